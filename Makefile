@@ -1,0 +1,66 @@
+# People and continuous integration call the same targets; `make help` lists
+# them. Everything that is needed besides Go is fetched by Go.
+
+GO       ?= go
+FUZZTIME ?= 10s
+SOAKTIME ?= 60s
+ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
+
+# bench/ is a module of its own, so that the libraries it compares with never
+# become Belfry's dependencies.
+MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod))
+GOFMT    = "$$($(GO) env GOROOT)/bin/gofmt"
+TOOL     = $(GO) tool -modfile="$(CURDIR)/tools/go.mod"
+
+# each runs a command line in every module and says so.
+each = for m in $(MODULES); do cd "$(CURDIR)/$$m"; echo '$(1)' "($$m)"; $(1); done
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test check lint race fuzz soak bench fmt tidy
+
+help: ## show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: ## run belfry; other arguments: make run ARGS="next '@daily' -n 3"
+	@$(GO) run ./cmd/belfry $(ARGS)
+
+build: ## build ./belfry, one static file
+	CGO_ENABLED=0 $(GO) build -trimpath -o belfry ./cmd/belfry
+
+test: ## run all tests
+	@$(call each,$(GO) test ./...)
+
+check: lint ## before each commit: lint and the short tests, under a minute
+	$(GO) test -short ./...
+
+lint: ## format, vet and staticcheck; changes nothing
+	@echo 'gofmt -l .'; wrong=$$($(GOFMT) -l .); if [ -n "$$wrong" ]; then \
+		echo "not formatted, make fmt mends it:"; echo "$$wrong"; exit 1; fi
+	@$(call each,$(GO) vet ./...)
+	@$(call each,$(TOOL) staticcheck ./...)
+
+race: ## run all tests in random order under the race detector (needs a C compiler)
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on ./...
+
+fuzz: ## run each fuzz target for FUZZTIME (10s)
+	@targets=$$($(GO) test -list '^Fuzz' ./... | \
+		awk '/^Fuzz/ {name[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2 "=" name[i]; n = 0}'); \
+	if [ -z "$$targets" ]; then echo 'no fuzz target was found'; exit 1; fi; \
+	for t in $$targets; do \
+		echo "$(GO) test -fuzz $${t#*=} -fuzztime $(FUZZTIME) $${t%=*}"; \
+		$(GO) test -run '^$$' -fuzz "^$${t#*=}\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$${t%=*}"; done
+
+soak: ## kill a server under random traffic for SOAKTIME (60s), and run the largest end-to-end tests
+	BELFRY_SOAK=$(SOAKTIME) BELFRY_CROWD=10000 $(GO) test -count=1 -v -run '^Test(Soak|ACrowd)' ./test/e2e
+
+bench: ## run each benchmark once, so that none can rot
+	@$(call each,$(GO) test -run ^# -bench . -benchtime 1x ./...)
+
+fmt: ## format the Go files
+	$(GOFMT) -w .
+
+tidy: ## bring the module files in order
+	@$(call each,$(GO) mod tidy)
