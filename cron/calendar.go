@@ -1,0 +1,304 @@
+package cron
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Date is a day of the calendar, without a zone.
+type Date struct {
+	Year  int
+	Month time.Month
+	Day   int
+}
+
+// ParseDate reads a date such as "2026-10-01".
+func ParseDate(text string) (Date, error) {
+	t, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		return Date{}, fmt.Errorf("%q is not a date: write it like 2026-10-01", text)
+	}
+	year, month, day := t.Date()
+	if year < firstYear || year > lastYear {
+		return Date{}, fmt.Errorf("%s is out of range: the year is %d to %d", text, firstYear, lastYear)
+	}
+	return Date{year, month, day}, nil
+}
+
+// String returns the date as ParseDate reads it.
+func (d Date) String() string { return fmt.Sprintf("%04d-%02d-%02d", d.Year, d.Month, d.Day) }
+
+// Weekday returns the day of the week.
+func (d Date) Weekday() time.Weekday { return time.Weekday(weekdayOf(daysOf(d))) }
+
+// DateRange is the dates from one to another, both included.
+type DateRange struct {
+	From, To Date
+}
+
+// Weekdays is a set of days of the week.
+type Weekdays uint8
+
+// WeekdaysOf returns the set of the given days.
+func WeekdaysOf(days ...time.Weekday) Weekdays {
+	var set Weekdays
+	for _, d := range days {
+		set |= 1 << d
+	}
+	return set
+}
+
+// Has tells whether a day of the week is in the set.
+func (w Weekdays) Has(day time.Weekday) bool { return w>>day&1 != 0 }
+
+// Contains tells whether a date falls on a day of the set, which makes Weekdays
+// one kind of Days.
+func (w Weekdays) Contains(d Date) bool { return w.Has(d.Weekday()) }
+
+// Days is a set of dates.
+type Days interface {
+	Contains(Date) bool
+}
+
+// Calendar is a set of dates: the weekdays it has, less the excluded dates, and
+// the included ones besides. Included wins, so that a working Saturday next to a
+// holiday week can be told from the Saturdays that are free: with Monday to
+// Friday as weekdays, the holidays excluded and the adjusted working days
+// included, a Chinese working-day calendar (调休) is one Calendar.
+type Calendar struct {
+	weekdays         Weekdays
+	include, exclude dateSet
+}
+
+// NewCalendar makes a calendar. It does not change and may be shared between
+// goroutines.
+func NewCalendar(weekdays Weekdays, include, exclude []DateRange) *Calendar {
+	return &Calendar{weekdays: weekdays, include: newDateSet(include), exclude: newDateSet(exclude)}
+}
+
+// Contains tells whether a date is in the calendar.
+func (c *Calendar) Contains(d Date) bool {
+	day := daysOf(d)
+	return c.include.has(day) || c.weekdays.Has(time.Weekday(weekdayOf(day))) && !c.exclude.has(day)
+}
+
+// dateSet is a sorted list of ranges that do not touch, in days since 1970.
+type dateSet []struct{ from, to int64 }
+
+func newDateSet(ranges []DateRange) dateSet {
+	set := make(dateSet, 0, len(ranges))
+	for _, r := range ranges {
+		if from, to := daysOf(r.From), daysOf(r.To); from <= to {
+			set = append(set, struct{ from, to int64 }{from, to})
+		}
+	}
+	slices.SortFunc(set, func(a, b struct{ from, to int64 }) int { return int(a.from - b.from) })
+	joined := set[:0]
+	for _, r := range set {
+		if n := len(joined); n > 0 && r.from <= joined[n-1].to+1 {
+			joined[n-1].to = max(joined[n-1].to, r.to)
+			continue
+		}
+		joined = append(joined, r)
+	}
+	return joined
+}
+
+func (s dateSet) has(day int64) bool {
+	_, found := slices.BinarySearchFunc(s, day, func(r struct{ from, to int64 }, day int64) int {
+		switch {
+		case r.to < day:
+			return -1
+		case r.from > day:
+			return 1
+		default:
+			return 0
+		}
+	})
+	return found
+}
+
+// TimeRange is the times of day from one to before another, as durations since
+// midnight by the clock. One that does not end after it begins goes past
+// midnight: 22:00 to 02:00.
+type TimeRange struct {
+	From, To time.Duration
+}
+
+func (r TimeRange) has(second int64) bool {
+	t := time.Duration(second) * time.Second
+	if r.From < r.To {
+		return r.From <= t && t < r.To
+	}
+	return t >= r.From || t < r.To
+}
+
+// Rules are conditions on an occurrence. The zero Rules say nothing.
+type Rules struct {
+	Days  []Days      // the date is in one of these
+	Times []TimeRange // the time of day is in one of these
+}
+
+func (r *Rules) hasDay(d Date) bool {
+	return slices.ContainsFunc(r.Days, func(days Days) bool { return days.Contains(d) })
+}
+
+func (r *Rules) hasTime(second int64) bool {
+	return slices.ContainsFunc(r.Times, func(t TimeRange) bool { return t.has(second) })
+}
+
+// OffDay says what happens to an occurrence on a day that is left out.
+type OffDay uint8
+
+// What happens on days that are left out.
+const (
+	OffDaySkip     OffDay = iota // the occurrence does not exist
+	OffDayNext                   // it moves to the next day that is not left out
+	OffDayPrevious               // it moves to the previous such day
+)
+
+var offDayNames = [...]string{OffDaySkip: "skip", OffDayNext: "next", OffDayPrevious: "previous"}
+
+// String returns the name, as ParseOffDay takes it.
+func (o OffDay) String() string { return nameOf(offDayNames[:], uint8(o)) }
+
+// ParseOffDay returns the value of a name: skip, next or previous.
+func ParseOffDay(name string) (OffDay, error) {
+	i, err := indexOfName("rule for days that are left out", offDayNames[:], name)
+	return OffDay(i), err
+}
+
+// Filter is the part of a schedule that rules leave. An occurrence stays when it
+// is in a day and in a time of Only, as far as Only names any, and in no day and
+// no time of Except. One that a day leaves out can move to another day instead,
+// with the same time by the clock; at most 31 days, else it does not exist.
+// Occurrences that meet on one instant are one.
+type Filter struct {
+	Schedule Schedule
+	Zone     *Zone // whose dates and times of day are meant; nil is UTC
+	Only     Rules
+	Except   Rules
+	OffDay   OffDay
+}
+
+const (
+	// maxMove bounds how far an occurrence moves.
+	maxMove = 31
+	// filterHorizon bounds the search for a day that is not left out, so
+	// that rules which leave nothing are found out in about a millisecond.
+	filterHorizon = 40 * 366
+)
+
+// allowsDay tells whether a day, counted from 1970, is not left out.
+func (f *Filter) allowsDay(day int64) bool {
+	d := dateOf(day)
+	return (len(f.Only.Days) == 0 || f.Only.hasDay(d)) && !f.Except.hasDay(d)
+}
+
+// allowsTime tells whether a second of the day is not left out.
+func (f *Filter) allowsTime(second int64) bool {
+	return (len(f.Only.Times) == 0 || f.Only.hasTime(second)) && !f.Except.hasTime(second)
+}
+
+// Next returns the first occurrence strictly after t, in the zone of the filter.
+// It searches 40 years.
+//
+// It goes from day to day: the occurrences of a day are its own and those that
+// move there.
+func (f *Filter) Next(t time.Time) time.Time {
+	zone := f.Zone.orUTC()
+	start := floorDiv(zone.civil(t), secondsPerDay)
+	end := start + filterHorizon
+	for day := start; day <= end; day++ {
+		if !f.allowsDay(day) {
+			continue
+		}
+		if next := f.firstOn(day, t); !next.IsZero() {
+			return next.In(zone.location)
+		}
+		// Skip the days in which nothing can fall due.
+		following := f.Schedule.Next(zone.startOf(day + 1).Add(-1))
+		if following.IsZero() {
+			end = min(end, day+maxMove) // what is due on days left out may still move here
+			continue
+		}
+		source := floorDiv(zone.civil(following), secondsPerDay)
+		if f.OffDay == OffDayPrevious {
+			source -= maxMove
+		}
+		day = max(day, source-1)
+	}
+	return time.Time{}
+}
+
+// firstOn returns the first occurrence after t that falls on a day or moves
+// there.
+func (f *Filter) firstOn(day int64, t time.Time) time.Time {
+	first := f.firstFrom(day, day, t)
+	if f.OffDay == OffDaySkip {
+		return first
+	}
+	step := int64(-1) // what is due on the days before moves to the next
+	if f.OffDay == OffDayPrevious {
+		step = 1
+	}
+	for n := int64(1); n <= maxMove && !f.allowsDay(day+n*step); n++ {
+		if moved := f.firstFrom(day+n*step, day, t); first.IsZero() || !moved.IsZero() && moved.Before(first) {
+			first = moved
+		}
+	}
+	return first
+}
+
+// firstFrom returns the first occurrence of day source, moved to day target, that
+// is after t.
+func (f *Filter) firstFrom(source, target int64, t time.Time) time.Time {
+	zone := f.Zone.orUTC()
+	after := zone.startOf(source).Add(-1)
+	switch now := zone.civil(t); {
+	case source == target && t.After(after):
+		after = t
+	case source != target && floorDiv(now, secondsPerDay) == target:
+		// What the clock has shown today already is past, wherever it
+		// comes from.
+		after = zone.at(now + (source-target)*secondsPerDay).Add(-1)
+	}
+	for {
+		due := f.Schedule.Next(after)
+		if due.IsZero() || floorDiv(zone.civil(due), secondsPerDay) != source {
+			return time.Time{}
+		}
+		second := zone.civil(due) - source*secondsPerDay
+		after = due
+		if !f.allowsTime(second) {
+			later := zone.at(source*secondsPerDay + f.boundaryAfter(second)).Add(-1)
+			if later.After(after) {
+				after = later
+			}
+			continue
+		}
+		if source != target {
+			due = zone.at(target*secondsPerDay + second).Add(time.Duration(due.Nanosecond()))
+		}
+		if due.After(t) {
+			return due
+		}
+	}
+}
+
+// boundaryAfter returns the first second of the day after the given one at which
+// one of the time ranges begins or ends, or the end of the day.
+func (f *Filter) boundaryAfter(second int64) int64 {
+	first := int64(secondsPerDay)
+	for _, ranges := range [...][]TimeRange{f.Only.Times, f.Except.Times} {
+		for _, r := range ranges {
+			for _, edge := range [...]time.Duration{r.From, r.To} {
+				if s := int64((edge + time.Second - 1) / time.Second); s > second {
+					first = min(first, s)
+				}
+			}
+		}
+	}
+	return first
+}

@@ -1,0 +1,140 @@
+package cron
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// NeverReason says why the expression does not fall due after an instant, such
+// as "February has no day 30". It returns "" when it does fall due.
+func (e *Expression) NeverReason(after time.Time) string {
+	if !e.Next(after).IsZero() {
+		return ""
+	}
+	end := time.Unix(daysOf(Date{lastYear + 1, time.January, 3})*secondsPerDay, 0)
+	if last := e.Prev(end); !last.IsZero() {
+		return e.endedReason(last, after.In(e.zone.location).Year())
+	}
+	if e.isPossible() {
+		return "the clock of " + e.zone.Name() + " skips all times that it names"
+	}
+	return e.impossibleDate()
+}
+
+// endedReason says why an expression that fell due at last does not any more in
+// a year.
+func (e *Expression) endedReason(last time.Time, year int) string {
+	named := e.namedYears()
+	n := len(named)
+	switch {
+	case n == 0:
+		return "expressions end with the year " + strconv.Itoa(lastYear)
+	case named[n-1] >= year:
+		return "its last occurrence, " + last.Format(time.RFC3339) + ", is past"
+	case n == 1:
+		return "the year " + strconv.Itoa(named[0]) + " is past"
+	default:
+		return "the last year that it names, " + strconv.Itoa(named[n-1]) + ", is past"
+	}
+}
+
+// isPossible tells whether there is a day that the sets match.
+func (f *fields) isPossible() bool {
+	_, ok := f.onOrAfter(daysOf(Date{firstYear, time.January, 1}) * secondsPerDay)
+	return ok
+}
+
+// inAnyYear returns the sets without their years.
+func (f *fields) inAnyYear() *fields {
+	g := *f
+	g.years = [4]uint64{}
+	return &g
+}
+
+// impossibleDate says why no day matches the sets. It is called only when none
+// does.
+func (f *fields) impossibleDate() string {
+	var en english
+	d := f.description()
+	if d.rule == byDate || d.rule == byBoth {
+		if _, longest := f.monthLengths(); d.dates.leastNeed() > longest {
+			return f.lacking(&d)
+		}
+	}
+	inYears := ""
+	if f.inAnyYear().isPossible() {
+		inYears = en.yearsClause(&d)
+	}
+	switch {
+	case d.rule == byWeekday:
+		// Only the fifth of a month can be missing, and only in named years.
+		var fifth []string
+		for _, w := range d.weekdays.nth {
+			fifth = append(fifth, "no fifth "+englishWeekdays[w.weekday])
+		}
+		return "there is " + en.join(fifth, "and") + en.period(&d)
+	case d.rule == byEither:
+		return "there is neither such a day of month nor such a day of week" + en.period(&d)
+	case d.isFullDate() && d.weekdays.nth == nil:
+		day := daysOf(Date{d.years[0].first, time.Month(d.months[0].first), d.dates.days[0].first})
+		return en.datesOf(&d) + " is a " + englishWeekdays[(weekdayOf(day)+6)%7+1]
+	default:
+		return "no day satisfies day of month, month and day of week together" + inYears
+	}
+}
+
+// leastNeed returns the length of the shortest month that has one of the dates.
+func (d *monthDays) leastNeed() int {
+	least := 1
+	if d.parity == mixed {
+		least = lengthMax + 1
+	}
+	if d.days != nil {
+		least = d.days[0].first
+	}
+	for _, s := range d.specials {
+		least = min(least, s.needs())
+	}
+	return least
+}
+
+// lengthMax is the length of the longest month.
+const lengthMax = 31
+
+// lacking says that no named month has one of the dates.
+func (f *fields) lacking(d *description) string {
+	var en english
+	_, longest := f.inAnyYear().monthLengths()
+	inYears := ""
+	if d.dates.leastNeed() <= longest {
+		if len(d.dates.specials) == 0 && oneOf(d.dates.days) {
+			if oneOf(d.years) {
+				return en.datesOf(d) + " does not exist"
+			}
+			return en.datesOf(d) + " does not exist in " + en.years(d.years)
+		}
+		inYears = " in " + en.years(d.years)
+	}
+	verb := " have no "
+	if oneOf(d.months) {
+		verb = " has no "
+	}
+	var items []string
+	if d.dates.days != nil {
+		var days []string
+		for _, s := range d.dates.days {
+			for n := s.first; n <= s.last; n += s.step {
+				days = append(days, strconv.Itoa(n))
+			}
+		}
+		items = append(items, "day "+en.join(days, "or"))
+	}
+	for _, s := range d.dates.specials {
+		item := strings.TrimPrefix(en.monthDay(s.plain()), "the ")
+		if len(items) == 0 || items[len(items)-1] != item {
+			items = append(items, item)
+		}
+	}
+	return en.months(d.months) + verb + strings.Join(items, " and no ") + inYears
+}

@@ -1,0 +1,833 @@
+package cron
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"strings"
+)
+
+// maxLength bounds an expression. The longest list that says something new has
+// all 60 seconds, minutes and so on, and nobody writes that.
+const maxLength = 256
+
+// The fields in the order of the seven-field form. The numbers are part of the
+// hash that H and ~ draw from and never change.
+const (
+	secondField = iota
+	minuteField
+	hourField
+	dayField
+	monthField
+	weekdayField
+	yearField
+	fieldCount
+
+	noField = -1
+)
+
+// fieldSpec is what is allowed in a field.
+type fieldSpec struct {
+	name     string
+	min, max int
+	names    string // three letters each, from the value base on
+	base     int
+}
+
+const (
+	monthNames   = "janfebmaraprmayjunjulaugsepoctnovdec"
+	weekdayNames = "sunmontuewedthufrisat"
+)
+
+var specs = [fieldCount]fieldSpec{
+	secondField:  {name: "second", max: 59},
+	minuteField:  {name: "minute", max: 59},
+	hourField:    {name: "hour", max: 23},
+	dayField:     {name: "day of month", min: 1, max: 31},
+	monthField:   {name: "month", min: 1, max: 12, names: monthNames, base: 1},
+	weekdayField: {name: "day of week", max: 6, names: weekdayNames},
+	yearField:    {name: "year", min: minYear, max: lastYear},
+}
+
+// macros are the names for whole expressions.
+var macros = []struct{ name, expr string }{
+	{"@yearly", "0 0 1 1 *"},
+	{"@annually", "0 0 1 1 *"},
+	{"@monthly", "0 0 1 * *"},
+	{"@weekly", "0 0 * * 0"},
+	{"@daily", "0 0 * * *"},
+	{"@midnight", "0 0 * * *"},
+	{"@hourly", "0 * * * *"},
+}
+
+// Parse compiles a cron expression. The error, if any, is a *ParseError.
+//
+// An expression that never falls due, such as "0 0 30 2 *", is no error here:
+// Next returns the zero time, and NeverReason says why.
+func Parse(expr string, opts ...Option) (*Expression, error) {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	p := parser{expr: expr, dialect: o.dialect, job: o.job, field: noField}
+	e := &Expression{zone: o.zone.orUTC(), clockChange: o.clockChange, dialect: o.dialect}
+	if err := p.parse(e, o.zone); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// parser reads one expression from left to right.
+type parser struct {
+	expr    string // what the user wrote
+	pos     int    // the byte that is read next
+	dialect Dialect
+	job     string
+
+	field int // the field that is being read, or noField
+	end   int // where it ends
+}
+
+func (p *parser) parse(e *Expression, zone *Zone) error {
+	if len(p.expr) > maxLength {
+		return &ParseError{
+			Expr: p.expr[:maxLength] + "…", Pos: maxLength,
+			Problem: fmt.Sprintf("the expression is %d characters long", len(p.expr)),
+			Allowed: fmt.Sprintf("at most %d", maxLength),
+		}
+	}
+	p.skipBlanks()
+	if rest := p.expr[p.pos:]; strings.HasPrefix(rest, "TZ=") || strings.HasPrefix(rest, "CRON_TZ=") {
+		if err := p.zonePrefix(e, zone); err != nil {
+			return err
+		}
+	}
+	p.skipBlanks()
+	if p.pos < len(p.expr) && p.expr[p.pos] == '@' {
+		return p.macro(e)
+	}
+	return p.fields(e)
+}
+
+// zonePrefix reads "TZ=Zone " or "CRON_TZ=Zone ".
+func (p *parser) zonePrefix(e *Expression, given *Zone) error {
+	front := p.pos
+	start := strings.IndexByte(p.expr, '=') + 1
+	p.end = p.wordEnd(start)
+	name := p.expr[start:p.end]
+	if p.dialect != Default {
+		return p.fail(front, p.end, fmt.Sprintf("a zone in front of the expression is not part of the %s dialect", p.dialect), "", "")
+	}
+	zone, err := LoadZone(name)
+	if err != nil {
+		return p.fail(start, p.end, err.Error(), "", "")
+	}
+	if given != nil && given.Name() != zone.Name() {
+		return p.fail(start, p.end, fmt.Sprintf("the expression names the time zone %s, but %s is given besides", zone.Name(), given.Name()), "", "name one of them")
+	}
+	e.zone = zone
+	p.pos = p.end
+	return nil
+}
+
+// macro reads an expression such as "@daily".
+func (p *parser) macro(e *Expression) error {
+	start := p.pos
+	word := p.expr[start:p.wordEnd(start)]
+	rest := strings.TrimRight(p.expr[start:], " \t")
+	if p.dialect == Quartz {
+		return p.fail(start, start+len(word), fmt.Sprintf("%s is not part of the quartz dialect", word), "", "")
+	}
+	switch {
+	case strings.EqualFold(word, "@every"):
+		if p.dialect != Default {
+			return p.fail(start, start+len(word), "@every is not part of the vixie5 dialect", "", "")
+		}
+		return p.fail(start, start+len(word), "@every is an interval, not a cron expression", "", "ParseSchedule reads both; in a job file schedule.every says it")
+	case strings.EqualFold(word, "@reboot"):
+		return p.fail(start, start+len(word), "@reboot is not a time", "", "in a job file schedule.boot says it")
+	case len(rest) != len(word):
+		next := start + len(word)
+		for p.expr[next] == ' ' || p.expr[next] == '\t' {
+			next++
+		}
+		return p.fail(next, p.wordEnd(next), fmt.Sprintf("%s stands alone", word), "", "")
+	}
+	names := make([]string, 0, len(macros))
+	for _, m := range macros {
+		if strings.EqualFold(m.name, word) {
+			inner := parser{expr: m.expr, dialect: p.dialect, field: noField}
+			return inner.fields(e)
+		}
+		names = append(names, m.name)
+	}
+	return p.fail(start, start+len(word), fmt.Sprintf("%s is not known", word), strings.Join(names, ", "), didYouMean(nearest(word, names)))
+}
+
+// fields reads the fields that most expressions consist of.
+func (p *parser) fields(e *Expression) error {
+	var starts [fieldCount + 1]int
+	count := 0
+	for i := p.pos; ; {
+		for i < len(p.expr) && isBlank(p.expr[i]) {
+			i++
+		}
+		if i == len(p.expr) {
+			break
+		}
+		if count <= fieldCount {
+			starts[count] = i
+		}
+		count++
+		i = p.wordEnd(i)
+	}
+	first, ok := p.firstField(count)
+	if !ok {
+		return p.wrongCount(count, starts[:])
+	}
+	if p.dialect == Default && count == 6 {
+		if err := p.yearByMistake(starts[5]); err != nil {
+			return err
+		}
+	}
+
+	e.fields = fields{second: 1, minute: 1, hour: 1, day: allDays, month: allMonths, weekday: allWeekdays}
+	var stars, questions uint8 // the fields that begin with a star, or are "?"
+	forced := false            // by "+" in front of the day of week
+	for i := range count {
+		p.field = first + i
+		p.pos = starts[i]
+		p.end = p.wordEnd(p.pos)
+		switch p.expr[p.pos] {
+		case '*':
+			stars |= 1 << p.field
+		case '?':
+			if err := p.question(); err != nil {
+				return err
+			}
+			stars |= 1 << p.field
+			questions |= 1 << p.field
+			continue
+		case '+':
+			if p.dialect == Default && p.field == weekdayField {
+				forced = true
+				p.pos++
+			}
+		}
+		if err := p.list(e); err != nil {
+			return err
+		}
+	}
+	if p.dialect == Quartz {
+		p.field = dayField
+		if err := p.oneQuestion(questions, starts[dayField-first], starts[weekdayField-first]); err != nil {
+			return err
+		}
+	}
+	if stars&(1<<secondField|1<<minuteField|1<<hourField) != 0 {
+		e.marks |= wildcard
+	}
+	if p.dialect != Quartz && !forced && stars&(1<<dayField|1<<weekdayField) == 0 {
+		e.marks |= either
+	}
+	e.normalize()
+	return nil
+}
+
+// firstField returns the field that an expression of so many fields begins
+// with.
+func (p *parser) firstField(count int) (int, bool) {
+	switch {
+	case count == 5 && p.dialect != Quartz:
+		return minuteField, true
+	case (count == 6 || count == 7) && p.dialect != Vixie5:
+		return secondField, true
+	default:
+		return 0, false
+	}
+}
+
+// wrongCount makes the error for a wrong number of fields.
+func (p *parser) wrongCount(count int, starts []int) error {
+	wanted := "5 (minute, hour, day of month, month, day of week)"
+	most := 5
+	hint := ""
+	switch p.dialect {
+	case Default:
+		wanted += ", 6 (a second in front) or 7 (a year at the end besides)"
+		most = 7
+	case Vixie5:
+		if count == 6 || count == 7 {
+			hint = "the default dialect has seconds and years"
+		}
+	case Quartz:
+		wanted = "6 (second, minute, hour, day of month, month, day of week) or 7 (a year at the end)"
+		most = 7
+		if count == 5 {
+			hint = "the default dialect takes 5 fields"
+		}
+	}
+	found := fmt.Sprintf("found %d fields", count)
+	pos, end := len(p.expr), len(p.expr)
+	switch {
+	case count == 0:
+		found = "the expression is empty"
+	case count == 1:
+		found = "found 1 field"
+	case count > most:
+		pos = starts[most]
+		end = len(strings.TrimRight(p.expr, " \t"))
+	}
+	return p.fail(pos, end, found, wanted, hint)
+}
+
+// yearByMistake refuses a year in the last of six fields, where the day of week
+// is read: it was probably meant as a year, without a second in front.
+func (p *parser) yearByMistake(last int) error {
+	word := p.expr[last:p.wordEnd(last)]
+	if len(word) < 4 || !isDigits(word[:4]) || len(word) > 4 && isDigit(word[4]) {
+		return nil
+	}
+	p.field = weekdayField
+	rest := strings.TrimSpace(p.expr[p.pos:last])
+	return p.fail(last, last+len(word),
+		fmt.Sprintf("six fields begin with the second, so %s would be the day of week, but it looks like a year", word), "",
+		fmt.Sprintf("with a year there are seven fields: write %q for that year, or a day of week in place of %s", "0 "+rest+" "+word, word))
+}
+
+// question reads a field that begins with "?".
+func (p *parser) question() error {
+	switch {
+	case p.dialect == Vixie5:
+		return p.fail(p.pos, p.pos+1, `"?" is not part of the vixie5 dialect`, "", `write "*"`)
+	case p.field != dayField && p.field != weekdayField:
+		return p.fail(p.pos, p.pos+1, `"?" stands only in day of month and day of week`, "", `write "*"`)
+	case p.end != p.pos+1:
+		return p.fail(p.pos, p.end, `"?" stands alone in its field`, "", "")
+	}
+	return nil
+}
+
+// oneQuestion checks Quartz's rule for the day fields.
+func (p *parser) oneQuestion(questions uint8, day, weekday int) error {
+	switch questions & (1<<dayField | 1<<weekdayField) {
+	case 1 << dayField, 1 << weekdayField:
+		return nil
+	case 0:
+		return p.fail(day, p.wordEnd(weekday), `the quartz dialect wants a "?" in day of month or day of week`, "", "")
+	default:
+		return p.fail(day, p.wordEnd(weekday), `only one of day of month and day of week may be "?"`, "", "")
+	}
+}
+
+// list reads the items of a field, with commas between them.
+func (p *parser) list(e *Expression) error {
+	var set uint64
+	if p.field == dayField {
+		e.day = 0
+	}
+	for {
+		if p.pos == p.end || p.expr[p.pos] == ',' {
+			return p.failItem(p.pos, "a value is missing")
+		}
+		bits, err := p.item(e)
+		if err != nil {
+			return err
+		}
+		set |= bits
+		if p.pos == p.end {
+			break
+		}
+		if p.expr[p.pos] != ',' {
+			return p.unexpected()
+		}
+		p.pos++
+	}
+	switch p.field {
+	case secondField:
+		e.second = set
+	case minuteField:
+		e.minute = set
+	case hourField:
+		e.hour = uint32(set)
+	case dayField:
+		e.day = uint32(set)
+	case monthField:
+		e.month = uint16(set)
+	case weekdayField:
+		e.weekday = uint8(set)
+	}
+	return nil
+}
+
+// item reads one item of a list: a star, value, range, or a special day. It
+// returns the set of its values; years and special days it adds to e itself.
+func (p *parser) item(e *Expression) (uint64, error) {
+	spec := &specs[p.field]
+	switch c := p.expr[p.pos]; {
+	case c == '*':
+		p.pos++
+		step, _, err := p.step()
+		if err != nil {
+			return 0, err
+		}
+		return p.span(e, spec.min, spec.max, step), nil
+	case c == '~':
+		return p.random(e, spec.min)
+	}
+	start := p.pos
+	word := p.word()
+	if word == "" {
+		return 0, p.unexpected()
+	}
+	if p.dialect != Vixie5 {
+		if bits, ok, err := p.special(e, start, word); ok || err != nil {
+			return bits, err
+		}
+	}
+	from, err := p.value(start, word)
+	if err != nil {
+		return 0, err
+	}
+	if p.pos == p.end {
+		return p.span(e, from, from, 1), nil
+	}
+	switch p.expr[p.pos] {
+	case '-':
+		return p.rangeFrom(e, start, from)
+	case '~':
+		return p.random(e, from)
+	case '/':
+		if p.dialect == Vixie5 {
+			return 0, p.fail(start, p.end, "a step after a single value is not part of the vixie5 dialect", "", fmt.Sprintf("write %s-%d%s", word, spec.max, p.expr[p.pos:p.end]))
+		}
+		step, _, err := p.step()
+		if err != nil {
+			return 0, err
+		}
+		return p.span(e, p.weekdayZero(from), spec.max, step), nil
+	}
+	return p.span(e, from, from, 1), nil
+}
+
+// rangeFrom reads the rest of a range "from-to" or "from-to/step".
+func (p *parser) rangeFrom(e *Expression, start, from int) (uint64, error) {
+	spec := &specs[p.field]
+	p.pos++
+	at := p.pos
+	word := p.word()
+	if word == "" {
+		return 0, p.failItem(at, "the end of the range is missing")
+	}
+	to, err := p.value(at, word)
+	if err != nil {
+		return 0, err
+	}
+	toEnd := p.pos
+	step, stepped, err := p.step()
+	if err != nil {
+		return 0, err
+	}
+	if from > to {
+		switch {
+		case p.dialect == Vixie5 && p.field == weekdayField && to == 0:
+			if stepped {
+				return 0, p.fail(start, p.pos, "a range that ends in Sunday as 0 takes no step", "", "write 7 for its end")
+			}
+			to = 7
+		case p.dialect == Vixie5:
+			return 0, p.fail(start, toEnd, fmt.Sprintf("the range %s ends before it begins", p.expr[start:toEnd]), "", "ranges do not wrap around in the vixie5 dialect")
+		case p.field == yearField:
+			return 0, p.fail(start, toEnd, fmt.Sprintf("the range %s ends before it begins", p.expr[start:toEnd]), "", "years do not wrap around")
+		default:
+			to += spec.max - spec.min + 1
+		}
+	}
+	return p.span(e, from, to, step), nil
+}
+
+// span returns the values from..to in steps, those beyond the end of the field
+// wrapped around to its beginning.
+func (p *parser) span(e *Expression, from, to, step int) uint64 {
+	spec := &specs[p.field]
+	if p.field == yearField {
+		for y := from; y <= to; y += step {
+			e.years[(y-minYear)>>6] |= 1 << ((y - minYear) & 63)
+		}
+		return 0
+	}
+	if step == 1 && to <= spec.max {
+		return 1<<(to+1) - 1<<from
+	}
+	var set uint64
+	for v := from; v <= to; v += step {
+		if v > spec.max {
+			set |= 1 << (v - (spec.max - spec.min + 1))
+		} else {
+			set |= 1 << v
+		}
+	}
+	return set
+}
+
+// step reads "/n", if it is there.
+func (p *parser) step() (n int, found bool, err error) {
+	if p.pos == p.end || p.expr[p.pos] != '/' {
+		return 1, false, nil
+	}
+	p.pos++
+	start := p.pos
+	word := p.word()
+	if word == "" {
+		return 0, false, p.fail(start, p.pos, "the step is missing", "1 or more", "")
+	}
+	if !isDigits(word) {
+		return 0, false, p.fail(start, p.pos, fmt.Sprintf("the step %q is not a number", word), "1 or more", "")
+	}
+	n = number(word)
+	if n == 0 {
+		return 0, false, p.fail(start, p.pos, "a step of 0 goes nowhere", "1 or more", "")
+	}
+	return n, true, nil
+}
+
+// random reads the rest of "from~to", "from~", "~to" or "~" and draws a value.
+func (p *parser) random(e *Expression, from int) (uint64, error) {
+	spec := &specs[p.field]
+	start := p.pos
+	if p.dialect == Quartz || p.field == yearField {
+		return 0, p.fail(start, start+1, "a random range has no place here", "", "")
+	}
+	p.pos++
+	to := max(spec.max, from) // "7~" is Sunday
+	if p.pos < p.end && p.expr[p.pos] != ',' {
+		at := p.pos
+		word := p.word()
+		if word == "" {
+			return 0, p.unexpected()
+		}
+		var err error
+		if to, err = p.value(at, word); err != nil {
+			return 0, err
+		}
+	}
+	if from > to {
+		return 0, p.fail(start, p.pos, fmt.Sprintf("the random range %d~%d ends before it begins", from, to), "", "")
+	}
+	n, err := p.draw(start, "~", to-from+1)
+	if err != nil {
+		return 0, err
+	}
+	return p.span(e, from+n, from+n, 1), nil
+}
+
+// draw returns a number below n that is always the same for a job and field.
+func (p *parser) draw(at int, what string, n int) (int, error) {
+	if p.job == "" {
+		return 0, p.fail(at, at+1, fmt.Sprintf("%s draws its value from the name of a job, and none is given", what), "", "")
+	}
+	sum := sha256.Sum256(append([]byte(p.job), 0, byte(p.field)))
+	return int(binary.BigEndian.Uint64(sum[:8]) % uint64(n)), nil
+}
+
+// special reads what is not a plain value: H, and the special days L, W and #.
+// ok is false when the word is none of them.
+func (p *parser) special(e *Expression, start int, word string) (set uint64, ok bool, err error) {
+	if len(word) == 1 && word[0]|0x20 == 'h' {
+		set, err = p.hashed(e, start)
+		return set, true, err
+	}
+	switch p.field {
+	case dayField:
+		return p.specialDay(e, start, word)
+	case weekdayField:
+		return p.specialWeekday(e, start, word)
+	}
+	return 0, false, nil
+}
+
+// lastOfDays is the last day of the month that H draws from: every month has
+// it.
+const lastOfDays = 28
+
+// hashed reads the rest of "H", "H(a-b)", "H/n" or "H(a-b)/n".
+func (p *parser) hashed(e *Expression, start int) (uint64, error) {
+	spec := &specs[p.field]
+	if p.dialect != Default || p.field == yearField {
+		return 0, p.fail(start, start+1, "H has no place here", "", "")
+	}
+	from, to := spec.min, spec.max
+	if p.field == dayField {
+		to = lastOfDays
+	}
+	if p.pos < p.end && p.expr[p.pos] == '(' {
+		var err error
+		if from, to, err = p.bounds(); err != nil {
+			return 0, err
+		}
+	}
+	step, stepped, err := p.step()
+	if err != nil {
+		return 0, err
+	}
+	n := to - from + 1
+	if stepped {
+		n = min(n, step)
+	}
+	drawn, err := p.draw(start, "H", n)
+	if err != nil {
+		return 0, err
+	}
+	if !stepped {
+		to = from + drawn
+	}
+	return p.span(e, from+drawn, to, step), nil
+}
+
+// bounds reads "(a-b)".
+func (p *parser) bounds() (from, to int, err error) {
+	start := p.pos
+	malformed := func() error {
+		return p.fail(start, p.end, "the bounds of H are malformed", "", "write H(a-b), such as H(0-29)")
+	}
+	var values [2]int
+	for i, before := range [2]byte{'(', '-'} {
+		if p.pos == p.end || p.expr[p.pos] != before {
+			return 0, 0, malformed()
+		}
+		p.pos++
+		at := p.pos
+		word := p.word()
+		if word == "" {
+			return 0, 0, malformed()
+		}
+		if values[i], err = p.value(at, word); err != nil {
+			return 0, 0, err
+		}
+	}
+	if p.pos == p.end || p.expr[p.pos] != ')' {
+		return 0, 0, malformed()
+	}
+	p.pos++
+	from, to = values[0], values[1]
+	if p.field == weekdayField && from == 7 {
+		from, to = 0, to%7
+	}
+	if from > to {
+		return 0, 0, p.fail(start, p.pos, fmt.Sprintf("the bounds %s end before they begin", p.expr[start:p.pos]), "", "")
+	}
+	return from, to, nil
+}
+
+// maxFromLast is the largest n of L-n: the first day of the longest month.
+const maxFromLast = 30
+
+// specialDay reads L, L-n, LW, L-nW and nW.
+func (p *parser) specialDay(e *Expression, start int, word string) (uint64, bool, error) {
+	spec := &specs[dayField]
+	switch {
+	case strings.EqualFold(word, "L"):
+		n, weekday := 0, false
+		if p.pos < p.end && p.expr[p.pos] == '-' {
+			p.pos++
+			at := p.pos
+			offset := p.word()
+			if digits, found := cutSuffixFold(offset, 'w'); found {
+				offset, weekday = digits, true
+			}
+			if !isDigits(offset) {
+				return 0, true, p.fail(at, p.pos, "after L- a number of days is wanted", fmt.Sprintf("0-%d", maxFromLast), "")
+			}
+			if n = number(offset); n > maxFromLast {
+				return 0, true, p.fail(at, p.pos, fmt.Sprintf("%s days before the last is out of range", offset), fmt.Sprintf("0-%d", maxFromLast), "")
+			}
+		}
+		if weekday {
+			e.nearestLast |= 1 << n
+		} else {
+			e.fromLast |= 1 << n
+		}
+		return 0, true, nil
+	case strings.EqualFold(word, "LW"):
+		e.nearestLast |= 1
+		return 0, true, nil
+	}
+	digits, found := cutSuffixFold(word, 'w')
+	if !found || digits != "" && !isDigits(digits) {
+		return 0, false, nil
+	}
+	if digits == "" {
+		return 0, true, p.fail(start, p.pos, "W wants the day that it is nearest to", "", `such as "15W"; "LW" is the last working day`)
+	}
+	n := number(digits)
+	if n < spec.min || n > spec.max {
+		return 0, true, p.outOfRange(start, digits)
+	}
+	e.nearest |= 1 << n
+	return 0, true, nil
+}
+
+// specialWeekday reads d#n, d#L and dL, and in the quartz dialect L.
+func (p *parser) specialWeekday(e *Expression, start int, word string) (uint64, bool, error) {
+	day, last := cutSuffixFold(word, 'l')
+	switch {
+	case last && day == "":
+		if p.dialect == Quartz {
+			return 1 << 6, true, nil
+		}
+		return 0, true, p.fail(start, p.pos, "L wants the day of the week that is the last of its kind", "", `such as "5L" or "FRIL"; Saturday is "6"`)
+	case last:
+		d, err := p.value(start, day)
+		if err != nil {
+			return 0, true, err
+		}
+		e.nth |= 1 << (d%7*nthBits + nthLast)
+		return 0, true, nil
+	case p.pos == p.end || p.expr[p.pos] != '#':
+		return 0, false, nil
+	}
+	d, err := p.value(start, word)
+	if err != nil {
+		return 0, true, err
+	}
+	p.pos++
+	at := p.pos
+	which := p.word()
+	n := nthLast
+	if !strings.EqualFold(which, "L") {
+		if n = number(which) - 1; !isDigits(which) || n < 0 || n >= nthLast {
+			problem := fmt.Sprintf("#%s is out of range", which)
+			if which == "" {
+				problem = "after # the number of the week is wanted"
+			}
+			return 0, true, p.fail(at, p.pos, problem, "1-5 or L", "")
+		}
+	}
+	e.nth |= 1 << (d%7*nthBits + n)
+	return 0, true, nil
+}
+
+// value reads a number or name of the field. For the day of week 7 is kept, so
+// that ranges can end in it.
+func (p *parser) value(start int, word string) (int, error) {
+	spec := &specs[p.field]
+	if !isDigits(word) {
+		if v, ok := named(spec, word); ok {
+			return v, nil
+		}
+		return 0, p.notAValue(start, word)
+	}
+	v := number(word)
+	low, high := spec.min, spec.max
+	if p.field == weekdayField {
+		if p.dialect == Quartz {
+			v-- // Sunday is 1
+		} else {
+			high = 7
+		}
+	}
+	if v < low || v > high {
+		return 0, p.outOfRange(start, word)
+	}
+	return v, nil
+}
+
+// weekdayZero turns the 7 that stands for Sunday into 0.
+func (p *parser) weekdayZero(v int) int {
+	if p.field == weekdayField {
+		return v % 7
+	}
+	return v
+}
+
+// named looks a word up in the names of a field.
+func named(spec *fieldSpec, word string) (int, bool) {
+	if len(word) != 3 {
+		return 0, false
+	}
+	a, b, c := word[0]|0x20, word[1]|0x20, word[2]|0x20
+	for i := 0; i < len(spec.names); i += 3 {
+		if spec.names[i] == a && spec.names[i+1] == b && spec.names[i+2] == c {
+			return i/3 + spec.base, true
+		}
+	}
+	return 0, false
+}
+
+// normalize gives sets that mean the same the same form.
+func (e *Expression) normalize() {
+	if e.has(either) && (e.anyDayOfMonth() || e.anyWeekday()) {
+		// Any day is a day of one of them.
+		e.marks &^= either
+		e.day, e.weekday = allDays, allWeekdays
+	}
+	if e.anyDayOfMonth() {
+		e.fromLast, e.nearest, e.nearestLast = 0, 0, 0
+	}
+	if e.anyWeekday() {
+		e.nth = 0
+	}
+	named := 0
+	for _, word := range e.years {
+		named += bits.OnesCount64(word)
+	}
+	if named == years {
+		e.years = [4]uint64{}
+	}
+}
+
+// word reads letters and digits up to the end of the field.
+func (p *parser) word() string {
+	start := p.pos
+	for p.pos < p.end && isAlnum(p.expr[p.pos]) {
+		p.pos++
+	}
+	return p.expr[start:p.pos]
+}
+
+func (p *parser) skipBlanks() {
+	for p.pos < len(p.expr) && isBlank(p.expr[p.pos]) {
+		p.pos++
+	}
+}
+
+// wordEnd returns where the text without blanks that begins at i ends.
+func (p *parser) wordEnd(i int) int {
+	for i < len(p.expr) && !isBlank(p.expr[i]) {
+		i++
+	}
+	return i
+}
+
+func isBlank(c byte) bool { return c == ' ' || c == '\t' }
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+func isAlnum(c byte) bool { return isDigit(c) || 'a' <= c|0x20 && c|0x20 <= 'z' }
+
+func isDigits(s string) bool {
+	for i := range len(s) {
+		if !isDigit(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// number returns the value of digits. It stops growing far above all bounds.
+func number(digits string) int {
+	n := 0
+	for i := range len(digits) {
+		if n < 1_000_000 {
+			n = n*10 + int(digits[i]-'0')
+		}
+	}
+	return n
+}
+
+// cutSuffixFold removes a letter, given in lower case, from the end of a word.
+func cutSuffixFold(word string, letter byte) (string, bool) {
+	if word != "" && word[len(word)-1]|0x20 == letter {
+		return word[:len(word)-1], true
+	}
+	return word, false
+}

@@ -1,0 +1,263 @@
+package cron
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Schedule says when something falls due.
+type Schedule interface {
+	// Next returns the first occurrence strictly after t, or the zero time
+	// when there is none. It gives the same answer whenever it is asked and
+	// may be called from several goroutines at once.
+	Next(t time.Time) time.Time
+}
+
+// ParseSchedule compiles a cron expression as Parse does, or an interval such as
+// "@every 90s". The error, if any, is a *ParseError.
+func ParseSchedule(expr string, opts ...Option) (Schedule, error) {
+	const every = "@every"
+	trimmed := strings.TrimLeft(expr, " \t")
+	if len(trimmed) < len(every) || !strings.EqualFold(trimmed[:len(every)], every) ||
+		len(trimmed) > len(every) && !isBlank(trimmed[len(every)]) {
+		return Parse(expr, opts...)
+	}
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.dialect != Default {
+		return Parse(expr, opts...) // which says that the dialect has none
+	}
+	text := strings.Trim(trimmed[len(every):], " \t")
+	at := strings.LastIndex(expr, text)
+	d, err := parseEvery(text)
+	if err != nil {
+		return nil, &ParseError{
+			Expr: expr, Field: every, Pos: at, Len: len(text),
+			Problem: err.Error(), Hint: "write a duration such as 90s, 15m, 1h30m or 1d12h",
+		}
+	}
+	return Interval{Every: d}, nil
+}
+
+// Intervals are at least MinEvery, which is the finest that anything here keeps
+// to, and at most MaxEvery, which is where arithmetic on durations stays exact.
+const (
+	MinEvery = 10 * time.Millisecond
+	MaxEvery = maxEveryDays * 24 * time.Hour
+
+	maxEveryDays = 100 * 365
+)
+
+// parseEvery reads a duration, with days.
+func parseEvery(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, fmt.Errorf("a duration is missing")
+	}
+	rest, days := text, 0
+	if before, after, found := strings.Cut(text, "d"); found {
+		if !isDigits(before) {
+			return 0, fmt.Errorf("%q is not a duration", text)
+		}
+		days, rest = number(before), after
+	}
+	var d time.Duration
+	if rest != "" {
+		var err error
+		if d, err = time.ParseDuration(rest); err != nil {
+			return 0, fmt.Errorf("%q is not a duration", text)
+		}
+	}
+	d += time.Duration(min(days, maxEveryDays+1)) * 24 * time.Hour
+	switch {
+	case d < MinEvery:
+		return 0, fmt.Errorf("%s is too short an interval, at least %s is allowed", text, MinEvery)
+	case d > MaxEvery:
+		return 0, fmt.Errorf("%s is too long an interval, at most 100 years are allowed", text)
+	}
+	return d, nil
+}
+
+// Interval falls due at a fixed rate: at Anchor and at every multiple of Every
+// from there, in both directions. With the zero Anchor that is the Unix epoch,
+// so that an interval which divides a day falls on the same times of day in UTC
+// for ever. An interval outside MinEvery and MaxEvery never falls due.
+type Interval struct {
+	Every  time.Duration
+	Anchor time.Time
+}
+
+// Next returns the first occurrence strictly after t, in the location of t.
+func (i Interval) Next(t time.Time) time.Time {
+	if first := i.horizon(firstYear); t.Before(first) {
+		t = first.Add(-1)
+	}
+	return i.step(t, func(past time.Duration) time.Duration {
+		return i.Every - past
+	})
+}
+
+// Prev returns the last occurrence strictly before t, in the location of t.
+func (i Interval) Prev(t time.Time) time.Time {
+	if end := i.horizon(lastYear + 1); t.After(end) {
+		t = end
+	}
+	return i.step(t, func(past time.Duration) time.Duration {
+		if past == 0 {
+			return -i.Every
+		}
+		return -past
+	})
+}
+
+// horizon returns the beginning of a year.
+func (Interval) horizon(year int) time.Time {
+	return time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
+}
+
+// step moves t by what move says for the time that has passed since the
+// occurrence at or before t.
+func (i Interval) step(t time.Time, move func(past time.Duration) time.Duration) time.Time {
+	if i.Every < MinEvery || i.Every > MaxEvery {
+		return time.Time{}
+	}
+	anchor := i.Anchor
+	if anchor.IsZero() {
+		anchor = time.Unix(0, 0)
+	}
+	// A duration reaches 292 years: come near by whole intervals first.
+	stride := MaxEvery / i.Every * i.Every
+	for t.Sub(anchor) > stride {
+		anchor = anchor.Add(stride)
+	}
+	for anchor.Sub(t) > stride {
+		anchor = anchor.Add(-stride)
+	}
+	past := t.Sub(anchor) % i.Every
+	if past < 0 {
+		past += i.Every
+	}
+	moved := t.Add(move(past))
+	if moved.Before(i.horizon(firstYear)) || !moved.Before(i.horizon(lastYear+1)) {
+		return time.Time{}
+	}
+	return moved
+}
+
+// String returns the interval as ParseSchedule reads it. The anchor is not part
+// of it.
+func (i Interval) String() string { return "@every " + shortDuration(i.Every) }
+
+// Describe returns the interval in words.
+func (i Interval) Describe(lang Lang) string { return describeEvery(lang, i.Every) }
+
+// shortDuration writes a duration without parts that are zero: "1h", not
+// "1h0m0s", and days above 24 hours.
+func shortDuration(d time.Duration) string {
+	days := d / (24 * time.Hour)
+	rest := d % (24 * time.Hour)
+	if days > 0 && rest == 0 {
+		return strconv.FormatInt(int64(days), 10) + "d"
+	}
+	text := rest.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	if days > 0 {
+		text = strconv.FormatInt(int64(days), 10) + "d" + text
+	}
+	return text
+}
+
+// Instants are single moments.
+type Instants struct {
+	sorted []time.Time
+}
+
+// At returns the schedule that falls due at the given moments, in any order, once
+// each.
+func At(instants ...time.Time) Instants {
+	sorted := slices.Clone(instants)
+	slices.SortFunc(sorted, time.Time.Compare)
+	return Instants{sorted: sorted}
+}
+
+// Next returns the first of the moments strictly after t.
+func (s Instants) Next(t time.Time) time.Time {
+	i, _ := slices.BinarySearchFunc(s.sorted, t, func(at, t time.Time) int {
+		if at.After(t) {
+			return 1
+		}
+		return -1
+	})
+	if i == len(s.sorted) {
+		return time.Time{}
+	}
+	return s.sorted[i]
+}
+
+// Union returns the schedule that falls due when any of the given ones does. Two
+// that fall on one instant are one occurrence.
+func Union(schedules ...Schedule) Schedule {
+	if len(schedules) == 1 {
+		return schedules[0]
+	}
+	return union(slices.Clone(schedules))
+}
+
+type union []Schedule
+
+func (u union) Next(t time.Time) time.Time {
+	var first time.Time
+	for _, s := range u {
+		if next := s.Next(t); first.IsZero() || !next.IsZero() && next.Before(first) {
+			first = next
+		}
+	}
+	return first
+}
+
+// Bounded returns the part of a schedule from start to end, both included. A zero
+// instant is no bound.
+func Bounded(s Schedule, start, end time.Time) Schedule {
+	if start.IsZero() && end.IsZero() {
+		return s
+	}
+	return bounded{schedule: s, start: start, end: end}
+}
+
+type bounded struct {
+	schedule   Schedule
+	start, end time.Time
+}
+
+func (b bounded) Next(t time.Time) time.Time {
+	if t.Before(b.start) {
+		t = b.start.Add(-1)
+	}
+	next := b.schedule.Next(t)
+	if !b.end.IsZero() && next.After(b.end) {
+		return time.Time{}
+	}
+	return next
+}
+
+// Between iterates over the occurrences after one instant and up to another,
+// which is included: as a cursor moves.
+func Between(s Schedule, after, until time.Time) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		for t := s.Next(after); !t.IsZero() && !t.After(until); t = s.Next(t) {
+			if !yield(t) {
+				return
+			}
+		}
+	}
+}
