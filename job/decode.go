@@ -1,0 +1,248 @@
+package job
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// decoder fills Go values from nodes and collects what does not fit.
+type decoder struct {
+	file     string
+	problems Problems
+	broken   []string // the paths of the problems
+}
+
+func (d *decoder) report(n *node, at *path, message, hint string) {
+	d.broken = append(d.broken, at.String())
+	d.problems = append(d.problems, Problem{
+		File: d.file, Line: n.line, Column: n.column,
+		Path: at.String(), Message: message, Hint: hint,
+	})
+}
+
+// decode fills v, which is settable and zero, from n. The field is the one
+// whose value or item v is.
+func (d *decoder) decode(n *node, v reflect.Value, f field, at *path) {
+	t := v.Type()
+	switch {
+	case t.Kind() == reflect.Pointer:
+		v.Set(reflect.New(t.Elem()))
+		d.decode(n, v.Elem(), f, at)
+	case isText(t):
+		d.decodeText(n, v, at)
+	case t.Kind() == reflect.Struct:
+		d.decodeStruct(n, v, at)
+	case t.Kind() == reflect.Map:
+		d.decodeMap(n, v, f, at)
+	case t.Kind() == reflect.Slice:
+		d.decodeList(n, v, f, at)
+	default:
+		d.decodePlain(n, v, at)
+	}
+}
+
+func (d *decoder) decodeText(n *node, v reflect.Value, at *path) {
+	if n.kind != scalarNode {
+		d.report(n, at, "expected "+kindInWords(v.Type())+", found "+n.describe(), "")
+		return
+	}
+	if v.Type() == timeType {
+		t, err := parseInstant(n.text)
+		d.reportMistake(n, at, err)
+		v.Set(reflect.ValueOf(t))
+		return
+	}
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		d.reportMistake(n, at, u.UnmarshalText([]byte(n.text)))
+		return
+	}
+	v.SetString(n.text)
+	if message, hint := checkEnum(v); message != "" {
+		d.report(n, at, message, hint)
+	}
+}
+
+// reportMistake reports an error about the text of a node, if there is one.
+func (d *decoder) reportMistake(n *node, at *path, err error) {
+	if err != nil {
+		message, hint := inWords(err)
+		d.report(n, at, message, hint)
+	}
+}
+
+// checkEnum tells what is wrong with the text of an enumeration.
+func checkEnum(v reflect.Value) (message, hint string) {
+	if !v.Type().Implements(enumType) {
+		return "", ""
+	}
+	values := v.Interface().(enum).Values()
+	for _, allowed := range values {
+		if allowed == v.String() {
+			return "", ""
+		}
+	}
+	return quote(v.String()) + " is not known; allowed: " + strings.Join(values, ", "), nearest(v.String(), values)
+}
+
+func (d *decoder) decodePlain(n *node, v reflect.Value, at *path) {
+	if n.kind == scalarNode && !n.quoted {
+		switch v.Kind() {
+		case reflect.Bool:
+			if n.text == "true" || n.text == "false" {
+				v.SetBool(n.text == "true")
+				return
+			}
+		case reflect.Float64:
+			// The bounds of the field keep infinities out, but not NaN.
+			if x, err := strconv.ParseFloat(n.text, 64); err == nil && x == x {
+				v.SetFloat(x)
+				return
+			}
+		default:
+			if i, err := strconv.ParseInt(n.text, 10, 64); err == nil && !v.OverflowInt(i) {
+				v.SetInt(i)
+				return
+			}
+		}
+	}
+	d.report(n, at, "expected "+kindInWords(v.Type())+", found "+n.describe(), "")
+}
+
+func (d *decoder) decodeStruct(n *node, v reflect.Value, at *path) {
+	fields := fieldsOf(v.Type())
+	if short, ok := shortField(v.Type()); ok && n.kind == scalarNode {
+		d.decode(n, v.Field(short.index), short, at)
+		return
+	}
+	if n.kind != mappingNode {
+		d.report(n, at, "expected "+kindInWords(v.Type())+", found "+n.describe(), "")
+		return
+	}
+	d.reportRepeated(n, at)
+	for _, e := range n.entries {
+		f, ok := fieldNamed(fields, e.key.text)
+		if !ok {
+			names := make([]string, len(fields))
+			for i, f := range fields {
+				names[i] = f.name
+			}
+			hint := nearest(e.key.text, names)
+			if hint == "" {
+				hint = "known: " + strings.Join(names, ", ")
+			}
+			d.report(e.key, at.field(e.key.text), "unknown field "+quote(e.key.text), hint)
+			continue
+		}
+		// A field without a value is not set: generated JSON is full of null.
+		if e.value.kind == nullNode {
+			continue
+		}
+		target := v.Field(f.index)
+		d.decode(e.value, target, f, at.field(f.name))
+		// What is zero counts as not set from here on, so that this is the
+		// last moment to notice a zero that is not allowed.
+		if target.IsZero() && isNumber(target.Type()) && isZeroText(e.value) {
+			if message := f.checkBounds(target); message != "" {
+				d.report(e.value, at.field(f.name), message, "")
+			}
+		}
+	}
+}
+
+// isZeroText tells whether a number was written that is zero, and not one that
+// could not be read.
+func isZeroText(n *node) bool {
+	return n.kind == scalarNode && strings.HasPrefix(strings.TrimLeft(n.text, "-"), "0")
+}
+
+func fieldNamed(fields []field, name string) (field, bool) {
+	for _, f := range fields {
+		if f.name == name {
+			return f, true
+		}
+	}
+	return field{}, false
+}
+
+// reportRepeated reports keys that a mapping has twice.
+func (d *decoder) reportRepeated(n *node, at *path) {
+	lines := make(map[string]int, len(n.entries))
+	for _, e := range n.entries {
+		if line, ok := lines[e.key.text]; ok {
+			d.report(e.key, at.field(e.key.text), fmt.Sprintf("is given twice, first on line %d", line), "")
+			continue
+		}
+		lines[e.key.text] = e.key.line
+	}
+}
+
+func (d *decoder) decodeMap(n *node, v reflect.Value, f field, at *path) {
+	if n.kind != mappingNode {
+		d.report(n, at, "expected a mapping of names, found "+n.describe(), "")
+		return
+	}
+	if len(n.entries) == 0 {
+		return
+	}
+	d.reportRepeated(n, at)
+	m := reflect.MakeMapWithSize(v.Type(), len(n.entries))
+	for _, e := range n.entries {
+		value := reflect.New(v.Type().Elem()).Elem()
+		d.decode(e.value, value, f, at.field(e.key.text))
+		m.SetMapIndex(reflect.ValueOf(e.key.text), value)
+	}
+	v.Set(m)
+}
+
+// decodeList fills a list. One item may stand alone, without a list around it.
+func (d *decoder) decodeList(n *node, v reflect.Value, f field, at *path) {
+	if n.kind != listNode {
+		item := reflect.New(v.Type().Elem()).Elem()
+		d.decode(n, item, f, at)
+		v.Set(reflect.Append(v, item))
+		return
+	}
+	// An empty list of conditions could mean always or never.
+	if len(n.items) == 0 {
+		d.report(n, at, "is an empty list", "leave the field out")
+		return
+	}
+	list := reflect.MakeSlice(v.Type(), len(n.items), len(n.items))
+	for i, item := range n.items {
+		d.decode(item, list.Index(i), f, at.item(i))
+	}
+	v.Set(list)
+}
+
+// kindInWords says what belongs into a value of a type, with an example.
+func kindInWords(t reflect.Type) string {
+	switch {
+	case t == timeType:
+		return "an instant such as 2026-10-01T09:00:00+02:00"
+	case t == durationType:
+		return "a duration such as 90s"
+	case t == sizeType:
+		return "a size such as 64MiB"
+	case t == umaskType:
+		return "octal digits such as 022"
+	case t == idType:
+		return "an id of 26 letters and digits"
+	case t.Implements(enumType):
+		return "one of " + strings.Join(reflect.Zero(t).Interface().(enum).Values(), ", ")
+	case isText(t):
+		return "a text"
+	case t.Kind() == reflect.Bool:
+		return "true or false"
+	case t.Kind() == reflect.Float64:
+		return "a number"
+	case t.Kind() == reflect.Int || t.Kind() == reflect.Int64:
+		return "a whole number"
+	}
+	if short, ok := shortField(t); ok {
+		return kindInWords(t.Field(short.index).Type) + " or a mapping"
+	}
+	return "a mapping"
+}

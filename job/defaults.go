@@ -1,0 +1,177 @@
+package job
+
+import (
+	"reflect"
+	"slices"
+	"time"
+)
+
+// Defaults are what a server or a namespace fills in where a job says nothing.
+// What is not set here either is built in. A server passes its own, overlaid
+// with those of the namespace by Over. The zero Defaults are those of a server
+// without settings.
+type Defaults struct {
+	Timezone string `json:"timezone,omitzero" max:"64" doc:"The IANA time zone of schedules that name none. Default: UTC."`
+	Policy   Policy `json:"policy,omitzero" doc:"The policies of jobs that say nothing about them."`
+}
+
+// Over returns the defaults d, and those of base where d says nothing.
+func (d Defaults) Over(base Defaults) Defaults {
+	fill(reflect.ValueOf(&d).Elem(), reflect.ValueOf(base))
+	return d
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// builtIn returns the defaults of every job, whatever its schedule and policies.
+// They are what someone who comes from crontab expects, made safe.
+func builtIn() Job {
+	return Job{
+		Namespace: DefaultNamespace,
+		Schedule:  Schedule{Timezone: "UTC"},
+		Place:     Place{Strategy: StrategyAny},
+		Policy: Policy{
+			Overlap:       OverlapSkip,
+			Missed:        MissedLatest,
+			LateBy:        ptr(Duration(time.Hour)),
+			NeedsPrevious: ptr(false),
+			KillGrace:     ptr(Duration(10 * time.Second)),
+			Retry:         &Retry{Attempts: ptr(0)},
+			LostAfter:     Duration(60 * time.Second),
+			Priority:      ptr(0),
+		},
+	}
+}
+
+// WithDefaults returns a copy of the job in which everything that it does not
+// say is filled in. The copy shares with j what it leaves as it is. Filling in
+// twice changes nothing.
+func (j *Job) WithDefaults(d Defaults) *Job {
+	filled := *j
+	s, r, p := &filled.Schedule, &filled.Run, &filled.Policy
+
+	if s.Timezone == "" && len(s.Cron) > 0 {
+		s.Timezone = prefixedZone(s.Cron[0])
+	}
+	fillPolicy(p, &d.Policy, r)
+	fill(reflect.ValueOf(&s.Timezone).Elem(), reflect.ValueOf(d.Timezone))
+	fill(reflect.ValueOf(&filled).Elem(), reflect.ValueOf(builtIn()))
+
+	// What stands only beside something else is filled in only there.
+	if len(s.Cron) > 0 && s.ClockChange == "" {
+		s.ClockChange = ClockVixie
+	}
+	if s.Every > 0 && s.Align == "" {
+		s.Align = AlignEpoch
+	}
+	if len(s.Only)+len(s.Except) > 0 && s.OffDay == "" {
+		s.OffDay = OffDaySkip
+	}
+	s.On = slices.Clone(s.On)
+	for i := range s.On {
+		if s.On[i].Outcome == "" {
+			s.On[i].Outcome = OnSucceeded
+		}
+	}
+	if p.Overlap == OverlapQueue && p.QueueLimit == 0 {
+		p.QueueLimit = 1
+	}
+	if p.Overlap != OverlapAllow && p.ConcurrencyKey == "" && p.MaxParallel == 0 {
+		p.MaxParallel = 1
+	}
+	if p.Missed == MissedAll && p.MissedLimit == 0 {
+		p.MissedLimit = 100
+	}
+	if *p.Retry.Attempts > 0 {
+		retry := *p.Retry
+		fill(reflect.ValueOf(&retry).Elem(), reflect.ValueOf(Retry{
+			Backoff: ptr(Duration(10 * time.Second)),
+			Factor:  2,
+			Jitter:  ptr(Duration(0)),
+			On:      []RetryOn{RetryFailed, RetryTimedOut, RetryLost},
+		}))
+		if retry.Max == 0 {
+			retry.Max = max(Duration(10*time.Minute), *retry.Backoff)
+		}
+		p.Retry = &retry
+	}
+	r.fillShell(p)
+	r.fillHTTP()
+	return &filled
+}
+
+// fillPolicy fills in the policies of a server or namespace. A default that
+// stands only beside another policy is left out where the job has chosen
+// differently, since nobody wants to be told that it does not fit.
+func fillPolicy(p, defaults *Policy, r *RunSpec) {
+	said := *p
+	fill(reflect.ValueOf(p).Elem(), reflect.ValueOf(*defaults))
+	if p.Overlap != OverlapQueue {
+		p.QueueLimit = said.QueueLimit
+	}
+	if p.Overlap == OverlapAllow || p.ConcurrencyKey != "" {
+		p.MaxParallel = said.MaxParallel
+	}
+	if p.Missed != MissedAll {
+		p.MissedLimit = said.MissedLimit
+	}
+	if r.Shell == nil {
+		p.Success = said.Success
+	}
+}
+
+func (r *RunSpec) fillShell(p *Policy) {
+	if r.Shell == nil {
+		return
+	}
+	if len(r.Shell.Interpreter) == 0 && (r.Shell.Script != "" || len(r.Shell.Args) == 0) {
+		shell := *r.Shell
+		shell.Interpreter = []string{"sh"}
+		r.Shell = &shell
+	}
+	success := Success{}
+	if p.Success != nil {
+		success = *p.Success
+	}
+	if len(success.ExitCodes) == 0 {
+		success.ExitCodes = []int{0}
+	}
+	p.Success = &success
+}
+
+func (r *RunSpec) fillHTTP() {
+	if r.HTTP == nil {
+		return
+	}
+	http := *r.HTTP
+	method := "GET"
+	if http.Body != "" {
+		method = "POST"
+	}
+	fill(reflect.ValueOf(&http).Elem(), reflect.ValueOf(HTTP{
+		Method:    method,
+		Expect:    []string{"2xx"},
+		Redirects: ptr(10),
+	}))
+	r.HTTP = &http
+}
+
+// fill sets what is zero in dst, which is settable, to what src has there.
+// Structs are filled field by field. What dst points to is copied before it is
+// changed.
+func fill(dst, src reflect.Value) {
+	switch {
+	case src.IsZero():
+	case dst.Kind() == reflect.Struct && dst.Type() != timeType:
+		for i := range dst.NumField() {
+			fill(dst.Field(i), src.Field(i))
+		}
+	case dst.IsZero():
+		dst.Set(src)
+	case dst.Kind() == reflect.Pointer && dst.Type().Elem().Kind() == reflect.Struct:
+		filled := reflect.New(dst.Type().Elem())
+		filled.Elem().Set(dst.Elem())
+		fill(filled.Elem(), src.Elem())
+		dst.Set(filled)
+	}
+}

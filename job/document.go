@@ -1,0 +1,242 @@
+package job
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Document is one job, calendar or pool, as files and the API hold them.
+// Exactly one of the three is not nil, the one that Kind names. Documents that
+// are not read from text may leave Kind empty.
+type Document struct {
+	Kind     Kind
+	Job      *Job
+	Calendar *Calendar
+	Pool     *Pool
+
+	File string // the name given to Decode
+	Line int    // where the document begins; 0 if it was not read from text
+
+	// source is what the document was read from, for the places of problems.
+	source *node
+	// broken are the paths of what Decode could not read.
+	broken []string
+}
+
+// Kind is what a document describes.
+type Kind string
+
+// What a document describes.
+const (
+	KindJob      Kind = "job"
+	KindCalendar Kind = "calendar"
+	KindPool     Kind = "pool"
+)
+
+// Values returns all kinds of documents.
+func (Kind) Values() []string { return texts(KindJob, KindCalendar, KindPool) }
+
+// Format is a notation of documents.
+type Format string
+
+// The notations of documents.
+const (
+	YAML Format = "yaml"
+	JSON Format = "json"
+)
+
+// Values returns all notations.
+func (Format) Values() []string { return texts(YAML, JSON) }
+
+// FullName returns "namespace/name" of what the document describes.
+func (d Document) FullName() string {
+	switch {
+	case d.Job != nil:
+		return d.Job.FullName()
+	case d.Calendar != nil:
+		return d.Calendar.FullName()
+	case d.Pool != nil:
+		return d.Pool.FullName()
+	}
+	return ""
+}
+
+// Says tells whether a document that was read from text has a field at its top,
+// be it zero: "paused: false" is not the same as nothing for whoever changes a
+// job that is paused.
+func (d Document) Says(field string) bool { return d.source != nil && d.source.get(field) != nil }
+
+// Place returns where a field stands that a JSON pointer names, or what is nearest
+// to it, as file:line:column. It is for mistakes that somebody else has found.
+func (d Document) Place(pointer string) string {
+	here := d.source
+	if here == nil {
+		return d.File
+	}
+	unescape := strings.NewReplacer("~1", "/", "~0", "~")
+	for step := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+		next := here.get(unescape.Replace(step))
+		if i, err := strconv.Atoi(step); err == nil && here.kind == listNode && i >= 0 && i < len(here.items) {
+			next = here.items[i]
+		}
+		if next == nil {
+			break
+		}
+		here = next
+	}
+	return fmt.Sprintf("%s:%d:%d", d.File, here.line, here.column)
+}
+
+// Decode reads the documents of a file: YAML with one or more documents, or
+// JSON with an object, an array of objects, or several after one another. A
+// name that ends in .json, .yaml or .yml decides which it is; without one it is
+// JSON if it begins with { or [.
+//
+// The error is of type Problems and holds every field that is unknown, given
+// twice or of a wrong type. Documents with such mistakes are returned as far as
+// they could be read, so that Document.Validate can say what else is wrong with
+// them; it is silent about what Decode has reported. What documents say is not
+// judged here.
+func Decode(file string, data []byte) ([]Document, error) {
+	d := &decoder{file: file}
+	var docs []Document
+	for _, n := range d.parse(data) {
+		switch n.kind {
+		case nullNode: // nothing between two separators
+		case listNode:
+			for _, item := range n.items {
+				docs = d.document(docs, item)
+			}
+		default:
+			docs = d.document(docs, n)
+		}
+	}
+	return docs, d.problems.asError()
+}
+
+// parse returns the documents of a file as they were written. Those before a
+// mistake in the notation, which is reported, are returned all the same.
+func (d *decoder) parse(data []byte) []*node {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	if len(data) > fileMax {
+		d.report(&node{}, root, fmt.Sprintf("has %d bytes, at most %d are allowed", len(data), fileMax), "")
+		return nil
+	}
+	if !utf8.Valid(data) {
+		d.report(&node{}, root, "is not encoded in UTF-8", "")
+		return nil
+	}
+	parse := parseYAML
+	if isJSON(d.file, data) {
+		parse = parseJSON
+	}
+	nodes, bad := parse(data)
+	if bad != nil {
+		d.report(&node{line: bad.line, column: bad.column}, root, bad.message, bad.hint)
+	}
+	return nodes
+}
+
+func isJSON(file string, data []byte) bool {
+	switch strings.ToLower(filepath.Ext(file)) {
+	case ".json":
+		return true
+	case ".yaml", ".yml":
+		return false
+	}
+	data = bytes.TrimLeft(data, " \t\r\n")
+	return len(data) > 0 && (data[0] == '{' || data[0] == '[')
+}
+
+// document appends the document of a node, as far as it can be read.
+func (d *decoder) document(docs []Document, n *node) []Document {
+	doc := Document{Kind: KindJob, File: d.file, Line: n.line, source: n}
+	before := len(d.broken)
+	if kind := n.get("kind"); kind != nil && kind.kind != nullNode {
+		d.decode(kind, reflect.ValueOf(&doc.Kind).Elem(), field{}, root.field("kind"))
+		if len(d.broken) > before {
+			return docs // nobody knows what its fields mean
+		}
+	}
+	d.decodeStruct(withoutKind(n), doc.body(), root)
+	doc.broken = d.broken[before:len(d.broken):len(d.broken)]
+	return append(docs, doc)
+}
+
+// withoutKind returns a document without its field kind, which is not part of
+// what it describes.
+func withoutKind(n *node) *node {
+	rest := *n
+	rest.entries = nil
+	seen := false
+	for _, e := range n.entries {
+		if e.key.text == "kind" && !seen {
+			seen = true
+			continue
+		}
+		rest.entries = append(rest.entries, e)
+	}
+	return &rest
+}
+
+// kind returns what the document describes, which Kind need not say where one
+// of the three is set.
+func (d Document) kind() Kind {
+	switch {
+	case d.Job != nil:
+		return KindJob
+	case d.Calendar != nil:
+		return KindCalendar
+	case d.Pool != nil:
+		return KindPool
+	}
+	return d.Kind
+}
+
+// body returns the settable struct of what the document describes, made if
+// there is none yet.
+func (d *Document) body() reflect.Value {
+	switch d.kind() {
+	case KindCalendar:
+		d.Calendar = orNew(d.Calendar)
+		return reflect.ValueOf(d.Calendar).Elem()
+	case KindPool:
+		d.Pool = orNew(d.Pool)
+		return reflect.ValueOf(d.Pool).Elem()
+	}
+	d.Job = orNew(d.Job)
+	return reflect.ValueOf(d.Job).Elem()
+}
+
+func orNew[T any](p *T) *T {
+	if p == nil {
+		return new(T)
+	}
+	return p
+}
+
+// Encode writes documents so that Decode reads them as they are. Fields that
+// are not set are left out, the others come in the order of the types. YAML
+// separates documents by "---"; JSON is an object for one document and else an
+// array.
+func Encode(w io.Writer, docs []Document, format Format) error {
+	nodes := make([]*node, len(docs))
+	for i, d := range docs {
+		n := object("kind", textNode(string(d.kind())))
+		n.entries = append(n.entries, encodeStruct(d.body()).entries...)
+		nodes[i] = n
+	}
+	switch format {
+	case YAML:
+		return writeYAML(w, nodes)
+	case JSON:
+		return writeJSON(w, nodes)
+	}
+	return fmt.Errorf("encode documents: format %q is not known", format)
+}

@@ -1,0 +1,86 @@
+package job
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+)
+
+// encode returns the node of a value, or nil for one that is not set.
+func encode(v reflect.Value) *node {
+	t := v.Type()
+	switch {
+	case t.Kind() == reflect.Pointer:
+		if v.IsNil() {
+			return nil
+		}
+		return encodeSet(v.Elem())
+	case v.IsZero(), (t.Kind() == reflect.Slice || t.Kind() == reflect.Map) && v.Len() == 0:
+		return nil
+	}
+	return encodeSet(v)
+}
+
+// encodeSet returns the node of a value that is set, be it zero.
+func encodeSet(v reflect.Value) *node {
+	t := v.Type()
+	switch {
+	case t.Kind() == reflect.Pointer:
+		return encodeSet(v.Elem())
+	case t == timeType:
+		return textNode(formatInstant(v.Interface().(time.Time)))
+	case isText(t):
+		return textNode(textOf(v))
+	case t.Kind() == reflect.Struct:
+		return encodeStruct(v)
+	case t.Kind() == reflect.Map:
+		n := object()
+		for _, key := range sortedKeys(v) {
+			n.add(key, encodeSet(v.MapIndex(reflect.ValueOf(key))))
+		}
+		return n
+	case t.Kind() == reflect.Slice:
+		n := list()
+		for i := range v.Len() {
+			n.items = append(n.items, encodeSet(v.Index(i)))
+		}
+		return n
+	}
+	return plainNode(fmt.Sprint(v.Interface()))
+}
+
+func encodeStruct(v reflect.Value) *node {
+	n := object()
+	short, hasShort := shortField(v.Type())
+	for _, f := range fieldsOf(v.Type()) {
+		if value := encode(v.Field(f.index)); value != nil {
+			n.add(f.name, value)
+		}
+	}
+	if hasShort && len(n.entries) == 1 && n.entries[0].key.text == short.name {
+		return n.entries[0].value
+	}
+	return n
+}
+
+// textOf returns the text of a value that is one text in documents.
+func textOf(v reflect.Value) string {
+	m, ok := v.Interface().(encoding.TextMarshaler)
+	if !ok {
+		return v.String()
+	}
+	// The types of this package cannot fail to be written.
+	text, _ := m.MarshalText()
+	return string(text)
+}
+
+func sortedKeys(m reflect.Value) []string {
+	keys := make([]string, 0, m.Len())
+	for _, key := range m.MapKeys() {
+		keys = append(keys, key.String())
+	}
+	slices.Sort(keys)
+	return keys
+}

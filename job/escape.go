@@ -1,0 +1,149 @@
+package job
+
+import (
+	"net/url"
+	"strings"
+)
+
+// anywhere is a placement whose values are treated alike wherever they stand.
+type anywhere struct{ escape escaper }
+
+func (anywhere) text(string)                          {}
+func (a anywhere) value(*expression) (escaper, error) { return a.escape, nil }
+func (a anywhere) branch() placement                  { return a }
+func (anywhere) join(placement)                       {}
+
+// errNUL is said of values for programs, whose arguments and variables end
+// with the first NUL byte.
+var errNUL = mistake("a value has a NUL byte", "")
+
+func escapeNothing(v any) (string, error) {
+	text := valueText(v)
+	if strings.Contains(text, "\x00") {
+		return "", errNUL
+	}
+	return text, nil
+}
+
+func escapeForm(v any) (string, error) { return url.QueryEscape(valueText(v)), nil }
+
+func escapeHeader(v any) (string, error) {
+	text := valueText(v)
+	if strings.ContainsFunc(text, isControl) {
+		return "", mistake(quote(text)+" cannot be part of a header", "it must be on one line")
+	}
+	return text, nil
+}
+
+// urlPlacement follows an address.
+type urlPlacement struct {
+	part    urlPart
+	slashes int // seen so far, while in the host
+}
+
+type urlPart uint8
+
+const (
+	urlHost urlPart = iota // and the scheme before it
+	urlPath
+	urlQuery
+	urlFragment
+	urlUnclear // the branches of an if ended differently
+)
+
+func (u *urlPlacement) text(text string) {
+	for _, c := range []byte(text) {
+		switch {
+		case c == '#':
+			u.part = urlFragment
+		case c == '?' && u.part <= urlPath:
+			u.part = urlQuery
+		case c == '/' && u.part == urlHost:
+			// The third slash of https://host/ ends the host.
+			if u.slashes++; u.slashes == 3 {
+				u.part = urlPath
+			}
+		}
+	}
+}
+
+func (u *urlPlacement) value(*expression) (escaper, error) {
+	switch u.part {
+	case urlHost:
+		return nil, mistake("the scheme and host of a URL cannot be templates", "a value could lead the request elsewhere: write the host out")
+	case urlFragment:
+		return nil, mistake("what follows # is never sent", "leave it out")
+	case urlUnclear:
+		return nil, mistake("the branches of an if end in different parts of the URL, so that what follows is unclear", "")
+	case urlQuery:
+		return escapeForm, nil
+	}
+	return func(v any) (string, error) { return url.PathEscape(valueText(v)), nil }, nil
+}
+
+func (u *urlPlacement) branch() placement { other := *u; return &other }
+
+func (u *urlPlacement) join(other placement) {
+	if *u != *other.(*urlPlacement) {
+		u.part = urlUnclear
+	}
+}
+
+// checkPath refuses addresses in which values make segments of dots, by which
+// a server would go to another path.
+func checkPath(address string) error {
+	path, _, _ := strings.Cut(address, "?")
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "." || segment == ".." {
+			return mistake("a value makes "+quote(segment)+" of a part of the path", "")
+		}
+	}
+	return nil
+}
+
+// jsonPlacement follows a JSON text.
+type jsonPlacement struct {
+	inString, escaped bool
+	unclear           bool // the branches of an if ended differently
+}
+
+func (j *jsonPlacement) text(text string) {
+	for _, c := range []byte(text) {
+		switch {
+		case j.escaped:
+			j.escaped = false
+		case c == '\\':
+			j.escaped = j.inString
+		case c == '"':
+			j.inString = !j.inString
+		}
+	}
+}
+
+func (j *jsonPlacement) value(*expression) (escaper, error) {
+	switch {
+	case j.unclear:
+		return nil, mistake("the branches of an if end one inside and one outside of a string, so that what follows is unclear", "")
+	case j.escaped:
+		return nil, mistake("a value follows a backslash", "")
+	case j.inString:
+		return func(v any) (string, error) {
+			text := jsonText(valueText(v))
+			return string(text[1 : len(text)-1]), nil
+		}, nil
+	}
+	return func(v any) (string, error) {
+		switch v.(type) {
+		case int, bool:
+			return valueText(v), nil
+		}
+		return string(jsonText(valueText(v))), nil
+	}, nil
+}
+
+func (j *jsonPlacement) branch() placement { other := *j; return &other }
+
+func (j *jsonPlacement) join(other placement) {
+	o := other.(*jsonPlacement)
+	j.unclear = j.unclear || *j != *o
+}

@@ -1,0 +1,174 @@
+package job
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The types of this package say with tags what a document may hold. Reading,
+// writing, checking and the JSON Schema all follow the same tags:
+//
+//	json   the name of the field in documents; "-" is not part of them; without
+//	       omitzero it is required
+//	doc    what the field means, for the schema
+//	min    the least number, Duration or Size; a field that is not set is not checked
+//	max    the largest one, or the most bytes of a text
+//	items  the most items of a list or mapping
+//	short  "true" for the field that a text alone stands for, in place of the mapping
+//
+// An enumeration is a string type with a method Values. A field whose zero is
+// something that a user may wish to say is a pointer: nil is "not said".
+type field struct {
+	name     string
+	doc      string
+	index    int
+	min, max string
+	items    int
+	short    bool
+	required bool // the tag has no omitzero
+}
+
+const (
+	// textMax is the most bytes of a text whose field names no other bound:
+	// a long command line. Longer things (scripts, bodies) say so.
+	textMax = 16 << 10
+	// itemsMax is the most items of a list or mapping whose field names no
+	// other bound: more than people write by hand.
+	itemsMax = 256
+)
+
+// enum is implemented by enumerations.
+type enum interface {
+	// Values returns the allowed texts, in the order in which they are listed.
+	Values() []string
+}
+
+var (
+	enumType            = reflect.TypeFor[enum]()
+	timeType            = reflect.TypeFor[time.Time]()
+	durationType        = reflect.TypeFor[Duration]()
+	sizeType            = reflect.TypeFor[Size]()
+	umaskType           = reflect.TypeFor[Umask]()
+	idType              = reflect.TypeFor[ID]()
+	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
+)
+
+// isText tells whether values of the type are single texts in documents.
+func isText(t reflect.Type) bool {
+	return t.Kind() == reflect.String || t == timeType || reflect.PointerTo(t).Implements(textUnmarshalerType)
+}
+
+// structs keeps the fields of each struct type, by type. It is bounded by the
+// types of this package.
+var structs sync.Map // reflect.Type to []field
+
+// fieldsOf returns the fields of a struct in documents, in their order.
+func fieldsOf(t reflect.Type) []field {
+	if fields, ok := structs.Load(t); ok {
+		return fields.([]field)
+	}
+	var fields []field
+	for i := range t.NumField() {
+		sf := t.Field(i)
+		name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
+		if name == "-" || name == "" {
+			continue
+		}
+		f := field{
+			name: name, doc: sf.Tag.Get("doc"), index: i,
+			min: sf.Tag.Get("min"), max: sf.Tag.Get("max"),
+			items: itemsMax, short: sf.Tag.Get("short") == "true",
+			required: options != "omitzero",
+		}
+		if items := sf.Tag.Get("items"); items != "" {
+			f.items, _ = strconv.Atoi(items)
+		}
+		fields = append(fields, f)
+	}
+	stored, _ := structs.LoadOrStore(t, fields)
+	return stored.([]field)
+}
+
+// shortField returns the field of a struct that a text alone stands for.
+func shortField(t reflect.Type) (field, bool) {
+	if t.Kind() == reflect.Struct && t != timeType {
+		for _, f := range fieldsOf(t) {
+			if f.short {
+				return f, true
+			}
+		}
+	}
+	return field{}, false
+}
+
+// checkBounds tells what is wrong with a value of the field: "" if nothing.
+func (f field) checkBounds(v reflect.Value) string {
+	switch {
+	case v.Kind() == reflect.String:
+		if most := f.textMax(); v.Len() > most {
+			return fmt.Sprintf("has %d bytes, at most %d are allowed", v.Len(), most)
+		}
+	case v.Kind() == reflect.Slice || v.Kind() == reflect.Map:
+		if v.Len() > f.items {
+			return fmt.Sprintf("has %d entries, at most %d are allowed", v.Len(), f.items)
+		}
+	case isNumber(v.Type()):
+		n := number(v)
+		tooSmall := f.min != "" && n < f.bound(v.Type(), f.min)
+		tooLarge := f.max != "" && n > f.bound(v.Type(), f.max)
+		switch {
+		case (tooSmall || tooLarge) && f.min != "" && f.max != "":
+			return fmt.Sprintf("must be between %s and %s, found %v", f.min, f.max, v.Interface())
+		case tooSmall:
+			return fmt.Sprintf("must be at least %s, found %v", f.min, v.Interface())
+		case tooLarge:
+			return fmt.Sprintf("must be at most %s, found %v", f.max, v.Interface())
+		}
+	}
+	return ""
+}
+
+// textMax returns the most bytes of a text in the field.
+func (f field) textMax() int {
+	if n, err := strconv.Atoi(f.max); err == nil {
+		return n
+	}
+	return textMax
+}
+
+// bound reads a bound in the form of the field's type.
+func (f field) bound(t reflect.Type, text string) float64 {
+	v := reflect.New(t)
+	if u, ok := v.Interface().(encoding.TextUnmarshaler); ok {
+		if u.UnmarshalText([]byte(text)) == nil {
+			return number(v.Elem())
+		}
+	}
+	n, _ := strconv.ParseFloat(text, 64)
+	return n
+}
+
+func isNumber(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Int, reflect.Int64, reflect.Uint16, reflect.Float64:
+		return true
+	}
+	return false
+}
+
+// number returns a number of any kind for comparing. Bounds are small, so what
+// a float64 rounds does not matter.
+func number(v reflect.Value) float64 {
+	switch {
+	case v.CanInt():
+		return float64(v.Int())
+	case v.CanUint():
+		return float64(v.Uint())
+	}
+	return v.Float()
+}

@@ -1,0 +1,89 @@
+package job
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/belfry-cron/belfry/cron"
+)
+
+// workingDayMark in the summary of an event says that its days are worked,
+// although they fall on a weekend: 班, as Chinese holiday calendars write it.
+const workingDayMark = "班"
+
+// icsMax is the most bytes of a calendar file: a century of holidays.
+const icsMax = 4 << 20
+
+// InlineCalendars replaces the ics files of calendars by the dates in them, so
+// that whoever gets the documents opens no files. Names of files are relative
+// to the file of the document; open gets them joined. With weekdays given, the
+// days of a file are excluded, except for those of events whose summary has the
+// mark 班, which are included; without weekdays all of them are included.
+//
+// The calendars of docs are replaced, not changed. The error is of type
+// Problems.
+func InlineCalendars(docs []Document, open func(name string) (io.ReadCloser, error)) error {
+	var problems Problems
+	for i, doc := range docs {
+		if doc.Calendar == nil || len(doc.Calendar.Days.ICS) == 0 {
+			continue
+		}
+		v := &validator{doc: doc}
+		inlined := *doc.Calendar
+		inlined.Days = v.inline(inlined.Days, open)
+		problems = append(problems, v.problems...)
+		docs[i].Calendar = &inlined
+	}
+	return problems.asError()
+}
+
+// inline returns the days with those of their files in place of the files.
+func (v *validator) inline(days Days, open func(name string) (io.ReadCloser, error)) Days {
+	days.Include, days.Exclude = slices.Clone(days.Include), slices.Clone(days.Exclude)
+	for i, name := range days.ICS {
+		at := root.at("calendar.ics").item(i)
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(v.doc.File), name)
+		}
+		events, err := readICS(name, open)
+		if err != nil {
+			v.report(at, err.Error(), "")
+			continue
+		}
+		for _, event := range events {
+			dates := event.From.String()
+			if event.To != event.From {
+				dates += ".." + event.To.String()
+			}
+			target := &days.Include
+			if len(days.Weekdays) > 0 && !strings.Contains(event.Summary, workingDayMark) {
+				target = &days.Exclude
+			}
+			if !slices.Contains(*target, dates) {
+				*target = append(*target, dates)
+			}
+		}
+	}
+	days.ICS = nil
+	return days
+}
+
+func readICS(name string, open func(name string) (io.ReadCloser, error)) ([]cron.Event, error) {
+	file, err := open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	limited := &io.LimitedReader{R: file, N: icsMax + 1}
+	events, err := cron.ParseICS(limited)
+	switch {
+	case limited.N == 0:
+		return nil, fmt.Errorf("%s: has more than %d bytes", name, icsMax)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return events, nil
+}

@@ -1,0 +1,87 @@
+package job
+
+import "time"
+
+// Job is what to run, when, where and under which policies. A Job is plain
+// data: what a user left out is the zero value, and WithDefaults fills it in.
+type Job struct {
+	Namespace   string            `json:"namespace,omitzero" max:"128" doc:"The group of jobs that this one belongs to. Default: default."`
+	Name        string            `json:"name" max:"128" doc:"The name of the job in its namespace: lower-case letters, digits, dots, dashes and underscores."`
+	Description string            `json:"description,omitzero" max:"4096" doc:"What the job is for, in words for people."`
+	Labels      map[string]string `json:"labels,omitzero" items:"64" doc:"Free marks to find and group jobs by."`
+	Paused      bool              `json:"paused,omitzero" doc:"A paused job does not fall due. It can still be run by hand."`
+	Params      map[string]Param  `json:"params,omitzero" items:"64" doc:"The parameters that a run takes. Commands read them as {{ .Param.name }} or as the environment variable BELFRY_PARAM_NAME."`
+	Schedule    Schedule          `json:"schedule,omitzero" doc:"When the job falls due. Without it the job runs only by hand, through the API or after a job that names it."`
+	Run         RunSpec           `json:"run" doc:"What to run: exactly one of shell, http and handler."`
+	Place       Place             `json:"place,omitzero" doc:"Which nodes run the job."`
+	Policy      Policy            `json:"policy,omitzero" doc:"What happens when runs overlap, are missed, take too long or fail."`
+
+	// What the server keeps. Documents may carry the first three, so that
+	// what was exported can be applied again, but cannot change them.
+	UID     ID      `json:"uid,omitzero" doc:"Read-only. The identity of the job, made when it was created."`
+	Version int64   `json:"version,omitzero" min:"1" doc:"Read-only. Every change of the job increments it."`
+	Status  *Status `json:"status,omitzero" doc:"Read-only. What the server knows about the job."`
+
+	// Epoch counts the changes of the schedule, the pauses, the resumes and
+	// the deletes. What was planned in an earlier epoch never starts.
+	Epoch int64 `json:"-"`
+}
+
+// DefaultNamespace is the namespace of documents that name none.
+const DefaultNamespace = "default"
+
+// FullName returns "namespace/name".
+func (j *Job) FullName() string { return fullName(j.Namespace, j.Name) }
+
+func fullName(namespace, name string) string { return namespaceOf(namespace) + "/" + name }
+
+// namespaceOf returns the namespace that is meant.
+func namespaceOf(namespace string) string {
+	if namespace == "" {
+		return DefaultNamespace
+	}
+	return namespace
+}
+
+// Param declares a parameter of a job.
+type Param struct {
+	Default     string `json:"default,omitzero" short:"true" doc:"The value where a run gives none. Default: empty."`
+	Description string `json:"description,omitzero" max:"4096" doc:"What the parameter is for."`
+}
+
+// Status is what a server says about a job beside its definition.
+type Status struct {
+	State       JobState  `json:"state,omitzero" doc:"Whether the job can fall due."`
+	Created     time.Time `json:"created,omitzero" doc:"When the job was created."`
+	Changed     time.Time `json:"changed,omitzero" doc:"When the job was last changed."`
+	Next        time.Time `json:"next,omitzero" doc:"When the job falls due next."`
+	PausedBy    string    `json:"paused_by,omitzero" doc:"Who paused the job."`
+	PauseReason string    `json:"pause_reason,omitzero" doc:"Why the job was paused."`
+	PausedUntil time.Time `json:"paused_until,omitzero" doc:"When the job resumes by itself."`
+
+	LastRun     ID        `json:"last_run,omitzero" doc:"The run that ended last."`
+	LastEnded   time.Time `json:"last_ended,omitzero" doc:"When it ended."`
+	LastOutcome Outcome   `json:"last_outcome,omitzero" doc:"How it ended."`
+}
+
+// JobState tells whether a job can fall due.
+type JobState string
+
+// The states of a job.
+const (
+	JobActive    JobState = "active"
+	JobPaused    JobState = "paused"
+	JobCompleted JobState = "completed" // its last instant is past, or its max_runs are made
+)
+
+// Values returns all states of a job.
+func (JobState) Values() []string { return texts(JobActive, JobPaused, JobCompleted) }
+
+// texts returns the values of an enumeration as plain texts.
+func texts[T ~string](values ...T) []string {
+	list := make([]string, len(values))
+	for i, v := range values {
+		list[i] = string(v)
+	}
+	return list
+}

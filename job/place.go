@@ -1,0 +1,31 @@
+package job
+
+// Place is which of the nodes run a job.
+type Place struct {
+	Labels   map[string]string `json:"labels,omitzero" items:"64" doc:"The labels that a node must have, all of them. Default: any node."`
+	Strategy Strategy          `json:"strategy,omitzero" doc:"Which of the nodes that match is taken. Default: any, the less loaded of two."`
+	Shards   int               `json:"shards,omitzero" min:"1" max:"1000" doc:"Each occurrence is split into so many runs, which know their index and the total."`
+	Sticky   bool              `json:"sticky,omitzero" doc:"A run waits for its node; no other takes it over when it is late."`
+}
+
+// Strategy is how a node is chosen among those that match.
+type Strategy string
+
+// How a node is chosen among those that match.
+const (
+	StrategyAny                 Strategy = "any" // the less loaded of two random ones
+	StrategyRoundRobin          Strategy = "round_robin"
+	StrategyRandom              Strategy = "random"
+	StrategyFirst               Strategy = "first"
+	StrategyLast                Strategy = "last"
+	StrategyHash                Strategy = "hash" // the same for all runs of a job
+	StrategyLeastRecentlyUsed   Strategy = "least_recently_used"
+	StrategyLeastFrequentlyUsed Strategy = "least_frequently_used"
+	StrategyBroadcast           Strategy = "broadcast" // all of them, each with a run of its own
+)
+
+// Values returns all strategies.
+func (Strategy) Values() []string {
+	return texts(StrategyAny, StrategyRoundRobin, StrategyRandom, StrategyFirst, StrategyLast, StrategyHash,
+		StrategyLeastRecentlyUsed, StrategyLeastFrequentlyUsed, StrategyBroadcast)
+}

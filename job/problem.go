@@ -1,0 +1,90 @@
+package job
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Problem is one mistake in a document: where it stands, what is wrong and,
+// where that can be told, what would be right.
+type Problem struct {
+	File         string // the name given to Decode
+	Line, Column int    // from 1; 0 where the document was not read from text
+	Path         string // the field as the user wrote it, for example schedule.cron[1]
+	Message      string // what is wrong
+	Hint         string // what would be right; may be empty
+}
+
+// Error returns the problem in one line, for example
+//
+//	jobs.yaml:7:12: policy.overlap: "skp" is not known; allowed: skip, queue, replace, allow (did you mean "skip"?)
+func (p Problem) Error() string {
+	var b strings.Builder
+	if p.File != "" {
+		b.WriteString(p.File + ":")
+	}
+	for _, n := range []int{p.Line, p.Column} {
+		if n > 0 {
+			fmt.Fprintf(&b, "%d:", n)
+		}
+	}
+	if b.Len() > 0 {
+		b.WriteString(" ")
+	}
+	if p.Path != "" {
+		b.WriteString(p.Path + ": ")
+	}
+	b.WriteString(p.Message)
+	if p.Hint != "" {
+		b.WriteString(" (" + p.Hint + ")")
+	}
+	return b.String()
+}
+
+// Problems are all mistakes that were found, in the order of the text.
+type Problems []Problem
+
+// Error returns one line for each problem.
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// sorted puts the problems in the order of the text.
+func (ps Problems) sorted() Problems {
+	slices.SortStableFunc(ps, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return ps
+}
+
+// asError returns the problems sorted, or nil if there are none.
+func (ps Problems) asError() error {
+	if len(ps) == 0 {
+		return nil
+	}
+	return ps.sorted()
+}
+
+// mistakeError is what is wrong with a value, by whoever knows nothing of its
+// place in a document.
+type mistakeError struct{ message, hint string }
+
+func (e *mistakeError) Error() string { return e.message + suffix(" (", e.hint, ")") }
+
+func mistake(message, hint string) error { return &mistakeError{message, hint} }
+
+// inWords returns what an error about a value says, and its hint.
+func inWords(err error) (message, hint string) {
+	var m *mistakeError
+	if errors.As(err, &m) {
+		return m.message, m.hint
+	}
+	return err.Error(), ""
+}

@@ -1,0 +1,94 @@
+package job
+
+import "time"
+
+// Schedule is when a job falls due: by at most one of Cron, Every, AfterEnd,
+// At and On, and besides at the start of nodes if Boot is set. Boot does not
+// go together with AfterEnd, whose chain of runs it would double. With none of
+// them the job runs only by hand.
+type Schedule struct {
+	Cron     []string    `json:"cron,omitzero" items:"100" max:"256" doc:"Cron expressions; the job falls due when any of them does. 5 fields, 6 with seconds first, 7 with seconds first and years last, @daily and its like, or @every 10s."`
+	Every    Duration    `json:"every,omitzero" min:"10ms" max:"3650d" doc:"A fixed rate. At least 1s for shell and http, 10ms for handlers."`
+	Align    Align       `json:"align,omitzero" doc:"What every counts from: epoch (1970-01-01T00:00:00Z, the default) or start."`
+	Offset   Duration    `json:"offset,omitzero" max:"3650d" doc:"How long after the aligned moments of every the job falls due."`
+	AfterEnd Duration    `json:"after_end,omitzero" min:"10ms" max:"3650d" doc:"Due this long after the previous run has ended, however it ended."`
+	At       []time.Time `json:"at,omitzero" items:"1000" doc:"Fixed instants, RFC 3339 with an offset. The job is completed after the last."`
+	On       []Upstream  `json:"on,omitzero" items:"100" doc:"Due when a run of another job ends. Its parameters and its scheduled time are passed on."`
+	Boot     bool        `json:"boot,omitzero" doc:"Due once whenever the process of a node that may run the job starts. Stands alone or beside cron, every, at or on."`
+
+	Timezone    string      `json:"timezone,omitzero" max:"64" doc:"The IANA time zone of the schedule, for example Asia/Shanghai. Default: the server's."`
+	ClockChange ClockChange `json:"clock_change,omitzero" doc:"What cron expressions do where the clock changes. Default: vixie, a skipped time runs right after the gap and a repeated one once."`
+	Start       time.Time   `json:"start,omitzero" doc:"Nothing falls due before this instant."`
+	End         time.Time   `json:"end,omitzero" doc:"Nothing falls due after this instant."`
+	MaxRuns     int         `json:"max_runs,omitzero" min:"1" max:"1000000000" doc:"The job is completed after so many scheduled runs."`
+	DeleteAfter *Duration   `json:"delete_after,omitzero" min:"0s" max:"3650d" doc:"With at: the job is removed this long after it was completed."`
+
+	Only   []string `json:"only,omitzero" items:"64" max:"256" doc:"Only occurrences in these exist: weekdays (mon-fri), dates (2026-10-01, 2026-10-01..2026-10-07), times of day (09:00-17:00), else names of calendars. In any of the days and in any of the times, where both are given."`
+	Except []string `json:"except,omitzero" items:"64" max:"256" doc:"Occurrences in any of these do not exist. The same forms as only."`
+	OffDay OffDay   `json:"off_day,omitzero" doc:"What becomes of occurrences on a day that only or except rule out: skip (default), or move them to the same time of the next or previous day that is allowed."`
+
+	Jitter Duration `json:"jitter,omitzero" min:"1ms" max:"1d" doc:"Each occurrence is due up to this much later, by a hash of the job and the scheduled time, but never as late as the next one."`
+	Spread Duration `json:"spread,omitzero" min:"1ms" max:"1d" doc:"All occurrences are due later by the same share of this, by a hash of the job: against herds at the full hour."`
+}
+
+// Align is what a fixed rate counts from.
+type Align string
+
+// What a fixed rate counts from.
+const (
+	AlignEpoch Align = "epoch"
+	AlignStart Align = "start"
+)
+
+// Values returns all alignments.
+func (Align) Values() []string { return texts(AlignEpoch, AlignStart) }
+
+// Upstream names the runs of another job that make this one due.
+type Upstream struct {
+	Job     string     `json:"job" short:"true" max:"257" doc:"The other job: name, or namespace/name."`
+	Outcome UpstreamOn `json:"outcome,omitzero" doc:"How its run must have ended. Default: succeeded."`
+}
+
+// UpstreamOn is how the run of another job must have ended.
+type UpstreamOn string
+
+// How the run of another job must have ended.
+const (
+	OnSucceeded UpstreamOn = "succeeded"
+	OnFailed    UpstreamOn = "failed"   // failed, timed out or lost, and not retried any more
+	OnFinished  UpstreamOn = "finished" // either
+)
+
+// Values returns all endings.
+func (UpstreamOn) Values() []string { return texts(OnSucceeded, OnFailed, OnFinished) }
+
+// ClockChange is what cron expressions do where the clock is put forward or
+// back. Package cron has the rules.
+type ClockChange string
+
+// The policies for changes of the clock.
+const (
+	ClockVixie     ClockChange = "vixie"
+	ClockLiteral   ClockChange = "literal"
+	ClockSkipOnce  ClockChange = "skip_once"
+	ClockShiftOnce ClockChange = "shift_once"
+	ClockSkipLast  ClockChange = "skip_last"
+)
+
+// Values returns all policies for changes of the clock.
+func (ClockChange) Values() []string {
+	return texts(ClockVixie, ClockLiteral, ClockSkipOnce, ClockShiftOnce, ClockSkipLast)
+}
+
+// OffDay is what becomes of an occurrence on a day that is ruled out.
+type OffDay string
+
+// What becomes of an occurrence on a day that is ruled out.
+const (
+	OffDaySkip     OffDay = "skip"
+	OffDayNext     OffDay = "next"
+	OffDayPrevious OffDay = "previous"
+)
+
+// Values returns all that can become of an occurrence on a day that is ruled out.
+func (OffDay) Values() []string { return texts(OffDaySkip, OffDayNext, OffDayPrevious) }

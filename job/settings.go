@@ -1,0 +1,33 @@
+package job
+
+import "reflect"
+
+// DecodeSettings reads one YAML or JSON mapping into the struct that settings
+// points to, by the rules and tags of documents: unknown fields, values of a
+// wrong type and numbers beyond their bounds are mistakes, each with its place.
+// It is for files that are no documents and yet hold durations and policies, as
+// the configuration of a server does. A file without content sets nothing.
+//
+// The error is of type Problems.
+func DecodeSettings(file string, data []byte, settings any) error {
+	d := &decoder{file: file}
+	roots := d.parse(data)
+	if len(d.problems) > 0 {
+		return d.problems.asError()
+	}
+	if len(roots) > 1 {
+		d.report(roots[1], root, "is a second document in a file that has one", "leave out the line ---")
+		return d.problems.asError()
+	}
+	if len(roots) == 0 || roots[0].kind == nullNode {
+		return nil
+	}
+	value := reflect.ValueOf(settings).Elem()
+	d.decodeStruct(roots[0], value, root)
+	if len(d.problems) == 0 {
+		v := &validator{doc: Document{File: file, source: roots[0]}}
+		v.bounds(value, root)
+		d.problems = v.problems
+	}
+	return d.problems.asError()
+}

@@ -1,0 +1,435 @@
+package job
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Values in shell commands.
+//
+// A value that may hold any character stands only where it is sure to be read
+// as a literal: outside of all quotes, where it is put into single quotes of
+// its own, in which no character means anything but the quote itself. To know
+// where that is, the text of the command is followed character by character.
+// What cannot be followed in a few states makes everything after it a place
+// where such values are refused. So a mistake here is a refusal, not an
+// injection.
+//
+// Everywhere else only tame values are accepted: those made of characters that
+// mean nothing to a shell, whatever the place.
+
+var (
+	// tamePattern matches what may stand in quotes.
+	tamePattern = regexp.MustCompile(`^[A-Za-z0-9_.,:/+ -]*$`)
+	// tameWordPattern matches what may stand anywhere.
+	tameWordPattern = regexp.MustCompile(`^[A-Za-z0-9_.,:/+-]*$`)
+)
+
+// QuoteShell returns a text as one literal word for a POSIX shell.
+func QuoteShell(text string) string {
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+func escapeShell(v any) (string, error) {
+	text, err := escapeNothing(v)
+	return QuoteShell(text), err
+}
+
+// escapeTame returns an escaper for places where only some texts may stand.
+func escapeTame(pattern *regexp.Regexp, place string) escaper {
+	return func(v any) (string, error) {
+		text := valueText(v)
+		if !pattern.MatchString(text) {
+			return "", mistake(quote(text)+" cannot stand "+place, "")
+		}
+		return text, nil
+	}
+}
+
+// shellPlacement follows the text of a command.
+type shellPlacement struct {
+	// frames are what encloses the current place, the innermost last. The
+	// first is the command itself.
+	frames []shellFrame
+	// lost says why it is not known any more where the text has come to.
+	lost string
+}
+
+// shellFrame is something that encloses a part of a command.
+type shellFrame struct {
+	kind shellKind
+	// escaped is set after a backslash.
+	escaped bool
+	// last is what came just before, where it changes what comes next: '$',
+	// '(', '<', or 'H' for the two signs of a here-document.
+	last byte
+	// word is the beginning of the word so far, without its quotes and what
+	// they or a value may add; place is where in a word.
+	word  string
+	place wordPlace
+	// evaluated is set in what a shell expands a second time, so that even a
+	// quoted text in it can run commands: $(( )) and (( )). The others are
+	// for places of that sort in a command: test between [[ and ]], duplicate
+	// from >& or <& to the end of the word after it, which bash expands twice,
+	// and subscripts, the number of [ that are open in a word.
+	evaluated, test, duplicate bool
+	subscripts                 int
+}
+
+type shellKind byte
+
+const (
+	inCommand      shellKind = iota // the command, or ( )
+	inSubstitution                  // $( ), <( ), >( )
+	inSingleQuotes
+	inDoubleQuotes
+	inBackquotes
+	inParameter // ${ }
+	inComment
+)
+
+var shellPlaces = map[shellKind]string{
+	inSingleQuotes: "in single quotes",
+	inDoubleQuotes: "in double quotes",
+	inBackquotes:   "in backquotes",
+	inParameter:    "in ${ }",
+	inComment:      "in a comment",
+}
+
+type wordPlace byte
+
+const (
+	atWordStart wordPlace = iota
+	inWord
+	// unsureOfWord is where shells differ or branches do: only a # matters.
+	unsureOfWord
+)
+
+// keptOfWord is as many letters of a word as it takes to recognise those that
+// matter.
+const keptOfWord = 8
+
+func newShellPlacement() *shellPlacement {
+	return &shellPlacement{frames: []shellFrame{{kind: inCommand}}}
+}
+
+func (s *shellPlacement) top() *shellFrame { return &s.frames[len(s.frames)-1] }
+
+func (s *shellPlacement) push(f shellFrame) {
+	f.evaluated = f.evaluated || s.top().expandsTwice()
+	s.frames = append(s.frames, f)
+}
+
+func (f *shellFrame) expandsTwice() bool {
+	return f.evaluated || f.test || f.duplicate || f.subscripts > 0
+}
+
+func (s *shellPlacement) pop() { s.frames = s.frames[:len(s.frames)-1] }
+
+func (s *shellPlacement) lose(why string) {
+	if s.lost == "" {
+		s.lost = why
+	}
+}
+
+func (s *shellPlacement) text(text string) {
+	for i := 0; i < len(text) && s.lost == ""; i++ {
+		c := text[i]
+		f := s.top()
+		switch f.kind {
+		case inCommand, inSubstitution:
+			s.command(c)
+		case inSingleQuotes:
+			if c == '\'' {
+				s.pop()
+			} else {
+				s.quoted(c)
+			}
+		case inDoubleQuotes:
+			s.doubleQuoted(c)
+		case inBackquotes:
+			switch {
+			case f.escaped:
+				f.escaped = false
+			case c == '\\':
+				f.escaped = true
+			case c == '`':
+				s.pop()
+			}
+		case inParameter:
+			switch {
+			case strings.IndexByte("'\"`\\${", c) >= 0:
+				s.lose("after quotes inside of ${ }")
+			case c == '}':
+				s.pop()
+			}
+		case inComment:
+			if c == '\n' {
+				s.pop()
+				s.command(c)
+			}
+		}
+	}
+}
+
+// doubleQuoted takes a character between double quotes.
+func (s *shellPlacement) doubleQuoted(c byte) {
+	f := s.top()
+	last := f.last
+	switch {
+	case f.escaped:
+		f.escaped = false
+		if c != '\n' { // else the line is continued, as if nothing were there
+			f.last = 0
+		}
+		return
+	case c == '\\':
+		f.escaped = true
+		return
+	}
+	f.last = 0
+	if last == '$' && s.dollar(c) {
+		return
+	}
+	switch c {
+	case '"':
+		s.pop()
+	case '`':
+		s.push(shellFrame{kind: inBackquotes})
+	case '$':
+		f.last = '$'
+	default:
+		s.quoted(c)
+	}
+}
+
+// quoted takes a character in quotes that stands for itself: it is part of the
+// word in which the quotes are.
+func (s *shellPlacement) quoted(c byte) { s.frames[len(s.frames)-2].grow(c) }
+
+// dollar takes the character after a dollar sign, and tells whether the two
+// belong together. If not, it is like any other character.
+func (s *shellPlacement) dollar(c byte) bool {
+	switch c {
+	case '(':
+		s.push(shellFrame{kind: inSubstitution, last: '('})
+	case '{':
+		s.push(shellFrame{kind: inParameter})
+	case '[':
+		s.lose("after $[")
+	case '\'':
+		// In double quotes this is no quote; being lost there costs little.
+		s.lose("after $'")
+	case '$', '#', '?', '!', '@', '*', '-':
+		// A parameter of one character.
+	default:
+		return false
+	}
+	return true
+}
+
+// command takes a character outside of quotes.
+func (s *shellPlacement) command(c byte) {
+	f := s.top()
+	last := f.last
+	switch {
+	case f.escaped:
+		f.escaped = false
+		if c != '\n' { // else the line is continued, as if nothing were there
+			f.last = 0
+			f.grow(c)
+		}
+		return
+	case c == '\\':
+		f.escaped = true
+		return
+	}
+	f.last = 0
+	if last == 'H' && c != '<' {
+		s.lose("after a here-document (<<)")
+		return
+	}
+	if last == '$' && s.dollar(c) {
+		return
+	}
+	switch c {
+	case ' ', '\t', '\n', ';', '&', '|', '<', '>':
+		s.endWord()
+		f.place = atWordStart
+		switch {
+		case c == '<' && last == '<':
+			f.last = 'H'
+		case c == '<' && last == 'H': // <<< is followed by a word
+		case c == '<' || c == '>':
+			f.last = c
+		case c == '&' && (last == '<' || last == '>'):
+			f.duplicate = true
+		}
+	case '\'':
+		f.place = inWord
+		s.push(shellFrame{kind: inSingleQuotes})
+	case '"':
+		f.place = inWord
+		s.push(shellFrame{kind: inDoubleQuotes})
+	case '`':
+		f.place = inWord
+		s.push(shellFrame{kind: inBackquotes})
+	case '$':
+		f.place = inWord
+		f.last = '$'
+	case '(':
+		s.openParenthesis(last)
+	case ')':
+		s.closeParenthesis()
+	case '#':
+		switch {
+		case f.place == unsureOfWord || f.evaluated || last != 0:
+			s.lose("after a # that may begin a comment")
+		case f.place == atWordStart:
+			s.push(shellFrame{kind: inComment})
+		default:
+			f.grow(c)
+		}
+	case '[':
+		f.subscripts++
+		f.grow(c)
+	case ']':
+		f.subscripts = max(0, f.subscripts-1)
+		f.grow(c)
+	default:
+		f.grow(c)
+	}
+}
+
+func (s *shellPlacement) openParenthesis(last byte) {
+	s.endWord()
+	f := s.top()
+	if f.test {
+		s.loseInTest()
+	}
+	kind := inCommand
+	switch last {
+	case '(':
+		f.evaluated = true
+	case '<', '>':
+		kind = inSubstitution
+	}
+	s.push(shellFrame{kind: kind, last: '('})
+}
+
+// loseInTest is called for parentheses in [[ ]], which in regular expressions
+// need not be closed.
+func (s *shellPlacement) loseInTest() { s.lose("after a parenthesis in [[ ]]") }
+
+func (s *shellPlacement) closeParenthesis() {
+	s.endWord()
+	if s.top().test {
+		s.loseInTest()
+	}
+	if len(s.frames) == 1 {
+		s.top().place = unsureOfWord // the pattern of a case
+		return
+	}
+	// After $( ) a word goes on. After ( ) it may, as in @(a|b): shells differ.
+	place := unsureOfWord
+	if s.top().kind == inSubstitution {
+		place = inWord
+	}
+	s.pop()
+	s.top().place = place
+	s.top().last = 0
+}
+
+// grow takes a character that is part of a word.
+func (f *shellFrame) grow(c byte) {
+	f.place = inWord
+	if c >= 0x80 {
+		f.place = unsureOfWord // in some locales it is a blank
+	}
+	if len(f.word) < keptOfWord {
+		f.word += string(rune(c))
+	}
+}
+
+// endWord takes the end of a word and looks at which it was.
+func (s *shellPlacement) endWord() {
+	f := s.top()
+	switch f.word {
+	case "[[":
+		f.test = true
+	case "]]":
+		f.test = false
+	case "eval", "let":
+		s.lose("after " + f.word + ", which evaluates its words")
+	case "case":
+		// The patterns of a case may close parentheses that nobody opened.
+		if slices.ContainsFunc(s.frames, func(f shellFrame) bool { return f.kind == inSubstitution }) {
+			s.lose("after a case inside of $( )")
+		}
+	}
+	f.word = ""
+	f.subscripts = 0
+	if f.place != atWordStart {
+		f.duplicate = false
+	}
+}
+
+func (s *shellPlacement) value(e *expression) (escaper, error) {
+	f := s.top()
+	switch {
+	case f.escaped:
+		s.lose("after a backslash")
+	case f.last == '$':
+		s.lose("after a dollar sign")
+	case f.last == 'H':
+		s.lose("after a here-document (<<)")
+	}
+	where := shellPlaces[f.kind]
+	inQuotes := f.kind == inSingleQuotes || f.kind == inDoubleQuotes
+	switch {
+	case s.lost != "":
+		where, inQuotes = s.lost, false
+	case f.expandsTwice():
+		where = cmp.Or(where, "where a shell may evaluate it: in (( )), [[ ]], a subscript or after >&")
+	}
+	f.last = 0
+	f.place = inWord
+	if where == "" {
+		return escapeShell, nil
+	}
+	if e.free {
+		hint := "write it where no quotes are: it is quoted by itself"
+		if name, ok := strings.CutPrefix(e.source, ".Param."); ok {
+			hint += `; or use the variable "$` + ParamVariable(name) + `"`
+		}
+		return nil, mistake(e.source+" may hold any text and cannot stand "+where, hint)
+	}
+	if inQuotes {
+		return escapeTame(tamePattern, where), nil
+	}
+	return escapeTame(tameWordPattern, where), nil
+}
+
+func (s *shellPlacement) branch() placement {
+	return &shellPlacement{frames: slices.Clone(s.frames), lost: s.lost}
+}
+
+func (s *shellPlacement) join(other placement) {
+	o := other.(*shellPlacement)
+	if o.lost != "" {
+		s.lose(o.lost)
+	}
+	f, g := s.top(), o.top()
+	// Where in a word the branches ended may differ, but not in what.
+	if f.word != g.word {
+		f.word, g.word = "?", "?"
+	}
+	if f.place != g.place {
+		f.place, g.place = unsureOfWord, unsureOfWord
+	}
+	if !slices.Equal(s.frames, o.frames) {
+		s.lose("after an if whose branches end in different quotes")
+	}
+}

@@ -1,0 +1,317 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"text/template/parse"
+	"time"
+)
+
+// Template is a text with actions in {{ }}, checked when it is compiled:
+//
+//	{{ .Scheduled }}  {{ .Previous }}  {{ .Next }}   times in the job's zone
+//	{{ .Run }}  {{ .Attempt }}  {{ .Shard }}  {{ .Shards }}
+//	{{ .Job }}  {{ .Namespace }}  {{ .Name }}  {{ .Node }}
+//	{{ .Param.name }}                                a declared parameter
+//	{{ .Scheduled.Format "2006-01-02" }}             a method of times
+//	{{ (.Scheduled.AddDate 0 0 -1).Format "Jan" }}   date arithmetic
+//	{{ .Param.name | lower }}                        a function
+//	{{ if .Previous }}…{{ else }}…{{ end }}
+//	{{ "{{" }}                                       the braces themselves
+//
+// The notation is that of text/template with only this in it: there are no
+// loops, variables or nested templates, so that a template ends and its output
+// is bounded.
+//
+// A value never becomes more than a value, whatever is in it. What that takes
+// depends on the kind of the template: see TemplateKind.
+//
+// A Template does not change and may be shared between goroutines.
+type Template struct {
+	kind  TemplateKind
+	parts []part
+	fixed bool // there are no actions
+}
+
+// TemplateKind is what a template makes a text for, and so what is done to the
+// values in it.
+type TemplateKind uint8
+
+// The kinds of templates.
+const (
+	// TemplateText takes values as they are: arguments of programs, which no
+	// shell reads, variables of the environment, standard input and bodies.
+	TemplateText TemplateKind = iota
+
+	// TemplateShell is a command for a POSIX shell. Outside of quotes each
+	// value is quoted, so that it is one literal word of the command or part
+	// of one. Elsewhere (in quotes, here-documents, comments, arithmetic,
+	// backquotes, ${ }, [[ ]] and where it cannot be told) only values of
+	// harmless characters are accepted: numbers, times, and the names of jobs
+	// and runs, but no parameters. What a command makes of its words is its
+	// own affair: a word that is given to eval, sh -c or ssh as code is code.
+	TemplateShell
+
+	// TemplateURL is an address. Values are escaped for the path or the
+	// query in which they stand, and cannot be part of scheme and host.
+	TemplateURL
+
+	// TemplateHeader is the value of a header: it stays on its line.
+	TemplateHeader
+
+	// TemplateJSON is a JSON text. Inside of a string values are escaped,
+	// elsewhere they are a number, a truth value or a string of their own.
+	TemplateJSON
+
+	// TemplateForm is a body of the type application/x-www-form-urlencoded.
+	TemplateForm
+)
+
+const (
+	// templateOutputMax is the most bytes that a template makes: a system
+	// accepts little more as a command line, and bodies are as large at most.
+	templateOutputMax = 2 << 20
+	// templateDepthMax is the deepest nesting of ifs and parentheses: far
+	// more than a person can read.
+	templateDepthMax = 50
+)
+
+// TemplateData is what the actions of a template find.
+type TemplateData struct {
+	Scheduled time.Time // in the job's zone, as the next two
+	Previous  time.Time // the scheduled time before; zero if there is none
+	Next      time.Time // the scheduled time after; zero if there is none
+
+	Run       ID
+	Attempt   int
+	Shard     int // from 0
+	Shards    int // 1 where the occurrence is not split
+	Namespace string
+	Name      string
+	Node      string
+	Params    map[string]string
+}
+
+// Environment returns the variables of the environment that every command is
+// given besides its own.
+func (d TemplateData) Environment() map[string]string {
+	env := map[string]string{
+		variablePrefix + "JOB":       d.Namespace + "/" + d.Name,
+		variablePrefix + "NAMESPACE": d.Namespace,
+		variablePrefix + "NAME":      d.Name,
+		variablePrefix + "NODE":      d.Node,
+		variablePrefix + "RUN":       d.Run.String(),
+		variablePrefix + "ATTEMPT":   fmt.Sprint(d.Attempt),
+		variablePrefix + "SHARD":     fmt.Sprint(d.Shard),
+		variablePrefix + "SHARDS":    fmt.Sprint(d.Shards),
+		variablePrefix + "SCHEDULED": momentText(d.Scheduled),
+		variablePrefix + "PREVIOUS":  momentText(d.Previous),
+		variablePrefix + "NEXT":      momentText(d.Next),
+	}
+	for name, value := range d.Params {
+		env[ParamVariable(name)] = value
+	}
+	return env
+}
+
+// part is a piece of a compiled template: a text, a value with what is done to
+// it, or a choice.
+type part struct {
+	text string
+
+	value  *expression
+	escape escaper
+
+	condition       *expression
+	then, otherwise []part
+}
+
+// escaper makes of a value what may stand in its place in the output.
+type escaper func(v any) (string, error)
+
+// placement follows the text of a template and says what must be done to a
+// value that stands where it has come to.
+type placement interface {
+	text(text string)
+	value(e *expression) (escaper, error)
+	// branch returns a copy for a branch of an if, and join takes up where
+	// two branches have come to.
+	branch() placement
+	join(other placement)
+}
+
+// CompileTemplate checks a template and prepares it. Params are the names of
+// the parameters that it may use.
+func CompileTemplate(kind TemplateKind, text string, params []string) (*Template, error) {
+	if !strings.Contains(text, "{{") {
+		return &Template{kind: kind, parts: []part{{text: text}}, fixed: true}, nil
+	}
+	tree := parse.New("template")
+	tree.Mode = parse.SkipFuncCheck
+	trees := map[string]*parse.Tree{}
+	if _, err := tree.Parse(text, "", "", trees); err != nil {
+		return nil, parseError(err)
+	}
+	if len(trees) > 1 {
+		return nil, mistake("define and block are not part of templates", "")
+	}
+	c := &compiler{params: params}
+	parts, err := c.list(tree.Root, newPlacement(kind), 0)
+	if err != nil {
+		return nil, err
+	}
+	return &Template{kind: kind, parts: parts}, nil
+}
+
+// parseError words an error of the template parser, which names the template
+// first.
+func parseError(err error) error {
+	message := strings.TrimPrefix(err.Error(), "template: template:")
+	if line, rest, ok := strings.Cut(message, ": "); ok {
+		message = rest
+		if line != "1" {
+			message += " in line " + line
+		}
+	}
+	return mistake("is not a template: "+message, `write {{"{{"}} for the braces themselves`)
+}
+
+func newPlacement(kind TemplateKind) placement {
+	switch kind {
+	case TemplateShell:
+		return newShellPlacement()
+	case TemplateURL:
+		return &urlPlacement{}
+	case TemplateJSON:
+		return &jsonPlacement{}
+	case TemplateHeader:
+		return anywhere{escapeHeader}
+	case TemplateForm:
+		return anywhere{escapeForm}
+	}
+	return anywhere{escapeNothing}
+}
+
+// list compiles the nodes of a template or of a branch.
+func (c *compiler) list(list *parse.ListNode, at placement, depth int) ([]part, error) {
+	if list == nil {
+		return nil, nil
+	}
+	if depth > templateDepthMax {
+		return nil, mistake(fmt.Sprintf("is nested more than %d levels deep", templateDepthMax), "")
+	}
+	var parts []part
+	for _, n := range list.Nodes {
+		var p part
+		var err error
+		switch n := n.(type) {
+		case *parse.TextNode:
+			p.text = string(n.Text)
+			at.text(p.text)
+		case *parse.ActionNode:
+			if text, ok := constantText(n.Pipe); ok {
+				p.text = text
+				at.text(text)
+				break
+			}
+			if p.value, err = c.pipe(n.Pipe, 0); err == nil {
+				p.escape, err = at.value(p.value)
+			}
+		case *parse.IfNode:
+			p, err = c.choice(n, at, depth)
+		default:
+			err = mistake(quote(firstWord(n.String()))+" is not part of templates", "there are values, functions and if, else, end")
+		}
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
+}
+
+func (c *compiler) choice(n *parse.IfNode, at placement, depth int) (p part, err error) {
+	if p.condition, err = c.pipe(n.Pipe, 0); err != nil {
+		return p, err
+	}
+	other := at.branch()
+	if p.then, err = c.list(n.List, at, depth+1); err != nil {
+		return p, err
+	}
+	if p.otherwise, err = c.list(n.ElseList, other, depth+1); err != nil {
+		return p, err
+	}
+	at.join(other)
+	return p, nil
+}
+
+// constantText returns the text of an action that is nothing but a constant,
+// such as {{"{{"}}. It counts as text of the template.
+func constantText(pipe *parse.PipeNode) (string, bool) {
+	if len(pipe.Decl) > 0 || len(pipe.Cmds) != 1 || len(pipe.Cmds[0].Args) != 1 {
+		return "", false
+	}
+	s, ok := pipe.Cmds[0].Args[0].(*parse.StringNode)
+	if !ok {
+		return "", false
+	}
+	return s.Text, true
+}
+
+func firstWord(text string) string {
+	text = strings.TrimLeft(text, "{- ")
+	return text[:len(text)-len(strings.TrimLeft(text, "abcdefghijklmnopqrstuvwxyz"))]
+}
+
+var errTooLong = errors.New("makes more than 2 MiB")
+
+// Execute returns the text that the template makes of data. It fails where a
+// value cannot stand in its place, such as a NUL byte in a command.
+func (t *Template) Execute(data TemplateData) (string, error) {
+	var b strings.Builder
+	if err := execute(&b, t.parts, &data); err != nil {
+		return "", fmt.Errorf("expand template: %w", err)
+	}
+	if t.kind == TemplateURL && !t.fixed {
+		if err := checkPath(b.String()); err != nil {
+			return "", fmt.Errorf("expand template: %w", err)
+		}
+	}
+	return b.String(), nil
+}
+
+func execute(b *strings.Builder, parts []part, data *TemplateData) error {
+	for _, p := range parts {
+		switch {
+		case p.condition != nil:
+			v, err := p.condition.eval(data)
+			if err != nil {
+				return err
+			}
+			branch := p.then
+			if !truth(v) {
+				branch = p.otherwise
+			}
+			if err := execute(b, branch, data); err != nil {
+				return err
+			}
+		case p.value != nil:
+			v, err := p.value.eval(data)
+			if err != nil {
+				return err
+			}
+			text, err := p.escape(v)
+			if err != nil {
+				return err
+			}
+			b.WriteString(text)
+		default:
+			b.WriteString(p.text)
+		}
+		if b.Len() > templateOutputMax {
+			return errTooLong
+		}
+	}
+	return nil
+}

@@ -1,0 +1,439 @@
+package job
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template/parse"
+	"time"
+
+	"github.com/belfry-cron/belfry/cron"
+)
+
+// What stands between the braces of a template: an expression that is compiled
+// to a function, with its type known. Nothing exists but what is in the tables
+// of this file.
+
+// valueKind is the type of a value in a template.
+type valueKind string
+
+const (
+	textValue   valueKind = "text"
+	numberValue valueKind = "number"      // an int
+	truthValue  valueKind = "truth value" // a bool
+	momentValue valueKind = "time"        // a time.Time; the zero one is empty
+	anyValue    valueKind = "value"       // as a parameter of functions only
+)
+
+// expression is a compiled expression.
+type expression struct {
+	kind     valueKind
+	constant bool
+	// free tells that the text may hold any character: what people and
+	// machines choose, and not what a schedule or a counter makes.
+	free bool
+	eval func(*TemplateData) (any, error)
+	// source is the expression as it was written.
+	source string
+}
+
+// rootFields are the fields of a template's data, except for the parameters.
+var rootFields = map[string]struct {
+	kind valueKind
+	free bool
+	get  func(*TemplateData) any
+}{
+	"Scheduled": {momentValue, false, func(d *TemplateData) any { return d.Scheduled }},
+	"Previous":  {momentValue, false, func(d *TemplateData) any { return d.Previous }},
+	"Next":      {momentValue, false, func(d *TemplateData) any { return d.Next }},
+	"Run":       {textValue, false, func(d *TemplateData) any { return d.Run.String() }},
+	"Attempt":   {numberValue, false, func(d *TemplateData) any { return d.Attempt }},
+	"Shard":     {numberValue, false, func(d *TemplateData) any { return d.Shard }},
+	"Shards":    {numberValue, false, func(d *TemplateData) any { return d.Shards }},
+	"Job":       {textValue, false, func(d *TemplateData) any { return d.Namespace + "/" + d.Name }},
+	"Namespace": {textValue, false, func(d *TemplateData) any { return d.Namespace }},
+	"Name":      {textValue, false, func(d *TemplateData) any { return d.Name }},
+	"Node":      {textValue, true, func(d *TemplateData) any { return d.Node }},
+}
+
+// function is something that makes a value of others.
+type function struct {
+	takes  []valueKind
+	many   bool // the last of takes may be repeated
+	result valueKind
+	call   func(args []any) (any, error)
+	// check, if any, judges arguments that are constants.
+	check func(constants []any) error
+}
+
+// moments are the methods of times. The first argument is the time.
+var moments = map[string]function{
+	"Format": {takes: []valueKind{momentValue, textValue}, result: textValue, call: func(a []any) (any, error) {
+		return onMoment(a, "", func(t time.Time) string { return t.Format(a[1].(string)) }), nil
+	}},
+	"AddDate": {takes: []valueKind{momentValue, numberValue, numberValue, numberValue}, result: momentValue, call: func(a []any) (any, error) {
+		return onMoment(a, time.Time{}, func(t time.Time) time.Time { return t.AddDate(a[1].(int), a[2].(int), a[3].(int)) }), nil
+	}},
+	"Add": {takes: []valueKind{momentValue, textValue}, result: momentValue, check: checkAdd, call: func(a []any) (any, error) {
+		d, err := parseSignedDuration(a[1].(string))
+		return onMoment(a, time.Time{}, func(t time.Time) time.Time { return t.Add(d) }), err
+	}},
+	"In": {takes: []valueKind{momentValue, textValue}, result: momentValue, check: checkIn, call: func(a []any) (any, error) {
+		zone, err := cron.LoadZone(a[1].(string))
+		if err != nil {
+			return nil, err
+		}
+		return onMoment(a, time.Time{}, func(t time.Time) time.Time { return t.In(zone.Location()) }), nil
+	}},
+	"UTC":       {takes: []valueKind{momentValue}, result: momentValue, call: func(a []any) (any, error) { return a[0].(time.Time).UTC(), nil }},
+	"Year":      momentNumber(time.Time.Year),
+	"Month":     momentNumber(func(t time.Time) int { return int(t.Month()) }),
+	"Day":       momentNumber(time.Time.Day),
+	"Hour":      momentNumber(time.Time.Hour),
+	"Minute":    momentNumber(time.Time.Minute),
+	"Second":    momentNumber(time.Time.Second),
+	"YearDay":   momentNumber(time.Time.YearDay),
+	"ISOWeek":   momentNumber(func(t time.Time) int { _, week := t.ISOWeek(); return week }),
+	"Unix":      momentNumber(func(t time.Time) int { return int(t.Unix()) }),
+	"UnixMilli": momentNumber(func(t time.Time) int { return int(t.UnixMilli()) }),
+}
+
+// functions are called by name.
+var functions = map[string]function{
+	"and": {takes: []valueKind{anyValue}, many: true, result: truthValue, call: func(a []any) (any, error) {
+		return !slices.ContainsFunc(a, func(v any) bool { return !truth(v) }), nil
+	}},
+	"or": {takes: []valueKind{anyValue}, many: true, result: truthValue, call: func(a []any) (any, error) {
+		return slices.ContainsFunc(a, truth), nil
+	}},
+	"not":   {takes: []valueKind{anyValue}, result: truthValue, call: func(a []any) (any, error) { return !truth(a[0]), nil }},
+	"eq":    {takes: []valueKind{anyValue, anyValue}, result: truthValue, call: func(a []any) (any, error) { return valueText(a[0]) == valueText(a[1]), nil }},
+	"ne":    {takes: []valueKind{anyValue, anyValue}, result: truthValue, call: func(a []any) (any, error) { return valueText(a[0]) != valueText(a[1]), nil }},
+	"lt":    {takes: []valueKind{numberValue, numberValue}, result: truthValue, call: func(a []any) (any, error) { return a[0].(int) < a[1].(int), nil }},
+	"gt":    {takes: []valueKind{numberValue, numberValue}, result: truthValue, call: func(a []any) (any, error) { return a[0].(int) > a[1].(int), nil }},
+	"add":   {takes: []valueKind{numberValue, numberValue}, result: numberValue, call: func(a []any) (any, error) { return a[0].(int) + a[1].(int), nil }},
+	"pad":   {takes: []valueKind{numberValue, numberValue}, result: textValue, check: checkPad, call: func(a []any) (any, error) { return fmt.Sprintf("%0*d", a[0], a[1]), checkPad(a) }},
+	"lower": {takes: []valueKind{textValue}, result: textValue, call: func(a []any) (any, error) { return strings.ToLower(a[0].(string)), nil }},
+	"upper": {takes: []valueKind{textValue}, result: textValue, call: func(a []any) (any, error) { return strings.ToUpper(a[0].(string)), nil }},
+	"trim":  {takes: []valueKind{textValue}, result: textValue, call: func(a []any) (any, error) { return strings.TrimSpace(a[0].(string)), nil }},
+	"default": {takes: []valueKind{textValue, textValue}, result: textValue, call: func(a []any) (any, error) {
+		if a[1] == "" {
+			return a[0], nil
+		}
+		return a[1], nil
+	}},
+	"replace": {takes: []valueKind{textValue, textValue, textValue}, result: textValue, call: func(a []any) (any, error) {
+		from, to, text := a[0].(string), a[1].(string), a[2].(string)
+		if strings.Count(text, from)*len(to) > templateOutputMax {
+			return nil, errTooLong
+		}
+		return strings.ReplaceAll(text, from, to), nil
+	}},
+}
+
+// onMoment calls a method of a time, or returns empty for one that is empty.
+func onMoment[T any](args []any, empty T, method func(time.Time) T) T {
+	t := args[0].(time.Time)
+	if t.IsZero() {
+		return empty
+	}
+	return method(t)
+}
+
+func momentNumber(method func(time.Time) int) function {
+	return function{takes: []valueKind{momentValue}, result: numberValue, call: func(a []any) (any, error) {
+		return onMoment(a, 0, method), nil
+	}}
+}
+
+func parseSignedDuration(text string) (time.Duration, error) {
+	sign := time.Duration(1)
+	text, negative := strings.CutPrefix(text, "-")
+	if negative {
+		sign = -1
+	}
+	d, err := ParseDuration(text)
+	if d == Forever {
+		return 0, mistake("a time cannot be moved forever", "")
+	}
+	return sign * time.Duration(d), err
+}
+
+func checkAdd(constants []any) error {
+	if text, ok := constants[1].(string); ok {
+		_, err := parseSignedDuration(text)
+		return err
+	}
+	return nil
+}
+
+func checkIn(constants []any) error {
+	if text, ok := constants[1].(string); ok {
+		_, err := cron.LoadZone(text)
+		return err
+	}
+	return nil
+}
+
+// padMax is the widest that a number is padded to.
+const padMax = 64
+
+func checkPad(constants []any) error {
+	if width, ok := constants[0].(int); ok && (width < 1 || width > padMax) {
+		return mistake(fmt.Sprintf("pad takes a width from 1 to %d, found %d", padMax, width), "pad 3 .Shard makes 007 of 7")
+	}
+	return nil
+}
+
+// truth tells whether a value counts as true: a text or time that is not
+// empty, a number that is not zero.
+func truth(v any) bool {
+	switch v := v.(type) {
+	case bool:
+		return v
+	case int:
+		return v != 0
+	case time.Time:
+		return !v.IsZero()
+	}
+	return v != ""
+}
+
+// valueText returns a value as templates show it.
+func valueText(v any) string {
+	if t, ok := v.(time.Time); ok {
+		return momentText(t)
+	}
+	return fmt.Sprint(v)
+}
+
+// momentText returns a time as RFC 3339, or nothing for none.
+func momentText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Format(time.RFC3339)
+}
+
+// compiler makes expressions of the nodes of the template parser.
+type compiler struct {
+	params []string
+}
+
+// pipe compiles a | b | c, where each value is the last argument of the next.
+func (c *compiler) pipe(n *parse.PipeNode, depth int) (*expression, error) {
+	if depth > templateDepthMax {
+		return nil, mistake(fmt.Sprintf("is nested more than %d levels deep", templateDepthMax), "")
+	}
+	if len(n.Decl) > 0 {
+		return nil, mistake("variables are not part of templates", "write the value where it is used")
+	}
+	var value *expression
+	for _, command := range n.Cmds {
+		var err error
+		if value, err = c.command(command, value, depth); err != nil {
+			return nil, err
+		}
+	}
+	return value, nil
+}
+
+// command compiles a value, or a function or method with its arguments, the
+// last of which is what a pipe gives, if any.
+func (c *compiler) command(n *parse.CommandNode, piped *expression, depth int) (*expression, error) {
+	given := n.Args[1:]
+	if len(given) == 0 && piped == nil {
+		return c.operand(n.Args[0], nil, depth)
+	}
+	args := make([]*expression, 0, len(given)+1)
+	for _, arg := range given {
+		e, err := c.operand(arg, nil, depth)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, e)
+	}
+	if piped != nil {
+		args = append(args, piped)
+	}
+	return c.operand(n.Args[0], args, depth)
+}
+
+// operand compiles a value, or a call of it with arguments.
+func (c *compiler) operand(n parse.Node, args []*expression, depth int) (*expression, error) {
+	constant := func(kind valueKind, v any) (*expression, error) {
+		if len(args) > 0 {
+			return nil, mistake(n.String()+" is no function and takes no arguments", "")
+		}
+		text, isText := v.(string)
+		return &expression{
+			kind: kind, constant: true, source: n.String(),
+			free: isText && !tamePattern.MatchString(text),
+			eval: func(*TemplateData) (any, error) { return v, nil },
+		}, nil
+	}
+	switch n := n.(type) {
+	case *parse.StringNode:
+		return constant(textValue, n.Text)
+	case *parse.BoolNode:
+		return constant(truthValue, n.True)
+	case *parse.NumberNode:
+		if !n.IsInt {
+			return nil, mistake(n.String()+" is not a whole number", "")
+		}
+		return constant(numberValue, int(n.Int64))
+	case *parse.FieldNode:
+		return c.field(n, args)
+	case *parse.ChainNode:
+		e, err := c.operand(n.Node, nil, depth)
+		if err != nil {
+			return nil, err
+		}
+		return c.methods(e, n.Field, args)
+	case *parse.PipeNode:
+		if len(args) > 0 {
+			return nil, mistake(n.String()+" is no function and takes no arguments", "")
+		}
+		return c.pipe(n, depth+1)
+	case *parse.IdentifierNode:
+		f, ok := functions[n.Ident]
+		if !ok {
+			names := slices.Sorted(maps.Keys(functions))
+			return nil, mistake(quote(n.Ident)+" is not a function", orElse(nearest(n.Ident, names), "there are "+strings.Join(names, ", ")))
+		}
+		return call(n.Ident, f, args)
+	}
+	return nil, mistake(quote(n.String())+" has no meaning in a template", "for example {{ .Scheduled }} or {{ .Param.name }}")
+}
+
+// field compiles .Name and what follows it.
+func (c *compiler) field(n *parse.FieldNode, args []*expression) (*expression, error) {
+	name, rest := n.Ident[0], n.Ident[1:]
+	if name == "Param" {
+		return c.param(n, rest, args)
+	}
+	f, ok := rootFields[name]
+	if !ok {
+		names := append(slices.Sorted(maps.Keys(rootFields)), "Param")
+		return nil, mistake("unknown field ."+name, orElse(nearest(name, names), "there are ."+strings.Join(names, ", .")+`; write {{"{{"}} for the braces themselves`))
+	}
+	e := &expression{
+		kind: f.kind, free: f.free, source: "." + name,
+		eval: func(d *TemplateData) (any, error) { return f.get(d), nil },
+	}
+	return c.methods(e, rest, args)
+}
+
+func (c *compiler) param(n *parse.FieldNode, rest []string, args []*expression) (*expression, error) {
+	declared := "declared are " + strings.Join(c.params, ", ")
+	if len(c.params) == 0 {
+		declared = "none are declared in params"
+	}
+	if len(rest) == 0 {
+		return nil, mistake(".Param needs the name of a parameter", declared)
+	}
+	name := rest[0]
+	if !slices.Contains(c.params, name) {
+		return nil, mistake("unknown parameter .Param."+name, orElse(nearest(name, c.params), declared))
+	}
+	e := &expression{
+		kind: textValue, free: true, source: ".Param." + name,
+		eval: func(d *TemplateData) (any, error) { return d.Params[name], nil },
+	}
+	return c.methods(e, rest[1:], args)
+}
+
+// methods compiles a chain of methods of a value. The arguments belong to the
+// last one.
+func (c *compiler) methods(e *expression, names []string, args []*expression) (*expression, error) {
+	if len(names) == 0 && len(args) > 0 {
+		return nil, mistake(e.source+" is no function and takes no arguments", "")
+	}
+	for i, name := range names {
+		if e.kind != momentValue {
+			return nil, mistake(fmt.Sprintf("%s is a %s and has no .%s", e.source, e.kind, name), "")
+		}
+		f, ok := moments[name]
+		if !ok {
+			known := slices.Sorted(maps.Keys(moments))
+			return nil, mistake(fmt.Sprintf("%s is a time and has no .%s", e.source, name), orElse(nearest(name, known), "it has ."+strings.Join(known, ", .")))
+		}
+		all := []*expression{e}
+		if i == len(names)-1 {
+			all = append(all, args...)
+		}
+		var err error
+		if e, err = call(e.source+"."+name, f, all); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// call compiles the call of a function and checks its arguments.
+func call(name string, f function, args []*expression) (*expression, error) {
+	method := strings.Contains(name, ".")
+	if len(args) != len(f.takes) && (!f.many || len(args) < len(f.takes)) {
+		want, got := f.takes, len(args)
+		if method {
+			want, got = want[1:], got-1
+		}
+		return nil, mistake(fmt.Sprintf("%s takes %s, found %d", name, arguments(want), got), "")
+	}
+	constants := make([]any, len(args))
+	free := false
+	for i, arg := range args {
+		want := f.takes[min(i, len(f.takes)-1)]
+		if want != anyValue && want != arg.kind {
+			return nil, mistake(fmt.Sprintf("%s takes a %s, but %s is a %s", name, want, arg.source, arg.kind), "")
+		}
+		if arg.constant {
+			constants[i], _ = arg.eval(nil)
+		}
+		free = free || arg.free
+	}
+	if f.check != nil {
+		if err := f.check(constants); err != nil {
+			return nil, err
+		}
+	}
+	return &expression{
+		kind: f.result, free: free && f.result == textValue, source: name,
+		eval: func(d *TemplateData) (any, error) {
+			values := make([]any, len(args))
+			for i, arg := range args {
+				var err error
+				if values[i], err = arg.eval(d); err != nil {
+					return nil, err
+				}
+			}
+			return f.call(values)
+		},
+	}, nil
+}
+
+// arguments says in words what a function takes.
+func arguments(kinds []valueKind) string {
+	names := make([]string, len(kinds))
+	for i, kind := range kinds {
+		names[i] = "a " + string(kind)
+	}
+	count := "one argument"
+	switch len(kinds) {
+	case 0:
+		return "no arguments"
+	case 1:
+	default:
+		count = strconv.Itoa(len(kinds)) + " arguments"
+	}
+	return count + " (" + strings.Join(names, ", ") + ")"
+}
+
+func orElse(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}

@@ -1,0 +1,106 @@
+package job
+
+// node is an element of a document as it was written, be it YAML or JSON. The
+// texts of scalars are kept as written: what "022", "on" or "12:30" means is
+// known only where the type of the field is.
+type node struct {
+	kind         nodeKind
+	line, column int
+	text         string  // of a scalar
+	quoted       bool    // the scalar is a text by its notation
+	items        []*node // of a list
+	entries      []entry // of a mapping, in the order of the text
+}
+
+// entry is a key of a mapping with its value.
+type entry struct {
+	key, value *node
+}
+
+type nodeKind uint8
+
+const (
+	nullNode nodeKind = iota
+	scalarNode
+	listNode
+	mappingNode
+)
+
+// get returns the value of a key in a mapping, or nil.
+func (n *node) get(key string) *node {
+	if n.kind == mappingNode {
+		for _, e := range n.entries {
+			if e.key.text == key {
+				return e.value
+			}
+		}
+	}
+	return nil
+}
+
+// describe says in words what the node is, for messages about types.
+func (n *node) describe() string {
+	switch n.kind {
+	case nullNode:
+		return "nothing"
+	case listNode:
+		return "a list"
+	case mappingNode:
+		return "a mapping"
+	}
+	if n.quoted {
+		return "the text " + quote(n.text)
+	}
+	return quote(n.text)
+}
+
+// add appends a key to a mapping.
+func (n *node) add(key string, value *node) {
+	n.entries = append(n.entries, entry{textNode(key), value})
+}
+
+// textNode returns a scalar that is a text.
+func textNode(text string) *node { return &node{kind: scalarNode, text: text, quoted: true} }
+
+// plainNode returns a scalar that is a number or a truth value.
+func plainNode(text string) *node { return &node{kind: scalarNode, text: text} }
+
+func textNodes(texts []string) []*node {
+	nodes := make([]*node, len(texts))
+	for i, text := range texts {
+		nodes[i] = textNode(text)
+	}
+	return nodes
+}
+
+func list(items ...*node) *node { return &node{kind: listNode, items: items} }
+
+// object returns a mapping of keys (strings) and values (nodes) in turn.
+func object(keysAndValues ...any) *node {
+	n := &node{kind: mappingNode}
+	for i := 0; i < len(keysAndValues); i += 2 {
+		n.add(keysAndValues[i].(string), keysAndValues[i+1].(*node))
+	}
+	return n
+}
+
+const (
+	// fileMax is the most bytes of a file: tens of thousands of jobs.
+	fileMax = 16 << 20
+	// depthMax is the deepest nesting. The deepest field of a document is at
+	// level 5; the rest is for mistakes to be found in.
+	depthMax = 32
+	// aliasedMax is the most elements that YAML aliases may repeat in a file,
+	// since aliases of aliases grow exponentially.
+	aliasedMax = 100_000
+)
+
+// treeError is a mistake in the notation itself, after which the rest of a
+// file cannot be read.
+type treeError struct {
+	line, column int
+	message      string
+	hint         string
+}
+
+func (e *treeError) Error() string { return e.message }

@@ -1,0 +1,221 @@
+package job
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Duration is a length of time that is written as whole numbers with units,
+// the largest first: "90s", "10m", "1d12h", "250ms". A day has 24 hours and a
+// week 7 days, whatever clocks do. "0" needs no unit.
+type Duration time.Duration
+
+// Forever is the Duration without an end, written "forever". Only the fields
+// that say so accept it.
+const Forever Duration = math.MaxInt64
+
+// durationUnits are the units of a Duration, the largest first.
+var durationUnits = []struct {
+	name   string
+	length time.Duration
+}{
+	{"w", 7 * 24 * time.Hour},
+	{"d", 24 * time.Hour},
+	{"h", time.Hour},
+	{"m", time.Minute},
+	{"s", time.Second},
+	{"ms", time.Millisecond},
+	{"us", time.Microsecond},
+	{"ns", time.Nanosecond},
+}
+
+// ParseDuration reads the text form of a Duration.
+func ParseDuration(text string) (Duration, error) {
+	switch text {
+	case "":
+		return 0, mistake("a duration is missing", "for example 90s, 10m or 1d12h")
+	case "0":
+		return 0, nil
+	case "forever":
+		return Forever, nil
+	}
+	var total Duration
+	rest, largest := text, 0
+	for rest != "" {
+		digits := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
+		rest = rest[len(digits):]
+		letters := rest[:len(rest)-len(strings.TrimLeft(rest, "abcdefghijklmnopqrstuvwxyz"))]
+		rest = rest[len(letters):]
+		n, err := strconv.ParseInt(digits, 10, 64)
+		switch {
+		case digits == "":
+			return 0, mistake(quote(text)+" is not a duration", "whole numbers with units, for example 90s, 10m or 1d12h")
+		case err != nil:
+			return 0, mistake(quote(text)+" is too long for a duration", "at most 292 years")
+		case letters == "":
+			return 0, mistake(quote(text)+" has a number without a unit", "w, d, h, m, s or ms, for example 90s")
+		}
+		unit := largest
+		for unit < len(durationUnits) && durationUnits[unit].name != letters {
+			unit++
+		}
+		if unit == len(durationUnits) {
+			return 0, mistake(quote(text)+" has an unknown, repeated or misplaced unit "+quote(letters),
+				"w, d, h, m, s, ms, each at most once and the largest first")
+		}
+		length := Duration(durationUnits[unit].length)
+		if Duration(n) > (math.MaxInt64-1-total)/length {
+			return 0, mistake(quote(text)+" is too long for a duration", "at most 292 years")
+		}
+		total += Duration(n) * length
+		largest = unit + 1
+	}
+	return total, nil
+}
+
+// String returns the shortest text that ParseDuration reads as d. It writes no
+// weeks: "14d" is easier to compare than "2w".
+func (d Duration) String() string {
+	switch {
+	case d == 0:
+		return "0s"
+	case d == Forever:
+		return "forever"
+	case d < 0:
+		return "-" + Duration(-max(d, -math.MaxInt64)).String()
+	}
+	var b strings.Builder
+	for _, unit := range durationUnits[1:] {
+		if n := d / Duration(unit.length); n > 0 {
+			fmt.Fprintf(&b, "%d%s", n, unit.name)
+			d -= n * Duration(unit.length)
+		}
+	}
+	return b.String()
+}
+
+// MarshalText returns String.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText is ParseDuration.
+func (d *Duration) UnmarshalText(text []byte) (err error) {
+	*d, err = ParseDuration(string(text))
+	return err
+}
+
+// Size is a number of bytes, written plain or with a unit: "64MiB", "1GiB",
+// "500MB", "1048576".
+type Size int64
+
+// sizeUnits are the units of a Size, the largest first and, of two spellings,
+// the preferred one.
+var sizeUnits = []struct {
+	name  string
+	bytes int64
+}{
+	{"TiB", 1 << 40}, {"TB", 1e12},
+	{"GiB", 1 << 30}, {"GB", 1e9},
+	{"MiB", 1 << 20}, {"MB", 1e6},
+	{"KiB", 1 << 10}, {"kB", 1e3}, {"KB", 1e3},
+	{"B", 1},
+}
+
+// ParseSize reads the text form of a Size.
+func ParseSize(text string) (Size, error) {
+	const example = "for example 64MiB, 500MB or 1048576"
+	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
+	unit := text[len(digits):]
+	if digits == "" {
+		return 0, mistake(quote(text)+" is not a size", example)
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return 0, mistake(quote(text)+" is too large for a size", "")
+	}
+	if unit == "" {
+		return Size(n), nil
+	}
+	for _, u := range sizeUnits {
+		if u.name == unit {
+			if n > math.MaxInt64/u.bytes {
+				return 0, mistake(quote(text)+" is too large for a size", "")
+			}
+			return Size(n * u.bytes), nil
+		}
+	}
+	names := make([]string, len(sizeUnits))
+	for i, u := range sizeUnits {
+		names[i] = u.name
+	}
+	return 0, mistake(quote(text)+" has an unknown unit "+quote(unit), "KiB, MiB, GiB, TiB, kB, MB, GB or TB"+suffix("; ", nearest(unit, names)))
+}
+
+// String returns s in the largest unit that divides it.
+func (s Size) String() string {
+	for _, u := range sizeUnits {
+		if s != 0 && u.bytes > 1 && int64(s)%u.bytes == 0 {
+			return strconv.FormatInt(int64(s)/u.bytes, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(s), 10)
+}
+
+// MarshalText returns String.
+func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText is ParseSize.
+func (s *Size) UnmarshalText(text []byte) (err error) {
+	*s, err = ParseSize(string(text))
+	return err
+}
+
+// Umask is a file mode creation mask, written in octal: "022", "0027", "0o77".
+type Umask uint16
+
+// String returns the mask as three octal digits.
+func (m Umask) String() string { return fmt.Sprintf("%03o", uint16(m)) }
+
+// MarshalText returns String.
+func (m Umask) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads octal digits.
+func (m *Umask) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseUint(strings.TrimPrefix(string(text), "0o"), 8, 16)
+	if err != nil || n > 0o777 {
+		return mistake(quote(string(text))+" is not a umask", "octal digits from 000 to 777, for example 022")
+	}
+	*m = Umask(n)
+	return nil
+}
+
+// parseInstant reads an RFC 3339 instant. Its location is the offset as
+// written, so that it does not depend on the zone of the machine.
+func parseInstant(text string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, mistake(quote(text)+" is not an instant", instantHint(text))
+	}
+	if t.IsZero() {
+		return time.Time{}, mistake(quote(text)+" is too early", "")
+	}
+	if _, offset := t.Zone(); offset != 0 {
+		return t.In(time.FixedZone("", offset)), nil
+	}
+	return t.UTC(), nil
+}
+
+// instantHint tells what would make an instant of a text that looks like one.
+func instantHint(text string) string {
+	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return "a date, a time and an offset: " + t.Format("2006-01-02T15:04:05") + "Z or " + t.Format("2006-01-02T15:04:05") + "+02:00"
+		}
+	}
+	return "RFC 3339, for example 2026-10-01T09:00:00+02:00"
+}
+
+// formatInstant is the inverse of parseInstant.
+func formatInstant(t time.Time) string { return t.Format(time.RFC3339Nano) }

@@ -1,0 +1,251 @@
+package job
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Option changes what Document.Validate knows.
+type Option func(*validator)
+
+// Now sets the moment after which a schedule must fall due. Without it every
+// moment since 1970 will do.
+func Now(now time.Time) Option { return func(v *validator) { v.now = now } }
+
+// Under sets the defaults of the server and namespace where the job will run.
+// Without it only the built-in ones are known.
+func Under(defaults Defaults) Option { return func(v *validator) { v.defaults = defaults } }
+
+// Among sets where the calendars are that a job names. Without it every name
+// of a calendar is accepted.
+func Among(calendars Calendars) Option {
+	return func(v *validator) { v.calendars, v.wantCalendars = calendars, true }
+}
+
+// validator collects what is wrong with a document.
+type validator struct {
+	doc           Document
+	now           time.Time
+	defaults      Defaults
+	calendars     Calendars
+	wantCalendars bool // calendars must exist
+	unknownDays   bool // a calendar was named and not looked for
+	problems      Problems
+}
+
+func newValidator(d Document, options []Option) *validator {
+	v := &validator{doc: d, now: time.Unix(0, 0)}
+	for _, option := range options {
+		option(v)
+	}
+	return v
+}
+
+// Validate reports everything that is wrong with a document, each with the
+// place where it was written, but for what Decode has reported and what may only
+// follow from it. The error is of type Problems.
+func (d Document) Validate(options ...Option) error {
+	v := newValidator(d, options)
+	v.bounds(d.body(), root)
+	switch d.kind() {
+	case KindCalendar:
+		v.name(d.Calendar.Namespace, d.Calendar.Name)
+		v.calendarDocument(d.Calendar)
+	case KindPool:
+		v.name(d.Pool.Namespace, d.Pool.Name)
+		v.labels(d.Pool.Labels, root.field("labels"))
+		v.refuse(d.Pool.Slots.Size == 0, root.at("pool.size"), "is missing", "how many runs may go on at a time")
+	default:
+		v.name(d.Job.Namespace, d.Job.Name)
+		v.job(d.Job)
+	}
+	return v.problems.asError()
+}
+
+// Validate reports everything that is wrong with a job that was not read from
+// a document. The error is of type Problems.
+func (j *Job) Validate(options ...Option) error {
+	return Document{Job: j}.Validate(options...)
+}
+
+// report notes a problem of a field, at the place where the user wrote it or
+// should have.
+func (v *validator) report(at *path, message, hint string) {
+	if v.doc.isBroken(at.String(), false) {
+		return
+	}
+	p := Problem{File: v.doc.File, Path: at.String(), Message: message, Hint: hint}
+	if v.doc.source != nil {
+		var place *node
+		p.Path, place = locate(v.doc.source, at)
+		p.Line, p.Column = place.line, place.column
+	}
+	v.problems = append(v.problems, p)
+}
+
+// reportError notes a problem, if there is one.
+func (v *validator) reportError(at *path, err error) {
+	if err != nil {
+		message, hint := inWords(err)
+		v.report(at, message, hint)
+	}
+}
+
+// refuse reports a field that is set where it has no meaning.
+func (v *validator) refuse(set bool, at *path, message, hint string) {
+	if set && !v.doc.isBroken(at.String(), true) {
+		v.report(at, message, hint)
+	}
+}
+
+// isBroken tells whether a problem of a field may only follow from a mistake
+// that Decode has reported: in the field itself, in something around it or inside
+// of it and, for what is wrong only beside other fields, in one of these.
+func (d *Document) isBroken(at string, beside bool) bool {
+	within := func(inner, outer string) bool {
+		rest, ok := strings.CutPrefix(inner, outer)
+		return ok && (rest == "" || outer == "" || rest[0] == '.' || rest[0] == '[')
+	}
+	for _, broken := range d.broken {
+		parent := broken[:max(0, strings.LastIndexAny(broken, ".["))]
+		if within(at, broken) || within(broken, at) || beside && parent != "" && within(at, parent) {
+			return true
+		}
+	}
+	return false
+}
+
+// locate returns a path as the user wrote it, and the node that is nearest to
+// it. The two forms in which one thing can be written are told apart here: a
+// single item without its list has no index, and a text in place of a mapping
+// no field.
+func locate(source *node, at *path) (string, *node) {
+	shown := root
+	here, found := source, true
+	for _, step := range at.steps() {
+		var next *node
+		switch {
+		case !found:
+		case step.index != notItem:
+			if here.kind != listNode && step.index == 0 {
+				continue
+			}
+			if here.kind == listNode && step.index < len(here.items) {
+				next = here.items[step.index]
+			}
+		case here.kind == scalarNode:
+			continue
+		default:
+			next = here.get(step.key)
+		}
+		found = next != nil
+		if found {
+			here = next
+		}
+		if step.index != notItem {
+			shown = shown.item(step.index)
+		} else {
+			shown = shown.field(step.key)
+		}
+	}
+	return shown.String(), here
+}
+
+// bounds reports what is outside of what the tags of the types allow.
+func (v *validator) bounds(value reflect.Value, at *path) {
+	for _, f := range fieldsOf(value.Type()) {
+		if set := value.Field(f.index); !set.IsZero() {
+			v.fieldBounds(f, set, at.field(f.name))
+		}
+	}
+}
+
+func (v *validator) fieldBounds(f field, value reflect.Value, at *path) {
+	if value.Kind() == reflect.Pointer {
+		value = value.Elem()
+	}
+	t := value.Type()
+	if message := f.checkBounds(value); message != "" {
+		v.report(at, message, "")
+		return
+	}
+	switch {
+	case t == timeType:
+	case t.Kind() == reflect.String:
+		message, hint := checkEnum(value)
+		v.refuse(message != "", at, message, hint)
+		v.refuse(strings.Contains(value.String(), "\x00"), at, "has a NUL byte", "")
+		v.refuse(!utf8.ValidString(value.String()), at, "is not encoded in UTF-8", "")
+	case t.Kind() == reflect.Struct:
+		v.bounds(value, at)
+	case t.Kind() == reflect.Slice:
+		for i := range value.Len() {
+			v.fieldBounds(f, value.Index(i), at.item(i))
+		}
+	case t.Kind() == reflect.Map:
+		for _, key := range sortedKeys(value) {
+			v.fieldBounds(f, value.MapIndex(reflect.ValueOf(key)), at.field(key))
+		}
+	}
+}
+
+const nameHint = "lower-case letters, digits, dots, dashes and underscores, at most 128, the first a letter or digit"
+
+var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,127}$`)
+
+// name checks what all documents are named by.
+func (v *validator) name(namespace, name string) {
+	if name == "" {
+		v.report(root.field("name"), "is missing", nameHint)
+	} else {
+		v.checkName(root.field("name"), name)
+	}
+	if namespace != "" {
+		v.checkName(root.field("namespace"), namespace)
+	}
+}
+
+func (v *validator) checkName(at *path, name string) {
+	v.refuse(!namePattern.MatchString(name), at, quote(name)+" is not a name", nameHint)
+}
+
+var labelPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$`)
+
+// labelValueMax is the most bytes of a label: what a table can show.
+const labelValueMax = 256
+
+// labels checks the labels of a document or of the nodes that it wants.
+func (v *validator) labels(labels map[string]string, at *path) {
+	for _, key := range sortedKeys(reflect.ValueOf(labels)) {
+		v.refuse(!labelPattern.MatchString(key), at.field(key), quote(key)+" is not the name of a label",
+			"letters, digits, dots, dashes, underscores and slashes, at most 128")
+		v.refuse(len(labels[key]) > labelValueMax || strings.ContainsFunc(labels[key], isControl), at.field(key),
+			"is not the value of a label", fmt.Sprintf("at most %d bytes on one line", labelValueMax))
+	}
+}
+
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }
+
+// regexps checks a regular expression.
+func (v *validator) regexp(text string, at *path) {
+	if _, err := regexp.Compile(text); err != nil {
+		v.report(at, "is not a regular expression: "+strings.TrimPrefix(err.Error(), "error parsing regexp: "), "the syntax is RE2")
+	}
+}
+
+// calendarDocument checks a calendar.
+func (v *validator) calendarDocument(c *Calendar) {
+	v.labels(c.Labels, root.field("labels"))
+	if days, times, err := parseRule(c.Name); days != nil || times != nil || err != nil {
+		v.report(root.field("name"), quote(c.Name)+" looks like a weekday, a date or a time, and could not be told from one in only and except", "")
+	}
+	d := c.Days
+	at := root.field("calendar")
+	v.refuse(len(d.Include)+len(d.Exclude)+len(d.Weekdays)+len(d.ICS) == 0, at, "has no days", "set include, weekdays or ics")
+	v.refuse(len(d.Exclude) > 0 && len(d.Weekdays) == 0, at.field("exclude"), "takes nothing away without weekdays", "set weekdays, or use include")
+	v.compileDays(&d)
+}

@@ -1,0 +1,216 @@
+package job
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// job checks what the tags of the types cannot say. What stands beside what is
+// judged by the job as it was written; whether numbers fit together is judged
+// with the defaults filled in.
+func (v *validator) job(j *Job) {
+	filled := j.WithDefaults(v.defaults)
+	v.labels(j.Labels, root.field("labels"))
+	v.params(j.Params)
+	v.schedule(j)
+	v.runSpec(&j.Run)
+	v.place(&j.Place)
+	v.policy(j, &filled.Policy)
+	v.templates(j)
+}
+
+var paramPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
+
+func (v *validator) params(params map[string]Param) {
+	variables := map[string]string{}
+	for _, name := range sortedKeys(reflect.ValueOf(params)) {
+		at := root.field("params").field(name)
+		if !paramPattern.MatchString(name) {
+			v.report(at, quote(name)+" is not the name of a parameter", "letters, digits and underscores, at most 64, the first no digit")
+		}
+		variable := ParamVariable(name)
+		if other, ok := variables[variable]; ok {
+			v.report(at, fmt.Sprintf("is the same environment variable %s as %q", variable, other), "")
+		}
+		variables[variable] = name
+	}
+}
+
+// ParamVariable returns the environment variable in which commands find a
+// parameter.
+func ParamVariable(name string) string { return variablePrefix + "PARAM_" + strings.ToUpper(name) }
+
+// variablePrefix begins the environment variables that every run is given.
+const variablePrefix = "BELFRY_"
+
+func (v *validator) schedule(j *Job) {
+	s, at := &j.Schedule, root.field("schedule")
+
+	// What the job falls due by.
+	var sources []string
+	for _, source := range []struct {
+		name string
+		set  bool
+	}{
+		{"cron", len(s.Cron) > 0}, {"every", s.Every != 0}, {"after_end", s.AfterEnd != 0},
+		{"at", len(s.At) > 0}, {"on", len(s.On) > 0},
+	} {
+		if source.set {
+			sources = append(sources, source.name)
+		}
+	}
+	if len(sources) > 1 {
+		v.report(at.field(sources[1]), "stands beside "+sources[0]+", but a job falls due by one of cron, every, after_end, at and on",
+			"make it two jobs; several cron expressions or instants are a list")
+		return
+	}
+	v.refuse(s.Boot && s.AfterEnd != 0, at.field("boot"), "stands beside after_end, whose chain of runs every start of a node would double", "make it two jobs")
+	source := "none"
+	if len(sources) == 1 {
+		source = sources[0]
+	}
+
+	// What stands only beside some of them.
+	only := func(set bool, name string, beside ...string) {
+		v.refuse(set && !slices.Contains(beside, source), at.field(name), "has a meaning only with "+strings.Join(beside, " or "), "")
+	}
+	only(s.Align != "", "align", "every")
+	only(s.Offset != 0, "offset", "every")
+	only(s.ClockChange != "", "clock_change", "cron")
+	only(s.DeleteAfter != nil, "delete_after", "at")
+	only(!s.Start.IsZero(), "start", "cron", "every", "after_end")
+	only(!s.End.IsZero(), "end", "cron", "every", "after_end")
+	only(s.MaxRuns != 0, "max_runs", "cron", "every", "after_end")
+	only(len(s.Only) > 0, "only", "cron", "every", "at")
+	only(len(s.Except) > 0, "except", "cron", "every", "at")
+	only(s.Jitter != 0, "jitter", "cron", "every", "after_end", "at")
+	only(s.Spread != 0, "spread", "cron", "every")
+	v.refuse(s.OffDay != "" && len(s.Only)+len(s.Except) == 0, at.field("off_day"), "has a meaning only with only or except", "")
+
+	v.refuse(s.Every > 0 && s.Align == AlignStart && s.Start.IsZero(), at.field("align"), "is start, but there is no start", "set start, or align: epoch")
+	v.refuse(s.Offset < 0 || s.Every > 0 && s.Offset >= s.Every, at.field("offset"), fmt.Sprintf("must be less than every, which is %s, found %s", s.Every, s.Offset), "")
+	v.refuse(!s.Start.IsZero() && !s.End.IsZero() && !s.End.After(s.Start), at.field("end"), "is not after start", "")
+	if s.Every > 0 {
+		v.checkRate(j, s.Every, at.field("every"))
+	}
+	if s.AfterEnd > 0 {
+		v.checkRate(j, s.AfterEnd, at.field("after_end"))
+	}
+	for i, up := range s.On {
+		v.upstream(j, up, at.field("on").item(i))
+	}
+	v.rulesLeaveSome(j)
+}
+
+// rulesLeaveSome reports bounds and rules that leave nothing of a schedule.
+func (v *validator) rulesLeaveSome(j *Job) {
+	before := len(v.problems)
+	all, left := v.compileSchedule(j)
+	if len(v.problems) > before || v.unknownDays {
+		return
+	}
+	from := time.Unix(0, 0)
+	if from.Before(j.Schedule.Start) {
+		from = j.Schedule.Start
+	}
+	first := all.Next(from.Add(-1))
+	if first.IsZero() {
+		return // it has no occurrences anyway
+	}
+	// An occurrence may have moved to an earlier day. A filter searches 40
+	// years at a time, and expressions end with the year 2199.
+	for t := first.AddDate(0, -2, 0); t.Year() < 2200; t = t.AddDate(39, 0, 0) {
+		if !left.Next(t).IsZero() {
+			return
+		}
+	}
+	v.report(root.field("schedule"), "never falls due: start, end, only and except leave nothing of it", "")
+}
+
+// RateMin is the shortest time between runs of jobs that start a process or
+// call a server. Shorter ones keep a machine busy with starting things.
+const RateMin = Duration(time.Second)
+
+func (v *validator) checkRate(j *Job, rate Duration, at *path) {
+	v.refuse(rate < RateMin && j.Run.Handler == "", at,
+		fmt.Sprintf("%s is too short", rate), fmt.Sprintf("at least %s; only jobs with a handler may run more often", RateMin))
+}
+
+// upstream checks a job that this one follows.
+func (v *validator) upstream(j *Job, up Upstream, at *path) {
+	if up.Job == "" {
+		v.report(at.field("job"), "is missing", "the name of another job")
+		return
+	}
+	namespace, name, qualified := strings.Cut(up.Job, "/")
+	if !qualified {
+		namespace, name = namespaceOf(j.Namespace), up.Job
+	}
+	v.checkName(at.field("job"), name)
+	v.checkName(at.field("job"), namespace)
+	v.refuse(namespace == namespaceOf(j.Namespace) && name == j.Name, at.field("job"), "is the job itself", "use after_end for a job that follows itself")
+}
+
+func (v *validator) place(p *Place) {
+	at := root.field("place")
+	v.labels(p.Labels, at.field("labels"))
+	v.refuse(p.Strategy == StrategyBroadcast && p.Shards > 0, at.field("shards"), "stands beside strategy: broadcast, which makes one run for each node", "leave one of them out")
+}
+
+const (
+	// A node that cannot renew its session ends its runs so early that they
+	// are gone, killGrace included, this long before another may count them
+	// as lost: time for the kill itself and for clocks that differ a little.
+	lossMargin = Duration(3 * time.Second)
+	// A session is renewed every 2 s and over after 6 s. A shorter silence
+	// is a hiccup of the network and must not end anybody's runs.
+	silenceMax = Duration(6 * time.Second)
+)
+
+func (v *validator) policy(j *Job, filled *Policy) {
+	p, at := &j.Policy, root.field("policy")
+
+	v.refuse(p.QueueLimit != 0 && filled.Overlap != OverlapQueue, at.field("queue_limit"), "has a meaning only with overlap: queue", "")
+	v.refuse(p.MaxParallel != 0 && filled.Overlap == OverlapAllow, at.field("max_parallel"), "has no meaning with overlap: allow, which sets no limit", "use another overlap")
+	v.refuse(p.MissedLimit != 0 && filled.Missed != MissedAll, at.field("missed_limit"), "has a meaning only with missed: all", "")
+	if p.ConcurrencyKey != "" {
+		v.checkName(at.field("concurrency_key"), p.ConcurrencyKey)
+		v.refuse(p.MaxParallel != 0, at.field("max_parallel"), "stands beside concurrency_key, where the size of the pool counts", "leave one of them out")
+		v.refuse(filled.Overlap == OverlapAllow, at.field("overlap"), "is allow, which does not say what happens when the pool of concurrency_key is full", "use skip, queue or replace")
+	}
+	least := *filled.KillGrace + lossMargin + silenceMax
+	v.refuse(filled.LostAfter < least, at.field("lost_after"),
+		fmt.Sprintf("%s is too short: a node that hears nothing for %s must then have kill_grace (%s) and %s to end its runs", filled.LostAfter, silenceMax, *filled.KillGrace, lossMargin),
+		fmt.Sprintf("at least %s, or a shorter kill_grace", least))
+
+	shell := j.Run.Shell != nil
+	if s := p.Success; s != nil {
+		v.refuse(len(s.ExitCodes) > 0 && !shell, at.at("success.exit_codes"), "has a meaning only with run.shell", "use run.http.expect for the status of an answer")
+		v.refuse(s.Match != "" && j.Run.Handler != "", at.at("success.match"), "has no meaning with a handler, which has no output", "")
+		v.refuse(s.Match != "" && j.Run.HTTP != nil && j.Run.HTTP.Match != "", at.at("success.match"), "stands beside run.http.match, which is the same", "leave one of them out")
+		v.regexp(s.Match, at.at("success.match"))
+	}
+	v.retry(j, filled, at.field("retry"))
+}
+
+func (v *validator) retry(j *Job, filled *Policy, at *path) {
+	said, r := j.Policy.Retry, filled.Retry
+	if said == nil {
+		return
+	}
+	if *r.Attempts == 0 {
+		v.refuse(said.Attempts == nil, at.field("attempts"), "is missing, so that nothing is retried", "how many further attempts there are, for example 3")
+		return
+	}
+	v.refuse(said.Max != 0 && r.Max < *r.Backoff, at.field("max"), fmt.Sprintf("%s is less than backoff, which is %s", r.Max, *r.Backoff), "")
+	v.refuse(r.Within != 0 && r.Within < *r.Backoff, at.field("within"), fmt.Sprintf("%s is less than backoff, which is %s: nothing would be retried", r.Within, *r.Backoff), "")
+	v.refuse(len(said.ExitCodes) > 0 && j.Run.Shell == nil, at.field("exit_codes"), "has a meaning only with run.shell", "")
+	v.refuse(len(said.ExitCodes) > 0 && !slices.Contains(r.On, RetryFailed), at.field("exit_codes"), "has a meaning only when on includes failed", "")
+	for i, outcome := range said.On {
+		v.refuse(slices.Contains(said.On[:i], outcome), at.field("on").item(i), string(outcome)+" is given twice", "")
+	}
+}

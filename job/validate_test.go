@@ -1,0 +1,131 @@
+package job_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+func TestValidateNamesFieldsOfJobsMadeInGo(t *testing.T) {
+	j := &job.Job{
+		Name:     "a",
+		Schedule: job.Schedule{Cron: []string{"@daily", "61 * * * *"}, ClockChange: "summer"},
+		Run:      job.RunSpec{Shell: &job.Shell{Command: "echo {{ .Nam }}\x00"}, Env: map[string]string{"A B": strings.Repeat("x", 20_000)}},
+		Place:    job.Place{Shards: -1},
+		Version:  -1,
+		Labels:   map[string]string{},
+	}
+	for i := range 65 {
+		j.Labels[fmt.Sprint("label", i)] = "x"
+	}
+	err := j.Validate()
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{
+		"schedule.cron[1]: minute: 61 is out of range",
+		`schedule.clock_change: "summer" is not known; allowed: vixie, literal, skip_once, shift_once, skip_last`,
+		"run.shell.command: unknown field .Nam",
+		"run.shell.command: has a NUL byte",
+		`run.env["A B"]: has 20000 bytes, at most 16384 are allowed`,
+		`run.env["A B"]: "A B" is not the name of an environment variable`,
+		"place.shards: must be between 1 and 1000, found -1",
+		"version: must be at least 1, found -1",
+		"labels: has 65 entries, at most 64 are allowed",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("missing: %s\nin %v", want, err)
+		}
+	}
+}
+
+func TestValidateShowsPathsAsTheyWereWritten(t *testing.T) {
+	for text, want := range map[string]string{
+		"{name: a, run: {shell: x}, schedule: {cron: 61 * * * *}}":   "a.yaml:1:45: schedule.cron: minute",
+		"{name: a, run: {shell: x}, schedule: {cron: [61 * * * *]}}": "a.yaml:1:46: schedule.cron[0]: minute",
+		"{name: a, run: {shell: 'echo {{ .X }}'}}":                   "a.yaml:1:24: run.shell: unknown field",
+		"{name: a, run: {shell: {command: 'echo {{ .X }}'}}}":        "a.yaml:1:34: run.shell.command: unknown field",
+		"{name: a, run: {shell: x}, schedule: {on: a}}":              "a.yaml:1:43: schedule.on: is the job itself",
+		"{name: a, run: {shell: x}, schedule: {on: {job: a}}}":       "a.yaml:1:49: schedule.on.job: is the job itself",
+		"{name: a, run: {shell: x}, schedule: {on: [b, {job: a}]}}":  "a.yaml:1:53: schedule.on[1].job: is the job itself",
+		"{name: a, run: {shell: x}, policy: {kill_grace: 2m}}":       "a.yaml:1:36: policy.lost_after: 1m is too short",
+		"{run: {shell: x}}": "a.yaml:1:1: name: is missing",
+		"name: a\nrun: {shell: x}\npolicy:\n  retry:\n    backoff: 1s\n":               "a.yaml:5:5: policy.retry.attempts: is missing",
+		"{name: a, run: {shell: {args: [x]}}, labels: {x/y: ok, 'b c': no}}":           `a.yaml:1:63: labels["b c"]: "b c" is not the name of a label`,
+		"{name: a, run: {shell: x}, params: {p: {description: '" + long(5000) + "'}}}": "params.p.description: has 5000 bytes, at most 4096 are allowed",
+		"{kind: pool, name: a, pool: {}}":                                              "a.yaml:1:29: pool.size: is missing",
+	} {
+		err := decode(t, "a.yaml", text)[0].Validate()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s:\n got %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+func long(n int) string { return strings.Repeat("x", n) }
+
+func TestLostAfterLeavesTimeToEndRuns(t *testing.T) {
+	for policy, good := range map[string]bool{
+		"{lost_after: 19s}":                  true,
+		"{lost_after: 18s}":                  false,
+		"{lost_after: 9s, kill_grace: 0}":    true,
+		"{lost_after: 8s, kill_grace: 0}":    false,
+		"{lost_after: 1h, kill_grace: 30m}":  true,
+		"{kill_grace: 51s}":                  true,
+		"{kill_grace: 52s}":                  false,
+		"{lost_after: 100s, kill_grace: 1m}": true,
+	} {
+		err := decode(t, "a.yaml", "{name: a, run: {shell: x}, policy: "+policy+"}")[0].Validate()
+		if (err == nil) != good {
+			t.Errorf("%s: %v", policy, err)
+		}
+	}
+}
+
+func TestPoliciesAreJudgedUnderTheDefaultsOfTheServer(t *testing.T) {
+	doc := decode(t, "a.yaml", "{name: a, run: {shell: x}, policy: {queue_limit: 2}}")[0]
+	if err := doc.Validate(); err == nil {
+		t.Error("queue_limit was accepted without overlap: queue")
+	}
+	if err := doc.Validate(job.Under(job.Defaults{Policy: job.Policy{Overlap: job.OverlapQueue}})); err != nil {
+		t.Error(err)
+	}
+}
+
+// Applying a file again must not fail because time has passed.
+func TestSchedulesThatAreOverAreNoMistake(t *testing.T) {
+	later := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, schedule := range []string{
+		"{at: 2026-10-01T00:00:00Z}",
+		`{cron: "@daily", end: 2026-10-01T00:00:00Z}`,
+		`{cron: "@daily", only: 2026-10-01}`,
+	} {
+		err := decode(t, "a.yaml", "{name: a, run: {shell: x}, schedule: "+schedule+"}")[0].Validate(job.Now(later))
+		if err != nil {
+			t.Errorf("%s: %v", schedule, err)
+		}
+	}
+}
+
+func TestWarningsTellWhatIsProbablyNotMeant(t *testing.T) {
+	for text, want := range map[string]string{
+		"policy: {missed: all}":                                      "policy.missed: all is cut short by late_by, which is 1h",
+		"policy: {missed: all, late_by: forever}":                    "",
+		"policy: {timeout: 1m, expect: {duration_below: 2m}}":        "policy.expect.duration_below: is never noticed",
+		"policy: {timeout: 0, expect: {duration_below: 2m}}":         "",
+		"schedule: {every: 10s, jitter: 10s}":                        "schedule.jitter: is cut short",
+		"schedule: {every: 10s, jitter: 9s}, policy: {missed: none}": "",
+	} {
+		doc := decode(t, "a.yaml", "{name: a, run: {shell: x}, "+text+"}")[0]
+		got := doc.Warnings()
+		if want == "" && len(got) > 0 || want != "" && !strings.Contains(got.Error(), want) {
+			t.Errorf("%s: got %v, want %s", text, got, want)
+		}
+	}
+	if got := decode(t, "a.yaml", "{kind: pool, name: a, pool: {size: 1}}")[0].Warnings(); got != nil {
+		t.Errorf("a pool: %v", got)
+	}
+}

@@ -1,0 +1,25 @@
+package job
+
+import "fmt"
+
+// Warnings tell what is allowed and yet probably not meant, for whoever writes
+// the document. Options are those of Validate. The document should be valid.
+func (d Document) Warnings(options ...Option) Problems {
+	if d.Job == nil {
+		return nil
+	}
+	v := newValidator(d, options)
+	j := d.Job
+	p := j.WithDefaults(v.defaults).Policy
+	at := root.field("policy")
+	if p.Missed == MissedAll && j.Policy.LateBy == nil {
+		v.report(at.field("missed"), fmt.Sprintf("all is cut short by late_by, which is %s: older occurrences are missed", *p.LateBy), "set late_by: forever, or how late a run still makes sense")
+	}
+	if p.Expect != nil && p.Timeout != nil && *p.Timeout > 0 && p.Expect.DurationBelow > *p.Timeout {
+		v.report(at.at("expect.duration_below"), fmt.Sprintf("is never noticed, since attempts end after timeout, which is %s", *p.Timeout), "")
+	}
+	if s := j.Schedule; s.Every > 0 && s.Jitter >= s.Every {
+		v.report(root.at("schedule.jitter"), fmt.Sprintf("is cut short, since the next occurrence is due after %s", s.Every), "")
+	}
+	return v.problems.sorted()
+}

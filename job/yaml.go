@@ -1,0 +1,186 @@
+package job
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// parseYAML returns the documents of a YAML file. Those before a mistake are
+// returned together with it.
+func parseYAML(data []byte) ([]*node, *treeError) {
+	var docs []*node
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	reader := yamlReader{}
+	for {
+		var root yaml.Node
+		err := decoder.Decode(&root)
+		if errors.Is(err, io.EOF) {
+			return docs, nil
+		}
+		if err != nil {
+			return docs, yamlError(err)
+		}
+		doc, bad := reader.convert(&root, 0)
+		if bad != nil {
+			return docs, bad
+		}
+		docs = append(docs, doc)
+	}
+}
+
+var yamlErrorLine = regexp.MustCompile(`^line (\d+): `)
+
+func yamlError(err error) *treeError {
+	message := strings.TrimPrefix(err.Error(), "yaml: ")
+	bad := &treeError{}
+	if m := yamlErrorLine.FindStringSubmatch(message); m != nil {
+		bad.line, _ = strconv.Atoi(m[1])
+		message = message[len(m[0]):]
+	}
+	bad.message = "is not valid YAML: " + message
+	switch {
+	case strings.Contains(message, "cannot start any token"):
+		bad.hint = `YAML is indented with spaces; text that begins with @, %, * or a backtick needs quotes`
+	case strings.Contains(message, "mapping values are not allowed"):
+		bad.hint = "text that contains a colon and a space needs quotes"
+	case strings.Contains(message, "unknown anchor"), strings.Contains(message, "expected alphabetic or numeric character"):
+		bad.hint = "text that begins with * or & needs quotes, as cron expressions do"
+	}
+	return bad
+}
+
+// yamlReader turns the nodes of the YAML library into ours and counts what
+// aliases repeat.
+type yamlReader struct {
+	inAlias int
+	aliased int
+}
+
+func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
+	fail := func(message, hint string) (*node, *treeError) {
+		return nil, &treeError{line: y.Line, column: y.Column, message: message, hint: hint}
+	}
+	if depth > depthMax {
+		return fail(fmt.Sprintf("is nested more than %d levels deep", depthMax), "")
+	}
+	if r.inAlias > 0 {
+		if r.aliased++; r.aliased > aliasedMax {
+			return fail(fmt.Sprintf("aliases repeat more than %d elements", aliasedMax), "")
+		}
+	}
+	n := &node{line: y.Line, column: y.Column}
+	if y.Style&yaml.TaggedStyle != 0 && y.ShortTag() != "!!str" {
+		return fail("the tag "+quote(y.Tag)+" has no meaning here", "")
+	}
+	switch y.Kind {
+	case yaml.DocumentNode:
+		return r.convert(y.Content[0], depth)
+	case yaml.AliasNode:
+		r.inAlias++
+		n, bad := r.convert(y.Alias, depth+1)
+		r.inAlias--
+		if bad != nil {
+			return nil, bad
+		}
+		// A mistake is shown where the alias stands.
+		n.line, n.column = y.Line, y.Column
+		return n, nil
+	case yaml.ScalarNode:
+		n.text = y.Value
+		n.quoted = y.Style&^yaml.FlowStyle != 0
+		n.kind = scalarNode
+		if !n.quoted && slices.Contains([]string{"", "~", "null", "Null", "NULL"}, y.Value) {
+			n.kind = nullNode
+		}
+	case yaml.SequenceNode:
+		n.kind = listNode
+		for _, item := range y.Content {
+			converted, bad := r.convert(item, depth+1)
+			if bad != nil {
+				return nil, bad
+			}
+			n.items = append(n.items, converted)
+		}
+	case yaml.MappingNode:
+		n.kind = mappingNode
+		for i := 0; i < len(y.Content); i += 2 {
+			key, bad := r.convert(y.Content[i], depth+1)
+			if bad != nil {
+				return nil, bad
+			}
+			if key.kind == listNode || key.kind == mappingNode {
+				return nil, &treeError{line: key.line, column: key.column, message: "a key must be a text, found " + key.describe()}
+			}
+			if key.text == "<<" && !key.quoted {
+				return nil, &treeError{line: key.line, column: key.column, message: "merge keys (<<) are not part of YAML 1.2", hint: "write the fields out"}
+			}
+			value, bad := r.convert(y.Content[i+1], depth+1)
+			if bad != nil {
+				return nil, bad
+			}
+			n.entries = append(n.entries, entry{key, value})
+		}
+	default:
+		return fail("is empty", "")
+	}
+	return n, nil
+}
+
+// writeYAML writes a document. The second and further ones of a file begin
+// with "---".
+func writeYAML(w io.Writer, docs []*node) error {
+	if len(docs) == 0 {
+		return nil
+	}
+	encoder := yaml.NewEncoder(w)
+	encoder.SetIndent(2)
+	for _, doc := range docs {
+		if err := encoder.Encode(yamlNode(doc)); err != nil {
+			return err
+		}
+	}
+	return encoder.Close()
+}
+
+// yamlNode turns a node of ours into one of the YAML library.
+func yamlNode(n *node) *yaml.Node {
+	switch n.kind {
+	case listNode:
+		if len(n.items) == 1 && n.items[0].kind == scalarNode {
+			return yamlNode(n.items[0])
+		}
+		y := &yaml.Node{Kind: yaml.SequenceNode}
+		for _, item := range n.items {
+			y.Content = append(y.Content, yamlNode(item))
+		}
+		return y
+	case mappingNode:
+		y := &yaml.Node{Kind: yaml.MappingNode}
+		for _, e := range n.entries {
+			key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: e.key.text}
+			y.Content = append(y.Content, key, yamlNode(e.value))
+		}
+		return y
+	}
+	y := &yaml.Node{Kind: yaml.ScalarNode, Value: n.text}
+	if n.quoted {
+		// The library quotes what would not be read as a text without.
+		y.Tag = "!!str"
+		if wordsOfYAML11[strings.ToLower(n.text)] {
+			y.Style = yaml.DoubleQuotedStyle
+		}
+	}
+	return y
+}
+
+// wordsOfYAML11 are truth values in YAML 1.1, so that other programs would
+// misread them without quotes.
+var wordsOfYAML11 = map[string]bool{"y": true, "n": true, "yes": true, "no": true, "on": true, "off": true}
