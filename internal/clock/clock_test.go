@@ -1,0 +1,35 @@
+package clock
+
+import (
+	"testing"
+	"time"
+)
+
+func TestStepsOfTheWallClockAreNoticedOnce(t *testing.T) {
+	wall, boot := time.Unix(1_000_000, 0), time.Hour
+	w := NewWatch(func() time.Time { return wall }, func() time.Duration { return boot })
+	for _, c := range []struct {
+		name       string
+		wall, boot time.Duration
+		want       time.Duration
+	}{
+		{"both go on", time.Second, time.Second, 0},
+		{"slewed a little", time.Second + time.Millisecond, time.Second, 0},
+		{"put forward", time.Hour + time.Second, time.Second, time.Hour},
+		{"goes on", time.Second, time.Second, 0},
+		{"put back", -time.Hour, time.Second, -time.Hour - time.Second},
+		{"suspended: both went on", 8 * time.Hour, 8 * time.Hour, 0},
+	} {
+		wall, boot = wall.Add(c.wall), boot+c.boot
+		if got := w.Stepped(); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestTheBootClockGoesForward(t *testing.T) {
+	before := Boot()
+	if after := Boot(); before <= 0 || after < before {
+		t.Errorf("%s, then %s", before, after)
+	}
+}

@@ -1,0 +1,429 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Batch is what a store does in one atomic step. The store adds what the
+// decisions need to know, calls them, and writes Changes: all of it or nothing.
+//
+// What is added belongs to the batch, which changes it, so that a decision sees
+// what earlier ones of the batch have done. What was not added does not exist
+// for it. Each decision says what it needs; two things are common to all that
+// may end a run (Claim, Release, Finish, Cancel, Settle and Reap):
+//
+//   - the run, its job, and all sessions;
+//   - where Policy.Contends says so, the members of the run's slot and of the
+//     one that its policy wants now (Policy.SlotKey): all that hold it, the
+//     first MaxBatch that wait for it, by due time and id, and the first
+//     MaxBatch that are ready for it; MoreWaiting says how many wait besides;
+//   - the unfinished runs of the job, where its policy has NeedsPrevious;
+//   - the other shards of the occurrence, where it has AfterEnd and Shards.
+//
+// A Batch is used by one goroutine.
+type Batch struct {
+	now       time.Time
+	lookAhead time.Duration
+
+	jobs      map[job.ID]*Job
+	runs      map[job.ID]*member
+	bySlot    map[string][]*member
+	byJob     map[job.ID][]*member
+	more      map[string]int
+	pools     map[string]int
+	sessions  map[job.ID]*store.Session
+	followers map[string][]*Job
+	keys      map[Identity]job.ID
+	records   map[recordKey]*store.Record
+
+	order    []*member // runs that were made, changed or removed
+	done     Changes
+	unplaced int // how many runs were left to be placed
+}
+
+// Changes is what a store writes after the decisions of a batch.
+type Changes struct {
+	Made    []*store.Run // new
+	Saved   []*store.Run // changed
+	Removed []*store.Run // over; what became of them is in Records
+	// Records are new in history; Replaced are there already, under the same
+	// run and attempt.
+	Records  []store.Record
+	Replaced []store.Record
+	// Jobs are those whose state changed. Where Version did, the store writes
+	// the definition, its revision and its place in the feed of changes, where
+	// only State or Epoch did, its place in the feed.
+	Jobs  []*Job
+	Keys  []Key
+	Audit []store.AuditRecord // without Seq
+	// Reaped are sessions of which something was reaped: they are over.
+	Reaped []job.ID
+	Hints  store.Hint
+}
+
+// Job is what decisions know about a job.
+type Job struct {
+	UID             job.ID
+	Namespace, Name string
+	Version, Epoch  int64
+	State           job.JobState
+	Deleted         bool
+	Policy          *Policy
+
+	Cursor time.Time
+	// Floor is the latest scheduled time ever claimed or settled. A new epoch
+	// does not go back behind it.
+	Floor time.Time
+	// Planner is the session that moved the cursor to where it is, so that it
+	// is told the same again.
+	Planner job.ID
+	Planned int
+
+	PausedAt, PausedUntil time.Time
+	PausedBy, PauseReason string
+	Completed             time.Time
+	// Failures counts the failed runs since the last success, for
+	// pause_on_failure.
+	Failures int
+	// Previous is the latest scheduled time of an occurrence that has ended by
+	// running, and whether it succeeded, for needs_previous.
+	Previous   time.Time
+	PreviousOK bool
+
+	changed bool
+}
+
+// FullName returns "namespace/name".
+func (j *Job) FullName() string { return j.Namespace + "/" + j.Name }
+
+// Identity tells a run apart from all others: making it twice gives one.
+type Identity struct {
+	Job   job.ID
+	Kind  job.RunKind
+	Key   string
+	Shard int
+}
+
+// Key keeps the identity of a requested run for some time after its end.
+type Key struct {
+	Identity
+	Run     job.ID
+	Expires time.Time
+}
+
+type recordKey struct {
+	run    job.ID
+	number int
+}
+
+// member is a run in a batch.
+type member struct {
+	store.Run
+	made, saved, removed bool
+}
+
+// NewBatch begins a step at a moment of the store's clock.
+func NewBatch(now time.Time, lookAhead time.Duration) *Batch {
+	return &Batch{
+		now:       now,
+		lookAhead: lookAhead,
+		jobs:      map[job.ID]*Job{},
+		runs:      map[job.ID]*member{},
+		bySlot:    map[string][]*member{},
+		byJob:     map[job.ID][]*member{},
+		more:      map[string]int{},
+		pools:     map[string]int{},
+		sessions:  map[job.ID]*store.Session{},
+		followers: map[string][]*Job{},
+		keys:      map[Identity]job.ID{},
+		records:   map[recordKey]*store.Record{},
+	}
+}
+
+// Now returns the moment of the step.
+func (b *Batch) Now() time.Time { return b.now }
+
+// AddJob adds a job and returns the one in the batch, which is another if it
+// was there already.
+func (b *Batch) AddJob(j *Job) *Job {
+	if known, ok := b.jobs[j.UID]; ok {
+		return known
+	}
+	j.changed = false // in the batch that it was part of before
+	b.jobs[j.UID] = j
+	return j
+}
+
+// AddFollower adds a job whose schedule.on names another one.
+func (b *Batch) AddFollower(upstream string, j *Job) {
+	j = b.AddJob(j)
+	if !slices.Contains(b.followers[upstream], j) {
+		b.followers[upstream] = append(b.followers[upstream], j)
+	}
+}
+
+// AddRun adds an unfinished run. One that is there already stays as it is.
+func (b *Batch) AddRun(r store.Run) {
+	if b.runs[r.ID] == nil {
+		b.add(&member{Run: r})
+	}
+}
+
+// HasRun tells whether a run was added.
+func (b *Batch) HasRun(id job.ID) bool { return b.runs[id] != nil }
+
+func (b *Batch) add(m *member) {
+	b.runs[m.ID] = m
+	b.bySlot[m.Slot] = append(b.bySlot[m.Slot], m)
+	b.byJob[m.JobUID] = append(b.byJob[m.JobUID], m)
+}
+
+// MoreWaiting says how many runs wait for a slot besides those that were added,
+// not counting those with an overlap policy of their own.
+func (b *Batch) MoreWaiting(slot string, n int) { b.more[slot] = n }
+
+// AddPool adds the size of a pool by its full name. One that is not added has
+// one slot.
+func (b *Batch) AddPool(name string, size int) { b.pools[name] = size }
+
+// AddSession adds a session.
+func (b *Batch) AddSession(s store.Session) { b.sessions[s.ID] = &s }
+
+// AddKey adds an identity that is taken.
+func (b *Batch) AddKey(id Identity, run job.ID) { b.keys[id] = run }
+
+// AddRecord adds a finished attempt.
+func (b *Batch) AddRecord(r store.Record) {
+	b.records[recordKey{r.Run.ID, r.Attempt.Number}] = &r
+}
+
+// Changes returns what the decisions have changed.
+func (b *Batch) Changes() Changes {
+	c := b.done
+	for _, m := range b.order {
+		switch {
+		case m.made && m.removed: // it came and went: there is only its record
+		case m.made:
+			c.Made = append(c.Made, &m.Run)
+		case m.removed:
+			c.Removed = append(c.Removed, &m.Run)
+		default:
+			c.Saved = append(c.Saved, &m.Run)
+		}
+	}
+	return c
+}
+
+// jobOf returns the job of a run. One that is not known any more is deleted.
+func (b *Batch) jobOf(r *store.Run) *Job {
+	if j, ok := b.jobs[r.JobUID]; ok {
+		return j
+	}
+	return &Job{UID: r.JobUID, Namespace: r.Namespace, Name: r.Name, Deleted: true, Policy: &Policy{}}
+}
+
+func (b *Batch) saveJob(j *Job) {
+	if !j.changed {
+		j.changed = true
+		b.done.Jobs = append(b.done.Jobs, j)
+	}
+}
+
+func (b *Batch) save(m *member) {
+	if !m.saved {
+		m.saved = true
+		b.order = append(b.order, m)
+	}
+}
+
+func (b *Batch) makeRun(r store.Run) *member {
+	m := &member{Run: r, made: true}
+	b.add(m)
+	b.save(m)
+	return m
+}
+
+func (b *Batch) remove(m *member) {
+	m.removed = true
+	b.save(m)
+}
+
+// moveSlot gives a run that holds no slot another key.
+func (b *Batch) moveSlot(m *member, key string) {
+	if m.Slot == key || m.HoldsSlot {
+		return
+	}
+	b.bySlot[m.Slot] = slices.DeleteFunc(b.bySlot[m.Slot], func(o *member) bool { return o == m })
+	m.Slot = key
+	b.bySlot[key] = append(b.bySlot[key], m)
+	b.save(m)
+}
+
+// Audit adds the record of a change that a store has decided by itself.
+func (b *Batch) Audit(actor, action, object string, version int64) {
+	b.audit(actor, action, object, version, "")
+}
+
+func (b *Batch) audit(actor, action, object string, version int64, detail string) {
+	b.done.Audit = append(b.done.Audit, store.AuditRecord{
+		Time: b.now, Actor: actor, Action: action, Object: object, Version: version, Detail: detail,
+	})
+}
+
+// newID makes the id of something that follows from something else. It is a
+// hash: a step that is repeated makes the same things.
+func (b *Batch) newID(purpose string, from job.ID, with job.ID, n int) job.ID {
+	text := append([]byte(purpose), from[:]...)
+	text = append(text, with[:]...)
+	sum := sha256.Sum256(binary.BigEndian.AppendUint64(text, uint64(n)))
+	var id job.ID
+	binary.BigEndian.PutUint64(id[:8], uint64(b.now.UnixMilli())<<16)
+	copy(id[6:], sum[:])
+	return id
+}
+
+// before tells whether a run is due before another; ids decide between equals.
+func before(a, b *store.Run) bool {
+	if c := a.Due.Compare(b.Due); c != 0 {
+		return c < 0
+	}
+	return slices.Compare(a.ID[:], b.ID[:]) < 0
+}
+
+// System is the actor of what Belfry does by itself.
+const System = "belfry"
+
+// poolSlot begins the slot keys of pools.
+const poolSlot = "pool "
+
+// free returns how many more runs may take the slot of a run, as far as this run
+// is concerned: what the pool or max_parallel leaves. Runs of a job whose overlap
+// is allow are not bounded, but for backfills with a policy of their own, which
+// are counted by themselves.
+func (b *Batch) free(r *store.Run) int {
+	if pool, ok := strings.CutPrefix(r.Slot, poolSlot); ok {
+		return max(1, b.pools[pool]) - b.held(r.Slot)
+	}
+	p := b.jobOf(r).Policy
+	switch {
+	case p.Overlap != job.OverlapAllow:
+		return max(1, p.MaxParallel) - b.held(r.Slot)
+	case p.overlap(r) == job.OverlapAllow:
+		return math.MaxInt
+	}
+	n := 1
+	for _, m := range b.bySlot[r.Slot] {
+		if !m.removed && m.HoldsSlot && m.Overlap != "" && m.Overlap != job.OverlapAllow {
+			n--
+		}
+	}
+	return n
+}
+
+// held returns how many runs hold a slot.
+func (b *Batch) held(key string) (n int) {
+	for _, m := range b.bySlot[key] {
+		if !m.removed && m.HoldsSlot {
+			n++
+		}
+	}
+	return n
+}
+
+// fill hands a slot to the runs that wait for it, those that are due first, as
+// far as it is free.
+//
+// Overlap: a run gets its slot here or in take, and both ask free.
+func (b *Batch) fill(key string) {
+	for {
+		var next *member
+		for _, m := range b.bySlot[key] {
+			if m.removed || m.State != job.StateWaiting || m.AwaitsPrevious || b.tooLate(&m.Run) {
+				continue
+			}
+			if _, yes := withdrawn(b.jobOf(&m.Run), &m.Run); yes && b.jobs[m.JobUID] != nil {
+				continue
+			}
+			if next == nil || before(&m.Run, &next.Run) {
+				next = m
+			}
+		}
+		if next == nil || b.free(&next.Run) <= 0 {
+			return
+		}
+		next.State, next.HoldsSlot, next.Reason = job.StateReady, true, ""
+		b.save(next)
+		b.done.Hints |= store.HintRuns
+	}
+}
+
+// tooLate tells whether a run that was never started cannot start any more. It
+// goes by the policy of now, where that is known.
+func (b *Batch) tooLate(r *store.Run) bool {
+	late := r.LateAfter
+	if j, ok := b.jobs[r.JobUID]; ok {
+		late = j.Policy.lateAfter(r.Kind, r.Due)
+	}
+	return r.First.IsZero() && !late.IsZero() && b.now.After(late)
+}
+
+// withdrawn tells whether a run may not start any more, and why.
+//
+// Withdrawn means withdrawn: every claim asks here, in the step that starts the
+// attempt. A run by hand is withdrawn only by the deletion of its job, one that
+// follows another job or fills in the past by that and by a pause, all others by
+// a new epoch.
+func withdrawn(j *Job, r *store.Run) (reason string, yes bool) {
+	paused := j.State == job.JobPaused
+	switch {
+	case j.Deleted:
+		return "the job was deleted", true
+	case r.Kind == job.RunByHand:
+		return "", false
+	case paused:
+		return "the job was paused" + by(j.PausedBy) + because(j.PauseReason), true
+	case r.Kind == job.RunOn || r.Kind == job.RunBackfill || r.Epoch == j.Epoch:
+		return "", false
+	}
+	return "the schedule of the job was changed, or the job was paused and resumed", true
+}
+
+func by(actor string) string {
+	if actor == "" {
+		return ""
+	}
+	return " by " + actor
+}
+
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}
+
+// ofTime names a run in the reasons of others.
+func ofTime(r *store.Run) string {
+	return "run " + r.ID.String() + " of " + r.Scheduled.UTC().Format(time.RFC3339)
+}
+
+// KeyOf returns the key of a scheduled time.
+func KeyOf(scheduled time.Time) string { return scheduled.UTC().Format(time.RFC3339Nano) }
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}

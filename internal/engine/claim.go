@@ -1,0 +1,303 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Claim decides whether a session may start an attempt. Beside what all such
+// decisions need, the store adds the last record of a run that is not there any
+// more. The store puts the job into an outcome that is Started.
+//
+// Started once: only a ready run with this attempt number is started, and it is
+// ready no more; who asks again with the token of that claim is told the same.
+func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
+	m := b.runs[a.Run]
+	if m == nil || m.removed {
+		return b.ended(a)
+	}
+	r := &m.Run
+	if r.State == job.StateRunning {
+		if r.Token == a.Token && r.Attempt == a.Number && r.Session == s.ID {
+			return b.answer(store.Started, r)
+		}
+		return b.answer(store.Taken, r)
+	}
+	if r.Attempt != a.Number {
+		return b.answer(store.Taken, r)
+	}
+	j := b.jobOf(r)
+	if reason, yes := withdrawn(j, r); yes {
+		b.conclude(m, job.OutcomeWithdrawn, reason)
+		return b.answer(store.Gone, r)
+	}
+	if r.State == job.StateWaiting {
+		return b.answer(store.Waiting, r)
+	}
+	if !b.claimable(j, m, s) {
+		return b.answer(store.Taken, r)
+	}
+	if r.Due.Sub(b.now) > store.ClaimAhead {
+		return b.answer(store.Early, r)
+	}
+	if outcome, reason, yes := b.expired(j, r); yes {
+		b.conclude(m, outcome, reason)
+		return b.answer(store.Late, r)
+	}
+	if r.HoldsSlot {
+		return b.take(j, m, s, a)
+	}
+	if j.Policy.NeedsPrevious && isOccurrence(r.Kind) {
+		if reason, ok := b.previous(j, r); !ok {
+			if b.now.Before(r.Due) {
+				return b.answer(store.Early, r)
+			}
+			r.State, r.AwaitsPrevious, r.Reason = job.StateWaiting, true, reason
+			b.save(m)
+			return b.answer(store.Waiting, r)
+		}
+	}
+	b.moveSlot(m, j.Policy.SlotKey(&r.Run, s.Node))
+	if j.Policy.overlap(r) == job.OverlapAllow {
+		return b.take(j, m, s, a)
+	}
+	b.sweep(r.Slot)
+	b.fill(r.Slot)
+	free := b.free(r)
+	if b.now.Before(r.Due) {
+		// Made ahead, a claim takes only a slot that nobody before it can want.
+		if free > b.earlier(r) {
+			return b.take(j, m, s, a)
+		}
+		return b.answer(store.Early, r)
+	}
+	if free > 0 {
+		return b.take(j, m, s, a)
+	}
+	return b.overlaps(j, m, s, a)
+}
+
+func (b *Batch) answer(v store.Verdict, r *store.Run) store.ClaimOutcome {
+	return store.ClaimOutcome{Verdict: v, Run: *r, Now: b.now, Reason: r.Reason}
+}
+
+// ended answers for a run that is over, as the claim that ended it did.
+func (b *Batch) ended(a store.Attempt) store.ClaimOutcome {
+	out := store.ClaimOutcome{Verdict: store.Taken, Now: b.now}
+	record := b.records[recordKey{a.Run, 0}]
+	if record == nil {
+		return out
+	}
+	out.Run.Run, out.Reason = record.Run, record.Run.Reason
+	switch record.Run.Outcome {
+	case job.OutcomeWithdrawn, job.OutcomeCancelled:
+		out.Verdict = store.Gone
+	case job.OutcomeMissed:
+		out.Verdict = store.Late
+	case job.OutcomeSkipped:
+		out.Verdict = store.Skipped
+	}
+	return out
+}
+
+// claimable tells whether the session may run the job at all: who asks may know
+// an older definition. A run that is assigned to a node which does not fit any
+// more is to be placed again.
+func (b *Batch) claimable(j *Job, m *member, s *store.Session) bool {
+	if s.Leaving {
+		return false
+	}
+	if reason, ok := j.Policy.fits(s); !ok {
+		if m.Session == s.ID && !j.Policy.Broadcast {
+			m.Session, m.Node, m.Reason = job.ID{}, "", reason
+			b.save(m)
+			b.done.Hints |= store.HintRuns
+		}
+		return false
+	}
+	bound := j.Policy.Sticky || j.Policy.Broadcast
+	return !bound || m.Node == "" || m.Node == s.Node
+}
+
+// expired tells whether it is too late for the next attempt, and how the run
+// ends then.
+func (b *Batch) expired(j *Job, r *store.Run) (job.Outcome, string, bool) {
+	if b.tooLate(r) {
+		why := "no node could run it in time"
+		switch {
+		case r.Reason != "":
+			why = r.Reason
+		case r.Node != "":
+			why = "node " + r.Node + " did not start it in time"
+		}
+		return job.OutcomeMissed, fmt.Sprintf("it could start until %s: %s", j.Policy.lateAfter(r.Kind, r.Due).UTC().Format(time.RFC3339), why), true
+	}
+	within := j.Policy.RetryWithin
+	if r.Last != "" && within > 0 && b.now.After(r.First.Add(within)) {
+		return r.Last, fmt.Sprintf("attempt %d could not start within %s of the first; %s", r.Attempt, job.Duration(within), r.Reason), true
+	}
+	return "", "", false
+}
+
+// take starts the attempt.
+func (b *Batch) take(j *Job, m *member, s *store.Session, a store.Attempt) store.ClaimOutcome {
+	r := &m.Run
+	r.State, r.Token, r.Session, r.Node = job.StateRunning, a.Token, s.ID, s.Node
+	r.HoldsSlot, r.Version, r.Claimed, r.Reason, r.Last = true, j.Version, b.now, "", ""
+	if r.First.IsZero() {
+		r.First = b.now
+	}
+	b.save(m)
+	b.raiseFloor(j, r)
+	return b.answer(store.Started, r)
+}
+
+// raiseFloor notes that a scheduled time was claimed or settled.
+func (b *Batch) raiseFloor(j *Job, r *store.Run) {
+	if r.Kind == job.RunScheduled && r.Scheduled.After(j.Floor) && !j.Deleted {
+		j.Floor = r.Scheduled
+		b.saveJob(j)
+	}
+}
+
+// earlier returns how many runs before this one may still want its slot.
+func (b *Batch) earlier(r *store.Run) (n int) {
+	for _, m := range b.bySlot[r.Slot] {
+		if m.removed || m.HoldsSlot || m.ID == r.ID || !before(&m.Run, r) || b.tooLate(&m.Run) {
+			continue
+		}
+		if _, yes := withdrawn(b.jobOf(&m.Run), &m.Run); !yes || b.jobs[m.JobUID] == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// sweep ends runs that hold a slot and were withdrawn between two attempts, so
+// that nobody waits for them.
+func (b *Batch) sweep(key string) {
+	for _, m := range slices.Clone(b.bySlot[key]) {
+		if m.removed || !m.HoldsSlot || m.State == job.StateRunning || b.jobs[m.JobUID] == nil {
+			continue
+		}
+		if reason, yes := withdrawn(b.jobOf(&m.Run), &m.Run); yes {
+			b.conclude(m, job.OutcomeWithdrawn, reason)
+		}
+	}
+}
+
+// overlaps decides what becomes of a run that is due while its slot is taken.
+func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) store.ClaimOutcome {
+	r := &m.Run
+	holder := b.holder(r)
+	busy := ofTime(holder) + " was still running" + onNode(holder.Node)
+	if holder.State != job.StateRunning {
+		busy = ofTime(holder) + " holds its slot until its next attempt"
+		if holder.First.IsZero() {
+			busy = ofTime(holder) + " had waited longer for its slot"
+		}
+	}
+	switch j.Policy.overlap(r) {
+	case job.OverlapQueue:
+		// What has its own policy was bounded when it was made.
+		if n := b.queued(r.Slot); r.Overlap == "" && n >= j.Policy.QueueLimit {
+			b.conclude(m, job.OutcomeSkipped, fmt.Sprintf("%s, and %s already", busy, plural(n, "run waits", "runs wait")))
+			return b.answer(store.Skipped, r)
+		}
+	case job.OverlapReplace:
+		b.replace(m)
+		b.fill(r.Slot) // in a pool another job may have waited longer
+		if b.free(r) > 0 {
+			return b.take(j, m, s, a)
+		}
+		busy = ofTime(holder) + " is being cancelled" + onNode(holder.Node)
+	default:
+		b.conclude(m, job.OutcomeSkipped, busy)
+		return b.answer(store.Skipped, r)
+	}
+	r.State, r.Reason = job.StateWaiting, busy
+	b.save(m)
+	return b.answer(store.Waiting, r)
+}
+
+func onNode(node string) string {
+	if node == "" {
+		return ""
+	}
+	return " on node " + node
+}
+
+// holder returns the run that holds the slot of another and was due first.
+func (b *Batch) holder(r *store.Run) *store.Run {
+	var first *store.Run
+	for _, m := range b.bySlot[r.Slot] {
+		if !m.removed && m.HoldsSlot && (first == nil || before(&m.Run, first)) {
+			first = &m.Run
+		}
+	}
+	return first
+}
+
+// queued returns how many runs wait for a slot by the policy of their job.
+func (b *Batch) queued(key string) int {
+	n := b.more[key]
+	for _, m := range b.bySlot[key] {
+		if !m.removed && m.State == job.StateWaiting && !m.AwaitsPrevious && m.Overlap == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// replace makes room for a run of a job: of the job's runs in the same slot the
+// one that waits is skipped, and of those that hold it the one that was due
+// first is asked to end, or ended if it is between two attempts. Runs of other
+// jobs in a pool are left alone.
+func (b *Batch) replace(by *member) {
+	reason := ofTime(&by.Run) + " took its place"
+	var holder *member
+	for _, m := range slices.Clone(b.bySlot[by.Slot]) {
+		switch {
+		case m.removed || m == by || m.JobUID != by.JobUID:
+		case m.State == job.StateWaiting && !m.AwaitsPrevious, m.State == job.StateReady && m.HoldsSlot && m.First.IsZero():
+			b.concludeKeeping(m, job.OutcomeSkipped, reason)
+		case m.HoldsSlot && (holder == nil || before(&m.Run, &holder.Run)):
+			holder = m
+		}
+	}
+	switch {
+	case holder == nil:
+	case holder.State == job.StateReady:
+		b.concludeKeeping(holder, job.OutcomeCancelled, reason)
+	case holder.CancelReason == "":
+		holder.CancelBy, holder.CancelReason = System, reason
+		b.save(holder)
+		b.done.Hints |= store.HintCancels
+	}
+}
+
+// isOccurrence tells whether runs of a kind stand for occurrences of their job.
+func isOccurrence(k job.RunKind) bool {
+	return k == job.RunScheduled || k == job.RunAfterEnd || k == job.RunOn
+}
+
+// previous tells whether the occurrence before a run has succeeded, or why the
+// run must wait.
+func (b *Batch) previous(j *Job, r *store.Run) (reason string, ok bool) {
+	for _, m := range b.byJob[r.JobUID] {
+		if m.removed || !isOccurrence(m.Kind) || !m.Scheduled.Before(r.Scheduled) {
+			continue
+		}
+		if _, yes := withdrawn(j, &m.Run); !yes {
+			return ofTime(&m.Run) + " has not ended", false
+		}
+	}
+	if j.PreviousOK || j.Previous.IsZero() || !j.Previous.Before(r.Scheduled) {
+		return "", true
+	}
+	return "the occurrence of " + j.Previous.UTC().Format(time.RFC3339) + " has not succeeded", false
+}

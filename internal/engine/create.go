@@ -1,0 +1,195 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Plan decides whether a cursor moves, and creates the runs of what it passes.
+// It needs the job and, for their names, the sessions.
+//
+// Once: the cursor moves from where the planner believes it to be, in the step
+// that creates the runs, and each run lies in the part that it moves over.
+// Accounted: what it passes is a run, a missed span, or does not exist by the
+// schedule.
+func (b *Batch) Plan(planner job.ID, item *store.PlanItem) store.PlanOutcome {
+	j, ok := b.jobs[item.Job]
+	switch {
+	case !ok || j.Deleted || j.Epoch != item.Epoch:
+		return store.Withdrawn
+	case j.Planner == planner && j.Cursor.Equal(item.To) && (!item.From.Equal(item.To) || j.State == job.JobCompleted):
+		return store.Planned // the answer was lost
+	case j.State != job.JobActive:
+		return store.Withdrawn
+	case !j.Cursor.Equal(item.From):
+		return store.Moved
+	case !wellFormed(j, item):
+		return store.Malformed
+	case b.tooFar(item):
+		return store.TooFar
+	}
+	occurrences := 0
+	for i, n := range item.Runs {
+		if i == 0 || !n.Scheduled.Equal(item.Runs[i-1].Scheduled) {
+			occurrences++
+		}
+		r := b.newRun(j, n.ID, job.RunScheduled, KeyOf(n.Scheduled))
+		r.Scheduled, r.Due, r.Shard, r.Shards = n.Scheduled, n.Due, n.Shard, n.Shards
+		if j.Policy.CatchUpAll && j.Policy.Overlap == job.OverlapSkip && b.now.Sub(n.Due) > OnTime {
+			// All that were missed are to run, in order: they wait for each other.
+			r.Overlap = job.OverlapQueue
+		}
+		b.place(j, &r, n.Session)
+	}
+	for _, span := range item.Missed {
+		b.keep(missed(j, span, b))
+	}
+	j.Cursor, j.Planner = item.To, planner
+	j.Planned += occurrences
+	b.saveJob(j)
+	if item.Complete {
+		b.complete(j, item.Runs)
+	}
+	return store.Planned
+}
+
+// wellFormed tells whether an item creates only what its cursor passes, in
+// order.
+func wellFormed(j *Job, item *store.PlanItem) bool {
+	if !j.Policy.Planned || item.To.Before(item.From) {
+		return false
+	}
+	passed := item.From
+	shard := 0
+	occurrences := 0
+	for i, n := range item.Runs {
+		if i > 0 && n.Scheduled.Equal(passed) {
+			if shard++; n.Shard != shard {
+				return false
+			}
+		} else if !n.Scheduled.After(passed) || n.Shard != 0 {
+			return false
+		} else {
+			passed, shard = n.Scheduled, 0
+			occurrences++
+		}
+		if n.ID.IsZero() || n.Scheduled.After(item.To) || n.Due.Before(n.Scheduled) || n.Shard > 0 && n.Shard >= n.Shards {
+			return false
+		}
+	}
+	passed = item.From
+	for _, span := range item.Missed {
+		if span.ID.IsZero() || !span.First.After(passed) || span.Last.Before(span.First) || span.Last.After(item.To) || span.Count < 1 {
+			return false
+		}
+		passed = span.Last
+	}
+	return j.Policy.MaxRuns == 0 || j.Planned+occurrences <= j.Policy.MaxRuns
+}
+
+// tooFar tells whether an item goes beyond what the store's clock allows: the
+// clock of a planner must not move a cursor into the future.
+func (b *Batch) tooFar(item *store.PlanItem) bool {
+	return item.To.After(b.now.Add(b.lookAhead+store.PlanSlack)) ||
+		slices.ContainsFunc(item.Missed, func(s store.MissedSpan) bool { return s.Last.After(b.now) })
+}
+
+// missed returns the record of occurrences that will not run.
+func missed(j *Job, span store.MissedSpan, b *Batch) store.Record {
+	reason := cmp.Or(span.Reason, "no node planned it in time")
+	return store.Record{
+		Run: job.Run{
+			ID: span.ID, JobUID: j.UID, Namespace: j.Namespace, Name: j.Name,
+			Kind: job.RunScheduled, Key: KeyOf(span.First), Epoch: j.Epoch, Version: j.Version,
+			State: job.StateDone, Scheduled: span.First, Due: span.First,
+			Outcome: job.OutcomeMissed, Reason: reason,
+		},
+		Attempt: job.Attempt{Run: span.ID, Ended: b.now, Outcome: job.OutcomeMissed, Reason: reason},
+		Final:   true, Count: span.Count, Until: span.Last,
+	}
+}
+
+// Trigger creates a run that no cursor stands for. It needs the job, the key of
+// the request if it is kept (AddKey), and for its name the session.
+//
+// Once: the key is looked up and kept in the step that creates the run.
+func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
+	key := item.Key
+	switch {
+	case key != "":
+	case item.Kind == job.RunBackfill:
+		key = KeyOf(item.Scheduled)
+	default:
+		key = item.ID.String()
+	}
+	identity := Identity{item.Job, item.Kind, key, item.Shard}
+	if made, ok := b.keys[identity]; ok {
+		return store.TriggerOutcome{Run: made}
+	}
+	j, ok := b.jobs[item.Job]
+	refused := !ok || j.Deleted ||
+		item.Kind != job.RunByHand && j.State == job.JobPaused ||
+		item.Kind == job.RunBoot && j.State != job.JobActive
+	if refused {
+		return store.TriggerOutcome{Err: store.ErrNotFound}
+	}
+	r := b.newRun(j, item.ID, item.Kind, key)
+	r.Due = item.Due
+	if r.Due.IsZero() {
+		r.Due = b.now
+	}
+	r.Scheduled = item.Scheduled
+	if r.Scheduled.IsZero() {
+		r.Scheduled = r.Due
+	}
+	r.Shard, r.Shards, r.Params, r.Overlap = item.Shard, item.Shards, item.Params, item.Overlap
+	b.place(j, &r, item.Session)
+	b.keys[identity] = r.ID
+	b.done.Keys = append(b.done.Keys, Key{identity, r.ID, b.now.Add(store.KeyLife)})
+	if item.Actor != "" {
+		b.audit(item.Actor, "run."+string(item.Kind), j.FullName(), j.Version, "run "+r.ID.String())
+	}
+	return store.TriggerOutcome{Run: r.ID, Made: true}
+}
+
+// newRun returns a run of a job that is ready for its first attempt.
+func (b *Batch) newRun(j *Job, id job.ID, kind job.RunKind, key string) store.Run {
+	return store.Run{
+		Run: job.Run{
+			ID: id, JobUID: j.UID, Namespace: j.Namespace, Name: j.Name, Kind: kind, Key: key,
+			Epoch: j.Epoch, Version: j.Version, State: job.StateReady, Attempt: 1,
+		},
+		Priority: j.Policy.Priority,
+	}
+}
+
+// place assigns a new run to a session, if it is known, and adds it.
+func (b *Batch) place(j *Job, r *store.Run, session job.ID) {
+	if s, ok := b.sessions[session]; ok {
+		r.Session, r.Node = s.ID, s.Node
+	}
+	r.LateAfter = j.Policy.lateAfter(r.Kind, r.Due)
+	r.Slot = j.Policy.SlotKey(&r.Run, r.Node)
+	b.makeRun(*r)
+	if !r.Due.After(b.now.Add(store.ClaimAhead)) {
+		b.done.Hints |= store.HintRuns
+	}
+}
+
+// Place decides whether a run is assigned to a session. It needs both.
+func (b *Batch) Place(p store.Placement) {
+	m := b.runs[p.Run]
+	s := b.sessions[p.Session]
+	if m == nil || m.removed || m.State != job.StateReady || m.Attempt != p.Attempt || s == nil || s.Leaving || m.Session == p.Session {
+		return
+	}
+	m.Session, m.Node = s.ID, s.Node
+	if m.Last == "" {
+		m.Reason = "" // why it was not placed
+	}
+	b.save(m)
+	b.done.Hints |= store.HintRuns
+}

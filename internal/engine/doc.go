@@ -1,0 +1,29 @@
+// Package engine decides: what to plan for a job, whether a run may start, and
+// what follows from its end. It reads no clock, touches no store and starts no
+// goroutine; it takes what is known and the time, and returns what is to be
+// done.
+//
+// There are two halves. Planners ask Timing.Decide which occurrences fall due.
+// Stores ask a Batch about everything that must happen once: they add what a
+// decision needs to know, call it, and write Changes in one atomic step. So the
+// rules are written once, whatever the store, and a store that writes all of
+// the changes or none of them, under a lock or a compare-and-set on what it has
+// read, keeps them.
+//
+// # How a run ends up where it does
+//
+//	Plan, Trigger, Finish (a follower, the next of a chain)
+//	    make a run that is ready
+//	Claim
+//	    starts it, makes it wait for its slot or for the occurrence before it,
+//	    or ends it: withdrawn, missed, skipped
+//	Release
+//	    gives it back
+//	Finish, Reap
+//	    make it ready for its next attempt, or end it
+//	Cancel, Settle
+//	    end what does not run
+//
+// Each end goes through one function, which writes the record, hands the slot
+// on, and makes what follows.
+package engine

@@ -1,0 +1,269 @@
+package engine
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Stored is a job as a store has it.
+type Stored struct {
+	*Job
+	Definition *job.Job // what the user wrote
+	Filled     *job.Job
+}
+
+// Put decides about the creation or change of a job. old is what is stored under
+// the name, with a nil Job if there is nothing; uid is for a job that is
+// created; filled is put.Definition with its defaults.
+//
+// It returns the job and whether it was changed. The store writes the job that
+// is returned, put.Definition as its definition, and a revision. Where the job
+// exists the store adds its waiting runs, the members of their slots, and those
+// of the slots that the new policy wants.
+//
+// Withdrawn means withdrawn: a change of the schedule, a pause and a resume
+// begin a new epoch in the step that is acknowledged, and each claim compares
+// epochs.
+func (b *Batch) Put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID) (j *Job, changed bool, err error) {
+	same := old.Job != nil && sameDefinition(old.Definition, put.Definition) && samePause(old.Job, put)
+	var version int64
+	if old.Job != nil {
+		version = old.Version
+	}
+	if err := CheckVersion(version, put.IfVersion, same); err != nil {
+		return nil, false, err
+	}
+	if same {
+		return old.Job, false, nil
+	}
+
+	policy := CompilePolicy(filled)
+	if old.Job == nil {
+		j = &Job{
+			UID: uid, Namespace: filled.Namespace, Name: filled.Name, Version: 1, Epoch: 1,
+			State: job.JobActive, Policy: policy, Cursor: b.now,
+		}
+		b.AddJob(j)
+		b.saveJob(j)
+		if filled.Paused {
+			j.setPause(b.now, put.Pause)
+		} else {
+			b.startChain(j)
+		}
+		b.audit(put.Actor, "job.create", j.FullName(), j.Version, "")
+		return j, true, nil
+	}
+
+	j = b.AddJob(old.Job)
+	j.Version++
+	j.Policy = policy
+	b.saveJob(j)
+	action, detail := "job.change", ""
+	rescheduled := !sameSchedule(old.Filled.Schedule, filled.Schedule)
+	if rescheduled && !sameSchedule(withoutBounds(old.Filled.Schedule), withoutBounds(filled.Schedule)) {
+		j.Planned = 0 // another schedule counts anew
+	}
+	switch paused := j.State == job.JobPaused; {
+	case filled.Paused && !paused:
+		b.pause(j, put.Pause)
+		action, detail = "job.pause", put.Pause.Reason
+	case filled.Paused:
+		j.setPause(j.PausedAt, put.Pause)
+		if rescheduled {
+			b.newEpoch(j, b.now)
+		}
+	case paused:
+		b.unpause(j, put.CatchUp)
+		action = "job.resume"
+	case rescheduled:
+		j.State, j.Completed = job.JobActive, time.Time{}
+		b.newEpoch(j, b.now)
+	}
+	b.refit(j)
+	b.audit(put.Actor, action, j.FullName(), j.Version, detail)
+	return j, true, nil
+}
+
+// CheckVersion tells whether something of a version, 0 for what does not exist,
+// may be changed by somebody who means to change ifVersion. same says that it is
+// as it is to become: then the change was made before and its answer was lost.
+func CheckVersion(version, ifVersion int64, same bool) error {
+	switch {
+	case ifVersion == store.AnyVersion || version == ifVersion || same && version == ifVersion+1:
+		return nil
+	case version == 0:
+		return store.ErrNotFound
+	case ifVersion == 0:
+		return store.ErrExists
+	}
+	return store.ErrConflict
+}
+
+// sameDefinition tells whether two documents say the same about a job, read as
+// they may be from different places.
+func sameDefinition(a, b *job.Job) bool { return said(a) == said(b) }
+
+// said writes what a user says in a document, without what servers add. What is
+// empty is not written, and instants are written in one way.
+func said(j *job.Job) string {
+	s := *j
+	s.Namespace = cmp.Or(s.Namespace, job.DefaultNamespace)
+	s.UID, s.Version, s.Epoch, s.Status = job.ID{}, 0, 0, nil
+	var text strings.Builder
+	// A Builder does not fail.
+	_ = job.Encode(&text, []job.Document{{Kind: job.KindJob, Job: &s}}, job.JSON)
+	return text.String()
+}
+
+// sameSchedule tells whether two schedules say the same.
+func sameSchedule(a, b job.Schedule) bool {
+	return said(&job.Job{Schedule: a}) == said(&job.Job{Schedule: b})
+}
+
+func samePause(j *Job, put *store.PutJob) bool {
+	p := put.Pause
+	return !put.Definition.Paused || p == store.Pause{} ||
+		p.By == j.PausedBy && p.Reason == j.PauseReason && p.Until.Equal(j.PausedUntil)
+}
+
+// withoutBounds is the schedule without what says how often and until when.
+func withoutBounds(s job.Schedule) job.Schedule {
+	s.MaxRuns, s.End, s.DeleteAfter = 0, time.Time{}, nil
+	return s
+}
+
+func (j *Job) setPause(since time.Time, p store.Pause) {
+	j.State, j.PausedAt, j.Completed = job.JobPaused, since, time.Time{}
+	if p != (store.Pause{}) {
+		j.PausedBy, j.PauseReason, j.PausedUntil = p.By, p.Reason, p.Until
+	}
+}
+
+// newEpoch withdraws what was planned, by comparison alone. The cursor becomes
+// the given moment, or the latest scheduled time that was ever claimed or
+// settled if that is later: no occurrence is planned twice, whatever a clock
+// says.
+func (b *Batch) newEpoch(j *Job, cursor time.Time) {
+	j.Epoch++
+	j.Cursor = cursor
+	if j.Floor.After(cursor) {
+		j.Cursor = j.Floor
+	}
+	j.Planner = job.ID{}
+	b.saveJob(j)
+	if j.State == job.JobActive && !j.Deleted {
+		b.startChain(j)
+	}
+}
+
+func (b *Batch) pause(j *Job, p store.Pause) {
+	j.PausedBy, j.PauseReason, j.PausedUntil = "", "", time.Time{}
+	j.setPause(b.now, p)
+	b.newEpoch(j, b.now)
+}
+
+// unpause makes a job active again. What fell due meanwhile does not run, unless
+// it is to be caught up: then the time of the pause is as one in which no node
+// was there.
+func (b *Batch) unpause(j *Job, catchUp job.Missed) {
+	cursor := b.now
+	if catchUp == job.MissedLatest || catchUp == job.MissedAll {
+		cursor = j.PausedAt
+	}
+	j.State = job.JobActive
+	j.PausedAt, j.PausedUntil, j.PausedBy, j.PauseReason = time.Time{}, time.Time{}, "", ""
+	j.Failures = 0
+	b.newEpoch(j, cursor)
+}
+
+// Unpause ends a pause that has run out, and tells whether it did. The store
+// writes the definition without the pause.
+func (b *Batch) Unpause(j *Job) bool {
+	if j.Deleted || j.State != job.JobPaused || j.PausedUntil.IsZero() || b.now.Before(j.PausedUntil) {
+		return false
+	}
+	j = b.AddJob(j)
+	j.Version++
+	b.unpause(j, job.MissedNone)
+	b.audit(System, "job.resume", j.FullName(), j.Version, "the pause has run out")
+	return true
+}
+
+// Reschedule begins a new epoch for a job whose schedule means something else
+// now, because a calendar was changed.
+func (b *Batch) Reschedule(j *Job) {
+	if j = b.AddJob(j); !j.Deleted {
+		if j.State == job.JobCompleted {
+			j.State, j.Completed = job.JobActive, time.Time{}
+		}
+		b.newEpoch(j, b.now)
+	}
+}
+
+// Delete decides about the removal of a job. Its runs are withdrawn by
+// comparison; the store keeps it as a tombstone, and as long as it has runs.
+func (b *Batch) Delete(j *Job, ifVersion int64, actor string) error {
+	j = b.AddJob(j)
+	switch {
+	case j.Deleted:
+		return nil // the answer was lost
+	case ifVersion != store.AnyVersion && ifVersion != j.Version:
+		return store.ErrConflict
+	}
+	j.Deleted = true
+	j.Version++
+	b.newEpoch(j, b.now)
+	b.audit(actor, "job.delete", j.FullName(), j.Version, "")
+	return nil
+}
+
+// Expired tells whether a completed job is to be removed.
+func (b *Batch) Expired(j *Job) bool {
+	return !j.Deleted && j.State == job.JobCompleted && j.Policy.DeleteAfter >= 0 && b.now.Sub(j.Completed) >= j.Policy.DeleteAfter
+}
+
+// startChain creates the first run of a chain with a fixed delay.
+func (b *Batch) startChain(j *Job) {
+	if j.Policy.AfterEnd > 0 {
+		b.chain(j, "epoch "+itoa(j.Epoch), job.ID{}, b.now.Add(j.Policy.AfterEnd))
+	}
+}
+
+// refit applies a changed policy to the runs of a job that wait.
+func (b *Batch) refit(j *Job) {
+	slots := map[string]bool{}
+	for _, m := range slices.Clone(b.byJob[j.UID]) {
+		if m.removed || m.State != job.StateWaiting || m.AwaitsPrevious {
+			continue
+		}
+		b.moveSlot(m, j.Policy.SlotKey(&m.Run.Run, m.Node))
+		slots[m.Slot] = true
+	}
+	for _, key := range slices.Sorted(maps.Keys(slots)) {
+		b.fill(key)
+	}
+	b.resume(j)
+}
+
+// Refill hands the slots of a pool that has become larger to those that wait.
+// The store adds the members of the slot.
+func (b *Batch) Refill(pool string) {
+	b.fill(PoolSlot(pool))
+}
+
+// PoolSlot returns the slot key of a pool.
+func PoolSlot(pool string) string { return poolSlot + pool }
+
+// Status returns what a server says about a job beside its definition.
+func (j *Job) Status(created, updated time.Time) *job.Status {
+	return &job.Status{
+		State: j.State, Created: created, Changed: updated,
+		PausedBy: j.PausedBy, PauseReason: j.PauseReason, PausedUntil: j.PausedUntil,
+	}
+}

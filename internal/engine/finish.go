@@ -1,0 +1,440 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Finish decides what follows from the end of an attempt: a retry, or the end of
+// the run with all that follows from that. Beside what all such decisions need,
+// the store adds the jobs that follow the run's job (AddFollower), and for an
+// attempt that does not run under its token its record, if there is one.
+func (b *Batch) Finish(res store.Result) store.FinishOutcome {
+	m := b.runs[res.Run]
+	if m == nil || m.removed || !runs(m, res.Attempt) {
+		return store.FinishOutcome{Accepted: b.report(res)}
+	}
+	before := b.unplaced
+	b.finish(m, res)
+	return store.FinishOutcome{Accepted: true, Unplaced: b.unplaced > before}
+}
+
+// runs tells whether an attempt is the one that is running.
+func runs(m *member, a store.Attempt) bool {
+	return m.State == job.StateRunning && m.Attempt == a.Number && m.Token == a.Token
+}
+
+func (b *Batch) finish(m *member, res store.Result) {
+	j := b.jobOf(&m.Run)
+	a := job.Attempt{
+		Run: m.ID, Number: m.Attempt, Token: m.Token, Node: m.Node,
+		Started: res.Started, Ended: res.Ended,
+		Outcome: res.Outcome, Reason: cmp.Or(res.Reason, inWords(res.Outcome)),
+		ExitCode: res.ExitCode, Signal: res.Signal, HTTPStatus: res.HTTPStatus,
+	}
+	if a.Started.IsZero() {
+		a.Started = m.Claimed
+	}
+	if a.Ended.IsZero() {
+		a.Ended = b.now
+	}
+	due, retried, not := b.retryAt(j, &m.Run, &res)
+	if !retried {
+		if not != "" {
+			a.Reason += "; not retried: " + not
+		}
+		b.end(m, a, res.OutputBytes, true)
+		return
+	}
+
+	record := b.recordOf(m, a)
+	record.OutputBytes = res.OutputBytes
+	b.keep(record)
+	m.State, m.Token, m.Claimed, m.Due = job.StateReady, job.ID{}, time.Time{}, due
+	m.Last = a.Outcome
+	m.Reason = fmt.Sprintf("attempt %d %s: %s", a.Number, strings.ReplaceAll(string(a.Outcome), "_", " "), a.Reason)
+	m.Attempt++
+	if a.Outcome == job.OutcomeLost {
+		b.unassign(m, j)
+	}
+	b.save(m)
+	b.done.Hints |= store.HintRuns
+}
+
+// unassign leaves a run to be placed again. One that belongs to a node waits for
+// a new session of it.
+func (b *Batch) unassign(m *member, j *Job) {
+	m.Session = job.ID{}
+	if !j.Policy.Sticky && !j.Policy.Broadcast {
+		m.Node = ""
+	}
+	b.unplaced++
+}
+
+// inWords is the reason of an outcome that came without one.
+func inWords(o job.Outcome) string {
+	switch o {
+	case job.OutcomeSucceeded:
+		return "it ended in success"
+	case job.OutcomeFailed:
+		return "it failed without saying why"
+	case job.OutcomeTimedOut:
+		return "it took longer than its timeout"
+	case job.OutcomeLost:
+		return "its node does not know what became of it"
+	}
+	return "it was " + string(o)
+}
+
+// retryAt tells when the next attempt is due, or that there is none and, where
+// the policy alone would have one, why.
+func (b *Batch) retryAt(j *Job, r *store.Run, res *store.Result) (due time.Time, retried bool, not string) {
+	p := j.Policy
+	if r.Attempt > p.Retries || !p.retries(res) {
+		return time.Time{}, false, ""
+	}
+	if r.CancelBy != "" {
+		return time.Time{}, false, "it was cancelled by " + r.CancelBy
+	}
+	if reason, yes := withdrawn(j, r); yes {
+		return time.Time{}, false, reason
+	}
+	due = b.now.Add(p.retryDelay(r.ID, r.Attempt))
+	if p.RetryWithin > 0 && due.After(r.First.Add(p.RetryWithin)) {
+		return time.Time{}, false, fmt.Sprintf("the next attempt would start more than %s after the first", job.Duration(p.RetryWithin))
+	}
+	return due, true, ""
+}
+
+// conclude ends a run whose next attempt does not start.
+func (b *Batch) conclude(m *member, outcome job.Outcome, reason string) {
+	b.endWithout(m, outcome, reason, true)
+}
+
+// concludeKeeping ends such a run and leaves its slot to the caller.
+func (b *Batch) concludeKeeping(m *member, outcome job.Outcome, reason string) {
+	b.endWithout(m, outcome, reason, false)
+}
+
+func (b *Batch) endWithout(m *member, outcome job.Outcome, reason string, handOn bool) {
+	if why, yes := withdrawn(b.jobOf(&m.Run), &m.Run); yes {
+		// Its occurrence may have been planned again: whatever else ends this
+		// run, it does not stand for the occurrence any more.
+		outcome, reason = job.OutcomeWithdrawn, why
+	}
+	b.end(m, job.Attempt{Run: m.ID, Node: m.Node, Ended: b.now, Outcome: outcome, Reason: reason}, 0, handOn)
+}
+
+// end ends a run with all that follows from it.
+//
+// Accounted: a run leaves the active ones only here, and never without the
+// record that says how.
+func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
+	j := b.jobOf(&m.Run)
+	m.Outcome, m.Reason, m.State, m.AwaitsPrevious = a.Outcome, a.Reason, job.StateDone, false
+	held := m.HoldsSlot
+	m.HoldsSlot = false
+	b.remove(m)
+	record := b.recordOf(m, a)
+	record.Final, record.OutputBytes = true, output
+	b.keep(record)
+	if a.Outcome != job.OutcomeWithdrawn {
+		// What is withdrawn may be planned again in a new epoch, and the floor
+		// must not keep that from falling due.
+		b.raiseFloor(j, &m.Run)
+	}
+
+	if held && handOn {
+		b.fill(m.Slot)
+	}
+	b.countFailures(j, a.Outcome, m.ID)
+	b.settlePrevious(j, &m.Run)
+	b.follow(j, &m.Run)
+	b.succeed(j, &m.Run)
+	if j.Completed.After(b.now) && !m.Scheduled.Before(j.Cursor) {
+		j.Completed = b.now // that was the last
+		b.saveJob(j)
+	}
+}
+
+// keep adds a record to history. Later decisions of the batch find it.
+func (b *Batch) keep(r store.Record) {
+	b.done.Records = append(b.done.Records, r)
+	b.records[recordKey{r.Run.ID, r.Attempt.Number}] = &r
+}
+
+// replaceRecord writes a record again.
+func (b *Batch) replaceRecord(r *store.Record) {
+	for i, made := range b.done.Records {
+		if made.Run.ID == r.Run.ID && made.Attempt.Number == r.Attempt.Number {
+			b.done.Records[i] = *r
+			return
+		}
+	}
+	b.done.Replaced = append(b.done.Replaced, *r)
+}
+
+// recordOf returns the record of an attempt.
+func (b *Batch) recordOf(m *member, a job.Attempt) store.Record {
+	record := store.Record{Run: m.Run.Run, Attempt: a, Count: 1}
+	record.Run.Outcome, record.Run.Reason = a.Outcome, a.Reason
+	return record
+}
+
+// failed tells whether an outcome is a failure of the work itself.
+func failed(o job.Outcome) bool {
+	return o == job.OutcomeFailed || o == job.OutcomeTimedOut || o == job.OutcomeLost
+}
+
+// countFailures counts failed runs in a row, and pauses the job at the last
+// straw.
+func (b *Batch) countFailures(j *Job, o job.Outcome, run job.ID) {
+	switch limit := j.Policy.PauseOnFailure; {
+	case limit == 0 || j.Deleted:
+	case o == job.OutcomeSucceeded && j.Failures > 0:
+		j.Failures = 0
+		b.saveJob(j)
+	case failed(o):
+		j.Failures++
+		b.saveJob(j)
+		if j.Failures >= limit && j.State != job.JobPaused {
+			reason := fmt.Sprintf("%s failed in a row, the last was %s", plural(j.Failures, "run", "runs"), run)
+			b.pause(j, store.Pause{By: System, Reason: reason})
+			j.Version++
+			b.audit(System, "job.pause", j.FullName(), j.Version, reason)
+		}
+	}
+}
+
+// settlePrevious notes how an occurrence ended, and lets go on what waited for
+// it.
+func (b *Batch) settlePrevious(j *Job, r *store.Run) {
+	if !j.Policy.NeedsPrevious {
+		return
+	}
+	ran := failed(r.Outcome) || r.Outcome == job.OutcomeSucceeded || r.Outcome == job.OutcomeCancelled
+	ok := r.Outcome == job.OutcomeSucceeded
+	switch {
+	case !ran:
+	case isOccurrence(r.Kind) && r.Scheduled.After(j.Previous):
+		j.Previous, j.PreviousOK = r.Scheduled, ok
+		b.saveJob(j)
+	case isOccurrence(r.Kind) && r.Scheduled.Equal(j.Previous) && !ok:
+		j.PreviousOK = false // one of several shards
+		b.saveJob(j)
+	case !isOccurrence(r.Kind) && r.Scheduled.Equal(j.Previous) && ok:
+		j.PreviousOK = true // it was run again
+		b.saveJob(j)
+	}
+	b.resume(j)
+}
+
+// resume makes those runs ready for which the occurrence before has succeeded.
+func (b *Batch) resume(j *Job) {
+	for _, m := range slices.Clone(b.byJob[j.UID]) {
+		if m.removed || !m.AwaitsPrevious {
+			continue
+		}
+		if _, ok := b.previous(j, &m.Run); ok || !j.Policy.NeedsPrevious {
+			m.State, m.AwaitsPrevious, m.Reason = job.StateReady, false, ""
+			b.save(m)
+			b.done.Hints |= store.HintRuns
+		}
+	}
+}
+
+// follow creates the runs of jobs that follow this one.
+//
+// Once: a follower is made in the step that ends the run it follows, which
+// happens once. Nothing acknowledged is lost: there is no moment in which the
+// end is known and the follower is not.
+func (b *Batch) follow(j *Job, parent *store.Run) {
+	for _, follower := range b.followers[j.FullName()] {
+		if follower.Deleted || follower.State != job.JobActive {
+			continue
+		}
+		if slices.ContainsFunc(follower.Policy.On, func(up Upstream) bool {
+			return up.Job == j.FullName() && matches(up.Outcome, parent.Outcome)
+		}) {
+			b.spawn(follower, store.Run{Run: job.Run{
+				Kind: job.RunOn, Key: parent.ID.String(), Parent: parent.ID,
+				Scheduled: parent.Scheduled, Due: b.now, Params: parent.Params,
+			}})
+		}
+	}
+}
+
+func matches(on job.UpstreamOn, o job.Outcome) bool {
+	switch on {
+	case job.OnSucceeded:
+		return o == job.OutcomeSucceeded
+	case job.OnFailed:
+		return failed(o)
+	case job.OnFinished:
+		return o == job.OutcomeSucceeded || failed(o)
+	}
+	return false
+}
+
+// succeed creates the next run of a chain with a fixed delay, however this one
+// ended. A run of an earlier epoch has none: its chain has begun again.
+func (b *Batch) succeed(j *Job, r *store.Run) {
+	if r.Kind != job.RunAfterEnd || j.Policy.AfterEnd == 0 || j.Deleted || j.State != job.JobActive || r.Epoch != j.Epoch {
+		return
+	}
+	if r.Shards > 0 {
+		for _, m := range slices.Clone(b.byJob[j.UID]) {
+			if !m.removed && m.Kind == r.Kind && m.Key == r.Key {
+				return // the last shard goes on
+			}
+		}
+	}
+	b.chain(j, r.ID.String(), r.ID, b.now.Add(j.Policy.AfterEnd))
+}
+
+// chain creates a run of a chain, or completes the job.
+func (b *Batch) chain(j *Job, key string, parent job.ID, at time.Time) {
+	p := j.Policy
+	if at.Before(p.Start) {
+		at = p.Start
+	}
+	if !p.End.IsZero() && at.After(p.End) || p.MaxRuns > 0 && j.Planned >= p.MaxRuns {
+		b.complete(j, nil)
+		return
+	}
+	j.Planned++
+	b.saveJob(j)
+	// In whole milliseconds, as all stores keep them.
+	at = at.Truncate(time.Millisecond)
+	b.spawn(j, store.Run{Run: job.Run{
+		Kind: job.RunAfterEnd, Key: key, Parent: parent,
+		Scheduled: at, Due: at.Add(share(j.UID, p.Jitter, "jitter", at.UnixNano())),
+	}})
+}
+
+// unendedMax is how long a completed job whose last run has not ended counts as
+// not completed, where late_by does not say it: it must not be removed before.
+const unendedMax = 366 * 24 * time.Hour
+
+// complete notes that nothing more falls due than the runs that are planned. The
+// job counts as completed from the end of the last of them.
+func (b *Batch) complete(j *Job, planned []store.NewRun) {
+	if j.State != job.JobActive {
+		return
+	}
+	j.State, j.Completed = job.JobCompleted, b.now
+	for i := range planned {
+		until := j.Policy.lateAfter(job.RunScheduled, planned[i].Due)
+		if until.IsZero() {
+			until = b.now.Add(unendedMax)
+		}
+		if until.After(j.Completed) {
+			j.Completed = until
+		}
+	}
+	b.saveJob(j)
+}
+
+// spawn creates a run that follows from another or, for an occurrence that is
+// split, the runs of all its shards or nodes.
+func (b *Batch) spawn(j *Job, r store.Run) {
+	r.JobUID, r.Namespace, r.Name = j.UID, j.Namespace, j.Name
+	r.Epoch, r.Version = j.Epoch, j.Version
+	r.State, r.Attempt, r.Priority = job.StateReady, 1, j.Policy.Priority
+	r.LateAfter = j.Policy.lateAfter(r.Kind, r.Due)
+	nodes := []*store.Session{nil}
+	if j.Policy.Broadcast {
+		if eligible := b.eligible(j.Policy); len(eligible) > 0 {
+			nodes = eligible
+		}
+		r.Shards = len(nodes)
+	} else if n := j.Policy.Shards; n > 0 {
+		nodes = make([]*store.Session, n)
+		r.Shards = n
+	}
+	for i, node := range nodes {
+		shard := r
+		shard.Shard = i
+		if node != nil {
+			shard.Session, shard.Node = node.ID, node.Node
+		} else {
+			b.unplaced++
+		}
+		shard.ID = b.newID(string(r.Kind)+r.Key, r.Parent, j.UID, i)
+		shard.Slot = j.Policy.SlotKey(&shard.Run, shard.Node)
+		b.makeRun(shard)
+	}
+	b.done.Hints |= store.HintRuns
+}
+
+// eligible returns the live sessions that may run a job, by the names of their
+// nodes.
+func (b *Batch) eligible(p *Policy) []*store.Session {
+	var list []*store.Session
+	for _, s := range b.sessions {
+		_, fits := p.fits(s)
+		worker := len(s.Roles) == 0 || slices.Contains(s.Roles, "worker")
+		if fits && worker && s.Live(b.now) {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, c *store.Session) int {
+		return cmp.Or(strings.Compare(a.Node, c.Node), slices.Compare(a.ID[:], c.ID[:]))
+	})
+	return list
+}
+
+// report takes a result of an attempt that does not run any more, and tells
+// whether it is kept.
+//
+// Nothing acknowledged is lost: a repeated result is acknowledged again. A
+// terminal state is final: only "lost" that nobody retried is replaced, by the
+// same attempt, and nothing else follows from it; where a retry has taken over,
+// the report is kept in words.
+func (b *Batch) report(res store.Result) bool {
+	record := b.records[recordKey{res.Run, res.Number}]
+	if record == nil || record.Attempt.Token != res.Token || res.Number == 0 {
+		return false
+	}
+	if record.Attempt.Outcome == res.Outcome {
+		return true
+	}
+	if record.Attempt.Outcome != job.OutcomeLost {
+		return false
+	}
+	if !record.Final {
+		late := "; its node said later that it " + strings.ReplaceAll(string(res.Outcome), "_", " ")
+		if !strings.Contains(record.Attempt.Reason, late) {
+			record.Attempt.Reason += late
+			record.Run.Reason = record.Attempt.Reason
+			b.replaceRecord(record)
+		}
+		return false
+	}
+	a := &record.Attempt
+	a.Outcome, a.Reason = res.Outcome, cmp.Or(res.Reason, inWords(res.Outcome))+" (this came after it had been recorded as lost)"
+	a.ExitCode, a.Signal, a.HTTPStatus = res.ExitCode, res.Signal, res.HTTPStatus
+	if !res.Started.IsZero() {
+		a.Started = res.Started
+	}
+	if !res.Ended.IsZero() {
+		a.Ended = res.Ended
+	}
+	record.Run.Outcome, record.Run.Reason = a.Outcome, a.Reason
+	record.Replaces, record.OutputBytes = true, res.OutputBytes
+	b.replaceRecord(record)
+
+	// needs_previous counts it, and nothing else does.
+	if j := b.jobs[record.Run.JobUID]; j != nil && j.Policy.NeedsPrevious && a.Outcome == job.OutcomeSucceeded && record.Run.Scheduled.Equal(j.Previous) {
+		j.PreviousOK = true
+		b.saveJob(j)
+		b.resume(j)
+	}
+	return true
+}

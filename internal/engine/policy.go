@@ -1,0 +1,233 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// lateGrace is the least time that a run has to start in: with late_by 0 it
+// must start on time, and no claim takes no time.
+const lateGrace = time.Second
+
+// Policy is what decisions about runs need to know of a version of a job. It is
+// not changed once it is made: a store makes it when it first sees the version
+// and keeps it.
+type Policy struct {
+	// Planned is set for a job whose occurrences a planner finds: by cron,
+	// every or at.
+	Planned bool
+	// AfterEnd is the fixed delay of a chain of runs; 0 for none.
+	AfterEnd    time.Duration
+	Start, End  time.Time
+	MaxRuns     int
+	Jitter      time.Duration
+	On          []Upstream
+	Boot        bool
+	DeleteAfter time.Duration // negative: the completed job is kept
+
+	Overlap       job.Overlap
+	QueueLimit    int
+	MaxParallel   int
+	Pool          string // "namespace/name", or "" for none
+	CatchUpAll    bool   // missed: all
+	LateBy        time.Duration
+	NeedsPrevious bool
+
+	Retries        int // further attempts
+	Backoff        time.Duration
+	Factor         float64
+	BackoffMax     time.Duration
+	RetryJitter    time.Duration
+	RetryWithin    time.Duration // 0: without end
+	RetryOn        []job.RetryOn
+	RetryExitCodes []int
+
+	LostAfter      time.Duration
+	PauseOnFailure int // 0: never
+	Priority       int
+
+	Broadcast bool
+	Shards    int
+	Sticky    bool
+	Labels    map[string]string
+	Handler   string
+}
+
+// Upstream is a job whose runs make another one due.
+type Upstream struct {
+	Job     string // "namespace/name"
+	Outcome job.UpstreamOn
+}
+
+// forever stands for a late_by without an end.
+const forever = time.Duration(-1)
+
+// CompilePolicy returns the policy of a job whose defaults are filled in.
+func CompilePolicy(filled *job.Job) *Policy {
+	s, place, said := &filled.Schedule, &filled.Place, &filled.Policy
+	p := &Policy{
+		Planned:     len(s.Cron) > 0 || s.Every > 0 || len(s.At) > 0,
+		AfterEnd:    time.Duration(s.AfterEnd),
+		Start:       s.Start,
+		End:         s.End,
+		MaxRuns:     s.MaxRuns,
+		Jitter:      time.Duration(s.Jitter),
+		Boot:        s.Boot,
+		DeleteAfter: -1,
+
+		Overlap:       cmp.Or(said.Overlap, job.OverlapSkip),
+		QueueLimit:    max(1, said.QueueLimit),
+		MaxParallel:   max(1, said.MaxParallel),
+		CatchUpAll:    said.Missed == job.MissedAll,
+		LateBy:        forever,
+		NeedsPrevious: valueOf(said.NeedsPrevious),
+
+		LostAfter:      time.Duration(said.LostAfter),
+		PauseOnFailure: valueOf(said.PauseOnFailure),
+		Priority:       valueOf(said.Priority),
+
+		Broadcast: place.Strategy == job.StrategyBroadcast,
+		Shards:    place.Shards,
+		Sticky:    place.Sticky,
+		Labels:    place.Labels,
+		Handler:   filled.Run.Handler,
+	}
+	if s.DeleteAfter != nil {
+		p.DeleteAfter = time.Duration(*s.DeleteAfter)
+	}
+	for _, up := range s.On {
+		p.On = append(p.On, Upstream{Job: qualified(filled.Namespace, up.Job), Outcome: cmp.Or(up.Outcome, job.OnSucceeded)})
+	}
+	if said.ConcurrencyKey != "" {
+		p.Pool = qualified(filled.Namespace, said.ConcurrencyKey)
+	}
+	if late := said.LateBy; late != nil && *late != job.Forever {
+		p.LateBy = time.Duration(*late)
+	}
+	if retry := said.Retry; retry != nil {
+		p.Retries = valueOf(retry.Attempts)
+		p.Backoff = time.Duration(valueOf(retry.Backoff))
+		p.Factor = max(1, retry.Factor)
+		p.BackoffMax = time.Duration(retry.Max)
+		p.RetryJitter = time.Duration(valueOf(retry.Jitter))
+		p.RetryWithin = time.Duration(retry.Within)
+		p.RetryOn = retry.On
+		p.RetryExitCodes = retry.ExitCodes
+	}
+	return p
+}
+
+func valueOf[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// qualified returns a name with its namespace.
+func qualified(namespace, name string) string {
+	if strings.Contains(name, "/") {
+		return name
+	}
+	return cmp.Or(namespace, job.DefaultNamespace) + "/" + name
+}
+
+// Calendars returns the full names of the calendars that the schedule of a job
+// names, so that a store can keep who names which.
+func Calendars(filled *job.Job) []string {
+	var names []string
+	if len(filled.Schedule.Only)+len(filled.Schedule.Except) == 0 {
+		return nil
+	}
+	// Only the compiler knows which entries are names. It asks for them, and
+	// what it says about the rest is said elsewhere.
+	ask := func(namespace, name string) *job.Calendar {
+		if full := namespace + "/" + name; !slices.Contains(names, full) {
+			names = append(names, full)
+		}
+		return &job.Calendar{Namespace: namespace, Name: name}
+	}
+	_, _ = filled.CompileSchedule(ask)
+	return names
+}
+
+// SlotKey returns the key of the slot that a run on a node needs: that of the
+// pool, of the job, of the job and the shard or, for broadcasts, of the job and
+// the node. Runs of jobs whose runs may overlap have one too, so that an edit
+// which ends that finds the ones that are going on.
+func (p *Policy) SlotKey(r *job.Run, node string) string {
+	switch {
+	case p.Pool != "":
+		return poolSlot + p.Pool
+	case p.Broadcast:
+		return r.JobUID.String() + "@" + node
+	case r.Shards > 0:
+		return fmt.Sprintf("%s/%d", r.JobUID, r.Shard)
+	}
+	return r.JobUID.String()
+}
+
+// Contends tells whether the overlap policy may stop this run or others of its
+// slot, so that a step which starts or ends the run must know about them.
+func (p *Policy) Contends(r *store.Run) bool {
+	return p.Overlap != job.OverlapAllow || p.overlap(r) != job.OverlapAllow
+}
+
+// overlap returns the overlap policy of a run.
+func (p *Policy) overlap(r *store.Run) job.Overlap { return cmp.Or(r.Overlap, p.Overlap) }
+
+// lateAfter returns when the first attempt of a run is too late. What somebody
+// asked for, by hand or as a backfill, is never too late.
+func (p *Policy) lateAfter(kind job.RunKind, due time.Time) time.Time {
+	if p.LateBy < 0 || kind == job.RunByHand || kind == job.RunBackfill {
+		return time.Time{}
+	}
+	return due.Add(max(p.LateBy, lateGrace))
+}
+
+// retryDelay returns how long after the n-th attempt the next one is due, in
+// whole milliseconds. The jitter is a hash of the run and the attempt, so that a repeated step decides
+// the same.
+func (p *Policy) retryDelay(run job.ID, n int) time.Duration {
+	delay := float64(p.Backoff)
+	for range n - 1 {
+		if delay *= p.Factor; delay >= float64(p.BackoffMax) {
+			break
+		}
+	}
+	if p.BackoffMax > 0 {
+		delay = min(delay, float64(p.BackoffMax))
+	}
+	return time.Duration(delay).Round(time.Millisecond) + share(run, p.RetryJitter, "retry", int64(n))
+}
+
+// retries tells whether an attempt that ended so is followed by another one, as
+// far as the outcome decides.
+func (p *Policy) retries(r *store.Result) bool {
+	if !slices.Contains(p.RetryOn, job.RetryOn(r.Outcome)) {
+		return false
+	}
+	if r.Outcome != job.OutcomeFailed || len(p.RetryExitCodes) == 0 || r.Retryable {
+		return true
+	}
+	return r.ExitCode != nil && slices.Contains(p.RetryExitCodes, *r.ExitCode)
+}
+
+// fits tells whether a session may run the job, and why not.
+func (p *Policy) fits(s *store.Session) (reason string, ok bool) {
+	for key, value := range p.Labels {
+		if has, ok := s.Labels[key]; !ok || has != value {
+			return fmt.Sprintf("node %s has not the label %s: %s", s.Node, key, value), false
+		}
+	}
+	if p.Handler != "" && !slices.Contains(s.Handlers, p.Handler) {
+		return fmt.Sprintf("node %s has no handler %q", s.Node, p.Handler), false
+	}
+	return "", true
+}

@@ -1,0 +1,136 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Release decides about an attempt that was claimed and surely not started: it
+// is ready again, or ends if it was cancelled or withdrawn meanwhile.
+func (b *Batch) Release(a store.Attempt) {
+	m := b.runs[a.Run]
+	if m == nil || m.removed || !runs(m, a) {
+		return
+	}
+	if m.CancelBy != "" {
+		b.conclude(m, job.OutcomeCancelled, cancelled(m.CancelBy, m.CancelReason))
+		return
+	}
+	if reason, yes := withdrawn(b.jobOf(&m.Run), &m.Run); yes {
+		b.conclude(m, job.OutcomeWithdrawn, reason)
+		return
+	}
+	m.State, m.Token, m.Claimed = job.StateReady, job.ID{}, time.Time{}
+	if m.Attempt == 1 {
+		m.First = time.Time{}
+	}
+	if s := b.sessions[m.Session]; s == nil || s.Leaving {
+		b.unassign(m, b.jobOf(&m.Run))
+	}
+	b.save(m)
+	b.done.Hints |= store.HintRuns
+}
+
+func cancelled(by, reason string) string { return "cancelled by " + by + because(reason) }
+
+// Cancel decides about a run that somebody wants ended: it ends at once if it is
+// not running, else its node is asked. It returns the run as it is then, and
+// false if it is not known. For a run that is over the store adds its records.
+func (b *Batch) Cancel(id job.ID, by, reason string) (store.Run, bool) {
+	m := b.runs[id]
+	if m == nil || m.removed {
+		for key, record := range b.records {
+			if key.run == id && record.Final {
+				return store.Run{Run: record.Run}, true
+			}
+		}
+		return store.Run{}, false
+	}
+	if m.State != job.StateRunning {
+		b.conclude(m, job.OutcomeCancelled, cancelled(by, reason))
+	} else if m.CancelBy == "" {
+		m.CancelBy, m.CancelReason = by, reason
+		b.save(m)
+		b.done.Hints |= store.HintCancels
+	} else {
+		return m.Run, true // it was asked before
+	}
+	b.audit(by, "run.cancel", m.Namespace+"/"+m.Name, 0, "run "+id.String()+because(reason))
+	return m.Run, true
+}
+
+// Settle ends a run that is ready or waiting and will never start, and tells
+// whether it did: it was withdrawn, it is too late, or the node that it belongs
+// to is gone.
+func (b *Batch) Settle(id job.ID) bool {
+	m := b.runs[id]
+	if m == nil || m.removed || m.State == job.StateRunning {
+		return false
+	}
+	j := b.jobOf(&m.Run)
+	if reason, yes := withdrawn(j, &m.Run); yes {
+		b.conclude(m, job.OutcomeWithdrawn, reason)
+		return true
+	}
+	if outcome, reason, yes := b.expired(j, &m.Run); yes {
+		b.conclude(m, outcome, reason)
+		return true
+	}
+	if j.Policy.Broadcast && m.Node != "" && b.now.Sub(m.Due) > j.Policy.LostAfter && !b.present(m.Node) {
+		b.conclude(m, cmp.Or(m.Last, job.OutcomeMissed), "node "+m.Node+", which it belongs to, is gone")
+		return true
+	}
+	// An edit may have given it more time than was planned.
+	if m.First.IsZero() && !m.LateAfter.IsZero() && b.now.After(m.LateAfter) {
+		m.LateAfter = j.Policy.lateAfter(m.Kind, m.Due)
+		b.save(m)
+	}
+	return false
+}
+
+// present tells whether a node has a live session.
+func (b *Batch) present(node string) bool {
+	for _, s := range b.sessions {
+		if s.Node == node && s.Live(b.now) {
+			return true
+		}
+	}
+	return false
+}
+
+// IsLost tells whether a running attempt may be recorded as lost: its session
+// is silent for longer than the policy says, or has ended. session may be nil.
+func IsLost(now time.Time, p *Policy, session *store.Session) bool {
+	return session == nil || now.Sub(session.Renewed) > p.LostAfter
+}
+
+// Reap ends a running attempt as lost, if it is, or if it belongs to a
+// predecessor of the reaper. It tells whether it did. The session that it ran
+// under is over.
+func (b *Batch) Reap(reaper *store.Session, a store.Attempt) bool {
+	m := b.runs[a.Run]
+	if m == nil || m.removed || !runs(m, a) {
+		return false
+	}
+	session := b.sessions[m.Session]
+	reason := "node " + m.Node + " was started again while it ran"
+	if !slices.Contains(reaper.Predecessors, m.Session) {
+		if !IsLost(b.now, b.jobOf(&m.Run).Policy, session) {
+			return false
+		}
+		reason = "node " + m.Node + " has ended its session"
+		if session != nil {
+			reason = fmt.Sprintf("node %s was not heard of for %s", m.Node, job.Duration(b.now.Sub(session.Renewed).Truncate(time.Second)))
+		}
+	}
+	if !slices.Contains(b.done.Reaped, m.Session) {
+		b.done.Reaped = append(b.done.Reaped, m.Session)
+	}
+	b.finish(m, store.Result{Attempt: a, Outcome: job.OutcomeLost, Reason: reason})
+	return true
+}

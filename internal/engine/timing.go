@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// timingText is the part of a job that decides when it is due and where. Its
+// JSON is the text that equal jobs share.
+type timingText struct {
+	// Namespace is where calendars are looked up, and Calendars the versions
+	// of those that are named: a changed calendar makes another text.
+	Namespace   string           `json:"namespace,omitzero"`
+	Calendars   map[string]int64 `json:"calendars,omitzero"`
+	Schedule    job.Schedule     `json:"schedule,omitzero"`
+	Missed      job.Missed       `json:"missed,omitzero"`
+	MissedLimit int              `json:"missed_limit,omitzero"`
+	LateBy      *job.Duration    `json:"late_by,omitzero"`
+	Place       job.Place        `json:"place,omitzero"`
+	Handler     string           `json:"handler,omitzero"`
+}
+
+// TimingText writes what decides when a job is due and where it is placed. The
+// job's defaults are filled in. Two jobs with the same text are planned alike,
+// but for jitter and spread, which go by the uid.
+func TimingText(filled *job.Job, calendars job.Calendars) (string, error) {
+	t := timingText{
+		Schedule:    filled.Schedule,
+		Missed:      filled.Policy.Missed,
+		MissedLimit: filled.Policy.MissedLimit,
+		LateBy:      filled.Policy.LateBy,
+		Place:       filled.Place,
+		Handler:     filled.Run.Handler,
+	}
+	// H and ~ draw from the name: what they have drawn can be shared.
+	if len(t.Schedule.Cron) > 0 {
+		exprs := make([]string, len(t.Schedule.Cron))
+		for i, expr := range t.Schedule.Cron {
+			parsed, err := cron.ParseSchedule(expr, cron.WithJob(filled.Namespace, filled.Name))
+			if err != nil {
+				return "", fmt.Errorf("schedule of %s: %w", filled.FullName(), err)
+			}
+			exprs[i] = fmt.Sprint(parsed)
+		}
+		t.Schedule.Cron = exprs
+	}
+	for _, names := range [...][]string{t.Schedule.Only, t.Schedule.Except} {
+		for _, name := range names {
+			c := lookUp(calendars, filled.Namespace, name)
+			if c == nil {
+				continue // a weekday, date or time
+			}
+			if t.Calendars == nil {
+				t.Namespace, t.Calendars = filled.Namespace, map[string]int64{}
+			}
+			t.Calendars[name] = c.Version
+		}
+	}
+	// What follows from runs is no business of a planner.
+	t.Schedule.On, t.Schedule.AfterEnd, t.Schedule.Boot, t.Schedule.DeleteAfter = nil, 0, false, nil
+	text, err := json.Marshal(t)
+	if err != nil {
+		return "", fmt.Errorf("schedule of %s: %w", filled.FullName(), err)
+	}
+	return string(text), nil
+}
+
+func lookUp(calendars job.Calendars, namespace, name string) *job.Calendar {
+	if calendars == nil {
+		return nil
+	}
+	return calendars(namespace, name)
+}
+
+// CompileTiming reads what TimingText has written. The result has no uid yet; it
+// says besides where the runs are placed.
+func CompileTiming(text string, calendars job.Calendars) (Timing, job.Place, string, error) {
+	var t timingText
+	if err := json.Unmarshal([]byte(text), &t); err != nil {
+		return Timing{}, job.Place{}, "", fmt.Errorf("read the timing of a job: %w", err)
+	}
+	j := job.Job{Namespace: t.Namespace, Name: "timing", Schedule: t.Schedule}
+	schedule, err := j.CompileSchedule(calendars)
+	if err != nil {
+		return Timing{}, job.Place{}, "", fmt.Errorf("compile the timing of a job: %w", err)
+	}
+	timing := Timing{
+		Schedule:    schedule,
+		Jitter:      time.Duration(t.Schedule.Jitter),
+		Spread:      time.Duration(t.Schedule.Spread),
+		Missed:      t.Missed,
+		MissedLimit: t.MissedLimit,
+		LateBy:      -1,
+		MaxRuns:     t.Schedule.MaxRuns,
+	}
+	if t.LateBy != nil && *t.LateBy != job.Forever {
+		timing.LateBy = time.Duration(*t.LateBy)
+	}
+	return timing, t.Place, t.Handler, nil
+}

@@ -1,0 +1,200 @@
+// Package placement chooses the nodes on which runs are to go. It is pure: the
+// live sessions, what they have to do and what is random are arguments, so that
+// two planners with the same view choose alike.
+package placement
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Request is an occurrence, or another run, that needs a node.
+type Request struct {
+	UID       job.ID
+	Place     job.Place
+	Handler   string // "" for what every worker can run
+	Scheduled time.Time
+	// Sequence counts the occurrences of the job, for round_robin.
+	Sequence int
+	// Used is what the job has used the nodes for, by name, for the
+	// strategies that go by it. May be nil.
+	Used map[string]Use
+}
+
+// Use is how often and when last a job ran on a node.
+type Use struct {
+	Count int
+	Last  time.Time
+}
+
+// Placed is one run of an occurrence.
+type Placed struct {
+	Session       job.ID // zero when no node is eligible
+	Shard, Shards int
+}
+
+// Eligible tells whether a session may run a job with such a place and handler.
+func Eligible(s *store.Session, place *job.Place, handler string) bool {
+	if !slices.Contains(s.Roles, RoleWorker) || handler != "" && !slices.Contains(s.Handlers, handler) {
+		return false
+	}
+	for key, want := range place.Labels {
+		if got, ok := s.Labels[key]; !ok || got != want {
+			return false
+		}
+	}
+	return true
+}
+
+// The roles of a node.
+const (
+	RolePlanner = "planner"
+	RoleWorker  = "worker"
+	RoleAPI     = "api"
+)
+
+// Runs returns the runs of an occurrence and where they go: one, one for each
+// shard, or with broadcast one for each eligible node. Without an eligible node
+// the runs are planned all the same and wait, for the reason returned.
+func Runs(r Request, live []store.Session) (runs []Placed, reason string) {
+	eligible := eligible(r, live)
+	if len(eligible) == 0 {
+		reason = noneEligible(r, live)
+	}
+	if r.Place.Strategy == job.StrategyBroadcast {
+		for i, s := range eligible {
+			runs = append(runs, Placed{Session: s.ID, Shard: i, Shards: len(eligible)})
+		}
+		if len(runs) == 0 {
+			runs = []Placed{{}}
+		}
+		return runs, reason
+	}
+	shards := max(1, r.Place.Shards)
+	runs = make([]Placed, shards)
+	for i := range runs {
+		if r.Place.Shards > 0 {
+			runs[i].Shard, runs[i].Shards = i, shards
+		}
+		if len(eligible) > 0 {
+			runs[i].Session = choose(r, eligible, i).ID
+		}
+	}
+	return runs, reason
+}
+
+// eligible returns the sessions that may run the job, in the order of the names
+// of their nodes, so that first and last mean the same to all.
+func eligible(r Request, live []store.Session) []*store.Session {
+	var list []*store.Session
+	for i := range live {
+		if Eligible(&live[i], &r.Place, r.Handler) {
+			list = append(list, &live[i])
+		}
+	}
+	sort.Slice(list, func(i, j int) bool {
+		if list[i].Node != list[j].Node {
+			return list[i].Node < list[j].Node
+		}
+		return bytes.Compare(list[i].ID[:], list[j].ID[:]) < 0
+	})
+	return list
+}
+
+// choose returns the node for one shard of an occurrence.
+func choose(r Request, eligible []*store.Session, shard int) *store.Session {
+	n := len(eligible)
+	switch r.Place.Strategy {
+	case job.StrategyFirst:
+		return eligible[shard%n]
+	case job.StrategyLast:
+		return eligible[n-1-shard%n]
+	case job.StrategyRoundRobin:
+		return eligible[(r.Sequence+shard)%n]
+	case job.StrategyHash:
+		return rendezvous(r.UID, eligible, shard)
+	case job.StrategyRandom:
+		return eligible[r.number(shard, 0)%uint64(n)]
+	case job.StrategyLeastRecentlyUsed:
+		return least(eligible, shard, func(a, b Use) bool { return a.Last.Before(b.Last) }, r.Used)
+	case job.StrategyLeastFrequentlyUsed:
+		return least(eligible, shard, func(a, b Use) bool { return a.Count < b.Count }, r.Used)
+	default:
+		// The less loaded of two: nearly as good as the least loaded of all,
+		// and a herd that is planned at once does not pile up on one node.
+		a, b := eligible[r.number(shard, 0)%uint64(n)], eligible[r.number(shard, 1)%uint64(n)]
+		if share(b) < share(a) {
+			return b
+		}
+		return a
+	}
+}
+
+// share returns how full a node is.
+func share(s *store.Session) float64 {
+	return float64(s.Load.Running+s.Load.Ready) / float64(max(1, s.Capacity))
+}
+
+// least returns the shard-th of the sessions in the order of what the job has
+// used them for; the order of their names decides between equals.
+func least(eligible []*store.Session, shard int, less func(a, b Use) bool, used map[string]Use) *store.Session {
+	order := slices.Clone(eligible)
+	sort.SliceStable(order, func(i, j int) bool { return less(used[order[i].Node], used[order[j].Node]) })
+	return order[shard%len(order)]
+}
+
+// rendezvous returns the node with the highest hash of job, shard and node: when
+// a node comes or goes, only the jobs that it gets or had move.
+func rendezvous(uid job.ID, eligible []*store.Session, shard int) *store.Session {
+	var best *store.Session
+	var highest uint64
+	for _, s := range eligible {
+		text := binary.BigEndian.AppendUint32(append([]byte(nil), uid[:]...), uint32(shard))
+		sum := sha256.Sum256(append(text, s.Node...))
+		if h := binary.BigEndian.Uint64(sum[:8]); best == nil || h > highest {
+			best, highest = s, h
+		}
+	}
+	return best
+}
+
+// number draws a number that is the same for all who plan this run.
+func (r *Request) number(shard, n int) uint64 {
+	text := append([]byte(nil), r.UID[:]...)
+	text = binary.BigEndian.AppendUint64(text, uint64(r.Scheduled.UnixNano()))
+	text = binary.BigEndian.AppendUint32(text, uint32(shard))
+	text = binary.BigEndian.AppendUint32(text, uint32(n))
+	sum := sha256.Sum256(text)
+	return binary.BigEndian.Uint64(sum[:8])
+}
+
+// noneEligible says why no node may run a job.
+func noneEligible(r Request, live []store.Session) string {
+	workers := 0
+	for i := range live {
+		if slices.Contains(live[i].Roles, RoleWorker) {
+			workers++
+		}
+	}
+	if workers == 0 {
+		return "no worker is live"
+	}
+	var wants []string
+	for key, value := range r.Place.Labels {
+		wants = append(wants, key+"="+value)
+	}
+	slices.Sort(wants)
+	if r.Handler != "" {
+		wants = append(wants, "the handler "+r.Handler)
+	}
+	return fmt.Sprintf("none of the %d live workers has %s", workers, strings.Join(wants, " and "))
+}

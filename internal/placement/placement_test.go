@@ -1,0 +1,132 @@
+package placement
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+func nodes(names ...string) []store.Session {
+	var list []store.Session
+	for i, name := range names {
+		list = append(list, store.Session{ID: job.ID{byte(i + 1)}, Node: name, Roles: []string{RoleWorker}, Capacity: 10})
+	}
+	return list
+}
+
+// nameOf returns the node of a session.
+func nameOf(live []store.Session, id job.ID) string {
+	for _, s := range live {
+		if s.ID == id {
+			return s.Node
+		}
+	}
+	return ""
+}
+
+func where(live []store.Session, r Request) string {
+	runs, _ := Runs(r, live)
+	var names []string
+	for _, run := range runs {
+		names = append(names, nameOf(live, run.Session))
+	}
+	return strings.Join(names, " ")
+}
+
+func TestStrategiesChooseTheirNodes(t *testing.T) {
+	live := nodes("c", "a", "b")
+	moment := time.Unix(1_000_000, 0)
+	used := map[string]Use{"a": {Count: 5, Last: moment}, "b": {Count: 9, Last: moment.Add(-time.Hour)}, "c": {Count: 1, Last: moment.Add(time.Hour)}}
+	for _, c := range []struct {
+		name string
+		r    Request
+		want string
+	}{
+		{"first", Request{Place: job.Place{Strategy: job.StrategyFirst}}, "a"},
+		{"last", Request{Place: job.Place{Strategy: job.StrategyLast}}, "c"},
+		{"round robin", Request{Place: job.Place{Strategy: job.StrategyRoundRobin}, Sequence: 4}, "b"},
+		{"shards in turn", Request{Place: job.Place{Strategy: job.StrategyRoundRobin, Shards: 4}}, "a b c a"},
+		{"least recently used", Request{Place: job.Place{Strategy: job.StrategyLeastRecentlyUsed}, Used: used}, "b"},
+		{"least frequently used", Request{Place: job.Place{Strategy: job.StrategyLeastFrequentlyUsed}, Used: used}, "c"},
+		{"never used before used", Request{Place: job.Place{Strategy: job.StrategyLeastFrequentlyUsed}, Used: map[string]Use{"a": {Count: 1}}}, "b"},
+		{"broadcast", Request{Place: job.Place{Strategy: job.StrategyBroadcast}}, "a b c"},
+	} {
+		if got := where(live, c.r); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestShardsKnowTheirIndexAndTotal(t *testing.T) {
+	runs, _ := Runs(Request{Place: job.Place{Shards: 3}}, nodes("a"))
+	for i, run := range runs {
+		if run.Shard != i || run.Shards != 3 {
+			t.Errorf("run %d is shard %d of %d", i, run.Shard, run.Shards)
+		}
+	}
+	if runs, _ := Runs(Request{}, nodes("a")); runs[0].Shards != 0 {
+		t.Errorf("a run that is not split has %d shards", runs[0].Shards)
+	}
+}
+
+func TestLabelsAndHandlersDecideWhoMay(t *testing.T) {
+	live := nodes("a", "b", "c")
+	live[0].Labels = map[string]string{"zone": "x"}
+	live[1].Labels = map[string]string{"zone": "x", "gpu": "yes"}
+	live[1].Handlers = []string{"train"}
+	live[2].Roles = []string{RolePlanner}
+	for _, c := range []struct {
+		name   string
+		place  job.Place
+		handle string
+		want   string
+		reason string
+	}{
+		{"all labels must match", job.Place{Labels: map[string]string{"zone": "x", "gpu": "yes"}}, "", "b", ""},
+		{"an absent label never matches", job.Place{Labels: map[string]string{"disk": ""}}, "", "", "none of the 2 live workers has disk="},
+		{"a handler", job.Place{}, "train", "b", ""},
+		{"a handler that nobody has", job.Place{}, "bake", "", "none of the 2 live workers has the handler bake"},
+	} {
+		runs, reason := Runs(Request{Place: c.place, Handler: c.handle}, live)
+		if len(runs) != 1 || nameOf(live, runs[0].Session) != c.want || reason != c.reason {
+			t.Errorf("%s: got %v, %q, want %q, %q", c.name, runs, reason, c.want, c.reason)
+		}
+	}
+	if runs, reason := Runs(Request{}, nil); len(runs) != 1 || reason != "no worker is live" {
+		t.Errorf("without nodes: %v, %q", runs, reason)
+	}
+}
+
+func TestAnyPrefersTheLessLoadedOfTwo(t *testing.T) {
+	live := nodes("a", "b")
+	live[0].Load.Running = 10
+	count := map[string]int{}
+	for i := range 1000 {
+		count[where(live, Request{UID: job.ID{1}, Scheduled: time.Unix(int64(i), 0)})]++
+	}
+	// Both draws fall on the full one in a quarter of the cases.
+	if count["b"] < 700 || count["a"] < 150 {
+		t.Errorf("got %v, want about 250 and 750", count)
+	}
+}
+
+func TestHashMovesOnlyWhatItMust(t *testing.T) {
+	three, four := nodes("a", "b", "c"), nodes("a", "b", "c", "d")
+	moved := 0
+	for i := range 1000 {
+		r := Request{UID: job.ID{byte(i), byte(i >> 8)}, Place: job.Place{Strategy: job.StrategyHash}}
+		before, after := where(three, r), where(four, r)
+		if before != after {
+			moved++
+			if after != "d" {
+				t.Fatalf("a job moved from %s to %s", before, after)
+			}
+		}
+	}
+	if moved < 150 || moved > 350 {
+		t.Errorf("%d of 1000 jobs moved to the new node, want about 250", moved)
+	}
+}

@@ -1,0 +1,101 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// History keeps what has run, and what it wrote.
+type History interface {
+	// Attempts returns finished attempts, the latest first.
+	Attempts(ctx context.Context, q HistoryQuery) ([]Record, error)
+	// AttemptsOf returns the attempts of one run by number.
+	AttemptsOf(ctx context.Context, run job.ID) ([]Record, error)
+	// Aggregate counts attempts by outcome and bucket of time.
+	Aggregate(ctx context.Context, q AggregateQuery) ([]Aggregate, error)
+
+	// AppendOutput adds chunks. One that is there already is left as it is,
+	// but what it pushes out is pushed out again.
+	AppendOutput(ctx context.Context, chunks []OutputChunk) error
+	// Output returns the chunks of an attempt from a sequence number on.
+	Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]OutputChunk, error)
+
+	// Expire removes a bounded part of what need not be kept any more and
+	// tells whether there may be more.
+	Expire(ctx context.Context, keep Retention) (more bool, err error)
+}
+
+// Record is a finished attempt, or an occurrence that never became one: missed,
+// skipped, withdrawn or cancelled before it started.
+type Record struct {
+	Run     job.Run
+	Attempt job.Attempt // its number is 0 when there was none
+	// Final is set on the record that ends its run.
+	Final bool
+	// Count is more than 1 for a record that stands for so many occurrences,
+	// the last of which was scheduled for Until.
+	Count int
+	Until time.Time
+	// Replaces is set on a late result that replaced "lost".
+	Replaces    bool
+	OutputBytes int64
+}
+
+// HistoryQuery selects records. All that is given must match.
+type HistoryQuery struct {
+	Namespace string
+	Job       job.ID
+	Outcomes  []job.Outcome
+	From, To  time.Time // of the end; To is excluded
+	Text      string    // in name or reason; wants From
+	FinalOnly bool
+	Before    RecordRef // the record that the page follows; zero begins with the latest
+	Limit     int
+}
+
+// RecordRef is a place in the order of records.
+type RecordRef struct {
+	Ended   time.Time
+	Run     job.ID
+	Attempt int
+}
+
+// AggregateQuery asks for counts of the final records.
+type AggregateQuery struct {
+	Namespace string
+	Job       job.ID
+	From, To  time.Time
+	Bucket    time.Duration // counted from From
+}
+
+// Aggregate is the counts of one bucket.
+type Aggregate struct {
+	Start    time.Time
+	Outcomes map[job.Outcome]int
+	// Duration is the sum over those that started, Longest the longest.
+	Duration, Longest time.Duration
+}
+
+// OutputChunk is a part of what an attempt wrote, under the key of run, attempt
+// and sequence number. Its data are for package internal/output to read.
+type OutputChunk struct {
+	Run     job.ID
+	Attempt int
+	Seq     int
+	Offset  int64     // in all that was written
+	Bytes   int       // how much of it the chunk holds
+	Time    time.Time // when it was written
+	Data    []byte
+	// DropFrom and DropTo tell the store to remove the attempt's chunks with
+	// DropFrom <= Seq < DropTo: they are beyond the bound of a run.
+	DropFrom, DropTo int
+}
+
+// Retention is what a server keeps where a job says nothing.
+type Retention struct {
+	Runs      int
+	For       time.Duration
+	OutputFor time.Duration
+}

@@ -1,0 +1,215 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// expireMax is how many records one call removes.
+const expireMax = 1000
+
+// Attempts implements store.History.
+func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	list := s.history(func(r *store.Record) bool {
+		return (q.Namespace == "" || r.Run.Namespace == q.Namespace) &&
+			(q.Job.IsZero() || r.Run.JobUID == q.Job) &&
+			(len(q.Outcomes) == 0 || slices.Contains(q.Outcomes, r.Attempt.Outcome)) &&
+			within(r.Attempt.Ended, q.From, q.To) &&
+			(contains(r.Run.Name, q.Text) || contains(r.Attempt.Reason, q.Text)) &&
+			(r.Final || !q.FinalOnly) &&
+			(q.Before == store.RecordRef{} || compareRefs(recordRef(r), q.Before) < 0)
+	})
+	return list[:min(q.Limit, len(list))], nil
+}
+
+// within tells whether a moment is in a span whose ends may be open. The second
+// end is excluded.
+func within(t, from, to time.Time) bool {
+	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
+}
+
+// history returns the records that a condition holds for, the latest first.
+func (s *Store) history(keep func(*store.Record) bool) []store.Record {
+	var list []store.Record
+	for _, records := range s.records {
+		for i := range records {
+			if keep(&records[i]) {
+				list = append(list, records[i])
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b store.Record) int { return compareRefs(recordRef(&b), recordRef(&a)) })
+	return list
+}
+
+func recordRef(r *store.Record) store.RecordRef {
+	return store.RecordRef{Ended: r.Attempt.Ended, Run: r.Run.ID, Attempt: r.Attempt.Number}
+}
+
+func compareRefs(a, b store.RecordRef) int {
+	return cmp.Or(a.Ended.Compare(b.Ended), slices.Compare(a.Run[:], b.Run[:]), cmp.Compare(a.Attempt, b.Attempt))
+}
+
+// AttemptsOf implements store.History.
+func (s *Store) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	list := slices.Clone(s.records[run])
+	slices.SortFunc(list, func(a, b store.Record) int { return cmp.Compare(a.Attempt.Number, b.Attempt.Number) })
+	return list, nil
+}
+
+// Aggregate implements store.History.
+func (s *Store) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.Aggregate, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	list := s.history(func(r *store.Record) bool {
+		return r.Final && within(r.Attempt.Ended, q.From, q.To) &&
+			(q.Namespace == "" || r.Run.Namespace == q.Namespace) &&
+			(q.Job.IsZero() || r.Run.JobUID == q.Job)
+	})
+	var buckets []store.Aggregate
+	for _, r := range slices.Backward(list) {
+		start := q.From.Add(r.Attempt.Ended.Sub(q.From).Truncate(q.Bucket))
+		if len(buckets) == 0 || !buckets[len(buckets)-1].Start.Equal(start) {
+			buckets = append(buckets, store.Aggregate{Start: start, Outcomes: map[job.Outcome]int{}})
+		}
+		bucket := &buckets[len(buckets)-1]
+		bucket.Outcomes[r.Attempt.Outcome] += r.Count
+		if r.Attempt.Number > 0 {
+			took := r.Attempt.Ended.Sub(r.Attempt.Started)
+			bucket.Duration += took
+			bucket.Longest = max(bucket.Longest, took)
+		}
+	}
+	return buckets, nil
+}
+
+// AppendOutput implements store.History.
+func (s *Store) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
+	unlock, err := s.begin(ctx, len(chunks))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	s.appendOutput(chunks)
+	return nil
+}
+
+func (s *Store) appendOutput(chunks []store.OutputChunk) {
+	for _, c := range chunks {
+		key := attemptKey{c.Run, c.Attempt}
+		kept := s.output[key]
+		if kept == nil {
+			kept = map[int]store.OutputChunk{}
+			s.output[key] = kept
+		}
+		if _, ok := kept[c.Seq]; !ok {
+			c.Data = slices.Clone(c.Data)
+			kept[c.Seq] = c
+		}
+		// Also for a chunk that was there: those that it pushes out may have
+		// been sent again before it.
+		for seq := c.DropFrom; seq < c.DropTo; seq++ {
+			delete(kept, seq)
+		}
+	}
+}
+
+// Output implements store.History.
+func (s *Store) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]store.OutputChunk, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var list []store.OutputChunk
+	for _, c := range s.output[attemptKey{run, attempt}] {
+		if c.Seq >= fromSeq {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(a, b store.OutputChunk) int { return cmp.Compare(a.Seq, b.Seq) })
+	return list[:min(limit, len(list))], nil
+}
+
+// Expire implements store.History.
+func (s *Store) Expire(ctx context.Context, server store.Retention) (more bool, err error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	now := s.now()
+	removed := 0
+	runs := map[job.ID]int{} // by job, how many later ones there are
+	for _, r := range s.history(func(*store.Record) bool { return true }) {
+		if removed == expireMax {
+			return true, nil
+		}
+		if _, active := s.runs[r.Run.ID]; active {
+			continue
+		}
+		keep := s.retention(&r, server)
+		age := now.Sub(r.Attempt.Ended)
+		key := attemptKey{r.Run.ID, r.Attempt.Number}
+		if r.Final {
+			runs[r.Run.JobUID]++
+		}
+		if over(age, keep.For) || keep.Runs > 0 && runs[r.Run.JobUID] > keep.Runs {
+			s.removeRecord(&r)
+			delete(s.output, key)
+			removed++
+		} else if _, ok := s.output[key]; ok && over(age, keep.OutputFor) {
+			delete(s.output, key)
+			removed++
+		}
+	}
+	return false, nil
+}
+
+// over tells whether an age is beyond a duration; zero and job.Forever are
+// without end.
+func over(age, most time.Duration) bool {
+	return most > 0 && most != time.Duration(job.Forever) && age > most
+}
+
+// retention returns what a job says about how long its history is kept, and
+// what the server says where the job says nothing.
+func (s *Store) retention(r *store.Record, server store.Retention) store.Retention {
+	row, ok := s.jobs[r.Run.JobUID]
+	if !ok || row.filled.Policy.Keep == nil {
+		return server
+	}
+	said := row.filled.Policy.Keep
+	return store.Retention{
+		Runs:      cmp.Or(said.Runs, server.Runs),
+		For:       cmp.Or(time.Duration(said.For), server.For),
+		OutputFor: cmp.Or(time.Duration(said.OutputFor), server.OutputFor),
+	}
+}
+
+func (s *Store) removeRecord(r *store.Record) {
+	list := slices.DeleteFunc(s.records[r.Run.ID], func(o store.Record) bool { return o.Attempt.Number == r.Attempt.Number })
+	if len(list) == 0 {
+		delete(s.records, r.Run.ID)
+		return
+	}
+	s.records[r.Run.ID] = list
+}

@@ -1,0 +1,416 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// PutJob implements store.Jobs.
+func (s *Store) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	definition := *p.Definition
+	definition.Namespace = cmp.Or(definition.Namespace, job.DefaultNamespace)
+	definition.UID, definition.Version, definition.Epoch, definition.Status = job.ID{}, 0, 0, nil
+	filled := definition.WithDefaults(s.opt.Defaults)
+	timing, err := engine.TimingText(filled, s.calendar)
+	if err != nil {
+		return nil, err
+	}
+
+	b := s.batch()
+	row := s.names[definition.FullName()]
+	var old engine.Stored
+	uid := job.ID{}
+	if row != nil {
+		j := row.Job
+		old = engine.Stored{Job: b.AddJob(&j), Definition: row.definition, Filled: row.filled}
+		s.addSiblings(b, row.UID)
+		wanted := engine.CompilePolicy(filled)
+		for _, r := range s.sorted(func(r *store.Run) bool { return r.JobUID == row.UID }) {
+			s.addSlot(b, r.Slot)
+			s.addSlot(b, wanted.SlotKey(&r.Run, r.Node))
+		}
+	} else {
+		uid = s.opt.NewID()
+	}
+	j, changed, err := b.Put(old, &p, filled, uid)
+	if err != nil {
+		return nil, fmt.Errorf("put job %s: %w", definition.FullName(), err)
+	}
+	if changed {
+		if row == nil {
+			row = &jobRow{created: s.now()}
+			s.jobs[uid], s.names[definition.FullName()] = row, row
+		}
+		row.definition, row.filled, row.timing = &definition, filled, timing
+		row.calendars = engine.Calendars(filled)
+		s.write(b)
+		row.Job = *j
+		s.revise(row, p.Actor)
+	}
+	return s.view(row), nil
+}
+
+// calendar is a job.Calendars.
+func (s *Store) calendar(namespace, name string) *job.Calendar {
+	return s.calendars[namespace+"/"+name]
+}
+
+// view returns a job as others see it.
+func (s *Store) view(row *jobRow) *store.Job {
+	definition, filled := *row.definition, *row.filled
+	for _, j := range [...]*job.Job{&definition, &filled} {
+		j.UID, j.Version, j.Epoch = row.UID, row.Version, row.Epoch
+		j.Status = row.Status(row.created, row.updated)
+	}
+	return &store.Job{
+		Definition: &definition, Filled: &filled,
+		Cursor: row.Cursor, Planned: row.Planned, Deleted: row.Deleted,
+	}
+}
+
+// Job implements store.Jobs.
+func (s *Store) Job(ctx context.Context, namespace, name string) (*store.Job, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	row, ok := s.names[namespace+"/"+name]
+	if !ok {
+		return nil, fmt.Errorf("job %s/%s: %w", namespace, name, store.ErrNotFound)
+	}
+	return s.view(row), nil
+}
+
+// JobByUID implements store.Jobs.
+func (s *Store) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	row, ok := s.jobs[uid]
+	if !ok {
+		return nil, fmt.Errorf("job %s: %w", uid, store.ErrNotFound)
+	}
+	return s.view(row), nil
+}
+
+// ListJobs implements store.Jobs.
+func (s *Store) ListJobs(ctx context.Context, q store.JobQuery) ([]*store.Job, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var list []*store.Job
+	for _, name := range sortedKeys(s.names) {
+		row := s.names[name]
+		if name > q.After && len(list) < q.Limit && matches(row, &q) {
+			list = append(list, s.view(row))
+		}
+	}
+	return list, nil
+}
+
+func matches(row *jobRow, q *store.JobQuery) bool {
+	d := row.definition
+	for key, value := range q.Labels {
+		if has, ok := d.Labels[key]; !ok || has != value {
+			return false
+		}
+	}
+	return (q.Namespace == "" || row.Namespace == q.Namespace) &&
+		(q.State == "" || row.State == q.State) &&
+		(!q.Boot || d.Schedule.Boot) &&
+		(contains(d.Name, q.Text) || contains(d.Description, q.Text))
+}
+
+// contains tells whether a text contains another one, in whatever case.
+func contains(text, part string) bool {
+	return strings.Contains(strings.ToLower(text), strings.ToLower(part))
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// DeleteJob implements store.Jobs.
+func (s *Store) DeleteJob(ctx context.Context, d store.DeleteJob) error {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	b := s.batch()
+	j := s.addJob(b, d.UID)
+	if j == nil {
+		return fmt.Errorf("delete job %s: %w", d.UID, store.ErrNotFound)
+	}
+	if err := b.Delete(j, d.IfVersion, d.Actor); err != nil {
+		return fmt.Errorf("delete job %s: %w", j.FullName(), err)
+	}
+	if s.names[j.FullName()] == s.jobs[d.UID] {
+		delete(s.names, j.FullName())
+	}
+	s.write(b)
+	return nil
+}
+
+// Revisions implements store.Jobs.
+func (s *Store) Revisions(ctx context.Context, uid job.ID, beforeVersion int64, limit int) ([]store.Revision, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	row, ok := s.jobs[uid]
+	if !ok {
+		return nil, fmt.Errorf("job %s: %w", uid, store.ErrNotFound)
+	}
+	var list []store.Revision
+	for _, r := range slices.Backward(row.revisions) {
+		if (beforeVersion == 0 || r.Version < beforeVersion) && len(list) < limit {
+			list = append(list, r)
+		}
+	}
+	return list, nil
+}
+
+// JobsChanged implements store.Jobs.
+func (s *Store) JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer unlock()
+	var rows []*jobRow
+	for _, row := range s.jobs {
+		if row.seq > since && partitions.Has(job.Partition(row.UID)) {
+			rows = append(rows, row)
+		}
+	}
+	slices.SortFunc(rows, func(a, b *jobRow) int { return cmp.Compare(a.seq, b.seq) })
+	next := max(since, s.seq)
+	if len(rows) > limit {
+		rows = rows[:limit]
+		next = rows[limit-1].seq
+	}
+	var changed []store.PlannedJob
+	for _, row := range rows {
+		changed = append(changed, store.PlannedJob{
+			UID: row.UID, Epoch: row.Epoch, Version: row.Version, Cursor: row.Cursor, Planned: row.Planned,
+			Active: row.State == job.JobActive && !row.Deleted, Deleted: row.Deleted, Timing: row.timing,
+		})
+	}
+	return changed, next, nil
+}
+
+// Summary implements store.Jobs.
+func (s *Store) Summary(ctx context.Context) (sum [job.Partitions]store.PartitionSummary, err error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return sum, err
+	}
+	defer unlock()
+	for _, row := range s.names {
+		p := &sum[job.Partition(row.UID)]
+		p.Jobs++
+		p.Versions += row.Version
+	}
+	return sum, nil
+}
+
+// PutCalendar implements store.Jobs.
+func (s *Store) PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	name, old := c.FullName(), s.calendars[c.FullName()]
+	put := *c
+	put.Namespace = cmp.Or(put.Namespace, job.DefaultNamespace)
+	if old != nil {
+		put.UID, put.Version = old.UID, old.Version
+	} else {
+		put.UID, put.Version = job.ID{}, 0
+	}
+	same := old != nil && reflect.DeepEqual(*old, put)
+	if err := engine.CheckVersion(put.Version, ifVersion, same); err != nil {
+		return nil, fmt.Errorf("put calendar %s: %w", name, err)
+	}
+	if same {
+		return old, nil
+	}
+	if old == nil {
+		put.UID = s.opt.NewID()
+	}
+	put.Version++
+	b := s.batch()
+	s.calendars[name] = &put
+	for _, full := range sortedKeys(s.names) {
+		row := s.names[full]
+		if !slices.Contains(row.calendars, name) {
+			continue
+		}
+		timing, err := engine.TimingText(row.filled, s.calendar)
+		if err != nil {
+			s.calendars[name] = old
+			return nil, fmt.Errorf("put calendar %s: %w", name, err)
+		}
+		row.timing = timing
+		j := row.Job
+		b.Reschedule(&j)
+	}
+	b.Audit(actor, "calendar."+created(old == nil), name, put.Version)
+	s.write(b)
+	return &put, nil
+}
+
+func created(is bool) string {
+	if is {
+		return "create"
+	}
+	return "change"
+}
+
+// PutPool implements store.Jobs.
+func (s *Store) PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (*job.Pool, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	name, old := p.FullName(), s.pools[p.FullName()]
+	put := *p
+	put.Namespace = cmp.Or(put.Namespace, job.DefaultNamespace)
+	if old != nil {
+		put.UID, put.Version = old.UID, old.Version
+	} else {
+		put.UID, put.Version = job.ID{}, 0
+	}
+	same := old != nil && reflect.DeepEqual(*old, put)
+	if err := engine.CheckVersion(put.Version, ifVersion, same); err != nil {
+		return nil, fmt.Errorf("put pool %s: %w", name, err)
+	}
+	if same {
+		return old, nil
+	}
+	if old == nil {
+		put.UID = s.opt.NewID()
+	}
+	put.Version++
+	s.pools[name] = &put
+	b := s.batch()
+	s.addSlot(b, engine.PoolSlot(name))
+	b.Refill(name)
+	b.Audit(actor, "pool."+created(old == nil), name, put.Version)
+	s.write(b)
+	s.hint(store.HintJobs)
+	return &put, nil
+}
+
+// DeleteCalendar implements store.Jobs.
+func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, actor string) error {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	full := namespace + "/" + name
+	if _, ok := s.calendars[full]; !ok {
+		return fmt.Errorf("delete calendar %s: %w", full, store.ErrNotFound)
+	}
+	for _, row := range s.names {
+		if slices.Contains(row.calendars, full) {
+			return fmt.Errorf("delete calendar %s: job %s names it: %w", full, row.FullName(), store.ErrConflict)
+		}
+	}
+	b := s.batch()
+	b.Audit(actor, "calendar.delete", full, s.calendars[full].Version)
+	delete(s.calendars, full)
+	s.write(b)
+	return nil
+}
+
+// DeletePool implements store.Jobs.
+func (s *Store) DeletePool(ctx context.Context, namespace, name string, actor string) error {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	full := namespace + "/" + name
+	pool, ok := s.pools[full]
+	if !ok {
+		return fmt.Errorf("delete pool %s: %w", full, store.ErrNotFound)
+	}
+	delete(s.pools, full)
+	b := s.batch()
+	b.Audit(actor, "pool.delete", full, pool.Version)
+	s.write(b)
+	return nil
+}
+
+// Calendars implements store.Jobs.
+func (s *Store) Calendars(ctx context.Context) ([]*job.Calendar, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var list []*job.Calendar
+	for _, name := range sortedKeys(s.calendars) {
+		list = append(list, s.calendars[name])
+	}
+	return list, nil
+}
+
+// Pools implements store.Jobs.
+func (s *Store) Pools(ctx context.Context) ([]*job.Pool, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var list []*job.Pool
+	for _, name := range sortedKeys(s.pools) {
+		list = append(list, s.pools[name])
+	}
+	return list, nil
+}
+
+// Audit implements store.Jobs.
+func (s *Store) Audit(ctx context.Context, before int64, limit int) ([]store.AuditRecord, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var list []store.AuditRecord
+	for _, record := range slices.Backward(s.audit) {
+		if (before == 0 || record.Seq < before) && len(list) < limit {
+			list = append(list, record)
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,358 @@
+// Package memory is a store in maps under one mutex: the reference model that
+// the other stores are compared with, and what simulations and tests run on. It
+// keeps nothing when the process ends.
+//
+// It is written to be read. It reads no clock but the one that it is given, and
+// starts no goroutine but the one that ends a subscription to hints.
+package memory
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Options are what a store is made with.
+type Options struct {
+	// Now is the store's clock. Default: the clock of the machine.
+	Now func() time.Time
+	// LookAhead is how far ahead runs may be planned. Default: 15 s, as long
+	// as it takes others to notice that a planner is gone.
+	LookAhead time.Duration
+	// Defaults are filled in where jobs say nothing.
+	Defaults job.Defaults
+	// NewID makes the uids of jobs, calendars and pools. It is called with the
+	// store locked. Default: by the clock and at random.
+	NewID func() job.ID
+}
+
+// Store is a store in memory. It is safe for concurrent use.
+type Store struct {
+	opt Options
+
+	mu        sync.Mutex
+	seq       int64 // of the latest change of a job
+	jobs      map[job.ID]*jobRow
+	names     map[string]*jobRow // those that are not deleted, by full name
+	calendars map[string]*job.Calendar
+	pools     map[string]*job.Pool
+	audit     []store.AuditRecord
+
+	runs     map[job.ID]store.Run // that are planned or going on
+	keys     map[engine.Identity]engine.Key
+	sessions map[job.ID]*sessionRow
+
+	records map[job.ID][]store.Record // by run
+	output  map[attemptKey]map[int]store.OutputChunk
+
+	hints map[chan store.Hint]bool
+}
+
+// jobRow is a job with all that belongs to it.
+type jobRow struct {
+	engine.Job
+	definition *job.Job
+	filled     *job.Job
+	timing     string
+	calendars  []string // the full names of those that it names
+	created    time.Time
+	updated    time.Time
+	seq        int64
+	revisions  []store.Revision // the first is the oldest
+}
+
+type sessionRow struct {
+	store.Session
+	over bool // something of it was reaped
+}
+
+type attemptKey struct {
+	run    job.ID
+	number int
+}
+
+var _ store.Store = (*Store)(nil)
+
+// New returns an empty store.
+func New(opt Options) *Store {
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	if opt.LookAhead == 0 {
+		opt.LookAhead = 15 * time.Second
+	}
+	if opt.NewID == nil {
+		now := opt.Now
+		opt.NewID = func() job.ID {
+			id, _ := job.NewID(now(), rand.Reader) // crypto/rand does not fail
+			return id
+		}
+	}
+	return &Store{
+		opt:       opt,
+		jobs:      map[job.ID]*jobRow{},
+		names:     map[string]*jobRow{},
+		calendars: map[string]*job.Calendar{},
+		pools:     map[string]*job.Pool{},
+		runs:      map[job.ID]store.Run{},
+		keys:      map[engine.Identity]engine.Key{},
+		sessions:  map[job.ID]*sessionRow{},
+		records:   map[job.ID][]store.Record{},
+		output:    map[attemptKey]map[int]store.OutputChunk{},
+		hints:     map[chan store.Hint]bool{},
+	}
+}
+
+// Close does nothing.
+func (s *Store) Close() error { return nil }
+
+// Now implements store.Store.
+func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.now(), ctx.Err() }
+
+// now is the clock as stores keep times: in UTC, to the microsecond.
+func (s *Store) now() time.Time { return s.opt.Now().UTC().Truncate(time.Microsecond) }
+
+// begin locks the store for a step. A call whose context has ended does nothing;
+// any other does all that it says.
+func (s *Store) begin(ctx context.Context, items int) (unlock func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if items > store.MaxBatch {
+		return nil, store.ErrTooMany
+	}
+	s.mu.Lock()
+	return s.mu.Unlock, nil
+}
+
+// step is a decision, with what was already added to it.
+type step struct {
+	*engine.Batch
+	slots map[string]bool
+	jobs  map[job.ID]bool // whose runs were added
+}
+
+// batch begins a decision. It knows the sessions and pools.
+func (s *Store) batch() *step {
+	b := &step{engine.NewBatch(s.now(), s.opt.LookAhead), map[string]bool{}, map[job.ID]bool{}}
+	for _, session := range s.sessions {
+		b.AddSession(session.Session)
+	}
+	for name, pool := range s.pools {
+		b.AddPool(name, pool.Slots.Size)
+	}
+	return b
+}
+
+// addJob adds a job to a decision.
+func (s *Store) addJob(b *step, uid job.ID) *engine.Job {
+	row, ok := s.jobs[uid]
+	if !ok {
+		return nil
+	}
+	j := row.Job
+	return b.AddJob(&j)
+}
+
+// addRun adds a run to a decision, and what may follow from its start or end on
+// a node.
+func (s *Store) addRun(b *step, id job.ID, node string) {
+	r, ok := s.runs[id]
+	if !ok {
+		for _, record := range s.records[id] {
+			b.AddRecord(record)
+			s.addJob(b, record.Run.JobUID)
+			s.addSiblings(b, record.Run.JobUID)
+		}
+		return
+	}
+	for _, record := range s.records[id] {
+		b.AddRecord(record)
+	}
+	b.AddRun(r)
+	s.addSlot(b, r.Slot)
+	if j := s.addJob(b, r.JobUID); j != nil {
+		s.addSlot(b, j.Policy.SlotKey(&r.Run, cmp.Or(node, r.Node)))
+		s.addFollowers(b, j.FullName())
+	}
+	s.addSiblings(b, r.JobUID)
+}
+
+// addSiblings adds the runs of a job.
+func (s *Store) addSiblings(b *step, uid job.ID) {
+	if b.jobs[uid] {
+		return
+	}
+	b.jobs[uid] = true
+	for _, r := range s.sorted(func(r *store.Run) bool { return r.JobUID == uid }) {
+		b.AddRun(r)
+	}
+}
+
+// addSlot adds the runs that hold a slot or want it, and their jobs.
+func (s *Store) addSlot(b *step, slot string) {
+	if b.slots[slot] {
+		return
+	}
+	b.slots[slot] = true
+	for _, r := range s.sorted(func(r *store.Run) bool { return r.Slot == slot }) {
+		b.AddRun(r)
+		s.addJob(b, r.JobUID)
+	}
+}
+
+func (s *Store) addFollowers(b *step, upstream string) {
+	var followers []*jobRow
+	for _, row := range s.names {
+		if slices.ContainsFunc(row.Policy.On, func(up engine.Upstream) bool { return up.Job == upstream }) {
+			followers = append(followers, row)
+		}
+	}
+	slices.SortFunc(followers, func(a, b *jobRow) int { return cmp.Compare(a.FullName(), b.FullName()) })
+	for _, row := range followers {
+		j := row.Job
+		b.AddFollower(upstream, &j)
+	}
+}
+
+// sorted returns the runs that a condition holds for, by due time and id.
+func (s *Store) sorted(keep func(*store.Run) bool) []store.Run {
+	var list []store.Run
+	for _, r := range s.runs {
+		if keep(&r) {
+			list = append(list, r)
+		}
+	}
+	slices.SortFunc(list, func(a, b store.Run) int { return refOf(&a).compare(refOf(&b)) })
+	return list
+}
+
+// place is a store.RunRef that can be compared.
+type place store.RunRef
+
+func refOf(r *store.Run) place { return place{r.Due, r.ID} }
+
+func (p place) compare(q place) int {
+	return cmp.Or(p.Due.Compare(q.Due), slices.Compare(p.ID[:], q.ID[:]))
+}
+
+// write applies what a decision has changed.
+func (s *Store) write(b *step) {
+	c := b.Changes()
+	for _, list := range [...][]*store.Run{c.Made, c.Saved} {
+		for _, r := range list {
+			s.runs[r.ID] = *r
+		}
+	}
+	for _, r := range c.Removed {
+		delete(s.runs, r.ID)
+	}
+	for _, record := range c.Records {
+		s.records[record.Run.ID] = append(s.records[record.Run.ID], record)
+	}
+	for _, record := range c.Replaced {
+		list := s.records[record.Run.ID]
+		i := slices.IndexFunc(list, func(r store.Record) bool { return r.Attempt.Number == record.Attempt.Number })
+		list[i] = record
+	}
+	for _, j := range c.Jobs {
+		if row, ok := s.jobs[j.UID]; ok { // else PutJob is creating it
+			s.writeJob(row, j)
+		}
+	}
+	for _, key := range c.Keys {
+		s.keys[key.Identity] = key
+	}
+	for _, record := range c.Audit {
+		record.Seq = int64(len(s.audit) + 1)
+		s.audit = append(s.audit, record)
+	}
+	for _, id := range c.Reaped {
+		if session, ok := s.sessions[id]; ok {
+			session.over = true
+		}
+	}
+	s.hint(c.Hints)
+}
+
+// writeJob writes the state of a job. What planners or users must be told goes
+// into the feed of changes; a new version has a revision.
+func (s *Store) writeJob(row *jobRow, j *engine.Job) {
+	was := row.Job
+	row.Job = *j
+	if j.Version != was.Version && row.definition.Paused != (j.State == job.JobPaused) {
+		// Paused or resumed by Belfry itself.
+		definition, filled := *row.definition, *row.filled
+		definition.Paused = j.State == job.JobPaused
+		filled.Paused = definition.Paused
+		row.definition, row.filled = &definition, &filled
+		s.revise(row, engine.System)
+	}
+	if j.Version != was.Version || j.Epoch != was.Epoch || j.State != was.State || j.Deleted != was.Deleted {
+		s.seq++
+		row.seq = s.seq
+		row.updated = s.now()
+		s.hint(store.HintJobs)
+	}
+}
+
+func (s *Store) revise(row *jobRow, actor string) {
+	definition := *row.definition
+	definition.UID, definition.Version, definition.Epoch = row.UID, row.Version, row.Epoch
+	row.revisions = append(row.revisions, store.Revision{
+		Version: row.Version, Changed: s.now(), Actor: actor, Definition: &definition,
+	})
+}
+
+// Hints implements store.Store.
+func (s *Store) Hints(ctx context.Context) <-chan store.Hint {
+	// One place is enough: a second hint is joined to the first.
+	hints := make(chan store.Hint, 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hints[hints] = true
+	context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.hints, hints)
+		close(hints)
+	})
+	return hints
+}
+
+func (s *Store) hint(h store.Hint) {
+	if h == 0 {
+		return
+	}
+	for hints := range s.hints {
+		all := h
+		select {
+		case earlier := <-hints:
+			all |= earlier
+		default:
+		}
+		hints <- all // only this function sends, under the mutex: there is room
+	}
+}
+
+// page cuts a sorted list behind a place and at a limit.
+func page(list []store.Run, after store.RunRef, limit int) []store.Run {
+	if after != (store.RunRef{}) {
+		i := slices.IndexFunc(list, func(r store.Run) bool { return refOf(&r).compare(place(after)) > 0 })
+		if i < 0 {
+			return nil
+		}
+		list = list[i:]
+	}
+	return list[:min(limit, len(list))]
+}
+
+var errNoSession = errors.New("a session needs an id")

@@ -1,0 +1,449 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// session returns a session that is not over.
+func (s *Store) session(id job.ID) (*sessionRow, error) {
+	session, ok := s.sessions[id]
+	if !ok || session.over {
+		return nil, fmt.Errorf("session %s: %w", id, store.ErrSessionOver)
+	}
+	return session, nil
+}
+
+// Plan implements store.Planning.
+func (s *Store) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+	unlock, err := s.begin(ctx, len(items))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if _, err := s.session(session); err != nil {
+		return nil, err
+	}
+	b := s.batch()
+	outcomes := make([]store.PlanOutcome, len(items))
+	for i := range items {
+		s.addJob(b, items[i].Job)
+		outcomes[i] = b.Plan(session, &items[i])
+	}
+	s.write(b)
+	return outcomes, nil
+}
+
+// Trigger implements store.Planning.
+func (s *Store) Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error) {
+	unlock, err := s.begin(ctx, len(items))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	b := s.batch()
+	for id, key := range s.keys {
+		if b.Now().Before(key.Expires) {
+			b.AddKey(id, key.Run)
+		}
+	}
+	outcomes := make([]store.TriggerOutcome, len(items))
+	for i := range items {
+		s.addJob(b, items[i].Job)
+		outcomes[i] = b.Trigger(&items[i])
+	}
+	s.write(b)
+	return outcomes, nil
+}
+
+// Unplaced implements store.Planning.
+func (s *Store) Unplaced(ctx context.Context, limit int) ([]store.Run, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	now := s.now()
+	list := s.sorted(func(r *store.Run) bool {
+		session, ok := s.sessions[r.Session]
+		return r.State == job.StateReady && (!ok || session.over || !session.Live(now))
+	})
+	return page(list, store.RunRef{}, limit), nil
+}
+
+// Place implements store.Planning.
+func (s *Store) Place(ctx context.Context, placements []store.Placement) error {
+	unlock, err := s.begin(ctx, len(placements))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	b := s.batch()
+	for _, p := range placements {
+		s.addRun(b, p.Run, "")
+		b.Place(p)
+	}
+	s.write(b)
+	return nil
+}
+
+// Ready implements store.Working.
+func (s *Store) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.Run, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	list := s.sorted(func(r *store.Run) bool {
+		return r.State == job.StateReady && r.Session == session && !r.Due.After(until)
+	})
+	return page(list, after, limit), nil
+}
+
+// Overdue implements store.Working.
+func (s *Store) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) ([]store.Run, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	list := s.sorted(func(r *store.Run) bool { return r.State == job.StateReady && r.Due.Before(before) })
+	return page(list, after, limit), nil
+}
+
+// Claim implements store.Working.
+func (s *Store) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
+	unlock, err := s.begin(ctx, len(attempts))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	claimer, err := s.session(session)
+	if err != nil {
+		return nil, err
+	}
+	b := s.batch()
+	for _, a := range attempts {
+		s.addRun(b, a.Run, claimer.Node)
+	}
+	outcomes := make([]store.ClaimOutcome, len(attempts))
+	for i, a := range attempts {
+		outcomes[i] = b.Claim(&claimer.Session, a)
+		if outcomes[i].Verdict == store.Started {
+			outcomes[i].Job = s.view(s.jobs[outcomes[i].Run.JobUID])
+		}
+	}
+	s.write(b)
+	return outcomes, nil
+}
+
+// Release implements store.Working.
+func (s *Store) Release(ctx context.Context, session job.ID, attempts []store.Attempt) error {
+	unlock, err := s.begin(ctx, len(attempts))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	b := s.batch()
+	for _, a := range attempts {
+		s.addRun(b, a.Run, "")
+		b.Release(a)
+	}
+	s.write(b)
+	return nil
+}
+
+// Finish implements store.Working.
+func (s *Store) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
+	unlock, err := s.begin(ctx, len(results))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	b := s.batch()
+	outcomes := make([]store.FinishOutcome, len(results))
+	for i, result := range results {
+		s.addRun(b, result.Run, "")
+		outcomes[i] = b.Finish(result)
+		if outcomes[i].Accepted {
+			s.appendOutput(result.Output)
+		}
+	}
+	s.write(b)
+	return outcomes, nil
+}
+
+// Mine implements store.Working.
+func (s *Store) Mine(ctx context.Context, session job.ID) ([]store.Run, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	return s.sorted(func(r *store.Run) bool { return r.State == job.StateRunning && r.Session == session }), nil
+}
+
+// Cancel implements store.Working.
+func (s *Store) Cancel(ctx context.Context, run job.ID, by, reason string) (store.Run, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return store.Run{}, err
+	}
+	defer unlock()
+	b := s.batch()
+	s.addRun(b, run, "")
+	r, ok := b.Cancel(run, by, reason)
+	if !ok {
+		return store.Run{}, fmt.Errorf("cancel run %s: %w", run, store.ErrNotFound)
+	}
+	s.write(b)
+	return r, nil
+}
+
+// Active implements store.Working.
+func (s *Store) Active(ctx context.Context, run job.ID) (store.Run, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return store.Run{}, err
+	}
+	defer unlock()
+	r, ok := s.runs[run]
+	if !ok {
+		return store.Run{}, fmt.Errorf("run %s: %w", run, store.ErrNotFound)
+	}
+	return r, nil
+}
+
+// ListActive implements store.Working.
+func (s *Store) ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	list := s.sorted(func(r *store.Run) bool {
+		return (q.Namespace == "" || r.Namespace == q.Namespace) &&
+			(q.Job.IsZero() || r.JobUID == q.Job) &&
+			(q.State == "" || r.State == q.State)
+	})
+	return page(list, q.After, q.Limit), nil
+}
+
+// Lost implements store.Working.
+func (s *Store) Lost(ctx context.Context, limit int) ([]store.Attempt, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	now := s.now()
+	var lost []store.Attempt
+	for _, r := range s.sorted(func(r *store.Run) bool { return r.State == job.StateRunning }) {
+		var session *store.Session
+		if row, ok := s.sessions[r.Session]; ok {
+			session = &row.Session
+		}
+		policy := &engine.Policy{}
+		if row, ok := s.jobs[r.JobUID]; ok {
+			policy = row.Policy
+		}
+		if len(lost) < limit && engine.IsLost(now, policy, session) {
+			lost = append(lost, store.Attempt{Run: r.ID, Number: r.Attempt, Token: r.Token})
+		}
+	}
+	return lost, nil
+}
+
+// Reap implements store.Working.
+func (s *Store) Reap(ctx context.Context, session job.ID, attempts []store.Attempt) error {
+	unlock, err := s.begin(ctx, len(attempts))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	reaper, err := s.session(session)
+	if err != nil {
+		return err
+	}
+	b := s.batch()
+	for _, a := range attempts {
+		s.addRun(b, a.Run, "")
+		b.Reap(&reaper.Session, a)
+	}
+	s.write(b)
+	return nil
+}
+
+// Tidy implements store.Store.
+func (s *Store) Tidy(ctx context.Context) (more bool, err error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	b := s.batch()
+	now := b.Now()
+	settled := 0
+	for _, r := range s.sorted(func(r *store.Run) bool { return s.mayEnd(r, now) }) {
+		if settled == store.MaxBatch {
+			more = true
+			break
+		}
+		s.addRun(b, r.ID, "")
+		if b.Settle(r.ID) {
+			settled++
+		}
+	}
+	for _, name := range sortedKeys(s.names) {
+		j := s.addJob(b, s.names[name].UID)
+		b.Unpause(j)
+		if b.Expired(j) {
+			if err := b.Delete(j, store.AnyVersion, engine.System); err != nil {
+				return false, err
+			}
+			delete(s.names, name)
+		}
+	}
+	s.write(b)
+	for id, key := range s.keys {
+		if !now.Before(key.Expires) {
+			delete(s.keys, id)
+		}
+	}
+	s.forget(now)
+	return more, nil
+}
+
+// mayEnd tells whether a run that is not running may have to be settled.
+func (s *Store) mayEnd(r *store.Run, now time.Time) bool {
+	row, ok := s.jobs[r.JobUID]
+	switch {
+	case r.State == job.StateRunning:
+		return false
+	case !ok || row.Deleted || row.State == job.JobPaused || row.Epoch != r.Epoch:
+		return true
+	}
+	return !r.LateAfter.IsZero() && now.After(r.LateAfter) || row.Policy.Broadcast || r.Last != ""
+}
+
+// forget removes tombstones and sessions that nobody needs any more.
+func (s *Store) forget(now time.Time) {
+	busyJobs, busySessions := map[job.ID]bool{}, map[job.ID]bool{}
+	for _, r := range s.runs {
+		busyJobs[r.JobUID] = true
+		if r.State == job.StateRunning {
+			busySessions[r.Session] = true
+		}
+	}
+	for uid, row := range s.jobs {
+		if row.Deleted && !busyJobs[uid] && now.Sub(row.updated) > store.TombstoneLife {
+			delete(s.jobs, uid)
+		}
+	}
+	for id, session := range s.sessions {
+		if !busySessions[id] && now.Sub(session.Renewed) > store.SilenceMax {
+			delete(s.sessions, id)
+		}
+	}
+}
+
+// Join implements store.Membership.
+func (s *Store) Join(ctx context.Context, session store.Session) (store.Session, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return store.Session{}, err
+	}
+	defer unlock()
+	if session.ID.IsZero() {
+		return store.Session{}, errNoSession
+	}
+	if known, ok := s.sessions[session.ID]; ok {
+		return known.Session, nil // the answer was lost
+	}
+	now := s.now()
+	session.Joined, session.Renewed, session.Leaving, session.Predecessors = now, now, false, nil
+	for id, other := range s.sessions {
+		if other.Machine == session.Machine && other.DataDir == session.DataDir {
+			session.Predecessors = append(session.Predecessors, id)
+			other.Leaving = true // its process is gone
+		}
+	}
+	slices.SortFunc(session.Predecessors, func(a, b job.ID) int { return slices.Compare(a[:], b[:]) })
+	s.sessions[session.ID] = &sessionRow{Session: session}
+	s.hint(store.HintRuns)
+	return session, nil
+}
+
+// Renew implements store.Membership.
+func (s *Store) Renew(ctx context.Context, session job.ID, load store.Load) error {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	row, err := s.session(session)
+	if err != nil {
+		return err
+	}
+	row.Renewed, row.Load = s.now(), load
+	return nil
+}
+
+// Leave implements store.Membership.
+func (s *Store) Leave(ctx context.Context, session job.ID) error {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	row, err := s.session(session)
+	if err != nil {
+		return err
+	}
+	row.Leaving = true
+	for id, r := range s.runs {
+		if r.State == job.StateReady && r.Session == session {
+			r.Session = job.ID{}
+			s.runs[id] = r
+		}
+	}
+	s.hint(store.HintRuns)
+	return nil
+}
+
+// End implements store.Membership.
+func (s *Store) End(ctx context.Context, session job.ID) error {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for _, r := range s.runs {
+		if r.State == job.StateRunning && r.Session == session {
+			return fmt.Errorf("end session %s: run %s is running: %w", session, r.ID, store.ErrConflict)
+		}
+	}
+	delete(s.sessions, session)
+	return nil
+}
+
+// Sessions implements store.Membership.
+func (s *Store) Sessions(ctx context.Context) ([]store.Session, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	var list []store.Session
+	for _, row := range s.sessions {
+		list = append(list, row.Session)
+	}
+	slices.SortFunc(list, func(a, b store.Session) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	return list, nil
+}

@@ -1,0 +1,299 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Run is a run that is planned or going on, as a store keeps it.
+type Run struct {
+	job.Run
+
+	// Session is that of the node which the run is assigned to or runs on;
+	// zero while it must be placed.
+	Session job.ID
+	// Token was made by the latest claim. A result without it is not taken.
+	Token job.ID
+	// Slot is the key of the slot that the run needs or holds, as
+	// engine.Policy.SlotKey makes it.
+	Slot string
+	// Overlap is that of a backfill; "" is the job's.
+	Overlap job.Overlap
+	// AwaitsPrevious is set on a waiting run that waits for the occurrence
+	// before it, not for a slot.
+	AwaitsPrevious bool
+	// Priority orders runs that are due together on a full node.
+	Priority int
+	// LateAfter is when the first attempt is too late; zero for never.
+	LateAfter time.Time
+	// Last is how the attempt before ended, while a run is ready for the next.
+	Last job.Outcome
+	// First is when the first attempt was claimed.
+	First time.Time
+	// Claimed is when the present attempt was claimed.
+	Claimed time.Time
+	// CancelBy and CancelReason are set when a running attempt is to be ended.
+	CancelBy, CancelReason string
+}
+
+// Planning makes runs.
+type Planning interface {
+	// Plan moves cursors and creates the runs of what they have passed, each
+	// item by itself: both or neither. An item is refused when the cursor or
+	// epoch is another, when the job is paused or gone, or when a run lies
+	// further ahead than the look-ahead allows. An item that the same session
+	// repeats gives Planned again and makes nothing.
+	Plan(ctx context.Context, session job.ID, items []PlanItem) ([]PlanOutcome, error)
+	// Trigger makes runs that no cursor stands for: by hand, backfills, boots.
+	// A request with the key of one made in the last 24 hours returns that
+	// run, also when it has ended since.
+	Trigger(ctx context.Context, items []TriggerItem) ([]TriggerOutcome, error)
+	// Unplaced returns ready runs that are assigned to no live session, the
+	// earliest due first.
+	Unplaced(ctx context.Context, limit int) ([]Run, error)
+	// Place assigns ready runs to sessions. One that is claimed or has another
+	// attempt number meanwhile is left alone, and so is one for a session that
+	// leaves or is not known.
+	Place(ctx context.Context, placements []Placement) error
+}
+
+// PlanItem moves the cursor of a job from one scheduled time to another.
+type PlanItem struct {
+	Job      job.ID
+	Epoch    int64
+	From, To time.Time
+	// Runs are what fell due between. Their identity is (Job, schedule,
+	// Scheduled, Shard).
+	Runs []NewRun
+	// Missed are the occurrences that will not run. They go to history.
+	Missed []MissedSpan
+	// Complete is set when nothing follows: the job is completed.
+	Complete bool
+}
+
+// NewRun is a run to be created.
+type NewRun struct {
+	ID            job.ID
+	Session       job.ID // zero: to be placed
+	Scheduled     time.Time
+	Due           time.Time
+	Shard, Shards int
+}
+
+// MissedSpan is one record for occurrences that were missed.
+type MissedSpan struct {
+	ID          job.ID
+	First, Last time.Time // scheduled
+	Count       int       // as far as it was counted
+	Reason      string
+}
+
+// PlanOutcome says what became of a PlanItem.
+type PlanOutcome uint8
+
+// What becomes of a PlanItem.
+const (
+	Planned   PlanOutcome = iota
+	Moved                 // somebody else planned it: the cursor is another
+	Withdrawn             // the epoch is another, or the job is paused, completed or gone
+	TooFar                // an occurrence is later than the store's now and the look-ahead, or a missed one later than now
+	Malformed             // an occurrence is not between From and To: a mistake of the planner
+)
+
+// TriggerItem asks for a run.
+type TriggerItem struct {
+	ID      job.ID
+	Job     job.ID
+	Kind    job.RunKind // hand, backfill or boot
+	Key     string      // what makes the request one: see job.Run.Key
+	Session job.ID      // where it is placed; zero: to be placed
+	// Scheduled is the moment that the run stands for, Due when it may start;
+	// zero is the store's now.
+	Scheduled, Due time.Time
+	Shard, Shards  int
+	Params         map[string]string
+	Overlap        job.Overlap // of a backfill; "" is the job's
+	Actor          string      // "" for boots, which are not audited
+}
+
+// TriggerOutcome is the run that a TriggerItem has made, or had made before.
+type TriggerOutcome struct {
+	Run  job.ID
+	Made bool
+	Err  error // ErrNotFound for a job that is gone or, but for runs by hand, paused
+}
+
+// Placement assigns a run to a session.
+type Placement struct {
+	Run     job.ID
+	Attempt int
+	Session job.ID
+}
+
+// Working is what a worker does with runs.
+type Working interface {
+	// Ready returns the ready runs assigned to a session that are due until a
+	// moment, by due time and id, beginning behind a place in that order.
+	Ready(ctx context.Context, session job.ID, after RunRef, until time.Time, limit int) ([]Run, error)
+	// Overdue returns ready runs of any session that were due before a moment,
+	// by due time and id, beginning behind a run of an earlier page.
+	Overdue(ctx context.Context, before time.Time, after RunRef, limit int) ([]Run, error)
+	// Claim starts attempts, each by itself. See ClaimOutcome. A claim that is
+	// repeated, and one for a run that an earlier claim has ended, is told the
+	// same again.
+	Claim(ctx context.Context, session job.ID, attempts []Attempt) ([]ClaimOutcome, error)
+	// Release gives back attempts that were claimed and surely not started.
+	// One that was cancelled or withdrawn meanwhile ends.
+	Release(ctx context.Context, session job.ID, attempts []Attempt) error
+	// Finish ends attempts. In the same step the slot goes to the run that
+	// waits for it, the retry, the followers and the successor are created,
+	// and the attempt is written to history. A result whose attempt is not
+	// running under its token is refused, but for one that replaces "lost" and
+	// for one that was accepted before. Nothing else is asked of the session:
+	// results come late, too.
+	Finish(ctx context.Context, session job.ID, results []Result) ([]FinishOutcome, error)
+	// Mine returns what the store believes a session to run.
+	Mine(ctx context.Context, session job.ID) ([]Run, error)
+	// Cancel ends a run: at once when it is not running, else by asking its
+	// node. It returns the run as it is then; one that is over is returned as
+	// history has it, ErrNotFound is for what was never there.
+	Cancel(ctx context.Context, run job.ID, by, reason string) (Run, error)
+	// Active returns a run that is planned or going on, ErrNotFound otherwise.
+	Active(ctx context.Context, run job.ID) (Run, error)
+	// ListActive returns a page of runs that are planned or going on, by due
+	// time and id.
+	ListActive(ctx context.Context, q ActiveQuery) ([]Run, error)
+	// Lost returns running attempts whose session is silent for longer than
+	// the job's lost_after.
+	Lost(ctx context.Context, limit int) ([]Attempt, error)
+	// Reap ends attempts as lost, as far as Lost would still return them, or
+	// their session is a predecessor of the reaper's.
+	Reap(ctx context.Context, session job.ID, attempts []Attempt) error
+}
+
+// Attempt is what identifies an attempt. The token is made by whoever claims,
+// before the claim, so that a repeated claim is recognized.
+type Attempt struct {
+	Run    job.ID
+	Number int
+	Token  job.ID
+}
+
+// RunRef is a place in the order of due time and id.
+type RunRef struct {
+	Due time.Time
+	ID  job.ID
+}
+
+// ClaimOutcome says what became of a claim.
+type ClaimOutcome struct {
+	Verdict Verdict
+	// Job and Run are given with Started: the definition to run under, and
+	// the run as it is now.
+	Job *Job
+	Run Run
+	// Now is the store's clock: the run starts at Due - Now from here.
+	Now time.Time
+	// Reason is given with Waiting, Skipped and Late.
+	Reason string
+}
+
+// Verdict is what a store says to a claim.
+type Verdict uint8
+
+// What a store says to a claim.
+const (
+	Started Verdict = iota // it is yours, or was already
+	Taken                  // it is somebody else's, or over
+	Gone                   // it was withdrawn
+	Early                  // too early for the store's clock, or its slot is taken before it is due: ask again when it is due
+	Late                   // it may not start so late and was recorded as missed
+	Waiting                // it waits for its slot, or for the occurrence before it
+	Skipped                // the overlap policy dropped it
+)
+
+// Result is how an attempt ended.
+type Result struct {
+	Attempt
+	Started, Ended time.Time
+	Outcome        job.Outcome
+	Reason         string
+	ExitCode       *int
+	Signal         string
+	HTTPStatus     int
+	// Retryable is set on failures that the exit codes of the retry policy do
+	// not stand for.
+	Retryable bool
+	// Output is what of the output is not in the store yet, and its size.
+	Output      []OutputChunk
+	OutputBytes int64
+}
+
+// FinishOutcome says what became of a Result.
+type FinishOutcome struct {
+	Accepted bool
+	// Unplaced is set when the step has made runs that must be placed.
+	Unplaced bool
+}
+
+// ActiveQuery selects runs that are planned or going on.
+type ActiveQuery struct {
+	Namespace string
+	Job       job.ID       // zero for all
+	State     job.RunState // "" for all
+	After     RunRef
+	Limit     int
+}
+
+// Membership keeps the sessions of nodes.
+type Membership interface {
+	// Join begins a session and returns it as it is kept, with the sessions of
+	// earlier processes on the same data directory and boot of the machine,
+	// whose attempts can be reaped at once. They take no more runs.
+	Join(ctx context.Context, s Session) (Session, error)
+	// Renew says that the node lives. ErrSessionOver: something of it was
+	// reaped, or it has left; the node must begin anew.
+	Renew(ctx context.Context, session job.ID, load Load) error
+	// Leave says that the node takes no more runs. Its ready runs are to be
+	// placed again; it goes on renewing until its attempts have ended.
+	Leave(ctx context.Context, session job.ID) error
+	// End removes a session that runs nothing; ErrConflict if it does.
+	End(ctx context.Context, session job.ID) error
+	// Sessions returns all that have not ended, members or not.
+	Sessions(ctx context.Context) ([]Session, error)
+}
+
+// Session is the presence of a node's process.
+type Session struct {
+	ID       job.ID
+	Node     string // the name of the node
+	Machine  string // tells machines and their boots apart
+	DataDir  string
+	Roles    []string
+	Labels   map[string]string
+	Handlers []string
+	Capacity int
+	Version  string
+	Zones    string // the version of the zone table
+	Address  string
+
+	// What the store adds.
+	Joined       time.Time
+	Renewed      time.Time
+	Leaving      bool
+	Load         Load
+	Predecessors []job.ID
+}
+
+// Live tells whether the session is a member at a moment of the store's clock.
+func (s *Session) Live(now time.Time) bool {
+	return !s.Leaving && now.Sub(s.Renewed) < SessionLife
+}
+
+// Load is what a node has to do.
+type Load struct {
+	Running int
+	Ready   int
+}

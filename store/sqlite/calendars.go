@@ -1,0 +1,263 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// PutCalendar implements store.Jobs.
+func (s *Store) PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (out *job.Calendar, err error) {
+	err = s.grow(ctx, func(t *tx) error {
+		calendars, err := t.calendars()
+		if err != nil {
+			return err
+		}
+		put := *c
+		put.Namespace = c.FullName()[:len(c.FullName())-len(c.Name)-1]
+		full := put.FullName()
+		old := calendars[full]
+		put.UID, put.Version = job.ID{}, 0
+		if old != nil {
+			put.UID, put.Version = old.UID, old.Version
+		}
+		if put, err = copied(put); err != nil {
+			return err
+		}
+		same := old != nil && reflect.DeepEqual(*old, put)
+		if err := engine.CheckVersion(put.Version, ifVersion, same); err != nil {
+			return err
+		}
+		if out = old; same {
+			return nil
+		}
+		if old == nil {
+			put.UID = s.newID()
+		}
+		put.Version++
+		out = &put
+		st, err := t.step()
+		if err != nil {
+			return err
+		}
+		if err := st.putDocument(job.KindCalendar, full, put.UID, put.Version, &put); err != nil {
+			return err
+		}
+		if err := st.reschedule(full); err != nil {
+			return err
+		}
+		st.b.Audit(actor, "calendar."+created(old == nil), full, put.Version)
+		return st.write()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("put calendar %s: %w", c.FullName(), err)
+	}
+	return out, nil
+}
+
+// copied returns a document as it will be read.
+func copied[T any](d T) (out T, err error) {
+	text, err := json.Marshal(d)
+	if err == nil {
+		err = json.Unmarshal(text, &out)
+	}
+	return out, err
+}
+
+func created(is bool) string {
+	if is {
+		return "create"
+	}
+	return "change"
+}
+
+// reschedule begins a new epoch for the jobs that name a calendar.
+func (st *step) reschedule(calendar string) error {
+	var uids []job.ID
+	q := st.stmt("select job from calendar_users where calendar = ? order by job").bindText(calendar)
+	for q.next() {
+		uids = append(uids, q.id())
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	for _, uid := range uids {
+		l, err := st.job(uid)
+		if err != nil {
+			return err
+		}
+		if l == nil || l.Deleted {
+			continue
+		}
+		if err := st.time(l.jobRow); err != nil {
+			return err
+		}
+		st.b.Reschedule(l.Job)
+	}
+	return nil
+}
+
+// PutPool implements store.Jobs.
+func (s *Store) PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (out *job.Pool, err error) {
+	err = s.grow(ctx, func(t *tx) error {
+		put := *p
+		put.Namespace = p.FullName()[:len(p.FullName())-len(p.Name)-1]
+		full := put.FullName()
+		old, err := oneDocument[job.Pool](t.conn, job.KindPool, full)
+		if err != nil {
+			return err
+		}
+		put.UID, put.Version = job.ID{}, 0
+		if old != nil {
+			put.UID, put.Version = old.UID, old.Version
+		}
+		if put, err = copied(put); err != nil {
+			return err
+		}
+		same := old != nil && reflect.DeepEqual(*old, put)
+		if err := engine.CheckVersion(put.Version, ifVersion, same); err != nil {
+			return err
+		}
+		if out = old; same {
+			return nil
+		}
+		if old == nil {
+			put.UID = s.newID()
+		}
+		put.Version++
+		out = &put
+		st, err := t.step()
+		if err != nil {
+			return err
+		}
+		if err := st.putDocument(job.KindPool, full, put.UID, put.Version, &put); err != nil {
+			return err
+		}
+		if err := st.slot(engine.PoolSlot(full), job.ID{}); err != nil {
+			return err
+		}
+		st.b.Refill(full)
+		st.b.Audit(actor, "pool."+created(old == nil), full, put.Version)
+		t.hint |= store.HintJobs
+		return st.write()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("put pool %s: %w", p.FullName(), err)
+	}
+	return out, nil
+}
+
+// putDocument writes a calendar or pool.
+func (t *tx) putDocument(kind job.Kind, full string, uid job.ID, version int64, definition any) error {
+	text, err := json.Marshal(definition)
+	if err != nil {
+		return err
+	}
+	t.memory.calendars, t.memory.pools = nil, nil
+	q := t.stmt("insert or replace into documents (kind, full, uid, version, definition) values (?, ?, ?, ?, ?)")
+	return q.bindText(string(kind)).bindText(full).bindID(uid).bindInt(version).bindBlob(text).exec()
+}
+
+func oneDocument[T any](c *conn, kind job.Kind, full string) (d *T, err error) {
+	q := c.stmt("select definition from documents where kind = ? and full = ?").bindText(string(kind)).bindText(full)
+	for q.next() {
+		d = new(T)
+		if err := json.Unmarshal(q.view(), d); err != nil {
+			q.rewind()
+			return nil, err
+		}
+	}
+	return d, q.err()
+}
+
+// DeleteCalendar implements store.Jobs.
+func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, actor string) error {
+	full := namespace + "/" + name
+	err := s.write(ctx, func(t *tx) error {
+		var user job.ID
+		q := t.stmt("select job from calendar_users where calendar = ? limit 1").bindText(full)
+		for q.next() {
+			user = q.id()
+		}
+		if err := q.err(); err != nil {
+			return err
+		}
+		if !user.IsZero() {
+			st, err := t.step()
+			if err != nil {
+				return err
+			}
+			l, err := st.job(user)
+			if err != nil {
+				return err
+			}
+			return fmt.Errorf("job %s names it: %w", l.FullName(), store.ErrConflict)
+		}
+		return t.deleteDocument(job.KindCalendar, full, actor)
+	})
+	if err != nil {
+		return fmt.Errorf("delete calendar %s: %w", full, err)
+	}
+	return nil
+}
+
+// DeletePool implements store.Jobs.
+func (s *Store) DeletePool(ctx context.Context, namespace, name string, actor string) error {
+	full := namespace + "/" + name
+	err := s.write(ctx, func(t *tx) error { return t.deleteDocument(job.KindPool, full, actor) })
+	if err != nil {
+		return fmt.Errorf("delete pool %s: %w", full, err)
+	}
+	return nil
+}
+
+func (t *tx) deleteDocument(kind job.Kind, full, actor string) error {
+	var version int64
+	q := t.stmt("delete from documents where kind = ? and full = ? returning version").bindText(string(kind)).bindText(full)
+	for q.next() {
+		version = q.int()
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	if version == 0 {
+		return store.ErrNotFound
+	}
+	t.memory.calendars, t.memory.pools = nil, nil
+	st, err := t.step()
+	if err != nil {
+		return err
+	}
+	st.b.Audit(actor, string(kind)+".delete", full, version)
+	t.hint |= store.HintJobs
+	return st.write()
+}
+
+// Calendars implements store.Jobs.
+func (s *Store) Calendars(ctx context.Context) (list []*job.Calendar, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		list, err = documents[job.Calendar](c, job.KindCalendar)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("calendars: %w", err)
+	}
+	return list, nil
+}
+
+// Pools implements store.Jobs.
+func (s *Store) Pools(ctx context.Context) (list []*job.Pool, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		list, err = documents[job.Pool](c, job.KindPool)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pools: %w", err)
+	}
+	return list, nil
+}

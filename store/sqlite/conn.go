@@ -1,0 +1,426 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"modernc.org/libc"
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// conn is a connection to the database, for one goroutine at a time.
+//
+// It stands on the C interface of SQLite that the driver itself stands on, and
+// not on database/sql, because a step of the store is many small statements:
+// binding ids from and into arrays without an allocation, and watching no
+// context in a goroutine for each statement, makes single-row reads and writes
+// more than twice as fast (BenchmarkStatements has the figures). All that is
+// unsafe in this package is in this file.
+type conn struct {
+	tls      *libc.TLS
+	db       uintptr
+	out      uintptr // 16 bytes for results that SQLite writes
+	prepared map[string]*stmt
+}
+
+// valuesMax is the space for the texts and blobs of a statement. Longer values
+// get memory of their own.
+const valuesMax = 2 << 10
+
+// openConn opens a connection. It makes the file if create is set.
+func openConn(path string, create bool) (*conn, error) {
+	c := &conn{tls: libc.NewTLS(), prepared: map[string]*stmt{}}
+	c.out = libc.Xmalloc(c.tls, 16)
+	name, err := libc.CString(path)
+	if err != nil {
+		c.close()
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	defer libc.Xfree(c.tls, name)
+	flags := int32(lib.SQLITE_OPEN_READWRITE | lib.SQLITE_OPEN_NOMUTEX | lib.SQLITE_OPEN_PRIVATECACHE)
+	if create {
+		flags |= lib.SQLITE_OPEN_CREATE
+	}
+	rc := lib.Xsqlite3_open_v2(c.tls, name, c.out, flags, 0)
+	c.db = *(*uintptr)(at(c.out))
+	if rc != lib.SQLITE_OK {
+		err := c.failure(rc)
+		c.close()
+		return nil, err
+	}
+	lib.Xsqlite3_extended_result_codes(c.tls, c.db, 1)
+	// Nobody else writes, so that only a checkpoint or a recovery of the log
+	// can be in the way, for a moment.
+	lib.Xsqlite3_busy_timeout(c.tls, c.db, 10_000)
+	// Without it SQLite plans a statement again whenever another value is bound
+	// to a parameter that its plan may depend on, for each run.
+	list := libc.NewVaList(int32(1), uintptr(0))
+	lib.Xsqlite3_db_config(c.tls, c.db, lib.SQLITE_DBCONFIG_ENABLE_QPSG, list)
+	libc.Xfree(c.tls, list)
+	return c, nil
+}
+
+func (c *conn) close() error {
+	for _, s := range c.prepared {
+		lib.Xsqlite3_finalize(c.tls, s.p)
+		s.free()
+		libc.Xfree(c.tls, s.values)
+	}
+	c.prepared = nil
+	var err error
+	if c.db != 0 {
+		if rc := lib.Xsqlite3_close_v2(c.tls, c.db); rc != lib.SQLITE_OK {
+			err = c.failure(rc)
+		}
+		c.db = 0
+	}
+	libc.Xfree(c.tls, c.out)
+	c.tls.Close()
+	return err
+}
+
+// interrupt makes what the connection is doing end with an error that
+// interrupted recognizes. Any goroutine may call it while the connection is
+// open.
+func (c *conn) interrupt() {
+	tls := libc.NewTLS()
+	lib.Xsqlite3_interrupt(tls, c.db)
+	tls.Close()
+}
+
+// inTransaction tells whether a transaction is open. SQLite ends some by itself
+// when a statement fails.
+func (c *conn) inTransaction() bool { return lib.Xsqlite3_get_autocommit(c.tls, c.db) == 0 }
+
+// changes returns the number of rows that the latest statement changed.
+func (c *conn) changes() int { return int(lib.Xsqlite3_changes64(c.tls, c.db)) }
+
+// totalChanges returns the number of rows that were changed since the
+// connection was opened.
+func (c *conn) totalChanges() int64 { return lib.Xsqlite3_total_changes64(c.tls, c.db) }
+
+// checkpoint writes the log back as far as nobody is in the way, and returns
+// the pages in the log and those of them that are written back.
+func (c *conn) checkpoint(mode int32) (pages, done int, err error) {
+	rc := lib.Xsqlite3_wal_checkpoint_v2(c.tls, c.db, 0, mode, c.out, c.out+4)
+	pages, done = int(*(*int32)(at(c.out))), int(*(*int32)(at(c.out + 4)))
+	if rc != lib.SQLITE_OK {
+		return pages, done, c.failure(rc)
+	}
+	return pages, done, nil
+}
+
+// exec runs a script of statements without parameters.
+func (c *conn) exec(script string) error {
+	z, err := libc.CString(script)
+	if err != nil {
+		return err
+	}
+	defer libc.Xfree(c.tls, z)
+	if rc := lib.Xsqlite3_exec(c.tls, c.db, z, 0, 0, 0); rc != lib.SQLITE_OK {
+		return c.failure(rc)
+	}
+	return nil
+}
+
+// failure is what SQLite says about the latest call.
+func (c *conn) failure(rc int32) error {
+	e := &failure{code: rc, message: libc.GoString(lib.Xsqlite3_errstr(c.tls, rc))}
+	if c.db == 0 {
+		return e
+	}
+	e.message = libc.GoString(lib.Xsqlite3_errmsg(c.tls, c.db))
+	e.errno = syscall.Errno(lib.Xsqlite3_system_errno(c.tls, c.db))
+	return e
+}
+
+// failure is an error of SQLite. It wraps the sentinel of package store that it
+// stands for, if there is one.
+type failure struct {
+	code    int32 // extended
+	errno   syscall.Errno
+	message string
+}
+
+func (e *failure) Error() string {
+	if e.errno != 0 && e.code&0xff == lib.SQLITE_IOERR || e.code&0xff == lib.SQLITE_CANTOPEN && e.errno != 0 {
+		return fmt.Sprintf("sqlite: %s: %s (%d)", e.message, e.errno.Error(), e.code)
+	}
+	return fmt.Sprintf("sqlite: %s (%d)", e.message, e.code)
+}
+
+func (e *failure) Unwrap() error {
+	switch e.code & 0xff {
+	case lib.SQLITE_FULL:
+		return store.ErrNoSpace
+	case lib.SQLITE_READONLY, lib.SQLITE_PERM:
+		return store.ErrReadOnly
+	case lib.SQLITE_CORRUPT, lib.SQLITE_NOTADB:
+		return store.ErrDamaged
+	case lib.SQLITE_IOERR, lib.SQLITE_CANTOPEN:
+		switch e.errno {
+		case syscall.ENOSPC, syscall.EDQUOT:
+			return store.ErrNoSpace
+		case syscall.EROFS, syscall.EACCES, syscall.EPERM:
+			return store.ErrReadOnly
+		}
+	}
+	return nil
+}
+
+// interrupted tells whether an error comes from conn.interrupt.
+func interrupted(err error) bool {
+	var e *failure
+	return errors.As(err, &e) && e.code&0xff == lib.SQLITE_INTERRUPT
+}
+
+// stmt is a prepared statement. Values are bound in the order of its
+// parameters, and columns read in theirs:
+//
+//	s := c.stmt("select due, state from active where id = ?").id(run)
+//	for s.next() {
+//		due, state := s.time(), s.int()
+//	}
+//	return s.err()
+//
+// After next has returned false, or exec, err or reset was called, it can be
+// bound again. A mistake in the statement or its use is an error of next or
+// exec.
+type stmt struct {
+	c      *conn
+	p      uintptr
+	params int32
+	values uintptr   // valuesMax bytes that bound texts and blobs are in
+	used   int       // of them
+	large  []uintptr // memory of values that had no room there
+	bound  int32
+	column int32
+	wrong  error
+}
+
+// stmt returns the prepared statement of a text. The texts are constants, so
+// that there are no more of them than the program has.
+func (c *conn) stmt(text string) *stmt {
+	if s := c.prepared[text]; s != nil {
+		return s
+	}
+	s := &stmt{c: c}
+	z, err := libc.CString(text)
+	if err != nil {
+		s.wrong = err
+		return s
+	}
+	defer libc.Xfree(c.tls, z)
+	rc := lib.Xsqlite3_prepare_v3(c.tls, c.db, z, -1, lib.SQLITE_PREPARE_PERSISTENT, c.out, 0)
+	if rc != lib.SQLITE_OK {
+		s.wrong = fmt.Errorf("%w in %q", c.failure(rc), text)
+		return s
+	}
+	s.p = *(*uintptr)(at(c.out))
+	s.params = lib.Xsqlite3_bind_parameter_count(c.tls, s.p)
+	s.values = libc.Xmalloc(c.tls, valuesMax)
+	c.prepared[text] = s
+	return s
+}
+
+// place returns memory for n bytes of a value until the statement is reset.
+func (s *stmt) place(n int) uintptr {
+	if s.used+n <= valuesMax {
+		p := s.values + uintptr(s.used)
+		s.used += n
+		return p
+	}
+	p := libc.Xmalloc(s.c.tls, libc.Tsize_t(n))
+	s.large = append(s.large, p)
+	return p
+}
+
+func (s *stmt) free() {
+	for _, p := range s.large {
+		libc.Xfree(s.c.tls, p)
+	}
+	s.large, s.used = s.large[:0], 0
+}
+
+func (s *stmt) check(rc int32) *stmt {
+	if rc != lib.SQLITE_OK && s.wrong == nil {
+		s.wrong = s.c.failure(rc)
+	}
+	return s
+}
+
+func (s *stmt) bindInt(v int64) *stmt {
+	if s.p == 0 {
+		return s
+	}
+	s.bound++
+	return s.check(lib.Xsqlite3_bind_int64(s.c.tls, s.p, s.bound, v))
+}
+
+func (s *stmt) bindNull() *stmt {
+	if s.p == 0 {
+		return s
+	}
+	s.bound++
+	return s.check(lib.Xsqlite3_bind_null(s.c.tls, s.p, s.bound))
+}
+
+func (s *stmt) bindText(v string) *stmt {
+	if s.p == 0 {
+		return s
+	}
+	s.bound++
+	p := s.place(len(v) + 1)
+	copy(bytesAt(p, len(v)), v)
+	return s.check(lib.Xsqlite3_bind_text(s.c.tls, s.p, s.bound, p, int32(len(v)), 0))
+}
+
+func (s *stmt) bindBlob(v []byte) *stmt {
+	if s.p == 0 {
+		return s
+	}
+	s.bound++
+	p := s.place(len(v) + 1) // never null, which an empty blob would be
+	copy(bytesAt(p, len(v)), v)
+	return s.check(lib.Xsqlite3_bind_blob(s.c.tls, s.p, s.bound, p, int32(len(v)), 0))
+}
+
+// bindID binds an id; the zero id is an empty blob, which sorts first.
+func (s *stmt) bindID(v job.ID) *stmt {
+	if v.IsZero() {
+		return s.bindBlob(nil)
+	}
+	return s.bindBlob(v[:])
+}
+
+func (s *stmt) bindTime(t time.Time) *stmt { return s.bindInt(nanos(t)) }
+
+func (s *stmt) bindBool(v bool) *stmt {
+	if v {
+		return s.bindInt(1)
+	}
+	return s.bindInt(0)
+}
+
+// next steps to the next row.
+func (s *stmt) next() bool {
+	if s.wrong == nil && s.bound != s.params {
+		s.wrong = fmt.Errorf("a statement with %d parameters was given %d", s.params, s.bound)
+	}
+	if s.wrong != nil {
+		s.rewind()
+		return false
+	}
+	s.column = 0
+	switch rc := lib.Xsqlite3_step(s.c.tls, s.p); rc {
+	case lib.SQLITE_ROW:
+		return true
+	case lib.SQLITE_DONE:
+	default:
+		s.wrong = s.c.failure(rc)
+	}
+	s.rewind()
+	return false
+}
+
+// rewind makes the statement ready to be bound again and keeps what is wrong.
+func (s *stmt) rewind() {
+	if s.p != 0 {
+		lib.Xsqlite3_reset(s.c.tls, s.p)
+	}
+	s.bound, s.column = 0, 0
+	s.free()
+}
+
+// err ends the use of the statement and returns what went wrong.
+func (s *stmt) err() error {
+	s.rewind()
+	err := s.wrong
+	if s.p != 0 {
+		s.wrong = nil
+	}
+	return err
+}
+
+// exec runs the statement to its end.
+func (s *stmt) exec() error {
+	for s.next() {
+	}
+	return s.err()
+}
+
+func (s *stmt) int() int64 {
+	v := lib.Xsqlite3_column_int64(s.c.tls, s.p, s.column)
+	s.column++
+	return v
+}
+
+func (s *stmt) bool() bool { return s.int() != 0 }
+
+func (s *stmt) time() time.Time { return fromNanos(s.int()) }
+
+func (s *stmt) null() bool {
+	return lib.Xsqlite3_column_type(s.c.tls, s.p, s.column) == lib.SQLITE_NULL
+}
+
+func (s *stmt) skip() { s.column++ }
+
+// view returns the bytes of a text or blob until the statement moves on.
+func (s *stmt) view() []byte {
+	p := lib.Xsqlite3_column_blob(s.c.tls, s.p, s.column)
+	n := int(lib.Xsqlite3_column_bytes(s.c.tls, s.p, s.column))
+	s.column++
+	if p == 0 || n == 0 {
+		return nil
+	}
+	return bytesAt(p, n)
+}
+
+func (s *stmt) text() string { return string(s.view()) }
+
+func (s *stmt) blob() []byte { return append([]byte(nil), s.view()...) }
+
+func (s *stmt) id() (id job.ID) {
+	copy(id[:], s.view())
+	return id
+}
+
+// at returns a pointer to memory of SQLite, which Go's collector knows nothing
+// about and does not move.
+func at(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
+
+func bytesAt(p uintptr, n int) []byte { return unsafe.Slice((*byte)(at(p)), n) }
+
+// nanos returns a moment as the database keeps it: nanoseconds since 1970, 0
+// for the zero time. What lies outside of 1678 to 2262 becomes the nearest that
+// fits; nothing is due there.
+func nanos(t time.Time) int64 {
+	switch {
+	case t.IsZero():
+		return 0
+	case t.Before(earliest):
+		return math.MinInt64
+	case t.After(latest):
+		return math.MaxInt64
+	}
+	return t.UnixNano()
+}
+
+var (
+	earliest = time.Unix(0, math.MinInt64)
+	latest   = time.Unix(0, math.MaxInt64)
+)
+
+func fromNanos(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}

@@ -1,0 +1,55 @@
+package sqlite
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// A server that starts with another time zone plans the jobs that name none by
+// it, and leaves the others alone.
+func TestOtherDefaultsReachThePlanners(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "belfry.db")
+	s := open(t, path, Options{})
+	plain := benchJob(1, job.Policy{})
+	zoned := benchJob(2, job.Policy{})
+	zoned.Schedule.Timezone = "Asia/Tokyo"
+	for _, j := range []*job.Job{plain, zoned} {
+		if _, err := s.PutJob(t.Context(), store.PutJob{Definition: j}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, start := range []struct {
+		zone  string
+		epoch int64 // of the job without a zone
+	}{{"", 1}, {"Europe/Berlin", 2}, {"Europe/Berlin", 2}, {"", 3}} {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, path, Options{Defaults: job.Defaults{Timezone: start.zone}})
+		list, _, err := s.JobsChanged(t.Context(), store.AllPartitions, 0, 10)
+		if err != nil || len(list) != 2 {
+			t.Fatalf("%v, %v", list, err)
+		}
+		zone := start.zone
+		if zone == "" {
+			zone = "UTC"
+		}
+		for _, p := range list {
+			j, err := s.JobByUID(t.Context(), p.UID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantZone, wantEpoch := zone, start.epoch
+			if j.Definition.Name == zoned.Name {
+				wantZone, wantEpoch = "Asia/Tokyo", 1
+			}
+			if !strings.Contains(p.Timing, wantZone) || p.Epoch != wantEpoch || j.Filled.Schedule.Timezone != wantZone {
+				t.Errorf("with %q: %s has epoch %d and %s, want epoch %d and %s", start.zone, j.Definition.Name, p.Epoch, p.Timing, wantEpoch, wantZone)
+			}
+		}
+	}
+}

@@ -1,0 +1,495 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// PutJob implements store.Jobs.
+func (s *Store) PutJob(ctx context.Context, p store.PutJob) (out *store.Job, err error) {
+	err = s.grow(ctx, func(t *tx) error {
+		out, err = t.putJob(&p)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("put job %s: %w", p.Definition.FullName(), err)
+	}
+	return out, nil
+}
+
+func (t *tx) putJob(p *store.PutJob) (*store.Job, error) {
+	st, err := t.step()
+	if err != nil {
+		return nil, err
+	}
+	definition := *p.Definition
+	definition.UID, definition.Version, definition.Epoch, definition.Status = job.ID{}, 0, 0, nil
+	filled := definition.WithDefaults(t.s.defaults)
+	definition.Namespace = filled.Namespace
+	l, err := st.jobNamed(filled.FullName())
+	if err != nil {
+		return nil, err
+	}
+	var old engine.Stored
+	var uid job.ID
+	if l == nil {
+		uid = t.s.newID()
+	} else {
+		old = engine.Stored{Job: l.Job, Definition: l.doc.definition, Filled: l.doc.filled}
+		if err := st.waitingRuns(l, engine.CompilePolicy(filled)); err != nil {
+			return nil, err
+		}
+	}
+	j, changed, err := st.b.Put(old, p, filled, uid)
+	if err != nil {
+		return nil, err
+	}
+	if !changed {
+		return l.storeJob(), nil
+	}
+	made := l == nil
+	if made {
+		if l, err = st.create(j, filled); err != nil {
+			return nil, err
+		}
+	}
+	if err := st.redefine(l.jobRow, &definition, p.Actor); err != nil {
+		return nil, err
+	}
+	if err := st.write(); err != nil {
+		return nil, err
+	}
+	if made {
+		// For the decision it has not changed.
+		if err := st.announce(l.jobRow); err != nil {
+			return nil, err
+		}
+	}
+	return l.storeJob(), nil
+}
+
+// jobNamed loads the job that has a full name, nil if there is none.
+func (st *step) jobNamed(full string) (*loadedJob, error) {
+	var uid job.ID
+	q := st.stmt("select uid from jobs where live = ?").bindText(full)
+	for q.next() {
+		uid = q.id()
+	}
+	if err := q.err(); err != nil || uid.IsZero() {
+		return nil, err
+	}
+	return st.job(uid)
+}
+
+// waitingRuns adds the runs of a job that wait, with the slots that they wait
+// for now and under a new policy.
+func (st *step) waitingRuns(l *loadedJob, policy *engine.Policy) error {
+	var runs []store.Run
+	q := st.stmt("select " + activeColumns + " from active a where a.job = ? and a.state = ?").bindID(l.UID).bindInt(states.of(job.StateWaiting))
+	for q.next() {
+		var r store.Run
+		scanRun(q, &r)
+		runs = append(runs, r)
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	for i := range runs {
+		r := &runs[i]
+		if _, err := st.addRun(r); err != nil {
+			return err
+		}
+		for _, key := range []string{r.Slot, policy.SlotKey(&r.Run, r.Node)} {
+			if err := st.slot(key, r.JobUID); err != nil {
+				return err
+			}
+		}
+	}
+	if l.Policy.NeedsPrevious || policy.NeedsPrevious {
+		return st.runsOf(l.UID)
+	}
+	return nil
+}
+
+// create writes the rows of a job that a decision has made.
+func (st *step) create(j *engine.Job, filled *job.Job) (*loadedJob, error) {
+	n, err := numberOf(st.conn, j.UID, filled.Namespace, filled.Name)
+	if err != nil {
+		return nil, err
+	}
+	seq, err := st.nextChange()
+	if err != nil {
+		return nil, err
+	}
+	l := &loadedJob{jobRow: &jobRow{Job: j, n: n, seq: seq, created: st.now, changed: st.now}, was: *j}
+	st.jobs[j.UID] = l
+	st.memory.keepJob(l.jobRow).complete = true // it has no runs yet
+	s := st.stmt(`insert into job_state (uid, n, part, seq, timing, created, changed, version, epoch, state, deleted, cursor, floor, planner,
+		planned, failures, previous, previous_ok, paused_at, paused_until, paused_by, pause_reason, completed,
+		remove_at, keep_runs, keep_for, keep_output)
+		values (?, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0, ?, 0, x'', ?, 0, 0, 0, ?, ?, ?, ?, ?, 0, 0, 0, 0)`)
+	s.bindID(l.UID).bindInt(n).bindInt(int64(job.Partition(l.UID))).bindInt(seq).bindTime(st.now).bindTime(st.now)
+	s.bindInt(l.Version).bindInt(l.Epoch).bindInt(jobStates.of(l.State)).bindTime(l.Cursor).bindInt(int64(l.Planned))
+	s.bindTime(l.PausedAt).bindTime(l.PausedUntil).bindText(l.PausedBy).bindText(l.PauseReason)
+	return l, s.bindTime(l.Completed).exec()
+}
+
+// redefine writes the definition of a job in its present version, with its
+// revision and all that is derived from it but what announce writes.
+func (st *step) redefine(r *jobRow, definition *job.Job, actor string) error {
+	text, err := encodeJob(definition)
+	if err != nil {
+		return err
+	}
+	// What is kept is what will be read.
+	d := &document{version: r.Version}
+	if d.definition, err = decodeJob(text); err != nil {
+		return err
+	}
+	d.definition.UID, d.definition.Version = r.UID, r.Version
+	d.fill(st.s.defaults)
+	r.doc = d
+
+	s := st.stmt(`insert into jobs (uid, live, boot, definition) values (?, ?, ?, ?)
+		on conflict (uid) do update set live = excluded.live, boot = excluded.boot, definition = excluded.definition`)
+	if err := s.bindID(r.UID).bindText(d.filled.FullName()).bindBool(d.filled.Schedule.Boot).bindBlob(text).exec(); err != nil {
+		return err
+	}
+	// Behind a change: if the call fails, it is forgotten.
+	_, generation := st.s.jobs.get(r.UID, r.Version)
+	st.s.jobs.put(r.UID, d, generation)
+	s = st.stmt("insert or replace into revisions (job, version, changed, actor, definition) values (?, ?, ?, ?, ?)")
+	if err := s.bindID(r.UID).bindInt(r.Version).bindTime(st.now).bindText(actor).bindBlob(text).exec(); err != nil {
+		return err
+	}
+	upstreams := map[string]bool{}
+	for _, up := range d.policy.On {
+		upstreams[up.Job] = true
+	}
+	if err := st.link("followers", "upstream", r.UID, slices.Sorted(maps.Keys(upstreams))); err != nil {
+		return err
+	}
+	if err := st.link("calendar_users", "calendar", r.UID, engine.Calendars(d.filled)); err != nil {
+		return err
+	}
+	return st.time(r)
+}
+
+// link replaces the names that a job has in one of the two tables of who names
+// what.
+func (st *step) link(table, column string, uid job.ID, names []string) error {
+	var old []string
+	q := st.stmt("select " + column + " from " + table + " where job = ? order by " + column).bindID(uid)
+	for q.next() {
+		old = append(old, q.text())
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	names = slices.Sorted(slices.Values(names))
+	if slices.Equal(old, names) {
+		return nil
+	}
+	if err := st.stmt("delete from " + table + " where job = ?").bindID(uid).exec(); err != nil {
+		return err
+	}
+	for _, name := range slices.Compact(names) {
+		q := st.stmt("insert into " + table + " (" + column + ", job) values (?, ?)").bindText(name).bindID(uid)
+		if err := q.exec(); err != nil {
+			return err
+		}
+	}
+	st.memory.followed = nil
+	return nil
+}
+
+// time keeps the text that decides when a job is due, which many jobs share.
+func (st *step) time(r *jobRow) error {
+	calendars, err := st.calendars()
+	if err != nil {
+		return err
+	}
+	text, err := engine.TimingText(r.doc.filled, finder(calendars))
+	if err != nil {
+		return err
+	}
+	old := r.timing
+	q := st.stmt("insert into timings (text, jobs) values (?, 1) on conflict (text) do update set jobs = jobs + 1 returning id").bindText(text)
+	for q.next() {
+		r.timing = q.int()
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	return st.dropTiming(old)
+}
+
+// dropTiming notes that a job has the text no more.
+func (t *tx) dropTiming(id int64) error {
+	if id == 0 {
+		return nil
+	}
+	if err := t.stmt("update timings set jobs = jobs - 1 where id = ?").bindInt(id).exec(); err != nil {
+		return err
+	}
+	return t.stmt("delete from timings where id = ? and jobs <= 0").bindInt(id).exec()
+}
+
+// Job implements store.Jobs.
+func (s *Store) Job(ctx context.Context, namespace, name string) (*store.Job, error) {
+	full := (&job.Job{Namespace: namespace, Name: name}).FullName()
+	j, err := s.oneJob(ctx, "select "+stateColumns+" from jobs j join job_state s on s.uid = j.uid where j.live = ?", func(q *stmt) {
+		q.bindText(full)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("job %s: %w", full, err)
+	}
+	return j, nil
+}
+
+// JobByUID implements store.Jobs.
+func (s *Store) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
+	j, err := s.oneJob(ctx, "select "+stateColumns+" from job_state s where s.uid = ?", func(q *stmt) { q.bindID(uid) })
+	if err != nil {
+		return nil, fmt.Errorf("job %s: %w", uid, err)
+	}
+	return j, nil
+}
+
+func (s *Store) oneJob(ctx context.Context, query string, bind func(*stmt)) (*store.Job, error) {
+	var rows []*jobRow
+	err := s.read(ctx, func(c *conn) (err error) {
+		q := c.stmt(query)
+		bind(q)
+		rows, err = s.jobRows(c, q)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 {
+		return nil, store.ErrNotFound
+	}
+	return rows[0].storeJob(), nil
+}
+
+// listScan is how many jobs a page of ListJobs reads at a time.
+const listScan = 200
+
+// ListJobs implements store.Jobs.
+func (s *Store) ListJobs(ctx context.Context, query store.JobQuery) (list []*store.Job, err error) {
+	from, to := query.After, "\U0010ffff"
+	if query.Namespace != "" {
+		// '0' is the letter behind '/'.
+		from, to = max(from, query.Namespace+"/"), query.Namespace+"0"
+	}
+	text := "select " + stateColumns + " from jobs j join job_state s on s.uid = j.uid where j.live > ? and j.live < ? and (? < 0 or s.state = ?)"
+	if query.Boot {
+		text += " and j.boot = 1" // has an index: each node asks when it starts
+	}
+	text += " order by j.live limit ?"
+	err = s.read(ctx, func(c *conn) error {
+		for {
+			q := c.stmt(text)
+			state := int64(-1)
+			if query.State != "" {
+				state = jobStates.of(query.State)
+				if state < 0 {
+					state = 99 // no job has it
+				}
+			}
+			q.bindText(from).bindText(to).bindInt(state).bindInt(state).bindInt(listScan)
+			rows, err := s.jobRows(c, q)
+			if err != nil {
+				return err
+			}
+			for _, r := range rows {
+				if !selects(&query, r.doc.definition) {
+					continue
+				}
+				if list = append(list, r.storeJob()); len(list) == query.Limit {
+					return nil
+				}
+			}
+			if len(rows) < listScan {
+				return nil
+			}
+			from = rows[len(rows)-1].FullName()
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list jobs: %w", err)
+	}
+	return list, nil
+}
+
+// selects tells whether a query wants a job, as far as SQL has not told.
+func selects(q *store.JobQuery, j *job.Job) bool {
+	for key, value := range q.Labels {
+		if has, ok := j.Labels[key]; !ok || has != value {
+			return false
+		}
+	}
+	return q.Text == "" || contains(j.Name, q.Text) || contains(j.Description, q.Text)
+}
+
+func contains(text, part string) bool {
+	return strings.Contains(strings.ToLower(text), strings.ToLower(part))
+}
+
+// DeleteJob implements store.Jobs.
+func (s *Store) DeleteJob(ctx context.Context, d store.DeleteJob) error {
+	err := s.write(ctx, func(t *tx) error {
+		st, err := t.step()
+		if err != nil {
+			return err
+		}
+		l, err := st.job(d.UID)
+		if err != nil {
+			return err
+		}
+		if l == nil {
+			return store.ErrNotFound
+		}
+		return st.remove(l, d.IfVersion, d.Actor)
+	})
+	if err != nil {
+		return fmt.Errorf("delete job %s: %w", d.UID, err)
+	}
+	return nil
+}
+
+// remove deletes a job. Its row stays as a tombstone, see Tidy.
+func (st *step) remove(l *loadedJob, ifVersion int64, actor string) error {
+	if err := st.b.Delete(l.Job, ifVersion, actor); err != nil || l.was.Deleted {
+		return err
+	}
+	if err := st.unlink(l); err != nil {
+		return err
+	}
+	return st.write()
+}
+
+// unlink gives the name of a job free, and forgets what it names.
+func (st *step) unlink(l *loadedJob) error {
+	if err := st.stmt("update jobs set live = null where uid = ?").bindID(l.UID).exec(); err != nil {
+		return err
+	}
+	if err := st.link("followers", "upstream", l.UID, nil); err != nil {
+		return err
+	}
+	return st.link("calendar_users", "calendar", l.UID, nil)
+}
+
+// Revisions implements store.Jobs.
+func (s *Store) Revisions(ctx context.Context, uid job.ID, beforeVersion int64, limit int) (list []store.Revision, err error) {
+	if beforeVersion <= 0 {
+		beforeVersion = 1 << 62
+	}
+	err = s.read(ctx, func(c *conn) error {
+		q := c.stmt("select version, changed, actor, definition from revisions where job = ? and version < ? order by version desc limit ?")
+		q.bindID(uid).bindInt(beforeVersion).bindInt(int64(limit))
+		for q.next() {
+			r := store.Revision{Version: q.int(), Changed: q.time(), Actor: q.text()}
+			if r.Definition, err = decodeJob(q.view()); err != nil {
+				break
+			}
+			r.Definition.UID, r.Definition.Version = uid, r.Version
+			list = append(list, r)
+		}
+		if wrong := q.err(); wrong != nil {
+			return wrong
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("revisions of job %s: %w", uid, err)
+	}
+	return list, nil
+}
+
+// JobsChanged implements store.Jobs.
+func (s *Store) JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) (changed []store.PlannedJob, next int64, err error) {
+	next = since
+	err = s.read(ctx, func(c *conn) error {
+		texts := map[int64]string{}
+		q := c.stmt(`select s.seq, s.part, s.uid, s.epoch, s.version, s.cursor, s.planned, s.state, s.deleted, s.timing
+			from job_state s where s.seq > ? order by s.seq`).bindInt(since)
+		for len(changed) < limit && q.next() {
+			next = q.int()
+			if !partitions.Has(uint8(q.int())) {
+				continue
+			}
+			p := store.PlannedJob{UID: q.id(), Epoch: q.int(), Version: q.int(), Cursor: q.time(), Planned: int(q.int())}
+			state := jobStates.value(q.int())
+			p.Deleted = q.bool()
+			p.Active = state == job.JobActive && !p.Deleted
+			timing := q.int()
+			text, ok := texts[timing]
+			if !ok {
+				text = timingText(c, timing)
+				texts[timing] = text
+			}
+			p.Timing = text
+			changed = append(changed, p)
+		}
+		return q.err()
+	})
+	if err != nil {
+		return nil, since, fmt.Errorf("changed jobs: %w", err)
+	}
+	return changed, next, nil
+}
+
+// timingText returns a text by its number, "" if there is none any more, as for
+// deleted jobs.
+func timingText(c *conn, id int64) (text string) {
+	q := c.stmt("select text from timings where id = ?").bindInt(id)
+	for q.next() {
+		text = q.text()
+	}
+	return text
+}
+
+// Summary implements store.Jobs.
+func (s *Store) Summary(ctx context.Context) (sum [job.Partitions]store.PartitionSummary, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		q := c.stmt("select part, count(*), sum(version) from job_state where deleted = 0 group by part")
+		for q.next() {
+			sum[uint8(q.int())] = store.PartitionSummary{Jobs: int(q.int()), Versions: q.int()}
+		}
+		return q.err()
+	})
+	if err != nil {
+		return sum, fmt.Errorf("summary of the jobs: %w", err)
+	}
+	return sum, nil
+}
+
+// Audit implements store.Jobs.
+func (s *Store) Audit(ctx context.Context, before int64, limit int) (list []store.AuditRecord, err error) {
+	if before <= 0 {
+		before = 1 << 62
+	}
+	err = s.read(ctx, func(c *conn) error {
+		q := c.stmt("select seq, time, actor, action, object, version, detail from audit where seq < ? order by seq desc limit ?")
+		q.bindInt(before).bindInt(int64(limit))
+		for q.next() {
+			list = append(list, store.AuditRecord{
+				Seq: q.int(), Time: q.time(), Actor: q.text(), Action: q.text(), Object: q.text(), Version: q.int(), Detail: q.text(),
+			})
+		}
+		return q.err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+	return list, nil
+}

@@ -1,0 +1,53 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// lockFile takes the lock that keeps other processes away until the file is
+// closed, or the process ends however it ends. SQLite's own locks would let them
+// in; but two nodes on one file would both believe to be the only one.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		// Whoever has the lock has written its number there.
+		text, _ := io.ReadAll(io.LimitReader(f, 32))
+		who := ""
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			who = fmt.Sprintf(" (process %d)", pid)
+		}
+		return nil, errors.Join(fmt.Errorf("it %w%s: stop that one first, or give this one a data directory of its own", ErrInUse, who), f.Close())
+	}
+	if err == nil {
+		err = note(f)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return f, nil
+}
+
+// note writes the number of the process into the file. A full disk is no reason
+// not to have the lock.
+func note(f *os.File) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err := f.WriteString(strconv.Itoa(os.Getpid()) + "\n")
+	if errors.Is(err, syscall.ENOSPC) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,111 @@
+package sqlite
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"time"
+)
+
+// The schema is brought forward by scripts that are numbered from 1 and run
+// once each, in one transaction with the note that they did. Nothing is ever
+// undone: who must go back has the backup of the day before. The libraries made
+// for this want database/sql and bring ways back, several dialects and programs
+// of their own; what is needed here is the function below.
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// scripts returns the migrations in their order: the script of version n is the
+// n-th.
+func scripts() ([]string, error) {
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	list := make([]string, len(names))
+	for i, name := range names {
+		if want := fmt.Sprintf("migrations/%04d.sql", i+1); name != want {
+			return nil, fmt.Errorf("migration %s is missing", want)
+		}
+		text, err := migrations.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = string(text)
+	}
+	return list, nil
+}
+
+// applicationID marks files of Belfry in the header of the database.
+const applicationID = 0x42656c66 // "Belf"
+
+// migrate brings the schema of a database forward to that of the scripts.
+func migrate(c *conn, path string, list []string, now time.Time) error {
+	tables, err := number(c, "select count(*) from sqlite_schema")
+	if err != nil {
+		return err
+	}
+	mark, err := number(c, "pragma application_id")
+	if err != nil {
+		return err
+	}
+	if tables > 0 && mark != applicationID {
+		return fmt.Errorf("%s is a database of another program", path)
+	}
+	if err := c.exec(fmt.Sprintf(`
+		pragma application_id = %d;
+		create table if not exists schema_versions (
+			version integer primary key,
+			applied integer not null
+		)`, applicationID)); err != nil {
+		return err
+	}
+	version, err := number(c, "select coalesce(max(version), 0) from schema_versions")
+	if err != nil {
+		return err
+	}
+	if version > int64(len(list)) {
+		return fmt.Errorf("%s has schema version %d and this belfry knows versions up to %d: a newer belfry has used it. Use that one, or restore the backup made before the upgrade",
+			path, version, len(list))
+	}
+	for i, script := range list[version:] {
+		n := version + int64(i) + 1
+		err := inTransaction(c, func() error {
+			if err := c.exec(script); err != nil {
+				return err
+			}
+			return c.stmt("insert into schema_versions (version, applied) values (?, ?)").bindInt(n).bindTime(now).exec()
+		})
+		if err != nil {
+			return fmt.Errorf("bring the schema to version %d: %w", n, err)
+		}
+	}
+	return nil
+}
+
+// inTransaction runs do in a transaction of the only writer.
+func inTransaction(c *conn, do func() error) error {
+	if err := c.stmt("begin immediate").exec(); err != nil {
+		return err
+	}
+	err := do()
+	if err == nil {
+		err = c.stmt("commit").exec()
+	}
+	if err != nil && c.inTransaction() {
+		// The error to tell is the first.
+		_ = c.stmt("rollback").exec()
+	}
+	return err
+}
+
+// number returns the only value of a query.
+func number(c *conn, query string) (int64, error) {
+	var n int64
+	s := c.stmt(query)
+	for s.next() {
+		n = s.int()
+	}
+	return n, s.err()
+}

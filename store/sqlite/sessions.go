@@ -1,0 +1,145 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// session returns a session that is not over.
+func (t *tx) session(id job.ID) (*store.Session, error) {
+	list, err := t.sessions()
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		if list[i].ID == id && !list[i].over {
+			return &list[i].Session, nil
+		}
+	}
+	return nil, fmt.Errorf("session %s: %w", id, store.ErrSessionOver)
+}
+
+// Join implements store.Membership.
+func (s *Store) Join(ctx context.Context, session store.Session) (out store.Session, err error) {
+	if session.ID.IsZero() {
+		return store.Session{}, errors.New("join: a session needs an id")
+	}
+	err = s.write(ctx, func(t *tx) error {
+		list, err := t.sessions()
+		if err != nil {
+			return err
+		}
+		out = session
+		out.Joined, out.Renewed, out.Leaving, out.Load, out.Predecessors = t.now, t.now, false, session.Load, nil
+		for _, other := range list {
+			if other.ID == session.ID {
+				out = other.Session // the answer was lost
+				return nil
+			}
+			if other.Machine == session.Machine && other.DataDir == session.DataDir {
+				out.Predecessors = append(out.Predecessors, other.ID)
+			}
+		}
+		t.memory.sessions = nil
+		// The processes of the predecessors are gone.
+		q := t.stmt("update sessions set leaving = 1 where machine = ? and datadir = ?").bindText(session.Machine).bindText(session.DataDir)
+		if err := q.exec(); err != nil {
+			return err
+		}
+		about := out
+		about.Joined, about.Renewed, about.Load = time.Time{}, time.Time{}, store.Load{}
+		text, err := json.Marshal(about)
+		if err != nil {
+			return err
+		}
+		t.hint |= store.HintRuns
+		q = t.stmt(`insert into sessions (id, machine, datadir, joined, renewed, leaving, reaped, running, ready, about)
+			values (?, ?, ?, ?, ?, 0, 0, ?, ?, ?)`)
+		q.bindID(out.ID).bindText(out.Machine).bindText(out.DataDir).bindTime(out.Joined).bindTime(out.Renewed)
+		return q.bindInt(int64(out.Load.Running)).bindInt(int64(out.Load.Ready)).bindBlob(text).exec()
+	})
+	if err != nil {
+		return store.Session{}, fmt.Errorf("join as %s: %w", session.ID, err)
+	}
+	return out, nil
+}
+
+// Renew implements store.Membership.
+func (s *Store) Renew(ctx context.Context, session job.ID, load store.Load) error {
+	err := s.write(ctx, func(t *tx) error {
+		if _, err := t.session(session); err != nil {
+			return err
+		}
+		t.memory.sessions = nil
+		q := t.stmt("update sessions set renewed = ?, running = ?, ready = ? where id = ?")
+		return q.bindTime(t.now).bindInt(int64(load.Running)).bindInt(int64(load.Ready)).bindID(session).exec()
+	})
+	if err != nil {
+		return fmt.Errorf("renew: %w", err)
+	}
+	return nil
+}
+
+// Leave implements store.Membership.
+func (s *Store) Leave(ctx context.Context, session job.ID) error {
+	err := s.write(ctx, func(t *tx) error {
+		if _, err := t.session(session); err != nil {
+			return err
+		}
+		t.memory.sessions = nil
+		if err := t.stmt("update sessions set leaving = 1 where id = ?").bindID(session).exec(); err != nil {
+			return err
+		}
+		t.memory.hot = hot{} // runs are changed behind its back
+		t.hint |= store.HintRuns
+		return t.stmt("update active set session = x'' where state = ? and session = ?").bindInt(states.of(job.StateReady)).bindID(session).exec()
+	})
+	if err != nil {
+		return fmt.Errorf("leave: %w", err)
+	}
+	return nil
+}
+
+// End implements store.Membership.
+func (s *Store) End(ctx context.Context, session job.ID) error {
+	err := s.write(ctx, func(t *tx) error {
+		var running job.ID
+		q := t.stmt("select id from active where state = ? and session = ? limit 1").bindInt(states.of(job.StateRunning)).bindID(session)
+		for q.next() {
+			running = q.id()
+		}
+		if err := q.err(); err != nil {
+			return err
+		}
+		if !running.IsZero() {
+			return fmt.Errorf("run %s is running: %w", running, store.ErrConflict)
+		}
+		t.memory.sessions = nil
+		return t.stmt("delete from sessions where id = ?").bindID(session).exec()
+	})
+	if err != nil {
+		return fmt.Errorf("end session %s: %w", session, err)
+	}
+	return nil
+}
+
+// Sessions implements store.Membership.
+func (s *Store) Sessions(ctx context.Context) (list []store.Session, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		rows, err := readSessions(c)
+		for i := range rows {
+			list = append(list, rows[i].Session)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sessions: %w", err)
+	}
+	return list, nil
+}

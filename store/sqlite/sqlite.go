@@ -1,0 +1,364 @@
+// Package sqlite keeps Belfry's state in one SQLite file: the store of a single
+// node that needs nothing beside it. It implements the contract of package store
+// and decides nothing: what a step does is decided by package internal/engine.
+//
+// # One writer
+//
+// All writes go through one goroutine and one connection. Calls that arrive
+// while a transaction is being committed go into the next one together, each
+// undone by itself if it fails, and are answered when it is on disk
+// (synchronous=FULL). Reads have connections of their own and see what is
+// committed. The log is written back in the background.
+//
+// # Errors
+//
+// Open returns an error that wraps store.ErrDamaged for a file that SQLite
+// cannot read, and ErrInUse when another process has it open. Any method may
+// return one that wraps store.ErrNoSpace or store.ErrReadOnly.
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// ErrInUse is returned by Open when another process has the database open.
+var ErrInUse = errors.New("is in use by another process")
+
+// errClosed is returned by calls after Close.
+var errClosed = errors.New("the store is closed")
+
+// Options are what Open needs to know. The zero value will do.
+type Options struct {
+	// Now is the clock. Default: time.Now.
+	Now func() time.Time
+	// LookAhead is how far ahead runs are planned. Default: 15 s, the same as
+	// the planner's.
+	LookAhead time.Duration
+	// Defaults are filled in where jobs say nothing. Default: what is built in.
+	Defaults job.Defaults
+	// NewID makes the uids of jobs, calendars and pools. Default: by the clock
+	// and at random.
+	NewID func() job.ID
+
+	// maxPages bounds the file, for tests of what happens when it is full.
+	maxPages int
+}
+
+const (
+	lookAheadDefault = 15 * time.Second
+	// readersMax is how many connections read. Each more takes from the
+	// writer: eight busy ones cut it to a seventh.
+	readersMax = 3
+	// checkTime bounds the check of the file after a crash. What it has not
+	// seen by then is checked when it is read.
+	checkTime = 3 * time.Second
+)
+
+// Store is a database file. Its methods may be called by any goroutine.
+type Store struct {
+	path      string
+	now       func() time.Time
+	lookAhead time.Duration
+	defaults  job.Defaults
+	newID     func() job.ID
+
+	lock    *os.File
+	writer  *writer
+	readers chan *conn // those that nobody uses; never closed
+	jobs    *jobCache
+	hints   hints
+
+	closing sync.Once
+	closed  chan struct{} // closed by Close
+	failure error         // of Close
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open opens a database file, makes it if it is not there, and brings its schema
+// up to date. Beside it there are files with its name and -wal, -shm, -lock and
+// -ballast behind it; the directory is made if it is not there. The file must be
+// on a local disk.
+func Open(ctx context.Context, path string, o Options) (*Store, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("open the store: %w", fileError(err))
+	}
+	lock, err := lockFile(path + "-lock")
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, fileError(err))
+	}
+	if err := private(path); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, fileError(err)), lock.Close())
+	}
+	s := &Store{
+		path:      path,
+		now:       o.Now,
+		lookAhead: cmp.Or(o.LookAhead, lookAheadDefault),
+		defaults:  o.Defaults,
+		newID:     o.NewID,
+		lock:      lock,
+		readers:   make(chan *conn, readersMax),
+		jobs:      newJobCache(),
+		closed:    make(chan struct{}),
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.newID == nil {
+		s.newID = func() job.ID {
+			id, _ := job.NewID(s.now(), rand.Reader) // crypto/rand does not fail
+			return id
+		}
+	}
+	if err := s.open(ctx, o); err != nil {
+		for range len(s.readers) {
+			_ = (<-s.readers).close()
+		}
+		return nil, errors.Join(describe(path, err), lock.Close())
+	}
+	return s, nil
+}
+
+// private makes the file of a new store, for its owner alone: commands and output
+// are in it. SQLite would let everybody read it, and makes the files beside it as
+// readable as this one. An empty file is a new store to it.
+func private(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// open opens the connections and starts the writer.
+func (s *Store) open(ctx context.Context, o Options) error {
+	b := &ballast{path: s.path + "-ballast"}
+	c, err := s.prepare(ctx, o)
+	if errors.Is(err, store.ErrNoSpace) && b.free() {
+		c, err = s.prepare(ctx, o)
+	}
+	if err != nil {
+		return err
+	}
+	for range readersMax {
+		reader, err := connect(s.path, false, "pragma query_only = on; pragma cache_size = -4096")
+		if err != nil {
+			return errors.Join(err, c.close())
+		}
+		s.readers <- reader
+	}
+	checkpoints, err := connect(s.path, false, "")
+	if err != nil {
+		return errors.Join(err, c.close())
+	}
+	s.writer = newWriter(s, c, checkpoints, b)
+	go s.writer.run()
+	if err := s.applyDefaults(ctx); err != nil {
+		s.closing.Do(func() { close(s.closed) })
+		<-s.writer.done
+		return errors.Join(err, s.writer.close())
+	}
+	return nil
+}
+
+// prepare opens the connection that writes and sees to it that the file is whole
+// and has the newest schema.
+func (s *Store) prepare(ctx context.Context, o Options) (*conn, error) {
+	// A clean end removes the log.
+	log, err := os.Stat(s.path + "-wal")
+	unclean := err == nil && log.Size() > 0
+	c, err := connect(s.path, true, "pragma cache_size = -32768")
+	if err != nil {
+		return nil, err
+	}
+	if unclean {
+		if err := check(ctx, c); err != nil {
+			return nil, errors.Join(err, c.close())
+		}
+	}
+	list, err := scripts()
+	if err == nil {
+		err = migrate(c, s.path, list, s.now())
+	}
+	if err == nil && o.maxPages > 0 {
+		err = c.exec(fmt.Sprintf("pragma max_page_count = %d", o.maxPages))
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+// connect opens a connection with the settings that all of them have.
+func connect(path string, create bool, settings string) (*conn, error) {
+	c, err := openConn(path, create)
+	if err != nil {
+		return nil, err
+	}
+	err = c.exec("pragma temp_store = memory; pragma wal_autocheckpoint = 0; pragma journal_size_limit = 67108864;" + settings)
+	if err == nil {
+		err = writeAhead(c)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+// writeAhead switches to the write-ahead log, and to waiting for the disk at
+// each commit.
+func writeAhead(c *conn) error {
+	mode := ""
+	q := c.stmt("pragma journal_mode = wal")
+	for q.next() {
+		mode = q.text()
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	if mode != "wal" {
+		return fmt.Errorf("the file system cannot keep a write-ahead log: journal mode is %q", mode)
+	}
+	return c.exec("pragma synchronous = full")
+}
+
+// check looks for damage after an unclean end, for a bounded time.
+func check(ctx context.Context, c *conn) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	wrong := ""
+	err := interruptible(ctx, c, func() error {
+		q := c.stmt("pragma quick_check(1)")
+		for q.next() {
+			wrong = q.text()
+		}
+		return q.err()
+	})
+	switch {
+	case interrupted(err):
+		return nil
+	case err == nil && wrong != "ok":
+		return fmt.Errorf("%w: %s", store.ErrDamaged, wrong)
+	}
+	return err
+}
+
+// interruptible runs do, and interrupts the connection when the context ends.
+func interruptible(ctx context.Context, c *conn, do func() error) error {
+	if ctx.Done() == nil {
+		return do()
+	}
+	fired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		c.interrupt()
+		close(fired)
+	})
+	err := do()
+	if !stop() {
+		<-fired // or it would hit whoever uses the connection next
+	}
+	return err
+}
+
+// describe names the file in an error of Open and says the way out.
+func describe(path string, err error) error {
+	switch {
+	case errors.Is(err, store.ErrDamaged):
+		return fmt.Errorf("open %s: %w. Restore it from a backup; or save what can be saved with \"sqlite3 %s .recover\"; or move it and its -wal file away to begin with an empty store",
+			path, err, filepath.Base(path))
+	case errors.Is(err, store.ErrNoSpace):
+		return fmt.Errorf("open %s: %w: free some space on its disk", path, err)
+	case errors.Is(err, store.ErrReadOnly):
+		return fmt.Errorf("open %s: %w: the file and its directory must be writable", path, err)
+	}
+	return fmt.Errorf("open %s: %w", path, err)
+}
+
+// fileError gives an error of the file system the sentinel that it stands for.
+func fileError(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w: %w", store.ErrNoSpace, err)
+	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: %w", store.ErrReadOnly, err)
+	}
+	return err
+}
+
+// Close waits for the writes that have begun, writes the log back and closes the
+// file. Calls that come later return an error. It may be called again.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		close(s.closed)
+		<-s.writer.done
+		var errs []error
+		for range readersMax {
+			errs = append(errs, (<-s.readers).close())
+		}
+		errs = append(errs, s.writer.close(), s.lock.Close())
+		s.failure = errors.Join(errs...)
+	})
+	return s.failure
+}
+
+// Now returns the clock of the process.
+func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.clock(), ctx.Err() }
+
+// clock is the clock as stores keep times: in UTC, to the microsecond.
+func (s *Store) clock() time.Time { return s.now().UTC().Truncate(time.Microsecond) }
+
+// read runs do on a connection that sees one state of the database.
+func (s *Store) read(ctx context.Context, do func(c *conn) error) error {
+	select {
+	case <-s.closed:
+		return errClosed
+	default:
+	}
+	var c *conn
+	select {
+	case c = <-s.readers:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.closed:
+		return errClosed
+	}
+	defer func() { s.readers <- c }()
+	err := interruptible(ctx, c, func() error {
+		if err := c.stmt("begin").exec(); err != nil {
+			return err
+		}
+		return do(c)
+	})
+	if c.inTransaction() {
+		err = errors.Join(err, c.stmt("commit").exec())
+	}
+	if interrupted(err) && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// passive is the checkpoint mode that writes back what nobody is in the way of.
+const passive = lib.SQLITE_CHECKPOINT_PASSIVE

@@ -1,0 +1,497 @@
+package sqlite
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// step is a batch of decisions inside a transaction: it loads what they need to
+// know, and writes what they have changed.
+type step struct {
+	*tx
+	b    *engine.Batch
+	jobs map[job.ID]*loadedJob
+	// slots and wholeJobs are those whose runs are in the batch.
+	slots     map[string]bool
+	wholeJobs map[job.ID]bool
+	// waiting counts the added runs of each slot that wait for it by the policy
+	// of their job.
+	waiting map[string]int
+	was     map[job.ID]indexed // of the runs that were added
+}
+
+// loadedJob is a job in a step, with what it was before.
+type loadedJob struct {
+	*jobRow
+	was engine.Job
+}
+
+// before returns the job as callers get it, as it was before the step.
+func (l *loadedJob) before() *store.Job {
+	r := *l.jobRow
+	r.Job = &l.was
+	return r.storeJob()
+}
+
+// step begins a batch of decisions. All of them may need the sessions.
+func (t *tx) step() (*step, error) {
+	st := &step{
+		tx: t, b: engine.NewBatch(t.now, t.s.lookAhead),
+		jobs: map[job.ID]*loadedJob{}, slots: map[string]bool{}, wholeJobs: map[job.ID]bool{},
+		waiting: map[string]int{}, was: map[job.ID]indexed{},
+	}
+	list, err := t.sessions()
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		st.b.AddSession(list[i].Session)
+	}
+	return st, nil
+}
+
+// job loads a job into the batch. It is nil if there is none.
+func (st *step) job(uid job.ID) (*loadedJob, error) {
+	if l, ok := st.jobs[uid]; ok {
+		return l, nil
+	}
+	if r := st.memory.rowOf(uid); r != nil {
+		return st.addJob(r), nil
+	}
+	rows, err := st.s.jobRows(st.conn, st.stmt("select "+stateColumns+" from job_state s where s.uid = ?").bindID(uid))
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 {
+		st.jobs[uid] = nil
+		return nil, nil
+	}
+	st.memory.keepJob(rows[0])
+	return st.addJob(rows[0]), nil
+}
+
+// addJob adds a job that was read.
+func (st *step) addJob(r *jobRow) *loadedJob {
+	if l := st.jobs[r.UID]; l != nil {
+		return l
+	}
+	l := &loadedJob{jobRow: r, was: *r.Job}
+	st.jobs[r.UID] = l
+	st.b.AddJob(r.Job)
+	return l
+}
+
+const runByID = "select " + activeColumns + " from active a where a.id = ?"
+
+// run loads a run with all that a decision about it may need to know, and
+// returns it as it is in the database: the zero Run if it is not there. node is
+// where it may be claimed, "" for where it is.
+func (st *step) run(id job.ID, node string) (r store.Run, l *loadedJob, err error) {
+	if known := st.memory.runs[id]; known != nil {
+		r = *known
+	} else {
+		q := st.stmt(runByID).bindID(id)
+		for q.next() {
+			scanRun(q, &r)
+		}
+		if err := q.err(); err != nil || r.ID.IsZero() {
+			return store.Run{}, nil, err
+		}
+	}
+	if l, err = st.addRun(&r); err != nil {
+		return store.Run{}, nil, err
+	}
+	if l == nil {
+		return r, nil, st.slot(r.Slot, r.JobUID)
+	}
+	if node == "" {
+		node = r.Node
+	}
+	err = st.around(&r, l, node)
+	return r, l, err
+}
+
+// addRun adds a run and its job to the batch.
+func (st *step) addRun(r *store.Run) (*loadedJob, error) {
+	l, err := st.job(r.JobUID)
+	if err != nil {
+		return nil, err
+	}
+	if l != nil {
+		r.Namespace, r.Name = l.Namespace, l.Name
+	} else if err := st.nameOf(&r.Run); err != nil {
+		return nil, err
+	}
+	if st.b.HasRun(r.ID) {
+		return l, nil
+	}
+	st.was[r.ID] = indexed{r.Session, r.Due, r.Slot}
+	if r.State == job.StateWaiting && r.Overlap == "" && !r.AwaitsPrevious && !r.HoldsSlot {
+		st.waiting[r.Slot]++
+	}
+	st.b.AddRun(*r)
+	return l, nil
+}
+
+// around adds what a decision that may end a run needs to know besides.
+func (st *step) around(r *store.Run, l *loadedJob, node string) error {
+	if l.Policy.Contends(r) {
+		if err := st.slot(r.Slot, r.JobUID); err != nil {
+			return err
+		}
+		if key := l.Policy.SlotKey(&r.Run, node); key != r.Slot {
+			if err := st.slot(key, r.JobUID); err != nil {
+				return err
+			}
+		}
+	}
+	if l.Policy.NeedsPrevious || l.Policy.AfterEnd > 0 && r.Shards > 0 {
+		if err := st.runsOf(r.JobUID); err != nil {
+			return err
+		}
+	}
+	return st.followers(l.FullName())
+}
+
+const (
+	slotOfJob = " from active a where a.job = ? and a.slot is null"
+	slotOfKey = " from active a where a.slot = ?"
+)
+
+// slot adds the runs that hold a slot, wait for it, or are ready for it. Where
+// they are very many it adds those that the decisions look at.
+func (st *step) slot(key string, uid job.ID) error {
+	if st.slots[key] {
+		return nil
+	}
+	st.slots[key] = true
+	if pool, ok := strings.CutPrefix(key, engine.PoolSlot("")); ok {
+		size, err := st.poolSize(pool)
+		if err != nil {
+			return err
+		}
+		st.b.AddPool(pool, size)
+	}
+	from, own := slotOfKey, isOwnSlot(key, uid)
+	if own {
+		if runs, ok := st.memory.ownSlot(uid); ok {
+			for _, r := range runs {
+				if _, err := st.addRun(r); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		from = slotOfJob
+	}
+	bind := func(text string) *stmt {
+		if own {
+			return st.stmt(text).bindID(uid)
+		}
+		return st.stmt(text).bindText(key)
+	}
+	list, err := scanRuns(bind("select " + activeColumns + from + " order by a.due, a.id limit ?").bindInt(2 * store.MaxBatch))
+	if err != nil {
+		return err
+	}
+	if err := st.addRuns(list); err != nil {
+		return err
+	}
+	if len(list) < 2*store.MaxBatch {
+		if own {
+			st.memory.keepSlot(uid, list)
+		}
+		return nil
+	}
+	if list, err = scanRuns(bind("select " + activeColumns + from + " and a.holds = 1")); err != nil {
+		return err
+	}
+	if err := st.addRuns(list); err != nil {
+		return err
+	}
+	for _, state := range []job.RunState{job.StateWaiting, job.StateReady} {
+		q := bind("select " + activeColumns + from + " and a.state = ? and a.holds = 0 order by a.due, a.id limit ?")
+		if list, err = scanRuns(q.bindInt(states.of(state)).bindInt(store.MaxBatch)); err != nil {
+			return err
+		}
+		if err := st.addRuns(list); err != nil {
+			return err
+		}
+	}
+	q := bind("select count(*)" + from + " and a.state = ? and a.holds = 0 and a.awaits = 0 and a.overlap = 0")
+	q.bindInt(states.of(job.StateWaiting))
+	waiting := 0
+	for q.next() {
+		waiting = int(q.int())
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	st.b.MoreWaiting(key, waiting-st.waiting[key])
+	return nil
+}
+
+// addRuns adds runs and their jobs.
+func (st *step) addRuns(list []store.Run) error {
+	for i := range list {
+		if _, err := st.addRun(&list[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runsOf adds all unfinished runs of a job.
+func (st *step) runsOf(uid job.ID) error {
+	if st.wholeJobs[uid] {
+		return nil
+	}
+	st.wholeJobs[uid] = true
+	list, err := scanRuns(st.stmt("select " + activeColumns + " from active a where a.job = ? order by a.due, a.id").bindID(uid))
+	if err != nil {
+		return err
+	}
+	return st.addRuns(list)
+}
+
+// followers adds the jobs that follow one.
+func (st *step) followers(upstream string) error {
+	any, err := st.hasFollowers(upstream)
+	if err != nil || !any {
+		return err
+	}
+	var uids []job.ID
+	q := st.stmt("select job from followers where upstream = ?").bindText(upstream)
+	for q.next() {
+		uids = append(uids, q.id())
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	for _, uid := range uids {
+		l, err := st.job(uid)
+		if err != nil {
+			return err
+		}
+		if l != nil {
+			st.b.AddFollower(upstream, l.Job)
+		}
+	}
+	return nil
+}
+
+// nameOf gives a run the name of its job from the list of names.
+func (st *step) nameOf(r *job.Run) error {
+	q := st.stmt("select namespace, name from names where uid = ?").bindID(r.JobUID)
+	for q.next() {
+		r.Namespace, r.Name = q.text(), q.text()
+	}
+	return q.err()
+}
+
+// number returns the number that stands for a job in history.
+func (st *step) number(r *job.Run) (n int64, err error) {
+	if l := st.jobs[r.JobUID]; l != nil {
+		return l.n, nil
+	}
+	return numberOf(st.conn, r.JobUID, r.Namespace, r.Name)
+}
+
+func numberOf(c *conn, uid job.ID, namespace, name string) (n int64, err error) {
+	q := c.stmt("insert into names (uid, namespace, name) values (?, ?, ?) on conflict (uid) do update set n = n returning n")
+	q.bindID(uid).bindText(namespace).bindText(name)
+	for q.next() {
+		n = q.int()
+	}
+	return n, q.err()
+}
+
+// write writes what the decisions have changed.
+func (st *step) write() error {
+	c := st.b.Changes()
+	for _, r := range c.Removed {
+		st.memory.dropRun(r)
+		if err := st.deleteRun(r.ID); err != nil {
+			return err
+		}
+	}
+	for _, r := range c.Saved {
+		st.memory.keepRun(r)
+		if err := st.updateRun(r, st.was[r.ID]); err != nil {
+			return err
+		}
+	}
+	for _, r := range c.Made {
+		st.memory.keepRun(r)
+		l := st.jobs[r.JobUID]
+		if err := st.insertRun(r, l != nil && l.Policy.Broadcast); err != nil {
+			return err
+		}
+	}
+	for i := range c.Replaced {
+		r := &c.Replaced[i]
+		q := st.stmt("delete from history where run = ? and attempt = ?").bindID(r.Run.ID).bindInt(int64(r.Attempt.Number))
+		if err := q.exec(); err != nil {
+			return err
+		}
+	}
+	for _, list := range [][]store.Record{c.Records, c.Replaced} {
+		for i := range list {
+			n, err := st.number(&list[i].Run)
+			if err != nil {
+				return err
+			}
+			if err := st.insertRecord(&list[i], n); err != nil {
+				return err
+			}
+		}
+	}
+	for _, j := range c.Jobs {
+		if err := st.saveJob(j); err != nil {
+			return err
+		}
+	}
+	for _, k := range c.Keys {
+		q := st.stmt("insert or replace into keys (job, kind, key, shard, run, expires) values (?, ?, ?, ?, ?, ?)")
+		q.bindID(k.Job).bindInt(kinds.of(k.Kind)).bindText(k.Key).bindInt(int64(k.Shard)).bindID(k.Run).bindTime(k.Expires)
+		if err := q.exec(); err != nil {
+			return err
+		}
+	}
+	for _, a := range c.Audit {
+		if err := st.insertAudit(a); err != nil {
+			return err
+		}
+	}
+	for _, id := range c.Reaped {
+		if err := st.stmt("update sessions set reaped = 1 where id = ?").bindID(id).exec(); err != nil {
+			return err
+		}
+		st.memory.sessions = nil
+	}
+	st.hint |= c.Hints
+	return nil
+}
+
+// saveJob writes the state of a job. What planners or users must be told goes
+// into the feed of changes. A version that a decision has made, a pause or the
+// end of one, gets its definition and revision.
+func (st *step) saveJob(j *engine.Job) error {
+	l := st.jobs[j.UID]
+	if l == nil || l.Job != j {
+		return fmt.Errorf("job %s was changed and is not known", j.UID)
+	}
+	if l.Version != l.was.Version && l.doc.version == l.was.Version && !l.Deleted {
+		definition := *l.doc.definition
+		definition.Paused = l.State == job.JobPaused
+		if err := st.redefine(l.jobRow, &definition, engine.System); err != nil {
+			return err
+		}
+	}
+	s := st.stmt("update job_state set cursor = ?, floor = ?, planner = ?, planned = ?, failures = ?, previous = ?, previous_ok = ? where uid = ?")
+	s.bindTime(l.Cursor).bindTime(l.Floor).bindID(l.Planner).bindInt(int64(l.Planned)).bindInt(int64(l.Failures))
+	if err := s.bindTime(l.Previous).bindBool(l.PreviousOK).bindID(l.UID).exec(); err != nil {
+		return err
+	}
+	if l.Version == l.was.Version && l.Epoch == l.was.Epoch && l.State == l.was.State && l.Deleted == l.was.Deleted {
+		st.memory.keepJob(l.jobRow)
+		if l.Completed.Equal(l.was.Completed) {
+			return nil
+		}
+		s := st.stmt("update job_state set completed = ?, remove_at = ? where uid = ?")
+		return s.bindTime(l.Completed).bindTime(l.removeAt()).bindID(l.UID).exec()
+	}
+	return st.announce(l.jobRow)
+}
+
+// removeAt returns when a completed job is removed, zero for never.
+func (r *jobRow) removeAt() time.Time {
+	if after := r.Policy.DeleteAfter; r.State == job.JobCompleted && after >= 0 && !r.Deleted {
+		return r.Completed.Add(after)
+	}
+	return time.Time{}
+}
+
+// announce writes what rarely changes about a job, and puts it into the feed of
+// changes.
+func (st *step) announce(r *jobRow) (err error) {
+	r.changed = st.now
+	st.memory.changed(r.UID)
+	if r.seq, err = st.nextChange(); err != nil {
+		return err
+	}
+	st.memory.keepJob(r)
+	var deleted int64
+	if r.Deleted {
+		deleted = nanos(st.now)
+		// Its version has no definition of its own: it is read as the latest.
+		st.memory.dropJob(r.UID)
+	}
+	keep := r.doc.filled.Policy.Keep
+	if keep == nil {
+		keep = &job.Keep{}
+	}
+	s := st.stmt(`update job_state set seq = ?, timing = ?, changed = ?, version = ?, epoch = ?, state = ?, deleted = ?, paused_at = ?,
+		paused_until = ?, paused_by = ?, pause_reason = ?, completed = ?, remove_at = ?, keep_runs = ?, keep_for = ?, keep_output = ? where uid = ?`)
+	s.bindInt(r.seq).bindInt(r.timing).bindTime(r.changed).bindInt(r.Version).bindInt(r.Epoch).bindInt(jobStates.of(r.State)).bindInt(deleted)
+	s.bindTime(r.PausedAt).bindTime(r.PausedUntil).bindText(r.PausedBy).bindText(r.PauseReason).bindTime(r.Completed)
+	s.bindTime(r.removeAt()).bindInt(int64(keep.Runs)).bindInt(int64(keep.For)).bindInt(int64(keep.OutputFor))
+	st.hint |= store.HintJobs
+	return s.bindID(r.UID).exec()
+}
+
+// nextChange returns the next number in the feed of changes. There is one
+// writer, so that numbers become visible in their order.
+func (t *tx) nextChange() (seq int64, err error) {
+	q := t.stmt("update counters set value = value + 1 where name = 'change' returning value")
+	for q.next() {
+		seq = q.int()
+	}
+	return seq, q.err()
+}
+
+func (t *tx) insertAudit(a store.AuditRecord) error {
+	q := t.stmt("insert into audit (time, actor, action, object, version, detail) values (?, ?, ?, ?, ?, ?)")
+	return q.bindTime(a.Time).bindText(a.Actor).bindText(a.Action).bindText(a.Object).bindInt(a.Version).bindText(a.Detail).exec()
+}
+
+// addKey adds an identity to the batch if it is taken.
+func (st *step) addKey(id engine.Identity) error {
+	q := st.stmt("select run from keys where job = ? and kind = ? and key = ? and shard = ? and expires > ?")
+	q.bindID(id.Job).bindInt(kinds.of(id.Kind)).bindText(id.Key).bindInt(int64(id.Shard)).bindTime(st.now)
+	for q.next() {
+		st.b.AddKey(id, q.id())
+	}
+	return q.err()
+}
+
+// addRecord adds the record of an attempt to the batch, if there is one.
+func (st *step) addRecord(run job.ID, attempt int) error {
+	return st.addRecords(st.stmt(selectRecords + " where h.run = ? and h.attempt = ?").bindID(run).bindInt(int64(attempt)))
+}
+
+// addRecords adds the records of a query, with the jobs that they are of.
+func (st *step) addRecords(q *stmt) error {
+	records, err := scanRecords(q)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		st.b.AddRecord(r)
+		l, err := st.job(r.Run.JobUID)
+		if err != nil {
+			return err
+		}
+		if l != nil && l.Policy.NeedsPrevious {
+			if err := st.runsOf(l.UID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,510 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// decide runs a step with decisions and writes what they have changed.
+func (t *tx) decide(items int, do func(st *step) error) error {
+	if items > store.MaxBatch {
+		return store.ErrTooMany
+	}
+	st, err := t.step()
+	if err != nil {
+		return err
+	}
+	if err := do(st); err != nil {
+		return err
+	}
+	return st.write()
+}
+
+// Plan implements store.Planning.
+func (s *Store) Plan(ctx context.Context, session job.ID, items []store.PlanItem) (outcomes []store.PlanOutcome, err error) {
+	err = s.grow(ctx, func(t *tx) error {
+		if _, err := t.session(session); err != nil {
+			return err
+		}
+		outcomes = make([]store.PlanOutcome, len(items))
+		return t.decide(len(items), func(st *step) error {
+			for i := range items {
+				if _, err := st.job(items[i].Job); err != nil {
+					return err
+				}
+				outcomes[i] = st.b.Plan(session, &items[i])
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	return outcomes, nil
+}
+
+// Trigger implements store.Planning.
+func (s *Store) Trigger(ctx context.Context, items []store.TriggerItem) (outcomes []store.TriggerOutcome, err error) {
+	err = s.grow(ctx, func(t *tx) error {
+		outcomes = make([]store.TriggerOutcome, len(items))
+		return t.decide(len(items), func(st *step) error {
+			for i := range items {
+				item := &items[i]
+				if _, err := st.job(item.Job); err != nil {
+					return err
+				}
+				if err := st.addKey(identityOf(item)); err != nil {
+					return err
+				}
+				outcomes[i] = st.b.Trigger(item)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("trigger: %w", err)
+	}
+	return outcomes, nil
+}
+
+// identityOf returns the identity of the run that an item asks for, by which
+// engine.Batch.Trigger looks for the one that was made before.
+func identityOf(item *store.TriggerItem) engine.Identity {
+	key := item.Key
+	switch {
+	case key != "":
+	case item.Kind == job.RunBackfill:
+		key = engine.KeyOf(item.Scheduled)
+	default:
+		key = item.ID.String()
+	}
+	return engine.Identity{Job: item.Job, Kind: item.Kind, Key: key, Shard: item.Shard}
+}
+
+// Place implements store.Planning.
+func (s *Store) Place(ctx context.Context, placements []store.Placement) error {
+	err := s.write(ctx, func(t *tx) error {
+		return t.decide(len(placements), func(st *step) error {
+			for _, p := range placements {
+				if _, _, err := st.run(p.Run, ""); err != nil {
+					return err
+				}
+				st.b.Place(p)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("place: %w", err)
+	}
+	return nil
+}
+
+// Claim implements store.Working.
+func (s *Store) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) (outcomes []store.ClaimOutcome, err error) {
+	err = s.grow(ctx, func(t *tx) error {
+		claimer, err := t.session(session)
+		if err != nil {
+			return err
+		}
+		outcomes = make([]store.ClaimOutcome, len(attempts))
+		return t.decide(len(attempts), func(st *step) error {
+			for _, a := range attempts {
+				r, _, err := st.run(a.Run, claimer.Node)
+				if err == nil && r.ID.IsZero() {
+					err = st.addRecord(a.Run, 0)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			for i, a := range attempts {
+				outcomes[i] = st.b.Claim(claimer, a)
+				if outcomes[i].Verdict == store.Started {
+					outcomes[i].Job = st.jobs[outcomes[i].Run.JobUID].before()
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	return outcomes, nil
+}
+
+// Release implements store.Working.
+func (s *Store) Release(ctx context.Context, session job.ID, attempts []store.Attempt) error {
+	err := s.write(ctx, func(t *tx) error {
+		return t.decide(len(attempts), func(st *step) error {
+			for _, a := range attempts {
+				if _, _, err := st.run(a.Run, ""); err != nil {
+					return err
+				}
+				st.b.Release(a)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("release: %w", err)
+	}
+	return nil
+}
+
+// Finish implements store.Working.
+func (s *Store) Finish(ctx context.Context, session job.ID, results []store.Result) (outcomes []store.FinishOutcome, err error) {
+	err = s.write(ctx, func(t *tx) error {
+		outcomes = make([]store.FinishOutcome, len(results))
+		return t.decide(len(results), func(st *step) error {
+			for i := range results {
+				res := &results[i]
+				r, _, err := st.run(res.Run, "")
+				if err == nil && (r.Token != res.Token || r.Attempt != res.Number || r.State != job.StateRunning) {
+					err = st.addRecord(res.Run, res.Number)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			for i := range results {
+				if outcomes[i] = st.b.Finish(results[i]); !outcomes[i].Accepted {
+					continue
+				}
+				if err := st.appendOutput(results[i].Output); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("finish: %w", err)
+	}
+	return outcomes, nil
+}
+
+// Cancel implements store.Working.
+func (s *Store) Cancel(ctx context.Context, run job.ID, by, reason string) (out store.Run, err error) {
+	err = s.write(ctx, func(t *tx) error {
+		return t.decide(1, func(st *step) error {
+			r, _, err := st.run(run, "")
+			if err == nil && r.ID.IsZero() {
+				err = st.addRecords(st.stmt(selectRecords + " where h.run = ?").bindID(run))
+			}
+			if err != nil {
+				return err
+			}
+			var ok bool
+			if out, ok = st.b.Cancel(run, by, reason); !ok {
+				return store.ErrNotFound
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return store.Run{}, fmt.Errorf("cancel run %s: %w", run, err)
+	}
+	return out, nil
+}
+
+// Reap implements store.Working.
+func (s *Store) Reap(ctx context.Context, session job.ID, attempts []store.Attempt) error {
+	err := s.write(ctx, func(t *tx) error {
+		reaper, err := t.session(session)
+		if err != nil {
+			return err
+		}
+		return t.decide(len(attempts), func(st *step) error {
+			for _, a := range attempts {
+				if _, _, err := st.run(a.Run, ""); err != nil {
+					return err
+				}
+				st.b.Reap(reaper, a)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("reap: %w", err)
+	}
+	return nil
+}
+
+// selectRuns reads runs with the names of their jobs, for namedRuns.
+const selectRuns = "select " + activeColumns + ", n.namespace, n.name from active a join names n on n.uid = a.job "
+
+func namedRuns(q *stmt) (list []store.Run, err error) {
+	for q.next() {
+		list = append(list, store.Run{})
+		r := &list[len(list)-1]
+		scanRun(q, r)
+		r.Namespace, r.Name = q.text(), q.text()
+	}
+	return list, q.err()
+}
+
+// behind binds a place in the order of due time and id.
+func (s *stmt) behind(ref store.RunRef) *stmt {
+	if ref.Due.IsZero() {
+		return s.bindInt(math.MinInt64).bindID(ref.ID)
+	}
+	return s.bindTime(ref.Due).bindID(ref.ID)
+}
+
+func compareRuns(a, b store.Run) int {
+	return cmp.Or(a.Due.Compare(b.Due), slices.Compare(a.ID[:], b.ID[:]))
+}
+
+// Ready implements store.Working.
+func (s *Store) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) (list []store.Run, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		list, err = readyRuns(c, session, after, nanos(until), limit)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ready runs: %w", err)
+	}
+	return list, nil
+}
+
+// readyRuns returns ready runs of a session behind a place and due until a
+// moment.
+func readyRuns(c *conn, session job.ID, after store.RunRef, until int64, limit int) ([]store.Run, error) {
+	q := c.stmt(selectRuns + "where a.state = ? and a.session = ? and (a.due, a.id) > (?, ?) and a.due <= ? order by a.due, a.id limit ?")
+	return namedRuns(q.bindInt(states.of(job.StateReady)).bindID(session).behind(after).bindInt(until).bindInt(int64(limit)))
+}
+
+// Overdue implements store.Working.
+func (s *Store) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) (list []store.Run, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		list, err = ofSessions(c, job.StateReady, limit, func(session job.ID) ([]store.Run, error) {
+			return readyRuns(c, session, after, nanos(before)-1, limit)
+		})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("overdue runs: %w", err)
+	}
+	return list, nil
+}
+
+// Unplaced implements store.Planning.
+func (s *Store) Unplaced(ctx context.Context, limit int) (list []store.Run, err error) {
+	now := s.clock()
+	err = s.read(ctx, func(c *conn) error {
+		sessions, err := readSessions(c)
+		if err != nil {
+			return err
+		}
+		live := map[job.ID]bool{}
+		for i := range sessions {
+			live[sessions[i].ID] = !sessions[i].over && sessions[i].Live(now)
+		}
+		list, err = ofSessions(c, job.StateReady, limit, func(session job.ID) ([]store.Run, error) {
+			if live[session] {
+				return nil, nil
+			}
+			return readyRuns(c, session, store.RunRef{}, math.MaxInt64, limit)
+		})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("runs without a node: %w", err)
+	}
+	return list, nil
+}
+
+// ofSessions joins what there is for each session that has runs in a state, by
+// due time and id. There are few sessions, and the index is by session.
+func ofSessions(c *conn, state job.RunState, limit int, runs func(session job.ID) ([]store.Run, error)) ([]store.Run, error) {
+	ids, err := sessionsWith(c, state)
+	if err != nil {
+		return nil, err
+	}
+	var all []store.Run
+	for _, id := range ids {
+		list, err := runs(id)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	if len(ids) > 1 {
+		slices.SortFunc(all, compareRuns)
+	}
+	return all[:min(limit, len(all))], nil
+}
+
+// sessionsWith returns the sessions that have runs in a state, the zero id for
+// runs that must be placed among them.
+func sessionsWith(c *conn, state job.RunState) (ids []job.ID, err error) {
+	from := "select session from active where state = ? and session >= ? order by session limit 1"
+	for last := (job.ID{}); ; from = "select session from active where state = ? and session > ? order by session limit 1" {
+		found := false
+		q := c.stmt(from).bindInt(states.of(state)).bindID(last)
+		for q.next() {
+			last, found = q.id(), true
+		}
+		if err := q.err(); err != nil || !found {
+			return ids, err
+		}
+		ids = append(ids, last)
+	}
+}
+
+// Mine implements store.Working.
+func (s *Store) Mine(ctx context.Context, session job.ID) (list []store.Run, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		q := c.stmt(selectRuns + "where a.state = ? and a.session = ? order by a.due, a.id")
+		list, err = namedRuns(q.bindInt(states.of(job.StateRunning)).bindID(session))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("running runs: %w", err)
+	}
+	return list, nil
+}
+
+// Active implements store.Working.
+func (s *Store) Active(ctx context.Context, run job.ID) (out store.Run, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		list, err := namedRuns(c.stmt(selectRuns + "where a.id = ?").bindID(run))
+		if err == nil && len(list) == 0 {
+			return store.ErrNotFound
+		}
+		if err == nil {
+			out = list[0]
+		}
+		return err
+	})
+	if err != nil {
+		return store.Run{}, fmt.Errorf("run %s: %w", run, err)
+	}
+	return out, nil
+}
+
+// ListActive implements store.Working.
+func (s *Store) ListActive(ctx context.Context, query store.ActiveQuery) (list []store.Run, err error) {
+	const rest = " and (? = '' or n.namespace = ?) and (a.due, a.id) > (?, ?) order by a.due, a.id limit ?"
+	bind := func(q *stmt) *stmt {
+		return q.bindText(query.Namespace).bindText(query.Namespace).behind(query.After).bindInt(int64(query.Limit))
+	}
+	err = s.read(ctx, func(c *conn) error {
+		if !query.Job.IsZero() {
+			state := int64(-1)
+			if query.State != "" {
+				state = states.of(query.State)
+			}
+			q := c.stmt(selectRuns + "where a.job = ? and (? < 0 or a.state = ?)" + rest)
+			list, err = namedRuns(bind(q.bindID(query.Job).bindInt(state).bindInt(state)))
+			return err
+		}
+		for _, state := range []job.RunState{job.StateReady, job.StateWaiting, job.StateRunning} {
+			if query.State != "" && query.State != state {
+				continue
+			}
+			part, err := ofSessions(c, state, query.Limit, func(session job.ID) ([]store.Run, error) {
+				return namedRuns(bind(c.stmt(selectRuns + "where a.state = ? and a.session = ?" + rest).bindInt(states.of(state)).bindID(session)))
+			})
+			if err != nil {
+				return err
+			}
+			list = append(list, part...)
+		}
+		slices.SortFunc(list, compareRuns)
+		list = list[:min(query.Limit, len(list))]
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list runs: %w", err)
+	}
+	return list, nil
+}
+
+// Lost implements store.Working.
+func (s *Store) Lost(ctx context.Context, limit int) (lost []store.Attempt, err error) {
+	now := s.clock()
+	err = s.read(ctx, func(c *conn) error {
+		rows, err := readSessions(c)
+		if err != nil {
+			return err
+		}
+		sessions := map[job.ID]*store.Session{}
+		for i := range rows {
+			sessions[rows[i].ID] = &rows[i].Session
+		}
+		ids, err := sessionsWith(c, job.StateRunning)
+		if err != nil {
+			return err
+		}
+		var all []lostRun
+		for _, id := range ids {
+			session := sessions[id]
+			if session != nil && now.Sub(session.Renewed) < lostAfterMin {
+				continue // no job's lost_after is shorter
+			}
+			part, err := s.lostOf(c, now, id, session, limit)
+			if err != nil {
+				return err
+			}
+			all = append(all, part...)
+		}
+		slices.SortFunc(all, func(a, b lostRun) int { return cmp.Or(cmp.Compare(a.due, b.due), slices.Compare(a.Run[:], b.Run[:])) })
+		for _, r := range all[:min(limit, len(all))] {
+			lost = append(lost, r.Attempt)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("lost runs: %w", err)
+	}
+	return lost, nil
+}
+
+// lostAfterMin is the shortest lost_after that a job can have.
+const lostAfterMin = time.Second
+
+// lostRun is a running attempt that may be lost.
+type lostRun struct {
+	store.Attempt
+	due     int64
+	job     job.ID
+	version int64
+}
+
+// lostOf returns running attempts of a session that are lost, those that were
+// due first.
+func (s *Store) lostOf(c *conn, now time.Time, id job.ID, session *store.Session, limit int) (lost []lostRun, err error) {
+	var list []lostRun
+	q := c.stmt(`select a.id, a.attempt, a.token, a.due, a.job, s.version from active a join job_state s on s.uid = a.job
+		where a.state = ? and a.session = ? order by a.due, a.id`)
+	q.bindInt(states.of(job.StateRunning)).bindID(id)
+	for q.next() {
+		list = append(list, lostRun{store.Attempt{Run: q.id(), Number: int(q.int()), Token: q.id()}, q.int(), q.id(), q.int()})
+	}
+	if err := q.err(); err != nil {
+		return nil, err
+	}
+	for _, r := range list {
+		if len(lost) == limit {
+			break
+		}
+		d, err := s.document(c, r.job, r.version)
+		if err != nil {
+			return nil, err
+		}
+		if engine.IsLost(now, d.policy, session) {
+			lost = append(lost, r)
+		}
+	}
+	return lost, nil
+}

@@ -1,0 +1,264 @@
+// Package store is the contract between Belfry and what keeps its state: jobs,
+// the runs that are planned or going on, sessions of nodes, and the history of
+// what has run. It has no code of its own; there is one package for each store
+// beside it, and package storetest is what they all must pass.
+//
+// # How safety comes about
+//
+// Every method is one atomic step about something the product does, and what
+// must happen once is decided inside it, by comparing what the caller believes
+// with what is there: the cursor and epoch of a job, the state and number of an
+// attempt. Leases and clocks only decide who tries. A step carries the identity
+// of its writer, so that repeating it after a lost answer gives the same answer
+// and changes nothing.
+//
+// What a step decides (whether a run may start, what follows from its end) is
+// written once, in the pure package internal/engine; a store loads what the
+// decision needs, asks, and writes the answer.
+//
+// # Time
+//
+// Times are kept to the microsecond and returned in UTC. A store decides by its
+// own clock alone; what others say about the time it writes down and no more.
+//
+// # Errors
+//
+// Methods return ErrNotFound, ErrConflict, ErrExists and ErrSessionOver as they
+// say, and ErrTooMany for more than MaxBatch items. Any of them may return an error that wraps ErrNoSpace or ErrReadOnly when
+// the store cannot write for now. Lists are cut at the given limit, which is
+// positive.
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// The errors that callers act on.
+var (
+	ErrNotFound    = errors.New("not found")
+	ErrExists      = errors.New("exists already")
+	ErrConflict    = errors.New("changed by somebody else")
+	ErrSessionOver = errors.New("the session is over")      // the node must begin a new one
+	ErrTooMany     = errors.New("more than one call takes") // see MaxBatch
+	ErrNoSpace     = errors.New("the store has no space left")
+	ErrReadOnly    = errors.New("the store is read-only")
+	ErrDamaged     = errors.New("the store is damaged")
+)
+
+// The bounds that all stores keep to.
+const (
+	// MaxBatch is the most items that one call takes. It is where batches stop
+	// getting faster and start to hold others up.
+	MaxBatch = 500
+	// ClaimAhead is how long before its due time a run can be claimed.
+	ClaimAhead = 2 * time.Second
+	// PlanSlack is how far beyond the look-ahead a run may be planned: room for
+	// the difference between the clocks of the planner and of the store.
+	PlanSlack = time.Second
+	// KeyLife is how long an idempotency key is kept.
+	KeyLife = 24 * time.Hour
+	// TombstoneLife is how long a deleted job is told to planners.
+	TombstoneLife = time.Hour
+	// SessionLife is how long after its last renewal a session is a member.
+	SessionLife = 6 * time.Second
+	// SilenceMax is how long after its last renewal a session that runs nothing
+	// is forgotten.
+	SilenceMax = 10 * time.Minute
+)
+
+// Store is all of the contract.
+type Store interface {
+	Jobs
+	Planning
+	Working
+	Membership
+	History
+
+	// Now returns the store's own clock, which all its decisions go by.
+	Now(ctx context.Context) (time.Time, error)
+	// Hints returns a channel of hints, which is closed when ctx ends. A
+	// receiver that is slow loses hints.
+	Hints(ctx context.Context) <-chan Hint
+	// Tidy does a bounded part of what can be done at any time by any node:
+	// runs that were withdrawn or have become too late are settled, pauses
+	// that have run out are ended, completed jobs and old keys are removed. It
+	// tells whether there may be more to do.
+	Tidy(ctx context.Context) (more bool, err error)
+	Close() error
+}
+
+// Hint says that something changed which is due at once. It may be lost, doubled
+// or late: nothing but speed depends on it.
+type Hint uint8
+
+// What a hint is about. A set of bits, so that several make one.
+const (
+	HintJobs    Hint = 1 << iota // a job, calendar or pool was changed
+	HintRuns                     // a run is ready, or must be placed, before the next look
+	HintCancels                  // a running attempt is to be ended
+)
+
+// Job is a job as a store keeps it. What is behind the pointers is shared and is
+// not changed.
+type Job struct {
+	// Definition is what the user wrote, with uid, version, epoch and status.
+	Definition *job.Job
+	// Filled is the definition with all defaults filled in.
+	Filled *job.Job
+	// Cursor is the latest scheduled time that is planned already. It is the
+	// moment of creation for a job of which nothing is. A job whose runs follow
+	// from other runs or from requests has no use for it: what a chain with
+	// after_end begins with is made by PutJob.
+	Cursor time.Time
+	// Planned counts the scheduled occurrences that have become runs, for
+	// max_runs.
+	Planned int
+	Deleted bool
+}
+
+// PlannedJob is what a planner keeps of a job.
+type PlannedJob struct {
+	UID            job.ID
+	Epoch, Version int64
+	Cursor         time.Time
+	Planned        int
+	// Active is set for a job that can fall due: not for one that is paused,
+	// completed or deleted.
+	Active, Deleted bool
+	// Timing is what decides when the job is due and where it is placed, as
+	// engine.TimingText writes it when the job is stored. Jobs with the same
+	// text share their compiled schedule.
+	Timing string
+}
+
+// Jobs keeps the definitions.
+type Jobs interface {
+	// PutJob creates or changes a job and writes its revision and the audit
+	// record in the same step. A change of the schedule, a pause and a resume
+	// begin a new epoch: what was planned in older ones never starts, and the
+	// cursor becomes the later of the store's now and the latest scheduled
+	// time that was ever claimed or settled. A definition that says the same
+	// as the present one changes nothing. ErrExists, ErrNotFound and
+	// ErrConflict are about IfVersion.
+	PutJob(ctx context.Context, p PutJob) (*Job, error)
+	// Job returns a job by name, ErrNotFound if there is none.
+	Job(ctx context.Context, namespace, name string) (*Job, error)
+	// JobByUID returns a job by its uid, deleted ones too as long as their
+	// tombstone is kept.
+	JobByUID(ctx context.Context, uid job.ID) (*Job, error)
+	// ListJobs returns a page of jobs in the order of their full names.
+	ListJobs(ctx context.Context, q JobQuery) ([]*Job, error)
+	// DeleteJob removes a job. What was planned never starts; what is running
+	// goes on to its end. Deleting again what has a tombstone changes nothing.
+	DeleteJob(ctx context.Context, d DeleteJob) error
+	// Revisions returns the definitions that a job has had, the latest first.
+	Revisions(ctx context.Context, uid job.ID, beforeVersion int64, limit int) ([]Revision, error)
+	// JobsChanged returns what a planner keeps of the jobs in the given
+	// partitions that were changed after a sequence number, in the order of
+	// change, deleted ones included, and the number to go on from. Nothing is
+	// ever left out: numbers are given in the order in which changes become
+	// visible. A planner with a million jobs starts with it, so it decodes no
+	// definitions.
+	JobsChanged(ctx context.Context, partitions Partitions, since int64, limit int) (changed []PlannedJob, next int64, err error)
+	// Summary returns the number of jobs and the sum of their versions in
+	// each partition, to compare with what a planner believes.
+	Summary(ctx context.Context) ([job.Partitions]PartitionSummary, error)
+
+	// PutCalendar and PutPool create or change by name, as PutJob does. A
+	// changed calendar begins a new epoch for each job that names it.
+	PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error)
+	PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (*job.Pool, error)
+	// DeleteCalendar returns ErrConflict for one that a job names. What is not
+	// there, here and for DeletePool, is ErrNotFound.
+	DeleteCalendar(ctx context.Context, namespace, name string, actor string) error
+	DeletePool(ctx context.Context, namespace, name string, actor string) error
+	Calendars(ctx context.Context) ([]*job.Calendar, error)
+	Pools(ctx context.Context) ([]*job.Pool, error)
+
+	// Audit returns the records of changes before a sequence number, the
+	// latest first; 0 begins with the newest.
+	Audit(ctx context.Context, before int64, limit int) ([]AuditRecord, error)
+}
+
+// AnyVersion as IfVersion creates what is not there and changes what is.
+const AnyVersion = -1
+
+// PutJob is a definition to create or change.
+type PutJob struct {
+	Definition *job.Job
+	// IfVersion is the version that is to be replaced: 0 for a job that does
+	// not exist yet, or AnyVersion.
+	IfVersion int64
+	// Pause is given for a paused definition: by whom, why and until when.
+	Pause Pause
+	// CatchUp is what a resume does about the time of the pause: "" or none
+	// counts from now, latest and all set the cursor back to the pause, so
+	// that it is dealt with as downtime.
+	CatchUp job.Missed
+	Actor   string
+}
+
+// Pause says why a job is paused.
+type Pause struct {
+	By, Reason string
+	Until      time.Time // zero: until it is resumed
+}
+
+// DeleteJob names a job to remove.
+type DeleteJob struct {
+	UID       job.ID
+	IfVersion int64 // or AnyVersion
+	Actor     string
+}
+
+// JobQuery selects jobs.
+type JobQuery struct {
+	Namespace string            // "" for all
+	Labels    map[string]string // all must match
+	Text      string            // in name or description
+	State     job.JobState      // "" for all
+	Boot      bool              // only those that are due at the start of a node
+	After     string            // the full name that the page follows
+	Limit     int
+}
+
+// Revision is a definition that a job has had.
+type Revision struct {
+	Version    int64
+	Changed    time.Time
+	Actor      string
+	Definition *job.Job
+}
+
+// PartitionSummary is what a planner compares.
+type PartitionSummary struct {
+	Jobs     int
+	Versions int64
+}
+
+// Partitions is a set of partitions.
+type Partitions [job.Partitions / 64]uint64
+
+// AllPartitions is the set of all partitions.
+var AllPartitions = Partitions{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}
+
+// Add puts a partition into the set.
+func (p *Partitions) Add(n uint8) { p[n>>6] |= 1 << (n & 63) }
+
+// Has tells whether a partition is in the set.
+func (p *Partitions) Has(n uint8) bool { return p[n>>6]>>(n&63)&1 != 0 }
+
+// AuditRecord is one change, by whom.
+type AuditRecord struct {
+	Seq     int64
+	Time    time.Time
+	Actor   string
+	Action  string // such as "job.change"
+	Object  string // such as "default/nightly-report"
+	Version int64
+	Detail  string // in words; never a secret
+}

@@ -1,0 +1,238 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+var claimTests = []test{
+	{"started once: an attempt is claimed by one node, and a repeated claim is its own", func(e *env) {
+		j := e.put(everyMinute)
+		a := e.plan(j, 2*time.Second)[0]
+		b := e.join("b")
+		e.clock.Advance(2 * time.Second)
+		got := e.claim(e.a, a, store.Started)
+		equal(e, "state", got.Run.State, job.StateRunning)
+		equal(e, "node", got.Run.Node, "a")
+		sameTime(e, "now", got.Now, e.now())
+		sameTime(e, "first", got.Run.First, e.now())
+		if got.Job == nil || got.Job.Definition.UID != j.Definition.UID {
+			e.Error("a started claim has no definition")
+		}
+		again := e.claim(e.a, a, store.Started)
+		if again.Job == nil {
+			e.Error("a repeated claim has no definition")
+		}
+		other := a
+		other.Token = e.id()
+		e.claim(b, other, store.Taken)
+		e.claim(e.a, other, store.Taken)
+		e.claim(b, a, store.Taken)
+		mine, err := e.Mine(e.ctx, e.a.ID)
+		e.must(err)
+		if len(mine) != 1 || mine[0].ID != a.Run || mine[0].Token != a.Token {
+			e.Errorf("mine: %+v", mine)
+		}
+		e.finish(a, job.OutcomeSucceeded)
+		e.claim(e.a, a, store.Taken)
+	}},
+	{"started once: two claims in one batch", func(e *env) {
+		a := e.plan(e.put(everyMinute), time.Second)[0]
+		e.clock.Advance(time.Second)
+		other := a
+		other.Token = e.id()
+		got, err := e.Claim(e.ctx, e.a.ID, []store.Attempt{a, other, a, {Run: e.id(), Number: 1, Token: e.id()}})
+		e.must(err)
+		for i, want := range []store.Verdict{store.Started, store.Taken, store.Started, store.Taken} {
+			equal(e, "verdict", verdicts[got[i].Verdict], verdicts[want])
+		}
+	}},
+	{"started once: another attempt number is not claimed", func(e *env) {
+		a := e.plan(e.put(everyMinute), time.Second)[0]
+		e.clock.Advance(time.Second)
+		a.Number = 2
+		e.claim(e.a, a, store.Taken)
+		equal(e, "state", e.run(a.Run).State, job.StateReady)
+	}},
+	{"a run is claimed at most two seconds ahead", func(e *env) {
+		a := e.plan(e.put(everyMinute), 5*time.Second)[0]
+		e.clock.Advance(3*time.Second - time.Millisecond)
+		e.claim(e.a, a, store.Early)
+		e.clock.Advance(time.Millisecond)
+		e.claim(e.a, a, store.Started)
+	}},
+	{"a run that is too late for its first attempt is missed", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {late_by: 1m, overlap: allow}")
+		runs := e.plan(j, 2*time.Second, 3*time.Second)
+		e.clock.Advance(62 * time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		e.clock.Advance(time.Second + time.Millisecond)
+		got := e.claim(e.a, runs[1], store.Late)
+		contains(e, "reason", got.Reason, "2026-11-20T12:01:03Z")
+		e.gone(runs[1].Run, job.OutcomeMissed)
+		e.claim(e.a, runs[1], store.Late)
+	}},
+	{"late_by 0 leaves time for the claim itself, forever has no end", func(e *env) {
+		strict := e.plan(e.put(everyMinute+"\npolicy: {late_by: 0}"), time.Second)[0]
+		lax := e.plan(e.put("name: b\nschedule: {cron: '* * * * *'}\npolicy: {late_by: forever}"), time.Second)[0]
+		e.clock.Advance(1900 * time.Millisecond)
+		e.claim(e.a, strict, store.Started)
+		e.clock.Advance(1000 * time.Hour)
+		e.tidy()
+		b := e.join("b")
+		e.claim(b, lax, store.Started)
+	}},
+	{"an edit of late_by counts for what is planned", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {late_by: 1m}")
+		a := e.plan(j, time.Second)[0]
+		e.put(everyMinute + "\npolicy: {late_by: 2m}")
+		e.clock.Advance(90 * time.Second)
+		e.tidy()
+		e.claim(e.a, a, store.Started)
+	}},
+	{"what somebody asked for is never too late", func(e *env) {
+		a := e.trigger(e.put("name: a\npolicy: {late_by: 1s}"))
+		e.clock.Advance(24 * time.Hour)
+		e.tidy()
+		e.claim(e.join("b"), a, store.Started)
+	}},
+	{"a node that does not fit any more leaves a run to others", func(e *env) {
+		j := e.put(everyMinute)
+		a := e.plan(j, time.Second)[0]
+		b := e.join("b")
+		e.put(everyMinute + "\nplace: {labels: {name: b}}")
+		e.clock.Advance(time.Second)
+		e.claim(e.a, a, store.Taken)
+		list, err := e.Unplaced(e.ctx, 10)
+		e.must(err)
+		equal(e, "unplaced", len(list), 1)
+		contains(e, "reason", list[0].Reason, "label")
+		e.claim(b, a, store.Started)
+	}},
+	{"a run of a node is not taken over when it is sticky or a broadcast", func(e *env) {
+		b := e.join("b")
+		for i, text := range []string{"\nplace: {sticky: true}", "\nplace: {strategy: broadcast}"} {
+			j := e.put("name: j" + string(rune('0'+i)) + "\nschedule: {cron: '* * * * *'}" + text)
+			a := e.plan(j, time.Second)[0]
+			e.clock.Advance(time.Second)
+			e.claim(b, a, store.Taken)
+			e.claim(e.a, a, store.Started)
+		}
+	}},
+	{"a node that leaves or is over claims nothing", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
+		runs := e.plan(j, time.Second, 2*time.Second)
+		b := e.join("b")
+		e.clock.Advance(time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		e.must(e.Leave(e.ctx, e.a.ID))
+		e.claim(e.a, runs[0], store.Started) // the answer was lost
+		e.claim(e.a, runs[1], store.Taken)
+		e.claim(b, runs[1], store.Started)
+		_, err := e.Claim(e.ctx, e.id(), runs)
+		e.want(err, store.ErrSessionOver)
+	}},
+	{"a released attempt is ready again, under its number", func(e *env) {
+		a := e.plan(e.put(everyMinute+"\npolicy: {late_by: 1m}"), time.Second)[0]
+		e.claim(e.a, a, store.Started)
+		wrong := a
+		wrong.Token = e.id()
+		e.must(e.Release(e.ctx, e.a.ID, []store.Attempt{wrong}))
+		equal(e, "state after a wrong release", e.run(a.Run).State, job.StateRunning)
+		for range 2 {
+			e.must(e.Release(e.ctx, e.a.ID, []store.Attempt{a}))
+			r := e.run(a.Run)
+			equal(e, "state", r.State, job.StateReady)
+			equal(e, "attempt", r.Attempt, 1)
+		}
+		equal(e, "records", len(e.attempts(a.Run)), 0)
+		if e.report(store.Result{Attempt: a, Outcome: job.OutcomeSucceeded}).Accepted {
+			e.Error("the result of a released attempt is accepted")
+		}
+		a.Token = e.id()
+		e.claim(e.join("b"), a, store.Started)
+	}},
+	{"a released attempt can be too late", func(e *env) {
+		a := e.plan(e.put(everyMinute+"\npolicy: {late_by: 1m}"), time.Second)[0]
+		e.claim(e.a, a, store.Started)
+		e.must(e.Release(e.ctx, e.a.ID, []store.Attempt{a}))
+		e.clock.Advance(2 * time.Minute)
+		e.claim(e.a, a, store.Late)
+	}},
+	{"withdrawn: an attempt that was called back before it started ends with its release", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
+		runs := e.plan(j, time.Second, 2*time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		e.claim(e.a, runs[1], store.Started)
+		_, err := e.Cancel(e.ctx, runs[0].Run, "ann", "not now")
+		e.must(err)
+		e.must(e.Release(e.ctx, e.a.ID, runs[:1]))
+		e.gone(runs[0].Run, job.OutcomeCancelled)
+		e.put("name: a\nschedule: {cron: '*/2 * * * *'}\npolicy: {overlap: allow}")
+		e.must(e.Release(e.ctx, e.a.ID, runs[1:]))
+		e.gone(runs[1].Run, job.OutcomeWithdrawn)
+	}},
+	{"withdrawn: a cancelled run does not start", func(e *env) {
+		j := e.put(everyMinute)
+		a := e.plan(j, time.Second)[0]
+		r, err := e.Cancel(e.ctx, a.Run, "ann", "not today")
+		e.must(err)
+		equal(e, "state", r.State, job.StateDone)
+		equal(e, "outcome", r.Outcome, job.OutcomeCancelled)
+		again, err := e.Cancel(e.ctx, a.Run, "ann", "not today")
+		e.must(err)
+		equal(e, "outcome when asked again", again.Outcome, job.OutcomeCancelled)
+		e.clock.Advance(time.Second)
+		e.claim(e.a, a, store.Gone)
+		contains(e, "reason", e.gone(a.Run, job.OutcomeCancelled).Attempt.Reason, "ann: not today")
+		_, err = e.Cancel(e.ctx, e.id(), "ann", "")
+		e.want(err, store.ErrNotFound)
+		equal(e, "audit", e.actions()[0], "ann run.cancel default/a")
+		equal(e, "changes", len(e.actions()), 2)
+	}},
+	{"a running attempt is asked to end, and is not retried", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {retry: {attempts: 3}}")
+		a := e.plan(j, time.Second)[0]
+		e.claim(e.a, a, store.Started)
+		for range 2 {
+			r, err := e.Cancel(e.ctx, a.Run, "ann", "stop")
+			e.must(err)
+			equal(e, "state", r.State, job.StateRunning)
+			equal(e, "by", r.CancelBy, "ann")
+		}
+		mine, err := e.Mine(e.ctx, e.a.ID)
+		e.must(err)
+		equal(e, "reason that the node finds", mine[0].CancelReason, "stop")
+		equal(e, "changes", len(e.actions()), 2)
+		e.finish(a, job.OutcomeFailed)
+		contains(e, "reason", e.gone(a.Run, job.OutcomeFailed).Attempt.Reason, "not retried")
+	}},
+	{"what will never start is settled", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {late_by: 1m, overlap: allow}")
+		late := e.plan(j, time.Second)[0]
+		e.clock.Advance(62 * time.Second)
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		fresh := e.plan(j, time.Second)[0]
+		e.tidy()
+		e.gone(late.Run, job.OutcomeMissed)
+		e.run(fresh.Run)
+		e.put(everyMinute + "\npolicy: {late_by: 1m, overlap: allow}\npaused: true")
+		e.tidy()
+		e.gone(fresh.Run, job.OutcomeWithdrawn)
+	}},
+	{"a broadcast run ends when its node is gone", func(e *env) {
+		b := e.join("b")
+		j := e.put(everyMinute + "\nplace: {strategy: broadcast}\npolicy: {late_by: forever}")
+		item := e.planItem(j, start.Add(time.Second))
+		item.Runs[0].Session = b.ID
+		e.planned(item, store.Planned)
+		e.clock.Advance(30 * time.Second)
+		e.tidy()
+		e.run(item.Runs[0].ID)
+		e.clock.Advance(32 * time.Second)
+		e.tidy()
+		contains(e, "reason", e.gone(item.Runs[0].ID, job.OutcomeMissed).Attempt.Reason, "node b")
+	}},
+}

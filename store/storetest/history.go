@@ -1,0 +1,226 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// past runs a job by hand once a minute with the given outcomes.
+func past(e *env, j *store.Job, outcomes ...job.Outcome) []store.Attempt {
+	e.Helper()
+	var list []store.Attempt
+	for i, o := range outcomes {
+		a := e.trigger(j)
+		e.claim(e.a, a, store.Started)
+		res := store.Result{Attempt: a, Started: e.now(), Ended: e.now().Add(time.Duration(i+1) * time.Second), Outcome: o, Reason: fmt.Sprintf("Reason_%d 100%%", i)}
+		res.Output = []store.OutputChunk{{Run: a.Run, Attempt: 1, Seq: 1, Data: []byte("x")}}
+		equal(e, "accepted", e.report(res).Accepted, true)
+		list = append(list, a)
+		e.clock.Advance(time.Minute)
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+	}
+	return list
+}
+
+var historyTests = []test{
+	{"history is read in pages, the latest first, and selected", func(e *env) {
+		a, b := e.put("name: a"), e.put("name: b\nnamespace: n")
+		past(e, a, job.OutcomeSucceeded, job.OutcomeFailed, job.OutcomeSucceeded, job.OutcomeTimedOut)
+		past(e, b, job.OutcomeFailed, job.OutcomeSucceeded)
+		read := func(q store.HistoryQuery) string {
+			var got []string
+			for q.Limit = 2; ; {
+				page, err := e.Attempts(e.ctx, q)
+				e.must(err)
+				for _, r := range page {
+					got = append(got, fmt.Sprintf("%s:%d", r.Run.Name, r.Attempt.Ended.Sub(start)/time.Minute))
+					q.Before = store.RecordRef{Ended: r.Attempt.Ended, Run: r.Run.ID, Attempt: r.Attempt.Number}
+				}
+				if len(page) < q.Limit {
+					return strings.Join(got, " ")
+				}
+			}
+		}
+		minute := func(n int) time.Time { return start.Add(time.Duration(n) * time.Minute) }
+		for what, c := range map[string]struct {
+			q    store.HistoryQuery
+			want string
+		}{
+			"all":                   {store.HistoryQuery{}, "b:5 b:4 a:3 a:2 a:1 a:0"},
+			"job":                   {store.HistoryQuery{Job: a.Definition.UID}, "a:3 a:2 a:1 a:0"},
+			"namespace":             {store.HistoryQuery{Namespace: "n"}, "b:5 b:4"},
+			"outcomes":              {store.HistoryQuery{Outcomes: []job.Outcome{job.OutcomeFailed, job.OutcomeTimedOut}}, "b:4 a:3 a:1"},
+			"outcomes of a job":     {store.HistoryQuery{Job: a.Definition.UID, Outcomes: []job.Outcome{job.OutcomeSucceeded}}, "a:2 a:0"},
+			"time":                  {store.HistoryQuery{From: minute(1), To: minute(4)}, "a:3 a:2 a:1"},
+			"the end is excluded":   {store.HistoryQuery{From: minute(1).Add(2 * time.Second), To: minute(3).Add(4 * time.Second)}, "a:2 a:1"},
+			"text in a reason":      {store.HistoryQuery{From: start, Text: "reason_1"}, "b:5 a:1"},
+			"text in a name":        {store.HistoryQuery{From: start, Text: "B"}, "b:5 b:4"},
+			"text with signs":       {store.HistoryQuery{From: start, Text: "_0 100%"}, "b:4 a:0"},
+			"text that is nowhere":  {store.HistoryQuery{From: start, Text: "0_"}, ""},
+			"final ones":            {store.HistoryQuery{FinalOnly: true, Job: b.Definition.UID}, "b:5 b:4"},
+			"of an unknown job":     {store.HistoryQuery{Job: e.id()}, ""},
+			"namespace and outcome": {store.HistoryQuery{Namespace: "default", Outcomes: []job.Outcome{job.OutcomeTimedOut}}, "a:3"},
+		} {
+			equal(e, what, read(c.q), c.want)
+		}
+	}},
+	{"records that ended at once are on one page each", func(e *env) {
+		for i := range 7 {
+			a := e.trigger(e.put(fmt.Sprintf("name: j%d", i)))
+			e.claim(e.a, a, store.Started)
+			e.finish(a, job.OutcomeSucceeded)
+		}
+		seen := map[job.ID]bool{}
+		q := store.HistoryQuery{Limit: 2}
+		for {
+			page, err := e.Attempts(e.ctx, q)
+			e.must(err)
+			for _, r := range page {
+				seen[r.Run.ID] = true
+				q.Before = store.RecordRef{Ended: r.Attempt.Ended, Run: r.Run.ID, Attempt: r.Attempt.Number}
+			}
+			if len(page) < 2 {
+				break
+			}
+		}
+		equal(e, "records", len(seen), 7)
+	}},
+	{"attempts that are retried are not final", func(e *env) {
+		j := e.put("name: a\npolicy: {retry: {attempts: 1, backoff: 0s}}")
+		a := e.trigger(j)
+		for n := 1; n <= 2; n++ {
+			a.Number, a.Token = n, e.id()
+			e.claim(e.a, a, store.Started)
+			e.finish(a, job.OutcomeFailed)
+			e.clock.Advance(time.Second)
+		}
+		all, err := e.Attempts(e.ctx, store.HistoryQuery{Limit: 10})
+		e.must(err)
+		final, err := e.Attempts(e.ctx, store.HistoryQuery{Limit: 10, FinalOnly: true})
+		e.must(err)
+		equal(e, "attempts", len(all), 2)
+		equal(e, "final", len(final), 1)
+		equal(e, "number of the final one", final[0].Attempt.Number, 2)
+	}},
+	{"aggregates count final records by bucket and outcome", func(e *env) {
+		a := e.put("name: a")
+		past(e, a, job.OutcomeSucceeded, job.OutcomeFailed, job.OutcomeSucceeded, job.OutcomeSucceeded)
+		past(e, e.put("name: b\nnamespace: n"), job.OutcomeSucceeded)
+		j := e.put("name: c\nschedule: {cron: '* * * * *'}")
+		item := e.planItem(j, e.now())
+		item.Runs = nil
+		item.From, item.To = j.Cursor, e.now().Add(time.Second)
+		e.clock.Advance(time.Second)
+		item.Missed = []store.MissedSpan{{ID: e.id(), First: e.now(), Last: e.now(), Count: 5}}
+		e.planned(item, store.Planned)
+		list, err := e.Aggregate(e.ctx, store.AggregateQuery{From: start, To: start.Add(time.Hour), Bucket: 2 * time.Minute})
+		e.must(err)
+		var got []string
+		for _, b := range list {
+			got = append(got, fmt.Sprintf("%s %v %s %s", b.Start.Sub(start), b.Outcomes, b.Duration, b.Longest))
+		}
+		want := "0s map[failed:1 succeeded:1] 3s 2s; 2m0s map[succeeded:2] 7s 4s; 4m0s map[missed:5 succeeded:1] 1s 1s"
+		equal(e, "buckets", strings.Join(got, "; "), want)
+		list, err = e.Aggregate(e.ctx, store.AggregateQuery{Job: a.Definition.UID, From: start, To: start.Add(time.Minute), Bucket: time.Hour})
+		e.must(err)
+		equal(e, "of a job", fmt.Sprint(list[0].Outcomes), "map[succeeded:1]")
+		list, err = e.Aggregate(e.ctx, store.AggregateQuery{Namespace: "n", From: start, To: start.Add(time.Hour), Bucket: time.Hour})
+		e.must(err)
+		equal(e, "of a namespace", fmt.Sprint(list[0].Outcomes), "map[succeeded:1]")
+	}},
+	{"output is read by number while it is written, and a repeated chunk is one", func(e *env) {
+		run := e.id()
+		chunk := func(seq int) store.OutputChunk {
+			return store.OutputChunk{Run: run, Attempt: 1, Seq: seq, Offset: int64(seq * 10), Bytes: 10, Time: e.now(), Data: []byte{byte(seq), 0, 255}}
+		}
+		read := func(from, limit int) string {
+			list, err := e.Output(e.ctx, run, 1, from, limit)
+			e.must(err)
+			var got []string
+			for _, c := range list {
+				got = append(got, fmt.Sprintf("%d@%d+%d:%x", c.Seq, c.Offset, c.Bytes, c.Data))
+				sameTime(e, "time", c.Time, start)
+			}
+			return strings.Join(got, " ")
+		}
+		e.must(e.AppendOutput(e.ctx, []store.OutputChunk{chunk(1), chunk(2)}))
+		e.must(e.AppendOutput(e.ctx, []store.OutputChunk{chunk(1), chunk(2), chunk(3)}))
+		equal(e, "all", read(0, 10), "1@10+10:0100ff 2@20+10:0200ff 3@30+10:0300ff")
+		equal(e, "from the second", read(2, 1), "2@20+10:0200ff")
+		changed := chunk(1)
+		changed.Data = []byte("other")
+		e.must(e.AppendOutput(e.ctx, []store.OutputChunk{changed}))
+		equal(e, "the first", read(0, 1), "1@10+10:0100ff")
+
+		pushing := chunk(4)
+		pushing.DropFrom, pushing.DropTo = 2, 4
+		e.must(e.AppendOutput(e.ctx, []store.OutputChunk{pushing}))
+		equal(e, "after two were pushed out", read(0, 10), "1@10+10:0100ff 4@40+10:0400ff")
+		e.must(e.AppendOutput(e.ctx, []store.OutputChunk{chunk(3), pushing})) // the answer was lost
+		equal(e, "when they come again", read(0, 10), "1@10+10:0100ff 4@40+10:0400ff")
+		other, err := e.Output(e.ctx, run, 2, 0, 10)
+		e.must(err)
+		equal(e, "of another attempt", len(other), 0)
+	}},
+	{"output that comes with a refused result is not kept", func(e *env) {
+		a := e.trigger(e.put("name: a"))
+		e.claim(e.a, a, store.Started)
+		wrong := a
+		wrong.Token = e.id()
+		e.report(store.Result{Attempt: wrong, Outcome: job.OutcomeSucceeded, Output: []store.OutputChunk{{Run: a.Run, Attempt: 1, Seq: 1, Data: []byte("x")}}})
+		list, err := e.Output(e.ctx, a.Run, 1, 0, 10)
+		e.must(err)
+		equal(e, "chunks", len(list), 0)
+	}},
+	{"history expires by age and by count, output before it", func(e *env) {
+		j := e.put("name: a")
+		few := e.put("name: few\npolicy: {keep: {runs: 1}}")
+		long := e.put("name: long\npolicy: {keep: {for: forever}}")
+		outcomes := []job.Outcome{job.OutcomeSucceeded, job.OutcomeFailed, job.OutcomeSucceeded}
+		runs := past(e, j, outcomes...)
+		past(e, few, outcomes...)
+		old := past(e, long, outcomes...)
+		expire := func(keep store.Retention) {
+			for {
+				more, err := e.Expire(e.ctx, keep)
+				e.must(err)
+				if !more {
+					return
+				}
+			}
+		}
+		expire(store.Retention{})
+		equal(e, "without a bound", len(e.records(j)), 3)
+		equal(e, "by the job's own count", len(e.records(few)), 1)
+		expire(store.Retention{OutputFor: 7 * time.Minute}) // it is 9 minutes past the first
+		chunks := func(a store.Attempt) int {
+			list, err := e.Output(e.ctx, a.Run, 1, 0, 10)
+			e.must(err)
+			return len(list)
+		}
+		equal(e, "old output", chunks(runs[0]), 0)
+		equal(e, "new output", chunks(runs[2]), 1)
+		expire(store.Retention{Runs: 2})
+		equal(e, "by count", len(e.records(j)), 2)
+		equal(e, "the first", len(e.attempts(runs[0].Run)), 0)
+		e.clock.Advance(time.Hour)
+		expire(store.Retention{For: 30 * time.Minute})
+		equal(e, "by age", len(e.records(j)), 0)
+		equal(e, "what is kept for ever", len(e.records(long)), 2) // the count is the server's
+		equal(e, "output of what is kept", chunks(old[2]), 1)
+	}},
+	{"what is going on does not expire", func(e *env) {
+		j := e.put("name: a\npolicy: {retry: {attempts: 1, backoff: 7d}}")
+		a := e.trigger(j)
+		e.claim(e.a, a, store.Started)
+		e.finish(a, job.OutcomeFailed)
+		e.clock.Advance(24 * time.Hour)
+		_, err := e.Expire(e.ctx, store.Retention{For: time.Hour})
+		e.must(err)
+		equal(e, "records", len(e.attempts(a.Run)), 1)
+	}},
+}

@@ -1,0 +1,505 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+var jobTests = []test{
+	{"a job is created once and told what it is", func(e *env) {
+		definition := e.document("name: a\nschedule: {cron: '* * * * *'}\nlabels: {team: x}")
+		j := e.putJob(store.PutJob{Definition: definition, Actor: "ann"})
+		d := j.Definition
+		if d.UID.IsZero() || d.Version != 1 || d.Epoch != 1 || d.Namespace != "default" || d.Status == nil {
+			e.Fatalf("created as %+v", d)
+		}
+		equal(e, "state", d.Status.State, job.JobActive)
+		sameTime(e, "created", d.Status.Created, start)
+		sameTime(e, "cursor", j.Cursor, start)
+		equal(e, "the default overlap, filled in", j.Filled.Policy.Overlap, job.OverlapSkip)
+		equal(e, "the overlap that was written", d.Policy.Overlap, "")
+		again, err := e.Job(e.ctx, "default", "a")
+		e.must(err)
+		equal(e, "uid", again.Definition.UID, d.UID)
+		equal(e, "label", again.Definition.Labels["team"], "x")
+
+		changed := *definition
+		changed.Description = "another"
+		_, err = e.PutJob(e.ctx, store.PutJob{Definition: &changed, Actor: "ann"})
+		e.want(err, store.ErrExists)
+	}},
+	{"a repeated change is one change", func(e *env) {
+		first := e.putJob(store.PutJob{Definition: e.document(everyMinute), Actor: "ann"})
+		again := e.putJob(store.PutJob{Definition: e.document(everyMinute), Actor: "ann"})
+		equal(e, "uid", again.Definition.UID, first.Definition.UID)
+		equal(e, "version", again.Definition.Version, 1)
+
+		change := store.PutJob{Definition: e.document(everyMinute + "\ndescription: b"), IfVersion: 1, Actor: "ann"}
+		equal(e, "version", e.putJob(change).Definition.Version, 2)
+		equal(e, "version", e.putJob(change).Definition.Version, 2)
+		equal(e, "audit", strings.Join(e.actions(), ", "), "ann job.change default/a, ann job.create default/a")
+	}},
+	{"a definition that says the same changes nothing", func(e *env) {
+		text := "name: a\nschedule: {at: ['2026-12-24T18:00:00+01:00', '2026-12-25T00:00:00Z'], except: [sat]}\npolicy: {retry: {attempts: 2}}"
+		e.put(text + "\nlabels: {x: y}\nrun: {shell: 'true', env: {A: b}}")
+		again := e.document(text + "\nlabels: {x: y}\nnamespace: default\nrun: {shell: {command: 'true'}, env: {A: b}}")
+		again.Params = map[string]job.Param{} // empty, not absent
+		j := e.putJob(store.PutJob{Definition: again, IfVersion: store.AnyVersion, Actor: "bob"})
+		equal(e, "version", j.Definition.Version, 1)
+		j = e.put(text + "\nlabels: {x: z}\nrun: {shell: 'true', env: {A: b}}")
+		equal(e, "version", j.Definition.Version, 2)
+		equal(e, "epoch", j.Definition.Epoch, 1)
+	}},
+	{"a change of another version is refused", func(e *env) {
+		e.put(everyMinute)
+		e.put(everyMinute + "\ndescription: b")
+		_, err := e.PutJob(e.ctx, store.PutJob{Definition: e.document(everyMinute + "\ndescription: c"), IfVersion: 1, Actor: "ann"})
+		e.want(err, store.ErrConflict)
+		_, err = e.PutJob(e.ctx, store.PutJob{Definition: e.document("name: none"), IfVersion: 3, Actor: "ann"})
+		e.want(err, store.ErrNotFound)
+	}},
+	{"an edit beside the schedule keeps epoch and cursor", func(e *env) {
+		j := e.put(everyMinute)
+		a := e.plan(j, 10*time.Second)[0]
+		changed := e.put(everyMinute + "\npolicy: {timeout: 5m}")
+		equal(e, "version", changed.Definition.Version, 2)
+		equal(e, "epoch", changed.Definition.Epoch, 1)
+		sameTime(e, "cursor", changed.Cursor, start.Add(10*time.Second))
+		e.clock.Advance(10 * time.Second)
+		got := e.claim(e.a, a, store.Started)
+		equal(e, "version that the attempt runs under", got.Run.Version, 2)
+		equal(e, "version of the job", got.Job.Definition.Version, 2)
+		if got.Job.Filled.Policy.Timeout == nil {
+			e.Error("the attempt runs under the old definition")
+		}
+	}},
+	{"withdrawn: a change of the schedule begins a new epoch", func(e *env) {
+		j := e.put(everyMinute)
+		a := e.plan(j, 10*time.Second)[0]
+		changed := e.put("name: a\nschedule: {cron: '*/2 * * * *'}")
+		equal(e, "epoch", changed.Definition.Epoch, 2)
+		sameTime(e, "cursor", changed.Cursor, start)
+		e.clock.Advance(10 * time.Second)
+		e.claim(e.a, a, store.Gone)
+		e.gone(a.Run, job.OutcomeWithdrawn)
+		e.claim(e.a, a, store.Gone)
+	}},
+	{"withdrawn: nothing starts after a pause, and nothing planned before it after a resume", func(e *env) {
+		j := e.put(everyMinute)
+		runs := e.plan(j, 10*time.Second, 11*time.Second)
+		paused := e.putJob(store.PutJob{
+			Definition: e.document(everyMinute + "\npaused: true"), IfVersion: store.AnyVersion, Actor: "ann",
+			Pause: store.Pause{By: "ann", Reason: "a bug", Until: start.Add(time.Hour)},
+		})
+		status := paused.Definition.Status
+		equal(e, "state", status.State, job.JobPaused)
+		equal(e, "paused by", status.PausedBy, "ann")
+		equal(e, "reason", status.PauseReason, "a bug")
+		sameTime(e, "until", status.PausedUntil, start.Add(time.Hour))
+		e.clock.Advance(10 * time.Second)
+		e.claim(e.a, runs[0], store.Gone)
+		contains(e, "reason", e.gone(runs[0].Run, job.OutcomeWithdrawn).Attempt.Reason, "a bug")
+		e.planned(e.planItem(paused, e.now().Add(time.Second)), store.Withdrawn)
+
+		resumed := e.put(everyMinute)
+		equal(e, "state", resumed.Definition.Status.State, job.JobActive)
+		equal(e, "epoch", resumed.Definition.Epoch, 3)
+		sameTime(e, "cursor", resumed.Cursor, e.now())
+		e.clock.Advance(time.Second)
+		e.claim(e.a, runs[1], store.Gone)
+		equal(e, "audit", strings.Join(e.actions(), ", "), "ann job.resume default/a, ann job.pause default/a, ann job.create default/a")
+	}},
+	{"a resume that catches up begins at the pause", func(e *env) {
+		e.put(everyMinute)
+		e.clock.Advance(time.Minute)
+		e.put(everyMinute + "\npaused: true")
+		e.clock.Advance(time.Hour)
+		j := e.putJob(store.PutJob{Definition: e.document(everyMinute), IfVersion: store.AnyVersion, Actor: "ann", CatchUp: job.MissedAll})
+		sameTime(e, "cursor", j.Cursor, start.Add(time.Minute))
+	}},
+	{"once: a new epoch never goes back behind what was claimed", func(e *env) {
+		j := e.put(everyMinute)
+		a := e.plan(j, 12*time.Second)[0]
+		e.clock.Advance(11 * time.Second)
+		e.claim(e.a, a, store.Started)
+		e.clock.Advance(-11 * time.Second) // a clock was set back
+		changed := e.put("name: a\nschedule: {cron: '*/2 * * * *'}")
+		sameTime(e, "cursor", changed.Cursor, start.Add(12*time.Second))
+	}},
+	{"accounted: what was withdrawn does not keep a new epoch from planning", func(e *env) {
+		j := e.put(everyMinute)
+		a := e.plan(j, 12*time.Second)[0]
+		e.put("name: a\nschedule: {cron: '*/2 * * * *'}")
+		e.tidy()
+		e.gone(a.Run, job.OutcomeWithdrawn)
+		j = e.put(everyMinute)
+		sameTime(e, "cursor", j.Cursor, start)
+
+		a = e.plan(j, 12*time.Second)[0]
+		e.put("name: a\nschedule: {cron: '*/2 * * * *'}")
+		_, err := e.Cancel(e.ctx, a.Run, "ann", "")
+		e.must(err)
+		e.gone(a.Run, job.OutcomeWithdrawn)
+		sameTime(e, "cursor", e.put(everyMinute).Cursor, start)
+	}},
+	{"a pause ends by itself when its time is over", func(e *env) {
+		j := e.putJob(store.PutJob{
+			Definition: e.document(everyMinute + "\npaused: true"), Actor: "ann",
+			Pause: store.Pause{By: "ann", Until: start.Add(time.Minute)},
+		})
+		e.tidy()
+		equal(e, "state", e.reload(j).Definition.Status.State, job.JobPaused)
+		e.clock.Advance(time.Minute)
+		e.tidy()
+		j = e.reload(j)
+		equal(e, "state", j.Definition.Status.State, job.JobActive)
+		equal(e, "paused in the document", j.Definition.Paused, false)
+		equal(e, "version", j.Definition.Version, 2)
+		equal(e, "audit", e.actions()[0], "belfry job.resume default/a")
+	}},
+	{"withdrawn: a deleted job starts nothing, and what runs goes on", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
+		runs := e.plan(j, time.Second, 2*time.Second)
+		hand := e.trigger(j)
+		e.clock.Advance(2 * time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		e.want(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: 7, Actor: "bob"}), store.ErrConflict)
+		d := store.DeleteJob{UID: j.Definition.UID, IfVersion: 1, Actor: "bob"}
+		e.must(e.DeleteJob(e.ctx, d))
+		e.must(e.DeleteJob(e.ctx, d)) // the answer was lost
+		_, err := e.Job(e.ctx, "default", "a")
+		e.want(err, store.ErrNotFound)
+		equal(e, "deleted", e.reload(j).Deleted, true)
+		e.claim(e.a, runs[1], store.Gone)
+		e.claim(e.a, hand, store.Gone)
+		e.finish(runs[0], job.OutcomeSucceeded)
+		e.gone(runs[0].Run, job.OutcomeSucceeded)
+		e.want(e.DeleteJob(e.ctx, store.DeleteJob{UID: e.id(), Actor: "bob"}), store.ErrNotFound)
+		equal(e, "audit", e.actions()[0], "bob job.delete default/a")
+
+		again := e.put(everyMinute)
+		if again.Definition.UID == j.Definition.UID {
+			e.Error("a new job of the same name has the old uid")
+		}
+	}},
+	{"a tombstone is kept for an hour", func(e *env) {
+		j := e.put(everyMinute)
+		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
+		e.clock.Advance(59 * time.Minute)
+		e.tidy()
+		e.reload(j)
+		e.clock.Advance(2 * time.Minute)
+		e.tidy()
+		_, err := e.JobByUID(e.ctx, j.Definition.UID)
+		e.want(err, store.ErrNotFound)
+	}},
+	{"a deleted job is kept as long as it has a run", func(e *env) {
+		j := e.put(everyMinute)
+		a := e.trigger(j)
+		e.claim(e.a, a, store.Started)
+		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
+		e.clock.Advance(2 * time.Hour)
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		e.tidy()
+		e.claim(e.a, a, store.Started) // with its definition
+		e.finish(a, job.OutcomeSucceeded)
+		e.tidy()
+		_, err := e.JobByUID(e.ctx, j.Definition.UID)
+		e.want(err, store.ErrNotFound)
+	}},
+	{"a completed one-off is removed when it says so", func(e *env) {
+		text := "name: a\nschedule: {at: ['2026-11-20T12:00:05Z'], delete_after: 1m}"
+		j := e.put(text)
+		item := e.planItem(j, start.Add(5*time.Second))
+		item.Complete = true
+		e.planned(item, store.Planned)
+		equal(e, "state", e.reload(j).Definition.Status.State, job.JobCompleted)
+		e.clock.Advance(5 * time.Second)
+		a := store.Attempt{Run: item.Runs[0].ID, Number: 1, Token: e.id()}
+		e.claim(e.a, a, store.Started) // a completed job still runs what was planned
+		e.finish(a, job.OutcomeSucceeded)
+		e.tidy()
+		equal(e, "deleted", e.reload(j).Deleted, false)
+		e.clock.Advance(time.Minute)
+		e.tidy()
+		equal(e, "deleted", e.reload(j).Deleted, true)
+	}},
+	{"a one-off that is to be removed at once runs before", func(e *env) {
+		j := e.put("name: a\nschedule: {at: ['2026-11-20T12:00:05Z'], delete_after: 0s}")
+		item := e.planItem(j, start.Add(5*time.Second))
+		item.Complete = true
+		e.planned(item, store.Planned)
+		e.tidy()
+		equal(e, "deleted before it was due", e.reload(j).Deleted, false)
+		e.clock.Advance(5 * time.Second)
+		e.tidy()
+		a := store.Attempt{Run: item.Runs[0].ID, Number: 1, Token: e.id()}
+		e.claim(e.a, a, store.Started)
+		e.tidy()
+		equal(e, "deleted while it ran", e.reload(j).Deleted, false)
+		e.finish(a, job.OutcomeSucceeded)
+		e.tidy()
+		_, err := e.Job(e.ctx, "default", "a")
+		e.want(err, store.ErrNotFound)
+	}},
+	{"jobs are listed in pages by full name, and selected", func(e *env) {
+		for i := range 7 {
+			e.put(fmt.Sprintf("name: j%d\nnamespace: n%d\nlabels: {odd: '%d'}\ndescription: Number %d", i, i%2, i%2, i))
+		}
+		e.put("name: j0\nnamespace: n0\npaused: true\nlabels: {odd: '0'}")
+		names := func(q store.JobQuery) string {
+			var names []string
+			for {
+				page, err := e.ListJobs(e.ctx, q)
+				e.must(err)
+				if len(page) > q.Limit {
+					e.Fatalf("a page has %d jobs, the limit is %d", len(page), q.Limit)
+				}
+				for _, j := range page {
+					names = append(names, j.Definition.FullName())
+				}
+				if len(page) < q.Limit {
+					return strings.Join(names, " ")
+				}
+				q.After = names[len(names)-1]
+			}
+		}
+		equal(e, "all", names(store.JobQuery{Limit: 2}), "n0/j0 n0/j2 n0/j4 n0/j6 n1/j1 n1/j3 n1/j5")
+		equal(e, "namespace", names(store.JobQuery{Limit: 2, Namespace: "n1"}), "n1/j1 n1/j3 n1/j5")
+		equal(e, "label", names(store.JobQuery{Limit: 3, Labels: map[string]string{"odd": "1"}}), "n1/j1 n1/j3 n1/j5")
+		equal(e, "text in a description", names(store.JobQuery{Limit: 3, Text: "number 5"}), "n1/j5")
+		e.put("name: boot\nnamespace: n2\nschedule: {boot: true}")
+		equal(e, "boot", names(store.JobQuery{Limit: 3, Boot: true}), "n2/boot")
+		equal(e, "text in a name", names(store.JobQuery{Limit: 3, Text: "j3"}), "n1/j3")
+		equal(e, "text with signs", names(store.JobQuery{Limit: 3, Text: "%"}), "")
+		equal(e, "state", names(store.JobQuery{Limit: 3, State: job.JobPaused}), "n0/j0")
+	}},
+	{"revisions are kept, the latest first", func(e *env) {
+		for i := range 5 {
+			e.put(fmt.Sprintf("name: a\ndescription: d%d", i))
+		}
+		j, err := e.Job(e.ctx, "default", "a")
+		e.must(err)
+		var got []string
+		for before := int64(0); ; {
+			page, err := e.Revisions(e.ctx, j.Definition.UID, before, 2)
+			e.must(err)
+			for _, r := range page {
+				got = append(got, fmt.Sprintf("%d %s %s", r.Version, r.Definition.Description, r.Actor))
+				before = r.Version
+			}
+			if len(page) < 2 {
+				break
+			}
+		}
+		equal(e, "revisions", strings.Join(got, " "), "5 d4 ann 4 d3 ann 3 d2 ann 2 d1 ann 1 d0 ann")
+	}},
+	{"the feed of changes tells each job's latest state, in order, by partition", func(e *env) {
+		var all []*store.Job
+		for i := range 9 {
+			all = append(all, e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '*/%d * * * *'}", i, i+1)))
+		}
+		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: all[4].Definition.UID, IfVersion: 1, Actor: "ann"}))
+		e.put("name: j2\npaused: true\nschedule: {cron: '*/3 * * * *'}")
+		seen := map[job.ID]store.PlannedJob{}
+		var order []job.ID
+		since := int64(0)
+		for {
+			page, next, err := e.JobsChanged(e.ctx, store.AllPartitions, since, 2)
+			e.must(err)
+			for _, p := range page {
+				seen[p.UID] = p
+				order = append(order, p.UID)
+			}
+			if next < since || len(page) > 0 && next == since {
+				e.Fatalf("the feed goes from %d to %d", since, next)
+			}
+			since = next
+			if len(page) == 0 {
+				break
+			}
+		}
+		equal(e, "jobs", len(seen), 9)
+		equal(e, "told", len(order), 9)
+		equal(e, "the last one told", order[len(order)-1], all[2].Definition.UID)
+		for i, j := range all {
+			p := seen[j.Definition.UID]
+			equal(e, "active", p.Active, i != 4 && i != 2)
+			equal(e, "deleted", p.Deleted, i == 4)
+			now := e.reload(j)
+			equal(e, "epoch", p.Epoch, now.Definition.Epoch)
+			equal(e, "version", p.Version, now.Definition.Version)
+			sameTime(e, "cursor", p.Cursor, now.Cursor)
+			if p.Timing == "" || i > 0 && p.Timing == seen[all[0].Definition.UID].Timing {
+				e.Errorf("job %d has the timing %q", i, p.Timing)
+			}
+		}
+		page, _, err := e.JobsChanged(e.ctx, store.AllPartitions, since, 10)
+		e.must(err)
+		equal(e, "told after the end", len(page), 0)
+
+		var one store.Partitions
+		one.Add(job.Partition(all[0].Definition.UID))
+		page, _, err = e.JobsChanged(e.ctx, one, 0, 100)
+		e.must(err)
+		for _, p := range page {
+			equal(e, "partition", job.Partition(p.UID), job.Partition(all[0].Definition.UID))
+		}
+		if len(page) == 0 {
+			e.Error("the partition of the first job is empty")
+		}
+	}},
+	{"a page of one partition does not skip changes of others", func(e *env) {
+		// The number to go on from must not pass what a fuller page has left.
+		for i := range 20 {
+			e.put(fmt.Sprintf("name: j%d", i))
+		}
+		var half store.Partitions
+		for p := range 128 {
+			half.Add(uint8(p))
+		}
+		want := 0
+		jobs, err := e.ListJobs(e.ctx, store.JobQuery{Limit: 100})
+		e.must(err)
+		for _, j := range jobs {
+			if half.Has(job.Partition(j.Definition.UID)) {
+				want++
+			}
+		}
+		got := map[job.ID]bool{}
+		for since := int64(0); ; {
+			page, next, err := e.JobsChanged(e.ctx, half, since, 1)
+			e.must(err)
+			for _, p := range page {
+				got[p.UID] = true
+			}
+			if len(page) == 0 {
+				break
+			}
+			since = next
+		}
+		equal(e, "jobs in half of the partitions", len(got), want)
+	}},
+	{"the summary counts jobs and versions by partition", func(e *env) {
+		a, b := e.put("name: a"), e.put("name: b")
+		e.put("name: a\ndescription: x")
+		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: b.Definition.UID, IfVersion: 1, Actor: "ann"}))
+		sum, err := e.Summary(e.ctx)
+		e.must(err)
+		for p, s := range sum {
+			want := store.PartitionSummary{}
+			if job.Partition(a.Definition.UID) == uint8(p) {
+				want = store.PartitionSummary{Jobs: 1, Versions: 2}
+			}
+			if s != want {
+				e.Errorf("partition %d: got %+v, want %+v", p, s, want)
+			}
+		}
+	}},
+	{"a changed calendar begins a new epoch for those who name it", func(e *env) {
+		days := func(date string) *job.Calendar {
+			return &job.Calendar{Name: "off", Days: job.Days{Include: []string{date}}}
+		}
+		c, err := e.PutCalendar(e.ctx, days("2026-12-25"), 0, "ann")
+		e.must(err)
+		equal(e, "version", c.Version, 1)
+		named := e.put("name: a\nschedule: {cron: '* * * * *', except: [off]}")
+		other := e.put("name: b\nschedule: {cron: '* * * * *', except: [sat]}")
+		a := e.plan(named, 10*time.Second)[0]
+		before, _, err := e.JobsChanged(e.ctx, store.AllPartitions, 0, 10)
+		e.must(err)
+
+		c, err = e.PutCalendar(e.ctx, days("2026-12-26"), 1, "ann")
+		e.must(err)
+		equal(e, "version", c.Version, 2)
+		c, err = e.PutCalendar(e.ctx, days("2026-12-26"), 1, "ann") // the answer was lost
+		e.must(err)
+		equal(e, "version", c.Version, 2)
+		equal(e, "epoch of the one that names it", e.reload(named).Definition.Epoch, 2)
+		equal(e, "epoch of the other", e.reload(other).Definition.Epoch, 1)
+		after, _, err := e.JobsChanged(e.ctx, store.AllPartitions, 0, 10)
+		e.must(err)
+		if after[len(after)-1].UID != named.Definition.UID || after[len(after)-1].Timing == before[0].Timing {
+			e.Error("planners are not told that the schedule means something else")
+		}
+		e.clock.Advance(10 * time.Second)
+		e.claim(e.a, a, store.Gone)
+
+		_, err = e.PutCalendar(e.ctx, days("2026-12-27"), 1, "ann")
+		e.want(err, store.ErrConflict)
+		_, err = e.PutCalendar(e.ctx, days("2026-12-27"), 0, "ann")
+		e.want(err, store.ErrExists)
+		e.want(e.DeleteCalendar(e.ctx, "default", "off", "ann"), store.ErrConflict)
+		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: named.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
+		e.must(e.DeleteCalendar(e.ctx, "default", "off", "bob"))
+		e.want(e.DeleteCalendar(e.ctx, "default", "off", "bob"), store.ErrNotFound)
+		list, err := e.Calendars(e.ctx)
+		e.must(err)
+		equal(e, "calendars", len(list), 0)
+		equal(e, "audit", strings.Join(e.actions(), ", "), "bob calendar.delete default/off, ann job.delete default/a, "+
+			"ann calendar.change default/off, ann job.create default/b, ann job.create default/a, ann calendar.create default/off")
+	}},
+	{"pools are created, changed and deleted by version", func(e *env) {
+		pool := func(size int) *job.Pool { return &job.Pool{Name: "db", Slots: job.Slots{Size: size}} }
+		p, err := e.PutPool(e.ctx, pool(2), 0, "ann")
+		e.must(err)
+		equal(e, "version", p.Version, 1)
+		_, err = e.PutPool(e.ctx, pool(3), 0, "ann")
+		e.want(err, store.ErrExists)
+		p, err = e.PutPool(e.ctx, pool(3), 1, "ann")
+		e.must(err)
+		equal(e, "version", p.Version, 2)
+		list, err := e.Pools(e.ctx)
+		e.must(err)
+		if len(list) != 1 || list[0].Slots.Size != 3 || list[0].FullName() != "default/db" {
+			e.Errorf("pools: %+v", list)
+		}
+		e.must(e.DeletePool(e.ctx, "default", "db", "bob"))
+		equal(e, "audit", strings.Join(e.actions(), ", "), "bob pool.delete default/db, ann pool.change default/db, ann pool.create default/db")
+	}},
+	{"the audit is read in pages, and a refused change is not in it", func(e *env) {
+		for i := range 5 {
+			e.put(fmt.Sprintf("name: j%d", i))
+		}
+		_, err := e.PutJob(e.ctx, store.PutJob{Definition: e.document("name: j0\ndescription: x"), IfVersion: 9, Actor: "eve"})
+		e.want(err, store.ErrConflict)
+		var objects []string
+		for before := int64(0); ; {
+			page, err := e.Audit(e.ctx, before, 2)
+			e.must(err)
+			for _, r := range page {
+				objects = append(objects, r.Object)
+				sameTime(e, "time", r.Time, start)
+				before = r.Seq
+			}
+			if len(page) < 2 {
+				break
+			}
+		}
+		if want := []string{"default/j4", "default/j3", "default/j2", "default/j1", "default/j0"}; !slices.Equal(objects, want) {
+			e.Errorf("got %v, want %v", objects, want)
+		}
+	}},
+	{"hints come for changes, and end with their context", func(e *env) {
+		ctx, cancel := context.WithCancel(e.ctx)
+		hints := e.Hints(ctx)
+		e.put("name: a")
+		select {
+		case h := <-hints:
+			if h&store.HintJobs == 0 {
+				e.Errorf("got the hint %b, want one about jobs", h)
+			}
+		case <-time.After(10 * time.Second):
+			e.Error("no hint came")
+		}
+		cancel()
+		for range hints { // closed, or the test does not end
+		}
+	}},
+}

@@ -1,0 +1,526 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/memory"
+)
+
+const (
+	modelSteps = 300 // of one sequence
+	modelSeeds = 6   // sequences; each begins with an empty store
+)
+
+// testModel takes the same random steps on the model and on the store under test
+// and compares the answers and, now and then, all that can be read.
+func testModel(t *testing.T, open Open) {
+	seeds := modelSeeds
+	if testing.Short() {
+		seeds = 2
+	}
+	first := seed(t)
+	for i := range seeds {
+		seed := first + uint64(i)
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { sameAnswers(t, open, seed) })
+	}
+}
+
+// pair is a store under test beside the model.
+type pair struct {
+	*testing.T
+	ctx    context.Context
+	model  store.Store
+	tested store.Store
+	clock  *clock
+	ids    *ids
+	random *rand.Rand
+	trace  []string
+
+	uid      job.ID          // of what is created next, in both
+	nodes    []store.Session // that have joined at some time
+	claimed  []store.Attempt // that were tried at some time
+	machines int
+}
+
+func sameAnswers(t *testing.T, open Open, seed uint64) {
+	p := &pair{
+		T: t, ctx: t.Context(), clock: &clock{now: start}, random: rand.New(rand.NewPCG(seed, 1)),
+		ids: &ids{random: rand.New(rand.NewPCG(seed, 2))},
+	}
+	uid := func() job.ID { return p.uid }
+	p.model = memory.New(memory.Options{Now: p.clock.Now, LookAhead: lookAhead, NewID: uid})
+	p.tested = open(t, Options{Now: p.clock.Now, LookAhead: lookAhead, NewID: uid})
+	p.join()
+	p.join()
+	for i := range modelSteps {
+		p.uid = p.id()
+		p.step()
+		if i%10 == 9 {
+			p.compareAll()
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d, the last steps:\n%s", seed, strings.Join(p.trace[max(0, len(p.trace)-25):], "\n"))
+		}
+	}
+}
+
+func (p *pair) id() job.ID { return p.ids.next(p.clock.Now()) }
+
+func (p *pair) chance(percent int) bool { return p.random.IntN(100) < percent }
+
+func pick[T any](p *pair, list []T) T { return list[p.random.IntN(len(list))] }
+
+// both makes a call on both stores, compares the answers, and returns that of
+// the model.
+func both[T any](p *pair, what string, call func(store.Store) (T, error)) (T, error) {
+	p.Helper()
+	want, wantErr := call(p.model)
+	got, gotErr := call(p.tested)
+	p.trace = append(p.trace, p.clock.Now().Format("15:04:05.000 ")+what)
+	if a, b := canonError(gotErr), canonError(wantErr); a != b {
+		p.Errorf("%s: got the error %q (%v), the model says %q (%v)", what, a, gotErr, b, wantErr)
+	}
+	compare(p, what, got, want)
+	return want, wantErr
+}
+
+func compare(p *pair, what string, got, want any) {
+	p.Helper()
+	a, b := canon(reflect.ValueOf(got)), canon(reflect.ValueOf(want))
+	if a == b {
+		return
+	}
+	// Only the surroundings of the first difference.
+	i := 0
+	for i < min(len(a), len(b)) && a[i] == b[i] {
+		i++
+	}
+	from := max(0, i-200)
+	p.Errorf("%s:\ngot       …%s\nthe model …%s", what, a[from:min(len(a), i+200)], b[from:min(len(b), i+200)])
+}
+
+// canon writes a value so that equal ones have equal texts: times by their
+// moment, what is empty as if it were not there.
+func canon(v reflect.Value) string {
+	if !v.IsValid() {
+		return "-"
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if v.IsNil() {
+			return "-"
+		}
+		if err, ok := v.Interface().(error); ok {
+			return canonError(err)
+		}
+		return canon(v.Elem())
+	case reflect.Struct:
+		if t, ok := v.Interface().(time.Time); ok {
+			if t.IsZero() {
+				return "never"
+			}
+			return t.UTC().Format("01-02T15:04:05.999999")
+		}
+		var fields []string
+		for i := range v.NumField() {
+			if f := v.Field(i); v.Type().Field(i).IsExported() && !f.IsZero() {
+				fields = append(fields, v.Type().Field(i).Name+":"+canon(f))
+			}
+		}
+		return "{" + strings.Join(fields, " ") + "}"
+	case reflect.Map:
+		var entries []string
+		for _, key := range v.MapKeys() {
+			entries = append(entries, canon(key)+"="+canon(v.MapIndex(key)))
+		}
+		slices.Sort(entries)
+		return "map" + fmt.Sprint(entries)
+	case reflect.Slice, reflect.Array:
+		if id, ok := v.Interface().(job.ID); ok {
+			return id.String()
+		}
+		var items []string
+		for i := range v.Len() {
+			items = append(items, canon(v.Index(i)))
+		}
+		return fmt.Sprint(items)
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+func canonError(err error) string {
+	if err == nil {
+		return ""
+	}
+	for _, known := range []error{store.ErrNotFound, store.ErrExists, store.ErrConflict, store.ErrSessionOver, store.ErrTooMany} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	return err.Error()
+}
+
+// compareAll compares all that can be read.
+func (p *pair) compareAll() {
+	p.Helper()
+	ctx := p.ctx
+	_, _ = both(p, "list jobs", func(s store.Store) ([]*store.Job, error) {
+		return s.ListJobs(ctx, store.JobQuery{Limit: 100})
+	})
+	_, _ = both(p, "list active runs", func(s store.Store) ([]store.Run, error) {
+		return s.ListActive(ctx, store.ActiveQuery{Limit: 1000})
+	})
+	_, _ = both(p, "read history", func(s store.Store) ([]store.Record, error) {
+		return s.Attempts(ctx, store.HistoryQuery{Limit: 1000})
+	})
+	_, _ = both(p, "aggregate", func(s store.Store) ([]store.Aggregate, error) {
+		return s.Aggregate(ctx, store.AggregateQuery{From: start, To: start.Add(100 * time.Hour), Bucket: time.Minute})
+	})
+	_, _ = both(p, "list sessions", func(s store.Store) ([]store.Session, error) {
+		list, err := s.Sessions(ctx)
+		for i := range list {
+			sortIDs(list[i].Predecessors)
+		}
+		return list, err
+	})
+	_, _ = both(p, "read the audit", func(s store.Store) ([]store.AuditRecord, error) { return s.Audit(ctx, 0, 1000) })
+	_, _ = both(p, "read the changes", func(s store.Store) ([]store.PlannedJob, error) {
+		list, _, err := s.JobsChanged(ctx, store.AllPartitions, 0, 1000)
+		slices.SortFunc(list, func(a, b store.PlannedJob) int { return slices.Compare(a.UID[:], b.UID[:]) })
+		return list, err
+	})
+	_, _ = both(p, "sum up", func(s store.Store) ([job.Partitions]store.PartitionSummary, error) { return s.Summary(ctx) })
+	_, _ = both(p, "list lost attempts", func(s store.Store) ([]store.Attempt, error) { return s.Lost(ctx, 100) })
+	_, _ = both(p, "list unplaced runs", func(s store.Store) ([]store.Run, error) { return s.Unplaced(ctx, 100) })
+	_, _ = both(p, "list overdue runs", func(s store.Store) ([]store.Run, error) {
+		return s.Overdue(ctx, p.clock.Now(), store.RunRef{}, 100)
+	})
+	for _, n := range p.nodes {
+		_, _ = both(p, "list ready runs of "+n.Node, func(s store.Store) ([]store.Run, error) {
+			return s.Ready(ctx, n.ID, store.RunRef{}, p.clock.Now().Add(time.Hour), 100)
+		})
+		_, _ = both(p, "list what runs on "+n.Node, func(s store.Store) ([]store.Run, error) { return s.Mine(ctx, n.ID) })
+	}
+	p.trace = p.trace[:len(p.trace)-11-2*len(p.nodes)]
+}
+
+func sortIDs(list []job.ID) {
+	slices.SortFunc(list, func(a, b job.ID) int { return slices.Compare(a[:], b[:]) })
+}
+
+// step takes one random step on both.
+func (p *pair) step() {
+	p.Helper()
+	for _, step := range []struct {
+		percent int
+		take    func()
+	}{
+		{22, p.claim}, {18, p.finish}, {20, p.plan}, {12, p.advance}, {15, p.trigger}, {15, p.put}, {10, p.cancel},
+		{15, p.reap}, {20, p.tidy}, {20, p.place}, {25, p.release}, {25, p.membership}, {40, p.pools}, {100, p.delete},
+	} {
+		if p.chance(step.percent) {
+			step.take()
+			return
+		}
+	}
+}
+
+func (p *pair) job() *store.Job {
+	list, err := p.model.ListJobs(p.ctx, store.JobQuery{Limit: 100})
+	if err != nil || len(list) == 0 {
+		return nil
+	}
+	return pick(p, list)
+}
+
+func (p *pair) runs(state job.RunState) []store.Run {
+	list, _ := p.model.ListActive(p.ctx, store.ActiveQuery{State: state, Limit: 1000})
+	return list
+}
+
+func (p *pair) text() string {
+	text := "name: " + pick(p, []string{"a", "b", "c", "d"})
+	schedules := []string{
+		"{cron: '* * * * *'}", "{cron: '* * * * *', jitter: 5s}", "{every: 5s, max_runs: 6}", "{after_end: 5s}", "{on: [{job: a, outcome: finished}]}",
+		"{on: [b, {job: c, outcome: failed}]}", "{cron: '* * * * *', except: [off]}", "{at: ['2026-11-20T12:00:30Z'], delete_after: 5s}", "{after_end: 3s, jitter: 1s, max_runs: 4}",
+		"{boot: true}", "{cron: '@every 1s'}", "{cron: '@every 2s'}",
+	}
+	text += "\nschedule: " + pick(p, schedules)
+	if p.chance(15) {
+		text += "\npaused: true"
+	}
+	if p.chance(20) {
+		text += "\nplace: " + pick(p, []string{"{shards: 2}", "{strategy: broadcast}", "{sticky: true}", "{labels: {name: n1}}"})
+	}
+	policy := []string{pick(p, []string{
+		"overlap: skip", "overlap: queue", "overlap: queue, queue_limit: 3", "overlap: replace", "overlap: allow", "overlap: skip, max_parallel: 2",
+		"overlap: queue, concurrency_key: db", "overlap: replace, concurrency_key: db", "missed: all", "overlap: queue, max_parallel: 2",
+	})}
+	for _, extra := range []string{
+		"late_by: 10s", "needs_previous: true", "retry: {attempts: 2, backoff: 1s, factor: 2, max: 3s, jitter: 1s}", "pause_on_failure: 2", "priority: 3", "lost_after: 25s",
+	} {
+		if p.chance(30) {
+			policy = append(policy, extra)
+		}
+	}
+	return text + "\npolicy: {" + strings.Join(policy, ", ") + "}\nrun: {shell: 'true'}"
+}
+
+func (p *pair) put() {
+	text := p.text()
+	put := store.PutJob{Definition: document(p.T, text), IfVersion: store.AnyVersion, Actor: "ann"}
+	if p.chance(20) {
+		put.IfVersion = int64(p.random.IntN(4))
+	}
+	if put.Definition.Paused && p.chance(50) {
+		put.Pause = store.Pause{By: "ann", Reason: "x", Until: p.clock.Now().Add(5 * time.Second)}
+	}
+	if p.chance(20) {
+		put.CatchUp = job.MissedAll
+	}
+	_, _ = both(p, fmt.Sprintf("put %q if %d", text, put.IfVersion), func(s store.Store) (*store.Job, error) { return s.PutJob(p.ctx, put) })
+}
+
+func (p *pair) delete() {
+	j := p.job()
+	if j == nil {
+		return
+	}
+	d := store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "bob"}
+	if p.chance(20) {
+		d.IfVersion = 1
+	}
+	_, _ = both(p, "delete "+j.Definition.Name, func(s store.Store) (bool, error) { return true, s.DeleteJob(p.ctx, d) })
+}
+
+func (p *pair) plan() {
+	j := p.job()
+	if j == nil {
+		return
+	}
+	now := p.clock.Now()
+	item := store.PlanItem{Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: j.Cursor}
+	if p.chance(5) {
+		item.Epoch--
+	}
+	if p.chance(5) {
+		item.From = item.From.Add(-time.Second)
+	}
+	at := j.Cursor
+	if gap := now.Sub(at); gap > 20*time.Second {
+		if p.chance(70) {
+			span := store.MissedSpan{ID: p.id(), First: at.Add(time.Second), Last: at.Add(gap / 2), Count: 3, Reason: "nobody was there"}
+			item.Missed = append(item.Missed, span)
+		}
+		at = at.Add(gap / 2).Truncate(time.Millisecond)
+	}
+	for range 1 + p.random.IntN(3) {
+		at = at.Add(time.Duration(1+p.random.IntN(4000)) * time.Millisecond)
+		n := store.NewRun{Scheduled: at, Due: at.Add(time.Duration(p.random.IntN(2)) * time.Second)}
+		shards := max(1, j.Filled.Place.Shards)
+		if shards > 1 {
+			n.Shards = shards
+		}
+		for n.Shard = range shards {
+			n.ID = p.id()
+			n.Session = job.ID{}
+			if p.chance(80) {
+				n.Session = pick(p, p.nodes).ID
+			}
+			item.Runs = append(item.Runs, n)
+		}
+	}
+	item.To = at
+	item.Complete = p.chance(3)
+	session := pick(p, p.nodes).ID
+	for range 1 + p.random.IntN(2) {
+		_, _ = both(p, fmt.Sprintf("plan %s: %+v", j.Definition.Name, item), func(s store.Store) ([]store.PlanOutcome, error) {
+			return s.Plan(p.ctx, session, []store.PlanItem{item})
+		})
+	}
+}
+
+func (p *pair) trigger() {
+	j := p.job()
+	if j == nil {
+		return
+	}
+	item := store.TriggerItem{
+		ID: p.id(), Job: j.Definition.UID, Kind: pick(p, []job.RunKind{job.RunByHand, job.RunByHand, job.RunBackfill, job.RunBoot}),
+		Key: pick(p, []string{"k1", "k2", "k3", ""}), Session: pick(p, p.nodes).ID, Params: map[string]string{"p": "v"},
+	}
+	if item.Kind != job.RunBoot {
+		item.Actor = "ann"
+	}
+	if item.Kind == job.RunBackfill {
+		item.Scheduled = start.Add(time.Duration(-1-p.random.IntN(5)) * time.Hour)
+		item.Overlap = pick(p, []job.Overlap{"", job.OverlapQueue, job.OverlapAllow})
+	}
+	_, _ = both(p, fmt.Sprintf("trigger %s: %+v", j.Definition.Name, item), func(s store.Store) ([]store.TriggerOutcome, error) {
+		return s.Trigger(p.ctx, []store.TriggerItem{item})
+	})
+}
+
+func (p *pair) claim() {
+	list := append(p.runs(job.StateReady), p.runs("")...) // those that are ready twice as often
+	if len(list) == 0 {
+		return
+	}
+	var attempts []store.Attempt
+	for range 1 + p.random.IntN(4) {
+		r := pick(p, list)
+		a := store.Attempt{Run: r.ID, Number: r.Attempt, Token: p.id()}
+		switch {
+		case p.chance(10) && len(p.claimed) > 0:
+			a = pick(p, p.claimed)
+		case p.chance(5):
+			a.Number++
+		}
+		attempts = append(attempts, a)
+		p.claimed = append(p.claimed, a)
+	}
+	n := pick(p, p.nodes)
+	_, _ = both(p, fmt.Sprintf("claim on %s: %v", n.Node, attempts), func(s store.Store) ([]store.ClaimOutcome, error) {
+		return s.Claim(p.ctx, n.ID, attempts)
+	})
+}
+
+// attempt returns one that runs or, seldom, one that was tried at some time.
+func (p *pair) attempt() (store.Attempt, bool) {
+	if running := p.runs(job.StateRunning); len(running) > 0 && p.chance(85) {
+		r := pick(p, running)
+		return store.Attempt{Run: r.ID, Number: r.Attempt, Token: r.Token}, true
+	}
+	if len(p.claimed) == 0 {
+		return store.Attempt{}, false
+	}
+	return pick(p, p.claimed), true
+}
+
+func (p *pair) finish() {
+	var results []store.Result
+	now := p.clock.Now()
+	for range 1 + p.random.IntN(3) {
+		a, ok := p.attempt()
+		if !ok {
+			return
+		}
+		res := store.Result{Attempt: a, Started: now.Add(-time.Second), Ended: now, OutputBytes: 1, Reason: pick(p, []string{"", "why"}),
+			Outcome: pick(p, []job.Outcome{job.OutcomeSucceeded, job.OutcomeSucceeded, job.OutcomeFailed, job.OutcomeTimedOut, job.OutcomeCancelled})}
+		if p.chance(30) {
+			res.ExitCode = code(p.random.IntN(3))
+		}
+		results = append(results, res)
+	}
+	_, _ = both(p, fmt.Sprintf("finish %+v", results), func(s store.Store) ([]store.FinishOutcome, error) {
+		return s.Finish(p.ctx, p.nodes[0].ID, results)
+	})
+}
+
+func (p *pair) release() {
+	if a, ok := p.attempt(); ok {
+		_, _ = both(p, fmt.Sprint("release ", a), func(s store.Store) (bool, error) {
+			return true, s.Release(p.ctx, p.nodes[0].ID, []store.Attempt{a})
+		})
+	}
+}
+
+func (p *pair) cancel() {
+	id := p.id()
+	if list := p.runs(""); len(list) > 0 && p.chance(90) {
+		id = pick(p, list).ID
+	} else if len(p.claimed) > 0 {
+		id = pick(p, p.claimed).Run
+	}
+	_, _ = both(p, fmt.Sprint("cancel ", id), func(s store.Store) (store.Run, error) { return s.Cancel(p.ctx, id, "ann", "enough") })
+}
+
+func (p *pair) place() {
+	list, _ := p.model.Unplaced(p.ctx, 100)
+	if len(list) == 0 {
+		return
+	}
+	var placements []store.Placement
+	for range 1 + p.random.IntN(3) {
+		r := pick(p, list)
+		placements = append(placements, store.Placement{Run: r.ID, Attempt: r.Attempt, Session: pick(p, p.nodes).ID})
+	}
+	_, _ = both(p, fmt.Sprint("place ", placements), func(s store.Store) (bool, error) { return true, s.Place(p.ctx, placements) })
+}
+
+func (p *pair) reap() {
+	lost, _ := p.model.Lost(p.ctx, 100)
+	if a, ok := p.attempt(); ok {
+		lost = append(lost, a)
+	}
+	n := pick(p, p.nodes)
+	_, _ = both(p, fmt.Sprintf("reap on %s: %v", n.Node, lost), func(s store.Store) (bool, error) { return true, s.Reap(p.ctx, n.ID, lost) })
+}
+
+func (p *pair) tidy() {
+	_, _ = both(p, "tidy", func(s store.Store) (bool, error) { return s.Tidy(p.ctx) })
+}
+
+func (p *pair) advance() {
+	d := time.Duration(p.random.IntN(3000)) * time.Millisecond
+	if p.chance(5) {
+		d = time.Duration(p.random.IntN(100)) * time.Second
+	}
+	p.clock.Advance(d)
+	for _, n := range p.nodes {
+		if p.chance(70) {
+			_, _ = both(p, "renew "+n.Node, func(s store.Store) (bool, error) { return true, s.Renew(p.ctx, n.ID, store.Load{Running: 1}) })
+		}
+	}
+}
+
+func (p *pair) join() {
+	p.machines++
+	machine := fmt.Sprint("n", p.machines%3)
+	s := store.Session{ID: p.id(), Node: machine, Machine: machine, DataDir: "/d", Labels: map[string]string{"name": machine}}
+	got, _ := both(p, "join "+machine, func(t store.Store) (store.Session, error) {
+		got, err := t.Join(p.ctx, s)
+		sortIDs(got.Predecessors)
+		return got, err
+	})
+	p.nodes = append(p.nodes, got)
+	if len(p.nodes) > 4 {
+		p.nodes = p.nodes[1:]
+	}
+}
+
+func (p *pair) membership() {
+	n := pick(p, p.nodes)
+	switch p.random.IntN(4) {
+	case 0:
+		_, _ = both(p, "leave "+n.Node, func(s store.Store) (bool, error) { return true, s.Leave(p.ctx, n.ID) })
+	case 1:
+		_, _ = both(p, "end "+n.Node, func(s store.Store) (bool, error) { return true, s.End(p.ctx, n.ID) })
+	default:
+		p.join()
+	}
+}
+
+func (p *pair) pools() {
+	if p.chance(50) {
+		pool := &job.Pool{Name: "db", Slots: job.Slots{Size: 1 + p.random.IntN(3)}}
+		_, _ = both(p, fmt.Sprintf("put pool %d", pool.Slots.Size), func(s store.Store) (*job.Pool, error) {
+			return s.PutPool(p.ctx, pool, store.AnyVersion, "ann")
+		})
+		return
+	}
+	c := &job.Calendar{Name: "off", Days: job.Days{Include: []string{pick(p, []string{"2026-12-25", "2026-12-26"})}}}
+	_, _ = both(p, fmt.Sprint("put calendar ", c.Days.Include), func(s store.Store) (*job.Calendar, error) {
+		return s.PutCalendar(p.ctx, c, store.AnyVersion, "ann")
+	})
+}

@@ -1,0 +1,383 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// overlapping plans three runs in consecutive seconds for a job with a policy,
+// starts the first, and moves the clock to the third.
+func overlapping(e *env, policy string) (*store.Job, []store.Attempt) {
+	e.Helper()
+	j := e.put(everyMinute + "\npolicy: {" + policy + "}")
+	runs := e.plan(j, time.Second, 2*time.Second, 3*time.Second)
+	e.clock.Advance(time.Second)
+	e.claim(e.a, runs[0], store.Started)
+	e.clock.Advance(2 * time.Second)
+	return j, runs
+}
+
+var overlapTests = []test{
+	{"overlap: a run of skip is recorded when the slot is taken", func(e *env) {
+		_, runs := overlapping(e, "overlap: skip")
+		got := e.claim(e.a, runs[1], store.Skipped)
+		r := e.gone(runs[1].Run, job.OutcomeSkipped)
+		equal(e, "reason in the record", r.Attempt.Reason, got.Reason)
+		equal(e, "reason", got.Reason, fmt.Sprintf("run %s of 2026-11-20T12:00:01Z was still running on node a", runs[0].Run))
+		e.claim(e.a, runs[1], store.Skipped) // the answer was lost
+		e.finish(runs[0], job.OutcomeSucceeded)
+		e.claim(e.a, runs[2], store.Started)
+	}},
+	{"overlap: a run of queue waits, one of too many is skipped", func(e *env) {
+		_, runs := overlapping(e, "overlap: queue")
+		got := e.claim(e.a, runs[1], store.Waiting)
+		contains(e, "reason", got.Reason, runs[0].Run.String())
+		e.claim(e.a, runs[1], store.Waiting)
+		e.claim(e.a, runs[2], store.Skipped)
+		contains(e, "reason", e.gone(runs[2].Run, job.OutcomeSkipped).Attempt.Reason, "1 run waits already")
+		r := e.run(runs[1].Run)
+		equal(e, "state", r.State, job.StateWaiting)
+		e.finish(runs[0], job.OutcomeFailed)
+		r = e.run(runs[1].Run)
+		equal(e, "state", r.State, job.StateReady)
+		equal(e, "holds the slot", r.HoldsSlot, true)
+		e.claim(e.a, runs[1], store.Started)
+	}},
+	{"overlap: the slot goes to the run that is due first", func(e *env) {
+		j, runs := overlapping(e, "overlap: queue, queue_limit: 5")
+		late := e.plan(j, time.Second)[0]
+		e.clock.Advance(time.Second)
+		e.claim(e.a, late, store.Waiting)
+		e.claim(e.a, runs[2], store.Waiting)
+		e.claim(e.a, runs[1], store.Waiting)
+		for i, next := range []store.Attempt{runs[1], runs[2], late} {
+			e.finish([]store.Attempt{runs[0], runs[1], runs[2]}[i], job.OutcomeSucceeded)
+			holds := 0
+			for _, r := range e.active(j) {
+				if r.HoldsSlot {
+					holds++
+					equal(e, "holds the slot", r.ID, next.Run)
+				}
+			}
+			equal(e, "runs that hold it", holds, 1)
+			e.claim(e.a, next, store.Started)
+		}
+	}},
+	{"overlap: a newcomer does not take the slot that was handed on", func(e *env) {
+		_, runs := overlapping(e, "overlap: queue, queue_limit: 5")
+		e.claim(e.a, runs[1], store.Waiting)
+		e.finish(runs[0], job.OutcomeSucceeded)
+		e.claim(e.a, runs[2], store.Waiting)
+		e.claim(e.a, runs[1], store.Started)
+	}},
+	{"overlap: replace asks the running one to end, and the newest waits", func(e *env) {
+		_, runs := overlapping(e, "overlap: replace, retry: {attempts: 2}")
+		e.claim(e.a, runs[1], store.Waiting)
+		r := e.run(runs[0].Run)
+		equal(e, "cancelled by", r.CancelBy, "belfry")
+		contains(e, "cancelled because", r.CancelReason, runs[1].Run.String())
+		e.claim(e.a, runs[2], store.Waiting)
+		contains(e, "reason", e.gone(runs[1].Run, job.OutcomeSkipped).Attempt.Reason, runs[2].Run.String())
+		e.finish(runs[0], job.OutcomeCancelled)
+		e.gone(runs[0].Run, job.OutcomeCancelled)
+		e.claim(e.a, runs[2], store.Started)
+	}},
+	{"overlap: replace ends a run between two attempts at once", func(e *env) {
+		_, runs := overlapping(e, "overlap: replace, retry: {attempts: 2, backoff: 1h}")
+		e.finish(runs[0], job.OutcomeFailed)
+		e.claim(e.a, runs[1], store.Started)
+		contains(e, "reason", e.gone(runs[0].Run, job.OutcomeCancelled).Attempt.Reason, runs[1].Run.String())
+	}},
+	{"overlap: allow runs beside the others", func(e *env) {
+		_, runs := overlapping(e, "overlap: allow")
+		e.claim(e.a, runs[1], store.Started)
+		e.claim(e.a, runs[2], store.Started)
+	}},
+	{"overlap: an edit from allow to skip sees what runs", func(e *env) {
+		_, runs := overlapping(e, "overlap: allow")
+		e.put(everyMinute + "\npolicy: {overlap: skip}")
+		e.claim(e.a, runs[1], store.Skipped)
+	}},
+	{"overlap: an edit to allow lets in what waits", func(e *env) {
+		_, runs := overlapping(e, "overlap: queue")
+		e.claim(e.a, runs[1], store.Waiting)
+		e.put(everyMinute + "\npolicy: {overlap: allow}")
+		e.claim(e.a, runs[1], store.Started)
+	}},
+	{"overlap: max_parallel is the number of slots", func(e *env) {
+		j, runs := overlapping(e, "overlap: queue, max_parallel: 2")
+		e.claim(e.a, runs[1], store.Started)
+		e.claim(e.a, runs[2], store.Waiting)
+		e.put(everyMinute + "\npolicy: {overlap: queue, max_parallel: 3}")
+		e.claim(e.a, runs[2], store.Started)
+		more := e.plan(j, time.Second)[0]
+		e.clock.Advance(time.Second)
+		e.claim(e.a, more, store.Waiting)
+	}},
+	{"overlap: several claims of one batch share the slots", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {max_parallel: 2}")
+		runs := e.plan(j, time.Second, 2*time.Second, 3*time.Second, 4*time.Second)
+		e.clock.Advance(4 * time.Second)
+		got, err := e.Claim(e.ctx, e.a.ID, runs)
+		e.must(err)
+		for i, want := range []store.Verdict{store.Started, store.Started, store.Skipped, store.Skipped} {
+			equal(e, "verdict", verdicts[got[i].Verdict], verdicts[want])
+		}
+	}},
+	{"overlap: a claim made ahead takes only a slot that nobody before it can want", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {overlap: skip}")
+		runs := e.plan(j, time.Second, 2*time.Second)
+		e.claim(e.a, runs[1], store.Early) // the run before it has not even begun
+		e.claim(e.a, runs[0], store.Started)
+		e.claim(e.a, runs[1], store.Early) // it is not skipped before its instant
+		e.finish(runs[0], job.OutcomeSucceeded)
+		e.claim(e.a, runs[1], store.Started)
+	}},
+	{"overlap: a run holds its slot between its attempts", func(e *env) {
+		_, runs := overlapping(e, "overlap: skip, retry: {attempts: 2, backoff: 1m}")
+		e.finish(runs[0], job.OutcomeFailed)
+		got := e.claim(e.a, runs[1], store.Skipped)
+		contains(e, "reason", got.Reason, "until its next attempt")
+		e.clock.Advance(time.Minute)
+		retry := store.Attempt{Run: runs[0].Run, Number: 2, Token: e.id()}
+		e.claim(e.a, retry, store.Started)
+		e.finish(retry, job.OutcomeSucceeded)
+		e.claim(e.a, runs[2], store.Started)
+	}},
+	{"overlap: a cancelled, withdrawn or lost run gives its slot back", func(e *env) {
+		_, runs := overlapping(e, "overlap: queue, queue_limit: 9, retry: {attempts: 2, backoff: 1m, on: [failed]}")
+		e.claim(e.a, runs[1], store.Waiting)
+		e.claim(e.a, runs[2], store.Waiting)
+		e.finish(runs[0], job.OutcomeFailed)
+		_, err := e.Cancel(e.ctx, runs[0].Run, "ann", "") // between two attempts
+		e.must(err)
+		e.claim(e.a, runs[1], store.Started)
+		e.clock.Advance(61 * time.Second)
+		b := e.join("b")
+		lost, err := e.Lost(e.ctx, 10)
+		e.must(err)
+		e.must(e.Reap(e.ctx, b.ID, lost))
+		e.gone(runs[1].Run, job.OutcomeLost)
+		e.claim(b, runs[2], store.Started)
+	}},
+	{"overlap: what is withdrawn between two attempts stands in nobody's way", func(e *env) {
+		j, runs := overlapping(e, "overlap: skip, retry: {attempts: 2, backoff: 1m}")
+		e.finish(runs[0], job.OutcomeFailed)
+		e.put(everyMinute + "\npaused: true\npolicy: {overlap: skip, retry: {attempts: 2, backoff: 1m}}")
+		e.claim(e.a, e.trigger(j), store.Started)
+		e.gone(runs[0].Run, job.OutcomeWithdrawn)
+	}},
+	{"overlap: a pool is shared between jobs", func(e *env) {
+		_, err := e.PutPool(e.ctx, &job.Pool{Name: "db", Slots: job.Slots{Size: 2}}, 0, "ann")
+		e.must(err)
+		var runs []store.Attempt
+		for i := range 4 {
+			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\npolicy: {overlap: queue, concurrency_key: db}", i))
+			runs = append(runs, e.plan(j, time.Second)[0])
+		}
+		other := e.plan(e.put("name: other\nnamespace: n\nschedule: {cron: '* * * * *'}\npolicy: {concurrency_key: db}"), time.Second)[0]
+		e.clock.Advance(time.Second)
+		e.claim(e.a, other, store.Started) // the pool of another namespace
+		e.claim(e.a, runs[0], store.Started)
+		e.claim(e.a, runs[1], store.Started)
+		e.claim(e.a, runs[2], store.Waiting)
+		e.finish(runs[1], job.OutcomeSucceeded)
+		e.claim(e.a, runs[3], store.Waiting) // the slot was handed on already
+		e.claim(e.a, runs[2], store.Started)
+		_, err = e.PutPool(e.ctx, &job.Pool{Name: "db", Slots: job.Slots{Size: 3}}, 1, "ann")
+		e.must(err)
+		e.claim(e.a, runs[3], store.Started)
+	}},
+	{"overlap: a pool that is not declared has one slot", func(e *env) {
+		a := e.plan(e.put("name: a\nschedule: {cron: '* * * * *'}\npolicy: {concurrency_key: db}"), time.Second)[0]
+		b := e.plan(e.put("name: b\nschedule: {cron: '* * * * *'}\npolicy: {concurrency_key: db}"), time.Second)[0]
+		e.clock.Advance(time.Second)
+		e.claim(e.a, a, store.Started)
+		e.claim(e.a, b, store.Skipped)
+	}},
+	{"overlap: in a pool, replace does not end the runs of other jobs", func(e *env) {
+		a := e.plan(e.put("name: a\nschedule: {cron: '* * * * *'}\npolicy: {concurrency_key: db}"), time.Second)[0]
+		b := e.plan(e.put("name: b\nschedule: {cron: '* * * * *'}\npolicy: {concurrency_key: db, overlap: replace}"), time.Second, 2*time.Second)
+		e.clock.Advance(2 * time.Second)
+		e.claim(e.a, a, store.Started)
+		e.claim(e.a, b[0], store.Waiting)
+		e.claim(e.a, b[1], store.Waiting)
+		equal(e, "cancelled by", e.run(a.Run).CancelBy, "")
+		e.gone(b[0].Run, job.OutcomeSkipped)
+		e.finish(a, job.OutcomeSucceeded)
+		e.claim(e.a, b[1], store.Started)
+	}},
+	{"overlap: a queue may be longer than a batch", func(e *env) {
+		const waiting = store.MaxBatch + 100
+		j := e.put(fmt.Sprintf("name: a\npolicy: {overlap: queue, queue_limit: %d}", waiting))
+		var items []store.TriggerItem
+		var attempts []store.Attempt
+		for i := range waiting + 2 {
+			items = append(items, store.TriggerItem{ID: e.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: fmt.Sprint(i), Due: start.Add(time.Duration(i) * time.Millisecond)})
+			attempts = append(attempts, store.Attempt{Run: items[i].ID, Number: 1, Token: e.id()})
+		}
+		e.clock.Advance(10 * time.Second)
+		counts := map[store.Verdict]int{}
+		for from := 0; from < len(items); from += store.MaxBatch {
+			to := min(from+store.MaxBatch, len(items))
+			_, err := e.Trigger(e.ctx, items[from:to])
+			e.must(err)
+			got, err := e.Claim(e.ctx, e.a.ID, attempts[from:to])
+			e.must(err)
+			for _, c := range got {
+				counts[c.Verdict]++
+			}
+		}
+		equal(e, "verdicts", fmt.Sprint(counts), fmt.Sprint(map[store.Verdict]int{store.Started: 1, store.Waiting: waiting, store.Skipped: 1}))
+		for i := range 3 {
+			e.finish(attempts[i], job.OutcomeSucceeded)
+			e.claim(e.a, attempts[i+1], store.Started)
+		}
+		more := e.trigger(j) // three places are free again
+		e.claim(e.a, more, store.Waiting)
+	}},
+	{"overlap: broadcasts have a slot on each node", func(e *env) {
+		b := e.join("b")
+		j := e.put(everyMinute + "\nplace: {strategy: broadcast}")
+		var items [2]store.PlanItem
+		for i := range items {
+			items[i] = e.planItem(e.reload(j))
+			items[i].To = start.Add(time.Duration(i+1) * time.Second)
+			for n, s := range []store.Session{e.a, b} {
+				items[i].Runs = append(items[i].Runs, store.NewRun{ID: e.id(), Session: s.ID, Scheduled: items[i].To, Due: items[i].To, Shard: n, Shards: 2})
+			}
+			e.planned(items[i], store.Planned)
+		}
+		e.clock.Advance(2 * time.Second)
+		e.claim(e.a, store.Attempt{Run: items[0].Runs[0].ID, Number: 1, Token: e.id()}, store.Started)
+		e.claim(b, store.Attempt{Run: items[0].Runs[1].ID, Number: 1, Token: e.id()}, store.Started)
+		e.claim(e.a, store.Attempt{Run: items[1].Runs[0].ID, Number: 1, Token: e.id()}, store.Skipped)
+	}},
+	{"overlap: a backfill has its own policy", func(e *env) {
+		j, runs := overlapping(e, "overlap: skip")
+		backfill := func(hours int, o job.Overlap) store.Attempt {
+			return e.triggered(store.TriggerItem{
+				ID: e.id(), Job: j.Definition.UID, Kind: job.RunBackfill, Scheduled: start.Add(time.Duration(-hours) * time.Hour), Overlap: o, Actor: "ann",
+			})
+		}
+		queued := []store.Attempt{backfill(3, job.OverlapQueue), backfill(2, job.OverlapQueue)}
+		for _, a := range queued {
+			e.claim(e.a, a, store.Waiting) // the job's own limit does not count
+		}
+		e.claim(e.a, backfill(1, job.OverlapAllow), store.Started)
+		e.claim(e.a, backfill(4, ""), store.Skipped)
+		e.finish(runs[0], job.OutcomeSucceeded)
+	}},
+	{"overlap: queued backfills of a job that allows overlap wait for each other alone", func(e *env) {
+		j, _ := overlapping(e, "overlap: allow")
+		var queued []store.Attempt
+		for i := range 3 {
+			queued = append(queued, e.triggered(store.TriggerItem{
+				ID: e.id(), Job: j.Definition.UID, Kind: job.RunBackfill, Scheduled: start.Add(time.Duration(i-9) * time.Hour), Due: start.Add(time.Duration(i) * time.Millisecond), Overlap: job.OverlapQueue, Actor: "ann",
+			}))
+		}
+		e.claim(e.a, queued[0], store.Started)
+		e.claim(e.a, queued[1], store.Waiting)
+		e.claim(e.a, queued[2], store.Waiting)
+		e.claim(e.a, e.trigger(j), store.Started)
+		e.finish(queued[0], job.OutcomeSucceeded)
+		equal(e, "the third", e.run(queued[2].Run).State, job.StateWaiting)
+		e.claim(e.a, queued[1], store.Started)
+	}},
+	{"what was missed and is caught up runs in order, and is not skipped", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {missed: all, overlap: skip}")
+		e.clock.Advance(5 * time.Minute)
+		item := e.planItem(j, start.Add(time.Minute), start.Add(2*time.Minute), start.Add(3*time.Minute))
+		e.planned(item, store.Planned)
+		var runs []store.Attempt
+		for _, r := range item.Runs {
+			runs = append(runs, store.Attempt{Run: r.ID, Number: 1, Token: e.id()})
+		}
+		e.claim(e.a, runs[0], store.Started)
+		e.claim(e.a, runs[2], store.Waiting)
+		e.claim(e.a, runs[1], store.Waiting)
+		e.finish(runs[0], job.OutcomeSucceeded)
+		e.claim(e.a, runs[2], store.Waiting)
+		e.claim(e.a, runs[1], store.Started)
+	}},
+	{"a run that waits too long is missed, and its slot is not wasted", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {overlap: queue, queue_limit: 5, late_by: 1m}")
+		runs := e.plan(j, time.Second, 2*time.Second)
+		e.clock.Advance(2 * time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		e.claim(e.a, runs[1], store.Waiting)
+		e.clock.Advance(61 * time.Second)
+		fresh := e.plan(j, time.Second)[0]
+		e.clock.Advance(time.Second)
+		e.claim(e.a, fresh, store.Waiting)
+		e.finish(runs[0], job.OutcomeSucceeded)
+		e.claim(e.a, fresh, store.Started)
+		e.tidy()
+		contains(e, "reason", e.gone(runs[1].Run, job.OutcomeMissed).Attempt.Reason, "was still running")
+	}},
+
+	{"needs_previous waits until the occurrence before has succeeded", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {needs_previous: true, overlap: allow, retry: {attempts: 1, backoff: 1s}}")
+		runs := e.plan(j, time.Second, 2*time.Second, 3*time.Second)
+		e.clock.Advance(3 * time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		contains(e, "reason", e.claim(e.a, runs[1], store.Waiting).Reason, runs[0].Run.String())
+		e.claim(e.a, runs[2], store.Waiting)
+		equal(e, "holds a slot", e.run(runs[1].Run).HoldsSlot, false)
+		e.finish(runs[0], job.OutcomeFailed)
+		e.claim(e.a, runs[1], store.Waiting)
+		e.clock.Advance(time.Second)
+		retry := store.Attempt{Run: runs[0].Run, Number: 2, Token: e.id()}
+		e.claim(e.a, retry, store.Started)
+		e.finish(retry, job.OutcomeSucceeded)
+		e.claim(e.a, runs[1], store.Started)
+		e.claim(e.a, runs[2], store.Waiting)
+		e.finish(runs[1], job.OutcomeSucceeded)
+		e.claim(e.a, runs[2], store.Started)
+	}},
+	{"needs_previous: a failed one blocks until it is run again by hand", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {needs_previous: true, overlap: skip}")
+		runs := e.plan(j, time.Second, 2*time.Second)
+		e.clock.Advance(2 * time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		e.finish(runs[0], job.OutcomeFailed)
+		contains(e, "reason", e.claim(e.a, runs[1], store.Waiting).Reason, "has not succeeded")
+		hand := e.triggered(store.TriggerItem{ID: e.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: "again", Scheduled: start.Add(time.Second), Actor: "ann"})
+		e.claim(e.a, hand, store.Started)
+		e.finish(hand, job.OutcomeSucceeded)
+		e.claim(e.a, runs[1], store.Started)
+	}},
+	{"needs_previous: skipped, missed and withdrawn ones do not count, a late result does", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {needs_previous: true, late_by: 2m}")
+		runs := e.plan(j, time.Second, 2*time.Second)
+		e.clock.Advance(2 * time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		e.claim(e.a, runs[1], store.Waiting)
+		e.clock.Advance(61 * time.Second)
+		b := e.join("b")
+		e.must(e.Reap(e.ctx, b.ID, []store.Attempt{runs[0]}))
+		equal(e, "state", e.run(runs[1].Run).State, job.StateWaiting)
+		e.finish(runs[0], job.OutcomeSucceeded) // replaces lost
+		equal(e, "state", e.run(runs[1].Run).State, job.StateReady)
+		e.clock.Advance(2 * time.Minute)
+		e.claim(b, runs[1], store.Late)
+		e.a = b
+		next := e.planItem(e.reload(j), e.now().Add(time.Second))
+		e.planned(next, store.Planned)
+		e.clock.Advance(time.Second)
+		e.claim(b, store.Attempt{Run: next.Runs[0].ID, Number: 1, Token: e.id()}, store.Started)
+	}},
+	{"needs_previous: what waits for it does not count for queue_limit", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {needs_previous: true, overlap: queue}")
+		runs := e.plan(j, time.Second, 2*time.Second, 3*time.Second)
+		e.clock.Advance(3 * time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		e.claim(e.a, runs[1], store.Waiting)
+		e.claim(e.a, runs[2], store.Waiting)
+		e.put(everyMinute + "\npolicy: {overlap: queue}") // it is needed no more
+		equal(e, "state", e.run(runs[1].Run).State, job.StateReady)
+	}},
+}

@@ -1,0 +1,374 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+var planningTests = []test{
+	{"once: the cursor moves and the run exists, or neither", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {priority: 7}")
+		item := e.planItem(j, start.Add(5*time.Second))
+		e.planned(item, store.Planned)
+		sameTime(e, "cursor", e.reload(j).Cursor, start.Add(5*time.Second))
+		r := e.run(item.Runs[0].ID)
+		equal(e, "kind", r.Kind, job.RunScheduled)
+		equal(e, "key", r.Key, "2026-11-20T12:00:05Z")
+		equal(e, "state", r.State, job.StateReady)
+		equal(e, "attempt", r.Attempt, 1)
+		equal(e, "node", r.Node, "a")
+		equal(e, "session", r.Session, e.a.ID)
+		equal(e, "priority", r.Priority, 7)
+		equal(e, "name", r.Namespace+"/"+r.Name, "default/a")
+		sameTime(e, "late after", r.LateAfter, start.Add(time.Hour+5*time.Second))
+
+		other := e.planItem(j, start.Add(5*time.Second))
+		got, err := e.Plan(e.ctx, e.join("b").ID, []store.PlanItem{other})
+		e.must(err)
+		equal(e, "a second planner", planOutcomes[got[0]], "moved")
+		equal(e, "runs", len(e.active(j)), 1)
+	}},
+	{"once: a repeated item is planned once", func(e *env) {
+		j := e.put(everyMinute)
+		item := e.planItem(j, start.Add(5*time.Second))
+		e.planned(item, store.Planned)
+		e.planned(item, store.Planned)
+		equal(e, "runs", len(e.active(j)), 1)
+		equal(e, "planned", e.reload(j).Planned, 1)
+
+		done := store.PlanItem{Job: item.Job, Epoch: item.Epoch, From: item.To, To: item.To, Complete: true}
+		e.planned(done, store.Planned)
+		e.planned(done, store.Planned)
+		equal(e, "state", e.reload(j).Definition.Status.State, job.JobCompleted)
+	}},
+	{"an item is refused for another epoch, a paused, completed or unknown job", func(e *env) {
+		j := e.put(everyMinute)
+		item := e.planItem(j, start.Add(5*time.Second))
+		item.Epoch = 2
+		e.planned(item, store.Withdrawn)
+		item.Epoch, item.Job = 1, e.id()
+		e.planned(item, store.Withdrawn)
+		item = e.planItem(e.put(everyMinute+"\npaused: true"), start.Add(5*time.Second))
+		e.planned(item, store.Withdrawn)
+		equal(e, "runs", len(e.active(j)), 0)
+
+		one := e.put("name: b\nschedule: {at: ['2026-11-20T12:00:05Z']}")
+		item = e.planItem(one, start.Add(5*time.Second))
+		item.Complete = true
+		e.planned(item, store.Planned)
+		e.planned(e.planItem(e.reload(one), start.Add(6*time.Second)), store.Withdrawn)
+	}},
+	{"nothing is planned beyond the look-ahead, or missed in the future", func(e *env) {
+		j := e.put(everyMinute)
+		far := start.Add(lookAhead + store.PlanSlack)
+		e.planned(e.planItem(j, far.Add(time.Millisecond)), store.TooFar)
+		item := e.planItem(j)
+		item.To = start.Add(time.Second)
+		item.Missed = []store.MissedSpan{{ID: e.id(), First: item.To, Last: item.To, Count: 1}}
+		e.planned(item, store.TooFar)
+		sameTime(e, "cursor", e.reload(j).Cursor, start)
+		e.planned(e.planItem(j, far), store.Planned)
+	}},
+	{"once: a run lies in the part that its cursor passes", func(e *env) {
+		j := e.put(everyMinute)
+		e.clock.Advance(10 * time.Second)
+		second := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
+		for name, spoil := range map[string]func(*store.PlanItem){
+			"backwards":            func(i *store.PlanItem) { i.To = second(-1) },
+			"at the cursor":        func(i *store.PlanItem) { i.Runs[0].Scheduled = second(0) },
+			"behind the new one":   func(i *store.PlanItem) { i.To = second(5) },
+			"twice":                func(i *store.PlanItem) { i.Runs[1].Scheduled = i.Runs[0].Scheduled },
+			"out of order":         func(i *store.PlanItem) { i.Runs[0], i.Runs[1] = i.Runs[1], i.Runs[0] },
+			"due before scheduled": func(i *store.PlanItem) { i.Runs[0].Due = second(2) },
+			"without an id":        func(i *store.PlanItem) { i.Runs[0].ID = job.ID{} },
+			"missed at the cursor": func(i *store.PlanItem) {
+				i.Missed = []store.MissedSpan{{ID: e.id(), First: start, Last: start, Count: 1}}
+			},
+		} {
+			item := e.planItem(j, second(3), second(6))
+			spoil(&item)
+			got, err := e.Plan(e.ctx, e.a.ID, []store.PlanItem{item})
+			e.must(err)
+			equal(e, name, planOutcomes[got[0]], "malformed")
+		}
+		equal(e, "runs", len(e.active(j)), 0)
+		sameTime(e, "cursor", e.reload(j).Cursor, start)
+		hand := e.put("name: hand")
+		item := e.planItem(hand)
+		item.Complete = true
+		e.planned(item, store.Malformed) // it has no schedule that could end
+	}},
+	{"each item of a batch is planned by itself", func(e *env) {
+		a, b := e.put(everyMinute), e.put("name: b\nschedule: {cron: '* * * * *'}")
+		items := []store.PlanItem{
+			e.planItem(a, start.Add(time.Second)), e.planItem(b, start.Add(time.Hour)),
+			e.planItem(b, start.Add(2*time.Second)), e.planItem(a, start.Add(3*time.Second)),
+		}
+		got, err := e.Plan(e.ctx, e.a.ID, items)
+		e.must(err)
+		equal(e, "outcomes", fmt.Sprint(got), fmt.Sprint([]store.PlanOutcome{store.Planned, store.TooFar, store.Planned, store.Moved}))
+	}},
+	{"batches are bounded", func(e *env) {
+		_, err := e.Plan(e.ctx, e.a.ID, make([]store.PlanItem, store.MaxBatch+1))
+		e.want(err, store.ErrTooMany)
+		_, err = e.Trigger(e.ctx, make([]store.TriggerItem, store.MaxBatch+1))
+		e.want(err, store.ErrTooMany)
+		_, err = e.Claim(e.ctx, e.a.ID, make([]store.Attempt, store.MaxBatch+1))
+		e.want(err, store.ErrTooMany)
+		_, err = e.Finish(e.ctx, e.a.ID, make([]store.Result, store.MaxBatch+1))
+		e.want(err, store.ErrTooMany)
+		e.want(e.Place(e.ctx, make([]store.Placement, store.MaxBatch+1)), store.ErrTooMany)
+		e.want(e.Release(e.ctx, e.a.ID, make([]store.Attempt, store.MaxBatch+1)), store.ErrTooMany)
+		e.want(e.Reap(e.ctx, e.a.ID, make([]store.Attempt, store.MaxBatch+1)), store.ErrTooMany)
+		e.want(e.AppendOutput(e.ctx, make([]store.OutputChunk, store.MaxBatch+1)), store.ErrTooMany)
+	}},
+	{"a whole batch of runs is planned, claimed and finished", func(e *env) {
+		var items []store.PlanItem
+		for i := range store.MaxBatch {
+			items = append(items, e.planItem(e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}", i)), start.Add(time.Second)))
+		}
+		got, err := e.Plan(e.ctx, e.a.ID, items)
+		e.must(err)
+		var attempts []store.Attempt
+		var results []store.Result
+		for i, o := range got {
+			equal(e, "planned", o, store.Planned)
+			attempts = append(attempts, store.Attempt{Run: items[i].Runs[0].ID, Number: 1, Token: e.id()})
+			results = append(results, store.Result{Attempt: attempts[i], Started: start, Ended: start, Outcome: job.OutcomeSucceeded})
+		}
+		claims, err := e.Claim(e.ctx, e.a.ID, attempts)
+		e.must(err)
+		for _, c := range claims {
+			equal(e, "claimed", verdicts[c.Verdict], "started")
+		}
+		finished, err := e.Finish(e.ctx, e.a.ID, results)
+		e.must(err)
+		for _, f := range finished {
+			equal(e, "accepted", f.Accepted, true)
+		}
+		left, err := e.ListActive(e.ctx, store.ActiveQuery{Limit: 10})
+		e.must(err)
+		equal(e, "left", len(left), 0)
+	}},
+	{"accounted: missed occurrences are one record", func(e *env) {
+		j := e.put(everyMinute)
+		e.clock.Advance(time.Hour)
+		item := e.planItem(j, start.Add(time.Hour))
+		item.Missed = []store.MissedSpan{{ID: e.id(), First: start.Add(time.Minute), Last: start.Add(59 * time.Minute), Count: 59, Reason: "no node was there"}}
+		e.planned(item, store.Planned)
+		r := e.gone(item.Missed[0].ID, job.OutcomeMissed)
+		equal(e, "count", r.Count, 59)
+		equal(e, "reason", r.Attempt.Reason, "no node was there")
+		sameTime(e, "first", r.Run.Scheduled, start.Add(time.Minute))
+		sameTime(e, "until", r.Until, start.Add(59*time.Minute))
+		equal(e, "final", r.Final, true)
+		equal(e, "planned", e.reload(j).Planned, 1) // what was missed does not count for max_runs
+	}},
+	{"a job is completed after its max_runs, and not before they are planned", func(e *env) {
+		j := e.put("name: a\nschedule: {cron: '* * * * *', max_runs: 2}")
+		e.planned(e.planItem(j, start.Add(time.Second), start.Add(2*time.Second), start.Add(3*time.Second)), store.Malformed)
+		item := e.planItem(j, start.Add(time.Second), start.Add(2*time.Second))
+		item.Complete = true
+		e.planned(item, store.Planned)
+		equal(e, "state", e.reload(j).Definition.Status.State, job.JobCompleted)
+		more := e.put("name: a\nschedule: {cron: '* * * * *', max_runs: 3}")
+		equal(e, "state with more", more.Definition.Status.State, job.JobActive)
+		equal(e, "planned", more.Planned, 2)
+	}},
+	{"an occurrence that is split has a run for each shard", func(e *env) {
+		j := e.put(everyMinute + "\nplace: {shards: 3}")
+		item := e.planItem(j)
+		item.To = start.Add(time.Second)
+		for i := range 3 {
+			item.Runs = append(item.Runs, store.NewRun{ID: e.id(), Scheduled: item.To, Due: item.To, Shard: i, Shards: 3})
+		}
+		e.planned(item, store.Planned)
+		equal(e, "runs", len(e.active(j)), 3)
+		equal(e, "planned occurrences", e.reload(j).Planned, 1)
+		e.clock.Advance(time.Second)
+		for _, n := range item.Runs { // each shard has its own slot
+			e.claim(e.a, store.Attempt{Run: n.ID, Number: 1, Token: e.id()}, store.Started)
+		}
+	}},
+
+	{"once: a request with the same key is the same run for 24 hours", func(e *env) {
+		j := e.put("name: a")
+		item := store.TriggerItem{ID: e.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: "k", Params: map[string]string{"p": "1"}, Actor: "ann"}
+		first := e.triggered(item)
+		r := e.run(first.Run)
+		equal(e, "kind", r.Kind, job.RunByHand)
+		equal(e, "key", r.Key, "k")
+		equal(e, "param", r.Params["p"], "1")
+		sameTime(e, "due", r.Due, start)
+		item.ID = e.id()
+		got, err := e.Trigger(e.ctx, []store.TriggerItem{item, item})
+		e.must(err)
+		for _, o := range got {
+			if o.Run != first.Run || o.Made {
+				e.Errorf("asked again: got %+v, want the run %s", o, first.Run)
+			}
+		}
+		e.claim(e.a, first, store.Started)
+		e.finish(first, job.OutcomeSucceeded)
+		e.clock.Advance(23 * time.Hour)
+		e.tidy()
+		equal(e, "after its end", e.triggered(item).Run, first.Run)
+		equal(e, "runs", len(e.active(j)), 0)
+		equal(e, "audit", fmt.Sprint(e.actions()), "[ann run.hand default/a ann job.create default/a]")
+		e.clock.Advance(2 * time.Hour)
+		e.tidy()
+		if e.triggered(item).Run == first.Run {
+			e.Error("the key is kept for more than 24 hours")
+		}
+	}},
+	{"a paused job runs by hand, and not otherwise", func(e *env) {
+		j := e.put(everyMinute + "\npaused: true")
+		e.claim(e.a, e.trigger(j), store.Started)
+		uid := j.Definition.UID
+		got, err := e.Trigger(e.ctx, []store.TriggerItem{
+			{ID: e.id(), Job: uid, Kind: job.RunBackfill, Scheduled: start, Actor: "ann"},
+			{ID: e.id(), Job: uid, Kind: job.RunBoot, Key: "process"},
+			{ID: e.id(), Job: e.id(), Kind: job.RunByHand, Key: "x", Actor: "ann"},
+		})
+		e.must(err)
+		for _, o := range got {
+			e.want(o.Err, store.ErrNotFound)
+		}
+	}},
+	{"once: a node's process starts a job of boot once", func(e *env) {
+		j := e.put("name: a\nschedule: {boot: true}")
+		item := store.TriggerItem{ID: e.id(), Job: j.Definition.UID, Kind: job.RunBoot, Key: "process 1", Session: e.a.ID}
+		first := e.triggered(item)
+		item.ID = e.id()
+		equal(e, "the same process", e.triggered(item).Run, first.Run)
+		item.Key = "process 2"
+		if e.triggered(item).Run == first.Run {
+			e.Error("another process is given the same run")
+		}
+		equal(e, "audit", fmt.Sprint(e.actions()), "[ann job.create default/a]")
+	}},
+	{"withdrawn: backfills and boots end with a pause, runs by hand do not", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
+		uid := j.Definition.UID
+		backfill := e.triggered(store.TriggerItem{ID: e.id(), Job: uid, Kind: job.RunBackfill, Scheduled: start.Add(-time.Hour), Actor: "ann"})
+		boot := e.triggered(store.TriggerItem{ID: e.id(), Job: uid, Kind: job.RunBoot, Key: "p"})
+		hand := e.trigger(j)
+		e.put(everyMinute + "\npolicy: {overlap: allow}\npaused: true")
+		e.claim(e.a, backfill, store.Gone)
+		e.claim(e.a, boot, store.Gone)
+		e.claim(e.a, hand, store.Started)
+	}},
+	{"backfills outlive a change of the schedule", func(e *env) {
+		j := e.put(everyMinute)
+		a := e.triggered(store.TriggerItem{ID: e.id(), Job: j.Definition.UID, Kind: job.RunBackfill, Scheduled: start.Add(-time.Hour), Actor: "ann"})
+		equal(e, "key", e.run(a.Run).Key, "2026-11-20T11:00:00Z")
+		e.put("name: a\nschedule: {cron: '*/2 * * * *'}")
+		e.claim(e.a, a, store.Started)
+	}},
+
+	{"runs without a live session are placed", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
+		b := e.join("b")
+		runs := e.plan(j, time.Second, 2*time.Second, 3*time.Second)
+		item := e.planItem(e.reload(j), start.Add(4*time.Second))
+		item.Runs[0].Session = job.ID{}
+		e.planned(item, store.Planned)
+		unplaced := func() (n int) {
+			list, err := e.Unplaced(e.ctx, 10)
+			e.must(err)
+			return len(list)
+		}
+		equal(e, "unplaced", unplaced(), 1)
+		e.must(e.Place(e.ctx, []store.Placement{{Run: item.Runs[0].ID, Attempt: 1, Session: b.ID}}))
+		equal(e, "unplaced", unplaced(), 0)
+		r := e.run(item.Runs[0].ID)
+		equal(e, "node", r.Node, "b")
+
+		e.clock.Advance(3 * time.Second)
+		e.must(e.Renew(e.ctx, b.ID, store.Load{}))
+		e.claim(e.a, runs[0], store.Started)
+		e.clock.Advance(3 * time.Second) // node a is silent for 6 s
+		equal(e, "unplaced after silence", unplaced(), 2)
+		e.must(e.Place(e.ctx, []store.Placement{
+			{Run: runs[0].Run, Attempt: 1, Session: b.ID}, // it runs
+			{Run: runs[1].Run, Attempt: 2, Session: b.ID}, // it is another attempt
+			{Run: runs[2].Run, Attempt: 1, Session: b.ID},
+			{Run: e.id(), Attempt: 1, Session: b.ID},
+		}))
+		equal(e, "node of what runs", e.run(runs[0].Run).Node, "a")
+		equal(e, "node of another attempt", e.run(runs[1].Run).Node, "a")
+		equal(e, "node of the placed one", e.run(runs[2].Run).Node, "b")
+		page, err := e.Unplaced(e.ctx, 1)
+		e.must(err)
+		equal(e, "page", len(page), 1)
+	}},
+	{"ready and overdue runs come by due time, in pages", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
+		runs := e.plan(j, 1*time.Second, 2*time.Second, 3*time.Second, 4*time.Second, 5*time.Second)
+		hand := e.trigger(j)
+		check := func(what string, next func(store.RunRef) ([]store.Run, error), want ...job.ID) {
+			e.Helper()
+			var got []job.ID
+			for after := (store.RunRef{}); ; {
+				page, err := next(after)
+				e.must(err)
+				for _, r := range page {
+					got = append(got, r.ID)
+					after = store.RunRef{Due: r.Due, ID: r.ID}
+				}
+				if len(page) < 2 {
+					break
+				}
+			}
+			equal(e, what, fmt.Sprint(got), fmt.Sprint(want))
+		}
+		ready := func(until time.Duration) func(store.RunRef) ([]store.Run, error) {
+			return func(after store.RunRef) ([]store.Run, error) {
+				return e.Ready(e.ctx, e.a.ID, after, start.Add(until), 2)
+			}
+		}
+		check("ready until 4 s", ready(4*time.Second), hand.Run, runs[0].Run, runs[1].Run, runs[2].Run, runs[3].Run)
+		e.clock.Advance(2 * time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		check("ready until 2 s", ready(2*time.Second), hand.Run, runs[1].Run)
+		overdue := func(after store.RunRef) ([]store.Run, error) {
+			return e.Overdue(e.ctx, start.Add(4*time.Second), after, 2)
+		}
+		check("overdue before 4 s", overdue, hand.Run, runs[1].Run, runs[2].Run)
+		other, err := e.Ready(e.ctx, e.join("b").ID, store.RunRef{}, start.Add(time.Hour), 10)
+		e.must(err)
+		equal(e, "ready for another node", len(other), 0)
+
+		active := func(after store.RunRef) ([]store.Run, error) {
+			return e.ListActive(e.ctx, store.ActiveQuery{Namespace: "default", State: job.StateReady, After: after, Limit: 2})
+		}
+		check("active and ready", active, hand.Run, runs[1].Run, runs[2].Run, runs[3].Run, runs[4].Run)
+	}},
+	{"runs that are due at once come by id, without a gap between pages", func(e *env) {
+		var items []store.PlanItem
+		for i := range 20 {
+			items = append(items, e.planItem(e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}", i)), start.Add(time.Second)))
+		}
+		_, err := e.Plan(e.ctx, e.a.ID, items)
+		e.must(err)
+		seen := map[job.ID]bool{}
+		for after := (store.RunRef{}); ; {
+			page, err := e.Ready(e.ctx, e.a.ID, after, start.Add(time.Second), 3)
+			e.must(err)
+			for _, r := range page {
+				if seen[r.ID] {
+					e.Fatalf("run %s is on two pages", r.ID)
+				}
+				seen[r.ID] = true
+				after = store.RunRef{Due: r.Due, ID: r.ID}
+			}
+			if len(page) < 3 {
+				break
+			}
+		}
+		equal(e, "runs", len(seen), 20)
+	}},
+}
