@@ -1,0 +1,112 @@
+// Package executor is the contract between a worker and what runs an attempt:
+// a command, an HTTP call, a function. There is one package for each kind
+// beside it. It starts nothing itself and knows no store.
+package executor
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Executor runs attempts of one kind. Its method may be called from many
+// goroutines at once.
+type Executor interface {
+	// Run executes one attempt from start to end and says how it ended. It
+	// returns only when nothing of the attempt is left running.
+	//
+	// When ctx ends, the attempt is to be ended: politely first, by force
+	// after Attempt.Grace. context.Cause(ctx) wraps ErrTimeout, ErrCancelled,
+	// ErrFenced or ErrStopped, and ByCause says what that makes of it.
+	Run(ctx context.Context, a Attempt, out Output) Result
+}
+
+// Why an attempt is ended before its own end, as the cause of its context.
+var (
+	ErrTimeout   = errors.New("the timeout has passed")
+	ErrCancelled = errors.New("cancelled")
+	// ErrFenced ends an attempt because its node could not reach the store
+	// for so long that another node may take over.
+	ErrFenced = errors.New("the node has lost touch with the store")
+	// ErrStopped ends an attempt because its node stops and does not wait any
+	// longer.
+	ErrStopped = errors.New("the node has stopped")
+)
+
+// Attempt is what an executor needs to know to run one.
+type Attempt struct {
+	// Job is the definition that the attempt was claimed under, its defaults
+	// filled in. It is shared and must not be changed.
+	Job *job.Job
+	Run job.Run
+	// Number is that of the attempt, from 1.
+	Number int
+	// Data is what the templates of the definition are executed with.
+	Data job.TemplateData
+	// Grace is the time between asking the attempt to end and ending it by
+	// force.
+	Grace time.Duration
+	// Fence is how long after the last renewal of the node's session the
+	// attempt is ended even if the node itself hangs; 0 for never.
+	Fence time.Duration
+	// Start is called once, right before the attempt takes effect: before the
+	// process is made or the request is sent. When it returns an error the
+	// attempt must not start, and Run returns a Result with Unstarted set.
+	Start func() error
+}
+
+// Process is a command that runs an attempt, as what watches over the node must
+// know it.
+type Process struct {
+	Run    job.ID
+	Number int // of the attempt
+	// PID is the process, and the process group that it leads. It is zero as
+	// long as there is none.
+	PID int
+	// Cgroup is the folder of the cgroup that the process is in, or "".
+	Cgroup string
+	// Grace and Fence are those of the Attempt.
+	Grace, Fence time.Duration
+}
+
+// Output takes what an attempt writes. Both writers may be used from different
+// goroutines, never fail and never block for long: what is beyond the bound of a
+// run is left out, and marked.
+type Output struct {
+	Stdout, Stderr io.Writer
+}
+
+// Result is how an attempt ended.
+type Result struct {
+	Outcome job.Outcome
+	// Reason says why in words, for every outcome but success.
+	Reason string
+	// ExitCode is set when a command ended by itself, Signal when one ended
+	// it, HTTPStatus when there was an answer.
+	ExitCode   *int
+	Signal     string
+	HTTPStatus int
+	// Unstarted is set when nothing has taken effect: another node may run the
+	// attempt as if this one had never had it.
+	Unstarted bool
+	// Retryable is set on a failure that has nothing to do with the job, such
+	// as a fork for which the machine had no room: it may be retried however
+	// the policy restricts the exit codes.
+	Retryable bool
+}
+
+// ByCause returns the outcome and reason of an attempt whose context has ended.
+func ByCause(ctx context.Context) (job.Outcome, string) {
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, ErrTimeout):
+		return job.OutcomeTimedOut, cause.Error()
+	case errors.Is(cause, ErrFenced), errors.Is(cause, ErrStopped):
+		return job.OutcomeLost, cause.Error()
+	default:
+		return job.OutcomeCancelled, cause.Error()
+	}
+}

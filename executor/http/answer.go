@@ -1,0 +1,123 @@
+package httpexec
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// expected tells whether a status is one of those in expect: 200, 200-204 or
+// 2xx. Others, which validation refuses, match nothing.
+func expected(status int, expect []string) bool {
+	for _, e := range expect {
+		if class, ok := strings.CutSuffix(e, "xx"); ok {
+			if strconv.Itoa(status/100) == class {
+				return true
+			}
+			continue
+		}
+		from, to, isRange := strings.Cut(e, "-")
+		if !isRange {
+			to = from
+		}
+		first, err1 := strconv.Atoi(from)
+		last, err2 := strconv.Atoi(to)
+		if err1 == nil && err2 == nil && first <= status && status <= last {
+			return true
+		}
+	}
+	return false
+}
+
+// statusText returns "503 Service Unavailable". What the server calls it is
+// not repeated: it could be anything.
+func statusText(status int) string {
+	return strings.TrimSpace(fmt.Sprint(status, " ", http.StatusText(status)))
+}
+
+// unmatched says why the answer does not match, or "". As in the output of
+// commands, ^ and $ match at the begin and end of lines: an answer "ok\n"
+// matches ^ok$. cut is set when body is only the beginning of the answer.
+func unmatched(body []byte, cut bool, pattern string) string {
+	re, err := regexp.Compile("(?m)" + pattern)
+	if err != nil {
+		return fmt.Sprintf("match %q is not a regular expression", pattern)
+	}
+	if re.Match(body) {
+		return ""
+	}
+	what := "the answer does"
+	if cut {
+		what = fmt.Sprintf("the first %d bytes of the answer do", len(body))
+	}
+	return fmt.Sprintf("%s not match %q", what, pattern)
+}
+
+// unmatchedJSON says why the answer is not the JSON that is wanted, or "". The
+// keys of wanted are places in it, such as status or data.items.0.state; the
+// values are what stands there, texts as they are and all else as JSON writes
+// it. A key that has dots itself comes before its parts.
+func unmatchedJSON(body []byte, cut bool, wanted map[string]string) string {
+	if cut {
+		return fmt.Sprintf("the answer is longer than %d bytes, so that its JSON is not read", len(body))
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.UseNumber()
+	var answer any
+	if err := decoder.Decode(&answer); err != nil {
+		return "the answer is not JSON: " + err.Error()
+	}
+	for _, place := range slices.Sorted(maps.Keys(wanted)) {
+		value, ok := at(answer, place)
+		switch want := wanted[place]; {
+		case !ok:
+			return fmt.Sprintf("the answer has no %s, expected %q", place, want)
+		case textOf(value) != want:
+			return fmt.Sprintf("the answer has %s: %q, expected %q", place, shorten(textOf(value)), want)
+		}
+	}
+	return ""
+}
+
+// at returns what stands at a place in a JSON value.
+func at(value any, place string) (any, bool) {
+	if object, ok := value.(map[string]any); ok {
+		if v, ok := object[place]; ok {
+			return v, true
+		}
+	}
+	first, rest, deeper := strings.Cut(place, ".")
+	switch v := value.(type) {
+	case map[string]any:
+		inner, ok := v[first]
+		if !ok || !deeper {
+			return inner, ok
+		}
+		return at(inner, rest)
+	case []any:
+		i, err := strconv.Atoi(first)
+		if err != nil || i < 0 || i >= len(v) {
+			return nil, false
+		}
+		if !deeper {
+			return v[i], true
+		}
+		return at(v[i], rest)
+	}
+	return nil, false
+}
+
+// textOf returns what a user writes to mean a JSON value.
+func textOf(value any) string {
+	if s, ok := value.(string); ok {
+		return s
+	}
+	text, _ := json.Marshal(value) // it was decoded from JSON
+	return string(text)
+}

@@ -1,0 +1,369 @@
+// Package httpexec runs attempts that are HTTP requests.
+//
+// A request tells the server which run it is for, so that work can be made
+// idempotent: Belfry-Run and Idempotency-Key hold the id of the run, which is the
+// same for all its attempts, Belfry-Attempt the number of the attempt,
+// Belfry-Scheduled the moment that the run stands for, Belfry-Job the namespace
+// and name of the job, Belfry-Shard and Belfry-Shards its share if there are
+// several.
+//
+// What a job may call is bounded by a guard, which looks at the address of
+// every connection, those of redirects included; see [Config]. A redirect to
+// another host gets none of the job's headers that could be secret. Reasons and
+// output name no header of the request and of URLs neither user, password nor
+// query.
+package httpexec
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/job"
+)
+
+const (
+	// matchMax is how much of a body match looks at: more than a person
+	// reads, and little enough to have in memory for each run.
+	matchMax = 1 << 20
+
+	bodyMaxDefault = 1 << 30
+
+	// reasonMax is where words of others, such as a server's, are cut off.
+	reasonMax = 500
+
+	redirectsDefault = 10
+)
+
+// Config is what an Executor may do.
+type Config struct {
+	// Version is that of this program, for the header User-Agent.
+	// Default: unknown.
+	Version string
+
+	// Allow and Deny open and close ranges of addresses. The longest prefix
+	// that holds an address decides; if a prefix is in both, it is closed.
+	// What neither names is open, but for what a job hardly means and an
+	// attacker does: loopback, link-local and multicast addresses, the
+	// metadata services of clouds, carrier-grade NAT (100.64.0.0/10), and
+	// IPv6 addresses that hide one of IPv4. Private networks are open.
+	Allow, Deny []netip.Prefix
+
+	// Proxy returns the proxy for a request, or nil for none. The proxies of
+	// the environment are used with http.ProxyFromEnvironment. Who sets a
+	// proxy trusts it: names are then resolved by it, and only addresses that
+	// a URL spells out are still checked here. Default: no proxy, since the
+	// environment of a node should not lead the requests of all its jobs.
+	Proxy func(*http.Request) (*url.URL, error)
+
+	// BodyMax is how many bytes an answer may have. All of it is read, since
+	// the work may last as long as the answer, but how much is kept is decided
+	// by who takes the output. Default: 1 GiB, so that an endless answer ends.
+	BodyMax int64
+}
+
+// Executor runs requests. It keeps connections open for later runs, for some
+// seconds and in bounded numbers.
+type Executor struct {
+	agent   string
+	bodyMax int64
+	pool    *pool
+}
+
+var _ executor.Executor = (*Executor)(nil)
+
+// New returns an executor. It is to be closed.
+func New(config Config) (*Executor, error) {
+	g, err := newGuard(config.Allow, config.Deny)
+	if err != nil {
+		return nil, fmt.Errorf("make http executor: %w", err)
+	}
+	return &Executor{
+		agent:   "belfry/" + cmp.Or(config.Version, "unknown"),
+		bodyMax: cmp.Or(config.BodyMax, bodyMaxDefault),
+		pool:    &pool{guard: g, proxy: config.Proxy},
+	}, nil
+}
+
+// Close closes the connections that no attempt uses. No attempt may be begun
+// afterwards.
+func (e *Executor) Close() { e.pool.close() }
+
+// Run sends the request of the job and reads the answer, which becomes the
+// output: status, some headers and the body. It succeeded when the status is
+// one of those expected and the body matches. When ctx ends, the connection is
+// closed at once: HTTP knows no polite way, and the server may go on.
+func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
+	spec, err := a.Job.Expand(a.Data)
+	if err != nil {
+		return failed("%v", err)
+	}
+	if spec.HTTP == nil {
+		return failed("the job has no request")
+	}
+	h := spec.HTTP
+	request, err := e.request(ctx, h, a)
+	if err != nil {
+		return failed("%v", err)
+	}
+	route, err := e.pool.route(request.URL, h.TLS)
+	if err != nil {
+		return failed("%v", err)
+	}
+	client := http.Client{
+		Transport:     route,
+		CheckRedirect: redirectPolicy(limitOf(h.Redirects), out.Stderr),
+	}
+	if ctx.Err() != nil {
+		return endedBefore(ctx)
+	}
+	if err := a.Start(); err != nil {
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: err.Error(), Unstarted: true}
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		what := described(request, err)
+		if ctx.Err() != nil {
+			return ended(ctx, what+" was not answered", 0)
+		}
+		return failed("%s: %s", what, inWords(err))
+	}
+	what := response.Request.Method + " " + place(response.Request.URL)
+	defer response.Body.Close()
+	writeHead(out.Stdout, response)
+	body := &body{out: out.Stdout, pattern: cmp.Or(h.Match, successMatch(a.Job)), json: h.JSON, left: e.bodyMax}
+	if response.StatusCode != http.StatusSwitchingProtocols { // its body is the connection
+		_, err = io.Copy(body, response.Body)
+	}
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return ended(ctx, what+" was not answered to the end", response.StatusCode)
+	case errors.Is(err, errBodyTooLong):
+		r := failed("%s: the answer is longer than %d bytes", what, e.bodyMax)
+		r.HTTPStatus = response.StatusCode
+		return r
+	case err != nil:
+		r := failed("%s: after %d bytes of the answer: %s", what, body.read, inWords(err))
+		r.HTTPStatus = response.StatusCode
+		return r
+	}
+	return judge(response, h, body)
+}
+
+// judge decides by an answer that was read.
+func judge(response *http.Response, h *job.HTTP, b *body) executor.Result {
+	status := response.StatusCode
+	if !expected(status, h.Expect) {
+		r := failed("status %s, expected %s", statusText(status), strings.Join(h.Expect, ", "))
+		if isRedirect(status) && limitOf(h.Redirects) == 0 {
+			r.Reason += "; redirects: 0 follows none"
+		}
+		r.HTTPStatus = status
+		return r
+	}
+	reason := ""
+	if b.pattern != "" {
+		reason = unmatched(b.kept, b.cut, b.pattern)
+	}
+	if reason == "" && len(b.json) > 0 {
+		reason = unmatchedJSON(b.kept, b.cut, b.json)
+	}
+	if reason != "" {
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: reason, HTTPStatus: status}
+	}
+	return executor.Result{Outcome: job.OutcomeSucceeded, HTTPStatus: status}
+}
+
+func failed(format string, args ...any) executor.Result {
+	return executor.Result{Outcome: job.OutcomeFailed, Reason: shorten(fmt.Sprintf(format, args...))}
+}
+
+// endedBefore is the result of an attempt whose context has ended before anything
+// was sent. One that somebody cancelled, or whose time is over, is not for
+// another node either.
+func endedBefore(ctx context.Context) executor.Result {
+	outcome, reason := executor.ByCause(ctx)
+	cause := context.Cause(ctx)
+	final := errors.Is(cause, executor.ErrCancelled) || errors.Is(cause, executor.ErrTimeout)
+	return executor.Result{Outcome: outcome, Reason: reason + ", before anything was sent", Unstarted: !final}
+}
+
+// ended is the result of an attempt whose context has ended.
+func ended(ctx context.Context, what string, status int) executor.Result {
+	outcome, reason := executor.ByCause(ctx)
+	return executor.Result{Outcome: outcome, Reason: reason + ": " + what, HTTPStatus: status}
+}
+
+// successMatch returns the pattern that the policies of the job want, which
+// validation allows only where the request has none.
+func successMatch(j *job.Job) string {
+	if s := j.Policy.Success; s != nil {
+		return s.Match
+	}
+	return ""
+}
+
+func limitOf(redirects *int) int {
+	if redirects == nil {
+		return redirectsDefault
+	}
+	return *redirects
+}
+
+// request makes the request of an attempt.
+func (e *Executor) request(ctx context.Context, h *job.HTTP, a executor.Attempt) (*http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, h.Method, h.URL, strings.NewReader(h.Body))
+	if err != nil {
+		return nil, fmt.Errorf("make the request: %w", withoutURL(err))
+	}
+	r.Header.Set("User-Agent", e.agent)
+	if h.Body != "" && a.Job.Run.HTTP.BodyKind() == job.TemplateJSON {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	// The transport sends a request a second time, when the connection breaks
+	// before the answer, if it has this header spelt like this: any POST. For
+	// servers that do not know the header, in doubt not twice. On the wire
+	// all spellings are alike.
+	r.Header["idempotency-key"] = []string{a.Run.ID.String()}
+	for name, value := range h.Headers {
+		switch {
+		case strings.EqualFold(name, "Host"):
+			r.Host = value
+		case strings.EqualFold(name, "Idempotency-Key"):
+			r.Header["idempotency-key"] = []string{value}
+		default:
+			r.Header.Set(name, value)
+		}
+	}
+	r.Header.Set("Belfry-Job", a.Job.FullName())
+	r.Header.Set("Belfry-Run", a.Run.ID.String())
+	r.Header.Set("Belfry-Attempt", fmt.Sprint(a.Number))
+	if !a.Run.Scheduled.IsZero() {
+		r.Header.Set("Belfry-Scheduled", a.Run.Scheduled.UTC().Format(time.RFC3339Nano))
+	}
+	if a.Run.Shards > 0 {
+		r.Header.Set("Belfry-Shard", fmt.Sprint(a.Run.Shard))
+		r.Header.Set("Belfry-Shards", fmt.Sprint(a.Run.Shards))
+	}
+	return r, nil
+}
+
+// shown are the headers of an answer that help to understand it, and never
+// hold a secret of it.
+var shown = []string{"Content-Type", "Content-Length", "Retry-After", "Server", "X-Request-Id"}
+
+// writeHead writes the status line and some headers of an answer.
+func writeHead(w io.Writer, r *http.Response) {
+	var head strings.Builder
+	fmt.Fprintf(&head, "%s %s\n", r.Proto, statusText(r.StatusCode))
+	for _, name := range shown {
+		if value := r.Header.Get(name); value != "" {
+			fmt.Fprintf(&head, "%s: %s\n", name, value)
+		}
+	}
+	if to, err := r.Location(); err == nil {
+		fmt.Fprintf(&head, "Location: %s\n", place(to))
+	}
+	head.WriteString("\n")
+	io.WriteString(w, head.String())
+}
+
+// body takes the body of an answer as it comes: it goes to the output, and its
+// beginning is kept if something is expected of it.
+type body struct {
+	out     io.Writer
+	pattern string
+	json    map[string]string // what it must have by place
+	left    int64             // that it may still have
+
+	read int64
+	kept []byte
+	cut  bool // kept is not all
+}
+
+var errBodyTooLong = errors.New("the answer is too long")
+
+func (b *body) Write(p []byte) (int, error) {
+	if int64(len(p)) > b.left {
+		return 0, errBodyTooLong
+	}
+	b.left -= int64(len(p))
+	b.read += int64(len(p))
+	b.out.Write(p) // it never fails
+	if b.pattern != "" || len(b.json) > 0 {
+		n := min(len(p), matchMax-len(b.kept))
+		b.kept = append(b.kept, p[:n]...)
+		b.cut = b.cut || n < len(p)
+	}
+	return len(p), nil
+}
+
+func isRedirect(status int) bool {
+	return slices.Contains([]int{301, 302, 303, 307, 308}, status)
+}
+
+// harmless are the headers that go with a redirect to another host. All others
+// of a job may be secret, whatever their name, and so may the query of the
+// address in Referer. The body goes along where the status says so (307, 308).
+var harmless = []string{"Accept", "Accept-Language", "Content-Type", "User-Agent",
+	"Belfry-Job", "Belfry-Run", "Belfry-Attempt", "Belfry-Scheduled", "Belfry-Shard", "Belfry-Shards", "idempotency-key"}
+
+// errRedirects is a redirect too many.
+type errRedirects int
+
+func (n errRedirects) Error() string {
+	return fmt.Sprintf("there are more than %d redirects", int(n))
+}
+
+// redirectPolicy follows redirects up to a limit. 0 takes the first answer for
+// the answer. What is followed is noted in log.
+func redirectPolicy(limit int, log io.Writer) func(*http.Request, []*http.Request) error {
+	elsewhere := false
+	return func(next *http.Request, via []*http.Request) error {
+		if limit == 0 {
+			return http.ErrUseLastResponse
+		}
+		if len(via) > limit {
+			return errRedirects(limit)
+		}
+		fmt.Fprintf(log, "%s: redirected to %s\n", statusText(next.Response.StatusCode), place(next.URL))
+		elsewhere = elsewhere || !sameParty(via[len(via)-1].URL, next.URL)
+		if elsewhere {
+			for name := range next.Header {
+				if !slices.Contains(harmless, name) {
+					delete(next.Header, name)
+				}
+			}
+		}
+		return nil
+	}
+}
+
+// sameParty tells whether what a job tells from may be told to as well: the same
+// host by the same scheme and port, or over TLS what was not before.
+func sameParty(from, to *url.URL) bool {
+	if !strings.EqualFold(from.Hostname(), to.Hostname()) {
+		return false
+	}
+	return from.Scheme == to.Scheme && port(from) == port(to) ||
+		from.Scheme == "http" && port(from) == "80" && to.Scheme == "https" && port(to) == "443"
+}
+
+func port(u *url.URL) string {
+	if p := u.Port(); p != "" {
+		return p
+	}
+	if u.Scheme == "https" {
+		return "443"
+	}
+	return "80"
+}

@@ -1,0 +1,266 @@
+package httpexec
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+const (
+	dialTimeout      = 10 * time.Second
+	handshakeTimeout = 10 * time.Second
+
+	// idleTimeout is how long a connection is kept for the next run. Servers
+	// close theirs after 5 s and more; a request that meets the closing
+	// fails without anyone knowing whether it was read.
+	idleTimeout = 4 * time.Second
+	idleMax     = 128
+	idlePerHost = 32
+
+	// headMax is how many bytes the headers of an answer may have.
+	headMax = 64 << 10
+
+	// A connection of HTTP/2 on which nothing comes is asked for a sign of
+	// life, so that an attempt does not wait for ever for a server that is
+	// gone. For HTTP/1.1 TCP does the same.
+	pingAfter, pingTimeout = 30 * time.Second, 15 * time.Second
+
+	// transportsMax is how many different TLS options keep connections.
+	transportsMax = 32
+
+	// fileMax is how long a file of certificates may be: the list of all
+	// authorities that a system trusts has a fifth.
+	fileMax = 1 << 20
+)
+
+// pool has one transport for all jobs without TLS options, and one for each set
+// of options.
+type pool struct {
+	guard guard
+	proxy func(*http.Request) (*url.URL, error)
+
+	mu     sync.Mutex
+	byTLS  map[tlsKey]*roundTripper
+	oldest []tlsKey // least recently used first
+}
+
+// tlsKey tells transports apart: the options, and which content the files had.
+type tlsKey struct {
+	options       job.TLS
+	ca, cert, key stamp
+}
+
+// stamp tells whether a file was changed.
+type stamp struct {
+	modified time.Time
+	size     int64
+}
+
+// route sends the requests of one run. A certificate that the node shows, and the
+// name that it expects, are for the host of the job's URL alone.
+type route struct {
+	home            *url.URL
+	here, elsewhere http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r route) RoundTrip(request *http.Request) (*http.Response, error) {
+	if sameParty(r.home, request.URL) {
+		return r.here.RoundTrip(request)
+	}
+	return r.elsewhere.RoundTrip(request)
+}
+
+// route returns what to send the requests of a run with, which begins at home.
+func (p *pool) route(home *url.URL, options *job.TLS) (http.RoundTripper, error) {
+	here, err := p.transport(options)
+	if err != nil || options == nil {
+		return here, err
+	}
+	elsewhere, err := p.transport(&job.TLS{CA: options.CA, Insecure: options.Insecure})
+	if err != nil {
+		return nil, err
+	}
+	return route{home, here, elsewhere}, nil
+}
+
+// transport returns the transport for some options, nil for none.
+func (p *pool) transport(options *job.TLS) (http.RoundTripper, error) {
+	var key tlsKey
+	if options != nil {
+		key.options = *options
+		for _, file := range []struct {
+			name string
+			at   *stamp
+		}{{options.CA, &key.ca}, {options.Cert, &key.cert}, {options.Key, &key.key}} {
+			if file.name == "" {
+				continue
+			}
+			info, err := os.Stat(file.name)
+			if err != nil {
+				return nil, fmt.Errorf("read certificates: %w", err)
+			}
+			*file.at = stamp{info.ModTime(), info.Size()}
+		}
+	}
+	p.mu.Lock()
+	t := p.byTLS[key]
+	if t != nil {
+		p.use(key)
+	}
+	p.mu.Unlock()
+	if t != nil {
+		return t, nil
+	}
+	config, err := tlsConfig(key.options)
+	if err != nil {
+		return nil, err
+	}
+	return p.add(key, p.newRoundTripper(config)), nil
+}
+
+// add puts a transport in the pool, unless another goroutine was first.
+func (p *pool) add(key tlsKey, t *roundTripper) *roundTripper {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if first := p.byTLS[key]; first != nil {
+		return first
+	}
+	if p.byTLS == nil {
+		p.byTLS = map[tlsKey]*roundTripper{}
+	}
+	p.byTLS[key] = t
+	p.oldest = append(p.oldest, key)
+	if len(p.oldest) > transportsMax {
+		p.byTLS[p.oldest[0]].close()
+		delete(p.byTLS, p.oldest[0])
+		p.oldest = p.oldest[1:]
+	}
+	return t
+}
+
+// use moves a key to the end of those that are forgotten first.
+func (p *pool) use(key tlsKey) {
+	for i := range p.oldest {
+		if p.oldest[i] == key {
+			copy(p.oldest[i:], p.oldest[i+1:])
+			p.oldest[len(p.oldest)-1] = key
+			return
+		}
+	}
+}
+
+func (p *pool) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range p.byTLS {
+		t.close()
+	}
+}
+
+// roundTripper sends each request where it is to go: directly, with every address checked, or to a proxy.
+type roundTripper struct {
+	guard   guard
+	proxy   func(*http.Request) (*url.URL, error)
+	direct  *http.Transport
+	proxied *http.Transport // nil without proxies
+}
+
+func (p *pool) newRoundTripper(config *tls.Config) *roundTripper {
+	t := &roundTripper{
+		guard:  p.guard,
+		proxy:  p.proxy,
+		direct: newTransport(config, &net.Dialer{Timeout: dialTimeout, Control: p.guard.control}),
+	}
+	if p.proxy != nil {
+		t.proxied = newTransport(config.Clone(), &net.Dialer{Timeout: dialTimeout})
+		t.proxied.Proxy = p.proxy
+	}
+	return t
+}
+
+func newTransport(config *tls.Config, dialer *net.Dialer) *http.Transport {
+	return &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        config,
+		TLSHandshakeTimeout:    handshakeTimeout,
+		ExpectContinueTimeout:  time.Second,
+		IdleConnTimeout:        idleTimeout,
+		MaxIdleConns:           idleMax,
+		MaxIdleConnsPerHost:    idlePerHost,
+		MaxResponseHeaderBytes: headMax,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+	}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	if t.proxy == nil {
+		return t.direct.RoundTrip(r)
+	}
+	proxy, err := t.proxy(r)
+	if err != nil {
+		return nil, errors.New("the setting of the proxy is no URL")
+	}
+	if proxy == nil {
+		return t.direct.RoundTrip(r)
+	}
+	if addr, ok := literal(r.URL); ok {
+		if err := t.guard.check(addr); err != nil {
+			return nil, err
+		}
+	}
+	return t.proxied.RoundTrip(r)
+}
+
+func (t *roundTripper) close() {
+	t.direct.CloseIdleConnections()
+	if t.proxied != nil {
+		t.proxied.CloseIdleConnections()
+	}
+}
+
+// tlsConfig reads the files that the options name.
+func tlsConfig(options job.TLS) (*tls.Config, error) {
+	config := &tls.Config{
+		ServerName:         options.ServerName,
+		InsecureSkipVerify: options.Insecure,
+		ClientSessionCache: tls.NewLRUClientSessionCache(idleMax),
+	}
+	if options.CA != "" {
+		pem, err := readFile(options.CA)
+		if err != nil {
+			return nil, fmt.Errorf("read certificates: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("read certificates: %s has none in PEM form", options.CA)
+		}
+	}
+	if options.Cert != "" {
+		cert, err := readFile(options.Cert)
+		if err != nil {
+			return nil, fmt.Errorf("read client certificate: %w", err)
+		}
+		key, err := readFile(options.Key)
+		if err != nil {
+			return nil, fmt.Errorf("read client key: %w", err)
+		}
+		pair, err := tls.X509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("read client certificate %s with key %s: %w", options.Cert, options.Key, err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}

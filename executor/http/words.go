@@ -1,0 +1,117 @@
+package httpexec
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+)
+
+// described returns the request that an error is about, which may be one that
+// a redirect led to.
+func described(first *http.Request, err error) string {
+	var failure *url.Error
+	if errors.As(err, &failure) {
+		if u, parseErr := url.Parse(failure.URL); parseErr == nil {
+			return strings.ToUpper(failure.Op) + " " + place(u)
+		}
+	}
+	return first.Method + " " + place(first.URL)
+}
+
+// place returns the part of a URL that is no secret: no user, no query.
+func place(u *url.URL) string {
+	p := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	return p.String()
+}
+
+// literal returns the address that the host of a URL is, if it is no name.
+func literal(u *url.URL) (netip.Addr, bool) {
+	addr, err := netip.ParseAddr(u.Hostname())
+	return addr, err == nil
+}
+
+// withoutURL takes a URL out of an error, since it may hold a password.
+func withoutURL(err error) error {
+	var failure *url.Error
+	if errors.As(err, &failure) {
+		return failure.Err
+	}
+	return err
+}
+
+// inWords says what went wrong with a request. It names no URL.
+func inWords(err error) string {
+	err = withoutURL(err)
+	var (
+		refused     *refusal
+		unknownName *net.DNSError
+		notTLS      tls.RecordHeaderError
+		unknownCA   x509.UnknownAuthorityError
+		certificate *tls.CertificateVerificationError
+		alert       tls.AlertError
+		timeout     net.Error
+	)
+	switch {
+	case errors.As(err, &refused):
+		return refused.text
+	case errors.As(err, &unknownName) && unknownName.IsNotFound:
+		return fmt.Sprintf("there is no host %q", unknownName.Name)
+	case errors.As(err, &unknownName):
+		return fmt.Sprintf("the address of %q could not be found out: %s", unknownName.Name, unknownName.Err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return "there is no way to the host"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "the server has broken the connection"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the server has closed the connection"
+	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &notTLS):
+		return "the server does not speak TLS: is it http instead of https?"
+	case errors.As(err, &unknownCA):
+		return "the certificate of the server is not signed by an authority that is trusted: name it with run.http.tls.ca"
+	case errors.As(err, &certificate):
+		return "the certificate of the server is refused: " + certificate.Err.Error()
+	case errors.As(err, &alert):
+		return "the server has refused the connection: " + alert.Error()
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "no connection in time: " + err.Error()
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "net/"), "http: ")
+}
+
+// shorten cuts a reason off where it becomes long.
+func shorten(reason string) string {
+	if len(reason) <= reasonMax {
+		return reason
+	}
+	reason = reason[:reasonMax]
+	for !utf8.ValidString(reason) && len(reason) > reasonMax-utf8.UTFMax {
+		reason = reason[:len(reason)-1]
+	}
+	return reason + "…"
+}
+
+// readFile reads a file of certificates, and refuses what cannot be one.
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, fileMax+1))
+	if err == nil && len(data) > fileMax {
+		err = fmt.Errorf("%s is longer than %d bytes", name, fileMax)
+	}
+	return data, err
+}

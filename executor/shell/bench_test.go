@@ -1,0 +1,122 @@
+package shell
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// tinyProgram builds a static program that does nothing. Go makes it, since a C
+// compiler need not be there; its start is what the limit has to do as well.
+func tinyProgram(b *testing.B) string {
+	b.Helper()
+	dir := b.TempDir()
+	source, program := filepath.Join(dir, "tiny.go"), filepath.Join(dir, "tiny")
+	text := "package main\n\nfunc main() {}\n"
+	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	var out []byte
+	var err error
+	if cc, missing := exec.LookPath("cc"); missing == nil {
+		source = filepath.Join(dir, "tiny.c")
+		if err := os.WriteFile(source, []byte("int main(void) { return 0; }\n"), 0o600); err != nil {
+			b.Fatal(err)
+		}
+		out, err = exec.Command(cc, "-O2", "-static", "-o", program, source).CombinedOutput()
+	} else {
+		out, err = exec.Command("go", "build", "-o", program, source).CombinedOutput()
+	}
+	if err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	return program
+}
+
+// sideBySide runs several ways to do the same in turns, so that what else the
+// machine does hits all alike, and returns how often each is done a second.
+func sideBySide(rounds, each, parallel int, ways ...func()) []float64 {
+	took := make([]time.Duration, len(ways))
+	for range rounds {
+		for i, way := range ways {
+			var left atomic.Int64
+			left.Store(int64(each))
+			var all sync.WaitGroup
+			began := time.Now()
+			for range parallel {
+				all.Go(func() {
+					for left.Add(-1) >= 0 {
+						way()
+					}
+				})
+			}
+			all.Wait()
+			took[i] += time.Since(began)
+		}
+	}
+	rates := make([]float64, len(ways))
+	for i := range ways {
+		rates[i] = float64(rounds*each) / took[i].Seconds()
+	}
+	return rates
+}
+
+// BenchmarkSpawn compares the executor with the least that starting a process
+// takes in Go: syscall.StartProcess, which on Linux is vfork and exec, with no
+// pipes and nobody who reads. One operation is a process of each way.
+func BenchmarkSpawn(b *testing.B) {
+	program := tinyProgram(b)
+	e := newExecutor(b)
+	bare := newExecutor(b, func(c *Config) { c.Cgroup = "none" })
+	raw := func(argv ...string) func() {
+		return func() {
+			pid, _, err := syscall.StartProcess(argv[0], argv, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			_, _ = unix.Wait4(pid, nil, 0, nil)
+		}
+	}
+	ours := func(e *Executor, text string, limits *job.Limits) func() {
+		a := command(text)
+		a.Job.Run.Limits = limits
+		return func() {
+			if r := e.Run(context.Background(), a, executor.Output{}); r.Outcome != job.OutcomeSucceeded {
+				b.Error(describe(r))
+			}
+		}
+	}
+	library := func() {
+		cmd := exec.Command(program)
+		var sink writer = func([]byte) {}
+		cmd.Stdout, cmd.Stderr = sink, sink
+		if err := cmd.Run(); err != nil {
+			b.Error(err)
+		}
+	}
+	const each = 100
+	parallel := spawnsPerProcessor * runtime.GOMAXPROCS(0)
+	rates := sideBySide(max(1, b.N/each), each, parallel,
+		raw(program), ours(e, program, nil), ours(bare, program, nil), library,
+		raw("/bin/sh", "-c", program+"; exit 0"), ours(e, program+"; exit 0", nil),
+		ours(bare, program, &job.Limits{Memory: 1 << 30}))
+	b.ReportMetric(0, "ns/op")
+	for i, unit := range []string{"raw/s", "direct/s", "direct-without-cgroups/s", "os-exec-with-pipes/s", "raw-sh/s", "sh/s", "limited/s"} {
+		b.ReportMetric(rates[i], unit)
+	}
+	b.ReportMetric(rates[1]/rates[0], "direct/raw")
+	b.ReportMetric(rates[5]/rates[4], "sh/raw-sh")
+}

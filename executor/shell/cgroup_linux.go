@@ -1,0 +1,392 @@
+package shell
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// cgroups makes a cgroup for each command. They are used again: making one and
+// removing it costs a tenth of a process.
+type cgroups struct {
+	dir string
+
+	mu   sync.Mutex
+	made int
+	free []*cgroup
+}
+
+// cgroup is the cgroup of a command. A nil one is none, and is empty.
+type cgroup struct {
+	dir    string
+	fd     int // of the folder
+	events int // of cgroup.events, to see whether it is empty
+	// spoiled is set when nobody else may use it: limits were written, or it
+	// was killed. Some kernels (6.18) also kill what is made in a cgroup after
+	// that.
+	spoiled bool
+}
+
+// cgroupPrefix begins the names of the folders of nodes. The process id
+// follows.
+const (
+	cgroupPrefix = "belfry-"
+	nodeCgroup   = "belfry-node"
+	// cgroupPeriod is the period of cpu.max in microseconds, the kernel's
+	// default, and cgroupQuotaMin the least quota that it takes.
+	cgroupPeriod   = 100_000
+	cgroupQuotaMin = 1000
+)
+
+// newCgroups finds out whether cgroups can be made, by making one and a process
+// in it.
+func newCgroups(configured string, features *Features) *cgroups {
+	missing := func(format string, args ...any) *cgroups {
+		features.Missing = append(features.Missing, fmt.Sprintf(format, args...)+
+			": limits count for each process by itself, and processes that leave their group are found by their environment only.")
+		return nil
+	}
+	if configured == "none" {
+		return missing("Cgroups are switched off")
+	}
+	base := configured
+	if base == "" {
+		var err error
+		if base, err = delegatedCgroup(); err != nil {
+			return missing("There is no cgroup for the node's commands (%v)", err)
+		}
+	}
+	removeOldCgroups(base)
+	controllers := enableControllers(base)
+	dir, err := os.MkdirTemp(base, cgroupPrefix+strconv.Itoa(os.Getpid())+"-")
+	if err != nil {
+		return missing("No cgroup can be made (%v)", err)
+	}
+	c := &cgroups{dir: dir}
+	if len(c.dir) > cgroupPathMax {
+		c.close()
+		return missing("The path of the cgroup %s is too long", c.dir)
+	}
+	if err := c.try(); err != nil {
+		c.close()
+		return missing("No process can be put into a cgroup (%v)", err)
+	}
+	features.Cgroup = c.dir
+	var without []string
+	enable := func(controller string, feature *string) {
+		if controllers[controller] && os.WriteFile(filepath.Join(c.dir, "cgroup.subtree_control"), []byte("+"+controller), 0) == nil {
+			*feature = "cgroup"
+		} else {
+			without = append(without, controller)
+		}
+	}
+	enable("memory", &features.Memory)
+	enable("cpu", &features.CPU)
+	if len(without) > 0 {
+		features.Missing = append(features.Missing, fmt.Sprintf("The cgroup %s has not all controllers: limits of %s count for each process by itself.", base, strings.Join(without, " and ")))
+	}
+	return c
+}
+
+// cgroupPathMax is what the watchdog's journal has room for, less the name of a
+// command's cgroup.
+const cgroupPathMax = 350
+
+// delegatedCgroup returns the folder of the node's own cgroup if the node may
+// make others in it: it is the root, as in a container, or the service manager
+// has delegated it. In any other, cgroups would be made behind the back of its
+// owner.
+func delegatedCgroup() (string, error) {
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", err
+	}
+	path := ""
+	for line := range strings.Lines(string(own)) {
+		if rest, ok := strings.CutPrefix(line, "0::"); ok {
+			path = strings.TrimSuffix(rest, "\n")
+		}
+	}
+	if path == "" {
+		return "", errors.New("this system has no cgroup version 2")
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(mounts)) {
+		before, after, ok := strings.Cut(line, " - ")
+		fields := strings.Fields(before)
+		if !ok || !strings.HasPrefix(after, "cgroup2 ") || len(fields) < 5 {
+			continue
+		}
+		dir := filepath.Join(fields[4], path)
+		if strings.HasPrefix(path, "/..") {
+			return "", errors.New("the cgroup is outside of what is mounted")
+		}
+		if filepath.Base(path) == nodeCgroup {
+			dir = filepath.Dir(dir) // an earlier node on this machine moved there
+		}
+		if path != "/" && !delegated(dir) {
+			return "", fmt.Errorf("%s was not delegated; with systemd, Delegate=yes does it", dir)
+		}
+		if err := unix.Access(dir, unix.W_OK); err != nil {
+			return "", fmt.Errorf("%s cannot be written: %w", dir, err)
+		}
+		return dir, nil
+	}
+	return "", errors.New("no cgroup version 2 is mounted")
+}
+
+// delegated tells whether systemd has marked the cgroup as its service's own.
+func delegated(dir string) bool {
+	value := make([]byte, 8)
+	for _, name := range []string{"user.delegate", "trusted.delegate"} {
+		if n, err := unix.Getxattr(dir, name, value); err == nil && string(value[:n]) == "1" {
+			return true
+		}
+	}
+	return false
+}
+
+// enableControllers returns which controllers the children of base have.
+// Since a cgroup with children that have controllers must not have processes
+// itself, the node and its children move into one of their own.
+func enableControllers(base string) map[string]bool {
+	available, _ := os.ReadFile(filepath.Join(base, "cgroup.controllers"))
+	enabled := map[string]bool{}
+	for _, name := range []string{"memory", "cpu"} {
+		if !strings.Contains(" "+strings.TrimSpace(string(available))+" ", " "+name+" ") {
+			continue
+		}
+		control := filepath.Join(base, "cgroup.subtree_control")
+		err := os.WriteFile(control, []byte("+"+name), 0)
+		if errors.Is(err, syscall.EBUSY) {
+			moveNode(base)
+			err = os.WriteFile(control, []byte("+"+name), 0)
+		}
+		enabled[name] = err == nil
+	}
+	return enabled
+}
+
+// moveNode moves this process and its children, the watchdog among them, from
+// base into a cgroup inside of it.
+func moveNode(base string) {
+	dir := filepath.Join(base, nodeCgroup)
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return
+	}
+	procs, _ := os.ReadFile(filepath.Join(base, "cgroup.procs"))
+	for pid := range strings.FieldsSeq(string(procs)) {
+		stat, _ := os.ReadFile("/proc/" + pid + "/stat")
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		own := strconv.Itoa(os.Getpid())
+		if pid == own || len(fields) > 1 && fields[1] == own {
+			// When it does not work, the controllers stay off.
+			_ = os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(pid), 0)
+		}
+	}
+}
+
+// removeOldCgroups removes those of nodes that have died.
+func removeOldCgroups(base string) {
+	old, _ := filepath.Glob(filepath.Join(base, cgroupPrefix+"*"))
+	for _, dir := range old {
+		text, _, _ := strings.Cut(filepath.Base(dir)[len(cgroupPrefix):], "-")
+		pid, err := strconv.Atoi(text)
+		if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			removeCgroup(dir)
+		}
+	}
+}
+
+// removeCgroup removes a cgroup and those in it, if they are empty.
+func removeCgroup(dir string) {
+	inner, _ := filepath.Glob(filepath.Join(dir, "*/cgroup.procs"))
+	for _, procs := range inner {
+		_ = unix.Rmdir(filepath.Dir(procs))
+	}
+	_ = unix.Rmdir(dir)
+}
+
+// try makes a process in a cgroup, lets it end, and kills another with the
+// cgroup.
+func (c *cgroups) try() error {
+	g, err := c.take(job.Limits{}, Features{})
+	if err != nil {
+		return err
+	}
+	defer c.put(g)
+	if err := unix.Access(filepath.Join(g.dir, "cgroup.kill"), unix.W_OK); err != nil {
+		return err
+	}
+	const code = 7
+	for _, script := range []string{"exit " + strconv.Itoa(code), "kill -STOP $$"} {
+		pid, _, err := syscall.StartProcess("/bin/sh", []string{"sh", "-c", script}, &syscall.ProcAttr{
+			Sys: &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: g.fd},
+		})
+		if err != nil {
+			return err
+		}
+		ends := strings.HasPrefix(script, "exit")
+		if !ends {
+			g.kill()
+		}
+		var status unix.WaitStatus
+		if _, err := unix.Wait4(pid, &status, 0, nil); err != nil {
+			return err
+		}
+		if ends && status.ExitStatus() != code || !ends && !status.Signaled() {
+			return fmt.Errorf("%q ended with %#x", script, uint32(status))
+		}
+	}
+	if !g.empty() {
+		return errors.New("it is not empty after it was killed")
+	}
+	return nil
+}
+
+// take returns an empty cgroup with limits, as far as there are controllers.
+func (c *cgroups) take(limits job.Limits, features Features) (*cgroup, error) {
+	c.mu.Lock()
+	var g *cgroup
+	if n := len(c.free); n > 0 {
+		g, c.free = c.free[n-1], c.free[:n-1]
+	}
+	name := c.made
+	if g == nil {
+		c.made++
+	}
+	c.mu.Unlock()
+	if g == nil {
+		var err error
+		if g, err = makeCgroup(filepath.Join(c.dir, strconv.Itoa(name))); err != nil {
+			return nil, fmt.Errorf("make a cgroup: %w", err)
+		}
+	}
+	if err := g.limit(limits, features); err != nil {
+		c.put(g)
+		return nil, err
+	}
+	return g, nil
+}
+
+func makeCgroup(dir string) (*cgroup, error) {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	events, err := unix.Open(filepath.Join(dir, "cgroup.events"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return &cgroup{dir: dir, fd: fd, events: events}, nil
+}
+
+// put takes a cgroup back. One that is not as it was is removed.
+func (c *cgroups) put(g *cgroup) {
+	if g.spoiled || !g.empty() {
+		g.remove()
+		return
+	}
+	c.mu.Lock()
+	c.free = append(c.free, g)
+	c.mu.Unlock()
+}
+
+// close removes the cgroups.
+func (c *cgroups) close() {
+	for _, g := range c.free {
+		g.remove()
+	}
+	removeCgroup(c.dir)
+}
+
+func (g *cgroup) remove() {
+	unix.Close(g.fd)
+	unix.Close(g.events)
+	// One that is in use, by something that hangs, is removed by a later node.
+	_ = unix.Rmdir(g.dir)
+}
+
+func (g *cgroup) limit(limits job.Limits, features Features) error {
+	set := func(file, value string) error {
+		g.spoiled = true
+		if err := os.WriteFile(filepath.Join(g.dir, file), []byte(value), 0); err != nil {
+			return fmt.Errorf("limit the cgroup: %w", err)
+		}
+		return nil
+	}
+	if limits.Memory > 0 && features.Memory == "cgroup" {
+		if err := set("memory.max", strconv.FormatInt(int64(limits.Memory), 10)); err != nil {
+			return err
+		}
+		// Where there is no accounting of swap there are no such files, and an
+		// old kernel kills only one process of the group.
+		_ = set("memory.swap.max", "0")
+		_ = set("memory.oom.group", "1")
+	}
+	if limits.CPU > 0 && features.CPU == "cgroup" {
+		quota := max(int64(limits.CPU*cgroupPeriod), cgroupQuotaMin)
+		if err := set("cpu.max", fmt.Sprintf("%d %d", quota, cgroupPeriod)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *cgroup) path() string {
+	if g == nil {
+		return ""
+	}
+	return g.dir
+}
+
+// kill kills all processes of the cgroup in one step.
+func (g *cgroup) kill() {
+	if g != nil {
+		g.spoiled = true
+		// It was tried that this works.
+		_ = os.WriteFile(filepath.Join(g.dir, "cgroup.kill"), []byte("1"), 0)
+	}
+}
+
+// empty tells whether the cgroup has no processes.
+func (g *cgroup) empty() bool {
+	if g == nil {
+		return true
+	}
+	var b [128]byte
+	n, err := unix.Pread(g.events, b[:], 0)
+	return err != nil || strings.Contains(string(b[:max(n, 0)]), "populated 0")
+}
+
+// oomKills returns how many processes of the cgroup were killed because it had
+// no memory left.
+func (g *cgroup) oomKills(limits job.Limits) int {
+	if g == nil || limits.Memory == 0 {
+		return 0
+	}
+	b, _ := os.ReadFile(filepath.Join(g.dir, "memory.events"))
+	for line := range strings.Lines(string(b)) {
+		if text, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			n, _ := strconv.Atoi(strings.TrimSpace(text))
+			return n
+		}
+	}
+	return 0
+}

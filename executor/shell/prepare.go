@@ -1,0 +1,321 @@
+package shell
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// prepared is a command that is ready to be started, with what must be freed
+// after it.
+type prepared struct {
+	path string // the file to execute
+	// missing says why there is no such file. The attempt is started and fails,
+	// like any whose program does not work.
+	missing  error
+	searched string // the PATH that it was looked for in
+	argv     []string
+	env      []string
+	dir      string
+	account  account
+	umask    *job.Umask // nil when the thread need not set it
+	nice     int
+	// limits says what the process is limited to, for the reason of its end.
+	limits   job.Limits
+	cpuTime  time.Duration
+	cgroup   *cgroup
+	oomKills int // of the cgroup before
+
+	files     [3]*os.File // the child's
+	null      *os.File    // not to be closed
+	scriptDir string
+	watched   executor.Process
+	cgroups   *cgroups
+}
+
+// prepare does all that can be done and refused before a process is made.
+func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
+	spec, err := a.Job.Expand(a.Data)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Shell == nil {
+		return nil, errors.New("the job has no run.shell")
+	}
+	p := &prepared{null: e.null, cgroups: e.cgroups, dir: spec.Dir, umask: spec.Umask, nice: spec.Nice}
+	defer func() {
+		if err != nil {
+			p.closeChildEnds()
+			p.release()
+		}
+	}()
+	if p.dir == "" {
+		p.dir = e.config.Dir
+	}
+	if p.account, err = e.accounts.of(spec.User, spec.Group); err != nil {
+		return nil, err
+	}
+	p.env, p.searched = e.environment(a, spec, p)
+	for _, v := range p.env {
+		if strings.Contains(v, "\x00") {
+			name, _, _ := strings.Cut(v, "=")
+			return nil, fmt.Errorf("the environment variable %s has a NUL byte", name)
+		}
+	}
+
+	file := ""
+	if spec.Shell.Script != "" {
+		if p.scriptDir, file, err = writeScript(e.config.TempDir, spec.Shell.Script, p.account); err != nil {
+			return nil, fmt.Errorf("write the script: %w", err)
+		}
+	}
+	if p.argv, err = commandLine(spec.Shell, file); err != nil {
+		return nil, err
+	}
+	p.path, p.missing = lookPath(p.argv[0], p.searched)
+	if err := e.limit(p, spec, time.Duration(deref(a.Job.Policy.Timeout))); err != nil {
+		return nil, err
+	}
+	p.files[0] = e.null
+	if spec.Stdin != "" {
+		if p.files[0], err = textFile(spec.Stdin, e.config.TempDir); err != nil {
+			return nil, fmt.Errorf("make the standard input: %w", err)
+		}
+	}
+	return p, nil
+}
+
+func deref(d *job.Duration) job.Duration {
+	if d == nil {
+		return 0
+	}
+	return *d
+}
+
+// environment returns the variables of the command, and the PATH among them.
+func (e *Executor) environment(a executor.Attempt, spec *job.RunSpec, p *prepared) ([]string, string) {
+	data := a.Data
+	data.Run, data.Attempt = a.Run.ID, a.Number
+	data.Params = make(map[string]string, len(a.Job.Params))
+	for name, param := range a.Job.Params {
+		data.Params[name] = param.Default
+	}
+	for name, value := range a.Data.Params {
+		data.Params[name] = value
+	}
+	base := map[string]string{
+		"PATH": e.config.Path, "LANG": defaultLang, "SHELL": "/bin/sh", "PWD": p.dir,
+		"HOME": p.account.home, "USER": p.account.name, "LOGNAME": p.account.name,
+	}
+	path := e.config.Path
+	for _, vars := range []map[string]string{e.config.Env, spec.Env} {
+		if v, ok := vars["PATH"]; ok {
+			path = v
+		}
+	}
+	return environment(base, e.config.Env, spec.Env, data.Environment()), path
+}
+
+// lookPath finds a program as a shell does. A name with a slash is taken as it
+// is; it counts from the command's directory. Directories in PATH that are not
+// absolute are passed over.
+func lookPath(name, path string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	found := error(syscall.ENOENT)
+	for dir := range strings.SplitSeq(path, ":") {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		file := dir + "/" + name
+		var st unix.Stat_t
+		if unix.Stat(file, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+			continue
+		}
+		if st.Mode&0o111 != 0 {
+			return file, nil
+		}
+		found = syscall.EACCES
+	}
+	return name, found
+}
+
+// limit arranges the limits of the command, and what else a shell has to set
+// where threads cannot.
+func (e *Executor) limit(p *prepared, spec *job.RunSpec, timeout time.Duration) error {
+	if spec.Limits != nil {
+		p.limits = *spec.Limits
+	}
+	var t trampoline
+	if memory := int64(p.limits.Memory); memory > 0 && e.features.Memory != "cgroup" {
+		kib := memory / 1024
+		if hard := hardLimit(unix.RLIMIT_AS); hard >= 0 {
+			kib = min(kib, hard/1024)
+		}
+		t.add("ulimit -v %d", kib)
+	}
+	if p.limits.CPU > 0 && timeout > 0 && timeout < time.Duration(job.Forever) && e.features.CPU != "cgroup" {
+		seconds := int64(math.Ceil(p.limits.CPU * timeout.Seconds()))
+		if hard := hardLimit(unix.RLIMIT_CPU); hard >= 0 {
+			seconds = min(seconds, hard)
+		}
+		p.cpuTime = time.Duration(seconds) * time.Second
+		// SIGXCPU at the first, SIGKILL at the second.
+		t.add("ulimit -S -t %d", seconds)
+		if hardLimit(unix.RLIMIT_CPU) < 0 {
+			t.add("ulimit -H -t %d", seconds+1)
+		}
+	}
+	var prefix []string
+	if !e.spawners.threads {
+		if p.umask != nil {
+			t.add("umask %s", p.umask)
+			p.umask = nil
+		}
+		if p.nice != 0 {
+			t.add(":")
+			prefix = []string{"nice", "-n", strconv.Itoa(p.nice)}
+			p.nice = 0
+		}
+	}
+	if len(t) > 0 && p.missing == nil {
+		p.argv = t.wrap(append([]string{p.path}, p.argv[1:]...), prefix...)
+		p.path = p.argv[0]
+	}
+	if e.cgroups == nil {
+		return nil
+	}
+	var err error
+	p.cgroup, err = e.cgroups.take(p.limits, e.features)
+	if err != nil {
+		return err
+	}
+	p.oomKills = p.cgroup.oomKills(p.limits)
+	return nil
+}
+
+// hardLimit returns the hard limit of this process, -1 for none.
+func hardLimit(resource int) int64 {
+	var r unix.Rlimit
+	if unix.Getrlimit(resource, &r) != nil || r.Max > math.MaxInt64 {
+		return -1
+	}
+	return int64(r.Max)
+}
+
+// pipes makes the pipes of the output and returns the ends to read from.
+func (p *prepared) pipes() (stdout, stderr *os.File, err error) {
+	if stdout, p.files[1], err = outputPipe(); err != nil {
+		p.closeChildEnds()
+		return nil, nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	if stderr, p.files[2], err = outputPipe(); err != nil {
+		stdout.Close()
+		p.closeChildEnds()
+		return nil, nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	return stdout, stderr, nil
+}
+
+// closeChildEnds closes the files of the child in this process.
+func (p *prepared) closeChildEnds() {
+	for i, f := range p.files {
+		if f != nil && f != p.null {
+			f.Close()
+		}
+		p.files[i] = nil
+	}
+}
+
+// release frees what the command needed until its end.
+func (p *prepared) release() {
+	if p.scriptDir != "" {
+		// A script may remove itself.
+		_ = os.RemoveAll(p.scriptDir)
+	}
+	if p.cgroup != nil {
+		p.cgroups.put(p.cgroup)
+	}
+}
+
+// scriptPrefix begins the names of the folders of scripts. The process id of
+// the node follows.
+const scriptPrefix = "belfry-script-"
+
+// writeScript writes a script to a file in a folder that only its user can
+// enter.
+func writeScript(temp, text string, as account) (dir, file string, err error) {
+	dir, err = os.MkdirTemp(temp, scriptPrefix+strconv.Itoa(os.Getpid())+"-")
+	if err != nil {
+		return "", "", err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(dir)
+			dir = ""
+		}
+	}()
+	file = filepath.Join(dir, "script")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return dir, "", err
+	}
+	if as.change {
+		// The folder comes last: until then nobody else can reach the file.
+		for _, name := range []string{file, dir} {
+			if err := os.Chown(name, int(as.uid), int(as.gid)); err != nil {
+				return dir, "", err
+			}
+		}
+	}
+	return dir, file, nil
+}
+
+// removeOldScripts removes the scripts of nodes that have died.
+func removeOldScripts(temp string) {
+	old, _ := filepath.Glob(filepath.Join(temp, scriptPrefix+"*"))
+	for _, dir := range old {
+		text, _, _ := strings.Cut(filepath.Base(dir)[len(scriptPrefix):], "-")
+		pid, err := strconv.Atoi(text)
+		if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			_ = os.RemoveAll(dir) // what cannot be removed belongs to another node
+		}
+	}
+}
+
+// unlinkedFile returns a file with a text that has no name any more.
+func unlinkedFile(text, temp string) (*os.File, error) {
+	f, err := os.CreateTemp(temp, "belfry-stdin-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return withText(f, text)
+}
+
+func withText(f *os.File, text string) (*os.File, error) {
+	_, err := io.WriteString(f, text)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

@@ -1,0 +1,381 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// process is a process that was started.
+type process struct {
+	pid    int
+	exited chan struct{} // closed when it has ended and was waited for
+	// status is valid after exited.
+	status unix.WaitStatus
+}
+
+// newProcess begins to wait for a process. With a pidfd, which it closes, that
+// takes no thread: ten thousand commands may run.
+func newProcess(pid int, pidfd *os.File) *process {
+	p := &process{pid: pid, exited: make(chan struct{})}
+	go func() {
+		defer close(p.exited)
+		if pidfd != nil {
+			defer pidfd.Close()
+			if p.waitReadable(pidfd) {
+				return
+			}
+		}
+		for {
+			if _, err := unix.Wait4(pid, &p.status, 0, nil); !errors.Is(err, unix.EINTR) {
+				return
+			}
+		}
+	}()
+	return p
+}
+
+// waitReadable waits by the runtime's poller, which sees a pidfd as readable
+// when its process has ended. It returns false when that does not work.
+func (p *process) waitReadable(pidfd *os.File) bool {
+	raw, err := pidfd.SyscallConn()
+	if err != nil {
+		return false
+	}
+	waited := false
+	err = raw.Read(func(uintptr) bool {
+		for {
+			pid, err := unix.Wait4(p.pid, &p.status, unix.WNOHANG, nil)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			waited = err == nil && pid == p.pid
+			return waited || err != nil
+		}
+	})
+	return err == nil && waited
+}
+
+// bufferSize is how much output is read at a time: half of what fits into a
+// pipe, so that its writer can go on meanwhile.
+const bufferSize = 32 << 10
+
+// pump copies what a command writes until the pipe is at its end or its
+// deadline. Only while there is something to copy does it hold a buffer.
+func (e *Executor) pump(pipe *os.File, to io.Writer, match *streamMatcher) {
+	defer match.end()
+	raw, err := pipe.SyscallConn()
+	if err != nil {
+		return
+	}
+	for {
+		var buffer *[]byte
+		var n int
+		err := raw.Read(func(fd uintptr) bool {
+			buffer = e.buffers.Get().(*[]byte)
+			for {
+				n, err = unix.Read(int(fd), *buffer)
+				if !errors.Is(err, unix.EINTR) {
+					break
+				}
+			}
+			if errors.Is(err, unix.EAGAIN) {
+				e.buffers.Put(buffer)
+				buffer = nil
+				return false
+			}
+			return true
+		})
+		if err == nil && n > 0 {
+			// Writers never fail, and if one does, the command must not
+			// notice: what it writes is read to the end.
+			_, _ = to.Write((*buffer)[:n])
+			match.write((*buffer)[:n])
+		}
+		if buffer != nil {
+			e.buffers.Put(buffer)
+		}
+		if err != nil || n <= 0 {
+			return
+		}
+	}
+}
+
+// supervision is the time from the start of a process to the end of its group.
+type supervision struct {
+	proc     *process
+	prepared *prepared
+	watch    Watch
+	grace    time.Duration
+	drained  <-chan struct{} // closed when the output is at its end
+	began    time.Time
+
+	// What was sent to the group because ctx ended, and when; zero for not.
+	asked, killed time.Time
+	ended         time.Time // when the process, not its group, had ended
+	stuck         bool      // it does not react to SIGKILL
+	leftover      bool      // it left something behind that had to be ended
+}
+
+// run waits until nothing of the command is left, and sees to it when ctx ends.
+func (s *supervision) run(ctx context.Context) {
+	select {
+	case <-s.proc.exited:
+	case <-ctx.Done():
+	}
+	select {
+	case <-s.proc.exited:
+		// It was first, even if ctx has ended since.
+		s.ended = time.Now()
+		s.settle(ctx)
+	default:
+		s.end()
+	}
+	s.drain()
+}
+
+// end asks the whole group to end and kills what is left of it after the grace.
+func (s *supervision) end() {
+	exited := s.proc.exited
+	if s.grace > 0 {
+		s.asked = time.Now()
+		s.signal(unix.SIGTERM)
+		timer := time.NewTimer(s.grace)
+		defer timer.Stop()
+		select {
+		case <-exited:
+			s.ended = time.Now()
+			if s.emptyWithin(s.grace-time.Since(s.asked), nil) {
+				return
+			}
+		case <-timer.C:
+		}
+	}
+	if s.ended.IsZero() {
+		s.killed = time.Now()
+	}
+	s.kill()
+}
+
+// kill kills the whole group and waits until it is gone.
+func (s *supervision) kill() {
+	s.signal(unix.SIGKILL)
+	if s.ended.IsZero() {
+		timer := time.NewTimer(killWait)
+		defer timer.Stop()
+		select {
+		case <-s.proc.exited:
+			s.ended = time.Now()
+		case <-timer.C:
+			s.stuck = true
+			return
+		}
+	}
+	s.emptyWithin(killWait, func() { s.signal(unix.SIGKILL) })
+}
+
+// settle deals with what a process that has ended by itself left behind. It may
+// end by itself too; then it is asked to, then it is killed.
+func (s *supervision) settle(ctx context.Context) {
+	if s.empty() {
+		return
+	}
+	waited, cancel := context.WithTimeout(ctx, leftoverWait)
+	defer cancel()
+	if s.emptyUntil(waited, nil) {
+		return
+	}
+	s.leftover = true
+	s.signal(unix.SIGTERM)
+	if !s.emptyWithin(s.grace, nil) {
+		s.kill()
+	}
+}
+
+// drain reads what is still in the pipes. When somebody beyond the group has
+// them open, it is looked for and killed.
+func (s *supervision) drain() {
+	forced := !s.asked.IsZero() || !s.killed.IsZero()
+	if forced && s.prepared.cgroup == nil {
+		s.watch.EndRest(s.prepared.watched)
+	}
+	timer := time.NewTimer(drainWait)
+	defer timer.Stop()
+	select {
+	case <-s.drained:
+		return
+	case <-timer.C:
+	}
+	if s.watch.EndRest(s.prepared.watched) > 0 {
+		s.leftover = s.leftover || !forced
+	}
+	timer.Reset(drainWait)
+	select {
+	case <-s.drained:
+	case <-timer.C:
+	}
+}
+
+// signal sends a signal to the group, and SIGKILL to the cgroup as well.
+func (s *supervision) signal(sig syscall.Signal) {
+	// It may be gone by now. Its number is not given to another process
+	// before it was waited for, nor as long as its group has members.
+	_ = unix.Kill(-s.proc.pid, sig)
+	switch sig {
+	case unix.SIGKILL:
+		s.prepared.cgroup.kill()
+	case unix.SIGTERM:
+		// What is stopped can only then end.
+		_ = unix.Kill(-s.proc.pid, unix.SIGCONT)
+	}
+}
+
+// empty tells whether the group has no processes any more. The process itself
+// must have been waited for.
+func (s *supervision) empty() bool {
+	if s.prepared.cgroup != nil {
+		// Zombies do not count there, and what has left the group does.
+		return s.prepared.cgroup.empty()
+	}
+	if errors.Is(unix.Kill(-s.proc.pid, 0), unix.ESRCH) {
+		return true
+	}
+	// Where this is process 1, orphans are its children, and zombies until it
+	// has waited for them.
+	for {
+		if pid, err := unix.Wait4(-s.proc.pid, nil, unix.WNOHANG, nil); err != nil || pid <= 0 {
+			break
+		}
+	}
+	return !groupAlive(s.proc.pid)
+}
+
+func (s *supervision) emptyWithin(d time.Duration, again func()) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return s.emptyUntil(ctx, again)
+}
+
+// emptyUntil waits until the group is empty or ctx ends, and tells which. Again
+// is called each time that it is not empty.
+func (s *supervision) emptyUntil(ctx context.Context, again func()) bool {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for wait := pollFirst; ; wait = min(2*wait, pollMost) {
+		select {
+		case <-ctx.Done():
+			return s.empty()
+		case <-timer.C:
+		}
+		if s.empty() {
+			return true
+		}
+		if again != nil {
+			again()
+		}
+		timer.Reset(wait)
+	}
+}
+
+// result says how the command ended.
+func (s *supervision) result(ctx context.Context, success *job.Success, match *matcher) executor.Result {
+	r := executor.Result{Outcome: job.OutcomeFailed}
+	ending := "" // in words
+	switch status := s.proc.status; {
+	case s.stuck:
+		ending = fmt.Sprintf("and hangs in the kernel since: it did not react within %s", shortly(killWait))
+	case status.Signaled():
+		r.Signal = unix.SignalName(status.Signal())
+		ending = "ended by " + r.Signal
+	default:
+		code := status.ExitStatus()
+		r.ExitCode = &code
+		ending = fmt.Sprintf("exit status %d", code)
+	}
+
+	if sent := s.sent(ending); sent != "" {
+		var cause string
+		r.Outcome, cause = executor.ByCause(ctx)
+		if r.Reason = sent; r.Outcome != job.OutcomeTimedOut {
+			r.Reason = cause + ": " + sent
+		}
+		return r
+	}
+	switch {
+	case r.ExitCode == nil:
+		r.Reason = ending + s.why(r.Signal)
+	case !slices.Contains(successCodes(success), *r.ExitCode):
+		r.Reason = ending
+	case !match.ok():
+		r.Reason = ending + fmt.Sprintf(", but the output does not match %q", success.Match)
+	default:
+		r.Outcome = job.OutcomeSucceeded
+	}
+	if s.leftover {
+		if r.Reason != "" {
+			r.Reason += "; "
+		}
+		r.Reason += "what it left behind was ended"
+	}
+	return r
+}
+
+// sent says what was sent to the command and when, or "" if it ended by itself.
+func (s *supervision) sent(ending string) string {
+	switch after := func(t time.Time) string { return shortly(t.Sub(s.began)) }; {
+	case s.asked.IsZero() && s.killed.IsZero():
+		return ""
+	case s.asked.IsZero():
+		return stuckOr(s, "SIGKILL after "+after(s.killed), ending)
+	case s.killed.IsZero():
+		return fmt.Sprintf("SIGTERM after %s, %s %s later", after(s.asked), ending, shortly(s.ended.Sub(s.asked)))
+	default:
+		return stuckOr(s, fmt.Sprintf("SIGTERM after %s, SIGKILL %s later", after(s.asked), shortly(s.killed.Sub(s.asked))), ending)
+	}
+}
+
+func stuckOr(s *supervision, sent, ending string) string {
+	if s.stuck {
+		return sent + ", " + ending
+	}
+	return sent
+}
+
+// why says why a signal came that nobody here has sent, if it can be known.
+func (s *supervision) why(signal string) string {
+	p := s.prepared
+	switch {
+	case signal == "SIGKILL" && p.cgroup.oomKills(p.limits) > p.oomKills:
+		return fmt.Sprintf(": it used more memory than %s", p.limits.Memory)
+	case p.cpuTime > 0 && (signal == "SIGXCPU" || signal == "SIGKILL"):
+		if signal == "SIGXCPU" {
+			return fmt.Sprintf(": it used %s of processor time", p.cpuTime)
+		}
+	}
+	return ""
+}
+
+func successCodes(s *job.Success) []int {
+	if s == nil || len(s.ExitCodes) == 0 {
+		return []int{0}
+	}
+	return s.ExitCodes
+}
+
+// shortly rounds a time to what a reader wants to know.
+func shortly(d time.Duration) string {
+	if d >= time.Second {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}

@@ -1,0 +1,375 @@
+// Package shell runs commands and scripts as processes of the node's machine.
+//
+// Each attempt is a process group of its own and, where a cgroup can be made, a
+// cgroup of its own. When it must end, the group gets SIGTERM and after the
+// grace SIGKILL; the same happens to what a command leaves behind when it ends
+// by itself. A process that has left its group is ended with its cgroup or,
+// without one, when it is found by its environment (see Watch); it never holds a
+// run, because the pipes of the run are given up a moment after its end.
+//
+// # What a command is
+//
+// A command is read by sh -c, or by the interpreter that the job names. One
+// that is nothing but a program and plain words is executed without a shell,
+// which is faster and does the same: see plainWords for what is plain. Its exit
+// code is the program's; as in a shell it is 127 when there is no such program,
+// and 126 when it cannot be executed. A command with args is always executed
+// without a shell. A script is written to a file that only its user can read,
+// and removed at the end.
+//
+// # What a command finds
+//
+// The environment is clean: PATH, LANG, HOME, USER, LOGNAME, SHELL and PWD, what
+// Config.Env and the job say, and the BELFRY_ variables. Standard input is what
+// the job says, or empty. A node that is root runs nothing as root unless its
+// configuration allows it; see Config.DefaultUser.
+//
+// # How it is started
+//
+// On Linux, umask, nice and no_new_privs belong to threads, so processes are
+// made by a few threads that are used for nothing else. Where this is not
+// possible, and for limits without cgroups, a command is started through a
+// one-line sh script that sets them and is replaced by the command.
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Watch is told which processes there are, so that they end when the node dies.
+// Its methods are called from many goroutines.
+type Watch interface {
+	// Spawning is called right before a process is made. When it returns an
+	// error, none is made.
+	Spawning(executor.Process) error
+	// Spawned is called with the PID as soon as it is known.
+	Spawned(executor.Process)
+	// Ended is called when the process is gone, or could not be made.
+	Ended(executor.Process)
+	// EndRest kills what is left of an attempt outside of its process group,
+	// as far as it can be found, and returns how many processes it were.
+	EndRest(executor.Process) int
+}
+
+// Config says how commands run on a node. It is copied by New.
+type Config struct {
+	// Watch is told of each process. Default: nobody.
+	Watch Watch
+	// Dir is the directory of commands that name none. Default: the working
+	// directory of the node.
+	Dir string
+	// TempDir is where scripts are written, each in a folder of its own.
+	// The users of jobs must be able to reach it. Default: the system's.
+	TempDir string
+	// Path is the PATH of commands. Default: that of the system's programs,
+	// without the directories of any user.
+	Path string
+	// Env is added to the environment of all commands. The job's own comes
+	// after it.
+	Env map[string]string
+
+	// DefaultUser runs the jobs that name no user, where the node is root. By
+	// default there is none and such a job is refused: a job that was written
+	// without a thought of its user is not worth being root.
+	DefaultUser string
+	// AllowUsers are the users, by name or number, that jobs may name where the
+	// node is root, besides DefaultUser; "*" is everybody but root, which has
+	// to be named. Default: nobody. A node that is not root runs everything as
+	// its own user.
+	AllowUsers []string
+	// AllowNewPrivileges lets commands gain privileges, for example by sudo.
+	// By default they cannot, where the system knows no_new_privs.
+	AllowNewPrivileges bool
+
+	// Spawns is how many processes are made at the same time, apart from how
+	// many run: more only make each other late. Default: 4 for each processor.
+	Spawns int
+	// Cgroup is the folder of a cgroup (version 2) that the node may fill, or
+	// "none". Default: the node's own, if it was delegated to it.
+	Cgroup string
+}
+
+const (
+	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	defaultLang = "C.UTF-8"
+
+	// spawnsPerProcessor is where more spawns at a time stopped to make more a
+	// second and only lengthened the latest.
+	spawnsPerProcessor = 4
+	// leftoverWait is how long what a command leaves behind may go on after
+	// it, before it is asked to end: enough for the end of a pipeline.
+	leftoverWait = time.Second
+	// drainWait is how long the pipes are read after the last process that is
+	// known has ended.
+	drainWait = time.Second
+	// killWait is how long after SIGKILL a process is waited for. What is
+	// still there hangs in the kernel and does nothing any more.
+	killWait = 10 * time.Second
+	// pollFirst and pollMost are the waits between two looks whether a process
+	// group is empty, of which the system does not tell.
+	pollFirst, pollMost = time.Millisecond, 50 * time.Millisecond
+)
+
+// Executor runs commands. It is made by New.
+type Executor struct {
+	config   Config
+	accounts *accounts
+	spawners *spawners
+	cgroups  *cgroups // nil without
+	features Features
+	null     *os.File
+	buffers  sync.Pool // of *[]byte, of bufferSize
+}
+
+var _ executor.Executor = (*Executor)(nil)
+
+// Features is what an executor has found on its machine.
+type Features struct {
+	// Cgroup is the folder in which each command gets a cgroup, or "".
+	Cgroup string
+	// Memory and CPU say how limits are kept: "cgroup" for all processes of a
+	// run together, or "process" for each by itself: with RLIMIT_AS for memory,
+	// which counts what is only reserved too, and with RLIMIT_CPU of cpu times
+	// timeout, so that without a timeout there is no limit.
+	Memory, CPU string
+	// NoNewPrivileges tells whether commands are kept from gaining privileges.
+	NoNewPrivileges bool
+	// Missing says in sentences what is not there and what that means.
+	Missing []string
+}
+
+// New makes an executor and looks what its machine can do.
+func New(config Config) (*Executor, error) {
+	if config.Dir == "" {
+		dir, err := os.Getwd()
+		if err != nil {
+			return nil, fmt.Errorf("shell executor: find the working directory: %w", err)
+		}
+		config.Dir = dir
+	}
+	if !filepath.IsAbs(config.Dir) {
+		return nil, fmt.Errorf("shell executor: the directory %s is not absolute", config.Dir)
+	}
+	if config.TempDir == "" {
+		config.TempDir = os.TempDir()
+	}
+	if config.Path == "" {
+		config.Path = defaultPath
+	}
+	if config.Spawns <= 0 {
+		config.Spawns = spawnsPerProcessor * runtime.GOMAXPROCS(0)
+	}
+	if config.Watch == nil {
+		config.Watch = nobody{}
+	}
+	config.Env = maps.Clone(config.Env)
+	config.AllowUsers = slices.Clone(config.AllowUsers)
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, fmt.Errorf("shell executor: %w", err)
+	}
+	e := &Executor{config: config, null: null, features: Features{Memory: "process", CPU: "process"}}
+	e.buffers.New = func() any { b := make([]byte, bufferSize); return &b }
+	e.accounts, err = newAccounts(config)
+	if err != nil {
+		null.Close()
+		return nil, fmt.Errorf("shell executor: %w", err)
+	}
+	e.spawners = newSpawners(config.Spawns, !config.AllowNewPrivileges, &e.features)
+	e.cgroups = newCgroups(config.Cgroup, &e.features)
+	removeOldScripts(config.TempDir)
+	return e, nil
+}
+
+// Features returns what the machine can do.
+func (e *Executor) Features() Features {
+	f := e.features
+	f.Missing = slices.Clone(f.Missing)
+	return f
+}
+
+// Close frees what the executor holds. No attempt may be running any more.
+func (e *Executor) Close() error {
+	e.spawners.close()
+	if e.cgroups != nil {
+		e.cgroups.close()
+	}
+	return e.null.Close()
+}
+
+// nobody is a Watch that does nothing.
+type nobody struct{}
+
+func (nobody) Spawning(executor.Process) error { return nil }
+func (nobody) Spawned(executor.Process)        {}
+func (nobody) Ended(executor.Process)          {}
+func (nobody) EndRest(executor.Process) int    { return 0 }
+
+// Run executes an attempt of a job with run.shell.
+func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
+	if out.Stdout == nil {
+		out.Stdout = io.Discard
+	}
+	if out.Stderr == nil {
+		out.Stderr = io.Discard
+	}
+	p, err := e.prepare(a)
+	if err != nil {
+		return notRun(err)
+	}
+	defer p.release()
+	match, err := newMatcher(a.Job.Policy.Success)
+	if err != nil {
+		return notRun(err)
+	}
+	stdout, stderr, err := p.pipes()
+	if err != nil {
+		return notRun(err)
+	}
+	p.watched = executor.Process{Run: a.Run.ID, Number: a.Number, Grace: a.Grace, Fence: a.Fence, Cgroup: p.cgroup.path()}
+
+	proc, err := e.spawn(ctx, a, p)
+	p.closeChildEnds()
+	if err != nil {
+		stdout.Close()
+		stderr.Close()
+		return e.notSpawned(ctx, p, err, out)
+	}
+	var pumps sync.WaitGroup
+	pumps.Go(func() { e.pump(stdout, out.Stdout, match.stream(0)) })
+	pumps.Go(func() { e.pump(stderr, out.Stderr, match.stream(1)) })
+	drained := make(chan struct{})
+	go func() {
+		pumps.Wait()
+		close(drained)
+	}()
+
+	s := supervision{proc: proc, prepared: p, watch: e.config.Watch, grace: a.Grace, drained: drained, began: time.Now()}
+	s.run(ctx)
+	// Whoever still has the pipes open is beyond reach.
+	now := time.Now()
+	_ = stdout.SetReadDeadline(now)
+	_ = stderr.SetReadDeadline(now)
+	<-drained
+	stdout.Close()
+	stderr.Close()
+	e.config.Watch.Ended(p.watched)
+	return s.result(ctx, a.Job.Policy.Success, match)
+}
+
+// errUnstarted wraps what Attempt.Start or the watchdog said, and errRefused
+// what the system said to a setting of the job.
+type (
+	errUnstarted struct{ error }
+	errRefused   struct{ error }
+)
+
+// spawn makes the process, as soon as fewer than Config.Spawns others are being
+// made.
+func (e *Executor) spawn(ctx context.Context, a executor.Attempt, p *prepared) (*process, error) {
+	var proc *process
+	err := e.spawners.do(ctx, p.nice, func(s *spawner) error {
+		if a.Start != nil {
+			if err := a.Start(); err != nil {
+				return errUnstarted{err}
+			}
+		}
+		if err := e.config.Watch.Spawning(p.watched); err != nil {
+			return errUnstarted{err}
+		}
+		pid, pidfd, err := s.fork(p)
+		if err != nil {
+			e.config.Watch.Ended(p.watched)
+			return err
+		}
+		p.watched.PID = pid
+		e.config.Watch.Spawned(p.watched)
+		proc = newProcess(pid, pidfdFile(pidfd))
+		return nil
+	})
+	return proc, err
+}
+
+// notRun is the result of an attempt whose process could not even be tried to
+// make.
+func notRun(err error) executor.Result {
+	return executor.Result{Outcome: job.OutcomeFailed, Reason: err.Error(), Retryable: isShortage(err)}
+}
+
+// isShortage tells whether the machine has no room for another process or file
+// at the moment.
+func isShortage(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC}, func(e error) bool {
+		return errors.Is(err, e)
+	})
+}
+
+// notSpawned is the result of an attempt whose process could not be made.
+func (e *Executor) notSpawned(ctx context.Context, p *prepared, err error, out executor.Output) executor.Result {
+	var unstarted errUnstarted
+	if errors.As(err, &unstarted) {
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: unstarted.Error(), Unstarted: true}
+	}
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		outcome, reason := executor.ByCause(ctx)
+		return executor.Result{Outcome: outcome, Reason: reason + ", before it started", Unstarted: true}
+	}
+	var refused errRefused
+	if errors.As(err, &refused) {
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: refused.Error()}
+	}
+	if isShortage(err) {
+		return executor.Result{
+			Outcome: job.OutcomeFailed, Retryable: true,
+			Reason: "the machine has no room for another process: fork: " + err.Error(),
+		}
+	}
+	if info, statErr := os.Stat(p.dir); statErr != nil || !info.IsDir() {
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: fmt.Sprintf("cannot enter the directory %s: %v", p.dir, dirProblem(statErr))}
+	}
+	code, what := 126, err.Error()
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		code, what = 127, "not found"
+		if _, statErr := os.Stat(p.path); statErr == nil {
+			what = "the interpreter in its first line was not found"
+		} else if !strings.Contains(p.argv[0], "/") {
+			what = "not found in " + p.searched
+		}
+	case errors.Is(err, syscall.EACCES) && p.account.change:
+		what = fmt.Sprintf("permission denied to user %s, who needs the directory %s as well", p.account.name, p.dir)
+	case errors.Is(err, syscall.EPERM) && p.account.change:
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: fmt.Sprintf("cannot become user %s: %v", p.account.name, err)}
+	}
+	fmt.Fprintf(out.Stderr, "belfry: %s: %s\n", p.argv[0], what)
+	return executor.Result{
+		Outcome: job.OutcomeFailed, ExitCode: &code,
+		Reason: fmt.Sprintf("exit status %d: %s: %s", code, p.argv[0], what),
+	}
+}
+
+func dirProblem(err error) error {
+	var path *os.PathError
+	switch {
+	case errors.As(err, &path):
+		return path.Err
+	case err == nil:
+		return syscall.ENOTDIR
+	}
+	return err
+}

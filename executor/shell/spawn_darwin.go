@@ -1,0 +1,51 @@
+package shell
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+func newSpawners(n int, noNewPrivs bool, features *Features) *spawners {
+	if noNewPrivs {
+		features.Missing = append(features.Missing, "Commands can gain privileges: this system has no no_new_privs.")
+	}
+	return &spawners{slots: make(chan struct{}, n), idle: make(chan *spawner, n)}
+}
+
+func (s *spawners) prepareThread() {}
+
+func (s *spawner) withNice(_, _ int, f func(*spawner) error) error { return f(s) }
+
+func (s *spawner) withUmask(*job.Umask) func() { return func() {} }
+
+func (s *spawner) forkAttributes(*syscall.SysProcAttr, *prepared, *int) {}
+
+func outputPipe() (read, write *os.File, err error) { return os.Pipe() }
+
+func pidfdFile(int) *os.File { return nil }
+
+func textFile(text, temp string) (*os.File, error) { return unlinkedFile(text, temp) }
+
+func groupAlive(group int) bool { return !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) }
+
+// cgroup is not there.
+type cgroup struct{}
+
+func (*cgroup) path() string            { return "" }
+func (*cgroup) kill()                   {}
+func (*cgroup) empty() bool             { return true }
+func (*cgroup) oomKills(job.Limits) int { return 0 }
+
+type cgroups struct{}
+
+func newCgroups(_ string, features *Features) *cgroups {
+	features.Missing = append(features.Missing, "This system has no cgroups: limits count for each process by itself, and processes that leave their group are not ended.")
+	return nil
+}
+
+func (*cgroups) take(job.Limits, Features) (*cgroup, error) { return nil, nil }
+func (*cgroups) put(*cgroup)                                {}
+func (*cgroups) close()                                     {}

@@ -1,0 +1,153 @@
+package shell
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// newSpawners tries on a thread of its own what threads can have for
+// themselves.
+func newSpawners(n int, noNewPrivs bool, features *Features) *spawners {
+	s := &spawners{slots: make(chan struct{}, n), idle: make(chan *spawner, n), noNewPrivs: noNewPrivs}
+	tried := make(chan struct{})
+	go func() {
+		defer close(tried)
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			features.Missing = append(features.Missing, fmt.Sprintf("Threads cannot have a umask of their own (%v): commands with umask or nice are started through sh.", err))
+		} else {
+			s.threads = true
+		}
+		if noNewPrivs {
+			if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+				features.Missing = append(features.Missing, fmt.Sprintf("Commands can gain privileges, no_new_privs is not there (%v).", err))
+			} else {
+				features.NoNewPrivileges = true
+			}
+		}
+		// The system call returns 20 less the nice value.
+		if v, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil {
+			s.baseNice = 20 - v
+		}
+	}()
+	<-tried
+	return s
+}
+
+// prepareThread gives the thread what newSpawners found to work.
+func (s *spawners) prepareThread() {
+	if s.threads {
+		_ = unix.Unshare(unix.CLONE_FS)
+	}
+	if s.noNewPrivs {
+		_ = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	}
+}
+
+// withNice calls f while the thread has another nice value, which the process
+// inherits.
+func (s *spawner) withNice(base, nice int, f func(*spawner) error) error {
+	if nice == 0 {
+		return f(s)
+	}
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, nice); err != nil {
+		return errRefused{fmt.Errorf("set nice to %d: %w", nice, err)}
+	}
+	defer func() {
+		// Only root can go back to a higher priority.
+		s.spoiled = unix.Setpriority(unix.PRIO_PROCESS, 0, base) != nil
+	}()
+	return f(s)
+}
+
+// withUmask sets the umask of the thread and returns what puts it back.
+func (s *spawner) withUmask(mask *job.Umask) func() {
+	if mask == nil {
+		return func() {}
+	}
+	old := unix.Umask(int(*mask))
+	return func() { unix.Umask(old) }
+}
+
+// forkAttributes adds what only Linux has.
+func (s *spawner) forkAttributes(sys *syscall.SysProcAttr, p *prepared, pidfd *int) {
+	sys.PidFD = pidfd
+	if p.cgroup != nil {
+		sys.UseCgroupFD, sys.CgroupFD = true, p.cgroup.fd
+	}
+}
+
+// outputPipe makes a pipe whose read end waits by the runtime's poller. The
+// write end is an ordinary one, as a command expects it.
+func outputPipe() (read, write *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, err
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		unix.Close(fds[0])
+		unix.Close(fds[1])
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "output"), os.NewFile(uintptr(fds[1]), "output"), nil
+}
+
+// pidfdFile returns a pidfd as a file that can be waited for, or nil.
+func pidfdFile(fd int) *os.File {
+	if fd < 0 {
+		return nil
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil
+	}
+	return os.NewFile(uintptr(fd), "pidfd")
+}
+
+// textFile returns a file to read a text from, which is in memory only: it may
+// hold a secret.
+func textFile(text, temp string) (*os.File, error) {
+	fd, err := unix.MemfdCreate("stdin", unix.MFD_CLOEXEC)
+	if err != nil {
+		return unlinkedFile(text, temp)
+	}
+	return withText(os.NewFile(uintptr(fd), "stdin"), text)
+}
+
+// groupAlive tells whether a process group has a member that is more than a
+// zombie, which the system's first process should have waited for but does not
+// always. It reads the state of every process.
+func groupAlive(group int) bool {
+	if errors.Is(unix.Kill(-group, 0), unix.ESRCH) {
+		return false
+	}
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return true
+	}
+	defer proc.Close()
+	names, _ := proc.Readdirnames(-1)
+	want := strconv.Itoa(group)
+	for _, name := range names {
+		if name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		b, _ := os.ReadFile("/proc/" + name + "/stat")
+		// After the name in parentheses: state, parent, group.
+		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		if len(fields) > 2 && fields[2] == want && fields[0] != "Z" && fields[0] != "X" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,403 @@
+package output
+
+import (
+	"encoding/binary"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// chunkCost is what a chunk counts beside its data: about what its row costs in
+// a store. It bounds the number of chunks of an attempt that writes a few
+// bytes each second.
+const chunkCost = 64
+
+// blockMin is the least room for which a block is begun.
+const blockMin = 1 + markMax + 1
+
+// bufferMin is the first buffer of a block: enough for the few lines that most
+// attempts write.
+const bufferMin = 256
+
+// Capture takes the output of one attempt. Its methods may be called from
+// many goroutines; they never wait for the sink.
+type Capture struct {
+	collector *Collector
+	run       job.ID
+	attempt   int
+
+	mu     sync.Mutex
+	closed bool
+	// dirty is set while the capture is in the collector's list, or was just
+	// taken from it by the flush, which has not looked at it yet.
+	dirty bool
+
+	made     int64 // blocks
+	seq      int   // of the next chunk
+	bytes    int64 // written
+	lost     int64 // of them left out
+	held     int64 // bytes of memory
+	headLeft int   // what the first half may still take
+
+	inTail   bool // the first half is full
+	tailCost int  // of what is kept of the last half and complete, stored or not
+	dropFrom int  // the first Seq of the last half
+	dropTo   int  // the one after the last that was left out
+
+	kept    []span   // stored blocks of the last half, oldest first
+	pending []*block // blocks that are not stored, oldest first; all but the last are sealed
+	heads   int      // how many of them are of the first half
+	spare   []byte   // the buffer of a block that was left out
+
+	// What a short attempt needs is here, so that it is one allocation.
+	first block
+	one   [1]*block
+	final [1]Chunk
+
+	// The collector's, under its mutex.
+	since          time.Time // of the first byte that is not shipped
+	listed         bool
+	previous, next *Capture
+}
+
+// span is what is remembered of a block that is stored.
+type span struct {
+	seq, cost, bytes int32
+}
+
+// block becomes a chunk, unless it is left out before it is shipped.
+type block struct {
+	number int64 // from 0
+	seq    int   // of the chunk, once it is packed
+	offset int64
+	bytes  int
+	began  time.Time // in whole milliseconds
+	limit  int       // of len(data)
+	cost   int       // of the limit, once it is sealed
+	tail   bool      // of the last half
+	sealed bool      // complete
+	packed bool      // data is what is stored, and does not change
+
+	data       []byte // codecRaw and the records
+	lastStream Stream
+	lastMillis int64 // of the last record, since began
+	lastLength int   // where its length stands in data
+}
+
+// Summary says how much an attempt wrote and how much of it is kept.
+type Summary struct {
+	Bytes, Kept, Lost int64
+}
+
+// Stdout returns where the attempt's standard output goes. Its Write never
+// fails; after Close it does nothing.
+func (c *Capture) Stdout() io.Writer { return (*stdout)(c) }
+
+// Stderr is like Stdout.
+func (c *Capture) Stderr() io.Writer { return (*stderr)(c) }
+
+type (
+	stdout Capture
+	stderr Capture
+)
+
+func (w *stdout) Write(p []byte) (int, error) { (*Capture)(w).write(Stdout, p); return len(p), nil }
+func (w *stderr) Write(p []byte) (int, error) { (*Capture)(w).write(Stderr, p); return len(p), nil }
+
+// Summary returns how much was written so far.
+func (c *Capture) Summary() Summary {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.summary()
+}
+
+func (c *Capture) summary() Summary {
+	return Summary{Bytes: c.bytes, Kept: c.bytes - c.lost, Lost: c.lost}
+}
+
+// Close ends the capture and returns the chunks that are not known to be
+// stored, to be written in one step with the result, and how much was written.
+// It does not wait for the sink. Called again, it returns no chunks.
+func (c *Capture) Close() ([]Chunk, Summary) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, c.summary()
+	}
+	c.closed = true
+	if c.dirty {
+		c.collector.forget(c)
+	}
+	c.seal()
+	chunks := c.final[:0]
+	for _, b := range c.pending {
+		c.pack(b)
+		chunks = append(chunks, c.chunk(b))
+	}
+	c.pending, c.kept, c.spare = nil, nil, nil
+	c.hold(-c.held)
+	return chunks, c.summary()
+}
+
+func (c *Capture) write(s Stream, p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	now := c.collector.now()
+	for len(p) > 0 {
+		b := c.open(now, len(p))
+		had := cap(b.data)
+		n := b.add(now, s, p)
+		c.hold(int64(cap(b.data) - had))
+		c.bytes += int64(n)
+		p = p[n:]
+	}
+	if !c.dirty {
+		c.dirty = true
+		c.collector.enqueue(c)
+	}
+}
+
+// hold counts memory that is taken or given back.
+func (c *Capture) hold(bytes int64) {
+	if bytes != 0 {
+		c.held += bytes
+		c.collector.memory.Add(bytes)
+	}
+}
+
+// open returns the block that is written to. want is how much there is to
+// write.
+func (c *Capture) open(now time.Time, want int) *block {
+	if n := len(c.pending); n > 0 {
+		b := c.pending[n-1]
+		if !b.sealed && b.limit-len(b.data) > markMax {
+			return b
+		}
+		c.seal()
+	}
+	// One that holds little is not made to pay for the others.
+	scarce := c.held > int64(2*c.collector.chunkMax) && c.collector.memory.Load() > c.collector.memoryMax
+	limit := min(c.collector.chunkMax, c.headLeft-chunkCost)
+	if !c.inTail && (limit < blockMin || scarce) {
+		c.inTail = true
+	}
+	if c.inTail {
+		limit = c.collector.chunkMax
+		for scarce && len(c.pending) > c.heads {
+			c.leaveOut()
+		}
+	} else {
+		c.heads++
+	}
+	b := &c.first
+	if c.made > 0 {
+		b = &block{}
+	} else {
+		c.pending = c.one[:0]
+	}
+	// Add keeps the monotonic reading, Truncate would not.
+	began := now.Add(-time.Duration(now.Nanosecond()) % time.Millisecond)
+	*b = block{number: c.made, offset: c.bytes, began: began, limit: limit, tail: c.inTail, data: c.spare[:0]}
+	c.hold(-int64(cap(c.spare)))
+	c.spare = nil
+	b.reserve(max(bufferMin, blockMin+want))
+	b.data = append(b.data, codecRaw)
+	c.hold(int64(cap(b.data)))
+	c.pending = append(c.pending, b)
+	c.made++
+	return b
+}
+
+// reserve makes room for n more bytes, or as many as the limit leaves.
+func (b *block) reserve(n int) {
+	if need := min(len(b.data)+n, b.limit); need > cap(b.data) {
+		grown := make([]byte, len(b.data), min(max(need, 2*cap(b.data)), b.limit))
+		copy(grown, b.data)
+		b.data = grown
+	}
+}
+
+// add writes as much of p as fits, at least one byte if there is more room
+// than markMax.
+func (b *block) add(now time.Time, s Stream, p []byte) int {
+	// Two goroutines and a clock that is set may bring an earlier time.
+	millis := max(now.Sub(b.began).Milliseconds(), b.lastMillis)
+	b.reserve(markMax + len(p))
+	length := 0
+	if s == b.lastStream && millis == b.lastMillis {
+		length = int(binary.LittleEndian.Uint16(b.data[b.lastLength:]))
+	}
+	if length == 0 || length == recordMax {
+		b.data = binary.AppendUvarint(b.data, uint64(millis-b.lastMillis)<<1|uint64(s-Stdout))
+		b.data = append(b.data, 0, 0)
+		b.lastStream, b.lastMillis, b.lastLength = s, millis, len(b.data)-lengthSize
+		length = 0
+	}
+	n := min(len(p), b.limit-len(b.data), recordMax-length)
+	b.data = append(b.data, p[:n]...)
+	binary.LittleEndian.PutUint16(b.data[b.lastLength:], uint16(length+n))
+	b.bytes += n
+	return n
+}
+
+// seal completes the block that is written to, if there is one.
+func (c *Capture) seal() {
+	if len(c.pending) == 0 {
+		return
+	}
+	b := c.pending[len(c.pending)-1]
+	if b.sealed {
+		return
+	}
+	b.sealed = true
+	// What compressing saves is not counted, so that what is kept does not
+	// depend on when it was flushed.
+	b.cost = chunkCost + len(b.data)
+	if !b.tail {
+		c.headLeft -= b.cost
+		return
+	}
+	c.tailCost += b.cost
+	for c.tailCost-c.oldestCost() >= c.collector.half {
+		c.leaveOut()
+	}
+}
+
+// oldestCost returns the cost of the oldest block of the last half.
+func (c *Capture) oldestCost() int {
+	if len(c.kept) > 0 {
+		return int(c.kept[0].cost)
+	}
+	return c.pending[c.heads].cost
+}
+
+// leaveOut drops the oldest block of the last half, which must be sealed.
+func (c *Capture) leaveOut() {
+	if len(c.kept) > 0 {
+		oldest := c.kept[0]
+		c.kept = c.kept[1:]
+		c.tailCost -= int(oldest.cost)
+		c.lost += int64(oldest.bytes)
+		c.dropTo = int(oldest.seq) + 1
+		return
+	}
+	oldest := c.pending[c.heads]
+	c.pending = slices.Delete(c.pending, c.heads, c.heads+1)
+	c.tailCost -= oldest.cost
+	c.lost += int64(oldest.bytes)
+	switch {
+	case oldest.packed: // it may be in the store, or on its way
+		c.dropTo = oldest.seq + 1
+	case cap(oldest.data) > cap(c.spare):
+		oldest.data, c.spare = c.spare, oldest.data
+	}
+	c.hold(-int64(cap(oldest.data)))
+}
+
+// pack gives a block the form in which it is stored. Those before it are packed.
+func (c *Capture) pack(b *block) {
+	if b.packed {
+		return
+	}
+	had := cap(b.data)
+	b.data = compress(b.data)
+	b.packed = true
+	b.seq = c.seq
+	c.seq++
+	if !b.tail {
+		c.dropFrom, c.dropTo = c.seq, c.seq
+	}
+	c.hold(int64(cap(b.data) - had))
+}
+
+// chunk returns what is stored of a packed block.
+func (c *Capture) chunk(b *block) Chunk {
+	return Chunk{
+		Run:      c.run,
+		Attempt:  c.attempt,
+		Seq:      b.seq,
+		Offset:   b.offset,
+		Bytes:    b.bytes,
+		Time:     b.began.Round(0).UTC(),
+		Data:     b.data,
+		DropFrom: c.dropFrom,
+		DropTo:   c.dropTo,
+	}
+}
+
+// take appends to chunks what is not stored. It returns the number of the last
+// block of them, for stored. The collector calls it, and then either stored or
+// retry.
+func (c *Capture) take(chunks []Chunk) ([]Chunk, int64) {
+	last := c.complete()
+	for c.packNext(last) {
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, b := range c.pending {
+		if b.number <= last {
+			chunks = append(chunks, c.chunk(b))
+		}
+	}
+	return chunks, last
+}
+
+// complete seals what is written and returns the number of the last block.
+func (c *Capture) complete() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dirty = false
+	c.seal()
+	c.hold(-int64(cap(c.spare)))
+	c.spare = nil
+	return c.made - 1
+}
+
+// packNext packs a block that is not. One at a time, so that whoever writes
+// waits a quarter of a millisecond at most.
+func (c *Capture) packNext(last int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, b := range c.pending {
+		if b.number <= last && !b.packed {
+			c.pack(b)
+			return true
+		}
+	}
+	return false
+}
+
+// stored notes that the sink has the blocks up to last.
+func (c *Capture) stored(last int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for ; n < len(c.pending) && c.pending[n].number <= last; n++ {
+		b := c.pending[n]
+		c.hold(-int64(cap(b.data)))
+		if b.tail {
+			c.kept = append(c.kept, span{int32(b.seq), int32(b.cost), int32(b.bytes)})
+		}
+	}
+	c.pending = slices.Delete(c.pending, 0, n)
+	c.heads = max(0, c.heads-n)
+}
+
+// retry has the collector take the same blocks again.
+func (c *Capture) retry() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed && !c.dirty {
+		c.dirty = true
+		c.collector.enqueue(c)
+	}
+}

@@ -1,0 +1,221 @@
+package output
+
+import (
+	"bytes"
+	"compress/flate"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Stream is one of the two that an attempt writes to. The zero Stream stands
+// for both, where one is chosen.
+type Stream uint8
+
+// The streams.
+const (
+	Stdout Stream = 1
+	Stderr Stream = 2
+)
+
+// String returns stdout or stderr.
+func (s Stream) String() string {
+	switch s {
+	case Stdout:
+		return "stdout"
+	case Stderr:
+		return "stderr"
+	default:
+		return "both"
+	}
+}
+
+// Chunk is a stretch of the output of an attempt, as it is stored. Run,
+// Attempt and Seq are its key. Chunks of one attempt do not overlap, and their
+// offsets rise with Seq. Numbers of Seq that are missing, and bytes between
+// the end of a chunk and the offset of the next, were left out.
+type Chunk struct {
+	Run     job.ID
+	Attempt int
+	Seq     int // from 0
+	// Offset is the position of the first byte in all that the attempt wrote
+	// to both streams, in the order of writing. It does not change when other
+	// parts are left out.
+	Offset int64
+	// Bytes is how much output Data holds; at least 1, at most ChunkMax.
+	Bytes int
+	// Time is when the first byte was written, in UTC, to the millisecond.
+	Time time.Time
+	// Data is the output with its marks, maybe compressed; see Pieces. It
+	// must not be changed.
+	Data []byte
+	// DropFrom and DropTo tell the store to remove the attempt's chunks with
+	// DropFrom <= Seq < DropTo: they have become the middle, which is not
+	// kept. Most often there is nothing to remove. The range only grows from
+	// call to call, and holds no chunk of its own call.
+	DropFrom, DropTo int
+}
+
+// End returns the offset after the last byte.
+func (c *Chunk) End() int64 { return c.Offset + int64(c.Bytes) }
+
+// Sink keeps chunks: the history of a store.
+//
+// Append adds chunks of many attempts, in the order of Seq for each, and then
+// removes what they drop. A chunk whose key exists is left as it is: it is the
+// same one, repeated after an answer was lost. Nobody may see a chunk without
+// those of its attempt that came before it in this or an earlier call, unless
+// they are dropped. The chunks that [Capture.Close] returns are written in
+// the same way, in one step with the result of the attempt.
+//
+// A call that was under way during Close may arrive after the result. Its
+// chunks are among those that Close returned, so that most often nothing
+// happens; one that they dropped comes back and takes room beyond the bound,
+// which a store may avoid by refusing chunks of attempts that have a result.
+//
+// A store that obeys never keeps more of an attempt than [Config.Limit] and
+// one chunk. To read from an offset it returns the chunks whose End is greater,
+// in the order of Seq.
+type Sink interface {
+	Append(ctx context.Context, chunks []Chunk) error
+}
+
+// The first byte of Data says how the rest is written. What it stands for
+// never changes: chunks are kept for years.
+const (
+	codecRaw   = 0 // records
+	codecFlate = 1 // records, compressed as RFC 1951 says
+)
+
+// A record is a mark and what was written: the milliseconds since the record
+// before, or since Chunk.Time, doubled, and one more for stderr, as a varint;
+// the length as two bytes, the low one first; that many bytes.
+const (
+	lengthSize = 2
+	markMax    = binary.MaxVarintLen64 + lengthSize
+	recordMax  = 1<<16 - 1
+)
+
+// ChunkMax is the most bytes of records in a chunk: large enough to compress
+// well and to make a row worth while, small enough to be what a bound is kept
+// to.
+const ChunkMax = 64 << 10
+
+// rawMax is the most bytes of records that are stored as they are. Compressing
+// 200 bytes costs 7 µs and saves 70 bytes, less than a row costs anyway; 512
+// bytes shrink to half in 11 µs.
+const rawMax = 512
+
+// Piece is what was written to a stream at a time.
+type Piece struct {
+	Offset int64
+	Time   time.Time
+	Stream Stream
+	Data   []byte
+}
+
+// errDamaged is wrapped with what is wrong.
+var errDamaged = errors.New("the chunk is damaged")
+
+// Pieces returns what the chunk holds, in the order of writing. It ends with an
+// error, and no piece, when the chunk is damaged or of a later version.
+func (c *Chunk) Pieces() iter.Seq2[Piece, error] {
+	return func(yield func(Piece, error) bool) {
+		fail := func(err error) {
+			yield(Piece{}, fmt.Errorf("read output %d of run %v, attempt %d: %w", c.Seq, c.Run, c.Attempt, err))
+		}
+		records, err := decompress(c.Data)
+		if err != nil {
+			fail(err)
+			return
+		}
+		p := Piece{Offset: c.Offset, Time: c.Time}
+		for len(records) > 0 {
+			mark, n := binary.Uvarint(records)
+			// A century of milliseconds fits well; more would overflow a time.
+			if n <= 0 || mark>>1 > 1<<42 || len(records) < n+lengthSize {
+				fail(fmt.Errorf("%w: a mark is cut off", errDamaged))
+				return
+			}
+			length := int(binary.LittleEndian.Uint16(records[n:]))
+			records = records[n+lengthSize:]
+			if length > len(records) {
+				fail(fmt.Errorf("%w: a record is cut off", errDamaged))
+				return
+			}
+			p.Time = p.Time.Add(time.Duration(mark>>1) * time.Millisecond)
+			p.Stream = Stdout + Stream(mark&1)
+			p.Data = records[:length:length]
+			if !yield(p, nil) {
+				return
+			}
+			records = records[length:]
+			p.Offset += int64(length)
+		}
+		if p.Offset != c.End() {
+			fail(fmt.Errorf("%w: it has %d bytes of output instead of %d", errDamaged, p.Offset-c.Offset, c.Bytes))
+		}
+	}
+}
+
+// deflaters holds the memory for compressing, over half a megabyte each.
+var deflaters = sync.Pool{New: func() any {
+	d := &deflater{}
+	d.writer, _ = flate.NewWriter(&d.out, flate.BestSpeed) // the level is valid
+	return d
+}}
+
+type deflater struct {
+	writer *flate.Writer
+	out    bytes.Buffer
+}
+
+// compress returns data, which begins with codecRaw, in its shortest form. It
+// is data itself when compressing gains little. 1 is the level: 260 MB/s and
+// 26 % are left of a log; 6 leaves 20 % at 40 MB/s.
+func compress(data []byte) []byte {
+	if len(data) <= rawMax {
+		return data
+	}
+	d := deflaters.Get().(*deflater)
+	defer deflaters.Put(d)
+	d.out.Reset()
+	d.out.WriteByte(codecFlate)
+	d.writer.Reset(&d.out)
+	d.writer.Write(data[1:]) // a bytes.Buffer does not fail
+	d.writer.Close()
+	if d.out.Len() > len(data)-len(data)/8 {
+		return data
+	}
+	return bytes.Clone(d.out.Bytes())
+}
+
+// decompress returns the records in data.
+func decompress(data []byte) ([]byte, error) {
+	if len(data) == 0 {
+		return nil, fmt.Errorf("%w: it is empty", errDamaged)
+	}
+	switch data[0] {
+	case codecRaw:
+		return data[1:], nil
+	case codecFlate:
+		var records bytes.Buffer
+		_, err := records.ReadFrom(io.LimitReader(flate.NewReader(bytes.NewReader(data[1:])), ChunkMax+1))
+		if err == nil && records.Len() > ChunkMax {
+			err = errors.New("it is too long")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errDamaged, err)
+		}
+		return records.Bytes(), nil
+	default:
+		return nil, fmt.Errorf("it is written in form %d, which this version does not know", data[0])
+	}
+}

@@ -1,0 +1,355 @@
+// Package output takes what attempts write, keeps it within a bound and ships
+// it to a store in chunks while the attempts still run.
+//
+// A [Collector] is shared by all attempts of a node, a [Capture] belongs to
+// one of them. A Capture keeps the first and the last half of the bound. What
+// is written goes into blocks in memory. Within [FlushAfter] the collector
+// makes chunks of them and appends those of all attempts together; a chunk,
+// once made, never changes. The last half is shipped as it comes, too, so that
+// a crash does not lose it: each chunk says which earlier ones it pushes out of
+// the bound. Of an attempt that writes faster than is flushed, only what is in
+// the last half at the moment of the flush ever reaches the store.
+//
+// A short attempt is never flushed by itself: Close returns what it wrote, to
+// be stored in one step with its result.
+//
+// Nothing here blocks or fails an attempt. When the store is slow or away the
+// blocks stay in memory, and there they have the same bound. A [Reader] makes
+// text of chunks. What was written is kept byte for byte, control characters
+// included: whoever shows it escapes it.
+package output
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// FlushAfter is how long what was written waits to be sent to the sink. With
+// the time of the sink's answer it is to stay below a second, which is what a
+// crash may cost.
+const FlushAfter = 900 * time.Millisecond
+
+const (
+	// gatherAfter is how long what was written must have waited to be sent
+	// along when something else is due. It makes at most two rounds a second,
+	// and spares attempts that live shorter.
+	gatherAfter = FlushAfter / 2
+
+	// retryAfter is the pause after the sink has failed.
+	retryAfter = time.Second
+
+	// appendTimeout is how long the sink may take for one call. It is there
+	// so that a lost connection ends some time; the captures do not care.
+	appendTimeout = 30 * time.Second
+
+	// stopTimeout is how long the last flush may take altogether.
+	stopTimeout = 5 * time.Second
+
+	// batchBytes, batchChunks and batchCaptures end a call of Append: enough to share the cost of
+	// a transaction, not so much that others wait long for it.
+	batchBytes    = 1 << 20
+	batchChunks   = 500
+	batchCaptures = 500
+
+	// wellAfter is how long the sink must not have failed for the log to say
+	// so: it may refuse one attempt and take the others.
+	wellAfter = 10 * time.Second
+
+	limitDefault     = 1 << 20
+	limitMin         = 8 << 10
+	memoryMaxDefault = 128 << 20
+)
+
+// Config is what a Collector needs.
+type Config struct {
+	// Sink is where chunks go. It is called by Run alone.
+	Sink Sink
+
+	// Limit is how many bytes of an attempt are kept, its marks and chunkCost
+	// for each chunk included, half of them from the start and half from the
+	// end. Default: 1 MiB, some ten thousand lines. At least 8 KiB.
+	Limit int
+
+	// MemoryMax is how many bytes all captures may have in memory before each
+	// keeps no more than four chunks of what is not stored. It is reached when
+	// very many attempts write a lot at once. Default: 128 MiB.
+	MemoryMax int64
+
+	// Log is told when the sink fails and when it is well again. Default:
+	// nothing is logged.
+	Log *slog.Logger
+
+	// Now is the time that pieces are marked with. It may step; flushes go by
+	// the monotonic clock. Default: time.Now.
+	Now func() time.Time
+}
+
+// Collector ships the output of all attempts of a node. Its methods may be
+// called from many goroutines.
+type Collector struct {
+	sink      Sink
+	half      int // of Config.Limit
+	chunkMax  int
+	memoryMax int64
+	log       *slog.Logger
+	now       func() time.Time
+
+	memory atomic.Int64 // held by all captures
+
+	// wake has room for one signal that the list is no longer empty; what
+	// does not fit in says nothing new. Nobody closes it.
+	wake chan struct{}
+
+	mu   sync.Mutex
+	list dirtyList
+
+	// Run alone uses these.
+	warned    bool
+	wellSince time.Time // the first success after a failure; zero before
+	notBefore time.Time
+	chunks    []Chunk
+	taken     []taken
+	// captures is how many may share a call. It is halved when a call fails
+	// and doubled when one succeeds, so that one attempt whose chunks the sink
+	// refuses soon stands alone and holds up the others for seconds at most.
+	captures int
+}
+
+// taken is a capture whose blocks up to a number are on their way.
+type taken struct {
+	capture *Capture
+	last    int64
+}
+
+// New returns a collector that ships nothing until Run is called.
+func New(config Config) (*Collector, error) {
+	if config.Sink == nil {
+		return nil, errors.New("collect output: there is no sink")
+	}
+	if config.Limit == 0 {
+		config.Limit = limitDefault
+	}
+	if config.Limit < limitMin {
+		return nil, fmt.Errorf("collect output: a limit of %d bytes is too small, it must be at least %d", config.Limit, limitMin)
+	}
+	if config.MemoryMax == 0 {
+		config.MemoryMax = memoryMaxDefault
+	}
+	if config.Log == nil {
+		config.Log = slog.New(slog.DiscardHandler)
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	half := config.Limit / 2
+	return &Collector{
+		sink: config.Sink,
+		half: half,
+		// Eight chunks in each half keep what is beyond the limit small.
+		chunkMax:  min(ChunkMax, half/8),
+		memoryMax: config.MemoryMax,
+		log:       config.Log,
+		now:       config.Now,
+		wake:      make(chan struct{}, 1),
+		captures:  batchCaptures,
+	}, nil
+}
+
+// Capture returns where an attempt writes to. It is to be closed: what it hands
+// out then is not shipped otherwise.
+func (c *Collector) Capture(run job.ID, attempt int) *Capture {
+	return &Capture{collector: c, run: run, attempt: attempt, headLeft: c.half}
+}
+
+// Run ships what is written until ctx ends; then it ships what there is and
+// returns. An error says what the sink answered to that. Nothing is lost with
+// it: Close, which also works after Run has returned, hands out whatever is
+// not stored. Run is called once.
+func (c *Collector) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+			defer cancel()
+			return c.flush(ctx, time.Now())
+		case <-c.wake:
+		case <-timer.C:
+			now := time.Now()
+			if due, ok := c.due(); ok && !due.After(now) {
+				if err := c.flush(ctx, now.Add(-gatherAfter)); ctx.Err() == nil {
+					c.report(err)
+				}
+			}
+		}
+		if due, ok := c.due(); ok {
+			timer.Reset(time.Until(due))
+		}
+	}
+}
+
+// due returns when the next flush is.
+func (c *Collector) due() (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.list.first == nil {
+		return time.Time{}, false
+	}
+	due := c.list.first.since.Add(FlushAfter)
+	if due.Before(c.notBefore) {
+		due = c.notBefore
+	}
+	return due, true
+}
+
+// report takes notice of how a flush went.
+func (c *Collector) report(err error) {
+	now := time.Now()
+	switch {
+	case err != nil:
+		c.notBefore = now.Add(retryAfter)
+		c.wellSince = time.Time{}
+		if !c.warned {
+			c.warned = true
+			c.log.Warn("output is kept in memory, within its bounds, until it can be stored", "error", err)
+		}
+	case !c.warned:
+	case c.wellSince.IsZero():
+		c.wellSince = now
+	case now.Sub(c.wellSince) >= wellAfter:
+		c.warned = false
+		c.log.Info("output is stored again")
+	}
+}
+
+// flush ships what was written until then, in batches.
+func (c *Collector) flush(ctx context.Context, until time.Time) error {
+	for {
+		c.gather(until)
+		if len(c.chunks) == 0 {
+			return nil
+		}
+		err := c.append(ctx)
+		for _, t := range c.taken {
+			if err != nil {
+				t.capture.retry()
+			} else {
+				t.capture.stored(t.last)
+			}
+		}
+		if err != nil {
+			c.captures = max(1, len(c.taken)/2)
+		} else {
+			c.captures = min(2*c.captures, batchCaptures)
+		}
+		clear(c.chunks)
+		clear(c.taken)
+		if err != nil {
+			return fmt.Errorf("store output: %w", err)
+		}
+	}
+}
+
+func (c *Collector) append(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
+	defer cancel()
+	return c.sink.Append(ctx, c.chunks)
+}
+
+// gather fills a batch with what was written until then.
+func (c *Collector) gather(until time.Time) {
+	c.chunks, c.taken = c.chunks[:0], c.taken[:0]
+	for size := 0; size < batchBytes && len(c.chunks) < batchChunks && len(c.taken) < c.captures; {
+		capture := c.next(until)
+		if capture == nil {
+			return
+		}
+		had := len(c.chunks)
+		var last int64
+		c.chunks, last = capture.take(c.chunks)
+		if len(c.chunks) == had {
+			continue // closed meanwhile
+		}
+		c.taken = append(c.taken, taken{capture, last})
+		for i := range c.chunks[had:] {
+			size += len(c.chunks[had+i].Data)
+		}
+	}
+}
+
+// next takes the capture that has waited longest from the list.
+func (c *Collector) next(until time.Time) *Capture {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := c.list.first
+	if first == nil || first.since.After(until) {
+		return nil
+	}
+	c.list.remove(first)
+	return first
+}
+
+// enqueue puts a capture at the end of the list.
+func (c *Collector) enqueue(capture *Capture) {
+	now := time.Now()
+	c.mu.Lock()
+	wasEmpty := c.list.first == nil
+	capture.since = now
+	c.list.pushLast(capture)
+	c.mu.Unlock()
+	if wasEmpty {
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// forget takes a capture from the list if it is in it.
+func (c *Collector) forget(capture *Capture) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.list.remove(capture)
+}
+
+// dirtyList links the captures that have something to ship, the one that has
+// waited longest first. It is doubly linked so that the close of a short
+// attempt costs nothing.
+type dirtyList struct {
+	first, last *Capture
+}
+
+func (l *dirtyList) pushLast(c *Capture) {
+	c.listed, c.previous, c.next = true, l.last, nil
+	if l.last == nil {
+		l.first = c
+	} else {
+		l.last.next = c
+	}
+	l.last = c
+}
+
+func (l *dirtyList) remove(c *Capture) {
+	if !c.listed {
+		return
+	}
+	if c.previous == nil {
+		l.first = c.next
+	} else {
+		c.previous.next = c.next
+	}
+	if c.next == nil {
+		l.last = c.previous
+	} else {
+		c.next.previous = c.previous
+	}
+	c.listed, c.previous, c.next = false, nil, nil
+}

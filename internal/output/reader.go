@@ -1,0 +1,123 @@
+package output
+
+import (
+	"fmt"
+	"time"
+)
+
+// Reader makes text of the chunks of an attempt. The zero Reader returns what
+// was written to both streams from the beginning, as it is. Its methods are
+// called from one goroutine.
+type Reader struct {
+	// Next is where to begin and, after each Append, where to go on: an offset
+	// as in Chunk, whichever streams are shown. It may be used with another
+	// Reader later, even while the attempt still writes.
+	Next int64
+
+	// Stream leaves the other stream out. Default: both.
+	Stream Stream
+
+	// Times puts the time before each line, and | for stdout or ! for stderr.
+	// A line that other text interrupts is broken, so that each line has its
+	// mark. Where Next is in the middle of a line, that is taken for the
+	// beginning of one.
+	Times bool
+
+	// Zone is that of the times. Default: UTC.
+	Zone *time.Location
+
+	inLine Stream // the stream of an unfinished line
+}
+
+// Append appends the text of a chunk to dst, from Next. Chunks come in the
+// order of Seq. Where one begins after Next there is a line that says how much
+// was left out. Of a damaged chunk it appends what is readable and returns an
+// error; Next is then behind it, and the next chunk may be read.
+func (r *Reader) Append(dst []byte, chunk *Chunk) ([]byte, error) {
+	if chunk.End() <= r.Next {
+		return dst, nil
+	}
+	if lost := chunk.Offset - r.Next; lost > 0 {
+		dst = r.breakLine(dst)
+		dst = fmt.Appendf(dst, "… %s left out …\n", size(lost))
+		r.Next = chunk.Offset
+	}
+	from := r.Next
+	r.Next = chunk.End()
+	for piece, err := range chunk.Pieces() {
+		if err != nil {
+			return dst, err
+		}
+		if skip := from - piece.Offset; skip > 0 {
+			piece.Data = piece.Data[min(skip, int64(len(piece.Data))):]
+		}
+		if len(piece.Data) > 0 && (r.Stream == 0 || r.Stream == piece.Stream) {
+			dst = r.piece(dst, piece)
+		}
+	}
+	return dst, nil
+}
+
+func (r *Reader) piece(dst []byte, p Piece) []byte {
+	if !r.Times {
+		dst = append(dst, p.Data...)
+		r.inLine = p.Stream
+		if dst[len(dst)-1] == '\n' {
+			r.inLine = 0
+		}
+		return dst
+	}
+	if r.inLine != p.Stream {
+		dst = r.breakLine(dst)
+	}
+	for _, b := range p.Data {
+		if r.inLine == 0 {
+			dst = r.mark(dst, p)
+			r.inLine = p.Stream
+		}
+		dst = append(dst, b)
+		if b == '\n' {
+			r.inLine = 0
+		}
+	}
+	return dst
+}
+
+// mark appends what stands before a line.
+func (r *Reader) mark(dst []byte, p Piece) []byte {
+	zone := r.Zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	dst = p.Time.In(zone).AppendFormat(dst, "2006-01-02T15:04:05.000Z07:00")
+	if p.Stream == Stderr {
+		return append(dst, " ! "...)
+	}
+	return append(dst, " | "...)
+}
+
+// breakLine ends an unfinished line.
+func (r *Reader) breakLine(dst []byte) []byte {
+	if r.inLine != 0 {
+		dst = append(dst, '\n')
+		r.inLine = 0
+	}
+	return dst
+}
+
+// size writes a number of bytes for people: 999 bytes, 12.3 kB, 4.0 GB.
+func size(bytes int64) string {
+	switch {
+	case bytes == 1:
+		return "1 byte"
+	case bytes < 1000:
+		return fmt.Sprintf("%d bytes", bytes)
+	}
+	value, unit := float64(bytes)/1000, 0
+	for value >= 999.95 && unit < len(units)-1 {
+		value, unit = value/1000, unit+1
+	}
+	return fmt.Sprintf("%.1f %s", value, units[unit])
+}
+
+var units = []string{"kB", "MB", "GB", "TB", "PB", "EB"}

@@ -1,0 +1,263 @@
+package watchdog
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Argument is the only argument of a program that is to be a watchdog.
+const Argument = "__watchdog"
+
+// Main is the watchdog's process, started with Argument by a Node: a program
+// that can be a node calls it first thing when its only argument is Argument.
+// It returns the exit status.
+//
+// Its standard input is the pipe with the heartbeats of the node, its standard
+// output the pipe for the answers, and file 3 the journal with its lock.
+func Main() int {
+	// The node's terminal and service manager signal whole groups and
+	// cgroups, and it must be there when the node is not any more.
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE,
+		syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU)
+	unix.CloseOnExec(journalFD)
+	g := guard{
+		table: table{file: os.NewFile(journalFD, fileName)},
+		heard: BootClock(),
+		log:   func(text string) { fmt.Fprintln(os.Stderr, "belfry watchdog: "+text) },
+	}
+	var err error
+	if g.boot, err = bootID(); err != nil {
+		g.log(err.Error())
+		return 1
+	}
+	g.run(os.Stdin, os.Stdout)
+	return 0
+}
+
+const (
+	journalFD = 3
+
+	// lookEvery is how often the watchdog compares its clock with the
+	// deadlines. A machine that wakes from sleep is noticed within it.
+	lookEvery = 500 * time.Millisecond
+	// silence is how long after a heartbeat the watchdog begins to look for
+	// fences that have passed. They come every two seconds.
+	silence = 2500 * time.Millisecond
+	// nodeFirst is how much later than a node's own deadline the watchdog's is:
+	// a node that is well ends its attempts itself and can say why.
+	nodeFirst = time.Second
+	// deathGrace bounds the grace of what runs when its node is dead: the next
+	// node waits for it.
+	deathGrace = 2 * time.Second
+	// killWait is how long after SIGKILL a process is waited for. What is
+	// still there then hangs in the kernel.
+	killWait = 10 * time.Second
+	// pollFirst and pollMost are the waits between two looks for processes
+	// that are ending.
+	pollFirst, pollMost = 2 * time.Millisecond, 50 * time.Millisecond
+
+	// beatSize is the length of a heartbeat, which is the time of a renewal.
+	beatSize = 8
+)
+
+// guard is the state of the watchdog's process.
+type guard struct {
+	table table
+	boot  string
+	log   func(text string)
+	// renewed is what the node said last: the boot clock at the sending of the
+	// last acknowledged renewal of its session, 0 before the first.
+	renewed time.Duration
+	// heard is the boot clock when it did, or when the watchdog was started.
+	heard time.Duration
+	// asked is when each attempt that is past its fence was asked to end.
+	asked map[Key]time.Duration
+	// unreadable is set while the journal cannot be read, which is said once.
+	unreadable bool
+}
+
+// run watches until the pipe from the node is at its end, which it is when the
+// node is dead and each child that it was making has either become its program
+// or is dead as well: until then they have the pipe open too.
+func (g *guard) run(in io.Reader, out io.Writer) {
+	beats := make(chan time.Duration) // closed at the end of the pipe
+	go func() {
+		defer close(beats)
+		text := make([]byte, beatSize)
+		for {
+			if _, err := io.ReadFull(in, text); err != nil {
+				return
+			}
+			beats <- time.Duration(order.Uint64(text))
+		}
+	}()
+	answer := func() { _, _ = out.Write([]byte{'.'}) } // a dead node needs none
+	answer()
+	look := time.NewTimer(lookEvery)
+	for {
+		select {
+		case renewed, ok := <-beats:
+			if !ok {
+				g.endAll()
+				return
+			}
+			g.renewed, g.heard = renewed, BootClock()
+			answer()
+		case <-look.C:
+			wait := lookEvery
+			if BootClock()-g.heard >= silence && g.fence() {
+				wait = pollMost
+			}
+			look.Reset(wait)
+		}
+	}
+}
+
+// fence ends what is past its fence, and tells whether something of it is left.
+// The node does so itself if it can, with a better reason, and a little earlier.
+func (g *guard) fence() (left bool) {
+	_, slots, err := g.table.read(g.boot)
+	if err != nil {
+		if !g.unreadable {
+			g.log(err.Error())
+		}
+		g.unreadable = true
+		return false
+	}
+	g.unreadable = false
+	var late []Entry
+	now := BootClock()
+	for _, s := range slots {
+		renewed := max(g.renewed, s.renewed)
+		if s.alive() && s.Fence > 0 && renewed > 0 && now-renewed-nodeFirst >= s.Fence {
+			late = append(late, s.Entry)
+		}
+	}
+	if g.asked == nil {
+		g.asked = map[Key]time.Duration{}
+	}
+	if len(late) == 0 {
+		clear(g.asked)
+		return false
+	}
+	found := survey(late)
+	for _, e := range late {
+		if len(found[e.Key]) == 0 {
+			continue
+		}
+		left = true
+		at, asked := g.asked[e.Key]
+		switch {
+		case !asked && e.Grace > 0:
+			g.log(fmt.Sprintf("the node is stopped or hangs: run %s is past its fence, SIGTERM to process group %d", e.Run, e.PID))
+			g.asked[e.Key] = now
+			e.signal(found[e.Key], syscall.SIGTERM)
+		case !asked || now-at >= e.Grace:
+			g.asked[e.Key] = now - e.Grace
+			e.signal(found[e.Key], syscall.SIGKILL)
+		}
+	}
+	return left
+}
+
+// endAll ends everything: the node is dead.
+func (g *guard) endAll() {
+	_, slots, err := g.table.read(g.boot)
+	if err != nil {
+		g.log(err.Error())
+		return
+	}
+	end(g.table, slots, g.log)
+}
+
+// end ends the processes of slots whose node is dead, waits until they are
+// gone, and says so in the slots. What does not go away after SIGKILL hangs in
+// the kernel and does nothing any more: it counts as gone in the end.
+func end(t table, slots []slot, log func(string)) {
+	var entries []Entry
+	at := map[Key]slot{}
+	for _, s := range slots {
+		if s.alive() {
+			entries = append(entries, s.Entry)
+			at[s.Key] = s
+		}
+	}
+	began, wait := BootClock(), pollFirst
+	for round := 0; len(entries) > 0; round++ {
+		found := survey(entries)
+		now := BootClock() - began
+		var left []Entry
+		for _, e := range entries {
+			pids := found[e.Key]
+			if len(pids) == 0 {
+				s := at[e.Key]
+				s.State = Ended
+				// When it cannot be written, the next node looks again.
+				_ = t.write(s)
+				continue
+			}
+			left = append(left, e)
+			switch grace := min(e.Grace, deathGrace); {
+			case now >= grace:
+				// Again and again: a new process may have been forked.
+				e.signal(pids, syscall.SIGKILL)
+			case round == 0:
+				e.signal(pids, syscall.SIGTERM)
+			}
+		}
+		if round == 0 && len(left) > 0 {
+			log(fmt.Sprintf("the node is gone: ended %d of its commands", len(left)))
+		}
+		entries = left
+		if now >= deathGrace+killWait {
+			break
+		}
+		if len(entries) > 0 {
+			time.Sleep(wait)
+			wait = min(2*wait, pollMost)
+		}
+	}
+	for _, e := range entries {
+		log(fmt.Sprintf("run %s hangs in the kernel: process group %d does not react to SIGKILL", e.Run, e.PID))
+	}
+}
+
+// alive tells whether processes of the entry may be there.
+func (e Entry) alive() bool { return e.Command && (e.State == Announced || e.State == Spawned) }
+
+// signal sends a signal to the process group and to those of the found
+// processes that have left it. The group gets none if nobody found is in it: its
+// number may be another's by now.
+func (e Entry) signal(pids []int, sig syscall.Signal) {
+	if sig == syscall.SIGKILL && e.Cgroup != "" {
+		killCgroup(e.Cgroup)
+	}
+	var targets []int
+	for _, pid := range pids {
+		group, err := syscall.Getpgid(pid)
+		if err != nil {
+			continue // gone
+		}
+		if group == e.PID {
+			// At once, and not twice: a second SIGTERM means something else
+			// to many.
+			pid = -group
+		}
+		if !slices.Contains(targets, pid) {
+			targets = append(targets, pid)
+		}
+	}
+	for _, target := range targets {
+		_ = syscall.Kill(target, sig) // it may be gone by now
+		if sig == syscall.SIGTERM {
+			_ = syscall.Kill(target, syscall.SIGCONT) // what is stopped can only then end
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package watchdog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// The journal is a table of slots in one file. Each is written by one pwrite,
+// so that what was written before a process died is there for whoever reads it
+// next: the watchdog, or the next node. Nothing is synced: when the machine
+// dies, its processes are gone, and the boot id says that the rest cannot be
+// relied on.
+
+const (
+	fileName = "watchdog.journal"
+	magic    = "belfryW1"
+
+	headerSize = 512
+	slotSize   = 512
+	// slotsMax is how many attempts a journal holds: far more than a machine
+	// can run at a time, and a bound for the file of 32 MiB.
+	slotsMax = 1 << 16
+	// cgroupMax is the longest path of a cgroup that fits into a slot.
+	cgroupMax = slotSize - 128
+)
+
+// State is how far an attempt has come on this machine.
+type State uint8
+
+// How far an attempt has come.
+const (
+	// Announced is an attempt that may have begun. If it is a process, its id
+	// is not known.
+	Announced State = 1 + iota
+	// Spawned is a process whose id is known.
+	Spawned
+	// Ended is an attempt of which nothing runs any more, but whose result the
+	// store has not acknowledged.
+	Ended
+)
+
+// Key names an attempt.
+type Key struct {
+	Run    job.ID
+	Number int
+}
+
+// Entry is what the journal knows of an attempt.
+type Entry struct {
+	Key
+	State State
+	// Command is set for an attempt that is a process of this machine.
+	Command bool
+	// PID is the process, and the process group that it leads. Zero before it
+	// is known.
+	PID int
+	// Cgroup is the folder of the cgroup that the process is in, or "".
+	Cgroup string
+	// Grace is the time between asking the process to end and killing it.
+	Grace time.Duration
+	// Fence is how long after the last acknowledged renewal the process is
+	// ended; 0 for never.
+	Fence time.Duration
+
+	// announced and spawned are readings of the boot clock, between which the
+	// process began: another one that got its number began later.
+	announced, spawned time.Duration
+	// renewed is the last renewal when the entry was announced. The watchdog
+	// may hear of it only later, and of no other if the node stops just then.
+	renewed time.Duration
+}
+
+// Journal is what was read from a journal.
+type Journal struct {
+	// Complete is set when each attempt that began on this machine, and whose
+	// result was not acknowledged, is among the entries. It is not after a
+	// crash of the machine, or when the file is new: then nothing is known
+	// about an attempt that is not there.
+	Complete bool
+	Entries  map[Key]Entry
+}
+
+// Began tells whether an attempt may have taken effect. When it is false, the
+// attempt surely has not, and can be given to another node as it is.
+func (j Journal) Began(k Key) bool {
+	_, ok := j.Entries[k]
+	return ok || !j.Complete
+}
+
+// ReadJournal reads the journal in a folder, while its node is running or
+// after its end. A folder without one gives an empty journal that is not
+// complete.
+func ReadJournal(dir string) (Journal, error) {
+	f, err := os.Open(filepath.Join(dir, fileName))
+	if errors.Is(err, os.ErrNotExist) {
+		return Journal{}, nil
+	}
+	if err != nil {
+		return Journal{}, fmt.Errorf("read the watchdog's journal: %w", err)
+	}
+	defer f.Close()
+	boot, err := bootID()
+	if err != nil {
+		return Journal{}, err
+	}
+	t := table{file: f}
+	complete, slots, err := t.read(boot)
+	if err != nil {
+		return Journal{}, err
+	}
+	return newJournal(complete, slots), nil
+}
+
+func newJournal(complete bool, slots []slot) Journal {
+	j := Journal{Complete: complete, Entries: make(map[Key]Entry, len(slots))}
+	for _, s := range slots {
+		j.Entries[s.Key] = s.Entry
+	}
+	return j
+}
+
+// table reads and writes the file.
+type table struct{ file *os.File }
+
+// slot is an entry with its place.
+type slot struct {
+	Entry
+	index int
+}
+
+// writeHeader says for which boot the journal is, and whether it is complete.
+func (t table) writeHeader(boot string, complete bool) error {
+	var b [headerSize]byte
+	copy(b[:], magic)
+	if complete {
+		b[8] = 1
+	}
+	copy(b[16:64], boot)
+	seal(b[:])
+	if _, err := t.file.WriteAt(b[:], 0); err != nil {
+		return fmt.Errorf("write the watchdog's journal: %w", err)
+	}
+	return nil
+}
+
+// write puts an entry into its slot. An entry without a state frees the slot.
+func (t table) write(s slot) error {
+	var b [slotSize]byte
+	if s.State != 0 {
+		encode(b[:], s.Entry)
+		seal(b[:])
+	}
+	if _, err := t.file.WriteAt(b[:], headerSize+int64(s.index)*slotSize); err != nil {
+		return fmt.Errorf("write the watchdog's journal: %w", err)
+	}
+	return nil
+}
+
+// read returns all entries. A slot that cannot be read counts as free, and the
+// journal then is not complete. The journal of another boot has no entries:
+// what it names is gone with the machine.
+func (t table) read(boot string) (complete bool, slots []slot, err error) {
+	b, err := io.ReadAll(io.NewSectionReader(t.file, 0, headerSize+slotsMax*slotSize))
+	if err != nil {
+		return false, nil, fmt.Errorf("read the watchdog's journal: %w", err)
+	}
+	if len(b) < headerSize || string(b[:8]) != magic || !sealed(b[:headerSize]) {
+		return false, nil, nil
+	}
+	var want [48]byte
+	copy(want[:], boot)
+	if string(b[16:64]) != string(want[:]) {
+		return false, nil, nil
+	}
+	complete = b[8] == 1
+	b = b[headerSize:]
+	for i := 0; len(b) >= slotSize; i, b = i+1, b[slotSize:] {
+		one := b[:slotSize]
+		if one[0] == 0 {
+			continue
+		}
+		if !sealed(one) {
+			complete = false
+			continue
+		}
+		slots = append(slots, slot{Entry: decode(one), index: i})
+	}
+	return complete, slots, nil
+}
+
+var order = binary.LittleEndian
+
+func encode(b []byte, e Entry) {
+	b[0] = byte(e.State)
+	if e.Command {
+		b[1] = 1
+	}
+	order.PutUint16(b[2:], uint16(len(e.Cgroup)))
+	order.PutUint32(b[4:], uint32(e.PID))
+	order.PutUint64(b[8:], uint64(e.Number))
+	order.PutUint64(b[16:], uint64(e.Grace))
+	order.PutUint64(b[24:], uint64(e.Fence))
+	order.PutUint64(b[32:], uint64(e.announced))
+	order.PutUint64(b[40:], uint64(e.spawned))
+	copy(b[48:64], e.Run[:])
+	order.PutUint64(b[64:], uint64(e.renewed))
+	copy(b[72:72+cgroupMax], e.Cgroup)
+}
+
+func decode(b []byte) Entry {
+	e := Entry{
+		State:     State(b[0]),
+		Command:   b[1] == 1,
+		PID:       int(order.Uint32(b[4:])),
+		Grace:     time.Duration(order.Uint64(b[16:])),
+		Fence:     time.Duration(order.Uint64(b[24:])),
+		announced: time.Duration(order.Uint64(b[32:])),
+		spawned:   time.Duration(order.Uint64(b[40:])),
+		renewed:   time.Duration(order.Uint64(b[64:])),
+	}
+	e.Number = int(order.Uint64(b[8:]))
+	copy(e.Run[:], b[48:64])
+	e.Cgroup = string(b[72 : 72+min(int(order.Uint16(b[2:])), cgroupMax)])
+	return e
+}
+
+// seal puts a checksum into the last bytes, and sealed compares it.
+func seal(b []byte) {
+	order.PutUint32(b[len(b)-4:], crc32.ChecksumIEEE(b[:len(b)-4]))
+}
+
+func sealed(b []byte) bool {
+	return order.Uint32(b[len(b)-4:]) == crc32.ChecksumIEEE(b[:len(b)-4])
+}

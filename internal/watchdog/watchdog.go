@@ -1,0 +1,507 @@
+// Package watchdog ends what a node has started when the node dies or hangs. It
+// is a small process beside the node, the same program with a hidden argument,
+// and a journal: a file that says which attempts have begun on this machine.
+//
+// The node writes each attempt into the journal before it begins (Announce),
+// and removes it when the store has acknowledged its result (Forget). So at any
+// moment a look into the journal tells what may be running, to the watchdog, and
+// what may have taken effect, to the next node on the machine: an attempt that
+// was claimed and is not in the journal of its machine never began.
+//
+// Between node and watchdog there is a pipe. At its end the node is dead: all
+// process groups in the journal are asked to end and, after their grace but at
+// most two seconds, killed. Through the pipe come heartbeats with the time of
+// the session's last renewal; a process that outlives its fence after that is
+// ended as well, which is what helps against a node that is stopped or hangs.
+// Journal and watchdog hold one lock, so that the next node begins only when
+// nothing of the one before it is left.
+//
+// What the watchdog does not see: processes that have left their group and
+// replaced their environment, where there are no cgroups; and on systems other
+// than Linux those that have left their group.
+package watchdog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+)
+
+// Errors that Open and Announce may return.
+var (
+	// ErrInUse is returned by Open when another node uses the folder, or the
+	// watchdog of one that has died is still at work.
+	ErrInUse = errors.New("another node uses this folder")
+	// ErrFull is returned by Announce when the journal holds as many attempts
+	// as it can.
+	ErrFull = errors.New("the watchdog's journal is full")
+)
+
+// Config says how a node is watched.
+type Config struct {
+	// Dir is the node's folder, which it shares with no other node.
+	Dir string
+	// Command starts the watchdog. Default: this program with Argument.
+	Command []string
+	// Log takes what is worth knowing, such as that the watchdog had to be
+	// started again. Default: nothing.
+	Log func(text string)
+}
+
+const (
+	// openEvery is the time between two tries to get the journal's lock.
+	openEvery = 20 * time.Millisecond
+	// answerWithin is how long the watchdog may take to answer a heartbeat, or
+	// to start. One that is stopped or hangs is replaced.
+	answerWithin = 10 * time.Second
+	// restartFirst and restartMost are the waits before the watchdog is
+	// started again.
+	restartFirst, restartMost = 50 * time.Millisecond, 5 * time.Second
+)
+
+// Node is the node's side: it keeps the journal, sends heartbeats and starts the
+// watchdog again when that has died. Its methods may be called from any
+// goroutine.
+type Node struct {
+	config   Config
+	table    table
+	boot     string
+	previous Journal
+
+	stop    context.CancelFunc
+	stopped chan struct{} // closed when the supervisor has ended
+	// beats wakes the supervisor to send the heartbeat. A full buffer means
+	// that it will.
+	beats chan struct{}
+
+	mu      sync.Mutex
+	slots   map[Key]slot
+	free    []int // slots below top that are free
+	top     int
+	renewed time.Duration
+	pid     int // of the watchdog, 0 while there is none
+}
+
+// Open takes the journal in config.Dir, ends what processes an earlier node has
+// left, and starts a watchdog. It waits until ctx ends for an earlier node's
+// watchdog to finish. The entries of the earlier journal stay until they are
+// forgotten.
+func Open(ctx context.Context, config Config) (*Node, error) {
+	if config.Log == nil {
+		config.Log = func(string) {}
+	}
+	if len(config.Command) == 0 {
+		config.Command = []string{selfPath(), Argument}
+	}
+	n := &Node{
+		config: config, slots: map[Key]slot{}, stopped: make(chan struct{}), beats: make(chan struct{}, 1),
+	}
+	var err error
+	if n.boot, err = bootID(); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(filepath.Join(config.Dir, fileName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the watchdog's journal: %w", err)
+	}
+	n.table.file = file
+	if err := n.begin(ctx); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+func (n *Node) begin(ctx context.Context) error {
+	if err := lock(ctx, n.table.file); err != nil {
+		return err
+	}
+	complete, slots, err := n.table.read(n.boot)
+	if err != nil {
+		return err
+	}
+	// Usually the watchdog has done this, unless it was killed as well.
+	end(n.table, slots, n.config.Log)
+	for i, s := range slots {
+		if s.alive() {
+			slots[i].State = Ended
+		}
+	}
+	n.previous = newJournal(complete, slots)
+	for _, s := range slots {
+		n.slots[s.Key] = s
+		n.top = max(n.top, s.index+1)
+	}
+	used := make([]bool, n.top)
+	for _, s := range slots {
+		used[s.index] = true
+	}
+	for i, u := range used {
+		if !u {
+			n.free = append(n.free, i)
+		}
+	}
+	if !complete {
+		// Whatever else is in the file is of another boot or cannot be read.
+		if err := n.table.file.Truncate(0); err != nil {
+			return fmt.Errorf("empty the watchdog's journal: %w", err)
+		}
+		if err := n.table.writeHeader(n.boot, false); err != nil {
+			return err
+		}
+		for _, s := range slots {
+			if err := n.table.write(s); err != nil {
+				return err
+			}
+		}
+	}
+	child, err := n.start()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-child.answers:
+	case <-child.exited:
+		child.kill()
+		return errors.New("start the watchdog: it ended at once")
+	case <-time.After(answerWithin):
+		child.kill()
+		return errors.New("start the watchdog: it does not answer")
+	case <-ctx.Done():
+		child.kill()
+		return context.Cause(ctx)
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	n.stop = stop
+	go func() {
+		defer close(n.stopped)
+		n.supervise(run, child)
+	}()
+	return nil
+}
+
+// lock waits for the lock that an earlier node and its watchdog share. The lock
+// belongs to the open file, which the watchdog inherits.
+func lock(ctx context.Context, f *os.File) error {
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			return fmt.Errorf("lock the watchdog's journal: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s is locked", ErrInUse, f.Name())
+		case <-time.After(openEvery):
+		}
+	}
+}
+
+// Journal returns what the journal held when the node was opened: what an
+// earlier node on this machine had begun.
+func (n *Node) Journal() Journal { return n.previous }
+
+// Reconciled says that every attempt of earlier nodes on this machine is
+// settled in the store. From then on the journal is complete.
+func (n *Node) Reconciled() error { return n.table.writeHeader(n.boot, true) }
+
+// Announce writes into the journal that an attempt may take effect from now on.
+// When it returns an error, the attempt must not begin. An attempt that is
+// announced already stays as it is.
+func (n *Node) Announce(k Key) error { return n.announce(Entry{Key: k}) }
+
+// Spawning is Announce for a command whose process is about to be made.
+func (n *Node) Spawning(p executor.Process) error {
+	return n.announce(Entry{
+		Key: Key{p.Run, p.Number}, Command: true, Cgroup: p.Cgroup, Grace: p.Grace, Fence: p.Fence,
+	})
+}
+
+func (n *Node) announce(e Entry) error {
+	if len(e.Cgroup) > cgroupMax {
+		return fmt.Errorf("announce run %s: the path of its cgroup is longer than %d bytes", e.Run, cgroupMax)
+	}
+	e.State, e.announced = Announced, BootClock()
+	n.mu.Lock()
+	s, ok := n.slots[e.Key]
+	if ok && (s.Command || !e.Command) {
+		n.mu.Unlock()
+		return nil
+	}
+	if !ok {
+		if len(n.free) > 0 {
+			s.index = n.free[len(n.free)-1]
+			n.free = n.free[:len(n.free)-1]
+		} else if n.top < slotsMax {
+			s.index = n.top
+			n.top++
+		} else {
+			n.mu.Unlock()
+			return fmt.Errorf("announce run %s: %w", e.Run, ErrFull)
+		}
+	}
+	e.renewed = n.renewed
+	s.Entry = e
+	n.slots[e.Key] = s
+	n.mu.Unlock()
+
+	if err := n.table.write(s); err != nil {
+		n.Forget(e.Key)
+		return fmt.Errorf("announce run %s: %w", e.Run, err)
+	}
+	return nil
+}
+
+// Spawned says that the process of a command is there. It is to be called as
+// soon as its id is known.
+func (n *Node) Spawned(p executor.Process) {
+	n.change(Key{p.Run, p.Number}, func(e *Entry) {
+		e.State, e.PID, e.spawned = Spawned, p.PID, BootClock()
+	})
+}
+
+// Ended says that nothing of an attempt runs any more. It stays in the journal,
+// because its result is not in the store yet.
+func (n *Node) Ended(p executor.Process) {
+	n.change(Key{p.Run, p.Number}, func(e *Entry) { e.State = Ended })
+}
+
+// EndRest kills what is left of a command, wherever it has gone, and returns how
+// many processes it found. It looks at every process of the machine.
+func (n *Node) EndRest(p executor.Process) int {
+	n.mu.Lock()
+	s, ok := n.slots[Key{p.Run, p.Number}]
+	n.mu.Unlock()
+	if !ok {
+		return 0
+	}
+	found := survey([]Entry{s.Entry})[s.Key]
+	if len(found) > 0 {
+		s.signal(found, syscall.SIGKILL)
+	}
+	return len(found)
+}
+
+func (n *Node) change(k Key, f func(*Entry)) {
+	n.mu.Lock()
+	s, ok := n.slots[k]
+	if ok {
+		f(&s.Entry)
+		n.slots[k] = s
+	}
+	n.mu.Unlock()
+	if ok {
+		// The slot has its place on the disk. If it cannot be written all the
+		// same, the entry stays as announced: its processes are still found.
+		_ = n.table.write(s)
+	}
+}
+
+// Forget removes an attempt whose result the store has acknowledged, or which
+// surely has not begun.
+func (n *Node) Forget(k Key) {
+	n.mu.Lock()
+	s, ok := n.slots[k]
+	delete(n.slots, k)
+	n.mu.Unlock()
+	if !ok {
+		return
+	}
+	// One that is left in the file is nothing to the next node: the store does
+	// not ask for it.
+	_ = n.table.write(slot{index: s.index})
+	n.mu.Lock()
+	n.free = append(n.free, s.index)
+	n.mu.Unlock()
+}
+
+// Renewed is told the boot clock at the sending of the latest renewal of the
+// session that was acknowledged. Fences count from it. It is to be called after
+// each renewal, every two seconds: when it is not for a while, the watchdog
+// begins to look at fences.
+func (n *Node) Renewed(sent time.Duration) {
+	n.mu.Lock()
+	n.renewed = sent
+	n.mu.Unlock()
+	n.wake()
+}
+
+// PID returns the process id of the watchdog, or 0 while there is none.
+func (n *Node) PID() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.pid
+}
+
+// Close ends the watchdog, which first ends what still runs. The journal stays.
+func (n *Node) Close() error {
+	n.stop()
+	<-n.stopped
+	return n.table.file.Close()
+}
+
+func (n *Node) wake() {
+	select {
+	case n.beats <- struct{}{}:
+	default:
+	}
+}
+
+// supervise sends heartbeats and starts the watchdog again until ctx ends.
+func (n *Node) supervise(ctx context.Context, c *child) {
+	for {
+		began := time.Now()
+		err := n.talk(ctx, c)
+		if ctx.Err() != nil {
+			c.end()
+			return
+		}
+		c.kill()
+		n.config.Log("the watchdog must be started again: " + err.Error())
+		wait := restartFirst
+		if time.Since(began) < restartMost {
+			wait = restartMost / 5
+		}
+		for c = nil; c == nil; wait = min(2*wait, restartMost) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			if c, err = n.start(); err != nil {
+				n.config.Log(err.Error())
+			}
+		}
+		n.config.Log("the watchdog was started again")
+		n.wake() // it knows nothing yet
+	}
+}
+
+// talk sends heartbeats until ctx ends or the watchdog fails.
+func (n *Node) talk(ctx context.Context, c *child) error {
+	patience := time.NewTimer(answerWithin)
+	patience.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.exited:
+			return errors.New("it has died")
+		case <-patience.C:
+			return errors.New("it does not answer")
+		case <-c.answers:
+			patience.Stop()
+		case <-n.beats:
+			n.mu.Lock()
+			renewed := n.renewed
+			n.mu.Unlock()
+			if err := c.send(renewed); err != nil {
+				return err
+			}
+			patience.Reset(answerWithin)
+		}
+	}
+}
+
+// child is a running watchdog.
+type child struct {
+	cmd     *exec.Cmd
+	in, out *os.File
+	// answers has something when the watchdog has answered; several answers
+	// may become one.
+	answers chan struct{}
+	exited  chan struct{} // closed when it has ended and was waited for
+}
+
+// start starts a watchdog and does not wait for its first answer.
+func (n *Node) start() (*child, error) {
+	fail := func(err error) (*child, error) { return nil, fmt.Errorf("start the watchdog: %w", err) }
+	childIn, in, err := os.Pipe()
+	if err != nil {
+		return fail(err)
+	}
+	defer childIn.Close()
+	out, childOut, err := os.Pipe()
+	if err != nil {
+		in.Close()
+		return fail(err)
+	}
+	defer childOut.Close()
+	cmd := exec.Command(n.config.Command[0], n.config.Command[1:]...)
+	cmd.Args[0] = "belfry-watchdog"
+	cmd.Dir = "/"
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = childIn, childOut, os.Stderr
+	cmd.ExtraFiles = []*os.File{n.table.file}
+	cmd.Env = []string{"GOMAXPROCS=1"}
+	// A session of its own: signals to the node's group are not for it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		in.Close()
+		out.Close()
+		return fail(err)
+	}
+	c := &child{cmd: cmd, in: in, out: out, answers: make(chan struct{}, 1), exited: make(chan struct{})}
+	n.mu.Lock()
+	n.pid = cmd.Process.Pid
+	n.mu.Unlock()
+	go func() {
+		defer close(c.exited)
+		defer func() {
+			// It is gone, or it has closed its output and is as good as gone.
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			n.mu.Lock()
+			n.pid = 0
+			n.mu.Unlock()
+		}()
+		b := make([]byte, 64)
+		for {
+			if _, err := out.Read(b); err != nil {
+				return
+			}
+			select {
+			case c.answers <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return c, nil
+}
+
+// send writes a heartbeat. It waits no longer than for an answer.
+func (c *child) send(renewed time.Duration) error {
+	_ = c.in.SetWriteDeadline(time.Now().Add(answerWithin))
+	_, err := c.in.Write(order.AppendUint64(nil, uint64(renewed)))
+	return err
+}
+
+// end closes the pipe, upon which the watchdog ends what runs and then itself,
+// and kills it when that takes longer than it should.
+func (c *child) end() {
+	c.in.Close()
+	select {
+	case <-c.exited:
+		c.out.Close()
+	case <-time.After(deathGrace + killWait + answerWithin):
+		c.kill()
+	}
+}
+
+// kill ends the watchdog without that it ends anything: while it can still
+// read, the pipe to it is open.
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill()
+	<-c.exited
+	c.in.Close()
+	c.out.Close()
+}

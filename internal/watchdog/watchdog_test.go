@@ -1,0 +1,445 @@
+package watchdog
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// TestMain lets the test program be the watchdog and the node as well.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case Argument:
+			os.Exit(Main())
+		case nodeArgument:
+			node(os.Args[2:])
+			return
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// patience is how long a test waits for what should take milliseconds.
+const patience = 20 * time.Second
+
+const nodeArgument = "__node"
+
+var runID = job.ID{1, 2, 3}
+
+// newRun returns a run of its own: what belongs to a run is found by its id, so
+// two tests with the same one would end each other's commands.
+func newRun(t *testing.T) job.ID {
+	t.Helper()
+	id, err := job.NewID(time.Now(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// node is a node that runs one command until it is killed: folder, grace, fence
+// (0 for none), the command for sh and the run. The command has file 3 open.
+func node(args []string) {
+	check := func(err error) {
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	}
+	n, err := Open(context.Background(), Config{Dir: args[0], Log: func(text string) { fmt.Println("log", text) }})
+	check(err)
+	check(n.Reconciled())
+	grace, err := time.ParseDuration(args[1])
+	check(err)
+	fence, err := time.ParseDuration(args[2])
+	check(err)
+	run, err := job.ParseID(args[4])
+	check(err)
+	p := executor.Process{Run: run, Number: 1, Grace: grace, Fence: fence}
+	n.Renewed(BootClock())
+	check(n.Spawning(p))
+	cmd := exec.Command("sh", "-c", args[3])
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "BELFRY_RUN=" + run.String(), "BELFRY_ATTEMPT=1"}
+	cmd.ExtraFiles = []*os.File{os.NewFile(3, "alive")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	check(cmd.Start())
+	p.PID = cmd.Process.Pid
+	n.Spawned(p)
+	os.NewFile(3, "alive").Close()
+	fmt.Println("running", n.PID())
+	for {
+		// Each line that is read asks for the watchdog's id.
+		if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
+			return
+		}
+		fmt.Println("pid", n.PID())
+	}
+}
+
+// running is a node in a process of its own, with its command.
+type running struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	lines *bufio.Reader // what the node prints
+	alive *os.File      // is at its end when nothing of the command is left
+	says  *bufio.Reader // reads alive
+	wd    int           // the watchdog
+	key   Key           // of the attempt
+}
+
+// startNode starts a node and waits until its command has written a line.
+func startNode(t *testing.T, dir string, grace, fence time.Duration, command string) *running {
+	t.Helper()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := newRun(t)
+	cmd := exec.Command(os.Args[0], nodeArgument, dir, grace.String(), fence.String(), command, run.String())
+	cmd.ExtraFiles = []*os.File{write}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	write.Close()
+	r := &running{t: t, cmd: cmd, lines: bufio.NewReader(out), alive: read, says: bufio.NewReader(read), key: Key{run, 1}}
+	t.Cleanup(func() {
+		r.kill(syscall.SIGKILL)
+		r.gone()
+		stdin.Close()
+		read.Close()
+		_ = cmd.Wait()
+	})
+	r.wd, err = strconv.Atoi(r.line("running "))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.hears("up\n")
+	return r
+}
+
+// line returns the rest of the next line of the node that begins so.
+func (r *running) line(prefix string) string {
+	r.t.Helper()
+	for {
+		line, err := r.lines.ReadString('\n')
+		if err != nil {
+			r.t.Fatalf("the node says %q: %v", line, err)
+		}
+		if rest, ok := strings.CutPrefix(line, prefix); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+}
+
+func (r *running) hears(want string) {
+	r.t.Helper()
+	_ = r.alive.SetReadDeadline(time.Now().Add(patience))
+	if got, err := r.says.ReadString('\n'); got != want {
+		r.t.Fatalf("the command says %q, %v; want %q", got, err, want)
+	}
+}
+
+func (r *running) kill(sig syscall.Signal) {
+	_ = syscall.Kill(r.cmd.Process.Pid, sig)
+}
+
+// gone waits until nothing of the command is left and returns what it said.
+func (r *running) gone() string {
+	r.t.Helper()
+	_ = r.alive.SetReadDeadline(time.Now().Add(patience))
+	rest, err := io.ReadAll(r.says)
+	if err != nil && !errors.Is(err, os.ErrClosed) {
+		r.t.Fatalf("the command is still there: %v", err)
+	}
+	return string(rest)
+}
+
+func open(t *testing.T, dir string) *Node {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	n, err := Open(ctx, Config{Dir: dir, Log: func(text string) { t.Log(text) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	return n
+}
+
+func TestADeadNodesCommandsEnd(t *testing.T) {
+	for _, c := range []struct {
+		name, command string
+		grace         time.Duration
+		says          string
+		within        time.Duration
+	}{
+		{"asked politely first", `trap 'echo bye >&3; exit' TERM; echo up >&3; while :; do sleep 0.01; done`, time.Minute, "bye\n", time.Second},
+		{"killed after its grace when it ignores SIGTERM", `trap '' TERM; echo up >&3; sleep 1000`, 100 * time.Millisecond, "", time.Second},
+		{"killed at once without a grace", `trap 'echo bye >&3' TERM; echo up >&3; sleep 1000; sleep 1000`, 0, "", time.Second},
+		{"with what it has started", `sleep 1000 & sleep 1000 & echo up >&3; wait`, time.Minute, "", time.Second},
+		{"when it is a grandchild whose parent is gone", `(sleep 1000; echo late >&3) & echo up >&3`, time.Minute, "", time.Second},
+		{"when it has left the process group", `setsid sh -c 'echo up >&3; sleep 1000' & wait`, time.Minute, "", deathGrace + time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := startNode(t, t.TempDir(), c.grace, 0, c.command)
+			killed := time.Now()
+			r.kill(syscall.SIGKILL)
+			if got := r.gone(); got != c.says {
+				t.Errorf("the command said %q, want %q", got, c.says)
+			}
+			took := time.Since(killed)
+			t.Log("gone after", took)
+			if took > c.within {
+				t.Errorf("gone after %v, want within %v", took, c.within)
+			}
+		})
+	}
+}
+
+func TestAStoppedNodesCommandsEndAtTheFence(t *testing.T) {
+	t.Parallel()
+	r := startNode(t, t.TempDir(), time.Second, 200*time.Millisecond, `trap 'echo bye >&3' TERM; echo up >&3; while :; do sleep 0.01; done`)
+	stopped := time.Now()
+	r.kill(syscall.SIGSTOP)
+	if got := r.gone(); got != "bye\n" {
+		t.Errorf("the command said %q, want a SIGTERM before it was killed", got)
+	}
+	if took := time.Since(stopped); took > silence+lookEvery+4*time.Second {
+		t.Errorf("gone after %v", took)
+	}
+}
+
+func TestAWatchdogThatDiesIsReplaced(t *testing.T) {
+	t.Parallel()
+	r := startNode(t, t.TempDir(), 0, 0, `echo up >&3; sleep 1000`)
+	if err := syscall.Kill(r.wd, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	r.line("log the watchdog was started again")
+	// Its pipe is at its end whenever it begins to read.
+	r.kill(syscall.SIGKILL)
+	r.gone()
+}
+
+func TestSignalsToTheNodesGroupLeaveTheWatchdog(t *testing.T) {
+	t.Parallel()
+	n := open(t, t.TempDir())
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
+		if err := syscall.Kill(n.PID(), sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if group, err := syscall.Getpgid(n.PID()); err != nil || group != n.PID() {
+		t.Errorf("the watchdog is in group %d, %v; want its own", group, err)
+	}
+	before := n.PID()
+	n.Renewed(BootClock())
+	if after := n.PID(); before != after {
+		t.Errorf("the watchdog had to be replaced")
+	}
+}
+
+func TestTheNextNodeEndsWhatAKilledWatchdogLeft(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := startNode(t, dir, 0, 0, `echo up >&3; sleep 1000`)
+	// The node is stopped first, so that it cannot start another watchdog.
+	r.kill(syscall.SIGSTOP)
+	_ = syscall.Kill(r.wd, syscall.SIGKILL)
+	r.kill(syscall.SIGKILL)
+	n := open(t, dir)
+	if got := r.gone(); got != "" {
+		t.Errorf("the command said %q", got)
+	}
+	e, ok := n.Journal().Entries[r.key]
+	if !ok || e.State != Ended || !n.Journal().Complete {
+		t.Errorf("the journal has %+v, %v, complete %v; want the ended attempt", e, ok, n.Journal().Complete)
+	}
+}
+
+func TestTheNextNodeWaitsForTheWatchdog(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := startNode(t, dir, time.Minute, 0, `trap 'sleep 0.3; echo bye >&3; exit' TERM; echo up >&3; while :; do sleep 0.01; done`)
+	r.kill(syscall.SIGKILL)
+	n := open(t, dir)
+	_ = r.alive.SetReadDeadline(time.Now().Add(time.Millisecond))
+	if rest, err := io.ReadAll(r.says); err != nil || string(rest) != "bye\n" {
+		t.Errorf("when the next node begins, the command has said %q, %v; want its end", rest, err)
+	}
+	if e := n.Journal().Entries[r.key]; e.State != Ended {
+		t.Errorf("the journal says %+v, want it ended", e)
+	}
+}
+
+func TestAFolderHasOneNode(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	open(t, dir)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := Open(ctx, Config{Dir: dir}); !errors.Is(err, ErrInUse) {
+		t.Errorf("a second node gets %v, want ErrInUse", err)
+	}
+}
+
+func TestTheJournalSaysWhatHasBegun(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	k := func(number int) Key { return Key{runID, number} }
+	n := open(t, dir)
+	if n.Journal().Complete || !n.Journal().Began(k(1)) {
+		t.Error("a new journal is complete: it knows nothing about the time before it")
+	}
+	for _, number := range []int{1, 2, 3} {
+		if err := n.Announce(k(number)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.Ended(executor.Process{Run: runID, Number: 2})
+	n.Forget(k(3))
+	n.Forget(k(3))
+	n.Close()
+
+	n = open(t, dir)
+	if n.Journal().Complete {
+		t.Error("the journal is complete before it was reconciled")
+	}
+	if err := n.Reconciled(); err != nil {
+		t.Fatal(err)
+	}
+	n.Close()
+
+	n = open(t, dir)
+	j := n.Journal()
+	if !j.Complete {
+		t.Error("the journal is not complete")
+	}
+	for number, began := range map[int]bool{1: true, 2: true, 3: false, 4: false} {
+		if j.Began(k(number)) != began {
+			t.Errorf("attempt %d began: %v, want %v", number, !began, began)
+		}
+	}
+	n.Forget(k(1))
+	now, err := ReadJournal(dir)
+	if err != nil || !now.Complete || now.Began(k(1)) || !now.Began(k(2)) {
+		t.Errorf("read while it is open: %+v, %v", now, err)
+	}
+}
+
+func TestAJournalThatCannotBeReliedOnIsNotComplete(t *testing.T) {
+	t.Parallel()
+	boot, err := bootID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := func(tb table) {
+		if err := tb.writeHeader(boot, true); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			if err := tb.write(slot{Entry: Entry{Key: Key{runID, i}, State: Announced}, index: i}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name     string
+		spoil    func(f *os.File) error
+		complete bool
+		entries  int
+	}{
+		{"whole", func(*os.File) error { return nil }, true, 3},
+		{"of another boot", func(f *os.File) error { return table{f}.writeHeader("another", true) }, false, 0},
+		{"with a broken header", func(f *os.File) error { _, err := f.WriteAt([]byte{1}, 30); return err }, false, 0},
+		{"with a broken slot", func(f *os.File) error { _, err := f.WriteAt([]byte{1}, headerSize+slotSize+100); return err }, false, 2},
+		{"cut off", func(f *os.File) error { return f.Truncate(100) }, false, 0},
+		{"empty", func(f *os.File) error { return f.Truncate(0) }, false, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			f, err := os.Create(filepath.Join(dir, fileName))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			good(table{f})
+			if err := c.spoil(f); err != nil {
+				t.Fatal(err)
+			}
+			j, err := ReadJournal(dir)
+			if err != nil || j.Complete != c.complete || len(j.Entries) != c.entries {
+				t.Errorf("complete %v with %d entries, %v; want %v with %d", j.Complete, len(j.Entries), err, c.complete, c.entries)
+			}
+			if n := open(t, dir); n.Journal().Complete != c.complete || len(n.Journal().Entries) != c.entries {
+				t.Errorf("opened: complete %v with %d entries", n.Journal().Complete, len(n.Journal().Entries))
+			}
+		})
+	}
+}
+
+func TestAProcessThatOnlyGotTheNumberIsLeft(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("sleep", "1000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	before := BootClock()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	key := Key{newRun(t), 1}
+	e := Entry{Key: key, State: Spawned, Command: true, PID: cmd.Process.Pid, announced: before, spawned: BootClock()}
+	if got := survey([]Entry{e})[key]; len(got) != 1 {
+		t.Errorf("the survey finds %v, want the process", got)
+	}
+	e.announced, e.spawned = before-time.Hour, before-time.Hour+time.Second
+	if got := survey([]Entry{e})[key]; len(got) != 0 {
+		t.Errorf("the survey finds %v of an entry from an hour ago", got)
+	}
+}
+
+func BenchmarkJournal(b *testing.B) {
+	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	defer cancel()
+	n, err := Open(ctx, Config{Dir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer n.Close()
+	p := executor.Process{Run: runID, PID: 1, Fence: time.Hour}
+	for b.Loop() {
+		p.Number++
+		if err := n.Spawning(p); err != nil {
+			b.Fatal(err)
+		}
+		n.Spawned(p)
+		n.Ended(p)
+		n.Forget(Key{p.Run, p.Number})
+	}
+}
