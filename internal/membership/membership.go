@@ -1,0 +1,219 @@
+// Package membership keeps the session of a node alive, knows which others are,
+// and says when the node must stop because it could not say that it lives.
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Store is what a membership wants of a store.
+type Store interface {
+	store.Membership
+	Now(ctx context.Context) (time.Time, error)
+}
+
+// Config is what a membership needs.
+type Config struct {
+	Store Store
+	// Session describes this node. Its ID is made anew for each session.
+	Session store.Session
+	// NewID makes the identity of a session.
+	NewID func() (job.ID, error)
+	// Load says what the node has to do.
+	Load func() store.Load
+	// Boot is the clock that goes on during a suspend.
+	Boot func() time.Duration
+	// Renewed is told when a renewal that was acknowledged was sent, by Boot.
+	// May be nil.
+	Renewed func(sent time.Duration)
+	Log     *slog.Logger
+}
+
+const (
+	// renewEvery leaves room for two renewals that fail within
+	// store.SessionLife.
+	renewEvery = 2 * time.Second
+	// renewTimeout bounds one renewal, so that a store that hangs does not
+	// hide that it has come back.
+	renewTimeout = 3 * time.Second
+)
+
+// Member is a live session. Use Join.
+type Member struct {
+	config Config
+	id     job.ID
+	joined store.Session
+
+	mu      sync.Mutex
+	renewed time.Duration // when the last acknowledged renewal was sent, by the boot clock
+	steady  time.Duration // since when there was no gap between renewals
+	live    []store.Session
+	failing bool
+	over    chan struct{} // closed when the session is over
+}
+
+// Join begins a session.
+func Join(ctx context.Context, c Config) (*Member, error) {
+	id, err := c.NewID()
+	if err != nil {
+		return nil, err
+	}
+	c.Session.ID = id
+	m := &Member{config: c, id: id, over: make(chan struct{})}
+	m.renewed = c.Boot()
+	m.steady = m.renewed
+	if m.joined, err = c.Store.Join(ctx, c.Session); err != nil {
+		return nil, fmt.Errorf("begin a session: %w", err)
+	}
+	m.tell(m.renewed)
+	if err := m.look(ctx); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// tell says when the last renewal was sent.
+func (m *Member) tell(sent time.Duration) {
+	if m.config.Renewed != nil {
+		m.config.Renewed(sent)
+	}
+}
+
+// ID returns the identity of the session.
+func (m *Member) ID() job.ID { return m.id }
+
+// Predecessors returns the sessions of earlier processes on this data directory
+// and boot of the machine. They run nothing any more.
+func (m *Member) Predecessors() []job.ID { return m.joined.Predecessors }
+
+// Over is closed when the session is over: something of it was taken away, and
+// the node must begin a new one.
+func (m *Member) Over() <-chan struct{} { return m.over }
+
+// Renewed returns when the last renewal that was acknowledged was sent, by the
+// boot clock. What another node may do goes by it.
+func (m *Member) Renewed() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.renewed
+}
+
+// Steady returns since when the session was renewed without a gap, by the boot
+// clock. After an outage of the store everybody gets time to come back, so that
+// only a steady node may take others for dead.
+func (m *Member) Steady() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.steady
+}
+
+// Live returns the sessions that are members, as of the last look.
+func (m *Member) Live() []store.Session {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.live
+}
+
+// Run renews the session until ctx ends or the session is over.
+func (m *Member) Run(ctx context.Context) error {
+	ticker := time.NewTicker(renewEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		err := m.Renew(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, store.ErrSessionOver) {
+			m.config.Log.Error("the session is over: this node was silent for too long, or its clock is wrong", "session", m.id)
+			close(m.over)
+			return nil
+		}
+		m.report(err)
+	}
+}
+
+// Renew says that the node lives, and looks who else does. Run does it all the
+// time; it is to be called besides when the wall clock was set, by which the
+// session may seem old.
+func (m *Member) Renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
+	defer cancel()
+	sent := m.config.Boot()
+	if err := m.config.Store.Renew(ctx, m.id, m.config.Load()); err != nil {
+		return fmt.Errorf("renew session %s: %w", m.id, err)
+	}
+	m.mu.Lock()
+	if sent-m.renewed > store.SessionLife {
+		m.steady = sent
+	}
+	m.renewed = sent
+	m.mu.Unlock()
+	m.tell(sent)
+	return m.look(ctx)
+}
+
+// look reads who is live.
+func (m *Member) look(ctx context.Context) error {
+	now, err := m.config.Store.Now(ctx)
+	if err != nil {
+		return fmt.Errorf("read the clock of the store: %w", err)
+	}
+	sessions, err := m.config.Store.Sessions(ctx)
+	if err != nil {
+		return fmt.Errorf("read sessions: %w", err)
+	}
+	live := make([]store.Session, 0, len(sessions))
+	for i := range sessions {
+		if sessions[i].Live(now) {
+			live = append(live, sessions[i])
+		}
+	}
+	m.mu.Lock()
+	m.live = live
+	m.mu.Unlock()
+	return nil
+}
+
+// report logs the first failure of a row, and its end.
+func (m *Member) report(err error) {
+	m.mu.Lock()
+	was := m.failing
+	m.failing = err != nil
+	m.mu.Unlock()
+	switch {
+	case err != nil && !was:
+		m.config.Log.Error("the session cannot be renewed", "error", err)
+	case err == nil && was:
+		m.config.Log.Info("the session is renewed again")
+	}
+}
+
+// Leave says that the node takes no more runs, and hands on those that it has
+// not claimed.
+func (m *Member) Leave(ctx context.Context) error {
+	if err := m.config.Store.Leave(ctx, m.id); err != nil {
+		return fmt.Errorf("leave session %s: %w", m.id, err)
+	}
+	return m.look(ctx)
+}
+
+// End removes the session of a node that runs nothing any more.
+func (m *Member) End(ctx context.Context) error {
+	if err := m.config.Store.End(ctx, m.id); err != nil {
+		return fmt.Errorf("end session %s: %w", m.id, err)
+	}
+	return nil
+}

@@ -1,0 +1,378 @@
+// Package node makes one process of the parts: a session, a planner and a worker
+// around a store. It holds no rules of its own.
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/clock"
+	"github.com/belfry-cron/belfry/internal/membership"
+	"github.com/belfry-cron/belfry/internal/output"
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/internal/planner"
+	"github.com/belfry-cron/belfry/internal/watchdog"
+	"github.com/belfry-cron/belfry/internal/worker"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Config is what a node needs. The zero values of durations and counts are
+// replaced by the defaults.
+type Config struct {
+	Store store.Store
+	// Session describes the node to the others.
+	Session store.Session
+	// Executors is asked for what runs the attempts of a job.
+	Executors worker.Executors
+	// Watchdog ends what runs when this process dies or hangs, and keeps the
+	// journal of what has begun. Nil where commands are not run.
+	Watchdog *watchdog.Node
+	// OutputLimit is how much of the output of an attempt is kept. Default:
+	// 1 MiB.
+	OutputLimit int
+	// LookAhead is how far ahead runs are planned. Default: 15 s. The store
+	// must have been opened with the same.
+	LookAhead time.Duration
+	// StealAfter is how long a run must be overdue before another node than
+	// its own takes it. Default: 1 s.
+	StealAfter time.Duration
+	// Capacity is how many attempts run at once. Default: 512.
+	Capacity int
+	// DrainTimeout is how long a node that stops waits for its attempts.
+	// Default: 30 s.
+	DrainTimeout time.Duration
+	// Retention is how long history is kept where a job says nothing.
+	Retention store.Retention
+
+	Now  func() time.Time
+	Boot func() time.Duration
+	Log  *slog.Logger
+}
+
+// The defaults of a Config.
+const (
+	DefaultLookAhead    = 15 * time.Second
+	DefaultStealAfter   = time.Second
+	DefaultCapacity     = 512
+	DefaultDrainTimeout = 30 * time.Second
+)
+
+func (c Config) withDefaults() Config {
+	if c.LookAhead == 0 {
+		c.LookAhead = DefaultLookAhead
+	}
+	if c.StealAfter == 0 {
+		c.StealAfter = DefaultStealAfter
+	}
+	if c.Capacity == 0 {
+		c.Capacity = DefaultCapacity
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = DefaultDrainTimeout
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Boot == nil {
+		c.Boot = clock.Boot
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Node is a running process. Use New.
+type Node struct {
+	config  Config
+	planner *planner.Planner
+	output  *output.Collector
+	process job.ID // of this start, for jobs with boot
+
+	plannerWake, workerWake chan store.Hint
+	// member and worker are those of the present session.
+	member atomic.Pointer[membership.Member]
+	worker atomic.Pointer[worker.Worker]
+	around *schedules
+}
+
+// New makes a node; Run makes it work.
+func New(c Config) (*Node, error) {
+	c = c.withDefaults()
+	n := &Node{
+		config: c, plannerWake: make(chan store.Hint, 1), workerWake: make(chan store.Hint, 1),
+		around: newSchedules(c.Store),
+	}
+	var err error
+	if n.process, err = n.newID(); err != nil {
+		return nil, err
+	}
+	n.output, err = output.New(output.Config{Sink: sink{c.Store}, Limit: c.OutputLimit, Log: c.Log, Now: c.Now})
+	if err != nil {
+		return nil, err
+	}
+	n.planner = planner.New(planner.Config{
+		Store:      c.Store,
+		Session:    func() job.ID { return n.member.Load().ID() },
+		Live:       func() []store.Session { return n.member.Load().Live() },
+		Partitions: func() store.Partitions { return store.AllPartitions },
+		LookAhead:  c.LookAhead, Wake: n.plannerWake, Now: c.Now, Log: c.Log,
+	})
+	return n, nil
+}
+
+func (n *Node) newID() (job.ID, error) { return job.NewID(n.config.Now(), rand.Reader) }
+
+// Planner returns the planner, which knows when jobs fall due.
+func (n *Node) Planner() *planner.Planner { return n.planner }
+
+// Run works until ctx ends, then stops gently: it takes nothing new, hands on
+// what it has not started, and waits for its attempts, at most DrainTimeout.
+func (n *Node) Run(ctx context.Context) error {
+	if err := n.join(ctx); err != nil {
+		return err
+	}
+	// The parts outlive ctx by the time of the gentle stop.
+	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var group sync.WaitGroup
+	group.Go(func() { n.distributeHints(parts) })
+	group.Go(func() { n.tend(parts) })
+	outputDone := make(chan error, 1)
+	go func() { outputDone <- n.output.Run(parts) }()
+	planning, stopPlanning := context.WithCancel(parts)
+	defer stopPlanning()
+	group.Go(func() { _ = n.planner.Run(planning) })
+
+	var err error
+	for again := true; again && err == nil; {
+		again, err = n.session(ctx, stopPlanning)
+	}
+	stop()
+	group.Wait()
+	if flushed := <-outputDone; err == nil {
+		err = flushed
+	}
+	return err
+}
+
+// join begins a session and settles what a predecessor on this machine has left.
+func (n *Node) join(ctx context.Context) error {
+	m, err := membership.Join(ctx, membership.Config{
+		Store: n.config.Store, Session: n.config.Session, NewID: n.newID, Boot: n.config.Boot, Log: n.config.Log,
+		Renewed: func(sent time.Duration) {
+			if n.config.Watchdog != nil {
+				n.config.Watchdog.Renewed(sent)
+			}
+		},
+		Load: func() store.Load {
+			if w := n.worker.Load(); w != nil {
+				return w.Load()
+			}
+			return store.Load{}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	n.member.Store(m)
+	began := func(job.ID, int) bool { return true }
+	if n.config.Watchdog != nil {
+		journal := n.config.Watchdog.Journal()
+		began = func(run job.ID, attempt int) bool {
+			return !journal.Complete || journal.Began(watchdog.Key{Run: run, Number: attempt})
+		}
+	}
+	for _, predecessor := range m.Predecessors() {
+		if err := n.settle(ctx, m.ID(), predecessor, began); err != nil {
+			return fmt.Errorf("settle what session %s has left: %w", predecessor, err)
+		}
+	}
+	if n.config.Watchdog != nil {
+		return n.config.Watchdog.Reconciled()
+	}
+	return nil
+}
+
+// settle ends the attempts of a session whose process is gone: those that may
+// have begun are lost, the others are given back.
+func (n *Node) settle(ctx context.Context, session, predecessor job.ID, began func(job.ID, int) bool) error {
+	for {
+		runs, err := n.config.Store.Mine(ctx, predecessor)
+		if err != nil {
+			return err
+		}
+		if len(runs) == 0 {
+			return nil
+		}
+		var lost, unbegun []store.Attempt
+		for i := range runs[:min(len(runs), store.MaxBatch)] {
+			attempt := store.Attempt{Run: runs[i].ID, Number: runs[i].Attempt, Token: runs[i].Token}
+			if began(attempt.Run, attempt.Number) {
+				lost = append(lost, attempt)
+			} else {
+				unbegun = append(unbegun, attempt)
+			}
+		}
+		n.config.Log.Warn("the process before this one has ended with attempts", "lost", len(lost), "not begun", len(unbegun))
+		if len(unbegun) > 0 {
+			if err := n.config.Store.Release(ctx, predecessor, unbegun); err != nil {
+				return err
+			}
+		}
+		if len(lost) > 0 {
+			if err := n.config.Store.Reap(ctx, session, lost); err != nil {
+				return err
+			}
+		}
+		if n.config.Watchdog != nil {
+			for _, a := range lost {
+				n.config.Watchdog.Forget(watchdog.Key{Run: a.Run, Number: a.Number})
+			}
+		}
+	}
+}
+
+// journal lets the worker write into the journal of the watchdog.
+type journal struct{ watchdog *watchdog.Node }
+
+// Announce implements worker.Journal.
+func (j journal) Announce(run job.ID, attempt int) error {
+	return j.watchdog.Announce(watchdog.Key{Run: run, Number: attempt})
+}
+
+// Forget implements worker.Journal.
+func (j journal) Forget(run job.ID, attempt int) {
+	j.watchdog.Forget(watchdog.Key{Run: run, Number: attempt})
+}
+
+// session works under one session until ctx ends or the session is over. It
+// tells whether to begin another.
+func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, err error) {
+	m := n.member.Load()
+	self := n.config.Session
+	self.ID = m.ID()
+	config := worker.Config{
+		Store: n.config.Store, Self: self, Executors: n.config.Executors, Output: n.output,
+		Capacity: n.config.Capacity, StealAfter: n.config.StealAfter,
+		Renewed: m.Renewed, Boot: n.config.Boot, Now: n.config.Now, Around: n.around.around,
+		Wake: n.workerWake, NewID: n.newID, Log: n.config.Log,
+	}
+	if n.config.Watchdog != nil {
+		config.Journal = journal{n.config.Watchdog}
+	}
+	w := worker.New(config)
+	n.worker.Store(w)
+	working, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	var group sync.WaitGroup
+	group.Go(func() { _ = m.Run(working) })
+	group.Go(func() { _ = w.Run(working) })
+	if err := n.startBootJobs(ctx, m.ID()); err != nil && ctx.Err() == nil {
+		n.config.Log.Error("jobs that are due at the start of a node could not be started", "error", err)
+	}
+	select {
+	case <-ctx.Done():
+		stopPlanning()
+		n.drain(working, m, w)
+		stop(executor.ErrStopped)
+		group.Wait()
+		return false, m.End(context.WithoutCancel(ctx))
+	case <-m.Over():
+		stop(executor.ErrFenced)
+		group.Wait()
+		return true, n.join(ctx)
+	}
+}
+
+// drain hands on what can be handed on and waits for the rest.
+func (n *Node) drain(ctx context.Context, m *membership.Member, w *worker.Worker) {
+	ctx, cancel := context.WithTimeout(ctx, n.config.DrainTimeout)
+	defer cancel()
+	if err := m.Leave(ctx); err != nil {
+		n.config.Log.Error("the others are not told that this node leaves", "error", err)
+	}
+	if err := w.Drain(ctx); errors.Is(err, context.DeadlineExceeded) {
+		n.config.Log.Warn("attempts are ended: they took longer than the time to stop", "timeout", n.config.DrainTimeout)
+	}
+}
+
+// startBootJobs starts the jobs that are due once for each start of a process.
+func (n *Node) startBootJobs(ctx context.Context, session job.ID) error {
+	const page = 500
+	query := store.JobQuery{Boot: true, State: job.JobActive, Limit: page}
+	for {
+		jobs, err := n.config.Store.ListJobs(ctx, query)
+		if err != nil {
+			return err
+		}
+		var items []store.TriggerItem
+		for _, j := range jobs {
+			if !placement.Eligible(&n.config.Session, &j.Filled.Place, j.Filled.Run.Handler) {
+				continue
+			}
+			id, err := n.newID()
+			if err != nil {
+				return err
+			}
+			items = append(items, store.TriggerItem{
+				ID: id, Job: j.Definition.UID, Kind: job.RunBoot, Key: n.process.String(), Session: session,
+			})
+		}
+		if len(items) > 0 {
+			if _, err := n.config.Store.Trigger(ctx, items); err != nil {
+				return err
+			}
+		}
+		if len(jobs) < page {
+			return nil
+		}
+		query.After = jobs[len(jobs)-1].Definition.FullName()
+	}
+}
+
+// distributeHints hands hints to those whom they concern.
+func (n *Node) distributeHints(ctx context.Context) {
+	for hint := range n.config.Store.Hints(ctx) {
+		if hint&(store.HintJobs|store.HintRuns) != 0 {
+			pass(n.plannerWake, hint)
+		}
+		pass(n.workerWake, hint)
+	}
+}
+
+// pass hands a hint on, together with one that was not taken yet.
+func pass(c chan store.Hint, hint store.Hint) {
+	for {
+		select {
+		case c <- hint:
+			return
+		default:
+		}
+		select {
+		case earlier := <-c:
+			hint |= earlier
+		default:
+		}
+	}
+}
+
+// sink takes output for the store.
+type sink struct{ store store.History }
+
+// Append implements output.Sink.
+func (s sink) Append(ctx context.Context, chunks []output.Chunk) error {
+	list := make([]store.OutputChunk, len(chunks))
+	for i := range chunks {
+		list[i] = store.OutputChunk(chunks[i])
+	}
+	return s.store.AppendOutput(ctx, list)
+}

@@ -1,0 +1,100 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/clock"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// tendEvery is how often steps of the clock are looked for, which are to
+	// be noticed within a second, and what can be done at any time is done.
+	tendEvery = 500 * time.Millisecond
+	// expireEvery is how often history is looked through for what need not be
+	// kept.
+	expireEvery = time.Minute
+	// reapAfter is how long a node must have renewed its session without a gap
+	// before it takes others for dead: as long as it takes to count as lost
+	// by default.
+	reapAfter = 60 * time.Second
+	// stepsMax bounds how many steps of tidying are done in a row.
+	stepsMax = 20
+)
+
+// tend watches the clock and does what any node can do at any time: it ends what
+// is lost, settles what was withdrawn, and removes what need not be kept.
+func (n *Node) tend(ctx context.Context) {
+	watch := clock.NewWatch(n.config.Now, n.config.Boot)
+	ticker := time.NewTicker(tendEvery)
+	defer ticker.Stop()
+	stepped, expired := time.Duration(0), n.config.Boot()
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if step := watch.Stepped(); step != 0 {
+			stepped = n.config.Boot()
+			n.clockStepped(ctx, step)
+		}
+		err := n.reap(ctx, stepped)
+		if err == nil {
+			err = untilDone(ctx, n.config.Store.Tidy)
+		}
+		if now := n.config.Boot(); err == nil && now-expired > expireEvery {
+			expired = now
+			err = untilDone(ctx, func(ctx context.Context) (bool, error) {
+				return n.config.Store.Expire(ctx, n.config.Retention)
+			})
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !failing {
+			n.config.Log.Error("the store cannot be tidied", "error", err)
+		}
+		failing = err != nil
+	}
+}
+
+// clockStepped tells the parts that go by the wall clock that it was set.
+func (n *Node) clockStepped(ctx context.Context, step time.Duration) {
+	n.config.Log.Warn("the wall clock was set", "by", step)
+	n.planner.ClockStepped()
+	if w := n.worker.Load(); w != nil {
+		w.ClockStepped()
+	}
+	if err := n.member.Load().Renew(ctx); err != nil {
+		n.config.Log.Error("the session was not renewed after the clock was set", "error", err)
+	}
+}
+
+// untilDone repeats a step that says whether there is more to do.
+func untilDone(ctx context.Context, step func(context.Context) (bool, error)) error {
+	for range stepsMax {
+		more, err := step(ctx)
+		if err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// reap ends the attempts of nodes that were silent for too long. A node does so
+// only when it was not silent itself, and its clock was not set.
+func (n *Node) reap(ctx context.Context, stepped time.Duration) error {
+	m := n.member.Load()
+	if n.config.Boot()-max(stepped, m.Steady()) < reapAfter {
+		return nil
+	}
+	lost, err := n.config.Store.Lost(ctx, store.MaxBatch)
+	if err != nil || len(lost) == 0 {
+		return err
+	}
+	n.config.Log.Warn("attempts are lost: their node is silent", "attempts", len(lost))
+	return n.config.Store.Reap(ctx, m.ID(), lost)
+}

@@ -1,0 +1,489 @@
+// Package planner writes the runs of the next seconds into the store, ahead of
+// time and assigned to nodes. It keeps the timing and cursor of its jobs in
+// memory; what it believes of them is compared in the store, so that two
+// planners of one job do no harm. It runs nothing.
+package planner
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Store is what a planner wants of a store.
+type Store interface {
+	JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error)
+	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)
+	Calendars(ctx context.Context) ([]*job.Calendar, error)
+	Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error)
+	Unplaced(ctx context.Context, limit int) ([]store.Run, error)
+	Place(ctx context.Context, placements []store.Placement) error
+}
+
+// Config is what a planner needs.
+type Config struct {
+	Store Store
+	// Session is that of this node, Live those that runs can go to.
+	Session func() job.ID
+	Live    func() []store.Session
+	// Partitions are those that this node plans.
+	Partitions func() store.Partitions
+	// LookAhead is how far ahead runs are written: longer than it takes the
+	// others to notice that a planner is gone.
+	LookAhead time.Duration
+	// Wake is told when jobs have changed or runs must be placed. It is never
+	// closed.
+	Wake <-chan store.Hint
+	Now  func() time.Time
+	Log  *slog.Logger
+}
+
+const (
+	// every is how often a planner looks. As it looks ahead, nothing waits
+	// for it but what it is woken for.
+	every = 250 * time.Millisecond
+	// page is how many changed jobs are read at a time.
+	page = 5000
+	// pause is the wait after an error of the store.
+	pause = time.Second
+
+	// runsMax is how many runs go into one call, besides those of its last
+	// item: a call that takes long holds up the claims.
+	runsMax = store.MaxBatch
+	// A job is planned for so many occurrences at a time: all of a look-ahead
+	// at 10 ms, but only a few when more than a crowd of jobs are due, so that
+	// after a start none waits until the others are planned to the end.
+	occurrencesMax   = 2000
+	occurrencesCrowd = 4
+	crowd            = 2 * store.MaxBatch
+)
+
+// Planner plans. Use New.
+type Planner struct {
+	Config
+	sync chan chan error // requests for a round, answered when it is over
+
+	mu        sync.Mutex // guards what follows, never held across a store call
+	table     *table
+	calendars map[string]*job.Calendar
+
+	since  int64 // how far the changes of jobs were read; Run's alone
+	ready  chan struct{}
+	failed bool // the last round failed, which was logged
+	// used is what jobs whose strategy goes by it have used the nodes for.
+	used map[job.ID]map[string]placement.Use
+}
+
+// New makes a planner; Run makes it work.
+func New(c Config) *Planner {
+	return &Planner{
+		Config: c, table: newTable(), sync: make(chan chan error), ready: make(chan struct{}),
+		used: map[job.ID]map[string]placement.Use{},
+	}
+}
+
+// Run plans until ctx ends.
+func (p *Planner) Run(ctx context.Context) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		err := p.round(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		p.report(err)
+		wait, wake := ticker.C, p.Wake
+		if err != nil {
+			wait, wake = time.After(pause), nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-wait:
+		case <-wake:
+		case answer := <-p.sync:
+			err := p.round(ctx)
+			p.report(err)
+			answer <- err
+		}
+	}
+}
+
+// Sync makes the planner look at once and returns when it has: what was changed
+// before is planned then.
+func (p *Planner) Sync(ctx context.Context) error {
+	answer := make(chan error, 1)
+	select {
+	case p.sync <- answer:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Ready is closed when all jobs were read once.
+func (p *Planner) Ready() <-chan struct{} { return p.ready }
+
+// report logs the first error of a row, and its end.
+func (p *Planner) report(err error) {
+	switch {
+	case err != nil && !p.failed:
+		p.Log.Error("planning has stopped: the store fails", "error", err)
+	case err == nil && p.failed:
+		p.Log.Info("planning goes on")
+	}
+	p.failed = err != nil
+}
+
+// round does everything once.
+func (p *Planner) round(ctx context.Context) error {
+	if err := p.refresh(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-p.ready:
+	default:
+		close(p.ready)
+	}
+	if err := p.planDue(ctx); err != nil {
+		return err
+	}
+	return p.placeRest(ctx)
+}
+
+// refresh reads the jobs that have changed.
+func (p *Planner) refresh(ctx context.Context) error {
+	partitions := p.Partitions()
+	for read := false; ; read = true {
+		changed, next, err := p.Store.JobsChanged(ctx, partitions, p.since, page)
+		if err != nil {
+			return fmt.Errorf("read changed jobs: %w", err)
+		}
+		if len(changed) > 0 && !read {
+			if err := p.readCalendars(ctx); err != nil {
+				return err
+			}
+		}
+		p.mu.Lock()
+		for i := range changed {
+			p.table.put(changed[i], p.compile)
+		}
+		p.mu.Unlock()
+		p.since = next
+		if len(changed) < page {
+			return nil
+		}
+	}
+}
+
+func (p *Planner) readCalendars(ctx context.Context) error {
+	list, err := p.Store.Calendars(ctx)
+	if err != nil {
+		return fmt.Errorf("read calendars: %w", err)
+	}
+	calendars := make(map[string]*job.Calendar, len(list))
+	for _, c := range list {
+		calendars[c.FullName()] = c
+	}
+	p.mu.Lock()
+	p.calendars = calendars
+	p.mu.Unlock()
+	return nil
+}
+
+// compile reads the timing that jobs share. One that cannot be compiled, which
+// validation should have refused, is not planned and delays nobody.
+func (p *Planner) compile(text string) timing {
+	t, place, handler, err := engine.CompileTiming(text, func(namespace, name string) *job.Calendar {
+		return p.calendars[namespace+"/"+name]
+	})
+	if err != nil {
+		p.Log.Error("a schedule cannot be planned", "timing", text, "error", err)
+		return timing{broken: err.Error()}
+	}
+	return timing{engine: t, place: place, handler: handler}
+}
+
+// planDue plans all jobs whose next occurrence is within the look-ahead.
+func (p *Planner) planDue(ctx context.Context) error {
+	var due []uint32
+	for {
+		now := p.Now()
+		p.mu.Lock()
+		due = p.table.due.Due(now.Add(p.LookAhead).UnixNano(), due[:0])
+		p.mu.Unlock()
+		most := occurrencesMax
+		if len(due) > crowd {
+			most = occurrencesCrowd
+		}
+		if len(due) == 0 {
+			return nil
+		}
+		for rest := due; len(rest) > 0; {
+			n, err := p.planSome(ctx, now, rest, most)
+			if err != nil {
+				p.requeue(rest)
+				return err
+			}
+			rest = rest[n:]
+		}
+	}
+}
+
+// requeue puts entries back that were not planned.
+func (p *Planner) requeue(due []uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, i := range due {
+		if e := &p.table.entries[i]; e.next != never {
+			p.table.due.Push(e.next, i)
+		}
+	}
+}
+
+// planSome plans as many of the entries as make a batch, each for at most so many
+// occurrences, and returns how many that were.
+func (p *Planner) planSome(ctx context.Context, now time.Time, due []uint32, most int) (n int, err error) {
+	items, decisions, n, err := p.decide(now, due, most)
+	if err != nil || len(items) == 0 {
+		return n, err
+	}
+	outcomes, err := p.Store.Plan(ctx, p.Session(), items)
+	if err != nil {
+		return 0, fmt.Errorf("plan: %w", err)
+	}
+	for i, outcome := range outcomes {
+		switch outcome {
+		case store.Planned:
+			p.moved(items[i], decisions[i])
+		case store.Moved:
+			if err := p.reload(ctx, items[i].Job); err != nil {
+				return n, err
+			}
+		case store.TooFar:
+			// The clocks differ: it is not due yet by the store's.
+			p.again(items[i].Job)
+		case store.Withdrawn:
+			// The change that has done so is about to be read.
+		case store.Malformed:
+			// It would be refused again: a fault of this program that must
+			// not hold up the other jobs.
+			p.Log.Error("the store refuses what was planned for a job", "job", items[i].Job, "from", items[i].From, "to", items[i].To)
+		}
+	}
+	return n, nil
+}
+
+// decide asks what to plan for the first of the entries, and returns how many it
+// has asked for.
+func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.PlanItem, decisions []engine.Decision, n int, err error) {
+	live := p.Live()
+	runs := 0
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	horizon := now.Add(p.LookAhead).UnixNano()
+	seen := make(map[uint32]bool, len(due))
+	for n < len(due) && len(items) < store.MaxBatch && runs < runsMax {
+		i := due[n]
+		n++
+		e := &p.table.entries[i]
+		if e.next > horizon || seen[i] {
+			continue // it was planned or changed meanwhile
+		}
+		seen[i] = true
+		t := &p.table.timings[e.timing]
+		timing := t.engine
+		timing.UID = e.uid
+		d := timing.Decide(time.Unix(0, e.cursor), int(e.planned), now, p.LookAhead, most)
+		item := store.PlanItem{Job: e.uid, Epoch: e.epoch, From: time.Unix(0, e.cursor), To: d.To, Complete: d.Complete}
+		for sequence, o := range d.Due {
+			request := placement.Request{
+				UID: e.uid, Place: t.place, Handler: t.handler, Scheduled: o.Scheduled,
+				Sequence: int(e.planned) + sequence, Used: p.used[e.uid],
+			}
+			placed, _ := placement.Runs(request, live)
+			p.remember(e.uid, t.place.Strategy, placed, live, o.Scheduled)
+			for _, r := range placed {
+				id, err := job.NewID(now, rand.Reader)
+				if err != nil {
+					return nil, nil, 0, err
+				}
+				item.Runs = append(item.Runs, store.NewRun{
+					ID: id, Session: r.Session, Scheduled: o.Scheduled, Due: o.Due, Shard: r.Shard, Shards: r.Shards,
+				})
+			}
+		}
+		for _, s := range d.Missed {
+			id, err := job.NewID(now, rand.Reader)
+			if err != nil {
+				return nil, nil, 0, err
+			}
+			item.Missed = append(item.Missed, store.MissedSpan{ID: id, First: s.First, Last: s.Last, Count: s.Count, Reason: s.Reason})
+		}
+		runs += len(item.Runs)
+		items = append(items, item)
+		decisions = append(decisions, d)
+	}
+	return items, decisions, n, nil
+}
+
+// remember keeps what a job has used the nodes for, where its strategy asks.
+func (p *Planner) remember(uid job.ID, strategy job.Strategy, runs []placement.Placed, live []store.Session, at time.Time) {
+	if strategy != job.StrategyLeastRecentlyUsed && strategy != job.StrategyLeastFrequentlyUsed {
+		return
+	}
+	uses := p.used[uid]
+	if uses == nil {
+		uses = map[string]placement.Use{}
+		p.used[uid] = uses
+	}
+	for _, r := range runs {
+		for i := range live {
+			if live[i].ID == r.Session {
+				use := uses[live[i].Node]
+				uses[live[i].Node] = placement.Use{Count: use.Count + 1, Last: at}
+			}
+		}
+	}
+}
+
+// moved makes an entry agree with what was planned.
+func (p *Planner) moved(item store.PlanItem, d engine.Decision) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i, ok := p.table.byUID[item.Job]
+	if !ok || p.table.entries[i].epoch != item.Epoch {
+		return
+	}
+	e := &p.table.entries[i]
+	e.cursor = item.To.UnixNano()
+	e.planned += uint32(len(d.Due))
+	e.next = never
+	if !d.Next.IsZero() {
+		e.next = d.Next.UnixNano()
+		p.table.due.Push(e.next, i)
+	}
+}
+
+// again queues an entry that could not be planned yet, for the next look.
+func (p *Planner) again(uid job.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i, ok := p.table.byUID[uid]; ok && p.table.entries[i].next != never {
+		p.table.due.Push(p.Now().Add(p.LookAhead+every).UnixNano(), i)
+	}
+}
+
+// reload reads the cursor of a job that somebody else has planned.
+func (p *Planner) reload(ctx context.Context, uid job.ID) error {
+	j, err := p.Store.JobByUID(ctx, uid)
+	if err != nil {
+		return fmt.Errorf("reload job %s: %w", uid, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i, ok := p.table.byUID[uid]
+	if !ok || p.table.entries[i].epoch != j.Definition.Epoch {
+		return nil
+	}
+	e := &p.table.entries[i]
+	e.cursor, e.planned = j.Cursor.UnixNano(), uint32(j.Planned)
+	p.table.schedule(i)
+	return nil
+}
+
+// placeRest assigns the runs that have no node: followers, runs by hand that were
+// asked for while there was none, and those of nodes that have left.
+func (p *Planner) placeRest(ctx context.Context) error {
+	live := p.Live()
+	for {
+		runs, err := p.Store.Unplaced(ctx, store.MaxBatch)
+		if err != nil {
+			return fmt.Errorf("read runs to place: %w", err)
+		}
+		placements := make([]store.Placement, 0, len(runs))
+		for i := range runs {
+			place, handler, err := p.placeOf(ctx, runs[i].JobUID)
+			if err != nil {
+				return err
+			}
+			request := placement.Request{UID: runs[i].JobUID, Place: place, Handler: handler, Scheduled: runs[i].Scheduled, Sequence: int(runs[i].ID[15])}
+			request.Place.Shards = 0 // it is one shard already, or not split
+			if place.Strategy == job.StrategyBroadcast {
+				request.Place.Strategy = job.StrategyAny
+			}
+			placed, _ := placement.Runs(request, live)
+			if !placed[0].Session.IsZero() {
+				placements = append(placements, store.Placement{Run: runs[i].ID, Attempt: runs[i].Attempt, Session: placed[0].Session})
+			}
+		}
+		if len(placements) > 0 {
+			if err := p.Store.Place(ctx, placements); err != nil {
+				return fmt.Errorf("place runs: %w", err)
+			}
+		}
+		if len(runs) < store.MaxBatch || len(placements) == 0 {
+			return nil
+		}
+	}
+}
+
+// placeOf returns where a job may run.
+func (p *Planner) placeOf(ctx context.Context, uid job.ID) (job.Place, string, error) {
+	p.mu.Lock()
+	if i, ok := p.table.byUID[uid]; ok {
+		t := p.table.timings[p.table.entries[i].timing]
+		p.mu.Unlock()
+		return t.place, t.handler, nil
+	}
+	p.mu.Unlock()
+	j, err := p.Store.JobByUID(ctx, uid) // paused, or not one of ours
+	if err != nil {
+		return job.Place{}, "", fmt.Errorf("read job %s: %w", uid, err)
+	}
+	return j.Filled.Place, j.Filled.Run.Handler, nil
+}
+
+// ClockStepped must be called when the wall clock was set: what was queued goes
+// by the old one.
+func (p *Planner) ClockStepped() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.table.rebuild()
+}
+
+// Next returns when a job falls due next, as far as this node plans it.
+func (p *Planner) Next(uid job.ID) (time.Time, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i, ok := p.table.byUID[uid]
+	if !ok {
+		return time.Time{}, false
+	}
+	// The cursor runs ahead of the clock by the look-ahead: what is planned
+	// and still to come is next.
+	e := &p.table.entries[i]
+	t := &p.table.timings[e.timing]
+	if t.broken != "" {
+		return time.Time{}, false
+	}
+	from := min(p.Now().UnixNano(), e.cursor)
+	next := t.engine.Schedule.Next(time.Unix(0, from))
+	if now := p.Now(); !next.IsZero() && next.Before(now) {
+		next = t.engine.Schedule.Next(now)
+	}
+	return next, !next.IsZero()
+}

@@ -1,0 +1,267 @@
+package planner
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// fake is a store that answers as a test says and keeps what it was asked.
+type fake struct {
+	jobs    []store.PlannedJob
+	read    int
+	outcome func(store.PlanItem) (store.PlanOutcome, error)
+	planned []store.PlanItem
+	cursor  time.Time // of every job that is asked for by itself
+}
+
+func (f *fake) JobsChanged(_ context.Context, _ store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error) {
+	f.read++
+	changed := f.jobs[since:min(len(f.jobs), int(since)+limit)]
+	return changed, since + int64(len(changed)), nil
+}
+
+func (f *fake) JobByUID(_ context.Context, uid job.ID) (*store.Job, error) {
+	return &store.Job{Definition: &job.Job{UID: uid, Epoch: 1}, Filled: &job.Job{}, Cursor: f.cursor}, nil
+}
+
+func (f *fake) Calendars(context.Context) ([]*job.Calendar, error) { return nil, nil }
+
+func (f *fake) Plan(_ context.Context, _ job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+	outcomes := make([]store.PlanOutcome, len(items))
+	for i := range items {
+		if f.outcome != nil {
+			var err error
+			if outcomes[i], err = f.outcome(items[i]); err != nil {
+				return nil, err
+			}
+		}
+		if outcomes[i] == store.Planned {
+			f.planned = append(f.planned, items[i])
+		}
+	}
+	return outcomes, nil
+}
+
+func (f *fake) Unplaced(context.Context, int) ([]store.Run, error) { return nil, nil }
+func (f *fake) Place(context.Context, []store.Placement) error     { return nil }
+
+// timingOf returns the text of a job that is due by an expression.
+func timingOf(t testing.TB, expr string) string {
+	t.Helper()
+	j := &job.Job{Name: "j", Schedule: job.Schedule{Cron: []string{expr}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}}
+	text, err := engine.TimingText(j.WithDefaults(job.Defaults{}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func uid(n int) job.ID {
+	var id job.ID
+	binary.BigEndian.PutUint64(id[8:], uint64(n))
+	return id
+}
+
+func newPlanner(f *fake) *Planner {
+	live := []store.Session{{ID: job.ID{1}, Node: "a", Roles: []string{placement.RoleWorker}, Capacity: 10}}
+	return New(Config{
+		Store: f, Session: func() job.ID { return job.ID{1} }, Live: func() []store.Session { return live },
+		Partitions: func() store.Partitions { return store.AllPartitions }, LookAhead: 15 * time.Second,
+		Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+// run runs a planner for some time.
+func run(p *Planner, d time.Duration) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { _ = p.Run(ctx); close(done) }()
+	time.Sleep(d)
+	cancel()
+	<-done
+}
+
+func active(t testing.TB, n int, expr string) store.PlannedJob {
+	return store.PlannedJob{UID: uid(n), Epoch: 1, Version: 1, Active: true, Cursor: time.Now(), Timing: timingOf(t, expr)}
+}
+
+func TestRunsArePlannedAheadOnceAndPlaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{jobs: []store.PlannedJob{active(t, 1, "*/10 * * * * *")}}
+		start := time.Now()
+		run(newPlanner(f), 60*time.Second)
+		var cursor time.Time = start
+		n := 0
+		for _, item := range f.planned {
+			if !item.From.Equal(cursor) {
+				t.Errorf("an item moves the cursor from %s, want %s", item.From, cursor)
+			}
+			cursor = item.To
+			for _, r := range item.Runs {
+				n++
+				if r.Session != (job.ID{1}) || r.ID.IsZero() || !r.Due.Equal(r.Scheduled) {
+					t.Errorf("run %+v", r)
+				}
+			}
+		}
+		if n != 7 { // 60 s and the look-ahead
+			t.Errorf("%d runs planned, want 7", n)
+		}
+	})
+}
+
+func TestARefusedItemIsPlannedFromWhereTheCursorIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{jobs: []store.PlannedJob{active(t, 1, "*/10 * * * * *")}}
+		f.cursor = time.Now().Add(30 * time.Second)
+		refused := 0
+		f.outcome = func(item store.PlanItem) (store.PlanOutcome, error) {
+			if item.From.Before(f.cursor) {
+				refused++
+				return store.Moved, nil
+			}
+			return store.Planned, nil
+		}
+		run(newPlanner(f), 40*time.Second)
+		if refused != 1 || len(f.planned) == 0 || !f.planned[0].From.Equal(f.cursor) {
+			t.Errorf("refused %d times, planned %v", refused, f.planned)
+		}
+	})
+}
+
+func TestWhatTheStoreDidNotTakeIsPlannedLater(t *testing.T) {
+	for name, refuse := range map[string]func() (store.PlanOutcome, error){
+		"the store fails":     func() (store.PlanOutcome, error) { return 0, errors.New("away") },
+		"its clock is behind": func() (store.PlanOutcome, error) { return store.TooFar, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{jobs: []store.PlannedJob{active(t, 1, "*/10 * * * * *")}}
+				until := time.Now().Add(5 * time.Second)
+				asked := 0
+				f.outcome = func(store.PlanItem) (store.PlanOutcome, error) {
+					if time.Now().Before(until) {
+						asked++
+						return refuse()
+					}
+					return store.Planned, nil
+				}
+				run(newPlanner(f), 8*time.Second)
+				if len(f.planned) == 0 {
+					t.Error("nothing was planned afterwards")
+				}
+				if asked > 30 {
+					t.Errorf("asked %d times in 5 s: it spins", asked)
+				}
+			})
+		})
+	}
+}
+
+func TestJobsThatChangeOrGoAreFollowed(t *testing.T) {
+	tb := newTable()
+	compile := newPlanner(&fake{}).compile
+	hourly, daily := timingOf(t, "0 * * * *"), timingOf(t, "0 0 * * *")
+	put := func(n int, text string, active bool) {
+		tb.put(store.PlannedJob{UID: uid(n), Epoch: 1, Active: active, Cursor: time.Unix(0, 0), Timing: text}, compile)
+	}
+	put(1, hourly, true)
+	put(2, hourly, true)
+	put(3, daily, true)
+	if len(tb.byText) != 2 || tb.timings[tb.byText[hourly]].jobs != 2 {
+		t.Errorf("three jobs with two schedules have %d timings", len(tb.byText))
+	}
+	put(2, daily, true)
+	put(1, hourly, false)
+	if _, ok := tb.byText[hourly]; ok || tb.timings[tb.byText[daily]].jobs != 2 {
+		t.Error("a timing that no job has is kept")
+	}
+	put(4, hourly, true)
+	if len(tb.entries) != 3 || len(tb.timings) != 2 {
+		t.Errorf("%d entries and %d timings: what was given back is not used again", len(tb.entries), len(tb.timings))
+	}
+}
+
+func TestAScheduleThatCannotBeReadDelaysNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := active(t, 1, "* * * * * *")
+		bad.Timing = `{"schedule":{"cron":["nonsense"]}}`
+		f := &fake{jobs: []store.PlannedJob{bad, active(t, 2, "*/10 * * * * *")}}
+		run(newPlanner(f), 5*time.Second)
+		if len(f.planned) == 0 || f.planned[0].Job != uid(2) {
+			t.Errorf("planned %v", f.planned)
+		}
+	})
+}
+
+// million returns jobs with about as many distinct schedules as a million real
+// ones have.
+func million(tb testing.TB, n int) []store.PlannedJob {
+	tb.Helper()
+	var texts []string
+	for i := range 2000 {
+		texts = append(texts, timingOf(tb, fmt.Sprintf("%d %d * * %d", i%60, i/60%24, i%7)))
+	}
+	jobs := make([]store.PlannedJob, n)
+	now := time.Now()
+	for i := range jobs {
+		jobs[i] = store.PlannedJob{UID: uid(i), Epoch: 1, Version: 1, Active: true, Cursor: now, Timing: texts[i%len(texts)]}
+	}
+	return jobs
+}
+
+func TestAJobCostsAboutAHundredAndTwentyBytes(t *testing.T) {
+	const n = 200_000
+	jobs := million(t, n)
+	before := heap()
+	p := newPlanner(&fake{jobs: jobs})
+	if err := p.refresh(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if each := (heap() - before) / n; each > 160 {
+		t.Errorf("%d bytes for each job", each)
+	}
+	runtime.KeepAlive(p)
+	runtime.KeepAlive(jobs)
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+func BenchmarkLoadAMillionJobs(b *testing.B) {
+	jobs := million(b, 1_000_000)
+	for b.Loop() {
+		if err := newPlanner(&fake{jobs: jobs}).refresh(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkTickWithNothingDue(b *testing.B) {
+	p := newPlanner(&fake{jobs: million(b, 1_000_000)})
+	p.LookAhead = 0
+	if err := p.round(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := p.round(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

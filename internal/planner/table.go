@@ -1,0 +1,155 @@
+package planner
+
+import (
+	"math"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/timer"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// table is what a planner keeps of its jobs: compact, because there may be a
+// million, and without pointers that the garbage collector must follow. Jobs
+// that are planned alike share their compiled timing; a million real jobs have
+// some thousand distinct ones.
+type table struct {
+	entries []entry
+	free    []uint32 // entries without a job
+	byUID   map[job.ID]uint32
+	timings []timing
+	unused  []uint32 // timings that no job has
+	byText  map[string]uint32
+	// due holds the entries by the moment of their next occurrence. An entry
+	// may be in it more than once; only the one that agrees with its next
+	// counts.
+	due timer.Queue
+}
+
+type entry struct {
+	uid     job.ID
+	epoch   int64
+	version int64
+	cursor  int64 // the latest scheduled time that is planned, in nanoseconds
+	next    int64 // the next occurrence; never when there is none
+	planned uint32
+	timing  uint32
+}
+
+// never is the next occurrence of a job that has none.
+const never = math.MaxInt64
+
+// timing is shared by the jobs with one text.
+type timing struct {
+	text    string
+	jobs    int // that share it
+	engine  engine.Timing
+	place   job.Place
+	handler string
+	broken  string // why it does not compile; such jobs are not planned
+}
+
+func newTable() *table {
+	return &table{byUID: map[job.ID]uint32{}, byText: map[string]uint32{}}
+}
+
+// put makes the table agree with a job as the store has it.
+func (t *table) put(j store.PlannedJob, compile func(text string) timing) *entry {
+	i, known := t.byUID[j.UID]
+	if !j.Active || j.Deleted {
+		if known {
+			t.remove(i)
+		}
+		return nil
+	}
+	if !known {
+		i = t.add(j.UID)
+	} else if t.timings[t.entries[i].timing].text != j.Timing {
+		t.release(t.entries[i].timing)
+		t.entries[i].timing = t.share(j.Timing, compile)
+	}
+	if !known {
+		t.entries[i].timing = t.share(j.Timing, compile)
+	}
+	e := &t.entries[i]
+	e.epoch, e.version = j.Epoch, j.Version
+	e.cursor, e.planned = j.Cursor.UnixNano(), uint32(j.Planned)
+	t.schedule(i)
+	return e
+}
+
+// add makes an entry for a job.
+func (t *table) add(uid job.ID) uint32 {
+	var i uint32
+	if n := len(t.free); n > 0 {
+		i, t.free = t.free[n-1], t.free[:n-1]
+	} else {
+		i = uint32(len(t.entries))
+		t.entries = append(t.entries, entry{})
+	}
+	t.entries[i] = entry{uid: uid}
+	t.byUID[uid] = i
+	return i
+}
+
+func (t *table) remove(i uint32) {
+	t.release(t.entries[i].timing)
+	delete(t.byUID, t.entries[i].uid)
+	t.entries[i] = entry{next: never}
+	t.free = append(t.free, i)
+}
+
+// share returns the timing of a text, compiled once.
+func (t *table) share(text string, compile func(string) timing) uint32 {
+	if i, ok := t.byText[text]; ok {
+		t.timings[i].jobs++
+		return i
+	}
+	compiled := compile(text)
+	compiled.text, compiled.jobs = text, 1
+	var i uint32
+	if n := len(t.unused); n > 0 {
+		i, t.unused = t.unused[n-1], t.unused[:n-1]
+		t.timings[i] = compiled
+	} else {
+		i = uint32(len(t.timings))
+		t.timings = append(t.timings, compiled)
+	}
+	t.byText[text] = i
+	return i
+}
+
+// release gives a timing back.
+func (t *table) release(i uint32) {
+	if t.timings[i].jobs--; t.timings[i].jobs == 0 {
+		delete(t.byText, t.timings[i].text)
+		t.timings[i] = timing{}
+		t.unused = append(t.unused, i)
+	}
+}
+
+// schedule finds the next occurrence of an entry and queues it.
+func (t *table) schedule(i uint32) {
+	e := &t.entries[i]
+	e.next = never
+	tm := &t.timings[e.timing]
+	if tm.broken != "" {
+		return
+	}
+	if next := tm.engine.Schedule.Next(time.Unix(0, e.cursor)); !next.IsZero() {
+		e.next = next.UnixNano()
+		t.due.Push(e.next, i)
+	}
+}
+
+// rebuild queues all entries anew. The queue only moves forward: a wall clock
+// that was put back needs another one.
+func (t *table) rebuild() {
+	t.due = timer.Queue{}
+	for i := range t.entries {
+		if e := &t.entries[i]; e.next != never {
+			t.due.Push(e.next, uint32(i))
+		}
+	}
+}

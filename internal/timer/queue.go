@@ -1,0 +1,123 @@
+// Package timer keeps many moments in order, compactly and without a clock: the
+// caller says what time it is. A million entries that are due at one instant
+// leave it in some milliseconds and cost about 20 bytes each; time.AfterFunc
+// would want seven times that and hundreds of times as long.
+package timer
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Queue is a set of handles, each with a moment. What a handle means and whether
+// it is still wanted is the caller's business: entries are not removed before
+// they are due. The zero Queue is empty. It is not safe for concurrent use.
+//
+// It is a radix heap: an entry lies in the bucket of the highest bit in which
+// its moment differs from now, the moment up to which the queue was emptied
+// last. As now only moves forward, an entry moves to lower buckets only, at most
+// once for each bit, and all entries of one moment move together.
+type Queue struct {
+	now     int64
+	length  int
+	buckets [65]bucket
+}
+
+type bucket struct {
+	entries     []entry
+	first, last int64 // the earliest and latest moment in it, while it is not empty
+}
+
+type entry struct {
+	at     int64
+	handle uint32
+}
+
+// Push adds a handle that is due at a moment, in any unit that the caller likes.
+// One that is earlier than what Due was last asked about is due at once.
+func (q *Queue) Push(at int64, handle uint32) {
+	q.length++
+	q.put(entry{max(at, q.now), handle})
+}
+
+func (q *Queue) put(e entry) {
+	b := &q.buckets[bits.Len64(uint64(e.at)^uint64(q.now))]
+	if len(b.entries) == 0 {
+		b.first, b.last = e.at, e.at
+	}
+	b.first, b.last = min(b.first, e.at), max(b.last, e.at)
+	b.entries = append(b.entries, e)
+}
+
+// Len returns the number of entries.
+func (q *Queue) Len() int { return q.length }
+
+// Next returns the earliest moment, and false when the queue is empty.
+func (q *Queue) Next() (int64, bool) {
+	for i := range q.buckets {
+		if b := &q.buckets[i]; len(b.entries) > 0 {
+			return b.first, true
+		}
+	}
+	return math.MaxInt64, false
+}
+
+// Due removes the entries that are due at a moment or earlier and appends their
+// handles to list, the earliest first.
+func (q *Queue) Due(now int64, list []uint32) []uint32 {
+	for {
+		first, ok := q.Next()
+		if !ok || first > now {
+			break
+		}
+		if first > q.now {
+			q.advance(first)
+		}
+		due := &q.buckets[0]
+		for _, e := range due.entries {
+			list = append(list, e.handle)
+		}
+		q.length -= len(due.entries)
+		due.entries = due.entries[:0]
+	}
+	if now > q.now {
+		q.advance(now)
+	}
+	q.shrink()
+	return list
+}
+
+// advance moves now forward, to no later than the earliest entry, and the
+// entries of the bucket that this concerns to where they belong then: the one of
+// the highest bit in which the old and new now differ. Those above differ from
+// both alike, and those below are empty, or their entries would be earlier.
+func (q *Queue) advance(now int64) {
+	from := &q.buckets[bits.Len64(uint64(now)^uint64(q.now))]
+	q.now = now
+	moving := *from
+	from.entries = nil
+	switch {
+	case len(moving.entries) == 0:
+		from.entries = moving.entries
+	case moving.first == moving.last:
+		// A herd moves as it is.
+		q.buckets[bits.Len64(uint64(moving.first)^uint64(now))] = moving
+	default:
+		for _, e := range moving.entries {
+			q.put(e)
+		}
+	}
+}
+
+// shrunkMax is the space that an empty bucket keeps, in entries: a herd must not
+// hold memory for ever.
+const shrunkMax = 4096
+
+// shrink gives back the space of what has left.
+func (q *Queue) shrink() {
+	for i := range q.buckets {
+		if b := &q.buckets[i]; len(b.entries) == 0 && cap(b.entries) > shrunkMax {
+			b.entries = nil
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/output"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// fenceMargin is how long before others may take an attempt for lost its end
+// begins, besides the grace that it is given.
+const fenceMargin = 3 * time.Second
+
+// errFenced says that an attempt must not start any more.
+var errFenced = errors.New("the node has not reached the store for too long to start it")
+
+// fenceOf returns how long after the last renewal an attempt may go on: as long
+// as another node cannot have its retry or slot. 0 is without end.
+func fenceOf(it *item) time.Duration {
+	p := &it.job.Filled.Policy
+	gains := it.run.Slot != ""
+	if r := p.Retry; r != nil && r.Attempts != nil && *r.Attempts > 0 {
+		for _, on := range r.On {
+			gains = gains || on == job.RetryLost
+		}
+	}
+	if !gains {
+		return 0
+	}
+	return max(time.Millisecond, time.Duration(p.LostAfter)-grace(p)-fenceMargin)
+}
+
+func grace(p *job.Policy) time.Duration {
+	if p.KillGrace == nil {
+		return 0
+	}
+	return time.Duration(*p.KillGrace)
+}
+
+// fenced tells whether an attempt is past its fence.
+func (w *Worker) fenced(it *item) bool {
+	return it.fence > 0 && w.Boot() > w.Renewed()+it.fence
+}
+
+// prepared is what an attempt needs to start, made at its claim.
+type prepared struct {
+	ctx      context.Context
+	cancel   context.CancelCauseFunc // ends it
+	executor executor.Executor       // nil when the node has none for the job
+	attempt  executor.Attempt
+	capture  *output.Capture
+	started  time.Time   // when it took effect
+	timeout  *time.Timer // from then on; nil for none
+}
+
+// prepare makes what an attempt needs to start.
+func (w *Worker) prepare(it *item) {
+	it.fence = fenceOf(it)
+	definition := it.job.Filled
+	p := &prepared{executor: w.Executors(definition), capture: w.Output.Capture(it.run.ID, it.attempt.Number)}
+	p.ctx, p.cancel = context.WithCancelCause(w.live)
+	p.attempt = executor.Attempt{
+		Job: definition, Run: it.run.Run, Number: it.attempt.Number,
+		Data: w.dataOf(it), Grace: grace(&definition.Policy), Fence: it.fence,
+		Start: func() error {
+			if w.fenced(it) {
+				return errFenced
+			}
+			if w.Journal != nil {
+				if err := w.Journal.Announce(it.run.ID, it.attempt.Number); err != nil {
+					return err
+				}
+			}
+			// A timeout counts from here: waiting for room to start is no
+			// part of it.
+			if timeout := definition.Policy.Timeout; timeout != nil && *timeout > 0 {
+				p.timeout = time.AfterFunc(time.Duration(*timeout), func() { p.cancel(executor.ErrTimeout) })
+			}
+			p.started = w.Now()
+			return nil
+		},
+	}
+	it.prepared = p
+}
+
+// discard drops what was made for an attempt that does not start.
+func (p *prepared) discard() {
+	p.cancel(nil)
+	p.capture.Close()
+}
+
+// startLoop starts claimed attempts at their instant.
+func (w *Worker) startLoop(ctx context.Context) {
+	for {
+		// The lock is free again when they start: they need it themselves.
+		begin, wait := w.dueStarts()
+		for _, it := range begin {
+			w.attempts.Go(func() { w.report(w.execute(it)) })
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		case <-w.startWake:
+			timer.Stop()
+		}
+	}
+}
+
+// dueStarts returns the attempts to start now, and the time to the next.
+func (w *Worker) dueStarts() (begin []*item, wait time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := int64(w.elapsed())
+	for _, handle := range w.starts.Due(now, nil) {
+		switch it := w.slots[handle]; {
+		case it == nil:
+			w.free = append(w.free, handle)
+		case it.state == claimed:
+			it.state = running
+			begin = append(begin, it)
+		}
+	}
+	if len(begin) > 0 {
+		return begin, 0 // time has passed when they are started
+	}
+	wait = lookEvery
+	if next, ok := w.starts.Next(); ok {
+		wait = min(wait, time.Duration(next-now))
+	}
+	return nil, wait
+}
+
+// execute runs an attempt and returns its result.
+func (w *Worker) execute(it *item) result {
+	p := it.prepared
+	defer p.cancel(nil)
+	ended := executor.Result{Unstarted: true}
+	if p.ctx.Err() == nil { // not cancelled between its claim and its start
+		ended = w.safely(p)
+	}
+	if p.timeout != nil {
+		p.timeout.Stop()
+	}
+
+	res := result{item: it}
+	res.Attempt = it.attempt
+	res.Ended = w.Now()
+	res.Started = p.started
+	if res.Started.IsZero() || res.Ended.Before(res.Started) {
+		res.Started = res.Ended // it never took effect, or the clock was put back
+	}
+	res.Outcome, res.Reason = ended.Outcome, ended.Reason
+	if ended.Unstarted {
+		// One that was cancelled or has timed out is over although it never
+		// began; another may still run on another node.
+		cause := context.Cause(p.ctx)
+		res.unstarted = !errors.Is(cause, executor.ErrCancelled) && !errors.Is(cause, executor.ErrTimeout)
+		if !res.unstarted {
+			res.Outcome, res.Reason = executor.ByCause(p.ctx)
+		}
+	}
+	res.ExitCode, res.Signal, res.HTTPStatus, res.Retryable = ended.ExitCode, ended.Signal, ended.HTTPStatus, ended.Retryable
+	chunks, summary := p.capture.Close()
+	res.OutputBytes = summary.Bytes
+	for i := range chunks {
+		res.Output = append(res.Output, store.OutputChunk(chunks[i]))
+	}
+	return res
+}
+
+// safely runs an attempt; an executor that panics has failed.
+func (w *Worker) safely(p *prepared) (ended executor.Result) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			run := &p.attempt.Run
+			w.Log.Error("an executor has panicked", "run", run.ID, "job", run.Namespace+"/"+run.Name, "panic", cause, "stack", string(debug.Stack()))
+			ended = executor.Result{Outcome: job.OutcomeFailed, Reason: fmt.Sprintf("panic: %v", cause)}
+		}
+	}()
+	if p.executor == nil {
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: "this node has nothing to run it with"}
+	}
+	return p.executor.Run(p.ctx, p.attempt, executor.Output{Stdout: p.capture.Stdout(), Stderr: p.capture.Stderr()})
+}
+
+// dataOf returns what templates are executed with.
+func (w *Worker) dataOf(it *item) job.TemplateData {
+	r, definition := &it.run, it.job.Filled
+	data := job.TemplateData{
+		Scheduled: r.Scheduled, Run: r.ID, Attempt: it.attempt.Number, Shard: r.Shard, Shards: max(1, r.Shards),
+		Namespace: r.Namespace, Name: r.Name, Node: w.Self.Node, Params: map[string]string{},
+	}
+	for name, p := range definition.Params {
+		data.Params[name] = p.Default
+	}
+	for name, value := range r.Params {
+		data.Params[name] = value
+	}
+	if w.Around != nil {
+		data.Previous, data.Scheduled, data.Next = w.Around(it.job, r.Scheduled)
+	}
+	return data
+}
+
+// endAll ends the attempts that run.
+func (w *Worker) endAll(cause error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, it := range w.items {
+		if it.state == running {
+			it.prepared.cancel(cause)
+		}
+	}
+}

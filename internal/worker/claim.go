@@ -1,0 +1,333 @@
+package worker
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// herdSpan is the width of the steps in which due times are counted to know how
+// many claims fall together.
+const herdSpan = 100 * time.Millisecond
+
+func herdOf(due time.Time) int64 { return due.UnixNano() / int64(herdSpan) }
+
+// leadEstimate is how long claims take, as measured: one batch, and each claim
+// in it. Claims go out that much ahead of their due time, so that runs start at
+// their instant however slow the store is.
+type leadEstimate struct {
+	batch, each time.Duration
+}
+
+const (
+	// smoothing is the weight of what was measured before.
+	smoothing = 16
+	// leadMin covers the timers themselves.
+	leadMin = 3 * time.Millisecond
+)
+
+// leadAtFirst is the estimate before anything was measured: that of a slow store,
+// so that the first herd is not late.
+var leadAtFirst = leadEstimate{batch: 10 * time.Millisecond, each: 75 * time.Microsecond}
+
+// measured takes a batch of so many claims into account. A store that is slow now
+// and then is slow: the estimate rises at once and falls slowly.
+func (l *leadEstimate) measured(took time.Duration, claims int) {
+	l.batch = max(took, (l.batch*(smoothing-1)+took)/smoothing)
+	l.each = (l.each*(smoothing-1) + took/time.Duration(claims)) / smoothing
+}
+
+// of returns how far ahead the claims of a herd go out.
+func (l *leadEstimate) of(herd int) time.Duration {
+	return min(leadMin+2*l.batch+time.Duration(herd)*l.each, store.ClaimAhead-herdSpan)
+}
+
+// claimLoop claims what is due. While one batch is in flight the next gathers.
+func (w *Worker) claimLoop(ctx context.Context) {
+	trouble := trouble{what: "runs cannot be claimed", log: w.Log}
+	backoff := backoffMin
+	for {
+		batch, next := w.gather()
+		wait := time.NewTimer(next)
+		if len(batch) > 0 {
+			err := w.claim(ctx, batch)
+			trouble.report(err)
+			if err == nil {
+				backoff = backoffMin
+				wait.Stop()
+				if ctx.Err() != nil {
+					return
+				}
+				continue
+			}
+			wait.Reset(backoff)
+			backoff = min(2*backoff, backoffMax)
+			// Nothing but time helps: no wake-up until then.
+			select {
+			case <-ctx.Done():
+				wait.Stop()
+				return
+			case <-wait.C:
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return
+		case <-wait.C:
+		case <-w.claimWake:
+			wait.Stop()
+		}
+	}
+}
+
+// gather returns the claims to make now, and how long there is nothing to claim
+// otherwise.
+func (w *Worker) gather() (batch []*item, next time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.ahead.at(w.Now())
+	lead := leadMin
+	if first, ok := w.due.Next(); ok {
+		lead = w.leadFor(first)
+	}
+	w.collect(now, lead)
+
+	room := w.Capacity - w.busy
+	if w.draining || w.stuck {
+		room = 0
+	}
+	for len(w.pending) > 0 && len(batch) < store.MaxBatch {
+		it := w.pending[0]
+		if w.items[it.run.ID] != it {
+			heap.Pop(&w.pending)
+			w.drop(it)
+			continue
+		}
+		if it.state == ready {
+			// Without room the others may take it over: that is the
+			// balancing of load. A result that is reported wakes this loop.
+			if room <= 0 {
+				break
+			}
+			// The token is made before the claim: repeated after a lost
+			// answer, it is the same claim.
+			token, err := w.NewID()
+			if err != nil {
+				break
+			}
+			it.attempt = store.Attempt{Run: it.run.ID, Number: it.run.Attempt, Token: token}
+			it.state = claiming
+			w.busy++
+			room--
+		}
+		batch = append(batch, heap.Pop(&w.pending).(*item))
+	}
+
+	next = lookEvery // a step of the clock is noticed
+	if first, ok := w.due.Next(); ok {
+		next = min(next, time.Unix(0, first).Sub(now)-w.leadFor(first))
+	}
+	if first, ok := w.instants.Next(); ok {
+		next = min(next, time.Unix(0, first).Sub(now))
+	}
+	return batch, max(0, next)
+}
+
+// leadFor returns how far ahead the claims of the herd that is due first go out.
+func (w *Worker) leadFor(first int64) time.Duration {
+	herd := herdOf(time.Unix(0, first))
+	return w.lead.of(w.herds[herd] + w.herds[herd+1])
+}
+
+// pending is a heap of items: those whose claim must be repeated first, then by
+// priority and due time.
+type pending []*item
+
+func (p pending) Len() int      { return len(p) }
+func (p pending) Swap(i, j int) { p[i], p[j] = p[j], p[i] }
+func (p *pending) Push(x any)   { *p = append(*p, x.(*item)) }
+
+func (p pending) Less(i, j int) bool {
+	a, b := p[i], p[j]
+	return cmp.Or(cmp.Compare(b.state, a.state), cmp.Compare(b.run.Priority, a.run.Priority), a.run.Due.Compare(b.run.Due)) < 0
+}
+
+func (p *pending) Pop() any {
+	last := (*p)[len(*p)-1]
+	(*p)[len(*p)-1] = nil
+	*p = (*p)[:len(*p)-1]
+	return last
+}
+
+// claim asks the store for a batch and acts on the answers.
+func (w *Worker) claim(ctx context.Context, batch []*item) error {
+	attempts := make([]store.Attempt, len(batch))
+	for i, it := range batch {
+		attempts[i] = it.attempt
+	}
+	sent := time.Now()
+	outcomes, err := w.Store.Claim(ctx, w.Self.ID, attempts)
+	w.mu.Lock()
+	if err != nil {
+		// They may be ours: ask again, with the same tokens.
+		for _, it := range batch {
+			heap.Push(&w.pending, it)
+		}
+		w.mu.Unlock()
+		return err
+	}
+	w.lead.measured(time.Since(sent), len(batch))
+	started := batch[:0]
+	for i, it := range batch {
+		if w.answered(it, &outcomes[i]) {
+			started = append(started, it)
+		}
+	}
+	w.mu.Unlock()
+
+	// What takes time is done now and not at the instant, when a herd starts.
+	for _, it := range started {
+		w.prepare(it)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.ahead.at(w.Now())
+	elapsed := w.elapsed()
+	for _, it := range started {
+		// Never before the due time by the store's clock.
+		it.state = claimed
+		w.starts.Push(int64(elapsed+max(0, it.run.Due.Sub(now))), it.handle)
+	}
+	signal(w.startWake)
+	return nil
+}
+
+// answered acts on the answer to one claim and tells whether it is to be started.
+func (w *Worker) answered(it *item, outcome *store.ClaimOutcome) bool {
+	switch outcome.Verdict {
+	case store.Started:
+		it.run, it.job = outcome.Run, outcome.Job
+		it.attempt.Number = outcome.Run.Attempt
+		return true
+	case store.Early:
+		it.state, it.instant = ready, true
+		w.enqueue(it)
+	default:
+		w.drop(it)
+	}
+	w.busy--
+	return false
+}
+
+// stealLoop takes over what is overdue, whoever it is assigned to.
+func (w *Worker) stealLoop(ctx context.Context) {
+	trouble := trouble{what: "overdue runs cannot be read", log: w.Log}
+	wait := stealEvery
+	for {
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		began := time.Now()
+		err := w.steal(ctx)
+		if ctx.Err() == nil {
+			trouble.report(err)
+		}
+		wait = max(stealEvery, restFactor*time.Since(began))
+	}
+}
+
+// steal reads overdue runs as far as there is room to run them.
+func (w *Worker) steal(ctx context.Context) error {
+	w.mu.Lock()
+	room := w.Capacity - w.busy - len(w.pending)
+	idle := w.draining || room <= 0
+	before := w.ahead.at(w.Now()).Add(-w.StealAfter)
+	w.mu.Unlock()
+	if idle {
+		return nil
+	}
+	var after store.RunRef
+	for room > 0 {
+		runs, err := w.Store.Overdue(ctx, before, after, pageSize)
+		if err != nil || len(runs) == 0 {
+			return err
+		}
+		last := &runs[len(runs)-1]
+		after = store.RunRef{Due: last.Due, ID: last.ID}
+		full := len(runs) == pageSize
+		mine := make([]store.Run, 0, len(runs))
+		for i := range runs {
+			may, err := w.mayTake(ctx, &runs[i])
+			if err != nil {
+				return err
+			}
+			if may && len(mine) < room {
+				mine = append(mine, runs[i])
+			}
+		}
+		room -= len(mine)
+		if !w.hold(mine) || !full {
+			return nil
+		}
+	}
+	return nil
+}
+
+// mayTake tells whether this node may run what another has left lying.
+func (w *Worker) mayTake(ctx context.Context, r *store.Run) (bool, error) {
+	if r.Session == w.Self.ID {
+		return true, nil
+	}
+	j, err := w.Store.JobByUID(ctx, r.JobUID)
+	if err != nil {
+		return false, err
+	}
+	place := &j.Filled.Place
+	bound := place.Sticky || place.Strategy == "broadcast"
+	return (!bound || r.Session.IsZero()) && placement.Eligible(&w.Self, place, j.Filled.Run.Handler), nil
+}
+
+// offset is by how much the store's clock is ahead of this node's, at least: so
+// that going by it nothing starts early.
+type offset struct {
+	samples [8]time.Duration
+	n       int
+}
+
+// sample takes a reading of the store's clock into account that was received at
+// a moment of the node's.
+func (o *offset) sample(theirs, received time.Time) {
+	o.samples[o.n%len(o.samples)] = theirs.Sub(received)
+	o.n++
+}
+
+// at returns what the store's clock shows, at least.
+func (o *offset) at(now time.Time) time.Time {
+	if o.n == 0 {
+		return now
+	}
+	return now.Add(slices.Max(o.samples[:min(o.n, len(o.samples))]))
+}
+
+// compareClocks reads the store's clock.
+func (w *Worker) compareClocks(ctx context.Context) error {
+	theirs, err := w.Store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.ahead.sample(theirs, w.Now())
+	w.mu.Unlock()
+	return nil
+}

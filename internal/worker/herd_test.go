@@ -1,0 +1,130 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/output"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// herd is a store with many runs that are due at one instant and whose claims
+// all succeed at once.
+type herd struct {
+	runs     []store.Run
+	job      *store.Job
+	mu       sync.Mutex
+	finished int
+	done     chan struct{}
+}
+
+func newHerd(n int, due time.Time) *herd {
+	definition := (&job.Job{Name: "j", Run: job.RunSpec{Handler: "noop"}}).WithDefaults(job.Defaults{})
+	h := &herd{job: &store.Job{Definition: definition, Filled: definition}, done: make(chan struct{})}
+	for i := range n {
+		var id job.ID
+		binary.BigEndian.PutUint64(id[8:], uint64(i)+1)
+		h.runs = append(h.runs, store.Run{Run: job.Run{ID: id, State: job.StateReady, Attempt: 1, Scheduled: due, Due: due}})
+	}
+	return h
+}
+
+func (h *herd) Ready(_ context.Context, _ job.ID, after store.RunRef, until time.Time, limit int) ([]store.Run, error) {
+	from := 0
+	if !after.ID.IsZero() {
+		from = int(binary.BigEndian.Uint64(after.ID[8:]))
+	} else if !after.Due.IsZero() {
+		return nil, nil
+	}
+	return h.runs[from:min(len(h.runs), from+limit)], nil
+}
+
+func (h *herd) Overdue(context.Context, time.Time, store.RunRef, int) ([]store.Run, error) {
+	return nil, nil
+}
+
+func (h *herd) Claim(_ context.Context, _ job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
+	outcomes := make([]store.ClaimOutcome, len(attempts))
+	for i, a := range attempts {
+		outcomes[i] = store.ClaimOutcome{Job: h.job, Run: h.runs[binary.BigEndian.Uint64(a.Run[8:])-1]}
+	}
+	return outcomes, nil
+}
+
+func (h *herd) Release(context.Context, job.ID, []store.Attempt) error { return nil }
+
+func (h *herd) Finish(_ context.Context, _ job.ID, results []store.Result) ([]store.FinishOutcome, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.finished += len(results); h.finished == len(h.runs) {
+		close(h.done)
+	}
+	return make([]store.FinishOutcome, len(results)), nil
+}
+
+func (h *herd) Mine(context.Context, job.ID) ([]store.Run, error)    { return nil, nil }
+func (h *herd) JobByUID(context.Context, job.ID) (*store.Job, error) { return h.job, nil }
+func (h *herd) Now(context.Context) (time.Time, error)               { return time.Now(), nil }
+
+// noop is an executor that notes how late it was called.
+type noop struct {
+	due  time.Time
+	mu   sync.Mutex
+	late []time.Duration
+}
+
+func (n *noop) Run(_ context.Context, a executor.Attempt, _ executor.Output) executor.Result {
+	late := time.Since(n.due)
+	_ = a.Start()
+	n.mu.Lock()
+	n.late = append(n.late, late)
+	n.mu.Unlock()
+	return executor.Result{Outcome: job.OutcomeSucceeded}
+}
+
+// nowhere is a sink for output that nobody writes.
+type nowhere struct{}
+
+func (nowhere) Append(context.Context, []output.Chunk) error { return nil }
+
+// BenchmarkHerd starts 10,000 runs that are due at one instant and claimed ahead,
+// and reports how late they start.
+func BenchmarkHerd(b *testing.B) {
+	const n = 10_000
+	collector, err := output.New(output.Config{Sink: nowhere{}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var p50, p99 time.Duration
+	for b.Loop() {
+		due := time.Now().Add(time.Second)
+		h, exec := newHerd(n, due), &noop{due: due, late: make([]time.Duration, 0, n)}
+		w := New(Config{
+			Store: h, Self: store.Session{ID: job.ID{1}}, Executors: func(*job.Job) executor.Executor { return exec },
+			Output: collector, Capacity: 2 * n, StealAfter: time.Second, Now: time.Now,
+			Renewed: func() time.Duration { return 0 }, Boot: func() time.Duration { return 0 },
+			NewID: func() (job.ID, error) { return job.NewID(time.Now(), rand.Reader) }, Log: slog.New(slog.DiscardHandler),
+		})
+		ctx, cancel := context.WithCancel(context.Background())
+		stopped := make(chan struct{})
+		go func() { _ = w.Run(ctx); close(stopped) }()
+		<-h.done
+		cancel()
+		<-stopped
+		slices.Sort(exec.late)
+		if exec.late[0] < 0 {
+			b.Fatalf("one has started %s early", -exec.late[0])
+		}
+		p50, p99 = exec.late[n/2], exec.late[n*99/100]
+	}
+	b.ReportMetric(float64(p50.Microseconds())/1000, "ms-p50")
+	b.ReportMetric(float64(p99.Microseconds())/1000, "ms-p99")
+}

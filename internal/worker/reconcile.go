@@ -1,0 +1,153 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// reconcileLoop compares with the store every second, and looks at the fences.
+func (w *Worker) reconcileLoop(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	trouble := trouble{what: "this node cannot compare its runs with the store", log: w.Log}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		w.enforceFences()
+		err := w.reconcile(ctx)
+		if ctx.Err() == nil {
+			trouble.report(err)
+		}
+	}
+}
+
+// enforceFences ends the attempts that another node may soon take for lost.
+func (w *Worker) enforceFences() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, it := range w.items {
+		if it.state == running && w.fenced(it) {
+			it.prepared.cancel(executor.ErrFenced)
+		}
+	}
+}
+
+// reconcile compares what the store believes this node to run with what it runs.
+func (w *Worker) reconcile(ctx context.Context) error {
+	// What begins or ends meanwhile is not to be judged by an old answer.
+	before := w.tokens()
+	mine, err := w.Store.Mine(ctx, w.Self.ID)
+	if err != nil {
+		return err
+	}
+	var unknown []store.Attempt
+	believed := make(map[job.ID]bool, len(mine))
+	w.mu.Lock()
+	for i := range mine {
+		r := &mine[i]
+		believed[r.Token] = true
+		it := w.items[r.ID]
+		switch {
+		case it == nil || it.state == ready:
+			// It is nowhere in this process, so it was never started here:
+			// the answer to its claim was lost together with its memory.
+			unknown = append(unknown, store.Attempt{Run: r.ID, Number: r.Attempt, Token: r.Token})
+		case r.CancelBy != "" && it.attempt.Token == r.Token:
+			if it.state == claimed || it.state == running {
+				it.prepared.cancel(fmt.Errorf("%w by %s: %s", executor.ErrCancelled, r.CancelBy, r.CancelReason))
+			}
+		}
+	}
+	for token, it := range before {
+		if !believed[token] && it.state == running && w.items[it.run.ID] == it {
+			// It was taken away: whatever it does now cannot count.
+			it.prepared.cancel(executor.ErrFenced)
+		}
+	}
+	w.mu.Unlock()
+	return w.releaseAll(ctx, unknown)
+}
+
+// tokens returns the attempts that run, by token.
+func (w *Worker) tokens() map[job.ID]*item {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := map[job.ID]*item{}
+	for _, it := range w.items {
+		if it.state == running {
+			list[it.attempt.Token] = it
+		}
+	}
+	return list
+}
+
+// recall gives back what was claimed ahead and has not started, and whose job was
+// paused, deleted or given another schedule since: the store then settles it as
+// withdrawn. An edit that leaves the schedule alone recalls too, so that the run
+// is claimed again under the definition that is current then.
+func (w *Worker) recall(ctx context.Context) error {
+	w.mu.Lock()
+	versions := map[job.ID]int64{}
+	for _, it := range w.items {
+		if it.state == claimed {
+			versions[it.run.JobUID] = it.job.Definition.Version
+		}
+	}
+	w.mu.Unlock()
+	changed := map[job.ID]bool{}
+	for uid, version := range versions {
+		j, err := w.Store.JobByUID(ctx, uid)
+		if errors.Is(err, store.ErrNotFound) {
+			changed[uid] = true
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		changed[uid] = j.Deleted || j.Definition.Version != version
+	}
+	return w.release(ctx, func(it *item) bool { return changed[it.run.JobUID] })
+}
+
+// giveBack releases what is claimed and has not started.
+func (w *Worker) giveBack(ctx context.Context) {
+	if err := w.release(ctx, func(*item) bool { return true }); err != nil {
+		w.Log.Warn("claimed runs could not be given back: they will count as lost", "error", err)
+	}
+}
+
+// release gives back the claimed items that are chosen.
+func (w *Worker) release(ctx context.Context, choose func(*item) bool) error {
+	w.mu.Lock()
+	var attempts []store.Attempt
+	for _, it := range w.items {
+		if it.state == claimed && choose(it) {
+			attempts = append(attempts, it.attempt)
+			it.prepared.discard()
+			w.forget(it)
+			w.busy--
+		}
+	}
+	w.mu.Unlock()
+	return w.releaseAll(ctx, attempts)
+}
+
+func (w *Worker) releaseAll(ctx context.Context, attempts []store.Attempt) error {
+	for len(attempts) > 0 {
+		n := min(len(attempts), store.MaxBatch)
+		if err := w.Store.Release(ctx, w.Self.ID, attempts[:n]); err != nil {
+			return err
+		}
+		attempts = attempts[n:]
+	}
+	return nil
+}

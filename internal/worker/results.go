@@ -1,0 +1,150 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/belfry-cron/belfry/store"
+)
+
+// reportAfterStop is how long a worker that stops tries to report.
+const reportAfterStop = 5 * time.Second
+
+// result is the end of an attempt, to be reported. Until the store has it, it
+// takes capacity as a running attempt does: while the store fails nothing new is
+// claimed, and nothing is dropped.
+type result struct {
+	store.Result
+	item *item
+	// unstarted is set when the attempt has not taken effect: it is released
+	// and not finished.
+	unstarted bool
+}
+
+// report queues a result for the store.
+func (w *Worker) report(r result) {
+	w.resultsMu.Lock()
+	w.results = append(w.results, r)
+	w.resultsMu.Unlock()
+	signal(w.resultWake)
+}
+
+// ended returns the first results that wait, for a batch.
+func (w *Worker) ended() []result {
+	w.resultsMu.Lock()
+	n := min(len(w.results), store.MaxBatch)
+	batch := w.results[:n:n]
+	w.resultsMu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range batch {
+		batch[i].item.state = ended
+	}
+	return batch
+}
+
+// reportLoop reports results, in batches, until the store has acknowledged each
+// or ctx ends. While one batch is under way the next gathers.
+func (w *Worker) reportLoop(ctx context.Context) {
+	trouble := trouble{what: "results cannot be reported; they are kept", log: w.Log}
+	backoff := backoffMin
+	for {
+		batch := w.ended()
+		if len(batch) == 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-w.resultWake:
+			}
+			continue
+		}
+		err := w.finish(ctx, batch)
+		if ctx.Err() != nil {
+			return
+		}
+		trouble.report(err)
+		w.mu.Lock()
+		w.stuck = err != nil
+		w.mu.Unlock()
+		if err != nil && !errors.Is(err, store.ErrSessionOver) {
+			timer := time.NewTimer(backoff)
+			backoff = min(2*backoff, backoffMax)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			continue
+		}
+		backoff = backoffMin
+		if w.Journal != nil {
+			for i := range batch {
+				w.Journal.Forget(batch[i].Run, batch[i].Number)
+			}
+		}
+		w.reported(batch)
+	}
+}
+
+// finish reports a batch.
+func (w *Worker) finish(ctx context.Context, batch []result) error {
+	var results []store.Result
+	var released []store.Attempt
+	for i := range batch {
+		if batch[i].unstarted {
+			released = append(released, batch[i].Attempt)
+		} else {
+			results = append(results, batch[i].Result)
+		}
+	}
+	if len(results) > 0 {
+		if _, err := w.Store.Finish(ctx, w.Self.ID, results); err != nil {
+			return err
+		}
+	}
+	if len(released) > 0 {
+		return w.Store.Release(ctx, w.Self.ID, released)
+	}
+	return nil
+}
+
+// reported forgets what the store has acknowledged.
+func (w *Worker) reported(batch []result) {
+	w.mu.Lock()
+	for i := range batch {
+		w.drop(batch[i].item)
+		w.busy--
+	}
+	w.mu.Unlock()
+	w.resultsMu.Lock()
+	w.results = w.results[len(batch):]
+	if len(w.results) == 0 {
+		w.results = nil // give the space back
+	}
+	w.resultsMu.Unlock()
+	signal(w.claimWake)
+}
+
+// awaitReports waits until everything is reported, for a while.
+func (w *Worker) awaitReports(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, reportAfterStop)
+	defer cancel()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		w.resultsMu.Lock()
+		left := len(w.results)
+		w.resultsMu.Unlock()
+		if left == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			w.Log.Warn("the store did not take all results: they will count as lost", "results", left)
+			return
+		case <-ticker.C:
+		}
+	}
+}

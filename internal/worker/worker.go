@@ -1,0 +1,459 @@
+// Package worker claims the runs that are assigned to a node when they are due,
+// executes them and reports how they ended. Which runs it may start is decided
+// in the store; this package only tries in time, keeps within the capacity of
+// the node, and sees to it that no result is lost while the store lives.
+package worker
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/output"
+	"github.com/belfry-cron/belfry/internal/timer"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Store is what a worker wants of a store.
+type Store interface {
+	Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.Run, error)
+	Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) ([]store.Run, error)
+	Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error)
+	Release(ctx context.Context, session job.ID, attempts []store.Attempt) error
+	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
+	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
+	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)
+	Now(ctx context.Context) (time.Time, error)
+}
+
+// Journal keeps on this machine which attempts have begun.
+type Journal interface {
+	Announce(run job.ID, attempt int) error
+	Forget(run job.ID, attempt int)
+}
+
+// Executors returns what runs the attempts of a job.
+type Executors func(*job.Job) executor.Executor
+
+// Config is what a worker needs.
+type Config struct {
+	Store Store
+	// Self is the session of this node.
+	Self store.Session
+	// Executors is asked for each attempt; nil means that the node has none
+	// for the job.
+	Executors Executors
+	Output    *output.Collector
+	// Journal is told of each attempt before it begins and when the store has
+	// its result, so that the next process on this machine knows what may have
+	// taken effect. May be nil.
+	Journal Journal
+	// Capacity bounds how many attempts run at once, StealAfter is how long a
+	// run of another node must be overdue to be taken over.
+	Capacity   int
+	StealAfter time.Duration
+	// Renewed returns when the last acknowledged renewal of the session was
+	// sent, by Boot.
+	Renewed func() time.Duration
+	Boot    func() time.Duration
+	Now     func() time.Time
+	// Around returns a scheduled time of a job, in the job's zone, between the
+	// ones before and after it.
+	Around func(j *store.Job, scheduled time.Time) (previous, same, next time.Time)
+	// Wake is told when runs or cancels may be there. It is never closed.
+	Wake  <-chan store.Hint
+	NewID func() (job.ID, error)
+	Log   *slog.Logger
+}
+
+const (
+	// lookEvery is how often a worker reads what is assigned to it, and
+	// window how far ahead: more than the longest lead of a claim and the
+	// time to the next look.
+	lookEvery = time.Second
+	window    = store.ClaimAhead + 2*lookEvery
+	// nearWindow is how far each look goes over what was read before, for
+	// what was added since: as far as the next look. hintWindow is how far a
+	// hint makes the worker look: what it is about is due at once.
+	nearWindow = lookEvery + lookEvery/2
+	hintWindow = 300 * time.Millisecond
+	// restFactor is how many times longer than a look that was asked for the
+	// rest after it is: a node whose store is busy must not read all the time.
+	restFactor = 10
+	// stealEvery is how often it looks for what others have left lying.
+	stealEvery = 250 * time.Millisecond
+	// pageSize is how many runs are read at a time.
+	pageSize = 2000
+	// heldMax bounds the runs that are held in memory: some seconds of the
+	// highest rate that a store takes. What is beyond is read when there is
+	// room again.
+	heldMax = 100_000
+	// backoffMin and backoffMax bound the wait after an error of the store.
+	backoffMin = 100 * time.Millisecond
+	backoffMax = 5 * time.Second
+)
+
+// Worker works. Use New.
+type Worker struct {
+	Config
+	base time.Time // moments on the monotonic clock count from here
+
+	// attempts end with live, which outlives the context of Run for a moment.
+	live context.Context
+
+	mu    sync.Mutex // guards what follows; never held across a store call
+	items map[job.ID]*item
+	// slots gives the queues small handles for items.
+	slots []*item
+	free  []uint32
+	// due holds the ready items by due time on the wall clock, instants those
+	// of them that are not to be claimed before it, starts the claimed ones by
+	// the moment to start on the monotonic clock.
+	due, instants, starts timer.Queue
+	herds                 map[int64]int // items in due by due time, in steps of herdSpan
+	pending               pending       // to be claimed now
+	read                  store.RunRef  // how far ahead ready runs were read
+	busy                  int           // items that take capacity: claimed, running, or with a result to report
+	draining              bool
+	// stuck is set while results are not taken: what has ended holds its slot
+	// until then, so that nothing is to be claimed before.
+	stuck bool
+	lead  leadEstimate
+	ahead offset
+
+	resultsMu sync.Mutex
+	results   []result // to be reported
+
+	claimWake, startWake, resultWake chan struct{}
+	attempts                         sync.WaitGroup
+}
+
+// item is a run that the worker holds.
+type item struct {
+	run    store.Run
+	handle uint32
+	state  state
+	queued bool // in the queue of due items, not pending
+	// instant is set when the claim must wait for the due time: ahead of it
+	// the slot was taken, or the store's clock was behind.
+	instant  bool
+	attempt  store.Attempt
+	job      *store.Job
+	prepared *prepared // from its claim on
+	// fence is when the attempt must have ended, after the last renewal; 0
+	// when nobody gains by its loss.
+	fence time.Duration
+}
+
+type state uint8
+
+const (
+	ready    state = iota
+	claiming       // a claim is under way, or its answer was lost
+	claimed
+	running
+	ended // its result is being reported
+)
+
+// New makes a worker; Run makes it work.
+func New(c Config) *Worker {
+	return &Worker{
+		Config: c, base: time.Now(), items: map[job.ID]*item{}, herds: map[int64]int{}, lead: leadAtFirst,
+		claimWake: make(chan struct{}, 1), startWake: make(chan struct{}, 1), resultWake: make(chan struct{}, 1),
+	}
+}
+
+// Run works until ctx ends. Then attempts that run are ended with the cause of
+// ctx, executor.ErrFenced or else executor.ErrStopped, and Run returns when their
+// results are reported or the store did not take them for reportAfterStop. Call
+// Drain before for a gentle stop.
+func (w *Worker) Run(ctx context.Context) error {
+	// Attempts and reports outlive ctx for a moment.
+	outer, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var loops, reporter sync.WaitGroup
+	w.live = outer
+	for _, loop := range []func(context.Context){w.lookLoop, w.stealLoop, w.claimLoop, w.startLoop, w.reconcileLoop} {
+		loops.Go(func() { loop(ctx) })
+	}
+	reporter.Go(func() { w.reportLoop(outer) })
+	loops.Wait()
+	w.giveBack(outer)
+	cause := context.Cause(ctx)
+	if !errors.Is(cause, executor.ErrFenced) {
+		cause = executor.ErrStopped
+	}
+	w.endAll(cause)
+	w.attempts.Wait()
+	w.awaitReports(outer)
+	stop()
+	reporter.Wait()
+	return nil
+}
+
+// signal wakes a loop, if it is not awake already.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// elapsed returns the time on the monotonic clock.
+func (w *Worker) elapsed() time.Duration { return time.Since(w.base) }
+
+// lookLoop reads what is assigned to the node.
+func (w *Worker) lookLoop(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	trouble := trouble{what: "runs cannot be read", log: w.Log}
+	trouble.report(w.look(ctx))
+	wake := w.Wake
+	var rested <-chan time.Time
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			err = w.look(ctx)
+		case <-rested:
+			wake, rested = w.Wake, nil
+		case hint := <-wake:
+			began := time.Now()
+			err = w.hinted(ctx, hint)
+			wake, rested = nil, time.After(restFactor*time.Since(began))
+		}
+		if ctx.Err() == nil {
+			trouble.report(err)
+		}
+	}
+}
+
+// hinted looks for what is due at once.
+func (w *Worker) hinted(ctx context.Context, hint store.Hint) error {
+	if hint&store.HintJobs != 0 {
+		if err := w.recall(ctx); err != nil {
+			return err
+		}
+	}
+	if hint&store.HintCancels != 0 {
+		if err := w.reconcile(ctx); err != nil {
+			return err
+		}
+	}
+	if hint&store.HintRuns != 0 {
+		w.mu.Lock()
+		now := w.ahead.at(w.Now())
+		w.mu.Unlock()
+		return w.lookAt(ctx, store.RunRef{}, now.Add(hintWindow))
+	}
+	return nil
+}
+
+// look reads what was assigned to this session: what has come into the window,
+// and what was added at its near end since the last look.
+func (w *Worker) look(ctx context.Context) error {
+	if err := w.compareClocks(ctx); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	now, from := w.ahead.at(w.Now()), w.read
+	w.mu.Unlock()
+	if err := w.lookAt(ctx, store.RunRef{}, now.Add(nearWindow)); err != nil {
+		return err
+	}
+	until := now.Add(window)
+	if err := w.lookAt(ctx, from, until); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	w.read = store.RunRef{Due: until}
+	w.mu.Unlock()
+	return nil
+}
+
+// lookAt reads the ready runs of this session behind a place and due until a
+// moment.
+func (w *Worker) lookAt(ctx context.Context, after store.RunRef, until time.Time) error {
+	for {
+		runs, err := w.Store.Ready(ctx, w.Self.ID, after, until, pageSize)
+		if err != nil {
+			return err
+		}
+		if !w.hold(runs) || len(runs) < pageSize {
+			return nil
+		}
+		last := &runs[len(runs)-1]
+		after = store.RunRef{Due: last.Due, ID: last.ID}
+	}
+}
+
+// hold takes runs into memory and returns false when there is no more room.
+func (w *Worker) hold(runs []store.Run) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range runs {
+		if len(w.items) >= heldMax {
+			return false
+		}
+		r := &runs[i]
+		known := w.items[r.ID]
+		switch {
+		case known == nil:
+			w.enqueue(w.add(*r))
+		case known.state == ready && (known.run.Attempt != r.Attempt || !known.run.Due.Equal(r.Due)):
+			// A retry, or it was put off: what is queued is stale.
+			if known.queued {
+				w.forget(known)
+			} else {
+				delete(w.items, r.ID) // gather drops it
+			}
+			w.enqueue(w.add(*r))
+		}
+	}
+	signal(w.claimWake)
+	return true
+}
+
+// add makes an item of a run.
+func (w *Worker) add(r store.Run) *item {
+	it := &item{run: r}
+	if n := len(w.free); n > 0 {
+		it.handle, w.free = w.free[n-1], w.free[:n-1]
+		w.slots[it.handle] = it
+	} else {
+		it.handle = uint32(len(w.slots))
+		w.slots = append(w.slots, it)
+	}
+	w.items[r.ID] = it
+	return it
+}
+
+// forget drops an item that is in a queue. Its handle is used again once it has
+// left the queue: until then the slot is empty.
+func (w *Worker) forget(it *item) {
+	if w.items[it.run.ID] == it {
+		delete(w.items, it.run.ID)
+	}
+	w.slots[it.handle] = nil
+}
+
+// drop drops an item that is in no queue.
+func (w *Worker) drop(it *item) {
+	w.forget(it)
+	w.free = append(w.free, it.handle)
+}
+
+// enqueue puts a ready item where it waits for its time.
+func (w *Worker) enqueue(it *item) {
+	it.queued = true
+	if it.instant {
+		w.instants.Push(it.run.Due.UnixNano(), it.handle)
+		return
+	}
+	w.due.Push(it.run.Due.UnixNano(), it.handle)
+	w.herds[herdOf(it.run.Due)]++
+}
+
+// collect moves what is to be claimed from the queues to pending: what is due
+// within the lead, and what has waited for its instant.
+func (w *Worker) collect(now time.Time, lead time.Duration) {
+	for _, handle := range w.due.Due(now.Add(lead).UnixNano(), nil) {
+		if it := w.taken(handle); it != nil {
+			herd := herdOf(it.run.Due)
+			if w.herds[herd]--; w.herds[herd] <= 0 {
+				delete(w.herds, herd)
+			}
+		}
+	}
+	for _, handle := range w.instants.Due(now.UnixNano(), nil) {
+		w.taken(handle)
+	}
+}
+
+// taken makes an item that has left its queue pending.
+func (w *Worker) taken(handle uint32) *item {
+	it := w.slots[handle]
+	if it == nil {
+		w.free = append(w.free, handle)
+		return nil
+	}
+	it.queued = false
+	heap.Push(&w.pending, it)
+	return it
+}
+
+// ClockStepped must be called when the wall clock was set: what is queued goes
+// by the old one. What is claimed goes by the monotonic clock and stays.
+func (w *Worker) ClockStepped() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.due, w.instants = timer.Queue{}, timer.Queue{}
+	clear(w.herds)
+	w.ahead = offset{}
+	w.read = store.RunRef{}
+	w.pending = slices.DeleteFunc(w.pending, func(it *item) bool { return it.state == ready })
+	heap.Init(&w.pending)
+	for _, it := range w.slots {
+		if it != nil && it.state == ready {
+			w.enqueue(it)
+		}
+	}
+	signal(w.claimWake)
+}
+
+// Drain makes the worker claim nothing more and gives back what it has claimed
+// and not started. It returns when all attempts have ended and are reported, or
+// ctx has.
+func (w *Worker) Drain(ctx context.Context) error {
+	w.mu.Lock()
+	w.draining = true
+	w.mu.Unlock()
+	w.giveBack(ctx)
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		w.mu.Lock()
+		left := w.busy
+		w.mu.Unlock()
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+// Load returns what the worker has to do.
+func (w *Worker) Load() store.Load {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return store.Load{Running: w.busy, Ready: len(w.pending)}
+}
+
+// trouble logs the first error of a row, and its end.
+type trouble struct {
+	what string
+	log  *slog.Logger
+	now  bool
+}
+
+func (t *trouble) report(err error) {
+	switch {
+	case err != nil && !t.now:
+		t.log.Error(t.what, "error", err)
+	case err == nil && t.now:
+		t.log.Info("no longer: " + t.what)
+	}
+	t.now = err != nil
+}
