@@ -1,0 +1,384 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Config says how a server is reached.
+type Config struct {
+	// URL is that of the server, such as http://127.0.0.1:8420.
+	URL string
+	// Token tells the server who calls. It is sent to that server alone: the
+	// client follows no redirects.
+	Token string
+	// HTTP makes the connections. Default: one with the time-outs below.
+	// Redirects are not followed whatever it says.
+	HTTP *http.Client
+	// UserAgent names the program that calls. Default: belfry-client.
+	UserAgent string
+}
+
+const (
+	// answerWithin is how long a server may take to begin an answer. It has
+	// 30 s for a request itself.
+	answerWithin = 40 * time.Second
+	// answerMax bounds an answer: a page of large documents, and no surprise
+	// for the memory when something else answers.
+	answerMax = 64 << 20
+)
+
+// Client calls a server. Its methods may be called from many goroutines.
+type Client struct {
+	base  *url.URL
+	token string
+	agent string
+	http  http.Client
+}
+
+// New returns a client. It connects when it is used.
+func New(c Config) (*Client, error) {
+	base, err := url.Parse(c.URL)
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
+		return nil, fmt.Errorf("%q is not the address of a server, such as http://127.0.0.1:8420", c.URL)
+	}
+	if base.User != nil || base.RawQuery != "" || base.Fragment != "" {
+		return nil, fmt.Errorf("the address of a server has no user, query or fragment: %q", base.Redacted())
+	}
+	client := &Client{base: base, token: c.Token, agent: c.UserAgent}
+	if client.agent == "" {
+		client.agent = "belfry-client"
+	}
+	if c.HTTP != nil {
+		client.http = *c.HTTP
+	} else {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.ResponseHeaderTimeout = answerWithin
+		client.http.Transport = transport
+	}
+	// A redirect would take the token somewhere else.
+	client.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return client, nil
+}
+
+// URL returns the address of the server.
+func (c *Client) URL() string { return c.base.String() }
+
+// call is a request and what is expected of its answer.
+type call struct {
+	method, path string
+	query        url.Values
+	header       map[string]string
+	body         any
+	answer       any // decoded from JSON unless it is nil
+}
+
+// do makes a call.
+func (c *Client) do(ctx context.Context, call call) error {
+	response, err := c.send(ctx, call, "application/json")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(response.Body, answerMax+1))
+	if err != nil {
+		return c.unreachable(err)
+	}
+	if len(data) > answerMax {
+		return strange(c.URL(), response.StatusCode, fmt.Sprintf("it has more than %d MiB", answerMax>>20))
+	}
+	if call.answer == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, call.answer); err != nil {
+		return strange(c.URL(), response.StatusCode, err.Error())
+	}
+	return nil
+}
+
+// send makes a call and returns its answer, which is no error. The caller closes
+// the body.
+func (c *Client) send(ctx context.Context, call call, accept string) (*http.Response, error) {
+	var body io.Reader
+	if call.body != nil {
+		data, err := json.Marshal(call.body)
+		if err != nil {
+			return nil, fmt.Errorf("write the request: %w", err)
+		}
+		body = bytes.NewReader(data)
+	}
+	target := strings.TrimSuffix(c.base.String(), "/") + "/api/v1" + call.path
+	if len(call.query) > 0 {
+		target += "?" + call.query.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, call.method, target, body)
+	if err != nil {
+		return nil, fmt.Errorf("make the request: %w", err)
+	}
+	request.Header.Set("Accept", accept)
+	request.Header.Set("User-Agent", c.agent)
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	for name, value := range call.header {
+		request.Header.Set(name, value)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	if response.StatusCode >= 200 && response.StatusCode < 300 {
+		return response, nil
+	}
+	defer response.Body.Close()
+	return nil, c.problem(response)
+}
+
+// unreachable is the error for a call that was not answered.
+func (c *Client) unreachable(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return context.Canceled
+	}
+	var outer *url.Error
+	if errors.As(err, &outer) {
+		err = outer.Err
+	}
+	return fmt.Errorf("%w at %s: %w", ErrUnreachable, c.URL(), err)
+}
+
+// problem reads the error that a server has answered with.
+func (c *Client) problem(response *http.Response) error {
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	data, err := io.ReadAll(io.LimitReader(response.Body, answerMax))
+	if err != nil {
+		return c.unreachable(err)
+	}
+	var p Problem
+	if kind != "application/problem+json" || json.Unmarshal(data, &p) != nil || p.Type == "" {
+		const shown = 200
+		text := strings.Join(strings.Fields(string(data)), " ")
+		return strange(c.URL(), response.StatusCode, fmt.Sprintf("%q", text[:min(len(text), shown)]))
+	}
+	return &p
+}
+
+// ifMatch is the header that makes a change one of a certain version. 0 is any
+// version of what exists.
+func ifMatch(version int64) map[string]string {
+	if version == 0 {
+		return map[string]string{"If-Match": "*"}
+	}
+	return map[string]string{"If-Match": strconv.Quote(strconv.FormatInt(version, 10))}
+}
+
+// jobPath returns the path of a job, and of something below it.
+func jobPath(namespace, name string, below ...string) string {
+	path := "/jobs/" + url.PathEscape(namespace) + "/" + url.PathEscape(name)
+	for _, b := range below {
+		path += "/" + b
+	}
+	return path
+}
+
+// JobQuery selects jobs. All that is given must match.
+type JobQuery struct {
+	Namespace string
+	Labels    map[string]string
+	Text      string // in name or description
+	State     job.JobState
+	PageSize  int // 0 for the server's default
+	PageToken string
+}
+
+// Jobs returns a page of jobs by name.
+func (c *Client) Jobs(ctx context.Context, q JobQuery) (Page[Document], error) {
+	query := values("namespace", q.Namespace, "text", q.Text, "state", string(q.State), "page_token", q.PageToken)
+	for key, value := range q.Labels {
+		query.Add("label", key+"="+value)
+	}
+	setNumber(query, "page_size", q.PageSize)
+	var page Page[Document]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/jobs", query: query, answer: &page})
+}
+
+// Job returns a job. With filled its defaults are filled in.
+func (c *Client) Job(ctx context.Context, namespace, name string, filled bool) (Document, error) {
+	var d Document
+	query := url.Values{}
+	if filled {
+		query.Set("filled", "true")
+	}
+	return d, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name), query: query, answer: &d})
+}
+
+// CreateJob creates a job that does not exist yet.
+func (c *Client) CreateJob(ctx context.Context, d Document) (Change, error) {
+	var answer Change
+	return answer, c.do(ctx, call{method: http.MethodPost, path: "/jobs", body: d, answer: &answer})
+}
+
+// PutJob changes a job of a version; 0 is any.
+func (c *Client) PutJob(ctx context.Context, namespace, name string, d Document, version int64) (Change, error) {
+	var answer Change
+	return answer, c.do(ctx, call{method: http.MethodPut, path: jobPath(namespace, name), header: ifMatch(version), body: d, answer: &answer})
+}
+
+// DeleteJob removes a job of a version; 0 is any.
+func (c *Client) DeleteJob(ctx context.Context, namespace, name string, version int64) (Change, error) {
+	var answer Change
+	return answer, c.do(ctx, call{method: http.MethodDelete, path: jobPath(namespace, name), header: ifMatch(version), answer: &answer})
+}
+
+// Pause pauses a job.
+func (c *Client) Pause(ctx context.Context, namespace, name string, r PauseRequest) (Change, error) {
+	var answer Change
+	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "pause"), body: r, answer: &answer})
+}
+
+// Resume ends the pause of a job.
+func (c *Client) Resume(ctx context.Context, namespace, name string, r ResumeRequest) (Change, error) {
+	var answer Change
+	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "resume"), body: r, answer: &answer})
+}
+
+// RunJob runs a job now. Requests with the same idempotency key make one run in
+// 24 hours.
+func (c *Client) RunJob(ctx context.Context, namespace, name string, r RunRequest, idempotencyKey string) (Run, error) {
+	var run Run
+	header := map[string]string{}
+	if idempotencyKey != "" {
+		header["Idempotency-Key"] = idempotencyKey
+	}
+	return run, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "run"), header: header, body: r, answer: &run})
+}
+
+// Next returns the next occurrences of a job.
+func (c *Client) Next(ctx context.Context, namespace, name string, count int) (Occurrences, error) {
+	var next Occurrences
+	query := url.Values{}
+	setNumber(query, "count", count)
+	return next, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name, "next"), query: query, answer: &next})
+}
+
+// Apply makes documents true.
+func (c *Client) Apply(ctx context.Context, a Apply) (Applied, error) {
+	var answer Applied
+	return answer, c.do(ctx, call{method: http.MethodPost, path: "/jobs:apply", body: a, answer: &answer})
+}
+
+// RunQuery selects runs. All that is given must match.
+type RunQuery struct {
+	Namespace string
+	Job       string // namespace/name
+	States    []job.RunState
+	Outcomes  []job.Outcome
+	From, To  time.Time // of the end; only runs that have ended
+	Text      string    // in name or reason; only runs that have ended
+	PageSize  int
+	PageToken string
+}
+
+// Runs returns a page of runs: those that are planned or going on by due time,
+// then those that have ended, the latest first.
+func (c *Client) Runs(ctx context.Context, q RunQuery) (Page[Run], error) {
+	query := values("namespace", q.Namespace, "job", q.Job, "text", q.Text, "page_token", q.PageToken)
+	for _, s := range q.States {
+		query.Add("state", string(s))
+	}
+	for _, o := range q.Outcomes {
+		query.Add("outcome", string(o))
+	}
+	setTime(query, "from", q.From)
+	setTime(query, "to", q.To)
+	setNumber(query, "page_size", q.PageSize)
+	var page Page[Run]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/runs", query: query, answer: &page})
+}
+
+// Run returns a run with its attempts.
+func (c *Client) Run(ctx context.Context, id job.ID) (Run, error) {
+	var run Run
+	return run, c.do(ctx, call{method: http.MethodGet, path: "/runs/" + id.String(), answer: &run})
+}
+
+// Cancel ends a run. One that is going on has ended some time after the answer.
+func (c *Client) Cancel(ctx context.Context, id job.ID, r CancelRequest) (Run, error) {
+	var run Run
+	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + id.String() + "/cancel", body: r, answer: &run})
+}
+
+// Retry runs a run that has ended once more: a new run with its scheduled time
+// and parameters.
+func (c *Client) Retry(ctx context.Context, id job.ID, idempotencyKey string) (Run, error) {
+	var run Run
+	header := map[string]string{}
+	if idempotencyKey != "" {
+		header["Idempotency-Key"] = idempotencyKey
+	}
+	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + id.String() + "/retry", header: header, answer: &run})
+}
+
+// Nodes returns all nodes by name.
+func (c *Client) Nodes(ctx context.Context) (Page[Node], error) {
+	var page Page[Node]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/nodes", answer: &page})
+}
+
+// Audit returns a page of changes, the latest first.
+func (c *Client) Audit(ctx context.Context, pageSize int, pageToken string) (Page[AuditRecord], error) {
+	query := values("page_token", pageToken)
+	setNumber(query, "page_size", pageSize)
+	var page Page[AuditRecord]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/audit", query: query, answer: &page})
+}
+
+// values returns a query of the pairs that are not empty.
+func values(pairs ...string) url.Values {
+	query := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			query.Set(pairs[i], pairs[i+1])
+		}
+	}
+	return query
+}
+
+func setNumber(query url.Values, name string, n int) {
+	if n > 0 {
+		query.Set(name, strconv.Itoa(n))
+	}
+}
+
+func setTime(query url.Values, name string, t time.Time) {
+	if !t.IsZero() {
+		query.Set(name, t.Format(time.RFC3339Nano))
+	}
+}
+
+// encode writes a document as JSON.
+func encode(d job.Document) ([]byte, error) {
+	var b bytes.Buffer
+	if err := job.Encode(&b, []job.Document{d}, job.JSON); err != nil {
+		return nil, err
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, b.Bytes()); err != nil {
+		return nil, err
+	}
+	return compact.Bytes(), nil
+}

@@ -1,0 +1,186 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// OutputQuery selects output.
+type OutputQuery struct {
+	Attempt int    // 0: the latest
+	Offset  int64  // where to begin, as OutputPart.Next says
+	Stream  string // stdout or stderr; "" for both
+	Times   bool   // the time and the stream before each line
+	Tail    int    // only so many of the last lines; 0 for all
+}
+
+func (q OutputQuery) values() url.Values {
+	query := values("stream", q.Stream)
+	setNumber(query, "attempt", q.Attempt)
+	setNumber(query, "tail", q.Tail)
+	if q.Offset > 0 {
+		query.Set("offset", strconv.FormatInt(q.Offset, 10))
+	}
+	if q.Times {
+		query.Set("timestamps", "true")
+	}
+	return query
+}
+
+// Output writes what there is of the output of a run to w, byte for byte.
+func (c *Client) Output(ctx context.Context, run job.ID, q OutputQuery, w io.Writer) error {
+	response, err := c.send(ctx, call{method: http.MethodGet, path: "/runs/" + run.String() + "/output", query: q.values()}, "text/plain")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	reader := &answerReader{reader: response.Body}
+	if _, err := io.Copy(w, reader); err != nil {
+		if reader.err != nil {
+			return c.unreachable(reader.err)
+		}
+		return err
+	}
+	return nil
+}
+
+// answerReader remembers the error of reading, to tell it from one of writing.
+type answerReader struct {
+	reader io.Reader
+	err    error
+}
+
+// Read implements io.Reader.
+func (r *answerReader) Read(p []byte) (int, error) {
+	n, err := r.reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.err = err
+	}
+	return n, err
+}
+
+// OutputPart is a stretch of the output of a run that is followed.
+type OutputPart struct {
+	Attempt int    `json:"attempt" doc:"The attempt that wrote it."`
+	Next    int64  `json:"next" doc:"The offset to go on from."`
+	Text    string `json:"text" doc:"What it wrote. Bytes that are no UTF-8 are replaced."`
+}
+
+const (
+	// eventMax bounds an event: a chunk of output, escaped, with the time before
+	// each of its lines.
+	eventMax = 4 << 20
+	// againAfter is the wait before a broken connection is made anew, and
+	// againMax how often in a row that is tried.
+	againAfter = time.Second
+	againMax   = 10
+)
+
+// Follow passes the output of a run to show, as it is written, until the run has
+// ended, and returns the run. All further attempts are part of it, unless one is
+// asked for. A connection that breaks is made anew where it was.
+func (c *Client) Follow(ctx context.Context, run job.ID, q OutputQuery, show func(OutputPart) error) (Run, error) {
+	last := ""
+	for failures := 0; ; failures++ {
+		ended, progress, err := c.follow(ctx, run, q, &last, show)
+		if ended != nil || err != nil && (!errors.Is(err, ErrUnreachable) || last == "" && failures == 0) {
+			if ended == nil {
+				ended = &Run{}
+			}
+			return *ended, err
+		}
+		if progress {
+			failures = 0
+		}
+		if failures >= againMax {
+			return Run{}, err
+		}
+		select {
+		case <-ctx.Done():
+			return Run{}, ctx.Err()
+		case <-time.After(againAfter):
+		}
+	}
+}
+
+// follow follows by one connection. It returns the run once it has ended. No
+// error and no run is a connection that has ended early.
+func (c *Client) follow(ctx context.Context, run job.ID, q OutputQuery, last *string, show func(OutputPart) error) (ended *Run, progress bool, err error) {
+	header := map[string]string{}
+	if *last != "" {
+		header["Last-Event-ID"] = *last
+	}
+	response, err := c.send(ctx, call{method: http.MethodGet, path: "/runs/" + run.String() + "/output", query: q.values(), header: header}, "text/event-stream")
+	if err != nil {
+		return nil, false, err
+	}
+	defer response.Body.Close()
+	lines := bufio.NewScanner(response.Body)
+	lines.Buffer(nil, eventMax)
+	var id, kind, data string
+	for lines.Scan() {
+		field, value, _ := strings.Cut(lines.Text(), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch field {
+		case "id":
+			id = value
+		case "event":
+			kind = value
+		case "data":
+			data += value
+		case "": // the end of an event, or a comment
+			if lines.Text() != "" || kind == "" {
+				continue
+			}
+			progress = true
+			ended, err := dispatch(kind, data, show)
+			if ended != nil || err != nil {
+				return ended, true, err
+			}
+			*last, id, kind, data = id, "", "", ""
+		}
+	}
+	if err := lines.Err(); err != nil {
+		if ctx.Err() != nil {
+			return nil, progress, ctx.Err()
+		}
+		return nil, progress, c.unreachable(err)
+	}
+	return nil, progress, fmt.Errorf("%w: %s ended the connection", ErrUnreachable, c.URL())
+}
+
+// dispatch handles an event. It returns the run with the last one.
+func dispatch(kind, data string, show func(OutputPart) error) (*Run, error) {
+	switch kind {
+	case "output":
+		var part OutputPart
+		if err := json.Unmarshal([]byte(data), &part); err != nil {
+			return nil, fmt.Errorf("read output: %w", err)
+		}
+		return nil, show(part)
+	case "end":
+		var run Run
+		if err := json.Unmarshal([]byte(data), &run); err != nil {
+			return nil, fmt.Errorf("read output: %w", err)
+		}
+		return &run, nil
+	case "problem":
+		var p Problem
+		if err := json.Unmarshal([]byte(data), &p); err != nil {
+			return nil, fmt.Errorf("read output: %w", err)
+		}
+		return nil, &p
+	}
+	return nil, nil // of a later version
+}

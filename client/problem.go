@@ -1,0 +1,100 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Problem is an error that a server has answered with, as RFC 9457 describes it.
+type Problem struct {
+	Type   ProblemType `json:"type" doc:"What kind of problem it is: a stable name to branch on."`
+	Title  string      `json:"title" doc:"The kind of problem in words, always the same."`
+	Status int         `json:"status" doc:"The HTTP status."`
+	Detail string      `json:"detail,omitempty" doc:"What is wrong this time."`
+	Hint   string      `json:"hint,omitempty" doc:"What to do about it."`
+	// Errors are the mistakes in what was sent, each with its place.
+	Errors []FieldError `json:"errors,omitempty" doc:"The mistakes in the request, each with its place."`
+}
+
+// FieldError is one mistake in a request.
+type FieldError struct {
+	Pointer   string `json:"pointer,omitempty" doc:"The place in the body, as a JSON pointer (RFC 6901)."`
+	Parameter string `json:"parameter,omitempty" doc:"The parameter or header, if it is not in the body."`
+	Path      string `json:"path,omitempty" doc:"The field of the document as people write it, such as schedule.cron[1]."`
+	Detail    string `json:"detail" doc:"What is wrong."`
+	Hint      string `json:"hint,omitempty" doc:"What would be right."`
+}
+
+// ProblemType names a kind of problem. It never changes.
+type ProblemType string
+
+// The kinds of problems.
+const (
+	TypeMalformed        ProblemType = "urn:belfry:problem:malformed"
+	TypeUnauthenticated  ProblemType = "urn:belfry:problem:unauthenticated"
+	TypeHostRefused      ProblemType = "urn:belfry:problem:host-refused"
+	TypeCrossOrigin      ProblemType = "urn:belfry:problem:cross-origin"
+	TypeNotFound         ProblemType = "urn:belfry:problem:not-found"
+	TypeMethodNotAllowed ProblemType = "urn:belfry:problem:method-not-allowed"
+	TypeExists           ProblemType = "urn:belfry:problem:exists"
+	TypeConflict         ProblemType = "urn:belfry:problem:conflict"
+	TypeChanged          ProblemType = "urn:belfry:problem:changed"
+	TypeVersionWanted    ProblemType = "urn:belfry:problem:version-wanted"
+	TypeTooLarge         ProblemType = "urn:belfry:problem:too-large"
+	TypeMediaType        ProblemType = "urn:belfry:problem:media-type"
+	TypeInvalid          ProblemType = "urn:belfry:problem:invalid"
+	TypeTooMany          ProblemType = "urn:belfry:problem:too-many"
+	TypeUnavailable      ProblemType = "urn:belfry:problem:unavailable"
+	TypeTimeout          ProblemType = "urn:belfry:problem:timeout"
+	TypeInternal         ProblemType = "urn:belfry:problem:internal"
+)
+
+// Error returns what is wrong, with the mistakes a line each.
+func (p *Problem) Error() string {
+	var b strings.Builder
+	b.WriteString(p.Title)
+	if p.Detail != "" {
+		b.Reset()
+		b.WriteString(p.Detail)
+	}
+	for _, e := range p.Errors {
+		b.WriteString("\n" + e.String())
+	}
+	return b.String()
+}
+
+// String returns the mistake in one line.
+func (e FieldError) String() string {
+	text := e.Detail
+	switch {
+	case e.Path != "":
+		text = e.Path + ": " + text
+	case e.Parameter != "":
+		text = e.Parameter + ": " + text
+	case e.Pointer != "":
+		text = e.Pointer + ": " + text
+	}
+	if e.Hint != "" {
+		text += " (" + e.Hint + ")"
+	}
+	return text
+}
+
+// IsType tells whether an error is a problem of a kind.
+func IsType(err error, kind ProblemType) bool {
+	var p *Problem
+	return errors.As(err, &p) && p.Type == kind
+}
+
+// ErrUnreachable is wrapped by errors of calls that no server has answered.
+var ErrUnreachable = errors.New("no server answered")
+
+// errNoJob is about a document that describes something else.
+var errNoJob = errors.New("the document is no job")
+
+// strange is the error for an answer that is not from a Belfry server, or from
+// one of another kind.
+func strange(url string, status int, detail string) error {
+	return fmt.Errorf("%s answered with status %d and what is no answer of a Belfry server: %s", url, status, detail)
+}

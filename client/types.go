@@ -1,0 +1,194 @@
+package client
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Page is a part of a list.
+type Page[T any] struct {
+	Items []T `json:"items" nullable:"false" doc:"The items of this page."`
+	// NextPageToken is empty on the last page.
+	NextPageToken string `json:"next_page_token" doc:"What to ask the next page with; empty on the last page."`
+}
+
+// Document is a job, calendar or pool, as files have it.
+type Document struct{ json.RawMessage }
+
+// Job returns the job that the document describes.
+func (d Document) Job() (*job.Job, error) {
+	list, err := job.Decode("", d.RawMessage)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) != 1 || list[0].Job == nil {
+		return nil, errNoJob
+	}
+	return list[0].Job, nil
+}
+
+// DocumentOf returns what a document is as the API takes it.
+func DocumentOf(d job.Document) (Document, error) {
+	data, err := encode(d)
+	return Document{data}, err
+}
+
+// Change is the answer to what changes a job.
+type Change struct {
+	Result ChangeResult `json:"result" enum:"created,changed,unchanged,deleted" doc:"What has happened."`
+	Job    Document     `json:"job" doc:"The job as it is now; as it was, if it was deleted."`
+	// Running are the runs that are claimed or going on. They go on to their
+	// end under the definition that they were claimed under.
+	Running []Run `json:"running" nullable:"false" doc:"The runs that are claimed or going on. They go on to their end as they began."`
+}
+
+// ChangeResult says what has happened.
+type ChangeResult string
+
+// What can happen to a document.
+const (
+	Created   ChangeResult = "created"
+	Changed   ChangeResult = "changed"
+	Unchanged ChangeResult = "unchanged"
+	Deleted   ChangeResult = "deleted"
+)
+
+// Apply asks for the documents of some files to become true.
+type Apply struct {
+	Documents []Document `json:"documents" nullable:"false" maxItems:"10000" doc:"Jobs, calendars and pools."`
+	Owner     string     `json:"owner,omitempty" maxLength:"128" doc:"Whose documents these are. Each job is marked with it, and one that has the mark of somebody else is refused."`
+	Prune     bool       `json:"prune,omitempty" doc:"Delete the jobs with the mark of the owner that are not among the documents."`
+	DryRun    bool       `json:"dry_run,omitempty" doc:"Check all and say what would happen, and change nothing."`
+}
+
+// Applied is the answer to Apply.
+type Applied struct {
+	DryRun  bool          `json:"dry_run" doc:"Nothing was changed."`
+	Results []ApplyResult `json:"results" nullable:"false" doc:"What has happened to each document, in their order, and then what was deleted."`
+}
+
+// ApplyResult is what has happened to a document.
+type ApplyResult struct {
+	Kind     job.Kind     `json:"kind" enum:"job,calendar,pool" doc:"What the document describes."`
+	Name     string       `json:"name" doc:"The full name, namespace/name."`
+	Result   ChangeResult `json:"result" enum:"created,changed,unchanged,deleted" doc:"What has happened, or would."`
+	Version  int64        `json:"version,omitempty" doc:"The version that it has now."`
+	Warnings []string     `json:"warnings,omitempty" doc:"What is allowed and yet probably not meant."`
+}
+
+// Run is a run, whether it is planned, going on or over.
+type Run struct {
+	ID        job.ID            `json:"id" doc:"The identity of the run."`
+	Job       string            `json:"job" doc:"The full name of the job, namespace/name."`
+	JobUID    job.ID            `json:"job_uid" doc:"The identity of the job."`
+	Version   int64             `json:"job_version,omitempty" doc:"The version of the job that the latest attempt ran under, or the run was planned under."`
+	Kind      job.RunKind       `json:"kind" enum:"schedule,backfill,hand,on,after_end,boot" doc:"What the run was made by."`
+	Key       string            `json:"key" doc:"With kind and shard it tells the run apart from the others of the job."`
+	Shard     int               `json:"shard,omitempty" doc:"The share of the work, from 0, where it is split."`
+	Shards    int               `json:"shards,omitempty" doc:"How many shares there are, where the work is split."`
+	State     job.RunState      `json:"state" enum:"ready,waiting,running,done" doc:"How far the run has come."`
+	Outcome   job.Outcome       `json:"outcome,omitempty" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How it ended, once it is done."`
+	Reason    string            `json:"reason,omitempty" doc:"Why it waits, or ended so, in words."`
+	Scheduled time.Time         `json:"scheduled" doc:"The moment that the run stands for."`
+	Due       time.Time         `json:"due" doc:"When its attempt may start."`
+	Started   time.Time         `json:"started,omitzero" doc:"When its latest attempt started."`
+	Ended     time.Time         `json:"ended,omitzero" doc:"When it ended."`
+	Attempt   int               `json:"attempt" doc:"The number of the latest attempt or, while it is ready, of the next; 0 if there was none."`
+	Node      string            `json:"node,omitempty" doc:"The node that it is assigned to, or ran on."`
+	Params    map[string]string `json:"params,omitempty" doc:"The parameters that were given."`
+	Parent    job.ID            `json:"parent,omitzero" doc:"The run that made this one."`
+
+	ExitCode    *int   `json:"exit_code,omitempty" doc:"That of the latest attempt, of a command that ended by itself."`
+	Signal      string `json:"signal,omitempty" doc:"The signal that ended the latest attempt."`
+	HTTPStatus  int    `json:"http_status,omitempty" doc:"The status that the latest attempt was answered with."`
+	OutputBytes int64  `json:"output_bytes,omitempty" doc:"How much the latest attempt wrote, once it has ended."`
+
+	CancelBy     string `json:"cancel_by,omitempty" doc:"Who has asked for the end of the run."`
+	CancelReason string `json:"cancel_reason,omitempty" doc:"Why."`
+
+	Count int       `json:"count,omitempty" doc:"How many occurrences this stands for, where they are more than one: those that were missed in a row."`
+	Until time.Time `json:"until,omitzero" doc:"The scheduled time of the last of them."`
+
+	Attempts []Attempt `json:"attempts,omitempty" doc:"The attempts that have ended, by number. Only in the answer about a single run."`
+	Others   []job.ID  `json:"others,omitempty" doc:"The runs of the other shards. Only in the answer to a request that made them."`
+}
+
+// Attempt is a try of a run that has ended.
+type Attempt struct {
+	Number      int         `json:"number" doc:"Its number, from 1."`
+	Node        string      `json:"node,omitempty" doc:"The node that it ran on."`
+	Started     time.Time   `json:"started,omitzero" doc:"When it started."`
+	Ended       time.Time   `json:"ended" doc:"When it ended."`
+	Outcome     job.Outcome `json:"outcome" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How it ended."`
+	Reason      string      `json:"reason,omitempty" doc:"Why, in words."`
+	ExitCode    *int        `json:"exit_code,omitempty" doc:"Of a command that ended by itself."`
+	Signal      string      `json:"signal,omitempty" doc:"The signal that ended it."`
+	HTTPStatus  int         `json:"http_status,omitempty" doc:"The status of the answer."`
+	OutputBytes int64       `json:"output_bytes" doc:"How much it wrote."`
+	Late        bool        `json:"late,omitempty" doc:"Its result came after the attempt counted as lost, and has replaced that."`
+}
+
+// Occurrence is a moment at which a job falls due.
+type Occurrence struct {
+	Scheduled time.Time `json:"scheduled" doc:"The moment that the run will stand for, in the time zone of the job."`
+	Due       time.Time `json:"due" doc:"When it may start: later by jitter and spread."`
+}
+
+// Occurrences are the next moments of a job.
+type Occurrences struct {
+	Timezone string       `json:"timezone" doc:"The time zone of the schedule."`
+	Items    []Occurrence `json:"items" nullable:"false" doc:"The next occurrences; fewer than asked for if there are no more."`
+	Reason   string       `json:"reason,omitempty" doc:"Why there are none."`
+}
+
+// Node is a process that takes part.
+type Node struct {
+	Name     string            `json:"name" doc:"The name of the node."`
+	Session  job.ID            `json:"session" doc:"Its present session."`
+	State    string            `json:"state" enum:"live,leaving,silent" doc:"Whether it takes runs: leaving is a node that stops, silent one that was not heard of."`
+	Roles    []string          `json:"roles" nullable:"false" doc:"What it does."`
+	Labels   map[string]string `json:"labels,omitempty" doc:"What jobs choose it by."`
+	Handlers []string          `json:"handlers,omitempty" doc:"The functions that it can run."`
+	Capacity int               `json:"capacity" doc:"How many attempts it runs at once."`
+	Running  int               `json:"running" doc:"How many it runs."`
+	Ready    int               `json:"ready" doc:"How many runs it holds that are not due yet."`
+	Version  string            `json:"version" doc:"The version of the program."`
+	Zones    string            `json:"zone_table" doc:"The version of its time zone data."`
+	Address  string            `json:"address,omitempty" doc:"Where its API listens."`
+	Joined   time.Time         `json:"joined" doc:"When the session began."`
+	Renewed  time.Time         `json:"renewed" doc:"When it was last heard of."`
+}
+
+// AuditRecord is one change, by whom.
+type AuditRecord struct {
+	Seq     int64     `json:"seq" doc:"Its place in the order of changes."`
+	Time    time.Time `json:"time" doc:"When it was made."`
+	Actor   string    `json:"actor" doc:"Who made it."`
+	Action  string    `json:"action" doc:"What was done, such as job.change."`
+	Object  string    `json:"object" doc:"What was changed, such as default/nightly."`
+	Version int64     `json:"version,omitempty" doc:"The version that it has since."`
+	Detail  string    `json:"detail,omitempty" doc:"More, in words."`
+}
+
+// RunRequest asks for a run by hand.
+type RunRequest struct {
+	Params map[string]string `json:"params,omitempty" doc:"Values for the parameters that the job declares."`
+}
+
+// PauseRequest asks for a pause.
+type PauseRequest struct {
+	Reason string    `json:"reason,omitempty" maxLength:"1024" doc:"Why, for whoever wonders later."`
+	Until  time.Time `json:"until,omitzero" doc:"When the job resumes by itself. Default: when somebody resumes it."`
+}
+
+// ResumeRequest asks for the end of a pause.
+type ResumeRequest struct {
+	Missed job.Missed `json:"missed,omitempty" enum:"none,latest,all" doc:"What happens with what fell due during the pause: none (default), the latest, or all."`
+}
+
+// CancelRequest asks for the end of a run.
+type CancelRequest struct {
+	Reason string `json:"reason,omitempty" maxLength:"1024" doc:"Why, for whoever wonders later."`
+}

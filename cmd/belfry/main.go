@@ -1,0 +1,17 @@
+// Command belfry is Belfry's program.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/belfry-cron/belfry/internal/cli"
+	"github.com/belfry-cron/belfry/internal/watchdog"
+)
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == watchdog.Argument {
+		os.Exit(watchdog.Main())
+	}
+	os.Exit(int(cli.Run(context.Background(), cli.System(), os.Args[1:])))
+}

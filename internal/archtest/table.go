@@ -1,0 +1,229 @@
+package archtest
+
+// layer is how far a package is from the expressions on which everything
+// stands. Packages import only from layers before their own.
+type layer int
+
+const (
+	expressions layer = iota // what a schedule is
+	nouns                    // jobs, runs and their policies as plain data
+	contracts                // interfaces that the parts of a server meet at
+	core                     // decisions: pure functions of state and time
+	foundations              // effects that several shells need, each one thing
+	shells                   // effects: clocks, stores, processes, the network
+	node                     // wires the shells together
+	commandLine              // what people type
+	programs                 // main packages
+	aside                    // for tests and generation: no program has it inside
+)
+
+// line is what one package may do.
+type line struct {
+	layer layer
+
+	// pure packages decide and do nothing else: no clock, no input or output,
+	// no goroutine, no chance. pureImports says what they may import.
+	pure bool
+	// std adds packages of the standard library to pureImports.
+	std []string
+
+	// imports are the packages of this module that it may import.
+	imports []string
+	// modules are the packages of other modules that it may import, with what
+	// is below them. docs/dependencies.md has the reason for each.
+	modules []string
+	// testImports and testModules are those that only its tests may import,
+	// whatever their layer.
+	testImports []string
+	testModules []string
+}
+
+// table has a line for each package of the module: its line is its design
+// review, and may be there before the package is. docs/architecture.md explains
+// the layers.
+var table = map[string]line{
+	"cron": {
+		layer: expressions,
+		pure:  true,
+		// The zone table is embedded, and a zone is built when it is first
+		// asked for.
+		std: []string{"embed", "sync"},
+	},
+	"cron/internal/zonegen": {layer: aside},
+	"job": {
+		layer: nouns,
+		pure:  true,
+		// What the tags of a type say is read once.
+		std:         []string{"sync"},
+		imports:     []string{"cron"},
+		modules:     []string{"go.yaml.in/yaml/v3"},
+		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6"},
+	},
+	"store": {
+		layer: contracts,
+		pure:  true,
+		// In the signatures of its interfaces.
+		std:     []string{"context"},
+		imports: []string{"job"},
+	},
+	"executor": {
+		layer: contracts,
+		pure:  true,
+		// In the signature of its interface.
+		std:     []string{"context"},
+		imports: []string{"job"},
+	},
+	"internal/engine": {
+		layer:   core,
+		pure:    true,
+		imports: []string{"cron", "job", "store"},
+	},
+	"internal/placement": {
+		layer:   core,
+		pure:    true,
+		imports: []string{"job", "store"},
+	},
+	"internal/timer": {layer: core, pure: true},
+	"internal/clock": {
+		layer:   foundations,
+		modules: []string{"golang.org/x/sys/unix"},
+	},
+	"internal/output": {
+		layer:       foundations,
+		imports:     []string{"job"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
+	"internal/membership": {
+		layer:       shells,
+		imports:     []string{"job", "store", "internal/engine", "internal/clock"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
+	"internal/worker": {
+		layer: shells,
+		imports: []string{
+			"job", "store", "executor", "internal/engine", "internal/placement", "internal/timer",
+			"internal/clock", "internal/output",
+		},
+		testModules: []string{"go.uber.org/goleak"},
+	},
+	"executor/http": {
+		layer:       shells,
+		imports:     []string{"executor", "job"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
+	"executor/shell": {
+		layer:       shells,
+		imports:     []string{"executor", "job"},
+		modules:     []string{"golang.org/x/sys/unix"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
+	"store/memory": {
+		layer:       shells,
+		imports:     []string{"cron", "job", "store", "internal/engine"},
+		testImports: []string{"store/storetest"},
+	},
+	"store/storetest": {
+		layer:   aside,
+		imports: []string{"cron", "job", "store", "store/memory"},
+	},
+	"internal/node": {
+		layer: node,
+		imports: []string{
+			"cron", "job", "store", "executor", "internal/engine", "internal/placement", "internal/timer",
+			"internal/clock", "internal/output", "internal/membership", "internal/planner", "internal/worker",
+			"internal/watchdog",
+		},
+		testImports: []string{"store/memory"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
+	"internal/planner": {
+		layer:       shells,
+		imports:     []string{"cron", "job", "store", "internal/engine", "internal/placement", "internal/timer"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
+	"internal/watchdog": {
+		layer:       shells,
+		imports:     []string{"job", "executor"},
+		modules:     []string{"golang.org/x/sys/unix"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
+	"client": {
+		layer:   foundations,
+		imports: []string{"job"},
+	},
+	"internal/auth":   {layer: foundations},
+	"internal/config": {layer: foundations, imports: []string{"cron", "job"}},
+	"internal/httpapi": {
+		layer: shells,
+		imports: []string{
+			"cron", "job", "store", "client", "internal/engine", "internal/placement", "internal/output",
+		},
+		modules:     []string{"github.com/danielgtaylor/huma/v2"},
+		testImports: []string{"store/memory"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
+	"store/sqlite": {
+		layer:       shells,
+		imports:     []string{"cron", "job", "store", "internal/engine"},
+		modules:     []string{"modernc.org/sqlite", "modernc.org/libc"},
+		testImports: []string{"store/storetest"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
+	"internal/cli": {
+		layer: commandLine,
+		imports: []string{
+			"cron", "job", "store", "store/sqlite", "executor", "executor/shell", "executor/http", "client",
+			"internal/auth", "internal/config", "internal/httpapi", "internal/node", "internal/placement", "internal/watchdog",
+		},
+		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},
+		testModules: []string{"github.com/rogpeppe/go-internal/testscript"},
+	},
+	"cmd/belfry": {
+		layer:   programs,
+		imports: []string{"internal/cli", "internal/watchdog"},
+	},
+	"internal/archtest": {layer: aside},
+	// The end-to-end tests see a server from outside: its program, its API and
+	// what its jobs write.
+	"test/e2e": {layer: aside, imports: []string{"job", "client", "test/e2e/evidence"}},
+	"test/e2e/evidence": {
+		layer: nouns,
+		pure:  true,
+	},
+	"test/e2e/witness": {layer: programs, imports: []string{"test/e2e/evidence"}},
+}
+
+// pureImports are the packages of the standard library that reach nothing
+// outside the program and keep no time of their own. Some are in it without the
+// functions named in impureNames.
+var pureImports = []string{
+	"bufio", "bytes", "cmp", "container/heap", "crypto/sha256", "encoding", "encoding/base64", "encoding/binary",
+	"encoding/hex", "encoding/json", "errors", "fmt", "hash/fnv", "io", "iter",
+	"maps", "math", "math/big", "math/bits", "math/rand/v2", "net/url", "path", "path/filepath",
+	"reflect", "regexp", "slices", "sort", "strconv", "strings",
+	"text/template", "text/template/parse", "time", "unicode", "unicode/utf8",
+}
+
+// impureNames are what pure packages must not touch in packages that they may
+// import.
+var impureNames = map[string][]string{
+	"fmt":           {"Print", "Printf", "Println", "Scan", "Scanf", "Scanln"},
+	"path/filepath": {"Abs", "EvalSymlinks", "Glob", "Walk", "WalkDir"},
+	"time": {
+		"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker",
+		"NewTimer", "Local", "LoadLocation",
+	},
+	// What is left makes a generator from a seed, which can be logged.
+	"math/rand/v2": {
+		"ExpFloat64", "Float32", "Float64", "Int", "Int32", "Int32N", "Int64",
+		"Int64N", "IntN", "N", "NormFloat64", "Perm", "Shuffle", "Uint", "Uint32",
+		"Uint32N", "Uint64", "Uint64N", "UintN",
+	},
+}
+
+// emptyNames say nothing about what is in a package, so that anything ends up
+// in it.
+var emptyNames = []string{
+	"base", "common", "helper", "helpers", "lib", "misc", "shared", "tools",
+	"util", "utils",
+}

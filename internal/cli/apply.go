@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// applyFlags is what belfry apply is asked.
+type applyFlags struct {
+	connection config.Asked
+	files      []string
+	recursive  bool
+	owner      string
+	prune      bool
+	dryRun     string
+	yes        bool
+	output     string
+}
+
+func newApply(env Env) *cobra.Command {
+	var ask applyFlags
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE|FOLDER|- [flags]",
+		Short: "Make job files true: create and change what they describe",
+		Long: `Make job files true: create the jobs, calendars and pools that are not there, and
+change those that differ. All of them are checked before the first is written.
+
+A paused job stays paused unless its file says paused: false. With --owner jobs
+are marked as belonging to these files, and --prune deletes those with the mark
+that the files do not have any more.`,
+		Example: `belfry apply -f jobs.yaml
+belfry apply -f jobs/ -R --dry-run=server        # what would change
+belfry apply -f jobs/ --owner team-a --prune
+generate-jobs | belfry apply -f -`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return misused("unexpected %q", args[0]).withHint("name files with -f: belfry apply -f %s", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(ask.files) == 0 {
+				return misused("nothing to apply: -f is missing").withHint("name a file, a folder, or - for standard input")
+			}
+			if ask.prune && ask.owner == "" {
+				return misused("--prune deletes what an owner has no more, so it wants --owner")
+			}
+			return apply(cmd.Context(), env, ask)
+		},
+	}
+	f := cmd.Flags()
+	f.VarP((*fileNames)(&ask.files), "file", "f", "file or folder to read, - for standard input; may be repeated")
+	f.BoolVarP(&ask.recursive, "recursive", "R", false, "read the folders inside of folders as well")
+	addWord(f, &ask.owner, "owner", "", "NAME", "whose files these are: jobs are marked with it")
+	f.BoolVar(&ask.prune, "prune", false, "delete the jobs of the owner that are not in the files")
+	addChoice(cmd, &ask.dryRun, "dry-run", "", "change nothing: check the files here, or ask the server what it would do", "client", "server")
+	f.BoolVarP(&ask.yes, "yes", "y", false, "delete without asking")
+	addConnection(cmd, &ask.connection)
+	addOutput(cmd, &ask.output, asTable, asJSON, asYAML, asJSONL, asName)
+	if err := cmd.MarkFlagFilename("file", "yaml", "yml", "json"); err != nil {
+		panic(err) // the flag is not there
+	}
+	return cmd
+}
+
+func apply(ctx context.Context, env Env, ask applyFlags) error {
+	if ask.dryRun == "client" {
+		return validate(env, ask.files, ask.recursive, ask.output)
+	}
+	v, err := readAll(env, ask.files, ask.recursive)
+	if err != nil {
+		return err
+	}
+	server, err := connect(env, ask.connection)
+	if err != nil {
+		return err
+	}
+	request := client.Apply{Owner: ask.owner, Prune: ask.prune, DryRun: ask.dryRun == "server", Documents: []client.Document{}}
+	for _, d := range v.documents {
+		inNamespace(d, server.namespace)
+		sent, err := client.DocumentOf(d)
+		if err != nil {
+			return failed("%s:%d: %v", d.File, d.Line, err)
+		}
+		if d.Job != nil && !d.Job.Paused && d.Says("paused") {
+			sent.RawMessage = append([]byte(`{"paused":false,`), sent.RawMessage[1:]...)
+		}
+		request.Documents = append(request.Documents, sent)
+	}
+	if ask.prune && !request.DryRun && !ask.yes {
+		if err := agreeToPrune(ctx, server, request); err != nil {
+			return v.placed(server.refused(err))
+		}
+	}
+	applied, err := server.Apply(ctx, request)
+	if err != nil {
+		return v.placed(server.refused(err))
+	}
+	data, err := renderList(ask.output, applied.Results, "", resultName, func(w io.Writer) { applyText(w, env, applied) })
+	if err != nil {
+		return err
+	}
+	var told bytes.Buffer
+	for _, r := range applied.Results {
+		for _, warning := range r.Warnings {
+			fmt.Fprintf(&told, "warning: %s: %s\n", resultName(r), printable(warning))
+		}
+	}
+	// There is nobody left to tell when this fails.
+	_, _ = env.Stderr.Write(told.Bytes())
+	return write(env, data)
+}
+
+// inNamespace puts a document that names no namespace into one.
+func inNamespace(d job.Document, namespace string) {
+	switch {
+	case d.Job != nil:
+		d.Job.Namespace = cmp.Or(d.Job.Namespace, namespace)
+	case d.Calendar != nil:
+		d.Calendar.Namespace = cmp.Or(d.Calendar.Namespace, namespace)
+	case d.Pool != nil:
+		d.Pool.Namespace = cmp.Or(d.Pool.Namespace, namespace)
+	}
+}
+
+// readAll reads files as validate does, and reports the mistakes that can be
+// seen without a server.
+func readAll(env Env, names []string, recursive bool) (*validation, error) {
+	var files []string
+	for _, name := range names {
+		found, err := filesOf(env, name, recursive)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, found...)
+	}
+	v := &validation{}
+	for _, file := range files {
+		if err := v.read(env, file); err != nil {
+			return nil, err
+		}
+	}
+	if len(v.problems) == 0 {
+		return v, nil
+	}
+	f := failed("%s in %s, and nothing was changed", counted(len(v.problems), "mistake"), counted(v.wrongFiles(), "file"))
+	for _, p := range v.problems {
+		// There is nobody left to tell when this fails.
+		_, _ = fmt.Fprintln(env.Stderr, printable(p.Error()))
+	}
+	return nil, f
+}
+
+// documentPlace is the place of a document in a request, as the path of an error
+// has it when there is no better one.
+var documentPlace = regexp.MustCompile(`^/documents/(\d+)`)
+
+// placed says in which file the mistakes are that the server has found.
+func (v *validation) placed(err error) error {
+	f, ok := err.(*failure)
+	if !ok || f.problem == nil {
+		return err
+	}
+	f.details = nil
+	for _, e := range f.problem.Errors {
+		text := e.String()
+		if m := documentPlace.FindStringSubmatch(e.Pointer); m != nil {
+			if i, err := strconv.Atoi(m[1]); err == nil && i < len(v.documents) {
+				d := v.documents[i]
+				text = fmt.Sprintf("%s: %s", d.Place(strings.TrimPrefix(e.Pointer, m[0])), text)
+			}
+		}
+		f.details = append(f.details, text)
+	}
+	return f
+}
+
+// agreeToPrune asks what would be deleted, and then a person whether it shall.
+func agreeToPrune(ctx context.Context, server *remote, request client.Apply) error {
+	request.DryRun = true
+	would, err := server.Apply(ctx, request)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, r := range would.Results {
+		if r.Result == client.Deleted {
+			names = append(names, r.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return agree(server.env, false, "deleting %s of %s: %s", counted(len(names), "job"), request.Owner, shortList(names))
+}
+
+// shortList names the first of many.
+func shortList(names []string) string {
+	const shown = 10
+	if len(names) <= shown {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
+}
+
+func resultName(r client.ApplyResult) string { return string(r.Kind) + "/" + r.Name }
+
+// applyText writes a line for each document.
+func applyText(w io.Writer, env Env, applied client.Applied) {
+	s := styleFor(env, env.StdoutIsTerminal)
+	would := ""
+	if applied.DryRun {
+		would = " (dry run)"
+	}
+	for _, r := range applied.Results {
+		line := fmt.Sprintf("%s %s %s%s", r.Kind, r.Name, r.Result, would)
+		if r.Result == client.Unchanged {
+			line = s.faint(line)
+		}
+		fmt.Fprintln(w, line)
+	}
+}

@@ -1,0 +1,135 @@
+// Package cli is Belfry's command line: it reads arguments, calls the packages
+// that do the work and prints what they answer. It decides nothing about
+// schedules or jobs, and keeps to the conventions in docs/cli.md.
+//
+// Each command has a file. What a command sees of the world is an Env, so that
+// tests run commands as functions.
+package cli
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// Env is what commands see of the world.
+type Env struct {
+	Stdin  io.Reader
+	Stdout io.Writer // data
+	Stderr io.Writer // everything else
+	Getenv func(string) string
+	Now    func() time.Time
+	Dir    string // where relative names of files begin; "" is the current folder
+
+	// Whether a person is at the other end. A terminal shows colours and
+	// countdowns, and can be asked; anything else gets exact data.
+	StdinIsTerminal  bool
+	StdoutIsTerminal bool
+	StderrIsTerminal bool
+}
+
+// System returns the Env of this process.
+func System() Env {
+	return Env{
+		Stdin:            os.Stdin,
+		Stdout:           os.Stdout,
+		Stderr:           os.Stderr,
+		Getenv:           os.Getenv,
+		Now:              time.Now,
+		StdinIsTerminal:  term.IsTerminal(int(os.Stdin.Fd())),
+		StdoutIsTerminal: term.IsTerminal(int(os.Stdout.Fd())),
+		StderrIsTerminal: term.IsTerminal(int(os.Stderr.Fd())),
+	}
+}
+
+// path returns where a file is that a person has named.
+func (env Env) path(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(env.Dir, name)
+}
+
+// Run runs the command that args name, without the name of the program, and
+// returns its exit code. What went wrong is on env.Stderr by then.
+func Run(ctx context.Context, env Env, args []string) ExitCode {
+	root := newRoot(env)
+	// The command library asks for help to be printed and not how that went.
+	var help error
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help = printHelp(env, cmd) })
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err = cmp.Or(err, help); err == nil {
+		return ExitOK
+	}
+	f := asFailure(err)
+	f.report(env, cmd)
+	return f.code
+}
+
+// newRoot returns the tree of all commands.
+func newRoot(env Env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "belfry",
+		Short: "A distributed crontab",
+		Long: `Belfry is a distributed crontab: it runs commands and HTTP calls on a schedule.
+belfry serve is the server; the other commands ask one, or need none.`,
+		Example: `belfry serve
+belfry apply -f jobs.yaml
+belfry job run nightly --logs
+belfry next '30 2 * * 1-5' --tz Europe/Berlin`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownCommand(cmd, args[0])
+			}
+			return cmd.Help()
+		},
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetIn(env.Stdin)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	root.SetFlagErrorFunc(flagFailure)
+	root.SetHelpCommand(newHelp())
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(
+		newServe(env),
+		newApply(env),
+		newJob(env),
+		newRun(env),
+		newLogs(env),
+		newNext(env),
+		newValidate(env),
+		newSchema(env),
+		newVersion(env),
+		newCompletion(env),
+	)
+	finish(root)
+	return root
+}
+
+// finish gives a command and those below it what all of them have.
+func finish(cmd *cobra.Command) {
+	cmd.Flags().SortFlags = false
+	cmd.Flags().BoolP("help", "h", false, "show this help")
+	cmd.ValidArgsFunction = orNoFiles(cmd.ValidArgsFunction)
+	for _, inner := range cmd.Commands() {
+		finish(inner)
+	}
+}
+
+// orNoFiles keeps shells from completing file names where none are meant.
+func orNoFiles(f cobra.CompletionFunc) cobra.CompletionFunc {
+	if f != nil {
+		return f
+	}
+	return cobra.NoFileCompletions
+}

@@ -1,0 +1,205 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// addConnection adds the flags of commands that ask a server.
+func addConnection(cmd *cobra.Command, asked *config.Asked) {
+	f := cmd.Flags()
+	addWord(f, &asked.Namespace, "namespace", "n", "NAME", "namespace of jobs that are named without one; else BELFRY_NAMESPACE")
+	addWord(f, &asked.Server, "server", "", "URL", "address of the server; else BELFRY_SERVER")
+	addWord(f, &asked.Context, "context", "", "NAME", "context of the client's configuration")
+}
+
+// addAll adds the flag of lists that are about all namespaces in any case.
+func addAll(cmd *cobra.Command, all *bool) {
+	cmd.Flags().BoolVarP(all, "all-namespaces", "A", false, "all namespaces, whatever the environment says")
+}
+
+// listNamespace returns the namespace that a list is about, "" for all.
+func (r *remote) listNamespace(all bool) string {
+	if all {
+		return ""
+	}
+	return r.listed
+}
+
+// remote is a server, seen from a command.
+type remote struct {
+	*client.Client
+	env       Env
+	namespace string
+	listed    string // the namespace that lists are about, "" for all
+	noToken   string // where a token was looked for, if there is none
+}
+
+// connect finds the server that is meant. It sends nothing yet.
+func connect(env Env, asked config.Asked) (*remote, error) {
+	c, err := config.Connect(asked, env.Getenv, auth.ReadToken)
+	var problems job.Problems
+	if errors.As(err, &problems) {
+		return nil, wrongSettings(env, config.ClientFile(env.Getenv), err)
+	}
+	if err != nil {
+		return nil, &failure{code: ExitUsage, message: err.Error()}
+	}
+	api, err := client.New(client.Config{URL: c.Server, Token: c.Token, UserAgent: "belfry/" + versionOf(buildInfo()).Version})
+	if err != nil {
+		return nil, &failure{code: ExitUsage, message: err.Error()}
+	}
+	return &remote{Client: api, env: env, namespace: c.Namespace, listed: c.Listed, noToken: c.NoToken}, nil
+}
+
+// exitCodes are what the kinds of problems mean to scripts; the others are
+// ExitFailed.
+var exitCodes = map[client.ProblemType]ExitCode{
+	client.TypeNotFound:        ExitNotFound,
+	client.TypeUnauthenticated: ExitNotAllowed,
+	client.TypeHostRefused:     ExitNotAllowed,
+	client.TypeCrossOrigin:     ExitNotAllowed,
+	client.TypeExists:          ExitConflict,
+	client.TypeConflict:        ExitConflict,
+	client.TypeChanged:         ExitConflict,
+	client.TypeVersionWanted:   ExitConflict,
+}
+
+// refused makes a failure of what the client has returned.
+func (r *remote) refused(err error) error {
+	var own *failure
+	var p *client.Problem
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &own):
+		return own
+	case errors.Is(err, client.ErrUnreachable):
+		f := &failure{code: ExitUnreachable, message: err.Error()}
+		var untrusted *tls.CertificateVerificationError
+		if errors.As(err, &untrusted) {
+			return f.withHint("SSL_CERT_FILE names the certificates of authorities, if this one is not the system's")
+		}
+		return f.withHint("belfry serve runs a server here; --server or BELFRY_SERVER name another one")
+	case errors.Is(err, context.Canceled):
+		return &failure{code: ExitInterrupted, message: "interrupted"}
+	case !errors.As(err, &p):
+		return failed("%v", err)
+	}
+	f := failed("%s", p.Title)
+	if p.Detail != "" {
+		f.message = p.Detail
+	}
+	if code, ok := exitCodes[p.Type]; ok {
+		f.code = code
+	}
+	f.hint, f.problem = p.Hint, p
+	for _, e := range p.Errors {
+		f.details = append(f.details, e.String())
+	}
+	if p.Type == client.TypeUnauthenticated {
+		f.message = fmt.Sprintf("%s wants a token, and %s", r.URL(), f.message)
+		f.hint = r.noToken
+	}
+	return f
+}
+
+// named returns the job that a word names: NAME or NAMESPACE/NAME.
+func (r *remote) named(text string) (jobName, error) {
+	namespace, name, found := strings.Cut(text, "/")
+	if !found {
+		namespace, name = r.namespace, text
+	}
+	if namespace == "" || name == "" || strings.Contains(name, "/") {
+		return jobName{}, misused("%q is not the name of a job, write NAME or NAMESPACE/NAME", text)
+	}
+	return jobName{namespace, name}, nil
+}
+
+func (n jobName) String() string { return n.namespace + "/" + n.name }
+
+// completeWithin bounds how long a shell waits for names.
+const completeWithin = 2 * time.Second
+
+// jobNames returns what tells shells the names of jobs. Without a server there are
+// none.
+func jobNames(env Env, asked *config.Asked) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		server, err := connect(env, *asked)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
+		defer cancel()
+		page, err := server.Jobs(ctx, client.JobQuery{PageSize: pageSize, Text: typed[strings.LastIndex(typed, "/")+1:]})
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []string
+		for _, d := range page.Items {
+			j, err := d.Job()
+			if err != nil {
+				continue
+			}
+			name := j.FullName()
+			if !strings.Contains(typed, "/") {
+				name = strings.TrimPrefix(name, server.namespace+"/")
+			}
+			if strings.HasPrefix(name, typed) && !slices.Contains(args, name) {
+				names = append(names, name)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// oneJob wants the name of one job.
+func oneJob(cmd *cobra.Command, args []string) error { return someArguments(cmd, args, "job", 1, 1) }
+
+// someArguments wants a number of names.
+func someArguments(cmd *cobra.Command, args []string, what string, least, most int) error {
+	switch {
+	case len(args) < least:
+		return misused("the name of a %s is missing", what)
+	case most > 0 && len(args) > most:
+		return misused("found %d arguments, one %s is wanted", len(args), what)
+	}
+	return nil
+}
+
+// agree asks a person whether to do what cannot be undone. Without a terminal
+// nobody can be asked, and --yes says it.
+func agree(env Env, yes bool, format string, args ...any) error {
+	if yes {
+		return nil
+	}
+	question := fmt.Sprintf(format, args...)
+	if !env.StdinIsTerminal || !env.StderrIsTerminal {
+		return misused("%s needs a yes, and nobody can be asked", question).withHint("--yes says it")
+	}
+	if _, err := fmt.Fprintf(env.Stderr, "%s? [y/N] ", printable(question)); err != nil {
+		return failed("ask: %v", err)
+	}
+	answer, err := bufio.NewReader(env.Stdin).ReadString('\n')
+	if err != nil && answer == "" {
+		answer = "n"
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return failed("nothing was done")
+}

@@ -1,0 +1,498 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"html"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/belfry-cron/belfry/internal/cli"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// repository is the root of the repository, seen from this package.
+const repository = "../.."
+
+// documents returns the pages that people read.
+func documents(t *testing.T) []string {
+	t.Helper()
+	files := []string{"README.md", "CONTRIBUTING.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md"} {
+		found, err := filepath.Glob(filepath.Join(repository, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range found {
+			name, err := filepath.Rel(repository, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, filepath.ToSlash(name))
+		}
+	}
+	return files
+}
+
+func readDocument(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// expect compares a generated file with what it should hold, or writes it.
+func expect(t *testing.T, name, got, want string) {
+	t.Helper()
+	if got == want {
+		return
+	}
+	if os.Getenv("UPDATE") == "" {
+		t.Errorf("%s is not what the program makes of it; after UPDATE=1 go test ./internal/cli look at its difference.\n%s", name, firstDifference(got, want))
+		return
+	}
+	if err := os.WriteFile(filepath.Join(repository, name), []byte(want), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func firstDifference(got, want string) string {
+	gotLines, wantLines := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range max(len(gotLines), len(wantLines)) {
+		var g, w string
+		if i < len(gotLines) {
+			g = gotLines[i]
+		}
+		if i < len(wantLines) {
+			w = wantLines[i]
+		}
+		if g != w {
+			return fmt.Sprintf("line %d has\n  %s\nand should have\n  %s", i+1, g, w)
+		}
+	}
+	return ""
+}
+
+// fence is a code block of a document: its info string and its text.
+var fence = regexp.MustCompile("(?ms)^( *)```(\\S[^\n]*)\n(.*?)^ *```$")
+
+// TestDocumentsShowWhatCommandsPrint runs the console blocks of all documents.
+// A yaml block with "file=NAME" is a file that they can name.
+func TestDocumentsShowWhatCommandsPrint(t *testing.T) {
+	for _, name := range documents(t) {
+		t.Run(name, func(t *testing.T) {
+			text := readDocument(t, name)
+			dir := t.TempDir()
+			for _, block := range fence.FindAllStringSubmatch(text, -1) {
+				if file, ok := attribute(block[2], "file"); ok {
+					if err := os.WriteFile(filepath.Join(dir, file), []byte(block[3]), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			printed := fence.ReplaceAllStringFunc(text, func(whole string) string {
+				block := fence.FindStringSubmatch(whole)
+				if block[2] != "console" {
+					return whole
+				}
+				return block[1] + "```console\n" + session(t, dir, block[3]) + block[1] + "```"
+			})
+			expect(t, name, text, printed)
+		})
+	}
+}
+
+// TestJobFilesInDocumentsAreValid validates the yaml blocks of the guide to job
+// files, and those that have a name, unless they say "mistakes".
+func TestJobFilesInDocumentsAreValid(t *testing.T) {
+	found := 0
+	for _, name := range documents(t) {
+		for _, block := range fence.FindAllStringSubmatch(readDocument(t, name), -1) {
+			file, isFile := attribute(block[2], "file")
+			_, mistakes := attribute(block[2], "mistakes")
+			if !strings.HasPrefix(block[2], "yaml") || !isFile && name != "docs/jobs.md" {
+				continue
+			}
+			found++
+			dir := t.TempDir()
+			if file == "" {
+				file = "job.yaml"
+			}
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(block[3]), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			out, code := run(t, dir, false, "validate", "-f", file)
+			if (code == cli.ExitOK) == mistakes {
+				t.Errorf("%s: the job file\n%s\nends with exit code %d:\n%s", name, block[3], code, out)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no job file was found in the documents")
+	}
+}
+
+// attribute looks for a word of an info string: "yaml file=jobs.yaml mistakes".
+func attribute(info, name string) (value string, found bool) {
+	for _, word := range strings.Fields(info)[1:] {
+		if key, value, _ := strings.Cut(word, "="); key == name {
+			return value, true
+		}
+	}
+	return "", false
+}
+
+// session runs the commands of a console block, the lines that begin with "$ ",
+// and returns them with what they print.
+func session(t *testing.T, dir, block string) string {
+	t.Helper()
+	var b strings.Builder
+	for line := range strings.Lines(block) {
+		command, ok := strings.CutPrefix(strings.TrimSpace(line), "$ ")
+		if !ok {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "$ %s\n", command)
+		command, withCode := strings.CutSuffix(command, "; echo $?")
+		words := split(command)
+		if len(words) == 0 || words[0] != "belfry" {
+			t.Fatalf("only belfry can be run, not %q", command)
+		}
+		out, code := run(t, dir, true, words[1:]...)
+		b.WriteString(out)
+		if withCode {
+			fmt.Fprintln(&b, code)
+		}
+	}
+	return b.String()
+}
+
+// run runs a command in a folder, as on a terminal or piped, and returns both
+// streams in one.
+func run(t *testing.T, dir string, terminal bool, args ...string) (string, cli.ExitCode) {
+	t.Helper()
+	environment := map[string]string{"NO_COLOR": "1"}
+	var out bytes.Buffer
+	code := cli.Run(context.Background(), cli.Env{
+		Stdin:            strings.NewReader(""),
+		Stdout:           &out,
+		Stderr:           &out,
+		Getenv:           func(name string) string { return environment[name] },
+		Now:              func() time.Time { return clock },
+		Dir:              dir,
+		StdoutIsTerminal: terminal,
+		StderrIsTerminal: terminal,
+	}, args)
+	return out.String(), code
+}
+
+// split takes a command line apart as a shell does that knows single quotes
+// only.
+func split(command string) []string {
+	var words []string
+	for i, part := range strings.Split(command, "'") {
+		if i%2 == 1 {
+			words = append(words, part)
+		} else {
+			words = append(words, strings.Fields(part)...)
+		}
+	}
+	return words
+}
+
+// link is a link to another document or a heading.
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+func TestLinksBetweenDocumentsLeadSomewhere(t *testing.T) {
+	for _, name := range documents(t) {
+		for _, match := range link.FindAllStringSubmatch(fence.ReplaceAllString(readDocument(t, name), ""), -1) {
+			if strings.Contains(match[1], "://") {
+				continue
+			}
+			target, heading, _ := strings.Cut(match[1], "#")
+			file := filepath.Join(filepath.Dir(name), target)
+			if target == "" {
+				file = name
+			}
+			if _, err := os.Stat(filepath.Join(repository, file)); err != nil {
+				t.Errorf("%s links to %s, which is not there", name, match[1])
+				continue
+			}
+			if heading != "" && !hasHeading(readDocument(t, file), heading) {
+				t.Errorf("%s links to %s, which has no such heading", name, match[1])
+			}
+		}
+	}
+}
+
+// hasHeading tells whether a document has a heading with an anchor.
+func hasHeading(text, anchor string) bool {
+	for line := range strings.Lines(text) {
+		title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " ")
+		if !ok || line[0] != '#' {
+			continue
+		}
+		words := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), "")
+		if strings.ReplaceAll(words, " ", "-") == anchor {
+			return true
+		}
+	}
+	return false
+}
+
+// TestDependenciesHaveTheirReason compares docs/dependencies.md with the module
+// files.
+func TestDependenciesHaveTheirReason(t *testing.T) {
+	page := readDocument(t, "docs/dependencies.md")
+	required := regexp.MustCompile(`(?m)^(?:require|\t)\s*(\S+) v\S+( // indirect)?$`)
+	own := "github.com/belfry-cron/belfry"
+	named := map[string]bool{}
+	for _, file := range []string{"go.mod", "tools/go.mod", "bench/go.mod"} {
+		text, err := os.ReadFile(filepath.Join(repository, file))
+		if os.IsNotExist(err) && file == "bench/go.mod" {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		modules := required.FindAllStringSubmatch(string(text), -1)
+		for _, match := range modules {
+			named[match[1]] = true
+			if match[1] != own && match[2] == "" && !strings.Contains(page, "`"+match[1]+"`") {
+				t.Errorf("%s requires %s, which has no line in docs/dependencies.md", file, match[1])
+			}
+		}
+	}
+	tools := readDocument(t, "tools/go.mod")
+	for _, match := range regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(page, -1) {
+		if !named[match[1]] && !strings.Contains(tools, match[1]+" ") {
+			t.Errorf("docs/dependencies.md has a line for %s, which no module file requires", match[1])
+		}
+	}
+}
+
+// pictured are the commands in the picture of the README.
+var pictured = []string{
+	"belfry next '30 2 * * *' --tz Europe/Berlin -n 4",
+	"belfry next '0 9 * * MON-FIR'",
+}
+
+// picturedAt is the Friday before a change to summer time.
+var picturedAt = time.Date(2026, 3, 27, 12, 0, 0, 0, time.UTC)
+
+func TestPictureShowsWhatCommandsPrint(t *testing.T) {
+	const name = "docs/belfry-next.svg"
+	var lines []string
+	for _, command := range pictured {
+		var out bytes.Buffer
+		cli.Run(context.Background(), cli.Env{
+			Stdout: &out, Stderr: &out, StdoutIsTerminal: true, StderrIsTerminal: true,
+			Getenv: func(string) string { return "" },
+			Now:    func() time.Time { return picturedAt },
+		}, split(command)[1:])
+		lines = append(lines, "\x1b[32m$\x1b[0m "+command)
+		lines = append(lines, strings.Split(out.String(), "\n")...)
+	}
+	had, err := os.ReadFile(filepath.Join(repository, name))
+	if err != nil && os.Getenv("UPDATE") == "" {
+		t.Fatal(err)
+	}
+	expect(t, name, string(had), picture(lines))
+}
+
+// picture draws lines of a terminal as an SVG.
+func picture(lines []string) string {
+	const (
+		fontSize   = 14
+		lineHeight = 20
+		advance    = 8.45 // of a character
+		margin     = 20
+		bar        = 36 // of the window, on top
+	)
+	for len(lines) > 0 && lines[len(lines)-1] == "" {
+		lines = lines[:len(lines)-1]
+	}
+	columns := 0
+	for _, line := range lines {
+		columns = max(columns, len(escape.ReplaceAllString(line, "")))
+	}
+	width := int(float64(columns)*advance) + 2*margin
+	height := bar + len(lines)*lineHeight + margin
+
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`+"\n", width, height, width, height)
+	fmt.Fprintf(&b, "<title>belfry next in a terminal</title>\n")
+	fmt.Fprintf(&b, `<rect width="%d" height="%d" rx="8" fill="#12181f"/>`+"\n", width, height)
+	for i, colour := range []string{"#f2645a", "#f5bf4f", "#61c554"} {
+		fmt.Fprintf(&b, `<circle cx="%d" cy="18" r="6" fill="%s"/>`+"\n", margin+i*20, colour)
+	}
+	fmt.Fprintf(&b, `<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace" font-size="%d" fill="#d8dee6" xml:space="preserve" style="white-space: pre">`+"\n", fontSize)
+	for i, line := range lines {
+		if line == "" {
+			continue
+		}
+		fmt.Fprintf(&b, `<text x="%d" y="%d">%s</text>`+"\n", margin, bar+i*lineHeight+fontSize, coloured(line))
+	}
+	b.WriteString("</g>\n</svg>\n")
+	return b.String()
+}
+
+// escape is a change of the colour, with the code in it.
+var escape = regexp.MustCompile("\x1b\\[([0-9]+)m")
+
+// coloured turns the changes of the colour in a line into spans.
+func coloured(line string) string {
+	spans := map[string]string{
+		"0":  "</tspan>",
+		"1":  `<tspan font-weight="bold">`,
+		"2":  `<tspan fill="#8391a0">`,
+		"31": `<tspan fill="#ff7b72">`,
+		"32": `<tspan fill="#7ee787">`,
+	}
+	return escape.ReplaceAllStringFunc(html.EscapeString(line), func(code string) string {
+		return spans[escape.FindStringSubmatch(code)[1]]
+	})
+}
+
+// TestReferenceOfJobFilesIsComplete writes the tables at the end of the guide
+// from the schema.
+func TestReferenceOfJobFilesIsComplete(t *testing.T) {
+	const name, mark = "docs/jobs.md", "<!-- reference -->\n"
+	text := readDocument(t, name)
+	before, _, found := strings.Cut(text, mark)
+	if !found {
+		t.Fatalf("%s has no line %s", name, mark)
+	}
+	var schema yaml.Node // JSON is YAML, and a Node keeps the order
+	if err := yaml.Unmarshal(job.Schema(), &schema); err != nil {
+		t.Fatal(err)
+	}
+	r := reference{defs: child(schema.Content[0], "$defs")}
+	r.table("A job", "", "Job")
+	r.table("A calendar", "", "Calendar")
+	r.table("A pool", "", "Pool")
+	expect(t, name, text, before+mark+r.b.String())
+}
+
+// reference writes tables of fields.
+type reference struct {
+	b    strings.Builder
+	defs *yaml.Node
+}
+
+// table describes the fields of a definition, and those of what is in it.
+func (r *reference) table(title, path, def string) {
+	type inner struct{ path, def string }
+	var inside []inner
+	definition := child(r.defs, def)
+	required := map[string]bool{}
+	for _, n := range items(child(definition, "required")) {
+		required[n.Value] = true
+	}
+	fmt.Fprintf(&r.b, "\n### %s\n\n| field | value | meaning |\n|---|---|---|\n", title)
+	properties := child(definition, "properties")
+	for i := 0; i < len(properties.Content); i += 2 {
+		field, schema := properties.Content[i].Value, properties.Content[i+1]
+		value, ref := r.value(schema)
+		star := ""
+		if required[field] {
+			star = " *"
+		}
+		description := strings.ReplaceAll(child(schema, "description").Value, "|", `\|`)
+		fmt.Fprintf(&r.b, "| `%s`%s | %s | %s |\n", field, star, value, description)
+		if ref != "" {
+			inside = append(inside, inner{path + field, ref})
+		}
+	}
+	for _, in := range inside {
+		r.table("`"+in.path+"`", in.path+".", in.def)
+	}
+}
+
+// value says what a field holds, and which definition is inside of it.
+func (r *reference) value(schema *yaml.Node) (words, def string) {
+	if ref := child(schema, "$ref"); ref != nil {
+		return "mapping", strings.TrimPrefix(ref.Value, "#/$defs/")
+	}
+	if enum := child(schema, "enum"); enum != nil {
+		var words []string
+		for _, n := range items(enum) {
+			words = append(words, "`"+n.Value+"`")
+		}
+		return strings.Join(words, ", "), ""
+	}
+	if options := child(schema, "anyOf"); options != nil {
+		first, def := r.value(options.Content[0])
+		second := options.Content[1]
+		switch {
+		case child(second, "items") != nil:
+			return "list of: " + first, def
+		case child(second, "$ref") != nil:
+			mapping, def := r.value(second)
+			return first + " or " + mapping, def
+		}
+		return first, def // 0, or a plain number, besides
+	}
+	if inner := child(schema, "additionalProperties"); inner != nil && inner.Kind == yaml.MappingNode {
+		value, def := r.value(inner)
+		return "names, each with: " + value, def
+	}
+	if format := child(schema, "format"); format != nil {
+		return "instant", ""
+	}
+	if pattern := child(schema, "pattern"); pattern != nil {
+		switch {
+		case strings.Contains(pattern.Value, "forever"):
+			return "duration or `forever`", ""
+		case strings.Contains(pattern.Value, "w|d|h|m"):
+			return "duration", ""
+		case strings.Contains(pattern.Value, "iB"):
+			return "size", ""
+		case strings.Contains(pattern.Value, "0o"):
+			return "octal digits", ""
+		}
+		return "text", ""
+	}
+	kind := child(schema, "type")
+	switch low, high := child(schema, "minimum"), child(schema, "maximum"); {
+	case low != nil && high != nil:
+		return fmt.Sprintf("%s to %s", low.Value, high.Value), ""
+	case low != nil:
+		return "from " + low.Value, ""
+	case kind.Value == "boolean":
+		return "`true`, `false`", ""
+	}
+	return "text", ""
+}
+
+// child returns the value of a key, or nil.
+func child(mapping *yaml.Node, key string) *yaml.Node {
+	if mapping == nil || mapping.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == key {
+			return mapping.Content[i+1]
+		}
+	}
+	return nil
+}
+
+func items(list *yaml.Node) []*yaml.Node {
+	if list == nil {
+		return nil
+	}
+	return list.Content
+}

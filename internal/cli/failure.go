@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/cron"
+)
+
+// failure is an error on its way to a person. Commands return it, and report
+// alone prints it.
+type failure struct {
+	code    ExitCode
+	message string
+	excerpt string   // what the message is about, shown below it
+	at, len int      // the bytes of excerpt that are wrong; len 0 is a place
+	details []string // more of what is wrong, a line each
+	hint    string   // what to do about it
+	help    bool     // whether --help says more
+	// problem is what a server has answered with, if it was one.
+	problem *client.Problem
+}
+
+func (f *failure) Error() string { return f.message }
+
+// failed is a failure in doing what was asked.
+func failed(format string, args ...any) *failure {
+	return &failure{code: ExitFailed, message: fmt.Sprintf(format, args...)}
+}
+
+// misused is a mistake in the command line.
+func misused(format string, args ...any) *failure {
+	return &failure{code: ExitUsage, message: fmt.Sprintf(format, args...), help: true}
+}
+
+// withHint adds what to do about it.
+func (f *failure) withHint(format string, args ...any) *failure {
+	f.hint = fmt.Sprintf(format, args...)
+	return f
+}
+
+// refusedExpression is the failure for an expression that package cron refuses.
+func refusedExpression(err error) *failure {
+	var parse *cron.ParseError
+	if !errors.As(err, &parse) {
+		return &failure{code: ExitUsage, message: err.Error()}
+	}
+	message := parse.Problem
+	if parse.Field != "" {
+		message = parse.Field + ": " + message
+	}
+	if parse.Allowed != "" {
+		message += ", allowed is " + parse.Allowed
+	}
+	return &failure{
+		code: ExitUsage, message: message, hint: parse.Hint,
+		excerpt: parse.Expr, at: parse.Pos, len: parse.Len,
+	}
+}
+
+// asFailure makes a failure of any error.
+func asFailure(err error) *failure {
+	var f *failure
+	if errors.As(err, &f) {
+		return f
+	}
+	return failed("%v", err)
+}
+
+// report prints the failure of a command:
+//
+//	belfry next: minute: 61 is out of range, allowed is 0-59
+//	  61 * * * *
+//	  ^^
+//	  a hint
+func (f *failure) report(env Env, cmd *cobra.Command) {
+	s := styleFor(env, env.StderrIsTerminal)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s\n", s.wrong(cmd.CommandPath()), printable(f.message))
+	if f.excerpt != "" {
+		line, caret := underline(f.excerpt, f.at, f.len)
+		fmt.Fprintf(&b, "  %s\n  %s\n", line, strings.Replace(caret, strings.TrimLeft(caret, " "), s.wrong(strings.TrimLeft(caret, " ")), 1))
+	}
+	for _, detail := range f.details {
+		fmt.Fprintf(&b, "  %s\n", printable(detail))
+	}
+	if f.hint != "" {
+		fmt.Fprintf(&b, "  %s\n", printable(f.hint))
+	}
+	if f.help {
+		fmt.Fprintf(&b, "  %s --help says more\n", cmd.CommandPath())
+	}
+	// There is nobody left to tell when this fails.
+	_, _ = env.Stderr.Write([]byte(b.String()))
+}
+
+// underline returns a text as a terminal shows it in one line, and a second line
+// with carets under n of its bytes from at on.
+func underline(text string, at, n int) (line, caret string) {
+	at = max(0, min(at, len(text)))
+	end := max(at, min(at+n, len(text)))
+	before, marked := printable(text[:at]), printable(text[at:end])
+	return before + marked + printable(text[end:]),
+		strings.Repeat(" ", columns(before)) + strings.Repeat("^", max(1, columns(marked)))
+}
+
+// printable replaces what would move the cursor or change the terminal: a text
+// from outside can neither hide nor forge what is around it.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t':
+			return ' '
+		case r == '\n' || unicode.IsPrint(r):
+			return r
+		default:
+			return utf8.RuneError
+		}
+	}, text)
+}
+
+// columns counts the columns that a text takes on a terminal.
+func columns(text string) int {
+	n := 0
+	for _, r := range text {
+		n++
+		if unicode.In(r, unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana) ||
+			0x3000 <= r && r <= 0x303f || 0xff00 <= r && r <= 0xff60 {
+			n++ // wide characters and their punctuation
+		}
+	}
+	return n
+}
+
+// unknownCommand is the failure for a first word that is no command.
+func unknownCommand(cmd *cobra.Command, name string) error {
+	f := misused("unknown command %q", name)
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	f.hint = didYouMean(name, "belfry ", names)
+	return f
+}
+
+// flagFailure turns what the flag library says into our words.
+func flagFailure(cmd *cobra.Command, err error) error {
+	var (
+		unknown *pflag.NotExistError
+		missing *pflag.ValueRequiredError
+		invalid *pflag.InvalidValueError
+	)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		return err
+	case errors.As(err, &unknown):
+		if short := unknown.GetSpecifiedShortnames(); short != "" {
+			f := misused("unknown flag -%s", unknown.GetSpecifiedName())
+			if len(short) > 1 {
+				f.message += fmt.Sprintf(" in -%s", short)
+				if cmd.Flags().Lookup(short) != nil {
+					f = f.withHint("did you mean --%s?", short)
+				}
+			}
+			return f
+		}
+		name := unknown.GetSpecifiedName()
+		f := misused("unknown flag --%s", name)
+		var names []string
+		cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, flag.Name) })
+		f.hint = didYouMean(name, "--", names)
+		return f
+	case errors.As(err, &missing):
+		return misused("%s needs a value", flagName(missing.GetFlag()))
+	case errors.As(err, &invalid):
+		return invalidValue(invalid)
+	}
+	return misused("%v", err)
+}
+
+// invalidValue is the failure for a flag whose value was refused.
+func invalidValue(invalid *pflag.InvalidValueError) error {
+	name := flagName(invalid.GetFlag())
+	switch invalid.GetFlag().Value.Type() {
+	case "bool":
+		return misused("%s is on or off and takes no value %q", name, invalid.GetValue())
+	case "int":
+		return misused("%s: %q is not a whole number", name, invalid.GetValue())
+	}
+	return misused("%s: %v", name, invalid.Unwrap())
+}
+
+// flagName returns a flag as people write it.
+func flagName(flag *pflag.Flag) string {
+	if flag.Shorthand != "" {
+		return "-" + flag.Shorthand
+	}
+	return "--" + flag.Name
+}
+
+// didYouMean returns a question for the names that a mistyped word is near to, or
+// "". The command library knows how to suggest commands, so the names become
+// commands for that.
+func didYouMean(word, dashes string, names []string) string {
+	// A third of the letters may be wrong, and two that changed places.
+	menu := &cobra.Command{SuggestionsMinimumDistance: min(len(word)-1, max(2, len(word)/3))}
+	for _, name := range names {
+		menu.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
+	}
+	near := menu.SuggestionsFor(word)
+	if len(near) == 0 {
+		return ""
+	}
+	return "did you mean " + dashes + strings.Join(near, " or "+dashes) + "?"
+}

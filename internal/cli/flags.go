@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// parsed is a flag whose text becomes a value as soon as it is read, so that a
+// mistake is reported with the name of the flag.
+type parsed[T any] struct {
+	value *T
+	text  string // as given; the default before that
+	kind  string // what help calls the value
+	parse func(string) (T, error)
+}
+
+// Set is called by the flag library.
+func (p *parsed[T]) Set(text string) error {
+	v, err := p.parse(text)
+	if err != nil {
+		return err
+	}
+	*p.value, p.text = v, text
+	return nil
+}
+
+// String is called by the flag library.
+func (p *parsed[T]) String() string { return p.text }
+
+// Type is called by the flag library.
+func (p *parsed[T]) Type() string { return p.kind }
+
+// addParsed adds a flag whose default is written def in the help. The value
+// keeps what it holds until the flag is given.
+func addParsed[T any](flags *pflag.FlagSet, value *T, name, short, def, kind, usage string, parse func(string) (T, error)) {
+	flags.VarP(&parsed[T]{value: value, text: def, kind: kind, parse: parse}, name, short, usage)
+}
+
+// The output formats.
+const (
+	asTable = "table" // for people
+	asWide  = "wide"  // a table with more columns
+	asJSON  = "json"  // one document
+	asYAML  = "yaml"  // the same document
+	asJSONL = "jsonl" // one line of JSON for each item
+	asName  = "name"  // the names of the items alone, a line each
+)
+
+// addOutput adds -o with the formats that a command has; the first is the
+// default.
+func addOutput(cmd *cobra.Command, value *string, formats ...string) {
+	*value = formats[0]
+	addChoice(cmd, value, "output", "o", "format of the output", formats...)
+}
+
+// addChoice adds a flag with a few allowed words.
+func addChoice(cmd *cobra.Command, value *string, name, short, usage string, words ...string) {
+	addParsed(cmd.Flags(), value, name, short, *value, strings.Join(words, "|"), usage, func(text string) (string, error) {
+		for _, w := range words {
+			if w == text {
+				return w, nil
+			}
+		}
+		err := fmt.Errorf("%q is not known, allowed is %s", text, strings.Join(words, ", "))
+		if hint := didYouMean(text, "", words); hint != "" {
+			err = fmt.Errorf("%w; %s", err, hint)
+		}
+		return "", err
+	})
+	complete(cmd, name, words...)
+}
+
+// complete tells shells the values of a flag.
+func complete(cmd *cobra.Command, flag string, values ...string) {
+	fixed := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+	if err := cmd.RegisterFlagCompletionFunc(flag, fixed); err != nil {
+		panic(err) // a flag that is registered twice, or not at all
+	}
+}
+
+// noArguments refuses words after a command that takes none.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return misused("unexpected %q: %s takes flags only", args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+// addText adds a flag whose value reads itself, and which is as it is until the
+// flag is given. def says what it is without it.
+func addText[T any, P interface {
+	*T
+	encoding.TextUnmarshaler
+}](flags *pflag.FlagSet, value *T, name, short, def, kind, usage string) {
+	addParsed(flags, value, name, short, def, kind, usage, func(text string) (T, error) {
+		var v T
+		err := P(&v).UnmarshalText([]byte(text))
+		return v, err
+	})
+}
+
+// parsePositive reads a number from 1.
+func parsePositive(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%q is not a number from 1", text)
+	}
+	return n, nil
+}
+
+// addWord adds a flag for a text that is not empty: kind is what help calls it.
+func addWord(flags *pflag.FlagSet, value *string, name, short, kind, usage string) {
+	addParsed(flags, value, name, short, "", kind, usage, func(text string) (string, error) {
+		if text == "" {
+			return "", errors.New("a value is missing")
+		}
+		return text, nil
+	})
+}
+
+// labels is a flag KEY=VALUE that may be given several times.
+type labels map[string]string
+
+// Set is called by the flag library.
+func (l *labels) Set(text string) error {
+	key, value, found := strings.Cut(text, "=")
+	if !found || key == "" {
+		return fmt.Errorf("%q is not of the form KEY=VALUE", text)
+	}
+	if *l == nil {
+		*l = labels{}
+	}
+	if before, twice := (*l)[key]; twice && before != value {
+		return fmt.Errorf("%s is given twice, as %q and %q", key, before, value)
+	}
+	(*l)[key] = value
+	return nil
+}
+
+// String is called by the flag library.
+func (l *labels) String() string { return "" }
+
+// Type is called by the flag library.
+func (l *labels) Type() string { return "KEY=VALUE" }

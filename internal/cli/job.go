@@ -1,0 +1,594 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/job"
+)
+
+func newJob(env Env) *cobra.Command {
+	cmd := group("job", "jobs", "List, show, run, pause and delete jobs", `belfry job list --sort next
+belfry job get nightly
+belfry job run nightly --param day=monday --logs
+belfry job pause nightly --reason "the disk is full"`)
+	cmd.AddCommand(
+		newJobList(env), newJobGet(env), newJobRun(env), newJobPause(env), newJobResume(env), newJobDelete(env),
+		newJobNext(env), newJobHistory(env),
+	)
+	return cmd
+}
+
+// group is a command that has others and does nothing itself.
+func group(name, plural, short, example string) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Aliases: []string{plural}, Short: short, Example: example,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				f := misused("unknown command %q", args[0])
+				var names []string
+				for _, c := range cmd.Commands() {
+					names = append(names, c.Name())
+				}
+				f.hint = didYouMean(args[0], cmd.CommandPath()+" ", names)
+				return f
+			}
+			return cmd.Help()
+		},
+	}
+}
+
+// jobRow is a job of a list, as it was sent and as it is shown.
+type jobRow struct {
+	raw json.RawMessage
+	job *job.Job
+}
+
+// jobListFlags is what belfry job list is asked.
+type jobListFlags struct {
+	connection config.Asked
+	all        bool
+	labels     map[string]string
+	text       string
+	state      string
+	sort       string
+	limit      int
+	output     string
+}
+
+func newJobList(env Env) *cobra.Command {
+	ask := jobListFlags{sort: "name"}
+	cmd := &cobra.Command{
+		Use:     "list [flags]",
+		Aliases: []string{"ls"},
+		Short:   "List jobs, with when they fall due and how they ended last",
+		Long: `List the jobs of all namespaces, or of the one that is named. With --sort next those that
+fall due first come first.`,
+		Example: `belfry job list
+belfry job list --sort next --limit 10
+belfry job list -n web --label team=a --state paused
+belfry job list -o name`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			server, err := connect(env, ask.connection)
+			if err != nil {
+				return err
+			}
+			return server.refused(listJobs(cmd.Context(), server, ask))
+		},
+	}
+	f := cmd.Flags()
+	f.Var((*labels)(&ask.labels), "label", "only jobs with this label: KEY=VALUE; may be repeated")
+	addWord(f, &ask.text, "text", "", "TEXT", "only jobs with this in their name or description")
+	addChoice(cmd, &ask.state, "state", "", "only jobs in this state", job.JobState("").Values()...)
+	addChoice(cmd, &ask.sort, "sort", "", "order of the jobs", "name", "next", "last")
+	addParsed(f, &ask.limit, "limit", "", "", "N", "how many jobs to show; else all", parsePositive)
+	addConnection(cmd, &ask.connection)
+	addAll(cmd, &ask.all)
+	addOutput(cmd, &ask.output, asTable, asWide, asJSON, asYAML, asJSONL, asName)
+	return cmd
+}
+
+// pageSize is how many items are asked for at a time.
+const pageSize = 500
+
+func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
+	query := client.JobQuery{Namespace: server.listNamespace(ask.all), Labels: ask.labels, Text: ask.text, State: job.JobState(ask.state), PageSize: pageSize}
+	var rows []jobRow
+	for {
+		page, err := server.Jobs(ctx, query)
+		if err != nil {
+			return err
+		}
+		for _, d := range page.Items {
+			j, err := d.Job()
+			if err != nil {
+				return failed("read a job of %s: %v", server.URL(), err).withHint("is the server of a later version?")
+			}
+			rows = append(rows, jobRow{d.RawMessage, j})
+		}
+		if query.PageToken = page.NextPageToken; query.PageToken == "" || ask.sort == "name" && ask.limit > 0 && len(rows) >= ask.limit {
+			break
+		}
+	}
+	sortJobs(rows, ask.sort)
+	if ask.limit > 0 {
+		rows = rows[:min(len(rows), ask.limit)]
+	}
+	var items []json.RawMessage
+	for _, r := range rows {
+		items = append(items, r.raw)
+	}
+	index := 0
+	data, err := renderList(ask.output, items, "", func(json.RawMessage) string {
+		index++
+		return rows[index-1].job.FullName()
+	}, func(w io.Writer) { jobTable(w, server.env, rows, ask.output == asWide) })
+	if err != nil {
+		return err
+	}
+	return write(server.env, data)
+}
+
+// sortJobs brings rows, which come by name, in the order that was asked for.
+// Those that have no such moment are at the end.
+func sortJobs(rows []jobRow, by string) {
+	order := func(moment func(*job.Status) time.Time, direction int) {
+		slices.SortStableFunc(rows, func(a, b jobRow) int {
+			x, y := moment(a.job.Status), moment(b.job.Status)
+			switch {
+			case x.IsZero() && y.IsZero():
+				return 0
+			case x.IsZero():
+				return 1
+			case y.IsZero():
+				return -1
+			}
+			return direction * x.Compare(y)
+		})
+	}
+	switch by {
+	case "next":
+		order(func(s *job.Status) time.Time { return s.Next }, 1)
+	case "last":
+		order(func(s *job.Status) time.Time { return s.LastEnded }, -1)
+	}
+}
+
+// jobTable writes jobs for people.
+func jobTable(w io.Writer, env Env, rows []jobRow, wide bool) {
+	s := styleFor(env, env.StdoutIsTerminal)
+	head := []string{"NAME", "SCHEDULE", "NEXT", "LEFT", "LAST", "STATUS"}
+	if wide {
+		head = append(head, "ZONE", "VERSION", "LAST RUN", "UID")
+	}
+	var lines [][]string
+	for _, r := range rows {
+		j, status := r.job, r.job.Status
+		zone := zoneOf(j)
+		line := []string{
+			j.FullName(), scheduleText(&j.Schedule), instant(env, inZone(status.Next, zone)), distance(env, status.Next),
+			distance(env, status.LastEnded), statusText(status),
+		}
+		if !env.StdoutIsTerminal {
+			line[4] = instant(env, inZone(status.LastEnded, zone))
+		}
+		if wide {
+			last := ""
+			if !status.LastRun.IsZero() {
+				last = status.LastRun.String()
+			}
+			line = append(line, orDash(j.Schedule.Timezone), fmt.Sprint(j.Version), orDash(last), j.UID.String())
+		}
+		lines = append(lines, line)
+	}
+	table(w, s, head, lines)
+}
+
+// zoneOf returns the zone that a job's moments are shown in.
+func zoneOf(j *job.Job) *time.Location {
+	if zone, err := cron.LoadZone(j.Schedule.Timezone); err == nil && j.Schedule.Timezone != "" {
+		return zone.Location()
+	}
+	return time.UTC
+}
+
+func inZone(t time.Time, zone *time.Location) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.In(zone)
+}
+
+// scheduleText says in few words when a job falls due.
+func scheduleText(s *job.Schedule) string {
+	var parts []string
+	switch {
+	case len(s.Cron) > 0:
+		parts = append(parts, strings.Join(s.Cron, " | "))
+	case s.Every > 0:
+		parts = append(parts, "every "+s.Every.String())
+	case s.AfterEnd > 0:
+		parts = append(parts, s.AfterEnd.String()+" after its end")
+	case len(s.At) == 1:
+		parts = append(parts, "at "+s.At[0].Format(time.RFC3339))
+	case len(s.At) > 0:
+		parts = append(parts, fmt.Sprintf("at %d instants", len(s.At)))
+	case len(s.On) > 0:
+		var names []string
+		for _, u := range s.On {
+			names = append(names, u.Job)
+		}
+		parts = append(parts, "after "+strings.Join(names, ", "))
+	}
+	if s.Boot {
+		parts = append(parts, "at the start of a node")
+	}
+	if len(parts) == 0 {
+		return "by hand"
+	}
+	return strings.Join(parts, " and ")
+}
+
+// statusText says how a job is: what keeps it from running, or how it ended last.
+func statusText(s *job.Status) string {
+	switch {
+	case s.State == job.JobPaused && s.PauseReason != "":
+		return "paused: " + s.PauseReason
+	case s.State != job.JobActive:
+		return string(s.State)
+	case s.LastOutcome == "":
+		return "-"
+	}
+	return string(s.LastOutcome)
+}
+
+func newJobGet(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		filled bool
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "get NAME [flags]",
+		Short: "Show a job as it was written, with what the server knows about it",
+		Example: `belfry job get nightly
+belfry job get web/nightly --filled -o json`,
+		Args: oneJob,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, name, err := connectFor(env, asked, args[0])
+			if err != nil {
+				return err
+			}
+			d, err := server.Job(cmd.Context(), name.namespace, name.name, filled)
+			if err != nil {
+				return server.refused(err)
+			}
+			if output == asName {
+				return write(env, []byte(name.String()+"\n"))
+			}
+			data, err := renderDocument(output, d)
+			if err != nil {
+				return err
+			}
+			return write(env, data)
+		},
+	}
+	cmd.Flags().BoolVar(&filled, "filled", false, "fill in the defaults")
+	addConnection(cmd, &asked)
+	cmd.ValidArgsFunction = jobNames(env, &asked)
+	addOutput(cmd, &output, asYAML, asJSON, asName)
+	return cmd
+}
+
+// renderDocument writes a document as files have it.
+func renderDocument(format string, d client.Document) ([]byte, error) {
+	var b bytes.Buffer
+	if format == asJSON {
+		err := encodeJSON(&b, compact(d.RawMessage))
+		return b.Bytes(), err
+	}
+	documents, err := job.Decode("", d.RawMessage)
+	if err != nil {
+		// Of a later version: shown as it came.
+		err := encodeYAML(&b, compact(d.RawMessage))
+		return b.Bytes(), err
+	}
+	err = job.Encode(&b, documents, job.YAML)
+	return b.Bytes(), err
+}
+
+// connectFor finds the server and the job that are meant.
+func connectFor(env Env, asked config.Asked, text string) (*remote, jobName, error) {
+	server, err := connect(env, asked)
+	if err != nil {
+		return nil, jobName{}, err
+	}
+	name, err := server.named(text)
+	return server, name, err
+}
+
+func newJobPause(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		reason string
+		until  time.Time
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "pause NAME [flags]",
+		Short: "Keep a job from falling due",
+		Long: `Keep a job from falling due, until it is resumed or for a while. What runs goes
+on to its end, and a run by hand is still possible.`,
+		Example: `belfry job pause nightly --reason "the disk is full"
+belfry job pause nightly --until 2h`,
+		Args: oneJob,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, name, err := connectFor(env, asked, args[0])
+			if err != nil {
+				return err
+			}
+			change, err := server.Pause(cmd.Context(), name.namespace, name.name, client.PauseRequest{Reason: reason, Until: until})
+			if err != nil {
+				return server.refused(err)
+			}
+			return showChange(env, output, name, change, "paused")
+		},
+	}
+	f := cmd.Flags()
+	addWord(f, &reason, "reason", "", "TEXT", "why, for whoever wonders later")
+	addParsed(f, &until, "until", "", "", "TIME|DURATION", "when the job resumes by itself", momentFrom(env, 1))
+	addConnection(cmd, &asked)
+	cmd.ValidArgsFunction = jobNames(env, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asName)
+	return cmd
+}
+
+// momentFrom returns a parser for an instant, or a duration from now on:
+// forwards with 1, backwards with -1.
+func momentFrom(env Env, direction time.Duration) func(string) (time.Time, error) {
+	return func(text string) (time.Time, error) {
+		if d, err := job.ParseDuration(text); err == nil && d != job.Forever {
+			return env.Now().Add(direction * time.Duration(d)), nil
+		}
+		t, err := parseInstant(text)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("%q is neither a duration such as 2h nor an instant such as 2026-03-28T00:00:00Z", text)
+		}
+		return *t, nil
+	}
+}
+
+func newJobResume(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		missed = string(job.MissedNone)
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "resume NAME [flags]",
+		Short: "End the pause of a job",
+		Long: `End the pause of a job. What fell due meanwhile does not run, unless --missed says
+so for this once.`,
+		Example: `belfry job resume nightly
+belfry job resume nightly --missed latest`,
+		Args: oneJob,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, name, err := connectFor(env, asked, args[0])
+			if err != nil {
+				return err
+			}
+			change, err := server.Resume(cmd.Context(), name.namespace, name.name, client.ResumeRequest{Missed: job.Missed(missed)})
+			if err != nil {
+				return server.refused(err)
+			}
+			return showChange(env, output, name, change, "resumed")
+		},
+	}
+	addChoice(cmd, &missed, "missed", "", "what runs of that which fell due during the pause", job.Missed("").Values()...)
+	addConnection(cmd, &asked)
+	cmd.ValidArgsFunction = jobNames(env, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asName)
+	return cmd
+}
+
+// showChange writes what has become of a job, and the runs that the change does
+// not reach any more.
+func showChange(env Env, output string, name jobName, change client.Change, done string) error {
+	if change.Result == client.Unchanged {
+		done = "unchanged"
+	}
+	data, err := renderOne(output, change, name.String(), func(w io.Writer) {
+		fmt.Fprintf(w, "job %s %s\n", name, done)
+		for _, r := range change.Running {
+			fmt.Fprintf(w, "run %s is going on, on node %s\n", r.ID, oneLine(orDash(r.Node)))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return write(env, data)
+}
+
+func newJobDelete(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		yes    bool
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:     "delete NAME... [flags]",
+		Aliases: []string{"rm"},
+		Short:   "Delete jobs",
+		Long: `Delete jobs. Nothing of them starts any more; what runs goes on to its end, and
+the history stays as long as it is kept.`,
+		Example: `belfry job delete nightly
+belfry job delete web/one web/two --yes`,
+		Args: func(cmd *cobra.Command, args []string) error { return someArguments(cmd, args, "job", 1, 0) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, err := connect(env, asked)
+			if err != nil {
+				return err
+			}
+			return server.refused(deleteJobs(cmd.Context(), server, args, yes, output))
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "delete without asking")
+	addConnection(cmd, &asked)
+	cmd.ValidArgsFunction = jobNames(env, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
+	return cmd
+}
+
+// deleteJobs deletes the versions that are there when it begins: a job that
+// somebody changes meanwhile is not the one that was meant.
+func deleteJobs(ctx context.Context, server *remote, args []string, yes bool, output string) error {
+	var names []jobName
+	var texts []string
+	versions := map[jobName]int64{}
+	for _, text := range args {
+		name, err := server.named(text)
+		if err != nil {
+			return err
+		}
+		d, err := server.Job(ctx, name.namespace, name.name, false)
+		if err != nil {
+			return err
+		}
+		j, err := d.Job()
+		if err != nil {
+			return failed("read job %s: %v", name, err)
+		}
+		if _, twice := versions[name]; !twice {
+			names, texts = append(names, name), append(texts, name.String())
+		}
+		versions[name] = j.Version
+	}
+	if err := agree(server.env, yes, "deleting %s: %s", counted(len(names), "job"), shortList(texts)); err != nil {
+		return err
+	}
+	var changes []client.Change
+	for _, name := range names {
+		change, err := server.DeleteJob(ctx, name.namespace, name.name, versions[name])
+		if err != nil {
+			if len(changes) > 0 {
+				f := server.refused(err).(*failure)
+				f.details = append(f.details, fmt.Sprintf("deleted before: %s", shortList(texts[:len(changes)])))
+				return f
+			}
+			return err
+		}
+		changes = append(changes, change)
+	}
+	index := 0
+	data, err := renderList(output, changes, "", func(client.Change) string { index++; return texts[index-1] }, func(w io.Writer) {
+		for i, change := range changes {
+			fmt.Fprintf(w, "job %s deleted\n", texts[i])
+			for _, r := range change.Running {
+				fmt.Fprintf(w, "run %s is going on, on node %s\n", r.ID, oneLine(orDash(r.Node)))
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return write(server.env, data)
+}
+
+func newJobNext(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		count  = 10
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "next NAME [flags]",
+		Short: "Show when a job falls due",
+		Long: `Show when a job falls due: with its calendars, its jitter and what else it has, as
+the server plans it. belfry next does it for an expression, without a server.`,
+		Example: `belfry job next nightly
+belfry job next nightly --count 3 -o json`,
+		Args: oneJob,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, name, err := connectFor(env, asked, args[0])
+			if err != nil {
+				return err
+			}
+			next, err := server.Next(cmd.Context(), name.namespace, name.name, count)
+			if err != nil {
+				return server.refused(err)
+			}
+			return showNext(env, output, next)
+		},
+	}
+	addParsed(cmd.Flags(), &count, "count", "", "10", "N", "how many occurrences to show, at most 1000", parsePositive)
+	addConnection(cmd, &asked)
+	cmd.ValidArgsFunction = jobNames(env, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
+	return cmd
+}
+
+func showNext(env Env, output string, next client.Occurrences) error {
+	var data []byte
+	var err error
+	switch output {
+	case asJSON, asYAML:
+		data, err = renderOne(output, next, "", nil)
+	default:
+		data, err = renderList(output, next.Items, "", func(o client.Occurrence) string { return o.Scheduled.Format(time.RFC3339Nano) }, func(w io.Writer) {
+			var rows [][]string
+			for _, o := range next.Items {
+				row := []string{instant(env, o.Scheduled), distance(env, o.Scheduled), ""}
+				if !o.Due.Equal(o.Scheduled) {
+					row[2] = "due " + instant(env, o.Due)
+				}
+				rows = append(rows, row)
+			}
+			table(w, styleFor(env, env.StdoutIsTerminal), []string{"SCHEDULED", "LEFT", ""}, rows)
+		})
+	}
+	if err != nil {
+		return err
+	}
+	if err := write(env, data); err != nil {
+		return err
+	}
+	if len(next.Items) == 0 {
+		return failed("%s", next.Reason)
+	}
+	return nil
+}
+
+func newJobHistory(env Env) *cobra.Command {
+	ask := runListFlags{limit: 20}
+	cmd := &cobra.Command{
+		Use:   "history NAME [flags]",
+		Short: "List the runs of a job that have ended, the latest first",
+		Example: `belfry job history nightly
+belfry job history nightly --outcome failed --since 7d`,
+		Args: oneJob,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, name, err := connectFor(env, ask.connection, args[0])
+			if err != nil {
+				return err
+			}
+			ask.job, ask.states = name.String(), []string{string(job.StateDone)}
+			return server.refused(listRuns(cmd.Context(), server, ask))
+		},
+	}
+	ask.addFlags(env, cmd)
+	cmd.ValidArgsFunction = jobNames(env, &ask.connection)
+	return cmd
+}

@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// logsFlags is what belfry logs is asked.
+type logsFlags struct {
+	connection config.Asked
+	follow     bool
+	query      client.OutputQuery
+}
+
+func newLogs(env Env) *cobra.Command {
+	var ask logsFlags
+	cmd := &cobra.Command{
+		Use:   "logs NAME|RUN [flags]",
+		Short: "Show the output of a run, or of the latest run of a job",
+		Long: `Show the output of a run, or of the latest run of a job. With -f it is shown while
+it is written, until the run has ended; a broken connection goes on where it was.
+
+On a terminal colours are kept, and whatever else a terminal would obey is left
+out; piped the output is as it was written.`,
+		Example: `belfry logs nightly
+belfry logs -f nightly
+belfry logs 01M7WSD70J4JVRQ9N4TN6P9NR3 --attempt 1 --timestamps
+belfry logs nightly --tail 100`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return misused("the name of a job or the id of a run is missing")
+			case len(args) > 1:
+				return misused("found %d arguments, one job or run is wanted", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, err := connect(env, ask.connection)
+			if err != nil {
+				return err
+			}
+			return server.refused(logs(cmd.Context(), server, ask, args[0]))
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&ask.follow, "follow", "f", false, "go on until the run has ended")
+	addParsed(f, &ask.query.Tail, "tail", "", "all", "N", "how many of the last lines to show", parsePositive)
+	addParsed(f, &ask.query.Attempt, "attempt", "", "the latest", "N", "which attempt of the run", parsePositive)
+	addChoice(cmd, &ask.query.Stream, "stream", "", "only this stream", "stdout", "stderr")
+	f.BoolVar(&ask.query.Times, "timestamps", false, "the time, and | for stdout or ! for stderr, before each line")
+	addConnection(cmd, &ask.connection)
+	cmd.ValidArgsFunction = jobNames(env, &ask.connection)
+	return cmd
+}
+
+func logs(ctx context.Context, server *remote, ask logsFlags, text string) error {
+	id, err := job.ParseID(text)
+	if err != nil {
+		if id, err = latestRun(ctx, server, text); err != nil {
+			return err
+		}
+	}
+	if !ask.follow {
+		w := io.Writer(server.env.Stdout)
+		if server.env.StdoutIsTerminal {
+			w = &tamed{w: w}
+		}
+		return server.Output(ctx, id, ask.query, w)
+	}
+	_, err = server.Follow(ctx, id, ask.query, showPart(server.env))
+	return err
+}
+
+// latestRun returns the run of a job that has started last.
+func latestRun(ctx context.Context, server *remote, text string) (job.ID, error) {
+	name, err := server.named(text)
+	if err != nil {
+		return job.ID{}, err
+	}
+	running, err := server.Runs(ctx, client.RunQuery{Job: name.String(), States: []job.RunState{job.StateRunning}, PageSize: pageSize})
+	if err != nil {
+		return job.ID{}, err
+	}
+	if n := len(running.Items); n > 0 {
+		return running.Items[n-1].ID, nil
+	}
+	ended, err := server.Runs(ctx, client.RunQuery{Job: name.String(), States: []job.RunState{job.StateDone}, PageSize: pageSize})
+	if err != nil {
+		return job.ID{}, err
+	}
+	for _, r := range ended.Items {
+		if r.Attempt > 0 { // what was skipped or missed has written nothing
+			return r.ID, nil
+		}
+	}
+	return job.ID{}, &failure{code: ExitNotFound, message: fmt.Sprintf("no run of %s has started yet", name)}
+}
+
+// showPart returns what shows output that is followed. Where an attempt follows
+// another one it says so beside the data.
+func showPart(env Env) func(client.OutputPart) error {
+	w := io.Writer(env.Stdout)
+	if env.StdoutIsTerminal {
+		w = &tamed{w: w}
+	}
+	attempt := 0
+	return func(part client.OutputPart) error {
+		if attempt != 0 && part.Attempt != attempt {
+			_, _ = fmt.Fprintf(env.Stderr, "attempt %s\n", strconv.Itoa(part.Attempt))
+		}
+		attempt = part.Attempt
+		if _, err := io.WriteString(w, part.Text); err != nil {
+			return failed("write the output: %v", err)
+		}
+		return nil
+	}
+}
+
+// tamed lets through what a terminal may be shown: text, line ends, tabs and
+// colours. Whatever else a terminal would obey, a job could use to change what
+// its reader sees of others.
+type tamed struct {
+	w     io.Writer
+	state tamedState
+	held  []byte // of a sequence or letter that is not complete
+	// returned is set behind a carriage return, which ends a line, so that
+	// nothing is written over what was there.
+	returned bool
+}
+
+type tamedState uint8
+
+const (
+	inText   tamedState = iota
+	inEscape            // after ESC
+	inCSI               // after ESC [
+	inString            // of a sequence that has a text, up to BEL or ESC \
+)
+
+// sequenceMax bounds a sequence of colours; a longer one is none.
+const sequenceMax = 64
+
+// Write implements io.Writer.
+func (t *tamed) Write(p []byte) (int, error) {
+	out := make([]byte, 0, len(p))
+	for i := 0; i < len(p); i++ {
+		out = t.add(out, p[i])
+	}
+	if _, err := t.w.Write(out); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (t *tamed) add(out []byte, b byte) []byte {
+	const escape, bell = 0x1b, 0x07
+	switch t.state {
+	case inEscape:
+		t.state = inText
+		switch b {
+		case '[':
+			t.state, t.held = inCSI, append(t.held[:0], escape, '[')
+		case ']', 'P', 'X', '^', '_':
+			t.state = inString
+		}
+		return out
+	case inCSI:
+		t.held = append(t.held, b)
+		switch {
+		case b == 'm':
+			if isColour(t.held) {
+				out = append(out, t.held...)
+			}
+			t.state, t.held = inText, t.held[:0]
+		case b >= 0x40 && b <= 0x7e || len(t.held) > sequenceMax || b == escape:
+			t.state, t.held = inText, t.held[:0]
+			if b == escape {
+				t.state = inEscape
+			}
+		}
+		return out
+	case inString:
+		if b == bell || b == '\n' {
+			t.state = inText
+		} else if b == escape {
+			t.state = inEscape
+		}
+		return out
+	}
+	if b >= utf8.RuneSelf {
+		t.held = append(t.held, b)
+		if !utf8.FullRune(t.held) {
+			return out
+		}
+		r, _ := utf8.DecodeRune(t.held)
+		t.held = t.held[:0]
+		if r >= 0x80 && r < 0xa0 {
+			return out // controls of eight bits
+		}
+		return utf8.AppendRune(out, r)
+	}
+	if len(t.held) > 0 {
+		out, t.held = utf8.AppendRune(out, utf8.RuneError), t.held[:0]
+	}
+	returned := t.returned
+	t.returned = b == '\r'
+	switch {
+	case b == escape:
+		t.state = inEscape
+	case b == '\n' && returned:
+	case b == '\r':
+		return append(out, '\n')
+	case b == '\n', b == '\t', b >= ' ' && b != 0x7f:
+		return append(out, b)
+	}
+	return out
+}
+
+// isColour tells whether a sequence that ends in m has numbers alone: others with
+// this end set what keys send.
+func isColour(sequence []byte) bool {
+	for _, b := range sequence[2 : len(sequence)-1] {
+		if (b < '0' || b > '9') && b != ';' && b != ':' {
+			return false
+		}
+	}
+	return true
+}

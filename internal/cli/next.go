@@ -1,0 +1,361 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/cron"
+)
+
+// nextMax bounds belfry next -n: a week of a job that runs every minute, in a
+// fraction of a second.
+const nextMax = 10_080
+
+// nextFlags is what belfry next is asked.
+type nextFlags struct {
+	zone        *cron.Zone // nil when it is not given
+	count       int
+	from        *time.Time // nil for now
+	backwards   bool
+	dialect     cron.Dialect
+	clockChange cron.ClockChange
+	lang        cron.Lang
+	job         jobName
+	output      string
+}
+
+// jobName is a job in its namespace.
+type jobName struct{ namespace, name string }
+
+func newNext(env Env) *cobra.Command {
+	ask := nextFlags{count: 10}
+	cmd := &cobra.Command{
+		Use:   "next EXPRESSION [flags]",
+		Short: "Show when a cron expression falls due",
+		Long: `Show when a cron expression falls due, what it means in words, and what the
+changes of the clock do to it. It asks no server and no zone data of this machine.
+
+An expression that is refused ends with exit code 2. One that never falls due
+prints an empty list and ends with 1.`,
+		Example: `belfry next '30 2 * * 1-5' --tz Europe/Berlin
+belfry next '0 0 L * *' -n 3                       # the last day of a month
+belfry next '@every 90s' --from 2026-03-28T00:00:00Z
+belfry next 'H H * * *' --job default/backup       # a time that belongs to the job
+belfry next '0 0 12 ? * FRI#2' --dialect quartz -o json
+belfry next '0 9 * * *' --prev -n 1 -o name        # when it last fell due`,
+		Args: oneExpression,
+		RunE: func(_ *cobra.Command, args []string) error {
+			return next(env, ask, args[0])
+		},
+	}
+	flags := cmd.Flags()
+	addParsed(flags, &ask.zone, "tz", "", "UTC", "ZONE", "time zone whose clock the expression means, an IANA name", cron.LoadZone)
+	addParsed(flags, &ask.count, "count", "n", "10", "N", fmt.Sprintf("how many occurrences to show, at most %d", nextMax), parseCount)
+	addParsed(flags, &ask.from, "from", "", "now", "TIME", "instant to start after, such as 2026-03-28T00:00:00Z", parseInstant)
+	flags.BoolVar(&ask.backwards, "prev", false, "show the occurrences before --from, the latest first")
+	addParsed(flags, &ask.dialect, "dialect", "", "default", "default|vixie5|quartz", "grammar of the expression", cron.ParseDialect)
+	addParsed(flags, &ask.clockChange, "dst", "", "vixie", "vixie|literal|skip_once|shift_once|skip_last", "what happens when the clock changes", cron.ParseClockChange)
+	addParsed(flags, &ask.job, "job", "", "", "NAMESPACE/NAME", "job that H and ~ draw their values for", parseJobName)
+	addParsed(flags, &ask.lang, "lang", "", "en", "en|zh", "language of the words", cron.ParseLang)
+	addOutput(cmd, &ask.output, asTable, asWide, asJSON, asYAML, asJSONL, asName)
+	complete(cmd, "tz", cron.ZoneNames()...)
+	complete(cmd, "dialect", "default", "vixie5", "quartz")
+	complete(cmd, "dst", "vixie", "literal", "skip_once", "shift_once", "skip_last")
+	complete(cmd, "lang", "en", "zh")
+	return cmd
+}
+
+// oneExpression wants one argument. The usual mistake is to leave out the
+// quotes, so that the shell makes many of it, or file names of the stars.
+func oneExpression(_ *cobra.Command, args []string) error {
+	switch len(args) {
+	case 0:
+		return misused("an expression is missing").withHint("write it in quotes: belfry next '30 2 * * 1-5'")
+	case 1:
+		return nil
+	default:
+		return misused("found %d arguments, one expression is wanted", len(args)).
+			withHint("write it in quotes, or the shell takes it apart: belfry next '30 2 * * 1-5'")
+	}
+}
+
+func parseCount(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > nextMax {
+		return 0, fmt.Errorf("%q is not a number from 1 to %d", text, nextMax)
+	}
+	return n, nil
+}
+
+var instantForm = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$`)
+
+func parseInstant(text string) (*time.Time, error) {
+	t, err := time.Parse(time.RFC3339, text)
+	// Parse takes "T3:00" and a comma in front of the fraction as well.
+	if err != nil || !instantForm.MatchString(text) {
+		return nil, fmt.Errorf("%q is not an instant as RFC 3339 writes it, such as 2026-03-28T00:00:00Z or 2026-03-28T01:00:00+01:00", text)
+	}
+	return &t, nil
+}
+
+func parseJobName(text string) (jobName, error) {
+	namespace, name, found := strings.Cut(text, "/")
+	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return jobName{}, fmt.Errorf("%q is not the name of a job, write NAMESPACE/NAME, such as default/backup", text)
+	}
+	return jobName{namespace, name}, nil
+}
+
+// preview is what belfry next says. Its keys are a contract, and its lists are
+// never null.
+type preview struct {
+	Expression  string   `json:"expression"` // in canonical form
+	Timezone    string   `json:"timezone"`
+	Description string   `json:"description"`
+	Next        []string `json:"next"` // RFC 3339 with the offset of the zone
+	Notes       []string `json:"notes"`
+
+	times []time.Time // those of Next
+}
+
+// timetable is what next needs of a schedule.
+type timetable interface {
+	cron.Schedule
+	Prev(time.Time) time.Time
+	String() string
+	Describe(cron.Lang) string
+}
+
+func next(env Env, ask nextFlags, text string) error {
+	schedule, err := parseTimetable(ask, text)
+	if err != nil {
+		return err
+	}
+	now := env.Now()
+	from := now
+	if ask.from != nil {
+		from = *ask.from
+	}
+	zone := ask.zone
+	expression, isExpression := schedule.(*cron.Expression)
+	if isExpression {
+		zone = expression.Zone()
+	}
+
+	p := preview{
+		Expression: schedule.String(), Timezone: zone.Name(), Description: schedule.Describe(ask.lang),
+		Next: []string{}, Notes: []string{},
+	}
+	step := schedule.Next
+	if ask.backwards {
+		step = schedule.Prev
+	}
+	for t := step(from); !t.IsZero() && len(p.times) < ask.count; t = step(t) {
+		t = t.In(zone.Location())
+		p.times = append(p.times, t)
+		p.Next = append(p.Next, t.Format(time.RFC3339Nano))
+	}
+	if isExpression && len(p.times) > 0 {
+		p.Notes = append(p.Notes, expression.Notes(ask.lang, notesFrom(p.times, from), notesTo(p.times, from, ask.backwards))...)
+	}
+
+	data, err := p.render(env, ask, now)
+	if err != nil {
+		return err
+	}
+	if err := write(env, data); err != nil {
+		return err
+	}
+	if len(p.times) == 0 {
+		return neverDue(expression, ask.backwards, from.In(zone.Location()))
+	}
+	return nil
+}
+
+// notesFrom returns the beginning of the time that notes are about: all that is
+// shown.
+func notesFrom(times []time.Time, from time.Time) time.Time {
+	if last := times[len(times)-1]; last.Before(from) {
+		return last.Add(-1)
+	}
+	return from
+}
+
+// notesTo returns its end. Forwards the year to come is part of it, so that
+// nobody who saves a schedule in November is surprised in March.
+func notesTo(times []time.Time, from time.Time, backwards bool) time.Time {
+	if backwards {
+		return from
+	}
+	year, last := from.AddDate(1, 0, 0), times[len(times)-1]
+	if last.After(year) {
+		return last
+	}
+	return year
+}
+
+// parseTimetable compiles the expression that was asked about.
+func parseTimetable(ask nextFlags, text string) (timetable, error) {
+	options := []cron.Option{cron.WithDialect(ask.dialect), cron.WithClockChange(ask.clockChange)}
+	if ask.zone != nil {
+		options = append(options, cron.In(ask.zone))
+	}
+	if ask.job != (jobName{}) {
+		options = append(options, cron.WithJob(ask.job.namespace, ask.job.name))
+	}
+	schedule, err := cron.ParseSchedule(text, options...)
+	if err != nil {
+		refused := refusedExpression(err)
+		if ask.job == (jobName{}) && missesJob(err, text, options) {
+			refused.hint = "give the job with --job NAMESPACE/NAME"
+		}
+		return nil, refused
+	}
+	return schedule.(timetable), nil
+}
+
+// missesJob tells whether an expression was refused only because no job is
+// named: with any job the error is another one, or none.
+func missesJob(err error, text string, options []cron.Option) bool {
+	_, with := cron.ParseSchedule(text, append(options, cron.WithJob("any", "job"))...)
+	return with == nil || with.Error() != err.Error()
+}
+
+// neverDue says why there is nothing to show. The list itself is on stdout, as
+// ever.
+func neverDue(expression *cron.Expression, backwards bool, from time.Time) error {
+	at := from.Format(time.RFC3339)
+	if backwards {
+		return failed("it never fell due before %s", at)
+	}
+	reason := ""
+	if expression != nil {
+		reason = expression.NeverReason(from)
+	}
+	if reason == "" {
+		return failed("it never falls due after %s", at)
+	}
+	return failed("it never falls due after %s: %s", at, reason)
+}
+
+// render returns the preview in the format that was asked for.
+func (p *preview) render(env Env, ask nextFlags, now time.Time) ([]byte, error) {
+	var b bytes.Buffer
+	var err error
+	switch ask.output {
+	case asJSON:
+		err = encodeJSON(&b, p)
+	case asYAML:
+		err = encodeYAML(&b, p)
+	case asJSONL:
+		for _, t := range p.Next {
+			line := struct {
+				Expression string `json:"expression"`
+				Timezone   string `json:"timezone"`
+				Next       string `json:"next"`
+			}{p.Expression, p.Timezone, t}
+			if err = encodeJSONLine(&b, line); err != nil {
+				break
+			}
+		}
+	case asName:
+		for _, t := range p.Next {
+			fmt.Fprintln(&b, t)
+		}
+	default:
+		p.table(&b, env, ask, now)
+	}
+	return b.Bytes(), err
+}
+
+// table writes the preview for people: on a terminal with weekdays and, seen from
+// now, countdowns, elsewhere with exact times.
+func (p *preview) table(w io.Writer, env Env, ask nextFlags, now time.Time) {
+	s := styleFor(env, env.StdoutIsTerminal)
+	fmt.Fprintf(w, "%s\n%s\n", s.strong(p.Description), s.faint(p.Expression+"  "+p.Timezone))
+	if len(p.times) > 0 {
+		fmt.Fprintln(w)
+	}
+	for i, t := range p.times {
+		var columns []string
+		if env.StdoutIsTerminal {
+			columns = []string{weekday(t, ask.lang) + " " + t.Format("2006-01-02 15:04:05.999999999 -07:00")}
+			if ask.from == nil {
+				columns = append(columns, countdown(t, now, ask.lang))
+			}
+		} else {
+			columns = []string{p.Next[i], weekday(t, ask.lang)}
+		}
+		if ask.output == asWide {
+			columns = append(columns, t.UTC().Format(time.RFC3339Nano))
+		}
+		fmt.Fprintln(w, strings.Join(columns, "  "))
+	}
+	if len(p.Notes) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, note := range p.Notes {
+		fmt.Fprintf(w, "%s %s\n", s.faint("*"), note)
+	}
+}
+
+// weekday returns the short name of a day.
+func weekday(t time.Time, lang cron.Lang) string {
+	if lang == cron.Chinese {
+		return [...]string{"周日", "周一", "周二", "周三", "周四", "周五", "周六"}[t.Weekday()]
+	}
+	return t.Format("Mon")
+}
+
+// countdown says how far away an occurrence is, in two units at most: "in 3h
+// 12m", "4d ago".
+func countdown(t, now time.Time, lang cron.Lang) string {
+	distance := t.Sub(now)
+	past := distance < 0
+	if past {
+		distance = -distance
+	}
+	units := [...]struct {
+		size   time.Duration
+		en, zh string
+	}{
+		{24 * time.Hour, "d", "天"},
+		{time.Hour, "h", "小时"},
+		{time.Minute, "m", "分"},
+		{time.Second, "s", "秒"},
+	}
+	first := 0
+	for first < len(units)-1 && distance < units[first].size {
+		first++
+	}
+	var parts []string
+	for i, u := range units[first:min(first+2, len(units))] {
+		n := distance / u.size
+		distance %= u.size
+		if i > 0 && n == 0 {
+			break
+		}
+		name := u.en
+		if lang == cron.Chinese {
+			name = u.zh
+		}
+		parts = append(parts, fmt.Sprintf("%d%s", n, name))
+	}
+	switch {
+	case lang == cron.Chinese && past:
+		return strings.Join(parts, "") + "前"
+	case lang == cron.Chinese:
+		return strings.Join(parts, "") + "后"
+	case past:
+		return strings.Join(parts, " ") + " ago"
+	default:
+		return "in " + strings.Join(parts, " ")
+	}
+}

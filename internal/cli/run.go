@@ -1,0 +1,541 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/job"
+)
+
+func newRun(env Env) *cobra.Command {
+	cmd := group("run", "runs", "List, show, cancel and retry runs", `belfry run list
+belfry run list --job nightly --outcome failed --since 7d
+belfry run get 01M7WSD70J4JVRQ9N4TN6P9NR3
+belfry run cancel 01M7WSD70J4JVRQ9N4TN6P9NR3`)
+	logs := newLogs(env)
+	logs.Use = strings.Replace(logs.Use, "NAME|RUN", "RUN", 1)
+	logs.Example = "belfry run logs 01M7WSD70J4JVRQ9N4TN6P9NR3"
+	logs.ValidArgsFunction = nil // ids are copied, not typed
+	cmd.AddCommand(newRunList(env), newRunGet(env), logs, newRunCancel(env), newRunRetry(env))
+	return cmd
+}
+
+// runListFlags is what belfry run list is asked.
+type runListFlags struct {
+	connection config.Asked
+	all        bool
+	job        string
+	states     []string
+	outcomes   []string
+	since      time.Time
+	until      time.Time
+	text       string
+	limit      int
+	output     string
+}
+
+// addFlags adds the flags that lists of runs have.
+func (ask *runListFlags) addFlags(env Env, cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.Var(&words{&ask.outcomes, job.Outcome("").Values()}, "outcome", "only runs that have ended so; may be repeated")
+	complete(cmd, "outcome", job.Outcome("").Values()...)
+	addParsed(f, &ask.since, "since", "", "", "TIME|DURATION", "only runs that have ended since then", momentFrom(env, -1))
+	addParsed(f, &ask.until, "until", "", "", "TIME|DURATION", "only runs that have ended before then", momentFrom(env, -1))
+	addWord(f, &ask.text, "text", "", "TEXT", "only runs that have ended, with this in the name of the job or in the reason")
+	addParsed(f, &ask.limit, "limit", "", fmt.Sprint(ask.limit), "N", "how many runs to show", parsePositive)
+	addConnection(cmd, &ask.connection)
+	addOutput(cmd, &ask.output, asTable, asWide, asJSON, asYAML, asJSONL, asName)
+}
+
+// words is a flag that takes some of a few words and may be given several times.
+type words struct {
+	list    *[]string
+	allowed []string
+}
+
+// Set is called by the flag library.
+func (w *words) Set(text string) error {
+	for part := range strings.SplitSeq(text, ",") {
+		if !slices.Contains(w.allowed, part) {
+			err := fmt.Errorf("%q is not known, allowed is %s", part, strings.Join(w.allowed, ", "))
+			if hint := didYouMean(part, "", w.allowed); hint != "" {
+				err = fmt.Errorf("%w; %s", err, hint)
+			}
+			return err
+		}
+		*w.list = append(*w.list, part)
+	}
+	return nil
+}
+
+// String is called by the flag library.
+func (w *words) String() string { return "" }
+
+// Type is called by the flag library.
+func (w *words) Type() string { return strings.Join(w.allowed, "|") }
+
+func newRunList(env Env) *cobra.Command {
+	ask := runListFlags{limit: 50}
+	cmd := &cobra.Command{
+		Use:     "list [flags]",
+		Aliases: []string{"ls"},
+		Short:   "List runs: those that wait or are going on, then those that have ended",
+		Long: `List the runs that wait or are going on by due time, and then those that have
+ended, the latest first. Runs that are planned for later are left out, unless
+--state ready asks for them.`,
+		Example: `belfry run list
+belfry run list --state running
+belfry run list --job nightly --outcome failed --since 7d
+belfry run list --text "exit code 137" -o json`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			server, err := connect(env, ask.connection)
+			if err != nil {
+				return err
+			}
+			if ask.job != "" {
+				name, err := server.named(ask.job)
+				if err != nil {
+					return err
+				}
+				ask.job = name.String()
+			}
+			return server.refused(listRuns(cmd.Context(), server, ask))
+		},
+	}
+	addWord(cmd.Flags(), &ask.job, "job", "", "NAME", "only runs of this job")
+	cmd.Flags().Var(&words{&ask.states, job.RunState("").Values()}, "state", "only runs in this state; may be repeated")
+	complete(cmd, "state", job.RunState("").Values()...)
+	ask.addFlags(env, cmd)
+	addAll(cmd, &ask.all)
+	return cmd
+}
+
+func listRuns(ctx context.Context, server *remote, ask runListFlags) error {
+	query := client.RunQuery{Namespace: server.listNamespace(ask.all), Job: ask.job, From: ask.since, To: ask.until, Text: ask.text}
+	for _, s := range ask.states {
+		query.States = append(query.States, job.RunState(s))
+	}
+	for _, o := range ask.outcomes {
+		query.Outcomes = append(query.Outcomes, job.Outcome(o))
+	}
+	if ask.job != "" {
+		query.Namespace = ""
+	}
+	var runs []client.Run
+	next := ""
+	for len(runs) < ask.limit {
+		query.PageSize = min(pageSize, ask.limit-len(runs))
+		page, err := server.Runs(ctx, query)
+		if err != nil {
+			return err
+		}
+		for _, r := range page.Items {
+			if len(ask.states) > 0 || r.State != job.StateReady || !r.Due.After(server.env.Now()) {
+				runs = append(runs, r)
+			}
+		}
+		next = page.NextPageToken
+		if query.PageToken = next; next == "" {
+			break
+		}
+	}
+	data, err := renderList(ask.output, runs, next, func(r client.Run) string { return r.ID.String() }, func(w io.Writer) {
+		runTable(w, server.env, runs, ask.output == asWide)
+	})
+	if err != nil {
+		return err
+	}
+	return write(server.env, data)
+}
+
+// runTable writes runs for people.
+func runTable(w io.Writer, env Env, runs []client.Run, wide bool) {
+	head := []string{"RUN", "JOB", "STATUS", "SCHEDULED", "STARTED", "TOOK", "NODE", "REASON"}
+	if wide {
+		head = append(head, "KIND", "ATTEMPT", "VERSION", "OUTPUT")
+	}
+	var rows [][]string
+	for i := range runs {
+		r := &runs[i]
+		row := []string{
+			r.ID.String(), jobAndShard(r), runStatus(r), instant(env, r.Scheduled), instant(env, r.Started), took(env, r), orDash(r.Node), orDash(reasonOf(r)),
+		}
+		if wide {
+			row = append(row, string(r.Kind), fmt.Sprint(r.Attempt), fmt.Sprint(r.Version), fmt.Sprint(r.OutputBytes))
+		}
+		rows = append(rows, row)
+	}
+	table(w, styleFor(env, env.StdoutIsTerminal), head, rows)
+}
+
+func jobAndShard(r *client.Run) string {
+	if r.Shards > 0 {
+		return fmt.Sprintf("%s %d/%d", r.Job, r.Shard+1, r.Shards)
+	}
+	return r.Job
+}
+
+// runStatus is the outcome of a run, or the state of one that has none yet.
+func runStatus(r *client.Run) string {
+	status := string(r.State)
+	if r.Outcome != "" {
+		status = string(r.Outcome)
+	}
+	if r.Count > 1 {
+		status += fmt.Sprintf(" ×%d", r.Count)
+	}
+	return status
+}
+
+// reasonOf says why a run is as it is. That it succeeded says enough.
+func reasonOf(r *client.Run) string {
+	switch {
+	case r.Outcome == job.OutcomeSucceeded:
+		return ""
+	case r.State == job.StateRunning && r.CancelBy != "":
+		return strings.TrimSuffix("is being cancelled by "+r.CancelBy+": "+r.CancelReason, ": ")
+	}
+	return r.Reason
+}
+
+// took says how long the latest attempt took, or has taken so far.
+func took(env Env, r *client.Run) string {
+	switch {
+	case r.Started.IsZero():
+		return "-"
+	case r.Ended.IsZero():
+		return shortDuration(env.Now().Sub(r.Started))
+	}
+	return shortDuration(r.Ended.Sub(r.Started))
+}
+
+// shortDuration writes a duration to three digits or so.
+func shortDuration(d time.Duration) string {
+	d = max(d, 0)
+	switch {
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(10 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// oneRun wants the id of one run.
+func oneRun(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return misused("the id of a run is missing").withHint("belfry run list shows them")
+	case len(args) > 1:
+		return misused("found %d arguments, the id of one run is wanted", len(args))
+	}
+	return nil
+}
+
+func parseRun(text string) (job.ID, error) {
+	id, err := job.ParseID(text)
+	if err != nil {
+		return id, misused("%q is not the id of a run, which has 26 letters and digits", text).withHint("belfry run list shows them")
+	}
+	return id, nil
+}
+
+func newRunGet(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:     "get RUN [flags]",
+		Short:   "Show a run with its attempts",
+		Example: "belfry run get 01M7WSD70J4JVRQ9N4TN6P9NR3 -o json",
+		Args:    oneRun,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := parseRun(args[0])
+			if err != nil {
+				return err
+			}
+			server, err := connect(env, asked)
+			if err != nil {
+				return err
+			}
+			run, err := server.Run(cmd.Context(), id)
+			if err != nil {
+				return server.refused(err)
+			}
+			return showRun(env, output, run)
+		},
+	}
+	addConnection(cmd, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asName)
+	return cmd
+}
+
+// showRun writes all that is known about a run.
+func showRun(env Env, output string, run client.Run) error {
+	data, err := renderOne(output, run, run.ID.String(), func(w io.Writer) { runText(w, env, &run) })
+	if err != nil {
+		return err
+	}
+	return write(env, data)
+}
+
+func runText(w io.Writer, env Env, r *client.Run) {
+	s := styleFor(env, env.StdoutIsTerminal)
+	at := func(t time.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return instant(env, t)
+	}
+	var params []string
+	for _, name := range sortedNames(r.Params) {
+		params = append(params, name+"="+r.Params[name])
+	}
+	parent := ""
+	if !r.Parent.IsZero() {
+		parent = r.Parent.String()
+	}
+	pairs := []string{
+		"run", r.ID.String(), "job", jobAndShard(r), "version", fmt.Sprint(r.Version), "kind", string(r.Kind),
+		"status", runStatus(r), "reason", reasonOf(r), "scheduled", at(r.Scheduled), "until", at(r.Until), "due", at(r.Due),
+		"started", at(r.Started), "ended", at(r.Ended), "node", r.Node, "params", strings.Join(params, " "), "parent", parent,
+	}
+	if !r.Started.IsZero() {
+		pairs = append(pairs, "took", took(env, r))
+	}
+	fieldLines(w, s, pairs...)
+	if len(r.Attempts) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	var rows [][]string
+	for _, a := range r.Attempts {
+		rows = append(rows, []string{
+			fmt.Sprint(a.Number), string(a.Outcome), orDash(a.Node), instant(env, a.Started), shortDuration(a.Ended.Sub(a.Started)),
+			fmt.Sprint(a.OutputBytes), orDash(a.Reason),
+		})
+	}
+	table(w, s, []string{"ATTEMPT", "OUTCOME", "NODE", "STARTED", "TOOK", "OUTPUT", "REASON"}, rows)
+}
+
+func newRunCancel(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		reason string
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "cancel RUN [flags]",
+		Short: "End a run",
+		Long: `End a run. One that has not started never does. One that is going on is asked to
+end, and killed after the grace that its job gives it.`,
+		Example: `belfry run cancel 01M7WSD70J4JVRQ9N4TN6P9NR3 --reason "it hangs"`,
+		Args:    oneRun,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := parseRun(args[0])
+			if err != nil {
+				return err
+			}
+			server, err := connect(env, asked)
+			if err != nil {
+				return err
+			}
+			run, err := server.Cancel(cmd.Context(), id, client.CancelRequest{Reason: reason})
+			if err != nil {
+				return server.refused(err)
+			}
+			data, err := renderOne(output, run, id.String(), func(w io.Writer) {
+				if run.State == job.StateDone {
+					fmt.Fprintf(w, "run %s of %s cancelled\n", id, run.Job)
+				} else {
+					fmt.Fprintf(w, "run %s of %s is asked to end, on node %s\n", id, run.Job, oneLine(run.Node))
+				}
+			})
+			if err != nil {
+				return err
+			}
+			return write(env, data)
+		},
+	}
+	addWord(cmd.Flags(), &reason, "reason", "", "TEXT", "why, for whoever wonders later")
+	addConnection(cmd, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asName)
+	return cmd
+}
+
+// waiting is what commands that make a run can do with it.
+type waiting struct {
+	connection config.Asked
+	key        string
+	wait, logs bool
+	timeout    job.Duration
+	output     string
+}
+
+func (ask *waiting) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.BoolVarP(&ask.wait, "wait", "w", false, "wait for the end; exit code 8 if the run does not succeed")
+	f.BoolVar(&ask.logs, "logs", false, "show the output while it is written, and wait for the end")
+	addText(f, &ask.timeout, "timeout", "", "", "DURATION", "how long to wait; exit code 7 after that, and the run goes on")
+	addWord(f, &ask.key, "idempotency-key", "", "KEY", "requests with the same key make one run in 24 hours")
+	addConnection(cmd, &ask.connection)
+	addOutput(cmd, &ask.output, asTable, asJSON, asYAML, asName)
+}
+
+func newJobRun(env Env) *cobra.Command {
+	var (
+		ask    waiting
+		params map[string]string
+	)
+	cmd := &cobra.Command{
+		Use:   "run NAME [flags]",
+		Short: "Run a job now",
+		Long: `Run a job now, whatever its schedule, also when it is paused. Parameters are those
+that the job declares.`,
+		Example: `belfry job run nightly
+belfry job run nightly --param day=monday --wait
+belfry job run nightly --logs --timeout 10m`,
+		Args: oneJob,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, name, err := connectFor(env, ask.connection, args[0])
+			if err != nil {
+				return err
+			}
+			run, err := server.RunJob(cmd.Context(), name.namespace, name.name, client.RunRequest{Params: params}, ask.key)
+			if err != nil {
+				return server.refused(err)
+			}
+			return server.refused(showMade(cmd.Context(), server, ask, run))
+		},
+	}
+	cmd.Flags().Var((*labels)(&params), "param", "value of a parameter: KEY=VALUE; may be repeated")
+	ask.addFlags(cmd)
+	cmd.ValidArgsFunction = jobNames(env, &ask.connection)
+	return cmd
+}
+
+func newRunRetry(env Env) *cobra.Command {
+	var ask waiting
+	cmd := &cobra.Command{
+		Use:   "retry RUN [flags]",
+		Short: "Run once more what has ended",
+		Long: `Run once more what has ended: a new run of the job as it is now, with the scheduled
+time and the parameters of the old one.`,
+		Example: "belfry run retry 01M7WSD70J4JVRQ9N4TN6P9NR3 --wait",
+		Args:    oneRun,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := parseRun(args[0])
+			if err != nil {
+				return err
+			}
+			server, err := connect(env, ask.connection)
+			if err != nil {
+				return err
+			}
+			run, err := server.Retry(cmd.Context(), id, ask.key)
+			if err != nil {
+				return server.refused(err)
+			}
+			return server.refused(showMade(cmd.Context(), server, ask, run))
+		},
+	}
+	ask.addFlags(cmd)
+	return cmd
+}
+
+// showMade shows a run that was made and, if that was asked for, its end.
+func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) error {
+	if !ask.wait && !ask.logs {
+		data, err := renderOne(ask.output, run, run.ID.String(), func(w io.Writer) {
+			fmt.Fprintf(w, "run %s of %s made\n", run.ID, jobAndShard(&run))
+			for _, other := range run.Others {
+				fmt.Fprintf(w, "run %s\n", other)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		return write(server.env, data)
+	}
+	if ask.timeout > 0 && ask.timeout != job.Forever {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(ask.timeout))
+		defer cancel()
+	}
+	var err error
+	ended := run
+	if ask.logs {
+		// Data are the output of the run; what it was is told beside them.
+		_, _ = fmt.Fprintf(server.env.Stderr, "run %s of %s\n", run.ID, jobAndShard(&run))
+		ended, err = server.Follow(ctx, run.ID, client.OutputQuery{}, showPart(server.env))
+	} else {
+		ended, err = server.await(ctx, run.ID)
+	}
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+		f := &failure{code: ExitTimedOut, message: fmt.Sprintf("run %s has not ended after %s, and goes on", run.ID, ask.timeout)}
+		return f.withHint("belfry logs -f %s shows how", run.ID)
+	}
+	if err != nil {
+		return err
+	}
+	if !ask.logs {
+		if err := showRun(server.env, ask.output, ended); err != nil {
+			return err
+		}
+	}
+	if ended.Outcome != job.OutcomeSucceeded {
+		f := &failure{code: ExitRunFailed, message: fmt.Sprintf("run %s of %s: %s", ended.ID, ended.Job, ended.Outcome)}
+		if ended.Reason != "" {
+			f.message += ": " + ended.Reason
+		}
+		return f
+	}
+	return nil
+}
+
+// awaitFirst and awaitMost are the waits between two looks at a run.
+const (
+	awaitFirst = 100 * time.Millisecond
+	awaitMost  = time.Second
+)
+
+// await waits for the end of a run.
+func (r *remote) await(ctx context.Context, id job.ID) (client.Run, error) {
+	for wait := awaitFirst; ; wait = min(2*wait, awaitMost) {
+		run, err := r.Run(ctx, id)
+		if ctx.Err() != nil {
+			return run, ctx.Err()
+		}
+		if err != nil || run.State == job.StateDone {
+			return run, err
+		}
+		select {
+		case <-ctx.Done():
+			return run, ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// sortedNames returns the names in a map in order.
+func sortedNames(m map[string]string) []string {
+	var names []string
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

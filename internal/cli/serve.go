@@ -1,0 +1,472 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/executor"
+	httpexec "github.com/belfry-cron/belfry/executor/http"
+	"github.com/belfry-cron/belfry/executor/shell"
+	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/httpapi"
+	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/internal/watchdog"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/sqlite"
+)
+
+func newServe(env Env) *cobra.Command {
+	var (
+		file  string
+		flags config.Server
+	)
+	cmd := &cobra.Command{
+		Use:   "serve [flags]",
+		Short: "Run a server: plan jobs, run them, answer requests",
+		Long: `Run a server: plan jobs, run them, and answer requests. It keeps everything in
+its data directory and needs nothing else.
+
+The first start makes a token for its administrator. It is in a file in the data
+directory that nobody else can read; belfry on the same machine finds it there.
+
+The first interrupt stops gently: nothing new starts, and what runs has the drain
+time to end. The second one stops at once.`,
+		Example: `belfry serve
+belfry serve --data ./belfry --listen 127.0.0.1:9000
+belfry serve --config /etc/belfry.yaml
+belfry serve --listen :8420 --tls-cert server.pem --tls-key server.key`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := serverConfig(env, file, flags)
+			if err != nil {
+				return err
+			}
+			return serve(cmd.Context(), env, c)
+		},
+	}
+	f := cmd.Flags()
+	addWord(f, &file, "config", "c", "FILE", "file with the configuration")
+	addWord(f, &flags.Data, "data", "", "DIRECTORY", "directory of everything that the server keeps; else BELFRY_DATA, else /var/lib/belfry for root and ~/.local/share/belfry for others")
+	addText(f, &flags.Listen, "listen", "", config.DefaultListen, "ADDRESS", "address of the API")
+	addText(f, &flags.Store, "store", "", "SQLite in the data directory", "URL", "where jobs, runs and history are kept; else BELFRY_STORE")
+	addWord(f, &flags.Name, "name", "", "NAME", "name of this node; else that of the machine")
+	f.Var((*labels)(&flags.Labels), "label", "label that jobs choose this node by: KEY=VALUE; may be repeated")
+	addParsed(f, &flags.Capacity, "capacity", "", fmt.Sprint(node.DefaultCapacity), "N", "how many attempts run at once", parsePositive)
+	addText(f, &flags.Timezone, "timezone", "", "UTC", "ZONE", "time zone of schedules that name none")
+	addText(f, &flags.Drain, "drain-timeout", "", "30s", "DURATION", "how long a server that stops waits for what it runs")
+	addWord(f, &flags.TLS.Cert, "tls-cert", "", "FILE", "file with the certificate of the server, in PEM")
+	addWord(f, &flags.TLS.Key, "tls-key", "", "FILE", "file with its private key, in PEM")
+	f.BoolVar(&flags.PlainHTTP, "plain-http", false, "allow an address that others reach without TLS")
+	addWord(f, &flags.Shell.DefaultUser, "run-as", "", "USER", "user of jobs that name none, if the server is root")
+	addChoice(cmd, (*string)(&flags.LogFormat), "log-format", "", "form of the log; text on a terminal, else json", flags.LogFormat.Values()...)
+	addChoice(cmd, (*string)(&flags.LogLevel), "log-level", "", "least weight of what is logged; else info", flags.LogLevel.Values()...)
+	complete(cmd, "timezone", cron.ZoneNames()...)
+	return cmd
+}
+
+// serverConfig puts together what flags, environment and file say.
+func serverConfig(env Env, file string, flags config.Server) (config.Server, error) {
+	fromEnv, err := config.ServerFromEnv(env.Getenv)
+	if err != nil {
+		return config.Server{}, misused("%v", err)
+	}
+	var fromFile config.Server
+	if file != "" {
+		if fromFile, err = config.ReadServer(env.path(file), file); err != nil {
+			return config.Server{}, wrongSettings(env, file, err)
+		}
+	}
+	for _, name := range []*string{&flags.Data, &flags.TLS.Cert, &flags.TLS.Key, &fromEnv.Data} {
+		if *name != "" {
+			*name = env.path(*name)
+		}
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		hostname = "" // then it is called belfry
+	}
+	c := flags.Over(fromEnv).Over(fromFile).Filled(env.Getenv, hostname, env.StderrIsTerminal)
+	if err := c.Check(); err != nil {
+		return c, &failure{code: ExitUsage, message: err.Error()}
+	}
+	return c, nil
+}
+
+// wrongSettings is the failure for a file of settings. All of its mistakes are
+// shown.
+func wrongSettings(env Env, name string, err error) *failure {
+	var problems job.Problems
+	if !errors.As(err, &problems) {
+		return unreadable(name, err)
+	}
+	for _, p := range problems {
+		// There is nobody left to tell when this fails.
+		_, _ = fmt.Fprintln(env.Stderr, printable(p.Error()))
+	}
+	f := failed("%s in %s", counted(len(problems), "mistake"), name)
+	f.code = ExitUsage
+	return f
+}
+
+// server is what serve puts together.
+type server struct {
+	env      Env
+	config   config.Server
+	log      *slog.Logger
+	store    *sqlite.Store
+	tokens   *auth.Tokens
+	watchdog *watchdog.Node
+	node     *node.Node
+	http     *http.Server
+	listen   net.Listener
+	closers  []func() error // in the order of opening
+}
+
+// serve runs a server until ctx ends or a signal comes.
+func serve(ctx context.Context, env Env, c config.Server) (err error) {
+	s := &server{env: env, config: c, log: logger(env, c)}
+	ctx, stop := untilSignal(ctx, s.log)
+	defer stop()
+	defer func() {
+		for i := len(s.closers) - 1; i >= 0; i-- {
+			err = errors.Join(err, s.closers[i]())
+		}
+	}()
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
+
+// untilSignal returns a context that ends with the first signal. The second one
+// ends the process, and the watchdog then ends its children. It must be called
+// back.
+func untilSignal(ctx context.Context, log *slog.Logger) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 2) // so that a second one is not lost while the first is handled
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	done := make(chan struct{}) // closed by the caller
+	var group sync.WaitGroup
+	group.Go(func() {
+		for n := 1; ; n++ {
+			select {
+			case <-done:
+				return
+			case s := <-signals:
+				if n > 1 {
+					log.Warn("stopping at once", "signal", s.String())
+					os.Exit(int(ExitInterrupted))
+				}
+				cancel()
+			}
+		}
+	})
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		group.Wait()
+		cancel()
+	}
+}
+
+// logger returns what the server tells about itself.
+func logger(env Env, c config.Server) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.LogLevel)) // it was checked
+	options := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == config.LogJSON {
+		return slog.New(slog.NewJSONHandler(env.Stderr, options))
+	}
+	return slog.New(slog.NewTextHandler(env.Stderr, options))
+}
+
+// open opens everything that can fail before the first job runs.
+func (s *server) open(ctx context.Context) error {
+	if err := os.MkdirAll(s.config.Data, 0o700); err != nil {
+		return failed("make the data directory: %v", err)
+	}
+	info, err := os.Stat(s.config.Data)
+	if err != nil {
+		return failed("look at the data directory: %v", err)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		// A volume that somebody has mounted is often so.
+		s.log.Warn("others on this machine can look into the data directory", "dir", s.config.Data, "mode", fmt.Sprintf("%04o", mode), "better", "0700")
+	}
+	s.store, err = sqlite.Open(ctx, s.config.Store.File(), sqlite.Options{Now: s.env.Now, Defaults: s.config.JobDefaults()})
+	if errors.Is(err, sqlite.ErrInUse) {
+		return failed("%v", err).withHint("--data names another directory, --listen another address")
+	}
+	if err != nil {
+		return failed("%v", err)
+	}
+	s.closers = append(s.closers, s.store.Close)
+	tokens, made, err := auth.Open(s.config.Data, s.env.Now())
+	if err != nil {
+		return failed("%v", err)
+	}
+	s.tokens = tokens
+	if made {
+		s.log.Info("a token for the administrator was made", "file", s.tokenFile())
+	}
+	if err := s.listenHTTP(); err != nil {
+		return err
+	}
+	executors, err := s.executors(ctx)
+	if err != nil {
+		return failed("%v", err)
+	}
+	machine, err := machineOf(s.config.Data)
+	if err != nil {
+		return failed("%v", err)
+	}
+	s.node, err = node.New(node.Config{
+		Store: s.store, Executors: executors, Watchdog: s.watchdog, OutputLimit: int(s.config.Output), Capacity: s.config.Capacity,
+		DrainTimeout: time.Duration(s.config.Drain),
+		Retention: store.Retention{
+			Runs: s.config.Keep.Runs, For: time.Duration(s.config.Keep.For), OutputFor: time.Duration(s.config.Keep.OutputFor),
+		},
+		Session: store.Session{
+			Node: s.config.Name, Machine: machine, DataDir: s.config.Data, Labels: s.config.Labels,
+			Roles:    []string{placement.RolePlanner, placement.RoleWorker, placement.RoleAPI},
+			Capacity: s.config.Capacity, Version: versionOf(buildInfo()).Version, Zones: cron.ZoneTableVersion(),
+			Address: s.url(),
+		},
+		Now: s.env.Now, Log: s.log,
+	})
+	if err != nil {
+		return failed("%v", err)
+	}
+	return s.makeHTTP()
+}
+
+func buildInfo() *debug.BuildInfo {
+	info, _ := debug.ReadBuildInfo()
+	return info
+}
+
+func (s *server) tokenFile() string { return filepath.Join(s.config.Data, auth.TokenFile) }
+
+// executors makes what runs attempts, and the watchdog that ends commands when
+// this process dies.
+func (s *server) executors(ctx context.Context) (func(*job.Job) executor.Executor, error) {
+	log := func(text string) { s.log.Warn("watchdog: " + text) }
+	// Another one that has this directory is told from the store; this waits
+	// for the watchdog of a node that has just died.
+	ctx, cancel := context.WithTimeout(ctx, watchdogWait)
+	defer cancel()
+	dog, err := watchdog.Open(ctx, watchdog.Config{Dir: s.config.Data, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	s.watchdog = dog
+	s.closers = append(s.closers, dog.Close)
+	commands, err := shell.New(shell.Config{
+		Watch: dog, Dir: s.config.Shell.Dir, Path: s.config.Shell.Path, Env: s.config.Shell.Env,
+		DefaultUser: s.config.Shell.DefaultUser, AllowUsers: s.config.Shell.AllowUsers,
+	})
+	if err != nil {
+		return nil, err
+	}
+	requests, err := httpexec.New(httpexec.Config{
+		Version: versionOf(buildInfo()).Version,
+		Allow:   config.Prefixes(s.config.HTTP.Allow), Deny: config.Prefixes(s.config.HTTP.Deny),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, func() error { requests.Close(); return nil })
+	return func(j *job.Job) executor.Executor {
+		switch {
+		case j.Run.Shell != nil:
+			return commands
+		case j.Run.HTTP != nil:
+			return requests
+		}
+		return nil
+	}, nil
+}
+
+// watchdogWait is longer than a watchdog takes to kill what has got its signal.
+const watchdogWait = 15 * time.Second
+
+// listenHTTP takes the address of the API.
+func (s *server) listenHTTP() error {
+	var err error
+	s.listen, err = net.Listen("tcp", string(s.config.Listen))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return failed("the address %s is in use", s.config.Listen).withHint("is another belfry serve running? --listen names another address")
+	case errors.Is(err, syscall.EACCES):
+		return failed("the address %s may not be used by this user", s.config.Listen).withHint("ports below 1024 are for root; --listen names another address")
+	case err != nil:
+		return failed("%v", err)
+	}
+	s.closers = append(s.closers, func() error {
+		if err := s.listen.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	return nil
+}
+
+// The bounds of a connection.
+const (
+	headerTime = 10 * time.Second // to send the headers
+	readTime   = time.Minute      // to send all of a request: 16 MiB on a slow line
+	answerTime = 2 * time.Minute  // to take the answer; who follows output has it for each event
+	idleTime   = 2 * time.Minute  // until the next request
+	headerMax  = 64 << 10
+	// stopTime is how long answers may take that were begun before the end.
+	stopTime = 5 * time.Second
+)
+
+// makeHTTP makes what answers requests.
+func (s *server) makeHTTP() error {
+	hosts := append([]string{s.config.Name}, s.config.Hosts...)
+	if host, _, err := net.SplitHostPort(string(s.config.Listen)); err == nil && host != "" {
+		hosts = append(hosts, host)
+	}
+	if name, err := os.Hostname(); err == nil {
+		hosts = append(hosts, name)
+	}
+	handler, err := httpapi.Handler(httpapi.Config{
+		Store: s.store, Planner: s.node.Planner(), Authenticate: s.tokens.Authenticate, Hosts: hosts,
+		Defaults: s.config.JobDefaults(), Version: versionOf(buildInfo()).Version, Now: s.env.Now, Log: s.log,
+	})
+	if err != nil {
+		return failed("%v", err)
+	}
+	s.http = &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: answerTime,
+		IdleTimeout: idleTime, MaxHeaderBytes: headerMax,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	if c := s.config.TLS; c.Cert != "" {
+		certificate, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return failed("read the certificate %s with the key %s: %v", c.Cert, c.Key, err)
+		}
+		s.http.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+	}
+	return nil
+}
+
+func (s *server) url() string { return config.LocalURL(s.listen.Addr(), s.config.TLS.Cert != "") }
+
+// run answers and works until ctx ends. Requests are answered while the node
+// stops, so that one can see what it waits for.
+func (s *server) run(ctx context.Context) error {
+	answering, stopAnswering := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopAnswering()
+	s.http.BaseContext = func(net.Listener) context.Context { return answering }
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+
+	var group sync.WaitGroup
+	served := make(chan error, 1)
+	group.Go(func() {
+		var err error
+		if s.config.TLS.Cert != "" {
+			err = s.http.ServeTLS(s.listen, "", "") // it has the certificate
+		} else {
+			err = s.http.Serve(s.listen)
+		}
+		if errors.Is(err, http.ErrServerClosed) {
+			err = nil
+		}
+		served <- err
+		stop()
+	})
+	if err := config.WriteAddress(s.config.Data, s.url(), s.tokenFile()); err != nil {
+		s.log.Warn("clients on this machine must be told the address", "error", err)
+	}
+	s.announce()
+	group.Go(func() {
+		<-ctx.Done()
+		s.log.Info("stopping: nothing new starts, and what runs may end; a second interrupt stops at once", "within", time.Duration(s.config.Drain).String())
+	})
+	worked := s.node.Run(ctx)
+	if ctx.Err() != nil && errors.Is(worked, context.Canceled) {
+		worked = nil // it was stopped before it had begun
+	}
+	stop()
+
+	if err := config.RemoveAddress(s.config.Data); err != nil {
+		s.log.Debug("the address was not removed", "error", err)
+	}
+	stopAnswering() // those who follow output
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	if err := s.http.Shutdown(closing); err != nil {
+		_ = s.http.Close() // whoever is left has had the time
+	}
+	group.Wait()
+	if err := errors.Join(worked, <-served); err != nil {
+		return failed("%v", err)
+	}
+	s.log.Info("stopped")
+	return nil
+}
+
+// announce says where the server is and what its user should know.
+func (s *server) announce() {
+	s.log.Info("listening", "url", s.url(), "node", s.config.Name, "data", s.config.Data, "token", s.tokenFile(), "version", versionOf(buildInfo()).Version)
+	if s.config.PlainHTTP && !s.config.Listen.Loopback() && s.config.TLS.Cert == "" {
+		s.log.Warn("others can reach this address, and without TLS they can read tokens on their way", "address", s.config.Listen)
+	}
+	if zone := machineZone(s.env.Getenv); zone != "" && zone != string(s.config.Timezone) {
+		s.log.Info("schedules that name no time zone are not in the zone of this machine; timezone sets another", "timezone", s.config.Timezone, "machine", zone)
+	}
+}
+
+// machineZone returns the name of the zone that this machine has, or "".
+func machineZone(getenv func(string) string) string {
+	if name := strings.TrimPrefix(getenv("TZ"), ":"); name != "" {
+		return name
+	}
+	target, err := os.Readlink("/etc/localtime")
+	if err != nil {
+		return ""
+	}
+	if _, name, found := strings.Cut(target, "zoneinfo/"); found {
+		switch name {
+		case "Etc/UTC", "Universal", "Zulu", "UCT", "Etc/UCT", "Etc/Universal", "Etc/Zulu":
+			return "UTC"
+		}
+		return name
+	}
+	return ""
+}
+
+// machineOf tells this boot of this machine apart from others, so that a node
+// which comes back knows that what ran before it is gone.
+func machineOf(data string) (string, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		// Elsewhere the directory, which is locked, is enough to know that the
+		// one before has ended.
+		return data, nil
+	}
+	return strings.TrimSpace(string(boot)), nil
+}

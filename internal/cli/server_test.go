@@ -1,0 +1,170 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/belfry-cron/belfry/internal/cli"
+	"github.com/belfry-cron/belfry/internal/watchdog"
+)
+
+// TestMain makes the binary of the tests a watchdog when a server of the tests
+// starts one.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == watchdog.Argument {
+		os.Exit(watchdog.Main())
+	}
+	os.Exit(m.Run())
+}
+
+// TestServerScripts runs the scripts in testdata/server, each with a folder of its
+// own for data. They go by the real clock, and have these commands besides those
+// of TestScripts:
+//
+// An argument @FILE of belfry is what the file holds.
+//
+//	serve [ARGUMENT...]    starts a server, and waits until it answers
+//	interrupt              interrupts it, and waits for its end
+func TestServerScripts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts servers")
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                filepath.Join("testdata", "server"),
+		RequireUniqueNames: true,
+		UpdateScripts:      os.Getenv("UPDATE") != "",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("BELFRY_DATA", filepath.Join(env.WorkDir, "data"))
+			env.Setenv("HOME", env.WorkDir)
+			env.Values[serverKey{}] = &runningServer{}
+			env.Defer(func() { env.Values[serverKey{}].(*runningServer).stop() })
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"belfry": func(ts *testscript.TestScript, _ bool, args []string) { belfryNow(ts, cli.ExitOK, args) },
+			"exits": func(ts *testscript.TestScript, _ bool, args []string) {
+				code, err := strconv.Atoi(args[0])
+				ts.Check(err)
+				belfryNow(ts, cli.ExitCode(code), args[1:])
+			},
+			"serve": serveInBackground,
+			"interrupt": func(ts *testscript.TestScript, _ bool, _ []string) {
+				s := ts.Value(serverKey{}).(*runningServer)
+				if code := s.stop(); code != cli.ExitOK {
+					ts.Fatalf("the server ended with exit code %d:\n%s", code, s.log.String())
+				}
+				ts.Logf("%s", s.log.String())
+				ts.Check(os.WriteFile(ts.MkAbs("server.log"), []byte(s.log.String()), 0o600))
+			},
+		},
+	})
+}
+
+// belfryNow is belfry by the real clock.
+func belfryNow(ts *testscript.TestScript, want cli.ExitCode, args []string) {
+	stdin := ""
+	if n := len(args); n > 0 && strings.HasPrefix(args[n-1], "<") {
+		stdin = ts.ReadFile(args[n-1][1:])
+		args = args[:n-1]
+	}
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if file, ok := strings.CutPrefix(arg, "@"); ok {
+			args[i] = strings.TrimSpace(ts.ReadFile(file))
+		}
+	}
+	env := scriptEnv(ts)
+	env.Stdin = strings.NewReader(stdin)
+	if got := cli.Run(context.Background(), env, args); got != want {
+		ts.Fatalf("belfry ended with exit code %d, want %d", got, want)
+	}
+}
+
+func scriptEnv(ts *testscript.TestScript) cli.Env {
+	terminal := ts.Getenv("TERMINAL") != ""
+	return cli.Env{
+		Stdin: strings.NewReader(""), Stdout: ts.Stdout(), Stderr: ts.Stderr(), Getenv: ts.Getenv, Now: time.Now, Dir: ts.MkAbs("."),
+		StdinIsTerminal: terminal, StdoutIsTerminal: terminal, StderrIsTerminal: terminal,
+	}
+}
+
+type serverKey struct{}
+
+// runningServer is a server in the background.
+type runningServer struct {
+	cancel context.CancelFunc
+	ended  chan cli.ExitCode
+	log    safeBuffer
+}
+
+// stop interrupts the server and returns its exit code.
+func (s *runningServer) stop() cli.ExitCode {
+	if s.cancel == nil {
+		return cli.ExitOK
+	}
+	s.cancel()
+	s.cancel = nil
+	return <-s.ended
+}
+
+// safeBuffer is written by a server and read by a test.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// serveInBackground starts a server at an address that is free.
+func serveInBackground(ts *testscript.TestScript, _ bool, args []string) {
+	s := ts.Value(serverKey{}).(*runningServer)
+	if s.cancel != nil {
+		ts.Fatalf("a server runs already")
+	}
+	me, err := user.Current()
+	ts.Check(err)
+	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--name", "one", "--run-as", me.Username}, args...)
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel, s.ended, s.log = cancel, make(chan cli.ExitCode, 1), safeBuffer{}
+	env := scriptEnv(ts)
+	env.Stdout, env.Stderr = &s.log, &s.log
+	go func() { s.ended <- cli.Run(ctx, env, args) }()
+	const patience = 20 * time.Second
+	for deadline := time.Now().Add(patience); ; {
+		probe := scriptEnv(ts)
+		probe.Stdout, probe.Stderr = &bytes.Buffer{}, &bytes.Buffer{}
+		if cli.Run(ctx, probe, []string{"job", "list"}) == cli.ExitOK {
+			return
+		}
+		select {
+		case code := <-s.ended:
+			s.cancel = nil
+			ts.Fatalf("the server ended with exit code %d:\n%s", code, s.log.String())
+		case <-time.After(20 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("the server does not answer:\n%s", s.log.String())
+		}
+	}
+}

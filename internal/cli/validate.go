@@ -1,0 +1,370 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// fileMax bounds a file of documents: ten thousand jobs of a kilobyte each, and
+// no surprise for the memory when somebody names a disk image.
+const fileMax = 16 << 20
+
+func newValidate(env Env) *cobra.Command {
+	var (
+		names     []string
+		recursive bool
+		output    string
+	)
+	cmd := &cobra.Command{
+		Use:   "validate -f FILE|FOLDER|- [flags]",
+		Short: "Find the mistakes in job files",
+		Long: `Find the mistakes in job files: all of them, each with its place, what is wrong
+and what would be right. No server is asked. With -o yaml or json the documents
+are printed with every default filled in, once there is no mistake left.
+
+A file with mistakes ends with exit code 1, a wrong command line with 2.`,
+		Example: `belfry validate -f jobs.yaml
+belfry validate -f jobs/ -R              # the folder and those inside of it
+belfry validate -f jobs.yaml -o yaml     # with every default filled in
+generate-jobs | belfry validate -f -`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return misused("unexpected %q", args[0]).withHint("name files with -f: belfry validate -f %s", args[0])
+			}
+			return nil
+		},
+		RunE: func(*cobra.Command, []string) error {
+			if len(names) == 0 {
+				return misused("nothing to validate: -f is missing").withHint("name a file, a folder, or - for standard input")
+			}
+			return validate(env, names, recursive, output)
+		},
+	}
+	flags := cmd.Flags()
+	flags.VarP((*fileNames)(&names), "file", "f", "file or folder to read, - for standard input; may be repeated")
+	flags.BoolVarP(&recursive, "recursive", "R", false, "read the folders inside of folders as well")
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
+	if err := cmd.MarkFlagFilename("file", "yaml", "yml", "json"); err != nil {
+		panic(err) // the flag is not there
+	}
+	return cmd
+}
+
+// fileNames is a flag that may be given several times. Commas are part of a
+// name.
+type fileNames []string
+
+// Set is called by the flag library.
+func (n *fileNames) Set(text string) error {
+	if text == "" {
+		return errors.New("a name is missing")
+	}
+	*n = append(*n, text)
+	return nil
+}
+
+// String is called by the flag library.
+func (n *fileNames) String() string { return strings.Join(*n, " ") }
+
+// Type is called by the flag library.
+func (n *fileNames) Type() string { return "NAME" }
+
+// validation is what belfry validate knows at the end.
+type validation struct {
+	documents []job.Document
+	problems  job.Problems
+	remarks   []string // what could not be checked
+}
+
+func validate(env Env, names []string, recursive bool, output string) error {
+	var files []string
+	for _, name := range names {
+		found, err := filesOf(env, name, recursive)
+		if err != nil {
+			return err
+		}
+		files = append(files, found...)
+	}
+	var v validation
+	for _, file := range files {
+		if err := v.read(env, file); err != nil {
+			return err
+		}
+	}
+	v.judge(env.Now())
+
+	data, err := v.render(output)
+	if err != nil {
+		return err
+	}
+	if err := write(env, data); err != nil {
+		return err
+	}
+	var told bytes.Buffer
+	for _, remark := range v.remarks {
+		fmt.Fprintln(&told, printable(remark))
+	}
+	for _, p := range v.problems {
+		fmt.Fprintln(&told, printable(p.Error()))
+	}
+	// There is nobody left to tell when this fails.
+	_, _ = env.Stderr.Write(told.Bytes())
+	if n := len(v.problems); n > 0 {
+		return failed("%s in %s", counted(n, "mistake"), counted(v.wrongFiles(), "file"))
+	}
+	return nil
+}
+
+// counted returns a number with its noun.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// filesOf returns the files that a name stands for.
+func filesOf(env Env, name string, recursive bool) ([]string, error) {
+	if name == "-" {
+		return []string{name}, nil
+	}
+	info, err := os.Stat(env.path(name))
+	if err != nil {
+		return nil, unreadable(name, err)
+	}
+	if !info.IsDir() {
+		return []string{name}, nil
+	}
+	var files []string
+	folder := os.DirFS(env.path(name))
+	err = fs.WalkDir(folder, ".", func(inside string, entry fs.DirEntry, err error) error {
+		file := filepath.Join(name, filepath.FromSlash(inside))
+		switch {
+		case err != nil:
+			return unreadable(file, err)
+		case inside == ".":
+			return nil
+		case strings.HasPrefix(entry.Name(), "."), entry.IsDir() && !recursive:
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+		case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(file)) && !entry.IsDir():
+			files = append(files, file)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		f := misused("%s: the folder has no .yaml, .yml or .json files", name)
+		if !recursive {
+			f = f.withHint("-R reads the folders inside of it as well")
+		}
+		return nil, f
+	}
+	return files, nil
+}
+
+// unreadable is the failure for a file that cannot be read. One that does not
+// exist is a mistake in the command line.
+func unreadable(name string, err error) *failure {
+	var pathError *fs.PathError
+	if errors.As(err, &pathError) {
+		err = pathError.Err
+	}
+	f := failed("%s: %v", name, err)
+	if errors.Is(err, fs.ErrNotExist) {
+		f.code = ExitUsage
+	}
+	return f
+}
+
+// read adds the documents of a file.
+func (v *validation) read(env Env, file string) error {
+	shown, source := file, env.Stdin
+	if file == "-" {
+		shown = "<stdin>"
+	} else {
+		opened, err := os.Open(env.path(file))
+		if err != nil {
+			return unreadable(file, err)
+		}
+		defer opened.Close()
+		source = opened
+	}
+	data, err := io.ReadAll(io.LimitReader(source, fileMax+1))
+	if err != nil {
+		return unreadable(shown, err)
+	}
+	if len(data) > fileMax {
+		return failed("%s: more than %d MiB are no job file", shown, fileMax>>20)
+	}
+	documents, err := job.Decode(shown, data)
+	if err := v.note(err); err != nil {
+		return err
+	}
+	if err == nil && len(documents) == 0 {
+		v.problems = append(v.problems, job.Problem{File: shown, Message: "the file has no document"})
+	}
+	err = job.InlineCalendars(documents, func(name string) (io.ReadCloser, error) { return os.Open(env.path(name)) })
+	v.documents = append(v.documents, documents...)
+	return v.note(err)
+}
+
+// note keeps problems, and returns an error that is none.
+func (v *validation) note(err error) error {
+	var problems job.Problems
+	if errors.As(err, &problems) {
+		v.problems = append(v.problems, problems...)
+		return nil
+	}
+	return err
+}
+
+// judge looks for the mistakes in what the documents say.
+func (v *validation) judge(now time.Time) {
+	type identity struct {
+		kind job.Kind
+		name string
+	}
+	first := map[identity]job.Document{}
+	for _, d := range v.documents {
+		id := identity{d.Kind, d.FullName()}
+		if before, twice := first[id]; twice {
+			v.problems = append(v.problems, job.Problem{
+				File: d.File, Line: d.Line, Column: 1, Path: "name",
+				Message: fmt.Sprintf("%s %s is defined twice", d.Kind, d.FullName()),
+				Hint:    fmt.Sprintf("the first is at %s:%d", before.File, before.Line),
+			})
+			continue
+		}
+		first[id] = d
+	}
+	for _, d := range v.documents {
+		var absent []string
+		calendars := func(namespace, name string) *job.Calendar {
+			found, ok := first[identity{job.KindCalendar, namespace + "/" + name}]
+			if !ok {
+				absent = append(absent, namespace+"/"+name)
+			}
+			return found.Calendar
+		}
+		err := d.Validate(job.Now(now), job.Among(calendars))
+		if len(absent) > 0 {
+			// The server may have what these files have not.
+			err = d.Validate(job.Now(now))
+			slices.Sort(absent)
+			for _, name := range slices.Compact(absent) {
+				v.remarks = append(v.remarks, fmt.Sprintf("note: %s:%d:1: job %s names the calendar %s, which is not in these files and was not checked", d.File, d.Line, d.FullName(), name))
+			}
+		}
+		// Validate returns problems and nothing else.
+		_ = v.note(err)
+		if err == nil {
+			for _, w := range d.Warnings(job.Now(now)) {
+				v.remarks = append(v.remarks, "warning: "+w.Error())
+			}
+		}
+	}
+	slices.SortStableFunc(v.problems, func(a, b job.Problem) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+}
+
+// wrongFiles counts the files with mistakes.
+func (v *validation) wrongFiles() int {
+	files := map[string]bool{}
+	for _, p := range v.problems {
+		files[p.File] = true
+	}
+	return len(files)
+}
+
+// render returns the answer for stdout. Documents are complete or not there at
+// all, so that a pipe never applies half of them.
+func (v *validation) render(output string) ([]byte, error) {
+	var b bytes.Buffer
+	if output == asTable {
+		for _, d := range v.documents {
+			if !slices.ContainsFunc(v.problems, func(p job.Problem) bool { return p.File == d.File }) {
+				fmt.Fprintf(&b, "%s:%d: %s %s: ok\n", printable(d.File), d.Line, d.Kind, d.FullName())
+			}
+		}
+		return b.Bytes(), nil
+	}
+	var documents []job.Document
+	if len(v.problems) == 0 {
+		for _, d := range v.documents {
+			documents = append(documents, withDefaults(d))
+		}
+	}
+	switch output {
+	case asYAML:
+		err := job.Encode(&b, documents, job.YAML)
+		return b.Bytes(), err
+	case asName:
+		for _, d := range documents {
+			fmt.Fprintf(&b, "%s/%s\n", d.Kind, d.FullName())
+		}
+		return b.Bytes(), nil
+	}
+	items := []json.RawMessage{}
+	for _, d := range documents {
+		var one bytes.Buffer
+		if err := job.Encode(&one, []job.Document{d}, job.JSON); err != nil {
+			return nil, err
+		}
+		items = append(items, bytes.TrimSpace(one.Bytes()))
+	}
+	if output == asJSONL {
+		for _, item := range items {
+			if err := encodeJSONLine(&b, item); err != nil {
+				return nil, err
+			}
+		}
+		return b.Bytes(), nil
+	}
+	problems := []problem{}
+	for _, p := range v.problems {
+		problems = append(problems, problem(p))
+	}
+	err := encodeJSON(&b, struct {
+		Items    []json.RawMessage `json:"items"`
+		Problems []problem         `json:"problems"`
+	}{items, problems})
+	return b.Bytes(), err
+}
+
+// problem is a job.Problem as -o json prints it.
+type problem struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Path    string `json:"path"`
+	Message string `json:"message"`
+	Hint    string `json:"hint"`
+}
+
+// withDefaults returns a document with everything filled in that a server
+// without settings would fill in.
+func withDefaults(d job.Document) job.Document {
+	if d.Job != nil {
+		d.Job = d.Job.WithDefaults(job.Defaults{})
+	}
+	return d
+}

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/cron"
+)
+
+// version is what belfry version says. Its keys are a contract.
+type version struct {
+	Version   string `json:"version"`
+	Revision  string `json:"revision"` // of the source; "" when it is not known
+	Go        string `json:"go"`
+	Platform  string `json:"platform"`
+	ZoneTable string `json:"zone_table"` // release of the IANA data inside
+}
+
+func newVersion(env Env) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version, that of Go and that of the zone table",
+		Long: `Print the version of this program, the version of Go that built it, and the
+release of the IANA time zone data inside. Programs of one cluster should have
+the same zone data.`,
+		Example: `belfry version
+belfry version -o json`,
+		Args: noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			info, _ := debug.ReadBuildInfo()
+			data, err := versionOf(info).render(output)
+			if err != nil {
+				return err
+			}
+			return write(env, data)
+		},
+	}
+	addOutput(cmd, &output, asTable, asJSON, asYAML)
+	return cmd
+}
+
+// versionOf reads the version from what the Go linker wrote down. A program that
+// was built without it, info being nil, has no version.
+func versionOf(info *debug.BuildInfo) version {
+	v := version{
+		Version:   "unknown",
+		Go:        runtime.Version(),
+		Platform:  runtime.GOOS + "/" + runtime.GOARCH,
+		ZoneTable: cron.ZoneTableVersion(),
+	}
+	if info == nil {
+		return v
+	}
+	v.Version = info.Main.Version
+	if v.Version == "" || v.Version == "(devel)" {
+		v.Version = "development"
+	}
+	for _, setting := range info.Settings {
+		switch {
+		case setting.Key == "vcs.revision":
+			v.Revision = setting.Value
+		case setting.Key == "vcs.modified" && setting.Value == "true":
+			v.Revision += ", changed"
+		}
+	}
+	return v
+}
+
+func (v version) render(output string) ([]byte, error) {
+	var b bytes.Buffer
+	switch output {
+	case asJSON:
+		err := encodeJSON(&b, v)
+		return b.Bytes(), err
+	case asYAML:
+		err := encodeYAML(&b, v)
+		return b.Bytes(), err
+	}
+	fmt.Fprintf(&b, "belfry %s, %s %s, zone table %s\n", v.Version, v.Go, v.Platform, v.ZoneTable)
+	if v.Revision != "" {
+		fmt.Fprintf(&b, "revision %s\n", v.Revision)
+	}
+	return b.Bytes(), nil
+}

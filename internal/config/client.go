@@ -1,0 +1,201 @@
+package config
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Client is the configuration of a client, as its file has it.
+type Client struct {
+	Current  string             `json:"current,omitzero" max:"128" doc:"The context that is used when none is named."`
+	Contexts map[string]Context `json:"contexts,omitzero" doc:"Servers, by the names that their user gives them."`
+}
+
+// Context is a server and who one is there.
+type Context struct {
+	Server    string `json:"server" max:"4096" doc:"The address of the server."`
+	Token     string `json:"token,omitzero" max:"1024" doc:"The token."`
+	Namespace string `json:"namespace,omitzero" max:"128" doc:"The namespace of jobs that are named without one."`
+}
+
+// Asked is what the flags of a command say about the connection.
+type Asked struct {
+	Server, Context, Namespace string
+}
+
+// Connection is how a server is reached.
+type Connection struct {
+	Server    string
+	Token     string
+	Namespace string
+	// Listed is the namespace that lists are about: all of them, "", unless
+	// one was named.
+	Listed string
+	// NoToken says where a token was looked for, if none was found.
+	NoToken string
+}
+
+// DefaultServer is the address that a client calls when nothing names another.
+const DefaultServer = "http://" + DefaultListen
+
+// Connect finds out how a server is reached. A flag weighs more than the
+// environment, that more than the file of the client, and that more than what a
+// server on this machine has left in its data directory.
+//
+// A token belongs to the server that it is kept for: that of a context is sent
+// to its server alone, and the one in a data directory to the server that runs
+// on it alone.
+func Connect(asked Asked, getenv func(string) string, readToken func(path string) (string, error)) (Connection, error) {
+	c, err := chosen(asked, getenv)
+	if err != nil {
+		return Connection{}, err
+	}
+	data := cmp.Or(getenv("BELFRY_DATA"), DefaultData(getenv))
+	local, err := readAddress(data)
+	if err != nil {
+		return Connection{}, err
+	}
+	named := cmp.Or(asked.Server, getenv("BELFRY_SERVER"))
+	listed := cmp.Or(asked.Namespace, getenv("BELFRY_NAMESPACE"), c.Namespace)
+	result := Connection{
+		Server:    cmp.Or(named, c.Server, local.URL, DefaultServer),
+		Namespace: cmp.Or(listed, "default"),
+		Listed:    listed,
+		Token:     getenv("BELFRY_TOKEN"),
+	}
+	if result.Token == "" && sameServer(result.Server, c.Server) {
+		result.Token = c.Token
+	}
+	if result.Token != "" {
+		return result, nil
+	}
+	if !sameServer(result.Server, local.URL) {
+		result.NoToken = "set BELFRY_TOKEN, or put a context with a token into " + ClientFile(getenv)
+		return result, nil
+	}
+	result.Token, err = readToken(local.TokenFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		result.NoToken = fmt.Sprintf("%s is not there any more; set BELFRY_TOKEN", local.TokenFile)
+	case errors.Is(err, fs.ErrPermission):
+		result.NoToken = fmt.Sprintf("%s may not be read by this user; set BELFRY_TOKEN", local.TokenFile)
+	case err != nil:
+		return Connection{}, err
+	}
+	return result, nil
+}
+
+// sameServer tells whether two addresses mean one server.
+func sameServer(a, b string) bool {
+	return b != "" && strings.TrimSuffix(a, "/") == strings.TrimSuffix(b, "/")
+}
+
+// ClientFile returns where the file of a client is.
+func ClientFile(getenv func(string) string) string {
+	dir := getenv("XDG_CONFIG_HOME")
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(getenv("HOME"), ".config")
+	}
+	return filepath.Join(dir, "belfry", "config.yaml")
+}
+
+// chosen returns the context that is meant; an empty one if there is none.
+func chosen(asked Asked, getenv func(string) string) (Context, error) {
+	path := ClientFile(getenv)
+	var c Client
+	err := readSettings(path, path, &c)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err != nil {
+		return Context{}, err
+	}
+	for _, context := range c.Contexts {
+		if info, err := os.Stat(path); err == nil && context.Token != "" && info.Mode().Perm()&0o077 != 0 {
+			return Context{}, fmt.Errorf("%s has a token and can be read by others: its mode is %04o and should be 0600", path, info.Mode().Perm())
+		}
+	}
+	name := cmp.Or(asked.Context, c.Current)
+	if name == "" {
+		return Context{}, nil
+	}
+	context, ok := c.Contexts[name]
+	if !ok {
+		return Context{}, fmt.Errorf("there is no context %q in %s, which has: %s", name, path, cmp.Or(strings.Join(slices.Sorted(maps.Keys(c.Contexts)), ", "), "none"))
+	}
+	return context, nil
+}
+
+// addressFile is in the data directory of a server that runs.
+const addressFile = "server.json"
+
+// address is what a server leaves for clients on its machine.
+type address struct {
+	URL       string `json:"url"`
+	TokenFile string `json:"token_file"`
+	PID       int    `json:"pid"`
+}
+
+// WriteAddress tells clients on this machine where the server of a data directory
+// is, and which file has its token. RemoveAddress takes it back.
+func WriteAddress(dir, url, tokenFile string) error {
+	data, err := json.Marshal(address{url, tokenFile, os.Getpid()})
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, addressFile)
+	if err := os.WriteFile(path+"-new", append(data, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+"-new", path)
+}
+
+// RemoveAddress says that no server runs on a data directory, so that its token
+// is not sent to whoever takes its port.
+func RemoveAddress(dir string) error { return os.Remove(filepath.Join(dir, addressFile)) }
+
+// readAddress returns what a server on this machine has left, if it is still
+// there and this user may know. Once a server has died, anybody may take its port
+// and wait for its token.
+func readAddress(dir string) (address, error) {
+	var a address
+	data, err := os.ReadFile(filepath.Join(dir, addressFile))
+	if err != nil {
+		return a, nil
+	}
+	if err := json.Unmarshal(data, &a); err != nil {
+		return a, fmt.Errorf("%s: %w", filepath.Join(dir, addressFile), err)
+	}
+	// Signal 0 is only a question. Another user's process may not be signalled.
+	if err := syscall.Kill(a.PID, 0); a.PID <= 0 || err != nil && !errors.Is(err, syscall.EPERM) {
+		return address{}, nil
+	}
+	return a, nil
+}
+
+// LocalURL returns the address by which clients on this machine reach a server
+// that listens.
+func LocalURL(listening net.Addr, tls bool) string {
+	scheme := "http"
+	if tls {
+		scheme = "https"
+	}
+	host := listening.String()
+	if at, err := netip.ParseAddrPort(host); err == nil && at.Addr().IsUnspecified() {
+		loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		host = netip.AddrPortFrom(loopback, at.Port()).String()
+	}
+	return (&url.URL{Scheme: scheme, Host: host}).String()
+}

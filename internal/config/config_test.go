@@ -1,0 +1,169 @@
+package config_test
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/belfry-cron/belfry/internal/config"
+)
+
+// environment returns a way to look up variables.
+func environment(pairs ...string) func(string) string {
+	values := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		values[pairs[i]] = pairs[i+1]
+	}
+	return func(name string) string { return values[name] }
+}
+
+func TestFlagsWeighMoreThanEnvironmentAndFile(t *testing.T) {
+	file := config.Server{Data: "file", Name: "file", Capacity: 1, Listen: "127.0.0.1:1", Hosts: []string{"a"}}
+	env := config.Server{Data: "env"}
+	flags := config.Server{Capacity: 3}
+	got := flags.Over(env).Over(file).Filled(environment(), "machine", true)
+	if got.Data != "env" || got.Name != "file" || got.Capacity != 3 || got.Listen != "127.0.0.1:1" || len(got.Hosts) != 1 {
+		t.Errorf("the configuration is %+v", got)
+	}
+	if got.Store != config.Store("sqlite:env/belfry.db") || got.LogFormat != config.LogText || got.Timezone != "UTC" {
+		t.Errorf("the defaults are %+v", got)
+	}
+	if name := (config.Server{}).Filled(environment(), "machine", false).Name; name != "machine" {
+		t.Errorf("the name is %q", name)
+	}
+}
+
+func TestFileNamesBeginBesideTheFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "belfry.yaml")
+	if err := os.WriteFile(path, []byte("data: keep\ntls: {cert: c.pem, key: /k.pem}\nstore: sqlite:x.db\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := config.ReadServer(path, "belfry.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Data != filepath.Join(dir, "keep") || s.TLS.Cert != filepath.Join(dir, "c.pem") || s.TLS.Key != "/k.pem" || s.Store.File() != filepath.Join(dir, "x.db") {
+		t.Errorf("the configuration is %+v", s)
+	}
+}
+
+func TestOthersReachAServerOnlyWithTLS(t *testing.T) {
+	for address, loopback := range map[config.Address]bool{
+		"127.0.0.1:8420": true, "127.5.5.5:1": true, "[::1]:1": true, "localhost:1": true,
+		":8420": false, "0.0.0.0:1": false, "[::]:1": false, "10.0.0.1:1": false, "example.org:1": false, "localhost.example.org:1": false,
+	} {
+		if address.Loopback() != loopback {
+			t.Errorf("%s: loopback is %v", address, !loopback)
+		}
+		if err := (config.Server{Listen: address}).Check(); (err == nil) != loopback {
+			t.Errorf("%s gives the error %v", address, err)
+		}
+		if err := (config.Server{Listen: address, PlainHTTP: true}).Check(); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+		if err := (config.Server{Listen: address, TLS: config.TLS{Cert: "c", Key: "k"}}).Check(); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+func TestStoresHaveOneKind(t *testing.T) {
+	for text, file := range map[string]string{
+		"sqlite:/a/b.db": "/a/b.db", "sqlite:///a/b.db": "/a/b.db", "sqlite:b.db": "b.db",
+		"": "", "b.db": "", "sqlite:": "", "sqlite://host/b": "", "postgres://u:secret@h/d": "", "sqlite:/a?secret": "", "://secret": "",
+	} {
+		var s config.Store
+		err := s.UnmarshalText([]byte(text))
+		if (err == nil) != (file != "") || s.File() != file {
+			t.Errorf("%q is the file %q, %v", text, s.File(), err)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q shows what it must not: %v", text, err)
+		}
+	}
+}
+
+func TestClientsFindTheServerOfTheirMachine(t *testing.T) {
+	for address, url := range map[string]string{"127.0.0.1:1": "http://127.0.0.1:1", "0.0.0.0:1": "http://127.0.0.1:1", "[::]:1": "http://127.0.0.1:1", "[::1]:1": "http://[::1]:1"} {
+		at, err := net.ResolveTCPAddr("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := config.LocalURL(at, false); got != url {
+			t.Errorf("%s is %s, want %s", address, got, url)
+		}
+	}
+}
+
+func TestATokenIsSentToItsServerAlone(t *testing.T) {
+	home := t.TempDir()
+	data := filepath.Join(home, "data")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.MkdirAll(filepath.Join(home, ".config", "belfry"), 0o700))
+	must(os.MkdirAll(data, 0o700))
+	must(os.WriteFile(filepath.Join(home, ".config", "belfry", "config.yaml"), []byte(`
+current: work
+contexts:
+  work: {server: "https://belfry.example", token: of-work, namespace: web}
+  home: {server: "http://127.0.0.1:7"}
+`), 0o600))
+	must(config.WriteAddress(data, "http://127.0.0.1:8", filepath.Join(data, "admin-token")))
+	readToken := func(path string) (string, error) {
+		if path != filepath.Join(data, "admin-token") {
+			return "", fs.ErrNotExist
+		}
+		return "of-data", nil
+	}
+	tests := []struct {
+		name                     string
+		asked                    config.Asked
+		env                      []string
+		server, token, namespace string
+	}{
+		{"the current context", config.Asked{}, nil, "https://belfry.example", "of-work", "web"},
+		{"another context without a token", config.Asked{Context: "home"}, nil, "http://127.0.0.1:7", "", "default"},
+		{"another server gets no token of the context", config.Asked{Server: "https://other.example"}, nil, "https://other.example", "", "web"},
+		{"the server of the context by its address", config.Asked{Server: "https://belfry.example/"}, nil, "https://belfry.example/", "of-work", "web"},
+		{"the server of this machine", config.Asked{Server: "http://127.0.0.1:8"}, nil, "http://127.0.0.1:8", "of-data", "web"},
+		{"another port of this machine", config.Asked{Server: "http://127.0.0.1:9"}, nil, "http://127.0.0.1:9", "", "web"},
+		{"the environment", config.Asked{}, []string{"BELFRY_SERVER", "http://127.0.0.1:9", "BELFRY_TOKEN", "of-env", "BELFRY_NAMESPACE", "ops"}, "http://127.0.0.1:9", "of-env", "ops"},
+		{"a flag over the environment", config.Asked{Server: "http://127.0.0.1:8", Namespace: "n"}, []string{"BELFRY_SERVER", "http://127.0.0.1:9", "BELFRY_NAMESPACE", "ops"}, "http://127.0.0.1:8", "of-data", "n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := config.Connect(tt.asked, environment(append(tt.env, "HOME", home, "BELFRY_DATA", data)...), readToken)
+			must(err)
+			if c.Server != tt.server || c.Token != tt.token || c.Namespace != tt.namespace || (c.NoToken == "") != (c.Token != "") {
+				t.Errorf("the connection is %+v", c)
+			}
+		})
+	}
+	empty := environment("HOME", t.TempDir(), "BELFRY_DATA", data)
+	if c, err := config.Connect(config.Asked{}, empty, readToken); err != nil || c.Server != "http://127.0.0.1:8" || c.Token != "of-data" {
+		t.Errorf("%v, without any word the connection is %+v", err, c)
+	}
+	must(config.RemoveAddress(data))
+	if c, err := config.Connect(config.Asked{}, empty, readToken); err != nil || c.Server != config.DefaultServer || c.Token != "" {
+		t.Errorf("%v, without a server the connection is %+v", err, c)
+	}
+	// What a server has left that has died counts as nothing.
+	must(os.WriteFile(filepath.Join(data, "server.json"), []byte(`{"url": "http://127.0.0.1:8", "token_file": "x", "pid": 2147483646}`), 0o600))
+	if c, err := config.Connect(config.Asked{}, empty, readToken); err != nil || c.Server != config.DefaultServer || c.Token != "" {
+		t.Errorf("%v, after the death of a server the connection is %+v", err, c)
+	}
+	denied := func(string) (string, error) { return "", errors.New("it can be read by others") }
+	must(config.WriteAddress(data, "http://127.0.0.1:8", "x"))
+	if _, err := config.Connect(config.Asked{}, empty, denied); err == nil {
+		t.Error("a token that others can read is taken")
+	}
+}

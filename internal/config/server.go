@@ -1,0 +1,326 @@
+// Package config reads what a server and a client are told: from flags, from the
+// environment and from files, in this order of weight. It checks each value by
+// itself; what values mean together is checked in one place, Server.Check.
+//
+// It opens no store and no connection.
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Server is the configuration of a server, as its file has it. What is not said
+// is zero.
+type Server struct {
+	Data   string  `json:"data,omitzero" max:"4096" doc:"The directory of everything that this server keeps."`
+	Listen Address `json:"listen,omitzero" doc:"The address of the API."`
+	Store  Store   `json:"store,omitzero" doc:"Where jobs, runs and history are kept."`
+
+	Name     string            `json:"name,omitzero" max:"128" doc:"The name of this node."`
+	Labels   map[string]string `json:"labels,omitzero" items:"64" doc:"What jobs choose this node by."`
+	Capacity int               `json:"capacity,omitzero" min:"1" max:"100000" doc:"How many attempts run at once."`
+
+	Timezone Zone         `json:"timezone,omitzero" doc:"The time zone of schedules that name none."`
+	Defaults Defaults     `json:"defaults,omitzero" doc:"What jobs have that say nothing."`
+	Keep     job.Keep     `json:"keep,omitzero" doc:"How long history is kept where a job says nothing."`
+	Output   job.Size     `json:"output_limit,omitzero" min:"4096" max:"1073741824" doc:"How much of the output of an attempt is kept."`
+	Drain    job.Duration `json:"drain_timeout,omitzero" min:"0s" max:"1d" doc:"How long a server that stops waits for what it runs."`
+
+	Hosts     []string `json:"hosts,omitzero" items:"64" max:"256" doc:"The names that this server is called by, beside localhost."`
+	TLS       TLS      `json:"tls,omitzero" doc:"The certificate of this server."`
+	PlainHTTP bool     `json:"plain_http,omitzero" doc:"Allow an address that others reach without TLS."`
+
+	Shell Shell `json:"shell,omitzero" doc:"How commands run on this node."`
+	HTTP  HTTP  `json:"http,omitzero" doc:"What requests of jobs may reach from this node."`
+
+	LogFormat LogFormat `json:"log_format,omitzero" doc:"text or json."`
+	LogLevel  LogLevel  `json:"log_level,omitzero" doc:"debug, info, warn or error."`
+}
+
+// Defaults are what jobs have that say nothing.
+type Defaults struct {
+	Policy job.Policy `json:"policy,omitzero" doc:"Policies, as jobs have them."`
+}
+
+// TLS is a certificate.
+type TLS struct {
+	Cert string `json:"cert,omitzero" max:"4096" doc:"The file of the certificate, with those in between, in PEM."`
+	Key  string `json:"key,omitzero" max:"4096" doc:"The file of its private key, in PEM."`
+}
+
+// Shell is how commands run on a node.
+type Shell struct {
+	Dir         string            `json:"dir,omitzero" max:"4096" doc:"The directory of commands that name none."`
+	DefaultUser string            `json:"default_user,omitzero" max:"64" doc:"Who runs jobs that name no user, where the node is root."`
+	AllowUsers  []string          `json:"allow_users,omitzero" items:"1000" max:"64" doc:"Who else may run jobs, where the node is root; * is everybody but root."`
+	Path        string            `json:"path,omitzero" doc:"The PATH of commands."`
+	Env         map[string]string `json:"env,omitzero" items:"1000" doc:"What the environment of all commands has."`
+}
+
+// HTTP is what requests of jobs may reach.
+type HTTP struct {
+	Allow []Prefix `json:"allow,omitzero" items:"256" doc:"Addresses that are open, although they would not be by default."`
+	Deny  []Prefix `json:"deny,omitzero" items:"256" doc:"Addresses that are closed, although they would be open by default."`
+}
+
+// The defaults of a Server. The others are those of the parts.
+const (
+	DefaultListen = "127.0.0.1:8420"
+	DefaultOutput = 1 << 20
+	DefaultDrain  = 30 * time.Second
+
+	defaultKeepFor    = job.Duration(90 * 24 * time.Hour)
+	defaultKeepOutput = job.Duration(30 * 24 * time.Hour)
+)
+
+// Address is host:port.
+type Address string
+
+// UnmarshalText checks an address.
+func (a *Address) UnmarshalText(text []byte) error {
+	host, port, err := net.SplitHostPort(string(text))
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil || strings.ContainsAny(host, " /") {
+		return fmt.Errorf("%q is not an address to listen on, such as %s or :8420", text, DefaultListen)
+	}
+	*a = Address(text)
+	return nil
+}
+
+// Loopback tells whether nobody on another machine reaches the address.
+func (a Address) Loopback() bool {
+	host, _, _ := net.SplitHostPort(string(a))
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+// Store is the URL of a store.
+type Store string
+
+// UnmarshalText checks the URL of a store. A message never shows it, since it may
+// hold a password.
+func (s *Store) UnmarshalText(text []byte) error {
+	u, err := url.Parse(string(text))
+	if err != nil || u.Scheme == "" {
+		return errors.New("is not the URL of a store, such as sqlite:/var/lib/belfry/belfry.db")
+	}
+	if u.Scheme != "sqlite" {
+		return fmt.Errorf("a store of the kind %q is not known, allowed is sqlite", u.Scheme)
+	}
+	if u.Host != "" || u.RawQuery != "" || u.Fragment != "" || u.Path+u.Opaque == "" {
+		return errors.New("the URL of an SQLite store has a path and nothing else, such as sqlite:/var/lib/belfry/belfry.db")
+	}
+	*s = Store(text)
+	return nil
+}
+
+// File returns the file of an SQLite store.
+func (s Store) File() string {
+	u, err := url.Parse(string(s))
+	if err != nil {
+		return ""
+	}
+	return u.Path + u.Opaque
+}
+
+// Zone is the name of a time zone.
+type Zone string
+
+// UnmarshalText checks the name of a time zone.
+func (z *Zone) UnmarshalText(text []byte) error {
+	if _, err := cron.LoadZone(string(text)); err != nil {
+		return err
+	}
+	*z = Zone(text)
+	return nil
+}
+
+// Prefix is an address or a range of addresses.
+type Prefix string
+
+// UnmarshalText checks a range of addresses.
+func (p *Prefix) UnmarshalText(text []byte) error {
+	if _, err := parsePrefix(string(text)); err != nil {
+		return fmt.Errorf("%q is not an address or a range of addresses, such as 127.0.0.1 or 10.0.0.0/8", text)
+	}
+	*p = Prefix(text)
+	return nil
+}
+
+func parsePrefix(text string) (netip.Prefix, error) {
+	if ip, err := netip.ParseAddr(text); err == nil && ip.Zone() == "" {
+		return ip.Prefix(ip.BitLen())
+	}
+	return netip.ParsePrefix(text)
+}
+
+// Prefixes returns ranges of addresses that were checked.
+func Prefixes(list []Prefix) []netip.Prefix {
+	var prefixes []netip.Prefix
+	for _, text := range list {
+		if p, err := parsePrefix(string(text)); err == nil {
+			prefixes = append(prefixes, p)
+		}
+	}
+	return prefixes
+}
+
+// LogFormat is how the log is written.
+type LogFormat string
+
+// The forms of the log.
+const (
+	LogText LogFormat = "text"
+	LogJSON LogFormat = "json"
+)
+
+// Values returns all forms of the log.
+func (LogFormat) Values() []string { return []string{string(LogText), string(LogJSON)} }
+
+// LogLevel is the least weight of what is logged.
+type LogLevel string
+
+// Values returns all levels, the least first.
+func (LogLevel) Values() []string { return []string{"debug", "info", "warn", "error"} }
+
+// fileMax bounds a file: no configuration is longer.
+const fileMax = 1 << 20
+
+// ReadServer reads the file of a server. Relative names of files in it begin
+// beside it. The error is of type job.Problems if the file can be read.
+func ReadServer(path, shown string) (Server, error) {
+	var s Server
+	if err := readSettings(path, shown, &s); err != nil {
+		return Server{}, err
+	}
+	beside := func(name *string) {
+		if *name != "" && !filepath.IsAbs(*name) {
+			*name = filepath.Join(filepath.Dir(path), *name)
+		}
+	}
+	beside(&s.Data)
+	beside(&s.TLS.Cert)
+	beside(&s.TLS.Key)
+	beside(&s.Shell.Dir)
+	if file := s.Store.File(); file != "" && !filepath.IsAbs(file) {
+		s.Store = Store("sqlite:" + filepath.Join(filepath.Dir(path), file))
+	}
+	return s, nil
+}
+
+func readSettings(path, shown string, settings any) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, fileMax+1))
+	if err != nil {
+		return err
+	}
+	if len(data) > fileMax {
+		return fmt.Errorf("%s: more than %d KiB are no configuration", shown, fileMax>>10)
+	}
+	return job.DecodeSettings(shown, data, settings)
+}
+
+// ServerFromEnv returns what the environment says.
+func ServerFromEnv(getenv func(string) string) (Server, error) {
+	s := Server{Data: getenv("BELFRY_DATA")}
+	if text := getenv("BELFRY_STORE"); text != "" {
+		if err := s.Store.UnmarshalText([]byte(text)); err != nil {
+			return s, fmt.Errorf("BELFRY_STORE: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Over returns what s says, and what base says where s says nothing. Only what
+// flags and the environment can say is looked at in s.
+func (s Server) Over(base Server) Server {
+	base.Data = cmp.Or(s.Data, base.Data)
+	base.Listen = cmp.Or(s.Listen, base.Listen)
+	base.Store = cmp.Or(s.Store, base.Store)
+	base.Name = cmp.Or(s.Name, base.Name)
+	if len(s.Labels) > 0 {
+		base.Labels = s.Labels
+	}
+	base.Capacity = cmp.Or(s.Capacity, base.Capacity)
+	base.Timezone = cmp.Or(s.Timezone, base.Timezone)
+	base.Drain = cmp.Or(s.Drain, base.Drain)
+	if s.TLS != (TLS{}) {
+		base.TLS = s.TLS
+	}
+	base.PlainHTTP = s.PlainHTTP || base.PlainHTTP
+	base.Shell.DefaultUser = cmp.Or(s.Shell.DefaultUser, base.Shell.DefaultUser)
+	base.LogFormat = cmp.Or(s.LogFormat, base.LogFormat)
+	base.LogLevel = cmp.Or(s.LogLevel, base.LogLevel)
+	return base
+}
+
+// Filled returns the configuration with the defaults of this machine.
+func (s Server) Filled(getenv func(string) string, hostname string, terminal bool) Server {
+	s.Data = cmp.Or(s.Data, DefaultData(getenv))
+	s.Listen = cmp.Or(s.Listen, DefaultListen)
+	s.Store = cmp.Or(s.Store, Store("sqlite:"+filepath.Join(s.Data, "belfry.db")))
+	s.Name = cmp.Or(s.Name, hostname, "belfry")
+	s.Timezone = cmp.Or(s.Timezone, "UTC")
+	s.Output = cmp.Or(s.Output, DefaultOutput)
+	s.Drain = cmp.Or(s.Drain, job.Duration(DefaultDrain))
+	s.Keep.For = cmp.Or(s.Keep.For, defaultKeepFor)
+	s.Keep.OutputFor = cmp.Or(s.Keep.OutputFor, min(s.Keep.For, defaultKeepOutput))
+	format := LogJSON
+	if terminal {
+		format = LogText
+	}
+	s.LogFormat = cmp.Or(s.LogFormat, format)
+	s.LogLevel = cmp.Or(s.LogLevel, "info")
+	return s
+}
+
+// Check reports what does not go together.
+func (s Server) Check() error {
+	switch {
+	case (s.TLS.Cert == "") != (s.TLS.Key == ""):
+		return errors.New("a certificate and its key go together: set both of tls.cert and tls.key, or neither")
+	case !s.Listen.Loopback() && s.TLS.Cert == "" && !s.PlainHTTP:
+		return fmt.Errorf("%s can be reached by others, and without TLS they can read the token on its way: set tls.cert and tls.key, or plain_http if something in front of this server has TLS", s.Listen)
+	}
+	return nil
+}
+
+// JobDefaults returns what jobs have that say nothing.
+func (s Server) JobDefaults() job.Defaults {
+	return job.Defaults{Timezone: string(s.Timezone), Policy: s.Defaults.Policy}
+}
+
+// DefaultData returns the data directory of a server that is told none: one of
+// the machine for root, else one of the user.
+func DefaultData(getenv func(string) string) string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/belfry"
+	}
+	if dir := getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "belfry")
+	}
+	return filepath.Join(getenv("HOME"), ".local", "share", "belfry")
+}

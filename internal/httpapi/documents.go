@@ -1,0 +1,106 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// namespaceOf returns the namespace that is meant.
+func namespaceOf(namespace string) string {
+	if namespace == "" {
+		return job.DefaultNamespace
+	}
+	return namespace
+}
+
+// calendars returns a way to look up the calendars of the store.
+func (a *api) calendars(ctx context.Context) (job.Calendars, error) {
+	list, err := a.Store.Calendars(ctx)
+	if err != nil {
+		return nil, err
+	}
+	byName := make(map[string]*job.Calendar, len(list))
+	for _, c := range list {
+		byName[c.FullName()] = c
+	}
+	return func(namespace, name string) *job.Calendar { return byName[namespace+"/"+name] }, nil
+}
+
+// read reads a document of a kind from a request, and checks it.
+func (a *api) read(ctx context.Context, raw client.Document, kind job.Kind) (job.Document, error) {
+	d, err := decode(raw, "")
+	if err != nil {
+		return d, err
+	}
+	if d.Kind != kind {
+		return d, refuse(client.TypeInvalid, "the document is not a %s", kind).withErrors(client.FieldError{
+			Pointer: "/kind", Path: "kind", Detail: fmt.Sprintf("is %s, and must be %s here", d.Kind, kind),
+		})
+	}
+	calendars, err := a.calendars(ctx)
+	if err != nil {
+		return d, err
+	}
+	return d, a.check(d, calendars)
+}
+
+// decode reads one document. The pointer is where it stands in the request.
+func decode(raw client.Document, pointer string) (job.Document, error) {
+	list, err := job.Decode("", raw.RawMessage)
+	if err != nil {
+		if mistakes, ok := err.(job.Problems); ok {
+			return job.Document{}, invalid(mistakes, pointer)
+		}
+		return job.Document{}, err
+	}
+	if len(list) != 1 {
+		return job.Document{}, refuse(client.TypeInvalid, "one document is wanted").withErrors(client.FieldError{
+			Pointer: pointer, Detail: fmt.Sprintf("holds %d documents", len(list)), Hint: "an object describes one",
+		})
+	}
+	return list[0], nil
+}
+
+// check finds what is wrong with a document on this server. The error is of type
+// job.Problems.
+func (a *api) check(d job.Document, calendars job.Calendars) error {
+	if d.Calendar != nil && len(d.Calendar.Days.ICS) > 0 {
+		return job.Problems{{
+			Path: "calendar.ics", Message: "a server reads no files",
+			Hint: "belfry apply reads them, and sends the days that are in them",
+		}}
+	}
+	return d.Validate(job.Now(a.Now()), job.Under(a.Defaults), job.Among(calendars))
+}
+
+// timingOf returns what decides when a job falls due.
+func timingOf(j *store.Job, calendars job.Calendars) (engine.Timing, error) {
+	text, err := engine.TimingText(j.Filled, calendars)
+	if err != nil {
+		return engine.Timing{}, err
+	}
+	timing, _, _, err := engine.CompileTiming(text, calendars)
+	timing.UID = j.Definition.UID
+	return timing, err
+}
+
+// upcoming returns the next occurrences after a moment.
+func upcoming(t *engine.Timing, from time.Time, count int) []engine.Occurrence {
+	var list []engine.Occurrence
+	for len(list) < count {
+		next := t.Schedule.Next(from)
+		if next.IsZero() {
+			break
+		}
+		// As the planner would see it at that moment: it alone is due.
+		list = append(list, t.Decide(next.Add(-1), 0, next, 0, 1).Due...)
+		from = next
+	}
+	return list
+}

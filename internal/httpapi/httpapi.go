@@ -1,0 +1,220 @@
+// Package httpapi answers requests under /api/v1: it checks them, calls the
+// store, and writes what comes of it in the types of package client. It decides
+// nothing about jobs and runs. docs/api.md describes it for those who call it.
+//
+// Handler is the whole of it, with what surrounds every request: the check of
+// the host and of the token, the bounds on size and time, and the recovery from
+// a panic.
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Store is what the API wants of a store: what each group of routes wants.
+type Store interface {
+	jobStore
+	setStore
+	runStore
+	outputStore
+	nodeStore
+	auditStore
+}
+
+// Planner is what the API wants of the node that plans.
+type Planner interface {
+	// Next returns when a job falls due next.
+	Next(uid job.ID) (time.Time, bool)
+	// Sync plans at once what has just been changed.
+	Sync(ctx context.Context) error
+	// Ready is closed when all jobs are known.
+	Ready() <-chan struct{}
+}
+
+// Config is what an API needs.
+type Config struct {
+	Store Store
+	// Planner may be nil: then nobody knows when jobs fall due next.
+	Planner Planner
+	// Authenticate returns who calls with a token, and whether anybody does.
+	// It is called from many goroutines.
+	Authenticate func(token string) (actor string, ok bool)
+	// Hosts are the names that requests may be sent to beside localhost.
+	// Addresses are always allowed, since no attacker can give them another
+	// meaning.
+	Hosts []string
+	// Defaults are those of the server, which documents are checked under. The
+	// store has the same.
+	Defaults job.Defaults
+	// Version is that of the program.
+	Version string
+	// Now is the clock. Default: time.Now.
+	Now func() time.Time
+	// Log takes what went wrong inside. Default: nothing.
+	Log *slog.Logger
+}
+
+// api is what the handlers share.
+type api struct {
+	Config
+	huma huma.API
+	mux  *http.ServeMux
+	// followers has room for those who follow output.
+	followers chan struct{}
+	document  []byte // the description of the API
+}
+
+// publicRoutes are the patterns that want no token. All others do.
+var publicRoutes = map[string]bool{
+	"GET /livez":  true,
+	"GET /readyz": true,
+}
+
+// Handler returns what answers requests.
+func Handler(c Config) (http.Handler, error) {
+	a, err := newAPI(c)
+	if err != nil {
+		return nil, err
+	}
+	return a.around(a.mux), nil
+}
+
+func newAPI(c Config) (*api, error) {
+	if c.Store == nil || c.Authenticate == nil {
+		return nil, errors.New("make the API: a store and a way to authenticate are needed")
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	a := &api{Config: c, mux: http.NewServeMux(), followers: make(chan struct{}, followersMax)}
+	a.huma = humago.New(a.mux, a.humaConfig())
+	a.jobRoutes()
+	a.setRoutes()
+	a.runRoutes()
+	a.outputRoutes()
+	a.nodeRoutes()
+	a.auditRoutes()
+	a.plainRoutes()
+	var err error
+	a.document, err = a.describe()
+	return a, err
+}
+
+// register adds a route that answers in JSON. What it returns as an error
+// becomes a problem.
+func register[I, O any](a *api, method, path, id, summary string, handle func(context.Context, *I) (*O, error)) {
+	huma.Register(a.huma, huma.Operation{
+		OperationID: id, Method: method, Path: "/api/v1" + path, Summary: summary,
+		MaxBodyBytes: bodyMax, BodyReadTimeout: bodyTime,
+	}, func(ctx context.Context, in *I) (*O, error) {
+		out, err := handle(ctx, in)
+		if err != nil {
+			return nil, a.asProblem(ctx, err)
+		}
+		return out, nil
+	})
+}
+
+// newID makes the id of a run.
+func (a *api) newID() (job.ID, error) { return job.NewID(a.Now(), rand.Reader) }
+
+// syncWithin bounds how long the answer to a change waits for the planner. What
+// it plans later is planned in time all the same, unless it was due at once.
+const syncWithin = 2 * time.Second
+
+// sync lets the planner plan what was changed, so that a job which falls due in
+// a second is in time.
+func (a *api) sync(ctx context.Context) {
+	if a.Planner == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, syncWithin)
+	defer cancel()
+	if err := a.Planner.Sync(ctx); err != nil {
+		a.Log.Debug("a change was not planned at once", "error", err)
+	}
+}
+
+// plainRoutes are those that programs ask which speak no JSON.
+func (a *api) plainRoutes() {
+	a.mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
+		plain(w, http.StatusOK, "ok\n")
+	})
+	a.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := a.ready(r.Context()); err != nil {
+			plain(w, http.StatusServiceUnavailable, err.Error()+"\n")
+			return
+		}
+		plain(w, http.StatusOK, "ok\n")
+	})
+	a.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(a.document)
+	})
+	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		a.writeProblem(w, a.noRoute(r))
+	})
+}
+
+// Why a node is not ready.
+var (
+	errNotRead = errors.New("the jobs have not been read yet")
+	errNoStore = errors.New("the store does not answer")
+)
+
+// ready tells whether requests can be served. It says nothing in detail, since
+// anybody may ask.
+func (a *api) ready(ctx context.Context) error {
+	if _, err := a.Store.Now(ctx); err != nil {
+		return errNoStore
+	}
+	if a.Planner == nil {
+		return nil
+	}
+	select {
+	case <-a.Planner.Ready():
+		return nil
+	default:
+		return errNotRead
+	}
+}
+
+func plain(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text))
+}
+
+// noRoute is the problem of a path that does not exist, or of a method that it
+// does not have.
+func (a *api) noRoute(r *http.Request) *problem {
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := a.mux.Handler(other); pattern != "/" && pattern != "" {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) > 0 {
+		return refuse(client.TypeMethodNotAllowed, "%s has no %s", r.URL.Path, r.Method).
+			withHint("it has %s", inList(allowed)).withHeader("Allow", inList(allowed))
+	}
+	return refuse(client.TypeNotFound, "there is nothing at %s", r.URL.Path).
+		withHint("the API is below /api/v1; /openapi.json describes it")
+}

@@ -1,0 +1,635 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/httpapi"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const token = "a token"
+
+// server is an API on a store in memory, whose clock is set by hand.
+type server struct {
+	t       *testing.T
+	store   *memory.Store
+	handler http.Handler
+	planner *planner
+
+	mu  sync.Mutex
+	now time.Time
+}
+
+// planner answers as a node does.
+type planner struct {
+	ready chan struct{}
+	syncs int
+}
+
+func (p *planner) Next(job.ID) (time.Time, bool) {
+	return time.Date(2026, 11, 21, 2, 30, 0, 0, time.UTC), true
+}
+func (p *planner) Sync(context.Context) error { p.syncs++; return nil }
+func (p *planner) Ready() <-chan struct{}     { return p.ready }
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	s := &server{t: t, now: time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC), planner: &planner{ready: make(chan struct{})}}
+	close(s.planner.ready)
+	s.store = memory.New(memory.Options{Now: s.clock})
+	var err error
+	s.handler, err = httpapi.Handler(httpapi.Config{
+		Store: s.store, Planner: s.planner, Now: s.clock, Version: "test", Hosts: []string{"belfry.example"},
+		Authenticate: func(given string) (string, bool) { return "alice", given == token },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *server) clock() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now
+}
+
+func (s *server) pass(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = s.now.Add(d)
+}
+
+// call makes a request. Headers are pairs of name and value.
+func (s *server) call(method, path, body string, headers ...string) *httptest.ResponseRecorder {
+	s.t.Helper()
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.Host = "127.0.0.1:8420"
+	r.Header.Set("Authorization", "Bearer "+token)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+		}
+		r.Header.Set(headers[i], headers[i+1])
+		if headers[i+1] == "" {
+			r.Header.Del(headers[i])
+		}
+	}
+	w := httptest.NewRecorder()
+	s.handler.ServeHTTP(w, r)
+	return w
+}
+
+// ok makes a request that must succeed, and decodes the answer.
+func ok[T any](s *server, method, path, body string, headers ...string) T {
+	s.t.Helper()
+	w := s.call(method, path, body, headers...)
+	if w.Code/100 != 2 {
+		s.t.Fatalf("%s %s: status %d: %s", method, path, w.Code, w.Body)
+	}
+	var answer T
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+		s.t.Fatalf("%s %s: %v: %s", method, path, err, w.Body)
+	}
+	return answer
+}
+
+// refused makes a request that must be refused for a reason.
+func (s *server) refused(kind client.ProblemType, status int, method, path, body string, headers ...string) client.Problem {
+	s.t.Helper()
+	w := s.call(method, path, body, headers...)
+	var p client.Problem
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+		s.t.Fatalf("%s %s: status %d: %v: %s", method, path, w.Code, err, w.Body)
+	}
+	if p.Type != kind || w.Code != status || p.Status != status || p.Title == "" || w.Header().Get("Content-Type") != "application/problem+json" {
+		s.t.Fatalf("%s %s: status %d, %s, want %d, %s: %s", method, path, w.Code, p.Type, status, kind, w.Body)
+	}
+	return p
+}
+
+const nightly = `{"name": "nightly", "schedule": {"cron": "30 2 * * *", "timezone": "Europe/Berlin"}, "run": {"shell": "echo hello"}, "params": {"day": ""}}`
+
+func TestJobIsCreatedReadChangedAndDeleted(t *testing.T) {
+	s := newServer(t)
+	w := s.call("POST", "/api/v1/jobs", nightly)
+	if w.Code != http.StatusCreated || w.Header().Get("ETag") != `"1"` {
+		t.Fatalf("status %d, ETag %s: %s", w.Code, w.Header().Get("ETag"), w.Body)
+	}
+	if s.planner.syncs != 1 {
+		t.Error("the job was not planned at once")
+	}
+	s.refused(client.TypeExists, 409, "POST", "/api/v1/jobs", nightly)
+
+	var read client.Document
+	w = s.call("GET", "/api/v1/jobs/default/nightly", "")
+	if err := json.Unmarshal(w.Body.Bytes(), &read); err != nil || w.Header().Get("ETag") != `"1"` {
+		t.Fatalf("%v, ETag %s: %s", err, w.Header().Get("ETag"), w.Body)
+	}
+	j, err := read.Job()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if j.Run.Shell.Command != "echo hello" || j.Version != 1 || j.Status.State != job.JobActive || j.Status.Next.IsZero() || j.Policy.Overlap != "" {
+		t.Errorf("the job is %s", read.RawMessage)
+	}
+	filled := ok[client.Document](s, "GET", "/api/v1/jobs/default/nightly?filled=true", "")
+	if !strings.Contains(string(filled.RawMessage), `"overlap":"skip"`) {
+		t.Errorf("no defaults are filled in: %s", filled.RawMessage)
+	}
+
+	// What was read can be written.
+	again := ok[client.Change](s, "PUT", "/api/v1/jobs/default/nightly", string(read.RawMessage), "If-Match", `"1"`)
+	if again.Result != client.Unchanged {
+		t.Errorf("writing what was read has %s the job", again.Result)
+	}
+	changed := strings.Replace(nightly, "hello", "bye", 1)
+	s.refused(client.TypeVersionWanted, 428, "PUT", "/api/v1/jobs/default/nightly", changed)
+	s.refused(client.TypeChanged, 412, "PUT", "/api/v1/jobs/default/nightly", changed, "If-Match", `"7"`)
+	s.refused(client.TypeChanged, 412, "PUT", "/api/v1/jobs/default/nightly", changed, "If-None-Match", `*`)
+	s.refused(client.TypeInvalid, 422, "PUT", "/api/v1/jobs/default/nightly", changed, "If-Match", `1`)
+	w = s.call("PUT", "/api/v1/jobs/default/nightly", changed, "If-Match", `"7", "1"`)
+	if w.Code != 200 || w.Header().Get("ETag") != `"2"` {
+		t.Fatalf("status %d, ETag %s: %s", w.Code, w.Header().Get("ETag"), w.Body)
+	}
+	ok[client.Change](s, "PUT", "/api/v1/jobs/default/other", strings.Replace(nightly, "nightly", "other", 1), "If-None-Match", "*")
+
+	s.refused(client.TypeVersionWanted, 428, "DELETE", "/api/v1/jobs/default/nightly", "")
+	s.refused(client.TypeChanged, 412, "DELETE", "/api/v1/jobs/default/nightly", "", "If-Match", `"1"`)
+	if gone := ok[client.Change](s, "DELETE", "/api/v1/jobs/default/nightly", "", "If-Match", `"2"`); gone.Result != client.Deleted {
+		t.Errorf("the answer is %v", gone)
+	}
+	p := s.refused(client.TypeNotFound, 404, "GET", "/api/v1/jobs/default/nightly", "")
+	if p.Detail != "there is no job default/nightly" {
+		t.Errorf("the detail is %q", p.Detail)
+	}
+	records := ok[client.Page[client.AuditRecord]](s, "GET", "/api/v1/audit", "")
+	var actions []string
+	for _, r := range records.Items {
+		actions = append(actions, r.Actor+" "+r.Action)
+	}
+	if got := strings.Join(actions, ", "); got != "alice job.delete, alice job.create, alice job.change, alice job.create" {
+		t.Errorf("the audit has %s", got)
+	}
+}
+
+func TestMistakesNameTheirPlace(t *testing.T) {
+	s := newServer(t)
+	tests := []struct {
+		name, body string
+		status     int
+		errors     []client.FieldError
+	}{
+		{
+			"a value", `{"name": "x", "schedule": {"cron": ["0 9 * * *", "61 * * * *"]}, "run": {"shell": "true"}}`, 422,
+			[]client.FieldError{{Pointer: "/schedule/cron/1", Path: "schedule.cron[1]"}},
+		},
+		{
+			"two fields", `{"name": "x", "run": {"shel": "true"}, "policy": {"overlap": "skp"}}`, 422,
+			[]client.FieldError{{Pointer: "/run/shel", Path: "run.shel"}, {Pointer: "/policy/overlap", Path: "policy.overlap"}},
+		},
+		{
+			"a label with a slash", `{"name": "x", "labels": {"a b/c": "y"}, "run": {"shell": "true"}}`, 422,
+			[]client.FieldError{{Pointer: "/labels/a b~1c", Path: `labels["a b/c"]`}},
+		},
+		{
+			"a calendar that is not there", `{"name": "x", "schedule": {"cron": "0 9 * * *", "except": "holidays"}, "run": {"shell": "true"}}`, 422,
+			[]client.FieldError{{Pointer: "/schedule/except", Path: "schedule.except"}},
+		},
+		{"a calendar", `{"kind": "calendar", "name": "x", "calendar": {"include": "2026-12-25"}}`, 422, []client.FieldError{{Pointer: "/kind", Path: "kind"}}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := s.refused(client.TypeInvalid, tt.status, "POST", "/api/v1/jobs", tt.body)
+			if len(p.Errors) != len(tt.errors) {
+				t.Fatalf("the errors are %+v", p.Errors)
+			}
+			for i, want := range tt.errors {
+				got := p.Errors[i]
+				if got.Pointer != want.Pointer || got.Path != want.Path || got.Detail == "" {
+					t.Errorf("error %d is %+v, want %+v", i, got, want)
+				}
+			}
+		})
+	}
+	for _, body := range []string{`{`, `nothing`, `{"name": }`} {
+		if p := s.refused(client.TypeMalformed, 400, "POST", "/api/v1/jobs", body); !strings.HasPrefix(p.Detail, "the body is not JSON: ") {
+			t.Errorf("%q gives %q", body, p.Detail)
+		}
+	}
+	p := s.refused(client.TypeInvalid, 422, "GET", "/api/v1/runs?sate=ready&page_size=0", "")
+	if len(p.Errors) != 1 || p.Errors[0].Parameter != "sate" {
+		t.Errorf("the errors are %+v", p.Errors)
+	}
+	p = s.refused(client.TypeInvalid, 422, "GET", "/api/v1/runs?state=red&page_size=1000", "")
+	if len(p.Errors) != 2 {
+		t.Errorf("the errors are %+v", p.Errors)
+	}
+	s.refused(client.TypeInvalid, 422, "GET", "/api/v1/runs?page_token=zzz", "")
+	s.refused(client.TypeInvalid, 422, "GET", "/api/v1/runs/one", "")
+	s.refused(client.TypeMediaType, 415, "POST", "/api/v1/jobs", "name: x", "Content-Type", "text/plain")
+	s.refused(client.TypeTooLarge, 413, "POST", "/api/v1/jobs", `{"name": "`+strings.Repeat("x", 17<<20)+`"}`)
+	s.refused(client.TypeNotFound, 404, "GET", "/api/v1/jibs", "")
+	w := s.call("PATCH", "/api/v1/jobs/default/x", "")
+	if w.Code != 405 || w.Header().Get("Allow") != "GET, PUT, DELETE" {
+		t.Errorf("status %d, Allow %q: %s", w.Code, w.Header().Get("Allow"), w.Body)
+	}
+}
+
+func TestEveryRouteWantsAToken(t *testing.T) {
+	s := newServer(t)
+	var description struct {
+		Paths map[string]map[string]any `json:"paths"`
+	}
+	w := s.call("GET", "/openapi.json", "")
+	if err := json.Unmarshal(w.Body.Bytes(), &description); err != nil {
+		t.Fatal(err)
+	}
+	public := map[string]bool{"/livez": true, "/readyz": true}
+	routes := map[string][]string{"/openapi.json": {"GET"}, "/": {"GET"}, "/livez": {"GET"}, "/readyz": {"GET"}}
+	for path, methods := range description.Paths {
+		for method := range methods {
+			routes[path] = append(routes[path], strings.ToUpper(method))
+		}
+	}
+	if len(routes) < 15 {
+		t.Fatalf("the description has %d routes", len(routes))
+	}
+	tried := 0
+	for path, methods := range routes {
+		for _, method := range methods {
+			// As it is, and written in other ways.
+			for _, spelled := range []string{path, strings.Replace(path, "/api/", "/%61pi/", 1), "/" + path, path + "/", "/livez/.." + path, "/x/..//" + path} {
+				for _, header := range []string{"", "Bearer", "Bearer ", "Bearer wrong", "Basic " + token, token} {
+					tried++
+					w := s.call(method, spelled, "", "Authorization", header)
+					want := http.StatusUnauthorized
+					if public[spelled] {
+						want = http.StatusOK
+					}
+					// A path that is not clean is sent to the clean one.
+					if w.Code != want && (w.Code != http.StatusTemporaryRedirect || !public[w.Header().Get("Location")]) {
+						t.Errorf("%s %s with %q has the status %d, want %d", method, spelled, header, w.Code, want)
+					}
+				}
+			}
+			if w := s.call(method, path, ""); w.Code == http.StatusUnauthorized {
+				t.Errorf("%s %s refuses a valid token", method, path)
+			}
+		}
+	}
+	t.Logf("%d requests", tried)
+}
+
+func TestRequestsOfOtherSitesAreRefused(t *testing.T) {
+	s := newServer(t)
+	for host, status := range map[string]int{
+		"127.0.0.1:8420": 200, "localhost": 200, "LOCALHOST:8420": 200, "[::1]:8420": 200, "10.1.2.3": 200, "belfry.example:8420": 200, "Belfry.Example.": 200,
+		"evil.example": 403, "127.0.0.1.evil.example": 403, "localhost.evil.example": 403, "": 403,
+	} {
+		if w := s.call("GET", "/livez", "", "Host", host); w.Code != status {
+			t.Errorf("host %q has the status %d, want %d", host, w.Code, status)
+		}
+	}
+	s.refused(client.TypeCrossOrigin, 403, "POST", "/api/v1/jobs", nightly, "Origin", "https://evil.example")
+	s.refused(client.TypeCrossOrigin, 403, "POST", "/api/v1/jobs", nightly, "Sec-Fetch-Site", "cross-site")
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly, "Sec-Fetch-Site", "same-origin")
+}
+
+func TestPauseAndResume(t *testing.T) {
+	s := newServer(t)
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+	change := ok[client.Change](s, "POST", "/api/v1/jobs/default/nightly/pause", `{"reason": "the disk is full", "until": "2026-12-01T00:00:00Z"}`)
+	j, err := change.Job.Job()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !j.Paused || j.Status.PausedBy != "alice" || j.Status.PauseReason != "the disk is full" || j.Status.PausedUntil.IsZero() || !j.Status.Next.IsZero() {
+		t.Errorf("the job is %s", change.Job.RawMessage)
+	}
+	next := ok[client.Occurrences](s, "GET", "/api/v1/jobs/default/nightly/next", "")
+	if next.Reason != "the job is paused by alice: the disk is full" || len(next.Items) != 0 {
+		t.Errorf("the next occurrences are %+v", next)
+	}
+	if again := ok[client.Change](s, "POST", "/api/v1/jobs/default/nightly/pause", ""); again.Result != client.Unchanged {
+		t.Errorf("a second pause has %s the job", again.Result)
+	}
+	// Files do not resume what was paused by hand, unless they say so.
+	kept := ok[client.Applied](s, "POST", "/api/v1/jobs:apply", `{"documents": [`+nightly+`]}`)
+	if kept.Results[0].Result != client.Unchanged {
+		t.Errorf("applying a file that says nothing about a pause has %s the job", kept.Results[0].Result)
+	}
+	said := ok[client.Applied](s, "POST", "/api/v1/jobs:apply", `{"documents": [`+strings.Replace(nightly, "{", `{"paused": false, `, 1)+`]}`)
+	if said.Results[0].Result != client.Changed {
+		t.Errorf("applying a file that says paused: false has %s the job", said.Results[0].Result)
+	}
+	ok[client.Change](s, "POST", "/api/v1/jobs/default/nightly/pause", "{}")
+	change = ok[client.Change](s, "POST", "/api/v1/jobs/default/nightly/resume", `{"missed": "latest"}`)
+	if j, err = change.Job.Job(); err != nil || j.Paused || j.Status.State != job.JobActive || j.Status.PausedBy != "" {
+		t.Errorf("%v, the job is %s", err, change.Job.RawMessage)
+	}
+	s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs/default/nightly/pause", `{"until": "2020-01-01T00:00:00Z"}`)
+	s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs/default/nightly/pause", `{"untill": "2030-01-01T00:00:00Z"}`)
+	s.refused(client.TypeChanged, 412, "POST", "/api/v1/jobs/default/nightly/pause", ``, "If-Match", `"1"`)
+	s.refused(client.TypeNotFound, 404, "POST", "/api/v1/jobs/default/other/pause", "")
+}
+
+func TestNextShowsJitterAndZone(t *testing.T) {
+	s := newServer(t)
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+	next := ok[client.Occurrences](s, "GET", "/api/v1/jobs/default/nightly/next?count=3", "")
+	if next.Timezone != "Europe/Berlin" || len(next.Items) != 3 {
+		t.Fatalf("the next occurrences are %+v", next)
+	}
+	if got := next.Items[0].Scheduled.Format(time.RFC3339); got != "2026-11-21T02:30:00+01:00" || !next.Items[0].Due.Equal(next.Items[0].Scheduled) {
+		t.Errorf("the first is %+v", next.Items[0])
+	}
+	jitter := strings.Replace(strings.Replace(nightly, "nightly", "late", 1), `"timezone"`, `"jitter": "1h", "max_runs": 2, "timezone"`, 1)
+	ok[client.Change](s, "POST", "/api/v1/jobs", jitter)
+	next = ok[client.Occurrences](s, "GET", "/api/v1/jobs/default/late/next?count=5", "")
+	if len(next.Items) != 2 || !next.Items[0].Due.After(next.Items[0].Scheduled) {
+		t.Errorf("the next occurrences are %+v", next)
+	}
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "hand", "run": {"shell": "true"}}`)
+	if next = ok[client.Occurrences](s, "GET", "/api/v1/jobs/default/hand/next", ""); next.Reason == "" {
+		t.Error("nothing says why the job is never due")
+	}
+}
+
+func TestListsComeInPages(t *testing.T) {
+	s := newServer(t)
+	for i := range 7 {
+		ok[client.Change](s, "POST", "/api/v1/jobs", fmt.Sprintf(`{"name": "job-%d", "labels": {"odd": "%d"}, "run": {"shell": "true"}}`, i, i%2))
+	}
+	var names []string
+	for token := ""; ; {
+		page := ok[client.Page[client.Document]](s, "GET", "/api/v1/jobs?page_size=3&page_token="+token, "")
+		for _, d := range page.Items {
+			j, err := d.Job()
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, j.Name)
+		}
+		if token = page.NextPageToken; token == "" {
+			break
+		}
+	}
+	if got := strings.Join(names, " "); got != "job-0 job-1 job-2 job-3 job-4 job-5 job-6" {
+		t.Errorf("the pages have %s", got)
+	}
+	odd := ok[client.Page[client.Document]](s, "GET", "/api/v1/jobs?label=odd=1", "")
+	if len(odd.Items) != 3 {
+		t.Errorf("%d jobs have the label", len(odd.Items))
+	}
+	if empty := s.call("GET", "/api/v1/jobs?namespace=nobody", ""); !strings.Contains(empty.Body.String(), `"items":[]`) {
+		t.Errorf("an empty list is %s", empty.Body)
+	}
+	s.refused(client.TypeInvalid, 422, "GET", "/api/v1/jobs?label=odd", "")
+}
+
+func TestApplyChecksAllBeforeItWritesAny(t *testing.T) {
+	s := newServer(t)
+	wrong := `{"documents": [` + nightly + `, {"name": "bad", "schedule": {"cron": "61 * * * *"}, "run": {"shell": "true"}}, {"name": "bad2", "rum": 1}]}`
+	p := s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs:apply", wrong)
+	if len(p.Errors) == 0 || p.Errors[0].Pointer != "/documents/2/rum" {
+		t.Errorf("the errors are %+v", p.Errors)
+	}
+	p = s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs:apply", `{"documents": [`+nightly+`, {"name": "bad", "schedule": {"cron": "61 * * * *"}, "run": {"shell": "true"}}]}`)
+	if len(p.Errors) != 1 || p.Errors[0].Pointer != "/documents/1/schedule/cron" || p.Detail != "the documents have a mistake, and nothing was changed" {
+		t.Errorf("the problem is %+v", p)
+	}
+	s.refused(client.TypeNotFound, 404, "GET", "/api/v1/jobs/default/nightly", "")
+	p = s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs:apply", `{"documents": [`+nightly+`, `+nightly+`]}`)
+	if len(p.Errors) != 1 || !strings.Contains(p.Errors[0].Detail, "twice") {
+		t.Errorf("the errors are %+v", p.Errors)
+	}
+}
+
+func TestApplyWritesWhatOthersNameFirst(t *testing.T) {
+	s := newServer(t)
+	body := `{"documents": [
+		{"name": "workdays", "schedule": {"cron": "0 9 * * *", "except": "holidays"}, "run": {"shell": "true"}, "policy": {"concurrency_key": "disk"}},
+		{"kind": "calendar", "name": "holidays", "calendar": {"include": "2026-12-25"}},
+		{"kind": "pool", "name": "disk", "pool": {"size": 2}}]`
+	dry := ok[client.Applied](s, "POST", "/api/v1/jobs:apply", body+`, "dry_run": true}`)
+	if !dry.DryRun || len(dry.Results) != 3 || dry.Results[0].Result != client.Created {
+		t.Errorf("the dry run says %+v", dry)
+	}
+	s.refused(client.TypeNotFound, 404, "GET", "/api/v1/jobs/default/workdays", "")
+	applied := ok[client.Applied](s, "POST", "/api/v1/jobs:apply", body+`}`)
+	for _, r := range applied.Results {
+		if r.Result != client.Created || r.Version != 1 {
+			t.Errorf("the result is %+v", r)
+		}
+	}
+	for _, r := range ok[client.Applied](s, "POST", "/api/v1/jobs:apply", body+`}`).Results {
+		if r.Result != client.Unchanged {
+			t.Errorf("applying again has %s %s", r.Result, r.Name)
+		}
+	}
+	if list := ok[client.Page[client.Document]](s, "GET", "/api/v1/calendars", ""); len(list.Items) != 1 {
+		t.Errorf("the calendars are %+v", list)
+	}
+	s.refused(client.TypeConflict, 409, "DELETE", "/api/v1/calendars/default/holidays", "")
+	if w := s.call("GET", "/api/v1/pools/default/disk", ""); w.Code != 200 || w.Header().Get("ETag") != `"1"` {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+	ok[client.Document](s, "PUT", "/api/v1/pools/default/disk", `{"kind": "pool", "name": "disk", "pool": {"size": 3}}`, "If-Match", `"1"`)
+}
+
+func TestPruneDeletesWhatAnOwnerHasNoMore(t *testing.T) {
+	s := newServer(t)
+	a, b := `{"name": "a", "run": {"shell": "true"}}`, `{"name": "b", "run": {"shell": "true"}}`
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "nobodys", "run": {"shell": "true"}}`)
+	ok[client.Applied](s, "POST", "/api/v1/jobs:apply", `{"documents": [`+a+`,`+b+`], "owner": "team"}`)
+	p := s.refused(client.TypeConflict, 409, "POST", "/api/v1/jobs:apply", `{"documents": [`+a+`], "owner": "others"}`)
+	if len(p.Errors) != 1 || !strings.Contains(p.Errors[0].Detail, `"team"`) {
+		t.Errorf("the errors are %+v", p.Errors)
+	}
+	s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs:apply", `{"documents": [], "prune": true}`)
+	body := `{"documents": [` + a + `], "owner": "team", "prune": true`
+	for _, r := range []client.Applied{
+		ok[client.Applied](s, "POST", "/api/v1/jobs:apply", body+`, "dry_run": true}`),
+		ok[client.Applied](s, "POST", "/api/v1/jobs:apply", body+`}`),
+	} {
+		if len(r.Results) != 2 || r.Results[0].Result != client.Unchanged || r.Results[1].Name != "default/b" || r.Results[1].Result != client.Deleted {
+			t.Errorf("the results are %+v", r)
+		}
+	}
+	left := ok[client.Page[client.Document]](s, "GET", "/api/v1/jobs", "")
+	if len(left.Items) != 2 {
+		t.Errorf("%d jobs are left", len(left.Items))
+	}
+}
+
+// fullStore has room for a few jobs.
+type fullStore struct {
+	*memory.Store
+	mu   sync.Mutex
+	left int
+}
+
+func (s *fullStore) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) {
+	s.mu.Lock()
+	s.left--
+	full := s.left < 0
+	s.mu.Unlock()
+	if full {
+		return nil, fmt.Errorf("put job: %w", store.ErrNoSpace)
+	}
+	return s.Store.PutJob(ctx, p)
+}
+
+func TestApplyAgainDoesTheRest(t *testing.T) {
+	s := newServer(t)
+	full := &fullStore{Store: s.store, left: 40}
+	var err error
+	s.handler, err = httpapi.Handler(httpapi.Config{
+		Store: full, Now: s.clock, Authenticate: func(given string) (string, bool) { return "alice", given == token },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documents []string
+	for i := range 100 {
+		documents = append(documents, fmt.Sprintf(`{"name": "job-%d", "run": {"shell": "true"}}`, i))
+	}
+	body := `{"documents": [` + strings.Join(documents, ",") + `]}`
+	p := s.refused(client.TypeUnavailable, 503, "POST", "/api/v1/jobs:apply", body)
+	if p.Hint != "40 documents were applied before; applying again does the rest" || !strings.Contains(p.Detail, "the store has no space left") {
+		t.Errorf("the problem is %+v", p)
+	}
+	full.left = 1000
+	created := 0
+	for _, r := range ok[client.Applied](s, "POST", "/api/v1/jobs:apply", body).Results {
+		if r.Result == client.Created {
+			created++
+		}
+	}
+	if created != 60 {
+		t.Errorf("%d jobs were created, want the 60 that were left", created)
+	}
+}
+
+func TestReadiness(t *testing.T) {
+	s := newServer(t)
+	if w := s.call("GET", "/readyz", "", "Authorization", ""); w.Code != 200 {
+		t.Errorf("status %d", w.Code)
+	}
+	s.planner.ready = make(chan struct{})
+	if w := s.call("GET", "/readyz", "", "Authorization", ""); w.Code != 503 || !strings.Contains(w.Body.String(), "jobs have not been read") {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+	if w := s.call("GET", "/livez", "", "Authorization", ""); w.Code != 200 {
+		t.Errorf("status %d", w.Code)
+	}
+}
+
+// brokenStore fails, or panics.
+type brokenStore struct {
+	*memory.Store
+	err error
+}
+
+func (s brokenStore) ListJobs(context.Context, store.JobQuery) ([]*store.Job, error) {
+	if s.err == nil {
+		panic("a mistake of the programmer")
+	}
+	return nil, s.err
+}
+
+func TestFailuresInsideAreNotTold(t *testing.T) {
+	for _, tt := range []struct {
+		err    error
+		kind   client.ProblemType
+		status int
+	}{
+		{nil, client.TypeInternal, 500},
+		{fmt.Errorf("the secret path /x"), client.TypeInternal, 500},
+		{fmt.Errorf("write: %w", store.ErrNoSpace), client.TypeUnavailable, 503},
+		{fmt.Errorf("write: %w", store.ErrReadOnly), client.TypeUnavailable, 503},
+		{context.DeadlineExceeded, client.TypeTimeout, 504},
+	} {
+		s := newServer(t)
+		var err error
+		s.handler, err = httpapi.Handler(httpapi.Config{
+			Store:        brokenStore{s.store, tt.err},
+			Authenticate: func(given string) (string, bool) { return "alice", given == token },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := s.refused(tt.kind, tt.status, "GET", "/api/v1/jobs", ""); strings.Contains(p.Detail+p.Hint, "secret") {
+			t.Errorf("the problem tells %q", p.Detail)
+		}
+	}
+}
+
+func TestDescriptionOfTheAPIIsWhole(t *testing.T) {
+	s := newServer(t)
+	w := s.call("GET", "/openapi.json", "")
+	var tree any
+	if err := json.Unmarshal(w.Body.Bytes(), &tree); err != nil {
+		t.Fatal(err)
+	}
+	root := tree.(map[string]any)
+	if root["openapi"] != "3.1.0" {
+		t.Errorf("the version is %v", root["openapi"])
+	}
+	schemas := root["components"].(map[string]any)["schemas"].(map[string]any)
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if ref, ok := v["$ref"].(string); ok {
+				if name, ok := strings.CutPrefix(ref, "#/components/schemas/"); !ok || schemas[name] == nil {
+					t.Errorf("%s leads nowhere", ref)
+				}
+			}
+			for _, inner := range v {
+				walk(inner)
+			}
+		case []any:
+			for _, inner := range v {
+				walk(inner)
+			}
+		}
+	}
+	walk(tree)
+	if text := w.Body.String(); strings.Contains(text, "x-belfry") || strings.Contains(text, "ErrorModel") {
+		t.Error("what is inside shows")
+	}
+}
+
+// dial returns a client of a real server.
+func (s *server) dial() *client.Client {
+	s.t.Helper()
+	web := httptest.NewServer(s.handler)
+	s.t.Cleanup(web.Close)
+	transport := &http.Transport{}
+	s.t.Cleanup(transport.CloseIdleConnections)
+	c, err := client.New(client.Config{URL: web.URL, Token: token, HTTP: &http.Client{Transport: transport}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}

@@ -1,0 +1,656 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// jobStore is what the routes about jobs want.
+type jobStore interface {
+	PutJob(ctx context.Context, p store.PutJob) (*store.Job, error)
+	Job(ctx context.Context, namespace, name string) (*store.Job, error)
+	ListJobs(ctx context.Context, q store.JobQuery) ([]*store.Job, error)
+	DeleteJob(ctx context.Context, d store.DeleteJob) error
+	Calendars(ctx context.Context) ([]*job.Calendar, error)
+	Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error)
+	ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error)
+	Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, error)
+}
+
+func (a *api) jobRoutes() {
+	register(a, http.MethodGet, "/jobs", "list-jobs", "List jobs by name", a.listJobs)
+	register(a, http.MethodPost, "/jobs", "create-job", "Create a job", a.createJob)
+	register(a, http.MethodGet, "/jobs/{namespace}/{name}", "get-job", "Get a job", a.getJob)
+	register(a, http.MethodPut, "/jobs/{namespace}/{name}", "put-job", "Create or change a job", a.putJob)
+	register(a, http.MethodDelete, "/jobs/{namespace}/{name}", "delete-job", "Delete a job", a.deleteJob)
+	register(a, http.MethodPost, "/jobs/{namespace}/{name}/pause", "pause-job", "Pause a job", a.pauseJob)
+	register(a, http.MethodPost, "/jobs/{namespace}/{name}/resume", "resume-job", "Resume a job", a.resumeJob)
+	register(a, http.MethodPost, "/jobs/{namespace}/{name}/run", "run-job", "Run a job now", a.runJob)
+	register(a, http.MethodGet, "/jobs/{namespace}/{name}/next", "next-of-job", "Say when a job falls due next", a.nextOfJob)
+	register(a, http.MethodPost, "/jobs:apply", "apply", "Make documents true", a.apply)
+}
+
+// JobName names a job in a path. It is exported, as the types below that others
+// embed, because the routes' library sees no other.
+type JobName struct {
+	Namespace string `path:"namespace" maxLength:"128" doc:"The namespace of the job."`
+	Name      string `path:"name" maxLength:"128" doc:"The name of the job."`
+}
+
+// noJob is the problem of a job that does not exist.
+func noJob(namespace, name string) *problem {
+	return refuse(client.TypeNotFound, "there is no job %s/%s", namespace, name)
+}
+
+// find reads a job.
+func (a *api) find(ctx context.Context, n JobName) (*store.Job, error) {
+	j, err := a.Store.Job(ctx, n.Namespace, n.Name)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, noJob(n.Namespace, n.Name)
+	}
+	return j, err
+}
+
+type documentOutput struct {
+	ETag string `header:"ETag" doc:"The version of the job, for If-Match."`
+	Body client.Document
+}
+
+type changeOutput struct {
+	Status int
+	ETag   string `header:"ETag" doc:"The version of the job, for If-Match."`
+	Body   client.Change
+}
+
+func etag(version int64) string { return strconv.Quote(strconv.FormatInt(version, 10)) }
+
+type listJobsInput struct {
+	PageInput
+	Namespace string   `query:"namespace" doc:"Only jobs of this namespace."`
+	Label     []string `query:"label,explode" maxItems:"16" doc:"Only jobs with this label: key=value. May be repeated; all must match."`
+	Text      string   `query:"text" maxLength:"256" doc:"Only jobs with this in their name or description."`
+	State     string   `query:"state" enum:"active,paused,completed" doc:"Only jobs in this state."`
+	Filled    bool     `query:"filled" doc:"Fill in the defaults."`
+}
+
+type listJobsOutput struct {
+	Body client.Page[client.Document]
+}
+
+// jobsPlace is where a page of jobs ended.
+type jobsPlace struct {
+	After string `json:"after"`
+}
+
+func (a *api) listJobs(ctx context.Context, in *listJobsInput) (*listJobsOutput, error) {
+	q := store.JobQuery{
+		Namespace: in.Namespace, Text: in.Text, State: job.JobState(in.State), Limit: in.PageSize + 1,
+	}
+	for _, pair := range in.Label {
+		key, value, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{
+				Parameter: "label", Detail: fmt.Sprintf("%q is not of the form key=value", pair),
+			})
+		}
+		if q.Labels == nil {
+			q.Labels = map[string]string{}
+		}
+		q.Labels[key] = value
+	}
+	var place jobsPlace
+	if err := readToken(in.PageToken, &place); err != nil {
+		return nil, err
+	}
+	q.After = place.After
+	jobs, err := a.Store.ListJobs(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	out := &listJobsOutput{}
+	out.Body.Items = []client.Document{}
+	if len(jobs) > in.PageSize {
+		jobs = jobs[:in.PageSize]
+		out.Body.NextPageToken = writeToken(jobsPlace{jobs[len(jobs)-1].Definition.FullName()})
+	}
+	for _, j := range jobs {
+		d, err := a.show(ctx, j, in.Filled)
+		if err != nil {
+			return nil, err
+		}
+		out.Body.Items = append(out.Body.Items, d)
+	}
+	return out, nil
+}
+
+// show returns a job as its user wrote it, or with its defaults, and with what
+// the server knows about it.
+func (a *api) show(ctx context.Context, j *store.Job, filled bool) (client.Document, error) {
+	shown := *j.Definition
+	if filled {
+		shown = *j.Filled
+	}
+	shown.UID, shown.Version = j.Definition.UID, j.Definition.Version
+	var status job.Status
+	if j.Definition.Status != nil {
+		status = *j.Definition.Status
+	}
+	if a.Planner != nil && status.State == job.JobActive {
+		status.Next, _ = a.Planner.Next(shown.UID)
+	}
+	last, err := a.Store.Attempts(ctx, store.HistoryQuery{Job: shown.UID, FinalOnly: true, Limit: 1})
+	if err != nil {
+		return client.Document{}, err
+	}
+	if len(last) > 0 {
+		status.LastRun, status.LastEnded, status.LastOutcome = last[0].Run.ID, last[0].Attempt.Ended, last[0].Attempt.Outcome
+	}
+	shown.Status = &status
+	return client.DocumentOf(job.Document{Job: &shown})
+}
+
+type getJobInput struct {
+	JobName
+	Filled bool `query:"filled" doc:"Fill in the defaults."`
+}
+
+func (a *api) getJob(ctx context.Context, in *getJobInput) (*documentOutput, error) {
+	j, err := a.find(ctx, in.JobName)
+	if err != nil {
+		return nil, err
+	}
+	d, err := a.show(ctx, j, in.Filled)
+	return &documentOutput{ETag: etag(j.Definition.Version), Body: d}, err
+}
+
+type createJobInput struct {
+	Body client.Document
+}
+
+func (a *api) createJob(ctx context.Context, in *createJobInput) (*changeOutput, error) {
+	d, err := a.read(ctx, in.Body, job.KindJob)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.Store.Job(ctx, namespaceOf(d.Job.Namespace), d.Job.Name); err == nil {
+		return nil, exists(d.Job.FullName())
+	}
+	return a.put(ctx, store.PutJob{Definition: d.Job, IfVersion: 0})
+}
+
+func exists(name string) *problem {
+	return refuse(client.TypeExists, "there is a job %s already", name).withHint("PUT changes it")
+}
+
+type putJobInput struct {
+	JobName
+	Conditions
+	Body client.Document
+}
+
+// Conditions say which version a change is meant for.
+type Conditions struct {
+	IfMatch     string `header:"If-Match" doc:"The ETag of the version to change, or * for any."`
+	IfNoneMatch string `header:"If-None-Match" doc:"* to create what must not exist."`
+}
+
+func (a *api) putJob(ctx context.Context, in *putJobInput) (*changeOutput, error) {
+	if in.IfMatch == "" && in.IfNoneMatch == "" {
+		return nil, refuse(client.TypeVersionWanted, "the header If-Match is missing").
+			withHint(`send If-Match: "VERSION" with the ETag of what was read, If-Match: * for any version, or If-None-Match: * to create`)
+	}
+	d, err := a.read(ctx, in.Body, job.KindJob)
+	if err != nil {
+		return nil, err
+	}
+	if named := d.Job.FullName(); named != in.Namespace+"/"+in.Name {
+		return nil, refuse(client.TypeInvalid, "the document is about another job").withErrors(client.FieldError{
+			Pointer: "/name", Path: "name", Detail: fmt.Sprintf("is %s, and the request is about %s/%s", named, in.Namespace, in.Name),
+			Hint: "a job cannot be renamed; create another one",
+		})
+	}
+	if in.IfNoneMatch != "" {
+		if in.IfNoneMatch != "*" || in.IfMatch != "" {
+			return nil, badCondition("If-None-Match", "allowed is * alone, without If-Match")
+		}
+		out, err := a.put(ctx, store.PutJob{Definition: d.Job, IfVersion: 0})
+		var refused *problem
+		if errors.As(err, &refused) && refused.Type == client.TypeExists {
+			return nil, refuse(client.TypeChanged, "there is a job %s already", d.Job.FullName())
+		}
+		return out, err
+	}
+	old, err := a.find(ctx, in.JobName)
+	if err != nil {
+		return nil, err
+	}
+	version, err := matched(in.IfMatch, old.Definition.Version)
+	if err != nil {
+		return nil, err
+	}
+	return a.put(ctx, store.PutJob{Definition: d.Job, IfVersion: version})
+}
+
+func badCondition(header, detail string) *problem {
+	return refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{Parameter: header, Detail: detail})
+}
+
+// matched returns the version that a change is for: the present one, if the
+// header allows it.
+func matched(header string, present int64) (int64, error) {
+	header = strings.TrimSpace(header)
+	if header == "*" {
+		return present, nil
+	}
+	for tag := range strings.SplitSeq(header, ",") {
+		text, err := strconv.Unquote(strings.TrimSpace(tag))
+		if err == nil {
+			_, err = strconv.ParseInt(text, 10, 64)
+		}
+		if err != nil {
+			return 0, badCondition("If-Match", fmt.Sprintf(`%s is no ETag of this server, which are numbers in quotes, such as "3"`, tag))
+		}
+		if text == strconv.FormatInt(present, 10) {
+			return present, nil
+		}
+	}
+	return 0, changed(present, header)
+}
+
+func changed(present int64, wanted string) *problem {
+	return refuse(client.TypeChanged, "it has version %d by now, and the change is for version %s", present, strings.ReplaceAll(wanted, `"`, "")).
+		withHint("read it again, and decide again").withHeader("ETag", etag(present))
+}
+
+// put writes a job, plans it and says what comes of it.
+func (a *api) put(ctx context.Context, p store.PutJob) (*changeOutput, error) {
+	p.Actor = actorOf(ctx)
+	if p.Definition.Paused && p.Pause == (store.Pause{}) {
+		p.Pause.By = p.Actor
+	}
+	var before int64
+	old, err := a.Store.Job(ctx, namespaceOf(p.Definition.Namespace), p.Definition.Name)
+	switch {
+	case err == nil:
+		before = old.Definition.Version
+		if p.Definition.Paused && old.Definition.Paused && p.Pause.Reason == "" && p.Pause.Until.IsZero() {
+			p.Pause = store.Pause{} // whoever paused it has said why
+		}
+	case !errors.Is(err, store.ErrNotFound):
+		return nil, err
+	}
+	j, err := a.Store.PutJob(ctx, p)
+	if err != nil {
+		return nil, putProblem(err, p)
+	}
+	a.sync(ctx)
+	out, err := a.change(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case j.Definition.Version == before:
+		out.Body.Result = client.Unchanged
+	case before == 0:
+		out.Body.Result, out.Status = client.Created, http.StatusCreated
+	}
+	return out, nil
+}
+
+// putProblem says why a job was not written. Between the look at it and the
+// write somebody else was there.
+func putProblem(err error, p store.PutJob) error {
+	name := p.Definition.FullName()
+	switch {
+	case errors.Is(err, store.ErrExists):
+		return exists(name)
+	case errors.Is(err, store.ErrNotFound):
+		return refuse(client.TypeConflict, "job %s was deleted at the same time", name)
+	case errors.Is(err, store.ErrConflict):
+		return refuse(client.TypeChanged, "job %s was changed by somebody else at the same time", name).
+			withHint("read it again, and decide again")
+	}
+	return err
+}
+
+// change returns the answer to a change: the job, and the runs that the change
+// does not reach any more.
+func (a *api) change(ctx context.Context, j *store.Job) (*changeOutput, error) {
+	out := &changeOutput{Status: http.StatusOK, ETag: etag(j.Definition.Version)}
+	out.Body = client.Change{Result: client.Changed, Running: []client.Run{}}
+	var err error
+	if out.Body.Job, err = a.show(ctx, j, false); err != nil {
+		return nil, err
+	}
+	running, err := a.Store.ListActive(ctx, store.ActiveQuery{Job: j.Definition.UID, State: job.StateRunning, Limit: runningMax})
+	if err != nil {
+		return nil, err
+	}
+	for i := range running {
+		out.Body.Running = append(out.Body.Running, activeRun(&running[i]))
+	}
+	return out, nil
+}
+
+// runningMax bounds the runs that the answer to a change names.
+const runningMax = 100
+
+type deleteJobInput struct {
+	JobName
+	IfMatch string `header:"If-Match" doc:"The ETag of the version to delete, or * for any."`
+}
+
+func (a *api) deleteJob(ctx context.Context, in *deleteJobInput) (*changeOutput, error) {
+	if in.IfMatch == "" {
+		return nil, refuse(client.TypeVersionWanted, "the header If-Match is missing").
+			withHint(`send If-Match: "VERSION" with the ETag of what was read, or If-Match: * for any version`)
+	}
+	j, err := a.find(ctx, in.JobName)
+	if err != nil {
+		return nil, err
+	}
+	version, err := matched(in.IfMatch, j.Definition.Version)
+	if err != nil {
+		return nil, err
+	}
+	err = a.Store.DeleteJob(ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: version, Actor: actorOf(ctx)})
+	if errors.Is(err, store.ErrConflict) {
+		return nil, refuse(client.TypeChanged, "job %s was changed by somebody else at the same time", j.Definition.FullName())
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.sync(ctx)
+	out, err := a.change(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	out.Body.Result, out.ETag = client.Deleted, ""
+	return out, nil
+}
+
+type pauseJobInput struct {
+	JobName
+	IfMatch string               `header:"If-Match" doc:"The ETag of the version to pause. Default: any."`
+	Body    *client.PauseRequest `required:"false"`
+}
+
+func (a *api) pauseJob(ctx context.Context, in *pauseJobInput) (*changeOutput, error) {
+	var said client.PauseRequest
+	if in.Body != nil {
+		said = *in.Body
+	}
+	if !said.Until.IsZero() && !said.Until.After(a.Now()) {
+		return nil, refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{
+			Pointer: "/until", Path: "until", Detail: "is in the past",
+		})
+	}
+	return a.edit(ctx, in.JobName, in.IfMatch, func(j *job.Job, p *store.PutJob) {
+		j.Paused = true
+		p.Pause = store.Pause{By: actorOf(ctx), Reason: said.Reason, Until: said.Until}
+	})
+}
+
+type resumeJobInput struct {
+	JobName
+	IfMatch string                `header:"If-Match" doc:"The ETag of the version to resume. Default: any."`
+	Body    *client.ResumeRequest `required:"false"`
+}
+
+func (a *api) resumeJob(ctx context.Context, in *resumeJobInput) (*changeOutput, error) {
+	var said client.ResumeRequest
+	if in.Body != nil {
+		said = *in.Body
+	}
+	return a.edit(ctx, in.JobName, in.IfMatch, func(j *job.Job, p *store.PutJob) {
+		j.Paused = false
+		p.CatchUp = said.Missed
+	})
+}
+
+// editMax is how often a small change is made again because somebody else has
+// changed the job at the same time.
+const editMax = 10
+
+// edit makes a small change to a job as it is, whatever its version unless the
+// header wants one.
+func (a *api) edit(ctx context.Context, n JobName, ifMatch string, change func(*job.Job, *store.PutJob)) (*changeOutput, error) {
+	for tries := 1; ; tries++ {
+		old, err := a.find(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		if ifMatch != "" {
+			if _, err := matched(ifMatch, old.Definition.Version); err != nil {
+				return nil, err
+			}
+		}
+		definition := *old.Definition
+		p := store.PutJob{Definition: &definition, IfVersion: old.Definition.Version}
+		change(&definition, &p)
+		out, err := a.put(ctx, p)
+		var refused *problem
+		if errors.As(err, &refused) && refused.Type == client.TypeChanged && ifMatch == "" && tries < editMax {
+			continue
+		}
+		return out, err
+	}
+}
+
+type runJobInput struct {
+	JobName
+	IdempotencyKey string             `header:"Idempotency-Key" maxLength:"256" doc:"Requests with the same key make one run in 24 hours."`
+	Body           *client.RunRequest `required:"false"`
+}
+
+type madeRunOutput struct {
+	Status int
+	Body   client.Run
+}
+
+func (a *api) runJob(ctx context.Context, in *runJobInput) (*madeRunOutput, error) {
+	j, err := a.find(ctx, in.JobName)
+	if err != nil {
+		return nil, err
+	}
+	var said client.RunRequest
+	if in.Body != nil {
+		said = *in.Body
+	}
+	if err := checkParams(j.Filled, said.Params); err != nil {
+		return nil, err
+	}
+	return a.trigger(ctx, j, store.TriggerItem{Key: in.IdempotencyKey, Params: said.Params})
+}
+
+// paramMax is the longest value of a parameter: it must fit into the
+// environment of a command.
+const paramMax = 64 << 10
+
+// checkParams reports parameters that a job does not declare.
+func checkParams(j *job.Job, params map[string]string) error {
+	var wrong []client.FieldError
+	declared := slices.Sorted(maps.Keys(j.Params))
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		e := client.FieldError{Pointer: "/params" + pointerOf("["+strconv.Quote(name)+"]"), Path: "params." + name}
+		_, known := j.Params[name]
+		switch {
+		case !known && len(declared) == 0:
+			e.Detail = "is not declared by the job, which takes no parameters"
+		case !known:
+			e.Detail, e.Hint = "is not declared by the job", "declared: "+inList(declared)
+		case len(params[name]) > paramMax:
+			e.Detail = fmt.Sprintf("has %d bytes, at most %d are allowed", len(params[name]), paramMax)
+		case strings.Contains(params[name], "\x00"):
+			e.Detail = "has a NUL byte"
+		default:
+			continue
+		}
+		wrong = append(wrong, e)
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	return refuse(client.TypeInvalid, "the parameters do not fit job %s", j.FullName()).withErrors(wrong...)
+}
+
+// trigger makes the runs of a request by hand, one for each shard, placed on
+// nodes that live, and answers with the first.
+func (a *api) trigger(ctx context.Context, j *store.Job, like store.TriggerItem) (*madeRunOutput, error) {
+	sessions, err := a.Store.Sessions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := a.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	live := slices.DeleteFunc(sessions, func(s store.Session) bool { return !s.Live(now) })
+	scheduled := cmp.Or(like.Scheduled, now)
+	first, err := a.newID()
+	if err != nil {
+		return nil, err
+	}
+	if like.Key == "" {
+		like.Key = first.String()
+	}
+	placed, _ := placement.Runs(placement.Request{
+		UID: j.Definition.UID, Place: j.Filled.Place, Handler: j.Filled.Run.Handler, Scheduled: scheduled, Sequence: int(first[15]),
+	}, live)
+	if like.Shards > 0 {
+		// One share alone is asked for.
+		placed = []placement.Placed{{Session: placed[like.Shard%len(placed)].Session, Shard: like.Shard, Shards: like.Shards}}
+	}
+	items := make([]store.TriggerItem, len(placed))
+	for i, p := range placed {
+		items[i] = like
+		items[i].ID, items[i].Job, items[i].Kind, items[i].Actor = first, j.Definition.UID, job.RunByHand, actorOf(ctx)
+		items[i].Session, items[i].Shard, items[i].Shards = p.Session, p.Shard, p.Shards
+		if i > 0 {
+			if items[i].ID, err = a.newID(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var outcomes []store.TriggerOutcome
+	for part := range slices.Chunk(items, store.MaxBatch) {
+		made, err := a.Store.Trigger(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		outcomes = append(outcomes, made...)
+	}
+	out := &madeRunOutput{Status: http.StatusOK}
+	for i, outcome := range outcomes {
+		if outcome.Err != nil {
+			return nil, noJob(j.Definition.Namespace, j.Definition.Name)
+		}
+		if outcome.Made {
+			out.Status = http.StatusCreated
+		}
+		if i > 0 {
+			out.Body.Others = append(out.Body.Others, outcome.Run)
+		}
+	}
+	others := out.Body.Others
+	out.Body, err = a.run(ctx, outcomes[0].Run)
+	out.Body.Others = others
+	return out, err
+}
+
+type nextInput struct {
+	JobName
+	Count int       `query:"count" minimum:"1" maximum:"1000" default:"10" doc:"How many."`
+	From  time.Time `query:"from" doc:"Those after this instant. Default: now."`
+}
+
+type nextOutput struct {
+	Body client.Occurrences
+}
+
+func (a *api) nextOfJob(ctx context.Context, in *nextInput) (*nextOutput, error) {
+	j, err := a.find(ctx, in.JobName)
+	if err != nil {
+		return nil, err
+	}
+	calendars, err := a.calendars(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &nextOutput{}
+	out.Body.Items = []client.Occurrence{}
+	out.Body.Timezone = j.Filled.Schedule.Timezone
+	if out.Body.Reason = neverDue(j); out.Body.Reason != "" {
+		return out, nil
+	}
+	timing, err := timingOf(j, calendars)
+	if err != nil {
+		return nil, err
+	}
+	zone, err := cron.LoadZone(j.Filled.Schedule.Timezone)
+	if err != nil {
+		return nil, err
+	}
+	left := in.Count
+	if most := j.Filled.Schedule.MaxRuns; most > 0 {
+		left = min(left, most-j.Planned)
+	}
+	from := in.From
+	if from.IsZero() {
+		from = a.Now()
+	}
+	for _, o := range upcoming(&timing, from, left) {
+		out.Body.Items = append(out.Body.Items, client.Occurrence{
+			Scheduled: o.Scheduled.In(zone.Location()), Due: o.Due.In(zone.Location()),
+		})
+	}
+	if len(out.Body.Items) == 0 {
+		out.Body.Reason = "nothing follows in the schedule"
+	}
+	return out, nil
+}
+
+// neverDue says why a job falls due at no time that could be named.
+func neverDue(j *store.Job) string {
+	s := &j.Filled.Schedule
+	state := job.JobActive
+	if j.Definition.Status != nil {
+		state = j.Definition.Status.State
+	}
+	switch {
+	case state == job.JobPaused:
+		reason := "the job is paused"
+		if by := j.Definition.Status.PausedBy; by != "" {
+			reason += " by " + by
+		}
+		if why := j.Definition.Status.PauseReason; why != "" {
+			reason += ": " + why
+		}
+		return reason
+	case state == job.JobCompleted:
+		return "the job is completed"
+	case len(s.Cron) > 0 || s.Every > 0 || len(s.At) > 0:
+		return ""
+	case len(s.On) > 0:
+		return "the job falls due when another one ends"
+	case s.AfterEnd > 0:
+		return "the job falls due " + s.AfterEnd.String() + " after its previous run has ended"
+	case s.Boot:
+		return "the job falls due when a node starts"
+	}
+	return "the job has no schedule: it runs by hand"
+}

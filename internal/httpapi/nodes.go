@@ -1,0 +1,98 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// nodeStore is what the routes about nodes want.
+type nodeStore interface {
+	Sessions(ctx context.Context) ([]store.Session, error)
+	Now(ctx context.Context) (time.Time, error)
+}
+
+func (a *api) nodeRoutes() {
+	register(a, http.MethodGet, "/nodes", "list-nodes", "List nodes by name", a.listNodes)
+}
+
+type listNodesOutput struct {
+	Body client.Page[client.Node]
+}
+
+func (a *api) listNodes(ctx context.Context, _ *struct{}) (*listNodesOutput, error) {
+	sessions, err := a.Store.Sessions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := a.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &listNodesOutput{Body: client.Page[client.Node]{Items: []client.Node{}}}
+	for i := range sessions {
+		s := &sessions[i]
+		n := client.Node{
+			Name: s.Node, Session: s.ID, State: "live", Roles: s.Roles, Labels: s.Labels, Handlers: s.Handlers,
+			Capacity: s.Capacity, Running: s.Load.Running, Ready: s.Load.Ready,
+			Version: s.Version, Zones: s.Zones, Address: s.Address, Joined: s.Joined, Renewed: s.Renewed,
+		}
+		switch {
+		case s.Leaving:
+			n.State = "leaving"
+		case !s.Live(now):
+			n.State = "silent"
+		}
+		if n.Roles == nil {
+			n.Roles = []string{}
+		}
+		out.Body.Items = append(out.Body.Items, n)
+	}
+	slices.SortFunc(out.Body.Items, func(x, y client.Node) int {
+		return cmp.Or(cmp.Compare(x.Name, y.Name), slices.Compare(x.Session[:], y.Session[:]))
+	})
+	return out, nil
+}
+
+// auditStore is what the route about changes wants.
+type auditStore interface {
+	Audit(ctx context.Context, before int64, limit int) ([]store.AuditRecord, error)
+}
+
+func (a *api) auditRoutes() {
+	register(a, http.MethodGet, "/audit", "list-audit", "List changes, the latest first", a.listAudit)
+}
+
+type listAuditOutput struct {
+	Body client.Page[client.AuditRecord]
+}
+
+// auditPlace is where a page of changes ended.
+type auditPlace struct {
+	Before int64 `json:"before"`
+}
+
+func (a *api) listAudit(ctx context.Context, in *PageInput) (*listAuditOutput, error) {
+	var place auditPlace
+	if err := readToken(in.PageToken, &place); err != nil {
+		return nil, err
+	}
+	records, err := a.Store.Audit(ctx, place.Before, in.PageSize+1)
+	if err != nil {
+		return nil, err
+	}
+	out := &listAuditOutput{Body: client.Page[client.AuditRecord]{Items: []client.AuditRecord{}}}
+	if len(records) > in.PageSize {
+		records = records[:in.PageSize]
+		out.Body.NextPageToken = writeToken(auditPlace{records[len(records)-1].Seq})
+	}
+	for _, r := range records {
+		out.Body.Items = append(out.Body.Items, client.AuditRecord(r))
+	}
+	return out, nil
+}

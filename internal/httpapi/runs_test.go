@@ -1,0 +1,409 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/output"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// node is a worker, played by the test.
+type node struct {
+	*server
+	session job.ID
+	tokens  map[job.ID]job.ID // by run
+	output  *output.Collector
+}
+
+func (s *server) node() *node {
+	s.t.Helper()
+	n := &node{server: s, session: s.id(), tokens: map[job.ID]job.ID{}}
+	if _, err := s.store.Join(s.t.Context(), store.Session{ID: n.session, Node: "one", Roles: []string{"worker"}, Capacity: 10}); err != nil {
+		s.t.Fatal(err)
+	}
+	var err error
+	if n.output, err = output.New(output.Config{Sink: n}); err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+func (s *server) id() job.ID {
+	id, err := job.NewID(s.clock(), rand.Reader)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return id
+}
+
+// Append implements output.Sink.
+func (n *node) Append(ctx context.Context, chunks []output.Chunk) error {
+	return n.store.AppendOutput(ctx, converted(chunks))
+}
+
+func converted(chunks []output.Chunk) []store.OutputChunk {
+	var list []store.OutputChunk
+	for _, c := range chunks {
+		list = append(list, store.OutputChunk(c))
+	}
+	return list
+}
+
+// start claims a run.
+func (n *node) start(run client.Run) {
+	n.t.Helper()
+	n.tokens[run.ID] = n.id()
+	outcomes, err := n.store.Claim(n.t.Context(), n.session, []store.Attempt{{Run: run.ID, Number: run.Attempt, Token: n.tokens[run.ID]}})
+	if err != nil || outcomes[0].Verdict != store.Started {
+		n.t.Fatalf("claim: %v, %+v", err, outcomes)
+	}
+}
+
+// finish ends a run with an output.
+func (n *node) finish(run client.Run, outcome job.Outcome, chunks ...store.OutputChunk) {
+	n.t.Helper()
+	bytes := int64(0)
+	for _, c := range chunks {
+		bytes += int64(c.Bytes)
+	}
+	code := 0
+	outcomes, err := n.store.Finish(n.t.Context(), n.session, []store.Result{{
+		Attempt: store.Attempt{Run: run.ID, Number: run.Attempt, Token: n.tokens[run.ID]},
+		Started: n.clock(), Ended: n.clock().Add(time.Second), Outcome: outcome, Reason: reasonOf(outcome), ExitCode: &code,
+		Output: chunks, OutputBytes: bytes,
+	}})
+	if err != nil || !outcomes[0].Accepted {
+		n.t.Fatalf("finish: %v, %+v", err, outcomes)
+	}
+}
+
+func reasonOf(outcome job.Outcome) string {
+	if outcome == job.OutcomeSucceeded {
+		return ""
+	}
+	return "the exit code is 1"
+}
+
+// wrote makes the chunks of what an attempt wrote.
+func (n *node) wrote(run client.Run, text string) []store.OutputChunk {
+	n.t.Helper()
+	capture := n.output.Capture(run.ID, run.Attempt)
+	fmt.Fprint(capture.Stdout(), text)
+	chunks, _ := capture.Close()
+	return converted(chunks)
+}
+
+func TestRunByHandFromStartToEnd(t *testing.T) {
+	s := newServer(t)
+	n := s.node()
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+	w := s.call("POST", "/api/v1/jobs/default/nightly/run", `{"params": {"day": "monday"}}`, "Idempotency-Key", "k1")
+	if w.Code != 201 {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/nightly/run", `{"params": {"day": "monday"}}`, "Idempotency-Key", "k1")
+	if run.State != job.StateReady || run.Kind != job.RunByHand || run.Node != "one" || run.Params["day"] != "monday" || run.Job != "default/nightly" {
+		t.Errorf("the run is %+v", run)
+	}
+	list := ok[client.Page[client.Run]](s, "GET", "/api/v1/runs", "")
+	if len(list.Items) != 1 {
+		t.Fatalf("the same key has made %d runs", len(list.Items))
+	}
+
+	n.start(run)
+	going := ok[client.Run](s, "GET", "/api/v1/runs/"+run.ID.String(), "")
+	if going.State != job.StateRunning || going.Started.IsZero() || !going.Ended.IsZero() {
+		t.Errorf("the run is %+v", going)
+	}
+	// The answer to a change names it.
+	change := ok[client.Change](s, "POST", "/api/v1/jobs/default/nightly/pause", "")
+	if len(change.Running) != 1 || change.Running[0].ID != run.ID {
+		t.Errorf("the answer names %+v", change.Running)
+	}
+	s.refused(client.TypeConflict, 409, "POST", "/api/v1/runs/"+run.ID.String()+"/retry", "")
+	cancelled := ok[client.Run](s, "POST", "/api/v1/runs/"+run.ID.String()+"/cancel", `{"reason": "too slow"}`)
+	if cancelled.CancelBy != "alice" || cancelled.CancelReason != "too slow" || cancelled.State != job.StateRunning {
+		t.Errorf("the run is %+v", cancelled)
+	}
+	n.finish(run, job.OutcomeFailed, n.wrote(run, "one\ntwo\nthree\n")...)
+
+	ended := ok[client.Run](s, "GET", "/api/v1/runs/"+run.ID.String(), "")
+	if ended.State != job.StateDone || ended.Outcome != job.OutcomeFailed || ended.Reason == "" || ended.OutputBytes != 14 ||
+		len(ended.Attempts) != 1 || ended.Attempts[0].Outcome != job.OutcomeFailed || *ended.ExitCode != 0 {
+		t.Errorf("the run is %+v", ended)
+	}
+	p := s.refused(client.TypeConflict, 409, "POST", "/api/v1/runs/"+run.ID.String()+"/cancel", "")
+	if !strings.HasSuffix(p.Detail, "has ended already: failed") {
+		t.Errorf("the detail is %q", p.Detail)
+	}
+	again := ok[client.Run](s, "POST", "/api/v1/runs/"+run.ID.String()+"/retry", "")
+	if again.ID == run.ID || !again.Scheduled.Equal(ended.Scheduled) || again.Params["day"] != "monday" {
+		t.Errorf("the retry is %+v", again)
+	}
+	j, err := ok[client.Document](s, "GET", "/api/v1/jobs/default/nightly", "").Job()
+	if err != nil || j.Status.LastRun != run.ID || j.Status.LastOutcome != job.OutcomeFailed {
+		t.Errorf("%v, the status is %+v", err, j.Status)
+	}
+	s.refused(client.TypeNotFound, 404, "GET", "/api/v1/runs/"+s.id().String(), "")
+}
+
+func TestParametersMustBeDeclared(t *testing.T) {
+	s := newServer(t)
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+	p := s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs/default/nightly/run", `{"params": {"dya": "monday"}}`)
+	if len(p.Errors) != 1 || p.Errors[0].Pointer != "/params/dya" || p.Errors[0].Hint != "declared: day" {
+		t.Errorf("the errors are %+v", p.Errors)
+	}
+	// Running is not defining.
+	s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs/default/nightly/run", `{"shell": "rm"}`)
+}
+
+func TestShardsAreMadeTogether(t *testing.T) {
+	s := newServer(t)
+	s.node()
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "split", "run": {"shell": "true"}, "place": {"shards": 3}}`)
+	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/split/run", "")
+	if run.Shard != 0 || run.Shards != 3 || len(run.Others) != 2 {
+		t.Errorf("the run is %+v", run)
+	}
+}
+
+func TestActiveRunsComeFirstAndPagesLeaveNoneOut(t *testing.T) {
+	s := newServer(t)
+	n := s.node()
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "a", "run": {"shell": "true"}, "policy": {"overlap": "allow"}}`)
+	var want []string
+	var ended []client.Run
+	for range 5 {
+		run := ok[client.Run](s, "POST", "/api/v1/jobs/default/a/run", "")
+		n.start(run)
+		n.finish(run, job.OutcomeSucceeded)
+		ended = append(ended, run)
+		s.pass(time.Second)
+	}
+	for range 4 {
+		want = append(want, ok[client.Run](s, "POST", "/api/v1/jobs/default/a/run", "").ID.String())
+		s.pass(time.Second)
+	}
+	for i := range ended {
+		want = append(want, ended[len(ended)-1-i].ID.String())
+	}
+	for _, size := range []int{1, 2, 3, 4, 5, 100} {
+		var got []string
+		pages := 0
+		for token := ""; ; pages++ {
+			page := ok[client.Page[client.Run]](s, "GET", fmt.Sprintf("/api/v1/runs?page_size=%d&page_token=%s", size, token), "")
+			for _, r := range page.Items {
+				got = append(got, r.ID.String())
+			}
+			if token = page.NextPageToken; token == "" || pages > 20 {
+				break
+			}
+		}
+		if strings.Join(got, " ") != strings.Join(want, " ") {
+			t.Errorf("pages of %d have\n%v\nwant\n%v", size, got, want)
+		}
+	}
+	for query, count := range map[string]int{
+		"state=done": 5, "state=ready": 4, "state=ready&state=running": 4, "outcome=succeeded": 5, "outcome=failed": 0,
+		"job=default/a": 9, "job=a": 9, "job=default/a&state=done&page_size=500": 5, "namespace=other": 0, "text=A": 5, "text=zzz": 0,
+		"from=2030-01-01T00:00:00Z": 0,
+	} {
+		if page := ok[client.Page[client.Run]](s, "GET", "/api/v1/runs?"+query, ""); len(page.Items) != count {
+			t.Errorf("%s gives %d runs, want %d", query, len(page.Items), count)
+		}
+	}
+	s.refused(client.TypeNotFound, 404, "GET", "/api/v1/runs?job=default/none", "")
+}
+
+func TestOutputAsText(t *testing.T) {
+	s := newServer(t)
+	n := s.node()
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/nightly/run", "")
+	n.start(run)
+	path := "/api/v1/runs/" + run.ID.String() + "/output"
+	if w := s.call("GET", path, ""); w.Code != 200 || w.Body.Len() != 0 {
+		t.Errorf("status %d: %q", w.Code, w.Body)
+	}
+	n.finish(run, job.OutcomeSucceeded, n.wrote(run, "one\ntwo\nthree\n")...)
+	for query, want := range map[string]string{
+		"": "one\ntwo\nthree\n", "?attempt=1": "one\ntwo\nthree\n", "?offset=4": "two\nthree\n", "?offset=99": "",
+		"?tail=2": "two\nthree\n", "?tail=9": "one\ntwo\nthree\n", "?stream=stderr": "", "?stream=stdout&tail=1": "three\n",
+	} {
+		if w := s.call("GET", path+query, ""); w.Code != 200 || w.Body.String() != want {
+			t.Errorf("%s: status %d: %q, want %q", query, w.Code, w.Body, want)
+		}
+	}
+	if w := s.call("GET", path+"?timestamps=true", ""); strings.Count(w.Body.String(), "Z | ") != 3 {
+		t.Errorf("the lines are %q", w.Body)
+	}
+	s.refused(client.TypeNotFound, 404, "GET", path+"?attempt=2", "")
+	s.refused(client.TypeInvalid, 422, "GET", path+"?stream=std", "")
+}
+
+func TestOutputIsFollowedToTheEnd(t *testing.T) {
+	s := newServer(t)
+	n := s.node()
+	c := s.dial()
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "again", "run": {"shell": "true"}, "policy": {"retry": {"attempts": 1, "backoff": "0s"}}}`)
+	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/again/run", "")
+	n.start(run)
+	first := n.wrote(run, "begin\n")
+	if err := s.store.AppendOutput(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	ended, err := c.Follow(t.Context(), run.ID, client.OutputQuery{}, func(part client.OutputPart) error {
+		fmt.Fprintf(&text, "%d: %s", part.Attempt, part.Text)
+		switch part.Text {
+		case "begin\n":
+			n.finish(run, job.OutcomeFailed, first...)
+			second := run
+			second.Attempt = 2
+			n.start(second)
+			n.finish(second, job.OutcomeSucceeded, n.wrote(second, "better \xff\n")...)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := text.String(); got != "1: begin\n2: better \uFFFD\n" {
+		t.Errorf("the output is %q", got)
+	}
+	if ended.Outcome != job.OutcomeSucceeded || len(ended.Attempts) != 2 {
+		t.Errorf("the run is %+v", ended)
+	}
+	var bytes bytes.Buffer
+	if err := c.Output(t.Context(), run.ID, client.OutputQuery{}, &bytes); err != nil || bytes.String() != "better \xff\n" {
+		t.Errorf("%v, the output is %q", err, bytes.String())
+	}
+
+	// A connection that was broken goes on behind what was seen.
+	w := s.call("GET", "/api/v1/runs/"+run.ID.String()+"/output", "", "Accept", "text/event-stream", "Last-Event-ID", "1:6")
+	if got := w.Body.String(); strings.Contains(got, "begin\\n") || !strings.Contains(got, "id: 2:9\nevent: output\n") || !strings.Contains(got, "event: end\n") {
+		t.Errorf("the events are %s", got)
+	}
+	s.refused(client.TypeInvalid, 422, "GET", "/api/v1/runs/"+run.ID.String()+"/output", "", "Accept", "text/event-stream", "Last-Event-ID", "here")
+}
+
+func TestEventsHoldWholeLettersAndAreBounded(t *testing.T) {
+	s := newServer(t)
+	n := s.node()
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/nightly/run", "")
+	n.start(run)
+	long := strings.Repeat("周\x01", 200_000) // each letter is written in pieces, and escaped
+	n.finish(run, job.OutcomeSucceeded, n.wrote(run, long)...)
+	var text strings.Builder
+	parts := 0
+	_, err := s.dial().Follow(t.Context(), run.ID, client.OutputQuery{}, func(part client.OutputPart) error {
+		text.WriteString(part.Text)
+		parts++
+		return nil
+	})
+	if err != nil || text.String() != long || parts < 3 {
+		t.Errorf("%v: %d parts with %d bytes, want %d", err, parts, text.Len(), len(long))
+	}
+}
+
+// TestFollowingLastsLongerThanReadingARequest needs a real connection, and so some
+// real time.
+func TestFollowingLastsLongerThanReadingARequest(t *testing.T) {
+	s := newServer(t)
+	n := s.node()
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/nightly/run", "")
+	n.start(run)
+	const readTime = 50 * time.Millisecond
+	web := httptest.NewUnstartedServer(s.handler)
+	web.Config.ReadTimeout, web.Config.WriteTimeout = readTime, readTime
+	var connections atomic.Int32
+	web.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	web.Start()
+	defer web.Close()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	c, err := client.New(client.Config{URL: web.URL, Token: token, HTTP: &http.Client{Transport: transport}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := time.AfterFunc(4*readTime, func() { n.finish(run, job.OutcomeSucceeded) })
+	defer later.Stop()
+	if ended, err := c.Follow(t.Context(), run.ID, client.OutputQuery{}, func(client.OutputPart) error { return nil }); err != nil || ended.Outcome != job.OutcomeSucceeded {
+		t.Errorf("%v, the run is %+v", err, ended)
+	}
+	if made := connections.Load(); made != 1 {
+		t.Errorf("%d connections were made, want 1", made)
+	}
+}
+
+func TestASecondPauseKeepsTheFirstOnesReason(t *testing.T) {
+	s := newServer(t)
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+	ok[client.Change](s, "POST", "/api/v1/jobs/default/nightly/pause", `{"reason": "the disk is full"}`)
+	ok[client.Change](s, "POST", "/api/v1/jobs/default/nightly/pause", ``)
+	status := func() *job.Status {
+		j, err := ok[client.Document](s, "GET", "/api/v1/jobs/default/nightly", "").Job()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j.Status
+	}
+	if got := status(); got.PauseReason != "the disk is full" || !got.PausedUntil.IsZero() {
+		t.Errorf("the status is %+v", got)
+	}
+	ok[client.Change](s, "POST", "/api/v1/jobs/default/nightly/pause", `{"until": "2026-12-01T00:00:00Z"}`)
+	if got := status(); got.PausedUntil.IsZero() {
+		t.Errorf("the status is %+v", got)
+	}
+}
+
+func TestClientTellsErrorsApart(t *testing.T) {
+	s := newServer(t)
+	c := s.dial()
+	if _, err := c.Job(t.Context(), "default", "none", false); !client.IsType(err, client.TypeNotFound) {
+		t.Errorf("the error is %v", err)
+	}
+	other, err := client.New(client.Config{URL: c.URL(), Token: "wrong"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Nodes(t.Context()); !client.IsType(err, client.TypeUnauthenticated) {
+		t.Errorf("the error is %v", err)
+	}
+	nobody, err := client.New(client.Config{URL: "http://127.0.0.1:1", Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nobody.Nodes(t.Context()); !errors.Is(err, client.ErrUnreachable) || strings.Contains(err.Error(), token) {
+		t.Errorf("the error is %v", err)
+	}
+	for _, address := range []string{"", "127.0.0.1:8420", "ftp://x", "http://u:p@x", "http://x/?y"} {
+		if _, err := client.New(client.Config{URL: address}); err == nil || strings.Contains(err.Error(), ":p@") {
+			t.Errorf("%q gives the error %v", address, err)
+		}
+	}
+	s.node()
+	if nodes, err := c.Nodes(t.Context()); err != nil || len(nodes.Items) != 1 || nodes.Items[0].State != "live" {
+		t.Errorf("%v, the nodes are %+v", err, nodes)
+	}
+}
