@@ -1,0 +1,610 @@
+package e2e_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/test/e2e/evidence"
+)
+
+// as returns the server for a part of a test.
+func (s *server) as(t testing.TB) *server {
+	part := *s
+	part.t = t
+	return &part
+}
+
+// instant writes a time as job files have it.
+func instant(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// atLeast waits for runs of a job that are over.
+func (s *server) atLeast(n int, name string) []client.Run {
+	s.t.Helper()
+	var runs []client.Run
+	eventually(s.t, fmt.Sprintf("%d runs of %s end", n, name), func() bool {
+		runs = s.done(name)
+		return len(runs) >= n
+	})
+	return runs
+}
+
+// state returns the state of a job.
+func (s *server) state(name string) *job.Job {
+	s.t.Helper()
+	d, err := s.Job(s.t.Context(), "default", name, false)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	j, err := d.Job()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return j
+}
+
+// next returns the next occurrences of a job.
+func (s *server) next(name string, count int) []client.Occurrence {
+	s.t.Helper()
+	next, err := s.Next(s.t.Context(), "default", name, count)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return next.Items
+}
+
+// pauseNow pauses a job.
+func (s *server) pauseNow(name string) {
+	s.t.Helper()
+	if _, err := s.Pause(s.t.Context(), "default", name, client.PauseRequest{}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// did returns the runs of a job that have not been withdrawn.
+func did(runs []client.Run) []client.Run {
+	return slices.DeleteFunc(runs, func(r client.Run) bool { return r.Outcome == job.OutcomeWithdrawn })
+}
+
+// equal compares what was seen with what was wanted.
+func equal[T any](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
+		t.Errorf("%s: got %s, want %s", what, g, w)
+	}
+}
+
+// TestPolicies has a part for each row of what job files can say about when a job
+// runs and what happens then, as far as one node can show it. What needs another
+// time than now is in TestWhatFallsDueWithoutAServerFollowsItsPolicy.
+func TestPolicies(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	whole := f.serve(t, options{args: []string{"--timezone", "Asia/Shanghai", "--label", "disk=ssd"}})
+	rows := []struct {
+		name string
+		show func(t *testing.T, s *server)
+	}{
+		{"expressions of a list that fall on one instant are one occurrence", func(t *testing.T, s *server) {
+			w := newWatched("list", time.Second)
+			text := "name: list\nschedule: {cron: ['* * * * * *', '*/2 * * * * *']}\nrun: {shell: " + f.witness() + "}\n"
+			if err := w.change(func() (client.Change, error) { _, err := s.tryApply(text); return client.Change{}, err }, never); err != nil {
+				t.Fatal(err)
+			}
+			s.atLeast(3, "list")
+			w.pause(s)
+			f.check(t, s, w)
+		}},
+		{"a fixed rate counts from the epoch, moved by its offset", func(t *testing.T, s *server) {
+			s.apply("name: offset\nschedule: {every: 2s, offset: 1s}\nrun: {shell: 'true'}\n")
+			for _, r := range s.atLeast(2, "offset") {
+				equal(t, "the second, by two", r.Scheduled.Unix()%2, 1)
+			}
+		}},
+		{"a fixed rate counts from its start", func(t *testing.T, s *server) {
+			start := time.Now().Truncate(time.Second).Add(2 * time.Second)
+			s.apply("name: aligned\nschedule: {every: 7s, align: start, start: " + instant(start) + "}\nrun: {shell: 'true'}\n")
+			next := s.next("aligned", 2)
+			equal(t, "the first", next[0].Scheduled.UTC(), start.UTC())
+			equal(t, "the second", next[1].Scheduled.Sub(start), 7*time.Second)
+		}},
+		{"a fixed delay counts from the end", func(t *testing.T, s *server) {
+			s.apply("name: delay\nschedule: {after_end: 1s}\nrun: {shell: " + f.witness("for=500ms", "slots=1") + "}\n")
+			runs := s.atLeast(3, "delay")
+			for i := 1; i < len(runs); i++ {
+				if gap := runs[i].Started.Sub(runs[i-1].Ended); gap < time.Second-time.Millisecond || gap > 4*time.Second {
+					t.Errorf("run %d started %s after the end of the one before", i, gap)
+				}
+			}
+		}},
+		{"fixed instants, after which the job is completed", func(t *testing.T, s *server) {
+			first := time.Now().Truncate(time.Second).Add(2 * time.Second)
+			s.apply(fmt.Sprintf("name: twice\nschedule: {at: [%s, %s]}\nrun: {shell: 'true'}\n", instant(first), instant(first.Add(time.Second))))
+			runs := s.atLeast(2, "twice")
+			equal(t, "scheduled", []time.Time{runs[0].Scheduled.UTC(), runs[1].Scheduled.UTC()}, []time.Time{first.UTC(), first.Add(time.Second).UTC()})
+			eventually(t, "it is completed", func() bool { return s.state("twice").Status.State == job.JobCompleted })
+		}},
+		{"fixed instants, after which the job is removed", func(t *testing.T, s *server) {
+			s.apply(fmt.Sprintf("name: gone\nschedule: {at: %s, delete_after: 5s}\nrun: {shell: %s}\n", instant(time.Now().Add(2*time.Second)), f.witness()))
+			eventually(t, "it has run", func() bool { return f.count(t, evidence.End, "gone") == 1 })
+			eventually(t, "it is removed", func() bool {
+				_, err := s.Job(t.Context(), "default", "gone", false)
+				return client.IsType(err, client.TypeNotFound)
+			})
+		}},
+		{"due after another job, with its parameters and its time", func(t *testing.T, s *server) {
+			s.apply(`
+name: leader
+params: {who: nobody, code: "0"}
+run: {shell: 'exit {{ .Param.code }}'}
+---
+name: after-success
+params: {who: nobody}
+schedule: {on: leader}
+run: {shell: 'echo {{ .Param.who }} {{ .Scheduled }}'}
+---
+name: after-failure
+schedule: {on: [{job: leader, outcome: failed}]}
+run: {shell: 'true'}
+---
+name: after-both
+schedule: {on: [{job: default/leader, outcome: finished}]}
+run: {shell: 'true'}
+`)
+			for _, params := range []map[string]string{{"who": "ada"}, {"code": "3"}} {
+				run, err := s.RunJob(t.Context(), "default", "leader", client.RunRequest{Params: params}, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.ended(run.ID)
+			}
+			s.atLeast(2, "after-both")
+			success, failure := s.atLeast(1, "after-success"), s.atLeast(1, "after-failure")
+			equal(t, "after success and after failure", []int{len(success), len(failure)}, []int{1, 1})
+			leader := s.run(success[0].Parent)
+			equal(t, "the scheduled time", success[0].Scheduled, leader.Scheduled)
+			if text := s.output(success[0].ID); !strings.HasPrefix(text, "ada ") {
+				t.Errorf("it printed %q, want the parameter of the leader", text)
+			}
+		}},
+		{"nothing falls due outside of start and end", func(t *testing.T, s *server) {
+			start := time.Now().Truncate(time.Second).Add(2 * time.Second)
+			s.apply(fmt.Sprintf("name: bounded\nschedule: {every: 1s, start: %s, end: %s}\nrun: {shell: 'true'}\n", instant(start), instant(start.Add(2*time.Second))))
+			eventually(t, "it is completed", func() bool { return s.state("bounded").Status.State == job.JobCompleted })
+			runs := s.atLeast(3, "bounded")
+			equal(t, "runs", len(runs), 3)
+			equal(t, "the first", runs[0].Scheduled.UTC(), start.UTC())
+		}},
+		{"completed after a number of runs", func(t *testing.T, s *server) {
+			s.apply("name: few\nschedule: {every: 1s, max_runs: 2}\nrun: {shell: 'true'}\n")
+			s.atLeast(2, "few")
+			eventually(t, "it is completed", func() bool { return s.state("few").Status.State == job.JobCompleted })
+			equal(t, "runs", len(s.runs("few")), 2)
+		}},
+		{"what the clock does in spring", func(t *testing.T, s *server) {
+			for rule, want := range map[string]string{"vixie": "2027-03-28T03:00:00+02:00", "literal": "2032-03-28T02:30:00+02:00"} {
+				s.apply(fmt.Sprintf("name: spring-%s\nschedule: {cron: '30 2 28 3 *', timezone: Europe/Berlin, clock_change: %s, start: 2027-01-01T00:00:00Z}\nrun: {shell: 'true'}\n", rule, rule))
+				got := s.next("spring-"+rule, 1)[0].Scheduled
+				if rule == "literal" {
+					if got.Year() == 2027 {
+						t.Errorf("literal: got %s, which is not there", got)
+					}
+					continue
+				}
+				equal(t, rule, got.Format(time.RFC3339), want)
+			}
+		}},
+		{"calendars, with extra working days and moved occurrences", func(t *testing.T, s *server) {
+			s.apply(`
+kind: calendar
+name: workdays
+calendar: {weekdays: mon-fri, exclude: [2030-10-01..2030-10-03], include: [2030-10-05]}
+---
+name: working
+schedule: {cron: '0 9 * * *', timezone: UTC, only: workdays, start: 2030-09-30T00:00:00Z}
+run: {shell: 'true'}
+---
+name: moved-on
+schedule: {cron: '0 9 1 10 *', timezone: UTC, only: workdays, off_day: next, start: 2030-09-30T00:00:00Z}
+run: {shell: 'true'}
+---
+name: moved-back
+schedule: {cron: '0 9 1 10 *', timezone: UTC, only: workdays, off_day: previous, start: 2030-09-30T00:00:00Z}
+run: {shell: 'true'}
+`)
+			var days []string
+			for _, o := range s.next("working", 4) {
+				days = append(days, o.Scheduled.Format("01-02"))
+			}
+			equal(t, "the days", days, []string{"09-30", "10-04", "10-05", "10-07"})
+			equal(t, "next", s.next("moved-on", 1)[0].Scheduled.Format("01-02"), "10-04")
+			equal(t, "previous", s.next("moved-back", 1)[0].Scheduled.Format("01-02"), "09-30")
+		}},
+		{"jitter is as it was shown before", func(t *testing.T, s *server) {
+			s.apply("name: jittery\nschedule: {every: 2s, jitter: 1s}\nrun: {shell: " + f.witness() + "}\n")
+			due := map[int64]time.Time{}
+			for _, o := range s.next("jittery", 10) {
+				due[o.Scheduled.Unix()] = o.Due
+			}
+			for _, r := range s.atLeast(2, "jittery") {
+				if want, shown := due[r.Scheduled.Unix()]; shown && !r.Due.Equal(want) {
+					t.Errorf("the run of %s was due at %s, and %s was shown", r.Scheduled, r.Due, want)
+				}
+				if late := r.Due.Sub(r.Scheduled); late < 0 || late > time.Second || r.Started.Before(r.Due) {
+					t.Errorf("the run of %s was due %s later, and started at %s", r.Scheduled, late, r.Started)
+				}
+			}
+		}},
+		{"spread moves all occurrences alike", func(t *testing.T, s *server) {
+			s.apply("name: spread\nschedule: {every: 1h, spread: 30m}\nrun: {shell: 'true'}\n")
+			next := s.next("spread", 3)
+			for _, o := range next {
+				equal(t, "moved by", o.Due.Sub(o.Due.Truncate(time.Hour)), next[0].Due.Sub(next[0].Due.Truncate(time.Hour)))
+			}
+		}},
+		{"a run knows the interval that it stands for", func(t *testing.T, s *server) {
+			s.apply("name: interval\nschedule: {every: 1s, max_runs: 2}\nrun: {shell: 'echo $BELFRY_PREVIOUS $BELFRY_SCHEDULED $BELFRY_NEXT'}\n")
+			run := s.atLeast(2, "interval")[0]
+			words := strings.Fields(s.output(run.ID))
+			if len(words) != 3 {
+				t.Fatalf("it printed %q", words)
+			}
+			for i, word := range words {
+				got, err := time.Parse(time.RFC3339, word)
+				if err != nil {
+					t.Fatal(err)
+				}
+				equal(t, "the time", got.UTC(), run.Scheduled.Add(time.Duration(i-1)*time.Second).UTC())
+			}
+			if !strings.HasSuffix(words[1], "+08:00") {
+				t.Errorf("%s is not in the zone of the server", words[1])
+			}
+		}},
+
+		{"overlap: skip", func(t *testing.T, s *server) {
+			w := newWatched("skip", time.Second)
+			w.job.Slots = 1
+			w.create(s, f.witness("slots=1", "for=1400ms"), "")
+			eventually(t, "one is skipped", func() bool { return slices.Contains(outcomes(s.done("skip")), job.OutcomeSkipped) })
+			s.atLeast(3, "skip")
+			w.pause(s)
+			f.check(t, s, w)
+			for _, r := range s.done("skip") {
+				if r.Outcome == job.OutcomeSkipped && r.Reason == "" {
+					t.Error("a run was skipped without a reason")
+				}
+			}
+		}},
+		{"overlap: queue, up to its limit", func(t *testing.T, s *server) {
+			w := newWatched("queue", time.Second)
+			w.job.Slots = 1
+			w.create(s, f.witness("slots=1", "until="+f.path("queue")), "policy: {overlap: queue, queue_limit: 2}\n")
+			eventually(t, "two wait and one is skipped", func() bool {
+				return len(s.runs("queue", job.StateRunning)) == 1 && len(s.runs("queue", job.StateWaiting)) == 2 &&
+					slices.Contains(outcomes(s.done("queue")), job.OutcomeSkipped)
+			})
+			for _, r := range s.runs("queue", job.StateWaiting) {
+				if r.Reason == "" {
+					t.Error("a run waits without a reason")
+				}
+			}
+			f.touch(t, "queue")
+			eventually(t, "those that waited run", func() bool { return f.count(t, evidence.End, "queue") >= 3 })
+			w.pause(s)
+			f.check(t, s, w)
+		}},
+		{"overlap: replace", func(t *testing.T, s *server) {
+			w := newWatched("replace", time.Second)
+			w.job.Slots = 1
+			w.create(s, f.witness("slots=1", "for=60s"), "policy: {overlap: replace}\n")
+			eventually(t, "two are replaced", func() bool { return f.count(t, evidence.Term, "replace") >= 2 })
+			w.pause(s)
+			for _, r := range s.runs("replace", job.StateRunning) {
+				if _, err := s.Cancel(t.Context(), r.ID, client.CancelRequest{}); err != nil {
+					t.Error(err)
+				}
+			}
+			f.check(t, s, w)
+			if got := outcomes(s.done("replace")); !slices.Contains(got, job.OutcomeCancelled) {
+				t.Errorf("the runs ended as %v, want that some are cancelled", got)
+			}
+		}},
+		{"overlap: allow", func(t *testing.T, s *server) {
+			w := newWatched("allow", time.Second)
+			w.create(s, f.witness("until="+f.path("allow")), "policy: {overlap: allow}\n")
+			eventually(t, "three go on at once", func() bool { return len(s.runs("allow", job.StateRunning)) >= 3 })
+			w.pause(s)
+			f.touch(t, "allow")
+			f.check(t, s, w)
+		}},
+		{"max_parallel", func(t *testing.T, s *server) {
+			w := newWatched("parallel", time.Second)
+			w.job.Slots = 2
+			w.create(s, f.witness("slots=2", "until="+f.path("parallel")), "policy: {max_parallel: 2}\n")
+			eventually(t, "two go on and one is skipped", func() bool {
+				return len(s.runs("parallel", job.StateRunning)) == 2 && slices.Contains(outcomes(s.done("parallel")), job.OutcomeSkipped)
+			})
+			w.pause(s)
+			f.touch(t, "parallel")
+			f.check(t, s, w)
+		}},
+		{"concurrency_key", func(t *testing.T, s *server) {
+			s.apply("kind: pool\nname: two\npool: {size: 2}\n")
+			var list []*watched
+			for i := range 3 {
+				w := newWatched(fmt.Sprintf("pool-%d", i), time.Second)
+				w.job.Slots, w.job.Lock = 2, "two"
+				w.create(s, f.witness("slots=2", "lock="+f.path("two"), "for=700ms"), "policy: {concurrency_key: two, overlap: queue}\n")
+				list = append(list, w)
+			}
+			eventually(t, "all have run", func() bool {
+				for _, w := range list {
+					if f.count(t, evidence.End, w.name) < 2 {
+						return false
+					}
+				}
+				return true
+			})
+			for _, w := range list {
+				w.pause(s)
+			}
+			f.check(t, s, list...)
+		}},
+		{"late_by: what waits too long is missed", func(t *testing.T, s *server) {
+			w := newWatched("late", time.Second)
+			w.job.Slots = 1
+			w.create(s, f.witness("slots=1", "until="+f.path("late")), "policy: {overlap: queue, queue_limit: 10, late_by: 1s}\n")
+			eventually(t, "one is missed", func() bool {
+				return slices.Contains(outcomes(s.done("late")), job.OutcomeMissed)
+			})
+			w.pause(s)
+			f.touch(t, "late")
+			f.check(t, s, w)
+			for _, r := range s.done("late") {
+				if r.Outcome == job.OutcomeMissed && r.Reason == "" {
+					t.Error("a run was missed without a reason")
+				}
+			}
+		}},
+		{"needs_previous: waits for the success of the one before", func(t *testing.T, s *server) {
+			s.apply("name: ordered\nschedule: {every: 1s, max_runs: 2}\nrun: {shell: " + f.witness("failures=1") + "}\npolicy: {needs_previous: true, overlap: queue}\n")
+			eventually(t, "the second waits", func() bool { return len(s.runs("ordered", job.StateWaiting)) == 1 })
+			failed := s.atLeast(1, "ordered")[0]
+			equal(t, "the first", failed.Outcome, job.OutcomeFailed)
+			if waiting := s.runs("ordered", job.StateWaiting); waiting[0].Reason == "" {
+				t.Error("it waits without a reason")
+			}
+			// Somebody mends it: the job succeeds now, and the first is run again.
+			s.apply("name: ordered\nschedule: {every: 1s, max_runs: 2}\nrun: {shell: " + f.witness() + "}\npolicy: {needs_previous: true, overlap: queue}\n")
+			again, err := s.Retry(t.Context(), failed.ID, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "the scheduled time of the rerun", again.Scheduled, failed.Scheduled)
+			equal(t, "the rerun", s.ended(again.ID).Outcome, job.OutcomeSucceeded)
+			eventually(t, "the second runs", func() bool {
+				return len(s.runs("ordered", job.StateWaiting)) == 0 && f.count(t, evidence.End, "ordered") == 3
+			})
+		}},
+		{"retry: attempts, with the time between them", func(t *testing.T, s *server) {
+			s.apply("name: retried\nrun: {shell: " + f.witness("failures=2") + "}\npolicy: {retry: {attempts: 3, backoff: 300ms, factor: 2}}\n")
+			run := s.ended(s.runByHand("retried").ID)
+			equal(t, "outcome", run.Outcome, job.OutcomeSucceeded)
+			if len(run.Attempts) != 3 {
+				t.Fatalf("%d attempts, want 3", len(run.Attempts))
+			}
+			for i, least := range []time.Duration{300 * time.Millisecond, 600 * time.Millisecond} {
+				if gap := run.Attempts[i+1].Started.Sub(run.Attempts[i].Ended); gap < least || gap > least+3*time.Second {
+					t.Errorf("attempt %d came after %s, want %s", i+2, gap, least)
+				}
+			}
+		}},
+		{"retry: only what it is for", func(t *testing.T, s *server) {
+			s.apply(`
+name: other-code
+run: {shell: 'exit 4'}
+policy: {retry: {attempts: 2, backoff: 0s, exit_codes: [3]}}
+---
+name: only-lost
+run: {shell: 'exit 3'}
+policy: {retry: {attempts: 2, backoff: 0s, on: lost}}
+---
+name: this-code
+run: {shell: 'exit 3'}
+policy: {retry: {attempts: 2, backoff: 0s, exit_codes: [3]}}
+`)
+			for name, attempts := range map[string]int{"other-code": 1, "only-lost": 1, "this-code": 3} {
+				run := s.ended(s.runByHand(name).ID)
+				equal(t, "attempts of "+name, len(run.Attempts), attempts)
+				equal(t, name, run.Outcome, job.OutcomeFailed)
+			}
+		}},
+		{"success: by exit code and by output", func(t *testing.T, s *server) {
+			s.apply(`
+name: code-3
+run: {shell: 'exit 3'}
+policy: {success: {exit_codes: [0, 3]}}
+---
+name: says-done
+run: {shell: 'echo all done'}
+policy: {success: {match: 'd.ne'}}
+---
+name: says-nothing
+run: {shell: 'echo nothing'}
+policy: {success: {match: 'd.ne'}}
+`)
+			for name, want := range map[string]job.Outcome{"code-3": job.OutcomeSucceeded, "says-done": job.OutcomeSucceeded, "says-nothing": job.OutcomeFailed} {
+				equal(t, name, s.ended(s.runByHand(name).ID).Outcome, want)
+			}
+		}},
+		{"pause_on_failure", func(t *testing.T, s *server) {
+			s.apply("name: failing\nschedule: {every: 1s}\nrun: {shell: 'false'}\npolicy: {pause_on_failure: 2}\n")
+			eventually(t, "it is paused", func() bool { return s.state("failing").Status.State == job.JobPaused })
+			if reason := s.state("failing").Status.PauseReason; reason == "" {
+				t.Error("it is paused without a reason")
+			}
+			failed := slices.DeleteFunc(outcomes(s.done("failing")), func(o job.Outcome) bool { return o != job.OutcomeFailed })
+			equal(t, "failed runs", len(failed), 2)
+		}},
+		{"a pause has a reason and an end", func(t *testing.T, s *server) {
+			s.apply("name: resting\nschedule: {every: 1s}\nrun: {shell: " + f.witness() + "}\n")
+			end := time.Now().Add(2500 * time.Millisecond)
+			if _, err := s.Pause(t.Context(), "default", "resting", client.PauseRequest{Reason: "rest", Until: end}); err != nil {
+				t.Fatal(err)
+			}
+			status := s.state("resting").Status
+			equal(t, "the reason", status.PauseReason, "rest")
+			eventually(t, "it runs again", func() bool { return f.count(t, evidence.Start, "resting") > 0 })
+			for _, e := range f.events(t) {
+				if e.Job == "default/resting" && e.Scheduled.Before(end.Add(-time.Second)) && e.Scheduled.After(end.Add(-2*time.Second)) {
+					t.Errorf("the occurrence of %s ran, which fell into the pause until %s", e.Scheduled, end)
+				}
+			}
+		}},
+		{"resuming catches up if that is said", func(t *testing.T, s *server) {
+			s.apply("name: none\nschedule: {every: 1s}\nrun: {shell: 'true'}\npaused: true\n---\nname: all\nschedule: {every: 1s}\nrun: {shell: 'true'}\npolicy: {overlap: allow}\npaused: true\n")
+			paused := time.Now()
+			until(t, paused.Add(3*time.Second))
+			resumed := map[string]time.Time{}
+			for name, missed := range map[string]job.Missed{"none": "", "all": job.MissedAll} {
+				if _, err := s.Resume(t.Context(), "default", name, client.ResumeRequest{Missed: missed}); err != nil {
+					t.Fatal(err)
+				}
+				resumed[name] = time.Now()
+			}
+			before := func(name string) int {
+				n := 0
+				for _, r := range did(s.done(name)) {
+					if r.Scheduled.Before(resumed[name].Add(-time.Second)) && r.Scheduled.After(paused) {
+						n++
+					}
+				}
+				return n
+			}
+			eventually(t, "what fell due meanwhile runs", func() bool { return before("all") >= 2 })
+			s.atLeast(1, "none")
+			equal(t, "caught up without being asked", before("none"), 0)
+		}},
+		{"shards", func(t *testing.T, s *server) {
+			s.apply("name: sharded\nplace: {shards: 3}\nrun: {shell: 'echo {{ .Shard }}/{{ .Shards }}'}\n")
+			run := s.runByHand("sharded")
+			var said []string
+			for _, id := range append([]job.ID{run.ID}, run.Others...) {
+				said = append(said, strings.TrimSpace(s.output(s.ended(id).ID)))
+			}
+			slices.Sort(said)
+			equal(t, "they said", said, []string{"0/3", "1/3", "2/3"})
+		}},
+		{"labels, and a run that nobody may run", func(t *testing.T, s *server) {
+			s.apply(`
+name: here
+place: {labels: {disk: ssd}}
+run: {shell: 'true'}
+---
+name: everywhere
+place: {strategy: broadcast, labels: {disk: ssd}}
+run: {shell: 'true'}
+---
+name: elsewhere
+place: {labels: {disk: tape}}
+run: {shell: 'true'}
+`)
+			for _, name := range []string{"here", "everywhere"} {
+				equal(t, name, s.ended(s.runByHand(name).ID).Outcome, job.OutcomeSucceeded)
+			}
+			run := s.runByHand("elsewhere")
+			if state := s.run(run.ID).State; state == job.StateRunning || state == job.StateDone {
+				t.Errorf("it is %s", state)
+			}
+			if _, err := s.Cancel(t.Context(), run.ID, client.CancelRequest{Reason: "nobody"}); err != nil {
+				t.Error(err)
+			}
+			equal(t, "cancelled", s.ended(run.ID).Outcome, job.OutcomeCancelled)
+		}},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			row.show(t, whole.as(t))
+		})
+	}
+}
+
+// check compares what jobs have written with what the server says of them, once
+// their runs are over.
+func (f *folder) check(t testing.TB, s *server, list ...*watched) {
+	t.Helper()
+	var h evidence.History
+	mine := map[string]bool{}
+	for _, w := range list {
+		eventually(t, "the runs of "+w.name+" end", func() bool {
+			return len(s.runs(w.name, job.StateReady, job.StateWaiting, job.StateRunning)) == 0
+		})
+		h.Jobs = append(h.Jobs, w.finish())
+		mine[w.job.Name] = true
+		h.Records = append(h.Records, s.recordsOf(w.name)...)
+	}
+	for _, e := range f.events(t) {
+		if mine[e.Job] {
+			h.Events = append(h.Events, e)
+		}
+	}
+	check(t, h)
+}
+
+func TestOrderOfPriorityOnAFullNode(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	s := f.serve(t, options{args: []string{"--capacity", "1"}})
+	at := time.Now().Truncate(time.Second).Add(3 * time.Second)
+	for _, priority := range []int{-5, 7, 0, 50} {
+		s.apply(fmt.Sprintf("name: p%d\nschedule: {at: %s}\nrun: {shell: %s}\npolicy: {priority: %d}\n",
+			priority+100, instant(at), f.witness("for=100ms", "slots=1", "lock="+f.path("one")), priority))
+	}
+	eventually(t, "all have run", func() bool { return f.count(t, evidence.End, "") == 4 })
+	var order []string
+	for _, e := range f.events(t) {
+		switch e.Kind {
+		case evidence.Start:
+			order = append(order, e.Job)
+		case evidence.Contended:
+			t.Errorf("%s ran beside another, with a capacity of 1", e.Job)
+		}
+	}
+	equal(t, "the order", order, []string{"default/p150", "default/p107", "default/p100", "default/p95"})
+}
+
+// TestSoakOfRetention waits for the background, which looks once a minute.
+func TestSoakOfRetention(t *testing.T) {
+	if os.Getenv("BELFRY_SOAK") == "" {
+		t.Skip("takes a minute: make soak runs it")
+	}
+	t.Parallel()
+	f := newFolder(t)
+	s := f.serve(t, options{})
+	s.apply("name: forgetful\nrun: {shell: 'true'}\npolicy: {keep: {runs: 2}}\n")
+	for range 5 {
+		s.ended(s.runByHand("forgetful").ID)
+	}
+	within(t, 90*time.Second, "the others are forgotten", func() bool { return len(s.runs("forgetful")) == 2 })
+}
+
+func TestBootJobsRunOncePerStart(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	s := f.serve(t, options{})
+	s.apply("name: boot\nschedule: {boot: true}\nrun: {shell: " + f.witness() + "}\n")
+	s.stop()
+	s = f.serve(t, options{})
+	equal(t, "after the first start with it", s.atLeast(1, "boot")[0].Kind, job.RunBoot)
+	s.kill()
+	s = f.serve(t, options{})
+	s.atLeast(2, "boot")
+	s.settled()
+	equal(t, "starts", f.count(t, evidence.Start, "boot"), 2)
+}
