@@ -267,17 +267,9 @@ func (c *Capture) seal() {
 		return
 	}
 	c.tailCost += b.cost
-	for c.tailCost-c.oldestCost() >= c.collector.half {
+	for c.tailCost > c.collector.half { // one block alone is far less
 		c.leaveOut()
 	}
-}
-
-// oldestCost returns the cost of the oldest block of the last half.
-func (c *Capture) oldestCost() int {
-	if len(c.kept) > 0 {
-		return int(c.kept[0].cost)
-	}
-	return c.pending[c.heads].cost
 }
 
 // leaveOut drops the oldest block of the last half, which must be sealed.

@@ -72,9 +72,10 @@ type Config struct {
 	// Sink is where chunks go. It is called by Run alone.
 	Sink Sink
 
-	// Limit is how many bytes of an attempt are kept, its marks and chunkCost
-	// for each chunk included, half of them from the start and half from the
-	// end. Default: 1 MiB, some ten thousand lines. At least 8 KiB.
+	// Limit is how many bytes of an attempt are kept at most, its marks and
+	// chunkCost for each chunk included, half of them from the start and half
+	// from the end. As whole chunks are left out, it can be about a chunk
+	// less, which is an eighth of a half. Default: 1 MiB, some ten thousand lines. At least 8 KiB.
 	Limit int
 
 	// MemoryMax is how many bytes all captures may have in memory before each
@@ -152,7 +153,7 @@ func New(config Config) (*Collector, error) {
 	return &Collector{
 		sink: config.Sink,
 		half: half,
-		// Eight chunks in each half keep what is beyond the limit small.
+		// Eight chunks in each half keep small what is left out too much.
 		chunkMax:  min(ChunkMax, half/8),
 		memoryMax: config.MemoryMax,
 		log:       config.Log,
