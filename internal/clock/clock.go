@@ -3,38 +3,79 @@
 // during a suspend: a lease would seem valid after it.
 package clock
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
-// stepMin is the difference from which the wall clock counts as set: more than
-// it is slewed by between two looks, and less than what makes a run early or
-// late in a way that anybody would notice.
-const stepMin = 250 * time.Millisecond
+const (
+	// stepMin is the difference from which the wall clock counts as set: more
+	// than it is slewed by between two looks, and less than what makes a run
+	// early or late in a way that anybody would notice.
+	stepMin = 250 * time.Millisecond
+	// readWithin is how long reading both clocks may take, or else a machine
+	// that is busy would seem to set its clock; readsMax bounds how often that
+	// is tried.
+	readWithin = 10 * time.Millisecond
+	readsMax   = 10
+)
 
-// Watch notices steps of a wall clock against a boot clock.
+// Watch notices steps of a wall clock against a boot clock. Its methods may be
+// called by any goroutine.
 type Watch struct {
-	now    func() time.Time
-	boot   func() time.Duration
+	now  func() time.Time
+	boot func() time.Duration
+
+	mu     sync.Mutex
 	offset time.Duration
+	last   time.Duration
 }
 
 // NewWatch begins to watch.
 func NewWatch(now func() time.Time, boot func() time.Duration) *Watch {
 	w := &Watch{now: now, boot: boot}
-	w.offset = w.difference()
+	w.offset, _ = w.difference()
 	return w
 }
 
 // Stepped returns by how much the wall clock was set since the last call, or 0.
+// Of several callers one is told.
 func (w *Watch) Stepped() time.Duration {
-	offset := w.difference()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	offset, at := w.difference()
 	step := offset - w.offset
-	w.offset = offset
 	if -stepMin < step && step < stepMin {
+		// It is slewed, which is not to add up to a step.
+		w.offset = offset
 		return 0
 	}
+	w.offset, w.last = offset, at
 	return step
 }
 
-func (w *Watch) difference() time.Duration {
-	return time.Duration(w.now().UnixNano()) - w.boot()
+// Last returns when a step was noticed last, by the boot clock; 0 for never.
+func (w *Watch) Last() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.last
+}
+
+// difference returns by how much the wall clock is ahead of the boot clock, and
+// the latter. They are not read at one moment: the pair that was read in the
+// shortest time counts.
+func (w *Watch) difference() (offset, at time.Duration) {
+	shortest := time.Duration(-1)
+	for range readsMax {
+		before := w.boot()
+		wall := time.Duration(w.now().UnixNano())
+		after := w.boot()
+		if took := after - before; shortest < 0 || took < shortest {
+			shortest, offset, at = took, wall-after, after
+		}
+		if shortest <= readWithin {
+			break
+		}
+	}
+	return offset, at
 }

@@ -27,6 +27,30 @@ func TestStepsOfTheWallClockAreNoticedOnce(t *testing.T) {
 	}
 }
 
+func TestABusyMachineSetsNoClock(t *testing.T) {
+	wall, boot := time.Unix(1_000_000, 0), time.Hour
+	delays := []time.Duration{}
+	w := NewWatch(func() time.Time {
+		at := wall
+		if len(delays) > 0 { // the process has to wait between the two clocks
+			wall, boot = wall.Add(delays[0]), boot+delays[0]
+			delays = delays[1:]
+		}
+		return at
+	}, func() time.Duration { return boot })
+	delays = []time.Duration{time.Second, 2 * time.Second}
+	if step := w.Stepped(); step != 0 {
+		t.Errorf("got a step of %s", step)
+	}
+	if last := w.Last(); last != 0 {
+		t.Errorf("the last step is at %s", last)
+	}
+	wall = wall.Add(time.Hour)
+	if step := w.Stepped(); step != time.Hour || w.Last() != boot {
+		t.Errorf("got a step of %s at %s, want 1h at %s", step, w.Last(), boot)
+	}
+}
+
 func TestTheBootClockGoesForward(t *testing.T) {
 	before := Boot()
 	if after := Boot(); before <= 0 || after < before {
