@@ -136,10 +136,10 @@ type Placement struct {
 type Working interface {
 	// Ready returns the ready runs assigned to a session that are due until a
 	// moment, by due time and id, beginning behind a place in that order.
-	Ready(ctx context.Context, session job.ID, after RunRef, until time.Time, limit int) ([]Run, error)
+	Ready(ctx context.Context, session job.ID, after RunRef, until time.Time, limit int) ([]ReadyRun, error)
 	// Overdue returns ready runs of any session that were due before a moment,
 	// by due time and id, beginning behind a run of an earlier page.
-	Overdue(ctx context.Context, before time.Time, after RunRef, limit int) ([]Run, error)
+	Overdue(ctx context.Context, before time.Time, after RunRef, limit int) ([]ReadyRun, error)
 	// Claim starts attempts, each by itself. See ClaimOutcome. A claim that is
 	// repeated, and one for a run that an earlier claim has ended, is told the
 	// same again.
@@ -179,6 +179,16 @@ type Attempt struct {
 	Run    job.ID
 	Number int
 	Token  job.ID
+}
+
+// ReadyRun is what a node needs to know of a run to claim it. It is a seventh of
+// a run, and nodes read many, again and again.
+type ReadyRun struct {
+	RunRef
+	Job      job.ID
+	Session  job.ID // which it is assigned to; zero while it must be placed
+	Attempt  int
+	Priority int
 }
 
 // RunRef is a place in the order of due time and id.

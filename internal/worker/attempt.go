@@ -194,7 +194,7 @@ func (w *Worker) safely(p *prepared) (ended executor.Result) {
 
 // dataOf returns what templates are executed with.
 func (w *Worker) dataOf(it *item) job.TemplateData {
-	r, definition := &it.run, it.job.Filled
+	r, definition := it.run, it.job.Filled
 	data := job.TemplateData{
 		Scheduled: r.Scheduled, Run: r.ID, Attempt: it.attempt.Number, Shard: r.Shard, Shards: max(1, r.Shards),
 		Namespace: r.Namespace, Name: r.Name, Node: w.Self.Node, Params: map[string]string{},

@@ -105,7 +105,7 @@ func (w *Worker) gather() (batch []*item, next time.Duration) {
 	}
 	for len(w.pending) > 0 && len(batch) < store.MaxBatch {
 		it := w.pending[0]
-		if w.items[it.run.ID] != it {
+		if w.items[it.ready.ID] != it {
 			heap.Pop(&w.pending)
 			w.drop(it)
 			continue
@@ -122,7 +122,7 @@ func (w *Worker) gather() (batch []*item, next time.Duration) {
 			if err != nil {
 				break
 			}
-			it.attempt = store.Attempt{Run: it.run.ID, Number: it.run.Attempt, Token: token}
+			it.attempt = store.Attempt{Run: it.ready.ID, Number: it.ready.Attempt, Token: token}
 			it.state = claiming
 			w.busy++
 			room--
@@ -156,7 +156,7 @@ func (p *pending) Push(x any)   { *p = append(*p, x.(*item)) }
 
 func (p pending) Less(i, j int) bool {
 	a, b := p[i], p[j]
-	return cmp.Or(cmp.Compare(b.state, a.state), cmp.Compare(b.run.Priority, a.run.Priority), a.run.Due.Compare(b.run.Due)) < 0
+	return cmp.Or(cmp.Compare(b.state, a.state), cmp.Compare(b.ready.Priority, a.ready.Priority), a.ready.Due.Compare(b.ready.Due)) < 0
 }
 
 func (p *pending) Pop() any {
@@ -213,7 +213,8 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 func (w *Worker) answered(it *item, outcome *store.ClaimOutcome) bool {
 	switch outcome.Verdict {
 	case store.Started:
-		it.run, it.job = outcome.Run, outcome.Job
+		run := outcome.Run // apart from the answers to the whole batch
+		it.run, it.job = &run, outcome.Job
 		it.attempt.Number = outcome.Run.Attempt
 		return true
 	case store.Early:
@@ -263,10 +264,9 @@ func (w *Worker) steal(ctx context.Context) error {
 		if err != nil || len(runs) == 0 {
 			return err
 		}
-		last := &runs[len(runs)-1]
-		after = store.RunRef{Due: last.Due, ID: last.ID}
+		after = runs[len(runs)-1].RunRef
 		full := len(runs) == pageSize
-		mine := make([]store.Run, 0, len(runs))
+		mine := make([]store.ReadyRun, 0, len(runs))
 		for i := range runs {
 			may, err := w.mayTake(ctx, &runs[i])
 			if err != nil {
@@ -285,11 +285,11 @@ func (w *Worker) steal(ctx context.Context) error {
 }
 
 // mayTake tells whether this node may run what another has left lying.
-func (w *Worker) mayTake(ctx context.Context, r *store.Run) (bool, error) {
+func (w *Worker) mayTake(ctx context.Context, r *store.ReadyRun) (bool, error) {
 	if r.Session == w.Self.ID {
 		return true, nil
 	}
-	j, err := w.Store.JobByUID(ctx, r.JobUID)
+	j, err := w.Store.JobByUID(ctx, r.Job)
 	if err != nil {
 		return false, err
 	}

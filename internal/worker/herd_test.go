@@ -37,17 +37,21 @@ func newHerd(n int, due time.Time) *herd {
 	return h
 }
 
-func (h *herd) Ready(_ context.Context, _ job.ID, after store.RunRef, until time.Time, limit int) ([]store.Run, error) {
+func (h *herd) Ready(_ context.Context, _ job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
 	from := 0
 	if !after.ID.IsZero() {
 		from = int(binary.BigEndian.Uint64(after.ID[8:]))
 	} else if !after.Due.IsZero() {
 		return nil, nil
 	}
-	return h.runs[from:min(len(h.runs), from+limit)], nil
+	var list []store.ReadyRun
+	for _, r := range h.runs[from:min(len(h.runs), from+limit)] {
+		list = append(list, store.ReadyRun{RunRef: store.RunRef{Due: r.Due, ID: r.ID}, Attempt: r.Attempt})
+	}
+	return list, nil
 }
 
-func (h *herd) Overdue(context.Context, time.Time, store.RunRef, int) ([]store.Run, error) {
+func (h *herd) Overdue(context.Context, time.Time, store.RunRef, int) ([]store.ReadyRun, error) {
 	return nil, nil
 }
 

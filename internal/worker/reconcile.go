@@ -68,7 +68,7 @@ func (w *Worker) reconcile(ctx context.Context) error {
 		}
 	}
 	for token, it := range before {
-		if !believed[token] && it.state == running && w.items[it.run.ID] == it {
+		if !believed[token] && it.state == running && w.items[it.ready.ID] == it {
 			// It was taken away: whatever it does now cannot count.
 			it.prepared.cancel(executor.ErrFenced)
 		}

@@ -22,8 +22,8 @@ import (
 
 // Store is what a worker wants of a store.
 type Store interface {
-	Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.Run, error)
-	Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) ([]store.Run, error)
+	Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error)
+	Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) ([]store.ReadyRun, error)
 	Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error)
 	Release(ctx context.Context, session job.ID, attempts []store.Attempt) error
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
@@ -136,7 +136,7 @@ type Worker struct {
 
 // item is a run that the worker holds.
 type item struct {
-	run    store.Run
+	ready  store.ReadyRun
 	handle uint32
 	state  state
 	queued bool // in the queue of due items, not pending
@@ -144,8 +144,10 @@ type item struct {
 	// the slot was taken, or the store's clock was behind.
 	instant  bool
 	attempt  store.Attempt
+	// From its claim on.
+	run      *store.Run
 	job      *store.Job
-	prepared *prepared // from its claim on
+	prepared *prepared
 	// fence is when the attempt must have ended, after the last renewal; 0
 	// when nobody gains by its loss.
 	fence time.Duration
@@ -290,13 +292,12 @@ func (w *Worker) lookAt(ctx context.Context, after store.RunRef, until time.Time
 		if !w.hold(runs) || len(runs) < pageSize {
 			return nil
 		}
-		last := &runs[len(runs)-1]
-		after = store.RunRef{Due: last.Due, ID: last.ID}
+		after = runs[len(runs)-1].RunRef
 	}
 }
 
 // hold takes runs into memory and returns false when there is no more room.
-func (w *Worker) hold(runs []store.Run) bool {
+func (w *Worker) hold(runs []store.ReadyRun) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range runs {
@@ -308,7 +309,7 @@ func (w *Worker) hold(runs []store.Run) bool {
 		switch {
 		case known == nil:
 			w.enqueue(w.add(*r))
-		case known.state == ready && (known.run.Attempt != r.Attempt || !known.run.Due.Equal(r.Due)):
+		case known.state == ready && (known.ready.Attempt != r.Attempt || !known.ready.Due.Equal(r.Due)):
 			// A retry, or it was put off: what is queued is stale.
 			if known.queued {
 				w.forget(known)
@@ -323,8 +324,8 @@ func (w *Worker) hold(runs []store.Run) bool {
 }
 
 // add makes an item of a run.
-func (w *Worker) add(r store.Run) *item {
-	it := &item{run: r}
+func (w *Worker) add(r store.ReadyRun) *item {
+	it := &item{ready: r}
 	if n := len(w.free); n > 0 {
 		it.handle, w.free = w.free[n-1], w.free[:n-1]
 		w.slots[it.handle] = it
@@ -339,8 +340,8 @@ func (w *Worker) add(r store.Run) *item {
 // forget drops an item that is in a queue. Its handle is used again once it has
 // left the queue: until then the slot is empty.
 func (w *Worker) forget(it *item) {
-	if w.items[it.run.ID] == it {
-		delete(w.items, it.run.ID)
+	if w.items[it.ready.ID] == it {
+		delete(w.items, it.ready.ID)
 	}
 	w.slots[it.handle] = nil
 }
@@ -355,11 +356,11 @@ func (w *Worker) drop(it *item) {
 func (w *Worker) enqueue(it *item) {
 	it.queued = true
 	if it.instant {
-		w.instants.Push(it.run.Due.UnixNano(), it.handle)
+		w.instants.Push(it.ready.Due.UnixNano(), it.handle)
 		return
 	}
-	w.due.Push(it.run.Due.UnixNano(), it.handle)
-	w.herds[herdOf(it.run.Due)]++
+	w.due.Push(it.ready.Due.UnixNano(), it.handle)
+	w.herds[herdOf(it.ready.Due)]++
 }
 
 // collect moves what is to be claimed from the queues to pending: what is due
@@ -367,7 +368,7 @@ func (w *Worker) enqueue(it *item) {
 func (w *Worker) collect(now time.Time, lead time.Duration) {
 	for _, handle := range w.due.Due(now.Add(lead).UnixNano(), nil) {
 		if it := w.taken(handle); it != nil {
-			herd := herdOf(it.run.Due)
+			herd := herdOf(it.ready.Due)
 			if w.herds[herd]--; w.herds[herd] <= 0 {
 				delete(w.herds, herd)
 			}

@@ -94,7 +94,7 @@ func (s *Store) Place(ctx context.Context, placements []store.Placement) error {
 }
 
 // Ready implements store.Working.
-func (s *Store) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.Run, error) {
+func (s *Store) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
 	unlock, err := s.begin(ctx, 1)
 	if err != nil {
 		return nil, err
@@ -103,18 +103,29 @@ func (s *Store) Ready(ctx context.Context, session job.ID, after store.RunRef, u
 	list := s.sorted(func(r *store.Run) bool {
 		return r.State == job.StateReady && r.Session == session && !r.Due.After(until)
 	})
-	return page(list, after, limit), nil
+	return readyRuns(page(list, after, limit)), nil
 }
 
 // Overdue implements store.Working.
-func (s *Store) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) ([]store.Run, error) {
+func (s *Store) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) ([]store.ReadyRun, error) {
 	unlock, err := s.begin(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	list := s.sorted(func(r *store.Run) bool { return r.State == job.StateReady && r.Due.Before(before) })
-	return page(list, after, limit), nil
+	return readyRuns(page(list, after, limit)), nil
+}
+
+func readyRuns(list []store.Run) []store.ReadyRun {
+	var ready []store.ReadyRun
+	for i := range list {
+		r := &list[i]
+		ready = append(ready, store.ReadyRun{
+			RunRef: store.RunRef{Due: r.Due, ID: r.ID}, Job: r.JobUID, Session: r.Session, Attempt: r.Attempt, Priority: r.Priority,
+		})
+	}
+	return ready
 }
 
 // Claim implements store.Working.

@@ -264,8 +264,12 @@ func compareRuns(a, b store.Run) int {
 	return cmp.Or(a.Due.Compare(b.Due), slices.Compare(a.ID[:], b.ID[:]))
 }
 
+func compareReady(a, b store.ReadyRun) int {
+	return cmp.Or(a.Due.Compare(b.Due), slices.Compare(a.ID[:], b.ID[:]))
+}
+
 // Ready implements store.Working.
-func (s *Store) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) (list []store.Run, err error) {
+func (s *Store) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) (list []store.ReadyRun, err error) {
 	err = s.read(ctx, func(c *conn) error {
 		list, err = readyRuns(c, session, after, nanos(until), limit)
 		return err
@@ -276,17 +280,25 @@ func (s *Store) Ready(ctx context.Context, session job.ID, after store.RunRef, u
 	return list, nil
 }
 
+const selectReady = `select a.due, a.id, a.job, a.attempt, a.priority from active a
+	where a.state = ? and a.session = ? and (a.due, a.id) > (?, ?) and a.due <= ? order by a.due, a.id limit ?`
+
 // readyRuns returns ready runs of a session behind a place and due until a
 // moment.
-func readyRuns(c *conn, session job.ID, after store.RunRef, until int64, limit int) ([]store.Run, error) {
-	q := c.stmt(selectRuns + "where a.state = ? and a.session = ? and (a.due, a.id) > (?, ?) and a.due <= ? order by a.due, a.id limit ?")
-	return namedRuns(q.bindInt(states.of(job.StateReady)).bindID(session).behind(after).bindInt(until).bindInt(int64(limit)))
+func readyRuns(c *conn, session job.ID, after store.RunRef, until int64, limit int) (list []store.ReadyRun, err error) {
+	q := c.stmt(selectReady).bindInt(states.of(job.StateReady)).bindID(session).behind(after).bindInt(until).bindInt(int64(limit))
+	for q.next() {
+		list = append(list, store.ReadyRun{
+			RunRef: store.RunRef{Due: q.time(), ID: q.id()}, Job: q.id(), Session: session, Attempt: int(q.int()), Priority: int(q.int()),
+		})
+	}
+	return list, q.err()
 }
 
 // Overdue implements store.Working.
-func (s *Store) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) (list []store.Run, err error) {
+func (s *Store) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) (list []store.ReadyRun, err error) {
 	err = s.read(ctx, func(c *conn) error {
-		list, err = ofSessions(c, job.StateReady, limit, func(session job.ID) ([]store.Run, error) {
+		list, err = ofSessions(c, job.StateReady, limit, compareReady, func(session job.ID) ([]store.ReadyRun, error) {
 			return readyRuns(c, session, after, nanos(before)-1, limit)
 		})
 		return err
@@ -309,11 +321,12 @@ func (s *Store) Unplaced(ctx context.Context, limit int) (list []store.Run, err 
 		for i := range sessions {
 			live[sessions[i].ID] = !sessions[i].over && sessions[i].Live(now)
 		}
-		list, err = ofSessions(c, job.StateReady, limit, func(session job.ID) ([]store.Run, error) {
+		list, err = ofSessions(c, job.StateReady, limit, compareRuns, func(session job.ID) ([]store.Run, error) {
 			if live[session] {
 				return nil, nil
 			}
-			return readyRuns(c, session, store.RunRef{}, math.MaxInt64, limit)
+			q := c.stmt(selectRuns + "where a.state = ? and a.session = ? order by a.due, a.id limit ?")
+			return namedRuns(q.bindInt(states.of(job.StateReady)).bindID(session).bindInt(int64(limit)))
 		})
 		return err
 	})
@@ -325,12 +338,12 @@ func (s *Store) Unplaced(ctx context.Context, limit int) (list []store.Run, err 
 
 // ofSessions joins what there is for each session that has runs in a state, by
 // due time and id. There are few sessions, and the index is by session.
-func ofSessions(c *conn, state job.RunState, limit int, runs func(session job.ID) ([]store.Run, error)) ([]store.Run, error) {
+func ofSessions[R any](c *conn, state job.RunState, limit int, compare func(a, b R) int, runs func(session job.ID) ([]R, error)) ([]R, error) {
 	ids, err := sessionsWith(c, state)
 	if err != nil {
 		return nil, err
 	}
-	var all []store.Run
+	var all []R
 	for _, id := range ids {
 		list, err := runs(id)
 		if err != nil {
@@ -339,7 +352,7 @@ func ofSessions(c *conn, state job.RunState, limit int, runs func(session job.ID
 		all = append(all, list...)
 	}
 	if len(ids) > 1 {
-		slices.SortFunc(all, compareRuns)
+		slices.SortFunc(all, compare)
 	}
 	return all[:min(limit, len(all))], nil
 }
@@ -412,7 +425,7 @@ func (s *Store) ListActive(ctx context.Context, query store.ActiveQuery) (list [
 			if query.State != "" && query.State != state {
 				continue
 			}
-			part, err := ofSessions(c, state, query.Limit, func(session job.ID) ([]store.Run, error) {
+			part, err := ofSessions(c, state, query.Limit, compareRuns, func(session job.ID) ([]store.Run, error) {
 				return namedRuns(bind(c.stmt(selectRuns + "where a.state = ? and a.session = ?" + rest).bindInt(states.of(state)).bindID(session)))
 			})
 			if err != nil {

@@ -202,11 +202,11 @@ func (p *pair) compareAll() {
 	_, _ = both(p, "sum up", func(s store.Store) ([job.Partitions]store.PartitionSummary, error) { return s.Summary(ctx) })
 	_, _ = both(p, "list lost attempts", func(s store.Store) ([]store.Attempt, error) { return s.Lost(ctx, 100) })
 	_, _ = both(p, "list unplaced runs", func(s store.Store) ([]store.Run, error) { return s.Unplaced(ctx, 100) })
-	_, _ = both(p, "list overdue runs", func(s store.Store) ([]store.Run, error) {
+	_, _ = both(p, "list overdue runs", func(s store.Store) ([]store.ReadyRun, error) {
 		return s.Overdue(ctx, p.clock.Now(), store.RunRef{}, 100)
 	})
 	for _, n := range p.nodes {
-		_, _ = both(p, "list ready runs of "+n.Node, func(s store.Store) ([]store.Run, error) {
+		_, _ = both(p, "list ready runs of "+n.Node, func(s store.Store) ([]store.ReadyRun, error) {
 			return s.Ready(ctx, n.ID, store.RunRef{}, p.clock.Now().Add(time.Hour), 100)
 		})
 		_, _ = both(p, "list what runs on "+n.Node, func(s store.Store) ([]store.Run, error) { return s.Mine(ctx, n.ID) })

@@ -306,10 +306,10 @@ var planningTests = []test{
 		equal(e, "page", len(page), 1)
 	}},
 	{"ready and overdue runs come by due time, in pages", func(e *env) {
-		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
+		j := e.put(everyMinute + "\npolicy: {overlap: allow, priority: 7}")
 		runs := e.plan(j, 1*time.Second, 2*time.Second, 3*time.Second, 4*time.Second, 5*time.Second)
 		hand := e.trigger(j)
-		check := func(what string, next func(store.RunRef) ([]store.Run, error), want ...job.ID) {
+		check := func(what string, next func(store.RunRef) ([]store.RunRef, error), want ...job.ID) {
 			e.Helper()
 			var got []job.ID
 			for after := (store.RunRef{}); ; {
@@ -317,7 +317,7 @@ var planningTests = []test{
 				e.must(err)
 				for _, r := range page {
 					got = append(got, r.ID)
-					after = store.RunRef{Due: r.Due, ID: r.ID}
+					after = r
 				}
 				if len(page) < 2 {
 					break
@@ -325,25 +325,36 @@ var planningTests = []test{
 			}
 			equal(e, what, fmt.Sprint(got), fmt.Sprint(want))
 		}
-		ready := func(until time.Duration) func(store.RunRef) ([]store.Run, error) {
-			return func(after store.RunRef) ([]store.Run, error) {
-				return e.Ready(e.ctx, e.a.ID, after, start.Add(until), 2)
+		refs := func(list []store.ReadyRun, err error) (refs []store.RunRef, _ error) {
+			for _, r := range list {
+				equal(e, "what is ready", r, store.ReadyRun{RunRef: r.RunRef, Job: j.Definition.UID, Session: e.a.ID, Attempt: 1, Priority: 7})
+				refs = append(refs, r.RunRef)
+			}
+			return refs, err
+		}
+		ready := func(until time.Duration) func(store.RunRef) ([]store.RunRef, error) {
+			return func(after store.RunRef) ([]store.RunRef, error) {
+				return refs(e.Ready(e.ctx, e.a.ID, after, start.Add(until), 2))
 			}
 		}
 		check("ready until 4 s", ready(4*time.Second), hand.Run, runs[0].Run, runs[1].Run, runs[2].Run, runs[3].Run)
 		e.clock.Advance(2 * time.Second)
 		e.claim(e.a, runs[0], store.Started)
 		check("ready until 2 s", ready(2*time.Second), hand.Run, runs[1].Run)
-		overdue := func(after store.RunRef) ([]store.Run, error) {
-			return e.Overdue(e.ctx, start.Add(4*time.Second), after, 2)
+		overdue := func(after store.RunRef) ([]store.RunRef, error) {
+			return refs(e.Overdue(e.ctx, start.Add(4*time.Second), after, 2))
 		}
 		check("overdue before 4 s", overdue, hand.Run, runs[1].Run, runs[2].Run)
 		other, err := e.Ready(e.ctx, e.join("b").ID, store.RunRef{}, start.Add(time.Hour), 10)
 		e.must(err)
 		equal(e, "ready for another node", len(other), 0)
 
-		active := func(after store.RunRef) ([]store.Run, error) {
-			return e.ListActive(e.ctx, store.ActiveQuery{Namespace: "default", State: job.StateReady, After: after, Limit: 2})
+		active := func(after store.RunRef) (refs []store.RunRef, err error) {
+			list, err := e.ListActive(e.ctx, store.ActiveQuery{Namespace: "default", State: job.StateReady, After: after, Limit: 2})
+			for _, r := range list {
+				refs = append(refs, store.RunRef{Due: r.Due, ID: r.ID})
+			}
+			return refs, err
 		}
 		check("active and ready", active, hand.Run, runs[1].Run, runs[2].Run, runs[3].Run, runs[4].Run)
 	}},
@@ -363,7 +374,7 @@ var planningTests = []test{
 					e.Fatalf("run %s is on two pages", r.ID)
 				}
 				seen[r.ID] = true
-				after = store.RunRef{Due: r.Due, ID: r.ID}
+				after = r.RunRef
 			}
 			if len(page) < 3 {
 				break

@@ -164,7 +164,9 @@ create table active (
   cancel_reason text not null
 ) without rowid;
 
-create index active_session on active (state, session, due);
+-- It has all that a node reads of its ready runs, before their rows are read to
+-- claim them.
+create index active_session on active (state, session, due, id, job, attempt, priority);
 create index active_job on active (job, due);
 create index active_slot on active (slot, due) where slot is not null;
 
