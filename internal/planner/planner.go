@@ -466,24 +466,4 @@ func (p *Planner) ClockStepped() {
 }
 
 // Next returns when a job falls due next, as far as this node plans it.
-func (p *Planner) Next(uid job.ID) (time.Time, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	i, ok := p.table.byUID[uid]
-	if !ok {
-		return time.Time{}, false
-	}
-	// The cursor runs ahead of the clock by the look-ahead: what is planned
-	// and still to come is next.
-	e := &p.table.entries[i]
-	t := &p.table.timings[e.timing]
-	if t.broken != "" {
-		return time.Time{}, false
-	}
-	from := min(p.Now().UnixNano(), e.cursor)
-	next := t.engine.Schedule.Next(time.Unix(0, from))
-	if now := p.Now(); !next.IsZero() && next.Before(now) {
-		next = t.engine.Schedule.Next(now)
-	}
-	return next, !next.IsZero()
-}
+func (p *Planner) Next(uid job.ID) (time.Time, bool) { return p.NextAfter(uid, p.Now()) }
