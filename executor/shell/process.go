@@ -120,11 +120,15 @@ type supervision struct {
 	drained  <-chan struct{} // closed when the output is at its end
 	began    time.Time
 
-	// What was sent to the group because ctx ended, and when; zero for not.
-	asked, killed time.Time
-	ended         time.Time // when the process, not its group, had ended
-	stuck         bool      // it does not react to SIGKILL
-	leftover      bool      // it left something behind that had to be ended
+	// When the group was sent SIGTERM because ctx ended, or because the process
+	// has left something behind; zero for not.
+	asked time.Time
+	// When it was sent SIGKILL: while the process was there, or for what was
+	// left after it.
+	killed, rest time.Time
+	ended        time.Time // when the process, not its group, had ended
+	stuck        bool      // it does not react to SIGKILL
+	leftover     bool      // it left something behind that had to be ended
 }
 
 // run waits until nothing of the command is left, and sees to it when ctx ends.
@@ -161,14 +165,16 @@ func (s *supervision) end() {
 		case <-timer.C:
 		}
 	}
-	if s.ended.IsZero() {
-		s.killed = time.Now()
-	}
 	s.kill()
 }
 
 // kill kills the whole group and waits until it is gone.
 func (s *supervision) kill() {
+	if s.ended.IsZero() {
+		s.killed = time.Now()
+	} else {
+		s.rest = time.Now()
+	}
 	s.signal(unix.SIGKILL)
 	if s.ended.IsZero() {
 		timer := time.NewTimer(killWait)
@@ -196,6 +202,7 @@ func (s *supervision) settle(ctx context.Context) {
 		return
 	}
 	s.leftover = true
+	s.asked = time.Now()
 	s.signal(unix.SIGTERM)
 	if !s.emptyWithin(s.grace, nil) {
 		s.kill()
@@ -205,9 +212,8 @@ func (s *supervision) settle(ctx context.Context) {
 // drain reads what is still in the pipes. When somebody beyond the group has
 // them open, it is looked for and killed.
 func (s *supervision) drain() {
-	forced := !s.asked.IsZero() || !s.killed.IsZero()
-	if forced && s.prepared.cgroup == nil {
-		s.watch.EndRest(s.prepared.watched)
+	if s.forced() && s.prepared.cgroup == nil {
+		s.endRest()
 	}
 	timer := time.NewTimer(drainWait)
 	defer timer.Stop()
@@ -216,14 +222,29 @@ func (s *supervision) drain() {
 		return
 	case <-timer.C:
 	}
-	if s.watch.EndRest(s.prepared.watched) > 0 {
-		s.leftover = s.leftover || !forced
-	}
+	found := s.endRest()
+	s.leftover = s.leftover || found && !s.forced()
 	timer.Reset(drainWait)
 	select {
 	case <-s.drained:
 	case <-timer.C:
 	}
+}
+
+// endRest kills what has left the group, and tells whether there was something.
+func (s *supervision) endRest() bool {
+	if s.watch.EndRest(s.prepared.watched) == 0 {
+		return false
+	}
+	if s.rest.IsZero() && s.killed.IsZero() {
+		s.rest = time.Now()
+	}
+	return true
+}
+
+// forced tells whether the process did not end by itself.
+func (s *supervision) forced() bool {
+	return !s.leftover && !s.asked.IsZero() || !s.killed.IsZero()
 }
 
 // signal sends a signal to the group, and SIGKILL to the cgroup as well.
@@ -325,23 +346,44 @@ func (s *supervision) result(ctx context.Context, success *job.Success, match *m
 		if r.Reason != "" {
 			r.Reason += "; "
 		}
-		r.Reason += "what it left behind was ended"
+		r.Reason += s.left()
 	}
 	return r
 }
 
 // sent says what was sent to the command and when, or "" if it ended by itself.
 func (s *supervision) sent(ending string) string {
-	switch after := func(t time.Time) string { return shortly(t.Sub(s.began)) }; {
-	case s.asked.IsZero() && s.killed.IsZero():
+	if !s.forced() {
 		return ""
-	case s.asked.IsZero():
-		return stuckOr(s, "SIGKILL after "+after(s.killed), ending)
-	case s.killed.IsZero():
-		return fmt.Sprintf("SIGTERM after %s, %s %s later", after(s.asked), ending, shortly(s.ended.Sub(s.asked)))
-	default:
-		return stuckOr(s, fmt.Sprintf("SIGTERM after %s, SIGKILL %s later", after(s.asked), shortly(s.killed.Sub(s.asked))), ending)
 	}
+	after := shortly(s.asked.Sub(s.began))
+	switch {
+	case s.asked.IsZero():
+		return stuckOr(s, "SIGKILL after "+shortly(s.killed.Sub(s.began)), ending)
+	case !s.killed.IsZero():
+		return stuckOr(s, fmt.Sprintf("SIGTERM after %s, SIGKILL %s later", after, shortly(s.killed.Sub(s.asked))), ending)
+	}
+	text := fmt.Sprintf("SIGTERM after %s, %s %s later", after, ending, shortly(s.ended.Sub(s.asked)))
+	if !s.rest.IsZero() {
+		text += fmt.Sprintf("; SIGKILL after %s to what it left behind", shortly(s.rest.Sub(s.began)))
+	}
+	return text
+}
+
+// left says what was sent to what a command that ended by itself has left behind,
+// and how long after it.
+func (s *supervision) left() string {
+	text := "what it left behind was ended: "
+	if !s.asked.IsZero() {
+		text += fmt.Sprintf("SIGTERM %s later", shortly(s.asked.Sub(s.ended)))
+	}
+	if !s.asked.IsZero() && !s.rest.IsZero() {
+		text += ", "
+	}
+	if !s.rest.IsZero() {
+		text += fmt.Sprintf("SIGKILL %s later", shortly(s.rest.Sub(s.ended)))
+	}
+	return text
 }
 
 func stuckOr(s *supervision, sent, ending string) string {
