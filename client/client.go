@@ -267,6 +267,23 @@ func (c *Client) RunJob(ctx context.Context, namespace, name string, r RunReques
 	return run, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "run"), header: header, body: r, answer: &run})
 }
 
+// Backfill makes runs of scheduled times that are past. Requests with the same
+// idempotency key, none included, make each of them once in 24 hours.
+func (c *Client) Backfill(ctx context.Context, namespace, name string, r BackfillRequest, idempotencyKey string) (Backfill, error) {
+	var answer Backfill
+	header := map[string]string{}
+	if idempotencyKey != "" {
+		header["Idempotency-Key"] = idempotencyKey
+	}
+	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "backfill"), header: header, body: r, answer: &answer})
+}
+
+// CancelBackfill ends all runs of a job that were made by backfill.
+func (c *Client) CancelBackfill(ctx context.Context, namespace, name string, r CancelRequest) (BackfillCancelled, error) {
+	var answer BackfillCancelled
+	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "backfill", "cancel"), body: r, answer: &answer})
+}
+
 // Next returns the next occurrences of a job.
 func (c *Client) Next(ctx context.Context, namespace, name string, count int) (Occurrences, error) {
 	var next Occurrences

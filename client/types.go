@@ -188,6 +188,37 @@ type ResumeRequest struct {
 	Missed job.Missed `json:"missed,omitempty" enum:"none,latest,all" doc:"What happens with what fell due during the pause: none (default), the latest, or all."`
 }
 
+// BackfillRequest asks for runs of scheduled times that are past.
+type BackfillRequest struct {
+	From    time.Time   `json:"from" doc:"The scheduled times at this instant and later."`
+	To      time.Time   `json:"to,omitzero" doc:"The scheduled times before this instant, which is not in the future. Default: now."`
+	Overlap job.Overlap `json:"overlap,omitempty" enum:"skip,queue,replace,allow" doc:"What a run of the backfill does when the slot of the job is taken: queue (default) runs one after another, by scheduled time."`
+	DryRun  bool        `json:"dry_run,omitempty" doc:"Say which runs would be made, and make none."`
+}
+
+// Backfill is the answer to BackfillRequest.
+type Backfill struct {
+	DryRun   bool          `json:"dry_run" doc:"Nothing was made."`
+	Timezone string        `json:"timezone" doc:"The time zone of the schedule."`
+	Made     int           `json:"made" doc:"How many runs were made."`
+	Items    []BackfillRun `json:"items" nullable:"false" doc:"The runs by scheduled time."`
+}
+
+// BackfillRun is one run of a backfill.
+type BackfillRun struct {
+	Scheduled time.Time `json:"scheduled" doc:"The moment that the run stands for, in the time zone of the job."`
+	Shard     int       `json:"shard,omitempty" doc:"The share of the work, from 0, where it is split."`
+	Shards    int       `json:"shards,omitempty" doc:"How many shares there are, where the work is split."`
+	Run       job.ID    `json:"run,omitzero" doc:"The run. None in a dry run."`
+	Made      bool      `json:"made" doc:"Whether this request has made it: one with the same key may have been there."`
+}
+
+// BackfillCancelled is the answer to the end of all backfills of a job.
+type BackfillCancelled struct {
+	Ended   int   `json:"ended" doc:"How many runs had not started and never will."`
+	Running []Run `json:"running" nullable:"false" doc:"The runs that are going on and asked to end."`
+}
+
 // CancelRequest asks for the end of a run.
 type CancelRequest struct {
 	Reason string `json:"reason,omitempty" maxLength:"1024" doc:"Why, for whoever wonders later."`

@@ -48,6 +48,8 @@ type Batch struct {
 	order    []*member // runs that were made, changed or removed
 	done     Changes
 	unplaced int // how many runs were left to be placed
+
+	backfilled map[job.ID]*backfilled // nil until there are any
 }
 
 // Changes is what a store writes after the decisions of a batch.

@@ -149,7 +149,11 @@ func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 	b.place(j, &r, item.Session)
 	b.keys[identity] = r.ID
 	b.done.Keys = append(b.done.Keys, Key{identity, r.ID, b.now.Add(store.KeyLife)})
-	if item.Actor != "" {
+	switch {
+	case item.Actor == "":
+	case item.Kind == job.RunBackfill:
+		b.auditBackfill(item.Actor, j, r.Scheduled)
+	default:
 		b.audit(item.Actor, "run."+string(item.Kind), j.FullName(), j.Version, "run "+r.ID.String())
 	}
 	return store.TriggerOutcome{Run: r.ID, Made: true}

@@ -40,6 +40,8 @@ func (a *api) jobRoutes() {
 	register(a, http.MethodPost, "/jobs/{namespace}/{name}/pause", "pause-job", "Pause a job", a.pauseJob)
 	register(a, http.MethodPost, "/jobs/{namespace}/{name}/resume", "resume-job", "Resume a job", a.resumeJob)
 	register(a, http.MethodPost, "/jobs/{namespace}/{name}/run", "run-job", "Run a job now", a.runJob)
+	register(a, http.MethodPost, "/jobs/{namespace}/{name}/backfill", "backfill-job", "Run what was scheduled in the past", a.backfillJob)
+	register(a, http.MethodPost, "/jobs/{namespace}/{name}/backfill/cancel", "cancel-backfill", "Cancel all backfills of a job", a.cancelBackfill)
 	register(a, http.MethodGet, "/jobs/{namespace}/{name}/next", "next-of-job", "Say when a job falls due next", a.nextOfJob)
 	register(a, http.MethodPost, "/jobs:apply", "apply", "Make documents true", a.apply)
 }
@@ -511,11 +513,7 @@ func checkParams(j *job.Job, params map[string]string) error {
 // trigger makes the runs of a request by hand, one for each shard, placed on
 // nodes that live, and answers with the first.
 func (a *api) trigger(ctx context.Context, j *store.Job, like store.TriggerItem) (*madeRunOutput, error) {
-	sessions, err := a.Store.Sessions(ctx)
-	if err != nil {
-		return nil, err
-	}
-	now, err := a.Store.Now(ctx)
+	live, err := a.liveSessions(ctx)
 	if err != nil {
 		return nil, err
 	}

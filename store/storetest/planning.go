@@ -261,6 +261,21 @@ var planningTests = []test{
 		e.claim(e.a, boot, store.Gone)
 		e.claim(e.a, hand, store.Started)
 	}},
+	{"the backfills of a step are audited together", func(e *env) {
+		j := e.put(everyMinute)
+		var items []store.TriggerItem
+		for i := range 3 {
+			items = append(items, store.TriggerItem{ID: e.id(), Job: j.Definition.UID, Kind: job.RunBackfill, Scheduled: start.Add(time.Duration(i-5) * time.Minute), Actor: "ann"})
+		}
+		for range 2 {
+			_, err := e.Trigger(e.ctx, items)
+			e.must(err)
+		}
+		equal(e, "audit", fmt.Sprint(e.actions()), "[ann run.backfill default/a ann job.create default/a]")
+		list, err := e.Audit(e.ctx, 0, 1)
+		e.must(err)
+		equal(e, "detail", list[0].Detail, "3 runs, scheduled from 2026-11-20T11:55:00Z to 2026-11-20T11:57:00Z")
+	}},
 	{"backfills outlive a change of the schedule", func(e *env) {
 		j := e.put(everyMinute)
 		a := e.triggered(store.TriggerItem{ID: e.id(), Job: j.Definition.UID, Kind: job.RunBackfill, Scheduled: start.Add(-time.Hour), Actor: "ann"})

@@ -1,0 +1,53 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Past returns the scheduled times from one moment on and before another, those
+// of which a backfill makes runs, and how many there are in all. It lists and
+// counts up to the given bounds.
+func (t *Timing) Past(from, to time.Time, listed, counted int) (list []time.Time, count int) {
+	for scheduled := range cron.Between(t.Schedule, from.Add(-1), to.Add(-1)) {
+		if count++; count <= listed {
+			list = append(list, scheduled)
+		}
+		if count >= counted {
+			break
+		}
+	}
+	return list, count
+}
+
+// backfilled is what a step has made for a job by backfill.
+type backfilled struct {
+	audit       int // the place of its record among those of the step
+	runs        int
+	first, last time.Time
+}
+
+// auditBackfill writes one record for all runs of a job that a step makes by
+// backfill: a record for each would bury everything else.
+func (b *Batch) auditBackfill(actor string, j *Job, scheduled time.Time) {
+	of := b.backfilled[j.UID]
+	if of == nil || b.done.Audit[of.audit].Actor != actor {
+		if b.backfilled == nil {
+			b.backfilled = map[job.ID]*backfilled{}
+		}
+		of = &backfilled{audit: len(b.done.Audit), first: scheduled, last: scheduled}
+		b.backfilled[j.UID] = of
+		b.audit(actor, "run.backfill", j.FullName(), j.Version, "")
+	}
+	of.runs++
+	if scheduled.Before(of.first) {
+		of.first = scheduled
+	}
+	if scheduled.After(of.last) {
+		of.last = scheduled
+	}
+	b.done.Audit[of.audit].Detail = plural(of.runs, "run", "runs") + ", scheduled from " +
+		of.first.UTC().Format(time.RFC3339) + " to " + of.last.UTC().Format(time.RFC3339)
+}
