@@ -102,6 +102,9 @@ type Node struct {
 	member atomic.Pointer[membership.Member]
 	worker atomic.Pointer[worker.Worker]
 	around *schedules
+	clock  *clock.Watch
+	// clockSet has room for one message: that the session is to be renewed.
+	clockSet chan struct{}
 }
 
 // New makes a node; Run makes it work.
@@ -109,7 +112,7 @@ func New(c Config) (*Node, error) {
 	c = c.withDefaults()
 	n := &Node{
 		config: c, plannerWake: make(chan store.Hint, 1), workerWake: make(chan store.Hint, 1),
-		around: newSchedules(c.Store),
+		around: newSchedules(c.Store), clock: clock.NewWatch(c.Now, c.Boot), clockSet: make(chan struct{}, 1),
 	}
 	var err error
 	if n.process, err = n.newID(); err != nil {
@@ -145,6 +148,8 @@ func (n *Node) Run(ctx context.Context) error {
 	defer stop()
 	var group sync.WaitGroup
 	group.Go(func() { n.distributeHints(parts) })
+	group.Go(func() { n.watchClock(parts) })
+	group.Go(func() { n.renewAfterSteps(parts) })
 	group.Go(func() { n.tend(parts) })
 	outputDone := make(chan error, 1)
 	go func() { outputDone <- n.output.Run(parts) }()

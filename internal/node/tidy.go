@@ -4,13 +4,11 @@ import (
 	"context"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/clock"
 	"github.com/belfry-cron/belfry/store"
 )
 
 const (
-	// tendEvery is how often steps of the clock are looked for, which are to
-	// be noticed within a second, and what can be done at any time is done.
+	// tendEvery is how often what can be done at any time is done.
 	tendEvery = 500 * time.Millisecond
 	// expireEvery is how often history is looked through for what need not be
 	// kept.
@@ -23,13 +21,13 @@ const (
 	stepsMax = 20
 )
 
-// tend watches the clock and does what any node can do at any time: it ends what
-// is lost, settles what was withdrawn, and removes what need not be kept.
+// tend does what any node can do at any time: it ends what is lost, settles what
+// was withdrawn, and removes what need not be kept. All of it may take as long as
+// the store does.
 func (n *Node) tend(ctx context.Context) {
-	watch := clock.NewWatch(n.config.Now, n.config.Boot)
 	ticker := time.NewTicker(tendEvery)
 	defer ticker.Stop()
-	stepped, expired := time.Duration(0), n.config.Boot()
+	expired := n.config.Boot()
 	failing := false
 	for {
 		select {
@@ -37,11 +35,7 @@ func (n *Node) tend(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if step := watch.Stepped(); step != 0 {
-			stepped = n.config.Boot()
-			n.clockStepped(ctx, step)
-		}
-		err := n.reap(ctx, stepped)
+		err := n.reap(ctx)
 		if err == nil {
 			err = untilDone(ctx, n.config.Store.Tidy)
 		}
@@ -61,18 +55,6 @@ func (n *Node) tend(ctx context.Context) {
 	}
 }
 
-// clockStepped tells the parts that go by the wall clock that it was set.
-func (n *Node) clockStepped(ctx context.Context, step time.Duration) {
-	n.config.Log.Warn("the wall clock was set", "by", step)
-	n.planner.ClockStepped()
-	if w := n.worker.Load(); w != nil {
-		w.ClockStepped()
-	}
-	if err := n.member.Load().Renew(ctx); err != nil {
-		n.config.Log.Error("the session was not renewed after the clock was set", "error", err)
-	}
-}
-
 // untilDone repeats a step that says whether there is more to do.
 func untilDone(ctx context.Context, step func(context.Context) (bool, error)) error {
 	for range stepsMax {
@@ -86,13 +68,17 @@ func untilDone(ctx context.Context, step func(context.Context) (bool, error)) er
 
 // reap ends the attempts of nodes that were silent for too long. A node does so
 // only when it was not silent itself, and its clock was not set.
-func (n *Node) reap(ctx context.Context, stepped time.Duration) error {
+func (n *Node) reap(ctx context.Context) error {
 	m := n.member.Load()
-	if n.config.Boot()-max(stepped, m.Steady()) < reapAfter {
+	steady := func() bool {
+		n.lookAtClock() // or all nodes would seem silent after a step
+		return n.config.Boot()-max(n.clock.Last(), m.Steady()) >= reapAfter
+	}
+	if !steady() {
 		return nil
 	}
 	lost, err := n.config.Store.Lost(ctx, store.MaxBatch)
-	if err != nil || len(lost) == 0 {
+	if err != nil || len(lost) == 0 || !steady() {
 		return err
 	}
 	n.config.Log.Warn("attempts are lost: their node is silent", "attempts", len(lost))

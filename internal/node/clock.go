@@ -1,0 +1,57 @@
+package node
+
+import (
+	"context"
+	"time"
+)
+
+// watchEvery is how often the clocks are compared: a step is to be noticed within
+// a second.
+const watchEvery = 250 * time.Millisecond
+
+// watchClock looks for steps of the wall clock. It does nothing else and waits for
+// no store, which may take long just then.
+func (n *Node) watchClock(ctx context.Context) {
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			n.lookAtClock()
+		}
+	}
+}
+
+// lookAtClock tells the parts that go by the wall clock if it was set.
+func (n *Node) lookAtClock() {
+	step := n.clock.Stepped()
+	if step == 0 {
+		return
+	}
+	n.config.Log.Warn("the wall clock was set", "by", step)
+	n.planner.ClockStepped()
+	if w := n.worker.Load(); w != nil {
+		w.ClockStepped()
+	}
+	select {
+	case n.clockSet <- struct{}{}:
+	default: // it is about to be renewed
+	}
+}
+
+// renewAfterSteps renews the session when the wall clock was set, by which it may
+// seem old.
+func (n *Node) renewAfterSteps(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.clockSet:
+		}
+		if err := n.member.Load().Renew(ctx); err != nil && ctx.Err() == nil {
+			n.config.Log.Error("the session was not renewed after the clock was set", "error", err)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/memory"
+)
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// count returns how many lines have a text.
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// odd is a store whose calls do what a test says before they are passed on.
+type odd struct {
+	store.Store
+	tidy func(context.Context)
+	lost func()
+}
+
+func (o *odd) Tidy(ctx context.Context) (bool, error) {
+	if o.tidy != nil {
+		o.tidy(ctx)
+	}
+	return o.Store.Tidy(ctx)
+}
+
+func (o *odd) Lost(ctx context.Context, limit int) ([]store.Attempt, error) {
+	if o.lost != nil {
+		o.lost()
+	}
+	return o.Store.Lost(ctx, limit)
+}
+
+// settable is a node in a bubble of fake time whose wall clock can be set.
+type settable struct {
+	store *odd
+	exec  *fake
+	log   *lines
+	ahead atomic.Int64
+	stop  func()
+}
+
+func newSettable(t *testing.T, o *odd) *settable {
+	t.Helper()
+	s := &settable{store: o, exec: &fake{}, log: &lines{}}
+	now := func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
+	o.Store = memory.New(memory.Options{Now: now})
+	booted := time.Now()
+	n, err := New(Config{
+		Store:     o,
+		Session:   store.Session{Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{placement.RolePlanner, placement.RoleWorker}, Capacity: 100},
+		Executors: func(*job.Job) executor.Executor { return s.exec },
+		Now:       now,
+		Boot:      func() time.Duration { return time.Since(booted) },
+		Log:       slog.New(slog.NewTextHandler(s.log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	s.stop = func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	return s
+}
+
+func TestAStepOfTheClockIsNoticedHoweverSlowTheStoreIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := func(ctx context.Context) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Hour):
+			}
+		}
+		s := newSettable(t, &odd{tidy: hangs})
+		time.Sleep(5*time.Second + 130*time.Millisecond)
+		for n, step := range []time.Duration{time.Hour, -time.Hour, time.Hour} {
+			s.ahead.Add(int64(step))
+			time.Sleep(time.Second)
+			if got := s.log.count("the wall clock was set"); got != n+1 {
+				t.Errorf("a second after step %d the log has %d of them", n+1, got)
+			}
+		}
+		s.stop()
+	})
+}
+
+func TestAStepOfTheClockTakesNobodyForDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &odd{}
+		s := newSettable(t, o)
+		s.exec.do = sleeps(5 * time.Minute)
+		var once sync.Once
+		o.lost = func() { once.Do(func() { s.ahead.Add(int64(time.Hour)) }) } // right when the node looks
+		w := &world{t: t, store: o}
+		j := w.apply(`{name: j, schedule: {at: ["2000-01-01T00:00:10Z"]}, run: {shell: "true"}}`)
+		time.Sleep(8 * time.Minute)
+		s.stop()
+		if got := w.outcomes(j); len(got) != 1 || got[0] != "succeeded" {
+			t.Errorf("history %v, want succeeded", got)
+		}
+	})
+}
