@@ -517,8 +517,7 @@ func (a *api) trigger(ctx context.Context, j *store.Job, like store.TriggerItem)
 	if err != nil {
 		return nil, err
 	}
-	live := slices.DeleteFunc(sessions, func(s store.Session) bool { return !s.Live(now) })
-	scheduled := cmp.Or(like.Scheduled, now)
+	scheduled := cmp.Or(like.Scheduled, a.Now())
 	first, err := a.newID()
 	if err != nil {
 		return nil, err
