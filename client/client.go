@@ -201,13 +201,26 @@ type JobQuery struct {
 	Labels    map[string]string
 	Text      string // in name or description
 	State     job.JobState
+	Sort      JobOrder
 	PageSize  int // 0 for the server's default
 	PageToken string
 }
 
-// Jobs returns a page of jobs by name.
+// JobOrder is the order of a list of jobs.
+type JobOrder string
+
+// The orders of a list of jobs.
+const (
+	ByName JobOrder = "name" // the default
+	// ByNext is the order in which they fall due, with those at the end that
+	// fall due at no known time. A page may have fewer jobs than were asked
+	// for, and yet a token for the next.
+	ByNext JobOrder = "next"
+)
+
+// Jobs returns a page of jobs.
 func (c *Client) Jobs(ctx context.Context, q JobQuery) (Page[Document], error) {
-	query := values("namespace", q.Namespace, "text", q.Text, "state", string(q.State), "page_token", q.PageToken)
+	query := values("namespace", q.Namespace, "text", q.Text, "state", string(q.State), "sort", string(q.Sort), "page_token", q.PageToken)
 	for key, value := range q.Labels {
 		query.Add("label", key+"="+value)
 	}

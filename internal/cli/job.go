@@ -75,7 +75,7 @@ func newJobList(env Env) *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List jobs, with when they fall due and how they ended last",
 		Long: `List the jobs of all namespaces, or of the one that is named. With --sort next those that
-fall due first come first.`,
+fall due first come first, and with --sort last those that ended last.`,
 		Example: `belfry job list
 belfry job list --sort next --limit 10
 belfry job list -n web --label team=a --state paused
@@ -105,7 +105,15 @@ belfry job list -o name`,
 const pageSize = 500
 
 func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
-	query := client.JobQuery{Namespace: server.listNamespace(ask.all), Labels: ask.labels, Text: ask.text, State: job.JobState(ask.state), PageSize: pageSize}
+	query := client.JobQuery{Namespace: server.listNamespace(ask.all), Labels: ask.labels, Text: ask.text, State: job.JobState(ask.state), Sort: client.ByName, PageSize: pageSize}
+	if ask.sort == "next" {
+		query.Sort = client.ByNext
+	}
+	// The server has no order by the last run: all are sorted here.
+	whole := ask.sort == "last" || ask.limit == 0
+	if !whole {
+		query.PageSize = min(ask.limit, pageSize)
+	}
 	var rows []jobRow
 	for {
 		page, err := server.Jobs(ctx, query)
@@ -119,11 +127,13 @@ func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
 			}
 			rows = append(rows, jobRow{d.RawMessage, j})
 		}
-		if query.PageToken = page.NextPageToken; query.PageToken == "" || ask.sort == "name" && ask.limit > 0 && len(rows) >= ask.limit {
+		if query.PageToken = page.NextPageToken; query.PageToken == "" || !whole && len(rows) >= ask.limit {
 			break
 		}
 	}
-	sortJobs(rows, ask.sort)
+	if ask.sort == "last" {
+		sortByLast(rows)
+	}
 	if ask.limit > 0 {
 		rows = rows[:min(len(rows), ask.limit)]
 	}
@@ -142,29 +152,12 @@ func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
 	return write(server.env, data)
 }
 
-// sortJobs brings rows, which come by name, in the order that was asked for.
-// Those that have no such moment are at the end.
-func sortJobs(rows []jobRow, by string) {
-	order := func(moment func(*job.Status) time.Time, direction int) {
-		slices.SortStableFunc(rows, func(a, b jobRow) int {
-			x, y := moment(a.job.Status), moment(b.job.Status)
-			switch {
-			case x.IsZero() && y.IsZero():
-				return 0
-			case x.IsZero():
-				return 1
-			case y.IsZero():
-				return -1
-			}
-			return direction * x.Compare(y)
-		})
-	}
-	switch by {
-	case "next":
-		order(func(s *job.Status) time.Time { return s.Next }, 1)
-	case "last":
-		order(func(s *job.Status) time.Time { return s.LastEnded }, -1)
-	}
+// sortByLast puts those first that ended last, and those at the end that never
+// ran.
+func sortByLast(rows []jobRow) {
+	slices.SortStableFunc(rows, func(a, b jobRow) int {
+		return b.job.Status.LastEnded.Compare(a.job.Status.LastEnded)
+	})
 }
 
 // jobTable writes jobs for people.

@@ -19,6 +19,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -34,8 +35,11 @@ type Store interface {
 
 // Planner is what the API wants of the node that plans.
 type Planner interface {
-	// Next returns when a job falls due next.
-	Next(uid job.ID) (time.Time, bool)
+	// NextAfter returns when a job falls due first at a moment or after it.
+	NextAfter(uid job.ID, at time.Time) (time.Time, bool)
+	// Upcoming returns at most n jobs in the order in which they fall due
+	// first at a moment or after it, from a place in that order on.
+	Upcoming(at time.Time, after engine.Upcoming, n int) []engine.Upcoming
 	// Sync plans at once what has just been changed.
 	Sync(ctx context.Context) error
 	// Ready is closed when all jobs are known.

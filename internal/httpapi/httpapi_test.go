@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/httpapi"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -39,11 +41,29 @@ type server struct {
 type planner struct {
 	ready chan struct{}
 	syncs int
+	// table has what falls due when; nil is half past two for all.
+	table map[job.ID]time.Time
 }
 
-func (p *planner) Next(job.ID) (time.Time, bool) {
-	return time.Date(2026, 11, 21, 2, 30, 0, 0, time.UTC), true
+func (p *planner) NextAfter(uid job.ID, at time.Time) (time.Time, bool) {
+	if p.table == nil {
+		return time.Date(2026, 11, 21, 2, 30, 0, 0, time.UTC), true
+	}
+	next := p.table[uid]
+	return next, !next.Before(at)
 }
+
+func (p *planner) Upcoming(at time.Time, after engine.Upcoming, n int) (list []engine.Upcoming) {
+	for uid := range p.table {
+		next, ok := p.NextAfter(uid, at)
+		if u := (engine.Upcoming{Next: next, Job: uid}); ok && u.Compare(after) > 0 {
+			list = append(list, u)
+		}
+	}
+	slices.SortFunc(list, engine.Upcoming.Compare)
+	return list[:min(n, len(list))]
+}
+
 func (p *planner) Sync(context.Context) error { p.syncs++; return nil }
 func (p *planner) Ready() <-chan struct{}     { return p.ready }
 

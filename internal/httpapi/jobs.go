@@ -32,7 +32,7 @@ type jobStore interface {
 }
 
 func (a *api) jobRoutes() {
-	register(a, http.MethodGet, "/jobs", "list-jobs", "List jobs by name", a.listJobs)
+	register(a, http.MethodGet, "/jobs", "list-jobs", "List jobs", a.listJobs)
 	register(a, http.MethodPost, "/jobs", "create-job", "Create a job", a.createJob)
 	register(a, http.MethodGet, "/jobs/{namespace}/{name}", "get-job", "Get a job", a.getJob)
 	register(a, http.MethodPut, "/jobs/{namespace}/{name}", "put-job", "Create or change a job", a.putJob)
@@ -80,68 +80,14 @@ type changeOutput struct {
 
 func etag(version int64) string { return strconv.Quote(strconv.FormatInt(version, 10)) }
 
-type listJobsInput struct {
-	PageInput
-	Namespace string   `query:"namespace" doc:"Only jobs of this namespace."`
-	Label     []string `query:"label,explode" maxItems:"16" doc:"Only jobs with this label: key=value. May be repeated; all must match."`
-	Text      string   `query:"text" maxLength:"256" doc:"Only jobs with this in their name or description."`
-	State     string   `query:"state" enum:"active,paused,completed" doc:"Only jobs in this state."`
-	Filled    bool     `query:"filled" doc:"Fill in the defaults."`
-}
-
-type listJobsOutput struct {
-	Body client.Page[client.Document]
-}
-
-// jobsPlace is where a page of jobs ended.
-type jobsPlace struct {
-	After string `json:"after"`
-}
-
-func (a *api) listJobs(ctx context.Context, in *listJobsInput) (*listJobsOutput, error) {
-	q := store.JobQuery{
-		Namespace: in.Namespace, Text: in.Text, State: job.JobState(in.State), Limit: in.PageSize + 1,
-	}
-	for _, pair := range in.Label {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok {
-			return nil, refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{
-				Parameter: "label", Detail: fmt.Sprintf("%q is not of the form key=value", pair),
-			})
-		}
-		if q.Labels == nil {
-			q.Labels = map[string]string{}
-		}
-		q.Labels[key] = value
-	}
-	var place jobsPlace
-	if err := readToken(in.PageToken, &place); err != nil {
-		return nil, err
-	}
-	q.After = place.After
-	jobs, err := a.Store.ListJobs(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	out := &listJobsOutput{}
-	out.Body.Items = []client.Document{}
-	if len(jobs) > in.PageSize {
-		jobs = jobs[:in.PageSize]
-		out.Body.NextPageToken = writeToken(jobsPlace{jobs[len(jobs)-1].Definition.FullName()})
-	}
-	for _, j := range jobs {
-		d, err := a.show(ctx, j, in.Filled)
-		if err != nil {
-			return nil, err
-		}
-		out.Body.Items = append(out.Body.Items, d)
-	}
-	return out, nil
-}
-
 // show returns a job as its user wrote it, or with its defaults, and with what
 // the server knows about it.
 func (a *api) show(ctx context.Context, j *store.Job, filled bool) (client.Document, error) {
+	return a.showAt(ctx, j, filled, a.Now())
+}
+
+// showAt is show with the next occurrence after a moment.
+func (a *api) showAt(ctx context.Context, j *store.Job, filled bool, at time.Time) (client.Document, error) {
 	shown := *j.Definition
 	if filled {
 		shown = *j.Filled
@@ -152,7 +98,7 @@ func (a *api) show(ctx context.Context, j *store.Job, filled bool) (client.Docum
 		status = *j.Definition.Status
 	}
 	if a.Planner != nil && status.State == job.JobActive {
-		status.Next, _ = a.Planner.Next(shown.UID)
+		status.Next, _ = a.Planner.NextAfter(shown.UID, at)
 	}
 	last, err := a.Store.Attempts(ctx, store.HistoryQuery{Job: shown.UID, FinalOnly: true, Limit: 1})
 	if err != nil {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 
@@ -30,7 +31,10 @@ func readToken(token string, place any) error {
 	}
 	data, err := base64.RawURLEncoding.DecodeString(token)
 	if err == nil {
-		err = json.Unmarshal(data, place)
+		// That of another list has other fields.
+		decoder := json.NewDecoder(bytes.NewReader(data))
+		decoder.DisallowUnknownFields()
+		err = decoder.Decode(place)
 	}
 	if err != nil {
 		return refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{

@@ -464,6 +464,3 @@ func (p *Planner) ClockStepped() {
 	defer p.mu.Unlock()
 	p.table.rebuild()
 }
-
-// Next returns when a job falls due next, as far as this node plans it.
-func (p *Planner) Next(uid job.ID) (time.Time, bool) { return p.NextAfter(uid, p.Now()) }

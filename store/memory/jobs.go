@@ -127,16 +127,10 @@ func (s *Store) ListJobs(ctx context.Context, q store.JobQuery) ([]*store.Job, e
 }
 
 func matches(row *jobRow, q *store.JobQuery) bool {
-	d := row.definition
-	for key, value := range q.Labels {
-		if has, ok := d.Labels[key]; !ok || has != value {
-			return false
-		}
-	}
 	return (q.Namespace == "" || row.Namespace == q.Namespace) &&
 		(q.State == "" || row.State == q.State) &&
-		(!q.Boot || d.Schedule.Boot) &&
-		(contains(d.Name, q.Text) || contains(d.Description, q.Text))
+		(!q.Boot || row.definition.Schedule.Boot) &&
+		q.Matches(row.definition)
 }
 
 // contains tells whether a text contains another one, in whatever case.

@@ -311,7 +311,7 @@ func (s *Store) ListJobs(ctx context.Context, query store.JobQuery) (list []*sto
 				return err
 			}
 			for _, r := range rows {
-				if !selects(&query, r.doc.definition) {
+				if !query.Matches(r.doc.definition) {
 					continue
 				}
 				if list = append(list, r.storeJob()); len(list) == query.Limit {
@@ -328,16 +328,6 @@ func (s *Store) ListJobs(ctx context.Context, query store.JobQuery) (list []*sto
 		return nil, fmt.Errorf("list jobs: %w", err)
 	}
 	return list, nil
-}
-
-// selects tells whether a query wants a job, as far as SQL has not told.
-func selects(q *store.JobQuery, j *job.Job) bool {
-	for key, value := range q.Labels {
-		if has, ok := j.Labels[key]; !ok || has != value {
-			return false
-		}
-	}
-	return q.Text == "" || contains(j.Name, q.Text) || contains(j.Description, q.Text)
 }
 
 func contains(text, part string) bool {
