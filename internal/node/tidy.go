@@ -35,6 +35,11 @@ func (n *Node) tend(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
+		// By a clock that was just set all sessions seem old, this one too.
+		n.lookAtClock()
+		if n.member.Load().Renewed() < n.clock.Last() {
+			continue
+		}
 		err := n.reap(ctx)
 		if err == nil {
 			err = untilDone(ctx, n.config.Store.Tidy)
