@@ -96,6 +96,7 @@ var table = map[string]line{
 	"internal/membership": {
 		layer:       shells,
 		imports:     []string{"job", "store", "internal/engine", "internal/clock"},
+		testImports: []string{"store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/worker": {
@@ -104,6 +105,7 @@ var table = map[string]line{
 			"job", "store", "executor", "internal/engine", "internal/placement", "internal/timer",
 			"internal/clock", "internal/output",
 		},
+		testImports: []string{"store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"executor/http": {
