@@ -1,0 +1,349 @@
+package membership_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/belfry-cron/belfry/internal/membership"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errAway = errors.New("the store is away")
+
+// faulty is a store that fails or hangs as a test says.
+type faulty struct {
+	membership.Store
+	away, hangs, blind atomic.Bool // blind: what others are is not told
+	renewals           atomic.Int32
+	load               atomic.Pointer[store.Load]
+}
+
+func (f *faulty) Renew(ctx context.Context, session job.ID, load store.Load) error {
+	f.renewals.Add(1)
+	if f.hangs.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if f.away.Load() {
+		return errAway
+	}
+	f.load.Store(&load)
+	return f.Store.Renew(ctx, session, load)
+}
+
+func (f *faulty) Sessions(ctx context.Context) ([]store.Session, error) {
+	if f.blind.Load() {
+		return nil, errAway
+	}
+	return f.Store.Sessions(ctx)
+}
+
+// log is a log that a test can read.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *log) count(word string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), word)
+}
+
+// world is a store and the members on it.
+type world struct {
+	t      *testing.T
+	memory *memory.Store
+	store  *faulty
+	began  time.Time
+	log    log
+	ids    atomic.Uint64
+	told   atomic.Int64 // of Renewed
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, memory: memory.New(memory.Options{}), began: time.Now()}
+	w.store = &faulty{Store: w.memory}
+	return w
+}
+
+func (w *world) boot() time.Duration { return time.Since(w.began) }
+
+func (w *world) config(node string) membership.Config {
+	return membership.Config{
+		Store: w.store, Session: store.Session{Node: node, Machine: "m", DataDir: "/" + node, Roles: []string{"worker"}, Capacity: 1},
+		NewID: func() (job.ID, error) {
+			var id job.ID
+			binary.BigEndian.PutUint64(id[8:], w.ids.Add(1))
+			return id, nil
+		},
+		Load: func() store.Load { return store.Load{Running: 3, Ready: 4} },
+		Boot: w.boot, Renewed: func(sent time.Duration) { w.told.Store(int64(sent)) },
+		Log: slog.New(slog.NewTextHandler(&w.log, nil)),
+	}
+}
+
+// join begins a session and renews it until stop is called.
+func (w *world) join(node string) (m *membership.Member, stop func()) {
+	w.t.Helper()
+	m, err := membership.Join(context.Background(), w.config(node))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := m.Run(ctx); err != nil {
+			w.t.Error(err)
+		}
+	}()
+	return m, func() { cancel(); <-done }
+}
+
+func names(sessions []store.Session) string {
+	var list []string
+	for _, s := range sessions {
+		list = append(list, s.Node)
+	}
+	return strings.Join(list, " ")
+}
+
+func TestMembersKnowEachOtherAsLongAsTheyLive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, stopA := w.join("a")
+		defer stopA()
+		if got := names(a.Live()); got != "a" {
+			t.Errorf("a node that has just joined sees %q", got)
+		}
+		_, stopB := w.join("b")
+		time.Sleep(2100 * time.Millisecond)
+		if got := names(a.Live()); got != "a b" && got != "b a" {
+			t.Errorf("two seconds later it sees %q", got)
+		}
+		if load := w.store.load.Load(); load == nil || *load != (store.Load{Running: 3, Ready: 4}) {
+			t.Errorf("the store is told a load of %v", load)
+		}
+		stopB() // as if it had died
+		time.Sleep(store.SessionLife + 2100*time.Millisecond)
+		if got := names(a.Live()); got != "a" {
+			t.Errorf("after the death of the other it sees %q", got)
+		}
+	})
+}
+
+func TestARenewalCountsFromItsSending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, stop := w.join("a")
+		defer stop()
+		if m.Renewed() != w.boot() || time.Duration(w.told.Load()) != w.boot() {
+			t.Errorf("at %s it was renewed at %s", w.boot(), m.Renewed())
+		}
+		time.Sleep(9900 * time.Millisecond)
+		if m.Renewed() != 8*time.Second || time.Duration(w.told.Load()) != 8*time.Second {
+			t.Errorf("at 9.9 s it was renewed at %s and told so for %s, want 8 s", m.Renewed(), time.Duration(w.told.Load()))
+		}
+		w.store.away.Store(true)
+		time.Sleep(10 * time.Second)
+		if m.Renewed() != 8*time.Second || time.Duration(w.told.Load()) != 8*time.Second {
+			t.Errorf("a renewal that failed counts: %s", m.Renewed())
+		}
+		w.store.away.Store(false)
+		w.store.blind.Store(true)
+		time.Sleep(2 * time.Second)
+		if m.Renewed() != 20*time.Second {
+			t.Errorf("a renewal that was acknowledged does not count because the others are not known: %s", m.Renewed())
+		}
+		w.store.blind.Store(false)
+	})
+}
+
+func TestAStoreThatHangsDoesNotHideThatItIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, stop := w.join("a")
+		defer stop()
+		time.Sleep(time.Second)
+		w.store.hangs.Store(true)
+		time.Sleep(3500 * time.Millisecond)
+		w.store.hangs.Store(false)
+		time.Sleep(4 * time.Second)
+		if since := w.boot() - m.Renewed(); since > 2*time.Second {
+			t.Errorf("it was renewed %s ago although the store is well for 4 s", since)
+		}
+	})
+}
+
+func TestTroubleIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		_, stop := w.join("a")
+		defer stop()
+		w.store.away.Store(true)
+		time.Sleep(21 * time.Second)
+		if n := w.log.count("cannot be renewed"); n != 1 || w.store.renewals.Load() < 8 {
+			t.Errorf("logged %d times for %d renewals", n, w.store.renewals.Load())
+		}
+		w.store.away.Store(false)
+		time.Sleep(10 * time.Second)
+		if n := w.log.count("renewed again"); n != 1 {
+			t.Errorf("its end is logged %d times", n)
+		}
+	})
+}
+
+func TestANodeIsSteadyOnlyAfterAGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, stop := w.join("a")
+		defer stop()
+		time.Sleep(5 * time.Second)
+		w.store.away.Store(true)
+		time.Sleep(4 * time.Second) // two renewals fail: no gap as others see it
+		w.store.away.Store(false)
+		time.Sleep(5 * time.Second)
+		if m.Steady() != 0 {
+			t.Errorf("steady since %s, want 0: its session was never over", m.Steady())
+		}
+		w.store.away.Store(true)
+		time.Sleep(20 * time.Second)
+		back := w.boot()
+		w.store.away.Store(false)
+		time.Sleep(5 * time.Second)
+		if m.Steady() < back || m.Steady() > back+2*time.Second {
+			t.Errorf("steady since %s, want since the store is back at %s", m.Steady(), back)
+		}
+	})
+}
+
+func TestASessionThatWasReapedIsOverForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, stop := w.join("a")
+		defer stop()
+		if err := w.memory.Leave(context.Background(), m.ID()); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.memory.End(context.Background(), m.ID()); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-m.Over():
+		case <-time.After(3 * time.Second):
+			t.Fatal("the node does not notice that its session is over")
+		}
+		n := w.store.renewals.Load()
+		time.Sleep(20 * time.Second)
+		if got := w.store.renewals.Load(); got != n {
+			t.Errorf("%d renewals of a session that is over", got-n)
+		}
+		next, stopNext := w.join("a")
+		defer stopNext()
+		if next.ID() == m.ID() {
+			t.Error("the next session has the identity of the one that is over")
+		}
+	})
+}
+
+func TestAFailureOfTheStoreDoesNotEndASession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, stop := w.join("a")
+		defer stop()
+		w.store.away.Store(true)
+		time.Sleep(time.Minute)
+		select {
+		case <-m.Over():
+			t.Error("the session is over because the store was away")
+		default:
+		}
+		w.store.away.Store(false)
+		time.Sleep(3 * time.Second)
+		if got := names(m.Live()); got != "a" {
+			t.Errorf("live when the store is back: %q", got)
+		}
+	})
+}
+
+func TestAProcessKnowsThoseBeforeItOnItsMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		before, stop := w.join("a")
+		stop() // it dies
+		_, stopOther := w.join("b")
+		defer stopOther()
+		m, stopNext := w.join("a")
+		defer stopNext()
+		if p := m.Predecessors(); len(p) != 1 || p[0] != before.ID() {
+			t.Errorf("predecessors %v, want %v alone", p, before.ID())
+		}
+	})
+}
+
+func TestANodeThatLeavesIsNoMemberAndGoesOnRenewing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, stopA := w.join("a")
+		defer stopA()
+		b, stopB := w.join("b")
+		defer stopB()
+		if err := a.Leave(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if got := names(a.Live()); got != "b" {
+			t.Errorf("it sees %q itself, want b", got)
+		}
+		time.Sleep(10 * time.Second)
+		if got := names(b.Live()); got != "b" {
+			t.Errorf("the other sees %q", got)
+		}
+		if since := w.boot() - a.Renewed(); since > 2*time.Second {
+			t.Errorf("it was renewed %s ago", since)
+		}
+		if err := a.End(context.Background()); err != nil {
+			t.Error(err)
+		}
+		sessions, err := w.memory.Sessions(context.Background())
+		if err != nil || names(sessions) != "b" {
+			t.Errorf("sessions left: %q, %v", names(sessions), err)
+		}
+	})
+}
+
+func TestJoiningSaysWhatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.store.blind.Store(true)
+		if _, err := membership.Join(context.Background(), w.config("a")); !errors.Is(err, errAway) || !strings.Contains(err.Error(), "read sessions") {
+			t.Errorf("got %v", err)
+		}
+		c := w.config("a")
+		c.NewID = func() (job.ID, error) { return job.ID{}, errAway }
+		if _, err := membership.Join(context.Background(), c); !errors.Is(err, errAway) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
