@@ -80,7 +80,7 @@ func (j *Job) WithDefaults(d Defaults) *Job {
 		p.MaxParallel = 1
 	}
 	if p.Missed == MissedAll && p.MissedLimit == 0 {
-		p.MissedLimit = 100
+		p.MissedLimit = DefaultMissedLimit
 	}
 	if *p.Retry.Attempts > 0 {
 		retry := *p.Retry

@@ -49,6 +49,10 @@ const (
 	MissedAll    Missed = "all"    // all run late, in order
 )
 
+// DefaultMissedLimit is how many occurrences are caught up at most where all are
+// and the job does not say it.
+const DefaultMissedLimit = 100
+
 // Values returns all policies for missed occurrences.
 func (Missed) Values() []string { return texts(MissedNone, MissedLatest, MissedAll) }
 

@@ -196,8 +196,8 @@ type PutJob struct {
 	// Pause is given for a paused definition: by whom, why and until when.
 	Pause Pause
 	// CatchUp is what a resume does about the time of the pause: "" or none
-	// counts from now, latest and all set the cursor back to the pause, so
-	// that it is dealt with as downtime.
+	// counts from now, latest and all catch up what fell due meanwhile as if
+	// that were the job's policy for what was missed, in the same step.
 	CatchUp job.Missed
 	Actor   string
 }

@@ -374,7 +374,8 @@ func newJobResume(env Env) *cobra.Command {
 		Use:   "resume NAME [flags]",
 		Short: "End the pause of a job",
 		Long: `End the pause of a job. What fell due meanwhile does not run, unless --missed says
-so for this once.`,
+so for this once, whatever the job says about what was missed. What is later by
+then than its late_by is recorded as missed; belfry job backfill runs that, too.`,
 		Example: `belfry job resume nightly
 belfry job resume nightly --missed latest`,
 		Args: oneJob,

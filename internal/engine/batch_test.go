@@ -142,7 +142,7 @@ func worldOf(t *testing.T, random *rand.Rand) *world {
 	} {
 		f := filled(t, fmt.Sprintf("name: j%d\n%s", i, text))
 		b := w.batch()
-		j, _, err := b.Put(Stored{}, &store.PutJob{Definition: f, Actor: "ann"}, f, job.ID{0xaa, byte(i)})
+		j, _, err := b.Put(Stored{}, &store.PutJob{Definition: f, Actor: "ann"}, f, job.ID{0xaa, byte(i)}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

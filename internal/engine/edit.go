@@ -22,6 +22,8 @@ type Stored struct {
 // the name, with a nil Job if there is nothing; uid is for a job that is
 // created; filled is put.Definition with its defaults.
 //
+// calendars is asked for those that the job names.
+//
 // It returns the job and whether it was changed. The store writes the job that
 // is returned, put.Definition as its definition, and a revision. Where the job
 // exists the store adds its waiting runs, the members of their slots, and those
@@ -30,7 +32,7 @@ type Stored struct {
 // Withdrawn means withdrawn: a change of the schedule, a pause and a resume
 // begin a new epoch in the step that is acknowledged, and each claim compares
 // epochs.
-func (b *Batch) Put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID) (j *Job, changed bool, err error) {
+func (b *Batch) Put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, calendars job.Calendars) (j *Job, changed bool, err error) {
 	same := old.Job != nil && sameDefinition(old.Definition, put.Definition) && samePause(old.Job, put)
 	var version int64
 	if old.Job != nil {
@@ -79,7 +81,11 @@ func (b *Batch) Put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID) 
 			b.newEpoch(j, b.now)
 		}
 	case paused:
-		b.unpause(j, put.CatchUp)
+		from := j.PausedAt
+		b.unpause(j)
+		if err := b.makeUp(j, from, put.CatchUp, filled, calendars); err != nil {
+			return nil, false, err
+		}
 		action = "job.resume"
 	case rescheduled:
 		j.State, j.Completed = job.JobActive, time.Time{}
@@ -168,18 +174,42 @@ func (b *Batch) pause(j *Job, p store.Pause) {
 	b.newEpoch(j, b.now)
 }
 
-// unpause makes a job active again. What fell due meanwhile does not run, unless
-// it is to be caught up: then the time of the pause is as one in which no node
-// was there.
-func (b *Batch) unpause(j *Job, catchUp job.Missed) {
-	cursor := b.now
-	if catchUp == job.MissedLatest || catchUp == job.MissedAll {
-		cursor = j.PausedAt
-	}
+// unpause makes a job active again. What fell due meanwhile does not run.
+func (b *Batch) unpause(j *Job) {
 	j.State = job.JobActive
 	j.PausedAt, j.PausedUntil, j.PausedBy, j.PauseReason = time.Time{}, time.Time{}, "", ""
 	j.Failures = 0
-	b.newEpoch(j, cursor)
+	b.newEpoch(j, b.now)
+}
+
+// makeUp catches up, for once, what fell due since a pause began: by a policy
+// other than the job's. It happens in the step that ends the pause, so that it
+// happens once.
+func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.Job, calendars job.Calendars) error {
+	if policy != job.MissedLatest && policy != job.MissedAll || !j.Policy.Planned {
+		return nil
+	}
+	if j.Floor.After(since) {
+		since = j.Floor // claimed ahead when the pause came
+	}
+	timing, err := TimingOf(filled, j.UID, calendars)
+	if err != nil {
+		return err
+	}
+	d := timing.Resume(policy, since, j.Planned, b.now)
+	for _, o := range d.Due {
+		r := store.Run{Run: job.Run{Kind: job.RunScheduled, Key: KeyOf(o.Scheduled), Scheduled: o.Scheduled, Due: o.Due}}
+		if policy == job.MissedAll && j.Policy.Overlap == job.OverlapSkip {
+			r.Overlap = job.OverlapQueue // in order, as what was missed
+		}
+		b.spawn(j, r)
+	}
+	for _, s := range d.Missed {
+		id := b.newID("missed "+KeyOf(s.First), job.ID{}, j.UID, 0)
+		b.keep(missed(j, store.MissedSpan{ID: id, First: s.First, Last: s.Last, Count: s.Count, Reason: s.Reason}, b))
+	}
+	j.Planned += len(d.Due)
+	return nil
 }
 
 // Unpause ends a pause that has run out, and tells whether it did. The store
@@ -190,7 +220,7 @@ func (b *Batch) Unpause(j *Job) bool {
 	}
 	j = b.AddJob(j)
 	j.Version++
-	b.unpause(j, job.MissedNone)
+	b.unpause(j)
 	b.audit(System, "job.resume", j.FullName(), j.Version, "the pause has run out")
 	return true
 }

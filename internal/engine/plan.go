@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -78,7 +79,7 @@ func (t *Timing) Decide(cursor time.Time, planned int, now time.Time, ahead time
 	fresh := now.Add(-OnTime) // what is scheduled here or later is on time
 	next := t.Schedule.Next(cursor)
 	if !next.IsZero() && next.Before(fresh) && left > 0 {
-		left -= t.catchUp(&d, next, fresh, left)
+		left -= t.catchUp(&d, next, fresh.Add(-1), now, left, "no node planned it in time")
 		next = t.Schedule.Next(d.To)
 	}
 	left = min(left, most)
@@ -95,21 +96,40 @@ func (t *Timing) Decide(cursor time.Time, planned int, now time.Time, ahead time
 	return d
 }
 
-// catchUp applies the policy to the occurrences from first to before fresh, and
-// returns how many it has caught up, at most left.
-func (t *Timing) catchUp(d *Decision, first, fresh time.Time, left int) int {
-	last := fresh.Add(-1)
+// Resume says what to make up for of the time of a pause, from a cursor to now: the
+// occurrences that a policy other than that of the job catches up, for once.
+func (t *Timing) Resume(policy job.Missed, cursor time.Time, planned int, now time.Time) Decision {
+	once := *t
+	once.Missed, once.MissedLimit = policy, cmp.Or(t.MissedLimit, job.DefaultMissedLimit)
+	d := Decision{To: cursor}
+	left := math.MaxInt
+	if t.MaxRuns > 0 {
+		left = t.MaxRuns - planned
+	}
+	if first := t.Schedule.Next(cursor); !first.IsZero() && !first.After(now) && left > 0 {
+		once.catchUp(&d, first, now, now, left, "the job was paused")
+	}
+	d.To = now
+	return d
+}
+
+// catchUp applies the policy to the occurrences from first to last, which were
+// missed for some reason, and returns how many it has caught up, at most left.
+func (t *Timing) catchUp(d *Decision, first, last, now time.Time, left int, why string) int {
 	want := 0
-	reason := "no node planned it in time, and the missed policy is none"
+	reason := why + ", and the missed policy is none"
 	switch t.Missed {
 	case job.MissedLatest:
 		want = 1
-		reason = "no node planned it in time, and the missed policy is latest: a later one runs"
+		reason = why + ", and the missed policy is latest: a later one runs"
 	case job.MissedAll:
 		want = t.MissedLimit
-		reason = fmt.Sprintf("no node planned it in time, and at most %d are caught up", t.MissedLimit)
+		reason = fmt.Sprintf("%s, and at most %d are caught up", why, t.MissedLimit)
 	}
-	late := t.lateBefore(fresh)
+	var late time.Time // before it an occurrence is too late to be caught up
+	if t.LateBy >= 0 {
+		late = now.Add(-t.LateBy)
+	}
 	caught := latest(t.Schedule, first.Add(-1), last, min(want, left))
 	caught = slices.DeleteFunc(caught, func(o time.Time) bool { return o.Before(late) })
 	for _, o := range caught {
@@ -124,27 +144,18 @@ func (t *Timing) catchUp(d *Decision, first, fresh time.Time, left int) int {
 	if span, ok := t.span(first, until); ok {
 		span.Reason = reason
 		if t.LateBy >= 0 && span.Last.Before(late) {
-			span.Reason = fmt.Sprintf("no node planned it in time, and it may start at most %s late", t.LateBy)
+			span.Reason = fmt.Sprintf("%s, and it may start at most %s late", why, job.Duration(t.LateBy))
 		}
 		d.Missed = append(d.Missed, span)
 	}
 	// Between the caught up ones nothing is left out, and behind the last
-	// there is nothing before fresh.
+	// there is nothing before the end.
 	if len(caught) > 0 {
 		d.To = caught[len(caught)-1]
 	} else {
 		d.To = d.Missed[len(d.Missed)-1].Last
 	}
 	return len(caught)
-}
-
-// lateBefore returns the moment before which an occurrence is too late to be
-// caught up. fresh is OnTime before now.
-func (t *Timing) lateBefore(fresh time.Time) time.Time {
-	if t.LateBy < 0 {
-		return time.Time{}
-	}
-	return fresh.Add(OnTime - t.LateBy)
 }
 
 // span counts the occurrences from first, which is one, to last.

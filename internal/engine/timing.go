@@ -76,6 +76,18 @@ func lookUp(calendars job.Calendars, namespace, name string) *job.Calendar {
 	return calendars(namespace, name)
 }
 
+// TimingOf returns what decides when a job falls due. The job's defaults are
+// filled in.
+func TimingOf(filled *job.Job, uid job.ID, calendars job.Calendars) (Timing, error) {
+	text, err := TimingText(filled, calendars)
+	if err != nil {
+		return Timing{}, err
+	}
+	timing, _, _, err := CompileTiming(text, calendars)
+	timing.UID = uid
+	return timing, err
+}
+
 // CompileTiming reads what TimingText has written. The result has no uid yet; it
 // says besides where the runs are placed.
 func CompileTiming(text string, calendars job.Calendars) (Timing, job.Place, string, error) {

@@ -81,13 +81,7 @@ func (a *api) check(d job.Document, calendars job.Calendars) error {
 
 // timingOf returns what decides when a job falls due.
 func timingOf(j *store.Job, calendars job.Calendars) (engine.Timing, error) {
-	text, err := engine.TimingText(j.Filled, calendars)
-	if err != nil {
-		return engine.Timing{}, err
-	}
-	timing, _, _, err := engine.CompileTiming(text, calendars)
-	timing.UID = j.Definition.UID
-	return timing, err
+	return engine.TimingOf(j.Filled, j.Definition.UID, calendars)
 }
 
 // upcoming returns the next occurrences after a moment.

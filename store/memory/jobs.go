@@ -45,7 +45,7 @@ func (s *Store) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) 
 	} else {
 		uid = s.opt.NewID()
 	}
-	j, changed, err := b.Put(old, &p, filled, uid)
+	j, changed, err := b.Put(old, &p, filled, uid, s.calendar)
 	if err != nil {
 		return nil, fmt.Errorf("put job %s: %w", definition.FullName(), err)
 	}

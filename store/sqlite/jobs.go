@@ -47,7 +47,11 @@ func (t *tx) putJob(p *store.PutJob) (*store.Job, error) {
 			return nil, err
 		}
 	}
-	j, changed, err := st.b.Put(old, p, filled, uid)
+	calendars, err := st.calendars()
+	if err != nil {
+		return nil, err
+	}
+	j, changed, err := st.b.Put(old, p, filled, uid, finder(calendars))
 	if err != nil {
 		return nil, err
 	}

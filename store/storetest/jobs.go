@@ -115,13 +115,59 @@ var jobTests = []test{
 		e.claim(e.a, runs[1], store.Gone)
 		equal(e, "audit", strings.Join(e.actions(), ", "), "ann job.resume default/a, ann job.pause default/a, ann job.create default/a")
 	}},
-	{"a resume that catches up begins at the pause", func(e *env) {
-		e.put(everyMinute)
-		e.clock.Advance(time.Minute)
+	{"a resume catches up what it is told, whatever the job says", func(e *env) {
+		for i, c := range []struct {
+			policy   string
+			catchUp  job.Missed
+			caught   string // scheduled
+			missed   int    // occurrences
+			overlaps job.Overlap
+		}{
+			{"missed: none, late_by: forever", job.MissedAll, "12:02 12:03 12:04 12:05", 0, job.OverlapQueue},
+			{"missed: all, late_by: forever", job.MissedLatest, "12:05", 3, ""},
+			{"missed: all, missed_limit: 2, late_by: forever, overlap: allow", job.MissedAll, "12:04 12:05", 2, ""},
+			{"late_by: 2m", job.MissedAll, "12:04 12:05", 2, job.OverlapQueue},
+			{"missed: all", job.MissedNone, "", 0, ""},
+			{"missed: all", "", "", 0, ""},
+		} {
+			text := fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\npolicy: {%s}", i, c.policy)
+			e.clock.Advance(start.Add(90 * time.Second).Sub(e.now()))
+			e.put(text + "\npaused: true")
+			e.clock.Advance(4 * time.Minute)
+			resume := store.PutJob{Definition: e.document(text), IfVersion: store.AnyVersion, Actor: "ann", CatchUp: c.catchUp}
+			j := e.putJob(resume)
+			e.putJob(resume) // the answer was lost
+			sameTime(e, c.policy+": cursor", j.Cursor, e.now())
+			var caught []string
+			for _, r := range e.active(j) {
+				caught = append(caught, r.Scheduled.Format("15:04"))
+				equal(e, c.policy+": kind", r.Kind, job.RunScheduled)
+				equal(e, c.policy+": overlap", r.Overlap, c.overlaps)
+			}
+			equal(e, fmt.Sprintf("%s, resumed with %q", c.policy, c.catchUp), strings.Join(caught, " "), c.caught)
+			missed := 0
+			for _, r := range e.records(j) {
+				equal(e, c.policy+": outcome", r.Attempt.Outcome, job.OutcomeMissed)
+				contains(e, "reason", r.Attempt.Reason, "the job was paused, and ")
+				missed += r.Count
+			}
+			equal(e, c.policy+": missed", missed, c.missed)
+			equal(e, c.policy+": planned", j.Planned, len(caught))
+		}
+	}},
+	{"a resume that catches up leaves out what was claimed before the pause", func(e *env) {
+		j := e.put(everyMinute)
+		e.clock.Advance(59 * time.Second)
+		a := e.plan(j, time.Second)[0]
+		e.claim(e.a, a, store.Started)
 		e.put(everyMinute + "\npaused: true")
-		e.clock.Advance(time.Hour)
-		j := e.putJob(store.PutJob{Definition: e.document(everyMinute), IfVersion: store.AnyVersion, Actor: "ann", CatchUp: job.MissedAll})
-		sameTime(e, "cursor", j.Cursor, start.Add(time.Minute))
+		e.clock.Advance(time.Minute + time.Second)
+		j = e.putJob(store.PutJob{Definition: e.document(everyMinute), IfVersion: store.AnyVersion, Actor: "ann", CatchUp: job.MissedAll})
+		var times []string
+		for _, r := range e.active(j) {
+			times = append(times, string(r.State)+" "+r.Scheduled.Format("15:04"))
+		}
+		equal(e, "runs", strings.Join(times, ", "), "running 12:01, ready 12:02")
 	}},
 	{"once: a new epoch never goes back behind what was claimed", func(e *env) {
 		j := e.put(everyMinute)
