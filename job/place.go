@@ -1,11 +1,39 @@
 package job
 
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
 // Place is which of the nodes run a job.
 type Place struct {
 	Labels   map[string]string `json:"labels,omitzero" items:"64" doc:"The labels that a node must have, all of them. Default: any node."`
 	Strategy Strategy          `json:"strategy,omitzero" doc:"Which of the nodes that match is taken. Default: any, the less loaded of two."`
 	Shards   int               `json:"shards,omitzero" min:"1" max:"1000" doc:"Each occurrence is split into so many runs, which know their index and the total."`
 	Sticky   bool              `json:"sticky,omitzero" doc:"A run waits for its node; no other takes it over when it is late."`
+}
+
+// Wants says in words what a node must have to run a job with such a place and a
+// handler, "" being none: "the labels disk=ssd, zone=a and the handler bake". It is
+// empty if any node will do.
+func (p *Place) Wants(handler string) string {
+	var wants []string
+	if len(p.Labels) > 0 {
+		var pairs []string
+		for _, key := range slices.Sorted(maps.Keys(p.Labels)) {
+			pairs = append(pairs, key+"="+p.Labels[key])
+		}
+		word := "the label "
+		if len(pairs) > 1 {
+			word = "the labels "
+		}
+		wants = append(wants, word+strings.Join(pairs, ", "))
+	}
+	if handler != "" {
+		wants = append(wants, "the handler "+handler)
+	}
+	return strings.Join(wants, " and ")
 }
 
 // Strategy is how a node is chosen among those that match.

@@ -133,6 +133,10 @@ func (b *Batch) expired(j *Job, r *store.Run) (job.Outcome, string, bool) {
 			why = r.Reason
 		case r.Node != "":
 			why = "node " + r.Node + " did not start it in time"
+		case len(b.eligible(j.Policy)) == 0:
+			if wants := (&job.Place{Labels: j.Policy.Labels}).Wants(j.Policy.Handler); wants != "" {
+				why = "no live node has " + wants
+			}
 		}
 		return job.OutcomeMissed, fmt.Sprintf("it could start until %s: %s", j.Policy.lateAfter(r.Kind, r.Due).UTC().Format(time.RFC3339), why), true
 	}

@@ -82,6 +82,13 @@ func (a *api) run(ctx context.Context, id job.ID) (client.Run, error) {
 		return client.Run{}, err
 	}
 	isActive := err == nil
+	if isActive {
+		one := []store.Run{active}
+		if err := a.explain(ctx, one); err != nil {
+			return client.Run{}, err
+		}
+		active = one[0]
+	}
 	// A run that ends between the two questions is in the answer to this one.
 	records, err := a.Store.AttemptsOf(ctx, id)
 	if err != nil {
@@ -202,6 +209,9 @@ func (a *api) listActive(ctx context.Context, in *listRunsInput, uid job.ID, sta
 	for {
 		runs, err := a.Store.ListActive(ctx, q)
 		if err != nil {
+			return nil, err
+		}
+		if err := a.explain(ctx, runs); err != nil {
 			return nil, err
 		}
 		for i := range runs {

@@ -7,10 +7,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"fmt"
 	"slices"
 	"sort"
-	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -68,7 +66,7 @@ const (
 func Runs(r Request, live []store.Session) (runs []Placed, reason string) {
 	eligible := eligible(r, live)
 	if len(eligible) == 0 {
-		reason = noneEligible(r, live)
+		reason = Nowhere(&r.Place, r.Handler, live)
 	}
 	if r.Place.Strategy == job.StrategyBroadcast {
 		for i, s := range eligible {
@@ -177,24 +175,20 @@ func (r *Request) number(shard, n int) uint64 {
 	return binary.BigEndian.Uint64(sum[:8])
 }
 
-// noneEligible says why no node may run a job.
-func noneEligible(r Request, live []store.Session) string {
+// Nowhere says why no live session may run a job with such a place and handler,
+// "" if one may.
+func Nowhere(place *job.Place, handler string, live []store.Session) string {
 	workers := 0
 	for i := range live {
+		if Eligible(&live[i], place, handler) {
+			return ""
+		}
 		if slices.Contains(live[i].Roles, RoleWorker) {
 			workers++
 		}
 	}
 	if workers == 0 {
-		return "no worker is live"
+		return "no live node runs jobs"
 	}
-	var wants []string
-	for key, value := range r.Place.Labels {
-		wants = append(wants, key+"="+value)
-	}
-	slices.Sort(wants)
-	if r.Handler != "" {
-		wants = append(wants, "the handler "+r.Handler)
-	}
-	return fmt.Sprintf("none of the %d live workers has %s", workers, strings.Join(wants, " and "))
+	return "no live node has " + place.Wants(handler)
 }

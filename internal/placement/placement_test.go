@@ -86,16 +86,17 @@ func TestLabelsAndHandlersDecideWhoMay(t *testing.T) {
 		reason string
 	}{
 		{"all labels must match", job.Place{Labels: map[string]string{"zone": "x", "gpu": "yes"}}, "", "b", ""},
-		{"an absent label never matches", job.Place{Labels: map[string]string{"disk": ""}}, "", "", "none of the 2 live workers has disk="},
+		{"an absent label never matches", job.Place{Labels: map[string]string{"disk": ""}}, "", "", "no live node has the label disk="},
 		{"a handler", job.Place{}, "train", "b", ""},
-		{"a handler that nobody has", job.Place{}, "bake", "", "none of the 2 live workers has the handler bake"},
+		{"a handler that nobody has", job.Place{}, "bake", "", "no live node has the handler bake"},
+		{"all that nobody has", job.Place{Labels: map[string]string{"zone": "x", "disk": "ssd"}}, "bake", "", "no live node has the labels disk=ssd, zone=x and the handler bake"},
 	} {
 		runs, reason := Runs(Request{Place: c.place, Handler: c.handle}, live)
 		if len(runs) != 1 || nameOf(live, runs[0].Session) != c.want || reason != c.reason {
 			t.Errorf("%s: got %v, %q, want %q, %q", c.name, runs, reason, c.want, c.reason)
 		}
 	}
-	if runs, reason := Runs(Request{}, nil); len(runs) != 1 || reason != "no worker is live" {
+	if runs, reason := Runs(Request{}, nil); len(runs) != 1 || reason != "no live node runs jobs" {
 		t.Errorf("without nodes: %v, %q", runs, reason)
 	}
 }

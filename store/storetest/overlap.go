@@ -303,6 +303,16 @@ var overlapTests = []test{
 		e.claim(e.a, runs[2], store.Waiting)
 		e.claim(e.a, runs[1], store.Started)
 	}},
+	{"a run that no node may run is missed, with what they lack", func(e *env) {
+		j := e.put("name: a\nschedule: {cron: '* * * * *'}\nplace: {labels: {gpu: 'yes', name: a}}\npolicy: {late_by: 5s}")
+		item := e.planItem(j, start.Add(time.Second))
+		item.Runs[0].Session = job.ID{}
+		e.planned(item, store.Planned)
+		e.clock.Advance(7 * time.Second)
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		e.tidy()
+		contains(e, "reason", e.gone(item.Runs[0].ID, job.OutcomeMissed).Run.Reason, "no live node has the labels gpu=yes, name=a")
+	}},
 	{"a run that waits too long is missed, and its slot is not wasted", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: queue, queue_limit: 5, late_by: 1m}")
 		runs := e.plan(j, time.Second, 2*time.Second)

@@ -1,0 +1,78 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// explain says of ready runs that no node takes why that is so. It is found when
+// it is asked for, from the nodes as they are now: a reason that was kept would
+// be wrong as soon as a node comes or goes.
+func (a *api) explain(ctx context.Context, runs []store.Run) error {
+	if !slices.ContainsFunc(runs, func(r store.Run) bool { return r.State == job.StateReady }) {
+		return nil
+	}
+	live, err := a.liveSessions(ctx)
+	if err != nil {
+		return err
+	}
+	bySession := map[job.ID]*store.Session{}
+	for i := range live {
+		bySession[live[i].ID] = &live[i]
+	}
+	jobs := map[job.ID]*store.Job{}
+	for i := range runs {
+		r := &runs[i]
+		if r.State != job.StateReady {
+			continue
+		}
+		var why string
+		if s := bySession[r.Session]; s != nil {
+			why = a.busy(r, s)
+		} else if why, err = a.unplaced(ctx, r, live, jobs); err != nil {
+			return err
+		}
+		switch {
+		case why == "":
+		case r.Last != "":
+			r.Reason += "; " + why // after why there is another attempt
+		default:
+			r.Reason = why
+		}
+	}
+	return nil
+}
+
+// busy says why a node has not started a run that is due.
+func (a *api) busy(r *store.Run, s *store.Session) string {
+	if s.Capacity == 0 || s.Load.Running < s.Capacity || !r.Due.Before(a.Now()) {
+		return ""
+	}
+	return fmt.Sprintf("node %s runs as many attempts as it may: %d", s.Node, s.Load.Running)
+}
+
+// unplaced says why a run has no live node.
+func (a *api) unplaced(ctx context.Context, r *store.Run, live []store.Session, jobs map[job.ID]*store.Job) (string, error) {
+	j, ok := jobs[r.JobUID]
+	if !ok {
+		var err error
+		if j, err = a.Store.JobByUID(ctx, r.JobUID); err != nil && !errors.Is(err, store.ErrNotFound) {
+			return "", err
+		}
+		jobs[r.JobUID] = j
+	}
+	if j == nil {
+		return "", nil // it is about to be withdrawn
+	}
+	place := &j.Filled.Place
+	if bound := place.Sticky || place.Strategy == job.StrategyBroadcast; bound && r.Node != "" {
+		return "it belongs to node " + r.Node + ", which is not live", nil
+	}
+	return placement.Nowhere(place, j.Filled.Run.Handler, live), nil
+}
