@@ -318,13 +318,23 @@ type RunQuery struct {
 	States    []job.RunState
 	Outcomes  []job.Outcome
 	From, To  time.Time // of the end; only runs that have ended
-	Text      string    // in name or reason; only runs that have ended
+	Text      string    // in name or reason; only runs that have ended; see TextWindow
 	PageSize  int
 	PageToken string
 }
 
+// How far back a text is looked for, since there is no index for it.
+const (
+	// TextWindow is how far before To, or now, if From is not given.
+	TextWindow = 7 * 24 * time.Hour
+	// TextWindowMax is the most that is allowed between From and To, or now.
+	TextWindowMax = 31 * 24 * time.Hour
+)
+
 // Runs returns a page of runs: those that are planned or going on by due time,
-// then those that have ended, the latest first.
+// then those that have ended, the latest first. Where few of many are selected, a
+// page may have fewer than were asked for, even none, and yet a token for the
+// next.
 func (c *Client) Runs(ctx context.Context, q RunQuery) (Page[Run], error) {
 	query := values("namespace", q.Namespace, "job", q.Job, "text", q.Text, "page_token", q.PageToken)
 	for _, s := range q.States {

@@ -9,8 +9,11 @@ import (
 
 // History keeps what has run, and what it wrote.
 type History interface {
-	// Attempts returns finished attempts, the latest first.
-	Attempts(ctx context.Context, q HistoryQuery) ([]Record, error)
+	// Attempts returns finished attempts, the latest first, and the record to
+	// go on behind, which is zero when there is nothing behind it. A call looks
+	// at LookMax records: a query that selects few of many may return fewer
+	// than its limit, even none, and not be at the end.
+	Attempts(ctx context.Context, q HistoryQuery) (list []Record, next RecordRef, err error)
 	// AttemptsOf returns the attempts of one run by number.
 	AttemptsOf(ctx context.Context, run job.ID) ([]Record, error)
 	// Aggregate counts attempts by outcome and bucket of time.
@@ -43,13 +46,19 @@ type Record struct {
 	OutputBytes int64
 }
 
+// LookMax is how many records one call of Attempts looks at. They are counted
+// within the time, and of the job, that the query names, since all stores find
+// those at once. It bounds how long a query that finds nothing takes, some tens
+// of milliseconds, whatever the length of the history.
+const LookMax = 10_000
+
 // HistoryQuery selects records. All that is given must match.
 type HistoryQuery struct {
 	Namespace string
 	Job       job.ID
 	Outcomes  []job.Outcome
 	From, To  time.Time // of the end; To is excluded
-	Text      string    // in name or reason; wants From
+	Text      string    // in the name of the job, or in the reason, which has the error
 	FinalOnly bool
 	Before    RecordRef // the record that the page follows; zero begins with the latest
 	Limit     int
@@ -60,6 +69,11 @@ type RecordRef struct {
 	Ended   time.Time
 	Run     job.ID
 	Attempt int
+}
+
+// Ref returns the place of a record.
+func (r *Record) Ref() RecordRef {
+	return RecordRef{Ended: r.Attempt.Ended, Run: r.Run.ID, Attempt: r.Attempt.Number}
 }
 
 // AggregateQuery asks for counts of the final records.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/belfry-cron/belfry/job"
@@ -16,6 +17,15 @@ func (q *JobQuery) Matches(definition *job.Job) bool {
 		}
 	}
 	return q.Text == "" || contains(definition.Name, q.Text) || contains(definition.Description, q.Text)
+}
+
+// Matches tells whether a query wants a record that lies within its time, and is
+// of its job: the rest of the conditions.
+func (q *HistoryQuery) Matches(r *Record) bool {
+	return (r.Final || !q.FinalOnly) &&
+		(len(q.Outcomes) == 0 || slices.Contains(q.Outcomes, r.Attempt.Outcome)) &&
+		(q.Namespace == "" || r.Run.Namespace == q.Namespace) &&
+		(q.Text == "" || contains(r.Run.Name, q.Text) || contains(r.Attempt.Reason, q.Text))
 }
 
 // contains tells whether a text contains another one, in whatever case.

@@ -131,13 +131,21 @@ func listRuns(ctx context.Context, server *remote, ask runListFlags) error {
 	if ask.job != "" {
 		query.Namespace = ""
 	}
+	if ask.text != "" && ask.since.IsZero() {
+		to := "until now"
+		if !ask.until.IsZero() {
+			to = "before " + instant(server.env, ask.until)
+		}
+		_, _ = fmt.Fprintf(server.env.Stderr, "looking at what ended in the %d days %s; --since looks further back, at most %d days\n",
+			client.TextWindow/(24*time.Hour), to, client.TextWindowMax/(24*time.Hour))
+	}
 	var runs []client.Run
 	next := ""
 	for len(runs) < ask.limit {
 		query.PageSize = min(pageSize, ask.limit-len(runs))
 		page, err := server.Runs(ctx, query)
 		if err != nil {
-			return err
+			return inFlags(err, map[string]string{"from": "--since", "to": "--until"})
 		}
 		for _, r := range page.Items {
 			if len(ask.states) > 0 || r.State != job.StateReady || !r.Due.After(server.env.Now()) {
@@ -156,6 +164,19 @@ func listRuns(ctx context.Context, server *remote, ask runListFlags) error {
 		return err
 	}
 	return write(server.env, data)
+}
+
+// inFlags names what a server has refused as it was written: by flags.
+func inFlags(err error, flags map[string]string) error {
+	var p *client.Problem
+	if errors.As(err, &p) {
+		for i := range p.Errors {
+			if flag, ok := flags[p.Errors[i].Parameter]; ok {
+				p.Errors[i].Parameter = flag
+			}
+		}
+	}
+	return err
 }
 
 // runTable writes runs for people.

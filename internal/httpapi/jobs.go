@@ -28,7 +28,7 @@ type jobStore interface {
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error)
 	ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error)
-	Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, error)
+	Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error)
 }
 
 func (a *api) jobRoutes() {
@@ -100,7 +100,7 @@ func (a *api) showAt(ctx context.Context, j *store.Job, filled bool, at time.Tim
 	if a.Planner != nil && status.State == job.JobActive {
 		status.Next, _ = a.Planner.NextAfter(shown.UID, at)
 	}
-	last, err := a.Store.Attempts(ctx, store.HistoryQuery{Job: shown.UID, FinalOnly: true, Limit: 1})
+	last, _, err := a.Store.Attempts(ctx, store.HistoryQuery{Job: shown.UID, FinalOnly: true, Limit: 1})
 	if err != nil {
 		return client.Document{}, err
 	}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,7 +18,7 @@ import (
 type runStore interface {
 	Active(ctx context.Context, run job.ID) (store.Run, error)
 	ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error)
-	Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, error)
+	Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error)
 	AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, error)
 	Cancel(ctx context.Context, run job.ID, by, reason string) (store.Run, error)
 	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)
@@ -120,7 +121,7 @@ type listRunsInput struct {
 	Outcome   []string  `query:"outcome,explode" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"Only runs that have ended so. May be repeated; any may match."`
 	From      time.Time `query:"from" doc:"Only runs that have ended at this instant or later."`
 	To        time.Time `query:"to" doc:"Only runs that have ended before this instant."`
-	Text      string    `query:"text" maxLength:"256" doc:"Only runs that have ended, with this in the name of the job or in the reason; without from those of the last 7 days."`
+	Text      string    `query:"text" maxLength:"256" doc:"Only runs that have ended, with this in the name of the job or in the reason, which has the error. Without from it is looked for in the 7 days before to, or now; 31 days at most."`
 }
 
 type listRunsOutput struct {
@@ -135,8 +136,15 @@ type runsPlace struct {
 	Past   bool             `json:"past,omitempty"` // all active ones were shown
 }
 
-// textWindow is how far back a text is looked for: there is no index for it.
-const textWindow = 7 * 24 * time.Hour
+const (
+	// partsMax is how many parts of history are looked at for one page, each
+	// of store.LookMax records. After that the page is given as it is: what is
+	// selected is rare, and others want the store as well.
+	partsMax = 10
+	// windowSlack is how much more than client.TextWindowMax is allowed, since
+	// clients count it by clocks of their own.
+	windowSlack = time.Hour
+)
 
 // activeStates are those of runs that have not ended.
 var activeStates = []job.RunState{job.StateReady, job.StateWaiting, job.StateRunning}
@@ -151,6 +159,9 @@ func (a *api) listRuns(ctx context.Context, in *listRunsInput) (*listRunsOutput,
 	}
 	uid, err := a.jobOf(ctx, in.Job)
 	if err != nil {
+		return nil, err
+	}
+	if err := a.checkTime(in); err != nil {
 		return nil, err
 	}
 	onlyEnded := len(in.Outcome) > 0 || !in.From.IsZero() || !in.To.IsZero() || in.Text != ""
@@ -176,6 +187,35 @@ func (a *api) listRuns(ctx context.Context, in *listRunsInput) (*listRunsOutput,
 	}
 	return out, a.listEnded(ctx, in, uid, place.Ended, out)
 }
+
+// checkTime reports a span of time that cannot be meant, and one that is too long
+// to look for a text in. With a text it sets the beginning of the span.
+func (a *api) checkTime(in *listRunsInput) error {
+	wrong := func(detail, hint string) error {
+		return refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{Parameter: "from", Detail: detail, Hint: hint})
+	}
+	if !in.From.IsZero() && !in.To.IsZero() && !in.From.Before(in.To) {
+		return wrong("is not before the end, "+in.To.Format(time.RFC3339), "")
+	}
+	if in.Text == "" {
+		return nil
+	}
+	to := in.To
+	if to.IsZero() {
+		to = a.Now()
+	}
+	if in.From.IsZero() {
+		in.From = to.Add(-client.TextWindow)
+	}
+	if span := to.Sub(in.From); in.PageToken == "" && span > client.TextWindowMax+windowSlack {
+		return wrong(fmt.Sprintf("is %s before the end, and text is looked for in at most %s", days(span), days(client.TextWindowMax)),
+			"choose a later beginning or an earlier end")
+	}
+	return nil
+}
+
+// days writes a long span of time.
+func days(d time.Duration) string { return fmt.Sprintf("%d days", d/(24*time.Hour)) }
 
 // jobOf returns the uid of a job in a query; zero if none is named.
 func (a *api) jobOf(ctx context.Context, name string) (job.ID, error) {
@@ -234,33 +274,30 @@ func (a *api) listActive(ctx context.Context, in *listRunsInput, uid job.ID, sta
 
 // listEnded fills a page with runs that have ended.
 func (a *api) listEnded(ctx context.Context, in *listRunsInput, uid job.ID, before *store.RecordRef, out *listRunsOutput) error {
-	q := store.HistoryQuery{
-		Namespace: in.Namespace, Job: uid, From: in.From, To: in.To, Text: in.Text, FinalOnly: true,
-		Limit: in.PageSize - len(out.Body.Items) + 1,
-	}
+	q := store.HistoryQuery{Namespace: in.Namespace, Job: uid, From: in.From, To: in.To, Text: in.Text, FinalOnly: true}
 	for _, o := range in.Outcome {
 		q.Outcomes = append(q.Outcomes, job.Outcome(o))
-	}
-	if q.Text != "" && q.From.IsZero() {
-		q.From = a.Now().Add(-textWindow)
 	}
 	if before != nil {
 		q.Before = *before
 	}
-	records, err := a.Store.Attempts(ctx, q)
-	if err != nil {
-		return err
+	for range partsMax {
+		q.Limit = in.PageSize - len(out.Body.Items)
+		records, next, err := a.Store.Attempts(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range records {
+			out.Body.Items = append(out.Body.Items, endedRun(&records[i]))
+		}
+		if q.Before = next; next == (store.RecordRef{}) {
+			return nil
+		}
+		if len(out.Body.Items) == in.PageSize {
+			break
+		}
 	}
-	if len(records) == q.Limit {
-		records = records[:q.Limit-1]
-		last := &records[len(records)-1]
-		out.Body.NextPageToken = writeToken(runsPlace{Ended: &store.RecordRef{
-			Ended: last.Attempt.Ended, Run: last.Run.ID, Attempt: last.Attempt.Number,
-		}})
-	}
-	for i := range records {
-		out.Body.Items = append(out.Body.Items, endedRun(&records[i]))
-	}
+	out.Body.NextPageToken = writeToken(runsPlace{Ended: &q.Before})
 	return nil
 }
 

@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/httpapi"
 	"github.com/belfry-cron/belfry/internal/output"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/memory"
 )
 
 // node is a worker, played by the test.
@@ -227,6 +229,88 @@ func TestActiveRunsComeFirstAndPagesLeaveNoneOut(t *testing.T) {
 		}
 	}
 	s.refused(client.TypeNotFound, 404, "GET", "/api/v1/runs?job=default/none", "")
+}
+
+func TestTextIsLookedForInABoundedTime(t *testing.T) {
+	s := newServer(t)
+	n := s.node()
+	s.call("POST", "/api/v1/jobs", nightly)
+	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/nightly/run", "")
+	n.start(run)
+	n.finish(run, job.OutcomeFailed)
+	ended := s.clock()
+	s.pass(10 * 24 * time.Hour)
+	at := func(d time.Duration) string { return ended.Add(d).Format(time.RFC3339) }
+	const day = 24 * time.Hour
+	for query, count := range map[string]int{
+		"text=night":                             0, // the last 7 days
+		"text=night&from=" + at(-day):            1,
+		"text=night&to=" + at(day):               1, // 7 days before that
+		"text=night&to=" + at(9*day):             0,
+		"text=night&from=" + at(-21*day):         1, // 31 days
+		"from=" + at(-1000*day):                  1, // without a text
+		"text=EXIT&outcome=failed&to=" + at(day): 1, // in the reason
+	} {
+		if page := ok[client.Page[client.Run]](s, "GET", "/api/v1/runs?"+query, ""); len(page.Items) != count {
+			t.Errorf("%s gives %d runs, want %d", query, len(page.Items), count)
+		}
+	}
+	for query, want := range map[string]string{
+		"text=night&from=" + at(-22*day):                  "is 32 days before the end, and text is looked for in at most 31 days",
+		"text=night&from=" + at(-50*day) + "&to=" + at(0): "is 50 days before",
+		"from=" + at(day) + "&to=" + at(0):                "is not before the end",
+	} {
+		p := s.refused(client.TypeInvalid, 422, "GET", "/api/v1/runs?"+query, "")
+		if len(p.Errors) != 1 || p.Errors[0].Parameter != "from" || !strings.Contains(p.Errors[0].Detail, want) {
+			t.Errorf("%s: %+v", query, p.Errors)
+		}
+	}
+}
+
+// rare is a store that finds one record in the third part of its history, and
+// nothing in a million more.
+type rare struct {
+	*memory.Store
+	calls int
+}
+
+func (r *rare) Attempts(_ context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error) {
+	r.calls++
+	part := 100
+	if q.Before.Attempt > 0 {
+		part = q.Before.Attempt - 1
+	}
+	next := store.RecordRef{Attempt: part}
+	if part == 98 {
+		return []store.Record{{Run: job.Run{ID: job.ID{1}, JobUID: job.ID{1}}, Final: true}}, next, nil
+	}
+	if part == 1 {
+		next = store.RecordRef{}
+	}
+	return nil, next, nil
+}
+
+func TestASearchThatFindsLittleIsAnsweredInParts(t *testing.T) {
+	s := newServer(t)
+	r := &rare{Store: s.store}
+	var err error
+	s.handler, err = httpapi.Handler(httpapi.Config{Store: r, Now: s.clock, Authenticate: func(string) (string, bool) { return "alice", true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, pages, token := 0, 0, ""
+	for more := true; more; more = token != "" {
+		before := r.calls
+		page := ok[client.Page[client.Run]](s, "GET", "/api/v1/runs?text=x&page_token="+token, "")
+		if token = page.NextPageToken; r.calls-before > 10 {
+			t.Fatalf("a page has looked at %d parts", r.calls-before)
+		}
+		found += len(page.Items)
+		pages++
+	}
+	if found != 1 || pages != 10 || r.calls != 100 {
+		t.Errorf("found %d on %d pages in %d parts", found, pages, r.calls)
+	}
 }
 
 func TestOutputAsText(t *testing.T) {

@@ -134,7 +134,7 @@ func (w *world) apply(yaml string) *store.Job {
 // outcomes returns what became of the runs of a job, in the order of their end.
 func (w *world) outcomes(j *store.Job) []string {
 	w.t.Helper()
-	records, err := w.store.Attempts(context.Background(), store.HistoryQuery{Job: j.Definition.UID, Limit: 1000})
+	records, _, err := w.store.Attempts(context.Background(), store.HistoryQuery{Job: j.Definition.UID, Limit: 1000})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -370,7 +370,7 @@ func TestDowntimeFollowsTheMissedPolicy(t *testing.T) {
 		stop()
 		// Planned ahead before the stop, then one that is caught up for the
 		// downtime, then three that are no older than 30 s.
-		records, err := w.store.Attempts(context.Background(), store.HistoryQuery{Job: j.Definition.UID, Limit: 1000})
+		records, _, err := w.store.Attempts(context.Background(), store.HistoryQuery{Job: j.Definition.UID, Limit: 1000})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,22 +14,25 @@ import (
 const expireMax = 1000
 
 // Attempts implements store.History.
-func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, error) {
+func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
 	unlock, err := s.begin(ctx, 1)
 	if err != nil {
-		return nil, err
+		return nil, next, err
 	}
 	defer unlock()
-	list := s.history(func(r *store.Record) bool {
-		return (q.Namespace == "" || r.Run.Namespace == q.Namespace) &&
-			(q.Job.IsZero() || r.Run.JobUID == q.Job) &&
-			(len(q.Outcomes) == 0 || slices.Contains(q.Outcomes, r.Attempt.Outcome)) &&
-			within(r.Attempt.Ended, q.From, q.To) &&
-			(contains(r.Run.Name, q.Text) || contains(r.Attempt.Reason, q.Text)) &&
-			(r.Final || !q.FinalOnly) &&
-			(q.Before == store.RecordRef{} || compareRefs(recordRef(r), q.Before) < 0)
+	looked := s.history(func(r *store.Record) bool {
+		return (q.Job.IsZero() || r.Run.JobUID == q.Job) && within(r.Attempt.Ended, q.From, q.To) &&
+			(q.Before == store.RecordRef{} || compareRefs(r.Ref(), q.Before) < 0)
 	})
-	return list[:min(q.Limit, len(list))], nil
+	for i := range looked {
+		if len(list) == q.Limit || i == store.LookMax {
+			return list, looked[i-1].Ref(), nil
+		}
+		if q.Matches(&looked[i]) {
+			list = append(list, looked[i])
+		}
+	}
+	return list, next, nil
 }
 
 // within tells whether a moment is in a span whose ends may be open. The second
@@ -48,12 +51,8 @@ func (s *Store) history(keep func(*store.Record) bool) []store.Record {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b store.Record) int { return compareRefs(recordRef(&b), recordRef(&a)) })
+	slices.SortFunc(list, func(a, b store.Record) int { return compareRefs(b.Ref(), a.Ref()) })
 	return list
-}
-
-func recordRef(r *store.Record) store.RecordRef {
-	return store.RecordRef{Ended: r.Attempt.Ended, Run: r.Run.ID, Attempt: r.Attempt.Number}
 }
 
 func compareRefs(a, b store.RecordRef) int {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
@@ -131,11 +130,6 @@ func matches(row *jobRow, q *store.JobQuery) bool {
 		(q.State == "" || row.State == q.State) &&
 		(!q.Boot || row.definition.Schedule.Boot) &&
 		q.Matches(row.definition)
-}
-
-// contains tells whether a text contains another one, in whatever case.
-func contains(text, part string) bool {
-	return strings.Contains(strings.ToLower(text), strings.ToLower(part))
 }
 
 func sortedKeys[V any](m map[string]V) []string {

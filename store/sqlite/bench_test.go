@@ -432,3 +432,40 @@ func BenchmarkStatements(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkSearch looks for a text that is nowhere in a long history: how long
+// one call takes at its beginning, and at its end.
+func BenchmarkSearch(b *testing.B) {
+	const parts = 30 // of store.LookMax records
+	s, session, jobs := benchStore(b, 1, job.Policy{})
+	now := time.Now()
+	ids := &tally{}
+	item := store.PlanItem{Job: jobs[0].Definition.UID, Epoch: jobs[0].Definition.Epoch, To: jobs[0].Cursor}
+	for range parts * store.LookMax / 1000 {
+		item.From, item.To, item.Missed = item.To, item.To.Add(time.Millisecond), nil
+		for i := range 1000 {
+			at := item.From.Add(time.Duration(i+1) * time.Microsecond)
+			item.Missed = append(item.Missed, store.MissedSpan{ID: ids.next(), First: at, Last: at, Count: 1, Reason: "no node planned it in time"})
+		}
+		if outcomes, err := s.Plan(b.Context(), session, []store.PlanItem{item}); err != nil || outcomes[0] != store.Planned {
+			b.Fatal(outcomes, err)
+		}
+	}
+	q := store.HistoryQuery{Text: "nowhere", From: now.Add(-time.Hour), Limit: 100}
+	for _, place := range []string{"beginning", "end"} {
+		b.Run(place, func(b *testing.B) {
+			for b.Loop() {
+				list, next, err := s.Attempts(b.Context(), q)
+				if err != nil || len(list) > 0 || next == (store.RecordRef{}) {
+					b.Fatal(len(list), next, err)
+				}
+			}
+		})
+		for range parts - 2 {
+			var err error
+			if _, q.Before, err = s.Attempts(b.Context(), q); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

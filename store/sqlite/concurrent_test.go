@@ -57,7 +57,7 @@ func TestReadersSeeOneState(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	records, err := s.Attempts(t.Context(), store.HistoryQuery{Limit: 10_000})
+	records, _, err := s.Attempts(t.Context(), store.HistoryQuery{Limit: 10_000})
 	if err != nil || len(records) != 1000 {
 		t.Fatalf("%d records, %v, want 1000", len(records), err)
 	}

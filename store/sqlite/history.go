@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -34,8 +33,9 @@ func (t *tx) insertRecord(r *store.Record, n int64) error {
 }
 
 // selectRecords reads records with the names of their jobs, for scanRecords.
-const selectRecords = `select h.ended, h.run, h.attempt, n.uid, n.namespace, n.name, h.final, h.outcome, h.kind, h.key, h.shard, h.shards,
-	h.epoch, h.version, h.scheduled, h.due, h.next_attempt, h.held_slot, h.started, h.node, h.token, h.reason, h.exit_code, h.signal,
+// What Attempts looks at stands in front.
+const selectRecords = `select h.ended, h.run, h.attempt, h.final, h.outcome, n.namespace, n.name, h.reason, n.uid, h.kind, h.key, h.shard, h.shards,
+	h.epoch, h.version, h.scheduled, h.due, h.next_attempt, h.held_slot, h.started, h.node, h.token, h.exit_code, h.signal,
 	h.http_status, h.params, h.parent, h.count, h.until, h.replaces, h.output
 	from history h cross join names n on n.n = h.job`
 
@@ -48,20 +48,15 @@ func scanRecords(q *stmt) (list []store.Record, err error) {
 }
 
 func scanRecord(q *stmt, r *store.Record) {
+	scanFront(q, r)
 	a := &r.Attempt
-	a.Ended = q.time()
-	a.Run = q.id()
-	r.Run.ID = a.Run
-	a.Number = int(q.int())
-	r.Run.JobUID, r.Run.Namespace, r.Run.Name = q.id(), q.text(), q.text()
-	r.Final = q.bool()
-	a.Outcome = outcomes.value(q.int())
+	r.Run.JobUID = q.id()
 	r.Run.Kind, r.Run.Key = kinds.value(q.int()), q.text()
 	r.Run.Shard, r.Run.Shards = int(q.int()), int(q.int())
 	r.Run.Epoch, r.Run.Version = q.int(), q.int()
 	r.Run.Scheduled, r.Run.Due = q.time(), q.time()
 	r.Run.Attempt, r.Run.HoldsSlot = int(q.int()), q.bool()
-	a.Started, a.Node, a.Token, a.Reason = q.time(), q.text(), q.id(), q.text()
+	a.Started, a.Node, a.Token = q.time(), q.text(), q.id()
 	if q.null() {
 		q.skip()
 	} else {
@@ -81,56 +76,65 @@ func scanRecord(q *stmt, r *store.Record) {
 	r.Run.Key = keyOf(&r.Run)
 }
 
+// scanFront reads where a record stands and what it is selected by.
+func scanFront(q *stmt, r *store.Record) {
+	a := &r.Attempt
+	a.Ended, a.Run = q.time(), q.id()
+	r.Run.ID, a.Number = a.Run, int(q.int())
+	r.Final = q.bool()
+	a.Outcome = outcomes.value(q.int())
+	r.Run.Namespace, r.Run.Name, a.Reason = q.text(), q.text(), q.text()
+}
+
 // Attempts implements store.History.
-func (s *Store) Attempts(ctx context.Context, query store.HistoryQuery) (list []store.Record, err error) {
-	where, bind := historyWhere(query.Job, query.Namespace, query.From, query.To)
-	if len(query.Outcomes) > 0 {
-		numbers := make([]string, len(query.Outcomes))
-		for i, o := range query.Outcomes {
-			numbers[i] = fmt.Sprint(outcomes.of(o))
-		}
-		where += " and h.outcome in (" + strings.Join(numbers, ", ") + ")"
+func (s *Store) Attempts(ctx context.Context, query store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
+	end := endOf(query.To)
+	if b := query.Before; b != (store.RecordRef{}) && b.Ended.Before(end.Ended) {
+		end = b
 	}
-	if query.FinalOnly {
-		where += " and h.final = 1"
-	}
-	if query.Before != (store.RecordRef{}) {
-		where += " and (h.ended, h.run, h.attempt) < (?, ?, ?)"
-		inner := bind
-		bind = func(q *stmt) {
-			inner(q)
-			q.bindTime(query.Before.Ended).bindID(query.Before.Run).bindInt(int64(query.Before.Attempt))
-		}
-	}
+	where, bind := historyWhere(query.Job, "", query.From, end)
 	err = s.read(ctx, func(c *conn) error {
 		q := c.stmt(selectRecords + where + " order by h.ended desc, h.run desc, h.attempt desc")
 		bind(q)
-		for len(list) < query.Limit && q.next() {
-			var r store.Record
-			scanRecord(q, &r)
-			if query.Text == "" || contains(r.Run.Name, query.Text) || contains(r.Attempt.Reason, query.Text) {
-				list = append(list, r)
+		var last store.Record
+		for looked := 0; q.next(); looked++ {
+			if len(list) == query.Limit || looked == store.LookMax {
+				next = last.Ref()
+				break
+			}
+			last = store.Record{}
+			if scanFront(q, &last); query.Matches(&last) {
+				q.column = 0
+				scanRecord(q, &last)
+				list = append(list, last)
 			}
 		}
 		return q.err()
 	})
 	if err != nil {
-		return nil, fmt.Errorf("history: %w", err)
+		return nil, store.RecordRef{}, fmt.Errorf("history: %w", err)
 	}
-	return list, nil
+	return list, next, nil
 }
 
-// historyWhere is the condition that queries and aggregates share. Its texts are
-// few, so that the prepared ones are.
-func historyWhere(uid job.ID, namespace string, from, to time.Time) (where string, bind func(*stmt)) {
-	first, end := int64(math.MinInt64), int64(math.MaxInt64)
+// endOf is the place in front of what ended at a moment.
+func endOf(to time.Time) store.RecordRef {
+	if to.IsZero() {
+		to = fromNanos(math.MaxInt64)
+	}
+	return store.RecordRef{Ended: to}
+}
+
+// historyWhere is the condition that queries and aggregates share: the job, the
+// namespace and the time. Its texts are few, so that the prepared ones are. There
+// is one condition for the end, of time as of pages, because SQLite takes one and
+// would step through all that the other one excludes.
+func historyWhere(uid job.ID, namespace string, from time.Time, end store.RecordRef) (where string, bind func(*stmt)) {
+	first := int64(math.MinInt64)
 	if !from.IsZero() {
 		first = nanos(from)
 	}
-	if !to.IsZero() {
-		end = nanos(to)
-	}
-	where = " where h.ended >= ? and h.ended < ?"
+	where = " where h.ended >= ? and (h.ended, h.run, h.attempt) < (?, ?, ?)"
 	if !uid.IsZero() {
 		where += " and h.job = (select n from names where uid = ?)"
 	}
@@ -138,7 +142,7 @@ func historyWhere(uid job.ID, namespace string, from, to time.Time) (where strin
 		where += " and n.namespace = ?"
 	}
 	return where, func(q *stmt) {
-		q.bindInt(first).bindInt(end)
+		q.bindInt(first).bindTime(end.Ended).bindID(end.Run).bindInt(int64(end.Attempt))
 		if !uid.IsZero() {
 			q.bindID(uid)
 		}
@@ -162,7 +166,7 @@ func (s *Store) AttemptsOf(ctx context.Context, run job.ID) (list []store.Record
 
 // Aggregate implements store.History.
 func (s *Store) Aggregate(ctx context.Context, query store.AggregateQuery) (list []store.Aggregate, err error) {
-	where, bind := historyWhere(query.Job, query.Namespace, query.From, query.To)
+	where, bind := historyWhere(query.Job, query.Namespace, query.From, endOf(query.To))
 	width := max(1, int64(query.Bucket))
 	err = s.read(ctx, func(c *conn) error {
 		q := c.stmt(`select (h.ended - ?) / ?, h.outcome, sum(h.count),

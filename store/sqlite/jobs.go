@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
@@ -332,10 +331,6 @@ func (s *Store) ListJobs(ctx context.Context, query store.JobQuery) (list []*sto
 		return nil, fmt.Errorf("list jobs: %w", err)
 	}
 	return list, nil
-}
-
-func contains(text, part string) bool {
-	return strings.Contains(strings.ToLower(text), strings.ToLower(part))
 }
 
 // DeleteJob implements store.Jobs.

@@ -13,8 +13,8 @@ import (
 // already.
 func TestQueriesUseIndexes(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "belfry.db"), Options{})
-	history, _ := historyWhere(job.ID{1}, "", time.Time{}, time.Time{})
-	latest, _ := historyWhere(job.ID{}, "default", time.Time{}, time.Time{})
+	history, _ := historyWhere(job.ID{1}, "", time.Time{}, endOf(time.Time{}))
+	latest, _ := historyWhere(job.ID{}, "default", time.Time{}, endOf(time.Time{}))
 	const order = " order by h.ended desc, h.run desc, h.attempt desc"
 	queries := map[string]string{ // to what the plan must have
 		runByID:     "USING PRIMARY KEY (id=?)",
@@ -23,8 +23,8 @@ func TestQueriesUseIndexes(t *testing.T) {
 		"select " + activeColumns + slotOfJob + " order by a.due, a.id limit ?":                                              "active_job (job=?)",
 		"select " + activeColumns + slotOfKey + " order by a.due, a.id limit ?":                                              "active_slot (slot=?)",
 		"select session from active where state = ? and session > ? order by session limit 1":                                "active_session (state=? AND session>?)",
-		selectRecords + history + order:                                                                                      "history_job (job=? AND ended>? AND ended<?)",
-		selectRecords + latest + order:                                                                                       "USING PRIMARY KEY (ended>? AND ended<?)",
+		selectRecords + history + order:                                                                                      "history_job (job=? AND ended>? AND (ended,run,attempt)<(?,?,?))",
+		selectRecords + latest + order:                                                                                       "USING PRIMARY KEY (ended>? AND (ended,run,attempt)<(?,?,?))",
 		selectRecords + " where h.run = ? order by h.attempt":                                                                "history_run (run=?)",
 		"select ended from history where job = ? and final = 1 order by ended desc, run desc, attempt desc limit 1 offset ?": "COVERING INDEX history_job (job=?)",
 		"select h.job from history h where h.job > ? order by h.job limit 1":                                                 "history_job (job>?)",

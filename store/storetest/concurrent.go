@@ -392,13 +392,12 @@ func (c *crowd) checkHistory() {
 	byRun := map[job.ID][]store.Record{}
 	identities := map[string]job.ID{}
 	for q := (store.HistoryQuery{Limit: 500}); ; {
-		page, err := c.Attempts(c.ctx, q)
+		page, next, err := c.Attempts(c.ctx, q)
 		if !c.check(err) {
 			return
 		}
 		for _, r := range page {
 			byRun[r.Run.ID] = append(byRun[r.Run.ID], r)
-			q.Before = store.RecordRef{Ended: r.Attempt.Ended, Run: r.Run.ID, Attempt: r.Attempt.Number}
 			identity := fmt.Sprint(r.Run.JobUID, r.Run.Kind, r.Run.Key, r.Run.Shard)
 			if r.Run.Outcome == job.OutcomeWithdrawn && r.Attempt.Number == 0 {
 				// It did not run, and may have been planned again in a new epoch.
@@ -412,7 +411,7 @@ func (c *crowd) checkHistory() {
 				c.Errorf("run %s is %s without a reason", r.Run.ID, r.Attempt.Outcome)
 			}
 		}
-		if len(page) < q.Limit {
+		if q.Before = next; next == (store.RecordRef{}) {
 			break
 		}
 	}

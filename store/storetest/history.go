@@ -34,14 +34,16 @@ var historyTests = []test{
 		read := func(q store.HistoryQuery) string {
 			var got []string
 			for q.Limit = 2; ; {
-				page, err := e.Attempts(e.ctx, q)
+				page, next, err := e.Attempts(e.ctx, q)
 				e.must(err)
 				for _, r := range page {
 					got = append(got, fmt.Sprintf("%s:%d", r.Run.Name, r.Attempt.Ended.Sub(start)/time.Minute))
-					q.Before = store.RecordRef{Ended: r.Attempt.Ended, Run: r.Run.ID, Attempt: r.Attempt.Number}
 				}
-				if len(page) < q.Limit {
+				if q.Before = next; next == (store.RecordRef{}) {
 					return strings.Join(got, " ")
+				}
+				if len(page) != q.Limit {
+					e.Errorf("a page of %d has %d and is not the last", q.Limit, len(page))
 				}
 			}
 		}
@@ -77,17 +79,63 @@ var historyTests = []test{
 		seen := map[job.ID]bool{}
 		q := store.HistoryQuery{Limit: 2}
 		for {
-			page, err := e.Attempts(e.ctx, q)
+			page, next, err := e.Attempts(e.ctx, q)
 			e.must(err)
 			for _, r := range page {
+				equal(e, "shown before", seen[r.Run.ID], false)
 				seen[r.Run.ID] = true
-				q.Before = store.RecordRef{Ended: r.Attempt.Ended, Run: r.Run.ID, Attempt: r.Attempt.Number}
 			}
-			if len(page) < 2 {
+			if q.Before = next; next == (store.RecordRef{}) {
 				break
 			}
 		}
 		equal(e, "records", len(seen), 7)
+	}},
+	{"a query that selects little of much looks at a bounded part, and goes on", func(e *env) {
+		other := e.put("name: b")
+		past(e, other, job.OutcomeFailed)
+		j := e.put("name: a\nschedule: {cron: '* * * * * *'}")
+		item := store.PlanItem{Job: j.Definition.UID, Epoch: j.Definition.Epoch, To: j.Cursor}
+		for range store.LookMax * 3 / 2 / 1000 {
+			e.clock.Advance(time.Second)
+			item.From, item.To, item.Missed = item.To, e.now(), nil
+			for i := range 1000 {
+				at := item.From.Add(time.Duration(i+1) * time.Millisecond)
+				item.Missed = append(item.Missed, store.MissedSpan{ID: e.id(), First: at, Last: at, Count: 1, Reason: "away"})
+			}
+			e.planned(item, store.Planned)
+		}
+		e.clock.Advance(time.Second)
+		past(e, other, job.OutcomeSucceeded)
+		for what, q := range map[string]store.HistoryQuery{
+			"text":      {Text: "reason_0"},
+			"outcome":   {Outcomes: []job.Outcome{job.OutcomeFailed, job.OutcomeSucceeded}},
+			"namespace": {Namespace: "elsewhere"},
+		} {
+			want := 2
+			if what == "namespace" {
+				want = 0
+			}
+			found, calls := 0, 0
+			for q.Limit = 2; ; calls++ {
+				list, next, err := e.Attempts(e.ctx, q)
+				e.must(err)
+				if calls == 0 {
+					equal(e, "found in the first part by "+what, len(list), want/2)
+					equal(e, "there is more to look at", next != store.RecordRef{}, true)
+				}
+				found += len(list)
+				if q.Before = next; next == (store.RecordRef{}) {
+					break
+				}
+			}
+			equal(e, "found by "+what, found, want)
+			equal(e, "calls but the last", calls, 1)
+		}
+		list, next, err := e.Attempts(e.ctx, store.HistoryQuery{Job: other.Definition.UID, Text: "reason_0", Limit: 3})
+		e.must(err)
+		equal(e, "of the job, which has few", len(list), 2)
+		equal(e, "there is no more of it", next, store.RecordRef{})
 	}},
 	{"attempts that are retried are not final", func(e *env) {
 		j := e.put("name: a\npolicy: {retry: {attempts: 1, backoff: 0s}}")
@@ -98,9 +146,9 @@ var historyTests = []test{
 			e.finish(a, job.OutcomeFailed)
 			e.clock.Advance(time.Second)
 		}
-		all, err := e.Attempts(e.ctx, store.HistoryQuery{Limit: 10})
+		all, _, err := e.Attempts(e.ctx, store.HistoryQuery{Limit: 10})
 		e.must(err)
-		final, err := e.Attempts(e.ctx, store.HistoryQuery{Limit: 10, FinalOnly: true})
+		final, _, err := e.Attempts(e.ctx, store.HistoryQuery{Limit: 10, FinalOnly: true})
 		e.must(err)
 		equal(e, "attempts", len(all), 2)
 		equal(e, "final", len(final), 1)

@@ -181,7 +181,8 @@ func (p *pair) compareAll() {
 		return s.ListActive(ctx, store.ActiveQuery{Limit: 1000})
 	})
 	_, _ = both(p, "read history", func(s store.Store) ([]store.Record, error) {
-		return s.Attempts(ctx, store.HistoryQuery{Limit: 1000})
+		list, _, err := s.Attempts(ctx, store.HistoryQuery{Limit: 1000})
+		return list, err
 	})
 	_, _ = both(p, "aggregate", func(s store.Store) ([]store.Aggregate, error) {
 		return s.Aggregate(ctx, store.AggregateQuery{From: start, To: start.Add(100 * time.Hour), Bucket: time.Minute})

@@ -338,7 +338,7 @@ func (e *env) attempts(id job.ID) []store.Record {
 // records returns the history of a job, the latest first.
 func (e *env) records(j *store.Job) []store.Record {
 	e.Helper()
-	list, err := e.Attempts(e.ctx, store.HistoryQuery{Job: j.Definition.UID, Limit: 1000})
+	list, _, err := e.Attempts(e.ctx, store.HistoryQuery{Job: j.Definition.UID, Limit: 1000})
 	e.must(err)
 	return list
 }
