@@ -95,50 +95,6 @@ func (p *prepared) discard() {
 	p.capture.Close()
 }
 
-// startLoop starts claimed attempts at their instant.
-func (w *Worker) startLoop(ctx context.Context) {
-	for {
-		// The lock is free again when they start: they need it themselves.
-		begin, wait := w.dueStarts()
-		for _, it := range begin {
-			w.attempts.Go(func() { w.report(w.execute(it)) })
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		case <-w.startWake:
-			timer.Stop()
-		}
-	}
-}
-
-// dueStarts returns the attempts to start now, and the time to the next.
-func (w *Worker) dueStarts() (begin []*item, wait time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now := int64(w.elapsed())
-	for _, handle := range w.starts.Due(now, nil) {
-		switch it := w.slots[handle]; {
-		case it == nil:
-			w.free = append(w.free, handle)
-		case it.state == claimed:
-			it.state = running
-			begin = append(begin, it)
-		}
-	}
-	if len(begin) > 0 {
-		return begin, 0 // time has passed when they are started
-	}
-	wait = lookEvery
-	if next, ok := w.starts.Next(); ok {
-		wait = min(wait, time.Duration(next-now))
-	}
-	return nil, wait
-}
-
 // execute runs an attempt and returns its result.
 func (w *Worker) execute(it *item) result {
 	p := it.prepared

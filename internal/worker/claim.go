@@ -203,7 +203,10 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 	for _, it := range started {
 		// Never before the due time by the store's clock.
 		it.state = claimed
-		w.starts.Push(int64(elapsed+max(0, it.run.Due.Sub(now))), it.handle)
+		// Nor later than a claim can be made ahead of it, if the clock is set
+		// just now.
+		wait := min(max(0, it.run.Due.Sub(now)), store.ClaimAhead)
+		w.starts.Push(int64(elapsed+wait), it.handle)
 	}
 	signal(w.startWake)
 	return nil
@@ -298,6 +301,10 @@ func (w *Worker) mayTake(ctx context.Context, r *store.ReadyRun) (bool, error) {
 	return (!bound || r.Session.IsZero()) && placement.Eligible(&w.Self, place, j.Filled.Run.Handler), nil
 }
 
+// stepMin is by how much the wall clock must differ from the monotonic one to have
+// been set between two readings, which then cannot be compared.
+const stepMin = 100 * time.Millisecond
+
 // offset is by how much the store's clock is ahead of this node's, at least: so
 // that going by it nothing starts early.
 type offset struct {
@@ -322,12 +329,17 @@ func (o *offset) at(now time.Time) time.Time {
 
 // compareClocks reads the store's clock.
 func (w *Worker) compareClocks(ctx context.Context) error {
+	sent, elapsed := w.Now(), w.elapsed()
 	theirs, err := w.Store.Now(ctx)
 	if err != nil {
 		return err
 	}
 	w.mu.Lock()
-	w.ahead.sample(theirs, w.Now())
-	w.mu.Unlock()
+	defer w.mu.Unlock()
+	received := w.Now()
+	took := time.Duration(received.UnixNano() - sent.UnixNano())
+	if (took - (w.elapsed() - elapsed)).Abs() < stepMin {
+		w.ahead.sample(theirs, received)
+	}
 	return nil
 }

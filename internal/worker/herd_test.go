@@ -21,7 +21,7 @@ import (
 type herd struct {
 	runs     []store.Run
 	job      *store.Job
-	mu       sync.Mutex
+	mu       sync.Mutex // guards what follows, and the tokens
 	finished int
 	done     chan struct{}
 }
@@ -57,8 +57,12 @@ func (h *herd) Overdue(context.Context, time.Time, store.RunRef, int) ([]store.R
 
 func (h *herd) Claim(_ context.Context, _ job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
 	outcomes := make([]store.ClaimOutcome, len(attempts))
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for i, a := range attempts {
-		outcomes[i] = store.ClaimOutcome{Job: h.job, Run: h.runs[binary.BigEndian.Uint64(a.Run[8:])-1]}
+		r := &h.runs[binary.BigEndian.Uint64(a.Run[8:])-1]
+		r.Token = a.Token
+		outcomes[i] = store.ClaimOutcome{Job: h.job, Run: *r}
 	}
 	return outcomes, nil
 }
@@ -74,13 +78,19 @@ func (h *herd) Finish(_ context.Context, _ job.ID, results []store.Result) ([]st
 	return make([]store.FinishOutcome, len(results)), nil
 }
 
-func (h *herd) Mine(context.Context, job.ID) ([]store.Run, error)    { return nil, nil }
+func (h *herd) Mine(context.Context, job.ID) ([]store.Run, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.runs), nil
+}
+
 func (h *herd) JobByUID(context.Context, job.ID) (*store.Job, error) { return h.job, nil }
 func (h *herd) Now(context.Context) (time.Time, error)               { return time.Now(), nil }
 
 // noop is an executor that notes how late it was called.
 type noop struct {
 	due  time.Time
+	wait time.Duration
 	mu   sync.Mutex
 	late []time.Duration
 }
@@ -91,6 +101,9 @@ func (n *noop) Run(_ context.Context, a executor.Attempt, _ executor.Output) exe
 	n.mu.Lock()
 	n.late = append(n.late, late)
 	n.mu.Unlock()
+	if n.wait > 0 {
+		time.Sleep(n.wait)
+	}
 	return executor.Result{Outcome: job.OutcomeSucceeded}
 }
 
@@ -100,8 +113,13 @@ type nowhere struct{}
 func (nowhere) Append(context.Context, []output.Chunk) error { return nil }
 
 // BenchmarkHerd starts 10,000 runs that are due at one instant and claimed ahead,
-// and reports how late they start.
+// and reports how late they start: runs that end at once, and runs that wait.
 func BenchmarkHerd(b *testing.B) {
+	b.Run("end at once", func(b *testing.B) { benchHerd(b, 0) })
+	b.Run("wait 100 ms", func(b *testing.B) { benchHerd(b, 100*time.Millisecond) })
+}
+
+func benchHerd(b *testing.B, wait time.Duration) {
 	const n = 10_000
 	collector, err := output.New(output.Config{Sink: nowhere{}})
 	if err != nil {
@@ -110,7 +128,7 @@ func BenchmarkHerd(b *testing.B) {
 	var p50, p99 time.Duration
 	for b.Loop() {
 		due := time.Now().Add(time.Second)
-		h, exec := newHerd(n, due), &noop{due: due, late: make([]time.Duration, 0, n)}
+		h, exec := newHerd(n, due), &noop{due: due, wait: wait, late: make([]time.Duration, 0, n)}
 		w := New(Config{
 			Store: h, Self: store.Session{ID: job.ID{1}}, Executors: func(*job.Job) executor.Executor { return exec },
 			Output: collector, Capacity: 2 * n, StealAfter: time.Second, Now: time.Now,

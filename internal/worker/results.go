@@ -50,6 +50,7 @@ func (w *Worker) reportLoop(ctx context.Context) {
 	trouble := trouble{what: "results cannot be reported; they are kept", log: w.Log}
 	backoff := backoffMin
 	for {
+		w.starter.settle()
 		batch := w.ended()
 		if len(batch) == 0 {
 			select {

@@ -130,8 +130,8 @@ type Worker struct {
 	resultsMu sync.Mutex
 	results   []result // to be reported
 
+	starter                          *starter
 	claimWake, startWake, resultWake chan struct{}
-	attempts                         sync.WaitGroup
 }
 
 // item is a run that the worker holds.
@@ -142,8 +142,8 @@ type item struct {
 	queued bool // in the queue of due items, not pending
 	// instant is set when the claim must wait for the due time: ahead of it
 	// the slot was taken, or the store's clock was behind.
-	instant  bool
-	attempt  store.Attempt
+	instant bool
+	attempt store.Attempt
 	// From its claim on.
 	run      *store.Run
 	job      *store.Job
@@ -165,10 +165,12 @@ const (
 
 // New makes a worker; Run makes it work.
 func New(c Config) *Worker {
-	return &Worker{
+	w := &Worker{
 		Config: c, base: time.Now(), items: map[job.ID]*item{}, herds: map[int64]int{}, lead: leadAtFirst,
 		claimWake: make(chan struct{}, 1), startWake: make(chan struct{}, 1), resultWake: make(chan struct{}, 1),
 	}
+	w.starter = newStarter(func(it *item) { w.report(w.execute(it)) })
+	return w
 }
 
 // Run works until ctx ends. Then attempts that run are ended with the cause of
@@ -192,7 +194,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		cause = executor.ErrStopped
 	}
 	w.endAll(cause)
-	w.attempts.Wait()
+	w.starter.close()
 	w.awaitReports(outer)
 	stop()
 	reporter.Wait()
