@@ -48,6 +48,15 @@ type odd struct {
 	store.Store
 	tidy func(context.Context)
 	lost func()
+	now  atomic.Pointer[func()] // between the reading of the clock and its answer
+}
+
+func (o *odd) Now(ctx context.Context) (time.Time, error) {
+	now, err := o.Store.Now(ctx)
+	if do := o.now.Load(); do != nil {
+		(*do)()
+	}
+	return now, err
 }
 
 func (o *odd) Tidy(ctx context.Context) (bool, error) {
@@ -138,6 +147,36 @@ func TestAStepOfTheClockTakesNobodyForDead(t *testing.T) {
 		// One that was taken for lost could still bring its result.
 		if got := w.outcomes(j); len(got) != 1 || got[0] != "succeeded" || s.log.count("attempts are lost") > 0 || s.log.count("session is over") > 0 {
 			t.Errorf("history %v, want succeeded, and nothing lost:\n%s", got, s.log.text.String())
+		}
+	})
+}
+
+func TestAStepWhileTheClocksAreComparedStopsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &odd{}
+		s := newSettable(t, o)
+		w := &world{t: t, store: o}
+		w.apply(`{name: j, schedule: {every: 1s}, run: {shell: "true"}}`)
+		time.Sleep(10 * time.Second)
+		s.ahead.Add(int64(time.Hour))
+		time.Sleep(10 * time.Second)
+		var back atomic.Bool
+		now := func() {
+			if back.CompareAndSwap(false, true) {
+				s.ahead.Add(-int64(time.Hour)) // and back
+				time.Sleep(time.Second)        // all others have noticed
+			}
+		}
+		o.now.Store(&now)
+		time.Sleep(5 * time.Second)
+		by := w.apply(`{name: k, run: {shell: "true"}}`)
+		if _, err := o.Trigger(t.Context(), []store.TriggerItem{{ID: job.ID{1}, Job: by.Definition.UID, Kind: job.RunByHand, Key: "k", Actor: "test"}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		s.stop()
+		if got := w.outcomes(by); len(got) != 1 || got[0] != "succeeded" {
+			t.Errorf("a run by hand ended as %v, want succeeded", got)
 		}
 	})
 }
