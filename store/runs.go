@@ -71,6 +71,9 @@ type PlanItem struct {
 	Missed []MissedSpan
 	// Complete is set when nothing follows: the job is completed.
 	Complete bool
+	// Planned is how many occurrences the planner believes to have become
+	// runs. A job with max_runs refuses another number, as another cursor.
+	Planned int
 }
 
 // NewRun is a run to be created.

@@ -26,7 +26,8 @@ import (
 //     one that its policy wants now (Policy.SlotKey): all that hold it, the
 //     first MaxBatch that wait for it, by due time and id, and the first
 //     MaxBatch that are ready for it; MoreWaiting says how many wait besides;
-//   - the unfinished runs of the job, where its policy has NeedsPrevious;
+//   - the unfinished runs of the job, where its policy has NeedsPrevious, or
+//     MaxRuns and PauseOnFailure;
 //   - the other shards of the occurrence, where it has AfterEnd and Shards.
 //
 // A Batch is used by one goroutine.

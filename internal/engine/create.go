@@ -24,7 +24,7 @@ func (b *Batch) Plan(planner job.ID, item *store.PlanItem) store.PlanOutcome {
 		return store.Planned // the answer was lost
 	case j.State != job.JobActive:
 		return store.Withdrawn
-	case !j.Cursor.Equal(item.From):
+	case !j.Cursor.Equal(item.From), j.Policy.MaxRuns > 0 && j.Planned != item.Planned:
 		return store.Moved
 	case !wellFormed(j, item):
 		return store.Malformed

@@ -26,7 +26,8 @@ type Stored struct {
 //
 // It returns the job and whether it was changed. The store writes the job that
 // is returned, put.Definition as its definition, and a revision. Where the job
-// exists the store adds its waiting runs, the members of their slots, and those
+// exists the store adds its waiting runs, all that are unfinished if it has or is
+// given max_runs, the members of their slots, and those
 // of the slots that the new policy wants.
 //
 // Withdrawn means withdrawn: a change of the schedule, a pause and a resume
@@ -156,6 +157,7 @@ func (j *Job) setPause(since time.Time, p store.Pause) {
 // settled if that is later: no occurrence is planned twice, whatever a clock
 // says.
 func (b *Batch) newEpoch(j *Job, cursor time.Time) {
+	b.uncount(j)
 	j.Epoch++
 	j.Cursor = cursor
 	if j.Floor.After(cursor) {
@@ -164,6 +166,41 @@ func (b *Batch) newEpoch(j *Job, cursor time.Time) {
 	j.Planner = job.ID{}
 	b.saveJob(j)
 	if j.State == job.JobActive && !j.Deleted {
+		b.startChain(j)
+	}
+}
+
+// uncount takes back from what counts for max_runs the occurrences that a new
+// epoch withdraws before any of their shards has started. It needs the unfinished
+// runs of a job with max_runs.
+func (b *Batch) uncount(j *Job) {
+	if j.Policy.MaxRuns == 0 || j.Deleted {
+		return
+	}
+	unstarted := map[string]int{} // shards by key
+	for _, m := range b.byJob[j.UID] {
+		if m.removed || !counts(m.Kind) || m.Epoch != j.Epoch || m.State == job.StateRunning || !m.First.IsZero() {
+			continue
+		}
+		if unstarted[m.Key]++; unstarted[m.Key] == max(1, m.Shards) {
+			j.Planned = max(0, j.Planned-1)
+		}
+	}
+}
+
+// counts tells whether runs of a kind count for max_runs.
+func counts(k job.RunKind) bool { return k == job.RunScheduled || k == job.RunAfterEnd }
+
+// uncountReleased takes back an occurrence that was claimed when it was withdrawn,
+// and did not start. The job may have been completed meanwhile for want of it.
+func (b *Batch) uncountReleased(j *Job, r *store.Run) {
+	if j.Policy.MaxRuns == 0 || j.Deleted || !counts(r.Kind) || r.Attempt > 1 || r.Shard > 0 || j.Planned == 0 {
+		return
+	}
+	j.Planned--
+	b.saveJob(j)
+	if j.State == job.JobCompleted {
+		j.State, j.Completed = job.JobActive, time.Time{}
 		b.startChain(j)
 	}
 }

@@ -21,8 +21,10 @@ func (b *Batch) Release(a store.Attempt) {
 		b.conclude(m, job.OutcomeCancelled, cancelled(m.CancelBy, m.CancelReason))
 		return
 	}
-	if reason, yes := withdrawn(b.jobOf(&m.Run), &m.Run); yes {
+	j := b.jobOf(&m.Run)
+	if reason, yes := withdrawn(j, &m.Run); yes {
 		b.conclude(m, job.OutcomeWithdrawn, reason)
+		b.uncountReleased(j, &m.Run)
 		return
 	}
 	m.State, m.Token, m.Claimed = job.StateReady, job.ID{}, time.Time{}
@@ -30,7 +32,7 @@ func (b *Batch) Release(a store.Attempt) {
 		m.First = time.Time{}
 	}
 	if s := b.sessions[m.Session]; s == nil || s.Leaving {
-		b.unassign(m, b.jobOf(&m.Run))
+		b.unassign(m, j)
 	}
 	b.save(m)
 	b.done.Hints |= store.HintRuns

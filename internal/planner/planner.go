@@ -308,7 +308,7 @@ func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.P
 		timing := t.engine
 		timing.UID = e.uid
 		d := timing.Decide(time.Unix(0, e.cursor), int(e.planned), now, p.LookAhead, most)
-		item := store.PlanItem{Job: e.uid, Epoch: e.epoch, From: time.Unix(0, e.cursor), To: d.To, Complete: d.Complete}
+		item := store.PlanItem{Job: e.uid, Epoch: e.epoch, From: time.Unix(0, e.cursor), To: d.To, Complete: d.Complete, Planned: int(e.planned)}
 		for sequence, o := range d.Due {
 			request := placement.Request{
 				UID: e.uid, Place: t.place, Handler: t.handler, Scheduled: o.Scheduled,

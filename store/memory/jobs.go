@@ -267,6 +267,7 @@ func (s *Store) PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int6
 		}
 		row.timing = timing
 		j := row.Job
+		s.addSiblings(b, row.UID)
 		b.Reschedule(&j)
 	}
 	b.Audit(actor, "calendar."+created(old == nil), name, put.Version)

@@ -313,6 +313,7 @@ func (s *Store) Tidy(ctx context.Context) (more bool, err error) {
 	}
 	for _, name := range sortedKeys(s.names) {
 		j := s.addJob(b, s.names[name].UID)
+		s.addSiblings(b, j.UID)
 		b.Unpause(j)
 		if b.Expired(j) {
 			if err := b.Delete(j, store.AnyVersion, engine.System); err != nil {

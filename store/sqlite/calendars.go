@@ -97,6 +97,11 @@ func (st *step) reschedule(calendar string) error {
 		if err := st.time(l.jobRow); err != nil {
 			return err
 		}
+		if l.Policy.MaxRuns > 0 {
+			if err := st.runsOf(uid); err != nil {
+				return err
+			}
+		}
 		st.b.Reschedule(l.Job)
 	}
 	return nil

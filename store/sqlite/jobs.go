@@ -115,7 +115,7 @@ func (st *step) waitingRuns(l *loadedJob, policy *engine.Policy) error {
 			}
 		}
 	}
-	if l.Policy.NeedsPrevious || policy.NeedsPrevious {
+	if l.Policy.NeedsPrevious || policy.NeedsPrevious || l.Policy.MaxRuns > 0 || policy.MaxRuns > 0 {
 		return st.runsOf(l.UID)
 	}
 	return nil

@@ -150,7 +150,7 @@ func (st *step) around(r *store.Run, l *loadedJob, node string) error {
 			}
 		}
 	}
-	if l.Policy.NeedsPrevious || l.Policy.AfterEnd > 0 && r.Shards > 0 {
+	if l.Policy.NeedsPrevious || l.Policy.AfterEnd > 0 && r.Shards > 0 || l.Policy.MaxRuns > 0 && l.Policy.PauseOnFailure > 0 {
 		if err := st.runsOf(r.JobUID); err != nil {
 			return err
 		}

@@ -186,7 +186,7 @@ func (c *crowd) planSome(r *rand.Rand, node store.Session) {
 	if !c.check(err) {
 		return
 	}
-	item := store.PlanItem{Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: j.Cursor}
+	item := store.PlanItem{Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: j.Cursor, Planned: j.Planned}
 	next := j.Cursor.Truncate(time.Second).Add(time.Second)
 	for range 1 + r.IntN(3) {
 		if next.After(c.now().Add(3 * time.Second)) {

@@ -310,7 +310,7 @@ func (p *pair) plan() {
 		return
 	}
 	now := p.clock.Now()
-	item := store.PlanItem{Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: j.Cursor}
+	item := store.PlanItem{Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: j.Cursor, Planned: j.Planned}
 	if p.chance(5) {
 		item.Epoch--
 	}

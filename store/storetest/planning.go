@@ -176,7 +176,66 @@ var planningTests = []test{
 		equal(e, "state", e.reload(j).Definition.Status.State, job.JobCompleted)
 		more := e.put("name: a\nschedule: {cron: '* * * * *', max_runs: 3}")
 		equal(e, "state with more", more.Definition.Status.State, job.JobActive)
-		equal(e, "planned", more.Planned, 2)
+		equal(e, "planned", more.Planned, 0) // the change has withdrawn the two
+	}},
+	{"what is withdrawn before it starts does not count for max_runs", func(e *env) {
+		const text = "name: a\nschedule: {cron: '* * * * *', max_runs: 4}\npolicy: {overlap: allow, retry: {attempts: 1, backoff: 1h}}"
+		j := e.put(text)
+		runs := e.plan(j, time.Second, 2*time.Second, 3*time.Second)
+		last := e.planItem(e.reload(j), start.Add(4*time.Second))
+		last.Complete = true
+		e.planned(last, store.Planned)
+		e.clock.Advance(3 * time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		e.finish(runs[0], job.OutcomeFailed) // it waits for its next attempt
+		e.claim(e.a, runs[1], store.Started) // it is called back
+		paused := e.put(text + "\npaused: true")
+		equal(e, "planned after the pause", paused.Planned, 2)
+		resumed := e.put(text)
+		equal(e, "planned after the resume", resumed.Planned, 2)
+		equal(e, "state", resumed.Definition.Status.State, job.JobActive)
+		// As it is called back, the others are planned already.
+		item := e.planItem(resumed, start.Add(5*time.Second), start.Add(6*time.Second))
+		item.Complete = true
+		e.planned(item, store.Planned)
+		e.must(e.Release(e.ctx, e.a.ID, runs[1:2]))
+		e.gone(runs[1].Run, job.OutcomeWithdrawn)
+		after := e.reload(j)
+		equal(e, "planned after the release", after.Planned, 3)
+		equal(e, "state after the release", after.Definition.Status.State, job.JobActive)
+		e.tidy()
+		equal(e, "planned in the end", e.reload(j).Planned, 3)
+		stale := e.planItem(after, start.Add(7*time.Second))
+		stale.Planned++
+		e.planned(stale, store.Moved) // the planner must look again
+		e.planned(e.planItem(after, start.Add(7*time.Second)), store.Planned)
+	}},
+	{"a chain that is paused and resumed counts its runs once", func(e *env) {
+		const text = "name: a\nschedule: {after_end: 5s, max_runs: 2}"
+		j := e.put(text)
+		for range 3 {
+			equal(e, "planned while paused", e.put(text+"\npaused: true").Planned, 0)
+			equal(e, "planned", e.put(text).Planned, 1)
+		}
+		e.tidy()
+		equal(e, "runs", len(e.active(j)), 1)
+	}},
+	{"an occurrence that is split counts once, and not when it is withdrawn", func(e *env) {
+		const text = "name: a\nschedule: {cron: '* * * * *', max_runs: 3}\nplace: {shards: 2}"
+		j := e.put(text)
+		item := e.planItem(j)
+		for _, second := range []time.Duration{1, 2} {
+			for shard := range 2 {
+				at := start.Add(second * time.Second)
+				item.Runs = append(item.Runs, store.NewRun{ID: e.id(), Session: e.a.ID, Scheduled: at, Due: at, Shard: shard, Shards: 2})
+				item.To = at
+			}
+		}
+		e.planned(item, store.Planned)
+		e.clock.Advance(time.Second)
+		a := store.Attempt{Run: item.Runs[1].ID, Number: 1, Token: e.id()}
+		e.claim(e.a, a, store.Started)
+		equal(e, "planned after the pause", e.put(text+"\npaused: true").Planned, 1)
 	}},
 	{"an occurrence that is split has a run for each shard", func(e *env) {
 		j := e.put(everyMinute + "\nplace: {shards: 3}")

@@ -201,7 +201,7 @@ func (e *env) reload(j *store.Job) *store.Job {
 
 // planItem is an item that moves the cursor of a job over some scheduled times.
 func (e *env) planItem(j *store.Job, times ...time.Time) store.PlanItem {
-	item := store.PlanItem{Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: j.Cursor}
+	item := store.PlanItem{Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: j.Cursor, Planned: j.Planned}
 	for _, at := range times {
 		item.Runs = append(item.Runs, store.NewRun{ID: e.id(), Session: e.a.ID, Scheduled: at, Due: at})
 		item.To = at
