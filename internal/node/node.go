@@ -65,6 +65,9 @@ const (
 	DefaultDrainTimeout = 30 * time.Second
 )
 
+// joinEvery is the wait between two tries to begin another session.
+const joinEvery = time.Second
+
 func (c Config) withDefaults() Config {
 	if c.LookAhead == 0 {
 		c.LookAhead = DefaultLookAhead
@@ -110,6 +113,8 @@ type Node struct {
 // New makes a node; Run makes it work.
 func New(c Config) (*Node, error) {
 	c = c.withDefaults()
+	c.Store = &observed{c.Store, &writable{log: c.Log, data: c.Session.DataDir}}
+	c.Log = slog.New(quiet{c.Log.Handler()})
 	n := &Node{
 		config: c, plannerWake: make(chan store.Hint, 1), workerWake: make(chan store.Hint, 1),
 		around: newSchedules(c.Store), clock: clock.NewWatch(c.Now, c.Boot), clockSet: make(chan struct{}, 1),
@@ -294,7 +299,29 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 	case <-m.Over():
 		stop(executor.ErrFenced)
 		group.Wait()
-		return true, n.join(ctx)
+		return n.joinAgain(ctx), nil
+	}
+}
+
+// joinAgain begins another session, however long the store takes to let it. It
+// tells whether it has: ctx may end before.
+func (n *Node) joinAgain(ctx context.Context) bool {
+	for failing := false; ; failing = true {
+		err := n.join(ctx)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		if !failing {
+			n.config.Log.Error("this node has no session and runs nothing: it cannot begin another", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(joinEvery):
+		}
 	}
 }
 

@@ -1,0 +1,129 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// writable notices when the store has no space or cannot be written, and when that
+// is over. It says so once for the whole node, in words for whoever can mend it:
+// each of the parts would say it by itself, in those of the database.
+type writable struct {
+	log  *slog.Logger
+	data string // where the store is
+
+	mu  sync.Mutex
+	now error // what is wrong: store.ErrNoSpace, store.ErrReadOnly or nil
+}
+
+// saw takes note of how a write went. What grows the store is refused while there is
+// no space, and the rest is not: only the former tells that there is space again.
+func (w *writable) saw(err error, grows bool) {
+	now := noWrites(err)
+	if err != nil && now == nil {
+		return // it is about something else
+	}
+	w.mu.Lock()
+	was := w.now
+	if now == nil && errors.Is(was, store.ErrNoSpace) && !grows {
+		now = was
+	}
+	w.now = now
+	w.mu.Unlock()
+	switch {
+	case errors.Is(now, was):
+	case now == nil:
+		w.log.Info("the store is written again, and the node goes on", "data", w.data)
+	case errors.Is(now, store.ErrNoSpace):
+		w.log.Error("no space left on the disk: nothing starts until there is, and what has happened is kept", "data", w.data)
+	default:
+		w.log.Error("the store is read-only: nothing starts until it can be written, and what has happened is kept", "data", w.data)
+	}
+}
+
+// noWrites returns which of the two an error is, or nil.
+func noWrites(err error) error {
+	for _, wrong := range []error{store.ErrNoSpace, store.ErrReadOnly} {
+		if errors.Is(err, wrong) {
+			return wrong
+		}
+	}
+	return nil
+}
+
+// quiet leaves out what parts log about errors that writable speaks of.
+type quiet struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+	said := false
+	r.Attrs(func(a slog.Attr) bool {
+		err, ok := a.Value.Any().(error)
+		said = said || ok && noWrites(err) != nil
+		return !said
+	})
+	if said {
+		return nil
+	}
+	return q.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
+
+// WithGroup implements slog.Handler.
+func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }
+
+// observed is a store whose writes writable sees: those that a node makes all the
+// time.
+type observed struct {
+	store.Store
+	writable *writable
+}
+
+// Plan implements store.Planning.
+func (o *observed) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+	outcomes, err := o.Store.Plan(ctx, session, items)
+	o.writable.saw(err, true)
+	return outcomes, err
+}
+
+// Claim implements store.Working.
+func (o *observed) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
+	outcomes, err := o.Store.Claim(ctx, session, attempts)
+	o.writable.saw(err, true)
+	return outcomes, err
+}
+
+// AppendOutput implements store.History.
+func (o *observed) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
+	err := o.Store.AppendOutput(ctx, chunks)
+	o.writable.saw(err, true)
+	return err
+}
+
+// Finish implements store.Working.
+func (o *observed) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
+	outcomes, err := o.Store.Finish(ctx, session, results)
+	o.writable.saw(err, false)
+	return outcomes, err
+}
+
+// Renew implements store.Membership.
+func (o *observed) Renew(ctx context.Context, session job.ID, load store.Load) error {
+	err := o.Store.Renew(ctx, session, load)
+	o.writable.saw(err, false)
+	return err
+}
+
+// Tidy implements store.Store.
+func (o *observed) Tidy(ctx context.Context) (bool, error) {
+	more, err := o.Store.Tidy(ctx)
+	o.writable.saw(err, false)
+	return more, err
+}

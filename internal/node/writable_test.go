@@ -1,0 +1,65 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/belfry-cron/belfry/store"
+)
+
+func TestAStoreThatCannotBeWrittenIsSaidOnce(t *testing.T) {
+	full := fmt.Errorf("claim: %w on the disk of /data/belfry.db", store.ErrNoSpace)
+	readOnly := fmt.Errorf("plan: %w", store.ErrReadOnly)
+	type write struct {
+		err   error
+		grows bool
+	}
+	for _, c := range []struct {
+		name   string
+		writes []write
+		want   []string // the beginnings of what is logged
+	}{
+		{"all is well", []write{{nil, true}, {nil, false}}, nil},
+		{"full, and results go into the space that was kept", []write{{full, true}, {nil, false}, {full, true}, {nil, false}}, []string{"no space"}},
+		{"full, then not", []write{{full, false}, {nil, false}, {nil, true}, {nil, true}}, []string{"no space", "the store is written again"}},
+		{"read-only, then not", []write{{readOnly, true}, {readOnly, false}, {nil, false}}, []string{"the store is read-only", "the store is written again"}},
+		{"full, then read-only", []write{{full, true}, {readOnly, true}, {readOnly, false}}, []string{"no space", "the store is read-only"}},
+		{"another error says nothing of it", []write{{full, true}, {errors.New("locked"), true}, {full, true}}, []string{"no space"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			log := &lines{}
+			w := &writable{log: slog.New(slog.NewTextHandler(log, nil)), data: "/data"}
+			for _, write := range c.writes {
+				w.saw(write.err, write.grows)
+			}
+			var said []string
+			for line := range strings.Lines(log.text.String()) {
+				said = append(said, line)
+			}
+			if len(said) != len(c.want) {
+				t.Fatalf("got %d lines, want %d:\n%s", len(said), len(c.want), log.text.String())
+			}
+			for i, want := range c.want {
+				if !strings.Contains(said[i], `msg="`+want) || !strings.Contains(said[i], "data=/data") {
+					t.Errorf("line %d is %s, want %s", i, said[i], want)
+				}
+			}
+		})
+	}
+}
+
+func TestPartsDoNotSayWhatTheNodeSays(t *testing.T) {
+	text := &lines{}
+	log := slog.New(quiet{slog.NewTextHandler(text, nil)}).With("a", 1).WithGroup("g")
+	log.Error("planning has stopped", "error", fmt.Errorf("plan: %w", store.ErrNoSpace))
+	log.Error("claims have stopped", "more", 2, "error", fmt.Errorf("claim: %w", store.ErrReadOnly))
+	log.Error("something else", "error", context.Canceled)
+	log.Info("nothing is wrong")
+	if text.count("stopped") != 0 || text.count("something else") != 1 || text.count("nothing is wrong") != 1 {
+		t.Errorf("the log has:\n%s", text.text.String())
+	}
+}
