@@ -27,9 +27,8 @@ type cgroups struct {
 
 // cgroup is the cgroup of a command. A nil one is none, and is empty.
 type cgroup struct {
-	dir    string
-	fd     int // of the folder
-	events int // of cgroup.events, to see whether it is empty
+	dir string
+	fd  int // of the folder until a process is made in it, then -1
 	// spoiled is set when nobody else may use it: limits were written, or it
 	// was killed. Some kernels (6.18) also kill what is made in a cgroup after
 	// that.
@@ -45,6 +44,9 @@ const (
 	// default, and cgroupQuotaMin the least quota that it takes.
 	cgroupPeriod   = 100_000
 	cgroupQuotaMin = 1000
+	// cgroupsFree is how many are kept to be used again: as many commands as
+	// may well be ending at a time. The kernel keeps some pages for each.
+	cgroupsFree = 256
 )
 
 // newCgroups finds out whether cgroups can be made, by making one and a process
@@ -256,7 +258,8 @@ func (c *cgroups) try() error {
 	return nil
 }
 
-// take returns an empty cgroup with limits, as far as there are controllers.
+// take returns an empty cgroup with limits, as far as there are controllers. Its
+// folder is open until entered or put is called.
 func (c *cgroups) take(limits job.Limits, features Features) (*cgroup, error) {
 	c.mu.Lock()
 	var g *cgroup
@@ -269,10 +272,16 @@ func (c *cgroups) take(limits job.Limits, features Features) (*cgroup, error) {
 	}
 	c.mu.Unlock()
 	if g == nil {
-		var err error
-		if g, err = makeCgroup(filepath.Join(c.dir, strconv.Itoa(name))); err != nil {
+		g = &cgroup{dir: filepath.Join(c.dir, strconv.Itoa(name)), fd: -1}
+		if err := os.Mkdir(g.dir, 0o755); err != nil {
 			return nil, fmt.Errorf("make a cgroup: %w", err)
 		}
+	}
+	var err error
+	if g.fd, err = unix.Open(g.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		g.fd = -1
+		c.put(g)
+		return nil, fmt.Errorf("open a cgroup: %w", err)
 	}
 	if err := g.limit(limits, features); err != nil {
 		c.put(g)
@@ -281,31 +290,29 @@ func (c *cgroups) take(limits job.Limits, features Features) (*cgroup, error) {
 	return g, nil
 }
 
-func makeCgroup(dir string) (*cgroup, error) {
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return nil, err
+// entered closes the folder, once a process was made in the cgroup: a file that
+// is open costs whatever process is made next.
+func (g *cgroup) entered() {
+	if g != nil && g.fd >= 0 {
+		unix.Close(g.fd)
+		g.fd = -1
 	}
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	events, err := unix.Open(filepath.Join(dir, "cgroup.events"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
-	return &cgroup{dir: dir, fd: fd, events: events}, nil
 }
 
-// put takes a cgroup back. One that is not as it was is removed.
+// put takes a cgroup back. One that is not as it was is removed, and what is more
+// than enough.
 func (c *cgroups) put(g *cgroup) {
-	if g.spoiled || !g.empty() {
-		g.remove()
-		return
-	}
+	g.entered()
+	keep := !g.spoiled && g.empty()
 	c.mu.Lock()
-	c.free = append(c.free, g)
+	keep = keep && len(c.free) < cgroupsFree
+	if keep {
+		c.free = append(c.free, g)
+	}
 	c.mu.Unlock()
+	if !keep {
+		g.remove()
+	}
 }
 
 // close removes the cgroups.
@@ -317,8 +324,6 @@ func (c *cgroups) close() {
 }
 
 func (g *cgroup) remove() {
-	unix.Close(g.fd)
-	unix.Close(g.events)
 	// One that is in use, by something that hangs, is removed by a later node.
 	_ = unix.Rmdir(g.dir)
 }
@@ -370,8 +375,13 @@ func (g *cgroup) empty() bool {
 	if g == nil {
 		return true
 	}
+	fd, err := unix.Open(g.dir+"/cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return errors.Is(err, unix.ENOENT)
+	}
+	defer unix.Close(fd)
 	var b [128]byte
-	n, err := unix.Pread(g.events, b[:], 0)
+	n, err := unix.Read(fd, b[:])
 	return err != nil || strings.Contains(string(b[:max(n, 0)]), "populated 0")
 }
 

@@ -38,11 +38,13 @@ type prepared struct {
 	cgroup   *cgroup
 	oomKills int // of the cgroup before
 
-	files     [3]*os.File // the child's
-	null      *os.File    // not to be closed
-	scriptDir string
-	watched   executor.Process
-	cgroups   *cgroups
+	stdin          string
+	files          [3]*os.File // the child's
+	null           *os.File    // not to be closed
+	stdout, stderr *os.File    // to read the output from, once they are open
+	scriptDir      string
+	watched        executor.Process
+	cgroups        *cgroups
 }
 
 // prepare does all that can be done and refused before a process is made.
@@ -54,10 +56,9 @@ func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
 	if spec.Shell == nil {
 		return nil, errors.New("the job has no run.shell")
 	}
-	p := &prepared{null: e.null, cgroups: e.cgroups, dir: spec.Dir, umask: spec.Umask, nice: spec.Nice}
+	p := &prepared{null: e.null, cgroups: e.cgroups, dir: spec.Dir, umask: spec.Umask, nice: spec.Nice, stdin: spec.Stdin}
 	defer func() {
 		if err != nil {
-			p.closeChildEnds()
 			p.release()
 		}
 	}()
@@ -85,15 +86,7 @@ func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
 		return nil, err
 	}
 	p.path, p.missing = lookPath(p.argv[0], p.searched)
-	if err := e.limit(p, spec, time.Duration(deref(a.Job.Policy.Timeout))); err != nil {
-		return nil, err
-	}
-	p.files[0] = e.null
-	if spec.Stdin != "" {
-		if p.files[0], err = textFile(spec.Stdin, e.config.TempDir); err != nil {
-			return nil, fmt.Errorf("make the standard input: %w", err)
-		}
-	}
+	e.limit(p, spec, time.Duration(deref(a.Job.Policy.Timeout)))
 	return p, nil
 }
 
@@ -155,7 +148,7 @@ func lookPath(name, path string) (string, error) {
 
 // limit arranges the limits of the command, and what else a shell has to set
 // where threads cannot.
-func (e *Executor) limit(p *prepared, spec *job.RunSpec, timeout time.Duration) error {
+func (e *Executor) limit(p *prepared, spec *job.RunSpec, timeout time.Duration) {
 	if spec.Limits != nil {
 		p.limits = *spec.Limits
 	}
@@ -195,16 +188,6 @@ func (e *Executor) limit(p *prepared, spec *job.RunSpec, timeout time.Duration) 
 		p.argv = t.wrap(append([]string{p.path}, p.argv[1:]...), prefix...)
 		p.path = p.argv[0]
 	}
-	if e.cgroups == nil {
-		return nil
-	}
-	var err error
-	p.cgroup, err = e.cgroups.take(p.limits, e.features)
-	if err != nil {
-		return err
-	}
-	p.oomKills = p.cgroup.oomKills(p.limits)
-	return nil
 }
 
 // hardLimit returns the hard limit of this process, -1 for none.
@@ -216,22 +199,45 @@ func hardLimit(resource int) int64 {
 	return int64(r.Max)
 }
 
-// pipes makes the pipes of the output and returns the ends to read from.
-func (p *prepared) pipes() (stdout, stderr *os.File, err error) {
-	if stdout, p.files[1], err = outputPipe(); err != nil {
-		p.closeChildEnds()
-		return nil, nil, fmt.Errorf("make a pipe: %w", err)
+// openFiles opens what the command needs of the system: a cgroup, its input and
+// the pipes of its output. It is called right before the process is made, since
+// each file that is open makes each process that is made more expensive: it is
+// copied for it and closed again. Commands that wait for their turn have none.
+func (e *Executor) openFiles(p *prepared) (err error) {
+	if e.cgroups != nil {
+		if p.cgroup, err = e.cgroups.take(p.limits, e.features); err != nil {
+			return err
+		}
+		p.oomKills = p.cgroup.oomKills(p.limits)
+		p.watched.Cgroup = p.cgroup.path()
 	}
-	if stderr, p.files[2], err = outputPipe(); err != nil {
-		stdout.Close()
-		p.closeChildEnds()
-		return nil, nil, fmt.Errorf("make a pipe: %w", err)
+	p.files[0] = e.null
+	if p.stdin != "" {
+		if p.files[0], err = textFile(p.stdin, e.config.TempDir); err != nil {
+			return fmt.Errorf("make the standard input: %w", err)
+		}
 	}
-	return stdout, stderr, nil
+	if p.stdout, p.files[1], err = outputPipe(); err != nil {
+		return fmt.Errorf("make a pipe: %w", err)
+	}
+	if p.stderr, p.files[2], err = outputPipe(); err != nil {
+		return fmt.Errorf("make a pipe: %w", err)
+	}
+	return nil
+}
+
+// closePipes closes the ends of the pipes that are read from.
+func (p *prepared) closePipes() {
+	for _, f := range []*os.File{p.stdout, p.stderr} {
+		if f != nil {
+			f.Close()
+		}
+	}
 }
 
 // closeChildEnds closes the files of the child in this process.
 func (p *prepared) closeChildEnds() {
+	p.cgroup.entered()
 	for i, f := range p.files {
 		if f != nil && f != p.null {
 			f.Close()

@@ -237,22 +237,16 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 	if err != nil {
 		return notRun(err)
 	}
-	stdout, stderr, err := p.pipes()
-	if err != nil {
-		return notRun(err)
-	}
-	p.watched = executor.Process{Run: a.Run.ID, Number: a.Number, Grace: a.Grace, Fence: a.Fence, Cgroup: p.cgroup.path()}
+	p.watched = executor.Process{Run: a.Run.ID, Number: a.Number, Grace: a.Grace, Fence: a.Fence}
 
 	proc, err := e.spawn(ctx, a, p)
-	p.closeChildEnds()
 	if err != nil {
-		stdout.Close()
-		stderr.Close()
+		p.closePipes()
 		return e.notSpawned(ctx, p, err, out)
 	}
 	var pumps sync.WaitGroup
-	pumps.Go(func() { e.pump(stdout, out.Stdout, match.stream(0)) })
-	pumps.Go(func() { e.pump(stderr, out.Stderr, match.stream(1)) })
+	pumps.Go(func() { e.pump(p.stdout, out.Stdout, match.stream(0)) })
+	pumps.Go(func() { e.pump(p.stderr, out.Stderr, match.stream(1)) })
 	drained := make(chan struct{})
 	go func() {
 		pumps.Wait()
@@ -263,20 +257,21 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 	s.run(ctx)
 	// Whoever still has the pipes open is beyond reach.
 	now := time.Now()
-	_ = stdout.SetReadDeadline(now)
-	_ = stderr.SetReadDeadline(now)
+	_ = p.stdout.SetReadDeadline(now)
+	_ = p.stderr.SetReadDeadline(now)
 	<-drained
-	stdout.Close()
-	stderr.Close()
+	p.closePipes()
 	e.config.Watch.Ended(p.watched)
 	return s.result(ctx, a.Job.Policy.Success, match)
 }
 
-// errUnstarted wraps what Attempt.Start or the watchdog said, and errRefused
-// what the system said to a setting of the job.
+// errUnstarted wraps what Attempt.Start or the watchdog said, errRefused what
+// the system said to a setting of the job, and errUnopened what it said when the
+// files of the command were to be opened.
 type (
 	errUnstarted struct{ error }
 	errRefused   struct{ error }
+	errUnopened  struct{ error }
 )
 
 // spawn makes the process, as soon as fewer than Config.Spawns others are being
@@ -284,6 +279,10 @@ type (
 func (e *Executor) spawn(ctx context.Context, a executor.Attempt, p *prepared) (*process, error) {
 	var proc *process
 	err := e.spawners.do(ctx, p.nice, func(s *spawner) error {
+		defer p.closeChildEnds()
+		if err := e.openFiles(p); err != nil {
+			return errUnopened{err}
+		}
 		if a.Start != nil {
 			if err := a.Start(); err != nil {
 				return errUnstarted{err}
@@ -332,6 +331,10 @@ func (e *Executor) notSpawned(ctx context.Context, p *prepared, err error, out e
 	var refused errRefused
 	if errors.As(err, &refused) {
 		return executor.Result{Outcome: job.OutcomeFailed, Reason: refused.Error()}
+	}
+	var unopened errUnopened
+	if errors.As(err, &unopened) {
+		return notRun(unopened.error)
 	}
 	if isShortage(err) {
 		return executor.Result{

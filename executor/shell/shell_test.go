@@ -749,6 +749,75 @@ func TestSpawnsAreBounded(t *testing.T) {
 	}
 }
 
+func TestASpawnerThatCannotBePutBackIsReplaced(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t, func(c *Config) { c.Spawns = 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	threads := map[int]bool{}
+	for range 3 {
+		err := e.spawners.do(ctx, 0, func(s *spawner) error {
+			threads[unix.Gettid()] = true
+			s.spoiled = true
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(threads) != 3 {
+		t.Errorf("3 requests had %d threads", len(threads))
+	}
+}
+
+// It is not parallel: files are counted for the whole process.
+func TestCommandsThatWaitForTheirTurnHaveNoFilesOpen(t *testing.T) {
+	files := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	e := newExecutor(t, func(c *Config) { c.Spawns = 1 })
+	const commands = 200
+	first, others := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	start := func(begin func() error) {
+		a := attempt(job.RunSpec{Shell: &job.Shell{Command: "cat"}, Stdin: "text"})
+		a.Start = begin
+		all.Go(func() {
+			if r := e.Run(t.Context(), a, executor.Output{}); r.Outcome != job.OutcomeSucceeded {
+				t.Error(describe(r))
+			}
+		})
+	}
+	start(func() error {
+		first <- struct{}{}
+		<-others
+		return nil
+	})
+	<-first
+	before := files()
+	for range commands {
+		start(func() error { return nil })
+	}
+	// What waits for the only spawner is all there is to wait for.
+	deadline := time.Now().Add(10 * time.Second)
+	for waiting := 0; waiting < commands; runtime.Gosched() {
+		stacks := make([]byte, 1<<22)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		if waiting = bytes.Count(stacks, []byte("(*spawners).do(")); time.Now().After(deadline) {
+			t.Fatalf("%d of %d commands wait", waiting, commands)
+		}
+	}
+	if opened := files() - before; opened > commands/10 {
+		t.Errorf("%d commands that wait have %d files open", commands, opened)
+	}
+	close(others)
+	all.Wait()
+}
+
 // It is not parallel: threads are counted for the whole process, and none ever
 // ends.
 func TestRunningCommandsTakeNoThreads(t *testing.T) {

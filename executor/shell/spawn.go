@@ -9,78 +9,89 @@ import (
 )
 
 // spawners make processes, a bounded number at a time. Each is a goroutine with
-// a thread of its own.
+// a thread of its own, made when it is first needed. They take what is asked for
+// from one queue: where many wait, each goes from one to the next without that
+// another thread has to be woken in between.
 type spawners struct {
 	// threads is set when umask and nice are set by the spawner, and not by a
 	// shell in the new process.
 	threads    bool
 	noNewPrivs bool
-	baseNice   int           // of the node
-	slots      chan struct{} // as many as spawners may be at work
-	idle       chan *spawner // has room for all of them
-	wg         sync.WaitGroup
+	baseNice   int // of the node
+	most       int // how many there may be
+	// requests has no room, so that what is in it is being worked at. It is
+	// closed by close.
+	requests chan request
+	mu       sync.Mutex
+	started  int
+	wg       sync.WaitGroup
+}
+
+// request is something to do on the thread of a spawner.
+type request struct {
+	nice int
+	f    func(*spawner) error
+	done chan error // has room for the answer
 }
 
 // spawner makes processes on its thread.
 type spawner struct {
-	requests chan func(*spawner) // closed to end it
-	done     chan struct{}       // after each request
 	// spoiled is set when the thread could not be put back as it was.
 	spoiled bool
 }
 
 // do calls f on the thread of a spawner, when one is free, with the given nice
-// value. It returns the error of ctx if that ends before.
+// value. Those that wait get theirs in the order in which they came. It returns
+// the error of ctx if that ends before.
 func (s *spawners) do(ctx context.Context, nice int, f func(*spawner) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	r := request{nice: nice, f: f, done: make(chan error, 1)}
 	select {
-	case s.slots <- struct{}{}:
+	case s.requests <- r:
+		return <-r.done
+	default:
+		s.another()
+	}
+	select {
+	case s.requests <- r:
+		return <-r.done
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-s.slots }()
-	var one *spawner
-	select {
-	case one = <-s.idle:
-	default:
-		one = s.start()
-	}
-	var err error
-	one.requests <- func(one *spawner) {
-		err = one.withNice(s.baseNice, nice, f)
-	}
-	<-one.done
-	if one.spoiled {
-		close(one.requests)
-	} else {
-		s.idle <- one
-	}
-	return err
 }
 
-func (s *spawners) start() *spawner {
-	one := &spawner{requests: make(chan func(*spawner)), done: make(chan struct{})}
+// another starts a spawner if there may be one more.
+func (s *spawners) another() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.started < s.most {
+		s.started++
+		s.start()
+	}
+}
+
+func (s *spawners) start() {
 	s.wg.Go(func() {
 		// The thread ends with the goroutine, because it is never unlocked:
 		// what was set for it must not become anybody else's.
 		runtime.LockOSThread()
 		s.prepareThread()
-		for request := range one.requests {
-			request(one)
-			one.done <- struct{}{}
+		var one spawner
+		for r := range s.requests {
+			r.done <- one.withNice(s.baseNice, r.nice, r.f)
+			if one.spoiled {
+				s.start() // in its place
+				return
+			}
 		}
 	})
-	return one
 }
 
 // close ends the spawners, all of which must be idle.
 func (s *spawners) close() {
-	close(s.idle)
-	for one := range s.idle {
-		close(one.requests)
-	}
+	close(s.requests)
 	s.wg.Wait()
 }
 

@@ -12,7 +12,7 @@ func newSpawners(n int, noNewPrivs bool, features *Features) *spawners {
 	if noNewPrivs {
 		features.Missing = append(features.Missing, "Commands can gain privileges: this system has no no_new_privs.")
 	}
-	return &spawners{slots: make(chan struct{}, n), idle: make(chan *spawner, n)}
+	return &spawners{requests: make(chan request), most: n}
 }
 
 func (s *spawners) prepareThread() {}
@@ -36,6 +36,7 @@ type cgroup struct{}
 
 func (*cgroup) path() string            { return "" }
 func (*cgroup) kill()                   {}
+func (*cgroup) entered()                {}
 func (*cgroup) empty() bool             { return true }
 func (*cgroup) oomKills(job.Limits) int { return 0 }
 

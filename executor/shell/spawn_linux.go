@@ -18,7 +18,7 @@ import (
 // newSpawners tries on a thread of its own what threads can have for
 // themselves.
 func newSpawners(n int, noNewPrivs bool, features *Features) *spawners {
-	s := &spawners{slots: make(chan struct{}, n), idle: make(chan *spawner, n), noNewPrivs: noNewPrivs}
+	s := &spawners{requests: make(chan request), most: n, noNewPrivs: noNewPrivs}
 	tried := make(chan struct{})
 	go func() {
 		defer close(tried)
