@@ -183,12 +183,16 @@ func (b *Batch) place(j *Job, r *store.Run, session job.ID) {
 	}
 }
 
-// Place decides whether a run is assigned to a session. It needs both.
+// Place decides whether a run is assigned to a session. It needs both, and the
+// job.
 func (b *Batch) Place(p store.Placement) {
 	m := b.runs[p.Run]
 	s := b.sessions[p.Session]
 	if m == nil || m.removed || m.State != job.StateReady || m.Attempt != p.Attempt || s == nil || s.Leaving || m.Session == p.Session {
 		return
+	}
+	if p := b.jobOf(&m.Run).Policy; (p.Sticky || p.Broadcast) && m.Node != "" && m.Node != s.Node {
+		return // it waits for a new session of its node
 	}
 	m.Session, m.Node = s.ID, s.Node
 	if m.Last == "" {

@@ -62,6 +62,10 @@ func endedRun(r *store.Record) client.Run {
 		Attempt: r.Attempt.Number, Node: r.Attempt.Node, Params: r.Run.Params, Parent: r.Run.Parent,
 		ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal, HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes,
 	}
+	if r.Attempt.Number == 0 && r.Run.Attempt > 0 {
+		// It ended before the attempt that was to be next.
+		run.Attempt = r.Run.Attempt - 1
+	}
 	if r.Count > 1 {
 		run.Count, run.Until = r.Count, r.Until
 	}
@@ -74,6 +78,17 @@ func attemptOf(r *store.Record) client.Attempt {
 		Outcome: r.Attempt.Outcome, Reason: r.Attempt.Reason, ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal,
 		HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes, Late: r.Replaces,
 	}
+}
+
+// finalOf returns the record that ends a run. That of a run which ended between
+// two attempts has no number, and comes before theirs.
+func finalOf(records []store.Record) *store.Record {
+	for i := range records {
+		if records[i].Final {
+			return &records[i]
+		}
+	}
+	return &records[len(records)-1]
 }
 
 // run returns a run, be it active or over.
@@ -100,7 +115,7 @@ func (a *api) run(ctx context.Context, id job.ID) (client.Run, error) {
 	case isActive:
 		run = activeRun(&active)
 	case len(records) > 0:
-		run = endedRun(&records[len(records)-1])
+		run = endedRun(finalOf(records))
 	default:
 		return client.Run{}, refuse(client.TypeNotFound, "there is no run %s", id).
 			withHint("it may have been removed with its history")

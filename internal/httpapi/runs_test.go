@@ -173,6 +173,26 @@ func TestParametersMustBeDeclared(t *testing.T) {
 	s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs/default/nightly/run", `{"shell": "rm"}`)
 }
 
+func TestARunThatEndsBetweenTwoAttemptsSaysHow(t *testing.T) {
+	s := newServer(t)
+	n := s.node()
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "a", "run": {"shell": "true"}, "policy": {"retry": {"attempts": 2}}}`)
+	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/a/run", "")
+	n.start(run)
+	n.finish(run, job.OutcomeFailed)
+	ok[client.Run](s, "POST", "/api/v1/runs/"+run.ID.String()+"/cancel", `{"reason": "enough"}`)
+	ended := ok[client.Run](s, "GET", "/api/v1/runs/"+run.ID.String(), "")
+	listed := ok[client.Page[client.Run]](s, "GET", "/api/v1/runs", "").Items[0]
+	for _, r := range []client.Run{ended, listed} {
+		if r.Outcome != job.OutcomeCancelled || r.Attempt != 1 || !strings.Contains(r.Reason, "enough") {
+			t.Errorf("the run is %+v", r)
+		}
+	}
+	if len(ended.Attempts) != 1 || ended.Attempts[0].Outcome != job.OutcomeFailed {
+		t.Errorf("the attempts are %+v", ended.Attempts)
+	}
+}
+
 func TestShardsAreMadeTogether(t *testing.T) {
 	s := newServer(t)
 	s.node()

@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -425,7 +426,11 @@ func (p *Planner) placeRest(ctx context.Context) error {
 			if place.Strategy == job.StrategyBroadcast {
 				request.Place.Strategy = job.StrategyAny
 			}
-			placed, _ := placement.Runs(request, live)
+			candidates := live
+			if bound := place.Sticky || place.Strategy == job.StrategyBroadcast; bound && runs[i].Node != "" {
+				candidates = sessionsOf(runs[i].Node, live)
+			}
+			placed, _ := placement.Runs(request, candidates)
 			if !placed[0].Session.IsZero() {
 				placements = append(placements, store.Placement{Run: runs[i].ID, Attempt: runs[i].Attempt, Session: placed[0].Session})
 			}
@@ -439,6 +444,11 @@ func (p *Planner) placeRest(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// sessionsOf returns the sessions of a node.
+func sessionsOf(node string, live []store.Session) []store.Session {
+	return slices.DeleteFunc(slices.Clone(live), func(s store.Session) bool { return s.Node != node })
 }
 
 // placeOf returns where a job may run.

@@ -256,6 +256,19 @@ var overlapTests = []test{
 		e.claim(b, store.Attempt{Run: items[0].Runs[1].ID, Number: 1, Token: e.id()}, store.Started)
 		e.claim(e.a, store.Attempt{Run: items[1].Runs[0].ID, Number: 1, Token: e.id()}, store.Skipped)
 	}},
+	{"what belongs to a node is placed on a new session of it alone", func(e *env) {
+		for i, place := range []string{"strategy: broadcast", "sticky: true"} {
+			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\nplace: {%s}", i, place))
+			a := e.plan(j, 5*time.Second)[0]
+			e.must(e.Leave(e.ctx, e.a.ID))
+			b := e.join("b")
+			e.must(e.Place(e.ctx, []store.Placement{{Run: a.Run, Attempt: 1, Session: b.ID}}))
+			equal(e, place+": placed on another node", e.run(a.Run).Session.IsZero(), true)
+			e.a = e.join("a")
+			e.must(e.Place(e.ctx, []store.Placement{{Run: a.Run, Attempt: 1, Session: e.a.ID}}))
+			equal(e, place+": placed on its node", e.run(a.Run).Session, e.a.ID)
+		}
+	}},
 	{"overlap: a backfill has its own policy", func(e *env) {
 		j, runs := overlapping(e, "overlap: skip")
 		backfill := func(hours int, o job.Overlap) store.Attempt {
