@@ -141,6 +141,7 @@ var table = map[string]line{
 	"internal/planner": {
 		layer:       shells,
 		imports:     []string{"cron", "job", "store", "internal/engine", "internal/placement", "internal/timer"},
+		testImports: []string{"store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/watchdog": {

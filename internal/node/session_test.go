@@ -1,0 +1,339 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// stubborn is a store that lets nobody join while a test says so.
+type stubborn struct {
+	store.Store
+	refuses atomic.Bool
+	joins   atomic.Int32
+}
+
+func (s *stubborn) Join(ctx context.Context, session store.Session) (store.Session, error) {
+	s.joins.Add(1)
+	if s.refuses.Load() {
+		return store.Session{}, errAway
+	}
+	return s.Store.Join(ctx, session)
+}
+
+// endSessions ends the sessions of all nodes behind their backs.
+func endSessions(t *testing.T, s store.Store) {
+	t.Helper()
+	ctx := context.Background()
+	sessions, err := s.Sessions(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range sessions {
+		runs, err := s.Mine(ctx, sessions[i].ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j := range runs {
+			result := store.Result{Attempt: store.Attempt{Run: runs[j].ID, Number: runs[j].Attempt, Token: runs[j].Token}, Outcome: job.OutcomeLost}
+			if _, err := s.Finish(ctx, sessions[i].ID, []store.Result{result}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Leave(ctx, sessions[i].ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.End(ctx, sessions[i].ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestANodeWhoseSessionIsOverBeginsAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := &stubborn{Store: w.store}
+		w.store, w.level = s, silent
+		var cause atomic.Value
+		w.exec.do = func(ctx context.Context, a executor.Attempt, _ executor.Output) executor.Result {
+			if a.Run.Name == "long" {
+				<-ctx.Done()
+				cause.Store(context.Cause(ctx))
+			}
+			return executor.Result{Outcome: job.OutcomeSucceeded}
+		}
+		w.apply(every10s)
+		boot := w.apply(`{name: boot, schedule: {boot: true}, run: {shell: "true"}}`)
+		w.apply(`{name: long, schedule: {at: ["2000-01-01T00:00:05Z"]}, run: {shell: "true"}}`)
+		stop := w.start("a")
+		time.Sleep(25 * time.Second)
+		s.refuses.Store(true)
+		endSessions(t, s.Store)
+		time.Sleep(20 * time.Second)
+		if c, _ := cause.Load().(error); !errors.Is(c, executor.ErrFenced) {
+			t.Errorf("what ran under the session was ended because of %v", c)
+		}
+		before := len(w.exec.started())
+		if n := s.joins.Load(); n < 5 || n > 30 {
+			t.Errorf("%d tries to join in 20 s", n)
+		}
+		s.refuses.Store(false)
+		time.Sleep(30 * time.Second)
+		stop()
+		if n := len(w.exec.started()) - before; n < 3 {
+			t.Errorf("%d starts in the 30 s after the store has let it join again", n)
+		}
+		if got := w.outcomes(boot); len(got) != 1 {
+			t.Errorf("the job that runs once for each process: %v", got)
+		}
+	})
+}
+
+func TestANodeThatStopsWithoutASessionIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := &stubborn{Store: w.store}
+		w.store, w.level = s, silent
+		stop := w.start("a")
+		time.Sleep(5 * time.Second)
+		s.refuses.Store(true)
+		endSessions(t, s.Store)
+		time.Sleep(5 * time.Second)
+		stop()
+	})
+}
+
+func TestEachProcessRunsItsBootJobsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		boot := w.apply(`{name: boot, schedule: {boot: true}, run: {shell: "true"}}`)
+		w.apply(`{name: elsewhere, schedule: {boot: true}, run: {shell: "true"}, place: {labels: {zone: b}}}`)
+		for range 3 {
+			stop := w.start("a")
+			time.Sleep(5 * time.Second)
+			stop()
+		}
+		if got := w.outcomes(boot); len(got) != 3 || len(w.exec.started()) != 3 {
+			t.Errorf("three processes have run it %d times: %v", len(w.exec.started()), got)
+		}
+	})
+}
+
+func TestWhatSurelyNeverBeganIsGivenBackAndNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.level = silent
+		ctx := context.Background()
+		before, err := w.store.Join(ctx, store.Session{ID: job.ID{1}, Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{placement.RoleWorker}, Capacity: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := w.apply(`{name: j, run: {shell: "true"}, policy: {overlap: allow}}`)
+		begun, unbegun := job.ID{1, 1}, job.ID{1, 2}
+		for _, id := range []job.ID{begun, unbegun} {
+			item := store.TriggerItem{ID: id, Job: j.Definition.UID, Kind: job.RunByHand, Key: id.String(), Session: before.ID, Actor: "test"}
+			if made, err := w.store.Trigger(ctx, []store.TriggerItem{item}); err != nil || made[0].Err != nil {
+				t.Fatal(made, err)
+			}
+			if got, err := w.store.Claim(ctx, before.ID, []store.Attempt{{Run: id, Number: 1, Token: id}}); err != nil || got[0].Verdict != store.Started {
+				t.Fatal(got, err)
+			}
+		}
+		n, err := New(Config{Store: w.store, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := w.store.Join(ctx, store.Session{ID: job.ID{2}, Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{placement.RoleWorker}, Capacity: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.settle(ctx, next.ID, before.ID, func(run job.ID, number int) bool { return run == begun && number == 1 }); err != nil {
+			t.Fatal(err)
+		}
+		records, err := w.store.AttemptsOf(ctx, begun)
+		if err != nil || len(records) != 1 || records[0].Attempt.Outcome != job.OutcomeLost {
+			t.Errorf("what had begun is recorded as %v, %v", records, err)
+		}
+		if r, err := w.store.Active(ctx, unbegun); err != nil || r.State != job.StateReady || r.Attempt != 1 {
+			t.Errorf("what had not begun is %s, attempt %d, %v; want it to be ready for the same attempt", r.State, r.Attempt, err)
+		}
+	})
+}
+
+func TestARollingRestartLosesAndDoublesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.exec.do = sleeps(1500 * time.Millisecond)
+		j := w.apply(`{name: j, schedule: {cron: "* * * * * *"}, run: {shell: "true"}, policy: {overlap: allow}}`)
+		stopA := w.start("a")
+		stopB := w.start("b")
+		time.Sleep(10*time.Second + 300*time.Millisecond)
+		for range 3 {
+			stopA()
+			stopA = w.start("a")
+			time.Sleep(7700 * time.Millisecond)
+			stopB()
+			stopB = w.start("b")
+			time.Sleep(7300 * time.Millisecond)
+		}
+		time.Sleep(5 * time.Second)
+		stopA()
+		stopB()
+		seen := map[time.Time]bool{}
+		for _, s := range w.exec.started() {
+			// What is left lying is taken over within a second and a half.
+			if late := s.at.Sub(s.scheduled); late > 1500*time.Millisecond || late < 0 {
+				t.Errorf("the run of %s has started %s after its time", s.scheduled, late)
+			}
+			if seen[s.scheduled] {
+				t.Errorf("the run of %s has started twice", s.scheduled)
+			}
+			seen[s.scheduled] = true
+		}
+		if got := w.outcomes(j); count(got, "succeeded") != len(got) || len(got) < 60 {
+			t.Errorf("%d of %d succeeded", count(got, "succeeded"), len(got))
+		}
+	})
+}
+
+func TestAStopEndsWhatTakesTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.level = silent
+		w.exec.do = sleeps(time.Hour)
+		j := w.apply(every10s)
+		stop := w.start("a")
+		time.Sleep(15 * time.Second)
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took < DefaultDrainTimeout || took > DefaultDrainTimeout+time.Second {
+			t.Errorf("it took %s, want the %s that a stop waits", took, DefaultDrainTimeout)
+		}
+		if got := w.outcomes(j); len(got) == 0 || got[0] != "lost" {
+			t.Errorf("history %v, want lost", got)
+		}
+		if sessions, err := w.store.Sessions(context.Background()); err != nil || len(sessions) != 0 {
+			t.Errorf("sessions left: %v, %v", sessions, err)
+		}
+	})
+}
+
+func TestAttemptsOfASilentNodeAreLostAndRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.level = silent
+		ctx := context.Background()
+		stop := w.start("a")
+		time.Sleep(90 * time.Second) // it is steady
+		// Another machine claims and dies.
+		dead, err := w.store.Join(ctx, store.Session{ID: job.ID{1}, Node: "d", Machine: "m2", DataDir: "/d", Roles: []string{placement.RoleWorker}, Capacity: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := w.apply(`{name: j, run: {shell: "true"}, policy: {lost_after: 30s, kill_grace: 1s, retry: {attempts: 1, backoff: 1s, on: [lost]}}}`)
+		run := job.ID{1, 1}
+		item := store.TriggerItem{ID: run, Job: j.Definition.UID, Kind: job.RunByHand, Key: "k", Session: dead.ID, Actor: "test"}
+		if made, err := w.store.Trigger(ctx, []store.TriggerItem{item}); err != nil || made[0].Err != nil {
+			t.Fatal(made, err)
+		}
+		if got, err := w.store.Claim(ctx, dead.ID, []store.Attempt{{Run: run, Number: 1, Token: run}}); err != nil || got[0].Verdict != store.Started {
+			t.Fatal(got, err)
+		}
+		claimed := time.Now()
+		for len(w.outcomes(j)) == 0 && time.Since(claimed) < 2*time.Minute {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if after := time.Since(claimed); after < 30*time.Second || after > 31*time.Second {
+			t.Errorf("lost after %s, want 30 s", after)
+		}
+		time.Sleep(5 * time.Second)
+		stop()
+		if got := w.outcomes(j); !slices.Equal(got, []string{"lost", "succeeded"}) {
+			t.Errorf("history %v", got)
+		}
+	})
+}
+
+func TestANodeThatWasSilentItselfTakesNobodyForDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		healthy := w.store
+		f := w.withFaults() // for both: the store is away
+		w.exec.do = sleeps(10 * time.Minute)
+		stopA := w.start("a")
+		stopB := w.start("b")
+		time.Sleep(2 * time.Minute)
+		// By its loss nobody gains, so it may go on for as long as it likes.
+		for i := range 4 {
+			w.apply(fmt.Sprintf(`{name: j%d, schedule: {at: ["2000-01-01T00:02:05Z"]}, run: {shell: "true"}, policy: {lost_after: 30s, kill_grace: 1s}, place: {strategy: round_robin}}`, i))
+		}
+		time.Sleep(10 * time.Second)
+		f.away.Store(true)
+		time.Sleep(20 * time.Second)
+		f.away.Store(false)
+		time.Sleep(2 * time.Minute)
+		runs, err := healthy.ListActive(context.Background(), store.ActiveQuery{State: job.StateRunning, Limit: 10})
+		if err != nil || len(runs) != 4 {
+			t.Errorf("%d of 4 attempts are left after an outage of the store that was shorter than lost_after: %v", len(runs), err)
+		}
+		time.Sleep(10 * time.Minute)
+		stopA()
+		stopB()
+	})
+}
+
+func TestTheOutputOfARunningAttemptIsInTheStoreWithinASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var run atomic.Value
+		w.exec.do = func(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
+			run.Store(a.Run.ID)
+			fmt.Fprintln(out.Stdout, "it has begun")
+			time.Sleep(5 * time.Second)
+			return executor.Result{Outcome: job.OutcomeSucceeded}
+		}
+		w.apply(every10s)
+		stop := w.start("a")
+		time.Sleep(11*time.Second + 10*time.Millisecond)
+		id, _ := run.Load().(job.ID)
+		if chunks, err := w.store.Output(context.Background(), id, 1, 0, 10); err != nil || len(chunks) != 1 {
+			t.Errorf("%d chunks a second after it was written: %v", len(chunks), err)
+		}
+		stop()
+	})
+}
+
+func TestAnAttemptIsToldItsNeighboursInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var data atomic.Value
+		w.exec.do = func(_ context.Context, a executor.Attempt, _ executor.Output) executor.Result {
+			data.Store(a.Data)
+			return executor.Result{Outcome: job.OutcomeSucceeded}
+		}
+		w.apply(`{name: j, schedule: {cron: "10,15,40 0 0 1 1 *", timezone: Asia/Shanghai}, run: {shell: "true"}, params: {who: {default: ada}}}`)
+		w.apply(`{name: k, schedule: {cron: "10,15,40 0 8 1 1 *", timezone: Asia/Shanghai}, run: {shell: "true"}, params: {who: {default: ada}}}`)
+		stop := w.start("a")
+		time.Sleep(17 * time.Second)
+		stop()
+		d, _ := data.Load().(job.TemplateData)
+		at := time.Date(2000, 1, 1, 0, 0, 15, 0, time.UTC)
+		if !d.Scheduled.Equal(at) || !d.Previous.Equal(at.Add(-5*time.Second)) || !d.Next.Equal(at.Add(25*time.Second)) || d.Scheduled.Hour() != 8 {
+			t.Errorf("previous %s, scheduled %s, next %s", d.Previous, d.Scheduled, d.Next)
+		}
+		if d.Params["who"] != "ada" || d.Node != "a" || d.Name != "k" || d.Attempt != 1 || d.Shards != 1 {
+			t.Errorf("data %+v", d)
+		}
+	})
+}

@@ -1,0 +1,564 @@
+package planner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/internal/planner"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errAway = errors.New("the store is away")
+
+// between stands between a planner and a store, and keeps what was planned.
+type between struct {
+	store.Store
+	mu       sync.Mutex
+	onPlan   func(do func() ([]store.PlanOutcome, error)) ([]store.PlanOutcome, error)
+	items    []store.PlanItem
+	outcomes []store.PlanOutcome // of the items that were answered
+	asked    store.Partitions
+	biggest  int  // items in one call
+	size     *int // if it is set, it is told how many are in each
+	reads    int
+}
+
+func (b *between) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+	b.mu.Lock()
+	hook := b.onPlan
+	b.biggest = max(b.biggest, len(items))
+	if b.size != nil {
+		*b.size = len(items)
+	}
+	b.mu.Unlock()
+	do := func() ([]store.PlanOutcome, error) { return b.Store.Plan(ctx, session, items) }
+	var outcomes []store.PlanOutcome
+	var err error
+	if hook != nil {
+		outcomes, err = hook(do)
+	} else {
+		outcomes, err = do()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.items = append(b.items, items...)
+	b.outcomes = append(b.outcomes, outcomes...)
+	return outcomes, err
+}
+
+func (b *between) JobsChanged(ctx context.Context, p store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error) {
+	b.mu.Lock()
+	b.asked = p
+	b.reads++
+	b.mu.Unlock()
+	return b.Store.JobsChanged(ctx, p, since, limit)
+}
+
+// planned returns how many calls were answered with Planned and otherwise.
+func (b *between) planned() (yes, no int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, o := range b.outcomes {
+		if o == store.Planned {
+			yes++
+		} else {
+			no++
+		}
+	}
+	return yes, no
+}
+
+// rig is one planner on a store in memory.
+type rig struct {
+	t       *testing.T
+	memory  *memory.Store
+	store   *between
+	planner *planner.Planner
+	wake    chan store.Hint
+	set     atomic.Int64 // by how much the wall clock was set
+	live    atomic.Pointer[[]store.Session]
+	self    job.ID
+	part    store.Partitions
+	halt    func()
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, wake: make(chan store.Hint, 1), part: store.AllPartitions, halt: func() {}}
+	r.memory = memory.New(memory.Options{Now: r.wall})
+	r.store = &between{Store: r.memory}
+	s, err := r.memory.Join(context.Background(), store.Session{
+		ID: job.ID{1}, Node: "a", Machine: "m", DataDir: "/a", Roles: []string{placement.RoleWorker, placement.RolePlanner}, Capacity: 10,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.self = s.ID
+	r.live.Store(&[]store.Session{s})
+	t.Cleanup(func() { r.halt() })
+	return r
+}
+
+func (r *rig) wall() time.Time { return time.Now().Add(time.Duration(r.set.Load())).Round(0) }
+
+func (r *rig) start() {
+	r.planner = planner.New(planner.Config{
+		Store: r.store, Session: func() job.ID { return r.self }, Live: func() []store.Session { return *r.live.Load() },
+		Partitions: func() store.Partitions { return r.part }, LookAhead: 15 * time.Second, Wake: r.wake, Now: r.wall,
+		Log: slog.New(slog.DiscardHandler),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = r.planner.Run(ctx) }()
+	// The session lives, so that its runs stay where they were placed.
+	renewed := make(chan struct{})
+	go func() {
+		defer close(renewed)
+		for ctx.Err() == nil {
+			_ = r.memory.Renew(ctx, r.self, store.Load{})
+			select {
+			case <-ctx.Done():
+			case <-time.After(2 * time.Second):
+			}
+		}
+	}()
+	r.halt = func() { cancel(); <-done; <-renewed }
+}
+
+func (r *rig) put(text string) *store.Job {
+	r.t.Helper()
+	docs, err := job.Decode("test.yaml", []byte(text))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	j, err := r.memory.PutJob(context.Background(), store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "test"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return j
+}
+
+// due returns when the planned runs of a job are due, from now on.
+func (r *rig) due(j *store.Job) (list []time.Time) {
+	r.t.Helper()
+	active, err := r.memory.ListActive(context.Background(), store.ActiveQuery{Job: j.Definition.UID, Limit: 1000})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	now, err := r.memory.JobByUID(context.Background(), j.Definition.UID)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for i := range active {
+		if active[i].Epoch == now.Definition.Epoch {
+			list = append(list, active[i].Due)
+		}
+	}
+	return list
+}
+
+// seconds returns moments by their seconds after the first.
+func seconds(from time.Time, list []time.Time) (s []int) {
+	for _, at := range list {
+		s = append(s, int(at.Sub(from).Round(time.Second)/time.Second))
+	}
+	return s
+}
+
+func TestEachOccurrenceIsPlannedOnceAndInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put(`{name: j, schedule: {cron: "*/10 * * * * *"}, run: {shell: x}}`)
+		r.start()
+		for range 4 {
+			time.Sleep(10 * time.Second)
+			// What is due within the look-ahead is there.
+			now := time.Now()
+			due := r.due(j)
+			if latest := due[len(due)-1]; latest.Before(now.Add(5*time.Second)) || latest.After(now.Add(16*time.Second)) {
+				t.Errorf("at %s it is planned to %s", now, latest)
+			}
+		}
+		if got := seconds(time.Unix(946684800, 0), r.due(j)); !slices.Equal(got, []int{10, 20, 30, 40, 50}) {
+			t.Errorf("planned: %v", got)
+		}
+	})
+}
+
+func TestAPlanWhoseAnswerWasLostDoublesAndLosesNothing(t *testing.T) {
+	for _, made := range []bool{true, false} {
+		t.Run(fmt.Sprintf("made=%t", made), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				var n atomic.Int32
+				r.store.onPlan = func(do func() ([]store.PlanOutcome, error)) ([]store.PlanOutcome, error) {
+					if n.Add(1)%3 == 0 {
+						return do()
+					}
+					if made {
+						_, _ = do()
+					}
+					return nil, errAway
+				}
+				j := r.put(`{name: j, schedule: {cron: "*/5 * * * * *", max_runs: 9}, run: {shell: x}}`)
+				r.start()
+				time.Sleep(2 * time.Minute)
+				if got := seconds(time.Unix(946684800, 0), r.due(j)); !slices.Equal(got, []int{5, 10, 15, 20, 25, 30, 35, 40, 45}) {
+					t.Errorf("planned: %v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestTwoPlannersOfOneJobDoNoHarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := newRig(t), newRig(t)
+		b.memory, b.store = a.memory, &between{Store: a.memory}
+		s, err := a.memory.Join(context.Background(), store.Session{ID: job.ID{2}, Node: "b", Machine: "m", DataDir: "/b", Roles: []string{placement.RolePlanner}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.self = s.ID
+		j := a.put(`{name: j, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
+		a.start()
+		time.Sleep(100 * time.Millisecond)
+		b.start()
+		time.Sleep(time.Minute)
+		a.halt()
+		a.halt = func() {}
+		_, refused := b.store.planned()
+		b.store.mu.Lock()
+		before := len(b.store.items)
+		b.store.mu.Unlock()
+		time.Sleep(time.Minute + 300*time.Millisecond)
+		b.halt()
+		b.halt = func() {}
+		want := make([]int, 0, 27)
+		for i := 5; i <= 120+15; i += 5 {
+			want = append(want, i)
+		}
+		if got := seconds(time.Unix(946684800, 0), a.due(j)); !slices.Equal(got, want) {
+			t.Errorf("planned: %v, want %v", got, want)
+		}
+		if refused == 0 || len(b.store.items) == before {
+			t.Errorf("the second planner was refused %d times, and has planned %d afterwards: this shows nothing", refused, len(b.store.items)-before)
+		}
+	})
+}
+
+func TestChangesOfJobsAreFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		text := `{name: j, paused: %t, schedule: {cron: "*/%d * * * * *"}, run: {shell: x}}`
+		j := r.put(fmt.Sprintf(text, false, 10))
+		r.start()
+		planned := func() int {
+			synctest.Wait()
+			r.store.mu.Lock()
+			defer r.store.mu.Unlock()
+			return len(r.store.items)
+		}
+		time.Sleep(time.Second)
+		j = r.put(fmt.Sprintf(text, false, 7))
+		time.Sleep(time.Second)
+		if got := seconds(time.Unix(946684800, 0), r.due(j)); !slices.Equal(got, []int{7, 14}) {
+			t.Errorf("after another schedule: %v", got)
+		}
+		r.put(fmt.Sprintf(text, true, 7))
+		time.Sleep(time.Second)
+		n := planned()
+		time.Sleep(time.Minute)
+		if got := planned(); got != n {
+			t.Errorf("%d items for a job that is paused", got-n)
+		}
+		j = r.put(fmt.Sprintf(text, false, 7))
+		time.Sleep(time.Second)
+		if len(r.due(j)) == 0 {
+			t.Error("nothing is planned after the resume")
+		}
+		if err := r.memory.DeleteJob(context.Background(), store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "test"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		n = planned()
+		time.Sleep(time.Minute)
+		if got := planned(); got != n {
+			t.Errorf("%d items for a job that was deleted", got-n)
+		}
+		if _, ok := r.planner.NextAfter(j.Definition.UID, time.Now()); ok {
+			t.Error("a job that was deleted falls due")
+		}
+	})
+}
+
+func TestAnEditThatLeavesTheScheduleAloneLeavesThePlan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		text := `{name: j, schedule: {cron: "*/5 * * * * *"}, run: {shell: x%d}}`
+		j := r.put(fmt.Sprintf(text, 0))
+		r.start()
+		for i := range 30 {
+			time.Sleep(time.Second)
+			r.put(fmt.Sprintf(text, i))
+		}
+		time.Sleep(time.Second)
+		if got := seconds(time.Unix(946684800, 0), r.due(j)); !slices.Equal(got, []int{5, 10, 15, 20, 25, 30, 35, 40, 45}) {
+			t.Errorf("planned: %v", got)
+		}
+	})
+}
+
+func TestACalendarIsReadAgainWhenItChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		calendar := func(dates string) {
+			docs, err := job.Decode("test.yaml", []byte(`{kind: calendar, name: c, calendar: {include: [`+dates+`]}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.memory.PutCalendar(context.Background(), docs[0].Calendar, store.AnyVersion, "test"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		calendar(`"1999-01-01"`)
+		j := r.put(`{name: j, schedule: {cron: "*/5 * * * * *", except: [c]}, run: {shell: x}}`)
+		r.start()
+		time.Sleep(time.Second)
+		if len(r.due(j)) != 3 {
+			t.Fatalf("planned: %v", r.due(j))
+		}
+		calendar(`"2000-01-01"`) // today
+		time.Sleep(time.Minute)
+		if got := r.due(j); len(got) != 0 {
+			t.Errorf("planned on a day that is left out: %v", got)
+		}
+		calendar(`"1999-01-01"`)
+		time.Sleep(time.Second)
+		if len(r.due(j)) != 3 {
+			t.Errorf("planned when it is not left out any more: %v", r.due(j))
+		}
+	})
+}
+
+func TestAllPagesOfChangesAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		// A planner reads some thousand at a time.
+		const n = 6000
+		for i := range n {
+			r.put(fmt.Sprintf(`{name: j%d, schedule: {cron: "0 0 1 1 *"}, run: {shell: x}}`, i))
+		}
+		last := r.put(`{name: last, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
+		r.start()
+		<-r.planner.Ready()
+		time.Sleep(time.Second)
+		if len(r.due(last)) != 3 {
+			t.Errorf("the job behind %d others has planned %v", n, r.due(last))
+		}
+		r.store.mu.Lock()
+		defer r.store.mu.Unlock()
+		if r.store.reads > 10 {
+			t.Errorf("%d reads in a second", r.store.reads)
+		}
+	})
+}
+
+func TestOnlyItsPartitionsAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.part = store.Partitions{}
+		r.part.Add(7)
+		r.start()
+		time.Sleep(time.Second)
+		r.halt()
+		r.halt = func() {}
+		if r.store.asked != r.part {
+			t.Error("it reads partitions that are not its own")
+		}
+	})
+}
+
+func TestDowntimeIsPlannedByThePolicyAndRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put(`{name: j, schedule: {cron: "*/10 * * * * *"}, run: {shell: x}, policy: {missed: latest, late_by: 1h}}`)
+		time.Sleep(10*time.Minute + time.Second)
+		r.start()
+		time.Sleep(time.Second)
+		records, _, err := r.memory.Attempts(context.Background(), store.HistoryQuery{Job: j.Definition.UID, Limit: 100})
+		if err != nil || len(records) != 1 || records[0].Run.Outcome != job.OutcomeMissed {
+			t.Fatalf("recorded: %+v, %v; want one record of all that were missed", records, err)
+		}
+		// The last seconds are no downtime, and before them the latest runs.
+		got := seconds(time.Unix(946684800, 0), r.due(j))
+		if missed := records[0].Count; missed < 50 || missed+len(got) != 61 || got[0] != 10*(missed+1) || got[len(got)-1] != 610 {
+			t.Errorf("%d missed, planned %v; want each of the 61 once", missed, got)
+		}
+	})
+}
+
+func TestAJobWithoutAnyMoreOccurrencesIsCompleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put(`{name: j, schedule: {cron: "*/10 * * * * *", max_runs: 2}, run: {shell: x}}`)
+		r.start()
+		time.Sleep(time.Minute)
+		now, err := r.memory.JobByUID(context.Background(), j.Definition.UID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := seconds(time.Unix(946684800, 0), r.due(j)); !slices.Equal(got, []int{10, 20}) || now.Definition.Status.State != job.JobCompleted {
+			t.Errorf("planned %v, state %s; want two and completed", got, now.Definition.Status.State)
+		}
+	})
+}
+
+func TestTheClockMayBeSet(t *testing.T) {
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(step.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				j := r.put(`{name: j, schedule: {cron: "*/10 * * * * *"}, run: {shell: x}}`)
+				r.start()
+				time.Sleep(30 * time.Second)
+				before := len(r.due(j))
+				r.set.Store(int64(step))
+				r.planner.ClockStepped()
+				time.Sleep(30 * time.Second)
+				if step < 0 {
+					// What is planned goes on counting: the cursor does not go back.
+					if got := len(r.due(j)); got != before {
+						t.Errorf("%d runs planned an hour ago", got-before)
+					}
+					other := r.put(`{name: other, schedule: {cron: "*/10 * * * * *"}, run: {shell: x}}`)
+					time.Sleep(time.Second)
+					if got := len(r.due(other)); got < 1 || got > 2 {
+						t.Errorf("%d runs of a new job are planned by the clock as it is", got)
+					}
+					return
+				}
+				due := r.due(j)
+				if latest := due[len(due)-1]; latest.Before(r.wall().Add(5 * time.Second)) {
+					t.Errorf("by the new clock, %s, it is planned to %s", r.wall(), latest)
+				}
+			})
+		})
+	}
+}
+
+func TestAChangeIsPlannedWhenItIsHintedAtOrAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		time.Sleep(1010 * time.Millisecond)
+		j := r.put(`{name: j, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
+		r.wake <- store.HintJobs
+		synctest.Wait()
+		if len(r.due(j)) != 3 {
+			t.Error("nothing is planned after a hint")
+		}
+		k := r.put(`{name: k, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
+		if err := r.planner.Sync(context.Background()); err != nil || len(r.due(k)) != 3 {
+			t.Errorf("nothing is planned when it was asked for: %v", err)
+		}
+	})
+}
+
+func TestSyncSaysThatItFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		time.Sleep(time.Second)
+		r.store.mu.Lock()
+		r.store.onPlan = func(func() ([]store.PlanOutcome, error)) ([]store.PlanOutcome, error) { return nil, errAway }
+		r.store.mu.Unlock()
+		r.put(`{name: j, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
+		if err := r.planner.Sync(context.Background()); !errors.Is(err, errAway) {
+			t.Errorf("got %v", err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		r.halt()
+		r.halt = func() {}
+		cancel()
+		if err := r.planner.Sync(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("without a planner that runs: %v", err)
+		}
+	})
+}
+
+func TestRunsWithoutANodeArePlacedWhenThereIsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		sessions := *r.live.Load()
+		r.live.Store(&[]store.Session{})
+		j := r.put(`{name: j, schedule: {cron: "*/10 * * * * *"}, run: {shell: x}}`)
+		r.start()
+		time.Sleep(time.Second)
+		session := func() job.ID {
+			active, err := r.memory.ListActive(context.Background(), store.ActiveQuery{Job: j.Definition.UID, Limit: 1})
+			if err != nil || len(active) == 0 {
+				t.Fatal(active, err)
+			}
+			return active[0].Session
+		}
+		if got := session(); !got.IsZero() {
+			t.Errorf("placed on %s although no node is live", got)
+		}
+		r.live.Store(&sessions)
+		time.Sleep(time.Second)
+		if got := session(); got != r.self {
+			t.Errorf("placed on %q, want the node that is there", got)
+		}
+	})
+}
+
+func TestAManyTimesMissedJobDoesNotHoldUpTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var long []*store.Job
+		for i := range 1500 {
+			long = append(long, r.put(fmt.Sprintf(`{name: long%d, schedule: {cron: "* * * * * *"}, run: {shell: x}, policy: {missed: all, late_by: 24h}}`, i)))
+		}
+		time.Sleep(20 * time.Second)
+		plans := 0
+		var n int // items in the call
+		r.store.onPlan = func(func() ([]store.PlanOutcome, error)) ([]store.PlanOutcome, error) {
+			plans++
+			time.Sleep(50 * time.Millisecond)
+			return make([]store.PlanOutcome, n), nil // all are planned
+		}
+		r.store.size = &n
+		r.start()
+		time.Sleep(1500 * time.Millisecond)
+		planned := map[job.ID]bool{}
+		r.store.mu.Lock()
+		for i := range r.store.items {
+			planned[r.store.items[i].Job] = true
+		}
+		r.store.mu.Unlock()
+		if len(planned) < len(long) {
+			t.Errorf("after %d calls %d of %d jobs have nothing planned, while others are planned to the end", plans, len(long)-len(planned), len(long))
+		}
+		r.store.mu.Lock()
+		biggest := r.store.biggest
+		r.store.mu.Unlock()
+		if biggest > store.MaxBatch {
+			t.Errorf("a call has %d items", biggest)
+		}
+	})
+}
