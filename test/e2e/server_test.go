@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/user"
@@ -40,6 +41,10 @@ func TestMain(m *testing.M) {
 		if testing.Short() {
 			return m.Run() // each test says that it is skipped
 		}
+		if err := lookAtSources(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 		dir, err := os.MkdirTemp("", "belfry-e2e")
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -56,6 +61,27 @@ func TestMain(m *testing.M) {
 		}
 		return m.Run()
 	}())
+}
+
+// lookAtSources opens the directories of the module. The programs are built by the
+// tests, of which go test knows nothing: it remembers how tests have ended until
+// something changes that they have opened, which are the files of a directory too.
+func lookAtSources() error {
+	return filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case !entry.IsDir():
+			return nil
+		case entry.Name() == ".git":
+			return fs.SkipDir
+		}
+		dir, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		return dir.Close()
+	})
 }
 
 // build makes the program of a package, as it is released.
