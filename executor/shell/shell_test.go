@@ -754,10 +754,10 @@ func TestASpawnerThatCannotBePutBackIsReplaced(t *testing.T) {
 	e := newExecutor(t, func(c *Config) { c.Spawns = 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	threads := map[int]bool{}
+	used := map[*spawner]bool{}
 	for range 3 {
 		err := e.spawners.do(ctx, 0, func(s *spawner) error {
-			threads[unix.Gettid()] = true
+			used[s] = true
 			s.spoiled = true
 			return nil
 		})
@@ -765,8 +765,8 @@ func TestASpawnerThatCannotBePutBackIsReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(threads) != 3 {
-		t.Errorf("3 requests had %d threads", len(threads))
+	if len(used) != 3 {
+		t.Errorf("3 requests had %d spawners", len(used))
 	}
 }
 
