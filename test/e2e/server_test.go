@@ -41,10 +41,6 @@ func TestMain(m *testing.M) {
 		if testing.Short() {
 			return m.Run() // each test says that it is skipped
 		}
-		if err := lookAtSources(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
 		dir, err := os.MkdirTemp("", "belfry-e2e")
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -66,7 +62,8 @@ func TestMain(m *testing.M) {
 // lookAtSources opens the directories of the module. The programs are built by the
 // tests, of which go test knows nothing: it remembers how tests have ended until
 // something changes that they have opened, which are the files of a directory too.
-func lookAtSources() error {
+// Only what is opened while tests run counts.
+var lookAtSources = sync.OnceValue(func() error {
 	return filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -82,7 +79,7 @@ func lookAtSources() error {
 		}
 		return dir.Close()
 	})
-}
+})
 
 // build makes the program of a package, as it is released.
 func build(path, of string, flags ...string) error {
@@ -137,6 +134,9 @@ func newFolder(t testing.TB) *folder {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("starts servers")
+	}
+	if err := lookAtSources(); err != nil {
+		t.Fatal(err)
 	}
 	dir, err := os.MkdirTemp(programs.dir, "test")
 	if err != nil {
