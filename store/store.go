@@ -23,8 +23,8 @@
 //
 // # Errors
 //
-// Methods return ErrNotFound, ErrConflict, ErrExists and ErrSessionOver as they
-// say, and ErrTooMany for more than MaxBatch items. Any of them may return an error that wraps ErrNoSpace or ErrReadOnly when
+// Methods return ErrNotFound, ErrConflict, ErrExists, ErrCycle and ErrSessionOver
+// as they say, and ErrTooMany for more than MaxBatch items. Any of them may return an error that wraps ErrNoSpace or ErrReadOnly when
 // the store cannot write for now. Lists are cut at the given limit, which is
 // positive.
 package store
@@ -42,6 +42,7 @@ var (
 	ErrNotFound    = errors.New("not found")
 	ErrExists      = errors.New("exists already")
 	ErrConflict    = errors.New("changed by somebody else")
+	ErrCycle       = errors.New("a job would follow itself")
 	ErrSessionOver = errors.New("the session is over")      // the node must begin a new one
 	ErrTooMany     = errors.New("more than one call takes") // see MaxBatch
 	ErrNoSpace     = errors.New("the store has no space left")
@@ -143,7 +144,8 @@ type Jobs interface {
 	// cursor becomes the later of the store's now and the latest scheduled
 	// time that was ever claimed or settled. A definition that says the same
 	// as the present one changes nothing. ErrExists, ErrNotFound and
-	// ErrConflict are about IfVersion.
+	// ErrConflict are about IfVersion; ErrCycle refuses a job that would
+	// follow itself by way of others.
 	PutJob(ctx context.Context, p PutJob) (*Job, error)
 	// Job returns a job by name, ErrNotFound if there is none.
 	Job(ctx context.Context, namespace, name string) (*Job, error)

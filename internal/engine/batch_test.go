@@ -142,7 +142,7 @@ func worldOf(t *testing.T, random *rand.Rand) *world {
 	} {
 		f := filled(t, fmt.Sprintf("name: j%d\n%s", i, text))
 		b := w.batch()
-		j, _, err := b.Put(Stored{}, &store.PutJob{Definition: f, Actor: "ann"}, f, job.ID{0xaa, byte(i)}, nil)
+		j, _, err := b.Put(Stored{}, &store.PutJob{Definition: f, Actor: "ann"}, f, job.ID{0xaa, byte(i)}, Names{Upstreams: func(string) ([]string, error) { return nil, nil }})
 		if err != nil {
 			t.Fatal(err)
 		}

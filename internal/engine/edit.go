@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ type Stored struct {
 // the name, with a nil Job if there is nothing; uid is for a job that is
 // created; filled is put.Definition with its defaults.
 //
-// calendars is asked for those that the job names.
+// names is asked for what the job names.
 //
 // It returns the job and whether it was changed. The store writes the job that
 // is returned, put.Definition as its definition, and a revision. Where the job
@@ -33,7 +34,7 @@ type Stored struct {
 // Withdrawn means withdrawn: a change of the schedule, a pause and a resume
 // begin a new epoch in the step that is acknowledged, and each claim compares
 // epochs.
-func (b *Batch) Put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, calendars job.Calendars) (j *Job, changed bool, err error) {
+func (b *Batch) Put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, names Names) (j *Job, changed bool, err error) {
 	same := old.Job != nil && sameDefinition(old.Definition, put.Definition) && samePause(old.Job, put)
 	var version int64
 	if old.Job != nil {
@@ -46,6 +47,15 @@ func (b *Batch) Put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, 
 		return old.Job, false, nil
 	}
 
+	if follows := Follows(filled); len(follows) > 0 {
+		way, err := Cycle(filled.FullName(), follows, names.Upstreams)
+		if err != nil {
+			return nil, false, err
+		}
+		if way != nil {
+			return nil, false, fmt.Errorf("%w: %s", store.ErrCycle, CycleInWords(way))
+		}
+	}
 	policy := CompilePolicy(filled)
 	if old.Job == nil {
 		j = &Job{
@@ -84,7 +94,7 @@ func (b *Batch) Put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, 
 	case paused:
 		from := j.PausedAt
 		b.unpause(j)
-		if err := b.makeUp(j, from, put.CatchUp, filled, calendars); err != nil {
+		if err := b.makeUp(j, from, put.CatchUp, filled, names.Calendars); err != nil {
 			return nil, false, err
 		}
 		action = "job.resume"

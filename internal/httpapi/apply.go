@@ -10,9 +10,11 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -173,7 +175,55 @@ func (a *api) checkAll(ctx context.Context, steps []*step) error {
 			s.result.Warnings = append(s.result.Warnings, job.Problem{Path: w.Path, Message: w.Message, Hint: w.Hint}.Error())
 		}
 	}
+	wrong, err = a.cycles(ctx, steps, wrong)
+	if err != nil {
+		return err
+	}
 	return refuseAll(wrong)
+}
+
+// cycles adds the jobs that would follow themselves by way of others, be they
+// among the documents or there already.
+func (a *api) cycles(ctx context.Context, steps []*step, wrong []client.FieldError) ([]client.FieldError, error) {
+	follows := map[string][]string{}
+	for _, s := range steps {
+		if j := s.document.Job; j != nil {
+			follows[j.FullName()] = engine.Follows(j)
+		}
+	}
+	upstreams := func(full string) ([]string, error) {
+		if list, ok := follows[full]; ok {
+			return list, nil
+		}
+		namespace, name, _ := strings.Cut(full, "/")
+		j, err := a.Store.Job(ctx, namespace, name)
+		if errors.Is(err, store.ErrNotFound) {
+			follows[full] = nil
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		follows[full] = engine.Follows(j.Definition)
+		return follows[full], nil
+	}
+	for _, s := range steps {
+		if s.document.Job == nil || len(s.document.Job.Schedule.On) == 0 {
+			continue
+		}
+		full := s.document.FullName()
+		way, err := engine.Cycle(full, follows[full], upstreams)
+		if err != nil {
+			return nil, err
+		}
+		// The job itself has been reported already.
+		if len(way) > 2 {
+			wrong = append(wrong, client.FieldError{
+				Pointer: s.pointer + "/schedule/on", Path: "schedule.on", Detail: "goes round: " + engine.CycleInWords(way), Hint: cycleHint,
+			})
+		}
+	}
+	return wrong, nil
 }
 
 // compareAll finds what would change.

@@ -22,6 +22,24 @@ import (
 	"github.com/belfry-cron/belfry/store/memory"
 )
 
+func TestJobsThatFollowThemselvesAreRefused(t *testing.T) {
+	s := newServer(t)
+	const a, b = `{"name": "a", "schedule": {"on": "b"}, "run": {"shell": "true"}}`, `{"name": "b", "schedule": {"on": "a"}, "run": {"shell": "true"}}`
+	p := s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs:apply", `{"documents": [`+a+`, `+b+`]}`)
+	if len(p.Errors) != 2 || p.Errors[1].Pointer != "/documents/1/schedule/on" || p.Errors[1].Detail != "goes round: job default/b follows default/a follows default/b" {
+		t.Errorf("the errors are %+v", p.Errors)
+	}
+	ok[client.Change](s, "POST", "/api/v1/jobs", a)
+	p = s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs", b)
+	if len(p.Errors) != 1 || p.Errors[0].Pointer != "/schedule/on" || p.Errors[0].Detail != "goes round: job default/b follows default/a follows default/b" {
+		t.Errorf("the errors are %+v", p.Errors)
+	}
+	p = s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs:apply", `{"documents": [`+b+`], "dry_run": true}`)
+	if len(p.Errors) != 1 || p.Errors[0].Pointer != "/documents/0/schedule/on" {
+		t.Errorf("the errors are %+v", p.Errors)
+	}
+}
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const token = "a token"

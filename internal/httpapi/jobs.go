@@ -259,6 +259,9 @@ func (a *api) put(ctx context.Context, p store.PutJob) (*changeOutput, error) {
 	return out, nil
 }
 
+// cycleHint is for jobs that would follow themselves.
+const cycleHint = "one of them must fall due by something else; a job that follows itself has after_end"
+
 // putProblem says why a job was not written. Between the look at it and the
 // write somebody else was there.
 func putProblem(err error, p store.PutJob) error {
@@ -266,6 +269,11 @@ func putProblem(err error, p store.PutJob) error {
 	switch {
 	case errors.Is(err, store.ErrExists):
 		return exists(name)
+	case errors.Is(err, store.ErrCycle):
+		_, way, _ := strings.Cut(err.Error(), store.ErrCycle.Error()+": ")
+		return refuse(client.TypeInvalid, "%s", mistakesIn(1)).withErrors(client.FieldError{
+			Pointer: "/schedule/on", Path: "schedule.on", Detail: "goes round: " + way, Hint: cycleHint,
+		})
 	case errors.Is(err, store.ErrNotFound):
 		return refuse(client.TypeConflict, "job %s was deleted at the same time", name)
 	case errors.Is(err, store.ErrConflict):

@@ -44,7 +44,7 @@ func (s *Store) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) 
 	} else {
 		uid = s.opt.NewID()
 	}
-	j, changed, err := b.Put(old, &p, filled, uid, s.calendar)
+	j, changed, err := b.Put(old, &p, filled, uid, engine.Names{Calendars: s.calendar, Upstreams: s.upstreams})
 	if err != nil {
 		return nil, fmt.Errorf("put job %s: %w", definition.FullName(), err)
 	}
@@ -60,6 +60,14 @@ func (s *Store) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) 
 		s.revise(row, p.Actor)
 	}
 	return s.view(row), nil
+}
+
+// upstreams returns the jobs that one follows.
+func (s *Store) upstreams(full string) ([]string, error) {
+	if row, ok := s.names[full]; ok {
+		return engine.Follows(row.filled), nil
+	}
+	return nil, nil
 }
 
 // calendar is a job.Calendars.

@@ -50,7 +50,7 @@ func (t *tx) putJob(p *store.PutJob) (*store.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j, changed, err := st.b.Put(old, p, filled, uid, finder(calendars))
+	j, changed, err := st.b.Put(old, p, filled, uid, engine.Names{Calendars: finder(calendars), Upstreams: st.upstreams})
 	if err != nil {
 		return nil, err
 	}
@@ -89,6 +89,15 @@ func (st *step) jobNamed(full string) (*loadedJob, error) {
 		return nil, err
 	}
 	return st.job(uid)
+}
+
+// upstreams returns the jobs that one follows.
+func (st *step) upstreams(full string) (list []string, err error) {
+	q := st.stmt("select upstream from followers where job = (select uid from jobs where live = ?) order by upstream").bindText(full)
+	for q.next() {
+		list = append(list, q.text())
+	}
+	return list, q.err()
 }
 
 // waitingRuns adds the runs of a job that wait, with the slots that they wait

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -325,6 +326,30 @@ var jobTests = []test{
 		equal(e, "text in a name", names(store.JobQuery{Limit: 3, Text: "j3"}), "n1/j3")
 		equal(e, "text with signs", names(store.JobQuery{Limit: 3, Text: "%"}), "")
 		equal(e, "state", names(store.JobQuery{Limit: 3, State: job.JobPaused}), "n0/j0")
+	}},
+	{"a job that would follow itself by way of others is refused", func(e *env) {
+		put := func(name, on string) error {
+			_, err := e.PutJob(e.ctx, store.PutJob{Definition: e.document("name: " + name + "\nschedule: {on: " + on + "}"), IfVersion: store.AnyVersion, Actor: "ann"})
+			return err
+		}
+		e.must(put("a", "[d, {job: c, outcome: failed}]"))
+		e.must(put("b", "a"))
+		err := put("c", "[x, default/b]")
+		e.want(err, store.ErrCycle)
+		contains(e, "the error", err.Error(), "job default/c follows default/b follows default/a follows default/c")
+		if _, err := e.Job(e.ctx, "default", "c"); !errors.Is(err, store.ErrNotFound) {
+			e.Errorf("what was refused is there: %v", err)
+		}
+		e.must(put("c", "x"))
+		e.must(put("d", "[c, x]")) // two ways to one job are no cycle
+		e.want(put("x", "b"), store.ErrCycle)
+		e.must(put("a", "c"))
+		e.want(put("c", "a"), store.ErrCycle)
+		j, err := e.Job(e.ctx, "default", "a")
+		e.must(err)
+		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
+		e.must(put("c", "b"))
+		e.want(put("a", "c"), store.ErrCycle)
 	}},
 	{"revisions are kept, the latest first", func(e *env) {
 		for i := range 5 {

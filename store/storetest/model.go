@@ -162,7 +162,7 @@ func canonError(err error) string {
 	if err == nil {
 		return ""
 	}
-	for _, known := range []error{store.ErrNotFound, store.ErrExists, store.ErrConflict, store.ErrSessionOver, store.ErrTooMany} {
+	for _, known := range []error{store.ErrNotFound, store.ErrExists, store.ErrConflict, store.ErrCycle, store.ErrSessionOver, store.ErrTooMany} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

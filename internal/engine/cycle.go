@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Names finds what a job names. Upstreams returns the full names of the jobs that
+// one follows, none for what does not exist.
+type Names struct {
+	Calendars job.Calendars
+	Upstreams func(full string) ([]string, error)
+}
+
+// Follows returns the full names of the jobs that a job follows.
+func Follows(j *job.Job) []string {
+	var names []string
+	for _, up := range j.Schedule.On {
+		if full := qualified(j.Namespace, up.Job); !slices.Contains(names, full) {
+			names = append(names, full)
+		}
+	}
+	return names
+}
+
+// Cycle returns how a job would follow itself: the job, what it follows, what
+// that follows, and so on until the job again; nil if it would not. A run of it
+// would be followed by the next one for ever, without a pause between them.
+func Cycle(full string, follows []string, upstreams func(full string) ([]string, error)) ([]string, error) {
+	seen := map[string]bool{}
+	var search func(way []string, follows []string) ([]string, error)
+	search = func(way []string, follows []string) ([]string, error) {
+		for _, up := range follows {
+			further := append(slices.Clone(way), up)
+			if up == full {
+				return further, nil
+			}
+			if seen[up] {
+				continue
+			}
+			seen[up] = true
+			next, err := upstreams(up)
+			if err != nil {
+				return nil, err
+			}
+			if found, err := search(further, next); found != nil || err != nil {
+				return found, err
+			}
+		}
+		return nil, nil
+	}
+	return search([]string{full}, follows)
+}
+
+// CycleInWords writes what Cycle has found.
+func CycleInWords(way []string) string {
+	return "job " + strings.Join(way, " follows ")
+}
