@@ -25,8 +25,9 @@ type History interface {
 	// Output returns the chunks of an attempt from a sequence number on.
 	Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]OutputChunk, error)
 
-	// Expire removes a bounded part of what need not be kept any more and
-	// tells whether there may be more.
+	// Expire removes what need not be kept any more, of the history and of the
+	// audit, at most ExpireMax rows of it, and tells whether there may be more.
+	// The latest change of the audit stays, so that numbers go on behind it.
 	Expire(ctx context.Context, keep Retention) (more bool, err error)
 }
 
@@ -107,9 +108,18 @@ type OutputChunk struct {
 	DropFrom, DropTo int
 }
 
-// Retention is what a server keeps where a job says nothing.
+// ExpireMax is how many rows one call of Expire removes: records, chunks of their
+// output and changes together. Nothing else is written meanwhile, and this takes
+// about ten milliseconds.
+const ExpireMax = 1000
+
+// Retention is what a server keeps. Zero is without a bound.
 type Retention struct {
+	// Of history, where a job says nothing.
 	Runs      int
 	For       time.Duration
 	OutputFor time.Duration
+	// Of the audit.
+	Audit    int
+	AuditFor time.Duration
 }

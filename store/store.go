@@ -66,6 +66,8 @@ const (
 	TombstoneLife = time.Hour
 	// SessionLife is how long after its last renewal a session is a member.
 	SessionLife = 6 * time.Second
+	// RevisionsDefault is how many definitions of a job are kept.
+	RevisionsDefault = 100
 	// SilenceMax is how long after its last renewal a session that runs nothing
 	// is forgotten.
 	SilenceMax = 10 * time.Minute
@@ -157,7 +159,9 @@ type Jobs interface {
 	// DeleteJob removes a job. What was planned never starts; what is running
 	// goes on to its end. Deleting again what has a tombstone changes nothing.
 	DeleteJob(ctx context.Context, d DeleteJob) error
-	// Revisions returns the definitions that a job has had, the latest first.
+	// Revisions returns the definitions that a job has had, the latest first:
+	// as many as the store was opened to keep, which is RevisionsDefault if
+	// nothing was said. Older ones go when new ones come.
 	Revisions(ctx context.Context, uid job.ID, beforeVersion int64, limit int) ([]Revision, error)
 	// JobsChanged returns what a planner keeps of the jobs in the given
 	// partitions that were changed after a sequence number, in the order of

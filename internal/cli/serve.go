@@ -212,7 +212,9 @@ func (s *server) open(ctx context.Context) error {
 		// A volume that somebody has mounted is often so.
 		s.log.Warn("others on this machine can look into the data directory", "dir", s.config.Data, "mode", fmt.Sprintf("%04o", mode), "better", "0700")
 	}
-	s.store, err = sqlite.Open(ctx, s.config.Store.File(), sqlite.Options{Now: s.env.Now, Defaults: s.config.JobDefaults()})
+	s.store, err = sqlite.Open(ctx, s.config.Store.File(), sqlite.Options{
+		Now: s.env.Now, Defaults: s.config.JobDefaults(), Revisions: s.config.Keep.Revisions,
+	})
 	if errors.Is(err, sqlite.ErrInUse) {
 		return failed("%v", err).withHint("--data names another directory, --listen another address")
 	}
@@ -244,6 +246,7 @@ func (s *server) open(ctx context.Context) error {
 		DrainTimeout: time.Duration(s.config.Drain),
 		Retention: store.Retention{
 			Runs: s.config.Keep.Runs, For: time.Duration(s.config.Keep.For), OutputFor: time.Duration(s.config.Keep.OutputFor),
+			Audit: s.config.Keep.Audit, AuditFor: time.Duration(s.config.Keep.AuditFor),
 		},
 		Session: store.Session{
 			Node: s.config.Name, Machine: machine, DataDir: s.config.Data, Labels: s.config.Labels,

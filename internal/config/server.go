@@ -36,7 +36,7 @@ type Server struct {
 
 	Timezone Zone         `json:"timezone,omitzero" doc:"The time zone of schedules that name none."`
 	Defaults Defaults     `json:"defaults,omitzero" doc:"What jobs have that say nothing."`
-	Keep     job.Keep     `json:"keep,omitzero" doc:"How long history is kept where a job says nothing."`
+	Keep     Keep         `json:"keep,omitzero" doc:"How long history is kept where a job says nothing, and how long the audit and old definitions are."`
 	Output   job.Size     `json:"output_limit,omitzero" min:"4096" max:"1073741824" doc:"How much of the output of an attempt is kept."`
 	Drain    job.Duration `json:"drain_timeout,omitzero" min:"0s" max:"1d" doc:"How long a server that stops waits for what it runs."`
 
@@ -54,6 +54,16 @@ type Server struct {
 // Defaults are what jobs have that say nothing.
 type Defaults struct {
 	Policy job.Policy `json:"policy,omitzero" doc:"Policies, as jobs have them."`
+}
+
+// Keep is how long is kept what has been.
+type Keep struct {
+	Runs      int          `json:"runs,omitzero" min:"1" max:"1000000000" doc:"At most so many finished runs of a job."`
+	For       job.Duration `json:"for,omitzero" min:"1s" max:"forever" doc:"Finished runs for this long; forever is allowed."`
+	OutputFor job.Duration `json:"output_for,omitzero" min:"1s" max:"forever" doc:"Their output for this long; forever is allowed."`
+	Audit     int          `json:"audit,omitzero" min:"1" max:"1000000000" doc:"At most so many changes in the audit."`
+	AuditFor  job.Duration `json:"audit_for,omitzero" min:"1s" max:"forever" doc:"Changes in the audit for this long; forever is allowed."`
+	Revisions int          `json:"revisions,omitzero" min:"1" max:"1000000" doc:"At most so many definitions of a job, with the present one."`
 }
 
 // TLS is a certificate.
@@ -85,6 +95,10 @@ const (
 
 	defaultKeepFor    = job.Duration(90 * 24 * time.Hour)
 	defaultKeepOutput = job.Duration(30 * 24 * time.Hour)
+	// Longer than a year, so that who looks once a year finds all of it. The
+	// number bounds what a program that changes jobs all the time can fill.
+	defaultKeepAuditFor = job.Duration(400 * 24 * time.Hour)
+	defaultKeepAudit    = 1_000_000
 )
 
 // Address is host:port.
@@ -288,6 +302,8 @@ func (s Server) Filled(getenv func(string) string, hostname string, terminal boo
 	s.Drain = cmp.Or(s.Drain, job.Duration(DefaultDrain))
 	s.Keep.For = cmp.Or(s.Keep.For, defaultKeepFor)
 	s.Keep.OutputFor = cmp.Or(s.Keep.OutputFor, min(s.Keep.For, defaultKeepOutput))
+	s.Keep.AuditFor = cmp.Or(s.Keep.AuditFor, defaultKeepAuditFor)
+	s.Keep.Audit = cmp.Or(s.Keep.Audit, defaultKeepAudit)
 	format := LogJSON
 	if terminal {
 		format = LogText

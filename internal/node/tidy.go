@@ -28,7 +28,9 @@ func (n *Node) tend(ctx context.Context) {
 	ticker := time.NewTicker(tendEvery)
 	defer ticker.Stop()
 	expired := n.config.Boot()
-	failing := false
+	// As much comes to its end as is made: where there is more to remove, it
+	// goes on at the next tick.
+	expiring, failing := false, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -42,11 +44,11 @@ func (n *Node) tend(ctx context.Context) {
 		}
 		err := n.reap(ctx)
 		if err == nil {
-			err = untilDone(ctx, n.config.Store.Tidy)
+			_, err = untilDone(ctx, n.config.Store.Tidy)
 		}
-		if now := n.config.Boot(); err == nil && now-expired > expireEvery {
+		if now := n.config.Boot(); err == nil && (expiring || now-expired > expireEvery) {
 			expired = now
-			err = untilDone(ctx, func(ctx context.Context) (bool, error) {
+			expiring, err = untilDone(ctx, func(ctx context.Context) (bool, error) {
 				return n.config.Store.Expire(ctx, n.config.Retention)
 			})
 		}
@@ -60,15 +62,15 @@ func (n *Node) tend(ctx context.Context) {
 	}
 }
 
-// untilDone repeats a step that says whether there is more to do.
-func untilDone(ctx context.Context, step func(context.Context) (bool, error)) error {
+// untilDone repeats a step, within bounds, while it says that there is more to
+// do, and tells whether there still is.
+func untilDone(ctx context.Context, step func(context.Context) (bool, error)) (more bool, err error) {
 	for range stepsMax {
-		more, err := step(ctx)
-		if err != nil || !more {
-			return err
+		if more, err = step(ctx); err != nil || !more {
+			return false, err
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // reap ends the attempts of nodes that were silent for too long. A node does so

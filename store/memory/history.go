@@ -10,9 +10,6 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// expireMax is how many records one call removes.
-const expireMax = 1000
-
 // Attempts implements store.History.
 func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
 	unlock, err := s.begin(ctx, 1)
@@ -156,31 +153,52 @@ func (s *Store) Expire(ctx context.Context, server store.Retention) (more bool, 
 	}
 	defer unlock()
 	now := s.now()
-	removed := 0
+	left := store.ExpireMax
 	runs := map[job.ID]int{} // by job, how many later ones there are
 	for _, r := range s.history(func(*store.Record) bool { return true }) {
-		if removed == expireMax {
-			return true, nil
-		}
 		if _, active := s.runs[r.Run.ID]; active {
 			continue
 		}
 		keep := s.retention(&r, server)
 		age := now.Sub(r.Attempt.Ended)
-		key := attemptKey{r.Run.ID, r.Attempt.Number}
 		if r.Final {
 			runs[r.Run.JobUID]++
 		}
-		if over(age, keep.For) || keep.Runs > 0 && runs[r.Run.JobUID] > keep.Runs {
+		old := over(age, keep.For) || keep.Runs > 0 && runs[r.Run.JobUID] > keep.Runs
+		if old || over(age, keep.OutputFor) {
+			if left = s.removeOutput(attemptKey{r.Run.ID, r.Attempt.Number}, left); left == 0 {
+				return true, nil
+			}
+		}
+		if old {
 			s.removeRecord(&r)
-			delete(s.output, key)
-			removed++
-		} else if _, ok := s.output[key]; ok && over(age, keep.OutputFor) {
-			delete(s.output, key)
-			removed++
+			if left--; left == 0 {
+				return true, nil
+			}
+		}
+	}
+	for len(s.audit) > 1 && (over(now.Sub(s.audit[0].Time), server.AuditFor) || server.Audit > 0 && len(s.audit) > server.Audit) {
+		s.audit = s.audit[1:]
+		if left--; left == 0 {
+			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// removeOutput removes at most so many chunks of an attempt and returns how many
+// more could be.
+func (s *Store) removeOutput(key attemptKey, left int) int {
+	kept := s.output[key]
+	for seq := range kept {
+		if left == 0 {
+			return 0
+		}
+		delete(kept, seq)
+		left--
+	}
+	delete(s.output, key)
+	return left
 }
 
 // over tells whether an age is beyond a duration; zero and job.Forever are

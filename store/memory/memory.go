@@ -32,6 +32,9 @@ type Options struct {
 	// NewID makes the uids of jobs, calendars and pools. It is called with the
 	// store locked. Default: by the clock and at random.
 	NewID func() job.ID
+	// Revisions is how many definitions of a job are kept. Default:
+	// store.RevisionsDefault.
+	Revisions int
 }
 
 // Store is a store in memory. It is safe for concurrent use.
@@ -85,6 +88,9 @@ var _ store.Store = (*Store)(nil)
 func New(opt Options) *Store {
 	if opt.Now == nil {
 		opt.Now = time.Now
+	}
+	if opt.Revisions == 0 {
+		opt.Revisions = store.RevisionsDefault
 	}
 	if opt.LookAhead == 0 {
 		opt.LookAhead = 15 * time.Second
@@ -272,7 +278,10 @@ func (s *Store) write(b *step) {
 		s.keys[key.Identity] = key
 	}
 	for _, record := range c.Audit {
-		record.Seq = int64(len(s.audit) + 1)
+		record.Seq = 1
+		if n := len(s.audit); n > 0 {
+			record.Seq = s.audit[n-1].Seq + 1
+		}
 		s.audit = append(s.audit, record)
 	}
 	for _, id := range c.Reaped {
@@ -310,6 +319,7 @@ func (s *Store) revise(row *jobRow, actor string) {
 	row.revisions = append(row.revisions, store.Revision{
 		Version: row.Version, Changed: s.now(), Actor: actor, Definition: &definition,
 	})
+	row.revisions = row.revisions[max(0, len(row.revisions)-s.opt.Revisions):]
 }
 
 // Hints implements store.Store.

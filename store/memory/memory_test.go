@@ -10,6 +10,6 @@ import (
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, opt storetest.Options) store.Store {
-		return memory.New(memory.Options{Now: opt.Now, LookAhead: opt.LookAhead, Defaults: opt.Defaults, NewID: opt.NewID})
+		return memory.New(memory.Options{Now: opt.Now, LookAhead: opt.LookAhead, Defaults: opt.Defaults, NewID: opt.NewID, Revisions: opt.Revisions})
 	})
 }

@@ -13,14 +13,16 @@ import (
 )
 
 const (
-	// expireMax is how many records one call of Expire removes: the writer does
-	// nothing else meanwhile, and this takes about ten milliseconds.
-	expireMax = 1000
-	// expireScan is how many jobs one call looks at.
+	// expireScan is how many jobs one call of Expire looks at.
 	expireScan = 2000
-	// touchedMax is how many jobs with new history are remembered. Beyond it
-	// all are looked at.
+	// touchedMax is how many jobs with new history are remembered, and of how
+	// many others where their output begins. Beyond it all are looked at.
 	touchedMax = 100_000
+	// lookAgain is when records are looked at again that were old and stayed,
+	// because their job wants it so or because their run was going on. To do
+	// so in each round would mean to read most of the history every minute,
+	// where a job keeps it for ever.
+	lookAgain = 24 * time.Hour
 )
 
 // expiry is how far the removal of old history has come. It is kept in memory
@@ -35,8 +37,16 @@ type expiry struct {
 	all     bool
 	running bool
 	stage   int
-	// job is the latest that was looked at, and ended the latest record.
-	job, ended int64
+	// left is how many rows the present call may still remove or look at.
+	left int
+	// job is the latest that was looked at.
+	job int64
+	// Up to these records everything that need not be kept is gone, since a
+	// time: records and output by what the server keeps, and output of the
+	// jobs, by number, that say themselves how long it is kept.
+	since       time.Time
+	age, output oldRecord
+	outputOf    map[int64]oldRecord
 }
 
 func (e *expiry) touch(n int64) {
@@ -54,9 +64,12 @@ func (s *Store) Expire(ctx context.Context, keep store.Retention) (more bool, er
 	err = s.write(ctx, func(t *tx) error {
 		e := t.memory.expiry
 		if !e.running || e.keep != keep {
-			all := e.touched == nil || e.keep != keep
-			round := slices.Sorted(maps.Keys(e.touched))
-			e = expiry{running: true, keep: keep, all: all, round: round, touched: map[int64]bool{}, job: math.MinInt64, ended: math.MinInt64}
+			if again := t.now.Add(-lookAgain); e.keep != keep || e.since.Before(again) {
+				e.since, e.age, e.output, e.outputOf = t.now, firstRecord, firstRecord, nil
+			}
+			e.all = e.touched == nil || e.keep != keep
+			e.round = slices.Sorted(maps.Keys(e.touched))
+			e.running, e.keep, e.touched, e.stage, e.job = true, keep, map[int64]bool{}, 0, math.MinInt64
 		}
 		if err := t.expire(&e); err != nil {
 			return err
@@ -72,7 +85,7 @@ func (s *Store) Expire(ctx context.Context, keep store.Retention) (more bool, er
 }
 
 // lastStage is where a round ends.
-const lastStage = 4
+const lastStage = 5
 
 // removeOrphans removes the names of jobs that are gone and have no history any
 // more.
@@ -97,33 +110,28 @@ func (t *tx) removeOrphans() error {
 
 // expire does a part of a round.
 func (t *tx) expire(e *expiry) error {
-	left := expireMax
-	for left > 0 && e.running {
-		if e.stage == lastStage {
-			e.running = false
-			return t.removeOrphans()
-		}
-		var removed int
+	e.left = store.ExpireMax
+	for e.left > 0 && e.running {
 		var done bool
 		var err error
 		switch e.stage {
 		case 0:
-			removed, done, err = t.expireAge(e, left)
+			done, err = t.expireAge(e)
 		case 1:
-			removed, done, err = t.expireOutput(e, left)
-		default:
-			removed, done, err = t.expireJobs(e, left)
+			done, err = t.expireOutput(e)
+		case byNumber, byJob:
+			done, err = t.expireJobs(e)
+		case 4:
+			done, err = t.expireAudit(e)
+		case lastStage:
+			e.running = false
+			return t.removeOrphans()
 		}
-		if err != nil {
+		if err != nil || !done {
 			return err
 		}
-		left -= max(1, removed)
-		if done {
-			e.stage++
-			e.job, e.ended = math.MinInt64, math.MinInt64
-			continue
-		}
-		return nil
+		e.stage++
+		e.job = math.MinInt64
 	}
 	return nil
 }
@@ -144,106 +152,148 @@ type oldRecord struct {
 	attempt int64
 }
 
-func oldRecords(q *stmt) (list []oldRecord, err error) {
-	for q.next() {
-		list = append(list, oldRecord{q.int(), q.id(), q.int()})
-	}
-	return list, q.err()
-}
+// firstRecord is in front of all records.
+var firstRecord = oldRecord{ended: math.MinInt64}
 
 const (
-	selectOld = "select h.ended, h.run, h.attempt from history h where "
-	// notActive leaves out attempts of runs that are going on.
-	notActive = " and not exists (select 1 from active a where a.id = h.run)"
+	selectOld = "select h.ended, h.run, h.attempt, "
+	// isActive tells whether a record is that of a run which is going on.
+	isActive = "exists (select 1 from active a where a.id = h.run)"
+	// between are the records behind one and before a moment.
+	between = "(h.ended, h.run, h.attempt) > (?, ?, ?) and h.ended < ? order by h.ended, h.run, h.attempt limit ?"
+
+	oldRecords  = selectOld + "h.job in (select n from job_state where keep_for <> 0) or " + isActive + " from history h where " + between
+	oldOutput   = selectOld + "h.job in (select n from job_state where keep_output <> 0) or " + isActive + " from history h where " + between
+	oldOfJob    = selectOld + isActive + " from history h where h.job = ? and (h.ended, h.run, h.attempt) < (?, ?, ?) order by h.ended, h.run, h.attempt limit ?"
+	finalOfJob  = "select ended, run, attempt from history where job = ? and final = 1 order by ended desc, run desc, attempt desc limit 1 offset ?"
+	outputOfJob = selectOld + isActive + " from history h where h.job = ? and " + between
 )
 
-func (t *tx) removeRecords(list []oldRecord) error {
-	for _, r := range list {
-		q := t.stmt("delete from history where ended = ? and run = ? and attempt = ?").bindInt(r.ended).bindID(r.run).bindInt(r.attempt)
-		if err := q.exec(); err != nil {
-			return err
-		}
+// removeOld removes those records of a query that it does not say are to stay,
+// or only their output. from moves up to where it has come; done tells whether
+// it has come to the end.
+func (t *tx) removeOld(e *expiry, q *stmt, from *oldRecord, outputOnly bool) (done bool, err error) {
+	type row struct {
+		oldRecord
+		stays bool
 	}
-	return t.removeOutput(list)
+	var list []row
+	for q.next() {
+		list = append(list, row{oldRecord{q.int(), q.id(), q.int()}, q.bool()})
+	}
+	if err := q.err(); err != nil {
+		return false, err
+	}
+	limit := e.left
+	for _, r := range list {
+		if !r.stays {
+			if finished, err := t.remove(e, r.oldRecord, outputOnly); err != nil || !finished {
+				return false, err
+			}
+		}
+		e.left--
+		*from = r.oldRecord
+	}
+	return len(list) < limit, nil
 }
 
-func (t *tx) removeOutput(list []oldRecord) error {
-	for _, r := range list {
-		if err := t.stmt("delete from output where run = ? and attempt = ?").bindID(r.run).bindInt(r.attempt).exec(); err != nil {
-			return err
-		}
+// remove removes a record and its output, or as much of the output as the call
+// may still remove.
+func (t *tx) remove(e *expiry, r oldRecord, outputOnly bool) (finished bool, err error) {
+	if e.left <= 0 {
+		return false, nil
 	}
-	return nil
+	q := t.stmt(`delete from output where run = ? and attempt = ? and seq <= coalesce(
+		(select seq from output where run = ? and attempt = ? order by seq limit 1 offset ?), 9223372036854775807)`)
+	if err := q.bindID(r.run).bindInt(r.attempt).bindID(r.run).bindInt(r.attempt).bindInt(int64(e.left - 1)).exec(); err != nil {
+		return false, err
+	}
+	if e.left -= t.changes(); e.left <= 0 || outputOnly {
+		return e.left > 0, nil
+	}
+	q = t.stmt("delete from history where ended = ? and run = ? and attempt = ?").bindInt(r.ended).bindID(r.run).bindInt(r.attempt)
+	return true, q.exec()
+}
+
+func (s *stmt) bindBetween(from oldRecord, before int64, limit int) *stmt {
+	return s.bindInt(from.ended).bindID(from.run).bindInt(from.attempt).bindInt(before).bindInt(int64(limit))
 }
 
 // expireAge removes records that are older than what the server keeps, of jobs
 // that say nothing.
-func (t *tx) expireAge(e *expiry, left int) (removed int, done bool, err error) {
+func (t *tx) expireAge(e *expiry) (done bool, err error) {
 	before, ok := t.cutoff(e.keep.For)
 	if !ok {
-		return 0, true, nil
+		return true, nil
 	}
-	list, err := oldRecords(t.stmt(selectOld + "h.ended >= ? and h.ended < ? and h.job not in (select n from job_state where keep_for <> 0)" +
-		notActive + " order by h.ended, h.run, h.attempt limit ?").bindInt(e.ended).bindInt(before).bindInt(int64(left)))
-	if err != nil {
-		return 0, false, err
-	}
-	if len(list) > 0 {
-		e.ended = list[len(list)-1].ended
-	}
-	return len(list), len(list) < left, t.removeRecords(list)
+	return t.removeOld(e, t.stmt(oldRecords).bindBetween(e.age, before, e.left), &e.age, false)
 }
 
 // expireOutput removes output that is older than what the server keeps, of jobs
 // that say nothing.
-func (t *tx) expireOutput(e *expiry, left int) (removed int, done bool, err error) {
+func (t *tx) expireOutput(e *expiry) (done bool, err error) {
 	before, ok := t.cutoff(e.keep.OutputFor)
 	if !ok {
-		return 0, true, nil
+		return true, nil
 	}
-	if e.ended == math.MinInt64 {
-		// What was removed in earlier rounds is not looked at again.
-		if e.ended, err = number(t.conn, "select coalesce((select value from counters where name = 'output expired'), -9223372036854775807)"); err != nil {
-			return 0, false, err
+	return t.removeOld(e, t.stmt(oldOutput).bindBetween(e.output, before, e.left), &e.output, true)
+}
+
+// expireAudit removes what was changed too long ago, and what is beyond the
+// number. The latest change stays: the next one gets the number behind it.
+func (t *tx) expireAudit(e *expiry) (done bool, err error) {
+	before, ok := t.cutoff(e.keep.AuditFor)
+	if !ok {
+		before = math.MinInt64
+	}
+	last, err := number(t.conn, "select coalesce(max(seq), 0) from audit")
+	if err != nil {
+		return false, err
+	}
+	beyond := int64(0)
+	if e.keep.Audit > 0 {
+		beyond = last - int64(e.keep.Audit)
+	}
+	remove, count := int64(0), 0
+	q := t.stmt("select seq, time from audit order by seq limit ?").bindInt(int64(e.left))
+	for q.next() {
+		if seq, at := q.int(), q.int(); seq < last && (seq <= beyond || at < before) {
+			remove = seq
+			count++
 		}
 	}
-	list, err := oldRecords(t.stmt(selectOld + "h.ended >= ? and h.ended < ? and h.job not in (select n from job_state where keep_output <> 0)" +
-		notActive + " order by h.ended, h.run, h.attempt limit ?").bindInt(e.ended).bindInt(before).bindInt(int64(left)))
-	if err != nil {
-		return 0, false, err
+	if err := q.err(); err != nil {
+		return false, err
 	}
-	if done = len(list) < left; done {
-		e.ended = before
-	} else {
-		e.ended = list[len(list)-1].ended
-	}
-	if err := t.stmt("insert or replace into counters (name, value) values ('output expired', ?)").bindInt(e.ended).exec(); err != nil {
-		return 0, false, err
-	}
-	return len(list), done, t.removeOutput(list)
+	limit := e.left
+	e.left -= count
+	return count < limit, t.stmt("delete from audit where seq <= ?").bindInt(remove).exec()
 }
+
+// The stages that go by jobs: what is beyond the number that is kept, and what
+// jobs say themselves.
+const (
+	byNumber = 2
+	byJob    = 3
+)
 
 // expireJobs removes records and output by what each job says, and the records
 // beyond the number that it keeps.
-func (t *tx) expireJobs(e *expiry, left int) (removed int, done bool, err error) {
+func (t *tx) expireJobs(e *expiry) (done bool, err error) {
 	for range expireScan {
 		n, keep, ok, err := t.nextToExpire(e)
 		if err != nil || !ok {
-			return removed, !ok, err
+			return !ok, err
 		}
-		list, err := t.beyond(n, keep, left-removed)
-		if err != nil {
-			return removed, false, err
-		}
-		if removed += len(list); removed >= left {
-			return removed, false, nil // there may be more of this one
+		if finished, err := t.expireJob(e, n, keep); err != nil || !finished {
+			return false, err
 		}
 		e.job = n
-		if e.stage == 2 && !e.all {
+		if e.stage == byNumber && !e.all {
 			e.round = e.round[1:]
 		}
 	}
-	return removed, false, nil
+	return false, nil
 }
 
 // nextToExpire returns the next job that may have too much, with what it keeps:
@@ -251,13 +301,13 @@ func (t *tx) expireJobs(e *expiry, left int) (removed int, done bool, err error)
 // history, then those that say something, whose history ages.
 func (t *tx) nextToExpire(e *expiry) (n int64, keep store.Retention, ok bool, err error) {
 	query := "select s.n from job_state s where s.n > ? and (s.keep_runs <> 0 or s.keep_for <> 0 or s.keep_output <> 0) order by s.n limit 1"
-	if e.stage == 2 {
+	if e.stage == byNumber {
 		if e.keep.Runs == 0 {
 			return 0, keep, false, nil
 		}
 		query = "select h.job from history h where h.job > ? order by h.job limit 1"
 	}
-	if e.stage == 2 && !e.all {
+	if e.stage == byNumber && !e.all {
 		if ok = len(e.round) > 0; !ok {
 			return 0, keep, false, nil
 		}
@@ -282,40 +332,43 @@ func (t *tx) nextToExpire(e *expiry) (n int64, keep store.Retention, ok bool, er
 	return n, keep, true, q.err()
 }
 
-// beyond removes at most so many records of a job that it does not keep.
-func (t *tx) beyond(n int64, keep store.Retention, left int) (list []oldRecord, err error) {
-	before, ok := t.cutoff(keep.For)
-	if !ok {
-		before = math.MinInt64
+// expireJob removes what a job does not keep, and tells whether that was all.
+func (t *tx) expireJob(e *expiry, n int64, keep store.Retention) (finished bool, err error) {
+	end := firstRecord // what is in front of it goes
+	if before, ok := t.cutoff(keep.For); ok {
+		end.ended = before
 	}
 	if keep.Runs > 0 {
-		// The first final record that is too many, and what ended before it.
-		q := t.stmt("select ended from history where job = ? and final = 1 order by ended desc, run desc, attempt desc limit 1 offset ?")
-		q.bindInt(n).bindInt(int64(keep.Runs))
+		// The first final record that is too many, and what is in front of it.
+		q := t.stmt(finalOfJob).bindInt(n).bindInt(int64(keep.Runs))
 		for q.next() {
-			before = max(before, q.int()+1)
+			if r := (oldRecord{q.int(), q.id(), q.int() + 1}); r.ended >= end.ended {
+				end = r
+			}
 		}
 		if err := q.err(); err != nil {
-			return nil, err
+			return false, err
 		}
 	}
-	if before > math.MinInt64 {
-		list, err = oldRecords(t.stmt(selectOld + "h.job = ? and h.ended < ?" + notActive + " order by h.ended, h.run, h.attempt limit ?").
-			bindInt(n).bindInt(before).bindInt(int64(left)))
-		if err != nil {
-			return nil, err
-		}
-		if err := t.removeRecords(list); err != nil {
-			return nil, err
+	if end != firstRecord {
+		var last oldRecord
+		q := t.stmt(oldOfJob).bindInt(n).bindInt(end.ended).bindID(end.run).bindInt(end.attempt).bindInt(int64(e.left))
+		if done, err := t.removeOld(e, q, &last, false); err != nil || !done {
+			return false, err
 		}
 	}
-	if before, ok = t.cutoff(keep.OutputFor); ok && len(list) < left {
-		old, err := oldRecords(t.stmt(selectOld + "h.job = ? and h.ended < ? and exists (select 1 from output o where o.run = h.run and o.attempt = h.attempt) limit ?").
-			bindInt(n).bindInt(before).bindInt(expireMax))
-		if err != nil {
-			return nil, err
-		}
-		return list, t.removeOutput(old)
+	before, ok := t.cutoff(keep.OutputFor)
+	if !ok || e.left <= 0 {
+		return !ok, nil
 	}
-	return list, nil
+	from, ok := e.outputOf[n]
+	if !ok {
+		from = firstRecord
+	}
+	finished, err = t.removeOld(e, t.stmt(outputOfJob).bindInt(n).bindBetween(from, before, e.left), &from, true)
+	if e.outputOf == nil || len(e.outputOf) > touchedMax {
+		e.outputOf = map[int64]oldRecord{}
+	}
+	e.outputOf[n] = from // if the step fails, the rest is found when it is looked at again
+	return finished, err
 }

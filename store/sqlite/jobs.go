@@ -153,6 +153,10 @@ func (st *step) create(j *engine.Job, filled *job.Job) (*loadedJob, error) {
 	return l, s.bindTime(l.Completed).exec()
 }
 
+// trimMax is how many definitions go when a new one comes: more than one goes
+// where more were kept before.
+const trimMax = 20
+
 // redefine writes the definition of a job in its present version, with its
 // revision and all that is derived from it but what announce writes.
 func (st *step) redefine(r *jobRow, definition *job.Job, actor string) error {
@@ -179,6 +183,10 @@ func (st *step) redefine(r *jobRow, definition *job.Job, actor string) error {
 	st.s.jobs.put(r.UID, d, generation)
 	s = st.stmt("insert or replace into revisions (job, version, changed, actor, definition) values (?, ?, ?, ?, ?)")
 	if err := s.bindID(r.UID).bindInt(r.Version).bindTime(st.now).bindText(actor).bindBlob(text).exec(); err != nil {
+		return err
+	}
+	s = st.stmt("delete from revisions where job = ? and version <= ? and version in (select version from revisions where job = ? order by version limit ?)")
+	if err := s.bindID(r.UID).bindInt(r.Version - int64(st.s.revisions)).bindID(r.UID).bindInt(trimMax).exec(); err != nil {
 		return err
 	}
 	upstreams := map[string]bool{}

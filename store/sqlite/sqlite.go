@@ -54,6 +54,9 @@ type Options struct {
 	// NewID makes the uids of jobs, calendars and pools. Default: by the clock
 	// and at random.
 	NewID func() job.ID
+	// Revisions is how many definitions of a job are kept. Default:
+	// store.RevisionsDefault.
+	Revisions int
 
 	// maxPages bounds the file, for tests of what happens when it is full.
 	maxPages int
@@ -75,6 +78,7 @@ type Store struct {
 	now       func() time.Time
 	lookAhead time.Duration
 	defaults  job.Defaults
+	revisions int // of each job that are kept
 	newID     func() job.ID
 
 	lock    *os.File
@@ -114,6 +118,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		now:       o.Now,
 		lookAhead: cmp.Or(o.LookAhead, lookAheadDefault),
 		defaults:  o.Defaults,
+		revisions: cmp.Or(o.Revisions, store.RevisionsDefault),
 		newID:     o.NewID,
 		lock:      lock,
 		readers:   make(chan *conn, readersMax),

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
-		return open(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID})
+		return open(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions})
 	})
 }
 

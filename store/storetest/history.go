@@ -26,6 +26,18 @@ func past(e *env, j *store.Job, outcomes ...job.Outcome) []store.Attempt {
 	return list
 }
 
+// expireAll removes all that need not be kept.
+func expireAll(e *env, keep store.Retention) {
+	e.Helper()
+	for {
+		more, err := e.Expire(e.ctx, keep)
+		e.must(err)
+		if !more {
+			return
+		}
+	}
+}
+
 var historyTests = []test{
 	{"history is read in pages, the latest first, and selected", func(e *env) {
 		a, b := e.put("name: a"), e.put("name: b\nnamespace: n")
@@ -232,15 +244,7 @@ var historyTests = []test{
 		runs := past(e, j, outcomes...)
 		past(e, few, outcomes...)
 		old := past(e, long, outcomes...)
-		expire := func(keep store.Retention) {
-			for {
-				more, err := e.Expire(e.ctx, keep)
-				e.must(err)
-				if !more {
-					return
-				}
-			}
-		}
+		expire := func(keep store.Retention) { expireAll(e, keep) }
 		expire(store.Retention{})
 		equal(e, "without a bound", len(e.records(j)), 3)
 		equal(e, "by the job's own count", len(e.records(few)), 1)
@@ -260,6 +264,111 @@ var historyTests = []test{
 		equal(e, "by age", len(e.records(j)), 0)
 		equal(e, "what is kept for ever", len(e.records(long)), 2) // the count is the server's
 		equal(e, "output of what is kept", chunks(old[2]), 1)
+	}},
+	{"history expires in steps of a bounded number of rows", func(e *env) {
+		j := e.put("name: a\nschedule: {cron: '* * * * * *'}")
+		loud := e.put("name: b")
+		noise := e.trigger(loud)
+		e.claim(e.a, noise, store.Started)
+		for seq := range store.ExpireMax * 3 / 2 {
+			e.must(e.AppendOutput(e.ctx, []store.OutputChunk{{Run: noise.Run, Attempt: 1, Seq: seq, Data: []byte("x")}}))
+		}
+		e.finish(noise, job.OutcomeSucceeded)
+		item := store.PlanItem{Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: e.now().Add(time.Hour)}
+		e.clock.Advance(time.Hour)
+		for i := range store.ExpireMax * 3 / 2 {
+			at := item.From.Add(time.Duration(i+1) * time.Second)
+			item.Missed = append(item.Missed, store.MissedSpan{ID: e.id(), First: at, Last: at, Count: 1})
+		}
+		e.planned(item, store.Planned)
+		rows := func() int {
+			n := 0
+			for _, q := range []store.HistoryQuery{{Job: j.Definition.UID, Limit: store.LookMax}, {Job: loud.Definition.UID, Limit: store.LookMax}} {
+				list, _, err := e.Attempts(e.ctx, q)
+				e.must(err)
+				n += len(list)
+			}
+			chunks, err := e.Output(e.ctx, noise.Run, 1, 0, store.LookMax)
+			e.must(err)
+			return n + len(chunks)
+		}
+		e.clock.Advance(time.Hour)
+		all := rows()
+		equal(e, "rows", all, store.ExpireMax*3+1)
+		steps := func(keep store.Retention, want int) {
+			e.Helper()
+			before := rows()
+			for calls := 1; ; calls++ {
+				more, err := e.Expire(e.ctx, keep)
+				e.must(err)
+				now := rows()
+				if before-now > store.ExpireMax {
+					e.Errorf("one call has removed %d rows", before-now)
+				}
+				if before = now; !more {
+					break
+				}
+				if calls > 100 {
+					e.Fatal("there is more for ever")
+				}
+			}
+			equal(e, "rows that are left", before, want)
+		}
+		steps(store.Retention{OutputFor: time.Minute}, store.ExpireMax*3/2+1)
+		steps(store.Retention{Runs: 200}, 200+1)
+		steps(store.Retention{For: time.Minute}, 0)
+	}},
+	{"a job that no longer wants its history for ever loses it within a day or so", func(e *env) {
+		j := e.put("name: a\npolicy: {keep: {for: forever, output_for: forever}}")
+		a := past(e, j, job.OutcomeSucceeded)[0]
+		keep := store.Retention{For: time.Hour}
+		e.clock.Advance(48 * time.Hour)
+		expireAll(e, keep)
+		equal(e, "records", len(e.attempts(a.Run)), 1)
+		e.put("name: a")
+		e.clock.Advance(25 * time.Hour)
+		expireAll(e, keep)
+		equal(e, "records when the job says nothing", len(e.attempts(a.Run)), 0)
+	}},
+	{"old definitions go when new ones come", func(e *env) {
+		var uid job.ID
+		for i := range revisions + 3 {
+			uid = e.put(fmt.Sprintf("name: a\ndescription: the one of version %d", i+1)).Definition.UID
+		}
+		list, err := e.Revisions(e.ctx, uid, 0, 100)
+		e.must(err)
+		equal(e, "revisions", len(list), revisions)
+		for i, r := range list {
+			version := int64(revisions + 3 - i)
+			equal(e, "version", r.Version, version)
+			equal(e, "description", r.Definition.Description, fmt.Sprintf("the one of version %d", version))
+		}
+	}},
+	{"the audit expires by number and by age, and its numbers go on", func(e *env) {
+		numbers := func() string {
+			list, err := e.Audit(e.ctx, 0, 100)
+			e.must(err)
+			var got []int64
+			for _, r := range list {
+				got = append(got, r.Seq)
+			}
+			return fmt.Sprint(got)
+		}
+		for i := range 5 {
+			e.put(fmt.Sprintf("name: j%d", i))
+			e.clock.Advance(time.Hour)
+		}
+		expireAll(e, store.Retention{})
+		equal(e, "without a bound", numbers(), "[5 4 3 2 1]")
+		expireAll(e, store.Retention{Audit: 3})
+		equal(e, "by number", numbers(), "[5 4 3]")
+		expireAll(e, store.Retention{AuditFor: 90 * time.Minute})
+		equal(e, "by age", numbers(), "[5]")
+		e.clock.Advance(24 * time.Hour)
+		expireAll(e, store.Retention{AuditFor: time.Hour})
+		equal(e, "the latest stays", numbers(), "[5]")
+		e.put("name: last")
+		equal(e, "behind it", numbers(), "[6 5]")
 	}},
 	{"what is going on does not expire", func(e *env) {
 		j := e.put("name: a\npolicy: {retry: {attempts: 1, backoff: 7d}}")

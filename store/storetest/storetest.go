@@ -31,13 +31,18 @@ type Options struct {
 	Defaults job.Defaults
 	// NewID makes the uids of jobs, calendars and pools, if it is given.
 	NewID func() job.ID
+	// Revisions is how many definitions of a job are kept.
+	Revisions int
 }
 
 // Open opens an empty store. It closes it at the end of the test, with
 // testing.T.Cleanup.
 type Open func(t *testing.T, opt Options) store.Store
 
-const lookAhead = 15 * time.Second
+const (
+	lookAhead = 15 * time.Second
+	revisions = 5
+)
 
 // Run tests a store. Tests that only say that nothing goes wrong when much
 // happens at once are short with testing.Short.
@@ -127,7 +132,7 @@ func newEnv(t *testing.T, open Open) *env {
 		T: t, ctx: t.Context(), clock: &clock{now: start},
 		ids: &ids{random: rand.New(rand.NewPCG(1, 2))},
 	}
-	e.Store = open(t, Options{Now: e.clock.Now, LookAhead: lookAhead})
+	e.Store = open(t, Options{Now: e.clock.Now, LookAhead: lookAhead, Revisions: revisions})
 	e.a = e.join("a")
 	return e
 }
