@@ -469,3 +469,30 @@ func BenchmarkSearch(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkExpire is one step of removing old records: how long nothing else is
+// written.
+func BenchmarkExpire(b *testing.B) {
+	s, session, jobs := benchStore(b, 1, job.Policy{})
+	clock := time.Now()
+	s.now = func() time.Time { return clock }
+	ids := &tally{}
+	item := store.PlanItem{Job: jobs[0].Definition.UID, Epoch: jobs[0].Definition.Epoch, To: jobs[0].Cursor}
+	for b.Loop() {
+		b.StopTimer()
+		clock = clock.Add(time.Hour)
+		item.From, item.To, item.Missed = item.To, clock, nil
+		for i := range store.ExpireMax {
+			at := item.From.Add(time.Duration(i+1) * time.Microsecond)
+			item.Missed = append(item.Missed, store.MissedSpan{ID: ids.next(), First: at, Last: at, Count: 1})
+		}
+		if outcomes, err := s.Plan(b.Context(), session, []store.PlanItem{item}); err != nil || outcomes[0] != store.Planned {
+			b.Fatal(outcomes, err)
+		}
+		clock = clock.Add(time.Hour)
+		b.StartTimer()
+		if _, err := s.Expire(b.Context(), store.Retention{For: time.Minute}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
