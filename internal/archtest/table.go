@@ -146,7 +146,7 @@ var table = map[string]line{
 	},
 	"internal/watchdog": {
 		layer:       shells,
-		imports:     []string{"job", "executor"},
+		imports:     []string{"job", "executor", "internal/clock"},
 		modules:     []string{"golang.org/x/sys/unix"},
 		testModules: []string{"go.uber.org/goleak"},
 	},

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/belfry-cron/belfry/internal/clock"
 )
 
 // Argument is the only argument of a program that is to be a watchdog.
@@ -29,7 +31,7 @@ func Main() int {
 	unix.CloseOnExec(journalFD)
 	g := guard{
 		table: table{file: os.NewFile(journalFD, fileName)},
-		heard: BootClock(),
+		heard: clock.Boot(),
 		log:   func(text string) { fmt.Fprintln(os.Stderr, "belfry watchdog: "+text) },
 	}
 	var err error
@@ -108,11 +110,11 @@ func (g *guard) run(in io.Reader, out io.Writer) {
 				g.endAll()
 				return
 			}
-			g.renewed, g.heard = renewed, BootClock()
+			g.renewed, g.heard = renewed, clock.Boot()
 			answer()
 		case <-look.C:
 			wait := lookEvery
-			if BootClock()-g.heard >= silence && g.fence() {
+			if clock.Boot()-g.heard >= silence && g.fence() {
 				wait = pollMost
 			}
 			look.Reset(wait)
@@ -133,7 +135,7 @@ func (g *guard) fence() (left bool) {
 	}
 	g.unreadable = false
 	var late []Entry
-	now := BootClock()
+	now := clock.Boot()
 	for _, s := range slots {
 		renewed := max(g.renewed, s.renewed)
 		if s.alive() && s.Fence > 0 && renewed > 0 && now-renewed-nodeFirst >= s.Fence {
@@ -189,10 +191,10 @@ func end(t table, slots []slot, log func(string)) {
 			at[s.Key] = s
 		}
 	}
-	began, wait := BootClock(), pollFirst
+	began, wait := clock.Boot(), pollFirst
 	for round := 0; len(entries) > 0; round++ {
 		found := survey(entries)
-		now := BootClock() - began
+		now := clock.Boot() - began
 		var left []Entry
 		for _, e := range entries {
 			pids := found[e.Key]

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,16 +15,6 @@ func bootID() (string, error) {
 		return "", fmt.Errorf("read the boot id: %w", err)
 	}
 	return id, nil
-}
-
-// BootClock returns the time since the machine was started. Unlike the clock
-// of package time it goes on while the machine is suspended.
-func BootClock() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err)
-	}
-	return time.Duration(ts.Nano())
 }
 
 // selfPath returns a path of the running program.

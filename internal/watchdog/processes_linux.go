@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // bootID names the time between two starts of the machine.
@@ -19,16 +17,6 @@ func bootID() (string, error) {
 		return "", fmt.Errorf("read the boot id: %w", err)
 	}
 	return strings.TrimSpace(string(b)), nil
-}
-
-// BootClock returns the time since the machine was started. Unlike the clock
-// of package time it goes on while the machine is suspended.
-func BootClock() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic(err) // every Linux has it since 2.6.39
-	}
-	return time.Duration(ts.Nano())
 }
 
 // selfPath returns a path of the running program, that of its file even when

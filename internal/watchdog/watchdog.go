@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/clock"
 )
 
 // Errors that Open and Announce may return.
@@ -231,7 +232,7 @@ func (n *Node) announce(e Entry) error {
 	if len(e.Cgroup) > cgroupMax {
 		return fmt.Errorf("announce run %s: the path of its cgroup is longer than %d bytes", e.Run, cgroupMax)
 	}
-	e.State, e.announced = Announced, BootClock()
+	e.State, e.announced = Announced, clock.Boot()
 	n.mu.Lock()
 	s, ok := n.slots[e.Key]
 	if ok && (s.Command || !e.Command) {
@@ -266,7 +267,7 @@ func (n *Node) announce(e Entry) error {
 // soon as its id is known.
 func (n *Node) Spawned(p executor.Process) {
 	n.change(Key{p.Run, p.Number}, func(e *Entry) {
-		e.State, e.PID, e.spawned = Spawned, p.PID, BootClock()
+		e.State, e.PID, e.spawned = Spawned, p.PID, clock.Boot()
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/clock"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -73,7 +74,7 @@ func node(args []string) {
 	run, err := job.ParseID(args[4])
 	check(err)
 	p := executor.Process{Run: run, Number: 1, Grace: grace, Fence: fence}
-	n.Renewed(BootClock())
+	n.Renewed(clock.Boot())
 	check(n.Spawning(p))
 	cmd := exec.Command("sh", "-c", args[3])
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "BELFRY_RUN=" + run.String(), "BELFRY_ATTEMPT=1"}
@@ -259,7 +260,7 @@ func TestSignalsToTheNodesGroupLeaveTheWatchdog(t *testing.T) {
 		t.Errorf("the watchdog is in group %d, %v; want its own", group, err)
 	}
 	before := n.PID()
-	n.Renewed(BootClock())
+	n.Renewed(clock.Boot())
 	if after := n.PID(); before != after {
 		t.Errorf("the watchdog had to be replaced")
 	}
@@ -408,13 +409,13 @@ func TestAProcessThatOnlyGotTheNumberIsLeft(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("sleep", "1000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	before := BootClock()
+	before := clock.Boot()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	key := Key{newRun(t), 1}
-	e := Entry{Key: key, State: Spawned, Command: true, PID: cmd.Process.Pid, announced: before, spawned: BootClock()}
+	e := Entry{Key: key, State: Spawned, Command: true, PID: cmd.Process.Pid, announced: before, spawned: clock.Boot()}
 	if got := survey([]Entry{e})[key]; len(got) != 1 {
 		t.Errorf("the survey finds %v, want the process", got)
 	}

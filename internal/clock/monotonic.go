@@ -1,7 +1,0 @@
-package clock
-
-import "time"
-
-var start = time.Now()
-
-func monotonic() time.Duration { return time.Since(start) }
