@@ -143,7 +143,7 @@ func (s *Store) PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor
 		if err := st.putDocument(job.KindPool, full, put.UID, put.Version, &put); err != nil {
 			return err
 		}
-		if err := st.slot(engine.PoolSlot(full), job.ID{}); err != nil {
+		if err := st.slot(engine.PoolSlot(full), &store.Run{}); err != nil {
 			return err
 		}
 		st.b.Refill(full)

@@ -1,6 +1,8 @@
 package sqlite
 
 import (
+	"bytes"
+	"cmp"
 	"slices"
 
 	"github.com/belfry-cron/belfry/internal/engine"
@@ -10,38 +12,84 @@ import (
 
 // A run is planned, claimed and finished by the same process within seconds, so
 // that the writer remembers what it wrote last: rows of job_state, and the runs
-// in the jobs' own slots. It spares a third of the time of a run's life. What is
+// in the jobs' own slots. It spares half of the time of a run's life. What is
 // here is as it is in the open transaction; after anything was undone, all is
 // forgotten.
 
 const (
 	// hotMax is how many jobs are remembered, at about a kilobyte each.
-	hotMax = 16384
-	// hotRuns is how many runs of a job are remembered. One with more waits
-	// for other things than the store.
-	hotRuns = 8
+	hotMax = 32768
+	// hotRuns is how many runs of a job that have begun, or wait, are
+	// remembered. A job with more waits for other things than the store.
+	hotRuns = 64
+	// hotPlanned is how many planned runs are remembered in all, at about 150
+	// bytes each: what the highest rate plans in a look-ahead.
+	hotPlanned = 400_000
 )
 
 // hotJob is what is remembered of a job.
 type hotJob struct {
 	row jobRow
 	job engine.Job
-	// runs are unfinished runs in the slot of the job itself, all of them if
-	// complete is set.
+	// planned and runs are unfinished runs in the slot of the job itself, all
+	// of them if complete is set: those that are as the planner made them, by
+	// due time and id, and the others.
+	planned  []plannedRun
 	runs     []*store.Run
 	complete bool
 }
 
+// plannedRun is a run that is as the planner made it: a fifth of store.Run.
+type plannedRun struct {
+	id, session               job.ID
+	node                      string
+	scheduled, due, lateAfter int64
+	epoch, version            int64
+	priority                  int
+}
+
+// isPlanned tells whether a run is one that plannedRun can say all about.
+func isPlanned(r *store.Run) bool {
+	return r.Kind == job.RunScheduled && r.State == job.StateReady && r.Attempt == 1 && !r.HoldsSlot && r.First.IsZero() &&
+		r.Token.IsZero() && r.Claimed.IsZero() && r.Shards == 0 && r.Overlap == "" && !r.AwaitsPrevious && r.Reason == "" &&
+		r.Params == nil && r.Parent.IsZero() && r.Last == "" && r.CancelBy == "" && r.CancelReason == ""
+}
+
+func plannedOf(r *store.Run) plannedRun {
+	return plannedRun{
+		id: r.ID, session: r.Session, node: r.Node,
+		scheduled: nanos(r.Scheduled), due: nanos(r.Due), lateAfter: nanos(r.LateAfter),
+		epoch: r.Epoch, version: r.Version, priority: r.Priority,
+	}
+}
+
+func (p *plannedRun) run(uid job.ID) store.Run {
+	r := store.Run{
+		Run: job.Run{
+			ID: p.id, JobUID: uid, Kind: job.RunScheduled, State: job.StateReady, Attempt: 1, Node: p.node,
+			Epoch: p.epoch, Version: p.version, Scheduled: fromNanos(p.scheduled), Due: fromNanos(p.due),
+		},
+		Session: p.session, Slot: uid.String(), Priority: p.priority, LateAfter: fromNanos(p.lateAfter),
+	}
+	r.Key = keyOf(&r.Run)
+	return r
+}
+
+func (p *plannedRun) compare(due int64, id job.ID) int {
+	return cmp.Or(cmp.Compare(p.due, due), bytes.Compare(p.id[:], id[:]))
+}
+
 // hot is what the writer remembers.
 type hot struct {
-	jobs map[job.ID]*hotJob
-	runs map[job.ID]*store.Run // those of the jobs, by id
+	jobs    map[job.ID]*hotJob
+	runs    map[job.ID]*store.Run // those of the jobs, by id
+	planned map[job.ID]*hotJob    // whose planned runs have an id
 }
 
 // keepJob remembers a job as it was read or written.
 func (h *hot) keepJob(r *jobRow) *hotJob {
 	if h.jobs == nil {
-		h.jobs, h.runs = map[job.ID]*hotJob{}, map[job.ID]*store.Run{}
+		h.jobs, h.runs, h.planned = map[job.ID]*hotJob{}, map[job.ID]*store.Run{}, map[job.ID]*hotJob{}
 	}
 	kept := h.jobs[r.UID]
 	if kept == nil {
@@ -60,11 +108,20 @@ func (h *hot) keepJob(r *jobRow) *hotJob {
 
 func (h *hot) dropJob(uid job.ID) {
 	if kept := h.jobs[uid]; kept != nil {
-		for _, r := range kept.runs {
-			delete(h.runs, r.ID)
-		}
+		h.dropRuns(kept)
 		delete(h.jobs, uid)
 	}
+}
+
+// dropRuns forgets the runs of a job.
+func (h *hot) dropRuns(kept *hotJob) {
+	for _, r := range kept.runs {
+		delete(h.runs, r.ID)
+	}
+	for i := range kept.planned {
+		delete(h.planned, kept.planned[i].id)
+	}
+	kept.runs, kept.planned, kept.complete = nil, nil, false
 }
 
 // rowOf returns a copy of the row of a job, nil if it is not remembered.
@@ -99,50 +156,90 @@ func (h *hot) keepRun(r *store.Run) {
 		return
 	}
 	own := isOwnSlot(r.Slot, r.JobUID)
-	if known := h.runs[r.ID]; known != nil && own {
+	if known := h.runs[r.ID]; known != nil && own && !isPlanned(r) {
 		*known = *r
 		return
 	}
 	h.dropRun(r)
 	switch {
 	case !own:
-	case len(kept.runs) == hotRuns:
-		kept.complete = false
-	default:
+	case isPlanned(r) && len(h.planned) < hotPlanned:
+		p := plannedOf(r)
+		i, _ := slices.BinarySearchFunc(kept.planned, &p, func(a plannedRun, b *plannedRun) int { return a.compare(b.due, b.id) })
+		kept.planned = slices.Insert(kept.planned, i, p)
+		h.planned[r.ID] = kept
+	case !isPlanned(r) && len(kept.runs) < hotRuns:
 		copied := *r
 		kept.runs = append(kept.runs, &copied)
 		h.runs[r.ID] = &copied
+	default:
+		kept.complete = false
 	}
 }
 
 func (h *hot) dropRun(r *store.Run) {
-	if kept := h.jobs[r.JobUID]; kept != nil && h.runs[r.ID] != nil {
+	kept := h.jobs[r.JobUID]
+	if kept == nil {
+		return
+	}
+	if h.runs[r.ID] != nil {
 		kept.runs = slices.DeleteFunc(kept.runs, func(o *store.Run) bool { return o.ID == r.ID })
 		delete(h.runs, r.ID)
 	}
+	if h.planned[r.ID] != nil {
+		// It is the first, or near it.
+		i := slices.IndexFunc(kept.planned, func(p plannedRun) bool { return p.id == r.ID })
+		if i == 0 {
+			kept.planned = kept.planned[1:]
+		} else {
+			kept.planned = slices.Delete(kept.planned, i, i+1)
+		}
+		delete(h.planned, r.ID)
+	}
 }
 
-// ownSlot returns the runs in the slot of a job, by due time and id, and whether
-// they are remembered.
-func (h *hot) ownSlot(uid job.ID) ([]*store.Run, bool) {
+// run returns a run that is remembered.
+func (h *hot) run(id job.ID) (r store.Run, ok bool) {
+	if known := h.runs[id]; known != nil {
+		return *known, true
+	}
+	kept := h.planned[id]
+	if kept == nil {
+		return r, false
+	}
+	i := slices.IndexFunc(kept.planned, func(p plannedRun) bool { return p.id == id })
+	return kept.planned[i].run(kept.job.UID), true
+}
+
+// ownSlot returns the runs in the slot of a job that an attempt of a run due at
+// until has to do with, and whether they are remembered: those that are planned
+// for later do not matter to it.
+func (h *hot) ownSlot(uid job.ID, until store.RunRef) (runs []store.Run, ok bool) {
 	kept := h.jobs[uid]
 	if kept == nil || !kept.complete {
 		return nil, false
 	}
-	slices.SortFunc(kept.runs, func(a, b *store.Run) int { return compareRuns(*a, *b) })
-	return kept.runs, true
+	due := nanos(until.Due)
+	for i := range kept.planned {
+		if kept.planned[i].compare(due, until.ID) > 0 {
+			break
+		}
+		runs = append(runs, kept.planned[i].run(uid))
+	}
+	for _, r := range kept.runs {
+		runs = append(runs, *r)
+	}
+	return runs, true
 }
 
 // keepSlot remembers that runs are all that there are in the slot of a job.
 func (h *hot) keepSlot(uid job.ID, runs []store.Run) {
 	kept := h.jobs[uid]
-	if kept == nil || len(runs) > hotRuns {
+	if kept == nil {
 		return
 	}
-	for _, r := range kept.runs {
-		delete(h.runs, r.ID)
-	}
-	kept.runs, kept.complete = nil, true
+	h.dropRuns(kept)
+	kept.complete = true
 	for i := range runs {
 		h.keepRun(&runs[i])
 	}

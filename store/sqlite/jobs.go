@@ -119,7 +119,7 @@ func (st *step) waitingRuns(l *loadedJob, policy *engine.Policy) error {
 			return err
 		}
 		for _, key := range []string{r.Slot, policy.SlotKey(&r.Run, r.Node)} {
-			if err := st.slot(key, r.JobUID); err != nil {
+			if err := st.slot(key, r); err != nil {
 				return err
 			}
 		}

@@ -16,8 +16,9 @@ type step struct {
 	*tx
 	b    *engine.Batch
 	jobs map[job.ID]*loadedJob
-	// slots and wholeJobs are those whose runs are in the batch.
-	slots     map[string]bool
+	// slots says until which place in their order the runs of a slot are in the
+	// batch. wholeJobs are those whose runs are.
+	slots     map[string]store.RunRef
 	wholeJobs map[job.ID]bool
 	// waiting counts the added runs of each slot that wait for it by the policy
 	// of their job.
@@ -42,7 +43,7 @@ func (l *loadedJob) before() *store.Job {
 func (t *tx) step() (*step, error) {
 	st := &step{
 		tx: t, b: engine.NewBatch(t.now, t.s.lookAhead),
-		jobs: map[job.ID]*loadedJob{}, slots: map[string]bool{}, wholeJobs: map[job.ID]bool{},
+		jobs: map[job.ID]*loadedJob{}, slots: map[string]store.RunRef{}, wholeJobs: map[job.ID]bool{},
 		waiting: map[string]int{}, was: map[job.ID]indexed{},
 	}
 	list, err := t.sessions()
@@ -91,10 +92,9 @@ const runByID = "select " + activeColumns + " from active a where a.id = ?"
 // run loads a run with all that a decision about it may need to know, and
 // returns it as it is in the database: the zero Run if it is not there. node is
 // where it may be claimed, "" for where it is.
-func (st *step) run(id job.ID, node string) (r store.Run, l *loadedJob, err error) {
-	if known := st.memory.runs[id]; known != nil {
-		r = *known
-	} else {
+func (st *step) run(id job.ID, node string) (_ store.Run, l *loadedJob, err error) {
+	r, known := st.memory.run(id)
+	if !known {
 		q := st.stmt(runByID).bindID(id)
 		for q.next() {
 			scanRun(q, &r)
@@ -107,7 +107,7 @@ func (st *step) run(id job.ID, node string) (r store.Run, l *loadedJob, err erro
 		return store.Run{}, nil, err
 	}
 	if l == nil {
-		return r, nil, st.slot(r.Slot, r.JobUID)
+		return r, nil, st.slot(r.Slot, &r)
 	}
 	if node == "" {
 		node = r.Node
@@ -141,11 +141,11 @@ func (st *step) addRun(r *store.Run) (*loadedJob, error) {
 // around adds what a decision that may end a run needs to know besides.
 func (st *step) around(r *store.Run, l *loadedJob, node string) error {
 	if l.Policy.Contends(r) {
-		if err := st.slot(r.Slot, r.JobUID); err != nil {
+		if err := st.slot(r.Slot, r); err != nil {
 			return err
 		}
 		if key := l.Policy.SlotKey(&r.Run, node); key != r.Slot {
-			if err := st.slot(key, r.JobUID); err != nil {
+			if err := st.slot(key, r); err != nil {
 				return err
 			}
 		}
@@ -163,13 +163,19 @@ const (
 	slotOfKey = " from active a where a.slot = ?"
 )
 
-// slot adds the runs that hold a slot, wait for it, or are ready for it. Where
-// they are very many it adds those that the decisions look at.
-func (st *step) slot(key string, uid job.ID) error {
-	if st.slots[key] {
+// slotMax is how many runs of a slot are read at once: more than a job that is due
+// every 10 ms has planned. Of a slot with more only those are read that decisions
+// look at.
+const slotMax = 4 * store.MaxBatch
+
+// slot adds the runs that hold a slot, wait for it, or are ready for it before a
+// run whose attempt is decided about.
+func (st *step) slot(key string, of *store.Run) error {
+	until, uid := store.RunRef{Due: of.Due, ID: of.ID}, of.JobUID
+	covered, known := st.slots[key]
+	if known && compareRefs(until, covered) <= 0 {
 		return nil
 	}
-	st.slots[key] = true
 	if pool, ok := strings.CutPrefix(key, engine.PoolSlot("")); ok {
 		size, err := st.poolSize(pool)
 		if err != nil {
@@ -179,30 +185,27 @@ func (st *step) slot(key string, uid job.ID) error {
 	}
 	from, own := slotOfKey, isOwnSlot(key, uid)
 	if own {
-		if runs, ok := st.memory.ownSlot(uid); ok {
-			for _, r := range runs {
-				if _, err := st.addRun(r); err != nil {
-					return err
-				}
-			}
-			return nil
+		if runs, ok := st.memory.ownSlot(uid, until); ok {
+			st.slots[key] = until
+			return st.addRuns(runs)
 		}
 		from = slotOfJob
 	}
+	st.slots[key] = store.RunRef{Due: latest} // all of them
 	bind := func(text string) *stmt {
 		if own {
 			return st.stmt(text).bindID(uid)
 		}
 		return st.stmt(text).bindText(key)
 	}
-	list, err := scanRuns(bind("select " + activeColumns + from + " order by a.due, a.id limit ?").bindInt(2 * store.MaxBatch))
+	list, err := scanRuns(bind("select " + activeColumns + from + " order by a.due, a.id limit ?").bindInt(slotMax))
 	if err != nil {
 		return err
 	}
 	if err := st.addRuns(list); err != nil {
 		return err
 	}
-	if len(list) < 2*store.MaxBatch {
+	if len(list) < slotMax {
 		if own {
 			st.memory.keepSlot(uid, list)
 		}

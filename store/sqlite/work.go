@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -261,11 +262,13 @@ func (s *stmt) behind(ref store.RunRef) *stmt {
 }
 
 func compareRuns(a, b store.Run) int {
-	return cmp.Or(a.Due.Compare(b.Due), slices.Compare(a.ID[:], b.ID[:]))
+	return compareRefs(store.RunRef{Due: a.Due, ID: a.ID}, store.RunRef{Due: b.Due, ID: b.ID})
 }
 
-func compareReady(a, b store.ReadyRun) int {
-	return cmp.Or(a.Due.Compare(b.Due), slices.Compare(a.ID[:], b.ID[:]))
+func compareReady(a, b store.ReadyRun) int { return compareRefs(a.RunRef, b.RunRef) }
+
+func compareRefs(a, b store.RunRef) int {
+	return cmp.Or(a.Due.Compare(b.Due), bytes.Compare(a.ID[:], b.ID[:]))
 }
 
 // Ready implements store.Working.

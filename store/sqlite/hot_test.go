@@ -1,0 +1,87 @@
+package sqlite
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// What is remembered of a planned run is all of it: a run with anything that has
+// no place in plannedRun is not taken for one.
+func TestAPlannedRunIsRememberedWhole(t *testing.T) {
+	uid := job.ID{1}
+	at := time.Unix(1_800_000_000, 5000).UTC()
+	plain := func() store.Run {
+		r := store.Run{Run: job.Run{
+			ID: job.ID{2}, JobUID: uid, Kind: job.RunScheduled, State: job.StateReady, Attempt: 1,
+			Scheduled: at, Due: at.Add(time.Second),
+		}, Slot: uid.String()}
+		r.Key = keyOf(&r.Run)
+		return r
+	}
+	if r := plain(); !isPlanned(&r) {
+		t.Fatal("a run as the planner makes it is not remembered as one")
+	}
+	// These follow from the job or the scheduled time, or mean nothing here.
+	derived := map[string]bool{
+		"JobUID": true, "Namespace": true, "Name": true, "Key": true, "Slot": true, // of the job
+		"Shard": true, "Outcome": true, // of a run that is split, or over
+	}
+	check := func(name string, r *store.Run) {
+		t.Helper()
+		if r.Key = keyOf(&job.Run{Scheduled: r.Scheduled}); derived[name] || !isPlanned(r) {
+			return
+		}
+		p := plannedOf(r)
+		if got := p.run(uid); !reflect.DeepEqual(got, *r) {
+			t.Errorf("with another %s the run is remembered as\n%+v\nand was\n%+v", name, got, *r)
+		}
+	}
+	fields := reflect.TypeFor[store.Run]()
+	for i := range fields.NumField() {
+		if f := fields.Field(i); f.Type != reflect.TypeFor[job.Run]() {
+			r := plain()
+			change(t, f.Name, reflect.ValueOf(&r).Elem().Field(i))
+			check(f.Name, &r)
+		}
+	}
+	fields = reflect.TypeFor[job.Run]()
+	for i := range fields.NumField() {
+		r := plain()
+		change(t, fields.Field(i).Name, reflect.ValueOf(&r.Run).Elem().Field(i))
+		check(fields.Field(i).Name, &r)
+	}
+}
+
+// change gives a field another value.
+func change(t *testing.T, name string, v reflect.Value) {
+	t.Helper()
+	switch x := v.Addr().Interface().(type) {
+	case *time.Time:
+		*x = time.Unix(1_900_000_000, 0).UTC()
+	case *job.ID:
+		*x = job.ID{9}
+	case *map[string]string:
+		*x = map[string]string{"a": "b"}
+	default:
+		switch v.Kind() {
+		case reflect.String:
+			v.SetString("another")
+		case reflect.Bool:
+			v.SetBool(true)
+		case reflect.Int, reflect.Int64, reflect.Uint8, reflect.Int8:
+			if v.CanInt() {
+				v.SetInt(77)
+			} else {
+				v.SetUint(77)
+			}
+		case reflect.Slice:
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		default:
+			t.Fatalf("no other value for %s of type %s", name, v.Type())
+		}
+	}
+}
