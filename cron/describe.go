@@ -344,18 +344,44 @@ func (f *fields) windows() (step int, windows []window) {
 	if !whole {
 		return 0, nil
 	}
-	for first >= 0 {
-		last, next := first, f.timeAfter(first)
-		for next == last+step {
-			last, next = next, f.timeAfter(next)
-		}
-		if last == first || len(windows) == windowsMax {
+	// Minutes repeat what is in a minute, and hours what is in an hour: only
+	// the ends of two neighbours can make one window.
+	windows = []window{{}}
+	for _, unit := range [...]struct {
+		set    uint64
+		length int
+	}{{f.second, 1}, {f.minute, secondsPerMinute}, {uint64(f.hour), secondsPerHour}} {
+		if windows = inEach(windows, unit.set, unit.length, step); windows == nil {
 			return 0, nil
 		}
-		windows = append(windows, window{first, last})
-		first = next
+	}
+	for _, w := range windows {
+		if w.first == w.last {
+			return 0, nil
+		}
 	}
 	return step, windows
+}
+
+// inEach returns the windows of a unit, such as a minute, in each of a set of
+// such units. It returns nil for more than are said, since no larger unit makes
+// them fewer.
+func inEach(inUnit []window, set uint64, length, step int) (all []window) {
+	for ; set != 0; set &= set - 1 {
+		start := bits.TrailingZeros64(set) * length
+		for _, w := range inUnit {
+			w.first += start
+			w.last += start
+			if n := len(all); n > 0 && w.first == all[n-1].last+step {
+				all[n-1].last = w.last
+				continue
+			}
+			if all = append(all, w); len(all) > windowsMax {
+				return nil
+			}
+		}
+	}
+	return all
 }
 
 // fewPhases tells whether the minutes of an hour, or the seconds of every

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math/bits"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -363,4 +364,68 @@ func mustParse(t testing.TB, expr string, opts ...Option) *Expression {
 		t.Fatal(err)
 	}
 	return e
+}
+
+// walkedWindows finds windows by a walk through the day, second by second.
+func walkedWindows(f *fields) (step int, windows []window) {
+	first := f.timeFrom(0)
+	step = f.timeAfter(first) - first
+	if step >= secondsPerMinute && step%secondsPerMinute != 0 || step >= secondsPerHour && step%secondsPerHour != 0 {
+		return 0, nil
+	}
+	for first >= 0 {
+		last, next := first, f.timeAfter(first)
+		for next == last+step {
+			last, next = next, f.timeAfter(next)
+		}
+		if last == first || len(windows) == windowsMax {
+			return 0, nil
+		}
+		windows = append(windows, window{first, last})
+		first = next
+	}
+	return step, windows
+}
+
+func TestWindowsAreThoseOfAWalkThroughTheDay(t *testing.T) {
+	random := newRand(t)
+	// A set is some progressions, which windows are made of.
+	set := func(length int) (set uint64) {
+		for range 1 + random.IntN(2) {
+			first := random.IntN(length)
+			set |= progression(first, first+random.IntN(length-first), []int{1, 2, 5, 10, 15, length / 2, length}[random.IntN(7)])
+		}
+		if random.IntN(3) == 0 {
+			set = 1 << (random.IntN(2) * random.IntN(length))
+		}
+		return set
+	}
+	found := 0
+	for range 3000 {
+		f := &fields{second: set(60), minute: set(60), hour: uint32(set(24))}
+		if bits.OnesCount64(f.second)*bits.OnesCount64(f.minute)*bits.OnesCount32(f.hour) < 2 {
+			continue
+		}
+		step, windows := f.windows()
+		wantStep, want := walkedWindows(f)
+		if step != wantStep || !slices.Equal(windows, want) {
+			t.Fatalf("second %x minute %x hour %x: step %d in %v, want %d in %v", f.second, f.minute, f.hour, step, windows, wantStep, want)
+		}
+		if step != 0 {
+			found++
+		}
+	}
+	if found < 100 {
+		t.Errorf("only %d sets have windows: the test tests little", found)
+	}
+}
+
+func BenchmarkDescribeEverySecond(b *testing.B) {
+	e, err := Parse("* * * * * *")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		_ = e.Describe(English)
+	}
 }

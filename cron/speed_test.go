@@ -15,6 +15,7 @@ const (
 	promisedRare  = 5 * time.Microsecond   // within 40 years
 	promisedNever = 100 * time.Microsecond // beyond, or never
 	promisedParse = 500 * time.Nanosecond
+	promisedWords = 10 * time.Microsecond
 
 	tolerance = 3
 )
@@ -121,6 +122,26 @@ func TestSearchesAreFast(t *testing.T) {
 			if took := fastest(direction.promised, direction.search); took > tolerance*direction.promised {
 				t.Errorf("%s takes %v, promised is %v and three times that is allowed here", what, took, direction.promised)
 			}
+		}
+	}
+}
+
+func TestDescribingIsFast(t *testing.T) {
+	if raceDetector {
+		t.Log("built with -race: no times are checked")
+		return
+	}
+	for _, expr := range []string{"* * * * * *", "*/7 * * * * *", "30 2 * * *", "0,20,40 */7 9-17 * * 1-5", "* * 8,10,12 * * *"} {
+		e, err := Parse(expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		took := fastest(promisedWords, func(at time.Time) time.Time {
+			_ = e.Describe(English)
+			return at
+		})
+		if took > tolerance*promisedWords {
+			t.Errorf("describing %s takes %v, promised is %v and three times that is allowed here", expr, took, promisedWords)
 		}
 	}
 }
