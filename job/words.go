@@ -43,7 +43,9 @@ func nearest(written string, names []string) string {
 }
 
 // editDistance counts the letters to insert, delete, replace or swap with
-// their neighbour to get from a to b.
+// their neighbour to get from a to b. Package cron counts them as well, in words
+// of its own: it imports the standard library alone, and what it exports is about
+// schedules.
 func editDistance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {
