@@ -225,14 +225,32 @@ func TestADeadNodesCommandsEnd(t *testing.T) {
 
 func TestAStoppedNodesCommandsEndAtTheFence(t *testing.T) {
 	t.Parallel()
-	r := startNode(t, t.TempDir(), time.Second, 200*time.Millisecond, `trap 'echo bye >&3' TERM; echo up >&3; while :; do sleep 0.01; done`)
-	stopped := time.Now()
-	r.kill(syscall.SIGSTOP)
-	if got := r.gone(); got != "bye\n" {
+	const fence = silence
+	const grace = 200 * time.Millisecond
+	// It takes seconds, so all of them are stopped together.
+	loops := startNode(t, t.TempDir(), grace, fence, `trap 'echo bye >&3' TERM; echo up >&3; while :; do sleep 0.01; done`)
+	stopped := startNode(t, t.TempDir(), grace, fence, `trap 'echo bye >&3' TERM; (kill -STOP $$; sleep 0.1; echo up >&3) & while :; do sleep 0.01; done`)
+	unfenced := startNode(t, t.TempDir(), 0, 0, `echo up >&3; while :; do sleep 0.5; echo on >&3; done`)
+	began := time.Now()
+	for _, r := range []*running{loops, stopped, unfenced} {
+		r.kill(syscall.SIGSTOP)
+	}
+	if got := loops.gone(); got != "bye\n" {
 		t.Errorf("the command said %q, want a SIGTERM before it was killed", got)
 	}
-	if took := time.Since(stopped); took > silence+lookEvery+4*time.Second {
+	took := time.Since(began)
+	if took > silence+nodeFirst+lookEvery+3*time.Second {
 		t.Errorf("gone after %v", took)
+	}
+	// The last renewal was when the node began.
+	if took < fence {
+		t.Errorf("gone after %v, before the node would have ended it by itself", took)
+	}
+	if got := stopped.gone(); got != "bye\n" {
+		t.Errorf("the command that was stopped as well said %q, want a SIGTERM before it was killed", got)
+	}
+	for range 2 * took / time.Second {
+		unfenced.hears("on\n")
 	}
 }
 
@@ -260,9 +278,13 @@ func TestSignalsToTheNodesGroupLeaveTheWatchdog(t *testing.T) {
 		t.Errorf("the watchdog is in group %d, %v; want its own", group, err)
 	}
 	before := n.PID()
-	n.Renewed(clock.Boot())
-	if after := n.PID(); before != after {
-		t.Errorf("the watchdog had to be replaced")
+	look := time.NewTicker(restartFirst / 10)
+	defer look.Stop()
+	for began := time.Now(); time.Since(began) < 6*restartFirst; <-look.C {
+		n.Renewed(clock.Boot())
+		if after := n.PID(); before != after {
+			t.Fatal("the watchdog had to be replaced")
+		}
 	}
 }
 
@@ -351,6 +373,32 @@ func TestTheJournalSaysWhatHasBegun(t *testing.T) {
 	now, err := ReadJournal(dir)
 	if err != nil || !now.Complete || now.Began(k(1)) || !now.Began(k(2)) {
 		t.Errorf("read while it is open: %+v, %v", now, err)
+	}
+}
+
+func TestAJournalIsBounded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	n := open(t, dir)
+	for range 100 {
+		k := Key{newRun(t), 1}
+		if err := n.Announce(k); err != nil {
+			t.Fatal(err)
+		}
+		n.Forget(k)
+	}
+	info, err := os.Stat(filepath.Join(dir, fileName))
+	if err != nil || info.Size() > headerSize+slotSize {
+		t.Errorf("after one attempt at a time the journal has %d bytes, want room for one: %v", info.Size(), err)
+	}
+	n.mu.Lock()
+	n.top = slotsMax // as if all but one were taken
+	n.mu.Unlock()
+	if err := n.Announce(Key{newRun(t), 1}); err != nil {
+		t.Errorf("the last slot: %v", err)
+	}
+	if err := n.Announce(Key{newRun(t), 1}); !errors.Is(err, ErrFull) {
+		t.Errorf("beyond the last slot: %v, want ErrFull", err)
 	}
 }
 

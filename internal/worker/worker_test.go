@@ -31,6 +31,7 @@ func TestNothingStartsBeforeItsTimeByTheClockOfTheStore(t *testing.T) {
 		{"the node is ahead", 700 * time.Millisecond, nil, 2 * time.Millisecond},
 		{"the node is behind", -700 * time.Millisecond, nil, 2 * time.Millisecond},
 		{"the answers take long", 0, func() time.Duration { return 300 * time.Millisecond }, 302 * time.Millisecond},
+		{"some answers take long", 0, func() time.Duration { return time.Duration(time.Now().Second()%3) * 150 * time.Millisecond }, 2 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -129,25 +130,25 @@ func TestPriorityAndThenTheDueTimeDecideWhoIsNext(t *testing.T) {
 		r.capacity = 1
 		r.exec.do = lasts(time.Second)
 		r.start()
-		r.plan(r.put("blocker", besides), in(time.Second))
-		for _, c := range []struct {
-			name     string
-			priority int
-			due      time.Duration
-		}{
-			{"low-early", 1, 1100 * time.Millisecond}, {"high-late", 9, 1800 * time.Millisecond}, {"low-late", 1, 1400 * time.Millisecond},
-			{"high-early", 9, 1600 * time.Millisecond}, {"middle", 5, 1700 * time.Millisecond},
-		} {
-			r.plan(r.put(c.name, fmt.Sprintf("policy: {overlap: allow, priority: %d}", c.priority)), in(c.due))
+		r.plan(r.put("blocker", besides), in(500*time.Millisecond))
+		// All of them become due while it runs, those that are to be first last.
+		var jobs []*store.Job
+		for i := range 15 {
+			jobs = append(jobs, r.put(fmt.Sprintf("j%02d", i), fmt.Sprintf("policy: {overlap: allow, priority: %d}", i/5)))
 		}
-		time.Sleep(10 * time.Second)
-		var order []string
-		for _, s := range r.exec.starts() {
-			order = append(order, s.name)
+		for i, j := range jobs {
+			r.plan(j, in(time.Duration(600+20*(7*i%15))*time.Millisecond))
 		}
-		want := []string{"blocker", "high-early", "high-late", "middle", "low-early", "low-late"}
-		if !slices.Equal(order, want) {
-			t.Errorf("order %v, want %v", order, want)
+		time.Sleep(20 * time.Second)
+		starts := r.exec.starts()
+		if len(starts) != 16 {
+			t.Fatalf("%d starts, want 16", len(starts))
+		}
+		for i := 2; i < len(starts); i++ {
+			before, after := starts[i-1], starts[i]
+			if p, q := *before.job.Policy.Priority, *after.job.Policy.Priority; p < q || p == q && after.due.Before(before.due) {
+				t.Errorf("priority %d of %s has started before priority %d of %s", p, before.due, q, after.due)
+			}
 		}
 	})
 }
@@ -194,6 +195,36 @@ func TestAClaimWhoseAnswerWasLostIsRepeatedAsTheSame(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAClaimThatIsRefusedTakesNoRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.capacity = 2
+		j := r.put("j", besides)
+		r.start()
+		due := in(3 * time.Second)
+		var ids []job.ID
+		for i := range 6 {
+			ids = append(ids, r.plan(j, due.Add(time.Duration(i)*time.Millisecond))...)
+		}
+		time.Sleep(1500 * time.Millisecond) // they are held by now
+		other := r.join("b", nil)
+		var claims []store.Attempt
+		for _, id := range ids[:5] {
+			claims = append(claims, store.Attempt{Run: id, Number: 1, Token: id})
+		}
+		if _, err := r.memory.Claim(context.Background(), other.ID, claims); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Second)
+		if len(r.store.claimsOf(ids[0])) == 0 {
+			t.Error("what another has is not asked for: this shows nothing")
+		}
+		if r.startsOf(ids[5]) != 1 || len(r.exec.starts()) != 1 || r.worker.Load().Running != 0 {
+			t.Errorf("%d starts, %d take room; want the last alone to run", len(r.exec.starts()), r.worker.Load().Running)
+		}
+	})
 }
 
 func TestAStoreThatRefusesClaimsIsNotAskedAllTheTime(t *testing.T) {
@@ -547,6 +578,9 @@ func TestWhatWasClaimedAheadIsCalledBackWhenItsJobChanges(t *testing.T) {
 				}
 				if r.worker.Load().Running != 0 {
 					t.Error("what was called back takes room")
+				}
+				if c.name == "a change of another job" && len(r.store.released) != 0 {
+					t.Errorf("called back: %v", r.store.released)
 				}
 			})
 		})
