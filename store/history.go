@@ -45,6 +45,8 @@ type Record struct {
 	// Replaces is set on a late result that replaced "lost".
 	Replaces    bool
 	OutputBytes int64
+	// Unmet says in words which expectations of the job were not met.
+	Unmet string
 }
 
 // LookMax is how many records one call of Attempts looks at. They are counted
@@ -60,6 +62,7 @@ type HistoryQuery struct {
 	Outcomes  []job.Outcome
 	From, To  time.Time // of the end; To is excluded
 	Text      string    // in the name of the job, or in the reason, which has the error
+	Unmet     bool      // only those that have not met an expectation
 	FinalOnly bool
 	Before    RecordRef // the record that the page follows; zero begins with the latest
 	Limit     int

@@ -34,6 +34,11 @@ type Run struct {
 	First time.Time
 	// Claimed is when the present attempt was claimed.
 	Claimed time.Time
+	// FirstDue is when the first attempt was due; zero while Due says it.
+	FirstDue time.Time
+	// AlertAt is the next moment at which an expectation of the job is not met
+	// that Alerts has not told; zero for none.
+	AlertAt time.Time
 	// CancelBy and CancelReason are set when a running attempt is to be ended.
 	CancelBy, CancelReason string
 }
@@ -171,9 +176,20 @@ type Working interface {
 	// Lost returns running attempts whose session is silent for longer than
 	// the job's lost_after.
 	Lost(ctx context.Context, limit int) ([]Attempt, error)
+	// Alerts returns runs that have not ended and what was expected of them by
+	// now, each expectation once: the call that returns it notes that. If its
+	// answer is lost, the record of the run says it all the same.
+	Alerts(ctx context.Context, limit int) ([]Alert, error)
 	// Reap ends attempts as lost, as far as Lost would still return them, or
 	// their session is a predecessor of the reaper's.
 	Reap(ctx context.Context, session job.ID, attempts []Attempt) error
+}
+
+// Alert is a run of which more was expected by now.
+type Alert struct {
+	Run Run
+	// Unmet says which expectations of the job are not met.
+	Unmet []string
 }
 
 // Attempt is what identifies an attempt. The token is made by whoever claims,

@@ -23,6 +23,7 @@ func (q *JobQuery) Matches(definition *job.Job) bool {
 // of its job: the rest of the conditions.
 func (q *HistoryQuery) Matches(r *Record) bool {
 	return (r.Final || !q.FinalOnly) &&
+		(r.Unmet != "" || !q.Unmet) &&
 		(len(q.Outcomes) == 0 || slices.Contains(q.Outcomes, r.Attempt.Outcome)) &&
 		(q.Namespace == "" || r.Run.Namespace == q.Namespace) &&
 		(q.Text == "" || contains(r.Run.Name, q.Text) || contains(r.Attempt.Reason, q.Text))

@@ -213,6 +213,7 @@ func (b *Batch) AddRecord(r store.Record) {
 func (b *Batch) Changes() Changes {
 	c := b.done
 	for _, m := range b.order {
+		b.setAlert(m)
 		switch {
 		case m.made && m.removed: // it came and went: there is only its record
 		case m.made:

@@ -54,8 +54,9 @@ func (b *Batch) finish(m *member, res store.Result) {
 	}
 
 	record := b.recordOf(m, a)
-	record.OutputBytes = res.OutputBytes
+	record.OutputBytes, record.Unmet = res.OutputBytes, j.Policy.unmet(&m.Run, &a, false)
 	b.keep(record)
+	m.FirstDue = firstDue(&m.Run)
 	m.State, m.Token, m.Claimed, m.Due = job.StateReady, job.ID{}, time.Time{}, due
 	m.Last = a.Outcome
 	m.Reason = fmt.Sprintf("attempt %d %s: %s", a.Number, strings.ReplaceAll(string(a.Outcome), "_", " "), a.Reason)
@@ -142,7 +143,7 @@ func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 	m.HoldsSlot = false
 	b.remove(m)
 	record := b.recordOf(m, a)
-	record.Final, record.OutputBytes = true, output
+	record.Final, record.OutputBytes, record.Unmet = true, output, j.Policy.unmet(&m.Run, &a, true)
 	b.keep(record)
 	if a.Outcome != job.OutcomeWithdrawn {
 		// What is withdrawn may be planned again in a new epoch, and the floor
@@ -428,10 +429,14 @@ func (b *Batch) report(res store.Result) bool {
 	}
 	record.Run.Outcome, record.Run.Reason = a.Outcome, a.Reason
 	record.Replaces, record.OutputBytes = true, res.OutputBytes
+	j := b.jobs[record.Run.JobUID]
+	if j != nil && a.Number == 1 { // the due time of later attempts says nothing about the first
+		record.Unmet = j.Policy.unmet(&store.Run{Run: record.Run}, a, true)
+	}
 	b.replaceRecord(record)
 
 	// needs_previous counts it, and nothing else does.
-	if j := b.jobs[record.Run.JobUID]; j != nil && j.Policy.NeedsPrevious && a.Outcome == job.OutcomeSucceeded && record.Run.Scheduled.Equal(j.Previous) {
+	if j != nil && j.Policy.NeedsPrevious && a.Outcome == job.OutcomeSucceeded && record.Run.Scheduled.Equal(j.Previous) {
 		j.PreviousOK = true
 		b.saveJob(j)
 		b.resume(j)

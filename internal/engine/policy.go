@@ -52,6 +52,9 @@ type Policy struct {
 	PauseOnFailure int // 0: never
 	Priority       int
 
+	// What is expected of runs; 0 for nothing.
+	StartWithin, FinishWithin, DurationBelow time.Duration
+
 	Broadcast bool
 	Shards    int
 	Sticky    bool
@@ -109,6 +112,11 @@ func CompilePolicy(filled *job.Job) *Policy {
 	}
 	if late := said.LateBy; late != nil && *late != job.Forever {
 		p.LateBy = time.Duration(*late)
+	}
+	if expect := said.Expect; expect != nil {
+		p.StartWithin = time.Duration(expect.StartWithin)
+		p.FinishWithin = time.Duration(expect.FinishWithin)
+		p.DurationBelow = time.Duration(expect.DurationBelow)
 	}
 	if retry := said.Retry; retry != nil {
 		p.Retries = valueOf(retry.Attempts)

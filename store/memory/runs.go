@@ -271,6 +271,32 @@ func (s *Store) Lost(ctx context.Context, limit int) ([]store.Attempt, error) {
 	return lost, nil
 }
 
+// Alerts implements store.Working.
+func (s *Store) Alerts(ctx context.Context, limit int) ([]store.Alert, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	b := s.batch()
+	var late []store.Run
+	for _, r := range s.sorted(func(r *store.Run) bool { return !r.AlertAt.IsZero() && !r.AlertAt.After(b.Now()) }) {
+		if len(late) < limit {
+			late = append(late, r)
+		}
+	}
+	var alerts []store.Alert
+	for _, r := range late {
+		b.AddRun(r)
+		s.addJob(b, r.JobUID)
+		if unmet := b.Alert(r.ID); len(unmet) > 0 {
+			alerts = append(alerts, store.Alert{Run: r, Unmet: unmet})
+		}
+	}
+	s.write(b)
+	return alerts, nil
+}
+
 // Reap implements store.Working.
 func (s *Store) Reap(ctx context.Context, session job.ID, attempts []store.Attempt) error {
 	unlock, err := s.begin(ctx, len(attempts))

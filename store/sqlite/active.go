@@ -12,7 +12,7 @@ import (
 // activeColumns are those of a run, in the order of scanRun.
 const activeColumns = `a.id, a.job, a.state, a.session, a.due, a.slot, a.holds, a.attempt, a.kind, a.key, a.shard, a.shards,
 	a.epoch, a.version, a.scheduled, a.node, a.token, a.overlap, a.awaits, a.priority, a.late_after, a.first, a.claimed,
-	a.params, a.parent, a.last, a.reason, a.cancel_by, a.cancel_reason`
+	a.params, a.parent, a.last, a.reason, a.cancel_by, a.cancel_reason, a.first_due, a.alert_at`
 
 // scanRun reads a run but for the names of its job.
 func scanRun(s *stmt, r *store.Run) {
@@ -43,6 +43,7 @@ func scanRun(s *stmt, r *store.Run) {
 	r.Parent = s.id()
 	r.Last = outcomes.value(s.int())
 	r.Reason, r.CancelBy, r.CancelReason = s.text(), s.text(), s.text()
+	r.FirstDue, r.AlertAt = s.time(), s.time()
 	r.Key = keyOf(&r.Run)
 }
 
@@ -76,20 +77,35 @@ func (c *conn) insertRun(r *store.Run, broadcast bool) error {
 	s.bindInt(int64(r.Shard)).bindInt(int64(r.Shards)).bindInt(r.Epoch).bindInt(r.Version).bindTime(r.Scheduled)
 	s.bindText(r.Node).bindID(r.Token).bindInt(overlaps.of(r.Overlap)).bindBool(r.AwaitsPrevious).bindInt(int64(r.Priority))
 	s.bindTime(r.LateAfter).bindTime(r.First).bindTime(r.Claimed).bindParams(r.Params).bindID(r.Parent).bindBool(broadcast)
-	return s.bindInt(outcomes.of(r.Last)).bindText(r.Reason).bindText(r.CancelBy).bindText(r.CancelReason).exec()
+	if err := s.bindInt(outcomes.of(r.Last)).bindText(r.Reason).bindText(r.CancelBy).bindText(r.CancelReason).exec(); err != nil {
+		return err
+	}
+	return c.alertRun(r, time.Time{})
+}
+
+const alertRun = "update active set alert_at = ? where id = ?"
+
+// alertRun writes when the next expectation of a run is not met, if that is
+// another moment than before: most jobs expect nothing.
+func (c *conn) alertRun(r *store.Run, was time.Time) error {
+	if r.AlertAt.Equal(was) {
+		return nil
+	}
+	return c.stmt(alertRun).bindTime(r.AlertAt).bindID(r.ID).exec()
 }
 
 const updateRun = `update active set state = ?, holds = ?, attempt = ?, epoch = ?, version = ?, node = ?, token = ?,
 	overlap = ?, awaits = ?, priority = ?, late_after = ?, first = ?, claimed = ?, last = ?, reason = ?, cancel_by = ?, cancel_reason = ?
 	where id = ?`
 
-const moveRun = "update active set session = ?, due = ?, slot = ? where id = ?"
+const moveRun = "update active set session = ?, due = ?, slot = ?, first_due = ? where id = ?"
 
 // indexed is what of a run is in indexes and rarely changes.
 type indexed struct {
 	session job.ID
 	due     time.Time
 	slot    string
+	alert   time.Time
 }
 
 // updateRun writes all of a run but its identity and what it was made with. SQLite writes the entries of all
@@ -102,10 +118,13 @@ func (c *conn) updateRun(r *store.Run, was indexed) error {
 	if err := s.bindText(r.CancelBy).bindText(r.CancelReason).bindID(r.ID).exec(); err != nil {
 		return err
 	}
+	if err := c.alertRun(r, was.alert); err != nil {
+		return err
+	}
 	if r.Session == was.session && r.Due.Equal(was.due) && r.Slot == was.slot {
 		return nil
 	}
-	return c.stmt(moveRun).bindID(r.Session).bindTime(r.Due).bindSlot(r).bindID(r.ID).exec()
+	return c.stmt(moveRun).bindID(r.Session).bindTime(r.Due).bindSlot(r).bindTime(r.FirstDue).bindID(r.ID).exec()
 }
 
 const deleteRun = "delete from active where id = ?"

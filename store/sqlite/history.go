@@ -11,8 +11,8 @@ import (
 )
 
 const insertHistory = `insert into history (ended, run, attempt, job, final, outcome, kind, key, shard, shards, epoch, version, scheduled, due,
-	next_attempt, held_slot, started, node, token, reason, exit_code, signal, http_status, params, parent, count, until, replaces, output)
-	values (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) on conflict do nothing`
+	next_attempt, held_slot, started, node, token, reason, exit_code, signal, http_status, params, parent, count, until, replaces, output, unmet)
+	values (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) on conflict do nothing`
 
 // insertRecord writes a record of the job with a number. The first record of an
 // attempt is the one that counts.
@@ -29,12 +29,12 @@ func (t *tx) insertRecord(r *store.Record, n int64) error {
 		s.bindNull()
 	}
 	s.bindText(a.Signal).bindInt(int64(a.HTTPStatus)).bindParams(r.Run.Params).bindID(r.Run.Parent)
-	return s.bindInt(int64(r.Count)).bindTime(r.Until).bindBool(r.Replaces).bindInt(r.OutputBytes).exec()
+	return s.bindInt(int64(r.Count)).bindTime(r.Until).bindBool(r.Replaces).bindInt(r.OutputBytes).bindText(r.Unmet).exec()
 }
 
 // selectRecords reads records with the names of their jobs, for scanRecords.
 // What Attempts looks at stands in front.
-const selectRecords = `select h.ended, h.run, h.attempt, h.final, h.outcome, n.namespace, n.name, h.reason, n.uid, h.kind, h.key, h.shard, h.shards,
+const selectRecords = `select h.ended, h.run, h.attempt, h.final, h.outcome, n.namespace, n.name, h.reason, h.unmet, n.uid, h.kind, h.key, h.shard, h.shards,
 	h.epoch, h.version, h.scheduled, h.due, h.next_attempt, h.held_slot, h.started, h.node, h.token, h.exit_code, h.signal,
 	h.http_status, h.params, h.parent, h.count, h.until, h.replaces, h.output
 	from history h cross join names n on n.n = h.job`
@@ -83,7 +83,7 @@ func scanFront(q *stmt, r *store.Record) {
 	r.Run.ID, a.Number = a.Run, int(q.int())
 	r.Final = q.bool()
 	a.Outcome = outcomes.value(q.int())
-	r.Run.Namespace, r.Run.Name, a.Reason = q.text(), q.text(), q.text()
+	r.Run.Namespace, r.Run.Name, a.Reason, r.Unmet = q.text(), q.text(), q.text(), q.text()
 }
 
 // Attempts implements store.History.

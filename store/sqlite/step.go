@@ -130,7 +130,7 @@ func (st *step) addRun(r *store.Run) (*loadedJob, error) {
 	if st.b.HasRun(r.ID) {
 		return l, nil
 	}
-	st.was[r.ID] = indexed{r.Session, r.Due, r.Slot}
+	st.was[r.ID] = indexed{r.Session, r.Due, r.Slot, r.AlertAt}
 	if r.State == job.StateWaiting && r.Overlap == "" && !r.AwaitsPrevious && !r.HoldsSlot {
 		st.waiting[r.Slot]++
 	}

@@ -240,6 +240,36 @@ func (s *Store) Reap(ctx context.Context, session job.ID, attempts []store.Attem
 	return nil
 }
 
+// Alerts implements store.Working. Most calls find nothing and write nothing.
+func (s *Store) Alerts(ctx context.Context, limit int) (alerts []store.Alert, err error) {
+	var late []job.ID
+	now := s.clock()
+	err = s.read(ctx, func(c *conn) error {
+		late, err = ids(c.stmt("select id from active where alert_at <> 0 and alert_at <= ? order by due, id limit ?").bindTime(now).bindInt(int64(limit)))
+		return err
+	})
+	if err == nil && len(late) > 0 {
+		err = s.write(ctx, func(t *tx) error {
+			return t.decide(len(late), func(st *step) error {
+				for _, id := range late {
+					r, _, err := st.run(id, "")
+					if err != nil {
+						return err
+					}
+					if unmet := st.b.Alert(id); len(unmet) > 0 {
+						alerts = append(alerts, store.Alert{Run: r, Unmet: unmet})
+					}
+				}
+				return nil
+			})
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("alerts: %w", err)
+	}
+	return alerts, nil
+}
+
 // selectRuns reads runs with the names of their jobs, for namedRuns.
 const selectRuns = "select " + activeColumns + ", n.namespace, n.name from active a join names n on n.uid = a.job "
 

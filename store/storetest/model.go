@@ -269,6 +269,7 @@ func (p *pair) text() string {
 	})}
 	for _, extra := range []string{
 		"late_by: 10s", "needs_previous: true", "retry: {attempts: 2, backoff: 1s, factor: 2, max: 3s, jitter: 1s}", "pause_on_failure: 2", "priority: 3", "lost_after: 25s",
+		"expect: {start_within: 2s, finish_within: 5s, duration_below: 3s}",
 	} {
 		if p.chance(30) {
 			policy = append(policy, extra)
@@ -469,6 +470,7 @@ func (p *pair) reap() {
 }
 
 func (p *pair) tidy() {
+	_, _ = both(p, "alerts", func(s store.Store) ([]store.Alert, error) { return s.Alerts(p.ctx, 100) })
 	_, _ = both(p, "tidy", func(s store.Store) (bool, error) { return s.Tidy(p.ctx) })
 }
 

@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// expects tells whether anything is expected of the runs of a job.
+func (p *Policy) expects() bool {
+	return p.StartWithin > 0 || p.FinishWithin > 0 || p.DurationBelow > 0
+}
+
+// firstDue returns when the first attempt of a run was due.
+func firstDue(r *store.Run) time.Time {
+	if !r.FirstDue.IsZero() {
+		return r.FirstDue
+	}
+	return r.Due
+}
+
+// startOf returns when an attempt starts that was claimed, perhaps ahead.
+func startOf(claimed, due time.Time) time.Time {
+	if due.After(claimed) {
+		return due
+	}
+	return claimed
+}
+
+// deadline is a moment by which something is expected of a run that goes on.
+type deadline struct {
+	at    time.Time
+	unmet string // what to say if it is not met
+}
+
+// deadlines returns those of a run as it is.
+func (p *Policy) deadlines(r *store.Run) (list []deadline) {
+	if p.StartWithin > 0 && r.First.IsZero() {
+		list = append(list, deadline{firstDue(r).Add(p.StartWithin), "it has not started " + within(p.StartWithin) + " after it was due"})
+	}
+	if p.FinishWithin > 0 {
+		list = append(list, deadline{firstDue(r).Add(p.FinishWithin), "it has not ended " + within(p.FinishWithin) + " after it was due"})
+	}
+	if p.DurationBelow > 0 && r.State == job.StateRunning {
+		list = append(list, deadline{
+			startOf(r.Claimed, r.Due).Add(p.DurationBelow), fmt.Sprintf("attempt %d has not ended %s after it started", r.Attempt, within(p.DurationBelow)),
+		})
+	}
+	return list
+}
+
+func within(d time.Duration) string { return job.Duration(d).String() }
+
+// nextAlert returns the earliest moment after another at which an expectation of
+// a run is not met; zero for none.
+func (p *Policy) nextAlert(r *store.Run, after time.Time) (next time.Time) {
+	for _, d := range p.deadlines(r) {
+		if d.at.After(after) && (next.IsZero() || d.at.Before(next)) {
+			next = d.at
+		}
+	}
+	return next
+}
+
+// setAlert makes the next alert of a run agree with what the run has become. What
+// was not met before AlertAt, or where there is none until now, was told.
+func (b *Batch) setAlert(m *member) {
+	p := b.jobOf(&m.Run).Policy
+	if !p.expects() {
+		m.AlertAt = time.Time{}
+		return
+	}
+	told := b.now
+	switch {
+	case m.made:
+		told = time.Time{}
+	case !m.AlertAt.IsZero() && !m.AlertAt.After(b.now):
+		told = m.AlertAt.Add(-1)
+	}
+	m.AlertAt = p.nextAlert(&m.Run, told)
+}
+
+// Alert returns which expectations of a run are not met by now, in words, and
+// notes that they were told: each is returned once. It needs the run and its job.
+func (b *Batch) Alert(id job.ID) (unmet []string) {
+	m := b.runs[id]
+	if m == nil || m.removed || m.AlertAt.IsZero() || m.AlertAt.After(b.now) {
+		return nil
+	}
+	j := b.jobOf(&m.Run)
+	for _, d := range j.Policy.deadlines(&m.Run) {
+		if !d.at.Before(m.AlertAt) && !d.at.After(b.now) {
+			unmet = append(unmet, d.unmet)
+		}
+	}
+	m.AlertAt = j.Policy.nextAlert(&m.Run, b.now)
+	b.save(m)
+	if _, yes := withdrawn(j, &m.Run); yes {
+		return nil // it is about to be settled
+	}
+	return unmet
+}
+
+// unmet says which expectations an attempt has not met, and where it ends its run
+// which the run has not; "" for none. What was withdrawn is expected no more.
+func (p *Policy) unmet(r *store.Run, a *job.Attempt, final bool) string {
+	if !p.expects() || a.Outcome == job.OutcomeWithdrawn {
+		return ""
+	}
+	var list []string
+	due := firstDue(r)
+	if p.StartWithin > 0 && (final || a.Number == 1) {
+		switch {
+		case a.Number != 1 && r.First.IsZero():
+			if a.Ended.Sub(due) > p.StartWithin {
+				list = append(list, "it did not start within "+within(p.StartWithin)+" of its due time")
+			}
+		default:
+			started := startOf(r.First, due)
+			if a.Number == 1 {
+				started = a.Started
+			}
+			list = append(list, tooLong("it started", started.Sub(due), p.StartWithin)...)
+		}
+	}
+	if p.FinishWithin > 0 && final {
+		list = append(list, tooLong("it ended", a.Ended.Sub(due), p.FinishWithin)...)
+	}
+	if took := a.Ended.Sub(a.Started); p.DurationBelow > 0 && a.Number > 0 && took >= p.DurationBelow {
+		list = append(list, fmt.Sprintf("attempt %d took %s, expected was less than %s", a.Number, rounded(took), within(p.DurationBelow)))
+	}
+	return strings.Join(list, "; ")
+}
+
+// tooLong says that something has happened too long after the due time, if so.
+func tooLong(what string, after, most time.Duration) []string {
+	if after <= most {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s %s after it was due, expected was %s at most", what, rounded(after), within(most))}
+}
+
+// rounded writes a duration to the millisecond, up, so that one that is too long
+// does not look as if it were not.
+func rounded(d time.Duration) string {
+	return within((d + time.Millisecond - 1).Truncate(time.Millisecond))
+}

@@ -1,0 +1,137 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// expecting is a job with expectations, and a run of it that is due in a second.
+func expecting(e *env, policy string) (*store.Job, store.Attempt) {
+	e.Helper()
+	j := e.put(everyMinute + "\npolicy: {overlap: allow, " + policy + "}")
+	a := e.plan(j, time.Second)[0]
+	e.clock.Advance(time.Second)
+	return j, a
+}
+
+// alerts returns what is told now, by scheduled time.
+func (e *env) alerts() string {
+	e.Helper()
+	list, err := e.Alerts(e.ctx, 10)
+	e.must(err)
+	var texts []string
+	for _, a := range list {
+		texts = append(texts, fmt.Sprintf("%s %s: %s", a.Run.Name, a.Run.Scheduled.Format("15:04:05"), strings.Join(a.Unmet, "; ")))
+	}
+	return strings.Join(texts, ", ")
+}
+
+var expectTests = []test{
+	{"what was not as expected is marked on the record", func(e *env) {
+		for i, c := range []struct {
+			expect       string
+			wait, work   time.Duration // before the claim, and after it
+			want, retold string        // on the first record, and after a retry that takes no time
+		}{
+			{"start_within: 5s", 5 * time.Second, 0, "", ""},
+			{"start_within: 5s", 6 * time.Second, 0, "it started 6s after it was due, expected was 5s at most", "it started 6s after it was due, expected was 5s at most"},
+			{"finish_within: 5s", 2 * time.Second, 3 * time.Second, "", "it ended 15s after it was due, expected was 5s at most"},
+			{"finish_within: 15s", 2 * time.Second, 3 * time.Second, "", ""},
+			{"duration_below: 5s", time.Minute, 4999 * time.Millisecond, "", ""},
+			{"duration_below: 5s", 0, 5 * time.Second, "attempt 1 took 5s, expected was less than 5s", ""},
+			{
+				"start_within: 1s, finish_within: 2s, duration_below: 3s", 4 * time.Second, 5 * time.Second,
+				"it started 4s after it was due, expected was 1s at most; attempt 1 took 5s, expected was less than 3s",
+				"it started 4s after it was due, expected was 1s at most; it ended 19s after it was due, expected was 2s at most",
+			},
+		} {
+			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\npolicy: {expect: {%s}, retry: {attempts: 1, backoff: 10s}}", i, c.expect))
+			a := e.plan(j, time.Second)[0]
+			e.clock.Advance(time.Second + c.wait)
+			e.claim(e.a, a, store.Started)
+			began := e.now()
+			e.clock.Advance(c.work)
+			e.report(store.Result{Attempt: a, Started: began, Ended: e.now(), Outcome: job.OutcomeFailed})
+			equal(e, c.expect+": the first attempt", e.attempts(a.Run)[0].Unmet, c.want)
+			e.clock.Advance(10 * time.Second)
+			a.Number, a.Token = 2, e.id()
+			e.claim(e.a, a, store.Started)
+			e.finish(a, job.OutcomeSucceeded)
+			equal(e, c.expect+": the end", e.gone(a.Run, job.OutcomeSucceeded).Unmet, c.retold)
+		}
+	}},
+	{"what never started is marked when it ends, unless it was withdrawn", func(e *env) {
+		j, a := expecting(e, "late_by: 10s, expect: {start_within: 5s, finish_within: 8s}")
+		e.clock.Advance(12 * time.Second)
+		e.tidy()
+		equal(e, "missed", e.gone(a.Run, job.OutcomeMissed).Unmet, "it did not start within 5s of its due time; it ended 12s after it was due, expected was 8s at most")
+		_, b := expecting(e, "late_by: 10s, expect: {start_within: 5s, finish_within: 8s}")
+		e.clock.Advance(9 * time.Second)
+		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
+		equal(e, "alerts of what was withdrawn", e.alerts(), "")
+		e.tidy()
+		equal(e, "withdrawn", e.gone(b.Run, job.OutcomeWithdrawn).Unmet, "")
+	}},
+	{"history can be asked for what was not as expected", func(e *env) {
+		j, a := expecting(e, "expect: {duration_below: 5s}")
+		b := e.plan(j, time.Second)[0]
+		e.clock.Advance(time.Second)
+		e.claim(e.a, a, store.Started)
+		e.claim(e.a, b, store.Started)
+		began := e.now()
+		e.finish(b, job.OutcomeSucceeded)
+		e.clock.Advance(time.Minute)
+		e.report(store.Result{Attempt: a, Started: began, Ended: e.now(), Outcome: job.OutcomeSucceeded})
+		list, _, err := e.Attempts(e.ctx, store.HistoryQuery{Unmet: true, Limit: 10})
+		e.must(err)
+		if len(list) != 1 || list[0].Run.ID != a.Run {
+			e.Errorf("got %d records, want that of %s", len(list), a.Run)
+		}
+	}},
+	{"an expectation that is not met is told once", func(e *env) {
+		_, a := expecting(e, "retry: {attempts: 1, backoff: 0s}, expect: {start_within: 5s, finish_within: 20s, duration_below: 10s}")
+		e.put("name: quiet\nschedule: {cron: '* * * * *'}")
+		e.clock.Advance(5*time.Second - time.Millisecond)
+		equal(e, "in time", e.alerts(), "")
+		e.clock.Advance(time.Millisecond)
+		equal(e, "not started", e.alerts(), "a 12:00:01: it has not started 5s after it was due")
+		equal(e, "again", e.alerts(), "")
+		e.clock.Advance(time.Second)
+		e.claim(e.a, a, store.Started)
+		e.clock.Advance(10 * time.Second)
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		equal(e, "too long", e.alerts(), "a 12:00:01: attempt 1 has not ended 10s after it started")
+		equal(e, "again", e.alerts(), "")
+		e.finish(a, job.OutcomeFailed)
+		a.Number, a.Token = 2, e.id()
+		e.claim(e.a, a, store.Started)
+		e.clock.Advance(time.Hour)
+		equal(e, "both", e.alerts(), "a 12:00:01: it has not ended 20s after it was due; attempt 2 has not ended 10s after it started")
+		equal(e, "again", e.alerts(), "")
+		e.finish(a, job.OutcomeSucceeded)
+		equal(e, "after the end", e.alerts(), "")
+	}},
+	{"what was not told before a claim is told after it, and what is not to be expected any more is not", func(e *env) {
+		_, a := expecting(e, "expect: {start_within: 5s, finish_within: 6s}")
+		e.clock.Advance(7 * time.Second)
+		e.claim(e.a, a, store.Started)
+		equal(e, "it has started", e.alerts(), "a 12:00:01: it has not ended 6s after it was due")
+		_, b := expecting(e, "expect: {start_within: 5s}")
+		e.put(everyMinute + "\npolicy: {overlap: allow}")
+		e.clock.Advance(time.Minute)
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		equal(e, "nothing is expected any more", e.alerts(), "")
+		e.claim(e.a, b, store.Started)
+	}},
+	{"what is caught up late is told", func(e *env) {
+		text := everyMinute + "\npolicy: {late_by: forever, expect: {start_within: 5s}}"
+		e.put(text + "\npaused: true")
+		e.clock.Advance(90 * time.Second)
+		e.putJob(store.PutJob{Definition: e.document(text), IfVersion: store.AnyVersion, Actor: "ann", CatchUp: job.MissedLatest})
+		equal(e, "alerts", e.alerts(), "a 12:01:00: it has not started 5s after it was due")
+	}},
+}
