@@ -129,6 +129,7 @@ type supervision struct {
 	ended        time.Time // when the process, not its group, had ended
 	stuck        bool      // it does not react to SIGKILL
 	leftover     bool      // it left something behind that had to be ended
+	fenced       bool      // somebody else has made it end, because the node was silent
 }
 
 // run waits until nothing of the command is left, and sees to it when ctx ends.
@@ -330,6 +331,11 @@ func (s *supervision) result(ctx context.Context, success *job.Success, match *m
 		if r.Reason = sent; r.Outcome != job.OutcomeTimedOut {
 			r.Reason = cause + ": " + sent
 		}
+		return r
+	}
+	if s.fenced {
+		r.Outcome = job.OutcomeLost
+		r.Reason = fmt.Sprintf("%v: the watchdog made it end, %s", executor.ErrFenced, ending)
 		return r
 	}
 	switch {

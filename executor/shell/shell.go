@@ -61,6 +61,9 @@ type Watch interface {
 	Spawned(executor.Process)
 	// Ended is called when the process is gone, or could not be made.
 	Ended(executor.Process)
+	// Fenced tells, before Ended, whether the process was made to end because
+	// the node was silent past the fence of the attempt.
+	Fenced(executor.Process) bool
 	// EndRest kills what is left of an attempt outside of its process group,
 	// as far as it can be found, and returns how many processes it were.
 	EndRest(executor.Process) int
@@ -218,6 +221,7 @@ type nobody struct{}
 func (nobody) Spawning(executor.Process) error { return nil }
 func (nobody) Spawned(executor.Process)        {}
 func (nobody) Ended(executor.Process)          {}
+func (nobody) Fenced(executor.Process) bool    { return false }
 func (nobody) EndRest(executor.Process) int    { return 0 }
 
 // Run executes an attempt of a job with run.shell.
@@ -261,6 +265,7 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 	_ = p.stderr.SetReadDeadline(now)
 	<-drained
 	p.closePipes()
+	s.fenced = e.config.Watch.Fenced(p.watched)
 	e.config.Watch.Ended(p.watched)
 	return s.result(ctx, a.Job.Policy.Success, match)
 }

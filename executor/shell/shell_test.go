@@ -546,6 +546,24 @@ func TestWhatACommandLeavesBehindIsEnded(t *testing.T) {
 	})
 }
 
+// fencing is a Watch that has ended everything.
+type fencing struct{ nobody }
+
+func (fencing) Fenced(executor.Process) bool { return true }
+
+func TestWhatTheWatchdogHasEndedIsLost(t *testing.T) {
+	t.Parallel()
+	e := newExecutor(t, func(c *Config) { c.Watch = fencing{} })
+	for _, c := range []struct{ text, want string }{
+		{"kill -KILL $$", "lost SIGKILL: the node has lost touch with the store: the watchdog made it end, ended by SIGKILL"},
+		{"exit 0", "lost 0: the node has lost touch with the store: the watchdog made it end, exit status 0"},
+	} {
+		if r, _, _ := run(t, e, command(c.text)); describe(r) != c.want {
+			t.Errorf("%s: got %s, want %s", c.text, describe(r), c.want)
+		}
+	}
+}
+
 // finder is a Watch that finds the rest of a command by what it writes.
 type finder struct {
 	nobody

@@ -135,11 +135,13 @@ func (g *guard) fence() (left bool) {
 	}
 	g.unreadable = false
 	var late []Entry
+	at := map[Key]slot{}
 	now := clock.Boot()
 	for _, s := range slots {
 		renewed := max(g.renewed, s.renewed)
 		if s.alive() && s.Fence > 0 && renewed > 0 && now-renewed-nodeFirst >= s.Fence {
 			late = append(late, s.Entry)
+			at[s.Key] = s
 		}
 	}
 	if g.asked == nil {
@@ -155,13 +157,18 @@ func (g *guard) fence() (left bool) {
 			continue
 		}
 		left = true
-		at, asked := g.asked[e.Key]
+		since, asked := g.asked[e.Key]
+		if !asked {
+			// The node is to know why it ended, if it wakes. Without that it
+			// seems to have failed.
+			_ = g.table.mark(at[e.Key])
+		}
 		switch {
 		case !asked && e.Grace > 0:
 			g.log(fmt.Sprintf("the node is stopped or hangs: run %s is past its fence, SIGTERM to process group %d", e.Run, e.PID))
 			g.asked[e.Key] = now
 			e.signal(found[e.Key], syscall.SIGTERM)
-		case !asked || now-at >= e.Grace:
+		case !asked || now-since >= e.Grace:
 			g.asked[e.Key] = now - e.Grace
 			e.signal(found[e.Key], syscall.SIGKILL)
 		}

@@ -21,7 +21,7 @@ import (
 
 const (
 	fileName = "watchdog.journal"
-	magic    = "belfryW1"
+	magic    = "belfryW2"
 
 	headerSize = 512
 	slotSize   = 512
@@ -30,6 +30,9 @@ const (
 	slotsMax = 1 << 16
 	// cgroupMax is the longest path of a cgroup that fits into a slot.
 	cgroupMax = slotSize - 128
+	// sumSize is that of the checksum at the end of a slot, and markSize that of
+	// what the watchdog writes before it, which the checksum is not about.
+	sumSize, markSize = 4, 4
 )
 
 // State is how far an attempt has come on this machine.
@@ -164,6 +167,30 @@ func (t table) write(s slot) error {
 	return nil
 }
 
+// mark notes in a slot that the watchdog has asked its attempt to end. The node may
+// give the slot to another attempt meanwhile, so only this is written, and it says
+// which attempt is meant.
+func (t table) mark(s slot) error {
+	_, err := t.file.WriteAt(order.AppendUint32(nil, s.Key.sum()), markAt(s.index))
+	return err
+}
+
+// marked tells whether a slot has the mark of its attempt.
+func (t table) marked(s slot) bool {
+	var b [markSize]byte
+	_, err := t.file.ReadAt(b[:], markAt(s.index))
+	return err == nil && order.Uint32(b[:]) == s.Key.sum()
+}
+
+func markAt(index int) int64 {
+	return headerSize + int64(index+1)*slotSize - sumSize - markSize
+}
+
+// sum is a number for the attempt, which is not 0.
+func (k Key) sum() uint32 {
+	return crc32.ChecksumIEEE(order.AppendUint64(append([]byte(nil), k.Run[:]...), uint64(k.Number))) | 1
+}
+
 // read returns all entries. A slot that cannot be read counts as free, and the
 // journal then is not complete. The journal of another boot has no entries:
 // what it names is gone with the machine.
@@ -234,9 +261,9 @@ func decode(b []byte) Entry {
 
 // seal puts a checksum into the last bytes, and sealed compares it.
 func seal(b []byte) {
-	order.PutUint32(b[len(b)-4:], crc32.ChecksumIEEE(b[:len(b)-4]))
+	order.PutUint32(b[len(b)-sumSize:], crc32.ChecksumIEEE(b[:len(b)-sumSize-markSize]))
 }
 
 func sealed(b []byte) bool {
-	return order.Uint32(b[len(b)-4:]) == crc32.ChecksumIEEE(b[:len(b)-4])
+	return order.Uint32(b[len(b)-sumSize:]) == crc32.ChecksumIEEE(b[:len(b)-sumSize-markSize])
 }

@@ -277,6 +277,15 @@ func (n *Node) Ended(p executor.Process) {
 	n.change(Key{p.Run, p.Number}, func(e *Entry) { e.State = Ended })
 }
 
+// Fenced tells whether the watchdog has asked an attempt to end, because the node
+// was silent past its fence. It is to be called before Ended.
+func (n *Node) Fenced(p executor.Process) bool {
+	n.mu.Lock()
+	s, ok := n.slots[Key{p.Run, p.Number}]
+	n.mu.Unlock()
+	return ok && s.Fence > 0 && n.table.marked(s)
+}
+
 // EndRest kills what is left of a command, wherever it has gone, and returns how
 // many processes it found. It looks at every process of the machine.
 func (n *Node) EndRest(p executor.Process) int {
