@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +25,8 @@ var errFenced = errors.New("the node has not reached the store for too long to s
 // as another node cannot have its retry or slot. 0 is without end.
 func fenceOf(it *item) time.Duration {
 	p := &it.job.Filled.Policy
-	gains := it.run.Slot != ""
+	// Beside a run that overlaps nothing others may run anyway.
+	gains := p.ConcurrencyKey != "" || cmp.Or(it.run.Overlap, p.Overlap) != job.OverlapAllow
 	if r := p.Retry; r != nil && r.Attempts != nil && *r.Attempts > 0 {
 		for _, on := range r.On {
 			gains = gains || on == job.RetryLost
