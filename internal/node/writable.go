@@ -124,6 +124,8 @@ func (o *observed) Renew(ctx context.Context, session job.ID, load store.Load) e
 // Tidy implements store.Store.
 func (o *observed) Tidy(ctx context.Context) (bool, error) {
 	more, err := o.Store.Tidy(ctx)
-	o.writable.saw(err, false)
+	if err != nil { // there may have been nothing to write
+		o.writable.saw(err, false)
+	}
 	return more, err
 }
