@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"github.com/belfry-cron/belfry/internal/engine"
@@ -237,50 +236,67 @@ func (s *Store) Summary(ctx context.Context) (sum [job.Partitions]store.Partitio
 
 // PutCalendar implements store.Jobs.
 func (s *Store) PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error) {
+	return put(ctx, s, s.calendars, c, engine.CalendarHead, ifVersion, actor, func(b *step, name string) error {
+		timings := map[*jobRow]string{}
+		for _, full := range sortedKeys(s.names) {
+			row := s.names[full]
+			if !slices.Contains(row.calendars, name) {
+				continue
+			}
+			timing, err := engine.TimingText(row.filled, s.calendar)
+			if err != nil {
+				return err
+			}
+			timings[row] = timing
+			j := row.Job
+			s.addSiblings(b, row.UID)
+			b.Reschedule(&j)
+		}
+		for row, timing := range timings {
+			row.timing = timing
+		}
+		return nil
+	})
+}
+
+// PutPool implements store.Jobs.
+func (s *Store) PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (*job.Pool, error) {
+	return put(ctx, s, s.pools, p, engine.PoolHead, ifVersion, actor, func(b *step, name string) error {
+		s.addSlot(b, engine.PoolSlot(name))
+		b.Refill(name)
+		return nil
+	})
+}
+
+// put creates or changes a calendar or pool. What follows from a change is decided
+// by follow, which is given the full name.
+func put[T any](ctx context.Context, s *Store, all map[string]*T, given *T, head func(*T) engine.Head, ifVersion int64, actor string, follow func(*step, string) error) (*T, error) {
 	unlock, err := s.begin(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	name, old := c.FullName(), s.calendars[c.FullName()]
-	put := *c
-	put.Namespace = cmp.Or(put.Namespace, job.DefaultNamespace)
-	if old != nil {
-		put.UID, put.Version = old.UID, old.Version
-	} else {
-		put.UID, put.Version = job.ID{}, 0
+	kind, full := head(given).Kind, head(given).FullName()
+	old := all[full]
+	out, changed, err := engine.PutDocument(old, *given, head, ifVersion, s.opt.NewID)
+	if err != nil {
+		return nil, fmt.Errorf("put %s %s: %w", kind, full, err)
 	}
-	same := old != nil && reflect.DeepEqual(*old, put)
-	if err := engine.CheckVersion(put.Version, ifVersion, same); err != nil {
-		return nil, fmt.Errorf("put calendar %s: %w", name, err)
+	if !changed {
+		return out, nil
 	}
-	if same {
-		return old, nil
-	}
-	if old == nil {
-		put.UID = s.opt.NewID()
-	}
-	put.Version++
-	b := s.batch()
-	s.calendars[name] = &put
-	for _, full := range sortedKeys(s.names) {
-		row := s.names[full]
-		if !slices.Contains(row.calendars, name) {
-			continue
+	all[full] = out
+	b := s.batch() // which knows the pools
+	if err := follow(b, full); err != nil {
+		if all[full] = old; old == nil {
+			delete(all, full)
 		}
-		timing, err := engine.TimingText(row.filled, s.calendar)
-		if err != nil {
-			s.calendars[name] = old
-			return nil, fmt.Errorf("put calendar %s: %w", name, err)
-		}
-		row.timing = timing
-		j := row.Job
-		s.addSiblings(b, row.UID)
-		b.Reschedule(&j)
+		return nil, fmt.Errorf("put %s %s: %w", kind, full, err)
 	}
-	b.Audit(actor, "calendar."+created(old == nil), name, put.Version)
+	b.Audit(actor, string(kind)+"."+created(old == nil), full, *head(out).Version)
 	s.write(b)
-	return &put, nil
+	s.hint(store.HintJobs)
+	return out, nil
 }
 
 func created(is bool) string {
@@ -288,42 +304,6 @@ func created(is bool) string {
 		return "create"
 	}
 	return "change"
-}
-
-// PutPool implements store.Jobs.
-func (s *Store) PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (*job.Pool, error) {
-	unlock, err := s.begin(ctx, 1)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	name, old := p.FullName(), s.pools[p.FullName()]
-	put := *p
-	put.Namespace = cmp.Or(put.Namespace, job.DefaultNamespace)
-	if old != nil {
-		put.UID, put.Version = old.UID, old.Version
-	} else {
-		put.UID, put.Version = job.ID{}, 0
-	}
-	same := old != nil && reflect.DeepEqual(*old, put)
-	if err := engine.CheckVersion(put.Version, ifVersion, same); err != nil {
-		return nil, fmt.Errorf("put pool %s: %w", name, err)
-	}
-	if same {
-		return old, nil
-	}
-	if old == nil {
-		put.UID = s.opt.NewID()
-	}
-	put.Version++
-	s.pools[name] = &put
-	b := s.batch()
-	s.addSlot(b, engine.PoolSlot(name))
-	b.Refill(name)
-	b.Audit(actor, "pool."+created(old == nil), name, put.Version)
-	s.write(b)
-	s.hint(store.HintJobs)
-	return &put, nil
 }
 
 // DeleteCalendar implements store.Jobs.
@@ -370,28 +350,21 @@ func (s *Store) DeletePool(ctx context.Context, namespace, name string, actor st
 
 // Calendars implements store.Jobs.
 func (s *Store) Calendars(ctx context.Context) ([]*job.Calendar, error) {
-	unlock, err := s.begin(ctx, 1)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	var list []*job.Calendar
-	for _, name := range sortedKeys(s.calendars) {
-		list = append(list, s.calendars[name])
-	}
-	return list, nil
+	return byName(ctx, s, s.calendars)
 }
 
 // Pools implements store.Jobs.
-func (s *Store) Pools(ctx context.Context) ([]*job.Pool, error) {
+func (s *Store) Pools(ctx context.Context) ([]*job.Pool, error) { return byName(ctx, s, s.pools) }
+
+func byName[T any](ctx context.Context, s *Store, all map[string]*T) ([]*T, error) {
 	unlock, err := s.begin(ctx, 1)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	var list []*job.Pool
-	for _, name := range sortedKeys(s.pools) {
-		list = append(list, s.pools[name])
+	var list []*T
+	for _, name := range sortedKeys(all) {
+		list = append(list, all[name])
 	}
 	return list, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
@@ -12,50 +11,55 @@ import (
 )
 
 // PutCalendar implements store.Jobs.
-func (s *Store) PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (out *job.Calendar, err error) {
+func (s *Store) PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error) {
+	return put(ctx, s, c, engine.CalendarHead, ifVersion, actor, (*step).reschedule)
+}
+
+// PutPool implements store.Jobs.
+func (s *Store) PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (*job.Pool, error) {
+	return put(ctx, s, p, engine.PoolHead, ifVersion, actor, func(st *step, full string) error {
+		if err := st.slot(engine.PoolSlot(full), &store.Run{}); err != nil {
+			return err
+		}
+		st.b.Refill(full)
+		return nil
+	})
+}
+
+// put creates or changes a calendar or pool. What follows from a change is decided
+// by follow, which is given the full name.
+func put[T any](ctx context.Context, s *Store, given *T, head func(*T) engine.Head, ifVersion int64, actor string, follow func(*step, string) error) (out *T, err error) {
+	kind, full := head(given).Kind, head(given).FullName()
 	err = s.grow(ctx, func(t *tx) error {
-		calendars, err := t.calendars()
+		as, err := copied(*given)
 		if err != nil {
 			return err
 		}
-		put := *c
-		put.Namespace = c.FullName()[:len(c.FullName())-len(c.Name)-1]
-		full := put.FullName()
-		old := calendars[full]
-		put.UID, put.Version = job.ID{}, 0
-		if old != nil {
-			put.UID, put.Version = old.UID, old.Version
-		}
-		if put, err = copied(put); err != nil {
+		old, err := oneDocument[T](t.conn, kind, full)
+		if err != nil {
 			return err
 		}
-		same := old != nil && reflect.DeepEqual(*old, put)
-		if err := engine.CheckVersion(put.Version, ifVersion, same); err != nil {
+		var changed bool
+		if out, changed, err = engine.PutDocument(old, as, head, ifVersion, s.newID); err != nil || !changed {
 			return err
 		}
-		if out = old; same {
-			return nil
-		}
-		if old == nil {
-			put.UID = s.newID()
-		}
-		put.Version++
-		out = &put
 		st, err := t.step()
 		if err != nil {
 			return err
 		}
-		if err := st.putDocument(job.KindCalendar, full, put.UID, put.Version, &put); err != nil {
+		version := *head(out).Version
+		if err := st.putDocument(kind, full, *head(out).UID, version, out); err != nil {
 			return err
 		}
-		if err := st.reschedule(full); err != nil {
+		if err := follow(st, full); err != nil {
 			return err
 		}
-		st.b.Audit(actor, "calendar."+created(old == nil), full, put.Version)
+		st.b.Audit(actor, string(kind)+"."+created(old == nil), full, version)
+		t.hint |= store.HintJobs
 		return st.write()
 	})
 	if err != nil {
-		return nil, fmt.Errorf("put calendar %s: %w", c.FullName(), err)
+		return nil, fmt.Errorf("put %s %s: %w", kind, full, err)
 	}
 	return out, nil
 }
@@ -105,56 +109,6 @@ func (st *step) reschedule(calendar string) error {
 		st.b.Reschedule(l.Job)
 	}
 	return nil
-}
-
-// PutPool implements store.Jobs.
-func (s *Store) PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (out *job.Pool, err error) {
-	err = s.grow(ctx, func(t *tx) error {
-		put := *p
-		put.Namespace = p.FullName()[:len(p.FullName())-len(p.Name)-1]
-		full := put.FullName()
-		old, err := oneDocument[job.Pool](t.conn, job.KindPool, full)
-		if err != nil {
-			return err
-		}
-		put.UID, put.Version = job.ID{}, 0
-		if old != nil {
-			put.UID, put.Version = old.UID, old.Version
-		}
-		if put, err = copied(put); err != nil {
-			return err
-		}
-		same := old != nil && reflect.DeepEqual(*old, put)
-		if err := engine.CheckVersion(put.Version, ifVersion, same); err != nil {
-			return err
-		}
-		if out = old; same {
-			return nil
-		}
-		if old == nil {
-			put.UID = s.newID()
-		}
-		put.Version++
-		out = &put
-		st, err := t.step()
-		if err != nil {
-			return err
-		}
-		if err := st.putDocument(job.KindPool, full, put.UID, put.Version, &put); err != nil {
-			return err
-		}
-		if err := st.slot(engine.PoolSlot(full), &store.Run{}); err != nil {
-			return err
-		}
-		st.b.Refill(full)
-		st.b.Audit(actor, "pool."+created(old == nil), full, put.Version)
-		t.hint |= store.HintJobs
-		return st.write()
-	})
-	if err != nil {
-		return nil, fmt.Errorf("put pool %s: %w", p.FullName(), err)
-	}
-	return out, nil
 }
 
 // putDocument writes a calendar or pool.

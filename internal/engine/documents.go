@@ -1,0 +1,53 @@
+package engine
+
+import (
+	"cmp"
+	"reflect"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Head is what calendars and pools have alike.
+type Head struct {
+	Kind            job.Kind
+	Namespace, Name *string
+	UID             *job.ID
+	Version         *int64
+}
+
+// FullName returns the full name of what it is the head of.
+func (h Head) FullName() string {
+	return cmp.Or(*h.Namespace, job.DefaultNamespace) + "/" + *h.Name
+}
+
+// CalendarHead returns the head of a calendar.
+func CalendarHead(c *job.Calendar) Head {
+	return Head{job.KindCalendar, &c.Namespace, &c.Name, &c.UID, &c.Version}
+}
+
+// PoolHead returns the head of a pool.
+func PoolHead(p *job.Pool) Head {
+	return Head{job.KindPool, &p.Namespace, &p.Name, &p.UID, &p.Version}
+}
+
+// PutDocument decides what becomes of a calendar or pool that is to replace an
+// old one, nil for none: it gets the uid of the old one or a new one, and the
+// next version. The old one stays if it says the same.
+func PutDocument[T any](old *T, given T, head func(*T) Head, ifVersion int64, newID func() job.ID) (put *T, changed bool, err error) {
+	h := head(&given)
+	*h.Namespace = cmp.Or(*h.Namespace, job.DefaultNamespace)
+	*h.UID, *h.Version = job.ID{}, 0
+	if old != nil {
+		was := head(old)
+		*h.UID, *h.Version = *was.UID, *was.Version
+	}
+	same := old != nil && reflect.DeepEqual(*old, given)
+	if err := CheckVersion(*h.Version, ifVersion, same); err != nil || same {
+		return old, false, err
+	}
+	if old == nil {
+		*h.UID = newID()
+	}
+	*h.Version++
+	return &given, true, nil
+}
