@@ -86,11 +86,13 @@ func node(args []string) {
 	os.NewFile(3, "alive").Close()
 	fmt.Println("running", n.PID())
 	for {
-		// Each line that is read asks for the watchdog's id.
+		// Each line that is read asks for the watchdog's id, and whether it has
+		// ended the command.
 		if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 			return
 		}
 		fmt.Println("pid", n.PID())
+		fmt.Println("fenced", n.Fenced(p))
 	}
 }
 
@@ -98,6 +100,7 @@ func node(args []string) {
 type running struct {
 	t     *testing.T
 	cmd   *exec.Cmd
+	stdin io.Writer
 	lines *bufio.Reader // what the node prints
 	alive *os.File      // is at its end when nothing of the command is left
 	says  *bufio.Reader // reads alive
@@ -127,7 +130,7 @@ func startNode(t *testing.T, dir string, grace, fence time.Duration, command str
 		t.Fatal(err)
 	}
 	write.Close()
-	r := &running{t: t, cmd: cmd, lines: bufio.NewReader(out), alive: read, says: bufio.NewReader(read), key: Key{run, 1}}
+	r := &running{t: t, cmd: cmd, stdin: stdin, lines: bufio.NewReader(out), alive: read, says: bufio.NewReader(read), key: Key{run, 1}}
 	t.Cleanup(func() {
 		r.kill(syscall.SIGKILL)
 		r.gone()
@@ -252,6 +255,17 @@ func TestAStoppedNodesCommandsEndAtTheFence(t *testing.T) {
 	for range 2 * took / time.Second {
 		unfenced.hears("on\n")
 	}
+	// A node that wakes is told that this was no failure of the command.
+	for _, c := range []struct {
+		r      *running
+		fenced string
+	}{{loops, "true"}, {stopped, "true"}, {unfenced, "false"}} {
+		c.r.kill(syscall.SIGCONT)
+		fmt.Fprintln(c.r.stdin)
+		if got := c.r.line("fenced "); got != c.fenced {
+			t.Errorf("a node that wakes is told that its watchdog has ended the command: %s, want %s", got, c.fenced)
+		}
+	}
 }
 
 func TestAWatchdogThatDiesIsReplaced(t *testing.T) {
@@ -373,6 +387,37 @@ func TestTheJournalSaysWhatHasBegun(t *testing.T) {
 	now, err := ReadJournal(dir)
 	if err != nil || !now.Complete || now.Began(k(1)) || !now.Began(k(2)) {
 		t.Errorf("read while it is open: %+v, %v", now, err)
+	}
+}
+
+func TestTheMarkOfAnAttemptIsForNoOther(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	n := open(t, dir)
+	first := executor.Process{Run: newRun(t), Number: 1, Fence: time.Minute}
+	if err := n.Spawning(first); err != nil {
+		t.Fatal(err)
+	}
+	if n.Fenced(first) {
+		t.Error("an attempt that was not asked to end seems fenced")
+	}
+	n.mu.Lock()
+	late := n.slots[Key{first.Run, 1}]
+	n.mu.Unlock()
+	n.Forget(late.Key)
+	next := executor.Process{Run: newRun(t), Number: 1, Fence: time.Minute}
+	if err := n.Spawning(next); err != nil {
+		t.Fatal(err)
+	}
+	// The watchdog has read the slot before it was given to another.
+	if err := n.table.mark(late); err != nil {
+		t.Fatal(err)
+	}
+	if n.Fenced(next) {
+		t.Error("an attempt seems fenced because the one before it in its slot was")
+	}
+	if journal, err := ReadJournal(dir); err != nil || !journal.Began(Key{next.Run, 1}) || len(journal.Entries) != 1 {
+		t.Errorf("a mark has damaged the journal: %+v, %v", journal, err)
 	}
 }
 
