@@ -65,6 +65,11 @@ const (
 	occurrencesMax   = 2000
 	occurrencesCrowd = 4
 	crowd            = 2 * store.MaxBatch
+
+	// A job is planned again when less than this part of its look-ahead is
+	// planned, and then for all of it: one that is due each second costs one
+	// move of its cursor for some of its runs.
+	planAgainAt, planAgainOf = 2, 3
 )
 
 // Planner plans. Use New.
@@ -224,7 +229,7 @@ func (p *Planner) planDue(ctx context.Context) error {
 	for {
 		now := p.Now()
 		p.mu.Lock()
-		due = p.table.due.Due(now.Add(p.LookAhead).UnixNano(), due[:0])
+		due = p.table.due.Due(now.Add(p.planAgain()).UnixNano(), due[:0])
 		p.mu.Unlock()
 		most := occurrencesMax
 		if len(due) > crowd {
@@ -243,6 +248,9 @@ func (p *Planner) planDue(ctx context.Context) error {
 		}
 	}
 }
+
+// planAgain returns how far ahead a job is planned at least.
+func (p *Planner) planAgain() time.Duration { return p.LookAhead * planAgainAt / planAgainOf }
 
 // requeue puts entries back that were not planned.
 func (p *Planner) requeue(due []uint32) {
@@ -384,7 +392,7 @@ func (p *Planner) again(uid job.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if i, ok := p.table.byUID[uid]; ok && p.table.entries[i].next != never {
-		p.table.due.Push(p.Now().Add(p.LookAhead+every).UnixNano(), i)
+		p.table.due.Push(p.Now().Add(p.planAgain()+every).UnixNano(), i)
 	}
 }
 

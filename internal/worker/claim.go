@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"cmp"
 	"container/heap"
 	"context"
@@ -147,7 +148,7 @@ func (w *Worker) leadFor(first int64) time.Duration {
 }
 
 // pending is a heap of items: those whose claim must be repeated first, then by
-// priority and due time.
+// priority, due time and id.
 type pending []*item
 
 func (p pending) Len() int      { return len(p) }
@@ -156,7 +157,12 @@ func (p *pending) Push(x any)   { *p = append(*p, x.(*item)) }
 
 func (p pending) Less(i, j int) bool {
 	a, b := p[i], p[j]
-	return cmp.Or(cmp.Compare(b.state, a.state), cmp.Compare(b.ready.Priority, a.ready.Priority), a.ready.Due.Compare(b.ready.Due)) < 0
+	c := cmp.Or(cmp.Compare(b.state, a.state), cmp.Compare(b.ready.Priority, a.ready.Priority), a.ready.Due.Compare(b.ready.Due))
+	if c == 0 {
+		// Runs that were planned together lie together in a store.
+		c = bytes.Compare(a.ready.ID[:], b.ready.ID[:])
+	}
+	return c < 0
 }
 
 func (p *pending) Pop() any {
@@ -172,6 +178,9 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 	for i, it := range batch {
 		attempts[i] = it.attempt
 	}
+	w.mu.Lock()
+	edits := w.edits
+	w.mu.Unlock()
 	sent := time.Now()
 	outcomes, err := w.Store.Claim(ctx, w.Self.ID, attempts)
 	w.mu.Lock()
@@ -197,19 +206,35 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 		w.prepare(it)
 	}
 	w.mu.Lock()
+	for _, it := range started {
+		it.state = claimed
+	}
+	edited, draining := w.edits != edits, w.draining
+	w.mu.Unlock()
+	// What was to be given back while the answer was on its way is given back
+	// before it can start.
+	switch {
+	case draining:
+		w.giveBack(ctx)
+	case edited:
+		err = w.recall(ctx)
+	}
+	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.ahead.at(w.Now())
 	elapsed := w.elapsed()
 	for _, it := range started {
-		// Never before the due time by the store's clock.
-		it.state = claimed
-		// Nor later than a claim can be made ahead of it, if the clock is set
-		// just now.
+		if w.items[it.ready.ID] != it {
+			w.free = append(w.free, it.handle)
+			continue
+		}
+		// Never before the due time by the store's clock, nor later than a
+		// claim can be made ahead of it, if the clock is set just now.
 		wait := min(max(0, it.run.Due.Sub(now)), store.ClaimAhead)
 		w.starts.Push(int64(elapsed+wait), it.handle)
 	}
 	signal(w.startWake)
-	return nil
+	return err
 }
 
 // answered acts on the answer to one claim and tells whether it is to be started.
@@ -221,6 +246,11 @@ func (w *Worker) answered(it *item, outcome *store.ClaimOutcome) bool {
 		it.attempt.Number = outcome.Run.Attempt
 		return true
 	case store.Early:
+		if now := w.Now(); !w.ahead.at(now).Before(it.ready.Due) {
+			// The store's clock was put back: what it shows now is true.
+			w.ahead = offset{}
+			w.ahead.sample(outcome.Now, now)
+		}
 		it.state, it.instant = ready, true
 		w.enqueue(it)
 	default:

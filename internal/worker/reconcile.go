@@ -96,6 +96,7 @@ func (w *Worker) tokens() map[job.ID]*item {
 // is claimed again under the definition that is current then.
 func (w *Worker) recall(ctx context.Context) error {
 	w.mu.Lock()
+	w.edits++ // for the claims that are under way
 	versions := map[job.ID]int64{}
 	for _, it := range w.items {
 		if it.state == claimed {

@@ -124,6 +124,8 @@ type Worker struct {
 	// stuck is set while results are not taken: what has ended holds its slot
 	// until then, so that nothing is to be claimed before.
 	stuck bool
+	// edits counts the times that jobs are known to have changed.
+	edits int
 	lead  leadEstimate
 	ahead offset
 
