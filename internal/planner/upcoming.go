@@ -16,7 +16,7 @@ import (
 const sliceMax = 4096
 
 // NextAfter returns when a job falls due first at a moment or after it, as far as
-// this node plans it.
+// this node plans it; the zero time and false if it does not.
 func (p *Planner) NextAfter(uid job.ID, at time.Time) (time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -25,7 +25,10 @@ func (p *Planner) NextAfter(uid job.ID, at time.Time) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	next := p.table.nextAfter(i, at.UnixNano(), nil)
-	return time.Unix(0, next), next != never
+	if next == never {
+		return time.Time{}, false
+	}
+	return time.Unix(0, next), true
 }
 
 // Upcoming returns the jobs that fall due first at a moment or after it: at most

@@ -56,6 +56,11 @@ func TestJobsComeInTheOrderInWhichTheyFallDue(t *testing.T) {
 				want = append(want, engine.Upcoming{Next: next, Job: j.UID})
 			}
 		}
+		for _, n := range []int{0, 19} { // one that never falls due, one that is paused
+			if next, ok := p.NextAfter(f.jobs[n].UID, at); ok || !next.IsZero() {
+				t.Errorf("job %d falls due at %s", n, next)
+			}
+		}
 		slices.SortFunc(want, engine.Upcoming.Compare)
 		if len(want) < 2000 || want[0].Next.Before(at) || want[0].Next.After(at.Add(time.Second)) {
 			t.Fatalf("%d jobs fall due, the first %s after now", len(want), want[0].Next.Sub(at))
