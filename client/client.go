@@ -317,6 +317,7 @@ type RunQuery struct {
 	Job       string // namespace/name
 	States    []job.RunState
 	Outcomes  []job.Outcome
+	Unmet     bool      // only runs that have ended and were not as their job expects
 	From, To  time.Time // of the end; only runs that have ended
 	Text      string    // in name or reason; only runs that have ended; see TextWindow
 	PageSize  int
@@ -342,6 +343,9 @@ func (c *Client) Runs(ctx context.Context, q RunQuery) (Page[Run], error) {
 	}
 	for _, o := range q.Outcomes {
 		query.Add("outcome", string(o))
+	}
+	if q.Unmet {
+		query.Set("unmet", "true")
 	}
 	setTime(query, "from", q.From)
 	setTime(query, "to", q.To)

@@ -104,6 +104,7 @@ type Run struct {
 	Signal      string `json:"signal,omitempty" doc:"The signal that ended the latest attempt."`
 	HTTPStatus  int    `json:"http_status,omitempty" doc:"The status that the latest attempt was answered with."`
 	OutputBytes int64  `json:"output_bytes,omitempty" doc:"How much the latest attempt wrote, once it has ended."`
+	Unmet       string `json:"unmet,omitempty" doc:"What its job expects (policy.expect) and was not so, in words, once it has ended."`
 
 	CancelBy     string `json:"cancel_by,omitempty" doc:"Who has asked for the end of the run."`
 	CancelReason string `json:"cancel_reason,omitempty" doc:"Why."`
@@ -127,6 +128,7 @@ type Attempt struct {
 	Signal      string      `json:"signal,omitempty" doc:"The signal that ended it."`
 	HTTPStatus  int         `json:"http_status,omitempty" doc:"The status of the answer."`
 	OutputBytes int64       `json:"output_bytes" doc:"How much it wrote."`
+	Unmet       string      `json:"unmet,omitempty" doc:"What the job expects and was not so, in words."`
 	Late        bool        `json:"late,omitempty" doc:"Its result came after the attempt counted as lost, and has replaced that."`
 }
 

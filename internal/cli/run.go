@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ type runListFlags struct {
 	job        string
 	states     []string
 	outcomes   []string
+	unmet      bool
 	since      time.Time
 	until      time.Time
 	text       string
@@ -48,6 +50,7 @@ func (ask *runListFlags) addFlags(env Env, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.Var(&words{&ask.outcomes, job.Outcome("").Values()}, "outcome", "only runs that have ended so; may be repeated")
 	complete(cmd, "outcome", job.Outcome("").Values()...)
+	f.BoolVar(&ask.unmet, "unmet", false, "only runs that have ended and were not as their job expects")
 	addParsed(f, &ask.since, "since", "", "", "TIME|DURATION", "only runs that have ended since then", momentFrom(env, -1))
 	addParsed(f, &ask.until, "until", "", "", "TIME|DURATION", "only runs that have ended before then", momentFrom(env, -1))
 	addWord(f, &ask.text, "text", "", "TEXT", "only runs that have ended, with this in the name of the job or in the reason")
@@ -121,7 +124,7 @@ belfry run list --text "exit code 137" -o json`,
 }
 
 func listRuns(ctx context.Context, server *remote, ask runListFlags) error {
-	query := client.RunQuery{Namespace: server.listNamespace(ask.all), Job: ask.job, From: ask.since, To: ask.until, Text: ask.text}
+	query := client.RunQuery{Namespace: server.listNamespace(ask.all), Job: ask.job, Unmet: ask.unmet, From: ask.since, To: ask.until, Text: ask.text}
 	for _, s := range ask.states {
 		query.States = append(query.States, job.RunState(s))
 	}
@@ -218,15 +221,19 @@ func runStatus(r *client.Run) string {
 	return status
 }
 
-// reasonOf says why a run is as it is. That it succeeded says enough.
+// reasonOf says why a run is as it is, and what was not as expected. That it
+// succeeded says enough about why.
 func reasonOf(r *client.Run) string {
 	switch {
 	case r.Outcome == job.OutcomeSucceeded:
-		return ""
+		return r.Unmet
 	case r.State == job.StateRunning && r.CancelBy != "":
 		return strings.TrimSuffix("is being cancelled by "+r.CancelBy+": "+r.CancelReason, ": ")
 	}
-	return r.Reason
+	if r.Unmet != "" && r.Reason != "" {
+		return r.Reason + "; " + r.Unmet
+	}
+	return cmp.Or(r.Reason, r.Unmet)
 }
 
 // took says how long the latest attempt took, or has taken so far.

@@ -61,6 +61,7 @@ func endedRun(r *store.Record) client.Run {
 		Scheduled: r.Run.Scheduled, Due: r.Run.Due, Started: r.Attempt.Started, Ended: r.Attempt.Ended,
 		Attempt: r.Attempt.Number, Node: r.Attempt.Node, Params: r.Run.Params, Parent: r.Run.Parent,
 		ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal, HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes,
+		Unmet: r.Unmet,
 	}
 	if r.Attempt.Number == 0 && r.Run.Attempt > 0 {
 		// It ended before the attempt that was to be next.
@@ -76,7 +77,7 @@ func attemptOf(r *store.Record) client.Attempt {
 	return client.Attempt{
 		Number: r.Attempt.Number, Node: r.Attempt.Node, Started: r.Attempt.Started, Ended: r.Attempt.Ended,
 		Outcome: r.Attempt.Outcome, Reason: r.Attempt.Reason, ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal,
-		HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes, Late: r.Replaces,
+		HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes, Late: r.Replaces, Unmet: r.Unmet,
 	}
 }
 
@@ -134,6 +135,7 @@ type listRunsInput struct {
 	Job       string    `query:"job" maxLength:"257" doc:"Only runs of this job: namespace/name, or its uid, also when it is deleted."`
 	State     []string  `query:"state,explode" enum:"ready,waiting,running,done" doc:"Only runs in this state. May be repeated; any may match."`
 	Outcome   []string  `query:"outcome,explode" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"Only runs that have ended so. May be repeated; any may match."`
+	Unmet     bool      `query:"unmet" doc:"Only runs that have ended and were not as their job expects (policy.expect)."`
 	From      time.Time `query:"from" doc:"Only runs that have ended at this instant or later."`
 	To        time.Time `query:"to" doc:"Only runs that have ended before this instant."`
 	Text      string    `query:"text" maxLength:"256" doc:"Only runs that have ended, with this in the name of the job or in the reason, which has the error. Without from it is looked for in the 7 days before to, or now; 31 days at most."`
@@ -179,7 +181,7 @@ func (a *api) listRuns(ctx context.Context, in *listRunsInput) (*listRunsOutput,
 	if err := a.checkTime(in); err != nil {
 		return nil, err
 	}
-	onlyEnded := len(in.Outcome) > 0 || !in.From.IsZero() || !in.To.IsZero() || in.Text != ""
+	onlyEnded := len(in.Outcome) > 0 || in.Unmet || !in.From.IsZero() || !in.To.IsZero() || in.Text != ""
 	wanted := func(s job.RunState) bool { return len(in.State) == 0 || slices.Contains(in.State, string(s)) }
 	states := slices.DeleteFunc(slices.Clone(activeStates), func(s job.RunState) bool { return !wanted(s) })
 
@@ -289,7 +291,7 @@ func (a *api) listActive(ctx context.Context, in *listRunsInput, uid job.ID, sta
 
 // listEnded fills a page with runs that have ended.
 func (a *api) listEnded(ctx context.Context, in *listRunsInput, uid job.ID, before *store.RecordRef, out *listRunsOutput) error {
-	q := store.HistoryQuery{Namespace: in.Namespace, Job: uid, From: in.From, To: in.To, Text: in.Text, FinalOnly: true}
+	q := store.HistoryQuery{Namespace: in.Namespace, Job: uid, From: in.From, To: in.To, Text: in.Text, Unmet: in.Unmet, FinalOnly: true}
 	for _, o := range in.Outcome {
 		q.Outcomes = append(q.Outcomes, job.Outcome(o))
 	}

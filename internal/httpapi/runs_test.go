@@ -193,6 +193,33 @@ func TestARunThatEndsBetweenTwoAttemptsSaysHow(t *testing.T) {
 	}
 }
 
+func TestRunsSayWhatWasNotAsExpected(t *testing.T) {
+	s := newServer(t)
+	n := s.node()
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "a", "run": {"shell": "true"}, "policy": {"overlap": "allow", "expect": {"start_within": "5s"}}}`)
+	var runs []client.Run
+	for range 2 {
+		runs = append(runs, ok[client.Run](s, "POST", "/api/v1/jobs/default/a/run", ""))
+	}
+	n.start(runs[0])
+	n.finish(runs[0], job.OutcomeSucceeded)
+	s.pass(6 * time.Second)
+	n.start(runs[1])
+	n.finish(runs[1], job.OutcomeSucceeded)
+	const want = "it started 6s after it was due, expected was 5s at most"
+	list := ok[client.Page[client.Run]](s, "GET", "/api/v1/runs?unmet=true", "").Items
+	if len(list) != 1 || list[0].ID != runs[1].ID || list[0].Unmet != want {
+		t.Errorf("the list is %+v", list)
+	}
+	run := ok[client.Run](s, "GET", "/api/v1/runs/"+runs[1].ID.String(), "")
+	if run.Unmet != want || run.Attempts[0].Unmet != want {
+		t.Errorf("the run is %+v", run)
+	}
+	if run = ok[client.Run](s, "GET", "/api/v1/runs/"+runs[0].ID.String(), ""); run.Unmet != "" {
+		t.Errorf("the other run is %+v", run)
+	}
+}
+
 func TestShardsAreMadeTogether(t *testing.T) {
 	s := newServer(t)
 	s.node()

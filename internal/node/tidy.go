@@ -46,6 +46,9 @@ func (n *Node) tend(ctx context.Context) {
 		if err == nil {
 			_, err = untilDone(ctx, n.config.Store.Tidy)
 		}
+		if err == nil {
+			err = n.alert(ctx)
+		}
 		if now := n.config.Boot(); err == nil && (expiring || now-expired > expireEvery) {
 			expired = now
 			expiring, err = untilDone(ctx, func(ctx context.Context) (bool, error) {
@@ -60,6 +63,19 @@ func (n *Node) tend(ctx context.Context) {
 		}
 		failing = err != nil
 	}
+}
+
+// alert raises an alert for each run that is not as its job expects.
+func (n *Node) alert(ctx context.Context) error {
+	alerts, err := n.config.Store.Alerts(ctx, store.MaxBatch)
+	for i := range alerts {
+		r := &alerts[i].Run
+		for _, unmet := range alerts[i].Unmet {
+			n.config.Log.Warn("a run is not as its job expects", "expectation", unmet,
+				"job", r.Namespace+"/"+r.Name, "run", r.ID, "scheduled", r.Scheduled, "state", r.State, "node", r.Node)
+		}
+	}
+	return err
 }
 
 // untilDone repeats a step, within bounds, while it says that there is more to
