@@ -9,6 +9,7 @@ require (
 	github.com/hashicorp/cronexpr v1.1.2
 	github.com/reugn/go-quartz v0.15.2
 	github.com/robfig/cron/v3 v3.0.1
+	modernc.org/sqlite v1.60.1
 )
 
 require (
@@ -23,7 +24,6 @@ require (
 	modernc.org/libc v1.77.1 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
-	modernc.org/sqlite v1.60.1 // indirect
 )
 
 replace github.com/belfry-cron/belfry => ../

@@ -1,0 +1,286 @@
+package nodebench
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	driversqlite "modernc.org/sqlite"
+
+	"github.com/belfry-cron/belfry/internal/planner"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/sqlite"
+)
+
+// The goals of a node with a million jobs.
+const (
+	millionReady  = 5 * time.Second
+	millionMemory = 400 // MB
+	millionTick   = time.Millisecond
+)
+
+// asServed opens a store as the server does. With other defaults it would fill in
+// those of every job anew.
+var asServed = sqlite.Options{Defaults: job.Defaults{Timezone: "UTC"}}
+
+// million measures a node with a million jobs, of which none falls due, and 10 more
+// that do each second, to see whether they notice.
+func (b *bench) million(ctx context.Context) ([]Figure, error) {
+	jobs, schedules := b.scaled(1_000_000, 2000), b.scaled(2100, 21)
+	dir, err := b.folder()
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	data := filepath.Join(dir, "data")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(data, "belfry.db")
+	put, copied, err := makeJobs(ctx, path, jobs, schedules)
+	if err != nil {
+		return nil, err
+	}
+	ticks, err := measureTicks(ctx, path, b.scaled(1000, 20))
+	if err != nil {
+		return nil, err
+	}
+
+	s, err := b.serve(ctx, data)
+	if err != nil {
+		return nil, err
+	}
+	defer s.kill()
+	ready := s.started
+	now, peak, err := memory(s.cmd.Process.Pid)
+	if err != nil {
+		return nil, err
+	}
+	p, err := b.tiny(ctx)
+	if err != nil {
+		return nil, err
+	}
+	due := commandLoads[0]
+	r, err := s.measure(ctx, p, due, due.jobs, b.Seconds, b.settling(), filepath.Join(dir, "starts"))
+	if err != nil {
+		return nil, err
+	}
+	_, highest, err := memory(s.cmd.Process.Pid)
+	if err != nil {
+		return nil, err
+	}
+	longest, _, live, collections := s.said.collections(0)
+	if err := s.stop(); err != nil {
+		return nil, err
+	}
+	if err := r.read(due, due.jobs); err != nil {
+		return nil, err
+	}
+	return []Figure{
+		fact("to make the store", fmt.Sprintf("%.1f s", (put+copied).Seconds())).
+			beside(fmt.Sprintf("%s jobs with all schedules put one by one in %.1f s, the others copied from them", number(float64(schedules), 0), put.Seconds())),
+		atMost(fmt.Sprintf("from the start to ready, %s jobs, %s schedules", number(float64(jobs), 0), number(float64(schedules), 0)), ready, millionReady),
+		below("resident memory, at its highest", highest, millionMemory, 0, " MB").
+			beside(fmt.Sprintf("when ready %.0f MB, until then at most %.0f MB; in use after a garbage collection %.0f MB", now, peak, live)),
+		atMost("a round of the planner with nothing due, median", ticks.quantile(.5), millionTick).beside("p99 " + times(ticks.quantile(.99))),
+		atMost("longest pause of a garbage collection", longest, 0).beside(fmt.Sprintf("%d of them", collections)),
+		below(fmt.Sprintf("10 commands each second beside them: not started, of %d", r.due), float64(r.due-r.started), 0, 0, ""),
+		atMost("late, p50", r.late.quantile(.5), due.p50),
+		atMost("late, p99", r.late.quantile(.99), due.p99),
+	}, nil
+}
+
+// measureTicks returns how long rounds of a planner take that has nothing to plan.
+func measureTicks(ctx context.Context, path string, n int) (lateness, error) {
+	s, err := sqlite.Open(ctx, path, asServed)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	session, err := job.NewID(time.Now(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	p := planner.New(planner.Config{
+		Store: s, Session: func() job.ID { return session }, Live: func() []store.Session { return nil },
+		Partitions: func() store.Partitions { return store.AllPartitions }, LookAhead: 15 * time.Second, Now: time.Now,
+	})
+	running, stop := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() { _ = p.Run(running) })
+	defer group.Wait()
+	defer stop()
+	select {
+	case <-p.Ready():
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	var took lateness
+	for range n {
+		began := time.Now()
+		if err := p.Sync(ctx); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(began))
+	}
+	return took.sort(), nil
+}
+
+// makeJobs makes a store with so many jobs and schedules. A job for each schedule
+// is put as it always is, and the rest are copies of its rows with names and ids of
+// their own: what the store would have written, in a tenth of the time.
+func makeJobs(ctx context.Context, path string, n, schedules int) (put, copied time.Duration, err error) {
+	began := time.Now()
+	s, err := sqlite.Open(ctx, path, asServed)
+	if err != nil {
+		return 0, 0, err
+	}
+	var jobs []*job.Job
+	for i := range schedules {
+		jobs = append(jobs, &job.Job{
+			Name: fmt.Sprintf("job-%07d", i), Schedule: job.Schedule{Cron: []string{farSchedule(i, began)}},
+			Run: job.RunSpec{Shell: &job.Shell{Command: "/usr/local/bin/report --for customer --number 17"}},
+		})
+	}
+	if err := putJobs(ctx, s, jobs); err != nil {
+		s.Close()
+		return 0, 0, err
+	}
+	if err := s.Close(); err != nil {
+		return 0, 0, err
+	}
+	put = time.Since(began)
+	began = time.Now()
+	err = copyJobs(ctx, path, n, schedules)
+	return put, time.Since(began), err
+}
+
+// farSchedule returns the schedule with a number, which is due half a year from
+// now: what is measured is jobs that are there, and not what they do.
+func farSchedule(i int, now time.Time) string {
+	const days = 20 // from the fifth of a month
+	return fmt.Sprintf("%d %d %d %d *", i%60, i/60%24, 5+i/1440%days, (int(now.Month())+5)%12+1)
+}
+
+// copied are the tables that each job has a row in, with the column of the job's
+// id and what is different in the copies: i is the number of the copy, uid its id
+// and name its name.
+var copied = []struct {
+	table, uid string
+	differs    map[string]string
+}{
+	{"names", "uid", map[string]string{"n": "base.n + i", "uid": "c.uid", "name": "c.name"}},
+	{"jobs", "uid", map[string]string{"uid": "c.uid", "live": "'default/' || c.name", "definition": renamed}},
+	{"job_state", "uid", map[string]string{"uid": "c.uid", "n": "base.n + i", "seq": "base.seq + i", "part": "belfry_partition(c.uid)"}},
+	{"revisions", "job", map[string]string{"job": "c.uid", "definition": renamed}},
+}
+
+const renamed = "cast(replace(cast(t.definition as text), c.old, c.name) as blob)"
+
+var register = sync.OnceValue(func() error {
+	id := func(*driversqlite.FunctionContext, []driver.Value) (driver.Value, error) {
+		id, err := job.NewID(time.Now(), rand.Reader)
+		return id[:], err
+	}
+	partition := func(_ *driversqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+		uid, ok := args[0].([]byte)
+		if !ok || len(uid) != len(job.ID{}) {
+			return nil, fmt.Errorf("%v is not an id", args[0])
+		}
+		return int64(job.Partition(job.ID(uid))), nil
+	}
+	if err := driversqlite.RegisterScalarFunction("belfry_id", 0, id); err != nil {
+		return err
+	}
+	return driversqlite.RegisterDeterministicScalarFunction("belfry_partition", 1, partition)
+})
+
+// copyJobs copies jobs until there are n.
+func copyJobs(ctx context.Context, path string, n, schedules int) error {
+	if err := register(); err != nil {
+		return err
+	}
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=synchronous(off)&_pragma=cache_size(-200000)")
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	script := []string{
+		"begin immediate",
+		"create temp table base as select (select max(n) from names) as n, (select max(seq) from job_state) as seq",
+		"create temp table templates (k integer primary key, uid blob, name text)",
+		"insert into templates (k, uid, name) select n - 1, uid, name from names",
+		fmt.Sprintf(`create temp table copies as with recursive i(i) as (select 1 union all select i + 1 from i where i < %d)
+			select i.i as i, belfry_id() as uid, printf('job-%%07d', i.i + %d - 1) as name, t.uid as template, t.name as old
+			from i cross join templates t on t.k = i.i %% %d`, n-schedules, schedules, schedules),
+	}
+	for _, c := range copied {
+		statement, err := copyRows(ctx, db, c.table, c.uid, c.differs)
+		if err != nil {
+			return err
+		}
+		script = append(script, statement)
+	}
+	script = append(script,
+		`update timings set jobs = counted.jobs from (select timing, count(*) as jobs from job_state group by timing) as counted
+			where counted.timing = timings.id`,
+		"update counters set value = (select max(seq) from job_state) where name = 'change'",
+		"commit",
+		"pragma wal_checkpoint(truncate)",
+	)
+	for _, statement := range script {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("copy jobs: %w in: %s", err, statement)
+		}
+	}
+	var there int
+	if err := db.QueryRowContext(ctx, "select count(*) from job_state").Scan(&there); err != nil {
+		return err
+	}
+	if there != n {
+		return fmt.Errorf("%d of %d jobs are in the store", there, n)
+	}
+	return nil
+}
+
+// copyRows returns the statement that copies the rows of a table. Columns that it
+// knows nothing of are the same in the copies.
+func copyRows(ctx context.Context, db *sql.DB, table, uid string, differs map[string]string) (string, error) {
+	rows, err := db.QueryContext(ctx, "select name from pragma_table_info(?)", table)
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	var columns, values []string
+	for rows.Next() {
+		var column string
+		if err := rows.Scan(&column); err != nil {
+			return "", err
+		}
+		value, ok := differs[column]
+		if !ok {
+			value = "t." + column
+		}
+		columns, values = append(columns, column), append(values, value)
+	}
+	if err := rows.Err(); err != nil {
+		return "", err
+	}
+	for column := range differs {
+		if !slices.Contains(columns, column) {
+			return "", fmt.Errorf("the table %s has no column %s any more", table, column)
+		}
+	}
+	return fmt.Sprintf("insert into %s (%s) select %s from copies c cross join base join %s t on t.%s = c.template order by c.i",
+		table, strings.Join(columns, ", "), strings.Join(values, ", "), table, uid), nil
+}

@@ -1,0 +1,240 @@
+package nodebench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/sqlite"
+)
+
+// noopLoad is jobs whose executor does nothing, so that what is measured is the
+// node and the disk: planner, store with synchronous=FULL, claims, history with
+// every index, all in the process of the benchmark.
+type noopLoad struct {
+	name, about string
+	jobs        int
+	cron        string
+	output      int           // bytes that each run writes
+	p50, p99    time.Duration // goals
+	rate        float64       // goal
+}
+
+const everySecond = "* * * * * *"
+
+var noopLoads = []noopLoad{
+	{name: "noop-1000", about: "1,000 runs that do nothing at the same instant, each second", jobs: 1000, cron: everySecond},
+	{
+		name: "noop-10000", about: "10,000 runs that do nothing at the same instant, every 5 seconds",
+		jobs: 10_000, cron: "*/5 * * * * *", p50: 5 * time.Millisecond, p99: 20 * time.Millisecond,
+	},
+	{
+		name: "rate", about: "20,000 runs that do nothing, each second, from planned to finished",
+		jobs: 20_000, cron: everySecond, rate: 20_000,
+	},
+	{
+		name: "rate-output", about: "20,000 runs that write 200 bytes, each second, from planned to finished",
+		jobs: 20_000, cron: everySecond, output: 200,
+	},
+}
+
+// noop measures a node in this process.
+func (b *bench) noop(ctx context.Context, load noopLoad) ([]Figure, error) {
+	load.jobs = b.scaled(load.jobs, 50)
+	if b.Quick {
+		load.cron = everySecond
+	}
+	dir, err := b.folder()
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	goroutines := herd(load.jobs)
+	r, err := runNoop(ctx, dir, load, b.Seconds, b.settling())
+	if err != nil {
+		return nil, err
+	}
+	return []Figure{
+		above("finished with history, a second", r.finished, b.scaledGoal(load.rate), ""),
+		fact(fmt.Sprintf("started, of those due in %d s", b.Seconds), number(float64(len(r.late)), 0)),
+		atMost("late, p50", r.late.quantile(.5), load.p50).beside("as many bare goroutines: " + times(goroutines.quantile(.5))),
+		atMost("late, p99", r.late.quantile(.99), load.p99).beside("as many bare goroutines: " + times(goroutines.quantile(.99))),
+		atMost("late, the latest", r.late.quantile(1), 0).beside("as many bare goroutines: " + times(goroutines.quantile(1))),
+		fact("memory in use", number(r.heap, 0)+" MB"),
+	}, nil
+}
+
+// scaledGoal is no goal where there is less to do.
+func (b *bench) scaledGoal(goal float64) float64 {
+	if b.Quick {
+		return 0
+	}
+	return goal
+}
+
+// herd starts goroutines that note how late they are, which is what there is to do
+// at an instant when everything else was done before.
+func herd(n int) lateness {
+	r := &recorder{}
+	var group sync.WaitGroup
+	began := time.Now()
+	for range n {
+		group.Go(func() { r.note(began, time.Since(began)) })
+	}
+	group.Wait()
+	return r.between(began, began.Add(1))
+}
+
+// noopResult is what a load has come to.
+type noopResult struct {
+	late     lateness
+	finished float64 // a second
+	heap     float64 // MB
+}
+
+// runNoop gives a node a load on a store in a folder.
+func runNoop(ctx context.Context, dir string, load noopLoad, seconds int, settle time.Duration) (noopResult, error) {
+	s, err := sqlite.Open(ctx, filepath.Join(dir, "belfry.db"), sqlite.Options{})
+	if err != nil {
+		return noopResult{}, err
+	}
+	defer s.Close()
+	var jobs []*job.Job
+	for i := range load.jobs {
+		jobs = append(jobs, &job.Job{
+			Name: fmt.Sprintf("job-%d", i), Schedule: job.Schedule{Cron: []string{load.cron}}, Run: job.RunSpec{Handler: "noop"},
+		})
+	}
+	if err := putJobs(ctx, s, jobs); err != nil {
+		return noopResult{}, err
+	}
+	capacity := 2*load.jobs + 1000
+	rec := &recorder{output: make([]byte, load.output)}
+	n, err := node.New(node.Config{
+		Store: s,
+		Session: store.Session{
+			Node: "bench", Machine: "bench", DataDir: dir, Capacity: capacity,
+			Roles: []string{placement.RolePlanner, placement.RoleWorker}, Handlers: []string{"noop"},
+		},
+		Executors: func(*job.Job) executor.Executor { return rec },
+		Capacity:  capacity,
+		Log:       slog.Default(),
+	})
+	if err != nil {
+		return noopResult{}, err
+	}
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- n.Run(running) }()
+
+	from := time.Now().Add(settle).Truncate(time.Second).Add(time.Second)
+	until := from.Add(time.Duration(seconds) * time.Second)
+	// Those of the last second have until then to end.
+	if err := sleep(ctx, time.Until(until)+time.Second); err != nil {
+		return noopResult{}, err
+	}
+	r := noopResult{late: rec.between(from, until)}
+	if len(r.late) == 0 {
+		return r, errors.New("no run was started")
+	}
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	r.heap = float64(memory.HeapInuse) / (1 << 20)
+	stop()
+	if err := <-done; err != nil {
+		return noopResult{}, err
+	}
+	finished, err := finished(ctx, s, from, until)
+	r.finished = float64(finished) / float64(seconds)
+	return r, err
+}
+
+// putJobs makes jobs, many at a time: they are committed together.
+func putJobs(ctx context.Context, s store.Jobs, jobs []*job.Job) error {
+	const together = 200
+	var group sync.WaitGroup
+	failures := make(chan error, together)
+	for w := range together {
+		group.Go(func() {
+			for i := w; i < len(jobs); i += together {
+				if _, err := s.PutJob(ctx, store.PutJob{Definition: jobs[i], IfVersion: store.AnyVersion, Actor: "bench"}); err != nil {
+					failures <- err
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	select {
+	case err := <-failures:
+		return err
+	default:
+		return nil
+	}
+}
+
+// finished counts the runs that ended well in a stretch of time.
+func finished(ctx context.Context, s store.History, from, to time.Time) (int, error) {
+	counts, err := s.Aggregate(ctx, store.AggregateQuery{From: from, To: to, Bucket: time.Second})
+	n := 0
+	for _, c := range counts {
+		n += c.Outcomes[job.OutcomeSucceeded]
+	}
+	return n, err
+}
+
+// recorder is an executor that does nothing but note when it was called.
+type recorder struct {
+	output []byte
+	mu     sync.Mutex
+	starts []called
+}
+
+type called struct {
+	scheduled time.Time
+	late      time.Duration
+}
+
+// Run implements executor.Executor.
+func (r *recorder) Run(_ context.Context, a executor.Attempt, out executor.Output) executor.Result {
+	now := time.Now()
+	if err := a.Start(); err != nil {
+		return executor.Result{Unstarted: true, Reason: err.Error()}
+	}
+	if len(r.output) > 0 {
+		_, _ = out.Stdout.Write(r.output)
+	}
+	r.note(a.Run.Scheduled, now.Sub(a.Run.Scheduled))
+	return executor.Result{Outcome: job.OutcomeSucceeded}
+}
+
+func (r *recorder) note(scheduled time.Time, late time.Duration) {
+	r.mu.Lock()
+	r.starts = append(r.starts, called{scheduled, late})
+	r.mu.Unlock()
+}
+
+// between returns the lateness of what was scheduled in a stretch of time.
+func (r *recorder) between(from, until time.Time) lateness {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var late lateness
+	for _, s := range r.starts {
+		if !s.scheduled.Before(from) && s.scheduled.Before(until) {
+			late = append(late, s.late)
+		}
+	}
+	return late.sort()
+}

@@ -1,0 +1,191 @@
+// Package nodebench measures a node: its timer, how late it starts commands, how
+// many runs it takes from planned to finished, what a million jobs cost and what
+// it costs when there is nothing to do. Where a limit can be measured on the same
+// machine in the same run, such as how many processes can be started at all, it
+// stands beside the figure.
+//
+// Commands are measured from outside: the built program, told its jobs by its API
+// and watched through /proc, and jobs that write down themselves when they
+// started. What is inside (the timer, the planner, runs that do nothing) is
+// measured in the process of the benchmark.
+package nodebench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Options say how much is measured.
+type Options struct {
+	// Only are the names of the scenarios to run. Default: all.
+	Only []string
+	// Seconds is how long each load is measured, Hold how long the loads are
+	// that a node must hold, Idle how long one without jobs is watched.
+	Seconds int
+	Hold    time.Duration
+	Idle    time.Duration
+	// Quick only shows that everything works: few jobs, short times.
+	Quick bool
+	// Dir is where the stores and programs are made, in a folder that is removed
+	// at the end. Default: the system's temporary folder.
+	Dir string
+}
+
+// Scenario is something that is measured by itself.
+type Scenario struct {
+	Name  string
+	About string
+	run   func(*bench, context.Context) ([]Figure, error)
+}
+
+// Scenarios returns all there are.
+func Scenarios() []Scenario {
+	list := []Scenario{{
+		"timer", "a million entries of the timer that are due at one instant", (*bench).timer,
+	}}
+	for _, l := range commandLoads {
+		list = append(list, Scenario{l.name, l.about, func(b *bench, ctx context.Context) ([]Figure, error) {
+			return b.commands(ctx, l)
+		}})
+	}
+	for _, l := range noopLoads {
+		list = append(list, Scenario{l.name, l.about, func(b *bench, ctx context.Context) ([]Figure, error) {
+			return b.noop(ctx, l)
+		}})
+	}
+	return append(list,
+		Scenario{"store", "the store alone, from planned to finished in batches of 500", (*bench).store},
+		Scenario{"million", "a node with 1,000,000 jobs", (*bench).million},
+		Scenario{"idle", "a node without jobs", (*bench).idle},
+	)
+}
+
+// bench is a run of the benchmark.
+type bench struct {
+	Options
+	dir string
+	out io.Writer
+	// What is built when it is first wanted.
+	server  string
+	program *program
+}
+
+// Run measures and writes a table for each scenario.
+func Run(ctx context.Context, out io.Writer, o Options) (err error) {
+	scenarios, err := choose(o.Only)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(o.Dir, "nodebench")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	// Where the node is root, it is so that jobs may be somebody else.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	b := &bench{Options: o, dir: dir, out: out}
+	fmt.Fprintf(out, "%s, %d processors, %s, %s/%s.\n", processor(), runtime.GOMAXPROCS(0), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	var missed []string
+	for _, s := range scenarios {
+		began := time.Now()
+		fmt.Fprintf(out, "\n## %s: %s\n\n", s.Name, s.About)
+		figures, err := s.run(b, ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+		writeTable(out, figures)
+		fmt.Fprintf(out, "\nTook %s.\n", time.Since(began).Round(time.Second))
+		for _, f := range figures {
+			if f.missed {
+				missed = append(missed, fmt.Sprintf("%s: %s is %s, the goal is %s", s.Name, f.What, f.Measured, f.Goal))
+			}
+		}
+	}
+	switch {
+	case o.Quick:
+		fmt.Fprintln(out, "\nThis was quick: the figures mean little.")
+	case len(missed) == 0:
+		fmt.Fprintln(out, "\nAll goals are met.")
+	default:
+		fmt.Fprintf(out, "\nGoals that are not met:\n\n- %s\n", strings.Join(missed, "\n- "))
+	}
+	return nil
+}
+
+// choose returns the scenarios with the given names, all for none.
+func choose(only []string) ([]Scenario, error) {
+	all := Scenarios()
+	if len(only) == 0 {
+		return all, nil
+	}
+	var chosen []Scenario
+	for _, name := range only {
+		i := slices.IndexFunc(all, func(s Scenario) bool { return s.Name == name })
+		if i < 0 {
+			var names []string
+			for _, s := range all {
+				names = append(names, s.Name)
+			}
+			return nil, fmt.Errorf("there is no scenario %q; there are %s", name, strings.Join(names, ", "))
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}
+
+// scaled returns how many there are of something in a run that is quick or not.
+func (b *bench) scaled(n, quick int) int {
+	if b.Quick {
+		return min(n, quick)
+	}
+	return n
+}
+
+// settling is how long a node has, after it was told its jobs, to learn how long
+// claims take.
+func (b *bench) settling() time.Duration {
+	if b.Quick {
+		return time.Second
+	}
+	return 4 * time.Second
+}
+
+// folder makes a folder for one load.
+func (b *bench) folder() (string, error) {
+	dir, err := os.MkdirTemp(b.dir, "load")
+	if err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o755)
+}
+
+// processor returns the name of the processor.
+func processor() string {
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "a processor without a name"
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
