@@ -155,13 +155,15 @@ func (m *Member) Renew(ctx context.Context) error {
 	if err := m.config.Store.Renew(ctx, m.id, m.config.Load()); err != nil {
 		return fmt.Errorf("renew session %s: %w", m.id, err)
 	}
+	// First whoever ends what is past its fence, then whoever begins: or what
+	// begins just now would be ended by the renewal before.
+	m.tell(sent)
 	m.mu.Lock()
 	if sent-m.renewed > store.SessionLife {
 		m.steady = sent
 	}
 	m.renewed = sent
 	m.mu.Unlock()
-	m.tell(sent)
 	return m.look(ctx)
 }
 

@@ -30,8 +30,8 @@ const (
 	slotsMax = 1 << 16
 	// cgroupMax is the longest path of a cgroup that fits into a slot.
 	cgroupMax = slotSize - 128
-	// sumSize is that of the checksum at the end of a slot, and markSize that of
-	// what the watchdog writes before it, which the checksum is not about.
+	// markSize is the end of a slot, where the watchdog writes, and sumSize the
+	// checksum before it, which is about what the node writes.
 	sumSize, markSize = 4, 4
 )
 
@@ -155,13 +155,18 @@ func (t table) writeHeader(boot string, complete bool) error {
 }
 
 // write puts an entry into its slot. An entry without a state frees the slot.
-func (t table) write(s slot) error {
+func (t table) write(s slot) error { return t.put(s, slotSize) }
+
+// change is write for an attempt that has the slot already, and keeps its mark.
+func (t table) change(s slot) error { return t.put(s, slotSize-markSize) }
+
+func (t table) put(s slot, size int) error {
 	var b [slotSize]byte
 	if s.State != 0 {
 		encode(b[:], s.Entry)
 		seal(b[:])
 	}
-	if _, err := t.file.WriteAt(b[:], headerSize+int64(s.index)*slotSize); err != nil {
+	if _, err := t.file.WriteAt(b[:size], headerSize+int64(s.index)*slotSize); err != nil {
 		return fmt.Errorf("write the watchdog's journal: %w", err)
 	}
 	return nil
@@ -183,7 +188,7 @@ func (t table) marked(s slot) bool {
 }
 
 func markAt(index int) int64 {
-	return headerSize + int64(index+1)*slotSize - sumSize - markSize
+	return headerSize + int64(index+1)*slotSize - markSize
 }
 
 // sum is a number for the attempt, which is not 0.
@@ -259,11 +264,13 @@ func decode(b []byte) Entry {
 	return e
 }
 
-// seal puts a checksum into the last bytes, and sealed compares it.
+// seal puts a checksum behind what it is about, and sealed compares it.
 func seal(b []byte) {
-	order.PutUint32(b[len(b)-sumSize:], crc32.ChecksumIEEE(b[:len(b)-sumSize-markSize]))
+	end := len(b) - sumSize - markSize
+	order.PutUint32(b[end:], crc32.ChecksumIEEE(b[:end]))
 }
 
 func sealed(b []byte) bool {
-	return order.Uint32(b[len(b)-sumSize:]) == crc32.ChecksumIEEE(b[:len(b)-sumSize-markSize])
+	end := len(b) - sumSize - markSize
+	return order.Uint32(b[end:]) == crc32.ChecksumIEEE(b[:end])
 }

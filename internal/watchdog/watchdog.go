@@ -313,7 +313,7 @@ func (n *Node) change(k Key, f func(*Entry)) {
 	if ok {
 		// The slot has its place on the disk. If it cannot be written all the
 		// same, the entry stays as announced: its processes are still found.
-		_ = n.table.write(s)
+		_ = n.table.change(s)
 	}
 }
 
