@@ -631,6 +631,8 @@ func TestWithoutRenewalsAttemptsEndBeforeOthersTakeThem(t *testing.T) {
 		after  time.Duration // the last renewal; 0 for never
 	}{
 		{"one that holds a slot", "policy: {lost_after: 30s, kill_grace: 5s}", 30*time.Second - 5*time.Second - 3*time.Second},
+		{"one by whose loss nobody gains", "policy: {overlap: allow, lost_after: 30s, kill_grace: 5s}", 0},
+		{"one that is only retried when it fails", "policy: {overlap: allow, lost_after: 30s, kill_grace: 5s, retry: {attempts: 1, on: [failed]}}", 0},
 		{"one that is retried when it is lost", "policy: {overlap: allow, lost_after: 40s, kill_grace: 2s, retry: {attempts: 1, on: [lost]}}", 35 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -1097,6 +1099,160 @@ func TestWhatIsHeldInMemoryIsBounded(t *testing.T) {
 		// A page has some thousand runs, and some hundred thousand are held.
 		if n := e.pages.Load(); n > 200 {
 			t.Errorf("%d pages were read in one look", n)
+		}
+	})
+}
+
+// paged is a store with many ready runs of one instant, whose claims all succeed.
+type paged struct {
+	*between
+	job  *store.Job
+	runs []store.ReadyRun
+}
+
+func (p *paged) Ready(_ context.Context, _ job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
+	from := slices.IndexFunc(p.runs, func(r store.ReadyRun) bool {
+		return !r.Due.After(until) && (r.Due.After(after.Due) || r.Due.Equal(after.Due) && string(r.ID[:]) > string(after.ID[:]))
+	})
+	if from < 0 {
+		return nil, nil
+	}
+	return p.runs[from:min(len(p.runs), from+limit)], nil
+}
+
+func (p *paged) Claim(_ context.Context, _ job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
+	p.bounded(len(attempts))
+	outcomes := make([]store.ClaimOutcome, len(attempts))
+	for i, a := range attempts {
+		outcomes[i] = store.ClaimOutcome{Job: p.job, Run: store.Run{Run: job.Run{ID: a.Run, Attempt: 1, Due: p.runs[0].Due}, Token: a.Token}}
+	}
+	return outcomes, nil
+}
+
+func (p *paged) Finish(_ context.Context, _ job.ID, results []store.Result) ([]store.FinishOutcome, error) {
+	p.bounded(len(results))
+	return make([]store.FinishOutcome, len(results)), nil
+}
+
+func (p *paged) Mine(context.Context, job.ID) ([]store.Run, error) { return nil, nil }
+
+func TestAllPagesOfReadyRunsAreReadInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 5000 // several pages
+		r := newRig(t)
+		p := &paged{between: r.store, job: r.put("j", besides)}
+		due := in(2500 * time.Millisecond) // between two looks: the store forgets nothing
+		for i := range n {
+			run := store.ReadyRun{RunRef: store.RunRef{Due: due, ID: job.ID{1, byte(i >> 8), byte(i)}}, Job: p.job.Definition.UID, Attempt: 1}
+			p.runs = append(p.runs, run)
+		}
+		collector, err := output.New(output.Config{Sink: unwritten{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := worker.New(worker.Config{
+			Store: p, Self: r.join("a", nil), Executors: func(*job.Job) executor.Executor { return r.exec }, Output: collector,
+			Capacity: 2 * n, StealAfter: time.Second, Renewed: func() time.Duration { return 0 }, Boot: func() time.Duration { return 0 },
+			Now: time.Now, NewID: r.newID, Log: slogDiscard,
+		})
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = w.Run(ctx) }()
+		time.Sleep(2600 * time.Millisecond)
+		cancel()
+		<-done
+		seen := map[job.ID]bool{}
+		for _, s := range r.exec.starts() {
+			if late := s.at.Sub(due); late < 0 || late > 5*time.Millisecond || seen[s.Run] {
+				t.Fatalf("started %s after its time, again: %t", late, seen[s.Run])
+			}
+			seen[s.Run] = true
+		}
+		if len(seen) != n {
+			t.Errorf("%d of %d have started", len(seen), n)
+		}
+	})
+}
+
+func TestAHerdOfLongAttemptsStartsTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.exec.do = lasts(5 * time.Second)
+		j := r.put("j", besides)
+		r.start()
+		r.shards(j, in(2*time.Second), 80)
+		time.Sleep(2010 * time.Millisecond)
+		if n := len(r.exec.starts()); n != 80 {
+			t.Errorf("10 ms after their instant %d of 80 have started", n)
+		}
+	})
+}
+
+func TestAClaimUnderWayWhenItsJobChangesIsCalledBackToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		r.claimsFar()
+		r.store.set(func(h *hooks) {
+			h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
+				outcomes, err := do()
+				time.Sleep(300 * time.Millisecond) // the answer is on its way
+				return outcomes, err
+			}
+		})
+		id := r.plan(j, in(2*time.Second))[0]
+		r.until("the claim is made", 5*time.Second, func() bool { return r.state(id) == job.StateRunning })
+		r.put("j", "paused: true, "+besides)
+		r.wake <- store.HintJobs
+		time.Sleep(5 * time.Second)
+		if r.startsOf(id) != 0 {
+			t.Error("it was started after the pause was acknowledged, although it was not due yet")
+		}
+	})
+}
+
+func TestAStoreWhoseClockGoesBackIsNotAskedAllTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.now = time.Now
+		j := r.put("j", besides)
+		r.store.set(func(h *hooks) { h.claim = slow(time.Millisecond) })
+		r.start()
+		id := r.plan(j, in(3*time.Second))[0]
+		time.Sleep(2500 * time.Millisecond)
+		r.set.Store(int64(-3 * time.Second)) // of the store alone
+		time.Sleep(8 * time.Second)
+		if n := len(r.store.claimsOf(id)); n > 20 {
+			t.Errorf("the claim was made %d times", n)
+		}
+		if r.startsOf(id) != 1 {
+			t.Errorf("%d starts, want 1", r.startsOf(id))
+		}
+	})
+}
+
+func TestAClaimUnderWayWhenTheNodeDrainsIsGivenBackToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		r.claimsFar()
+		r.store.set(func(h *hooks) {
+			h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
+				outcomes, err := do()
+				time.Sleep(300 * time.Millisecond) // the answer is on its way
+				return outcomes, err
+			}
+		})
+		id := r.plan(j, in(2*time.Second))[0]
+		r.until("the claim is made", 5*time.Second, func() bool { return r.state(id) == job.StateRunning })
+		if err := r.worker.Drain(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if r.startsOf(id) != 0 || r.state(id) != job.StateReady {
+			t.Errorf("%d starts, state %s; want it to be ready for others", r.startsOf(id), r.state(id))
 		}
 	})
 }
