@@ -60,8 +60,8 @@ type Changes struct {
 	Removed []*store.Run // over; what became of them is in Records
 	// Records are new in history; Replaced are there already, under the same
 	// run and attempt.
-	Records  []store.Record
-	Replaced []store.Record
+	Records  []*store.Record
+	Replaced []*store.Record
 	// Jobs are those whose state changed. Where Version did, the store writes
 	// the definition, its revision and its place in the feed of changes, where
 	// only State or Epoch did, its place in the feed.

@@ -95,10 +95,12 @@ func (w *world) write(b *Batch) {
 	for _, r := range c.Removed {
 		delete(w.runs, r.ID)
 	}
-	w.records = append(w.records, c.Records...)
+	for _, r := range c.Records {
+		w.records = append(w.records, *r)
+	}
 	for _, r := range c.Replaced {
 		i := slices.IndexFunc(w.records, func(o store.Record) bool { return o.Run.ID == r.Run.ID && o.Attempt.Number == r.Attempt.Number })
-		w.records[i] = r
+		w.records[i] = *r
 	}
 	for _, j := range c.Jobs {
 		w.jobs[j.UID] = *j

@@ -166,19 +166,16 @@ func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 
 // keep adds a record to history. Later decisions of the batch find it.
 func (b *Batch) keep(r store.Record) {
-	b.done.Records = append(b.done.Records, r)
+	b.done.Records = append(b.done.Records, &r)
 	b.records[recordKey{r.Run.ID, r.Attempt.Number}] = &r
 }
 
-// replaceRecord writes a record again.
+// replaceRecord writes a record again that was changed, unless the batch has made
+// it or writes it again already.
 func (b *Batch) replaceRecord(r *store.Record) {
-	for i, made := range b.done.Records {
-		if made.Run.ID == r.Run.ID && made.Attempt.Number == r.Attempt.Number {
-			b.done.Records[i] = *r
-			return
-		}
+	if !slices.Contains(b.done.Records, r) && !slices.Contains(b.done.Replaced, r) {
+		b.done.Replaced = append(b.done.Replaced, r)
 	}
-	b.done.Replaced = append(b.done.Replaced, *r)
 }
 
 // recordOf returns the record of an attempt.

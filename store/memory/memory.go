@@ -262,12 +262,12 @@ func (s *Store) write(b *step) {
 		delete(s.runs, r.ID)
 	}
 	for _, record := range c.Records {
-		s.records[record.Run.ID] = append(s.records[record.Run.ID], record)
+		s.records[record.Run.ID] = append(s.records[record.Run.ID], *record)
 	}
 	for _, record := range c.Replaced {
 		list := s.records[record.Run.ID]
 		i := slices.IndexFunc(list, func(r store.Record) bool { return r.Attempt.Number == record.Attempt.Number })
-		list[i] = record
+		list[i] = *record
 	}
 	for _, j := range c.Jobs {
 		if row, ok := s.jobs[j.UID]; ok { // else PutJob is creating it

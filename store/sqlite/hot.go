@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"cmp"
+	"iter"
 	"slices"
 
 	"github.com/belfry-cron/belfry/internal/engine"
@@ -212,25 +213,40 @@ func (h *hot) run(id job.ID) (r store.Run, ok bool) {
 	return kept.planned[i].run(kept.job.UID), true
 }
 
-// ownSlot returns the runs in the slot of a job that an attempt of a run due at
-// until has to do with, and whether they are remembered: those that are planned
-// for later do not matter to it.
-func (h *hot) ownSlot(uid job.ID, until store.RunRef) (runs []store.Run, ok bool) {
+// hasSlot tells whether all runs in the slot of a job are remembered.
+func (h *hot) hasSlot(uid job.ID) bool {
 	kept := h.jobs[uid]
-	if kept == nil || !kept.complete {
-		return nil, false
-	}
-	due := nanos(until.Due)
-	for i := range kept.planned {
-		if kept.planned[i].compare(due, until.ID) > 0 {
-			break
+	return kept != nil && kept.complete
+}
+
+// ownSlot returns the remembered runs in the slot of a job that an attempt of a
+// run due at until has to do with: those that are planned for later do not matter
+// to it. known are those that the caller has already.
+func (h *hot) ownSlot(uid job.ID, until store.RunRef, known func(job.ID) bool) iter.Seq[*store.Run] {
+	return func(yield func(*store.Run) bool) {
+		kept, due := h.jobs[uid], nanos(until.Due)
+		planned := kept.planned
+		for i := range planned {
+			p := &planned[i]
+			if p.compare(due, until.ID) > 0 {
+				break
+			}
+			if known(p.id) {
+				continue
+			}
+			if r := p.run(uid); !yield(&r) {
+				return
+			}
 		}
-		runs = append(runs, kept.planned[i].run(uid))
+		for _, kept := range kept.runs {
+			if known(kept.ID) {
+				continue
+			}
+			if r := *kept; !yield(&r) {
+				return
+			}
+		}
 	}
-	for _, r := range kept.runs {
-		runs = append(runs, *r)
-	}
-	return runs, true
 }
 
 // keepSlot remembers that runs are all that there are in the slot of a job.

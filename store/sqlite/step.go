@@ -185,9 +185,14 @@ func (st *step) slot(key string, of *store.Run) error {
 	}
 	from, own := slotOfKey, isOwnSlot(key, uid)
 	if own {
-		if runs, ok := st.memory.ownSlot(uid, until); ok {
+		if st.memory.hasSlot(uid) {
 			st.slots[key] = until
-			return st.addRuns(runs)
+			for r := range st.memory.ownSlot(uid, until, st.b.HasRun) {
+				if _, err := st.addRun(r); err != nil {
+					return err
+				}
+			}
+			return nil
 		}
 		from = slotOfJob
 	}
@@ -336,20 +341,19 @@ func (st *step) write() error {
 			return err
 		}
 	}
-	for i := range c.Replaced {
-		r := &c.Replaced[i]
+	for _, r := range c.Replaced {
 		q := st.stmt("delete from history where run = ? and attempt = ?").bindID(r.Run.ID).bindInt(int64(r.Attempt.Number))
 		if err := q.exec(); err != nil {
 			return err
 		}
 	}
-	for _, list := range [][]store.Record{c.Records, c.Replaced} {
-		for i := range list {
-			n, err := st.number(&list[i].Run)
+	for _, list := range [][]*store.Record{c.Records, c.Replaced} {
+		for _, r := range list {
+			n, err := st.number(&r.Run)
 			if err != nil {
 				return err
 			}
-			if err := st.insertRecord(&list[i], n); err != nil {
+			if err := st.insertRecord(r, n); err != nil {
 				return err
 			}
 		}
