@@ -99,6 +99,9 @@ type Node struct {
 	planner *planner.Planner
 	output  *output.Collector
 	process job.ID // of this start, for jobs with boot
+	// booted is set when these were started. A later session starts none: the
+	// process is the same, and its keys are not kept for ever.
+	booted bool
 
 	plannerWake, workerWake chan store.Hint
 	// member and worker are those of the present session.
@@ -286,8 +289,12 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 	var group sync.WaitGroup
 	group.Go(func() { _ = m.Run(working) })
 	group.Go(func() { _ = w.Run(working) })
-	if err := n.startBootJobs(ctx, m.ID()); err != nil && ctx.Err() == nil {
-		n.config.Log.Error("jobs that are due at the start of a node could not be started", "error", err)
+	if !n.booted {
+		err := n.startBootJobs(ctx, m.ID())
+		if err != nil && ctx.Err() == nil {
+			n.config.Log.Error("jobs that are due at the start of a node could not be started", "error", err)
+		}
+		n.booted = err == nil
 	}
 	select {
 	case <-ctx.Done():
