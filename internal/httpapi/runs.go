@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -376,6 +377,10 @@ func (a *api) retryRun(ctx context.Context, in *retryRunInput) (*madeRunOutput, 
 	}
 	if err != nil {
 		return nil, err
+	}
+	if run.Kind == job.RunOn {
+		// It was given all that the run before it had.
+		maps.DeleteFunc(run.Params, func(name, _ string) bool { _, declared := j.Filled.Params[name]; return !declared })
 	}
 	if err := checkParams(j.Filled, run.Params); err != nil {
 		return nil, err

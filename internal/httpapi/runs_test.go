@@ -220,6 +220,23 @@ func TestRunsSayWhatWasNotAsExpected(t *testing.T) {
 	}
 }
 
+func TestAFollowerIsRetriedWithTheParametersThatItDeclares(t *testing.T) {
+	s := newServer(t)
+	n := s.node()
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "leader", "params": {"day": "", "who": ""}, "run": {"shell": "true"}}`)
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "follower", "params": {"day": ""}, "schedule": {"on": "leader"}, "run": {"shell": "true"}}`)
+	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/leader/run", `{"params": {"day": "monday", "who": "ann"}}`)
+	n.start(run)
+	n.finish(run, job.OutcomeSucceeded)
+	follower := ok[client.Page[client.Run]](s, "GET", "/api/v1/runs?job=follower", "").Items[0]
+	n.start(follower)
+	n.finish(follower, job.OutcomeFailed)
+	again := ok[client.Run](s, "POST", "/api/v1/runs/"+follower.ID.String()+"/retry", "")
+	if len(again.Params) != 1 || again.Params["day"] != "monday" || !again.Scheduled.Equal(run.Scheduled) {
+		t.Errorf("the retry is %+v", again)
+	}
+}
+
 func TestShardsAreMadeTogether(t *testing.T) {
 	s := newServer(t)
 	s.node()
