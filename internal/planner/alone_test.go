@@ -185,7 +185,7 @@ func TestEachOccurrenceIsPlannedOnceAndInTime(t *testing.T) {
 		j := r.put(`{name: j, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
 		r.start()
 		for range 4 {
-			time.Sleep(10 * time.Second)
+			time.Sleep(10*time.Second + 10*time.Millisecond)
 			// What is due within two thirds of the look-ahead is there.
 			now := time.Now()
 			due := r.due(j)
@@ -435,7 +435,7 @@ func TestTheClockMayBeSet(t *testing.T) {
 				r := newRig(t)
 				j := r.put(`{name: j, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
 				r.start()
-				time.Sleep(30 * time.Second)
+				time.Sleep(30*time.Second + 10*time.Millisecond)
 				before := len(r.due(j))
 				r.set.Store(int64(step))
 				r.planner.ClockStepped()
