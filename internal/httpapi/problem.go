@@ -220,10 +220,10 @@ func fromLibrary(_ huma.Context, _ string, v any) (any, error) {
 // query.state the parameter state.
 func located(e *huma.ErrorDetail) client.FieldError {
 	where, rest, _ := strings.Cut(e.Location, ".")
-	field := client.FieldError{Detail: e.Message}
+	field := client.FieldError{Detail: inOurWords(e.Message)}
 	switch where {
 	case "query", "path", "header":
-		field.Parameter = rest
+		field.Parameter, _, _ = strings.Cut(rest, "[") // of those that are repeated
 	default:
 		field.Pointer, field.Path = pointerOf(rest), rest
 	}

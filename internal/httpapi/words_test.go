@@ -1,0 +1,40 @@
+package httpapi_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/belfry-cron/belfry/client"
+)
+
+func TestWrongValuesAreNamedAndSaidWhatWouldBeRight(t *testing.T) {
+	s := newServer(t)
+	s.call("POST", "/api/v1/jobs", nightly)
+	for _, c := range []struct{ method, target, body, field, detail string }{
+		{"GET", "jobs?sort=age", "", "sort", "is not known, allowed is name, next"},
+		{"GET", "jobs?page_size=0", "", "page_size", "is too small, allowed is 1 or more"},
+		{"GET", "jobs?page_size=501", "", "page_size", "is too large, allowed is 500 at most"},
+		{"GET", "jobs?page_size=ten", "", "page_size", "is not a whole number"},
+		{"GET", "jobs?filled=perhaps", "", "filled", "is neither true nor false"},
+		{"GET", "jobs?colour=red", "", "colour", "is not known here"},
+		{"GET", "jobs?label=a", "", "label", `"a" is not of the form key=value`},
+		{"GET", "jobs?label=a%3D1&label=a%3D2", "", "label", `is given twice for a, as "1" and "2", and no job has both`},
+		{"GET", "jobs?label=" + strings.Repeat("a%3D1&label=", 16) + "a%3D1", "", "label", "has too many items, allowed are 16 at most"},
+		{"GET", "jobs?text=" + strings.Repeat("x", 257), "", "text", "is too long, allowed are 256 characters at most"},
+		{"GET", "runs?state=gone", "", "state", "is not known, allowed is ready, waiting, running, done"},
+		{"GET", "runs?from=yesterday", "", "from", "is not an instant such as 2026-03-28T00:00:00Z"},
+		{"GET", "runs/7", "", "id", `"7" is not an id (26 letters and digits)`},
+		{"POST", "jobs/default/nightly/pause", `{"until": "tomorrow"}`, "until", "is not an instant such as 2026-03-28T00:00:00Z"},
+		{"POST", "jobs/default/nightly/pause", `{"why": "so"}`, "why", "is not known here"},
+		{"POST", "jobs/default/nightly/resume", `{"missed": "some"}`, "missed", "is not known, allowed is none, latest, all"},
+		{"POST", "jobs/default/nightly/run", `{"params": {"day": 1}}`, "params.day", "is not a text"},
+		{"POST", "jobs/default/nightly/run", `{"params": []}`, "params", "is not an object"},
+		{"POST", "jobs:apply", `{"documents": {}}`, "documents", "is not a list"},
+		{"POST", "jobs:apply", `{}`, "", "has no documents"},
+	} {
+		p := s.refused(client.TypeInvalid, 422, c.method, "/api/v1/"+c.target, c.body)
+		if len(p.Errors) != 1 || p.Errors[0].Parameter+p.Errors[0].Path != c.field || p.Errors[0].Detail != c.detail {
+			t.Errorf("%s %s %s: %+v, want %s: %s", c.method, c.target, c.body, p.Errors, c.field, c.detail)
+		}
+	}
+}
