@@ -7,12 +7,14 @@ import (
 )
 
 // Defaults are what a server or a namespace fills in where a job says nothing.
-// What is not set here either is built in. A server passes its own, overlaid
-// with those of the namespace by Over. The zero Defaults are those of a server
-// without settings.
+// What is not set here either is built in. The zero Defaults are those of a
+// server without settings.
 type Defaults struct {
 	Timezone string `json:"timezone,omitzero" max:"64" doc:"The IANA time zone of schedules that name none. Default: UTC."`
 	Policy   Policy `json:"policy,omitzero" doc:"The policies of jobs that say nothing about them."`
+	// Namespaces are what counts before these for the jobs of a namespace. They
+	// have none of their own.
+	Namespaces map[string]Defaults `json:"namespaces,omitzero"`
 }
 
 // Over returns the defaults d, and those of base where d says nothing.
@@ -47,6 +49,9 @@ func builtIn() Job {
 // say is filled in. The copy shares with j what it leaves as it is. Filling in
 // twice changes nothing.
 func (j *Job) WithDefaults(d Defaults) *Job {
+	if named, ok := d.Namespaces[namespaceOf(j.Namespace)]; ok {
+		d = named.Over(d)
+	}
 	filled := *j
 	s, r, p := &filled.Schedule, &filled.Run, &filled.Policy
 

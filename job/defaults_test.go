@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"bytes"
+	"fmt"
 	"path/filepath"
 	"reflect"
 	"testing"
@@ -76,6 +77,27 @@ func TestDefaultsOfServersAreOverlaidByThoseOfNamespaces(t *testing.T) {
 	}
 	if namespace.Policy.Retry.Attempts != nil || server.Policy.Retry.Factor != 0 {
 		t.Error("the defaults themselves were changed")
+	}
+}
+
+func TestANamespaceHasDefaultsOfItsOwn(t *testing.T) {
+	minute, hour := job.Duration(time.Minute), job.Duration(time.Hour)
+	server := job.Defaults{
+		Timezone: "Europe/Berlin", Policy: job.Policy{Timeout: &hour, Overlap: job.OverlapQueue, QueueLimit: 5},
+		Namespaces: map[string]job.Defaults{
+			"web":     {Timezone: "Asia/Tokyo", Policy: job.Policy{Timeout: &minute}},
+			"default": {Policy: job.Policy{Overlap: job.OverlapAllow}},
+		},
+	}
+	for namespace, want := range map[string]string{
+		"namespace: web, ":   "Asia/Tokyo 1m queue 5",
+		"":                   "Europe/Berlin 1h allow 0",
+		"namespace: other, ": "Europe/Berlin 1h queue 5",
+	} {
+		j := filled(t, "{"+namespace+"name: a, run: {shell: x}}", server)
+		if got := fmt.Sprint(j.Schedule.Timezone, " ", j.Policy.Timeout, " ", j.Policy.Overlap, " ", j.Policy.QueueLimit); got != want {
+			t.Errorf("%s: got %s, want %s", j.FullName(), got, want)
+		}
 	}
 }
 

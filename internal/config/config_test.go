@@ -37,6 +37,29 @@ func TestFlagsWeighMoreThanEnvironmentAndFile(t *testing.T) {
 	}
 }
 
+func TestDefaultsOfNamespacesAreRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "belfry.yaml")
+	read := func(text string) (config.Server, error) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return config.ReadServer(path, "belfry.yaml")
+	}
+	s, err := read("timezone: UTC\ndefaults:\n  policy: {timeout: 1h}\n  namespaces:\n    web: {timezone: Asia/Tokyo, policy: {timeout: 5m}}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := s.JobDefaults().Namespaces["web"]
+	if web.Timezone != "Asia/Tokyo" || web.Policy.Timeout.String() != "5m" || s.JobDefaults().Policy.Timeout.String() != "1h" {
+		t.Errorf("the defaults are %+v", s.JobDefaults())
+	}
+	for _, wrong := range []string{"web: {polcy: {}}", "web: {timezone: Moon}", "web: {policy: {timeout: soon}}"} {
+		if _, err := read("defaults:\n  namespaces:\n    " + wrong + "\n"); err == nil || !strings.Contains(err.Error(), "defaults.namespaces.web.") {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+}
+
 func TestFileNamesBeginBesideTheFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "belfry.yaml")

@@ -53,7 +53,14 @@ type Server struct {
 
 // Defaults are what jobs have that say nothing.
 type Defaults struct {
-	Policy job.Policy `json:"policy,omitzero" doc:"Policies, as jobs have them."`
+	Policy     job.Policy                   `json:"policy,omitzero" doc:"Policies, as jobs have them."`
+	Namespaces map[string]NamespaceDefaults `json:"namespaces,omitzero" items:"1000" doc:"What counts before these for the jobs of a namespace."`
+}
+
+// NamespaceDefaults are what the jobs of a namespace have that say nothing.
+type NamespaceDefaults struct {
+	Timezone Zone       `json:"timezone,omitzero" doc:"The time zone of schedules that name none."`
+	Policy   job.Policy `json:"policy,omitzero" doc:"Policies, as jobs have them."`
 }
 
 // Keep is how long is kept what has been.
@@ -326,7 +333,14 @@ func (s Server) Check() error {
 
 // JobDefaults returns what jobs have that say nothing.
 func (s Server) JobDefaults() job.Defaults {
-	return job.Defaults{Timezone: string(s.Timezone), Policy: s.Defaults.Policy}
+	d := job.Defaults{Timezone: string(s.Timezone), Policy: s.Defaults.Policy}
+	for name, said := range s.Defaults.Namespaces {
+		if d.Namespaces == nil {
+			d.Namespaces = map[string]job.Defaults{}
+		}
+		d.Namespaces[name] = job.Defaults{Timezone: string(said.Timezone), Policy: said.Policy}
+	}
+	return d
 }
 
 // DefaultData returns the data directory of a server that is told none: one of

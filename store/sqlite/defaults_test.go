@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,17 +25,22 @@ func TestOtherDefaultsReachThePlanners(t *testing.T) {
 	}
 	for _, start := range []struct {
 		zone  string
-		epoch int64 // of the job without a zone
-	}{{"", 1}, {"Europe/Berlin", 2}, {"Europe/Berlin", 2}, {"", 3}} {
+		epoch int64  // of the job without a zone
+		named string // the zone of its namespace
+	}{{"", 1, ""}, {"Europe/Berlin", 2, ""}, {"Europe/Berlin", 2, ""}, {"", 3, ""}, {"", 4, "Asia/Shanghai"}, {"Europe/Berlin", 4, "Asia/Shanghai"}} {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		s = open(t, path, Options{Defaults: job.Defaults{Timezone: start.zone}})
+		defaults := job.Defaults{Timezone: start.zone}
+		if start.named != "" {
+			defaults.Namespaces = map[string]job.Defaults{job.DefaultNamespace: {Timezone: start.named}}
+		}
+		s = open(t, path, Options{Defaults: defaults})
 		list, _, err := s.JobsChanged(t.Context(), store.AllPartitions, 0, 10)
 		if err != nil || len(list) != 2 {
 			t.Fatalf("%v, %v", list, err)
 		}
-		zone := start.zone
+		zone := cmp.Or(start.named, start.zone)
 		if zone == "" {
 			zone = "UTC"
 		}
