@@ -209,7 +209,7 @@ func copyJobs(ctx context.Context, path string, n, schedules int) error {
 	if err := register(); err != nil {
 		return err
 	}
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=synchronous(off)&_pragma=cache_size(-200000)")
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(off)&_pragma=synchronous(off)&_pragma=temp_store(memory)&_pragma=cache_size(-200000)")
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,6 @@ func copyJobs(ctx context.Context, path string, n, schedules int) error {
 			where counted.timing = timings.id`,
 		"update counters set value = (select max(seq) from job_state) where name = 'change'",
 		"commit",
-		"pragma wal_checkpoint(truncate)",
 	)
 	for _, statement := range script {
 		if _, err := db.ExecContext(ctx, statement); err != nil {
@@ -281,6 +280,6 @@ func copyRows(ctx context.Context, db *sql.DB, table, uid string, differs map[st
 			return "", fmt.Errorf("the table %s has no column %s any more", table, column)
 		}
 	}
-	return fmt.Sprintf("insert into %s (%s) select %s from copies c cross join base join %s t on t.%s = c.template order by c.i",
+	return fmt.Sprintf("insert into %s (%s) select %s from copies c cross join base join %s t on t.%s = c.template order by c.rowid",
 		table, strings.Join(columns, ", "), strings.Join(values, ", "), table, uid), nil
 }
