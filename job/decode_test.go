@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -321,6 +322,23 @@ func TestDecodeIsBounded(t *testing.T) {
 		if _, err := job.Decode(c.file, []byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %.200v", c.what, err)
 		}
+	}
+}
+
+func TestAllMistakesOfSettingsAreReportedAtOnce(t *testing.T) {
+	const text = "policy:\n  priority: 200\n  late: 2h\n  missed_limit: x\n  overlap: skp\n  max_parallel: 0\n"
+	var defaults job.Defaults
+	var problems job.Problems
+	if err := job.DecodeSettings("c.yaml", []byte(text), &defaults); !errors.As(err, &problems) {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range problems {
+		got = append(got, fmt.Sprintf("%d %s", p.Line, p.Path))
+	}
+	want := "2 policy.priority, 3 policy.late, 4 policy.missed_limit, 5 policy.overlap, 6 policy.max_parallel"
+	if strings.Join(got, ", ") != want {
+		t.Errorf("got %s, want %s", strings.Join(got, ", "), want)
 	}
 }
 

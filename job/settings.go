@@ -1,6 +1,10 @@
 package job
 
-import "reflect"
+import (
+	"cmp"
+	"reflect"
+	"slices"
+)
 
 // DecodeSettings reads one YAML or JSON mapping into the struct that settings
 // points to, by the rules and tags of documents: unknown fields, values of a
@@ -24,10 +28,19 @@ func DecodeSettings(file string, data []byte, settings any) error {
 	}
 	value := reflect.ValueOf(settings).Elem()
 	d.decodeStruct(roots[0], value, root)
-	if len(d.problems) == 0 {
-		v := &validator{doc: Document{File: file, source: roots[0]}}
-		v.bounds(value, root)
-		d.problems = v.problems
+	wrong := map[string]bool{} // what could not be read has no value to check
+	for _, p := range d.problems {
+		wrong[p.Path] = true
 	}
+	v := &validator{doc: Document{File: file, source: roots[0]}}
+	v.bounds(value, root)
+	for _, p := range v.problems {
+		if !wrong[p.Path] {
+			d.problems = append(d.problems, p)
+		}
+	}
+	slices.SortStableFunc(d.problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
 	return d.problems.asError()
 }
