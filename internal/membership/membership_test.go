@@ -30,6 +30,7 @@ type faulty struct {
 	membership.Store
 	away, hangs, blind atomic.Bool // blind: what others are is not told
 	renewals           atomic.Int32
+	takes              atomic.Int64 // how long the answer to a renewal takes
 	load               atomic.Pointer[store.Load]
 }
 
@@ -43,7 +44,9 @@ func (f *faulty) Renew(ctx context.Context, session job.ID, load store.Load) err
 		return errAway
 	}
 	f.load.Store(&load)
-	return f.Store.Renew(ctx, session, load)
+	err := f.Store.Renew(ctx, session, load)
+	time.Sleep(time.Duration(f.takes.Load()))
+	return err
 }
 
 func (f *faulty) Sessions(ctx context.Context) ([]store.Session, error) {
@@ -178,6 +181,11 @@ func TestARenewalCountsFromItsSending(t *testing.T) {
 			t.Errorf("a renewal that was acknowledged does not count because the others are not known: %s", m.Renewed())
 		}
 		w.store.blind.Store(false)
+		w.store.takes.Store(int64(time.Second))
+		time.Sleep(3200 * time.Millisecond) // sent at 24 s, answered at 25 s
+		if m.Renewed() != 24*time.Second {
+			t.Errorf("a renewal that was sent at 24 s counts from %s", m.Renewed())
+		}
 	})
 }
 

@@ -21,7 +21,15 @@ import (
 type stubborn struct {
 	store.Store
 	refuses atomic.Bool
+	over    atomic.Bool // each session that is to be renewed is
 	joins   atomic.Int32
+}
+
+func (s *stubborn) Renew(ctx context.Context, session job.ID, load store.Load) error {
+	if s.over.Load() {
+		return store.ErrSessionOver
+	}
+	return s.Store.Renew(ctx, session, load)
 }
 
 func (s *stubborn) Join(ctx context.Context, session store.Session) (store.Session, error) {
@@ -96,6 +104,64 @@ func TestANodeWhoseSessionIsOverBeginsAnother(t *testing.T) {
 		}
 		if got := w.outcomes(boot); len(got) != 1 {
 			t.Errorf("the job that runs once for each process: %v", got)
+		}
+	})
+}
+
+func TestWhatRunsUnderASessionThatIsOverIsEndedBecauseOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		s := &stubborn{Store: w.store}
+		w.store, w.level = s, silent
+		w.exec.do = sleeps(time.Hour)
+		j := w.apply(`{name: j, schedule: {at: ["2000-01-01T00:00:05Z"]}, run: {shell: "true"}}`)
+		stop := w.start("a")
+		time.Sleep(9 * time.Second)
+		s.over.Store(true)
+		time.Sleep(2 * time.Second)
+		s.over.Store(false)
+		time.Sleep(5 * time.Second)
+		records, _, err := s.Attempts(context.Background(), store.HistoryQuery{Job: j.Definition.UID, Limit: 10})
+		if err != nil || len(records) != 1 || records[0].Attempt.Outcome != job.OutcomeLost || records[0].Attempt.Reason != executor.ErrFenced.Error() {
+			t.Errorf("recorded: %+v, %v; want lost, because the node has lost touch", records, err)
+		}
+		stop()
+	})
+}
+
+func TestWhatANodeThatLeavesHasNotStartedGoesToOthersInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.exec.do = func(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
+			if a.Run.Name == "long" {
+				return sleeps(20*time.Second)(ctx, a, out)
+			}
+			return executor.Result{Outcome: job.OutcomeSucceeded}
+		}
+		w.apply(`{name: short, schedule: {cron: "* * * * * *"}, run: {shell: "true"}, place: {strategy: first}}`)
+		w.apply(`{name: long, schedule: {at: ["2000-01-01T00:00:10Z"]}, run: {shell: "true"}, place: {strategy: first}}`)
+		stopA := w.start("a")
+		time.Sleep(3 * time.Second)
+		stopB := w.start("b")
+		time.Sleep(9*time.Second + 300*time.Millisecond)
+		left := time.Now()
+		stopA() // it takes as long as the long one does
+		if took := time.Since(left); took < 15*time.Second {
+			t.Errorf("it has left after %s, and did not wait", took)
+		}
+		stopB()
+		n := 0
+		for _, s := range w.exec.started() {
+			// The other learns of it with its next renewal.
+			if s.scheduled.After(left.Add(2500 * time.Millisecond)) {
+				n++
+				if late := s.at.Sub(s.scheduled); late > 20*time.Millisecond {
+					t.Errorf("the run of %s has started %s after its time", s.scheduled, late)
+				}
+			}
+		}
+		if n < 12 {
+			t.Errorf("%d runs have started while the node was leaving", n)
 		}
 	})
 }
@@ -336,4 +402,14 @@ func TestAnAttemptIsToldItsNeighboursInTime(t *testing.T) {
 			t.Errorf("data %+v", d)
 		}
 	})
+}
+
+func TestHintsThatWereNotTakenAreOneHint(t *testing.T) {
+	c := make(chan store.Hint, 1)
+	for _, hint := range []store.Hint{store.HintJobs, store.HintRuns, store.HintCancels} {
+		pass(c, hint)
+	}
+	if got := <-c; got != store.HintJobs|store.HintRuns|store.HintCancels {
+		t.Errorf("got %b, want all that was passed", got)
+	}
 }

@@ -72,6 +72,15 @@ func TestShardsKnowTheirIndexAndTotal(t *testing.T) {
 	}
 }
 
+func TestWithoutANodeTheRunIsPlannedAllTheSame(t *testing.T) {
+	for _, strategy := range []job.Strategy{job.StrategyAny, job.StrategyBroadcast, job.StrategyHash} {
+		runs, reason := Runs(Request{Place: job.Place{Strategy: strategy}}, nil)
+		if len(runs) != 1 || !runs[0].Session.IsZero() || reason == "" {
+			t.Errorf("%s: %+v, %q; want one run that waits, and why", strategy, runs, reason)
+		}
+	}
+}
+
 func TestLabelsAndHandlersDecideWhoMay(t *testing.T) {
 	live := nodes("a", "b", "c")
 	live[0].Labels = map[string]string{"zone": "x"}

@@ -309,15 +309,15 @@ func TestChangesOfJobsAreFollowed(t *testing.T) {
 func TestAnEditThatLeavesTheScheduleAloneLeavesThePlan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		text := `{name: j, schedule: {cron: "*/5 * * * * *"}, run: {shell: x%d}}`
+		text := `{name: j, schedule: {cron: "*/5 * * * * *", max_runs: 12}, run: {shell: x%d}}`
 		j := r.put(fmt.Sprintf(text, 0))
 		r.start()
 		for i := range 30 {
 			time.Sleep(time.Second)
 			r.put(fmt.Sprintf(text, i))
 		}
-		time.Sleep(time.Second)
-		if got := seconds(time.Unix(946684800, 0), r.due(j)); !slices.Equal(got, []int{5, 10, 15, 20, 25, 30, 35, 40, 45}) {
+		time.Sleep(30 * time.Second)
+		if got := seconds(time.Unix(946684800, 0), r.due(j)); !slices.Equal(got, []int{5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60}) {
 			t.Errorf("planned: %v", got)
 		}
 	})

@@ -97,6 +97,25 @@ func TestAMillionEntriesCostAboutTwentyBytesEach(t *testing.T) {
 	runtime.KeepAlive(q)
 }
 
+func TestAHerdThatHasLeftHoldsNoMemory(t *testing.T) {
+	const n = 200_000
+	before := heap()
+	q := new(Queue)
+	for round := range int64(3) {
+		for i := range uint32(n) {
+			q.Push(round*1000+int64(i)%3, i)
+		}
+		if left := len(q.Due(round*1000+10, nil)); left != n {
+			t.Fatalf("%d have left", left)
+		}
+	}
+	// A bucket keeps room for some thousand.
+	if held := int64(heap()) - int64(before); held > 1<<20 {
+		t.Errorf("an empty queue holds %d bytes", held)
+	}
+	runtime.KeepAlive(q)
+}
+
 func heap() uint64 {
 	runtime.GC()
 	var m runtime.MemStats

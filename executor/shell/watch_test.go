@@ -1,0 +1,64 @@
+package shell
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belfry-cron/belfry/executor"
+)
+
+// recorder is a watch that keeps what it is told.
+type recorder struct {
+	nobody
+	mu    sync.Mutex
+	lines []string
+	last  executor.Process
+}
+
+func (r *recorder) note(what string, p executor.Process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, what)
+	r.last = p
+}
+
+func (r *recorder) Spawning(p executor.Process) error { r.note("spawning", p); return nil }
+func (r *recorder) Ended(p executor.Process)          { r.note("ended", p) }
+
+func (r *recorder) Spawned(p executor.Process) {
+	group, err := unix.Getpgid(p.PID)
+	r.note(fmt.Sprintf("spawned, leads its group: %t, %v", group == p.PID, err), p)
+}
+
+func TestTheWatchdogIsToldOfEachCommand(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, command string
+		want          []string
+	}{
+		{"that runs", "exec sleep 0.05", []string{"starts", "spawning", "spawned, leads its group: true, <nil>", "ended"}},
+		{"that there is not", "/there/is/none", []string{"starts", "spawning", "ended"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := &recorder{}
+			e := newExecutor(t, func(c *Config) { c.Watch = w })
+			a := command(c.command)
+			a.Fence = 17 * time.Second
+			a.Start = func() error { w.note("starts", executor.Process{}); return nil }
+			r, _, _ := run(t, e, a)
+			if !slices.Equal(w.lines, c.want) {
+				t.Errorf("%s: told %s, want %s", describe(r), strings.Join(w.lines, "; "), strings.Join(c.want, "; "))
+			}
+			if w.last.Run != a.Run.ID || w.last.Number != 1 || w.last.Grace != a.Grace || w.last.Fence != a.Fence {
+				t.Errorf("told of %+v", w.last)
+			}
+		})
+	}
+}
