@@ -265,7 +265,10 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 	_ = p.stderr.SetReadDeadline(now)
 	<-drained
 	p.closePipes()
-	s.fenced = e.config.Watch.Fenced(p.watched)
+	if s.fenced = e.config.Watch.Fenced(p.watched); s.fenced {
+		// The watchdog may be at it still: nobody else gets this cgroup.
+		p.cgroup.kill()
+	}
 	e.config.Watch.Ended(p.watched)
 	return s.result(ctx, a.Job.Policy.Success, match)
 }

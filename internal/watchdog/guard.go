@@ -153,7 +153,9 @@ func (g *guard) fence() (left bool) {
 	}
 	found := survey(late)
 	for _, e := range late {
-		if len(found[e.Key]) == 0 {
+		// Looking at all processes takes a while, in which a node that wakes may
+		// have ended it, and given its cgroup to another.
+		if len(found[e.Key]) == 0 || !g.table.has(at[e.Key]) {
 			continue
 		}
 		left = true
@@ -162,10 +164,10 @@ func (g *guard) fence() (left bool) {
 			// The node is to know why it ended, if it wakes. Without that it
 			// seems to have failed.
 			_ = g.table.mark(at[e.Key])
+			g.log(fmt.Sprintf("the node is stopped or hangs: attempt %d of run %s is past its fence and made to end", e.Number, e.Run))
 		}
 		switch {
 		case !asked && e.Grace > 0:
-			g.log(fmt.Sprintf("the node is stopped or hangs: run %s is past its fence, SIGTERM to process group %d", e.Run, e.PID))
 			g.asked[e.Key] = now
 			e.signal(found[e.Key], syscall.SIGTERM)
 		case !asked || now-since >= e.Grace:

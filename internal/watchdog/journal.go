@@ -187,6 +187,16 @@ func (t table) marked(s slot) bool {
 	return err == nil && order.Uint32(b[:]) == s.Key.sum()
 }
 
+// has tells whether a slot still has its attempt, and processes of it may be there.
+func (t table) has(s slot) bool {
+	var b [slotSize]byte
+	if _, err := t.file.ReadAt(b[:], headerSize+int64(s.index)*slotSize); err != nil || !sealed(b[:]) {
+		return false
+	}
+	e := decode(b[:])
+	return e.Key == s.Key && e.alive()
+}
+
 func markAt(index int) int64 {
 	return headerSize + int64(index+1)*slotSize - markSize
 }
