@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -202,6 +203,29 @@ policy: {timeout: 1s, kill_grace: 300ms}
 		t.Errorf("it got %d SIGTERM, want 1", n)
 	}
 	eventually(t, "its child is gone", func() bool { return !slices.ContainsFunc(f.starts(t, "stubborn.child"), alive) })
+}
+
+func TestWhatIgnoresItsEndBelowAShellIsReportedTruly(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	s := f.serve(t, options{})
+	// sh ends with SIGTERM at once, and what it runs does not.
+	command := fmt.Sprintf("%s %s ignore for=60s; true", programs.witness, f.evidence)
+	s.apply(fmt.Sprintf("name: below\nrun: {shell: %q}\npolicy: {timeout: 1s, kill_grace: 300ms}\n", command))
+	run := s.ended(s.runByHand("below").ID)
+	if run.Outcome != job.OutcomeTimedOut || run.Signal != "SIGTERM" {
+		t.Errorf("got %s by %q, want timed_out by SIGTERM", run.Outcome, run.Signal)
+	}
+	sent := regexp.MustCompile(`^SIGTERM after [\d.]+m?s, ended by SIGTERM [\d.]+m?s later; SIGKILL after [\d.]+m?s to what it left behind$`)
+	if !sent.MatchString(run.Reason) {
+		t.Errorf("the reason %q does not say what was sent when", run.Reason)
+	}
+	if n := f.count(t, evidence.Term, "below"); n != 1 {
+		t.Errorf("what ran below the shell got %d SIGTERM, want 1", n)
+	}
+	if pids := f.starts(t, "below"); slices.ContainsFunc(pids, alive) {
+		t.Error("the run has ended, and what ran below the shell is there")
+	}
 }
 
 func TestAGrandchildDoesNotHoldARun(t *testing.T) {

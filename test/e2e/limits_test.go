@@ -2,13 +2,17 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/job"
@@ -83,6 +87,92 @@ func processorTime(t *testing.T, pid int) time.Duration {
 	return total
 }
 
+// fault is something that keeps a server from writing its store.
+type fault struct {
+	begin func()
+	// goOn is called again and again until end.
+	goOn func()
+	end  func()
+	// says is what the log has to say, once.
+	says string
+}
+
+// survives shows what a server does about a fault, and that it goes on afterwards.
+func (f *folder) survives(t *testing.T, s *server, fault fault) {
+	t.Helper()
+	beat := newWatched("beat", time.Second)
+	beat.create(s, f.witness(), "")
+	s.apply("name: hand\nrun: {shell: " + f.witness("say=something") + "}\n---\nname: across\nrun: {shell: " + f.witness("until="+f.path("go")) + "}\n")
+	acknowledged := map[string]string{}
+	for range 5 {
+		acknowledged[s.ended(s.runByHand("hand").ID).ID.String()] = "succeeded"
+	}
+	across := s.runByHand("across").ID
+	eventually(t, "they run", func() bool {
+		return f.count(t, evidence.Start, "across") == 1 && f.count(t, evidence.Start, "beat") >= 2
+	})
+
+	fault.begin()
+	open := evidence.Span{From: time.Now().Add(-time.Second)}
+	// What happens is still written where there is room for it.
+	within(t, time.Minute, "new work is refused", func() bool {
+		fault.goOn()
+		run, err := s.RunJob(t.Context(), "default", "hand", client.RunRequest{}, "")
+		if err == nil {
+			acknowledged[run.ID.String()] = ""
+		}
+		return client.IsType(err, client.TypeUnavailable)
+	})
+	f.touch(t, "go") // this one ends during the fault
+	var quiet time.Time
+	started := -1
+	within(t, time.Minute, "nothing starts any more", func() bool {
+		fault.goOn()
+		if n := f.count(t, evidence.Start, ""); n != started {
+			started, quiet = n, time.Now()
+		}
+		return time.Since(quiet) > 2500*time.Millisecond
+	})
+	before, since := processorTime(t, s.cmd.Process.Pid), time.Now()
+	until(t, since.Add(2*time.Second))
+	const most = 4 // of the time that passes, a quarter of one processor
+	if used, passed := processorTime(t, s.cmd.Process.Pid)-before, time.Since(since); used > passed/most {
+		t.Errorf("the server used %s of processor time in %s", used, passed)
+	}
+	if _, err := s.Jobs(t.Context(), client.JobQuery{}); err != nil {
+		t.Errorf("reading during the fault: %v", err)
+	}
+	fault.end()
+	eventually(t, "it goes on by itself", func() bool {
+		return f.count(t, evidence.Start, "beat") > 0 && f.count(t, evidence.Start, "") > started+1
+	})
+	open.To = time.Now()
+	if run := s.ended(across); run.Outcome != job.OutcomeSucceeded {
+		t.Errorf("what ended during the fault: got %s: %s", run.Outcome, run.Reason)
+	}
+	acknowledged[across.String()] = "succeeded"
+	var said []string
+	for line := range strings.Lines(s.log.String()) {
+		var entry struct{ Level, Msg, Data string }
+		if json.Unmarshal([]byte(line), &entry) == nil && (entry.Level == "ERROR" || entry.Level == "WARN") {
+			said = append(said, entry.Level+" "+entry.Msg+" "+entry.Data)
+		}
+	}
+	if len(said) != 1 || !strings.Contains(said[0], fault.says) || !strings.HasSuffix(said[0], " "+f.data) {
+		t.Errorf("the log says %d things, want once that %s, and where:\n%s", len(said), fault.says, strings.Join(said, "\n"))
+	}
+	if n := s.log.lines("the store is written again"); n != 1 {
+		t.Errorf("the log says %d times that it goes on, want once", n)
+	}
+	beat.pause(s)
+	s.settled()
+	h := evidence.History{
+		Jobs: []evidence.Job{beat.finish(), {Name: "default/hand"}, {Name: "default/across"}}, Acknowledged: acknowledged,
+		Down: []evidence.Span{open}, Events: f.events(t), Records: s.records(),
+	}
+	check(t, h)
+}
+
 func TestAFullDisk(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
@@ -99,18 +189,6 @@ func TestAFullDisk(t *testing.T) {
 		}
 	})
 	s := f.serve(t, options{})
-	beat := newWatched("beat", time.Second)
-	beat.create(s, f.witness(), "")
-	s.apply("name: hand\nrun: {shell: " + f.witness("say=something") + "}\n---\nname: across\nrun: {shell: " + f.witness("until="+f.path("go")) + "}\n")
-	acknowledged := map[string]string{}
-	for range 5 {
-		acknowledged[s.ended(s.runByHand("hand").ID).ID.String()] = "succeeded"
-	}
-	across := s.runByHand("across").ID
-	eventually(t, "they run", func() bool {
-		return f.count(t, evidence.Start, "across") == 1 && f.count(t, evidence.Start, "beat") >= 2
-	})
-
 	filler, err := os.Create(f.data + "/filler")
 	if err != nil {
 		t.Fatal(err)
@@ -124,70 +202,80 @@ func TestAFullDisk(t *testing.T) {
 			}
 		}
 	}
-	full()
-	open := evidence.Span{From: time.Now().Add(-time.Second)}
-	// What happens is written into the space that was kept for it; the disk stays full.
-	within(t, time.Minute, "new work is refused", func() bool {
-		full()
-		run, err := s.RunJob(t.Context(), "default", "hand", client.RunRequest{}, "")
-		if err == nil {
-			acknowledged[run.ID.String()] = ""
-		}
-		return client.IsType(err, client.TypeUnavailable)
+	f.survives(t, s, fault{
+		begin: full,
+		goOn:  full, // what the server frees is taken at once
+		end: func() {
+			if err := errors.Join(filler.Truncate(0), os.Remove(filler.Name())); err != nil {
+				t.Fatal(err)
+			}
+		},
+		says: "no space left on the disk",
 	})
-	f.touch(t, "go") // this one ends while the disk is full
-	var quiet time.Time
-	started := -1
-	within(t, time.Minute, "nothing starts any more", func() bool {
-		full()
-		if n := f.count(t, evidence.Start, ""); n != started {
-			started, quiet = n, time.Now()
-		}
-		return time.Since(quiet) > 2500*time.Millisecond
-	})
-	before, since := processorTime(t, s.cmd.Process.Pid), time.Now()
-	until(t, since.Add(2*time.Second))
-	if used := processorTime(t, s.cmd.Process.Pid) - before; used > time.Second {
-		t.Errorf("on a full disk the server used %s of processor time in %s", used, time.Since(since))
-	}
-	said := map[string]int{}
-	for line := range strings.Lines(s.log.String()) {
-		var entry struct{ Level, Msg string }
-		if json.Unmarshal([]byte(line), &entry) == nil && entry.Level == "ERROR" {
-			said[entry.Msg]++
-		}
-	}
-	if !strings.Contains(s.log.String(), "no space left on the disk of "+f.data) {
-		t.Error("the log does not say that the disk is full")
-	}
-	for message, n := range said {
-		if n > 1 {
-			t.Errorf("the log says %d times: %s", n, message)
-		}
-	}
-	if _, err := s.Jobs(t.Context(), client.JobQuery{}); err != nil {
-		t.Errorf("reading on a full disk: %v", err)
-	}
+}
 
-	if err := filler.Truncate(0); err != nil {
+// immutable makes a file one that nobody can write, also through what is open, or
+// undoes that.
+func immutable(path string, on bool) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	const flag = 0x10 // FS_IMMUTABLE_FL
+	flags, err := unix.IoctlGetInt(int(file.Fd()), unix.FS_IOC_GETFLAGS)
+	if err != nil {
+		return err
+	}
+	flags &^= flag
+	if on {
+		flags |= flag
+	}
+	return unix.IoctlSetPointerInt(int(file.Fd()), unix.FS_IOC_SETFLAGS, flags)
+}
+
+// canForbidWriting tells whether this file system keeps to immutable.
+func canForbidWriting(t *testing.T, path string) error {
+	t.Helper()
+	file, err := os.Create(path)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(filler.Name()); err != nil {
-		t.Fatal(err)
+	defer file.Close()
+	if err := immutable(path, true); err != nil {
+		return err
 	}
-	eventually(t, "it goes on by itself", func() bool {
-		return f.count(t, evidence.Start, "beat") > 0 && f.count(t, evidence.Start, "") > started+1
+	_, err = file.WriteString("x")
+	if undone := immutable(path, false); undone != nil {
+		t.Fatal(undone)
+	}
+	if err == nil {
+		return errors.New("what is open can be written")
+	}
+	return nil
+}
+
+func TestAStoreThatBecomesReadOnly(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	if err := canForbidWriting(t, f.path("try")); err != nil {
+		t.Skipf("NOT SHOWN HERE: what a read-only store does. Files cannot be made immutable (%v); "+
+			"run the tests as root, with TMPDIR on ext4, xfs or btrfs. The tests of store/sqlite show what the store does.", err)
+	}
+	s := f.serve(t, options{})
+	set := func(on bool) {
+		// All but the memory that the connections share, by which they read.
+		for _, name := range []string{"belfry.db", "belfry.db-wal", "belfry.db-ballast"} {
+			if err := immutable(filepath.Join(f.data, name), on); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Cleanup(func() { set(false) }) // or the folder cannot be removed
+	f.survives(t, s, fault{
+		begin: func() { set(true) },
+		goOn:  func() {},
+		end:   func() { set(false) },
+		says:  "the store is read-only",
 	})
-	open.To = time.Now()
-	if run := s.ended(across); run.Outcome != job.OutcomeSucceeded {
-		t.Errorf("what ended while the disk was full: got %s: %s", run.Outcome, run.Reason)
-	}
-	acknowledged[across.String()] = "succeeded"
-	beat.pause(s)
-	s.settled()
-	h := evidence.History{
-		Jobs: []evidence.Job{beat.finish(), {Name: "default/hand"}, {Name: "default/across"}}, Acknowledged: acknowledged,
-		Down: []evidence.Span{open}, Events: f.events(t), Records: s.records(),
-	}
-	check(t, h)
 }
