@@ -184,7 +184,7 @@ func TestEachProcessRunsItsBootJobsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		boot := w.apply(`{name: boot, schedule: {boot: true}, run: {shell: "true"}}`)
-		w.apply(`{name: elsewhere, schedule: {boot: true}, run: {shell: "true"}, place: {labels: {zone: b}}}`)
+		elsewhere := w.apply(`{name: elsewhere, schedule: {boot: true}, run: {shell: "true"}, place: {labels: {zone: b}}}`)
 		for range 3 {
 			stop := w.start("a")
 			time.Sleep(5 * time.Second)
@@ -192,6 +192,10 @@ func TestEachProcessRunsItsBootJobsOnce(t *testing.T) {
 		}
 		if got := w.outcomes(boot); len(got) != 3 || len(w.exec.started()) != 3 {
 			t.Errorf("three processes have run it %d times: %v", len(w.exec.started()), got)
+		}
+		left, err := w.store.ListActive(context.Background(), store.ActiveQuery{Job: elsewhere.Definition.UID, Limit: 10})
+		if err != nil || len(left) != 0 {
+			t.Errorf("nodes that do not fit have made the runs %v, %v", left, err)
 		}
 	})
 }

@@ -366,6 +366,9 @@ func TestAllPagesOfChangesAreRead(t *testing.T) {
 		last := r.put(`{name: last, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
 		r.start()
 		<-r.planner.Ready()
+		if _, ok := r.planner.NextAfter(last.Definition.UID, time.Now()); !ok {
+			t.Error("the planner says that it has read all jobs, and has not")
+		}
 		time.Sleep(time.Second)
 		if len(r.due(last)) != 3 {
 			t.Errorf("the job behind %d others has planned %v", n, r.due(last))

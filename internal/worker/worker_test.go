@@ -257,7 +257,7 @@ func TestResultsAreKeptUntilTheStoreHasThem(t *testing.T) {
 	}{{"their answers were lost", true}, {"they were not taken", false}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const herd = 600 // more than a batch
+				const herd = 520 // more than a batch
 				r := newRig(t)
 				r.capacity = 5000
 				var away atomic.Bool
@@ -817,13 +817,14 @@ func TestWhatOthersLeaveLyingIsTakenOver(t *testing.T) {
 		other := r.join("b", map[string]string{"zone": "b"})
 		due := in(2 * time.Second)
 		want := map[string]bool{"free": true, "here": true, "unplaced": true}
+		names := map[job.ID]string{}
 		for name, rest := range map[string]string{
 			"free": besides, "here": "place: {labels: {zone: a}}, " + besides, "there": "place: {labels: {zone: b}}, " + besides,
 			"sticky": "place: {sticky: true}, " + besides, "broadcast": "place: {strategy: broadcast}, " + besides,
 		} {
-			r.planFor(other.ID, r.put(name, rest), due)
+			names[r.planFor(other.ID, r.put(name, rest), due)[0]] = name
 		}
-		r.planFor(job.ID{}, r.put("unplaced", "place: {sticky: true}, "+besides), due)
+		names[r.planFor(job.ID{}, r.put("unplaced", "place: {sticky: true}, "+besides), due)[0]] = "unplaced"
 		r.planFor(other.ID, r.putText("{name: handled, schedule: {cron: '* * * * * *'}, run: {handler: h}, "+besides+"}"), due)
 		time.Sleep(6 * time.Second)
 		got := map[string]bool{}
@@ -842,6 +843,9 @@ func TestWhatOthersLeaveLyingIsTakenOver(t *testing.T) {
 		for _, c := range r.store.claims {
 			if at := due.Add(time.Second); c.at.Before(at) {
 				t.Errorf("a run of another node is claimed %s early", at.Sub(c.at))
+			}
+			if !want[names[c.Run]] {
+				t.Errorf("%q is claimed", names[c.Run])
 			}
 		}
 	})
