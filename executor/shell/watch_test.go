@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,6 +20,8 @@ type recorder struct {
 	mu    sync.Mutex
 	lines []string
 	last  executor.Process
+
+	spawned func() // is called when a command runs; may be nil
 }
 
 func (r *recorder) note(what string, p executor.Process) {
@@ -31,9 +34,17 @@ func (r *recorder) note(what string, p executor.Process) {
 func (r *recorder) Spawning(p executor.Process) error { r.note("spawning", p); return nil }
 func (r *recorder) Ended(p executor.Process)          { r.note("ended", p) }
 
+func (r *recorder) EndRest(p executor.Process) int {
+	r.note("is asked for the rest", p)
+	return 0
+}
+
 func (r *recorder) Spawned(p executor.Process) {
 	group, err := unix.Getpgid(p.PID)
 	r.note(fmt.Sprintf("spawned, leads its group: %t, %v", group == p.PID, err), p)
+	if r.spawned != nil {
+		r.spawned()
+	}
 }
 
 func TestTheWatchdogIsToldOfEachCommand(t *testing.T) {
@@ -60,5 +71,21 @@ func TestTheWatchdogIsToldOfEachCommand(t *testing.T) {
 				t.Errorf("told of %+v", w.last)
 			}
 		})
+	}
+}
+
+func TestTheRestOfACommandThatHadToEndIsLookedFor(t *testing.T) {
+	t.Parallel()
+	w := &recorder{}
+	e := newExecutor(t, func(c *Config) { c.Watch, c.Cgroup = w, "none" })
+	a := command("exec sleep 1000")
+	a.Grace = 0
+	ctx, cancel := context.WithCancelCause(t.Context())
+	w.spawned = func() { cancel(executor.ErrCancelled) }
+	r := e.Run(ctx, a, executor.Output{})
+	// It may have left its group and let go of the pipes.
+	want := []string{"spawning", "spawned, leads its group: true, <nil>", "is asked for the rest", "ended"}
+	if !slices.Equal(w.lines, want) {
+		t.Errorf("%s: told %s, want %s", describe(r), strings.Join(w.lines, "; "), strings.Join(want, "; "))
 	}
 }

@@ -791,6 +791,29 @@ func TestAStepOfTheClockMovesWhatIsHeld(t *testing.T) {
 	}
 }
 
+func TestAStepOfTheClockForgetsNoClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.store.set(func(h *hooks) {
+			h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
+				_, _ = do()
+				return nil, errAway
+			}
+		})
+		j := r.put("j", besides)
+		r.start()
+		id := r.plan(j, in(2*time.Second))[0]
+		r.until("the claim is made", 5*time.Second, func() bool { return r.state(id) == job.StateRunning })
+		r.set.Store(int64(time.Minute))
+		r.worker.ClockStepped()
+		r.store.set(func(h *hooks) { h.claim = nil })
+		time.Sleep(5 * time.Second)
+		if r.startsOf(id) != 1 || r.outcome(id) != job.OutcomeSucceeded {
+			t.Errorf("%d starts, outcome %q; want the claim whose answer was lost to be made again", r.startsOf(id), r.outcome(id))
+		}
+	})
+}
+
 func TestWhatIsClaimedStartsInTimeWhenTheClockIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
