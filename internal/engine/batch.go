@@ -134,21 +134,22 @@ type member struct {
 	made, saved, removed bool
 }
 
-// NewBatch begins a step at a moment of the store's clock.
-func NewBatch(now time.Time, lookAhead time.Duration) *Batch {
+// NewBatch begins a step at a moment of the store's clock, with room for decisions
+// about so many things.
+func NewBatch(now time.Time, lookAhead time.Duration, room int) *Batch {
 	return &Batch{
 		now:       now,
 		lookAhead: lookAhead,
-		jobs:      map[job.ID]*Job{},
-		runs:      map[job.ID]*member{},
-		bySlot:    map[string][]*member{},
-		byJob:     map[job.ID][]*member{},
+		jobs:      make(map[job.ID]*Job, room),
+		runs:      make(map[job.ID]*member, room),
+		bySlot:    make(map[string][]*member, room),
+		byJob:     make(map[job.ID][]*member, room),
 		more:      map[string]int{},
 		pools:     map[string]int{},
 		sessions:  map[job.ID]*store.Session{},
 		followers: map[string][]*Job{},
 		keys:      map[Identity]job.ID{},
-		records:   map[recordKey]*store.Record{},
+		records:   make(map[recordKey]*store.Record, room),
 	}
 }
 

@@ -38,7 +38,7 @@ func (w *world) clone() *world {
 
 // batch begins a decision that knows everything.
 func (w *world) batch() *Batch {
-	b := NewBatch(w.now, lookAhead)
+	b := NewBatch(w.now, lookAhead, 0)
 	for _, j := range w.jobs {
 		b.AddJob(&j)
 	}

@@ -148,7 +148,7 @@ type step struct {
 
 // batch begins a decision. It knows the sessions and pools.
 func (s *Store) batch() *step {
-	b := &step{engine.NewBatch(s.now(), s.opt.LookAhead), map[string]bool{}, map[job.ID]bool{}}
+	b := &step{engine.NewBatch(s.now(), s.opt.LookAhead, 0), map[string]bool{}, map[job.ID]bool{}}
 	for _, session := range s.sessions {
 		b.AddSession(session.Session)
 	}

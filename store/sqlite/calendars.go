@@ -43,7 +43,7 @@ func put[T any](ctx context.Context, s *Store, given *T, head func(*T) engine.He
 		if out, changed, err = engine.PutDocument(old, as, head, ifVersion, s.newID); err != nil || !changed {
 			return err
 		}
-		st, err := t.step()
+		st, err := t.step(1)
 		if err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, acto
 			return err
 		}
 		if !user.IsZero() {
-			st, err := t.step()
+			st, err := t.step(1)
 			if err != nil {
 				return err
 			}
@@ -188,7 +188,7 @@ func (t *tx) deleteDocument(kind job.Kind, full, actor string) error {
 		return store.ErrNotFound
 	}
 	t.memory.calendars, t.memory.pools = nil, nil
-	st, err := t.step()
+	st, err := t.step(1)
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func (t *tx) refill(before job.Defaults, last job.ID) (job.ID, bool, error) {
 	if err != nil || len(list) == 0 {
 		return last, false, err
 	}
-	st, err := t.step()
+	st, err := t.step(1)
 	if err != nil {
 		return last, false, err
 	}

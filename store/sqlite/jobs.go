@@ -24,7 +24,7 @@ func (s *Store) PutJob(ctx context.Context, p store.PutJob) (out *store.Job, err
 }
 
 func (t *tx) putJob(p *store.PutJob) (*store.Job, error) {
-	st, err := t.step()
+	st, err := t.step(1)
 	if err != nil {
 		return nil, err
 	}
@@ -353,7 +353,7 @@ func (s *Store) ListJobs(ctx context.Context, query store.JobQuery) (list []*sto
 // DeleteJob implements store.Jobs.
 func (s *Store) DeleteJob(ctx context.Context, d store.DeleteJob) error {
 	err := s.write(ctx, func(t *tx) error {
-		st, err := t.step()
+		st, err := t.step(1)
 		if err != nil {
 			return err
 		}

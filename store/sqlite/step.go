@@ -39,12 +39,13 @@ func (l *loadedJob) before() *store.Job {
 	return r.storeJob()
 }
 
-// step begins a batch of decisions. All of them may need the sessions.
-func (t *tx) step() (*step, error) {
+// step begins a batch of decisions about so many things. All of them may need the
+// sessions.
+func (t *tx) step(items int) (*step, error) {
 	st := &step{
-		tx: t, b: engine.NewBatch(t.now, t.s.lookAhead),
-		jobs: map[job.ID]*loadedJob{}, slots: map[string]store.RunRef{}, wholeJobs: map[job.ID]bool{},
-		waiting: map[string]int{}, was: map[job.ID]indexed{},
+		tx: t, b: engine.NewBatch(t.now, t.s.lookAhead, items),
+		jobs: make(map[job.ID]*loadedJob, items), slots: make(map[string]store.RunRef, items), wholeJobs: map[job.ID]bool{},
+		waiting: map[string]int{}, was: make(map[job.ID]indexed, items),
 	}
 	list, err := t.sessions()
 	if err != nil {

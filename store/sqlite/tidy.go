@@ -19,7 +19,7 @@ const tidyMax = 500
 // Tidy implements store.Store.
 func (s *Store) Tidy(ctx context.Context) (more bool, err error) {
 	err = s.write(ctx, func(t *tx) error {
-		st, err := t.step()
+		st, err := t.step(1)
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ func (t *tx) decide(items int, do func(st *step) error) error {
 	if items > store.MaxBatch {
 		return store.ErrTooMany
 	}
-	st, err := t.step()
+	st, err := t.step(items)
 	if err != nil {
 		return err
 	}
