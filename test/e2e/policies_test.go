@@ -2,6 +2,8 @@ package e2e_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -85,7 +87,11 @@ func equal[T any](t testing.TB, what string, got, want T) {
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
-	whole := f.serve(t, options{args: []string{"--timezone", "Asia/Shanghai", "--label", "disk=ssd"}})
+	configuration := f.path("config.yaml")
+	if err := os.WriteFile(configuration, []byte("http: {allow: [127.0.0.0/8]}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	whole := f.serve(t, options{args: []string{"--config", configuration, "--timezone", "Asia/Shanghai", "--label", "disk=ssd"}})
 	rows := []struct {
 		name string
 		show func(t *testing.T, s *server)
@@ -186,17 +192,47 @@ run: {shell: 'true'}
 			eventually(t, "it is completed", func() bool { return s.state("few").Status.State == job.JobCompleted })
 			equal(t, "runs", len(s.runs("few")), 2)
 		}},
-		{"what the clock does in spring", func(t *testing.T, s *server) {
-			for rule, want := range map[string]string{"vixie": "2027-03-28T03:00:00+02:00", "literal": "2032-03-28T02:30:00+02:00"} {
-				s.apply(fmt.Sprintf("name: spring-%s\nschedule: {cron: '30 2 28 3 *', timezone: Europe/Berlin, clock_change: %s, start: 2027-01-01T00:00:00Z}\nrun: {shell: 'true'}\n", rule, rule))
-				got := s.next("spring-"+rule, 1)[0].Scheduled
-				if rule == "literal" {
-					if got.Year() == 2027 {
-						t.Errorf("literal: got %s, which is not there", got)
-					}
-					continue
-				}
-				equal(t, rule, got.Format(time.RFC3339), want)
+		{"what the clock does in spring and in autumn", func(t *testing.T, s *server) {
+			// Berlin has no 02:30 on 31 March 2030, and two of them on 27 October.
+			const spring, autumn = "2030-03-31T00:00:00+01:00", "2030-10-27T00:00:00+02:00"
+			for _, c := range []struct{ rule, start, want string }{
+				{"vixie", spring, "2030-03-31T03:00:00+02:00"},
+				{"literal", spring, "2030-04-01T02:30:00+02:00"},
+				{"skip_once", spring, "2030-04-01T02:30:00+02:00"},
+				{"shift_once", spring, "2030-03-31T03:30:00+02:00"},
+				{"skip_last", spring, "2030-04-01T02:30:00+02:00"},
+				{"skip_once", autumn, "2030-10-27T02:30:00+02:00"},
+				{"shift_once", autumn, "2030-10-27T02:30:00+02:00"},
+				{"skip_last", autumn, "2030-10-27T02:30:00+01:00"},
+			} {
+				name := strings.ReplaceAll(c.rule, "_", "-") + c.start[4:7]
+				s.apply(fmt.Sprintf("name: %s\nschedule: {cron: '30 2 * * *', timezone: Europe/Berlin, clock_change: %s, start: %s}\nrun: {shell: 'true'}\n", name, c.rule, c.start))
+				equal(t, name, s.next(name, 1)[0].Scheduled.Format(time.RFC3339), c.want)
+			}
+		}},
+		{"days and times of day that are left out", func(t *testing.T, s *server) {
+			s.apply(`
+name: office
+schedule: {cron: '0 */6 * * *', timezone: UTC, only: [mon-fri, '06:00-20:00'], except: [2030-10-01], start: 2030-09-30T00:00:00Z}
+run: {shell: 'true'}
+`)
+			var times []string
+			for _, o := range s.next("office", 4) {
+				times = append(times, o.Scheduled.Format("01-02T15"))
+			}
+			equal(t, "the times", times, []string{"09-30T06", "09-30T12", "09-30T18", "10-02T06"})
+		}},
+		{"a drawn minute is the same for a job and another for another", func(t *testing.T, s *server) {
+			drawn := map[int]bool{}
+			for i := range 8 {
+				name := fmt.Sprintf("drawn-%d", i)
+				s.apply("name: " + name + "\nschedule: {cron: 'H * * * *'}\nrun: {shell: 'true'}\n")
+				next := s.next(name, 2)
+				equal(t, "the minutes of "+name, next[0].Scheduled.Minute(), next[1].Scheduled.Minute())
+				drawn[next[0].Scheduled.Minute()] = true
+			}
+			if len(drawn) < 2 {
+				t.Errorf("eight jobs have drawn the minutes %v", drawn)
 			}
 		}},
 		{"calendars, with extra working days and moved occurrences", func(t *testing.T, s *server) {
@@ -355,6 +391,22 @@ run: {shell: 'true'}
 			}
 			f.check(t, s, list...)
 		}},
+		{"concurrency_key: a pool that is not declared has one slot", func(t *testing.T, s *server) {
+			var list []*watched
+			for i := range 2 {
+				w := newWatched(fmt.Sprintf("lonely-%d", i), time.Second)
+				w.job.Slots, w.job.Lock = 1, "lonely"
+				w.create(s, f.witness("slots=1", "lock="+f.path("lonely"), "for=300ms"), "policy: {concurrency_key: lonely, overlap: queue}\n")
+				list = append(list, w)
+			}
+			eventually(t, "both have run", func() bool {
+				return f.count(t, evidence.End, "lonely-0") >= 2 && f.count(t, evidence.End, "lonely-1") >= 2
+			})
+			for _, w := range list {
+				w.pause(s)
+			}
+			f.check(t, s, list...)
+		}},
 		{"late_by: what waits too long is missed", func(t *testing.T, s *server) {
 			w := newWatched("late", time.Second)
 			w.job.Slots = 1
@@ -424,6 +476,30 @@ policy: {retry: {attempts: 2, backoff: 0s, exit_codes: [3]}}
 				equal(t, name, run.Outcome, job.OutcomeFailed)
 			}
 		}},
+		{"retry: as long as it is worth it, and never longer apart than that", func(t *testing.T, s *server) {
+			s.apply(`
+name: hurried
+run: {shell: 'false'}
+policy: {retry: {attempts: 100, backoff: 400ms, factor: 1, within: 1s}}
+---
+name: steady
+run: {shell: 'false'}
+policy: {retry: {attempts: 3, backoff: 100ms, factor: 100, max: 200ms}}
+`)
+			hurried, steady := s.runByHand("hurried").ID, s.runByHand("steady").ID
+			run := s.ended(hurried)
+			if n := len(run.Attempts); n < 2 || n > 4 {
+				t.Errorf("%d attempts within a second, 400 ms apart", n)
+			}
+			if run = s.ended(steady); len(run.Attempts) != 4 {
+				t.Fatalf("%d attempts, want 4", len(run.Attempts))
+			}
+			for i := range 3 {
+				if gap := run.Attempts[i+1].Started.Sub(run.Attempts[i].Ended); gap > 5*time.Second {
+					t.Errorf("attempt %d came after %s, want at most 200ms", i+2, gap)
+				}
+			}
+		}},
 		{"success: by exit code and by output", func(t *testing.T, s *server) {
 			s.apply(`
 name: code-3
@@ -440,6 +516,28 @@ policy: {success: {match: 'd.ne'}}
 `)
 			for name, want := range map[string]job.Outcome{"code-3": job.OutcomeSucceeded, "says-done": job.OutcomeSucceeded, "says-nothing": job.OutcomeFailed} {
 				equal(t, name, s.ended(s.runByHand(name).ID).Outcome, want)
+			}
+		}},
+		{"success: by the status and the text of an answer", func(t *testing.T, s *server) {
+			site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(http.StatusAccepted)
+				fmt.Fprint(w, "it is ", r.URL.Path[1:])
+			}))
+			defer site.Close()
+			for name, c := range map[string]struct {
+				more string
+				want job.Outcome
+			}{
+				"fine":     {"", job.OutcomeSucceeded},
+				"accepted": {", expect: [202]", job.OutcomeSucceeded},
+				"only-200": {", expect: [200]", job.OutcomeFailed},
+				"matches":  {", match: 'is m.t'", job.OutcomeSucceeded},
+				"differs":  {", match: 'is well'", job.OutcomeFailed},
+			} {
+				s.apply(fmt.Sprintf("name: %s\nrun: {http: {url: %q%s}}\n", name, site.URL+"/"+name, c.more))
+				run := s.ended(s.runByHand(name).ID)
+				equal(t, name+": "+run.Reason, run.Outcome, c.want)
+				equal(t, "the status of "+name, run.HTTPStatus, http.StatusAccepted)
 			}
 		}},
 		{"pause_on_failure", func(t *testing.T, s *server) {
@@ -489,6 +587,113 @@ policy: {success: {match: 'd.ne'}}
 			eventually(t, "what fell due meanwhile runs", func() bool { return before("all") >= 2 })
 			s.atLeast(1, "none")
 			equal(t, "caught up without being asked", before("none"), 0)
+		}},
+		{"a backfill makes up for what was scheduled before", func(t *testing.T, s *server) {
+			s.apply("name: filled\nschedule: {every: 1h}\nrun: {shell: " + f.witness("slots=1") + "}\n")
+			to := time.Now().Truncate(time.Hour)
+			request := client.BackfillRequest{From: to.Add(-4 * time.Hour), To: to, DryRun: true}
+			preview, err := s.Backfill(t.Context(), "default", "filled", request, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "runs of the preview, and made", []int{len(preview.Items), preview.Made}, []int{4, 0})
+			request.DryRun = false
+			made, err := s.Backfill(t.Context(), "default", "filled", request, "once")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, item := range made.Items {
+				equal(t, "scheduled", item.Scheduled.UTC(), to.Add(time.Duration(i-4)*time.Hour).UTC())
+				run := s.ended(item.Run)
+				equal(t, "a run of the backfill", []string{string(run.Kind), string(run.Outcome)}, []string{"backfill", "succeeded"})
+			}
+			again, err := s.Backfill(t.Context(), "default", "filled", request, "once")
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "made by the same request again", again.Made, 0)
+			equal(t, "starts", f.count(t, evidence.Start, "filled"), 4)
+			equal(t, "beside each other", f.count(t, evidence.Contended, "filled"), 0)
+		}},
+		{"each strategy finds the one node", func(t *testing.T, s *server) {
+			for _, strategy := range []job.Strategy{
+				job.StrategyAny, job.StrategyRoundRobin, job.StrategyRandom, job.StrategyFirst, job.StrategyLast, job.StrategyHash,
+				job.StrategyLeastRecentlyUsed, job.StrategyLeastFrequentlyUsed, job.StrategyBroadcast,
+			} {
+				name := "by-" + strings.ReplaceAll(string(strategy), "_", "-")
+				s.apply(fmt.Sprintf("name: %s\nschedule: {at: %s}\nplace: {strategy: %s, sticky: true}\nrun: {shell: 'true'}\n",
+					name, instant(time.Now().Add(2*time.Second)), strategy))
+				run := s.atLeast(1, name)[0]
+				equal(t, name, []string{string(run.Outcome), run.Node}, []string{"succeeded", "one"})
+			}
+		}},
+		{"many shards of one occurrence", func(t *testing.T, s *server) {
+			const shards = 120
+			s.apply(fmt.Sprintf("name: split\nschedule: {at: %s}\nplace: {shards: %d}\nrun: {shell: %s}\n",
+				instant(time.Now().Add(2*time.Second)), shards, f.witness("fast")))
+			seen := map[int]bool{}
+			for _, run := range s.atLeast(shards, "split") {
+				if run.Shards != shards || seen[run.Shard] || run.Outcome != job.OutcomeSucceeded {
+					t.Errorf("shard %d of %d is %s, and was there before: %v", run.Shard, run.Shards, run.Outcome, seen[run.Shard])
+				}
+				seen[run.Shard] = true
+			}
+			equal(t, "shards", len(seen), shards)
+			equal(t, "starts", f.count(t, evidence.Start, "split"), shards)
+		}},
+		{"a backfill runs the past in order, once, and ends as a whole", func(t *testing.T, s *server) {
+			s.apply("name: past\nschedule: {every: 1h}\nrun: {shell: " + f.witness("slots=1", "for=100ms") + "}\n")
+			to := time.Now().Truncate(time.Hour)
+			ask := client.BackfillRequest{From: to.Add(-3 * time.Hour), To: to}
+			for _, want := range []int{3, 0} { // the second one repeats it
+				made, err := s.Backfill(t.Context(), "default", "past", ask, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				equal(t, "made", made.Made, want)
+			}
+			runs := s.atLeast(3, "past")
+			for i, r := range runs {
+				equal(t, "the kind and the outcome", []any{r.Kind, r.Outcome}, []any{job.RunBackfill, job.OutcomeSucceeded})
+				equal(t, "scheduled", r.Scheduled.UTC(), to.Add(time.Duration(i-3)*time.Hour).UTC())
+			}
+			for _, e := range f.events(t) {
+				if e.Kind == evidence.Contended && e.Job == "default/past" {
+					t.Error("two of them ran side by side")
+				}
+			}
+
+			s.apply("name: wrong\nschedule: {every: 1h}\nrun: {shell: sleep 60}\n")
+			if _, err := s.Backfill(t.Context(), "default", "wrong", ask, ""); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "one runs and the others wait", func() bool {
+				return len(s.runs("wrong", job.StateRunning)) == 1 && len(s.runs("wrong", job.StateWaiting)) == 2
+			})
+			over, err := s.CancelBackfill(t.Context(), "default", "wrong", client.CancelRequest{Reason: "the wrong week"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "ended and asked to end", []int{over.Ended, len(over.Running)}, []int{2, 1})
+			for _, r := range s.atLeast(3, "wrong") {
+				equal(t, "outcome", r.Outcome, job.OutcomeCancelled)
+			}
+		}},
+		{"a follower that is a broadcast runs on each node", func(t *testing.T, s *server) {
+			s.apply("name: first\nrun: {shell: 'true'}\n---\nname: everyone\nschedule: {on: first}\nplace: {strategy: broadcast}\nrun: {shell: 'true'}\n")
+			s.ended(s.runByHand("first").ID)
+			run := s.atLeast(1, "everyone")[0]
+			equal(t, "kind, outcome and shares", []any{run.Kind, run.Outcome, run.Shard, run.Shards}, []any{job.RunOn, job.OutcomeSucceeded, 0, 1})
+		}},
+		{"expect: what takes too long is told while it goes on, and marked", func(t *testing.T, s *server) {
+			s.apply("name: slow\nrun: {shell: sleep 2}\npolicy: {expect: {duration_below: 1s}}\n")
+			run := s.ended(s.runByHand("slow").ID)
+			if !strings.HasPrefix(run.Unmet, "attempt 1 took 2") {
+				t.Errorf("the mark is %q", run.Unmet)
+			}
+			eventually(t, "the log says so", func() bool {
+				return s.log.lines("attempt 1 has not ended 1s after it started") == 1
+			})
 		}},
 		{"shards", func(t *testing.T, s *server) {
 			s.apply("name: sharded\nplace: {shards: 3}\nrun: {shell: 'echo {{ .Shard }}/{{ .Shards }}'}\n")
