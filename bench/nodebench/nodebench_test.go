@@ -2,6 +2,8 @@ package nodebench
 
 import (
 	"context"
+	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +14,17 @@ import (
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// The scenarios wait far more than they work.
+	const atOnce = "20"
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
 
 // All of it works, quickly and beside each other: the figures of the documentation
 // are made by cmd/nodebench.
@@ -48,7 +61,7 @@ func TestEachScenarioRunsAtATinyScale(t *testing.T) {
 func TestAnUnknownScenarioIsRefused(t *testing.T) {
 	var out strings.Builder
 	err := Run(t.Context(), &out, Options{Only: []string{"nonsense"}})
-	if err == nil || !strings.Contains(err.Error(), `there is no scenario "nonsense"; there are timer, commands-10`) {
+	if err == nil || !strings.Contains(err.Error(), `there is no scenario "nonsense"; there are commands-10, `) {
 		t.Errorf("got %v", err)
 	}
 }

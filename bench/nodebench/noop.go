@@ -135,9 +135,13 @@ func runNoop(ctx context.Context, dir string, load noopLoad, seconds int, settle
 		return noopResult{}, err
 	}
 	running, stop := context.WithCancel(ctx)
-	defer stop()
 	done := make(chan error, 1)
 	go func() { done <- n.Run(running) }()
+	ended := sync.OnceValue(func() error {
+		stop()
+		return <-done
+	})
+	defer func() { _ = ended() }() // before the store is closed
 
 	from := time.Now().Add(settle).Truncate(time.Second).Add(time.Second)
 	until := from.Add(time.Duration(seconds) * time.Second)
@@ -152,8 +156,7 @@ func runNoop(ctx context.Context, dir string, load noopLoad, seconds int, settle
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	r.heap = float64(memory.HeapInuse) / (1 << 20)
-	stop()
-	if err := <-done; err != nil {
+	if err := ended(); err != nil {
 		return noopResult{}, err
 	}
 	finished, err := finished(ctx, s, from, until)
