@@ -39,6 +39,7 @@ type hooks struct {
 	finish  func(do func() error, results []store.Result) error
 	release func(do func() error, attempts []store.Attempt) error
 	now     func() (time.Time, error)
+	ready   time.Duration // how long a read takes
 	mine    func(do func() ([]store.Run, error)) ([]store.Run, error)
 }
 
@@ -155,7 +156,9 @@ func (b *between) Release(ctx context.Context, session job.ID, attempts []store.
 func (b *between) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
 	b.mu.Lock()
 	b.reads++
+	takes := b.hooks.ready
 	b.mu.Unlock()
+	time.Sleep(takes)
 	return b.Store.Ready(ctx, session, after, until, limit)
 }
 

@@ -1081,6 +1081,25 @@ func TestHintsAreFollowedAtOnceAndNotAllTheTime(t *testing.T) {
 		if r.startsOf(id) != 1 {
 			t.Error("a run that a hint was about has not started at its time")
 		}
+		// A store that is slow is left in peace, however many hints there are.
+		r.store.set(func(h *hooks) { h.ready = 20 * time.Millisecond })
+		r.store.mu.Lock()
+		before := r.store.reads
+		r.store.mu.Unlock()
+		for range 3000 {
+			select {
+			case r.wake <- store.HintRuns:
+			default:
+			}
+			time.Sleep(time.Millisecond)
+		}
+		r.store.mu.Lock()
+		reads := r.store.reads - before
+		r.store.mu.Unlock()
+		// Besides, it looks twice a second and for what others leave lying.
+		if reads > 40 {
+			t.Errorf("%d reads in 3 s of hints, each of which takes 20 ms", reads)
+		}
 	})
 }
 
