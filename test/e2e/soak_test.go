@@ -3,9 +3,12 @@ package e2e_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,20 +17,33 @@ import (
 	"github.com/belfry-cron/belfry/test/e2e/evidence"
 )
 
+// requesters is how many ask at the same time: more than there are processors, so
+// that requests meet in the store.
+const requesters = 4
+
 // soak is a server with random traffic, which is killed now and then.
 type soak struct {
-	t      testing.TB
-	f      *folder
-	s      *server
+	t     testing.TB
+	f     *folder
+	kinds []kind
+
+	mu   sync.Mutex // guards what follows; never held during a request
+	s    *server
+	all  []*watched
+	down []evidence.Span
+	told map[string]string // runs of which somebody was told, with their outcome if it was seen
+	done map[string]int    // how often what was done
+}
+
+// requester is one of those who ask. Each has jobs of its own, of which it alone
+// knows what may run, and cancels and looks at the runs of all.
+type requester struct {
+	*soak
+	name   string
 	random *rand.Rand
 	jobs   []*watched // that there are
-	all    []*watched
-	kinds  []kind
+	made   int        // jobs, those that are gone included
 	keys   map[string]idempotent
-	// h collects what is known.
-	h     evidence.History
-	kills int
-	done  map[string]int // how often what was done
 }
 
 // idempotent is a run by hand that was acknowledged.
@@ -82,221 +98,267 @@ func TestSoak(t *testing.T) {
 	t.Logf("BELFRY_SEED=%d BELFRY_SOAK=%s", seed, length)
 
 	f := newFolder(t)
-	k := &soak{
-		t: t, f: f, s: f.serve(t, options{}), random: rand.New(rand.NewPCG(seed, 1)), kinds: f.kinds(),
-		keys: map[string]idempotent{}, h: evidence.History{Acknowledged: map[string]string{}}, done: map[string]int{},
-	}
+	k := &soak{t: t, f: f, s: f.serve(t, options{}), kinds: f.kinds(), told: map[string]string{}, done: map[string]int{}}
 	k.s.apply("kind: pool\nname: shared\npool: {size: 2}\n")
-	for i := range k.kinds {
-		k.create(i)
-	}
 	began := time.Now()
-	const kills = 2
-	for time.Since(began) < length {
-		if k.kills < kills && time.Since(began) > length*time.Duration(k.kills+1)/(kills+1) {
-			k.killSoon()
+	end := began.Add(length)
+	list := make([]*requester, requesters)
+	var group sync.WaitGroup
+	for i := range list {
+		r := &requester{
+			soak: k, name: fmt.Sprintf("r%d", i), random: rand.New(rand.NewPCG(seed, uint64(i))), keys: map[string]idempotent{},
 		}
-		k.act()
-		// A pause of some milliseconds, so that jobs have processors too.
-		until(t, time.Now().Add(time.Duration(k.random.IntN(60))*time.Millisecond))
+		list[i] = r
+		group.Go(func() { r.work(i, end) })
 	}
-	if k.kills < kills {
-		t.Errorf("%d kills in %s", k.kills, length)
+	const kills = 2
+	random := rand.New(rand.NewPCG(seed, requesters))
+	for n := range kills {
+		// Somewhere in its part of the time, in the middle of whatever goes on.
+		part := length / (kills + 1)
+		until(t, began.Add(time.Duration(n)*part+part/2+time.Duration(random.Int64N(int64(part)))))
+		k.killAndRestart()
 	}
-	for _, w := range k.jobs {
-		k.withdraw(w, func() (client.Change, error) {
-			return k.s.Pause(t.Context(), "default", w.name, client.PauseRequest{})
-		})
+	group.Wait()
+	if t.Failed() {
+		return
+	}
+	for _, r := range list {
+		r.repeatKeys() // all that was acknowledged is known after the kills
+		for _, w := range r.jobs {
+			r.must(w.withdraw(func() (client.Change, error) {
+				return r.server().Pause(t.Context(), "default", w.name, client.PauseRequest{})
+			}, r.again))
+		}
 	}
 	k.s.settled()
-	for _, w := range k.all {
-		k.h.Jobs = append(k.h.Jobs, w.finish())
-	}
-	k.h.Events, k.h.Records = f.events(t), k.s.records()
-	check(t, k.h)
+	h := evidence.History{Down: k.down, Acknowledged: k.told, Events: f.events(t), Records: k.s.records()}
 	occurrences := 0
-	for _, j := range k.h.Jobs {
-		occurrences += len(j.Occurrences)
+	for _, w := range k.all {
+		h.Jobs = append(h.Jobs, w.finish())
+		occurrences += len(h.Jobs[len(h.Jobs)-1].Occurrences)
 	}
+	check(t, h)
 	t.Logf("%v; %d kills, %d jobs, %d occurrences, %d runs, %d lines of evidence",
-		k.done, k.kills, len(k.all), occurrences, len(k.h.Records), len(k.h.Events))
-	if len(k.h.Records) < occurrences/2 {
-		t.Errorf("%d occurrences have %d records", occurrences, len(k.h.Records))
+		k.done, kills, len(k.all), occurrences, len(h.Records), len(h.Events))
+	if len(h.Records) < occurrences/2 {
+		t.Errorf("%d occurrences have %d records", occurrences, len(h.Records))
 	}
 	k.s.stop()
 }
 
-// killSoon kills the server in the middle of whatever comes next.
-func (k *soak) killSoon() {
-	k.kills++
-	s, when := k.s, time.Duration(k.random.IntN(50))*time.Millisecond
-	time.AfterFunc(when, func() { _ = s.cmd.Process.Kill() })
-	// What is asked meanwhile is answered or not.
-	for time.Now().Before(time.Now().Add(when)) {
-		select {
-		case <-s.exited:
-			k.restart()
-			return
-		default:
-			k.act()
-		}
-		if k.s != s {
-			return // it was noticed there
-		}
-	}
+// server returns the one that answers now.
+func (k *soak) server() *server {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.s
 }
 
-// restart starts the server that was killed.
-func (k *soak) restart() {
-	<-k.s.exited
-	// It was alive until somewhat before now.
-	down := evidence.Span{From: time.Now().Add(-time.Second)}
-	k.s = k.f.serve(k.t, options{})
+// killAndRestart kills the server while requests are under way.
+func (k *soak) killAndRestart() {
+	s := k.server()
+	down := evidence.Span{From: time.Now()}
+	s.kill()
+	s = k.f.serve(k.t, options{})
 	down.To = time.Now()
-	k.h.Down = append(k.h.Down, down)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.s = s
+	k.down = append(k.down, down)
 	k.done["restart"]++
-	for key, known := range k.keys {
-		k.byHand(known.name, key)
+}
+
+// did counts what was done.
+func (k *soak) did(what string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.done[what]++
+}
+
+// acknowledged remembers that somebody was told of a run, and of its outcome if it
+// has one.
+func (k *soak) acknowledged(run job.ID, outcome job.Outcome) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	// What was lost can still bring its result.
+	if id := run.String(); k.told[id] == "" || k.told[id] == string(job.OutcomeLost) {
+		k.told[id] = string(outcome)
 	}
 }
 
-// again tells whether a request that failed is made again, by the next server.
-func (k *soak) again(err error) bool {
+// work asks for something again and again.
+func (r *requester) work(number int, end time.Time) {
+	for kind := number; kind < len(r.kinds); kind += requesters {
+		r.create(kind)
+	}
+	restarts := 0
+	for time.Now().Before(end) && !r.t.Failed() {
+		r.mu.Lock()
+		now := len(r.down)
+		r.mu.Unlock()
+		if now > restarts {
+			restarts = now
+			r.repeatKeys()
+		}
+		r.act()
+		// A pause of some milliseconds, so that jobs have processors too.
+		until(r.t, time.Now().Add(time.Duration(r.random.IntN(100))*time.Millisecond))
+	}
+}
+
+// repeatKeys makes the requests by key once more: they must give the same runs.
+func (r *requester) repeatKeys() {
+	for key, known := range maps.Clone(r.keys) {
+		r.byHand(known.name, key)
+	}
+}
+
+// again tells whether a request that failed is made again, by the next server,
+// which it waits for.
+func (r *requester) again(err error) bool {
 	if !errors.Is(err, client.ErrUnreachable) {
 		return false
 	}
-	k.restart()
-	return true
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		if _, err := r.server().Nodes(r.t.Context()); err == nil {
+			return true
+		}
+		until(r.t, time.Now().Add(10*time.Millisecond))
+	}
+	r.t.Error("no server answers")
+	return false
 }
 
 // must fails the test for an error.
-func (k *soak) must(err error) {
-	k.t.Helper()
+func (r *requester) must(err error) {
+	r.t.Helper()
 	if err != nil {
-		k.t.Fatal(err)
+		r.t.Error(err)
+		runtime.Goexit()
 	}
 }
 
 // create makes a job of a kind.
-func (k *soak) create(number int) {
-	kind := k.kinds[number]
-	w := newWatched(fmt.Sprintf("job-%02d-%d", number, len(k.all)), kind.every)
+func (r *requester) create(number int) {
+	kind := r.kinds[number]
+	r.made++
+	w := newWatched(fmt.Sprintf("job-%02d-%s-%d", number, r.name, r.made), kind.every)
 	name, named := w.job.Name, w.job.Named
 	w.job = kind.expect
 	w.job.Name, w.job.Named = name, named
-	text := fmt.Sprintf("name: %s\nschedule: {every: %s}\nrun: {shell: %s}\npolicy: %s\n", w.name, w.every, k.f.witness(kind.words...), kind.policy)
-	k.must(w.change(func() (client.Change, error) {
-		_, err := k.s.tryApply(text)
+	text := fmt.Sprintf("name: %s\nschedule: {every: %s}\nrun: {shell: %s}\npolicy: %s\n", w.name, w.every, r.f.witness(kind.words...), kind.policy)
+	r.must(w.change(func() (client.Change, error) {
+		_, err := r.server().tryApply(text)
 		return client.Change{}, err
-	}, k.again))
-	k.jobs, k.all = append(k.jobs, w), append(k.all, w)
-	k.done["apply"]++
+	}, r.again))
+	r.jobs = append(r.jobs, w)
+	r.mu.Lock()
+	r.all = append(r.all, w)
+	r.mu.Unlock()
+	r.did("apply")
 }
 
-func (k *soak) withdraw(w *watched, request func() (client.Change, error)) {
-	k.must(w.withdraw(request, k.again))
+func (r *requester) withdraw(w *watched, request func() (client.Change, error)) {
+	r.must(w.withdraw(request, r.again))
 }
 
 // act does something.
-func (k *soak) act() {
-	ctx := k.t.Context()
-	number := k.random.IntN(len(k.jobs))
-	w := k.jobs[number]
-	switch action := k.random.IntN(100); {
+func (r *requester) act() {
+	ctx := r.t.Context()
+	number := r.random.IntN(len(r.jobs))
+	w := r.jobs[number]
+	switch action := r.random.IntN(100); {
 	case action < 25 && w.withdrawn.IsZero():
-		k.withdraw(w, func() (client.Change, error) {
-			return k.s.Pause(ctx, "default", w.name, client.PauseRequest{Reason: "the soak"})
+		r.withdraw(w, func() (client.Change, error) {
+			return r.server().Pause(ctx, "default", w.name, client.PauseRequest{Reason: "the soak"})
 		})
-		k.done["pause"]++
+		r.did("pause")
 	case action < 55:
 		if w.withdrawn.IsZero() {
 			return
 		}
-		k.must(w.change(func() (client.Change, error) {
-			return k.s.Resume(ctx, "default", w.name, client.ResumeRequest{})
-		}, k.again))
-		k.done["resume"]++
+		r.must(w.change(func() (client.Change, error) {
+			return r.server().Resume(ctx, "default", w.name, client.ResumeRequest{})
+		}, r.again))
+		r.did("resume")
 	case action < 75:
-		k.byHand(w.name, fmt.Sprintf("key-%d", k.random.IntN(1000)))
+		r.byHand(w.name, fmt.Sprintf("%s-key-%d", w.name, r.random.IntN(1000)))
 	case action < 88:
-		k.cancel()
+		r.cancel()
 	case action < 92:
-		k.withdraw(w, func() (client.Change, error) {
-			change, err := k.s.DeleteJob(ctx, "default", w.name, 0)
+		r.withdraw(w, func() (client.Change, error) {
+			change, err := r.server().DeleteJob(ctx, "default", w.name, 0)
 			if client.IsType(err, client.TypeNotFound) {
 				err = nil // the answer to an earlier request was lost
 			}
 			return change, err
 		})
-		k.jobs = append(k.jobs[:number], k.jobs[number+1:]...)
-		for key, known := range k.keys {
+		r.jobs = append(r.jobs[:number], r.jobs[number+1:]...)
+		for key, known := range r.keys {
 			if known.name == w.name {
-				delete(k.keys, key)
+				delete(r.keys, key)
 			}
 		}
-		k.done["delete"]++
+		r.did("delete")
 		var kind int
 		_, err := fmt.Sscanf(w.name, "job-%d-", &kind)
-		k.must(err)
-		k.create(kind)
+		r.must(err)
+		r.create(kind)
 	default:
-		k.look()
+		r.look()
 	}
 }
 
 // byHand runs a job by hand, for the first time or again.
-func (k *soak) byHand(name, key string) {
-	key = name + "-" + key
-	if known, ok := k.keys[key]; ok {
+func (r *requester) byHand(name, key string) {
+	if known, ok := r.keys[key]; ok {
 		name = known.name
 	}
 	request := func() (client.Run, error) {
-		return k.s.RunJob(k.t.Context(), "default", name, client.RunRequest{}, key)
+		return r.server().RunJob(r.t.Context(), "default", name, client.RunRequest{}, key)
 	}
 	run, err := request()
-	for err != nil && k.again(err) {
+	for err != nil && r.again(err) {
 		run, err = request()
 	}
-	k.must(err)
-	if known, ok := k.keys[key]; ok && known.run != run.ID {
-		k.t.Errorf("NothingAcknowledgedIsLost: the request %s made run %s, and then %s", key, known.run, run.ID)
+	r.must(err)
+	if known, ok := r.keys[key]; ok && known.run != run.ID {
+		r.t.Errorf("NothingAcknowledgedIsLost: the request %s made run %s, and then %s", key, known.run, run.ID)
 	}
-	k.keys[key] = idempotent{name, run.ID}
-	if _, ok := k.h.Acknowledged[run.ID.String()]; !ok {
-		k.h.Acknowledged[run.ID.String()] = ""
-	}
-	k.done["run"]++
+	r.keys[key] = idempotent{name, run.ID}
+	r.acknowledged(run.ID, "")
+	r.did("run")
 }
 
 // cancel cancels one of the runs that are planned or going on.
-func (k *soak) cancel() {
-	page, err := k.s.Runs(k.t.Context(), client.RunQuery{States: []job.RunState{job.StateRunning, job.StateWaiting}})
-	if err != nil && k.again(err) {
+func (r *requester) cancel() {
+	page, err := r.server().Runs(r.t.Context(), client.RunQuery{States: []job.RunState{job.StateRunning, job.StateWaiting}})
+	if err != nil && r.again(err) {
 		return
 	}
-	k.must(err)
+	r.must(err)
 	if len(page.Items) == 0 {
 		return
 	}
-	run := page.Items[k.random.IntN(len(page.Items))]
-	_, err = k.s.Cancel(k.t.Context(), run.ID, client.CancelRequest{Reason: "the soak"})
+	run := page.Items[r.random.IntN(len(page.Items))]
+	_, err = r.server().Cancel(r.t.Context(), run.ID, client.CancelRequest{Reason: "the soak"})
 	switch {
-	case err != nil && k.again(err), client.IsType(err, client.TypeConflict):
+	case err != nil && r.again(err), client.IsType(err, client.TypeConflict):
 		return // or it has ended meanwhile
 	}
-	k.must(err)
-	k.done["cancel"]++
+	r.must(err)
+	r.did("cancel")
 }
 
 // look remembers how runs have ended.
-func (k *soak) look() {
-	page, err := k.s.Runs(k.t.Context(), client.RunQuery{States: []job.RunState{job.StateDone}})
-	if err != nil && k.again(err) {
+func (r *requester) look() {
+	page, err := r.server().Runs(r.t.Context(), client.RunQuery{States: []job.RunState{job.StateDone}})
+	if err != nil && r.again(err) {
 		return
 	}
-	k.must(err)
+	r.must(err)
 	for _, run := range page.Items {
-		k.h.Acknowledged[run.ID.String()] = string(run.Outcome)
+		r.acknowledged(run.ID, run.Outcome)
 	}
-	k.done["look"]++
+	r.did("look")
 }
