@@ -158,6 +158,7 @@ func (c *checker) checkRun(run string, events []Event) {
 	}
 	starts := map[int]Event{}
 	latest, succeeded := 0, 0
+	var ended time.Time // when the one that succeeded last did
 	open := map[int]bool{}
 	for _, e := range events {
 		switch e.Kind {
@@ -168,7 +169,7 @@ func (c *checker) checkRun(run string, events []Event) {
 			if e.Attempt < latest {
 				c.violated(StartedOnce, "%s: attempt %d of run %s started after attempt %d", name, e.Attempt, run, latest)
 			}
-			if succeeded > 0 {
+			if succeeded > 0 && !c.unacknowledged(record, succeeded, ended) {
 				c.violated(StartedOnce, "%s: attempt %d of run %s started after attempt %d had succeeded", name, e.Attempt, run, succeeded)
 			}
 			if e.Attempt > 1+job.Retries {
@@ -188,7 +189,7 @@ func (c *checker) checkRun(run string, events []Event) {
 			}
 			delete(open, e.Attempt)
 			if e.Detail == "0" {
-				succeeded = e.Attempt
+				succeeded, ended = e.Attempt, e.At
 			}
 		}
 	}
@@ -208,6 +209,20 @@ func (c *checker) checkRun(run string, events []Event) {
 			c.violated(Punctual, "%s: run %s of %s started %s late", name, run, stamp(record.Scheduled), late)
 		}
 	}
+}
+
+// reportedWithin is how long a result may be on its way to the store.
+const reportedWithin = 2 * time.Second
+
+// unacknowledged tells whether an attempt ended so shortly before its server died
+// that nobody can have heard of it: it is lost, and is made again by the policy.
+func (c *checker) unacknowledged(r *Record, attempt int, ended time.Time) bool {
+	if r == nil || len(r.Attempts) < attempt || r.Attempts[attempt-1] != "lost" {
+		return false
+	}
+	return slices.ContainsFunc(c.history.Down, func(down Span) bool {
+		return Span{down.From.Add(-reportedWithin), down.To}.has(ended)
+	})
 }
 
 // checkRecord compares what the server says with what the job has written.

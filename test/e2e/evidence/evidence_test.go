@@ -74,6 +74,18 @@ func ran(h *evidence.History, run, kind string, scheduled time.Time, codes ...st
 	h.Records = append(h.Records, r)
 }
 
+// lostAfterSuccess makes the first attempt of a run, which has succeeded, one that
+// was lost, and adds a second that succeeds.
+func lostAfterSuccess(h *evidence.History, r *evidence.Record) {
+	r.Attempts = []string{"lost", "succeeded"}
+	for _, e := range slices.Clone(h.Events) {
+		if e.Run == r.Run {
+			e.Attempt, e.PID, e.At = 2, 998, e.At.Add(450*time.Millisecond)
+			h.Events = append(h.Events, e)
+		}
+	}
+}
+
 func TestTheCheckerFindsEachFault(t *testing.T) {
 	record := func(h *evidence.History, run string) *evidence.Record {
 		i := slices.IndexFunc(h.Records, func(r evidence.Record) bool { return r.Run == run })
@@ -117,6 +129,17 @@ func TestTheCheckerFindsEachFault(t *testing.T) {
 			e.Attempt, e.At = 2, at(1.5)
 			h.Events = append(h.Events, e)
 			record(h, "R1").Attempts = []string{"succeeded", "succeeded"}
+		}, evidence.StartedOnce},
+		{"an attempt after a success of which the server did not hear before it died", func(h *evidence.History) {
+			lostAfterSuccess(h, record(h, "R1"))
+			h.Down = []evidence.Span{{From: at(1.3), To: at(1.4)}}
+		}, ""},
+		{"an attempt after a success, although no server died", func(h *evidence.History) {
+			lostAfterSuccess(h, record(h, "R1"))
+		}, evidence.StartedOnce},
+		{"an attempt after a success, long before a server died", func(h *evidence.History) {
+			lostAfterSuccess(h, record(h, "R1"))
+			h.Down = []evidence.Span{{From: at(20), To: at(21)}}
 		}, evidence.StartedOnce},
 		{"more attempts than allowed", func(h *evidence.History) { h.Jobs[0].Retries = 0 }, evidence.StartedOnce},
 		{"a first attempt after the second", func(h *evidence.History) {
