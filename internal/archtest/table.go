@@ -188,7 +188,10 @@ var table = map[string]line{
 	"internal/archtest": {layer: aside},
 	// The end-to-end tests see a server from outside: its program, its API and
 	// what its jobs write.
-	"test/e2e": {layer: aside, imports: []string{"job", "client", "test/e2e/evidence"}},
+	"test/e2e": {
+		layer: aside, imports: []string{"job", "client", "test/e2e/evidence"},
+		modules: []string{"golang.org/x/sys/unix"}, // to make a file immutable
+	},
 	"test/e2e/evidence": {
 		layer: nouns,
 		pure:  true,
