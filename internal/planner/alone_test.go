@@ -265,7 +265,7 @@ func TestChangesOfJobsAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		text := `{name: j, paused: %t, schedule: {cron: "*/%d * * * * *"}, run: {shell: x}}`
-		j := r.put(fmt.Sprintf(text, false, 10))
+		r.put(fmt.Sprintf(text, false, 10))
 		r.start()
 		planned := func() int {
 			synctest.Wait()
@@ -274,7 +274,7 @@ func TestChangesOfJobsAreFollowed(t *testing.T) {
 			return len(r.store.items)
 		}
 		time.Sleep(time.Second)
-		j = r.put(fmt.Sprintf(text, false, 7))
+		j := r.put(fmt.Sprintf(text, false, 7))
 		time.Sleep(time.Second)
 		if got := seconds(time.Unix(946684800, 0), r.due(j)); !slices.Equal(got, []int{7, 14}) {
 			t.Errorf("after another schedule: %v", got)
