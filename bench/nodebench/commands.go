@@ -1,6 +1,7 @@
 package nodebench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -135,6 +136,9 @@ func (b *bench) commands(ctx context.Context, l commandLoad) ([]Figure, error) {
 	if r.doubled > 0 || r.early > 0 {
 		figures = append(figures, below("started twice", float64(r.doubled), 0, 0, ""), below("started early", float64(r.early), 0, 0, ""))
 	}
+	if missed.missed {
+		figures = append(figures, fact("why, for one of them", cmp.Or(r.unstarted, "the server has no record of it")))
+	}
 	if l.hold {
 		figures = append(figures,
 			fact("memory at the start", number(r.before, 0)+" MB"),
@@ -159,6 +163,7 @@ type result struct {
 	doubled     int
 	early       int
 	late        lateness
+	unstarted   string // why one was not started, as the server says
 
 	own, children       time.Duration // processor time of the server and of the jobs
 	before, after       float64       // MB
@@ -200,6 +205,15 @@ func (s *server) measure(ctx context.Context, p *program, l commandLoad, jobs, s
 		return nil, err
 	}
 	r.own, r.children = r.own-own, r.children-children
+	page, err := s.Runs(ctx, client.RunQuery{
+		Outcomes: []job.Outcome{job.OutcomeSkipped, job.OutcomeMissed, job.OutcomeLost, job.OutcomeFailed}, From: r.from, PageSize: 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, run := range page.Items {
+		r.unstarted = fmt.Sprintf("%s of %s: %s", run.Outcome, run.Scheduled.Format(time.TimeOnly), run.Reason)
+	}
 	r.pause, r.liveFirst, r.liveLast, _ = s.said.collections(collections)
 	return r, nil
 }
