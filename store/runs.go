@@ -168,6 +168,9 @@ type Working interface {
 	// node. It returns the run as it is then; one that is over is returned as
 	// history has it, ErrNotFound is for what was never there.
 	Cancel(ctx context.Context, run job.ID, by, reason string) (Run, error)
+	// CancelRuns ends several runs in one step, as Cancel does, and returns
+	// those that had not ended before.
+	CancelRuns(ctx context.Context, runs []job.ID, by, reason string) ([]Run, error)
 	// Active returns a run that is planned or going on, ErrNotFound otherwise.
 	Active(ctx context.Context, run job.ID) (Run, error)
 	// ListActive returns a page of runs that are planned or going on, by due

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -223,16 +222,18 @@ func (a *api) cancelBackfill(ctx context.Context, in *cancelBackfillInput) (*can
 		return nil, err
 	}
 	out := &cancelBackfillOutput{Body: client.BackfillCancelled{Running: []client.Run{}}}
-	for _, id := range slices.Backward(runs) {
-		cancelled, err := a.Store.Cancel(ctx, id, actorOf(ctx), reason)
-		switch {
-		case errors.Is(err, store.ErrNotFound):
-		case err != nil:
+	slices.Reverse(runs)
+	for part := range slices.Chunk(runs, store.MaxBatch) {
+		cancelled, err := a.Store.CancelRuns(ctx, part, actorOf(ctx), reason)
+		if err != nil {
 			return nil, err
-		case cancelled.State != job.StateDone:
-			out.Body.Running = append(out.Body.Running, activeRun(&cancelled))
-		case cancelled.Outcome == job.OutcomeCancelled:
-			out.Body.Ended++
+		}
+		for i := range cancelled {
+			if cancelled[i].State != job.StateDone {
+				out.Body.Running = append(out.Body.Running, activeRun(&cancelled[i]))
+			} else if cancelled[i].Outcome == job.OutcomeCancelled {
+				out.Body.Ended++
+			}
 		}
 	}
 	slices.Reverse(out.Body.Running)

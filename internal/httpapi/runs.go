@@ -22,6 +22,7 @@ type runStore interface {
 	Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error)
 	AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, error)
 	Cancel(ctx context.Context, run job.ID, by, reason string) (store.Run, error)
+	CancelRuns(ctx context.Context, runs []job.ID, by, reason string) ([]store.Run, error)
 	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)
 	Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error)
 }

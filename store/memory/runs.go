@@ -217,6 +217,32 @@ func (s *Store) Cancel(ctx context.Context, run job.ID, by, reason string) (stor
 	return r, nil
 }
 
+// CancelRuns implements store.Working.
+func (s *Store) CancelRuns(ctx context.Context, runs []job.ID, by, reason string) ([]store.Run, error) {
+	unlock, err := s.begin(ctx, len(runs))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	b := s.batch()
+	for _, id := range runs {
+		if _, ok := s.runs[id]; ok {
+			s.addRun(b, id, "")
+		}
+	}
+	var cancelled []store.Run
+	for _, id := range runs {
+		if !b.HasRun(id) {
+			continue
+		}
+		if r, ok := b.Cancel(id, by, reason); ok {
+			cancelled = append(cancelled, r)
+		}
+	}
+	s.write(b)
+	return cancelled, nil
+}
+
 // Active implements store.Working.
 func (s *Store) Active(ctx context.Context, run job.ID) (store.Run, error) {
 	unlock, err := s.begin(ctx, 1)

@@ -217,6 +217,32 @@ func (s *Store) Cancel(ctx context.Context, run job.ID, by, reason string) (out 
 	return out, nil
 }
 
+// CancelRuns implements store.Working.
+func (s *Store) CancelRuns(ctx context.Context, runs []job.ID, by, reason string) (cancelled []store.Run, err error) {
+	err = s.write(ctx, func(t *tx) error {
+		return t.decide(len(runs), func(st *step) error {
+			for _, id := range runs {
+				if _, _, err := st.run(id, ""); err != nil {
+					return err
+				}
+			}
+			for _, id := range runs {
+				if !st.b.HasRun(id) {
+					continue
+				}
+				if r, ok := st.b.Cancel(id, by, reason); ok {
+					cancelled = append(cancelled, r)
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cancel runs: %w", err)
+	}
+	return cancelled, nil
+}
+
 // Reap implements store.Working.
 func (s *Store) Reap(ctx context.Context, session job.ID, attempts []store.Attempt) error {
 	err := s.write(ctx, func(t *tx) error {

@@ -320,6 +320,34 @@ var planningTests = []test{
 		e.claim(e.a, boot, store.Gone)
 		e.claim(e.a, hand, store.Started)
 	}},
+	{"several runs are cancelled in one step, and the slot goes to none of them", func(e *env) {
+		j := e.put(everyMinute)
+		var runs []store.Attempt
+		for i := range 4 {
+			runs = append(runs, e.triggered(store.TriggerItem{
+				ID: e.id(), Job: j.Definition.UID, Kind: job.RunBackfill, Scheduled: start.Add(time.Duration(i-5) * time.Minute),
+				Due: start.Add(time.Duration(i) * time.Millisecond), Overlap: job.OverlapQueue, Actor: "ann",
+			}))
+		}
+		e.clock.Advance(time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		e.claim(e.a, runs[1], store.Waiting)
+		e.claim(e.a, runs[2], store.Waiting)
+		ids := []job.ID{runs[3].Run, runs[2].Run, runs[1].Run, e.id(), runs[0].Run}
+		for i, want := range []int{4, 1} { // the second time only the running one has not ended
+			got, err := e.CancelRuns(e.ctx, ids, "bob", "enough")
+			e.must(err)
+			equal(e, fmt.Sprint("cancelled, time ", i), len(got), want)
+			equal(e, "the running one", got[len(got)-1].ID, runs[0].Run)
+			equal(e, "asked by", got[len(got)-1].CancelBy, "bob")
+		}
+		for _, a := range runs[1:] {
+			e.gone(a.Run, job.OutcomeCancelled)
+		}
+		e.finish(runs[0], job.OutcomeCancelled)
+		_, err := e.CancelRuns(e.ctx, make([]job.ID, store.MaxBatch+1), "bob", "")
+		e.want(err, store.ErrTooMany)
+	}},
 	{"the backfills of a step are audited together", func(e *env) {
 		j := e.put(everyMinute)
 		var items []store.TriggerItem
