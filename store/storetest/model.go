@@ -438,6 +438,18 @@ func (p *pair) release() {
 }
 
 func (p *pair) cancel() {
+	if p.chance(20) {
+		several := []job.ID{p.id()}
+		for _, r := range p.runs("") {
+			if p.chance(30) {
+				several = append(several, r.ID)
+			}
+		}
+		_, _ = both(p, fmt.Sprint("cancel ", several), func(s store.Store) ([]store.Run, error) {
+			return s.CancelRuns(p.ctx, several, "ann", "enough")
+		})
+		return
+	}
 	id := p.id()
 	if list := p.runs(""); len(list) > 0 && p.chance(90) {
 		id = pick(p, list).ID
