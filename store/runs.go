@@ -55,9 +55,9 @@ type Planning interface {
 	// A request with the key of one made in the last 24 hours returns that
 	// run, also when it has ended since.
 	Trigger(ctx context.Context, items []TriggerItem) ([]TriggerOutcome, error)
-	// Unplaced returns ready runs that are assigned to no live session, the
-	// earliest due first.
-	Unplaced(ctx context.Context, limit int) ([]Run, error)
+	// Unplaced returns ready runs that are assigned to no live session, by due
+	// time and id, beginning behind a place in that order.
+	Unplaced(ctx context.Context, after RunRef, limit int) ([]Run, error)
 	// Place assigns ready runs to sessions. One that is claimed or has another
 	// attempt number meanwhile is left alone, and so is one for a session that
 	// leaves or is not known.

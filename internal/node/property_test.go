@@ -147,8 +147,8 @@ func (w *weather) Mine(ctx context.Context, s job.ID) (out []store.Run, err erro
 	return out, err
 }
 
-func (w *weather) Unplaced(ctx context.Context, limit int) (out []store.Run, err error) {
-	err = w.call(ctx, func() (err error) { out, err = w.Store.Unplaced(ctx, limit); return err })
+func (w *weather) Unplaced(ctx context.Context, after store.RunRef, limit int) (out []store.Run, err error) {
+	err = w.call(ctx, func() (err error) { out, err = w.Store.Unplaced(ctx, after, limit); return err })
 	return out, err
 }
 

@@ -2,6 +2,7 @@ package planner_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -562,6 +563,35 @@ func TestAManyTimesMissedJobDoesNotHoldUpTheOthers(t *testing.T) {
 		r.store.mu.Unlock()
 		if biggest > store.MaxBatch {
 			t.Errorf("a call has %d items", biggest)
+		}
+	})
+}
+
+func TestRunsThatFitNoNodeDoNotHideOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		trigger := func(j *store.Job, first, n int) {
+			for i := range n {
+				id := job.ID{2}
+				binary.BigEndian.PutUint32(id[12:], uint32(first+i))
+				items := []store.TriggerItem{{ID: id, Job: j.Definition.UID, Kind: job.RunByHand}}
+				if _, err := r.memory.Trigger(context.Background(), items); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		trigger(r.put(`{name: nowhere, place: {labels: {gpu: a}}, run: {shell: x}}`), 0, 2*store.MaxBatch)
+		time.Sleep(time.Second)
+		j := r.put(`{name: here, run: {shell: x}}`)
+		trigger(j, 10_000, 1)
+		r.start()
+		time.Sleep(time.Second)
+		runs, err := r.memory.ListActive(context.Background(), store.ActiveQuery{Job: j.Definition.UID, Limit: 10})
+		if err != nil || len(runs) != 1 {
+			t.Fatal(runs, err)
+		}
+		if runs[0].Node != "a" {
+			t.Error("a run behind a thousand that fit no node was not placed")
 		}
 	})
 }

@@ -25,7 +25,7 @@ type Store interface {
 	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error)
-	Unplaced(ctx context.Context, limit int) ([]store.Run, error)
+	Unplaced(ctx context.Context, after store.RunRef, limit int) ([]store.Run, error)
 	Place(ctx context.Context, placements []store.Placement) error
 }
 
@@ -59,6 +59,8 @@ const (
 	// runsMax is how many runs go into one call, besides those of its last
 	// item: a call that takes long holds up the claims.
 	runsMax = store.MaxBatch
+	// placePages is how many batches of runs a round places at most.
+	placePages = 10
 	// A job is planned for so many occurrences at a time: all of a look-ahead
 	// at 10 ms, but only a few when more than a crowd of jobs are due, so that
 	// after a start none waits until the others are planned to the end.
@@ -81,9 +83,12 @@ type Planner struct {
 	table     *table
 	calendars map[string]*job.Calendar
 
-	since  int64 // how far the changes of jobs were read; Run's alone
-	ready  chan struct{}
-	failed bool // the last round failed, which was logged
+	// since is how far the changes of jobs were read, unplaced how far the runs
+	// to be placed. They are Run's alone.
+	since    int64
+	unplaced store.RunRef
+	ready    chan struct{}
+	failed   bool // the last round failed, which was logged
 	// used is what jobs whose strategy goes by it have used the nodes for.
 	used map[job.ID]map[string]placement.Use
 }
@@ -415,11 +420,12 @@ func (p *Planner) reload(ctx context.Context, uid job.ID) error {
 }
 
 // placeRest assigns the runs that have no node: followers, runs by hand that were
-// asked for while there was none, and those of nodes that have left.
+// asked for while there was none, and those of nodes that have left. Where there
+// are very many the next round goes on: those that fit no node do not hide others.
 func (p *Planner) placeRest(ctx context.Context) error {
 	live := p.Live()
-	for {
-		runs, err := p.Store.Unplaced(ctx, store.MaxBatch)
+	for range placePages {
+		runs, err := p.Store.Unplaced(ctx, p.unplaced, store.MaxBatch)
 		if err != nil {
 			return fmt.Errorf("read runs to place: %w", err)
 		}
@@ -448,10 +454,14 @@ func (p *Planner) placeRest(ctx context.Context) error {
 				return fmt.Errorf("place runs: %w", err)
 			}
 		}
-		if len(runs) < store.MaxBatch || len(placements) == 0 {
+		if len(runs) < store.MaxBatch {
+			p.unplaced = store.RunRef{}
 			return nil
 		}
+		last := &runs[len(runs)-1]
+		p.unplaced = store.RunRef{Due: last.Due, ID: last.ID}
 	}
+	return nil
 }
 
 // sessionsOf returns the sessions of a node.

@@ -54,8 +54,8 @@ func (f *fake) Plan(_ context.Context, _ job.ID, items []store.PlanItem) ([]stor
 	return outcomes, nil
 }
 
-func (f *fake) Unplaced(context.Context, int) ([]store.Run, error) { return nil, nil }
-func (f *fake) Place(context.Context, []store.Placement) error     { return nil }
+func (f *fake) Unplaced(context.Context, store.RunRef, int) ([]store.Run, error) { return nil, nil }
+func (f *fake) Place(context.Context, []store.Placement) error                   { return nil }
 
 // timingOf returns the text of a job that is due by an expression.
 func timingOf(t testing.TB, expr string) string {

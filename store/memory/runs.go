@@ -63,7 +63,7 @@ func (s *Store) Trigger(ctx context.Context, items []store.TriggerItem) ([]store
 }
 
 // Unplaced implements store.Planning.
-func (s *Store) Unplaced(ctx context.Context, limit int) ([]store.Run, error) {
+func (s *Store) Unplaced(ctx context.Context, after store.RunRef, limit int) ([]store.Run, error) {
 	unlock, err := s.begin(ctx, 1)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (s *Store) Unplaced(ctx context.Context, limit int) ([]store.Run, error) {
 		session, ok := s.sessions[r.Session]
 		return r.State == job.StateReady && (!ok || session.over || !session.Live(now))
 	})
-	return page(list, store.RunRef{}, limit), nil
+	return page(list, after, limit), nil
 }
 
 // Place implements store.Planning.

@@ -369,7 +369,7 @@ func (s *Store) Overdue(ctx context.Context, before time.Time, after store.RunRe
 }
 
 // Unplaced implements store.Planning.
-func (s *Store) Unplaced(ctx context.Context, limit int) (list []store.Run, err error) {
+func (s *Store) Unplaced(ctx context.Context, after store.RunRef, limit int) (list []store.Run, err error) {
 	now := s.clock()
 	err = s.read(ctx, func(c *conn) error {
 		sessions, err := readSessions(c)
@@ -384,8 +384,8 @@ func (s *Store) Unplaced(ctx context.Context, limit int) (list []store.Run, err 
 			if live[session] {
 				return nil, nil
 			}
-			q := c.stmt(selectRuns + "where a.state = ? and a.session = ? order by a.due, a.id limit ?")
-			return namedRuns(q.bindInt(states.of(job.StateReady)).bindID(session).bindInt(int64(limit)))
+			q := c.stmt(selectRuns + "where a.state = ? and a.session = ? and (a.due, a.id) > (?, ?) order by a.due, a.id limit ?")
+			return namedRuns(q.bindInt(states.of(job.StateReady)).bindID(session).behind(after).bindInt(int64(limit)))
 		})
 		return err
 	})

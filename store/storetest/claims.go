@@ -105,7 +105,7 @@ var claimTests = []test{
 		e.put(everyMinute + "\nplace: {labels: {name: b}}")
 		e.clock.Advance(time.Second)
 		e.claim(e.a, a, store.Taken)
-		list, err := e.Unplaced(e.ctx, 10)
+		list, err := e.Unplaced(e.ctx, store.RunRef{}, 10)
 		e.must(err)
 		equal(e, "unplaced", len(list), 1)
 		contains(e, "reason", list[0].Reason, "label")

@@ -51,7 +51,7 @@ var membershipTests = []test{
 		for range 2 {
 			e.must(e.Leave(e.ctx, e.a.ID))
 		}
-		list, err := e.Unplaced(e.ctx, 10)
+		list, err := e.Unplaced(e.ctx, store.RunRef{}, 10)
 		e.must(err)
 		if len(list) != 1 || list[0].ID != runs[1].Run {
 			e.Errorf("unplaced: %+v", list)

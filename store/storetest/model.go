@@ -162,7 +162,7 @@ func canonError(err error) string {
 	if err == nil {
 		return ""
 	}
-	for _, known := range []error{store.ErrNotFound, store.ErrExists, store.ErrConflict, store.ErrCycle, store.ErrSessionOver, store.ErrTooMany} {
+	for _, known := range []error{store.ErrNotFound, store.ErrExists, store.ErrConflict, store.ErrCycle, store.ErrSessionOver, store.ErrTooMany, store.ErrLimit, store.ErrLastAdmin} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}
@@ -175,7 +175,8 @@ func (p *pair) compareAll() {
 	p.Helper()
 	ctx := p.ctx
 	_, _ = both(p, "list jobs", func(s store.Store) ([]*store.Job, error) {
-		return s.ListJobs(ctx, store.JobQuery{Limit: 100})
+		list, _, err := s.ListJobs(ctx, store.JobQuery{Limit: 100})
+		return list, err
 	})
 	_, _ = both(p, "list active runs", func(s store.Store) ([]store.Run, error) {
 		return s.ListActive(ctx, store.ActiveQuery{Limit: 1000})
@@ -202,7 +203,7 @@ func (p *pair) compareAll() {
 	})
 	_, _ = both(p, "sum up", func(s store.Store) ([job.Partitions]store.PartitionSummary, error) { return s.Summary(ctx) })
 	_, _ = both(p, "list lost attempts", func(s store.Store) ([]store.Attempt, error) { return s.Lost(ctx, 100) })
-	_, _ = both(p, "list unplaced runs", func(s store.Store) ([]store.Run, error) { return s.Unplaced(ctx, 100) })
+	_, _ = both(p, "list unplaced runs", func(s store.Store) ([]store.Run, error) { return s.Unplaced(ctx, store.RunRef{}, 100) })
 	_, _ = both(p, "list overdue runs", func(s store.Store) ([]store.ReadyRun, error) {
 		return s.Overdue(ctx, p.clock.Now(), store.RunRef{}, 100)
 	})
@@ -237,7 +238,7 @@ func (p *pair) step() {
 }
 
 func (p *pair) job() *store.Job {
-	list, err := p.model.ListJobs(p.ctx, store.JobQuery{Limit: 100})
+	list, _, err := p.model.ListJobs(p.ctx, store.JobQuery{Limit: 100})
 	if err != nil || len(list) == 0 {
 		return nil
 	}
@@ -460,7 +461,7 @@ func (p *pair) cancel() {
 }
 
 func (p *pair) place() {
-	list, _ := p.model.Unplaced(p.ctx, 100)
+	list, _ := p.model.Unplaced(p.ctx, store.RunRef{}, 100)
 	if len(list) == 0 {
 		return
 	}

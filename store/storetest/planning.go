@@ -379,7 +379,7 @@ var planningTests = []test{
 		item.Runs[0].Session = job.ID{}
 		e.planned(item, store.Planned)
 		unplaced := func() (n int) {
-			list, err := e.Unplaced(e.ctx, 10)
+			list, err := e.Unplaced(e.ctx, store.RunRef{}, 10)
 			e.must(err)
 			return len(list)
 		}
@@ -394,6 +394,13 @@ var planningTests = []test{
 		e.claim(e.a, runs[0], store.Started)
 		e.clock.Advance(3 * time.Second) // node a is silent for 6 s
 		equal(e, "unplaced after silence", unplaced(), 2)
+		page, err := e.Unplaced(e.ctx, store.RunRef{}, 1)
+		e.must(err)
+		equal(e, "a page of one", len(page), 1)
+		next, err := e.Unplaced(e.ctx, store.RunRef{Due: page[0].Due, ID: page[0].ID}, 10)
+		e.must(err)
+		equal(e, "runs behind it", len(next), 1)
+		equal(e, "the same run", page[0].ID == next[0].ID, false)
 		e.must(e.Place(e.ctx, []store.Placement{
 			{Run: runs[0].Run, Attempt: 1, Session: b.ID}, // it runs
 			{Run: runs[1].Run, Attempt: 2, Session: b.ID}, // it is another attempt
@@ -403,9 +410,6 @@ var planningTests = []test{
 		equal(e, "node of what runs", e.run(runs[0].Run).Node, "a")
 		equal(e, "node of another attempt", e.run(runs[1].Run).Node, "a")
 		equal(e, "node of the placed one", e.run(runs[2].Run).Node, "b")
-		page, err := e.Unplaced(e.ctx, 1)
-		e.must(err)
-		equal(e, "page", len(page), 1)
 	}},
 	{"ready and overdue runs come by due time, in pages", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: allow, priority: 7}")

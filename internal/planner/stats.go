@@ -1,0 +1,24 @@
+package planner
+
+import "time"
+
+// Stats are what a planner has at a moment.
+type Stats struct {
+	// Jobs is how many jobs it knows that can fall due by themselves.
+	Jobs int
+	// Ahead is how far ahead all of them are planned, at most LookAhead. It is
+	// less than 0 when something that was due is not planned.
+	Ahead time.Duration
+}
+
+// Stats returns what the planner has.
+func (p *Planner) Stats() Stats {
+	now := p.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := Stats{Jobs: len(p.table.byUID), Ahead: p.LookAhead}
+	if first, ok := p.table.due.Next(); ok {
+		s.Ahead = min(s.Ahead, time.Unix(0, first).Sub(now))
+	}
+	return s
+}
