@@ -45,6 +45,8 @@ var (
 	ErrCycle       = errors.New("a job would follow itself")
 	ErrSessionOver = errors.New("the session is over")      // the node must begin a new one
 	ErrTooMany     = errors.New("more than one call takes") // see MaxBatch
+	ErrLimit       = errors.New("there are as many as there may be")
+	ErrLastAdmin   = errors.New("nobody could make tokens any more")
 	ErrNoSpace     = errors.New("the store has no space left")
 	ErrReadOnly    = errors.New("the store is read-only")
 	ErrDamaged     = errors.New("the store is damaged")
@@ -80,6 +82,7 @@ type Store interface {
 	Working
 	Membership
 	History
+	Tokens
 
 	// Now returns the store's own clock, which all its decisions go by.
 	Now(ctx context.Context) (time.Time, error)

@@ -48,6 +48,7 @@ type Store struct {
 	calendars map[string]*job.Calendar
 	pools     map[string]*job.Pool
 	audit     []store.AuditRecord
+	tokens    map[string]store.Token // by name
 
 	runs     map[job.ID]store.Run // that are planned or going on
 	keys     map[engine.Identity]engine.Key
@@ -108,6 +109,7 @@ func New(opt Options) *Store {
 		names:     map[string]*jobRow{},
 		calendars: map[string]*job.Calendar{},
 		pools:     map[string]*job.Pool{},
+		tokens:    map[string]store.Token{},
 		runs:      map[job.ID]store.Run{},
 		keys:      map[engine.Identity]engine.Key{},
 		sessions:  map[job.ID]*sessionRow{},

@@ -129,6 +129,17 @@ create table audit (
   detail  text not null
 );
 
+-- Who may call. They are few and read as a whole.
+create table tokens (
+  name      text primary key,
+  hash      blob not null unique,
+  role      text not null,
+  namespace text not null,
+  created   integer not null,
+  by        text not null,
+  expires   integer not null
+) without rowid;
+
 -- Runs that are planned or going on. slot is null for the slot of the job
 -- itself, so that most runs need no index but that of the job.
 create table active (

@@ -1,0 +1,72 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// Tokens keeps who may call a server. Of a token itself it knows a hash.
+type Tokens interface {
+	// PutToken adds a token and writes the audit record in the same step. Its
+	// expiry counts from the store's now. ErrExists is about its name and about
+	// First, ErrLimit about TokensMax. Adding again what is there, with the same
+	// hash, changes nothing.
+	PutToken(ctx context.Context, p PutToken) (Token, error)
+	// DeleteToken revokes a token. ErrLastAdmin refuses the last that could make
+	// others, ErrNotFound is about one that is not there.
+	DeleteToken(ctx context.Context, name, actor string) error
+	// Tokens returns all tokens by name, those that have expired as well.
+	Tokens(ctx context.Context) ([]Token, error)
+}
+
+// TokensMax is how many tokens a store keeps. Every node has all of them in
+// memory, and reads them every second when there are requests.
+const TokensMax = 1000
+
+// Role is what the holder of a token may do.
+type Role string
+
+// The roles, each of which may do all that those before it may.
+const (
+	RoleViewer Role = "viewer" // reads
+	RoleRunner Role = "runner" // runs what is defined, and cancels it
+	RoleAdmin  Role = "admin"  // defines
+)
+
+// Allows tells whether a role may do what another one may. Roles that are not
+// known may nothing.
+func (r Role) Allows(wanted Role) bool {
+	weight := map[Role]int{RoleViewer: 1, RoleRunner: 2, RoleAdmin: 3}
+	return weight[wanted] > 0 && weight[r] >= weight[wanted]
+}
+
+// TokenHash is the SHA-256 of a token.
+type TokenHash [32]byte
+
+// Token is a token as a store keeps it.
+type Token struct {
+	Name      string // who its holder is in the audit
+	Hash      TokenHash
+	Role      Role
+	Namespace string // that it is restricted to; "" for all
+	Created   time.Time
+	By        string    // who has made it
+	Expires   time.Time // zero: it does not
+}
+
+// Valid tells whether a token may be used at a moment.
+func (t *Token) Valid(now time.Time) bool { return t.Expires.IsZero() || now.Before(t.Expires) }
+
+// PutToken is a token to add.
+type PutToken struct {
+	Name      string
+	Hash      TokenHash
+	Role      Role
+	Namespace string
+	Lasts     time.Duration // 0 for ever
+	// First adds it only to a store that has no token at all.
+	First bool
+	// Replace puts it in the place of one with the same name.
+	Replace bool
+	Actor   string
+}
