@@ -157,8 +157,11 @@ type Jobs interface {
 	// JobByUID returns a job by its uid, deleted ones too as long as their
 	// tombstone is kept.
 	JobByUID(ctx context.Context, uid job.ID) (*Job, error)
-	// ListJobs returns a page of jobs in the order of their full names.
-	ListJobs(ctx context.Context, q JobQuery) ([]*Job, error)
+	// ListJobs returns jobs in the order of their full names, and the name to
+	// go on behind, which is empty when there is nothing behind it. A call
+	// looks at JobLookMax jobs: a query that selects few of many may return
+	// fewer than its limit, even none, and not be at the end.
+	ListJobs(ctx context.Context, q JobQuery) (list []*Job, next string, err error)
 	// DeleteJob removes a job. What was planned never starts; what is running
 	// goes on to its end. Deleting again what has a tombstone changes nothing.
 	DeleteJob(ctx context.Context, d DeleteJob) error
@@ -224,6 +227,13 @@ type DeleteJob struct {
 	Actor     string
 }
 
+// JobLookMax is how many jobs one call of ListJobs looks at. They are counted in
+// the namespace that the query names, and where it is about the start of nodes
+// among those that are due then, since all stores find those at once. It bounds
+// how long a query that finds nothing takes: less than twenty milliseconds, however
+// many jobs there are.
+const JobLookMax = 2000
+
 // JobQuery selects jobs.
 type JobQuery struct {
 	Namespace string            // "" for all
@@ -231,7 +241,7 @@ type JobQuery struct {
 	Text      string            // in name or description
 	State     job.JobState      // "" for all
 	Boot      bool              // only those that are due at the start of a node
-	After     string            // the full name that the page follows
+	After     string            // the full name that the list follows
 	Limit     int
 }
 

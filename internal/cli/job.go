@@ -74,8 +74,9 @@ func newJobList(env Env) *cobra.Command {
 		Use:     "list [flags]",
 		Aliases: []string{"ls"},
 		Short:   "List jobs, with when they fall due and how they ended last",
-		Long: `List the jobs of all namespaces, or of the one that is named. With --sort next those that
-fall due first come first, and with --sort last those that ended last.`,
+		Long: `List the jobs of all namespaces, or of the one that is named. With --sort next
+those that fall due first come first, and with --sort last those that ended last,
+of 10000 jobs at most.`,
 		Example: `belfry job list
 belfry job list --sort next --limit 10
 belfry job list -n web --label team=a --state paused
@@ -101,6 +102,9 @@ belfry job list -o name`,
 	return cmd
 }
 
+// sortMax is how many jobs are read to sort them: some seconds.
+const sortMax = 10_000
+
 // pageSize is how many items are asked for at a time.
 const pageSize = 500
 
@@ -109,7 +113,7 @@ func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
 	if ask.sort == "next" {
 		query.Sort = client.ByNext
 	}
-	// The server has no order by the last run: all are sorted here.
+	// The server has no order by the last run: they are sorted here.
 	whole := ask.sort == "last" || ask.limit == 0
 	if !whole {
 		query.PageSize = min(ask.limit, pageSize)
@@ -129,6 +133,10 @@ func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
 		}
 		if query.PageToken = page.NextPageToken; query.PageToken == "" || !whole && len(rows) >= ask.limit {
 			break
+		}
+		if ask.sort == "last" && len(rows) >= sortMax {
+			return failed("there are more than %d jobs, too many to sort by their last run", sortMax).
+				withHint("select some with --namespace, --label, --text or --state")
 		}
 	}
 	if ask.sort == "last" {

@@ -354,7 +354,7 @@ func (a *api) prune(ctx context.Context, steps []*step, owner string) ([]*step, 
 	var gone []*step
 	q := store.JobQuery{Labels: map[string]string{OwnerLabel: owner}, Limit: 500}
 	for {
-		jobs, err := a.Store.ListJobs(ctx, q)
+		jobs, next, err := a.Store.ListJobs(ctx, q)
 		if err != nil {
 			return nil, err
 		}
@@ -369,10 +369,9 @@ func (a *api) prune(ctx context.Context, steps []*step, owner string) ([]*step, 
 		if len(gone) > pruneMax {
 			return nil, refuse(client.TypeTooMany, "more than %d jobs would be deleted", pruneMax)
 		}
-		if len(jobs) < q.Limit {
+		if q.After = next; next == "" {
 			return gone, nil
 		}
-		q.After = jobs[len(jobs)-1].Definition.FullName()
 	}
 }
 

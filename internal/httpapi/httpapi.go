@@ -13,6 +13,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"path"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -91,7 +92,7 @@ func Handler(c Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.around(a.mux), nil
+	return a.around(a.straight(a.mux)), nil
 }
 
 func newAPI(c Config) (*api, error) {
@@ -202,6 +203,20 @@ func plain(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(text))
+}
+
+// straight answers requests whose path goes astray, such as /api/v1/jobs//x: the
+// mux would send them elsewhere with a page for people.
+func (a *api) straight(routes http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given := r.URL.EscapedPath()
+		if clean := path.Clean(given); given != clean && given != clean+"/" {
+			a.writeProblem(w, refuse(client.TypeNotFound, "there is nothing at %s", r.URL.Path).
+				withHint("a name is missing between two slashes, or is . or .."))
+			return
+		}
+		routes.ServeHTTP(w, r)
+	})
 }
 
 // noRoute is the problem of a path that does not exist, or of a method that it

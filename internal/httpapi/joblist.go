@@ -70,10 +70,10 @@ func (a *api) listJobs(ctx context.Context, in *listJobsInput) (*listJobsOutput,
 		if err := readToken(in.PageToken, &place); err != nil {
 			return nil, err
 		}
-		q.After, q.Limit = place.After, in.PageSize+1
-		if jobs, err = a.Store.ListJobs(ctx, q); len(jobs) > in.PageSize {
-			jobs = jobs[:in.PageSize]
-			out.Body.NextPageToken = writeToken(jobsPlace{jobs[len(jobs)-1].Definition.FullName()})
+		q.After = place.After
+		var next string
+		if jobs, next, err = a.look(ctx, q, in.PageSize); next != "" {
+			out.Body.NextPageToken = writeToken(jobsPlace{next})
 		}
 	}
 	if err != nil {
@@ -90,6 +90,28 @@ func (a *api) listJobs(ctx context.Context, in *listJobsInput) (*listJobsOutput,
 	return out, nil
 }
 
+// jobPartsMax is how many parts of store.JobLookMax jobs are looked at for one
+// page: a hundred thousand jobs, in less than a second. After that the page is
+// given as it is: what is selected is rare, and others want the store as well.
+const jobPartsMax = 50
+
+// look returns at most n jobs by name, and the name to go on behind, if there are
+// more to look at.
+func (a *api) look(ctx context.Context, q store.JobQuery, n int) (jobs []*store.Job, next string, err error) {
+	for range jobPartsMax {
+		q.Limit = n - len(jobs)
+		part, next, err := a.Store.ListJobs(ctx, q)
+		if err != nil {
+			return nil, "", err
+		}
+		jobs = append(jobs, part...)
+		if q.After = next; next == "" || len(jobs) == n {
+			break
+		}
+	}
+	return jobs, q.After, nil
+}
+
 // upcomingPlace is where a page of jobs by their next moment ended: behind a job
 // that falls due or, in the rest, behind a name.
 type upcomingPlace struct {
@@ -99,7 +121,8 @@ type upcomingPlace struct {
 	Last engine.Upcoming `json:"last"`
 	Rest bool            `json:"rest,omitempty"`
 	Name string          `json:"name,omitempty"`
-	// Many says that more than sortMax jobs match.
+	// Many says that more than sortMax jobs match, or that there are too many
+	// to look for those that do.
 	Many bool `json:"many,omitempty"`
 }
 
@@ -111,6 +134,8 @@ const (
 	// lookMax is how many jobs of the table are read for one page. Reading one
 	// that is not in memory takes some ten microseconds.
 	lookMax = 2000
+	// restPart is how many of those at the end are read at a time.
+	restPart = 200
 )
 
 // jobsByNext returns a page of jobs in the order in which they fall due, then
@@ -119,12 +144,11 @@ const (
 func (a *api) jobsByNext(ctx context.Context, q store.JobQuery, place upcomingPlace, size int) (page []*store.Job, token string, err error) {
 	selective := q.Namespace != "" || len(q.Labels) > 0 || q.Text != "" || q.State != ""
 	if selective && !place.Many {
-		q.Limit = sortMax + 1
-		all, err := a.Store.ListJobs(ctx, q)
+		all, next, err := a.look(ctx, q, sortMax+1)
 		if err != nil {
 			return nil, "", err
 		}
-		if len(all) <= sortMax {
+		if next == "" && len(all) <= sortMax {
 			page, token = a.sortByNext(all, place, size)
 			return page, token, nil
 		}
@@ -137,9 +161,9 @@ func (a *api) jobsByNext(ctx context.Context, q store.JobQuery, place upcomingPl
 		}
 	}
 	// The table has no more: what is left are the others.
-	q.After, q.Limit = place.Name, size
-	for looked := 0; len(page) < size && looked < lookMax; looked += q.Limit {
-		jobs, err := a.Store.ListJobs(ctx, q)
+	q.After, q.Limit = place.Name, restPart
+	for looked := 0; len(page) < size && looked < lookMax; looked += restPart {
+		jobs, next, err := a.Store.ListJobs(ctx, q)
 		if err != nil {
 			return nil, "", err
 		}
@@ -152,10 +176,10 @@ func (a *api) jobsByNext(ctx context.Context, q store.JobQuery, place upcomingPl
 				page = append(page, j)
 			}
 		}
-		if len(jobs) < q.Limit {
+		if next == "" {
 			return page, "", nil
 		}
-		q.After = place.Name
+		place.Name, q.After = next, next
 	}
 	return page, writeToken(place), nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/httpapi"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -105,6 +106,52 @@ func TestJobsAreListedInTheOrderInWhichTheyFallDue(t *testing.T) {
 	if len(sparse) < n/3 || len(sparse) > n/3+1 {
 		t.Errorf("%d of %d jobs have the label", len(sparse), n)
 	}
+}
+
+func TestARareJobAmongManyIsFoundInBoundedSteps(t *testing.T) {
+	s := newServer(t)
+	s.planner.table = map[job.ID]time.Time{}
+	looks := &countingStore{Store: s.store}
+	s.handle(looks)
+	for i := range store.JobLookMax + 500 {
+		j := &job.Job{Name: fmt.Sprintf("j%05d", i), Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}}
+		if i == store.JobLookMax+100 {
+			j.Description = "the only rare one"
+		}
+		if _, err := s.store.PutJob(t.Context(), store.PutJob{Definition: j, IfVersion: store.AnyVersion}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, sort := range []string{"name", "next"} {
+		names, _ := listAll(s, "text=rare&sort="+sort, 10)
+		if want := fmt.Sprintf("default/j%05d", store.JobLookMax+100); len(names) != 1 || names[0] != want {
+			t.Errorf("sorted by %s the list is %v", sort, names)
+		}
+	}
+	// A list that never ends is given up at some point, whatever is asked for.
+	for _, sort := range []string{"name", "next"} {
+		looks.endless, looks.calls = true, 0
+		page := ok[client.Page[client.Document]](s, "GET", "/api/v1/jobs?text=rare&page_size=1&sort="+sort, "")
+		if page.NextPageToken == "" || looks.calls > 100 {
+			t.Errorf("sorted by %s: the store was asked %d times, and the token is %q", sort, looks.calls, page.NextPageToken)
+		}
+	}
+}
+
+// countingStore counts the questions for jobs. Once it is endless, it finds none
+// and says that there are more.
+type countingStore struct {
+	httpapi.Store
+	endless bool
+	calls   int
+}
+
+func (s *countingStore) ListJobs(ctx context.Context, q store.JobQuery) ([]*store.Job, string, error) {
+	s.calls++
+	if s.endless {
+		return nil, q.After + "x", nil
+	}
+	return s.Store.ListJobs(ctx, q)
 }
 
 func TestThePageOfOneListIsNotThatOfAnother(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 type jobStore interface {
 	PutJob(ctx context.Context, p store.PutJob) (*store.Job, error)
 	Job(ctx context.Context, namespace, name string) (*store.Job, error)
-	ListJobs(ctx context.Context, q store.JobQuery) ([]*store.Job, error)
+	ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error)
 	DeleteJob(ctx context.Context, d store.DeleteJob) error
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error)

@@ -349,7 +349,7 @@ func (n *Node) startBootJobs(ctx context.Context, session job.ID) error {
 	const page = 500
 	query := store.JobQuery{Boot: true, State: job.JobActive, Limit: page}
 	for {
-		jobs, err := n.config.Store.ListJobs(ctx, query)
+		jobs, next, err := n.config.Store.ListJobs(ctx, query)
 		if err != nil {
 			return err
 		}
@@ -371,10 +371,10 @@ func (n *Node) startBootJobs(ctx context.Context, session job.ID) error {
 				return err
 			}
 		}
-		if len(jobs) < page {
+		if next == "" {
 			return nil
 		}
-		query.After = jobs[len(jobs)-1].Definition.FullName()
+		query.After = next
 	}
 }
 

@@ -116,27 +116,27 @@ func (s *Store) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
 }
 
 // ListJobs implements store.Jobs.
-func (s *Store) ListJobs(ctx context.Context, q store.JobQuery) ([]*store.Job, error) {
+func (s *Store) ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error) {
 	unlock, err := s.begin(ctx, 1)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer unlock()
-	var list []*store.Job
+	looked, last := 0, ""
 	for _, name := range sortedKeys(s.names) {
 		row := s.names[name]
-		if name > q.After && len(list) < q.Limit && matches(row, &q) {
+		if name <= q.After || q.Namespace != "" && row.Namespace != q.Namespace || q.Boot && !row.definition.Schedule.Boot {
+			continue
+		}
+		if len(list) == q.Limit || looked == store.JobLookMax {
+			return list, last, nil
+		}
+		looked, last = looked+1, name
+		if (q.State == "" || row.State == q.State) && q.Matches(row.definition) {
 			list = append(list, s.view(row))
 		}
 	}
-	return list, nil
-}
-
-func matches(row *jobRow, q *store.JobQuery) bool {
-	return (q.Namespace == "" || row.Namespace == q.Namespace) &&
-		(q.State == "" || row.State == q.State) &&
-		(!q.Boot || row.definition.Schedule.Boot) &&
-		q.Matches(row.definition)
+	return list, "", nil
 }
 
 func sortedKeys[V any](m map[string]V) []string {

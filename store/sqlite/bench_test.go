@@ -470,6 +470,37 @@ func BenchmarkSearch(b *testing.B) {
 	}
 }
 
+// BenchmarkListJobs is a page of many jobs, and a call that looks for what is
+// nowhere, with the definitions in memory or not.
+func BenchmarkListJobs(b *testing.B) {
+	const jobs = 100_000
+	s, _, _ := benchStore(b, jobs, job.Policy{})
+	for _, bm := range []struct {
+		name  string
+		query store.JobQuery
+		found int
+	}{
+		{"page", store.JobQuery{Limit: 100}, 100},
+		{"text", store.JobQuery{Limit: 100, Text: "nowhere"}, 0},
+		{"label", store.JobQuery{Limit: 100, Labels: map[string]string{"no": "where"}}, 0},
+		{"state", store.JobQuery{Limit: 100, State: job.JobPaused}, 0},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			for b.Loop() {
+				list, next, err := s.ListJobs(b.Context(), bm.query)
+				if err != nil || len(list) != bm.found {
+					b.Fatal(len(list), err)
+				}
+				if bm.query.After = next; next == "" {
+					b.StopTimer()
+					s.jobs.forget()
+					b.StartTimer()
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkExpire is one step of removing old records: how long nothing else is
 // written.
 func BenchmarkExpire(b *testing.B) {

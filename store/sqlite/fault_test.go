@@ -331,7 +331,7 @@ func TestAFileThatMayNotGrowIsFull(t *testing.T) {
 		t.Fatalf("after %d jobs: %v", n, err)
 	}
 	// What was refused left nothing behind, and the rest is there.
-	list, err := s.ListJobs(t.Context(), store.JobQuery{Limit: 10_000})
+	list, _, err := s.ListJobs(t.Context(), store.JobQuery{Limit: 10_000})
 	if err != nil || len(list) != n-1 || list[n-2].Definition.UID != last.Definition.UID {
 		t.Fatalf("%d jobs are there of %d, %v", len(list), n-1, err)
 	}

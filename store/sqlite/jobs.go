@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -300,54 +301,73 @@ func (s *Store) oneJob(ctx context.Context, query string, bind func(*stmt)) (*st
 	return rows[0].storeJob(), nil
 }
 
-// listScan is how many jobs a page of ListJobs reads at a time.
-const listScan = 200
-
 // ListJobs implements store.Jobs.
-func (s *Store) ListJobs(ctx context.Context, query store.JobQuery) (list []*store.Job, err error) {
+func (s *Store) ListJobs(ctx context.Context, query store.JobQuery) (list []*store.Job, next string, err error) {
 	from, to := query.After, "\U0010ffff"
 	if query.Namespace != "" {
 		// '0' is the letter behind '/'.
 		from, to = max(from, query.Namespace+"/"), query.Namespace+"0"
 	}
-	text := "select " + stateColumns + " from jobs j join job_state s on s.uid = j.uid where j.live > ? and j.live < ? and (? < 0 or s.state = ?)"
+	text := "select " + stateColumns + ", j.live, j.definition from jobs j cross join job_state s on s.uid = j.uid where j.live > ? and j.live < ?"
 	if query.Boot {
 		text += " and j.boot = 1" // has an index: each node asks when it starts
 	}
-	text += " order by j.live limit ?"
+	text += " order by j.live"
 	err = s.read(ctx, func(c *conn) error {
-		for {
-			q := c.stmt(text)
-			state := int64(-1)
-			if query.State != "" {
-				state = jobStates.of(query.State)
-				if state < 0 {
-					state = 99 // no job has it
-				}
+		var found []*jobRow
+		q := c.stmt(text).bindText(from).bindText(to)
+		last, r := "", &jobRow{Job: &engine.Job{}}
+		for looked := 0; q.next(); looked++ {
+			if len(found) == query.Limit || looked == store.JobLookMax {
+				next = last
+				break
 			}
-			q.bindText(from).bindText(to).bindInt(state).bindInt(state).bindInt(listScan)
-			rows, err := s.jobRows(c, q)
-			if err != nil {
+			scanState(q, r)
+			last = q.text()
+			if query.State != "" && r.State != query.State {
+				continue
+			}
+			if selected, err := s.selects(&query, r, q.view()); err != nil {
+				return err
+			} else if selected {
+				found, r = append(found, r), &jobRow{Job: &engine.Job{}}
+			}
+		}
+		if err := q.err(); err != nil {
+			return err
+		}
+		for _, r := range found {
+			if err := s.define(c, r); err != nil {
 				return err
 			}
-			for _, r := range rows {
-				if !query.Matches(r.doc.definition) {
-					continue
-				}
-				if list = append(list, r.storeJob()); len(list) == query.Limit {
-					return nil
-				}
-			}
-			if len(rows) < listScan {
-				return nil
-			}
-			from = rows[len(rows)-1].FullName()
+			list = append(list, r.storeJob())
 		}
+		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list jobs: %w", err)
+		return nil, "", fmt.Errorf("list jobs: %w", err)
 	}
-	return list, nil
+	return list, next, nil
+}
+
+// selects tells whether a query wants a job by what its definition says. Of one
+// that is not in memory no more is read than that: all of it takes five times as
+// long.
+func (s *Store) selects(query *store.JobQuery, r *jobRow, definition []byte) (bool, error) {
+	if query.Text == "" && len(query.Labels) == 0 {
+		return true, nil
+	}
+	if d, _ := s.jobs.get(r.UID, r.Version); d != nil {
+		return query.Matches(d.definition), nil
+	}
+	var said struct {
+		Name, Description string
+		Labels            map[string]string
+	}
+	if err := json.Unmarshal(definition, &said); err != nil {
+		return false, fmt.Errorf("definition of job %s: %w", r.UID, err)
+	}
+	return query.Matches(&job.Job{Name: said.Name, Description: said.Description, Labels: said.Labels}), nil
 }
 
 // DeleteJob implements store.Jobs.

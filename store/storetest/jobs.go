@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -303,7 +304,7 @@ var jobTests = []test{
 		names := func(q store.JobQuery) string {
 			var names []string
 			for {
-				page, err := e.ListJobs(e.ctx, q)
+				page, next, err := e.ListJobs(e.ctx, q)
 				e.must(err)
 				if len(page) > q.Limit {
 					e.Fatalf("a page has %d jobs, the limit is %d", len(page), q.Limit)
@@ -311,10 +312,9 @@ var jobTests = []test{
 				for _, j := range page {
 					names = append(names, j.Definition.FullName())
 				}
-				if len(page) < q.Limit {
+				if q.After = next; next == "" {
 					return strings.Join(names, " ")
 				}
-				q.After = names[len(names)-1]
 			}
 		}
 		equal(e, "all", names(store.JobQuery{Limit: 2}), "n0/j0 n0/j2 n0/j4 n0/j6 n1/j1 n1/j3 n1/j5")
@@ -326,6 +326,56 @@ var jobTests = []test{
 		equal(e, "text in a name", names(store.JobQuery{Limit: 3, Text: "j3"}), "n1/j3")
 		equal(e, "text with signs", names(store.JobQuery{Limit: 3, Text: "%"}), "")
 		equal(e, "state", names(store.JobQuery{Limit: 3, State: job.JobPaused}), "n0/j0")
+	}},
+	{"a query that selects few of many jobs looks at a bounded part, and goes on", func(e *env) {
+		// At once, since stores write together what comes together.
+		const writers = 100
+		var group sync.WaitGroup
+		for w := range writers {
+			group.Go(func() {
+				for i := w; i < store.JobLookMax*3/2; i += writers {
+					j := &job.Job{Namespace: "many", Name: fmt.Sprintf("j%05d", i), Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}}
+					if _, err := e.PutJob(e.ctx, store.PutJob{Definition: j, Actor: "ann"}); err != nil {
+						e.Error(err)
+						return
+					}
+				}
+			})
+		}
+		group.Wait()
+		for _, name := range []string{"few/rare", "many/j00000-rare", "many/z-rare"} {
+			namespace, name, _ := strings.Cut(name, "/")
+			e.put("name: " + name + "\nnamespace: " + namespace + "\nlabels: {kind: rare}\npaused: true\nschedule: {boot: true}")
+		}
+		for what, q := range map[string]store.JobQuery{
+			"text":  {Text: "rare"},
+			"label": {Labels: map[string]string{"kind": "rare"}},
+			"state": {State: job.JobPaused},
+		} {
+			q.Limit = 3
+			list, next, err := e.ListJobs(e.ctx, q)
+			e.must(err)
+			equal(e, "found in the first part by "+what, len(list), 2)
+			q.After = next
+			list, next, err = e.ListJobs(e.ctx, q)
+			e.must(err)
+			equal(e, "found in the second part by "+what, len(list), 1)
+			equal(e, "the place behind the end", next, "")
+		}
+		for what, q := range map[string]store.JobQuery{
+			"of a namespace that has few":   {Namespace: "few", Text: "nothing"},
+			"of those that are due at boot": {Boot: true, Text: "nothing"},
+		} {
+			q.Limit = 1
+			list, next, err := e.ListJobs(e.ctx, q)
+			e.must(err)
+			equal(e, what, len(list), 0)
+			equal(e, "the place behind the end "+what, next, "")
+		}
+		ctx, cancel := context.WithCancel(e.ctx)
+		cancel()
+		_, _, err := e.ListJobs(ctx, store.JobQuery{Text: "nothing", Limit: 1})
+		e.want(err, context.Canceled)
 	}},
 	{"a job that would follow itself by way of others is refused", func(e *env) {
 		put := func(name, on string) error {
@@ -436,7 +486,7 @@ var jobTests = []test{
 			half.Add(uint8(p))
 		}
 		want := 0
-		jobs, err := e.ListJobs(e.ctx, store.JobQuery{Limit: 100})
+		jobs, _, err := e.ListJobs(e.ctx, store.JobQuery{Limit: 100})
 		e.must(err)
 		for _, j := range jobs {
 			if half.Has(job.Partition(j.Definition.UID)) {
