@@ -297,6 +297,29 @@ func (c *Client) CancelBackfill(ctx context.Context, namespace, name string, r C
 	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "backfill", "cancel"), body: r, answer: &answer})
 }
 
+// Revisions returns a page of the versions of a job, the latest first.
+func (c *Client) Revisions(ctx context.Context, namespace, name string, pageSize int, pageToken string) (Page[Revision], error) {
+	query := values("page_token", pageToken)
+	setNumber(query, "page_size", pageSize)
+	var page Page[Revision]
+	return page, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name, "revisions"), query: query, answer: &page})
+}
+
+// Revision returns a version of a job and, if since is not 0, what is different
+// from that version.
+func (c *Client) Revision(ctx context.Context, namespace, name string, version, since int64) (Revision, error) {
+	query := url.Values{}
+	setNumber(query, "since", int(since))
+	var r Revision
+	return r, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name, "revisions", strconv.FormatInt(version, 10)), query: query, answer: &r})
+}
+
+// Rollback makes a job of a version, 0 being any, what it was in another one.
+func (c *Client) Rollback(ctx context.Context, namespace, name string, r RollbackRequest, version int64) (Change, error) {
+	var answer Change
+	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "rollback"), header: ifMatch(version), body: r, answer: &answer})
+}
+
 // Next returns the next occurrences of a job.
 func (c *Client) Next(ctx context.Context, namespace, name string, count int) (Occurrences, error) {
 	var next Occurrences

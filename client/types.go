@@ -174,6 +174,20 @@ type AuditRecord struct {
 	Detail  string    `json:"detail,omitempty" doc:"More, in words."`
 }
 
+// Revision is a version of a job.
+type Revision struct {
+	Version int64     `json:"version" doc:"The version."`
+	Changed time.Time `json:"changed" doc:"When it was made."`
+	Actor   string    `json:"actor" doc:"Who made it."`
+	Job     Document  `json:"job,omitzero" doc:"The job as it was. Only in the answer about a single version."`
+	Diff    string    `json:"diff,omitempty" doc:"What is different from the version that was asked for, as lines of the two documents: empty if they say the same."`
+}
+
+// RollbackRequest asks for a job to be what it was.
+type RollbackRequest struct {
+	Version int64 `json:"version" minimum:"1" doc:"The version that the job is to be like. Whether it is paused stays as it is."`
+}
+
 // RunRequest asks for a run by hand.
 type RunRequest struct {
 	Params map[string]string `json:"params,omitempty" doc:"Values for the parameters that the job declares."`

@@ -161,7 +161,7 @@ var table = map[string]line{
 		imports: []string{
 			"cron", "job", "store", "client", "internal/engine", "internal/placement", "internal/output",
 		},
-		modules:     []string{"github.com/danielgtaylor/huma/v2"},
+		modules:     []string{"github.com/danielgtaylor/huma/v2", "github.com/rogpeppe/go-internal/diff"},
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},

@@ -74,13 +74,20 @@ func asFailure(err error) *failure {
 	return failed("%v", err)
 }
 
-// report prints the failure of a command:
+// differs is the end of a command that has found and shown a difference: there
+// is nothing more to say.
+var differs = &failure{code: ExitFailed}
+
+// report prints the failure of a command, if it has a message:
 //
 //	belfry next: minute: 61 is out of range, allowed is 0-59
 //	  61 * * * *
 //	  ^^
 //	  a hint
 func (f *failure) report(env Env, cmd *cobra.Command) {
+	if f.message == "" {
+		return
+	}
 	s := styleFor(env, env.StderrIsTerminal)
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", s.wrong(cmd.CommandPath()), printable(f.message))

@@ -25,7 +25,7 @@ belfry job run nightly --param day=monday --logs
 belfry job pause nightly --reason "the disk is full"`)
 	cmd.AddCommand(
 		newJobList(env), newJobGet(env), newJobRun(env), newJobPause(env), newJobResume(env), newJobDelete(env),
-		newJobBackfill(env), newJobNext(env), newJobHistory(env),
+		newJobBackfill(env), newJobNext(env), newJobHistory(env), newJobRevisions(env), newJobDiff(env), newJobRollback(env),
 	)
 	return cmd
 }

@@ -29,5 +29,8 @@ func (s style) strong(text string) string { return s.paint("1", text) }
 // faint is what can be passed over.
 func (s style) faint(text string) string { return s.paint("2", text) }
 
+// right is what is new, or good.
+func (s style) right(text string) string { return s.paint("32", text) }
+
 // wrong is where the mistake is.
 func (s style) wrong(text string) string { return s.paint("31", text) }

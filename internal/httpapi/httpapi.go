@@ -27,6 +27,7 @@ import (
 // Store is what the API wants of a store: what each group of routes wants.
 type Store interface {
 	jobStore
+	revisionStore
 	setStore
 	runStore
 	outputStore
@@ -108,6 +109,7 @@ func newAPI(c Config) (*api, error) {
 	a := &api{Config: c, mux: http.NewServeMux(), followers: make(chan struct{}, followersMax)}
 	a.huma = humago.New(a.mux, a.humaConfig())
 	a.jobRoutes()
+	a.revisionRoutes()
 	a.setRoutes()
 	a.runRoutes()
 	a.outputRoutes()

@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/config"
+)
+
+func newJobRevisions(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		limit  = 20
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "revisions NAME [flags]",
+		Short: "List the versions that a job has had, the latest first",
+		Long: `List the versions that a job has had, the latest first, with who made them and
+when. belfry job diff shows what is different between two of them, and belfry job
+rollback goes back to one.`,
+		Example: `belfry job revisions nightly
+belfry job revisions nightly --limit 1 -o name     # the present version`,
+		Args: oneJob,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, name, err := connectFor(env, asked, args[0])
+			if err != nil {
+				return err
+			}
+			list, err := revisionsOf(cmd.Context(), server, name, limit)
+			if err != nil {
+				return server.refused(err)
+			}
+			data, err := renderList(output, list, "", func(r client.Revision) string { return fmt.Sprint(r.Version) }, func(w io.Writer) {
+				var rows [][]string
+				for _, r := range list {
+					rows = append(rows, []string{fmt.Sprint(r.Version), instant(env, r.Changed.UTC()), distance(env, r.Changed), orDash(r.Actor)})
+				}
+				table(w, styleFor(env, env.StdoutIsTerminal), []string{"VERSION", "CHANGED", "", "BY"}, rows)
+			})
+			if err != nil {
+				return err
+			}
+			return write(env, data)
+		},
+	}
+	addParsed(cmd.Flags(), &limit, "limit", "", "20", "N", "how many versions to show", parsePositive)
+	addConnection(cmd, &asked)
+	cmd.ValidArgsFunction = jobNames(env, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
+	return cmd
+}
+
+// revisionsOf returns the latest versions of a job.
+func revisionsOf(ctx context.Context, server *remote, name jobName, limit int) (list []client.Revision, err error) {
+	for token := ""; ; {
+		page, err := server.Revisions(ctx, name.namespace, name.name, min(limit-len(list), pageSize), token)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, page.Items...)
+		if token = page.NextPageToken; token == "" || len(list) >= limit {
+			return list, nil
+		}
+	}
+}
+
+func newJobDiff(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "diff NAME [VERSION [VERSION]] [flags]",
+		Short: "Show what is different between two versions of a job",
+		Long: `Show what is different between two versions of a job: between the present one and
+the one before it, between a version and the present one, or between two.
+
+It ends with exit code 1 when they differ.`,
+		Example: `belfry job diff nightly
+belfry job diff nightly 3
+belfry job diff nightly 3 5`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return misused("the name of a job is missing")
+			}
+			if len(args) > 3 {
+				return misused("found %d arguments, the name of a job and two versions are the most", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, name, err := connectFor(env, asked, args[0])
+			if err != nil {
+				return err
+			}
+			var versions []int64
+			for _, text := range args[1:] {
+				version, err := parseVersion(text)
+				if err != nil {
+					return err
+				}
+				versions = append(versions, version)
+			}
+			return server.refused(diffJob(cmd.Context(), server, name, versions, output))
+		},
+	}
+	addConnection(cmd, &asked)
+	cmd.ValidArgsFunction = jobNames(env, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML)
+	return cmd
+}
+
+// parseVersion reads an argument that is the version of a job.
+func parseVersion(text string) (int64, error) {
+	version, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || version < 1 {
+		return 0, misused("%q is not a version, which is a number from 1", text)
+	}
+	return version, nil
+}
+
+// diffJob shows what is different between two versions, the second being the
+// present one and the first that before it unless they are given.
+func diffJob(ctx context.Context, server *remote, name jobName, versions []int64, output string) error {
+	if len(versions) < 2 {
+		list, err := revisionsOf(ctx, server, name, 2)
+		if err != nil {
+			return err
+		}
+		if len(versions) == 0 {
+			versions = append(versions, list[len(list)-1].Version)
+		}
+		versions = append(versions, list[0].Version)
+	}
+	r, err := server.Revision(ctx, name.namespace, name.name, versions[1], versions[0])
+	if err != nil {
+		return err
+	}
+	data, err := renderOne(output, r, "", func(w io.Writer) { diffText(w, styleFor(server.env, server.env.StdoutIsTerminal), r.Diff) })
+	if err != nil {
+		return err
+	}
+	if err := write(server.env, data); err != nil {
+		return err
+	}
+	if r.Diff != "" {
+		return differs
+	}
+	return nil
+}
+
+// diffText writes what is different between two documents for people.
+func diffText(w io.Writer, s style, text string) {
+	for line := range strings.Lines(text) {
+		line = printable(strings.TrimSuffix(line, "\n"))
+		switch {
+		case strings.HasPrefix(line, "--- "), strings.HasPrefix(line, "+++ "):
+			line = s.strong(line)
+		case strings.HasPrefix(line, "@@"):
+			line = s.faint(line)
+		case strings.HasPrefix(line, "-"):
+			line = s.wrong(line)
+		case strings.HasPrefix(line, "+"):
+			line = s.right(line)
+		}
+		fmt.Fprintln(w, line)
+	}
+}
+
+func newJobRollback(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "rollback NAME VERSION [flags]",
+		Short: "Make a job what it was in a version",
+		Long: `Make a job what it was in a version. That becomes its latest version, so that it
+can be undone in the same way. A paused job stays paused.`,
+		Example: `belfry job revisions nightly
+belfry job diff nightly 3
+belfry job rollback nightly 3`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return misused("found %d arguments, the name of a job and a version are wanted", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			version, err := parseVersion(args[1])
+			if err != nil {
+				return err
+			}
+			server, name, err := connectFor(env, asked, args[0])
+			if err != nil {
+				return err
+			}
+			change, err := server.Rollback(cmd.Context(), name.namespace, name.name, client.RollbackRequest{Version: version}, 0)
+			if err != nil {
+				return server.refused(err)
+			}
+			return showChange(env, output, name, change, fmt.Sprintf("rolled back to version %d", version))
+		},
+	}
+	addConnection(cmd, &asked)
+	cmd.ValidArgsFunction = jobNames(env, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asName)
+	return cmd
+}

@@ -1,0 +1,80 @@
+package httpapi_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/belfry-cron/belfry/client"
+)
+
+func TestVersionsAreListedComparedAndRestored(t *testing.T) {
+	s := newServer(t)
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+	for i := range 4 {
+		changed := strings.Replace(nightly, "hello", fmt.Sprint("hello ", i), 1)
+		ok[client.Change](s, "PUT", "/api/v1/jobs/default/nightly", changed, "If-Match", "*")
+	}
+	const revisions = "/api/v1/jobs/default/nightly/revisions"
+	var versions []int64
+	for token := ""; ; {
+		page := ok[client.Page[client.Revision]](s, "GET", revisions+"?page_size=2&page_token="+token, "")
+		for _, r := range page.Items {
+			versions = append(versions, r.Version)
+			if r.Actor != "alice" || !r.Changed.Equal(s.clock()) {
+				t.Errorf("version %d was made by %q at %s", r.Version, r.Actor, r.Changed)
+			}
+		}
+		if token = page.NextPageToken; token == "" {
+			break
+		}
+	}
+	if fmt.Sprint(versions) != "[5 4 3 2 1]" {
+		t.Errorf("the versions are %v", versions)
+	}
+
+	r := ok[client.Revision](s, "GET", revisions+"/2?since=1", "")
+	if j, err := r.Job.Job(); err != nil || j.Run.Shell.Command != "echo hello 0" || j.Version != 2 {
+		t.Errorf("version 2 is %s", r.Job.RawMessage)
+	}
+	if !strings.Contains(r.Diff, "\n-  shell: echo hello\n+  shell: echo hello 0\n") || !strings.HasPrefix(r.Diff, "--- default/nightly version 1\n+++ default/nightly version 2\n@@ ") {
+		t.Errorf("the difference is:\n%s", r.Diff)
+	}
+	if r := ok[client.Revision](s, "GET", revisions+"/2?since=2", ""); r.Diff != "" {
+		t.Errorf("a version differs from itself by:\n%s", r.Diff)
+	}
+	s.refused(client.TypeNotFound, 404, "GET", revisions+"/6", "")
+	s.refused(client.TypeNotFound, 404, "GET", revisions+"/9223372036854775807", "")
+	s.refused(client.TypeNotFound, 404, "GET", revisions+"/2?since=6", "")
+	s.refused(client.TypeInvalid, 422, "GET", revisions+"/0", "")
+	s.refused(client.TypeNotFound, 404, "GET", "/api/v1/jobs/default/nobody/revisions", "")
+
+	const rollback = "/api/v1/jobs/default/nightly/rollback"
+	ok[client.Change](s, "POST", "/api/v1/jobs/default/nightly/pause", "")
+	s.refused(client.TypeChanged, 412, "POST", rollback, `{"version": 1}`, "If-Match", `"5"`)
+	back := ok[client.Change](s, "POST", rollback, `{"version": 1}`, "If-Match", `"6"`)
+	j, err := back.Job.Job()
+	if err != nil || back.Result != client.Changed || j.Version != 7 || j.Run.Shell.Command != "echo hello" || !j.Paused {
+		t.Errorf("after the way back it is %s: %s", back.Result, back.Job.RawMessage)
+	}
+	if again := ok[client.Change](s, "POST", rollback, `{"version": 1}`); again.Result != client.Unchanged {
+		t.Errorf("the way back a second time has %s the job", again.Result)
+	}
+	s.refused(client.TypeNotFound, 404, "POST", rollback, `{"version": 70}`)
+	s.refused(client.TypeInvalid, 422, "POST", rollback, `{}`)
+}
+
+func TestAVersionThatIsNotRightAnyMoreIsNotRestored(t *testing.T) {
+	s := newServer(t)
+	const calendar = `{"kind": "calendar", "name": "holidays", "calendar": {"include": ["2026-12-25"]}}`
+	ok[client.Document](s, "PUT", "/api/v1/calendars/default/holidays", calendar, "If-None-Match", "*")
+	ok[client.Change](s, "POST", "/api/v1/jobs", strings.Replace(nightly, `"timezone"`, `"except": ["holidays"], "timezone"`, 1))
+	ok[client.Change](s, "PUT", "/api/v1/jobs/default/nightly", nightly, "If-Match", "*")
+	if w := s.call("DELETE", "/api/v1/calendars/default/holidays", ""); w.Code != 204 {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	p := s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs/default/nightly/rollback", `{"version": 1}`)
+	if p.Detail != "default/nightly version 1 is not right any more" || len(p.Errors) != 1 || p.Errors[0].Path != "schedule.except[0]" {
+		t.Errorf("the problem is %+v", p)
+	}
+}
