@@ -138,6 +138,12 @@ var table = map[string]line{
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
+	"internal/metrics": {
+		layer:       shells,
+		imports:     []string{"job", "store"},
+		testImports: []string{"store/memory"},
+		testModules: []string{"go.yaml.in/yaml/v3"},
+	},
 	"internal/planner": {
 		layer:       shells,
 		imports:     []string{"cron", "job", "store", "internal/engine", "internal/placement", "internal/timer"},
@@ -176,7 +182,7 @@ var table = map[string]line{
 		layer: commandLine,
 		imports: []string{
 			"cron", "job", "store", "store/sqlite", "executor", "executor/shell", "executor/http", "client",
-			"internal/auth", "internal/config", "internal/httpapi", "internal/node", "internal/placement", "internal/watchdog",
+			"internal/auth", "internal/config", "internal/httpapi", "internal/metrics", "internal/node", "internal/placement", "internal/watchdog",
 		},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},
 		testModules: []string{"github.com/rogpeppe/go-internal/testscript"},

@@ -26,6 +26,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/httpapi"
+	"github.com/belfry-cron/belfry/internal/metrics"
 	"github.com/belfry-cron/belfry/internal/node"
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/internal/watchdog"
@@ -133,6 +134,8 @@ type server struct {
 	config   config.Server
 	log      *slog.Logger
 	store    *sqlite.Store
+	metrics  *metrics.Metrics
+	measured store.Store // the store, with its calls measured
 	tokens   *auth.Tokens
 	watchdog *watchdog.Node
 	node     *node.Node
@@ -222,6 +225,8 @@ func (s *server) open(ctx context.Context) error {
 		return failed("%v", err)
 	}
 	s.closers = append(s.closers, s.store.Close)
+	s.metrics = metrics.New()
+	s.measured = s.metrics.Measure(s.store)
 	tokens, made, err := auth.Open(s.config.Data, s.env.Now())
 	if err != nil {
 		return failed("%v", err)
@@ -242,7 +247,7 @@ func (s *server) open(ctx context.Context) error {
 		return failed("%v", err)
 	}
 	s.node, err = node.New(node.Config{
-		Store: s.store, Executors: executors, Watchdog: s.watchdog, OutputLimit: int(s.config.Output), Capacity: s.config.Capacity,
+		Store: s.measured, Executors: executors, Observer: s.metrics, Watchdog: s.watchdog, OutputLimit: int(s.config.Output), Capacity: s.config.Capacity,
 		DrainTimeout: time.Duration(s.config.Drain),
 		Retention: store.Retention{
 			Runs: s.config.Keep.Runs, For: time.Duration(s.config.Keep.For), OutputFor: time.Duration(s.config.Keep.OutputFor),
@@ -354,7 +359,7 @@ func (s *server) makeHTTP() error {
 		hosts = append(hosts, name)
 	}
 	handler, err := httpapi.Handler(httpapi.Config{
-		Store: s.store, Planner: s.node.Planner(), Authenticate: s.tokens.Authenticate, Hosts: hosts,
+		Store: s.measured, Metrics: s.metricsHandler(), Planner: s.node.Planner(), Authenticate: s.tokens.Authenticate, Hosts: hosts,
 		Defaults: s.config.JobDefaults(), Version: versionOf(buildInfo()).Version, Now: s.env.Now, Log: s.log,
 	})
 	if err != nil {
@@ -373,6 +378,20 @@ func (s *server) makeHTTP() error {
 		s.http.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
 	}
 	return nil
+}
+
+// metricsHandler returns what answers to Prometheus.
+func (s *server) metricsHandler() http.Handler {
+	return s.metrics.Handler(metrics.Sources{
+		Version: versionOf(buildInfo()).Version, Store: s.measured, Next: s.node.Planner().NextAfter, Ended: s.store.Ended, Now: s.env.Now,
+		Load: func() metrics.Load {
+			stats := s.node.Stats()
+			return metrics.Load{
+				Jobs: stats.Planner.Jobs, Ahead: stats.Planner.Ahead, Capacity: stats.Capacity,
+				Held: stats.Worker.Held, Pending: stats.Worker.Pending, Results: stats.Worker.Results,
+			}
+		},
+	})
 }
 
 func (s *server) url() string { return config.LocalURL(s.listen.Addr(), s.config.TLS.Cert != "") }

@@ -3,6 +3,8 @@ package cli_test
 import (
 	"bytes"
 	"context"
+	"io"
+	"net/http"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -15,7 +17,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/cli"
+	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/watchdog"
 )
 
@@ -36,6 +40,8 @@ func TestMain(m *testing.M) {
 //
 //	serve [ARGUMENT...]    starts a server, and waits until it answers
 //	interrupt              interrupts it, and waits for its end
+//	fetch PATH             prints what it answers to a GET with its token, once it
+//	                       is ready
 func TestServerScripts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts servers")
@@ -59,6 +65,7 @@ func TestServerScripts(t *testing.T) {
 				belfryNow(ts, cli.ExitCode(code), args[1:])
 			},
 			"serve": serveInBackground,
+			"fetch": fetch,
 			"interrupt": func(ts *testscript.TestScript, _ bool, _ []string) {
 				s := ts.Value(serverKey{}).(*runningServer)
 				if code := s.stop(); code != cli.ExitOK {
@@ -166,5 +173,29 @@ func serveInBackground(ts *testscript.TestScript, _ bool, args []string) {
 		if time.Now().After(deadline) {
 			ts.Fatalf("the server does not answer:\n%s", s.log.String())
 		}
+	}
+}
+
+// fetch asks the server for a path that the command line has no command for.
+func fetch(ts *testscript.TestScript, _ bool, args []string) {
+	c, err := config.Connect(config.Asked{}, ts.Getenv, auth.ReadToken)
+	ts.Check(err)
+	request, err := http.NewRequest("GET", c.Server+args[0], nil)
+	ts.Check(err)
+	request.Header.Set("Authorization", "Bearer "+c.Token)
+	const patience = 10 * time.Second // until it is ready
+	deadline := time.Now().Add(patience)
+	answer, err := http.DefaultClient.Do(request)
+	for err == nil && answer.StatusCode == http.StatusServiceUnavailable && time.Now().Before(deadline) {
+		_ = answer.Body.Close()
+		<-time.After(20 * time.Millisecond)
+		answer, err = http.DefaultClient.Do(request)
+	}
+	ts.Check(err)
+	defer answer.Body.Close()
+	_, err = io.Copy(ts.Stdout(), answer.Body)
+	ts.Check(err)
+	if answer.StatusCode != http.StatusOK {
+		ts.Fatalf("%s has the status %s", args[0], answer.Status)
 	}
 }

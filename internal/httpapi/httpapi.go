@@ -65,6 +65,8 @@ type Config struct {
 	Defaults job.Defaults
 	// Version is that of the program.
 	Version string
+	// Metrics answers at /metrics. Nil: there is nothing at /metrics.
+	Metrics http.Handler
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 	// Log takes what went wrong inside. Default: nothing.
@@ -116,6 +118,7 @@ func newAPI(c Config) (*api, error) {
 	a.nodeRoutes()
 	a.auditRoutes()
 	a.plainRoutes()
+	a.metricsRoute()
 	var err error
 	a.document, err = a.describe()
 	return a, err
@@ -183,10 +186,17 @@ var (
 	errNoStore = errors.New("the store does not answer")
 )
 
+// readyTime is how long the store may take to answer whoever asks for readiness:
+// it reads in a millisecond when it is well.
+const readyTime = 5 * time.Second
+
 // ready tells whether requests can be served. It says nothing in detail, since
-// anybody may ask.
+// anybody may ask. The clock of a store may be that of the process, so the store is
+// asked for something that it must read.
 func (a *api) ready(ctx context.Context) error {
-	if _, err := a.Store.Now(ctx); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	if _, err := a.Store.Sessions(ctx); err != nil {
 		return errNoStore
 	}
 	if a.Planner == nil {

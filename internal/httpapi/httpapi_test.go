@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -100,6 +101,7 @@ func (s *server) handle(on httpapi.Store) {
 	var err error
 	s.handler, err = httpapi.Handler(httpapi.Config{
 		Store: on, Planner: s.planner, Now: s.clock, Version: "test", Hosts: []string{"belfry.example"},
+		Metrics:      http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics\n") }),
 		Authenticate: func(given string) (string, bool) { return "alice", given == token },
 	})
 	if err != nil {
@@ -313,7 +315,7 @@ func TestEveryRouteWantsAToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	public := map[string]bool{"/livez": true, "/readyz": true}
-	routes := map[string][]string{"/openapi.json": {"GET"}, "/": {"GET"}, "/livez": {"GET"}, "/readyz": {"GET"}}
+	routes := map[string][]string{"/openapi.json": {"GET"}, "/metrics": {"GET"}, "/": {"GET"}, "/livez": {"GET"}, "/readyz": {"GET"}}
 	for path, methods := range description.Paths {
 		for method := range methods {
 			routes[path] = append(routes[path], strings.ToUpper(method))

@@ -35,6 +35,8 @@ type Config struct {
 	// Watchdog ends what runs when this process dies or hangs, and keeps the
 	// journal of what has begun. Nil where commands are not run.
 	Watchdog *watchdog.Node
+	// Observer is told when attempts begin and end. May be nil.
+	Observer worker.Observer
 	// OutputLimit is how much of the output of an attempt is kept. Default:
 	// 1 MiB.
 	OutputLimit int
@@ -274,7 +276,7 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 	self := n.config.Session
 	self.ID = m.ID()
 	config := worker.Config{
-		Store: n.config.Store, Self: self, Executors: n.config.Executors, Output: n.output,
+		Store: n.config.Store, Self: self, Executors: n.config.Executors, Output: n.output, Observer: n.config.Observer,
 		Capacity: n.config.Capacity, StealAfter: n.config.StealAfter,
 		Renewed: m.Renewed, Boot: n.config.Boot, Now: n.config.Now, Around: n.around.around,
 		Wake: n.workerWake, NewID: n.newID, Log: n.config.Log,

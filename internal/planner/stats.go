@@ -4,7 +4,7 @@ import "time"
 
 // Stats are what a planner has at a moment.
 type Stats struct {
-	// Jobs is how many jobs it knows that can fall due by themselves.
+	// Jobs is how many jobs it knows that are neither paused nor completed.
 	Jobs int
 	// Ahead is how far ahead all of them are planned, at most LookAhead. It is
 	// less than 0 when something that was due is not planned.

@@ -84,7 +84,10 @@ func (w *Worker) prepare(it *item) {
 			if timeout := definition.Policy.Timeout; timeout != nil && *timeout > 0 {
 				p.timeout = time.AfterFunc(time.Duration(*timeout), func() { p.cancel(executor.ErrTimeout) })
 			}
-			p.started = w.Now()
+			begun := !p.started.IsZero()
+			if p.started = w.Now(); w.Observer != nil && !begun {
+				w.Observer.Started(p.started.Sub(it.run.Due))
+			}
 			return nil
 		},
 	}
@@ -127,6 +130,9 @@ func (w *Worker) execute(it *item) result {
 		}
 	}
 	res.ExitCode, res.Signal, res.HTTPStatus, res.Retryable = ended.ExitCode, ended.Signal, ended.HTTPStatus, ended.Retryable
+	if w.Observer != nil && !p.started.IsZero() {
+		w.Observer.Ended(it.run.JobUID, res.Outcome, res.Ended)
+	}
 	chunks, summary := p.capture.Close()
 	res.OutputBytes = summary.Bytes
 	for i := range chunks {

@@ -343,6 +343,7 @@ type rig struct {
 	wake   chan store.Hint
 	silent atomic.Bool // the session is not renewed
 
+	observer worker.Observer
 	capacity int
 	labels   map[string]string
 	now      func() time.Time
@@ -405,7 +406,7 @@ func (r *rig) start() {
 	}
 	r.worker = worker.New(worker.Config{
 		Store: r.store, Self: r.self, Executors: func(*job.Job) executor.Executor { return r.exec },
-		Output: collector, Journal: r.book, Capacity: r.capacity, StealAfter: time.Second,
+		Output: collector, Journal: r.book, Observer: r.observer, Capacity: r.capacity, StealAfter: time.Second,
 		Renewed: func() time.Duration { return time.Duration(r.renewed.Load()) },
 		Boot:    func() time.Duration { return time.Since(r.began) },
 		Now:     func() time.Time { return r.now() }, Wake: r.wake, NewID: r.newID, Log: slogDiscard,

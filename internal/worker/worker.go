@@ -38,6 +38,15 @@ type Journal interface {
 	Forget(run job.ID, attempt int)
 }
 
+// Observer counts attempts. It is called by many goroutines at moments that
+// matter: it must neither wait nor take long.
+type Observer interface {
+	// Started is told how long after it was due an attempt has begun, Ended that
+	// it is over. An attempt that never begins is neither.
+	Started(late time.Duration)
+	Ended(job job.ID, outcome job.Outcome, at time.Time)
+}
+
 // Executors returns what runs the attempts of a job.
 type Executors func(*job.Job) executor.Executor
 
@@ -54,6 +63,8 @@ type Config struct {
 	// its result, so that the next process on this machine knows what may have
 	// taken effect. May be nil.
 	Journal Journal
+	// Observer is told when attempts begin and end. May be nil.
+	Observer Observer
 	// Capacity bounds how many attempts run at once, StealAfter is how long a
 	// run of another node must be overdue to be taken over.
 	Capacity   int

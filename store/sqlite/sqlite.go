@@ -86,6 +86,7 @@ type Store struct {
 	readers chan *conn // those that nobody uses; never closed
 	jobs    *jobCache
 	hints   hints
+	ended   ends
 
 	closing sync.Once
 	closed  chan struct{} // closed by Close

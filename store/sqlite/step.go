@@ -342,6 +342,7 @@ func (st *step) write() error {
 			return err
 		}
 	}
+	st.ended.count(c.Records)
 	for _, r := range c.Replaced {
 		q := st.stmt("delete from history where run = ? and attempt = ?").bindID(r.Run.ID).bindInt(int64(r.Attempt.Number))
 		if err := q.exec(); err != nil {

@@ -55,6 +55,7 @@ type call struct {
 	err    error
 	result chan error // of one
 	hint   store.Hint
+	ended  endCounts
 }
 
 // tx is the part of a transaction that belongs to a call.
@@ -63,6 +64,7 @@ type tx struct {
 	s      *Store
 	now    time.Time
 	hint   store.Hint // sent after the commit
+	ended  endCounts  // added after it
 	memory *memory
 }
 
@@ -173,7 +175,7 @@ func (w *writer) try(g *group, c *call) {
 	before := w.c.totalChanges()
 	t := &tx{conn: w.c, s: w.s, now: w.s.clock(), memory: &w.memory}
 	if c.err = c.do(t); c.err == nil {
-		c.hint = t.hint
+		c.hint, c.ended = t.hint, t.ended
 		g.open = append(g.open, c)
 	} else {
 		// Most that fail are refused before they have changed anything.
@@ -196,7 +198,7 @@ func (w *writer) try(g *group, c *call) {
 // lose notes that what is in the open transaction was undone.
 func (g *group) lose(err error) {
 	for _, c := range g.open {
-		c.err, c.hint = errors.Join(c.err, err), 0
+		c.err, c.hint, c.ended = errors.Join(c.err, err), 0, endCounts{}
 	}
 	g.open = nil
 }
@@ -215,6 +217,7 @@ func (w *writer) commit(g *group) {
 	var hint store.Hint
 	for _, c := range g.all {
 		hint |= c.hint
+		w.s.ended.add(&c.ended)
 		if errors.Is(c.err, store.ErrNoSpace) && w.ballast.there {
 			w.ballast.free()
 		}

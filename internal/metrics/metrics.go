@@ -1,0 +1,230 @@
+// Package metrics counts what a server does and writes it in the text form that
+// Prometheus reads. What is counted while runs are started and ended costs some
+// atomic additions and no allocation; all else is asked for when somebody reads.
+//
+// It is own code, since it is less than what a library would want: docs/decisions
+// has the reasons.
+package metrics
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Store is what the metrics read of a store when somebody asks for them.
+type Store interface {
+	Sessions(ctx context.Context) ([]store.Session, error)
+	ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error)
+	Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error)
+}
+
+// Load is what a node has to do at a moment.
+type Load struct {
+	// Jobs is how many jobs the planner knows, Ahead how far
+	// ahead all of them are planned; less than 0 when it is behind.
+	Jobs  int
+	Ahead time.Duration
+	// Capacity is how many attempts run at once. Held are the runs that the
+	// worker has in memory and has not claimed, Pending those of them that are
+	// due. Results are those that the store has not acknowledged.
+	Capacity, Held, Pending, Results int
+}
+
+// Sources are what is asked when somebody reads the metrics. None may be nil.
+type Sources struct {
+	Version string
+	Store   Store
+	Load    func() Load
+	// Next returns when a job falls due next, and whether it does.
+	Next func(uid job.ID, at time.Time) (time.Time, bool)
+	// Ended returns how many runs have ended so since the process began.
+	Ended func(job.Outcome) int64
+	Now   func() time.Time
+}
+
+const (
+	// labelledJobsMax is how many jobs have metrics of their own, the first by
+	// name. Prometheus keeps a series for each of them, and each answer has
+	// them all: 1,000 are some 200 KB.
+	labelledJobsMax = 1000
+	// lookBackMax is how many jobs are looked up in the history for one answer:
+	// those that nothing is known about since the start. The next answers have
+	// the others, so that a start does not read all of it at once.
+	lookBackMax = 100
+)
+
+// Metrics are the metrics of a process. Use New.
+type Metrics struct {
+	lateness latencies
+	running  atomic.Int64
+	calls    [methods]callMetrics
+
+	mu sync.Mutex // guards what follows; never held across a call of the store
+	// succeeded has when the jobs with metrics of their own have succeeded
+	// last, as seconds since 1970; 0 if they never have.
+	succeeded map[job.ID]float64
+}
+
+// New makes metrics.
+func New() *Metrics { return &Metrics{succeeded: map[job.ID]float64{}} }
+
+// Started notes that an attempt has begun, so much after it was due. The first
+// attempts and retries count alike. What waits for a slot of its job counts with
+// that time: it was due.
+func (m *Metrics) Started(late time.Duration) {
+	m.running.Add(1)
+	m.lateness.observe(late)
+}
+
+// Ended notes that an attempt which had begun is over.
+func (m *Metrics) Ended(uid job.ID, outcome job.Outcome, at time.Time) {
+	m.running.Add(-1)
+	if outcome != job.OutcomeSucceeded {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if before, labelled := m.succeeded[uid]; labelled {
+		m.succeeded[uid] = max(before, seconds(at))
+	}
+}
+
+// Handler returns what answers with the metrics.
+func (m *Metrics) Handler(s Sources) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page := m.page(r.Context(), s)
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		_, _ = w.Write(page)
+	})
+}
+
+// page writes all metrics. What needs a store that does not answer is left out:
+// its errors are counted, and the rest is wanted all the more.
+func (m *Metrics) page(ctx context.Context, s Sources) []byte {
+	p := &page{}
+	p.family("belfry_build_info", gauge, "The version of the program, as a label of the value 1.")
+	p.sample("", 1, "version", s.Version, "goversion", goVersion())
+
+	p.family("belfry_start_lateness_seconds", histogram, "How long after its due time an attempt has begun, with what it has waited for a slot of its job or for capacity.")
+	m.lateness.write(p)
+	p.family("belfry_runs_total", counter, "Runs that have ended, by outcome.")
+	for _, outcome := range job.Outcome("").Values() {
+		p.sample("", float64(s.Ended(job.Outcome(outcome))), "outcome", outcome)
+	}
+	p.family("belfry_attempts_running", gauge, "Attempts that have begun and are not over.")
+	p.sample("", float64(m.running.Load()))
+
+	load := s.Load()
+	p.family("belfry_capacity_attempts", gauge, "How many attempts this node runs at once.")
+	p.sample("", float64(load.Capacity))
+	p.family("belfry_runs_held", gauge, "Runs of the next seconds that this node holds and has not claimed.")
+	p.sample("", float64(load.Held))
+	p.family("belfry_runs_pending", gauge, "Runs that are due and wait for this node to claim them; more than some for long means that its capacity is used up.")
+	p.sample("", float64(load.Pending))
+	p.family("belfry_results_waiting", gauge, "Results of attempts that the store has not acknowledged.")
+	p.sample("", float64(load.Results))
+	p.family("belfry_planned_jobs", gauge, "Jobs that this node plans: those that are neither paused nor completed.")
+	p.sample("", float64(load.Jobs))
+	p.family("belfry_planned_ahead_seconds", gauge, "How far ahead all jobs are planned; below 0 the planner is behind.")
+	p.sample("", load.Ahead.Seconds())
+
+	if sessions, err := s.Store.Sessions(ctx); err == nil {
+		writeSessions(p, sessions, s.Now())
+	}
+	if jobs, next, err := s.Store.ListJobs(ctx, store.JobQuery{Limit: labelledJobsMax}); err == nil {
+		m.writeJobs(ctx, p, s, jobs, next != "")
+	}
+	m.writeCalls(p)
+	writeProcess(p)
+	return p.text()
+}
+
+func writeSessions(p *page, sessions []store.Session, now time.Time) {
+	live, leaving, silent := 0, 0, 0
+	for i := range sessions {
+		switch s := &sessions[i]; {
+		case s.Leaving:
+			leaving++
+		case s.Live(now):
+			live++
+		default:
+			silent++
+		}
+	}
+	p.family("belfry_sessions", gauge, "Sessions of nodes in the store: live, leaving, or silent for longer than a session lives.")
+	p.sample("", float64(live), "state", "live")
+	p.sample("", float64(leaving), "state", "leaving")
+	p.sample("", float64(silent), "state", "silent")
+}
+
+// writeJobs writes what each job has of its own.
+func (m *Metrics) writeJobs(ctx context.Context, p *page, s Sources, jobs []*store.Job, more bool) {
+	beyond := 0.0
+	if more {
+		beyond = 1
+	}
+	succeeded := m.lastSuccesses(ctx, s.Store, jobs)
+	p.family("belfry_jobs_beyond_labels", gauge, "1 if there are more jobs than have metrics of their own, else 0.")
+	p.sample("", beyond)
+	p.family("belfry_job_next_run_timestamp_seconds", gauge, "When the job falls due next.")
+	now := s.Now()
+	for _, j := range jobs {
+		if next, ok := s.Next(j.Definition.UID, now); ok {
+			p.sample("", seconds(next), "namespace", j.Filled.Namespace, "name", j.Filled.Name)
+		}
+	}
+	p.family("belfry_job_last_success_timestamp_seconds", gauge, "When a run of the job has succeeded last; 0 if none has that is kept.")
+	for _, j := range jobs {
+		if at, known := succeeded[j.Definition.UID]; known {
+			p.sample("", at, "namespace", j.Filled.Namespace, "name", j.Filled.Name)
+		}
+	}
+}
+
+// lastSuccesses returns when jobs have succeeded last, as far as it is known: for
+// some of those that it is not known of, it looks into the history.
+func (m *Metrics) lastSuccesses(ctx context.Context, s Store, jobs []*store.Job) map[job.ID]float64 {
+	var unknown []job.ID
+	m.mu.Lock()
+	gone := maps.Clone(m.succeeded)
+	for _, j := range jobs {
+		uid := j.Definition.UID
+		if _, known := m.succeeded[uid]; !known && len(unknown) < lookBackMax {
+			unknown = append(unknown, uid)
+			m.succeeded[uid] = 0 // from here on its successes are noted
+		}
+		delete(gone, uid)
+	}
+	for uid := range gone {
+		delete(m.succeeded, uid)
+	}
+	m.mu.Unlock()
+	for _, uid := range unknown {
+		records, _, err := s.Attempts(ctx, store.HistoryQuery{
+			Job: uid, Outcomes: []job.Outcome{job.OutcomeSucceeded}, FinalOnly: true, Limit: 1,
+		})
+		m.mu.Lock()
+		switch before, labelled := m.succeeded[uid]; {
+		case !labelled: // another answer has dropped it
+		case err != nil && before == 0:
+			delete(m.succeeded, uid) // the next answer asks again
+		case len(records) > 0:
+			m.succeeded[uid] = max(before, seconds(records[0].Attempt.Ended))
+		}
+		m.mu.Unlock()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.succeeded)
+}
+
+// seconds is a moment as Prometheus has it.
+func seconds(at time.Time) float64 { return float64(at.UnixMilli()) / 1000 }

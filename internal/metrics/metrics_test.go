@@ -1,0 +1,416 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/memory"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// sourcesOf are the sources of a server on a store.
+func sourcesOf(s Store) Sources {
+	return Sources{
+		Version: `v1 "quoted"`, Store: s, Now: func() time.Time { return noon },
+		Load:  func() Load { return Load{Jobs: 2, Ahead: -time.Second, Capacity: 7, Held: 5, Pending: 3, Results: 1} },
+		Next:  func(job.ID, time.Time) (time.Time, bool) { return noon.Add(time.Hour), true },
+		Ended: func(o job.Outcome) int64 { return int64(len(o)) },
+	}
+}
+
+// read returns the samples of a page by name and labels, after a look at its form:
+// each sample belongs to the family before it and is there once, and the buckets
+// of a histogram grow.
+func read(t *testing.T, page string) map[string]float64 {
+	t.Helper()
+	form := regexp.MustCompile(`^([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+\})? (\S+)$`)
+	samples := map[string]float64{}
+	families := map[string]string{}
+	family, last := "", 0.0
+	for line := range strings.Lines(page) {
+		line = strings.TrimSuffix(line, "\n")
+		if rest, ok := strings.CutPrefix(line, "# HELP "); ok {
+			family, _, _ = strings.Cut(rest, " ")
+			if families[family] != "" {
+				t.Errorf("%s is there twice", family)
+			}
+			continue
+		}
+		if rest, ok := strings.CutPrefix(line, "# TYPE "+family+" "); ok {
+			families[family] = rest
+			continue
+		}
+		parts := form.FindStringSubmatch(line)
+		if parts == nil {
+			t.Fatalf("the line %q has no form", line)
+		}
+		name := parts[1]
+		if families[family] == "histogram" {
+			name = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
+		}
+		if name != family {
+			t.Errorf("%q is not of the family %q", line, family)
+		}
+		value, err := strconv.ParseFloat(parts[3], 64)
+		if err != nil {
+			t.Errorf("%q: %v", line, err)
+		}
+		if strings.HasSuffix(parts[1], "_bucket") && !strings.Contains(parts[2], `le="0.00025"`) && value < last {
+			t.Errorf("%q is less than the bucket before it", line)
+		}
+		last = value
+		if _, twice := samples[parts[1]+parts[2]]; twice {
+			t.Errorf("%q is there twice", line)
+		}
+		samples[parts[1]+parts[2]] = value
+	}
+	for name, kind := range families {
+		if (kind == "counter") != strings.HasSuffix(name, "_total") {
+			t.Errorf("%s is a %s", name, kind)
+		}
+	}
+	return samples
+}
+
+func wants(t *testing.T, got map[string]float64, want map[string]float64) {
+	t.Helper()
+	for name, value := range want {
+		if v, ok := got[name]; !ok || math.Abs(v-value) > 1e-9 {
+			t.Errorf("%s is %v (there: %v), want %v", name, v, ok, value)
+		}
+	}
+}
+
+// put makes a job.
+func put(t *testing.T, s store.Store, name string) job.ID {
+	t.Helper()
+	j, err := s.PutJob(t.Context(), store.PutJob{
+		Definition: &job.Job{Namespace: "default", Name: name, Run: job.RunSpec{Handler: "h"}}, Actor: "test",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j.Definition.UID
+}
+
+func TestPageSaysWhatWasCounted(t *testing.T) {
+	m := New()
+	s := m.Measure(memory.New(memory.Options{Now: func() time.Time { return noon }}))
+	uid := put(t, s, "nightly")
+	if _, err := s.Join(t.Context(), store.Session{ID: job.ID{1}, Node: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	m.Started(3 * time.Millisecond)
+	m.Started(2 * time.Second)
+	m.Started(-time.Second)
+	m.Started(time.Hour)
+	m.Ended(uid, job.OutcomeFailed, noon)
+	page := string(m.page(t.Context(), sourcesOf(s)))
+	wants(t, read(t, page), map[string]float64{
+		`belfry_start_lateness_seconds_count`:                                           4,
+		`belfry_start_lateness_seconds_sum`:                                             0.003 + 2 + 3600,
+		`belfry_start_lateness_seconds_bucket{le="0.00025"}`:                            1,
+		`belfry_start_lateness_seconds_bucket{le="0.005"}`:                              2,
+		`belfry_start_lateness_seconds_bucket{le="5"}`:                                  3,
+		`belfry_start_lateness_seconds_bucket{le="+Inf"}`:                               4,
+		`belfry_attempts_running`:                                                       3,
+		`belfry_runs_total{outcome="timed_out"}`:                                        float64(len("timed_out")),
+		`belfry_capacity_attempts`:                                                      7,
+		`belfry_runs_held`:                                                              5,
+		`belfry_runs_pending`:                                                           3,
+		`belfry_results_waiting`:                                                        1,
+		`belfry_planned_jobs`:                                                           2,
+		`belfry_planned_ahead_seconds`:                                                  -1,
+		`belfry_sessions{state="live"}`:                                                 1,
+		`belfry_sessions{state="silent"}`:                                               0,
+		`belfry_jobs_beyond_labels`:                                                     0,
+		`belfry_job_next_run_timestamp_seconds{namespace="default",name="nightly"}`:     float64(noon.Unix() + 3600),
+		`belfry_job_last_success_timestamp_seconds{namespace="default",name="nightly"}`: 0,
+		`belfry_store_call_seconds_count{method="put_job"}`:                             1,
+		`belfry_build_info{version="v1 \"quoted\"",goversion="` + goVersion() + `"}`:    1,
+	})
+	m.Ended(uid, job.OutcomeSucceeded, noon.Add(1500*time.Millisecond))
+	wants(t, read(t, string(m.page(t.Context(), sourcesOf(s)))), map[string]float64{
+		`belfry_job_last_success_timestamp_seconds{namespace="default",name="nightly"}`: float64(noon.Unix()) + 1.5,
+		`belfry_attempts_running`: 2,
+	})
+}
+
+// pastStore has a history in which each job has succeeded.
+type pastStore struct {
+	store.Store
+	asked int
+	fails error
+}
+
+func (p *pastStore) Attempts(_ context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error) {
+	p.asked++
+	if p.fails != nil {
+		return nil, store.RecordRef{}, p.fails
+	}
+	if len(q.Outcomes) != 1 || q.Outcomes[0] != job.OutcomeSucceeded || !q.FinalOnly || q.Limit != 1 {
+		return nil, store.RecordRef{}, errors.New("something else was asked for")
+	}
+	return []store.Record{{Attempt: job.Attempt{Ended: noon.Add(-time.Hour)}}}, store.RecordRef{}, nil
+}
+
+func TestLastSuccessesBeforeTheStartComeFromTheHistoryABitAtATime(t *testing.T) {
+	m := New()
+	s := &pastStore{Store: memory.New(memory.Options{Now: func() time.Time { return noon }}), fails: store.ErrNoSpace}
+	const jobs = lookBackMax + 10
+	for i := range jobs {
+		put(t, s.Store, fmt.Sprintf("job-%03d", i))
+	}
+	name := func(i int) string {
+		return fmt.Sprintf(`belfry_job_last_success_timestamp_seconds{namespace="default",name="job-%03d"}`, i)
+	}
+	if got := read(t, string(m.page(t.Context(), sourcesOf(s)))); len(got) == 0 || s.asked != lookBackMax {
+		t.Errorf("%d jobs were looked up, want %d", s.asked, lookBackMax)
+	} else if _, known := got[name(0)]; known {
+		t.Error("what the history does not tell is known")
+	}
+	s.fails, s.asked = nil, 0
+	got := read(t, string(m.page(t.Context(), sourcesOf(s))))
+	if _, known := got[name(jobs-1)]; known || s.asked != lookBackMax {
+		t.Errorf("%d jobs were looked up, want %d", s.asked, lookBackMax)
+	}
+	for range 2 {
+		got = read(t, string(m.page(t.Context(), sourcesOf(s))))
+	}
+	if s.asked != jobs {
+		t.Errorf("%d jobs were looked up, want each of %d once", s.asked, jobs)
+	}
+	wants(t, got, map[string]float64{name(0): float64(noon.Unix() - 3600), name(jobs - 1): float64(noon.Unix() - 3600)})
+}
+
+func TestJobsWithLabelsAreBounded(t *testing.T) {
+	m := New()
+	s := memory.New(memory.Options{Now: func() time.Time { return noon }})
+	for i := range labelledJobsMax + 1 {
+		put(t, s, fmt.Sprintf("job-%04d", i))
+	}
+	page := string(m.page(t.Context(), sourcesOf(s)))
+	if n := strings.Count(page, "\nbelfry_job_next_run_timestamp_seconds{"); n != labelledJobsMax {
+		t.Errorf("%d jobs have labels, want %d", n, labelledJobsMax)
+	}
+	wants(t, read(t, page), map[string]float64{"belfry_jobs_beyond_labels": 1})
+}
+
+// failingStore fails.
+type failingStore struct{ store.Store }
+
+var errAway = errors.New("the store is away")
+
+func (failingStore) Sessions(context.Context) ([]store.Session, error) { return nil, errAway }
+func (failingStore) ListJobs(context.Context, store.JobQuery) ([]*store.Job, string, error) {
+	return nil, "", errAway
+}
+
+func (failingStore) PutJob(context.Context, store.PutJob) (*store.Job, error) {
+	return nil, fmt.Errorf("put: %w", store.ErrConflict)
+}
+
+func TestErrorsOfTheStoreAreCountedAndRefusalsAreNot(t *testing.T) {
+	m := New()
+	s := m.Measure(failingStore{})
+	if _, err := s.PutJob(t.Context(), store.PutJob{}); !errors.Is(err, store.ErrConflict) {
+		t.Fatal(err)
+	}
+	got := read(t, string(m.page(t.Context(), sourcesOf(s))))
+	wants(t, got, map[string]float64{
+		`belfry_store_errors_total{method="sessions"}`:      1,
+		`belfry_store_errors_total{method="list_jobs"}`:     1,
+		`belfry_store_errors_total{method="put_job"}`:       0,
+		`belfry_store_call_seconds_count{method="put_job"}`: 1,
+	})
+	if _, there := got[`belfry_sessions{state="live"}`]; there {
+		t.Error("what is not known is said")
+	}
+}
+
+func TestCountingAllocatesNothing(t *testing.T) {
+	m, uid, began := New(), job.ID{1}, time.Now()
+	m.succeeded[uid] = 0
+	var err error
+	if n := testing.AllocsPerRun(100, func() {
+		m.Started(time.Millisecond)
+		m.Ended(uid, job.OutcomeSucceeded, began)
+		m.done(callClaim, began, &err)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	s := m.Measure(idleStore{})
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() { _, _ = s.Claim(ctx, uid, nil) }); n != 0 {
+		t.Errorf("a call that is measured makes %v allocations", n)
+	}
+}
+
+// idleStore does nothing.
+type idleStore struct{ store.Store }
+
+func (idleStore) Claim(context.Context, job.ID, []store.Attempt) ([]store.ClaimOutcome, error) {
+	return nil, nil
+}
+
+func BenchmarkStartedAndEnded(b *testing.B) {
+	m, uid, at := New(), job.ID{1}, time.Now()
+	for b.Loop() {
+		m.Started(3 * time.Millisecond)
+		m.Ended(uid, job.OutcomeSucceeded, at)
+	}
+}
+
+func BenchmarkMeasuredCall(b *testing.B) {
+	s := New().Measure(idleStore{})
+	for b.Loop() {
+		_, _ = s.Claim(b.Context(), job.ID{}, nil)
+	}
+}
+
+// published returns the names of metrics that a server has.
+func published(t *testing.T) []string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	New().Handler(sourcesOf(memory.New(memory.Options{Now: time.Now}))).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if kind := w.Header().Get("Content-Type"); kind != "text/plain; version=0.0.4; charset=utf-8" {
+		t.Errorf("the content type is %q", kind)
+	}
+	var names []string
+	for line := range strings.Lines(w.Body.String()) {
+		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			fields := strings.Fields(rest)
+			names = append(names, fields[0])
+			if fields[1] == "histogram" {
+				names = append(names, fields[0]+"_bucket", fields[0]+"_sum", fields[0]+"_count")
+			}
+		}
+	}
+	return names
+}
+
+// TestDocumentsNameMetricsThatExist looks at the dashboard, the alerts and the
+// guide. A metric that none of them names is one that nobody learns of.
+func TestDocumentsNameMetricsThatExist(t *testing.T) {
+	exist := published(t)
+	named := regexp.MustCompile(`\b(?:belfry|go|process)_[a-z_]*[a-z]\b`)
+	guide := ""
+	for _, file := range []string{"grafana-dashboard.json", "alerts.yaml", "operations.md"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "docs", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if file == "operations.md" {
+			guide = string(text)
+		}
+		found := named.FindAllString(string(text), -1)
+		if len(found) == 0 {
+			t.Errorf("docs/%s names no metric", file)
+		}
+		for _, name := range found {
+			if !slices.Contains(exist, name) {
+				t.Errorf("docs/%s names %s, which does not exist", file, name)
+			}
+		}
+	}
+	for _, name := range exist {
+		if part := regexp.MustCompile(`_(bucket|sum|count)$`); strings.HasPrefix(name, "belfry_") && !part.MatchString(name) && !strings.Contains(guide, "`"+name) {
+			t.Errorf("docs/operations.md does not say what %s is", name)
+		}
+	}
+}
+
+func TestDashboardAndAlertsAreWhatTheirReadersWant(t *testing.T) {
+	var dashboard struct {
+		Title  string `yaml:"title"`
+		UID    string `yaml:"uid"`
+		Panels []struct {
+			ID      int    `yaml:"id"`
+			Title   string `yaml:"title"`
+			Targets []struct {
+				Expr string `yaml:"expr"`
+			} `yaml:"targets"`
+		} `yaml:"panels"`
+	}
+	decode(t, "grafana-dashboard.json", &dashboard)
+	seen := map[int]bool{}
+	for _, panel := range dashboard.Panels {
+		if panel.Title == "" || len(panel.Targets) == 0 || seen[panel.ID] {
+			t.Errorf("the panel %+v has no title, no query, or the number of another", panel)
+		}
+		seen[panel.ID] = true
+		for _, target := range panel.Targets {
+			if !balanced(target.Expr) {
+				t.Errorf("the query %q is not whole", target.Expr)
+			}
+		}
+	}
+	if dashboard.Title == "" || dashboard.UID == "" || len(seen) < 8 {
+		t.Errorf("the dashboard has %d panels", len(seen))
+	}
+
+	var alerts struct {
+		Groups []struct {
+			Name  string `yaml:"name"`
+			Rules []struct {
+				Alert       string            `yaml:"alert"`
+				Expr        string            `yaml:"expr"`
+				For         string            `yaml:"for"`
+				Labels      map[string]string `yaml:"labels"`
+				Annotations map[string]string `yaml:"annotations"`
+			} `yaml:"rules"`
+		} `yaml:"groups"`
+	}
+	decode(t, "alerts.yaml", &alerts)
+	rules := 0
+	for _, group := range alerts.Groups {
+		for _, rule := range group.Rules {
+			rules++
+			if rule.Alert == "" || !balanced(rule.Expr) || rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
+				t.Errorf("the rule %+v is not whole", rule)
+			}
+			if _, err := time.ParseDuration(rule.For); err != nil {
+				t.Errorf("the rule %s: %v", rule.Alert, err)
+			}
+		}
+	}
+	if rules < 6 {
+		t.Errorf("there are %d alerts", rules)
+	}
+}
+
+func decode(t *testing.T, file string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, into); err != nil { // JSON is YAML
+		t.Fatalf("docs/%s: %v", file, err)
+	}
+}
+
+func balanced(expression string) bool {
+	for _, pair := range []string{"()", "[]", "{}"} {
+		if strings.Count(expression, pair[:1]) != strings.Count(expression, pair[1:]) {
+			return false
+		}
+	}
+	return strings.TrimSpace(expression) != ""
+}

@@ -1,0 +1,233 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// method is a call of the store that is measured: those that a node makes all the
+// time, and those that people wait for most.
+type method uint8
+
+const (
+	callPutJob method = iota
+	callJobsChanged
+	callListJobs
+	callPlan
+	callTrigger
+	callPlace
+	callReady
+	callOverdue
+	callClaim
+	callRelease
+	callFinish
+	callCancel
+	callRenew
+	callSessions
+	callListActive
+	callAttempts
+	callAppendOutput
+	callOutput
+	callTidy
+	callExpire
+	methods
+)
+
+// methodNames are their names as labels.
+var methodNames = [methods]string{
+	callPutJob:       "put_job",
+	callJobsChanged:  "jobs_changed",
+	callListJobs:     "list_jobs",
+	callPlan:         "plan",
+	callTrigger:      "trigger",
+	callPlace:        "place",
+	callReady:        "ready",
+	callOverdue:      "overdue",
+	callClaim:        "claim",
+	callRelease:      "release",
+	callFinish:       "finish",
+	callCancel:       "cancel",
+	callRenew:        "renew",
+	callSessions:     "sessions",
+	callListActive:   "list_active",
+	callAttempts:     "attempts",
+	callAppendOutput: "append_output",
+	callOutput:       "output",
+	callTidy:         "tidy",
+	callExpire:       "expire",
+}
+
+// callMetrics are what is known of one method.
+type callMetrics struct {
+	took   latencies
+	errors atomic.Int64
+}
+
+// done takes note of a call that has come back.
+func (m *Metrics) done(call method, began time.Time, err *error) {
+	m.calls[call].took.observe(time.Since(began))
+	if *err != nil && !isAnswer(*err) {
+		m.calls[call].errors.Add(1)
+	}
+}
+
+// answers are errors by which a store that works says no, and those of a caller
+// who does not wait any longer.
+var answers = []error{
+	store.ErrNotFound, store.ErrExists, store.ErrConflict, store.ErrCycle, store.ErrSessionOver, store.ErrTooMany,
+	context.Canceled, context.DeadlineExceeded,
+}
+
+func isAnswer(err error) bool {
+	for _, answer := range answers {
+		if errors.Is(err, answer) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *Metrics) writeCalls(p *page) {
+	p.family("belfry_store_call_seconds", histogram, "How long calls of the store take, by method.")
+	for call := range methods {
+		m.calls[call].took.write(p, "method", methodNames[call])
+	}
+	p.family("belfry_store_errors_total", counter, "Calls of the store that have failed, by method. Refusals that belong to its contract are none.")
+	for call := range methods {
+		p.sample("", float64(m.calls[call].errors.Load()), "method", methodNames[call])
+	}
+}
+
+// measured is a store whose calls are measured.
+type measured struct {
+	store.Store
+	m *Metrics
+}
+
+// Measure returns a store that does what the given one does, and measures it.
+func (m *Metrics) Measure(s store.Store) store.Store { return &measured{s, m} }
+
+// PutJob implements store.Jobs.
+func (s *measured) PutJob(ctx context.Context, p store.PutJob) (j *store.Job, err error) {
+	defer s.m.done(callPutJob, time.Now(), &err)
+	return s.Store.PutJob(ctx, p)
+}
+
+// JobsChanged implements store.Jobs.
+func (s *measured) JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) (changed []store.PlannedJob, next int64, err error) {
+	defer s.m.done(callJobsChanged, time.Now(), &err)
+	return s.Store.JobsChanged(ctx, partitions, since, limit)
+}
+
+// ListJobs implements store.Jobs.
+func (s *measured) ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error) {
+	defer s.m.done(callListJobs, time.Now(), &err)
+	return s.Store.ListJobs(ctx, q)
+}
+
+// Plan implements store.Planning.
+func (s *measured) Plan(ctx context.Context, session job.ID, items []store.PlanItem) (outcomes []store.PlanOutcome, err error) {
+	defer s.m.done(callPlan, time.Now(), &err)
+	return s.Store.Plan(ctx, session, items)
+}
+
+// Trigger implements store.Planning.
+func (s *measured) Trigger(ctx context.Context, items []store.TriggerItem) (outcomes []store.TriggerOutcome, err error) {
+	defer s.m.done(callTrigger, time.Now(), &err)
+	return s.Store.Trigger(ctx, items)
+}
+
+// Place implements store.Planning.
+func (s *measured) Place(ctx context.Context, placements []store.Placement) (err error) {
+	defer s.m.done(callPlace, time.Now(), &err)
+	return s.Store.Place(ctx, placements)
+}
+
+// Ready implements store.Working.
+func (s *measured) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) (runs []store.ReadyRun, err error) {
+	defer s.m.done(callReady, time.Now(), &err)
+	return s.Store.Ready(ctx, session, after, until, limit)
+}
+
+// Overdue implements store.Working.
+func (s *measured) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) (runs []store.ReadyRun, err error) {
+	defer s.m.done(callOverdue, time.Now(), &err)
+	return s.Store.Overdue(ctx, before, after, limit)
+}
+
+// Claim implements store.Working.
+func (s *measured) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) (outcomes []store.ClaimOutcome, err error) {
+	defer s.m.done(callClaim, time.Now(), &err)
+	return s.Store.Claim(ctx, session, attempts)
+}
+
+// Release implements store.Working.
+func (s *measured) Release(ctx context.Context, session job.ID, attempts []store.Attempt) (err error) {
+	defer s.m.done(callRelease, time.Now(), &err)
+	return s.Store.Release(ctx, session, attempts)
+}
+
+// Finish implements store.Working.
+func (s *measured) Finish(ctx context.Context, session job.ID, results []store.Result) (outcomes []store.FinishOutcome, err error) {
+	defer s.m.done(callFinish, time.Now(), &err)
+	return s.Store.Finish(ctx, session, results)
+}
+
+// Cancel implements store.Working.
+func (s *measured) Cancel(ctx context.Context, run job.ID, by, reason string) (r store.Run, err error) {
+	defer s.m.done(callCancel, time.Now(), &err)
+	return s.Store.Cancel(ctx, run, by, reason)
+}
+
+// Renew implements store.Membership.
+func (s *measured) Renew(ctx context.Context, session job.ID, load store.Load) (err error) {
+	defer s.m.done(callRenew, time.Now(), &err)
+	return s.Store.Renew(ctx, session, load)
+}
+
+// Sessions implements store.Membership.
+func (s *measured) Sessions(ctx context.Context) (sessions []store.Session, err error) {
+	defer s.m.done(callSessions, time.Now(), &err)
+	return s.Store.Sessions(ctx)
+}
+
+// ListActive implements store.Working.
+func (s *measured) ListActive(ctx context.Context, q store.ActiveQuery) (runs []store.Run, err error) {
+	defer s.m.done(callListActive, time.Now(), &err)
+	return s.Store.ListActive(ctx, q)
+}
+
+// Attempts implements store.History.
+func (s *measured) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
+	defer s.m.done(callAttempts, time.Now(), &err)
+	return s.Store.Attempts(ctx, q)
+}
+
+// AppendOutput implements store.History.
+func (s *measured) AppendOutput(ctx context.Context, chunks []store.OutputChunk) (err error) {
+	defer s.m.done(callAppendOutput, time.Now(), &err)
+	return s.Store.AppendOutput(ctx, chunks)
+}
+
+// Output implements store.History.
+func (s *measured) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) (chunks []store.OutputChunk, err error) {
+	defer s.m.done(callOutput, time.Now(), &err)
+	return s.Store.Output(ctx, run, attempt, fromSeq, limit)
+}
+
+// Tidy implements store.Store.
+func (s *measured) Tidy(ctx context.Context) (more bool, err error) {
+	defer s.m.done(callTidy, time.Now(), &err)
+	return s.Store.Tidy(ctx)
+}
+
+// Expire implements store.History.
+func (s *measured) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
+	defer s.m.done(callExpire, time.Now(), &err)
+	return s.Store.Expire(ctx, keep)
+}

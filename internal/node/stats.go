@@ -1,0 +1,24 @@
+package node
+
+import (
+	"github.com/belfry-cron/belfry/internal/planner"
+	"github.com/belfry-cron/belfry/internal/worker"
+)
+
+// Stats are what a node has to do at a moment.
+type Stats struct {
+	Planner planner.Stats
+	Worker  worker.Stats
+	// Capacity is how many attempts run at once.
+	Capacity int
+}
+
+// Stats returns what the node has to do. It may be called at any time; a node
+// without a session holds nothing.
+func (n *Node) Stats() Stats {
+	s := Stats{Planner: n.planner.Stats(), Capacity: n.config.Capacity}
+	if w := n.worker.Load(); w != nil {
+		s.Worker = w.Stats()
+	}
+	return s
+}

@@ -1,0 +1,87 @@
+package worker_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// tally keeps what an observer was told.
+type tally struct {
+	mu    sync.Mutex
+	late  []time.Duration
+	ended []job.Outcome
+}
+
+func (o *tally) Started(late time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.late = append(o.late, late)
+}
+
+func (o *tally) Ended(_ job.ID, outcome job.Outcome, _ time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = append(o.ended, outcome)
+}
+
+func TestObserverIsToldWhatHasBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		told := &tally{}
+		r.observer = told
+		r.start()
+		j := r.put("a", "policy: {overlap: allow}")
+		r.exec.does(lasts(time.Second))
+		due := in(2 * time.Second)
+		id := r.plan(j, due)[0]
+		r.until("it runs", 3*time.Second, func() bool { return r.startsOf(id) == 1 })
+		if s := r.worker.Stats(); s.Busy != 1 || s.Held != 0 || s.Pending != 0 || s.Results != 0 {
+			t.Errorf("while it runs the worker has %+v", s)
+		}
+		r.store.set(func(h *hooks) { h.finish = func(func() error, []store.Result) error { return errAway } })
+		r.until("its result waits", 3*time.Second, func() bool { return r.worker.Stats().Results == 1 })
+		if s := r.worker.Stats(); s.Busy != 1 {
+			t.Errorf("a result that waits takes no capacity: %+v", s)
+		}
+		r.store.set(func(h *hooks) { h.finish = nil })
+		r.until("it is over", 10*time.Second, func() bool { return r.outcome(id) == job.OutcomeSucceeded })
+		r.until("nothing is left", time.Second, func() bool { return r.worker.Stats().Busy == 0 })
+
+		far := r.plan(j, in(2500*time.Millisecond))
+		r.until("a run of the next seconds is held", 2*time.Second, func() bool { return r.worker.Stats().Held == 1 })
+		r.until("it is over", 10*time.Second, func() bool { return r.outcome(far[0]) == job.OutcomeSucceeded })
+		r.stop()
+		if len(told.late) != 2 || told.late[0] < 0 || told.late[0] > 10*time.Millisecond {
+			t.Errorf("the starts were late by %v", told.late)
+		}
+		if !slices.Equal(told.ended, []job.Outcome{job.OutcomeSucceeded, job.OutcomeSucceeded}) {
+			t.Errorf("the ends were %v", told.ended)
+		}
+	})
+}
+
+func TestObserverIsNotToldOfWhatNeverBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		told := &tally{}
+		r.observer = told
+		r.book.fails = true // what cannot be announced does not begin
+		r.start()
+		id := r.plan(r.put("a", "policy: {overlap: allow}"), in(time.Second))[0]
+		r.until("it is given back", 5*time.Second, func() bool {
+			r.store.mu.Lock()
+			defer r.store.mu.Unlock()
+			return slices.ContainsFunc(r.store.released, func(a store.Attempt) bool { return a.Run == id })
+		})
+		r.stop()
+		if len(told.late)+len(told.ended) != 0 {
+			t.Errorf("told of the starts %v and the ends %v", told.late, told.ended)
+		}
+	})
+}
