@@ -26,9 +26,7 @@ type noopLoad struct {
 	name, about string
 	jobs        int
 	cron        string
-	output      int           // bytes that each run writes
 	p50, p99    time.Duration // goals
-	rate        float64       // goal
 }
 
 const everySecond = "* * * * * *"
@@ -39,13 +37,26 @@ var noopLoads = []noopLoad{
 		name: "noop-10000", about: "10,000 runs that do nothing at the same instant, every 5 seconds",
 		jobs: 10_000, cron: "*/5 * * * * *", p50: 5 * time.Millisecond, p99: 20 * time.Millisecond,
 	},
+}
+
+// backlog is what a node has to make up for after it was down: so much that it
+// works as fast as it can from planned to finished.
+type backlog struct {
+	name, about string
+	jobs        int
+	down        int // seconds, in each of which each job fell due once
+	output      int // bytes that each run writes
+	rate        float64
+}
+
+var backlogs = []backlog{
 	{
-		name: "rate", about: "20,000 runs that do nothing, each second, from planned to finished",
-		jobs: 20_000, cron: everySecond, rate: 20_000,
+		name: "rate", about: "200,000 missed runs that do nothing, from planned to finished",
+		jobs: 2000, down: 100, rate: 20_000,
 	},
 	{
-		name: "rate-output", about: "20,000 runs that write 200 bytes, each second, from planned to finished",
-		jobs: 20_000, cron: everySecond, output: 200,
+		name: "rate-output", about: "200,000 missed runs that write 200 bytes, from planned to finished",
+		jobs: 2000, down: 100, output: 200,
 	},
 }
 
@@ -66,7 +77,7 @@ func (b *bench) noop(ctx context.Context, load noopLoad) ([]Figure, error) {
 		return nil, err
 	}
 	figures := []Figure{
-		above("finished with history, a second", r.finished, b.scaledGoal(load.rate), ""),
+		fact("finished with history, a second", number(r.finished, 0)),
 		fact(fmt.Sprintf("started, of those due in %d s", b.Seconds), number(float64(len(r.late)), 0)),
 		fact("memory in use", number(r.heap, 0)+" MB"),
 	}
@@ -115,27 +126,11 @@ func runNoop(ctx context.Context, dir string, load noopLoad, seconds int, settle
 		return noopResult{}, err
 	}
 	defer s.Close()
-	var jobs []*job.Job
-	for i := range load.jobs {
-		jobs = append(jobs, &job.Job{
-			Name: fmt.Sprintf("job-%d", i), Schedule: job.Schedule{Cron: []string{load.cron}}, Run: job.RunSpec{Handler: "noop"},
-		})
-	}
-	if err := putJobs(ctx, s, jobs); err != nil {
+	if err := putJobs(ctx, s, noopJobs(load.jobs, load.cron, job.Policy{})); err != nil {
 		return noopResult{}, err
 	}
-	capacity := 2*load.jobs + 1000
-	rec := &recorder{output: make([]byte, load.output)}
-	n, err := node.New(node.Config{
-		Store: s,
-		Session: store.Session{
-			Node: "bench", Machine: "bench", DataDir: dir, Capacity: capacity,
-			Roles: []string{placement.RolePlanner, placement.RoleWorker}, Handlers: []string{"noop"},
-		},
-		Executors: func(*job.Job) executor.Executor { return rec },
-		Capacity:  capacity,
-		Log:       slog.Default(),
-	})
+	rec := &recorder{}
+	n, err := newNode(s, dir, 2*load.jobs+1000, rec)
 	if err != nil {
 		return noopResult{}, err
 	}
@@ -171,6 +166,87 @@ func runNoop(ctx context.Context, dir string, load noopLoad, seconds int, settle
 	runtime.ReadMemStats(&memory)
 	r.heap = float64(memory.HeapInuse) / (1 << 20)
 	return r, ended()
+}
+
+// noopJobs returns jobs that do nothing.
+func noopJobs(n int, cron string, policy job.Policy) (jobs []*job.Job) {
+	for i := range n {
+		jobs = append(jobs, &job.Job{
+			Name: fmt.Sprintf("job-%d", i), Schedule: job.Schedule{Cron: []string{cron}}, Policy: policy, Run: job.RunSpec{Handler: "noop"},
+		})
+	}
+	return jobs
+}
+
+// newNode returns a node with an executor.
+func newNode(s store.Store, dir string, capacity int, e executor.Executor) (*node.Node, error) {
+	return node.New(node.Config{
+		Store: s,
+		Session: store.Session{
+			Node: "bench", Machine: "bench", DataDir: dir, Capacity: capacity,
+			Roles: []string{placement.RolePlanner, placement.RoleWorker}, Handlers: []string{"noop"},
+		},
+		Executors: func(*job.Job) executor.Executor { return e },
+		Capacity:  capacity,
+		Log:       slog.Default(),
+	})
+}
+
+// rate measures how fast a node makes up for what it has missed.
+func (b *bench) rate(ctx context.Context, load backlog) ([]Figure, error) {
+	load.jobs = b.scaled(load.jobs, 20)
+	dir, err := b.folder()
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "belfry.db")
+	down := time.Now().Add(-time.Duration(load.down) * time.Second)
+	s, err := sqlite.Open(ctx, path, sqlite.Options{Now: func() time.Time { return down }})
+	if err != nil {
+		return nil, err
+	}
+	forever := job.Forever
+	policy := job.Policy{Overlap: job.OverlapAllow, Missed: job.MissedAll, MissedLimit: load.down + 100, LateBy: &forever}
+	err = putJobs(ctx, s, noopJobs(load.jobs, everySecond, policy))
+	if err = errors.Join(err, s.Close()); err != nil {
+		return nil, err
+	}
+	if s, err = sqlite.Open(ctx, path, sqlite.Options{}); err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	const capacity = 20_000
+	rec := &recorder{output: make([]byte, load.output)}
+	n, err := newNode(s, dir, capacity, rec)
+	if err != nil {
+		return nil, err
+	}
+	running, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	began := time.Now()
+	go func() { done <- n.Run(running) }()
+	count, took := 0, time.Duration(0)
+	for all := load.jobs * load.down; count < all && took < patience; {
+		if err = sleep(ctx, 20*time.Millisecond); err != nil {
+			break
+		}
+		took = time.Since(began)
+		if rec.count() < all {
+			continue // counting in the store would take its time
+		}
+		if count, err = finished(ctx, s, began, began.Add(took)); err != nil {
+			break
+		}
+	}
+	stop()
+	if err := errors.Join(err, <-done); err != nil {
+		return nil, err
+	}
+	return []Figure{
+		above("finished with history, a second", float64(count)/took.Seconds(), b.scaledGoal(load.rate), ""),
+		fact("finished", fmt.Sprintf("%s in %.1f s", number(float64(count), 0), took.Seconds())),
+	}, nil
 }
 
 // putJobs makes jobs, many at a time: they are committed together.
@@ -230,6 +306,12 @@ func (r *recorder) Run(_ context.Context, a executor.Attempt, out executor.Outpu
 	}
 	r.note(a.Run.Scheduled, now.Sub(a.Run.Scheduled))
 	return executor.Result{Outcome: job.OutcomeSucceeded}
+}
+
+func (r *recorder) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.starts)
 }
 
 func (r *recorder) note(scheduled time.Time, late time.Duration) {

@@ -59,6 +59,11 @@ func Scenarios() []Scenario {
 			return b.noop(ctx, l)
 		}})
 	}
+	for _, l := range backlogs {
+		list = append(list, Scenario{l.name, l.about, func(b *bench, ctx context.Context) ([]Figure, error) {
+			return b.rate(ctx, l)
+		}})
+	}
 	return append(list,
 		Scenario{"store", "the store alone, from planned to finished in batches of 500", (*bench).store},
 		Scenario{"million", "a node with 1,000,000 jobs", (*bench).million},

@@ -50,6 +50,9 @@ const linesMax = 50
 func (s *said) add(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if i := strings.Index(line, `{"`); i > 0 {
+		line = line[i:] // the trace of a collection was cut short by a message
+	}
 	if pause, live, ok := collection(line); ok {
 		s.pauses, s.live = append(s.pauses, pause), append(s.live, live)
 		return
