@@ -33,6 +33,7 @@ type ProblemType string
 const (
 	TypeMalformed        ProblemType = "urn:belfry:problem:malformed"
 	TypeUnauthenticated  ProblemType = "urn:belfry:problem:unauthenticated"
+	TypeForbidden        ProblemType = "urn:belfry:problem:forbidden"
 	TypeHostRefused      ProblemType = "urn:belfry:problem:host-refused"
 	TypeCrossOrigin      ProblemType = "urn:belfry:problem:cross-origin"
 	TypeNotFound         ProblemType = "urn:belfry:problem:not-found"

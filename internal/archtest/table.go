@@ -160,12 +160,12 @@ var table = map[string]line{
 		layer:   foundations,
 		imports: []string{"job"},
 	},
-	"internal/auth":   {layer: foundations},
+	"internal/auth":   {layer: foundations, imports: []string{"store"}, testImports: []string{"store/memory"}},
 	"internal/config": {layer: foundations, imports: []string{"cron", "job"}},
 	"internal/httpapi": {
 		layer: shells,
 		imports: []string{
-			"cron", "job", "store", "client", "internal/engine", "internal/placement", "internal/output",
+			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/placement", "internal/output",
 		},
 		modules:     []string{"github.com/danielgtaylor/huma/v2", "github.com/rogpeppe/go-internal/diff"},
 		testImports: []string{"store/memory"},

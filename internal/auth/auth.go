@@ -1,33 +1,25 @@
-// Package auth knows who may call a server: it makes the first token, keeps what
-// is needed to recognise tokens, and looks them up. What a caller may do is not
-// decided here.
+// Package auth knows who calls a server: it makes tokens and recognises them, and
+// counts the failures of those who guess. What a caller may do is not decided
+// here.
 //
 // A token is 256 random bits, so that guessing is out of the question and a plain
-// SHA-256 is enough to keep: tokens.json in the data directory has the hashes.
-// The file admin-token beside it holds the first token itself, for its user to
-// read or to move elsewhere; the server never reads it again.
+// SHA-256 is enough to keep: the store has the hashes, and finds a token by its
+// hash, whose time tells nothing about the token. The file token in the data
+// directory holds the first token itself, for the commands of its user to read or
+// to move elsewhere; the server needs it no more.
 package auth
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strings"
+	"sync/atomic"
 	"time"
-)
 
-// The files in the data directory.
-const (
-	// TokenFile holds the token of the administrator.
-	TokenFile = "admin-token"
-	hashFile  = "tokens.json"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // tokenPrefix tells people and secret scanners what a token is for.
@@ -36,126 +28,119 @@ const tokenPrefix = "belfry_"
 // tokenBytes are 256 bits.
 const tokenBytes = 32
 
-// Admin is the name of the first token.
-const Admin = "admin"
-
-// Tokens recognises tokens. Its method may be called from many goroutines.
-type Tokens struct {
-	byHash map[[sha256.Size]byte]string // the name of each
-}
-
-// record is a token as tokens.json keeps it.
-type record struct {
-	Name    string    `json:"name"`
-	SHA256  string    `json:"sha256"`
-	Created time.Time `json:"created"`
-}
-
-// file is tokens.json.
-type file struct {
-	Tokens []record `json:"tokens"`
-}
-
-// Open reads the tokens of a data directory, which must exist. In one that has
-// none it makes that of the administrator; made tells so, and the token is then
-// in TokenFile.
-func Open(dir string, now time.Time) (tokens *Tokens, made bool, err error) {
-	path := filepath.Join(dir, hashFile)
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := create(dir, now); err != nil {
-			return nil, false, err
-		}
-		made = true
-		data, err = os.ReadFile(path)
-	}
-	if err != nil {
-		return nil, false, fmt.Errorf("read the tokens: %w", err)
-	}
-	var f file
-	if err := json.Unmarshal(data, &f); err != nil {
-		return nil, false, fmt.Errorf("read the tokens: %s: %w", path, err)
-	}
-	tokens = &Tokens{byHash: map[[sha256.Size]byte]string{}}
-	for _, r := range f.Tokens {
-		var sum [sha256.Size]byte
-		hash, err := hex.DecodeString(r.SHA256)
-		if err != nil || len(hash) != len(sum) || r.Name == "" {
-			return nil, false, fmt.Errorf("read the tokens: %s: the token %q is damaged", path, r.Name)
-		}
-		copy(sum[:], hash)
-		tokens.byHash[sum] = r.Name
-	}
-	return tokens, made, nil
-}
-
-// create makes the token of the administrator. The hash is written last: a crash
-// before it leaves a token that is worth nothing and is replaced by the next
-// start.
-func create(dir string, now time.Time) error {
+// NewSecret makes a token.
+func NewSecret() (string, error) {
 	secret := make([]byte, tokenBytes)
 	if _, err := rand.Read(secret); err != nil {
-		return fmt.Errorf("make a token: %w", err)
+		return "", fmt.Errorf("make a token: %w", err)
 	}
-	token := tokenPrefix + base64.RawURLEncoding.EncodeToString(secret)
-	sum := sha256.Sum256([]byte(token))
-	data, err := json.MarshalIndent(file{[]record{{Admin, hex.EncodeToString(sum[:]), now.UTC().Truncate(time.Second)}}}, "", "  ")
-	if err != nil {
-		return fmt.Errorf("make a token: %w", err)
-	}
-	if err := write(dir, TokenFile, token+"\n"); err != nil {
-		return err
-	}
-	return write(dir, hashFile, string(data)+"\n")
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(secret), nil
 }
 
-// write writes a file that nobody else can read, whole or not at all.
-func write(dir, name, text string) error {
-	f, err := os.CreateTemp(dir, name+"-") // its mode is 0600
-	if err != nil {
-		return fmt.Errorf("make a token: %w", err)
-	}
-	_, err = f.WriteString(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, name))
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("make a token: %w", err), os.Remove(f.Name()))
-	}
-	return nil
+// HashOf returns what is kept of a token.
+func HashOf(secret string) store.TokenHash { return sha256.Sum256([]byte(secret)) }
+
+// Why a token is refused.
+var (
+	ErrUnknown = errors.New("the token is not valid here")
+	ErrExpired = errors.New("the token has expired")
+)
+
+// Store is what is wanted of a store.
+type Store interface {
+	PutToken(ctx context.Context, p store.PutToken) (store.Token, error)
+	Tokens(ctx context.Context) ([]store.Token, error)
+	Now(ctx context.Context) (time.Time, error)
 }
 
-// Authenticate returns the name of a token, if it is one. The look-up goes by the
-// hash, whose time tells nothing about the token.
-func (t *Tokens) Authenticate(token string) (name string, ok bool) {
-	name, ok = t.byHash[sha256.Sum256([]byte(token))]
-	return name, ok
+// freshFor is how long what was read is believed: a token that was revoked by way
+// of another node is refused here within that.
+const freshFor = time.Second
+
+// Tokens recognises tokens. It has those of the store in memory, at most
+// store.TokensMax, so that whoever guesses costs the store nothing. Its methods
+// may be called from many goroutines.
+type Tokens struct {
+	store   Store
+	now     func() time.Time
+	known   atomic.Pointer[known]
+	changes atomic.Int64  // counts what was changed by way of this node
+	reading chan struct{} // has room for the one who reads the store
 }
 
-// ReadToken reads a token from a file. One that others can read is refused, as
-// it is a secret no more.
-func ReadToken(path string) (string, error) {
-	f, err := os.Open(path)
+// known is what was read from the store.
+type known struct {
+	byHash  map[store.TokenHash]store.Token
+	changes int64     // those that were known when the reading began
+	asked   time.Time // when the reading began, by the clock of this process
+	now     time.Time // then, by the clock of the store
+}
+
+// New returns what recognises the tokens of a store. now is the clock of the
+// process; nil is that of the machine.
+func New(s Store, now func() time.Time) *Tokens {
+	if now == nil {
+		now = time.Now
+	}
+	return &Tokens{store: s, now: now, reading: make(chan struct{}, 1)}
+}
+
+// Authenticate returns the token that a secret is. The error is ErrUnknown,
+// ErrExpired, with which the token comes as well, or one of the store.
+func (t *Tokens) Authenticate(ctx context.Context, secret string) (store.Token, error) {
+	k, err := t.current(ctx)
 	if err != nil {
-		return "", err
+		return store.Token{}, err
 	}
-	defer f.Close()
-	info, err := f.Stat()
+	token, ok := k.byHash[HashOf(secret)]
+	if !ok {
+		return store.Token{}, ErrUnknown
+	}
+	if !token.Valid(k.now.Add(t.now().Sub(k.asked))) {
+		return token, ErrExpired
+	}
+	return token, nil
+}
+
+// Forget makes the next call read the store again: what was changed by way of
+// this node takes effect at once.
+func (t *Tokens) Forget() { t.changes.Add(1) }
+
+// current returns the tokens, read within freshFor.
+func (t *Tokens) current(ctx context.Context) (*known, error) {
+	if k := t.known.Load(); t.fresh(k) {
+		return k, nil
+	}
+	select {
+	case t.reading <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-t.reading }()
+	if k := t.known.Load(); t.fresh(k) {
+		return k, nil // somebody else has read them meanwhile
+	}
+	k := &known{byHash: map[store.TokenHash]store.Token{}, changes: t.changes.Load(), asked: t.now()}
+	var err error
+	if k.now, err = t.store.Now(ctx); err != nil {
+		return nil, err
+	}
+	list, err := t.store.Tokens(ctx)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("%s can be read by others: its mode is %04o and should be 0600", path, info.Mode().Perm())
+	for _, token := range list {
+		k.byHash[token.Hash] = token
 	}
-	const longest = 1024
-	data := make([]byte, longest)
-	n, err := f.Read(data)
-	if err != nil {
-		return "", fmt.Errorf("read the token in %s: %w", path, err)
+	t.known.Store(k)
+	return k, nil
+}
+
+func (t *Tokens) fresh(k *known) bool {
+	if k == nil || k.changes != t.changes.Load() {
+		return false
 	}
-	return strings.TrimSpace(string(data[:n])), nil
+	// A clock that was set back would make it fresh for long.
+	age := t.now().Sub(k.asked)
+	return 0 <= age && age < freshFor
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -227,13 +228,15 @@ func (s *server) open(ctx context.Context) error {
 	s.closers = append(s.closers, s.store.Close)
 	s.metrics = metrics.New()
 	s.measured = s.metrics.Measure(s.store)
-	tokens, made, err := auth.Open(s.config.Data, s.env.Now())
+	made, err := auth.First(ctx, s.store, s.config.Data)
 	if err != nil {
 		return failed("%v", err)
 	}
-	s.tokens = tokens
+	s.tokens = auth.New(s.store, s.env.Now)
 	if made {
-		s.log.Info("a token for the administrator was made", "file", s.tokenFile())
+		s.log.Info("a token for the administrator was made; commands of this user find it", "file", s.tokenFile())
+	} else if _, err := os.Stat(s.tokenFile()); errors.Is(err, fs.ErrNotExist) {
+		s.log.Info("commands on this machine find no token here: belfry token create makes one wherever there is an administrator's, and BELFRY_TOKEN has it", "missing", s.tokenFile())
 	}
 	if err := s.listenHTTP(); err != nil {
 		return err
@@ -359,7 +362,7 @@ func (s *server) makeHTTP() error {
 		hosts = append(hosts, name)
 	}
 	handler, err := httpapi.Handler(httpapi.Config{
-		Store: s.measured, Metrics: s.metricsHandler(), Planner: s.node.Planner(), Authenticate: s.tokens.Authenticate, Hosts: hosts,
+		Store: s.measured, Metrics: s.metricsHandler(), Planner: s.node.Planner(), Tokens: s.tokens, Hosts: hosts,
 		Defaults: s.config.JobDefaults(), Version: versionOf(buildInfo()).Version, Now: s.env.Now, Log: s.log,
 	})
 	if err != nil {

@@ -140,9 +140,9 @@ contexts:
   work: {server: "https://belfry.example", token: of-work, namespace: web}
   home: {server: "http://127.0.0.1:7"}
 `), 0o600))
-	must(config.WriteAddress(data, "http://127.0.0.1:8", filepath.Join(data, "admin-token")))
+	must(config.WriteAddress(data, "http://127.0.0.1:8", filepath.Join(data, "token")))
 	readToken := func(path string) (string, error) {
-		if path != filepath.Join(data, "admin-token") {
+		if path != filepath.Join(data, "token") {
 			return "", fs.ErrNotExist
 		}
 		return "of-data", nil

@@ -67,6 +67,11 @@ func (a *api) apply(ctx context.Context, in *applyInput) (*applyOutput, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, s := range steps {
+		if err := mayDefine(ctx, s.document, s.pointer); err != nil {
+			return nil, err
+		}
+	}
 	if err := a.checkAll(ctx, steps); err != nil {
 		return nil, err
 	}
@@ -352,7 +357,7 @@ func (a *api) prune(ctx context.Context, steps []*step, owner string) ([]*step, 
 		}
 	}
 	var gone []*step
-	q := store.JobQuery{Labels: map[string]string{OwnerLabel: owner}, Limit: 500}
+	q := store.JobQuery{Namespace: caller(ctx).Namespace, Labels: map[string]string{OwnerLabel: owner}, Limit: 500}
 	for {
 		jobs, next, err := a.Store.ListJobs(ctx, q)
 		if err != nil {

@@ -49,7 +49,7 @@ func TestABackfillIsPreviewedMadeOnceAndCancelledAsAWhole(t *testing.T) {
 		t.Fatalf("the runs are %+v", runs)
 	}
 	audit := ok[client.Page[client.AuditRecord]](s, "GET", "/api/v1/audit", "").Items
-	if len(audit) != 3 || audit[1].Action != "run.backfill" || audit[1].Detail != "3 runs, scheduled from 2026-11-20T08:00:00Z to 2026-11-20T10:00:00Z" {
+	if len(audit) != 4 || audit[1].Action != "run.backfill" || audit[1].Detail != "3 runs, scheduled from 2026-11-20T08:00:00Z to 2026-11-20T10:00:00Z" {
 		t.Errorf("the audit is %+v", audit)
 	}
 

@@ -43,6 +43,9 @@ func (a *api) read(ctx context.Context, raw client.Document, kind job.Kind) (job
 			Pointer: "/kind", Path: "kind", Detail: fmt.Sprintf("is %s, and must be %s here", d.Kind, kind),
 		})
 	}
+	if err := mayDefine(ctx, d, ""); err != nil {
+		return d, err
+	}
 	calendars, err := a.calendars(ctx)
 	if err != nil {
 		return d, err

@@ -2,16 +2,20 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // The bounds of a request.
@@ -102,40 +106,77 @@ func (a *api) ofThisSite(next http.Handler) http.Handler {
 
 // authenticated lets requests through that have a token, and those to public
 // routes. It goes by the pattern of the route, never by the text of the path,
-// which can be written in many ways.
+// which can be written in many ways. What the caller may do there is asked when
+// the route is taken, see routes.
 func (a *api) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, pattern := a.mux.Handler(r); publicRoutes[pattern] {
+		if _, pattern := a.mux.Handler(r); access[pattern].public {
 			next.ServeHTTP(w, r)
 			return
 		}
-		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-		if r.Header.Get("Authorization") == "" {
-			a.writeProblem(w, unauthenticated("the request has no token").
-				withHint("send the header Authorization: Bearer TOKEN"))
+		who, refused := a.callerOf(r)
+		if refused != nil {
+			a.writeProblem(w, refused)
 			return
 		}
-		actor, ok := "", false
-		if strings.EqualFold(scheme, "Bearer") {
-			actor, ok = a.Authenticate(strings.TrimSpace(token))
-		}
-		if !ok {
-			a.writeProblem(w, unauthenticated("the token is not valid here"))
-			return
-		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), actorKey{}, actor)))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
 	})
 }
+
+// callerOf returns whose token a request has. What is wrong with a token is said
+// in the same words whatever it is, but for one that has expired: whoever has it
+// has not guessed.
+func (a *api) callerOf(r *http.Request) (store.Token, *problem) {
+	header := r.Header.Get("Authorization")
+	if header == "" {
+		return store.Token{}, unauthenticated("the request has no token").withHint("send the header Authorization: Bearer TOKEN")
+	}
+	scheme, secret, _ := strings.Cut(header, " ")
+	err := auth.ErrUnknown
+	var who store.Token
+	if strings.EqualFold(scheme, "Bearer") {
+		who, err = a.Tokens.Authenticate(r.Context(), strings.TrimSpace(secret))
+	}
+	switch {
+	case err == nil:
+		return who, nil
+	case errors.Is(err, auth.ErrExpired):
+		return who, unauthenticated(fmt.Sprintf("the token %s has expired at %s", who.Name, who.Expires.Format(time.RFC3339))).
+			withHint("an administrator makes another one with belfry token create")
+	case !errors.Is(err, auth.ErrUnknown):
+		a.Log.Warn("a token could not be looked up", "error", err)
+		return who, refuse(client.TypeUnavailable, "the store does not say whose token it is").withHint("nothing was done; try again")
+	}
+	var address netip.Addr
+	if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		address = from.Addr()
+	}
+	wait, first := a.failures.Add(address, a.Now())
+	if first {
+		a.Log.Warn("an address sends many tokens that are not valid", "address", address)
+	}
+	if wait > 0 {
+		return who, refuse(client.TypeTooMany, "too many tokens from this address were not valid").
+			withHeader("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+	}
+	return who, unauthenticated("the token is not valid here").withHint(lostHint)
+}
+
+// lostHint is for those whose token is not valid.
+const lostHint = "an administrator makes another one with belfry token create; who has lost the administrator's, on the machine of the server with belfry token reset"
 
 func unauthenticated(detail string) *problem {
 	return refuse(client.TypeUnauthenticated, "%s", detail).withHeader("WWW-Authenticate", `Bearer realm="belfry"`)
 }
 
-// actorKey is the key of the actor in the context of a request.
-type actorKey struct{}
+// callerKey is the key of the caller's token in the context of a request.
+type callerKey struct{}
+
+// caller returns the token that a request was made with.
+func caller(ctx context.Context) store.Token {
+	who, _ := ctx.Value(callerKey{}).(store.Token)
+	return who
+}
 
 // actorOf returns who makes the request, for the audit.
-func actorOf(ctx context.Context) string {
-	actor, _ := ctx.Value(actorKey{}).(string)
-	return actor
-}
+func actorOf(ctx context.Context) string { return caller(ctx).Name }

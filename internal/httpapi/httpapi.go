@@ -20,6 +20,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -33,6 +34,7 @@ type Store interface {
 	outputStore
 	nodeStore
 	auditStore
+	tokenStore
 }
 
 // Planner is what the API wants of the node that plans.
@@ -53,9 +55,8 @@ type Config struct {
 	Store Store
 	// Planner may be nil: then nobody knows when jobs fall due next.
 	Planner Planner
-	// Authenticate returns who calls with a token, and whether anybody does.
-	// It is called from many goroutines.
-	Authenticate func(token string) (actor string, ok bool)
+	// Tokens knows who calls. Its tokens are those of the store.
+	Tokens *auth.Tokens
 	// Hosts are the names that requests may be sent to beside localhost.
 	// Addresses are always allowed, since no attacker can give them another
 	// meaning.
@@ -77,16 +78,12 @@ type Config struct {
 type api struct {
 	Config
 	huma huma.API
-	mux  *http.ServeMux
+	mux  *routes
 	// followers has room for those who follow output.
 	followers chan struct{}
 	document  []byte // the description of the API
-}
-
-// publicRoutes are the patterns that want no token. All others do.
-var publicRoutes = map[string]bool{
-	"GET /livez":  true,
-	"GET /readyz": true,
+	// failures are those to authenticate.
+	failures auth.Failures
 }
 
 // Handler returns what answers requests.
@@ -99,8 +96,8 @@ func Handler(c Config) (http.Handler, error) {
 }
 
 func newAPI(c Config) (*api, error) {
-	if c.Store == nil || c.Authenticate == nil {
-		return nil, errors.New("make the API: a store and a way to authenticate are needed")
+	if c.Store == nil || c.Tokens == nil {
+		return nil, errors.New("make the API: a store and its tokens are needed")
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -108,7 +105,8 @@ func newAPI(c Config) (*api, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &api{Config: c, mux: http.NewServeMux(), followers: make(chan struct{}, followersMax)}
+	a := &api{Config: c, mux: &routes{}, followers: make(chan struct{}, followersMax)}
+	a.mux.refuse = a.writeProblem
 	a.huma = humago.New(a.mux, a.humaConfig())
 	a.jobRoutes()
 	a.revisionRoutes()
@@ -117,6 +115,7 @@ func newAPI(c Config) (*api, error) {
 	a.outputRoutes()
 	a.nodeRoutes()
 	a.auditRoutes()
+	a.tokenRoutes()
 	a.plainRoutes()
 	a.metricsRoute()
 	var err error

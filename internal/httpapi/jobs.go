@@ -58,8 +58,11 @@ func noJob(namespace, name string) *problem {
 	return refuse(client.TypeNotFound, "there is no job %s/%s", namespace, name)
 }
 
-// find reads a job.
+// find reads a job. One that the caller may not know of is not there.
 func (a *api) find(ctx context.Context, n JobName) (*store.Job, error) {
+	if !visible(ctx, n.Namespace+"/"+n.Name) {
+		return nil, noJob(n.Namespace, n.Name)
+	}
 	j, err := a.Store.Job(ctx, n.Namespace, n.Name)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, noJob(n.Namespace, n.Name)

@@ -30,6 +30,7 @@ var kinds = map[client.ProblemType]struct {
 }{
 	client.TypeMalformed:        {http.StatusBadRequest, "the request cannot be read"},
 	client.TypeUnauthenticated:  {http.StatusUnauthorized, "a valid token is needed"},
+	client.TypeForbidden:        {http.StatusForbidden, "the token may not do this"},
 	client.TypeHostRefused:      {http.StatusForbidden, "the host of the request is not one of this server"},
 	client.TypeCrossOrigin:      {http.StatusForbidden, "the request comes from another site"},
 	client.TypeNotFound:         {http.StatusNotFound, "there is no such thing"},

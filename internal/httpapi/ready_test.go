@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/httpapi"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/memory"
@@ -20,9 +21,8 @@ func (unreadableStore) Sessions(context.Context) ([]store.Session, error) {
 }
 
 func TestANodeWhoseStoreCannotReadIsAliveAndNotReady(t *testing.T) {
-	handler, err := httpapi.Handler(httpapi.Config{
-		Store: unreadableStore{memory.New(memory.Options{})}, Authenticate: func(string) (string, bool) { return "", false },
-	})
+	s := unreadableStore{memory.New(memory.Options{})}
+	handler, err := httpapi.Handler(httpapi.Config{Store: s, Tokens: auth.New(s, nil)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,8 +120,10 @@ func (a *api) run(ctx context.Context, id job.ID) (client.Run, error) {
 	case len(records) > 0:
 		run = endedRun(finalOf(records))
 	default:
-		return client.Run{}, refuse(client.TypeNotFound, "there is no run %s", id).
-			withHint("it may have been removed with its history")
+		return client.Run{}, noRun(id)
+	}
+	if !visible(ctx, run.Job) {
+		return client.Run{}, noRun(id)
 	}
 	for i := range records {
 		if records[i].Attempt.Number > 0 {
@@ -129,6 +131,10 @@ func (a *api) run(ctx context.Context, id job.ID) (client.Run, error) {
 		}
 	}
 	return run, nil
+}
+
+func noRun(id job.ID) *problem {
+	return refuse(client.TypeNotFound, "there is no run %s", id).withHint("it may have been removed with its history")
 }
 
 type listRunsInput struct {
@@ -343,6 +349,11 @@ func (a *api) cancelRun(ctx context.Context, in *cancelRunInput) (*runOutput, er
 	reason := ""
 	if in.Body != nil {
 		reason = in.Body.Reason
+	}
+	if caller(ctx).Namespace != "" {
+		if _, err := a.run(ctx, in.ID); err != nil {
+			return nil, err
+		}
 	}
 	cancelled, err := a.Store.Cancel(ctx, in.ID, actorOf(ctx), reason)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {

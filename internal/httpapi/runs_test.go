@@ -358,7 +358,7 @@ func TestASearchThatFindsLittleIsAnsweredInParts(t *testing.T) {
 	s := newServer(t)
 	r := &rare{Store: s.store}
 	var err error
-	s.handler, err = httpapi.Handler(httpapi.Config{Store: r, Now: s.clock, Authenticate: func(string) (string, bool) { return "alice", true }})
+	s.handler, err = httpapi.Handler(httpapi.Config{Store: r, Now: s.clock, Tokens: s.tokens})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,64 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Role is what the holder of a token may do.
+type Role string
+
+// The roles, each of which may do all that those before it may.
+const (
+	RoleViewer Role = "viewer" // reads
+	RoleRunner Role = "runner" // runs what is defined, and cancels it
+	RoleAdmin  Role = "admin"  // defines
+)
+
+// Token is a token, without the secret.
+type Token struct {
+	Name      string    `json:"name" doc:"The name of the token, which is who its holder is in the audit."`
+	Role      Role      `json:"role" enum:"viewer,runner,admin" doc:"What its holder may do: a viewer reads, a runner also runs, cancels and retries, an admin does everything."`
+	Namespace string    `json:"namespace,omitempty" doc:"The namespace that it is for; all, if there is none."`
+	Created   time.Time `json:"created" doc:"When it was made."`
+	By        string    `json:"by" doc:"Who made it."`
+	Expires   time.Time `json:"expires,omitzero" doc:"When it expires, if it does."`
+	Expired   bool      `json:"expired,omitempty" doc:"It is not valid any more."`
+}
+
+// TokenRequest asks for a token.
+type TokenRequest struct {
+	Name      string `json:"name" minLength:"1" maxLength:"128" pattern:"^[a-z0-9][a-z0-9._-]*$" patternDescription:"a name: small letters, digits, and dots, dashes and underscores behind the first" doc:"Its name."`
+	Role      Role   `json:"role" enum:"viewer,runner,admin" doc:"What its holder may do."`
+	Namespace string `json:"namespace,omitempty" maxLength:"128" pattern:"^[a-z0-9][a-z0-9._-]*$" patternDescription:"the name of a namespace" doc:"The namespace that it is for. Default: all."`
+	// ExpiresIn counts from now, by the clock of the store. It is written as in
+	// job files.
+	ExpiresIn string `json:"expires_in,omitempty" doc:"How long it is valid, such as 30d. Default: until it is revoked."`
+}
+
+// NewToken is a token that was just made.
+type NewToken struct {
+	Token
+	// Secret is shown this once: the server keeps a hash of it.
+	Secret string `json:"secret" doc:"The token itself. It is shown this once."`
+}
+
+// Tokens returns all tokens by name.
+func (c *Client) Tokens(ctx context.Context) (Page[Token], error) {
+	var page Page[Token]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/tokens", answer: &page})
+}
+
+// CreateToken makes a token.
+func (c *Client) CreateToken(ctx context.Context, r TokenRequest) (NewToken, error) {
+	var made NewToken
+	return made, c.do(ctx, call{method: http.MethodPost, path: "/tokens", body: r, answer: &made})
+}
+
+// RevokeToken ends a token: on the server that is called at once, on others of
+// the same store within a second.
+func (c *Client) RevokeToken(ctx context.Context, name string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: "/tokens/" + url.PathEscape(name)})
+}

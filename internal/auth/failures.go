@@ -1,0 +1,85 @@
+package auth
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	// failuresMax is how many wrong tokens an address may send within
+	// failuresWithin: more than a person who tries what is in their files, far
+	// fewer than would be of any use.
+	failuresMax    = 20
+	failuresWithin = time.Minute
+	// addressesMax bounds how many addresses are counted. Whoever has more of
+	// them shares one count.
+	addressesMax = 4096
+	// networkBits is what one holder of IPv6 addresses has: counting single ones
+	// would count nothing.
+	networkBits = 64
+)
+
+// Failures counts the wrong tokens that addresses have sent. The zero value is
+// ready. It does not touch valid tokens: nobody is locked out by what others send
+// from the same address.
+type Failures struct {
+	mu     sync.Mutex
+	counts map[netip.Prefix]failures
+}
+
+type failures struct {
+	n     int
+	since time.Time
+}
+
+// Add counts a failure at a moment. It returns how long the address has to wait,
+// which is 0 as long as it has not failed too often, and whether this is the
+// failure that made it so.
+func (f *Failures) Add(address netip.Addr, now time.Time) (wait time.Duration, first bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := networkOf(address)
+	if _, ok := f.counts[key]; !ok && len(f.counts) >= addressesMax {
+		for k, c := range f.counts {
+			if over(c, now) {
+				delete(f.counts, k)
+			}
+		}
+		if len(f.counts) >= addressesMax {
+			key = netip.Prefix{} // those for whom there is no room
+		}
+	}
+	if f.counts == nil {
+		f.counts = map[netip.Prefix]failures{}
+	}
+	c := f.counts[key]
+	if over(c, now) {
+		c = failures{since: now}
+	}
+	c.n++
+	f.counts[key] = c
+	if c.n <= failuresMax {
+		return 0, false
+	}
+	return c.since.Add(failuresWithin).Sub(now), c.n == failuresMax+1
+}
+
+// over tells whether a count need not be kept any more. One from the future is of
+// a clock that was set back.
+func over(c failures, now time.Time) bool {
+	return now.Before(c.since) || now.Sub(c.since) >= failuresWithin
+}
+
+func networkOf(address netip.Addr) netip.Prefix {
+	address = address.Unmap().WithZone("")
+	bits := address.BitLen()
+	if address.Is6() {
+		bits = networkBits
+	}
+	network, err := address.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{} // of the zero address
+	}
+	return network
+}

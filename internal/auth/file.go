@@ -1,0 +1,122 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/belfry-cron/belfry/store"
+)
+
+// TokenFile is the file in a data directory that holds the administrator's token.
+const TokenFile = "token"
+
+// Admin is the name of the first token.
+const Admin = "admin"
+
+// system makes the tokens that no other token has made.
+const system = "belfry"
+
+// First sees to it that a store has a token, and tells whether it is the one that
+// is in TokenFile of the data directory. Of several nodes on a store that begin
+// at the same time only that which adds the token keeps a file.
+//
+// The file is written before the store knows the token: after a crash between
+// the two the next start goes on with what is in it.
+func First(ctx context.Context, s Store, dir string) (made bool, err error) {
+	tokens, err := s.Tokens(ctx)
+	if err != nil || len(tokens) > 0 {
+		return false, err
+	}
+	path := filepath.Join(dir, TokenFile)
+	secret, err := ReadToken(path)
+	wrote := errors.Is(err, fs.ErrNotExist)
+	if wrote {
+		secret, err = writeNew(dir)
+	}
+	if err != nil {
+		return false, err
+	}
+	if len(secret) < len(tokenPrefix)+tokenBytes {
+		return false, fmt.Errorf("%s holds no token: move it away, and a token is made", path)
+	}
+	_, err = s.PutToken(ctx, store.PutToken{Name: Admin, Hash: HashOf(secret), Role: store.RoleAdmin, First: true, Actor: system})
+	if errors.Is(err, store.ErrExists) {
+		if wrote {
+			return false, os.Remove(path)
+		}
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Reset makes a new token for the administrator of a store and writes it into the
+// data directory. The one of that name before is worth nothing any more.
+func Reset(ctx context.Context, s Store, dir string) error {
+	secret, err := NewSecret()
+	if err != nil {
+		return err
+	}
+	// The store comes first: if it refuses, the file still holds what is valid.
+	_, err = s.PutToken(ctx, store.PutToken{Name: Admin, Hash: HashOf(secret), Role: store.RoleAdmin, Replace: true, Actor: system})
+	if err != nil {
+		return err
+	}
+	return write(dir, secret)
+}
+
+func writeNew(dir string) (string, error) {
+	secret, err := NewSecret()
+	if err != nil {
+		return "", err
+	}
+	return secret, write(dir, secret)
+}
+
+// write writes the file, which nobody else can read, whole or not at all.
+func write(dir, secret string) error {
+	f, err := os.CreateTemp(dir, TokenFile+"-") // its mode is 0600
+	if err != nil {
+		return fmt.Errorf("write a token: %w", err)
+	}
+	_, err = f.WriteString(secret + "\n")
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, TokenFile))
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write a token: %w", err), os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// ReadToken reads a token from a file. One that others can read is refused, as
+// it is a secret no more.
+func ReadToken(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return "", fmt.Errorf("%s can be read by others: its mode is %04o and should be 0600", path, info.Mode().Perm())
+	}
+	const longest = 1024 // a token has 50 letters
+	data, err := io.ReadAll(io.LimitReader(f, longest))
+	if err != nil {
+		return "", fmt.Errorf("read the token in %s: %w", path, err)
+	}
+	return strings.TrimSpace(string(data)), nil
+}

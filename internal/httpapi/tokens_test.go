@@ -1,0 +1,77 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+)
+
+func TestATokenIsMadeShownOnceUsedAndRevoked(t *testing.T) {
+	s := newServer(t)
+	made := ok[client.NewToken](s, "POST", "/api/v1/tokens", `{"name": "ci", "role": "viewer", "namespace": "web", "expires_in": "30d"}`)
+	if made.Name != "ci" || made.Role != client.RoleViewer || made.Namespace != "web" || made.By != "alice" || !made.Expires.Equal(s.clock().Add(30*24*time.Hour)) {
+		t.Errorf("the token is %+v", made)
+	}
+	if len(made.Secret) < 43 {
+		t.Errorf("the secret %q has less than 256 bits", made.Secret)
+	}
+	if w := s.as(made.Secret, "GET", "/api/v1/jobs", ""); w.Code != http.StatusOK {
+		t.Errorf("with it the status is %d: %s", w.Code, w.Body)
+	}
+	page := s.call("GET", "/api/v1/tokens", "").Body.String()
+	if !strings.Contains(page, `"name":"ci"`) || strings.Contains(page, made.Secret) || strings.Contains(page, "secret") {
+		t.Errorf("the list is %s", page)
+	}
+	if audit := s.call("GET", "/api/v1/audit", "").Body.String(); !strings.Contains(audit, "viewer in the namespace web, until 2026-12-20T14:00:00Z") || strings.Contains(audit, made.Secret) {
+		t.Errorf("the audit is %s", audit)
+	}
+	if w := s.call("DELETE", "/api/v1/tokens/ci", ""); w.Code != http.StatusNoContent {
+		t.Errorf("revoking has the status %d: %s", w.Code, w.Body)
+	}
+	if w := s.as(made.Secret, "GET", "/api/v1/jobs", ""); w.Code != http.StatusUnauthorized {
+		t.Errorf("once it was revoked the status is %d", w.Code)
+	}
+	s.refused(client.TypeNotFound, 404, "DELETE", "/api/v1/tokens/ci", "")
+}
+
+func TestATokenThatHasExpiredSaysSo(t *testing.T) {
+	s := newServer(t)
+	made := ok[client.NewToken](s, "POST", "/api/v1/tokens", `{"name": "short", "role": "admin", "expires_in": "1h"}`)
+	s.pass(time.Hour)
+	w := s.as(made.Secret, "GET", "/api/v1/jobs", "")
+	if w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), "the token short has expired at 2026-11-20T15:00:00Z") {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+	if page := ok[client.Page[client.Token]](s, "GET", "/api/v1/tokens", ""); len(page.Items) != 2 || !page.Items[1].Expired || page.Items[0].Expired {
+		t.Errorf("the list is %+v", page)
+	}
+}
+
+func TestTokensThatCannotBeMadeOrRevoked(t *testing.T) {
+	s := newServer(t)
+	for body, field := range map[string]string{
+		`{"name": "Ann Smith", "role": "viewer"}`:                   "name",
+		`{"name": "ann", "role": "king"}`:                           "role",
+		`{"name": "belfry", "role": "viewer"}`:                      "name",
+		`{"name": "ann", "role": "viewer", "namespace": "A/B"}`:     "namespace",
+		`{"name": "ann", "role": "viewer", "expires_in": "-1h"}`:    "expires_in",
+		`{"name": "ann", "role": "viewer", "expires_in": "later"}`:  "expires_in",
+		`{"name": "ann", "role": "viewer", "expires_in": "0s"}`:     "expires_in",
+		`{"name": "ann", "role": "viewer", "expires_in": "36501d"}`: "expires_in",
+		`{"name": "ann", "role": "viewer", "secret": "1234"}`:       "secret",
+	} {
+		p := s.refused(client.TypeInvalid, 422, "POST", "/api/v1/tokens", body)
+		if len(p.Errors) != 1 || p.Errors[0].Pointer != "/"+field {
+			t.Errorf("%s: the errors are %+v", body, p.Errors)
+		}
+	}
+	s.refused(client.TypeInvalid, 422, "POST", "/api/v1/tokens", `{"name": "ann"}`)
+	ok[client.NewToken](s, "POST", "/api/v1/tokens", `{"name": "ann", "role": "viewer"}`)
+	s.refused(client.TypeExists, 409, "POST", "/api/v1/tokens", `{"name": "ann", "role": "admin"}`)
+	if p := s.refused(client.TypeConflict, 409, "DELETE", "/api/v1/tokens/alice", ""); !strings.Contains(p.Detail, "the last token that can make others") {
+		t.Errorf("the problem is %+v", p)
+	}
+}
