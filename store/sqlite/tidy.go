@@ -123,9 +123,13 @@ func (st *step) withdrawn() (all []store.RunRef, more bool, err error) {
 	return all, false, nil
 }
 
-// late returns runs that can only be too late: their due time is past. The others
-// that wait for a node or their next attempt are returned in turns, so that
-// those which stay do not hide those behind them.
+// lookMax is how many runs one call of Tidy looks at to find those that are too
+// late. A backlog of more is looked at in turns.
+const lookMax = 2000
+
+// late returns runs whose due time is past and that may be too late: those that
+// are, and those that wait for a node or their next attempt, about which package
+// engine knows more.
 func (st *step) late() (all []store.RunRef, more bool, err error) {
 	for _, state := range []job.RunState{job.StateReady, job.StateWaiting} {
 		sessions, err := sessionsWith(st.conn, state)
@@ -133,17 +137,12 @@ func (st *step) late() (all []store.RunRef, more bool, err error) {
 			return nil, false, err
 		}
 		for _, session := range sessions {
-			q := st.stmt("select due, id from active where state = ? and session = ? and due < ? and late_after <> 0 and late_after < ? order by due, id limit ?")
-			list, err := runRefs(q.bindInt(states.of(state)).bindID(session).bindTime(st.now).bindTime(st.now).bindInt(tidyMax))
+			list, left, err := st.lateOf(turn{state, session})
 			if err != nil {
 				return nil, false, err
 			}
-			more = more || len(list) == tidyMax
-			inTurns, err := st.inTurns(turn{state, session})
-			if err != nil {
-				return nil, false, err
-			}
-			all = append(append(all, list...), inTurns...)
+			all = append(all, list...)
+			more = more || left && len(list) > 0
 		}
 	}
 	return all, more, nil
@@ -155,21 +154,35 @@ type turn struct {
 	session job.ID
 }
 
-func (st *step) inTurns(t turn) ([]store.RunRef, error) {
-	q := st.stmt(`select due, id from active where state = ? and session = ? and (due, id) > (?, ?) and due < ?
-		and (last <> 0 or broadcast = 1) order by due, id limit ?`)
-	list, err := runRefs(q.bindInt(states.of(t.state)).bindID(t.session).behind(st.memory.turns[t]).bindTime(st.now).bindInt(tidyMax))
-	if err != nil {
-		return nil, err
-	}
-	delete(st.memory.turns, t)
-	if len(list) == tidyMax {
-		if st.memory.turns == nil {
-			st.memory.turns = map[turn]store.RunRef{}
+// lateOf looks at the next runs of a turn, and tells whether there are more.
+func (st *step) lateOf(t turn) (late []store.RunRef, left bool, err error) {
+	q := st.stmt(`select due, id, late_after, last <> 0 or broadcast = 1 from active
+		where state = ? and session = ? and (due, id) > (?, ?) and due < ? order by due, id limit ?`)
+	q.bindInt(states.of(t.state)).bindID(t.session).behind(st.memory.turns[t]).bindTime(st.now).bindInt(lookMax)
+	var ref store.RunRef
+	looked := 0
+	for q.next() {
+		ref = store.RunRef{Due: q.time(), ID: q.id()}
+		after := q.time()
+		if unclear := q.bool(); unclear || !after.IsZero() && after.Before(st.now) {
+			late = append(late, ref)
 		}
-		st.memory.turns[t] = list[len(list)-1]
+		if looked++; len(late) == tidyMax {
+			break
+		}
 	}
-	return list, nil
+	if err := q.err(); err != nil {
+		return nil, false, err
+	}
+	if left = looked == lookMax || len(late) == tidyMax; !left {
+		delete(st.memory.turns, t)
+		return late, false, nil
+	}
+	if st.memory.turns == nil {
+		st.memory.turns = map[turn]store.RunRef{}
+	}
+	st.memory.turns[t] = ref
+	return late, true, nil
 }
 
 // endTerms ends pauses that have run out and removes completed jobs whose time
