@@ -328,6 +328,29 @@ func (c *Client) Next(ctx context.Context, namespace, name string, count int) (O
 	return next, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name, "next"), query: query, answer: &next})
 }
 
+// PreviewQuery asks about a schedule: an expression, or all that a job has as its
+// schedule.
+type PreviewQuery struct {
+	Expression  string
+	Timezone    string // of the expression; "" for UTC
+	Dialect     string // of the expression: default, vixie5, quartz
+	ClockChange job.ClockChange
+	Schedule    string // as a document has it, in JSON
+	Job         string // namespace/name, which H and ~ draw their values for
+	Lang        string // en, zh
+	From        time.Time
+	Count       int
+}
+
+// Preview returns what a schedule means, and when it falls due. Nothing is stored.
+func (c *Client) Preview(ctx context.Context, q PreviewQuery) (Preview, error) {
+	query := values("expr", q.Expression, "tz", q.Timezone, "dialect", q.Dialect, "dst", string(q.ClockChange), "schedule", q.Schedule, "job", q.Job, "lang", q.Lang)
+	setTime(query, "from", q.From)
+	setNumber(query, "n", q.Count)
+	var p Preview
+	return p, c.do(ctx, call{method: http.MethodGet, path: "/schedules:preview", query: query, answer: &p})
+}
+
 // Apply makes documents true.
 func (c *Client) Apply(ctx context.Context, a Apply) (Applied, error) {
 	var answer Applied

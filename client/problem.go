@@ -24,6 +24,8 @@ type FieldError struct {
 	Path      string `json:"path,omitempty" doc:"The field of the document as people write it, such as schedule.cron[1]."`
 	Detail    string `json:"detail" doc:"What is wrong."`
 	Hint      string `json:"hint,omitempty" doc:"What would be right."`
+	Position  int    `json:"position,omitempty" doc:"Where in an expression the mistake begins, in characters from 1."`
+	Length    int    `json:"length,omitempty" doc:"How many characters of it are wrong; none if something is missing there."`
 }
 
 // ProblemType names a kind of problem. It never changes.

@@ -145,6 +145,16 @@ type Occurrences struct {
 	Reason   string       `json:"reason,omitempty" doc:"Why there are none."`
 }
 
+// Preview is what can be said about a schedule before anything runs by it.
+type Preview struct {
+	Expression  string      `json:"expression" doc:"The canonical form: equal schedules have equal ones. Several are separated by |."`
+	Timezone    string      `json:"timezone" doc:"The time zone whose clock is meant."`
+	Description string      `json:"description" doc:"The schedule in words."`
+	Next        []time.Time `json:"next" nullable:"false" doc:"The next occurrences, in the time zone; fewer than asked for if there are no more."`
+	Notes       []string    `json:"notes" nullable:"false" doc:"What changes of the clock do to it, for what is shown and the year to come."`
+	Reason      string      `json:"reason,omitempty" doc:"Why there are no occurrences."`
+}
+
 // Node is a process that takes part.
 type Node struct {
 	Name     string            `json:"name" doc:"The name of the node."`

@@ -83,6 +83,11 @@ var table = map[string]line{
 		pure:    true,
 		imports: []string{"job", "store"},
 	},
+	"internal/preview": {
+		layer:   core,
+		pure:    true,
+		imports: []string{"cron", "job"},
+	},
 	"internal/timer": {layer: core, pure: true},
 	"internal/clock": {
 		layer:   foundations,
@@ -165,7 +170,7 @@ var table = map[string]line{
 	"internal/httpapi": {
 		layer: shells,
 		imports: []string{
-			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/placement", "internal/output",
+			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/placement", "internal/preview", "internal/output",
 		},
 		modules:     []string{"github.com/danielgtaylor/huma/v2", "github.com/rogpeppe/go-internal/diff"},
 		testImports: []string{"store/memory"},
@@ -182,7 +187,7 @@ var table = map[string]line{
 		layer: commandLine,
 		imports: []string{
 			"cron", "job", "store", "store/sqlite", "executor", "executor/shell", "executor/http", "client",
-			"internal/auth", "internal/config", "internal/httpapi", "internal/metrics", "internal/node", "internal/placement", "internal/watchdog",
+			"internal/auth", "internal/config", "internal/httpapi", "internal/metrics", "internal/node", "internal/placement", "internal/preview", "internal/watchdog",
 		},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},
 		testModules: []string{"github.com/rogpeppe/go-internal/testscript"},

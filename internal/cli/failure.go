@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/preview"
 )
 
 // failure is an error on its way to a person. Commands return it, and report
@@ -52,15 +53,8 @@ func refusedExpression(err error) *failure {
 	if !errors.As(err, &parse) {
 		return &failure{code: ExitUsage, message: err.Error()}
 	}
-	message := parse.Problem
-	if parse.Field != "" {
-		message = parse.Field + ": " + message
-	}
-	if parse.Allowed != "" {
-		message += ", allowed is " + parse.Allowed
-	}
 	return &failure{
-		code: ExitUsage, message: message, hint: parse.Hint,
+		code: ExitUsage, message: preview.Wording(parse), hint: parse.Hint,
 		excerpt: parse.Expr, at: parse.Pos, len: parse.Len,
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/preview"
 )
 
 // nextMax bounds belfry next -n: a week of a job that runs every minute, in a
@@ -113,9 +114,9 @@ func parseJobName(text string) (jobName, error) {
 	return jobName{namespace, name}, nil
 }
 
-// preview is what belfry next says. Its keys are a contract, and its lists are
+// nextAnswer is what belfry next says. Its keys are a contract, and its lists are
 // never null.
-type preview struct {
+type nextAnswer struct {
 	Expression  string   `json:"expression"` // in canonical form
 	Timezone    string   `json:"timezone"`
 	Description string   `json:"description"`
@@ -125,84 +126,7 @@ type preview struct {
 	times []time.Time // those of Next
 }
 
-// timetable is what next needs of a schedule.
-type timetable interface {
-	cron.Schedule
-	Prev(time.Time) time.Time
-	String() string
-	Describe(cron.Lang) string
-}
-
 func next(env Env, ask nextFlags, text string) error {
-	schedule, err := parseTimetable(ask, text)
-	if err != nil {
-		return err
-	}
-	now := env.Now()
-	from := now
-	if ask.from != nil {
-		from = *ask.from
-	}
-	zone := ask.zone
-	expression, isExpression := schedule.(*cron.Expression)
-	if isExpression {
-		zone = expression.Zone()
-	}
-
-	p := preview{
-		Expression: schedule.String(), Timezone: zone.Name(), Description: schedule.Describe(ask.lang),
-		Next: []string{}, Notes: []string{},
-	}
-	step := schedule.Next
-	if ask.backwards {
-		step = schedule.Prev
-	}
-	for t := step(from); !t.IsZero() && len(p.times) < ask.count; t = step(t) {
-		t = t.In(zone.Location())
-		p.times = append(p.times, t)
-		p.Next = append(p.Next, t.Format(time.RFC3339Nano))
-	}
-	if isExpression && len(p.times) > 0 {
-		p.Notes = append(p.Notes, expression.Notes(ask.lang, notesFrom(p.times, from), notesTo(p.times, from, ask.backwards))...)
-	}
-
-	data, err := p.render(env, ask, now)
-	if err != nil {
-		return err
-	}
-	if err := write(env, data); err != nil {
-		return err
-	}
-	if len(p.times) == 0 {
-		return neverDue(expression, ask.backwards, from.In(zone.Location()))
-	}
-	return nil
-}
-
-// notesFrom returns the beginning of the time that notes are about: all that is
-// shown.
-func notesFrom(times []time.Time, from time.Time) time.Time {
-	if last := times[len(times)-1]; last.Before(from) {
-		return last.Add(-1)
-	}
-	return from
-}
-
-// notesTo returns its end. Forwards the year to come is part of it, so that
-// nobody who saves a schedule in November is surprised in March.
-func notesTo(times []time.Time, from time.Time, backwards bool) time.Time {
-	if backwards {
-		return from
-	}
-	year, last := from.AddDate(1, 0, 0), times[len(times)-1]
-	if last.After(year) {
-		return last
-	}
-	return year
-}
-
-// parseTimetable compiles the expression that was asked about.
-func parseTimetable(ask nextFlags, text string) (timetable, error) {
 	options := []cron.Option{cron.WithDialect(ask.dialect), cron.WithClockChange(ask.clockChange)}
 	if ask.zone != nil {
 		options = append(options, cron.In(ask.zone))
@@ -210,43 +134,42 @@ func parseTimetable(ask nextFlags, text string) (timetable, error) {
 	if ask.job != (jobName{}) {
 		options = append(options, cron.WithJob(ask.job.namespace, ask.job.name))
 	}
-	schedule, err := cron.ParseSchedule(text, options...)
+	now := env.Now()
+	from := now
+	if ask.from != nil {
+		from = *ask.from
+	}
+	said, err := preview.Expression(text, ask.zone, options, preview.Ask{Lang: ask.lang, From: from, Backwards: ask.backwards, Count: ask.count})
 	if err != nil {
 		refused := refusedExpression(err)
-		if ask.job == (jobName{}) && missesJob(err, text, options) {
+		if ask.job == (jobName{}) && preview.MissesJob(err, text, options) {
 			refused.hint = "give the job with --job NAMESPACE/NAME"
 		}
-		return nil, refused
+		return refused
 	}
-	return schedule.(timetable), nil
-}
-
-// missesJob tells whether an expression was refused only because no job is
-// named: with any job the error is another one, or none.
-func missesJob(err error, text string, options []cron.Option) bool {
-	_, with := cron.ParseSchedule(text, append(options, cron.WithJob("any", "job"))...)
-	return with == nil || with.Error() != err.Error()
-}
-
-// neverDue says why there is nothing to show. The list itself is on stdout, as
-// ever.
-func neverDue(expression *cron.Expression, backwards bool, from time.Time) error {
-	at := from.Format(time.RFC3339)
-	if backwards {
-		return failed("it never fell due before %s", at)
+	p := nextAnswer{
+		Expression: said.Expression, Timezone: said.Timezone.Name(), Description: said.Description,
+		Next: []string{}, Notes: append([]string{}, said.Notes...), times: said.Next,
 	}
-	reason := ""
-	if expression != nil {
-		reason = expression.NeverReason(from)
+	for _, t := range said.Next {
+		p.Next = append(p.Next, t.Format(time.RFC3339Nano))
 	}
-	if reason == "" {
-		return failed("it never falls due after %s", at)
+	data, err := p.render(env, ask, now)
+	if err != nil {
+		return err
 	}
-	return failed("it never falls due after %s: %s", at, reason)
+	if err := write(env, data); err != nil {
+		return err
+	}
+	if said.Never != "" {
+		// The list itself is on stdout, as ever.
+		return failed("%s", said.Never)
+	}
+	return nil
 }
 
 // render returns the preview in the format that was asked for.
-func (p *preview) render(env Env, ask nextFlags, now time.Time) ([]byte, error) {
+func (p *nextAnswer) render(env Env, ask nextFlags, now time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	var err error
 	switch ask.output {
@@ -277,7 +200,7 @@ func (p *preview) render(env Env, ask nextFlags, now time.Time) ([]byte, error) 
 
 // table writes the preview for people: on a terminal with weekdays and, seen from
 // now, countdowns, elsewhere with exact times.
-func (p *preview) table(w io.Writer, env Env, ask nextFlags, now time.Time) {
+func (p *nextAnswer) table(w io.Writer, env Env, ask nextFlags, now time.Time) {
 	s := styleFor(env, env.StdoutIsTerminal)
 	fmt.Fprintf(w, "%s\n%s\n", s.strong(p.Description), s.faint(p.Expression+"  "+p.Timezone))
 	if len(p.times) > 0 {

@@ -110,6 +110,7 @@ func newAPI(c Config) (*api, error) {
 	a.huma = humago.New(a.mux, a.humaConfig())
 	a.jobRoutes()
 	a.revisionRoutes()
+	a.scheduleRoutes()
 	a.setRoutes()
 	a.runRoutes()
 	a.outputRoutes()

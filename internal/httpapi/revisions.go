@@ -136,6 +136,9 @@ func (a *api) rollbackJob(ctx context.Context, in *rollbackJobInput) (*changeOut
 	if err != nil {
 		return nil, err
 	}
+	if err := mayDefine(ctx, job.Document{Job: r.Definition}, ""); err != nil {
+		return nil, err
+	}
 	calendars, err := a.calendars(ctx)
 	if err != nil {
 		return nil, err

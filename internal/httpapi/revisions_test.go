@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/store"
 )
 
 func TestVersionsAreListedComparedAndRestored(t *testing.T) {
@@ -62,6 +63,19 @@ func TestVersionsAreListedComparedAndRestored(t *testing.T) {
 	}
 	s.refused(client.TypeNotFound, 404, "POST", rollback, `{"version": 70}`)
 	s.refused(client.TypeInvalid, 422, "POST", rollback, `{}`)
+}
+
+func TestAVersionThatNamesAnotherNamespaceIsNotRestoredByATokenOfOne(t *testing.T) {
+	s := newServer(t)
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"namespace": "web", "name": "a", "schedule": {"on": "ops/secret"}, "run": {"shell": "true"}}`)
+	ok[client.Change](s, "PUT", "/api/v1/jobs/web/a", webJob, "If-Match", "*")
+	s.grant("web-admin", "of web", store.RoleAdmin, "web")
+	if w := s.as("of web", "POST", "/api/v1/jobs/web/a/rollback", `{"version": 1}`); w.Code != 403 {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+	if w := s.as("of web", "POST", "/api/v1/jobs/web/a/rollback", `{"version": 2}`); w.Code != 200 {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
 }
 
 func TestAVersionThatIsNotRightAnyMoreIsNotRestored(t *testing.T) {

@@ -57,6 +57,9 @@ var access = map[string]need{
 	"GET /api/v1/jobs/{namespace}/{name}/revisions/{version}": {role: store.RoleViewer, reach: inPath},
 	"POST /api/v1/jobs/{namespace}/{name}/rollback":           {role: store.RoleAdmin, reach: inPath},
 
+	// A calendar of another namespace is refused by the handler.
+	"GET /api/v1/schedules:preview": {role: store.RoleViewer, reach: ofNobody},
+
 	"GET /api/v1/calendars":                       {role: store.RoleViewer, reach: inQuery},
 	"GET /api/v1/calendars/{namespace}/{name}":    {role: store.RoleViewer, reach: inPath},
 	"PUT /api/v1/calendars/{namespace}/{name}":    {role: store.RoleAdmin, reach: inPath},

@@ -1,0 +1,271 @@
+// Package preview says about a schedule what people want to know before anything
+// runs by it: what it means in words, when it falls due next, and what changes of
+// the clock do to it. The command line and the API say it with the same words. It
+// is pure: whoever asks says from when on.
+package preview
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Preview is what is said about a schedule.
+type Preview struct {
+	Expression  string // in canonical form
+	Timezone    *cron.Zone
+	Description string
+	Next        []time.Time // in the zone
+	Notes       []string    // about changes of the clock
+	// Never says why there is nothing in Next.
+	Never string
+}
+
+// Ask is what somebody wants to know.
+type Ask struct {
+	Lang cron.Lang
+	// From is the instant that the occurrences come after, or before.
+	From      time.Time
+	Backwards bool // those before From, the latest first
+	Count     int
+}
+
+// timetable is what is asked of a schedule that is one expression.
+type timetable interface {
+	cron.Schedule
+	Prev(time.Time) time.Time
+	String() string
+	Describe(cron.Lang) string
+}
+
+// Expression is about an expression, which may be an interval such as @every 90s.
+// Its occurrences are shown in the zone given, or that of the expression. The
+// error is that of cron.ParseSchedule.
+func Expression(text string, zone *cron.Zone, options []cron.Option, ask Ask) (Preview, error) {
+	parsed, err := cron.ParseSchedule(text, options...)
+	if err != nil {
+		return Preview{}, err
+	}
+	schedule := parsed.(timetable)
+	expression, isExpression := parsed.(*cron.Expression)
+	if isExpression {
+		zone = expression.Zone()
+	}
+	p := Preview{Expression: schedule.String(), Timezone: zone, Description: schedule.Describe(ask.Lang)}
+	step := schedule.Next
+	if ask.Backwards {
+		step = schedule.Prev
+	}
+	p.occurrences(step, ask)
+	if isExpression && len(p.Next) > 0 {
+		p.Notes = expression.Notes(ask.Lang, notesFrom(p.Next, ask.From), notesTo(p.Next, ask))
+	}
+	if len(p.Next) == 0 {
+		p.never(expression, ask)
+	}
+	return p, nil
+}
+
+// occurrences takes as many steps as are asked for.
+func (p *Preview) occurrences(step func(time.Time) time.Time, ask Ask) {
+	for t := step(ask.From); !t.IsZero() && len(p.Next) < ask.Count; t = step(t) {
+		p.Next = append(p.Next, t.In(p.Timezone.Location()))
+	}
+}
+
+// never says why there is nothing to show.
+func (p *Preview) never(expression *cron.Expression, ask Ask) {
+	at := ask.From.In(p.Timezone.Location()).Format(time.RFC3339)
+	if ask.Backwards {
+		p.Never = "it never fell due before " + at
+		return
+	}
+	p.Never = "it never falls due after " + at
+	if expression == nil {
+		return
+	}
+	if reason := expression.NeverReason(ask.From); reason != "" {
+		p.Never += ": " + reason
+	}
+}
+
+// notesFrom returns the beginning of the time that notes are about: all that is
+// shown.
+func notesFrom(times []time.Time, from time.Time) time.Time {
+	if last := times[len(times)-1]; last.Before(from) {
+		return last.Add(-1)
+	}
+	return from
+}
+
+// notesTo returns its end. Forwards the year to come is part of it, so that
+// nobody who saves a schedule in November is surprised in March.
+func notesTo(times []time.Time, ask Ask) time.Time {
+	if ask.Backwards {
+		return ask.From
+	}
+	year, last := ask.From.AddDate(1, 0, 0), times[len(times)-1]
+	if last.After(year) {
+		return last
+	}
+	return year
+}
+
+// Wording says what is wrong with an expression, without its place.
+func Wording(e *cron.ParseError) string {
+	message := e.Problem
+	if e.Field != "" {
+		message = e.Field + ": " + message
+	}
+	if e.Allowed != "" {
+		message += ", allowed is " + e.Allowed
+	}
+	return message
+}
+
+// MissesJob tells whether an expression was refused only because no job is named:
+// with any job the error is another one, or none.
+func MissesJob(err error, text string, options []cron.Option) bool {
+	_, with := cron.ParseSchedule(text, append(slices.Clip(options), cron.WithJob("any", "job"))...)
+	return with == nil || with.Error() != err.Error()
+}
+
+// Job is about all of the schedule of a job, whose defaults are filled in, but for
+// jitter and spread, which go by the identity that a job is given when it is
+// created. The error is of type job.Problems.
+func Job(filled *job.Job, calendars job.Calendars, ask Ask) (Preview, error) {
+	schedule, err := filled.CompileSchedule(calendars)
+	if err != nil {
+		return Preview{}, err
+	}
+	s := &filled.Schedule
+	p := Preview{}
+	// What follows is right, since it was compiled.
+	p.Timezone, err = cron.LoadZone(s.Timezone)
+	if err != nil {
+		return Preview{}, err
+	}
+	expressions, err := expressionsOf(filled, p.Timezone)
+	if err != nil {
+		return Preview{}, err
+	}
+	texts, words := inWords(s, expressions, ask.Lang)
+	p.Expression, p.Description = strings.Join(texts, " | "), words
+	if s.MaxRuns > 0 {
+		ask.Count = min(ask.Count, s.MaxRuns)
+	}
+	p.occurrences(schedule.Next, ask)
+	if len(p.Next) == 0 {
+		p.neverOf(s, expressions, ask)
+		return p, nil
+	}
+	for _, e := range expressions {
+		expression, ok := e.(*cron.Expression)
+		if !ok {
+			continue
+		}
+		for _, note := range expression.Notes(ask.Lang, notesFrom(p.Next, ask.From), notesTo(p.Next, ask)) {
+			if len(expressions) > 1 {
+				note = expression.String() + ": " + note
+			}
+			p.Notes = append(p.Notes, note)
+		}
+	}
+	return p, nil
+}
+
+// expressionsOf parses the expressions and the rate of a schedule.
+func expressionsOf(filled *job.Job, zone *cron.Zone) (list []timetable, err error) {
+	change, err := cron.ParseClockChange(string(cmp.Or(filled.Schedule.ClockChange, job.ClockVixie)))
+	if err != nil {
+		return nil, err
+	}
+	options := []cron.Option{cron.In(zone), cron.WithClockChange(change), cron.WithJob(filled.Namespace, filled.Name)}
+	for _, text := range filled.Schedule.Cron {
+		parsed, err := cron.ParseSchedule(text, options...)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, parsed.(timetable))
+	}
+	if every := filled.Schedule.Every; every > 0 {
+		list = append(list, cron.Interval{Every: time.Duration(every)})
+	}
+	return list, nil
+}
+
+// neverOf says why a schedule has no occurrences that could be named.
+func (p *Preview) neverOf(s *job.Schedule, expressions []timetable, ask Ask) {
+	switch {
+	case len(expressions) == 0 && len(s.At) == 0:
+		p.Never = "it falls due at no time that is known before"
+	case len(expressions) == 1 && s.Start.IsZero() && s.End.IsZero() && len(s.Only)+len(s.Except) == 0:
+		expression, _ := expressions[0].(*cron.Expression)
+		p.never(expression, ask)
+	default:
+		p.never(nil, ask)
+	}
+}
+
+// inWords says what a schedule means: the canonical forms of its expressions, and
+// all of it in words.
+func inWords(s *job.Schedule, expressions []timetable, lang cron.Lang) (texts []string, words string) {
+	var parts []string
+	for _, e := range expressions {
+		texts, parts = append(texts, e.String()), append(parts, e.Describe(lang))
+	}
+	w := wordsOf[lang]
+	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+	if len(s.At) == 1 {
+		add(w.at, s.At[0].Format(time.RFC3339))
+	} else if len(s.At) > 1 {
+		add(w.instants, len(s.At))
+	}
+	if s.AfterEnd > 0 {
+		add(w.afterEnd, s.AfterEnd)
+	}
+	if len(s.On) > 0 {
+		var names []string
+		for _, up := range s.On {
+			names = append(names, up.Job)
+		}
+		add(w.on, strings.Join(names, w.comma))
+	}
+	if s.Boot {
+		parts = append(parts, w.boot)
+	}
+	if len(parts) == 0 {
+		parts = append(parts, w.hand)
+	}
+	words = strings.Join(parts, w.semicolon)
+	for _, rule := range []struct {
+		format  string
+		entries []string
+	}{{w.only, s.Only}, {w.except, s.Except}} {
+		if len(rule.entries) > 0 {
+			words += fmt.Sprintf(rule.format, strings.Join(rule.entries, w.comma))
+		}
+	}
+	return texts, words
+}
+
+// vocabulary is what is said in a language about what is no expression.
+type vocabulary struct {
+	at, instants, afterEnd, on, boot, hand, only, except, comma, semicolon string
+}
+
+var wordsOf = map[cron.Lang]vocabulary{
+	cron.English: {
+		at: "at %s", instants: "at %d instants", afterEnd: "%s after its previous run has ended", on: "after runs of %s",
+		boot: "at the start of a node", hand: "by hand", only: ", only in: %s", except: ", except in: %s", comma: ", ", semicolon: "; ",
+	},
+	cron.Chinese: {
+		at: "在 %s", instants: "在 %d 个时刻", afterEnd: "上次运行结束 %s 后", on: "在 %s 运行之后",
+		boot: "节点启动时", hand: "手动运行", only: "，仅限：%s", except: "，排除：%s", comma: "、", semicolon: "；",
+	},
+}
