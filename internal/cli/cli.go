@@ -102,6 +102,7 @@ belfry next '30 2 * * 1-5' --tz Europe/Berlin`,
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		newServe(env),
+		newConfig(env),
 		newApply(env),
 		newJob(env),
 		newRun(env),

@@ -58,59 +58,15 @@ belfry serve --config /etc/belfry.yaml
 belfry serve --listen :8420 --tls-cert server.pem --tls-key server.key`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := serverConfig(env, file, flags)
+			_, c, err := serverConfig(env, file, flags)
 			if err != nil {
 				return err
 			}
 			return serve(cmd.Context(), env, c)
 		},
 	}
-	f := cmd.Flags()
-	addWord(f, &file, "config", "c", "FILE", "file with the configuration")
-	addWord(f, &flags.Data, "data", "", "DIRECTORY", "directory of everything that the server keeps; else BELFRY_DATA, else /var/lib/belfry for root and ~/.local/share/belfry for others")
-	addText(f, &flags.Listen, "listen", "", config.DefaultListen, "ADDRESS", "address of the API")
-	addText(f, &flags.Store, "store", "", "SQLite in the data directory", "URL", "where jobs, runs and history are kept; else BELFRY_STORE")
-	addWord(f, &flags.Name, "name", "", "NAME", "name of this node; else that of the machine")
-	f.Var((*labels)(&flags.Labels), "label", "label that jobs choose this node by: KEY=VALUE; may be repeated")
-	addParsed(f, &flags.Capacity, "capacity", "", fmt.Sprint(node.DefaultCapacity), "N", "how many attempts run at once", parsePositive)
-	addText(f, &flags.Timezone, "timezone", "", "UTC", "ZONE", "time zone of schedules that name none")
-	addText(f, &flags.Drain, "drain-timeout", "", "30s", "DURATION", "how long a server that stops waits for what it runs")
-	addWord(f, &flags.TLS.Cert, "tls-cert", "", "FILE", "file with the certificate of the server, in PEM")
-	addWord(f, &flags.TLS.Key, "tls-key", "", "FILE", "file with its private key, in PEM")
-	f.BoolVar(&flags.PlainHTTP, "plain-http", false, "allow an address that others reach without TLS")
-	addWord(f, &flags.Shell.DefaultUser, "run-as", "", "USER", "user of jobs that name none, if the server is root")
-	addChoice(cmd, (*string)(&flags.LogFormat), "log-format", "", "form of the log; text on a terminal, else json", flags.LogFormat.Values()...)
-	addChoice(cmd, (*string)(&flags.LogLevel), "log-level", "", "least weight of what is logged; else info", flags.LogLevel.Values()...)
-	complete(cmd, "timezone", cron.ZoneNames()...)
+	addServerFlags(cmd, &file, &flags)
 	return cmd
-}
-
-// serverConfig puts together what flags, environment and file say.
-func serverConfig(env Env, file string, flags config.Server) (config.Server, error) {
-	fromEnv, err := config.ServerFromEnv(env.Getenv)
-	if err != nil {
-		return config.Server{}, misused("%v", err)
-	}
-	var fromFile config.Server
-	if file != "" {
-		if fromFile, err = config.ReadServer(env.path(file), file); err != nil {
-			return config.Server{}, wrongSettings(env, file, err)
-		}
-	}
-	for _, name := range []*string{&flags.Data, &flags.TLS.Cert, &flags.TLS.Key, &fromEnv.Data} {
-		if *name != "" {
-			*name = env.path(*name)
-		}
-	}
-	hostname, err := os.Hostname()
-	if err != nil {
-		hostname = "" // then it is called belfry
-	}
-	c := flags.Over(fromEnv).Over(fromFile).Filled(env.Getenv, hostname, env.StderrIsTerminal)
-	if err := c.Check(); err != nil {
-		return c, &failure{code: ExitUsage, message: err.Error()}
-	}
-	return c, nil
 }
 
 // wrongSettings is the failure for a file of settings. All of its mistakes are

@@ -24,37 +24,39 @@ import (
 )
 
 // Server is the configuration of a server, as its file has it. What is not said
-// is zero.
+// is zero. The tags of a field say what it means (doc), its default and the reason
+// for it (why), what else says it (flag, env), and what of it is not shown (secret):
+// docs/configuration.md and belfry config are made of them.
 type Server struct {
-	Data   string  `json:"data,omitzero" max:"4096" doc:"The directory of everything that this server keeps."`
-	Listen Address `json:"listen,omitzero" doc:"The address of the API."`
-	Store  Store   `json:"store,omitzero" doc:"Where jobs, runs and history are kept."`
+	Data   string  `json:"data,omitzero" max:"4096" doc:"The directory of everything that this server keeps." flag:"data" env:"BELFRY_DATA" default:"/var/lib/belfry for root, else ~/.local/share/belfry, or belfry in $XDG_DATA_HOME" why:"where systems keep what programs have made"`
+	Listen Address `json:"listen,omitzero" doc:"The address of the API." flag:"listen" default:"127.0.0.1:8420" why:"nobody on another machine reaches it; port 0 is a free one, which the log names"`
+	Store  Store   `json:"store,omitzero" doc:"Where jobs, runs and history are kept." flag:"store" env:"BELFRY_STORE" default:"sqlite:DATA/belfry.db" why:"nothing else has to be installed"`
 
-	Name     string            `json:"name,omitzero" max:"128" doc:"The name of this node."`
-	Labels   map[string]string `json:"labels,omitzero" items:"64" doc:"What jobs choose this node by."`
-	Capacity int               `json:"capacity,omitzero" min:"1" max:"100000" doc:"How many attempts run at once."`
+	Name     string            `json:"name,omitzero" max:"128" doc:"The name of this node." flag:"name" default:"the name of the machine" why:"that is what people call it"`
+	Labels   map[string]string `json:"labels,omitzero" items:"64" doc:"What jobs choose this node by." flag:"label" why:"jobs that choose by labels run nowhere until somebody says where"`
+	Capacity int               `json:"capacity,omitzero" min:"1" max:"100000" doc:"How many attempts run at once." flag:"capacity" default:"512" why:"more than a machine usually runs at once, and few enough not to bring it down"`
 
-	Timezone Zone         `json:"timezone,omitzero" doc:"The time zone of schedules that name none."`
+	Timezone Zone         `json:"timezone,omitzero" doc:"The time zone of schedules that name none." flag:"timezone" default:"UTC" why:"the same on all nodes, whatever their machines have; the log says when the machine has another one"`
 	Defaults Defaults     `json:"defaults,omitzero" doc:"What jobs have that say nothing."`
 	Keep     Keep         `json:"keep,omitzero" doc:"How long history is kept where a job says nothing, and how long the audit and old definitions are."`
-	Output   job.Size     `json:"output_limit,omitzero" min:"4096" max:"1073741824" doc:"How much of the output of an attempt is kept."`
-	Drain    job.Duration `json:"drain_timeout,omitzero" min:"0s" max:"1d" doc:"How long a server that stops waits for what it runs."`
+	Output   job.Size     `json:"output_limit,omitzero" min:"4096" max:"1073741824" doc:"How much of the output of an attempt is kept." default:"1MiB" why:"enough to see what went wrong: the first and the last half are kept"`
+	Drain    job.Duration `json:"drain_timeout,omitzero" min:"0s" max:"1d" doc:"How long a server that stops waits for what it runs." flag:"drain-timeout" default:"30s" why:"most commands end in it, and whoever stops the server does not wait long"`
 
-	Hosts     []string `json:"hosts,omitzero" items:"64" max:"256" doc:"The names that this server is called by, beside localhost."`
+	Hosts     []string `json:"hosts,omitzero" items:"64" max:"256" doc:"The names that this server is called by, beside localhost." why:"localhost, the name of the node, that of the machine and all addresses are always allowed; another name may be that of an attacker"`
 	TLS       TLS      `json:"tls,omitzero" doc:"The certificate of this server."`
-	PlainHTTP bool     `json:"plain_http,omitzero" doc:"Allow an address that others reach without TLS."`
+	PlainHTTP bool     `json:"plain_http,omitzero" doc:"Allow an address that others reach without TLS." flag:"plain-http" default:"false" why:"without TLS others read the token on its way; for servers behind something that has TLS"`
 
 	Shell Shell `json:"shell,omitzero" doc:"How commands run on this node."`
 	HTTP  HTTP  `json:"http,omitzero" doc:"What requests of jobs may reach from this node."`
 
-	LogFormat LogFormat `json:"log_format,omitzero" doc:"text or json."`
-	LogLevel  LogLevel  `json:"log_level,omitzero" doc:"debug, info, warn or error."`
+	LogFormat LogFormat `json:"log_format,omitzero" doc:"text or json." flag:"log-format" default:"text on a terminal, else json" why:"people read the first, programs the second"`
+	LogLevel  LogLevel  `json:"log_level,omitzero" doc:"debug, info, warn or error." flag:"log-level" default:"info" why:"a line for what operators should know, none for each run"`
 }
 
 // Defaults are what jobs have that say nothing.
 type Defaults struct {
-	Policy     job.Policy                   `json:"policy,omitzero" doc:"Policies, as jobs have them."`
-	Namespaces map[string]NamespaceDefaults `json:"namespaces,omitzero" items:"1000" doc:"What counts before these for the jobs of a namespace."`
+	Policy     job.Policy                   `json:"policy,omitzero" doc:"Policies, as jobs have them." why:"what is built in: jobs.md has it field by field"`
+	Namespaces map[string]NamespaceDefaults `json:"namespaces,omitzero" items:"1000" doc:"What counts before these for the jobs of a namespace." why:"teams that share a server have habits of their own"`
 }
 
 // NamespaceDefaults are what the jobs of a namespace have that say nothing.
@@ -65,33 +67,33 @@ type NamespaceDefaults struct {
 
 // Keep is how long is kept what has been.
 type Keep struct {
-	Runs      int          `json:"runs,omitzero" min:"1" max:"1000000000" doc:"At most so many finished runs of a job."`
-	For       job.Duration `json:"for,omitzero" min:"1s" max:"forever" doc:"Finished runs for this long; forever is allowed."`
-	OutputFor job.Duration `json:"output_for,omitzero" min:"1s" max:"forever" doc:"Their output for this long; forever is allowed."`
-	Audit     int          `json:"audit,omitzero" min:"1" max:"1000000000" doc:"At most so many changes in the audit."`
-	AuditFor  job.Duration `json:"audit_for,omitzero" min:"1s" max:"forever" doc:"Changes in the audit for this long; forever is allowed."`
-	Revisions int          `json:"revisions,omitzero" min:"1" max:"1000000" doc:"At most so many definitions of a job, with the present one."`
+	Runs      int          `json:"runs,omitzero" min:"1" max:"1000000000" doc:"At most so many finished runs of a job." default:"as many as there are" why:"a number suits few jobs alike: one that is due every second has 7.8 million in 90 days"`
+	For       job.Duration `json:"for,omitzero" min:"1s" max:"forever" doc:"Finished runs for this long; forever is allowed." default:"90d" why:"a quarter of a year, to compare with"`
+	OutputFor job.Duration `json:"output_for,omitzero" min:"1s" max:"forever" doc:"Their output for this long; forever is allowed." default:"30d, or keep.for if that is shorter" why:"output is large, and seldom wanted after a month"`
+	Audit     int          `json:"audit,omitzero" min:"1" max:"1000000000" doc:"At most so many changes in the audit." default:"1000000" why:"so that a program which changes jobs all the time does not fill the disk; the latest change always stays"`
+	AuditFor  job.Duration `json:"audit_for,omitzero" min:"1s" max:"forever" doc:"Changes in the audit for this long; forever is allowed." default:"400d" why:"longer than a year, for those who look once a year"`
+	Revisions int          `json:"revisions,omitzero" min:"1" max:"1000000" doc:"At most so many definitions of a job, with the present one." default:"100" why:"enough to find what was changed when; older ones go when the job is changed"`
 }
 
 // TLS is a certificate.
 type TLS struct {
-	Cert string `json:"cert,omitzero" max:"4096" doc:"The file of the certificate, with those in between, in PEM."`
-	Key  string `json:"key,omitzero" max:"4096" doc:"The file of its private key, in PEM."`
+	Cert string `json:"cert,omitzero" max:"4096" doc:"The file of the certificate, with those in between, in PEM." flag:"tls-cert" why:"certificates are made for a name, which nobody can guess"`
+	Key  string `json:"key,omitzero" max:"4096" doc:"The file of its private key, in PEM." flag:"tls-key" why:"it belongs to the certificate"`
 }
 
 // Shell is how commands run on a node.
 type Shell struct {
-	Dir         string            `json:"dir,omitzero" max:"4096" doc:"The directory of commands that name none."`
-	DefaultUser string            `json:"default_user,omitzero" max:"64" doc:"Who runs jobs that name no user, where the node is root."`
-	AllowUsers  []string          `json:"allow_users,omitzero" items:"1000" max:"64" doc:"Who else may run jobs, where the node is root; * is everybody but root."`
-	Path        string            `json:"path,omitzero" doc:"The PATH of commands."`
-	Env         map[string]string `json:"env,omitzero" items:"1000" doc:"What the environment of all commands has."`
+	Dir         string            `json:"dir,omitzero" max:"4096" doc:"The directory of commands that name none." default:"the directory that the server was started in" why:"commands that care name one"`
+	DefaultUser string            `json:"default_user,omitzero" max:"64" doc:"Who runs jobs that name no user, where the node is root." flag:"run-as" why:"a job without a user must not run as root because nobody thought of it"`
+	AllowUsers  []string          `json:"allow_users,omitzero" items:"1000" max:"64" doc:"Who else may run jobs, where the node is root; * is everybody but root." why:"whoever may define jobs would else be every user of the machine"`
+	Path        string            `json:"path,omitzero" doc:"The PATH of commands." default:"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" why:"the same on all nodes, whoever has started the server"`
+	Env         map[string]string `json:"env,omitzero" items:"1000" doc:"What the environment of all commands has." secret:"values" why:"commands see nothing of the environment of the server, which may hold secrets"`
 }
 
 // HTTP is what requests of jobs may reach.
 type HTTP struct {
-	Allow []Prefix `json:"allow,omitzero" items:"256" doc:"Addresses that are open, although they would not be by default."`
-	Deny  []Prefix `json:"deny,omitzero" items:"256" doc:"Addresses that are closed, although they would be open by default."`
+	Allow []Prefix `json:"allow,omitzero" items:"256" doc:"Addresses that are open, although they would not be by default." why:"loopback, link-local addresses, the metadata services of clouds and carrier-grade NAT are closed; the longest prefix counts"`
+	Deny  []Prefix `json:"deny,omitzero" items:"256" doc:"Addresses that are closed, although they would be open by default." why:"private networks are open, since most calls go there"`
 }
 
 // The defaults of a Server. The others are those of the parts.
@@ -99,6 +101,10 @@ const (
 	DefaultListen = "127.0.0.1:8420"
 	DefaultOutput = 1 << 20
 	DefaultDrain  = 30 * time.Second
+	// The next two are those of a node and of a store, so that what a server is
+	// told can be shown as a whole.
+	DefaultCapacity  = 512
+	DefaultRevisions = 100
 
 	defaultKeepFor    = job.Duration(90 * 24 * time.Hour)
 	defaultKeepOutput = job.Duration(30 * 24 * time.Hour)
@@ -304,6 +310,7 @@ func (s Server) Filled(getenv func(string) string, hostname string, terminal boo
 	s.Listen = cmp.Or(s.Listen, DefaultListen)
 	s.Store = cmp.Or(s.Store, Store("sqlite:"+filepath.Join(s.Data, "belfry.db")))
 	s.Name = cmp.Or(s.Name, hostname, "belfry")
+	s.Capacity = cmp.Or(s.Capacity, DefaultCapacity)
 	s.Timezone = cmp.Or(s.Timezone, "UTC")
 	s.Output = cmp.Or(s.Output, DefaultOutput)
 	s.Drain = cmp.Or(s.Drain, job.Duration(DefaultDrain))
@@ -311,6 +318,7 @@ func (s Server) Filled(getenv func(string) string, hostname string, terminal boo
 	s.Keep.OutputFor = cmp.Or(s.Keep.OutputFor, min(s.Keep.For, defaultKeepOutput))
 	s.Keep.AuditFor = cmp.Or(s.Keep.AuditFor, defaultKeepAuditFor)
 	s.Keep.Audit = cmp.Or(s.Keep.Audit, defaultKeepAudit)
+	s.Keep.Revisions = cmp.Or(s.Keep.Revisions, DefaultRevisions)
 	format := LogJSON
 	if terminal {
 		format = LogText

@@ -1,0 +1,109 @@
+package config
+
+import (
+	"net/url"
+	"reflect"
+	"strings"
+)
+
+// Field is a field of a Server, as its file has it.
+type Field struct {
+	Name    string // such as keep.for
+	Doc     string // what it means
+	Default string // what it is when nobody says it, in words; "" for nothing
+	Why     string // the reason for the default
+	Flag    string // the flag of belfry serve, without its dashes; "" for none
+	Env     string // the variable of the environment; "" for none
+
+	secret bool // its values are not shown
+	index  []int
+}
+
+// Fields returns the fields of a Server in their order.
+func Fields() []Field {
+	return fieldsOf(reflect.TypeFor[Server](), "", nil)
+}
+
+func fieldsOf(t reflect.Type, path string, index []int) (list []Field) {
+	own := reflect.TypeFor[Server]().PkgPath()
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		at := append(index[:len(index):len(index)], i)
+		if f.Type.Kind() == reflect.Struct && f.Type.PkgPath() == own {
+			list = append(list, fieldsOf(f.Type, path+name+".", at)...)
+			continue
+		}
+		list = append(list, Field{
+			Name: path + name, Doc: f.Tag.Get("doc"), Default: f.Tag.Get("default"), Why: f.Tag.Get("why"),
+			Flag: f.Tag.Get("flag"), Env: f.Tag.Get("env"), secret: f.Tag.Get("secret") != "", index: at,
+		})
+	}
+	return list
+}
+
+// in returns the value of the field.
+func (f *Field) in(s *Server) reflect.Value { return reflect.ValueOf(s).Elem().FieldByIndex(f.index) }
+
+// Setting is what a server is told by a field, and by whom.
+type Setting struct {
+	Field
+	// Value is nil where nothing is said and nothing is filled in.
+	Value any
+	// From is default, or the flag, the variable or the file that says it.
+	From string
+}
+
+// Layers are what the places say in which a server is told something.
+type Layers struct {
+	Flags, Env, File Server
+	// FileName is what the user calls the file.
+	FileName string
+}
+
+// Settings returns what comes of the layers, which is given, field by field, and
+// where each value is from. Secrets are hidden.
+func (l *Layers) Settings(result Server) []Setting {
+	var list []Setting
+	for _, f := range Fields() {
+		s := Setting{Field: f, From: "default"}
+		switch {
+		case !f.in(&l.Flags).IsZero():
+			s.From = "--" + f.Flag
+		case !f.in(&l.Env).IsZero():
+			s.From = f.Env
+		case !f.in(&l.File).IsZero():
+			s.From = l.FileName
+		}
+		if v := f.in(&result); !v.IsZero() || v.Kind() == reflect.Bool {
+			s.Value = shown(v.Interface(), f.secret)
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// Hidden stands for what is not shown.
+const Hidden = "xxxxx"
+
+// shown returns a value without its secrets: what is in the password of a URL, and
+// the values, not the names, of a map that holds some.
+func shown(value any, secret bool) any {
+	switch v := value.(type) {
+	case Store:
+		u, err := url.Parse(string(v))
+		if err != nil {
+			return Hidden
+		}
+		return u.Redacted()
+	case map[string]string:
+		if secret {
+			names := make(map[string]string, len(v))
+			for name := range v {
+				names[name] = Hidden
+			}
+			return names
+		}
+	}
+	return value
+}
