@@ -120,8 +120,8 @@ func TestAResetEndsTheTokenThatWasLost(t *testing.T) {
 	s, dir := memory.New(memory.Options{}), t.TempDir()
 	first(t, s, dir)
 	lost := secretIn(t, dir)
-	if err := auth.Reset(t.Context(), s, dir); err != nil {
-		t.Fatal(err)
+	if path, err := auth.Reset(t.Context(), s, dir); err != nil || path != filepath.Join(dir, auth.TokenFile) {
+		t.Fatal(path, err)
 	}
 	tokens := auth.New(s, nil)
 	if _, err := tokens.Authenticate(t.Context(), lost); !errors.Is(err, auth.ErrUnknown) {

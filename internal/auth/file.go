@@ -56,18 +56,19 @@ func First(ctx context.Context, s Store, dir string) (made bool, err error) {
 }
 
 // Reset makes a new token for the administrator of a store and writes it into the
-// data directory. The one of that name before is worth nothing any more.
-func Reset(ctx context.Context, s Store, dir string) error {
+// data directory, whose file it returns. The one of that name before is worth
+// nothing any more.
+func Reset(ctx context.Context, s Store, dir string) (path string, err error) {
 	secret, err := NewSecret()
 	if err != nil {
-		return err
+		return "", err
 	}
 	// The store comes first: if it refuses, the file still holds what is valid.
 	_, err = s.PutToken(ctx, store.PutToken{Name: Admin, Hash: HashOf(secret), Role: store.RoleAdmin, Replace: true, Actor: system})
 	if err != nil {
-		return err
+		return "", err
 	}
-	return write(dir, secret)
+	return filepath.Join(dir, TokenFile), write(dir, secret)
 }
 
 func writeNew(dir string) (string, error) {

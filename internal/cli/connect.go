@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -22,8 +23,7 @@ import (
 func addConnection(cmd *cobra.Command, asked *config.Asked) {
 	f := cmd.Flags()
 	addWord(f, &asked.Namespace, "namespace", "n", "NAME", "namespace of jobs that are named without one; else BELFRY_NAMESPACE")
-	addWord(f, &asked.Server, "server", "", "URL", "address of the server; else BELFRY_SERVER")
-	addWord(f, &asked.Context, "context", "", "NAME", "context of the client's configuration")
+	addServer(cmd, asked)
 }
 
 // addAll adds the flag of lists that are about all namespaces in any case.
@@ -50,10 +50,16 @@ type remote struct {
 
 // connect finds the server that is meant. It sends nothing yet.
 func connect(env Env, asked config.Asked) (*remote, error) {
+	if asked.Data != "" {
+		asked.Data = env.path(asked.Data)
+	}
 	c, err := config.Connect(asked, env.Getenv, auth.ReadToken)
 	var problems job.Problems
 	if errors.As(err, &problems) {
 		return nil, wrongSettings(env, config.ClientFile(env.Getenv), err)
+	}
+	if errors.Is(err, config.ErrNoServer) {
+		return nil, &failure{code: ExitUnreachable, message: err.Error(), hint: "belfry serve --data runs one there"}
 	}
 	if err != nil {
 		return nil, &failure{code: ExitUsage, message: err.Error()}
@@ -70,6 +76,7 @@ func connect(env Env, asked config.Asked) (*remote, error) {
 var exitCodes = map[client.ProblemType]ExitCode{
 	client.TypeNotFound:        ExitNotFound,
 	client.TypeUnauthenticated: ExitNotAllowed,
+	client.TypeForbidden:       ExitNotAllowed,
 	client.TypeHostRefused:     ExitNotAllowed,
 	client.TypeCrossOrigin:     ExitNotAllowed,
 	client.TypeExists:          ExitConflict,
@@ -112,7 +119,7 @@ func (r *remote) refused(err error) error {
 	}
 	if p.Type == client.TypeUnauthenticated {
 		f.message = fmt.Sprintf("%s wants a token, and %s", r.URL(), f.message)
-		f.hint = r.noToken
+		f.hint = cmp.Or(r.noToken, p.Hint)
 	}
 	return f
 }

@@ -26,6 +26,7 @@ func addServer(cmd *cobra.Command, asked *config.Asked) {
 	f := cmd.Flags()
 	addWord(f, &asked.Server, "server", "", "URL", "address of the server; else BELFRY_SERVER")
 	addWord(f, &asked.Context, "context", "", "NAME", "context of the client's configuration")
+	addWord(f, &asked.Data, "data", "", "DIRECTORY", "data directory of a server on this machine; else BELFRY_DATA")
 }
 
 func newNodeList(env Env) *cobra.Command {

@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 // An argument @FILE of belfry is what the file holds.
 //
 //	serve [ARGUMENT...]    starts a server, and waits until it answers
+//	token FILE             gives commands the token that the file holds
 //	interrupt              interrupts it, and waits for its end
 //	fetch PATH             prints what it answers to a GET with its token, once it
 //	                       is ready
@@ -63,6 +64,9 @@ func TestServerScripts(t *testing.T) {
 				code, err := strconv.Atoi(args[0])
 				ts.Check(err)
 				belfryNow(ts, cli.ExitCode(code), args[1:])
+			},
+			"token": func(ts *testscript.TestScript, _ bool, args []string) {
+				ts.Setenv("BELFRY_TOKEN", strings.TrimSpace(ts.ReadFile(args[0])))
 			},
 			"serve": serveInBackground,
 			"fetch": fetch,

@@ -33,7 +33,13 @@ type Context struct {
 // Asked is what the flags of a command say about the connection.
 type Asked struct {
 	Server, Context, Namespace string
+	// Data is the data directory of a server on this machine.
+	Data string
 }
+
+// ErrNoServer is returned when no server of this user runs on the data directory
+// that was named.
+var ErrNoServer = errors.New("no server runs on it, or this user may not know of it")
 
 // Connection is how a server is reached.
 type Connection struct {
@@ -62,12 +68,17 @@ func Connect(asked Asked, getenv func(string) string, readToken func(path string
 	if err != nil {
 		return Connection{}, err
 	}
-	data := cmp.Or(getenv("BELFRY_DATA"), DefaultData(getenv))
+	data := cmp.Or(asked.Data, getenv("BELFRY_DATA"), DefaultData(getenv))
 	local, err := readAddress(data)
 	if err != nil {
 		return Connection{}, err
 	}
 	named := cmp.Or(asked.Server, getenv("BELFRY_SERVER"))
+	if asked.Data != "" && asked.Server == "" {
+		if named = local.URL; named == "" {
+			return Connection{}, fmt.Errorf("%s: %w", data, ErrNoServer)
+		}
+	}
 	listed := cmp.Or(asked.Namespace, getenv("BELFRY_NAMESPACE"), c.Namespace)
 	result := Connection{
 		Server:    cmp.Or(named, c.Server, local.URL, DefaultServer),
@@ -78,15 +89,20 @@ func Connect(asked Asked, getenv func(string) string, readToken func(path string
 	if result.Token == "" && sameServer(result.Server, c.Server) {
 		result.Token = c.Token
 	}
-	if result.Token != "" {
+	isLocal := sameServer(result.Server, local.URL)
+	if result.Token != "" && !(isLocal && asked.Data != "") {
 		return result, nil
 	}
-	if !sameServer(result.Server, local.URL) {
+	if !isLocal {
 		result.NoToken = "set BELFRY_TOKEN, or put a context with a token into " + ClientFile(getenv)
 		return result, nil
 	}
-	result.Token, err = readToken(local.TokenFile)
+	token, err := readToken(local.TokenFile)
+	if err == nil {
+		result.Token = token
+	}
 	switch {
+	case err != nil && result.Token != "": // the one of the environment, then
 	case errors.Is(err, fs.ErrNotExist):
 		result.NoToken = fmt.Sprintf("%s is not there any more; set BELFRY_TOKEN", local.TokenFile)
 	case errors.Is(err, fs.ErrPermission):

@@ -161,6 +161,9 @@ contexts:
 		{"another port of this machine", config.Asked{Server: "http://127.0.0.1:9"}, nil, "http://127.0.0.1:9", "", "web"},
 		{"the environment", config.Asked{}, []string{"BELFRY_SERVER", "http://127.0.0.1:9", "BELFRY_TOKEN", "of-env", "BELFRY_NAMESPACE", "ops"}, "http://127.0.0.1:9", "of-env", "ops"},
 		{"a flag over the environment", config.Asked{Server: "http://127.0.0.1:8", Namespace: "n"}, []string{"BELFRY_SERVER", "http://127.0.0.1:9", "BELFRY_NAMESPACE", "ops"}, "http://127.0.0.1:8", "of-data", "n"},
+		{"the data directory by a flag", config.Asked{Data: data}, nil, "http://127.0.0.1:8", "of-data", "web"},
+		{"the same over the environment", config.Asked{Data: data}, []string{"BELFRY_SERVER", "http://127.0.0.1:9", "BELFRY_TOKEN", "of-env"}, "http://127.0.0.1:8", "of-data", "web"},
+		{"another server beside it", config.Asked{Data: data, Server: "http://127.0.0.1:9"}, []string{"BELFRY_TOKEN", "of-env"}, "http://127.0.0.1:9", "of-env", "web"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -170,6 +173,9 @@ contexts:
 				t.Errorf("the connection is %+v", c)
 			}
 		})
+	}
+	if _, err := config.Connect(config.Asked{Data: home}, environment("HOME", home), readToken); !errors.Is(err, config.ErrNoServer) {
+		t.Errorf("a directory without a server gives the error %v", err)
 	}
 	empty := environment("HOME", t.TempDir(), "BELFRY_DATA", data)
 	if c, err := config.Connect(config.Asked{}, empty, readToken); err != nil || c.Server != "http://127.0.0.1:8" || c.Token != "of-data" {

@@ -1,0 +1,255 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store/sqlite"
+)
+
+func newToken(env Env) *cobra.Command {
+	cmd := group("token", "tokens", "Make, list and revoke tokens", "belfry token create ci --role runner\nbelfry token list")
+	cmd.AddCommand(newTokenCreate(env), newTokenList(env), newTokenRevoke(env), newTokenReset(env))
+	return cmd
+}
+
+func newTokenCreate(env Env) *cobra.Command {
+	var (
+		asked   config.Asked
+		request client.TokenRequest
+		role    string
+		output  string
+	)
+	cmd := &cobra.Command{
+		Use:   "create NAME --role ROLE [flags]",
+		Short: "Make a token",
+		Long: `Make a token and print it. It is shown this once: the server keeps a hash of it.
+The name is who its holder is in the audit.
+
+A viewer reads. A runner also runs, cancels and retries what is defined. An admin
+does everything. With a namespace the token is for what is in it alone.`,
+		Example: `belfry token create ann --role admin
+belfry token create ci --role runner --namespace web --expires 30d >ci-token`,
+		Args: func(cmd *cobra.Command, args []string) error { return someArguments(cmd, args, "token", 1, 1) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if role == "" {
+				return misused("--role is missing: viewer, runner or admin")
+			}
+			request.Name, request.Role = args[0], client.Role(role)
+			server, err := connect(env, asked)
+			if err != nil {
+				return err
+			}
+			return server.refused(createToken(cmd.Context(), server, request, output))
+		},
+	}
+	f := cmd.Flags()
+	addChoice(cmd, &role, "role", "", "what its holder may do", string(client.RoleViewer), string(client.RoleRunner), string(client.RoleAdmin))
+	addWord(f, &request.Namespace, "namespace", "n", "NAME", "namespace that it is for; else all")
+	addParsed(f, &request.ExpiresIn, "expires", "", "", "DURATION", "how long it is valid, such as 30d; else until it is revoked", func(text string) (string, error) {
+		_, err := job.ParseDuration(text)
+		return text, err
+	})
+	addServer(cmd, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML)
+	return cmd
+}
+
+func createToken(ctx context.Context, server *remote, request client.TokenRequest, output string) error {
+	made, err := server.CreateToken(ctx, request)
+	if err != nil {
+		return err
+	}
+	// In a table it stands alone, so that it can go into a file.
+	data, err := renderOne(output, made, made.Name, func(w io.Writer) { fmt.Fprintln(w, oneLine(made.Secret)) })
+	if err != nil {
+		return err
+	}
+	if output == asTable && server.env.StdoutIsTerminal {
+		// There is nobody left to tell when this fails.
+		_, _ = fmt.Fprintf(server.env.Stderr, "the token %s, %s; it is not shown again:\n", oneLine(made.Name), tokenText(server.env, &made.Token))
+	}
+	return write(server.env, data)
+}
+
+// tokenText says what a token is good for.
+func tokenText(env Env, t *client.Token) string {
+	text := string(t.Role)
+	if t.Namespace != "" {
+		text += " in the namespace " + oneLine(t.Namespace)
+	}
+	if !t.Expires.IsZero() {
+		text += ", until " + instant(env, t.Expires)
+	}
+	return text
+}
+
+func newTokenList(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:     "list [flags]",
+		Aliases: []string{"ls"},
+		Short:   "List tokens with what they are good for",
+		Example: "belfry token list\nbelfry token list -o json",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			server, err := connect(env, asked)
+			if err != nil {
+				return err
+			}
+			return server.refused(listTokens(cmd.Context(), server, output))
+		},
+	}
+	addServer(cmd, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
+	return cmd
+}
+
+func listTokens(ctx context.Context, server *remote, output string) error {
+	page, err := server.Tokens(ctx)
+	if err != nil {
+		return err
+	}
+	data, err := renderList(output, page.Items, page.NextPageToken, func(t client.Token) string { return t.Name }, func(w io.Writer) {
+		var rows [][]string
+		for _, t := range page.Items {
+			expires := instant(server.env, t.Expires)
+			if t.Expired {
+				expires += " (expired)"
+			}
+			rows = append(rows, []string{t.Name, string(t.Role), cmp.Or(t.Namespace, "(all)"), expires, instant(server.env, t.Created), t.By})
+		}
+		table(w, styleFor(server.env, server.env.StdoutIsTerminal), []string{"NAME", "ROLE", "NAMESPACE", "EXPIRES", "CREATED", "BY"}, rows)
+	})
+	if err != nil {
+		return err
+	}
+	return write(server.env, data)
+}
+
+func newTokenRevoke(env Env) *cobra.Command {
+	var (
+		asked config.Asked
+		yes   bool
+	)
+	cmd := &cobra.Command{
+		Use:     "revoke NAME... [flags]",
+		Aliases: []string{"delete", "rm"},
+		Short:   "Revoke tokens",
+		Long: `Revoke tokens. The server that is asked refuses them at once, others on the same
+store within a second. The last token that can make others is not revoked.`,
+		Example: "belfry token revoke ci\nbelfry token revoke ci ann --yes",
+		Args:    func(cmd *cobra.Command, args []string) error { return someArguments(cmd, args, "token", 1, 0) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, err := connect(env, asked)
+			if err != nil {
+				return err
+			}
+			return server.refused(revokeTokens(cmd.Context(), server, args, yes))
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "revoke without asking")
+	addServer(cmd, &asked)
+	cmd.ValidArgsFunction = tokenNames(env, &asked)
+	return cmd
+}
+
+// revokeTokens revokes one after the other, and says each that is done.
+func revokeTokens(ctx context.Context, server *remote, names []string, yes bool) error {
+	if err := agree(server.env, yes, "revoking %s: %s", counted(len(names), "token"), shortList(names)); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := server.RevokeToken(ctx, name); err != nil {
+			return err
+		}
+		if err := write(server.env, fmt.Appendf(nil, "token %s revoked\n", oneLine(name))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tokenNames returns what tells shells the names of tokens. Without a server there
+// are none.
+func tokenNames(env Env, asked *config.Asked) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		server, err := connect(env, *asked)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
+		defer cancel()
+		page, err := server.Tokens(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []string
+		for _, t := range page.Items {
+			names = append(names, t.Name)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func newTokenReset(env Env) *cobra.Command {
+	var (
+		file  string
+		flags config.Server
+	)
+	cmd := &cobra.Command{
+		Use:   "reset [flags]",
+		Short: "Make a new administrator's token where the old one is lost",
+		Long: `Make a new token for the administrator and write it into the data directory. The
+one that is lost is worth nothing any more; other tokens stay as they are.
+
+It asks no server and needs no token, but the files of the server: it is for the
+user that the server runs as, while the server is stopped.`,
+		Example: "belfry token reset\nbelfry token reset --data /var/lib/belfry",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, c, err := serverConfig(env, file, flags)
+			if err != nil {
+				return err
+			}
+			return resetToken(cmd.Context(), env, c)
+		},
+	}
+	f := cmd.Flags()
+	addWord(f, &file, "config", "c", "FILE", "file with the configuration of the server")
+	addWord(f, &flags.Data, "data", "", "DIRECTORY", "data directory of the server; else BELFRY_DATA, else the default one")
+	addText(f, &flags.Store, "store", "", "SQLite in the data directory", "URL", "where the server keeps its tokens; else BELFRY_STORE")
+	return cmd
+}
+
+func resetToken(ctx context.Context, env Env, c config.Server) (err error) {
+	if _, err := os.Stat(c.Store.File()); err != nil {
+		return failed("there is no store to make a token for: %v", err).withHint("--data names the data directory of the server")
+	}
+	s, err := sqlite.Open(ctx, c.Store.File(), sqlite.Options{Now: env.Now, Defaults: c.JobDefaults(), Revisions: c.Keep.Revisions})
+	if errors.Is(err, sqlite.ErrInUse) {
+		return failed("%v", err).withHint("stop the server, and start it again afterwards")
+	}
+	if err != nil {
+		return failed("%v", err)
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	path, err := auth.Reset(ctx, s, c.Data)
+	if err != nil {
+		return failed("%v", err)
+	}
+	return write(env, fmt.Appendf(nil, "%s holds a new token for the administrator\n", path))
+}
