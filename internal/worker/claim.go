@@ -48,35 +48,28 @@ func (l *leadEstimate) of(herd int) time.Duration {
 	return min(leadMin+2*l.batch+time.Duration(herd)*l.each, store.ClaimAhead-herdSpan)
 }
 
-// claimLoop claims what is due. While one batch is in flight the next gathers.
-func (w *Worker) claimLoop(ctx context.Context) {
-	trouble := trouble{what: "runs cannot be claimed", log: w.Log}
+// claimLoop claims what is due. While batches are under way the next gathers.
+func (w *Worker) claimLoop(ctx context.Context, trouble *trouble) {
 	backoff := backoffMin
 	for {
 		batch, next := w.gather()
-		wait := time.NewTimer(next)
 		if len(batch) > 0 {
 			err := w.claim(ctx, batch)
 			trouble.report(err)
 			if err == nil {
 				backoff = backoffMin
-				wait.Stop()
-				if ctx.Err() != nil {
-					return
-				}
-				continue
+			} else {
+				w.refuse(true)
+				rest(ctx, backoff) // nothing but time helps
+				backoff = min(2*backoff, backoffMax)
 			}
-			wait.Reset(backoff)
-			backoff = min(2*backoff, backoffMax)
-			// Nothing but time helps: no wake-up until then.
-			select {
-			case <-ctx.Done():
-				wait.Stop()
+			w.refuse(false)
+			if ctx.Err() != nil {
 				return
-			case <-wait.C:
 			}
 			continue
 		}
+		wait := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
 			wait.Stop()
@@ -85,6 +78,25 @@ func (w *Worker) claimLoop(ctx context.Context) {
 		case <-w.claimWake:
 			wait.Stop()
 		}
+	}
+}
+
+// refuse notes that a claim is to be repeated after a rest, and that a loop goes on.
+func (w *Worker) refuse(yes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.refused = yes; !yes {
+		w.claims--
+	}
+}
+
+// rest waits for a while, or until ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
 	}
 }
 
@@ -104,7 +116,11 @@ func (w *Worker) gather() (batch []*item, next time.Duration) {
 	if w.draining || w.stuck {
 		room = 0
 	}
-	for len(w.pending) > 0 && len(batch) < store.MaxBatch {
+	most := store.MaxBatch
+	if w.claims > 0 && (w.refused || len(w.pending) < store.MaxBatch) {
+		most = 0 // the loop whose call is under way goes on with them
+	}
+	for len(w.pending) > 0 && len(batch) < most {
 		it := w.pending[0]
 		if w.items[it.ready.ID] != it {
 			heap.Pop(&w.pending)
@@ -129,6 +145,12 @@ func (w *Worker) gather() (batch []*item, next time.Duration) {
 			room--
 		}
 		batch = append(batch, heap.Pop(&w.pending).(*item))
+	}
+	if len(batch) > 0 {
+		w.claims++
+	}
+	if len(w.pending) >= store.MaxBatch {
+		signal(w.claimWake) // another loop may go on
 	}
 
 	next = lookEvery // a step of the clock is noticed

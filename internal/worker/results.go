@@ -30,11 +30,19 @@ func (w *Worker) report(r result) {
 	signal(w.resultWake)
 }
 
-// ended returns the first results that wait, for a batch.
+// ended takes the first results that wait, for a batch. While another batch is
+// under way only a full one is worth a call of its own.
 func (w *Worker) ended() []result {
 	w.resultsMu.Lock()
 	n := min(len(w.results), store.MaxBatch)
+	if w.reporting > 0 && n < store.MaxBatch {
+		n = 0
+	}
 	batch := w.results[:n:n]
+	if w.results = w.results[n:]; len(w.results) == 0 {
+		w.results = nil // give the space back
+	}
+	w.reporting += n
 	w.resultsMu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,9 +53,8 @@ func (w *Worker) ended() []result {
 }
 
 // reportLoop reports results, in batches, until the store has acknowledged each
-// or ctx ends. While one batch is under way the next gathers.
-func (w *Worker) reportLoop(ctx context.Context) {
-	trouble := trouble{what: "results cannot be reported; they are kept", log: w.Log}
+// or ctx ends. While batches are under way the next gathers.
+func (w *Worker) reportLoop(ctx context.Context, trouble *trouble) {
 	backoff := backoffMin
 	for {
 		w.starter.settle()
@@ -69,14 +76,12 @@ func (w *Worker) reportLoop(ctx context.Context) {
 		w.stuck = err != nil
 		w.mu.Unlock()
 		if err != nil && !errors.Is(err, store.ErrSessionOver) {
-			timer := time.NewTimer(backoff)
+			w.resultsMu.Lock()
+			w.results = append(batch, w.results...)
+			w.reporting -= len(batch)
+			w.resultsMu.Unlock()
+			rest(ctx, backoff)
 			backoff = min(2*backoff, backoffMax)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			case <-timer.C:
-			}
 			continue
 		}
 		backoff = backoffMin
@@ -120,10 +125,7 @@ func (w *Worker) reported(batch []result) {
 	}
 	w.mu.Unlock()
 	w.resultsMu.Lock()
-	w.results = w.results[len(batch):]
-	if len(w.results) == 0 {
-		w.results = nil // give the space back
-	}
+	w.reporting -= len(batch)
 	w.resultsMu.Unlock()
 	signal(w.claimWake)
 }
@@ -136,7 +138,7 @@ func (w *Worker) awaitReports(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		w.resultsMu.Lock()
-		left := len(w.results)
+		left := len(w.results) + w.reporting
 		w.resultsMu.Unlock()
 		if left == 0 {
 			return

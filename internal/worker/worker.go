@@ -99,6 +99,9 @@ const (
 	restFactor = 10
 	// stealEvery is how often it looks for what others have left lying.
 	stealEvery = 250 * time.Millisecond
+	// callsUnderWay is how many batches of claims, and of results, are under way
+	// at once: a store that works on one finds the next.
+	callsUnderWay = 2
 	// pageSize is how many runs are read at a time.
 	pageSize = 2000
 	// heldMax bounds the runs that are held in memory: some seconds of the
@@ -130,6 +133,8 @@ type Worker struct {
 	herds                 map[int64]int // items in due by due time, in steps of herdSpan
 	pending               pending       // to be claimed now
 	read                  store.RunRef  // how far ahead ready runs were read
+	claims                int           // calls that are under way, or to be repeated
+	refused               bool          // one is to be repeated: nothing helps but time
 	busy                  int           // items that take capacity: claimed, running, or with a result to report
 	draining              bool
 	// stuck is set while results are not taken: what has ended holds its slot
@@ -142,6 +147,7 @@ type Worker struct {
 
 	resultsMu sync.Mutex
 	results   []result // to be reported
+	reporting int      // how many are under way
 
 	starter                          *starter
 	claimWake, startWake, resultWake chan struct{}
@@ -194,12 +200,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	// Attempts and reports outlive ctx for a moment.
 	outer, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	var loops, reporter sync.WaitGroup
+	var loops, reporters sync.WaitGroup
 	w.live = outer
-	for _, loop := range []func(context.Context){w.lookLoop, w.stealLoop, w.claimLoop, w.startLoop, w.reconcileLoop} {
+	for _, loop := range []func(context.Context){w.lookLoop, w.stealLoop, w.startLoop, w.reconcileLoop} {
 		loops.Go(func() { loop(ctx) })
 	}
-	reporter.Go(func() { w.reportLoop(outer) })
+	claims := &trouble{what: "runs cannot be claimed", log: w.Log}
+	reports := &trouble{what: "results cannot be reported; they are kept", log: w.Log}
+	for range callsUnderWay {
+		loops.Go(func() { w.claimLoop(ctx, claims) })
+		reporters.Go(func() { w.reportLoop(outer, reports) })
+	}
 	loops.Wait()
 	w.giveBack(outer)
 	cause := context.Cause(ctx)
@@ -210,7 +221,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.starter.close()
 	w.awaitReports(outer)
 	stop()
-	reporter.Wait()
+	reporters.Wait()
 	return nil
 }
 
@@ -457,14 +468,17 @@ func (w *Worker) Load() store.Load {
 	return store.Load{Running: w.busy, Ready: len(w.pending)}
 }
 
-// trouble logs the first error of a row, and its end.
+// trouble logs the first error of a row, and its end. Several loops may share one.
 type trouble struct {
 	what string
 	log  *slog.Logger
+	mu   sync.Mutex
 	now  bool
 }
 
 func (t *trouble) report(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	switch {
 	case err != nil && !t.now:
 		t.log.Error(t.what, "error", err)
