@@ -429,6 +429,18 @@ func (c *Client) Nodes(ctx context.Context) (Page[Node], error) {
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/nodes", answer: &page})
 }
 
+// Calendars returns the calendars of a namespace, "" for all, by name.
+func (c *Client) Calendars(ctx context.Context, namespace string) (Page[Document], error) {
+	var page Page[Document]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/calendars", query: values("namespace", namespace), answer: &page})
+}
+
+// Pools returns the pools of a namespace, "" for all, by name.
+func (c *Client) Pools(ctx context.Context, namespace string) (Page[Document], error) {
+	var page Page[Document]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/pools", query: values("namespace", namespace), answer: &page})
+}
+
 // Audit returns a page of changes, the latest first.
 func (c *Client) Audit(ctx context.Context, pageSize int, pageToken string) (Page[AuditRecord], error) {
 	query := values("page_token", pageToken)

@@ -61,6 +61,7 @@ type Apply struct {
 	Owner     string     `json:"owner,omitempty" maxLength:"128" doc:"Whose documents these are. Each job is marked with it, and one that has the mark of somebody else is refused."`
 	Prune     bool       `json:"prune,omitempty" doc:"Delete the jobs with the mark of the owner that are not among the documents."`
 	DryRun    bool       `json:"dry_run,omitempty" doc:"Check all and say what would happen, and change nothing."`
+	Diff      bool       `json:"diff,omitempty" doc:"Say of what changes which lines do."`
 }
 
 // Applied is the answer to Apply.
@@ -76,6 +77,7 @@ type ApplyResult struct {
 	Result   ChangeResult `json:"result" enum:"created,changed,unchanged,deleted" doc:"What has happened, or would."`
 	Version  int64        `json:"version,omitempty" doc:"The version that it has now."`
 	Warnings []string     `json:"warnings,omitempty" doc:"What is allowed and yet probably not meant."`
+	Diff     string       `json:"diff,omitempty" doc:"If it was asked for: which lines of the document change."`
 }
 
 // Run is a run, whether it is planned, going on or over.

@@ -87,18 +87,11 @@ func apply(ctx context.Context, env Env, ask applyFlags) error {
 	if err != nil {
 		return err
 	}
-	request := client.Apply{Owner: ask.owner, Prune: ask.prune, DryRun: ask.dryRun == "server", Documents: []client.Document{}}
-	for _, d := range v.documents {
-		inNamespace(d, server.namespace)
-		sent, err := client.DocumentOf(d)
-		if err != nil {
-			return failed("%s:%d: %v", d.File, d.Line, err)
-		}
-		if d.Job != nil && !d.Job.Paused && d.Says("paused") {
-			sent.RawMessage = append([]byte(`{"paused":false,`), sent.RawMessage[1:]...)
-		}
-		request.Documents = append(request.Documents, sent)
+	request, err := v.request(server.namespace)
+	if err != nil {
+		return err
 	}
+	request.Owner, request.Prune, request.DryRun = ask.owner, ask.prune, ask.dryRun == "server"
 	if ask.prune && !request.DryRun && !ask.yes {
 		if err := agreeToPrune(ctx, server, request); err != nil {
 			return v.placed(server.refused(err))
@@ -112,6 +105,12 @@ func apply(ctx context.Context, env Env, ask applyFlags) error {
 	if err != nil {
 		return err
 	}
+	warn(env, applied)
+	return write(env, data)
+}
+
+// warn says what is allowed and yet probably not meant.
+func warn(env Env, applied client.Applied) {
 	var told bytes.Buffer
 	for _, r := range applied.Results {
 		for _, warning := range r.Warnings {
@@ -120,7 +119,23 @@ func apply(ctx context.Context, env Env, ask applyFlags) error {
 	}
 	// There is nobody left to tell when this fails.
 	_, _ = env.Stderr.Write(told.Bytes())
-	return write(env, data)
+}
+
+// request is what asks a server to make the documents true.
+func (v *validation) request(namespace string) (client.Apply, error) {
+	request := client.Apply{Documents: []client.Document{}}
+	for _, d := range v.documents {
+		inNamespace(d, namespace)
+		sent, err := client.DocumentOf(d)
+		if err != nil {
+			return request, failed("%s:%d: %v", d.File, d.Line, err)
+		}
+		if d.Job != nil && !d.Job.Paused && d.Says("paused") {
+			sent.RawMessage = append([]byte(`{"paused":false,`), sent.RawMessage[1:]...)
+		}
+		request.Documents = append(request.Documents, sent)
+	}
+	return request, nil
 }
 
 // inNamespace puts a document that names no namespace into one.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -154,24 +153,6 @@ func diffJob(ctx context.Context, server *remote, name jobName, versions []int64
 		return differs
 	}
 	return nil
-}
-
-// diffText writes what is different between two documents for people.
-func diffText(w io.Writer, s style, text string) {
-	for line := range strings.Lines(text) {
-		line = printable(strings.TrimSuffix(line, "\n"))
-		switch {
-		case strings.HasPrefix(line, "--- "), strings.HasPrefix(line, "+++ "):
-			line = s.strong(line)
-		case strings.HasPrefix(line, "@@"):
-			line = s.faint(line)
-		case strings.HasPrefix(line, "-"):
-			line = s.wrong(line)
-		case strings.HasPrefix(line, "+"):
-			line = s.right(line)
-		}
-		fmt.Fprintln(w, line)
-	}
 }
 
 func newJobRollback(env Env) *cobra.Command {

@@ -45,7 +45,9 @@ type step struct {
 	document job.Document
 	pointer  string // where it stands in the request
 	result   client.ApplyResult
-	// version is the one that is there, 0 for none; uid that of a job.
+	// present is what is there, and version its version, 0 for none; uid that
+	// of a job.
+	present job.Document
 	version int64
 	uid     job.ID
 	// saysPaused is set when a job says whether it is paused. One that says
@@ -85,6 +87,11 @@ func (a *api) apply(ctx context.Context, in *applyInput) (*applyOutput, error) {
 		}
 		steps = append(steps, pruned...)
 	}
+	if in.Body.Diff {
+		if err := diffAll(steps); err != nil {
+			return nil, err
+		}
+	}
 	if !in.Body.DryRun {
 		if err := a.writeAll(ctx, steps); err != nil {
 			return nil, err
@@ -95,6 +102,26 @@ func (a *api) apply(ctx context.Context, in *applyInput) (*applyOutput, error) {
 		out.Body.Results = append(out.Body.Results, s.result)
 	}
 	return out, nil
+}
+
+// diffAll adds to the results which lines change.
+func diffAll(steps []*step) (err error) {
+	for _, s := range steps {
+		name := string(s.result.Kind) + " " + s.result.Name
+		before, after := versioned(name, s.version), versioned(name, s.result.Version)
+		switch s.result.Result {
+		case client.Unchanged:
+			continue
+		case client.Created:
+			before = nowhere
+		case client.Deleted:
+			after = nowhere
+		}
+		if s.result.Diff, err = difference(before, s.present, after, s.document); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // decodeAll reads the documents and collects the mistakes of all.
@@ -243,18 +270,18 @@ func (a *api) compareAll(ctx context.Context, steps []*step, owner string) error
 	}
 	var wrong []client.FieldError
 	for _, s := range steps {
-		var present job.Document
+		present := &s.present
 		switch name := s.document.FullName(); {
 		case s.document.Calendar != nil:
 			for _, c := range calendars {
 				if c.FullName() == name {
-					present, s.version = job.Document{Calendar: c}, c.Version
+					*present, s.version = job.Document{Calendar: c}, c.Version
 				}
 			}
 		case s.document.Pool != nil:
 			for _, p := range pools {
 				if p.FullName() == name {
-					present, s.version = job.Document{Pool: p}, p.Version
+					*present, s.version = job.Document{Pool: p}, p.Version
 				}
 			}
 		default:
@@ -263,7 +290,7 @@ func (a *api) compareAll(ctx context.Context, steps []*step, owner string) error
 				return err
 			}
 			if err == nil {
-				present, s.version, s.uid = job.Document{Job: old.Definition}, old.Definition.Version, old.Definition.UID
+				*present, s.version, s.uid = job.Document{Job: old.Definition}, old.Definition.Version, old.Definition.UID
 				s.wasPaused = old.Definition.Paused
 				if !s.saysPaused {
 					s.document.Job.Paused = s.wasPaused
@@ -279,7 +306,7 @@ func (a *api) compareAll(ctx context.Context, steps []*step, owner string) error
 		s.result.Result, s.result.Version = client.Created, 1
 		if s.version > 0 {
 			s.result.Result, s.result.Version = client.Changed, s.version+1
-			same, err := sameDocument(s.document, present)
+			same, err := sameDocument(s.document, s.present)
 			if err != nil {
 				return err
 			}
@@ -366,7 +393,7 @@ func (a *api) prune(ctx context.Context, steps []*step, owner string) ([]*step, 
 		for _, j := range jobs {
 			if name := j.Definition.FullName(); !kept[name] {
 				gone = append(gone, &step{
-					uid: j.Definition.UID, version: j.Definition.Version,
+					present: job.Document{Job: j.Definition}, uid: j.Definition.UID, version: j.Definition.Version,
 					result: client.ApplyResult{Kind: job.KindJob, Name: name, Result: client.Deleted},
 				})
 			}

@@ -163,6 +163,9 @@ func (a *api) rollbackJob(ctx context.Context, in *rollbackJobInput) (*changeOut
 	})
 }
 
+// nowhere is the name of what is not there before a change, or after it.
+const nowhere = "/dev/null"
+
 // versioned names a version of something.
 func versioned(name string, version int64) string {
 	return fmt.Sprintf("%s version %d", name, version)

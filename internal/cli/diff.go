@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/config"
+)
+
+// diffFlags is what belfry diff is asked.
+type diffFlags struct {
+	connection config.Asked
+	files      []string
+	recursive  bool
+	owner      string
+	prune      bool
+	output     string
+}
+
+func newDiff(env Env) *cobra.Command {
+	var ask diffFlags
+	cmd := &cobra.Command{
+		Use:   "diff -f FILE|FOLDER|- [flags]",
+		Short: "Show what belfry apply would change",
+		Long: `Show what belfry apply would change, line by line. The server checks and compares
+the documents as for apply, and changes nothing.
+
+It ends with exit code 1 when something would change.`,
+		Example: `belfry diff -f jobs.yaml
+belfry diff -f jobs/ -R --owner team-a --prune
+belfry diff -f jobs/ -o name                     # only what differs`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return misused("unexpected %q", args[0]).withHint("name files with -f: belfry diff -f %s", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(ask.files) == 0 {
+				return misused("nothing to compare: -f is missing").withHint("name a file, a folder, or - for standard input")
+			}
+			if ask.prune && ask.owner == "" {
+				return misused("--prune is about what an owner has no more, so it wants --owner")
+			}
+			return diff(cmd.Context(), env, ask)
+		},
+	}
+	f := cmd.Flags()
+	f.VarP((*fileNames)(&ask.files), "file", "f", "file or folder to read, - for standard input; may be repeated")
+	f.BoolVarP(&ask.recursive, "recursive", "R", false, "read the folders inside of folders as well")
+	addWord(f, &ask.owner, "owner", "", "NAME", "whose files these are, as for apply")
+	f.BoolVar(&ask.prune, "prune", false, "show as well which jobs of the owner apply would delete")
+	addConnection(cmd, &ask.connection)
+	addOutput(cmd, &ask.output, asTable, asJSON, asYAML, asJSONL, asName)
+	if err := cmd.MarkFlagFilename("file", "yaml", "yml", "json"); err != nil {
+		panic(err) // the flag is not there
+	}
+	return cmd
+}
+
+func diff(ctx context.Context, env Env, ask diffFlags) error {
+	v, err := readAll(env, ask.files, ask.recursive)
+	if err != nil {
+		return err
+	}
+	server, err := connect(env, ask.connection)
+	if err != nil {
+		return err
+	}
+	request, err := v.request(server.namespace)
+	if err != nil {
+		return err
+	}
+	request.Owner, request.Prune, request.DryRun, request.Diff = ask.owner, ask.prune, true, true
+	would, err := server.Apply(ctx, request)
+	if err != nil {
+		return v.placed(server.refused(err))
+	}
+	warn(env, would)
+	var changed []client.ApplyResult
+	for _, r := range would.Results {
+		if r.Result != client.Unchanged {
+			changed = append(changed, r)
+		}
+	}
+	data, err := renderList(ask.output, changed, "", resultName, func(w io.Writer) {
+		s := styleFor(env, env.StdoutIsTerminal)
+		for _, r := range changed {
+			diffText(w, s, r.Diff)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := write(env, data); err != nil {
+		return err
+	}
+	if len(changed) > 0 {
+		return differs
+	}
+	return nil
+}
+
+// diffText writes what is different between two documents for people.
+func diffText(w io.Writer, s style, text string) {
+	for line := range strings.Lines(text) {
+		line = printable(strings.TrimSuffix(line, "\n"))
+		switch {
+		case strings.HasPrefix(line, "--- "), strings.HasPrefix(line, "+++ "):
+			line = s.strong(line)
+		case strings.HasPrefix(line, "@@"):
+			line = s.faint(line)
+		case strings.HasPrefix(line, "-"):
+			line = s.wrong(line)
+		case strings.HasPrefix(line, "+"):
+			line = s.right(line)
+		}
+		fmt.Fprintln(w, line)
+	}
+}

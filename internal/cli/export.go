@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// exportFlags is what belfry export is asked.
+type exportFlags struct {
+	connection config.Asked
+	all        bool
+	labels     map[string]string
+	output     string
+}
+
+func newExport(env Env) *cobra.Command {
+	var ask exportFlags
+	cmd := &cobra.Command{
+		Use:   "export [flags]",
+		Short: "Print all jobs, calendars and pools as documents that belfry apply takes",
+		Long: `Print the calendars, pools and jobs of all namespaces, or of the one that is named,
+as documents: what users have said, without what the server adds. belfry apply
+takes them back, here or on another server. Runs and history are not part of it.`,
+		Example: `belfry export > all.yaml
+belfry export -n web --label team=a
+belfry export | belfry apply -f - --server https://other.example`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			server, err := connect(env, ask.connection)
+			if err != nil {
+				return err
+			}
+			return server.refused(export(cmd.Context(), server, ask))
+		},
+	}
+	f := cmd.Flags()
+	f.Var((*labels)(&ask.labels), "label", "only what has this label: KEY=VALUE; may be repeated")
+	addConnection(cmd, &ask.connection)
+	addAll(cmd, &ask.all)
+	addOutput(cmd, &ask.output, asYAML, asJSON)
+	return cmd
+}
+
+func export(ctx context.Context, server *remote, ask exportFlags) error {
+	namespace := server.listNamespace(ask.all)
+	var documents []job.Document
+	// What jobs name stands before them.
+	for _, list := range []func(context.Context, string) (client.Page[client.Document], error){server.Calendars, server.Pools} {
+		page, err := list(ctx, namespace)
+		if err != nil {
+			return err
+		}
+		if documents, err = exported(server, documents, page.Items, ask.labels); err != nil {
+			return err
+		}
+	}
+	query := client.JobQuery{Namespace: namespace, Labels: ask.labels, PageSize: pageSize}
+	for {
+		page, err := server.Jobs(ctx, query)
+		if err != nil {
+			return err
+		}
+		if documents, err = exported(server, documents, page.Items, nil); err != nil {
+			return err
+		}
+		if query.PageToken = page.NextPageToken; query.PageToken == "" {
+			break
+		}
+	}
+	var b bytes.Buffer
+	if err := job.Encode(&b, documents, job.Format(ask.output)); err != nil {
+		return failed("write the documents: %v", err)
+	}
+	return write(server.env, b.Bytes())
+}
+
+// exported appends those of the documents that have the labels, without what the
+// server has added.
+func exported(server *remote, documents []job.Document, page []client.Document, labels map[string]string) ([]job.Document, error) {
+	for _, raw := range page {
+		list, err := job.Decode("", raw.RawMessage)
+		if err != nil || len(list) != 1 {
+			return nil, failed("read a document of %s: %v", server.URL(), err).withHint("is the server of a later version?")
+		}
+		d := list[0]
+		has := map[string]string{}
+		switch {
+		case d.Job != nil:
+			d.Job.UID, d.Job.Version, d.Job.Status = job.ID{}, 0, nil
+			has = d.Job.Labels
+		case d.Calendar != nil:
+			d.Calendar.UID, d.Calendar.Version = job.ID{}, 0
+			has = d.Calendar.Labels
+		case d.Pool != nil:
+			d.Pool.UID, d.Pool.Version = job.ID{}, 0
+			has = d.Pool.Labels
+		}
+		if hasAll(has, labels) {
+			documents = append(documents, d)
+		}
+	}
+	return documents, nil
+}
+
+func hasAll(labels, wanted map[string]string) bool {
+	for key, value := range wanted {
+		if has, ok := labels[key]; !ok || has != value {
+			return false
+		}
+	}
+	return true
+}
