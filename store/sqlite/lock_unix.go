@@ -39,6 +39,12 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
+// unlock gives the lock up and closes its file. Closing alone would leave the lock
+// to a child that was forked at this moment, until it is another program.
+func unlock(f *os.File) error {
+	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
+}
+
 // note writes the number of the process into the file. A full disk is no reason
 // not to have the lock.
 func note(f *os.File) error {

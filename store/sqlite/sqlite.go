@@ -112,7 +112,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open %s: %w", path, fileError(err))
 	}
 	if err := private(path); err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", path, fileError(err)), lock.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: %w", path, fileError(err)), unlock(lock))
 	}
 	s := &Store{
 		path:      path,
@@ -139,7 +139,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		for range len(s.readers) {
 			_ = (<-s.readers).close()
 		}
-		return nil, errors.Join(describe(path, err), lock.Close())
+		return nil, errors.Join(describe(path, err), unlock(lock))
 	}
 	return s, nil
 }
@@ -323,7 +323,7 @@ func (s *Store) Close() error {
 		for range readersMax {
 			errs = append(errs, (<-s.readers).close())
 		}
-		errs = append(errs, s.writer.close(), s.lock.Close())
+		errs = append(errs, s.writer.close(), unlock(s.lock))
 		s.failure = errors.Join(errs...)
 	})
 	return s.failure
