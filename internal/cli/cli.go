@@ -103,6 +103,8 @@ belfry next '30 2 * * 1-5' --tz Europe/Berlin`,
 	root.AddCommand(
 		newServe(env),
 		newConfig(env),
+		newBackup(env),
+		newRestore(env),
 		newApply(env),
 		newDiff(env),
 		newExport(env),

@@ -65,9 +65,8 @@ func migrate(c *conn, path string, list []string, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if version > int64(len(list)) {
-		return fmt.Errorf("%s has schema version %d and this belfry knows versions up to %d: a newer belfry has used it. Use that one, or restore the backup made before the upgrade",
-			path, version, len(list))
+	if err := notNewer(path, version, len(list)); err != nil {
+		return err
 	}
 	for i, script := range list[version:] {
 		n := version + int64(i) + 1
@@ -82,6 +81,35 @@ func migrate(c *conn, path string, list []string, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// notNewer refuses a schema version that is not known.
+func notNewer(path string, version int64, known int) error {
+	if version > int64(known) {
+		return fmt.Errorf("%s has schema version %d and this belfry knows versions up to %d: a newer belfry has used it. Use that one, or restore the backup made before the upgrade",
+			path, version, known)
+	}
+	return nil
+}
+
+// known refuses a file that is not a store, or one of a newer belfry.
+func known(c *conn, path string) error {
+	mark, err := number(c, "pragma application_id")
+	if err != nil {
+		return err
+	}
+	if mark != applicationID {
+		return fmt.Errorf("%s is not a store of belfry", path)
+	}
+	version, err := number(c, "select coalesce(max(version), 0) from schema_versions")
+	if err != nil {
+		return err
+	}
+	list, err := scripts()
+	if err != nil {
+		return err
+	}
+	return notNewer(path, version, len(list))
 }
 
 // inTransaction runs do in a transaction of the only writer.
