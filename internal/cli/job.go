@@ -19,12 +19,12 @@ import (
 )
 
 func newJob(env Env) *cobra.Command {
-	cmd := group("job", "jobs", "List, show, run, pause and delete jobs", `belfry job list --sort next
+	cmd := group("job", "jobs", "List, show, change, run, pause and delete jobs", `belfry job list --sort next
 belfry job get nightly
 belfry job run nightly --param day=monday --logs
 belfry job pause nightly --reason "the disk is full"`)
 	cmd.AddCommand(
-		newJobList(env), newJobGet(env), newJobRun(env), newJobPause(env), newJobResume(env), newJobDelete(env),
+		newJobList(env), newJobGet(env), newJobEdit(env), newJobRun(env), newJobPause(env), newJobResume(env), newJobDelete(env),
 		newJobBackfill(env), newJobNext(env), newJobHistory(env), newJobRevisions(env), newJobDiff(env), newJobRollback(env),
 	)
 	return cmd

@@ -29,8 +29,15 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == watchdog.Argument {
 		os.Exit(watchdog.Main())
 	}
+	if len(os.Args) > 2 && os.Args[1] == asBelfry {
+		os.Exit(int(cli.Run(context.Background(), cli.System(), os.Args[2:])))
+	}
 	os.Exit(m.Run())
 }
+
+// asBelfry as the first argument makes the binary of the tests belfry, for what is
+// started by a command that is tested: $BELFRY in scripts.
+const asBelfry = "as-belfry"
 
 // TestServerScripts runs the scripts in testdata/server, each with a folder of its
 // own for data. They go by the real clock, and have these commands besides those
@@ -54,6 +61,12 @@ func TestServerScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("BELFRY_DATA", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("TMPDIR", env.WorkDir)
+			binary, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			env.Setenv("BELFRY", binary+" "+asBelfry)
 			env.Values[serverKey{}] = &runningServer{}
 			env.Defer(func() { env.Values[serverKey{}].(*runningServer).stop() })
 			return nil

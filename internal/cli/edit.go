@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/job"
+)
+
+func newJobEdit(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "edit NAME [flags]",
+		Short: "Change a job in an editor",
+		Long: `Change a job in the editor that VISUAL or EDITOR names, else in vi. What is wrong
+with the document is shown at its top, and it is opened again; so it is when
+somebody else has changed the job meanwhile, with what that was.
+
+What was written and not accepted stays in a file, whose name is printed. A file
+that is left empty, or as it was, changes nothing.`,
+		Example: `belfry job edit nightly
+EDITOR="code --wait" belfry job edit web/nightly`,
+		Args: oneJob,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !env.StdinIsTerminal || !env.StdoutIsTerminal {
+				return misused("an editor needs a terminal").withHint("belfry job get NAME prints the document, and belfry apply -f FILE makes it true")
+			}
+			server, name, err := connectFor(env, asked, args[0])
+			if err != nil {
+				return err
+			}
+			return server.refused(editJob(cmd.Context(), server, name, output))
+		},
+	}
+	addConnection(cmd, &asked)
+	cmd.ValidArgsFunction = jobNames(env, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asName)
+	return cmd
+}
+
+// editing is a document on its way through an editor.
+type editing struct {
+	env    Env
+	server *remote
+	name   jobName
+	file   string
+	// version is the one that the text was made from.
+	version int64
+	text    string
+}
+
+func editJob(ctx context.Context, server *remote, name jobName, output string) error {
+	d, err := server.Job(ctx, name.namespace, name.name, false)
+	if err != nil {
+		return err
+	}
+	j, err := d.Job()
+	if err != nil {
+		return failed("read job %s: %v", name, err).withHint("is the server of a later version?")
+	}
+	e := &editing{env: server.env, server: server, name: name, version: j.Version}
+	j.UID, j.Version, j.Status = job.ID{}, 0, nil
+	var b bytes.Buffer
+	if err := job.Encode(&b, []job.Document{{Job: j}}, job.YAML); err != nil {
+		return failed("write job %s: %v", name, err)
+	}
+	e.text = b.String()
+	// The document may hold secrets: the folder is for its owner alone.
+	folder, err := os.MkdirTemp(e.env.Getenv("TMPDIR"), "belfry-edit-")
+	if err != nil {
+		return failed("make a file to edit: %v", err)
+	}
+	e.file = filepath.Join(folder, name.name+".yaml")
+	change, err := e.run(ctx)
+	if err != nil {
+		f := server.refused(err).(*failure)
+		f.details = append(f.details, "what was written is in "+e.file)
+		return f
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		return failed("remove the edited file: %v", err)
+	}
+	if change == nil {
+		return failed("nothing was changed")
+	}
+	return showChange(server.env, output, name, *change, "changed")
+}
+
+// run opens the editor until the document is accepted, and returns what has become
+// of the job: nil if the file was left empty or as it was.
+func (e *editing) run(ctx context.Context) (*client.Change, error) {
+	about := fmt.Sprintf("%s, version %d. Lines that begin with %q are left out.", e.name, e.version, strings.TrimSpace(ours))
+	head := header(about, nil)
+	// What a file means that was left as it was.
+	const (
+		nothing = iota
+		givenUp
+		agreed
+	)
+	same := nothing
+	for {
+		before := e.text
+		if err := e.open(head); err != nil {
+			return nil, err
+		}
+		switch {
+		case strings.TrimSpace(e.text) == "", e.text == before && same == nothing:
+			return nil, nil
+		case e.text == before && same == givenUp:
+			return nil, failed("nothing was changed: the document is still the one that was not accepted")
+		}
+		change, wrong, err := e.send(ctx)
+		switch {
+		case client.IsType(err, client.TypeChanged):
+			var theirs string
+			if theirs, err = e.changedMeanwhile(ctx); err != nil {
+				return nil, err
+			}
+			head = header(about, []string{fmt.Sprintf("Somebody else has made version %d, as below. Saved as it is, yours replaces that; left empty it does not.", e.version)}) + commented(theirs)
+			same = agreed
+		case err != nil:
+			return nil, err
+		case len(wrong) > 0:
+			head, same = header(about, complaints(wrong)), givenUp
+		default:
+			return change, nil
+		}
+	}
+}
+
+// ours is what the lines begin with that are for whoever edits, and no part of the
+// document.
+const ours = "#: "
+
+// header returns what stands above the document.
+func header(about string, lines []string) string {
+	return commented(strings.Join(append([]string{about}, lines...), "\n") + "\n")
+}
+
+func commented(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(ours + printable(strings.TrimSuffix(line, "\n")) + "\n")
+	}
+	return b.String()
+}
+
+// complaints says what is wrong, a line each. Their places count what is above
+// the document, which is these lines and one.
+func complaints(wrong job.Problems) []string {
+	lines := []string{"It was not accepted:"}
+	above := 1 + len(lines) + len(wrong)
+	for _, p := range wrong {
+		place := ""
+		if p.Line > 0 {
+			place = fmt.Sprintf("line %d: ", p.Line+above)
+		}
+		p.File, p.Line, p.Column = "", 0, 0
+		lines = append(lines, place+oneLine(p.Error()))
+	}
+	return lines
+}
+
+// open lets a person edit the text, below a header.
+func (e *editing) open(head string) error {
+	if err := os.WriteFile(e.file, []byte(head+e.text), 0o600); err != nil {
+		return failed("write the file to edit: %v", err)
+	}
+	editor := cmp.Or(e.env.Getenv("VISUAL"), e.env.Getenv("EDITOR"), "vi")
+	// With a shell, since the variables hold commands with arguments.
+	cmd := exec.Command("sh", "-c", editor+` "$1"`, "belfry", e.file)
+	cmd.Stdout, cmd.Stderr = e.env.Stdout, e.env.Stderr
+	if terminal, ok := e.env.Stdin.(*os.File); ok {
+		// A copy of it would take what is typed for the questions of belfry.
+		cmd.Stdin = terminal
+	}
+	if err := cmd.Run(); err != nil {
+		return failed("editor %s: %v", editor, err).withHint("VISUAL or EDITOR names another one")
+	}
+	f, err := os.Open(e.file)
+	if err != nil {
+		return failed("read the edited file: %v", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, fileMax+1))
+	if err != nil {
+		return failed("read the edited file: %v", err)
+	}
+	if len(data) > fileMax {
+		return failed("the edited file has more than %d MiB", fileMax>>20)
+	}
+	var b strings.Builder
+	for line := range strings.Lines(string(data)) {
+		if !strings.HasPrefix(line, strings.TrimSpace(ours)) {
+			b.WriteString(line)
+		}
+	}
+	e.text = b.String()
+	return nil
+}
+
+// send asks the server to take the text, and returns what is wrong with it.
+func (e *editing) send(ctx context.Context) (*client.Change, job.Problems, error) {
+	list, err := job.Decode(e.file, []byte(e.text))
+	var wrong job.Problems
+	switch {
+	case errors.As(err, &wrong):
+		return nil, wrong, nil
+	case err != nil:
+		return nil, nil, err
+	case len(list) != 1 || list[0].Job == nil:
+		return nil, job.Problems{{Message: "the file holds something else than one job"}}, nil
+	}
+	d := list[0]
+	inNamespace(d, e.name.namespace)
+	sent, err := client.DocumentOf(d)
+	if err != nil {
+		return nil, nil, err
+	}
+	change, err := e.server.PutJob(ctx, e.name.namespace, e.name.name, sent, e.version)
+	var p *client.Problem
+	if !errors.As(err, &p) || p.Type != client.TypeInvalid {
+		return &change, nil, err
+	}
+	for _, m := range p.Errors {
+		at := job.Problem{Path: m.Path, Message: m.Detail, Hint: m.Hint}
+		// What has no place is shown without one.
+		_, _ = fmt.Sscanf(strings.TrimPrefix(d.Place(m.Pointer), e.file), ":%d:%d", &at.Line, &at.Column)
+		wrong = append(wrong, at)
+	}
+	if len(wrong) == 0 {
+		wrong = job.Problems{{Message: p.Detail, Hint: p.Hint}}
+	}
+	return nil, wrong, nil
+}
+
+// changedMeanwhile shows what somebody else has changed, and asks whether to go on
+// with the text on top of that.
+func (e *editing) changedMeanwhile(ctx context.Context) (theirs string, err error) {
+	latest, err := revisionsOf(ctx, e.server, e.name, 1)
+	if err != nil {
+		return "", err
+	}
+	r, err := e.server.Revision(ctx, e.name.namespace, e.name.name, latest[0].Version, e.version)
+	if err != nil {
+		return "", err
+	}
+	var b bytes.Buffer
+	diffText(&b, styleFor(e.env, e.env.StderrIsTerminal), r.Diff)
+	// There is nobody left to tell when this fails.
+	_, _ = e.env.Stderr.Write(b.Bytes())
+	if err := agree(e.env, false, "%s has made version %d of job %s meanwhile: edit yours again, to replace that", cmp.Or(r.Actor, "somebody else"), r.Version, e.name); err != nil {
+		return "", &failure{code: ExitConflict, message: fmt.Sprintf("job %s was changed by somebody else, and not by this", e.name)}
+	}
+	e.version = r.Version
+	return r.Diff, nil
+}
