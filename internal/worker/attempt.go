@@ -66,7 +66,9 @@ func (w *Worker) prepare(it *item) {
 	it.fence = fenceOf(it)
 	definition := it.job.Filled
 	p := &prepared{executor: w.Executors(definition), capture: w.Output.Capture(it.run.ID, it.attempt.Number)}
-	p.ctx, p.cancel = context.WithCancelCause(w.live)
+	// It outlives the context of Run, and is ended by endAll. Without a parent it
+	// costs a third, at the instant too.
+	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	p.attempt = executor.Attempt{
 		Job: definition, Run: it.run.Run, Number: it.attempt.Number,
 		Data: w.dataOf(it), Grace: grace(&definition.Policy), Fence: it.fence,

@@ -118,9 +118,6 @@ type Worker struct {
 	Config
 	base time.Time // moments on the monotonic clock count from here
 
-	// attempts end with live, which outlives the context of Run for a moment.
-	live context.Context
-
 	mu    sync.Mutex // guards what follows; never held across a store call
 	items map[job.ID]*item
 	// slots gives the queues small handles for items.
@@ -197,11 +194,10 @@ func New(c Config) *Worker {
 // results are reported or the store did not take them for reportAfterStop. Call
 // Drain before for a gentle stop.
 func (w *Worker) Run(ctx context.Context) error {
-	// Attempts and reports outlive ctx for a moment.
+	// Reports outlive ctx for a moment, as attempts do.
 	outer, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops, reporters sync.WaitGroup
-	w.live = outer
 	for _, loop := range []func(context.Context){w.lookLoop, w.stealLoop, w.startLoop, w.reconcileLoop} {
 		loops.Go(func() { loop(ctx) })
 	}
