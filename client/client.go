@@ -441,10 +441,24 @@ func (c *Client) Pools(ctx context.Context, namespace string) (Page[Document], e
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/pools", query: values("namespace", namespace), answer: &page})
 }
 
-// Audit returns a page of changes, the latest first.
-func (c *Client) Audit(ctx context.Context, pageSize int, pageToken string) (Page[AuditRecord], error) {
-	query := values("page_token", pageToken)
-	setNumber(query, "page_size", pageSize)
+// AuditQuery selects changes. All that is given must match.
+type AuditQuery struct {
+	Namespace string // of what was changed
+	Object    string // namespace/name, or the name of a token
+	Actor     string // the name of a token
+	From, To  time.Time
+	PageSize  int
+	PageToken string
+}
+
+// Audit returns a page of changes, the latest first. Where few of many are
+// selected, a page may have fewer than were asked for, even none, and yet a token
+// for the next.
+func (c *Client) Audit(ctx context.Context, q AuditQuery) (Page[AuditRecord], error) {
+	query := values("namespace", q.Namespace, "object", q.Object, "actor", q.Actor, "page_token", q.PageToken)
+	setTime(query, "from", q.From)
+	setTime(query, "to", q.To)
+	setNumber(query, "page_size", q.PageSize)
 	var page Page[AuditRecord]
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/audit", query: query, answer: &page})
 }

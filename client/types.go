@@ -181,9 +181,19 @@ type AuditRecord struct {
 	Time    time.Time `json:"time" doc:"When it was made."`
 	Actor   string    `json:"actor" doc:"Who made it."`
 	Action  string    `json:"action" doc:"What was done, such as job.change."`
-	Object  string    `json:"object" doc:"What was changed, such as default/nightly."`
+	Object  string    `json:"object" doc:"What was changed, such as default/nightly, or the name of a token."`
 	Version int64     `json:"version,omitempty" doc:"The version that it has since."`
 	Detail  string    `json:"detail,omitempty" doc:"More, in words."`
+	// Changes are what is different in a definition that was changed.
+	Changes []FieldChange `json:"changes,omitempty" doc:"What is different in a definition that was changed."`
+}
+
+// FieldChange is what is different in one place of a definition. Long values are
+// cut, and those that often are secrets hidden.
+type FieldChange struct {
+	Path   string `json:"path" doc:"The field as people write it, such as schedule.cron."`
+	Before string `json:"before,omitempty" doc:"What it was: a text as it was, another value in JSON. Nothing, if it was not there."`
+	After  string `json:"after,omitempty" doc:"What it is since."`
 }
 
 // Revision is a version of a job.

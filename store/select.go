@@ -29,6 +29,15 @@ func (q *HistoryQuery) Matches(r *Record) bool {
 		(q.Text == "" || contains(r.Run.Name, q.Text) || contains(r.Attempt.Reason, q.Text))
 }
 
+// Matches tells whether a query wants a record, wherever its list begins.
+func (q *AuditQuery) Matches(r *AuditRecord) bool {
+	return (q.Namespace == "" || strings.HasPrefix(r.Object, q.Namespace+"/")) &&
+		(q.Object == "" || r.Object == q.Object) &&
+		(q.Actor == "" || r.Actor == q.Actor) &&
+		(q.From.IsZero() || !r.Time.Before(q.From)) &&
+		(q.To.IsZero() || r.Time.Before(q.To))
+}
+
 // contains tells whether a text contains another one, in whatever case.
 func contains(text, part string) bool {
 	return strings.Contains(strings.ToLower(text), strings.ToLower(part))

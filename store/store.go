@@ -191,9 +191,11 @@ type Jobs interface {
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	Pools(ctx context.Context) ([]*job.Pool, error)
 
-	// Audit returns the records of changes before a sequence number, the
-	// latest first; 0 begins with the newest.
-	Audit(ctx context.Context, before int64, limit int) ([]AuditRecord, error)
+	// Audit returns records of changes, the latest first, and the sequence
+	// number to go on before, which is 0 when there is nothing before it. A
+	// call looks at LookMax records: a query that selects few of many may
+	// return fewer than its limit, even none, and not be at the end.
+	Audit(ctx context.Context, q AuditQuery) (list []AuditRecord, next int64, err error)
 }
 
 // AnyVersion as IfVersion creates what is not there and changes what is.
@@ -280,4 +282,25 @@ type AuditRecord struct {
 	Object  string // such as "default/nightly-report"
 	Version int64
 	Detail  string // in words; never a secret
+	// Changes are what is different in a definition that was changed.
+	Changes []Change
+}
+
+// Change is what is different in one place of a definition. Texts are as they
+// are, other values in JSON; what was or is not there is empty. Long values are
+// cut, and those that often are secrets hidden.
+type Change struct {
+	Path   string `json:"path"` // such as "schedule.cron"
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+}
+
+// AuditQuery selects records of changes. All that is given must match.
+type AuditQuery struct {
+	Namespace string    // of the object
+	Object    string    // its full name, or that of a token
+	Actor     string    // the name of a token
+	From, To  time.Time // To is excluded
+	Before    int64     // the sequence number that the list goes on before; 0 begins with the latest
+	Limit     int
 }

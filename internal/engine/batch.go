@@ -51,6 +51,8 @@ type Batch struct {
 	unplaced int // how many runs were left to be placed
 
 	backfilled map[job.ID]*backfilled // nil until there are any
+	// asked has the requests by hand for several shares that have a record.
+	asked map[Identity]bool
 }
 
 // Changes is what a store writes after the decisions of a batch.
@@ -274,13 +276,13 @@ func (b *Batch) moveSlot(m *member, key string) {
 }
 
 // Audit adds the record of a change that a store has decided by itself.
-func (b *Batch) Audit(actor, action, object string, version int64) {
-	b.audit(actor, action, object, version, "")
+func (b *Batch) Audit(actor, action, object string, version int64, changes ...store.Change) {
+	b.audit(actor, action, object, version, "", changes...)
 }
 
-func (b *Batch) audit(actor, action, object string, version int64, detail string) {
+func (b *Batch) audit(actor, action, object string, version int64, detail string, changes ...store.Change) {
 	b.done.Audit = append(b.done.Audit, store.AuditRecord{
-		Time: b.now, Actor: actor, Action: action, Object: object, Version: version, Detail: detail,
+		Time: b.now, Actor: actor, Action: action, Object: object, Version: version, Detail: detail, Changes: changes,
 	})
 }
 

@@ -153,7 +153,15 @@ func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 	case item.Actor == "":
 	case item.Kind == job.RunBackfill:
 		b.auditBackfill(item.Actor, j, r.Scheduled)
+	case item.Shards > 0 && b.asked[Identity{item.Job, item.Kind, key, 0}]:
+		// Another share of what was asked for.
 	default:
+		if item.Shards > 0 {
+			if b.asked == nil {
+				b.asked = map[Identity]bool{}
+			}
+			b.asked[Identity{item.Job, item.Kind, key, 0}] = true
+		}
 		b.audit(item.Actor, "run."+string(item.Kind), j.FullName(), j.Version, "run "+r.ID.String())
 	}
 	return store.TriggerOutcome{Run: r.ID, Made: true}

@@ -103,7 +103,7 @@ func (b *Batch) Put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, 
 		b.newEpoch(j, b.now)
 	}
 	b.refit(j)
-	b.audit(put.Actor, action, j.FullName(), j.Version, detail)
+	b.audit(put.Actor, action, j.FullName(), j.Version, detail, differences(said(old.Definition), said(put.Definition))...)
 	return j, true, nil
 }
 

@@ -293,7 +293,7 @@ func put[T any](ctx context.Context, s *Store, all map[string]*T, given *T, head
 		}
 		return nil, fmt.Errorf("put %s %s: %w", kind, full, err)
 	}
-	b.Audit(actor, string(kind)+"."+created(old == nil), full, *head(out).Version)
+	b.Audit(actor, string(kind)+"."+created(old == nil), full, *head(out).Version, engine.Differences(old, out)...)
 	s.write(b)
 	s.hint(store.HintJobs)
 	return out, nil
@@ -370,17 +370,25 @@ func byName[T any](ctx context.Context, s *Store, all map[string]*T) ([]*T, erro
 }
 
 // Audit implements store.Jobs.
-func (s *Store) Audit(ctx context.Context, before int64, limit int) ([]store.AuditRecord, error) {
+func (s *Store) Audit(ctx context.Context, q store.AuditQuery) (list []store.AuditRecord, next int64, err error) {
 	unlock, err := s.begin(ctx, 1)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer unlock()
-	var list []store.AuditRecord
+	looked, last := 0, int64(0)
 	for _, record := range slices.Backward(s.audit) {
-		if (before == 0 || record.Seq < before) && len(list) < limit {
+		if q.Before > 0 && record.Seq >= q.Before {
+			continue
+		}
+		if len(list) == q.Limit || looked == store.LookMax {
+			return list, last, nil
+		}
+		looked++
+		last = record.Seq
+		if q.Matches(&record) {
 			list = append(list, record)
 		}
 	}
-	return list, nil
+	return list, 0, nil
 }

@@ -180,7 +180,7 @@ func TestWhatWasPlannedOrGoingOnDoesNotRunAfterARestore(t *testing.T) {
 			t.Errorf("job %s: cursor %s, %+v", was.Definition.Name, j.Cursor, j.Definition)
 		}
 	}
-	records, err := s.Audit(ctx, 0, 100)
+	records, _, err := s.Audit(ctx, store.AuditQuery{Limit: 100})
 	if err != nil || !slices.ContainsFunc(records, func(r store.AuditRecord) bool { return r.Action == "store.restore" && r.Actor == "restore" }) {
 		t.Errorf("the audit has %+v, %v", records, err)
 	}

@@ -54,7 +54,7 @@ func put[T any](ctx context.Context, s *Store, given *T, head func(*T) engine.He
 		if err := follow(st, full); err != nil {
 			return err
 		}
-		st.b.Audit(actor, string(kind)+"."+created(old == nil), full, version)
+		st.b.Audit(actor, string(kind)+"."+created(old == nil), full, version, engine.Differences(old, out)...)
 		t.hint |= store.HintJobs
 		return st.write()
 	})

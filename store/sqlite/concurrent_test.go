@@ -119,7 +119,7 @@ func TestACallThatFailsLeavesTheRestOfItsGroup(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	records, err := s.Audit(t.Context(), 0, 10)
+	records, _, err := s.Audit(t.Context(), store.AuditQuery{Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -281,7 +281,7 @@ func TestTheSchemaOfVersion1IsBroughtForward(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(c.exec("insert into audit (time, actor, action, object, version, detail) values (1, 'ann', 'job.create', 'default/a', 1, '')"), c.close()); err != nil {
+	if err := errors.Join(c.exec("insert into audit (time, actor, action, object, version, detail, changes) values (1, 'ann', 'job.create', 'default/a', 1, '', '')"), c.close()); err != nil {
 		t.Fatal(err)
 	}
 	// One that fails is undone as a whole, and the next start does it again.

@@ -498,24 +498,3 @@ func (s *Store) Summary(ctx context.Context) (sum [job.Partitions]store.Partitio
 	}
 	return sum, nil
 }
-
-// Audit implements store.Jobs.
-func (s *Store) Audit(ctx context.Context, before int64, limit int) (list []store.AuditRecord, err error) {
-	if before <= 0 {
-		before = 1 << 62
-	}
-	err = s.read(ctx, func(c *conn) error {
-		q := c.stmt("select seq, time, actor, action, object, version, detail from audit where seq < ? order by seq desc limit ?")
-		q.bindInt(before).bindInt(int64(limit))
-		for q.next() {
-			list = append(list, store.AuditRecord{
-				Seq: q.int(), Time: q.time(), Actor: q.text(), Action: q.text(), Object: q.text(), Version: q.int(), Detail: q.text(),
-			})
-		}
-		return q.err()
-	})
-	if err != nil {
-		return nil, fmt.Errorf("audit: %w", err)
-	}
-	return list, nil
-}

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -465,8 +466,17 @@ func (t *tx) nextChange() (seq int64, err error) {
 }
 
 func (t *tx) insertAudit(a store.AuditRecord) error {
-	q := t.stmt("insert into audit (time, actor, action, object, version, detail) values (?, ?, ?, ?, ?, ?)")
-	return q.bindTime(a.Time).bindText(a.Actor).bindText(a.Action).bindText(a.Object).bindInt(a.Version).bindText(a.Detail).exec()
+	changes := ""
+	if len(a.Changes) > 0 {
+		text, err := json.Marshal(a.Changes)
+		if err != nil {
+			return err
+		}
+		changes = string(text)
+	}
+	q := t.stmt("insert into audit (time, actor, action, object, version, detail, changes) values (?, ?, ?, ?, ?, ?, ?)")
+	q.bindTime(a.Time).bindText(a.Actor).bindText(a.Action).bindText(a.Object).bindInt(a.Version)
+	return q.bindText(a.Detail).bindText(changes).exec()
 }
 
 // addKey adds an identity to the batch if it is taken.

@@ -442,7 +442,7 @@ func (c *crowd) checkHistory() {
 	// Each change of a job has its record, and there is no version without one.
 	audited := map[string]int{}
 	for before := int64(0); ; {
-		page, err := c.Audit(c.ctx, before, 500)
+		page, _, err := c.Audit(c.ctx, store.AuditQuery{Before: before, Limit: 500})
 		if !c.check(err) {
 			return
 		}

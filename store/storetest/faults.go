@@ -69,7 +69,7 @@ var faultTests = []test{
 			equal(e, "records", len(e.records(j)), 2)
 			e.gone(a.Run, job.OutcomeSucceeded)
 		}
-		list, err := e.Audit(e.ctx, 0, 500)
+		list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 500})
 		e.must(err)
 		equal(e, "changes", len(list), 2*jobs)
 	}},

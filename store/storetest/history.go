@@ -346,7 +346,7 @@ var historyTests = []test{
 	}},
 	{"the audit expires by number and by age, and its numbers go on", func(e *env) {
 		numbers := func() string {
-			list, err := e.Audit(e.ctx, 0, 100)
+			list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 100})
 			e.must(err)
 			var got []int64
 			for _, r := range list {

@@ -592,14 +592,13 @@ var jobTests = []test{
 		e.want(err, store.ErrConflict)
 		var objects []string
 		for before := int64(0); ; {
-			page, err := e.Audit(e.ctx, before, 2)
+			page, next, err := e.Audit(e.ctx, store.AuditQuery{Before: before, Limit: 2})
 			e.must(err)
 			for _, r := range page {
 				objects = append(objects, r.Object)
 				sameTime(e, "time", r.Time, start)
-				before = r.Seq
 			}
-			if len(page) < 2 {
+			if before = next; next == 0 {
 				break
 			}
 		}

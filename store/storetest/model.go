@@ -195,7 +195,10 @@ func (p *pair) compareAll() {
 		}
 		return list, err
 	})
-	_, _ = both(p, "read the audit", func(s store.Store) ([]store.AuditRecord, error) { return s.Audit(ctx, 0, 1000) })
+	_, _ = both(p, "read the audit", func(s store.Store) ([]store.AuditRecord, error) {
+		list, _, err := s.Audit(ctx, store.AuditQuery{Limit: 1000})
+		return list, err
+	})
 	_, _ = both(p, "read the changes", func(s store.Store) ([]store.PlannedJob, error) {
 		list, _, err := s.JobsChanged(ctx, store.AllPartitions, 0, 1000)
 		slices.SortFunc(list, func(a, b store.PlannedJob) int { return slices.Compare(a.UID[:], b.UID[:]) })

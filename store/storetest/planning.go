@@ -359,7 +359,7 @@ var planningTests = []test{
 			e.must(err)
 		}
 		equal(e, "audit", fmt.Sprint(e.actions()), "[ann run.backfill default/a ann job.create default/a]")
-		list, err := e.Audit(e.ctx, 0, 1)
+		list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 1})
 		e.must(err)
 		equal(e, "detail", list[0].Detail, "3 runs, scheduled from 2026-11-20T11:55:00Z to 2026-11-20T11:57:00Z")
 	}},

@@ -48,7 +48,7 @@ const (
 // happens at once are short with testing.Short.
 func Run(t *testing.T, open Open) {
 	for _, group := range [][]test{
-		jobTests, planningTests, claimTests, overlapTests, endTests, expectTests, membershipTests, historyTests, tokenTests, faultTests,
+		jobTests, planningTests, claimTests, overlapTests, endTests, expectTests, membershipTests, historyTests, tokenTests, auditTests, faultTests,
 	} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) { test.run(newEnv(t, open)) })
@@ -364,7 +364,7 @@ func (e *env) tidy() {
 // actions returns what was audited, the latest first.
 func (e *env) actions() []string {
 	e.Helper()
-	list, err := e.Audit(e.ctx, 0, 100)
+	list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 100})
 	e.must(err)
 	var actions []string
 	for _, r := range list {

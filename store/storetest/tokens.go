@@ -40,7 +40,7 @@ var tokenTests = []test{
 			Created: e.now(), By: "admin", Expires: e.now().Add(24 * time.Hour),
 		}
 		equal(e, "token", list[1], want)
-		records, err := e.Audit(e.ctx, 0, 1)
+		records, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 1})
 		e.must(err)
 		equal(e, "detail", records[0].Detail, "runner in the namespace web, until 2026-11-21T12:00:00Z")
 	}},

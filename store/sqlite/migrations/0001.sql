@@ -126,7 +126,8 @@ create table audit (
   action  text not null,
   object  text not null,
   version integer not null,
-  detail  text not null
+  detail  text not null,
+  changes text not null
 );
 
 -- Who may call. They are few and read as a whole.

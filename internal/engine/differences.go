@@ -1,0 +1,143 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// changesMax is how many places of a definition one record names: more than
+	// anybody changes by hand.
+	changesMax = 50
+	// changeMax is how many bytes of a value a record has: a command line, and
+	// not a script.
+	changeMax = 256
+)
+
+// hidden stands for values that often are secrets.
+const hidden = "(hidden)"
+
+// Differences returns what is different in a document that replaces an old one.
+// What a server adds does not count. There is nothing to compare a new document
+// with.
+func Differences[T any](old, given *T) []store.Change {
+	if old == nil {
+		return nil
+	}
+	// Both were read from JSON.
+	before, _ := json.Marshal(old)
+	after, _ := json.Marshal(given)
+	return differences(string(before), string(after))
+}
+
+// differences compares two documents in JSON.
+func differences(before, after string) []store.Change {
+	var changes []store.Change
+	compareTrees("", treeOf(before), treeOf(after), &changes)
+	if more := len(changes) - changesMax; more > 0 {
+		changes = append(changes[:changesMax], store.Change{Path: "…", After: fmt.Sprintf("%d more", more)})
+	}
+	return changes
+}
+
+// treeOf reads JSON, with numbers as they are written.
+func treeOf(text string) (tree any) {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	_ = decoder.Decode(&tree) // it was written as JSON
+	return tree
+}
+
+// compareTrees adds what is different, by path. Lists are compared as a whole:
+// what has moved in one is no change of every place behind it.
+func compareTrees(path string, before, after any, changes *[]store.Change) {
+	was, wasMap := before.(map[string]any)
+	is, isMap := after.(map[string]any)
+	if (wasMap || before == nil) && (isMap || after == nil) && (wasMap || isMap) {
+		keys := maps.Clone(was)
+		if keys == nil {
+			keys = map[string]any{}
+		}
+		maps.Copy(keys, is)
+		for _, key := range slices.Sorted(maps.Keys(keys)) {
+			inner := key
+			if path != "" {
+				inner = path + "." + key
+			} else if key == "uid" || key == "version" || key == "status" {
+				continue
+			}
+			compareTrees(inner, was[key], is[key], changes)
+		}
+		return
+	}
+	old, now := valueText(before), valueText(after)
+	if old != now {
+		*changes = append(*changes, store.Change{Path: path, Before: shownValue(path, old), After: shownValue(path, now)})
+	}
+}
+
+// valueText writes a value: texts as they are, others in JSON.
+func valueText(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	}
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(v) // it was read from JSON
+	return strings.TrimSpace(b.String())
+}
+
+// shownValue hides what often is a secret, and cuts what is long.
+func shownValue(path, value string) string {
+	if value == "" {
+		return ""
+	}
+	for _, secret := range []string{"run.env.", "run.stdin", "run.http.headers.", "run.http.body"} {
+		if strings.HasPrefix(path, secret) {
+			return hidden
+		}
+	}
+	if path == "run.http.url" {
+		value = addressText(value)
+	}
+	if len(value) <= changeMax {
+		return value
+	}
+	cut := changeMax
+	for !utf8.RuneStart(value[cut]) {
+		cut--
+	}
+	return value[:cut] + fmt.Sprintf("… (%d bytes)", len(value))
+}
+
+// addressText hides the user and the query of an address, which may be a template
+// that no parser of addresses reads.
+func addressText(address string) string {
+	scheme, rest, found := strings.Cut(address, "://")
+	if !found {
+		return hidden
+	}
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	host, place := rest[:end], rest[end:]
+	if at := strings.LastIndexByte(host, '@'); at >= 0 {
+		host = hidden + host[at:]
+	}
+	if at := strings.IndexByte(place, '?'); at >= 0 {
+		place = place[:at+1] + hidden
+	}
+	return scheme + "://" + host + place
+}

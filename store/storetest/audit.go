@@ -1,0 +1,92 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// auditTests are about who has changed what.
+var auditTests = []test{
+	{"a record of the audit says what is different", func(e *env) {
+		e.put("name: a\ndescription: old\nschedule: {cron: '0 1 * * *'}\nrun: {shell: one, env: {A: '1', PASSWORD: hunter2}}")
+		e.put("name: a\nlabels: {team: web}\nschedule: {cron: ['0 2 * * *', '0 3 * * *']}\nrun: {shell: two, env: {A: '1', PASSWORD: hunter3}}")
+		list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 10})
+		e.must(err)
+		if len(list) != 2 || list[1].Changes != nil {
+			e.Fatalf("the audit is %+v", list)
+		}
+		var changes []string
+		for _, c := range list[0].Changes {
+			changes = append(changes, fmt.Sprintf("%s: %s > %s", c.Path, c.Before, c.After))
+		}
+		equal(e, "changes", strings.Join(changes, "\n"), strings.Join([]string{
+			"description: old > ",
+			"labels.team:  > web",
+			"run.env.PASSWORD: (hidden) > (hidden)",
+			"run.shell: one > two",
+			`schedule.cron: ["0 1 * * *"] > ["0 2 * * *","0 3 * * *"]`,
+		}, "\n"))
+	}},
+	{"a pool and a calendar say what is different, too", func(e *env) {
+		for version, size := range []int{1, 2} {
+			_, err := e.PutPool(e.ctx, &job.Pool{Name: "db", Slots: job.Slots{Size: size}}, int64(version), "ann")
+			e.must(err)
+			_, err = e.PutCalendar(e.ctx, &job.Calendar{Name: "off", Days: job.Days{Include: []string{fmt.Sprintf("2026-12-2%d", size)}}}, int64(version), "ann")
+			e.must(err)
+		}
+		list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 2})
+		e.must(err)
+		equal(e, "calendar", fmt.Sprint(list[0].Changes), `[{calendar.include ["2026-12-21"] ["2026-12-22"]}]`)
+		equal(e, "pool", fmt.Sprint(list[1].Changes), "[{pool.size 1 2}]")
+	}},
+	{"the audit is selected by object, namespace, actor and time", func(e *env) {
+		e.put("name: a")
+		e.clock.Advance(time.Hour)
+		j := e.put("name: a\nnamespace: web")
+		e.clock.Advance(time.Hour)
+		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "bob"}))
+		e.putToken(store.PutToken{Name: "web", Hash: hashOf("web"), Role: store.RoleViewer, Actor: "bob"})
+		for _, tt := range []struct {
+			q    store.AuditQuery
+			want string
+		}{
+			{store.AuditQuery{}, "bob token.create web, bob job.delete web/a, ann job.create web/a, ann job.create default/a"},
+			{store.AuditQuery{Namespace: "web"}, "bob job.delete web/a, ann job.create web/a"},
+			{store.AuditQuery{Object: "web/a"}, "bob job.delete web/a, ann job.create web/a"},
+			{store.AuditQuery{Object: "web"}, "bob token.create web"},
+			{store.AuditQuery{Actor: "ann"}, "ann job.create web/a, ann job.create default/a"},
+			{store.AuditQuery{Actor: "ann", Namespace: "web"}, "ann job.create web/a"},
+			{store.AuditQuery{From: start.Add(time.Hour)}, "bob token.create web, bob job.delete web/a, ann job.create web/a"},
+			{store.AuditQuery{To: start.Add(time.Hour)}, "ann job.create default/a"},
+			{store.AuditQuery{Actor: "eve"}, ""},
+		} {
+			var got []string
+			tt.q.Limit = 1
+			for more := true; more; more = tt.q.Before != 0 {
+				list, next, err := e.Audit(e.ctx, tt.q)
+				e.must(err)
+				for _, r := range list {
+					got = append(got, r.Actor+" "+r.Action+" "+r.Object)
+				}
+				tt.q.Before = next
+			}
+			equal(e, fmt.Sprintf("%+v", tt.q), strings.Join(got, ", "), tt.want)
+		}
+	}},
+	{"a request for several shares has one record", func(e *env) {
+		j := e.put("name: a\nplace: {shards: 3}")
+		var items []store.TriggerItem
+		for shard := range 3 {
+			items = append(items, store.TriggerItem{
+				ID: e.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: "k", Session: e.a.ID, Shard: shard, Shards: 3, Actor: "ann",
+			})
+		}
+		_, err := e.Trigger(e.ctx, items)
+		e.must(err)
+		equal(e, "audit", strings.Join(e.actions(), ", "), "ann run.hand default/a, ann job.create default/a")
+	}},
+}
