@@ -103,6 +103,7 @@ belfry next '30 2 * * 1-5' --tz Europe/Berlin`,
 	root.AddCommand(
 		newServe(env),
 		newConfig(env),
+		newDoctor(env),
 		newBackup(env),
 		newRestore(env),
 		newApply(env),

@@ -1,0 +1,9 @@
+//go:build !linux
+
+package cli
+
+// clock tells whether something keeps the clock of the machine right. Only Linux
+// says.
+func clock() finding {
+	return finding{Check: "clock", Status: isNote, Found: "whether something keeps it right cannot be asked on this system"}
+}
