@@ -91,9 +91,9 @@ func (a *api) listJobs(ctx context.Context, in *listJobsInput) (*listJobsOutput,
 }
 
 // jobPartsMax is how many parts of store.JobLookMax jobs are looked at for one
-// page: a hundred thousand jobs, in less than a second. After that the page is
-// given as it is: what is selected is rare, and others want the store as well.
-const jobPartsMax = 50
+// page: fifty thousand jobs, in half a second or less. After that the page is given
+// as it is: what is selected is rare, and others want the store as well.
+const jobPartsMax = 25
 
 // look returns at most n jobs by name, and the name to go on behind, if there are
 // more to look at.
