@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/config"
+)
+
+// auditFlags are what belfry audit is asked.
+type auditFlags struct {
+	connection    config.Asked
+	object, actor string
+	since, until  time.Time
+	limit         int
+	all           bool
+	output        string
+}
+
+func newAudit(env Env) *cobra.Command {
+	ask := auditFlags{limit: 50}
+	cmd := &cobra.Command{
+		Use:   "audit [flags]",
+		Short: "Show who has changed what",
+		Long: `Show the changes of jobs, calendars, pools and tokens, and the runs that somebody
+has asked for or cancelled, the latest first. The names of actors are those of
+tokens; belfry is what Belfry does by itself, such as ending a pause.
+
+For a definition that was changed the fields are named that are different; -o wide
+has what they were and are. What often is a secret is hidden: values of the
+environment, headers and bodies.`,
+		Example: `belfry audit
+belfry audit --object default/nightly -o wide
+belfry audit --actor ann --since 7d
+belfry audit --since 2026-11-01T00:00:00Z --limit 1000 -o jsonl`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			server, err := connect(env, ask.connection)
+			if err != nil {
+				return err
+			}
+			return server.refused(showAudit(cmd.Context(), server, ask))
+		},
+	}
+	f := cmd.Flags()
+	addWord(f, &ask.object, "object", "", "NAME", "only changes of this: NAMESPACE/NAME, or the name of a token")
+	addWord(f, &ask.actor, "actor", "", "NAME", "only changes by the holder of this token")
+	addParsed(f, &ask.since, "since", "", "", "TIME|DURATION", "only changes since then", momentFrom(env, -1))
+	addParsed(f, &ask.until, "until", "", "", "TIME|DURATION", "only changes before then", momentFrom(env, -1))
+	addParsed(f, &ask.limit, "limit", "", fmt.Sprint(ask.limit), "N", "how many changes to show", parsePositive)
+	addConnection(cmd, &ask.connection)
+	addAll(cmd, &ask.all)
+	addOutput(cmd, &ask.output, asTable, asWide, asJSON, asYAML, asJSONL)
+	return cmd
+}
+
+func showAudit(ctx context.Context, server *remote, ask auditFlags) error {
+	query := client.AuditQuery{Namespace: server.listNamespace(ask.all), Object: ask.object, Actor: ask.actor, From: ask.since, To: ask.until}
+	if ask.object != "" {
+		query.Namespace = "" // it has one in its name, or is a token
+	}
+	var records []client.AuditRecord
+	next := ""
+	for len(records) < ask.limit {
+		query.PageSize = min(pageSize, ask.limit-len(records))
+		page, err := server.Audit(ctx, query)
+		if err != nil {
+			return inFlags(err, map[string]string{"from": "--since", "to": "--until"})
+		}
+		records = append(records, page.Items...)
+		next = page.NextPageToken
+		if query.PageToken = next; next == "" {
+			break
+		}
+	}
+	data, err := renderList(ask.output, records, next, func(r client.AuditRecord) string { return r.Object }, func(w io.Writer) {
+		auditTable(w, server.env, records, ask.output == asWide)
+	})
+	if err != nil {
+		return err
+	}
+	return write(server.env, data)
+}
+
+// auditTable writes changes for people.
+func auditTable(w io.Writer, env Env, records []client.AuditRecord, wide bool) {
+	var rows [][]string
+	for i := range records {
+		r := &records[i]
+		version := ""
+		if r.Version > 0 {
+			version = fmt.Sprint(r.Version)
+		}
+		rows = append(rows, []string{instant(env, r.Time), orDash(r.Actor), r.Action, r.Object, orDash(version), orDash(auditDetail(r, wide))})
+	}
+	table(w, styleFor(env, env.StdoutIsTerminal), []string{"TIME", "ACTOR", "ACTION", "OBJECT", "VERSION", "DETAIL"}, rows)
+}
+
+// auditDetail says what more is known of a change: in a wide table, what was in
+// each field and is since.
+func auditDetail(r *client.AuditRecord, wide bool) string {
+	var parts []string
+	if r.Detail != "" {
+		parts = append(parts, r.Detail)
+	}
+	var fields []string
+	for _, c := range r.Changes {
+		if wide {
+			parts = append(parts, fmt.Sprintf("%s: %s → %s", c.Path, orDash(c.Before), orDash(c.After)))
+		} else {
+			fields = append(fields, c.Path)
+		}
+	}
+	if len(fields) > 0 {
+		parts = append(parts, strings.Join(fields, ", "))
+	}
+	return strings.Join(parts, "; ")
+}
