@@ -88,11 +88,17 @@ func New(s Store, now func() time.Time) *Tokens {
 // Authenticate returns the token that a secret is. The error is ErrUnknown,
 // ErrExpired, with which the token comes as well, or one of the store.
 func (t *Tokens) Authenticate(ctx context.Context, secret string) (store.Token, error) {
+	return t.ByHash(ctx, HashOf(secret))
+}
+
+// ByHash is Authenticate for a token of which the hash is known, to see whether it
+// is valid still.
+func (t *Tokens) ByHash(ctx context.Context, hash store.TokenHash) (store.Token, error) {
 	k, err := t.current(ctx)
 	if err != nil {
 		return store.Token{}, err
 	}
-	token, ok := k.byHash[HashOf(secret)]
+	token, ok := k.byHash[hash]
 	if !ok {
 		return store.Token{}, ErrUnknown
 	}

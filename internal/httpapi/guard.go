@@ -178,5 +178,15 @@ func caller(ctx context.Context) store.Token {
 	return who
 }
 
+// stillValid tells whoever answers a request for long whether its token has been
+// revoked, or has expired, meanwhile.
+func (a *api) stillValid(ctx context.Context) error {
+	_, err := a.Tokens.ByHash(ctx, caller(ctx).Hash)
+	if errors.Is(err, auth.ErrUnknown) || errors.Is(err, auth.ErrExpired) {
+		return unauthenticated("the token is not valid any more").withHint(lostHint)
+	}
+	return err
+}
+
 // actorOf returns who makes the request, for the audit.
 func actorOf(ctx context.Context) string { return caller(ctx).Name }

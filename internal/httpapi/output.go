@@ -240,6 +240,9 @@ func (r *outputReader) follow(ctx context.Context, s *stream) error {
 	defer ticker.Stop()
 	tail := r.in.Tail
 	for {
+		if err := r.api.stillValid(ctx); err != nil {
+			return err
+		}
 		// The state is asked for before the output: when it says that the
 		// attempt has ended, all of its output is there.
 		run, err := r.api.run(ctx, r.in.ID)

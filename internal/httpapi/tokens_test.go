@@ -4,9 +4,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 func TestATokenIsMadeShownOnceUsedAndRevoked(t *testing.T) {
@@ -73,5 +76,41 @@ func TestTokensThatCannotBeMadeOrRevoked(t *testing.T) {
 	s.refused(client.TypeExists, 409, "POST", "/api/v1/tokens", `{"name": "ann", "role": "admin"}`)
 	if p := s.refused(client.TypeConflict, 409, "DELETE", "/api/v1/tokens/alice", ""); !strings.Contains(p.Detail, "the last token that can make others") {
 		t.Errorf("the problem is %+v", p)
+	}
+}
+
+func TestWhoFollowsIsSentAwayWhenTheTokenIsRevoked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		s.grant("ann", "of ann", store.RoleViewer, "")
+		ok[client.Change](s, "POST", "/api/v1/jobs", webJob)
+		run := ok[client.Run](s, "POST", "/api/v1/jobs/web/a/run", "")
+		revoke := time.AfterFunc(2*time.Second, func() { s.call("DELETE", "/api/v1/tokens/ann", "") })
+		defer revoke.Stop()
+		// If that does not end it, this does.
+		cancel := time.AfterFunc(time.Minute, func() { s.call("POST", "/api/v1/runs/"+run.ID.String()+"/cancel", "") })
+		defer cancel.Stop()
+		begun := time.Now()
+		w := s.call("GET", "/api/v1/runs/"+run.ID.String()+"/output", "", "Accept", "text/event-stream", "Authorization", "Bearer of ann")
+		if took := time.Since(begun); took < 2*time.Second || took > 3*time.Second || !strings.Contains(w.Body.String(), "the token is not valid any more") {
+			t.Errorf("after %s: %s", took, w.Body)
+		}
+	})
+}
+
+func TestARunThatIsNotSeenIsNotCancelled(t *testing.T) {
+	s := newServer(t)
+	s.grant("other", "of other", store.RoleAdmin, "other")
+	ok[client.Change](s, "POST", "/api/v1/jobs", webJob)
+	run := ok[client.Run](s, "POST", "/api/v1/jobs/web/a/run", "")
+	said := s.as("of other", "POST", "/api/v1/runs/"+run.ID.String()+"/cancel", "")
+	// It is told the same about a run that was never there.
+	unknown := "01M7WSD70J4JVRQ9N4TN6P9NR3"
+	never := s.as("of other", "POST", "/api/v1/runs/"+unknown+"/cancel", "")
+	if said.Code != http.StatusNotFound || strings.Replace(said.Body.String(), run.ID.String(), unknown, 1) != never.Body.String() {
+		t.Errorf("it is told %d %s, and of no run %s", said.Code, said.Body, never.Body)
+	}
+	if now := ok[client.Run](s, "GET", "/api/v1/runs/"+run.ID.String(), ""); now.State == job.StateDone {
+		t.Errorf("the run is %s: %s", now.State, now.Reason)
 	}
 }
