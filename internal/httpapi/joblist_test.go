@@ -128,12 +128,20 @@ func TestARareJobAmongManyIsFoundInBoundedSteps(t *testing.T) {
 			t.Errorf("sorted by %s the list is %v", sort, names)
 		}
 	}
+	if page := ok[client.Page[client.Document]](s, "GET", "/api/v1/jobs?text=rare", ""); len(page.Items) != 1 {
+		t.Errorf("the first page has %d jobs", len(page.Items))
+	}
 	// A list that never ends is given up at some point, whatever is asked for.
 	for _, sort := range []string{"name", "next"} {
-		looks.endless, looks.calls = true, 0
+		looks.endless, looks.calls, looks.after = true, 0, nil
 		page := ok[client.Page[client.Document]](s, "GET", "/api/v1/jobs?text=rare&page_size=1&sort="+sort, "")
 		if page.NextPageToken == "" || looks.calls > 100 {
 			t.Errorf("sorted by %s: the store was asked %d times, and the token is %q", sort, looks.calls, page.NextPageToken)
+		}
+		calls := looks.calls
+		ok[client.Page[client.Document]](s, "GET", "/api/v1/jobs?text=rare&page_size=1&sort="+sort+"&page_token="+page.NextPageToken, "")
+		if got := looks.after[calls]; got == "" || got != looks.after[calls-1]+"x" {
+			t.Errorf("sorted by %s: the second page begins behind %q, and the first has looked at %q last", sort, got, looks.after[calls-1])
 		}
 	}
 }
@@ -144,10 +152,12 @@ type countingStore struct {
 	httpapi.Store
 	endless bool
 	calls   int
+	after   []string // what each was about
 }
 
 func (s *countingStore) ListJobs(ctx context.Context, q store.JobQuery) ([]*store.Job, string, error) {
 	s.calls++
+	s.after = append(s.after, q.After)
 	if s.endless {
 		return nil, q.After + "x", nil
 	}

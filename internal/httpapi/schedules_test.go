@@ -59,6 +59,10 @@ func TestAScheduleIsPreviewed(t *testing.T) {
 			"0 9 * * *", "Asia/Shanghai", "at 09:00 every day, except in: holidays", "2026-11-22T09:00:00+08:00", 10, "", "",
 		},
 		{
+			"a schedule with a value that belongs to a job", []string{"schedule", `{"cron": "H 3 * * *"}`, "job", "default/backup"},
+			"15 3 * * *", "UTC", "at 03:15 every day", "2026-11-21T03:15:00Z", 10, "", "",
+		},
+		{
 			"several expressions", []string{"schedule", `{"cron": ["0 9 * * *", "@every 90s"], "max_runs": 4}`},
 			"0 9 * * * | @every 1m30s", "UTC", "at 09:00 every day; every 90 seconds", "2026-11-20T14:01:30Z", 4, "", "",
 		},
