@@ -13,5 +13,9 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == watchdog.Argument {
 		os.Exit(watchdog.Main())
 	}
-	os.Exit(int(cli.Run(context.Background(), cli.System(), os.Args[1:])))
+	run := cli.Run
+	if os.Getpid() == 1 {
+		run = cli.RunAsFirst
+	}
+	os.Exit(int(run(context.Background(), cli.System(), os.Args[1:])))
 }

@@ -10,11 +10,11 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -96,6 +96,7 @@ type server struct {
 	tokens   *auth.Tokens
 	watchdog *watchdog.Node
 	node     *node.Node
+	working  atomic.Pointer[node.Node] // the node, while it works
 	http     *http.Server
 	listen   net.Listener
 	closers  []func() error // in the order of opening
@@ -104,7 +105,7 @@ type server struct {
 // serve runs a server until ctx ends or a signal comes.
 func serve(ctx context.Context, env Env, c config.Server) (err error) {
 	s := &server{env: env, config: c, log: logger(env, c)}
-	ctx, stop := untilSignal(ctx, s.log)
+	ctx, stop := untilSignal(ctx, s.sayLost)
 	defer stop()
 	defer func() {
 		for i := len(s.closers) - 1; i >= 0; i-- {
@@ -115,37 +116,6 @@ func serve(ctx context.Context, env Env, c config.Server) (err error) {
 		return err
 	}
 	return s.run(ctx)
-}
-
-// untilSignal returns a context that ends with the first signal. The second one
-// ends the process, and the watchdog then ends its children. It must be called
-// back.
-func untilSignal(ctx context.Context, log *slog.Logger) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	signals := make(chan os.Signal, 2) // so that a second one is not lost while the first is handled
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	done := make(chan struct{}) // closed by the caller
-	var group sync.WaitGroup
-	group.Go(func() {
-		for n := 1; ; n++ {
-			select {
-			case <-done:
-				return
-			case s := <-signals:
-				if n > 1 {
-					log.Warn("stopping at once", "signal", s.String())
-					os.Exit(int(ExitInterrupted))
-				}
-				cancel()
-			}
-		}
-	})
-	return ctx, func() {
-		signal.Stop(signals)
-		close(done)
-		group.Wait()
-		cancel()
-	}
 }
 
 // logger returns what the server tells about itself.
@@ -383,11 +353,17 @@ func (s *server) run(ctx context.Context) error {
 		s.log.Warn("clients on this machine must be told the address", "error", err)
 	}
 	s.announce()
+	stopped := make(chan struct{}) // closed when the node has
 	group.Go(func() {
 		<-ctx.Done()
-		s.log.Info("stopping: nothing new starts, and what runs may end; a second interrupt stops at once", "within", time.Duration(s.config.Drain).String())
+		s.sayWaiting(stopped)
 	})
+	manager := systemdOf(s.env.Getenv, s.log)
+	group.Go(func() { manager.run(ctx, s.node.Planner().Ready(), stopped, s.node.Planner().Sync) })
+	s.working.Store(s.node)
 	worked := s.node.Run(ctx)
+	s.working.Store(nil)
+	close(stopped)
 	if ctx.Err() != nil && errors.Is(worked, context.Canceled) {
 		worked = nil // it was stopped before it had begun
 	}

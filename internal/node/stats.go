@@ -22,3 +22,11 @@ func (n *Node) Stats() Stats {
 	}
 	return s
 }
+
+// Running returns the attempts that are going on.
+func (n *Node) Running() []worker.Running {
+	if w := n.worker.Load(); w != nil {
+		return w.Running()
+	}
+	return nil
+}

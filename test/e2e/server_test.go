@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -237,6 +238,7 @@ func (b *logBuffer) lines(text string) int {
 // options are how a server is started, besides the usual.
 type options struct {
 	program string   // default: programs.belfry
+	below   []string // what runs the program, with its arguments
 	args    []string // further ones
 	env     []string // further ones
 }
@@ -288,7 +290,8 @@ func (f *folder) begin(t testing.TB, o options) *server {
 	args := append([]string{
 		"serve", "--data", f.data, "--listen", "127.0.0.1:0", "--name", "one", "--run-as", me(t), "--log-format", "json",
 	}, o.args...)
-	s := &server{t: t, cmd: exec.Command(o.program, args...), log: &logBuffer{}, exited: make(chan struct{})}
+	args = slices.Concat(o.below, []string{o.program}, args)
+	s := &server{t: t, cmd: exec.Command(args[0], args[1:]...), log: &logBuffer{}, exited: make(chan struct{})}
 	s.cmd.Env = append(os.Environ(), o.env...)
 	// Its watchdog outlives it by a moment and has the same log.
 	read, write, err := os.Pipe()

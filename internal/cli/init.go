@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// RunAsFirst is Run for the first process of a system or container, which every
+// orphan becomes a child of and for which nobody else waits. A server is run once
+// more below this process, which hands on the signals that stop it and waits for all
+// children that end. The server's own children are not among them, since it is a
+// process of its own: nothing is taken from whoever has started them.
+func RunAsFirst(ctx context.Context, env Env, args []string) ExitCode {
+	if len(args) == 0 || args[0] != "serve" {
+		return Run(ctx, env, args) // it ends soon, and starts nothing
+	}
+	code, err := runBelow(args)
+	if err != nil {
+		// There is nobody left to tell when this fails.
+		_, _ = fmt.Fprintln(env.Stderr, "belfry serve:", err)
+	}
+	return code
+}
+
+// runBelow runs this program below this process until it has ended, and returns its
+// exit code.
+func runBelow(args []string) (ExitCode, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return ExitFailed, failed("find this program: %v", err)
+	}
+	signals := make(chan os.Signal, 8) // more than anybody sends before they are handed on
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	defer signal.Stop(signals)
+	// In a group of its own, or a terminal would send each interrupt twice.
+	server, err := os.StartProcess(program, append([]string{program}, args...), &os.ProcAttr{
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err != nil {
+		return ExitFailed, failed("start the server below process 1: %v", err)
+	}
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case s := <-signals:
+				_ = syscall.Kill(server.Pid, s.(syscall.Signal)) // it may have ended just now
+			}
+		}
+	}()
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return ExitFailed, failed("wait for the server: %v", err)
+		case pid == server.Pid && status.Signaled():
+			return ExitCode(128 + int(status.Signal())), nil
+		case pid == server.Pid && status.Exited():
+			return ExitCode(status.ExitStatus()), nil
+		}
+	}
+}

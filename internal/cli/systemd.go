@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"time"
+)
+
+// systemd tells the manager of services how the server is, by the protocol of
+// sd_notify: lines of text to a socket that the environment names. The zero value
+// has no manager and tells nobody.
+type systemd struct {
+	socket string
+	// within is how soon the manager wants to hear again that all is well; 0 if it
+	// does not.
+	within time.Duration
+	log    *slog.Logger
+}
+
+// systemdOf reads what the manager has put into the environment.
+func systemdOf(getenv func(string) string, log *slog.Logger) systemd {
+	d := systemd{socket: getenv("NOTIFY_SOCKET"), log: log}
+	if pid := getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
+		return d // it means another process
+	}
+	if usec, err := strconv.ParseInt(getenv("WATCHDOG_USEC"), 10, 64); err == nil && usec > 0 {
+		d.within = time.Duration(usec) * time.Microsecond
+	}
+	return d
+}
+
+// tell sends a state. A manager that does not listen is no reason to stop.
+func (d *systemd) tell(state string) {
+	if d.socket == "" {
+		return
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: d.socket, Net: "unixgram"})
+	if err == nil {
+		_, err = conn.Write([]byte(state))
+		err = errors.Join(err, conn.Close())
+	}
+	if err != nil {
+		d.log.Debug("systemd is not told", "state", state, "error", err)
+	}
+}
+
+// run tells when the server is ready, that it stops when ctx ends, and, until it
+// has stopped, that all is well. well answers when the parts of the server go on;
+// one that waits for longer than its context does not.
+func (d *systemd) run(ctx context.Context, ready, stopped <-chan struct{}, well func(context.Context) error) {
+	if d.socket == "" {
+		return
+	}
+	var alive <-chan time.Time
+	every := d.within / 2
+	if every > 0 {
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		alive = ticker.C
+	}
+	stopping, failing := ctx.Done(), false
+	for {
+		select {
+		case <-stopped:
+			return
+		case <-ready:
+			d.tell("READY=1")
+			ready = nil
+		case <-stopping:
+			d.tell("STOPPING=1")
+			stopping = nil
+		case <-alive:
+			if ctx.Err() == nil {
+				within, cancel := context.WithTimeout(ctx, every)
+				err := well(within)
+				cancel()
+				// An error of the store is an answer: a restart does not mend it.
+				late := errors.Is(err, context.DeadlineExceeded)
+				if late && !failing {
+					d.log.Error("the planner does not answer: systemd is not told that all is well, and will start this server again")
+				}
+				if failing = late; late {
+					continue
+				}
+			}
+			d.tell("WATCHDOG=1")
+		}
+	}
+}
