@@ -20,7 +20,7 @@ type Stats struct {
 // Stats returns what the worker holds.
 func (w *Worker) Stats() Stats {
 	w.resultsMu.Lock()
-	results := len(w.results)
+	results := len(w.results) + w.reporting
 	w.resultsMu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -54,7 +54,7 @@ func TestObserverIsToldWhatHasBegun(t *testing.T) {
 		r.until("nothing is left", time.Second, func() bool { return r.worker.Stats().Busy == 0 })
 
 		far := r.plan(j, in(2500*time.Millisecond))
-		r.until("a run of the next seconds is held", 2*time.Second, func() bool { return r.worker.Stats().Held == 1 })
+		r.until("a run of the next seconds is held", 2400*time.Millisecond, func() bool { return r.worker.Stats().Held == 1 })
 		r.until("it is over", 10*time.Second, func() bool { return r.outcome(far[0]) == job.OutcomeSucceeded })
 		r.stop()
 		if len(told.late) != 2 || told.late[0] < 0 || told.late[0] > 10*time.Millisecond {
