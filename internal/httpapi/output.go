@@ -156,7 +156,7 @@ func (r *outputReader) more(ctx context.Context) (text []byte, more bool, err er
 		chunk := output.Chunk(chunks[i])
 		r.seq = chunk.Seq + 1
 		if text, err = r.reader.Append(text, &chunk); err != nil {
-			r.api.Log.Error("output is damaged", "error", err)
+			r.api.Log.Error("output is damaged", "run", r.in.ID, "attempt", r.number, "error", err)
 			text = append(text, "… a part is damaged and left out …\n"...)
 		}
 	}

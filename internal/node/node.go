@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -238,6 +239,7 @@ func (n *Node) settle(ctx context.Context, session, predecessor job.ID, began fu
 			}
 		}
 		n.config.Log.Warn("the process before this one has ended with attempts", "lost", len(lost), "not begun", len(unbegun))
+		n.nameLost(runs, lost)
 		if len(unbegun) > 0 {
 			if err := n.config.Store.Release(ctx, predecessor, unbegun); err != nil {
 				return err
@@ -252,6 +254,20 @@ func (n *Node) settle(ctx context.Context, session, predecessor job.ID, began fu
 			for _, a := range lost {
 				n.config.Watchdog.Forget(watchdog.Key{Run: a.Run, Number: a.Number})
 			}
+		}
+	}
+}
+
+// namedMax is how many attempts are named in the log at once: the number of all of
+// them is said besides, and each is in the history.
+const namedMax = 20
+
+// nameLost names attempts of runs that are lost.
+func (n *Node) nameLost(runs []store.Run, lost []store.Attempt) {
+	for _, a := range lost[:min(len(lost), namedMax)] {
+		if i := slices.IndexFunc(runs, func(r store.Run) bool { return r.ID == a.Run }); i >= 0 {
+			n.config.Log.Warn("an attempt is lost: the process before this one ended while it ran",
+				"job", runs[i].Namespace+"/"+runs[i].Name, "run", a.Run, "attempt", a.Number)
 		}
 	}
 }
@@ -342,7 +358,11 @@ func (n *Node) drain(ctx context.Context, m *membership.Member, w *worker.Worker
 		n.config.Log.Error("the others are not told that this node leaves", "error", err)
 	}
 	if err := w.Drain(ctx); errors.Is(err, context.DeadlineExceeded) {
-		n.config.Log.Warn("attempts are ended: they took longer than the time to stop", "timeout", n.config.DrainTimeout)
+		list := w.Running()
+		n.config.Log.Warn("attempts are ended: they took longer than the time to stop", "timeout", n.config.DrainTimeout, "attempts", len(list))
+		for _, a := range list[:min(len(list), namedMax)] {
+			n.config.Log.Warn("an attempt is ended: it took longer than the time to stop", "job", a.Job, "run", a.Run, "attempt", a.Attempt)
+		}
 	}
 }
 

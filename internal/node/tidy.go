@@ -72,7 +72,7 @@ func (n *Node) alert(ctx context.Context) error {
 		r := &alerts[i].Run
 		for _, unmet := range alerts[i].Unmet {
 			n.config.Log.Warn("a run is not as its job expects", "expectation", unmet,
-				"job", r.Namespace+"/"+r.Name, "run", r.ID, "scheduled", r.Scheduled, "state", r.State, "node", r.Node)
+				"job", r.Namespace+"/"+r.Name, "run", r.ID, "attempt", r.Attempt, "scheduled", r.Scheduled, "state", r.State, "node", r.Node)
 		}
 	}
 	return err
@@ -105,5 +105,8 @@ func (n *Node) reap(ctx context.Context) error {
 		return err
 	}
 	n.config.Log.Warn("attempts are lost: their node is silent", "attempts", len(lost))
+	for _, a := range lost[:min(len(lost), namedMax)] {
+		n.config.Log.Warn("an attempt is lost: its node is silent", "run", a.Run, "attempt", a.Number)
+	}
 	return n.config.Store.Reap(ctx, m.ID(), lost)
 }

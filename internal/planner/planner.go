@@ -295,7 +295,7 @@ func (p *Planner) planSome(ctx context.Context, now time.Time, due []uint32, mos
 		case store.Malformed:
 			// It would be refused again: a fault of this program that must
 			// not hold up the other jobs.
-			p.Log.Error("the store refuses what was planned for a job", "job", items[i].Job, "from", items[i].From, "to", items[i].To)
+			p.Log.Error("the store refuses what was planned for a job", "uid", items[i].Job, "from", items[i].From, "to", items[i].To)
 		}
 	}
 	return n, nil

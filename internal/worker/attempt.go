@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"time"
 
@@ -135,6 +136,11 @@ func (w *Worker) execute(it *item) result {
 	if w.Observer != nil && !p.started.IsZero() {
 		w.Observer.Ended(it.run.JobUID, res.Outcome, res.Ended)
 	}
+	// Asked first: there are thousands a second, and mostly nobody wants to know.
+	if w.Log.Enabled(p.ctx, slog.LevelDebug) {
+		w.Log.Debug("an attempt has ended", "job", it.run.Namespace+"/"+it.run.Name, "run", it.run.ID, "attempt", it.attempt.Number,
+			"outcome", res.Outcome, "reason", res.Reason, "took", res.Ended.Sub(res.Started))
+	}
 	chunks, summary := p.capture.Close()
 	res.OutputBytes = summary.Bytes
 	for i := range chunks {
@@ -148,7 +154,7 @@ func (w *Worker) safely(p *prepared) (ended executor.Result) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			run := &p.attempt.Run
-			w.Log.Error("an executor has panicked", "run", run.ID, "job", run.Namespace+"/"+run.Name, "panic", cause, "stack", string(debug.Stack()))
+			w.Log.Error("an executor has panicked", "run", run.ID, "job", run.Namespace+"/"+run.Name, "attempt", p.attempt.Number, "panic", cause, "stack", string(debug.Stack()))
 			ended = executor.Result{Outcome: job.OutcomeFailed, Reason: fmt.Sprintf("panic: %v", cause)}
 		}
 	}()
