@@ -16,6 +16,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,14 @@ func NewSecret() (string, error) {
 		return "", fmt.Errorf("make a token: %w", err)
 	}
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(secret), nil
+}
+
+// isSecret tells whether a text is as NewSecret makes them: one that somebody has
+// thought of is guessed.
+func isSecret(text string) bool {
+	random, found := strings.CutPrefix(text, tokenPrefix)
+	data, err := base64.RawURLEncoding.DecodeString(random)
+	return found && err == nil && len(data) == tokenBytes
 }
 
 // HashOf returns what is kept of a token.

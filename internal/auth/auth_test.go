@@ -104,7 +104,11 @@ func TestAStartGoesOnAfterACrash(t *testing.T) {
 }
 
 func TestAFileThatHoldsNoTokenIsRefused(t *testing.T) {
-	for text, want := range map[string]string{"": "holds no token", "1234\n": "holds no token"} {
+	for text, want := range map[string]string{
+		"": "holds no token", "1234\n": "holds no token",
+		"a phrase that somebody has thought of, and long enough\n": "holds no token",
+		"belfry_" + strings.Repeat("x", 42):                        "holds no token",
+	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, auth.TokenFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -42,7 +42,7 @@ func First(ctx context.Context, s Store, dir string) (made bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if len(secret) < len(tokenPrefix)+tokenBytes {
+	if !isSecret(secret) {
 		return false, fmt.Errorf("%s holds no token: move it away, and a token is made", path)
 	}
 	_, err = s.PutToken(ctx, store.PutToken{Name: Admin, Hash: HashOf(secret), Role: store.RoleAdmin, First: true, Actor: system})
