@@ -23,6 +23,9 @@ type OutputQuery struct {
 	Stream  string // stdout or stderr; "" for both
 	Times   bool   // the time and the stream before each line
 	Tail    int    // only so many of the last lines; 0 for all
+	// FromFirst makes Follow begin with the first attempt. One that is asked for
+	// right after its run was made may else be asked for too late for that.
+	FromFirst bool
 }
 
 func (q OutputQuery) values() url.Values {
@@ -85,6 +88,8 @@ const (
 	// againMax how often in a row that is tried.
 	againAfter = time.Second
 	againMax   = 10
+	// firstEvent is the id of an event behind which everything is.
+	firstEvent = "1:0"
 )
 
 // Follow passes the output of a run to show, as it is written, until the run has
@@ -120,6 +125,8 @@ func (c *Client) follow(ctx context.Context, run job.ID, q OutputQuery, last *st
 	header := map[string]string{}
 	if *last != "" {
 		header["Last-Event-ID"] = *last
+	} else if q.FromFirst {
+		header["Last-Event-ID"] = firstEvent
 	}
 	response, err := c.send(ctx, call{method: http.MethodGet, path: "/runs/" + run.String() + "/output", query: q.values(), header: header}, "text/event-stream")
 	if err != nil {

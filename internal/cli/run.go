@@ -508,7 +508,7 @@ func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) 
 	if ask.logs {
 		// Data are the output of the run; what it was is told beside them.
 		_, _ = fmt.Fprintf(server.env.Stderr, "run %s of %s\n", run.ID, jobAndShard(&run))
-		ended, err = server.Follow(ctx, run.ID, client.OutputQuery{}, showPart(server.env))
+		ended, err = server.Follow(ctx, run.ID, client.OutputQuery{FromFirst: true}, showPart(server.env))
 	} else {
 		ended, err = server.await(ctx, run.ID)
 	}
