@@ -77,3 +77,13 @@ func TestEndedCountsRunsAndNotAttempts(t *testing.T) {
 		}
 	}
 }
+
+// A commit that fails undoes the calls of its group, which had gone well.
+func TestWhatACommitUndoesIsNotCounted(t *testing.T) {
+	c := &call{ended: endCounts{1: 3}}
+	g := &group{open: []*call{c}}
+	g.lose(errors.New("the disk is full"))
+	if c.ended != (endCounts{}) || c.err == nil {
+		t.Errorf("after the commit has failed: %v, %v", c.ended, c.err)
+	}
+}
