@@ -33,6 +33,10 @@ func systemdOf(getenv func(string) string, log *slog.Logger) systemd {
 	return d
 }
 
+// tellWithin is how long a manager may take to have room for a line. It reads at
+// once when it is well, and a server that stops must not wait for it.
+const tellWithin = time.Second
+
 // tell sends a state. A manager that does not listen is no reason to stop.
 func (d *systemd) tell(state string) {
 	if d.socket == "" {
@@ -40,7 +44,9 @@ func (d *systemd) tell(state string) {
 	}
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: d.socket, Net: "unixgram"})
 	if err == nil {
-		_, err = conn.Write([]byte(state))
+		if err = conn.SetWriteDeadline(time.Now().Add(tellWithin)); err == nil {
+			_, err = conn.Write([]byte(state))
+		}
 		err = errors.Join(err, conn.Close())
 	}
 	if err != nil {

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -54,6 +56,31 @@ func TestSystemdIsNotToldThatAllIsWellWhileItIsNot(t *testing.T) {
 	cancel()
 	close(stopped)
 	<-ended
+}
+
+// A manager that does not read has room for some lines and no more.
+func TestASystemdThatDoesNotReadHoldsNobodyUp(t *testing.T) {
+	dir, err := os.MkdirTemp("", "notify")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "s"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	var log bytes.Buffer
+	d := systemd{socket: filepath.Join(dir, "s"), log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	const roomMax = 10_000 // lines, more than any system has room for
+	for range roomMax {
+		if d.tell("WATCHDOG=1"); log.Len() > 0 {
+			break
+		}
+	}
+	if !strings.Contains(log.String(), "i/o timeout") {
+		t.Errorf("the log is %q", log.String())
+	}
 }
 
 func TestWhatSystemdWantsIsReadFromTheEnvironment(t *testing.T) {
