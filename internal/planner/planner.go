@@ -50,7 +50,7 @@ type Config struct {
 const (
 	// every is how often a planner looks. As it looks ahead, nothing waits
 	// for it but what it is woken for.
-	every = 250 * time.Millisecond
+	every = 500 * time.Millisecond
 	// page is how many changed jobs are read at a time.
 	page = 5000
 	// pause is the wait after an error of the store.
