@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,6 +79,7 @@ func TestServerScripts(t *testing.T) {
 				ts.Check(err)
 				belfryNow(ts, cli.ExitCode(code), args[1:])
 			},
+			"eventually": eventually,
 			"token": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Setenv("BELFRY_TOKEN", strings.TrimSpace(ts.ReadFile(args[0])))
 			},
@@ -112,6 +114,27 @@ func belfryNow(ts *testscript.TestScript, want cli.ExitCode, args []string) {
 	env.Stdin = strings.NewReader(stdin)
 	if got := cli.Run(context.Background(), env, args); got != want {
 		ts.Fatalf("belfry ended with exit code %d, want %d", got, want)
+	}
+}
+
+// eventually runs belfry until its output has a line, for what a server does in its
+// own time: eventually REGEXP ARGUMENTS.
+func eventually(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	for end := time.Now().Add(10 * time.Second); ; {
+		var out bytes.Buffer
+		env := scriptEnv(ts)
+		env.Stdout = &out
+		if code := cli.Run(context.Background(), env, args[1:]); code != cli.ExitOK {
+			ts.Fatalf("belfry ended with exit code %d", code)
+		}
+		if want.Match(out.Bytes()) {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("no match for %s in %s", want, out.String())
+		}
 	}
 }
 
