@@ -292,13 +292,17 @@ func isOccurrence(k job.RunKind) bool {
 // previous tells whether the occurrence before a run has succeeded, or why the
 // run must wait.
 func (b *Batch) previous(j *Job, r *store.Run) (reason string, ok bool) {
+	var first *store.Run // that it waits for, in whatever order they were added
 	for _, m := range b.byJob[r.JobUID] {
 		if m.removed || !isOccurrence(m.Kind) || !m.Scheduled.Before(r.Scheduled) {
 			continue
 		}
-		if _, yes := withdrawn(j, &m.Run); !yes {
-			return ofTime(&m.Run) + " has not ended", false
+		if _, yes := withdrawn(j, &m.Run); !yes && (first == nil || before(&m.Run, first)) {
+			first = &m.Run
 		}
+	}
+	if first != nil {
+		return ofTime(first) + " has not ended", false
 	}
 	if j.PreviousOK || j.Previous.IsZero() || !j.Previous.Before(r.Scheduled) {
 		return "", true
