@@ -207,9 +207,11 @@ func (b *Batch) AddSession(s store.Session) { b.sessions[s.ID] = &s }
 // AddKey adds an identity that is taken.
 func (b *Batch) AddKey(id Identity, run job.ID) { b.keys[id] = run }
 
-// AddRecord adds a finished attempt.
+// AddRecord adds a finished attempt. One that is there already stays as it is.
 func (b *Batch) AddRecord(r store.Record) {
-	b.records[recordKey{r.Run.ID, r.Attempt.Number}] = &r
+	if key := (recordKey{r.Run.ID, r.Attempt.Number}); b.records[key] == nil {
+		b.records[key] = &r
+	}
 }
 
 // Changes returns what the decisions have changed.
