@@ -39,6 +39,7 @@ func (t *tx) putJob(p *store.PutJob) (*store.Job, error) {
 	}
 	var old engine.Stored
 	var uid job.ID
+	wasBroadcast := l != nil && l.Policy.Broadcast
 	if l == nil {
 		uid = t.s.newID()
 	} else {
@@ -61,6 +62,12 @@ func (t *tx) putJob(p *store.PutJob) (*store.Job, error) {
 	made := l == nil
 	if made {
 		if l, err = st.create(j, filled); err != nil {
+			return nil, err
+		}
+	}
+	if broadcast := engine.CompilePolicy(filled).Broadcast; !made && broadcast != wasBroadcast {
+		// Tidy looks for runs whose node is gone by it.
+		if err := st.stmt("update active set broadcast = ? where job = ?").bindBool(broadcast).bindID(l.UID).exec(); err != nil {
 			return nil, err
 		}
 	}
