@@ -58,13 +58,14 @@ func Run(t *testing.T, open Open) {
 	t.Run("many writers at once keep the invariants", func(t *testing.T) { testConcurrent(t, open) })
 }
 
-// seedVariable is the variable of the environment that repeats a test whose
-// steps are random.
+// seedVariable is the variable of the environment that gives a test whose steps
+// are random other steps than those that everybody takes.
 const seedVariable = "STORETEST_SEED"
 
-// seed returns what a random test begins with, and says it.
+// seed returns what a random test begins with, and says it. It is the same each
+// time, so that a change is judged by itself: who looks for more gives others.
 func seed(t *testing.T) uint64 {
-	seed := uint64(time.Now().UnixNano())
+	seed := uint64(1)
 	if text := os.Getenv(seedVariable); text != "" {
 		given, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
