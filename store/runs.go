@@ -26,7 +26,8 @@ type Run struct {
 	AwaitsPrevious bool
 	// Priority orders runs that are due together on a full node.
 	Priority int
-	// LateAfter is when the first attempt is too late; zero for never.
+	// LateAfter is when the first attempt is too late by the job as it is; zero for
+	// never.
 	LateAfter time.Time
 	// Last is how the attempt before ended, while a run is ready for the next.
 	Last job.Outcome

@@ -375,14 +375,9 @@ func (b *Batch) fill(key string) {
 	}
 }
 
-// tooLate tells whether a run that was never started cannot start any more. It
-// goes by the policy of now, where that is known.
+// tooLate tells whether a run that was never started cannot start any more.
 func (b *Batch) tooLate(r *store.Run) bool {
-	late := r.LateAfter
-	if j, ok := b.jobs[r.JobUID]; ok {
-		late = j.Policy.lateAfter(r.Kind, r.Due)
-	}
-	return r.First.IsZero() && !late.IsZero() && b.now.After(late)
+	return r.First.IsZero() && !r.LateAfter.IsZero() && b.now.After(r.LateAfter)
 }
 
 // withdrawn tells whether a run may not start any more, and why.

@@ -138,7 +138,7 @@ func (b *Batch) expired(j *Job, r *store.Run) (job.Outcome, string, bool) {
 				why = "no live node has " + wants
 			}
 		}
-		return job.OutcomeMissed, fmt.Sprintf("it could start until %s: %s", j.Policy.lateAfter(r.Kind, r.Due).UTC().Format(time.RFC3339), why), true
+		return job.OutcomeMissed, fmt.Sprintf("it could start until %s: %s", r.LateAfter.UTC().Format(time.RFC3339), why), true
 	}
 	within := j.Policy.RetryWithin
 	if r.Last != "" && within > 0 && b.now.After(r.First.Add(within)) {

@@ -27,9 +27,9 @@ type Stored struct {
 //
 // It returns the job and whether it was changed. The store writes the job that
 // is returned, put.Definition as its definition, and a revision. Where the job
-// exists the store adds its waiting runs, all that are unfinished if it has or is
-// given max_runs, the members of their slots, and those
-// of the slots that the new policy wants.
+// exists the store adds its waiting runs, the members of their slots and those of
+// the slots that the new policy wants; all that are unfinished if it has or is
+// given max_runs or needs_previous, or is given another late_by.
 //
 // Withdrawn means withdrawn: a change of the schedule, a pause and a resume
 // begin a new epoch in the step that is acknowledged, and each claim compares
@@ -102,7 +102,7 @@ func (b *Batch) Put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, 
 		j.State, j.Completed = job.JobActive, time.Time{}
 		b.newEpoch(j, b.now)
 	}
-	b.refit(j)
+	b.Refit(j)
 	b.audit(put.Actor, action, j.FullName(), j.Version, detail, differences(said(old.Definition), said(put.Definition))...)
 	return j, true, nil
 }
@@ -312,11 +312,20 @@ func (b *Batch) startChain(j *Job) {
 	}
 }
 
-// refit applies a changed policy to the runs of a job that wait.
-func (b *Batch) refit(j *Job) {
+// Refit applies a changed policy to the unfinished runs of a job: how late they may
+// start, and what they wait for. The store adds what it adds for Put.
+func (b *Batch) Refit(j *Job) {
 	slots := map[string]bool{}
 	for _, m := range slices.Clone(b.byJob[j.UID]) {
-		if m.removed || m.State != job.StateWaiting || m.AwaitsPrevious {
+		if m.removed {
+			continue
+		}
+		// Also of one that runs: it may be released.
+		if late := j.Policy.lateAfter(m.Kind, m.Due); m.Attempt == 1 && !late.Equal(m.LateAfter) {
+			m.LateAfter = late
+			b.save(m)
+		}
+		if m.State != job.StateWaiting || m.AwaitsPrevious {
 			continue
 		}
 		b.moveSlot(m, j.Policy.SlotKey(&m.Run.Run, m.Node))

@@ -87,11 +87,6 @@ func (b *Batch) Settle(id job.ID) bool {
 		b.conclude(m, cmp.Or(m.Last, job.OutcomeMissed), "node "+m.Node+", which it belongs to, is gone")
 		return true
 	}
-	// An edit may have given it more time than was planned.
-	if m.First.IsZero() && !m.LateAfter.IsZero() && b.now.After(m.LateAfter) {
-		m.LateAfter = j.Policy.lateAfter(m.Kind, m.Due)
-		b.save(m)
-	}
 	return false
 }
 

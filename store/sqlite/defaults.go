@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -79,6 +80,12 @@ func (t *tx) refill(before job.Defaults, last job.ID) (job.ID, bool, error) {
 			return last, false, err
 		}
 		was := l.doc.definition.WithDefaults(before)
+		if policy := engine.CompilePolicy(was); !reflect.DeepEqual(policy, l.Policy) {
+			if err := st.waitingRuns(l, policy); err != nil {
+				return last, false, err
+			}
+			st.b.Refit(l.Job)
+		}
 		if !reflect.DeepEqual(was.Schedule, l.doc.filled.Schedule) {
 			st.b.Reschedule(l.Job)
 		} else if err := st.announce(l.jobRow); err != nil {

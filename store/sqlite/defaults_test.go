@@ -5,10 +5,39 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
+
+// What is planned goes by the policies of the server that is there.
+func TestOtherDefaultsReachWhatIsPlanned(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "belfry.db")
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	start := func(lateBy job.Duration) *Store {
+		return open(t, path, Options{Now: func() time.Time { return now }, Defaults: job.Defaults{Policy: job.Policy{LateBy: &lateBy}}})
+	}
+	s := start(job.Forever)
+	j, err := s.PutJob(t.Context(), store.PutJob{Definition: &job.Job{
+		Name: "a", Schedule: job.Schedule{AfterEnd: job.Duration(time.Second)}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = start(job.Duration(10 * time.Second))
+	now = now.Add(12 * time.Second)
+	if _, err := s.Tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	records, _, err := s.Attempts(t.Context(), store.HistoryQuery{Job: j.Definition.UID, Limit: 10})
+	if err != nil || len(records) != 1 || records[0].Run.Outcome != job.OutcomeMissed {
+		t.Fatalf("%+v, %v, want that the run is missed", records, err)
+	}
+}
 
 // A server that starts with another time zone plans the jobs that name none by
 // it, and leaves the others alone.

@@ -108,8 +108,8 @@ func (st *step) upstreams(full string) (list []string, err error) {
 	return list, q.err()
 }
 
-// waitingRuns adds the runs of a job that wait, with the slots that they wait
-// for now and under a new policy.
+// waitingRuns adds what a decision about another policy of a job needs to know: the
+// runs that wait, with the slots that they wait for under both.
 func (st *step) waitingRuns(l *loadedJob, policy *engine.Policy) error {
 	var runs []store.Run
 	q := st.stmt("select " + activeColumns + " from active a where a.job = ? and a.state = ?").bindID(l.UID).bindInt(states.of(job.StateWaiting))
@@ -126,13 +126,13 @@ func (st *step) waitingRuns(l *loadedJob, policy *engine.Policy) error {
 		if _, err := st.addRun(r); err != nil {
 			return err
 		}
-		for _, key := range []string{r.Slot, policy.SlotKey(&r.Run, r.Node)} {
+		for _, key := range []string{r.Slot, l.Policy.SlotKey(&r.Run, r.Node), policy.SlotKey(&r.Run, r.Node)} {
 			if err := st.slot(key, r); err != nil {
 				return err
 			}
 		}
 	}
-	if l.Policy.NeedsPrevious || policy.NeedsPrevious || l.Policy.MaxRuns > 0 || policy.MaxRuns > 0 {
+	if l.Policy.NeedsPrevious || policy.NeedsPrevious || l.Policy.MaxRuns > 0 || policy.MaxRuns > 0 || l.Policy.LateBy != policy.LateBy {
 		return st.runsOf(l.UID)
 	}
 	return nil

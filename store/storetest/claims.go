@@ -92,6 +92,29 @@ var claimTests = []test{
 		e.tidy()
 		e.claim(e.a, a, store.Started)
 	}},
+	{"accounted: after an edit that gives less time, what nobody claims is missed in time", func(e *env) {
+		const lax, strict = "\npolicy: {late_by: forever, overlap: allow}", "\npolicy: {late_by: 10s, overlap: allow}"
+		j := e.put(everyMinute + lax)
+		runs := e.plan(j, time.Second, 2*time.Second)
+		e.put("name: b\nschedule: {on: [up]}" + lax)
+		up := e.trigger(e.put("name: up"))
+		e.claim(e.a, up, store.Started)
+		e.finish(up, job.OutcomeSucceeded)
+		follower, err := e.ListActive(e.ctx, store.ActiveQuery{State: job.StateReady, Limit: 1})
+		e.must(err)
+		e.claim(e.a, runs[0], store.Started)
+		e.put(everyMinute + strict)
+		e.put("name: b\nschedule: {on: [down]}" + strict) // which withdraws nothing
+		e.must(e.Release(e.ctx, e.a.ID, runs[:1]))
+		e.clock.Advance(10 * time.Second)
+		e.tidy()
+		e.run(runs[1].Run)
+		e.clock.Advance(2*time.Second + time.Millisecond)
+		e.tidy()
+		for _, id := range []job.ID{runs[0].Run, runs[1].Run, follower[0].ID} {
+			contains(e, "reason", e.gone(id, job.OutcomeMissed).Run.Reason, "it could start until 2026-11-20T12:00:1")
+		}
+	}},
 	{"what somebody asked for is never too late", func(e *env) {
 		a := e.trigger(e.put("name: a\npolicy: {late_by: 1s}"))
 		e.clock.Advance(24 * time.Hour)
