@@ -337,6 +337,9 @@ func (s *Store) clock() time.Time { return s.now().UTC().Truncate(time.Microseco
 
 // read runs do on a connection that sees one state of the database.
 func (s *Store) read(ctx context.Context, do func(c *conn) error) error {
+	if err := ctx.Err(); err != nil {
+		return err // or a short one would end before it is interrupted, now and then
+	}
 	select {
 	case <-s.closed:
 		return errClosed

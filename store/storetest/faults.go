@@ -25,6 +25,10 @@ var faultTests = []test{
 		if _, err := e.Store.Claim(ctx, e.a.ID, []store.Attempt{a}); !errors.Is(err, context.Canceled) {
 			e.Errorf("claim: %v", err)
 		}
+		for range 50 { // a store that looks too late answers now and then
+			_, err := e.Job(ctx, "default", "a")
+			e.want(err, context.Canceled)
+		}
 		_, err := e.Job(e.ctx, "default", "b")
 		e.want(err, store.ErrNotFound)
 		sameTime(e, "cursor", e.reload(j).Cursor, start.Add(time.Second))
