@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -277,11 +278,16 @@ type simulated struct {
 func newSimulation(t *testing.T, seed uint64) *simulation {
 	s := &simulation{
 		t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), boot: time.Now(), jobs: map[string]*store.Job{},
-		witness: &witness{random: rand.New(rand.NewPCG(seed, 2))}, memory: memory.New(memory.Options{}),
-		quiet: map[job.ID]map[int64]time.Time{}, changed: map[string]*store.Job{},
+		witness: &witness{random: rand.New(rand.NewPCG(seed, 2))},
+		quiet:   map[job.ID]map[int64]time.Time{}, changed: map[string]*store.Job{},
 	}
-	for name, j := range steady {
-		s.jobs[name] = s.put(j.text)
+	uids := seeded{rand.New(rand.NewPCG(seed, 3))} // who plans what goes by them
+	s.memory = memory.New(memory.Options{NewID: func() job.ID {
+		id, _ := job.NewID(time.Now(), uids) // its reader does not fail
+		return id
+	}})
+	for _, name := range slices.Sorted(maps.Keys(steady)) {
+		s.jobs[name] = s.put(steady[name].text)
 	}
 	for i := range s.nodes {
 		s.nodes[i] = &simulated{weather: &weather{
