@@ -1,12 +1,11 @@
 package sqlite
 
 import (
-	"encoding/json"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 // activeColumns are those of a run, in the order of scanRun.
@@ -17,7 +16,7 @@ const activeColumns = `a.id, a.job, a.state, a.session, a.due, a.slot, a.holds, 
 // scanRun reads a run but for the names of its job.
 func scanRun(s *stmt, r *store.Run) {
 	r.ID, r.JobUID = s.id(), s.id()
-	r.State = states.value(s.int())
+	r.State = columns.States.Value(s.int())
 	r.Session = s.id()
 	r.Due = s.time()
 	if s.null() {
@@ -28,32 +27,23 @@ func scanRun(s *stmt, r *store.Run) {
 	}
 	r.HoldsSlot = s.bool()
 	r.Attempt = int(s.int())
-	r.Kind = kinds.value(s.int())
+	r.Kind = columns.Kinds.Value(s.int())
 	r.Key = s.text()
 	r.Shard, r.Shards = int(s.int()), int(s.int())
 	r.Epoch, r.Version = s.int(), s.int()
 	r.Scheduled = s.time()
 	r.Node = s.text()
 	r.Token = s.id()
-	r.Overlap = overlaps.value(s.int())
+	r.Overlap = columns.Overlaps.Value(s.int())
 	r.AwaitsPrevious = s.bool()
 	r.Priority = int(s.int())
 	r.LateAfter, r.First, r.Claimed = s.time(), s.time(), s.time()
-	r.Params = params(s.view())
+	r.Params = columns.Params(s.view())
 	r.Parent = s.id()
-	r.Last = outcomes.value(s.int())
+	r.Last = columns.Outcomes.Value(s.int())
 	r.Reason, r.CancelBy, r.CancelReason = s.text(), s.text(), s.text()
 	r.FirstDue, r.AlertAt = s.time(), s.time()
-	r.Key = keyOf(&r.Run)
-}
-
-// keyOf returns the key of a run that was read: where there is none it is the
-// scheduled time.
-func keyOf(r *job.Run) string {
-	if r.Key == "" {
-		return engine.KeyOf(r.Scheduled)
-	}
-	return r.Key
+	r.Key = columns.Key(&r.Run)
 }
 
 // scanRuns reads runs but for the names of their jobs.
@@ -72,12 +62,12 @@ const insertRun = `insert into active (id, job, state, session, due, slot, holds
 
 // insertRun writes a new run. A broadcast run belongs to its node.
 func (c *conn) insertRun(r *store.Run, broadcast bool) error {
-	s := c.stmt(insertRun).bindID(r.ID).bindID(r.JobUID).bindInt(states.of(r.State)).bindID(r.Session).bindTime(r.Due)
-	s.bindSlot(r).bindBool(r.HoldsSlot).bindInt(int64(r.Attempt)).bindInt(kinds.of(r.Kind)).bindKey(&r.Run)
+	s := c.stmt(insertRun).bindID(r.ID).bindID(r.JobUID).bindInt(columns.States.Of(r.State)).bindID(r.Session).bindTime(r.Due)
+	s.bindSlot(r).bindBool(r.HoldsSlot).bindInt(int64(r.Attempt)).bindInt(columns.Kinds.Of(r.Kind)).bindKey(&r.Run)
 	s.bindInt(int64(r.Shard)).bindInt(int64(r.Shards)).bindInt(r.Epoch).bindInt(r.Version).bindTime(r.Scheduled)
-	s.bindText(r.Node).bindID(r.Token).bindInt(overlaps.of(r.Overlap)).bindBool(r.AwaitsPrevious).bindInt(int64(r.Priority))
+	s.bindText(r.Node).bindID(r.Token).bindInt(columns.Overlaps.Of(r.Overlap)).bindBool(r.AwaitsPrevious).bindInt(int64(r.Priority))
 	s.bindTime(r.LateAfter).bindTime(r.First).bindTime(r.Claimed).bindParams(r.Params).bindID(r.Parent).bindBool(broadcast)
-	if err := s.bindInt(outcomes.of(r.Last)).bindText(r.Reason).bindText(r.CancelBy).bindText(r.CancelReason).exec(); err != nil {
+	if err := s.bindInt(columns.Outcomes.Of(r.Last)).bindText(r.Reason).bindText(r.CancelBy).bindText(r.CancelReason).exec(); err != nil {
 		return err
 	}
 	return c.alertRun(r, time.Time{})
@@ -111,10 +101,10 @@ type indexed struct {
 // updateRun writes all of a run but its identity and what it was made with. SQLite writes the entries of all
 // indexes with a column that is named, so that those which stay are not.
 func (c *conn) updateRun(r *store.Run, was indexed) error {
-	s := c.stmt(updateRun).bindInt(states.of(r.State)).bindBool(r.HoldsSlot)
+	s := c.stmt(updateRun).bindInt(columns.States.Of(r.State)).bindBool(r.HoldsSlot)
 	s.bindInt(int64(r.Attempt)).bindInt(r.Epoch).bindInt(r.Version).bindText(r.Node).bindID(r.Token)
-	s.bindInt(overlaps.of(r.Overlap)).bindBool(r.AwaitsPrevious).bindInt(int64(r.Priority)).bindTime(r.LateAfter)
-	s.bindTime(r.First).bindTime(r.Claimed).bindInt(outcomes.of(r.Last)).bindText(r.Reason)
+	s.bindInt(columns.Overlaps.Of(r.Overlap)).bindBool(r.AwaitsPrevious).bindInt(int64(r.Priority)).bindTime(r.LateAfter)
+	s.bindTime(r.First).bindTime(r.Claimed).bindInt(columns.Outcomes.Of(r.Last)).bindText(r.Reason)
 	if err := s.bindText(r.CancelBy).bindText(r.CancelReason).bindID(r.ID).exec(); err != nil {
 		return err
 	}
@@ -133,40 +123,22 @@ func (c *conn) deleteRun(id job.ID) error { return c.stmt(deleteRun).bindID(id).
 
 // bindSlot binds the key of a slot: null for that of the job itself.
 func (s *stmt) bindSlot(r *store.Run) *stmt {
-	if isOwnSlot(r.Slot, r.JobUID) {
+	if columns.IsOwnSlot(r.Slot, r.JobUID) {
 		return s.bindNull()
 	}
 	return s.bindText(r.Slot)
 }
 
-func isOwnSlot(slot string, uid job.ID) bool { return slot == uid.String() }
-
 // bindKey binds the key of a run: nothing where it is the scheduled time.
 func (s *stmt) bindKey(r *job.Run) *stmt {
-	if r.Kind == job.RunScheduled || r.Kind == job.RunBackfill && r.Key == engine.KeyOf(r.Scheduled) {
-		return s.bindText("")
-	}
-	return s.bindText(r.Key)
+	return s.bindText(columns.StoredKey(r))
 }
 
 // bindParams binds parameters as JSON, nothing where there are none.
 func (s *stmt) bindParams(p map[string]string) *stmt {
-	if len(p) == 0 {
-		return s.bindText("")
-	}
-	text, err := json.Marshal(p)
+	text, err := columns.EncodeParams(p)
 	if err != nil && s.wrong == nil {
 		s.wrong = err
 	}
 	return s.bindBlob(text)
-}
-
-func params(text []byte) map[string]string {
-	if len(text) == 0 {
-		return nil
-	}
-	var p map[string]string
-	// It was written by Marshal; what cannot be read is as good as nothing.
-	_ = json.Unmarshal(text, &p)
-	return p
 }

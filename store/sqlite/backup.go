@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 // Backup writes all of a database, as it is at one moment, into a file that must
@@ -235,7 +236,7 @@ func (s *Store) goOnFromNow(ctx context.Context, r *Restored) error {
 		if runs, err = scanRuns(c.stmt("select " + activeColumns + " from active a order by a.due, a.id")); err != nil {
 			return err
 		}
-		if jobs, err = ids(c.stmt("select uid from job_state where deleted = 0 and state <> ? order by uid").bindInt(jobStates.of(job.JobCompleted))); err != nil {
+		if jobs, err = ids(c.stmt("select uid from job_state where deleted = 0 and state <> ? order by uid").bindInt(columns.JobStates.Of(job.JobCompleted))); err != nil {
 			return err
 		}
 		all, err := number(c, "select count(*) from job_state where deleted = 0")
@@ -243,7 +244,7 @@ func (s *Store) goOnFromNow(ctx context.Context, r *Restored) error {
 			return err
 		}
 		changed, err := number(c, "select max((select coalesce(max(ended), 0) from history), (select coalesce(max(time), 0) from audit))")
-		r.Jobs, r.Changed = int(all), fromNanos(changed)
+		r.Jobs, r.Changed = int(all), columns.FromNanos(changed)
 		return err
 	})
 	if err != nil {

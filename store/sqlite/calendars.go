@@ -8,6 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 // PutCalendar implements store.Jobs.
@@ -31,7 +32,7 @@ func (s *Store) PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor
 func put[T any](ctx context.Context, s *Store, given *T, head func(*T) engine.Head, ifVersion int64, actor string, follow func(*step, string) error) (out *T, err error) {
 	kind, full := head(given).Kind, head(given).FullName()
 	err = s.grow(ctx, func(t *tx) error {
-		as, err := copied(*given)
+		as, err := columns.Copied(*given)
 		if err != nil {
 			return err
 		}
@@ -62,15 +63,6 @@ func put[T any](ctx context.Context, s *Store, given *T, head func(*T) engine.He
 		return nil, fmt.Errorf("put %s %s: %w", kind, full, err)
 	}
 	return out, nil
-}
-
-// copied returns a document as it will be read.
-func copied[T any](d T) (out T, err error) {
-	text, err := json.Marshal(d)
-	if err == nil {
-		err = json.Unmarshal(text, &out)
-	}
-	return out, err
 }
 
 func created(is bool) string {

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"errors"
 	"fmt"
-	"math"
 	"syscall"
 	"time"
 	"unsafe"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 // conn is a connection to the database, for one goroutine at a time.
@@ -300,7 +300,7 @@ func (s *stmt) bindID(v job.ID) *stmt {
 	return s.bindBlob(v[:])
 }
 
-func (s *stmt) bindTime(t time.Time) *stmt { return s.bindInt(nanos(t)) }
+func (s *stmt) bindTime(t time.Time) *stmt { return s.bindInt(columns.Nanos(t)) }
 
 func (s *stmt) bindBool(v bool) *stmt {
 	if v {
@@ -364,7 +364,7 @@ func (s *stmt) int() int64 {
 
 func (s *stmt) bool() bool { return s.int() != 0 }
 
-func (s *stmt) time() time.Time { return fromNanos(s.int()) }
+func (s *stmt) time() time.Time { return columns.FromNanos(s.int()) }
 
 func (s *stmt) null() bool {
 	return lib.Xsqlite3_column_type(s.c.tls, s.p, s.column) == lib.SQLITE_NULL
@@ -397,30 +397,3 @@ func (s *stmt) id() (id job.ID) {
 func at(p uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
 
 func bytesAt(p uintptr, n int) []byte { return unsafe.Slice((*byte)(at(p)), n) }
-
-// nanos returns a moment as the database keeps it: nanoseconds since 1970, 0
-// for the zero time. What lies outside of 1678 to 2262 becomes the nearest that
-// fits; nothing is due there.
-func nanos(t time.Time) int64 {
-	switch {
-	case t.IsZero():
-		return 0
-	case t.Before(earliest):
-		return math.MinInt64
-	case t.After(latest):
-		return math.MaxInt64
-	}
-	return t.UnixNano()
-}
-
-var (
-	earliest = time.Unix(0, math.MinInt64)
-	latest   = time.Unix(0, math.MaxInt64)
-)
-
-func fromNanos(n int64) time.Time {
-	if n == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, n).UTC()
-}

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"encoding/json"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -10,6 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 // documentsMax is how many decoded definitions are kept: enough for all the jobs
@@ -95,7 +95,7 @@ func (s *Store) document(c *conn, uid job.ID, version int64) (*document, error) 
 		return nil, err
 	}
 	var err error
-	if d.definition, err = decodeJob(text); err != nil {
+	if d.definition, err = columns.DecodeJob(text); err != nil {
 		return nil, fmt.Errorf("definition of job %s: %w", uid, err)
 	}
 	d.definition.UID, d.definition.Version = uid, version
@@ -143,7 +143,7 @@ func scanState(s *stmt, r *jobRow) {
 	r.n, r.seq, r.timing = s.int(), s.int(), s.int()
 	r.created, r.changed = s.time(), s.time()
 	r.Version, r.Epoch = s.int(), s.int()
-	r.State = jobStates.value(s.int())
+	r.State = columns.JobStates.Value(s.int())
 	r.Deleted = s.bool()
 	r.Cursor, r.Floor = s.time(), s.time()
 	r.Planner = s.id()
@@ -180,39 +180,4 @@ func (s *Store) define(c *conn, r *jobRow) (err error) {
 	}
 	r.Namespace, r.Name, r.Policy = r.doc.filled.Namespace, r.doc.filled.Name, r.doc.policy
 	return nil
-}
-
-// encodeJob writes what a user says in a definition.
-func encodeJob(j *job.Job) ([]byte, error) {
-	said := *j
-	said.UID, said.Version, said.Status = job.ID{}, 0, nil
-	return json.Marshal(said)
-}
-
-// decodeJob is the inverse of encodeJob. Fields that a newer belfry has added
-// are passed over.
-func decodeJob(text []byte) (*job.Job, error) {
-	j := &job.Job{}
-	if err := json.Unmarshal(text, j); err != nil {
-		return nil, err
-	}
-	s := &j.Schedule
-	s.Start, s.End = fixed(s.Start), fixed(s.End)
-	for i := range s.At {
-		s.At[i] = fixed(s.At[i])
-	}
-	return j, nil
-}
-
-// fixed gives an instant its offset as a location, as documents have it, and not
-// the zone of the machine that happens to have the same offset.
-func fixed(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	_, offset := t.Zone()
-	if offset == 0 {
-		return t.UTC()
-	}
-	return t.In(time.FixedZone("", offset))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 func TestEndedCountsRunsAndNotAttempts(t *testing.T) {
@@ -63,7 +64,7 @@ func TestEndedCountsRunsAndNotAttempts(t *testing.T) {
 	}
 	undone := errors.New("undone")
 	err = s.write(context.WithoutCancel(ctx), func(t *tx) error {
-		t.ended.count([]*store.Record{{Final: true, Attempt: job.Attempt{Outcome: job.OutcomeLost}}})
+		t.ended.Count([]*store.Record{{Final: true, Attempt: job.Attempt{Outcome: job.OutcomeLost}}})
 		return undone
 	})
 	if !errors.Is(err, undone) {
@@ -80,10 +81,10 @@ func TestEndedCountsRunsAndNotAttempts(t *testing.T) {
 
 // A commit that fails undoes the calls of its group, which had gone well.
 func TestWhatACommitUndoesIsNotCounted(t *testing.T) {
-	c := &call{ended: endCounts{1: 3}}
+	c := &call{ended: columns.EndCounts{1: 3}}
 	g := &group{open: []*call{c}}
 	g.lose(errors.New("the disk is full"))
-	if c.ended != (endCounts{}) || c.err == nil {
+	if c.ended != (columns.EndCounts{}) || c.err == nil {
 		t.Errorf("after the commit has failed: %v, %v", c.ended, c.err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 const (
@@ -142,7 +143,7 @@ func (t *tx) cutoff(keep time.Duration) (int64, bool) {
 	if keep <= 0 || keep == time.Duration(job.Forever) {
 		return 0, false
 	}
-	return nanos(t.now.Add(-keep)), true
+	return columns.Nanos(t.now.Add(-keep)), true
 }
 
 // oldRecord is what Expire needs to know of a record.

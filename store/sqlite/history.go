@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 const insertHistory = `insert into history (ended, run, attempt, job, final, outcome, kind, key, shard, shards, epoch, version, scheduled, due,
@@ -20,7 +21,7 @@ func (t *tx) insertRecord(r *store.Record, n int64) error {
 	t.memory.expiry.touch(n)
 	a := &r.Attempt
 	s := t.stmt(insertHistory).bindTime(a.Ended).bindID(r.Run.ID).bindInt(int64(a.Number)).bindInt(n).bindBool(r.Final)
-	s.bindInt(outcomes.of(a.Outcome)).bindInt(kinds.of(r.Run.Kind)).bindKey(&r.Run).bindInt(int64(r.Run.Shard)).bindInt(int64(r.Run.Shards))
+	s.bindInt(columns.Outcomes.Of(a.Outcome)).bindInt(columns.Kinds.Of(r.Run.Kind)).bindKey(&r.Run).bindInt(int64(r.Run.Shard)).bindInt(int64(r.Run.Shards))
 	s.bindInt(r.Run.Epoch).bindInt(r.Run.Version).bindTime(r.Run.Scheduled).bindTime(r.Run.Due)
 	s.bindInt(int64(r.Run.Attempt)).bindBool(r.Run.HoldsSlot).bindTime(a.Started).bindText(a.Node).bindID(a.Token).bindText(a.Reason)
 	if a.ExitCode != nil {
@@ -51,7 +52,7 @@ func scanRecord(q *stmt, r *store.Record) {
 	scanFront(q, r)
 	a := &r.Attempt
 	r.Run.JobUID = q.id()
-	r.Run.Kind, r.Run.Key = kinds.value(q.int()), q.text()
+	r.Run.Kind, r.Run.Key = columns.Kinds.Value(q.int()), q.text()
 	r.Run.Shard, r.Run.Shards = int(q.int()), int(q.int())
 	r.Run.Epoch, r.Run.Version = q.int(), q.int()
 	r.Run.Scheduled, r.Run.Due = q.time(), q.time()
@@ -64,7 +65,7 @@ func scanRecord(q *stmt, r *store.Record) {
 		a.ExitCode = &code
 	}
 	a.Signal, a.HTTPStatus = q.text(), int(q.int())
-	r.Run.Params, r.Run.Parent = params(q.view()), q.id()
+	r.Run.Params, r.Run.Parent = columns.Params(q.view()), q.id()
 	r.Count, r.Until = int(q.int()), q.time()
 	r.Replaces, r.OutputBytes = q.bool(), q.int()
 
@@ -73,7 +74,7 @@ func scanRecord(q *stmt, r *store.Record) {
 		r.Run.State = job.StateDone
 	}
 	r.Run.Node, r.Run.Outcome, r.Run.Reason = a.Node, a.Outcome, a.Reason
-	r.Run.Key = keyOf(&r.Run)
+	r.Run.Key = columns.Key(&r.Run)
 }
 
 // scanFront reads where a record stands and what it is selected by.
@@ -82,7 +83,7 @@ func scanFront(q *stmt, r *store.Record) {
 	a.Ended, a.Run = q.time(), q.id()
 	r.Run.ID, a.Number = a.Run, int(q.int())
 	r.Final = q.bool()
-	a.Outcome = outcomes.value(q.int())
+	a.Outcome = columns.Outcomes.Value(q.int())
 	r.Run.Namespace, r.Run.Name, a.Reason, r.Unmet = q.text(), q.text(), q.text(), q.text()
 }
 
@@ -120,7 +121,7 @@ func (s *Store) Attempts(ctx context.Context, query store.HistoryQuery) (list []
 // endOf is the place in front of what ended at a moment.
 func endOf(to time.Time) store.RecordRef {
 	if to.IsZero() {
-		to = fromNanos(math.MaxInt64)
+		to = columns.FromNanos(math.MaxInt64)
 	}
 	return store.RecordRef{Ended: to}
 }
@@ -132,7 +133,7 @@ func endOf(to time.Time) store.RecordRef {
 func historyWhere(uid job.ID, namespace string, from time.Time, end store.RecordRef) (where string, bind func(*stmt)) {
 	first := int64(math.MinInt64)
 	if !from.IsZero() {
-		first = nanos(from)
+		first = columns.Nanos(from)
 	}
 	where = " where h.ended >= ? and (h.ended, h.run, h.attempt) < (?, ?, ?)"
 	if !uid.IsZero() {
@@ -181,7 +182,7 @@ func (s *Store) Aggregate(ctx context.Context, query store.AggregateQuery) (list
 				list = append(list, store.Aggregate{Start: start, Outcomes: map[job.Outcome]int{}})
 			}
 			bucket := &list[len(list)-1]
-			bucket.Outcomes[outcomes.value(q.int())] += int(q.int())
+			bucket.Outcomes[columns.Outcomes.Value(q.int())] += int(q.int())
 			bucket.Duration += time.Duration(q.int())
 			bucket.Longest = max(bucket.Longest, time.Duration(q.int()))
 		}

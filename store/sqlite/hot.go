@@ -9,6 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 // A run is planned, claimed and finished by the same process within seconds, so
@@ -60,7 +61,7 @@ func isPlanned(r *store.Run) bool {
 func plannedOf(r *store.Run) plannedRun {
 	return plannedRun{
 		id: r.ID, session: r.Session, node: r.Node,
-		scheduled: nanos(r.Scheduled), due: nanos(r.Due), lateAfter: nanos(r.LateAfter),
+		scheduled: columns.Nanos(r.Scheduled), due: columns.Nanos(r.Due), lateAfter: columns.Nanos(r.LateAfter),
 		epoch: r.Epoch, version: r.Version, priority: r.Priority,
 	}
 }
@@ -69,11 +70,11 @@ func (p *plannedRun) run(uid job.ID) store.Run {
 	r := store.Run{
 		Run: job.Run{
 			ID: p.id, JobUID: uid, Kind: job.RunScheduled, State: job.StateReady, Attempt: 1, Node: p.node,
-			Epoch: p.epoch, Version: p.version, Scheduled: fromNanos(p.scheduled), Due: fromNanos(p.due),
+			Epoch: p.epoch, Version: p.version, Scheduled: columns.FromNanos(p.scheduled), Due: columns.FromNanos(p.due),
 		},
-		Session: p.session, Slot: uid.String(), Priority: p.priority, LateAfter: fromNanos(p.lateAfter),
+		Session: p.session, Slot: uid.String(), Priority: p.priority, LateAfter: columns.FromNanos(p.lateAfter),
 	}
-	r.Key = keyOf(&r.Run)
+	r.Key = columns.Key(&r.Run)
 	return r
 }
 
@@ -157,7 +158,7 @@ func (h *hot) keepRun(r *store.Run) {
 	if kept == nil {
 		return
 	}
-	own := isOwnSlot(r.Slot, r.JobUID)
+	own := columns.IsOwnSlot(r.Slot, r.JobUID)
 	if known := h.runs[r.ID]; known != nil && own && !isPlanned(r) {
 		*known = *r
 		return
@@ -224,7 +225,7 @@ func (h *hot) hasSlot(uid job.ID) bool {
 // to it. known are those that the caller has already.
 func (h *hot) ownSlot(uid job.ID, until store.RunRef, known func(job.ID) bool) iter.Seq[*store.Run] {
 	return func(yield func(*store.Run) bool) {
-		kept, due := h.jobs[uid], nanos(until.Due)
+		kept, due := h.jobs[uid], columns.Nanos(until.Due)
 		planned := kept.planned
 		for i := range planned {
 			p := &planned[i]

@@ -7,6 +7,7 @@ import (
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 // What is remembered of a planned run is all of it: a run with anything that has
@@ -19,7 +20,7 @@ func TestAPlannedRunIsRememberedWhole(t *testing.T) {
 			ID: job.ID{2}, JobUID: uid, Kind: job.RunScheduled, State: job.StateReady, Attempt: 1,
 			Scheduled: at, Due: at.Add(time.Second),
 		}, Slot: uid.String()}
-		r.Key = keyOf(&r.Run)
+		r.Key = columns.Key(&r.Run)
 		return r
 	}
 	if r := plain(); !isPlanned(&r) {
@@ -32,7 +33,7 @@ func TestAPlannedRunIsRememberedWhole(t *testing.T) {
 	}
 	check := func(name string, r *store.Run) {
 		t.Helper()
-		if r.Key = keyOf(&job.Run{Scheduled: r.Scheduled}); derived[name] || !isPlanned(r) {
+		if r.Key = columns.Key(&job.Run{Scheduled: r.Scheduled}); derived[name] || !isPlanned(r) {
 			return
 		}
 		p := plannedOf(r)

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 // PutJob implements store.Jobs.
@@ -52,7 +52,7 @@ func (t *tx) putJob(p *store.PutJob) (*store.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j, changed, err := st.b.Put(old, p, filled, uid, engine.Names{Calendars: finder(calendars), Upstreams: st.upstreams})
+	j, changed, err := st.b.Put(old, p, filled, uid, engine.Names{Calendars: columns.Finder(calendars), Upstreams: st.upstreams})
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (st *step) upstreams(full string) (list []string, err error) {
 // runs that wait, with the slots that they wait for under both.
 func (st *step) waitingRuns(l *loadedJob, policy *engine.Policy) error {
 	var runs []store.Run
-	q := st.stmt("select " + activeColumns + " from active a where a.job = ? and a.state = ?").bindID(l.UID).bindInt(states.of(job.StateWaiting))
+	q := st.stmt("select " + activeColumns + " from active a where a.job = ? and a.state = ?").bindID(l.UID).bindInt(columns.States.Of(job.StateWaiting))
 	for q.next() {
 		var r store.Run
 		scanRun(q, &r)
@@ -156,7 +156,7 @@ func (st *step) create(j *engine.Job, filled *job.Job) (*loadedJob, error) {
 		remove_at, keep_runs, keep_for, keep_output)
 		values (?, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0, ?, 0, x'', ?, 0, 0, 0, ?, ?, ?, ?, ?, 0, 0, 0, 0)`)
 	s.bindID(l.UID).bindInt(n).bindInt(int64(job.Partition(l.UID))).bindInt(seq).bindTime(st.now).bindTime(st.now)
-	s.bindInt(l.Version).bindInt(l.Epoch).bindInt(jobStates.of(l.State)).bindTime(l.Cursor).bindInt(int64(l.Planned))
+	s.bindInt(l.Version).bindInt(l.Epoch).bindInt(columns.JobStates.Of(l.State)).bindTime(l.Cursor).bindInt(int64(l.Planned))
 	s.bindTime(l.PausedAt).bindTime(l.PausedUntil).bindText(l.PausedBy).bindText(l.PauseReason)
 	return l, s.bindTime(l.Completed).exec()
 }
@@ -168,13 +168,13 @@ const trimMax = 20
 // redefine writes the definition of a job in its present version, with its
 // revision and all that is derived from it but what announce writes.
 func (st *step) redefine(r *jobRow, definition *job.Job, actor string) error {
-	text, err := encodeJob(definition)
+	text, err := columns.EncodeJob(definition)
 	if err != nil {
 		return err
 	}
 	// What is kept is what will be read.
 	d := &document{version: r.Version}
-	if d.definition, err = decodeJob(text); err != nil {
+	if d.definition, err = columns.DecodeJob(text); err != nil {
 		return err
 	}
 	d.definition.UID, d.definition.Version = r.UID, r.Version
@@ -244,7 +244,7 @@ func (st *step) time(r *jobRow) error {
 	if err != nil {
 		return err
 	}
-	text, err := engine.TimingText(r.doc.filled, finder(calendars))
+	text, err := engine.TimingText(r.doc.filled, columns.Finder(calendars))
 	if err != nil {
 		return err
 	}
@@ -332,7 +332,7 @@ func (s *Store) ListJobs(ctx context.Context, query store.JobQuery) (list []*sto
 				break
 			}
 			last = q.text()
-			if state := jobStates.value(q.int()); query.State != "" && state != query.State {
+			if state := columns.JobStates.Value(q.int()); query.State != "" && state != query.State {
 				continue
 			}
 			selected, err := s.selects(&query, q.id(), q.int(), q)
@@ -375,14 +375,11 @@ func (s *Store) selects(query *store.JobQuery, uid job.ID, version int64, q *stm
 		q.skip()
 		return query.Matches(d.definition), nil
 	}
-	var said struct {
-		Name, Description string
-		Labels            map[string]string
-	}
-	if err := json.Unmarshal(q.view(), &said); err != nil {
+	said, err := columns.DecodeSaid(q.view())
+	if err != nil {
 		return false, fmt.Errorf("definition of job %s: %w", uid, err)
 	}
-	return query.Matches(&job.Job{Name: said.Name, Description: said.Description, Labels: said.Labels}), nil
+	return query.Matches(said), nil
 }
 
 // DeleteJob implements store.Jobs.
@@ -439,7 +436,7 @@ func (s *Store) Revisions(ctx context.Context, uid job.ID, beforeVersion int64, 
 		q.bindID(uid).bindInt(beforeVersion).bindInt(int64(limit))
 		for q.next() {
 			r := store.Revision{Version: q.int(), Changed: q.time(), Actor: q.text()}
-			if r.Definition, err = decodeJob(q.view()); err != nil {
+			if r.Definition, err = columns.DecodeJob(q.view()); err != nil {
 				break
 			}
 			r.Definition.UID, r.Definition.Version = uid, r.Version
@@ -469,7 +466,7 @@ func (s *Store) JobsChanged(ctx context.Context, partitions store.Partitions, si
 				continue
 			}
 			p := store.PlannedJob{UID: q.id(), Epoch: q.int(), Version: q.int(), Cursor: q.time(), Planned: int(q.int())}
-			state := jobStates.value(q.int())
+			state := columns.JobStates.Value(q.int())
 			p.Deleted = q.bool()
 			p.Active = state == job.JobActive && !p.Deleted
 			timing := q.int()

@@ -97,11 +97,6 @@ func (t *tx) calendars() (map[string]*job.Calendar, error) {
 	return t.memory.calendars, nil
 }
 
-// finder makes a job.Calendars of calendars by full name.
-func finder(calendars map[string]*job.Calendar) job.Calendars {
-	return func(namespace, name string) *job.Calendar { return calendars[namespace+"/"+name] }
-}
-
 // documents returns the calendars or pools by full name.
 func documents[T any](c *conn, kind job.Kind) ([]*T, error) {
 	var list []*T

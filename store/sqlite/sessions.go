@@ -9,6 +9,7 @@ import (
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 // session returns a session that is not over.
@@ -98,7 +99,7 @@ func (s *Store) Leave(ctx context.Context, session job.ID) error {
 		}
 		t.memory.hot = hot{} // runs are changed behind its back
 		t.hint |= store.HintRuns
-		return t.stmt("update active set session = x'' where state = ? and session = ?").bindInt(states.of(job.StateReady)).bindID(session).exec()
+		return t.stmt("update active set session = x'' where state = ? and session = ?").bindInt(columns.States.Of(job.StateReady)).bindID(session).exec()
 	})
 	if err != nil {
 		return fmt.Errorf("leave: %w", err)
@@ -110,7 +111,7 @@ func (s *Store) Leave(ctx context.Context, session job.ID) error {
 func (s *Store) End(ctx context.Context, session job.ID) error {
 	err := s.write(ctx, func(t *tx) error {
 		var running job.ID
-		q := t.stmt("select id from active where state = ? and session = ? limit 1").bindInt(states.of(job.StateRunning)).bindID(session)
+		q := t.stmt("select id from active where state = ? and session = ? limit 1").bindInt(columns.States.Of(job.StateRunning)).bindID(session)
 		for q.next() {
 			running = q.id()
 		}

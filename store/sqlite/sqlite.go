@@ -34,6 +34,7 @@ import (
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 // ErrInUse is returned by Open when another process has the database open.
@@ -85,8 +86,8 @@ type Store struct {
 	writer  *writer
 	readers chan *conn // those that nobody uses; never closed
 	jobs    *jobCache
-	hints   hints
-	ended   ends
+	hints   columns.Hints
+	ended   columns.Ends
 
 	closing sync.Once
 	closed  chan struct{} // closed by Close

@@ -9,6 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 // step is a batch of decisions inside a transaction: it loads what they need to
@@ -175,7 +176,7 @@ const slotMax = 4 * store.MaxBatch
 func (st *step) slot(key string, of *store.Run) error {
 	until, uid := store.RunRef{Due: of.Due, ID: of.ID}, of.JobUID
 	covered, known := st.slots[key]
-	if known && compareRefs(until, covered) <= 0 {
+	if known && columns.CompareRefs(until, covered) <= 0 {
 		return nil
 	}
 	if pool, ok := strings.CutPrefix(key, engine.PoolSlot("")); ok {
@@ -185,7 +186,7 @@ func (st *step) slot(key string, of *store.Run) error {
 		}
 		st.b.AddPool(pool, size)
 	}
-	from, own := slotOfKey, isOwnSlot(key, uid)
+	from, own := slotOfKey, columns.IsOwnSlot(key, uid)
 	if own {
 		if st.memory.hasSlot(uid) {
 			st.slots[key] = until
@@ -198,7 +199,7 @@ func (st *step) slot(key string, of *store.Run) error {
 		}
 		from = slotOfJob
 	}
-	st.slots[key] = store.RunRef{Due: latest} // all of them
+	st.slots[key] = store.RunRef{Due: columns.Latest} // all of them
 	bind := func(text string) *stmt {
 		if own {
 			return st.stmt(text).bindID(uid)
@@ -226,7 +227,7 @@ func (st *step) slot(key string, of *store.Run) error {
 	}
 	for _, state := range []job.RunState{job.StateWaiting, job.StateReady} {
 		q := bind("select " + activeColumns + from + " and a.state = ? and a.holds = 0 order by a.due, a.id limit ?")
-		if list, err = scanRuns(q.bindInt(states.of(state)).bindInt(store.MaxBatch)); err != nil {
+		if list, err = scanRuns(q.bindInt(columns.States.Of(state)).bindInt(store.MaxBatch)); err != nil {
 			return err
 		}
 		if err := st.addRuns(list); err != nil {
@@ -234,7 +235,7 @@ func (st *step) slot(key string, of *store.Run) error {
 		}
 	}
 	q := bind("select count(*)" + from + " and a.state = ? and a.holds = 0 and a.awaits = 0 and a.overlap = 0")
-	q.bindInt(states.of(job.StateWaiting))
+	q.bindInt(columns.States.Of(job.StateWaiting))
 	waiting := 0
 	for q.next() {
 		waiting = int(q.int())
@@ -343,7 +344,7 @@ func (st *step) write() error {
 			return err
 		}
 	}
-	st.ended.count(c.Records)
+	st.ended.Count(c.Records)
 	for _, r := range c.Replaced {
 		q := st.stmt("delete from history where run = ? and attempt = ?").bindID(r.Run.ID).bindInt(int64(r.Attempt.Number))
 		if err := q.exec(); err != nil {
@@ -368,7 +369,7 @@ func (st *step) write() error {
 	}
 	for _, k := range c.Keys {
 		q := st.stmt("insert or replace into keys (job, kind, key, shard, run, expires) values (?, ?, ?, ?, ?, ?)")
-		q.bindID(k.Job).bindInt(kinds.of(k.Kind)).bindText(k.Key).bindInt(int64(k.Shard)).bindID(k.Run).bindTime(k.Expires)
+		q.bindID(k.Job).bindInt(columns.Kinds.Of(k.Kind)).bindText(k.Key).bindInt(int64(k.Shard)).bindID(k.Run).bindTime(k.Expires)
 		if err := q.exec(); err != nil {
 			return err
 		}
@@ -438,7 +439,7 @@ func (st *step) announce(r *jobRow) (err error) {
 	st.memory.keepJob(r)
 	var deleted int64
 	if r.Deleted {
-		deleted = nanos(st.now)
+		deleted = columns.Nanos(st.now)
 		// Its version has no definition of its own: it is read as the latest.
 		st.memory.dropJob(r.UID)
 	}
@@ -448,7 +449,7 @@ func (st *step) announce(r *jobRow) (err error) {
 	}
 	s := st.stmt(`update job_state set seq = ?, timing = ?, changed = ?, version = ?, epoch = ?, state = ?, deleted = ?, paused_at = ?,
 		paused_until = ?, paused_by = ?, pause_reason = ?, completed = ?, remove_at = ?, keep_runs = ?, keep_for = ?, keep_output = ? where uid = ?`)
-	s.bindInt(r.seq).bindInt(r.timing).bindTime(r.changed).bindInt(r.Version).bindInt(r.Epoch).bindInt(jobStates.of(r.State)).bindInt(deleted)
+	s.bindInt(r.seq).bindInt(r.timing).bindTime(r.changed).bindInt(r.Version).bindInt(r.Epoch).bindInt(columns.JobStates.Of(r.State)).bindInt(deleted)
 	s.bindTime(r.PausedAt).bindTime(r.PausedUntil).bindText(r.PausedBy).bindText(r.PauseReason).bindTime(r.Completed)
 	s.bindTime(r.removeAt()).bindInt(int64(keep.Runs)).bindInt(int64(keep.For)).bindInt(int64(keep.OutputFor))
 	st.hint |= store.HintJobs
@@ -482,7 +483,7 @@ func (t *tx) insertAudit(a store.AuditRecord) error {
 // addKey adds an identity to the batch if it is taken.
 func (st *step) addKey(id engine.Identity) error {
 	q := st.stmt("select run from keys where job = ? and kind = ? and key = ? and shard = ? and expires > ?")
-	q.bindID(id.Job).bindInt(kinds.of(id.Kind)).bindText(id.Key).bindInt(int64(id.Shard)).bindTime(st.now)
+	q.bindID(id.Job).bindInt(columns.Kinds.Of(id.Kind)).bindText(id.Key).bindInt(int64(id.Shard)).bindTime(st.now)
 	for q.next() {
 		st.b.AddKey(id, q.id())
 	}

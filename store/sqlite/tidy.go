@@ -10,6 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 // tidyMax is how many rows of each kind one call of Tidy removes: some
@@ -93,8 +94,8 @@ const withdrawnRuns = `select a.due, a.id from active a left join job_state s on
 		or a.kind <> ? and (s.state = ? or s.epoch <> a.epoch and a.kind not in (?, ?)))`
 
 func bindWithdrawn(q *stmt) *stmt {
-	q.bindInt(states.of(job.StateRunning)).bindInt(kinds.of(job.RunByHand)).bindInt(jobStates.of(job.JobPaused))
-	return q.bindInt(kinds.of(job.RunOn)).bindInt(kinds.of(job.RunBackfill))
+	q.bindInt(columns.States.Of(job.StateRunning)).bindInt(columns.Kinds.Of(job.RunByHand)).bindInt(columns.JobStates.Of(job.JobPaused))
+	return q.bindInt(columns.Kinds.Of(job.RunOn)).bindInt(columns.Kinds.Of(job.RunBackfill))
 }
 
 // withdrawn returns runs that were withdrawn: after a start it looks at all runs,
@@ -158,7 +159,7 @@ type turn struct {
 func (st *step) lateOf(t turn) (late []store.RunRef, left bool, err error) {
 	q := st.stmt(`select due, id, late_after, last <> 0 or broadcast = 1 from active
 		where state = ? and session = ? and (due, id) > (?, ?) and due < ? order by due, id limit ?`)
-	q.bindInt(states.of(t.state)).bindID(t.session).behind(st.memory.turns[t]).bindTime(st.now).bindInt(lookMax)
+	q.bindInt(columns.States.Of(t.state)).bindID(t.session).behind(st.memory.turns[t]).bindTime(st.now).bindInt(lookMax)
 	var ref store.RunRef
 	looked := 0
 	for q.next() {
@@ -286,7 +287,7 @@ func (t *tx) dropName(uid job.ID) error {
 func (t *tx) removeSessions() (more bool, err error) {
 	q := t.stmt(`delete from sessions where renewed < ?
 		and not exists (select 1 from active a where a.state = ? and a.session = sessions.id)`)
-	q.bindTime(t.now.Add(-store.SilenceMax)).bindInt(states.of(job.StateRunning))
+	q.bindTime(t.now.Add(-store.SilenceMax)).bindInt(columns.States.Of(job.StateRunning))
 	if err := q.exec(); err != nil {
 		return false, err
 	}

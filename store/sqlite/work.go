@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 // decide runs a step with decisions and writes what they have changed.
@@ -62,7 +62,7 @@ func (s *Store) Trigger(ctx context.Context, items []store.TriggerItem) (outcome
 				if _, err := st.job(item.Job); err != nil {
 					return err
 				}
-				if err := st.addKey(identityOf(item)); err != nil {
+				if err := st.addKey(columns.IdentityOf(item)); err != nil {
 					return err
 				}
 				outcomes[i] = st.b.Trigger(item)
@@ -74,20 +74,6 @@ func (s *Store) Trigger(ctx context.Context, items []store.TriggerItem) (outcome
 		return nil, fmt.Errorf("trigger: %w", err)
 	}
 	return outcomes, nil
-}
-
-// identityOf returns the identity of the run that an item asks for, by which
-// engine.Batch.Trigger looks for the one that was made before.
-func identityOf(item *store.TriggerItem) engine.Identity {
-	key := item.Key
-	switch {
-	case key != "":
-	case item.Kind == job.RunBackfill:
-		key = engine.KeyOf(item.Scheduled)
-	default:
-		key = item.ID.String()
-	}
-	return engine.Identity{Job: item.Job, Kind: item.Kind, Key: key, Shard: item.Shard}
 }
 
 // Place implements store.Planning.
@@ -317,20 +303,10 @@ func (s *stmt) behind(ref store.RunRef) *stmt {
 	return s.bindTime(ref.Due).bindID(ref.ID)
 }
 
-func compareRuns(a, b store.Run) int {
-	return compareRefs(store.RunRef{Due: a.Due, ID: a.ID}, store.RunRef{Due: b.Due, ID: b.ID})
-}
-
-func compareReady(a, b store.ReadyRun) int { return compareRefs(a.RunRef, b.RunRef) }
-
-func compareRefs(a, b store.RunRef) int {
-	return cmp.Or(a.Due.Compare(b.Due), bytes.Compare(a.ID[:], b.ID[:]))
-}
-
 // Ready implements store.Working.
 func (s *Store) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) (list []store.ReadyRun, err error) {
 	err = s.read(ctx, func(c *conn) error {
-		list, err = readyRuns(c, session, after, nanos(until), limit)
+		list, err = readyRuns(c, session, after, columns.Nanos(until), limit)
 		return err
 	})
 	if err != nil {
@@ -345,7 +321,7 @@ const selectReady = `select a.due, a.id, a.job, a.attempt, a.priority from activ
 // readyRuns returns ready runs of a session behind a place and due until a
 // moment.
 func readyRuns(c *conn, session job.ID, after store.RunRef, until int64, limit int) (list []store.ReadyRun, err error) {
-	q := c.stmt(selectReady).bindInt(states.of(job.StateReady)).bindID(session).behind(after).bindInt(until).bindInt(int64(limit))
+	q := c.stmt(selectReady).bindInt(columns.States.Of(job.StateReady)).bindID(session).behind(after).bindInt(until).bindInt(int64(limit))
 	for q.next() {
 		list = append(list, store.ReadyRun{
 			RunRef: store.RunRef{Due: q.time(), ID: q.id()}, Job: q.id(), Session: session, Attempt: int(q.int()), Priority: int(q.int()),
@@ -357,8 +333,8 @@ func readyRuns(c *conn, session job.ID, after store.RunRef, until int64, limit i
 // Overdue implements store.Working.
 func (s *Store) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) (list []store.ReadyRun, err error) {
 	err = s.read(ctx, func(c *conn) error {
-		list, err = ofSessions(c, job.StateReady, limit, compareReady, func(session job.ID) ([]store.ReadyRun, error) {
-			return readyRuns(c, session, after, nanos(before)-1, limit)
+		list, err = ofSessions(c, job.StateReady, limit, columns.CompareReady, func(session job.ID) ([]store.ReadyRun, error) {
+			return readyRuns(c, session, after, columns.Nanos(before)-1, limit)
 		})
 		return err
 	})
@@ -380,12 +356,12 @@ func (s *Store) Unplaced(ctx context.Context, after store.RunRef, limit int) (li
 		for i := range sessions {
 			live[sessions[i].ID] = !sessions[i].over && sessions[i].Live(now)
 		}
-		list, err = ofSessions(c, job.StateReady, limit, compareRuns, func(session job.ID) ([]store.Run, error) {
+		list, err = ofSessions(c, job.StateReady, limit, columns.CompareRuns, func(session job.ID) ([]store.Run, error) {
 			if live[session] {
 				return nil, nil
 			}
 			q := c.stmt(selectRuns + "where a.state = ? and a.session = ? and (a.due, a.id) > (?, ?) order by a.due, a.id limit ?")
-			return namedRuns(q.bindInt(states.of(job.StateReady)).bindID(session).behind(after).bindInt(int64(limit)))
+			return namedRuns(q.bindInt(columns.States.Of(job.StateReady)).bindID(session).behind(after).bindInt(int64(limit)))
 		})
 		return err
 	})
@@ -422,7 +398,7 @@ func sessionsWith(c *conn, state job.RunState) (ids []job.ID, err error) {
 	from := "select session from active where state = ? and session >= ? order by session limit 1"
 	for last := (job.ID{}); ; from = "select session from active where state = ? and session > ? order by session limit 1" {
 		found := false
-		q := c.stmt(from).bindInt(states.of(state)).bindID(last)
+		q := c.stmt(from).bindInt(columns.States.Of(state)).bindID(last)
 		for q.next() {
 			last, found = q.id(), true
 		}
@@ -437,7 +413,7 @@ func sessionsWith(c *conn, state job.RunState) (ids []job.ID, err error) {
 func (s *Store) Mine(ctx context.Context, session job.ID) (list []store.Run, err error) {
 	err = s.read(ctx, func(c *conn) error {
 		q := c.stmt(selectRuns + "where a.state = ? and a.session = ? order by a.due, a.id")
-		list, err = namedRuns(q.bindInt(states.of(job.StateRunning)).bindID(session))
+		list, err = namedRuns(q.bindInt(columns.States.Of(job.StateRunning)).bindID(session))
 		return err
 	})
 	if err != nil {
@@ -474,7 +450,7 @@ func (s *Store) ListActive(ctx context.Context, query store.ActiveQuery) (list [
 		if !query.Job.IsZero() {
 			state := int64(-1)
 			if query.State != "" {
-				state = states.of(query.State)
+				state = columns.States.Of(query.State)
 			}
 			q := c.stmt(selectRuns + "where a.job = ? and (? < 0 or a.state = ?)" + rest)
 			list, err = namedRuns(bind(q.bindID(query.Job).bindInt(state).bindInt(state)))
@@ -484,15 +460,15 @@ func (s *Store) ListActive(ctx context.Context, query store.ActiveQuery) (list [
 			if query.State != "" && query.State != state {
 				continue
 			}
-			part, err := ofSessions(c, state, query.Limit, compareRuns, func(session job.ID) ([]store.Run, error) {
-				return namedRuns(bind(c.stmt(selectRuns + "where a.state = ? and a.session = ?" + rest).bindInt(states.of(state)).bindID(session)))
+			part, err := ofSessions(c, state, query.Limit, columns.CompareRuns, func(session job.ID) ([]store.Run, error) {
+				return namedRuns(bind(c.stmt(selectRuns + "where a.state = ? and a.session = ?" + rest).bindInt(columns.States.Of(state)).bindID(session)))
 			})
 			if err != nil {
 				return err
 			}
 			list = append(list, part...)
 		}
-		slices.SortFunc(list, compareRuns)
+		slices.SortFunc(list, columns.CompareRuns)
 		list = list[:min(query.Limit, len(list))]
 		return nil
 	})
@@ -559,7 +535,7 @@ func (s *Store) lostOf(c *conn, now time.Time, id job.ID, session *store.Session
 	var list []lostRun
 	q := c.stmt(`select a.id, a.attempt, a.token, a.due, a.job, s.version from active a join job_state s on s.uid = a.job
 		where a.state = ? and a.session = ? order by a.due, a.id`)
-	q.bindInt(states.of(job.StateRunning)).bindID(id)
+	q.bindInt(columns.States.Of(job.StateRunning)).bindID(id)
 	for q.next() {
 		list = append(list, lostRun{store.Attempt{Run: q.id(), Number: int(q.int()), Token: q.id()}, q.int(), q.id(), q.int()})
 	}

@@ -9,6 +9,7 @@ import (
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 const (
@@ -55,7 +56,7 @@ type call struct {
 	err    error
 	result chan error // of one
 	hint   store.Hint
-	ended  endCounts
+	ended  columns.EndCounts
 }
 
 // tx is the part of a transaction that belongs to a call.
@@ -63,8 +64,8 @@ type tx struct {
 	*conn
 	s      *Store
 	now    time.Time
-	hint   store.Hint // sent after the commit
-	ended  endCounts  // added after it
+	hint   store.Hint        // sent after the commit
+	ended  columns.EndCounts // added after it
 	memory *memory
 }
 
@@ -198,7 +199,7 @@ func (w *writer) try(g *group, c *call) {
 // lose notes that what is in the open transaction was undone.
 func (g *group) lose(err error) {
 	for _, c := range g.open {
-		c.err, c.hint, c.ended = errors.Join(c.err, err), 0, endCounts{}
+		c.err, c.hint, c.ended = errors.Join(c.err, err), 0, columns.EndCounts{}
 	}
 	g.open = nil
 }
@@ -217,12 +218,12 @@ func (w *writer) commit(g *group) {
 	var hint store.Hint
 	for _, c := range g.all {
 		hint |= c.hint
-		w.s.ended.add(&c.ended)
+		w.s.ended.Add(&c.ended)
 		if errors.Is(c.err, store.ErrNoSpace) && w.ballast.there {
 			w.ballast.free()
 		}
 	}
-	w.s.hints.send(hint)
+	w.s.hints.Send(hint)
 	for _, c := range g.all {
 		c.result <- c.err
 	}

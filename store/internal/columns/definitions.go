@@ -1,0 +1,70 @@
+package columns
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// EncodeJob writes what a user says in a definition.
+func EncodeJob(j *job.Job) ([]byte, error) {
+	said := *j
+	said.UID, said.Version, said.Status = job.ID{}, 0, nil
+	return json.Marshal(said)
+}
+
+// DecodeJob is the inverse of EncodeJob. Fields that a newer belfry has added
+// are passed over.
+func DecodeJob(text []byte) (*job.Job, error) {
+	j := &job.Job{}
+	if err := json.Unmarshal(text, j); err != nil {
+		return nil, err
+	}
+	s := &j.Schedule
+	s.Start, s.End = fixed(s.Start), fixed(s.End)
+	for i := range s.At {
+		s.At[i] = fixed(s.At[i])
+	}
+	return j, nil
+}
+
+// fixed gives an instant its offset as a location, as documents have it, and not
+// the zone of the machine that happens to have the same offset.
+func fixed(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	_, offset := t.Zone()
+	if offset == 0 {
+		return t.UTC()
+	}
+	return t.In(time.FixedZone("", offset))
+}
+
+// DecodeSaid reads what queries for jobs look into definitions for: name,
+// description and labels. All of a definition takes five times as long.
+func DecodeSaid(text []byte) (*job.Job, error) {
+	var said struct {
+		Name, Description string
+		Labels            map[string]string
+	}
+	if err := json.Unmarshal(text, &said); err != nil {
+		return nil, err
+	}
+	return &job.Job{Name: said.Name, Description: said.Description, Labels: said.Labels}, nil
+}
+
+// Copied returns a calendar or pool as it will be read.
+func Copied[T any](d T) (out T, err error) {
+	text, err := json.Marshal(d)
+	if err == nil {
+		err = json.Unmarshal(text, &out)
+	}
+	return out, err
+}
+
+// Finder makes a job.Calendars of calendars by full name.
+func Finder(calendars map[string]*job.Calendar) job.Calendars {
+	return func(namespace, name string) *job.Calendar { return calendars[namespace+"/"+name] }
+}

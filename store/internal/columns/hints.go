@@ -1,0 +1,54 @@
+package columns
+
+import (
+	"context"
+	"sync"
+
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Hints tells whoever listens in this process what changed. The zero value is
+// ready for use.
+type Hints struct {
+	mu sync.Mutex
+	// to holds a channel of one hint for each listener. One that is slow finds
+	// all that it has missed in it, as one hint.
+	to map[chan store.Hint]struct{}
+}
+
+// Listen returns a channel of hints, which is closed when ctx ends.
+func (h *Hints) Listen(ctx context.Context) <-chan store.Hint {
+	ch := make(chan store.Hint, 1)
+	h.mu.Lock()
+	if h.to == nil {
+		h.to = map[chan store.Hint]struct{}{}
+	}
+	h.to[ch] = struct{}{}
+	h.mu.Unlock()
+	context.AfterFunc(ctx, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.to, ch)
+		close(ch)
+	})
+	return ch
+}
+
+// Send tells all listeners.
+func (h *Hints) Send(hint store.Hint) {
+	if hint == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for ch := range h.to {
+		all := hint
+		select {
+		case missed := <-ch:
+			all |= missed
+		default:
+		}
+		// Only this function sends, under the lock: there is room.
+		ch <- all
+	}
+}

@@ -1,0 +1,78 @@
+package columns
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// IsOwnSlot tells whether a slot is that of the job itself, which rows leave out.
+func IsOwnSlot(slot string, uid job.ID) bool { return slot == uid.String() }
+
+// Key returns the key of a run that was read: where there is none it is the
+// scheduled time.
+func Key(r *job.Run) string {
+	if r.Key == "" {
+		return engine.KeyOf(r.Scheduled)
+	}
+	return r.Key
+}
+
+// StoredKey returns the key of a run as a row keeps it: nothing where it is the
+// scheduled time.
+func StoredKey(r *job.Run) string {
+	if r.Kind == job.RunScheduled || r.Kind == job.RunBackfill && r.Key == engine.KeyOf(r.Scheduled) {
+		return ""
+	}
+	return r.Key
+}
+
+// EncodeParams writes parameters as JSON, nothing where there are none.
+func EncodeParams(p map[string]string) ([]byte, error) {
+	if len(p) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(p)
+}
+
+// Params is the inverse of EncodeParams.
+func Params(text []byte) map[string]string {
+	if len(text) == 0 {
+		return nil
+	}
+	var p map[string]string
+	// It was written by EncodeParams; what cannot be read is as good as nothing.
+	_ = json.Unmarshal(text, &p)
+	return p
+}
+
+// IdentityOf returns the identity of the run that an item asks for, by which
+// engine.Batch.Trigger looks for the one that was made before.
+func IdentityOf(item *store.TriggerItem) engine.Identity {
+	key := item.Key
+	switch {
+	case key != "":
+	case item.Kind == job.RunBackfill:
+		key = engine.KeyOf(item.Scheduled)
+	default:
+		key = item.ID.String()
+	}
+	return engine.Identity{Job: item.Job, Kind: item.Kind, Key: key, Shard: item.Shard}
+}
+
+// CompareRefs compares places in the order of due time and id.
+func CompareRefs(a, b store.RunRef) int {
+	return cmp.Or(a.Due.Compare(b.Due), bytes.Compare(a.ID[:], b.ID[:]))
+}
+
+// CompareRuns compares runs by due time and id.
+func CompareRuns(a, b store.Run) int {
+	return CompareRefs(store.RunRef{Due: a.Due, ID: a.ID}, store.RunRef{Due: b.Due, ID: b.ID})
+}
+
+// CompareReady compares ready runs by due time and id.
+func CompareReady(a, b store.ReadyRun) int { return CompareRefs(a.RunRef, b.RunRef) }
