@@ -50,6 +50,14 @@ policy: {lost_after: 9s, kill_grace: 0s, overlap: allow}
 	})
 	ending := slices.Concat(f.starts(t, "slotted"), f.starts(t, "retried"))
 
+	// The time of the watchdog counts from here.
+	eventually(t, "the session is renewed", func() bool {
+		nodes, err := s.Nodes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(nodes.Items[0].Renewed) < 200*time.Millisecond
+	})
 	frozen := evidence.Span{From: time.Now()}
 	s.signal(syscall.SIGSTOP)
 	within(t, 9*time.Second, "the watchdog ends what others could take, before they may", func() bool {
@@ -101,19 +109,19 @@ func TestAFollowerSurvivesADeathRightAfterItsLeader(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	s := f.serve(t, options{})
+	const deaths = 6 // each of which can meet what was lost in the one before
+	policy := fmt.Sprintf("policy: {overlap: allow, retry: {attempts: %d, backoff: 0s, on: [lost]}}", deaths)
 	s.apply(`
 name: leader
 params: {n: ""}
 run: {shell: ` + f.witness("for=20ms") + `}
-policy: {overlap: allow, retry: {attempts: 3, backoff: 0s, on: [lost]}}
+` + policy + `
 ---
 name: follower
 params: {n: ""}
 schedule: {on: leader}
 run: {shell: 'echo n={{ .Param.n }}'}
-policy: {overlap: allow, retry: {attempts: 3, backoff: 0s, on: [lost]}}
-`)
-	const deaths = 6
+` + policy)
 	leaders := map[job.ID]string{}
 	ended := func(id job.ID) bool {
 		return slices.ContainsFunc(f.events(t), func(e evidence.Event) bool { return e.Kind == evidence.End && e.Run == id.String() })

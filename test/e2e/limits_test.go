@@ -30,22 +30,33 @@ func TestACrowd(t *testing.T) {
 		}
 	}
 	const capacity = 20
-	f := newFolder(t)
-	s := f.serve(t, options{args: []string{"--capacity", strconv.Itoa(capacity)}})
-	// Far enough ahead that all are there before, also on a machine that is busy.
-	due := time.Now().Truncate(time.Second).Add(3*time.Second + time.Duration(size)*2*time.Millisecond)
+	var f *folder
+	var s *server
+	var due time.Time
 	var h evidence.History
-	var text strings.Builder
-	for i := range size {
-		name := fmt.Sprintf("job-%05d", i)
-		fmt.Fprintf(&text, "---\nname: %s\nschedule: {at: %s}\nrun: {shell: %s}\n", name, instant(due), f.witness("fast"))
-		h.Jobs = append(h.Jobs, evidence.Job{Name: "default/" + name, Occurrences: []time.Time{due}, Slots: capacity, Lock: "capacity"})
+	// Far enough ahead that all are there before; on a machine that is busy that is
+	// further.
+	for lead := 3*time.Second + time.Duration(size)*2*time.Millisecond; ; lead *= 2 {
+		f, h = newFolder(t), evidence.History{}
+		s = f.serve(t, options{args: []string{"--capacity", strconv.Itoa(capacity)}})
+		due = time.Now().Truncate(time.Second).Add(lead)
+		var text strings.Builder
+		for i := range size {
+			name := fmt.Sprintf("job-%05d", i)
+			fmt.Fprintf(&text, "---\nname: %s\nschedule: {at: %s}\nrun: {shell: %s}\n", name, instant(due), f.witness("fast"))
+			h.Jobs = append(h.Jobs, evidence.Job{Name: "default/" + name, Occurrences: []time.Time{due}, Slots: capacity, Lock: "capacity"})
+		}
+		s.apply(text.String())
+		if time.Now().Before(due) {
+			break
+		}
+		const most = 2 * time.Minute
+		if lead > most {
+			t.Fatalf("%d jobs cannot be made in %s", size, lead)
+		}
+		s.kill()
 	}
-	s.apply(text.String())
-	if late := time.Since(due); late > 0 {
-		t.Fatalf("the machine is too slow for this test: applying took until %s after the jobs were due", late)
-	}
-	eventually(t, "all are planned ahead", func() bool {
+	within(t, time.Until(due)+patience, "all are planned ahead", func() bool {
 		nodes, err := s.Nodes(t.Context())
 		return err == nil && nodes.Items[0].Ready == size || time.Now().After(due)
 	})

@@ -97,6 +97,11 @@ func build(path, of string, flags ...string) error {
 // more than that, for machines that are busy with something else.
 const patience = 20 * time.Second
 
+// punctual is how late a run starts at most when nothing is wrong but the machine,
+// which may be busy, or stand still for seconds: whoever waits for it has as much time
+// again.
+const punctual = patience / 2
+
 // eventually waits until a condition holds. Another process makes it hold, which
 // tells nobody here: so this, and nothing else in these tests, looks again and
 // again.

@@ -62,7 +62,6 @@ type kind struct {
 
 func (f *folder) kinds() []kind {
 	pool := "lock=" + f.path("pool")
-	punctual := 10 * time.Second
 	return []kind{
 		{time.Second, []string{"slots=1"}, "{}", evidence.Job{Slots: 1, StartWithin: punctual}},
 		{time.Second, []string{"slots=1", "for=1300ms"}, "{}", evidence.Job{Slots: 1}},

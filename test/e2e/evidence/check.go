@@ -43,7 +43,7 @@ type Job struct {
 	// Retries are how many further attempts a run may have.
 	Retries int
 	// StartWithin is how late the first attempt of what succeeds may start
-	// after its scheduled time, or after the end of a Down that covers it. Default: no bound.
+	// after its scheduled time, without the times of Down. Default: no bound.
 	StartWithin time.Duration
 }
 
@@ -61,6 +61,22 @@ type Record struct {
 type Span struct{ From, To time.Time }
 
 func (s Span) has(t time.Time) bool { return !t.Before(s.From) && !t.After(s.To) }
+
+func (s Span) length() time.Duration { return s.To.Sub(s.From) }
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
 
 func covered(spans []Span, t time.Time) bool {
 	return slices.ContainsFunc(spans, func(s Span) bool { return s.has(t) })
@@ -199,20 +215,19 @@ func (c *checker) checkRun(run string, events []Event) {
 	}
 	first, began := starts[1]
 	if began && job.StartWithin > 0 && record.Kind == "schedule" {
-		from := record.Scheduled
+		late := first.At.Sub(record.Scheduled)
 		for _, down := range c.history.Down {
-			if down.has(from) {
-				from = down.To
-			}
+			late -= max(0, Span{later(down.From, record.Scheduled), earlier(down.To, first.At)}.length())
 		}
-		if late := first.At.Sub(from); late > job.StartWithin {
+		if late > job.StartWithin {
 			c.violated(Punctual, "%s: run %s of %s started %s late", name, run, stamp(record.Scheduled), late)
 		}
 	}
 }
 
-// reportedWithin is how long a result may be on its way to the store.
-const reportedWithin = 2 * time.Second
+// reportedWithin is how long a result may be on its way to the store, on a machine
+// that is busy with something else.
+const reportedWithin = 10 * time.Second
 
 // unacknowledged tells whether an attempt ended so shortly before its server died
 // that nobody can have heard of it: it is lost, and is made again by the policy.
@@ -311,8 +326,8 @@ func (c *checker) checkOccurrences(j *Job) {
 // planned again, has vanished.
 func (c *checker) withdrawn(j *Job, t time.Time) bool {
 	recorded := slices.ContainsFunc(c.byJob[j.Name], func(r *Record) bool { return r.Outcome == "withdrawn" && r.Scheduled.Equal(t) })
-	later := func(s Span) bool { return !s.To.Before(t) }
-	return recorded && (slices.ContainsFunc(j.Open, later) || slices.ContainsFunc(j.Withdrawn, later))
+	afterwards := func(s Span) bool { return !s.To.Before(t) }
+	return recorded && (slices.ContainsFunc(j.Open, afterwards) || slices.ContainsFunc(j.Withdrawn, afterwards))
 }
 
 func mapKeys[V any](m map[int64]V) func(func(int64) bool) {

@@ -212,6 +212,16 @@ func TestTheCheckerFindsEachFault(t *testing.T) {
 			record(h, "R1").Scheduled, h.Events[0].Scheduled, h.Events[1].Scheduled = at(0), at(0), at(0)
 			h.Down = []evidence.Span{{From: at(-1), To: at(0.5)}}
 		}, ""},
+		{"a late start with a time without a server on the way", func(h *evidence.History) {
+			h.Jobs[0].Occurrences[0] = at(-0.5)
+			record(h, "R1").Scheduled, h.Events[0].Scheduled, h.Events[1].Scheduled = at(-0.5), at(-0.5), at(-0.5)
+			h.Down = []evidence.Span{{From: at(-0.2), To: at(0.8)}}
+		}, ""},
+		{"a start that is later than a time without a server makes it", func(h *evidence.History) {
+			h.Jobs[0].Occurrences[0] = at(-0.5)
+			record(h, "R1").Scheduled, h.Events[0].Scheduled, h.Events[1].Scheduled = at(-0.5), at(-0.5), at(-0.5)
+			h.Down = []evidence.Span{{From: at(-0.2), To: at(0.2)}}
+		}, evidence.Punctual},
 		{"a success that nobody has seen", func(h *evidence.History) { silence(h, "R1") }, evidence.RecordsAgreeWithTheEvidence},
 		{"a failure that was a success", func(h *evidence.History) {
 			record(h, "R1").Outcome, record(h, "R1").Attempts = "failed", []string{"failed"}

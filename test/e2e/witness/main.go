@@ -8,8 +8,9 @@
 //	exit=N          ends with this exit code
 //	failures=N      ends with exit code 1 in the first N attempts
 //	ignore          ignores SIGTERM
-//	child=WORD+...  starts a witness with these words and does not wait for it
+//	child=WORD+...  starts a witness with these words and does not wait for its end
 //	apart           leaves its process group
+//	tell            closes what its parent waits for, once it has started
 //	flood=N         prints N MiB
 //	say=TEXT        prints a line at its start
 //	slots=N         is one of at most N at a time that have the same lock
@@ -20,6 +21,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -82,6 +84,11 @@ func run(args []string) (int, error) {
 	}
 	if taken {
 		if err := w.write(evidence.Contended, ""); err != nil {
+			return 0, err
+		}
+	}
+	if w.words.has("tell") {
+		if err := os.NewFile(toldBy, "started").Close(); err != nil {
 			return 0, err
 		}
 	}
@@ -161,16 +168,30 @@ func (w *witness) takeSlot() (taken bool, err error) {
 	return true, nil
 }
 
-// start starts a witness that has the same output.
+// toldBy is the end of a pipe that a child has: the first of exec.Cmd.ExtraFiles.
+const toldBy = 3
+
+// start starts a witness that has the same output, and waits until it has written so.
 func (w *witness) start(words []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	child := exec.Command(self, append([]string{w.path}, words...)...)
-	child.Stdout, child.Stderr = os.Stdout, os.Stderr
+	started, tell, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer started.Close()
+	child := exec.Command(self, append([]string{w.path, "tell"}, words...)...)
+	child.Stdout, child.Stderr, child.ExtraFiles = os.Stdout, os.Stderr, []*os.File{tell}
 	child.Env = append(os.Environ(), "BELFRY_JOB="+w.about.Job+".child")
-	return child.Start()
+	err = child.Start()
+	tell.Close()
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, started)
+	return err
 }
 
 func flood(mebibytes int) error {
