@@ -19,6 +19,8 @@ import (
 // removing it costs a tenth of a process.
 type cgroups struct {
 	dir string
+	// lock is dir, open: what removeOldCgroups sees that this node lives by.
+	lock int
 
 	mu   sync.Mutex
 	made int
@@ -69,11 +71,11 @@ func newCgroups(configured string, features *Features) *cgroups {
 	}
 	removeOldCgroups(base)
 	controllers := enableControllers(base)
-	dir, err := os.MkdirTemp(base, cgroupPrefix+strconv.Itoa(os.Getpid())+"-")
+	dir, lock, err := makeNodesCgroup(base, os.Getpid())
 	if err != nil {
 		return missing("No cgroup can be made (%v)", err)
 	}
-	c := &cgroups{dir: dir}
+	c := &cgroups{dir: dir, lock: lock}
 	if len(c.dir) > cgroupPathMax {
 		c.close()
 		return missing("The path of the cgroup %s is too long", c.dir)
@@ -200,14 +202,52 @@ func moveNode(base string) {
 	}
 }
 
-// removeOldCgroups removes those of nodes that have died.
+// makeNodesCgroup makes the folder of a node's cgroups, and locks it.
+func makeNodesCgroup(base string, pid int) (dir string, lock int, err error) {
+	// Another node may remove it between any two of these calls, but hardly so
+	// often.
+	const tries = 3
+	for range tries {
+		if dir, err = os.MkdirTemp(base, cgroupPrefix+strconv.Itoa(pid)+"-"); err != nil {
+			return "", 0, err
+		}
+		if lock, err = lockCgroup(dir); err != nil {
+			continue
+		}
+		if _, err = os.Stat(dir); err == nil {
+			return dir, lock, nil
+		}
+		unix.Close(lock)
+	}
+	return "", 0, err
+}
+
+// lockCgroup locks a folder, until it is closed or the process has ended, if it is
+// there and nobody else has.
+func lockCgroup(dir string) (lock int, err error) {
+	if lock, err = unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return 0, err
+	}
+	if err = unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		unix.Close(lock)
+		return 0, err
+	}
+	return lock, nil
+}
+
+// removeOldCgroups removes those of nodes that have died. In a container, the number
+// of a node outside of it is that of no process: what it has locked stays.
 func removeOldCgroups(base string) {
 	old, _ := filepath.Glob(filepath.Join(base, cgroupPrefix+"*"))
 	for _, dir := range old {
 		text, _, _ := strings.Cut(filepath.Base(dir)[len(cgroupPrefix):], "-")
 		pid, err := strconv.Atoi(text)
-		if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+		if err != nil || !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			continue
+		}
+		if lock, err := lockCgroup(dir); err == nil {
 			removeCgroup(dir)
+			unix.Close(lock)
 		}
 	}
 }
@@ -321,6 +361,7 @@ func (c *cgroups) close() {
 		g.remove()
 	}
 	removeCgroup(c.dir)
+	unix.Close(c.lock)
 }
 
 func (g *cgroup) remove() {

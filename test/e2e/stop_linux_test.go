@@ -56,8 +56,7 @@ func TestAsProcess1AServerReapsOrphans(t *testing.T) {
 	if err != nil || os.Geteuid() != 0 {
 		t.Skip("needs root and unshare, to make a system of processes of its own")
 	}
-	// Not in parallel: to the other servers of this machine its number is that of
-	// another process, or of none, and they clean up after it.
+	t.Parallel() // beside servers of which it sees the cgroups, and not the processes
 	f := newFolder(t)
 	s := f.serve(t, options{below: []string{unshare, "--pid", "--fork", "--mount-proc", "--kill-child"}})
 	children := func(pid int) []int {
