@@ -40,6 +40,9 @@ type Run struct {
 	// AlertAt is the next moment at which an expectation of the job is not met
 	// that Alerts has not told; zero for none.
 	AlertAt time.Time
+	// Others is how those of the run's other shards have ended that did not succeed,
+	// as far as this one is to remember it for the jobs that follow.
+	Others job.Outcome
 	// CancelBy and CancelReason are set when a running attempt is to be ended.
 	CancelBy, CancelReason string
 }

@@ -247,18 +247,27 @@ func (b *Batch) resume(j *Job) {
 	}
 }
 
-// follow creates the runs of jobs that follow this one.
+// follow creates the runs of jobs that follow this one. What is split into several
+// runs is followed once, when the last of them has ended.
 //
 // Once: a follower is made in the step that ends the run it follows, which
 // happens once. Nothing acknowledged is lost: there is no moment in which the
 // end is known and the follower is not.
 func (b *Batch) follow(j *Job, parent *store.Run) {
-	for _, follower := range b.followers[j.FullName()] {
+	followers := b.followers[j.FullName()]
+	if len(followers) == 0 {
+		return
+	}
+	outcome, over := b.whole(parent)
+	if !over {
+		return
+	}
+	for _, follower := range followers {
 		if follower.Deleted || follower.State != job.JobActive {
 			continue
 		}
 		if slices.ContainsFunc(follower.Policy.On, func(up Upstream) bool {
-			return up.Job == j.FullName() && matches(up.Outcome, parent.Outcome)
+			return up.Job == j.FullName() && matches(up.Outcome, outcome)
 		}) {
 			b.spawn(follower, store.Run{Run: job.Run{
 				Kind: job.RunOn, Key: parent.ID.String(), Parent: parent.ID,
@@ -266,6 +275,47 @@ func (b *Batch) follow(j *Job, parent *store.Run) {
 			}})
 		}
 	}
+}
+
+// whole tells how all the runs of an occurrence or request have ended, of which one
+// ends now: as the worst of them has. While others go on, one of those keeps what is
+// worse than success until its own end.
+func (b *Batch) whole(r *store.Run) (outcome job.Outcome, over bool) {
+	outcome = worse(r.Outcome, r.Others)
+	var last *member // by shard, in whatever order they were added
+	for _, m := range b.byJob[r.JobUID] {
+		if r.Shards > 0 && !m.removed && m.Kind == r.Kind && m.Key == r.Key && (last == nil || m.Shard > last.Shard) {
+			last = m
+		}
+	}
+	if last == nil {
+		return outcome, true
+	}
+	if worst := worse(outcome, last.Others); worst != job.OutcomeSucceeded && worst != last.Others {
+		last.Others = worst
+		b.save(last)
+	}
+	return "", false
+}
+
+// worse returns the worse of two outcomes: a failure is worse than what has not run
+// to its end, and that than success. None, "", is no worse than any.
+func worse(a, b job.Outcome) job.Outcome {
+	rank := func(o job.Outcome) int {
+		switch {
+		case failed(o):
+			return 3
+		case o == job.OutcomeSucceeded:
+			return 1
+		case o == "":
+			return 0
+		}
+		return 2
+	}
+	if rank(b) > rank(a) {
+		return b
+	}
+	return a
 }
 
 func matches(on job.UpstreamOn, o job.Outcome) bool {

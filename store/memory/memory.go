@@ -213,7 +213,10 @@ func (s *Store) addSlot(b *step, slot string) {
 	b.slots[slot] = true
 	for _, r := range s.sorted(func(r *store.Run) bool { return r.Slot == slot }) {
 		b.AddRun(r)
-		s.addJob(b, r.JobUID)
+		if j := s.addJob(b, r.JobUID); j != nil && r.Shards > 0 {
+			s.addFollowers(b, j.FullName())
+			s.addSiblings(b, r.JobUID)
+		}
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // activeColumns are those of a run, in the order of scanRun.
 const activeColumns = `a.id, a.job, a.state, a.session, a.due, a.slot, a.holds, a.attempt, a.kind, a.key, a.shard, a.shards,
 	a.epoch, a.version, a.scheduled, a.node, a.token, a.overlap, a.awaits, a.priority, a.late_after, a.first, a.claimed,
-	a.params, a.parent, a.last, a.reason, a.cancel_by, a.cancel_reason, a.first_due, a.alert_at`
+	a.params, a.parent, a.last, a.reason, a.cancel_by, a.cancel_reason, a.first_due, a.alert_at, a.others`
 
 // scanRun reads a run but for the names of its job.
 func scanRun(s *stmt, r *store.Run) {
@@ -43,6 +43,7 @@ func scanRun(s *stmt, r *store.Run) {
 	r.Last = columns.Outcomes.Value(s.int())
 	r.Reason, r.CancelBy, r.CancelReason = s.text(), s.text(), s.text()
 	r.FirstDue, r.AlertAt = s.time(), s.time()
+	r.Others = columns.Outcomes.Value(s.int())
 	r.Key = columns.Key(&r.Run)
 }
 
@@ -90,17 +91,20 @@ const updateRun = `update active set state = ?, holds = ?, attempt = ?, epoch = 
 
 const moveRun = "update active set session = ?, due = ?, slot = ?, first_due = ? where id = ?"
 
-// indexed is what of a run is in indexes and rarely changes.
-type indexed struct {
+const othersRun = "update active set others = ? where id = ?"
+
+// steady is what of a run is in indexes, or rarely changes.
+type steady struct {
 	session job.ID
 	due     time.Time
 	slot    string
 	alert   time.Time
+	others  job.Outcome
 }
 
 // updateRun writes all of a run but its identity and what it was made with. SQLite writes the entries of all
 // indexes with a column that is named, so that those which stay are not.
-func (c *conn) updateRun(r *store.Run, was indexed) error {
+func (c *conn) updateRun(r *store.Run, was steady) error {
 	s := c.stmt(updateRun).bindInt(columns.States.Of(r.State)).bindBool(r.HoldsSlot)
 	s.bindInt(int64(r.Attempt)).bindInt(r.Epoch).bindInt(r.Version).bindText(r.Node).bindID(r.Token)
 	s.bindInt(columns.Overlaps.Of(r.Overlap)).bindBool(r.AwaitsPrevious).bindInt(int64(r.Priority)).bindTime(r.LateAfter)
@@ -110,6 +114,11 @@ func (c *conn) updateRun(r *store.Run, was indexed) error {
 	}
 	if err := c.alertRun(r, was.alert); err != nil {
 		return err
+	}
+	if r.Others != was.others {
+		if err := c.stmt(othersRun).bindInt(columns.Outcomes.Of(r.Others)).bindID(r.ID).exec(); err != nil {
+			return err
+		}
 	}
 	if r.Session == was.session && r.Due.Equal(was.due) && r.Slot == was.slot {
 		return nil

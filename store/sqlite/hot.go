@@ -55,7 +55,7 @@ func isPlanned(r *store.Run) bool {
 	return r.Kind == job.RunScheduled && r.State == job.StateReady && r.Attempt == 1 && !r.HoldsSlot && r.First.IsZero() &&
 		r.Token.IsZero() && r.Claimed.IsZero() && r.Shards == 0 && r.Overlap == "" && !r.AwaitsPrevious && r.Reason == "" &&
 		r.Params == nil && r.Parent.IsZero() && r.Last == "" && r.CancelBy == "" && r.CancelReason == "" &&
-		r.FirstDue.IsZero() && r.AlertAt.IsZero()
+		r.FirstDue.IsZero() && r.AlertAt.IsZero() && r.Others == ""
 }
 
 func plannedOf(r *store.Run) plannedRun {

@@ -25,7 +25,7 @@ type step struct {
 	// waiting counts the added runs of each slot that wait for it by the policy
 	// of their job.
 	waiting map[string]int
-	was     map[job.ID]indexed // of the runs that were added
+	was     map[job.ID]steady // of the runs that were added
 }
 
 // loadedJob is a job in a step, with what it was before.
@@ -47,7 +47,7 @@ func (t *tx) step(items int) (*step, error) {
 	st := &step{
 		tx: t, b: engine.NewBatch(t.now, t.s.lookAhead, items),
 		jobs: make(map[job.ID]*loadedJob, items), slots: make(map[string]store.RunRef, items), wholeJobs: map[job.ID]bool{},
-		waiting: map[string]int{}, was: make(map[job.ID]indexed, items),
+		waiting: map[string]int{}, was: make(map[job.ID]steady, items),
 	}
 	list, err := t.sessions()
 	if err != nil {
@@ -133,12 +133,20 @@ func (st *step) addRun(r *store.Run) (*loadedJob, error) {
 	if st.b.HasRun(r.ID) {
 		return l, nil
 	}
-	st.was[r.ID] = indexed{r.Session, r.Due, r.Slot, r.AlertAt}
+	st.was[r.ID] = steady{r.Session, r.Due, r.Slot, r.AlertAt, r.Others}
 	if r.State == job.StateWaiting && r.Overlap == "" && !r.AwaitsPrevious && !r.HoldsSlot {
 		st.waiting[r.Slot]++
 	}
 	st.b.AddRun(*r)
-	return l, nil
+	if l == nil || r.Shards == 0 {
+		return l, nil
+	}
+	// What follows from its end depends on the other shards.
+	followed, err := st.followers(l.FullName())
+	if err == nil && (followed || l.Policy.AfterEnd > 0) {
+		err = st.runsOf(r.JobUID)
+	}
+	return l, err
 }
 
 // around adds what a decision that may end a run needs to know besides.
@@ -153,12 +161,13 @@ func (st *step) around(r *store.Run, l *loadedJob, node string) error {
 			}
 		}
 	}
-	if l.Policy.NeedsPrevious || l.Policy.AfterEnd > 0 && r.Shards > 0 || l.Policy.MaxRuns > 0 && l.Policy.PauseOnFailure > 0 {
+	if l.Policy.NeedsPrevious || l.Policy.MaxRuns > 0 && l.Policy.PauseOnFailure > 0 {
 		if err := st.runsOf(r.JobUID); err != nil {
 			return err
 		}
 	}
-	return st.followers(l.FullName())
+	_, err := st.followers(l.FullName())
+	return err
 }
 
 const (
@@ -270,11 +279,10 @@ func (st *step) runsOf(uid job.ID) error {
 	return st.addRuns(list)
 }
 
-// followers adds the jobs that follow one.
-func (st *step) followers(upstream string) error {
-	any, err := st.hasFollowers(upstream)
-	if err != nil || !any {
-		return err
+// followers adds the jobs that follow one, and tells whether there are any.
+func (st *step) followers(upstream string) (followed bool, err error) {
+	if followed, err = st.hasFollowers(upstream); err != nil || !followed {
+		return false, err
 	}
 	var uids []job.ID
 	q := st.stmt("select job from followers where upstream = ?").bindText(upstream)
@@ -282,18 +290,18 @@ func (st *step) followers(upstream string) error {
 		uids = append(uids, q.id())
 	}
 	if err := q.err(); err != nil {
-		return err
+		return false, err
 	}
 	for _, uid := range uids {
 		l, err := st.job(uid)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if l != nil {
 			st.b.AddFollower(upstream, l.Job)
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // nameOf gives a run the name of its job from the list of names.

@@ -334,6 +334,49 @@ var endTests = []test{
 		e.must(err)
 		counts(1, 1, 2, 0) // a cancelled run has neither succeeded nor failed
 	}},
+	{"once: what is split is followed when the last shard has ended, by the worst of them", func(e *env) {
+		e.join("b")
+		for i, c := range []struct {
+			ends string // of the shards in their order: succeeds, fails, is cancelled
+			want string // the followers: of a success, of a failure, of either
+		}{{"sss", "g-e"}, {"ssf", "-be"}, {"fss", "-be"}, {"sfs", "-be"}, {"cfs", "-be"}, {"fsc", "-be"}, {"scs", "---"}, {"css", "---"}, {"ccc", "---"}} {
+			name := fmt.Sprint("split", i)
+			e.put("name: " + name + "\nplace: {shards: 3}\npolicy: {overlap: allow}")
+			followers := []*store.Job{
+				e.put(fmt.Sprintf("name: good%d\nschedule: {on: [{job: %s}]}", i, name)),
+				e.put(fmt.Sprintf("name: bad%d\nschedule: {on: [{job: %s, outcome: failed}]}", i, name)),
+				e.put(fmt.Sprintf("name: either%d\nschedule: {on: [{job: %s, outcome: finished}]}", i, name)),
+			}
+			up, err := e.Job(e.ctx, "default", name)
+			e.must(err)
+			var shards []store.Attempt
+			for shard := range 3 {
+				shards = append(shards, e.triggered(store.TriggerItem{
+					ID: e.id(), Job: up.Definition.UID, Kind: job.RunByHand, Key: "k", Shard: shard, Shards: 3, Session: e.a.ID, Actor: "ann",
+				}))
+			}
+			for shard, how := range c.ends {
+				for _, f := range followers {
+					equal(e, c.ends+": runs of "+f.Definition.Name+" before the end", len(e.active(f)), 0)
+				}
+				a := shards[2-shard] // in this order the one that remembers changes
+				if how == 'c' {
+					_, err := e.Cancel(e.ctx, a.Run, "ann", "")
+					e.must(err)
+					continue
+				}
+				e.claim(e.a, a, store.Started)
+				e.finish(a, map[rune]job.Outcome{'s': job.OutcomeSucceeded, 'f': job.OutcomeFailed}[how])
+			}
+			for f, want := range c.want {
+				runs := e.active(followers[f])
+				equal(e, c.ends+": runs of "+followers[f].Definition.Name, len(runs), map[bool]int{true: 1}[want != '-'])
+				for _, r := range runs {
+					equal(e, "parent", r.Parent, shards[0].Run)
+				}
+			}
+		}
+	}},
 	{"withdrawn: a follower ends with a pause, and outlives a change of the schedule", func(e *env) {
 		j := e.put(everyMinute)
 		e.put("name: b\nschedule: {on: [{job: a}]}")
