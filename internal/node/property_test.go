@@ -343,6 +343,10 @@ func (s *simulation) start(i int) {
 			s.t.Errorf("node %s: %v", name, err)
 		}
 	}
+	// At its beginning a node needs the store: until then the weather stays.
+	for began := time.Now(); n.worker.Load() == nil && time.Since(began) < time.Minute; {
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // ended notes that an epoch of a job is over.
@@ -434,7 +438,6 @@ func (s *simulation) run(d time.Duration) {
 			n.weather.set(0, 0.1, false)
 			n.stop()
 			s.start(i)
-			time.Sleep(time.Second)
 		}
 	}
 }
