@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,6 +55,8 @@ type step struct {
 	// nothing stays as it is: files do not undo what was done by hand in need.
 	saysPaused bool
 	wasPaused  bool
+	// depth is how many jobs a job follows one by way of another, at most.
+	depth int
 }
 
 // apply makes documents true: all of them are checked before the first is
@@ -215,7 +218,8 @@ func (a *api) checkAll(ctx context.Context, steps []*step) error {
 }
 
 // cycles adds the jobs that would follow themselves by way of others, be they
-// among the documents or there already.
+// among the documents or there already. If nothing is wrong, the steps get their
+// depths.
 func (a *api) cycles(ctx context.Context, steps []*step, wrong []client.FieldError) ([]client.FieldError, error) {
 	follows := map[string][]string{}
 	for _, s := range steps {
@@ -255,7 +259,40 @@ func (a *api) cycles(ctx context.Context, steps []*step, wrong []client.FieldErr
 			})
 		}
 	}
-	return wrong, nil
+	if len(wrong) > 0 {
+		return wrong, nil
+	}
+	depths := map[string]int{}
+	var depthOf func(full string) (int, error)
+	depthOf = func(full string) (int, error) {
+		if depth, ok := depths[full]; ok {
+			return depth, nil
+		}
+		ups, err := upstreams(full)
+		if err != nil {
+			return 0, err
+		}
+		depth := 0
+		for _, up := range ups {
+			above, err := depthOf(up)
+			if err != nil {
+				return 0, err
+			}
+			depth = max(depth, above+1)
+		}
+		depths[full] = depth
+		return depth, nil
+	}
+	for _, s := range steps {
+		if s.document.Job == nil {
+			continue
+		}
+		var err error
+		if s.depth, err = depthOf(s.document.FullName()); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
 // compareAll finds what would change.
@@ -408,7 +445,9 @@ func (a *api) prune(ctx context.Context, steps []*step, owner string) ([]*step, 
 }
 
 // writeAll writes what has changed, in an order in which each finds what it
-// names, and deletes at last.
+// names, and deletes at last. Jobs come behind those that they follow: what has been
+// written then follows only what has, so that no circle appears on the way to
+// documents that have none.
 func (a *api) writeAll(ctx context.Context, steps []*step) error {
 	inOrder := slices.Clone(steps)
 	slices.SortStableFunc(inOrder, func(x, y *step) int {
@@ -474,9 +513,9 @@ func (a *api) writeSome(ctx context.Context, steps []*step) (written int, failed
 
 func rank(s *step) int {
 	if s.result.Result == client.Deleted {
-		return len(order)
+		return math.MaxInt
 	}
-	return order[s.result.Kind]
+	return order[s.result.Kind] + s.depth
 }
 
 // write does one step.

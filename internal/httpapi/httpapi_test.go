@@ -42,6 +42,35 @@ func TestJobsThatFollowThemselvesAreRefused(t *testing.T) {
 	}
 }
 
+// What jobs follow may be turned round: in the end there is no circle, whatever the
+// order of the documents.
+func TestJobsThatFollowEachOtherCanBeTurnedRound(t *testing.T) {
+	s := newServer(t)
+	chain := func(names ...string) (docs []string) {
+		for i, name := range names {
+			schedule := `{"every": "1h"}`
+			if i > 0 {
+				schedule = `{"on": "` + names[i-1] + `"}`
+			}
+			docs = append(docs, `{"name": "`+name+`", "schedule": `+schedule+`, "run": {"shell": "true"}}`)
+		}
+		return docs
+	}
+	apply := func(docs []string) {
+		ok[client.Applied](s, "POST", "/api/v1/jobs:apply", `{"documents": [`+strings.Join(docs, ", ")+`]}`)
+	}
+	for i := range 5 { // each is the first to be named
+		apply(chain("a", "b", "c", "d", "e"))
+		back := chain("e", "d", "c", "b", "a")
+		apply(append(back[i:], back[:i]...))
+	}
+	// Also by way of what is not among the documents: d follows e, b follows c.
+	apply([]string{
+		`{"name": "e", "schedule": {"on": "b"}, "run": {"shell": "true"}}`,
+		`{"name": "c", "schedule": {"every": "1h"}, "run": {"shell": "true"}}`,
+	})
+}
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const token = "a token"
