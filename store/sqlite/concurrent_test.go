@@ -65,14 +65,22 @@ func TestReadersSeeOneState(t *testing.T) {
 
 func TestAReadEndsWithItsContext(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "belfry.db"), Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	err := s.read(ctx, func(c *conn) error {
-		_, err := number(c, "with recursive n(i) as (select 1 union all select i + 1 from n) select count(*) from n")
-		return err
-	})
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("got %v, want that the deadline is over", err)
+	for _, when := range []string{"before a statement", "in a statement"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := s.read(ctx, func(c *conn) error {
+			if when == "before a statement" {
+				cancel()
+				time.Sleep(2 * interruptEvery) // so that it is interrupted while nothing goes on
+			} else {
+				time.AfterFunc(interruptEvery, cancel)
+			}
+			_, err := number(c, "with recursive n(i) as (select 1 union all select i + 1 from n) select count(*) from n")
+			return err
+		})
+		cancel()
+		if !errors.Is(err, context.Canceled) {
+			t.Fatalf("%s: got %v, want that it is cancelled", when, err)
+		}
 	}
 	// The connection is of use to others.
 	for range readersMax + 1 {

@@ -272,17 +272,31 @@ func check(ctx context.Context, c *conn) error {
 	return err
 }
 
+// interruptEvery is how often what goes on after the end of its context is
+// interrupted: SQLite forgets an interrupt that comes between two statements.
+const interruptEvery = 10 * time.Millisecond
+
 // interruptible runs do, and interrupts the connection when the context ends.
 func interruptible(ctx context.Context, c *conn, do func() error) error {
 	if ctx.Done() == nil {
 		return do()
 	}
-	fired := make(chan struct{})
+	over, fired := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		c.interrupt()
-		close(fired)
+		defer close(fired)
+		again := time.NewTicker(interruptEvery)
+		defer again.Stop()
+		for {
+			c.interrupt()
+			select {
+			case <-over:
+				return
+			case <-again.C:
+			}
+		}
 	})
 	err := do()
+	close(over)
 	if !stop() {
 		<-fired // or it would hit whoever uses the connection next
 	}
