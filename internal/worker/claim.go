@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/internal/timer"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -105,7 +106,10 @@ func rest(ctx context.Context, d time.Duration) {
 func (w *Worker) gather() (batch []*item, next time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := w.ahead.at(w.Now())
+	now, known := w.storeNow()
+	if !known {
+		return nil, lookEvery // a look will read it
+	}
 	lead := leadMin
 	if first, ok := w.due.Next(); ok {
 		lead = w.leadFor(first)
@@ -215,6 +219,7 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 		return err
 	}
 	w.lead.measured(time.Since(sent), len(batch))
+	answered := w.elapsed()
 	started := batch[:0]
 	for i, it := range batch {
 		if w.answered(it, &outcomes[i]) {
@@ -243,15 +248,18 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := w.ahead.at(w.Now())
 	elapsed := w.elapsed()
+	now := outcomes[0].Now.Add(elapsed - answered) // at least
+	if better, known := w.storeNow(); known && better.After(now) {
+		now = better
+	}
 	for _, it := range started {
 		if w.items[it.ready.ID] != it {
 			w.free = append(w.free, it.handle)
 			continue
 		}
 		// Never before the due time by the store's clock, nor later than a
-		// claim can be made ahead of it, if the clock is set just now.
+		// claim can be made ahead of it, if that clock is set just now.
 		wait := min(max(0, it.run.Due.Sub(now)), store.ClaimAhead)
 		w.starts.Push(int64(elapsed+wait), it.handle)
 	}
@@ -268,10 +276,10 @@ func (w *Worker) answered(it *item, outcome *store.ClaimOutcome) bool {
 		it.attempt.Number = outcome.Run.Attempt
 		return true
 	case store.Early:
-		if now := w.Now(); !w.ahead.at(now).Before(it.ready.Due) {
+		if now, known := w.storeNow(); !known || !now.Before(it.ready.Due) {
 			// The store's clock was put back: what it shows now is true.
-			w.ahead = offset{}
-			w.ahead.sample(outcome.Now, now)
+			w.forgetClock()
+			w.clock.sample(outcome.Now, w.elapsed())
 		}
 		it.state, it.instant = ready, true
 		w.enqueue(it)
@@ -307,8 +315,9 @@ func (w *Worker) stealLoop(ctx context.Context) {
 func (w *Worker) steal(ctx context.Context) error {
 	w.mu.Lock()
 	room := w.Capacity - w.busy - len(w.pending)
-	idle := w.draining || room <= 0
-	before := w.ahead.at(w.Now()).Add(-w.StealAfter)
+	now, known := w.storeNow()
+	idle := w.draining || room <= 0 || !known
+	before := now.Add(-w.StealAfter)
 	w.mu.Unlock()
 	if idle {
 		return nil
@@ -353,45 +362,65 @@ func (w *Worker) mayTake(ctx context.Context, r *store.ReadyRun) (bool, error) {
 	return (!bound || r.Session.IsZero()) && placement.Eligible(&w.Self, place, j.Filled.Run.Handler), nil
 }
 
-// stepMin is by how much the wall clock must differ from the monotonic one to have
-// been set between two readings, which then cannot be compared.
-const stepMin = 100 * time.Millisecond
-
-// offset is by how much the store's clock is ahead of this node's, at least: so
-// that going by it nothing starts early.
-type offset struct {
-	samples [8]time.Duration
+// storeClock is what the store's clock shows, at least, so that going by it nothing
+// starts early. It goes by the monotonic clock of the node, so that a wall clock
+// that is set, or wrong, makes nothing early or late.
+type storeClock struct {
+	samples [8]time.Time // what it showed at the least when the monotonic clock began
 	n       int
 }
 
-// sample takes a reading of the store's clock into account that was received at
-// a moment of the node's.
-func (o *offset) sample(theirs, received time.Time) {
-	o.samples[o.n%len(o.samples)] = theirs.Sub(received)
-	o.n++
+// sample takes a reading into account that was received at a moment of the
+// monotonic clock.
+func (c *storeClock) sample(theirs time.Time, received time.Duration) {
+	c.samples[c.n%len(c.samples)] = theirs.Add(-received)
+	c.n++
 }
 
-// at returns what the store's clock shows, at least.
-func (o *offset) at(now time.Time) time.Time {
-	if o.n == 0 {
-		return now
+// storeNow returns what the store's clock shows, at least, and whether that is
+// known. The caller holds the mutex.
+func (w *Worker) storeNow() (now time.Time, known bool) {
+	c := &w.clock
+	if c.n == 0 {
+		return time.Time{}, false
 	}
-	return now.Add(slices.Max(o.samples[:min(o.n, len(o.samples))]))
+	return slices.MaxFunc(c.samples[:min(c.n, len(c.samples))], time.Time.Compare).Add(w.elapsed()), true
 }
 
-// compareClocks reads the store's clock.
-func (w *Worker) compareClocks(ctx context.Context) error {
-	sent, elapsed := w.Now(), w.elapsed()
+// readClock reads the store's clock.
+func (w *Worker) readClock(ctx context.Context) error {
+	w.mu.Lock()
+	forgotten := w.forgotten
+	w.mu.Unlock()
 	theirs, err := w.Store.Now(ctx)
 	if err != nil {
 		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	received := w.Now()
-	took := time.Duration(received.UnixNano() - sent.UnixNano())
-	if (took - (w.elapsed() - elapsed)).Abs() < stepMin {
-		w.ahead.sample(theirs, received)
+	if w.forgotten != forgotten {
+		return nil // it may have been set meanwhile
 	}
+	if w.clock.n == 0 {
+		signal(w.claimWake) // which waits for it
+	}
+	w.clock.sample(theirs, w.elapsed())
 	return nil
+}
+
+// forgetClock forgets what the store's clock showed, which was set. The queues only
+// move forward: a clock that was put back needs others.
+func (w *Worker) forgetClock() {
+	w.clock = storeClock{}
+	w.forgotten++
+	w.due, w.instants = timer.Queue{}, timer.Queue{}
+	clear(w.herds)
+	w.read = store.RunRef{}
+	w.pending = slices.DeleteFunc(w.pending, func(it *item) bool { return it.state == ready })
+	heap.Init(&w.pending)
+	for _, it := range w.slots {
+		if it != nil && it.state == ready {
+			w.enqueue(it)
+		}
+	}
 }

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -138,9 +137,10 @@ type Worker struct {
 	// until then, so that nothing is to be claimed before.
 	stuck bool
 	// edits counts the times that jobs are known to have changed.
-	edits int
-	lead  leadEstimate
-	ahead offset
+	edits     int
+	lead      leadEstimate
+	clock     storeClock
+	forgotten int // how often the clock was forgotten
 
 	resultsMu sync.Mutex
 	results   []result // to be reported
@@ -148,6 +148,7 @@ type Worker struct {
 
 	starter                          *starter
 	claimWake, startWake, resultWake chan struct{}
+	clockWake                        chan struct{} // the store's clock is to be read
 }
 
 // item is a run that the worker holds.
@@ -184,6 +185,7 @@ func New(c Config) *Worker {
 	w := &Worker{
 		Config: c, base: time.Now(), items: map[job.ID]*item{}, herds: map[int64]int{}, lead: leadAtFirst,
 		claimWake: make(chan struct{}, 1), startWake: make(chan struct{}, 1), resultWake: make(chan struct{}, 1),
+		clockWake: make(chan struct{}, 1),
 	}
 	w.starter = newStarter(func(it *item) { w.report(w.execute(it)) })
 	return w
@@ -247,6 +249,8 @@ func (w *Worker) lookLoop(ctx context.Context) {
 			return
 		case <-ticker.C:
 			err = w.look(ctx)
+		case <-w.clockWake:
+			err = w.look(ctx)
 		case <-rested:
 			wake, rested = w.Wake, nil
 		case hint := <-wake:
@@ -274,8 +278,11 @@ func (w *Worker) hinted(ctx context.Context, hint store.Hint) error {
 	}
 	if hint&store.HintRuns != 0 {
 		w.mu.Lock()
-		now := w.ahead.at(w.Now())
+		now, known := w.storeNow()
 		w.mu.Unlock()
+		if !known {
+			return nil // the next look reads everything
+		}
 		return w.lookAt(ctx, store.RunRef{}, now.Add(hintWindow))
 	}
 	return nil
@@ -284,12 +291,16 @@ func (w *Worker) hinted(ctx context.Context, hint store.Hint) error {
 // look reads what was assigned to this session: what has come into the window,
 // and what was added at its near end since the last look.
 func (w *Worker) look(ctx context.Context) error {
-	if err := w.compareClocks(ctx); err != nil {
+	if err := w.readClock(ctx); err != nil {
 		return err
 	}
 	w.mu.Lock()
-	now, from := w.ahead.at(w.Now()), w.read
+	now, known := w.storeNow()
+	from := w.read
 	w.mu.Unlock()
+	if !known {
+		return nil // it was set just now
+	}
 	if err := w.lookAt(ctx, store.RunRef{}, now.Add(nearWindow)); err != nil {
 		return err
 	}
@@ -413,23 +424,14 @@ func (w *Worker) taken(handle uint32) *item {
 	return it
 }
 
-// ClockStepped must be called when the wall clock was set: what is queued goes
-// by the old one. What is claimed goes by the monotonic clock and stays.
+// ClockStepped must be called when the wall clock was set: it may be the store's
+// clock, too, by which runs are queued. Until that was read nothing is claimed. What
+// is claimed goes by the monotonic clock and stays.
 func (w *Worker) ClockStepped() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.due, w.instants = timer.Queue{}, timer.Queue{}
-	clear(w.herds)
-	w.ahead = offset{}
-	w.read = store.RunRef{}
-	w.pending = slices.DeleteFunc(w.pending, func(it *item) bool { return it.state == ready })
-	heap.Init(&w.pending)
-	for _, it := range w.slots {
-		if it != nil && it.state == ready {
-			w.enqueue(it)
-		}
-	}
-	signal(w.claimWake)
+	w.forgetClock()
+	signal(w.clockWake)
 }
 
 // Drain makes the worker claim nothing more and gives back what it has claimed

@@ -791,6 +791,38 @@ func TestAStepOfTheClockMovesWhatIsHeld(t *testing.T) {
 	}
 }
 
+func TestAStepOfTheNodesClockMakesNothingEarly(t *testing.T) {
+	for _, step := range []time.Duration{3 * time.Second, time.Hour, -time.Hour} {
+		t.Run(step.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				var set atomic.Int64 // on this node alone
+				r.now = func() time.Time { return time.Now().Add(time.Duration(set.Load())) }
+				j := r.put("j", besides)
+				r.start()
+				r.claimsFar()
+				id := r.plan(j, in(2*time.Second))[0]
+				// Nobody has noticed the step yet.
+				r.store.set(func(h *hooks) {
+					h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
+						set.Store(int64(step))
+						return do()
+					}
+				})
+				time.Sleep(3 * time.Second)
+				for _, start := range r.exec.starts() {
+					if late := start.at.Sub(start.due); start.Run == id && (late < 0 || late > 5*time.Millisecond) {
+						t.Errorf("it has started %s late", late)
+					}
+				}
+				if r.startsOf(id) != 1 {
+					t.Errorf("%d starts, want 1", r.startsOf(id))
+				}
+			})
+		})
+	}
+}
+
 func TestAStepOfTheClockForgetsNoClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
