@@ -50,7 +50,7 @@ type Store struct {
 	audit     []store.AuditRecord
 	tokens    map[string]store.Token // by name
 
-	runs     map[job.ID]store.Run // that are planned or going on
+	runs     map[job.ID]*store.Run // that are planned or going on; not changed in place
 	keys     map[engine.Identity]engine.Key
 	sessions map[job.ID]*sessionRow
 
@@ -110,7 +110,7 @@ func New(opt Options) *Store {
 		calendars: map[string]*job.Calendar{},
 		pools:     map[string]*job.Pool{},
 		tokens:    map[string]store.Token{},
-		runs:      map[job.ID]store.Run{},
+		runs:      map[job.ID]*store.Run{},
 		keys:      map[engine.Identity]engine.Key{},
 		sessions:  map[job.ID]*sessionRow{},
 		records:   map[job.ID][]store.Record{},
@@ -185,7 +185,7 @@ func (s *Store) addRun(b *step, id job.ID, node string) {
 	for _, record := range s.records[id] {
 		b.AddRecord(record)
 	}
-	b.AddRun(r)
+	b.AddRun(*r)
 	s.addSlot(b, r.Slot)
 	if j := s.addJob(b, r.JobUID); j != nil {
 		s.addSlot(b, j.Policy.SlotKey(&r.Run, cmp.Or(node, r.Node)))
@@ -238,8 +238,8 @@ func (s *Store) addFollowers(b *step, upstream string) {
 func (s *Store) sorted(keep func(*store.Run) bool) []store.Run {
 	var list []store.Run
 	for _, r := range s.runs {
-		if keep(&r) {
-			list = append(list, r)
+		if keep(r) {
+			list = append(list, *r)
 		}
 	}
 	slices.SortFunc(list, func(a, b store.Run) int { return refOf(&a).compare(refOf(&b)) })
@@ -260,7 +260,7 @@ func (s *Store) write(b *step) {
 	c := b.Changes()
 	for _, list := range [...][]*store.Run{c.Made, c.Saved} {
 		for _, r := range list {
-			s.runs[r.ID] = *r
+			s.runs[r.ID] = r
 		}
 	}
 	for _, r := range c.Removed {

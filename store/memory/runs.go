@@ -254,7 +254,7 @@ func (s *Store) Active(ctx context.Context, run job.ID) (store.Run, error) {
 	if !ok {
 		return store.Run{}, fmt.Errorf("run %s: %w", run, store.ErrNotFound)
 	}
-	return r, nil
+	return *r, nil
 }
 
 // ListActive implements store.Working.
@@ -364,6 +364,9 @@ func (s *Store) Tidy(ctx context.Context) (more bool, err error) {
 		}
 	}
 	for _, name := range sortedKeys(s.names) {
+		if s.names[name].State == job.JobActive {
+			continue // neither paused nor completed
+		}
 		j := s.addJob(b, s.names[name].UID)
 		s.addSiblings(b, j.UID)
 		b.Unpause(j)
@@ -473,8 +476,9 @@ func (s *Store) Leave(ctx context.Context, session job.ID) error {
 	row.Leaving = true
 	for id, r := range s.runs {
 		if r.State == job.StateReady && r.Session == session {
-			r.Session = job.ID{}
-			s.runs[id] = r
+			unplaced := *r
+			unplaced.Session = job.ID{}
+			s.runs[id] = &unplaced
 		}
 	}
 	s.hint(store.HintRuns)
