@@ -1,7 +1,7 @@
 package client
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -133,39 +132,28 @@ func (c *Client) follow(ctx context.Context, run job.ID, q OutputQuery, last *st
 		return nil, false, err
 	}
 	defer response.Body.Close()
-	lines := bufio.NewScanner(response.Body)
-	lines.Buffer(nil, eventMax)
-	var id, kind, data string
-	for lines.Scan() {
-		field, value, _ := strings.Cut(lines.Text(), ":")
-		value = strings.TrimPrefix(value, " ")
-		switch field {
-		case "id":
-			id = value
-		case "event":
-			kind = value
-		case "data":
-			data += value
-		case "": // the end of an event, or a comment
-			if lines.Text() != "" || kind == "" {
-				continue
-			}
-			progress = true
-			ended, err := dispatch(kind, data, show)
-			if ended != nil || err != nil {
-				return ended, true, err
-			}
-			*last, id, kind, data = id, "", "", ""
+	err = c.readEvents(ctx, response.Body, func(e sentEvent) error {
+		if e.kind == "" {
+			return nil // it is empty
 		}
-	}
-	if err := lines.Err(); err != nil {
-		if ctx.Err() != nil {
-			return nil, progress, ctx.Err()
+		progress = true
+		var err error
+		if ended, err = dispatch(e.kind, e.data, show); err == nil && ended == nil {
+			*last = cmp.Or(e.id, *last)
 		}
-		return nil, progress, c.unreachable(err)
+		if ended != nil {
+			err = errEnded
+		}
+		return err
+	})
+	if ended != nil {
+		err = nil
 	}
-	return nil, progress, fmt.Errorf("%w: %s ended the connection", ErrUnreachable, c.URL())
+	return ended, progress, err
 }
+
+// errEnded ends the reading of a stream that has told all.
+var errEnded = errors.New("the stream has ended")
 
 // dispatch handles an event. It returns the run with the last one.
 func dispatch(kind, data string, show func(OutputPart) error) (*Run, error) {

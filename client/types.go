@@ -175,6 +175,24 @@ type Node struct {
 	Renewed  time.Time         `json:"renewed" doc:"When it was last heard of."`
 }
 
+// Event is something that has happened.
+type Event struct {
+	// ID is that of the place in the stream, "" for a gap. It is not in the data.
+	ID      string    `json:"-"`
+	Kind    string    `json:"kind" doc:"What has happened: the action of a change, such as job.change; for a run run. and its state since; for a node node. and its state, or node.left; or gap."`
+	Time    time.Time `json:"time" doc:"When."`
+	Object  string    `json:"object,omitempty" doc:"What it is about: namespace/name of a job, or of that of a run; the name of a node or token."`
+	Actor   string    `json:"actor,omitempty" doc:"Who has made a change."`
+	Version int64     `json:"version,omitempty" doc:"The version that it has since."`
+	Detail  string    `json:"detail,omitempty" doc:"More, in words."`
+	Run     *Run      `json:"run,omitempty" doc:"The run as it is since."`
+	Node    *Node     `json:"node,omitempty" doc:"The node as it is since."`
+}
+
+// EventGap is the kind of the event that stands for those that are not known any
+// more: whoever shows something must read it again.
+const EventGap = "gap"
+
 // AuditRecord is one change, by whom.
 type AuditRecord struct {
 	Seq     int64     `json:"seq" doc:"Its place in the order of changes."`

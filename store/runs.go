@@ -328,6 +328,28 @@ func (s *Session) Live(now time.Time) bool {
 	return !s.Leaving && now.Sub(s.Renewed) < SessionLife
 }
 
+// SessionState says in a word how it is with a session.
+type SessionState string
+
+// The states of a session.
+const (
+	SessionLive    SessionState = "live"
+	SessionLeaving SessionState = "leaving" // its node stops
+	SessionSilent  SessionState = "silent"  // it was not heard of
+	SessionLeft    SessionState = "left"    // it has ended, and is not kept
+)
+
+// State returns the state of a session that is kept.
+func (s *Session) State(now time.Time) SessionState {
+	switch {
+	case s.Leaving:
+		return SessionLeaving
+	case !s.Live(now):
+		return SessionSilent
+	}
+	return SessionLive
+}
+
 // Load is what a node has to do.
 type Load struct {
 	Running int

@@ -89,6 +89,12 @@ type Store interface {
 	// Hints returns a channel of hints, which is closed when ctx ends. A
 	// receiver that is slow loses hints.
 	Hints(ctx context.Context) <-chan Hint
+	// Events returns a channel of what changes after the call, in the order in
+	// which it becomes visible, which is closed when ctx ends. What belongs to
+	// one step comes together. A receiver that is slow loses events, and is told
+	// so by one of the kind EventLost in their place. While nobody receives them,
+	// events cost nothing.
+	Events(ctx context.Context) <-chan []Event
 	// Tidy does a bounded part of what can be done at any time by any node:
 	// runs that were withdrawn or have become too late are settled, pauses
 	// that have run out are ended, completed jobs and old keys are removed. It
@@ -107,6 +113,29 @@ const (
 	HintRuns                     // a run is ready, or must be placed, before the next look
 	HintCancels                  // a running attempt is to be ended
 )
+
+// Event is something that has changed, for those who follow what happens. Whoever
+// reads what there is after Events has returned, and then goes by the events,
+// knows all of it.
+type Event struct {
+	// Kind is what has happened: the action of an audit record; for a run
+	// "run." and the state that it has since, as RunEvent writes it; for a node
+	// "node." and its state, which stores do not tell: it depends on the time.
+	Kind string
+	Time time.Time // by the store's clock
+	// What it is about is one of these. A Record comes with the end of a run.
+	Audit   *AuditRecord // without Seq
+	Run     *Run
+	Record  *Record
+	Session *Session
+}
+
+// EventLost is the kind of the event that stands for those that a slow receiver
+// has lost.
+const EventLost = "lost"
+
+// RunEvent returns the kind of the event of a run that has a state from now on.
+func RunEvent(s job.RunState) string { return "run." + string(s) }
 
 // Job is a job as a store keeps it. What is behind the pointers is shared and is
 // not changed.

@@ -98,6 +98,11 @@ var table = map[string]line{
 		imports:     []string{"job"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
+	"internal/events": {
+		layer:       foundations,
+		imports:     []string{"job", "store"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
 	"internal/membership": {
 		layer:       shells,
 		imports:     []string{"job", "store", "internal/engine", "internal/clock"},
@@ -126,7 +131,7 @@ var table = map[string]line{
 	},
 	"store/memory": {
 		layer:       shells,
-		imports:     []string{"cron", "job", "store", "internal/engine"},
+		imports:     []string{"cron", "job", "store", "internal/engine", "internal/events"},
 		testImports: []string{"store/storetest"},
 	},
 	"store/storetest": {
@@ -170,7 +175,7 @@ var table = map[string]line{
 	"internal/httpapi": {
 		layer: shells,
 		imports: []string{
-			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/placement", "internal/preview", "internal/output",
+			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/placement", "internal/preview", "internal/output",
 		},
 		modules:     []string{"github.com/danielgtaylor/huma/v2", "github.com/rogpeppe/go-internal/diff"},
 		testImports: []string{"store/memory"},
@@ -183,7 +188,7 @@ var table = map[string]line{
 	},
 	"store/sqlite": {
 		layer:       shells,
-		imports:     []string{"cron", "job", "store", "store/internal/columns", "internal/engine"},
+		imports:     []string{"cron", "job", "store", "store/internal/columns", "internal/engine", "internal/events"},
 		modules:     []string{"modernc.org/sqlite", "modernc.org/libc"},
 		testImports: []string{"store/storetest"},
 		testModules: []string{"go.uber.org/goleak"},
@@ -192,7 +197,7 @@ var table = map[string]line{
 		layer: commandLine,
 		imports: []string{
 			"cron", "job", "store", "store/sqlite", "executor", "executor/shell", "executor/http", "client",
-			"internal/auth", "internal/config", "internal/httpapi", "internal/metrics", "internal/node", "internal/placement", "internal/preview", "internal/watchdog",
+			"internal/auth", "internal/config", "internal/events", "internal/httpapi", "internal/metrics", "internal/node", "internal/placement", "internal/preview", "internal/watchdog",
 		},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},
 		testModules: []string{"github.com/rogpeppe/go-internal/testscript"},

@@ -26,6 +26,7 @@ import (
 	"github.com/belfry-cron/belfry/executor/shell"
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/internal/httpapi"
 	"github.com/belfry-cron/belfry/internal/metrics"
 	"github.com/belfry-cron/belfry/internal/node"
@@ -96,6 +97,7 @@ type server struct {
 	tokens   *auth.Tokens
 	watchdog *watchdog.Node
 	node     *node.Node
+	events   *events.Hub
 	working  atomic.Pointer[node.Node] // the node, while it works
 	http     *http.Server
 	listen   net.Listener
@@ -287,8 +289,9 @@ func (s *server) makeHTTP() error {
 	if name, err := os.Hostname(); err == nil {
 		hosts = append(hosts, name)
 	}
+	s.events = events.New(s.measured)
 	handler, err := httpapi.Handler(httpapi.Config{
-		Store: s.measured, Metrics: s.metricsHandler(), Planner: s.node.Planner(), Tokens: s.tokens, Hosts: hosts,
+		Store: s.measured, Events: s.events, Metrics: s.metricsHandler(), Planner: s.node.Planner(), Tokens: s.tokens, Hosts: hosts,
 		Defaults: s.config.JobDefaults(), Version: versionOf(buildInfo()).Version, Now: s.env.Now, Log: s.log,
 	})
 	if err != nil {
@@ -353,6 +356,7 @@ func (s *server) run(ctx context.Context) error {
 		s.log.Warn("clients on this machine must be told the address", "error", err)
 	}
 	s.announce()
+	group.Go(func() { _ = s.events.Run(answering) })
 	stopped := make(chan struct{}) // closed when the node has
 	group.Go(func() {
 		<-ctx.Done()
@@ -372,7 +376,7 @@ func (s *server) run(ctx context.Context) error {
 	if err := config.RemoveAddress(s.config.Data); err != nil {
 		s.log.Debug("the address was not removed", "error", err)
 	}
-	stopAnswering() // those who follow output
+	stopAnswering() // those who follow something
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
 	if err := s.http.Shutdown(closing); err != nil {

@@ -134,6 +134,7 @@ type recordKey struct {
 type member struct {
 	store.Run
 	made, saved, removed bool
+	was                  job.RunState // when it was added; "" for one that was made
 }
 
 // NewBatch begins a step at a moment of the store's clock, with room for decisions
@@ -180,7 +181,7 @@ func (b *Batch) AddFollower(upstream string, j *Job) {
 // AddRun adds an unfinished run. One that is there already stays as it is.
 func (b *Batch) AddRun(r store.Run) {
 	if b.runs[r.ID] == nil {
-		b.add(&member{Run: r})
+		b.add(&member{Run: r, was: r.State})
 	}
 }
 

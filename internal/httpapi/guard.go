@@ -65,7 +65,8 @@ func (a *api) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, bodyMax+1)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		if _, pattern := a.mux.Handler(r); pattern == "GET "+outputPath && wantsEvents(r.Header.Get("Accept")) {
+		_, pattern := a.mux.Handler(r)
+		if pattern == "GET "+eventsPath || pattern == "GET "+outputPath && wantsEvents(r.Header.Get("Accept")) {
 			next.ServeHTTP(w, r)
 			return
 		}

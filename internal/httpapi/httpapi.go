@@ -22,6 +22,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -55,6 +56,9 @@ type Config struct {
 	Store Store
 	// Planner may be nil: then nobody knows when jobs fall due next.
 	Planner Planner
+	// Events are what happens in the store, while its Run goes on. Nil: nobody is
+	// told.
+	Events *events.Hub
 	// Tokens knows who calls. Its tokens are those of the store.
 	Tokens *auth.Tokens
 	// Hosts are the names that requests may be sent to beside localhost.
@@ -77,11 +81,10 @@ type Config struct {
 // api is what the handlers share.
 type api struct {
 	Config
-	huma huma.API
-	mux  *routes
-	// followers has room for those who follow output.
-	followers chan struct{}
-	document  []byte // the description of the API
+	huma     huma.API
+	mux      *routes
+	places   places // for those who follow something
+	document []byte // the description of the API
 	// failures are those to authenticate.
 	failures auth.Failures
 }
@@ -105,7 +108,7 @@ func newAPI(c Config) (*api, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &api{Config: c, mux: &routes{}, followers: make(chan struct{}, followersMax)}
+	a := &api{Config: c, mux: &routes{}}
 	a.mux.refuse = a.writeProblem
 	a.huma = humago.New(a.mux, a.humaConfig())
 	a.jobRoutes()
@@ -115,6 +118,7 @@ func newAPI(c Config) (*api, error) {
 	a.runRoutes()
 	a.outputRoutes()
 	a.nodeRoutes()
+	a.eventRoutes()
 	a.auditRoutes()
 	a.tokenRoutes()
 	a.plainRoutes()

@@ -18,6 +18,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/internal/httpapi"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -82,6 +83,7 @@ type server struct {
 	tokens  *auth.Tokens
 	handler http.Handler
 	planner *planner
+	events  *events.Hub // nil until somebody follows what happens
 
 	mu  sync.Mutex
 	now time.Time
@@ -133,7 +135,7 @@ func (s *server) handle(on httpapi.Store) {
 	s.t.Helper()
 	var err error
 	s.handler, err = httpapi.Handler(httpapi.Config{
-		Store: on, Planner: s.planner, Now: s.clock, Version: "test", Hosts: []string{"belfry.example"},
+		Store: on, Planner: s.planner, Events: s.events, Now: s.clock, Version: "test", Hosts: []string{"belfry.example"},
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics\n") }),
 		Tokens:  s.tokens,
 	})

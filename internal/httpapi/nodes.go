@@ -36,25 +36,23 @@ func (a *api) listNodes(ctx context.Context, _ *struct{}) (*listNodesOutput, err
 	}
 	out := &listNodesOutput{Body: client.Page[client.Node]{Items: []client.Node{}}}
 	for i := range sessions {
-		s := &sessions[i]
-		n := client.Node{
-			Name: s.Node, Session: s.ID, State: "live", Roles: s.Roles, Labels: s.Labels, Handlers: s.Handlers,
-			Capacity: s.Capacity, Running: s.Load.Running, Ready: s.Load.Ready,
-			Version: s.Version, Zones: s.Zones, Address: s.Address, Joined: s.Joined, Renewed: s.Renewed,
-		}
-		switch {
-		case s.Leaving:
-			n.State = "leaving"
-		case !s.Live(now):
-			n.State = "silent"
-		}
-		if n.Roles == nil {
-			n.Roles = []string{}
-		}
-		out.Body.Items = append(out.Body.Items, n)
+		out.Body.Items = append(out.Body.Items, nodeOf(&sessions[i], now))
 	}
 	slices.SortFunc(out.Body.Items, func(x, y client.Node) int {
 		return cmp.Or(cmp.Compare(x.Name, y.Name), slices.Compare(x.Session[:], y.Session[:]))
 	})
 	return out, nil
+}
+
+// nodeOf is a node as the API shows it.
+func nodeOf(s *store.Session, now time.Time) client.Node {
+	n := client.Node{
+		Name: s.Node, Session: s.ID, State: string(s.State(now)), Roles: s.Roles, Labels: s.Labels, Handlers: s.Handlers,
+		Capacity: s.Capacity, Running: s.Load.Running, Ready: s.Load.Ready,
+		Version: s.Version, Zones: s.Zones, Address: s.Address, Joined: s.Joined, Renewed: s.Renewed,
+	}
+	if n.Roles == nil {
+		n.Roles = []string{}
+	}
+	return n
 }

@@ -26,10 +26,8 @@ type outputStore interface {
 }
 
 const (
-	// followersMax bounds those who follow output at a time: each costs a look
-	// into the store every followEvery.
-	followersMax = 200
-	followEvery  = 500 * time.Millisecond
+	// followEvery is how often a look into the store is taken for a follower.
+	followEvery = 500 * time.Millisecond
 	// aliveEvery is how often a follower is told that the connection lives.
 	aliveEvery = 15 * time.Second
 	// writeTime is how long a client may take to read what was written to it.
@@ -103,13 +101,12 @@ func (a *api) runOutput(ctx context.Context, in *outputInput) (*huma.StreamRespo
 	if !events {
 		return &huma.StreamResponse{Body: func(hc huma.Context) { r.text(hc) }}, nil
 	}
-	select {
-	case a.followers <- struct{}{}:
-	default:
-		return nil, refuse(client.TypeTooMany, "%d clients follow output already", followersMax).withHeader("Retry-After", "10")
+	who := caller(ctx)
+	if err := a.places.take(who); err != nil {
+		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		defer func() { <-a.followers }()
+		defer a.places.leave(who)
 		r.events(hc)
 	}}, nil
 }
@@ -222,11 +219,7 @@ func lastLines(text []byte, n int) []byte {
 func (r *outputReader) events(hc huma.Context) {
 	ctx := hc.Context()
 	_, w := humago.Unwrap(hc)
-	s := &stream{w: w, control: http.NewResponseController(w)}
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Accel-Buffering", "no") // proxies hold events back otherwise
-	w.WriteHeader(http.StatusOK)
+	s := openStream(w)
 	if err := s.comment("begin"); err != nil {
 		return
 	}
@@ -363,6 +356,15 @@ type stream struct {
 	control *http.ResponseController
 	last    time.Time // when something was written
 	err     error
+}
+
+// openStream begins to answer with events.
+func openStream(w http.ResponseWriter) *stream {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // proxies hold events back otherwise
+	w.WriteHeader(http.StatusOK)
+	return &stream{w: w, control: http.NewResponseController(w)}
 }
 
 // event writes an event. Without an id the client resumes behind the one before.

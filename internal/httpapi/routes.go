@@ -75,6 +75,8 @@ var access = map[string]need{
 	"POST /api/v1/runs/{id}/retry":  {role: store.RoleRunner, reach: inObject},
 	"GET " + outputPath:             {role: store.RoleViewer, reach: inObject},
 
+	"GET " + eventsPath: {role: store.RoleViewer, reach: inQuery},
+
 	"GET /api/v1/nodes":            {role: store.RoleViewer, reach: ofNobody},
 	"GET /api/v1/audit":            {role: store.RoleViewer, reach: inQuery},
 	"GET /api/v1/tokens":           {role: store.RoleAdmin},

@@ -148,21 +148,14 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 }
 
 func writeSessions(p *page, sessions []store.Session, now time.Time) {
-	live, leaving, silent := 0, 0, 0
+	number := map[store.SessionState]int{}
 	for i := range sessions {
-		switch s := &sessions[i]; {
-		case s.Leaving:
-			leaving++
-		case s.Live(now):
-			live++
-		default:
-			silent++
-		}
+		number[sessions[i].State(now)]++
 	}
 	p.family("belfry_sessions", gauge, "Sessions of nodes in the store: live, leaving, or silent for longer than a session lives.")
-	p.sample("", float64(live), "state", "live")
-	p.sample("", float64(leaving), "state", "leaving")
-	p.sample("", float64(silent), "state", "silent")
+	for _, state := range []store.SessionState{store.SessionLive, store.SessionLeaving, store.SessionSilent} {
+		p.sample("", float64(number[state]), "state", string(state))
+	}
 }
 
 // writeJobs writes what each job has of its own.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -58,6 +59,7 @@ type Store struct {
 	output  map[attemptKey]map[int]store.OutputChunk
 
 	hints map[chan store.Hint]bool
+	feed  events.Feed
 }
 
 // jobRow is a job with all that belongs to it.
@@ -295,6 +297,16 @@ func (s *Store) write(b *step) {
 		}
 	}
 	s.hint(c.Hints)
+	if s.feed.Wanted() {
+		s.feed.Send(b.Events(&c))
+	}
+}
+
+// Events implements store.Store.
+func (s *Store) Events(ctx context.Context) <-chan []store.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.feed.Follow(ctx)
 }
 
 // writeJob writes the state of a job. What planners or users must be told goes

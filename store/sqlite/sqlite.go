@@ -32,6 +32,7 @@ import (
 
 	lib "modernc.org/sqlite/lib"
 
+	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
@@ -87,6 +88,7 @@ type Store struct {
 	readers chan *conn // those that nobody uses; never closed
 	jobs    *jobCache
 	hints   columns.Hints
+	feed    events.Feed
 	ended   columns.Ends
 
 	closing sync.Once

@@ -394,6 +394,9 @@ func (st *step) write() error {
 		st.memory.sessions = nil
 	}
 	st.hint |= c.Hints
+	if st.s.feed.Wanted() {
+		st.events = append(st.events, st.b.Events(&c)...)
+	}
 	return nil
 }
 

@@ -57,6 +57,7 @@ type call struct {
 	result chan error // of one
 	hint   store.Hint
 	ended  columns.EndCounts
+	events []store.Event
 }
 
 // tx is the part of a transaction that belongs to a call.
@@ -66,6 +67,7 @@ type tx struct {
 	now    time.Time
 	hint   store.Hint        // sent after the commit
 	ended  columns.EndCounts // added after it
+	events []store.Event     // sent after it
 	memory *memory
 }
 
@@ -176,7 +178,7 @@ func (w *writer) try(g *group, c *call) {
 	before := w.c.totalChanges()
 	t := &tx{conn: w.c, s: w.s, now: w.s.clock(), memory: &w.memory}
 	if c.err = c.do(t); c.err == nil {
-		c.hint, c.ended = t.hint, t.ended
+		c.hint, c.ended, c.events = t.hint, t.ended, t.events
 		g.open = append(g.open, c)
 	} else {
 		// Most that fail are refused before they have changed anything.
@@ -199,7 +201,7 @@ func (w *writer) try(g *group, c *call) {
 // lose notes that what is in the open transaction was undone.
 func (g *group) lose(err error) {
 	for _, c := range g.open {
-		c.err, c.hint, c.ended = errors.Join(c.err, err), 0, columns.EndCounts{}
+		c.err, c.hint, c.ended, c.events = errors.Join(c.err, err), 0, columns.EndCounts{}, nil
 	}
 	g.open = nil
 }
@@ -218,6 +220,7 @@ func (w *writer) commit(g *group) {
 	var hint store.Hint
 	for _, c := range g.all {
 		hint |= c.hint
+		w.s.feed.Send(c.events)
 		w.s.ended.Add(&c.ended)
 		if errors.Is(c.err, store.ErrNoSpace) && w.ballast.there {
 			w.ballast.free()

@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// eventsFlags are what belfry events is asked.
+type eventsFlags struct {
+	connection config.Asked
+	query      client.EventQuery
+	limit      int // 0 for none
+	all        bool
+	output     string
+}
+
+func newEvents(env Env) *cobra.Command {
+	var ask eventsFlags
+	cmd := &cobra.Command{
+		Use:   "events [flags]",
+		Short: "Show what happens, as it happens",
+		Long: `Show what happens from now on, a line for each event, until it is interrupted:
+changes of jobs, calendars, pools and tokens by their actions, as belfry audit has
+them; runs by the states that they come to (run.ready, run.waiting, run.running,
+run.done); nodes by theirs (node.live, node.leaving, node.silent, node.left).
+
+A broken connection goes on where it was. What could not be told then, because
+there was too much of it or the server was started again, is an event gap: whoever
+keeps a list must read it again. With -o jsonl each line is an event with its id,
+and --after goes on behind one.`,
+		Example: `belfry events
+belfry events --kind run.done --job nightly
+belfry events --kind run.done --limit 1
+belfry events --kind job --kind node -o jsonl`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			server, err := connect(env, ask.connection)
+			if err != nil {
+				return err
+			}
+			return server.refused(showEvents(cmd.Context(), server, ask))
+		},
+	}
+	f := cmd.Flags()
+	addWord(f, &ask.query.Job, "job", "", "NAME", "only events of this job and of its runs")
+	f.Var((*repeated)(&ask.query.Kinds), "kind", "only events of this kind, such as run.done, or run for all of runs; may be repeated")
+	addParsed(f, &ask.limit, "limit", "", "none", "N", "end after so many events", parsePositive)
+	addWord(f, &ask.query.After, "after", "", "ID", "go on behind the event with this id")
+	addConnection(cmd, &ask.connection)
+	addAll(cmd, &ask.all)
+	addOutput(cmd, &ask.output, asTable, asJSONL)
+	complete(cmd, "kind", "job", "run", "run.ready", "run.waiting", "run.running", "run.done", "node", "calendar", "pool", "token")
+	return cmd
+}
+
+// repeated is a flag for a word that may be given several times.
+type repeated []string
+
+// Set is called by the flag library.
+func (r *repeated) Set(text string) error {
+	if text == "" {
+		return errors.New("a value is missing")
+	}
+	*r = append(*r, text)
+	return nil
+}
+
+// String is called by the flag library.
+func (r *repeated) String() string { return "" }
+
+// Type is called by the flag library.
+func (r *repeated) Type() string { return "KIND" }
+
+func showEvents(ctx context.Context, server *remote, ask eventsFlags) error {
+	ask.query.Namespace = server.listNamespace(ask.all)
+	if ask.query.Job != "" {
+		name, err := server.named(ask.query.Job)
+		if err != nil {
+			return err
+		}
+		ask.query.Job, ask.query.Namespace = name.String(), "" // it has one in its name
+	}
+	// Whoever waits for the first event must know from when on there are any.
+	begun := func() { _, _ = fmt.Fprintf(server.env.Stderr, "events of %s\n", server.URL()) }
+	told := 0
+	err := server.Events(ctx, ask.query, begun, func(e client.Event) error {
+		if err := showEvent(server.env, ask.output, e); err != nil {
+			return err
+		}
+		if told++; told == ask.limit {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return inFlags(err, map[string]string{"kind": "--kind", "job": "--job"})
+}
+
+// errEnough ends the following after as many events as were asked for.
+var errEnough = errors.New("there were enough events")
+
+// showEvent writes an event, at once.
+func showEvent(env Env, output string, e client.Event) error {
+	if output != asJSONL {
+		return write(env, []byte(eventLine(env, &e)+"\n"))
+	}
+	line := struct {
+		ID string `json:"id,omitempty"`
+		client.Event
+	}{e.ID, e}
+	if err := encodeJSONLine(env.Stdout, line); err != nil {
+		return failed("write an event: %v", err)
+	}
+	return nil
+}
+
+// eventLine is an event for people.
+func eventLine(env Env, e *client.Event) string {
+	line := fmt.Sprintf("%s  %-12s  %s", instant(env, e.Time), e.Kind, orDash(e.Object))
+	var more []string
+	switch r := e.Run; {
+	case r != nil:
+		more = append(more, "run "+r.ID.String())
+		if r.Attempt > 1 {
+			more = append(more, fmt.Sprintf("attempt %d", r.Attempt))
+		}
+		if !r.Started.IsZero() && !r.Ended.IsZero() {
+			more = append(more, r.Ended.Sub(r.Started).Round(time.Millisecond).String())
+		}
+		if r.State == job.StateReady {
+			more = append(more, "due "+instant(env, r.Due))
+		}
+		more = append(more, cmp.Or(string(r.Outcome), r.Node), r.Reason)
+	case e.Kind == client.EventGap:
+		more = append(more, e.Detail)
+	default:
+		if e.Actor != "" {
+			more = append(more, "by "+e.Actor)
+		}
+		if e.Version > 0 {
+			more = append(more, fmt.Sprintf("version %d", e.Version))
+		}
+		more = append(more, e.Detail)
+	}
+	for _, text := range more {
+		if text != "" {
+			line += "  " + text
+		}
+	}
+	return strings.TrimRight(oneLine(line), " ")
+}

@@ -1,0 +1,74 @@
+// Package events brings what changes in a store to those who follow it. A Feed is
+// what a store tells with, in one process; a Hub follows a store while anybody
+// listens, and keeps the latest events, so that a thousand listeners cost the store
+// no more than one, and a listener whose connection broke goes on where it was.
+//
+// What does not fit is left out and said to be left out: neither a store nor another
+// listener ever waits for one that is slow.
+package events
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/belfry-cron/belfry/store"
+)
+
+// batchesMax is how many batches a receiver may be behind: about a second of the
+// commits of a busy store.
+const batchesMax = 1024
+
+// Feed tells receivers in this process what has changed. The zero value is ready.
+type Feed struct {
+	wanted atomic.Int32
+	mu     sync.Mutex
+	// to has a channel for each receiver, and whether something was lost since it
+	// last got something. They are closed when the receiver's context ends.
+	to map[chan []store.Event]bool
+}
+
+// Wanted tells whether there is a receiver: else nothing need be sent.
+func (f *Feed) Wanted() bool { return f.wanted.Load() > 0 }
+
+// Follow adds a receiver until ctx ends; then its channel is closed.
+func (f *Feed) Follow(ctx context.Context) <-chan []store.Event {
+	ch := make(chan []store.Event, batchesMax)
+	f.mu.Lock()
+	if f.to == nil {
+		f.to = map[chan []store.Event]bool{}
+	}
+	f.to[ch] = false
+	f.mu.Unlock()
+	f.wanted.Add(1)
+	context.AfterFunc(ctx, func() {
+		f.wanted.Add(-1)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.to, ch)
+		close(ch)
+	})
+	return ch
+}
+
+// Send passes events on. It never waits: what a receiver has no room for is lost,
+// and the next that it gets begins with an event that says so.
+func (f *Feed) Send(list []store.Event) {
+	if len(list) == 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for ch, lost := range f.to {
+		batch := list
+		if lost {
+			batch = append([]store.Event{{Kind: store.EventLost, Time: list[0].Time}}, list...)
+		}
+		select {
+		case ch <- batch:
+			f.to[ch] = false
+		default:
+			f.to[ch] = true
+		}
+	}
+}

@@ -1,0 +1,301 @@
+package events
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Store is what a hub wants of a store.
+type Store interface {
+	Events(ctx context.Context) <-chan []store.Event
+	Sessions(ctx context.Context) ([]store.Session, error)
+	Now(ctx context.Context) (time.Time, error)
+}
+
+const (
+	// keptMax is how many of the latest events are kept, for listeners who are
+	// slow or come back. With their texts they take some 20 MB at most, and
+	// nothing while nobody listens.
+	keptMax = 16_384
+	// linger is how long a hub goes on after the last listener has left: one whose
+	// connection broke comes back in that time.
+	linger = time.Minute
+	// nodesEvery is how often it looks at the nodes. Their silence is nothing that
+	// a store tells.
+	nodesEvery = time.Second
+	// PartMax is how many events a listener is given at a time, which bounds what
+	// one has in memory that is not shared.
+	PartMax = 32
+)
+
+// ErrOver is returned to listeners once the hub has ended.
+var ErrOver = errors.New("the server stops")
+
+// Event is an event with its place among all of them.
+type Event struct {
+	store.Event
+	// ID is what a listener goes on behind.
+	ID string
+
+	once sync.Once
+	text []byte
+}
+
+// Text returns what write makes of the event. It is called once, whoever asks.
+func (e *Event) Text(write func(*Event) []byte) []byte {
+	e.once.Do(func() { e.text = write(e) })
+	return e.text
+}
+
+// Hub keeps the latest events for many. Use New.
+type Hub struct {
+	store Store
+	wake  chan struct{} // has room for one message: that there is a listener
+
+	mu    sync.Mutex // guards what follows; never held across a call of the store
+	epoch string     // names this stretch of following: numbers count within it
+	kept  []*Event
+	first uint64 // the number of the first that is kept
+	// listening counts listeners, lastLeft is when one has left.
+	listening int
+	lastLeft  time.Time
+	// following is closed once the store is followed, more when there is another
+	// event, over when the hub has ended.
+	following, more, over chan struct{}
+}
+
+// New makes a hub; Run makes it work.
+func New(s Store) *Hub {
+	return &Hub{store: s, wake: make(chan struct{}, 1), following: make(chan struct{}), more: make(chan struct{}), over: make(chan struct{})}
+}
+
+// Run follows the store while there are listeners, until ctx ends.
+func (h *Hub) Run(ctx context.Context) error {
+	defer close(h.over)
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-h.wake:
+			h.follow(ctx)
+		}
+	}
+	return nil
+}
+
+// follow keeps what happens until nobody has listened for some time.
+func (h *Hub) follow(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changes := h.store.Events(ctx)
+	nodes := h.look(ctx, nil)
+	h.begin()
+	ticker := time.NewTicker(nodesEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case list, open := <-changes:
+			if !open {
+				return
+			}
+			h.add(list)
+		case <-ticker.C:
+			if h.stop() {
+				return
+			}
+			nodes = h.look(ctx, nodes)
+		}
+	}
+}
+
+// begin lets listeners in.
+func (h *Hub) begin() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.epoch, h.kept, h.first = rand.Text()[:10], nil, 1
+	close(h.following)
+}
+
+// stop forgets everything, if nobody has listened for some time.
+func (h *Hub) stop() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.listening > 0 || time.Since(h.lastLeft) < linger {
+		return false
+	}
+	h.epoch, h.kept, h.following = "", nil, make(chan struct{})
+	select {
+	case <-h.wake: // by a listener that has left since
+	default:
+	}
+	return true
+}
+
+// add keeps events, and drops the oldest when there are too many.
+func (h *Hub) add(list []store.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range list {
+		next := h.next()
+		if list[i].Kind == store.EventLost {
+			h.kept, h.first = nil, next+1 // whoever wants the number before has missed something
+			continue
+		}
+		h.kept = append(h.kept, &Event{Event: list[i], ID: h.epoch + "-" + strconv.FormatUint(next, 10)})
+	}
+	if n := len(h.kept); n >= 2*keptMax {
+		h.first += uint64(n - keptMax)
+		h.kept = append([]*Event(nil), h.kept[n-keptMax:]...)
+	}
+	close(h.more)
+	h.more = make(chan struct{})
+}
+
+// next returns the number of the event that is to come.
+func (h *Hub) next() uint64 { return h.first + uint64(len(h.kept)) }
+
+// known is what a hub has seen of a session.
+type known struct {
+	store.Session
+	state store.SessionState
+}
+
+// look reads the nodes and tells what is different from the last time; nil is the
+// first. A store that does not answer tells nothing.
+func (h *Hub) look(ctx context.Context, before map[job.ID]known) map[job.ID]known {
+	ctx, cancel := context.WithTimeout(ctx, nodesEvery)
+	defer cancel()
+	sessions, err := h.store.Sessions(ctx)
+	if err != nil {
+		return before
+	}
+	now, err := h.store.Now(ctx)
+	if err != nil {
+		return before
+	}
+	var list []store.Event
+	tell := func(s *store.Session, state store.SessionState) {
+		list = append(list, store.Event{Kind: "node." + string(state), Time: now, Session: s})
+	}
+	after := make(map[job.ID]known, len(sessions))
+	for i := range sessions {
+		s := &sessions[i]
+		state := s.State(now)
+		after[s.ID] = known{*s, state}
+		if before[s.ID].state != state {
+			tell(s, state)
+		}
+	}
+	for id, s := range before {
+		if _, there := after[id]; !there {
+			tell(&s.Session, store.SessionLeft)
+		}
+	}
+	if before != nil && len(list) > 0 {
+		h.add(list)
+	}
+	return after
+}
+
+// Listener is somebody who listens. It belongs to one goroutine.
+type Listener struct {
+	hub  *Hub
+	next uint64 // the number of the next event
+	gap  bool   // something is missing before it
+}
+
+// Listen begins to listen behind an event, "" for now. What happens after it has
+// returned is heard. Close must be called.
+func (h *Hub) Listen(ctx context.Context, behind string) (*Listener, error) {
+	h.mu.Lock()
+	h.listening++
+	following := h.following
+	h.mu.Unlock()
+	l := &Listener{hub: h}
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+	select {
+	case <-h.over: // whatever was followed until then
+		l.Close()
+		return nil, ErrOver
+	default:
+	}
+	select {
+	case <-following:
+	case <-h.over:
+		l.Close()
+		return nil, ErrOver
+	case <-ctx.Done():
+		l.Close()
+		return nil, ctx.Err()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l.next = h.next()
+	if behind == "" {
+		return l, nil
+	}
+	epoch, text, _ := strings.Cut(behind, "-")
+	number, err := strconv.ParseUint(text, 10, 64)
+	if l.gap = err != nil || epoch != h.epoch || number+1 < h.first || number+1 > l.next; !l.gap {
+		l.next = number + 1
+	}
+	return l, nil
+}
+
+// Close ends the listening.
+func (l *Listener) Close() {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	l.hub.listening--
+	l.hub.lastLeft = time.Now()
+}
+
+// Next returns the next events, at most PartMax of them, as soon as there are any.
+// gap tells that some before them are not known any more. No events are returned
+// when ctx has ended, and ErrOver once the hub has.
+func (l *Listener) Next(ctx context.Context) (list []*Event, gap bool, err error) {
+	for {
+		h := l.hub
+		h.mu.Lock()
+		if l.next < h.first {
+			l.next, l.gap = h.next(), true
+		}
+		if there := h.kept[min(uint64(len(h.kept)), l.next-h.first):]; len(there) > 0 {
+			list = append(list, there[:min(len(there), PartMax)]...)
+			l.next += uint64(len(list))
+		}
+		more := h.more
+		h.mu.Unlock()
+		if gap, l.gap = l.gap, false; gap || len(list) > 0 {
+			return list, gap, nil
+		}
+		select {
+		case <-more:
+		case <-h.over:
+			return nil, false, ErrOver
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		}
+	}
+}
+
+// Place returns the id of the event that was heard last, or of the place before the
+// first: what to listen behind the next time.
+func (l *Listener) Place() string {
+	l.hub.mu.Lock()
+	defer l.hub.mu.Unlock()
+	return fmt.Sprintf("%s-%d", l.hub.epoch, l.next-1)
+}

@@ -1,0 +1,303 @@
+package events_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/belfry-cron/belfry/internal/events"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is a store that tells what the test says.
+type fake struct {
+	events.Feed
+	mu       sync.Mutex
+	follows  int
+	sessions []store.Session
+	broken   bool
+}
+
+func (f *fake) Events(ctx context.Context) <-chan []store.Event {
+	f.mu.Lock()
+	f.follows++
+	f.mu.Unlock()
+	return f.Follow(ctx)
+}
+
+func (f *fake) Sessions(context.Context) ([]store.Session, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.broken {
+		return nil, errors.New("the disk is gone")
+	}
+	return slices.Clone(f.sessions), nil
+}
+
+func (f *fake) Now(context.Context) (time.Time, error) { return time.Now(), nil }
+
+func (f *fake) set(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+}
+
+// tell tells n events, whose kinds are numbers from first.
+func (f *fake) tell(first, n int) {
+	var list []store.Event
+	for i := range n {
+		list = append(list, store.Event{Kind: fmt.Sprint(first + i), Time: time.Now()})
+	}
+	f.Send(list)
+	synctest.Wait()
+}
+
+// bubble runs a test of a hub in fake time.
+func bubble(t *testing.T, test func(t *testing.T, f *fake, h *events.Hub)) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		h := events.New(f)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { _ = h.Run(ctx); close(done) }()
+		test(t, f, h)
+		cancel()
+		<-done
+	})
+}
+
+func listen(t *testing.T, h *events.Hub, behind string) *events.Listener {
+	t.Helper()
+	l, err := h.Listen(t.Context(), behind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// heard returns the kinds of all that a listener is given at once, and whether
+// something is missing before it.
+func heard(t *testing.T, l *events.Listener) (kinds []string, gap bool) {
+	t.Helper()
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		list, missing, err := l.Next(ctx)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) {
+			return kinds, gap
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) > events.PartMax {
+			t.Fatalf("%d events at once, more than %d", len(list), events.PartMax)
+		}
+		gap = gap || missing
+		for _, e := range list {
+			kinds = append(kinds, e.Kind)
+		}
+	}
+}
+
+func TestEachListenerHearsAllFromItsBeginningOn(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
+		first := listen(t, h, "")
+		defer first.Close()
+		f.tell(1, 2)
+		second := listen(t, h, "")
+		defer second.Close()
+		f.tell(3, 100)
+		for l, want := range map[*events.Listener]int{first: 102, second: 100} {
+			if kinds, gap := heard(t, l); gap || len(kinds) != want || kinds[len(kinds)-1] != "102" {
+				t.Errorf("heard %d events, the last of them %v, gap %v, want %d", len(kinds), kinds[len(kinds)-1:], gap, want)
+			}
+		}
+		if f.follows != 1 {
+			t.Errorf("the store was followed %d times by two listeners", f.follows)
+		}
+	})
+}
+
+func TestAListenerThatComesBackGoesOnWhereItWas(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
+		l := listen(t, h, "")
+		f.tell(1, 3)
+		list, _, err := l.Next(t.Context())
+		if err != nil || len(list) != 3 {
+			t.Fatalf("heard %d events, %v", len(list), err)
+		}
+		l.Close()
+		time.Sleep(30 * time.Second) // nobody listens
+		f.tell(4, 2)
+		for behind, want := range map[string][]string{
+			list[1].ID: {"3", "4", "5"}, list[2].ID: {"4", "5"}, l.Place(): {"4", "5"},
+		} {
+			again := listen(t, h, behind)
+			if kinds, gap := heard(t, again); gap || !slices.Equal(kinds, want) {
+				t.Errorf("behind %s heard %v, gap %v, want %v", behind, kinds, gap, want)
+			}
+			if kinds, gap := heard(t, again); gap || len(kinds) > 0 {
+				t.Errorf("heard %v again", kinds)
+			}
+			again.Close()
+		}
+	})
+}
+
+func TestWhatIsNotKnownAnyMoreIsAGap(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
+		l := listen(t, h, "")
+		f.tell(1, 1)
+		place := l.Place() // of which the listener has heard nothing
+		// Far more than are kept, while this one does not read.
+		for i := range 100 {
+			f.tell(2+i*1000, 1000)
+		}
+		kinds, gap := heard(t, l)
+		if !gap || len(kinds) > 0 {
+			t.Errorf("a slow listener heard %d events, gap %v", len(kinds), gap)
+		}
+		f.tell(1, 1)
+		if kinds, gap := heard(t, l); gap || !slices.Equal(kinds, []string{"1"}) {
+			t.Errorf("after the gap heard %v, gap %v", kinds, gap)
+		}
+		for _, behind := range []string{place, "x", "-", "other-1", l.Place() + "0"} {
+			again := listen(t, h, behind)
+			if kinds, gap := heard(t, again); !gap || len(kinds) > 0 {
+				t.Errorf("behind %q heard %v, gap %v", behind, kinds, gap)
+			}
+			again.Close()
+		}
+		// What the store has lost is one as well, for those who are up to date too.
+		f.Send([]store.Event{{Kind: store.EventLost}, {Kind: "2"}})
+		synctest.Wait()
+		if kinds, gap := heard(t, l); !gap || len(kinds) > 0 {
+			t.Errorf("after a loss in the store heard %v, gap %v", kinds, gap)
+		}
+		l.Close()
+	})
+}
+
+func TestNobodyIsFollowedForNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
+		time.Sleep(time.Hour)
+		if f.Wanted() {
+			t.Fatal("the store is followed before anybody listens")
+		}
+		l := listen(t, h, "")
+		f.tell(1, 1)
+		place := l.Place()
+		l.Close()
+		time.Sleep(50 * time.Second)
+		if !f.Wanted() {
+			t.Error("the store is not followed any more, and somebody may come back")
+		}
+		time.Sleep(20 * time.Second)
+		if f.Wanted() {
+			t.Error("the store is still followed")
+		}
+		again := listen(t, h, place)
+		defer again.Close()
+		if _, gap := heard(t, again); !gap {
+			t.Error("who comes back later is not told of the gap")
+		}
+		f.tell(2, 1)
+		if kinds, _ := heard(t, again); !slices.Equal(kinds, []string{"2"}) {
+			t.Errorf("heard %v", kinds)
+		}
+	})
+}
+
+func TestNodesAreToldByTheirState(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
+		id := func(n byte) job.ID { return job.ID{n} }
+		now := time.Now()
+		f.set(func() { f.sessions = []store.Session{{ID: id(1), Node: "a", Renewed: now.Add(time.Minute)}} })
+		l := listen(t, h, "")
+		defer l.Close()
+		expect := func(want ...string) {
+			t.Helper()
+			time.Sleep(2 * time.Second)
+			if kinds, gap := heard(t, l); gap || !slices.Equal(kinds, want) {
+				t.Errorf("heard %v, gap %v, want %v", kinds, gap, want)
+			}
+		}
+		expect() // it was there
+		f.set(func() {
+			f.sessions = append(f.sessions, store.Session{ID: id(2), Node: "b", Renewed: time.Now().Add(time.Hour)})
+		})
+		expect("node.live")
+		f.set(func() { f.sessions[1].Leaving = true })
+		expect("node.leaving")
+		f.set(func() { f.broken = true })
+		expect()
+		f.set(func() { f.broken, f.sessions = false, f.sessions[:1] })
+		expect("node.left")
+		time.Sleep(time.Minute)
+		expect("node.silent") // a was not renewed
+	})
+}
+
+func TestListenersAreSentAwayAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := events.New(&fake{})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = h.Run(ctx) }()
+		l := listen(t, h, "")
+		defer l.Close()
+		ended := make(chan error)
+		go func() {
+			_, _, err := l.Next(context.Background())
+			ended <- err
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-ended; !errors.Is(err, events.ErrOver) {
+			t.Errorf("the end is %v", err)
+		}
+		if _, err := h.Listen(t.Context(), ""); !errors.Is(err, events.ErrOver) {
+			t.Errorf("whoever comes later is told %v", err)
+		}
+	})
+}
+
+func TestASlowReceiverLosesAndIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f events.Feed
+		ctx, cancel := context.WithCancel(t.Context())
+		slow := f.Follow(ctx)
+		for i := range 2000 {
+			f.Send([]store.Event{{Kind: fmt.Sprint(i)}})
+		}
+		n := 0
+		for len(slow) > 0 {
+			<-slow
+			n++
+		}
+		if n == 0 || n == 2000 {
+			t.Fatalf("%d of 2000 batches were kept", n)
+		}
+		f.Send([]store.Event{{Kind: "next"}})
+		if list := <-slow; len(list) != 2 || list[0].Kind != store.EventLost || list[1].Kind != "next" {
+			t.Errorf("after the loss came %+v", list)
+		}
+		f.Send([]store.Event{{Kind: "next"}})
+		if list := <-slow; len(list) != 1 {
+			t.Errorf("the loss is told twice: %+v", list)
+		}
+		cancel()
+		if _, open := <-slow; open || f.Wanted() {
+			t.Error("the feed goes on behind its end")
+		}
+	})
+}
