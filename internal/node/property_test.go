@@ -38,6 +38,14 @@ type weather struct {
 	slow   float64
 	away   bool
 	acked  map[store.Attempt]job.Outcome // results that the store has acknowledged
+	// claimed says when the store started attempts, whether its answer came or not.
+	claimed map[attempt]time.Time
+}
+
+// attempt is a try of a run.
+type attempt struct {
+	run    job.ID
+	number int
 }
 
 // errWeather is what a store says that fails at random.
@@ -96,7 +104,17 @@ func (w *weather) set(fails, slow float64, away bool) {
 }
 
 func (w *weather) Claim(ctx context.Context, s job.ID, a []store.Attempt) (out []store.ClaimOutcome, err error) {
-	err = w.call(ctx, func() (err error) { out, err = w.Store.Claim(ctx, s, a); return err })
+	err = w.call(ctx, func() (err error) {
+		out, err = w.Store.Claim(ctx, s, a)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for i := range out {
+			if r := &out[i].Run; out[i].Verdict == store.Started {
+				w.claimed[attempt{r.ID, r.Attempt}] = r.Claimed
+			}
+		}
+		return err
+	})
 	return out, err
 }
 
@@ -291,7 +309,8 @@ func newSimulation(t *testing.T, seed uint64) *simulation {
 	}
 	for i := range s.nodes {
 		s.nodes[i] = &simulated{weather: &weather{
-			Store: s.memory, random: rand.New(rand.NewPCG(seed, uint64(10+i))), acked: map[store.Attempt]job.Outcome{},
+			Store: s.memory, random: rand.New(rand.NewPCG(seed, uint64(10+i))),
+			acked: map[store.Attempt]job.Outcome{}, claimed: map[attempt]time.Time{},
 		}}
 		s.start(i)
 	}
@@ -458,9 +477,10 @@ func (s *simulation) settle() {
 	}
 }
 
-// recallAfter is how long after an end of an epoch a run of it may still start:
-// what was claimed ahead, whose calling back was lost in bad weather.
-const recallAfter = store.ClaimAhead + 5*time.Second
+// recallAfter is how long after an end of an epoch a run of it may still start: what
+// was claimed before it, whose calling back was lost in bad weather, or whose answer
+// was long on its way, and after it what was asked of the store to call it back.
+const recallAfter = 30 * time.Second
 
 // check looks for violations of the invariants in what has happened.
 func (s *simulation) check() {
@@ -480,10 +500,6 @@ func (s *simulation) check() {
 	}
 
 	// Started once, and nothing acknowledged is lost.
-	type attempt struct {
-		run    job.ID
-		number int
-	}
 	started := map[attempt]*evidence{}
 	acked := map[attempt]job.Outcome{}
 	for i := range s.nodes {
@@ -519,7 +535,15 @@ func (s *simulation) check() {
 	// Withdrawn means withdrawn.
 	for _, e := range s.witness.list {
 		end, ok := s.quiet[e.uid][e.epoch]
-		if ok && e.kind == job.RunScheduled && e.began.After(end.Add(recallAfter)) {
+		if !ok || e.kind != job.RunScheduled {
+			continue
+		}
+		for i := range s.nodes {
+			if claimed := s.nodes[i].weather.claimed[attempt{e.run, e.number}]; claimed.After(end) {
+				t.Errorf("withdrawn means withdrawn: a run of %s of %s was claimed %s after its epoch was ended", e.name, e.due, claimed.Sub(end))
+			}
+		}
+		if e.began.After(end.Add(recallAfter)) {
 			t.Errorf("withdrawn means withdrawn: a run of %s of %s has started %s after its epoch was ended", e.name, e.due, e.began.Sub(end))
 		}
 	}

@@ -240,11 +240,15 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 	w.mu.Unlock()
 	// What was to be given back while the answer was on its way is given back
 	// before it can start.
-	switch {
-	case draining:
+	if draining {
 		w.giveBack(ctx)
-	case edited:
-		err = w.recall(ctx)
+	} else {
+		if slices.ContainsFunc(started, outdated) {
+			err = w.release(ctx, outdated)
+		}
+		if edited && err == nil {
+			err = w.recall(ctx)
+		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -265,6 +269,12 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 	}
 	signal(w.startWake)
 	return err
+}
+
+// outdated tells whether the job of a claim was changed between the claim and its
+// answer, which came when it was repeated.
+func outdated(it *item) bool {
+	return it.job.Deleted || it.run.Version != it.job.Definition.Version
 }
 
 // answered acts on the answer to one claim and tells whether it is to be started.

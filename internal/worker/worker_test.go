@@ -1202,7 +1202,8 @@ func (p *paged) Claim(_ context.Context, _ job.ID, attempts []store.Attempt) ([]
 	p.bounded(len(attempts))
 	outcomes := make([]store.ClaimOutcome, len(attempts))
 	for i, a := range attempts {
-		outcomes[i] = store.ClaimOutcome{Job: p.job, Run: store.Run{Run: job.Run{ID: a.Run, Attempt: 1, Due: p.runs[0].Due}, Token: a.Token}}
+		run := job.Run{ID: a.Run, Version: p.job.Definition.Version, Attempt: 1, Due: p.runs[0].Due}
+		outcomes[i] = store.ClaimOutcome{Job: p.job, Run: store.Run{Run: run, Token: a.Token}}
 	}
 	return outcomes, nil
 }
@@ -1288,6 +1289,56 @@ func TestAClaimUnderWayWhenItsJobChangesIsCalledBackToo(t *testing.T) {
 			t.Error("it was started after the pause was acknowledged, although it was not due yet")
 		}
 	})
+}
+
+func TestAClaimWhoseAnswerWasLostIsCalledBackIfItsJobHasChanged(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(r *rig, j *store.Job)
+		starts int
+	}{
+		"a pause": {func(r *rig, j *store.Job) { r.put("j", "paused: true, "+besides) }, 0},
+		"a delete": {func(r *rig, j *store.Job) {
+			if err := r.memory.DeleteJob(context.Background(), store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "test"}); err != nil {
+				r.t.Fatal(err)
+			}
+		}, 0},
+		"another command": {func(r *rig, j *store.Job) {
+			r.putText("{name: j, schedule: {cron: '* * * * * *'}, run: {shell: 'other'}, " + besides + "}")
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				j := r.put("j", besides)
+				r.start()
+				lost := false
+				r.store.set(func(h *hooks) {
+					h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
+						outcomes, err := do()
+						if !lost {
+							lost = true
+							c.change(r, j) // of which no hint comes
+							return nil, errAway
+						}
+						return outcomes, err
+					}
+				})
+				id := r.plan(j, in(2*time.Second))[0]
+				time.Sleep(6 * time.Second)
+				if r.startsOf(id) != c.starts || len(r.store.released) != 1 {
+					t.Errorf("%d starts, %d were given back, want %d and 1", r.startsOf(id), len(r.store.released), c.starts)
+				}
+				for _, s := range r.exec.starts() {
+					if s.job.Run.Shell.Command != "other" {
+						t.Errorf("it ran %q, which was changed before", s.job.Run.Shell.Command)
+					}
+				}
+				if r.worker.Load().Running != 0 {
+					t.Error("what was called back takes room")
+				}
+			})
+		})
+	}
 }
 
 func TestAStoreWhoseClockGoesBackIsNotAskedAllTheTime(t *testing.T) {
