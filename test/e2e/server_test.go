@@ -50,11 +50,13 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(dir)
 		programs.dir = dir
 		programs.belfry, programs.witness = filepath.Join(dir, "belfry"), filepath.Join(dir, "witness")
-		for path, of := range map[string]string{programs.belfry: "cmd/belfry", programs.witness: "test/e2e/witness"} {
-			if err := build(path, of); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				return 1
-			}
+		var flags []string
+		if os.Getenv("BELFRY_RACE") != "" {
+			flags = append(flags, "-race")
+		}
+		if err := errors.Join(build(programs.belfry, "cmd/belfry", flags...), build(programs.witness, "test/e2e/witness")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
 		}
 		return m.Run()
 	}())
@@ -82,11 +84,15 @@ var lookAtSources = sync.OnceValue(func() error {
 	})
 })
 
-// build makes the program of a package, as it is released.
+// build makes the program of a package, without flags as it is released.
 func build(path, of string, flags ...string) error {
 	args := append([]string{"build", "-o", path}, flags...)
 	cmd := exec.Command("go", append(args, "github.com/belfry-cron/belfry/"+of)...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cgo := "CGO_ENABLED=0"
+	if slices.Contains(flags, "-race") {
+		cgo = "CGO_ENABLED=1" // the race detector is not written in Go
+	}
+	cmd.Env = append(os.Environ(), cgo)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", of, err, out)
 	}
@@ -334,6 +340,9 @@ func (f *folder) begin(t testing.TB, o options) *server {
 		}
 		_ = s.cmd.Process.Kill()
 		<-s.exited
+		if s.log.lines("WARNING: DATA RACE") > 0 {
+			t.Error("the race detector has found something")
+		}
 		if t.Failed() {
 			t.Logf("the log of the server:\n%s", s.log)
 		}

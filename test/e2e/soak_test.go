@@ -82,6 +82,7 @@ func (f *folder) kinds() []kind {
 func TestSoak(t *testing.T) {
 	length := 7 * time.Second
 	if text := os.Getenv("BELFRY_SOAK"); text != "" {
+		t.Parallel() // beside the one that only waits
 		var err error
 		if length, err = time.ParseDuration(text); err != nil {
 			t.Fatal(err)
