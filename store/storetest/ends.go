@@ -294,6 +294,20 @@ var endTests = []test{
 		e.must(e.Reap(e.ctx, next.ID, []store.Attempt{{Run: mine[0].ID, Number: mine[0].Attempt, Token: mine[0].Token}}))
 		contains(e, "reason", e.gone(a.Run, job.OutcomeLost).Attempt.Reason, "started again")
 	}},
+	{"started once: what a node left behind takes no more runs when the node is there again", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
+		runs := e.plan(j, time.Second, 2*time.Second)
+		e.clock.Advance(2 * time.Second)
+		next := e.join("a") // the same machine and data directory
+		e.claim(e.a, runs[0], store.Taken)
+		list, err := e.Unplaced(e.ctx, store.RunRef{}, 10)
+		e.must(err)
+		equal(e, "runs to be placed again", len(list), 2)
+		e.must(e.Place(e.ctx, []store.Placement{{Run: runs[0].Run, Attempt: 1, Session: next.ID}}))
+		e.must(e.Place(e.ctx, []store.Placement{{Run: runs[0].Run, Attempt: 1, Session: e.a.ID}})) // it leaves
+		equal(e, "session", e.run(runs[0].Run).Session, next.ID)
+		e.claim(next, runs[0], store.Started)
+	}},
 
 	{"once: a follower is made when the run it follows ends, and not again", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {retry: {attempts: 1, backoff: 0s}, overlap: allow}")
@@ -333,6 +347,17 @@ var endTests = []test{
 		_, err := e.Cancel(e.ctx, runs[1].Run, "ann", "")
 		e.must(err)
 		counts(1, 1, 2, 0) // a cancelled run has neither succeeded nor failed
+
+		// A timeout is a failure, and so is a loss.
+		e.put(everyMinute + "\npolicy: {overlap: allow}")
+		late := e.trigger(j)
+		e.claim(e.a, late, store.Started)
+		e.finish(late, job.OutcomeTimedOut)
+		counts(1, 2, 3, 0)
+		lost := e.trigger(j)
+		e.claim(e.a, lost, store.Started)
+		e.must(e.Reap(e.ctx, e.join("a").ID, []store.Attempt{lost}))
+		counts(1, 3, 4, 0)
 	}},
 	{"once: what is split is followed when the last shard has ended, by the worst of them", func(e *env) {
 		e.join("b")

@@ -318,6 +318,9 @@ var jobTests = []test{
 			}
 		}
 		equal(e, "all", names(store.JobQuery{Limit: 2}), "n0/j0 n0/j2 n0/j4 n0/j6 n1/j1 n1/j3 n1/j5")
+		for _, like := range []string{"n", "n1-", "n1.a", "n10"} { // which stand around it
+			e.put("name: other\nnamespace: " + like)
+		}
 		equal(e, "namespace", names(store.JobQuery{Limit: 2, Namespace: "n1"}), "n1/j1 n1/j3 n1/j5")
 		equal(e, "label", names(store.JobQuery{Limit: 3, Labels: map[string]string{"odd": "1"}}), "n1/j1 n1/j3 n1/j5")
 		equal(e, "text in a description", names(store.JobQuery{Limit: 3, Text: "number 5"}), "n1/j5")

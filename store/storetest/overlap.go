@@ -210,8 +210,8 @@ var overlapTests = []test{
 		e.finish(a, job.OutcomeSucceeded)
 		e.claim(e.a, b[1], store.Started)
 	}},
-	{"overlap: a queue may be longer than a batch", func(e *env) {
-		const waiting = store.MaxBatch + 100
+	{"overlap: a queue may be longer than several batches", func(e *env) {
+		const waiting = 5*store.MaxBatch + 100
 		j := e.put(fmt.Sprintf("name: a\npolicy: {overlap: queue, queue_limit: %d}", waiting))
 		var items []store.TriggerItem
 		var attempts []store.Attempt
@@ -219,7 +219,7 @@ var overlapTests = []test{
 			items = append(items, store.TriggerItem{ID: e.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: fmt.Sprint(i), Due: start.Add(time.Duration(i) * time.Millisecond)})
 			attempts = append(attempts, store.Attempt{Run: items[i].ID, Number: 1, Token: e.id()})
 		}
-		e.clock.Advance(10 * time.Second)
+		e.clock.Advance(time.Minute)
 		counts := map[store.Verdict]int{}
 		for from := 0; from < len(items); from += store.MaxBatch {
 			to := min(from+store.MaxBatch, len(items))
@@ -283,6 +283,15 @@ var overlapTests = []test{
 		e.claim(e.a, backfill(1, job.OverlapAllow), store.Started)
 		e.claim(e.a, backfill(4, ""), store.Skipped)
 		e.finish(runs[0], job.OutcomeSucceeded)
+	}},
+	{"overlap: a backfill with its own policy waits also where the queue of the job is full", func(e *env) {
+		j, runs := overlapping(e, "overlap: queue")
+		e.claim(e.a, runs[1], store.Waiting)
+		e.claim(e.a, runs[2], store.Skipped)
+		backfill := e.triggered(store.TriggerItem{
+			ID: e.id(), Job: j.Definition.UID, Kind: job.RunBackfill, Scheduled: start.Add(-time.Hour), Overlap: job.OverlapQueue, Actor: "ann",
+		})
+		e.claim(e.a, backfill, store.Waiting)
 	}},
 	{"overlap: queued backfills of a job that allows overlap wait for each other alone", func(e *env) {
 		j, _ := overlapping(e, "overlap: allow")
@@ -372,6 +381,41 @@ var overlapTests = []test{
 		e.claim(e.a, hand, store.Started)
 		e.finish(hand, job.OutcomeSucceeded)
 		e.claim(e.a, runs[1], store.Started)
+	}},
+	{"needs_previous: of one that is split, all shards must succeed", func(e *env) {
+		j := e.put(everyMinute + "\nplace: {shards: 2}\npolicy: {needs_previous: true, overlap: allow}")
+		var runs []store.Attempt
+		for i := range 3 {
+			at := start.Add(time.Duration(i+1) * time.Second)
+			item := e.planItem(e.reload(j))
+			item.To = at
+			for shard := range 2 {
+				item.Runs = append(item.Runs, store.NewRun{ID: e.id(), Session: e.a.ID, Scheduled: at, Due: at, Shard: shard, Shards: 2})
+				runs = append(runs, store.Attempt{Run: item.Runs[shard].ID, Number: 1, Token: e.id()})
+			}
+			e.planned(item, store.Planned)
+		}
+		e.clock.Advance(3 * time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		e.claim(e.a, runs[1], store.Started) // it does not wait for the other shard
+		e.finish(runs[0], job.OutcomeSucceeded)
+		e.claim(e.a, runs[2], store.Waiting)
+		e.finish(runs[1], job.OutcomeSucceeded)
+		for shard, o := range []job.Outcome{job.OutcomeSucceeded, job.OutcomeFailed} {
+			e.claim(e.a, runs[2+shard], store.Started)
+			e.finish(runs[2+shard], o)
+		}
+		contains(e, "reason", e.claim(e.a, runs[4], store.Waiting).Reason, "has not succeeded")
+	}},
+	{"needs_previous: a cancelled one blocks as a failed one does", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {needs_previous: true, overlap: allow}")
+		runs := e.plan(j, time.Second, 2*time.Second)
+		e.clock.Advance(2 * time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		_, err := e.Cancel(e.ctx, runs[0].Run, "ann", "")
+		e.must(err)
+		e.finish(runs[0], job.OutcomeCancelled)
+		contains(e, "reason", e.claim(e.a, runs[1], store.Waiting).Reason, "has not succeeded")
 	}},
 	{"needs_previous: skipped, missed and withdrawn ones do not count, a late result does", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {needs_previous: true, late_by: 2m}")
