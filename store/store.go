@@ -112,6 +112,7 @@ const (
 	HintJobs    Hint = 1 << iota // a job, calendar or pool was changed
 	HintRuns                     // a run is ready, or must be placed, before the next look
 	HintCancels                  // a running attempt is to be ended
+	HintPlaced                   // runs were assigned to nodes, and may be due before these look again
 )
 
 // Event is something that has changed, for those who follow what happens. Whoever
@@ -301,6 +302,14 @@ func (p *Partitions) Add(n uint8) { p[n>>6] |= 1 << (n & 63) }
 
 // Has tells whether a partition is in the set.
 func (p *Partitions) Has(n uint8) bool { return p[n>>6]>>(n&63)&1 != 0 }
+
+// Without returns the partitions of the set that are not in another.
+func (p *Partitions) Without(other Partitions) (left Partitions) {
+	for i := range p {
+		left[i] = p[i] &^ other[i]
+	}
+	return left
+}
 
 // AuditRecord is one change, by whom.
 type AuditRecord struct {

@@ -178,9 +178,10 @@ func (b *Batch) newRun(j *Job, id job.ID, kind job.RunKind, key string) store.Ru
 	}
 }
 
-// place assigns a new run to a session, if it is known, and adds it.
+// place assigns a new run to a session, if it is known and takes runs, and adds it:
+// the planner may not know yet that a node leaves.
 func (b *Batch) place(j *Job, r *store.Run, session job.ID) {
-	if s, ok := b.sessions[session]; ok {
+	if s, ok := b.sessions[session]; ok && !s.Leaving {
 		r.Session, r.Node = s.ID, s.Node
 	}
 	r.LateAfter = j.Policy.lateAfter(r.Kind, r.Due)
@@ -207,5 +208,5 @@ func (b *Batch) Place(p store.Placement) {
 		m.Reason = "" // why it was not placed
 	}
 	b.save(m)
-	b.done.Hints |= store.HintRuns
+	b.done.Hints |= store.HintPlaced
 }

@@ -90,7 +90,8 @@ const (
 	window    = store.ClaimAhead + 2*lookEvery
 	// nearWindow is how far each look goes over what was read before, for
 	// what was added since: as far as the next look. hintWindow is how far a
-	// hint makes the worker look: what it is about is due at once.
+	// hint makes the worker look: what it is about is due at once, unless it says
+	// that runs were placed anew.
 	nearWindow = lookEvery + lookEvery/2
 	hintWindow = 300 * time.Millisecond
 	// restFactor is how many times longer than a look that was asked for the
@@ -276,14 +277,21 @@ func (w *Worker) hinted(ctx context.Context, hint store.Hint) error {
 			return err
 		}
 	}
-	if hint&store.HintRuns != 0 {
+	var ahead time.Duration
+	switch {
+	case hint&store.HintPlaced != 0:
+		ahead = nearWindow
+	case hint&store.HintRuns != 0:
+		ahead = hintWindow
+	}
+	if ahead > 0 {
 		w.mu.Lock()
 		now, known := w.storeNow()
 		w.mu.Unlock()
 		if !known {
 			return nil // the next look reads everything
 		}
-		return w.lookAt(ctx, store.RunRef{}, now.Add(hintWindow))
+		return w.lookAt(ctx, store.RunRef{}, now.Add(ahead))
 	}
 	return nil
 }

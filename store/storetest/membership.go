@@ -67,6 +67,17 @@ var membershipTests = []test{
 		equal(e, "sessions", len(sessions), 0)
 		e.want(e.Renew(e.ctx, e.a.ID, store.Load{}), store.ErrSessionOver)
 	}},
+	{"what is planned for a node that leaves has no node", func(e *env) {
+		b := e.join("b")
+		e.must(e.Leave(e.ctx, b.ID))
+		j := e.put(everyMinute)
+		at := e.clock.Now().Add(time.Second).Truncate(time.Second)
+		run := store.NewRun{ID: e.id(), Session: b.ID, Scheduled: at, Due: at}
+		out, err := e.Plan(e.ctx, e.a.ID, []store.PlanItem{{Job: j.Definition.UID, Epoch: 1, From: j.Cursor, To: at, Runs: []store.NewRun{run}}})
+		e.must(err)
+		equal(e, "outcome", out[0], store.Planned)
+		equal(e, "session", e.run(run.ID).Session, job.ID{})
+	}},
 	{"what a node releases while it leaves is placed again", func(e *env) {
 		a := e.plan(e.put(everyMinute), time.Second)[0]
 		e.claim(e.a, a, store.Started)
