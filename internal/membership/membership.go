@@ -56,6 +56,8 @@ type Member struct {
 	renewed time.Duration // when the last acknowledged renewal was sent, by the boot clock
 	steady  time.Duration // since when there was no gap between renewals
 	live    []store.Session
+	clock   time.Time     // what the store's clock showed
+	read    time.Duration // when, by the boot clock
 	failing bool
 	over    chan struct{} // closed when the session is over
 }
@@ -74,7 +76,7 @@ func Join(ctx context.Context, c Config) (*Member, error) {
 		return nil, fmt.Errorf("begin a session: %w", err)
 	}
 	m.tell(m.renewed)
-	if err := m.look(ctx); err != nil {
+	if err := m.Look(ctx); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -122,6 +124,14 @@ func (m *Member) Live() []store.Session {
 	return m.live
 }
 
+// Now returns what the store's clock shows, which the cluster goes by, as of the last
+// look. A wall clock that is wrong changes nothing.
+func (m *Member) Now() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.clock.Add(m.config.Boot() - m.read)
+}
+
 // Run renews the session until ctx ends or the session is over.
 func (m *Member) Run(ctx context.Context) error {
 	ticker := time.NewTicker(renewEvery)
@@ -164,15 +174,16 @@ func (m *Member) Renew(ctx context.Context) error {
 	}
 	m.renewed = sent
 	m.mu.Unlock()
-	return m.look(ctx)
+	return m.Look(ctx)
 }
 
-// look reads who is live.
-func (m *Member) look(ctx context.Context) error {
+// Look reads who is live, and the store's clock. Renewals do so, too.
+func (m *Member) Look(ctx context.Context) error {
 	now, err := m.config.Store.Now(ctx)
 	if err != nil {
 		return fmt.Errorf("read the clock of the store: %w", err)
 	}
+	read := m.config.Boot()
 	sessions, err := m.config.Store.Sessions(ctx)
 	if err != nil {
 		return fmt.Errorf("read sessions: %w", err)
@@ -184,7 +195,7 @@ func (m *Member) look(ctx context.Context) error {
 		}
 	}
 	m.mu.Lock()
-	m.live = live
+	m.live, m.clock, m.read = live, now, read
 	m.mu.Unlock()
 	return nil
 }
@@ -209,7 +220,7 @@ func (m *Member) Leave(ctx context.Context) error {
 	if err := m.config.Store.Leave(ctx, m.id); err != nil {
 		return fmt.Errorf("leave session %s: %w", m.id, err)
 	}
-	return m.look(ctx)
+	return m.Look(ctx)
 }
 
 // End removes the session of a node that runs nothing any more.

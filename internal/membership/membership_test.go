@@ -157,6 +157,27 @@ func TestMembersKnowEachOtherAsLongAsTheyLive(t *testing.T) {
 	})
 }
 
+func TestTheClockOfTheStoreIsKnownBetweenLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.memory = memory.New(memory.Options{Now: func() time.Time { return time.Now().Add(time.Hour) }}) // the node is an hour behind
+		w.store.Store = w.memory
+		m, stop := w.join("a")
+		defer stop()
+		for range 5 {
+			time.Sleep(777 * time.Millisecond)
+			if off := time.Until(m.Now()) - time.Hour; off.Abs() > time.Millisecond {
+				t.Errorf("it is wrong by %s", off)
+			}
+		}
+		w.store.away.Store(true)
+		time.Sleep(time.Minute)
+		if off := time.Until(m.Now()) - time.Hour; off.Abs() > time.Millisecond {
+			t.Errorf("without the store it is wrong by %s", off)
+		}
+	})
+}
+
 func TestARenewalCountsFromItsSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -53,5 +53,6 @@ func (n *Node) renewAfterSteps(ctx context.Context) {
 		if err := n.member.Load().Renew(ctx); err != nil && ctx.Err() == nil {
 			n.config.Log.Error("the session was not renewed after the clock was set", "error", err)
 		}
+		n.planner.ClockStepped() // the store's clock, which was read, may be the one
 	}
 }

@@ -137,13 +137,33 @@ func New(c Config) (*Node, error) {
 		Store:      c.Store,
 		Session:    func() job.ID { return n.member.Load().ID() },
 		Live:       func() []store.Session { return n.member.Load().Live() },
-		Partitions: func() store.Partitions { return store.AllPartitions },
-		LookAhead:  c.LookAhead, Wake: n.plannerWake, Now: c.Now, Log: c.Log,
+		Partitions: n.partitions,
+		Look:       func(ctx context.Context) error { return n.member.Load().Look(ctx) },
+		LookAhead:  c.LookAhead, Wake: n.plannerWake, Now: n.storeNow, Log: c.Log,
 	})
 	return n, nil
 }
 
 func (n *Node) newID() (job.ID, error) { return job.NewID(n.config.Now(), rand.Reader) }
+
+// partitions returns those that this node plans: none without the role.
+func (n *Node) partitions() store.Partitions {
+	if !n.has(placement.RolePlanner) {
+		return store.Partitions{}
+	}
+	m := n.member.Load()
+	return placement.Partitions(m.ID(), m.Live())
+}
+
+// storeNow returns what the store's clock shows, which is that of the cluster.
+func (n *Node) storeNow() time.Time {
+	if m := n.member.Load(); m != nil {
+		return m.Now()
+	}
+	return n.config.Now() // nothing is planned yet
+}
+
+func (n *Node) has(role string) bool { return slices.Contains(n.config.Session.Roles, role) }
 
 // Planner returns the planner, which knows when jobs fall due.
 func (n *Node) Planner() *planner.Planner { return n.planner }
@@ -306,7 +326,9 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 	defer stop(nil)
 	var group sync.WaitGroup
 	group.Go(func() { _ = m.Run(working) })
-	group.Go(func() { _ = w.Run(working) })
+	if n.has(placement.RoleWorker) {
+		group.Go(func() { _ = w.Run(working) })
+	}
 	if !n.booted {
 		err := n.startBootJobs(ctx, m.ID())
 		if err != nil && ctx.Err() == nil {

@@ -192,3 +192,39 @@ func Nowhere(place *job.Place, handler string, live []store.Session) string {
 	}
 	return "no live node has " + place.Wants(handler)
 }
+
+// Partitions returns the partitions that a session plans: those for which its node
+// has the highest hash among the live planners. All nodes with the same view agree,
+// and when one comes or goes, only the partitions that it gets or had move. Two that
+// disagree for a moment do no harm: the cursor decides. A session that does not know
+// that it is live itself counts all the same.
+func Partitions(self job.ID, live []store.Session) (set store.Partitions) {
+	mine := seedOf(self)
+	others := make([]uint64, 0, len(live))
+	for i := range live {
+		if live[i].ID != self && slices.Contains(live[i].Roles, RolePlanner) {
+			others = append(others, seedOf(live[i].ID))
+		}
+	}
+	for p := range uint64(job.Partitions) {
+		rank := mix(mine + p)
+		if !slices.ContainsFunc(others, func(other uint64) bool { return mix(other+p) > rank }) {
+			set.Add(uint8(p))
+		}
+	}
+	return set
+}
+
+// seedOf returns what the hashes of a session begin with.
+func seedOf(session job.ID) uint64 {
+	sum := sha256.Sum256(session[:])
+	return binary.BigEndian.Uint64(sum[:8])
+}
+
+// mix is the finalizer of splitmix64: numbers that are near each other have hashes
+// that are not.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

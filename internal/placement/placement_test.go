@@ -140,3 +140,54 @@ func TestHashMovesOnlyWhatItMust(t *testing.T) {
 		t.Errorf("%d of 1000 jobs moved to the new node, want about 250", moved)
 	}
 }
+
+func planners(n int) []store.Session {
+	var list []store.Session
+	for i := range n {
+		list = append(list, store.Session{ID: job.ID{byte(i + 1)}, Roles: []string{RolePlanner}})
+	}
+	return list
+}
+
+func TestEachPartitionHasOnePlanner(t *testing.T) {
+	live := planners(5)
+	live = append(live, store.Session{ID: job.ID{99}, Roles: []string{RoleWorker}})
+	var counts [job.Partitions]int
+	for _, s := range live[:5] {
+		own := 0
+		set := Partitions(s.ID, live)
+		for p := range counts {
+			if set.Has(uint8(p)) {
+				counts[p]++
+				own++
+			}
+		}
+		if own < job.Partitions/10 {
+			t.Errorf("planner %s has only %d partitions", s.ID, own)
+		}
+	}
+	for p, n := range counts {
+		if n != 1 {
+			t.Errorf("partition %d has %d planners", p, n)
+		}
+	}
+}
+
+func TestOnlyThePartitionsOfAPlannerThatGoesMove(t *testing.T) {
+	all := planners(4)
+	gone := Partitions(all[0].ID, all)
+	for _, s := range all[1:] {
+		before, after := Partitions(s.ID, all), Partitions(s.ID, all[1:])
+		for p := range job.Partitions {
+			if n := uint8(p); before.Has(n) != after.Has(n) && !gone.Has(n) {
+				t.Errorf("partition %d has moved, and was not of the one that went", p)
+			}
+		}
+	}
+}
+
+func TestAPlannerThatDoesNotKnowOfItselfPlans(t *testing.T) {
+	if got := Partitions(job.ID{1}, nil); got != store.AllPartitions {
+		t.Error("alone it does not plan everything")
+	}
+}

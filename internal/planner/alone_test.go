@@ -33,10 +33,11 @@ type between struct {
 	onPlan   func(do func() ([]store.PlanOutcome, error)) ([]store.PlanOutcome, error)
 	items    []store.PlanItem
 	outcomes []store.PlanOutcome // of the items that were answered
-	asked    store.Partitions
-	biggest  int  // items in one call
-	size     *int // if it is set, it is told how many are in each
+	biggest  int                 // items in one call
+	size     *int                // if it is set, it is told how many are in each
 	reads    int
+	// failReads makes reads of jobs fail.
+	failReads atomic.Bool
 }
 
 func (b *between) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
@@ -64,9 +65,11 @@ func (b *between) Plan(ctx context.Context, session job.ID, items []store.PlanIt
 
 func (b *between) JobsChanged(ctx context.Context, p store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error) {
 	b.mu.Lock()
-	b.asked = p
 	b.reads++
 	b.mu.Unlock()
+	if b.failReads.Load() {
+		return nil, 0, errAway
+	}
 	return b.Store.JobsChanged(ctx, p, since, limit)
 }
 
@@ -94,12 +97,14 @@ type rig struct {
 	set     atomic.Int64 // by how much the wall clock was set
 	live    atomic.Pointer[[]store.Session]
 	self    job.ID
-	part    store.Partitions
+	parts   atomic.Pointer[store.Partitions] // that it plans
+	looks   atomic.Int64
 	halt    func()
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{t: t, wake: make(chan store.Hint, 1), part: store.AllPartitions, halt: func() {}}
+	r := &rig{t: t, wake: make(chan store.Hint, 1), halt: func() {}}
+	r.parts.Store(&store.AllPartitions)
 	r.memory = memory.New(memory.Options{Now: r.wall})
 	r.store = &between{Store: r.memory}
 	s, err := r.memory.Join(context.Background(), store.Session{
@@ -119,8 +124,9 @@ func (r *rig) wall() time.Time { return time.Now().Add(time.Duration(r.set.Load(
 func (r *rig) start() {
 	r.planner = planner.New(planner.Config{
 		Store: r.store, Session: func() job.ID { return r.self }, Live: func() []store.Session { return *r.live.Load() },
-		Partitions: func() store.Partitions { return r.part }, LookAhead: 15 * time.Second, Wake: r.wake, Now: r.wall,
-		Log: slog.New(slog.DiscardHandler),
+		Partitions: func() store.Partitions { return *r.parts.Load() }, LookAhead: 15 * time.Second, Wake: r.wake, Now: r.wall,
+		Look: func(context.Context) error { r.looks.Add(1); return nil },
+		Log:  slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -382,17 +388,116 @@ func TestAllPagesOfChangesAreRead(t *testing.T) {
 	})
 }
 
-func TestOnlyItsPartitionsAreRead(t *testing.T) {
+// partitionsOf returns the partitions of jobs.
+func partitionsOf(jobs ...*store.Job) *store.Partitions {
+	var p store.Partitions
+	for _, j := range jobs {
+		p.Add(job.Partition(j.Definition.UID))
+	}
+	return &p
+}
+
+// inTwoPartitions makes two jobs that are due every second, in two partitions.
+func (r *rig) inTwoPartitions() (a, b *store.Job) {
+	a = r.put(`{name: a, schedule: {cron: "* * * * * *"}, run: {shell: x}}`)
+	for i := 0; b == nil || job.Partition(a.Definition.UID) == job.Partition(b.Definition.UID); i++ {
+		b = r.put(fmt.Sprintf(`{name: b%d, schedule: {cron: "* * * * * *"}, run: {shell: x}}`, i))
+	}
+	return a, b
+}
+
+// ahead returns how far ahead a job is planned.
+func (r *rig) ahead(j *store.Job) time.Duration {
+	now, err := r.memory.JobByUID(context.Background(), j.Definition.UID)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return now.Cursor.Sub(r.wall())
+}
+
+func TestOnlyItsPartitionsArePlannedAndAllAreKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		r.part = store.Partitions{}
-		r.part.Add(7)
+		a, b := r.inTwoPartitions()
+		r.parts.Store(partitionsOf(a))
+		r.start()
+		time.Sleep(3 * time.Second)
+		if r.ahead(a) < 9*time.Second || r.ahead(b) > 0 {
+			t.Errorf("its own job is planned %s ahead, the other's %s", r.ahead(a), r.ahead(b))
+		}
+		if next, ok := r.planner.NextAfter(b.Definition.UID, r.wall()); !ok || next.Sub(r.wall()) > time.Second {
+			t.Errorf("it says that the other's is due at %s, %t", next, ok)
+		}
+	})
+}
+
+func TestPartitionsThatAreGainedArePlannedFromWhereTheyAre(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		a, b := r.inTwoPartitions()
+		r.parts.Store(partitionsOf(a))
+		r.start()
+		time.Sleep(3 * time.Second)
+		// Another planner has planned the other job, in a session of its own.
+		item := store.PlanItem{Job: b.Definition.UID, Epoch: 1, From: b.Cursor, To: r.wall().Add(4 * time.Second).Truncate(time.Second)}
+		if out, err := r.memory.Plan(context.Background(), r.self, []store.PlanItem{item}); err != nil || out[0] != store.Planned {
+			t.Fatal(out, err)
+		}
+		r.parts.Store(partitionsOf(b))
+		time.Sleep(time.Second)
+		if r.ahead(b) < 9*time.Second {
+			t.Errorf("what it has got is planned %s ahead after a second", r.ahead(b))
+		}
+		if _, refused := r.store.planned(); refused > 0 {
+			t.Errorf("%d items were refused: it did not know how far the other had planned", refused)
+		}
+		before := r.ahead(a)
+		time.Sleep(3 * time.Second)
+		if r.ahead(a) > before-2*time.Second {
+			t.Errorf("it goes on planning what it has given up: %s ahead", r.ahead(a))
+		}
+	})
+}
+
+func TestPartitionsThatCouldNotBeReadAreReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		a, b := r.inTwoPartitions()
+		r.parts.Store(partitionsOf(a))
+		r.start()
+		time.Sleep(3 * time.Second)
+		r.store.failReads.Store(true)
+		r.parts.Store(partitionsOf(b))
+		time.Sleep(2 * time.Second)
+		r.store.failReads.Store(false)
+		time.Sleep(2 * time.Second)
+		if r.ahead(b) < 9*time.Second {
+			t.Errorf("what it has got is planned %s ahead", r.ahead(b))
+		}
+	})
+}
+
+func TestRunsAreNotPlacedByWhoDoesNotPlanTheirJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		a, b := r.inTwoPartitions()
+		r.parts.Store(partitionsOf(a))
+		for i, j := range []*store.Job{a, b} {
+			item := store.TriggerItem{ID: job.ID{9, byte(i)}, Job: j.Definition.UID, Kind: job.RunByHand, Key: "k", Actor: "ann"}
+			if _, err := r.memory.Trigger(context.Background(), []store.TriggerItem{item}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		r.start()
 		time.Sleep(time.Second)
-		r.halt()
-		r.halt = func() {}
-		if r.store.asked != r.part {
-			t.Error("it reads partitions that are not its own")
+		for i, mine := range []bool{true, false} {
+			run, err := r.memory.Active(context.Background(), job.ID{9, byte(i)})
+			if err != nil || run.Session.IsZero() == mine {
+				t.Errorf("a run of its own: %t; placed in session %s, %v", mine, run.Session, err)
+			}
+		}
+		if r.looks.Load() == 0 {
+			t.Error("it did not ask who is live before it placed runs: their node may have left just now")
 		}
 	})
 }

@@ -35,16 +35,21 @@ type Config struct {
 	// Session is that of this node, Live those that runs can go to.
 	Session func() job.ID
 	Live    func() []store.Session
-	// Partitions are those that this node plans.
+	// Partitions are those that this node plans now. It knows the jobs of all, to
+	// say when they fall due.
 	Partitions func() store.Partitions
+	// Look makes Live and Partitions up to date. It is called when there are runs
+	// without a node, which may be those of one that has just left. May be nil.
+	Look func(ctx context.Context) error
 	// LookAhead is how far ahead runs are written: longer than it takes the
 	// others to notice that a planner is gone.
 	LookAhead time.Duration
 	// Wake is told when jobs have changed or runs must be placed. It is never
 	// closed.
 	Wake <-chan store.Hint
-	Now  func() time.Time
-	Log  *slog.Logger
+	// Now is the store's clock, as this node knows it.
+	Now func() time.Time
+	Log *slog.Logger
 }
 
 const (
@@ -81,6 +86,7 @@ type Planner struct {
 
 	mu        sync.Mutex // guards what follows, never held across a store call
 	table     *table
+	mine      store.Partitions // that it plans, as of the last refresh
 	calendars map[string]*job.Calendar
 
 	// since is how far the changes of jobs were read, unplaced how far the runs
@@ -175,17 +181,42 @@ func (p *Planner) round(ctx context.Context) error {
 	return p.placeRest(ctx)
 }
 
-// refresh reads the jobs that have changed.
+// refresh reads the jobs that have changed and, when it gets partitions that were
+// another's, how far that one has planned their jobs.
 func (p *Planner) refresh(ctx context.Context) error {
-	partitions := p.Partitions()
+	partitions, begun := p.Partitions(), p.since > 0
+	next, err := p.readJobs(ctx, store.AllPartitions, p.since)
+	if err != nil {
+		return err
+	}
+	p.since = next
+	p.mu.Lock()
+	gained := partitions.Without(p.mine)
+	// What was given up is not to be planned while the rest is read.
+	p.mine = partitions.Without(gained)
+	p.mu.Unlock()
+	if begun && gained != (store.Partitions{}) {
+		if _, err := p.readJobs(ctx, gained, 0); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	p.mine = partitions
+	p.mu.Unlock()
+	return nil
+}
+
+// readJobs takes over the jobs that were changed after a place in the feed, and
+// returns the place to go on from.
+func (p *Planner) readJobs(ctx context.Context, partitions store.Partitions, since int64) (next int64, err error) {
 	for read := false; ; read = true {
-		changed, next, err := p.Store.JobsChanged(ctx, partitions, p.since, page)
+		changed, next, err := p.Store.JobsChanged(ctx, partitions, since, page)
 		if err != nil {
-			return fmt.Errorf("read changed jobs: %w", err)
+			return 0, fmt.Errorf("read changed jobs: %w", err)
 		}
 		if len(changed) > 0 && !read {
 			if err := p.readCalendars(ctx); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		p.mu.Lock()
@@ -193,9 +224,9 @@ func (p *Planner) refresh(ctx context.Context) error {
 			p.table.put(changed[i], p.compile)
 		}
 		p.mu.Unlock()
-		p.since = next
+		since = next
 		if len(changed) < page {
-			return nil
+			return since, nil
 		}
 	}
 }
@@ -314,8 +345,8 @@ func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.P
 		i := due[n]
 		n++
 		e := &p.table.entries[i]
-		if e.next > horizon || seen[i] {
-			continue // it was planned or changed meanwhile
+		if e.next > horizon || seen[i] || !p.mine.Has(job.Partition(e.uid)) {
+			continue // it was planned or changed meanwhile, or is another's
 		}
 		seen[i] = true
 		t := &p.table.timings[e.timing]
@@ -423,14 +454,24 @@ func (p *Planner) reload(ctx context.Context, uid job.ID) error {
 // asked for while there was none, and those of nodes that have left. Where there
 // are very many the next round goes on: those that fit no node do not hide others.
 func (p *Planner) placeRest(ctx context.Context) error {
-	live := p.Live()
+	looked := p.Look == nil
 	for range placePages {
 		runs, err := p.Store.Unplaced(ctx, p.unplaced, store.MaxBatch)
 		if err != nil {
 			return fmt.Errorf("read runs to place: %w", err)
 		}
+		if len(runs) > 0 && !looked {
+			if err := p.Look(ctx); err != nil {
+				return err
+			}
+			looked = true
+		}
+		live, mine := p.Live(), p.Partitions()
 		placements := make([]store.Placement, 0, len(runs))
 		for i := range runs {
+			if !mine.Has(job.Partition(runs[i].JobUID)) {
+				continue // who plans the job also places its runs
+			}
 			place, handler, err := p.placeOf(ctx, runs[i].JobUID)
 			if err != nil {
 				return err

@@ -1,0 +1,116 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// startAs runs a node with roles and a wall clock, until stop is called.
+func (w *world) startAs(name string, now func() time.Time, exec executor.Executor, roles ...string) (stop func()) {
+	w.t.Helper()
+	n, err := New(Config{
+		Store:     w.store,
+		Session:   store.Session{Node: name, Machine: "m", DataDir: "/" + name, Roles: roles, Capacity: 100},
+		Executors: func(*job.Job) executor.Executor { return exec },
+		Now:       now, Boot: func() time.Duration { return time.Since(w.boot) }, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	return func() {
+		w.t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+func TestNodesDoWhatTheirRolesSay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		plans, works := &fake{}, &fake{}
+		stop := w.startAs("works", time.Now, works, placement.RoleWorker)
+		j := w.apply(`{name: j, schedule: {every: 1s}, run: {shell: "true"}, place: {strategy: first}}`)
+		time.Sleep(5 * time.Second)
+		if len(w.outcomes(j)) > 0 {
+			t.Error("a node that is no planner has planned")
+		}
+		defer w.startAs("plans", time.Now, plans, placement.RolePlanner)()
+		time.Sleep(10 * time.Second)
+		if n := len(w.outcomes(j)); n < 8 {
+			t.Errorf("with a planner and a worker %d runs have ended in 10 s", n)
+		}
+		stop()
+		before := len(w.outcomes(j))
+		time.Sleep(10 * time.Second)
+		if n := len(w.outcomes(j)) - before; n > 0 {
+			t.Errorf("a node that is no worker has run %d", n)
+		}
+	})
+}
+
+func TestANodePlansByTheClockOfTheStore(t *testing.T) {
+	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
+		t.Run(wrong.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				exec := &fake{}
+				j := w.apply(`{name: j, schedule: {every: 1s}, run: {shell: "true"}}`)
+				stop := w.startAs("a", func() time.Time { return time.Now().Add(wrong) }, exec, placement.RolePlanner, placement.RoleWorker)
+				time.Sleep(20*time.Second + time.Millisecond)
+				if n := len(w.outcomes(j)); n < 18 {
+					t.Errorf("%d runs have ended in 20 s", n)
+				}
+				stop()
+			})
+		})
+	}
+}
+
+// A rolling restart loses and delays nothing.
+func TestNothingIsLateWhenNodesAreRestartedOneAfterTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for i := range 10 {
+			w.apply(fmt.Sprintf(`{name: j%d, schedule: {every: 1s}, run: {shell: "true"}, policy: {overlap: allow}}`, i))
+		}
+		var stops [3]func()
+		both := []string{placement.RolePlanner, placement.RoleWorker}
+		for i := range stops {
+			stops[i] = w.startAs(fmt.Sprint("n", i), time.Now, w.exec, both...)
+		}
+		time.Sleep(30*time.Second + 123*time.Millisecond)
+		settled := time.Now()
+		for i := range stops {
+			stops[i]()
+			time.Sleep(7*time.Second + time.Duration(i)*311*time.Millisecond)
+			stops[i] = w.startAs(fmt.Sprint("n", i), time.Now, w.exec, both...)
+			time.Sleep(7 * time.Second)
+		}
+		for i := range stops {
+			stops[i]()
+		}
+		records, _, err := w.store.Attempts(t.Context(), store.HistoryQuery{Limit: 10_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range records {
+			if late := r.Attempt.Started.Sub(r.Run.Due); r.Attempt.Started.After(settled) && late > 50*time.Millisecond {
+				t.Errorf("a run of %s started %s late on %s", r.Run.Due.Format(time.TimeOnly), late, r.Attempt.Node)
+			}
+		}
+	})
+}
