@@ -14,7 +14,7 @@ type Problem struct {
 	Detail string      `json:"detail,omitempty" doc:"What is wrong this time."`
 	Hint   string      `json:"hint,omitempty" doc:"What to do about it."`
 	// Errors are the mistakes in what was sent, each with its place.
-	Errors []FieldError `json:"errors,omitempty" doc:"The mistakes in the request, each with its place."`
+	Errors []FieldError `json:"errors,omitempty" nullable:"false" doc:"The mistakes in the request, each with its place."`
 }
 
 // FieldError is one mistake in a request.
@@ -45,6 +45,7 @@ const (
 	TypeChanged          ProblemType = "urn:belfry:problem:changed"
 	TypeVersionWanted    ProblemType = "urn:belfry:problem:version-wanted"
 	TypeTooLarge         ProblemType = "urn:belfry:problem:too-large"
+	TypeTooSlow          ProblemType = "urn:belfry:problem:too-slow"
 	TypeMediaType        ProblemType = "urn:belfry:problem:media-type"
 	TypeInvalid          ProblemType = "urn:belfry:problem:invalid"
 	TypeTooMany          ProblemType = "urn:belfry:problem:too-many"

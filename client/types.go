@@ -76,7 +76,7 @@ type ApplyResult struct {
 	Name     string       `json:"name" doc:"The full name, namespace/name."`
 	Result   ChangeResult `json:"result" enum:"created,changed,unchanged,deleted" doc:"What has happened, or would."`
 	Version  int64        `json:"version,omitempty" doc:"The version that it has now."`
-	Warnings []string     `json:"warnings,omitempty" doc:"What is allowed and yet probably not meant."`
+	Warnings []string     `json:"warnings,omitempty" nullable:"false" doc:"What is allowed and yet probably not meant."`
 	Diff     string       `json:"diff,omitempty" doc:"If it was asked for: which lines of the document change."`
 }
 
@@ -114,8 +114,8 @@ type Run struct {
 	Count int       `json:"count,omitempty" doc:"How many occurrences this stands for, where they are more than one: those that were missed in a row."`
 	Until time.Time `json:"until,omitzero" doc:"The scheduled time of the last of them."`
 
-	Attempts []Attempt `json:"attempts,omitempty" doc:"The attempts that have ended, by number. Only in the answer about a single run."`
-	Others   []job.ID  `json:"others,omitempty" doc:"The runs of the other shards. Only in the answer to a request that made them."`
+	Attempts []Attempt `json:"attempts,omitempty" nullable:"false" doc:"The attempts that have ended, by number. Only in the answer about a single run."`
+	Others   []job.ID  `json:"others,omitempty" nullable:"false" doc:"The runs of the other shards. Only in the answer to a request that made them."`
 }
 
 // Attempt is a try of a run that has ended.
@@ -164,7 +164,7 @@ type Node struct {
 	State    string            `json:"state" enum:"live,leaving,silent" doc:"Whether it takes runs: leaving is a node that stops, silent one that was not heard of."`
 	Roles    []string          `json:"roles" nullable:"false" doc:"What it does."`
 	Labels   map[string]string `json:"labels,omitempty" doc:"What jobs choose it by."`
-	Handlers []string          `json:"handlers,omitempty" doc:"The functions that it can run."`
+	Handlers []string          `json:"handlers,omitempty" nullable:"false" doc:"The functions that it can run."`
 	Capacity int               `json:"capacity" doc:"How many attempts it runs at once."`
 	Running  int               `json:"running" doc:"How many it runs."`
 	Ready    int               `json:"ready" doc:"How many runs it holds that are not due yet."`
@@ -203,7 +203,7 @@ type AuditRecord struct {
 	Version int64     `json:"version,omitempty" doc:"The version that it has since."`
 	Detail  string    `json:"detail,omitempty" doc:"More, in words."`
 	// Changes are what is different in a definition that was changed.
-	Changes []FieldChange `json:"changes,omitempty" doc:"What is different in a definition that was changed."`
+	Changes []FieldChange `json:"changes,omitempty" nullable:"false" doc:"What is different in a definition that was changed."`
 }
 
 // FieldChange is what is different in one place of a definition. Long values are

@@ -179,7 +179,7 @@ var table = map[string]line{
 		},
 		modules:     []string{"github.com/danielgtaylor/huma/v2", "github.com/rogpeppe/go-internal/diff"},
 		testImports: []string{"store/memory"},
-		testModules: []string{"go.uber.org/goleak"},
+		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6", "go.uber.org/goleak"},
 	},
 	"store/internal/columns": {
 		// It hands hints to who listens, which is its one effect.

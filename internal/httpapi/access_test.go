@@ -29,9 +29,7 @@ func (s *server) from(address, authorization, method, path, body string) *httpte
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	w := httptest.NewRecorder()
-	s.handler.ServeHTTP(w, r)
-	return w
+	return s.answer(r)
 }
 
 // as makes a request with a token.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -39,7 +40,9 @@ func (a *api) eventRoutes() {
 		Responses: map[string]*huma.Response{"200": {
 			Description: "Events without an end. The data of each is an Event.",
 			Content: map[string]*huma.MediaType{
-				"text/event-stream": {Schema: &huma.Schema{Type: "string"}},
+				"text/event-stream": a.streamOf(map[string]reflect.Type{
+					"message": reflect.TypeFor[client.Event](), "problem": reflect.TypeFor[client.Problem](),
+				}),
 			},
 		}},
 	}, a.listEvents)
@@ -48,7 +51,7 @@ func (a *api) eventRoutes() {
 type eventsInput struct {
 	Namespace   string   `query:"namespace" maxLength:"128" doc:"Only events of what is in this namespace, and of nodes."`
 	Job         string   `query:"job" maxLength:"257" doc:"Only events of this job, namespace/name, and of its runs."`
-	Kind        []string `query:"kind,explode" maxItems:"64" doc:"Only events of this kind, such as run.done, or of all that begin so, such as run. May be repeated; any may match."`
+	Kind        []string `query:"kind,explode" nullable:"false" maxItems:"64" doc:"Only events of this kind, such as run.done, or of all that begin so, such as run. May be repeated; any may match."`
 	LastEventID string   `header:"Last-Event-ID" maxLength:"64" doc:"The id of the last event that was seen."`
 }
 

@@ -11,6 +11,15 @@ func Patterns(c Config) ([]string, error) {
 	return a.mux.patterns, nil
 }
 
+// Description returns the description of the API.
+func Description(c Config) ([]byte, error) {
+	a, err := newAPI(c)
+	if err != nil {
+		return nil, err
+	}
+	return a.document, nil
+}
+
 // Listed returns the patterns that say what they want of their caller.
 func Listed() (list []string) {
 	for pattern := range access {

@@ -111,6 +111,7 @@ func newAPI(c Config) (*api, error) {
 	a := &api{Config: c, mux: &routes{}}
 	a.mux.refuse = a.writeProblem
 	a.huma = humago.New(a.mux, a.humaConfig())
+	a.huma.UseMiddleware(a.once)
 	a.jobRoutes()
 	a.revisionRoutes()
 	a.scheduleRoutes()
@@ -129,11 +130,13 @@ func newAPI(c Config) (*api, error) {
 }
 
 // register adds a route that answers in JSON. What it returns as an error
-// becomes a problem.
-func register[I, O any](a *api, method, path, id, summary string, handle func(context.Context, *I) (*O, error)) {
+// becomes a problem. The answers are for the description: the statuses of success,
+// where they are not 200 or 204 alone, and those of problems that do not follow
+// from its type.
+func register[I, O any](a *api, method, path, id, summary string, handle func(context.Context, *I) (*O, error), answers ...int) {
 	huma.Register(a.huma, huma.Operation{
 		OperationID: id, Method: method, Path: "/api/v1" + path, Summary: summary,
-		MaxBodyBytes: bodyMax, BodyReadTimeout: bodyTime,
+		MaxBodyBytes: bodyMax, BodyReadTimeout: bodyTime, Metadata: map[string]any{answersKey: answers},
 	}, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handle(ctx, in)
 		if err != nil {
@@ -141,6 +144,22 @@ func register[I, O any](a *api, method, path, id, summary string, handle func(co
 		}
 		return out, nil
 	})
+}
+
+// once refuses a parameter that is given several times and has one value: whoever
+// sends it means something else than what would be done.
+func (a *api) once(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
+	if r.URL.RawQuery != "" {
+		query := r.URL.Query()
+		for _, p := range ctx.Operation().Parameters {
+			if p.In == "query" && len(query[p.Name]) > 1 && (p.Explode == nil || !*p.Explode) {
+				a.writeProblem(w, wrongParameter(p.Name, "is given more than once", ""))
+				return
+			}
+		}
+	}
+	next(ctx)
 }
 
 // newID makes the id of a run.

@@ -17,7 +17,7 @@ import (
 type listJobsInput struct {
 	PageInput
 	Namespace string   `query:"namespace" doc:"Only jobs of this namespace."`
-	Label     []string `query:"label,explode" maxItems:"16" doc:"Only jobs with this label: key=value. May be repeated; all must match."`
+	Label     []string `query:"label,explode" nullable:"false" maxItems:"16" doc:"Only jobs with this label: key=value. May be repeated; all must match."`
 	Text      string   `query:"text" maxLength:"256" doc:"Only jobs with this in their name or description."`
 	State     string   `query:"state" enum:"active,paused,completed" doc:"Only jobs in this state."`
 	Sort      string   `query:"sort" enum:"name,next" default:"name" doc:"The order: by name, or by when they fall due next, with those at the end that fall due at no known time."`

@@ -33,14 +33,14 @@ type jobStore interface {
 
 func (a *api) jobRoutes() {
 	register(a, http.MethodGet, "/jobs", "list-jobs", "List jobs", a.listJobs)
-	register(a, http.MethodPost, "/jobs", "create-job", "Create a job", a.createJob)
+	register(a, http.MethodPost, "/jobs", "create-job", "Create a job", a.createJob, http.StatusCreated)
 	register(a, http.MethodGet, "/jobs/{namespace}/{name}", "get-job", "Get a job", a.getJob)
-	register(a, http.MethodPut, "/jobs/{namespace}/{name}", "put-job", "Create or change a job", a.putJob)
+	register(a, http.MethodPut, "/jobs/{namespace}/{name}", "put-job", "Create or change a job", a.putJob, http.StatusOK, http.StatusCreated)
 	register(a, http.MethodDelete, "/jobs/{namespace}/{name}", "delete-job", "Delete a job", a.deleteJob)
 	register(a, http.MethodPost, "/jobs/{namespace}/{name}/pause", "pause-job", "Pause a job", a.pauseJob)
 	register(a, http.MethodPost, "/jobs/{namespace}/{name}/resume", "resume-job", "Resume a job", a.resumeJob)
-	register(a, http.MethodPost, "/jobs/{namespace}/{name}/run", "run-job", "Run a job now", a.runJob)
-	register(a, http.MethodPost, "/jobs/{namespace}/{name}/backfill", "backfill-job", "Run what was scheduled in the past", a.backfillJob)
+	register(a, http.MethodPost, "/jobs/{namespace}/{name}/run", "run-job", "Run a job now", a.runJob, http.StatusCreated, http.StatusOK)
+	register(a, http.MethodPost, "/jobs/{namespace}/{name}/backfill", "backfill-job", "Run what was scheduled in the past", a.backfillJob, http.StatusOK, http.StatusCreated)
 	register(a, http.MethodPost, "/jobs/{namespace}/{name}/backfill/cancel", "cancel-backfill", "Cancel all backfills of a job", a.cancelBackfill)
 	register(a, http.MethodGet, "/jobs/{namespace}/{name}/next", "next-of-job", "Say when a job falls due next", a.nextOfJob)
 	register(a, http.MethodPost, "/jobs:apply", "apply", "Make documents true", a.apply)

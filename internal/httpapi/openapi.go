@@ -3,7 +3,10 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -15,17 +18,24 @@ import (
 // humaConfig is how the routes' library is used: JSON only, no pages of its own,
 // unknown parameters are mistakes.
 func (a *api) humaConfig() huma.Config {
-	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	registry := huma.NewMapRegistry(schemasAt, huma.DefaultSchemaNamer)
 	registry.RegisterTypeAlias(reflect.TypeFor[client.Document](), reflect.TypeFor[document]())
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
-			Info:    &huma.Info{Title: "Belfry", Version: a.Version, Description: "A distributed crontab."},
-			Components: &huma.Components{
-				Schemas:         registry,
-				SecuritySchemes: map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}},
+			Info: &huma.Info{
+				Title: "Belfry", Version: a.Version, License: &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"},
+				Description: "A distributed crontab. Whatever is no success is a problem in the sense of RFC 9457. " +
+					"Of each operation security names the role that its token must have at least: viewer, runner or admin.",
 			},
-			Security: []map[string][]string{{"token": {}}},
+			Servers: []*huma.Server{{URL: "/", Description: "The server that this is from."}},
+			Tags:    tags,
+			Components: &huma.Components{
+				Schemas: registry,
+				SecuritySchemes: map[string]*huma.SecurityScheme{"token": {
+					Type: "http", Scheme: "bearer", Description: "The header Authorization: Bearer TOKEN. belfry token create makes tokens.",
+				}},
+			},
 		},
 		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
 		DefaultFormat:                "application/json",
@@ -34,29 +44,54 @@ func (a *api) humaConfig() huma.Config {
 	}
 }
 
+// tags are what operations are about: the first part of their path.
+var tags = []*huma.Tag{
+	{Name: "jobs", Description: "What runs when."},
+	{Name: "runs", Description: "What is planned, goes on, or has been, with its output."},
+	{Name: "schedules", Description: "What schedules mean, before there is a job."},
+	{Name: "calendars", Description: "Days that schedules leave out, or fall on alone."},
+	{Name: "pools", Description: "What bounds how many runs of several jobs go on at once."},
+	{Name: "nodes", Description: "The processes that plan and run jobs."},
+	{Name: "tokens", Description: "Who may do what."},
+	{Name: "events", Description: "What happens, as it happens."},
+	{Name: "audit", Description: "Who has changed what."},
+	{Name: "server", Description: "What programs ask that watch the server."},
+}
+
+// tagOf returns what a path is about.
+func tagOf(path string) string {
+	rest, below := strings.CutPrefix(path, "/api/v1/")
+	if !below {
+		return "server"
+	}
+	return rest[:strings.IndexAny(rest+"/", "/:")]
+}
+
+// documented says what documents the operations with a tag are about: those
+// below /jobs are jobs.
+var documented = map[string]string{"jobs": "Job", "calendars": "Calendar", "pools": "Pool"}
+
+// schemasAt is where the schemas are in the description.
+const schemasAt = "#/components/schemas/"
+
 // document stands for client.Document in the description of the API.
 type document struct{}
+
+// Schema returns the place of the schema of documents, which describe puts there.
+func (document) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Extensions: map[string]any{documentMark: true}}
+}
 
 // documentMark is what the schema of a document is recognised by.
 const documentMark = "x-belfry-document"
 
-// Schema returns a stand-in, which describe replaces.
-func (document) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{
-		Type: huma.TypeObject, AdditionalProperties: true,
-		Extensions: map[string]any{documentMark: true},
-	}
-}
-
 // describe writes the description of the API. The schemas of documents are those
 // of package job.
 func (a *api) describe() ([]byte, error) {
-	for _, item := range a.huma.OpenAPI().Paths {
-		for _, operation := range []*huma.Operation{item.Get, item.Post, item.Put, item.Delete} {
-			if operation != nil {
-				a.describeProblems(operation)
-			}
-		}
+	a.describePlain()
+	a.huma.OpenAPI().Components.Responses = a.problemResponses()
+	for _, operation := range a.operations() {
+		a.complete(operation)
 	}
 	data, err := json.Marshal(a.huma.OpenAPI())
 	if err != nil {
@@ -66,14 +101,155 @@ func (a *api) describe() ([]byte, error) {
 	if err := json.Unmarshal(data, &tree); err != nil {
 		return nil, fmt.Errorf("describe the API: %w", err)
 	}
-	var documents map[string]any
-	renamed := strings.ReplaceAll(string(job.Schema()), `"#/$defs/`, `"#/components/schemas/Document`)
-	if err := json.Unmarshal([]byte(renamed), &documents); err != nil {
+	if err := addDocuments(tree); err != nil {
 		return nil, fmt.Errorf("describe the API: %w", err)
+	}
+	return json.MarshalIndent(tree, "", "  ")
+}
+
+// operations returns all operations of the description.
+func (a *api) operations() (list []*huma.Operation) {
+	for _, item := range a.huma.OpenAPI().Paths {
+		for _, operation := range []*huma.Operation{item.Get, item.Post, item.Put, item.Delete} {
+			if operation != nil {
+				list = append(list, operation)
+			}
+		}
+	}
+	return list
+}
+
+// describePlain adds the routes that are not the library's.
+func (a *api) describePlain() {
+	add := func(path, id, summary, kind string, schema *huma.Schema, answers ...int) {
+		operation := &huma.Operation{OperationID: id, Method: http.MethodGet, Path: path, Summary: summary, Responses: map[string]*huma.Response{}}
+		for _, status := range answers {
+			operation.Responses[strconv.Itoa(status)] = &huma.Response{
+				Description: http.StatusText(status), Content: map[string]*huma.MediaType{kind: {Schema: schema}},
+			}
+		}
+		a.huma.OpenAPI().AddOperation(operation)
+	}
+	text := &huma.Schema{Type: huma.TypeString}
+	add("/livez", "livez", "Tell that the process answers", "text/plain", text, http.StatusOK)
+	add("/readyz", "readyz", "Tell whether requests can be served, and why not", "text/plain", text, http.StatusOK, http.StatusServiceUnavailable)
+	if a.Metrics != nil {
+		add("/metrics", "metrics", "Get what Prometheus reads", "text/plain", text, http.StatusOK)
+	}
+	add("/openapi.json", "openapi", "Get this description", "application/json", &huma.Schema{Type: huma.TypeObject}, http.StatusOK)
+}
+
+// problemResponses describes the problems, those of a status together.
+func (a *api) problemResponses() map[string]*huma.Response {
+	schema := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[client.Problem](), true, "Problem")
+	headers := map[int]map[string]*huma.Header{
+		http.StatusUnauthorized:       {"WWW-Authenticate": describedHeader("Which token is wanted.")},
+		http.StatusPreconditionFailed: {"ETag": describedHeader("The version that it has by now.")},
+		http.StatusTooManyRequests:    {"Retry-After": describedHeader("After how many seconds to try again, where that is known.")},
+	}
+	responses := map[string]*huma.Response{}
+	for kind, k := range kinds {
+		if k.status == http.StatusMethodNotAllowed {
+			continue // no operation has it
+		}
+		text := fmt.Sprintf("`%s`: %s.", kind, k.title)
+		name := problemName(k.status)
+		if r := responses[name]; r != nil {
+			both := []string{r.Description, text}
+			slices.Sort(both) // kinds is a map
+			r.Description = strings.Join(both, " ")
+			continue
+		}
+		responses[name] = &huma.Response{
+			Description: text, Headers: headers[k.status],
+			Content: map[string]*huma.MediaType{problemType: {Schema: schema}},
+		}
+	}
+	return responses
+}
+
+func problemName(status int) string { return "Problem" + strconv.Itoa(status) }
+
+func describedHeader(text string) *huma.Header {
+	return &huma.Header{Description: text, Schema: &huma.Schema{Type: huma.TypeString}}
+}
+
+// complete adds to an operation what follows from its route and parameters: what
+// it is about, who may, and the problems.
+func (a *api) complete(o *huma.Operation) {
+	o.Tags = []string{tagOf(o.Path)}
+	wanted := access[o.Method+" "+o.Path]
+	if wanted.public {
+		o.Security = []map[string][]string{} // in contrast to none: nobody is asked
+	} else {
+		o.Security = []map[string][]string{{"token": {string(wanted.role)}}}
+	}
+	delete(o.Responses, "default")
+	answers, _ := o.Metadata[answersKey].([]int)
+	for _, status := range slices.Concat(answers, problemsOf(o, wanted)) {
+		code := strconv.Itoa(status)
+		switch {
+		case o.Responses[code] != nil:
+		case status < 300:
+			created := *o.Responses["200"]
+			created.Description = http.StatusText(status)
+			o.Responses[code] = &created
+		default:
+			o.Responses[code] = &huma.Response{Ref: "#/components/responses/" + problemName(status)}
+		}
+	}
+	if answers != nil && answers[0] < 300 && !slices.Contains(answers, http.StatusOK) {
+		delete(o.Responses, "200")
+	}
+}
+
+// answersKey is where an operation keeps the answers of register.
+const answersKey = "answers"
+
+// problemsOf returns which problems an operation can have: those that all have,
+// and those that its parts bring along.
+func problemsOf(o *huma.Operation, wanted need) []int {
+	list := []int{http.StatusForbidden, http.StatusInternalServerError}
+	if wanted.public {
+		return list
+	}
+	list = append(list, http.StatusBadRequest, http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable)
+	if tagOf(o.Path) == "server" {
+		return list
+	}
+	list = append(list, http.StatusUnprocessableEntity, http.StatusGatewayTimeout)
+	if strings.Contains(o.Path, "{") {
+		list = append(list, http.StatusNotFound)
+	}
+	if o.Method != http.MethodGet {
+		list = append(list, http.StatusConflict)
+	}
+	if o.RequestBody != nil {
+		list = append(list, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	}
+	if slices.ContainsFunc(o.Parameters, func(p *huma.Param) bool { return p.Name == "If-Match" }) {
+		list = append(list, http.StatusPreconditionFailed)
+		if o.Method != http.MethodPost {
+			list = append(list, http.StatusPreconditionRequired)
+		}
+	}
+	return list
+}
+
+// addDocuments puts the schemas of documents into the description, each under the
+// name that it has in package job.
+func addDocuments(tree map[string]any) error {
+	var documents map[string]any
+	renamed := strings.ReplaceAll(string(job.Schema()), `"#/$defs/`, `"`+schemasAt)
+	if err := json.Unmarshal([]byte(renamed), &documents); err != nil {
+		return err
 	}
 	schemas := tree["components"].(map[string]any)["schemas"].(map[string]any)
 	for name, schema := range documents["$defs"].(map[string]any) {
-		schemas["Document"+name] = schema
+		if schemas[name] != nil {
+			return fmt.Errorf("there are two schemas %s", name)
+		}
+		schemas[name] = schema
 	}
 	delete(documents, "$defs")
 	delete(documents, "$schema")
@@ -81,37 +257,70 @@ func (a *api) describe() ([]byte, error) {
 	schemas["Document"] = documents
 	delete(schemas, "ErrorModel")
 	delete(schemas, "ErrorDetail")
-	return json.MarshalIndent(withDocuments(tree), "", "  ")
+
+	// A page of documents becomes one of jobs, one of calendars and one of pools.
+	page := schemas["PageDocument"]
+	delete(schemas, "PageDocument")
+	for _, kind := range documented {
+		schemas["Page"+kind] = withDocuments(page, kind)
+	}
+	for path, item := range tree["paths"].(map[string]any) {
+		if kind := documented[tagOf(path)]; kind != "" && !strings.HasSuffix(path, ":apply") {
+			tree["paths"].(map[string]any)[path] = withDocuments(item, kind)
+		}
+	}
+	for _, name := range []string{"Change", "Revision"} {
+		schemas[name] = withDocuments(schemas[name], "Job")
+	}
+	schemas["Apply"] = withDocuments(schemas["Apply"], "Document")
+	return nil
 }
 
-// withDocuments replaces the stand-ins for documents.
-func withDocuments(tree any) any {
+// withDocuments returns a part of the description with the schema of a kind in
+// place of the mark of documents.
+func withDocuments(tree any, kind string) any {
 	switch t := tree.(type) {
 	case map[string]any:
 		if t[documentMark] != nil {
-			return map[string]any{"$ref": "#/components/schemas/Document"}
+			return map[string]any{"$ref": schemasAt + kind}
 		}
+		filled := make(map[string]any, len(t))
 		for key, value := range t {
-			t[key] = withDocuments(value)
+			filled[key] = withDocuments(value, kind)
 		}
+		return filled
 	case []any:
+		filled := make([]any, len(t))
 		for i, value := range t {
-			t[i] = withDocuments(value)
+			filled[i] = withDocuments(value, kind)
 		}
+		return filled
+	case string:
+		return strings.Replace(t, schemasAt+"PageDocument", schemasAt+"Page"+kind, 1)
 	}
 	return tree
 }
 
-// describeProblems says that everything that is no success is a problem.
-func (a *api) describeProblems(operation *huma.Operation) {
-	for code := range operation.Responses {
-		if !strings.HasPrefix(code, "2") {
-			delete(operation.Responses, code)
+// streamOf describes a stream of server-sent events: of each type of event what
+// its data are. Those without a type are messages.
+func (a *api) streamOf(data map[string]reflect.Type) *huma.MediaType {
+	var kinds []*huma.Schema
+	for name, t := range data {
+		event := &huma.Schema{
+			Title: name, Type: huma.TypeObject, Required: []string{"data"},
+			Properties: map[string]*huma.Schema{
+				"id":    {Type: huma.TypeString, Description: "What resumes behind it, by Last-Event-ID."},
+				"event": {Type: huma.TypeString, Extensions: map[string]any{"const": name}},
+				"data":  a.huma.OpenAPI().Components.Schemas.Schema(t, true, ""),
+			},
 		}
+		if name != "message" {
+			event.Required = append(event.Required, "event")
+		}
+		kinds = append(kinds, event)
 	}
-	schema := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[client.Problem](), true, "Problem")
-	operation.Responses["default"] = &huma.Response{
-		Description: "A problem: its type is a stable name, and errors hold the place of each mistake.",
-		Content:     map[string]*huma.MediaType{"application/problem+json": {Schema: schema}},
-	}
+	slices.SortFunc(kinds, func(x, y *huma.Schema) int { return strings.Compare(x.Title, y.Title) })
+	return &huma.MediaType{Schema: &huma.Schema{
+		Description: "Server-sent events.", Type: huma.TypeArray, Items: &huma.Schema{OneOf: kinds},
+	}}
 }

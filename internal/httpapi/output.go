@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -51,8 +52,10 @@ func (a *api) outputRoutes() {
 		Responses: map[string]*huma.Response{"200": {
 			Description: "What was written so far, or events.",
 			Content: map[string]*huma.MediaType{
-				"text/plain":        {Schema: &huma.Schema{Type: "string"}},
-				"text/event-stream": {Schema: &huma.Schema{Type: "string"}},
+				"text/plain": {Schema: &huma.Schema{Type: "string"}},
+				"text/event-stream": a.streamOf(map[string]reflect.Type{
+					"output": reflect.TypeFor[client.OutputPart](), "end": reflect.TypeFor[client.Run](), "problem": reflect.TypeFor[client.Problem](),
+				}),
 			},
 		}},
 	}, a.runOutput)

@@ -16,6 +16,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
+// problemType is the type of an answer that is a problem.
+const problemType = "application/problem+json"
+
 // problem is an error on its way to a client. The methods are those that the
 // routes' library asks for.
 type problem struct {
@@ -39,6 +42,7 @@ var kinds = map[client.ProblemType]struct {
 	client.TypeConflict:         {http.StatusConflict, "it is not in a state for this"},
 	client.TypeChanged:          {http.StatusPreconditionFailed, "it has another version"},
 	client.TypeVersionWanted:    {http.StatusPreconditionRequired, "the version to change must be named"},
+	client.TypeTooSlow:          {http.StatusRequestTimeout, "the request came too slowly"},
 	client.TypeTooLarge:         {http.StatusRequestEntityTooLarge, "the request is too large"},
 	client.TypeMediaType:        {http.StatusUnsupportedMediaType, "the type of the body is not known"},
 	client.TypeInvalid:          {http.StatusUnprocessableEntity, "the request has mistakes"},
@@ -82,7 +86,7 @@ func (p *problem) GetStatus() int { return p.Status }
 func (p *problem) GetHeaders() http.Header { return p.header }
 
 // ContentType returns the type of the answer.
-func (p *problem) ContentType(string) string { return "application/problem+json" }
+func (p *problem) ContentType(string) string { return problemType }
 
 // MarshalJSON writes the problem alone.
 func (p *problem) MarshalJSON() ([]byte, error) { return json.Marshal(p.Problem) }
@@ -97,7 +101,7 @@ func (a *api) writeProblem(w http.ResponseWriter, p *problem) {
 	for name, values := range p.header {
 		w.Header()[name] = values
 	}
-	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Content-Type", problemType)
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(data, '\n'))
 }
@@ -200,7 +204,7 @@ func fromLibrary(_ huma.Context, _ string, v any) (any, error) {
 	case http.StatusUnsupportedMediaType:
 		kind, detail = client.TypeMediaType, "the body must be application/json"
 	case http.StatusRequestTimeout:
-		kind, detail = client.TypeTimeout, "the body did not arrive in time"
+		kind, detail = client.TypeTooSlow, fmt.Sprintf("the body did not arrive within %s", bodyTime)
 	case http.StatusInternalServerError:
 		kind, detail = client.TypeInternal, "the answer could not be made"
 	}

@@ -124,6 +124,11 @@ func (n need) admit(who store.Token, r *http.Request) *problem {
 		return refuse(client.TypeForbidden, "the token %s has the role %s, and this needs %s", who.Name, who.Role, n.role).
 			withHint("an administrator makes one with that role with belfry token create")
 	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		// What cannot be read would be left out, and the answer be about more.
+		return refuse(client.TypeMalformed, "the query of the request cannot be read").withHint("write a %% as %%25")
+	}
 	if who.Namespace == "" {
 		return nil
 	}
@@ -135,10 +140,6 @@ func (n need) admit(who store.Token, r *http.Request) *problem {
 			return outside(who)
 		}
 	case inQuery:
-		query, err := url.ParseQuery(r.URL.RawQuery)
-		if err != nil {
-			return refuse(client.TypeMalformed, "the query of the request cannot be read")
-		}
 		if slices.ContainsFunc(query["namespace"], func(given string) bool { return given != "" && given != who.Namespace }) {
 			return outside(who)
 		}

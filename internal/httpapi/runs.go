@@ -28,10 +28,10 @@ type runStore interface {
 }
 
 func (a *api) runRoutes() {
-	register(a, http.MethodGet, "/runs", "list-runs", "List runs", a.listRuns)
+	register(a, http.MethodGet, "/runs", "list-runs", "List runs", a.listRuns, http.StatusNotFound)
 	register(a, http.MethodGet, "/runs/{id}", "get-run", "Get a run with its attempts", a.getRun)
 	register(a, http.MethodPost, "/runs/{id}/cancel", "cancel-run", "Cancel a run", a.cancelRun)
-	register(a, http.MethodPost, "/runs/{id}/retry", "retry-run", "Run once more what has ended", a.retryRun)
+	register(a, http.MethodPost, "/runs/{id}/retry", "retry-run", "Run once more what has ended", a.retryRun, http.StatusCreated, http.StatusOK)
 }
 
 // activeRun is a run that is planned or going on, as the API shows it.
@@ -141,8 +141,8 @@ type listRunsInput struct {
 	PageInput
 	Namespace string    `query:"namespace" doc:"Only runs of jobs of this namespace."`
 	Job       string    `query:"job" maxLength:"257" doc:"Only runs of this job: namespace/name, or its uid, also when it is deleted."`
-	State     []string  `query:"state,explode" enum:"ready,waiting,running,done" doc:"Only runs in this state. May be repeated; any may match."`
-	Outcome   []string  `query:"outcome,explode" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"Only runs that have ended so. May be repeated; any may match."`
+	State     []string  `query:"state,explode" nullable:"false" enum:"ready,waiting,running,done" doc:"Only runs in this state. May be repeated; any may match."`
+	Outcome   []string  `query:"outcome,explode" nullable:"false" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"Only runs that have ended so. May be repeated; any may match."`
 	Unmet     bool      `query:"unmet" doc:"Only runs that have ended and were not as their job expects (policy.expect)."`
 	From      time.Time `query:"from" doc:"Only runs that have ended at this instant or later."`
 	To        time.Time `query:"to" doc:"Only runs that have ended before this instant."`

@@ -346,7 +346,7 @@ func (r *rare) Attempts(_ context.Context, q store.HistoryQuery) ([]store.Record
 	}
 	next := store.RecordRef{Attempt: part}
 	if part == 98 {
-		return []store.Record{{Run: job.Run{ID: job.ID{1}, JobUID: job.ID{1}}, Final: true}}, next, nil
+		return []store.Record{{Run: job.Run{ID: job.ID{1}, JobUID: job.ID{1}, Kind: job.RunScheduled}, Final: true}}, next, nil
 	}
 	if part == 1 {
 		next = store.RecordRef{}

@@ -153,7 +153,7 @@ func (a *api) routesOf(k setKind) {
 
 	register(a, http.MethodPut, path, "put-"+string(k.kind), "Create or change a "+string(k.kind), func(ctx context.Context, in *putSetInput) (*setOutput, error) {
 		return a.putSet(ctx, k, in, find)
-	})
+	}, http.StatusOK, http.StatusCreated)
 
 	register(a, http.MethodDelete, path, "delete-"+string(k.kind), "Delete a "+string(k.kind), func(ctx context.Context, in *deleteSetInput) (*struct{}, error) {
 		d, err := find(ctx, in.SetName)

@@ -22,7 +22,7 @@ type tokenStore interface {
 
 func (a *api) tokenRoutes() {
 	register(a, http.MethodGet, "/tokens", "list-tokens", "List tokens by name", a.listTokens)
-	register(a, http.MethodPost, "/tokens", "create-token", "Make a token", a.createToken)
+	register(a, http.MethodPost, "/tokens", "create-token", "Make a token", a.createToken, http.StatusCreated)
 	register(a, http.MethodDelete, "/tokens/{name}", "revoke-token", "Revoke a token", a.revokeToken)
 }
 

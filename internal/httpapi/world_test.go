@@ -1,0 +1,225 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/internal/httpapi"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/memory"
+)
+
+// world is a server that has one of everything, the same each time: for requests
+// that nobody thought of.
+type world struct {
+	*server
+	ended  client.Run // with output
+	active client.Run
+}
+
+// exchanged is a store that can be exchanged for another one, so that the routes
+// are made once.
+type exchanged struct{ *memory.Store }
+
+// routes are those of all worlds, which come one after the other.
+var routes struct {
+	sync.Mutex
+	on     *exchanged
+	tokens *auth.Tokens
+	http.Handler
+}
+
+// newWorld makes a world. The one before it is over.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	s := &server{t: t, now: time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)}
+	s.store = memory.New(memory.Options{Now: s.clock})
+	routes.Lock()
+	defer routes.Unlock()
+	if routes.on == nil {
+		routes.on = &exchanged{s.store}
+		routes.tokens = auth.New(routes.on, s.clock)
+		handler, err := httpapi.Handler(httpapi.Config{
+			Store: routes.on, Tokens: routes.tokens, Now: s.clock, Version: "test",
+			Planner: &planner{ready: closed()}, Metrics: http.HandlerFunc(writeMetrics),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		routes.Handler = handler
+	}
+	routes.on.Store = s.store
+	s.tokens, s.handler = routes.tokens, routes.Handler
+	s.grant("alice", token, store.RoleAdmin, "")
+	w := &world{server: s}
+	w.fill()
+	return w
+}
+
+func closed() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+// fill puts in one of everything.
+func (w *world) fill() {
+	w.t.Helper()
+	ctx := w.t.Context()
+	must := func(err error) {
+		if err != nil {
+			w.t.Helper()
+			w.t.Fatal(err)
+		}
+	}
+	_, err := w.store.PutToken(ctx, store.PutToken{Name: "ci", Hash: auth.HashOf("of ci"), Role: store.RoleRunner, Actor: "alice"})
+	must(err)
+	_, err = w.store.PutCalendar(ctx, &job.Calendar{Name: "holidays", Days: job.Days{Include: []string{"2026-12-25"}}}, 0, "alice")
+	must(err)
+	_, err = w.store.PutPool(ctx, &job.Pool{Name: "database", Slots: job.Slots{Size: 3}}, 0, "alice")
+	must(err)
+	definition := job.Job{
+		Name: "nightly", Schedule: job.Schedule{Cron: []string{"30 2 * * *"}},
+		Params: map[string]job.Param{"day": {}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
+	}
+	j, err := w.store.PutJob(ctx, store.PutJob{Definition: &definition, Actor: "alice"})
+	must(err)
+	changed := definition
+	changed.Description = "the second version"
+	j, err = w.store.PutJob(ctx, store.PutJob{Definition: &changed, IfVersion: j.Definition.Version, Actor: "alice"})
+	must(err)
+
+	n := w.node()
+	for _, run := range []*client.Run{&w.ended, &w.active} {
+		made, err := w.store.Trigger(ctx, []store.TriggerItem{{
+			ID: w.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: n.session, Actor: "alice",
+		}})
+		must(err)
+		*run = client.Run{ID: made[0].Run, Attempt: 1}
+		n.start(*run)
+		if run == &w.ended {
+			n.finish(*run, job.OutcomeSucceeded, n.wrote(*run, "one\ntwo\n")...)
+		}
+	}
+}
+
+// changes returns how much has been changed so far: each change has a record in
+// the audit.
+func (w *world) changes() int64 {
+	w.t.Helper()
+	records, _, err := w.store.Audit(w.t.Context(), store.AuditQuery{Limit: 1})
+	if err != nil || len(records) == 0 {
+		w.t.Fatalf("the audit has %d records: %v", len(records), err)
+	}
+	return records[0].Seq
+}
+
+// target writes a path of the description for what is in the world.
+func (w *world) target(o *operation) string {
+	name := "nightly"
+	switch tag := strings.Split(o.path, "/"); {
+	case len(tag) < 4:
+	case tag[3] == "calendars":
+		name = "holidays"
+	case tag[3] == "pools":
+		name = "database"
+	case tag[3] == "tokens":
+		name = "ci"
+	}
+	id := w.ended.ID
+	if strings.HasSuffix(o.path, "/cancel") {
+		id = w.active.ID
+	}
+	return strings.NewReplacer("{namespace}", "default", "{name}", name, "{id}", id.String(), "{version}", "1").Replace(o.path)
+}
+
+// request makes a request that the server need not refuse.
+func (w *world) request(o *operation, target, body string, headers ...string) *http.Request {
+	r := httptest.NewRequest(o.method, target, strings.NewReader(body))
+	r.Host = "127.0.0.1:8420"
+	r.Header.Set("Authorization", "Bearer "+token)
+	if o.node["requestBody"] != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if o.method == http.MethodPut || o.method == http.MethodDelete {
+		r.Header.Set("If-Match", "*")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+		if headers[i+1] == "" {
+			r.Header.Del(headers[i])
+		}
+	}
+	return r
+}
+
+// examples returns bodies of requests that an operation takes, by what is in them.
+func examples(t testing.TB, o *operation) []string {
+	t.Helper()
+	switch id := o.node["operationId"]; id {
+	case "create-job":
+		return []string{`{"name": "b", "run": {"shell": "true"}}`, anHTTPJob("b")}
+	case "put-job":
+		return []string{`{"name": "nightly", "run": {"shell": "true"}}`, everything(t, "nightly")}
+	case "put-calendar":
+		return []string{`{"kind": "calendar", "name": "holidays", "description": "free days", "labels": {"a": "b"}, "calendar": {"weekdays": "mon-fri", "include": ["2026-12-24"], "exclude": "2026-10-01..2026-10-07"}}`}
+	case "put-pool":
+		return []string{`{"kind": "pool", "name": "database", "description": "three", "labels": {"a": "b"}, "pool": {"size": 3}}`}
+	case "apply":
+		return []string{
+			`{"documents": []}`,
+			`{"documents": [{"name": "b", "run": {"shell": "true"}}, {"kind": "pool", "name": "p", "pool": {"size": 1}}], "owner": "team", "prune": true, "dry_run": true, "diff": true}`,
+			`{"documents": [{"name": "nightly", "run": {"shell": "true"}}], "diff": true}`,
+		}
+	case "backfill-job":
+		return []string{`{"from": "2026-11-18T00:00:00Z"}`, `{"from": "2026-11-18T00:00:00Z", "to": "2026-11-19T00:00:00+01:00", "overlap": "allow", "dry_run": true}`}
+	case "cancel-backfill", "cancel-run":
+		return []string{``, `{}`, `{"reason": "enough"}`}
+	case "pause-job":
+		return []string{``, `{"reason": "the disk is full", "until": "2026-12-01T00:00:00Z"}`}
+	case "resume-job":
+		return []string{``, `{"missed": "latest"}`}
+	case "rollback-job":
+		return []string{`{"version": 1}`}
+	case "run-job":
+		return []string{``, `{"params": {"day": "monday"}}`}
+	case "create-token":
+		return []string{`{"name": "ann", "role": "viewer"}`, `{"name": "bob", "role": "runner", "namespace": "web", "expires_in": "30d"}`}
+	default:
+		t.Fatalf("%s takes a body, and there is no example of it", o.pattern)
+		return nil
+	}
+}
+
+// everything is the job that has almost every field.
+func everything(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../job/testdata/good/everything.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := job.Decode("everything.yaml", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := list[0].Job
+	j.Namespace, j.Name, j.Paused, j.Schedule.Only, j.Schedule.Except = "default", name, false, nil, []string{"holidays"}
+	d, err := client.DocumentOf(job.Document{Job: j})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(d.RawMessage)
+}
+
+func anHTTPJob(name string) string {
+	return `{"name": "` + name + `", "schedule": {"every": "1m"}, "run": {"http": {"url": "https://example.com/{{ .Name }}", "method": "PUT",
+		"headers": {"X-Run": "{{ .Run }}"}, "body": "x", "expect": ["2xx"], "match": "ok", "json": {"status": "ok"}, "redirects": 0, "tls": {"insecure": true}}}}`
+}
