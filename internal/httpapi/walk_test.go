@@ -46,7 +46,8 @@ func ask(t *testing.T, o *operation, change func(w *world) *http.Request) (*http
 // endless tells whether the answers of an operation have no end. The worlds have
 // nothing to tell there, and say so with the status 503.
 func (o *operation) endless() bool {
-	content := o.node["responses"].(map[string]any)["200"].(map[string]any)["content"].(map[string]any)
+	succeeded, _ := o.node["responses"].(map[string]any)["200"].(map[string]any)
+	content, _ := succeeded["content"].(map[string]any)
 	return len(content) == 1 && content["text/event-stream"] != nil
 }
 
