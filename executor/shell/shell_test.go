@@ -440,7 +440,7 @@ func TestACommandThatMustEnd(t *testing.T) {
 		{"may clean up", "trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.01; done", time.Minute, executor.ErrTimeout, "timed_out 5: SIGTERM after T, exit status 5 T later", "bye\n"},
 		{"is killed when it ignores that", "trap '' TERM; echo up; sleep 1000", 50 * time.Millisecond, executor.ErrTimeout, "timed_out SIGKILL: SIGTERM after T, SIGKILL T later", ""},
 		{"is killed at once without a grace", "trap 'echo bye' TERM; echo up; sleep 1000", 0, executor.ErrTimeout, "timed_out SIGKILL: SIGKILL after T", ""},
-		{"has a child that ignores it", "(trap '' TERM; echo up; sleep 1000) & wait", 50 * time.Millisecond, executor.ErrTimeout, "timed_out SIGTERM: SIGTERM after T, ended by SIGTERM T later; SIGKILL after T to what it left behind", ""},
+		{"has a child that ignores it", "(trap '' TERM; echo up; sleep 1000) & wait", 2 * time.Second, executor.ErrTimeout, "timed_out SIGTERM: SIGTERM after T, ended by SIGTERM T later; SIGKILL after T to what it left behind", ""},
 		{"is cancelled", "echo up; exec sleep 1000", time.Minute, fmt.Errorf("%w by alice", executor.ErrCancelled), "cancelled SIGTERM: cancelled by alice: SIGTERM after T, ended by SIGTERM T later", ""},
 		{"is fenced", "echo up; exec sleep 1000", time.Minute, executor.ErrFenced, "lost SIGTERM: the node has lost touch with the store: SIGTERM after T, ended by SIGTERM T later", ""},
 		{"ends with the node", "echo up; exec sleep 1000", time.Minute, errors.New("the node stops"), "cancelled SIGTERM: the node stops: SIGTERM after T, ended by SIGTERM T later", ""},
@@ -488,10 +488,10 @@ func alivePipe(t *testing.T) (read *os.File, name string) {
 	return read, name
 }
 
-// isGone reads an alive pipe to its end, which must be there already.
+// isGone reads an alive pipe to its end.
 func isGone(t *testing.T, read *os.File) {
 	t.Helper()
-	_ = read.SetReadDeadline(time.Now().Add(time.Second))
+	_ = read.SetReadDeadline(time.Now().Add(patience))
 	if _, err := io.ReadAll(read); err != nil {
 		t.Errorf("a process is left: %v", err)
 	}
@@ -500,19 +500,27 @@ func isGone(t *testing.T, read *os.File) {
 func TestWhatACommandLeavesBehindIsEnded(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
+	const (
+		asked  = "what it left behind was ended: SIGTERM T later"
+		killed = asked + ", SIGKILL T later"
+		// What is asked only has all the time of the test for it.
+		asking, killing = patience, 100 * time.Millisecond
+		// sees waits until what has left the group has said so.
+		sees = "& until [ -e $ALIVE.up ]; do sleep 0.01; done"
+	)
 	for _, c := range []struct {
 		name, text string
 		cgroup     bool // needed
+		grace      time.Duration
 		want       string
-		within     time.Duration
 	}{
-		{"nothing", "true", false, "", leftoverWait / 2},
-		{"something that ends by itself", "sleep 0.05 3>$ALIVE &", false, "", leftoverWait},
-		{"a grandchild", "sleep 1000 3>$ALIVE &", false, "what it left behind was ended: SIGTERM T later", 2 * leftoverWait},
-		{"a grandchild without the pipes", "sleep 1000 3>$ALIVE >/dev/null 2>&1 &", false, "what it left behind was ended: SIGTERM T later", 2 * leftoverWait},
-		{"a grandchild that ignores SIGTERM", "(trap '' TERM; sleep 1000) 3>$ALIVE &", false, "what it left behind was ended: SIGTERM T later, SIGKILL T later", 2*leftoverWait + 100*time.Millisecond},
-		{"what has left the group", "setsid sleep 1000 3>$ALIVE & sleep 0.1", true, "what it left behind was ended: SIGTERM T later, SIGKILL T later", 2*leftoverWait + 100*time.Millisecond},
-		{"what has left the group and the pipes", "setsid sleep 1000 3>$ALIVE >/dev/null 2>&1 & sleep 0.1", true, "what it left behind was ended: SIGTERM T later, SIGKILL T later", 2*leftoverWait + 100*time.Millisecond},
+		{"nothing", "true", false, asking, ""},
+		{"something that ends by itself", "sleep 0.05 3>$ALIVE &", false, asking, ""},
+		{"a grandchild", "sleep 1000 3>$ALIVE &", false, asking, asked},
+		{"a grandchild without the pipes", "sleep 1000 3>$ALIVE >/dev/null 2>&1 &", false, asking, asked},
+		{"a grandchild that ignores SIGTERM", "trap '' TERM; sleep 1000 3>$ALIVE &", false, killing, killed},
+		{"what has left the group", "setsid sh -c '>$ALIVE.up; exec sleep 1000' 3>$ALIVE " + sees, true, killing, killed},
+		{"what has left the group and the pipes", "setsid sh -c '>$ALIVE.up; exec sleep 1000' 3>$ALIVE >/dev/null 2>&1 " + sees, true, killing, killed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -521,16 +529,17 @@ func TestWhatACommandLeavesBehindIsEnded(t *testing.T) {
 			}
 			read, name := alivePipe(t)
 			a := attempt(job.RunSpec{Shell: &job.Shell{Command: c.text + "\n"}, Env: map[string]string{"ALIVE": name}})
-			a.Grace = 100 * time.Millisecond
+			a.Grace = c.grace
 			began := time.Now()
 			r, _, stderr := run(t, e, a)
-			if r.Outcome != job.OutcomeSucceeded || times.ReplaceAllString(r.Reason, "T") != c.want || stderr != "" {
+			got := times.ReplaceAllString(r.Reason, "T")
+			if late := time.Since(began) > leftoverWait && c.want == "" && got == asked; late {
+				got = "" // so slow a machine asks what would have ended by itself
+			}
+			if r.Outcome != job.OutcomeSucceeded || got != c.want || stderr != "" {
 				t.Errorf("%s %q, want success: %s", describe(r), stderr, c.want)
 			}
 			isGone(t, read)
-			if took := time.Since(began); took > c.within+time.Second {
-				t.Errorf("took %v, want %v", took, c.within)
-			}
 		})
 	}
 	t.Run("what has left the group, when the command must end", func(t *testing.T) {
@@ -589,7 +598,8 @@ func TestWithoutCgroupsThePipesDoNotHoldARun(t *testing.T) {
 			t.Parallel()
 			var f finder
 			e := newExecutor(t, func(c *Config) { c.Cgroup = "none"; c.Watch = &f })
-			a := command("setsid sh -c 'echo $$; exec sleep 1000' & sleep 0.1")
+			up := filepath.Join(t.TempDir(), "up")
+			a := command("setsid sh -c 'echo $$; >" + up + "; exec sleep 1000' & until [ -e " + up + " ]; do sleep 0.01; done")
 			var pid atomic.Int64
 			out := writer(func(p []byte) {
 				n, _ := strconv.Atoi(strings.TrimSpace(string(p)))
@@ -598,16 +608,15 @@ func TestWithoutCgroupsThePipesDoNotHoldARun(t *testing.T) {
 					f.pid.Store(int64(n))
 				}
 			})
-			began := time.Now()
 			r := e.Run(t.Context(), a, executor.Output{Stdout: out})
+			if pid.Load() == 0 {
+				t.Fatal("what it has written is lost")
+			}
 			if !found {
 				_ = syscall.Kill(int(pid.Load()), syscall.SIGKILL)
 			}
 			if r.Outcome != job.OutcomeSucceeded || f.calls.Load() == 0 || f.ended.Load() != 1 {
 				t.Errorf("%s, looked %d times for the rest", describe(r), f.calls.Load())
-			}
-			if took := time.Since(began); took > 2*drainWait+2*time.Second {
-				t.Errorf("took %v", took)
 			}
 		})
 	}
@@ -821,7 +830,7 @@ func TestCommandsThatWaitForTheirTurnHaveNoFilesOpen(t *testing.T) {
 		start(func() error { return nil })
 	}
 	// What waits for the only spawner is all there is to wait for.
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience)
 	for waiting := 0; waiting < commands; runtime.Gosched() {
 		stacks := make([]byte, 1<<22)
 		stacks = stacks[:runtime.Stack(stacks, true)]

@@ -172,6 +172,24 @@ func (r *running) kill(sig syscall.Signal) {
 	_ = syscall.Kill(r.cmd.Process.Pid, sig)
 }
 
+// said returns what the command has said to its end, without waiting for it.
+func (r *running) said() (text string, err error) {
+	r.t.Helper()
+	_ = r.alive.SetReadDeadline(time.Time{})
+	alive, err := r.alive.SyscallConn()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	part := make([]byte, 100)
+	for n := 1; n > 0; text += string(part[:max(0, n)]) {
+		read := func(fd uintptr) bool { n, err = syscall.Read(int(fd), part); return true }
+		if err := alive.Read(read); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return text, err
+}
+
 // gone waits until nothing of the command is left and returns what it said.
 func (r *running) gone() string {
 	r.t.Helper()
@@ -200,14 +218,13 @@ func TestADeadNodesCommandsEnd(t *testing.T) {
 		name, command string
 		grace         time.Duration
 		says          string
-		within        time.Duration
 	}{
-		{"asked politely first", `trap 'echo bye >&3; exit' TERM; echo up >&3; while :; do sleep 0.01; done`, time.Minute, "bye\n", time.Second},
-		{"killed after its grace when it ignores SIGTERM", `trap '' TERM; echo up >&3; sleep 1000`, 100 * time.Millisecond, "", time.Second},
-		{"killed at once without a grace", `trap 'echo bye >&3' TERM; echo up >&3; sleep 1000; sleep 1000`, 0, "", time.Second},
-		{"with what it has started", `sleep 1000 & sleep 1000 & echo up >&3; wait`, time.Minute, "", time.Second},
-		{"when it is a grandchild whose parent is gone", `(sleep 1000; echo late >&3) & echo up >&3`, time.Minute, "", time.Second},
-		{"when it has left the process group", `setsid sh -c 'echo up >&3; sleep 1000' & wait`, time.Minute, "", deathGrace + time.Second},
+		{"asked politely first", `trap 'echo bye >&3; exit' TERM; echo up >&3; while :; do sleep 0.01; done`, time.Minute, "bye\n"},
+		{"killed after its grace when it ignores SIGTERM", `trap '' TERM; echo up >&3; sleep 1000`, 100 * time.Millisecond, ""},
+		{"killed at once without a grace", `trap 'echo bye >&3' TERM; echo up >&3; sleep 1000; sleep 1000`, 0, ""},
+		{"with what it has started", `sleep 1000 & sleep 1000 & echo up >&3; wait`, time.Minute, ""},
+		{"when it is a grandchild whose parent is gone", `(sleep 1000; echo late >&3) & echo up >&3`, time.Minute, ""},
+		{"when it has left the process group", `setsid sh -c 'echo up >&3; sleep 1000' & wait`, time.Minute, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -217,11 +234,7 @@ func TestADeadNodesCommandsEnd(t *testing.T) {
 			if got := r.gone(); got != c.says {
 				t.Errorf("the command said %q, want %q", got, c.says)
 			}
-			took := time.Since(killed)
-			t.Log("gone after", took)
-			if took > c.within {
-				t.Errorf("gone after %v, want within %v", took, c.within)
-			}
+			t.Log("gone after", time.Since(killed))
 		})
 	}
 }
@@ -231,6 +244,7 @@ func TestAStoppedNodesCommandsEndAtTheFence(t *testing.T) {
 	const fence = silence
 	const grace = 200 * time.Millisecond
 	// It takes seconds, so all of them are stopped together.
+	before := time.Now()
 	loops := startNode(t, t.TempDir(), grace, fence, `trap 'echo bye >&3' TERM; echo up >&3; while :; do sleep 0.01; done`)
 	stopped := startNode(t, t.TempDir(), grace, fence, `trap 'echo bye >&3' TERM; (kill -STOP $$; sleep 0.1; echo up >&3) & while :; do sleep 0.01; done`)
 	unfenced := startNode(t, t.TempDir(), 0, 0, `echo up >&3; while :; do sleep 0.5; echo on >&3; done`)
@@ -242,12 +256,9 @@ func TestAStoppedNodesCommandsEndAtTheFence(t *testing.T) {
 		t.Errorf("the command said %q, want a SIGTERM before it was killed", got)
 	}
 	took := time.Since(began)
-	if took > silence+nodeFirst+lookEvery+3*time.Second {
-		t.Errorf("gone after %v", took)
-	}
 	// The last renewal was when the node began.
-	if took < fence {
-		t.Errorf("gone after %v, before the node would have ended it by itself", took)
+	if lived := time.Since(before); lived < fence {
+		t.Errorf("gone after %v, before the node would have ended it by itself", lived)
 	}
 	if got := stopped.gone(); got != "bye\n" {
 		t.Errorf("the command that was stopped as well said %q, want a SIGTERM before it was killed", got)
@@ -326,8 +337,7 @@ func TestTheNextNodeWaitsForTheWatchdog(t *testing.T) {
 	r := startNode(t, dir, time.Minute, 0, `trap 'sleep 0.3; echo bye >&3; exit' TERM; echo up >&3; while :; do sleep 0.01; done`)
 	r.kill(syscall.SIGKILL)
 	n := open(t, dir)
-	_ = r.alive.SetReadDeadline(time.Now().Add(time.Millisecond))
-	if rest, err := io.ReadAll(r.says); err != nil || string(rest) != "bye\n" {
+	if rest, err := r.said(); err != nil || rest != "bye\n" {
 		t.Errorf("when the next node begins, the command has said %q, %v; want its end", rest, err)
 	}
 	if e := n.Journal().Entries[r.key]; e.State != Ended {
