@@ -10,6 +10,7 @@ const (
 	contracts                // interfaces that the parts of a server meet at
 	core                     // decisions: pure functions of state and time
 	foundations              // effects that several shells need, each one thing
+	kinds                    // what shells of one kind have alike: all but what each is about
 	shells                   // effects: clocks, stores, processes, the network
 	node                     // wires the shells together
 	commandLine              // what people type
@@ -186,6 +187,18 @@ var table = map[string]line{
 		layer:   foundations,
 		imports: []string{"job", "store", "internal/engine"},
 	},
+	"store/internal/sqldb": {
+		// All of a store but the database.
+		layer:   kinds,
+		imports: []string{"job", "store", "store/internal/columns", "internal/engine", "internal/events"},
+	},
+	"store/postgres": {
+		layer:       shells,
+		imports:     []string{"store", "store/internal/sqldb"},
+		modules:     []string{"github.com/jackc/pgx/v5"},
+		testImports: []string{"job", "store/storetest", "test/servers"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
 	"store/sqlite": {
 		layer:       shells,
 		imports:     []string{"cron", "job", "store", "store/internal/columns", "internal/engine", "internal/events"},
@@ -217,6 +230,8 @@ var table = map[string]line{
 		layer: nouns,
 		pure:  true,
 	},
+	// It starts database servers for the tests that need one.
+	"test/servers":     {layer: aside, modules: []string{"github.com/jackc/pgx/v5"}},
 	"test/e2e/witness": {layer: programs, imports: []string{"test/e2e/evidence"}},
 }
 

@@ -1,0 +1,137 @@
+package sqldb
+
+import (
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
+)
+
+// activeColumns are those of a run, in the order of scanRun.
+const activeColumns = `a.id, a.job, a.state, a.session, a.due, a.slot, a.holds, a.attempt, a.kind, a.run_key, a.shard, a.shards,
+	a.epoch, a.version, a.scheduled, a.node, a.token, a.overlap, a.awaits, a.priority, a.late_after, a.first_claimed, a.claimed,
+	a.params, a.parent, a.last_outcome, a.reason, a.cancel_by, a.cancel_reason, a.first_due, a.alert_at, a.others`
+
+// scanRun reads a run but for the names of its job.
+func scanRun(q reader, r *store.Run) {
+	r.ID, r.JobUID = q.id(), q.id()
+	r.State = columns.States.Value(q.Int())
+	r.Session = q.id()
+	r.Due = q.time()
+	if r.Slot = q.Text(); r.Slot == "" {
+		r.Slot = r.JobUID.String()
+	}
+	r.HoldsSlot = q.bool()
+	r.Attempt = int(q.Int())
+	r.Kind = columns.Kinds.Value(q.Int())
+	r.Key = q.Text()
+	r.Shard, r.Shards = int(q.Int()), int(q.Int())
+	r.Epoch, r.Version = q.Int(), q.Int()
+	r.Scheduled = q.time()
+	r.Node = q.Text()
+	r.Token = q.id()
+	r.Overlap = columns.Overlaps.Value(q.Int())
+	r.AwaitsPrevious = q.bool()
+	r.Priority = int(q.Int())
+	r.LateAfter, r.First, r.Claimed = q.time(), q.time(), q.time()
+	r.Params = columns.Params(q.View())
+	r.Parent = q.id()
+	r.Last = columns.Outcomes.Value(q.Int())
+	r.Reason, r.CancelBy, r.CancelReason = q.Text(), q.Text(), q.Text()
+	r.FirstDue, r.AlertAt = q.time(), q.time()
+	r.Others = columns.Outcomes.Value(q.Int())
+	r.Key = columns.Key(&r.Run)
+}
+
+// runs returns the runs of a query, but for the names of their jobs.
+func (t *tx) runs(text string, args ...any) (list []store.Run, err error) {
+	q := t.query(text, args...)
+	for q.Next() {
+		list = append(list, store.Run{})
+		scanRun(q, &list[len(list)-1])
+	}
+	return list, q.Err()
+}
+
+// selectRuns reads runs with the names of their jobs, for namedRuns.
+const selectRuns = "select " + activeColumns + ", n.namespace, n.name from active a join names n on n.uid = a.job "
+
+func (t *tx) namedRuns(text string, args ...any) (list []store.Run, err error) {
+	q := t.query(text, args...)
+	for q.Next() {
+		list = append(list, store.Run{})
+		r := &list[len(list)-1]
+		scanRun(q, r)
+		r.Namespace, r.Name = q.Text(), q.Text()
+	}
+	return list, q.Err()
+}
+
+// newRuns is what is written of a new run.
+var newRuns = &Table{Name: "active", Key: 1, Columns: []Column{
+	{"id", Blob}, {"job", Blob}, {"kind", Int}, {"run_key", Text}, {"shard", Int}, {"shards", Int}, {"scheduled", Int},
+	{"params", Text}, {"parent", Blob}, {"broadcast", Int},
+	{"state", Int}, {"session", Blob}, {"due", Int}, {"slot", Text}, {"holds", Int}, {"attempt", Int}, {"epoch", Int}, {"version", Int},
+	{"node", Text}, {"token", Blob}, {"overlap", Int}, {"awaits", Int}, {"priority", Int}, {"late_after", Int},
+	{"first_claimed", Int}, {"claimed", Int}, {"last_outcome", Int}, {"reason", Text}, {"cancel_by", Text}, {"cancel_reason", Text},
+	{"first_due", Int}, {"alert_at", Int}, {"others", Int},
+}}
+
+// savedRuns is what of a run changes.
+var savedRuns = &Table{Name: "active", Key: 1, Columns: []Column{
+	{"id", Blob},
+	{"state", Int}, {"session", Blob}, {"due", Int}, {"slot", Text}, {"holds", Int}, {"attempt", Int}, {"epoch", Int}, {"version", Int},
+	{"node", Text}, {"token", Blob}, {"overlap", Int}, {"awaits", Int}, {"priority", Int}, {"late_after", Int},
+	{"first_claimed", Int}, {"claimed", Int}, {"last_outcome", Int}, {"reason", Text}, {"cancel_by", Text}, {"cancel_reason", Text},
+	{"first_due", Int}, {"alert_at", Int}, {"others", Int},
+}}
+
+var removedRuns = &Table{Name: "active", Key: 1, Columns: []Column{{"id", Blob}}}
+
+// made adds a new run. A broadcast run belongs to its node.
+func (b *Batch) made(r *store.Run, broadcast bool) error {
+	params, err := columns.EncodeParams(r.Params)
+	if err != nil {
+		return err
+	}
+	b.id(&r.ID).id(&r.JobUID).int(columns.Kinds.Of(r.Kind)).text(columns.StoredKey(&r.Run)).int(int64(r.Shard)).int(int64(r.Shards))
+	b.time(r.Scheduled).text(string(params)).id(&r.Parent).bool(broadcast)
+	b.changeable(r)
+	return nil
+}
+
+// saved adds a run that was changed.
+func (b *Batch) saved(r *store.Run) {
+	b.id(&r.ID)
+	b.changeable(r)
+}
+
+func (b *Batch) changeable(r *store.Run) {
+	slot := r.Slot
+	if columns.IsOwnSlot(slot, r.JobUID) {
+		slot = ""
+	}
+	b.int(columns.States.Of(r.State)).id(&r.Session).time(r.Due).text(slot).bool(r.HoldsSlot).int(int64(r.Attempt)).int(r.Epoch).int(r.Version)
+	b.text(r.Node).id(&r.Token).int(columns.Overlaps.Of(r.Overlap)).bool(r.AwaitsPrevious).int(int64(r.Priority)).time(r.LateAfter)
+	b.time(r.First).time(r.Claimed).int(columns.Outcomes.Of(r.Last)).text(r.Reason).text(r.CancelBy).text(r.CancelReason)
+	b.time(r.FirstDue).time(r.AlertAt).int(columns.Outcomes.Of(r.Others))
+}
+
+// removeRuns writes that runs are over.
+func (t *tx) removeRuns(runs []*store.Run) error {
+	b := removedRuns.rows(len(runs))
+	for _, r := range runs {
+		b.id(&r.ID)
+	}
+	return t.writeRows(Delete, b)
+}
+
+// sessionsWith returns the sessions that have runs, the zero id for runs that
+// must be placed among them.
+func (t *tx) sessionsWith() ([]job.ID, error) {
+	// It steps from one session to the next: there are few, with many runs.
+	return t.ids(`with recursive s (session) as (
+			(select session from active order by session limit 1)
+			union all
+			select (select a.session from active a where a.session > s.session order by a.session limit 1) from s where s.session is not null
+		) select session from s where session is not null`)
+}

@@ -1,0 +1,121 @@
+package sqldb
+
+import "context"
+
+// DB is a database with its dialect: what differs between PostgreSQL and MySQL.
+// Its methods may be called by any goroutine.
+type DB interface {
+	// Begin begins a transaction in which each statement sees what is committed
+	// when it begins (READ COMMITTED).
+	Begin(ctx context.Context) (Tx, error)
+	// Snapshot begins a transaction that reads, and sees one state.
+	Snapshot(ctx context.Context) (Tx, error)
+	// Fault tells what an error of this package's calls means.
+	Fault(err error) Fault
+	// Clock is an expression for the clock of the database, in nanoseconds
+	// since 1970, that goes on inside a transaction.
+	Clock() string
+	// Notify tells all nodes, in a transaction of its own, and Listen calls do
+	// with what they tell until ctx ends. A database without such a thing does
+	// nothing and waits.
+	Notify(ctx context.Context, payload string) error
+	Listen(ctx context.Context, do func(payload string)) error
+	// Partition makes room for the history of the days to come, and removes
+	// parts of it that are old as a whole, all in front of a moment, where a
+	// database has a way that is cheaper than to remove rows.
+	Partition(ctx context.Context, now, before int64) error
+	Close() error
+}
+
+// Fault is what an error of a database means for the call that met it.
+type Fault uint8
+
+// What an error can mean.
+const (
+	// Final: the statement is wrong, or the database cannot do it.
+	Final Fault = iota
+	// Conflict: others were in the way (a deadlock, two that made the same),
+	// and nothing was changed. The same call again may succeed at once.
+	Conflict
+	// Broken: the connection is lost. Before the commit was sent nothing was
+	// changed; after it nobody knows.
+	Broken
+)
+
+// Tx is a transaction on a connection of its own, for one goroutine.
+//
+// Texts of statements are the same in all dialects. A parameter is a question
+// mark, and "in (?*)" stands for a set, whose argument is a slice: it may be
+// empty. An argument is int64, string, []byte or nil, in a set []int64, []string
+// or [][]byte. There are as many texts as the program has, so that they can be
+// kept prepared.
+type Tx interface {
+	// Query runs a statement that returns rows. They are read to their end, or
+	// until an error, before the next call.
+	Query(ctx context.Context, text string, args ...any) Rows
+	// Exec runs a statement. It may wait until the next Query or Commit, which
+	// then returns its error.
+	Exec(ctx context.Context, text string, args ...any) error
+	// Write writes many rows, as Exec does.
+	Write(ctx context.Context, op Op, b *Batch) error
+	// Commit commits. sent tells whether an error may have come after the
+	// commit was done.
+	Commit(ctx context.Context) (sent bool, err error)
+	// Rollback undoes, and gives the connection back. After Commit it does
+	// nothing.
+	Rollback()
+}
+
+// Rows are the rows of a query. Values are read in the order of the columns,
+// each once.
+type Rows interface {
+	// Next moves to the next row. After the last one, and after an error, the
+	// rows are closed.
+	Next() bool
+	Int() int64
+	Text() string
+	// View returns the bytes of a text or blob until the next call of Next.
+	View() []byte
+	// Close ends the rows early. It may be called again.
+	Close()
+	// Err returns what went wrong, after Next has returned false or Close.
+	Err() error
+}
+
+// Op is what to do with many rows.
+type Op uint8
+
+// What can be done with many rows.
+const (
+	Insert    Op = iota // new rows
+	InsertNew           // those whose key is not there yet
+	Upsert              // new rows, or in the place of those with their key
+	Update              // the columns behind the key, of rows that are there
+	Delete              // by the key; only the columns of the key are read
+)
+
+// Kind is the type of a column.
+type Kind uint8
+
+// The types of columns.
+const (
+	Int  Kind = iota // 64 bits, or fewer in the database
+	Text             // valid UTF-8 without zeros
+	Blob             // bytes, ids among them
+)
+
+// Column is a column of a Table.
+type Column struct {
+	Name string
+	Kind Kind
+}
+
+// Table is a table, or some columns of it, that many rows are written to at
+// once. There are few, in variables, so that a dialect can keep the statements
+// by their address.
+type Table struct {
+	Name string
+	// Columns begin with those of the primary key.
+	Columns []Column
+	Key     int // how many they are
+}

@@ -1,0 +1,448 @@
+package sqldb
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
+)
+
+const (
+	// expireScan is how many jobs one call of Expire looks at.
+	expireScan = 200
+	// touchedMax is how many jobs with new history are remembered, and of how
+	// many others where their output begins. Beyond it all are looked at.
+	touchedMax = 100_000
+	// lookAgain is when records are looked at again that were old and stayed,
+	// because their job wants it so or because their run was going on.
+	lookAgain = 24 * time.Hour
+)
+
+// expiring is how far this process has come with the removal of old history.
+// After a start everything is looked at once. Of the jobs by number each process
+// looks at those whose history it has written.
+type expiring struct {
+	mu    sync.Mutex
+	round expiry
+	// touched are the jobs that have got history since the round began; nil is
+	// all.
+	touched map[job.ID]bool
+}
+
+func (e *expiring) touch(uid job.ID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.touched != nil {
+		if e.touched[uid] = true; len(e.touched) > touchedMax {
+			e.touched = nil
+		}
+	}
+}
+
+// expiry is a round, as far as it has come.
+type expiry struct {
+	keep store.Retention
+	// jobs are those that the round looks at by number, in order, unless it
+	// looks at all.
+	jobs    []job.ID
+	all     bool
+	running bool
+	stage   int
+	// left is how many rows the present call may still remove or look at.
+	left int
+	// job is the latest that was looked at.
+	job job.ID
+	// Up to these records everything that need not be kept is gone, since a
+	// time: records and output by what the server keeps, and output of the jobs
+	// that say themselves how long it is kept.
+	since       time.Time
+	age, output oldRecord
+	outputOf    map[job.ID]oldRecord
+}
+
+// oldRecord is a place in the order of records.
+type oldRecord struct {
+	ended   int64
+	run     job.ID
+	attempt int64
+}
+
+// firstRecord is in front of all records.
+var firstRecord = oldRecord{ended: math.MinInt64}
+
+// Expire implements store.History. Calls until one says that there is no more
+// are a round, which looks at all history that is old by age, and by number at
+// the jobs that have got any since the last round. One node does so at a time.
+func (s *Store) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
+	before := time.Time{}
+	if keep.For > 0 && keep.For != time.Duration(job.Forever) {
+		before = s.clock.now().Add(-keep.For)
+	}
+	if err := s.partition(ctx, before); err != nil {
+		return false, wrapped(err, "expire history")
+	}
+	err = s.write(ctx, func(t *tx) error {
+		if err := t.lock(expiryLock); err != nil {
+			return err
+		}
+		e := s.begin(keep)
+		if err := t.expire(&e); err != nil {
+			return err
+		}
+		more = e.running
+		s.expiring.mu.Lock()
+		s.expiring.round = e
+		s.expiring.mu.Unlock()
+		return nil
+	})
+	if err != nil {
+		s.expiring.mu.Lock()
+		s.expiring.round, s.expiring.touched = expiry{}, nil
+		s.expiring.mu.Unlock()
+	}
+	return more, wrapped(err, "expire history")
+}
+
+// partition has the database make room for the history that comes, and remove
+// what is old as a whole: all in front of a moment, zero for nothing.
+func (s *Store) partition(ctx context.Context, before time.Time) error {
+	return s.db.Partition(ctx, columns.Nanos(s.clock.now()), columns.Nanos(before))
+}
+
+// begin returns the round that goes on, or a new one.
+func (s *Store) begin(keep store.Retention) expiry {
+	s.expiring.mu.Lock()
+	defer s.expiring.mu.Unlock()
+	e := s.expiring.round
+	e.outputOf = maps.Clone(e.outputOf)
+	if e.running && e.keep == keep {
+		return e
+	}
+	now := s.clock.now()
+	if e.keep != keep || e.since.Before(now.Add(-lookAgain)) {
+		e.since, e.age, e.output, e.outputOf = now, firstRecord, firstRecord, nil
+	}
+	e.all = s.expiring.touched == nil || e.keep != keep
+	e.jobs = slices.SortedFunc(maps.Keys(s.expiring.touched), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
+	s.expiring.touched = map[job.ID]bool{}
+	e.running, e.keep, e.stage, e.job = true, keep, 0, job.ID{}
+	return e
+}
+
+// The stages of a round. By number go all jobs; byJob those that say something
+// themselves.
+const (
+	byAge = iota
+	byOutput
+	byNumber
+	byJob
+	byAudit
+	lastStage
+)
+
+// expire does a part of a round.
+func (t *tx) expire(e *expiry) error {
+	e.left = store.ExpireMax
+	for e.left > 0 && e.running {
+		var done bool
+		var err error
+		switch e.stage {
+		case byAge:
+			done, err = t.expireAge(e)
+		case byOutput:
+			done, err = t.expireOutput(e)
+		case byNumber, byJob:
+			done, err = t.expireJobs(e)
+		case byAudit:
+			done, err = t.expireAudit(e)
+		case lastStage:
+			e.running = false
+			return t.removeOrphans()
+		}
+		if err != nil || !done {
+			return err
+		}
+		e.stage++
+		e.job = job.ID{}
+	}
+	return nil
+}
+
+// removeOrphans removes the names of jobs that are gone and have no history any
+// more.
+func (t *tx) removeOrphans() error {
+	list, err := t.ids("select o.uid from orphans o where not exists (select 1 from history h where h.job = o.uid) limit ?", int64(tidyMax))
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	return t.dropNames(list)
+}
+
+// cutoff returns the moment before which something is too old, and whether
+// there is one.
+func (t *tx) cutoff(keep time.Duration) (int64, bool) {
+	if keep <= 0 || keep == time.Duration(job.Forever) {
+		return 0, false
+	}
+	return columns.Nanos(t.s.clock.now().Add(-keep)), true
+}
+
+const (
+	// isActive tells whether a record is that of a run which is going on.
+	isActive = "exists (select 1 from active a where a.id = h.run)"
+	// staysFor and staysOutput tell whether the job of a record says itself how
+	// long that is kept.
+	staysFor    = "(exists (select 1 from jobs j where j.uid = h.job and j.keep_for <> 0) or " + isActive + ")"
+	staysOutput = "(exists (select 1 from jobs j where j.uid = h.job and j.keep_output <> 0) or " + isActive + ")"
+
+	selectOld = "select h.ended, h.run, h.attempt, case when "
+	fromOld   = " then 1 else 0 end from history h where "
+	between   = "h.ended >= ? and (h.ended, h.run, h.attempt) > (?, ?, ?) and h.ended < ?"
+	oldFirst  = " order by h.ended, h.run, h.attempt limit ?"
+)
+
+// between returns the arguments of that condition.
+func (r oldRecord) between(before int64) []any {
+	return []any{r.ended, r.ended, idOf(r.run), r.attempt, before}
+}
+
+// expireAge removes records that are older than what the server keeps, of jobs
+// that say nothing.
+func (t *tx) expireAge(e *expiry) (done bool, err error) {
+	before, ok := t.cutoff(e.keep.For)
+	if !ok {
+		return true, nil
+	}
+	return t.removeOld(e, &e.age, false, selectOld+staysFor+fromOld+between+oldFirst, e.age.between(before)...)
+}
+
+// expireOutput removes output that is older than what the server keeps, of jobs
+// that say nothing.
+func (t *tx) expireOutput(e *expiry) (done bool, err error) {
+	before, ok := t.cutoff(e.keep.OutputFor)
+	if !ok {
+		return true, nil
+	}
+	return t.removeOld(e, &e.output, true, selectOld+staysOutput+fromOld+between+oldFirst, e.output.between(before)...)
+}
+
+// expireAudit removes what was changed too long ago, and what is beyond the
+// number. The latest change stays: the next one gets the number behind it.
+func (t *tx) expireAudit(e *expiry) (done bool, err error) {
+	before, ok := t.cutoff(e.keep.AuditFor)
+	if !ok {
+		before = math.MinInt64
+	}
+	last, err := t.number("select coalesce(max(seq), 0) from audit")
+	if err != nil {
+		return false, err
+	}
+	beyond := int64(0)
+	if e.keep.Audit > 0 {
+		beyond = last - int64(e.keep.Audit)
+	}
+	remove, count := int64(0), 0
+	q := t.query("select seq, written from audit order by seq limit ?", int64(e.left))
+	for q.Next() {
+		if seq, at := q.Int(), q.Int(); seq < last && (seq <= beyond || at < before) {
+			remove = seq
+			count++
+		}
+	}
+	if err := q.Err(); err != nil {
+		return false, err
+	}
+	limit := e.left
+	e.left -= count
+	return count < limit, t.exec("delete from audit where seq <= ?", remove)
+}
+
+// expireJobs removes records and output by what each job says, and the records
+// beyond the number that it keeps.
+func (t *tx) expireJobs(e *expiry) (done bool, err error) {
+	for range expireScan {
+		uid, keep, ok, err := t.nextToExpire(e)
+		if err != nil || !ok {
+			return !ok, err
+		}
+		if finished, err := t.expireJob(e, uid, keep); err != nil || !finished {
+			return false, err
+		}
+		e.job = uid
+		if e.stage == byNumber && !e.all {
+			e.jobs = e.jobs[1:]
+		}
+	}
+	return false, nil
+}
+
+// nextToExpire returns the next job that may have too much, with what it keeps:
+// only what it says by itself, and the number. First those come that have got
+// history, then those that say something, whose history ages.
+func (t *tx) nextToExpire(e *expiry) (uid job.ID, keep store.Retention, ok bool, err error) {
+	query := "select j.uid from jobs j where j.uid > ? and (j.keep_runs <> 0 or j.keep_for <> 0 or j.keep_output <> 0) order by j.uid limit 1"
+	if e.stage == byNumber {
+		if e.keep.Runs == 0 {
+			return uid, keep, false, nil
+		}
+		query = "select n.uid from names n where n.uid > ? order by n.uid limit 1"
+	}
+	if e.stage == byNumber && !e.all {
+		if len(e.jobs) == 0 {
+			return uid, keep, false, nil
+		}
+		uid = e.jobs[0]
+	} else {
+		list, err := t.ids(query, idOf(e.job))
+		if err != nil || len(list) == 0 {
+			return uid, keep, false, err
+		}
+		uid = list[0]
+	}
+	keep.Runs = e.keep.Runs
+	q := t.query("select keep_runs, keep_for, keep_output from jobs where uid = ?", idOf(uid))
+	for q.Next() {
+		if runs := int(q.Int()); runs > 0 {
+			keep.Runs = runs
+		}
+		keep.For, keep.OutputFor = time.Duration(q.Int()), time.Duration(q.Int())
+	}
+	return uid, keep, true, q.Err()
+}
+
+const (
+	finalOfJob  = "select h.ended, h.run, h.attempt from history h where h.job = ? and h.is_final = 1 order by h.ended desc, h.run desc, h.attempt desc limit 1 offset ?"
+	oldOfJob    = selectOld + isActive + fromOld + "h.job = ? and h.ended <= ? and (h.ended, h.run, h.attempt) < (?, ?, ?)" + oldFirst
+	outputOfJob = selectOld + isActive + fromOld + "h.job = ? and " + between + oldFirst
+)
+
+// expireJob removes what a job does not keep, and tells whether that was all.
+func (t *tx) expireJob(e *expiry, uid job.ID, keep store.Retention) (finished bool, err error) {
+	end := firstRecord // what is in front of it goes
+	if before, ok := t.cutoff(keep.For); ok {
+		end.ended = before
+	}
+	if keep.Runs > 0 {
+		// The first final record that is too many, and what is in front of it.
+		q := t.query(finalOfJob, idOf(uid), int64(keep.Runs))
+		for q.Next() {
+			if r := (oldRecord{q.Int(), q.id(), q.Int() + 1}); r.ended >= end.ended {
+				end = r
+			}
+		}
+		if err := q.Err(); err != nil {
+			return false, err
+		}
+	}
+	if end != firstRecord {
+		var last oldRecord
+		if done, err := t.removeOld(e, &last, false, oldOfJob, idOf(uid), end.ended, end.ended, idOf(end.run), end.attempt); err != nil || !done {
+			return false, err
+		}
+	}
+	before, ok := t.cutoff(keep.OutputFor)
+	if !ok || e.left <= 0 {
+		return !ok, nil
+	}
+	from, ok := e.outputOf[uid]
+	if !ok {
+		from = firstRecord
+	}
+	finished, err = t.removeOld(e, &from, true, outputOfJob, append([]any{idOf(uid)}, from.between(before)...)...)
+	if e.outputOf == nil || len(e.outputOf) > touchedMax {
+		e.outputOf = map[job.ID]oldRecord{}
+	}
+	e.outputOf[uid] = from
+	return finished, err
+}
+
+// historyKeys are the keys of records that go.
+var historyKeys = &Table{Name: "history", Key: 3, Columns: []Column{{"ended", Int}, {"run", Blob}, {"attempt", Int}}}
+
+// removeOld removes those records of a query that it does not say are to stay,
+// or only their output. from moves up to where it has come; done tells whether
+// it has come to the end.
+func (t *tx) removeOld(e *expiry, from *oldRecord, outputOnly bool, text string, args ...any) (done bool, err error) {
+	type row struct {
+		oldRecord
+		stays bool
+	}
+	limit := e.left
+	var list []row
+	var runs []job.ID
+	q := t.query(text, append(args, int64(limit))...)
+	for q.Next() {
+		r := row{oldRecord{q.Int(), q.id(), q.Int()}, q.bool()}
+		if list = append(list, r); !r.stays {
+			runs = append(runs, r.run)
+		}
+	}
+	if err := q.Err(); err != nil {
+		return false, err
+	}
+	chunks, err := t.chunks(runs)
+	if err != nil {
+		return false, err
+	}
+	records := historyKeys.rows(len(list))
+	for i := range list {
+		r := &list[i]
+		if !r.stays {
+			if e.left <= 0 {
+				return false, t.writeRows(Delete, records)
+			}
+			n := chunks[attempt{r.run, r.attempt}]
+			if n > 0 {
+				if err := t.removeChunks(r.oldRecord, n, e.left); err != nil {
+					return false, err
+				}
+			}
+			if e.left -= n; e.left < 0 || e.left == 0 && !outputOnly {
+				return false, t.writeRows(Delete, records)
+			}
+			if !outputOnly {
+				records.int(r.ended).id(&r.run).int(r.attempt)
+			}
+		}
+		e.left--
+		*from = r.oldRecord
+	}
+	return len(list) < limit, t.writeRows(Delete, records)
+}
+
+type attempt struct {
+	run    job.ID
+	number int64
+}
+
+// chunks returns how many chunks of output there are of the attempts of runs.
+func (t *tx) chunks(runs []job.ID) (map[attempt]int, error) {
+	n := map[attempt]int{}
+	if len(runs) == 0 {
+		return n, nil
+	}
+	q := t.query("select run, attempt, count(*) from output where run in (?*) group by run, attempt", set(runs))
+	for q.Next() {
+		n[attempt{q.id(), q.Int()}] = int(q.Int())
+	}
+	return n, q.Err()
+}
+
+// removeChunks removes the output of an attempt, of n chunks the first most.
+func (t *tx) removeChunks(r oldRecord, n, most int) error {
+	if n <= most {
+		return t.exec("delete from output where run = ? and attempt = ?", idOf(r.run), r.attempt)
+	}
+	last, err := t.number("select seq from output where run = ? and attempt = ? order by seq limit 1 offset ?", idOf(r.run), r.attempt, int64(most-1))
+	if err != nil {
+		return err
+	}
+	return t.exec("delete from output where run = ? and attempt = ? and seq <= ?", idOf(r.run), r.attempt, last)
+}

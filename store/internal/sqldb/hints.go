@@ -1,0 +1,104 @@
+package sqldb
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// noticeGap is the least time between two notices to other nodes. What comes
+	// meanwhile goes with the next: a busy node sends a hundred each second, and
+	// not one for each of its commits.
+	noticeGap = 10 * time.Millisecond
+	// noticeMax bounds the sending of one.
+	noticeMax = 2 * time.Second
+	// listenAgain is the pause after which a lost connection that listens is
+	// made again.
+	listenAgain = 500 * time.Millisecond
+)
+
+// notices tells the other nodes what changed.
+type notices struct {
+	sender  string // tells our notices from theirs
+	pending atomic.Uint32
+	wake    chan struct{} // of one: there is something pending
+}
+
+func (n *notices) init() {
+	n.sender, n.wake = rand.Text(), make(chan struct{}, 1)
+}
+
+// Hints returns a channel of hints about what is committed, by whatever node. It
+// is closed when ctx ends.
+func (s *Store) Hints(ctx context.Context) <-chan store.Hint { return s.hints.Listen(ctx) }
+
+// Events implements store.Store for what this process changes. When it returns,
+// what was written before by calls that did not know of the new receiver is
+// committed.
+func (s *Store) Events(ctx context.Context) <-chan []store.Event {
+	list := s.feed.Follow(ctx)
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return list
+}
+
+// send tells this process, and has the others told.
+func (s *Store) send(hint store.Hint) {
+	if hint == 0 {
+		return
+	}
+	s.hints.Send(hint)
+	s.notices.pending.Or(uint32(hint))
+	select {
+	case s.notices.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+// notify sends notices until ctx ends: the first at once, later ones together. A
+// notice that is lost costs others the time until they look by themselves.
+func (s *Store) notify(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.notices.wake:
+		case <-ctx.Done():
+			return
+		}
+		once, cancel := context.WithTimeout(ctx, noticeMax)
+		_ = s.db.Notify(once, fmt.Sprintf("%s %d", s.notices.sender, s.notices.pending.Swap(0)))
+		cancel()
+		timer.Reset(noticeGap)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// listen passes on what other nodes tell, until ctx ends.
+func (s *Store) listen(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = s.db.Listen(ctx, s.heard)
+		pause(ctx, listenAgain)
+		// Whatever was told meanwhile.
+		s.hints.Send(store.HintJobs | store.HintRuns | store.HintCancels | store.HintPlaced)
+	}
+}
+
+func (s *Store) heard(payload string) {
+	sender, bits, _ := strings.Cut(payload, " ")
+	hint, err := strconv.ParseUint(bits, 10, 8)
+	if err == nil && sender != s.notices.sender {
+		s.hints.Send(store.Hint(hint))
+	}
+}

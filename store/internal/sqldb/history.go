@@ -1,0 +1,257 @@
+package sqldb
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
+)
+
+var historyRows = &Table{Name: "history", Key: 3, Columns: []Column{
+	{"ended", Int}, {"run", Blob}, {"attempt", Int}, {"job", Blob}, {"is_final", Int}, {"outcome", Int}, {"kind", Int}, {"run_key", Text},
+	{"shard", Int}, {"shards", Int}, {"epoch", Int}, {"version", Int}, {"scheduled", Int}, {"due", Int}, {"next_attempt", Int}, {"held_slot", Int},
+	{"started", Int}, {"node", Text}, {"token", Blob}, {"reason", Text}, {"exited", Int}, {"exit_code", Int}, {"signal_name", Text},
+	{"http_status", Int}, {"params", Text}, {"parent", Blob}, {"occurrences", Int}, {"last_scheduled", Int}, {"replaces", Int},
+	{"output_bytes", Int}, {"unmet", Text},
+}}
+
+// insertRecords writes records. They are new: the step that makes one removes the
+// run, or its attempt, for which there was none.
+func (t *tx) insertRecords(list []*store.Record) error {
+	b := historyRows.rows(len(list))
+	for _, r := range list {
+		a := &r.Attempt
+		params, err := columns.EncodeParams(r.Run.Params)
+		if err != nil {
+			return err
+		}
+		b.time(a.Ended).id(&r.Run.ID).int(int64(a.Number)).id(&r.Run.JobUID).bool(r.Final).int(columns.Outcomes.Of(a.Outcome))
+		b.int(columns.Kinds.Of(r.Run.Kind)).text(columns.StoredKey(&r.Run)).int(int64(r.Run.Shard)).int(int64(r.Run.Shards))
+		b.int(r.Run.Epoch).int(r.Run.Version).time(r.Run.Scheduled).time(r.Run.Due).int(int64(r.Run.Attempt)).bool(r.Run.HoldsSlot)
+		b.time(a.Started).text(a.Node).id(&a.Token).text(a.Reason)
+		code := 0
+		if a.ExitCode != nil {
+			code = *a.ExitCode
+		}
+		b.bool(a.ExitCode != nil).int(int64(code)).text(a.Signal).int(int64(a.HTTPStatus)).text(string(params)).id(&r.Run.Parent)
+		b.int(int64(r.Count)).time(r.Until).bool(r.Replaces).int(r.OutputBytes).text(r.Unmet)
+		t.s.expiring.touch(r.Run.JobUID)
+	}
+	return t.writeRows(InsertNew, b)
+}
+
+// selectRecords reads records with the names of their jobs, for records.
+const selectRecords = `select h.ended, h.run, h.attempt, h.is_final, h.outcome, n.namespace, n.name, h.reason, h.unmet, h.job, h.kind, h.run_key,
+	h.shard, h.shards, h.epoch, h.version, h.scheduled, h.due, h.next_attempt, h.held_slot, h.started, h.node, h.token, h.exited, h.exit_code,
+	h.signal_name, h.http_status, h.params, h.parent, h.occurrences, h.last_scheduled, h.replaces, h.output_bytes
+	from history h join names n on n.uid = h.job`
+
+func (t *tx) records(text string, args ...any) (list []store.Record, err error) {
+	q := t.query(text, args...)
+	for q.Next() {
+		list = append(list, store.Record{})
+		scanRecord(q, &list[len(list)-1])
+	}
+	return list, q.Err()
+}
+
+func scanRecord(q reader, r *store.Record) {
+	a := &r.Attempt
+	a.Ended, a.Run = q.time(), q.id()
+	r.Run.ID, a.Number = a.Run, int(q.Int())
+	r.Final = q.bool()
+	a.Outcome = columns.Outcomes.Value(q.Int())
+	r.Run.Namespace, r.Run.Name, a.Reason, r.Unmet = q.Text(), q.Text(), q.Text(), q.Text()
+	r.Run.JobUID = q.id()
+	r.Run.Kind, r.Run.Key = columns.Kinds.Value(q.Int()), q.Text()
+	r.Run.Shard, r.Run.Shards = int(q.Int()), int(q.Int())
+	r.Run.Epoch, r.Run.Version = q.Int(), q.Int()
+	r.Run.Scheduled, r.Run.Due = q.time(), q.time()
+	r.Run.Attempt, r.Run.HoldsSlot = int(q.Int()), q.bool()
+	a.Started, a.Node, a.Token = q.time(), q.Text(), q.id()
+	exited, code := q.bool(), int(q.Int())
+	if exited {
+		a.ExitCode = &code
+	}
+	a.Signal, a.HTTPStatus = q.Text(), int(q.Int())
+	r.Run.Params, r.Run.Parent = columns.Params(q.View()), q.id()
+	r.Count, r.Until = int(q.Int()), q.time()
+	r.Replaces, r.OutputBytes = q.bool(), q.Int()
+
+	r.Run.State = job.StateRunning
+	if r.Final {
+		r.Run.State = job.StateDone
+	}
+	r.Run.Node, r.Run.Outcome, r.Run.Reason = a.Node, a.Outcome, a.Reason
+	r.Run.Key = columns.Key(&r.Run)
+}
+
+// Attempts implements store.History.
+func (s *Store) Attempts(ctx context.Context, query store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
+	err = s.read(ctx, func(t *tx) error {
+		list, next, err = t.attempts(&query)
+		return err
+	})
+	return list, next, wrapped(err, "history")
+}
+
+func (t *tx) attempts(query *store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
+	end := endOf(query.To)
+	if b := query.Before; b != (store.RecordRef{}) && b.Ended.Before(end.Ended) {
+		end = b
+	}
+	looked := 0
+	for chunk := query.Limit + 1; ; chunk *= 4 {
+		limit := min(chunk, listChunk, store.LookMax+1-looked)
+		where, args := historyWhere(query.Job, "", query.From, end)
+		records, err := t.records(selectRecords+where+" order by h.ended desc, h.run desc, h.attempt desc limit ?", append(args, int64(limit))...)
+		if err != nil {
+			return nil, next, err
+		}
+		for i := range records {
+			r := &records[i]
+			if len(list) == query.Limit || looked == store.LookMax {
+				return list, end, nil
+			}
+			looked, end = looked+1, r.Ref()
+			if query.Matches(r) {
+				list = append(list, *r)
+			}
+		}
+		if len(records) < limit {
+			return list, next, nil
+		}
+	}
+}
+
+// endOf is the place in front of what ended at a moment.
+func endOf(to time.Time) store.RecordRef {
+	if to.IsZero() {
+		to = columns.Latest
+	}
+	return store.RecordRef{Ended: to}
+}
+
+// historyWhere is the condition that queries and aggregates share: the job, the
+// namespace and the time.
+func historyWhere(uid job.ID, namespace string, from time.Time, end store.RecordRef) (where string, args []any) {
+	first := int64(math.MinInt64)
+	if !from.IsZero() {
+		first = columns.Nanos(from)
+	}
+	last := columns.Nanos(end.Ended)
+	where = " where h.ended >= ? and h.ended <= ? and (h.ended, h.run, h.attempt) < (?, ?, ?)"
+	args = []any{first, last, last, idOf(end.Run), int64(end.Attempt)}
+	if !uid.IsZero() {
+		where += " and h.job = ?"
+		args = append(args, idOf(uid))
+	}
+	if namespace != "" {
+		where += " and n.namespace = ?"
+		args = append(args, namespace)
+	}
+	return where, args
+}
+
+// AttemptsOf implements store.History.
+func (s *Store) AttemptsOf(ctx context.Context, run job.ID) (list []store.Record, err error) {
+	err = s.read(ctx, func(t *tx) error {
+		list, err = t.records(selectRecords+" where h.run = ? order by h.attempt", idOf(run))
+		return err
+	})
+	return list, wrapped(err, "attempts of run %s", run)
+}
+
+// Aggregate implements store.History.
+func (s *Store) Aggregate(ctx context.Context, query store.AggregateQuery) (list []store.Aggregate, err error) {
+	where, args := historyWhere(query.Job, query.Namespace, query.From, endOf(query.To))
+	from := columns.Nanos(query.From)
+	args = append([]any{from, max(1, int64(query.Bucket))}, args...)
+	err = s.read(ctx, func(t *tx) error {
+		list = nil
+		q := t.query(`select b.bucket, b.outcome, sum(b.occurrences), sum(b.took), max(b.took) from (
+				select h.ended - mod(h.ended - ?, ?) as bucket, h.outcome, h.occurrences, case when h.attempt > 0 then h.ended - h.started else 0 end as took
+				from history h join names n on n.uid = h.job`+where+` and h.is_final = 1
+			) b group by b.bucket, b.outcome order by b.bucket, b.outcome`, args...)
+		for q.Next() {
+			start := query.From.Add(time.Duration(q.Int() - from)).UTC()
+			if len(list) == 0 || !list[len(list)-1].Start.Equal(start) {
+				list = append(list, store.Aggregate{Start: start, Outcomes: map[job.Outcome]int{}})
+			}
+			bucket := &list[len(list)-1]
+			bucket.Outcomes[columns.Outcomes.Value(q.Int())] += int(q.Int())
+			bucket.Duration += time.Duration(q.Int())
+			bucket.Longest = max(bucket.Longest, time.Duration(q.Int()))
+		}
+		return q.Err()
+	})
+	return list, wrapped(err, "aggregate of history")
+}
+
+var outputRows = &Table{Name: "output", Key: 3, Columns: []Column{
+	{"run", Blob}, {"attempt", Int}, {"seq", Int}, {"position", Int}, {"bytes", Int}, {"written", Int}, {"data", Blob},
+}}
+
+// AppendOutput implements store.History.
+func (s *Store) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
+	if len(chunks) > store.MaxBatch {
+		return fmt.Errorf("append output: %w", store.ErrTooMany)
+	}
+	err := s.write(ctx, func(t *tx) error { return t.appendOutput(chunks) })
+	return wrapped(err, "append output")
+}
+
+func (t *tx) appendOutput(chunks []store.OutputChunk) error {
+	type key struct {
+		run          job.ID
+		attempt, seq int
+	}
+	seen := make(map[key]bool, len(chunks))
+	b := outputRows.rows(len(chunks))
+	for i := range chunks {
+		c := &chunks[i]
+		if k := (key{c.Run, c.Attempt, c.Seq}); seen[k] {
+			continue
+		} else {
+			seen[k] = true
+		}
+		b.id(&c.Run).int(int64(c.Attempt)).int(int64(c.Seq)).int(c.Offset).int(int64(c.Bytes)).time(c.Time).blob(c.Data)
+	}
+	if err := t.writeRows(InsertNew, b); err != nil {
+		return err
+	}
+	for i := range chunks {
+		c := &chunks[i]
+		if c.DropFrom >= c.DropTo {
+			continue
+		}
+		// Also for a chunk that was there: those that it pushes out may have
+		// been sent again before it.
+		err := t.exec("delete from output where run = ? and attempt = ? and seq >= ? and seq < ?",
+			idOf(c.Run), int64(c.Attempt), int64(c.DropFrom), int64(c.DropTo))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Output implements store.History.
+func (s *Store) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) (list []store.OutputChunk, err error) {
+	err = s.read(ctx, func(t *tx) error {
+		list = nil
+		q := t.query("select seq, position, bytes, written, data from output where run = ? and attempt = ? and seq >= ? order by seq limit ?",
+			idOf(run), int64(attempt), int64(fromSeq), int64(limit))
+		for q.Next() {
+			list = append(list, store.OutputChunk{
+				Run: run, Attempt: attempt, Seq: int(q.Int()), Offset: q.Int(), Bytes: int(q.Int()), Time: q.time(), Data: append([]byte(nil), q.View()...),
+			})
+		}
+		return q.Err()
+	})
+	return list, wrapped(err, "output of run %s", run)
+}

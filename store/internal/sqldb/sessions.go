@@ -1,0 +1,247 @@
+package sqldb
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
+)
+
+// aboutsMax is how many sessions are remembered: more than there are at a time.
+const aboutsMax = 10_000
+
+// aboutCache keeps what does not change about sessions, by id. The zero value is
+// ready for use.
+type aboutCache struct {
+	mu       sync.Mutex
+	sessions map[job.ID]store.Session
+}
+
+func (c *aboutCache) get(id job.ID) (store.Session, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, ok := c.sessions[id]
+	return s, ok
+}
+
+func (c *aboutCache) put(s store.Session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sessions == nil || len(c.sessions) >= aboutsMax {
+		c.sessions = map[job.ID]store.Session{}
+	}
+	c.sessions[s.ID] = s
+}
+
+// sessionRow is a session with what only the store knows about it.
+type sessionRow struct {
+	store.Session
+	over bool // something of it was reaped
+}
+
+// sessions returns all sessions by id.
+func (t *tx) sessions() ([]sessionRow, error) {
+	var list []sessionRow
+	var unknown []job.ID
+	q := t.query("select id, joined, renewed, leaving, reaped, running, ready from sessions order by id")
+	for q.Next() {
+		id := q.id()
+		about, ok := t.s.abouts.get(id)
+		if !ok {
+			about.ID = id
+			unknown = append(unknown, id)
+		}
+		row := sessionRow{Session: about}
+		row.Joined, row.Renewed, row.Leaving, row.over = q.time(), q.time(), q.bool(), q.bool()
+		row.Load = store.Load{Running: int(q.Int()), Ready: int(q.Int())}
+		list = append(list, row)
+	}
+	if err := q.Err(); err != nil || len(unknown) == 0 {
+		return list, err
+	}
+	q = t.query("select about from sessions where id in (?*)", set(unknown))
+	for q.Next() {
+		var about store.Session
+		if err := json.Unmarshal(q.View(), &about); err != nil {
+			q.Close()
+			return nil, err
+		}
+		t.s.abouts.put(about)
+	}
+	if err := q.Err(); err != nil {
+		return nil, err
+	}
+	for i := range list {
+		row := &list[i]
+		about, _ := t.s.abouts.get(row.ID)
+		about.ID, about.Joined, about.Renewed, about.Leaving, about.Load = row.ID, row.Joined, row.Renewed, row.Leaving, row.Load
+		row.Session = about
+	}
+	return list, nil
+}
+
+func errOver(id job.ID) error { return fmt.Errorf("session %s: %w", id, store.ErrSessionOver) }
+
+// session returns a session that is not over.
+func (t *tx) session(id job.ID) (*store.Session, error) {
+	list, err := t.sessions()
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		if list[i].ID == id && !list[i].over {
+			return &list[i].Session, nil
+		}
+	}
+	return nil, errOver(id)
+}
+
+// notOver locks a session that is not over.
+func (t *tx) notOver(id job.ID) error {
+	found, err := t.ids("select id from sessions where id = ? and reaped = 0 for update", idOf(id))
+	if err == nil && len(found) == 0 {
+		return errOver(id)
+	}
+	return err
+}
+
+var sessionRows = &Table{Name: "sessions", Key: 1, Columns: []Column{
+	{"id", Blob}, {"node", Text}, {"machine", Text}, {"datadir", Text}, {"joined", Int}, {"renewed", Int}, {"leaving", Int}, {"reaped", Int},
+	{"running", Int}, {"ready", Int}, {"about", Text},
+}}
+
+// Join implements store.Membership.
+func (s *Store) Join(ctx context.Context, session store.Session) (out store.Session, err error) {
+	if session.ID.IsZero() {
+		return store.Session{}, errors.New("join: a session needs an id")
+	}
+	err = s.write(ctx, func(t *tx) error {
+		now, err := t.now()
+		if err != nil {
+			return err
+		}
+		list, err := t.sessions()
+		if err != nil {
+			return err
+		}
+		out = session
+		out.Joined, out.Renewed, out.Leaving, out.Predecessors = now, now, false, nil
+		for _, other := range list {
+			if other.ID == session.ID {
+				out = other.Session // the answer was lost
+				return nil
+			}
+			if other.Machine == session.Machine && other.DataDir == session.DataDir {
+				out.Predecessors = append(out.Predecessors, other.ID)
+			}
+		}
+		// The processes of the predecessors are gone.
+		if err := t.exec("update sessions set leaving = 1 where machine = ? and datadir = ?", out.Machine, out.DataDir); err != nil {
+			return err
+		}
+		about := out
+		about.Joined, about.Renewed, about.Load = time.Time{}, time.Time{}, store.Load{}
+		text, err := json.Marshal(about)
+		if err != nil {
+			return err
+		}
+		t.hint |= store.HintRuns
+		b := sessionRows.rows(1).id(&out.ID).text(out.Node).text(out.Machine).text(out.DataDir).time(now).time(now).int(0).int(0)
+		return t.writeRows(Insert, b.int(int64(out.Load.Running)).int(int64(out.Load.Ready)).text(string(text)))
+	})
+	if err != nil {
+		return store.Session{}, fmt.Errorf("join as %s: %w", session.ID, err)
+	}
+	return out, nil
+}
+
+// Renew implements store.Membership.
+func (s *Store) Renew(ctx context.Context, session job.ID, load store.Load) error {
+	err := s.write(ctx, func(t *tx) error {
+		if err := t.notOver(session); err != nil {
+			return err
+		}
+		now, err := t.now()
+		if err != nil {
+			return err
+		}
+		return t.exec("update sessions set renewed = ?, running = ?, ready = ? where id = ?",
+			columns.Nanos(now), int64(load.Running), int64(load.Ready), idOf(session))
+	})
+	return wrapped(err, "renew")
+}
+
+// Leave implements store.Membership. Its ready runs are given up in batches: each
+// is changed under the lock of its job. One that is planned for it meanwhile has a
+// session that is not live, as those of a node that is gone.
+func (s *Store) Leave(ctx context.Context, session job.ID) error {
+	err := s.write(ctx, func(t *tx) error {
+		t.hint |= store.HintRuns
+		if err := t.notOver(session); err != nil {
+			return err
+		}
+		return t.exec("update sessions set leaving = 1 where id = ?", idOf(session))
+	})
+	for more := true; err == nil && more; {
+		err = s.write(ctx, func(t *tx) error {
+			runs, err := t.ids("select id from active where session = ? and state = ? order by due, id limit ?",
+				idOf(session), columns.States.Of(job.StateReady), int64(store.MaxBatch))
+			if err != nil {
+				return err
+			}
+			more = len(runs) == store.MaxBatch
+			t.hint |= store.HintRuns
+			return t.giveUp(session, runs)
+		})
+	}
+	return wrapped(err, "leave")
+}
+
+// giveUp leaves the ready runs of a session to be placed again.
+func (t *tx) giveUp(session job.ID, runs []job.ID) error {
+	if len(runs) == 0 {
+		return nil
+	}
+	jobs, err := t.ids("select distinct job from active where id in (?*)", set(runs))
+	if err != nil {
+		return err
+	}
+	if _, err := t.ids("select uid from job_state where uid in (?*) order by uid for update", set(jobs)); err != nil {
+		return err
+	}
+	return t.exec("update active set session = ? where session = ? and state = ? and id in (?*)", none, idOf(session), columns.States.Of(job.StateReady), set(runs))
+}
+
+// End implements store.Membership.
+func (s *Store) End(ctx context.Context, session job.ID) error {
+	err := s.write(ctx, func(t *tx) error {
+		running, err := t.ids("select id from active where session = ? and state = ? limit 1", idOf(session), columns.States.Of(job.StateRunning))
+		if err != nil {
+			return err
+		}
+		if len(running) > 0 {
+			return fmt.Errorf("run %s is running: %w", running[0], store.ErrConflict)
+		}
+		return t.exec("delete from sessions where id = ?", idOf(session))
+	})
+	return wrapped(err, "end session %s", session)
+}
+
+// Sessions implements store.Membership.
+func (s *Store) Sessions(ctx context.Context) (list []store.Session, err error) {
+	err = s.read(ctx, func(t *tx) error {
+		rows, err := t.sessions()
+		list = nil
+		for i := range rows {
+			list = append(list, rows[i].Session)
+		}
+		return err
+	})
+	return list, wrapped(err, "sessions")
+}

@@ -1,0 +1,196 @@
+// Package postgres keeps Belfry's state in PostgreSQL, 13 or later: the store of
+// nodes that form a cluster by using the same database. What it does is in package
+// sqldb; here is what is PostgreSQL's own: connections, statements that take any
+// number of rows as arrays, LISTEN and NOTIFY, the schema, and history in a part
+// for each day.
+//
+// # Durability
+//
+// A call is answered when its transaction is committed, and what that means is
+// said by the server: with synchronous_commit = on and a single server, on its
+// disk. A failover keeps what was acknowledged only if the standby that takes over
+// is synchronous.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/sqldb"
+)
+
+// Options are what Open needs to know beside the address. The zero value will do.
+type Options = sqldb.Options
+
+// Store is a database. Its methods may be called by any goroutine.
+type Store struct{ *sqldb.Store }
+
+var _ store.Store = (*Store)(nil)
+
+const (
+	// connectMax bounds the making of a connection, where the address does not
+	// say connect_timeout.
+	connectMax = 5 * time.Second
+	// connections is how many there are at most, where the address does not say
+	// pool_max_conns: beyond some, commits wait for each other.
+	connections = 10
+	// rollbackMax bounds a rollback, which goes on after the context of its call.
+	rollbackMax = time.Second
+	// versionMin is the oldest server that there are the statements for.
+	versionMin = 13
+)
+
+// settings are what connections set, where the address does not.
+var settings = map[string]string{
+	"application_name": "belfry",
+	// No statement takes long. One that does is in the way of others.
+	"statement_timeout": "30s",
+	"lock_timeout":      "10s",
+	// A node that is frozen in the middle of a transaction must not hold its
+	// locks: no transaction waits for its client.
+	"idle_in_transaction_session_timeout": "5s",
+	// To compile statements takes longer than they do.
+	"jit": "off",
+}
+
+// Open opens a database by its address, postgres://user@host/name?parameters, and
+// brings its schema up to date. Beside the parameters of libpq it takes schema, and
+// those of the pool: pool_max_conns, pool_min_conns, pool_max_conn_lifetime.
+func Open(ctx context.Context, address string, o Options) (*Store, error) {
+	d, err := connect(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.migrate(ctx); err != nil {
+		d.pool.Close()
+		return nil, fmt.Errorf("open %s: %w", d.name, err)
+	}
+	s, err := sqldb.Open(ctx, d, o)
+	if err != nil {
+		d.pool.Close()
+		return nil, fmt.Errorf("open %s: %w", d.name, err)
+	}
+	return &Store{s}, nil
+}
+
+// database implements sqldb.DB.
+type database struct {
+	pool   *pgxpool.Pool
+	name   string // of the database in messages, without a password
+	schema string // "" for what the server says
+
+	statements sync.Map // of package sqldb, as they are here
+	writings   sync.Map // writing to statement
+}
+
+// connect makes the pool and its first connection.
+func connect(ctx context.Context, address string) (*database, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, errors.New("the address of the store cannot be read") // the cause would print it
+	}
+	query := u.Query()
+	schema := query.Get("schema")
+	query.Del("schema")
+	u.RawQuery = query.Encode()
+	config, err := pgxpool.ParseConfig(u.String())
+	if err != nil {
+		return nil, fmt.Errorf("the address of the store: %w", err)
+	}
+	c := config.ConnConfig
+	if c.ConnectTimeout == 0 {
+		c.ConnectTimeout = connectMax
+	}
+	if !query.Has("pool_max_conns") {
+		config.MaxConns = connections
+	}
+	for name, value := range settings {
+		if _, said := c.RuntimeParams[name]; !said {
+			c.RuntimeParams[name] = value
+		}
+	}
+	if schema != "" {
+		c.RuntimeParams["search_path"] = pgx.Identifier{schema}.Sanitize()
+	}
+	// All statements are prepared, and have binary results.
+	c.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+	d := &database{schema: schema, name: fmt.Sprintf("postgres://%s/%s", net.JoinHostPort(c.Host, fmt.Sprint(c.Port)), c.Database)}
+	if d.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return nil, fmt.Errorf("open %s: %w", d.name, err)
+	}
+	if err := d.pool.Ping(ctx); err != nil {
+		d.pool.Close()
+		return nil, fmt.Errorf("open %s: %w", d.name, err)
+	}
+	return d, nil
+}
+
+// Clock implements sqldb.DB.
+func (d *database) Clock() string {
+	return "(extract(epoch from clock_timestamp()) * 1000000)::bigint * 1000"
+}
+
+// Close implements sqldb.DB.
+func (d *database) Close() error {
+	d.pool.Close()
+	return nil
+}
+
+// channel is where nodes tell each other what changed. It is the same name in
+// each schema of a database: who listens knows by the payload, which begins with
+// the schema.
+const channel = "belfry"
+
+// Notify implements sqldb.DB.
+func (d *database) Notify(ctx context.Context, payload string) error {
+	_, err := d.pool.Exec(ctx, "select pg_notify($1, current_schema || ' ' || $2)", channel, payload)
+	return err
+}
+
+// Listen implements sqldb.DB. It has a connection of its own.
+func (d *database) Listen(ctx context.Context, do func(payload string)) error {
+	conn, err := pgx.ConnectConfig(ctx, d.pool.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.Background(), rollbackMax)
+		defer cancel()
+		_ = conn.Close(end) // nothing is lost with it
+	}()
+	var schema string
+	if err := conn.QueryRow(ctx, "select current_schema").Scan(&schema); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, "listen "+channel); err != nil {
+		return err
+	}
+	for {
+		heard, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return err
+		}
+		if payload := heard.Payload; len(payload) > len(schema) && payload[:len(schema)+1] == schema+" " {
+			do(payload[len(schema)+1:])
+		}
+	}
+}
+
+// isNetwork tells whether an error is one of the connection and not of what was
+// said over it.
+func isNetwork(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err)
+}

@@ -1,0 +1,190 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The schema is brought forward by scripts that are numbered from 1 and run once
+// each, all in one transaction, by one node at a time. Nothing is ever undone. A
+// script says in its first line which schema the oldest program must know that can
+// go on beside it, so that nodes can be upgraded one after another:
+//
+//	-- oldest: 1
+//
+// Without it that is the version before.
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// migration is a script.
+type migration struct {
+	version, oldest int
+	script          string
+}
+
+// scripts returns the migrations in their order.
+func scripts() ([]migration, error) {
+	names, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	list := make([]migration, len(names))
+	for i, name := range names {
+		n := i + 1
+		if want := fmt.Sprintf("migrations/%04d.sql", n); name != want {
+			return nil, fmt.Errorf("migration %s is missing", want)
+		}
+		text, err := migrations.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = migration{version: n, oldest: max(1, i), script: string(text)}
+		if first, _, _ := strings.Cut(list[i].script, "\n"); strings.HasPrefix(first, "-- oldest: ") {
+			if list[i].oldest, err = strconv.Atoi(first[len("-- oldest: "):]); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	return list, nil
+}
+
+// migrationLock is the advisory lock of whoever changes the schema: "belfry".
+const migrationLock = 0x62656c667279
+
+// migrate brings the schema of the database forward to that of the scripts.
+func (d *database) migrate(ctx context.Context) error {
+	list, err := scripts()
+	if err != nil {
+		return err
+	}
+	return pgx.BeginFunc(ctx, d.pool, func(t pgx.Tx) error {
+		var server int
+		if err := t.QueryRow(ctx, "select current_setting('server_version_num')::int / 10000").Scan(&server); err != nil {
+			return err
+		}
+		if server < versionMin {
+			return fmt.Errorf("the server is PostgreSQL %d, and must be %d or later", server, versionMin)
+		}
+		// Others may wait for a long script.
+		if _, err := t.Exec(ctx, "set local statement_timeout = 0; set local lock_timeout = 0", pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
+		if _, err := t.Exec(ctx, "select pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
+			return err
+		}
+		if d.schema != "" {
+			if _, err := t.Exec(ctx, "create schema if not exists "+(pgx.Identifier{d.schema}).Sanitize()); err != nil {
+				return err
+			}
+		}
+		return d.forward(ctx, t, list)
+	})
+}
+
+func (d *database) forward(ctx context.Context, t pgx.Tx, list []migration) error {
+	known := len(list)
+	_, err := t.Exec(ctx, `create table if not exists schema_versions (
+		version integer primary key,
+		oldest  integer not null,
+		applied timestamptz not null default now()
+	)`)
+	if err != nil {
+		return err
+	}
+	var version, oldest int
+	if err := t.QueryRow(ctx, "select coalesce(max(version), 0), coalesce(max(oldest), 0) from schema_versions").Scan(&version, &oldest); err != nil {
+		return err
+	}
+	if oldest > known {
+		return fmt.Errorf("the schema has version %d, which programs that know version %d can use, and this belfry knows versions up to %d: a newer belfry has used it. Use that one, or restore the backup made before the upgrade",
+			version, oldest, known)
+	}
+	for _, m := range list[min(version, known):] {
+		if _, err := t.Exec(ctx, m.script, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("bring the schema to version %d: %w", m.version, err)
+		}
+		if _, err := t.Exec(ctx, "insert into schema_versions (version, oldest) values ($1, $2)", m.version, m.oldest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	day = 24 * time.Hour
+	// daysAhead is for how many days to come there are parts of history: nodes
+	// that could not make any for so long go on.
+	daysAhead = 3
+	// partMax bounds the wait of whoever makes or removes a part for what is going
+	// on in the table, and by that the wait of others behind it.
+	partMax = "200ms"
+)
+
+// Partition implements sqldb.DB. It does nothing most of the time.
+func (d *database) Partition(ctx context.Context, now, before int64) error {
+	parts, err := d.parts(ctx)
+	if err != nil {
+		return fault(err)
+	}
+	today := now - now%int64(day)
+	for i := -1; i <= daysAhead; i++ {
+		from := today + int64(i)*int64(day)
+		if name := partName(from); !parts[name] {
+			// A part may be wanted for rows that are in the other one by now.
+			err := d.inTable(ctx, fmt.Sprintf("create table if not exists %s partition of history for values from (%d) to (%d)", name, from, from+int64(day)))
+			if err != nil {
+				return nil // history goes to the other part, and it is tried again
+			}
+		}
+	}
+	for name := range parts {
+		at, err := time.Parse("history_20060102", name)
+		if err != nil || at.Add(day).UnixNano() > before {
+			continue
+		}
+		// What stays keeps its part: it is removed row by row.
+		_ = d.inTable(ctx, fmt.Sprintf(`do $$ begin
+			if not exists (select 1 from %[1]s h where exists (select 1 from jobs j where j.uid = h.job and j.keep_for <> 0)
+					or exists (select 1 from active a where a.id = h.run) or exists (select 1 from output o where o.run = h.run)) then
+				drop table %[1]s;
+			end if;
+		end $$`, name))
+	}
+	return nil
+}
+
+// inTable runs a statement that changes the parts of history. It gives up rather
+// than let others wait.
+func (d *database) inTable(ctx context.Context, statement string) error {
+	return pgx.BeginFunc(ctx, d.pool, func(t pgx.Tx) error {
+		if _, err := t.Exec(ctx, "set local lock_timeout = '"+partMax+"'"); err != nil {
+			return err
+		}
+		_, err := t.Exec(ctx, statement, pgx.QueryExecModeExec)
+		return err
+	})
+}
+
+func partName(from int64) string { return time.Unix(0, from).UTC().Format("history_20060102") }
+
+// parts returns the names of the parts of history.
+func (d *database) parts(ctx context.Context) (map[string]bool, error) {
+	found, err := d.pool.Query(ctx, "select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid where i.inhparent = 'history'::regclass")
+	if err != nil {
+		return nil, err
+	}
+	names, err := pgx.CollectRows(found, pgx.RowTo[string])
+	parts := map[string]bool{}
+	for _, name := range names {
+		parts[name] = true
+	}
+	return parts, err
+}

@@ -1,0 +1,347 @@
+package postgres
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/sqldb"
+)
+
+// tx is a transaction. What returns nothing waits for the next statement that
+// does, or for the commit, and goes to the server with that: a step takes as many
+// round trips as it has questions.
+type tx struct {
+	db    *database
+	conn  *pgxpool.Conn
+	queue *pgx.Batch
+	// sent is set when the transaction has begun at the server.
+	sent bool
+}
+
+func (d *database) begin(ctx context.Context, statement string) (sqldb.Tx, error) {
+	conn, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fault(err)
+	}
+	t := &tx{db: d, conn: conn, queue: &pgx.Batch{}}
+	t.queue.Queue(statement)
+	return t, nil
+}
+
+// Begin implements sqldb.DB.
+func (d *database) Begin(ctx context.Context) (sqldb.Tx, error) {
+	return d.begin(ctx, "begin isolation level read committed")
+}
+
+// Snapshot implements sqldb.DB.
+func (d *database) Snapshot(ctx context.Context) (sqldb.Tx, error) {
+	return d.begin(ctx, "begin isolation level repeatable read read only")
+}
+
+// send sends what waits, and reads the answers but that of the last statement.
+func (t *tx) send(ctx context.Context) (pgx.BatchResults, error) {
+	n := t.queue.Len()
+	results := t.conn.SendBatch(ctx, t.queue)
+	t.queue, t.sent = &pgx.Batch{}, true
+	for range n - 1 {
+		if _, err := results.Exec(); err != nil {
+			_ = results.Close() // says the same
+			return nil, fault(err)
+		}
+	}
+	return results, nil
+}
+
+// Query implements sqldb.Tx.
+func (t *tx) Query(ctx context.Context, text string, args ...any) sqldb.Rows {
+	t.queue.Queue(t.db.statement(text), args...)
+	results, err := t.send(ctx)
+	if err != nil {
+		return &rows{err: err}
+	}
+	list, err := results.Query()
+	if err != nil {
+		_ = results.Close()
+		return &rows{err: fault(err)}
+	}
+	return &rows{list: list, results: results, fields: list.FieldDescriptions()}
+}
+
+// Exec implements sqldb.Tx.
+func (t *tx) Exec(_ context.Context, text string, args ...any) error {
+	t.queue.Queue(t.db.statement(text), args...)
+	return nil
+}
+
+// Write implements sqldb.Tx.
+func (t *tx) Write(_ context.Context, op sqldb.Op, b *sqldb.Batch) error {
+	n := len(b.Columns)
+	if op == sqldb.Delete {
+		n = b.Key
+	}
+	args := make([]any, n)
+	for i := range args {
+		args[i] = b.Column(i)
+	}
+	t.queue.Queue(t.db.written(op, b.Table), args...)
+	return nil
+}
+
+// Commit implements sqldb.Tx.
+func (t *tx) Commit(ctx context.Context) (unknown bool, err error) {
+	if !t.sent && t.queue.Len() == 1 {
+		return false, nil // nothing was done but to begin
+	}
+	t.queue.Queue("commit")
+	results, err := t.send(ctx)
+	if err == nil {
+		_, err = results.Exec()
+		err = fault(errors.Join(err, results.Close()))
+	}
+	if err != nil {
+		// What the server says it has not done, it has not done.
+		var said *pgconn.PgError
+		return !errors.As(err, &said), err
+	}
+	t.conn.Release()
+	t.conn = nil
+	return false, nil
+}
+
+// Rollback implements sqldb.Tx.
+func (t *tx) Rollback() {
+	if t.conn == nil {
+		return
+	}
+	if t.sent && !t.conn.Conn().IsClosed() {
+		ctx, cancel := context.WithTimeout(context.Background(), rollbackMax)
+		if _, err := t.conn.Exec(ctx, "rollback"); err != nil {
+			_ = t.conn.Conn().Close(ctx) // it is of no use any more
+		}
+		cancel()
+	}
+	t.conn.Release()
+	t.conn = nil
+}
+
+// rows are the rows of the last statement of a batch.
+type rows struct {
+	list    pgx.Rows
+	results pgx.BatchResults
+	fields  []pgconn.FieldDescription
+	values  [][]byte
+	column  int
+	err     error
+}
+
+func (r *rows) Next() bool {
+	if r.list == nil {
+		return false
+	}
+	if !r.list.Next() {
+		r.Close()
+		return false
+	}
+	r.values, r.column = r.list.RawValues(), 0
+	return true
+}
+
+func (r *rows) Close() {
+	if r.list == nil {
+		return
+	}
+	r.list.Close()
+	err := r.list.Err()
+	if closed := r.results.Close(); err == nil {
+		err = closed
+	}
+	r.err, r.list = fault(err), nil
+}
+
+func (r *rows) Err() error { return r.err }
+
+func (r *rows) View() []byte {
+	v := r.values[r.column]
+	r.column++
+	return v
+}
+
+func (r *rows) Text() string { return string(r.View()) }
+
+// Int reads a number in the binary format of the protocol, of whatever width. A
+// sum of 64 bits is a numeric.
+func (r *rows) Int() int64 {
+	oid := r.fields[r.column].DataTypeOID
+	v := r.View()
+	switch {
+	case oid == pgtype.NumericOID:
+		return numeric(v)
+	case len(v) == 8:
+		return int64(binary.BigEndian.Uint64(v))
+	case len(v) == 4:
+		return int64(int32(binary.BigEndian.Uint32(v)))
+	case len(v) == 2:
+		return int64(int16(binary.BigEndian.Uint16(v)))
+	}
+	return 0
+}
+
+// numeric reads a whole number: digits to the base of 10,000 behind a head with
+// their count, the weight of the first, and the sign.
+func numeric(v []byte) (n int64) {
+	if len(v) < 8 {
+		return 0
+	}
+	count, weight := int(binary.BigEndian.Uint16(v)), int(int16(binary.BigEndian.Uint16(v[2:])))
+	for i := 0; i <= weight; i++ {
+		n *= 10_000
+		if i < count {
+			n += int64(binary.BigEndian.Uint16(v[8+2*i:]))
+		}
+	}
+	if binary.BigEndian.Uint16(v[4:]) != 0 {
+		return -n
+	}
+	return n
+}
+
+// statement returns a text of package sqldb for PostgreSQL: numbered parameters,
+// and sets as arrays.
+func (d *database) statement(text string) string {
+	if s, ok := d.statements.Load(text); ok {
+		return s.(string)
+	}
+	var b strings.Builder
+	n := 0
+	for rest := text; rest != ""; {
+		i := strings.IndexByte(rest, '?')
+		if i < 0 {
+			b.WriteString(rest)
+			break
+		}
+		n++
+		before, isSet := strings.CutSuffix(rest[:i], "in (")
+		b.WriteString(before)
+		if isSet = isSet && strings.HasPrefix(rest[i:], "?*)"); isSet {
+			fmt.Fprintf(&b, "= any($%d)", n)
+			rest = rest[i+len("?*)"):]
+			continue
+		}
+		b.WriteString(rest[len(before):i])
+		b.WriteString("$" + strconv.Itoa(n))
+		rest = rest[i+1:]
+	}
+	s, _ := d.statements.LoadOrStore(text, b.String())
+	return s.(string)
+}
+
+// writing is a way to write rows of a table.
+type writing struct {
+	op    sqldb.Op
+	table *sqldb.Table
+}
+
+var types = [...]string{sqldb.Int: "bigint[]", sqldb.Text: "text[]", sqldb.Blob: "bytea[]"}
+
+// written returns the statement that writes rows given as an array for each
+// column: one statement, however many rows.
+func (d *database) written(op sqldb.Op, t *sqldb.Table) string {
+	key := writing{op, t}
+	if s, ok := d.writings.Load(key); ok {
+		return s.(string)
+	}
+	s, _ := d.writings.LoadOrStore(key, writeStatement(op, t))
+	return s.(string)
+}
+
+func writeStatement(op sqldb.Op, t *sqldb.Table) string {
+	list := t.Columns
+	if op == sqldb.Delete {
+		list = list[:t.Key]
+	}
+	var names, arrays, set, conflict, same []string
+	for i, c := range list {
+		names = append(names, c.Name)
+		arrays = append(arrays, fmt.Sprintf("$%d::%s", i+1, types[c.Kind]))
+		if i < t.Key {
+			same = append(same, fmt.Sprintf("o.%s = n.%s", c.Name, c.Name))
+		} else {
+			set = append(set, fmt.Sprintf("%s = n.%s", c.Name, c.Name))
+			conflict = append(conflict, fmt.Sprintf("%s = excluded.%s", c.Name, c.Name))
+		}
+	}
+	columns := strings.Join(names, ", ")
+	given := fmt.Sprintf("unnest(%s) as n (%s)", strings.Join(arrays, ", "), columns)
+	insert := fmt.Sprintf("insert into %s (%s) select * from %s", t.Name, columns, given)
+	switch op {
+	case sqldb.InsertNew:
+		return insert + " on conflict do nothing"
+	case sqldb.Upsert:
+		return fmt.Sprintf("%s on conflict (%s) do update set %s", insert, strings.Join(names[:t.Key], ", "), strings.Join(conflict, ", "))
+	case sqldb.Update:
+		return fmt.Sprintf("update %s o set %s from %s where %s", t.Name, strings.Join(set, ", "), given, strings.Join(same, " and "))
+	case sqldb.Delete:
+		return fmt.Sprintf("delete from %s o using %s where %s", t.Name, given, strings.Join(same, " and "))
+	}
+	return insert
+}
+
+// failure is an error of the database, with the sentinel of package store that it
+// stands for.
+type failure struct {
+	error
+	is error
+}
+
+func (f *failure) Unwrap() []error { return []error{f.error, f.is} }
+
+// fault gives an error the sentinel that it stands for.
+func fault(err error) error {
+	var said *pgconn.PgError
+	if !errors.As(err, &said) {
+		return err
+	}
+	switch said.Code {
+	case "53100": // disk_full
+		return &failure{err, store.ErrNoSpace}
+	case "25006": // read_only_sql_transaction: a standby
+		return &failure{err, store.ErrReadOnly}
+	case "XX001", "XX002": // data_corrupted, index_corrupted
+		return &failure{err, store.ErrDamaged}
+	}
+	return err
+}
+
+// Fault implements sqldb.DB.
+func (d *database) Fault(err error) sqldb.Fault {
+	var said *pgconn.PgError
+	if errors.As(err, &said) {
+		switch said.Code {
+		case "40001", "40P01", "23505", "55P03":
+			// serialization_failure, deadlock_detected, unique_violation: two made
+			// the same; lock_not_available.
+			return sqldb.Conflict
+		case "57P01", "57P02", "57P03", "25P03", "25006", "0A000":
+			// admin_shutdown, crash_shutdown, cannot_connect_now,
+			// idle_in_transaction_session_timeout, a standby,
+			// feature_not_supported: a cached plan whose result has changed.
+			return sqldb.Broken
+		}
+		return sqldb.Final
+	}
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) || pgconn.SafeToRetry(err) || isNetwork(err) {
+		return sqldb.Broken
+	}
+	return sqldb.Final
+}
