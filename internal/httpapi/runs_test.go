@@ -8,10 +8,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
@@ -469,39 +468,58 @@ func TestEventsHoldWholeLettersAndAreBounded(t *testing.T) {
 	}
 }
 
-// TestFollowingLastsLongerThanReadingARequest needs a real connection, and so some
-// real time.
+// pipes is a listener whose connections are net.Pipe, which have the time of
+// testing/synctest.
+type pipes struct {
+	made   chan net.Conn
+	closed chan struct{}
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.made:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p pipes) Close() error   { close(p.closed); return nil }
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
 func TestFollowingLastsLongerThanReadingARequest(t *testing.T) {
-	s := newServer(t)
-	n := s.node()
-	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
-	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/nightly/run", "")
-	n.start(run)
-	const readTime = 50 * time.Millisecond
-	web := httptest.NewUnstartedServer(s.handler)
-	web.Config.ReadTimeout, web.Config.WriteTimeout = readTime, readTime
-	var connections atomic.Int32
-	web.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			connections.Add(1)
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		n := s.node()
+		ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+		run := ok[client.Run](s, "POST", "/api/v1/jobs/default/nightly/run", "")
+		n.start(run)
+		const readTime = time.Second
+		web := &http.Server{Handler: s.handler, ReadTimeout: readTime, WriteTimeout: readTime}
+		listener := pipes{make(chan net.Conn), make(chan struct{})}
+		go func() { _ = web.Serve(listener) }()
+		defer web.Close()
+		connections := 0
+		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			connections++
+			ours, theirs := net.Pipe()
+			listener.made <- theirs
+			return ours, nil
+		}}
+		defer transport.CloseIdleConnections()
+		c, err := client.New(client.Config{URL: "http://belfry.example", Token: token, HTTP: &http.Client{Transport: transport}})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	web.Start()
-	defer web.Close()
-	transport := &http.Transport{}
-	defer transport.CloseIdleConnections()
-	c, err := client.New(client.Config{URL: web.URL, Token: token, HTTP: &http.Client{Transport: transport}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	later := time.AfterFunc(4*readTime, func() { n.finish(run, job.OutcomeSucceeded) })
-	defer later.Stop()
-	if ended, err := c.Follow(t.Context(), run.ID, client.OutputQuery{}, func(client.OutputPart) error { return nil }); err != nil || ended.Outcome != job.OutcomeSucceeded {
-		t.Errorf("%v, the run is %+v", err, ended)
-	}
-	if made := connections.Load(); made != 1 {
-		t.Errorf("%d connections were made, want 1", made)
-	}
+		later := time.AfterFunc(4*readTime, func() { n.finish(run, job.OutcomeSucceeded) })
+		defer later.Stop()
+		if ended, err := c.Follow(t.Context(), run.ID, client.OutputQuery{}, func(client.OutputPart) error { return nil }); err != nil || ended.Outcome != job.OutcomeSucceeded {
+			t.Errorf("%v, the run is %+v", err, ended)
+		}
+		if connections != 1 {
+			t.Errorf("%d connections were made, want 1", connections)
+		}
+	})
 }
 
 func TestASecondPauseKeepsTheFirstOnesReason(t *testing.T) {
