@@ -186,15 +186,27 @@ func (b *between) Now(ctx context.Context) (time.Time, error) {
 
 // claimsOf returns the claims of a run so far.
 func (b *between) claimsOf(run job.ID) []claimed {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	var list []claimed
-	for _, c := range b.claims {
+	for _, c := range b.allClaims() {
 		if c.Run == run {
 			list = append(list, c)
 		}
 	}
 	return list
+}
+
+// allClaims returns the claims so far.
+func (b *between) allClaims() []claimed {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.claims)
+}
+
+// givenBack returns the attempts that were released so far.
+func (b *between) givenBack() []store.Attempt {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.released)
 }
 
 // asked returns how many attempts were claimed, and how many results reported.

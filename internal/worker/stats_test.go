@@ -75,9 +75,7 @@ func TestObserverIsNotToldOfWhatNeverBegins(t *testing.T) {
 		r.start()
 		id := r.plan(r.put("a", "policy: {overlap: allow}"), in(time.Second))[0]
 		r.until("it is given back", 5*time.Second, func() bool {
-			r.store.mu.Lock()
-			defer r.store.mu.Unlock()
-			return slices.ContainsFunc(r.store.released, func(a store.Attempt) bool { return a.Run == id })
+			return slices.ContainsFunc(r.store.givenBack(), func(a store.Attempt) bool { return a.Run == id })
 		})
 		r.stop()
 		if len(told.late)+len(told.ended) != 0 {

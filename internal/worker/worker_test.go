@@ -579,8 +579,8 @@ func TestWhatWasClaimedAheadIsCalledBackWhenItsJobChanges(t *testing.T) {
 				if r.worker.Load().Running != 0 {
 					t.Error("what was called back takes room")
 				}
-				if c.name == "a change of another job" && len(r.store.released) != 0 {
-					t.Errorf("called back: %v", r.store.released)
+				if c.name == "a change of another job" && len(r.store.givenBack()) != 0 {
+					t.Errorf("called back: %v", r.store.givenBack())
 				}
 			})
 		})
@@ -687,8 +687,8 @@ func TestWhatComesPastTheFenceIsNotStarted(t *testing.T) {
 		if slices.ContainsFunc(r.book.all(), func(line string) bool { return strings.HasPrefix(line, "announce") }) {
 			t.Error("it is in the journal although it never began")
 		}
-		if _, results := r.store.asked(); results != 0 || !slices.ContainsFunc(r.store.released, func(a store.Attempt) bool { return a.Run == id }) {
-			t.Errorf("%d results, released %v; want it to be given back", results, r.store.released)
+		if _, results := r.store.asked(); results != 0 || !slices.ContainsFunc(r.store.givenBack(), func(a store.Attempt) bool { return a.Run == id }) {
+			t.Errorf("%d results, released %v; want it to be given back", results, r.store.givenBack())
 		}
 	})
 }
@@ -895,7 +895,7 @@ func TestWhatOthersLeaveLyingIsTakenOver(t *testing.T) {
 		if len(got) != len(want) {
 			t.Errorf("taken over: %v, want %v", got, want)
 		}
-		for _, c := range r.store.claims {
+		for _, c := range r.store.allClaims() {
 			if at := due.Add(time.Second); c.at.Before(at) {
 				t.Errorf("a run of another node is claimed %s early", at.Sub(c.at))
 			}
@@ -1325,8 +1325,8 @@ func TestAClaimWhoseAnswerWasLostIsCalledBackIfItsJobHasChanged(t *testing.T) {
 				})
 				id := r.plan(j, in(2*time.Second))[0]
 				time.Sleep(6 * time.Second)
-				if r.startsOf(id) != c.starts || len(r.store.released) != 1 {
-					t.Errorf("%d starts, %d were given back, want %d and 1", r.startsOf(id), len(r.store.released), c.starts)
+				if r.startsOf(id) != c.starts || len(r.store.givenBack()) != 1 {
+					t.Errorf("%d starts, %d were given back, want %d and 1", r.startsOf(id), len(r.store.givenBack()), c.starts)
 				}
 				for _, s := range r.exec.starts() {
 					if s.job.Run.Shell.Command != "other" {
