@@ -29,7 +29,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what should take milliseconds.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // newExecutor makes an executor that may use every user.
 func newExecutor(t testing.TB, change ...func(*Config)) *Executor {

@@ -117,12 +117,15 @@ func belfryNow(ts *testscript.TestScript, want cli.ExitCode, args []string) {
 	}
 }
 
+// patience is how long a script waits for what should take milliseconds.
+const patience = 20 * time.Second
+
 // eventually runs belfry until its output has a line, for what a server does in its
 // own time: eventually REGEXP ARGUMENTS.
 func eventually(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
-	for end := time.Now().Add(10 * time.Second); ; {
+	for end := time.Now().Add(patience); ; {
 		var out bytes.Buffer
 		env := scriptEnv(ts)
 		env.Stdout = &out
@@ -197,7 +200,6 @@ func serveInBackground(ts *testscript.TestScript, _ bool, args []string) {
 	env := scriptEnv(ts)
 	env.Stdout, env.Stderr = &s.log, &s.log
 	go func() { s.ended <- cli.Run(ctx, env, args) }()
-	const patience = 20 * time.Second
 	for deadline := time.Now().Add(patience); ; {
 		probe := scriptEnv(ts)
 		probe.Stdout, probe.Stderr = &bytes.Buffer{}, &bytes.Buffer{}
@@ -223,7 +225,6 @@ func fetch(ts *testscript.TestScript, _ bool, args []string) {
 	request, err := http.NewRequest("GET", c.Server+args[0], nil)
 	ts.Check(err)
 	request.Header.Set("Authorization", "Bearer "+c.Token)
-	const patience = 10 * time.Second // until it is ready
 	deadline := time.Now().Add(patience)
 	answer, err := http.DefaultClient.Do(request)
 	for err == nil && answer.StatusCode == http.StatusServiceUnavailable && time.Now().Before(deadline) {
