@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
@@ -67,6 +68,19 @@ func TimingText(filled *job.Job, calendars job.Calendars) (string, error) {
 		return "", fmt.Errorf("schedule of %s: %w", filled.FullName(), err)
 	}
 	return string(text), nil
+}
+
+// SameOccurrences tells whether by two texts that TimingText has written the same
+// occurrences exist.
+func SameOccurrences(a, b string) bool {
+	type part struct{ Namespace, Calendars, Schedule json.RawMessage }
+	var of [2]part
+	for i, text := range []string{a, b} {
+		if json.Unmarshal([]byte(text), &of[i]) != nil {
+			return false
+		}
+	}
+	return reflect.DeepEqual(of[0], of[1])
 }
 
 func lookUp(calendars job.Calendars, namespace, name string) *job.Calendar {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,5 +87,110 @@ func TestOtherDefaultsReachThePlanners(t *testing.T) {
 				t.Errorf("with %q: %s has epoch %d and %s, want epoch %d and %s", start.zone, j.Definition.Name, p.Epoch, p.Timing, wantEpoch, wantZone)
 			}
 		}
+	}
+}
+
+// What a start does not wait for is done beside the server. A stop in the middle of
+// it loses nothing and does nothing twice, whatever the defaults of the next start.
+func TestOtherDefaultsOfManyJobsAreFilledInBesides(t *testing.T) {
+	const many = refillLook + 100
+	path := filepath.Join(t.TempDir(), "belfry.db")
+	start := func(zone string) *Store {
+		return open(t, path, Options{Defaults: job.Defaults{Timezone: zone}, defaultsTime: -1})
+	}
+	jobs := func(s *Store) (list []store.PlannedJob) {
+		t.Helper()
+		list, _, err := s.JobsChanged(t.Context(), store.AllPartitions, 0, 2*many)
+		if err != nil || len(list) != many {
+			t.Fatalf("%d jobs, %v", len(list), err)
+		}
+		return list
+	}
+	seen := int64(0) // of the feed of changes
+	stop := func(s *Store) {
+		t.Helper()
+		var err error
+		if _, seen, err = s.JobsChanged(t.Context(), store.AllPartitions, seen, 2*many); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun := func(s *Store) bool {
+		t.Helper()
+		list, _, err := s.JobsChanged(t.Context(), store.AllPartitions, seen, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list) > 0
+	}
+	s := start("")
+	s.background.Wait()
+	var wait sync.WaitGroup
+	for part := range 20 {
+		wait.Go(func() {
+			for i := part; i < many; i += 20 {
+				if _, err := s.PutJob(t.Context(), store.PutJob{Definition: benchJob(i, job.Policy{})}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	stop(s)
+
+	// It is stopped when it has done some.
+	s = start("Asia/Tokyo")
+	for !begun(s) {
+	}
+	stop(s)
+	s = start("Asia/Tokyo")
+	s.background.Wait()
+	for _, p := range jobs(s) {
+		if p.Epoch != 2 || !strings.Contains(p.Timing, "Asia/Tokyo") {
+			t.Fatalf("job %s has epoch %d and %s, want epoch 2 in Asia/Tokyo", p.UID, p.Epoch, p.Timing)
+		}
+	}
+	stop(s)
+
+	// And what has begun is undone by a start with those of before.
+	s = start("Europe/Berlin")
+	for !begun(s) {
+	}
+	stop(s)
+	s = start("Asia/Tokyo")
+	s.background.Wait()
+	for _, p := range jobs(s) {
+		if p.Epoch != 2 && p.Epoch != 4 || !strings.Contains(p.Timing, "Asia/Tokyo") {
+			t.Fatalf("job %s has epoch %d and %s, want epoch 2 or 4 in Asia/Tokyo", p.UID, p.Epoch, p.Timing)
+		}
+	}
+}
+
+// A start with defaults that change nothing for a job leaves it alone.
+func TestOtherDefaultsLeaveAloneWhatSaysItself(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "belfry.db")
+	s := open(t, path, Options{})
+	at := job.Duration(time.Minute)
+	said := benchJob(1, job.Policy{LateBy: &at})
+	said.Schedule.Timezone = "Asia/Tokyo"
+	for _, j := range []*job.Job{said, benchJob(2, job.Policy{})} {
+		if _, err := s.PutJob(t.Context(), store.PutJob{Definition: j}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, seen, err := s.JobsChanged(t.Context(), store.AllPartitions, 0, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	late := job.Duration(time.Hour / 2)
+	s = open(t, path, Options{Defaults: job.Defaults{Policy: job.Policy{LateBy: &late}}})
+	changed, _, err := s.JobsChanged(t.Context(), store.AllPartitions, seen, 10)
+	if err != nil || len(changed) != 1 || changed[0].Epoch != 1 {
+		t.Fatalf("changed: %+v, %v, want the one that says nothing, in its epoch", changed, err)
 	}
 }

@@ -108,8 +108,8 @@ func (st *step) upstreams(full string) (list []string, err error) {
 	return list, q.err()
 }
 
-// waitingRuns adds what a decision about another policy of a job needs to know: the
-// runs that wait, with the slots that they wait for under both.
+// waitingRuns adds what a decision about a new policy of a job needs to know: the
+// runs that wait, with the slots that they wait for now and under it.
 func (st *step) waitingRuns(l *loadedJob, policy *engine.Policy) error {
 	var runs []store.Run
 	q := st.stmt("select " + activeColumns + " from active a where a.job = ? and a.state = ?").bindID(l.UID).bindInt(columns.States.Of(job.StateWaiting))
@@ -126,7 +126,7 @@ func (st *step) waitingRuns(l *loadedJob, policy *engine.Policy) error {
 		if _, err := st.addRun(r); err != nil {
 			return err
 		}
-		for _, key := range []string{r.Slot, l.Policy.SlotKey(&r.Run, r.Node), policy.SlotKey(&r.Run, r.Node)} {
+		for _, key := range []string{r.Slot, policy.SlotKey(&r.Run, r.Node)} {
 			if err := st.slot(key, r); err != nil {
 				return err
 			}

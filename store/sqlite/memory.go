@@ -85,16 +85,25 @@ func (t *tx) poolSize(full string) (int, error) {
 // calendars returns all calendars by full name.
 func (t *tx) calendars() (map[string]*job.Calendar, error) {
 	if t.memory.calendars == nil {
-		list, err := documents[job.Calendar](t.conn, job.KindCalendar)
+		all, err := readCalendars(t.conn)
 		if err != nil {
 			return nil, err
 		}
-		t.memory.calendars = map[string]*job.Calendar{}
-		for _, c := range list {
-			t.memory.calendars[c.FullName()] = c
-		}
+		t.memory.calendars = all
 	}
 	return t.memory.calendars, nil
+}
+
+func readCalendars(c *conn) (map[string]*job.Calendar, error) {
+	list, err := documents[job.Calendar](c, job.KindCalendar)
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[string]*job.Calendar, len(list))
+	for _, one := range list {
+		all[one.FullName()] = one
+	}
+	return all, nil
 }
 
 // documents returns the calendars or pools by full name.

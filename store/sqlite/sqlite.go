@@ -62,6 +62,9 @@ type Options struct {
 
 	// maxPages bounds the file, for tests of what happens when it is full.
 	maxPages int
+	// defaultsTime is how long other defaults hold Open up. Default:
+	// defaultsTime.
+	defaultsTime time.Duration
 }
 
 const (
@@ -91,9 +94,10 @@ type Store struct {
 	feed    events.Feed
 	ended   columns.Ends
 
-	closing sync.Once
-	closed  chan struct{} // closed by Close
-	failure error         // of Close
+	closing    sync.Once
+	closed     chan struct{}  // closed by Close
+	background sync.WaitGroup // what ends by itself after that
+	failure    error          // of Close
 }
 
 var _ store.Store = (*Store)(nil)
@@ -184,7 +188,7 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	}
 	s.writer = newWriter(s, c, checkpoints, b)
 	go s.writer.run()
-	if err := s.applyDefaults(ctx); err != nil {
+	if err := s.applyDefaults(ctx, cmp.Or(o.defaultsTime, defaultsTime)); err != nil {
 		s.closing.Do(func() { close(s.closed) })
 		<-s.writer.done
 		return errors.Join(err, s.writer.close())
@@ -336,6 +340,7 @@ func (s *Store) Close() error {
 	s.closing.Do(func() {
 		close(s.closed)
 		<-s.writer.done
+		s.background.Wait()
 		var errs []error
 		for range readersMax {
 			errs = append(errs, (<-s.readers).close())

@@ -454,10 +454,7 @@ func (st *step) announce(r *jobRow) (err error) {
 		// Its version has no definition of its own: it is read as the latest.
 		st.memory.dropJob(r.UID)
 	}
-	keep := r.doc.filled.Policy.Keep
-	if keep == nil {
-		keep = &job.Keep{}
-	}
+	keep := keepOf(r.doc.filled)
 	s := st.stmt(`update job_state set seq = ?, timing = ?, changed = ?, version = ?, epoch = ?, state = ?, deleted = ?, paused_at = ?,
 		paused_until = ?, paused_by = ?, pause_reason = ?, completed = ?, remove_at = ?, keep_runs = ?, keep_for = ?, keep_output = ? where uid = ?`)
 	s.bindInt(r.seq).bindInt(r.timing).bindTime(r.changed).bindInt(r.Version).bindInt(r.Epoch).bindInt(columns.JobStates.Of(r.State)).bindInt(deleted)

@@ -125,11 +125,11 @@ func TestWhatStaysHidesNothingFromTidy(t *testing.T) {
 
 			late, withdrawn := put(benchJob(2, job.Policy{LateBy: &lateBy})), put(benchJob(3, job.Policy{LateBy: &forever}))
 			var plan []store.PlanItem
-			for _, j := range []*store.Job{late, withdrawn} {
+			for i, j := range []*store.Job{late, withdrawn} {
 				at := now.Add(time.Second)
 				plan = append(plan, store.PlanItem{
 					Job: j.Definition.UID, Epoch: 1, From: j.Cursor, To: at,
-					Runs: []store.NewRun{{ID: ids.next(), Session: session.ID, Scheduled: at, Due: at}},
+					Runs: []store.NewRun{{ID: job.ID{0xff, byte(i)}, Session: session.ID, Scheduled: at, Due: at}}, // behind all others
 				})
 			}
 			if _, err := s.Plan(ctx, session.ID, plan); err != nil {
