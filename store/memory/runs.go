@@ -281,20 +281,24 @@ func (s *Store) Lost(ctx context.Context, limit int) ([]store.Attempt, error) {
 	defer unlock()
 	now := s.now()
 	var lost []store.Attempt
-	for _, r := range s.sorted(func(r *store.Run) bool { return r.State == job.StateRunning }) {
-		var session *store.Session
-		if row, ok := s.sessions[r.Session]; ok {
-			session = &row.Session
-		}
-		policy := &engine.Policy{}
-		if row, ok := s.jobs[r.JobUID]; ok {
-			policy = row.Policy
-		}
-		if len(lost) < limit && engine.IsLost(now, policy, session) {
+	for _, r := range s.sorted(func(r *store.Run) bool { return r.State == job.StateRunning && s.isLost(r, now) }) {
+		if len(lost) < limit {
 			lost = append(lost, store.Attempt{Run: r.ID, Number: r.Attempt, Token: r.Token})
 		}
 	}
 	return lost, nil
+}
+
+func (s *Store) isLost(r *store.Run, now time.Time) bool {
+	var session *store.Session
+	if row, ok := s.sessions[r.Session]; ok {
+		session = &row.Session
+	}
+	policy := &engine.Policy{}
+	if row, ok := s.jobs[r.JobUID]; ok {
+		policy = row.Policy
+	}
+	return engine.IsLost(now, policy, session)
 }
 
 // Alerts implements store.Working.
@@ -304,13 +308,13 @@ func (s *Store) Alerts(ctx context.Context, limit int) ([]store.Alert, error) {
 		return nil, err
 	}
 	defer unlock()
-	b := s.batch()
-	var late []store.Run
-	for _, r := range s.sorted(func(r *store.Run) bool { return !r.AlertAt.IsZero() && !r.AlertAt.After(b.Now()) }) {
-		if len(late) < limit {
-			late = append(late, r)
-		}
+	now := s.now()
+	late := s.sorted(func(r *store.Run) bool { return !r.AlertAt.IsZero() && !r.AlertAt.After(now) })
+	if len(late) == 0 {
+		return nil, nil
 	}
+	late = late[:min(limit, len(late))]
+	b := s.batch()
 	var alerts []store.Alert
 	for _, r := range late {
 		b.AddRun(r)
@@ -350,10 +354,34 @@ func (s *Store) Tidy(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	defer unlock()
+	now := s.now()
+	ending := s.sorted(func(r *store.Run) bool { return s.mayEnd(r, now) })
+	var resting []string // jobs that are paused for a while, or completed and not kept
+	for name, row := range s.names {
+		if !row.PausedUntil.IsZero() || row.State == job.JobCompleted && row.Policy.DeleteAfter >= 0 {
+			resting = append(resting, name)
+		}
+	}
+	slices.Sort(resting)
+	if len(ending)+len(resting) > 0 {
+		if more, err = s.settle(ending, resting); err != nil {
+			return false, err
+		}
+	}
+	for id, key := range s.keys {
+		if !now.Before(key.Expires) {
+			delete(s.keys, id)
+		}
+	}
+	s.forget(now)
+	return more, nil
+}
+
+// settle ends runs that have come to an end, and pauses and jobs.
+func (s *Store) settle(ending []store.Run, resting []string) (more bool, err error) {
 	b := s.batch()
-	now := b.Now()
 	settled := 0
-	for _, r := range s.sorted(func(r *store.Run) bool { return s.mayEnd(r, now) }) {
+	for _, r := range ending {
 		if settled == store.MaxBatch {
 			more = true
 			break
@@ -363,10 +391,7 @@ func (s *Store) Tidy(ctx context.Context) (more bool, err error) {
 			settled++
 		}
 	}
-	for _, name := range sortedKeys(s.names) {
-		if s.names[name].State == job.JobActive {
-			continue // neither paused nor completed
-		}
+	for _, name := range resting {
 		j := s.addJob(b, s.names[name].UID)
 		s.addSiblings(b, j.UID)
 		b.Unpause(j)
@@ -378,12 +403,6 @@ func (s *Store) Tidy(ctx context.Context) (more bool, err error) {
 		}
 	}
 	s.write(b)
-	for id, key := range s.keys {
-		if !now.Before(key.Expires) {
-			delete(s.keys, id)
-		}
-	}
-	s.forget(now)
 	return more, nil
 }
 
@@ -401,23 +420,26 @@ func (s *Store) mayEnd(r *store.Run, now time.Time) bool {
 
 // forget removes tombstones and sessions that nobody needs any more.
 func (s *Store) forget(now time.Time) {
-	busyJobs, busySessions := map[job.ID]bool{}, map[job.ID]bool{}
-	for _, r := range s.runs {
-		busyJobs[r.JobUID] = true
-		if r.State == job.StateRunning {
-			busySessions[r.Session] = true
-		}
-	}
 	for uid, row := range s.jobs {
-		if row.Deleted && !busyJobs[uid] && now.Sub(row.updated) > store.TombstoneLife {
+		if row.Deleted && now.Sub(row.updated) > store.TombstoneLife && !s.has(func(r *store.Run) bool { return r.JobUID == uid }) {
 			delete(s.jobs, uid)
 		}
 	}
 	for id, session := range s.sessions {
-		if !busySessions[id] && now.Sub(session.Renewed) > store.SilenceMax {
+		if now.Sub(session.Renewed) > store.SilenceMax && !s.has(func(r *store.Run) bool { return r.State == job.StateRunning && r.Session == id }) {
 			delete(s.sessions, id)
 		}
 	}
+}
+
+// has tells whether there is a run that a condition holds for.
+func (s *Store) has(wanted func(*store.Run) bool) bool {
+	for _, r := range s.runs {
+		if wanted(r) {
+			return true
+		}
+	}
+	return false
 }
 
 // Join implements store.Membership.
