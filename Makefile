@@ -6,6 +6,10 @@ GO       ?= go
 # of the run as a failure, golang/go#75804.
 FUZZTIME ?= 50000x
 SOAKTIME ?= 60s
+# Of virtual time, in internal/sim: with models of nodes, and with whole nodes.
+HOURS      ?= 1000
+NODE_HOURS ?= 100
+RACE       ?=
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
 # bench/ is a module of its own, so that the libraries it compares with never
@@ -25,7 +29,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test check lint race fuzz soak bench fmt tidy
+.PHONY: help run build test check lint race fuzz sim soak bench fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +63,9 @@ fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
 	for t in $$targets; do \
 		echo "$(GO) test -fuzz $${t#*=} -fuzztime $(FUZZTIME) $${t%=*}"; \
 		$(GO) test -run '^$$' -fuzz "^$${t#*=}\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$${t%=*}"; done
+
+sim: ## a cluster in bad weather for HOURS (1000) and NODE_HOURS (100) of virtual time; RACE=-race
+	BELFRY_SIM_CORE=$(HOURS) BELFRY_SIM_NODES=$(NODE_HOURS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run '^Test(Core|Nodes)$$' ./internal/sim
 
 soak: ## kill a server with the race detector under random traffic for SOAKTIME (60s), and run the largest end-to-end tests
 	BELFRY_RACE=1 BELFRY_SOAK=$(SOAKTIME) $(GO) test -count=1 -v -run ^TestSoak ./test/e2e

@@ -220,6 +220,11 @@ var table = map[string]line{
 		imports: []string{"internal/cli", "internal/watchdog"},
 	},
 	"internal/archtest": {layer: aside},
+	"internal/sim": {
+		layer:       aside,
+		imports:     []string{"cron", "job", "store", "store/memory", "internal/engine", "internal/placement"},
+		testImports: []string{"executor", "internal/node"},
+	},
 	// The end-to-end tests see a server from outside: its program, its API and
 	// what its jobs write.
 	"test/e2e": {

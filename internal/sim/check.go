@@ -1,0 +1,508 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// woken is how long an attempt may go on when its machine wakes.
+	woken = time.Second
+	// planSlack is how much less than two thirds of the look-ahead may be
+	// planned: the time between two looks of a planner.
+	planSlack = 5 * time.Second
+	// quietAfter is how long after it is due a run is over when nothing is wrong
+	// and attempts are short, also one that waits for others in its slot.
+	quietAfter = 45 * time.Second
+	// recallMax is how long it takes at most, when nothing is wrong, until what was
+	// claimed ahead is called back: hints, and some calls.
+	recallMax = 100 * time.Millisecond
+	// missedAfter is how late an occurrence must be planned to count as missed.
+	missedAfter = 30 * time.Second
+)
+
+// checker has all that is left of a world.
+type checker struct {
+	*History
+	store   store.Store
+	records map[job.ID][]store.Record // by run, in the order of attempts
+	byJob   map[job.ID][]*store.Record
+	active  map[job.ID]store.Run
+	// versions counts how often the jobs of a name were changed.
+	versions map[string]int64
+	calm     time.Time // when everything had come to its end
+	ahead    time.Duration
+	late     time.Duration // how late a run may start when nothing is wrong; 0 is not checked
+}
+
+// Check holds a history against the invariants of the design, when the weather has
+// been good for some minutes and all nodes worked. late bounds how late runs have
+// started in good weather.
+func (h *History) Check(s store.Store, calm time.Time, lookAhead, late time.Duration) error {
+	c := &checker{History: h, store: s, versions: map[string]int64{}, calm: calm, ahead: lookAhead, late: late}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := c.read(); err != nil {
+		return err
+	}
+	c.checkAttempts()
+	c.checkRecords()
+	c.checkOverlap()
+	c.checkFollowers()
+	c.checkChain()
+	c.checkLateness()
+	for uid, b := range h.jobs {
+		if err := c.checkJob(uid, b); err != nil {
+			return err
+		}
+	}
+	err := c.checkAudit()
+	slices.Sort(h.problems) // whatever the order of maps
+	return err
+}
+
+// read reads everything that the store has kept.
+func (c *checker) read() error {
+	ctx := context.Background()
+	c.records, c.byJob, c.active = map[job.ID][]store.Record{}, map[job.ID][]*store.Record{}, map[job.ID]store.Run{}
+	query := store.HistoryQuery{Limit: store.LookMax}
+	for {
+		page, next, err := c.store.Attempts(ctx, query)
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			r := &page[i]
+			c.records[r.Run.ID] = append(c.records[r.Run.ID], *r)
+			c.byJob[r.Run.JobUID] = append(c.byJob[r.Run.JobUID], r)
+		}
+		if next == (store.RecordRef{}) {
+			break
+		}
+		query.Before = next
+	}
+	for _, list := range c.records {
+		slices.SortFunc(list, func(a, b store.Record) int { return a.Attempt.Number - b.Attempt.Number })
+	}
+	active, err := c.store.ListActive(ctx, store.ActiveQuery{Limit: 1 << 20})
+	for _, r := range active {
+		c.active[r.ID] = r
+	}
+	return err
+}
+
+// old tells whether what happened at a moment is long enough ago to have had its
+// effect. In the end attempts take shortAttempt at most.
+func (c *checker) old(at time.Time) bool { return at.Before(c.calm.Add(-quietAfter)) }
+
+// record returns the record of an attempt.
+func (c *checker) record(key attemptKey) *store.Record {
+	list := c.records[key.run]
+	for i := range list {
+		if list[i].Attempt.Number == key.number {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// checkAttempts compares what the attempts have seen with what is kept of them.
+func (c *checker) checkAttempts() {
+	started := map[attemptKey]*Attempt{}
+	for _, a := range c.attempts {
+		key := attemptKey{a.Run.ID, a.Number}
+		if other := started[key]; other != nil {
+			c.problem("started once", "attempt %d of %s of %s has started on %s at %s and on %s at %s",
+				a.Number, a.Run.Name, a.Run.Due, other.Node, other.Started, a.Node, a.Started)
+		}
+		started[key] = a
+		if a.Started.Before(a.Run.Due) {
+			c.problem("no start early", "an attempt of %s has started %s early", a.Run.Name, a.Run.Due.Sub(a.Started))
+		}
+		if ended := c.jobs[a.Run.JobUID].ended[a.Run.Epoch]; c.late > 0 && a.Run.Kind == job.RunScheduled && !ended.IsZero() &&
+			a.Started.After(ended.Add(recallMax)) && !c.faulty(ended.Add(-settled), a.Started) {
+			c.problem("withdrawn means withdrawn", "an attempt of %s has started %s after its epoch was ended", a.Run.Name, a.Started.Sub(ended))
+		}
+		if a.Ended.IsZero() {
+			if c.old(a.Started) {
+				c.problem("liveness", "attempt %d of %s of %s on %s has not ended", a.Number, a.Run.Name, a.Run.Due, a.Node)
+			}
+			continue
+		}
+		if !a.Woken.IsZero() && a.Gains && !c.lost[key].IsZero() && c.lost[key].Before(a.Woken) && a.Ended.After(a.Woken.Add(woken)) {
+			c.problem("no zombies", "an attempt of %s went on for %s after its machine woke", a.Run.Name, a.Ended.Sub(a.Woken))
+		}
+		if lost := c.lost[key]; a.Gains && a.Woken.IsZero() && !lost.IsZero() && a.Ended.After(lost) {
+			c.problem("no zombies", "an attempt of %s on %s went on for %s after it was taken for lost", a.Run.Name, a.Node, a.Ended.Sub(lost))
+		}
+		record, outcome := c.record(key), c.acked[key]
+		switch {
+		case record == nil && !c.old(a.Ended):
+		case record == nil:
+			c.problem("nothing acknowledged is lost", "attempt %d of %s of %s ended as %s at %s and is nowhere", a.Number, a.Run.Name, a.Run.Due, a.Outcome, a.Ended)
+		case outcome != "" && record.Attempt.Outcome != outcome:
+			c.problem("nothing acknowledged is lost", "attempt %d of %s of %s was acknowledged as %s and is kept as %s",
+				a.Number, a.Run.Name, a.Run.Due, outcome, record.Attempt.Outcome)
+		case record.Attempt.Outcome != a.Outcome && record.Attempt.Outcome != job.OutcomeLost:
+			c.problem("nothing acknowledged is lost", "attempt %d of %s of %s ended as %s and is kept as %s",
+				a.Number, a.Run.Name, a.Run.Due, a.Outcome, record.Attempt.Outcome)
+		}
+	}
+	// An attempt begins when the one before it is over.
+	for key, a := range started {
+		if before := started[attemptKey{key.run, key.number - 1}]; before != nil && before.Woken.IsZero() && a.Started.Before(before.Ended) {
+			c.problem("started once", "attempt %d of %s of %s has started while attempt %d ran", a.Number, a.Run.Name, a.Run.Due, before.Number)
+		}
+	}
+	for id := range c.active {
+		if r := c.active[id]; c.old(r.Due) {
+			c.problem("liveness", "the run of %s of %s is still %s in the end: %s", r.Name, r.Due, r.State, r.Reason)
+		}
+	}
+}
+
+// final returns the record that ends a run, or the last that there is. A run that
+// ended between two attempts has one with the number 0.
+func final(list []store.Record) *store.Record {
+	if list[0].Final {
+		return &list[0]
+	}
+	return &list[len(list)-1]
+}
+
+// checkRecords looks at each run by itself.
+func (c *checker) checkRecords() {
+	for id, list := range c.records {
+		last := &list[len(list)-1]
+		name := last.Run.Name
+		s := specOf(name)
+		finals := 0
+		for i := range list {
+			r := &list[i]
+			if r.Final {
+				finals++
+			}
+			if r.Final && r.Attempt.Number > 0 && i < len(list)-1 {
+				c.problem("accounted", "the run of %s of %s goes on after its end", name, last.Run.Due)
+			}
+			if !r.Final && s.retries == 0 {
+				c.problem("no double run", "%s is retried although its policy does not say so", name)
+			}
+			if !r.Final && r.Attempt.Outcome == job.OutcomeLost && !s.onLost {
+				c.problem("no double run", "a lost attempt of %s is retried although its policy does not say so", name)
+			}
+			if r.Attempt.Number > s.retries+1 {
+				c.problem("no double run", "%s has attempt %d", name, r.Attempt.Number)
+			}
+			c.checkOutcome(r)
+		}
+		_, active := c.active[id]
+		if finals > 1 || active && finals > 0 || !active && finals == 0 {
+			c.problem("accounted", "the run of %s of %s has %d final records; is it active: %t", name, last.Run.Due, finals, active)
+		}
+	}
+}
+
+// checkOutcome asks whether a record may say what it says.
+func (c *checker) checkOutcome(r *store.Record) {
+	switch r.Attempt.Outcome {
+	case job.OutcomeMissed:
+		after := missedAfter
+		switch s := specOf(r.Run.Name); {
+		case strings.Contains(r.Attempt.Reason, "paused"):
+			return // that it catches up is the user's wish
+		case s.lateBy > 0:
+			after = s.lateBy
+		}
+		if late := r.Attempt.Ended.Sub(r.Run.Due); late < after && r.Run.Kind == job.RunScheduled {
+			c.problem("accounted", "%s of %s was recorded as missed %s after it was due: %s", r.Run.Name, r.Run.Due, late, r.Attempt.Reason)
+		}
+	case job.OutcomeSkipped:
+		if specOf(r.Run.Name).most == 0 {
+			c.problem("overlap", "a run of %s was skipped: %s", r.Run.Name, r.Attempt.Reason)
+		}
+	case job.OutcomeWithdrawn:
+		if _, ok := steady[r.Run.Name]; ok {
+			c.problem("accounted", "a run of %s was withdrawn, and nobody has changed it: %s", r.Run.Name, r.Attempt.Reason)
+		}
+	case job.OutcomeCancelled:
+		if _, ok := steady[r.Run.Name]; ok && r.Run.Name != "replace" {
+			c.problem("accounted", "a run of %s was cancelled by nobody: %s", r.Run.Name, r.Attempt.Reason)
+		}
+	}
+}
+
+// occurrence is what there may be one run for.
+type occurrence struct {
+	kind  job.RunKind
+	key   string
+	shard int
+}
+
+// checkJob looks at all runs of a job together.
+//
+// Once: an identity has one run, but for those that were withdrawn. Accounted: each
+// occurrence that a cursor has passed is one run or in one record.
+func (c *checker) checkJob(uid job.ID, b *book) error {
+	j, err := c.store.JobByUID(context.Background(), uid)
+	if err != nil {
+		return fmt.Errorf("read job %s: %w", b.name, err)
+	}
+	c.versions[b.name] += j.Definition.Version
+	runs := map[occurrence]job.ID{}
+	type moment struct {
+		epoch     int64
+		scheduled time.Time
+	}
+	planned := map[moment]int{} // shards of what is planned
+	wanted := map[moment]int{}
+	missed := map[int64][]*store.Record{}
+	count := func(r *job.Run, withdrawn bool) {
+		key := occurrence{r.Kind, r.Key, r.Shard}
+		if other, ok := runs[key]; ok && other != r.ID && !withdrawn {
+			c.problem("once", "the occurrence %v of %s has the runs %s and %s", key, b.name, other, r.ID)
+		}
+		if !withdrawn {
+			runs[key] = r.ID
+		}
+		if r.Kind == job.RunScheduled {
+			at := moment{r.Epoch, r.Scheduled.UTC()}
+			planned[at]++
+			wanted[at] = max(1, r.Shards)
+		}
+	}
+	for _, r := range c.byJob[uid] {
+		switch {
+		case r.Attempt.Outcome == job.OutcomeMissed && (r.Count > 1 || r.Attempt.Number == 0 && !r.Until.IsZero()):
+			missed[r.Run.Epoch] = append(missed[r.Run.Epoch], r)
+		case r.Final:
+			count(&r.Run, r.Attempt.Outcome == job.OutcomeWithdrawn)
+		}
+	}
+	for _, r := range c.active {
+		if r.JobUID == uid {
+			count(&r.Run, false)
+		}
+	}
+	for at, n := range planned {
+		if n != wanted[at] {
+			c.problem("accounted", "of the occurrence of %s of %s there are %d runs, want %d", b.name, at.scheduled, n, wanted[at])
+		}
+	}
+	if s, ok := steady[b.name]; ok && s.shards > 0 {
+		for at, n := range wanted {
+			if n != s.shards {
+				c.problem("accounted", "the occurrence of %s of %s has %d shards", b.name, at.scheduled, n)
+			}
+		}
+	}
+	if _, ok := steady[b.name]; !ok {
+		return nil // what its cursor has passed in old epochs was by old schedules
+	}
+	if j.Definition.Epoch != 1 {
+		c.problem("accounted", "%s has the epoch %d, and nobody has changed it", b.name, j.Definition.Epoch)
+	}
+	schedule, err := j.Filled.CompileSchedule(nil)
+	if err != nil || len(j.Filled.Schedule.Cron) == 0 && j.Filled.Schedule.Every == 0 {
+		return err
+	}
+	passed := b.epochs[1]
+	if passed == nil {
+		c.problem("liveness", "%s was never planned", b.name)
+		return nil
+	}
+	if !passed.to.Equal(j.Cursor) {
+		c.problem("once", "the cursor of %s stands at %s, and was moved to %s", b.name, j.Cursor, passed.to)
+	}
+	spans := missed[1]
+	occurrences := 0
+	for at := range cron.Between(schedule, passed.from, j.Cursor) {
+		occurrences++
+		in := 0
+		for _, r := range spans {
+			if !at.Before(r.Run.Scheduled) && !at.After(r.Until) {
+				in++
+			}
+		}
+		if planned[moment{1, at.UTC()}] > 0 {
+			in++
+			delete(planned, moment{1, at.UTC()})
+		}
+		if in != 1 {
+			c.problem("accounted", "the occurrence of %s of %s is accounted for %d times", b.name, at, in)
+		}
+	}
+	for at := range planned {
+		c.problem("accounted", "%s was planned for %s, when it is not due", b.name, at.scheduled)
+	}
+	if most := j.Filled.Schedule.MaxRuns; most > 0 {
+		if j.Planned != most {
+			c.problem("accounted", "%s has become %d runs, want %d", b.name, j.Planned, most)
+		}
+		return nil
+	}
+	if next := schedule.Next(j.Cursor); next.Before(c.calm.Add(c.ahead*2/3 - planSlack)) {
+		c.problem("liveness", "%s is not planned for %s, which is %s ahead", b.name, next, next.Sub(c.calm))
+	}
+	return nil
+}
+
+// checkOverlap counts how many attempts have run at once, as they have seen it.
+func (c *checker) checkOverlap() {
+	type change struct {
+		at   time.Time
+		by   int
+		name string
+	}
+	changes := map[string][]change{}
+	for _, a := range c.attempts {
+		if specOf(a.Run.Name).most == 0 || a.Run.Kind == job.RunBackfill {
+			continue
+		}
+		// What a machine does that froze, and was taken for dead, is outside.
+		end := a.Ended
+		if !a.Frozen.IsZero() && !c.lost[attemptKey{a.Run.ID, a.Number}].IsZero() {
+			end = a.Frozen
+		}
+		key := slotOf(&a.Run, a.Node)
+		changes[key] = append(changes[key], change{a.Started, 1, a.Run.Name}, change{end, -1, a.Run.Name})
+	}
+	for key, list := range changes {
+		slices.SortFunc(list, func(a, b change) int {
+			if order := a.at.Compare(b.at); order != 0 {
+				return order
+			}
+			return a.by - b.by // an end comes before a beginning
+		})
+		n := 0
+		for _, change := range list {
+			if n += change.by; n > parallelOf(change.name) {
+				c.problem("overlap", "%d runs in the slot %s of %s at %s", n, key, change.name, change.at)
+				break
+			}
+		}
+	}
+}
+
+// checkFollowers: each end that a job follows has made one run of it.
+func (c *checker) checkFollowers() {
+	followers := map[job.ID]int{}
+	var created time.Time
+	for _, b := range c.jobs {
+		if b.name == "follower" {
+			created = b.created
+		}
+	}
+	follows := func(r *job.Run) {
+		if r.Name == "follower" {
+			followers[r.Parent]++
+		}
+	}
+	for _, list := range c.records {
+		follows(&list[len(list)-1].Run)
+	}
+	for id := range c.active {
+		r := c.active[id]
+		follows(&r.Run)
+	}
+	for id, list := range c.records {
+		r := final(list)
+		if r.Run.Name != "parallel" || !r.Final || r.Attempt.Ended.Before(created) {
+			continue
+		}
+		want := 0
+		switch r.Attempt.Outcome {
+		case job.OutcomeSucceeded, job.OutcomeFailed, job.OutcomeTimedOut, job.OutcomeLost:
+			want = 1
+		}
+		if got := followers[id]; got != want && !r.Replaces {
+			c.problem("nothing acknowledged is lost", "the run of parallel of %s ended as %s and has %d followers", r.Run.Due, r.Attempt.Outcome, got)
+		}
+	}
+}
+
+// checkChain: each run of a chain but the last has one successor.
+func (c *checker) checkChain() {
+	successors, ends := map[job.ID]int{}, 0
+	note := func(r *job.Run) {
+		if r.Name == "chain" && !r.Parent.IsZero() {
+			successors[r.Parent]++
+		}
+	}
+	for _, list := range c.records {
+		note(&list[len(list)-1].Run)
+	}
+	for id := range c.active {
+		r := c.active[id]
+		note(&r.Run)
+		if r.Name == "chain" {
+			ends++
+		}
+	}
+	for id, list := range c.records {
+		if r := final(list); r.Run.Name == "chain" && r.Final && successors[id] != 1 {
+			c.problem("accounted", "the run of chain of %s has %d successors", r.Run.Due, successors[id])
+		}
+	}
+	if ends != 1 {
+		c.problem("accounted", "the chain has %d ends", ends)
+	}
+}
+
+// settled is how long nothing must have been wrong before a run is due for it to
+// start on time: as long as it takes to plan and place anew.
+const settled = 20 * time.Second
+
+// faulty tells whether anything was wrong between two moments.
+func (c *checker) faulty(from, to time.Time) bool {
+	return slices.ContainsFunc(c.faults, func(f fault) bool { return f.from.Before(to) && f.to.After(from) })
+}
+
+// checkLateness: where nothing is wrong, runs start on time.
+func (c *checker) checkLateness() {
+	if c.late == 0 {
+		return
+	}
+	for _, a := range c.attempts {
+		if a.Number > 1 || a.Run.Kind != job.RunScheduled || !steady[a.Run.Name].prompt {
+			continue
+		}
+		if late := a.Started.Sub(a.Run.Due); late > c.late && !c.faulty(a.Run.Due.Add(-settled), a.Started) {
+			c.problem("liveness", "a run of %s of %s has started %s late on %s, and nothing was wrong", a.Run.Name, a.Run.Due, late, a.Node)
+		}
+	}
+}
+
+// checkAudit: each change of a job has one record.
+func (c *checker) checkAudit() error {
+	records := map[string]int64{}
+	query := store.AuditQuery{Limit: store.LookMax}
+	for {
+		list, next, err := c.store.Audit(context.Background(), query)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			if strings.HasPrefix(list[i].Action, "job.") {
+				records[list[i].Object]++
+			}
+		}
+		if next == 0 {
+			break
+		}
+		query.Before = next
+	}
+	for name, n := range c.versions {
+		if got := records[job.DefaultNamespace+"/"+name]; got != n {
+			c.problem("audited", "%s was changed %d times, and there are %d records", name, n, got)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package sim
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// History is what has happened in a cluster. Its times are those of the store's
+// clock, which is right.
+type History struct {
+	mu       sync.Mutex
+	problems []string
+	more     int // problems beyond those that are kept
+
+	attempts  []*Attempt
+	acked     map[attemptKey]job.Outcome // results that the store has acknowledged
+	lost      map[attemptKey]time.Time   // when the store took an attempt for lost
+	faults    []fault
+	jobs      map[job.ID]*book
+	holders   map[string]map[job.ID]bool // by slot: who holds it
+	runs      map[job.ID]*runBook        // that were claimed
+	asked     map[string]job.ID          // runs by job and idempotency key
+	cancelled map[job.ID]bool            // of which users were told that they end
+	Commits   int                        // steps that the store has made
+}
+
+type attemptKey struct {
+	run    job.ID
+	number int
+}
+
+// Attempt is what an attempt itself has seen.
+type Attempt struct {
+	Run            job.Run
+	Number         int
+	Node           string
+	Gains          bool // others gain a retry or a slot by its loss
+	Started, Ended time.Time
+	Outcome        job.Outcome
+	// Frozen is when its machine froze while it ran, Woken when that ended.
+	Frozen, Woken time.Time
+}
+
+// fault is a time in which something was wrong.
+type fault struct{ from, to time.Time }
+
+// book is what the steps of the store have said about a job.
+type book struct {
+	name    string
+	created time.Time
+	// epochs has the span of scheduled times that the cursor has moved over.
+	epochs map[int64]*span
+	// What users were told: of what is before, nothing is claimed any more.
+	epoch, version  int64
+	ended           map[int64]time.Time // when users were told that an epoch is over
+	paused, deleted bool
+}
+
+type span struct{ from, to time.Time }
+
+type runBook struct {
+	slot  string
+	token job.ID
+}
+
+// problemsMax bounds what is printed about one world.
+const problemsMax = 20
+
+func newHistory() *History {
+	return &History{
+		acked: map[attemptKey]job.Outcome{}, lost: map[attemptKey]time.Time{}, jobs: map[job.ID]*book{},
+		holders: map[string]map[job.ID]bool{}, runs: map[job.ID]*runBook{}, asked: map[string]job.ID{},
+		cancelled: map[job.ID]bool{},
+	}
+}
+
+// Problems returns what was wrong.
+func (h *History) Problems() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.more > 0 {
+		return append(h.problems[:len(h.problems):len(h.problems)], fmt.Sprintf("and %d more", h.more))
+	}
+	return h.problems
+}
+
+// Attempts returns how many attempts have started.
+func (h *History) Attempts() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.attempts)
+}
+
+// problem notes that an invariant was broken. The caller holds the mutex.
+func (h *History) problem(invariant, format string, args ...any) {
+	if len(h.problems) == problemsMax {
+		h.more++
+		return
+	}
+	h.problems = append(h.problems, invariant+": "+fmt.Sprintf(format, args...))
+}
+
+// begin notes that an attempt starts.
+func (h *History) begin(a *Attempt) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.attempts = append(h.attempts, a)
+}
+
+// fault notes that something is wrong for a time.
+func (h *History) fault(from, to time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.faults = append(h.faults, fault{from, to})
+}
+
+// book returns what is known of a job. The caller holds the mutex.
+func (h *History) book(uid job.ID) *book {
+	b := h.jobs[uid]
+	if b == nil {
+		b = &book{epochs: map[int64]*span{}, ended: map[int64]time.Time{}}
+		h.jobs[uid] = b
+	}
+	return b
+}
+
+// end notes that an attempt has ended.
+func (h *History) end(a *Attempt, at time.Time, outcome job.Outcome) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	a.Ended, a.Outcome = at, outcome
+}

@@ -1,0 +1,251 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// spec is a job of the simulation and what the checker expects of it.
+type spec struct {
+	schedule string
+	rest     string // place and policy
+	most     int    // how many runs may hold a slot; 0 for any number
+	shards   int
+	prompt   bool // its runs start on time when nothing is wrong
+	gains    bool // others gain by the loss of an attempt
+	retries  int
+	onLost   bool          // a lost attempt is retried
+	lateBy   time.Duration // how late an occurrence may start, where its policy says so
+}
+
+// pool is the pool of the jobs that share one, with so many slots.
+const (
+	pool      = "db"
+	poolSlots = 2
+)
+
+// steady are jobs that nobody changes, so that each of their occurrences must be
+// accounted for. Together they make one run a second with those of edited.
+var steady = map[string]spec{
+	"skip":      {schedule: `cron: "*/15 * * * * *"`, rest: `policy: {expect: {start_within: 1m}}`, most: 1, gains: true},
+	"allow":     {schedule: `cron: "*/10 * * * * *"`, rest: `policy: {overlap: allow}`, prompt: true},
+	"queue":     {schedule: `cron: "*/20 * * * * *"`, rest: `policy: {overlap: queue, queue_limit: 3}`, most: 1, gains: true},
+	"replace":   {schedule: `cron: "*/20 * * * * *"`, rest: `policy: {overlap: replace}`, most: 1, gains: true},
+	"retry":     {schedule: `cron: "*/20 * * * * *"`, rest: `policy: {lost_after: 20s, kill_grace: 1s, retry: {attempts: 2, backoff: 2s, on: [failed, lost]}}`, most: 1, gains: true, retries: 2, onLost: true},
+	"again":     {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {overlap: allow, lost_after: 30s, kill_grace: 1s, retry: {attempts: 3, backoff: 1s, on: [lost]}}`, gains: true, retries: 3, onLost: true, prompt: true},
+	"parallel":  {schedule: `cron: "*/10 * * * * *"`, rest: `policy: {max_parallel: 2}`, most: 2, gains: true},
+	"all":       {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {missed: all, late_by: 1h, overlap: queue, queue_limit: 100}`, most: 1, gains: true},
+	"late":      {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {missed: none, late_by: 5s, overlap: allow}`, prompt: true, lateBy: 5 * time.Second},
+	"latest":    {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {missed: latest, overlap: allow}`, prompt: true},
+	"shards":    {schedule: `cron: "0 * * * * *"`, rest: `place: {shards: 3}`, most: 1, shards: 3, gains: true},
+	"broadcast": {schedule: `cron: "30 * * * * *"`, rest: `place: {strategy: broadcast}`, most: 1, gains: true},
+	"sticky":    {schedule: `cron: "*/30 * * * * *"`, rest: `place: {sticky: true, strategy: hash}`, most: 1, gains: true},
+	"zone":      {schedule: `cron: "*/30 * * * * *"`, rest: `place: {labels: {zone: a}}, policy: {overlap: allow}`, prompt: true},
+	"robin":     {schedule: `cron: "*/30 * * * * *"`, rest: `place: {strategy: round_robin}, policy: {overlap: allow}`, prompt: true},
+	"every":     {schedule: `every: 20s`, rest: `policy: {timeout: 5s}`, most: 1, gains: true},
+	"jitter":    {schedule: `cron: "*/30 * * * * *", jitter: 9s`, rest: `policy: {overlap: allow}`, prompt: true},
+	"first":     {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {concurrency_key: db, overlap: queue, queue_limit: 5}`, most: poolSlots, gains: true},
+	"second":    {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {concurrency_key: db}`, most: poolSlots, gains: true},
+	"previous":  {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {needs_previous: true, late_by: 20s, retry: {attempts: 20, backoff: 1s, on: [failed, lost]}}`, most: 1, gains: true, retries: 20, onLost: true, lateBy: 20 * time.Second},
+	"follower":  {schedule: `on: [{job: parallel, outcome: finished}]`, rest: `policy: {overlap: allow}`},
+	"chain":     {schedule: `after_end: 15s`, most: 1, gains: true},
+	"twenty":    {schedule: `cron: "*/30 * * * * *", max_runs: 20`, rest: `policy: {overlap: allow}`, prompt: true},
+}
+
+// edited are jobs that users change all the time. Their schedules change, what the
+// checker expects of them does not.
+var edited = map[string]spec{
+	"edited-0": {rest: `policy: {overlap: allow}`},
+	"edited-1": {rest: `policy: {overlap: skip}`, most: 1, gains: true},
+	"edited-2": {rest: `policy: {overlap: queue, queue_limit: 2}`, most: 1, gains: true},
+	"edited-3": {rest: `policy: {overlap: replace}`, most: 1, gains: true},
+	"edited-4": {rest: `policy: {missed: all, overlap: allow, retry: {attempts: 1, backoff: 1s, on: [failed]}}`, retries: 1},
+}
+
+// specOf returns what is expected of a job.
+func specOf(name string) spec {
+	if s, ok := steady[name]; ok {
+		return s
+	}
+	return edited[name]
+}
+
+// parallelOf returns how many runs of a job may hold a slot; 0 for any number.
+func parallelOf(name string) int { return specOf(name).most }
+
+// slotOf names the slot of a run in the words of the checker.
+func slotOf(r *job.Run, node string) string {
+	switch {
+	case r.Name == "first" || r.Name == "second":
+		return pool
+	case r.Name == "broadcast":
+		return r.Name + "@" + node
+	}
+	return fmt.Sprint(r.JobUID, "/", r.Shard)
+}
+
+// user is somebody who makes jobs and changes them. What they are told they rely
+// on: a request whose answer is lost is made again.
+type user struct {
+	store     store.Store
+	random    *rand.Rand
+	now       func() time.Time
+	schedules map[string]string // of the jobs that are edited
+	documents map[string]*job.Job
+	key       string // the last idempotency key
+}
+
+// editEvery is how often a job is changed, on average.
+const editEvery = 10 * time.Second
+
+// newUser makes the steady jobs.
+func newUser(s store.Store, random *rand.Rand, now func() time.Time) (*user, error) {
+	u := &user{store: s, random: random, now: now, schedules: map[string]string{}, documents: map[string]*job.Job{}}
+	if _, err := s.PutPool(context.Background(), &job.Pool{Name: pool, Slots: job.Slots{Size: poolSlots}}, 0, "user"); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(steady)) {
+		if _, err := u.put(name, steady[name].schedule, store.PutJob{}); err != nil {
+			return nil, err
+		}
+	}
+	return u, nil
+}
+
+// document decodes a job, once for each text.
+func (u *user) document(name, schedule string, paused bool, command int) (*job.Job, error) {
+	text := fmt.Sprintf(`{name: %s, paused: %t, schedule: {%s}, run: {shell: "echo %d"}`, name, paused, schedule, command)
+	if rest := specOf(name).rest; rest != "" {
+		text += ", " + rest
+	}
+	text += "}"
+	if known := u.documents[text]; known != nil {
+		return known, nil
+	}
+	docs, err := job.Decode("sim.yaml", []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	u.documents[text] = docs[0].Job
+	return docs[0].Job, nil
+}
+
+// put creates or changes a job.
+func (u *user) put(name, schedule string, p store.PutJob) (*store.Job, error) {
+	definition, err := u.document(name, schedule, p.Definition != nil && p.Definition.Paused, u.random.IntN(4))
+	if err != nil {
+		return nil, err
+	}
+	p.Definition, p.IfVersion, p.Actor = definition, store.AnyVersion, "user"
+	j, err := u.store.PutJob(context.Background(), p)
+	if err == nil && u.random.IntN(5) == 0 {
+		j, err = u.store.PutJob(context.Background(), p) // the answer was lost
+	}
+	u.schedules[name] = schedule
+	return j, err
+}
+
+// edit does something to one of the jobs that are changed.
+func (u *user) edit() error {
+	ctx := context.Background()
+	names := slices.Sorted(maps.Keys(edited))
+	name := names[u.random.IntN(len(names))]
+	j, err := u.store.Job(ctx, job.DefaultNamespace, name)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	schedule := fmt.Sprintf(`cron: "*/%d * * * * *"`, []int{10, 15, 20, 30, 60}[u.random.IntN(5)])
+	var p store.PutJob
+	switch n := u.random.IntN(20); {
+	case err != nil: // there is none
+	case n < 2:
+		if err := u.store.DeleteJob(ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "user"}); err != nil {
+			return err
+		}
+		return nil
+	case n < 4:
+		return u.cancel(j.Definition.UID)
+	case n < 7:
+		return u.trigger(j)
+	case j.Definition.Paused:
+		schedule = u.schedules[name]
+		p.CatchUp = []job.Missed{"", job.MissedLatest, job.MissedAll}[u.random.IntN(3)]
+	case n < 11:
+		p.Definition = &job.Job{Paused: true}
+		schedule = u.schedules[name]
+		if u.random.IntN(2) == 0 {
+			p.Pause = store.Pause{By: "user", Reason: "for a while", Until: u.now().Add(time.Duration(u.random.IntN(40)) * time.Second)}
+		}
+	case n < 15:
+		schedule = u.schedules[name]
+	}
+	_, err = u.put(name, schedule, p)
+	return err
+}
+
+// cancel ends what is planned or runs of a job.
+func (u *user) cancel(uid job.ID) error {
+	ctx := context.Background()
+	runs, err := u.store.ListActive(ctx, store.ActiveQuery{Job: uid, Limit: 4})
+	if err != nil {
+		return err
+	}
+	for i := range runs {
+		if _, err := u.store.Cancel(ctx, runs[i].ID, "user", "not now"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// trigger asks for a run by hand, or for one of the past.
+func (u *user) trigger(j *store.Job) error {
+	id := newID(u.now(), u.random)
+	item := store.TriggerItem{ID: id, Job: j.Definition.UID, Kind: job.RunByHand, Key: id.String(), Actor: "user"}
+	switch u.random.IntN(4) {
+	case 0:
+		if u.key != "" {
+			item.Key = u.key
+		}
+	case 1:
+		item.Kind, item.Scheduled = job.RunBackfill, u.now().Add(-time.Hour).Truncate(time.Minute)
+		item.Key, item.Overlap = "", job.OverlapQueue
+	}
+	if item.Kind == job.RunByHand {
+		u.key = item.Key
+	}
+	for range 1 + u.random.IntN(2) { // an answer may be lost
+		if _, err := u.store.Trigger(context.Background(), []store.TriggerItem{item}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newID makes an id from a generator.
+func newID(now time.Time, random *rand.Rand) job.ID {
+	id, err := job.NewID(now, reader{random})
+	if err != nil {
+		panic(err) // the reader does not fail
+	}
+	return id
+}
+
+// reader reads random bytes from a generator.
+type reader struct{ random *rand.Rand }
+
+// Read implements io.Reader.
+func (r reader) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = byte(r.random.Uint32())
+	}
+	return len(p), nil
+}

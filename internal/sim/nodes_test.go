@@ -1,0 +1,346 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/memory"
+)
+
+// cluster is whole nodes over the store in memory, in a bubble of fake time.
+type cluster struct {
+	t       *testing.T
+	seed    uint64
+	history *History
+	memory  *memory.Store
+	tap     *Tap
+	random  *rand.Rand
+	user    *user
+	hosts   []*host
+	boot    time.Time
+	good    atomic.Bool // nothing goes wrong any more
+	group   sync.WaitGroup
+	done    chan struct{}
+}
+
+// host is a machine and the process on it.
+type host struct {
+	cluster *cluster
+	name    string
+	machine string
+	weather *weather
+	skew    atomic.Int64 // of its wall clock
+
+	mu      sync.Mutex
+	life    int
+	process *process
+}
+
+// process is one start of a node.
+type process struct {
+	gate    *gate
+	witness *witness
+	cancel  context.CancelFunc
+	ended   chan struct{}
+}
+
+func runNodes(t *testing.T, seed uint64, d time.Duration) *History {
+	c := &cluster{
+		t: t, seed: seed, history: newHistory(), memory: memory.New(memory.Options{LookAhead: lookAhead}),
+		random: rand.New(rand.NewPCG(seed, 1)), boot: time.Now(), done: make(chan struct{}),
+	}
+	c.tap = NewTap(c.memory, c.history, time.Now, lookAhead)
+	var err error
+	if c.user, err = newUser(c.tap, rand.New(rand.NewPCG(seed, 3)), time.Now); err != nil {
+		t.Fatal(err)
+	}
+	c.history.fault(time.Now(), time.Now().Add(time.Second)) // nobody is there yet
+	for i := range nodesCount {
+		h := &host{cluster: c, name: fmt.Sprint("node-", i), machine: fmt.Sprint("machine-", i), weather: &weather{random: rand.New(rand.NewPCG(seed, uint64(10+i)))}}
+		c.hosts = append(c.hosts, h)
+		h.start()
+	}
+	c.group.Go(c.edit)
+	c.group.Go(c.trouble)
+	time.Sleep(d)
+	c.good.Store(true)
+	close(c.done)
+	c.group.Wait()
+	for _, h := range c.hosts {
+		h.recover()
+	}
+	time.Sleep(calmFor)
+	calm := time.Now()
+	if _, err := c.tap.Tidy(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	if err := c.history.Check(c.memory, calm, lookAhead, lateMax); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range c.hosts {
+		h.kill()
+	}
+	return c.history
+}
+
+// lateMax is how late a run starts at most when nothing is wrong: the store answers
+// within some milliseconds.
+const lateMax = 100 * time.Millisecond
+
+// pause waits for a time that is drawn, and tells whether the faults go on.
+func (c *cluster) pause(random *rand.Rand, mean time.Duration) bool {
+	timer := time.NewTimer(time.Duration(random.Int64N(int64(2*mean))) + 1)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-c.done:
+		return false
+	}
+}
+
+func (c *cluster) edit() {
+	for random := rand.New(rand.NewPCG(c.seed, 4)); c.pause(random, editEvery); {
+		if err := c.user.edit(); err != nil {
+			c.t.Errorf("edit: %v", err)
+		}
+	}
+}
+
+// trouble lets something go wrong all the time.
+func (c *cluster) trouble() {
+	x := c.random
+	var faults sync.WaitGroup
+	for c.pause(x, faultEvery) {
+		h := c.hosts[x.IntN(len(c.hosts))]
+		d := 500*time.Millisecond + time.Duration(x.IntN(int(20*time.Second)))
+		if x.IntN(10) < 3 {
+			d = 20*time.Second + time.Duration(x.IntN(int(160*time.Second)))
+		}
+		kind, loss, slow := x.IntN(12), x.Float64()/2, x.IntN(2) == 0
+		step := time.Duration(x.Int64N(int64(2*time.Hour))) - time.Hour
+		if x.IntN(2) == 0 {
+			step /= 1000
+		}
+		elsewhere := x.IntN(10) < 3
+		faults.Go(func() { c.fault(h, kind, d, loss, slow, step, elsewhere) })
+	}
+	faults.Wait()
+}
+
+// fault makes something go wrong for a while.
+func (c *cluster) fault(h *host, kind int, d time.Duration, loss float64, slow bool, step time.Duration, elsewhere bool) {
+	began := time.Now()
+	wait := func() {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-c.done:
+		}
+		c.history.fault(began, time.Now())
+	}
+	switch {
+	case kind < 2:
+		h.weather.set(loss, slow, false)
+		wait()
+		h.weather.set(0, false, false)
+	case kind < 4:
+		h.weather.set(0, false, true)
+		wait()
+		h.weather.set(0, false, false)
+	case kind < 5: // an outage
+		d = min(d, 40*time.Second)
+		for _, h := range c.hosts {
+			h.weather.set(0, false, true)
+		}
+		wait()
+		for _, h := range c.hosts {
+			h.weather.set(0, false, false)
+		}
+	case kind < 7:
+		h.kill()
+		if elsewhere {
+			h.mu.Lock()
+			h.machine = fmt.Sprint("machine ", time.Now().UnixNano())
+			h.mu.Unlock()
+		}
+		wait()
+		h.start()
+	case kind < 9:
+		h.freeze()
+		wait()
+		h.wake()
+	case kind < 10: // a gentle restart is not a fault: nothing may be late
+		h.stop()
+		h.start()
+	default:
+		h.skew.Add(int64(step))
+		wait()
+		h.skew.Add(-int64(step))
+		c.history.fault(time.Now(), time.Now().Add(time.Second))
+	}
+}
+
+// start starts a process, if there is none.
+func (h *host) start() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.process != nil {
+		return
+	}
+	h.life++
+	c := h.cluster
+	g := &gate{Store: c.tap, weather: h.weather, history: c.history, killed: make(chan struct{})}
+	w := &witness{node: h.name, gate: g, history: c.history, calm: c.good.Load, running: map[*Attempt]bool{},
+		random: rand.New(rand.NewPCG(c.seed, uint64(h.life)<<8+uint64(h.name[5])))}
+	zone := "b"
+	if h.name < "node-2" {
+		zone = "a"
+	}
+	n, err := node.New(node.Config{
+		Store: g,
+		Session: store.Session{
+			Node: h.name, Machine: h.machine, DataDir: "/data", Labels: map[string]string{"zone": zone}, Capacity: 20,
+			Roles: []string{placement.RolePlanner, placement.RoleWorker},
+		},
+		Executors: func(*job.Job) executor.Executor { return w },
+		LookAhead: lookAhead, Capacity: 20, DrainTimeout: 10 * time.Second,
+		Now:  func() time.Time { return time.Now().Add(time.Duration(h.skew.Load())) },
+		Boot: func() time.Duration { return time.Hour + time.Since(c.boot) },
+		Log:  slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &process{gate: g, witness: w, cancel: cancel, ended: make(chan struct{})}
+	h.process = p
+	go func() {
+		defer close(p.ended)
+		err := n.Run(ctx)
+		h.ended(p, ctx, err)
+	}()
+}
+
+// ended notes that a process has ended; one that could not begin is started again.
+func (h *host) ended(p *process, ctx context.Context, err error) {
+	h.mu.Lock()
+	mine := h.process == p
+	if mine {
+		h.process = nil
+	}
+	h.mu.Unlock()
+	if !mine || ctx.Err() != nil {
+		return
+	}
+	if !errors.Is(err, errWeather) && !errors.Is(err, context.DeadlineExceeded) {
+		h.cluster.t.Errorf("%s has ended by itself: %v", h.name, err)
+	}
+	time.AfterFunc(time.Second, h.start)
+}
+
+// kill ends the process at once.
+func (h *host) kill() {
+	h.mu.Lock()
+	p := h.process
+	h.process = nil
+	h.mu.Unlock()
+	if p != nil {
+		p.witness.kill()
+		close(p.gate.killed)
+		p.cancel()
+		<-p.ended
+	}
+}
+
+// stop stops the process gently.
+func (h *host) stop() {
+	h.mu.Lock()
+	p := h.process
+	h.mu.Unlock()
+	if p != nil {
+		p.cancel()
+		<-p.ended
+	}
+}
+
+func (h *host) freeze() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p := h.process; p != nil {
+		p.gate.freeze()
+		p.witness.freeze()
+	}
+}
+
+func (h *host) wake() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p := h.process; p != nil {
+		p.witness.wake()
+		p.gate.wake()
+	}
+}
+
+// recover ends all faults of the host.
+func (h *host) recover() {
+	h.weather.set(0, false, false)
+	h.wake()
+	h.start()
+}
+
+func TestNodes(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	total := hours(t, "BELFRY_SIM_NODES", 0.5)
+	length := min(sliceOf, total)
+	worlds := max(1, int(total/length))
+	first := rand.Uint64()
+	if text := os.Getenv("BELFRY_SEED"); text != "" {
+		first, _ = strconv.ParseUint(text, 10, 64)
+		worlds = 1
+	}
+	var attempts atomic.Int64
+	began := time.Now()
+	limit := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var group sync.WaitGroup
+	for i := range worlds {
+		limit <- struct{}{}
+		if t.Failed() {
+			break
+		}
+		group.Go(func() {
+			defer func() { <-limit }()
+			seed := first + uint64(i)
+			synctest.Test(t, func(t *testing.T) {
+				h := runNodes(t, seed, length)
+				attempts.Add(int64(h.Attempts()))
+				for _, p := range h.Problems() {
+					t.Errorf("BELFRY_SEED=%d: %s", seed, p)
+				}
+			})
+		})
+	}
+	group.Wait()
+	took := time.Since(began)
+	ran := time.Duration(worlds) * length
+	t.Logf("%.1f cluster-hours in %.1f s: %.1f a second; %d attempts", ran.Hours(), took.Seconds(), ran.Hours()/took.Seconds(), attempts.Load())
+}

@@ -1,0 +1,315 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Tap is a store that writes down the steps which the store behind it makes, and
+// notices at once what must not be. It makes one step at a time.
+type Tap struct {
+	store.Store
+	history *History
+	now     func() time.Time
+	ahead   time.Duration // how far runs may be planned
+}
+
+// NewTap returns a tap of a store whose clock is given.
+func NewTap(s store.Store, h *History, now func() time.Time, lookAhead time.Duration) *Tap {
+	return &Tap{Store: s, history: h, now: now, ahead: lookAhead}
+}
+
+// Plan implements store.Planning.
+//
+// Once, and accounted: a cursor moves on from where it stood.
+func (t *Tap) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+	h := t.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out, err := t.Store.Plan(ctx, session, items)
+	h.Commits++
+	for i, outcome := range out {
+		if outcome != store.Planned {
+			continue
+		}
+		item := &items[i]
+		b := h.book(item.Job)
+		s := b.epochs[item.Epoch]
+		switch {
+		case item.Epoch < b.epoch, b.deleted:
+			h.problem("withdrawn means withdrawn", "epoch %d of %s is planned after it was ended", item.Epoch, b.name)
+		case item.To.After(t.now().Add(t.ahead + store.PlanSlack)):
+			h.problem("once", "%s is planned %s ahead", b.name, item.To.Sub(t.now()))
+		case s == nil:
+			b.epochs[item.Epoch] = &span{from: item.From, to: item.To}
+		case item.From.Equal(s.to):
+			s.to = item.To
+		case item.To.Equal(s.to): // the answer was lost
+		default:
+			h.problem("once", "the cursor of %s moved from %s to %s, and stood at %s", b.name, item.From, item.To, s.to)
+		}
+	}
+	return out, err
+}
+
+// Claim implements store.Working.
+func (t *Tap) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
+	h := t.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out, err := t.Store.Claim(ctx, session, attempts)
+	h.Commits++
+	for i := range out {
+		if out[i].Verdict == store.Started {
+			t.claimed(ctx, &out[i])
+		}
+	}
+	return out, err
+}
+
+// claimed judges a claim that the store has granted.
+func (t *Tap) claimed(ctx context.Context, out *store.ClaimOutcome) {
+	h, now := t.history, t.now()
+	r, b := &out.Run, h.book(out.Run.JobUID)
+	if known := h.runs[r.ID]; known != nil && known.token == r.Token {
+		return // the answer was lost
+	}
+	occurrence := r.Kind == job.RunScheduled || r.Kind == job.RunAfterEnd || r.Kind == job.RunBoot
+	switch {
+	case b.deleted:
+		h.problem("withdrawn means withdrawn", "a run of %s of %s was claimed after the job was deleted", b.name, r.Due)
+	case occurrence && (r.Epoch < b.epoch || r.Epoch < out.Job.Definition.Epoch):
+		h.problem("withdrawn means withdrawn", "a run of epoch %d of %s was claimed in epoch %d", r.Epoch, b.name, b.epoch)
+	case b.paused && r.Kind != job.RunByHand:
+		h.problem("withdrawn means withdrawn", "a run of %s of %s was claimed while the job was paused", b.name, r.Due)
+	case out.Job.Definition.Version < b.version:
+		h.problem("withdrawn means withdrawn", "a run of %s was claimed under version %d after version %d", b.name, out.Job.Definition.Version, b.version)
+	case h.cancelled[r.ID]:
+		h.problem("withdrawn means withdrawn", "a run of %s of %s was claimed after it was cancelled", b.name, r.Due)
+	case r.Due.Sub(now) > store.ClaimAhead:
+		h.problem("no start early", "a run of %s was claimed %s ahead", b.name, r.Due.Sub(now))
+	}
+	h.runs[r.ID] = &runBook{slot: r.Slot, token: r.Token}
+	t.hold(ctx, r)
+}
+
+// hold notes that a run has its slot, and compares with how many may have it.
+func (t *Tap) hold(ctx context.Context, r *store.Run) {
+	h := t.history
+	most := parallelOf(r.Name)
+	if most == 0 {
+		return
+	}
+	holders := h.holders[r.Slot]
+	if holders == nil {
+		holders = map[job.ID]bool{}
+		h.holders[r.Slot] = holders
+	}
+	holders[r.ID] = true
+	if len(holders) > most {
+		t.ended(ctx) // the claim may have ended what was to be replaced
+	}
+	if len(holders) > most {
+		h.problem("overlap", "%d runs of %s hold the slot %s, want at most %d", len(holders), r.Name, r.Slot, most)
+	}
+}
+
+// settle forgets who holds slots and holds them no more, which is known only when
+// the step is made: a run that is to be retried goes on holding its slot.
+func (t *Tap) settle(ctx context.Context, runs []job.ID) {
+	for _, id := range runs {
+		known := t.history.runs[id]
+		if known == nil {
+			continue
+		}
+		if _, err := t.Store.Active(ctx, id); err != nil {
+			delete(t.history.holders[known.slot], id)
+		}
+	}
+}
+
+// ended looks at which of the holders of slots are over, after a step that may have
+// ended any of them.
+func (t *Tap) ended(ctx context.Context) {
+	for _, holders := range t.history.holders {
+		for id := range holders {
+			if r, err := t.Store.Active(ctx, id); err != nil || !r.HoldsSlot {
+				delete(holders, id)
+			}
+		}
+	}
+}
+
+// Finish implements store.Working.
+func (t *Tap) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
+	h := t.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out, err := t.Store.Finish(ctx, session, results)
+	h.Commits++
+	ids := make([]job.ID, 0, len(results))
+	for i := range results {
+		ids = append(ids, results[i].Run)
+		if err == nil && out[i].Accepted && results[i].Outcome == job.OutcomeLost {
+			h.takeForLost(results[i].Attempt, t.now())
+		}
+	}
+	t.settle(ctx, ids)
+	return out, err
+}
+
+// takeForLost notes when an attempt was first taken for lost.
+func (h *History) takeForLost(a store.Attempt, now time.Time) {
+	if key := (attemptKey{a.Run, a.Number}); h.lost[key].IsZero() {
+		h.lost[key] = now
+	}
+}
+
+// ack notes that a node has the answer to its results.
+func (h *History) ack(results []store.Result, out []store.FinishOutcome) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range results {
+		if out[i].Accepted {
+			h.acked[attemptKey{results[i].Run, results[i].Number}] = results[i].Outcome
+		}
+	}
+}
+
+// Release implements store.Working.
+func (t *Tap) Release(ctx context.Context, session job.ID, attempts []store.Attempt) error {
+	h := t.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err := t.Store.Release(ctx, session, attempts)
+	h.Commits++
+	// Released, a run has its slot until the next claim of it at most.
+	t.ended(ctx)
+	return err
+}
+
+// Reap implements store.Working.
+func (t *Tap) Reap(ctx context.Context, session job.ID, attempts []store.Attempt) error {
+	h := t.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	running := map[job.ID]store.Run{}
+	for _, a := range attempts {
+		if r, err := t.Store.Active(ctx, a.Run); err == nil && r.Token == a.Token && r.State == job.StateRunning {
+			running[a.Run] = r
+		}
+	}
+	err := t.Store.Reap(ctx, session, attempts)
+	h.Commits++
+	for _, a := range attempts {
+		if was, ok := running[a.Run]; ok {
+			if r, err := t.Store.Active(ctx, a.Run); err != nil || r.Token != was.Token {
+				h.takeForLost(a, t.now())
+			}
+		}
+	}
+	t.ended(ctx)
+	return err
+}
+
+// Tidy implements store.Store.
+func (t *Tap) Tidy(ctx context.Context) (bool, error) {
+	h := t.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	more, err := t.Store.Tidy(ctx)
+	h.Commits++
+	t.ended(ctx)
+	return more, err
+}
+
+// Cancel implements store.Working.
+func (t *Tap) Cancel(ctx context.Context, run job.ID, by, reason string) (store.Run, error) {
+	h := t.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r, err := t.Store.Cancel(ctx, run, by, reason)
+	h.Commits++
+	if err == nil {
+		h.cancelled[run] = true
+	}
+	t.ended(ctx)
+	return r, err
+}
+
+// PutJob implements store.Jobs. What it answers is what the user is told.
+func (t *Tap) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) {
+	h := t.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	j, err := t.Store.PutJob(ctx, p)
+	h.Commits++
+	if err != nil {
+		return nil, err
+	}
+	d := j.Definition
+	b := h.book(d.UID)
+	if b.name == "" {
+		b.name, b.created = d.Name, t.now()
+	}
+	if d.Epoch > b.epoch {
+		b.end(t.now())
+		b.epochs[d.Epoch] = &span{from: j.Cursor, to: j.Cursor}
+	}
+	b.epoch, b.version = d.Epoch, d.Version
+	// A pause that ends by itself says nothing about later claims.
+	b.paused = d.Paused && p.Pause.Until.IsZero()
+	t.ended(ctx)
+	return j, nil
+}
+
+// end notes that users were told that all epochs before a moment are over.
+func (b *book) end(at time.Time) {
+	if b.ended[b.epoch].IsZero() {
+		b.ended[b.epoch] = at
+	}
+}
+
+// DeleteJob implements store.Jobs.
+func (t *Tap) DeleteJob(ctx context.Context, d store.DeleteJob) error {
+	h := t.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err := t.Store.DeleteJob(ctx, d)
+	h.Commits++
+	if err == nil {
+		b := h.book(d.UID)
+		b.deleted = true
+		b.end(t.now())
+	}
+	return err
+}
+
+// Trigger implements store.Planning.
+//
+// Once: a key is one run.
+func (t *Tap) Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error) {
+	h := t.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out, err := t.Store.Trigger(ctx, items)
+	h.Commits++
+	for i := range out {
+		if out[i].Err != nil {
+			continue
+		}
+		key := items[i].Job.String() + string(items[i].Kind) + cmp.Or(items[i].Key, items[i].Scheduled.String())
+		if known, ok := h.asked[key]; ok && known != out[i].Run {
+			h.problem("once", "the key %s of a request has made the runs %s and %s", items[i].Key, known, out[i].Run)
+		}
+		h.asked[key] = out[i].Run
+	}
+	return out, err
+}
+
+// Expire implements store.History. The checker wants to read all of it.
+func (t *Tap) Expire(context.Context, store.Retention) (bool, error) { return false, nil }
