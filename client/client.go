@@ -429,6 +429,19 @@ func (c *Client) Nodes(ctx context.Context) (Page[Node], error) {
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/nodes", answer: &page})
 }
 
+// DrainNode lets a node take no more runs; what it has goes on to its end. It holds
+// for the name of the node, also after a new start, until UndrainNode.
+func (c *Client) DrainNode(ctx context.Context, name string, r DrainRequest) (Node, error) {
+	var n Node
+	return n, c.do(ctx, call{method: http.MethodPost, path: "/nodes/" + url.PathEscape(name) + "/drain", body: r, answer: &n})
+}
+
+// UndrainNode lets a node take runs again.
+func (c *Client) UndrainNode(ctx context.Context, name string) (Node, error) {
+	var n Node
+	return n, c.do(ctx, call{method: http.MethodPost, path: "/nodes/" + url.PathEscape(name) + "/undrain", answer: &n})
+}
+
 // Calendars returns the calendars of a namespace, "" for all, by name.
 func (c *Client) Calendars(ctx context.Context, namespace string) (Page[Document], error) {
 	var page Page[Document]

@@ -161,7 +161,7 @@ type Preview struct {
 type Node struct {
 	Name     string            `json:"name" doc:"The name of the node."`
 	Session  job.ID            `json:"session" doc:"Its present session."`
-	State    string            `json:"state" enum:"live,leaving,silent" doc:"Whether it takes runs: leaving is a node that stops, silent one that was not heard of."`
+	State    string            `json:"state" enum:"live,drained,leaving,silent,left" doc:"Whether it takes runs: drained is a node that takes none because somebody has said so, leaving one that stops, silent one that was not heard of, left one that has ended."`
 	Roles    []string          `json:"roles" nullable:"false" doc:"What it does."`
 	Labels   map[string]string `json:"labels,omitempty" doc:"What jobs choose it by."`
 	Handlers []string          `json:"handlers,omitempty" nullable:"false" doc:"The functions that it can run."`
@@ -173,6 +173,15 @@ type Node struct {
 	Address  string            `json:"address,omitempty" doc:"Where its API listens."`
 	Joined   time.Time         `json:"joined" doc:"When the session began."`
 	Renewed  time.Time         `json:"renewed" doc:"When it was last heard of."`
+
+	DrainedBy    string    `json:"drained_by,omitempty" doc:"Who has said that it takes no runs, until somebody says otherwise."`
+	DrainReason  string    `json:"drain_reason,omitempty" doc:"Why."`
+	DrainedSince time.Time `json:"drained_since,omitzero" doc:"Since when."`
+}
+
+// DrainRequest asks for a node to take no more runs.
+type DrainRequest struct {
+	Reason string `json:"reason,omitempty" maxLength:"1024" doc:"Why, for whoever wonders later."`
 }
 
 // Event is something that has happened.

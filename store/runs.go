@@ -297,6 +297,12 @@ type Membership interface {
 	Leave(ctx context.Context, session job.ID) error
 	// End removes a session that runs nothing; ErrConflict if it does.
 	End(ctx context.Context, session job.ID) error
+	// Drain makes a node take no more runs, or do so again, and writes the audit
+	// record in the same step: what it has not claimed is to be placed again, and
+	// what it has claimed goes on to its end. It holds for the node by its name,
+	// whatever session it has, until it is undone. Saying again what holds changes
+	// nothing. ErrNotFound is for a node that is not known.
+	Drain(ctx context.Context, d DrainNode) error
 	// Sessions returns all that have not ended, members or not.
 	Sessions(ctx context.Context) ([]Session, error)
 }
@@ -316,9 +322,11 @@ type Session struct {
 	Address  string
 
 	// What the store adds.
-	Joined       time.Time
-	Renewed      time.Time
-	Leaving      bool
+	Joined  time.Time
+	Renewed time.Time
+	Leaving bool
+	// Drain is set while the node takes no runs, because somebody has said so.
+	Drain        *Drain
 	Load         Load
 	Predecessors []job.ID
 }
@@ -334,10 +342,15 @@ type SessionState string
 // The states of a session.
 const (
 	SessionLive    SessionState = "live"
+	SessionDrained SessionState = "drained" // its node takes no runs, as somebody has said
 	SessionLeaving SessionState = "leaving" // its node stops
 	SessionSilent  SessionState = "silent"  // it was not heard of
 	SessionLeft    SessionState = "left"    // it has ended, and is not kept
 )
+
+// Takes tells whether the node may be given runs, as far as that does not depend on
+// the time.
+func (s *Session) Takes() bool { return !s.Leaving && s.Drain == nil }
 
 // State returns the state of a session that is kept.
 func (s *Session) State(now time.Time) SessionState {
@@ -346,8 +359,33 @@ func (s *Session) State(now time.Time) SessionState {
 		return SessionLeaving
 	case !s.Live(now):
 		return SessionSilent
+	case s.Drain != nil:
+		return SessionDrained
 	}
 	return SessionLive
+}
+
+// Drain says why a node takes no runs.
+type Drain struct {
+	Since      time.Time
+	By, Reason string
+}
+
+// InWords says that a node is drained, by whom and why.
+func (d *Drain) InWords(node string) string {
+	text := "node " + node + " was drained by " + d.By
+	if d.Reason != "" {
+		text += ": " + d.Reason
+	}
+	return text
+}
+
+// DrainNode asks for a node to take no more runs.
+type DrainNode struct {
+	Node   string
+	Undo   bool // to take runs again
+	Reason string
+	Actor  string
 }
 
 // Load is what a node has to do.

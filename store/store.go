@@ -113,6 +113,7 @@ const (
 	HintRuns                     // a run is ready, or must be placed, before the next look
 	HintCancels                  // a running attempt is to be ended
 	HintPlaced                   // runs were assigned to nodes, and may be due before these look again
+	HintNodes                    // a node takes no more runs, or does so again
 )
 
 // Event is something that has changed, for those who follow what happens. Whoever

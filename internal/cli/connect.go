@@ -124,6 +124,26 @@ func (r *remote) refused(err error) error {
 	return f
 }
 
+// patienceMax is how often a question is asked again, a second apart, of a server
+// that has answered before: it may be just starting again.
+const patienceMax = 10
+
+// patient asks until there is an answer. It is for questions that may be repeated,
+// to a server that was there.
+func (r *remote) patient(ctx context.Context, ask func() error) error {
+	for again := 0; ; again++ {
+		err := ask()
+		if gone := errors.Is(err, client.ErrUnreachable) || client.IsType(err, client.TypeUnavailable); !gone || again == patienceMax {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
 // named returns the job that a word names: NAME or NAMESPACE/NAME.
 func (r *remote) named(text string) (jobName, error) {
 	namespace, name, found := strings.Cut(text, "/")

@@ -32,7 +32,7 @@ func newEvents(env Env) *cobra.Command {
 		Long: `Show what happens from now on, a line for each event, until it is interrupted:
 changes of jobs, calendars, pools and tokens by their actions, as belfry audit has
 them; runs by the states that they come to (run.ready, run.waiting, run.running,
-run.done); nodes by theirs (node.live, node.leaving, node.silent, node.left).
+run.done); nodes by theirs (node.live, node.drained, node.leaving, node.silent, node.left).
 
 A broken connection goes on where it was. What could not be told then, because
 there was too much of it or the server was started again, is an event gap: whoever

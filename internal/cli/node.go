@@ -1,22 +1,26 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/job"
 )
 
 func newNode(env Env) *cobra.Command {
-	cmd := group("node", "nodes", "List the nodes that run jobs", "belfry node list\nbelfry node list -o wide")
-	cmd.AddCommand(newNodeList(env))
+	cmd := group("node", "nodes", "List the nodes that run jobs, and drain them", "belfry node list\nbelfry node drain one --reason 'a new disk' --wait")
+	cmd.AddCommand(newNodeList(env), newNodeDrain(env), newNodeUndrain(env))
 	return cmd
 }
 
@@ -39,8 +43,9 @@ func newNodeList(env Env) *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List the nodes with what they run",
 		Long: `List the nodes by name, with what they run. A node that is leaving ends what it
-runs and takes nothing new; one that is silent was not heard of for some seconds,
-and what it ran counts as lost after the time that its jobs say.`,
+runs and takes nothing new; one that is drained does so because somebody has said
+so; one that is silent was not heard of for some seconds, and what it ran counts as
+lost after the time that its jobs say.`,
 		Example: "belfry node list\nbelfry node list -o wide\nbelfry node list -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -74,7 +79,7 @@ func listNodes(ctx context.Context, server *remote, output string) error {
 func nodeTable(w io.Writer, env Env, nodes []client.Node, wide bool) {
 	head := []string{"NAME", "STATE", "RUNNING", "CAPACITY", "LABELS", "JOINED", "VERSION"}
 	if wide {
-		head = append(head, "ADDRESS", "ROLES", "HANDLERS", "RENEWED", "ZONES", "SESSION")
+		head = append(head, "ADDRESS", "ROLES", "HANDLERS", "RENEWED", "ZONES", "SESSION", "DRAINED")
 	}
 	var rows [][]string
 	for i := range nodes {
@@ -82,7 +87,7 @@ func nodeTable(w io.Writer, env Env, nodes []client.Node, wide bool) {
 		row := []string{n.Name, n.State, fmt.Sprint(n.Running), fmt.Sprint(n.Capacity), orDash(labelText(n.Labels)), instant(env, n.Joined), orDash(n.Version)}
 		if wide {
 			row = append(row, orDash(n.Address), orDash(strings.Join(n.Roles, ",")), orDash(strings.Join(n.Handlers, ",")),
-				instant(env, n.Renewed), orDash(n.Zones), n.Session.String())
+				instant(env, n.Renewed), orDash(n.Zones), n.Session.String(), orDash(drainText(n)))
 		}
 		rows = append(rows, row)
 	}
@@ -96,4 +101,169 @@ func labelText(labels map[string]string) string {
 		parts = append(parts, key+"="+labels[key])
 	}
 	return strings.Join(parts, ",")
+}
+
+// drainText says by whom and why a node is drained, "" if it is not.
+func drainText(n *client.Node) string {
+	switch {
+	case n.DrainedBy == "":
+		return ""
+	case n.DrainReason == "":
+		return "by " + n.DrainedBy
+	}
+	return "by " + n.DrainedBy + ": " + n.DrainReason
+}
+
+// drainFlags are what belfry node drain is asked.
+type drainFlags struct {
+	asked   config.Asked
+	reason  string
+	wait    bool
+	timeout job.Duration
+	output  string
+}
+
+func newNodeDrain(env Env) *cobra.Command {
+	var ask drainFlags
+	cmd := &cobra.Command{
+		Use:   "drain NAME [flags]",
+		Short: "Let a node take no more runs",
+		Long: `Let a node take no more runs, not even those by hand. What it runs goes on to its
+end; what is planned for it goes to other nodes, or waits for one and says so. It
+holds for the node by its name, also after a new start, until belfry node undrain.
+
+On a server that is the only node nothing starts any more. What waits until it is
+too late is recorded as missed, and what falls due later follows the policy of its
+job in the same way.`,
+		Example: "belfry node drain one --reason 'a new disk'\nbelfry node drain one --wait --timeout 1h",
+		Args:    oneNode,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, err := connect(env, ask.asked)
+			if err != nil {
+				return err
+			}
+			return server.refused(drainNode(cmd.Context(), server, ask, args[0]))
+		},
+	}
+	f := cmd.Flags()
+	addWord(f, &ask.reason, "reason", "", "TEXT", "why, for whoever wonders later")
+	f.BoolVarP(&ask.wait, "wait", "w", false, "wait until the node runs nothing any more")
+	addText(f, &ask.timeout, "timeout", "", "", "DURATION", "how long to wait; exit code 7 after that, and the node stays drained")
+	addServer(cmd, &ask.asked)
+	addOutput(cmd, &ask.output, asTable, asJSON, asYAML, asName)
+	cmd.ValidArgsFunction = nodeNames(env, &ask.asked)
+	return cmd
+}
+
+// oneNode wants the name of one node.
+func oneNode(cmd *cobra.Command, args []string) error { return someArguments(cmd, args, "node", 1, 1) }
+
+func newNodeUndrain(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:     "undrain NAME [flags]",
+		Short:   "Let a node take runs again",
+		Example: "belfry node undrain one",
+		Args:    oneNode,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, err := connect(env, asked)
+			if err != nil {
+				return err
+			}
+			n, err := server.UndrainNode(cmd.Context(), args[0])
+			if err != nil {
+				return server.refused(err)
+			}
+			return showNode(env, output, &n, "takes runs again")
+		},
+	}
+	addServer(cmd, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asName)
+	cmd.ValidArgsFunction = nodeNames(env, &asked)
+	return cmd
+}
+
+// drainNode drains a node and, if that was asked for, waits until it runs nothing.
+func drainNode(ctx context.Context, server *remote, ask drainFlags, name string) error {
+	n, err := server.DrainNode(ctx, name, client.DrainRequest{Reason: ask.reason})
+	if err != nil {
+		return err
+	}
+	if ask.wait && ask.timeout > 0 && ask.timeout != job.Forever {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(ask.timeout))
+		defer cancel()
+	}
+	if ask.wait && n.Running > 0 {
+		// There is nobody left to tell when this fails.
+		_, _ = fmt.Fprintf(server.env.Stderr, "node %s is drained; waiting for %s to end\n", n.Name, counted(n.Running, "run"))
+	}
+	for wait := awaitFirst; ask.wait && n.Running > 0; wait = min(2*wait, awaitMost) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+			err = server.patient(ctx, func() (err error) { n, err = server.node(ctx, n); return err })
+		}
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return &failure{code: ExitTimedOut, message: fmt.Sprintf("node %s still runs %s after %s, and stays drained", n.Name, counted(n.Running, "attempt"), ask.timeout)}
+		}
+		if err := cmp.Or(ctx.Err(), err); err != nil {
+			return err
+		}
+	}
+	said := "takes no more runs, and runs nothing"
+	if n.Running > 0 {
+		said = "takes no more runs, and ends " + counted(n.Running, "run")
+	}
+	return showNode(server.env, ask.output, &n, said)
+}
+
+// node returns a node as it is now. One that has left runs nothing.
+func (r *remote) node(ctx context.Context, n client.Node) (client.Node, error) {
+	page, err := r.Nodes(ctx)
+	if err != nil {
+		return n, err
+	}
+	for _, now := range page.Items {
+		if now.Session == n.Session {
+			return now, nil
+		}
+	}
+	n.Running = 0
+	return n, nil
+}
+
+// showNode writes a node after something was done with it.
+func showNode(env Env, output string, n *client.Node, said string) error {
+	data, err := renderOne(output, n, n.Name, func(w io.Writer) { fmt.Fprintf(w, "node %s %s\n", n.Name, said) })
+	if err != nil {
+		return err
+	}
+	return write(env, data)
+}
+
+// nodeNames returns what tells shells the names of nodes. Without a server there are
+// none.
+func nodeNames(env Env, asked *config.Asked) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) (names []string, _ cobra.ShellCompDirective) {
+		server, err := connect(env, *asked)
+		if err != nil || len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
+		defer cancel()
+		page, err := server.Nodes(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		for i := range page.Items {
+			if strings.HasPrefix(page.Items[i].Name, typed) {
+				names = append(names, page.Items[i].Name)
+			}
+		}
+		return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+	}
 }

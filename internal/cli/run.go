@@ -516,6 +516,10 @@ func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) 
 		f := &failure{code: ExitTimedOut, message: fmt.Sprintf("run %s has not ended after %s, and goes on", run.ID, ask.timeout)}
 		return f.withHint("belfry logs -f %s shows how", run.ID)
 	}
+	if errors.Is(err, client.ErrUnreachable) {
+		f := &failure{code: ExitUnreachable, message: fmt.Sprintf("run %s was made, and its end is not known: %v", run.ID, err)}
+		return f.withHint("belfry run get %s tells it, once there is a server", run.ID)
+	}
 	if err != nil {
 		return err
 	}
@@ -543,7 +547,8 @@ const (
 // await waits for the end of a run.
 func (r *remote) await(ctx context.Context, id job.ID) (client.Run, error) {
 	for wait := awaitFirst; ; wait = min(2*wait, awaitMost) {
-		run, err := r.Run(ctx, id)
+		var run client.Run
+		err := r.patient(ctx, func() (err error) { run, err = r.Run(ctx, id); return err })
 		if ctx.Err() != nil {
 			return run, ctx.Err()
 		}

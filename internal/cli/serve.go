@@ -291,7 +291,7 @@ func (s *server) makeHTTP() error {
 	}
 	s.events = events.New(s.measured)
 	handler, err := httpapi.Handler(httpapi.Config{
-		Store: s.measured, Events: s.events, Metrics: s.metricsHandler(), Planner: s.node.Planner(), Tokens: s.tokens, Hosts: hosts,
+		Store: s.measured, Node: s.config.Name, Events: s.events, Metrics: s.metricsHandler(), Planner: s.node.Planner(), Tokens: s.tokens, Hosts: hosts,
 		Defaults: s.config.JobDefaults(), Version: versionOf(buildInfo()).Version, Now: s.env.Now, Log: s.log,
 	})
 	if err != nil {

@@ -128,9 +128,12 @@ func (b *Batch) claimable(j *Job, m *member, s *store.Session) bool {
 func (b *Batch) expired(j *Job, r *store.Run) (job.Outcome, string, bool) {
 	if b.tooLate(r) {
 		why := "no node could run it in time"
+		drained := b.drained(j.Policy)
 		switch {
 		case r.Reason != "":
 			why = r.Reason
+		case drained != nil:
+			why = drained.Drain.InWords(drained.Node)
 		case r.Node != "":
 			why = "node " + r.Node + " did not start it in time"
 		case len(b.eligible(j.Policy)) == 0:

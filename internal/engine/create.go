@@ -181,7 +181,7 @@ func (b *Batch) newRun(j *Job, id job.ID, kind job.RunKind, key string) store.Ru
 // place assigns a new run to a session, if it is known and takes runs, and adds it:
 // the planner may not know yet that a node leaves.
 func (b *Batch) place(j *Job, r *store.Run, session job.ID) {
-	if s, ok := b.sessions[session]; ok && !s.Leaving {
+	if s, ok := b.sessions[session]; ok && s.Takes() {
 		r.Session, r.Node = s.ID, s.Node
 	}
 	r.LateAfter = j.Policy.lateAfter(r.Kind, r.Due)
@@ -197,7 +197,7 @@ func (b *Batch) place(j *Job, r *store.Run, session job.ID) {
 func (b *Batch) Place(p store.Placement) {
 	m := b.runs[p.Run]
 	s := b.sessions[p.Session]
-	if m == nil || m.removed || m.State != job.StateReady || m.Attempt != p.Attempt || s == nil || s.Leaving || m.Session == p.Session {
+	if m == nil || m.removed || m.State != job.StateReady || m.Attempt != p.Attempt || s == nil || !s.Takes() || m.Session == p.Session {
 		return
 	}
 	if p := b.jobOf(&m.Run).Policy; (p.Sticky || p.Broadcast) && m.Node != "" && m.Node != s.Node {

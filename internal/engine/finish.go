@@ -61,7 +61,7 @@ func (b *Batch) finish(m *member, res store.Result) {
 	m.Last = a.Outcome
 	m.Reason = fmt.Sprintf("attempt %d %s: %s", a.Number, strings.ReplaceAll(string(a.Outcome), "_", " "), a.Reason)
 	m.Attempt++
-	if a.Outcome == job.OutcomeLost {
+	if s := b.sessions[m.Session]; a.Outcome == job.OutcomeLost || s != nil && s.Drain != nil {
 		b.unassign(m, j)
 	}
 	b.save(m)
@@ -424,11 +424,28 @@ func (b *Batch) spawn(j *Job, r store.Run) {
 // eligible returns the live sessions that may run a job, by the names of their
 // nodes.
 func (b *Batch) eligible(p *Policy) []*store.Session {
+	return b.live(func(s *store.Session) bool { _, fits := p.fits(s); return fits })
+}
+
+// drained returns a session that could run a job if it were not drained, when none
+// may run it. It is nil if that is not why.
+func (b *Batch) drained(p *Policy) *store.Session {
+	if len(b.eligible(p)) > 0 {
+		return nil
+	}
+	if list := b.live(func(s *store.Session) bool { _, suits := p.suits(s); return suits && s.Drain != nil }); len(list) > 0 {
+		return list[0]
+	}
+	return nil
+}
+
+// live returns the live sessions that run jobs and that a condition holds for, by
+// the names of their nodes.
+func (b *Batch) live(holds func(*store.Session) bool) []*store.Session {
 	var list []*store.Session
 	for _, s := range b.sessions {
-		_, fits := p.fits(s)
 		worker := len(s.Roles) == 0 || slices.Contains(s.Roles, "worker")
-		if fits && worker && s.Live(b.now) {
+		if worker && s.Live(b.now) && holds(s) {
 			list = append(list, s)
 		}
 	}

@@ -31,7 +31,7 @@ func (b *Batch) Release(a store.Attempt) {
 	if m.Attempt == 1 {
 		m.First = time.Time{}
 	}
-	if s := b.sessions[m.Session]; s == nil || s.Leaving {
+	if s := b.sessions[m.Session]; s == nil || !s.Takes() {
 		b.unassign(m, j)
 	}
 	b.save(m)

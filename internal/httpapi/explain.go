@@ -72,6 +72,11 @@ func (a *api) unplaced(ctx context.Context, r *store.Run, live []store.Session, 
 	}
 	place := &j.Filled.Place
 	if bound := place.Sticky || place.Strategy == job.StrategyBroadcast; bound && r.Node != "" {
+		for i := range live {
+			if live[i].Node == r.Node && live[i].Drain != nil {
+				return "it belongs to its node, and " + live[i].Drain.InWords(r.Node), nil
+			}
+		}
 		return "it belongs to node " + r.Node + ", which is not live", nil
 	}
 	return placement.Nowhere(place, j.Filled.Run.Handler, live), nil

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -24,6 +25,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // Store is what the API wants of a store: what each group of routes wants.
@@ -61,6 +63,8 @@ type Config struct {
 	Events *events.Hub
 	// Tokens knows who calls. Its tokens are those of the store.
 	Tokens *auth.Tokens
+	// Node is the name of this node. "" is for none.
+	Node string
 	// Hosts are the names that requests may be sent to beside localhost.
 	// Addresses are always allowed, since no attacker can give them another
 	// meaning.
@@ -188,11 +192,12 @@ func (a *api) plainRoutes() {
 		plain(w, http.StatusOK, "ok\n")
 	})
 	a.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if err := a.ready(r.Context()); err != nil {
+		text, err := a.ready(r.Context())
+		if err != nil {
 			plain(w, http.StatusServiceUnavailable, err.Error()+"\n")
 			return
 		}
-		plain(w, http.StatusOK, "ok\n")
+		plain(w, http.StatusOK, text+"\n")
 	})
 	a.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -215,22 +220,26 @@ const readyTime = 5 * time.Second
 
 // ready tells whether requests can be served. It says nothing in detail, since
 // anybody may ask. The clock of a store may be that of the process, so the store is
-// asked for something that it must read.
-func (a *api) ready(ctx context.Context) error {
+// asked for something that it must read. A node that is drained is ready: it answers
+// requests as any other.
+func (a *api) ready(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
-	if _, err := a.Store.Sessions(ctx); err != nil {
-		return errNoStore
+	sessions, err := a.Store.Sessions(ctx)
+	if err != nil {
+		return "", errNoStore
 	}
-	if a.Planner == nil {
-		return nil
+	if a.Planner != nil {
+		select {
+		case <-a.Planner.Ready():
+		default:
+			return "", errNotRead
+		}
 	}
-	select {
-	case <-a.Planner.Ready():
-		return nil
-	default:
-		return errNotRead
+	if slices.ContainsFunc(sessions, func(s store.Session) bool { return s.Node == a.Node && s.Drain != nil }) {
+		return "ok, and drained: this node takes no runs", nil
 	}
+	return "ok", nil
 }
 
 func plain(w http.ResponseWriter, status int, text string) {

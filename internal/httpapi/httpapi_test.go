@@ -83,6 +83,7 @@ type server struct {
 	tokens  *auth.Tokens
 	handler http.Handler
 	planner *planner
+	name    string      // of the node
 	events  *events.Hub // nil until somebody follows what happens
 
 	mu  sync.Mutex
@@ -134,7 +135,7 @@ func (s *server) handle(on httpapi.Store) {
 	s.t.Helper()
 	var err error
 	s.handler, err = httpapi.Handler(httpapi.Config{
-		Store: on, Planner: s.planner, Events: s.events, Now: s.clock, Version: "test", Hosts: []string{"belfry.example"},
+		Store: on, Planner: s.planner, Node: s.name, Events: s.events, Now: s.clock, Version: "test", Hosts: []string{"belfry.example"},
 		Metrics: http.HandlerFunc(writeMetrics),
 		Tokens:  s.tokens,
 	})

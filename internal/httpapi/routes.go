@@ -77,11 +77,13 @@ var access = map[string]need{
 
 	"GET " + eventsPath: {role: store.RoleViewer, reach: inQuery},
 
-	"GET /api/v1/nodes":            {role: store.RoleViewer, reach: ofNobody},
-	"GET /api/v1/audit":            {role: store.RoleViewer, reach: inQuery},
-	"GET /api/v1/tokens":           {role: store.RoleAdmin},
-	"POST /api/v1/tokens":          {role: store.RoleAdmin},
-	"DELETE /api/v1/tokens/{name}": {role: store.RoleAdmin},
+	"GET /api/v1/nodes":               {role: store.RoleViewer, reach: ofNobody},
+	"POST /api/v1/nodes/{id}/drain":   {role: store.RoleAdmin},
+	"POST /api/v1/nodes/{id}/undrain": {role: store.RoleAdmin},
+	"GET /api/v1/audit":               {role: store.RoleViewer, reach: inQuery},
+	"GET /api/v1/tokens":              {role: store.RoleAdmin},
+	"POST /api/v1/tokens":             {role: store.RoleAdmin},
+	"DELETE /api/v1/tokens/{name}":    {role: store.RoleAdmin},
 }
 
 // routes is a mux that asks what a route wants of its caller before it is taken:

@@ -134,11 +134,14 @@ func (w *world) target(o *operation) string {
 	case tag[3] == "tokens":
 		name = "ci"
 	}
-	id := w.ended.ID
-	if strings.HasSuffix(o.path, "/cancel") {
-		id = w.active.ID
+	id := w.ended.ID.String()
+	switch {
+	case strings.HasSuffix(o.path, "/cancel"):
+		id = w.active.ID.String()
+	case strings.HasPrefix(o.path, "/api/v1/nodes/"):
+		id = "one" // as node names it
 	}
-	return strings.NewReplacer("{namespace}", "default", "{name}", name, "{id}", id.String(), "{version}", "1").Replace(o.path)
+	return strings.NewReplacer("{namespace}", "default", "{name}", name, "{id}", id, "{version}", "1").Replace(o.path)
 }
 
 // request makes a request that the server need not refuse.
@@ -183,6 +186,8 @@ func examples(t testing.TB, o *operation) []string {
 		return []string{`{"from": "2026-11-18T00:00:00Z"}`, `{"from": "2026-11-18T00:00:00Z", "to": "2026-11-19T00:00:00+01:00", "overlap": "allow", "dry_run": true}`}
 	case "cancel-backfill", "cancel-run":
 		return []string{``, `{}`, `{"reason": "enough"}`}
+	case "drain-node":
+		return []string{``, `{"reason": "a new disk"}`}
 	case "pause-job":
 		return []string{``, `{"reason": "the disk is full", "until": "2026-12-01T00:00:00Z"}`}
 	case "resume-job":

@@ -58,6 +58,7 @@ type Member struct {
 	live    []store.Session
 	clock   time.Time     // what the store's clock showed
 	read    time.Duration // when, by the boot clock
+	drained bool
 	failing bool
 	over    chan struct{} // closed when the session is over
 }
@@ -132,6 +133,14 @@ func (m *Member) Now() time.Time {
 	return m.clock.Add(m.config.Boot() - m.read)
 }
 
+// Drained tells whether somebody has said that this node is to take no runs, as of
+// the last look.
+func (m *Member) Drained() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.drained
+}
+
 // Run renews the session until ctx ends or the session is over.
 func (m *Member) Run(ctx context.Context) error {
 	ticker := time.NewTicker(renewEvery)
@@ -177,7 +186,7 @@ func (m *Member) Renew(ctx context.Context) error {
 	return m.Look(ctx)
 }
 
-// Look reads who is live, and the store's clock. Renewals do so, too.
+// Look reads who is live, who is drained, and the store's clock. Renewals do so, too.
 func (m *Member) Look(ctx context.Context) error {
 	now, err := m.config.Store.Now(ctx)
 	if err != nil {
@@ -189,14 +198,25 @@ func (m *Member) Look(ctx context.Context) error {
 		return fmt.Errorf("read sessions: %w", err)
 	}
 	live := make([]store.Session, 0, len(sessions))
+	var drain *store.Drain
 	for i := range sessions {
+		if sessions[i].ID == m.id {
+			drain = sessions[i].Drain
+		}
 		if sessions[i].Live(now) {
 			live = append(live, sessions[i])
 		}
 	}
 	m.mu.Lock()
-	m.live, m.clock, m.read = live, now, read
+	was := m.drained
+	m.live, m.drained, m.clock, m.read = live, drain != nil, now, read
 	m.mu.Unlock()
+	switch {
+	case drain != nil && !was:
+		m.config.Log.Warn("this node takes no runs: it was drained", "by", drain.By, "reason", drain.Reason, "since", drain.Since)
+	case drain == nil && was:
+		m.config.Log.Info("this node takes runs again")
+	}
 	return nil
 }
 

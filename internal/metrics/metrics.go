@@ -152,8 +152,8 @@ func writeSessions(p *page, sessions []store.Session, now time.Time) {
 	for i := range sessions {
 		number[sessions[i].State(now)]++
 	}
-	p.family("belfry_sessions", gauge, "Sessions of nodes in the store: live, leaving, or silent for longer than a session lives.")
-	for _, state := range []store.SessionState{store.SessionLive, store.SessionLeaving, store.SessionSilent} {
+	p.family("belfry_sessions", gauge, "Sessions of nodes in the store: live, drained, leaving, or silent for longer than a session lives.")
+	for _, state := range []store.SessionState{store.SessionLive, store.SessionDrained, store.SessionLeaving, store.SessionSilent} {
 		p.sample("", float64(number[state]), "state", string(state))
 	}
 }

@@ -314,7 +314,7 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 	config := worker.Config{
 		Store: n.config.Store, Self: self, Executors: n.config.Executors, Output: n.output, Observer: n.config.Observer,
 		Capacity: n.config.Capacity, StealAfter: n.config.StealAfter,
-		Renewed: m.Renewed, Boot: n.config.Boot, Now: n.config.Now, Around: n.around.around,
+		Renewed: m.Renewed, Drained: m.Drained, Boot: n.config.Boot, Now: n.config.Now, Around: n.around.around,
 		Wake: n.workerWake, NewID: n.newID, Log: n.config.Log,
 	}
 	if n.config.Watchdog != nil {
@@ -388,8 +388,13 @@ func (n *Node) drain(ctx context.Context, m *membership.Member, w *worker.Worker
 	}
 }
 
-// startBootJobs starts the jobs that are due once for each start of a process.
+// startBootJobs starts the jobs that are due once for each start of a process. A
+// node that is drained starts none, then or later: they are for its start.
 func (n *Node) startBootJobs(ctx context.Context, session job.ID) error {
+	if n.member.Load().Drained() {
+		n.config.Log.Warn("this node is drained: jobs that are due at the start of a node are not started")
+		return nil
+	}
 	const page = 500
 	query := store.JobQuery{Boot: true, State: job.JobActive, Limit: page}
 	for {
@@ -425,6 +430,12 @@ func (n *Node) startBootJobs(ctx context.Context, session job.ID) error {
 // distributeHints hands hints to those whom they concern.
 func (n *Node) distributeHints(ctx context.Context) {
 	for hint := range n.config.Store.Hints(ctx) {
+		if hint&store.HintNodes != 0 {
+			// Before the planner places what was taken from a node.
+			if err := n.member.Load().Look(ctx); err != nil && ctx.Err() == nil {
+				n.config.Log.Warn("it was not looked which nodes take runs; the next renewal does so", "error", err)
+			}
+		}
 		if hint&(store.HintJobs|store.HintRuns) != 0 {
 			pass(n.plannerWake, hint)
 		}

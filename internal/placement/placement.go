@@ -42,6 +42,11 @@ type Placed struct {
 
 // Eligible tells whether a session may run a job with such a place and handler.
 func Eligible(s *store.Session, place *job.Place, handler string) bool {
+	return s.Takes() && suits(s, place, handler)
+}
+
+// suits tells whether a session has what a job wants.
+func suits(s *store.Session, place *job.Place, handler string) bool {
 	if !slices.Contains(s.Roles, RoleWorker) || handler != "" && !slices.Contains(s.Handlers, handler) {
 		return false
 	}
@@ -179,15 +184,22 @@ func (r *Request) number(shard, n int) uint64 {
 // "" if one may.
 func Nowhere(place *job.Place, handler string, live []store.Session) string {
 	workers := 0
+	drained := ""
 	for i := range live {
 		if Eligible(&live[i], place, handler) {
 			return ""
+		}
+		if d := live[i].Drain; d != nil && drained == "" && suits(&live[i], place, handler) {
+			drained = d.InWords(live[i].Node)
 		}
 		if slices.Contains(live[i].Roles, RoleWorker) {
 			workers++
 		}
 	}
-	if workers == 0 {
+	switch {
+	case drained != "":
+		return drained
+	case workers == 0:
 		return "no live node runs jobs"
 	}
 	return "no live node has " + place.Wants(handler)

@@ -323,6 +323,9 @@ func (w *Worker) stealLoop(ctx context.Context) {
 
 // steal reads overdue runs as far as there is room to run them.
 func (w *Worker) steal(ctx context.Context) error {
+	if w.drained() {
+		return nil
+	}
 	w.mu.Lock()
 	room := w.Capacity - w.busy - len(w.pending)
 	now, known := w.storeNow()

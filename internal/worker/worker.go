@@ -71,6 +71,8 @@ type Config struct {
 	// Renewed returns when the last acknowledged renewal of the session was
 	// sent, by Boot.
 	Renewed func() time.Duration
+	// Drained tells whether this node is to take no runs. May be nil.
+	Drained func() bool
 	Boot    func() time.Duration
 	Now     func() time.Time
 	// Around returns a scheduled time of a job, in the job's zone, between the
@@ -265,10 +267,19 @@ func (w *Worker) lookLoop(ctx context.Context) {
 	}
 }
 
+// drained tells whether this node is to take no runs. The store refuses its claims
+// in any case: it need not try.
+func (w *Worker) drained() bool { return w.Drained != nil && w.Drained() }
+
 // hinted looks for what is due at once.
 func (w *Worker) hinted(ctx context.Context, hint store.Hint) error {
 	if hint&store.HintJobs != 0 {
 		if err := w.recall(ctx); err != nil {
+			return err
+		}
+	}
+	if hint&store.HintNodes != 0 && w.drained() {
+		if err := w.release(ctx, func(*item) bool { return true }); err != nil {
 			return err
 		}
 	}

@@ -54,6 +54,7 @@ type Store struct {
 	runs     map[job.ID]*store.Run // that are planned or going on; not changed in place
 	keys     map[engine.Identity]engine.Key
 	sessions map[job.ID]*sessionRow
+	drains   map[string]*store.Drain // by node
 
 	records map[job.ID][]store.Record // by run
 	output  map[attemptKey]map[int]store.OutputChunk
@@ -115,6 +116,7 @@ func New(opt Options) *Store {
 		runs:      map[job.ID]*store.Run{},
 		keys:      map[engine.Identity]engine.Key{},
 		sessions:  map[job.ID]*sessionRow{},
+		drains:    map[string]*store.Drain{},
 		records:   map[job.ID][]store.Record{},
 		output:    map[attemptKey]map[int]store.OutputChunk{},
 		hints:     map[chan store.Hint]bool{},

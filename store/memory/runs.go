@@ -457,6 +457,7 @@ func (s *Store) Join(ctx context.Context, session store.Session) (store.Session,
 	}
 	now := s.now()
 	session.Joined, session.Renewed, session.Leaving, session.Predecessors = now, now, false, nil
+	session.Drain = s.drains[session.Node]
 	for id, other := range s.sessions {
 		if other.Machine == session.Machine && other.DataDir == session.DataDir {
 			session.Predecessors = append(session.Predecessors, id)
@@ -496,6 +497,13 @@ func (s *Store) Leave(ctx context.Context, session job.ID) error {
 		return err
 	}
 	row.Leaving = true
+	s.handOn(session)
+	s.hint(store.HintRuns)
+	return nil
+}
+
+// handOn leaves what a session has not claimed to be placed again.
+func (s *Store) handOn(session job.ID) {
 	for id, r := range s.runs {
 		if r.State == job.StateReady && r.Session == session {
 			unplaced := *r
@@ -503,7 +511,39 @@ func (s *Store) Leave(ctx context.Context, session job.ID) error {
 			s.runs[id] = &unplaced
 		}
 	}
-	s.hint(store.HintRuns)
+}
+
+// Drain implements store.Membership.
+func (s *Store) Drain(ctx context.Context, d store.DrainNode) error {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	known := s.drains[d.Node] != nil
+	for _, row := range s.sessions {
+		known = known || row.Node == d.Node
+	}
+	if !known {
+		return fmt.Errorf("drain node %s: %w", d.Node, store.ErrNotFound)
+	}
+	if d.Undo == (s.drains[d.Node] == nil) {
+		return nil
+	}
+	b := s.batch()
+	drain := b.Drain(&d)
+	if delete(s.drains, d.Node); drain != nil {
+		s.drains[d.Node] = drain
+	}
+	for id, row := range s.sessions {
+		if row.Node == d.Node {
+			row.Drain = drain
+			if drain != nil {
+				s.handOn(id)
+			}
+		}
+	}
+	s.write(b)
 	return nil
 }
 

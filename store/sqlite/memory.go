@@ -140,6 +140,10 @@ func (t *tx) sessions() ([]sessionRow, error) {
 }
 
 func readSessions(c *conn) ([]sessionRow, error) {
+	drains, err := readDrains(c)
+	if err != nil {
+		return nil, err
+	}
 	list := []sessionRow{}
 	q := c.stmt("select about, joined, renewed, leaving, reaped, running, ready from sessions order by id")
 	for q.next() {
@@ -150,7 +154,18 @@ func readSessions(c *conn) ([]sessionRow, error) {
 		}
 		row.Joined, row.Renewed, row.Leaving, row.over = q.time(), q.time(), q.bool(), q.bool()
 		row.Load = store.Load{Running: int(q.int()), Ready: int(q.int())}
+		row.Drain = drains[row.Node]
 		list = append(list, row)
 	}
 	return list, q.err()
+}
+
+// readDrains returns the nodes that take no runs.
+func readDrains(c *conn) (map[string]*store.Drain, error) {
+	drains := map[string]*store.Drain{}
+	q := c.stmt("select node, since, by, reason from drains")
+	for q.next() {
+		drains[q.text()] = &store.Drain{Since: q.time(), By: q.text(), Reason: q.text()}
+	}
+	return drains, q.err()
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -38,6 +39,11 @@ func (s *Store) Join(ctx context.Context, session store.Session) (out store.Sess
 		}
 		out = session
 		out.Joined, out.Renewed, out.Leaving, out.Load, out.Predecessors = t.now, t.now, false, session.Load, nil
+		drains, err := readDrains(t.conn)
+		if err != nil {
+			return err
+		}
+		out.Drain = drains[out.Node]
 		for _, other := range list {
 			if other.ID == session.ID {
 				out = other.Session // the answer was lost
@@ -54,7 +60,7 @@ func (s *Store) Join(ctx context.Context, session store.Session) (out store.Sess
 			return err
 		}
 		about := out
-		about.Joined, about.Renewed, about.Load = time.Time{}, time.Time{}, store.Load{}
+		about.Joined, about.Renewed, about.Load, about.Drain = time.Time{}, time.Time{}, store.Load{}, nil
 		text, err := json.Marshal(about)
 		if err != nil {
 			return err
@@ -97,12 +103,64 @@ func (s *Store) Leave(ctx context.Context, session job.ID) error {
 		if err := t.stmt("update sessions set leaving = 1 where id = ?").bindID(session).exec(); err != nil {
 			return err
 		}
-		t.memory.hot = hot{} // runs are changed behind its back
 		t.hint |= store.HintRuns
-		return t.stmt("update active set session = x'' where state = ? and session = ?").bindInt(columns.States.Of(job.StateReady)).bindID(session).exec()
+		return t.handOn(session)
 	})
 	if err != nil {
 		return fmt.Errorf("leave: %w", err)
+	}
+	return nil
+}
+
+// handOn leaves what a session has not claimed to be placed again.
+func (t *tx) handOn(session job.ID) error {
+	t.memory.hot = hot{} // runs are changed behind its back
+	return t.stmt("update active set session = x'' where state = ? and session = ?").bindInt(columns.States.Of(job.StateReady)).bindID(session).exec()
+}
+
+// Drain implements store.Membership.
+func (s *Store) Drain(ctx context.Context, d store.DrainNode) error {
+	err := s.write(ctx, func(t *tx) error {
+		drains, err := readDrains(t.conn)
+		if err != nil {
+			return err
+		}
+		sessions, err := t.sessions()
+		if err != nil {
+			return err
+		}
+		of := slices.DeleteFunc(slices.Clone(sessions), func(row sessionRow) bool { return row.Node != d.Node })
+		switch drained := drains[d.Node] != nil; {
+		case len(of) == 0 && !drained:
+			return store.ErrNotFound
+		case d.Undo != drained:
+			return nil
+		}
+		st, err := t.step(1)
+		if err != nil {
+			return err
+		}
+		t.memory.sessions = nil
+		drain := st.b.Drain(&d)
+		if drain == nil {
+			if err := t.stmt("delete from drains where node = ?").bindText(d.Node).exec(); err != nil {
+				return err
+			}
+			return st.write()
+		}
+		q := t.stmt("insert into drains (node, since, by, reason) values (?, ?, ?, ?)").bindText(d.Node)
+		if err := q.bindTime(drain.Since).bindText(drain.By).bindText(drain.Reason).exec(); err != nil {
+			return err
+		}
+		for i := range of {
+			if err := t.handOn(of[i].ID); err != nil {
+				return err
+			}
+		}
+		return st.write()
+	})
+	if err != nil {
+		return fmt.Errorf("drain node %s: %w", d.Node, err)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -98,6 +99,73 @@ var membershipTests = []test{
 		}
 		e.want(e.Renew(e.ctx, b.ID, store.Load{}), store.ErrSessionOver)
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+	}},
+	{"a drained node is given nothing and goes on with what it has", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {overlap: allow, retry: {attempts: 2, backoff: 1s}}")
+		runs := e.plan(j, time.Second, 2*time.Second, 3*time.Second)
+		e.clock.Advance(time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		e.claim(e.a, runs[1], store.Started)
+		for range 2 {
+			e.must(e.Drain(e.ctx, store.DrainNode{Node: "a", Actor: "ann", Reason: "a new disk"}))
+		}
+		equal(e, "audit", e.actions()[0], "ann node.drain a")
+		equal(e, "audited once", strings.Count(strings.Join(e.actions(), " "), "node.drain"), 1)
+		list, err := e.Unplaced(e.ctx, store.RunRef{}, 10)
+		e.must(err)
+		if len(list) != 1 || list[0].ID != runs[2].Run {
+			e.Errorf("unplaced: %+v", list)
+		}
+		e.must(e.Place(e.ctx, []store.Placement{{Run: runs[2].Run, Attempt: 1, Session: e.a.ID}}))
+		equal(e, "session of a run that was placed on it", e.run(runs[2].Run).Session, job.ID{})
+		e.clock.Advance(2 * time.Second)
+		e.claim(e.a, runs[2], store.Taken)
+		hand := e.trigger(j) // placed on it by somebody who does not know yet
+		equal(e, "session of a run by hand", e.run(hand.Run).Session, job.ID{})
+		e.claim(e.a, hand, store.Taken)
+		e.must(e.Release(e.ctx, e.a.ID, runs[1:2]))
+		equal(e, "session of what was given back", e.run(runs[1].Run).Session, job.ID{})
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{Running: 1}))
+		e.finish(runs[0], job.OutcomeFailed)
+		equal(e, "session of the next attempt", e.run(runs[0].Run).Session, job.ID{})
+
+		b := e.join("b")
+		e.claim(b, hand, store.Started)
+		for range 2 {
+			e.must(e.Drain(e.ctx, store.DrainNode{Node: "a", Undo: true, Actor: "bob"}))
+		}
+		equal(e, "audit", e.actions()[0], "bob node.undrain a")
+		e.claim(e.a, runs[2], store.Started)
+	}},
+	{"a node is drained by its name until that is undone", func(e *env) {
+		e.want(e.Drain(e.ctx, store.DrainNode{Node: "b", Actor: "ann"}), store.ErrNotFound)
+		e.want(e.Drain(e.ctx, store.DrainNode{Node: "b", Undo: true, Actor: "ann"}), store.ErrNotFound)
+		e.must(e.Drain(e.ctx, store.DrainNode{Node: "a", Actor: "ann", Reason: "a new disk"}))
+		again := e.join("a")
+		list, err := e.Sessions(e.ctx)
+		e.must(err)
+		equal(e, "sessions", len(list), 2)
+		for _, s := range append(list, again) {
+			if d := s.Drain; d == nil || d.By != "ann" || d.Reason != "a new disk" || !d.Since.Equal(start) || s.Takes() {
+				e.Errorf("session %s: %+v", s.ID, d)
+			}
+		}
+		b := e.join("b")
+		equal(e, "the other takes runs", b.Takes(), true)
+		e.must(e.End(e.ctx, e.a.ID))
+		e.must(e.End(e.ctx, again.ID))
+		// Nobody has the name, and it is still drained.
+		e.must(e.Drain(e.ctx, store.DrainNode{Node: "a", Undo: true, Actor: "ann"}))
+		equal(e, "takes runs", func() bool { s := e.join("a"); return s.Takes() }(), true)
+	}},
+	{"what waits for a drained node until it is too late says so", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {late_by: 10s}")
+		a := e.plan(j, time.Second)[0]
+		e.must(e.Drain(e.ctx, store.DrainNode{Node: "a", Actor: "ann", Reason: "a new disk"}))
+		e.clock.Advance(12 * time.Second)
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		e.tidy()
+		contains(e, "reason", e.gone(a.Run, job.OutcomeMissed).Attempt.Reason, "node a was drained by ann: a new disk")
 	}},
 	{"the store tells its clock", func(e *env) {
 		e.clock.Advance(time.Minute)

@@ -49,7 +49,9 @@ type sessionRow struct {
 func (t *tx) sessions() ([]sessionRow, error) {
 	var list []sessionRow
 	var unknown []job.ID
-	q := t.query("select id, joined, renewed, leaving, reaped, running, ready from sessions order by id")
+	q := t.query(`select s.id, s.joined, s.renewed, s.leaving, s.reaped, s.running, s.ready,
+		coalesce(d.since, 0), coalesce(d.made_by, ''), coalesce(d.reason, '')
+		from sessions s left join drains d on d.node = s.node order by s.id`)
 	for q.Next() {
 		id := q.id()
 		about, ok := t.s.abouts.get(id)
@@ -60,6 +62,9 @@ func (t *tx) sessions() ([]sessionRow, error) {
 		row := sessionRow{Session: about}
 		row.Joined, row.Renewed, row.Leaving, row.over = q.time(), q.time(), q.bool(), q.bool()
 		row.Load = store.Load{Running: int(q.Int()), Ready: int(q.Int())}
+		if d := (store.Drain{Since: q.time(), By: q.Text(), Reason: q.Text()}); !d.Since.IsZero() {
+			row.Drain = &d
+		}
 		list = append(list, row)
 	}
 	if err := q.Err(); err != nil || len(unknown) == 0 {
@@ -80,7 +85,7 @@ func (t *tx) sessions() ([]sessionRow, error) {
 	for i := range list {
 		row := &list[i]
 		about, _ := t.s.abouts.get(row.ID)
-		about.ID, about.Joined, about.Renewed, about.Leaving, about.Load = row.ID, row.Joined, row.Renewed, row.Leaving, row.Load
+		about.ID, about.Joined, about.Renewed, about.Leaving, about.Load, about.Drain = row.ID, row.Joined, row.Renewed, row.Leaving, row.Load, row.Drain
 		row.Session = about
 	}
 	return list, nil
@@ -146,7 +151,10 @@ func (s *Store) Join(ctx context.Context, session store.Session) (out store.Sess
 			return err
 		}
 		about := out
-		about.Joined, about.Renewed, about.Load = time.Time{}, time.Time{}, store.Load{}
+		if out.Drain, err = t.drainOf(out.Node); err != nil {
+			return err
+		}
+		about.Joined, about.Renewed, about.Load, about.Drain = time.Time{}, time.Time{}, store.Load{}, nil
 		text, err := json.Marshal(about)
 		if err != nil {
 			return err
@@ -188,6 +196,14 @@ func (s *Store) Leave(ctx context.Context, session job.ID) error {
 		}
 		return t.exec("update sessions set leaving = 1 where id = ?", idOf(session))
 	})
+	if err == nil {
+		err = s.handOn(ctx, session)
+	}
+	return wrapped(err, "leave")
+}
+
+// handOn leaves what a session has not claimed to be placed again.
+func (s *Store) handOn(ctx context.Context, session job.ID) (err error) {
 	for more := true; err == nil && more; {
 		err = s.write(ctx, func(t *tx) error {
 			runs, err := t.ids("select id from active where session = ? and state = ? order by due, id limit ?",
@@ -200,7 +216,58 @@ func (s *Store) Leave(ctx context.Context, session job.ID) error {
 			return t.giveUp(session, runs)
 		})
 	}
-	return wrapped(err, "leave")
+	return err
+}
+
+var drainRows = &Table{Name: "drains", Key: 1, Columns: []Column{{"node", Text}, {"since", Int}, {"made_by", Text}, {"reason", Text}}}
+
+// drainOf returns why a node takes no runs, nil if it does.
+func (t *tx) drainOf(node string) (*store.Drain, error) {
+	var drain *store.Drain
+	q := t.query("select since, made_by, reason from drains where node = ?", node)
+	for q.Next() {
+		drain = &store.Drain{Since: q.time(), By: q.Text(), Reason: q.Text()}
+	}
+	return drain, q.Err()
+}
+
+// Drain implements store.Membership. From its first step on no run is claimed; then
+// those that are ready are given up, as Leave does. One that is planned for the node
+// meanwhile is given up by its own claim.
+func (s *Store) Drain(ctx context.Context, d store.DrainNode) error {
+	var of []job.ID
+	err := s.write(ctx, func(t *tx) (err error) {
+		// Locked, so that there is one drain of a node at a time.
+		if of, err = t.ids("select id from sessions where node = ? order by id for update", d.Node); err != nil {
+			return err
+		}
+		before, err := t.drainOf(d.Node)
+		switch {
+		case err != nil:
+			return err
+		case len(of) == 0 && before == nil:
+			return t.gone(store.ErrNotFound)
+		case d.Undo == (before == nil):
+			return nil
+		}
+		st, err := t.step(about{})
+		if err != nil {
+			return err
+		}
+		if drain := st.b.Drain(&d); drain != nil {
+			err = t.writeRows(Insert, drainRows.rows(1).text(d.Node).time(drain.Since).text(drain.By).text(drain.Reason))
+		} else {
+			err = t.exec("delete from drains where node = ?", d.Node)
+		}
+		if err != nil {
+			return err
+		}
+		return st.write()
+	})
+	for i := 0; err == nil && !d.Undo && i < len(of); i++ {
+		err = s.handOn(ctx, of[i])
+	}
+	return wrapped(err, "drain node %s", d.Node)
 }
 
 // giveUp leaves the ready runs of a session to be placed again.

@@ -1,0 +1,15 @@
+package engine
+
+import "github.com/belfry-cron/belfry/store"
+
+// Drain decides what is kept of a request to drain a node, or to undo that: then it
+// is nil. It is asked for what changes something.
+func (b *Batch) Drain(d *store.DrainNode) *store.Drain {
+	b.done.Hints |= store.HintNodes | store.HintRuns
+	if d.Undo {
+		b.audit(d.Actor, "node.undrain", d.Node, 0, "")
+		return nil
+	}
+	b.audit(d.Actor, "node.drain", d.Node, 0, d.Reason)
+	return &store.Drain{Since: b.now, By: d.Actor, Reason: d.Reason}
+}

@@ -1,0 +1,65 @@
+package httpapi_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+)
+
+func TestANodeIsDrainedAndTakesRunsAgain(t *testing.T) {
+	s := newServer(t)
+	n := s.node()
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "a", "run": {"shell": "true"}}`)
+	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/a/run", "")
+	n.start(run)
+	name := ok[client.Page[client.Node]](s, "GET", "/api/v1/nodes", "").Items[0].Name
+
+	drained := ok[client.Node](s, "POST", "/api/v1/nodes/"+name+"/drain", `{"reason": "a new disk"}`)
+	if drained.State != "drained" || drained.DrainedBy != "alice" || drained.DrainReason != "a new disk" || !drained.DrainedSince.Equal(s.clock()) || drained.Running != 1 {
+		t.Errorf("the node is %+v", drained)
+	}
+	if again := ok[client.Node](s, "POST", "/api/v1/nodes/"+drained.Session.String()+"/drain", ""); again.DrainReason != "a new disk" {
+		t.Errorf("drained again by its session, the node is %+v", again)
+	}
+	waiting := ok[client.Run](s, "POST", "/api/v1/jobs/default/a/run", "")
+	if waiting = ok[client.Run](s, "GET", "/api/v1/runs/"+waiting.ID.String(), ""); waiting.State != job.StateReady || waiting.Reason != "node "+name+" was drained by alice: a new disk" {
+		t.Errorf("a run that waits is %s: %q", waiting.State, waiting.Reason)
+	}
+	n.finish(run, job.OutcomeSucceeded)
+	if list := ok[client.Page[client.Node]](s, "GET", "/api/v1/nodes", "").Items; list[0].Running != 0 {
+		t.Errorf("the node still runs %d", list[0].Running)
+	}
+
+	if back := ok[client.Node](s, "POST", "/api/v1/nodes/"+name+"/undrain", ""); back.State != "live" || back.DrainedBy != "" {
+		t.Errorf("the node is %+v", back)
+	}
+	if waiting = ok[client.Run](s, "GET", "/api/v1/runs/"+waiting.ID.String(), ""); waiting.Reason != "" {
+		t.Errorf("a run that waits says %q", waiting.Reason)
+	}
+	for _, what := range []string{"drain", "undrain"} {
+		s.refused(client.TypeNotFound, 404, "POST", "/api/v1/nodes/nobody/"+what, "")
+	}
+	s.refused(client.TypeInvalid, 422, "POST", "/api/v1/nodes/"+name+"/drain", `{"reason": "`+strings.Repeat("x", 2000)+`"}`)
+}
+
+func TestADrainedNodeIsReadyAndSaysSo(t *testing.T) {
+	s := newServer(t)
+	s.node()
+	name := ok[client.Page[client.Node]](s, "GET", "/api/v1/nodes", "").Items[0].Name
+	s.name = name
+	s.handle(s.store)
+	if w := s.call("GET", "/readyz", ""); w.Code != 200 || w.Body.String() != "ok\n" {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+	ok[client.Node](s, "POST", "/api/v1/nodes/"+name+"/drain", "")
+	if w := s.call("GET", "/readyz", ""); w.Code != 200 || w.Body.String() != "ok, and drained: this node takes no runs\n" {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+	s.pass(time.Hour) // it is silent, and drained all the same
+	if node := ok[client.Page[client.Node]](s, "GET", "/api/v1/nodes", "").Items[0]; node.State != "silent" || node.DrainedBy != "alice" {
+		t.Errorf("the node is %+v", node)
+	}
+}
