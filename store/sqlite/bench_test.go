@@ -349,7 +349,7 @@ func BenchmarkPutJob(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			s := open(b, filepath.Join(b.TempDir(), "belfry.db"), Options{})
-			n := 0
+			n, cpu := 0, cpuTime(b)
 			for b.Loop() {
 				var wg sync.WaitGroup
 				for range callers {
@@ -364,6 +364,7 @@ func BenchmarkPutJob(b *testing.B) {
 				wg.Wait()
 			}
 			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "jobs/s")
+			b.ReportMetric(float64((cpuTime(b)-cpu).Microseconds())/float64(n), "cpu-us/job")
 		})
 	}
 }

@@ -77,12 +77,6 @@ func (t *tx) putJob(p *store.PutJob) (*store.Job, error) {
 	if err := st.write(); err != nil {
 		return nil, err
 	}
-	if made {
-		// For the decision it has not changed.
-		if err := st.announce(l.jobRow); err != nil {
-			return nil, err
-		}
-	}
 	return l.storeJob(), nil
 }
 
@@ -138,27 +132,17 @@ func (st *step) waitingRuns(l *loadedJob, policy *engine.Policy) error {
 	return nil
 }
 
-// create writes the rows of a job that a decision has made.
+// create adds a job that a decision has made. Its rows are written by redefine and
+// write.
 func (st *step) create(j *engine.Job, filled *job.Job) (*loadedJob, error) {
 	n, err := numberOf(st.conn, j.UID, filled.Namespace, filled.Name)
 	if err != nil {
 		return nil, err
 	}
-	seq, err := st.nextChange()
-	if err != nil {
-		return nil, err
-	}
-	l := &loadedJob{jobRow: &jobRow{Job: j, n: n, seq: seq, created: st.now, changed: st.now}, was: *j}
+	l := &loadedJob{jobRow: &jobRow{Job: j, n: n, created: st.now}, was: *j, made: true}
 	st.jobs[j.UID] = l
 	st.memory.keepJob(l.jobRow).complete = true // it has no runs yet
-	s := st.stmt(`insert into job_state (uid, n, part, seq, timing, created, changed, version, epoch, state, deleted, cursor, floor, planner,
-		planned, failures, previous, previous_ok, paused_at, paused_until, paused_by, pause_reason, completed,
-		remove_at, keep_runs, keep_for, keep_output)
-		values (?, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0, ?, 0, x'', ?, 0, 0, 0, ?, ?, ?, ?, ?, 0, 0, 0, 0)`)
-	s.bindID(l.UID).bindInt(n).bindInt(int64(job.Partition(l.UID))).bindInt(seq).bindTime(st.now).bindTime(st.now)
-	s.bindInt(l.Version).bindInt(l.Epoch).bindInt(columns.JobStates.Of(l.State)).bindTime(l.Cursor).bindInt(int64(l.Planned))
-	s.bindTime(l.PausedAt).bindTime(l.PausedUntil).bindText(l.PausedBy).bindText(l.PauseReason)
-	return l, s.bindTime(l.Completed).exec()
+	return l, nil
 }
 
 // trimMax is how many definitions go when a new one comes: more than one goes
@@ -193,21 +177,32 @@ func (st *step) redefine(r *jobRow, definition *job.Job, actor string) error {
 	if err := s.bindID(r.UID).bindInt(r.Version).bindTime(st.now).bindText(actor).bindBlob(text).exec(); err != nil {
 		return err
 	}
-	s = st.stmt("delete from revisions where job = ? and version <= ? and version in (select version from revisions where job = ? order by version limit ?)")
-	if err := s.bindID(r.UID).bindInt(r.Version - int64(st.s.revisions)).bindID(r.UID).bindInt(trimMax).exec(); err != nil {
-		return err
+	if old := r.Version - int64(st.s.revisions); old > 0 {
+		s = st.stmt("delete from revisions where job = ? and version <= ? and version in (select version from revisions where job = ? order by version limit ?)")
+		if err := s.bindID(r.UID).bindInt(old).bindID(r.UID).bindInt(trimMax).exec(); err != nil {
+			return err
+		}
 	}
 	upstreams := map[string]bool{}
 	for _, up := range d.policy.On {
 		upstreams[up.Job] = true
 	}
-	if err := st.link("followers", "upstream", r.UID, slices.Sorted(maps.Keys(upstreams))); err != nil {
+	if err := st.relink("followers", "upstream", r, slices.Sorted(maps.Keys(upstreams))); err != nil {
 		return err
 	}
-	if err := st.link("calendar_users", "calendar", r.UID, engine.Calendars(d.filled)); err != nil {
+	if err := st.relink("calendar_users", "calendar", r, engine.Calendars(d.filled)); err != nil {
 		return err
 	}
 	return st.time(r)
+}
+
+// relink is link for a job that has got a definition: the first one replaces
+// nothing.
+func (st *step) relink(table, column string, r *jobRow, names []string) error {
+	if r.Version == 1 && len(names) == 0 {
+		return nil
+	}
+	return st.link(table, column, r.UID, names)
 }
 
 // link replaces the names that a job has in one of the two tables of who names

@@ -31,7 +31,8 @@ type step struct {
 // loadedJob is a job in a step, with what it was before.
 type loadedJob struct {
 	*jobRow
-	was engine.Job
+	was  engine.Job
+	made bool // by the step: it has no row in job_state yet
 }
 
 // before returns the job as callers get it, as it was before the step.
@@ -408,6 +409,9 @@ func (st *step) saveJob(j *engine.Job) error {
 	if l == nil || l.Job != j {
 		return fmt.Errorf("job %s was changed and is not known", j.UID)
 	}
+	if l.made {
+		return st.insertJob(l.jobRow)
+	}
 	if l.Version != l.was.Version && l.doc.version == l.was.Version && !l.Deleted {
 		definition := *l.doc.definition
 		definition.Paused = l.State == job.JobPaused
@@ -439,15 +443,40 @@ func (r *jobRow) removeAt() time.Time {
 	return time.Time{}
 }
 
-// announce writes what rarely changes about a job, and puts it into the feed of
-// changes.
-func (st *step) announce(r *jobRow) (err error) {
-	r.changed = st.now
-	st.memory.changed(r.UID)
-	if r.seq, err = st.nextChange(); err != nil {
+// insertJob writes the state of a job that the step has made, and puts it into the
+// feed of changes.
+func (st *step) insertJob(r *jobRow) error {
+	if err := st.feed(r); err != nil {
 		return err
 	}
-	st.memory.keepJob(r)
+	s := st.stmt(`insert into job_state (uid, n, part, seq, timing, created, changed, version, epoch, state, deleted, cursor, floor, planner,
+		planned, failures, previous, previous_ok, paused_at, paused_until, paused_by, pause_reason, completed,
+		remove_at, keep_runs, keep_for, keep_output)
+		values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, x'', ?, 0, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
+	s.bindID(r.UID).bindInt(r.n).bindInt(int64(job.Partition(r.UID))).bindInt(r.seq).bindInt(r.timing).bindTime(r.created).bindTime(r.changed)
+	s.bindInt(r.Version).bindInt(r.Epoch).bindInt(columns.JobStates.Of(r.State)).bindTime(r.Cursor).bindInt(int64(r.Planned))
+	s.bindTime(r.PausedAt).bindTime(r.PausedUntil).bindText(r.PausedBy).bindText(r.PauseReason).bindTime(r.Completed)
+	keep := keepOf(r.doc.filled)
+	return s.bindTime(r.removeAt()).bindInt(int64(keep.Runs)).bindInt(int64(keep.For)).bindInt(int64(keep.OutputFor)).exec()
+}
+
+// feed puts a job into the feed of changes, as it is.
+func (st *step) feed(r *jobRow) (err error) {
+	r.changed = st.now
+	st.hint |= store.HintJobs
+	if r.seq, err = st.nextChange(); err == nil {
+		st.memory.keepJob(r)
+	}
+	return err
+}
+
+// announce writes what rarely changes about a job, and puts it into the feed of
+// changes.
+func (st *step) announce(r *jobRow) error {
+	st.memory.changed(r.UID)
+	if err := st.feed(r); err != nil {
+		return err
+	}
 	var deleted int64
 	if r.Deleted {
 		deleted = columns.Nanos(st.now)
@@ -460,7 +489,6 @@ func (st *step) announce(r *jobRow) (err error) {
 	s.bindInt(r.seq).bindInt(r.timing).bindTime(r.changed).bindInt(r.Version).bindInt(r.Epoch).bindInt(columns.JobStates.Of(r.State)).bindInt(deleted)
 	s.bindTime(r.PausedAt).bindTime(r.PausedUntil).bindText(r.PausedBy).bindText(r.PauseReason).bindTime(r.Completed)
 	s.bindTime(r.removeAt()).bindInt(int64(keep.Runs)).bindInt(int64(keep.For)).bindInt(int64(keep.OutputFor))
-	st.hint |= store.HintJobs
 	return s.bindID(r.UID).exec()
 }
 
