@@ -284,7 +284,7 @@ func (t *tx) rescheduleJobs(list []job.ID) error {
 			if err != nil {
 				return err
 			}
-			if err := st.time(l.jobRow); err != nil {
+			if err := st.time(l.jobRow, ""); err != nil {
 				return err
 			}
 			if l.Policy.MaxRuns > 0 {

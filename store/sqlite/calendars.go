@@ -90,7 +90,7 @@ func (st *step) reschedule(calendar string) error {
 		if l == nil || l.Deleted {
 			continue
 		}
-		if err := st.time(l.jobRow); err != nil {
+		if err := st.time(l.jobRow, ""); err != nil {
 			return err
 		}
 		if l.Policy.MaxRuns > 0 {

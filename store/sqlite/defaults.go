@@ -191,7 +191,7 @@ func (t *tx) refill(list []job.ID) error {
 			return err
 		}
 		was := timingText(st.conn, l.timing)
-		if err := st.time(l.jobRow); err != nil {
+		if err := st.time(l.jobRow, ""); err != nil {
 			return err
 		}
 		st.b.Refit(l.Job)

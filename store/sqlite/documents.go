@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -107,6 +108,34 @@ func (s *Store) document(c *conn, uid job.ID, version int64) (*document, error) 
 func (d *document) fill(defaults job.Defaults) {
 	d.filled = d.definition.WithDefaults(defaults)
 	d.policy = engine.CompilePolicy(d.filled)
+}
+
+// written is a definition as it is to be written: by one step, which gives it its
+// version.
+type written struct {
+	doc  *document
+	text []byte
+	// timing is the text that decides when the job is due, "" if calendars may too.
+	timing string
+}
+
+// prepareJob makes what is written of a definition. What is kept is what will be read.
+func (s *Store) prepareJob(given *job.Job) (*written, error) {
+	said := *given
+	said.Namespace = cmp.Or(given.Namespace, job.DefaultNamespace)
+	w := &written{doc: &document{}}
+	var err error
+	if w.text, err = columns.EncodeJob(&said); err != nil {
+		return nil, err
+	}
+	if w.doc.definition, err = columns.DecodeJob(w.text); err != nil {
+		return nil, err
+	}
+	w.doc.fill(s.defaults)
+	if days := &w.doc.filled.Schedule; len(days.Only)+len(days.Except) == 0 {
+		w.timing, err = engine.TimingText(w.doc.filled, nil)
+	}
+	return w, err
 }
 
 // jobRow is a job with what the database adds to it.

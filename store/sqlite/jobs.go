@@ -14,25 +14,26 @@ import (
 
 // PutJob implements store.Jobs.
 func (s *Store) PutJob(ctx context.Context, p store.PutJob) (out *store.Job, err error) {
-	err = s.grow(ctx, func(t *tx) error {
-		out, err = t.putJob(&p)
-		return err
-	})
+	// What takes no transaction is done before it: there is one writer.
+	w, err := s.prepareJob(p.Definition)
+	if err == nil {
+		err = s.grow(ctx, func(t *tx) error {
+			out, err = t.putJob(&p, w)
+			return err
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("put job %s: %w", p.Definition.FullName(), err)
 	}
 	return out, nil
 }
 
-func (t *tx) putJob(p *store.PutJob) (*store.Job, error) {
+func (t *tx) putJob(p *store.PutJob, w *written) (*store.Job, error) {
 	st, err := t.step(1)
 	if err != nil {
 		return nil, err
 	}
-	definition := *p.Definition
-	definition.UID, definition.Version, definition.Epoch, definition.Status = job.ID{}, 0, 0, nil
-	filled := definition.WithDefaults(t.s.defaults)
-	definition.Namespace = filled.Namespace
+	filled := w.doc.filled
 	l, err := st.jobNamed(filled.FullName())
 	if err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func (t *tx) putJob(p *store.PutJob) (*store.Job, error) {
 		uid = t.s.newID()
 	} else {
 		old = engine.Stored{Job: l.Job, Definition: l.doc.definition, Filled: l.doc.filled}
-		if err := st.waitingRuns(l, engine.CompilePolicy(filled)); err != nil {
+		if err := st.waitingRuns(l, w.doc.policy); err != nil {
 			return nil, err
 		}
 	}
@@ -65,13 +66,13 @@ func (t *tx) putJob(p *store.PutJob) (*store.Job, error) {
 			return nil, err
 		}
 	}
-	if broadcast := engine.CompilePolicy(filled).Broadcast; !made && broadcast != wasBroadcast {
+	if broadcast := w.doc.policy.Broadcast; !made && broadcast != wasBroadcast {
 		// Tidy looks for runs whose node is gone by it.
 		if err := st.stmt("update active set broadcast = ? where job = ?").bindBool(broadcast).bindID(l.UID).exec(); err != nil {
 			return nil, err
 		}
 	}
-	if err := st.redefine(l.jobRow, &definition, p.Actor); err != nil {
+	if err := st.redefine(l.jobRow, w, p.Actor); err != nil {
 		return nil, err
 	}
 	if err := st.write(); err != nil {
@@ -151,30 +152,23 @@ const trimMax = 20
 
 // redefine writes the definition of a job in its present version, with its
 // revision and all that is derived from it but what announce writes.
-func (st *step) redefine(r *jobRow, definition *job.Job, actor string) error {
-	text, err := columns.EncodeJob(definition)
-	if err != nil {
-		return err
-	}
-	// What is kept is what will be read.
-	d := &document{version: r.Version}
-	if d.definition, err = columns.DecodeJob(text); err != nil {
-		return err
-	}
+func (st *step) redefine(r *jobRow, w *written, actor string) error {
+	d := w.doc
+	d.version = r.Version
 	d.definition.UID, d.definition.Version = r.UID, r.Version
-	d.fill(st.s.defaults)
+	d.filled.UID, d.filled.Version = r.UID, r.Version
 	r.doc = d
 
 	s := st.stmt(`insert into jobs (uid, live, boot, definition) values (?, ?, ?, ?)
 		on conflict (uid) do update set live = excluded.live, boot = excluded.boot, definition = excluded.definition`)
-	if err := s.bindID(r.UID).bindText(d.filled.FullName()).bindBool(d.filled.Schedule.Boot).bindBlob(text).exec(); err != nil {
+	if err := s.bindID(r.UID).bindText(d.filled.FullName()).bindBool(d.filled.Schedule.Boot).bindBlob(w.text).exec(); err != nil {
 		return err
 	}
 	// Behind a change: if the call fails, it is forgotten.
 	_, generation := st.s.jobs.get(r.UID, r.Version)
 	st.s.jobs.put(r.UID, d, generation)
 	s = st.stmt("insert or replace into revisions (job, version, changed, actor, definition) values (?, ?, ?, ?, ?)")
-	if err := s.bindID(r.UID).bindInt(r.Version).bindTime(st.now).bindText(actor).bindBlob(text).exec(); err != nil {
+	if err := s.bindID(r.UID).bindInt(r.Version).bindTime(st.now).bindText(actor).bindBlob(w.text).exec(); err != nil {
 		return err
 	}
 	if old := r.Version - int64(st.s.revisions); old > 0 {
@@ -193,7 +187,7 @@ func (st *step) redefine(r *jobRow, definition *job.Job, actor string) error {
 	if err := st.relink("calendar_users", "calendar", r, engine.Calendars(d.filled)); err != nil {
 		return err
 	}
-	return st.time(r)
+	return st.time(r, w.timing)
 }
 
 // relink is link for a job that has got a definition: the first one replaces
@@ -233,15 +227,17 @@ func (st *step) link(table, column string, uid job.ID, names []string) error {
 	return nil
 }
 
-// time keeps the text that decides when a job is due, which many jobs share.
-func (st *step) time(r *jobRow) error {
-	calendars, err := st.calendars()
-	if err != nil {
-		return err
-	}
-	text, err := engine.TimingText(r.doc.filled, columns.Finder(calendars))
-	if err != nil {
-		return err
+// time keeps the text that decides when a job is due, which many jobs share. The
+// text is "" if it is to be made by the calendars as they are.
+func (st *step) time(r *jobRow, text string) error {
+	if text == "" {
+		calendars, err := st.calendars()
+		if err != nil {
+			return err
+		}
+		if text, err = engine.TimingText(r.doc.filled, columns.Finder(calendars)); err != nil {
+			return err
+		}
 	}
 	old := r.timing
 	q := st.stmt("insert into timings (text, jobs) values (?, 1) on conflict (text) do update set jobs = jobs + 1 returning id").bindText(text)

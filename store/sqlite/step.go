@@ -415,7 +415,11 @@ func (st *step) saveJob(j *engine.Job) error {
 	if l.Version != l.was.Version && l.doc.version == l.was.Version && !l.Deleted {
 		definition := *l.doc.definition
 		definition.Paused = l.State == job.JobPaused
-		if err := st.redefine(l.jobRow, &definition, engine.System); err != nil {
+		w, err := st.s.prepareJob(&definition)
+		if err != nil {
+			return err
+		}
+		if err := st.redefine(l.jobRow, w, engine.System); err != nil {
 			return err
 		}
 	}
