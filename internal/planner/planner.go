@@ -111,8 +111,14 @@ func New(c Config) *Planner {
 func (p *Planner) Run(ctx context.Context) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
+	var asked []chan error // by calls of Sync, for the next round
 	for {
+		asked = p.waiting(asked)
 		err := p.round(ctx)
+		for _, answer := range asked {
+			answer <- err
+		}
+		asked = asked[:0]
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -127,9 +133,21 @@ func (p *Planner) Run(ctx context.Context) error {
 		case <-wait:
 		case <-wake:
 		case answer := <-p.sync:
-			err := p.round(ctx)
-			p.report(err)
-			answer <- err
+			asked = append(asked, answer)
+		}
+	}
+}
+
+// waiting adds the calls of Sync that wait for a round which has not begun, and
+// takes what it was woken for: one round is for all of them.
+func (p *Planner) waiting(asked []chan error) []chan error {
+	for {
+		select {
+		case answer := <-p.sync:
+			asked = append(asked, answer)
+		case <-p.Wake:
+		default:
+			return asked
 		}
 	}
 }
