@@ -91,6 +91,19 @@ func (a *api) show(ctx context.Context, j *store.Job, filled bool) (client.Docum
 
 // showAt is show with the next occurrence after a moment.
 func (a *api) showAt(ctx context.Context, j *store.Job, filled bool, at time.Time) (client.Document, error) {
+	last, _, err := a.Store.Attempts(ctx, store.HistoryQuery{Job: j.Definition.UID, FinalOnly: true, Limit: 1})
+	if err != nil {
+		return client.Document{}, err
+	}
+	if len(last) == 0 {
+		return a.documentOf(j, filled, at, nil)
+	}
+	return a.documentOf(j, filled, at, &last[0])
+}
+
+// documentOf returns a job with the next occurrence after a moment, and the record
+// that has ended its last run, nil if there is none.
+func (a *api) documentOf(j *store.Job, filled bool, at time.Time, last *store.Record) (client.Document, error) {
 	shown := *j.Definition
 	if filled {
 		shown = *j.Filled
@@ -103,12 +116,8 @@ func (a *api) showAt(ctx context.Context, j *store.Job, filled bool, at time.Tim
 	if a.Planner != nil && status.State == job.JobActive {
 		status.Next, _ = a.Planner.NextAfter(shown.UID, at)
 	}
-	last, _, err := a.Store.Attempts(ctx, store.HistoryQuery{Job: shown.UID, FinalOnly: true, Limit: 1})
-	if err != nil {
-		return client.Document{}, err
-	}
-	if len(last) > 0 {
-		status.LastRun, status.LastEnded, status.LastOutcome = last[0].Run.ID, last[0].Attempt.Ended, last[0].Attempt.Outcome
+	if last != nil {
+		status.LastRun, status.LastEnded, status.LastOutcome = last.Run.ID, last.Attempt.Ended, last.Attempt.Outcome
 	}
 	shown.Status = &status
 	return client.DocumentOf(job.Document{Job: &shown})
@@ -137,10 +146,23 @@ func (a *api) createJob(ctx context.Context, in *createJobInput) (*changeOutput,
 	if err != nil {
 		return nil, err
 	}
-	if _, err := a.Store.Job(ctx, namespaceOf(d.Job.Namespace), d.Job.Name); err == nil {
+	old, err := a.present(ctx, d.Job)
+	if err != nil {
+		return nil, err
+	}
+	if old != nil {
 		return nil, exists(d.Job.FullName())
 	}
-	return a.put(ctx, store.PutJob{Definition: d.Job, IfVersion: 0})
+	return a.put(ctx, store.PutJob{Definition: d.Job, IfVersion: 0}, nil)
+}
+
+// present returns the job that a definition would change, nil if there is none.
+func (a *api) present(ctx context.Context, j *job.Job) (*store.Job, error) {
+	old, err := a.Store.Job(ctx, namespaceOf(j.Namespace), j.Name)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	return old, err
 }
 
 func exists(name string) *problem {
@@ -178,7 +200,11 @@ func (a *api) putJob(ctx context.Context, in *putJobInput) (*changeOutput, error
 		if in.IfNoneMatch != "*" || in.IfMatch != "" {
 			return nil, badCondition("If-None-Match", "allowed is * alone, without If-Match")
 		}
-		out, err := a.put(ctx, store.PutJob{Definition: d.Job, IfVersion: 0})
+		old, err := a.present(ctx, d.Job)
+		if err != nil {
+			return nil, err
+		}
+		out, err := a.put(ctx, store.PutJob{Definition: d.Job, IfVersion: 0}, old)
 		var refused *problem
 		if errors.As(err, &refused) && refused.Type == client.TypeExists {
 			return nil, refuse(client.TypeChanged, "there is a job %s already", d.Job.FullName())
@@ -193,7 +219,7 @@ func (a *api) putJob(ctx context.Context, in *putJobInput) (*changeOutput, error
 	if err != nil {
 		return nil, err
 	}
-	return a.put(ctx, store.PutJob{Definition: d.Job, IfVersion: version})
+	return a.put(ctx, store.PutJob{Definition: d.Job, IfVersion: version}, old)
 }
 
 func badCondition(header, detail string) *problem {
@@ -227,39 +253,33 @@ func changed(present int64, wanted string) *problem {
 		withHint("read it again, and decide again").withHeader("ETag", etag(present))
 }
 
-// put writes a job, plans it and says what comes of it.
-func (a *api) put(ctx context.Context, p store.PutJob) (*changeOutput, error) {
+// put writes a job, plans it and says what comes of it. old is the job as it was
+// read before, nil if there was none.
+func (a *api) put(ctx context.Context, p store.PutJob, old *store.Job) (*changeOutput, error) {
 	p.Actor = actorOf(ctx)
 	if p.Definition.Paused && p.Pause == (store.Pause{}) {
 		p.Pause.By = p.Actor
 	}
 	var before int64
-	old, err := a.Store.Job(ctx, namespaceOf(p.Definition.Namespace), p.Definition.Name)
-	switch {
-	case err == nil:
+	if old != nil {
 		before = old.Definition.Version
 		if p.Definition.Paused && old.Definition.Paused && p.Pause.Reason == "" && p.Pause.Until.IsZero() {
 			p.Pause = store.Pause{} // whoever paused it has said why
 		}
-	case !errors.Is(err, store.ErrNotFound):
-		return nil, err
 	}
 	j, err := a.Store.PutJob(ctx, p)
 	if err != nil {
 		return nil, putProblem(err, p)
 	}
 	a.sync(ctx)
+	if old == nil {
+		return a.created(j)
+	}
 	out, err := a.change(ctx, j)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case j.Definition.Version == before:
+	if err == nil && j.Definition.Version == before {
 		out.Body.Result = client.Unchanged
-	case before == 0:
-		out.Body.Result, out.Status = client.Created, http.StatusCreated
 	}
-	return out, nil
+	return out, err
 }
 
 // cycleHint is for jobs that would follow themselves.
@@ -284,6 +304,16 @@ func putProblem(err error, p store.PutJob) error {
 			withHint("read it again, and decide again")
 	}
 	return err
+}
+
+// created returns the answer to a change that has made a job, which has had no runs
+// yet.
+func (a *api) created(j *store.Job) (*changeOutput, error) {
+	out := &changeOutput{Status: http.StatusCreated, ETag: etag(j.Definition.Version)}
+	out.Body = client.Change{Result: client.Created, Running: []client.Run{}}
+	var err error
+	out.Body.Job, err = a.documentOf(j, false, a.Now(), nil)
+	return out, err
 }
 
 // change returns the answer to a change: the job, and the runs that the change
@@ -401,7 +431,7 @@ func (a *api) edit(ctx context.Context, n JobName, ifMatch string, change func(*
 		definition := *old.Definition
 		p := store.PutJob{Definition: &definition, IfVersion: old.Definition.Version}
 		change(&definition, &p)
-		out, err := a.put(ctx, p)
+		out, err := a.put(ctx, p, old)
 		var refused *problem
 		if errors.As(err, &refused) && refused.Type == client.TypeChanged && ifMatch == "" && tries < editMax {
 			continue
