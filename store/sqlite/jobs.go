@@ -275,7 +275,7 @@ func (s *Store) Job(ctx context.Context, namespace, name string) (*store.Job, er
 
 // JobByUID implements store.Jobs.
 func (s *Store) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
-	j, err := s.oneJob(ctx, "select "+stateColumns+" from job_state s where s.uid = ?", func(q *stmt) { q.bindID(uid) })
+	j, err := s.oneJob(ctx, stateByUID, func(q *stmt) { q.bindID(uid) })
 	if err != nil {
 		return nil, fmt.Errorf("job %s: %w", uid, err)
 	}
@@ -306,9 +306,17 @@ func (s *Store) ListJobs(ctx context.Context, query store.JobQuery) (list []*sto
 		// '0' is the letter behind '/'.
 		from, to = max(from, query.Namespace+"/"), query.Namespace+"0"
 	}
+	wanted := sieveOf(&query)
 	// What jobs are selected by stands in front: of most no more is read.
-	text := "select j.live, s.state, s.uid, s.version, j.definition, " + stateColumns +
-		" from jobs j cross join job_state s on s.uid = j.uid where j.live > ? and j.live < ?"
+	text := "select j.live, s.state, " + stateColumns + " from jobs j cross join job_state s on s.uid = j.uid"
+	switch {
+	case wanted.all:
+	case query.State != "":
+		text = "select j.live, s.state, j.uid, j.definition from jobs j cross join job_state s on s.uid = j.uid"
+	default:
+		text = "select j.live, 0, j.uid, j.definition from jobs j"
+	}
+	text += " where j.live > ? and j.live < ?"
 	if query.Boot {
 		text += " and j.boot = 1" // has an index: each node asks when it starts
 	}
@@ -326,21 +334,35 @@ func (s *Store) ListJobs(ctx context.Context, query store.JobQuery) (list []*sto
 			if state := columns.JobStates.Value(q.int()); query.State != "" && state != query.State {
 				continue
 			}
-			selected, err := s.selects(&query, q.id(), q.int(), q)
-			if err != nil {
-				return err
-			}
-			if !selected {
-				continue
-			}
 			r := &jobRow{Job: &engine.Job{}}
-			scanState(q, r)
+			if wanted.all {
+				scanState(q, r)
+			} else {
+				r.UID = q.id()
+				selected, err := wanted.has(q.view())
+				if err != nil {
+					q.rewind()
+					return fmt.Errorf("definition of job %s: %w", r.UID, err)
+				}
+				if !selected {
+					continue
+				}
+			}
 			found = append(found, r)
 		}
 		if err := q.err(); err != nil {
 			return err
 		}
 		for _, r := range found {
+			if !wanted.all {
+				q := c.stmt(stateByUID).bindID(r.UID)
+				for q.next() {
+					scanState(q, r)
+				}
+				if err := q.err(); err != nil {
+					return err
+				}
+			}
 			if err := s.define(c, r); err != nil {
 				return err
 			}
@@ -354,24 +376,7 @@ func (s *Store) ListJobs(ctx context.Context, query store.JobQuery) (list []*sto
 	return list, next, nil
 }
 
-// selects tells whether a query wants a job by what its definition says. Of one
-// that is not in memory no more is read than that: all of it takes five times as
-// long.
-func (s *Store) selects(query *store.JobQuery, uid job.ID, version int64, q *stmt) (bool, error) {
-	if query.Text == "" && len(query.Labels) == 0 {
-		q.skip()
-		return true, nil
-	}
-	if d, _ := s.jobs.get(uid, version); d != nil {
-		q.skip()
-		return query.Matches(d.definition), nil
-	}
-	said, err := columns.DecodeSaid(q.view())
-	if err != nil {
-		return false, fmt.Errorf("definition of job %s: %w", uid, err)
-	}
-	return query.Matches(said), nil
-}
+const stateByUID = "select " + stateColumns + " from job_state s where s.uid = ?"
 
 // DeleteJob implements store.Jobs.
 func (s *Store) DeleteJob(ctx context.Context, d store.DeleteJob) error {

@@ -68,7 +68,7 @@ func (st *step) job(uid job.ID) (*loadedJob, error) {
 	if r := st.memory.rowOf(uid); r != nil {
 		return st.addJob(r), nil
 	}
-	rows, err := st.s.jobRows(st.conn, st.stmt("select "+stateColumns+" from job_state s where s.uid = ?").bindID(uid))
+	rows, err := st.s.jobRows(st.conn, st.stmt(stateByUID).bindID(uid))
 	if err != nil {
 		return nil, err
 	}
