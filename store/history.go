@@ -51,9 +51,9 @@ type Record struct {
 
 // LookMax is how many records one call of Attempts looks at. They are counted
 // within the time, and of the job, that the query names, since all stores find
-// those at once. It bounds how long a query that finds nothing takes, some tens
-// of milliseconds, whatever the length of the history.
-const LookMax = 10_000
+// those at once. It bounds how long a query that finds nothing takes, some
+// milliseconds, whatever the length of the history.
+const LookMax = 2000
 
 // HistoryQuery selects records. All that is given must match.
 type HistoryQuery struct {

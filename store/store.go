@@ -263,7 +263,7 @@ type DeleteJob struct {
 // JobLookMax is how many jobs one call of ListJobs looks at. They are counted in
 // the namespace that the query names, and where it is about the start of nodes
 // among those that are due then, since all stores find those at once. It bounds
-// how long a query that finds nothing takes: less than twenty milliseconds, however
+// how long a query that finds nothing takes: less than ten milliseconds, however
 // many jobs there are.
 const JobLookMax = 2000
 

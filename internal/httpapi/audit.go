@@ -48,6 +48,7 @@ func (a *api) listAudit(ctx context.Context, in *listAuditInput) (*listAuditOutp
 	}
 	out := &listAuditOutput{Body: client.Page[client.AuditRecord]{Items: []client.AuditRecord{}}}
 	q := store.AuditQuery{Namespace: in.Namespace, Object: in.Object, Actor: in.Actor, From: in.From, To: in.To, Before: place.Before}
+	began := a.Now()
 	for range partsMax {
 		q.Limit = in.PageSize - len(out.Body.Items)
 		records, next, err := a.Store.Audit(ctx, q)
@@ -60,7 +61,7 @@ func (a *api) listAudit(ctx context.Context, in *listAuditInput) (*listAuditOutp
 		if q.Before = next; next == 0 {
 			return out, nil
 		}
-		if len(out.Body.Items) == in.PageSize {
+		if len(out.Body.Items) == in.PageSize || a.Now().Sub(began) >= lookTime {
 			break
 		}
 	}

@@ -90,14 +90,21 @@ func (a *api) listJobs(ctx context.Context, in *listJobsInput) (*listJobsOutput,
 	return out, nil
 }
 
-// jobPartsMax is how many parts of store.JobLookMax jobs are looked at for one
-// page: fifty thousand jobs, in half a second or less. After that the page is given
-// as it is: what is selected is rare, and others want the store as well.
-const jobPartsMax = 25
+const (
+	// lookTime is how long is looked for what a page is to have, where a query
+	// selects a few of many. After that the page is given as it is, and its token
+	// goes on: others want the store as well, and nobody waits long to see that
+	// something is done.
+	lookTime = 10 * time.Millisecond
+	// jobPartsMax is how many parts of store.JobLookMax jobs are looked at for one
+	// page, however fast that is.
+	jobPartsMax = 25
+)
 
 // look returns at most n jobs by name, and the name to go on behind, if there are
 // more to look at.
 func (a *api) look(ctx context.Context, q store.JobQuery, n int) (jobs []*store.Job, next string, err error) {
+	began := a.Now()
 	for range jobPartsMax {
 		q.Limit = n - len(jobs)
 		part, next, err := a.Store.ListJobs(ctx, q)
@@ -105,7 +112,7 @@ func (a *api) look(ctx context.Context, q store.JobQuery, n int) (jobs []*store.
 			return nil, "", err
 		}
 		jobs = append(jobs, part...)
-		if q.After = next; next == "" || len(jobs) == n {
+		if q.After = next; next == "" || len(jobs) == n || a.Now().Sub(began) >= lookTime {
 			break
 		}
 	}
@@ -162,7 +169,8 @@ func (a *api) jobsByNext(ctx context.Context, q store.JobQuery, place upcomingPl
 	}
 	// The table has no more: what is left are the others.
 	q.After, q.Limit = place.Name, restPart
-	for looked := 0; len(page) < size && looked < lookMax; looked += restPart {
+	began := a.Now()
+	for looked := 0; len(page) < size && looked < lookMax && a.Now().Sub(began) < lookTime; looked += restPart {
 		jobs, next, err := a.Store.ListJobs(ctx, q)
 		if err != nil {
 			return nil, "", err
@@ -220,6 +228,7 @@ func (a *api) sortByNext(all []*store.Job, place upcomingPlace, size int) (page 
 // upcoming returns jobs that match from the table of the planner, and moves the
 // place to where the next page begins: to the rest when there are no more.
 func (a *api) upcoming(ctx context.Context, q *store.JobQuery, place *upcomingPlace, size int) (page []*store.Job, err error) {
+	began := a.Now()
 	// Where what matches is sparse, the table is looked through once more.
 	for _, part := range [...]int{size, lookMax - size} {
 		list := a.Planner.Upcoming(place.At, place.Last, part)
@@ -238,6 +247,9 @@ func (a *api) upcoming(ctx context.Context, q *store.JobQuery, place *upcomingPl
 			// The table may be a moment behind.
 			if !j.Deleted && j.Definition.Status.State == job.JobActive && selects(q, j) {
 				page = append(page, j)
+			}
+			if place.Many && a.Now().Sub(began) >= lookTime {
+				return page, nil
 			}
 		}
 		if len(list) < part {

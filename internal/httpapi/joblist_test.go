@@ -146,18 +146,48 @@ func TestARareJobAmongManyIsFoundInBoundedSteps(t *testing.T) {
 	}
 }
 
-// countingStore counts the questions for jobs. Once it is endless, it finds none
-// and says that there are more.
+// However few of what a page could have were found by then, it is given in time.
+func TestAPageThatTakesLongIsGivenAsItIs(t *testing.T) {
+	s := newServer(t)
+	s.planner.table = map[job.ID]time.Time{}
+	slow := &countingStore{Store: s.store, endless: true, took: func() { s.pass(time.Second) }}
+	s.handle(slow)
+	for _, path := range []string{"/api/v1/jobs?text=rare", "/api/v1/jobs?text=rare&sort=next", "/api/v1/runs?text=rare"} {
+		slow.calls = 0
+		page := ok[client.Page[any]](s, "GET", path, "")
+		if page.NextPageToken == "" || slow.calls > 2 {
+			t.Errorf("%s: the store was asked %d times, and the token is %q", path, slow.calls, page.NextPageToken)
+		}
+	}
+}
+
+// countingStore counts the questions for jobs and attempts. Once it is endless, it
+// finds none and says that there are more.
 type countingStore struct {
 	httpapi.Store
 	endless bool
+	took    func() // called by each if it is set
 	calls   int
-	after   []string // what each was about
+	after   []string // what each about jobs was about
+}
+
+func (s *countingStore) Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error) {
+	s.calls++
+	if s.took != nil {
+		s.took()
+	}
+	if s.endless {
+		return nil, store.RecordRef{Ended: time.Unix(1, 0)}, nil
+	}
+	return s.Store.Attempts(ctx, q)
 }
 
 func (s *countingStore) ListJobs(ctx context.Context, q store.JobQuery) ([]*store.Job, string, error) {
 	s.calls++
 	s.after = append(s.after, q.After)
+	if s.took != nil {
+		s.took()
+	}
 	if s.endless {
 		return nil, q.After + "x", nil
 	}

@@ -163,8 +163,7 @@ type runsPlace struct {
 
 const (
 	// partsMax is how many parts of history are looked at for one page, each
-	// of store.LookMax records. After that the page is given as it is: what is
-	// selected is rare, and others want the store as well.
+	// of store.LookMax records, if lookTime does not end it before.
 	partsMax = 10
 	// windowSlack is how much more than client.TextWindowMax is allowed, since
 	// clients count it by clocks of their own.
@@ -306,6 +305,7 @@ func (a *api) listEnded(ctx context.Context, in *listRunsInput, uid job.ID, befo
 	if before != nil {
 		q.Before = *before
 	}
+	began := a.Now()
 	for range partsMax {
 		q.Limit = in.PageSize - len(out.Body.Items)
 		records, next, err := a.Store.Attempts(ctx, q)
@@ -318,7 +318,7 @@ func (a *api) listEnded(ctx context.Context, in *listRunsInput, uid job.ID, befo
 		if q.Before = next; next == (store.RecordRef{}) {
 			return nil
 		}
-		if len(out.Body.Items) == in.PageSize {
+		if len(out.Body.Items) == in.PageSize || a.Now().Sub(began) >= lookTime {
 			break
 		}
 	}
