@@ -46,7 +46,7 @@ func (b *bench) million(ctx context.Context) ([]Figure, error) {
 		return nil, err
 	}
 	path := filepath.Join(data, "belfry.db")
-	put, copied, err := makeJobs(ctx, path, jobs, schedules)
+	put, copied, err := makeJobs(ctx, path, jobs, schedules, farJob)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func measureTicks(ctx context.Context, path string, n int) (lateness, error) {
 // makeJobs makes a store with so many jobs and schedules. A job for each schedule
 // is put as it always is, and the rest are copies of its rows with names and ids of
 // their own: what the store would have written, in a tenth of the time.
-func makeJobs(ctx context.Context, path string, n, schedules int) (put, copied time.Duration, err error) {
+func makeJobs(ctx context.Context, path string, n, schedules int, made func(i int, now time.Time) *job.Job) (put, copied time.Duration, err error) {
 	began := time.Now()
 	s, err := sqlite.Open(ctx, path, asServed)
 	if err != nil {
@@ -146,10 +146,7 @@ func makeJobs(ctx context.Context, path string, n, schedules int) (put, copied t
 	}
 	var jobs []*job.Job
 	for i := range schedules {
-		jobs = append(jobs, &job.Job{
-			Name: fmt.Sprintf("job-%07d", i), Schedule: job.Schedule{Cron: []string{farSchedule(i, began)}},
-			Run: job.RunSpec{Shell: &job.Shell{Command: "/usr/local/bin/report --for customer --number 17"}},
-		})
+		jobs = append(jobs, made(i, began))
 	}
 	if err := putJobs(ctx, s, jobs); err != nil {
 		s.Close()
@@ -162,6 +159,14 @@ func makeJobs(ctx context.Context, path string, n, schedules int) (put, copied t
 	began = time.Now()
 	err = copyJobs(ctx, path, n, schedules)
 	return put, time.Since(began), err
+}
+
+// farJob returns the job with a number, whose schedule it shares with others.
+func farJob(i int, now time.Time) *job.Job {
+	return &job.Job{
+		Name: fmt.Sprintf("job-%07d", i), Schedule: job.Schedule{Cron: []string{farSchedule(i, now)}},
+		Run: job.RunSpec{Shell: &job.Shell{Command: "/usr/local/bin/report --for customer --number 17"}},
+	}
 }
 
 // farSchedule returns the schedule with a number, which is due half a year from
@@ -187,8 +192,16 @@ var copied = []struct {
 const renamed = "cast(replace(cast(t.definition as text), c.old, c.name) as blob)"
 
 var register = sync.OnceValue(func() error {
-	id := func(*driversqlite.FunctionContext, []driver.Value) (driver.Value, error) {
-		id, err := job.NewID(time.Now(), rand.Reader)
+	id := func(_ *driversqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+		now := time.Now()
+		if len(args) > 0 {
+			at, ok := args[0].(int64)
+			if !ok {
+				return nil, fmt.Errorf("%v is not a moment", args[0])
+			}
+			now = time.Unix(0, at)
+		}
+		id, err := job.NewID(now, rand.Reader)
 		return id[:], err
 	}
 	partition := func(_ *driversqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
@@ -198,7 +211,7 @@ var register = sync.OnceValue(func() error {
 		}
 		return int64(job.Partition(job.ID(uid))), nil
 	}
-	if err := driversqlite.RegisterScalarFunction("belfry_id", 0, id); err != nil {
+	if err := driversqlite.RegisterScalarFunction("belfry_id", -1, id); err != nil {
 		return err
 	}
 	return driversqlite.RegisterDeterministicScalarFunction("belfry_partition", 1, partition)
@@ -206,15 +219,11 @@ var register = sync.OnceValue(func() error {
 
 // copyJobs copies jobs until there are n.
 func copyJobs(ctx context.Context, path string, n, schedules int) error {
-	if err := register(); err != nil {
-		return err
-	}
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(off)&_pragma=synchronous(off)&_pragma=temp_store(memory)&_pragma=cache_size(-200000)")
+	db, err := openToFill(path)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	db.SetMaxOpenConns(1)
 	script := []string{
 		"begin immediate",
 		"create temp table base as select (select max(n) from names) as n, (select max(seq) from job_state) as seq",
@@ -237,10 +246,8 @@ func copyJobs(ctx context.Context, path string, n, schedules int) error {
 		"update counters set value = (select max(seq) from job_state) where name = 'change'",
 		"commit",
 	)
-	for _, statement := range script {
-		if _, err := db.ExecContext(ctx, statement); err != nil {
-			return fmt.Errorf("copy jobs: %w in: %s", err, statement)
-		}
+	if err := execAll(ctx, db, script); err != nil {
+		return fmt.Errorf("copy jobs: %w", err)
 	}
 	var there int
 	if err := db.QueryRowContext(ctx, "select count(*) from job_state").Scan(&there); err != nil {
@@ -248,6 +255,27 @@ func copyJobs(ctx context.Context, path string, n, schedules int) error {
 	}
 	if there != n {
 		return fmt.Errorf("%d of %d jobs are in the store", there, n)
+	}
+	return nil
+}
+
+// openToFill opens a store that nobody else has open, to write much at once.
+func openToFill(path string) (*sql.DB, error) {
+	if err := register(); err != nil {
+		return nil, err
+	}
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(off)&_pragma=synchronous(off)&_pragma=temp_store(memory)&_pragma=cache_size(-200000)")
+	if err == nil {
+		db.SetMaxOpenConns(1)
+	}
+	return db, err
+}
+
+func execAll(ctx context.Context, db *sql.DB, script []string) error {
+	for _, statement := range script {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%w in: %s", err, statement)
+		}
 	}
 	return nil
 }

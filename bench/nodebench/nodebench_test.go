@@ -153,7 +153,7 @@ func TestCopiedJobsAreJobs(t *testing.T) {
 	ctx := context.Background()
 	path := filepath.Join(t.TempDir(), "belfry.db")
 	const jobs, schedules = 300, 7
-	if _, _, err := makeJobs(ctx, path, jobs, schedules); err != nil {
+	if _, _, err := makeJobs(ctx, path, jobs, schedules, farJob); err != nil {
 		t.Fatal(err)
 	}
 	s, err := sqlite.Open(ctx, path, asServed)

@@ -66,6 +66,7 @@ func Scenarios() []Scenario {
 	}
 	return append(list,
 		Scenario{"store", "the store alone, from planned to finished in batches of 500", (*bench).store},
+		Scenario{"api", "pages, and making jobs, with 100,000 jobs and 1,000,000 runs in the store", (*bench).api},
 		Scenario{"million", "a node with 1,000,000 jobs", (*bench).million},
 		Scenario{"idle", "a node without jobs", (*bench).idle},
 		// The last, because a million goroutines leave a large heap behind.

@@ -1,0 +1,308 @@
+package nodebench
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// The goals of the API.
+const (
+	pageGoal    = 20 * time.Millisecond
+	createdGoal = 1500   // a second, one by one
+	appliedGoal = 10_000 // a second, at once
+)
+
+const (
+	// inFlight is how many requests the one client has under way.
+	inFlight = 8
+	// pagesRead is how many pages of a list are read, each once.
+	pagesRead = 60
+	// appliedAtOnce is how many documents a request may have.
+	appliedAtOnce = 10_000
+)
+
+// api measures the API of a node whose store has many jobs and a long history, from
+// a client that shares its processors.
+func (b *bench) api(ctx context.Context) ([]Figure, error) {
+	jobs, runs := b.scaled(100_000, 1000), b.scaled(1_000_000, 5000)
+	dir, err := b.folder()
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	data := filepath.Join(dir, "data")
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(data, "belfry.db")
+	if _, _, err := makeJobs(ctx, path, jobs, b.scaled(2100, 21), teamJob); err != nil {
+		return nil, err
+	}
+	if err := makeHistory(ctx, path, jobs, runs); err != nil {
+		return nil, err
+	}
+	s, err := b.serve(ctx, data)
+	if err != nil {
+		return nil, err
+	}
+	defer s.kill()
+	requests, err := bareRequests(ctx, b.Seconds)
+	if err != nil {
+		return nil, err
+	}
+	figures, err := s.pages(ctx, b.scaled(pagesRead, 3), runs)
+	if err != nil {
+		return nil, err
+	}
+	commits, err := bareInserts(ctx, filepath.Join(dir, "commits.db"), 1)
+	if err != nil {
+		return nil, err
+	}
+	created, err := s.create(ctx, b.Seconds)
+	if err != nil {
+		return nil, err
+	}
+	figures = append(figures, above(fmt.Sprintf("jobs created one by one, a second, %d requests in flight", inFlight), created, b.scaledGoal(createdGoal), "").
+		beside(fmt.Sprintf("%s requests a second that do nothing; %s bare `INSERT` a second, each committed", number(requests, 0), number(commits, 0))))
+	inserts, err := bareInserts(ctx, filepath.Join(dir, "inserts.db"), 500)
+	if err != nil {
+		return nil, err
+	}
+	applied, err := s.applyAtOnce(ctx, b.scaled(appliedAtOnce, 100), b.scaled(5, 1))
+	if err != nil {
+		return nil, err
+	}
+	figures = append(figures, above("jobs applied at once, a second", applied, b.scaledGoal(appliedGoal), "").
+		beside(number(inserts, 0)+" bare `INSERT` a second, in batches of 500"))
+	return figures, s.stop()
+}
+
+// teamJob is a job of one of some teams. One in a hundred is about invoices, and
+// says so.
+func teamJob(i int, now time.Time) *job.Job {
+	j := farJob(i, now)
+	j.Labels = map[string]string{"team": fmt.Sprintf("team-%d", i%21)}
+	if i%100 == 7 {
+		j.Description = "Sends the invoices of the day."
+	}
+	return j
+}
+
+// historySpan is what the history is spread over: less than text is looked for in.
+const historySpan = client.TextWindow - 24*time.Hour
+
+// makeHistory writes finished runs: nine of ten by all jobs in turn, the rest by the
+// first hundred. One in a hundred has failed.
+func makeHistory(ctx context.Context, path string, jobs, runs int) (err error) {
+	db, err := openToFill(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	step := int64(historySpan) / int64(runs)
+	first := time.Now().Add(-historySpan).UnixNano()
+	return execAll(ctx, db, []string{
+		"begin immediate",
+		fmt.Sprintf(`with recursive i(i) as (select 0 union all select i + 1 from i where i < %d - 1),
+			r as (select i, %d + i * %d as ended, iif(i %% 10 = 0, i / 10 %% 100, i * 7919 %% %d) + 1 as job, i %% 100 = 50 as failed from i)
+			insert into history (ended, run, attempt, job, final, outcome, kind, key, shard, shards, epoch, version, scheduled, due,
+				next_attempt, held_slot, started, node, token, reason, exit_code, signal, http_status, params, parent, count, until, replaces, output)
+			select ended, belfry_id(ended), 1, job, 1, iif(failed, 2, 1), 0, '', 0, 0, 1, 1, ended - 1000000000, ended - 1000000000,
+				1, 0, ended - 990000000, 'bench', belfry_id(), iif(failed, 'exit code 1', ''), failed, '', 0, '', x'', 1, 0, 0, 120
+			from r`, runs, first, step, jobs),
+		"commit",
+	})
+}
+
+// pages reads pages of each list, and says how long one takes.
+func (s *server) pages(ctx context.Context, n, runs int) ([]Figure, error) {
+	now := time.Now()
+	jobPages := func(q client.JobQuery) func(string) (int, string, error) {
+		return func(token string) (int, string, error) {
+			q.PageToken = token
+			page, err := s.Jobs(ctx, q)
+			return len(page.Items), page.NextPageToken, err
+		}
+	}
+	runPages := func(q client.RunQuery) func(string) (int, string, error) {
+		return func(token string) (int, string, error) {
+			q.PageToken = token
+			page, err := s.Runs(ctx, q)
+			return len(page.Items), page.NextPageToken, err
+		}
+	}
+	lists := []struct {
+		what string
+		read func(token string) (int, string, error)
+	}{
+		{"jobs by name", jobPages(client.JobQuery{})},
+		{"jobs by when they fall due", jobPages(client.JobQuery{Sort: client.ByNext})},
+		{"jobs with a label, one of 21", jobPages(client.JobQuery{Labels: map[string]string{"team": "team-3"}})},
+		{"the same by when they fall due", jobPages(client.JobQuery{Labels: map[string]string{"team": "team-3"}, Sort: client.ByNext})},
+		{"jobs with a text, one of 100", jobPages(client.JobQuery{Text: "invoices"})},
+		{"jobs with a text that none has", jobPages(client.JobQuery{Text: "nowhere"})},
+		{"runs", runPages(client.RunQuery{})},
+		{"runs of a job", runPages(client.RunQuery{Job: "job-0000001"})},
+		{"runs that have failed, one of 100", runPages(client.RunQuery{Outcomes: []job.Outcome{job.OutcomeFailed}})},
+		{"runs of an hour", runPages(client.RunQuery{From: now.Add(-historySpan / 2), To: now.Add(-historySpan/2 + time.Hour)})},
+		{"runs with a text, one of 100", runPages(client.RunQuery{Text: "exit code"})},
+		{"runs with a text that none has", runPages(client.RunQuery{Text: "nowhere"})},
+	}
+	var figures []Figure
+	for _, l := range lists {
+		took, items := lateness{}, 0
+		for token := ""; len(took) < n; {
+			began := time.Now()
+			got, next, err := l.read(token)
+			if err != nil {
+				return nil, fmt.Errorf("a page of %s: %w", l.what, err)
+			}
+			took = append(took, time.Since(began))
+			items += got
+			token = next // behind the last page comes the first
+		}
+		took.sort()
+		figures = append(figures, atMost("a page of "+l.what+", p50", took.quantile(.5), pageGoal).
+			beside(fmt.Sprintf("p99 %s; %d items each", times(took.quantile(.99)), items/len(took))))
+	}
+	return figures, nil
+}
+
+// create makes jobs one by one, and returns how many a second.
+func (s *server) create(ctx context.Context, seconds int) (float64, error) {
+	now := time.Now()
+	var n atomic.Int64
+	return inFlightFor(seconds, func() error {
+		i := int(n.Add(1))
+		j := farJob(i, now)
+		j.Name = fmt.Sprintf("created-%d", i)
+		document, err := client.DocumentOf(job.Document{Kind: job.KindJob, Job: j})
+		if err == nil {
+			_, err = s.CreateJob(ctx, document)
+		}
+		return err
+	})
+}
+
+// applyAtOnce makes jobs by requests of so many each, and returns how many a second.
+func (s *server) applyAtOnce(ctx context.Context, each, requests int) (float64, error) {
+	now := time.Now()
+	took := time.Duration(0)
+	for r := range requests {
+		var request client.Apply
+		for i := range each {
+			j := farJob(i, now)
+			j.Name = fmt.Sprintf("applied-%d-%d", r, i)
+			document, err := client.DocumentOf(job.Document{Kind: job.KindJob, Job: j})
+			if err != nil {
+				return 0, err
+			}
+			request.Documents = append(request.Documents, document)
+		}
+		began := time.Now()
+		if _, err := s.Apply(ctx, request); err != nil {
+			return 0, err
+		}
+		took += time.Since(began)
+	}
+	return float64(each*requests) / took.Seconds(), nil
+}
+
+// inFlightFor does something for a time, inFlight at a time, and returns how often a
+// second.
+func inFlightFor(seconds int, do func() error) (float64, error) {
+	var group sync.WaitGroup
+	var done atomic.Int64
+	failures := make(chan error, inFlight)
+	began := time.Now()
+	for range inFlight {
+		group.Go(func() {
+			for time.Since(began) < time.Duration(seconds)*time.Second {
+				if err := do(); err != nil {
+					failures <- err
+					return
+				}
+				done.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	select {
+	case err := <-failures:
+		return 0, err
+	default:
+		return float64(done.Load()) / time.Since(began).Seconds(), nil
+	}
+}
+
+// bareRequests returns how many requests a second a server of the same process
+// answers that does nothing.
+func bareRequests(ctx context.Context, seconds int) (float64, error) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer s.Close()
+	c, err := client.New(client.Config{URL: s.URL})
+	if err != nil {
+		return 0, err
+	}
+	document, err := client.DocumentOf(job.Document{Kind: job.KindJob, Job: farJob(0, time.Now())})
+	if err != nil {
+		return 0, err
+	}
+	return inFlightFor(seconds, func() error {
+		_, err := c.CreateJob(ctx, document)
+		return err
+	})
+}
+
+// bareInserts returns how many rows of the size of a definition a second can be
+// inserted in transactions of so many, each on disk before the next.
+func bareInserts(ctx context.Context, path string, each int) (rate float64, err error) {
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(wal)&_pragma=synchronous(full)")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(1)
+	if _, err := db.ExecContext(ctx, "create table t (id integer primary key, text text)"); err != nil {
+		return 0, err
+	}
+	insert, err := db.PrepareContext(ctx, "insert into t (text) values (?)")
+	if err != nil {
+		return 0, err
+	}
+	defer insert.Close()
+	text := string(make([]byte, 200))
+	n, began := 0, time.Now()
+	for ; time.Since(began) < time.Second; n += each {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return 0, err
+		}
+		for range each {
+			if _, err := tx.StmtContext(ctx, insert).ExecContext(ctx, text); err != nil {
+				return 0, errors.Join(err, tx.Rollback())
+			}
+		}
+		if err := tx.Commit(); err != nil {
+			return 0, err
+		}
+	}
+	return float64(n) / time.Since(began).Seconds(), nil
+}
