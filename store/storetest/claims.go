@@ -121,6 +121,17 @@ var claimTests = []test{
 		e.tidy()
 		e.claim(e.join("b"), a, store.Started)
 	}},
+	{"a node that does not fit takes a run from nobody", func(e *env) {
+		b := e.join("b")
+		item := e.planItem(e.put(everyMinute+"\nplace: {labels: {name: b}}"), start.Add(time.Second))
+		item.Runs[0].Session = b.ID
+		e.planned(item, store.Planned)
+		e.clock.Advance(time.Second)
+		a := store.Attempt{Run: item.Runs[0].ID, Number: 1, Token: e.id()}
+		e.claim(e.a, a, store.Taken)
+		equal(e, "session", e.run(a.Run).Session, b.ID)
+		e.claim(b, a, store.Started)
+	}},
 	{"a node that does not fit any more leaves a run to others", func(e *env) {
 		j := e.put(everyMinute)
 		a := e.plan(j, time.Second)[0]

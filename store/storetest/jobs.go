@@ -569,6 +569,20 @@ var jobTests = []test{
 		equal(e, "audit", strings.Join(e.actions(), ", "), "bob calendar.delete default/off, ann job.delete default/a, "+
 			"ann calendar.change default/off, ann job.create default/b, ann job.create default/a, ann calendar.create default/off")
 	}},
+	{"a job that was completed may fall due again by another calendar", func(e *env) {
+		off := &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2026-12-26"}}}
+		_, err := e.PutCalendar(e.ctx, off, 0, "ann")
+		e.must(err)
+		j := e.put("name: a\nschedule: {at: ['2026-12-26T12:00:00Z'], except: [off]}") // which does not exist
+		item := e.planItem(j)
+		item.Complete = true
+		e.planned(item, store.Planned)
+		equal(e, "state", e.reload(j).Definition.Status.State, job.JobCompleted)
+		off.Days.Include = []string{"2026-12-25"}
+		_, err = e.PutCalendar(e.ctx, off, 1, "ann")
+		e.must(err)
+		equal(e, "state", e.reload(j).Definition.Status.State, job.JobActive)
+	}},
 	{"pools are created, changed and deleted by version", func(e *env) {
 		pool := func(size int) *job.Pool { return &job.Pool{Name: "db", Slots: job.Slots{Size: size}} }
 		p, err := e.PutPool(e.ctx, pool(2), 0, "ann")

@@ -136,6 +136,22 @@ var overlapTests = []test{
 		e.finish(runs[0], job.OutcomeSucceeded)
 		e.claim(e.a, runs[1], store.Started)
 	}},
+	{"overlap: what is too late stands in nobody's way", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {overlap: skip, late_by: 5s}")
+		runs := e.plan(j, time.Second, 9*time.Second)
+		e.clock.Advance(8 * time.Second)
+		e.claim(e.a, runs[1], store.Started) // ahead of its time
+	}},
+	{"overlap: a slot is not handed to what was withdrawn while it waited", func(e *env) {
+		j, runs := overlapping(e, "overlap: queue, queue_limit: 2")
+		e.claim(e.a, runs[1], store.Waiting)
+		hand := e.trigger(j)
+		e.claim(e.a, hand, store.Waiting)
+		e.put("name: a\nschedule: {cron: '7 7 7 7 *'}\npolicy: {overlap: queue, queue_limit: 2}")
+		e.finish(runs[0], job.OutcomeSucceeded)
+		equal(e, "the one that was withdrawn has the slot", e.run(runs[1].Run).HoldsSlot, false)
+		e.claim(e.a, hand, store.Started)
+	}},
 	{"overlap: a run holds its slot between its attempts", func(e *env) {
 		_, runs := overlapping(e, "overlap: skip, retry: {attempts: 2, backoff: 1m}")
 		e.finish(runs[0], job.OutcomeFailed)

@@ -178,6 +178,15 @@ var planningTests = []test{
 		equal(e, "state with more", more.Definition.Status.State, job.JobActive)
 		equal(e, "planned", more.Planned, 0) // the change has withdrawn the two
 	}},
+	{"another schedule counts max_runs anew, another number does not", func(e *env) {
+		j := e.put("name: a\nschedule: {cron: '* * * * *', max_runs: 2}")
+		a := e.plan(j, time.Second)[0]
+		e.clock.Advance(time.Second)
+		e.claim(e.a, a, store.Started)
+		e.finish(a, job.OutcomeSucceeded)
+		equal(e, "planned", e.put("name: a\nschedule: {cron: '* * * * *', max_runs: 3}").Planned, 1)
+		equal(e, "planned by another schedule", e.put("name: a\nschedule: {cron: '*/2 * * * *', max_runs: 3}").Planned, 0)
+	}},
 	{"what is withdrawn before it starts does not count for max_runs", func(e *env) {
 		const text = "name: a\nschedule: {cron: '* * * * *', max_runs: 4}\npolicy: {overlap: allow, retry: {attempts: 1, backoff: 1h}}"
 		j := e.put(text)
