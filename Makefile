@@ -10,6 +10,9 @@ SOAKTIME ?= 60s
 HOURS      ?= 1000
 NODE_HOURS ?= 100
 RACE       ?=
+# Sequences of random steps of the store suite, and worlds of internal/node.
+SEEDS    ?= 300
+WORLDS   ?= 20
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
 # bench/ is a module of its own, so that the libraries it compares with never
@@ -29,7 +32,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test check lint race fuzz sim soak bench fmt tidy
+.PHONY: help run build test check lint race fuzz sim seeds soak bench fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +69,10 @@ fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
 
 sim: ## a cluster in bad weather for HOURS (1000) and NODE_HOURS (100) of virtual time; RACE=-race
 	BELFRY_SIM_CORE=$(HOURS) BELFRY_SIM_NODES=$(NODE_HOURS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run '^Test(Core|Nodes)$$' ./internal/sim
+
+seeds: ## other random steps than the tests take: SEEDS (300) for a store, WORLDS (20) of a node
+	STORETEST_SEED=random STORETEST_SEQUENCES=$(SEEDS) $(GO) test -count=1 -timeout 0 -run '^TestStore$$/^the_same' ./store/sqlite
+	BELFRY_WORLDS=$(WORLDS) $(GO) test -count=1 -timeout 0 -run '^TestInvariantsHoldInAnyWeather$$' ./internal/node
 
 soak: ## kill a server with the race detector under random traffic for SOAKTIME (60s), and run the largest end-to-end tests
 	BELFRY_RACE=1 BELFRY_SOAK=$(SOAKTIME) $(GO) test -count=1 -v -run ^TestSoak ./test/e2e

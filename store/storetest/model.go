@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +29,13 @@ func testModel(t *testing.T, open Open) {
 	seeds := modelSeeds
 	if testing.Short() {
 		seeds = 2
+	}
+	if text := os.Getenv(sequencesVariable); text != "" {
+		given, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("%s: %v", sequencesVariable, err)
+		}
+		seeds = given
 	}
 	first := seed(t)
 	for i := range seeds {
@@ -69,7 +78,7 @@ func sameAnswers(t *testing.T, open Open, seed uint64) {
 			p.compareAll()
 		}
 		if t.Failed() {
-			t.Fatalf("seed %d, the last steps:\n%s", seed, strings.Join(p.trace[max(0, len(p.trace)-25):], "\n"))
+			t.Fatalf("%s=%d repeats it; the last steps:\n%s", seedVariable, seed, strings.Join(p.trace[max(0, len(p.trace)-25):], "\n"))
 		}
 	}
 }

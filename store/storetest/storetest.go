@@ -58,15 +58,21 @@ func Run(t *testing.T, open Open) {
 	t.Run("many writers at once keep the invariants", func(t *testing.T) { testConcurrent(t, open) })
 }
 
-// seedVariable is the variable of the environment that gives a test whose steps
-// are random other steps than those that everybody takes.
-const seedVariable = "STORETEST_SEED"
+// The variables of the environment that give tests whose steps are random other
+// steps than those that everybody takes: a seed, or "random", and how many sequences
+// of steps there are.
+const (
+	seedVariable      = "STORETEST_SEED"
+	sequencesVariable = "STORETEST_SEQUENCES"
+)
 
 // seed returns what a random test begins with, and says it. It is the same each
 // time, so that a change is judged by itself: who looks for more gives others.
 func seed(t *testing.T) uint64 {
 	seed := uint64(1)
-	if text := os.Getenv(seedVariable); text != "" {
+	if text := os.Getenv(seedVariable); text == "random" {
+		seed = rand.Uint64()
+	} else if text != "" {
 		given, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			t.Fatalf("%s: %v", seedVariable, err)
