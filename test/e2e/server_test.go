@@ -50,10 +50,8 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(dir)
 		programs.dir = dir
 		programs.belfry, programs.witness = filepath.Join(dir, "belfry"), filepath.Join(dir, "witness")
-		var flags []string
-		if os.Getenv("BELFRY_RACE") != "" {
-			flags = append(flags, "-race")
-		}
+		// make soak gives those of the race detector.
+		flags := strings.Fields(os.Getenv("BELFRY_BUILD"))
 		if err := errors.Join(build(programs.belfry, "cmd/belfry", flags...), build(programs.witness, "test/e2e/witness")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
