@@ -25,7 +25,7 @@ func addServerFlags(cmd *cobra.Command, file *string, c *config.Server) {
 	f.Var((*labels)(&c.Labels), "label", "label that jobs choose this node by: KEY=VALUE; may be repeated")
 	addParsed(f, &c.Capacity, "capacity", "", fmt.Sprint(node.DefaultCapacity), "N", "how many attempts run at once", parsePositive)
 	addText(f, &c.Timezone, "timezone", "", "UTC", "ZONE", "time zone of schedules that name none")
-	addText(f, &c.Drain, "drain-timeout", "", "30s", "DURATION", "how long a server that stops waits for what it runs")
+	addParsed(f, &c.Drain, "drain-timeout", "", "30s", "DURATION", "how long a server that stops waits for what it runs", parseLonger)
 	addWord(f, &c.TLS.Cert, "tls-cert", "", "FILE", "file with the certificate of the server, in PEM")
 	addWord(f, &c.TLS.Key, "tls-key", "", "FILE", "file with its private key, in PEM")
 	f.BoolVar(&c.PlainHTTP, "plain-http", false, "allow an address that others reach without TLS")

@@ -111,6 +111,18 @@ func TestDocumentsShowWhatCommandsPrint(t *testing.T) {
 	}
 }
 
+// TestReferenceOfCommandsIsComplete looks for the help of each command in the
+// reference; TestDocumentsShowWhatCommandsPrint writes it.
+func TestReferenceOfCommandsIsComplete(t *testing.T) {
+	const name = "docs/cli.md"
+	text := readDocument(t, name)
+	for command := range commands(t) {
+		if !strings.Contains(text, "\n$ belfry "+command+" --help\n") {
+			t.Errorf("%s does not show belfry %s --help", name, command)
+		}
+	}
+}
+
 // TestJobFilesInDocumentsAreValid validates the yaml blocks of the guide to job
 // files, and those that have a name, unless they say "mistakes".
 func TestJobFilesInDocumentsAreValid(t *testing.T) {
@@ -259,7 +271,7 @@ func TestDependenciesHaveTheirReason(t *testing.T) {
 	required := regexp.MustCompile(`(?m)^(?:require|\t)\s*(\S+) v\S+( // indirect)?$`)
 	own := "github.com/belfry-cron/belfry"
 	named := map[string]bool{}
-	for _, file := range []string{"go.mod", "tools/go.mod", "bench/go.mod"} {
+	for _, file := range []string{"go.mod", "tools/go.mod", "bench/go.mod", "test/openapi/go.mod"} {
 		text, err := os.ReadFile(filepath.Join(repository, file))
 		if os.IsNotExist(err) && file == "bench/go.mod" {
 			continue

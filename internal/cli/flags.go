@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/belfry-cron/belfry/job"
 )
 
 // parsed is a flag whose text becomes a value as soon as it is read, so that a
@@ -112,6 +114,15 @@ func parsePositive(text string) (int, error) {
 		return 0, fmt.Errorf("%q is not a number from 1", text)
 	}
 	return n, nil
+}
+
+// parseLonger reads a duration that is longer than nothing.
+func parseLonger(text string) (job.Duration, error) {
+	d, err := job.ParseDuration(text)
+	if err == nil && d == 0 {
+		err = fmt.Errorf("%q is too short: 1ms is the least", text)
+	}
+	return d, err
 }
 
 // addWord adds a flag for a text that is not empty: kind is what help calls it.

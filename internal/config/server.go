@@ -40,7 +40,7 @@ type Server struct {
 	Defaults Defaults     `json:"defaults,omitzero" doc:"What jobs have that say nothing."`
 	Keep     Keep         `json:"keep,omitzero" doc:"How long history is kept where a job says nothing, and how long the audit and old definitions are."`
 	Output   job.Size     `json:"output_limit,omitzero" min:"4096" max:"1073741824" doc:"How much of the output of an attempt is kept." default:"1MiB" why:"enough to see what went wrong: the first and the last half are kept"`
-	Drain    job.Duration `json:"drain_timeout,omitzero" min:"0s" max:"1d" doc:"How long a server that stops waits for what it runs." flag:"drain-timeout" default:"30s" why:"most commands end in it, and whoever stops the server does not wait long"`
+	Drain    job.Duration `json:"drain_timeout,omitzero" min:"1ms" max:"1d" doc:"How long a server that stops waits for what it runs." flag:"drain-timeout" default:"30s" why:"most commands end in it, and whoever stops the server does not wait long"`
 
 	Hosts     []string `json:"hosts,omitzero" items:"64" max:"256" doc:"The names that this server is called by, beside localhost." why:"localhost, the name of the node, that of the machine and all addresses are always allowed; another name may be that of an attacker"`
 	TLS       TLS      `json:"tls,omitzero" doc:"The certificate of this server."`

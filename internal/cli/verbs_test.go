@@ -1,0 +1,335 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/belfry-cron/belfry/internal/cli"
+)
+
+// verb is what a test has to know of a command to run it.
+type verb struct {
+	args   []string // with what it ends with 0
+	absent []string // with what it is about something that is not there
+	reads  bool     // a viewer may
+	code   cli.ExitCode
+	// unrun says why it is not run with its args.
+	unrun string
+}
+
+// verbs has each command that has none below it. {ended} and {active} are runs,
+// {n} is another number each time.
+var verbs = map[string]verb{
+	"apply":         {args: []string{"-f", "jobs.yaml"}},
+	"audit":         {reads: true},
+	"backup":        {args: []string{"backup-{n}.db"}},
+	"completion":    {args: []string{"bash"}},
+	"config":        {},
+	"diff":          {args: []string{"-f", "changed.yaml"}, code: cli.ExitFailed},
+	"doctor":        {unrun: "it says what is wrong with the machine of the test"},
+	"events":        {args: []string{"--after", "nowhere", "--limit", "1"}, reads: true},
+	"export":        {reads: true},
+	"job backfill":  {args: []string{"a", "--from", "1h", "--dry-run"}, absent: []string{"nobody", "--from", "1h"}},
+	"job delete":    {args: []string{"a", "--yes"}, absent: []string{"nobody", "--yes"}},
+	"job diff":      {args: []string{"a", "1", "2"}, absent: []string{"nobody"}, reads: true, code: cli.ExitFailed, unrun: "it wants two versions, see revisions.txtar"},
+	"job edit":      {args: []string{"a"}, unrun: "it wants a terminal, see edit.txtar"},
+	"job get":       {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
+	"job history":   {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
+	"job list":      {reads: true},
+	"job next":      {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
+	"job pause":     {args: []string{"a"}, absent: []string{"nobody"}},
+	"job resume":    {args: []string{"a"}, absent: []string{"nobody"}},
+	"job revisions": {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
+	"job rollback":  {args: []string{"a", "1"}, absent: []string{"nobody", "1"}},
+	"job run":       {args: []string{"a"}, absent: []string{"nobody"}},
+	"logs":          {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
+	"next":          {args: []string{"0 9 * * *"}},
+	"node drain":    {args: []string{"one"}, absent: []string{"nobody"}},
+	"node list":     {reads: true},
+	"node undrain":  {args: []string{"one"}, absent: []string{"nobody"}},
+	"restore":       {unrun: "it wants an empty directory, see backup.txtar"},
+	"run cancel":    {args: []string{"{active}"}, absent: []string{"01M7WSD70J4JVRQ9N4TN6P9NR3"}},
+	"run get":       {args: []string{"{ended}"}, absent: []string{"01M7WSD70J4JVRQ9N4TN6P9NR3"}, reads: true},
+	"run list":      {reads: true},
+	"run logs":      {args: []string{"{ended}"}, absent: []string{"01M7WSD70J4JVRQ9N4TN6P9NR3"}, reads: true},
+	"run retry":     {args: []string{"{ended}"}, absent: []string{"01M7WSD70J4JVRQ9N4TN6P9NR3"}},
+	"schema":        {},
+	"serve":         {unrun: "it is the server of this test"},
+	"token create":  {args: []string{"t{n}", "--role", "viewer"}},
+	"token list":    {},
+	"token reset":   {unrun: "it wants a server that is stopped, see token.txtar"},
+	"token revoke":  {args: []string{"t{n}", "--yes"}, absent: []string{"nobody", "--yes"}, unrun: "it wants a token that is there, see token.txtar"},
+	"validate":      {args: []string{"-f", "jobs.yaml"}},
+	"version":       {},
+}
+
+// bench is a folder with a server that runs on a directory in it.
+type bench struct {
+	t   *testing.T
+	dir string
+	url string
+	env map[string]string
+
+	n     int    // of commands so far
+	ended string // a run
+}
+
+const benchJobs = `name: a
+schedule: {cron: "0 9 * * *"}
+run: {shell: "echo hello"}
+policy: {overlap: allow}
+---
+name: slow
+run: {shell: "sleep 60"}
+policy: {overlap: allow}
+`
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{t: t, dir: t.TempDir()}
+	b.env = map[string]string{"BELFRY_DATA": filepath.Join(b.dir, "data"), "HOME": b.dir, "NO_COLOR": "1"}
+	b.write("jobs.yaml", benchJobs)
+	b.write("changed.yaml", strings.Replace(benchJobs, "hello", "bye", 1))
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var log safeBuffer
+	ended := make(chan cli.ExitCode, 1)
+	env := b.environment(b.env)
+	env.Stdout, env.Stderr = &log, &log
+	go func() {
+		ended <- cli.Run(ctx, env, []string{"serve", "--listen", "127.0.0.1:0", "--name", "one", "--run-as", me.Username, "--drain-timeout", "1s"})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	for deadline := time.Now().Add(30 * time.Second); ; <-time.After(20 * time.Millisecond) {
+		if _, _, code := b.run(nil, "apply", "-f", "jobs.yaml"); code == cli.ExitOK {
+			b.url = regexp.MustCompile(`http://[0-9.:]+`).FindString(log.String())
+			return b
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the server does not answer:\n%s", log.String())
+		}
+	}
+}
+
+func (b *bench) write(name, text string) {
+	b.t.Helper()
+	if err := os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) environment(env map[string]string) cli.Env {
+	return cli.Env{
+		Stdin: strings.NewReader(""), Getenv: func(name string) string { return env[name] }, Now: time.Now, Dir: b.dir,
+	}
+}
+
+// run runs a command with more in its environment.
+func (b *bench) run(more map[string]string, args ...string) (stdout, stderr string, code cli.ExitCode) {
+	b.t.Helper()
+	env := maps.Clone(b.env)
+	maps.Copy(env, more)
+	var out, errs bytes.Buffer
+	e := b.environment(env)
+	e.Stdout, e.Stderr = &out, &errs
+	code = cli.Run(b.t.Context(), e, args)
+	return out.String(), errs.String(), code
+}
+
+// need runs a command that must succeed.
+func (b *bench) need(args ...string) string {
+	b.t.Helper()
+	out, errs, code := b.run(nil, args...)
+	if code != cli.ExitOK {
+		b.t.Fatalf("belfry %s ends with %d:\n%s", strings.Join(args, " "), code, errs)
+	}
+	return strings.TrimSpace(out)
+}
+
+// command returns a command with arguments, in which what they name is there.
+func (b *bench) command(name string, args []string) []string {
+	b.t.Helper()
+	b.n++
+	words := strings.Fields(name)
+	for _, arg := range args {
+		switch arg {
+		case "{ended}":
+			if b.ended == "" {
+				b.ended = b.need("job", "run", "a", "--wait", "-o", "name")
+			}
+			arg = b.ended
+		case "{active}":
+			arg = b.need("job", "run", "slow", "-o", "name")
+		}
+		words = append(words, strings.ReplaceAll(arg, "{n}", fmt.Sprint(b.n)))
+	}
+	return words
+}
+
+// commands returns the commands that have none below them, with their help.
+func commands(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	var walk func(name string)
+	walk = func(name string) {
+		help, code := run(t, t.TempDir(), false, append(strings.Fields(name), "--help")...)
+		if code != cli.ExitOK {
+			t.Fatalf("belfry %s --help ends with %d: %s", name, code, help)
+		}
+		_, list, group := strings.Cut(help, "\nCommands:\n")
+		if !group {
+			found[strings.TrimSpace(name)] = help
+			return
+		}
+		list, _, _ = strings.Cut(list, "\n\n")
+		for line := range strings.Lines(list) {
+			walk(name + " " + strings.Fields(line)[0])
+		}
+	}
+	walk("")
+	return found
+}
+
+// formats are those that a command has by its help.
+func formats(help string) []string {
+	_, list, found := strings.Cut(strings.Join(strings.Fields(help), " "), "format of the output: ")
+	if !found {
+		return nil
+	}
+	list, _, _ = strings.Cut(list, " (default")
+	return strings.Split(list, ", ")
+}
+
+// Each command, however it goes wrong: the exit codes that all have.
+func TestEachCommandEndsAsDocumented(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server")
+	}
+	b, all := newBench(t), commands(t)
+	viewer := b.need("token", "create", "reader", "--role", "viewer")
+	for name := range verbs {
+		if all[name] == "" {
+			t.Errorf("there is no command belfry %s", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		v, known := verbs[name]
+		if !known {
+			t.Errorf("belfry %s is not in the table of this test", name)
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			b.t = t
+			ends := func(want cli.ExitCode, says string, env map[string]string, args ...string) {
+				t.Helper()
+				out, errs, code := b.run(env, args...)
+				if code != want || !regexp.MustCompile(says).MatchString(errs) || out != "" {
+					t.Errorf("belfry %s ends with %d, want %d and %q:\n%s%s", strings.Join(args, " "), code, want, says, out, errs)
+				}
+			}
+			words := strings.Fields(name)
+			ends(cli.ExitUsage, "(?s)^belfry "+name+": unknown flag --no-such-flag.*belfry "+name+" --help says more", nil, append(words, "--no-such-flag")...)
+			if formats(all[name]) != nil {
+				ends(cli.ExitUsage, `"nonsense"`, nil, append(words, "-o", "nonsense")...)
+			}
+			if !strings.Contains(all[name], "--server URL") {
+				return
+			}
+			if v.absent != nil {
+				ends(cli.ExitNotFound, "there is no |is no |no such", nil, append(words, v.absent...)...)
+			}
+			if name == "job edit" {
+				return // what follows wants a terminal
+			}
+			args := b.command(name, v.args)
+			if name == "events" {
+				args = words // one that goes on behind an event tries again for a while
+			}
+			ends(cli.ExitUnreachable, "http://127.0.0.1:1", map[string]string{"BELFRY_TOKEN": "x"}, append(args, "--server", "http://127.0.0.1:1")...)
+			ends(cli.ExitNotAllowed, "token", map[string]string{"BELFRY_DATA": b.dir, "BELFRY_SERVER": b.url}, args...)
+			if !v.reads {
+				ends(cli.ExitNotAllowed, "viewer", map[string]string{"BELFRY_TOKEN": viewer}, args...)
+			}
+		})
+	}
+}
+
+// Each form of each output can be read by what it is made for.
+func TestEachFormOfEachOutputCanBeRead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server")
+	}
+	b, all := newBench(t), commands(t)
+	b.need("job", "run", "a", "--wait")
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		v := verbs[name]
+		if v.unrun != "" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			b.t = t
+			for _, form := range append(formats(all[name]), "") {
+				b.need("apply", "-f", "jobs.yaml")
+				args := b.command(name, v.args)
+				if form != "" {
+					args = append(args, "-o", form)
+				}
+				out, errs, code := b.run(nil, args...)
+				if code != v.code {
+					t.Errorf("belfry %s ends with %d:\n%s", strings.Join(args, " "), code, errs)
+				}
+				if err := readable(form, out); err != nil {
+					t.Errorf("belfry %s: %v:\n%s", strings.Join(args, " "), err, out)
+				}
+				if strings.Contains(out, "\x1b") {
+					t.Errorf("belfry %s prints colours where there is no terminal", strings.Join(args, " "))
+				}
+			}
+		})
+	}
+}
+
+// readable tells why a text is not of a form.
+func readable(form, text string) error {
+	var value any
+	switch form {
+	case "json":
+		if err := json.Unmarshal([]byte(text), &value); err != nil {
+			return err
+		}
+	case "yaml":
+		return yaml.Unmarshal([]byte(text), &value)
+	case "jsonl":
+		for line := range strings.Lines(text) {
+			if err := json.Unmarshal([]byte(line), &value); err != nil {
+				return err
+			}
+		}
+	case "name":
+		for line := range strings.Lines(text) {
+			if len(strings.Fields(line)) != 1 {
+				return fmt.Errorf("%q is no name", line)
+			}
+		}
+	}
+	return nil
+}
