@@ -15,9 +15,9 @@ SEEDS    ?= 300
 WORLDS   ?= 20
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
-# bench/ is a module of its own, so that the libraries it compares with never
-# become Belfry's dependencies.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod))
+# bench/ and test/openapi/ are modules of their own, so that the libraries they compare
+# or check with never become Belfry's dependencies.
+MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openapi/go.mod))
 GOFMT    = "$$($(GO) env GOROOT)/bin/gofmt"
 TOOL     = $(GO) tool -modfile="$(CURDIR)/tools/go.mod"
 

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -148,16 +149,15 @@ func (a *api) problemResponses() map[string]*huma.Response {
 		http.StatusTooManyRequests:    {"Retry-After": describedHeader("After how many seconds to try again, where that is known.")},
 	}
 	responses := map[string]*huma.Response{}
-	for kind, k := range kinds {
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		k := kinds[kind]
 		if k.status == http.StatusMethodNotAllowed {
 			continue // no operation has it
 		}
 		text := fmt.Sprintf("`%s`: %s.", kind, k.title)
 		name := problemName(k.status)
 		if r := responses[name]; r != nil {
-			both := []string{r.Description, text}
-			slices.Sort(both) // kinds is a map
-			r.Description = strings.Join(both, " ")
+			r.Description += " " + text
 			continue
 		}
 		responses[name] = &huma.Response{

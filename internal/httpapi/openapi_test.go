@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -227,6 +228,27 @@ func eventsOf(text string) (any, error) {
 		}
 	}
 	return list, nil
+}
+
+// UPDATE=1 go test ./internal/httpapi writes it, for those who look at it without a
+// server, and for test/openapi.
+func TestTheDescriptionIsInTheDocumentation(t *testing.T) {
+	const name = "../../docs/openapi.json"
+	want, err := json.MarshalIndent(description(t).tree, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = append(want, '\n')
+	got, err := os.ReadFile(name)
+	if bytes.Equal(got, want) {
+		return
+	}
+	if os.Getenv("UPDATE") == "" {
+		t.Fatalf("%s is not what a server says, %v; after UPDATE=1 go test ./internal/httpapi look at its difference", name, err)
+	}
+	if err := os.WriteFile(name, want, 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestTheDescriptionHasEachRoute(t *testing.T) {
