@@ -24,6 +24,9 @@ const (
 	// recallMax is how long it takes at most, when nothing is wrong, until what was
 	// claimed ahead is called back: hints, and some calls.
 	recallMax = 100 * time.Millisecond
+	// takenOver is how late a run starts at most that a dead node has left, where
+	// others may run it: it is overdue for a second, and they look four times in one.
+	takenOver = 1500 * time.Millisecond
 	// missedAfter is how late an occurrence must be planned to count as missed.
 	missedAfter = 30 * time.Second
 )
@@ -127,7 +130,7 @@ func (c *checker) checkAttempts() {
 			c.problem("no start early", "an attempt of %s has started %s early", a.Run.Name, a.Run.Due.Sub(a.Started))
 		}
 		if ended := c.jobs[a.Run.JobUID].ended[a.Run.Epoch]; c.late > 0 && a.Run.Kind == job.RunScheduled && !ended.IsZero() &&
-			a.Started.After(ended.Add(recallMax)) && !c.faulty(ended.Add(-settled), a.Started) {
+			a.Started.After(ended.Add(recallMax)) && !c.faulty(ended.Add(-settled), a.Started, true) {
 			c.problem("withdrawn means withdrawn", "an attempt of %s has started %s after its epoch was ended", a.Run.Name, a.Started.Sub(ended))
 		}
 		if a.Ended.IsZero() {
@@ -460,9 +463,10 @@ func (c *checker) checkChain() {
 // start on time: as long as it takes to plan and place anew.
 const settled = 20 * time.Second
 
-// faulty tells whether anything was wrong between two moments.
-func (c *checker) faulty(from, to time.Time) bool {
-	return slices.ContainsFunc(c.faults, func(f fault) bool { return f.from.Before(to) && f.to.After(from) })
+// faulty tells whether anything was wrong between two moments, but for deaths if
+// those do not count.
+func (c *checker) faulty(from, to time.Time, deaths bool) bool {
+	return slices.ContainsFunc(c.faults, func(f fault) bool { return f.from.Before(to) && f.to.After(from) && (deaths || !f.death) })
 }
 
 // checkLateness: where nothing is wrong, runs start on time.
@@ -474,8 +478,11 @@ func (c *checker) checkLateness() {
 		if a.Number > 1 || a.Run.Kind != job.RunScheduled || !steady[a.Run.Name].prompt {
 			continue
 		}
-		if late := a.Started.Sub(a.Run.Due); late > c.late && !c.faulty(a.Run.Due.Add(-settled), a.Started) {
+		switch late, before := a.Started.Sub(a.Run.Due), a.Run.Due.Add(-settled); {
+		case late > c.late && !c.faulty(before, a.Started, true):
 			c.problem("liveness", "a run of %s of %s has started %s late on %s, and nothing was wrong", a.Run.Name, a.Run.Due, late, a.Node)
+		case late > takenOver && !c.faulty(before, a.Started, false) && a.Run.Name != "zone":
+			c.problem("liveness", "a run of %s of %s has started %s late on %s, and only nodes have died", a.Run.Name, a.Run.Due, late, a.Node)
 		}
 	}
 }

@@ -44,8 +44,12 @@ type Attempt struct {
 	Frozen, Woken time.Time
 }
 
-// fault is a time in which something was wrong.
-type fault struct{ from, to time.Time }
+// fault is a time in which something was wrong. A death is one that others make up
+// for: they take over what the dead node had not claimed.
+type fault struct {
+	from, to time.Time
+	death    bool
+}
 
 // book is what the steps of the store have said about a job.
 type book struct {
@@ -111,10 +115,10 @@ func (h *History) begin(a *Attempt) {
 }
 
 // fault notes that something is wrong for a time.
-func (h *History) fault(from, to time.Time) {
+func (h *History) fault(from, to time.Time, death bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.faults = append(h.faults, fault{from, to})
+	h.faults = append(h.faults, fault{from, to, death})
 }
 
 // book returns what is known of a job. The caller holds the mutex.

@@ -635,7 +635,7 @@ func (n *model) hold(runs []store.ReadyRun) {
 		n.held[r.ID] = it
 		n.order = append(n.order, r.ID)
 		lead := n.core.between(5*time.Millisecond, 50*time.Millisecond)
-		if n.core.chance(100) {
+		if n.core.chance(200) {
 			lead = n.core.between(0, 2500*time.Millisecond) // now and then too early
 		}
 		n.claimAt(it, r.Due.Add(-lead))
@@ -706,8 +706,9 @@ func (n *model) took(it *held, out *store.ClaimOutcome) {
 	case store.Started:
 		it.state, it.run = itemClaimed, out.Run
 		it.fence = fenceOf(out.Job.Filled)
-		if n.leaving {
-			n.giveBack()
+		if n.leaving || !n.core.calm && n.core.chance(50) { // as when a job was changed
+			it.state = itemUnstarted
+			n.report(it)
 			return
 		}
 		// Counted from the answer, which comes after the store's now.

@@ -71,7 +71,7 @@ func runNodes(t *testing.T, seed uint64, d time.Duration) *History {
 	if c.user, err = newUser(c.tap, rand.New(rand.NewPCG(seed, 3)), time.Now); err != nil {
 		t.Fatal(err)
 	}
-	c.history.fault(time.Now(), time.Now().Add(time.Second)) // nobody is there yet
+	c.history.fault(time.Now(), time.Now().Add(time.Second), false) // nobody is there yet
 	for i := range nodesCount {
 		h := &host{cluster: c, name: fmt.Sprint("node-", i), machine: fmt.Sprint("machine-", i), weather: &weather{random: rand.New(rand.NewPCG(seed, uint64(10+i)))}}
 		c.hosts = append(c.hosts, h)
@@ -119,6 +119,11 @@ func (c *cluster) pause(random *rand.Rand, mean time.Duration) bool {
 
 func (c *cluster) edit() {
 	for random := rand.New(rand.NewPCG(c.seed, 4)); c.pause(random, editEvery); {
+		if random.IntN(5) == 0 {
+			// Right before something is due, while claims are under way.
+			next := time.Now().Add(10 * time.Second).Truncate(10 * time.Second)
+			time.Sleep(time.Until(next) - time.Duration(random.IntN(int(60*time.Millisecond))))
+		}
 		if err := c.user.edit(); err != nil {
 			c.t.Errorf("edit: %v", err)
 		}
@@ -149,14 +154,17 @@ func (c *cluster) trouble() {
 // fault makes something go wrong for a while.
 func (c *cluster) fault(h *host, kind int, d time.Duration, loss float64, slow bool, step time.Duration, elsewhere bool) {
 	began := time.Now()
-	wait := func() {
+	pause := func() {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
 		case <-c.done:
 		}
-		c.history.fault(began, time.Now())
+	}
+	wait := func() {
+		pause()
+		c.history.fault(began, time.Now(), false)
 	}
 	switch {
 	case kind < 2:
@@ -183,8 +191,9 @@ func (c *cluster) fault(h *host, kind int, d time.Duration, loss float64, slow b
 			h.machine = fmt.Sprint("machine ", time.Now().UnixNano())
 			h.mu.Unlock()
 		}
-		wait()
+		pause()
 		h.start()
+		c.history.fault(began, time.Now().Add(time.Second), true)
 	case kind < 9:
 		h.freeze()
 		wait()
@@ -192,11 +201,10 @@ func (c *cluster) fault(h *host, kind int, d time.Duration, loss float64, slow b
 	case kind < 10: // a gentle restart is not a fault: nothing may be late
 		h.stop()
 		h.start()
-	default:
+	default: // nor is a wrong clock: the cluster goes by that of the store
 		h.skew.Add(int64(step))
-		wait()
+		pause()
 		h.skew.Add(-int64(step))
-		c.history.fault(time.Now(), time.Now().Add(time.Second))
 	}
 }
 
@@ -308,10 +316,13 @@ func (h *host) recover() {
 	h.start()
 }
 
+// worldMax is how long a world of whole nodes lasts at most.
+var worldMax = sliceOf
+
 func TestNodes(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	total := hours(t, "BELFRY_SIM_NODES", 0.5)
-	length := min(sliceOf, total)
+	length := min(worldMax, total)
 	worlds := max(1, int(total/length))
 	first := rand.Uint64()
 	if text := os.Getenv("BELFRY_SEED"); text != "" {
