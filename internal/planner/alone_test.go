@@ -588,6 +588,41 @@ func TestAChangeIsPlannedWhenItIsHintedAtOrAskedFor(t *testing.T) {
 	})
 }
 
+func TestOneRoundAnswersAllWhoAskForOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		time.Sleep(1010 * time.Millisecond) // behind a look
+		r.store.mu.Lock()
+		before := r.store.reads
+		r.store.onPlan = func(do func() ([]store.PlanOutcome, error)) ([]store.PlanOutcome, error) {
+			time.Sleep(100 * time.Millisecond)
+			return do()
+		}
+		r.store.mu.Unlock()
+		r.put(`{name: j, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
+		var asked sync.WaitGroup
+		ask := func() {
+			if err := r.planner.Sync(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+		asked.Go(ask)
+		time.Sleep(50 * time.Millisecond) // its round has begun
+		for range 10 {
+			asked.Go(ask)
+		}
+		r.wake <- store.HintJobs
+		asked.Wait()
+		synctest.Wait()
+		r.store.mu.Lock()
+		defer r.store.mu.Unlock()
+		if rounds := r.store.reads - before; rounds != 2 {
+			t.Errorf("%d rounds for one who asked, and ten and a hint that came during its round; want 2", rounds)
+		}
+	})
+}
+
 func TestSyncSaysThatItFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
