@@ -63,7 +63,7 @@ func (b *bench) api(ctx context.Context) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	figures, err := s.pages(ctx, b.scaled(pagesRead, 3), runs)
+	figures, err := s.pages(ctx, b.scaled(pagesRead, 3))
 	if err != nil {
 		return nil, err
 	}
@@ -71,22 +71,24 @@ func (b *bench) api(ctx context.Context) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	created, err := s.create(ctx, b.Seconds)
+	created, err := s.making(func() (int, time.Duration, error) { return s.create(ctx, b.Seconds) })
 	if err != nil {
 		return nil, err
 	}
-	figures = append(figures, above(fmt.Sprintf("jobs created one by one, a second, %d requests in flight", inFlight), created, b.scaledGoal(createdGoal), "").
-		beside(fmt.Sprintf("%s requests a second that do nothing; %s bare `INSERT` a second, each committed", number(requests, 0), number(commits, 0))))
+	figures = append(figures, above(fmt.Sprintf("jobs created one by one, a second, %d requests in flight", inFlight), created.rate, b.scaledGoal(createdGoal), "").
+		beside(fmt.Sprintf("%s of a processor each; %s requests a second that do nothing; %s bare `INSERT` a second, each committed", times(created.own), number(requests, 0), number(commits, 0))))
 	inserts, err := bareInserts(ctx, filepath.Join(dir, "inserts.db"), 500)
 	if err != nil {
 		return nil, err
 	}
-	applied, err := s.applyAtOnce(ctx, b.scaled(appliedAtOnce, 100), b.scaled(5, 1))
+	applied, err := s.making(func() (int, time.Duration, error) {
+		return s.applyAtOnce(ctx, b.scaled(appliedAtOnce, 100), b.scaled(5, 1))
+	})
 	if err != nil {
 		return nil, err
 	}
-	figures = append(figures, above("jobs applied at once, a second", applied, b.scaledGoal(appliedGoal), "").
-		beside(number(inserts, 0)+" bare `INSERT` a second, in batches of 500"))
+	figures = append(figures, above("jobs applied at once, a second", applied.rate, b.scaledGoal(appliedGoal), "").
+		beside(times(applied.own)+" of a processor each; "+number(inserts, 0)+" bare `INSERT` a second, in batches of 500"))
 	return figures, s.stop()
 }
 
@@ -128,7 +130,7 @@ func makeHistory(ctx context.Context, path string, jobs, runs int) (err error) {
 }
 
 // pages reads pages of each list, and says how long one takes.
-func (s *server) pages(ctx context.Context, n, runs int) ([]Figure, error) {
+func (s *server) pages(ctx context.Context, n int) ([]Figure, error) {
 	now := time.Now()
 	jobPages := func(q client.JobQuery) func(string) (int, string, error) {
 		return func(token string) (int, string, error) {
@@ -163,6 +165,10 @@ func (s *server) pages(ctx context.Context, n, runs int) ([]Figure, error) {
 	}
 	var figures []Figure
 	for _, l := range lists {
+		worked, err := s.worked()
+		if err != nil {
+			return nil, err
+		}
 		took, items := lateness{}, 0
 		for token := ""; len(took) < n; {
 			began := time.Now()
@@ -175,18 +181,50 @@ func (s *server) pages(ctx context.Context, n, runs int) ([]Figure, error) {
 			token = next // behind the last page comes the first
 		}
 		took.sort()
+		own, err := s.worked()
+		if err != nil {
+			return nil, err
+		}
 		figures = append(figures, atMost("a page of "+l.what+", p50", took.quantile(.5), pageGoal).
-			beside(fmt.Sprintf("p99 %s; %d items each", times(took.quantile(.99)), items/len(took))))
+			beside(fmt.Sprintf("p99 %s; %d items each, %s of a processor", times(took.quantile(.99)), items/len(took), times((own-worked)/time.Duration(len(took))))))
 	}
 	return figures, nil
 }
 
-// create makes jobs one by one, and returns how many a second.
-func (s *server) create(ctx context.Context, seconds int) (float64, error) {
+// worked returns how long the server has worked, in itself and in the kernel: on a
+// machine that does something else as well it says more than the clock.
+func (s *server) worked() (time.Duration, error) {
+	own, _, err := processorTime(s.cmd.Process.Pid)
+	return own, err
+}
+
+// made is how jobs were made: how many a second, and with how much of a processor
+// each.
+type made struct {
+	rate float64
+	own  time.Duration
+}
+
+// making measures do, which makes jobs and returns how many and how long it took.
+func (s *server) making(do func() (n int, took time.Duration, err error)) (made, error) {
+	before, err := s.worked()
+	if err != nil {
+		return made{}, err
+	}
+	n, took, err := do()
+	if err != nil {
+		return made{}, err
+	}
+	after, err := s.worked()
+	return made{float64(n) / took.Seconds(), (after - before) / time.Duration(max(1, n))}, err
+}
+
+// create makes jobs one by one.
+func (s *server) create(ctx context.Context, seconds int) (n int, took time.Duration, err error) {
 	now := time.Now()
-	var n atomic.Int64
+	var names atomic.Int64
 	return inFlightFor(seconds, func() error {
-		i := int(n.Add(1))
+		i := int(names.Add(1))
 		j := farJob(i, now)
 		j.Name = fmt.Sprintf("created-%d", i)
 		document, err := client.DocumentOf(job.Document{Kind: job.KindJob, Job: j})
@@ -197,10 +235,9 @@ func (s *server) create(ctx context.Context, seconds int) (float64, error) {
 	})
 }
 
-// applyAtOnce makes jobs by requests of so many each, and returns how many a second.
-func (s *server) applyAtOnce(ctx context.Context, each, requests int) (float64, error) {
+// applyAtOnce makes jobs by requests of so many each.
+func (s *server) applyAtOnce(ctx context.Context, each, requests int) (n int, took time.Duration, err error) {
 	now := time.Now()
-	took := time.Duration(0)
 	for r := range requests {
 		var request client.Apply
 		for i := range each {
@@ -208,22 +245,21 @@ func (s *server) applyAtOnce(ctx context.Context, each, requests int) (float64, 
 			j.Name = fmt.Sprintf("applied-%d-%d", r, i)
 			document, err := client.DocumentOf(job.Document{Kind: job.KindJob, Job: j})
 			if err != nil {
-				return 0, err
+				return 0, 0, err
 			}
 			request.Documents = append(request.Documents, document)
 		}
 		began := time.Now()
 		if _, err := s.Apply(ctx, request); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		took += time.Since(began)
 	}
-	return float64(each*requests) / took.Seconds(), nil
+	return each * requests, took, nil
 }
 
-// inFlightFor does something for a time, inFlight at a time, and returns how often a
-// second.
-func inFlightFor(seconds int, do func() error) (float64, error) {
+// inFlightFor does something for a time, inFlight at a time, and returns how often.
+func inFlightFor(seconds int, do func() error) (n int, took time.Duration, err error) {
 	var group sync.WaitGroup
 	var done atomic.Int64
 	failures := make(chan error, inFlight)
@@ -242,9 +278,9 @@ func inFlightFor(seconds int, do func() error) (float64, error) {
 	group.Wait()
 	select {
 	case err := <-failures:
-		return 0, err
+		return 0, 0, err
 	default:
-		return float64(done.Load()) / time.Since(began).Seconds(), nil
+		return int(done.Load()), time.Since(began), nil
 	}
 }
 
@@ -265,10 +301,11 @@ func bareRequests(ctx context.Context, seconds int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return inFlightFor(seconds, func() error {
+	n, took, err := inFlightFor(seconds, func() error {
 		_, err := c.CreateJob(ctx, document)
 		return err
 	})
+	return float64(n) / took.Seconds(), err
 }
 
 // bareInserts returns how many rows of the size of a definition a second can be
