@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"regexp"
 	"strconv"
 	"strings"
@@ -97,7 +100,7 @@ func apply(ctx context.Context, env Env, ask applyFlags) error {
 			return v.placed(server.refused(err))
 		}
 	}
-	applied, err := server.Apply(ctx, request)
+	applied, err := server.applyAll(ctx, request)
 	if err != nil {
 		return v.placed(server.refused(err))
 	}
@@ -107,6 +110,30 @@ func apply(ctx context.Context, env Env, ask applyFlags) error {
 	}
 	warn(env, applied)
 	return write(env, data)
+}
+
+// applyAll applies documents. When the connection breaks before the answer, nobody
+// knows how many of them were written: so it asks again, which changes nothing more
+// than asking once.
+func (r *remote) applyAll(ctx context.Context, request client.Apply) (applied client.Applied, err error) {
+	if applied, err = r.Apply(ctx, request); !broken(err) {
+		return applied, err
+	}
+	// There is nobody left to tell when this fails.
+	_, _ = fmt.Fprintf(r.env.Stderr, "%v; asking again\n", err)
+	err = r.patient(ctx, func() (err error) { applied, err = r.Apply(ctx, request); return err })
+	if errors.Is(err, client.ErrUnreachable) {
+		f := &failure{code: ExitUnreachable, message: fmt.Sprintf("some of %s may be applied and others not: %v", counted(len(request.Documents), "document"), err)}
+		return applied, f.withHint("belfry diff tells which, once there is a server, and applying again does the rest")
+	}
+	return applied, err
+}
+
+// broken tells whether a request may have reached a server that has not answered.
+func broken(err error) bool {
+	var untrusted *tls.CertificateVerificationError
+	var op *net.OpError
+	return errors.Is(err, client.ErrUnreachable) && !errors.As(err, &untrusted) && (!errors.As(err, &op) || op.Op != "dial")
 }
 
 // warn says what is allowed and yet probably not meant.
@@ -170,6 +197,7 @@ func readAll(env Env, names []string, recursive bool) (*validation, error) {
 	if len(v.problems) == 0 {
 		return v, nil
 	}
+	v.judge(env.Now()) // so that all mistakes are told, and not those first that are seen first
 	f := failed("%s in %s, and nothing was changed", counted(len(v.problems), "mistake"), counted(v.wrongFiles(), "file"))
 	for _, p := range v.problems {
 		// There is nobody left to tell when this fails.

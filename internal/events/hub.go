@@ -263,33 +263,40 @@ func (l *Listener) Close() {
 	l.hub.lastLeft = time.Now()
 }
 
-// Next returns the next events, at most PartMax of them, as soon as there are any.
-// gap tells that some before them are not known any more. No events are returned
-// when ctx has ended, and ErrOver once the hub has.
-func (l *Listener) Next(ctx context.Context) (list []*Event, gap bool, err error) {
-	for {
-		h := l.hub
-		h.mu.Lock()
-		if l.next < h.first {
-			l.next, l.gap = h.next(), true
-		}
-		if there := h.kept[min(uint64(len(h.kept)), l.next-h.first):]; len(there) > 0 {
-			list = append(list, there[:min(len(there), PartMax)]...)
-			l.next += uint64(len(list))
-		}
-		more := h.more
-		h.mu.Unlock()
-		if gap, l.gap = l.gap, false; gap || len(list) > 0 {
-			return list, gap, nil
-		}
-		select {
-		case <-more:
-		case <-h.over:
-			return nil, false, ErrOver
-		case <-ctx.Done():
-			return nil, false, ctx.Err()
-		}
+// Wait returns when there is something to take. It returns the error of ctx when
+// that has ended before, and ErrOver once the hub has.
+func (l *Listener) Wait(ctx context.Context) error {
+	h := l.hub
+	h.mu.Lock()
+	there, more := l.gap || l.next != h.next(), h.more
+	h.mu.Unlock()
+	if there {
+		return nil
 	}
+	select {
+	case <-more:
+		return nil
+	case <-h.over:
+		return ErrOver
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Take returns the next events, at most PartMax of them, none if there are none. gap
+// tells that some before them are not known any more.
+func (l *Listener) Take() (list []*Event, gap bool) {
+	h := l.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if l.next < h.first {
+		l.next, l.gap = h.next(), true
+	}
+	there := h.kept[min(uint64(len(h.kept)), l.next-h.first):]
+	list = append(list, there[:min(len(there), PartMax)]...)
+	l.next += uint64(len(list))
+	gap, l.gap = l.gap, false
+	return list, gap
 }
 
 // Place returns the id of the event that was heard last, or of the place before the

@@ -91,8 +91,9 @@ func heard(t *testing.T, l *events.Listener) (kinds []string, gap bool) {
 	t.Helper()
 	for {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		list, missing, err := l.Next(ctx)
+		err := l.Wait(ctx)
 		cancel()
+		list, missing := l.Take()
 		if errors.Is(err, context.DeadlineExceeded) {
 			return kinds, gap
 		}
@@ -132,9 +133,9 @@ func TestAListenerThatComesBackGoesOnWhereItWas(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
 		l := listen(t, h, "")
 		f.tell(1, 3)
-		list, _, err := l.Next(t.Context())
-		if err != nil || len(list) != 3 {
-			t.Fatalf("heard %d events, %v", len(list), err)
+		list, _ := l.Take()
+		if len(list) != 3 {
+			t.Fatalf("heard %d events", len(list))
 		}
 		l.Close()
 		time.Sleep(30 * time.Second) // nobody listens
@@ -257,8 +258,7 @@ func TestListenersAreSentAwayAtTheEnd(t *testing.T) {
 		defer l.Close()
 		ended := make(chan error)
 		go func() {
-			_, _, err := l.Next(context.Background())
-			ended <- err
+			ended <- l.Wait(context.Background())
 		}()
 		synctest.Wait()
 		cancel()

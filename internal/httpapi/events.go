@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"reflect"
 	"slices"
@@ -20,9 +21,10 @@ import (
 )
 
 const (
-	// gatherTime is how long events are gathered for a client after those before:
-	// a busy server writes ten times a second to each, not a thousand times.
-	gatherTime = 100 * time.Millisecond
+	// gatherTime is how long events are gathered for a client at most. Runs start
+	// at full seconds, and many clients would want to be told just then: so each
+	// waits for another part of it, and none in the way of what starts.
+	gatherTime = 200 * time.Millisecond
 	// validEvery is how often a token is looked at again while nothing happens.
 	validEvery = 5 * time.Second
 )
@@ -123,21 +125,24 @@ func (e *eventStream) run(ctx context.Context) error {
 			return err
 		}
 		wait, cancel := context.WithTimeout(ctx, validEvery)
-		list, gap, err := e.listener.Next(wait)
+		err := e.listener.Wait(wait)
 		cancel()
 		if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 			return err
 		}
-		if err := e.tell(list, gap); err != nil {
-			return err
+		if err == nil {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(gatherTime/2 + rand.N(gatherTime/2)):
+			}
 		}
-		if len(list) == 0 || len(list) == events.PartMax {
-			continue // nothing to gather, or more to tell
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(gatherTime):
+		for more := true; more; {
+			list, gap := e.listener.Take()
+			if err := e.tell(list, gap); err != nil {
+				return err
+			}
+			more = len(list) == events.PartMax
 		}
 	}
 }

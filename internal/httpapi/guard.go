@@ -64,6 +64,11 @@ func (a *api) recovering(next http.Handler) http.Handler {
 func (a *api) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, bodyMax+1)
+		if r.ContentLength > bodyMax || r.ContentLength < 0 {
+			// What is left of a body that is too large must not be read as the next
+			// request of the connection.
+			w.Header().Set("Connection", "close")
+		}
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		_, pattern := a.mux.Handler(r)
 		if pattern == "GET "+eventsPath || pattern == "GET "+outputPath && wantsEvents(r.Header.Get("Accept")) {
