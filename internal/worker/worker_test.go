@@ -208,7 +208,7 @@ func TestAClaimThatIsRefusedTakesNoRoom(t *testing.T) {
 		for i := range 6 {
 			ids = append(ids, r.plan(j, due.Add(time.Duration(i)*time.Millisecond))...)
 		}
-		time.Sleep(1500 * time.Millisecond) // they are held by now
+		time.Sleep(2500 * time.Millisecond) // they are held by now, also if the first look was before
 		other := r.join("b", nil)
 		var claims []store.Attempt
 		for _, id := range ids[:5] {
