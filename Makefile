@@ -27,7 +27,7 @@ OTHERS = $$($(GO) list ./... | grep -v /test/e2e$$)
 
 # The race detector is of no use in SQLite, which was translated from C and has memory
 # of its own, and makes it eight times as slow. So it is left out of it.
-RACE = -race -gcflags=modernc.org/...=-race=false
+DETECTOR = -race -gcflags=modernc.org/...=-race=false
 
 # each runs a command line in every module and says so.
 each = for m in $(MODULES); do cd "$(CURDIR)/$$m"; echo '$(1)' "($$m)"; $(1); done
@@ -61,7 +61,7 @@ lint: ## format, vet and staticcheck; changes nothing
 	@$(call each,$(TOOL) staticcheck ./...)
 
 race: ## run the tests in random order under the race detector (needs a C compiler)
-	CGO_ENABLED=1 $(GO) test $(RACE) -shuffle=on $(OTHERS)
+	CGO_ENABLED=1 $(GO) test $(DETECTOR) -shuffle=on $(OTHERS)
 
 fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
 	@targets=$$($(GO) test -list '^Fuzz' ./... | \
@@ -79,7 +79,7 @@ seeds: ## other random steps than the tests take: SEEDS (300) for a store, WORLD
 	BELFRY_WORLDS=$(WORLDS) $(GO) test -count=1 -timeout 0 -run '^TestInvariantsHoldInAnyWeather$$' ./internal/node
 
 soak: ## kill a server with the race detector under random traffic for SOAKTIME (60s), and run the largest end-to-end tests
-	BELFRY_BUILD='$(RACE)' BELFRY_SOAK=$(SOAKTIME) $(GO) test -count=1 -v -run ^TestSoak ./test/e2e
+	BELFRY_BUILD='$(DETECTOR)' BELFRY_SOAK=$(SOAKTIME) $(GO) test -count=1 -v -run ^TestSoak ./test/e2e
 	BELFRY_CROWD=10000 $(GO) test -count=1 -v -run ^TestACrowd ./test/e2e
 
 bench: ## run each benchmark once, so that none can rot

@@ -650,8 +650,9 @@ func TestWithoutRenewalsAttemptsEndBeforeOthersTakeThem(t *testing.T) {
 				r.start()
 				id := r.plan(r.put("j", c.policy), in(time.Second))[0]
 				time.Sleep(10 * time.Second)
-				renewed := time.Duration(r.renewed.Load())
 				r.silent.Store(true)
+				synctest.Wait() // for a renewal at this instant
+				renewed := time.Duration(r.renewed.Load())
 				time.Sleep(50 * time.Second)
 				if c.after == 0 {
 					if r.exec.cause(id) != nil || ended.Load() != 0 {
