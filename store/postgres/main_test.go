@@ -3,9 +3,12 @@
 package postgres
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/storetest"
@@ -35,7 +38,7 @@ func run(m *testing.M) int {
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
-		return open(t, server.Schema(), Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions})
+		return open(t, emptySchema(t), Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions})
 	})
 }
 
@@ -52,4 +55,56 @@ func open(t testing.TB, address string, o Options) *Store {
 		}
 	})
 	return s
+}
+
+// schemas are addresses of schemas that are empty again: to make one takes half a
+// second.
+var schemas = make(chan string, 64)
+
+// emptySchema returns the address of a schema without rows, until the end of the
+// test.
+func emptySchema(t testing.TB) (address string) {
+	t.Helper()
+	select {
+	case address = <-schemas:
+	default:
+		address = server.Schema()
+	}
+	t.Cleanup(func() {
+		if err := clear(address); err != nil {
+			t.Error(err)
+			return
+		}
+		select {
+		case schemas <- address:
+		default:
+		}
+	})
+	return address
+}
+
+// clear removes all rows of a schema.
+func clear(address string) error {
+	ctx := context.Background()
+	d, err := connect(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer d.pool.Close()
+	found, err := d.pool.Query(ctx, `select tablename from pg_tables where schemaname = current_schema
+		and tablename not in ('counters', 'schema_versions') and tablename not like 'history\_%'`)
+	if err != nil {
+		return err
+	}
+	names, err := pgx.CollectRows(found, pgx.RowTo[string])
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if _, err := d.pool.Exec(ctx, "delete from "+name); err != nil {
+			return err
+		}
+	}
+	_, err = d.pool.Exec(ctx, "update counters set value = 0")
+	return err
 }

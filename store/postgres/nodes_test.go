@@ -1,0 +1,271 @@
+//go:build servers
+
+package postgres
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/storetest"
+)
+
+// nodes is the stores of several nodes on one database, which take the calls that
+// change something in turns: what one of them remembers must not matter.
+type nodes struct {
+	*Store
+	all  []*Store
+	turn atomic.Int32
+}
+
+func (n *nodes) next() *Store { return n.all[int(n.turn.Add(1))%len(n.all)] }
+
+func (n *nodes) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) {
+	return n.next().PutJob(ctx, p)
+}
+
+func (n *nodes) DeleteJob(ctx context.Context, d store.DeleteJob) error {
+	return n.next().DeleteJob(ctx, d)
+}
+
+func (n *nodes) PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error) {
+	return n.next().PutCalendar(ctx, c, ifVersion, actor)
+}
+
+func (n *nodes) PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (*job.Pool, error) {
+	return n.next().PutPool(ctx, p, ifVersion, actor)
+}
+
+func (n *nodes) Job(ctx context.Context, namespace, name string) (*store.Job, error) {
+	return n.next().Job(ctx, namespace, name)
+}
+
+func (n *nodes) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
+	return n.next().JobByUID(ctx, uid)
+}
+
+func (n *nodes) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+	return n.next().Plan(ctx, session, items)
+}
+
+func (n *nodes) Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error) {
+	return n.next().Trigger(ctx, items)
+}
+
+func (n *nodes) Place(ctx context.Context, placements []store.Placement) error {
+	return n.next().Place(ctx, placements)
+}
+
+func (n *nodes) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
+	return n.next().Claim(ctx, session, attempts)
+}
+
+func (n *nodes) Release(ctx context.Context, session job.ID, attempts []store.Attempt) error {
+	return n.next().Release(ctx, session, attempts)
+}
+
+func (n *nodes) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
+	return n.next().Finish(ctx, session, results)
+}
+
+func (n *nodes) Cancel(ctx context.Context, run job.ID, by, reason string) (store.Run, error) {
+	return n.next().Cancel(ctx, run, by, reason)
+}
+
+func (n *nodes) Reap(ctx context.Context, session job.ID, attempts []store.Attempt) error {
+	return n.next().Reap(ctx, session, attempts)
+}
+
+func (n *nodes) Tidy(ctx context.Context) (more bool, err error) {
+	// What one has looked at, another one has not.
+	for _, s := range n.all {
+		left, err := s.Tidy(ctx)
+		if err != nil {
+			return false, err
+		}
+		more = more || left
+	}
+	return more, nil
+}
+
+// The suite again, with every other call made by another node.
+func TestStoreOfTwoNodes(t *testing.T) {
+	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
+		opt := Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions}
+		address := emptySchema(t)
+		first, second := open(t, address, opt), open(t, address, opt)
+		return &nodes{Store: first, all: []*Store{first, second}}
+	})
+}
+
+// Events are those of a node of its own. Here there is one.
+func (n *nodes) Events(ctx context.Context) <-chan []store.Event {
+	n.all = n.all[:1]
+	return n.Store.Events(ctx)
+}
+
+func TestTenNodesMakeTheSchemaAtOnce(t *testing.T) {
+	address := server.Schema()
+	var wait sync.WaitGroup
+	for range 10 {
+		wait.Go(func() {
+			s, err := Open(t.Context(), address, Options{})
+			if err == nil {
+				err = s.Close()
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+}
+
+func TestASchemaThatIsTooNewIsRefusedAndOneVersionAheadIsNot(t *testing.T) {
+	address := server.Schema()
+	if err := open(t, address, Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	d, err := connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	list, err := scripts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The next belfry has upgraded it; this one is to be stopped soon.
+	next := len(list) + 1
+	if _, err := d.pool.Exec(t.Context(), "insert into schema_versions (version, oldest) values ($1, $2)", next, len(list)); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, address, Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.pool.Exec(t.Context(), "update schema_versions set oldest = $1 where version = $1", next); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Open(t.Context(), address, Options{}); err == nil {
+		t.Error(s.Close(), "a schema that this program does not know was opened")
+	}
+}
+
+// A hint of another node comes by NOTIFY.
+func TestOtherNodesAreTold(t *testing.T) {
+	address := emptySchema(t)
+	a, b := open(t, address, Options{}), open(t, address, Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	hints := b.Hints(ctx)
+	definition := &job.Job{Name: "told", Schedule: job.Schedule{Cron: []string{"* * * * *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}}
+	for n := 1; ; n++ {
+		// The first may be lost while b has not begun to listen.
+		definition.Description = time.Duration(n).String()
+		if _, err := a.PutJob(ctx, store.PutJob{Definition: definition, IfVersion: store.AnyVersion, Actor: "ann"}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case hint := <-hints:
+			if hint&store.HintJobs != 0 {
+				return
+			}
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("no hint has come")
+		}
+	}
+}
+
+// The clock is that of the database, whatever the machine's says.
+func TestTheClockIsThatOfTheDatabase(t *testing.T) {
+	s := open(t, emptySchema(t), Options{})
+	d, err := connect(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	var before, after time.Time
+	ask := func(at *time.Time) {
+		if err := d.pool.QueryRow(t.Context(), "select clock_timestamp()").Scan(at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask(&before)
+	now, err := s.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask(&after)
+	// What a measurement is off by is at most the time that it took.
+	if now.Before(before.Add(-measured)) || now.After(after.Add(measured)) {
+		t.Errorf("the store says %s, the database %s to %s", now, before, after)
+	}
+}
+
+// measured is more than a measurement takes on a machine that stalls.
+const measured = 3 * time.Second
+
+// What the connections of a node are ended in the middle of, and what meets a
+// server that is starting, is made again.
+func TestConnectionsThatAreEndedAreMadeAgain(t *testing.T) {
+	address := emptySchema(t)
+	s := open(t, address, Options{})
+	admin, err := pgx.Connect(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admin.Close(context.Background())
+	stop := make(chan struct{})
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			_, err := admin.Exec(context.Background(), "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and application_name = 'belfry' and random() < 0.3")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	want := 0
+	for n := range 300 {
+		p := store.PutJob{
+			Definition: &job.Job{
+				Name: "job", Description: time.Duration(n).String(),
+				Schedule: job.Schedule{Cron: []string{"* * * * *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
+			},
+			IfVersion: int64(n), Actor: "ann",
+		}
+		var j *store.Job
+		for { // a call gives up after some broken connections; its caller does not
+			var err error
+			if j, err = s.PutJob(t.Context(), p); err == nil {
+				break
+			}
+			if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrExists) {
+				t.Fatalf("change %d: %v", n, err)
+			}
+		}
+		if want++; j.Definition.Version != int64(want) {
+			t.Fatalf("change %d made version %d", n, j.Definition.Version)
+		}
+	}
+	close(stop)
+	wait.Wait()
+	records, _, err := s.Audit(t.Context(), store.AuditQuery{Limit: 1000})
+	if err != nil || len(records) != want {
+		t.Errorf("%d changes are in the audit, %v, want %d", len(records), err, want)
+	}
+}
