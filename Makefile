@@ -36,7 +36,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test check lint race fuzz sim seeds soak bench fmt tidy
+.PHONY: help run build test servers check lint race fuzz sim seeds soak bench fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,11 @@ build: ## build ./belfry, one static file
 test: ## run all tests, those with whole servers by themselves
 	@$(call each,$(GO) test $(OTHERS))
 	$(GO) test ./test/e2e
+	@$(MAKE) --no-print-directory servers
+
+servers: ## run the tests on database servers, which they start; installs Debian's if it may
+	@test/servers/install.sh
+	$(GO) test -tags servers ./store/postgres
 
 check: lint ## before each commit: lint and the short tests, under a minute
 	$(GO) test -short ./...
@@ -57,8 +62,8 @@ check: lint ## before each commit: lint and the short tests, under a minute
 lint: ## format, vet and staticcheck; changes nothing
 	@echo 'gofmt -l .'; wrong=$$($(GOFMT) -l .); if [ -n "$$wrong" ]; then \
 		echo "not formatted, make fmt mends it:"; echo "$$wrong"; exit 1; fi
-	@$(call each,$(GO) vet ./...)
-	@$(call each,$(TOOL) staticcheck ./...)
+	@$(call each,$(GO) vet -tags servers ./...)
+	@$(call each,$(TOOL) staticcheck -tags servers ./...)
 
 race: ## run the tests in random order under the race detector (needs a C compiler)
 	CGO_ENABLED=1 $(GO) test $(DETECTOR) -shuffle=on $(OTHERS)

@@ -55,7 +55,11 @@ sudo -u belfry belfry backup --data /var/lib/belfry /backup/belfry.db`,
 			if err != nil {
 				return err
 			}
-			if err := sqlite.Backup(cmd.Context(), c.Store.File(), env.path(args[0])); err != nil {
+			path, err := fileOf(c, "pg_dump makes backups of PostgreSQL")
+			if err != nil {
+				return err
+			}
+			if err := sqlite.Backup(cmd.Context(), path, env.path(args[0])); err != nil {
 				return storeFailure(err, "the backup is not written over another file: give it a name of its own")
 			}
 			return nil
@@ -88,9 +92,13 @@ belfry restore --data /var/lib/belfry /backup/belfry.db`,
 			if err != nil {
 				return err
 			}
-			r, err := sqlite.Restore(cmd.Context(), env.path(args[0]), c.Store.File(), env.Now)
+			path, err := fileOf(c, "pg_restore restores PostgreSQL")
 			if err != nil {
-				return storeFailure(err, fmt.Sprintf("move away %s and what begins with its name, or name another directory with --data", filepath.Base(c.Store.File())))
+				return err
+			}
+			r, err := sqlite.Restore(cmd.Context(), env.path(args[0]), path, env.Now)
+			if err != nil {
+				return storeFailure(err, fmt.Sprintf("move away %s and what begins with its name, or name another directory with --data", filepath.Base(path)))
 			}
 			// There is nobody left to tell when this fails.
 			_, _ = fmt.Fprintf(env.Stderr, "%s restored, last changed %s; %s ended that %s planned or going on\n",

@@ -22,6 +22,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/watchdog"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/postgres"
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
@@ -117,7 +118,7 @@ func findingTable(w io.Writer, env Env, list []finding) {
 // examine makes all checks.
 func examine(ctx context.Context, env Env, c config.Server) []finding {
 	pid, running := config.Running(c.Data)
-	list := []finding{dataDirectory(c.Data), diskSpace(c.Data), clock(), zoneData(env, c), storeIntegrity(ctx, c.Store.File())}
+	list := []finding{dataDirectory(c.Data), diskSpace(c.Data), clock(), zoneData(env, c), storeIntegrity(ctx, c.Store)}
 	list = append(list, serverAndToken(ctx, env, c, running)...)
 	return append(list, watchdogOf(pid, running), controllers())
 }
@@ -189,10 +190,14 @@ func zoneData(env Env, c config.Server) finding {
 	return f
 }
 
-func storeIntegrity(ctx context.Context, path string) finding {
+func storeIntegrity(ctx context.Context, s config.Store) finding {
 	f := finding{Check: "store", Status: isWrong}
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
+	if s.Kind() == config.Postgres {
+		return databaseOf(ctx, f, s)
+	}
+	path := s.File()
 	complete, err := sqlite.Check(ctx, path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -209,6 +214,27 @@ func storeIntegrity(ctx context.Context, path string) finding {
 	}
 	return f
 }
+
+// databaseOf looks at the database of a store.
+func databaseOf(ctx context.Context, f finding, s config.Store) finding {
+	about, err := postgres.Check(ctx, string(s))
+	switch {
+	case err != nil:
+		f.Found, f.Do = err.Error(), "see that the database runs, and that this user may connect to it: psql '"+s.Shown()+"'"
+	case !about.Durable:
+		f.Status, f.Found = isNote, about.String()
+		f.Do = "a crash of the database may lose what it has acknowledged: set synchronous_commit and fsync to on"
+	case about.Offset.Abs() > offsetMax:
+		f.Status, f.Found = isNote, about.String()
+		f.Do = "synchronize the clocks of both machines; jobs go by that of the database"
+	default:
+		f.Status, f.Found = isWell, about.String()
+	}
+	return f
+}
+
+// offsetMax is how far the clocks of machines may be apart without a word.
+const offsetMax = time.Second
 
 // serverAndToken asks the server of the data directory for its nodes.
 func serverAndToken(ctx context.Context, env Env, c config.Server, running bool) []finding {

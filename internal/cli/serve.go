@@ -34,7 +34,6 @@ import (
 	"github.com/belfry-cron/belfry/internal/watchdog"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
-	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
 func newServe(env Env) *cobra.Command {
@@ -46,7 +45,8 @@ func newServe(env Env) *cobra.Command {
 		Use:   "serve [flags]",
 		Short: "Run a server: plan jobs, run them, answer requests",
 		Long: `Run a server: plan jobs, run them, and answer requests. It keeps everything in
-its data directory and needs nothing else.
+its data directory and needs nothing else. Servers with the same PostgreSQL
+database as their store form a cluster.
 
 The first start makes a token for its administrator. It is in a file in the data
 directory that nobody else can read; belfry on the same machine finds it there.
@@ -56,12 +56,16 @@ time to end. The second one stops at once.`,
 		Example: `belfry serve
 belfry serve --data ./belfry --listen 127.0.0.1:9000
 belfry serve --config /etc/belfry.yaml
+belfry serve --store postgres://belfry@db.example.com/belfry
 belfry serve --listen :8420 --tls-cert server.pem --tls-key server.key`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, c, err := serverConfig(env, file, flags)
 			if err != nil {
 				return err
+			}
+			if flags.Store.Password() {
+				logger(env, c).Warn("others on this machine can see the password of the store on the command line", "better", "BELFRY_STORE, the configuration file or PGPASSFILE")
 			}
 			return serve(cmd.Context(), env, c)
 		},
@@ -91,7 +95,7 @@ type server struct {
 	env      Env
 	config   config.Server
 	log      *slog.Logger
-	store    *sqlite.Store
+	store    serverStore
 	metrics  *metrics.Metrics
 	measured store.Store // the store, with its calls measured
 	tokens   *auth.Tokens
@@ -144,14 +148,8 @@ func (s *server) open(ctx context.Context) error {
 		// A volume that somebody has mounted is often so.
 		s.log.Warn("others on this machine can look into the data directory", "dir", s.config.Data, "mode", fmt.Sprintf("%04o", mode), "better", "0700")
 	}
-	s.store, err = sqlite.Open(ctx, s.config.Store.File(), sqlite.Options{
-		Now: s.env.Now, Defaults: s.config.JobDefaults(), Revisions: s.config.Keep.Revisions,
-	})
-	if errors.Is(err, sqlite.ErrInUse) {
-		return failed("%v", err).withHint("--data names another directory, --listen another address")
-	}
-	if err != nil {
-		return failed("%v", err)
+	if s.store, err = openStore(ctx, s.env, s.config, "--data names another directory, --listen another address"); err != nil {
+		return err
 	}
 	s.closers = append(s.closers, s.store.Close)
 	s.metrics = metrics.New()

@@ -14,7 +14,6 @@ import (
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/job"
-	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
 func newToken(env Env) *cobra.Command {
@@ -236,15 +235,14 @@ user that the server runs as, while the server is stopped.`,
 }
 
 func resetToken(ctx context.Context, env Env, c config.Server) (err error) {
-	if _, err := os.Stat(c.Store.File()); err != nil {
-		return failed("there is no store to make a token for: %v", err).withHint("--data names the data directory of the server")
+	if file := c.Store.File(); file != "" {
+		if _, err := os.Stat(file); err != nil {
+			return failed("there is no store to make a token for: %v", err).withHint("--data names the data directory of the server")
+		}
 	}
-	s, err := sqlite.Open(ctx, c.Store.File(), sqlite.Options{Now: env.Now, Defaults: c.JobDefaults(), Revisions: c.Keep.Revisions})
-	if errors.Is(err, sqlite.ErrInUse) {
-		return failed("%v", err).withHint("stop the server, and start it again afterwards")
-	}
+	s, err := openStore(ctx, env, c, "stop the server, and start it again afterwards")
 	if err != nil {
-		return failed("%v", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	path, err := auth.Reset(ctx, s, c.Data)

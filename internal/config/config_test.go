@@ -98,7 +98,8 @@ func TestOthersReachAServerOnlyWithTLS(t *testing.T) {
 func TestStoresHaveOneKind(t *testing.T) {
 	for text, file := range map[string]string{
 		"sqlite:/a/b.db": "/a/b.db", "sqlite:///a/b.db": "/a/b.db", "sqlite:b.db": "b.db",
-		"": "", "b.db": "", "sqlite:": "", "sqlite://host/b": "", "postgres://u:secret@h/d": "", "sqlite:/a?secret": "", "://secret": "",
+		"": "", "b.db": "", "sqlite:": "", "sqlite://host/b": "", "sqlite:/a?secret": "", "://secret": "", "postgres:secret": "",
+		"oracle://u:secret@h/d": "",
 	} {
 		var s config.Store
 		err := s.UnmarshalText([]byte(text))
@@ -194,5 +195,21 @@ contexts:
 	must(config.WriteAddress(data, "http://127.0.0.1:8", "x"))
 	if _, err := config.Connect(config.Asked{}, empty, denied); err == nil {
 		t.Error("a token that others can read is taken")
+	}
+}
+
+func TestAStoreOfAServerShowsNoPassword(t *testing.T) {
+	for text, shown := range map[string]string{
+		"postgres://u:secret@h/d?sslmode=disable": "postgres://u:xxxxx@h/d?sslmode=disable",
+		"postgresql://h/d?password=secret&user=u": "postgresql://h/d?password=xxxxx&user=u",
+		"postgres://u@h/d":                        "postgres://u@h/d",
+	} {
+		var s config.Store
+		if err := s.UnmarshalText([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if s.Shown() != shown || s.Kind() != config.Postgres || s.File() != "" || s.Password() != strings.Contains(text, "secret") {
+			t.Errorf("%s is shown as %s, a store of the kind %s with the file %q and a password: %v", text, s.Shown(), s.Kind(), s.File(), s.Password())
+		}
 	}
 }

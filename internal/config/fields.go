@@ -1,7 +1,6 @@
 package config
 
 import (
-	"net/url"
 	"reflect"
 	"strings"
 )
@@ -91,11 +90,7 @@ const Hidden = "xxxxx"
 func shown(value any, secret bool) any {
 	switch v := value.(type) {
 	case Store:
-		u, err := url.Parse(string(v))
-		if err != nil {
-			return Hidden
-		}
-		return u.Redacted()
+		return v.Shown()
 	case map[string]string:
 		if secret {
 			names := make(map[string]string, len(v))

@@ -143,30 +143,74 @@ func (a Address) Loopback() bool {
 // Store is the URL of a store.
 type Store string
 
+// The kinds of stores.
+const (
+	SQLite   = "sqlite"
+	Postgres = "postgres"
+)
+
 // UnmarshalText checks the URL of a store. A message never shows it, since it may
 // hold a password.
 func (s *Store) UnmarshalText(text []byte) error {
 	u, err := url.Parse(string(text))
 	if err != nil || u.Scheme == "" {
-		return errors.New("is not the URL of a store, such as sqlite:/var/lib/belfry/belfry.db")
+		return errors.New("is not the URL of a store, such as sqlite:/var/lib/belfry/belfry.db or postgres://belfry@db.example.com/belfry")
 	}
-	if u.Scheme != "sqlite" {
-		return fmt.Errorf("a store of the kind %q is not known, allowed is sqlite", u.Scheme)
-	}
-	if u.Host != "" || u.RawQuery != "" || u.Fragment != "" || u.Path+u.Opaque == "" {
-		return errors.New("the URL of an SQLite store has a path and nothing else, such as sqlite:/var/lib/belfry/belfry.db")
+	switch u.Scheme {
+	case SQLite:
+		if u.Host != "" || u.RawQuery != "" || u.Fragment != "" || u.Path+u.Opaque == "" {
+			return errors.New("the URL of an SQLite store has a path and nothing else, such as sqlite:/var/lib/belfry/belfry.db")
+		}
+	case Postgres, "postgresql":
+		if u.Opaque != "" || u.Fragment != "" {
+			return errors.New("the URL of a PostgreSQL store has a host, a database and parameters, such as postgres://belfry@db.example.com/belfry?sslmode=verify-full")
+		}
+	default:
+		return fmt.Errorf("a store of the kind %q is not known, allowed are sqlite and postgres", u.Scheme)
 	}
 	*s = Store(text)
 	return nil
 }
 
-// File returns the file of an SQLite store.
+// Kind returns the kind of a store whose URL was checked.
+func (s Store) Kind() string {
+	kind, _, _ := strings.Cut(string(s), ":")
+	if kind == "postgresql" {
+		return Postgres
+	}
+	return kind
+}
+
+// File returns the file of an SQLite store, "" for another one.
 func (s Store) File() string {
 	u, err := url.Parse(string(s))
-	if err != nil {
+	if err != nil || s.Kind() != SQLite {
 		return ""
 	}
 	return u.Path + u.Opaque
+}
+
+// Password tells whether the URL holds a password.
+func (s Store) Password() bool {
+	u, err := url.Parse(string(s))
+	if err != nil {
+		return false
+	}
+	_, has := u.User.Password()
+	return has || u.Query().Has("password")
+}
+
+// Shown returns the URL without its password.
+func (s Store) Shown() string {
+	u, err := url.Parse(string(s))
+	if err != nil {
+		return Hidden
+	}
+	if query := u.Query(); query.Has("password") {
+		query.Set("password", Hidden)
+		u.RawQuery = query.Encode()
+	}
+	return u.Redacted()
 }
 
 // Zone is the name of a time zone.
@@ -249,7 +293,7 @@ func ReadServer(path, shown string) (Server, error) {
 	beside(&s.TLS.Key)
 	beside(&s.Shell.Dir)
 	if file := s.Store.File(); file != "" && !filepath.IsAbs(file) {
-		s.Store = Store("sqlite:" + filepath.Join(filepath.Dir(path), file))
+		s.Store = Store(SQLite + ":" + filepath.Join(filepath.Dir(path), file))
 	}
 	return s, nil
 }
@@ -308,7 +352,7 @@ func (s Server) Over(base Server) Server {
 func (s Server) Filled(getenv func(string) string, hostname string, terminal bool) Server {
 	s.Data = cmp.Or(s.Data, DefaultData(getenv))
 	s.Listen = cmp.Or(s.Listen, DefaultListen)
-	s.Store = cmp.Or(s.Store, Store("sqlite:"+filepath.Join(s.Data, "belfry.db")))
+	s.Store = cmp.Or(s.Store, Store(SQLite+":"+filepath.Join(s.Data, "belfry.db")))
 	s.Name = cmp.Or(s.Name, hostname, "belfry")
 	s.Capacity = cmp.Or(s.Capacity, DefaultCapacity)
 	s.Timezone = cmp.Or(s.Timezone, "UTC")

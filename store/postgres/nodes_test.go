@@ -5,6 +5,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -268,4 +269,52 @@ func TestConnectionsThatAreEndedAreMadeAgain(t *testing.T) {
 	if err != nil || len(records) != want {
 		t.Errorf("%d changes are in the audit, %v, want %d", len(records), err, want)
 	}
+}
+
+// The views say what the program says.
+func TestTheViewsSayWhatIsThere(t *testing.T) {
+	address := emptySchema(t)
+	s := open(t, address, Options{})
+	j, err := s.PutJob(t.Context(), store.PutJob{Actor: "ann", Definition: &job.Job{
+		Name: "seen", Schedule: job.Schedule{Cron: []string{"* * * * *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := s.Join(t.Context(), store.Session{ID: job.ID{1}, Node: "a", Machine: "m", DataDir: "d"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := job.ID{0xff, 0x01, 0x80, 15: 0x7f}
+	item := store.TriggerItem{ID: run, Job: j.Definition.UID, Kind: job.RunByHand, Key: "k", Session: session.ID, Actor: "ann"}
+	if out, err := s.Trigger(t.Context(), []store.TriggerItem{item}); err != nil || !out[0].Made {
+		t.Fatal(out, err)
+	}
+	d, err := connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	seen := func(query string, want ...string) {
+		t.Helper()
+		got := make([]string, len(want))
+		to := make([]any, len(want))
+		for i := range got {
+			to[i] = &got[i]
+		}
+		if err := d.pool.QueryRow(t.Context(), query).Scan(to...); err != nil {
+			t.Errorf("%s: %v", query, err)
+		} else if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", query, got, want)
+		}
+	}
+	seen("select namespace, name, uid, state, (definition->>'name')::text, (created > now() - interval '1 hour')::text from belfry_jobs",
+		"default", "seen", j.Definition.UID.String(), "active", "seen", "true")
+	seen("select run, name, state, kind, node, (due > now() - interval '1 hour')::text from belfry_runs", run.String(), "seen", "ready", "hand", "a", "true")
+	seen("select node, session from belfry_nodes", "a", session.ID.String())
+	if _, err := s.Cancel(t.Context(), run, "ann", "enough"); err != nil {
+		t.Fatal(err)
+	}
+	seen("select run, name, outcome, reason, is_final::text, coalesce(exit_code::text, 'none') from belfry_attempts",
+		run.String(), "seen", "cancelled", "cancelled by ann: enough", "true", "none")
 }

@@ -91,7 +91,7 @@ func (s *Store) listen(ctx context.Context) {
 		_ = s.db.Listen(ctx, s.heard)
 		pause(ctx, listenAgain)
 		// Whatever was told meanwhile.
-		s.hints.Send(store.HintJobs | store.HintRuns | store.HintCancels | store.HintPlaced)
+		s.hints.Send(store.HintJobs | store.HintRuns | store.HintCancels | store.HintPlaced | store.HintNodes)
 	}
 }
 

@@ -373,14 +373,6 @@ const (
 	expiryLock    = "expiry"
 )
 
-// bounded refuses more items than a call takes.
-func bounded(n int) error {
-	if n > store.MaxBatch {
-		return store.ErrTooMany
-	}
-	return nil
-}
-
 // wrapped says what a call was about in its error.
 func wrapped(err error, format string, args ...any) error {
 	if err == nil {
