@@ -182,9 +182,10 @@ func (p *Policy) SlotKey(r *job.Run, node string) string {
 }
 
 // Contends tells whether the overlap policy may stop this run or others of its
-// slot, so that a step which starts or ends the run must know about them.
+// slot, so that a step which starts or ends the run must know about them. In a pool
+// that of other jobs may, also after an edit by which this one has left it.
 func (p *Policy) Contends(r *store.Run) bool {
-	return p.Overlap != job.OverlapAllow || p.overlap(r) != job.OverlapAllow
+	return p.Overlap != job.OverlapAllow || p.overlap(r) != job.OverlapAllow || p.Pool != "" || strings.HasPrefix(r.Slot, poolSlot)
 }
 
 // overlap returns the overlap policy of a run.

@@ -136,6 +136,21 @@ var overlapTests = []test{
 		e.finish(runs[0], job.OutcomeSucceeded)
 		e.claim(e.a, runs[1], store.Started)
 	}},
+	{"overlap: a slot of a pool is handed on also when the job that held it has left the pool, or may overlap", func(e *env) {
+		for i, policy := range []string{"overlap: allow", "overlap: allow, concurrency_key: db"} {
+			e.put("name: a\npolicy: {overlap: queue, concurrency_key: db}")
+			left, err := e.Job(e.ctx, "default", "a")
+			e.must(err)
+			holder := e.trigger(left)
+			e.claim(e.a, holder, store.Started)
+			waits := e.trigger(e.put(fmt.Sprintf("name: w%d\npolicy: {overlap: queue, concurrency_key: db}", i)))
+			e.claim(e.a, waits, store.Waiting)
+			e.put("name: a\npolicy: {" + policy + "}")
+			e.finish(holder, job.OutcomeSucceeded)
+			e.claim(e.a, waits, store.Started)
+			e.finish(waits, job.OutcomeSucceeded)
+		}
+	}},
 	{"overlap: what is too late stands in nobody's way", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: skip, late_by: 5s}")
 		runs := e.plan(j, time.Second, 9*time.Second)
