@@ -1,6 +1,8 @@
 package sqlite
 
 import (
+	"errors"
+	"fmt"
 	"reflect"
 	"testing"
 	"time"
@@ -84,5 +86,37 @@ func change(t *testing.T, name string, v reflect.Value) {
 		default:
 			t.Fatalf("no other value for %s of type %s", name, v.Type())
 		}
+	}
+}
+
+// What a call has undone is not remembered: neither the job nor its runs.
+func TestWhatWasUndoneIsForgotten(t *testing.T) {
+	s, session, jobs := benchStore(t, 1, job.Policy{})
+	at := jobs[0].Cursor.Add(time.Minute)
+	item := store.PlanItem{
+		Job: jobs[0].Definition.UID, Epoch: 1, From: jobs[0].Cursor, To: at,
+		Runs: []store.NewRun{{ID: job.ID{1}, Session: session, Scheduled: at, Due: at}},
+	}
+	wrong := errors.New("wrong")
+	err := s.write(t.Context(), func(t *tx) error {
+		return errors.Join(wrong, t.decide(1, func(st *step) error {
+			if _, err := st.job(item.Job); err != nil {
+				return err
+			}
+			if got := st.b.Plan(session, &item); got != store.Planned {
+				return fmt.Errorf("plan: %d", got)
+			}
+			return nil
+		}))
+	})
+	if err == nil || err.Error() != wrong.Error() {
+		t.Fatal(err)
+	}
+	got, err := s.Plan(t.Context(), session, []store.PlanItem{item})
+	if err != nil || got[0] != store.Planned {
+		t.Fatal(got, err)
+	}
+	if _, err := s.Active(t.Context(), item.Runs[0].ID); err != nil {
+		t.Error(err)
 	}
 }
