@@ -417,7 +417,7 @@ func (c *checker) checkFollowers() {
 	}
 	for id, list := range c.records {
 		r := final(list)
-		if r.Run.Name != "parallel" || !r.Final || r.Attempt.Ended.Before(created) {
+		if r.Run.Name != "retry" || !r.Final || r.Attempt.Ended.Before(created) {
 			continue
 		}
 		want := 0
@@ -426,7 +426,7 @@ func (c *checker) checkFollowers() {
 			want = 1
 		}
 		if got := followers[id]; got != want && !r.Replaces {
-			c.problem("nothing acknowledged is lost", "the run of parallel of %s ended as %s and has %d followers", r.Run.Due, r.Attempt.Outcome, got)
+			c.problem("nothing acknowledged is lost", "the run of retry of %s ended as %s and has %d followers", r.Run.Due, r.Attempt.Outcome, got)
 		}
 	}
 }

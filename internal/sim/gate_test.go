@@ -378,6 +378,9 @@ func (x *witness) kill() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for a := range x.running {
+		if !a.Frozen.IsZero() && a.Woken.IsZero() {
+			a.Woken = time.Now() // it does not go on, and has not done so before
+		}
 		x.history.end(a, time.Now(), job.OutcomeLost)
 	}
 }

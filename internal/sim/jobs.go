@@ -55,7 +55,7 @@ var steady = map[string]spec{
 	"first":     {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {concurrency_key: db, overlap: queue, queue_limit: 5}`, most: poolSlots, gains: true},
 	"second":    {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {concurrency_key: db}`, most: poolSlots, gains: true},
 	"previous":  {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {needs_previous: true, late_by: 20s, retry: {attempts: 20, backoff: 1s, on: [failed, lost]}}`, most: 1, gains: true, retries: 20, onLost: true, lateBy: 20 * time.Second},
-	"follower":  {schedule: `on: [{job: parallel, outcome: finished}]`, rest: `policy: {overlap: allow}`},
+	"follower":  {schedule: `on: [{job: retry, outcome: finished}]`, rest: `policy: {overlap: allow}`},
 	"chain":     {schedule: `after_end: 15s`, most: 1, gains: true},
 	"twenty":    {schedule: `cron: "*/30 * * * * *", max_runs: 20`, rest: `policy: {overlap: allow}`, prompt: true},
 }
