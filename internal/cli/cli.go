@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,6 +27,8 @@ type Env struct {
 	Getenv func(string) string
 	Now    func() time.Time
 	Dir    string // where relative names of files begin; "" is the current folder
+	// Program is how this program is called; "" is belfry.
+	Program string
 
 	// Whether a person is at the other end. A terminal shows colours and
 	// countdowns, and can be asked; anything else gets exact data.
@@ -42,6 +45,7 @@ func System() Env {
 		Stderr:           os.Stderr,
 		Getenv:           os.Getenv,
 		Now:              time.Now,
+		Program:          program(),
 		StdinIsTerminal:  term.IsTerminal(int(os.Stdin.Fd())),
 		StdoutIsTerminal: term.IsTerminal(int(os.Stdout.Fd())),
 		StderrIsTerminal: term.IsTerminal(int(os.Stderr.Fd())),
@@ -64,6 +68,13 @@ func Run(ctx context.Context, env Env, args []string) ExitCode {
 	var help error
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help = printHelp(env, cmd) })
 	root.SetArgs(args)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		// Whoever mistypes a command gives it flags that those above it do not have.
+		if group, rest, e := root.Find(args); e == nil && group.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+			return unknownCommand(group, rest[0])
+		}
+		return flagFailure(cmd, err)
+	})
 	cmd, err := root.ExecuteContextC(ctx)
 	if err = cmp.Or(err, help); err == nil {
 		return ExitOK
@@ -97,7 +108,6 @@ belfry next '30 2 * * 1-5' --tz Europe/Berlin`,
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	root.SetFlagErrorFunc(flagFailure)
 	root.SetHelpCommand(newHelp())
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(

@@ -147,7 +147,7 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	for _, c := range cmd.Commands() {
 		names = append(names, c.Name())
 	}
-	f.hint = didYouMean(name, "belfry ", names)
+	f.hint = didYouMean(name, cmd.CommandPath()+" ", names)
 	return f
 }
 

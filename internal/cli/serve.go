@@ -354,6 +354,7 @@ func (s *server) run(ctx context.Context) error {
 		s.log.Warn("clients on this machine must be told the address", "error", err)
 	}
 	s.announce()
+	s.welcome(answering)
 	group.Go(func() { _ = s.events.Run(answering) })
 	stopped := make(chan struct{}) // closed when the node has
 	group.Go(func() {
