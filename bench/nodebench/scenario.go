@@ -68,6 +68,7 @@ func Scenarios() []Scenario {
 		Scenario{"store", "the store alone, from planned to finished in batches of 500", (*bench).store},
 		Scenario{"api", "pages, and making jobs, with 100,000 jobs and 1,000,000 runs in the store", (*bench).api},
 		Scenario{"million", "a node with 1,000,000 jobs", (*bench).million},
+		Scenario{"followers", "10 commands each second beside 1,000 who follow events and 1,000 who follow an output", (*bench).followers},
 		Scenario{"idle", "a node without jobs", (*bench).idle},
 		// The last, because a million goroutines leave a large heap behind.
 		Scenario{"timer", "a million entries of the timer that are due at one instant", (*bench).timer},
