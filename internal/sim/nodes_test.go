@@ -316,9 +316,6 @@ func (h *host) recover() {
 	h.start()
 }
 
-// worldMax is how long a world of whole nodes lasts at most.
-var worldMax = sliceOf
-
 func TestNodes(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	total := hours(t, "BELFRY_SIM_NODES", 0.5)
