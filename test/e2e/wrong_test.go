@@ -53,7 +53,11 @@ func (f *folder) token(t testing.TB) string {
 	return strings.TrimSpace(string(token))
 }
 
-// restarted starts a server where one was before.
+// apart is where a server listens that is started there again: connections to other
+// servers come from 127.0.0.1, and one of them would get the port meanwhile.
+var apart = options{args: []string{"--listen", "127.0.0.2:0"}}
+
+// restarted starts a server where one was before, apart.
 func (f *folder) restarted(t testing.TB, before *server) *server {
 	t.Helper()
 	return f.serve(t, options{args: []string{"--listen", strings.TrimPrefix(before.url, "http://")}})
@@ -152,7 +156,7 @@ func TestClientsThatDoNotReadOrSendDelayNobody(t *testing.T) {
 func TestWhoWaitsOutlivesADeathOfTheServer(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
-	s := f.serve(t, options{})
+	s := f.serve(t, apart)
 	s.apply("{name: slow, run: {shell: 'echo begun; exec sleep 300'}}")
 	var waited, followed, told bytes.Buffer
 	wait := f.command(t, "job", "run", "slow", "--wait")
@@ -207,7 +211,7 @@ func TestWhoWaitsOutlivesADeathOfTheServer(t *testing.T) {
 func TestAFolderIsAppliedAlthoughTheServerDies(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
-	s := f.serve(t, options{})
+	s := f.serve(t, apart)
 	const jobs = 3000
 	var text strings.Builder
 	for i := range jobs {
