@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -87,7 +88,7 @@ func (l *life) batch(ctx context.Context, n int) error {
 // and every index, on a server as Debian sets it up.
 func BenchmarkLife(b *testing.B) {
 	p := servers.StartPostgres(b)
-	for _, c := range []struct{ batch, flushers, jobs int }{{500, 4, 10_000}, {500, 1, 10_000}, {100, 4, 10_000}, {20, 8, 10_000}, {1, 8, 10_000}} {
+	for _, c := range []struct{ batch, flushers, jobs int }{{500, 4, 4_000}, {500, 1, 4_000}, {100, 4, 10_000}, {20, 8, 10_000}, {1, 8, 10_000}} {
 		b.Run(fmt.Sprintf("batch=%d/flushers=%d", c.batch, c.flushers), func(b *testing.B) {
 			s := open(b, p.Schema(), Options{LookAhead: time.Hour})
 			id, err := job.NewID(time.Now(), rand.Reader)
@@ -123,6 +124,7 @@ func BenchmarkLife(b *testing.B) {
 				return
 			}
 			begun, n := time.Now(), 0
+			client, served := cpuTime(b), serverTime(b, p)
 			for b.Loop() {
 				for _, l := range lives {
 					wait.Go(func() {
@@ -138,7 +140,27 @@ func BenchmarkLife(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(n)/time.Since(begun).Seconds(), "runs/s")
+			b.ReportMetric(float64((cpuTime(b)-client).Microseconds())/float64(n), "client-us/run")
+			b.ReportMetric(float64((serverTime(b, p)-served).Microseconds())/float64(n), "server-us/run")
 			b.ReportMetric(0, "ns/op")
 		})
 	}
+}
+
+func serverTime(b *testing.B, p *servers.Postgres) time.Duration {
+	b.Helper()
+	used, err := p.CPU()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return used
+}
+
+// cpuTime is the processor time of this process.
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
