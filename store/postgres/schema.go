@@ -4,62 +4,24 @@ import (
 	"context"
 	"embed"
 	"fmt"
-	"io/fs"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-)
 
-// The schema is brought forward by scripts that are numbered from 1 and run once
-// each, all in one transaction, by one node at a time. Nothing is ever undone. A
-// script says in its first line which schema the oldest program must know that can
-// go on beside it, so that nodes can be upgraded one after another:
-//
-//	-- oldest: 1
-//
-// Without it that is the version before.
+	"github.com/belfry-cron/belfry/store/internal/sqldb"
+)
 
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// migration is a script.
-type migration struct {
-	version, oldest int
-	script          string
-}
-
 // scripts returns the migrations in their order.
-func scripts() ([]migration, error) {
-	names, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return nil, err
-	}
-	list := make([]migration, len(names))
-	for i, name := range names {
-		n := i + 1
-		if want := fmt.Sprintf("migrations/%04d.sql", n); name != want {
-			return nil, fmt.Errorf("migration %s is missing", want)
-		}
-		text, err := migrations.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		list[i] = migration{version: n, oldest: max(1, i), script: string(text)}
-		if first, _, _ := strings.Cut(list[i].script, "\n"); strings.HasPrefix(first, "-- oldest: ") {
-			if list[i].oldest, err = strconv.Atoi(first[len("-- oldest: "):]); err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
-		}
-	}
-	return list, nil
-}
+func scripts() (sqldb.Migrations, error) { return sqldb.ReadMigrations(migrations) }
 
 // migrationLock is the advisory lock of whoever changes the schema: "belfry".
 const migrationLock = 0x62656c667279
 
-// migrate brings the schema of the database forward to that of the scripts.
+// migrate brings the schema of the database forward to that of the scripts, in one
+// transaction.
 func (d *database) migrate(ctx context.Context) error {
 	list, err := scripts()
 	if err != nil {
@@ -89,8 +51,7 @@ func (d *database) migrate(ctx context.Context) error {
 	})
 }
 
-func (d *database) forward(ctx context.Context, t pgx.Tx, list []migration) error {
-	known := len(list)
+func (d *database) forward(ctx context.Context, t pgx.Tx, list sqldb.Migrations) error {
 	_, err := t.Exec(ctx, `create table if not exists schema_versions (
 		version integer primary key,
 		oldest  integer not null,
@@ -103,15 +64,14 @@ func (d *database) forward(ctx context.Context, t pgx.Tx, list []migration) erro
 	if err := t.QueryRow(ctx, "select coalesce(max(version), 0), coalesce(max(oldest), 0) from schema_versions").Scan(&version, &oldest); err != nil {
 		return err
 	}
-	if oldest > known {
-		return fmt.Errorf("the schema has version %d, which programs that know version %d can use, and this belfry knows versions up to %d: a newer belfry has used it. Use that one, or restore the backup made before the upgrade",
-			version, oldest, known)
+	if list, err = list.Behind(version, oldest); err != nil {
+		return err
 	}
-	for _, m := range list[min(version, known):] {
-		if _, err := t.Exec(ctx, m.script, pgx.QueryExecModeSimpleProtocol); err != nil {
-			return fmt.Errorf("bring the schema to version %d: %w", m.version, err)
+	for _, m := range list {
+		if _, err := t.Exec(ctx, m.Script, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("bring the schema to version %d: %w", m.Version, err)
 		}
-		if _, err := t.Exec(ctx, "insert into schema_versions (version, oldest) values ($1, $2)", m.version, m.oldest); err != nil {
+		if _, err := t.Exec(ctx, "insert into schema_versions (version, oldest) values ($1, $2)", m.Version, m.Oldest); err != nil {
 			return err
 		}
 	}

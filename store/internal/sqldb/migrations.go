@@ -1,0 +1,61 @@
+package sqldb
+
+import (
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+)
+
+// Migration is a script that brings a schema forward by one version. Scripts are
+// numbered from 1 and run once each, by one node at a time. Nothing is ever
+// undone. A script says in its first line which schema the oldest program must
+// know that can go on beside it, so that nodes can be upgraded one after another:
+//
+//	-- oldest: 1
+//
+// Without it that is the version before.
+type Migration struct {
+	Version, Oldest int
+	Script          string
+}
+
+// Migrations are the scripts of a dialect in their order.
+type Migrations []Migration
+
+// ReadMigrations reads the files migrations/0001.sql and so on.
+func ReadMigrations(files fs.FS) (Migrations, error) {
+	names, err := fs.Glob(files, "migrations/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	list := make(Migrations, len(names))
+	for i, name := range names {
+		n := i + 1
+		if want := fmt.Sprintf("migrations/%04d.sql", n); name != want {
+			return nil, fmt.Errorf("migration %s is missing", want)
+		}
+		text, err := fs.ReadFile(files, name)
+		if err != nil {
+			return nil, err
+		}
+		list[i] = Migration{Version: n, Oldest: max(1, i), Script: string(text)}
+		if first, _, _ := strings.Cut(list[i].Script, "\n"); strings.HasPrefix(first, "-- oldest: ") {
+			if list[i].Oldest, err = strconv.Atoi(first[len("-- oldest: "):]); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	return list, nil
+}
+
+// Behind returns the scripts that a database still needs which has a version, and
+// that programs can use which know the version oldest.
+func (m Migrations) Behind(version, oldest int) (Migrations, error) {
+	known := len(m)
+	if oldest > known {
+		return nil, fmt.Errorf("the schema has version %d, which programs that know version %d can use, and this belfry knows versions up to %d: a newer belfry has used it. Use that one, or restore the backup made before the upgrade",
+			version, oldest, known)
+	}
+	return m[min(version, known):], nil
+}
