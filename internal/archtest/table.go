@@ -192,6 +192,12 @@ var table = map[string]line{
 		layer:   kinds,
 		imports: []string{"job", "store", "store/internal/columns", "internal/engine", "internal/events"},
 	},
+	"store/mysql": {
+		layer:       shells,
+		imports:     []string{"store", "store/internal/sqldb"},
+		modules:     []string{"github.com/go-sql-driver/mysql"},
+		testImports: []string{"job", "store/storetest", "test/servers"},
+	},
 	"store/postgres": {
 		layer:       shells,
 		imports:     []string{"store", "store/internal/sqldb"},
@@ -236,7 +242,7 @@ var table = map[string]line{
 		pure:  true,
 	},
 	// It starts database servers for the tests that need one.
-	"test/servers":     {layer: aside, modules: []string{"github.com/jackc/pgx/v5"}},
+	"test/servers":     {layer: aside, modules: []string{"github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql"}},
 	"test/e2e/witness": {layer: programs, imports: []string{"test/e2e/evidence"}},
 }
 

@@ -1,0 +1,201 @@
+package mysql
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+const (
+	// connectTimeout bounds the making of a connection, where the address does
+	// not say connect_timeout.
+	connectTimeout = 5 * time.Second
+	// statementTimeout is where the address does not say statement_timeout. No
+	// statement takes long, and one that does is in the way of others.
+	statementTimeout = 30 * time.Second
+	// lockTimeout is how long a statement waits for the lock of a row.
+	lockTimeout = 10 * time.Second
+	// idleTimeout is how long a server keeps a connection on which nothing is
+	// said: a node that is frozen in the middle of a transaction must not hold its
+	// locks. Those that wait in the pool are closed in time.
+	idleTimeout = 10 * time.Second
+	// connections is how many there are at most, where the address does not say
+	// pool_max_conns: beyond some, commits wait for each other.
+	connections = 10
+	// answerSlack is how much longer than the server itself a node waits for it.
+	answerSlack = 5 * time.Second
+	defaultPort = "3306"
+)
+
+// address is what the address of a database says.
+type address struct {
+	config      *mysql.Config
+	name        string // without a password
+	connections int
+	lifetime    time.Duration
+	limits
+}
+
+// limits are how long things may take.
+type limits struct{ statement, lock, idle time.Duration }
+
+// unbounded are the limits of who changes the schema.
+var unbounded = limits{lock: time.Hour, idle: time.Hour}
+
+// parseAddress reads mysql://user:password@host:port/name?parameters.
+func parseAddress(text string) (*address, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, errors.New("cannot be read") // the cause would print the password
+	}
+	host, port := u.Hostname(), u.Port()
+	if port == "" {
+		port = defaultPort
+	}
+	name := strings.TrimPrefix(u.Path, "/")
+	if host == "" || name == "" {
+		return nil, errors.New("has no host, or no name of a database: mysql://user@host/name")
+	}
+	c := mysql.NewConfig()
+	c.User = u.User.Username()
+	c.Passwd, _ = u.User.Password()
+	c.Net, c.Addr, c.DBName = "tcp", net.JoinHostPort(host, port), name
+	c.Collation, c.Loc = "utf8mb4_bin", time.UTC
+	c.MultiStatements = true
+	c.Logger = &mysql.NopLogger{} // its errors are returned
+	c.MaxAllowedPacket = 0        // what the server says
+	a := &address{
+		config: c, name: fmt.Sprintf("mysql://%s/%s", c.Addr, name),
+		connections: connections, limits: limits{statementTimeout, lockTimeout, idleTimeout},
+	}
+	c.Timeout = connectTimeout
+	secure := security{host: host, mode: "PREFERRED"}
+	for key, values := range u.Query() {
+		if err := a.parameter(&secure, key, values[len(values)-1]); err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	return a, secure.apply(c)
+}
+
+func (a *address) parameter(s *security, key, value string) (err error) {
+	switch key {
+	case "pool_max_conns":
+		a.connections, err = strconv.Atoi(value)
+		if err == nil && a.connections < 3 {
+			return errors.New("must be at least 3: calls, notices and those of the API wait for each other otherwise")
+		}
+	case "pool_max_conn_lifetime":
+		a.lifetime, err = duration(value)
+	case "connect_timeout":
+		a.config.Timeout, err = duration(value)
+	case "statement_timeout":
+		a.statement, err = duration(value)
+	case "ssl-mode":
+		s.mode = strings.ToUpper(value)
+	case "ssl-ca":
+		s.ca = value
+	case "ssl-cert":
+		s.cert = value
+	case "ssl-key":
+		s.key = value
+	default:
+		return errors.New("is not a parameter of this store")
+	}
+	return err
+}
+
+// duration reads a time that is at least a second.
+func duration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < time.Second {
+		return 0, fmt.Errorf("%q is not a time such as 30s", text)
+	}
+	return d, nil
+}
+
+// open makes a pool of connections that have these limits.
+func (a *address) open(l limits) (*sql.DB, error) {
+	c := a.config.Clone()
+	if l.statement > 0 {
+		c.ReadTimeout, c.WriteTimeout = l.statement+answerSlack, l.statement+answerSlack
+	}
+	made, err := mysql.NewConnector(c)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(&connector{made, l.session()}), nil
+}
+
+// session returns the statements that a connection begins with. The comments are
+// read by one of the two servers each: MariaDB bounds all statements, MySQL those
+// that read.
+func (l limits) session() string {
+	return fmt.Sprintf("set session transaction isolation level read committed;"+
+		"set session sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00',"+
+		" innodb_lock_wait_timeout = %d, wait_timeout = %d /*M! , max_statement_time = %d */ /*!80000 , max_execution_time = %d */",
+		int(l.lock.Seconds()), int(l.idle.Seconds()), int(l.statement.Seconds()), l.statement.Milliseconds())
+}
+
+// security is what an address says about TLS, in the words of MySQL's own
+// programs.
+type security struct {
+	host          string
+	mode          string
+	ca, cert, key string // files
+}
+
+// apply sets the configuration of TLS.
+func (s *security) apply(c *mysql.Config) error {
+	config := &tls.Config{ServerName: s.host, MinVersion: tls.VersionTLS12}
+	if s.ca != "" {
+		pem, err := os.ReadFile(s.ca)
+		if err != nil {
+			return err
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("ssl-ca: %s has no certificate", s.ca)
+		}
+	}
+	if s.cert != "" || s.key != "" {
+		pair, err := tls.LoadX509KeyPair(s.cert, s.key)
+		if err != nil {
+			return fmt.Errorf("ssl-cert and ssl-key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	switch s.mode {
+	case "DISABLED":
+		return nil
+	case "PREFERRED":
+		config.InsecureSkipVerify, c.AllowFallbackToPlaintext = true, true
+	case "REQUIRED":
+		config.InsecureSkipVerify = true
+	case "VERIFY_CA":
+		// The certificate is checked without the name of the server.
+		config.InsecureSkipVerify, config.VerifyConnection = true, func(state tls.ConnectionState) error {
+			options := x509.VerifyOptions{Roots: config.RootCAs, Intermediates: x509.NewCertPool()}
+			for _, cert := range state.PeerCertificates[1:] {
+				options.Intermediates.AddCert(cert)
+			}
+			_, err := state.PeerCertificates[0].Verify(options)
+			return err
+		}
+	case "VERIFY_IDENTITY":
+	default:
+		return fmt.Errorf("ssl-mode: %s is none of DISABLED, PREFERRED, REQUIRED, VERIFY_CA and VERIFY_IDENTITY", s.mode)
+	}
+	c.TLS = config
+	return nil
+}

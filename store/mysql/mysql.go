@@ -1,0 +1,286 @@
+// Package mysql keeps Belfry's state in MySQL, 8.0.19 or later, or MariaDB, 10.6
+// or later: the store of nodes that form a cluster by using the same database.
+// What it does is in package sqldb; here is what is MySQL's own, as far as both
+// servers have it: connections, statements for many rows, the schema, and the
+// notices that nodes look for, since the servers tell nobody.
+//
+// # Durability
+//
+// A call is answered when its transaction is committed, and what that means is
+// said by the server: with innodb_flush_log_at_trx_commit = 1, on its disk. A
+// failover keeps what was acknowledged only if the replica that takes over has
+// got it in time, which semi-synchronous replication sees to. A cluster of
+// several writers (Galera, group replication in its mode of several primaries)
+// must send all nodes to the same one: locks of one are not known to the others.
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/sqldb"
+)
+
+// Options are what Open needs to know beside the address. The zero value will do.
+type Options = sqldb.Options
+
+// Store is a database. Its methods may be called by any goroutine.
+type Store struct{ *sqldb.Store }
+
+var _ store.Store = (*Store)(nil)
+
+// Open opens a database by its address, mysql://user@host/name?parameters, and
+// brings its schema up to date. docs/store.md has the parameters.
+func Open(ctx context.Context, text string, o Options) (*Store, error) {
+	a, err := parseAddress(text)
+	if err != nil {
+		return nil, fmt.Errorf("the address of the store: %w", err)
+	}
+	if err := migrate(ctx, a); err != nil {
+		return nil, fmt.Errorf("open %s: %w", a.name, err)
+	}
+	d, err := connect(ctx, a)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", a.name, err)
+	}
+	s, err := sqldb.Open(ctx, d, o)
+	if err != nil {
+		_ = d.pool.Close()
+		return nil, fmt.Errorf("open %s: %w", a.name, err)
+	}
+	return &Store{s}, nil
+}
+
+// database implements sqldb.DB.
+type database struct{ pool *sql.DB }
+
+// connect makes the pool and its first connection.
+func connect(ctx context.Context, a *address) (*database, error) {
+	pool, err := a.open(a.limits)
+	if err != nil {
+		return nil, err
+	}
+	d := &database{pool: pool}
+	pool.SetMaxOpenConns(a.connections)
+	pool.SetMaxIdleConns(a.connections)
+	pool.SetConnMaxLifetime(a.lifetime)
+	pool.SetConnMaxIdleTime(idleTimeout / 2)
+	if err := pool.PingContext(ctx); err != nil {
+		_ = pool.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// connector makes connections on which a session is set up.
+type connector struct {
+	driver.Connector
+	session string
+}
+
+// Connect implements driver.Connector.
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, c.session, nil); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// begin begins a transaction with the first statement that is sent.
+func (d *database) begin(ctx context.Context, statement string) (sqldb.Tx, error) {
+	conn, err := d.pool.Conn(ctx)
+	if err != nil {
+		return nil, marked(err)
+	}
+	t := &tx{conn: conn}
+	t.pending.WriteString(statement)
+	return t, nil
+}
+
+// Begin implements sqldb.DB. Sessions are set to READ COMMITTED.
+func (d *database) Begin(ctx context.Context) (sqldb.Tx, error) {
+	return d.begin(ctx, "start transaction")
+}
+
+// Snapshot implements sqldb.DB.
+func (d *database) Snapshot(ctx context.Context) (sqldb.Tx, error) {
+	return d.begin(ctx, "set transaction isolation level repeatable read;start transaction read only")
+}
+
+// Clock implements sqldb.DB. It is of the statement, and each asks by itself.
+func (d *database) Clock() string {
+	return "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) * 1000"
+}
+
+// Partition implements sqldb.DB: history has no parts. Servers want the column
+// that parts go by in each unique key, and change them with a lock on all of the
+// table.
+func (d *database) Partition(context.Context, int64, int64) error { return nil }
+
+// Close implements sqldb.DB.
+func (d *database) Close() error { return d.pool.Close() }
+
+// The numbers of errors that mean something for a call.
+const (
+	errDiskFull         = 1021
+	errCheckRead        = 1020 // others changed what a snapshot has read (MariaDB)
+	errTooManyConns     = 1040
+	errServerShutdown   = 1053
+	errDuplicateKey     = 1062
+	errNormalShutdown   = 1077
+	errTableFull        = 1114
+	errTableCorrupt     = 1034
+	errIndexCorrupt     = 1712
+	errLockWaitTimeout  = 1205
+	errDeadlock         = 1213
+	errOptionPrevents   = 1290 // --read-only
+	errReadOnlyTransact = 1792
+	errReadOnlyMode     = 1836
+	errKilledMariaDB    = 1927
+	errNoDiskMySQL      = 3019
+	errInactiveMySQL    = 4031
+)
+
+// number returns the number of an error of the server, 0 for other errors.
+func number(err error) uint16 {
+	var said *mysql.MySQLError
+	if errors.As(err, &said) {
+		return said.Number
+	}
+	return 0
+}
+
+// failure is an error of the database, with the sentinel of package store that it
+// stands for.
+type failure struct {
+	error
+	is error
+}
+
+func (f *failure) Unwrap() []error { return []error{f.error, f.is} }
+
+// marked gives an error the sentinel that it stands for.
+func marked(err error) error {
+	switch number(err) {
+	case errDiskFull, errTableFull, errNoDiskMySQL:
+		return &failure{err, store.ErrNoSpace}
+	case errOptionPrevents, errReadOnlyTransact, errReadOnlyMode:
+		return &failure{err, store.ErrReadOnly}
+	case errTableCorrupt, errIndexCorrupt:
+		return &failure{err, store.ErrDamaged}
+	}
+	return err
+}
+
+// wasUndone tells whether a commit that failed so was surely not done.
+func wasUndone(err error) bool {
+	switch number(err) {
+	case errDeadlock, errLockWaitTimeout, errDuplicateKey, errCheckRead:
+		return true
+	}
+	return errors.Is(err, driver.ErrBadConn) // nothing was sent
+}
+
+// Fault implements sqldb.DB.
+func (d *database) Fault(err error) sqldb.Fault {
+	switch number(err) {
+	case 0:
+	case errDeadlock, errLockWaitTimeout, errDuplicateKey, errCheckRead:
+		return sqldb.Conflict
+	case errTooManyConns, errServerShutdown, errNormalShutdown, errKilledMariaDB, errInactiveMySQL,
+		// After a failover the name may stand for another server.
+		errOptionPrevents, errReadOnlyMode:
+		return sqldb.Broken
+	default:
+		return sqldb.Final
+	}
+	var network net.Error
+	if errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, sql.ErrConnDone) ||
+		errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
+		return sqldb.Broken
+	}
+	return sqldb.Final
+}
+
+const (
+	// noticeLife is how long a notice is kept of a node that tells nothing more.
+	noticeLife = time.Hour
+	// Nodes look for notices as often as there are any: after one at once, then
+	// in pauses that double. Of a cancelled run its node hears within the longest.
+	lookFirst = 20 * time.Millisecond
+	lookMax   = 320 * time.Millisecond
+)
+
+// Notify implements sqldb.DB: a row for each payload counts how often it was told.
+// There are as many as nodes tell kinds of changes, and no two nodes write one.
+func (d *database) Notify(ctx context.Context, payload string) error {
+	var t text
+	t.statement("insert into notices (payload, told, at_time) values (?, 1, utc_timestamp(6)) on duplicate key update told = told + 1, at_time = utc_timestamp(6)", []any{payload})
+	_, err := d.pool.ExecContext(ctx, t.String())
+	return err
+}
+
+// Listen implements sqldb.DB.
+func (d *database) Listen(ctx context.Context, do func(payload string)) error {
+	if _, err := d.pool.ExecContext(ctx, fmt.Sprintf("delete from notices where at_time < utc_timestamp(6) - interval %d second", int(noticeLife.Seconds()))); err != nil {
+		return err
+	}
+	known, err := d.notices(ctx)
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(lookFirst)
+	defer timer.Stop()
+	for pause := lookFirst; ; pause = min(2*pause, lookMax) {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		now, err := d.notices(ctx)
+		if err != nil {
+			return err
+		}
+		for payload, told := range now {
+			if told != known[payload] {
+				do(payload)
+				pause = lookFirst / 2
+			}
+		}
+		known = now
+		timer.Reset(pause)
+	}
+}
+
+// notices returns how often each payload was told.
+func (d *database) notices(ctx context.Context) (map[string]int64, error) {
+	found, err := d.pool.QueryContext(ctx, "select payload, told from notices")
+	if err != nil {
+		return nil, err
+	}
+	defer found.Close()
+	told := map[string]int64{}
+	for found.Next() {
+		var payload string
+		var n int64
+		if err := found.Scan(&payload, &n); err != nil {
+			return nil, err
+		}
+		told[payload] = n
+	}
+	return told, found.Err()
+}

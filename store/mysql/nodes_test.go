@@ -1,0 +1,401 @@
+//go:build servers
+
+package mysql
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/test/servers"
+)
+
+func TestTenNodesMakeTheSchemaAtOnce(t *testing.T) {
+	address := newDatabase(t)
+	var wait sync.WaitGroup
+	for range 10 {
+		wait.Go(func() {
+			s, err := Open(t.Context(), address, Options{})
+			if err == nil {
+				err = s.Close()
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+}
+
+// Each statement that changes a schema is committed by itself: a node that ends
+// between two of them leaves a part, which the next one completes.
+func TestASchemaThatWasLeftHalfMadeIsCompleted(t *testing.T) {
+	address := newDatabase(t)
+	d, err := connection(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	list, err := scripts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.pool.ExecContext(t.Context(), "create table schema_versions (version int primary key, oldest int not null, applied datetime(6) not null)"); err != nil {
+		t.Fatal(err)
+	}
+	statements := strings.SplitAfter(list[0].Script, ";\n")
+	for _, statement := range statements[:len(statements)/2] {
+		if _, err := d.pool.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open(t, address, Options{})
+}
+
+func TestASchemaThatIsTooNewIsRefusedAndOneVersionAheadIsNot(t *testing.T) {
+	address := newDatabase(t)
+	if err := open(t, address, Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	d, err := connection(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	list, err := scripts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The next belfry has upgraded it; this one is to be stopped soon.
+	next := len(list) + 1
+	if _, err := d.pool.ExecContext(t.Context(), fmt.Sprintf("insert into schema_versions values (%d, %d, utc_timestamp())", next, len(list))); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, address, Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.pool.ExecContext(t.Context(), fmt.Sprintf("update schema_versions set oldest = %[1]d where version = %[1]d", next)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Open(t.Context(), address, Options{}); err == nil {
+		t.Error(s.Close(), "a schema that this program does not know was opened")
+	}
+}
+
+func TestADatabaseOfAnotherProgramIsRefused(t *testing.T) {
+	address := newDatabase(t)
+	d, err := connection(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	if _, err := d.pool.ExecContext(t.Context(), "create table jobs (id int)"); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), address, Options{})
+	if err == nil {
+		t.Fatal(s.Close(), "it was opened")
+	}
+	if !strings.Contains(err.Error(), "another program") {
+		t.Error(err)
+	}
+}
+
+// Nodes look for what others tell.
+func TestOtherNodesAreTold(t *testing.T) {
+	address := emptyDatabase(t)
+	a, b := open(t, address, Options{}), open(t, address, Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	hints := b.Hints(ctx)
+	for n := 1; ; n++ {
+		// The first may be lost while b has not begun to look.
+		if _, err := a.PutJob(ctx, store.PutJob{Definition: definition(n), IfVersion: store.AnyVersion, Actor: "ann"}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case hint := <-hints:
+			if hint&store.HintJobs != 0 {
+				return
+			}
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			t.Fatal("no hint has come")
+		}
+	}
+}
+
+func definition(n int) *job.Job {
+	return &job.Job{
+		Name: "job", Description: fmt.Sprint("change ", n),
+		Schedule: job.Schedule{Cron: []string{"* * * * *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
+	}
+}
+
+// The clock is that of the database, whatever the machine's says.
+func TestTheClockIsThatOfTheDatabase(t *testing.T) {
+	address := emptyDatabase(t)
+	s := open(t, address, Options{})
+	d, err := connection(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	ask := func() time.Time {
+		var micros int64
+		if err := d.pool.QueryRowContext(t.Context(), "select round(unix_timestamp(now(6)) * 1000000)").Scan(&micros); err != nil {
+			t.Fatal(err)
+		}
+		return time.UnixMicro(micros)
+	}
+	before := ask()
+	now, err := s.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := ask()
+	// What a measurement is off by is at most the time that it took.
+	if now.Before(before.Add(-measured)) || now.After(after.Add(measured)) {
+		t.Errorf("the store says %s, the database %s to %s", now, before, after)
+	}
+}
+
+// measured is more than a measurement takes on a machine that stalls.
+const measured = 3 * time.Second
+
+// changer makes changes of a job one after another, each as often as it takes, and
+// expects that each is made once.
+type changer struct {
+	s    *Store
+	made int
+}
+
+func (c *changer) change(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		var j *store.Job
+		for { // a call gives up after some broken connections; its caller does not
+			var err error
+			if j, err = c.s.PutJob(t.Context(), store.PutJob{Definition: definition(c.made), IfVersion: int64(c.made), Actor: "ann"}); err == nil {
+				break
+			}
+			if said := number(err); said != 0 && said != errServerShutdown && said != errKilledMariaDB || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrExists) {
+				t.Fatalf("change %d: %v", c.made, err)
+			}
+		}
+		if c.made++; j.Definition.Version != int64(c.made) {
+			t.Fatalf("change %d made version %d", c.made, j.Definition.Version)
+		}
+	}
+}
+
+// check compares the changes with the audit.
+func (c *changer) check(t *testing.T) {
+	t.Helper()
+	records, _, err := c.s.Audit(t.Context(), store.AuditQuery{Limit: 1000})
+	if err != nil || len(records) != c.made {
+		t.Errorf("%d changes are in the audit, %v, want %d", len(records), err, c.made)
+	}
+}
+
+// A connection that is ended in the middle of something is made again.
+func TestConnectionsThatAreEndedAreMadeAgain(t *testing.T) {
+	c := &changer{s: open(t, emptyDatabase(t), Options{})}
+	for range 60 {
+		ended := make(chan error)
+		go func() {
+			ended <- server.Exec(context.Background(), `begin not atomic
+				for c in (select id from information_schema.processlist where db is not null and id <> connection_id() and rand() < 0.5) do
+					begin
+						declare continue handler for sqlexception begin end; -- it has ended by itself
+						kill c.id;
+					end;
+				end for;
+			end`)
+		}()
+		c.change(t, 1)
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.check(t)
+}
+
+// A server that ends in the middle of something, and starts again, has what was
+// acknowledged.
+func TestAServerThatIsStartedAgainIsUsedAgain(t *testing.T) {
+	server := servers.StartMariaDB(t, "--innodb-flush-log-at-trx-commit=1")
+	address, err := server.Database()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &changer{s: open(t, address, Options{})}
+	for range 3 {
+		c.change(t, 10)
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		started := make(chan error)
+		go func() { started <- server.Start() }()
+		c.change(t, 10)
+		if err := <-started; err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.check(t)
+}
+
+// cutter passes on what goes to a server and back, and now and then loses the
+// answer to a commit, or the commit.
+type cutter struct {
+	net.Listener
+	to      string
+	commits atomic.Int32
+}
+
+func (c *cutter) serve() {
+	for {
+		client, err := c.Accept()
+		if err != nil {
+			return
+		}
+		go c.pass(client)
+	}
+}
+
+func (c *cutter) pass(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("tcp", c.to)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	var mute atomic.Bool
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		buffer := make([]byte, 64<<10)
+		for {
+			n, err := server.Read(buffer)
+			if err != nil || mute.Load() {
+				client.Close()
+				return
+			}
+			if _, err := client.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+	}()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := client.Read(buffer)
+		if err != nil {
+			return
+		}
+		if bytes.HasSuffix(buffer[:n], []byte("commit")) {
+			switch c.commits.Add(1) % 4 {
+			case 1: // committed, and nobody knows
+				mute.Store(true)
+			case 3: // not committed
+				return
+			}
+		}
+		if _, err := server.Write(buffer[:n]); err != nil {
+			return
+		}
+		if mute.Load() {
+			<-answered
+			return
+		}
+	}
+}
+
+// What became of a commit whose answer is lost is found out by making the call
+// again.
+func TestACommitWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
+	address := emptyDatabase(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct := fmt.Sprintf("127.0.0.1:%d", server.Port)
+	proxy := &cutter{Listener: l, to: direct}
+	go proxy.serve()
+	t.Cleanup(func() { _ = l.Close() })
+	c := &changer{s: open(t, strings.Replace(address, direct, l.Addr().String(), 1), Options{})}
+	c.change(t, 100)
+	c.check(t)
+	if proxy.commits.Load() < 100 {
+		t.Errorf("the proxy has seen %d commits", proxy.commits.Load())
+	}
+}
+
+// While a server takes no changes a call says so, and goes on when it does again, on
+// another connection.
+func TestAServerThatTakesNoChangesIsNamed(t *testing.T) {
+	if err := server.Exec(t.Context(), "create or replace user clerk identified by 'none of yours'; grant all on *.* to clerk; revoke super, read only admin on *.* from clerk"); err != nil {
+		t.Fatal(err)
+	}
+	address := strings.Replace(emptyDatabase(t), "root@", "clerk:none%20of%20yours@", 1)
+	c := &changer{s: open(t, address, Options{})}
+	c.change(t, 1)
+	if err := server.Exec(t.Context(), "set global read_only = 1"); err != nil {
+		t.Fatal(err)
+	}
+	_, refused := c.s.PutJob(t.Context(), store.PutJob{Definition: definition(7), IfVersion: 1, Actor: "ann"})
+	_, read := c.s.Job(t.Context(), "default", "job")
+	if err := server.Exec(t.Context(), "set global read_only = 0"); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(refused, store.ErrReadOnly) || read != nil {
+		t.Errorf("a change: %v, a read: %v", refused, read)
+	}
+	c.change(t, 1)
+	c.check(t)
+}
+
+// Definitions and output may be longer than a message that servers take.
+func TestLongTextsAreKept(t *testing.T) {
+	s := open(t, emptyDatabase(t), Options{})
+	long := strings.Repeat(`\'"`+"\n\u00e9\U0001f514;--", 200_000)
+	d := definition(1)
+	d.Run.Shell.Command = long
+	j, err := s.PutJob(t.Context(), store.PutJob{Definition: d, IfVersion: 0, Actor: `o'brien \`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.JobByUID(t.Context(), j.Definition.UID)
+	if err != nil || again.Definition.Run.Shell.Command != long {
+		t.Errorf("the command is another one, %v", err)
+	}
+	records, _, err := s.Audit(t.Context(), store.AuditQuery{Limit: 1})
+	if err != nil || records[0].Actor != `o'brien \` {
+		t.Errorf("%v, %v", records, err)
+	}
+	id := j.Definition.UID
+	var chunks []store.OutputChunk
+	for n := range 20 {
+		chunks = append(chunks, store.OutputChunk{Run: id, Attempt: 1, Seq: n, Data: bytes.Repeat([]byte{byte(n), 0, '\'', '\\'}, 64<<10)})
+	}
+	if err := s.AppendOutput(t.Context(), chunks); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Output(t.Context(), id, 1, 0, 100)
+	if err != nil || len(got) != len(chunks) {
+		t.Fatalf("%d chunks, %v", len(got), err)
+	}
+	for n := range got {
+		if !bytes.Equal(got[n].Data, chunks[n].Data) {
+			t.Errorf("chunk %d is another one", n)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/belfry-cron/belfry/store/internal/sqldb"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// scripts returns the migrations in their order.
+func scripts() (sqldb.Migrations, error) { return sqldb.ReadMigrations(migrations) }
+
+// migrate brings the schema of the database forward to that of the scripts. Each
+// statement that changes it is a transaction by itself, so that all of them can be
+// made again: a script is noted when it has come to its end, and begun anew if its
+// node has not.
+func migrate(ctx context.Context, a *address) error {
+	list, err := scripts()
+	if err != nil {
+		return err
+	}
+	pool, err := a.open(unbounded)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	conn, err := pool.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close() // and with it the lock
+	if err := known(ctx, conn); err != nil {
+		return err
+	}
+	// The name may be as long as that of a database, and the server's locks have
+	// no more than 64 letters.
+	var locked sql.NullInt64
+	if err := conn.QueryRowContext(ctx, "select get_lock(concat('belfry ', md5(database())), 3600)").Scan(&locked); err != nil {
+		return err
+	}
+	if locked.Int64 != 1 {
+		return errors.New("another node has been changing the schema for an hour")
+	}
+	return forward(ctx, conn, list)
+}
+
+// known refuses servers that there are no statements for, and a database that
+// belongs to another program.
+func known(ctx context.Context, conn *sql.Conn) error {
+	var version string
+	if err := conn.QueryRowContext(ctx, "select version()").Scan(&version); err != nil {
+		return err
+	}
+	if err := checkVersion(version); err != nil {
+		return err
+	}
+	var tables, ours int
+	err := conn.QueryRowContext(ctx, "select count(*), coalesce(sum(table_name = 'schema_versions'), 0) from information_schema.tables where table_schema = database()").Scan(&tables, &ours)
+	if err == nil && tables > 0 && ours == 0 {
+		return errors.New("the database has tables of another program: give belfry one of its own")
+	}
+	return err
+}
+
+// checkVersion refuses servers that are too old.
+func checkVersion(version string) error {
+	var major, minor, patch int
+	// What is behind the numbers does not matter.
+	_, _ = fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch)
+	number := major*10000 + minor*100 + patch
+	if strings.Contains(version, "MariaDB") {
+		if number < 100600 {
+			return fmt.Errorf("the server is MariaDB %s, and must be 10.6 or later", version)
+		}
+	} else if number < 80019 {
+		return fmt.Errorf("the server is MySQL %s, and must be 8.0.19 or later", version)
+	}
+	return nil
+}
+
+func forward(ctx context.Context, conn *sql.Conn, list sqldb.Migrations) error {
+	if _, err := conn.ExecContext(ctx, `create table if not exists schema_versions (
+		version int primary key,
+		oldest  int not null,
+		applied datetime(6) not null
+	)`); err != nil {
+		return err
+	}
+	var version, oldest int
+	if err := conn.QueryRowContext(ctx, "select coalesce(max(version), 0), coalesce(max(oldest), 0) from schema_versions").Scan(&version, &oldest); err != nil {
+		return err
+	}
+	list, err := list.Behind(version, oldest)
+	if err != nil {
+		return err
+	}
+	for _, m := range list {
+		if _, err := conn.ExecContext(ctx, m.Script); err != nil {
+			return fmt.Errorf("bring the schema to version %d: %w", m.Version, err)
+		}
+		if _, err := conn.ExecContext(ctx, fmt.Sprintf("insert into schema_versions values (%d, %d, utc_timestamp(6))", m.Version, m.Oldest)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package mysql
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/belfry-cron/belfry/store/internal/sqldb"
+)
+
+// Values are written into the texts of statements: the protocol has no arrays,
+// and a prepared statement takes a fixed number of rows. A text or blob that
+// has a letter which could end it is written in hexadecimal digits, so that
+// nothing depends on the mode of a connection.
+
+// text is the text of one or several statements.
+type text struct{ strings.Builder }
+
+// statement writes a statement with its arguments.
+func (t *text) statement(s string, args []any) {
+	for _, arg := range args {
+		before, after, _ := strings.Cut(s, "?")
+		t.WriteString(before)
+		if rest, isSet := strings.CutPrefix(after, "*"); isSet {
+			after = rest
+			t.set(arg)
+		} else {
+			t.value(arg)
+		}
+		s = after
+	}
+	t.WriteString(s)
+}
+
+func (t *text) value(v any) {
+	switch v := v.(type) {
+	case nil:
+		t.WriteString("null")
+	case int64:
+		t.int(v)
+	case string:
+		t.string(v)
+	case []byte:
+		t.blob(v)
+	default:
+		panic(fmt.Sprintf("argument of type %T", v))
+	}
+}
+
+// set writes the values of a set. That of an empty one is equal to nothing.
+func (t *text) set(v any) {
+	switch v := v.(type) {
+	case []int64:
+		list(t, v, t.int)
+	case []string:
+		list(t, v, t.string)
+	case [][]byte:
+		list(t, v, t.blob)
+	default:
+		panic(fmt.Sprintf("set of type %T", v))
+	}
+}
+
+func list[T any](t *text, values []T, write func(T)) {
+	if len(values) == 0 {
+		t.WriteString("null")
+	}
+	for i, v := range values {
+		t.comma(i)
+		write(v)
+	}
+}
+
+func (t *text) int(v int64) {
+	if v == math.MinInt64 {
+		// With its sign it would be the negative of a number that does not fit.
+		t.WriteString("(-9223372036854775807-1)")
+		return
+	}
+	var b [20]byte
+	t.Write(strconv.AppendInt(b[:0], v, 10))
+}
+
+func (t *text) string(v string) {
+	if !strings.ContainsAny(v, `'\`) {
+		t.WriteByte('\'')
+		t.WriteString(v)
+		t.WriteByte('\'')
+		return
+	}
+	t.WriteString("_utf8mb4 ")
+	t.blob([]byte(v))
+}
+
+func (t *text) blob(v []byte) {
+	t.Grow(2*len(v) + 3)
+	t.WriteString("x'")
+	var b [128]byte
+	for len(v) > 0 {
+		n := min(len(v), len(b)/2)
+		t.Write(b[:hex.Encode(b[:], v[:n])])
+		v = v[n:]
+	}
+	t.WriteByte('\'')
+}
+
+// statementMax is where a statement for many rows, and what waits to be sent, is
+// long enough: far below the largest packet that servers take by default.
+const statementMax = 1 << 20
+
+// write writes a statement for the rows of a batch from one on, and returns the
+// row to go on with. Servers take longer to read a value than to write it, so what
+// is the same in all rows is left out of them.
+func (t *text) write(op sqldb.Op, b *sqldb.Batch, row int) int {
+	if op == sqldb.Delete {
+		return t.delete(b, row)
+	}
+	var listed []int // columns that are in each row
+	for i := range b.Columns {
+		switch {
+		case i < b.Key:
+		case op == sqldb.Update && same(b, i):
+			continue
+		case op != sqldb.Update && zero(b, i) && same(b, i):
+			continue // the default of the column
+		}
+		listed = append(listed, i)
+	}
+	t.WriteString("insert into ")
+	t.WriteString(b.Name)
+	t.WriteByte('(')
+	for n, i := range listed {
+		t.comma(n)
+		t.WriteString(b.Columns[i].Name)
+	}
+	t.WriteString(")values")
+	for first := row; row < b.Len() && t.Len() < statementMax; row++ {
+		t.comma(row - first)
+		t.WriteByte('(')
+		for n, i := range listed {
+			t.comma(n)
+			t.cell(b, row, i)
+		}
+		t.WriteByte(')')
+	}
+	switch op {
+	case sqldb.InsertNew:
+		// "insert ignore" would pass over other errors, too.
+		key := b.Columns[0].Name
+		fmt.Fprintf(t, " on duplicate key update %s=%s.%s", key, b.Name, key)
+	case sqldb.Upsert, sqldb.Update:
+		// Rows to update are there: whoever writes them has locked them.
+		t.WriteString(" on duplicate key update ")
+		for i := b.Key; i < len(b.Columns); i++ {
+			t.comma(i - b.Key)
+			t.WriteString(b.Columns[i].Name)
+			t.WriteByte('=')
+			if slices.Contains(listed, i) {
+				fmt.Fprintf(t, "values(%s)", b.Columns[i].Name)
+			} else {
+				t.cell(b, 0, i)
+			}
+		}
+	}
+	return row
+}
+
+func (t *text) comma(n int) {
+	if n > 0 {
+		t.WriteByte(',')
+	}
+}
+
+// same tells whether all rows have the same value in a column.
+func same(b *sqldb.Batch, column int) bool {
+	switch b.Columns[column].Kind {
+	case sqldb.Int:
+		return allSame(b.Ints[column], func(x, y int64) bool { return x == y })
+	case sqldb.Text:
+		return allSame(b.Texts[column], func(x, y string) bool { return x == y })
+	}
+	return allSame(b.Blobs[column], bytes.Equal)
+}
+
+func allSame[T any](list []T, equal func(x, y T) bool) bool {
+	for _, v := range list[1:] {
+		if !equal(v, list[0]) {
+			return false
+		}
+	}
+	return true
+}
+
+// zero tells whether the first row has the default in a column.
+func zero(b *sqldb.Batch, column int) bool {
+	switch b.Columns[column].Kind {
+	case sqldb.Int:
+		return b.Ints[column][0] == 0
+	case sqldb.Text:
+		return b.Texts[column][0] == ""
+	}
+	return len(b.Blobs[column][0]) == 0
+}
+
+// delete is write for rows that are deleted by their keys.
+func (t *text) delete(b *sqldb.Batch, row int) int {
+	t.WriteString("delete from ")
+	t.WriteString(b.Name)
+	t.WriteString(" where ")
+	for first := row; row < b.Len() && t.Len() < statementMax; row++ {
+		switch {
+		case b.Key == 1 && row == first:
+			t.WriteString(b.Columns[0].Name)
+			t.WriteString(" in (")
+		case b.Key == 1:
+			t.comma(row - first)
+		case row > first:
+			// The optimizer of MariaDB does not look rows up by tuples.
+			t.WriteString(" or ")
+		}
+		for i, c := range b.Columns[:b.Key] {
+			if i > 0 {
+				t.WriteString(" and ")
+			}
+			if b.Key > 1 {
+				t.WriteString(c.Name)
+				t.WriteByte('=')
+			}
+			t.cell(b, row, i)
+		}
+	}
+	if b.Key == 1 {
+		t.WriteByte(')')
+	}
+	return row
+}
+
+func (t *text) cell(b *sqldb.Batch, row, column int) {
+	switch b.Columns[column].Kind {
+	case sqldb.Int:
+		t.int(b.Ints[column][row])
+	case sqldb.Text:
+		t.string(b.Texts[column][row])
+	case sqldb.Blob:
+		t.blob(b.Blobs[column][row])
+	}
+}

@@ -1,0 +1,225 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/sqldb"
+)
+
+// rollbackMax bounds a rollback, which does not end with the context of a call.
+// A connection on which it takes longer is closed, which undoes as well.
+const rollbackMax = 2 * time.Second
+
+// tx is a transaction. What returns nothing waits and goes with the next
+// statement that does, or with the commit, in one message to the server: a
+// server in the next room is half a millisecond away.
+type tx struct {
+	conn *sql.Conn
+	// pending are statements that were not sent yet, separated by semicolons.
+	// The first begins the transaction.
+	pending text
+	open    bool // something was sent: it must be undone
+	stale   bool // the connection is to a server that takes no changes any more
+}
+
+var _ sqldb.Tx = (*tx)(nil)
+
+func (t *tx) add(statement string, args []any) {
+	if t.pending.Len() > 0 {
+		t.pending.WriteByte(';')
+	}
+	t.pending.statement(statement, args)
+}
+
+// take returns what is to be sent.
+func (t *tx) take() string {
+	text := t.pending.String()
+	t.pending.Reset()
+	t.open = true
+	return text
+}
+
+// failed returns an error as callers get it. After a failover the connection may be
+// one to a server that became a replica: the next one asks the name again.
+func (t *tx) failed(err error) error {
+	err = marked(err)
+	t.stale = t.stale || errors.Is(err, store.ErrReadOnly)
+	return err
+}
+
+// Query implements sqldb.Tx.
+func (t *tx) Query(ctx context.Context, statement string, args ...any) sqldb.Rows {
+	t.add(statement, args)
+	found, err := t.conn.QueryContext(ctx, t.take())
+	if err != nil {
+		return &rows{err: t.failed(err)}
+	}
+	r := &rows{rows: found}
+	names, err := found.Columns()
+	if err != nil {
+		r.fail(err)
+		return r
+	}
+	r.cells, r.dest = make([]cell, len(names)), make([]any, len(names))
+	for i := range r.cells {
+		r.dest[i] = &r.cells[i]
+	}
+	return r
+}
+
+// Exec implements sqldb.Tx.
+func (t *tx) Exec(ctx context.Context, statement string, args ...any) error {
+	t.add(statement, args)
+	return t.relieve(ctx)
+}
+
+// relieve sends what waits if it is long.
+func (t *tx) relieve(ctx context.Context) error {
+	if t.pending.Len() < statementMax {
+		return nil
+	}
+	_, err := t.conn.ExecContext(ctx, t.take())
+	return t.failed(err)
+}
+
+// Write implements sqldb.Tx.
+func (t *tx) Write(ctx context.Context, op sqldb.Op, b *sqldb.Batch) error {
+	for row := 0; row < b.Len(); {
+		if t.pending.Len() > 0 {
+			t.pending.WriteByte(';')
+		}
+		row = t.pending.write(op, b, row)
+		if err := t.relieve(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Commit implements sqldb.Tx.
+func (t *tx) Commit(ctx context.Context) (sent bool, err error) {
+	t.add("commit", nil)
+	_, err = t.conn.ExecContext(ctx, t.take())
+	if err != nil {
+		return !wasUndone(err), t.failed(err)
+	}
+	t.release()
+	return false, nil
+}
+
+// Rollback implements sqldb.Tx.
+func (t *tx) Rollback() {
+	if t.conn == nil {
+		return
+	}
+	defer t.release()
+	if !t.open {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), rollbackMax)
+	defer cancel()
+	if _, err := t.conn.ExecContext(ctx, "rollback"); err != nil || t.stale {
+		// The connection is not given to others.
+		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+}
+
+// release gives the connection back.
+func (t *tx) release() {
+	_ = t.conn.Close() // an error says that it is closed
+	t.conn = nil
+}
+
+// rows implements sqldb.Rows.
+type rows struct {
+	rows  *sql.Rows
+	cells []cell
+	dest  []any // to the cells
+	next  int   // the cell to read
+	err   error
+}
+
+func (r *rows) Next() bool {
+	if r.rows == nil {
+		return false
+	}
+	if !r.rows.Next() {
+		r.fail(r.rows.Err())
+		return false
+	}
+	r.next = 0
+	if err := r.rows.Scan(r.dest...); err != nil {
+		r.fail(err)
+		return false
+	}
+	return true
+}
+
+// fail ends the rows, with an error or none.
+func (r *rows) fail(err error) {
+	if closing := r.rows.Close(); err == nil {
+		err = closing
+	}
+	r.rows, r.err = nil, marked(err)
+}
+
+// Close implements sqldb.Rows.
+func (r *rows) Close() {
+	if r.rows != nil {
+		r.fail(nil)
+	}
+}
+
+// Err implements sqldb.Rows.
+func (r *rows) Err() error { return r.err }
+
+func (r *rows) cell() *cell {
+	r.next++
+	return &r.cells[r.next-1]
+}
+
+func (r *rows) Int() int64   { return r.cell().int() }
+func (r *rows) Text() string { return string(r.cell().bytes) }
+func (r *rows) View() []byte { return r.cell().bytes }
+
+// cell is a value of a row: a number, or the bytes of what is none. Null is
+// zero.
+type cell struct {
+	number int64
+	bytes  []byte // until the next row
+}
+
+// Scan implements sql.Scanner.
+func (c *cell) Scan(v any) error {
+	c.number, c.bytes = 0, nil
+	switch v := v.(type) {
+	case nil:
+	case int64:
+		c.number = v
+	case uint64:
+		c.number = int64(v)
+	case []byte:
+		c.bytes = v
+	default:
+		return fmt.Errorf("a value of type %T", v)
+	}
+	return nil
+}
+
+// int returns a number. Sums are decimal.
+func (c *cell) int() int64 {
+	if c.bytes == nil {
+		return c.number
+	}
+	whole, _, _ := strings.Cut(string(c.bytes), ".")
+	n, _ := strconv.ParseInt(whole, 10, 64) // what is read as a number is one
+	return n
+}
