@@ -54,7 +54,7 @@ test: ## run all tests, those with whole servers by themselves
 
 servers: ## run the tests on database servers, which they start; installs Debian's if it may
 	@test/servers/install.sh
-	$(GO) test -timeout 20m -tags servers ./store/postgres
+	$(GO) test -timeout 20m -tags servers ./store/postgres ./store/mysql
 
 check: lint ## before each commit: lint and the short tests, under a minute
 	$(GO) test -short ./...

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,98 +17,14 @@ import (
 	"github.com/belfry-cron/belfry/store/storetest"
 )
 
-// nodes is the stores of several nodes on one database, which take the calls that
-// change something in turns: what one of them remembers must not matter.
-type nodes struct {
-	*Store
-	all  []*Store
-	turn atomic.Int32
-}
-
-func (n *nodes) next() *Store { return n.all[int(n.turn.Add(1))%len(n.all)] }
-
-func (n *nodes) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) {
-	return n.next().PutJob(ctx, p)
-}
-
-func (n *nodes) DeleteJob(ctx context.Context, d store.DeleteJob) error {
-	return n.next().DeleteJob(ctx, d)
-}
-
-func (n *nodes) PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error) {
-	return n.next().PutCalendar(ctx, c, ifVersion, actor)
-}
-
-func (n *nodes) PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (*job.Pool, error) {
-	return n.next().PutPool(ctx, p, ifVersion, actor)
-}
-
-func (n *nodes) Job(ctx context.Context, namespace, name string) (*store.Job, error) {
-	return n.next().Job(ctx, namespace, name)
-}
-
-func (n *nodes) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
-	return n.next().JobByUID(ctx, uid)
-}
-
-func (n *nodes) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
-	return n.next().Plan(ctx, session, items)
-}
-
-func (n *nodes) Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error) {
-	return n.next().Trigger(ctx, items)
-}
-
-func (n *nodes) Place(ctx context.Context, placements []store.Placement) error {
-	return n.next().Place(ctx, placements)
-}
-
-func (n *nodes) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
-	return n.next().Claim(ctx, session, attempts)
-}
-
-func (n *nodes) Release(ctx context.Context, session job.ID, attempts []store.Attempt) error {
-	return n.next().Release(ctx, session, attempts)
-}
-
-func (n *nodes) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
-	return n.next().Finish(ctx, session, results)
-}
-
-func (n *nodes) Cancel(ctx context.Context, run job.ID, by, reason string) (store.Run, error) {
-	return n.next().Cancel(ctx, run, by, reason)
-}
-
-func (n *nodes) Reap(ctx context.Context, session job.ID, attempts []store.Attempt) error {
-	return n.next().Reap(ctx, session, attempts)
-}
-
-func (n *nodes) Tidy(ctx context.Context) (more bool, err error) {
-	// What one has looked at, another one has not.
-	for _, s := range n.all {
-		left, err := s.Tidy(ctx)
-		if err != nil {
-			return false, err
-		}
-		more = more || left
-	}
-	return more, nil
-}
-
 // The suite again, with every other call made by another node.
 func TestStoreOfTwoNodes(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
 		opt := Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions}
 		address := emptySchema(t)
 		first, second := open(t, address, opt), open(t, address, opt)
-		return &nodes{Store: first, all: []*Store{first, second}}
+		return storetest.Nodes(first, second)
 	})
-}
-
-// Events are those of a node of its own. Here there is one.
-func (n *nodes) Events(ctx context.Context) <-chan []store.Event {
-	n.all = n.all[:1]
-	return n.Store.Events(ctx)
 }
 
 func TestTenNodesMakeTheSchemaAtOnce(t *testing.T) {

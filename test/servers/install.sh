@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Installs Debian's PostgreSQL where no server is there and this user may. The tests
-# start it themselves, so that none need run.
+# Installs Debian's PostgreSQL and MariaDB where no server is there and this user may.
+# The tests start them themselves, so that none need run.
 set -euo pipefail
 
-if compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgres >/dev/null; then
-  exit 0
-fi
+missing=()
+compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgres >/dev/null || missing+=(postgresql)
+[ -x /usr/sbin/mariadbd ] || command -v mariadbd >/dev/null || missing+=(mariadb-server)
+[ ${#missing[@]} -gt 0 ] || exit 0
 if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
-  echo 'PostgreSQL is missing, and can be installed here by root on Debian only: the tests that need it will fail' >&2
+  echo "${missing[*]} is missing, and can be installed here by root on Debian only: the tests that need it will fail" >&2
   exit 0
 fi
 # Without a cluster of its own, which the package starts otherwise.
 mkdir -p /etc/postgresql-common
 [ -e /etc/postgresql-common/createcluster.conf ] || echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
 apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
