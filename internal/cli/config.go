@@ -18,7 +18,7 @@ import (
 func addServerFlags(cmd *cobra.Command, file *string, c *config.Server) {
 	f := cmd.Flags()
 	addWord(f, file, "config", "c", "FILE", "file with the configuration")
-	addWord(f, &c.Data, "data", "", "DIRECTORY", "directory of everything that the server keeps; else BELFRY_DATA, else /var/lib/belfry for root and ~/.local/share/belfry for others")
+	addWord(f, &c.Data, "data", "", "DIRECTORY", "directory of everything that the server keeps; else BELFRY_DATA, else belfry in $XDG_STATE_HOME, else /var/lib/belfry for root and ~/.local/state/belfry for others")
 	addText(f, &c.Listen, "listen", "", config.DefaultListen, "ADDRESS", "address of the API")
 	addText(f, &c.Store, "store", "", "SQLite in the data directory", "URL", "where jobs, runs and history are kept; else BELFRY_STORE")
 	addWord(f, &c.Name, "name", "", "NAME", "name of this node; else that of the machine")

@@ -37,6 +37,18 @@ func TestFlagsWeighMoreThanEnvironmentAndFile(t *testing.T) {
 	}
 }
 
+func TestDataIsWhereTheStateOfProgramsIs(t *testing.T) {
+	home := "/home/ann/.local/state/belfry"
+	if os.Geteuid() == 0 {
+		home = "/var/lib/belfry"
+	}
+	for state, want := range map[string]string{"": home, "not/absolute": home, "/state": "/state/belfry"} {
+		if got := config.DefaultData(environment("HOME", "/home/ann", "XDG_STATE_HOME", state)); got != want {
+			t.Errorf("with XDG_STATE_HOME=%s the data are in %s, want %s", state, got, want)
+		}
+	}
+}
+
 func TestDefaultsOfNamespacesAreRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.yaml")
 	read := func(text string) (config.Server, error) {

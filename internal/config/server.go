@@ -28,7 +28,7 @@ import (
 // for it (why), what else says it (flag, env), and what of it is not shown (secret):
 // docs/configuration.md and belfry config are made of them.
 type Server struct {
-	Data   string  `json:"data,omitzero" max:"4096" doc:"The directory of everything that this server keeps." flag:"data" env:"BELFRY_DATA" default:"/var/lib/belfry for root, else ~/.local/share/belfry, or belfry in $XDG_DATA_HOME" why:"where systems keep what programs have made"`
+	Data   string  `json:"data,omitzero" max:"4096" doc:"The directory of everything that this server keeps." flag:"data" env:"BELFRY_DATA" default:"belfry in $XDG_STATE_HOME; without that /var/lib/belfry for root, else ~/.local/state/belfry" why:"where systems keep what programs must find again"`
 	Listen Address `json:"listen,omitzero" doc:"The address of the API." flag:"listen" default:"127.0.0.1:8420" why:"nobody on another machine reaches it; port 0 is a free one, which the log names"`
 	Store  Store   `json:"store,omitzero" doc:"Where jobs, runs and history are kept." flag:"store" env:"BELFRY_STORE" default:"sqlite:DATA/belfry.db" why:"nothing else has to be installed"`
 
@@ -395,14 +395,14 @@ func (s Server) JobDefaults() job.Defaults {
 	return d
 }
 
-// DefaultData returns the data directory of a server that is told none: one of
-// the machine for root, else one of the user.
+// DefaultData returns the data directory of a server that is told none: where its
+// user keeps the state of programs.
 func DefaultData(getenv func(string) string) string {
+	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "belfry")
+	}
 	if os.Geteuid() == 0 {
 		return "/var/lib/belfry"
 	}
-	if dir := getenv("XDG_DATA_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "belfry")
-	}
-	return filepath.Join(getenv("HOME"), ".local", "share", "belfry")
+	return filepath.Join(getenv("HOME"), ".local", "state", "belfry")
 }
