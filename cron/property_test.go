@@ -7,10 +7,14 @@ import (
 	"time"
 )
 
-// light is true for the short tests that run before each commit: a sample of
-// what the full ones do.
+// short is true for the tests that run before each commit, and under the race
+// detector, which sees nothing more in more of the same: a sample of what the full
+// ones do.
+func short() bool { return testing.Short() || raceDetector }
+
+// light returns the number of cases.
 func light(full, sample int) int {
-	if testing.Short() {
+	if short() {
 		return sample
 	}
 	return full

@@ -206,7 +206,7 @@ func TestEveryZoneForAYear(t *testing.T) {
 				// Zones that are alike in this year share the wall and
 				// what the oracle says, and only the first of them tries
 				// all rules.
-				if n.clockChange > Vixie && (alike || testing.Short()) {
+				if n.clockChange > Vixie && (alike || short()) {
 					break
 				}
 				known := fmt.Sprint(n.text, n.clockChange)
