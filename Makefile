@@ -9,10 +9,13 @@ SOAKTIME ?= 60s
 # Of virtual time, in internal/sim: with models of nodes, and with whole nodes.
 HOURS      ?= 1000
 NODE_HOURS ?= 100
+SEED       ?= random
 RACE       ?=
 # Sequences of random steps of the store suite, and worlds of internal/node.
 SEEDS    ?= 300
 WORLDS   ?= 20
+# Of make cluster.
+DATABASE ?= postgres
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
 # bench/ and test/openapi/ are modules of their own, so that the libraries they compare
@@ -36,7 +39,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test servers check lint race fuzz sim seeds soak bench fmt tidy
+.PHONY: help run build test servers cluster check lint race fuzz sim seeds soak bench fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +58,10 @@ test: ## run all tests, those with whole servers by themselves
 servers: ## run the tests on database servers, which they start; installs Debian's if it may
 	@test/servers/install.sh
 	$(GO) test -timeout 20m -tags servers ./store/postgres ./store/mysql
+
+cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres)
+	@test/servers/install.sh
+	BELFRY_DATABASE=$(DATABASE) $(GO) test -count=1 -v -timeout 10m -tags servers ./test/cluster
 
 check: lint ## before each commit: lint and the short tests, under a minute
 	$(GO) test -short ./...
@@ -76,8 +83,8 @@ fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
 		echo "$(GO) test -fuzz $${t#*=} -fuzztime $(FUZZTIME) $${t%=*}"; \
 		$(GO) test -run '^$$' -fuzz "^$${t#*=}\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$${t%=*}"; done
 
-sim: ## a cluster in bad weather for HOURS (1000) and NODE_HOURS (100) of virtual time; RACE=-race
-	BELFRY_SIM_CORE=$(HOURS) BELFRY_SIM_NODES=$(NODE_HOURS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run '^Test(Core|Nodes)$$' ./internal/sim
+sim: ## a cluster in bad weather for HOURS (1000) and NODE_HOURS (100) of virtual time; RACE=-race; SEED= for the same each time
+	BELFRY_SEED=$(SEED) BELFRY_SIM_CORE=$(HOURS) BELFRY_SIM_NODES=$(NODE_HOURS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run '^Test(Core|Nodes)$$' ./internal/sim
 
 seeds: ## other random steps than the tests take: SEEDS (300) for a store, WORLDS (20) of a node
 	STORETEST_SEED=random STORETEST_SEQUENCES=$(SEEDS) $(GO) test -count=1 -timeout 0 -run '^TestStore$$/^the_same' ./store/sqlite

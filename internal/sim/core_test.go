@@ -25,16 +25,30 @@ func hours(t *testing.T, variable string, otherwise float64) time.Duration {
 	return time.Duration(h * float64(time.Hour))
 }
 
+// seeds returns the first of some worlds, and how many there are: the same each time,
+// so that a change is judged by what it does. BELFRY_SEED=random takes others, and a
+// number that world alone.
+func seeds(t *testing.T, worlds int) (first uint64, n int) {
+	t.Helper()
+	switch text := os.Getenv("BELFRY_SEED"); text {
+	case "":
+		return 1, worlds
+	case "random":
+		return rand.Uint64(), worlds
+	default:
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("BELFRY_SEED: %v", err)
+		}
+		return seed, 1
+	}
+}
+
 func TestCore(t *testing.T) {
 	// What a world has kept goes when it ends: collecting it meanwhile helps nobody.
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	total := hours(t, "BELFRY_SIM_CORE", 4)
-	first := rand.Uint64()
-	worlds := max(1, int(total/sliceOf))
-	if text := os.Getenv("BELFRY_SEED"); text != "" {
-		first, _ = strconv.ParseUint(text, 10, 64)
-		worlds = 1
-	}
+	first, worlds := seeds(t, max(1, int(total/sliceOf)))
 	var next atomic.Uint64
 	var attempts, commits atomic.Int64
 	var group sync.WaitGroup

@@ -610,13 +610,13 @@ func (n *model) steal() {
 	if n.session.IsZero() || n.leaving {
 		return
 	}
-	before := n.core.now.Add(-stealAfter)
+	session, before := n.session, n.core.now.Add(-stealAfter)
 	var runs []store.ReadyRun
 	n.once("steal", func() (err error) {
 		runs, err = n.core.store.Overdue(context.Background(), before, store.RunRef{}, 1000)
 		return err
 	}, func(err error) {
-		if err == nil {
+		if err == nil && session == n.session {
 			n.hold(runs)
 		}
 	})

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"runtime/debug"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -320,12 +318,7 @@ func TestNodes(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	total := hours(t, "BELFRY_SIM_NODES", 0.5)
 	length := min(worldMax, total)
-	worlds := max(1, int(total/length))
-	first := rand.Uint64()
-	if text := os.Getenv("BELFRY_SEED"); text != "" {
-		first, _ = strconv.ParseUint(text, 10, 64)
-		worlds = 1
-	}
+	first, worlds := seeds(t, max(1, int(total/length)))
 	var attempts atomic.Int64
 	began := time.Now()
 	limit := make(chan struct{}, runtime.GOMAXPROCS(0))
