@@ -46,6 +46,7 @@ const (
 	TypeVersionWanted    ProblemType = "urn:belfry:problem:version-wanted"
 	TypeTooLarge         ProblemType = "urn:belfry:problem:too-large"
 	TypeTooSlow          ProblemType = "urn:belfry:problem:too-slow"
+	TypeElsewhere        ProblemType = "urn:belfry:problem:elsewhere"
 	TypeMediaType        ProblemType = "urn:belfry:problem:media-type"
 	TypeInvalid          ProblemType = "urn:belfry:problem:invalid"
 	TypeTooMany          ProblemType = "urn:belfry:problem:too-many"

@@ -22,6 +22,7 @@ func addServerFlags(cmd *cobra.Command, file *string, c *config.Server) {
 	addText(f, &c.Listen, "listen", "", config.DefaultListen, "ADDRESS", "address of the API")
 	addText(f, &c.Store, "store", "", "SQLite in the data directory", "URL", "where jobs, runs and history are kept; else BELFRY_STORE")
 	addWord(f, &c.Name, "name", "", "NAME", "name of this node; else that of the machine")
+	addParsed(f, &c.Roles, "roles", "", "all three", "ROLE,...", "what this node does: planner, worker, api", config.ParseRoles)
 	f.Var((*labels)(&c.Labels), "label", "label that jobs choose this node by: KEY=VALUE; may be repeated")
 	addParsed(f, &c.Capacity, "capacity", "", fmt.Sprint(node.DefaultCapacity), "N", "how many attempts run at once", parsePositive)
 	addText(f, &c.Timezone, "timezone", "", "UTC", "ZONE", "time zone of schedules that name none")
@@ -32,6 +33,7 @@ func addServerFlags(cmd *cobra.Command, file *string, c *config.Server) {
 	addWord(f, &c.Shell.DefaultUser, "run-as", "", "USER", "user of jobs that name none, if the server is root")
 	addChoice(cmd, (*string)(&c.LogFormat), "log-format", "", "form of the log; text on a terminal, else json", c.LogFormat.Values()...)
 	addChoice(cmd, (*string)(&c.LogLevel), "log-level", "", "least weight of what is logged; else info", c.LogLevel.Values()...)
+	complete(cmd, "roles", config.Role("").Values()...)
 	complete(cmd, "timezone", cron.ZoneNames()...)
 }
 

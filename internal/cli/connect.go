@@ -79,6 +79,7 @@ var exitCodes = map[client.ProblemType]ExitCode{
 	client.TypeForbidden:       ExitNotAllowed,
 	client.TypeHostRefused:     ExitNotAllowed,
 	client.TypeCrossOrigin:     ExitNotAllowed,
+	client.TypeElsewhere:       ExitNotAllowed,
 	client.TypeExists:          ExitConflict,
 	client.TypeConflict:        ExitConflict,
 	client.TypeChanged:         ExitConflict,

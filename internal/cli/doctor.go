@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/watchdog"
@@ -254,6 +255,9 @@ func serverAndToken(ctx context.Context, env Env, c config.Server, running bool)
 	switch {
 	case err == nil:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()
+		token.Status, token.Found = isWell, "is taken"
+	case errors.As(err, &f) && f.problem != nil && f.problem.Type == client.TypeElsewhere:
+		server.Status, server.Found = isWell, "answers at "+remote.URL()+", without the role api"
 		token.Status, token.Found = isWell, "is taken"
 	case errors.As(err, &f) && f.code == ExitNotAllowed:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()

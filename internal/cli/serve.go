@@ -30,7 +30,6 @@ import (
 	"github.com/belfry-cron/belfry/internal/httpapi"
 	"github.com/belfry-cron/belfry/internal/metrics"
 	"github.com/belfry-cron/belfry/internal/node"
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/internal/watchdog"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -46,7 +45,7 @@ func newServe(env Env) *cobra.Command {
 		Short: "Run a server: plan jobs, run them, answer requests",
 		Long: `Run a server: plan jobs, run them, and answer requests. It keeps everything in
 its data directory and needs nothing else. Servers with the same PostgreSQL
-database as their store form a cluster.
+database as their store form a cluster, in which --roles says what each does.
 
 The first start makes a token for its administrator. It is in a file in the data
 directory that nobody else can read; belfry on the same machine finds it there.
@@ -184,8 +183,7 @@ func (s *server) open(ctx context.Context) error {
 		},
 		Session: store.Session{
 			Node: s.config.Name, Machine: machine, DataDir: s.config.Data, Labels: s.config.Labels,
-			Roles:    []string{placement.RolePlanner, placement.RoleWorker, placement.RoleAPI},
-			Capacity: s.config.Capacity, Version: versionOf(buildInfo()).Version, Zones: cron.ZoneTableVersion(),
+			Roles: s.roles(), Capacity: s.capacity(), Version: versionOf(buildInfo()).Version, Zones: cron.ZoneTableVersion(),
 			Address: s.url(),
 		},
 		Now: s.env.Now, Log: s.log,
@@ -196,6 +194,24 @@ func (s *server) open(ctx context.Context) error {
 	return s.makeHTTP()
 }
 
+// roles returns what the node does, as the others see it.
+func (s *server) roles() []string {
+	var list []string
+	for _, role := range s.config.Roles {
+		list = append(list, string(role))
+	}
+	return list
+}
+
+// capacity returns how many attempts the others see room for: none without the
+// role worker.
+func (s *server) capacity() int {
+	if !s.config.Has(config.RoleWorker) {
+		return 0
+	}
+	return s.config.Capacity
+}
+
 func buildInfo() *debug.BuildInfo {
 	info, _ := debug.ReadBuildInfo()
 	return info
@@ -204,7 +220,8 @@ func buildInfo() *debug.BuildInfo {
 func (s *server) tokenFile() string { return filepath.Join(s.config.Data, auth.TokenFile) }
 
 // executors makes what runs attempts, and the watchdog that ends commands when
-// this process dies.
+// this process dies. A node without the role worker has them as well: the process
+// before it may have had the role, and what that has left is ended and settled first.
 func (s *server) executors(ctx context.Context) (func(*job.Job) executor.Executor, error) {
 	log := func(text string) { s.log.Warn("watchdog: " + text) }
 	// Another one that has this directory is told from the store; this waits
@@ -291,6 +308,7 @@ func (s *server) makeHTTP() error {
 	handler, err := httpapi.Handler(httpapi.Config{
 		Store: s.measured, Node: s.config.Name, Events: s.events, Metrics: s.metricsHandler(), Planner: s.node.Planner(), Tokens: s.tokens, Hosts: hosts,
 		Defaults: s.config.JobDefaults(), Version: versionOf(buildInfo()).Version, Now: s.env.Now, Log: s.log,
+		WithoutAPI: !s.config.Has(config.RoleAPI),
 	})
 	if err != nil {
 		return failed("%v", err)
@@ -395,8 +413,25 @@ func (s *server) announce() {
 	if s.config.PlainHTTP && !s.config.Listen.Loopback() && s.config.TLS.Cert == "" {
 		s.log.Warn("others can reach this address, and without TLS they can read tokens on their way", "address", s.config.Listen)
 	}
+	if s.config.Store.Kind() == config.SQLite {
+		s.sayUndone()
+	}
 	if zone := machineZone(s.env.Getenv); zone != "" && zone != string(s.config.Timezone) {
 		s.log.Info("schedules that name no time zone are not in the zone of this machine; timezone sets another", "timezone", s.config.Timezone, "machine", zone)
+	}
+}
+
+// sayUndone says what nobody does, where this server is the only one of its store.
+func (s *server) sayUndone() {
+	undone := map[config.Role]string{
+		config.RolePlanner: "no job runs by its schedule",
+		config.RoleWorker:  "no run starts",
+		config.RoleAPI:     "no request to the API is answered",
+	}
+	for _, role := range config.AllRoles() {
+		if !s.config.Has(role) {
+			s.log.Warn(undone[role]+": this server is the only one of its SQLite store, and does not have the role", "role", role)
+		}
 	}
 }
 

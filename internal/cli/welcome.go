@@ -14,8 +14,8 @@ import (
 // welcome tells a person whose server has no job yet how to make a first one and see
 // what it prints.
 func (s *server) welcome(ctx context.Context) {
-	if !s.env.StderrIsTerminal {
-		return
+	if !s.env.StderrIsTerminal || len(s.config.Roles) < len(config.AllRoles()) {
+		return // nobody reads it, or other nodes do what it tells of
 	}
 	if jobs, _, err := s.store.ListJobs(ctx, store.JobQuery{Limit: 1}); err != nil || len(jobs) > 0 {
 		return

@@ -225,3 +225,46 @@ func TestAStoreOfAServerShowsNoPassword(t *testing.T) {
 		}
 	}
 }
+
+func TestRolesAreThoseThatAreKnownAndEachOnce(t *testing.T) {
+	for text, want := range map[string]string{
+		"planner":               "",
+		"api, worker,planner":   "",
+		"":                      `"" is not a role, allowed are planner, worker, api`,
+		"worker,":               `"" is not a role`,
+		"planner,boss":          `"boss" is not a role`,
+		"worker,planner,worker": "roles: worker is named twice",
+	} {
+		roles, err := config.ParseRoles(text)
+		if err == nil {
+			err = config.Server{Roles: roles}.Filled(environment(), "machine", false).Check()
+		}
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("roles %q: %v, want %q", text, err, want)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "belfry.yaml")
+	for text, want := range map[string]string{
+		"roles: [worker, api]":        "",
+		"roles: worker":               "",
+		"roles: []":                   "roles: is an empty list",
+		"roles: [worker, boss]":       `roles[1]: "boss" is not known; allowed: planner, worker, api`,
+		"roles: \"\"":                 `roles: "" is not known`,
+		"roles: [api, api, api, api]": "roles: has 4 entries, at most 3 are allowed",
+	} {
+		if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := config.ReadServer(path, "belfry.yaml")
+		if want == "" && (err != nil || !s.Has(config.RoleWorker)) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	filled := config.Server{Roles: []config.Role{config.RoleWorker}}.Over(config.Server{Roles: config.AllRoles()})
+	if filled.Has(config.RoleAPI) || !filled.Has(config.RoleWorker) {
+		t.Errorf("flags leave the roles of the file: %v", filled.Roles)
+	}
+	if all := (config.Server{}).Filled(environment(), "machine", false); len(all.Roles) != 3 {
+		t.Errorf("who says nothing has the roles %v", all.Roles)
+	}
+}

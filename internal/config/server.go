@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,7 @@ type Server struct {
 	Store  Store   `json:"store,omitzero" doc:"Where jobs, runs and history are kept." flag:"store" env:"BELFRY_STORE" default:"sqlite:DATA/belfry.db" why:"nothing else has to be installed"`
 
 	Name     string            `json:"name,omitzero" max:"128" doc:"The name of this node." flag:"name" default:"the name of the machine" why:"that is what people call it"`
+	Roles    []Role            `json:"roles,omitzero" items:"3" doc:"What this node does: planner plans jobs, worker runs them, api answers requests." flag:"roles" default:"all three" why:"a server that is alone has to do everything; those of a cluster may share it"`
 	Labels   map[string]string `json:"labels,omitzero" items:"64" doc:"What jobs choose this node by." flag:"label" why:"jobs that choose by labels run nowhere until somebody says where"`
 	Capacity int               `json:"capacity,omitzero" min:"1" max:"100000" doc:"How many attempts run at once." flag:"capacity" default:"512" why:"more than a machine usually runs at once, and few enough not to bring it down"`
 
@@ -213,6 +215,40 @@ func (s Store) Shown() string {
 	return u.Redacted()
 }
 
+// Role is a part of the work of a cluster.
+type Role string
+
+// The roles.
+const (
+	RolePlanner Role = "planner"
+	RoleWorker  Role = "worker"
+	RoleAPI     Role = "api"
+)
+
+// AllRoles returns all roles.
+func AllRoles() []Role { return []Role{RolePlanner, RoleWorker, RoleAPI} }
+
+// Values returns the names of all roles.
+func (Role) Values() []string {
+	return []string{string(RolePlanner), string(RoleWorker), string(RoleAPI)}
+}
+
+// ParseRoles reads roles with commas between them.
+func ParseRoles(text string) ([]Role, error) {
+	var list []Role
+	for name := range strings.SplitSeq(text, ",") {
+		role := Role(strings.TrimSpace(name))
+		if !slices.Contains(AllRoles(), role) {
+			return nil, fmt.Errorf("%q is not a role, allowed are %s, with commas between them", role, strings.Join(role.Values(), ", "))
+		}
+		list = append(list, role)
+	}
+	return list, nil
+}
+
+// Has tells whether the node has a role.
+func (s Server) Has(role Role) bool { return slices.Contains(s.Roles, role) }
+
 // Zone is the name of a time zone.
 type Zone string
 
@@ -332,6 +368,9 @@ func (s Server) Over(base Server) Server {
 	base.Listen = cmp.Or(s.Listen, base.Listen)
 	base.Store = cmp.Or(s.Store, base.Store)
 	base.Name = cmp.Or(s.Name, base.Name)
+	if len(s.Roles) > 0 {
+		base.Roles = s.Roles
+	}
 	if len(s.Labels) > 0 {
 		base.Labels = s.Labels
 	}
@@ -354,6 +393,9 @@ func (s Server) Filled(getenv func(string) string, hostname string, terminal boo
 	s.Listen = cmp.Or(s.Listen, DefaultListen)
 	s.Store = cmp.Or(s.Store, Store(SQLite+":"+filepath.Join(s.Data, "belfry.db")))
 	s.Name = cmp.Or(s.Name, hostname, "belfry")
+	if len(s.Roles) == 0 {
+		s.Roles = AllRoles()
+	}
 	s.Capacity = cmp.Or(s.Capacity, DefaultCapacity)
 	s.Timezone = cmp.Or(s.Timezone, "UTC")
 	s.Output = cmp.Or(s.Output, DefaultOutput)
@@ -374,6 +416,11 @@ func (s Server) Filled(getenv func(string) string, hostname string, terminal boo
 
 // Check reports what does not go together.
 func (s Server) Check() error {
+	for i, role := range s.Roles {
+		if slices.Contains(s.Roles[:i], role) {
+			return fmt.Errorf("roles: %s is named twice", role)
+		}
+	}
 	switch {
 	case (s.TLS.Cert == "") != (s.TLS.Key == ""):
 		return errors.New("a certificate and its key go together: set both of tls.cert and tls.key, or neither")

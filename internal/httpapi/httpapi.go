@@ -72,6 +72,9 @@ type Config struct {
 	// Defaults are those of the server, which documents are checked under. The
 	// store has the same.
 	Defaults job.Defaults
+	// WithoutAPI is set on a node without the role api: it tells whether it lives
+	// and is ready, and its metrics. Of all else it says which nodes answer.
+	WithoutAPI bool
 	// Version is that of the program.
 	Version string
 	// Metrics answers at /metrics. Nil: there is nothing at /metrics.
@@ -114,6 +117,12 @@ func newAPI(c Config) (*api, error) {
 	}
 	a := &api{Config: c, mux: &routes{}}
 	a.mux.refuse = a.writeProblem
+	a.healthRoutes()
+	a.metricsRoute()
+	if c.WithoutAPI {
+		a.elsewhereRoute()
+		return a, nil
+	}
 	a.huma = humago.New(a.mux, a.humaConfig())
 	a.huma.UseMiddleware(a.once)
 	a.jobRoutes()
@@ -127,7 +136,6 @@ func newAPI(c Config) (*api, error) {
 	a.auditRoutes()
 	a.tokenRoutes()
 	a.plainRoutes()
-	a.metricsRoute()
 	var err error
 	a.document, err = a.describe()
 	return a, err
@@ -186,8 +194,8 @@ func (a *api) sync(ctx context.Context) {
 	}
 }
 
-// plainRoutes are those that programs ask which speak no JSON.
-func (a *api) plainRoutes() {
+// healthRoutes are those that programs ask which speak no JSON.
+func (a *api) healthRoutes() {
 	a.mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
 		plain(w, http.StatusOK, "ok\n")
 	})
@@ -199,6 +207,10 @@ func (a *api) plainRoutes() {
 		}
 		plain(w, http.StatusOK, text+"\n")
 	})
+}
+
+// plainRoutes are the description of the API, and the answer where there is nothing.
+func (a *api) plainRoutes() {
 	a.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(a.document)

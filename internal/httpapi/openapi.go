@@ -214,6 +214,9 @@ func problemsOf(o *huma.Operation, wanted need) []int {
 		return list
 	}
 	list = append(list, http.StatusBadRequest, http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable)
+	if o.Path != "/metrics" { // which every node has
+		list = append(list, http.StatusMisdirectedRequest)
+	}
 	if tagOf(o.Path) == "server" {
 		return list
 	}

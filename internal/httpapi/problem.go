@@ -45,6 +45,7 @@ var kinds = map[client.ProblemType]struct {
 	client.TypeTooSlow:          {http.StatusRequestTimeout, "the request came too slowly"},
 	client.TypeTooLarge:         {http.StatusRequestEntityTooLarge, "the request is too large"},
 	client.TypeMediaType:        {http.StatusUnsupportedMediaType, "the type of the body is not known"},
+	client.TypeElsewhere:        {http.StatusMisdirectedRequest, "this node does not answer the API"},
 	client.TypeInvalid:          {http.StatusUnprocessableEntity, "the request has mistakes"},
 	client.TypeTooMany:          {http.StatusTooManyRequests, "too much at once"},
 	client.TypeUnavailable:      {http.StatusServiceUnavailable, "it cannot be done for now"},

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/internal/planner"
 	"github.com/belfry-cron/belfry/internal/worker"
 )
@@ -9,14 +10,17 @@ import (
 type Stats struct {
 	Planner planner.Stats
 	Worker  worker.Stats
-	// Capacity is how many attempts run at once.
+	// Capacity is how many attempts run at once: none without the role worker.
 	Capacity int
 }
 
 // Stats returns what the node has to do. It may be called at any time; a node
 // without a session holds nothing.
 func (n *Node) Stats() Stats {
-	s := Stats{Planner: n.planner.Stats(), Capacity: n.config.Capacity}
+	s := Stats{Planner: n.planner.Stats()}
+	if n.has(placement.RoleWorker) {
+		s.Capacity = n.config.Capacity
+	}
 	if w := n.worker.Load(); w != nil {
 		s.Worker = w.Stats()
 	}
