@@ -231,6 +231,8 @@ var table = map[string]line{
 		imports:     []string{"cron", "job", "store", "store/memory", "internal/engine", "internal/placement"},
 		testImports: []string{"executor", "internal/node"},
 	},
+	// Its tests have the build tag servers.
+	"test/cluster": {layer: aside, testImports: []string{"client", "job", "test/e2e/evidence", "test/servers"}},
 	// The end-to-end tests see a server from outside: its program, its API and
 	// what its jobs write.
 	"test/e2e": {

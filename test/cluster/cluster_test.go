@@ -1,0 +1,343 @@
+//go:build servers
+
+package cluster_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/test/e2e/evidence"
+)
+
+// beyondSession is longer than a node is believed to live that says nothing, 6 s.
+const beyondSession = 10 * time.Second
+
+// lateMax bounds how late a run starts that nobody had claimed when something went
+// wrong: five times the 1.5 s of docs/benchmarks.md, on machines that are busy.
+const lateMax = 7500 * time.Millisecond
+
+// cluster is three nodes on one database, and the jobs that they run.
+type cluster struct {
+	t        testing.TB
+	dir      string
+	database database
+	nodes    []*node
+	jobs     []evidence.Job
+	began    time.Time
+}
+
+// start starts a database server and three nodes.
+func start(t testing.TB) *cluster {
+	t.Helper()
+	c := &cluster{t: t, dir: t.TempDir()}
+	var address *url.URL
+	c.database, address = startDatabase(t)
+	for i, name := range []string{"a", "b", "c"} {
+		dir := filepath.Join(c.dir, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		n := &node{t: t, name: name, dir: dir, proxy: newProxy(t, port(t, address))}
+		store := *address
+		store.Host = fmt.Sprintf("127.0.0.1:%d", n.proxy.address())
+		n.store = store.String()
+		if i > 0 {
+			n.token = c.nodes[0].token
+		}
+		t.Cleanup(n.end)
+		n.start()
+		c.nodes = append(c.nodes, n)
+	}
+	return c
+}
+
+func port(t testing.TB, u *url.URL) (port int) {
+	t.Helper()
+	if _, err := fmt.Sscan(u.Port(), &port); err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+func (c *cluster) evidence() string { return filepath.Join(c.dir, "evidence") }
+
+// create makes the jobs: some that do nothing, one that is tried again when its node is
+// lost, and one that is longer than the second between two occurrences and has one slot.
+func (c *cluster) create() {
+	c.t.Helper()
+	c.began = time.Now().Add(5 * time.Second).Truncate(time.Second)
+	add := func(expect evidence.Job, policy string, words ...string) {
+		c.t.Helper()
+		args, err := json.Marshal(append([]string{c.evidence()}, words...))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		text := fmt.Sprintf("name: %s\nschedule: {every: 1s, start: %q}\nrun: {shell: {command: %q, args: %s}}\npolicy: {lost_after: 9s, kill_grace: 0s, missed: all, %s}\n",
+			expect.Name, c.began.Format(time.RFC3339), programs.witness, args, policy)
+		documents, err := job.Decode("job.yaml", []byte(text))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		document, err := client.DocumentOf(documents[0])
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if _, err := c.nodes[0].Apply(c.t.Context(), client.Apply{Documents: []client.Document{document}}); err != nil {
+			c.t.Fatal(err)
+		}
+		expect.Name = "default/" + expect.Name
+		c.jobs = append(c.jobs, expect)
+	}
+	for i := range 6 {
+		add(evidence.Job{Name: fmt.Sprintf("beat%d", i)}, "overlap: allow")
+	}
+	add(evidence.Job{Name: "again", Retries: 3}, "overlap: allow, retry: {attempts: 3, backoff: 0s, on: [lost]}", "for=300ms")
+	add(evidence.Job{Name: "slot", Slots: 1}, "overlap: skip", "slots=1", "for=1300ms")
+}
+
+// events returns what the jobs have written so far.
+func (c *cluster) events() []evidence.Event {
+	c.t.Helper()
+	data, err := os.ReadFile(c.evidence())
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		c.t.Fatal(err)
+	}
+	events, err := evidence.Parse(string(data))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return events
+}
+
+// calm waits until every job that has a slot for each occurrence is punctual again: all
+// that fell due more than a second ago has started, for three seconds.
+func (c *cluster) calm() {
+	c.t.Helper()
+	eventually(c.t, "the cluster is punctual again", func() bool {
+		started := map[int64]int{}
+		for _, e := range c.events() {
+			if e.Kind == evidence.Start && e.Job != "default/slot" {
+				started[e.Scheduled.Unix()]++
+			}
+		}
+		last := time.Now().Add(-time.Second).Truncate(time.Second)
+		for i := range 3 {
+			if started[last.Add(-time.Duration(i)*time.Second).Unix()] < len(c.jobs)-1 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// withstand lets a fault happen while the jobs run, and returns what has happened once
+// it is over and all nodes are punctual again.
+func (c *cluster) withstand(lasts time.Duration, fault, mend func()) *history {
+	c.t.Helper()
+	c.create()
+	// While runs are claimed and start.
+	<-time.After(time.Until(c.began.Add(4*time.Second + 20*time.Millisecond)))
+	down := evidence.Span{From: time.Now()}
+	fault()
+	<-time.After(time.Until(down.From.Add(lasts)))
+	mend()
+	down.To = time.Now()
+	for _, n := range c.nodes {
+		eventually(c.t, "node "+n.name+" is live again", func() bool { return n.live(n.name) })
+	}
+	c.calm()
+	return c.finish(down)
+}
+
+// finish pauses all jobs, waits until all is over, and returns what has happened.
+func (c *cluster) finish(down evidence.Span) *history {
+	c.t.Helper()
+	sent := time.Now()
+	for _, j := range c.jobs {
+		name := strings.TrimPrefix(j.Name, "default/")
+		if _, err := c.nodes[0].Pause(c.t.Context(), "default", name, client.PauseRequest{}); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	open := evidence.Span{From: sent, To: time.Now()}
+	eventually(c.t, "all runs end", func() bool {
+		return len(c.runs(job.StateReady, job.StateWaiting, job.StateRunning)) == 0
+	})
+	h := &history{t: c.t, runs: c.runs(job.StateDone)}
+	h.Down, h.Events = []evidence.Span{down}, c.events()
+	for _, j := range c.jobs {
+		j.Open = []evidence.Span{open}
+		for at := c.began; at.Before(sent); at = at.Add(time.Second) {
+			j.Occurrences = append(j.Occurrences, at)
+		}
+		h.Jobs = append(h.Jobs, j)
+	}
+	for i, r := range h.runs {
+		whole, err := c.nodes[0].Run(c.t.Context(), r.ID)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		h.runs[i] = whole
+		record := evidence.Record{
+			Job: r.Job, Run: r.ID.String(), Kind: string(r.Kind), Scheduled: r.Scheduled, Until: r.Until, Outcome: string(r.Outcome),
+		}
+		for _, a := range whole.Attempts {
+			record.Attempts = append(record.Attempts, string(a.Outcome))
+		}
+		h.Records = append(h.Records, record)
+	}
+	for _, v := range evidence.Check(h.History) {
+		c.t.Errorf("%s: %s", v.Invariant, v.Text)
+	}
+	h.measure()
+	return h
+}
+
+// runs returns all runs in some states.
+func (c *cluster) runs(states ...job.RunState) []client.Run {
+	c.t.Helper()
+	var all []client.Run
+	q := client.RunQuery{States: states, PageSize: 500}
+	for {
+		page, err := c.nodes[0].Runs(c.t.Context(), q)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		all = append(all, page.Items...)
+		if page.NextPageToken == "" {
+			return all
+		}
+		q.PageToken = page.NextPageToken
+	}
+}
+
+// history is what has happened in a test, with what was measured of it.
+type history struct {
+	evidence.History
+	t    testing.TB
+	runs []client.Run
+
+	outcomes map[job.Outcome]int
+	late     []time.Duration // of first attempts, without the slotted job, from the least
+	gap      time.Duration   // the longest time without a start
+}
+
+func (h *history) measure() {
+	h.outcomes = map[job.Outcome]int{}
+	for _, r := range h.runs {
+		h.outcomes[r.Outcome] += max(1, r.Count)
+	}
+	var starts []time.Time
+	for _, e := range h.Events {
+		if e.Kind != evidence.Start {
+			continue
+		}
+		starts = append(starts, e.At)
+		if e.Attempt == 1 && e.Job != "default/slot" {
+			h.late = append(h.late, e.At.Sub(e.Scheduled))
+		}
+	}
+	slices.SortFunc(starts, time.Time.Compare)
+	for i := 1; i < len(starts); i++ {
+		h.gap = max(h.gap, starts[i].Sub(starts[i-1]))
+	}
+	slices.Sort(h.late)
+	h.t.Logf("%d occurrences of %d jobs: %v; late p50 %s, p99 %s, at most %s; longest time without a start %s",
+		len(h.Jobs)*len(h.Jobs[0].Occurrences), len(h.Jobs), h.outcomes, h.percentile(50), h.percentile(99), h.percentile(100), h.gap.Round(time.Millisecond))
+}
+
+func (h *history) percentile(p int) time.Duration {
+	return h.late[(len(h.late)-1)*p/100].Round(100 * time.Microsecond)
+}
+
+// punctual demands that no run started, and at no time nothing started, later than a
+// bound.
+func (h *history) punctual(bound time.Duration) {
+	h.t.Helper()
+	if late := h.percentile(100); late > bound {
+		h.t.Errorf("a run started %s late, want at most %s", late, bound)
+	}
+	if h.gap > time.Second+bound {
+		h.t.Errorf("nothing started for %s, want at most %s", h.gap, time.Second+bound)
+	}
+}
+
+// lostBy demands that attempts which were lost were those of one node; "" is of none.
+func (h *history) lostBy(name string) {
+	h.t.Helper()
+	for _, r := range h.runs {
+		for _, a := range r.Attempts {
+			if a.Outcome == job.OutcomeLost && a.Node != name {
+				h.t.Errorf("%s: attempt %d of run %s on %s was lost: %s", r.Job, a.Number, r.ID, a.Node, a.Reason)
+			}
+		}
+	}
+}
+
+func TestANodeIsKilled(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	h := c.withstand(beyondSession, c.nodes[2].kill, c.nodes[2].start)
+	h.punctual(lateMax)
+	h.lostBy("c")
+}
+
+func TestANodeIsFrozen(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	h := c.withstand(beyondSession, func() { c.nodes[2].signal(syscall.SIGSTOP) }, func() { c.nodes[2].signal(syscall.SIGCONT) })
+	h.punctual(lateMax)
+	h.lostBy("c")
+}
+
+func TestANodeIsCutOff(t *testing.T) {
+	for name, w := range map[string]weather{"by ends of its connections": cut, "by silence": silent} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t)
+			h := c.withstand(beyondSession, func() { c.nodes[2].proxy.turn(w) }, func() { c.nodes[2].proxy.turn(fair) })
+			h.punctual(lateMax)
+			h.lostBy("c")
+		})
+	}
+}
+
+func TestTheDatabaseIsRestarted(t *testing.T) {
+	for name, end := range map[string]func(database) error{"gently": database.Stop, "after a crash": database.Kill} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t)
+			must := func(err error) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			h := c.withstand(0, func() { must(end(c.database)) }, func() { must(c.database.Start()) })
+			h.punctual(h.Down[0].To.Sub(h.Down[0].From) + lateMax)
+		})
+	}
+}
+
+func TestNodesAreRestartedOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	h := c.withstand(0, func() {
+		for _, n := range c.nodes {
+			n.stop()
+			n.start()
+		}
+	}, func() {})
+	h.punctual(lateMax)
+	h.lostBy("")
+}

@@ -1,0 +1,140 @@
+//go:build servers
+
+package cluster_test
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+)
+
+// proxy stands between a node and its database, as the network does.
+type proxy struct {
+	listener net.Listener
+	port     int // of the database
+
+	mu      sync.Mutex
+	changed sync.Cond
+	weather weather
+	conns   map[net.Conn]bool
+}
+
+// weather is what becomes of what is sent.
+type weather int
+
+const (
+	fair weather = iota
+	// cut ends all connections, and new ones at once.
+	cut
+	// silent keeps connections, and what is sent arrives when the weather is fair
+	// again: long after whoever has sent it has given up.
+	silent
+	closed // the test is over
+)
+
+func newProxy(t testing.TB, port int) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{listener: l, port: port, conns: map[net.Conn]bool{}}
+	p.changed.L = &p.mu
+	var group sync.WaitGroup
+	group.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			group.Go(func() { p.serve(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		p.turn(closed)
+		group.Wait()
+	})
+	return p
+}
+
+// address is where nodes find the database.
+func (p *proxy) address() int { return p.listener.Addr().(*net.TCPAddr).Port }
+
+// turn changes the weather.
+func (p *proxy) turn(w weather) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.weather = w
+	if w == cut || w == closed {
+		for conn := range p.conns {
+			conn.Close()
+		}
+	}
+	p.changed.Broadcast()
+}
+
+// serve carries what is sent on one connection, both ways.
+func (p *proxy) serve(near net.Conn) {
+	defer near.Close()
+	if !p.passes() {
+		return
+	}
+	far, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
+	if err != nil {
+		return // the database is down
+	}
+	defer far.Close()
+	defer p.forget(near, far)
+	if !p.keep(near, far) {
+		return
+	}
+	var group sync.WaitGroup
+	group.Go(func() { p.carry(near, far) })
+	group.Go(func() { p.carry(far, near) })
+	group.Wait()
+}
+
+// carry copies until one of the two has ended, and ends the other.
+func (p *proxy) carry(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if !p.passes() {
+			return
+		}
+		if _, late := to.Write(buffer[:n]); err != nil || late != nil {
+			return
+		}
+	}
+}
+
+// passes waits while nothing arrives, and tells whether it arrives then.
+func (p *proxy) passes() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.weather == silent {
+		p.changed.Wait()
+	}
+	return p.weather == fair
+}
+
+func (p *proxy) keep(conns ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, conn := range conns {
+		p.conns[conn] = true
+	}
+	return p.weather == fair || p.weather == silent
+}
+
+func (p *proxy) forget(conns ...net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, conn := range conns {
+		delete(p.conns, conn)
+	}
+}
