@@ -337,6 +337,7 @@ func (s *server) metricsHandler() http.Handler {
 			return metrics.Load{
 				Jobs: stats.Planner.Jobs, Ahead: stats.Planner.Ahead, Capacity: stats.Capacity,
 				Held: stats.Worker.Held, Pending: stats.Worker.Pending, Results: stats.Worker.Results,
+				ClockAhead: stats.ClockAhead,
 			}
 		},
 	})

@@ -29,8 +29,10 @@ type Config struct {
 	NewID func() (job.ID, error)
 	// Load says what the node has to do.
 	Load func() store.Load
-	// Boot is the clock that goes on during a suspend.
+	// Boot is the clock that goes on during a suspend, Now the wall clock, which is
+	// compared with that of the store and decides nothing.
 	Boot func() time.Duration
+	Now  func() time.Time
 	// Renewed is told when a renewal that was acknowledged was sent, by Boot.
 	// May be nil.
 	Renewed func(sent time.Duration)
@@ -44,6 +46,15 @@ const (
 	// renewTimeout bounds one renewal, so that a store that hangs does not
 	// hide that it has come back.
 	renewTimeout = 3 * time.Second
+
+	// skewMax is how far the wall clock may be off from the store's without a word:
+	// below it nobody wonders at the times in logs of two machines. It counts as
+	// right again below half of that, so that one at the bound is not told of all
+	// the time.
+	skewMax = time.Second
+	// compareWithin is how long the store may take to tell its time for the answer to
+	// be compared: half of it is how wrong the comparison can be.
+	compareWithin = 250 * time.Millisecond
 )
 
 // Member is a live session. Use Join.
@@ -58,6 +69,8 @@ type Member struct {
 	live    []store.Session
 	clock   time.Time     // what the store's clock showed
 	read    time.Duration // when, by the boot clock
+	ahead   time.Duration // by how much the wall clock was ahead of it
+	skewed  bool          // by more than skewMax, which was logged
 	drained bool
 	failing bool
 	over    chan struct{} // closed when the session is over
@@ -133,6 +146,14 @@ func (m *Member) Now() time.Time {
 	return m.clock.Add(m.config.Boot() - m.read)
 }
 
+// ClockAhead returns by how much the wall clock of this machine was ahead of the
+// store's clock when they were compared last; less than 0 if it was behind.
+func (m *Member) ClockAhead() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ahead
+}
+
 // Drained tells whether somebody has said that this node is to take no runs, as of
 // the last look.
 func (m *Member) Drained() bool {
@@ -188,11 +209,15 @@ func (m *Member) Renew(ctx context.Context) error {
 
 // Look reads who is live, who is drained, and the store's clock. Renewals do so, too.
 func (m *Member) Look(ctx context.Context) error {
+	asked := m.config.Boot()
 	now, err := m.config.Store.Now(ctx)
 	if err != nil {
 		return fmt.Errorf("read the clock of the store: %w", err)
 	}
-	read := m.config.Boot()
+	wall, read := m.config.Now(), m.config.Boot()
+	if took := read - asked; took <= compareWithin {
+		m.compare(wall.Sub(now) - took/2)
+	}
 	sessions, err := m.config.Store.Sessions(ctx)
 	if err != nil {
 		return fmt.Errorf("read sessions: %w", err)
@@ -218,6 +243,23 @@ func (m *Member) Look(ctx context.Context) error {
 		m.config.Log.Info("this node takes runs again")
 	}
 	return nil
+}
+
+// compare takes by how much the wall clock is ahead of the store's, and logs when
+// that begins to be too much, and when it ends.
+func (m *Member) compare(ahead time.Duration) {
+	m.mu.Lock()
+	m.ahead = ahead
+	was := m.skewed
+	m.skewed = ahead.Abs() > skewMax || was && ahead.Abs() > skewMax/2
+	is := m.skewed
+	m.mu.Unlock()
+	switch {
+	case is && !was:
+		m.config.Log.Warn("the clock of this machine is not that of the store, which jobs go by", "ahead", ahead.Round(time.Millisecond), "allowed", skewMax)
+	case was && !is:
+		m.config.Log.Info("the clock of this machine is that of the store again", "ahead", ahead.Round(time.Millisecond))
+	}
 }
 
 // report logs the first failure of a row, and its end.

@@ -31,6 +31,7 @@ type faulty struct {
 	away, hangs, blind atomic.Bool // blind: what others are is not told
 	renewals           atomic.Int32
 	takes              atomic.Int64 // how long the answer to a renewal takes
+	tells              atomic.Int64 // how long the answer to the time takes
 	load               atomic.Pointer[store.Load]
 }
 
@@ -47,6 +48,12 @@ func (f *faulty) Renew(ctx context.Context, session job.ID, load store.Load) err
 	err := f.Store.Renew(ctx, session, load)
 	time.Sleep(time.Duration(f.takes.Load()))
 	return err
+}
+
+func (f *faulty) Now(ctx context.Context) (time.Time, error) {
+	now, err := f.Store.Now(ctx)
+	time.Sleep(time.Duration(f.tells.Load()))
+	return now, err
 }
 
 func (f *faulty) Sessions(ctx context.Context) ([]store.Session, error) {
@@ -83,6 +90,7 @@ type world struct {
 	log    log
 	ids    atomic.Uint64
 	told   atomic.Int64 // of Renewed
+	ahead  atomic.Int64 // the wall clock of the nodes, of that of the store
 }
 
 func newWorld(t *testing.T) *world {
@@ -93,6 +101,8 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) boot() time.Duration { return time.Since(w.began) }
 
+func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
+
 func (w *world) config(node string) membership.Config {
 	return membership.Config{
 		Store: w.store, Session: store.Session{Node: node, Machine: "m", DataDir: "/" + node, Roles: []string{"worker"}, Capacity: 1},
@@ -102,7 +112,7 @@ func (w *world) config(node string) membership.Config {
 			return id, nil
 		},
 		Load: func() store.Load { return store.Load{Running: 3, Ready: 4} },
-		Boot: w.boot, Renewed: func(sent time.Duration) { w.told.Store(int64(sent)) },
+		Boot: w.boot, Now: w.now, Renewed: func(sent time.Duration) { w.told.Store(int64(sent)) },
 		Log: slog.New(slog.NewTextHandler(&w.log, nil)),
 	}
 }
@@ -174,6 +184,42 @@ func TestTheClockOfTheStoreIsKnownBetweenLooks(t *testing.T) {
 		time.Sleep(time.Minute)
 		if off := time.Until(m.Now()) - time.Hour; off.Abs() > time.Millisecond {
 			t.Errorf("without the store it is wrong by %s", off)
+		}
+	})
+}
+
+func TestAClockThatIsOffIsLoggedOnceAndOnceWhenItIsRight(t *testing.T) {
+	const off, right = "the clock of this machine is not that of the store", "the clock of this machine is that of the store again"
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, stop := w.join("a")
+		defer stop()
+		time.Sleep(500 * time.Millisecond) // so that nothing is changed at the moment of a renewal
+		for _, step := range []struct {
+			ahead, tells time.Duration
+			want         time.Duration
+			offs, rights int
+		}{
+			{0, 0, 0, 0, 0},
+			{900 * time.Millisecond, 0, 900 * time.Millisecond, 0, 0},
+			{1100 * time.Millisecond, 0, 1100 * time.Millisecond, 1, 0},
+			{time.Hour, 0, time.Hour, 1, 0},
+			{900 * time.Millisecond, 0, 900 * time.Millisecond, 1, 0}, // not yet: it may go to and fro
+			{400 * time.Millisecond, 0, 400 * time.Millisecond, 1, 1},
+			{900 * time.Millisecond, 0, 900 * time.Millisecond, 1, 1},
+			{-2 * time.Second, 0, -2 * time.Second, 2, 1},
+			{0, time.Second, -2 * time.Second, 2, 1}, // an answer that is so old says nothing
+			{0, 200 * time.Millisecond, 100 * time.Millisecond, 2, 2},
+		} {
+			w.ahead.Store(int64(step.ahead))
+			w.store.tells.Store(int64(step.tells))
+			time.Sleep(10 * time.Second)
+			if m.ClockAhead() != step.want {
+				t.Errorf("with a clock that is %s ahead and an answer that takes %s it is %s ahead, want %s", step.ahead, step.tells, m.ClockAhead(), step.want)
+			}
+			if offs, rights := w.log.count(off), w.log.count(right); offs != step.offs || rights != step.rights {
+				t.Errorf("a clock that is %s ahead: logged %d times, and %d times its end; want %d and %d", step.ahead, offs, rights, step.offs, step.rights)
+			}
 		}
 	})
 }

@@ -35,6 +35,8 @@ type Load struct {
 	// worker has in memory and has not claimed, Pending those of them that are
 	// due. Results are those that the store has not acknowledged.
 	Capacity, Held, Pending, Results int
+	// ClockAhead is by how much the wall clock is ahead of the store's.
+	ClockAhead time.Duration
 }
 
 // Sources are what is asked when somebody reads the metrics. None may be nil.
@@ -135,6 +137,8 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 	p.sample("", float64(load.Jobs))
 	p.family("belfry_planned_ahead_seconds", gauge, "How far ahead all jobs are planned; below 0 the planner is behind.")
 	p.sample("", load.Ahead.Seconds())
+	p.family("belfry_clock_ahead_seconds", gauge, "By how much the wall clock of this machine is ahead of the store's clock, which jobs go by; below 0 it is behind.")
+	p.sample("", load.ClockAhead.Seconds())
 
 	if sessions, err := s.Store.Sessions(ctx); err == nil {
 		writeSessions(p, sessions, s.Now())

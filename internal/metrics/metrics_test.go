@@ -28,7 +28,9 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 func sourcesOf(s Store) Sources {
 	return Sources{
 		Version: `v1 "quoted"`, Store: s, Now: func() time.Time { return noon },
-		Load:  func() Load { return Load{Jobs: 2, Ahead: -time.Second, Capacity: 7, Held: 5, Pending: 3, Results: 1} },
+		Load: func() Load {
+			return Load{Jobs: 2, Ahead: -time.Second, Capacity: 7, Held: 5, Pending: 3, Results: 1, ClockAhead: -1500 * time.Millisecond}
+		},
 		Next:  func(job.ID, time.Time) (time.Time, bool) { return noon.Add(time.Hour), true },
 		Ended: func(o job.Outcome) int64 { return int64(len(o)) },
 	}
@@ -137,6 +139,7 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 		`belfry_results_waiting`:                                                        1,
 		`belfry_planned_jobs`:                                                           2,
 		`belfry_planned_ahead_seconds`:                                                  -1,
+		`belfry_clock_ahead_seconds`:                                                    -1.5,
 		`belfry_sessions{state="live"}`:                                                 1,
 		`belfry_sessions{state="silent"}`:                                               0,
 		`belfry_jobs_beyond_labels`:                                                     0,

@@ -17,6 +17,13 @@ import (
 // startAs runs a node with roles and a wall clock, until stop is called.
 func (w *world) startAs(name string, now func() time.Time, exec executor.Executor, roles ...string) (stop func()) {
 	w.t.Helper()
+	_, stop = w.nodeAs(name, now, exec, roles...)
+	return stop
+}
+
+// nodeAs is startAs for who wants the node.
+func (w *world) nodeAs(name string, now func() time.Time, exec executor.Executor, roles ...string) (n *Node, stop func()) {
+	w.t.Helper()
 	n, err := New(Config{
 		Store:     w.store,
 		Session:   store.Session{Node: name, Machine: "m", DataDir: "/" + name, Roles: roles, Capacity: 100},
@@ -29,7 +36,7 @@ func (w *world) startAs(name string, now func() time.Time, exec executor.Executo
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- n.Run(ctx) }()
-	return func() {
+	return n, func() {
 		w.t.Helper()
 		cancel()
 		if err := <-done; err != nil {
@@ -69,10 +76,13 @@ func TestANodePlansByTheClockOfTheStore(t *testing.T) {
 				w := newWorld(t)
 				exec := &fake{}
 				j := w.apply(`{name: j, schedule: {every: 1s}, run: {shell: "true"}}`)
-				stop := w.startAs("a", func() time.Time { return time.Now().Add(wrong) }, exec, placement.RolePlanner, placement.RoleWorker)
+				a, stop := w.nodeAs("a", func() time.Time { return time.Now().Add(wrong) }, exec, placement.RolePlanner, placement.RoleWorker)
 				time.Sleep(20*time.Second + time.Millisecond)
 				if n := len(w.outcomes(j)); n < 18 {
 					t.Errorf("%d runs have ended in 20 s", n)
+				}
+				if ahead := a.Stats().ClockAhead; ahead != wrong {
+					t.Errorf("the node says that its clock is %s ahead", ahead)
 				}
 				stop()
 			})

@@ -203,7 +203,7 @@ func (n *Node) Run(ctx context.Context) error {
 // join begins a session and settles what a predecessor on this machine has left.
 func (n *Node) join(ctx context.Context) error {
 	m, err := membership.Join(ctx, membership.Config{
-		Store: n.config.Store, Session: n.config.Session, NewID: n.newID, Boot: n.config.Boot, Log: n.config.Log,
+		Store: n.config.Store, Session: n.config.Session, NewID: n.newID, Boot: n.config.Boot, Now: n.config.Now, Log: n.config.Log,
 		Renewed: func(sent time.Duration) {
 			if n.config.Watchdog != nil {
 				n.config.Watchdog.Renewed(sent)

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"time"
+
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/internal/planner"
 	"github.com/belfry-cron/belfry/internal/worker"
@@ -12,6 +14,8 @@ type Stats struct {
 	Worker  worker.Stats
 	// Capacity is how many attempts run at once: none without the role worker.
 	Capacity int
+	// ClockAhead is by how much the wall clock is ahead of the store's.
+	ClockAhead time.Duration
 }
 
 // Stats returns what the node has to do. It may be called at any time; a node
@@ -23,6 +27,9 @@ func (n *Node) Stats() Stats {
 	}
 	if w := n.worker.Load(); w != nil {
 		s.Worker = w.Stats()
+	}
+	if m := n.member.Load(); m != nil {
+		s.ClockAhead = m.ClockAhead()
 	}
 	return s
 }
