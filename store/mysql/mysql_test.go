@@ -158,8 +158,8 @@ func TestServersThatAreTooOldAreRefused(t *testing.T) {
 		"5.7.44-log": false, "8.0.18": false, "8.0.19": true, "8.4.3": true, "9.1.0-commercial": true,
 		"10.5.27-MariaDB": false, "10.6.20-MariaDB-log": true, "10.11.14-MariaDB-0+deb12u2": true, "11.8.1-MariaDB": true,
 	} {
-		if err := checkVersion(version); (err == nil) != well {
-			t.Errorf("%s: %v", version, err)
+		if server, err := product(version); (err == nil) != well || well && !strings.HasSuffix(server, version) {
+			t.Errorf("%s: %q, %v", version, server, err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -397,5 +398,106 @@ func TestLongTextsAreKept(t *testing.T) {
 		if !bytes.Equal(got[n].Data, chunks[n].Data) {
 			t.Errorf("chunk %d is another one", n)
 		}
+	}
+}
+
+// The views say what the program says.
+func TestTheViewsSayWhatIsThere(t *testing.T) {
+	address := emptyDatabase(t)
+	s := open(t, address, Options{})
+	j, err := s.PutJob(t.Context(), store.PutJob{Actor: "ann", Definition: &job.Job{
+		Name: "seen", Schedule: job.Schedule{Cron: []string{"* * * * *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := s.Join(t.Context(), store.Session{ID: job.ID{1}, Node: "a", Machine: "m", DataDir: "d"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := connection(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	seen := func(query string, want ...string) {
+		t.Helper()
+		got := make([]string, len(want))
+		to := make([]any, len(want))
+		for i := range got {
+			to[i] = &got[i]
+		}
+		if err := d.pool.QueryRowContext(t.Context(), query).Scan(to...); err != nil {
+			t.Errorf("%s: %v", query, err)
+		} else if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", query, got, want)
+		}
+	}
+	seen("select namespace, name, uid, state, json_unquote(json_extract(definition, '$.name')), created > utc_timestamp() - interval 1 hour, coalesce(paused_at, 'none') from belfry_jobs",
+		"default", "seen", j.Definition.UID.String(), "active", "seen", "1", "none")
+	seen("select node, session, leaving, coalesce(drained, 'none') from belfry_nodes", "a", session.ID.String(), "0", "none")
+	if err := s.Drain(t.Context(), store.DrainNode{Node: "a", Actor: "ann", Reason: "disk"}); err != nil {
+		t.Fatal(err)
+	}
+	seen("select drained_by, drain_reason, drained > utc_timestamp() - interval 1 hour from belfry_nodes", "ann", "disk", "1")
+	// Among them they have all digits, at several places, and zeros in front.
+	for _, run := range []job.ID{
+		{0xff, 0x01, 0x80, 15: 0x7f},
+		{0x00, 0x00, 0x44, 0x32, 0x14, 0xc7, 0x42, 0x54, 0xb6, 0x35, 0xcf, 0x84, 0x65, 0x3a, 0x56, 0xd7},
+		{0xfe, 0xdc, 0xba, 0x98, 0x76, 0x54, 0x32, 0x10, 0xf7, 0xc6, 0x75, 0xbe, 0x77, 0xdf, 0xff, 0xff},
+	} {
+		item := store.TriggerItem{ID: run, Job: j.Definition.UID, Kind: job.RunByHand, Key: run.String(), Session: session.ID, Actor: "ann"}
+		if out, err := s.Trigger(t.Context(), []store.TriggerItem{item}); err != nil || !out[0].Made {
+			t.Fatal(out, err)
+		}
+		seen("select run, name, state, kind, due > utc_timestamp() - interval 1 hour, coalesce(claimed, 'none') from belfry_runs",
+			run.String(), "seen", "ready", "hand", "1", "none")
+		if _, err := s.Cancel(t.Context(), run, "ann", "enough"); err != nil {
+			t.Fatal(err)
+		}
+		seen("select run, name, outcome, reason, is_final, coalesce(exit_code, 'none'), coalesce(parent, 'none') from belfry_attempts where run = '"+run.String()+"'",
+			run.String(), "seen", "cancelled", "cancelled by ann: enough", "1", "none", "none")
+	}
+	// A moment is written to the microsecond, in UTC.
+	seen("select count(*) from belfry_attempts v join history h on timestampdiff(microsecond, '1970-01-01', v.ended) = h.ended div 1000 and v.attempt = h.attempt", "3")
+}
+
+// What a database is called that does not keep what it has acknowledged, and one
+// that is not ours.
+func TestALookChangesNothingAndSaysWhatItFinds(t *testing.T) {
+	address := newDatabase(t)
+	list, err := scripts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(durable bool, schema int) {
+		t.Helper()
+		a, err := Check(t.Context(), address)
+		if err != nil || !strings.HasPrefix(a.Server, "M") || a.Durable != durable || a.Schema != schema || a.Offset.Abs() > time.Minute {
+			t.Errorf("%+v, %v, want durable: %v and schema %d", a, err, durable, schema)
+		}
+	}
+	check(false, 0)
+	open(t, address, Options{})
+	check(false, len(list))
+	set := func(value int) {
+		if err := server.Exec(context.Background(), fmt.Sprintf("set global innodb_flush_log_at_trx_commit = %d", value)); err != nil {
+			t.Error(err)
+		}
+	}
+	set(1)
+	defer set(0) // as the tests began
+	check(true, len(list))
+	other := newDatabase(t)
+	d, err := connection(t.Context(), other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	if _, err := d.pool.ExecContext(t.Context(), "create table theirs (n int)"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Check(t.Context(), other); err == nil || !strings.Contains(err.Error(), "another program") {
+		t.Errorf("a database of others: %v", err)
 	}
 }

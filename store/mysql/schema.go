@@ -6,6 +6,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/belfry-cron/belfry/store/internal/sqldb"
@@ -36,7 +37,7 @@ func migrate(ctx context.Context, a *address) error {
 		return err
 	}
 	defer conn.Close() // and with it the lock
-	if err := known(ctx, conn); err != nil {
+	if _, _, err := known(ctx, conn); err != nil {
 		return err
 	}
 	// The name may be as long as that of a database, and the server's locks have
@@ -52,37 +53,41 @@ func migrate(ctx context.Context, a *address) error {
 }
 
 // known refuses servers that there are no statements for, and a database that
-// belongs to another program.
-func known(ctx context.Context, conn *sql.Conn) error {
+// belongs to another program. It returns what the server is, and whether the
+// database is ours already.
+func known(ctx context.Context, conn *sql.Conn) (server string, ours bool, err error) {
 	var version string
 	if err := conn.QueryRowContext(ctx, "select version()").Scan(&version); err != nil {
-		return err
+		return "", false, err
 	}
-	if err := checkVersion(version); err != nil {
-		return err
+	server, err = product(version)
+	if err != nil {
+		return "", false, err
 	}
-	var tables, ours int
-	err := conn.QueryRowContext(ctx, "select count(*), coalesce(sum(table_name = 'schema_versions'), 0) from information_schema.tables where table_schema = database()").Scan(&tables, &ours)
-	if err == nil && tables > 0 && ours == 0 {
-		return errors.New("the database has tables of another program: give belfry one of its own")
+	var tables int
+	err = conn.QueryRowContext(ctx, "select count(*), coalesce(sum(table_name = 'schema_versions'), 0) from information_schema.tables where table_schema = database()").Scan(&tables, &ours)
+	if err == nil && tables > 0 && !ours {
+		return "", false, errors.New("the database has tables of another program: give belfry one of its own")
 	}
-	return err
+	return server, ours, err
 }
 
-// checkVersion refuses servers that are too old.
-func checkVersion(version string) error {
+// product says which server has a version, and refuses those that are too old.
+func product(version string) (string, error) {
 	var major, minor, patch int
 	// What is behind the numbers does not matter.
 	_, _ = fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch)
 	number := major*10000 + minor*100 + patch
 	if strings.Contains(version, "MariaDB") {
 		if number < 100600 {
-			return fmt.Errorf("the server is MariaDB %s, and must be 10.6 or later", version)
+			return "", fmt.Errorf("the server is MariaDB %s, and must be 10.6 or later", version)
 		}
-	} else if number < 80019 {
-		return fmt.Errorf("the server is MySQL %s, and must be 8.0.19 or later", version)
+		return "MariaDB " + version, nil
 	}
-	return nil
+	if number < 80019 {
+		return "", fmt.Errorf("the server is MySQL %s, and must be 8.0.19 or later", version)
+	}
+	return "MySQL " + version, nil
 }
 
 func forward(ctx context.Context, conn *sql.Conn, list sqldb.Migrations) error {
@@ -102,7 +107,7 @@ func forward(ctx context.Context, conn *sql.Conn, list sqldb.Migrations) error {
 		return err
 	}
 	for _, m := range list {
-		if _, err := conn.ExecContext(ctx, m.Script); err != nil {
+		if _, err := conn.ExecContext(ctx, withoutFunctions(m.Script)); err != nil {
 			return fmt.Errorf("bring the schema to version %d: %w", m.Version, err)
 		}
 		if _, err := conn.ExecContext(ctx, fmt.Sprintf("insert into schema_versions values (%d, %d, utc_timestamp(6))", m.Version, m.Oldest)); err != nil {
@@ -110,4 +115,32 @@ func forward(ctx context.Context, conn *sql.Conn, list sqldb.Migrations) error {
 		}
 	}
 	return nil
+}
+
+// calls are those of belfry_time and belfry_id in scripts.
+var calls = regexp.MustCompile(`belfry_(time|id)\(([a-z_.]+)\)`)
+
+// withoutFunctions writes the calls of the functions out that views have in
+// PostgreSQL: to make functions is a right that databases on offer seldom give.
+func withoutFunctions(script string) string {
+	return calls.ReplaceAllStringFunc(script, func(call string) string {
+		m := calls.FindStringSubmatch(call)
+		if m[1] == "time" {
+			return "timestamp'1970-01-01 00:00:00.000000' + interval (nullif(" + m[2] + ", 0) div 1000) microsecond"
+		}
+		return idText(m[2])
+	})
+}
+
+// idText is an expression for an id as people see it, 26 digits of Crockford's
+// base 32, or null where there is none. Servers convert 15 hexadecimal digits at
+// once into 12 of theirs, which have all letters up to V: those that look like
+// digits, and U, are then left out.
+func idText(column string) string {
+	e := fmt.Sprintf("concat(lpad(conv(substr(hex(%[1]s), 1, 2), 16, 32), 2, '0'), lpad(conv(substr(hex(%[1]s), 3, 15), 16, 32), 12, '0'), lpad(conv(substr(hex(%[1]s), 18), 16, 32), 12, '0'))", column)
+	const theirs, crockford = "IJKLMNOPQRSTUV", "JKMNPQRSTVWXYZ"
+	for i := len(theirs) - 1; i >= 0; i-- { // from the last one, so that none is replaced twice
+		e = fmt.Sprintf("replace(%s, '%c', '%c')", e, theirs[i], crockford[i])
+	}
+	return fmt.Sprintf("case when length(%s) = 16 then %s end", column, e)
 }
