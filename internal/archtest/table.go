@@ -215,7 +215,7 @@ var table = map[string]line{
 	"internal/cli": {
 		layer: commandLine,
 		imports: []string{
-			"cron", "job", "store", "store/postgres", "store/sqlite", "executor", "executor/shell", "executor/http", "client",
+			"cron", "job", "store", "store/mysql", "store/postgres", "store/sqlite", "executor", "executor/shell", "executor/http", "client",
 			"internal/auth", "internal/config", "internal/events", "internal/httpapi", "internal/metrics", "internal/node", "internal/placement", "internal/preview", "internal/watchdog",
 		},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},

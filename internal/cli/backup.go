@@ -55,7 +55,10 @@ sudo -u belfry belfry backup --data /var/lib/belfry /backup/belfry.db`,
 			if err != nil {
 				return err
 			}
-			path, err := fileOf(c, "pg_dump makes backups of PostgreSQL")
+			path, err := fileOf(c, map[string]string{
+				config.Postgres: "pg_dump makes backups of PostgreSQL",
+				config.MySQL:    "mysqldump --single-transaction makes backups of MySQL, mariadb-dump those of MariaDB",
+			})
 			if err != nil {
 				return err
 			}
@@ -92,7 +95,10 @@ belfry restore --data /var/lib/belfry /backup/belfry.db`,
 			if err != nil {
 				return err
 			}
-			path, err := fileOf(c, "pg_restore restores PostgreSQL")
+			path, err := fileOf(c, map[string]string{
+				config.Postgres: "pg_restore restores PostgreSQL",
+				config.MySQL:    "mysql reads what mysqldump has written, mariadb what mariadb-dump has",
+			})
 			if err != nil {
 				return err
 			}

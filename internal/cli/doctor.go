@@ -23,6 +23,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/watchdog"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/mysql"
 	"github.com/belfry-cron/belfry/store/postgres"
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
@@ -195,8 +196,13 @@ func storeIntegrity(ctx context.Context, s config.Store) finding {
 	f := finding{Check: "store", Status: isWrong}
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	if s.Kind() == config.Postgres {
-		return databaseOf(ctx, f, s)
+	switch s.Kind() {
+	case config.Postgres:
+		about, err := postgres.Check(ctx, string(s))
+		return databaseOf(f, about, err, "psql '"+s.Shown()+"'", "synchronous_commit and fsync to on")
+	case config.MySQL:
+		about, err := mysql.Check(ctx, string(s))
+		return databaseOf(f, about, err, "mysql with the same host, user and database", "innodb_flush_log_at_trx_commit to 1, and sync_binlog where there is a binary log")
 	}
 	path := s.File()
 	complete, err := sqlite.Check(ctx, path)
@@ -216,15 +222,15 @@ func storeIntegrity(ctx context.Context, s config.Store) finding {
 	return f
 }
 
-// databaseOf looks at the database of a store.
-func databaseOf(ctx context.Context, f finding, s config.Store) finding {
-	about, err := postgres.Check(ctx, string(s))
+// databaseOf says what a look at the database of a store has found. try is how
+// people connect to it, and durable how it keeps what it acknowledges.
+func databaseOf(f finding, about postgres.About, err error, try, durable string) finding {
 	switch {
 	case err != nil:
-		f.Found, f.Do = err.Error(), "see that the database runs, and that this user may connect to it: psql '"+s.Shown()+"'"
+		f.Found, f.Do = err.Error(), "see that the database runs, and that this user may connect to it: "+try
 	case !about.Durable:
 		f.Status, f.Found = isNote, about.String()
-		f.Do = "a crash of the database may lose what it has acknowledged: set synchronous_commit and fsync to on"
+		f.Do = "a crash of the database may lose what it has acknowledged: set " + durable
 	case about.Offset.Abs() > offsetMax:
 		f.Status, f.Found = isNote, about.String()
 		f.Do = "synchronize the clocks of both machines; jobs go by that of the database"

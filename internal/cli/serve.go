@@ -44,8 +44,9 @@ func newServe(env Env) *cobra.Command {
 		Use:   "serve [flags]",
 		Short: "Run a server: plan jobs, run them, answer requests",
 		Long: `Run a server: plan jobs, run them, and answer requests. It keeps everything in
-its data directory and needs nothing else. Servers with the same PostgreSQL
-database as their store form a cluster, in which --roles says what each does.
+its data directory and needs nothing else. Servers with the same database as
+their store, of PostgreSQL, MySQL or MariaDB, form a cluster, in which --roles
+says what each does.
 
 The first start makes a token for its administrator. It is in a file in the data
 directory that nobody else can read; belfry on the same machine finds it there.
@@ -56,6 +57,7 @@ time to end. The second one stops at once.`,
 belfry serve --data ./belfry --listen 127.0.0.1:9000
 belfry serve --config /etc/belfry.yaml
 belfry serve --store postgres://belfry@db.example.com/belfry
+belfry serve --store mysql://belfry@db.example.com/belfry
 belfry serve --listen :8420 --tls-cert server.pem --tls-key server.key`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,7 +66,7 @@ belfry serve --listen :8420 --tls-cert server.pem --tls-key server.key`,
 				return err
 			}
 			if flags.Store.Password() {
-				logger(env, c).Warn("others on this machine can see the password of the store on the command line", "better", "BELFRY_STORE, the configuration file or PGPASSFILE")
+				logger(env, c).Warn("others on this machine can see the password of the store on the command line", "better", "BELFRY_STORE or the configuration file")
 			}
 			return serve(cmd.Context(), env, c)
 		},

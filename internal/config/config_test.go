@@ -110,7 +110,7 @@ func TestOthersReachAServerOnlyWithTLS(t *testing.T) {
 func TestStoresHaveOneKind(t *testing.T) {
 	for text, file := range map[string]string{
 		"sqlite:/a/b.db": "/a/b.db", "sqlite:///a/b.db": "/a/b.db", "sqlite:b.db": "b.db",
-		"": "", "b.db": "", "sqlite:": "", "sqlite://host/b": "", "sqlite:/a?secret": "", "://secret": "", "postgres:secret": "",
+		"": "", "b.db": "", "sqlite:": "", "sqlite://host/b": "", "sqlite:/a?secret": "", "://secret": "", "postgres:secret": "", "mysql:secret": "", "mysql://h/d#secret": "",
 		"oracle://u:secret@h/d": "",
 	} {
 		var s config.Store
@@ -211,16 +211,18 @@ contexts:
 }
 
 func TestAStoreOfAServerShowsNoPassword(t *testing.T) {
-	for text, shown := range map[string]string{
-		"postgres://u:secret@h/d?sslmode=disable": "postgres://u:xxxxx@h/d?sslmode=disable",
-		"postgresql://h/d?password=secret&user=u": "postgresql://h/d?password=xxxxx&user=u",
-		"postgres://u@h/d":                        "postgres://u@h/d",
+	for text, want := range map[string]struct{ kind, shown string }{
+		"postgres://u:secret@h/d?sslmode=disable": {config.Postgres, "postgres://u:xxxxx@h/d?sslmode=disable"},
+		"postgresql://h/d?password=secret&user=u": {config.Postgres, "postgresql://h/d?password=xxxxx&user=u"},
+		"postgres://u@h/d":                        {config.Postgres, "postgres://u@h/d"},
+		"mysql://u:secret@h:3307/d?ssl-mode=a":    {config.MySQL, "mysql://u:xxxxx@h:3307/d?ssl-mode=a"},
+		"mysql://u@h/d":                           {config.MySQL, "mysql://u@h/d"},
 	} {
 		var s config.Store
 		if err := s.UnmarshalText([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		if s.Shown() != shown || s.Kind() != config.Postgres || s.File() != "" || s.Password() != strings.Contains(text, "secret") {
+		if s.Shown() != want.shown || s.Kind() != want.kind || s.File() != "" || s.Password() != strings.Contains(text, "secret") {
 			t.Errorf("%s is shown as %s, a store of the kind %s with the file %q and a password: %v", text, s.Shown(), s.Kind(), s.File(), s.Password())
 		}
 	}

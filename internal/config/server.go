@@ -149,6 +149,7 @@ type Store string
 const (
 	SQLite   = "sqlite"
 	Postgres = "postgres"
+	MySQL    = "mysql"
 )
 
 // UnmarshalText checks the URL of a store. A message never shows it, since it may
@@ -167,8 +168,12 @@ func (s *Store) UnmarshalText(text []byte) error {
 		if u.Opaque != "" || u.Fragment != "" {
 			return errors.New("the URL of a PostgreSQL store has a host, a database and parameters, such as postgres://belfry@db.example.com/belfry?sslmode=verify-full")
 		}
+	case MySQL:
+		if u.Opaque != "" || u.Fragment != "" {
+			return errors.New("the URL of a MySQL store has a host, a database and parameters, such as mysql://belfry@db.example.com/belfry?ssl-mode=VERIFY_IDENTITY")
+		}
 	default:
-		return fmt.Errorf("a store of the kind %q is not known, allowed are sqlite and postgres", u.Scheme)
+		return fmt.Errorf("a store of the kind %q is not known, allowed are sqlite, postgres and mysql", u.Scheme)
 	}
 	*s = Store(text)
 	return nil
