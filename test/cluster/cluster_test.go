@@ -163,26 +163,15 @@ func (c *cluster) withstand(lasts time.Duration, fault, mend func()) *history {
 // finish pauses all jobs, waits until all is over, and returns what has happened.
 func (c *cluster) finish(down evidence.Span) *history {
 	c.t.Helper()
-	sent := time.Now()
-	for _, j := range c.jobs {
-		name := strings.TrimPrefix(j.Name, "default/")
-		if _, err := c.nodes[0].Pause(c.t.Context(), "default", name, client.PauseRequest{}); err != nil {
-			c.t.Fatal(err)
-		}
+	jobs := slices.Clone(c.jobs)
+	for i := range jobs {
+		jobs[i] = c.pause(jobs[i])
 	}
-	open := evidence.Span{From: sent, To: time.Now()}
 	eventually(c.t, "all runs end", func() bool {
 		return len(c.runs(job.StateReady, job.StateWaiting, job.StateRunning)) == 0
 	})
 	h := &history{t: c.t, runs: c.runs(job.StateDone)}
-	h.Down, h.Events = []evidence.Span{down}, c.events()
-	for _, j := range c.jobs {
-		j.Open = []evidence.Span{open}
-		for at := c.began; at.Before(sent); at = at.Add(time.Second) {
-			j.Occurrences = append(j.Occurrences, at)
-		}
-		h.Jobs = append(h.Jobs, j)
-	}
+	h.Jobs, h.Down, h.Events = jobs, []evidence.Span{down}, c.events()
 	for i, r := range h.runs {
 		whole, err := c.nodes[0].Run(c.t.Context(), r.ID)
 		if err != nil {
@@ -202,6 +191,28 @@ func (c *cluster) finish(down evidence.Span) *history {
 	}
 	h.measure()
 	return h
+}
+
+// pause pauses a job for good, and returns what is expected of it until then. What the
+// answer names as claimed may start in spite of it.
+func (c *cluster) pause(j evidence.Job) evidence.Job {
+	c.t.Helper()
+	sent := time.Now()
+	answer, err := c.nodes[0].Pause(c.t.Context(), "default", strings.TrimPrefix(j.Name, "default/"), client.PauseRequest{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	answered := time.Now()
+	j.Open = []evidence.Span{{From: sent, To: answered}}
+	j.Withdrawn = []evidence.Span{{From: answered, To: answered.Add(time.Hour)}}
+	j.Named = map[string]int{}
+	for _, r := range answer.Running {
+		j.Named[r.ID.String()] = r.Attempt
+	}
+	for at := c.began; at.Before(sent); at = at.Add(time.Second) {
+		j.Occurrences = append(j.Occurrences, at)
+	}
+	return j
 }
 
 // runs returns all runs in some states.
@@ -253,8 +264,12 @@ func (h *history) measure() {
 		h.gap = max(h.gap, starts[i].Sub(starts[i-1]))
 	}
 	slices.Sort(h.late)
+	occurrences := 0
+	for _, j := range h.Jobs {
+		occurrences += len(j.Occurrences)
+	}
 	h.t.Logf("%d occurrences of %d jobs: %v; late p50 %s, p99 %s, at most %s; longest time without a start %s",
-		len(h.Jobs)*len(h.Jobs[0].Occurrences), len(h.Jobs), h.outcomes, h.percentile(50), h.percentile(99), h.percentile(100), h.gap.Round(time.Millisecond))
+		occurrences, len(h.Jobs), h.outcomes, h.percentile(50), h.percentile(99), h.percentile(100), h.gap.Round(time.Millisecond))
 }
 
 func (h *history) percentile(p int) time.Duration {
@@ -309,6 +324,22 @@ func TestANodeIsCutOff(t *testing.T) {
 			h := c.withstand(beyondSession, func() { c.nodes[2].proxy.turn(w) }, func() { c.nodes[2].proxy.turn(fair) })
 			h.punctual(lateMax)
 			h.lostBy("c")
+		})
+	}
+}
+
+func TestAllNodesAreCutOff(t *testing.T) {
+	for name, w := range map[string]weather{"by ends of their connections": cut, "by silence": silent} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t)
+			turn := func(w weather) {
+				for _, n := range c.nodes {
+					n.proxy.turn(w)
+				}
+			}
+			h := c.withstand(beyondSession, func() { turn(w) }, func() { turn(fair) })
+			h.punctual(h.Down[0].To.Sub(h.Down[0].From) + lateMax)
 		})
 	}
 }
