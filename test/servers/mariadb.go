@@ -176,6 +176,13 @@ func (m *MariaDB) Close() error {
 	return errors.Join(m.end(syscall.SIGKILL), os.RemoveAll(m.Dir))
 }
 
+// CPU is the processor time that the server has used since it was started.
+func (m *MariaDB) CPU() (time.Duration, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return cpuOf(m.process.Process.Pid)
+}
+
 type mariadbPrograms struct{ server, install string }
 
 // findMariaDB returns the programs of the server that is installed.

@@ -185,49 +185,12 @@ func (p *Postgres) Close() error {
 	return errors.Join(p.end(syscall.SIGQUIT), os.RemoveAll(p.Dir))
 }
 
-// CPU is the processor time that the server has used since it was started, with that
-// of connections which have ended. On a machine that others use it says more than the
-// clock does.
+// CPU is the processor time that the server has used since it was started.
 func (p *Postgres) CPU() (time.Duration, error) {
 	p.mu.Lock()
-	pid := p.process.Process.Pid
-	p.mu.Unlock()
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		return 0, err
-	}
-	ticks := int64(0)
-	for _, name := range stats {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			continue // it has ended
-		}
-		// The name of the program is in brackets, and may have anything in it.
-		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-		if len(fields) < 15 {
-			continue
-		}
-		own := filepath.Base(filepath.Dir(name)) == strconv.Itoa(pid)
-		if !own && fields[1] != strconv.Itoa(pid) {
-			continue
-		}
-		counted := fields[11:13] // user and system
-		if own {
-			counted = fields[11:15] // and of children that have ended
-		}
-		for _, field := range counted {
-			n, err := strconv.ParseInt(field, 10, 64)
-			if err != nil {
-				return 0, err
-			}
-			ticks += n
-		}
-	}
-	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
+	defer p.mu.Unlock()
+	return cpuOf(p.process.Process.Pid)
 }
-
-// ticksPerSecond is what the kernel tells programs of processor time in.
-const ticksPerSecond = 100
 
 func (p *Postgres) command(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(p.bin, program), args...)
