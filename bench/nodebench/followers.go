@@ -36,7 +36,8 @@ func (b *bench) followers(ctx context.Context) ([]Figure, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	s, err := b.serve(ctx, filepath.Join(dir, "data"), "--capacity", strconv.Itoa(512))
+	// The run that is followed does not end: the server does not wait for it.
+	s, err := b.serve(ctx, filepath.Join(dir, "data"), "--capacity", strconv.Itoa(512), "--drain-timeout", "1ms")
 	if err != nil {
 		return nil, err
 	}
