@@ -235,7 +235,7 @@ func (d *database) Notify(ctx context.Context, payload string) error {
 }
 
 // Listen implements sqldb.DB.
-func (d *database) Listen(ctx context.Context, do func(payload string)) error {
+func (d *database) Listen(ctx context.Context, begun func(), do func(payload string)) error {
 	if _, err := d.pool.ExecContext(ctx, fmt.Sprintf("delete from notices where at_time < utc_timestamp(6) - interval %d second", int(noticeLife.Seconds()))); err != nil {
 		return err
 	}
@@ -243,6 +243,7 @@ func (d *database) Listen(ctx context.Context, do func(payload string)) error {
 	if err != nil {
 		return err
 	}
+	begun()
 	timer := time.NewTimer(lookFirst)
 	defer timer.Stop()
 	for pause := lookFirst; ; pause = min(2*pause, lookMax) {

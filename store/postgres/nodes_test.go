@@ -15,6 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/storetest"
+	"github.com/belfry-cron/belfry/test/servers"
 )
 
 // The suite again, with every other call made by another node.
@@ -90,13 +91,47 @@ func TestOtherNodesAreTold(t *testing.T) {
 		}
 		select {
 		case hint := <-hints:
-			if hint&store.HintJobs != 0 {
+			// Whoever begins to listen is hinted at everything.
+			if hint&store.HintJobs != 0 && hint&store.HintNodes == 0 {
 				return
 			}
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
 			t.Fatal("no hint has come")
 		}
+	}
+}
+
+// While the database is away nobody is hinted at anything, which would have all ask for
+// it; when it is back all are, for what they may have missed.
+func TestHintsWaitForTheDatabase(t *testing.T) {
+	away := servers.StartPostgres(t)
+	hints := open(t, away.Schema(), Options{}).Hints(t.Context())
+	if err := away.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	came := 0
+	for over := time.After(2 * time.Second); over != nil; { // some attempts to listen again
+		select {
+		case <-hints:
+			came++
+		case <-over:
+			over = nil
+		}
+	}
+	if came > 1 { // one when it began to listen
+		t.Errorf("%d hints came while the database was away", came)
+	}
+	if err := away.Start(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case hint := <-hints:
+		if hint&store.HintNodes == 0 {
+			t.Errorf("the hint was %b, want all that may have been missed", hint)
+		}
+	case <-time.After(time.Minute):
+		t.Error("no hint has come when the database was back")
 	}
 }
 

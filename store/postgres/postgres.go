@@ -159,7 +159,7 @@ func (d *database) Notify(ctx context.Context, payload string) error {
 }
 
 // Listen implements sqldb.DB. It has a connection of its own.
-func (d *database) Listen(ctx context.Context, do func(payload string)) error {
+func (d *database) Listen(ctx context.Context, begun func(), do func(payload string)) error {
 	conn, err := pgx.ConnectConfig(ctx, d.pool.Config().ConnConfig)
 	if err != nil {
 		return err
@@ -176,6 +176,7 @@ func (d *database) Listen(ctx context.Context, do func(payload string)) error {
 	if _, err := conn.Exec(ctx, "listen "+channel); err != nil {
 		return err
 	}
+	begun()
 	for {
 		heard, err := conn.WaitForNotification(ctx)
 		if err != nil {

@@ -16,10 +16,9 @@ type DB interface {
 	// since 1970, that goes on inside a transaction.
 	Clock() string
 	// Notify tells all nodes, in a transaction of its own, and Listen calls do
-	// with what they tell until ctx ends. A database without such a thing does
-	// nothing and waits.
+	// with what they tell from its call of begun on, until ctx ends.
 	Notify(ctx context.Context, payload string) error
-	Listen(ctx context.Context, do func(payload string)) error
+	Listen(ctx context.Context, begun func(), do func(payload string)) error
 	// Partition makes room for the history of the days to come, and removes
 	// parts of it that are old as a whole, all in front of a moment, where a
 	// database has a way that is cheaper than to remove rows.

@@ -88,11 +88,15 @@ func (s *Store) notify(ctx context.Context) {
 // listen passes on what other nodes tell, until ctx ends.
 func (s *Store) listen(ctx context.Context) {
 	for ctx.Err() == nil {
-		_ = s.db.Listen(ctx, s.heard)
+		_ = s.db.Listen(ctx, s.listening, s.heard)
 		pause(ctx, listenAgain)
-		// Whatever was told meanwhile.
-		s.hints.Send(store.HintJobs | store.HintRuns | store.HintCancels | store.HintPlaced | store.HintNodes)
 	}
+}
+
+// listening passes on whatever was told while nobody listened. Not before: while the
+// database is away it would only have everybody ask it, twice a second.
+func (s *Store) listening() {
+	s.hints.Send(store.HintJobs | store.HintRuns | store.HintCancels | store.HintPlaced | store.HintNodes)
 }
 
 func (s *Store) heard(payload string) {
