@@ -354,7 +354,7 @@ func TestTheDatabaseIsRestarted(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			h := c.withstand(0, func() { must(end(c.database)) }, func() { must(c.database.Start()) })
+			h := c.withstand(3*time.Second, func() { must(end(c.database)) }, func() { must(c.database.Start()) })
 			h.punctual(h.Down[0].To.Sub(h.Down[0].From) + lateMax)
 		})
 	}
