@@ -55,9 +55,10 @@ func NewMariaDB(options ...string) (m *MariaDB, err error) {
 	if m.Dir, err = os.MkdirTemp("", "belfry-mariadb-"); err != nil {
 		return nil, err
 	}
+	dir := m.Dir // m is nil after an error
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.RemoveAll(m.Dir))
+			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
 	if m.Port, err = freePort(); err != nil {

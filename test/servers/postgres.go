@@ -73,9 +73,10 @@ func NewPostgres(settings ...string) (p *Postgres, err error) {
 	if p.Dir, err = os.MkdirTemp("", "belfry-postgres-"); err != nil {
 		return nil, err
 	}
+	dir := p.Dir // p is nil after an error
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.RemoveAll(p.Dir))
+			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
 	if p.as, err = unprivileged(); err != nil {
