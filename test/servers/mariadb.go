@@ -195,7 +195,7 @@ func findMariaDB() (p mariadbPrograms, err error) {
 		p.install, err = exec.LookPath("mariadb-install-db")
 	}
 	if err != nil {
-		return p, errors.New("no server is installed: make test-servers installs Debian's, where it may; or apt-get install mariadb-server")
+		return p, errors.New("no server is installed: make servers installs Debian's, where it may; or apt-get install mariadb-server")
 	}
 	return p, nil
 }

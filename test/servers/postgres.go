@@ -3,13 +3,14 @@
 //
 // Plain go test needs no server. The tests that do are in files with the build tag
 // servers; with it they fail, and do not skip, where a server is missing. make
-// test-servers installs what is missing on Debian and runs them.
+// servers installs what is missing on Debian and runs them.
 package servers
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -212,7 +213,7 @@ func postgresPrograms() (string, error) {
 	}
 	path, err := exec.LookPath("postgres")
 	if err != nil {
-		return "", errors.New("no server is installed: make test-servers installs Debian's, where it may; or apt-get install postgresql")
+		return "", errors.New("no server is installed: make servers installs Debian's, where it may; or apt-get install postgresql")
 	}
 	return filepath.Dir(path), nil
 }
@@ -245,12 +246,17 @@ func unprivileged() (*syscall.Credential, error) {
 	return nil, errors.New("there is no user postgres or nobody, and no server runs as root")
 }
 
-// freePort returns a port that nobody uses.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+// freePort returns a port that nobody has, and that no connection gets by chance
+// while the server that has it is started again: systems take those from 32768 on,
+// or from 49152.
+func freePort() (port int, err error) {
+	const from, below, tries = 10_000, 32_768, 100
+	for range tries {
+		port = from + rand.IntN(below-from)
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			return port, l.Close()
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return 0, err
 }
