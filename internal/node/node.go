@@ -431,10 +431,9 @@ func (n *Node) startBootJobs(ctx context.Context, session job.ID) error {
 func (n *Node) distributeHints(ctx context.Context) {
 	for hint := range n.config.Store.Hints(ctx) {
 		if hint&store.HintNodes != 0 {
-			// Before the planner places what was taken from a node.
-			if err := n.member.Load().Look(ctx); err != nil && ctx.Err() == nil {
-				n.config.Log.Warn("it was not looked which nodes take runs; the next renewal does so", "error", err)
-			}
+			// Before the planner places what was taken from a node. What fails is
+			// made up for, and told, by the next renewal.
+			_ = n.member.Load().Look(ctx)
 		}
 		if hint&(store.HintJobs|store.HintRuns) != 0 {
 			pass(n.plannerWake, hint)

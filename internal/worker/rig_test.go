@@ -356,6 +356,7 @@ type rig struct {
 	silent atomic.Bool // the session is not renewed
 
 	observer worker.Observer
+	log      *slog.Logger
 	capacity int
 	labels   map[string]string
 	now      func() time.Time
@@ -371,7 +372,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	r := &rig{
-		t: t, exec: &act{causes: map[job.ID]error{}}, book: &book{}, wake: make(chan store.Hint, 1), capacity: 100,
+		t: t, exec: &act{causes: map[job.ID]error{}}, book: &book{}, wake: make(chan store.Hint, 1), log: slogDiscard, capacity: 100,
 		began: time.Now(), halt: func() {},
 	}
 	r.now = r.wall
@@ -421,7 +422,7 @@ func (r *rig) start() {
 		Output: collector, Journal: r.book, Observer: r.observer, Capacity: r.capacity, StealAfter: time.Second,
 		Renewed: func() time.Duration { return time.Duration(r.renewed.Load()) },
 		Boot:    func() time.Duration { return time.Since(r.began) },
-		Now:     func() time.Time { return r.now() }, Wake: r.wake, NewID: r.newID, Log: slogDiscard,
+		Now:     func() time.Time { return r.now() }, Wake: r.wake, NewID: r.newID, Log: r.log,
 	})
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r.cancel, r.ended = cancel, make(chan struct{})

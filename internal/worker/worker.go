@@ -256,10 +256,14 @@ func (w *Worker) lookLoop(ctx context.Context) {
 			err = w.look(ctx)
 		case <-rested:
 			wake, rested = w.Wake, nil
+			continue
 		case hint := <-wake:
 			began := time.Now()
 			err = w.hinted(ctx, hint)
 			wake, rested = nil, time.After(restFactor*time.Since(began))
+			if err == nil {
+				continue // it may be that the store was not asked
+			}
 		}
 		if ctx.Err() == nil {
 			trouble.report(err)

@@ -1,0 +1,54 @@
+package worker_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belfry-cron/belfry/store"
+)
+
+// A store that is away is told of once, however many hints come meanwhile about which
+// it need not be asked, and once when it is back.
+func TestAStoreThatIsAwayIsToldOfOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var said safeBuffer
+		r.log = slog.New(slog.NewTextHandler(&said, nil))
+		r.start()
+		time.Sleep(3 * time.Second)
+		r.store.set(func(h *hooks) { h.now = func() (time.Time, error) { return time.Time{}, errAway } })
+		for range 100 {
+			r.wake <- store.HintJobs
+			time.Sleep(50 * time.Millisecond)
+		}
+		r.store.set(func(h *hooks) { h.now = nil })
+		time.Sleep(3 * time.Second)
+		r.stop()
+		if log := said.String(); strings.Count(log, "runs cannot be read") != 2 || strings.Count(log, "no longer: runs cannot be read") != 1 {
+			t.Errorf("the log is not one line when the store went and one when it came back:\n%s", log)
+		}
+	})
+}
+
+// safeBuffer is a buffer that several goroutines write to.
+type safeBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
