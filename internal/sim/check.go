@@ -22,9 +22,9 @@ const (
 	// and attempts are short, also one that waits for others in its slot.
 	quietAfter = 45 * time.Second
 	// recallMax is how long it takes at most, when nothing is wrong, until what was
-	// claimed ahead is called back: hints, some calls, and before them the rest that a
-	// worker takes, which is ten times as long as the calls of an earlier hint.
-	recallMax = 500 * time.Millisecond
+	// claimed ahead is called back: the time between two looks at what was changed,
+	// and some calls.
+	recallMax = 100 * time.Millisecond
 	// takenOver is how late a run starts at most that a dead node has left, where
 	// others may run it: it is overdue for a second, and they look four times in one.
 	takenOver = 1500 * time.Millisecond

@@ -41,6 +41,7 @@ type hooks struct {
 	now     func() (time.Time, error)
 	ready   time.Duration // how long a read takes
 	mine    func(do func() ([]store.Run, error)) ([]store.Run, error)
+	job     func() error
 }
 
 // between stands between a worker and a store, and keeps what was asked.
@@ -175,6 +176,15 @@ func (b *between) Mine(ctx context.Context, session job.ID) ([]store.Run, error)
 		return hook(do)
 	}
 	return do()
+}
+
+func (b *between) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
+	if hook := b.hook().job; hook != nil {
+		if err := hook(); err != nil {
+			return nil, err
+		}
+	}
+	return b.Store.JobByUID(ctx, uid)
 }
 
 func (b *between) Now(ctx context.Context) (time.Time, error) {

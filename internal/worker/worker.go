@@ -99,6 +99,15 @@ const (
 	// restFactor is how many times longer than a look that was asked for the
 	// rest after it is: a node whose store is busy must not read all the time.
 	restFactor = 10
+	// heedEvery is the least time between two looks at what was cancelled or
+	// changed, which wait for no such rest: a cancel is to reach its attempt within
+	// 100 ms, and a thousand edits a second are not to be a thousand reads on each
+	// node.
+	heedEvery = 50 * time.Millisecond
+	// heeded are the hints that are about what must not go on or start, looked those
+	// about what is to be claimed.
+	heeded = store.HintJobs | store.HintCancels | store.HintNodes
+	looked = store.HintRuns | store.HintPlaced
 	// stealEvery is how often it looks for what others have left lying.
 	stealEvery = 250 * time.Millisecond
 	// callsUnderWay is how many batches of claims, and of results, are under way
@@ -152,6 +161,9 @@ type Worker struct {
 	starter                          *starter
 	claimWake, startWake, resultWake chan struct{}
 	clockWake                        chan struct{} // the store's clock is to be read
+	// lookWake has room for one hint about what is to be claimed: later ones are
+	// added to it. Only hintLoop sends.
+	lookWake chan store.Hint
 }
 
 // item is a run that the worker holds.
@@ -188,7 +200,7 @@ func New(c Config) *Worker {
 	w := &Worker{
 		Config: c, base: time.Now(), items: map[job.ID]*item{}, herds: map[int64]int{}, lead: leadAtFirst,
 		claimWake: make(chan struct{}, 1), startWake: make(chan struct{}, 1), resultWake: make(chan struct{}, 1),
-		clockWake: make(chan struct{}, 1),
+		clockWake: make(chan struct{}, 1), lookWake: make(chan store.Hint, 1),
 	}
 	w.starter = newStarter(func(it *item) { w.report(w.execute(it)) })
 	return w
@@ -203,7 +215,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	outer, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops, reporters sync.WaitGroup
-	for _, loop := range []func(context.Context){w.lookLoop, w.stealLoop, w.startLoop, w.reconcileLoop} {
+	for _, loop := range []func(context.Context){w.hintLoop, w.lookLoop, w.stealLoop, w.startLoop, w.reconcileLoop} {
 		loops.Go(func() { loop(ctx) })
 	}
 	claims := &trouble{what: "runs cannot be claimed", log: w.Log}
@@ -237,13 +249,83 @@ func signal(c chan struct{}) {
 // elapsed returns the time on the monotonic clock.
 func (w *Worker) elapsed() time.Duration { return time.Since(w.base) }
 
+// hintLoop looks at once at what was cancelled or changed, and hands on what else
+// hints are about.
+func (w *Worker) hintLoop(ctx context.Context) {
+	trouble := trouble{what: "what was cancelled or changed cannot be read", log: w.Log}
+	var due store.Hint // what is to be looked at
+	var rested <-chan time.Time
+	backoff := backoffMin
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case hint := <-w.Wake:
+			w.wakeLook(hint & looked)
+			due |= hint & heeded
+		case <-rested:
+			rested = nil
+		}
+		if due == 0 || rested != nil {
+			continue
+		}
+		err := w.heed(ctx, due)
+		if ctx.Err() != nil {
+			return
+		}
+		trouble.report(err)
+		if err != nil {
+			rested = time.After(backoff) // no hint says it again
+			backoff = min(2*backoff, lookEvery)
+			continue
+		}
+		due, rested, backoff = 0, time.After(heedEvery), backoffMin
+	}
+}
+
+// wakeLook hands a hint to lookLoop, together with one that was not taken yet.
+func (w *Worker) wakeLook(hint store.Hint) {
+	if hint == 0 {
+		return
+	}
+	select {
+	case earlier := <-w.lookWake:
+		hint |= earlier
+	default:
+	}
+	w.lookWake <- hint
+}
+
+// heed ends what was cancelled and gives back what is not to start: first what takes
+// one call, however much there is.
+func (w *Worker) heed(ctx context.Context, hint store.Hint) error {
+	if hint&store.HintCancels != 0 {
+		if err := w.reconcile(ctx); err != nil {
+			return err
+		}
+	}
+	if hint&store.HintNodes != 0 && w.drained() {
+		if err := w.release(ctx, func(*item) bool { return true }); err != nil {
+			return err
+		}
+	}
+	if hint&store.HintJobs != 0 {
+		return w.recall(ctx)
+	}
+	return nil
+}
+
+// drained tells whether this node is to take no runs. The store refuses its claims
+// in any case: it need not try.
+func (w *Worker) drained() bool { return w.Drained != nil && w.Drained() }
+
 // lookLoop reads what is assigned to the node.
 func (w *Worker) lookLoop(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	trouble := trouble{what: "runs cannot be read", log: w.Log}
 	trouble.report(w.look(ctx))
-	wake := w.Wake
+	wake := w.lookWake
 	var rested <-chan time.Time
 	for {
 		var err error
@@ -255,7 +337,7 @@ func (w *Worker) lookLoop(ctx context.Context) {
 		case <-w.clockWake:
 			err = w.look(ctx)
 		case <-rested:
-			wake, rested = w.Wake, nil
+			wake, rested = w.lookWake, nil
 			continue
 		case hint := <-wake:
 			began := time.Now()
@@ -271,44 +353,19 @@ func (w *Worker) lookLoop(ctx context.Context) {
 	}
 }
 
-// drained tells whether this node is to take no runs. The store refuses its claims
-// in any case: it need not try.
-func (w *Worker) drained() bool { return w.Drained != nil && w.Drained() }
-
 // hinted looks for what is due at once.
 func (w *Worker) hinted(ctx context.Context, hint store.Hint) error {
-	if hint&store.HintJobs != 0 {
-		if err := w.recall(ctx); err != nil {
-			return err
-		}
-	}
-	if hint&store.HintNodes != 0 && w.drained() {
-		if err := w.release(ctx, func(*item) bool { return true }); err != nil {
-			return err
-		}
-	}
-	if hint&store.HintCancels != 0 {
-		if err := w.reconcile(ctx); err != nil {
-			return err
-		}
-	}
-	var ahead time.Duration
-	switch {
-	case hint&store.HintPlaced != 0:
+	ahead := hintWindow
+	if hint&store.HintPlaced != 0 {
 		ahead = nearWindow
-	case hint&store.HintRuns != 0:
-		ahead = hintWindow
 	}
-	if ahead > 0 {
-		w.mu.Lock()
-		now, known := w.storeNow()
-		w.mu.Unlock()
-		if !known {
-			return nil // the next look reads everything
-		}
-		return w.lookAt(ctx, store.RunRef{}, now.Add(ahead))
+	w.mu.Lock()
+	now, known := w.storeNow()
+	w.mu.Unlock()
+	if !known {
+		return nil // the next look reads everything
 	}
-	return nil
+	return w.lookAt(ctx, store.RunRef{}, now.Add(ahead))
 }
 
 // look reads what was assigned to this session: what has come into the window,

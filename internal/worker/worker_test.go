@@ -1136,6 +1136,96 @@ func TestHintsAreFollowedAtOnceAndNotAllTheTime(t *testing.T) {
 	})
 }
 
+// A cancel, a pause or an edit does not wait for the rest after a look for runs.
+func TestWhatIsNotToRunIsLookedAtWithoutARest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		r.claimsFar()
+		r.exec.does(lasts(time.Hour))
+		running := r.plan(j, in(time.Second))[0]
+		r.until("the first has started", 5*time.Second, func() bool { return r.startsOf(running) == 1 })
+		ahead := r.plan(j, in(2*time.Second))[0]
+		r.claimedAhead(ahead)
+		r.store.set(func(h *hooks) { h.ready = 100 * time.Millisecond })
+		r.wake <- store.HintRuns
+		time.Sleep(110 * time.Millisecond) // from here on it rests, for a second
+		if _, err := r.memory.Cancel(context.Background(), running, "ada", "not today"); err != nil {
+			t.Fatal(err)
+		}
+		r.wake <- store.HintCancels
+		r.put("j", "paused: true, "+besides)
+		r.wake <- store.HintJobs
+		time.Sleep(100 * time.Millisecond)
+		if r.outcome(running) != job.OutcomeCancelled {
+			t.Errorf("100 ms after its cancel the run is %q", r.outcome(running))
+		}
+		if len(r.store.givenBack()) != 1 {
+			t.Errorf("100 ms after the pause %d were given back, want what is claimed", len(r.store.givenBack()))
+		}
+	})
+}
+
+func TestThousandsOfChangesAreNotThousandsOfReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		r.exec.does(lasts(time.Hour))
+		id := r.plan(j, in(time.Second))[0]
+		r.until("it has started", 5*time.Second, func() bool { return r.startsOf(id) == 1 })
+		var reads atomic.Int32
+		r.store.set(func(h *hooks) {
+			h.mine = func(do func() ([]store.Run, error)) ([]store.Run, error) {
+				reads.Add(1)
+				return do()
+			}
+		})
+		for range 3000 {
+			select {
+			case r.wake <- store.HintCancels:
+			default:
+			}
+			time.Sleep(time.Millisecond)
+		}
+		// Twenty a second, and one that it makes by itself.
+		if n := reads.Load(); n < 30 || n > 3*21+1 {
+			t.Errorf("%d reads in 3 s of hints", n)
+		}
+		// The last of them is not lost in it.
+		if _, err := r.memory.Cancel(context.Background(), id, "ada", ""); err != nil {
+			t.Fatal(err)
+		}
+		r.wake <- store.HintCancels
+		time.Sleep(100 * time.Millisecond)
+		if r.outcome(id) != job.OutcomeCancelled {
+			t.Errorf("100 ms after its cancel the run is %q", r.outcome(id))
+		}
+	})
+}
+
+// A pause that could not be looked at is looked at again: no hint comes a second time.
+func TestAPauseIsLookedAtAgainWhenTheStoreFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		r.claimsFar()
+		id := r.plan(j, in(2500*time.Millisecond))[0]
+		r.claimedAhead(id)
+		r.store.set(func(h *hooks) { h.job = func() error { return errAway } })
+		r.put("j", "paused: true, "+besides)
+		r.wake <- store.HintJobs
+		time.Sleep(20 * time.Millisecond)
+		r.store.set(func(h *hooks) { h.job = nil })
+		time.Sleep(3 * time.Second)
+		if r.startsOf(id) != 0 {
+			t.Error("it was started after the pause")
+		}
+	})
+}
+
 // endless is a store with more ready runs than fit into any memory.
 type endless struct {
 	*between
