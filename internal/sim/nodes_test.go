@@ -317,7 +317,7 @@ func (h *host) recover() {
 func TestNodes(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	total := hours(t, "BELFRY_SIM_NODES", 0.5)
-	length := min(worldMax, total)
+	length := min(sliceOf, total)
 	first, worlds := seeds(t, max(1, int(total/length)))
 	var attempts atomic.Int64
 	began := time.Now()
