@@ -4,14 +4,15 @@ import (
 	"context"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/store"
 )
 
 const (
-	// tendEvery is how often what can be done at any time is done.
-	tendEvery = 500 * time.Millisecond
-	// expireEvery is how often history is looked through for what need not be
-	// kept.
+	// tendEvery is how often what can be done at any time is done, and expireEvery
+	// how often history is looked through for what need not be kept: by the nodes of
+	// a cluster in turn, so that many cost the store no more than one.
+	tendEvery   = 500 * time.Millisecond
 	expireEvery = time.Minute
 	// reapAfter is how long a node must have renewed its session without a gap
 	// before it takes others for dead: as long as it takes to count as lost
@@ -27,7 +28,7 @@ const (
 func (n *Node) tend(ctx context.Context) {
 	ticker := time.NewTicker(tendEvery)
 	defer ticker.Stop()
-	expired := n.config.Boot()
+	expired := minuteOf(n.storeNow())
 	// As much comes to its end as is made: where there is more to remove, it
 	// goes on at the next tick.
 	expiring, failing := false, false
@@ -42,15 +43,18 @@ func (n *Node) tend(ctx context.Context) {
 		if n.member.Load().Renewed() < n.clock.Last() {
 			continue
 		}
-		err := n.reap(ctx)
-		if err == nil {
-			_, err = untilDone(ctx, n.config.Store.Tidy)
+		now := n.storeNow()
+		minute := minuteOf(now)
+		tends, expires := n.turn(now.UnixNano()/int64(tendEvery)), expiring || minute != expired && n.turn(minute)
+		if !tends && !expires {
+			continue
 		}
-		if err == nil {
-			err = n.alert(ctx)
+		var err error
+		if tends {
+			err = n.tendOnce(ctx)
 		}
-		if now := n.config.Boot(); err == nil && (expiring || now-expired > expireEvery) {
-			expired = now
+		if err == nil && expires {
+			expired = minute
 			expiring, err = untilDone(ctx, func(ctx context.Context) (bool, error) {
 				return n.config.Store.Expire(ctx, n.config.Retention)
 			})
@@ -63,6 +67,27 @@ func (n *Node) tend(ctx context.Context) {
 		}
 		failing = err != nil
 	}
+}
+
+// minuteOf returns the number of the minute in which history is looked through. It
+// begins half a minute after those in which most jobs fall due.
+func minuteOf(at time.Time) int64 { return at.Add(expireEvery/2).UnixNano() / int64(expireEvery) }
+
+// turn tells whether it is the turn of this node.
+func (n *Node) turn(number int64) bool {
+	m := n.member.Load()
+	return placement.Turn(m.ID(), m.Live(), number)
+}
+
+// tendOnce does what is done at each turn.
+func (n *Node) tendOnce(ctx context.Context) error {
+	if err := n.reap(ctx); err != nil {
+		return err
+	}
+	if _, err := untilDone(ctx, n.config.Store.Tidy); err != nil {
+		return err
+	}
+	return n.alert(ctx)
 }
 
 // alert raises an alert for each run that is not as its job expects.

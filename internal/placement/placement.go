@@ -227,6 +227,25 @@ func Partitions(self job.ID, live []store.Session) (set store.Partitions) {
 	return set
 }
 
+// Turn tells whether a session is the one of all live ones whose turn it is to do what
+// one of them should do each time. Times are numbered; all take turns, so that where one
+// is gone or stands still, the next does it a time later. Two that disagree for a moment
+// both do it, or neither. A session that does not know that it is live itself counts all
+// the same.
+func Turn(self job.ID, live []store.Session, number int64) bool {
+	place, all := int64(0), int64(1)
+	for i := range live {
+		if live[i].ID == self {
+			continue
+		}
+		all++
+		if bytes.Compare(live[i].ID[:], self[:]) < 0 {
+			place++
+		}
+	}
+	return number%all == place
+}
+
 // seedOf returns what the hashes of a session begin with.
 func seedOf(session job.ID) uint64 {
 	sum := sha256.Sum256(session[:])
