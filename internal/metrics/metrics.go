@@ -27,8 +27,8 @@ type Store interface {
 
 // Load is what a node has to do at a moment.
 type Load struct {
-	// Jobs is how many jobs the planner knows, Ahead how far
-	// ahead all of them are planned; less than 0 when it is behind.
+	// Jobs is how many jobs the node plans, Ahead how far ahead all of them are
+	// planned; less than 0 when it is behind.
 	Jobs  int
 	Ahead time.Duration
 	// Capacity is how many attempts run at once. Held are the runs that the
@@ -133,7 +133,7 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 	p.sample("", float64(load.Pending))
 	p.family("belfry_results_waiting", gauge, "Results of attempts that the store has not acknowledged.")
 	p.sample("", float64(load.Results))
-	p.family("belfry_planned_jobs", gauge, "Jobs that this node plans: those that are neither paused nor completed.")
+	p.family("belfry_planned_jobs", gauge, "Jobs that this node plans: its share of those that are neither paused nor completed.")
 	p.sample("", float64(load.Jobs))
 	p.family("belfry_planned_ahead_seconds", gauge, "How far ahead all jobs are planned; below 0 the planner is behind.")
 	p.sample("", load.Ahead.Seconds())

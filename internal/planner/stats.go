@@ -4,7 +4,8 @@ import "time"
 
 // Stats are what a planner has at a moment.
 type Stats struct {
-	// Jobs is how many jobs it knows that are neither paused nor completed.
+	// Jobs is how many jobs it plans: those of its partitions that are neither
+	// paused nor completed.
 	Jobs int
 	// Ahead is how far ahead all of them are planned, at most LookAhead. It is
 	// less than 0 when something that was due is not planned.
@@ -16,7 +17,12 @@ func (p *Planner) Stats() Stats {
 	now := p.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := Stats{Jobs: len(p.table.byUID), Ahead: p.LookAhead}
+	s := Stats{Ahead: p.LookAhead}
+	for partition, jobs := range p.table.counts {
+		if p.mine.Has(uint8(partition)) {
+			s.Jobs += jobs
+		}
+	}
 	if first, ok := p.table.due.Next(); ok {
 		s.Ahead = min(s.Ahead, time.Unix(0, first).Sub(now))
 	}

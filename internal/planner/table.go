@@ -18,6 +18,7 @@ type table struct {
 	entries []entry
 	free    []uint32 // entries without a job
 	byUID   map[job.ID]uint32
+	counts  [job.Partitions]int // of jobs, by partition
 	timings []timing
 	unused  []uint32 // timings that no job has
 	byText  map[string]uint32
@@ -90,12 +91,14 @@ func (t *table) add(uid job.ID) uint32 {
 	}
 	t.entries[i] = entry{uid: uid}
 	t.byUID[uid] = i
+	t.counts[job.Partition(uid)]++
 	return i
 }
 
 func (t *table) remove(i uint32) {
 	t.release(t.entries[i].timing)
 	delete(t.byUID, t.entries[i].uid)
+	t.counts[job.Partition(t.entries[i].uid)]--
 	t.entries[i] = entry{next: never}
 	t.free = append(t.free, i)
 }
