@@ -147,11 +147,6 @@ func NewBatch(now time.Time, lookAhead time.Duration, room int) *Batch {
 		runs:      make(map[job.ID]*member, room),
 		bySlot:    make(map[string][]*member, room),
 		byJob:     make(map[job.ID][]*member, room),
-		more:      map[string]int{},
-		pools:     map[string]int{},
-		sessions:  map[job.ID]*store.Session{},
-		followers: map[string][]*Job{},
-		keys:      map[Identity]job.ID{},
 		records:   make(map[recordKey]*store.Record, room),
 	}
 }
@@ -170,18 +165,21 @@ func (b *Batch) AddJob(j *Job) *Job {
 	return j
 }
 
+// Job returns a job that was added, nil if it was not.
+func (b *Batch) Job(uid job.ID) *Job { return b.jobs[uid] }
+
 // AddFollower adds a job whose schedule.on names another one.
 func (b *Batch) AddFollower(upstream string, j *Job) {
 	j = b.AddJob(j)
 	if !slices.Contains(b.followers[upstream], j) {
-		b.followers[upstream] = append(b.followers[upstream], j)
+		put(&b.followers, upstream, append(b.followers[upstream], j))
 	}
 }
 
-// AddRun adds an unfinished run. One that is there already stays as it is.
-func (b *Batch) AddRun(r store.Run) {
+// AddRun adds a copy of an unfinished run. One that is there already stays as it is.
+func (b *Batch) AddRun(r *store.Run) {
 	if b.runs[r.ID] == nil {
-		b.add(&member{Run: r, was: r.State})
+		b.add(&member{Run: *r, was: r.State})
 	}
 }
 
@@ -196,22 +194,33 @@ func (b *Batch) add(m *member) {
 
 // MoreWaiting says how many runs wait for a slot besides those that were added,
 // not counting those with an overlap policy of their own.
-func (b *Batch) MoreWaiting(slot string, n int) { b.more[slot] = n }
+func (b *Batch) MoreWaiting(slot string, n int) { put(&b.more, slot, n) }
 
 // AddPool adds the size of a pool by its full name. One that is not added has
 // one slot.
-func (b *Batch) AddPool(name string, size int) { b.pools[name] = size }
+func (b *Batch) AddPool(name string, size int) { put(&b.pools, name, size) }
 
-// AddSession adds a session.
-func (b *Batch) AddSession(s store.Session) { b.sessions[s.ID] = &s }
+// AddSession adds a session, which the batch does not change.
+func (b *Batch) AddSession(s *store.Session) { put(&b.sessions, s.ID, s) }
 
 // AddKey adds an identity that is taken.
-func (b *Batch) AddKey(id Identity, run job.ID) { b.keys[id] = run }
+func (b *Batch) AddKey(id Identity, run job.ID) { put(&b.keys, id, run) }
 
-// AddRecord adds a finished attempt. One that is there already stays as it is.
-func (b *Batch) AddRecord(r store.Record) {
+// put adds to one of the maps that most batches have no use for: they are made when
+// something is added.
+func put[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[key] = value
+}
+
+// AddRecord adds a copy of a finished attempt. One that is there already stays as it
+// is.
+func (b *Batch) AddRecord(r *store.Record) {
 	if key := (recordKey{r.Run.ID, r.Attempt.Number}); b.records[key] == nil {
-		b.records[key] = &r
+		kept := *r
+		b.records[key] = &kept
 	}
 }
 

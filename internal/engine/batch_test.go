@@ -49,13 +49,13 @@ func (w *world) batch() *Batch {
 		}
 	}
 	for _, r := range w.sortedRuns() {
-		b.AddRun(r)
+		b.AddRun(&r)
 	}
 	for _, r := range w.records {
-		b.AddRecord(r)
+		b.AddRecord(&r)
 	}
 	for _, s := range w.sessions {
-		b.AddSession(s)
+		b.AddSession(&s)
 	}
 	for _, k := range w.keys {
 		b.AddKey(k.Identity, k.Run)

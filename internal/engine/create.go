@@ -147,7 +147,7 @@ func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 	}
 	r.Shard, r.Shards, r.Params, r.Overlap = item.Shard, item.Shards, item.Params, item.Overlap
 	b.place(j, &r, item.Session)
-	b.keys[identity] = r.ID
+	put(&b.keys, identity, r.ID)
 	b.done.Keys = append(b.done.Keys, Key{identity, r.ID, b.now.Add(store.KeyLife)})
 	switch {
 	case item.Actor == "":

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -25,8 +26,8 @@ func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) (list []stor
 		if len(list) == q.Limit || i == store.LookMax {
 			return list, looked[i-1].Ref(), nil
 		}
-		if q.Matches(&looked[i]) {
-			list = append(list, looked[i])
+		if q.Matches(looked[i]) {
+			list = append(list, *looked[i])
 		}
 	}
 	return list, next, nil
@@ -39,21 +40,24 @@ func within(t, from, to time.Time) bool {
 }
 
 // history returns the records that a condition holds for, the latest first.
-func (s *Store) history(keep func(*store.Record) bool) []store.Record {
-	var list []store.Record
+func (s *Store) history(keep func(*store.Record) bool) []*store.Record {
+	var list []*store.Record
 	for _, records := range s.records {
-		for i := range records {
-			if keep(&records[i]) {
-				list = append(list, records[i])
+		for _, r := range records {
+			if keep(r) {
+				list = append(list, r)
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b store.Record) int { return compareRefs(b.Ref(), a.Ref()) })
+	slices.SortFunc(list, func(a, b *store.Record) int { return compareRefs(b.Ref(), a.Ref()) })
 	return list
 }
 
 func compareRefs(a, b store.RecordRef) int {
-	return cmp.Or(a.Ended.Compare(b.Ended), slices.Compare(a.Run[:], b.Run[:]), cmp.Compare(a.Attempt, b.Attempt))
+	if c := a.Ended.Compare(b.Ended); c != 0 {
+		return c
+	}
+	return cmp.Or(bytes.Compare(a.Run[:], b.Run[:]), cmp.Compare(a.Attempt, b.Attempt))
 }
 
 // AttemptsOf implements store.History.
@@ -63,7 +67,10 @@ func (s *Store) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, err
 		return nil, err
 	}
 	defer unlock()
-	list := slices.Clone(s.records[run])
+	var list []store.Record
+	for _, r := range s.records[run] {
+		list = append(list, *r)
+	}
 	slices.SortFunc(list, func(a, b store.Record) int { return cmp.Compare(a.Attempt.Number, b.Attempt.Number) })
 	return list, nil
 }
@@ -156,10 +163,10 @@ func (s *Store) Expire(ctx context.Context, server store.Retention) (more bool, 
 	left := store.ExpireMax
 	runs := map[job.ID]int{} // by job, how many later ones there are
 	for _, r := range s.history(func(*store.Record) bool { return true }) {
-		if _, active := s.runs[r.Run.ID]; active {
+		if _, active := s.runs.byID[r.Run.ID]; active {
 			continue
 		}
-		keep := s.retention(&r, server)
+		keep := s.retention(r, server)
 		age := now.Sub(r.Attempt.Ended)
 		if r.Final {
 			runs[r.Run.JobUID]++
@@ -171,7 +178,7 @@ func (s *Store) Expire(ctx context.Context, server store.Retention) (more bool, 
 			}
 		}
 		if old {
-			s.removeRecord(&r)
+			s.removeRecord(r)
 			if left--; left == 0 {
 				return true, nil
 			}
@@ -223,7 +230,7 @@ func (s *Store) retention(r *store.Record, server store.Retention) store.Retenti
 }
 
 func (s *Store) removeRecord(r *store.Record) {
-	list := slices.DeleteFunc(s.records[r.Run.ID], func(o store.Record) bool { return o.Attempt.Number == r.Attempt.Number })
+	list := slices.DeleteFunc(s.records[r.Run.ID], func(o *store.Record) bool { return o.Attempt.Number == r.Attempt.Number })
 	if len(list) == 0 {
 		delete(s.records, r.Run.ID)
 		return

@@ -36,7 +36,7 @@ func (s *Store) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) 
 		old = engine.Stored{Job: b.AddJob(&j), Definition: row.definition, Filled: row.filled}
 		s.addSiblings(b, row.UID)
 		wanted := engine.CompilePolicy(filled)
-		for _, r := range s.sorted(func(r *store.Run) bool { return r.JobUID == row.UID }) {
+		for _, r := range s.runs.where(func(r *store.Run) bool { return r.JobUID == row.UID }) {
 			s.addSlot(b, r.Slot)
 			s.addSlot(b, wanted.SlotKey(&r.Run, r.Node))
 		}

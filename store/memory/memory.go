@@ -43,7 +43,8 @@ type Store struct {
 	opt Options
 
 	mu        sync.Mutex
-	seq       int64 // of the latest change of a job
+	unlock    func() // mu.Unlock, which would be made anew for each step
+	seq       int64  // of the latest change of a job
 	jobs      map[job.ID]*jobRow
 	names     map[string]*jobRow // those that are not deleted, by full name
 	calendars map[string]*job.Calendar
@@ -51,12 +52,12 @@ type Store struct {
 	audit     []store.AuditRecord
 	tokens    map[string]store.Token // by name
 
-	runs     map[job.ID]*store.Run // that are planned or going on; not changed in place
+	runs     runSet // that are planned or going on
 	keys     map[engine.Identity]engine.Key
 	sessions map[job.ID]*sessionRow
 	drains   map[string]*store.Drain // by node
 
-	records map[job.ID][]store.Record // by run
+	records map[job.ID][]*store.Record // by run; not changed in place
 	output  map[attemptKey]map[int]store.OutputChunk
 
 	hints map[chan store.Hint]bool
@@ -106,21 +107,23 @@ func New(opt Options) *Store {
 			return id
 		}
 	}
-	return &Store{
+	s := &Store{
 		opt:       opt,
 		jobs:      map[job.ID]*jobRow{},
 		names:     map[string]*jobRow{},
 		calendars: map[string]*job.Calendar{},
 		pools:     map[string]*job.Pool{},
 		tokens:    map[string]store.Token{},
-		runs:      map[job.ID]*store.Run{},
+		runs:      runSet{byID: map[job.ID]*store.Run{}},
 		keys:      map[engine.Identity]engine.Key{},
 		sessions:  map[job.ID]*sessionRow{},
 		drains:    map[string]*store.Drain{},
-		records:   map[job.ID][]store.Record{},
+		records:   map[job.ID][]*store.Record{},
 		output:    map[attemptKey]map[int]store.OutputChunk{},
 		hints:     map[chan store.Hint]bool{},
 	}
+	s.unlock = s.mu.Unlock
+	return s
 }
 
 // Close does nothing.
@@ -142,7 +145,7 @@ func (s *Store) begin(ctx context.Context, items int) (unlock func(), err error)
 		return nil, store.ErrTooMany
 	}
 	s.mu.Lock()
-	return s.mu.Unlock, nil
+	return s.unlock, nil
 }
 
 // step is a decision, with what was already added to it.
@@ -156,7 +159,7 @@ type step struct {
 func (s *Store) batch() *step {
 	b := &step{engine.NewBatch(s.now(), s.opt.LookAhead, 0), map[string]bool{}, map[job.ID]bool{}}
 	for _, session := range s.sessions {
-		b.AddSession(session.Session)
+		b.AddSession(&session.Session)
 	}
 	for name, pool := range s.pools {
 		b.AddPool(name, pool.Slots.Size)
@@ -166,6 +169,9 @@ func (s *Store) batch() *step {
 
 // addJob adds a job to a decision.
 func (s *Store) addJob(b *step, uid job.ID) *engine.Job {
+	if known := b.Job(uid); known != nil {
+		return known
+	}
 	row, ok := s.jobs[uid]
 	if !ok {
 		return nil
@@ -177,7 +183,7 @@ func (s *Store) addJob(b *step, uid job.ID) *engine.Job {
 // addRun adds a run to a decision, and what may follow from its start or end on
 // a node.
 func (s *Store) addRun(b *step, id job.ID, node string) {
-	r, ok := s.runs[id]
+	r, ok := s.runs.byID[id]
 	if !ok {
 		for _, record := range s.records[id] {
 			b.AddRecord(record)
@@ -189,7 +195,7 @@ func (s *Store) addRun(b *step, id job.ID, node string) {
 	for _, record := range s.records[id] {
 		b.AddRecord(record)
 	}
-	b.AddRun(*r)
+	b.AddRun(r)
 	s.addSlot(b, r.Slot)
 	if j := s.addJob(b, r.JobUID); j != nil {
 		s.addSlot(b, j.Policy.SlotKey(&r.Run, cmp.Or(node, r.Node)))
@@ -204,7 +210,7 @@ func (s *Store) addSiblings(b *step, uid job.ID) {
 		return
 	}
 	b.jobs[uid] = true
-	for _, r := range s.sorted(func(r *store.Run) bool { return r.JobUID == uid }) {
+	for _, r := range s.runs.where(func(r *store.Run) bool { return r.JobUID == uid }) {
 		b.AddRun(r)
 	}
 }
@@ -215,7 +221,7 @@ func (s *Store) addSlot(b *step, slot string) {
 		return
 	}
 	b.slots[slot] = true
-	for _, r := range s.sorted(func(r *store.Run) bool { return r.Slot == slot }) {
+	for _, r := range s.runs.where(func(r *store.Run) bool { return r.Slot == slot }) {
 		b.AddRun(r)
 		if j := s.addJob(b, r.JobUID); j != nil && r.Shards > 0 {
 			s.addFollowers(b, j.FullName())
@@ -233,30 +239,8 @@ func (s *Store) addFollowers(b *step, upstream string) {
 	}
 	slices.SortFunc(followers, func(a, b *jobRow) int { return cmp.Compare(a.FullName(), b.FullName()) })
 	for _, row := range followers {
-		j := row.Job
-		b.AddFollower(upstream, &j)
+		b.AddFollower(upstream, s.addJob(b, row.UID))
 	}
-}
-
-// sorted returns the runs that a condition holds for, by due time and id.
-func (s *Store) sorted(keep func(*store.Run) bool) []store.Run {
-	var list []store.Run
-	for _, r := range s.runs {
-		if keep(r) {
-			list = append(list, *r)
-		}
-	}
-	slices.SortFunc(list, func(a, b store.Run) int { return refOf(&a).compare(refOf(&b)) })
-	return list
-}
-
-// place is a store.RunRef that can be compared.
-type place store.RunRef
-
-func refOf(r *store.Run) place { return place{r.Due, r.ID} }
-
-func (p place) compare(q place) int {
-	return cmp.Or(p.Due.Compare(q.Due), slices.Compare(p.ID[:], q.ID[:]))
 }
 
 // write applies what a decision has changed.
@@ -264,19 +248,19 @@ func (s *Store) write(b *step) {
 	c := b.Changes()
 	for _, list := range [...][]*store.Run{c.Made, c.Saved} {
 		for _, r := range list {
-			s.runs[r.ID] = r
+			s.runs.put(r)
 		}
 	}
 	for _, r := range c.Removed {
-		delete(s.runs, r.ID)
+		s.runs.remove(r.ID)
 	}
 	for _, record := range c.Records {
-		s.records[record.Run.ID] = append(s.records[record.Run.ID], *record)
+		s.records[record.Run.ID] = append(s.records[record.Run.ID], record)
 	}
 	for _, record := range c.Replaced {
 		list := s.records[record.Run.ID]
-		i := slices.IndexFunc(list, func(r store.Record) bool { return r.Attempt.Number == record.Attempt.Number })
-		list[i] = *record
+		i := slices.IndexFunc(list, func(r *store.Record) bool { return r.Attempt.Number == record.Attempt.Number })
+		list[i] = record
 	}
 	for _, j := range c.Jobs {
 		if row, ok := s.jobs[j.UID]; ok { // else PutJob is creating it
@@ -370,18 +354,6 @@ func (s *Store) hint(h store.Hint) {
 		}
 		hints <- all // only this function sends, under the mutex: there is room
 	}
-}
-
-// page cuts a sorted list behind a place and at a limit.
-func page(list []store.Run, after store.RunRef, limit int) []store.Run {
-	if after != (store.RunRef{}) {
-		i := slices.IndexFunc(list, func(r store.Run) bool { return refOf(&r).compare(place(after)) > 0 })
-		if i < 0 {
-			return nil
-		}
-		list = list[i:]
-	}
-	return list[:min(limit, len(list))]
 }
 
 var errNoSession = errors.New("a session needs an id")

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -48,14 +49,16 @@ func (s *Store) Trigger(ctx context.Context, items []store.TriggerItem) ([]store
 	}
 	defer unlock()
 	b := s.batch()
+	for i := range items {
+		s.addJob(b, items[i].Job)
+	}
 	for id, key := range s.keys {
-		if b.Now().Before(key.Expires) {
+		if b.Job(id.Job) != nil && b.Now().Before(key.Expires) {
 			b.AddKey(id, key.Run)
 		}
 	}
 	outcomes := make([]store.TriggerOutcome, len(items))
 	for i := range items {
-		s.addJob(b, items[i].Job)
 		outcomes[i] = b.Trigger(&items[i])
 	}
 	s.write(b)
@@ -70,11 +73,11 @@ func (s *Store) Unplaced(ctx context.Context, after store.RunRef, limit int) ([]
 	}
 	defer unlock()
 	now := s.now()
-	list := s.sorted(func(r *store.Run) bool {
+	list := s.runs.where(func(r *store.Run) bool {
 		session, ok := s.sessions[r.Session]
 		return r.State == job.StateReady && (!ok || session.over || !session.Live(now))
 	})
-	return page(list, after, limit), nil
+	return copies(page(list, after, limit)), nil
 }
 
 // Place implements store.Planning.
@@ -100,7 +103,7 @@ func (s *Store) Ready(ctx context.Context, session job.ID, after store.RunRef, u
 		return nil, err
 	}
 	defer unlock()
-	list := s.sorted(func(r *store.Run) bool {
+	list := s.runs.where(func(r *store.Run) bool {
 		return r.State == job.StateReady && r.Session == session && !r.Due.After(until)
 	})
 	return readyRuns(page(list, after, limit)), nil
@@ -113,14 +116,13 @@ func (s *Store) Overdue(ctx context.Context, before time.Time, after store.RunRe
 		return nil, err
 	}
 	defer unlock()
-	list := s.sorted(func(r *store.Run) bool { return r.State == job.StateReady && r.Due.Before(before) })
+	list := s.runs.where(func(r *store.Run) bool { return r.State == job.StateReady && r.Due.Before(before) })
 	return readyRuns(page(list, after, limit)), nil
 }
 
-func readyRuns(list []store.Run) []store.ReadyRun {
+func readyRuns(list []*store.Run) []store.ReadyRun {
 	var ready []store.ReadyRun
-	for i := range list {
-		r := &list[i]
+	for _, r := range list {
 		ready = append(ready, store.ReadyRun{
 			RunRef: store.RunRef{Due: r.Due, ID: r.ID}, Job: r.JobUID, Session: r.Session, Attempt: r.Attempt, Priority: r.Priority,
 		})
@@ -197,7 +199,7 @@ func (s *Store) Mine(ctx context.Context, session job.ID) ([]store.Run, error) {
 		return nil, err
 	}
 	defer unlock()
-	return s.sorted(func(r *store.Run) bool { return r.State == job.StateRunning && r.Session == session }), nil
+	return copies(s.runs.where(func(r *store.Run) bool { return r.State == job.StateRunning && r.Session == session })), nil
 }
 
 // Cancel implements store.Working.
@@ -226,7 +228,7 @@ func (s *Store) CancelRuns(ctx context.Context, runs []job.ID, by, reason string
 	defer unlock()
 	b := s.batch()
 	for _, id := range runs {
-		if _, ok := s.runs[id]; ok {
+		if _, ok := s.runs.byID[id]; ok {
 			s.addRun(b, id, "")
 		}
 	}
@@ -250,7 +252,7 @@ func (s *Store) Active(ctx context.Context, run job.ID) (store.Run, error) {
 		return store.Run{}, err
 	}
 	defer unlock()
-	r, ok := s.runs[run]
+	r, ok := s.runs.byID[run]
 	if !ok {
 		return store.Run{}, fmt.Errorf("run %s: %w", run, store.ErrNotFound)
 	}
@@ -264,12 +266,12 @@ func (s *Store) ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Ru
 		return nil, err
 	}
 	defer unlock()
-	list := s.sorted(func(r *store.Run) bool {
+	list := s.runs.where(func(r *store.Run) bool {
 		return (q.Namespace == "" || r.Namespace == q.Namespace) &&
 			(q.Job.IsZero() || r.JobUID == q.Job) &&
 			(q.State == "" || r.State == q.State)
 	})
-	return page(list, q.After, q.Limit), nil
+	return copies(page(list, q.After, q.Limit)), nil
 }
 
 // Lost implements store.Working.
@@ -281,7 +283,7 @@ func (s *Store) Lost(ctx context.Context, limit int) ([]store.Attempt, error) {
 	defer unlock()
 	now := s.now()
 	var lost []store.Attempt
-	for _, r := range s.sorted(func(r *store.Run) bool { return r.State == job.StateRunning && s.isLost(r, now) }) {
+	for _, r := range s.runs.where(func(r *store.Run) bool { return r.State == job.StateRunning && s.isLost(r, now) }) {
 		if len(lost) < limit {
 			lost = append(lost, store.Attempt{Run: r.ID, Number: r.Attempt, Token: r.Token})
 		}
@@ -309,7 +311,7 @@ func (s *Store) Alerts(ctx context.Context, limit int) ([]store.Alert, error) {
 	}
 	defer unlock()
 	now := s.now()
-	late := s.sorted(func(r *store.Run) bool { return !r.AlertAt.IsZero() && !r.AlertAt.After(now) })
+	late := s.runs.where(func(r *store.Run) bool { return !r.AlertAt.IsZero() && !r.AlertAt.After(now) })
 	if len(late) == 0 {
 		return nil, nil
 	}
@@ -320,7 +322,7 @@ func (s *Store) Alerts(ctx context.Context, limit int) ([]store.Alert, error) {
 		b.AddRun(r)
 		s.addJob(b, r.JobUID)
 		if unmet := b.Alert(r.ID); len(unmet) > 0 {
-			alerts = append(alerts, store.Alert{Run: r, Unmet: unmet})
+			alerts = append(alerts, store.Alert{Run: *r, Unmet: unmet})
 		}
 	}
 	s.write(b)
@@ -355,7 +357,7 @@ func (s *Store) Tidy(ctx context.Context) (more bool, err error) {
 	}
 	defer unlock()
 	now := s.now()
-	ending := s.sorted(func(r *store.Run) bool { return s.mayEnd(r, now) })
+	ending := s.runs.where(func(r *store.Run) bool { return s.mayEnd(r, now) })
 	var resting []string // jobs that are paused for a while, or completed and not kept
 	for name, row := range s.names {
 		if !row.PausedUntil.IsZero() || row.State == job.JobCompleted && row.Policy.DeleteAfter >= 0 {
@@ -378,7 +380,7 @@ func (s *Store) Tidy(ctx context.Context) (more bool, err error) {
 }
 
 // settle ends runs that have come to an end, and pauses and jobs.
-func (s *Store) settle(ending []store.Run, resting []string) (more bool, err error) {
+func (s *Store) settle(ending []*store.Run, resting []string) (more bool, err error) {
 	b := s.batch()
 	settled := 0
 	for _, r := range ending {
@@ -415,31 +417,22 @@ func (s *Store) mayEnd(r *store.Run, now time.Time) bool {
 	case !ok || row.Deleted || row.State == job.JobPaused || row.Epoch != r.Epoch:
 		return true
 	}
-	return !r.LateAfter.IsZero() && now.After(r.LateAfter) || row.Policy.Broadcast || r.Last != ""
+	gone := row.Policy.Broadcast && now.Sub(r.Due) > row.Policy.LostAfter // its node may be
+	return !r.LateAfter.IsZero() && now.After(r.LateAfter) || gone || r.Last != ""
 }
 
 // forget removes tombstones and sessions that nobody needs any more.
 func (s *Store) forget(now time.Time) {
 	for uid, row := range s.jobs {
-		if row.Deleted && now.Sub(row.updated) > store.TombstoneLife && !s.has(func(r *store.Run) bool { return r.JobUID == uid }) {
+		if row.Deleted && now.Sub(row.updated) > store.TombstoneLife && !s.runs.any(func(r *store.Run) bool { return r.JobUID == uid }) {
 			delete(s.jobs, uid)
 		}
 	}
 	for id, session := range s.sessions {
-		if now.Sub(session.Renewed) > store.SilenceMax && !s.has(func(r *store.Run) bool { return r.State == job.StateRunning && r.Session == id }) {
+		if now.Sub(session.Renewed) > store.SilenceMax && !s.runs.any(func(r *store.Run) bool { return r.State == job.StateRunning && r.Session == id }) {
 			delete(s.sessions, id)
 		}
 	}
-}
-
-// has tells whether there is a run that a condition holds for.
-func (s *Store) has(wanted func(*store.Run) bool) bool {
-	for _, r := range s.runs {
-		if wanted(r) {
-			return true
-		}
-	}
-	return false
 }
 
 // Join implements store.Membership.
@@ -504,12 +497,10 @@ func (s *Store) Leave(ctx context.Context, session job.ID) error {
 
 // handOn leaves what a session has not claimed to be placed again.
 func (s *Store) handOn(session job.ID) {
-	for id, r := range s.runs {
-		if r.State == job.StateReady && r.Session == session {
-			unplaced := *r
-			unplaced.Session = job.ID{}
-			s.runs[id] = &unplaced
-		}
+	for _, r := range s.runs.where(func(r *store.Run) bool { return r.State == job.StateReady && r.Session == session }) {
+		unplaced := *r
+		unplaced.Session = job.ID{}
+		s.runs.put(&unplaced)
 	}
 }
 
@@ -554,7 +545,7 @@ func (s *Store) End(ctx context.Context, session job.ID) error {
 		return err
 	}
 	defer unlock()
-	for _, r := range s.runs {
+	for _, r := range s.runs.order {
 		if r.State == job.StateRunning && r.Session == session {
 			return fmt.Errorf("end session %s: run %s is running: %w", session, r.ID, store.ErrConflict)
 		}
@@ -570,10 +561,14 @@ func (s *Store) Sessions(ctx context.Context) ([]store.Session, error) {
 		return nil, err
 	}
 	defer unlock()
-	var list []store.Session
+	rows := make([]*sessionRow, 0, len(s.sessions))
 	for _, row := range s.sessions {
-		list = append(list, row.Session)
+		rows = append(rows, row)
 	}
-	slices.SortFunc(list, func(a, b store.Session) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	slices.SortFunc(rows, func(a, b *sessionRow) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	list := make([]store.Session, len(rows))
+	for i, row := range rows {
+		list[i] = row.Session
+	}
 	return list, nil
 }

@@ -55,7 +55,7 @@ func (t *tx) step(items int) (*step, error) {
 		return nil, err
 	}
 	for i := range list {
-		st.b.AddSession(list[i].Session)
+		st.b.AddSession(&list[i].Session)
 	}
 	return st, nil
 }
@@ -138,7 +138,7 @@ func (st *step) addRun(r *store.Run) (*loadedJob, error) {
 	if r.State == job.StateWaiting && r.Overlap == "" && !r.AwaitsPrevious && !r.HoldsSlot {
 		st.waiting[r.Slot]++
 	}
-	st.b.AddRun(*r)
+	st.b.AddRun(r)
 	if l == nil || r.Shards == 0 {
 		return l, nil
 	}
@@ -541,7 +541,8 @@ func (st *step) addRecords(q *stmt) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range records {
+	for i := range records {
+		r := &records[i]
 		st.b.AddRecord(r)
 		l, err := st.job(r.Run.JobUID)
 		if err != nil {

@@ -104,7 +104,7 @@ func (t *tx) step(a about) (*step, error) {
 	}
 	st.b = engine.NewBatch(now, t.s.lookAhead, len(a.runs)+len(a.jobs))
 	for i := range sessions {
-		st.b.AddSession(sessions[i].Session)
+		st.b.AddSession(&sessions[i].Session)
 	}
 	for _, l := range st.jobs {
 		if l != nil {
@@ -545,7 +545,7 @@ func (st *step) addRun(r *store.Run) {
 	if r.State == job.StateWaiting && r.Overlap == "" && !r.AwaitsPrevious && !r.HoldsSlot {
 		st.waiting[r.Slot]++
 	}
-	st.b.AddRun(*r)
+	st.b.AddRun(r)
 }
 
 // nameOf gives a run the name of its job, which is not there, from the list of
@@ -602,7 +602,8 @@ func (st *step) addRecords(runs []job.ID) error {
 		return err
 	}
 	w := &wanted{whole: map[job.ID]bool{}}
-	for _, r := range list {
+	for i := range list {
+		r := &list[i]
 		st.b.AddRecord(r)
 		switch l, locked := st.jobs[r.Run.JobUID]; {
 		case !locked:
