@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -35,11 +36,12 @@ type Stored struct {
 // begin a new epoch in the step that is acknowledged, and each claim compares
 // epochs.
 func (b *Batch) Put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, names Names) (j *Job, changed bool, err error) {
-	same := old.Job != nil && sameDefinition(old.Definition, put.Definition) && samePause(old.Job, put)
 	var version int64
+	var was, is string // the documents as they were and are
 	if old.Job != nil {
-		version = old.Version
+		version, was, is = old.Version, said(old.Definition), said(put.Definition)
 	}
+	same := old.Job != nil && was == is && samePause(old.Job, put)
 	if err := CheckVersion(version, put.IfVersion, same); err != nil {
 		return nil, false, err
 	}
@@ -103,7 +105,7 @@ func (b *Batch) Put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, 
 		b.newEpoch(j, b.now)
 	}
 	b.Refit(j)
-	b.audit(put.Actor, action, j.FullName(), j.Version, detail, differences(said(old.Definition), said(put.Definition))...)
+	b.audit(put.Actor, action, j.FullName(), j.Version, detail, differences(was, is)...)
 	return j, true, nil
 }
 
@@ -122,12 +124,9 @@ func CheckVersion(version, ifVersion int64, same bool) error {
 	return store.ErrConflict
 }
 
-// sameDefinition tells whether two documents say the same about a job, read as
-// they may be from different places.
-func sameDefinition(a, b *job.Job) bool { return said(a) == said(b) }
-
-// said writes what a user says in a document, without what servers add. What is
-// empty is not written, and instants are written in one way.
+// said writes what a user says in a document, without what servers add, so that
+// documents which were read from different places can be compared: what is empty is
+// not written, and instants are written in one way.
 func said(j *job.Job) string {
 	s := *j
 	s.Namespace = cmp.Or(s.Namespace, job.DefaultNamespace)
@@ -140,7 +139,7 @@ func said(j *job.Job) string {
 
 // sameSchedule tells whether two schedules say the same.
 func sameSchedule(a, b job.Schedule) bool {
-	return said(&job.Job{Schedule: a}) == said(&job.Job{Schedule: b})
+	return reflect.DeepEqual(a, b) || said(&job.Job{Schedule: a}) == said(&job.Job{Schedule: b})
 }
 
 func samePause(j *Job, put *store.PutJob) bool {
