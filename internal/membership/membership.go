@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -222,16 +223,13 @@ func (m *Member) Look(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read sessions: %w", err)
 	}
-	live := make([]store.Session, 0, len(sessions))
 	var drain *store.Drain
 	for i := range sessions {
 		if sessions[i].ID == m.id {
 			drain = sessions[i].Drain
 		}
-		if sessions[i].Live(now) {
-			live = append(live, sessions[i])
-		}
 	}
+	live := slices.DeleteFunc(sessions, func(s store.Session) bool { return !s.Live(now) })
 	m.mu.Lock()
 	was := m.drained
 	m.live, m.drained, m.clock, m.read = live, drain != nil, now, read

@@ -110,6 +110,7 @@ type Node struct {
 	// member and worker are those of the present session.
 	member atomic.Pointer[membership.Member]
 	worker atomic.Pointer[worker.Worker]
+	share  placement.Share // the planner's
 	around *schedules
 	clock  *clock.Watch
 	// clockSet has room for one message: that the session is to be renewed.
@@ -152,7 +153,7 @@ func (n *Node) partitions() store.Partitions {
 		return store.Partitions{}
 	}
 	m := n.member.Load()
-	return placement.Partitions(m.ID(), m.Live())
+	return n.share.Of(m.ID(), m.Live())
 }
 
 // storeNow returns what the store's clock shows, which is that of the cluster.

@@ -212,3 +212,19 @@ func TestTurnsAreTakenByEachSessionOneAfterTheOther(t *testing.T) {
 		}
 	}
 }
+
+func TestAShareIsWhatPartitionsSays(t *testing.T) {
+	all := nodes("a", "b", "c")
+	for i := range all {
+		all[i].Roles = []string{RolePlanner}
+	}
+	a, b, c := all[0], all[1], all[2]
+	var share Share
+	for i, live := range [][]store.Session{nil, {a}, {a}, {a, b}, {a, c}, {a, b, c}, {b, c}, {a, b}, nil} {
+		for _, self := range []job.ID{a.ID, a.ID, b.ID} {
+			if share.Of(self, live) != Partitions(self, live) {
+				t.Errorf("%d: the share of %s among %d sessions is not what Partitions says", i, self, len(live))
+			}
+		}
+	}
+}

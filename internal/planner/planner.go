@@ -484,6 +484,10 @@ func (p *Planner) placeRest(ctx context.Context) error {
 			}
 			looked = true
 		}
+		if len(runs) == 0 {
+			p.unplaced = store.RunRef{}
+			return nil
+		}
 		live, mine := p.Live(), p.Partitions()
 		placements := make([]store.Placement, 0, len(runs))
 		for i := range runs {

@@ -63,6 +63,7 @@ type model struct {
 	table   []*planned
 	since   int64
 	parts   store.Partitions
+	share   placement.Share
 	held    map[job.ID]*held
 	order   []job.ID // of what is held, as it came
 	results []*held
@@ -423,7 +424,7 @@ func (n *model) plan() {
 	if n.session.IsZero() || n.leaving {
 		return
 	}
-	parts := placement.Partitions(n.session, n.live)
+	parts := n.share.Of(n.session, n.live)
 	if !n.core.calm && n.core.chance(50) {
 		parts = store.AllPartitions // the view of a node may be an old one
 	}
