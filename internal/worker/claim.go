@@ -52,6 +52,8 @@ func (l *leadEstimate) of(herd int) time.Duration {
 // claimLoop claims what is due. While batches are under way the next gathers.
 func (w *Worker) claimLoop(ctx context.Context, trouble *trouble) {
 	backoff := backoffMin
+	wait := time.NewTimer(0)
+	defer wait.Stop()
 	for {
 		batch, next := w.gather()
 		if len(batch) > 0 {
@@ -70,14 +72,12 @@ func (w *Worker) claimLoop(ctx context.Context, trouble *trouble) {
 			}
 			continue
 		}
-		wait := time.NewTimer(next)
+		wait.Reset(next)
 		select {
 		case <-ctx.Done():
-			wait.Stop()
 			return
 		case <-wait.C:
 		case <-w.claimWake:
-			wait.Stop()
 		}
 	}
 }
@@ -303,21 +303,20 @@ func (w *Worker) answered(it *item, outcome *store.ClaimOutcome) bool {
 // stealLoop takes over what is overdue, whoever it is assigned to.
 func (w *Worker) stealLoop(ctx context.Context) {
 	trouble := trouble{what: "overdue runs cannot be read", log: w.Log}
-	wait := stealEvery
+	wait := time.NewTimer(stealEvery)
+	defer wait.Stop()
 	for {
-		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
-		case <-timer.C:
+		case <-wait.C:
 		}
 		began := time.Now()
 		err := w.steal(ctx)
 		if ctx.Err() == nil {
 			trouble.report(err)
 		}
-		wait = max(stealEvery, restFactor*time.Since(began))
+		wait.Reset(max(stealEvery, restFactor*time.Since(began)))
 	}
 }
 

@@ -18,17 +18,17 @@ const (
 
 // startLoop starts claimed attempts at their instant.
 func (w *Worker) startLoop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		begin, wait := w.dueStarts()
 		w.starter.add(begin)
-		timer := time.NewTimer(wait)
+		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-timer.C:
 		case <-w.startWake:
-			timer.Stop()
 		}
 	}
 }
@@ -142,8 +142,7 @@ func (s *starter) next(summoned bool) *item {
 
 // settle waits until what is to be started now was, for a while.
 func (s *starter) settle() {
-	enough := time.NewTimer(startsFirst)
-	defer enough.Stop()
+	var enough <-chan time.Time
 	for {
 		s.mu.Lock()
 		left := len(s.queue)
@@ -151,9 +150,12 @@ func (s *starter) settle() {
 		if left == 0 {
 			return
 		}
+		if enough == nil { // mostly there is nothing to wait for
+			enough = time.After(startsFirst)
+		}
 		select {
 		case <-s.emptied:
-		case <-enough.C:
+		case <-enough:
 			return
 		}
 	}

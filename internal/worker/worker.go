@@ -422,6 +422,7 @@ func (w *Worker) hold(runs []store.ReadyRun) bool {
 		switch {
 		case known == nil:
 			w.enqueue(w.add(*r))
+			signal(w.claimWake)
 		case known.state == ready && (known.ready.Attempt != r.Attempt || !known.ready.Due.Equal(r.Due)):
 			// A retry, or it was put off: what is queued is stale.
 			if known.queued {
@@ -430,9 +431,9 @@ func (w *Worker) hold(runs []store.ReadyRun) bool {
 				delete(w.items, r.ID) // gather drops it
 			}
 			w.enqueue(w.add(*r))
+			signal(w.claimWake)
 		}
 	}
-	signal(w.claimWake)
 	return true
 }
 
