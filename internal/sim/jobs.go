@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -98,9 +99,8 @@ type user struct {
 	store     store.Store
 	random    *rand.Rand
 	now       func() time.Time
-	schedules map[string]string // of the jobs that are edited
-	documents map[string]*job.Job
-	key       string // the last idempotency key
+	schedules map[string]string // the expressions of the jobs that are edited
+	key       string            // the last idempotency key
 }
 
 // editEvery is how often a job is changed, on average.
@@ -108,43 +108,51 @@ const editEvery = 10 * time.Second
 
 // newUser makes the steady jobs.
 func newUser(s store.Store, random *rand.Rand, now func() time.Time) (*user, error) {
-	u := &user{store: s, random: random, now: now, schedules: map[string]string{}, documents: map[string]*job.Job{}}
+	u := &user{store: s, random: random, now: now, schedules: map[string]string{}}
 	if _, err := s.PutPool(context.Background(), &job.Pool{Name: pool, Slots: job.Slots{Size: poolSlots}}, 0, "user"); err != nil {
 		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(steady)) {
-		if _, err := u.put(name, steady[name].schedule, store.PutJob{}); err != nil {
+		if _, err := u.put(name, "", store.PutJob{}); err != nil {
 			return nil, err
 		}
 	}
 	return u, nil
 }
 
-// document decodes a job, once for each text.
-func (u *user) document(name, schedule string, paused bool, command int) (*job.Job, error) {
-	text := fmt.Sprintf(`{name: %s, paused: %t, schedule: {%s}, run: {shell: "echo %d"}`, name, paused, schedule, command)
-	if rest := specOf(name).rest; rest != "" {
-		text += ", " + rest
+// documents are the jobs by name, decoded once for all worlds; those that are edited
+// have no schedule.
+var documents = sync.OnceValues(func() (map[string]*job.Job, error) {
+	list := map[string]*job.Job{}
+	for _, specs := range []map[string]spec{steady, edited} {
+		for name, s := range specs {
+			text := fmt.Sprintf("{name: %s, schedule: {%s}, run: {shell: echo}", name, s.schedule)
+			if s.rest != "" {
+				text += ", " + s.rest
+			}
+			docs, err := job.Decode("sim.yaml", []byte(text+"}"))
+			if err != nil {
+				return nil, fmt.Errorf("decode %s: %w", name, err)
+			}
+			list[name] = docs[0].Job
+		}
 	}
-	text += "}"
-	if known := u.documents[text]; known != nil {
-		return known, nil
-	}
-	docs, err := job.Decode("sim.yaml", []byte(text))
-	if err != nil {
-		return nil, err
-	}
-	u.documents[text] = docs[0].Job
-	return docs[0].Job, nil
-}
+	return list, nil
+})
 
-// put creates or changes a job.
+// put creates or changes a job, with another cron expression if one is given.
 func (u *user) put(name, schedule string, p store.PutJob) (*store.Job, error) {
-	definition, err := u.document(name, schedule, p.Definition != nil && p.Definition.Paused, u.random.IntN(4))
+	known, err := documents()
 	if err != nil {
 		return nil, err
 	}
-	p.Definition, p.IfVersion, p.Actor = definition, store.AnyVersion, "user"
+	definition := *known[name]
+	definition.Paused = p.Definition != nil && p.Definition.Paused
+	definition.Run.Shell = &job.Shell{Command: fmt.Sprint("echo ", u.random.IntN(4))}
+	if schedule != "" {
+		definition.Schedule.Cron = []string{schedule}
+	}
+	p.Definition, p.IfVersion, p.Actor = &definition, store.AnyVersion, "user"
 	j, err := u.store.PutJob(context.Background(), p)
 	if err == nil && u.random.IntN(5) == 0 {
 		j, err = u.store.PutJob(context.Background(), p) // the answer was lost
@@ -162,7 +170,7 @@ func (u *user) edit() error {
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
-	schedule := fmt.Sprintf(`cron: "*/%d * * * * *"`, []int{10, 15, 20, 30, 60}[u.random.IntN(5)])
+	schedule := fmt.Sprintf("*/%d * * * * *", []int{10, 15, 20, 30, 60}[u.random.IntN(5)])
 	var p store.PutJob
 	switch n := u.random.IntN(20); {
 	case err != nil: // there is none

@@ -127,7 +127,7 @@ func (t *Tap) settle(ctx context.Context, runs []job.ID) {
 			continue
 		}
 		if _, err := t.Store.Active(ctx, id); err != nil {
-			delete(t.history.holders[known.slot], id)
+			t.history.free(known.slot, id)
 		}
 	}
 }
@@ -135,11 +135,20 @@ func (t *Tap) settle(ctx context.Context, runs []job.ID) {
 // ended looks at which of the holders of slots are over, after a step that may have
 // ended any of them.
 func (t *Tap) ended(ctx context.Context) {
-	for _, holders := range t.history.holders {
+	for slot, holders := range t.history.holders {
 		for id := range holders {
 			if r, err := t.Store.Active(ctx, id); err != nil || !r.HoldsSlot {
-				delete(holders, id)
+				t.history.free(slot, id)
 			}
+		}
+	}
+}
+
+// free notes that a run does not hold a slot any more.
+func (h *History) free(slot string, run job.ID) {
+	if holders := h.holders[slot]; holders != nil {
+		if delete(holders, run); len(holders) == 0 {
+			delete(h.holders, slot)
 		}
 	}
 }
