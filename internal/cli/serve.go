@@ -103,10 +103,12 @@ type server struct {
 	watchdog *watchdog.Node
 	node     *node.Node
 	events   *events.Hub
-	working  atomic.Pointer[node.Node] // the node, while it works
-	http     *http.Server
-	listen   net.Listener
-	closers  []func() error // in the order of opening
+	// followers are those of the output of runs.
+	followers *httpapi.Followers
+	working   atomic.Pointer[node.Node] // the node, while it works
+	http      *http.Server
+	listen    net.Listener
+	closers   []func() error // in the order of opening
 }
 
 // serve runs a server until ctx ends or a signal comes.
@@ -176,8 +178,9 @@ func (s *server) open(ctx context.Context) error {
 	if err != nil {
 		return failed("%v", err)
 	}
+	s.followers = httpapi.NewFollowers(s.measured)
 	s.node, err = node.New(node.Config{
-		Store: s.measured, Executors: executors, Observer: s.metrics, Watchdog: s.watchdog, OutputLimit: int(s.config.Output), Capacity: s.config.Capacity,
+		Store: s.measured, Wrote: s.followers.Wrote, Executors: executors, Observer: s.metrics, Watchdog: s.watchdog, OutputLimit: int(s.config.Output), Capacity: s.config.Capacity,
 		DrainTimeout: time.Duration(s.config.Drain),
 		Retention: store.Retention{
 			Runs: s.config.Keep.Runs, For: time.Duration(s.config.Keep.For), OutputFor: time.Duration(s.config.Keep.OutputFor),
@@ -308,7 +311,7 @@ func (s *server) makeHTTP() error {
 	}
 	s.events = events.New(s.measured)
 	handler, err := httpapi.Handler(httpapi.Config{
-		Store: s.measured, Node: s.config.Name, Events: s.events, Metrics: s.metricsHandler(), Planner: s.node.Planner(), Tokens: s.tokens, Hosts: hosts,
+		Store: s.measured, Node: s.config.Name, Events: s.events, Followers: s.followers, Metrics: s.metricsHandler(), Planner: s.node.Planner(), Tokens: s.tokens, Hosts: hosts,
 		Defaults: s.config.JobDefaults(), Version: versionOf(buildInfo()).Version, Now: s.env.Now, Log: s.log,
 		WithoutAPI: !s.config.Has(config.RoleAPI),
 	})
@@ -377,6 +380,7 @@ func (s *server) run(ctx context.Context) error {
 	s.announce()
 	s.welcome(answering)
 	group.Go(func() { _ = s.events.Run(answering) })
+	group.Go(func() { _ = s.followers.Run(answering) })
 	stopped := make(chan struct{}) // closed when the node has
 	group.Go(func() {
 		<-ctx.Done()

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +33,13 @@ const (
 	// nodesEvery is how often it looks at the nodes. Their silence is nothing that
 	// a store tells.
 	nodesEvery = time.Second
+	// gatherTime is how long events are gathered before the first listeners are told.
+	// Runs start at full seconds, and their events would else wake a thousand
+	// listeners just then. turnTime is how long it takes until all are told, one of
+	// turns parts after the other, so that they do not want a processor at once.
+	gatherTime = 100 * time.Millisecond
+	turnTime   = 100 * time.Millisecond
+	turns      = 32
 	// PartMax is how many events a listener is given at a time, which bounds what
 	// one has in memory that is not shared.
 	PartMax = 32
@@ -68,14 +76,27 @@ type Hub struct {
 	// listening counts listeners, lastLeft is when one has left.
 	listening int
 	lastLeft  time.Time
-	// following is closed once the store is followed, more when there is another
-	// event, over when the hub has ended.
-	following, more, over chan struct{}
+	// following is closed once the store is followed, over when the hub has ended.
+	following, over chan struct{}
+	// turns has the parts of the listeners, and joined is that of the last who came.
+	turns  [turns]turn
+	joined int
+}
+
+// turn is a part of the listeners, which are told together that there is more.
+type turn struct {
+	listening int
+	more      chan struct{} // closed when they are told
+	next      uint64        // the number of the first event that they were not told of
 }
 
 // New makes a hub; Run makes it work.
 func New(s Store) *Hub {
-	return &Hub{store: s, wake: make(chan struct{}, 1), following: make(chan struct{}), more: make(chan struct{}), over: make(chan struct{})}
+	h := &Hub{store: s, wake: make(chan struct{}, 1), following: make(chan struct{}), over: make(chan struct{})}
+	for i := range h.turns {
+		h.turns[i].more = make(chan struct{})
+	}
+	return h
 }
 
 // Run follows the store while there are listeners, until ctx ends.
@@ -100,6 +121,9 @@ func (h *Hub) follow(ctx context.Context) {
 	h.begin()
 	ticker := time.NewTicker(nodesEvery)
 	defer ticker.Stop()
+	// telling is the turn that is next, from the first event on until all are told.
+	telling, timer := turns, time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -114,8 +138,39 @@ func (h *Hub) follow(ctx context.Context) {
 				return
 			}
 			nodes = h.look(ctx, nodes)
+		case <-timer.C:
+			if telling = h.tell(telling); telling < turns {
+				timer.Reset(turnTime / turns)
+			}
+		}
+		if telling == turns && h.untold() {
+			telling = 0
+			timer.Reset(gatherTime)
 		}
 	}
+}
+
+// tell tells those whose turn it is, or comes next, and returns the one behind.
+func (h *Hub) tell(whose int) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for ; whose < turns; whose++ {
+		if t := &h.turns[whose]; t.listening > 0 {
+			t.next = h.next()
+			close(t.more)
+			t.more = make(chan struct{})
+			return whose + 1
+		}
+	}
+	return turns
+}
+
+// untold tells whether there is something that some were not told of.
+func (h *Hub) untold() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	next := h.next()
+	return slices.ContainsFunc(h.turns[:], func(t turn) bool { return t.listening > 0 && t.next < next })
 }
 
 // begin lets listeners in.
@@ -123,6 +178,9 @@ func (h *Hub) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.epoch, h.kept, h.first = rand.Text()[:10], nil, 1
+	for i := range h.turns {
+		h.turns[i].next = 1
+	}
 	close(h.following)
 }
 
@@ -157,8 +215,6 @@ func (h *Hub) add(list []store.Event) {
 		h.first += uint64(n - keptMax)
 		h.kept = append([]*Event(nil), h.kept[n-keptMax:]...)
 	}
-	close(h.more)
-	h.more = make(chan struct{})
 }
 
 // next returns the number of the event that is to come.
@@ -210,7 +266,9 @@ func (h *Hub) look(ctx context.Context, before map[job.ID]known) map[job.ID]know
 // Listener is somebody who listens. It belongs to one goroutine.
 type Listener struct {
 	hub  *Hub
+	turn *turn
 	next uint64 // the number of the next event
+	told uint64 // the first that is not to be heard at once, but with those of the turn
 	gap  bool   // something is missing before it
 }
 
@@ -219,9 +277,13 @@ type Listener struct {
 func (h *Hub) Listen(ctx context.Context, behind string) (*Listener, error) {
 	h.mu.Lock()
 	h.listening++
+	h.joined = (h.joined + 1) % turns
+	l := &Listener{hub: h, turn: &h.turns[h.joined]}
+	if l.turn.listening++; l.turn.listening == 1 {
+		l.turn.next = h.next() // what was before is nothing that they wait for
+	}
 	following := h.following
 	h.mu.Unlock()
-	l := &Listener{hub: h}
 	select {
 	case h.wake <- struct{}{}:
 	default:
@@ -243,7 +305,7 @@ func (h *Hub) Listen(ctx context.Context, behind string) (*Listener, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l.next = h.next()
+	l.next, l.told = h.next(), h.next()
 	if behind == "" {
 		return l, nil
 	}
@@ -260,6 +322,7 @@ func (l *Listener) Close() {
 	l.hub.mu.Lock()
 	defer l.hub.mu.Unlock()
 	l.hub.listening--
+	l.turn.listening--
 	l.hub.lastLeft = time.Now()
 }
 
@@ -268,7 +331,7 @@ func (l *Listener) Close() {
 func (l *Listener) Wait(ctx context.Context) error {
 	h := l.hub
 	h.mu.Lock()
-	there, more := l.gap || l.next != h.next(), h.more
+	there, more := l.gap || l.next < max(l.told, l.turn.next), l.turn.more
 	h.mu.Unlock()
 	if there {
 		return nil

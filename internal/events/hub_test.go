@@ -85,12 +85,15 @@ func listen(t *testing.T, h *events.Hub, behind string) *events.Listener {
 	return l
 }
 
+// gathered is longer than it takes until all are told of an event.
+const gathered = time.Second
+
 // heard returns the kinds of all that a listener is given at once, and whether
 // something is missing before it.
 func heard(t *testing.T, l *events.Listener) (kinds []string, gap bool) {
 	t.Helper()
 	for {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), gathered)
 		err := l.Wait(ctx)
 		cancel()
 		list, missing := l.Take()
@@ -125,6 +128,53 @@ func TestEachListenerHearsAllFromItsBeginningOn(t *testing.T) {
 		}
 		if f.follows != 1 {
 			t.Errorf("the store was followed %d times by two listeners", f.follows)
+		}
+	})
+}
+
+// Runs start at full seconds, and so do their events: nobody is woken just then, nor
+// all at once.
+func TestListenersAreToldInTurn(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
+		const listeners = 64
+		told := make(chan time.Duration, listeners)
+		var begun time.Time
+		for range listeners {
+			l := listen(t, h, "")
+			go func() {
+				defer l.Close()
+				for heard := 0; heard < 2; {
+					if err := l.Wait(t.Context()); err != nil {
+						t.Error(err)
+						break
+					}
+					told <- time.Since(begun)
+					list, _ := l.Take()
+					heard += len(list)
+				}
+			}()
+		}
+		synctest.Wait()
+		begun = time.Now()
+		f.tell(1, 1)
+		at := map[time.Duration]int{}
+		for range listeners {
+			after := <-told
+			at[after]++
+			if after < 100*time.Millisecond || after > 200*time.Millisecond {
+				t.Errorf("somebody is told after %s", after)
+			}
+		}
+		if len(at) < 16 {
+			t.Errorf("they are told at %d moments: %v", len(at), at)
+		}
+		// What comes while they are told is gathered again.
+		begun = time.Now()
+		f.tell(2, 1)
+		for range listeners {
+			if after := <-told; after < 100*time.Millisecond || after > 300*time.Millisecond {
+				t.Errorf("then somebody is told after %s", after)
+			}
 		}
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"reflect"
 	"slices"
@@ -18,15 +17,6 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/events"
-)
-
-const (
-	// gatherTime is how long events are gathered for a client at most. Runs start
-	// at full seconds, and many clients would want to be told just then: so each
-	// waits for another part of it, and none in the way of what starts.
-	gatherTime = 200 * time.Millisecond
-	// validEvery is how often a token is looked at again while nothing happens.
-	validEvery = 5 * time.Second
 )
 
 // eventsPath is the route whose answers have no end.
@@ -69,22 +59,26 @@ func (a *api) listEvents(ctx context.Context, in *eventsInput) (*huma.StreamResp
 			return nil, wrongParameter("kind", fmt.Sprintf("%q is no kind of events", kind), "such as run.done, or run for all of runs")
 		}
 	}
-	who := caller(ctx)
-	if err := a.places.take(who); err != nil {
+	following, place, err := a.places.take(ctx, a.stillValid)
+	if err != nil {
 		return nil, err
 	}
 	listener, err := a.Events.Listen(ctx, in.LastEventID)
 	if err != nil {
-		a.places.leave(who)
+		place.leave()
 		return nil, a.overOr(ctx, err)
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		defer a.places.leave(who)
+		defer place.leave()
 		defer listener.Close()
 		e := &eventStream{api: a, in: in, listener: listener}
 		_, w := humago.Unwrap(hc)
 		e.stream = openStream(w)
-		if err := e.run(hc.Context()); err != nil && hc.Context().Err() == nil && e.stream.err == nil {
+		err := e.run(following)
+		if following.Err() != nil {
+			err = context.Cause(following)
+		}
+		if err != nil && hc.Context().Err() == nil && e.stream.err == nil {
 			_ = e.stream.event("problem", "", a.overOr(hc.Context(), err))
 		}
 	}}, nil
@@ -121,21 +115,11 @@ func (e *eventStream) run(ctx context.Context) error {
 		return err
 	}
 	for {
-		if err := e.api.stillValid(ctx); err != nil {
-			return err
-		}
-		wait, cancel := context.WithTimeout(ctx, validEvery)
+		wait, cancel := context.WithTimeout(ctx, aliveEvery-time.Since(e.stream.last))
 		err := e.listener.Wait(wait)
 		cancel()
 		if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 			return err
-		}
-		if err == nil {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(gatherTime/2 + rand.N(gatherTime/2)):
-			}
 		}
 		for more := true; more; {
 			list, gap := e.listener.Take()

@@ -35,3 +35,12 @@ func Wants(pattern string) (public bool, role store.Role, about string) {
 		ofServer: "server", ofNobody: "nobody", inPath: "path", inQuery: "query", inObject: "object",
 	}[n.reach]
 }
+
+// SharedMax is how much output followers keep.
+const SharedMax = sharedMax
+
+// Shared returns how much they keep.
+func (f *Followers) Shared() int64 { return f.shared.Load() }
+
+// Share keeps some more.
+func (f *Followers) Share(bytes int64) { f.shared.Add(bytes) }

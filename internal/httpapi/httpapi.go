@@ -61,6 +61,8 @@ type Config struct {
 	// Events are what happens in the store, while its Run goes on. Nil: nobody is
 	// told.
 	Events *events.Hub
+	// Followers wakes those who follow output. Default: they look by themselves.
+	Followers *Followers
 	// Tokens knows who calls. Its tokens are those of the store.
 	Tokens *auth.Tokens
 	// Node is the name of this node. "" is for none.
@@ -114,6 +116,9 @@ func newAPI(c Config) (*api, error) {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Followers == nil {
+		c.Followers = NewFollowers(nil)
 	}
 	a := &api{Config: c, mux: &routes{}}
 	a.mux.refuse = a.writeProblem

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -27,8 +28,6 @@ type outputStore interface {
 }
 
 const (
-	// followEvery is how often a look into the store is taken for a follower.
-	followEvery = 500 * time.Millisecond
 	// aliveEvery is how often a follower is told that the connection lives.
 	aliveEvery = 15 * time.Second
 	// writeTime is how long a client may take to read what was written to it.
@@ -104,13 +103,13 @@ func (a *api) runOutput(ctx context.Context, in *outputInput) (*huma.StreamRespo
 	if !events {
 		return &huma.StreamResponse{Body: func(hc huma.Context) { r.text(hc) }}, nil
 	}
-	who := caller(ctx)
-	if err := a.places.take(who); err != nil {
+	following, place, err := a.places.take(ctx, a.stillValid)
+	if err != nil {
 		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
-		defer a.places.leave(who)
-		r.events(hc)
+		defer place.leave()
+		r.events(following, hc)
 	}}, nil
 }
 
@@ -131,6 +130,9 @@ type outputReader struct {
 	seq    int // of the next chunk
 	reader output.Reader
 	rest   []byte // of a letter that is not complete
+	// followed is the run, if it is followed, and look the last that was taken at it.
+	followed *followedRun
+	look     uint64
 }
 
 // resume goes on behind an event.
@@ -148,7 +150,7 @@ func (r *outputReader) resume(id string) error {
 // more returns the text of the next chunks, and whether there may be more at
 // once.
 func (r *outputReader) more(ctx context.Context) (text []byte, more bool, err error) {
-	chunks, err := r.api.Store.Output(ctx, r.in.ID, r.number, r.seq, chunksPage)
+	chunks, err := r.chunks(ctx)
 	if err != nil {
 		return nil, false, err
 	}
@@ -161,6 +163,14 @@ func (r *outputReader) more(ctx context.Context) (text []byte, more bool, err er
 		}
 	}
 	return text, len(chunks) == chunksPage, nil
+}
+
+// chunks reads the next chunks, or has them of who has read them for all.
+func (r *outputReader) chunks(ctx context.Context) ([]store.OutputChunk, error) {
+	if r.followed == nil {
+		return r.api.Store.Output(ctx, r.in.ID, r.number, r.seq, chunksPage)
+	}
+	return r.followed.chunks(ctx, r.api, part{r.look, r.number, r.seq})
 }
 
 // text writes what there is.
@@ -218,56 +228,72 @@ func lastLines(text []byte, n int) []byte {
 	return text[at+1:]
 }
 
-// events follows the run until it has ended.
-func (r *outputReader) events(hc huma.Context) {
-	ctx := hc.Context()
+// events follows the run until it has ended, or ctx has.
+func (r *outputReader) events(ctx context.Context, hc huma.Context) {
 	_, w := humago.Unwrap(hc)
 	s := openStream(w)
 	if err := s.comment("begin"); err != nil {
 		return
 	}
-	if err := r.follow(ctx, s); err != nil && ctx.Err() == nil && s.err == nil {
+	r.followed = r.api.Followers.follow(r.in.ID)
+	defer r.followed.leave()
+	err := r.follow(ctx, s)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil && hc.Context().Err() == nil && s.err == nil {
 		_ = s.event("problem", "", r.api.asProblem(ctx, err))
 	}
 }
 
 func (r *outputReader) follow(ctx context.Context, s *stream) error {
-	ticker := time.NewTicker(followEvery)
-	defer ticker.Stop()
 	tail := r.in.Tail
+	var before client.Run
 	for {
-		if err := r.api.stillValid(ctx); err != nil {
-			return err
-		}
+		news, more := r.followed.now()
 		// The state is asked for before the output: when it says that the
 		// attempt has ended, all of its output is there.
-		run, err := r.api.run(ctx, r.in.ID)
+		run, err := r.followed.read(ctx, r.api, news)
 		if err != nil {
 			return err
 		}
+		seq := r.seq
+		r.look = run.look
 		if err := r.show(ctx, s, &tail); err != nil {
 			return err
 		}
-		if r.ended(&run) {
+		r.followed.seen(run.State == job.StateRunning && run.Node == r.api.Node, r.seq > seq || run.State != before.State || run.Attempt != before.Attempt)
+		before = run.Run
+		if r.ended(&run.Run) {
 			if err := r.emit(s, nil, true); err != nil {
 				return err
 			}
 			if r.in.Attempt > 0 || run.Attempt <= r.number && run.State == job.StateDone {
-				return s.event("end", "", run)
+				return s.event("end", "", run.Run)
 			}
 			if run.Attempt > r.number {
 				r.next()
 				continue
 			}
 		}
-		if err := s.alive(); err != nil {
+		if err := s.wait(ctx, more); err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
+		if spread := r.followed.spread(); spread > 0 {
+			if err := sleep(ctx, rand.N(spread)); err != nil {
+				return err
+			}
 		}
+	}
+}
+
+// sleep waits, unless ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
 	}
 }
 
@@ -386,12 +412,24 @@ func (s *stream) event(kind, id string, data any) error {
 
 func (s *stream) comment(text string) error { return s.write([]byte(": " + text + "\n\n")) }
 
-// alive tells the client, and whatever is between, that the connection lives.
-func (s *stream) alive() error {
-	if time.Since(s.last) < aliveEvery {
-		return nil
+// wait returns when there is more. Meanwhile it tells the client, and whatever is
+// between, that the connection lives.
+func (s *stream) wait(ctx context.Context, more <-chan struct{}) error {
+	alive := time.NewTimer(aliveEvery - time.Since(s.last))
+	defer alive.Stop()
+	for {
+		select {
+		case <-more:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-alive.C:
+			if err := s.comment("alive"); err != nil {
+				return err
+			}
+			alive.Reset(aliveEvery)
+		}
 	}
-	return s.comment("alive")
 }
 
 func (s *stream) write(data []byte) error {

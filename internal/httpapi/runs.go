@@ -94,8 +94,17 @@ func finalOf(records []store.Record) *store.Record {
 	return &records[len(records)-1]
 }
 
-// run returns a run, be it active or over.
+// run returns a run that the caller may know of, be it active or over.
 func (a *api) run(ctx context.Context, id job.ID) (client.Run, error) {
+	run, err := a.anyRun(ctx, id)
+	if err == nil && !visible(ctx, run.Job) {
+		return client.Run{}, noRun(id)
+	}
+	return run, err
+}
+
+// anyRun returns a run, whoever asks.
+func (a *api) anyRun(ctx context.Context, id job.ID) (client.Run, error) {
 	active, err := a.Store.Active(ctx, id)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return client.Run{}, err
@@ -120,9 +129,6 @@ func (a *api) run(ctx context.Context, id job.ID) (client.Run, error) {
 	case len(records) > 0:
 		run = endedRun(finalOf(records))
 	default:
-		return client.Run{}, noRun(id)
-	}
-	if !visible(ctx, run.Job) {
 		return client.Run{}, noRun(id)
 	}
 	for i := range records {

@@ -38,6 +38,9 @@ type Config struct {
 	Watchdog *watchdog.Node
 	// Observer is told when attempts begin and end. May be nil.
 	Observer worker.Observer
+	// Wrote is told of each run of which output has come into the store while it
+	// goes on. May be nil.
+	Wrote func(run job.ID)
 	// OutputLimit is how much of the output of an attempt is kept. Default:
 	// 1 MiB.
 	OutputLimit int
@@ -130,7 +133,7 @@ func New(c Config) (*Node, error) {
 	if n.process, err = n.newID(); err != nil {
 		return nil, err
 	}
-	n.output, err = output.New(output.Config{Sink: sink{c.Store}, Limit: c.OutputLimit, Log: c.Log, Now: c.Now})
+	n.output, err = output.New(output.Config{Sink: sink{c.Store, c.Wrote}, Limit: c.OutputLimit, Log: c.Log, Now: c.Now})
 	if err != nil {
 		return nil, err
 	}
@@ -459,8 +462,11 @@ func pass(c chan store.Hint, hint store.Hint) {
 	}
 }
 
-// sink takes output for the store.
-type sink struct{ store store.History }
+// sink takes output for the store, and tells of it.
+type sink struct {
+	store store.History
+	wrote func(run job.ID)
+}
 
 // Append implements output.Sink.
 func (s sink) Append(ctx context.Context, chunks []output.Chunk) error {
@@ -468,5 +474,13 @@ func (s sink) Append(ctx context.Context, chunks []output.Chunk) error {
 	for i := range chunks {
 		list[i] = store.OutputChunk(chunks[i])
 	}
-	return s.store.AppendOutput(ctx, list)
+	if err := s.store.AppendOutput(ctx, list); err != nil || s.wrote == nil {
+		return err
+	}
+	for i := range list {
+		if i == 0 || list[i].Run != list[i-1].Run { // those of a run are beside each other
+			s.wrote(list[i].Run)
+		}
+	}
+	return nil
 }

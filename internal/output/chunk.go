@@ -66,6 +66,18 @@ type Chunk struct {
 // End returns the offset after the last byte.
 func (c *Chunk) End() int64 { return c.Offset + int64(c.Bytes) }
 
+// Unpacked returns the chunk with Data that is not compressed, for many to read. One
+// that is damaged stays as it is.
+func (c Chunk) Unpacked() Chunk {
+	if len(c.Data) == 0 || c.Data[0] == codecRaw {
+		return c
+	}
+	if records, err := decompress(c.Data); err == nil {
+		c.Data = append([]byte{codecRaw}, records...)
+	}
+	return c
+}
+
 // Sink keeps chunks: the history of a store.
 //
 // Append adds chunks of many attempts, in the order of Seq for each, and then
