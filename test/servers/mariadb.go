@@ -64,7 +64,7 @@ func NewMariaDB(options ...string) (m *MariaDB, err error) {
 	if m.Port, err = freePort(); err != nil {
 		return nil, err
 	}
-	init := exec.Command(m.programs.install, "--no-defaults", "--datadir="+m.data(), "--auth-root-authentication-method=normal", "--skip-test-db", "--user="+userName())
+	init := exec.Command(m.programs.install, "--no-defaults", "--datadir="+m.data(), "--tmpdir="+m.Dir, "--auth-root-authentication-method=normal", "--skip-test-db", "--user="+userName())
 	if out, err := init.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("mariadb-install-db: %w\n%s", err, out)
 	}
@@ -120,7 +120,7 @@ func (m *MariaDB) Start() error {
 	}
 	defer log.Close()
 	cmd := exec.Command(m.programs.server, append([]string{
-		"--no-defaults", "--user=" + userName(), "--datadir=" + m.data(), "--socket=" + filepath.Join(m.Dir, "socket"),
+		"--no-defaults", "--user=" + userName(), "--datadir=" + m.data(), "--tmpdir=" + m.Dir, "--socket=" + filepath.Join(m.Dir, "socket"),
 		"--pid-file=" + filepath.Join(m.Dir, "pid"), "--bind-address=127.0.0.1", fmt.Sprintf("--port=%d", m.Port), "--skip-log-bin",
 		"--max-connections=200",
 	}, m.options...)...)
