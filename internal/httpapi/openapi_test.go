@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -363,6 +364,43 @@ func TestTheDescriptionIsWhole(t *testing.T) {
 			} else if part == "schemas" {
 				d.schema(t, at)
 			}
+		}
+	}
+}
+
+// The tables of docs/api.md are written for people, and say of each route what it is
+// for. In them …/ stands for the path of a job, and … for the path before it.
+func TestTheGuideNamesEachRoute(t *testing.T) {
+	const guide = "../../docs/api.md"
+	text, err := os.ReadFile(guide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]bool{}
+	before := ""
+	for _, m := range regexp.MustCompile("`(GET|POST|PUT|DELETE) ([^` ?]+)[^`]*`").FindAllStringSubmatch(string(text), -1) {
+		path := m[2]
+		if path == "…" {
+			path = before
+		} else if rest, of := strings.CutPrefix(path, "…/"); of {
+			path = "/jobs/{namespace}/{name}/" + rest
+		}
+		before = path
+		named[m[1]+" "+path] = true
+	}
+	there := map[string]bool{}
+	for _, pattern := range allPatterns(t) {
+		if pattern == "/" {
+			continue // what answers where there is nothing
+		}
+		route := strings.Replace(pattern, " /api/v1/", " /", 1)
+		if there[route] = true; !named[route] {
+			t.Errorf("%s does not name %s", guide, route)
+		}
+	}
+	for route := range named {
+		if !there[route] {
+			t.Errorf("%s names %s, and there is no such route", guide, route)
 		}
 	}
 }
