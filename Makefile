@@ -64,6 +64,7 @@ test: ## run all tests, those with whole servers by themselves
 servers: ## run the tests on database servers, which they start; installs Debian's if it may
 	@test/servers/install.sh
 	$(GO) test -timeout 20m -tags servers ./store/postgres ./store/mysql
+	$(GO) -C bench test -tags servers -run '/^(postgres|mariadb|leave)' ./nodebench
 
 cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres)
 	@test/servers/install.sh

@@ -1,7 +1,6 @@
 package nodebench
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -101,10 +100,6 @@ func (s *server) follow(ctx context.Context, n int) (*crowd, error) {
 	if err != nil {
 		return nil, err
 	}
-	token, err := os.ReadFile(s.said.file)
-	if err != nil {
-		return nil, err
-	}
 	following, cancel := context.WithCancel(ctx)
 	c := &crowd{}
 	var group sync.WaitGroup
@@ -116,7 +111,7 @@ func (s *server) follow(ctx context.Context, n int) (*crowd, error) {
 			if err != nil {
 				return nil, err
 			}
-			request.Header.Set("Authorization", "Bearer "+string(bytes.TrimSpace(token)))
+			request.Header.Set("Authorization", "Bearer "+s.token)
 			request.Header.Set("Accept", "text/event-stream")
 			answer, err := connections.Do(request)
 			if err == nil && answer.StatusCode != http.StatusOK {

@@ -37,6 +37,9 @@ func TestEachScenarioRunsAtATinyScale(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range Scenarios() {
+		if s.Server && !withServers {
+			continue // make servers runs them
+		}
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			figures, err := s.run(b, t.Context())

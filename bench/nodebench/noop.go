@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
@@ -16,12 +15,11 @@ import (
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
-	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
 // noopLoad is jobs whose executor does nothing, so that what is measured is the
-// node and the disk: planner, store with synchronous=FULL, claims, history with
-// every index, all in the process of the benchmark.
+// node and its store: planner, commits that a power cut does not undo, claims, history
+// with every index, all but a database server in the process of the benchmark.
 type noopLoad struct {
 	name, about string
 	jobs        int
@@ -61,7 +59,7 @@ var backlogs = []backlog{
 }
 
 // noop measures a node in this process.
-func (b *bench) noop(ctx context.Context, load noopLoad) ([]Figure, error) {
+func (b *bench) noop(ctx context.Context, on backend, load noopLoad) ([]Figure, error) {
 	load.jobs = b.scaled(load.jobs, 50)
 	if b.Quick {
 		load.cron = everySecond
@@ -71,8 +69,13 @@ func (b *bench) noop(ctx context.Context, load noopLoad) ([]Figure, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
+	p, err := on.make(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
 	goroutines := herd(load.jobs)
-	r, err := runNoop(ctx, dir, load, b.Seconds, b.settling())
+	r, err := runNoop(ctx, p, load, b.Seconds, b.settling())
 	if err != nil {
 		return nil, err
 	}
@@ -119,9 +122,9 @@ type noopResult struct {
 	heap     float64 // MB
 }
 
-// runNoop gives a node a load on a store in a folder.
-func runNoop(ctx context.Context, dir string, load noopLoad, seconds int, settle time.Duration) (noopResult, error) {
-	s, err := sqlite.Open(ctx, filepath.Join(dir, "belfry.db"), sqlite.Options{})
+// runNoop gives a node a load on an empty store.
+func runNoop(ctx context.Context, p place, load noopLoad, seconds int, settle time.Duration) (noopResult, error) {
+	s, err := p.open(ctx, 0)
 	if err != nil {
 		return noopResult{}, err
 	}
@@ -130,7 +133,7 @@ func runNoop(ctx context.Context, dir string, load noopLoad, seconds int, settle
 		return noopResult{}, err
 	}
 	rec := &recorder{}
-	n, err := newNode(s, dir, 2*load.jobs+1000, rec)
+	n, err := newNode(s, "bench", 2*load.jobs+1000, rec)
 	if err != nil {
 		return noopResult{}, err
 	}
@@ -179,11 +182,11 @@ func noopJobs(n int, cron string, policy job.Policy) (jobs []*job.Job) {
 }
 
 // newNode returns a node with an executor.
-func newNode(s store.Store, dir string, capacity int, e executor.Executor) (*node.Node, error) {
+func newNode(s store.Store, name string, capacity int, e executor.Executor) (*node.Node, error) {
 	return node.New(node.Config{
 		Store: s,
 		Session: store.Session{
-			Node: "bench", Machine: "bench", DataDir: dir, Capacity: capacity,
+			Node: name, Machine: name, DataDir: "/" + name, Capacity: capacity,
 			Roles: []string{placement.RolePlanner, placement.RoleWorker}, Handlers: []string{"noop"},
 		},
 		Executors: func(*job.Job) executor.Executor { return e },
@@ -200,53 +203,113 @@ func (b *bench) rate(ctx context.Context, load backlog) ([]Figure, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "belfry.db")
-	down := time.Now().Add(-time.Duration(load.down) * time.Second)
-	s, err := sqlite.Open(ctx, path, sqlite.Options{Now: func() time.Time { return down }})
+	p, err := embedded.make(dir)
 	if err != nil {
 		return nil, err
 	}
-	forever := job.Forever
-	policy := job.Policy{Overlap: job.OverlapAllow, Missed: job.MissedAll, MissedLimit: load.down + 100, LateBy: &forever}
-	err = putJobs(ctx, s, noopJobs(load.jobs, everySecond, policy))
-	if err = errors.Join(err, s.Close()); err != nil {
+	defer p.close()
+	if err := load.miss(ctx, p); err != nil {
 		return nil, err
 	}
-	if s, err = sqlite.Open(ctx, path, sqlite.Options{}); err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	const capacity = 20_000
-	rec := &recorder{output: make([]byte, load.output)}
-	n, err := newNode(s, dir, capacity, rec)
+	r, err := load.catchUp(ctx, p, 1, patience)
 	if err != nil {
-		return nil, err
-	}
-	running, stop := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	began := time.Now()
-	go func() { done <- n.Run(running) }()
-	count, took := 0, time.Duration(0)
-	for all := load.jobs * load.down; count < all && took < patience; {
-		if err = sleep(ctx, 20*time.Millisecond); err != nil {
-			break
-		}
-		took = time.Since(began)
-		if rec.count() < all {
-			continue // counting in the store would take its time
-		}
-		if count, err = finished(ctx, s, began, began.Add(took)); err != nil {
-			break
-		}
-	}
-	stop()
-	if err := errors.Join(err, <-done); err != nil {
 		return nil, err
 	}
 	return []Figure{
-		above("finished with history, a second", float64(count)/took.Seconds(), b.scaledGoal(load.rate), ""),
-		fact("finished", fmt.Sprintf("%s in %.1f s", number(float64(count), 0), took.Seconds())),
+		above("finished with history, a second", r.rate(), b.scaledGoal(load.rate), ""),
+		fact("finished", fmt.Sprintf("%s in %.1f s", number(float64(r.finished), 0), r.took.Seconds())),
 	}, nil
+}
+
+// miss makes the jobs, some time ago.
+func (l backlog) miss(ctx context.Context, p place) error {
+	s, err := p.open(ctx, time.Duration(l.down)*time.Second)
+	if err != nil {
+		return err
+	}
+	forever := job.Forever
+	policy := job.Policy{Overlap: job.OverlapAllow, Missed: job.MissedAll, MissedLimit: l.down + 100, LateBy: &forever}
+	return errors.Join(putJobs(ctx, s, noopJobs(l.jobs, everySecond, policy)), s.Close())
+}
+
+// caughtUp is how a backlog was made up for.
+type caughtUp struct {
+	finished int
+	took     time.Duration
+	began    []int // how many runs had begun after each second
+	// What a run has cost this process and the database server.
+	nodes, server time.Duration
+}
+
+func (r caughtUp) rate() float64 { return float64(r.finished) / r.took.Seconds() }
+
+// catchUp lets so many nodes make up for what was missed, for so long at most.
+func (l backlog) catchUp(ctx context.Context, p place, nodes int, atMost time.Duration) (r caughtUp, err error) {
+	rec := &recorder{output: make([]byte, l.output)}
+	running, stop := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	var stores []store.Store
+	ended := make(chan error, nodes)
+	defer func() {
+		stop()
+		group.Wait()
+		for _, s := range stores {
+			err = errors.Join(err, s.Close())
+		}
+		for range len(ended) {
+			if e := <-ended; !errors.Is(e, context.Canceled) { // it was still starting
+				err = errors.Join(err, e)
+			}
+		}
+	}()
+	const capacity = 20_000
+	began := time.Now()
+	ownBefore, serverBefore, err := p.spent()
+	if err != nil {
+		return r, err
+	}
+	for i := range nodes {
+		s, err := p.open(ctx, 0)
+		if err != nil {
+			return r, err
+		}
+		stores = append(stores, s)
+		n, err := newNode(s, fmt.Sprint("bench-", i), capacity/nodes, rec)
+		if err != nil {
+			return r, err
+		}
+		group.Go(func() { ended <- n.Run(running) })
+	}
+	for all := l.jobs * l.down; r.finished < all && r.took < atMost; {
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			return r, err
+		}
+		r.took = time.Since(began)
+		begun := rec.count()
+		for len(r.began) < int(r.took/time.Second) {
+			r.began = append(r.began, begun)
+		}
+		if begun < all && r.took < atMost {
+			continue // counting in the store would take its time
+		}
+		if r.finished, err = finished(ctx, stores[0], began, began.Add(r.took)); err != nil {
+			return r, err
+		}
+	}
+	own, server, err := p.spent()
+	if err == nil && r.finished > 0 {
+		r.nodes, r.server = (own-ownBefore)/time.Duration(r.finished), (server-serverBefore)/time.Duration(r.finished)
+	}
+	return r, err
+}
+
+// spent is the processor time of this process, and of the database server.
+func (p place) spent() (own, server time.Duration, err error) {
+	if own, _, err = processorTime(os.Getpid()); err != nil {
+		return 0, 0, err
+	}
+	server, err = p.processor()
+	return own, server, err
 }
 
 // putJobs makes jobs, many at a time: they are committed together.

@@ -34,6 +34,8 @@ type Options struct {
 	Idle    time.Duration
 	// Quick only shows that everything works: few jobs, short times.
 	Quick bool
+	// Servers adds what is measured on database servers, which are started for it.
+	Servers bool
 	// Dir is where the stores and programs are made, in a folder that is removed
 	// at the end. Default: the system's temporary folder.
 	Dir string
@@ -43,36 +45,35 @@ type Options struct {
 type Scenario struct {
 	Name  string
 	About string
-	run   func(*bench, context.Context) ([]Figure, error)
+	// Server tells that it needs a database server.
+	Server bool
+	run    func(*bench, context.Context) ([]Figure, error)
 }
 
 // Scenarios returns all there are.
 func Scenarios() []Scenario {
 	var list []Scenario
+	add := func(name, about string, run func(*bench, context.Context) ([]Figure, error)) {
+		list = append(list, Scenario{Name: name, About: about, run: run})
+	}
 	for _, l := range commandLoads {
-		list = append(list, Scenario{l.name, l.about, func(b *bench, ctx context.Context) ([]Figure, error) {
-			return b.commands(ctx, l)
-		}})
+		add(l.name, l.about, func(b *bench, ctx context.Context) ([]Figure, error) { return b.commands(ctx, l) })
 	}
 	for _, l := range noopLoads {
-		list = append(list, Scenario{l.name, l.about, func(b *bench, ctx context.Context) ([]Figure, error) {
-			return b.noop(ctx, l)
-		}})
+		add(l.name, l.about, func(b *bench, ctx context.Context) ([]Figure, error) { return b.noop(ctx, embedded, l) })
 	}
 	for _, l := range backlogs {
-		list = append(list, Scenario{l.name, l.about, func(b *bench, ctx context.Context) ([]Figure, error) {
-			return b.rate(ctx, l)
-		}})
+		add(l.name, l.about, func(b *bench, ctx context.Context) ([]Figure, error) { return b.rate(ctx, l) })
 	}
-	return append(list,
-		Scenario{"store", "the store alone, from planned to finished in batches of 500", (*bench).store},
-		Scenario{"api", "pages, and making jobs, with 100,000 jobs and 1,000,000 runs in the store", (*bench).api},
-		Scenario{"million", "a node with 1,000,000 jobs", (*bench).million},
-		Scenario{"followers", "10 commands each second beside 1,000 who follow events and 1,000 who follow an output", (*bench).followers},
-		Scenario{"idle", "a node without jobs", (*bench).idle},
-		// The last, because a million goroutines leave a large heap behind.
-		Scenario{"timer", "a million entries of the timer that are due at one instant", (*bench).timer},
-	)
+	add("store", "the store alone, from planned to finished in batches of 500", (*bench).store)
+	add("api", "pages, and making jobs, with 100,000 jobs and 1,000,000 runs in the store", (*bench).api)
+	add("million", "a node with 1,000,000 jobs", (*bench).million)
+	add("followers", "10 commands each second beside 1,000 who follow events and 1,000 who follow an output", (*bench).followers)
+	add("idle", "a node without jobs", (*bench).idle)
+	list = append(list, serverScenarios()...)
+	// The last, because a million goroutines leave a large heap behind.
+	add("timer", "a million entries of the timer that are due at one instant", (*bench).timer)
+	return list
 }
 
 // bench is a run of the benchmark.
@@ -87,7 +88,7 @@ type bench struct {
 
 // Run measures and writes a table for each scenario.
 func Run(ctx context.Context, out io.Writer, o Options) (err error) {
-	scenarios, err := choose(o.Only)
+	scenarios, err := choose(o.Only, o.Servers)
 	if err != nil {
 		return err
 	}
@@ -140,11 +141,12 @@ func Run(ctx context.Context, out io.Writer, o Options) (err error) {
 	return nil
 }
 
-// choose returns the scenarios with the given names, all for none.
-func choose(only []string) ([]Scenario, error) {
+// choose returns the scenarios with the given names. For none they are all, those with
+// database servers where these are wanted.
+func choose(only []string, servers bool) ([]Scenario, error) {
 	all := Scenarios()
 	if len(only) == 0 {
-		return all, nil
+		return slices.DeleteFunc(all, func(s Scenario) bool { return s.Server && !servers }), nil
 	}
 	var chosen []Scenario
 	for _, name := range only {

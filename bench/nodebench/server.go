@@ -29,6 +29,7 @@ type server struct {
 	*client.Client
 	cmd     *exec.Cmd
 	url     string
+	token   string        // as told, else the one that it has made
 	started time.Duration // how long it took until it was ready
 	said    *said
 	exited  chan struct{} // closed when the process is gone
@@ -126,6 +127,11 @@ func collection(line string) (pause time.Duration, live float64, ok bool) {
 
 // serve starts a server and waits until it is ready.
 func (b *bench) serve(ctx context.Context, data string, args ...string) (*server, error) {
+	return b.join(ctx, data, "", args...)
+}
+
+// join is serve for a server whose store has a token from another.
+func (b *bench) join(ctx context.Context, data, token string, args ...string) (*server, error) {
 	program, err := b.built(ctx)
 	if err != nil {
 		return nil, err
@@ -137,7 +143,7 @@ func (b *bench) serve(ctx context.Context, data string, args ...string) (*server
 	args = append([]string{
 		"serve", "--data", data, "--listen", "127.0.0.1:0", "--name", "bench", "--run-as", me.Username, "--log-format", "json", "--drain-timeout", "60s",
 	}, args...)
-	s := &server{cmd: exec.Command(program, args...), said: &said{listening: make(chan struct{})}, exited: make(chan struct{})}
+	s := &server{token: token, cmd: exec.Command(program, args...), said: &said{listening: make(chan struct{})}, exited: make(chan struct{})}
 	// What the runtime says about garbage collections is all that it is told
 	// besides.
 	s.cmd.Env = append(os.Environ(), "GODEBUG=gctrace=1")
@@ -187,11 +193,15 @@ func (s *server) awaitReady(ctx context.Context) error {
 		return fmt.Errorf("belfry does not listen: %w", ctx.Err())
 	}
 	s.url = s.said.url
-	token, err := os.ReadFile(s.said.file)
-	if err != nil {
-		return err
+	if s.token == "" {
+		token, err := os.ReadFile(s.said.file)
+		if err != nil {
+			return err
+		}
+		s.token = string(bytes.TrimSpace(token))
 	}
-	if s.Client, err = client.New(client.Config{URL: s.url, Token: string(bytes.TrimSpace(token))}); err != nil {
+	var err error
+	if s.Client, err = client.New(client.Config{URL: s.url, Token: s.token}); err != nil {
 		return err
 	}
 	for {

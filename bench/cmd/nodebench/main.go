@@ -20,12 +20,13 @@ import (
 func main() {
 	log.SetFlags(0)
 	var o nodebench.Options
-	only := flag.String("only", "", "the scenarios to run, separated by commas; default: all")
+	only := flag.String("only", "", "the scenarios to run, separated by commas; default: all that need no database server")
 	list := flag.Bool("list", false, "list the scenarios and do nothing else")
 	flag.IntVar(&o.Seconds, "seconds", 10, "how long each load is measured")
 	flag.DurationVar(&o.Hold, "hold", 30*time.Second, "how long the loads last that a node must hold")
 	flag.DurationVar(&o.Idle, "idle", time.Minute, "how long a node without jobs is watched")
 	flag.BoolVar(&o.Quick, "quick", false, "only show that it works: the figures mean little")
+	flag.BoolVar(&o.Servers, "servers", false, "add the scenarios with database servers, which must be installed: make servers")
 	flag.StringVar(&o.Dir, "dir", "", "folder for the stores; default: the system's temporary one")
 	flag.Parse()
 	if *list {

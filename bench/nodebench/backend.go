@@ -1,0 +1,88 @@
+package nodebench
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/mysql"
+	"github.com/belfry-cron/belfry/store/postgres"
+	"github.com/belfry-cron/belfry/store/sqlite"
+	"github.com/belfry-cron/belfry/test/servers"
+)
+
+// backend is what a store is kept in.
+type backend struct {
+	name string
+	// make makes an empty store; dir is a folder of its own.
+	make func(dir string) (place, error)
+}
+
+// place is an empty store, and later one with something in it.
+type place struct {
+	address string // for belfry serve --store
+	open    func(context.Context, time.Duration) (store.Store, error)
+	// processor is the processor time of the database server so far.
+	processor func() (time.Duration, error)
+	close     func() error
+}
+
+// embedded is the store that is a file.
+var embedded = backend{name: "SQLite", make: func(dir string) (place, error) {
+	return place{
+		open: func(ctx context.Context, ago time.Duration) (store.Store, error) {
+			return sqlite.Open(ctx, filepath.Join(dir, "belfry.db"), sqlite.Options{Now: clock(ago)})
+		},
+		processor: func() (time.Duration, error) { return 0, nil }, // it is in this process
+		close:     func() error { return nil },
+	}, nil
+}}
+
+// Servers have the settings that they are installed with, but for the number of
+// connections: eight nodes in two processes of a test are more than most machines have.
+var (
+	onPostgres = backend{name: "PostgreSQL", make: func(string) (place, error) {
+		server, err := servers.NewPostgres("max_connections = 300")
+		if err != nil {
+			return place{}, err
+		}
+		address := server.Schema()
+		return place{
+			address: address,
+			open: func(ctx context.Context, ago time.Duration) (store.Store, error) {
+				return postgres.Open(ctx, address, postgres.Options{Now: clock(ago)})
+			},
+			processor: server.CPU,
+			close:     server.Close,
+		}, nil
+	}}
+	onMariaDB = backend{name: "MariaDB", make: func(string) (place, error) {
+		server, err := servers.NewMariaDB("--max-connections=300")
+		if err != nil {
+			return place{}, err
+		}
+		address, err := server.Database()
+		if err != nil {
+			return place{}, fmt.Errorf("%w (%w)", err, server.Close())
+		}
+		return place{
+			address: address,
+			open: func(ctx context.Context, ago time.Duration) (store.Store, error) {
+				return mysql.Open(ctx, address, mysql.Options{Now: clock(ago)})
+			},
+			processor: server.CPU,
+			close:     server.Close,
+		}, nil
+	}}
+)
+
+// clock returns a clock that stands still some time ago, and for 0 the store's own.
+func clock(ago time.Duration) func() time.Time {
+	if ago == 0 {
+		return nil
+	}
+	then := time.Now().Add(-ago)
+	return func() time.Time { return then }
+}

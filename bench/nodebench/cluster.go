@@ -1,0 +1,311 @@
+package nodebench
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// The goals of nodes that share a database server.
+const (
+	postgresRate = 30_000
+	mariaDBRate  = 10_000
+	// leaveTakeOver is how soon the jobs of a node that leaves are planned by others,
+	// killTakeOver those of one that is killed: a session lives for 6 s.
+	leaveTakeOver = 3 * time.Second
+	killTakeOver  = 9 * time.Second
+	// killedLate is how late what a killed node had not claimed may start.
+	killedLate = 1500 * time.Millisecond
+)
+
+// serverScenarios are those that need a database server.
+func serverScenarios() []Scenario {
+	var list []Scenario
+	add := func(name, about string, run func(*bench, context.Context) ([]Figure, error)) {
+		list = append(list, Scenario{Name: name, About: about, Server: true, run: run})
+	}
+	for _, on := range []struct {
+		backend
+		prefix string
+		rate   float64
+	}{{onPostgres, "postgres", postgresRate}, {onMariaDB, "mariadb", mariaDBRate}} {
+		load := noopLoads[len(noopLoads)-1]
+		add(on.prefix+"-"+load.name, load.about+", on "+on.name, func(b *bench, ctx context.Context) ([]Figure, error) {
+			return b.noop(ctx, on.backend, load)
+		})
+		add(on.prefix+"-nodes", "200,000 missed runs that do nothing, by 1, 2, 4 and 8 nodes on "+on.name, func(b *bench, ctx context.Context) ([]Figure, error) {
+			return b.nodes(ctx, on.backend, on.rate)
+		})
+		add(on.prefix+"-jobs", "100,000 missed runs that do nothing, beside 10,000, 100,000 and 1,000,000 jobs on "+on.name, func(b *bench, ctx context.Context) ([]Figure, error) {
+			return b.beside(ctx, on.backend)
+		})
+		add(on.prefix+"-hold", "two nodes that work as fast as they can on "+on.name+", held", func(b *bench, ctx context.Context) ([]Figure, error) {
+			return b.holdRate(ctx, on.backend, on.rate)
+		})
+	}
+	add("leave", "three nodes with 1,000,000 jobs on PostgreSQL, of which one leaves and one is killed", (*bench).leave)
+	return list
+}
+
+// nodes measures how fast nodes make up for what they have missed together.
+func (b *bench) nodes(ctx context.Context, on backend, goal float64) (figures []Figure, err error) {
+	load := backlog{jobs: b.scaled(2000, 20), down: b.scaled(100, 10)}
+	for _, n := range []int{1, 2, 4, 8} {
+		r, err := b.fresh(ctx, on, load, n, patience)
+		if err != nil {
+			return nil, err
+		}
+		figures = append(figures, above(fmt.Sprintf("%d nodes: finished with history, a second", n), r.rate(), b.scaledGoal(goal), "").beside(r.cost()))
+	}
+	return figures, nil
+}
+
+// cost says what a run costs.
+func (r caughtUp) cost() string {
+	return fmt.Sprintf("processor time of each: nodes %s, server %s", times(r.nodes), times(r.server))
+}
+
+// fresh lets nodes make up for a backlog on a server of their own.
+func (b *bench) fresh(ctx context.Context, on backend, load backlog, nodes int, atMost time.Duration) (caughtUp, error) {
+	p, err := on.make("")
+	if err != nil {
+		return caughtUp{}, err
+	}
+	defer p.close()
+	if err := load.miss(ctx, p); err != nil {
+		return caughtUp{}, err
+	}
+	return load.catchUp(ctx, p, nodes, atMost)
+}
+
+// beside measures the same beside more and more jobs that are not due.
+func (b *bench) beside(ctx context.Context, on backend) (figures []Figure, err error) {
+	for _, n := range []int{10_000, 100_000, 1_000_000} {
+		p, err := on.make("")
+		if err != nil {
+			return nil, err
+		}
+		some, err := b.besideOne(ctx, p, b.scaled(n, n/1000))
+		if err := p.close(); err != nil {
+			return nil, err
+		}
+		if err != nil {
+			return nil, err
+		}
+		figures = append(figures, some...)
+	}
+	return figures, nil
+}
+
+func (b *bench) besideOne(ctx context.Context, p place, n int) ([]Figure, error) {
+	put, err := putFar(ctx, p, n)
+	if err != nil {
+		return nil, err
+	}
+	load := backlog{jobs: b.scaled(1000, 20), down: b.scaled(100, 10)}
+	if err := load.miss(ctx, p); err != nil {
+		return nil, err
+	}
+	r, err := load.catchUp(ctx, p, 2, patience)
+	if err != nil {
+		return nil, err
+	}
+	jobs := number(float64(n), 0)
+	return []Figure{
+		fact(jobs+" jobs: put, a second", number(float64(n)/put.Seconds(), 0)),
+		above(jobs+" jobs: finished with history, a second", r.rate(), 0, "").beside(r.cost()),
+	}, nil
+}
+
+// putFar makes jobs that are not due.
+func putFar(ctx context.Context, p place, n int) (time.Duration, error) {
+	s, err := p.open(ctx, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer s.Close()
+	began := time.Now()
+	const schedules, together = 2100, 10_000
+	for from := 0; from < n; from += together {
+		var jobs []*job.Job
+		for i := from; i < min(n, from+together); i++ {
+			j := farJob(i%schedules, began)
+			j.Name = fmt.Sprintf("job-%07d", i)
+			jobs = append(jobs, j)
+		}
+		if err := putJobs(ctx, s, jobs); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began), nil
+}
+
+// holdRate lets two nodes work as fast as they can, and compares the beginning with the
+// end.
+func (b *bench) holdRate(ctx context.Context, on backend, goal float64) ([]Figure, error) {
+	seconds := max(2, int(b.Hold/time.Second))
+	// More than they will make up for: each second 2000 runs for each of so many.
+	const ahead = 25
+	load := backlog{jobs: 2000, down: ahead * seconds}
+	r, err := b.fresh(ctx, on, load, 2, time.Duration(seconds)*time.Second+100*time.Millisecond)
+	if err != nil {
+		return nil, err
+	}
+	n := len(r.began)
+	if n < seconds {
+		return nil, fmt.Errorf("all was made up for after %d s", n)
+	}
+	fifth := max(1, n/5)
+	first := float64(r.began[fifth-1]) / float64(fifth)
+	last := float64(r.began[n-1]-r.began[n-1-fifth]) / float64(fifth)
+	return []Figure{
+		above(fmt.Sprintf("finished with history, a second, for %d s", seconds), r.rate(), b.scaledGoal(goal), "").beside(r.cost()),
+		fact("begun a second in the first and in the last fifth", number(first, 0)+" and "+number(last, 0)),
+	}, nil
+}
+
+// leave measures what is noticed of a node that leaves, and of one that is killed.
+func (b *bench) leave(ctx context.Context) ([]Figure, error) {
+	jobs := b.scaled(1_000_000, 1000)
+	p, err := onPostgres.make("")
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	if _, err := putFar(ctx, p, jobs); err != nil {
+		return nil, err
+	}
+	dir, err := b.folder()
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	var nodes []*server
+	defer func() {
+		for _, s := range nodes {
+			s.kill()
+		}
+	}()
+	for i := range 3 {
+		var token string
+		if i > 0 {
+			token = nodes[0].token
+		}
+		s, err := b.join(ctx, filepath.Join(dir, strconv.Itoa(i)), token, "--store", p.address, "--name", fmt.Sprint("bench-", i))
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, s)
+	}
+	tiny, err := b.tiny(ctx)
+	if err != nil {
+		return nil, err
+	}
+	load := commandLoad{jobs: b.scaled(100, 20)}
+	file := filepath.Join(dir, "starts")
+	all := jobs + load.jobs
+	if _, err := nodes[0].measure(ctx, tiny, load, load.jobs, 1, b.settling(), file); err != nil {
+		return nil, err
+	}
+	if _, err := plannedBy(ctx, nodes, all); err != nil {
+		return nil, err
+	}
+	var figures []Figure
+	for _, how := range []struct {
+		what     string
+		takeOver time.Duration
+		late     time.Duration
+		end      func(*server) error
+	}{
+		{"one leaves", leaveTakeOver, 100 * time.Millisecond, (*server).stop},
+		{"one is killed", killTakeOver, killedLate, func(s *server) error { s.kill(); return nil }},
+	} {
+		gone := nodes[len(nodes)-1]
+		nodes = nodes[:len(nodes)-1]
+		r := &result{file: file, from: time.Now().Truncate(time.Second).Add(time.Second)}
+		// In the middle of a second, in which nothing starts.
+		if err := sleep(ctx, time.Until(r.from.Add(500*time.Millisecond))); err != nil {
+			return nil, err
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- how.end(gone) }()
+		took, err := plannedBy(ctx, nodes, all)
+		if err != nil {
+			return nil, err
+		}
+		if err := <-ended; err != nil {
+			return nil, err
+		}
+		const after = 15 * time.Second // what was planned at the end of the node is over
+		r.until = r.from.Add(after)
+		if err := sleep(ctx, time.Until(r.until.Add(2*killedLate))); err != nil {
+			return nil, err
+		}
+		r.due = load.jobs * int(after/time.Second)
+		if err := r.read(load, load.jobs); err != nil {
+			return nil, err
+		}
+		figures = append(figures,
+			atMost(how.what+": all jobs are planned by the others after", took, how.takeOver),
+			below(fmt.Sprintf("%s: not started, of %d", how.what, r.due), float64(r.due-r.started), 0, 0, ""),
+			below(how.what+": started twice", float64(r.doubled), 0, 0, ""),
+			atMost(how.what+": late, p99", r.late.quantile(.99), 0),
+			atMost(how.what+": late, the latest", r.late.quantile(1), how.late),
+		)
+	}
+	return figures, nil
+}
+
+// plannedBy waits until nodes plan so many jobs together.
+func plannedBy(ctx context.Context, nodes []*server, jobs int) (time.Duration, error) {
+	began := time.Now()
+	for {
+		planned := 0
+		for _, s := range nodes {
+			n, err := s.metric(ctx, "belfry_planned_jobs")
+			if err != nil {
+				return 0, err
+			}
+			planned += int(n)
+		}
+		took := time.Since(began)
+		if planned == jobs {
+			return took, nil
+		}
+		if took > patience {
+			return 0, fmt.Errorf("%d of %d jobs are planned after %s", planned, jobs, took)
+		}
+		const look = 50 * time.Millisecond
+		if err := sleep(ctx, look); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// metric returns the value of a metric without labels.
+func (s *server) metric(ctx context.Context, name string) (float64, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	request.Header.Set("Authorization", "Bearer "+s.token)
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer answer.Body.Close()
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			return strconv.ParseFloat(value, 64)
+		}
+	}
+	return 0, fmt.Errorf("%s has no metric %s", answer.Status, name)
+}

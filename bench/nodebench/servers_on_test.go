@@ -1,0 +1,5 @@
+//go:build servers
+
+package nodebench
+
+const withServers = true
