@@ -173,6 +173,8 @@ type Node struct {
 	Address  string            `json:"address,omitempty" doc:"Where its API listens."`
 	Joined   time.Time         `json:"joined" doc:"When the session began."`
 	Renewed  time.Time         `json:"renewed" doc:"When it was last heard of."`
+	// ClockAhead is rounded to milliseconds.
+	ClockAhead float64 `json:"clock_ahead_seconds" doc:"By how many seconds the clock of its machine is ahead of the store's, which jobs go by; below 0 it is behind. As it said when it was last heard of."`
 
 	DrainedBy    string    `json:"drained_by,omitempty" doc:"Who has said that it takes no runs, until somebody says otherwise."`
 	DrainReason  string    `json:"drain_reason,omitempty" doc:"Why."`

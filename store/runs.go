@@ -388,8 +388,12 @@ type DrainNode struct {
 	Actor  string
 }
 
-// Load is what a node has to do.
+// Load is what a node says of itself each time that it renews its session: what it
+// has to do, and how its clock is.
 type Load struct {
 	Running int
 	Ready   int
+	// ClockAhead is by how much its wall clock is ahead of the store's, less than 0
+	// if it is behind. Nothing is decided by it.
+	ClockAhead time.Duration
 }

@@ -45,7 +45,10 @@ func newNodeList(env Env) *cobra.Command {
 		Long: `List the nodes by name, with what they run. A node that is leaving ends what it
 runs and takes nothing new; one that is drained does so because somebody has said
 so; one that is silent was not heard of for some seconds, and what it ran counts as
-lost after the time that its jobs say.`,
+lost after the time that its jobs say.
+
+CLOCK is by how much the clock of the machine is ahead of the store's, which jobs go
+by: one that is wrong starts nothing early or late.`,
 		Example: "belfry node list\nbelfry node list -o wide\nbelfry node list -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -77,14 +80,14 @@ func listNodes(ctx context.Context, server *remote, output string) error {
 
 // nodeTable writes nodes for people.
 func nodeTable(w io.Writer, env Env, nodes []client.Node, wide bool) {
-	head := []string{"NAME", "STATE", "RUNNING", "CAPACITY", "LABELS", "JOINED", "VERSION"}
+	head := []string{"NAME", "STATE", "RUNNING", "CAPACITY", "CLOCK", "LABELS", "JOINED", "VERSION"}
 	if wide {
 		head = append(head, "ADDRESS", "ROLES", "HANDLERS", "RENEWED", "ZONES", "SESSION", "DRAINED")
 	}
 	var rows [][]string
 	for i := range nodes {
 		n := &nodes[i]
-		row := []string{n.Name, n.State, fmt.Sprint(n.Running), fmt.Sprint(n.Capacity), orDash(labelText(n.Labels)), instant(env, n.Joined), orDash(n.Version)}
+		row := []string{n.Name, n.State, fmt.Sprint(n.Running), fmt.Sprint(n.Capacity), clockText(n.ClockAhead), orDash(labelText(n.Labels)), instant(env, n.Joined), orDash(n.Version)}
 		if wide {
 			row = append(row, orDash(n.Address), orDash(strings.Join(n.Roles, ",")), orDash(strings.Join(n.Handlers, ",")),
 				instant(env, n.Renewed), orDash(n.Zones), n.Session.String(), orDash(drainText(n)))
@@ -92,6 +95,15 @@ func nodeTable(w io.Writer, env Env, nodes []client.Node, wide bool) {
 		rows = append(rows, row)
 	}
 	table(w, styleFor(env, env.StdoutIsTerminal), head, rows)
+}
+
+// clockText says by how much a clock is ahead, to a tenth of a second.
+func clockText(ahead float64) string {
+	d := time.Duration(ahead * float64(time.Second)).Round(100 * time.Millisecond)
+	if d > 0 {
+		return "+" + d.String()
+	}
+	return d.String()
 }
 
 // labelText writes labels in the order of their keys.

@@ -129,6 +129,7 @@ func nodeOf(s *store.Session, now time.Time) client.Node {
 		Name: s.Node, Session: s.ID, State: string(s.State(now)), Roles: s.Roles, Labels: s.Labels, Handlers: s.Handlers,
 		Capacity: s.Capacity, Running: s.Load.Running, Ready: s.Load.Ready,
 		Version: s.Version, Zones: s.Zones, Address: s.Address, Joined: s.Joined, Renewed: s.Renewed,
+		ClockAhead: float64(s.Load.ClockAhead.Round(time.Millisecond).Milliseconds()) / 1000,
 	}
 	if d := s.Drain; d != nil {
 		n.DrainedBy, n.DrainReason, n.DrainedSince = d.By, d.Reason, d.Since

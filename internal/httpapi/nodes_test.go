@@ -7,6 +7,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 func TestANodeIsDrainedAndTakesRunsAgain(t *testing.T) {
@@ -61,5 +62,17 @@ func TestADrainedNodeIsReadyAndSaysSo(t *testing.T) {
 	s.pass(time.Hour) // it is silent, and drained all the same
 	if node := ok[client.Page[client.Node]](s, "GET", "/api/v1/nodes", "").Items[0]; node.State != "silent" || node.DrainedBy != "alice" {
 		t.Errorf("the node is %+v", node)
+	}
+}
+
+func TestANodeSaysByHowMuchItsClockIsAhead(t *testing.T) {
+	s := newServer(t)
+	s.node()
+	before := ok[client.Page[client.Node]](s, "GET", "/api/v1/nodes", "").Items[0]
+	if err := s.store.Renew(t.Context(), before.Session, store.Load{ClockAhead: -1234567 * time.Microsecond}); err != nil {
+		t.Fatal(err)
+	}
+	if after := ok[client.Page[client.Node]](s, "GET", "/api/v1/nodes", "").Items[0]; before.ClockAhead != 0 || after.ClockAhead != -1.235 {
+		t.Errorf("the clock is %v s ahead, and then %v", before.ClockAhead, after.ClockAhead)
 	}
 }

@@ -28,7 +28,7 @@ type Config struct {
 	Session store.Session
 	// NewID makes the identity of a session.
 	NewID func() (job.ID, error)
-	// Load says what the node has to do.
+	// Load says what the node has to do. How its clock is, is added.
 	Load func() store.Load
 	// Boot is the clock that goes on during a suspend, Now the wall clock, which is
 	// compared with that of the store and decides nothing.
@@ -192,8 +192,10 @@ func (m *Member) Run(ctx context.Context) error {
 func (m *Member) Renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
+	load := m.config.Load()
+	load.ClockAhead = m.ClockAhead()
 	sent := m.config.Boot()
-	if err := m.config.Store.Renew(ctx, m.id, m.config.Load()); err != nil {
+	if err := m.config.Store.Renew(ctx, m.id, load); err != nil {
 		return fmt.Errorf("renew session %s: %w", m.id, err)
 	}
 	// First whoever ends what is past its fence, then whoever begins: or what

@@ -217,6 +217,9 @@ func TestAClockThatIsOffIsLoggedOnceAndOnceWhenItIsRight(t *testing.T) {
 			if m.ClockAhead() != step.want {
 				t.Errorf("with a clock that is %s ahead and an answer that takes %s it is %s ahead, want %s", step.ahead, step.tells, m.ClockAhead(), step.want)
 			}
+			if said := w.store.load.Load().ClockAhead; said != step.want {
+				t.Errorf("with a clock that is %s ahead the others are told %s, want %s", step.ahead, said, step.want)
+			}
 			if offs, rights := w.log.count(off), w.log.count(right); offs != step.offs || rights != step.rights {
 				t.Errorf("a clock that is %s ahead: logged %d times, and %d times its end; want %d and %d", step.ahead, offs, rights, step.offs, step.rights)
 			}

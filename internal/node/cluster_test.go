@@ -90,6 +90,49 @@ func TestANodePlansByTheClockOfTheStore(t *testing.T) {
 	}
 }
 
+// A node whose clock is wrong says so to all, and neither it nor another one starts
+// anything at another time.
+func TestANodeWhoseClockIsWrongSaysSoAndStartsNothingEarly(t *testing.T) {
+	for _, wrong := range []time.Duration{-time.Hour, -1500 * time.Millisecond, 1500 * time.Millisecond, time.Hour} {
+		t.Run(wrong.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				for i := range 6 {
+					w.apply(fmt.Sprintf(`{name: j%d, schedule: {every: 1s}, run: {shell: "true"}, policy: {overlap: allow}, place: {strategy: round_robin}}`, i))
+				}
+				both := []string{placement.RolePlanner, placement.RoleWorker}
+				right, skewed := &fake{}, &fake{}
+				stop := w.startAs("right", time.Now, right, both...)
+				stopSkewed := w.startAs("wrong", func() time.Time { return time.Now().Add(wrong) }, skewed, both...)
+				time.Sleep(30*time.Second + 123*time.Millisecond)
+				sessions, err := w.store.Sessions(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, s := range sessions {
+					want := map[string]time.Duration{"right": 0, "wrong": wrong}[s.Node]
+					if s.Load.ClockAhead != want {
+						t.Errorf("the clock of node %s is said to be %s ahead, want %s", s.Node, s.Load.ClockAhead, want)
+					}
+				}
+				stop()
+				stopSkewed()
+				seen := map[string]bool{}
+				for _, s := range append(right.started(), skewed.started()...) {
+					occurrence := s.name + s.scheduled.String()
+					if late := s.at.Sub(s.scheduled); late < 0 || late > 100*time.Millisecond || seen[occurrence] {
+						t.Errorf("%s of %s started %s late, before: %t", s.name, s.scheduled.Format(time.TimeOnly), late, seen[occurrence])
+					}
+					seen[occurrence] = true
+				}
+				if len(skewed.started()) < 50 || len(seen) < 6*28 {
+					t.Errorf("%d occurrences of 30 s have started, %d of them on the node whose clock is wrong", len(seen), len(skewed.started()))
+				}
+			})
+		})
+	}
+}
+
 // A rolling restart loses and delays nothing.
 func TestNothingIsLateWhenNodesAreRestartedOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"encoding/json"
+	"time"
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -145,7 +146,7 @@ func readSessions(c *conn) ([]sessionRow, error) {
 		return nil, err
 	}
 	list := []sessionRow{}
-	q := c.stmt("select about, joined, renewed, leaving, reaped, running, ready from sessions order by id")
+	q := c.stmt("select about, joined, renewed, leaving, reaped, running, ready, clock_ahead from sessions order by id")
 	for q.next() {
 		var row sessionRow
 		if err := json.Unmarshal(q.view(), &row.Session); err != nil {
@@ -153,7 +154,7 @@ func readSessions(c *conn) ([]sessionRow, error) {
 			return nil, err
 		}
 		row.Joined, row.Renewed, row.Leaving, row.over = q.time(), q.time(), q.bool(), q.bool()
-		row.Load = store.Load{Running: int(q.int()), Ready: int(q.int())}
+		row.Load = store.Load{Running: int(q.int()), Ready: int(q.int()), ClockAhead: time.Duration(q.int())}
 		row.Drain = drains[row.Node]
 		list = append(list, row)
 	}

@@ -66,10 +66,10 @@ func (s *Store) Join(ctx context.Context, session store.Session) (out store.Sess
 			return err
 		}
 		t.hint |= store.HintRuns
-		q = t.stmt(`insert into sessions (id, machine, datadir, joined, renewed, leaving, reaped, running, ready, about)
-			values (?, ?, ?, ?, ?, 0, 0, ?, ?, ?)`)
+		q = t.stmt(`insert into sessions (id, machine, datadir, joined, renewed, leaving, reaped, running, ready, clock_ahead, about)
+			values (?, ?, ?, ?, ?, 0, 0, ?, ?, ?, ?)`)
 		q.bindID(out.ID).bindText(out.Machine).bindText(out.DataDir).bindTime(out.Joined).bindTime(out.Renewed)
-		return q.bindInt(int64(out.Load.Running)).bindInt(int64(out.Load.Ready)).bindBlob(text).exec()
+		return q.bindInt(int64(out.Load.Running)).bindInt(int64(out.Load.Ready)).bindInt(int64(out.Load.ClockAhead)).bindBlob(text).exec()
 	})
 	if err != nil {
 		return store.Session{}, fmt.Errorf("join as %s: %w", session.ID, err)
@@ -84,8 +84,8 @@ func (s *Store) Renew(ctx context.Context, session job.ID, load store.Load) erro
 			return err
 		}
 		t.memory.sessions = nil
-		q := t.stmt("update sessions set renewed = ?, running = ?, ready = ? where id = ?")
-		return q.bindTime(t.now).bindInt(int64(load.Running)).bindInt(int64(load.Ready)).bindID(session).exec()
+		q := t.stmt("update sessions set renewed = ?, running = ?, ready = ?, clock_ahead = ? where id = ?")
+		return q.bindTime(t.now).bindInt(int64(load.Running)).bindInt(int64(load.Ready)).bindInt(int64(load.ClockAhead)).bindID(session).exec()
 	})
 	if err != nil {
 		return fmt.Errorf("renew: %w", err)

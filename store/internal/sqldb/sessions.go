@@ -49,7 +49,7 @@ type sessionRow struct {
 func (t *tx) sessions() ([]sessionRow, error) {
 	var list []sessionRow
 	var unknown []job.ID
-	q := t.query(`select s.id, s.joined, s.renewed, s.leaving, s.reaped, s.running, s.ready,
+	q := t.query(`select s.id, s.joined, s.renewed, s.leaving, s.reaped, s.running, s.ready, s.clock_ahead,
 		coalesce(d.since, 0), coalesce(d.made_by, ''), coalesce(d.reason, '')
 		from sessions s left join drains d on d.node = s.node order by s.id`)
 	for q.Next() {
@@ -61,7 +61,7 @@ func (t *tx) sessions() ([]sessionRow, error) {
 		}
 		row := sessionRow{Session: about}
 		row.Joined, row.Renewed, row.Leaving, row.over = q.time(), q.time(), q.bool(), q.bool()
-		row.Load = store.Load{Running: int(q.Int()), Ready: int(q.Int())}
+		row.Load = store.Load{Running: int(q.Int()), Ready: int(q.Int()), ClockAhead: time.Duration(q.Int())}
 		if d := (store.Drain{Since: q.time(), By: q.Text(), Reason: q.Text()}); !d.Since.IsZero() {
 			row.Drain = &d
 		}
@@ -118,7 +118,7 @@ func (t *tx) notOver(id job.ID) error {
 
 var sessionRows = &Table{Name: "sessions", Key: 1, Columns: []Column{
 	{"id", Blob}, {"node", Text}, {"machine", Text}, {"datadir", Text}, {"joined", Int}, {"renewed", Int}, {"leaving", Int}, {"reaped", Int},
-	{"running", Int}, {"ready", Int}, {"about", Text},
+	{"running", Int}, {"ready", Int}, {"clock_ahead", Int}, {"about", Text},
 }}
 
 // Join implements store.Membership.
@@ -161,7 +161,7 @@ func (s *Store) Join(ctx context.Context, session store.Session) (out store.Sess
 		}
 		t.hint |= store.HintRuns
 		b := sessionRows.rows(1).id(&out.ID).text(out.Node).text(out.Machine).text(out.DataDir).time(now).time(now).int(0).int(0)
-		return t.writeRows(Insert, b.int(int64(out.Load.Running)).int(int64(out.Load.Ready)).text(string(text)))
+		return t.writeRows(Insert, b.int(int64(out.Load.Running)).int(int64(out.Load.Ready)).int(int64(out.Load.ClockAhead)).text(string(text)))
 	})
 	if err != nil {
 		return store.Session{}, fmt.Errorf("join as %s: %w", session.ID, err)
@@ -179,8 +179,8 @@ func (s *Store) Renew(ctx context.Context, session job.ID, load store.Load) erro
 		if err != nil {
 			return err
 		}
-		return t.exec("update sessions set renewed = ?, running = ?, ready = ? where id = ?",
-			columns.Nanos(now), int64(load.Running), int64(load.Ready), idOf(session))
+		return t.exec("update sessions set renewed = ?, running = ?, ready = ?, clock_ahead = ? where id = ?",
+			columns.Nanos(now), int64(load.Running), int64(load.Ready), int64(load.ClockAhead), idOf(session))
 	})
 	return wrapped(err, "renew")
 }
