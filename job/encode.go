@@ -5,22 +5,27 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"time"
 )
 
 // encode returns the node of a value, or nil for one that is not set.
 func encode(v reflect.Value) *node {
-	t := v.Type()
-	switch {
-	case t.Kind() == reflect.Pointer:
-		if v.IsNil() {
-			return nil
-		}
-		return encodeSet(v.Elem())
-	case v.IsZero(), (t.Kind() == reflect.Slice || t.Kind() == reflect.Map) && v.Len() == 0:
+	if !isSaid(v) {
 		return nil
 	}
 	return encodeSet(v)
+}
+
+// isSaid tells whether a document has the field with a value.
+func isSaid(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Pointer:
+		return !v.IsNil()
+	case reflect.Slice, reflect.Map:
+		return v.Len() > 0
+	}
+	return !v.IsZero()
 }
 
 // encodeSet returns the node of a value that is set, be it zero.
@@ -48,13 +53,17 @@ func encodeSet(v reflect.Value) *node {
 		}
 		return n
 	}
+	if v.CanInt() {
+		return plainNode(strconv.FormatInt(v.Int(), 10))
+	}
 	return plainNode(fmt.Sprint(v.Interface()))
 }
 
 func encodeStruct(v reflect.Value) *node {
-	n := object()
+	fields := fieldsOf(v.Type())
+	n := &node{kind: mappingNode}
 	short, hasShort := shortField(v.Type())
-	for _, f := range fieldsOf(v.Type()) {
+	for _, f := range fields {
 		if value := encode(v.Field(f.index)); value != nil {
 			n.add(f.name, value)
 		}

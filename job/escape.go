@@ -128,7 +128,7 @@ func (j *jsonPlacement) value(*expression) (escaper, error) {
 		return nil, mistake("a value follows a backslash", "")
 	case j.inString:
 		return func(v any) (string, error) {
-			text := jsonText(valueText(v))
+			text := appendJSONText(nil, valueText(v))
 			return string(text[1 : len(text)-1]), nil
 		}, nil
 	}
@@ -137,7 +137,7 @@ func (j *jsonPlacement) value(*expression) (escaper, error) {
 		case int, bool:
 			return valueText(v), nil
 		}
-		return string(jsonText(valueText(v))), nil
+		return string(appendJSONText(nil, valueText(v))), nil
 	}, nil
 }
 

@@ -60,8 +60,20 @@ var (
 
 // isText tells whether values of the type are single texts in documents.
 func isText(t reflect.Type) bool {
-	return t.Kind() == reflect.String || t == timeType || reflect.PointerTo(t).Implements(textUnmarshalerType)
+	if t.Kind() == reflect.String || t == timeType {
+		return true
+	}
+	text, known := texted.Load(t)
+	if !known {
+		text = reflect.PointerTo(t).Implements(textUnmarshalerType)
+		texted.Store(t, text)
+	}
+	return text.(bool)
 }
+
+// texted keeps the answers of isText that take long to find, by type. It is bounded
+// as structs is.
+var texted sync.Map // reflect.Type to bool
 
 // structs keeps the fields of each struct type, by type. It is bounded by the
 // types of this package.

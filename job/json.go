@@ -6,41 +6,59 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"regexp"
 	"unicode/utf8"
 )
 
 // parseJSON returns the values of a JSON file, which may hold several after
 // one another. Those before a mistake are returned together with it.
 func parseJSON(data []byte) ([]*node, *treeError) {
-	r := jsonReader{data: data, decoder: json.NewDecoder(bytes.NewReader(data)), line: 1, column: 1}
-	r.decoder.UseNumber()
+	r := jsonReader{data: data, line: 1, column: 1}
 	var docs []*node
 	for {
-		if len(bytes.TrimSpace(data[r.decoder.InputOffset():])) == 0 {
+		r.space()
+		begin := r.next
+		if begin == len(data) {
 			return docs, nil
 		}
 		doc, err := r.value(0)
 		if err != nil {
-			return docs, r.fail(err)
+			return docs, r.fail(begin, err)
 		}
 		docs = append(docs, doc)
 	}
 }
 
-// jsonReader builds nodes from the tokens of encoding/json, whose offsets it
-// turns into lines and columns as it goes.
+// jsonReader builds nodes, with their lines and columns. It is strict, and leaves it
+// to encoding/json to say what is wrong.
 type jsonReader struct {
-	data    []byte
-	decoder *json.Decoder
+	data []byte
+	next int // the offset of what is read next
 	// line and column are those of the offset counted.
 	line, column, counted int
+	spare                 []node // made together, to be given out one by one
 }
 
-// next returns the offset at which the next token begins.
-func (r *jsonReader) next() int {
-	offset := int(r.decoder.InputOffset())
-	return len(r.data) - len(bytes.TrimLeft(r.data[offset:], " \t\r\n,:"))
+var errNotJSON = errors.New("is not valid JSON")
+
+// fail says what is wrong with the value that begins at an offset.
+func (r *jsonReader) fail(begin int, err error) *treeError {
+	var bad *treeError
+	if errors.As(err, &bad) {
+		return bad
+	}
+	offset := len(r.data)
+	var skipped json.RawMessage
+	err = json.NewDecoder(bytes.NewReader(r.data[begin:])).Decode(&skipped)
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		offset = min(begin+max(0, int(syntax.Offset)-1), offset)
+	} else {
+		err = errors.New("it ends too early")
+	}
+	bad = &treeError{message: "is not valid JSON: " + err.Error()}
+	bad.line, bad.column = r.position(max(offset, r.counted))
+	return bad
 }
 
 // position returns the line and column of an offset. Offsets never go back.
@@ -57,130 +75,217 @@ func (r *jsonReader) position(offset int) (line, column int) {
 	return r.line, r.column
 }
 
-func (r *jsonReader) fail(err error) *treeError {
-	var bad *treeError
-	if errors.As(err, &bad) {
-		return bad
+// space moves to what is no white space, and returns its first byte; 0 at the end.
+func (r *jsonReader) space() byte {
+	for ; r.next < len(r.data); r.next++ {
+		switch c := r.data[r.next]; c {
+		case ' ', '\t', '\r', '\n':
+		default:
+			return c
+		}
 	}
-	offset := r.next()
-	var syntax *json.SyntaxError
-	switch {
-	case errors.As(err, &syntax):
-		offset = max(0, min(int(syntax.Offset)-1, len(r.data)))
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		offset, err = len(r.data), errors.New("it ends too early")
+	return 0
+}
+
+// node returns a new node for what comes next.
+func (r *jsonReader) node() *node {
+	const together = 32 // about as many as a job has
+	if len(r.spare) == 0 {
+		r.spare = make([]node, together)
 	}
-	bad = &treeError{message: "is not valid JSON: " + strings.TrimPrefix(err.Error(), "json: ")}
-	bad.line, bad.column = r.position(max(offset, r.counted))
-	return bad
+	n := &r.spare[0]
+	r.spare = r.spare[1:]
+	n.line, n.column = r.position(r.next)
+	return n
 }
 
 // value reads the next value.
 func (r *jsonReader) value(depth int) (*node, error) {
-	n := &node{}
-	n.line, n.column = r.position(r.next())
+	c := r.space()
+	n := r.node()
 	if depth > depthMax {
 		return nil, &treeError{n.line, n.column, fmt.Sprintf("is nested more than %d levels deep", depthMax), ""}
 	}
-	token, err := r.decoder.Token()
-	if err != nil {
-		return nil, err
-	}
-	switch token := token.(type) {
-	case nil:
-		n.kind = nullNode
-	case string:
-		n.kind, n.text, n.quoted = scalarNode, token, true
-	case json.Number:
-		n.kind, n.text = scalarNode, token.String()
-	case bool:
-		n.kind, n.text = scalarNode, fmt.Sprint(token)
-	case json.Delim:
-		if token == '[' {
-			n.kind = listNode
-		} else {
-			n.kind = mappingNode
-		}
-		for r.decoder.More() {
-			if n.kind == listNode {
-				item, err := r.value(depth + 1)
-				if err != nil {
-					return nil, err
-				}
-				n.items = append(n.items, item)
-				continue
+	switch {
+	case c == '{':
+		n.kind = mappingNode
+		return n, r.items('}', func() error {
+			if r.space() != '"' {
+				return errNotJSON
 			}
 			key, err := r.value(depth + 1)
 			if err != nil {
-				return nil, err
+				return err
 			}
+			if r.space() != ':' {
+				return errNotJSON
+			}
+			r.next++
 			value, err := r.value(depth + 1)
-			if err != nil {
-				return nil, err
-			}
 			n.entries = append(n.entries, entry{key, value})
-		}
-		// The bracket that closes.
-		if _, err := r.decoder.Token(); err != nil {
-			return nil, err
-		}
+			return err
+		})
+	case c == '[':
+		n.kind = listNode
+		return n, r.items(']', func() error {
+			item, err := r.value(depth + 1)
+			n.items = append(n.items, item)
+			return err
+		})
+	case c == '"':
+		n.kind, n.quoted = scalarNode, true
+		return n, r.string(n)
+	}
+	text := r.word()
+	switch {
+	case text == "null":
+		n.kind = nullNode
+	case text == "true" || text == "false" || jsonNumber.MatchString(text):
+		n.kind, n.text = scalarNode, text
+	default:
+		return nil, errNotJSON
 	}
 	return n, nil
 }
 
+// items reads what stands between two brackets.
+func (r *jsonReader) items(end byte, item func() error) error {
+	r.next++
+	if r.space() == end {
+		r.next++
+		return nil
+	}
+	for {
+		if err := item(); err != nil {
+			return err
+		}
+		switch r.space() {
+		case ',':
+			r.next++
+		case end:
+			r.next++
+			return nil
+		default:
+			return errNotJSON
+		}
+	}
+}
+
+// string reads a text in quotes.
+func (r *jsonReader) string(n *node) error {
+	begin, plain := r.next, true
+	for r.next++; r.next < len(r.data); r.next++ {
+		switch c := r.data[r.next]; {
+		case c == '"':
+			r.next++
+			if plain {
+				n.text = string(r.data[begin+1 : r.next-1])
+				return nil
+			}
+			return json.Unmarshal(r.data[begin:r.next], &n.text)
+		case c == '\\':
+			plain = false
+			r.next++ // what follows is no end
+		case c < ' ':
+			return errNotJSON
+		}
+	}
+	return errNotJSON
+}
+
+var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
+
+// word reads a number or name.
+func (r *jsonReader) word() string {
+	begin := r.next
+	for ; r.next < len(r.data); r.next++ {
+		switch c := r.data[r.next]; {
+		case '0' <= c && c <= '9', 'a' <= c && c <= 'z', c == '-', c == '+', c == '.', c == 'E':
+		default:
+			return string(r.data[begin:r.next])
+		}
+	}
+	return string(r.data[begin:])
+}
+
 // writeJSON writes one document as an object, and several as an array of them.
 func writeJSON(w io.Writer, docs []*node) error {
-	var b bytes.Buffer
+	n := list(docs...)
 	if len(docs) == 1 {
-		appendJSON(&b, docs[0])
-	} else {
-		appendJSON(&b, list(docs...))
+		n = docs[0]
 	}
-	var indented bytes.Buffer
-	if err := json.Indent(&indented, b.Bytes(), "", "  "); err != nil {
-		return err
-	}
-	indented.WriteByte('\n')
-	_, err := w.Write(indented.Bytes())
+	const likely = 1 << 10 // bytes of a document
+	_, err := w.Write(append(appendJSON(make([]byte, 0, likely*len(docs)), n, 0), '\n'))
 	return err
 }
 
-func appendJSON(b *bytes.Buffer, n *node) {
+// appendJSON appends a value, indented as what is at a depth.
+func appendJSON(b []byte, n *node, depth int) []byte {
 	switch {
 	case n.kind == listNode:
-		b.WriteByte('[')
+		b = append(b, '[')
 		for i, item := range n.items {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			appendJSON(b, item)
+			b = appendJSON(appendBreak(b, i, depth+1), item, depth+1)
 		}
-		b.WriteByte(']')
+		return append(appendEnd(b, len(n.items), depth), ']')
 	case n.kind == mappingNode:
-		b.WriteByte('{')
+		b = append(b, '{')
 		for i, e := range n.entries {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			appendJSON(b, e.key)
-			b.WriteByte(':')
-			appendJSON(b, e.value)
+			b = appendJSON(appendBreak(b, i, depth+1), e.key, depth+1)
+			b = appendJSON(append(b, ": "...), e.value, depth+1)
 		}
-		b.WriteByte('}')
+		return append(appendEnd(b, len(n.entries), depth), '}')
 	case n.quoted:
-		b.Write(jsonText(n.text))
-	default:
-		b.WriteString(n.text)
+		return appendJSONText(b, n.text)
 	}
+	return append(b, n.text...)
 }
 
-// jsonText returns a text as JSON writes it. Letters such as < stay as they
+// appendBreak appends what stands in front of an item.
+func appendBreak(b []byte, item, depth int) []byte {
+	if item > 0 {
+		b = append(b, ',')
+	}
+	return appendLine(b, depth)
+}
+
+// appendEnd appends what stands in front of a closing bracket.
+func appendEnd(b []byte, items, depth int) []byte {
+	if items == 0 {
+		return b
+	}
+	return appendLine(b, depth)
+}
+
+func appendLine(b []byte, depth int) []byte {
+	b = append(b, '\n')
+	for range depth {
+		b = append(b, "  "...)
+	}
+	return b
+}
+
+// appendJSONText appends a text as JSON writes it. Letters such as < stay as they
 // are, for people to read.
-func jsonText(text string) []byte {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
+func appendJSONText(b []byte, text string) []byte {
+	if isPlain(text) {
+		b = append(append(b, '"'), text...)
+		return append(b, '"')
+	}
+	var escaped bytes.Buffer
+	encoder := json.NewEncoder(&escaped)
 	encoder.SetEscapeHTML(false)
 	// A string cannot fail to be written into memory.
 	_ = encoder.Encode(text)
-	return bytes.TrimRight(b.Bytes(), "\n")
+	return append(b, bytes.TrimRight(escaped.Bytes(), "\n")...)
+}
+
+// isPlain tells whether JSON writes a text as it is. Nearly all are.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }

@@ -1,0 +1,61 @@
+package job
+
+import (
+	"bytes"
+	"testing"
+)
+
+// Two documents say the same exactly if Encode writes the same of both.
+func TestDocumentsSayTheSameIfTheyAreWrittenAlike(t *testing.T) {
+	texts := []string{
+		"name: a",
+		"{name: a, namespace: default}",
+		"{name: a, labels: {}}",
+		"{name: a, labels: {x: y}}",
+		"{name: a, labels: {x: z}}",
+		"{name: a, labels: {x: y, z: ''}}",
+		"{name: a, labels: {y: y}}",
+		"{name: a, run: {shell: 'true'}}",
+		"{name: a, run: {shell: {command: 'true'}}}",
+		"{name: a, run: {shell: {command: 'true', interpreter: bash}}}",
+		"{name: a, schedule: {cron: '* * * * *'}}",
+		"{name: a, schedule: {cron: ['* * * * *']}}",
+		"{name: a, schedule: {cron: ['* * * * *', '@daily']}}",
+		"{name: a, schedule: {start: '2026-12-24T18:00:00+01:00'}}",
+		"{name: a, schedule: {start: '2026-12-24T17:00:00Z'}}",
+		"{name: a, schedule: {start: '2026-12-24T18:00:01+01:00'}}",
+		"{name: a, policy: {timeout: 90s}}",
+		"{name: a, policy: {timeout: 1m30s}}",
+		"{name: a, policy: {timeout: 0s}}",
+		"{name: a, policy: {retry: {attempts: 1}}}",
+		"{name: a, policy: {retry: {attempts: 2}}}",
+		"{name: a, policy: {retry: {}}}",
+		"{name: a, paused: true}",
+		"{name: a, paused: false}",
+		"{kind: pool, name: a, pool: {size: 2}}",
+		"{kind: pool, name: a, pool: {size: 3}}",
+		"{kind: calendar, name: a, calendar: {include: ['2026-12-24']}}",
+	}
+	var docs []Document
+	for _, text := range texts {
+		list, err := Decode("a.yaml", []byte(text))
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		docs = append(docs, list...)
+	}
+	written := func(d Document) string {
+		var b bytes.Buffer
+		if err := Encode(&b, []Document{d}, JSON); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	for i, a := range docs {
+		for k, b := range docs {
+			if got, want := Same(a, b), written(a) == written(b); got != want {
+				t.Errorf("%s and %s say the same: %t, and are written alike: %t", texts[i], texts[k], got, want)
+			}
+		}
+	}
+}
