@@ -203,6 +203,10 @@ func (b *Batch) AddPool(name string, size int) { put(&b.pools, name, size) }
 // AddSession adds a session, which the batch does not change.
 func (b *Batch) AddSession(s *store.Session) { put(&b.sessions, s.ID, s) }
 
+// UseSessions is for a store that has all sessions in a map, which the batch does not
+// change. Nothing is added to it.
+func (b *Batch) UseSessions(all map[job.ID]*store.Session) { b.sessions = all }
+
 // AddKey adds an identity that is taken.
 func (b *Batch) AddKey(id Identity, run job.ID) { put(&b.keys, id, run) }
 

@@ -76,13 +76,16 @@ func (s *Store) calendar(namespace, name string) *job.Calendar {
 
 // view returns a job as others see it.
 func (s *Store) view(row *jobRow) *store.Job {
-	definition, filled := *row.definition, *row.filled
-	for _, j := range [...]*job.Job{&definition, &filled} {
-		j.UID, j.Version, j.Epoch = row.UID, row.Version, row.Epoch
-		j.Status = row.Status(row.created, row.updated)
+	status := row.Status(row.created, row.updated)
+	if last := row.shown[0]; last == nil || last.Version != row.Version || last.Epoch != row.Epoch || *last.Status != *status {
+		definition, filled := *row.definition, *row.filled
+		for i, j := range [...]*job.Job{&definition, &filled} {
+			j.UID, j.Version, j.Epoch, j.Status = row.UID, row.Version, row.Epoch, status
+			row.shown[i] = j
+		}
 	}
 	return &store.Job{
-		Definition: &definition, Filled: &filled,
+		Definition: row.shown[0], Filled: row.shown[1],
 		Cursor: row.Cursor, Planned: row.Planned, Deleted: row.Deleted,
 	}
 }
@@ -197,6 +200,9 @@ func (s *Store) JobsChanged(ctx context.Context, partitions store.Partitions, si
 		return nil, 0, err
 	}
 	defer unlock()
+	if since >= s.seq {
+		return nil, since, nil
+	}
 	var rows []*jobRow
 	for _, row := range s.jobs {
 		if row.seq > since && partitions.Has(job.Partition(row.UID)) {

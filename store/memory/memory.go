@@ -54,7 +54,8 @@ type Store struct {
 
 	runs     runSet // that are planned or going on
 	keys     map[engine.Identity]engine.Key
-	sessions map[job.ID]*sessionRow
+	sessions map[job.ID]*store.Session
+	over     map[job.ID]bool         // sessions of which something was reaped
 	drains   map[string]*store.Drain // by node
 
 	records map[job.ID][]*store.Record // by run; not changed in place
@@ -75,11 +76,8 @@ type jobRow struct {
 	updated    time.Time
 	seq        int64
 	revisions  []store.Revision // the first is the oldest
-}
-
-type sessionRow struct {
-	store.Session
-	over bool // something of it was reaped
+	// shown is the job as others saw it last: definition and filled.
+	shown [2]*job.Job
 }
 
 type attemptKey struct {
@@ -116,7 +114,8 @@ func New(opt Options) *Store {
 		tokens:    map[string]store.Token{},
 		runs:      runSet{byID: map[job.ID]*store.Run{}},
 		keys:      map[engine.Identity]engine.Key{},
-		sessions:  map[job.ID]*sessionRow{},
+		sessions:  map[job.ID]*store.Session{},
+		over:      map[job.ID]bool{},
 		drains:    map[string]*store.Drain{},
 		records:   map[job.ID][]*store.Record{},
 		output:    map[attemptKey]map[int]store.OutputChunk{},
@@ -158,9 +157,7 @@ type step struct {
 // batch begins a decision. It knows the sessions and pools.
 func (s *Store) batch() *step {
 	b := &step{engine.NewBatch(s.now(), s.opt.LookAhead, 0), map[string]bool{}, map[job.ID]bool{}}
-	for _, session := range s.sessions {
-		b.AddSession(&session.Session)
-	}
+	b.UseSessions(s.sessions)
 	for name, pool := range s.pools {
 		b.AddPool(name, pool.Slots.Size)
 	}
@@ -278,8 +275,8 @@ func (s *Store) write(b *step) {
 		s.audit = append(s.audit, record)
 	}
 	for _, id := range c.Reaped {
-		if session, ok := s.sessions[id]; ok {
-			session.over = true
+		if s.sessions[id] != nil {
+			s.over[id] = true
 		}
 	}
 	s.hint(c.Hints)

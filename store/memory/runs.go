@@ -13,9 +13,9 @@ import (
 )
 
 // session returns a session that is not over.
-func (s *Store) session(id job.ID) (*sessionRow, error) {
+func (s *Store) session(id job.ID) (*store.Session, error) {
 	session, ok := s.sessions[id]
-	if !ok || session.over {
+	if !ok || s.over[id] {
 		return nil, fmt.Errorf("session %s: %w", id, store.ErrSessionOver)
 	}
 	return session, nil
@@ -75,7 +75,7 @@ func (s *Store) Unplaced(ctx context.Context, after store.RunRef, limit int) ([]
 	now := s.now()
 	list := s.runs.where(func(r *store.Run) bool {
 		session, ok := s.sessions[r.Session]
-		return r.State == job.StateReady && (!ok || session.over || !session.Live(now))
+		return r.State == job.StateReady && (!ok || s.over[r.Session] || !session.Live(now))
 	})
 	return copies(page(list, after, limit)), nil
 }
@@ -147,7 +147,7 @@ func (s *Store) Claim(ctx context.Context, session job.ID, attempts []store.Atte
 	}
 	outcomes := make([]store.ClaimOutcome, len(attempts))
 	for i, a := range attempts {
-		outcomes[i] = b.Claim(&claimer.Session, a)
+		outcomes[i] = b.Claim(claimer, a)
 		if outcomes[i].Verdict == store.Started {
 			outcomes[i].Job = s.view(s.jobs[outcomes[i].Run.JobUID])
 		}
@@ -292,15 +292,11 @@ func (s *Store) Lost(ctx context.Context, limit int) ([]store.Attempt, error) {
 }
 
 func (s *Store) isLost(r *store.Run, now time.Time) bool {
-	var session *store.Session
-	if row, ok := s.sessions[r.Session]; ok {
-		session = &row.Session
-	}
 	policy := &engine.Policy{}
 	if row, ok := s.jobs[r.JobUID]; ok {
 		policy = row.Policy
 	}
-	return engine.IsLost(now, policy, session)
+	return engine.IsLost(now, policy, s.sessions[r.Session])
 }
 
 // Alerts implements store.Working.
@@ -343,7 +339,7 @@ func (s *Store) Reap(ctx context.Context, session job.ID, attempts []store.Attem
 	b := s.batch()
 	for _, a := range attempts {
 		s.addRun(b, a.Run, "")
-		b.Reap(&reaper.Session, a)
+		b.Reap(reaper, a)
 	}
 	s.write(b)
 	return nil
@@ -430,9 +426,14 @@ func (s *Store) forget(now time.Time) {
 	}
 	for id, session := range s.sessions {
 		if now.Sub(session.Renewed) > store.SilenceMax && !s.runs.any(func(r *store.Run) bool { return r.State == job.StateRunning && r.Session == id }) {
-			delete(s.sessions, id)
+			s.removeSession(id)
 		}
 	}
+}
+
+func (s *Store) removeSession(id job.ID) {
+	delete(s.sessions, id)
+	delete(s.over, id)
 }
 
 // Join implements store.Membership.
@@ -446,7 +447,7 @@ func (s *Store) Join(ctx context.Context, session store.Session) (store.Session,
 		return store.Session{}, errNoSession
 	}
 	if known, ok := s.sessions[session.ID]; ok {
-		return known.Session, nil // the answer was lost
+		return *known, nil // the answer was lost
 	}
 	now := s.now()
 	session.Joined, session.Renewed, session.Leaving, session.Predecessors = now, now, false, nil
@@ -458,7 +459,7 @@ func (s *Store) Join(ctx context.Context, session store.Session) (store.Session,
 		}
 	}
 	slices.SortFunc(session.Predecessors, func(a, b job.ID) int { return slices.Compare(a[:], b[:]) })
-	s.sessions[session.ID] = &sessionRow{Session: session}
+	s.sessions[session.ID] = &session
 	s.hint(store.HintRuns)
 	return session, nil
 }
@@ -550,7 +551,7 @@ func (s *Store) End(ctx context.Context, session job.ID) error {
 			return fmt.Errorf("end session %s: run %s is running: %w", session, r.ID, store.ErrConflict)
 		}
 	}
-	delete(s.sessions, session)
+	s.removeSession(session)
 	return nil
 }
 
@@ -561,14 +562,14 @@ func (s *Store) Sessions(ctx context.Context) ([]store.Session, error) {
 		return nil, err
 	}
 	defer unlock()
-	rows := make([]*sessionRow, 0, len(s.sessions))
-	for _, row := range s.sessions {
-		rows = append(rows, row)
+	order := make([]*store.Session, 0, len(s.sessions))
+	for _, session := range s.sessions {
+		order = append(order, session)
 	}
-	slices.SortFunc(rows, func(a, b *sessionRow) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	list := make([]store.Session, len(rows))
-	for i, row := range rows {
-		list[i] = row.Session
+	slices.SortFunc(order, func(a, b *store.Session) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	list := make([]store.Session, len(order))
+	for i, session := range order {
+		list[i] = *session
 	}
 	return list, nil
 }
