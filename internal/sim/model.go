@@ -74,6 +74,8 @@ type model struct {
 // planned is a job in the table of a planner.
 type planned struct {
 	store.PlannedJob
+	next    time.Time // what is due after nextOf, which the cursor was
+	nextOf  time.Time
 	timing  engine.Timing
 	place   job.Place
 	handler string
@@ -482,8 +484,10 @@ func (n *model) planDue() {
 	var items []store.PlanItem
 	var decisions []engine.Decision
 	for _, p := range n.table {
-		next := p.timing.Schedule.Next(p.Cursor)
-		if next.IsZero() || next.After(now.Add(ahead*2/3)) {
+		if p.nextOf != p.Cursor {
+			p.next, p.nextOf = p.timing.Schedule.Next(p.Cursor), p.Cursor
+		}
+		if p.next.IsZero() || p.next.After(now.Add(ahead*2/3)) {
 			continue
 		}
 		d := p.timing.Decide(p.Cursor, p.Planned, now, ahead, 100)
