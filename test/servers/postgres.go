@@ -99,15 +99,20 @@ func NewPostgres(settings ...string) (p *Postgres, err error) {
 		"listen_addresses = '127.0.0.1'", fmt.Sprintf("port = %d", p.Port), "unix_socket_directories = ''",
 		"max_connections = 200", "logging_collector = off",
 	}, settings...)
-	conf, err := os.OpenFile(filepath.Join(p.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		return nil, err
-	}
-	_, err = conf.WriteString("\n" + strings.Join(lines, "\n") + "\n")
-	if err = errors.Join(err, conf.Close()); err != nil {
+	if err := appendTo(filepath.Join(p.data(), "postgresql.conf"), strings.Join(lines, "\n")+"\n"); err != nil {
 		return nil, err
 	}
 	return p, p.Start()
+}
+
+// appendTo adds lines to a file.
+func appendTo(path, lines string) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("\n" + lines)
+	return errors.Join(err, f.Close())
 }
 
 func (p *Postgres) data() string { return filepath.Join(p.Dir, "data") }
@@ -160,7 +165,10 @@ func (p *Postgres) Start() error {
 func (p *Postgres) Stop() error { return p.end(syscall.SIGINT) }
 
 // Kill ends it as a power cut does, but for what the system has in memory.
-func (p *Postgres) Kill() error { return p.end(syscall.SIGQUIT) }
+func (p *Postgres) Kill() error { return p.end(killed) }
+
+// killed ends it at once.
+const killed = syscall.SIGQUIT
 
 func (p *Postgres) end(signal syscall.Signal) error {
 	p.mu.Lock()
@@ -176,7 +184,7 @@ func (p *Postgres) end(signal syscall.Signal) error {
 	late.Stop()
 	p.process = nil
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && signal == syscall.SIGQUIT {
+	if errors.As(err, &exit) && signal == killed {
 		return nil
 	}
 	return err
@@ -184,7 +192,7 @@ func (p *Postgres) end(signal syscall.Signal) error {
 
 // Close ends the server and removes what it kept.
 func (p *Postgres) Close() error {
-	return errors.Join(p.end(syscall.SIGQUIT), os.RemoveAll(p.Dir))
+	return errors.Join(p.end(killed), os.RemoveAll(p.Dir))
 }
 
 // CPU is the processor time that the server has used since it was started.

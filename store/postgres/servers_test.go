@@ -1,0 +1,131 @@
+//go:build servers
+
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/test/servers"
+)
+
+// All connections, that which listens too, have the TLS that the address says.
+func TestConnectionsHaveTLS(t *testing.T) {
+	const host = "127.0.0.1"
+	secure := servers.StartPostgres(t)
+	authority, err := secure.RequireTLS(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := func(parameters string) string {
+		return fmt.Sprintf("postgres://belfry@%s:%d/postgres?schema=s&%s", host, secure.Port, parameters)
+	}
+	s := open(t, address("sslmode=verify-full&sslrootcert="+authority), Options{})
+	select { // whoever begins to listen is hinted at everything
+	case <-s.Hints(t.Context()):
+	case <-time.After(time.Minute):
+		t.Error("nobody listens")
+	}
+	other, err := servers.NewCertificate(t.TempDir(), host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for parameters, want := range map[string]string{
+		"sslmode=disable": "no encryption",
+		"sslmode=verify-full&sslrootcert=" + other.Certificate: "certificate",
+	} {
+		s, err := Open(t.Context(), address(parameters), Options{})
+		if err == nil {
+			t.Error(s.Close(), "connected with", parameters)
+		} else if !strings.Contains(err.Error(), want) {
+			t.Errorf("with %s: %v, want something with %q", parameters, err, want)
+		}
+	}
+
+	elsewhere := servers.StartPostgres(t)
+	if authority, err = elsewhere.RequireTLS("db.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	secure = elsewhere
+	open(t, address("sslmode=verify-ca&sslrootcert="+authority), Options{})
+	if s, err := Open(t.Context(), address("sslmode=verify-full&sslrootcert="+authority), Options{}); err == nil {
+		t.Error(s.Close(), "connected to a server with the certificate of another")
+	}
+}
+
+// A primary dies with changes on their way, and a synchronous standby takes over: each
+// change that was acknowledged is there, once, and the node goes on by itself.
+func TestAFailoverKeepsWhatWasAcknowledged(t *testing.T) {
+	primary := servers.StartPostgres(t, servers.SynchronousStandby...)
+	standby, err := primary.Standby()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := standby.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := open(t, fmt.Sprintf("postgres://belfry@127.0.0.1:%d,127.0.0.1:%d/postgres?schema=s&target_session_attrs=read-write", primary.Port, standby.Port), Options{})
+	const before, changes = 100, 200
+	var made atomic.Int64
+	failed := make(chan error, 1)
+	go func() {
+		failed <- func() error {
+			for n := range changes {
+				p := store.PutJob{
+					Definition: &job.Job{
+						Name: "job", Description: fmt.Sprint(n),
+						Schedule: job.Schedule{Cron: []string{"* * * * *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
+					},
+					IfVersion: int64(n), Actor: "ann",
+				}
+				for { // a call gives up while nobody takes over; its caller does not
+					j, err := s.PutJob(t.Context(), p)
+					if err == nil && j.Definition.Version != int64(n)+1 {
+						return fmt.Errorf("change %d made version %d", n, j.Definition.Version)
+					}
+					if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrExists) || t.Context().Err() != nil {
+						return fmt.Errorf("change %d: %w", n, err)
+					}
+					if err == nil {
+						break
+					}
+				}
+				made.Add(1)
+			}
+			return nil
+		}()
+	}()
+	for made.Load() < before {
+		select {
+		case err := <-failed:
+			t.Fatal(err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if err := primary.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := standby.Promote(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-failed:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(2 * time.Minute):
+		t.Fatalf("%d of %d changes were made", made.Load(), changes)
+	}
+	records, _, err := s.Audit(t.Context(), store.AuditQuery{Limit: 1000})
+	if err != nil || len(records) != changes {
+		t.Errorf("%d changes are in the audit, %v, want %d", len(records), err, changes)
+	}
+}
