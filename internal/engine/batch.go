@@ -151,6 +151,33 @@ func NewBatch(now time.Time, lookAhead time.Duration, room int) *Batch {
 	}
 }
 
+// resetMax is how many runs a batch may have had for its maps to be used again: larger
+// ones would have to be emptied for each small step.
+const resetMax = 1024
+
+// Reset begins another step, in the place of what NewBatch makes. Only what Changes
+// has returned of the step before may still be in use.
+func (b *Batch) Reset(now time.Time) {
+	if len(b.runs) > resetMax {
+		*b = *NewBatch(now, b.lookAhead, 0)
+		return
+	}
+	clear(b.jobs)
+	clear(b.runs)
+	clear(b.bySlot)
+	clear(b.byJob)
+	clear(b.more)
+	clear(b.pools)
+	clear(b.followers)
+	clear(b.keys)
+	clear(b.records)
+	clear(b.order)
+	*b = Batch{
+		now: now, lookAhead: b.lookAhead, jobs: b.jobs, runs: b.runs, bySlot: b.bySlot, byJob: b.byJob,
+		more: b.more, pools: b.pools, followers: b.followers, keys: b.keys, records: b.records, order: b.order[:0],
+	}
+}
+
 // Now returns the moment of the step.
 func (b *Batch) Now() time.Time { return b.now }
 

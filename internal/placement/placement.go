@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -98,17 +99,17 @@ func Runs(r Request, live []store.Session) (runs []Placed, reason string) {
 // eligible returns the sessions that may run the job, in the order of the names
 // of their nodes, so that first and last mean the same to all.
 func eligible(r Request, live []store.Session) []*store.Session {
-	var list []*store.Session
+	list := make([]*store.Session, 0, len(live))
 	for i := range live {
 		if Eligible(&live[i], &r.Place, r.Handler) {
 			list = append(list, &live[i])
 		}
 	}
-	sort.Slice(list, func(i, j int) bool {
-		if list[i].Node != list[j].Node {
-			return list[i].Node < list[j].Node
+	slices.SortFunc(list, func(a, b *store.Session) int {
+		if order := strings.Compare(a.Node, b.Node); order != 0 {
+			return order
 		}
-		return bytes.Compare(list[i].ID[:], list[j].ID[:]) < 0
+		return bytes.Compare(a.ID[:], b.ID[:])
 	})
 	return list
 }

@@ -44,6 +44,7 @@ type Store struct {
 
 	mu        sync.Mutex
 	unlock    func() // mu.Unlock, which would be made anew for each step
+	step      step   // the present one
 	seq       int64  // of the latest change of a job
 	jobs      map[job.ID]*jobRow
 	names     map[string]*jobRow // those that are not deleted, by full name
@@ -122,6 +123,7 @@ func New(opt Options) *Store {
 		hints:     map[chan store.Hint]bool{},
 	}
 	s.unlock = s.mu.Unlock
+	s.step = step{engine.NewBatch(time.Time{}, opt.LookAhead, 0), map[string]bool{}, map[job.ID]bool{}}
 	return s
 }
 
@@ -154,9 +156,13 @@ type step struct {
 	jobs  map[job.ID]bool // whose runs were added
 }
 
-// batch begins a decision. It knows the sessions and pools.
+// batch begins a decision, the only one until the store is unlocked. It knows the
+// sessions and pools.
 func (s *Store) batch() *step {
-	b := &step{engine.NewBatch(s.now(), s.opt.LookAhead, 0), map[string]bool{}, map[job.ID]bool{}}
+	b := &s.step
+	b.Reset(s.now())
+	clear(b.slots)
+	clear(b.jobs)
 	b.UseSessions(s.sessions)
 	for name, pool := range s.pools {
 		b.AddPool(name, pool.Slots.Size)
