@@ -50,6 +50,7 @@ const (
 	TypeMediaType        ProblemType = "urn:belfry:problem:media-type"
 	TypeInvalid          ProblemType = "urn:belfry:problem:invalid"
 	TypeTooMany          ProblemType = "urn:belfry:problem:too-many"
+	TypeTooManyFailures  ProblemType = "urn:belfry:problem:too-many-failures"
 	TypeUnavailable      ProblemType = "urn:belfry:problem:unavailable"
 	TypeTimeout          ProblemType = "urn:belfry:problem:timeout"
 	TypeInternal         ProblemType = "urn:belfry:problem:internal"

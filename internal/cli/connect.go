@@ -7,8 +7,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http/httptrace"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,6 +78,7 @@ func connect(env Env, asked config.Asked) (*remote, error) {
 var exitCodes = map[client.ProblemType]ExitCode{
 	client.TypeNotFound:        ExitNotFound,
 	client.TypeUnauthenticated: ExitNotAllowed,
+	client.TypeTooManyFailures: ExitNotAllowed,
 	client.TypeForbidden:       ExitNotAllowed,
 	client.TypeHostRefused:     ExitNotAllowed,
 	client.TypeCrossOrigin:     ExitNotAllowed,
@@ -143,6 +146,23 @@ func (r *remote) patient(ctx context.Context, ask func() error) error {
 		case <-time.After(time.Second):
 		}
 	}
+}
+
+// insist makes a request that may be repeated, because the server does what it asks for
+// once: when it was sent and its answer is lost, it is sent again. again is how a person
+// repeats it.
+func (r *remote) insist(ctx context.Context, again string, ask func(context.Context) error) error {
+	var sent atomic.Bool
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
+	err := ask(traced)
+	if !errors.Is(err, client.ErrUnreachable) || !sent.Load() {
+		return err
+	}
+	if err = r.patient(ctx, func() error { return ask(ctx) }); errors.Is(err, client.ErrUnreachable) {
+		f := &failure{code: ExitUnreachable, message: fmt.Sprintf("the request was sent, and whether it was done is not known: %v", err)}
+		return f.withHint("%s does it once", again)
+	}
+	return err
 }
 
 // named returns the job that a word names: NAME or NAMESPACE/NAME.

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -418,7 +419,7 @@ func (ask *waiting) addFlags(cmd *cobra.Command) {
 	f.BoolVarP(&ask.wait, "wait", "w", false, "wait for the end; exit code 8 if the run does not succeed")
 	f.BoolVar(&ask.logs, "logs", false, "show the output while it is written, and wait for the end")
 	addText(f, &ask.timeout, "timeout", "", "", "DURATION", "how long to wait; exit code 7 after that, and the run goes on")
-	addWord(f, &ask.key, "idempotency-key", "", "KEY", "requests with the same key make one run in 24 hours")
+	addWord(f, &ask.key, "idempotency-key", "", "KEY", "requests with the same key make one run in 24 hours; each command has its own unless one is given")
 	addConnection(cmd, &ask.connection)
 	addOutput(cmd, &ask.output, asTable, asJSON, asYAML, asName)
 }
@@ -442,11 +443,9 @@ belfry job run nightly --logs --timeout 10m`,
 			if err != nil {
 				return err
 			}
-			run, err := server.RunJob(cmd.Context(), name.namespace, name.name, client.RunRequest{Params: params}, ask.key)
-			if err != nil {
-				return server.refused(err)
-			}
-			return server.refused(showMade(cmd.Context(), server, ask, run))
+			return server.refused(makeRun(cmd.Context(), server, ask, func(ctx context.Context, key string) (client.Run, error) {
+				return server.RunJob(ctx, name.namespace, name.name, client.RunRequest{Params: params}, key)
+			}))
 		},
 	}
 	cmd.Flags().Var((*labels)(&params), "param", "value of a parameter: KEY=VALUE; may be repeated")
@@ -473,15 +472,28 @@ time and the parameters of the old one.`,
 			if err != nil {
 				return err
 			}
-			run, err := server.Retry(cmd.Context(), id, ask.key)
-			if err != nil {
-				return server.refused(err)
-			}
-			return server.refused(showMade(cmd.Context(), server, ask, run))
+			return server.refused(makeRun(cmd.Context(), server, ask, func(ctx context.Context, key string) (client.Run, error) {
+				return server.Retry(ctx, id, key)
+			}))
 		},
 	}
 	ask.addFlags(cmd)
 	return cmd
+}
+
+// makeRun makes a run, and shows it. It has a key in any case, so that it can be asked for
+// again when an answer was lost.
+func makeRun(ctx context.Context, server *remote, ask waiting, make func(ctx context.Context, key string) (client.Run, error)) error {
+	key := cmp.Or(ask.key, rand.Text())
+	var run client.Run
+	err := server.insist(ctx, "the same command with --idempotency-key "+key, func(ctx context.Context) (err error) {
+		run, err = make(ctx, key)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return showMade(ctx, server, ask, run)
 }
 
 // showMade shows a run that was made and, if that was asked for, its end.

@@ -162,7 +162,8 @@ func (a *api) callerOf(r *http.Request) (store.Token, *problem) {
 		a.Log.Warn("an address sends many tokens that are not valid", "address", address)
 	}
 	if wait > 0 {
-		return who, refuse(client.TypeTooMany, "too many tokens from this address were not valid").
+		return who, refuse(client.TypeTooManyFailures, "the token is not valid here, nor were many others from this address").
+			withHint("whoever has one that is valid is not held up").
 			withHeader("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
 	}
 	return who, unauthenticated("the token is not valid here").withHint(lostHint)

@@ -48,6 +48,7 @@ var kinds = map[client.ProblemType]struct {
 	client.TypeElsewhere:        {http.StatusMisdirectedRequest, "this node does not answer the API"},
 	client.TypeInvalid:          {http.StatusUnprocessableEntity, "the request has mistakes"},
 	client.TypeTooMany:          {http.StatusTooManyRequests, "too much at once"},
+	client.TypeTooManyFailures:  {http.StatusTooManyRequests, "too many wrong tokens"},
 	client.TypeUnavailable:      {http.StatusServiceUnavailable, "it cannot be done for now"},
 	client.TypeTimeout:          {http.StatusGatewayTimeout, "it took too long"},
 	client.TypeInternal:         {http.StatusInternalServerError, "something went wrong inside"},

@@ -1,0 +1,330 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/cli"
+)
+
+// ending is a way in which a command ends.
+type ending struct {
+	command string
+	args    []string // as those of a verb; {failed} is a run, {slow} one that was ended
+	says    string
+	// meanwhile is done by somebody else between what the command reads and what it
+	// changes.
+	meanwhile []string
+	before    []string // a command that comes first
+}
+
+// conflicts has each command that changes something, and how it finds that it is not as
+// it was meant.
+var conflicts = []ending{
+	{command: "apply", before: []string{"apply", "-f", "jobs.yaml", "--owner", "us"}, args: []string{"-f", "changed.yaml", "--owner", "them"}, says: "belong to somebody else"},
+	{command: "diff", before: []string{"apply", "-f", "jobs.yaml", "--owner", "us"}, args: []string{"-f", "changed.yaml", "--owner", "them"}, says: "belong to somebody else"},
+	{command: "backup", args: []string{"jobs.yaml"}, says: "exists"},
+	{command: "restore", args: []string{"jobs.yaml"}, says: "in use|exists|uses"},
+	{command: "job backfill", before: []string{"job", "pause", "a"}, args: []string{"a", "--from", "1d"}, says: "is paused"},
+	{command: "job delete", args: []string{"b", "--yes"}, meanwhile: []string{"apply", "-f", "other.yaml"}, says: "version"},
+	{command: "run cancel", args: []string{"{ended}"}, says: "has ended"},
+	{command: "run retry", args: []string{"{active}"}, says: "has not ended"},
+	{command: "token create", before: []string{"token", "create", "t", "--role", "viewer"}, args: []string{"t", "--role", "viewer"}, says: "there is a token t"},
+	{command: "token revoke", args: []string{"admin", "--yes"}, says: "the last token"},
+}
+
+// unconflicted says of the other commands that change something why they find no
+// conflict, or where it is tested.
+var unconflicted = map[string]string{
+	"job edit":     "it wants a terminal, see edit.txtar",
+	"job pause":    "whatever the job is by then, it is paused",
+	"job resume":   "the same",
+	"job rollback": "it makes a new version, whatever the latest is",
+	"job run":      "it runs the job as it is",
+	"node drain":   "it may be drained already",
+	"node undrain": "the same",
+	"token list":   "it changes nothing",
+}
+
+// timeouts and failures have the commands that wait for something.
+var (
+	timeouts = []ending{
+		{command: "job run", args: []string{"slow", "--wait", "--timeout", "100ms"}, says: "has not ended after 100ms"},
+		{command: "job run", args: []string{"slow", "--logs", "--timeout", "100ms"}, says: "has not ended after 100ms"},
+		{command: "run retry", args: []string{"{slow}", "--wait", "--timeout", "100ms"}, says: "has not ended after 100ms"},
+		{command: "run retry", args: []string{"{slow}", "--logs", "--timeout", "100ms"}, says: "has not ended after 100ms"},
+		{command: "node drain", args: []string{"one", "--wait", "--timeout", "100ms"}, says: "after 100ms, and stays drained"},
+	}
+	failures = []ending{
+		{command: "job run", args: []string{"failing", "--wait"}, says: "failed: "},
+		{command: "job run", args: []string{"failing", "--logs"}, says: "failed: "},
+		{command: "run retry", args: []string{"{failed}", "--wait"}, says: "failed: "},
+		{command: "run retry", args: []string{"{failed}", "--logs"}, says: "failed: "},
+	}
+	// interrupted while they wait, which they do for a minute or without an end.
+	waits = []ending{
+		{command: "events"},
+		{command: "job run", args: []string{"slow", "--wait"}},
+		{command: "job run", args: []string{"slow", "--logs"}},
+		{command: "logs", args: []string{"slow", "-f"}, before: []string{"job", "run", "slow"}},
+		{command: "run logs", args: []string{"{active}", "-f"}},
+		{command: "run retry", args: []string{"{slow}", "--wait"}},
+		{command: "run retry", args: []string{"{slow}", "--logs"}},
+		{command: "node drain", args: []string{"one", "--wait"}, before: []string{"job", "run", "slow"}},
+	}
+)
+
+// exitBench is a bench with a job that fails, and one beside those that others change.
+func exitBench(t *testing.T) *bench {
+	b := newBench(t)
+	b.write("other.yaml", "name: b\nrun: {shell: \"echo b\"}\n")
+	b.write("failing.yaml", "name: failing\nrun: {shell: \"exit 3\"}\npolicy: {overlap: allow}\n")
+	b.need("apply", "-f", "failing.yaml")
+	return b
+}
+
+// token returns that of the administrator, for another address than the server's.
+func (b *bench) token() string {
+	b.t.Helper()
+	text, err := os.ReadFile(filepath.Join(b.dir, "data", "token"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// words returns a command of the bench, with what comes before it done.
+func (e *ending) words(b *bench) []string {
+	b.t.Helper()
+	if e.before != nil {
+		b.run(nil, e.before...) // it may be so already
+	}
+	args := slices.Clone(e.args)
+	for i, arg := range args {
+		switch arg {
+		case "{failed}":
+			out, _, _ := b.run(nil, "job", "run", "failing", "--wait", "-o", "name")
+			args[i] = strings.TrimSpace(out)
+		case "{slow}":
+			args[i] = b.need("job", "run", "slow", "-o", "name")
+			b.need("run", "cancel", args[i])
+			b.run(nil, "run", "logs", args[i], "-f")
+		}
+	}
+	return b.command(e.command, args)
+}
+
+// ends wants a command to end with a code.
+func (e *ending) ends(t *testing.T, b *bench, want cli.ExitCode) {
+	t.Helper()
+	b.need("node", "undrain", "one")
+	args := e.words(b)
+	env := map[string]string{}
+	if e.meanwhile != nil {
+		b.run(nil, "job", "delete", "b", "--yes")
+		b.write("first.yaml", "name: b\nrun: {shell: \"echo a\"}\n")
+		b.need("apply", "-f", "first.yaml")
+		env["BELFRY_SERVER"] = between(t, b.url, func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodGet {
+				b.need(e.meanwhile...)
+			}
+			return true
+		})
+		env["BELFRY_TOKEN"] = b.token()
+	}
+	if out, errs, code := b.run(env, args...); code != want || !regexp.MustCompile(e.says).MatchString(errs) {
+		t.Errorf("belfry %s ends with %d, want %d and %q:\n%s%s", strings.Join(args, " "), code, want, e.says, out, errs)
+	}
+}
+
+// between returns the address of what passes requests on to a server, if pass says so.
+func between(t *testing.T, server string, pass func(http.ResponseWriter, *http.Request) bool) string {
+	t.Helper()
+	to, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if pass(w, r) {
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// Each exit code that not all commands have, for each command that has it.
+func TestEachCommandEndsWithTheCodeOfWhatHasHappened(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server")
+	}
+	b, all := exitBench(t), commands(t)
+	tested := func(list []ending) (names []string) {
+		for i := range list {
+			names = append(names, list[i].command)
+		}
+		return names
+	}
+	for name, help := range all {
+		asks := strings.Contains(help, "--server URL")
+		if _, never := unconflicted[name]; asks && !verbs[name].reads && !never && !slices.Contains(tested(conflicts), name) {
+			t.Errorf("belfry %s changes something, and is in no table of this test", name)
+		}
+		for what, flag := range map[string]string{"how long to wait": "--timeout", "exit code 8": "--wait"} {
+			list := map[string][]ending{"--timeout": timeouts, "--wait": failures}[flag]
+			if strings.Contains(strings.Join(strings.Fields(help), " "), what) && !slices.Contains(tested(list), name) {
+				t.Errorf("belfry %s has %s, and is not in the table of this test", name, flag)
+			}
+		}
+		if regexp.MustCompile(`(?m)^ +(-. |-., )?--(wait|follow) `).MatchString(help) && !slices.Contains(tested(waits), name) {
+			t.Errorf("belfry %s waits, and is not in the table of this test", name)
+		}
+	}
+	for want, list := range map[cli.ExitCode][]ending{cli.ExitConflict: conflicts, cli.ExitTimedOut: timeouts, cli.ExitRunFailed: failures} {
+		for i := range list {
+			t.Run(list[i].command, func(t *testing.T) {
+				b.t = t
+				list[i].ends(t, b, want)
+			})
+		}
+	}
+}
+
+func TestEachCommandThatAsksEndsWhenItIsInterrupted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server")
+	}
+	b, all := exitBench(t), commands(t)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if !strings.Contains(all[name], "--server URL") || name == "job edit" || name == "doctor" {
+			continue // these want a terminal, and the machine
+		}
+		t.Run(name, func(t *testing.T) {
+			b.t = t
+			args := b.command(name, verbs[name].args)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			var out, errs bytes.Buffer
+			env := b.environment(b.env)
+			env.Stdout, env.Stderr = &out, &errs
+			if code := cli.Run(ctx, env, args); code != cli.ExitInterrupted || out.Len() > 0 {
+				t.Errorf("belfry %s ends with %d:\n%s%s", strings.Join(args, " "), code, &out, &errs)
+			}
+		})
+	}
+	for i := range waits {
+		t.Run("while "+waits[i].command+" waits", func(t *testing.T) {
+			b.t = t
+			b.need("node", "undrain", "one")
+			args := waits[i].words(b)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			// It waits once it has asked for the second time, or for what has no end.
+			var asked atomic.Int32
+			at := between(t, b.url, func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodGet && (strings.Contains(r.Header.Get("Accept"), "event-stream") || asked.Add(1) == 3) {
+					time.AfterFunc(10*time.Millisecond, cancel)
+				}
+				return true
+			})
+			var out, errs bytes.Buffer
+			environment := maps.Clone(b.env)
+			environment["BELFRY_SERVER"], environment["BELFRY_TOKEN"] = at, b.token()
+			env := b.environment(environment)
+			env.Stdout, env.Stderr = &out, &errs
+			if code := cli.Run(ctx, env, args); code != cli.ExitInterrupted || !strings.Contains(errs.String(), "interrupted") {
+				t.Errorf("belfry %s ends with %d:\n%s%s", strings.Join(args, " "), code, &out, &errs)
+			}
+		})
+	}
+}
+
+// Whoever has sent too many wrong tokens is told that they were wrong, by the same code.
+func TestAWrongTokenIsNotAllowedHoweverManyThereWere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server")
+	}
+	b := newBench(t)
+	limited := false
+	for range 30 {
+		_, errs, code := b.run(map[string]string{"BELFRY_TOKEN": "wrong"}, "job", "list")
+		if code != cli.ExitNotAllowed {
+			t.Fatalf("exit code %d: %s", code, errs)
+		}
+		limited = limited || strings.Contains(errs, "many others")
+	}
+	if !limited {
+		t.Error("whoever guesses is not slowed")
+	}
+	b.need("job", "list") // with the right one
+}
+
+// The request arrives, and its answer does not: it is sent again, and makes one run.
+func TestALostAnswerMakesNoSecondRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server")
+	}
+	b := exitBench(t)
+	failed := ending{command: "run retry", args: []string{"{failed}"}}
+	for name, args := range map[string][]string{
+		"job run": {"job", "run", "a", "-o", "name"}, "run retry": append(failed.words(b), "-o", "name"),
+		"with a key": {"job", "run", "a", "--idempotency-key", "mine", "-o", "name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b.t = t
+			var posts atomic.Int32
+			var keys []string
+			at := between(t, b.url, func(_ http.ResponseWriter, r *http.Request) bool {
+				keys = append(keys, r.Header.Get("Idempotency-Key"))
+				if posts.Add(1) > 1 {
+					return true
+				}
+				// It is done, and nobody hears of it.
+				again, err := http.NewRequestWithContext(r.Context(), r.Method, b.url+r.URL.Path, r.Body)
+				if err != nil {
+					t.Error(err)
+					return false
+				}
+				again.Header = r.Header.Clone()
+				answer, err := http.DefaultClient.Do(again)
+				if err != nil || answer.StatusCode != http.StatusCreated {
+					t.Errorf("%v, %+v", err, answer)
+				} else {
+					answer.Body.Close()
+				}
+				panic(http.ErrAbortHandler)
+			})
+			// A run that ends meanwhile may be listed twice.
+			runs := func() map[string]bool {
+				ids := map[string]bool{}
+				for _, id := range strings.Fields(b.need("run", "list", "--limit", "500", "-o", "name")) {
+					ids[id] = true
+				}
+				return ids
+			}
+			before := len(runs())
+			id, errs, code := b.run(map[string]string{"BELFRY_SERVER": at, "BELFRY_TOKEN": b.token()}, args...)
+			if code != cli.ExitOK || posts.Load() != 2 || keys[0] == "" || keys[0] != keys[1] {
+				t.Fatalf("exit code %d after %d requests with the keys %q: %s", code, posts.Load(), keys, errs)
+			}
+			after := runs()
+			if len(after) != before+1 || !after[strings.TrimSpace(id)] {
+				t.Errorf("%d runs were made, and %s is named", len(after)-before, id)
+			}
+		})
+	}
+}
