@@ -135,7 +135,7 @@ func restore(ctx context.Context, from, path string, now func() time.Time) (r Re
 	if err != nil {
 		return r, fmt.Errorf("%s: %w", path, err)
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }()
+	defer func() { err = errors.Join(err, unlock(lock)) }()
 	for _, name := range []string{path, path + "-wal"} {
 		if _, err := os.Lstat(name); err == nil {
 			return r, fmt.Errorf("%s: %w", name, fs.ErrExist)
