@@ -24,8 +24,8 @@
 // # Errors
 //
 // Methods return ErrNotFound, ErrConflict, ErrExists, ErrCycle and ErrSessionOver
-// as they say, and ErrTooMany for more than MaxBatch items. Any of them may return an error that wraps ErrNoSpace or ErrReadOnly when
-// the store cannot write for now. Lists are cut at the given limit, which is
+// as they say, and ErrTooMany for more than MaxBatch items. Any of them may return
+// an error that wraps ErrNoSpace or ErrReadOnly when the store cannot write for now. Lists are cut at the given limit, which is
 // positive.
 package store
 
@@ -52,11 +52,27 @@ var (
 	ErrDamaged     = errors.New("the store is damaged")
 )
 
+// ItemError is why a call that does all or nothing has done nothing: what is wrong
+// with one of its items.
+type ItemError struct {
+	Item int // its index
+	Err  error
+}
+
+func (e *ItemError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *ItemError) Unwrap() error { return e.Err }
+
 // The bounds that all stores keep to.
 const (
 	// MaxBatch is the most items that one call takes. It is where batches stop
 	// getting faster and start to hold others up.
 	MaxBatch = 500
+	// PutMax is the most jobs that one call of PutJobs takes. A job is a dozen rows:
+	// of more, a store with one writer would make claims wait for longer than a run
+	// may be late.
+	PutMax = 100
 	// ClaimAhead is how long before its due time a run can be claimed.
 	ClaimAhead = 2 * time.Second
 	// PlanSlack is how far beyond the look-ahead a run may be planned: room for
@@ -183,8 +199,16 @@ type Jobs interface {
 	// ErrConflict are about IfVersion; ErrCycle refuses a job that would
 	// follow itself by way of others.
 	PutJob(ctx context.Context, p PutJob) (*Job, error)
+	// PutJobs creates and changes jobs in one step: all of them or, if one of
+	// them is refused, none. The error is then an ItemError. Jobs may follow
+	// others of them; one that is given twice is an ErrConflict. ErrTooMany is
+	// for more than PutMax.
+	PutJobs(ctx context.Context, list []PutJob) ([]*Job, error)
 	// Job returns a job by name, ErrNotFound if there is none.
 	Job(ctx context.Context, namespace, name string) (*Job, error)
+	// JobsNamed returns at most MaxBatch jobs by their full names, in the same
+	// order, with nil for those that there are none of.
+	JobsNamed(ctx context.Context, names []string) ([]*Job, error)
 	// JobByUID returns a job by its uid, deleted ones too as long as their
 	// tombstone is kept.
 	JobByUID(ctx context.Context, uid job.ID) (*Job, error)

@@ -144,10 +144,11 @@ func worldOf(t *testing.T, random *rand.Rand) *world {
 	} {
 		f := filled(t, fmt.Sprintf("name: j%d\n%s", i, text))
 		b := w.batch()
-		j, _, err := b.Put(Stored{}, &store.PutJob{Definition: f, Actor: "ann"}, f, job.ID{0xaa, byte(i)}, Names{Upstreams: func(string) ([]string, error) { return nil, nil }})
-		if err != nil {
+		items := []PutItem{{Put: &store.PutJob{Definition: f, Actor: "ann"}, Filled: f, UID: job.ID{0xaa, byte(i)}}}
+		if err := b.Put(items, Names{Upstreams: func(string) ([]string, error) { return nil, nil }}); err != nil {
 			t.Fatal(err)
 		}
+		j := items[0].Job
 		w.write(b)
 		w.jobs[j.UID] = *j
 		b = w.batch()

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -20,28 +19,68 @@ type Stored struct {
 	Filled     *job.Job
 }
 
-// Put decides about the creation or change of a job. old is what is stored under
-// the name, with a nil Job if there is nothing; uid is for a job that is
-// created; filled is put.Definition with its defaults.
+// PutItem is a job to create or change.
+type PutItem struct {
+	// Old is what is stored under the name, with a nil Job if there is nothing. UID
+	// is for a job that is created, and Filled is Put.Definition with its defaults.
+	Old    Stored
+	Put    *store.PutJob
+	Filled *job.Job
+	UID    job.ID
+	// Job and Changed are what has come of it.
+	Job     *Job
+	Changed bool
+}
+
+// Put decides about the creation and change of jobs: about all of them, or the
+// error is about the one that is refused, and nothing of the batch is to be written.
 //
-// names is asked for what the job names.
+// names is asked for what the jobs name that are not among them.
 //
-// It returns the job and whether it was changed. The store writes the job that
-// is returned, put.Definition as its definition, and a revision. Where the job
-// exists the store adds its waiting runs, the members of their slots and those of
-// the slots that the new policy wants; all that are unfinished if it has or is
-// given max_runs or needs_previous, or is given another late_by.
+// Of each that is changed the store writes the job, Put.Definition as its
+// definition, and a revision. Where a job exists the store adds its waiting runs, the
+// members of their slots and those of the slots that the new policy wants; all that
+// are unfinished if it has or is given max_runs or needs_previous, or is given another
+// late_by.
 //
 // Withdrawn means withdrawn: a change of the schedule, a pause and a resume
 // begin a new epoch in the step that is acknowledged, and each claim compares
 // epochs.
-func (b *Batch) Put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, names Names) (j *Job, changed bool, err error) {
-	var version int64
-	var was, is string // the documents as they were and are
-	if old.Job != nil {
-		version, was, is = old.Version, said(old.Definition), said(put.Definition)
+func (b *Batch) Put(items []PutItem, names Names) error {
+	among := make(map[string]*job.Job, len(items))
+	refused := func(i int, err error) error {
+		return &store.ItemError{Item: i, Err: fmt.Errorf("put job %s: %w", items[i].Filled.FullName(), err)}
 	}
-	same := old.Job != nil && was == is && samePause(old.Job, put)
+	for i, item := range items {
+		full := item.Filled.FullName()
+		if among[full] != nil {
+			return refused(i, fmt.Errorf("%w: it is given twice", store.ErrConflict))
+		}
+		among[full] = item.Filled
+	}
+	stored := names.Upstreams
+	names.Upstreams = func(full string) ([]string, error) {
+		if j := among[full]; j != nil {
+			return Follows(j), nil
+		}
+		return stored(full)
+	}
+	for i := range items {
+		item := &items[i]
+		var err error
+		if item.Job, item.Changed, err = b.put(item.Old, item.Put, item.Filled, item.UID, names); err != nil {
+			return refused(i, err)
+		}
+	}
+	return nil
+}
+
+func (b *Batch) put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, names Names) (j *Job, changed bool, err error) {
+	same := old.Job != nil && sameDefinition(old.Definition, put.Definition) && samePause(old.Job, put)
+	var version int64
+	if old.Job != nil {
+		version = old.Version
+	}
 	if err := CheckVersion(version, put.IfVersion, same); err != nil {
 		return nil, false, err
 	}
@@ -105,7 +144,7 @@ func (b *Batch) Put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, 
 		b.newEpoch(j, b.now)
 	}
 	b.Refit(j)
-	b.audit(put.Actor, action, j.FullName(), j.Version, detail, differences(was, is)...)
+	b.audit(put.Actor, action, j.FullName(), j.Version, detail, jobDifferences(old.Definition, put.Definition)...)
 	return j, true, nil
 }
 
@@ -124,22 +163,36 @@ func CheckVersion(version, ifVersion int64, same bool) error {
 	return store.ErrConflict
 }
 
-// said writes what a user says in a document, without what servers add, so that
-// documents which were read from different places can be compared: what is empty is
-// not written, and instants are written in one way.
-func said(j *job.Job) string {
+// sameDefinition tells whether two documents say the same about a job, read as
+// they may be from different places.
+func sameDefinition(a, b *job.Job) bool { return job.Same(said(a), said(b)) }
+
+// said returns what a user says in a document, without what servers add.
+func said(j *job.Job) job.Document {
 	s := *j
 	s.Namespace = cmp.Or(s.Namespace, job.DefaultNamespace)
 	s.UID, s.Version, s.Epoch, s.Status = job.ID{}, 0, 0, nil
+	return job.Document{Kind: job.KindJob, Job: &s}
+}
+
+// jobDifferences returns what is different in a definition that replaces an old one.
+func jobDifferences(old, given *job.Job) []store.Change {
+	before, after := job.Apart(*said(old).Job, *said(given).Job)
+	return differences(textOf(&before), textOf(&after))
+}
+
+// textOf writes what a user says. What is empty is not written, and instants are
+// written in one way.
+func textOf(j *job.Job) string {
 	var text strings.Builder
 	// A Builder does not fail.
-	_ = job.Encode(&text, []job.Document{{Kind: job.KindJob, Job: &s}}, job.JSON)
+	_ = job.Encode(&text, []job.Document{{Kind: job.KindJob, Job: j}}, job.JSON)
 	return text.String()
 }
 
 // sameSchedule tells whether two schedules say the same.
 func sameSchedule(a, b job.Schedule) bool {
-	return reflect.DeepEqual(a, b) || said(&job.Job{Schedule: a}) == said(&job.Job{Schedule: b})
+	return job.Same(job.Document{Job: &job.Job{Schedule: a}}, job.Document{Job: &job.Job{Schedule: b}})
 }
 
 func samePause(j *Job, put *store.PutJob) bool {

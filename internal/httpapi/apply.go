@@ -1,18 +1,18 @@
 package httpapi
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/engine"
@@ -60,8 +60,8 @@ type step struct {
 }
 
 // apply makes documents true: all of them are checked before the first is
-// written. Each is written by itself, so that a store which fails in the middle
-// leaves a part of them; applying again does the rest.
+// written. Jobs are written in batches, of which a store that fails in the middle
+// leaves some; applying again does the rest.
 func (a *api) apply(ctx context.Context, in *applyInput) (*applyOutput, error) {
 	if in.Body.Prune && in.Body.Owner == "" {
 		return nil, refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{
@@ -129,14 +129,17 @@ func diffAll(steps []*step) (err error) {
 
 // decodeAll reads the documents and collects the mistakes of all.
 func (a *api) decodeAll(raw []client.Document) ([]*step, error) {
+	documents := make([]job.Document, len(raw))
+	failures := make([]error, len(raw))
+	pointerTo := func(i int) string { return "/documents/" + strconv.Itoa(i) }
+	inParts(len(raw), func(i int) { documents[i], failures[i] = decode(raw[i], pointerTo(i)) })
 	var wrong []client.FieldError
 	var steps []*step
 	seen := map[identity]int{}
-	for i, r := range raw {
-		pointer := "/documents/" + strconv.Itoa(i)
-		d, err := decode(r, pointer)
+	for i, d := range documents {
+		pointer := pointerTo(i)
 		var p *problem
-		if errors.As(err, &p) {
+		if err := failures[i]; errors.As(err, &p) {
 			wrong = append(wrong, p.Errors...)
 			continue
 		} else if err != nil {
@@ -152,7 +155,7 @@ func (a *api) decodeAll(raw []client.Document) ([]*step, error) {
 		}
 		seen[id] = i
 		steps = append(steps, &step{
-			document: d, pointer: pointer, saysPaused: says(r.RawMessage, "paused"),
+			document: d, pointer: pointer, saysPaused: d.Says("paused"),
 			result: client.ApplyResult{Kind: d.Kind, Name: d.FullName()},
 		})
 	}
@@ -169,12 +172,6 @@ func refuseAll(wrong []client.FieldError) error {
 		p.Detail = "the documents have a mistake, and nothing was changed"
 	}
 	return p.withErrors(wrong...)
-}
-
-// says tells whether a document has a field, whatever its value.
-func says(raw []byte, field string) bool {
-	var fields map[string]json.RawMessage
-	return json.Unmarshal(raw, &fields) == nil && fields[field] != nil
 }
 
 // checkAll finds what is wrong with what the documents say. Jobs may name
@@ -196,18 +193,23 @@ func (a *api) checkAll(ctx context.Context, steps []*step) error {
 		}
 		return stored(namespace, name)
 	}
-	var wrong []client.FieldError
-	for _, s := range steps {
-		err := a.check(s.document, calendars)
-		var mistakes job.Problems
-		if errors.As(err, &mistakes) {
-			wrong = append(wrong, invalid(mistakes, s.pointer).Errors...)
-			continue
-		} else if err != nil {
-			return err
+	failures := make([]error, len(steps))
+	inParts(len(steps), func(i int) {
+		s := steps[i]
+		if failures[i] = a.check(s.document, calendars); failures[i] != nil {
+			return
 		}
 		for _, w := range s.document.Warnings(job.Now(a.Now()), job.Under(a.Defaults), job.Among(calendars)) {
 			s.result.Warnings = append(s.result.Warnings, job.Problem{Path: w.Path, Message: w.Message, Hint: w.Hint}.Error())
+		}
+	})
+	var wrong []client.FieldError
+	for i, s := range steps {
+		var mistakes job.Problems
+		if err := failures[i]; errors.As(err, &mistakes) {
+			wrong = append(wrong, invalid(mistakes, s.pointer).Errors...)
+		} else if err != nil {
+			return err
 		}
 	}
 	wrong, err = a.cycles(ctx, steps, wrong)
@@ -297,6 +299,40 @@ func (a *api) cycles(ctx context.Context, steps []*step, wrong []client.FieldErr
 
 // compareAll finds what would change.
 func (a *api) compareAll(ctx context.Context, steps []*step, owner string) error {
+	if err := a.findAll(ctx, steps); err != nil {
+		return err
+	}
+	var wrong []client.FieldError
+	for _, s := range steps {
+		if j := s.document.Job; j != nil {
+			if !s.saysPaused {
+				j.Paused = s.wasPaused
+			}
+			if taken := own(j, s.present.Job, owner); taken != "" {
+				wrong = append(wrong, client.FieldError{
+					Pointer: s.pointer, Path: "name", Detail: fmt.Sprintf("job %s belongs to the owner %q", s.result.Name, taken),
+					Hint: "remove its label " + OwnerLabel + " to take it over",
+				})
+			}
+		}
+		s.result.Result, s.result.Version = client.Created, 1
+		if s.version > 0 {
+			s.result.Result, s.result.Version = client.Changed, s.version+1
+		}
+	}
+	if len(wrong) > 0 {
+		return refuse(client.TypeConflict, "some jobs belong to somebody else, and nothing was changed").withErrors(wrong...)
+	}
+	inParts(len(steps), func(i int) {
+		if s := steps[i]; s.version > 0 && job.Same(bare(s.document), bare(s.present)) {
+			s.result.Result, s.result.Version = client.Unchanged, s.version
+		}
+	})
+	return nil
+}
+
+// findAll finds what is there of what the documents describe.
+func (a *api) findAll(ctx context.Context, steps []*step) error {
 	calendars, err := a.Store.Calendars(ctx)
 	if err != nil {
 		return err
@@ -305,57 +341,66 @@ func (a *api) compareAll(ctx context.Context, steps []*step, owner string) error
 	if err != nil {
 		return err
 	}
-	var wrong []client.FieldError
+	present := map[identity]job.Document{}
+	for _, c := range calendars {
+		present[identity{job.KindCalendar, c.FullName()}] = job.Document{Calendar: c}
+	}
+	for _, p := range pools {
+		present[identity{job.KindPool, p.FullName()}] = job.Document{Pool: p}
+	}
+	var jobs []*step
 	for _, s := range steps {
-		present := &s.present
-		switch name := s.document.FullName(); {
-		case s.document.Calendar != nil:
-			for _, c := range calendars {
-				if c.FullName() == name {
-					*present, s.version = job.Document{Calendar: c}, c.Version
-				}
-			}
-		case s.document.Pool != nil:
-			for _, p := range pools {
-				if p.FullName() == name {
-					*present, s.version = job.Document{Pool: p}, p.Version
-				}
-			}
-		default:
-			old, err := a.Store.Job(ctx, namespaceOf(s.document.Job.Namespace), s.document.Job.Name)
-			if err != nil && !errors.Is(err, store.ErrNotFound) {
-				return err
-			}
-			if err == nil {
-				*present, s.version, s.uid = job.Document{Job: old.Definition}, old.Definition.Version, old.Definition.UID
-				s.wasPaused = old.Definition.Paused
-				if !s.saysPaused {
-					s.document.Job.Paused = s.wasPaused
-				}
-			}
-			if taken := own(s.document.Job, present.Job, owner); taken != "" {
-				wrong = append(wrong, client.FieldError{
-					Pointer: s.pointer, Path: "name", Detail: fmt.Sprintf("job %s belongs to the owner %q", name, taken),
-					Hint: "remove its label " + OwnerLabel + " to take it over",
-				})
-			}
-		}
-		s.result.Result, s.result.Version = client.Created, 1
-		if s.version > 0 {
-			s.result.Result, s.result.Version = client.Changed, s.version+1
-			same, err := sameDocument(s.document, s.present)
-			if err != nil {
-				return err
-			}
-			if same {
-				s.result.Result, s.result.Version = client.Unchanged, s.version
-			}
+		if s.document.Job != nil {
+			jobs = append(jobs, s)
+		} else if d, ok := present[identity{s.result.Kind, s.result.Name}]; ok {
+			s.present, s.version = d, versionOf(d)
 		}
 	}
-	if len(wrong) > 0 {
-		return refuse(client.TypeConflict, "some jobs belong to somebody else, and nothing was changed").withErrors(wrong...)
+	for part := range slices.Chunk(jobs, store.MaxBatch) {
+		names := make([]string, len(part))
+		for i, s := range part {
+			names[i] = s.result.Name
+		}
+		found, err := a.Store.JobsNamed(ctx, names)
+		if err != nil {
+			return err
+		}
+		for i, s := range part {
+			if found[i] != nil {
+				d := found[i].Definition
+				s.present, s.version, s.uid, s.wasPaused = job.Document{Job: d}, d.Version, d.UID, d.Paused
+			}
+		}
 	}
 	return nil
+}
+
+// inParts does something for each of n items, in a part of them on each processor.
+func inParts(n int, do func(i int)) {
+	const least = 64 // items that are worth a goroutine
+	parts := min(runtime.GOMAXPROCS(0), n/least)
+	if parts < 2 {
+		for i := range n {
+			do(i)
+		}
+		return
+	}
+	var group sync.WaitGroup
+	var next atomic.Int64
+	for range parts {
+		group.Go(func() {
+			for {
+				end := int(next.Add(least))
+				if end-least >= n {
+					return
+				}
+				for i := end - least; i < min(end, n); i++ {
+					do(i)
+				}
+			}
+		})
+	}
+	group.Wait()
 }
 
 // own marks a job with its owner. Without one the mark stays as it is. It
@@ -376,17 +421,6 @@ func own(j, present *job.Job, owner string) (taken string) {
 		j.Labels[OwnerLabel] = mark
 	}
 	return ""
-}
-
-// sameDocument tells whether two documents say the same.
-func sameDocument(a, b job.Document) (bool, error) {
-	var texts [2]bytes.Buffer
-	for i, d := range [...]job.Document{a, b} {
-		if err := job.Encode(&texts[i], []job.Document{bare(d)}, job.JSON); err != nil {
-			return false, err
-		}
-	}
-	return bytes.Equal(texts[0].Bytes(), texts[1].Bytes()), nil
 }
 
 // bare returns a document without what the server adds.
@@ -473,38 +507,43 @@ func (a *api) writeAll(ctx context.Context, steps []*step) error {
 	return nil
 }
 
-// writersMax is how many documents are written at a time. A store writes what
-// comes together in one transaction: 5,000 jobs one after another took 4 s.
-const writersMax = 32
+// writersMax is how many batches of jobs are written at a time. What a store does
+// before its transaction is done beside that of another.
+const writersMax = 4
 
-// writeSome writes documents that do not name each other. It returns how many it
-// has written and, if that were not all, one that failed.
+// writeSome writes documents that do not name each other, jobs in batches of which
+// all are written or none. It returns how many it has written and, if that were not
+// all, one that failed.
 func (a *api) writeSome(ctx context.Context, steps []*step) (written int, failed *step, err error) {
-	next := make(chan *step) // closed when there is no more
-	var mu sync.Mutex        // guards the results
+	size := 1
+	if s := steps[0]; s.document.Job != nil && s.result.Result != client.Deleted {
+		size = store.PutMax
+	}
+	next := make(chan []*step) // closed when there is no more
+	var mu sync.Mutex          // guards the results
 	var group sync.WaitGroup
-	for range min(writersMax, len(steps)) {
+	for range min(writersMax, (len(steps)+size-1)/size) {
 		group.Go(func() {
-			for s := range next {
-				e := a.write(ctx, s)
+			for part := range next {
+				one, e := a.write(ctx, part)
 				mu.Lock()
 				if e == nil {
-					written++
+					written += len(part)
 				} else if err == nil {
-					failed, err = s, e
+					failed, err = one, e
 				}
 				mu.Unlock()
 			}
 		})
 	}
-	for _, s := range steps {
+	for part := range slices.Chunk(steps, size) {
 		mu.Lock()
 		stop := err != nil
 		mu.Unlock()
 		if stop {
 			break
 		}
-		next <- s
+		next <- part
 	}
 	close(next)
 	group.Wait()
@@ -518,34 +557,46 @@ func rank(s *step) int {
 	return order[s.result.Kind] + s.depth
 }
 
-// write does one step.
-func (a *api) write(ctx context.Context, s *step) error {
+// write does one step, or those of a batch of jobs: all or none. It returns the one
+// that failed.
+func (a *api) write(ctx context.Context, part []*step) (failed *step, err error) {
 	actor := actorOf(ctx)
+	s := part[0]
 	switch d := s.document; {
 	case s.result.Result == client.Deleted:
-		return a.Store.DeleteJob(ctx, store.DeleteJob{UID: s.uid, IfVersion: s.version, Actor: actor})
+		return s, a.Store.DeleteJob(ctx, store.DeleteJob{UID: s.uid, IfVersion: s.version, Actor: actor})
 	case d.Calendar != nil:
 		c, err := a.Store.PutCalendar(ctx, d.Calendar, s.version, actor)
 		if err == nil {
 			s.result.Version = c.Version
 		}
-		return err
+		return s, err
 	case d.Pool != nil:
 		p, err := a.Store.PutPool(ctx, d.Pool, s.version, actor)
 		if err == nil {
 			s.result.Version = p.Version
 		}
-		return err
+		return s, err
 	}
-	put := store.PutJob{Definition: s.document.Job, IfVersion: s.version, Actor: actor}
-	if put.Definition.Paused && !s.wasPaused {
-		put.Pause.By = actor
+	list := make([]store.PutJob, len(part))
+	for i, s := range part {
+		list[i] = store.PutJob{Definition: s.document.Job, IfVersion: s.version, Actor: actor}
+		if s.document.Job.Paused && !s.wasPaused {
+			list[i].Pause.By = actor
+		}
 	}
-	j, err := a.Store.PutJob(ctx, put)
-	if err == nil {
-		s.result.Version = j.Definition.Version
+	jobs, err := a.Store.PutJobs(ctx, list)
+	var refused *store.ItemError
+	if errors.As(err, &refused) {
+		return part[refused.Item], err
 	}
-	return err
+	if err != nil {
+		return s, err
+	}
+	for i, j := range jobs {
+		part[i].result.Version = j.Definition.Version
+	}
+	return nil, nil
 }
 
 // half is the problem of a write that failed when others were made already.

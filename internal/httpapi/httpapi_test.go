@@ -549,20 +549,22 @@ type fullStore struct {
 	left int
 }
 
-func (s *fullStore) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) {
+func (s *fullStore) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error) {
 	s.mu.Lock()
-	s.left--
-	full := s.left < 0
+	full := s.left < len(list)
+	if !full {
+		s.left -= len(list)
+	}
 	s.mu.Unlock()
 	if full {
-		return nil, fmt.Errorf("put job: %w", store.ErrNoSpace)
+		return nil, fmt.Errorf("put jobs: %w", store.ErrNoSpace)
 	}
-	return s.Store.PutJob(ctx, p)
+	return s.Store.PutJobs(ctx, list)
 }
 
 func TestApplyAgainDoesTheRest(t *testing.T) {
 	s := newServer(t)
-	full := &fullStore{Store: s.store, left: 40}
+	full := &fullStore{Store: s.store, left: 2*store.PutMax + 1}
 	var err error
 	s.handler, err = httpapi.Handler(httpapi.Config{
 		Store: full, Now: s.clock, Tokens: s.tokens,
@@ -571,12 +573,12 @@ func TestApplyAgainDoesTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	var documents []string
-	for i := range 100 {
+	for i := range 5 * store.PutMax {
 		documents = append(documents, fmt.Sprintf(`{"name": "job-%d", "run": {"shell": "true"}}`, i))
 	}
 	body := `{"documents": [` + strings.Join(documents, ",") + `]}`
 	p := s.refused(client.TypeUnavailable, 503, "POST", "/api/v1/jobs:apply", body)
-	if p.Hint != "40 documents were applied before; applying again does the rest" || !strings.Contains(p.Detail, "the store has no space left") {
+	if p.Hint != fmt.Sprintf("%d documents were applied before; applying again does the rest", 2*store.PutMax) || !strings.Contains(p.Detail, "the store has no space left") {
 		t.Errorf("the problem is %+v", p)
 	}
 	full.left = 1000
@@ -586,8 +588,8 @@ func TestApplyAgainDoesTheRest(t *testing.T) {
 			created++
 		}
 	}
-	if created != 60 {
-		t.Errorf("%d jobs were created, want the 60 that were left", created)
+	if created != 3*store.PutMax {
+		t.Errorf("%d jobs were created, want the %d that were left", created, 3*store.PutMax)
 	}
 }
 

@@ -22,6 +22,8 @@ import (
 // jobStore is what the routes about jobs want.
 type jobStore interface {
 	PutJob(ctx context.Context, p store.PutJob) (*store.Job, error)
+	PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error)
+	JobsNamed(ctx context.Context, names []string) ([]*store.Job, error)
 	Job(ctx context.Context, namespace, name string) (*store.Job, error)
 	ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error)
 	DeleteJob(ctx context.Context, d store.DeleteJob) error

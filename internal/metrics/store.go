@@ -16,6 +16,7 @@ type method uint8
 
 const (
 	callPutJob method = iota
+	callPutJobs
 	callJobsChanged
 	callListJobs
 	callPlan
@@ -41,6 +42,7 @@ const (
 // methodNames are their names as labels.
 var methodNames = [methods]string{
 	callPutJob:       "put_job",
+	callPutJobs:      "put_jobs",
 	callJobsChanged:  "jobs_changed",
 	callListJobs:     "list_jobs",
 	callPlan:         "plan",
@@ -116,6 +118,12 @@ func (m *Metrics) Measure(s store.Store) store.Store { return &measured{s, m} }
 func (s *measured) PutJob(ctx context.Context, p store.PutJob) (j *store.Job, err error) {
 	defer s.m.done(callPutJob, time.Now(), &err)
 	return s.Store.PutJob(ctx, p)
+}
+
+// PutJobs implements store.Jobs.
+func (s *measured) PutJobs(ctx context.Context, list []store.PutJob) (jobs []*store.Job, err error) {
+	defer s.m.done(callPutJobs, time.Now(), &err)
+	return s.Store.PutJobs(ctx, list)
 }
 
 // JobsChanged implements store.Jobs.

@@ -250,30 +250,41 @@ func (t *Tap) Cancel(ctx context.Context, run job.ID, by, reason string) (store.
 	return r, err
 }
 
-// PutJob implements store.Jobs. What it answers is what the user is told.
+// PutJob implements store.Jobs.
 func (t *Tap) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) {
+	list, err := t.PutJobs(ctx, []store.PutJob{p})
+	if err != nil {
+		return nil, err
+	}
+	return list[0], nil
+}
+
+// PutJobs implements store.Jobs. What it answers is what the user is told.
+func (t *Tap) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error) {
 	h := t.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	j, err := t.Store.PutJob(ctx, p)
+	jobs, err := t.Store.PutJobs(ctx, list)
 	h.Commits++
 	if err != nil {
 		return nil, err
 	}
-	d := j.Definition
-	b := h.book(d.UID)
-	if b.name == "" {
-		b.name, b.created = d.Name, t.now()
+	for i, j := range jobs {
+		d := j.Definition
+		b := h.book(d.UID)
+		if b.name == "" {
+			b.name, b.created = d.Name, t.now()
+		}
+		if d.Epoch > b.epoch {
+			b.end(t.now())
+			b.epochs[d.Epoch] = &span{from: j.Cursor, to: j.Cursor}
+		}
+		b.epoch, b.version = d.Epoch, d.Version
+		// A pause that ends by itself says nothing about later claims.
+		b.paused = d.Paused && list[i].Pause.Until.IsZero()
 	}
-	if d.Epoch > b.epoch {
-		b.end(t.now())
-		b.epochs[d.Epoch] = &span{from: j.Cursor, to: j.Cursor}
-	}
-	b.epoch, b.version = d.Epoch, d.Version
-	// A pause that ends by itself says nothing about later claims.
-	b.paused = d.Paused && p.Pause.Until.IsZero()
 	t.ended(ctx)
-	return j, nil
+	return jobs, nil
 }
 
 // end notes that users were told that all epochs before a moment are over.

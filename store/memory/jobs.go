@@ -13,52 +13,77 @@ import (
 
 // PutJob implements store.Jobs.
 func (s *Store) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) {
-	unlock, err := s.begin(ctx, 1)
+	list, err := s.PutJobs(ctx, []store.PutJob{p})
+	if err != nil {
+		return nil, err
+	}
+	return list[0], nil
+}
+
+// PutJobs implements store.Jobs.
+func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error) {
+	if len(list) > store.PutMax {
+		return nil, store.ErrTooMany
+	}
+	unlock, err := s.begin(ctx, len(list))
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	definition := *p.Definition
-	definition.Namespace = cmp.Or(definition.Namespace, job.DefaultNamespace)
-	definition.UID, definition.Version, definition.Epoch, definition.Status = job.ID{}, 0, 0, nil
-	filled := definition.WithDefaults(s.opt.Defaults)
-	timing, err := engine.TimingText(filled, s.calendar)
-	if err != nil {
-		return nil, err
-	}
-
 	b := s.batch()
-	row := s.names[definition.FullName()]
-	var old engine.Stored
-	uid := job.ID{}
-	if row != nil {
+	items := make([]engine.PutItem, len(list))
+	definitions, timings := make([]job.Job, len(list)), make([]string, len(list))
+	for i := range list {
+		definition := &definitions[i]
+		*definition = *list[i].Definition
+		definition.Namespace = cmp.Or(definition.Namespace, job.DefaultNamespace)
+		definition.UID, definition.Version, definition.Epoch, definition.Status = job.ID{}, 0, 0, nil
+		filled := definition.WithDefaults(s.opt.Defaults)
+		if timings[i], err = engine.TimingText(filled, s.calendar); err != nil {
+			return nil, &store.ItemError{Item: i, Err: err}
+		}
+		items[i] = engine.PutItem{Put: &list[i], Filled: filled}
+		row := s.names[definition.FullName()]
+		if row == nil {
+			items[i].UID = s.opt.NewID()
+			continue
+		}
 		j := row.Job
-		old = engine.Stored{Job: b.AddJob(&j), Definition: row.definition, Filled: row.filled}
+		items[i].Old = engine.Stored{Job: b.AddJob(&j), Definition: row.definition, Filled: row.filled}
 		s.addSiblings(b, row.UID)
 		wanted := engine.CompilePolicy(filled)
 		for _, r := range s.runs.where(func(r *store.Run) bool { return r.JobUID == row.UID }) {
 			s.addSlot(b, r.Slot)
 			s.addSlot(b, wanted.SlotKey(&r.Run, r.Node))
 		}
-	} else {
-		uid = s.opt.NewID()
 	}
-	j, changed, err := b.Put(old, &p, filled, uid, engine.Names{Calendars: s.calendar, Upstreams: s.upstreams})
-	if err != nil {
-		return nil, fmt.Errorf("put job %s: %w", definition.FullName(), err)
+	if err := b.Put(items, engine.Names{Calendars: s.calendar, Upstreams: s.upstreams}); err != nil {
+		return nil, err
 	}
-	if changed {
+	for i, item := range items {
+		if !item.Changed {
+			continue
+		}
+		full := definitions[i].FullName()
+		row := s.names[full]
 		if row == nil {
 			row = &jobRow{created: s.now()}
-			s.jobs[uid], s.names[definition.FullName()] = row, row
+			s.jobs[item.UID], s.names[full] = row, row
 		}
-		row.definition, row.filled, row.timing = &definition, filled, timing
-		row.calendars = engine.Calendars(filled)
-		s.write(b)
-		row.Job = *j
-		s.revise(row, p.Actor)
+		row.definition, row.filled, row.timing = &definitions[i], item.Filled, timings[i]
+		row.calendars = engine.Calendars(item.Filled)
 	}
-	return s.view(row), nil
+	s.write(b)
+	out := make([]*store.Job, len(items))
+	for i, item := range items {
+		row := s.names[item.Filled.FullName()]
+		if item.Changed {
+			row.Job = *item.Job
+			s.revise(row, list[i].Actor)
+		}
+		out[i] = s.view(row)
+	}
+	return out, nil
 }
 
 // upstreams returns the jobs that one follows.
@@ -102,6 +127,22 @@ func (s *Store) Job(ctx context.Context, namespace, name string) (*store.Job, er
 		return nil, fmt.Errorf("job %s/%s: %w", namespace, name, store.ErrNotFound)
 	}
 	return s.view(row), nil
+}
+
+// JobsNamed implements store.Jobs.
+func (s *Store) JobsNamed(ctx context.Context, names []string) ([]*store.Job, error) {
+	unlock, err := s.begin(ctx, len(names))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	list := make([]*store.Job, len(names))
+	for i, name := range names {
+		if row, ok := s.names[name]; ok {
+			list[i] = s.view(row)
+		}
+	}
+	return list, nil
 }
 
 // JobByUID implements store.Jobs.

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,38 +14,56 @@ import (
 )
 
 // PutJob implements store.Jobs.
-func (s *Store) PutJob(ctx context.Context, p store.PutJob) (out *store.Job, err error) {
-	// What takes no transaction is done before it: there is one writer.
-	w, err := s.prepareJob(p.Definition)
-	if err == nil {
-		err = s.grow(ctx, func(t *tx) error {
-			out, err = t.putJob(&p, w)
-			return err
-		})
-	}
+func (s *Store) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) {
+	list, err := s.PutJobs(ctx, []store.PutJob{p})
 	if err != nil {
-		return nil, fmt.Errorf("put job %s: %w", p.Definition.FullName(), err)
+		return nil, err
 	}
-	return out, nil
+	return list[0], nil
 }
 
-func (t *tx) putJob(p *store.PutJob, w *written) (*store.Job, error) {
-	st, err := t.step(1)
+// PutJobs implements store.Jobs.
+func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) (out []*store.Job, err error) {
+	if len(list) > store.PutMax {
+		return nil, store.ErrTooMany
+	}
+	// What takes no transaction is done before it: there is one writer.
+	prepared := make([]*written, len(list))
+	for i := range list {
+		if prepared[i], err = s.prepareJob(list[i].Definition); err != nil {
+			return nil, &store.ItemError{Item: i, Err: fmt.Errorf("put job %s: %w", list[i].Definition.FullName(), err)}
+		}
+	}
+	err = s.grow(ctx, func(t *tx) error {
+		out, err = t.putJobs(list, prepared)
+		return err
+	})
+	if of := (*store.ItemError)(nil); err == nil || errors.As(err, &of) {
+		return out, err
+	}
+	return nil, fmt.Errorf("put jobs: %w", err)
+}
+
+func (t *tx) putJobs(list []store.PutJob, prepared []*written) ([]*store.Job, error) {
+	st, err := t.step(len(list))
 	if err != nil {
 		return nil, err
 	}
-	filled := w.doc.filled
-	l, err := st.jobNamed(filled.FullName())
-	if err != nil {
-		return nil, err
-	}
-	var old engine.Stored
-	var uid job.ID
-	wasBroadcast := l != nil && l.Policy.Broadcast
-	if l == nil {
-		uid = t.s.newID()
-	} else {
-		old = engine.Stored{Job: l.Job, Definition: l.doc.definition, Filled: l.doc.filled}
+	jobs := make([]*loadedJob, len(list))
+	items := make([]engine.PutItem, len(list))
+	broadcast := make([]bool, len(list))
+	for i, w := range prepared {
+		l, err := st.jobNamed(w.doc.filled.FullName())
+		if err != nil {
+			return nil, err
+		}
+		items[i] = engine.PutItem{Put: &list[i], Filled: w.doc.filled}
+		if l == nil {
+			items[i].UID = t.s.newID()
+			continue
+		}
+		jobs[i], broadcast[i] = l, l.Policy.Broadcast
+		items[i].Old = engine.Stored{Job: l.Job, Definition: l.doc.definition, Filled: l.doc.filled}
 		if err := st.waitingRuns(l, w.doc.policy); err != nil {
 			return nil, err
 		}
@@ -53,32 +72,35 @@ func (t *tx) putJob(p *store.PutJob, w *written) (*store.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	j, changed, err := st.b.Put(old, p, filled, uid, engine.Names{Calendars: columns.Finder(calendars), Upstreams: st.upstreams})
-	if err != nil {
+	if err := st.b.Put(items, engine.Names{Calendars: columns.Finder(calendars), Upstreams: st.upstreams}); err != nil {
 		return nil, err
 	}
-	if !changed {
-		return l.storeJob(), nil
-	}
-	made := l == nil
-	if made {
-		if l, err = st.create(j, filled); err != nil {
+	for i, w := range prepared {
+		if !items[i].Changed {
+			continue
+		}
+		if jobs[i] == nil {
+			if jobs[i], err = st.create(items[i].Job, w.doc.filled); err != nil {
+				return nil, err
+			}
+		} else if is := w.doc.policy.Broadcast; is != broadcast[i] {
+			// Tidy looks for runs whose node is gone by it.
+			if err := st.stmt("update active set broadcast = ? where job = ?").bindBool(is).bindID(jobs[i].UID).exec(); err != nil {
+				return nil, err
+			}
+		}
+		if err := st.redefine(jobs[i].jobRow, w, list[i].Actor); err != nil {
 			return nil, err
 		}
-	}
-	if broadcast := w.doc.policy.Broadcast; !made && broadcast != wasBroadcast {
-		// Tidy looks for runs whose node is gone by it.
-		if err := st.stmt("update active set broadcast = ? where job = ?").bindBool(broadcast).bindID(l.UID).exec(); err != nil {
-			return nil, err
-		}
-	}
-	if err := st.redefine(l.jobRow, w, p.Actor); err != nil {
-		return nil, err
 	}
 	if err := st.write(); err != nil {
 		return nil, err
 	}
-	return l.storeJob(), nil
+	out := make([]*store.Job, len(jobs))
+	for i, l := range jobs {
+		out[i] = l.storeJob()
+	}
+	return out, nil
 }
 
 // jobNamed loads the job that has a full name, nil if there is none.
@@ -240,6 +262,17 @@ func (st *step) time(r *jobRow, text string) error {
 		}
 	}
 	old := r.timing
+	if old != 0 {
+		// Most changes leave it as it is.
+		q := st.stmt("select id from timings where text = ?").bindText(text)
+		same := false
+		for q.next() {
+			same = q.int() == old
+		}
+		if err := q.err(); err != nil || same {
+			return err
+		}
+	}
 	q := st.stmt("insert into timings (text, jobs) values (?, 1) on conflict (text) do update set jobs = jobs + 1 returning id").bindText(text)
 	for q.next() {
 		r.timing = q.int()
@@ -264,13 +297,37 @@ func (t *tx) dropTiming(id int64) error {
 // Job implements store.Jobs.
 func (s *Store) Job(ctx context.Context, namespace, name string) (*store.Job, error) {
 	full := (&job.Job{Namespace: namespace, Name: name}).FullName()
-	j, err := s.oneJob(ctx, "select "+stateColumns+" from jobs j join job_state s on s.uid = j.uid where j.live = ?", func(q *stmt) {
+	j, err := s.oneJob(ctx, jobByName, func(q *stmt) {
 		q.bindText(full)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("job %s: %w", full, err)
 	}
 	return j, nil
+}
+
+// JobsNamed implements store.Jobs.
+func (s *Store) JobsNamed(ctx context.Context, names []string) (list []*store.Job, err error) {
+	if len(names) > store.MaxBatch {
+		return nil, store.ErrTooMany
+	}
+	err = s.read(ctx, func(c *conn) error {
+		list = make([]*store.Job, len(names))
+		for i, name := range names {
+			rows, err := s.jobRows(c, c.stmt(jobByName).bindText(name))
+			if err != nil {
+				return err
+			}
+			if len(rows) > 0 {
+				list[i] = rows[0].storeJob()
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("jobs by name: %w", err)
+	}
+	return list, nil
 }
 
 // JobByUID implements store.Jobs.
@@ -375,6 +432,8 @@ func (s *Store) ListJobs(ctx context.Context, query store.JobQuery) (list []*sto
 	}
 	return list, next, nil
 }
+
+const jobByName = "select " + stateColumns + " from jobs j join job_state s on s.uid = j.uid where j.live = ?"
 
 const stateByUID = "select " + stateColumns + " from job_state s where s.uid = ?"
 

@@ -137,20 +137,45 @@ func crowdName(i int) string { return fmt.Sprintf("j%d", i) }
 
 // edit creates or changes a job and notes the epoch that was acknowledged.
 func (c *crowd) edit(i int, cron string, paused bool) {
+	if put, ok := c.put(i, cron, paused); ok {
+		j, err := c.PutJob(c.ctx, put)
+		if c.check(err) {
+			c.acknowledged(j)
+		}
+	}
+}
+
+// editMany does the same to some jobs in one step, in any order.
+func (c *crowd) editMany(r *rand.Rand, cron string) {
+	var list []store.PutJob
+	for _, i := range r.Perm(len(crowdJobs))[:2+r.IntN(3)] {
+		if put, ok := c.put(i, cron, false); ok {
+			list = append(list, put)
+		}
+	}
+	jobs, err := c.PutJobs(c.ctx, list)
+	if c.check(err) {
+		c.acknowledged(jobs...)
+	}
+}
+
+func (c *crowd) put(i int, cron string, paused bool) (put store.PutJob, ok bool) {
 	text := fmt.Sprintf("name: %s\nschedule: {cron: '%s'}\npaused: %v\npolicy: %s\nrun: {shell: 'true'}", crowdName(i), cron, paused, crowdJobs[i].policy)
 	docs, err := job.Decode("test.yaml", []byte(text))
 	if !c.check(err) {
-		return
+		return put, false
 	}
-	j, err := c.PutJob(c.ctx, store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "ann"})
-	if !c.check(err) {
-		return
-	}
+	return store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "ann"}, true
+}
+
+func (c *crowd) acknowledged(jobs ...*store.Job) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	uid := j.Definition.UID
-	c.epochs[uid] = max(c.epochs[uid], j.Definition.Epoch)
-	c.versions[uid] = max(c.versions[uid], j.Definition.Version)
+	for _, j := range jobs {
+		uid := j.Definition.UID
+		c.epochs[uid] = max(c.epochs[uid], j.Definition.Epoch)
+		c.versions[uid] = max(c.versions[uid], j.Definition.Version)
+	}
 }
 
 func (c *crowd) editSome(r *rand.Rand) {
@@ -172,6 +197,8 @@ func (c *crowd) editSome(r *rand.Rand) {
 		c.edit(i, "*/2 * * * * *", false)
 	case 2:
 		c.edit(i, "* * * * * *", true)
+	case 3:
+		c.editMany(r, "* * * * * *")
 	default:
 		c.edit(i, "* * * * * *", false)
 	}

@@ -55,7 +55,7 @@ type pair struct {
 	random *rand.Rand
 	trace  []string
 
-	uid      job.ID          // of what is created next, in both
+	uids     []job.ID        // of what the step creates, in both
 	nodes    []store.Session // that have joined at some time
 	claimed  []store.Attempt // that were tried at some time
 	machines int
@@ -66,13 +66,12 @@ func sameAnswers(t *testing.T, open Open, seed uint64) {
 		T: t, ctx: t.Context(), clock: &clock{now: start}, random: rand.New(rand.NewPCG(seed, 1)),
 		ids: &ids{random: rand.New(rand.NewPCG(seed, 2))},
 	}
-	uid := func() job.ID { return p.uid }
-	p.model = memory.New(memory.Options{Now: p.clock.Now, LookAhead: lookAhead, NewID: uid})
-	p.tested = open(t, Options{Now: p.clock.Now, LookAhead: lookAhead, NewID: uid})
+	p.model = memory.New(memory.Options{Now: p.clock.Now, LookAhead: lookAhead, NewID: p.newID()})
+	p.tested = open(t, Options{Now: p.clock.Now, LookAhead: lookAhead, NewID: p.newID()})
 	p.join()
 	p.join()
 	for i := range modelSteps {
-		p.uid = p.id()
+		p.uids = []job.ID{p.id(), p.id(), p.id(), p.id()}
 		p.step()
 		if i%10 == 9 {
 			p.compareAll()
@@ -88,6 +87,19 @@ func (p *pair) id() job.ID { return p.ids.next(p.clock.Now()) }
 func (p *pair) chance(percent int) bool { return p.random.IntN(100) < percent }
 
 func pick[T any](p *pair, list []T) T { return list[p.random.IntN(len(list))] }
+
+// newID returns what gives a store the uids of each step, in turn.
+func (p *pair) newID() func() job.ID {
+	var of job.ID // the first of the step
+	n := 0
+	return func() job.ID {
+		if of != p.uids[0] {
+			of, n = p.uids[0], 0
+		}
+		n++
+		return p.uids[(n-1)%len(p.uids)]
+	}
+}
 
 // both makes a call on both stores, compares the answers, and returns that of
 // the model.
@@ -292,6 +304,22 @@ func (p *pair) text() string {
 }
 
 func (p *pair) put() {
+	if p.chance(70) {
+		put, what := p.onePut()
+		_, _ = both(p, what, func(s store.Store) (*store.Job, error) { return s.PutJob(p.ctx, put) })
+		return
+	}
+	var list []store.PutJob
+	var what []string
+	for range 1 + p.random.IntN(4) {
+		put, one := p.onePut()
+		list, what = append(list, put), append(what, one)
+	}
+	_, _ = both(p, strings.Join(what, ", "), func(s store.Store) ([]*store.Job, error) { return s.PutJobs(p.ctx, list) })
+}
+
+// onePut returns what creates or changes a job, and what that is in words.
+func (p *pair) onePut() (store.PutJob, string) {
 	text := p.text()
 	put := store.PutJob{Definition: document(p.T, text), IfVersion: store.AnyVersion, Actor: "ann"}
 	if p.chance(20) {
@@ -303,7 +331,7 @@ func (p *pair) put() {
 	if p.chance(20) {
 		put.CatchUp = job.MissedAll
 	}
-	_, _ = both(p, fmt.Sprintf("put %q if %d", text, put.IfVersion), func(s store.Store) (*store.Job, error) { return s.PutJob(p.ctx, put) })
+	return put, fmt.Sprintf("put %q if %d", text, put.IfVersion)
 }
 
 func (p *pair) delete() {

@@ -27,6 +27,10 @@ func (n *nodes) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) 
 	return n.next().PutJob(ctx, p)
 }
 
+func (n *nodes) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error) {
+	return n.next().PutJobs(ctx, list)
+}
+
 func (n *nodes) DeleteJob(ctx context.Context, d store.DeleteJob) error {
 	return n.next().DeleteJob(ctx, d)
 }
@@ -41,6 +45,10 @@ func (n *nodes) PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor
 
 func (n *nodes) Job(ctx context.Context, namespace, name string) (*store.Job, error) {
 	return n.next().Job(ctx, namespace, name)
+}
+
+func (n *nodes) JobsNamed(ctx context.Context, names []string) ([]*store.Job, error) {
+	return n.next().JobsNamed(ctx, names)
 }
 
 func (n *nodes) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {

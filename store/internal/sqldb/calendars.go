@@ -17,12 +17,16 @@ func (s *Store) PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int6
 		users, err := t.ids("select job from calendar_users where calendar = ? order by job", full)
 		return about{jobs: users, whole: users}, err
 	}, func(st *step, users about) error {
+		calendars, err := st.calendars()
+		if err != nil {
+			return err
+		}
 		for _, uid := range users.jobs {
 			l := st.jobs[uid]
 			if l == nil || l.Deleted {
 				continue
 			}
-			if err := st.time(l); err != nil {
+			if err := l.time(calendars); err != nil {
 				return err
 			}
 			st.b.Reschedule(l.Job)

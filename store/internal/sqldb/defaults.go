@@ -63,12 +63,16 @@ func (t *tx) refill(before job.Defaults, last job.ID) (job.ID, bool, error) {
 	if err != nil {
 		return last, false, err
 	}
+	calendars, err := t.calendars()
+	if err != nil {
+		return last, false, err
+	}
 	for _, uid := range list {
 		l := st.jobs[uid]
 		if l == nil || l.Deleted {
 			continue
 		}
-		if err := st.time(l); err != nil {
+		if err := l.time(calendars); err != nil {
 			return last, false, err
 		}
 		was := l.doc.definition.WithDefaults(before)

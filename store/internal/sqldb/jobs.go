@@ -1,6 +1,7 @@
 package sqldb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,89 +15,145 @@ import (
 )
 
 // PutJob implements store.Jobs.
-func (s *Store) PutJob(ctx context.Context, p store.PutJob) (out *store.Job, err error) {
-	err = s.write(ctx, func(t *tx) error {
-		out, err = t.putJob(&p)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("put job %s: %w", p.Definition.FullName(), err)
-	}
-	return out, nil
-}
-
-func (t *tx) putJob(p *store.PutJob) (*store.Job, error) {
-	definition := *p.Definition
-	definition.UID, definition.Version, definition.Epoch, definition.Status = job.ID{}, 0, 0, nil
-	filled := definition.WithDefaults(t.s.defaults)
-	definition.Namespace = filled.Namespace
-	policy := engine.CompilePolicy(filled)
-	if len(engine.Calendars(filled)) > 0 {
-		if err := t.lock(calendarsLock); err != nil {
-			return nil, err
-		}
-	}
-	if len(policy.On) > 0 {
-		if err := t.lock(graphLock); err != nil {
-			return nil, err
-		}
-	}
-	if policy.Pool != "" {
-		if err := t.writeRows(InsertNew, poolNames.rows(1).text(policy.Pool)); err != nil {
-			return nil, err
-		}
-	}
-	found, err := t.ids("select uid from jobs where live = ?", filled.FullName())
+func (s *Store) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) {
+	list, err := s.PutJobs(ctx, []store.PutJob{p})
 	if err != nil {
 		return nil, err
 	}
-	a := about{}
-	if len(found) > 0 {
-		a.edits = map[job.ID]*engine.Policy{found[0]: policy}
+	return list[0], nil
+}
+
+// PutJobs implements store.Jobs.
+func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) (out []*store.Job, err error) {
+	if len(list) > store.PutMax {
+		return nil, store.ErrTooMany
+	}
+	given := make([]definition, len(list))
+	for i := range list {
+		if given[i], err = s.prepareJob(list[i].Definition); err != nil {
+			return nil, &store.ItemError{Item: i, Err: fmt.Errorf("put job %s: %w", list[i].Definition.FullName(), err)}
+		}
+	}
+	err = s.write(ctx, func(t *tx) error {
+		out, err = t.putJobs(list, given)
+		return err
+	})
+	if of := (*store.ItemError)(nil); err == nil || errors.As(err, &of) {
+		return out, err
+	}
+	return nil, fmt.Errorf("put jobs: %w", err)
+}
+
+func (t *tx) putJobs(list []store.PutJob, given []definition) ([]*store.Job, error) {
+	if err := t.lockNamed(given); err != nil {
+		return nil, err
+	}
+	names := make([]string, len(given))
+	for i := range given {
+		names[i] = given[i].filled.FullName()
+	}
+	found := make(map[string]job.ID, len(names))
+	q := t.query("select live, uid from jobs where live in (?*)", names)
+	for q.Next() {
+		name := q.Text()
+		found[name] = q.id()
+	}
+	if err := q.Err(); err != nil {
+		return nil, err
+	}
+	a := about{edits: make(map[job.ID]*engine.Policy, len(found))}
+	for i, name := range names {
+		if uid, ok := found[name]; ok {
+			a.edits[uid] = given[i].policy
+		}
 	}
 	st, err := t.step(a)
 	if err != nil {
 		return nil, err
 	}
-	var l *loadedJob
-	var old engine.Stored
-	uid := t.s.newID()
-	if len(found) > 0 {
-		if l = st.jobs[found[0]]; l == nil || l.Deleted {
+	jobs := make([]*loadedJob, len(list))
+	items := make([]engine.PutItem, len(list))
+	for i, name := range names {
+		items[i] = engine.PutItem{Put: &list[i], Filled: given[i].filled}
+		uid, ok := found[name]
+		if !ok {
+			items[i].UID = t.s.newID()
+			continue
+		}
+		l := st.jobs[uid]
+		if l == nil || l.Deleted {
 			return nil, errAgain
 		}
-		old = engine.Stored{Job: l.Job, Definition: l.doc.definition, Filled: l.doc.filled}
+		jobs[i], items[i].Old = l, engine.Stored{Job: l.Job, Definition: l.doc.definition, Filled: l.doc.filled}
 	}
 	calendars, err := t.calendars()
 	if err != nil {
 		return nil, err
 	}
-	j, changed, err := st.b.Put(old, p, filled, uid, engine.Names{Calendars: columns.Finder(calendars), Upstreams: t.upstreams})
-	if err != nil {
+	if err := st.b.Put(items, engine.Names{Calendars: columns.Finder(calendars), Upstreams: t.upstreams}); err != nil {
 		return nil, err
 	}
-	if !changed {
-		return l.storeJob(), nil
-	}
-	if l == nil {
-		l = &loadedJob{jobRow: &jobRow{Job: j, doc: &document{created: st.b.Now()}}, was: *j, made: true}
-		st.jobs[j.UID] = l
-		if err := t.writeRows(Insert, jobNames.rows(1).id(&j.UID).text(filled.Namespace).text(filled.Name)); err != nil {
-			return nil, err
+	made := jobNames.rows(len(items))
+	var changed []redefined
+	for i := range items {
+		j, l := items[i].Job, jobs[i]
+		if !items[i].Changed {
+			continue
 		}
-	} else if policy.Broadcast != l.doc.policy.Broadcast {
-		// Tidy looks for runs whose node is gone by it.
-		if err := t.exec("update active set broadcast = ? where job = ?", toInt(policy.Broadcast), idOf(l.UID)); err != nil {
-			return nil, err
+		if l == nil {
+			l = &loadedJob{jobRow: &jobRow{Job: j, doc: &document{created: st.b.Now()}}, was: *j, made: true}
+			jobs[i], st.jobs[j.UID] = l, l
+			made.id(&j.UID).text(j.Namespace).text(j.Name)
+		} else if is := given[i].policy.Broadcast; is != l.doc.policy.Broadcast {
+			// Tidy looks for runs whose node is gone by it.
+			if err := t.exec("update active set broadcast = ? where job = ?", toInt(is), idOf(l.UID)); err != nil {
+				return nil, err
+			}
 		}
+		changed = append(changed, redefined{l, given[i], list[i].Actor})
 	}
-	if err := st.redefine(l, &definition, p.Actor); err != nil {
+	if err := t.writeRows(Insert, made); err != nil {
+		return nil, err
+	}
+	if err := st.redefine(changed, calendars); err != nil {
 		return nil, err
 	}
 	if err := st.write(); err != nil {
 		return nil, err
 	}
-	return l.storeJob(), nil
+	out := make([]*store.Job, len(jobs))
+	for i, l := range jobs {
+		out[i] = l.storeJob()
+	}
+	return out, nil
+}
+
+// lockNamed takes the locks of what jobs name, in their order, and makes the pools
+// that there are none of.
+func (t *tx) lockNamed(given []definition) error {
+	named, follows, pools := false, false, map[string]bool{}
+	for i := range given {
+		named = named || len(engine.Calendars(given[i].filled)) > 0
+		follows = follows || len(given[i].policy.On) > 0
+		if pool := given[i].policy.Pool; pool != "" {
+			pools[pool] = true
+		}
+	}
+	if named {
+		if err := t.lock(calendarsLock); err != nil {
+			return err
+		}
+	}
+	if follows {
+		if err := t.lock(graphLock); err != nil {
+			return err
+		}
+	}
+	b := poolNames.rows(len(pools))
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		b.text(name)
+	}
+	return t.writeRows(InsertNew, b)
 }
 
 var (
@@ -109,41 +166,86 @@ func (t *tx) upstreams(full string) ([]string, error) {
 	return t.texts("select f.upstream from followers f join jobs j on j.uid = f.job where j.live = ? order by f.upstream", full)
 }
 
-// redefine gives a job the definition of its present version. It is written by
-// announce, but for who names what and its revision.
-func (st *step) redefine(l *loadedJob, definition *job.Job, actor string) error {
-	text, err := columns.EncodeJob(definition)
-	if err != nil {
-		return err
-	}
-	// What is kept is what will be read.
-	d := &document{created: l.doc.created}
-	if d.definition, err = columns.DecodeJob(text); err != nil {
-		return err
-	}
-	d.definition.UID, d.definition.Version = l.UID, l.Version
-	d.fill(st.s.defaults)
-	l.doc, l.said, l.actor = d, text, actor
+// definition is one as it is to be written. What is kept is what will be read.
+type definition struct {
+	*document
+	text []byte
+}
 
-	if err := st.writeRows(Upsert, revisions.rows(1).id(&l.UID).int(l.Version).time(st.b.Now()).text(actor).text(string(text))); err != nil {
-		return err
+// prepareJob makes what is written of a definition.
+func (s *Store) prepareJob(given *job.Job) (definition, error) {
+	said := *given
+	said.Namespace = cmp.Or(given.Namespace, job.DefaultNamespace)
+	text, err := columns.EncodeJob(&said)
+	if err != nil {
+		return definition{}, err
 	}
-	if l.Version > int64(st.s.revisions) {
-		if err := st.exec("delete from revisions where job = ? and version <= ?", idOf(l.UID), l.Version-int64(st.s.revisions)); err != nil {
+	d := definition{&document{}, text}
+	if d.definition, err = columns.DecodeJob(text); err == nil {
+		d.fill(s.defaults)
+	}
+	return d, err
+}
+
+// redefined is a job with the definition of its present version, and by whom it is.
+type redefined struct {
+	*loadedJob
+	given definition
+	by    string
+}
+
+// redefine gives jobs the definitions of their present versions. They are written by
+// announce, but for who names what and the revisions.
+func (st *step) redefine(list []redefined, calendars map[string]*job.Calendar) error {
+	written := revisions.rows(len(list))
+	var old []job.ID // whose names go
+	followers, users := followerNames.rows(0), calendarNames.rows(0)
+	for i := range list {
+		l, given := list[i].loadedJob, &list[i].given
+		// The transaction may be made again, with other versions.
+		d := &document{created: l.doc.created, policy: given.policy}
+		said, filled := *given.definition, *given.filled
+		said.UID, said.Version = l.UID, l.Version
+		filled.UID, filled.Version = l.UID, l.Version
+		d.definition, d.filled = &said, &filled
+		l.doc, l.said = d, given.text
+		written.id(&l.UID).int(l.Version).time(st.b.Now()).text(list[i].by).text(string(l.said))
+		if !l.made {
+			old = append(old, l.UID)
+		}
+		if l.Version > int64(st.s.revisions) {
+			if err := st.exec("delete from revisions where job = ? and version <= ?", idOf(l.UID), l.Version-int64(st.s.revisions)); err != nil {
+				return err
+			}
+		}
+		upstreams := map[string]bool{}
+		for _, up := range d.policy.On {
+			upstreams[up.Job] = true
+		}
+		for _, name := range slices.Sorted(maps.Keys(upstreams)) {
+			followers.text(name).id(&l.UID)
+		}
+		for _, name := range slices.Compact(slices.Sorted(slices.Values(engine.Calendars(d.filled)))) {
+			users.text(name).id(&l.UID)
+		}
+		if err := l.time(calendars); err != nil {
 			return err
 		}
 	}
-	upstreams := map[string]bool{}
-	for _, up := range d.policy.On {
-		upstreams[up.Job] = true
-	}
-	if err := st.link(followerNames, l, slices.Sorted(maps.Keys(upstreams))); err != nil {
+	if err := st.writeRows(Upsert, written); err != nil {
 		return err
 	}
-	if err := st.link(calendarNames, l, engine.Calendars(d.filled)); err != nil {
-		return err
+	for _, b := range []*Batch{followers, users} {
+		if len(old) > 0 {
+			if err := st.exec("delete from "+b.Name+" where job in (?*)", set(old)); err != nil {
+				return err
+			}
+		}
+		if err := st.writeRows(Insert, b); err != nil {
+			return err
+		}
 	}
-	return st.time(l)
+	return nil
 }
 
 var revisions = &Table{Name: "revisions", Key: 2, Columns: []Column{
@@ -156,26 +258,8 @@ var (
 	calendarNames = &Table{Name: "calendar_users", Key: 2, Columns: []Column{{"calendar", Text}, {"job", Blob}}}
 )
 
-// link replaces the names that a job has in one of the two tables.
-func (st *step) link(table *Table, l *loadedJob, names []string) error {
-	if !l.made {
-		if err := st.exec("delete from "+table.Name+" where job = ?", idOf(l.UID)); err != nil {
-			return err
-		}
-	}
-	b := table.rows(len(names))
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		b.text(name).id(&l.UID)
-	}
-	return st.writeRows(Insert, b)
-}
-
-// time makes the text that decides when a job is due.
-func (st *step) time(l *loadedJob) error {
-	calendars, err := st.calendars()
-	if err != nil {
-		return err
-	}
+// time makes the text that decides when the job is due.
+func (l *loadedJob) time(calendars map[string]*job.Calendar) (err error) {
 	l.timing, err = engine.TimingText(l.doc.filled, columns.Finder(calendars))
 	return err
 }
@@ -196,12 +280,40 @@ var announcedJobs = &Table{Name: "jobs", Key: 1, Columns: []Column{
 
 var timedJobs = &Table{Name: "jobs", Key: 1, Columns: []Column{{"uid", Blob}, {"timing", Text}}}
 
-// announce writes what rarely changes about a job, with its number in the feed of
-// changes.
-func (st *step) announce(l *loadedJob, seq int64) error {
-	now := st.b.Now()
+// announce writes what rarely changes about jobs, with their numbers in the feed of
+// changes, from first on.
+func (st *step) announce(list []*loadedJob, first int64) error {
+	n := len(list)
+	made, redefined, announced, timed := jobRows.rows(n), jobRows.rows(n), announcedJobs.rows(n), timedJobs.rows(0)
+	for i, l := range list {
+		st.renew(l, first+int64(i))
+		switch {
+		case l.made:
+			l.redefinedRow(made)
+		case l.said != nil:
+			l.redefinedRow(redefined)
+		default:
+			l.rarely(announced.id(&l.UID).int(l.seq).int(l.Version))
+			if l.timing != "" {
+				timed.id(&l.UID).text(l.timing)
+			}
+		}
+	}
+	if err := st.writeRows(Insert, made); err != nil {
+		return err
+	}
+	for _, b := range []*Batch{redefined, announced, timed} {
+		if err := st.writeRows(Update, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// renew makes the document of a job that has changed.
+func (st *step) renew(l *loadedJob, seq int64) {
 	d := &document{
-		seq: seq, definition: l.doc.definition, filled: l.doc.filled, policy: l.doc.policy, created: l.doc.created, changed: now,
+		seq: seq, definition: l.doc.definition, filled: l.doc.filled, policy: l.doc.policy, created: l.doc.created, changed: st.b.Now(),
 		pausedAt: l.PausedAt, pausedUntil: l.PausedUntil, pausedBy: l.PausedBy, pauseReason: l.PauseReason,
 	}
 	if d.definition.Version != l.Version { // it was deleted
@@ -212,31 +324,27 @@ func (st *step) announce(l *loadedJob, seq int64) error {
 	}
 	l.seq, l.doc = seq, d
 	st.hint |= store.HintJobs
+}
+
+// redefinedRow adds all that a new version of the job writes.
+func (l *loadedJob) redefinedRow(b *Batch) {
+	b.id(&l.UID).int(l.seq).int(l.Version).int(int64(job.Partition(l.UID))).text(l.doc.filled.FullName())
+	b.bool(l.doc.filled.Schedule.Boot).text(string(l.said)).text(l.timing).time(l.doc.created)
+	l.rarely(b)
+}
+
+// rarely adds the last columns of both tables.
+func (l *loadedJob) rarely(b *Batch) {
 	var deleted int64
 	if l.Deleted {
-		deleted = columns.Nanos(now)
+		deleted = columns.Nanos(l.doc.changed)
 	}
-	keep := d.filled.Policy.Keep
+	keep := l.doc.filled.Policy.Keep
 	if keep == nil {
 		keep = &job.Keep{}
 	}
-	rarely := func(b *Batch) *Batch {
-		b.time(now).int(deleted).time(l.PausedAt).time(l.PausedUntil).text(l.PausedBy).text(l.PauseReason)
-		return b.time(l.removeAt()).int(int64(keep.Runs)).int(int64(keep.For)).int(int64(keep.OutputFor))
-	}
-	if l.said != nil {
-		b := jobRows.rows(1).id(&l.UID).int(seq).int(l.Version).int(int64(job.Partition(l.UID))).text(d.filled.FullName())
-		b.bool(d.filled.Schedule.Boot).text(string(l.said)).text(l.timing).time(d.created)
-		if l.made {
-			return st.writeRows(Insert, rarely(b))
-		}
-		return st.writeRows(Update, rarely(b))
-	}
-	b := announcedJobs.rows(1).id(&l.UID).int(seq).int(l.Version)
-	if err := st.writeRows(Update, rarely(b)); err != nil || l.timing == "" {
-		return err
-	}
-	return st.writeRows(Update, timedJobs.rows(1).id(&l.UID).text(l.timing))
+	b.time(l.doc.changed).int(deleted).time(l.PausedAt).time(l.PausedUntil).text(l.PausedBy).text(l.PauseReason)
+	b.time(l.removeAt()).int(int64(keep.Runs)).int(int64(keep.For)).int(int64(keep.OutputFor))
 }
 
 // Job implements store.Jobs.
@@ -247,6 +355,31 @@ func (s *Store) Job(ctx context.Context, namespace, name string) (*store.Job, er
 		return nil, fmt.Errorf("job %s: %w", full, err)
 	}
 	return j, nil
+}
+
+// JobsNamed implements store.Jobs.
+func (s *Store) JobsNamed(ctx context.Context, names []string) (list []*store.Job, err error) {
+	if len(names) > store.MaxBatch {
+		return nil, store.ErrTooMany
+	}
+	err = s.read(ctx, func(t *tx) error {
+		rows, err := t.jobRows("select "+stateColumns+" from jobs j join job_state s on s.uid = j.uid where j.live in (?*)", names)
+		if err != nil {
+			return err
+		}
+		found := make(map[string]*jobRow, len(rows))
+		for _, r := range rows {
+			found[r.FullName()] = r
+		}
+		list = make([]*store.Job, len(names))
+		for i, name := range names {
+			if r := found[name]; r != nil {
+				list[i] = r.storeJob()
+			}
+		}
+		return nil
+	})
+	return list, wrapped(err, "jobs by name")
 }
 
 // JobByUID implements store.Jobs.
@@ -366,10 +499,12 @@ func (st *step) unlink(l *loadedJob) error {
 	if err := st.exec("update jobs set live = null where uid = ?", idOf(l.UID)); err != nil {
 		return err
 	}
-	if err := st.link(followerNames, l, nil); err != nil {
-		return err
+	for _, table := range []*Table{followerNames, calendarNames} {
+		if err := st.exec("delete from "+table.Name+" where job = ?", idOf(l.UID)); err != nil {
+			return err
+		}
 	}
-	return st.link(calendarNames, l, nil)
+	return nil
 }
 
 // Revisions implements store.Jobs.

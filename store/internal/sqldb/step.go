@@ -63,10 +63,8 @@ type loadedJob struct {
 	*jobRow
 	was  engine.Job
 	made bool // in this step
-	// said is the encoded definition of a version that the step makes, and by
-	// whom.
-	said  []byte
-	actor string
+	// said is the encoded definition of a version that the step makes.
+	said []byte
 	// timing is the text that decides when the job is due, if it is another
 	// than before.
 	timing string
@@ -686,6 +684,7 @@ var requestKeys = &Table{Name: "request_keys", Key: 4, Columns: []Column{
 // a pause or the end of one, gets its definition and revision.
 func (st *step) writeFeeds(jobs []*engine.Job, audit []store.AuditRecord) error {
 	announced := st.touched
+	var changed []redefined // by the decisions
 	for _, l := range st.touched {
 		jobs = append(jobs, l.Job)
 	}
@@ -695,29 +694,39 @@ func (st *step) writeFeeds(jobs []*engine.Job, audit []store.AuditRecord) error 
 			return fmt.Errorf("job %s was changed and is not locked", j.UID)
 		}
 		if l.Version != l.was.Version && l.said == nil && !l.Deleted {
-			definition := *l.doc.definition
-			definition.Paused = l.State == job.JobPaused
-			if err := st.redefine(l, &definition, engine.System); err != nil {
+			said := *l.doc.definition
+			said.Paused = l.State == job.JobPaused
+			given, err := st.s.prepareJob(&said)
+			if err != nil {
 				return err
 			}
+			l.said = given.text
+			changed = append(changed, redefined{l, given, engine.System})
 		}
 		if l.isNews() && !slices.Contains(announced, l) {
 			announced = append(announced, l)
+		}
+	}
+	if len(changed) > 0 {
+		calendars, err := st.calendars()
+		if err != nil {
+			return err
+		}
+		if err := st.redefine(changed, calendars); err != nil {
+			return err
 		}
 	}
 	change, entry, err := st.nextNumbers(len(announced), len(audit))
 	if err != nil {
 		return err
 	}
-	for i, l := range announced {
-		if err := st.announce(l, change+int64(i)); err != nil {
-			return err
-		}
+	if err := st.announce(announced, change); err != nil {
+		return err
 	}
-	changed := states.rows(len(jobs))
+	saved := states.rows(len(jobs))
 	for _, j := range jobs {
 		l := st.jobs[j.UID]
-		changed.state(l.jobRow)
+		saved.state(l.jobRow)
 		if l.Completed.Equal(l.was.Completed) || l.isNews() {
 			continue
 		}
@@ -729,7 +738,7 @@ func (st *step) writeFeeds(jobs []*engine.Job, audit []store.AuditRecord) error 
 	if slices.ContainsFunc(announced, func(l *loadedJob) bool { return l.made }) {
 		op = Upsert
 	}
-	if err := st.writeRows(op, changed); err != nil {
+	if err := st.writeRows(op, saved); err != nil {
 		return err
 	}
 	return st.insertAudit(audit, entry)
