@@ -124,11 +124,15 @@ func (m *Member) Renewed() time.Duration {
 }
 
 // Steady returns since when the session was renewed without a gap, by the boot
-// clock. After an outage of the store everybody gets time to come back, so that
-// only a steady node may take others for dead.
+// clock; in a gap that is now. After an outage of the store everybody gets time to
+// come back, so that only a steady node may take others for dead.
 func (m *Member) Steady() time.Duration {
+	now := m.config.Boot()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if now-m.renewed > store.SessionLife {
+		return now
+	}
 	return m.steady
 }
 

@@ -309,6 +309,9 @@ func TestANodeIsSteadyOnlyAfterAGap(t *testing.T) {
 		w.store.away.Store(true)
 		time.Sleep(20 * time.Second)
 		back := w.boot()
+		if m.Steady() != back {
+			t.Errorf("steady since %s, and the store is away since 20 s before %s", m.Steady(), back)
+		}
 		w.store.away.Store(false)
 		time.Sleep(5 * time.Second)
 		if m.Steady() < back || m.Steady() > back+2*time.Second {
