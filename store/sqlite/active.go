@@ -93,13 +93,12 @@ const moveRun = "update active set session = ?, due = ?, slot = ?, first_due = ?
 
 const othersRun = "update active set others = ? where id = ?"
 
-// steady is what of a run is in indexes, or rarely changes.
+// steady is what of a run is in indexes, or rarely changes, and where it stands.
 type steady struct {
-	session job.ID
-	due     time.Time
-	slot    string
-	alert   time.Time
-	others  job.Outcome
+	place
+	slot   string
+	alert  time.Time
+	others job.Outcome
 }
 
 // updateRun writes all of a run but its identity and what it was made with. SQLite writes the entries of all
@@ -120,7 +119,7 @@ func (c *conn) updateRun(r *store.Run, was steady) error {
 			return err
 		}
 	}
-	if r.Session == was.session && r.Due.Equal(was.due) && r.Slot == was.slot {
+	if r.Session == was.session && columns.Nanos(r.Due) == was.due && r.Slot == was.slot {
 		return nil
 	}
 	return c.stmt(moveRun).bindID(r.Session).bindTime(r.Due).bindSlot(r).bindTime(r.FirstDue).bindID(r.ID).exec()

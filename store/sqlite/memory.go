@@ -28,7 +28,7 @@ type memory struct {
 	settled bool
 
 	// turns are how far Tidy has come among runs that may stay.
-	turns map[turn]store.RunRef
+	turns map[line]store.RunRef
 
 	expiry expiry
 }

@@ -17,15 +17,12 @@ func TestQueriesUseIndexes(t *testing.T) {
 	latest, _ := historyWhere(job.ID{}, "default", time.Time{}, endOf(time.Time{}))
 	const order = " order by h.ended desc, h.run desc, h.attempt desc"
 	queries := map[string]string{ // to what the plan must have
-		runByID:     "USING PRIMARY KEY (id=?)",
-		selectReady: "COVERING INDEX active_session (state=? AND session=? AND (due,id)>(?,?) AND due<?)",
-		selectRuns + "where a.state = ? and a.session = ? and (a.due, a.id) > (?, ?) order by a.due, a.id limit ?": "active_session (state=? AND session=? AND (due,id)>(?,?))",
-		"select " + activeColumns + slotOfJob + " order by a.due, a.id limit ?":                                    "active_job (job=?)",
-		"select " + activeColumns + slotOfKey + " order by a.due, a.id limit ?":                                    "active_slot (slot=?)",
-		"select session from active where state = ? and session > ? order by session limit 1":                      "active_session (state=? AND session>?)",
-		selectRecords + history + order:                       "history_job (job=? AND ended>? AND (ended,run,attempt)<(?,?,?))",
-		selectRecords + latest + order:                        "USING PRIMARY KEY (ended>? AND (ended,run,attempt)<(?,?,?))",
-		selectRecords + " where h.run = ? order by h.attempt": "history_run (run=?)",
+		runByID: "USING PRIMARY KEY (id=?)",
+		"select " + activeColumns + slotOfJob + " order by a.due, a.id limit ?": "active_job (job=?)",
+		"select " + activeColumns + slotOfKey + " order by a.due, a.id limit ?": "active_slot (slot=?)",
+		selectRecords + history + order:                                         "history_job (job=? AND ended>? AND (ended,run,attempt)<(?,?,?))",
+		selectRecords + latest + order:                                          "USING PRIMARY KEY (ended>? AND (ended,run,attempt)<(?,?,?))",
+		selectRecords + " where h.run = ? order by h.attempt":                   "history_run (run=?)",
 		finalOfJob: "COVERING INDEX history_job (job=?)",
 		"select h.job from history h where h.job > ? order by h.job limit 1": "history_job (job>?)",
 		oldOfJob:    "history_job (job=? AND (ended,run,attempt)<(?,?,?))",

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
-	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 // session returns a session that is not over.
@@ -95,7 +95,7 @@ func (s *Store) Renew(ctx context.Context, session job.ID, load store.Load) erro
 
 // Leave implements store.Membership.
 func (s *Store) Leave(ctx context.Context, session job.ID) error {
-	err := s.write(ctx, func(t *tx) error {
+	err := s.sweep(ctx, func(t *tx) error {
 		if _, err := t.session(session); err != nil {
 			return err
 		}
@@ -115,12 +115,22 @@ func (s *Store) Leave(ctx context.Context, session job.ID) error {
 // handOn leaves what a session has not claimed to be placed again.
 func (t *tx) handOn(session job.ID) error {
 	t.memory.hot = hot{} // runs are changed behind its back
-	return t.stmt("update active set session = x'' where state = ? and session = ?").bindInt(columns.States.Of(job.StateReady)).bindID(session).exec()
+	from := line{job.StateReady, session}
+	for _, r := range t.s.lines.runs(from, store.RunRef{}, math.MaxInt64, math.MaxInt) {
+		if err := t.stmt("update active set session = x'' where id = ?").bindID(r.id).exec(); err != nil {
+			return err
+		}
+		was := place{from, r.due, int(r.attempt), int(r.priority)}
+		to := was
+		to.session = job.ID{}
+		t.moves = append(t.moves, move{r.id, r.job, was, to})
+	}
+	return nil
 }
 
 // Drain implements store.Membership.
 func (s *Store) Drain(ctx context.Context, d store.DrainNode) error {
-	err := s.write(ctx, func(t *tx) error {
+	err := s.sweep(ctx, func(t *tx) error {
 		drains, err := readDrains(t.conn)
 		if err != nil {
 			return err
@@ -167,17 +177,9 @@ func (s *Store) Drain(ctx context.Context, d store.DrainNode) error {
 
 // End implements store.Membership.
 func (s *Store) End(ctx context.Context, session job.ID) error {
-	err := s.write(ctx, func(t *tx) error {
-		var running job.ID
-		q := t.stmt("select id from active where state = ? and session = ? limit 1").bindInt(columns.States.Of(job.StateRunning)).bindID(session)
-		for q.next() {
-			running = q.id()
-		}
-		if err := q.err(); err != nil {
-			return err
-		}
-		if !running.IsZero() {
-			return fmt.Errorf("run %s is running: %w", running, store.ErrConflict)
+	err := s.sweep(ctx, func(t *tx) error {
+		if running := t.s.lines.runs(line{job.StateRunning, session}, store.RunRef{}, math.MaxInt64, 1); len(running) > 0 {
+			return fmt.Errorf("run %s is running: %w", running[0].id, store.ErrConflict)
 		}
 		t.memory.sessions = nil
 		return t.stmt("delete from sessions where id = ?").bindID(session).exec()

@@ -90,6 +90,7 @@ type Store struct {
 	writer  *writer
 	readers chan *conn // those that nobody uses; never closed
 	jobs    *jobCache
+	lines   *lines
 	hints   columns.Hints
 	feed    events.Feed
 	ended   columns.Ends
@@ -174,6 +175,9 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	}
 	if err != nil {
 		return err
+	}
+	if s.lines, err = readLines(c); err != nil {
+		return errors.Join(err, c.close())
 	}
 	for range readersMax {
 		reader, err := connect(s.path, false, "pragma query_only = on; pragma cache_size = -4096")
@@ -357,15 +361,21 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.clock(), 
 // clock is the clock as stores keep times: in UTC, to the microsecond.
 func (s *Store) clock() time.Time { return s.now().UTC().Truncate(time.Microsecond) }
 
-// read runs do on a connection that sees one state of the database.
-func (s *Store) read(ctx context.Context, do func(c *conn) error) error {
-	if err := ctx.Err(); err != nil {
-		return err // or a short one would end before it is interrupted, now and then
-	}
+// usable returns why a call cannot go on: its context has ended, or the store is
+// closed.
+func (s *Store) usable(ctx context.Context) error {
 	select {
 	case <-s.closed:
 		return errClosed
 	default:
+		return ctx.Err()
+	}
+}
+
+// read runs do on a connection that sees one state of the database.
+func (s *Store) read(ctx context.Context, do func(c *conn) error) error {
+	if err := s.usable(ctx); err != nil {
+		return err // or a short one would end before it is interrupted, now and then
 	}
 	var c *conn
 	select {

@@ -34,6 +34,7 @@ func open(t testing.TB, path string, o Options) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		checkLines(t, s)
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}

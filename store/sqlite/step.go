@@ -3,6 +3,7 @@ package sqlite
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -134,7 +135,7 @@ func (st *step) addRun(r *store.Run) (*loadedJob, error) {
 	if st.b.HasRun(r.ID) {
 		return l, nil
 	}
-	st.was[r.ID] = steady{r.Session, r.Due, r.Slot, r.AlertAt, r.Others}
+	st.was[r.ID] = steady{placeOf(r), r.Slot, r.AlertAt, r.Others}
 	if r.State == job.StateWaiting && r.Overlap == "" && !r.AwaitsPrevious && !r.HoldsSlot {
 		st.waiting[r.Slot]++
 	}
@@ -334,20 +335,27 @@ func numberOf(c *conn, uid job.ID, namespace, name string) (n int64, err error) 
 // write writes what the decisions have changed.
 func (st *step) write() error {
 	c := st.b.Changes()
+	st.moves = slices.Grow(st.moves, len(c.Removed)+len(c.Saved)+len(c.Made))
 	for _, r := range c.Removed {
 		st.memory.dropRun(r)
+		st.moves = append(st.moves, move{id: r.ID, job: r.JobUID, from: st.was[r.ID].place})
 		if err := st.deleteRun(r.ID); err != nil {
 			return err
 		}
 	}
 	for _, r := range c.Saved {
 		st.memory.keepRun(r)
-		if err := st.updateRun(r, st.was[r.ID]); err != nil {
+		was := st.was[r.ID]
+		if now := placeOf(r); now != was.place {
+			st.moves = append(st.moves, move{r.ID, r.JobUID, was.place, now})
+		}
+		if err := st.updateRun(r, was); err != nil {
 			return err
 		}
 	}
 	for _, r := range c.Made {
 		st.memory.keepRun(r)
+		st.moves = append(st.moves, move{id: r.ID, job: r.JobUID, to: placeOf(r)})
 		l := st.jobs[r.JobUID]
 		if err := st.insertRun(r, l != nil && l.Policy.Broadcast); err != nil {
 			return err

@@ -19,7 +19,7 @@ const tidyMax = 500
 
 // Tidy implements store.Store.
 func (s *Store) Tidy(ctx context.Context) (more bool, err error) {
-	err = s.write(ctx, func(t *tx) error {
+	err = s.sweep(ctx, func(t *tx) error {
 		st, err := t.step(1)
 		if err != nil {
 			return err
@@ -133,12 +133,8 @@ const lookMax = 2000
 // engine knows more.
 func (st *step) late() (all []store.RunRef, more bool, err error) {
 	for _, state := range []job.RunState{job.StateReady, job.StateWaiting} {
-		sessions, err := sessionsWith(st.conn, state)
-		if err != nil {
-			return nil, false, err
-		}
-		for _, session := range sessions {
-			list, left, err := st.lateOf(turn{state, session})
+		for _, session := range st.s.lines.sessions(state) {
+			list, left, err := st.lateOf(line{state, session})
 			if err != nil {
 				return nil, false, err
 			}
@@ -149,40 +145,34 @@ func (st *step) late() (all []store.RunRef, more bool, err error) {
 	return all, more, nil
 }
 
-// turn is a state and session whose runs are looked at in turns.
-type turn struct {
-	state   job.RunState
-	session job.ID
-}
-
-// lateOf looks at the next runs of a turn, and tells whether there are more.
-func (st *step) lateOf(t turn) (late []store.RunRef, left bool, err error) {
-	q := st.stmt(`select due, id, late_after, last <> 0 or broadcast = 1 from active
-		where state = ? and session = ? and (due, id) > (?, ?) and due < ? order by due, id limit ?`)
-	q.bindInt(columns.States.Of(t.state)).bindID(t.session).behind(st.memory.turns[t]).bindTime(st.now).bindInt(lookMax)
+// lateOf looks at the next runs of a line, and tells whether there are more.
+func (st *step) lateOf(of line) (late []store.RunRef, left bool, err error) {
 	var ref store.RunRef
 	looked := 0
-	for q.next() {
-		ref = store.RunRef{Due: q.time(), ID: q.id()}
-		after := q.time()
-		if unclear := q.bool(); unclear || !after.IsZero() && after.Before(st.now) {
-			late = append(late, ref)
+	for _, r := range st.s.lines.runs(of, st.memory.turns[of], columns.Nanos(st.now)-1, lookMax) {
+		ref = r.ref()
+		q := st.stmt("select late_after, last <> 0 or broadcast = 1 from active where id = ?").bindID(r.id)
+		for q.next() {
+			after := q.time()
+			if unclear := q.bool(); unclear || !after.IsZero() && after.Before(st.now) {
+				late = append(late, ref)
+			}
+		}
+		if err := q.err(); err != nil {
+			return nil, false, err
 		}
 		if looked++; len(late) == tidyMax {
 			break
 		}
 	}
-	if err := q.err(); err != nil {
-		return nil, false, err
-	}
 	if left = looked == lookMax || len(late) == tidyMax; !left {
-		delete(st.memory.turns, t)
+		delete(st.memory.turns, of)
 		return late, false, nil
 	}
 	if st.memory.turns == nil {
-		st.memory.turns = map[turn]store.RunRef{}
+		st.memory.turns = map[line]store.RunRef{}
 	}
-	st.memory.turns[t] = ref
+	st.memory.turns[of] = ref
 	return late, true, nil
 }
 
@@ -285,14 +275,18 @@ func (t *tx) dropName(uid job.ID) error {
 
 // removeSessions removes sessions that were silent for long and run nothing.
 func (t *tx) removeSessions() (more bool, err error) {
-	q := t.stmt(`delete from sessions where renewed < ?
-		and not exists (select 1 from active a where a.state = ? and a.session = sessions.id)`)
-	q.bindTime(t.now.Add(-store.SilenceMax)).bindInt(columns.States.Of(job.StateRunning))
-	if err := q.exec(); err != nil {
+	silent, err := ids(t.stmt("select id from sessions where renewed < ?").bindTime(t.now.Add(-store.SilenceMax)))
+	if err != nil {
 		return false, err
 	}
-	if t.changes() > 0 {
+	for _, id := range silent {
+		if t.s.lines.has(line{job.StateRunning, id}) {
+			continue
+		}
 		t.memory.sessions = nil
+		if err := t.stmt("delete from sessions where id = ?").bindID(id).exec(); err != nil {
+			return false, err
+		}
 	}
 	return false, nil
 }

@@ -304,44 +304,23 @@ func (s *stmt) behind(ref store.RunRef) *stmt {
 }
 
 // Ready implements store.Working.
-func (s *Store) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) (list []store.ReadyRun, err error) {
-	err = s.read(ctx, func(c *conn) error {
-		list, err = readyRuns(c, session, after, columns.Nanos(until), limit)
-		return err
-	})
-	if err != nil {
+func (s *Store) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
+	if err := s.usable(ctx); err != nil {
 		return nil, fmt.Errorf("ready runs: %w", err)
 	}
-	return list, nil
-}
-
-const selectReady = `select a.due, a.id, a.job, a.attempt, a.priority from active a
-	where a.state = ? and a.session = ? and (a.due, a.id) > (?, ?) and a.due <= ? order by a.due, a.id limit ?`
-
-// readyRuns returns ready runs of a session behind a place and due until a
-// moment.
-func readyRuns(c *conn, session job.ID, after store.RunRef, until int64, limit int) (list []store.ReadyRun, err error) {
-	q := c.stmt(selectReady).bindInt(columns.States.Of(job.StateReady)).bindID(session).behind(after).bindInt(until).bindInt(int64(limit))
-	for q.next() {
-		list = append(list, store.ReadyRun{
-			RunRef: store.RunRef{Due: q.time(), ID: q.id()}, Job: q.id(), Session: session, Attempt: int(q.int()), Priority: int(q.int()),
-		})
-	}
-	return list, q.err()
+	return s.lines.ready(session, after, columns.Nanos(until), limit), nil
 }
 
 // Overdue implements store.Working.
 func (s *Store) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) (list []store.ReadyRun, err error) {
-	err = s.read(ctx, func(c *conn) error {
-		list, err = ofSessions(c, job.StateReady, limit, columns.CompareReady, func(session job.ID) ([]store.ReadyRun, error) {
-			return readyRuns(c, session, after, columns.Nanos(before)-1, limit)
-		})
-		return err
-	})
-	if err != nil {
+	if err := s.usable(ctx); err != nil {
 		return nil, fmt.Errorf("overdue runs: %w", err)
 	}
-	return list, nil
+	for _, session := range s.lines.sessions(job.StateReady) {
+		list = append(list, s.lines.ready(session, after, columns.Nanos(before)-1, limit)...)
+	}
+	slices.SortFunc(list, columns.CompareReady)
+	return list[:min(limit, len(list))], nil
 }
 
 // Unplaced implements store.Planning.
@@ -356,13 +335,13 @@ func (s *Store) Unplaced(ctx context.Context, after store.RunRef, limit int) (li
 		for i := range sessions {
 			live[sessions[i].ID] = !sessions[i].over && sessions[i].Live(now)
 		}
-		list, err = ofSessions(c, job.StateReady, limit, columns.CompareRuns, func(session job.ID) ([]store.Run, error) {
-			if live[session] {
-				return nil, nil
+		var of []line
+		for _, session := range s.lines.sessions(job.StateReady) {
+			if !live[session] {
+				of = append(of, line{job.StateReady, session})
 			}
-			q := c.stmt(selectRuns + "where a.state = ? and a.session = ? and (a.due, a.id) > (?, ?) order by a.due, a.id limit ?")
-			return namedRuns(q.bindInt(columns.States.Of(job.StateReady)).bindID(session).behind(after).bindInt(int64(limit)))
-		})
+		}
+		list, err = s.runsIn(c, of, after, limit, func(r *store.Run) bool { return r.State == job.StateReady && !live[r.Session] })
 		return err
 	})
 	if err != nil {
@@ -371,49 +350,38 @@ func (s *Store) Unplaced(ctx context.Context, after store.RunRef, limit int) (li
 	return list, nil
 }
 
-// ofSessions joins what there is for each session that has runs in a state, by
-// due time and id. There are few sessions, and the index is by session.
-func ofSessions[R any](c *conn, state job.RunState, limit int, compare func(a, b R) int, runs func(session job.ID) ([]R, error)) ([]R, error) {
-	ids, err := sessionsWith(c, state)
-	if err != nil {
-		return nil, err
-	}
-	var all []R
-	for _, id := range ids {
-		list, err := runs(id)
-		if err != nil {
-			return nil, err
+// runsIn reads the first runs of lines that are behind a place, with the names of
+// their jobs, and chooses among them by what they are now.
+func (s *Store) runsIn(c *conn, of []line, after store.RunRef, limit int, choose func(*store.Run) bool) (list []store.Run, err error) {
+	for len(list) < limit {
+		page := s.lines.all(of, after, min(limit, linePage))
+		for i := range page {
+			rows, err := namedRuns(c.stmt(selectRuns + "where a.id = ?").bindID(page[i].id))
+			if err != nil {
+				return nil, err
+			}
+			if len(rows) == 1 && len(list) < limit && choose(&rows[0]) {
+				list = append(list, rows[0])
+			}
 		}
-		all = append(all, list...)
+		if len(page) < min(limit, linePage) {
+			break
+		}
+		after = page[len(page)-1].ref()
 	}
-	if len(ids) > 1 {
-		slices.SortFunc(all, compare)
-	}
-	return all[:min(limit, len(all))], nil
+	slices.SortFunc(list, columns.CompareRuns)
+	return list, nil
 }
 
-// sessionsWith returns the sessions that have runs in a state, the zero id for
-// runs that must be placed among them.
-func sessionsWith(c *conn, state job.RunState) (ids []job.ID, err error) {
-	from := "select session from active where state = ? and session >= ? order by session limit 1"
-	for last := (job.ID{}); ; from = "select session from active where state = ? and session > ? order by session limit 1" {
-		found := false
-		q := c.stmt(from).bindInt(columns.States.Of(state)).bindID(last)
-		for q.next() {
-			last, found = q.id(), true
-		}
-		if err := q.err(); err != nil || !found {
-			return ids, err
-		}
-		ids = append(ids, last)
-	}
-}
+// linePage is how many runs of lines are looked at together.
+const linePage = 1000
 
 // Mine implements store.Working.
 func (s *Store) Mine(ctx context.Context, session job.ID) (list []store.Run, err error) {
 	err = s.read(ctx, func(c *conn) error {
-		q := c.stmt(selectRuns + "where a.state = ? and a.session = ? order by a.due, a.id")
-		list, err = namedRuns(q.bindInt(columns.States.Of(job.StateRunning)).bindID(session))
+		list, err = s.runsIn(c, []line{{job.StateRunning, session}}, store.RunRef{}, math.MaxInt, func(r *store.Run) bool {
+			return r.State == job.StateRunning && r.Session == session
+		})
 		return err
 	})
 	if err != nil {
@@ -456,21 +424,18 @@ func (s *Store) ListActive(ctx context.Context, query store.ActiveQuery) (list [
 			list, err = namedRuns(bind(q.bindID(query.Job).bindInt(state).bindInt(state)))
 			return err
 		}
+		var of []line
 		for _, state := range []job.RunState{job.StateReady, job.StateWaiting, job.StateRunning} {
-			if query.State != "" && query.State != state {
-				continue
+			if query.State == "" || query.State == state {
+				for _, session := range s.lines.sessions(state) {
+					of = append(of, line{state, session})
+				}
 			}
-			part, err := ofSessions(c, state, query.Limit, columns.CompareRuns, func(session job.ID) ([]store.Run, error) {
-				return namedRuns(bind(c.stmt(selectRuns + "where a.state = ? and a.session = ?" + rest).bindInt(columns.States.Of(state)).bindID(session)))
-			})
-			if err != nil {
-				return err
-			}
-			list = append(list, part...)
 		}
-		slices.SortFunc(list, columns.CompareRuns)
-		list = list[:min(query.Limit, len(list))]
-		return nil
+		list, err = s.runsIn(c, of, query.After, query.Limit, func(r *store.Run) bool {
+			return (query.State == "" || r.State == query.State) && (query.Namespace == "" || r.Namespace == query.Namespace)
+		})
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
@@ -490,12 +455,8 @@ func (s *Store) Lost(ctx context.Context, limit int) (lost []store.Attempt, err 
 		for i := range rows {
 			sessions[rows[i].ID] = &rows[i].Session
 		}
-		ids, err := sessionsWith(c, job.StateRunning)
-		if err != nil {
-			return err
-		}
 		var all []lostRun
-		for _, id := range ids {
+		for _, id := range s.lines.sessions(job.StateRunning) {
 			session := sessions[id]
 			if session != nil && now.Sub(session.Renewed) < lostAfterMin {
 				continue // no job's lost_after is shorter
@@ -533,14 +494,16 @@ type lostRun struct {
 // due first.
 func (s *Store) lostOf(c *conn, now time.Time, id job.ID, session *store.Session, limit int) (lost []lostRun, err error) {
 	var list []lostRun
-	q := c.stmt(`select a.id, a.attempt, a.token, a.due, a.job, s.version from active a join job_state s on s.uid = a.job
-		where a.state = ? and a.session = ? order by a.due, a.id`)
-	q.bindInt(columns.States.Of(job.StateRunning)).bindID(id)
-	for q.next() {
-		list = append(list, lostRun{store.Attempt{Run: q.id(), Number: int(q.int()), Token: q.id()}, q.int(), q.id(), q.int()})
-	}
-	if err := q.err(); err != nil {
-		return nil, err
+	for _, r := range s.lines.runs(line{job.StateRunning, id}, store.RunRef{}, math.MaxInt64, math.MaxInt) {
+		q := c.stmt(`select a.id, a.attempt, a.token, a.due, a.job, s.version from active a join job_state s on s.uid = a.job
+			where a.id = ? and a.state = ? and a.session = ?`)
+		q.bindID(r.id).bindInt(columns.States.Of(job.StateRunning)).bindID(id)
+		for q.next() {
+			list = append(list, lostRun{store.Attempt{Run: q.id(), Number: int(q.int()), Token: q.id()}, q.int(), q.id(), q.int()})
+		}
+		if err := q.err(); err != nil {
+			return nil, err
+		}
 	}
 	for _, r := range list {
 		if len(lost) == limit {

@@ -52,12 +52,16 @@ type writer struct {
 type call struct {
 	do func(t *tx) error
 	// grows is set for what only adds, and waits for space when there is none.
-	grows  bool
+	grows bool
+	// alone is set for what asks for the runs of sessions, of which is known only
+	// where they stand when nothing is to be committed.
+	alone  bool
 	err    error
 	result chan error // of one
 	hint   store.Hint
 	ended  columns.EndCounts
 	events []store.Event
+	moves  []move
 }
 
 // tx is the part of a transaction that belongs to a call.
@@ -68,6 +72,7 @@ type tx struct {
 	hint   store.Hint        // sent after the commit
 	ended  columns.EndCounts // added after it
 	events []store.Event     // sent after it
+	moves  []move            // made after it
 	memory *memory
 }
 
@@ -92,6 +97,11 @@ func (s *Store) write(ctx context.Context, do func(t *tx) error) error {
 // no space for it.
 func (s *Store) grow(ctx context.Context, do func(t *tx) error) error {
 	return s.submit(ctx, &call{do: do, grows: true})
+}
+
+// sweep is write for what asks for the runs of sessions.
+func (s *Store) sweep(ctx context.Context, do func(t *tx) error) error {
+	return s.submit(ctx, &call{do: do, alone: true})
 }
 
 func (s *Store) submit(ctx context.Context, c *call) error {
@@ -126,7 +136,11 @@ func (w *writer) run() {
 	for {
 		select {
 		case first := <-w.calls:
-			w.commit(w.group(first))
+			for first != nil {
+				var g *group
+				g, first = w.group(first)
+				w.commit(g)
+			}
 			w.watchLog()
 		case <-w.ahead:
 			w.checkpointing = false
@@ -145,20 +159,23 @@ type group struct {
 }
 
 // group runs a call, and those that come meanwhile, in one transaction that is
-// left open.
-func (w *writer) group(first *call) *group {
-	g := &group{}
+// left open. next is one that has come and does not belong to it.
+func (w *writer) group(first *call) (g *group, next *call) {
+	g = &group{}
 	w.try(g, first)
 	begun := time.Now()
-	for len(g.all) < groupMax && time.Since(begun) < groupTime {
+	for !first.alone && len(g.all) < groupMax && time.Since(begun) < groupTime {
 		select {
 		case next := <-w.calls:
+			if next.alone {
+				return g, next
+			}
 			w.try(g, next)
 		default:
-			return g
+			return g, nil
 		}
 	}
-	return g
+	return g, nil
 }
 
 // try runs a call, and undoes it if it fails.
@@ -178,7 +195,7 @@ func (w *writer) try(g *group, c *call) {
 	before := w.c.totalChanges()
 	t := &tx{conn: w.c, s: w.s, now: w.s.clock(), memory: &w.memory}
 	if c.err = c.do(t); c.err == nil {
-		c.hint, c.ended, c.events = t.hint, t.ended, t.events
+		c.hint, c.ended, c.events, c.moves = t.hint, t.ended, t.events, t.moves
 		g.open = append(g.open, c)
 	} else {
 		// Most that fail are refused before they have changed anything.
@@ -201,7 +218,7 @@ func (w *writer) try(g *group, c *call) {
 // lose notes that what is in the open transaction was undone.
 func (g *group) lose(err error) {
 	for _, c := range g.open {
-		c.err, c.hint, c.ended, c.events = errors.Join(c.err, err), 0, columns.EndCounts{}, nil
+		c.err, c.hint, c.ended, c.events, c.moves = errors.Join(c.err, err), 0, columns.EndCounts{}, nil, nil
 	}
 	g.open = nil
 }
@@ -220,6 +237,7 @@ func (w *writer) commit(g *group) {
 	var hint store.Hint
 	for _, c := range g.all {
 		hint |= c.hint
+		w.s.lines.move(c.moves)
 		w.s.feed.Send(c.events)
 		w.s.ended.Add(&c.ended)
 		if errors.Is(c.err, store.ErrNoSpace) && w.ballast.there {
