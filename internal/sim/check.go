@@ -62,6 +62,8 @@ func (h *History) Check(s store.Store, calm time.Time, lookAhead, late time.Dura
 	c.checkFollowers()
 	c.checkChain()
 	c.checkLateness()
+	c.checkIdle()
+	c.checkStale()
 	for uid, b := range h.jobs {
 		if err := c.checkJob(uid, b); err != nil {
 			return err

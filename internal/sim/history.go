@@ -24,7 +24,17 @@ type History struct {
 	runs      map[job.ID]*runBook        // that were claimed
 	asked     map[string]job.ID          // runs by job and idempotency key
 	cancelled map[job.ID]bool            // of which users were told that they end
-	Commits   int                        // steps that the store has made
+	sessions  map[job.ID]*session
+	begun     map[attemptKey]bool // attempts that have started
+	idle      []idle
+	stale     []stale
+	Commits   int // steps that the store has made
+}
+
+// stale is a moment at which a planner has planned what it had planned before.
+type stale struct {
+	name string
+	at   time.Time
 }
 
 type attemptKey struct {
@@ -61,13 +71,17 @@ type book struct {
 	epoch, version  int64
 	ended           map[int64]time.Time // when users were told that an epoch is over
 	paused, deleted bool
+	planner         job.ID // the session that has moved the cursor to where it is
 }
 
 type span struct{ from, to time.Time }
 
 type runBook struct {
-	slot  string
-	token job.ID
+	slot    string
+	token   job.ID
+	run     job.Run
+	session job.ID    // that has claimed it
+	claimed time.Time // zero when the claim is over
 }
 
 // problemsMax bounds what is printed about one world.
@@ -77,7 +91,7 @@ func newHistory() *History {
 	return &History{
 		acked: map[attemptKey]job.Outcome{}, lost: map[attemptKey]time.Time{}, jobs: map[job.ID]*book{},
 		holders: map[string]map[job.ID]bool{}, runs: map[job.ID]*runBook{}, asked: map[string]job.ID{},
-		cancelled: map[job.ID]bool{},
+		cancelled: map[job.ID]bool{}, sessions: map[job.ID]*session{}, begun: map[attemptKey]bool{},
 	}
 }
 
@@ -112,6 +126,7 @@ func (h *History) begin(a *Attempt) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.attempts = append(h.attempts, a)
+	h.begun[attemptKey{a.Run.ID, a.Number}] = true
 }
 
 // fault notes that something is wrong for a time.

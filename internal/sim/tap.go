@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -33,11 +34,15 @@ func (t *Tap) Plan(ctx context.Context, session job.ID, items []store.PlanItem) 
 	out, err := t.Store.Plan(ctx, session, items)
 	h.Commits++
 	for i, outcome := range out {
+		item := &items[i]
+		b := h.book(item.Job)
+		if outcome == store.Moved && b.planner == session {
+			h.stale = append(h.stale, stale{b.name, t.now()})
+		}
 		if outcome != store.Planned {
 			continue
 		}
-		item := &items[i]
-		b := h.book(item.Job)
+		b.planner = session
 		s := b.epochs[item.Epoch]
 		switch {
 		case item.Epoch < b.epoch, b.deleted:
@@ -64,11 +69,24 @@ func (t *Tap) Claim(ctx context.Context, session job.ID, attempts []store.Attemp
 	out, err := t.Store.Claim(ctx, session, attempts)
 	h.Commits++
 	for i := range out {
-		if out[i].Verdict == store.Started {
+		switch out[i].Verdict {
+		case store.Started:
 			t.claimed(ctx, &out[i])
+		case store.Taken:
+			t.taken(ctx, session, attempts[i])
 		}
 	}
 	return out, err
+}
+
+// taken judges a claim that was refused because the attempt is not to be claimed.
+//
+// Started once: a repeated claim is the same claim.
+func (t *Tap) taken(ctx context.Context, session job.ID, a store.Attempt) {
+	r, err := t.Store.Active(ctx, a.Run)
+	if err == nil && r.State == job.StateRunning && r.Session == session && r.Attempt == a.Number && r.Token != a.Token {
+		t.history.problem("started once", "%s has claimed a run of %s of %s twice, with two tokens", r.Node, r.Name, r.Due)
+	}
 }
 
 // claimed judges a claim that the store has granted.
@@ -93,7 +111,7 @@ func (t *Tap) claimed(ctx context.Context, out *store.ClaimOutcome) {
 	case r.Due.Sub(now) > store.ClaimAhead:
 		h.problem("no start early", "a run of %s was claimed %s ahead", b.name, r.Due.Sub(now))
 	}
-	h.runs[r.ID] = &runBook{slot: r.Slot, token: r.Token}
+	h.runs[r.ID] = &runBook{slot: r.Slot, token: r.Token, run: r.Run, session: r.Session, claimed: now}
 	t.hold(ctx, r)
 }
 
@@ -196,6 +214,11 @@ func (t *Tap) Release(ctx context.Context, session job.ID, attempts []store.Atte
 	defer h.mu.Unlock()
 	err := t.Store.Release(ctx, session, attempts)
 	h.Commits++
+	for _, a := range attempts {
+		if known := h.runs[a.Run]; err == nil && known != nil && known.token == a.Token {
+			h.unclaimed(a.Run, t.now())
+		}
+	}
 	// Released, a run has its slot until the next claim of it at most.
 	t.ended(ctx)
 	return err
@@ -218,6 +241,8 @@ func (t *Tap) Reap(ctx context.Context, session job.ID, attempts []store.Attempt
 		if was, ok := running[a.Run]; ok {
 			if r, err := t.Store.Active(ctx, a.Run); err != nil || r.Token != was.Token {
 				h.takeForLost(a, t.now())
+				h.unclaimed(a.Run, t.now())
+				t.reaped(session, &was)
 			}
 		}
 	}
@@ -264,6 +289,10 @@ func (t *Tap) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, e
 	h := t.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	was := make([]*store.Job, len(list)) // nil where there is none
+	for i := range list {
+		was[i], _ = t.Store.Job(ctx, job.DefaultNamespace, list[i].Definition.Name)
+	}
 	jobs, err := t.Store.PutJobs(ctx, list)
 	h.Commits++
 	if err != nil {
@@ -271,6 +300,9 @@ func (t *Tap) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, e
 	}
 	for i, j := range jobs {
 		d := j.Definition
+		if was[i] != nil && d.Epoch == was[i].Definition.Epoch && (d.Paused != was[i].Definition.Paused || !slices.Equal(d.Schedule.Cron, was[i].Definition.Schedule.Cron)) {
+			h.problem("withdrawn means withdrawn", "%s was paused, resumed or rescheduled, and its epoch is %d as before", d.Name, d.Epoch)
+		}
 		b := h.book(d.UID)
 		if b.name == "" {
 			b.name, b.created = d.Name, t.now()
@@ -278,6 +310,7 @@ func (t *Tap) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, e
 		if d.Epoch > b.epoch {
 			b.end(t.now())
 			b.epochs[d.Epoch] = &span{from: j.Cursor, to: j.Cursor}
+			b.planner = job.ID{}
 		}
 		b.epoch, b.version = d.Epoch, d.Version
 		// A pause that ends by itself says nothing about later claims.
