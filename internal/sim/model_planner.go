@@ -1,0 +1,195 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// planned is a job in the table of a planner.
+type planned struct {
+	store.PlannedJob
+	next    time.Time // what is due after nextOf, which the cursor was
+	nextOf  time.Time
+	timing  engine.Timing
+	place   job.Place
+	handler string
+}
+
+// plan reads what has changed, and plans what is due.
+func (n *model) plan() {
+	if n.session.IsZero() || n.leaving {
+		return
+	}
+	parts := n.share.Of(n.session, n.live)
+	if !n.core.calm && n.core.chance(50) {
+		parts = store.AllPartitions // the view of a node may be an old one
+	}
+	if parts != n.parts {
+		n.parts, n.table, n.since = parts, nil, 0
+	}
+	var changed []store.PlannedJob
+	var next int64
+	since := n.since
+	n.once("plan", func() (err error) {
+		changed, next, err = n.core.store.JobsChanged(context.Background(), parts, since, 1000)
+		return err
+	}, func(err error) {
+		if err != nil || parts != n.parts || since != n.since {
+			return
+		}
+		n.since = next
+		for _, j := range changed {
+			n.know(j)
+		}
+		n.planDue()
+	})
+}
+
+// know takes a job into the table, or out of it.
+func (n *model) know(j store.PlannedJob) {
+	i := slices.IndexFunc(n.table, func(p *planned) bool { return p.UID == j.UID })
+	if !j.Active || j.Deleted {
+		if i >= 0 {
+			n.table = slices.Delete(n.table, i, i+1)
+		}
+		return
+	}
+	p := &planned{PlannedJob: j}
+	var err error
+	if p.timing, p.place, p.handler, err = n.core.compile(j.Timing); err != nil {
+		n.core.fail(err)
+		return
+	}
+	p.timing.UID = j.UID
+	if i >= 0 {
+		n.table[i] = p
+	} else {
+		n.table = append(n.table, p)
+	}
+}
+
+// planDue plans what is due within the look-ahead.
+func (n *model) planDue() {
+	now := n.core.now.Add(n.skew)
+	ahead := lookAhead
+	if !n.core.calm && n.core.chance(20) {
+		ahead = time.Minute // a node that is configured in another way
+	}
+	var items []store.PlanItem
+	var decisions []engine.Decision
+	for _, p := range n.table {
+		if p.nextOf != p.Cursor {
+			p.next, p.nextOf = p.timing.Schedule.Next(p.Cursor), p.Cursor
+		}
+		if p.next.IsZero() || p.next.After(now.Add(ahead*2/3)) {
+			continue
+		}
+		d := p.timing.Decide(p.Cursor, p.Planned, now, ahead, 100)
+		item := store.PlanItem{Job: p.UID, Epoch: p.Epoch, From: p.Cursor, To: d.To, Planned: p.Planned, Complete: d.Complete}
+		for sequence, o := range d.Due {
+			request := placement.Request{UID: p.UID, Place: p.place, Handler: p.handler, Scheduled: o.Scheduled, Sequence: p.Planned + sequence}
+			placed, _ := placement.Runs(request, n.live)
+			for _, r := range placed {
+				item.Runs = append(item.Runs, store.NewRun{ID: n.core.newID(), Session: r.Session, Scheduled: o.Scheduled, Due: o.Due, Shard: r.Shard, Shards: r.Shards})
+			}
+		}
+		for _, s := range d.Missed {
+			item.Missed = append(item.Missed, store.MissedSpan{ID: n.core.newID(), First: s.First, Last: s.Last, Count: s.Count, Reason: s.Reason})
+		}
+		items, decisions = append(items, item), append(decisions, d)
+	}
+	if len(items) > 0 {
+		n.send(items, decisions, 2)
+	}
+}
+
+// send plans, and asks again when the answer was lost.
+func (n *model) send(items []store.PlanItem, decisions []engine.Decision, tries int) {
+	session := n.session
+	var outcomes []store.PlanOutcome
+	n.call(func() (err error) {
+		outcomes, err = n.core.store.Plan(context.Background(), session, items)
+		return err
+	}, func(err error) {
+		switch {
+		case errors.Is(err, store.ErrSessionOver):
+		case err != nil && tries > 0:
+			n.send(items, decisions, tries-1)
+		case err == nil:
+			for i, outcome := range outcomes {
+				n.answered(&items[i], &decisions[i], outcome)
+			}
+		}
+	})
+}
+
+// answered makes the table agree with the answer to an item.
+func (n *model) answered(item *store.PlanItem, d *engine.Decision, outcome store.PlanOutcome) {
+	i := slices.IndexFunc(n.table, func(p *planned) bool { return p.UID == item.Job && p.Epoch == item.Epoch })
+	if i < 0 {
+		return
+	}
+	p := n.table[i]
+	switch outcome {
+	case store.Planned:
+		if p.Cursor.Before(item.To) {
+			p.Cursor = item.To
+			p.Planned += len(d.Due)
+		}
+	case store.Moved:
+		var j *store.Job
+		n.call(func() (err error) { j, err = n.core.store.JobByUID(context.Background(), item.Job); return err }, func(err error) {
+			if err == nil && j.Definition.Epoch == p.Epoch {
+				p.Cursor, p.Planned = j.Cursor, j.Planned
+			}
+		})
+	case store.Malformed:
+		n.core.history.mu.Lock()
+		n.core.history.problem("accounted", "what was planned for a job is malformed: %+v", *item)
+		n.core.history.mu.Unlock()
+	}
+}
+
+// placeRest places what has no node.
+func (n *model) placeRest() {
+	if n.session.IsZero() || n.leaving {
+		return
+	}
+	ctx := context.Background()
+	var runs []store.Run
+	n.once("place", func() (err error) {
+		runs, err = n.core.store.Unplaced(ctx, store.RunRef{}, store.MaxBatch)
+		return err
+	}, func(err error) {
+		var placements []store.Placement
+		for i := range runs {
+			r := &runs[i]
+			j, err := n.core.memory.JobByUID(ctx, r.JobUID)
+			if err != nil {
+				continue
+			}
+			request := placement.Request{UID: r.JobUID, Place: j.Filled.Place, Scheduled: r.Scheduled}
+			request.Place.Shards = 0
+			candidates := n.live
+			if bound := request.Place.Sticky || request.Place.Strategy == job.StrategyBroadcast; bound && r.Node != "" {
+				candidates = slices.DeleteFunc(slices.Clone(n.live), func(s store.Session) bool { return s.Node != r.Node })
+			}
+			if request.Place.Strategy == job.StrategyBroadcast {
+				request.Place.Strategy = job.StrategyAny
+			}
+			if placed, _ := placement.Runs(request, candidates); !placed[0].Session.IsZero() {
+				placements = append(placements, store.Placement{Run: r.ID, Attempt: r.Attempt, Session: placed[0].Session})
+			}
+		}
+		if err == nil && len(placements) > 0 {
+			n.call(func() error { return n.core.store.Place(ctx, placements) }, func(error) {})
+		}
+	})
+}

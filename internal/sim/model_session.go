@@ -1,0 +1,138 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// join begins a session, and settles what the process before has left.
+func (n *model) join() {
+	n.held, n.order = map[job.ID]*held{}, nil
+	n.session = job.ID{}
+	id := n.core.newID()
+	zone := "b"
+	if n.name < "node-2" {
+		zone = "a"
+	}
+	s := store.Session{
+		ID: id, Node: n.name, Machine: n.machine, DataDir: "/data", Capacity: 20, Labels: map[string]string{"zone": zone},
+		Roles: []string{placement.RolePlanner, placement.RoleWorker},
+	}
+	var try func()
+	try = func() {
+		sent := n.core.now
+		var joined store.Session
+		n.call(func() (err error) { joined, err = n.core.store.Join(context.Background(), s); return err }, func(err error) {
+			if err != nil {
+				n.later(retryEvery, try)
+				return
+			}
+			n.session, n.renewed, n.steady = id, sent, sent
+			n.settle(joined.Predecessors)
+			n.renew()
+		})
+	}
+	try()
+}
+
+// settle records what processes before this one have left as lost.
+func (n *model) settle(predecessors []job.ID) {
+	for _, p := range predecessors {
+		var mine []store.Run
+		n.call(func() (err error) { mine, err = n.core.store.Mine(context.Background(), p); return err }, func(err error) {
+			if err != nil {
+				n.later(retryEvery, func() { n.settle([]job.ID{p}) })
+				return
+			}
+			var lost []store.Attempt
+			for i := range mine {
+				lost = append(lost, store.Attempt{Run: mine[i].ID, Number: mine[i].Attempt, Token: mine[i].Token})
+			}
+			if len(lost) > 0 {
+				n.reapThese(lost, func(err error) {
+					if err != nil {
+						n.later(retryEvery, func() { n.settle([]job.ID{p}) })
+					}
+				})
+			}
+		})
+	}
+}
+
+func (n *model) reapThese(lost []store.Attempt, then func(error)) {
+	session := n.session
+	n.call(func() error { return n.core.store.Reap(context.Background(), session, lost) }, then)
+}
+
+// over begins another session: the store has said that this one is over.
+func (n *model) over() {
+	for _, id := range slices.Clone(n.order) {
+		if it := n.held[id]; it != nil && it.state == itemRunning {
+			n.end(it, job.OutcomeLost)
+		}
+	}
+	n.giveBack()
+	n.table, n.since, n.live = nil, 0, nil
+	n.join()
+}
+
+// renew says that the node lives, and looks who else does.
+func (n *model) renew() {
+	n.enforceFences()
+	if n.session.IsZero() {
+		return
+	}
+	session, sent := n.session, n.core.now
+	var sessions []store.Session
+	var at time.Time
+	n.once("renew", func() (err error) {
+		ctx := context.Background()
+		if err := n.core.store.Renew(ctx, session, store.Load{Running: n.working()}); err != nil {
+			return err
+		}
+		at = n.core.now
+		sessions, err = n.core.store.Sessions(ctx)
+		return err
+	}, func(err error) {
+		switch {
+		case session != n.session:
+		case errors.Is(err, store.ErrSessionOver):
+			if !n.leaving {
+				n.over()
+			}
+		case err == nil:
+			if sent.Sub(n.renewed) > store.SessionLife {
+				n.steady = sent
+			}
+			n.renewed = sent
+			n.live = slices.DeleteFunc(sessions, func(s store.Session) bool { return !s.Live(at) })
+		}
+	})
+}
+
+// tidy does what any node can do at any time.
+func (n *model) tidy() {
+	if n.session.IsZero() || n.leaving {
+		return
+	}
+	ctx := context.Background()
+	steady := n.core.now.Sub(n.steady) >= reapAfter && n.core.now.Sub(n.renewed) <= store.SessionLife
+	var lost []store.Attempt
+	n.once("tidy", func() (err error) {
+		if _, err := n.core.store.Tidy(ctx); err != nil || !steady {
+			return err
+		}
+		lost, err = n.core.store.Lost(ctx, store.MaxBatch)
+		return err
+	}, func(err error) {
+		if err == nil && len(lost) > 0 && !n.session.IsZero() {
+			n.reapThese(lost, func(error) {})
+		}
+	})
+}
