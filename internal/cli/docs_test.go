@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"html"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -293,89 +292,6 @@ func TestDependenciesHaveTheirReason(t *testing.T) {
 			t.Errorf("docs/dependencies.md has a line for %s, which no module file requires", match[1])
 		}
 	}
-}
-
-// pictured are the commands in the picture of the README.
-var pictured = []string{
-	"belfry next '30 2 * * *' --tz Europe/Berlin -n 4",
-	"belfry next '0 9 * * MON-FIR'",
-}
-
-// picturedAt is the Friday before a change to summer time.
-var picturedAt = time.Date(2026, 3, 27, 12, 0, 0, 0, time.UTC)
-
-func TestPictureShowsWhatCommandsPrint(t *testing.T) {
-	const name = "docs/belfry-next.svg"
-	var lines []string
-	for _, command := range pictured {
-		var out bytes.Buffer
-		cli.Run(context.Background(), cli.Env{
-			Stdout: &out, Stderr: &out, StdoutIsTerminal: true, StderrIsTerminal: true,
-			Getenv: func(string) string { return "" },
-			Now:    func() time.Time { return picturedAt },
-		}, split(command)[1:])
-		lines = append(lines, "\x1b[32m$\x1b[0m "+command)
-		lines = append(lines, strings.Split(out.String(), "\n")...)
-	}
-	had, err := os.ReadFile(filepath.Join(repository, name))
-	if err != nil && os.Getenv("UPDATE") == "" {
-		t.Fatal(err)
-	}
-	expect(t, name, string(had), picture(lines))
-}
-
-// picture draws lines of a terminal as an SVG.
-func picture(lines []string) string {
-	const (
-		fontSize   = 14
-		lineHeight = 20
-		advance    = 8.45 // of a character
-		margin     = 20
-		bar        = 36 // of the window, on top
-	)
-	for len(lines) > 0 && lines[len(lines)-1] == "" {
-		lines = lines[:len(lines)-1]
-	}
-	columns := 0
-	for _, line := range lines {
-		columns = max(columns, len(escape.ReplaceAllString(line, "")))
-	}
-	width := int(float64(columns)*advance) + 2*margin
-	height := bar + len(lines)*lineHeight + margin
-
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`+"\n", width, height, width, height)
-	fmt.Fprintf(&b, "<title>belfry next in a terminal</title>\n")
-	fmt.Fprintf(&b, `<rect width="%d" height="%d" rx="8" fill="#12181f"/>`+"\n", width, height)
-	for i, colour := range []string{"#f2645a", "#f5bf4f", "#61c554"} {
-		fmt.Fprintf(&b, `<circle cx="%d" cy="18" r="6" fill="%s"/>`+"\n", margin+i*20, colour)
-	}
-	fmt.Fprintf(&b, `<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace" font-size="%d" fill="#d8dee6" xml:space="preserve" style="white-space: pre">`+"\n", fontSize)
-	for i, line := range lines {
-		if line == "" {
-			continue
-		}
-		fmt.Fprintf(&b, `<text x="%d" y="%d">%s</text>`+"\n", margin, bar+i*lineHeight+fontSize, coloured(line))
-	}
-	b.WriteString("</g>\n</svg>\n")
-	return b.String()
-}
-
-// escape is a change of the colour, with the code in it.
-var escape = regexp.MustCompile("\x1b\\[([0-9]+)m")
-
-// coloured turns the changes of the colour in a line into spans.
-func coloured(line string) string {
-	spans := map[string]string{
-		"0":  "</tspan>",
-		"1":  `<tspan font-weight="bold">`,
-		"2":  `<tspan fill="#8391a0">`,
-		"31": `<tspan fill="#ff7b72">`,
-		"32": `<tspan fill="#7ee787">`,
-	}
-	return escape.ReplaceAllStringFunc(html.EscapeString(line), func(code string) string {
-		return spans[escape.FindStringSubmatch(code)[1]]
-	})
 }
 
 // TestReferenceOfJobFilesIsComplete writes the tables at the end of the guide

@@ -51,6 +51,8 @@ const asBelfry = "as-belfry"
 //	interrupt              interrupts it, and waits for its end
 //	fetch PATH             prints what it answers to a GET with its token, once it
 //	                       is ready
+//	shows [ARGUMENT...]    is belfry on a terminal; => CODE at the end is what it exits with
+//	shown FILE TITLE       compares all that was shown with a picture in the repository
 func TestServerScripts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts servers")
@@ -68,7 +70,12 @@ func TestServerScripts(t *testing.T) {
 				return err
 			}
 			env.Setenv("BELFRY", binary+" "+asBelfry)
-			env.Values[serverKey{}] = &runningServer{}
+			root, err := filepath.Abs(repository)
+			if err != nil {
+				return err
+			}
+			env.Setenv("REPOSITORY", root)
+			env.Values[serverKey{}], env.Values[screenKey{}] = &runningServer{}, &screen{}
 			env.Defer(func() { env.Values[serverKey{}].(*runningServer).stop() })
 			return nil
 		},
@@ -85,6 +92,8 @@ func TestServerScripts(t *testing.T) {
 			},
 			"serve": serveInBackground,
 			"fetch": fetch,
+			"shows": shows,
+			"shown": shown,
 			"interrupt": func(ts *testscript.TestScript, _ bool, _ []string) {
 				s := ts.Value(serverKey{}).(*runningServer)
 				if code := s.stop(); code != cli.ExitOK {
