@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"bytes"
 	"encoding/hex"
 	"fmt"
 	"math"
@@ -123,9 +122,9 @@ func (t *text) write(op sqldb.Op, b *sqldb.Batch, row int) int {
 	for i := range b.Columns {
 		switch {
 		case i < b.Key:
-		case op == sqldb.Update && same(b, i):
+		case op == sqldb.Update && b.Same(i):
 			continue
-		case op != sqldb.Update && zero(b, i) && same(b, i):
+		case op != sqldb.Update && zero(b, i) && b.Same(i):
 			continue // the default of the column
 		}
 		listed = append(listed, i)
@@ -173,26 +172,6 @@ func (t *text) comma(n int) {
 	if n > 0 {
 		t.WriteByte(',')
 	}
-}
-
-// same tells whether all rows have the same value in a column.
-func same(b *sqldb.Batch, column int) bool {
-	switch b.Columns[column].Kind {
-	case sqldb.Int:
-		return allSame(b.Ints[column], func(x, y int64) bool { return x == y })
-	case sqldb.Text:
-		return allSame(b.Texts[column], func(x, y string) bool { return x == y })
-	}
-	return allSame(b.Blobs[column], bytes.Equal)
-}
-
-func allSame[T any](list []T, equal func(x, y T) bool) bool {
-	for _, v := range list[1:] {
-		if !equal(v, list[0]) {
-			return false
-		}
-	}
-	return true
 }
 
 // zero tells whether the first row has the default in a column.

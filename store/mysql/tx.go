@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -55,23 +56,17 @@ func (t *tx) failed(err error) error {
 	return err
 }
 
-// Query implements sqldb.Tx.
-func (t *tx) Query(ctx context.Context, statement string, args ...any) sqldb.Rows {
-	t.add(statement, args)
+// Ask implements sqldb.Tx.
+func (t *tx) Ask(ctx context.Context, questions ...sqldb.Question) sqldb.Rows {
+	for _, q := range questions {
+		t.add(q.Text, q.Args)
+	}
 	found, err := t.conn.QueryContext(ctx, t.take())
 	if err != nil {
 		return &rows{err: t.failed(err)}
 	}
-	r := &rows{rows: found}
-	names, err := found.Columns()
-	if err != nil {
-		r.fail(err)
-		return r
-	}
-	r.cells, r.dest = make([]cell, len(names)), make([]any, len(names))
-	for i := range r.cells {
-		r.dest[i] = &r.cells[i]
-	}
+	r := &rows{rows: found, left: len(questions) - 1}
+	r.begin()
 	return r
 }
 
@@ -141,6 +136,7 @@ func (t *tx) release() {
 // rows implements sqldb.Rows.
 type rows struct {
 	rows  *sql.Rows
+	left  int // how many questions there are behind this one
 	cells []cell
 	dest  []any // to the cells
 	next  int   // the cell to read
@@ -152,13 +148,44 @@ func (r *rows) Next() bool {
 		return false
 	}
 	if !r.rows.Next() {
-		r.fail(r.rows.Err())
+		if err := r.rows.Err(); err != nil || r.left == 0 {
+			r.fail(err)
+		}
 		return false
 	}
 	r.next = 0
 	if err := r.rows.Scan(r.dest...); err != nil {
 		r.fail(err)
 		return false
+	}
+	return true
+}
+
+func (r *rows) More() bool {
+	if r.rows == nil {
+		return false
+	}
+	r.left--
+	if !r.rows.NextResultSet() {
+		r.fail(cmp.Or(r.rows.Err(), errNoAnswer))
+		return false
+	}
+	return r.begin()
+}
+
+// errNoAnswer says that the server has not answered a question.
+var errNoAnswer = errors.New("the server has left out an answer")
+
+// begin begins to read the rows of a question.
+func (r *rows) begin() bool {
+	names, err := r.rows.Columns()
+	if err != nil {
+		r.fail(err)
+		return false
+	}
+	r.cells, r.dest = make([]cell, len(names)), make([]any, len(names))
+	for i := range r.cells {
+		r.dest[i] = &r.cells[i]
 	}
 	return true
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"strconv"
 	"strings"
 
@@ -48,12 +49,13 @@ func (d *database) Snapshot(ctx context.Context) (sqldb.Tx, error) {
 	return d.begin(ctx, "begin isolation level repeatable read read only")
 }
 
-// send sends what waits, and reads the answers but that of the last statement.
-func (t *tx) send(ctx context.Context) (pgx.BatchResults, error) {
+// send sends what waits, and reads the answers but those of so many statements at the
+// end.
+func (t *tx) send(ctx context.Context, answers int) (pgx.BatchResults, error) {
 	n := t.queue.Len()
 	results := t.conn.SendBatch(ctx, t.queue)
 	t.queue, t.sent = &pgx.Batch{}, true
-	for range n - 1 {
+	for range n - answers {
 		if _, err := results.Exec(); err != nil {
 			_ = results.Close() // says the same
 			return nil, fault(err)
@@ -62,19 +64,18 @@ func (t *tx) send(ctx context.Context) (pgx.BatchResults, error) {
 	return results, nil
 }
 
-// Query implements sqldb.Tx.
-func (t *tx) Query(ctx context.Context, text string, args ...any) sqldb.Rows {
-	t.queue.Queue(t.db.statement(text), args...)
-	results, err := t.send(ctx)
+// Ask implements sqldb.Tx.
+func (t *tx) Ask(ctx context.Context, questions ...sqldb.Question) sqldb.Rows {
+	for _, q := range questions {
+		t.queue.Queue(t.db.statement(q.Text), q.Args...)
+	}
+	results, err := t.send(ctx, len(questions))
 	if err != nil {
 		return &rows{err: err}
 	}
-	list, err := results.Query()
-	if err != nil {
-		_ = results.Close()
-		return &rows{err: fault(err)}
-	}
-	return &rows{list: list, results: results, fields: list.FieldDescriptions()}
+	r := &rows{results: results, left: len(questions)}
+	r.More()
+	return r
 }
 
 // Exec implements sqldb.Tx.
@@ -85,16 +86,32 @@ func (t *tx) Exec(_ context.Context, text string, args ...any) error {
 
 // Write implements sqldb.Tx.
 func (t *tx) Write(_ context.Context, op sqldb.Op, b *sqldb.Batch) error {
+	w := t.db.written(op, b)
 	n := len(b.Columns)
 	if op == sqldb.Delete {
 		n = b.Key
 	}
 	args := make([]any, n)
 	for i := range args {
-		args[i] = b.Column(i)
+		if w.once&(1<<i) != 0 {
+			args[i] = first(b, i)
+		} else {
+			args[i] = b.Column(i)
+		}
 	}
-	t.queue.Queue(t.db.written(op, b.Table), args...)
+	t.queue.Queue(w.text, args...)
 	return nil
+}
+
+// first returns the value of the first row in a column.
+func first(b *sqldb.Batch, column int) any {
+	switch b.Columns[column].Kind {
+	case sqldb.Int:
+		return b.Ints[column][0]
+	case sqldb.Text:
+		return b.Texts[column][0]
+	}
+	return b.Blobs[column][0]
 }
 
 // Commit implements sqldb.Tx.
@@ -103,7 +120,7 @@ func (t *tx) Commit(ctx context.Context) (unknown bool, err error) {
 		return false, nil // nothing was done but to begin
 	}
 	t.queue.Queue("commit")
-	results, err := t.send(ctx)
+	results, err := t.send(ctx, 1)
 	if err == nil {
 		_, err = results.Exec()
 		err = fault(errors.Join(err, results.Close()))
@@ -134,10 +151,11 @@ func (t *tx) Rollback() {
 	t.conn = nil
 }
 
-// rows are the rows of the last statement of a batch.
+// rows are the rows of the last statements of a batch.
 type rows struct {
+	results pgx.BatchResults // nil when they are closed
+	left    int              // how many statements there are behind this one
 	list    pgx.Rows
-	results pgx.BatchResults
 	fields  []pgconn.FieldDescription
 	values  [][]byte
 	column  int
@@ -145,19 +163,35 @@ type rows struct {
 }
 
 func (r *rows) Next() bool {
-	if r.list == nil {
+	if r.results == nil {
 		return false
 	}
 	if !r.list.Next() {
-		r.Close()
+		if r.left == 0 || r.list.Err() != nil {
+			r.Close()
+		}
 		return false
 	}
 	r.values, r.column = r.list.RawValues(), 0
 	return true
 }
 
+func (r *rows) More() bool {
+	if r.results == nil {
+		return false
+	}
+	r.left--
+	var err error
+	if r.list, err = r.results.Query(); err != nil {
+		r.Close()
+		return false
+	}
+	r.fields = r.list.FieldDescriptions()
+	return true
+}
+
 func (r *rows) Close() {
-	if r.list == nil {
+	if r.results == nil {
 		return
 	}
 	r.list.Close()
@@ -165,7 +199,7 @@ func (r *rows) Close() {
 	if closed := r.results.Close(); err == nil {
 		err = closed
 	}
-	r.err, r.list = fault(err), nil
+	r.err, r.results = fault(err), nil
 }
 
 func (r *rows) Err() error { return r.err }
@@ -251,47 +285,95 @@ type writing struct {
 	table *sqldb.Table
 }
 
-var types = [...]string{sqldb.Int: "bigint[]", sqldb.Text: "text[]", sqldb.Blob: "bytea[]"}
-
-// written returns the statement that writes rows given as an array for each
-// column: one statement, however many rows.
-func (d *database) written(op sqldb.Op, t *sqldb.Table) string {
-	key := writing{op, t}
-	if s, ok := d.writings.Load(key); ok {
-		return s.(string)
-	}
-	s, _ := d.writings.LoadOrStore(key, writeStatement(op, t))
-	return s.(string)
+// written is a statement for it: it takes the value that all rows have in a column
+// once, for those in a set of columns, and an array for each other column. So there
+// is one statement for however many rows.
+type written struct {
+	once columnSet
+	text string
 }
 
-func writeStatement(op sqldb.Op, t *sqldb.Table) string {
+// columnSet has a bit for each column of a table, by its number.
+type columnSet uint64
+
+// writtenMax is how many statements there are for a way to write: more than there are
+// sets of columns that do not differ between the rows of a batch, most of the time.
+// Each is prepared on each connection.
+const writtenMax = 32
+
+var types = [...]string{sqldb.Int: "bigint", sqldb.Text: "text", sqldb.Blob: "bytea"}
+
+// written returns the statement that writes a batch. The server spends more on a value
+// in an array than on writing it to a row.
+func (d *database) written(op sqldb.Op, b *sqldb.Batch) *written {
+	var same columnSet
+	if op != sqldb.Delete {
+		for i := range b.Columns {
+			if (i >= b.Key || b.Len() == 1) && b.Same(i) {
+				same |= 1 << i
+			}
+		}
+	}
+	key := writing{op, b.Table}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var best *written
+	for _, w := range d.writings[key] {
+		if w.once == same {
+			return w
+		}
+		if w.once&^same == 0 && (best == nil || bits.OnesCount64(uint64(w.once)) > bits.OnesCount64(uint64(best.once))) {
+			best = w
+		}
+	}
+	if len(d.writings[key]) >= writtenMax {
+		if best != nil {
+			return best
+		}
+		same = 0 // which fits all
+	}
+	w := &written{same, writeStatement(op, b.Table, same)}
+	d.writings[key] = append(d.writings[key], w)
+	return w
+}
+
+func writeStatement(op sqldb.Op, t *sqldb.Table, once columnSet) string {
 	list := t.Columns
 	if op == sqldb.Delete {
 		list = list[:t.Key]
 	}
-	var names, arrays, set, conflict, same []string
+	var names, arrays, listed, values, set, conflict, same []string
 	for i, c := range list {
 		names = append(names, c.Name)
-		arrays = append(arrays, fmt.Sprintf("$%d::%s", i+1, types[c.Kind]))
-		if i < t.Key {
-			same = append(same, fmt.Sprintf("o.%s = n.%s", c.Name, c.Name))
+		value := "n." + c.Name
+		if once&(1<<i) != 0 {
+			value = fmt.Sprintf("$%d::%s", i+1, types[c.Kind])
 		} else {
-			set = append(set, fmt.Sprintf("%s = n.%s", c.Name, c.Name))
+			arrays = append(arrays, fmt.Sprintf("$%d::%s[]", i+1, types[c.Kind]))
+			listed = append(listed, c.Name)
+		}
+		values = append(values, value)
+		if i < t.Key {
+			same = append(same, fmt.Sprintf("o.%s = %s", c.Name, value))
+		} else {
+			set = append(set, fmt.Sprintf("%s = %s", c.Name, value))
 			conflict = append(conflict, fmt.Sprintf("%s = excluded.%s", c.Name, c.Name))
 		}
 	}
-	columns := strings.Join(names, ", ")
-	given := fmt.Sprintf("unnest(%s) as n (%s)", strings.Join(arrays, ", "), columns)
-	insert := fmt.Sprintf("insert into %s (%s) select * from %s", t.Name, columns, given)
+	given := ""
+	if len(arrays) > 0 {
+		given = fmt.Sprintf(" from unnest(%s) as n (%s)", strings.Join(arrays, ", "), strings.Join(listed, ", "))
+	}
+	insert := fmt.Sprintf("insert into %s (%s) select %s%s", t.Name, strings.Join(names, ", "), strings.Join(values, ", "), given)
 	switch op {
 	case sqldb.InsertNew:
 		return insert + " on conflict do nothing"
 	case sqldb.Upsert:
 		return fmt.Sprintf("%s on conflict (%s) do update set %s", insert, strings.Join(names[:t.Key], ", "), strings.Join(conflict, ", "))
 	case sqldb.Update:
-		return fmt.Sprintf("update %s o set %s from %s where %s", t.Name, strings.Join(set, ", "), given, strings.Join(same, " and "))
+		return fmt.Sprintf("update %s o set %s%s where %s", t.Name, strings.Join(set, ", "), given, strings.Join(same, " and "))
 	case sqldb.Delete:
-		return fmt.Sprintf("delete from %s o using %s where %s", t.Name, given, strings.Join(same, " and "))
+		return fmt.Sprintf("delete from %s o using unnest(%s) as n (%s) where %s", t.Name, strings.Join(arrays, ", "), strings.Join(listed, ", "), strings.Join(same, " and "))
 	}
 	return insert
 }

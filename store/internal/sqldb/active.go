@@ -45,11 +45,18 @@ func scanRun(q reader, r *store.Run) {
 // runs returns the runs of a query, but for the names of their jobs.
 func (t *tx) runs(text string, args ...any) (list []store.Run, err error) {
 	q := t.query(text, args...)
+	list = scanRuns(q, 0)
+	return list, q.Err()
+}
+
+// scanRuns reads about so many runs.
+func scanRuns(q reader, room int) []store.Run {
+	list := make([]store.Run, 0, room)
 	for q.Next() {
 		list = append(list, store.Run{})
 		scanRun(q, &list[len(list)-1])
 	}
-	return list, q.Err()
+	return list
 }
 
 // selectRuns reads runs with the names of their jobs, for namedRuns.

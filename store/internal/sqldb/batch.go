@@ -1,6 +1,7 @@
 package sqldb
 
 import (
+	"bytes"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -50,6 +51,27 @@ func (b *Batch) Column(i int) any {
 		return b.Texts[i]
 	}
 	return b.Blobs[i]
+}
+
+// Same tells whether all rows have the same value in a column. Servers take longer to
+// read a value than to write it, so that dialects leave such values out of the rows.
+func (b *Batch) Same(column int) bool {
+	switch b.Columns[column].Kind {
+	case Int:
+		return allSame(b.Ints[column], func(x, y int64) bool { return x == y })
+	case Text:
+		return allSame(b.Texts[column], func(x, y string) bool { return x == y })
+	}
+	return allSame(b.Blobs[column], bytes.Equal)
+}
+
+func allSame[T any](list []T, equal func(x, y T) bool) bool {
+	for _, v := range list[1:] {
+		if !equal(v, list[0]) {
+			return false
+		}
+	}
+	return true
 }
 
 func (b *Batch) step() {

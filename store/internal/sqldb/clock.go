@@ -54,7 +54,7 @@ func (s *Store) measure(ctx context.Context) error {
 		quickest := time.Duration(math.MaxInt64)
 		for range samples {
 			begun := time.Now()
-			n, err := t.number("select " + s.db.Clock())
+			n, err := t.number(s.selectClock())
 			if err != nil {
 				return err
 			}
@@ -103,7 +103,7 @@ func (t *tx) now() (time.Time, error) {
 		t.moment = t.s.clock.now()
 	}
 	if t.moment.IsZero() {
-		n, err := t.number("select " + t.s.db.Clock())
+		n, err := t.number(t.s.selectClock())
 		if err != nil {
 			return time.Time{}, err
 		}
@@ -111,3 +111,5 @@ func (t *tx) now() (time.Time, error) {
 	}
 	return t.moment, nil
 }
+
+func (s *Store) selectClock() string { return "select " + s.db.Clock() }

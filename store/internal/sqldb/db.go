@@ -49,10 +49,11 @@ const (
 // or [][]byte. There are as many texts as the program has, so that they can be
 // kept prepared.
 type Tx interface {
-	// Query runs a statement that returns rows. They are read to their end, or
-	// until an error, before the next call.
-	Query(ctx context.Context, text string, args ...any) Rows
-	// Exec runs a statement. It may wait until the next Query or Commit, which
+	// Ask runs statements that return rows, one after the other, in one message. The
+	// rows are those of the first; Rows.More goes on to those of the next. All are
+	// read to their end, or until an error, before the next call.
+	Ask(ctx context.Context, questions ...Question) Rows
+	// Exec runs a statement. It may wait until the next Ask or Commit, which
 	// then returns its error.
 	Exec(ctx context.Context, text string, args ...any) error
 	// Write writes many rows, as Exec does.
@@ -65,12 +66,21 @@ type Tx interface {
 	Rollback()
 }
 
-// Rows are the rows of a query. Values are read in the order of the columns,
+// Question is a statement that returns rows.
+type Question struct {
+	Text string
+	Args []any
+}
+
+// Rows are the rows of questions. Values are read in the order of the columns,
 // each once.
 type Rows interface {
-	// Next moves to the next row. After the last one, and after an error, the
-	// rows are closed.
+	// Next moves to the next row. After the last one of the last question, and
+	// after an error, the rows are closed.
 	Next() bool
+	// More moves to the rows of the next question, when Next has returned false. It
+	// returns false after an error.
+	More() bool
 	Int() int64
 	Text() string
 	// View returns the bytes of a text or blob until the next call of Next.

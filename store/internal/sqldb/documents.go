@@ -47,6 +47,8 @@ type view struct {
 type jobCache struct {
 	mu        sync.Mutex
 	documents map[job.ID]*document
+	// followed are those that others were seen to follow.
+	followed map[job.ID]bool
 }
 
 func (c *jobCache) get(uid job.ID, seq int64) *document {
@@ -69,8 +71,19 @@ func (c *jobCache) put(uid job.ID, d *document) {
 			break
 		}
 		delete(c.documents, old)
+		delete(c.followed, old)
 	}
 	c.documents[uid] = d
+}
+
+// follow remembers that others follow a job.
+func (c *jobCache) follow(uid job.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.followed == nil {
+		c.followed = map[job.ID]bool{}
+	}
+	c.followed[uid] = true
 }
 
 const documentColumns = `j.uid, j.seq, j.version, j.definition, j.created, j.changed, j.paused_at, j.paused_until, j.paused_by, j.pause_reason`
@@ -173,29 +186,39 @@ func (r *jobRow) define(d *document) {
 
 // jobRows returns the jobs of a query for stateColumns.
 func (t *tx) jobRows(text string, args ...any) ([]*jobRow, error) {
-	var rows []*jobRow
-	seqs := map[job.ID]int64{}
 	q := t.query(text, args...)
-	for q.Next() {
-		r := scanState(q)
-		rows = append(rows, r)
-		seqs[r.UID] = r.seq
-	}
+	rows := scanStates(q)
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
+	return rows, t.defineAll(rows)
+}
+
+func scanStates(q reader) (rows []*jobRow) {
+	for q.Next() {
+		rows = append(rows, scanState(q))
+	}
+	return rows
+}
+
+// defineAll adds to rows what rarely changes.
+func (t *tx) defineAll(rows []*jobRow) error {
+	seqs := make(map[job.ID]int64, len(rows))
+	for _, r := range rows {
+		seqs[r.UID] = r.seq
+	}
 	docs, err := t.documents(seqs)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, r := range rows {
 		d := docs[r.UID]
 		if d == nil {
-			return nil, fmt.Errorf("job %s has a state and no definition", r.UID)
+			return fmt.Errorf("job %s has a state and no definition", r.UID)
 		}
 		r.define(d)
 	}
-	return rows, nil
+	return nil
 }
 
 // states is what of a job is written by each step that changes it.

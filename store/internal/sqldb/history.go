@@ -41,7 +41,7 @@ func (t *tx) insertRecords(list []*store.Record) error {
 		b.int(int64(r.Count)).time(r.Until).bool(r.Replaces).int(r.OutputBytes).text(r.Unmet)
 		t.s.expiring.touch(r.Run.JobUID)
 	}
-	return t.writeRows(InsertNew, b)
+	return t.writeRows(Insert, b)
 }
 
 // selectRecords reads records with the names of their jobs, for records.

@@ -47,18 +47,24 @@ type sessionRow struct {
 
 // sessions returns all sessions by id.
 func (t *tx) sessions() ([]sessionRow, error) {
-	var list []sessionRow
-	var unknown []job.ID
-	q := t.query(`select s.id, s.joined, s.renewed, s.leaving, s.reaped, s.running, s.ready, s.clock_ahead,
-		coalesce(d.since, 0), coalesce(d.made_by, ''), coalesce(d.reason, '')
-		from sessions s left join drains d on d.node = s.node order by s.id`)
+	q := t.query(selectSessions)
+	list := t.scanSessions(q)
+	if err := q.Err(); err != nil {
+		return nil, err
+	}
+	return list, t.tellAbout(list)
+}
+
+// selectSessions reads what changes about sessions, for scanSessions.
+const selectSessions = `select s.id, s.joined, s.renewed, s.leaving, s.reaped, s.running, s.ready, s.clock_ahead,
+	coalesce(d.since, 0), coalesce(d.made_by, ''), coalesce(d.reason, '')
+	from sessions s left join drains d on d.node = s.node order by s.id`
+
+func (t *tx) scanSessions(q reader) (list []sessionRow) {
 	for q.Next() {
 		id := q.id()
-		about, ok := t.s.abouts.get(id)
-		if !ok {
-			about.ID = id
-			unknown = append(unknown, id)
-		}
+		about, _ := t.s.abouts.get(id)
+		about.ID = id
 		row := sessionRow{Session: about}
 		row.Joined, row.Renewed, row.Leaving, row.over = q.time(), q.time(), q.bool(), q.bool()
 		row.Load = store.Load{Running: int(q.Int()), Ready: int(q.Int()), ClockAhead: time.Duration(q.Int())}
@@ -67,20 +73,31 @@ func (t *tx) sessions() ([]sessionRow, error) {
 		}
 		list = append(list, row)
 	}
-	if err := q.Err(); err != nil || len(unknown) == 0 {
-		return list, err
+	return list
+}
+
+// tellAbout adds what does not change about sessions, where it was not known.
+func (t *tx) tellAbout(list []sessionRow) error {
+	var unknown []job.ID
+	for i := range list {
+		if _, ok := t.s.abouts.get(list[i].ID); !ok {
+			unknown = append(unknown, list[i].ID)
+		}
 	}
-	q = t.query("select about from sessions where id in (?*)", set(unknown))
+	if len(unknown) == 0 {
+		return nil
+	}
+	q := t.query("select about from sessions where id in (?*)", set(unknown))
 	for q.Next() {
 		var about store.Session
 		if err := json.Unmarshal(q.View(), &about); err != nil {
 			q.Close()
-			return nil, err
+			return err
 		}
 		t.s.abouts.put(about)
 	}
 	if err := q.Err(); err != nil {
-		return nil, err
+		return err
 	}
 	for i := range list {
 		row := &list[i]
@@ -88,7 +105,7 @@ func (t *tx) sessions() ([]sessionRow, error) {
 		about.ID, about.Joined, about.Renewed, about.Leaving, about.Load, about.Drain = row.ID, row.Joined, row.Renewed, row.Leaving, row.Load, row.Drain
 		row.Session = about
 	}
-	return list, nil
+	return nil
 }
 
 func errOver(id job.ID) error { return fmt.Errorf("session %s: %w", id, store.ErrSessionOver) }
@@ -99,6 +116,10 @@ func (t *tx) session(id job.ID) (*store.Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	return notOver(list, id)
+}
+
+func notOver(list []sessionRow, id job.ID) (*store.Session, error) {
 	for i := range list {
 		if list[i].ID == id && !list[i].over {
 			return &list[i].Session, nil

@@ -39,12 +39,14 @@ type about struct {
 // locked and added.
 type step struct {
 	*tx
-	b *engine.Batch
+	b        *engine.Batch
+	sessions []sessionRow
 	// jobs are those that are locked; nil for one that is not there.
 	jobs map[job.ID]*loadedJob
 	// pools are the full names of those that are locked.
 	pools map[string]bool
-	runs  map[job.ID]store.Run // that it is about, as they are
+	runs  map[job.ID]*store.Run // that it is about, as they are
+	ahead ahead
 	names map[job.ID][2]string // namespace and name of jobs that are not there
 	// waiting counts the added runs of each slot that wait for it by the policy
 	// of their job.
@@ -80,19 +82,16 @@ func (l *loadedJob) before() *store.Job {
 // step begins a step: it locks, and reads.
 func (t *tx) step(a about) (*step, error) {
 	st := &step{
-		tx: t, jobs: map[job.ID]*loadedJob{}, pools: map[string]bool{}, runs: map[job.ID]store.Run{}, names: map[job.ID][2]string{},
+		tx: t, jobs: map[job.ID]*loadedJob{}, pools: map[string]bool{}, runs: map[job.ID]*store.Run{}, names: map[job.ID][2]string{},
 		waiting: map[string]int{}, followed: map[string]bool{}, split: map[job.ID]bool{},
 	}
-	followers, err := st.lockAll(&a)
-	if err != nil {
-		return nil, err
+	var followers []follower
+	var err error
+	if f := t.s.foresee(&a); f != nil && !t.looks {
+		err = st.lockForeseen(f)
+	} else {
+		followers, err = st.look(&a)
 	}
-	if a.reaps {
-		if _, err := t.ids("select id from sessions order by id for update"); err != nil {
-			return nil, err
-		}
-	}
-	sessions, err := t.sessions()
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +100,8 @@ func (t *tx) step(a about) (*step, error) {
 		return nil, err
 	}
 	st.b = engine.NewBatch(now, t.s.lookAhead, len(a.runs)+len(a.jobs))
-	for i := range sessions {
-		st.b.AddSession(&sessions[i].Session)
+	for i := range st.sessions {
+		st.b.AddSession(&st.sessions[i].Session)
 	}
 	for _, l := range st.jobs {
 		if l != nil {
@@ -117,6 +116,99 @@ func (t *tx) step(a about) (*step, error) {
 	}
 	return st, st.load(&a)
 }
+
+// look finds out what a step is about, and locks it.
+func (st *step) look(a *about) ([]follower, error) {
+	followers, err := st.lockAll(a)
+	if err != nil {
+		return nil, err
+	}
+	if a.reaps {
+		if _, err := st.ids("select id from sessions order by id for update"); err != nil {
+			return nil, err
+		}
+	}
+	st.sessions, err = st.tx.sessions()
+	return followers, err
+}
+
+// ahead is what was read with the locks: the runs in the own slots of some jobs that
+// may matter, and others of those that the step is about.
+type ahead struct {
+	runs  []*store.Run
+	slots map[job.ID]bool
+	until time.Time
+}
+
+// lockForeseen locks what a step is about, and asks with it for what it will read.
+func (st *step) lockForeseen(f *foreseen) error {
+	limit := slotMax + slotShare*len(f.slots)
+	questions := make([]Question, 0, 6)
+	ask := func(text string, args ...any) { questions = append(questions, Question{text, args}) }
+	if len(f.named) > 0 {
+		ask(selectFollowers, slices.Collect(maps.Keys(f.named)))
+	}
+	ask(lockStates, set(f.jobs))
+	ask(selectSessions)
+	if st.s.clock.given == nil {
+		ask(st.s.selectClock())
+	}
+	if len(f.slots) > 0 {
+		ask("select "+activeColumns+ofOwnSlots+mayMatter+inOrder, set(f.slots), columns.States.Of(job.StateReady), f.until, int64(limit))
+	}
+	if len(f.runs) > 0 {
+		ask(selectGiven, set(f.runs))
+	}
+	q := reader{st.Ask(st.ctx, questions...)}
+	defer q.Close()
+	if len(f.named) > 0 {
+		if q.Next() {
+			st.s.jobs.follow(f.named[q.Text()])
+			return errAgain // what follows a job is locked with it
+		}
+		q.More()
+	}
+	rows := scanStates(q)
+	q.More()
+	st.sessions = st.scanSessions(q)
+	if st.s.clock.given == nil {
+		for q.More(); q.Next(); {
+			st.moment = micro(columns.FromNanos(q.Int()))
+		}
+	}
+	if len(f.slots) > 0 {
+		q.More()
+		if list := scanRuns(q, len(f.slots)); len(list) < limit {
+			st.ahead = ahead{runs: pointers(list), slots: make(map[job.ID]bool, len(f.slots)), until: columns.FromNanos(f.until)}
+			for _, uid := range f.slots {
+				st.ahead.slots[uid] = true
+			}
+		}
+	}
+	if len(f.runs) > 0 {
+		q.More()
+		st.ahead.runs = append(st.ahead.runs, pointers(scanRuns(q, len(f.runs)))...)
+	}
+	if err := q.Err(); err != nil {
+		return err
+	}
+	if err := st.defineAll(rows); err != nil {
+		return err
+	}
+	st.locked(f.jobs, rows)
+	return st.tellAbout(st.sessions)
+}
+
+func pointers[T any](list []T) []*T {
+	all := make([]*T, len(list))
+	for i := range list {
+		all[i] = &list[i]
+	}
+	return all
+}
+
+// session returns a session that is not over.
+func (st *step) session(id job.ID) (*store.Session, error) { return notOver(st.sessions, id) }
 
 // follower is a job that follows another one.
 type follower struct {
@@ -231,7 +323,7 @@ func (st *step) findAround(seqs map[job.ID]int64, pools map[string]bool) ([]foll
 		upstreams = append(upstreams, d.filled.FullName())
 	}
 	var followers []follower
-	q := st.query("select upstream, job from followers where upstream in (?*) order by upstream, job", upstreams)
+	q := st.query(selectFollowers, upstreams)
 	for q.Next() {
 		f := follower{q.Text(), q.id()}
 		followers = append(followers, f)
@@ -239,6 +331,8 @@ func (st *step) findAround(seqs map[job.ID]int64, pools map[string]bool) ([]foll
 	}
 	return followers, q.Err()
 }
+
+const selectFollowers = "select upstream, job from followers where upstream in (?*) order by upstream, job"
 
 // lockPools locks the pools that are given, and those that the jobs are in by
 // what is known of them.
@@ -284,17 +378,27 @@ func (st *step) lockJobs(uids []job.ID) error {
 		return nil
 	}
 	slices.SortFunc(uids, func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
+	rows, err := st.jobRows(lockStates, set(uids))
+	if err == nil {
+		st.locked(uids, rows)
+	}
+	return err
+}
+
+// lockStates sorts what is found, by an expression that no index has: otherwise
+// PostgreSQL may read all jobs in the order of the index and compare each with the set.
+const lockStates = "select " + stateColumns + " from job_state s where s.uid in (?*) order by coalesce(s.uid, '') for update"
+
+// locked says that jobs are locked, with those of them that are there.
+func (st *step) locked(uids []job.ID, rows []*jobRow) {
 	for _, uid := range uids {
 		st.jobs[uid] = nil
 	}
-	rows, err := st.jobRows("select "+stateColumns+" from job_state s where s.uid in (?*) order by s.uid for update", set(uids))
-	if err != nil {
-		return err
+	loaded := make([]loadedJob, len(rows))
+	for i, r := range rows {
+		loaded[i] = loadedJob{jobRow: r, was: *r.Job}
+		st.jobs[r.UID] = &loaded[i]
 	}
-	for _, r := range rows {
-		st.jobs[r.UID] = &loadedJob{jobRow: r, was: *r.Job}
-	}
-	return nil
 }
 
 // load reads the runs that a step is about, and those around them, and adds them.
@@ -311,13 +415,9 @@ func (st *step) load(a *about) error {
 			w.whole[uid] = true
 		}
 	}
-	var given []store.Run
-	if len(a.runs) > 0 {
-		list, err := st.tx.runs("select "+activeColumns+" from active a where a.id in (?*) order by a.due, a.id", set(a.runs))
-		if err != nil {
-			return err
-		}
-		given = list
+	given, err := st.given(a.runs)
+	if err != nil {
+		return err
 	}
 	if len(a.edits) > 0 {
 		list, err := st.tx.runs("select "+activeColumns+" from active a where a.job in (?*) and a.state = ? order by a.due, a.id",
@@ -325,10 +425,9 @@ func (st *step) load(a *about) error {
 		if err != nil {
 			return err
 		}
-		given = append(given, list...)
+		given = append(given, pointers(list)...)
 	}
-	for i := range given {
-		r := &given[i]
+	for _, r := range given {
 		l, locked := st.jobs[r.JobUID]
 		if !locked {
 			continue // made since: it was not there when the step began
@@ -346,7 +445,7 @@ func (st *step) load(a *about) error {
 			}
 		}
 		st.addRun(r)
-		st.runs[r.ID] = *r
+		st.runs[r.ID] = r
 	}
 	for uid, policy := range a.edits {
 		if l := st.jobs[uid]; l != nil && (l.Policy.NeedsPrevious || policy.NeedsPrevious || l.Policy.MaxRuns > 0 || policy.MaxRuns > 0 ||
@@ -355,6 +454,37 @@ func (st *step) load(a *about) error {
 		}
 	}
 	return st.loadWanted(w)
+}
+
+const selectGiven = "select " + activeColumns + " from active a where a.id in (?*) order by a.due, a.id"
+
+// given returns the runs that a step is about, by due time and id. Those that were
+// read with the locks are not read again.
+func (st *step) given(ids []job.ID) ([]*store.Run, error) {
+	missing := make(map[job.ID]bool, len(ids))
+	for _, id := range ids {
+		missing[id] = true
+	}
+	list := make([]*store.Run, 0, len(ids))
+	others := st.ahead.runs[:0]
+	for _, r := range st.ahead.runs {
+		if missing[r.ID] {
+			list = append(list, r)
+			delete(missing, r.ID)
+		} else {
+			others = append(others, r)
+		}
+	}
+	st.ahead.runs = others
+	if len(missing) > 0 {
+		more, err := st.tx.runs(selectGiven, set(slices.Collect(maps.Keys(missing))))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, pointers(more)...)
+	}
+	slices.SortFunc(list, func(a, b *store.Run) int { return cmp.Or(a.Due.Compare(b.Due), bytes.Compare(a.ID[:], b.ID[:])) })
+	return list, nil
 }
 
 // addPools adds the sizes of the pools that are locked.
@@ -428,6 +558,15 @@ func (st *step) loadWanted(w *wanted) error {
 	if err := st.loadWhole(w.whole); err != nil {
 		return err
 	}
+	if err := st.addRuns(st.ahead.runs...); err != nil {
+		return err
+	}
+	st.ahead.runs = nil
+	if !w.until.After(st.ahead.until) {
+		for uid := range st.ahead.slots {
+			delete(w.own, uid)
+		}
+	}
 	uids, keys := slices.Collect(maps.Keys(w.own)), slices.Collect(maps.Keys(w.keys))
 	if len(uids) > 0 {
 		whole, err := st.loadSlots(ofOwnSlots, set(uids), len(uids), w.until)
@@ -466,7 +605,7 @@ func (st *step) loadWhole(jobs map[job.ID]bool) error {
 	if err != nil {
 		return err
 	}
-	return st.addRuns(list)
+	return st.addRuns(pointers(list)...)
 }
 
 // loadSlots adds the runs that hold slots, wait for them, or are ready for them
@@ -477,7 +616,7 @@ func (st *step) loadSlots(from string, slots any, n int, until time.Time) (whole
 	if err != nil || len(list) == limit {
 		return false, err
 	}
-	return true, st.addRuns(list)
+	return true, st.addRuns(pointers(list)...)
 }
 
 // loadLongSlot adds of a slot all runs that hold it, and the first of those that
@@ -487,7 +626,7 @@ func (st *step) loadLongSlot(from string, slot any, key string) error {
 	if err != nil {
 		return err
 	}
-	if err := st.addRuns(list); err != nil {
+	if err := st.addRuns(pointers(list)...); err != nil {
 		return err
 	}
 	for _, state := range []job.RunState{job.StateWaiting, job.StateReady} {
@@ -495,7 +634,7 @@ func (st *step) loadLongSlot(from string, slot any, key string) error {
 		if err != nil {
 			return err
 		}
-		if err := st.addRuns(list); err != nil {
+		if err := st.addRuns(pointers(list)...); err != nil {
 			return err
 		}
 	}
@@ -510,9 +649,8 @@ func (st *step) loadLongSlot(from string, slot any, key string) error {
 // addRuns adds runs around those that the step is about. One of a job that is not
 // locked was made in a pool since, and can only be ready; if it is more than that,
 // the step has to be made again with its job.
-func (st *step) addRuns(list []store.Run) error {
-	for i := range list {
-		r := &list[i]
+func (st *step) addRuns(list ...*store.Run) error {
+	for _, r := range list {
 		l, locked := st.jobs[r.JobUID]
 		switch {
 		case !locked && (r.HoldsSlot || r.State != job.StateReady):
@@ -663,6 +801,8 @@ func (st *step) write() error {
 	if err := st.writeRows(Upsert, keys); err != nil {
 		return err
 	}
+	st.s.known.learn(c.Made, c.Saved)
+	st.s.known.forget(c.Removed)
 	if len(c.Reaped) > 0 {
 		if err := st.exec("update sessions set reaped = 1 where id in (?*)", set(c.Reaped)); err != nil {
 			return err

@@ -25,6 +25,11 @@
 // The counters are locked last and until the commit: numbers in the feed of
 // changes become visible in their order.
 //
+// Most steps are about runs of which this process knows the jobs, because it has
+// planned or read them. They are in one message: who follows, the locks, and what is
+// read behind them. Where that turns out to be too little, the step is made again and
+// finds out first.
+//
 // # Repeating
 //
 // A transaction that met others, or whose connection broke, is made again. When
@@ -100,6 +105,7 @@ type Store struct {
 
 	clock    clock
 	jobs     jobCache
+	known    knownRuns
 	abouts   aboutCache
 	tidying  tidying
 	expiring expiring
@@ -183,6 +189,8 @@ type tx struct {
 	events []store.Event     // sent after it
 	// again is set when an earlier try may have been committed.
 	again bool
+	// looks is set when an earlier try has foreseen something wrong.
+	looks bool
 }
 
 func (s *Store) check(ctx context.Context) error {
@@ -200,19 +208,19 @@ func (s *Store) check(ctx context.Context) error {
 // write runs do in a transaction, as often as it takes to commit it. What do
 // gives to its caller is what it has set last.
 func (s *Store) write(ctx context.Context, do func(t *tx) error) error {
-	again := false
+	again, looks := false, false
 	for conflicts, breaks := 0, 0; ; {
 		if err := s.check(ctx); err != nil {
 			return err
 		}
-		unknown, err := s.try(ctx, again, do)
+		unknown, err := s.try(ctx, &tx{again: again, looks: looks}, do)
 		if err == nil {
 			return nil
 		}
 		if ctx.Err() != nil {
 			return errors.Join(ctx.Err(), err)
 		}
-		again = again || unknown
+		again, looks = again || unknown, looks || errors.Is(err, errAgain)
 		switch fault := s.db.Fault(err); {
 		case errors.Is(err, errAgain) && conflicts < conflictsMax:
 			conflicts++
@@ -241,7 +249,7 @@ func pause(ctx context.Context, most time.Duration) {
 
 // try runs do in a transaction, once. unknown tells that it failed, but may have
 // been committed.
-func (s *Store) try(ctx context.Context, again bool, do func(t *tx) error) (unknown bool, err error) {
+func (s *Store) try(ctx context.Context, t *tx, do func(t *tx) error) (unknown bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callMax)
 	defer cancel()
 	s.writing.RLock()
@@ -251,7 +259,7 @@ func (s *Store) try(ctx context.Context, again bool, do func(t *tx) error) (unkn
 		return false, err
 	}
 	defer begun.Rollback()
-	t := &tx{Tx: begun, ctx: ctx, s: s, again: again}
+	t.Tx, t.ctx, t.s = begun, ctx, s
 	if err := do(t); err != nil {
 		return false, err
 	}
@@ -308,7 +316,7 @@ func (r reader) id() (id job.ID) {
 }
 
 func (t *tx) query(text string, args ...any) reader {
-	return reader{t.Query(t.ctx, text, args...)}
+	return reader{t.Ask(t.ctx, Question{text, args})}
 }
 
 func (t *tx) exec(text string, args ...any) error { return t.Exec(t.ctx, text, args...) }

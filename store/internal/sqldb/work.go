@@ -249,7 +249,7 @@ func (s *Store) Alerts(ctx context.Context, limit int) (alerts []store.Alert, er
 			for _, id := range late {
 				r, ok := st.runs[id]
 				if unmet := st.b.Alert(id); ok && len(unmet) > 0 {
-					alerts = append(alerts, store.Alert{Run: r, Unmet: unmet})
+					alerts = append(alerts, store.Alert{Run: *r, Unmet: unmet})
 				}
 			}
 			return nil
@@ -290,6 +290,7 @@ func (t *tx) readyRuns(session job.ID, after store.RunRef, until int64, limit in
 			RunRef: store.RunRef{Due: q.time(), ID: q.id()}, Job: q.id(), Session: session, Attempt: int(q.Int()), Priority: int(q.Int()),
 		})
 	}
+	t.s.known.learnReady(list)
 	return list, q.Err()
 }
 
