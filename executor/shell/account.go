@@ -89,7 +89,7 @@ func (a *accounts) allows(uid uint32) bool {
 func (a *accounts) of(userName, groupName string) (account, error) {
 	if userName == "" {
 		if a.root && a.defaultUser == "" {
-			return account{}, errors.New("the node is root and its configuration has no default user: name a user in run.user")
+			return account{}, errors.New("the node is root and was not told whose commands it runs: start it with --run-as, or name a user in run.user")
 		}
 		userName = a.defaultUser
 		if !a.root {

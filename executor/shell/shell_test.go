@@ -317,7 +317,7 @@ func TestOtherUsers(t *testing.T) {
 		{"root by its number", who, "0", "", "the node's configuration does not allow commands of user root"},
 		{"everybody", everybody, "bin", "", "bin bin bin /bin bin\n"},
 		{"everybody but root", everybody, "root", "", "the node's configuration does not allow commands of user root"},
-		{"nobody named", nothing, "", "", "the node is root and its configuration has no default user: name a user in run.user"},
+		{"nobody named", nothing, "", "", "the node is root and was not told whose commands it runs: start it with --run-as, or name a user in run.user"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := newExecutor(t, c.config)
