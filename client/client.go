@@ -498,16 +498,3 @@ func setTime(query url.Values, name string, t time.Time) {
 		query.Set(name, t.Format(time.RFC3339Nano))
 	}
 }
-
-// encode writes a document as JSON.
-func encode(d job.Document) ([]byte, error) {
-	var b bytes.Buffer
-	if err := job.Encode(&b, []job.Document{d}, job.JSON); err != nil {
-		return nil, err
-	}
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, b.Bytes()); err != nil {
-		return nil, err
-	}
-	return compact.Bytes(), nil
-}

@@ -31,8 +31,7 @@ func (d Document) Job() (*job.Job, error) {
 
 // DocumentOf returns what a document is as the API takes it.
 func DocumentOf(d job.Document) (Document, error) {
-	data, err := encode(d)
-	return Document{data}, err
+	return Document{job.AppendJSON(nil, d)}, nil
 }
 
 // Change is the answer to what changes a job.

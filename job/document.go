@@ -228,9 +228,7 @@ func orNew[T any](p *T) *T {
 func Encode(w io.Writer, docs []Document, format Format) error {
 	nodes := make([]*node, len(docs))
 	for i, d := range docs {
-		n := object("kind", textNode(string(d.kind())))
-		n.entries = append(n.entries, encodeStruct(d.body()).entries...)
-		nodes[i] = n
+		nodes[i] = d.node()
 	}
 	switch format {
 	case YAML:
@@ -239,4 +237,14 @@ func Encode(w io.Writer, docs []Document, format Format) error {
 		return writeJSON(w, nodes)
 	}
 	return fmt.Errorf("encode documents: format %q is not known", format)
+}
+
+// AppendJSON appends a document on one line, as JSON has it.
+func AppendJSON(b []byte, d Document) []byte { return appendJSON(b, d.node(), onOneLine) }
+
+// node returns a document as it is written.
+func (d Document) node() *node {
+	n := object("kind", textNode(string(d.kind())))
+	n.addFields(d.body())
+	return n
 }

@@ -60,18 +60,21 @@ func encodeSet(v reflect.Value) *node {
 }
 
 func encodeStruct(v reflect.Value) *node {
-	fields := fieldsOf(v.Type())
 	n := &node{kind: mappingNode}
-	short, hasShort := shortField(v.Type())
-	for _, f := range fields {
-		if value := encode(v.Field(f.index)); value != nil {
-			n.add(f.name, value)
-		}
-	}
-	if hasShort && len(n.entries) == 1 && n.entries[0].key.text == short.name {
+	n.addFields(v)
+	if short, ok := shortField(v.Type()); ok && len(n.entries) == 1 && n.entries[0].key == short.key {
 		return n.entries[0].value
 	}
 	return n
+}
+
+// addFields appends the fields of a struct that are set.
+func (n *node) addFields(v reflect.Value) {
+	for _, f := range fieldsOf(v.Type()) {
+		if value := encode(v.Field(f.index)); value != nil {
+			n.entries = append(n.entries, entry{f.key, value})
+		}
+	}
 }
 
 // textOf returns the text of a value that is one text in documents.

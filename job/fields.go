@@ -25,6 +25,7 @@ import (
 // something that a user may wish to say is a pointer: nil is "not said".
 type field struct {
 	name     string
+	key      *node // the name, as it is written
 	doc      string
 	index    int
 	min, max string
@@ -92,7 +93,7 @@ func fieldsOf(t reflect.Type) []field {
 			continue
 		}
 		f := field{
-			name: name, doc: sf.Tag.Get("doc"), index: i,
+			name: name, key: textNode(name), doc: sf.Tag.Get("doc"), index: i,
 			min: sf.Tag.Get("min"), max: sf.Tag.Get("max"),
 			items: itemsMax, short: sf.Tag.Get("short") == "true",
 			required: options != "omitzero",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"unicode/utf8"
 )
@@ -219,6 +220,9 @@ func writeJSON(w io.Writer, docs []*node) error {
 	return err
 }
 
+// onOneLine is the depth of what is not indented.
+const onOneLine = math.MinInt
+
 // appendJSON appends a value, indented as what is at a depth.
 func appendJSON(b []byte, n *node, depth int) []byte {
 	switch {
@@ -232,7 +236,10 @@ func appendJSON(b []byte, n *node, depth int) []byte {
 		b = append(b, '{')
 		for i, e := range n.entries {
 			b = appendJSON(appendBreak(b, i, depth+1), e.key, depth+1)
-			b = appendJSON(append(b, ": "...), e.value, depth+1)
+			if b = append(b, ':'); depth >= 0 {
+				b = append(b, ' ')
+			}
+			b = appendJSON(b, e.value, depth+1)
 		}
 		return append(appendEnd(b, len(n.entries), depth), '}')
 	case n.quoted:
@@ -258,6 +265,9 @@ func appendEnd(b []byte, items, depth int) []byte {
 }
 
 func appendLine(b []byte, depth int) []byte {
+	if depth < 0 {
+		return b
+	}
 	b = append(b, '\n')
 	for range depth {
 		b = append(b, "  "...)

@@ -76,7 +76,9 @@ func (v *validator) schedule(j *Job) {
 
 	// What stands only beside some of them.
 	only := func(set bool, name string, beside ...string) {
-		v.refuse(set && !slices.Contains(beside, source), at.field(name), "has a meaning only with "+strings.Join(beside, " or "), "")
+		if set && !slices.Contains(beside, source) {
+			v.refuse(true, at.field(name), "has a meaning only with "+strings.Join(beside, " or "), "")
+		}
 	}
 	only(s.Align != "", "align", "every")
 	only(s.Offset != 0, "offset", "every")
@@ -92,7 +94,9 @@ func (v *validator) schedule(j *Job) {
 	v.refuse(s.OffDay != "" && len(s.Only)+len(s.Except) == 0, at.field("off_day"), "has a meaning only with only or except", "")
 
 	v.refuse(s.Every > 0 && s.Align == AlignStart && s.Start.IsZero(), at.field("align"), "is start, but there is no start", "set start, or align: epoch")
-	v.refuse(s.Offset < 0 || s.Every > 0 && s.Offset >= s.Every, at.field("offset"), fmt.Sprintf("must be less than every, which is %s, found %s", s.Every, s.Offset), "")
+	if s.Offset < 0 || s.Every > 0 && s.Offset >= s.Every {
+		v.refuse(true, at.field("offset"), fmt.Sprintf("must be less than every, which is %s, found %s", s.Every, s.Offset), "")
+	}
 	v.refuse(!s.Start.IsZero() && !s.End.IsZero() && !s.End.After(s.Start), at.field("end"), "is not after start", "")
 	if s.Every > 0 {
 		v.checkRate(j, s.Every, at.field("every"))
@@ -182,10 +186,11 @@ func (v *validator) policy(j *Job, filled *Policy) {
 		v.refuse(p.MaxParallel != 0, at.field("max_parallel"), "stands beside concurrency_key, where the size of the pool counts", "leave one of them out")
 		v.refuse(filled.Overlap == OverlapAllow, at.field("overlap"), "is allow, which does not say what happens when the pool of concurrency_key is full", "use skip, queue or replace")
 	}
-	least := *filled.KillGrace + lossMargin + silenceMax
-	v.refuse(filled.LostAfter < least, at.field("lost_after"),
-		fmt.Sprintf("%s is too short: a node that hears nothing for %s must then have kill_grace (%s) and %s to end its runs", filled.LostAfter, silenceMax, *filled.KillGrace, lossMargin),
-		fmt.Sprintf("at least %s, or a shorter kill_grace", least))
+	if least := *filled.KillGrace + lossMargin + silenceMax; filled.LostAfter < least {
+		v.refuse(true, at.field("lost_after"),
+			fmt.Sprintf("%s is too short: a node that hears nothing for %s must then have kill_grace (%s) and %s to end its runs", filled.LostAfter, silenceMax, *filled.KillGrace, lossMargin),
+			fmt.Sprintf("at least %s, or a shorter kill_grace", least))
+	}
 
 	shell := j.Run.Shell != nil
 	if s := p.Success; s != nil {
@@ -206,8 +211,12 @@ func (v *validator) retry(j *Job, filled *Policy, at *path) {
 		v.refuse(said.Attempts == nil, at.field("attempts"), "is missing, so that nothing is retried", "how many further attempts there are, for example 3")
 		return
 	}
-	v.refuse(said.Max != 0 && r.Max < *r.Backoff, at.field("max"), fmt.Sprintf("%s is less than backoff, which is %s", r.Max, *r.Backoff), "")
-	v.refuse(r.Within != 0 && r.Within < *r.Backoff, at.field("within"), fmt.Sprintf("%s is less than backoff, which is %s: nothing would be retried", r.Within, *r.Backoff), "")
+	if said.Max != 0 && r.Max < *r.Backoff {
+		v.refuse(true, at.field("max"), fmt.Sprintf("%s is less than backoff, which is %s", r.Max, *r.Backoff), "")
+	}
+	if r.Within != 0 && r.Within < *r.Backoff {
+		v.refuse(true, at.field("within"), fmt.Sprintf("%s is less than backoff, which is %s: nothing would be retried", r.Within, *r.Backoff), "")
+	}
 	v.refuse(len(said.ExitCodes) > 0 && j.Run.Shell == nil, at.field("exit_codes"), "has a meaning only with run.shell", "")
 	v.refuse(len(said.ExitCodes) > 0 && !slices.Contains(r.On, RetryFailed), at.field("exit_codes"), "has a meaning only when on includes failed", "")
 	for i, outcome := range said.On {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -184,10 +183,7 @@ func jobDifferences(old, given *job.Job) []store.Change {
 // textOf writes what a user says. What is empty is not written, and instants are
 // written in one way.
 func textOf(j *job.Job) string {
-	var text strings.Builder
-	// A Builder does not fail.
-	_ = job.Encode(&text, []job.Document{{Kind: job.KindJob, Job: j}}, job.JSON)
-	return text.String()
+	return string(job.AppendJSON(nil, job.Document{Kind: job.KindJob, Job: j}))
 }
 
 // sameSchedule tells whether two schedules say the same.
