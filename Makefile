@@ -14,7 +14,7 @@ RACE       ?=
 # Sequences of random steps of the store suite, and worlds of internal/node.
 SEEDS    ?= 300
 WORLDS   ?= 20
-# Of make cluster.
+# Of make cluster: postgres, mariadb, or both with a comma.
 DATABASE ?= postgres
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
@@ -45,7 +45,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test servers cluster check lint race fuzz sim seeds soak bench fmt tidy
+.PHONY: help run build test servers cluster crash check lint race fuzz sim seeds soak bench fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,10 @@ servers: ## run the tests on database servers, which they start; installs Debian
 cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres)
 	@test/servers/install.sh
 	BELFRY_DATABASE=$(DATABASE) $(GO) test -count=1 -v -timeout 10m -tags servers ./test/cluster
+
+crash: ## the shortest part of make cluster, on both databases at once: half a minute
+	@test/servers/install.sh
+	BELFRY_DATABASE=postgres,mariadb $(GO) test -count=1 -v -timeout 5m -tags servers -run '^TestNodesComeAndGo$$' ./test/cluster
 
 check: lint ## before each commit: lint and the short tests, under a minute
 	$(GO) test -short ./...

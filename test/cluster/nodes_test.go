@@ -3,6 +3,7 @@
 package cluster_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,17 +57,23 @@ type database interface {
 	Kill() error
 }
 
-// startDatabase starts the server that BELFRY_DATABASE names, postgres or mariadb, and
-// returns the address of an empty database of it.
-func startDatabase(t testing.TB) (database, *url.URL) {
+// databases are the servers that the nodes of each test share, one after the other:
+// those that BELFRY_DATABASE names, with commas between them. Default: postgres.
+func databases() []string {
+	return strings.Split(cmp.Or(os.Getenv("BELFRY_DATABASE"), "postgres"), ",")
+}
+
+// startDatabase starts a server, postgres or mariadb, and returns the address of an
+// empty database of it.
+func startDatabase(t testing.TB, name string) (database, *url.URL) {
 	t.Helper()
 	var (
 		server  database
 		address string
 		err     error
 	)
-	switch name := os.Getenv("BELFRY_DATABASE"); name {
-	case "", "postgres":
+	switch name {
+	case "postgres":
 		p := servers.StartPostgres(t)
 		server, address = p, p.Schema()
 	case "mariadb":
@@ -74,7 +81,7 @@ func startDatabase(t testing.TB) (database, *url.URL) {
 		server = m
 		address, err = m.Database()
 	default:
-		err = fmt.Errorf("BELFRY_DATABASE is %q, want postgres or mariadb", name)
+		err = fmt.Errorf("BELFRY_DATABASE has %q, want postgres or mariadb", name)
 	}
 	if err != nil {
 		t.Fatal(err)
