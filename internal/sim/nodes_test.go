@@ -197,6 +197,10 @@ func (c *cluster) fault(h *host, kind int, d time.Duration, loss float64, slow b
 		wait()
 		h.wake()
 	case kind < 10: // a gentle restart is not a fault: nothing may be late
+		if slow { // right before much is due
+			next := time.Now().Add(10*time.Second + time.Second).Truncate(10 * time.Second)
+			time.Sleep(time.Until(next) - d%time.Second)
+		}
 		h.stop()
 		h.start()
 	default: // nor is a wrong clock: the cluster goes by that of the store
