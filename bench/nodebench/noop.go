@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -312,28 +313,18 @@ func (p place) spent() (own, server time.Duration, err error) {
 	return own, server, err
 }
 
-// putJobs makes jobs, many at a time: they are committed together.
+// putJobs makes jobs, as many at a time as the store takes.
 func putJobs(ctx context.Context, s store.Jobs, jobs []*job.Job) error {
-	const together = 200
-	var group sync.WaitGroup
-	failures := make(chan error, together)
-	for w := range together {
-		group.Go(func() {
-			for i := w; i < len(jobs); i += together {
-				if _, err := s.PutJob(ctx, store.PutJob{Definition: jobs[i], IfVersion: store.AnyVersion, Actor: "bench"}); err != nil {
-					failures <- err
-					return
-				}
-			}
-		})
+	for some := range slices.Chunk(jobs, store.PutMax) {
+		list := make([]store.PutJob, len(some))
+		for i, j := range some {
+			list[i] = store.PutJob{Definition: j, IfVersion: store.AnyVersion, Actor: "bench"}
+		}
+		if _, err := s.PutJobs(ctx, list); err != nil {
+			return err
+		}
 	}
-	group.Wait()
-	select {
-	case err := <-failures:
-		return err
-	default:
-		return nil
-	}
+	return nil
 }
 
 // finished counts the runs that ended well in a stretch of time.
