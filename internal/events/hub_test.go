@@ -299,6 +299,24 @@ func TestNodesAreToldByTheirState(t *testing.T) {
 	})
 }
 
+// Nodes that were there before the first look that succeeds have not just come.
+func TestNodesThatCouldNotBeReadAtFirstAreNotTold(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake, h *events.Hub) {
+		f.set(func() {
+			f.broken = true
+			f.sessions = []store.Session{{ID: job.ID{1}, Node: "a", Renewed: time.Now().Add(time.Minute)}}
+		})
+		l := listen(t, h, "")
+		defer l.Close()
+		time.Sleep(5 * time.Second)
+		f.set(func() { f.broken = false })
+		time.Sleep(2 * time.Second)
+		if kinds, gap := heard(t, l); gap || len(kinds) > 0 {
+			t.Errorf("heard %v, gap %v", kinds, gap)
+		}
+	})
+}
+
 func TestListenersAreSentAwayAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := events.New(&fake{})

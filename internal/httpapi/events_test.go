@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
@@ -108,6 +109,7 @@ func TestWhatHappensIsToldToThoseWhoMayKnowIt(t *testing.T) {
 	web := s.listen(at.URL, "of web", client.EventQuery{})
 	chosen := s.listen(at.URL, "of ops", client.EventQuery{Namespace: "web"})
 	done := s.listen(at.URL, "of ops", client.EventQuery{Job: "default/b", Kinds: []string{"run.done", "job"}})
+	none := s.listen(at.URL, "of ops", client.EventQuery{Kinds: []string{"jo", "run.d"}}) // no kinds
 
 	ok[client.Change](s, "POST", "/api/v1/jobs", webJob)
 	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "b", "run": {"shell": "true"}}`)
@@ -138,7 +140,7 @@ func TestWhatHappensIsToldToThoseWhoMayKnowIt(t *testing.T) {
 		}
 	}
 	done.expect("job.create", "run.done")
-	for _, l := range []*listening{all, web, chosen, done} {
+	for _, l := range []*listening{all, web, chosen, done, none} {
 		l.end()
 	}
 }
@@ -168,6 +170,38 @@ func TestWhoFollowsWhatHappensGoesOnWhereItWas(t *testing.T) {
 	ok[client.Change](s, "POST", "/api/v1/jobs/default/nightly/resume", "")
 	l.expect("job.resume")
 	l.end()
+}
+
+// The place to go on from is told before the first event, and moves on with what a client
+// has not asked for: it would else ask for one that is not known any more.
+func TestThePlaceMovesOnWithWhatIsNotWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		stop := s.tells()
+		l := dialSlow(t, s.handler, head("GET", "/api/v1/events?kind=token")+"\n")
+		place := func() string {
+			l.until(": alive")
+			line, err := l.reader.ReadString('\n')
+			id, found := strings.CutPrefix(strings.TrimSpace(line), "id: ")
+			if err != nil || !found {
+				t.Fatalf("%v, %q", err, line)
+			}
+			return id
+		}
+		first := place()
+		ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+		begun := time.Now()
+		second := place()
+		if second == first {
+			t.Errorf("the place is still %s", first)
+		}
+		if took := time.Since(begun); took < 15*time.Second || took > 16*time.Second {
+			t.Errorf("that the connection lives is told after %s", took)
+		}
+		_ = l.Close()
+		<-l.served
+		stop()
+	})
 }
 
 func TestWhoFollowsWhatHappensIsSentAwayWithItsReason(t *testing.T) {

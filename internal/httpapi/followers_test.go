@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/internal/httpapi"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -62,16 +63,22 @@ func follows(t *testing.T, name string, hears bool) *watched {
 		go func() { _ = w.followers.Run(ctx); close(done) }()
 		t.Cleanup(func() { cancel(); <-done })
 	}
-	var err error
-	s.handler, err = httpapi.Handler(httpapi.Config{Store: w.store, Node: name, Followers: w.followers, Tokens: s.tokens, Now: s.clock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.serve()
 	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
 	w.run = ok[client.Run](s, "POST", "/api/v1/jobs/default/nightly/run", "")
 	w.start(w.run)
 	w.path = "/api/v1/runs/" + w.run.ID.String() + "/output"
 	return w
+}
+
+// serve makes the API with its followers.
+func (w *watched) serve() {
+	w.t.Helper()
+	var err error
+	w.handler, err = httpapi.Handler(httpapi.Config{Store: w.store, Node: w.name, Followers: w.followers, Tokens: w.server.tokens, Now: w.clock})
+	if err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // follow begins to follow, by n clients.
@@ -179,6 +186,59 @@ func TestTheEndOfARunIsToldAtOnce(t *testing.T) {
 		if took := time.Since(before); took > 0 {
 			t.Errorf("the end is told after %s", took)
 		}
+	})
+}
+
+func TestTheEndOfAnAttemptIsToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := follows(t, "one", true)
+		ok[client.Change](w.server, "POST", "/api/v1/jobs", `{"name": "again", "run": {"shell": "true"}, "policy": {"retry": {"attempts": 1, "backoff": "1h"}}}`)
+		w.run = ok[client.Run](w.server, "POST", "/api/v1/jobs/default/again/run", "")
+		w.start(w.run)
+		w.path = "/api/v1/runs/" + w.run.ID.String() + "/output?attempt=1"
+		w.follow(1)
+		time.Sleep(time.Minute)
+		before := time.Now()
+		w.finish(w.run, job.OutcomeFailed) // the run waits for its next attempt
+		w.group.Wait()
+		w.told("event: end\n")
+		if took := time.Since(before); took > 0 {
+			t.Errorf("the end is told after %s", took)
+		}
+	})
+}
+
+// feed is a store that tells what the test says.
+type feed struct{ events.Feed }
+
+func (f *feed) Events(ctx context.Context) <-chan []store.Event { return f.Follow(ctx) }
+
+// What this process was not told in time may be the end of any run.
+func TestWhoeverFollowsLooksWhenEventsAreLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := follows(t, "one", false)
+		f := &feed{}
+		w.followers = httpapi.NewFollowers(f)
+		w.serve()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { _ = w.followers.Run(ctx); close(done) }()
+		w.follow(1)
+		time.Sleep(time.Minute)
+		before := time.Now()
+		w.finish(w.run, job.OutcomeSucceeded)
+		synctest.Wait()
+		f.Send([]store.Event{{Kind: store.EventLost}})
+		w.group.Wait()
+		if took := time.Since(before); took > 0 {
+			t.Errorf("the end is told after %s", took)
+		}
+		synctest.Wait()
+		if f.Wanted() {
+			t.Error("the store is followed for nobody")
+		}
+		cancel()
+		<-done
 	})
 }
 

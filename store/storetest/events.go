@@ -100,6 +100,17 @@ var eventTests = []test{
 		e.want(err, store.ErrConflict)
 		e.told(told())
 	}},
+	{"what changes of a run but not its state is told by what somebody did alone", func(e *env) {
+		j := e.put(everyMinute)
+		runs := e.plan(j, time.Second, 2*time.Second)
+		e.clock.Advance(time.Second)
+		e.claim(e.a, runs[0], store.Started)
+		told := e.follow()
+		_, err := e.Cancel(e.ctx, runs[0].Run, "ann", "enough") // it goes on until it has ended
+		e.must(err)
+		e.must(e.Drain(e.ctx, store.DrainNode{Node: "a", Actor: "bob"})) // and has the other no more
+		e.told(told(), "run.cancel "+j.Definition.FullName()+" ann", "node.drain a bob")
+	}},
 	{"what is withdrawn and what was missed is told when it is settled", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {late_by: 10s}")
 		e.plan(j, time.Second)
