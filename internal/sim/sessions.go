@@ -144,7 +144,7 @@ func (c *checker) checkIdle() {
 func (c *checker) checkStale() {
 	for _, s := range c.stale {
 		if c.late > 0 && !c.faulty(s.at.Add(-settled), s.at, true) {
-			c.problem("bounded", "the planner that has moved the cursor of %s asks to move it again from where it stood, at %s", s.name, s.at)
+			c.problem("liveness", "the planner that has moved the cursor of %s asks to move it again from where it stood, at %s", s.name, s.at)
 		}
 	}
 }
