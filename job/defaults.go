@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"time"
@@ -25,23 +26,18 @@ func (d Defaults) Over(base Defaults) Defaults {
 
 func ptr[T any](v T) *T { return &v }
 
-// builtIn returns the defaults of every job, whatever its schedule and policies.
+// builtIn returns the policies of every job, whatever its schedule.
 // They are what someone who comes from crontab expects, made safe.
-func builtIn() Job {
-	return Job{
-		Namespace: DefaultNamespace,
-		Schedule:  Schedule{Timezone: "UTC"},
-		Place:     Place{Strategy: StrategyAny},
-		Policy: Policy{
-			Overlap:       OverlapSkip,
-			Missed:        MissedLatest,
-			LateBy:        ptr(Duration(time.Hour)),
-			NeedsPrevious: ptr(false),
-			KillGrace:     ptr(Duration(10 * time.Second)),
-			Retry:         &Retry{Attempts: ptr(0)},
-			LostAfter:     Duration(60 * time.Second),
-			Priority:      ptr(0),
-		},
+func builtIn() *Policy {
+	return &Policy{
+		Overlap:       OverlapSkip,
+		Missed:        MissedLatest,
+		LateBy:        ptr(Duration(time.Hour)),
+		NeedsPrevious: ptr(false),
+		KillGrace:     ptr(Duration(10 * time.Second)),
+		Retry:         &Retry{Attempts: ptr(0)},
+		LostAfter:     Duration(60 * time.Second),
+		Priority:      ptr(0),
 	}
 }
 
@@ -59,8 +55,10 @@ func (j *Job) WithDefaults(d Defaults) *Job {
 		s.Timezone = prefixedZone(s.Cron[0])
 	}
 	fillPolicy(p, &d.Policy, r)
-	fill(reflect.ValueOf(&s.Timezone).Elem(), reflect.ValueOf(d.Timezone))
-	fill(reflect.ValueOf(&filled).Elem(), reflect.ValueOf(builtIn()))
+	fill(reflect.ValueOf(p).Elem(), reflect.ValueOf(builtIn()).Elem())
+	filled.Namespace = namespaceOf(filled.Namespace)
+	filled.Place.Strategy = cmp.Or(filled.Place.Strategy, StrategyAny)
+	s.Timezone = cmp.Or(s.Timezone, d.Timezone, "UTC")
 
 	// What stands only beside something else is filled in only there.
 	if len(s.Cron) > 0 && s.ClockChange == "" {
@@ -110,7 +108,7 @@ func (j *Job) WithDefaults(d Defaults) *Job {
 // differently, since nobody wants to be told that it does not fit.
 func fillPolicy(p, defaults *Policy, r *RunSpec) {
 	said := *p
-	fill(reflect.ValueOf(p).Elem(), reflect.ValueOf(*defaults))
+	fill(reflect.ValueOf(p).Elem(), reflect.ValueOf(defaults).Elem())
 	if p.Overlap != OverlapQueue {
 		p.QueueLimit = said.QueueLimit
 	}

@@ -27,6 +27,9 @@ type step struct {
 	// of their job.
 	waiting map[string]int
 	was     map[job.ID]steady // of the runs that were added
+	// change is the last number that the step has given in the feed of changes, 0
+	// for none. There is one writer, so that numbers become visible in their order.
+	change int64
 }
 
 // loadedJob is a job in a step, with what it was before.
@@ -384,6 +387,11 @@ func (st *step) write() error {
 			return err
 		}
 	}
+	if st.change != 0 {
+		if err := st.stmt("update counters set value = ? where name = 'change'").bindInt(st.change).exec(); err != nil {
+			return err
+		}
+	}
 	for _, k := range c.Keys {
 		q := st.stmt("insert or replace into keys (job, kind, key, shard, run, expires) values (?, ?, ?, ?, ?, ?)")
 		q.bindID(k.Job).bindInt(columns.Kinds.Of(k.Kind)).bindText(k.Key).bindInt(int64(k.Shard)).bindID(k.Run).bindTime(k.Expires)
@@ -473,13 +481,22 @@ func (st *step) insertJob(r *jobRow) error {
 }
 
 // feed puts a job into the feed of changes, as it is.
-func (st *step) feed(r *jobRow) (err error) {
+func (st *step) feed(r *jobRow) error {
 	r.changed = st.now
 	st.hint |= store.HintJobs
-	if r.seq, err = st.nextChange(); err == nil {
-		st.memory.keepJob(r)
+	if st.change == 0 {
+		q := st.stmt("select value from counters where name = 'change'")
+		for q.next() {
+			st.change = q.int()
+		}
+		if err := q.err(); err != nil {
+			return err
+		}
 	}
-	return err
+	st.change++
+	r.seq = st.change
+	st.memory.keepJob(r)
+	return nil
 }
 
 // announce writes what rarely changes about a job, and puts it into the feed of
@@ -502,16 +519,6 @@ func (st *step) announce(r *jobRow) error {
 	s.bindTime(r.PausedAt).bindTime(r.PausedUntil).bindText(r.PausedBy).bindText(r.PauseReason).bindTime(r.Completed)
 	s.bindTime(r.removeAt()).bindInt(int64(keep.Runs)).bindInt(int64(keep.For)).bindInt(int64(keep.OutputFor))
 	return s.bindID(r.UID).exec()
-}
-
-// nextChange returns the next number in the feed of changes. There is one
-// writer, so that numbers become visible in their order.
-func (t *tx) nextChange() (seq int64, err error) {
-	q := t.stmt("update counters set value = value + 1 where name = 'change' returning value")
-	for q.next() {
-		seq = q.int()
-	}
-	return seq, q.err()
 }
 
 func (t *tx) insertAudit(a store.AuditRecord) error {
