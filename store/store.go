@@ -105,12 +105,17 @@ type Store interface {
 	// Hints returns a channel of hints, which is closed when ctx ends. A
 	// receiver that is slow loses hints.
 	Hints(ctx context.Context) <-chan Hint
-	// Events returns a channel of what changes after the call, in the order in
-	// which it becomes visible, which is closed when ctx ends. What belongs to
-	// one step comes together. A receiver that is slow loses events, and is told
-	// so by one of the kind EventLost in their place. While nobody receives them,
-	// events cost nothing.
+	// Events returns a channel of what this process changes after the call, in
+	// the order in which it becomes visible, which is closed when ctx ends. What
+	// belongs to one step comes together. A receiver that is slow loses events, and
+	// is told so by one of the kind EventLost in their place. While nobody receives
+	// them, events cost nothing.
 	Events(ctx context.Context) <-chan []Event
+	// EventsElsewhere is Events for what other processes change in a store that
+	// they share. It takes a second to begin, and what it tells comes some tenths
+	// of a second late: what one process does is in its order, and what several do
+	// has times. Nil is that of a store which one process has for itself.
+	EventsElsewhere(ctx context.Context) <-chan []Event
 	// Tidy does a bounded part of what can be done at any time by any node:
 	// runs that were withdrawn or have become too late are settled, pauses
 	// that have run out are ended, completed jobs and old keys are removed. It

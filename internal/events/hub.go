@@ -18,6 +18,7 @@ import (
 // Store is what a hub wants of a store.
 type Store interface {
 	Events(ctx context.Context) <-chan []store.Event
+	EventsElsewhere(ctx context.Context) <-chan []store.Event
 	Sessions(ctx context.Context) ([]store.Session, error)
 	Now(ctx context.Context) (time.Time, error)
 }
@@ -114,9 +115,16 @@ func (h *Hub) Run(ctx context.Context) error {
 
 // follow keeps what happens until nobody has listened for some time.
 func (h *Hub) follow(ctx context.Context) {
+	var group sync.WaitGroup
+	defer group.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changes := h.store.Events(ctx)
+	if elsewhere := h.store.EventsElsewhere(ctx); elsewhere != nil {
+		own, ordered := changes, make(chan []store.Event)
+		changes = ordered
+		group.Go(func() { inOrder(ctx, own, elsewhere, ordered) })
+	}
 	nodes := h.look(ctx, nil)
 	h.begin()
 	ticker := time.NewTicker(nodesEvery)

@@ -26,6 +26,8 @@ type fake struct {
 	follows  int
 	sessions []store.Session
 	broken   bool
+	// elsewhere brings what other processes do; nil where there are none.
+	elsewhere chan []store.Event
 }
 
 func (f *fake) Events(ctx context.Context) <-chan []store.Event {
@@ -34,6 +36,8 @@ func (f *fake) Events(ctx context.Context) <-chan []store.Event {
 	f.mu.Unlock()
 	return f.Follow(ctx)
 }
+
+func (f *fake) EventsElsewhere(context.Context) <-chan []store.Event { return f.elsewhere }
 
 func (f *fake) Sessions(context.Context) ([]store.Session, error) {
 	f.mu.Lock()

@@ -298,6 +298,9 @@ func (s *Store) Events(ctx context.Context) <-chan []store.Event {
 	return s.feed.Follow(ctx)
 }
 
+// EventsElsewhere implements store.Store: there is one process.
+func (s *Store) EventsElsewhere(context.Context) <-chan []store.Event { return nil }
+
 // writeJob writes the state of a job. What planners or users must be told goes
 // into the feed of changes; a new version has a revision.
 func (s *Store) writeJob(row *jobRow, j *engine.Job) {

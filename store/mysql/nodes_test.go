@@ -17,6 +17,7 @@ import (
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/storetest"
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
@@ -501,4 +502,9 @@ func TestALookChangesNothingAndSaysWhatItFinds(t *testing.T) {
 	if _, err := Check(t.Context(), other); err == nil || !strings.Contains(err.Error(), "another program") {
 		t.Errorf("a database of others: %v", err)
 	}
+}
+
+func TestNodesTellEachOtherWhatHappens(t *testing.T) {
+	address := emptyDatabase(t)
+	storetest.Elsewhere(t, func() store.Store { return open(t, address, Options{}) })
 }

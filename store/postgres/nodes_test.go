@@ -268,3 +268,64 @@ func TestTheViewsSayWhatIsThere(t *testing.T) {
 	seen("select run, name, outcome, reason, is_final::text, coalesce(exit_code::text, 'none') from belfry_attempts",
 		run.String(), "seen", "cancelled", "cancelled by ann: enough", "true", "none")
 }
+
+func TestNodesTellEachOtherWhatHappens(t *testing.T) {
+	address := emptySchema(t)
+	storetest.Elsewhere(t, func() store.Store { return open(t, address, Options{}) })
+}
+
+func TestWhatWasToldAndIsNotThereAnyMoreIsLost(t *testing.T) {
+	address := emptySchema(t)
+	a, b := open(t, address, Options{}), open(t, address, Options{})
+	d, err := connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	n := 0
+	change := func() {
+		t.Helper()
+		n++
+		if _, err := b.PutPool(ctx, &job.Pool{Name: "p", Description: time.Duration(n).String()}, store.AnyVersion, "ann"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Nobody follows, and nothing is written.
+	change()
+	var told int
+	if err := d.pool.QueryRow(ctx, "select value from counters where name = 'told'").Scan(&told); err != nil || told != 0 {
+		t.Errorf("%d batches were told to nobody, %v", told, err)
+	}
+	elsewhere := a.EventsElsewhere(ctx)
+	for heard := ""; heard != "pool.change"; { // b has begun
+		change()
+		select {
+		case list := <-elsewhere:
+			heard = list[len(list)-1].Kind
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			t.Fatal("nothing is told")
+		}
+	}
+	for quiet := false; !quiet; {
+		select {
+		case <-elsewhere:
+		case <-time.After(time.Second):
+			quiet = true
+		}
+	}
+	if _, err := d.pool.Exec(ctx, "update counters set value = value + 1 where name = 'told'"); err != nil {
+		t.Fatal(err)
+	}
+	change()
+	select {
+	case list := <-elsewhere:
+		if list[0].Kind != store.EventLost || list[len(list)-1].Kind != "pool.change" {
+			t.Errorf("told was %+v", list)
+		}
+	case <-ctx.Done():
+		t.Fatal("nothing is told")
+	}
+}

@@ -18,3 +18,6 @@ func (s *Store) Events(ctx context.Context) <-chan []store.Event {
 	_ = s.write(ctx, func(*tx) error { return nil })
 	return list
 }
+
+// EventsElsewhere implements store.Store: there is one process.
+func (s *Store) EventsElsewhere(context.Context) <-chan []store.Event { return nil }

@@ -3,6 +3,7 @@
 package cluster_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -463,4 +464,53 @@ func (c *cluster) cancels(n int) {
 	if took[n-1] > cancelMax {
 		c.t.Errorf("a cancel took %s, want at most %s", took[n-1], cancelMax)
 	}
+}
+
+// Whichever node is asked tells what the others do.
+func TestANodeTellsTheEventsOfAll(t *testing.T) {
+	each(t, func(t *testing.T, c *cluster) {
+		documents, err := job.Decode("job.yaml", []byte("name: quick\nrun: {shell: 'true'}\nplace: {strategy: last}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		document, err := client.DocumentOf(documents[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.nodes[1].Apply(t.Context(), client.Apply{Documents: []client.Document{document}}); err != nil {
+			t.Fatal(err)
+		}
+		// One that begins to tell late is a gap, after which a client begins anew.
+		enough := errors.New("the run has ended")
+		eventually(t, "the end of a run on another node is told", func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			var run client.Run
+			var kinds []string
+			err := c.nodes[0].Events(ctx, client.EventQuery{Kinds: []string{"run"}}, func() {
+				if run, err = c.nodes[1].RunJob(ctx, "default", "quick", client.RunRequest{}, ""); err != nil {
+					t.Error(err)
+				}
+			}, func(e client.Event) error {
+				if e.Kind == client.EventGap {
+					return errors.New("a gap")
+				}
+				if e.Run != nil && e.Run.ID == run.ID {
+					kinds = append(kinds, e.Kind)
+				}
+				if e.Kind == "run.done" {
+					return enough
+				}
+				return nil
+			})
+			if !errors.Is(err, enough) {
+				t.Logf("told were %v, then %v", kinds, err)
+				return false
+			}
+			if want := []string{"run.ready", "run.running", "run.done"}; !slices.Equal(kinds, want) {
+				t.Errorf("told were %v, want %v", kinds, want)
+			}
+			return true
+		})
+	})
 }

@@ -100,9 +100,15 @@ func (s *Store) listening() {
 }
 
 func (s *Store) heard(payload string) {
-	sender, bits, _ := strings.Cut(payload, " ")
-	hint, err := strconv.ParseUint(bits, 10, 8)
-	if err == nil && sender != s.notices.sender {
+	sender, said, _ := strings.Cut(payload, " ")
+	if sender == s.notices.sender {
+		return
+	}
+	if said == followPayload {
+		s.followed.heard()
+		return
+	}
+	if hint, err := strconv.ParseUint(said, 10, 8); err == nil {
 		s.hints.Send(store.Hint(hint))
 	}
 }

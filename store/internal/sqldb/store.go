@@ -111,6 +111,7 @@ type Store struct {
 	expiring expiring
 	hints    columns.Hints
 	notices  notices
+	followed followed
 	feed     events.Feed
 	// writing is held by each transaction that writes, and taken by whoever has to
 	// know that those before it have ended.
@@ -157,6 +158,8 @@ func Open(ctx context.Context, db DB, o Options) (*Store, error) {
 	s.notices.init()
 	s.work.Go(func() { s.keepTime(background) })
 	s.work.Go(func() { s.notify(background) })
+	s.followed.wake = make(chan struct{}, 1)
+	s.work.Go(func() { s.tell(background) })
 	s.work.Go(func() { s.listen(background) })
 	return s, nil
 }

@@ -1,0 +1,292 @@
+package sqldb
+
+import (
+	"bytes"
+	"compress/flate"
+	"context"
+	"encoding/json"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
+)
+
+// Who follows what happens on other nodes says so to all of them, again and again.
+// As long as they hear it, they write what they change into a table, which those who
+// follow read: in transactions of their own, behind those that they tell of. While
+// nobody follows, nobody does anything.
+const (
+	// followAgain is how often somebody who follows says so, followLife how long it
+	// holds: some may be lost.
+	followAgain = 5 * time.Second
+	followLife  = 15 * time.Second
+	// followWait is how long the others get to begin before the following has begun:
+	// more than it takes them to hear of it. Of one that begins later it is not known
+	// what it has done before.
+	followWait = time.Second
+	// tellEvery is how long a node gathers what it tells the others, and tellMax the
+	// most events that it tells at once: beyond 20,000 a second some are lost, and
+	// said to be.
+	tellEvery = 100 * time.Millisecond
+	tellMax   = 2000
+	// hearEvery is how often who follows reads what was told, and hearMax how much of
+	// it at a time.
+	hearEvery = 200 * time.Millisecond
+	hearMax   = 20
+	// toldLife is how long what was told is kept: who has not read it by then has lost
+	// it, and is told so.
+	toldLife = 15 * time.Second
+	// followPayload is what a notice says of who follows, in the place of hints.
+	followPayload = "follow"
+)
+
+// followed knows how long others follow what this node does.
+type followed struct {
+	wake  chan struct{} // of one: somebody follows
+	mu    sync.Mutex
+	until time.Time
+}
+
+func (f *followed) heard() {
+	f.mu.Lock()
+	f.until = time.Now().Add(followLife)
+	f.mu.Unlock()
+	select {
+	case f.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+func (f *followed) now() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Now().Before(f.until)
+}
+
+// told is what a node tells at once. Begun is set in the first since it was asked to.
+type told struct {
+	Begun  bool
+	Events []store.Event
+}
+
+var toldRows = &Table{Name: "told", Key: 1, Columns: []Column{
+	{"number", Int}, {"sender", Text}, {"batch", Int}, {"told_at", Int}, {"events", Blob},
+}}
+
+// tell tells the others what this node changes while they follow, until ctx ends.
+func (s *Store) tell(ctx context.Context) {
+	for batch := int64(0); ; {
+		select {
+		case <-s.followed.wake:
+			batch = s.tellFollowers(ctx, batch)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tellFollowers tells the others until none follows, numbers what it tells behind a
+// batch, and returns the last number.
+func (s *Store) tellFollowers(ctx context.Context, batch int64) int64 {
+	following, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changes := s.Events(following)
+	ticker := time.NewTicker(tellEvery)
+	defer ticker.Stop()
+	next := told{Begun: true}
+	for s.followed.now() {
+		for room := true; room && len(next.Events) < tellMax; {
+			select {
+			case list := <-changes:
+				next.Events = append(next.Events, list...)
+			default:
+				room = false
+			}
+		}
+		if next.Begun || len(next.Events) > 0 {
+			// What cannot be written is written again. If that takes long, the
+			// channel has lost something, and says so.
+			if s.writeTold(ctx, batch+1, &next) == nil {
+				batch++
+				next = told{}
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return batch
+		}
+	}
+	_ = s.write(ctx, func(t *tx) error { // or whoever is followed next removes it
+		return t.exec("delete from told where sender = ?", s.notices.sender)
+	})
+	return batch
+}
+
+// writeTold writes what is told, with the next of the numbers of all, and removes what
+// is old. The counter stays locked until the commit, so that numbers become visible in
+// their order.
+func (s *Store) writeTold(ctx context.Context, batch int64, next *told) error {
+	data, err := pack(next)
+	if err != nil {
+		return err
+	}
+	return s.write(ctx, func(t *tx) error {
+		if t.again {
+			there, err := t.number("select count(*) from told where sender = ? and batch = ?", s.notices.sender, batch)
+			if err != nil || there > 0 {
+				return err
+			}
+		}
+		number, err := t.number("select value from counters where name = 'told' for update")
+		if err != nil {
+			return err
+		}
+		number++
+		if err := t.exec("update counters set value = ? where name = 'told'", number); err != nil {
+			return err
+		}
+		now := s.clock.now()
+		if next.Begun || number%int64(toldLife/tellEvery) == 0 {
+			if err := t.exec("delete from told where told_at < ?", columns.Nanos(now.Add(-toldLife))); err != nil {
+				return err
+			}
+		}
+		return t.writeRows(Insert, toldRows.rows(1).int(number).text(s.notices.sender).int(batch).time(now).blob(data))
+	})
+}
+
+// EventsElsewhere implements store.Store.
+func (s *Store) EventsElsewhere(ctx context.Context) <-chan []store.Event {
+	ch := make(chan []store.Event)
+	if s.check(ctx) != nil {
+		close(ch)
+		return ch
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	begun := make(chan struct{})
+	s.work.Go(func() {
+		defer cancel()
+		defer close(ch)
+		s.hear(ctx, begun, ch)
+	})
+	select {
+	case <-begun:
+	case <-ctx.Done():
+	}
+	return ch
+}
+
+// hear reads what others tell and sends it to a channel, until ctx ends or the store is
+// closed. It closes begun when what happens from then on is told.
+func (s *Store) hear(ctx context.Context, begun chan<- struct{}, to chan<- []store.Event) {
+	const unknown = -1
+	last, began := int64(unknown), time.Now()
+	var said time.Time
+	for {
+		if said.IsZero() || time.Since(said) > followAgain {
+			once, cancel := context.WithTimeout(ctx, noticeMax)
+			_ = s.db.Notify(once, s.notices.sender+" "+followPayload) // the next one will do
+			cancel()
+			said = time.Now()
+		}
+		starting := begun != nil
+		var heard []store.Event
+		var err error
+		if last != unknown {
+			heard, last, err = s.readTold(ctx, last, starting)
+		} else if last, err = s.lastTold(ctx); err == nil && !starting {
+			heard = []store.Event{{Kind: store.EventLost, Time: s.clock.now()}}
+		}
+		if starting && (last != unknown || err != nil) && time.Since(began) > followWait {
+			close(begun)
+			begun = nil
+		}
+		if len(heard) > 0 && !starting {
+			select {
+			case to <- heard:
+				continue // there may be more
+			case <-ctx.Done():
+				return
+			case <-s.closed:
+				return
+			}
+		}
+		timer := time.NewTimer(hearEvery)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		case <-s.closed:
+		}
+		timer.Stop()
+		if s.check(ctx) != nil {
+			return
+		}
+	}
+}
+
+// lastTold returns the number of what was told last.
+func (s *Store) lastTold(ctx context.Context) (last int64, err error) {
+	err = s.read(ctx, func(t *tx) error {
+		last, err = t.number("select value from counters where name = 'told'")
+		return err
+	})
+	if err != nil {
+		return -1, err
+	}
+	return last, nil
+}
+
+// readTold returns what others have told behind a number, and the number to go on from.
+// What is missing there, or may be as somebody has begun to tell only now, is an event
+// that says so; while everybody begins nothing is missing.
+func (s *Store) readTold(ctx context.Context, behind int64, beginning bool) (heard []store.Event, last int64, err error) {
+	err = s.read(ctx, func(t *tx) error {
+		heard, last = nil, behind
+		q := t.query("select number, sender, told_at, events from told where number > ? order by number limit ?", behind, int64(hearMax))
+		for q.Next() {
+			number, sender, at := q.Int(), q.Text(), q.time()
+			next, data := told{}, q.View()
+			lost := number != last+1
+			if sender != s.notices.sender && (unpack(data, &next) != nil || next.Begun && !beginning) {
+				lost = true // what cannot be read is of another version of the program
+			}
+			if lost {
+				heard = append(heard, store.Event{Kind: store.EventLost, Time: at})
+			}
+			heard = append(heard, next.Events...)
+			last = number
+		}
+		return q.Err()
+	})
+	if err != nil {
+		return nil, behind, wrapped(err, "events of others")
+	}
+	return heard, last, nil
+}
+
+// pack writes what is told, smaller.
+func pack(next *told) ([]byte, error) {
+	var b bytes.Buffer
+	w, err := flate.NewWriter(&b, flate.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.NewEncoder(w).Encode(next); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+func unpack(data []byte, next *told) error {
+	r := flate.NewReader(bytes.NewReader(data))
+	return json.NewDecoder(io.LimitReader(r, unpackedMax)).Decode(next)
+}
+
+// unpackedMax bounds what is told at once: tellMax events of some kilobytes.
+const unpackedMax = 64 << 20

@@ -1,0 +1,142 @@
+package storetest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Elsewhere tests what the stores of several nodes on one database tell each other. Each
+// call of open opens it again.
+func Elsewhere(t *testing.T, open func() store.Store) {
+	follows, changes := open(), open()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	hears(ctx, t, follows, changes)
+	hears(ctx, t, changes, follows)
+	elsewhere, own := follows.EventsElsewhere(ctx), changes.Events(ctx)
+
+	live(t, changes, "one")
+	want := collect(t, own, 5)
+	if got := collect(t, elsewhere, 5); !slices.Equal(got, want) {
+		t.Errorf("told was\n%s\nwant\n%s", got, want)
+	}
+
+	// Its own changes are told to nobody but the other.
+	back := changes.EventsElsewhere(ctx)
+	live(t, follows, "two")
+	live(t, changes, "three")
+	if got, want := collect(t, elsewhere, 5), collect(t, own, 5); !slices.Equal(got, want) {
+		t.Errorf("told was\n%s\nwant\n%s", got, want)
+	}
+	if got := collect(t, back, 5); len(got) != 5 {
+		t.Errorf("told back was %s", got)
+	}
+
+	// What a node has done before it heard that it is followed is not known.
+	late := open()
+	live(t, late, "four")
+	for heard := ""; heard != store.EventLost; {
+		select {
+		case list := <-elsewhere:
+			heard = list[0].Kind
+		case <-ctx.Done():
+			t.Fatal("nobody is told that something may be missing")
+		}
+	}
+
+	following, stop := context.WithCancel(ctx)
+	third := follows.EventsElsewhere(following)
+	stop()
+	for range third { // until it is closed
+	}
+}
+
+// hears returns when one node is told what another one tells.
+func hears(ctx context.Context, t *testing.T, s, other store.Store) {
+	t.Helper()
+	hints := s.Hints(ctx)
+	for n := 1; ; n++ {
+		// The first may be lost while nobody listens.
+		if _, err := other.PutPool(ctx, &job.Pool{Name: "hint", Description: fmt.Sprint(n)}, store.AnyVersion, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case hint := <-hints:
+			// Whoever begins to listen is hinted at everything.
+			if hint&store.HintJobs != 0 && hint&store.HintNodes == 0 {
+				return
+			}
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			t.Fatal("no hint has come")
+		}
+	}
+}
+
+// live lets a job be made, run and deleted by one node.
+func live(t *testing.T, s store.Store, name string) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	id := func() job.ID {
+		t.Helper()
+		id, err := job.NewID(time.Now(), rand.Reader)
+		must(err)
+		return id
+	}
+	node, err := s.Join(ctx, store.Session{ID: id(), Node: name, Machine: name, DataDir: "/" + name, Roles: []string{"worker"}, Capacity: 1})
+	must(err)
+	j, err := s.PutJob(ctx, store.PutJob{
+		Definition: &job.Job{Name: name, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}}, IfVersion: store.AnyVersion, Actor: "ann",
+	})
+	must(err)
+	a := store.Attempt{Run: id(), Number: 1, Token: id()}
+	item := store.TriggerItem{ID: a.Run, Job: j.Definition.UID, Kind: job.RunByHand, Key: "k", Session: node.ID, Params: map[string]string{}, Actor: "ann"}
+	made, err := s.Trigger(ctx, []store.TriggerItem{item})
+	must(err)
+	must(made[0].Err)
+	claims, err := s.Claim(ctx, node.ID, []store.Attempt{a})
+	must(err)
+	if claims[0].Verdict != store.Started {
+		t.Fatalf("the claim of a run by hand is answered %d", claims[0].Verdict)
+	}
+	code := 7
+	_, err = s.Finish(ctx, node.ID, []store.Result{{
+		Attempt: a, Started: claims[0].Now, Ended: claims[0].Now, Outcome: job.OutcomeFailed, Reason: "exit status 7", ExitCode: &code,
+	}})
+	must(err)
+}
+
+// collect returns so many events, each as a text with all that it says.
+func collect(t *testing.T, from <-chan []store.Event, n int) (all []string) {
+	t.Helper()
+	patience := time.After(30 * time.Second)
+	for len(all) < n {
+		select {
+		case list := <-from:
+			for i := range list {
+				text, err := json.Marshal(&list[i])
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, string(text))
+			}
+		case <-patience:
+			t.Fatalf("told was %s, and nothing more", all)
+		}
+	}
+	return all
+}
