@@ -45,10 +45,10 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test servers cluster crash check lint race fuzz sim seeds soak bench fmt tidy
+.PHONY: help run build test test-long servers cluster crash check lint race fuzz sim seeds soak bench fmt tidy
 
 help: ## show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## run belfry; other arguments: make run ARGS="next '@daily' -n 3"
 	@$(GO) run ./cmd/belfry $(ARGS)
@@ -105,6 +105,15 @@ seeds: ## other random steps than the tests take: SEEDS (300) for a store, WORLD
 soak: ## kill a server with the race detector under random traffic for SOAKTIME (60s), and run the largest end-to-end tests
 	BELFRY_BUILD='$(DETECTOR)' BELFRY_SOAK=$(SOAKTIME) $(GO) test -count=1 -v -run ^TestSoak ./test/e2e
 	BELFRY_CROWD=10000 $(GO) test -count=1 -v -run ^TestACrowd ./test/e2e
+
+test-long: ## all that can be made longer, for some hours
+	$(MAKE) cluster DATABASE=postgres
+	$(MAKE) cluster DATABASE=mariadb
+	$(MAKE) sim HOURS=10000 NODE_HOURS=1000
+	CGO_ENABLED=1 $(MAKE) sim HOURS=200 NODE_HOURS=50 RACE=-race
+	$(MAKE) seeds SEEDS=3000 WORLDS=200
+	$(MAKE) soak SOAKTIME=30m
+	$(MAKE) fuzz FUZZTIME=1000000x
 
 bench: ## run each benchmark once, so that none can rot
 	@$(call each,$(GO) test -run ^# -bench . -benchtime 1x ./...)

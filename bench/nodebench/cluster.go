@@ -58,7 +58,11 @@ func serverScenarios() []Scenario {
 // nodes measures how fast nodes make up for what they have missed together.
 func (b *bench) nodes(ctx context.Context, on backend, goal float64) (figures []Figure, err error) {
 	load := backlog{jobs: b.scaled(2000, 20), down: b.scaled(100, 10)}
-	for _, n := range []int{1, 2, 4, 8} {
+	counts := []int{1, 2, 4, 8}
+	if b.Quick {
+		counts = counts[:2]
+	}
+	for _, n := range counts {
 		r, err := b.fresh(ctx, on, load, n, patience)
 		if err != nil {
 			return nil, err
@@ -88,7 +92,11 @@ func (b *bench) fresh(ctx context.Context, on backend, load backlog, nodes int, 
 
 // beside measures the same beside more and more jobs that are not due.
 func (b *bench) beside(ctx context.Context, on backend) (figures []Figure, err error) {
-	for _, n := range []int{10_000, 100_000, 1_000_000} {
+	counts := []int{10_000, 100_000, 1_000_000}
+	if b.Quick {
+		counts = counts[1:2]
+	}
+	for _, n := range counts {
 		p, err := on.make("")
 		if err != nil {
 			return nil, err
