@@ -244,7 +244,7 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 		w.giveBack(ctx)
 	} else {
 		if slices.ContainsFunc(started, outdated) {
-			err = w.release(ctx, outdated)
+			err = w.release(ctx, slices.Values(started), outdated)
 		}
 		if edited && err == nil {
 			err = w.recall(ctx)

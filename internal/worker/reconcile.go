@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
@@ -97,41 +100,48 @@ func (w *Worker) tokens() map[job.ID]*item {
 func (w *Worker) recall(ctx context.Context) error {
 	w.mu.Lock()
 	w.edits++ // for the claims that are under way
-	versions := map[job.ID]int64{}
+	held := map[job.ID][]*item{}
 	for _, it := range w.items {
 		if it.state == claimed {
-			versions[it.run.JobUID] = it.job.Definition.Version
+			held[it.run.JobUID] = append(held[it.run.JobUID], it)
 		}
 	}
 	w.mu.Unlock()
-	changed := map[job.ID]bool{}
-	for uid, version := range versions {
+	// One job after the other, what starts first before the rest: of a herd there are
+	// hundreds.
+	soonest := make(map[job.ID]time.Time, len(held))
+	for uid, list := range held {
+		soonest[uid] = slices.MinFunc(list, func(a, b *item) int { return a.run.Due.Compare(b.run.Due) }).run.Due
+	}
+	jobs := slices.SortedFunc(maps.Keys(held), func(a, b job.ID) int { return soonest[a].Compare(soonest[b]) })
+	for _, uid := range jobs {
 		j, err := w.Store.JobByUID(ctx, uid)
-		if errors.Is(err, store.ErrNotFound) {
-			changed[uid] = true
-			continue
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
 		}
+		err = w.release(ctx, slices.Values(held[uid]), func(it *item) bool {
+			return j == nil || j.Deleted || j.Definition.Version != it.job.Definition.Version
+		})
 		if err != nil {
 			return err
 		}
-		changed[uid] = j.Deleted || j.Definition.Version != version
 	}
-	return w.release(ctx, func(it *item) bool { return changed[it.run.JobUID] })
+	return nil
 }
 
 // giveBack releases what is claimed and has not started.
 func (w *Worker) giveBack(ctx context.Context) {
-	if err := w.release(ctx, func(*item) bool { return true }); err != nil {
+	if err := w.release(ctx, maps.Values(w.items), func(*item) bool { return true }); err != nil {
 		w.Log.Warn("claimed runs could not be given back: they will count as lost", "error", err)
 	}
 }
 
-// release gives back the claimed items that are chosen.
-func (w *Worker) release(ctx context.Context, choose func(*item) bool) error {
+// release gives back those of some items that are claimed and chosen.
+func (w *Worker) release(ctx context.Context, items iter.Seq[*item], choose func(*item) bool) error {
 	w.mu.Lock()
 	var attempts []store.Attempt
-	for _, it := range w.items {
-		if it.state == claimed && choose(it) {
+	for it := range items {
+		if it.state == claimed && w.items[it.ready.ID] == it && choose(it) {
 			attempts = append(attempts, it.attempt)
 			it.prepared.discard()
 			w.forget(it)

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -99,11 +100,12 @@ const (
 	// restFactor is how many times longer than a look that was asked for the
 	// rest after it is: a node whose store is busy must not read all the time.
 	restFactor = 10
-	// heedEvery is the least time between two looks at what was cancelled or
-	// changed, which wait for no such rest: a cancel is to reach its attempt within
-	// 100 ms, and a thousand edits a second are not to be a thousand reads on each
-	// node.
+	// heedEvery is how often, and heedBurst how many times at once, a worker looks
+	// at what was cancelled or changed, for which it does not rest so: a cancel is to
+	// reach its attempt within 100 ms, and a thousand edits a second are not to be a
+	// thousand reads on each node.
 	heedEvery = 50 * time.Millisecond
+	heedBurst = 10
 	// heeded are the hints that are about what must not go on or start, looked those
 	// about what is to be claimed.
 	heeded = store.HintJobs | store.HintCancels | store.HintNodes
@@ -255,6 +257,7 @@ func (w *Worker) hintLoop(ctx context.Context) {
 	trouble := trouble{what: "what was cancelled or changed cannot be read", log: w.Log}
 	var due store.Hint // what is to be looked at
 	var rested <-chan time.Time
+	var full time.Time // when a whole burst may be made again
 	backoff := backoffMin
 	for {
 		select {
@@ -279,7 +282,14 @@ func (w *Worker) hintLoop(ctx context.Context) {
 			backoff = min(2*backoff, lookEvery)
 			continue
 		}
-		due, rested, backoff = 0, time.After(heedEvery), backoffMin
+		due, backoff = 0, backoffMin
+		if now := time.Now(); full.Before(now) {
+			full = now
+		}
+		full = full.Add(heedEvery)
+		if wait := time.Until(full) - (heedBurst-1)*heedEvery; wait > 0 {
+			rested = time.After(wait)
+		}
 	}
 }
 
@@ -305,7 +315,7 @@ func (w *Worker) heed(ctx context.Context, hint store.Hint) error {
 		}
 	}
 	if hint&store.HintNodes != 0 && w.drained() {
-		if err := w.release(ctx, func(*item) bool { return true }); err != nil {
+		if err := w.release(ctx, maps.Values(w.items), func(*item) bool { return true }); err != nil {
 			return err
 		}
 	}
