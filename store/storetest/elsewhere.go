@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -19,10 +18,9 @@ func Elsewhere(t *testing.T, open func() store.Store) {
 	follows, changes := open(), open()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	hears(ctx, t, follows, changes)
-	hears(ctx, t, changes, follows)
-	elsewhere, own := follows.EventsElsewhere(ctx), changes.Events(ctx)
-
+	elsewhere := follows.EventsElsewhere(ctx)
+	hears(ctx, t, elsewhere, changes)
+	own := changes.Events(ctx)
 	live(t, changes, "one")
 	want := collect(t, own, 5)
 	if got := collect(t, elsewhere, 5); !slices.Equal(got, want) {
@@ -31,6 +29,7 @@ func Elsewhere(t *testing.T, open func() store.Store) {
 
 	// Its own changes are told to nobody but the other.
 	back := changes.EventsElsewhere(ctx)
+	hears(ctx, t, back, follows)
 	live(t, follows, "two")
 	live(t, changes, "three")
 	if got, want := collect(t, elsewhere, 5), collect(t, own, 5); !slices.Equal(got, want) {
@@ -59,24 +58,26 @@ func Elsewhere(t *testing.T, open func() store.Store) {
 	}
 }
 
-// hears returns when one node is told what another one tells.
-func hears(ctx context.Context, t *testing.T, s, other store.Store) {
+// hears returns when one node is told what another one does from then on. What was told
+// before is gone.
+func hears(ctx context.Context, t *testing.T, from <-chan []store.Event, other store.Store) {
 	t.Helper()
-	hints := s.Hints(ctx)
-	for n := 1; ; n++ {
-		// The first may be lost while nobody listens.
-		if _, err := other.PutPool(ctx, &job.Pool{Name: "hint", Description: fmt.Sprint(n)}, store.AnyVersion, "ann"); err != nil {
+	for {
+		changed, err := other.PutPool(ctx, &job.Pool{Name: "heard", Description: rand.Text()}, store.AnyVersion, "ann")
+		if err != nil {
 			t.Fatal(err)
 		}
-		select {
-		case hint := <-hints:
-			// Whoever begins to listen is hinted at everything.
-			if hint&store.HintJobs != 0 && hint&store.HintNodes == 0 {
-				return
+		for again := time.After(time.Second); again != nil; {
+			select {
+			case list := <-from:
+				if a := list[len(list)-1].Audit; a != nil && a.Version == changed.Version {
+					return
+				}
+			case <-again: // it had not begun to tell
+				again = nil
+			case <-ctx.Done():
+				t.Fatal("nothing is told")
 			}
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			t.Fatal("no hint has come")
 		}
 	}
 }
