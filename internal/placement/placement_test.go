@@ -219,10 +219,13 @@ func TestAShareIsWhatPartitionsSays(t *testing.T) {
 		all[i].Roles = []string{RolePlanner}
 	}
 	a, b, c := all[0], all[1], all[2]
-	var share Share
+	var one, both Share // of one session alone, and of two in turn
 	for i, live := range [][]store.Session{nil, {a}, {a}, {a, b}, {a, c}, {a, b, c}, {b, c}, {a, b}, nil} {
-		for _, self := range []job.ID{a.ID, a.ID, b.ID} {
-			if share.Of(self, live) != Partitions(self, live) {
+		if one.Of(a.ID, live) != Partitions(a.ID, live) {
+			t.Errorf("%d: the share of a among %d sessions is not what Partitions says", i, len(live))
+		}
+		for _, self := range []job.ID{a.ID, b.ID} {
+			if both.Of(self, live) != Partitions(self, live) {
 				t.Errorf("%d: the share of %s among %d sessions is not what Partitions says", i, self, len(live))
 			}
 		}
