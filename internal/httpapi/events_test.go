@@ -109,7 +109,7 @@ func TestWhatHappensIsToldToThoseWhoMayKnowIt(t *testing.T) {
 	web := s.listen(at.URL, "of web", client.EventQuery{})
 	chosen := s.listen(at.URL, "of ops", client.EventQuery{Namespace: "web"})
 	done := s.listen(at.URL, "of ops", client.EventQuery{Job: "default/b", Kinds: []string{"run.done", "job"}})
-	none := s.listen(at.URL, "of ops", client.EventQuery{Kinds: []string{"jo", "run.d"}}) // no kinds
+	none := s.listen(at.URL, "of ops", client.EventQuery{Kinds: []string{"jo", "run.d", "token"}}) // two are no kinds
 
 	ok[client.Change](s, "POST", "/api/v1/jobs", webJob)
 	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "b", "run": {"shell": "true"}}`)
@@ -140,6 +140,7 @@ func TestWhatHappensIsToldToThoseWhoMayKnowIt(t *testing.T) {
 		}
 	}
 	done.expect("job.create", "run.done")
+	none.expect("token.create")
 	for _, l := range []*listening{all, web, chosen, done, none} {
 		l.end()
 	}
@@ -188,9 +189,12 @@ func TestThePlaceMovesOnWithWhatIsNotWanted(t *testing.T) {
 			}
 			return id
 		}
-		first := place()
-		ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
 		begun := time.Now()
+		first := place()
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("the first place is told after %s", took)
+		}
+		ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
 		second := place()
 		if second == first {
 			t.Errorf("the place is still %s", first)

@@ -23,6 +23,8 @@ import (
 type counted struct {
 	*memory.Store
 	runs, outputs atomic.Int64
+	// behind is done once, after output was read and before it is returned.
+	behind atomic.Pointer[func()]
 }
 
 func (c *counted) Active(ctx context.Context, id job.ID) (store.Run, error) {
@@ -32,7 +34,11 @@ func (c *counted) Active(ctx context.Context, id job.ID) (store.Run, error) {
 
 func (c *counted) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]store.OutputChunk, error) {
 	c.outputs.Add(1)
-	return c.Store.Output(ctx, run, attempt, fromSeq, limit)
+	list, err := c.Store.Output(ctx, run, attempt, fromSeq, limit)
+	if behind := c.behind.Swap(nil); behind != nil {
+		(*behind)()
+	}
+	return list, err
 }
 
 // asked returns how many questions there were since the last time.
@@ -45,6 +51,7 @@ type watched struct {
 	followers *httpapi.Followers
 	run       client.Run
 	path      string
+	leave     context.CancelFunc // of all who follow
 	group     sync.WaitGroup
 	answers   []*httptest.ResponseRecorder
 }
@@ -83,8 +90,10 @@ func (w *watched) serve() {
 
 // follow begins to follow, by n clients.
 func (w *watched) follow(n int) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	w.leave = cancel
 	for range n {
-		r := httptest.NewRequest("GET", w.path, nil)
+		r := httptest.NewRequestWithContext(ctx, "GET", w.path, nil)
 		r.Host = "127.0.0.1:8420"
 		r.Header.Set("Authorization", "Bearer "+token)
 		r.Header.Set("Accept", "text/event-stream")
@@ -143,9 +152,6 @@ func TestThoseWhoFollowARunReadItOnceForAll(t *testing.T) {
 		time.Sleep(clients * time.Millisecond)
 		w.told("event: end\n")
 		w.group.Wait()
-		if kept := w.followers.Shared(); kept != 0 {
-			t.Errorf("%d bytes are kept for nobody", kept)
-		}
 	})
 }
 
@@ -185,6 +191,37 @@ func TestTheEndOfARunIsToldAtOnce(t *testing.T) {
 		w.told("the last words")
 		if took := time.Since(before); took > 0 {
 			t.Errorf("the end is told after %s", took)
+		}
+	})
+}
+
+// What is written between two looks is not lost because the run has ended by then.
+func TestTheLastWordsAreToldHoweverTheEndComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := follows(t, "one", true)
+		ends := func() { w.finish(w.run, job.OutcomeSucceeded, w.wrote(w.run, "the last words\n")...) }
+		w.store.behind.Store(&ends)
+		w.follow(2)
+		w.group.Wait()
+		w.told("the last words")
+		w.told("event: end\n")
+	})
+}
+
+func TestNothingIsKeptForThoseWhoHaveLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := follows(t, "one", true)
+		w.follow(2)
+		w.writes(0, 0, "hello\n")
+		w.followers.Wrote(w.run.ID)
+		time.Sleep(time.Millisecond)
+		if kept := w.followers.Shared(); kept == 0 {
+			t.Error("nothing is shared")
+		}
+		w.leave()
+		w.group.Wait()
+		if kept := w.followers.Shared(); kept != 0 {
+			t.Errorf("%d bytes are kept for nobody", kept)
 		}
 	})
 }

@@ -46,6 +46,22 @@ func TestANodeIsDrainedAndTakesRunsAgain(t *testing.T) {
 	s.refused(client.TypeInvalid, 422, "POST", "/api/v1/nodes/"+name+"/drain", `{"reason": "`+strings.Repeat("x", 2000)+`"}`)
 }
 
+// The process before may be known still, and have something to end.
+func TestOfSeveralSessionsOfANodeTheLatestIsShown(t *testing.T) {
+	s := newServer(t)
+	s.node()
+	s.pass(time.Second)
+	latest := store.Session{ID: job.ID{1}, Node: "one", Roles: []string{"worker"}, Capacity: 10} // the first by its id
+	if _, err := s.store.Join(t.Context(), latest); err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"drain", "undrain"} {
+		if node := ok[client.Node](s, "POST", "/api/v1/nodes/one/"+what, ""); node.Session != latest.ID {
+			t.Errorf("after the %s the node is %+v", what, node)
+		}
+	}
+}
+
 func TestADrainedNodeIsReadyAndSaysSo(t *testing.T) {
 	s := newServer(t)
 	s.node()

@@ -167,6 +167,29 @@ func TestMembersKnowEachOtherAsLongAsTheyLive(t *testing.T) {
 	})
 }
 
+func TestAMemberKnowsWhetherItIsDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, stopA := w.join("a")
+		defer stopA()
+		b, stopB := w.join("b")
+		defer stopB()
+		for _, undo := range []bool{false, false, true, false, true} {
+			if err := w.memory.Drain(t.Context(), store.DrainNode{Node: "a", Undo: undo, Reason: "a new disk", Actor: "ann"}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2100 * time.Millisecond)
+			if a.Drained() == undo || b.Drained() {
+				t.Errorf("after undo %v a is drained: %v, b: %v", undo, a.Drained(), b.Drained())
+			}
+		}
+		// Each change is logged once.
+		if drained, back := w.log.count("it was drained"), w.log.count("takes runs again"); drained != 2 || back != 2 || w.log.count("a new disk") != 2 {
+			t.Errorf("logged is %d times that it is drained, and %d times that it takes runs again", drained, back)
+		}
+	})
+}
+
 func TestTheClockOfTheStoreIsKnownBetweenLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -130,3 +130,51 @@ func TestWhatWasClaimedAheadIsGivenBackByADrainedNode(t *testing.T) {
 		stop()
 	})
 }
+
+// The end of a drain is told: nobody waits for the next look, whenever that is.
+func TestWhatHasWaitedStartsAtOnceWhenTheDrainEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		j := w.apply(`{name: hand, run: {shell: "true"}, policy: {overlap: allow}}`)
+		stop := w.start("a")
+		time.Sleep(time.Second)
+		for i := range 10 {
+			w.drain("a", false)
+			id, err := job.NewID(time.Now(), zeros{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.store.Trigger(context.Background(), []store.TriggerItem{{ID: id, Job: j.Definition.UID, Kind: job.RunByHand, Actor: "ann"}}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3*time.Second + 100*time.Duration(i)*time.Millisecond)
+			w.drain("a", true)
+			time.Sleep(20 * time.Millisecond)
+			if n := len(w.exec.started()); n != i+1 {
+				t.Errorf("%d have started after drain %d", n, i+1)
+			}
+		}
+		stop()
+	})
+}
+
+// What this node has claimed ahead stays its own when another one is drained.
+func TestWhatWasClaimedAheadIsKeptWhenAnotherNodeIsDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		f := w.withFaults()
+		f.takes = func() time.Duration { return 50 * time.Millisecond } // so claims go out 100 ms ahead
+		w.apply(`{name: ten, schedule: {cron: "*/10 * * * * *"}, run: {shell: "true"}, place: {strategy: first}}`)
+		stopA, stopB := w.start("a"), w.start("b")
+		time.Sleep(59*time.Second + 990*time.Millisecond)
+		before := len(w.exec.started())
+		w.drain("b", false)
+		time.Sleep(5 * time.Second)
+		after := w.exec.started()[before:]
+		if len(after) != 1 || !after[0].at.Equal(after[0].scheduled) {
+			t.Errorf("after the drain of another node there have started %+v", after)
+		}
+		stopA()
+		stopB()
+	})
+}

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -81,6 +82,7 @@ type world struct {
 
 	capacity int
 	level    slog.Level
+	wrote    func(run job.ID)
 }
 
 func newWorld(t *testing.T) *world {
@@ -98,6 +100,7 @@ func (w *world) start(name string) (stop func()) {
 		Session:   store.Session{Node: name, Machine: "m1", DataDir: "/" + name, Roles: []string{placement.RolePlanner, placement.RoleWorker}, Capacity: 100},
 		Executors: func(*job.Job) executor.Executor { return w.exec },
 		Capacity:  w.capacity,
+		Wrote:     w.wrote,
 		Now:       func() time.Time { return w.now() },
 		Boot:      func() time.Duration { return time.Since(w.boot) },
 		Log:       slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: w.level})),
@@ -115,6 +118,36 @@ func (w *world) start(name string) (stop func()) {
 			w.t.Error(err)
 		}
 	}
+}
+
+// Those who follow output go by this.
+func TestANodeTellsWhenOutputHasComeIntoTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var told []job.ID
+		w.wrote = func(run job.ID) {
+			if list, err := w.store.Output(t.Context(), run, 1, 0, 10); err != nil || len(list) != len(told)+1 {
+				t.Errorf("when it is told that there is more there are %d chunks, %v", len(list), err)
+			}
+			told = append(told, run)
+		}
+		var run job.ID
+		w.exec.do = func(_ context.Context, a executor.Attempt, out executor.Output) executor.Result {
+			run = a.Run.ID
+			for range 3 {
+				_, _ = fmt.Fprintln(out.Stdout, "hello")
+				time.Sleep(2 * time.Second)
+			}
+			return executor.Result{Outcome: job.OutcomeSucceeded}
+		}
+		stop := w.start("a")
+		w.apply("{name: a, schedule: {every: 1h, start: " + time.Now().UTC().Add(10*time.Second).Format(time.RFC3339) + ", align: start}, run: {shell: \"true\"}}")
+		time.Sleep(time.Minute)
+		stop()
+		if want := []job.ID{run, run, run}; !slices.Equal(told, want) {
+			t.Errorf("told was %v, want %v", told, want)
+		}
+	})
 }
 
 // apply creates or changes a job given in YAML.

@@ -111,6 +111,9 @@ var membershipTests = []test{
 		}
 		equal(e, "audit", e.actions()[0], "ann node.drain a")
 		equal(e, "audited once", strings.Count(strings.Join(e.actions(), " "), "node.drain"), 1)
+		audit, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 1})
+		e.must(err)
+		contains(e, "the reason in the audit", audit[0].Detail, "a new disk")
 		list, err := e.Unplaced(e.ctx, store.RunRef{}, 10)
 		e.must(err)
 		if len(list) != 1 || list[0].ID != runs[2].Run {
