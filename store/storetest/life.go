@@ -102,17 +102,21 @@ func Life(b *testing.B, open func(testing.TB) store.Store, served func() (time.D
 			for f := range lives {
 				lives[f] = &life{s: s, session: session.ID, ids: ids}
 				wait.Go(func() {
-					for i := range c.jobs / c.flushers {
-						j, err := s.PutJob(b.Context(), store.PutJob{Actor: "bench", Definition: &job.Job{
-							Name:     fmt.Sprintf("job-%d-%d", f, i),
-							Schedule: job.Schedule{Cron: []string{fmt.Sprintf("%d %d * * *", i%60, i/60%24)}},
-							Run:      job.RunSpec{Shell: &job.Shell{Command: "true"}},
-						}})
+					for from, n := 0, c.jobs/c.flushers; from < n; from += store.PutMax {
+						var list []store.PutJob
+						for i := from; i < min(n, from+store.PutMax); i++ {
+							list = append(list, store.PutJob{Actor: "bench", Definition: &job.Job{
+								Name:     fmt.Sprintf("job-%d-%d", f, i),
+								Schedule: job.Schedule{Cron: []string{fmt.Sprintf("%d %d * * *", i%60, i/60%24)}},
+								Run:      job.RunSpec{Shell: &job.Shell{Command: "true"}},
+							}})
+						}
+						jobs, err := s.PutJobs(b.Context(), list)
 						if err != nil {
 							b.Error(err)
 							return
 						}
-						lives[f].jobs = append(lives[f].jobs, j)
+						lives[f].jobs = append(lives[f].jobs, jobs...)
 					}
 				})
 			}

@@ -136,6 +136,15 @@ var overlapTests = []test{
 		e.finish(runs[0], job.OutcomeSucceeded)
 		e.claim(e.a, runs[1], store.Started)
 	}},
+	{"overlap: a claim made ahead sees who is before it, whatever else is in the batch", func(e *env) {
+		runs := e.plan(e.put(everyMinute+"\npolicy: {overlap: skip}"), 1500*time.Millisecond, 1900*time.Millisecond)
+		other := e.plan(e.put("name: b\nschedule: {cron: '* * * * *'}"), time.Second)
+		got, err := e.Claim(e.ctx, e.a.ID, []store.Attempt{runs[1], other[0]})
+		e.must(err)
+		for i, want := range []store.Verdict{store.Early, store.Started} {
+			equal(e, "verdict", verdicts[got[i].Verdict], verdicts[want])
+		}
+	}},
 	{"overlap: a slot of a pool is handed on also when the job that held it has left the pool, or may overlap", func(e *env) {
 		for i, policy := range []string{"overlap: allow", "overlap: allow, concurrency_key: db"} {
 			e.put("name: a\npolicy: {overlap: queue, concurrency_key: db}")
