@@ -1,0 +1,158 @@
+package nodebench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+)
+
+// How River is set up: with as many connections as a Belfry server has, and to look for
+// jobs as soon as it may.
+const (
+	riverConnections = 10
+	riverTogether    = 500 // jobs that are inserted at once
+	riverWorkers     = 1000
+	riverCooldown    = time.Millisecond
+	riverPoll        = 10 * time.Millisecond
+)
+
+// nothing is a job of River that does nothing.
+type nothing struct {
+	N int `json:"n"`
+}
+
+// Kind implements river.JobArgs.
+func (nothing) Kind() string { return "nothing" }
+
+// doer works nothings.
+type doer struct {
+	river.WorkerDefaults[nothing]
+	done *atomic.Int64
+	all  int64
+	last chan struct{}
+}
+
+// Work implements river.Worker.
+func (d *doer) Work(context.Context, *river.Job[nothing]) error {
+	if d.done.Add(1) == d.all {
+		close(d.last)
+	}
+	return nil
+}
+
+// river compares a node with River: as many jobs that do nothing inserted and worked as
+// the node plans and finishes, each on a server of its own.
+func (b *bench) river(ctx context.Context) ([]Figure, error) {
+	load := backlog{jobs: b.scaled(1000, 20), down: b.scaled(100, 10)}
+	n := load.jobs * load.down
+	theirs, inserted, err := runRiver(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	ours, err := b.fresh(ctx, onPostgres, load, 1, patience)
+	if err != nil {
+		return nil, err
+	}
+	return []Figure{
+		above("River: inserted and worked, a second", theirs.rate(), 0, "").beside(theirs.cost()),
+		fact("of its time, to insert", times(inserted)+" of "+times(theirs.took)),
+		above("a node: planned and finished with history, a second", ours.rate(), 0, "").beside(ours.cost()),
+		fact("the node, times River", number(ours.rate()/theirs.rate(), 2)),
+		fact("processor time, River's to the node's", number(float64(theirs.nodes+theirs.server)/float64(ours.nodes+ours.server), 2)),
+	}, nil
+}
+
+// runRiver inserts jobs, and then works them.
+func runRiver(ctx context.Context, n int) (r caughtUp, inserted time.Duration, err error) {
+	p, err := onPostgres.make("")
+	if err != nil {
+		return r, 0, err
+	}
+	defer p.close()
+	address, err := url.Parse(p.address)
+	if err != nil {
+		return r, 0, err
+	}
+	query := address.Query()
+	query.Del("schema")
+	query.Set("pool_max_conns", fmt.Sprint(riverConnections))
+	address.RawQuery = query.Encode()
+	pool, err := pgxpool.New(ctx, address.String())
+	if err != nil {
+		return r, 0, err
+	}
+	defer pool.Close()
+	driver := riverpgxv5.New(pool)
+	migrator, err := rivermigrate.New(driver, nil)
+	if err != nil {
+		return r, 0, err
+	}
+	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		return r, 0, err
+	}
+	d := &doer{done: &atomic.Int64{}, all: int64(n), last: make(chan struct{})}
+	workers := river.NewWorkers()
+	river.AddWorker(workers, d)
+	client, err := river.NewClient(driver, &river.Config{
+		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: riverWorkers}},
+		FetchCooldown:     riverCooldown,
+		FetchPollInterval: riverPoll,
+		Workers:           workers,
+		Logger:            slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		return r, 0, err
+	}
+	own, server, err := p.spent()
+	if err != nil {
+		return r, 0, err
+	}
+	began := time.Now()
+	for from := 0; from < n; from += riverTogether {
+		jobs := make([]river.InsertManyParams, min(riverTogether, n-from))
+		for i := range jobs {
+			jobs[i].Args = nothing{from + i}
+		}
+		if _, err := client.InsertManyFast(ctx, jobs); err != nil {
+			return r, 0, err
+		}
+	}
+	inserted = time.Since(began)
+	if err := client.Start(ctx); err != nil {
+		return r, 0, err
+	}
+	select {
+	case <-d.last:
+	case <-time.After(patience):
+		return r, 0, errors.New("not all jobs were worked by River")
+	case <-ctx.Done():
+		return r, 0, ctx.Err()
+	}
+	// It writes down together what has ended.
+	if err := client.Stop(ctx); err != nil {
+		return r, 0, err
+	}
+	r.took = time.Since(began)
+	ownNow, serverNow, err := p.spent()
+	if err != nil {
+		return r, 0, err
+	}
+	r.nodes, r.server = (ownNow-own)/time.Duration(n), (serverNow-server)/time.Duration(n)
+	if err := pool.QueryRow(ctx, "select count(*) from river_job where state = 'completed'").Scan(&r.finished); err != nil {
+		return r, 0, err
+	}
+	if r.finished != n {
+		return r, 0, fmt.Errorf("%d of %d jobs were completed by River", r.finished, n)
+	}
+	return r, inserted, nil
+}
