@@ -236,8 +236,8 @@ type Jobs interface {
 	// visible. A planner with a million jobs starts with it, so it decodes no
 	// definitions.
 	JobsChanged(ctx context.Context, partitions Partitions, since int64, limit int) (changed []PlannedJob, next int64, err error)
-	// Summary returns the number of jobs and the sum of their versions in
-	// each partition, to compare with what a planner believes.
+	// Summary returns the number of jobs that can fall due, and the sum of their
+	// versions, in each partition, to compare with what a planner believes.
 	Summary(ctx context.Context) ([job.Partitions]PartitionSummary, error)
 
 	// PutCalendar and PutPool create or change by name, as PutJob does. A

@@ -36,6 +36,7 @@ type between struct {
 	biggest  int                 // items in one call
 	size     *int                // if it is set, it is told how many are in each
 	reads    int
+	whole    int
 	// failReads makes reads of jobs fail.
 	failReads atomic.Bool
 }
@@ -66,11 +67,21 @@ func (b *between) Plan(ctx context.Context, session job.ID, items []store.PlanIt
 func (b *between) JobsChanged(ctx context.Context, p store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error) {
 	b.mu.Lock()
 	b.reads++
+	if since == 0 {
+		b.whole++
+	}
 	b.mu.Unlock()
 	if b.failReads.Load() {
 		return nil, 0, errAway
 	}
 	return b.Store.JobsChanged(ctx, p, since, limit)
+}
+
+// readWhole returns how often jobs were read from the beginning.
+func (b *between) readWhole() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.whole
 }
 
 // planned returns how many calls were answered with Planned and otherwise.
@@ -309,6 +320,43 @@ func TestChangesOfJobsAreFollowed(t *testing.T) {
 		}
 		if _, ok := r.planner.NextAfter(j.Definition.UID, time.Now()); ok {
 			t.Error("a job that was deleted falls due")
+		}
+	})
+}
+
+// A node that cannot read for longer than the store remembers what was deleted finds out
+// by counting.
+func TestAJobThatWasDeletedLongAgoIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		gone := r.put(`{name: gone, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
+		r.put(`{name: stays, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
+		r.put(`{name: paused, paused: true, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
+		r.start()
+		time.Sleep(5 * time.Minute)
+		if n := r.store.readWhole(); n != 1 {
+			t.Errorf("all jobs were read %d times, and nothing has changed", n)
+		}
+		r.store.failReads.Store(true)
+		if err := r.memory.DeleteJob(context.Background(), store.DeleteJob{UID: gone.Definition.UID, IfVersion: store.AnyVersion, Actor: "test"}); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			time.Sleep(time.Hour)
+			if _, err := r.memory.Tidy(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.store.failReads.Store(false)
+		time.Sleep(2 * time.Minute)
+		if n := r.planner.Stats().Jobs; n != 1 {
+			t.Errorf("the planner has %d jobs, want 1", n)
+		}
+		if _, ok := r.planner.NextAfter(gone.Definition.UID, time.Now()); ok {
+			t.Error("a job that was deleted falls due")
+		}
+		if n := r.store.readWhole(); n != 2 {
+			t.Errorf("jobs were read as a whole %d times, want once more", n)
 		}
 	})
 }

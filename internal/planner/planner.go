@@ -22,6 +22,7 @@ import (
 // Store is what a planner wants of a store.
 type Store interface {
 	JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error)
+	Summary(ctx context.Context) ([job.Partitions]store.PartitionSummary, error)
 	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error)
@@ -73,6 +74,10 @@ const (
 	occurrencesCrowd = 4
 	crowd            = 2 * store.MaxBatch
 
+	// compareEvery is how often the table is compared with the store, which counts its
+	// jobs for it: a second of its work where there are a million.
+	compareEvery = time.Minute
+
 	// A job is planned again when less than this part of its look-ahead is
 	// planned, and then for all of it: one that is due each second costs one
 	// move of its cursor for some of its runs.
@@ -93,6 +98,7 @@ type Planner struct {
 	// to be placed. They are Run's alone.
 	since    int64
 	unplaced store.RunRef
+	compared time.Time // when the table was last compared with the store
 	ready    chan struct{}
 	failed   bool // the last round failed, which was logged
 	// used is what jobs whose strategy goes by it have used the nodes for.
@@ -188,6 +194,9 @@ func (p *Planner) round(ctx context.Context) error {
 	if err := p.refresh(ctx); err != nil {
 		return err
 	}
+	if err := p.compare(ctx); err != nil {
+		return err
+	}
 	select {
 	case <-p.ready:
 	default:
@@ -203,7 +212,7 @@ func (p *Planner) round(ctx context.Context) error {
 // another's, how far that one has planned their jobs.
 func (p *Planner) refresh(ctx context.Context) error {
 	partitions, begun := p.Partitions(), p.since > 0
-	next, err := p.readJobs(ctx, store.AllPartitions, p.since)
+	next, err := p.readJobs(ctx, store.AllPartitions, p.since, nil)
 	if err != nil {
 		return err
 	}
@@ -214,7 +223,7 @@ func (p *Planner) refresh(ctx context.Context) error {
 	p.mine = partitions.Without(gained)
 	p.mu.Unlock()
 	if begun && gained != (store.Partitions{}) {
-		if _, err := p.readJobs(ctx, gained, 0); err != nil {
+		if _, err := p.readJobs(ctx, gained, 0, nil); err != nil {
 			return err
 		}
 	}
@@ -224,9 +233,51 @@ func (p *Planner) refresh(ctx context.Context) error {
 	return nil
 }
 
+// compare finds out whether the table has what the store has. It has, but for jobs that
+// were deleted so long ago, while this node could not read, that nothing tells of them
+// any more: those go.
+func (p *Planner) compare(ctx context.Context) error {
+	if p.compared.IsZero() {
+		p.compared = time.Now() // all was just read
+	}
+	if time.Since(p.compared) < compareEvery {
+		return nil
+	}
+	sums, err := p.Store.Summary(ctx)
+	if err != nil {
+		return fmt.Errorf("count jobs: %w", err)
+	}
+	p.compared = time.Now()
+	var differ store.Partitions
+	p.mu.Lock()
+	for partition, sum := range sums {
+		if sum != p.table.sums[partition] {
+			differ.Add(uint8(partition))
+		}
+	}
+	p.mu.Unlock()
+	if differ == (store.Partitions{}) {
+		return nil
+	}
+	// Most often it is a change since the jobs were read. So what differs is read
+	// whole, and what is in it is right.
+	read := map[job.ID]bool{}
+	if _, err := p.readJobs(ctx, differ, 0, func(j *store.PlannedJob) { read[j.UID] = true }); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for uid, i := range p.table.byUID {
+		if differ.Has(job.Partition(uid)) && !read[uid] {
+			p.table.remove(i)
+		}
+	}
+	return nil
+}
+
 // readJobs takes over the jobs that were changed after a place in the feed, and
-// returns the place to go on from.
-func (p *Planner) readJobs(ctx context.Context, partitions store.Partitions, since int64) (next int64, err error) {
+// returns the place to go on from. Each may be told of; nil for nobody.
+func (p *Planner) readJobs(ctx context.Context, partitions store.Partitions, since int64, each func(*store.PlannedJob)) (next int64, err error) {
 	for read := false; ; read = true {
 		changed, next, err := p.Store.JobsChanged(ctx, partitions, since, page)
 		if err != nil {
@@ -240,6 +291,9 @@ func (p *Planner) readJobs(ctx context.Context, partitions store.Partitions, sin
 		p.mu.Lock()
 		for i := range changed {
 			p.table.put(changed[i], p.compile)
+			if each != nil {
+				each(&changed[i])
+			}
 		}
 		p.mu.Unlock()
 		since = next

@@ -32,6 +32,20 @@ func (f *fake) JobsChanged(_ context.Context, _ store.Partitions, since int64, l
 	return changed, since + int64(len(changed)), nil
 }
 
+func (f *fake) Summary(context.Context) (sums [job.Partitions]store.PartitionSummary, err error) {
+	latest := map[job.ID]store.PlannedJob{}
+	for _, j := range f.jobs {
+		latest[j.UID] = j
+	}
+	for uid, j := range latest {
+		if j.Active {
+			sum := &sums[job.Partition(uid)]
+			sum.Jobs, sum.Versions = sum.Jobs+1, sum.Versions+j.Version
+		}
+	}
+	return sums, nil
+}
+
 func (f *fake) JobByUID(_ context.Context, uid job.ID) (*store.Job, error) {
 	return &store.Job{Definition: &job.Job{UID: uid, Epoch: 1}, Filled: &job.Job{}, Cursor: f.cursor}, nil
 }

@@ -18,9 +18,9 @@ func (p *Planner) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := Stats{Ahead: p.LookAhead}
-	for partition, jobs := range p.table.counts {
+	for partition, sum := range p.table.sums {
 		if p.mine.Has(uint8(partition)) {
-			s.Jobs += jobs
+			s.Jobs += sum.Jobs
 		}
 	}
 	if first, ok := p.table.due.Next(); ok {

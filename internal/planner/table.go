@@ -18,7 +18,7 @@ type table struct {
 	entries []entry
 	free    []uint32 // entries without a job
 	byUID   map[job.ID]uint32
-	counts  [job.Partitions]int // of jobs, by partition
+	sums    [job.Partitions]store.PartitionSummary
 	timings []timing
 	unused  []uint32 // timings that no job has
 	byText  map[string]uint32
@@ -74,6 +74,7 @@ func (t *table) put(j store.PlannedJob, compile func(text string) timing) *entry
 		t.entries[i].timing = t.share(j.Timing, compile)
 	}
 	e := &t.entries[i]
+	t.sums[job.Partition(j.UID)].Versions += j.Version - e.version
 	e.epoch, e.version = j.Epoch, j.Version
 	e.cursor, e.planned = j.Cursor.UnixNano(), uint32(j.Planned)
 	t.schedule(i)
@@ -91,14 +92,16 @@ func (t *table) add(uid job.ID) uint32 {
 	}
 	t.entries[i] = entry{uid: uid}
 	t.byUID[uid] = i
-	t.counts[job.Partition(uid)]++
+	t.sums[job.Partition(uid)].Jobs++
 	return i
 }
 
 func (t *table) remove(i uint32) {
-	t.release(t.entries[i].timing)
-	delete(t.byUID, t.entries[i].uid)
-	t.counts[job.Partition(t.entries[i].uid)]--
+	e := &t.entries[i]
+	t.release(e.timing)
+	delete(t.byUID, e.uid)
+	sum := &t.sums[job.Partition(e.uid)]
+	sum.Jobs, sum.Versions = sum.Jobs-1, sum.Versions-e.version
 	t.entries[i] = entry{next: never}
 	t.free = append(t.free, i)
 }

@@ -274,6 +274,9 @@ func (s *Store) Summary(ctx context.Context) (sum [job.Partitions]store.Partitio
 	}
 	defer unlock()
 	for _, row := range s.names {
+		if row.State != job.JobActive {
+			continue
+		}
 		p := &sum[job.Partition(row.UID)]
 		p.Jobs++
 		p.Versions += row.Version

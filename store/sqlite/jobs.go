@@ -554,7 +554,8 @@ func timingText(c *conn, id int64) (text string) {
 // Summary implements store.Jobs.
 func (s *Store) Summary(ctx context.Context) (sum [job.Partitions]store.PartitionSummary, err error) {
 	err = s.read(ctx, func(c *conn) error {
-		q := c.stmt("select part, count(*), sum(version) from job_state where deleted = 0 group by part")
+		q := c.stmt("select part, count(*), sum(version) from job_state where deleted = 0 and state = ? group by part").
+			bindInt(columns.JobStates.Of(job.JobActive))
 		for q.next() {
 			sum[uint8(q.int())] = store.PartitionSummary{Jobs: int(q.int()), Versions: q.int()}
 		}

@@ -510,8 +510,9 @@ var jobTests = []test{
 		}
 		equal(e, "jobs in half of the partitions", len(got), want)
 	}},
-	{"the summary counts jobs and versions by partition", func(e *env) {
+	{"the summary counts the jobs that can fall due, and their versions, by partition", func(e *env) {
 		a, b := e.put("name: a"), e.put("name: b")
+		e.putJob(store.PutJob{Definition: e.document("name: c\npaused: true"), Actor: "ann", Pause: store.Pause{By: "ann"}})
 		e.put("name: a\ndescription: x")
 		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: b.Definition.UID, IfVersion: 1, Actor: "ann"}))
 		sum, err := e.Summary(e.ctx)

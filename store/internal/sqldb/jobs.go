@@ -580,7 +580,8 @@ func (s *Store) JobsChanged(ctx context.Context, partitions store.Partitions, si
 // Summary implements store.Jobs.
 func (s *Store) Summary(ctx context.Context) (sum [job.Partitions]store.PartitionSummary, err error) {
 	err = s.read(ctx, func(t *tx) error {
-		q := t.query("select part, count(*), sum(version) from jobs where deleted_at = 0 group by part")
+		q := t.query("select j.part, count(*), sum(s.version) from jobs j join job_state s on s.uid = j.uid where s.deleted = 0 and s.state = ? group by j.part",
+			columns.JobStates.Of(job.JobActive))
 		for q.Next() {
 			sum[uint8(q.Int())] = store.PartitionSummary{Jobs: int(q.Int()), Versions: q.Int()}
 		}
