@@ -64,7 +64,7 @@ test: ## run all tests, those with whole servers by themselves
 servers: ## run the tests on database servers, which they start; installs Debian's if it may
 	@test/servers/install.sh
 	$(GO) test -timeout 20m -tags servers ./store/postgres ./store/mysql
-	$(GO) -C bench test -tags servers -run '/^(postgres|mariadb|leave)' ./nodebench
+	$(GO) -C bench test -tags servers -run '/^(postgres|mariadb-nodes|leave)' ./nodebench
 
 cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres)
 	@test/servers/install.sh
@@ -96,7 +96,8 @@ fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
 		$(GO) test -run '^$$' -fuzz "^$${t#*=}\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$${t%=*}"; done
 
 sim: ## a cluster in bad weather for HOURS (1000) and NODE_HOURS (100) of virtual time; RACE=-race; SEED= for the same each time
-	BELFRY_SEED=$(SEED) BELFRY_SIM_CORE=$(HOURS) BELFRY_SIM_NODES=$(NODE_HOURS) $(GO) test $(RACE) -cpu '$(if $(RACE),1)' -count=1 -v -timeout 0 -run '^Test(Core|Nodes)$$' ./internal/sim
+	BELFRY_SEED=$(SEED) BELFRY_SIM_CORE=$(HOURS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run '^TestCore$$' ./internal/sim
+	BELFRY_SEED=$(SEED) BELFRY_SIM_NODES=$(NODE_HOURS) $(GO) test $(RACE) -cpu '$(if $(RACE),1)' -count=1 -v -timeout 0 -run '^TestNodes$$' ./internal/sim
 
 seeds: ## other random steps than the tests take: SEEDS (300) for a store, WORLDS (20) of a node
 	STORETEST_SEED=random STORETEST_SEQUENCES=$(SEEDS) $(GO) test -count=1 -timeout 0 -run '^TestStore$$/^the_same' ./store/sqlite
