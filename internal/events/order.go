@@ -12,8 +12,12 @@ const (
 	// orderWait is how long events wait for those of before that come from another
 	// process: these are some tenths of a second late.
 	orderWait = 500 * time.Millisecond
-	// waitingMax is how many steps wait at most: more are passed on as they are.
-	waitingMax = 8192
+	// orderEvery is how often it is looked which have waited so long: with each step it
+	// would be a look at all that wait.
+	orderEvery = 50 * time.Millisecond
+	// waitingMax is how many steps wait at most. When there are more, the first
+	// waitingOff of them are passed on as they are.
+	waitingMax, waitingOff = 8192, 1024
 )
 
 // step is what belongs together, and when it came.
@@ -27,32 +31,39 @@ type step struct {
 func inOrder(ctx context.Context, own, elsewhere <-chan []store.Event, to chan<- []store.Event) {
 	defer close(to)
 	var waiting []step // by time
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	timer := time.NewTimer(orderWait)
+	timer.Stop()
 	for {
 		var list []store.Event
-		open := true
+		open, n := true, 0
 		select {
 		case list, open = <-own:
 		case list, open = <-elsewhere:
-		case <-timer.C:
+		case now := <-timer.C:
+			n = ripe(waiting, now)
+			if n < len(waiting) {
+				timer.Reset(orderEvery)
+			}
 		case <-ctx.Done():
 			return
 		}
 		if !open {
 			return
 		}
-		now := time.Now()
 		if len(list) > 0 {
+			if len(waiting) == 0 {
+				timer.Reset(orderWait)
+			}
 			at, _ := slices.BinarySearchFunc(waiting, list[0].Time, func(s step, t time.Time) int {
 				if s.list[0].Time.After(t) {
 					return 1
 				}
 				return -1 // behind those of the same time
 			})
-			waiting = slices.Insert(waiting, at, step{list, now})
+			if waiting = slices.Insert(waiting, at, step{list, time.Now()}); len(waiting) > waitingMax {
+				n = waitingOff
+			}
 		}
-		n := ripe(waiting, now)
 		for _, s := range waiting[:n] {
 			select {
 			case to <- s.list:
@@ -61,20 +72,15 @@ func inOrder(ctx context.Context, own, elsewhere <-chan []store.Event, to chan<-
 			}
 		}
 		waiting = slices.Delete(waiting, 0, n)
-		if len(waiting) > 0 {
-			first := slices.MinFunc(waiting, func(a, b step) int { return a.came.Compare(b.came) })
-			timer.Reset(time.Until(first.came.Add(orderWait)))
-		}
 	}
 }
 
 // ripe returns how many steps have waited long enough, and what is of before them.
 func ripe(waiting []step, now time.Time) int {
-	n := max(0, len(waiting)-waitingMax)
-	for i := len(waiting); i > n; i-- {
-		if now.Sub(waiting[i-1].came) >= orderWait {
-			return i
+	for n := len(waiting); n > 0; n-- {
+		if now.Sub(waiting[n-1].came) >= orderWait {
+			return n
 		}
 	}
-	return n
+	return 0
 }
