@@ -48,7 +48,7 @@ const (
 // happens at once are short with testing.Short.
 func Run(t *testing.T, open Open) {
 	for _, group := range [][]test{
-		jobTests, planningTests, claimTests, overlapTests, endTests, expectTests, membershipTests, historyTests, tokenTests, auditTests, faultTests, eventTests, batchTests,
+		jobTests, planningTests, claimTests, overlapTests, endTests, expectTests, membershipTests, historyTests, tokenTests, auditTests, faultTests, eventTests, batchTests, atOnceTests,
 	} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) { test.run(newEnv(t, open)) })

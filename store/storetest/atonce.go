@@ -1,0 +1,107 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// atOnceRounds is how often two calls are begun at once. Without the lock that has one
+// wait for the other, most rounds go wrong.
+const atOnceRounds = 10
+
+// atOnce makes calls at once.
+func atOnce(calls ...func() error) []error {
+	errs := make([]error, len(calls))
+	var wait sync.WaitGroup
+	begin := make(chan struct{})
+	for i, call := range calls {
+		wait.Go(func() {
+			<-begin
+			errs[i] = call()
+		})
+	}
+	close(begin)
+	wait.Wait()
+	return errs
+}
+
+// In these, two calls that change different rows must still wait for each other.
+var atOnceTests = []test{
+	{"jobs that are put at once do not follow each other in a circle", func(e *env) {
+		for i := range atOnceRounds {
+			follow := func(name, on string) func() error {
+				put := e.puts(fmt.Sprintf("name: %s%d\nschedule: {on: %s%d}", name, i, on, i))[0]
+				return func() error {
+					_, err := e.PutJob(e.ctx, put)
+					return err
+				}
+			}
+			errs := atOnce(follow("a", "b"), follow("b", "a"))
+			if (errs[0] == nil) == (errs[1] == nil) {
+				e.Fatalf("of two that would follow each other one is refused, not %v", errs)
+			}
+			e.want(errors.Join(errs...), store.ErrCycle)
+		}
+	}},
+	{"a job that is put while its calendar changes is due by the new one", func(e *env) {
+		_, err := e.PutCalendar(e.ctx, &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2026-12-24"}}}, 0, "ann")
+		e.must(err)
+		const schedule = "\nschedule: {cron: '* * * * *', except: [off]}"
+		for i := range atOnceRounds {
+			days := job.Days{Include: []string{start.AddDate(0, 0, i).Format(time.DateOnly)}}
+			put := e.puts(fmt.Sprintf("name: a%d%s", i, schedule))[0]
+			for _, err := range atOnce(func() error {
+				_, err := e.PutJob(e.ctx, put)
+				return err
+			}, func() error {
+				_, err := e.PutCalendar(e.ctx, &job.Calendar{Name: "off", Days: days}, store.AnyVersion, "ann")
+				return err
+			}) {
+				e.must(err)
+			}
+			e.put(fmt.Sprintf("name: b%d%s", i, schedule)) // by what the calendar says now
+			changed, _, err := e.JobsChanged(e.ctx, store.AllPartitions, 0, 1000)
+			e.must(err)
+			for _, c := range changed {
+				equal(e, "timing", c.Timing, changed[len(changed)-1].Timing)
+			}
+		}
+	}},
+	{"of the last two tokens that can make others one stays, if both are revoked at once", func(e *env) {
+		for range atOnceRounds {
+			var calls []func() error
+			for _, name := range []string{"admin", "ann"} {
+				e.putToken(store.PutToken{Name: name, Hash: hashOf(name), Role: store.RoleAdmin, Replace: true, Actor: "belfry"})
+				calls = append(calls, func() error { return e.DeleteToken(e.ctx, name, "belfry") })
+			}
+			e.want(errors.Join(atOnce(calls...)...), store.ErrLastAdmin)
+			list, err := e.Tokens(e.ctx)
+			e.must(err)
+			equal(e, "tokens", len(list), 1)
+		}
+	}},
+	{"a session that is renewed while another one reaps it is over or goes on, not both", func(e *env) {
+		b := e.join("b")
+		for i := range atOnceRounds {
+			a := e.join(fmt.Sprintf("a%d", i))
+			attempt := e.plan(e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\npolicy: {lost_after: 30s}", i)), time.Second)[0]
+			e.claim(a, attempt, store.Started)
+			e.clock.Advance(31 * time.Second)
+			e.must(e.Renew(e.ctx, b.ID, store.Load{}))
+			renew := func() error { return e.Renew(e.ctx, a.ID, store.Load{}) }
+			errs := atOnce(func() error {
+				time.Sleep(time.Duration(i) * 300 * time.Microsecond) // in the middle of the other, in some round
+				return renew()
+			}, func() error { return e.Reap(e.ctx, b.ID, []store.Attempt{attempt}) })
+			e.must(errs[1])
+			if again := renew(); (errs[0] == nil) != (again == nil) {
+				e.Fatalf("renewed with the answer %v, and then %v", errs[0], again)
+			}
+		}
+	}},
+}
