@@ -30,8 +30,8 @@ type tidied struct {
 	// settled is the number in the feed of changes up to which the runs of jobs
 	// were looked at; 0 before all were.
 	settled int64
-	// turns are how far it has come among runs that may stay.
-	turns map[turn]store.RunRef
+	// turns are how far it has come among the runs of a session that may stay.
+	turns map[job.ID]store.RunRef
 }
 
 // Tidy implements store.Store. One node does so at a time; for another one there
@@ -208,12 +208,6 @@ func (t *tx) withdrawn(seen *tidied) (all []store.RunRef, more bool, err error) 
 // late. A backlog of more is looked at in turns.
 const lookMax = 2000
 
-// turn is the runs of a session in a state, which are looked at in turns.
-type turn struct {
-	state   job.RunState
-	session job.ID
-}
-
 // late returns runs whose due time is past and that may be too late: those that
 // are, and those that wait for a node or their next attempt, about which package
 // engine knows more.
@@ -222,25 +216,25 @@ func (t *tx) late(seen *tidied, now time.Time) (all []store.RunRef, more bool, e
 	if err != nil {
 		return nil, false, err
 	}
-	for _, state := range []job.RunState{job.StateReady, job.StateWaiting} {
-		for _, session := range sessions {
-			list, left, err := t.lateOf(seen, turn{state, session}, now)
-			if err != nil {
-				return nil, false, err
-			}
-			all = append(all, list...)
-			more = more || left && len(list) > 0
+	for _, session := range sessions {
+		list, left, err := t.lateOf(seen, session, now)
+		if err != nil {
+			return nil, false, err
 		}
+		all = append(all, list...)
+		more = more || left && len(list) > 0
 	}
 	return all, more, nil
 }
 
-// lateOf looks at the next runs of a turn, and tells whether there are more.
-func (t *tx) lateOf(seen *tidied, of turn, now time.Time) (late []store.RunRef, left bool, err error) {
-	due, id := behind(seen.turns[of])
+// lateOf looks at the next runs of a session, and tells whether there are more. All
+// states are looked at together: of one that few runs have, a look would pass over
+// the whole backlog.
+func (t *tx) lateOf(seen *tidied, session job.ID, now time.Time) (late []store.RunRef, left bool, err error) {
+	due, id := behind(seen.turns[session])
 	q := t.query(`select a.due, a.id, a.late_after, a.last_outcome, a.broadcast from active a
-		where a.session = ? and a.due >= ? and (a.due, a.id) > (?, ?) and a.due < ? and a.state = ? order by a.due, a.id limit ?`,
-		idOf(of.session), due, due, id, columns.Nanos(now), columns.States.Of(of.state), int64(lookMax))
+		where a.session = ? and a.due >= ? and (a.due, a.id) > (?, ?) and a.due < ? and a.state in (?, ?) order by a.due, a.id limit ?`,
+		idOf(session), due, due, id, columns.Nanos(now), columns.States.Of(job.StateReady), columns.States.Of(job.StateWaiting), int64(lookMax))
 	var ref store.RunRef
 	looked := 0
 	for q.Next() {
@@ -258,13 +252,13 @@ func (t *tx) lateOf(seen *tidied, of turn, now time.Time) (late []store.RunRef, 
 		return nil, false, err
 	}
 	if left = looked == lookMax || len(late) == tidyMax; !left {
-		delete(seen.turns, of)
+		delete(seen.turns, session)
 		return late, false, nil
 	}
 	if seen.turns == nil {
-		seen.turns = map[turn]store.RunRef{}
+		seen.turns = map[job.ID]store.RunRef{}
 	}
-	seen.turns[of] = ref
+	seen.turns[session] = ref
 	return late, true, nil
 }
 
