@@ -129,3 +129,17 @@ func TestWarningsTellWhatIsProbablyNotMeant(t *testing.T) {
 		t.Errorf("a pool: %v", got)
 	}
 }
+
+// Defaults are warned about as what a job says, where it is silent.
+func TestWarningsLookAtDefaults(t *testing.T) {
+	doc := decode(t, "a.yaml", "{name: a, run: {shell: x}, schedule: {every: 1m}}")[0]
+	all := job.Defaults{Policy: job.Policy{Missed: job.MissedAll}}
+	for _, d := range []job.Defaults{all, {Namespaces: map[string]job.Defaults{job.DefaultNamespace: all}}} {
+		if got := doc.Warnings(job.Under(d)); len(got) != 1 || got[0].Path != "policy.missed" {
+			t.Errorf("under %+v: got %v, want a warning about missed", d, got)
+		}
+	}
+	if got := doc.Warnings(job.Under(job.Defaults{Namespaces: map[string]job.Defaults{"other": all}})); got != nil {
+		t.Errorf("defaults of another namespace: got %v", got)
+	}
+}

@@ -10,6 +10,21 @@ func (d Document) Warnings(options ...Option) Problems {
 	}
 	v := newValidator(d, options)
 	j := d.Job
+	named := v.defaults.Namespaces[namespaceOf(j.Namespace)]
+	if mayWarn(&j.Policy) || mayWarn(&v.defaults.Policy) || mayWarn(&named.Policy) {
+		v.warnOfPolicy(j)
+	}
+	if s := j.Schedule; s.Every > 0 && s.Jitter >= s.Every {
+		v.report(root.at("schedule.jitter"), fmt.Sprintf("is cut short, since the next occurrence is due after %s", s.Every), "")
+	}
+	return v.problems.sorted()
+}
+
+// mayWarn tells whether a policy has what warnings are about. Few have, and to fill
+// in the defaults takes as long as to check a job.
+func mayWarn(p *Policy) bool { return p.Missed == MissedAll || p.Expect != nil }
+
+func (v *validator) warnOfPolicy(j *Job) {
 	p := j.WithDefaults(v.defaults).Policy
 	at := root.field("policy")
 	if p.Missed == MissedAll && j.Policy.LateBy == nil {
@@ -18,8 +33,4 @@ func (d Document) Warnings(options ...Option) Problems {
 	if p.Expect != nil && p.Timeout != nil && *p.Timeout > 0 && p.Expect.DurationBelow > *p.Timeout {
 		v.report(at.at("expect.duration_below"), fmt.Sprintf("is never noticed, since attempts end after timeout, which is %s", *p.Timeout), "")
 	}
-	if s := j.Schedule; s.Every > 0 && s.Jitter >= s.Every {
-		v.report(root.at("schedule.jitter"), fmt.Sprintf("is cut short, since the next occurrence is due after %s", s.Every), "")
-	}
-	return v.problems.sorted()
 }

@@ -102,6 +102,10 @@ func (c *conn) inTransaction() bool { return lib.Xsqlite3_get_autocommit(c.tls, 
 // changes returns the number of rows that the latest statement changed.
 func (c *conn) changes() int { return int(lib.Xsqlite3_changes64(c.tls, c.db)) }
 
+// inserted returns the number of the row that was inserted last into a table whose
+// rows have numbers.
+func (c *conn) inserted() int64 { return lib.Xsqlite3_last_insert_rowid(c.tls, c.db) }
+
 // totalChanges returns the number of rows that were changed since the
 // connection was opened.
 func (c *conn) totalChanges() int64 { return lib.Xsqlite3_total_changes64(c.tls, c.db) }

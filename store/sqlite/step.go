@@ -30,6 +30,9 @@ type step struct {
 	// change is the last number that the step has given in the feed of changes, 0
 	// for none. There is one writer, so that numbers become visible in their order.
 	change int64
+	// timed is how many jobs more have a text in timings than it says there: many
+	// jobs of a batch may have the same.
+	timed map[int64]int64
 }
 
 // loadedJob is a job in a step, with what it was before.
@@ -389,6 +392,11 @@ func (st *step) write() error {
 	}
 	if st.change != 0 {
 		if err := st.stmt("update counters set value = ? where name = 'change'").bindInt(st.change).exec(); err != nil {
+			return err
+		}
+	}
+	for id, more := range st.timed {
+		if err := st.stmt("update timings set jobs = jobs + ? where id = ?").bindInt(more).bindInt(id).exec(); err != nil {
 			return err
 		}
 	}
