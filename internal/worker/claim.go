@@ -153,8 +153,8 @@ func (w *Worker) gather() (batch []*item, next time.Duration) {
 	if len(batch) > 0 {
 		w.claims++
 	}
-	if len(w.pending) >= store.MaxBatch {
-		signal(w.claimWake) // another loop may go on
+	if len(batch) > 0 && len(w.pending) >= store.MaxBatch {
+		signal(w.claimWake) // another loop may go on; without room it would only ask again
 	}
 
 	next = lookEvery // a step of the clock is noticed

@@ -153,6 +153,25 @@ func TestPriorityAndThenTheDueTimeDecideWhoIsNext(t *testing.T) {
 	})
 }
 
+// A worker that had nothing to wait for would never let fake time go on.
+func TestAFullWorkerWaitsWithALongQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.capacity = 1
+		r.exec.do = lasts(10 * time.Second)
+		r.start()
+		due := make([]time.Time, 2*store.MaxBatch)
+		for i := range due {
+			due[i] = in(500*time.Millisecond + time.Duration(i)*time.Millisecond)
+		}
+		r.plan(r.put("many", "policy: {overlap: allow}"), due...)
+		time.Sleep(25 * time.Second)
+		if starts := len(r.exec.starts()); starts != 3 {
+			t.Errorf("%d starts, want 3", starts)
+		}
+	})
+}
+
 func TestAClaimWhoseAnswerWasLostIsRepeatedAsTheSame(t *testing.T) {
 	for _, c := range []struct {
 		name string
