@@ -330,6 +330,39 @@ var historyTests = []test{
 		expireAll(e, keep)
 		equal(e, "records when the job says nothing", len(e.attempts(a.Run)), 0)
 	}},
+	{"history that stays is not removed with its day", func(e *env) {
+		const day = 24 * time.Hour
+		for _, c := range []struct {
+			text            string
+			output, forever bool
+		}{
+			{text: "name: a"},
+			{text: "name: b\npolicy: {keep: {for: forever}}", forever: true},
+			{text: "name: c", output: true},
+		} {
+			// One evening, on a day of which there is nothing else.
+			e.clock.Advance(e.now().Truncate(day).Add(day + 18*time.Hour).Sub(e.now()))
+			e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+			expireAll(e, store.Retention{}) // which makes room for the day
+			a := e.trigger(e.put(c.text))
+			e.claim(e.a, a, store.Started)
+			res := store.Result{Attempt: a, Started: e.now(), Ended: e.now(), Outcome: job.OutcomeSucceeded}
+			if c.output {
+				res.Output = []store.OutputChunk{{Run: a.Run, Attempt: 1, Seq: 1, Data: []byte("x")}}
+			}
+			equal(e, "accepted", e.report(res).Accepted, true)
+			keep := store.Retention{For: 30 * time.Hour}
+			e.clock.Advance(26 * time.Hour)
+			expireAll(e, keep) // what is kept begins within the day
+			equal(e, "young records of "+c.text, len(e.attempts(a.Run)), 1)
+			e.clock.Advance(2 * day)
+			expireAll(e, keep)
+			equal(e, "an old record is there of "+c.text, len(e.attempts(a.Run)) == 1, c.forever)
+			list, err := e.Output(e.ctx, a.Run, 1, 0, 10)
+			e.must(err)
+			equal(e, "output of "+c.text, len(list), 0)
+		}
+	}},
 	{"old definitions go when new ones come", func(e *env) {
 		var uid job.ID
 		for i := range revisions + 3 {
