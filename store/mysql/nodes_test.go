@@ -322,9 +322,42 @@ func (c *cutter) pass(client net.Conn) {
 	}
 }
 
-// What became of a commit whose answer is lost is found out by making the call
-// again.
-func TestACommitWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
+// What was removed by a commit whose answer is lost is not there when that is made again:
+// the call is answered as if it were.
+func TestARemovalWhoseAnswerIsLostIsMade(t *testing.T) {
+	s, proxy := openBehindCutter(t)
+	for n := range 40 {
+		for what, do := range map[string][2]func() error{
+			"calendar": {
+				func() error {
+					_, err := s.PutCalendar(t.Context(), &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2026-12-24"}}}, store.AnyVersion, "ann")
+					return err
+				},
+				func() error { return s.DeleteCalendar(t.Context(), job.DefaultNamespace, "off", "ann") },
+			},
+			"token": {
+				func() error {
+					_, err := s.PutToken(t.Context(), store.PutToken{Name: "ben", Hash: store.TokenHash{byte(n)}, Role: store.RoleViewer, Actor: "ann"})
+					return err
+				},
+				func() error { return s.DeleteToken(t.Context(), "ben", "ann") },
+			},
+		} {
+			for i, step := range do {
+				if err := step(); err != nil {
+					t.Fatalf("%s, time %d, step %d: %v", what, n, i, err)
+				}
+			}
+		}
+	}
+	if proxy.commits.Load() < 100 {
+		t.Errorf("the proxy has seen %d commits", proxy.commits.Load())
+	}
+}
+
+// openBehindCutter opens an empty store behind a proxy that loses commits and answers.
+func openBehindCutter(t *testing.T) (*Store, *cutter) {
+	t.Helper()
 	address := emptyDatabase(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -334,7 +367,14 @@ func TestACommitWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
 	proxy := &cutter{Listener: l, to: direct}
 	go proxy.serve()
 	t.Cleanup(func() { _ = l.Close() })
-	c := &changer{s: open(t, strings.Replace(address, direct, l.Addr().String(), 1), Options{})}
+	return open(t, strings.Replace(address, direct, l.Addr().String(), 1), Options{}), proxy
+}
+
+// What became of a commit whose answer is lost is found out by making the call
+// again.
+func TestACommitWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
+	s, proxy := openBehindCutter(t)
+	c := &changer{s: s}
 	c.change(t, 100)
 	c.check(t)
 	if proxy.commits.Load() < 100 {
