@@ -1,0 +1,336 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+func TestWhatWasClaimedAheadIsCalledBackWhenItsJobChanges(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(r *rig, j *store.Job)
+		want   job.Outcome
+		starts int
+	}{
+		{"a pause", func(r *rig, j *store.Job) { r.put("j", "paused: true, "+besides) }, job.OutcomeWithdrawn, 0},
+		{"another schedule", func(r *rig, j *store.Job) {
+			r.putText("{name: j, schedule: {cron: '7 7 7 7 *'}, run: {shell: 'true'}, " + besides + "}")
+		}, job.OutcomeWithdrawn, 0},
+		{"a delete", func(r *rig, j *store.Job) {
+			if err := r.memory.DeleteJob(context.Background(), store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "test"}); err != nil {
+				r.t.Fatal(err)
+			}
+		}, job.OutcomeWithdrawn, 0},
+		{"another command", func(r *rig, j *store.Job) {
+			r.putText("{name: j, schedule: {cron: '* * * * * *'}, run: {shell: 'other'}, " + besides + "}")
+		}, job.OutcomeSucceeded, 1},
+		{"a change of another job", func(r *rig, j *store.Job) { r.put("teacher", "paused: true, "+besides) }, job.OutcomeSucceeded, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				j := r.put("j", besides)
+				r.start()
+				r.claimsFar()
+				id := r.plan(j, in(2*time.Second))[0]
+				r.claimedAhead(id)
+				c.change(r, j)
+				r.wake <- store.HintJobs
+				time.Sleep(5 * time.Second)
+				if _, err := r.memory.Tidy(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				if r.startsOf(id) != c.starts || r.outcome(id) != c.want {
+					t.Errorf("%d starts, outcome %q; want %d, %s", r.startsOf(id), r.outcome(id), c.starts, c.want)
+				}
+				if c.starts == 1 {
+					now, err := r.memory.JobByUID(context.Background(), j.Definition.UID)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, s := range r.exec.starts() {
+						if s.Run == id && s.job.Run.Shell.Command != now.Filled.Run.Shell.Command {
+							t.Errorf("it ran %q, the definition says %q", s.job.Run.Shell.Command, now.Filled.Run.Shell.Command)
+						}
+					}
+				}
+				if r.worker.Load().Running != 0 {
+					t.Error("what was called back takes room")
+				}
+				if c.name == "a change of another job" && len(r.store.givenBack()) != 0 {
+					t.Errorf("called back: %v", r.store.givenBack())
+				}
+			})
+		})
+	}
+}
+
+func TestACancelEndsWhatRunsAndWhatIsClaimed(t *testing.T) {
+	for _, ahead := range []bool{true, false} {
+		t.Run(fmt.Sprintf("ahead=%t", ahead), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				j := r.put("j", besides)
+				r.start()
+				r.claimsFar()
+				r.exec.does(lasts(time.Hour))
+				id := r.plan(j, in(2*time.Second))[0]
+				r.claimedAhead(id)
+				if !ahead {
+					time.Sleep(3 * time.Second)
+				}
+				if _, err := r.memory.Cancel(context.Background(), id, "ada", "not today"); err != nil {
+					t.Fatal(err)
+				}
+				r.wake <- store.HintCancels
+				time.Sleep(100 * time.Millisecond)
+				if !ahead && r.outcome(id) != job.OutcomeCancelled {
+					t.Errorf("100 ms later it is %q", r.outcome(id))
+				}
+				time.Sleep(3 * time.Second)
+				if r.outcome(id) != job.OutcomeCancelled {
+					t.Errorf("it ended as %q, want cancelled", r.outcome(id))
+				}
+				if ahead && r.startsOf(id) != 0 {
+					t.Error("it was started after it was cancelled")
+				}
+				if record := r.record(id); record == nil || !strings.Contains(record.Run.Reason+record.Attempt.Reason, "not today") {
+					t.Errorf("recorded: %+v, want the reason", record)
+				}
+			})
+		})
+	}
+}
+
+func TestHintsAreFollowedAtOnceAndNotAllTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		time.Sleep(3300 * time.Millisecond)
+		id := r.plan(j, in(20*time.Millisecond))[0]
+		r.wake <- store.HintRuns
+		time.Sleep(25 * time.Millisecond)
+		if r.startsOf(id) != 1 {
+			t.Error("a run that a hint was about has not started at its time")
+		}
+		// A store that is slow is left in peace, however many hints there are.
+		r.store.set(func(h *hooks) { h.ready = 20 * time.Millisecond })
+		r.store.mu.Lock()
+		before := r.store.reads
+		r.store.mu.Unlock()
+		for range 3000 {
+			select {
+			case r.wake <- store.HintRuns:
+			default:
+			}
+			time.Sleep(time.Millisecond)
+		}
+		r.store.mu.Lock()
+		reads := r.store.reads - before
+		r.store.mu.Unlock()
+		// Besides, it looks twice a second and for what others leave lying.
+		if reads > 40 {
+			t.Errorf("%d reads in 3 s of hints, each of which takes 20 ms", reads)
+		}
+	})
+}
+
+// A cancel, a pause or an edit does not wait for the rest after a look for runs.
+func TestWhatIsNotToRunIsLookedAtWithoutARest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		r.claimsFar()
+		r.exec.does(lasts(time.Hour))
+		running := r.plan(j, in(time.Second))[0]
+		r.until("the first has started", 5*time.Second, func() bool { return r.startsOf(running) == 1 })
+		ahead := r.plan(j, in(2*time.Second))[0]
+		r.claimedAhead(ahead)
+		r.store.set(func(h *hooks) { h.ready = 100 * time.Millisecond })
+		r.wake <- store.HintRuns
+		time.Sleep(110 * time.Millisecond) // from here on it rests, for a second
+		if _, err := r.memory.Cancel(context.Background(), running, "ada", "not today"); err != nil {
+			t.Fatal(err)
+		}
+		r.wake <- store.HintCancels
+		r.put("j", "paused: true, "+besides)
+		r.wake <- store.HintJobs
+		time.Sleep(100 * time.Millisecond)
+		if r.outcome(running) != job.OutcomeCancelled {
+			t.Errorf("100 ms after its cancel the run is %q", r.outcome(running))
+		}
+		if len(r.store.givenBack()) != 1 {
+			t.Errorf("100 ms after the pause %d were given back, want what is claimed", len(r.store.givenBack()))
+		}
+	})
+}
+
+func TestThousandsOfChangesAreNotThousandsOfReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		r.exec.does(lasts(time.Hour))
+		id := r.plan(j, in(time.Second))[0]
+		r.until("it has started", 5*time.Second, func() bool { return r.startsOf(id) == 1 })
+		var reads atomic.Int32
+		r.store.set(func(h *hooks) {
+			h.mine = func(do func() ([]store.Run, error)) ([]store.Run, error) {
+				reads.Add(1)
+				return do()
+			}
+		})
+		for range 3000 {
+			select {
+			case r.wake <- store.HintCancels:
+			default:
+			}
+			time.Sleep(time.Millisecond)
+		}
+		// Ten at once, twenty a second, and one that it makes by itself.
+		if n := reads.Load(); n < 30 || n > 10+3*21+1 {
+			t.Errorf("%d reads in 3 s of hints", n)
+		}
+		// The last of them is not lost in it.
+		if _, err := r.memory.Cancel(context.Background(), id, "ada", ""); err != nil {
+			t.Fatal(err)
+		}
+		r.wake <- store.HintCancels
+		time.Sleep(100 * time.Millisecond)
+		if r.outcome(id) != job.OutcomeCancelled {
+			t.Errorf("100 ms after its cancel the run is %q", r.outcome(id))
+		}
+	})
+}
+
+// Of many that are claimed the one that starts first is called back first.
+func TestWhatStartsFirstIsCalledBackFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.start()
+		r.claimsFar()
+		due := in(2 * time.Second)
+		var last job.ID
+		for i := range 100 {
+			last = r.plan(r.put(fmt.Sprintf("j%d", i), besides), due.Add(time.Duration(i)*time.Millisecond))[0]
+		}
+		r.claimedAhead(last)
+		r.store.set(func(h *hooks) {
+			h.job = func() error {
+				time.Sleep(5 * time.Millisecond)
+				return nil
+			}
+		})
+		r.put("j0", "paused: true, "+besides)
+		r.wake <- store.HintJobs
+		time.Sleep(50 * time.Millisecond)
+		if n := len(r.store.givenBack()); n != 1 {
+			t.Errorf("50 ms after the pause %d were given back, want the one of that job", n)
+		}
+	})
+}
+
+// A pause that could not be looked at is looked at again: no hint comes a second time.
+func TestAPauseIsLookedAtAgainWhenTheStoreFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		r.claimsFar()
+		id := r.plan(j, in(2500*time.Millisecond))[0]
+		r.claimedAhead(id)
+		r.store.set(func(h *hooks) { h.job = func() error { return errAway } })
+		r.put("j", "paused: true, "+besides)
+		r.wake <- store.HintJobs
+		time.Sleep(20 * time.Millisecond)
+		r.store.set(func(h *hooks) { h.job = nil })
+		time.Sleep(3 * time.Second)
+		if r.startsOf(id) != 0 {
+			t.Error("it was started after the pause")
+		}
+	})
+}
+
+func TestAClaimUnderWayWhenItsJobChangesIsCalledBackToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		r.claimsFar()
+		r.store.set(func(h *hooks) {
+			h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
+				outcomes, err := do()
+				time.Sleep(300 * time.Millisecond) // the answer is on its way
+				return outcomes, err
+			}
+		})
+		id := r.plan(j, in(2*time.Second))[0]
+		r.until("the claim is made", 5*time.Second, func() bool { return r.state(id) == job.StateRunning })
+		r.put("j", "paused: true, "+besides)
+		r.wake <- store.HintJobs
+		time.Sleep(5 * time.Second)
+		if r.startsOf(id) != 0 {
+			t.Error("it was started after the pause was acknowledged, although it was not due yet")
+		}
+	})
+}
+
+func TestAClaimWhoseAnswerWasLostIsCalledBackIfItsJobHasChanged(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(r *rig, j *store.Job)
+		starts int
+	}{
+		"a pause": {func(r *rig, j *store.Job) { r.put("j", "paused: true, "+besides) }, 0},
+		"a delete": {func(r *rig, j *store.Job) {
+			if err := r.memory.DeleteJob(context.Background(), store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "test"}); err != nil {
+				r.t.Fatal(err)
+			}
+		}, 0},
+		"another command": {func(r *rig, j *store.Job) {
+			r.putText("{name: j, schedule: {cron: '* * * * * *'}, run: {shell: 'other'}, " + besides + "}")
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				j := r.put("j", besides)
+				r.start()
+				lost := false
+				r.store.set(func(h *hooks) {
+					h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
+						outcomes, err := do()
+						if !lost {
+							lost = true
+							c.change(r, j) // of which no hint comes
+							return nil, errAway
+						}
+						return outcomes, err
+					}
+				})
+				id := r.plan(j, in(2*time.Second))[0]
+				time.Sleep(6 * time.Second)
+				if r.startsOf(id) != c.starts || len(r.store.givenBack()) != 1 {
+					t.Errorf("%d starts, %d were given back, want %d and 1", r.startsOf(id), len(r.store.givenBack()), c.starts)
+				}
+				for _, s := range r.exec.starts() {
+					if s.job.Run.Shell.Command != "other" {
+						t.Errorf("it ran %q, which was changed before", s.job.Run.Shell.Command)
+					}
+				}
+				if r.worker.Load().Running != 0 {
+					t.Error("what was called back takes room")
+				}
+			})
+		})
+	}
+}

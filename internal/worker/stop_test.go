@@ -1,0 +1,169 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+func TestDrainGivesBackWhatHasNotStartedAndWaitsForTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		r.claimsFar()
+		r.exec.does(lasts(3 * time.Second))
+		running := r.plan(j, in(2*time.Second))[0]
+		r.until("it runs", 5*time.Second, func() bool { return r.startsOf(running) == 1 })
+		ids := r.plan(j, in(1500*time.Millisecond), in(5*time.Second))
+		r.claimedAhead(ids[0])
+		drained := time.Now()
+		if err := r.worker.Drain(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(drained); took > 3100*time.Millisecond || r.outcome(running) != job.OutcomeSucceeded {
+			t.Errorf("it took %s, and what ran ended as %q", took, r.outcome(running))
+		}
+		time.Sleep(10 * time.Second)
+		for _, id := range ids {
+			if r.startsOf(id) != 0 || r.state(id) != job.StateReady {
+				t.Errorf("run %s: %d starts, state %s; want it to be ready for others", id, r.startsOf(id), r.state(id))
+			}
+		}
+		if len(r.store.claimsOf(ids[1])) != 0 {
+			t.Error("a run was claimed after the drain")
+		}
+	})
+}
+
+func TestDrainTakesNothingOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		other := r.join("b", nil)
+		id := r.planFor(other.ID, j, in(time.Second))[0]
+		if err := r.worker.Drain(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if len(r.store.claimsOf(id)) != 0 {
+			t.Error("a node that drains has taken a run over")
+		}
+	})
+}
+
+func TestDrainEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.exec.do = lasts(time.Hour)
+		r.start()
+		id := r.plan(r.put("j", besides), in(time.Second))[0]
+		time.Sleep(2 * time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := r.worker.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 5100*time.Millisecond {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+		r.stop()
+		if cause := r.exec.cause(id); !errors.Is(cause, executor.ErrStopped) || r.outcome(id) != job.OutcomeLost {
+			t.Errorf("it was ended because of %v and recorded as %q", cause, r.outcome(id))
+		}
+	})
+}
+
+func TestAStopIsShortAlsoWithoutAStore(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		hangs bool
+	}{{"the store fails", false}, {"the store hangs", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.exec.do = lasts(time.Hour)
+				r.start()
+				id := r.plan(r.put("j", besides), in(time.Second))[0]
+				time.Sleep(2 * time.Second)
+				r.store.set(func(h *hooks) {
+					h.finish = func(func() error, []store.Result) error {
+						if c.hangs {
+							time.Sleep(8 * time.Second) // longer than it is waited for
+						}
+						return errAway
+					}
+				})
+				began := time.Now()
+				r.cancel(executor.ErrFenced)
+				<-r.ended
+				if took := time.Since(began); took > 9*time.Second {
+					t.Errorf("it took %s", took)
+				}
+				if cause := r.exec.cause(id); !errors.Is(cause, executor.ErrFenced) {
+					t.Errorf("it was ended because of %v, want what ended the worker", cause)
+				}
+			})
+		})
+	}
+}
+
+func TestAStopReportsWhatItHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		r.claimsFar()
+		r.exec.does(lasts(time.Hour))
+		ids := r.plan(j, in(2*time.Second), in(3*time.Second))
+		r.claimedAhead(ids[1])
+		r.until("the first runs", 3*time.Second, func() bool { return r.startsOf(ids[0]) == 1 })
+		var fails atomic.Int32
+		r.store.set(func(h *hooks) {
+			h.finish = func(do func() error, _ []store.Result) error {
+				if fails.Add(1) < 4 {
+					return errAway
+				}
+				return do()
+			}
+		})
+		r.stop()
+		if r.outcome(ids[0]) != job.OutcomeLost {
+			t.Errorf("what ran is recorded as %q, want lost", r.outcome(ids[0]))
+		}
+		if r.startsOf(ids[1]) != 0 || r.state(ids[1]) != job.StateReady {
+			t.Errorf("what had not started was started %d times and is %s, want ready", r.startsOf(ids[1]), r.state(ids[1]))
+		}
+	})
+}
+
+func TestAClaimUnderWayWhenTheNodeDrainsIsGivenBackToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		r.claimsFar()
+		r.store.set(func(h *hooks) {
+			h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
+				outcomes, err := do()
+				time.Sleep(300 * time.Millisecond) // the answer is on its way
+				return outcomes, err
+			}
+		})
+		id := r.plan(j, in(2*time.Second))[0]
+		r.until("the claim is made", 5*time.Second, func() bool { return r.state(id) == job.StateRunning })
+		if err := r.worker.Drain(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if r.startsOf(id) != 0 || r.state(id) != job.StateReady {
+			t.Errorf("%d starts, state %s; want it to be ready for others", r.startsOf(id), r.state(id))
+		}
+	})
+}
