@@ -311,7 +311,7 @@ type Membership interface {
 type Session struct {
 	ID       job.ID
 	Node     string // the name of the node
-	Machine  string // tells machines and their boots apart
+	Machine  string // tells machines, their boots and data directories apart
 	DataDir  string
 	Roles    []string
 	Labels   map[string]string

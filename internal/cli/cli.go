@@ -26,7 +26,7 @@ type Env struct {
 	Stderr io.Writer // everything else
 	Getenv func(string) string
 	Now    func() time.Time
-	Dir    string // where relative names of files begin; "" is the current folder
+	Dir    string // where relative names of files begin
 	// Program is how this program is called; "" is belfry.
 	Program string
 
@@ -39,7 +39,11 @@ type Env struct {
 
 // System returns the Env of this process.
 func System() Env {
+	// What a server says about its files must hold in other folders as well. A folder
+	// that is not there any more has no name: then "" leaves names as they are.
+	dir, _ := os.Getwd()
 	return Env{
+		Dir:              dir,
 		Stdin:            os.Stdin,
 		Stdout:           os.Stdout,
 		Stderr:           os.Stderr,

@@ -309,3 +309,17 @@ func TestOfTenThousandJobsWithThreeMistakesNothingIsApplied(t *testing.T) {
 	write(map[int]string{7: "schedule: {on: nobody}", 5001: "schedule: {cron: 0 0 1 1 *, except: [holidays]}", 9999: "schedule: {cron: 0 0 1 1 *, only: [workdays]}"})
 	refused("5.yaml:7:", "9.yaml:3999:")
 }
+
+// A name that is relative where the server was started means nothing elsewhere.
+func TestACommandInAnotherFolderFindsTheToken(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	s := f.serve(t, options{
+		below: []string{"sh", "-c", `cd "$0" && exec "$@"`, filepath.Dir(f.data)},
+		args:  []string{"--data", filepath.Base(f.data)},
+	})
+	defer s.stop()
+	if out, code := command(t, "job", "list", "--data", f.data); code != 0 {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+}
