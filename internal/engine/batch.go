@@ -439,7 +439,8 @@ func withdrawn(j *Job, r *store.Run) (reason string, yes bool) {
 	case r.Kind == job.RunOn || r.Kind == job.RunBackfill || r.Epoch == j.Epoch:
 		return "", false
 	}
-	return "the schedule of the job was changed, or the job was paused and resumed", true
+	// A new epoch does not say what it began with.
+	return "the schedule of the job or a calendar of it was changed, the job was paused and resumed, or the store was restored", true
 }
 
 func by(actor string) string {
