@@ -105,8 +105,14 @@ func (d Document) Place(pointer string) string {
 // judged here.
 func Decode(file string, data []byte) ([]Document, error) {
 	d := &decoder{file: file}
+	docs := d.documents(d.parse(data))
+	return docs, d.problems.asError()
+}
+
+// documents returns the documents of what was parsed, as far as they can be read.
+func (d *decoder) documents(nodes []*node) []Document {
 	var docs []Document
-	for _, n := range d.parse(data) {
+	for _, n := range nodes {
 		switch n.kind {
 		case nullNode: // nothing between two separators
 		case listNode:
@@ -117,7 +123,7 @@ func Decode(file string, data []byte) ([]Document, error) {
 			docs = d.document(docs, n)
 		}
 	}
-	return docs, d.problems.asError()
+	return docs
 }
 
 // parse returns the documents of a file as they were written. Those before a

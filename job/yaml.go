@@ -15,10 +15,11 @@ import (
 
 // parseYAML returns the documents of a YAML file. Those before a mistake are
 // returned together with it.
-func parseYAML(data []byte) ([]*node, *treeError) {
+func parseYAML(data []byte) ([]*node, *treeError) { return (&yamlReader{}).parse(data) }
+
+func (r *yamlReader) parse(data []byte) ([]*node, *treeError) {
 	var docs []*node
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	reader := yamlReader{}
 	for {
 		var root yaml.Node
 		err := decoder.Decode(&root)
@@ -28,7 +29,7 @@ func parseYAML(data []byte) ([]*node, *treeError) {
 		if err != nil {
 			return docs, yamlError(err)
 		}
-		doc, bad := reader.convert(&root, 0)
+		doc, bad := r.convert(&root, 0)
 		if bad != nil {
 			return docs, bad
 		}
@@ -60,6 +61,7 @@ func yamlError(err error) *treeError {
 // yamlReader turns the nodes of the YAML library into ours and counts what
 // aliases repeat.
 type yamlReader struct {
+	line    int // how many lines stand before what is read
 	inAlias int
 	aliased int
 }
@@ -76,7 +78,7 @@ func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
 			return fail(fmt.Sprintf("aliases repeat more than %d elements", aliasedMax), "")
 		}
 	}
-	n := &node{line: y.Line, column: y.Column}
+	n := &node{line: r.line + y.Line, column: y.Column}
 	if y.Style&yaml.TaggedStyle != 0 && y.ShortTag() != "!!str" {
 		return fail("the tag "+quote(y.Tag)+" has no meaning here", "")
 	}
@@ -91,7 +93,7 @@ func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
 			return nil, bad
 		}
 		// A mistake is shown where the alias stands.
-		n.line, n.column = y.Line, y.Column
+		n.line, n.column = r.line+y.Line, y.Column
 		return n, nil
 	case yaml.ScalarNode:
 		n.text = y.Value

@@ -94,6 +94,7 @@ var table = map[string]line{
 		layer:   foundations,
 		modules: []string{"golang.org/x/sys/unix"},
 	},
+	"internal/parallel": {layer: foundations},
 	"internal/output": {
 		layer:       foundations,
 		imports:     []string{"job"},
@@ -176,7 +177,7 @@ var table = map[string]line{
 	"internal/httpapi": {
 		layer: shells,
 		imports: []string{
-			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/placement", "internal/preview", "internal/output",
+			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/parallel", "internal/placement", "internal/preview", "internal/output",
 		},
 		modules:     []string{"github.com/danielgtaylor/huma/v2", "github.com/rogpeppe/go-internal/diff"},
 		testImports: []string{"store/memory"},
@@ -216,7 +217,7 @@ var table = map[string]line{
 		layer: commandLine,
 		imports: []string{
 			"cron", "job", "store", "store/mysql", "store/postgres", "store/sqlite", "executor", "executor/shell", "executor/http", "client",
-			"internal/auth", "internal/config", "internal/events", "internal/httpapi", "internal/metrics", "internal/node", "internal/placement", "internal/preview", "internal/watchdog",
+			"internal/auth", "internal/config", "internal/events", "internal/httpapi", "internal/metrics", "internal/node", "internal/parallel", "internal/placement", "internal/preview", "internal/watchdog",
 		},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},
 		testModules: []string{"github.com/rogpeppe/go-internal/testscript"},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfry-cron/belfry/internal/parallel"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -214,7 +215,7 @@ func (v *validation) read(env Env, file string) error {
 	if len(data) > fileMax {
 		return failed("%s: more than %d MiB are no job file", shown, fileMax>>20)
 	}
-	documents, err := job.Decode(shown, data)
+	documents, err := job.DecodeInParts(shown, data, func(n int, do func(i int)) { parallel.Each(n, 1, do) })
 	if err := v.note(err); err != nil {
 		return err
 	}

@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/parallel"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -375,32 +374,10 @@ func (a *api) findAll(ctx context.Context, steps []*step) error {
 	return nil
 }
 
-// inParts does something for each of n items, in a part of them on each processor.
+// inParts does something for each of n documents, on all processors.
 func inParts(n int, do func(i int)) {
-	const least = 64 // items that are worth a goroutine
-	parts := min(runtime.GOMAXPROCS(0), n/least)
-	if parts < 2 {
-		for i := range n {
-			do(i)
-		}
-		return
-	}
-	var group sync.WaitGroup
-	var next atomic.Int64
-	for range parts {
-		group.Go(func() {
-			for {
-				end := int(next.Add(least))
-				if end-least >= n {
-					return
-				}
-				for i := end - least; i < min(end, n); i++ {
-					do(i)
-				}
-			}
-		})
-	}
-	group.Wait()
+	const least = 64 // documents that are worth a goroutine
+	parallel.Each(n, least, do)
 }
 
 // own marks a job with its owner. Without one the mark stays as it is. It

@@ -1,0 +1,39 @@
+// Package parallel does a thing for each of many items on all processors. It knows
+// nothing about the items.
+package parallel
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// Each calls do for every i from 0 to below n, for least of them in a row at a
+// time, which should be as many as are worth a goroutine. It returns when all is
+// done. do is called on several goroutines, or on the caller's if there is little
+// to do.
+func Each(n, least int, do func(i int)) {
+	workers := min(runtime.GOMAXPROCS(0), (n+least-1)/least)
+	if workers < 2 {
+		for i := range n {
+			do(i)
+		}
+		return
+	}
+	var group sync.WaitGroup
+	var next atomic.Int64
+	for range workers {
+		group.Go(func() {
+			for {
+				end := int(next.Add(int64(least)))
+				if end-least >= n {
+					return
+				}
+				for i := end - least; i < min(end, n); i++ {
+					do(i)
+				}
+			}
+		})
+	}
+	group.Wait()
+}

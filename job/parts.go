@@ -1,0 +1,102 @@
+package job
+
+import (
+	"bytes"
+	"unicode/utf8"
+)
+
+// partMin is how long a part of a file is at least that is read by itself: some
+// milliseconds of work.
+const partMin = 64 << 10
+
+// DecodeInParts is Decode for a file that may be long, whose parts may be read at
+// the same time: each calls do for every i from 0 to below n, on any goroutines, and
+// returns when all is done.
+func DecodeInParts(file string, data []byte, each func(n int, do func(i int))) ([]Document, error) {
+	return decodeInParts(file, data, partMin, each)
+}
+
+func decodeInParts(file string, data []byte, least int, each func(n int, do func(i int))) ([]Document, error) {
+	parts := partsOf(file, data, least)
+	if len(parts) < 2 {
+		return Decode(file, data)
+	}
+	each(len(parts), func(i int) { parts[i].read(file) })
+	var docs []Document
+	var problems Problems
+	aliased := 0
+	for _, p := range parts {
+		if aliased += p.aliased; p.bad || aliased > aliasedMax {
+			// What is wrong, and what counts before it, is told of the whole file.
+			return Decode(file, data)
+		}
+		docs = append(docs, p.docs...)
+		problems = append(problems, p.problems...)
+	}
+	return docs, problems.asError()
+}
+
+// section is some documents of a YAML file.
+type section struct {
+	data []byte
+	line int // how many lines stand before it
+
+	// What was read: bad is set if it is not in the notation.
+	docs     []Document
+	problems Problems
+	aliased  int
+	bad      bool
+}
+
+func (p *section) read(file string) {
+	reader := yamlReader{line: p.line}
+	nodes, bad := reader.parse(p.data)
+	d := &decoder{file: file}
+	p.docs = d.documents(nodes)
+	p.problems, p.aliased, p.bad = d.problems, reader.aliased, bad != nil
+}
+
+// partsOf cuts a file in front of lines that begin a document of YAML, wherever they
+// stand: such a line ends every text. A file is one part if it is not YAML, is
+// not allowed, or has what goes on from a document to the next or is rare: directives,
+// and other ends of lines than those that are counted here.
+func partsOf(file string, data []byte, least int) []section {
+	text := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	if len(text) > fileMax || isJSON(file, text) || !utf8.Valid(text) {
+		return nil
+	}
+	if bytes.HasPrefix(text, []byte("%")) {
+		return nil
+	}
+	for _, odd := range []string{"\n%", "\r", "\u0085", "\u2028", "\u2029"} {
+		if bytes.Contains(text, []byte(odd)) {
+			return nil
+		}
+	}
+	var parts []section
+	line := 0
+	for len(text) > 0 {
+		end := nextDocument(text, least)
+		parts = append(parts, section{data: text[:end], line: line})
+		line += bytes.Count(text[:end], []byte("\n"))
+		text = text[end:]
+	}
+	return parts
+}
+
+// nextDocument returns where the first document begins behind an offset, or the end.
+func nextDocument(text []byte, from int) int {
+	separator := []byte("\n---")
+	for from < len(text) {
+		at := bytes.Index(text[from:], separator)
+		if at < 0 {
+			break
+		}
+		from += at + 1
+		behind := from + len(separator) - 1
+		if behind == len(text) || text[behind] == ' ' || text[behind] == '\t' || text[behind] == '\n' {
+			return from
+		}
+	}
+	return len(text)
+}
