@@ -32,7 +32,7 @@ type Token struct {
 type TokenRequest struct {
 	Name      string `json:"name" minLength:"1" maxLength:"128" pattern:"^[a-z0-9][a-z0-9._-]*$" patternDescription:"a name: small letters, digits, and dots, dashes and underscores behind the first" doc:"Its name."`
 	Role      Role   `json:"role" enum:"viewer,runner,admin" doc:"What its holder may do."`
-	Namespace string `json:"namespace,omitempty" maxLength:"128" pattern:"^[a-z0-9][a-z0-9._-]*$" patternDescription:"the name of a namespace" doc:"The namespace that it is for. Default: all."`
+	Namespace string `json:"namespace,omitempty" maxLength:"128" pattern:"^[a-z0-9][a-z0-9._-]*$" patternDescription:"the name of a namespace, which has small letters, digits, and dots, dashes and underscores behind the first" doc:"The namespace that it is for. Default: all."`
 	// ExpiresIn counts from now, by the clock of the store. It is written as in
 	// job files.
 	ExpiresIn string `json:"expires_in,omitempty" doc:"How long it is valid, such as 30d. Default: until it is revoked."`

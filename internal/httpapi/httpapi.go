@@ -15,7 +15,9 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -164,19 +166,42 @@ func register[I, O any](a *api, method, path, id, summary string, handle func(co
 }
 
 // once refuses a parameter that is given several times and has one value: whoever
-// sends it means something else than what would be done.
+// sends it means something else than what would be done. It refuses as well what is no
+// text: nothing here has such a value, and not every store can be asked for it.
 func (a *api) once(ctx huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(ctx)
-	if r.URL.RawQuery != "" {
-		query := r.URL.Query()
-		for _, p := range ctx.Operation().Parameters {
-			if p.In == "query" && len(query[p.Name]) > 1 && (p.Explode == nil || !*p.Explode) {
-				a.writeProblem(w, wrongParameter(p.Name, "is given more than once", ""))
+	query := r.URL.Query()
+	for _, p := range ctx.Operation().Parameters {
+		values := query[p.Name]
+		switch p.In {
+		case "path":
+			values = []string{r.PathValue(p.Name)}
+		case "header":
+			continue
+		}
+		if len(values) > 1 && (p.Explode == nil || !*p.Explode) {
+			a.writeProblem(w, wrongParameter(p.Name, "is given more than once", ""))
+			return
+		}
+		for _, value := range values {
+			if why := noText(value); why != "" {
+				a.writeProblem(w, wrongParameter(p.Name, why, ""))
 				return
 			}
 		}
 	}
 	next(ctx)
+}
+
+// noText says why a value that is read from an address is no text, or "".
+func noText(value string) string {
+	switch {
+	case !utf8.ValidString(value):
+		return "is not encoded in UTF-8"
+	case strings.Contains(value, "\x00"):
+		return "has a NUL byte"
+	}
+	return ""
 }
 
 // newID makes the id of a run.

@@ -31,6 +31,12 @@ func TestWrongValuesAreNamedAndSaidWhatWouldBeRight(t *testing.T) {
 		{"POST", "jobs/default/nightly/run", `{"params": []}`, "params", "is not an object"},
 		{"POST", "jobs:apply", `{"documents": {}}`, "documents", "is not a list"},
 		{"POST", "jobs:apply", `{}`, "", "has no documents"},
+		{"POST", "tokens", `{"name": "Ann", "role": "viewer"}`, "name", "is not a name: small letters, digits, and dots, dashes and underscores behind the first"},
+		{"POST", "tokens", `{"name": 1, "role": "viewer"}`, "name", "is not a text"},
+		{"GET", "jobs?text=%00", "", "text", "has a NUL byte"},
+		{"GET", "jobs?namespace=%ff", "", "namespace", "is not encoded in UTF-8"},
+		{"GET", "jobs/default/%00", "", "name", "has a NUL byte"},
+		{"DELETE", "pools/%ff/a", "", "namespace", "is not encoded in UTF-8"},
 	} {
 		p := s.refused(client.TypeInvalid, 422, c.method, "/api/v1/"+c.target, c.body)
 		if len(p.Errors) != 1 || p.Errors[0].Parameter+p.Errors[0].Path != c.field || p.Errors[0].Detail != c.detail {
