@@ -193,7 +193,7 @@ func (v *validator) calendar(j *Job, text string, at *path) cron.Days {
 	if !qualified {
 		namespace, name = namespaceOf(j.Namespace), text
 	}
-	if !namePattern.MatchString(name) || !namePattern.MatchString(namespace) {
+	if !isName(name) || !isName(namespace) {
 		v.report(at, quote(text)+" is not a weekday, a date, a time of day or the name of a calendar",
 			"for example sat, mon-fri, 2026-10-01, 2026-10-01..2026-10-07, 09:00-17:00 or cn-holidays")
 		return nil

@@ -169,6 +169,9 @@ func fieldNamed(fields []field, name string) (field, bool) {
 
 // reportRepeated reports keys that a mapping has twice.
 func (d *decoder) reportRepeated(n *node, at *path) {
+	if !n.repeats() {
+		return
+	}
 	lines := make(map[string]int, len(n.entries))
 	for _, e := range n.entries {
 		if line, ok := lines[e.key.text]; ok {

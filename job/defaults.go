@@ -26,36 +26,31 @@ func (d Defaults) Over(base Defaults) Defaults {
 
 func ptr[T any](v T) *T { return &v }
 
-// builtIn returns the policies of every job, whatever its schedule.
+// builtIn are the policies of every job, whatever its schedule.
 // They are what someone who comes from crontab expects, made safe.
-func builtIn() *Policy {
-	return &Policy{
-		Overlap:       OverlapSkip,
-		Missed:        MissedLatest,
-		LateBy:        ptr(Duration(time.Hour)),
-		NeedsPrevious: ptr(false),
-		KillGrace:     ptr(Duration(10 * time.Second)),
-		Retry:         &Retry{Attempts: ptr(0)},
-		LostAfter:     Duration(60 * time.Second),
-		Priority:      ptr(0),
-	}
+var builtIn = Policy{
+	Overlap:       OverlapSkip,
+	Missed:        MissedLatest,
+	LateBy:        ptr(Duration(time.Hour)),
+	NeedsPrevious: ptr(false),
+	KillGrace:     ptr(Duration(10 * time.Second)),
+	Retry:         &Retry{Attempts: ptr(0)},
+	LostAfter:     Duration(60 * time.Second),
+	Priority:      ptr(0),
 }
 
 // WithDefaults returns a copy of the job in which everything that it does not
-// say is filled in. The copy shares with j what it leaves as it is. Filling in
-// twice changes nothing.
+// say is filled in. The copy shares with j what it leaves as it is, and with other
+// jobs what is filled in. Filling in twice changes nothing.
 func (j *Job) WithDefaults(d Defaults) *Job {
-	if named, ok := d.Namespaces[namespaceOf(j.Namespace)]; ok {
-		d = named.Over(d)
-	}
+	d = d.in(j.Namespace)
 	filled := *j
-	s, r, p := &filled.Schedule, &filled.Run, &filled.Policy
+	s, r := &filled.Schedule, &filled.Run
 
 	if s.Timezone == "" && len(s.Cron) > 0 {
 		s.Timezone = prefixedZone(s.Cron[0])
 	}
-	fillPolicy(p, &d.Policy, r)
-	fill(reflect.ValueOf(p).Elem(), reflect.ValueOf(builtIn()).Elem())
+	filled.Policy = j.policyUnder(d)
 	filled.Namespace = namespaceOf(filled.Namespace)
 	filled.Place.Strategy = cmp.Or(filled.Place.Strategy, StrategyAny)
 	s.Timezone = cmp.Or(s.Timezone, d.Timezone, "UTC")
@@ -76,6 +71,28 @@ func (j *Job) WithDefaults(d Defaults) *Job {
 			s.On[i].Outcome = OnSucceeded
 		}
 	}
+	r.fillShell()
+	r.fillHTTP()
+	return &filled
+}
+
+// in returns the defaults that count in a namespace.
+func (d Defaults) in(namespace string) Defaults {
+	if named, ok := d.Namespaces[namespaceOf(namespace)]; ok {
+		return named.Over(d)
+	}
+	return d
+}
+
+// policyUnder returns the policies of the job with those filled in that it does not
+// say, by the defaults of its namespace.
+func (j *Job) policyUnder(d Defaults) Policy {
+	policy := j.Policy
+	p := &policy
+	fillPolicy(p, &d.Policy, &j.Run)
+	fill(reflect.ValueOf(p).Elem(), reflect.ValueOf(&builtIn).Elem())
+
+	// What stands only beside something else is filled in only there.
 	if p.Overlap == OverlapQueue && p.QueueLimit == 0 {
 		p.QueueLimit = 1
 	}
@@ -98,9 +115,17 @@ func (j *Job) WithDefaults(d Defaults) *Job {
 		}
 		p.Retry = &retry
 	}
-	r.fillShell(p)
-	r.fillHTTP()
-	return &filled
+	if j.Run.Shell != nil {
+		success := Success{}
+		if p.Success != nil {
+			success = *p.Success
+		}
+		if len(success.ExitCodes) == 0 {
+			success.ExitCodes = []int{0}
+		}
+		p.Success = &success
+	}
+	return policy
 }
 
 // fillPolicy fills in the policies of a server or namespace. A default that
@@ -123,7 +148,7 @@ func fillPolicy(p, defaults *Policy, r *RunSpec) {
 	}
 }
 
-func (r *RunSpec) fillShell(p *Policy) {
+func (r *RunSpec) fillShell() {
 	if r.Shell == nil {
 		return
 	}
@@ -132,14 +157,6 @@ func (r *RunSpec) fillShell(p *Policy) {
 		shell.Interpreter = []string{"sh"}
 		r.Shell = &shell
 	}
-	success := Success{}
-	if p.Success != nil {
-		success = *p.Success
-	}
-	if len(success.ExitCodes) == 0 {
-		success.ExitCodes = []int{0}
-	}
-	p.Success = &success
 }
 
 func (r *RunSpec) fillHTTP() {

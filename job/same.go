@@ -11,12 +11,15 @@ func Same(a, b Document) bool {
 	return a.kind() == b.kind() && sameStruct(a.body(), b.body())
 }
 
+// SameSchedule tells whether two schedules say the same.
+func SameSchedule(a, b Schedule) bool {
+	return sameStruct(reflect.ValueOf(&a).Elem(), reflect.ValueOf(&b).Elem())
+}
+
 // same compares two values of a field.
 func same(a, b reflect.Value) bool {
-	if isSaid(a) && isSaid(b) {
-		return sameSaid(a, b)
-	}
-	return isSaid(a) == isSaid(b)
+	saidA, saidB := isSaid(a), isSaid(b)
+	return saidA == saidB && (!saidA || sameSaid(a, b))
 }
 
 // sameSaid compares two values that are set, be they zero.

@@ -1,5 +1,7 @@
 package job
 
+import "encoding/json"
+
 // node is an element of a document as it was written, be it YAML or JSON. The
 // texts of scalars are kept as written: what "022", "on" or "12:30" means is
 // known only where the type of the field is.
@@ -36,6 +38,48 @@ func (n *node) get(key string) *node {
 		}
 	}
 	return nil
+}
+
+// repeats tells whether a mapping may have a key twice. It is sure of short ones, as
+// nearly all are.
+func (n *node) repeats() bool {
+	const short = 16
+	if len(n.entries) > short {
+		return true
+	}
+	for i, e := range n.entries {
+		for _, before := range n.entries[:i] {
+			if before.key.text == e.key.text {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// tree returns the node of a value as encoding/json reads it.
+func (n *node) tree() any {
+	switch {
+	case n.kind == mappingNode:
+		m := make(map[string]any, len(n.entries))
+		for _, e := range n.entries {
+			m[e.key.text] = e.value.tree()
+		}
+		return m
+	case n.kind == listNode:
+		items := make([]any, len(n.items))
+		for i, item := range n.items {
+			items[i] = item.tree()
+		}
+		return items
+	case n.kind == nullNode:
+		return nil
+	case n.quoted:
+		return n.text
+	case n.text == "true" || n.text == "false":
+		return n.text == "true"
+	}
+	return json.Number(n.text)
 }
 
 // describe says in words what the node is, for messages about types.

@@ -13,13 +13,13 @@ import (
 // judged by the job as it was written; whether numbers fit together is judged
 // with the defaults filled in.
 func (v *validator) job(j *Job) {
-	filled := j.WithDefaults(v.defaults)
+	filled := j.policyUnder(v.defaults.in(j.Namespace))
 	v.labels(j.Labels, root.field("labels"))
 	v.params(j.Params)
 	v.schedule(j)
 	v.runSpec(&j.Run)
 	v.place(&j.Place)
-	v.policy(j, &filled.Policy)
+	v.policy(j, &filled)
 	v.templates(j)
 }
 

@@ -34,13 +34,13 @@ func Differences[T any](old, given *T) []store.Change {
 	// Both were read from JSON.
 	before, _ := json.Marshal(old)
 	after, _ := json.Marshal(given)
-	return differences(string(before), string(after))
+	return differences(treeOf(before), treeOf(after))
 }
 
-// differences compares two documents in JSON.
-func differences(before, after string) []store.Change {
+// differences compares two documents as JSON is read.
+func differences(before, after any) []store.Change {
 	var changes []store.Change
-	compareTrees("", treeOf(before), treeOf(after), &changes)
+	compareTrees("", before, after, &changes)
 	if more := len(changes) - changesMax; more > 0 {
 		changes = append(changes[:changesMax], store.Change{Path: "…", After: fmt.Sprintf("%d more", more)})
 	}
@@ -48,8 +48,8 @@ func differences(before, after string) []store.Change {
 }
 
 // treeOf reads JSON, with numbers as they are written.
-func treeOf(text string) (tree any) {
-	decoder := json.NewDecoder(strings.NewReader(text))
+func treeOf(text []byte) (tree any) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	_ = decoder.Decode(&tree) // it was written as JSON
 	return tree

@@ -118,8 +118,8 @@ func (b *Batch) put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, 
 	j.Policy = policy
 	b.saveJob(j)
 	action, detail := "job.change", ""
-	rescheduled := !sameSchedule(old.Filled.Schedule, filled.Schedule)
-	if rescheduled && !sameSchedule(withoutBounds(old.Filled.Schedule), withoutBounds(filled.Schedule)) {
+	rescheduled := !job.SameSchedule(old.Filled.Schedule, filled.Schedule)
+	if rescheduled && !job.SameSchedule(withoutBounds(old.Filled.Schedule), withoutBounds(filled.Schedule)) {
 		j.Planned = 0 // another schedule counts anew
 	}
 	switch paused := j.State == job.JobPaused; {
@@ -177,18 +177,7 @@ func said(j *job.Job) job.Document {
 // jobDifferences returns what is different in a definition that replaces an old one.
 func jobDifferences(old, given *job.Job) []store.Change {
 	before, after := job.Apart(*said(old).Job, *said(given).Job)
-	return differences(textOf(&before), textOf(&after))
-}
-
-// textOf writes what a user says. What is empty is not written, and instants are
-// written in one way.
-func textOf(j *job.Job) string {
-	return string(job.AppendJSON(nil, job.Document{Kind: job.KindJob, Job: j}))
-}
-
-// sameSchedule tells whether two schedules say the same.
-func sameSchedule(a, b job.Schedule) bool {
-	return job.Same(job.Document{Job: &job.Job{Schedule: a}}, job.Document{Job: &job.Job{Schedule: b}})
+	return differences(job.Document{Job: &before}.Tree(), job.Document{Job: &after}.Tree())
 }
 
 func samePause(j *Job, put *store.PutJob) bool {
