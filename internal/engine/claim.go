@@ -300,14 +300,16 @@ func (b *Batch) previous(j *Job, r *store.Run) (reason string, ok bool) {
 		if m.removed || !isOccurrence(m.Kind) || !m.Scheduled.Before(r.Scheduled) {
 			continue
 		}
-		if _, yes := withdrawn(j, &m.Run); !yes && (first == nil || before(&m.Run, first)) {
+		// One that is going on ends as what it is, also if its epoch is over.
+		if _, yes := withdrawn(j, &m.Run); (!yes || m.State == job.StateRunning) && (first == nil || before(&m.Run, first)) {
 			first = &m.Run
 		}
 	}
-	if first != nil {
+	blocked := !j.PreviousOK && !j.Previous.IsZero() && j.Previous.Before(r.Scheduled)
+	switch {
+	case first != nil && !(blocked && first.AwaitsPrevious):
 		return ofTime(first) + " has not ended", false
-	}
-	if j.PreviousOK || j.Previous.IsZero() || !j.Previous.Before(r.Scheduled) {
+	case !blocked:
 		return "", true
 	}
 	return "the occurrence of " + j.Previous.UTC().Format(time.RFC3339) + " has not succeeded", false

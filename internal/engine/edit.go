@@ -115,6 +115,9 @@ func (b *Batch) put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, 
 
 	j = b.AddJob(old.Job)
 	j.Version++
+	if policy.NeedsPrevious && !j.Policy.NeedsPrevious {
+		j.Previous, j.PreviousOK = time.Time{}, false // others may have ended since
+	}
 	j.Policy = policy
 	b.saveJob(j)
 	action, detail := "job.change", ""

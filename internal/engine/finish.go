@@ -233,16 +233,21 @@ func (b *Batch) settlePrevious(j *Job, r *store.Run) {
 	b.resume(j)
 }
 
-// resume makes those runs ready for which the occurrence before has succeeded.
+// resume makes those runs ready for which the occurrence before has succeeded. Where
+// one has not, all that wait are told: those behind the next one wait for it no less.
 func (b *Batch) resume(j *Job) {
 	for _, m := range slices.Clone(b.byJob[j.UID]) {
 		if m.removed || !m.AwaitsPrevious {
 			continue
 		}
-		if _, ok := b.previous(j, &m.Run); ok || !j.Policy.NeedsPrevious {
+		switch reason, ok := b.previous(j, &m.Run); {
+		case ok || !j.Policy.NeedsPrevious:
 			m.State, m.AwaitsPrevious, m.Reason = job.StateReady, false, ""
 			b.save(m)
 			b.done.Hints |= store.HintRuns
+		case !j.PreviousOK && !j.Previous.IsZero() && reason != m.Reason:
+			m.Reason = reason
+			b.save(m)
 		}
 	}
 }

@@ -477,6 +477,28 @@ var overlapTests = []test{
 		e.clock.Advance(time.Second)
 		e.claim(b, store.Attempt{Run: next.Runs[0].ID, Number: 1, Token: e.id()}, store.Started)
 	}},
+	{"needs_previous: one that goes on counts also after the job was paused and resumed", func(e *env) {
+		text := everyMinute + "\npolicy: {needs_previous: true, overlap: queue}"
+		j := e.put(text)
+		first := e.plan(j, time.Second)[0]
+		e.clock.Advance(time.Second)
+		e.claim(e.a, first, store.Started)
+		e.put(text + "\npaused: true")
+		second := e.plan(e.put(text), time.Second)[0]
+		e.clock.Advance(time.Second)
+		contains(e, "reason", e.claim(e.a, second, store.Waiting).Reason, first.Run.String())
+		e.finish(first, job.OutcomeFailed)
+		contains(e, "reason", e.claim(e.a, second, store.Waiting).Reason, "has not succeeded")
+	}},
+	{"needs_previous: what ended before it was asked for again does not count", func(e *env) {
+		text := everyMinute + "\npolicy: {overlap: skip, needs_previous: "
+		for i, o := range []job.Outcome{job.OutcomeFailed, job.OutcomeSucceeded, job.OutcomeSucceeded} {
+			a := e.plan(e.put(text+[]string{"true", "false", "true"}[i]+"}"), time.Second)[0]
+			e.clock.Advance(time.Second)
+			e.claim(e.a, a, store.Started)
+			e.finish(a, o)
+		}
+	}},
 	{"needs_previous: what waits for it does not count for queue_limit", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {needs_previous: true, overlap: queue}")
 		runs := e.plan(j, time.Second, 2*time.Second, 3*time.Second)
