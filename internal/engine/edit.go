@@ -286,8 +286,8 @@ func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.J
 	d := timing.Resume(policy, since, j.Planned, b.now)
 	for _, o := range d.Due {
 		r := store.Run{Run: job.Run{Kind: job.RunScheduled, Key: KeyOf(o.Scheduled), Scheduled: o.Scheduled, Due: o.Due}}
-		if policy == job.MissedAll && j.Policy.Overlap == job.OverlapSkip {
-			r.Overlap = job.OverlapQueue // in order, as what was missed
+		if policy == job.MissedAll {
+			r.Overlap = j.Policy.caughtUp()
 		}
 		b.spawn(j, r)
 	}

@@ -191,6 +191,16 @@ func (p *Policy) Contends(r *store.Run) bool {
 // overlap returns the overlap policy of a run.
 func (p *Policy) overlap(r *store.Run) job.Overlap { return cmp.Or(r.Overlap, p.Overlap) }
 
+// caughtUp returns the overlap policy of runs that stand for all that was missed; ""
+// is that of the job. All of them are to run, in order: they wait for each other, and
+// are bounded by missed_limit and not by queue_limit.
+func (p *Policy) caughtUp() job.Overlap {
+	if p.Overlap == job.OverlapSkip || p.Overlap == job.OverlapQueue {
+		return job.OverlapQueue
+	}
+	return ""
+}
+
 // lateAfter returns when the first attempt of a run is too late. What somebody
 // asked for, by hand or as a backfill, is never too late.
 func (p *Policy) lateAfter(kind job.RunKind, due time.Time) time.Time {

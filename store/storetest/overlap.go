@@ -350,20 +350,23 @@ var overlapTests = []test{
 		e.claim(e.a, queued[1], store.Started)
 	}},
 	{"what was missed and is caught up runs in order, and is not skipped", func(e *env) {
-		j := e.put(everyMinute + "\npolicy: {missed: all, overlap: skip}")
-		e.clock.Advance(5 * time.Minute)
-		item := e.planItem(j, start.Add(time.Minute), start.Add(2*time.Minute), start.Add(3*time.Minute))
-		e.planned(item, store.Planned)
-		var runs []store.Attempt
-		for _, r := range item.Runs {
-			runs = append(runs, store.Attempt{Run: r.ID, Number: 1, Token: e.id()})
+		for i, overlap := range []string{"skip", "queue"} { // whatever queue_limit is
+			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\npolicy: {missed: all, overlap: %s}", i, overlap))
+			began := e.now()
+			e.clock.Advance(5 * time.Minute)
+			item := e.planItem(j, began.Add(time.Minute), began.Add(2*time.Minute), began.Add(3*time.Minute))
+			e.planned(item, store.Planned)
+			var runs []store.Attempt
+			for _, r := range item.Runs {
+				runs = append(runs, store.Attempt{Run: r.ID, Number: 1, Token: e.id()})
+			}
+			e.claim(e.a, runs[0], store.Started)
+			e.claim(e.a, runs[2], store.Waiting)
+			e.claim(e.a, runs[1], store.Waiting)
+			e.finish(runs[0], job.OutcomeSucceeded)
+			e.claim(e.a, runs[2], store.Waiting)
+			e.claim(e.a, runs[1], store.Started)
 		}
-		e.claim(e.a, runs[0], store.Started)
-		e.claim(e.a, runs[2], store.Waiting)
-		e.claim(e.a, runs[1], store.Waiting)
-		e.finish(runs[0], job.OutcomeSucceeded)
-		e.claim(e.a, runs[2], store.Waiting)
-		e.claim(e.a, runs[1], store.Started)
 	}},
 	{"a run that no node may run is missed, with what they lack", func(e *env) {
 		j := e.put("name: a\nschedule: {cron: '* * * * *'}\nplace: {labels: {gpu: 'yes', name: a}}\npolicy: {late_by: 5s}")
