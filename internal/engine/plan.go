@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
@@ -14,8 +13,8 @@ import (
 )
 
 const (
-	// OnTime is how old an occurrence may be when it is planned and still
-	// counts as on time: a restart of a node is not downtime.
+	// OnTime is how long an occurrence may have been due when it is planned and
+	// still counts as on time: a restart of a node is not downtime.
 	OnTime = 30 * time.Second
 	// countMax is how far missed occurrences are counted: a job that was due
 	// every second for a year must not cost seconds.
@@ -67,7 +66,7 @@ type Span struct {
 // which planned occurrences have become runs, at the moment now and as far as
 // ahead; at most so many occurrences.
 //
-// What is older than OnTime was missed and follows the policy, in one decision
+// What was due longer ago than OnTime was missed and follows the policy, in one decision
 // whatever the number. The rest is planned in order, in as many decisions as it
 // takes: one after another they give what a single one would.
 func (t *Timing) Decide(cursor time.Time, planned int, now time.Time, ahead time.Duration, most int) Decision {
@@ -76,9 +75,8 @@ func (t *Timing) Decide(cursor time.Time, planned int, now time.Time, ahead time
 	if t.MaxRuns > 0 {
 		left = t.MaxRuns - planned
 	}
-	fresh := now.Add(-OnTime) // what is scheduled here or later is on time
 	next := t.Schedule.Next(cursor)
-	if !next.IsZero() && next.Before(fresh) && left > 0 {
+	if fresh := t.fresh(cursor, now); !next.IsZero() && next.Before(fresh) && left > 0 {
 		left -= t.catchUp(&d, next, fresh.Add(-1), now, left, "no node planned it in time")
 		next = t.Schedule.Next(d.To)
 	}
@@ -94,6 +92,24 @@ func (t *Timing) Decide(cursor time.Time, planned int, now time.Time, ahead time
 	}
 	d.Next, d.Complete = next, next.IsZero()
 	return d
+}
+
+// fresh returns the moment from which on what is scheduled is on time: what is due
+// OnTime ago or later, which spread and jitter may have put off for long.
+func (t *Timing) fresh(cursor, now time.Time) time.Time {
+	due := now.Add(-OnTime)
+	from := due
+	if t.Spread > 0 {
+		from = from.Add(-t.share(t.Spread, "spread", 0))
+	}
+	// Jitter never goes as far as the next occurrence: only the last one before
+	// may be due behind it.
+	if t.Jitter > 0 && cursor.Before(from) {
+		if last := latest(t.Schedule, cursor, from.Add(-1), 1); len(last) > 0 && !t.due(last[0], t.Schedule.Next(last[0])).Before(due) {
+			return last[0]
+		}
+	}
+	return from
 }
 
 // Resume says what to make up for of the time of a pause, from a cursor to now: the
@@ -131,10 +147,12 @@ func (t *Timing) catchUp(d *Decision, first, last, now time.Time, left int, why 
 		late = now.Add(-t.LateBy)
 	}
 	caught := latest(t.Schedule, first.Add(-1), last, min(want, left))
-	caught = slices.DeleteFunc(caught, func(o time.Time) bool { return o.Before(late) })
 	for _, o := range caught {
-		d.Due = append(d.Due, Occurrence{Scheduled: o, Due: t.due(o, t.Schedule.Next(o))})
+		if due := t.due(o, t.Schedule.Next(o)); !due.Before(late) {
+			d.Due = append(d.Due, Occurrence{Scheduled: o, Due: due})
+		}
 	}
+	caught = caught[len(caught)-len(d.Due):]
 
 	// Everything before the first that is caught up is one record.
 	until := last
@@ -143,7 +161,7 @@ func (t *Timing) catchUp(d *Decision, first, last, now time.Time, left int, why 
 	}
 	if span, ok := t.span(first, until); ok {
 		span.Reason = reason
-		if t.LateBy >= 0 && span.Last.Before(late) {
+		if t.LateBy >= 0 && t.due(span.Last, t.Schedule.Next(span.Last)).Before(late) {
 			span.Reason = fmt.Sprintf("%s, and it may start at most %s late", why, job.Duration(t.LateBy))
 		}
 		d.Missed = append(d.Missed, span)

@@ -128,6 +128,57 @@ func TestARestartOfANodeIsNotDowntime(t *testing.T) {
 	}
 }
 
+// What spread and jitter put off is no less on time because a node was away when it
+// was scheduled.
+func TestWhatIsDueLaterIsNotMissed(t *testing.T) {
+	now := at(t, "2026-11-20T12:25:00Z")
+	for _, c := range []struct {
+		name           string
+		spread, jitter time.Duration
+	}{
+		{"spread", 20 * time.Hour, 0},
+		{"jitter", 0, 23 * time.Hour},
+		{"both", 10 * time.Hour, 23 * time.Hour},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			onTime := 0
+			for i := range byte(50) {
+				timing := Timing{
+					UID: job.ID{i}, Schedule: parse(t, "0 0 * * *"), Spread: c.spread, Jitter: c.jitter,
+					Missed: job.MissedNone, LateBy: time.Hour,
+				}
+				var due, missed []string
+				for o := range cron.Between(timing.Schedule, now.AddDate(0, 0, -3), now) {
+					if text := o.UTC().Format(time.RFC3339); timing.due(o, timing.Schedule.Next(o)).Before(now.Add(-OnTime)) {
+						missed = append(missed, text)
+					} else {
+						due = append(due, text)
+					}
+				}
+				onTime += len(due)
+				d := timing.Decide(now.AddDate(0, 0, -3), 0, now, lookAhead, 1000)
+				if got := scheduled(d); !slices.Equal(got, due) {
+					t.Errorf("job %d: got %v, want %v", i, got, due)
+				}
+				if len(missed) > 0 && (len(d.Missed) != 1 || d.Missed[0].Count != len(missed)) || len(missed) == 0 && len(d.Missed) > 0 {
+					t.Errorf("job %d: missed %v, want %v", i, d.Missed, missed)
+				}
+
+				// The latest that was due is caught up as long as it may start.
+				timing.Missed = job.MissedLatest
+				for _, o := range timing.Decide(now.AddDate(0, 0, -3), 0, now, lookAhead, 1000).Due {
+					if now.Sub(o.Due) > timing.LateBy {
+						t.Errorf("job %d: caught up is %s, due %s", i, o.Scheduled, o.Due)
+					}
+				}
+			}
+			if onTime == 0 {
+				t.Error("none of all was on time")
+			}
+		})
+	}
+}
+
 func TestALongGapCostsWhatItsPolicySays(t *testing.T) {
 	calls := 0
 	timing := Timing{Schedule: counted{parse(t, "* * * * * *"), &calls}, Missed: job.MissedLatest, LateBy: -1}
