@@ -26,8 +26,8 @@ import (
 //     one that its policy wants now (Policy.SlotKey): all that hold it, the
 //     first MaxBatch that wait for it, by due time and id, and the first
 //     MaxBatch that are ready for it; MoreWaiting says how many wait besides;
-//   - the unfinished runs of the job, where its policy has NeedsPrevious, or
-//     MaxRuns and PauseOnFailure;
+//   - the unfinished runs of the job, where its policy has NeedsPrevious, a
+//     DeleteAfter that is not negative, or MaxRuns and PauseOnFailure;
 //   - the other shards of a run, where its job has AfterEnd or is followed.
 //
 // A Batch is used by one goroutine.

@@ -9,7 +9,8 @@ import (
 )
 
 // Plan decides whether a cursor moves, and creates the runs of what it passes.
-// It needs the job and, for their names, the sessions.
+// It needs the job and, for their names, the sessions; where the item completes a job
+// that is to be removed then, also its unfinished runs.
 //
 // Once: the cursor moves from where the planner believes it to be, in the step
 // that creates the runs, and each run lies in the part that it moves over.
@@ -50,7 +51,7 @@ func (b *Batch) Plan(planner job.ID, item *store.PlanItem) store.PlanOutcome {
 	j.Planned += occurrences
 	b.saveJob(j)
 	if item.Complete {
-		b.complete(j, item.Runs)
+		b.complete(j)
 	}
 	return store.Planned
 }

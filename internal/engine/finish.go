@@ -158,7 +158,7 @@ func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 	b.settlePrevious(j, &m.Run)
 	b.follow(j, &m.Run)
 	b.succeed(j, &m.Run)
-	if j.Completed.After(b.now) && !m.Scheduled.Before(j.Cursor) {
+	if j.Completed.After(b.now) && !b.unended(j) {
 		j.Completed = b.now // that was the last
 		b.saveJob(j)
 	}
@@ -358,7 +358,7 @@ func (b *Batch) chain(j *Job, key string, parent job.ID, at time.Time) {
 		at = p.Start
 	}
 	if !p.End.IsZero() && at.After(p.End) || p.MaxRuns > 0 && j.Planned >= p.MaxRuns {
-		b.complete(j, nil)
+		b.complete(j)
 		return
 	}
 	j.Planned++
@@ -371,27 +371,26 @@ func (b *Batch) chain(j *Job, key string, parent job.ID, at time.Time) {
 	}})
 }
 
-// unendedMax is how long a completed job whose last run has not ended counts as
-// not completed, where late_by does not say it: it must not be removed before.
+// unendedMax is how long a completed job some run of which has not ended counts as
+// not completed: longer than any attempt should take. It must not be removed before.
 const unendedMax = 366 * 24 * time.Hour
 
-// complete notes that nothing more falls due than the runs that are planned. The
-// job counts as completed from the end of the last of them.
-func (b *Batch) complete(j *Job, planned []store.NewRun) {
+// complete notes that nothing more falls due than the runs that are planned. A job
+// that is to be removed counts as completed from the end of the last of its runs.
+func (b *Batch) complete(j *Job) {
 	if j.State != job.JobActive {
 		return
 	}
 	j.State, j.Completed = job.JobCompleted, b.now
-	for i := range planned {
-		until := j.Policy.lateAfter(job.RunScheduled, planned[i].Due)
-		if until.IsZero() {
-			until = b.now.Add(unendedMax)
-		}
-		if until.After(j.Completed) {
-			j.Completed = until
-		}
+	if j.Policy.DeleteAfter >= 0 && b.unended(j) {
+		j.Completed = b.now.Add(unendedMax)
 	}
 	b.saveJob(j)
+}
+
+// unended tells whether a job has runs that have not ended.
+func (b *Batch) unended(j *Job) bool {
+	return slices.ContainsFunc(b.byJob[j.UID], func(m *member) bool { return !m.removed })
 }
 
 // spawn creates a run that follows from another or, for an occurrence that is

@@ -35,6 +35,9 @@ func (s *Store) Plan(ctx context.Context, session job.ID, items []store.PlanItem
 	outcomes := make([]store.PlanOutcome, len(items))
 	for i := range items {
 		s.addJob(b, items[i].Job)
+		if items[i].Complete {
+			s.addSiblings(b, items[i].Job)
+		}
 		outcomes[i] = b.Plan(session, &items[i])
 	}
 	s.write(b)

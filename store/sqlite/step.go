@@ -169,7 +169,7 @@ func (st *step) around(r *store.Run, l *loadedJob, node string) error {
 			}
 		}
 	}
-	if l.Policy.NeedsPrevious || l.Policy.MaxRuns > 0 && l.Policy.PauseOnFailure > 0 {
+	if p := l.Policy; p.NeedsPrevious || p.DeleteAfter >= 0 || p.MaxRuns > 0 && p.PauseOnFailure > 0 {
 		if err := st.runsOf(r.JobUID); err != nil {
 			return err
 		}

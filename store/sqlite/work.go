@@ -38,7 +38,11 @@ func (s *Store) Plan(ctx context.Context, session job.ID, items []store.PlanItem
 		outcomes = make([]store.PlanOutcome, len(items))
 		return t.decide(len(items), func(st *step) error {
 			for i := range items {
-				if _, err := st.job(items[i].Job); err != nil {
+				l, err := st.job(items[i].Job)
+				if err == nil && l != nil && items[i].Complete && l.Policy.DeleteAfter >= 0 {
+					err = st.runsOf(l.UID)
+				}
+				if err != nil {
 					return err
 				}
 				outcomes[i] = st.b.Plan(session, &items[i])

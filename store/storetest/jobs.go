@@ -296,6 +296,52 @@ var jobTests = []test{
 		_, err := e.Job(e.ctx, "default", "a")
 		e.want(err, store.ErrNotFound)
 	}},
+	{"a one-off that is to be removed at once is not before all of its runs have ended", func(e *env) {
+		j := e.put("name: a\nschedule: {at: ['2026-11-20T12:00:05Z'], delete_after: 0s}\nplace: {shards: 2}\npolicy: {retry: {attempts: 1, backoff: 1s}}")
+		item := e.planItem(j, start.Add(5*time.Second))
+		item.Complete = true
+		item.Runs[0].Shards = 2
+		second := item.Runs[0]
+		second.ID, second.Shard = e.id(), 1
+		item.Runs = append(item.Runs, second)
+		e.planned(item, store.Planned)
+		e.clock.Advance(5 * time.Second)
+		runs := []store.Attempt{{Run: item.Runs[0].ID, Number: 1, Token: e.id()}, {Run: second.ID, Number: 1, Token: e.id()}}
+		e.claim(e.a, runs[0], store.Started)
+		e.claim(e.a, runs[1], store.Started)
+		e.finish(runs[0], job.OutcomeSucceeded)
+		e.clock.Advance(2 * time.Hour) // longer than it may start late
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		e.tidy()
+		equal(e, "deleted while a shard ran", e.reload(j).Deleted, false)
+		e.finish(runs[1], job.OutcomeFailed)
+		e.tidy()
+		e.clock.Advance(time.Second)
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		retry := store.Attempt{Run: second.ID, Number: 2, Token: e.id()}
+		e.claim(e.a, retry, store.Started)
+		e.finish(retry, job.OutcomeSucceeded)
+		e.tidy()
+		equal(e, "deleted", e.reload(j).Deleted, true)
+	}},
+	{"a one-off whose time has passed is completed and removed, after what it catches up", func(e *env) {
+		text := "name: a\nschedule: {at: ['2026-11-20T12:00:05Z'], delete_after: 0s}"
+		e.put(text + "\npaused: true")
+		e.clock.Advance(time.Minute)
+		j := e.putJob(store.PutJob{Definition: e.document(text), IfVersion: store.AnyVersion, Actor: "ann", CatchUp: job.MissedLatest})
+		item := e.planItem(j)
+		item.To, item.Complete = item.From, true
+		e.planned(item, store.Planned)
+		equal(e, "state", e.reload(j).Definition.Status.State, job.JobCompleted)
+		e.tidy()
+		equal(e, "deleted before what it catches up", e.reload(j).Deleted, false)
+		a := store.Attempt{Run: e.active(j)[0].ID, Number: 1, Token: e.id()}
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		e.claim(e.a, a, store.Started)
+		e.finish(a, job.OutcomeSucceeded)
+		e.tidy()
+		equal(e, "deleted", e.reload(j).Deleted, true)
+	}},
 	{"jobs are listed in pages by full name, and selected", func(e *env) {
 		for i := range 7 {
 			e.put(fmt.Sprintf("name: j%d\nnamespace: n%d\nlabels: {odd: '%d'}\ndescription: Number %d", i, i%2, i%2, i))

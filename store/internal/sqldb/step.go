@@ -27,7 +27,8 @@ type about struct {
 	reaps bool
 	// edits are jobs whose waiting runs may move, with their new policies.
 	edits map[job.ID]*engine.Policy
-	// whole are jobs all of whose unfinished runs matter if they have max_runs.
+	// whole are jobs all of whose unfinished runs matter if they have max_runs or are
+	// to be removed.
 	whole []job.ID
 	// pools are full names of pools whose slots matter.
 	pools []string

@@ -24,7 +24,7 @@ func (st *step) load(a *about) error {
 		w.keys[engine.PoolSlot(name)] = true
 	}
 	for _, uid := range a.whole {
-		if l := st.jobs[uid]; l != nil && l.Policy.MaxRuns > 0 {
+		if l := st.jobs[uid]; l != nil && (l.Policy.MaxRuns > 0 || l.Policy.DeleteAfter >= 0) {
 			w.whole[uid] = true
 		}
 	}
@@ -141,7 +141,7 @@ func (w *wanted) around(r *store.Run, l *loadedJob, node string) {
 		w.slot(r.Slot, r)
 		w.slot(p.SlotKey(&r.Run, node), r)
 	}
-	if p.NeedsPrevious || p.MaxRuns > 0 && p.PauseOnFailure > 0 {
+	if p.NeedsPrevious || p.DeleteAfter >= 0 || p.MaxRuns > 0 && p.PauseOnFailure > 0 {
 		w.whole[r.JobUID] = true
 	}
 }

@@ -46,7 +46,13 @@ func attemptRun(a *store.Attempt) job.ID { return a.Run }
 // Plan implements store.Planning.
 func (s *Store) Plan(ctx context.Context, session job.ID, items []store.PlanItem) (outcomes []store.PlanOutcome, err error) {
 	jobs := idsOf(items, func(i *store.PlanItem) job.ID { return i.Job })
-	err = s.decide(ctx, len(items), about{jobs: jobs}, func(st *step) error {
+	var completed []job.ID
+	for i := range items {
+		if items[i].Complete {
+			completed = append(completed, items[i].Job)
+		}
+	}
+	err = s.decide(ctx, len(items), about{jobs: jobs, whole: completed}, func(st *step) error {
 		if _, err := st.session(session); err != nil {
 			return err
 		}
