@@ -112,15 +112,19 @@ func TestSchedulesThatAreOverAreNoMistake(t *testing.T) {
 
 func TestWarningsTellWhatIsProbablyNotMeant(t *testing.T) {
 	for text, want := range map[string]string{
-		"policy: {missed: all}":                                      "policy.missed: all is cut short by late_by, which is 1h",
-		"policy: {missed: all, late_by: forever}":                    "",
-		"policy: {timeout: 1m, expect: {duration_below: 2m}}":        "policy.expect.duration_below: is never noticed",
-		"policy: {timeout: 0, expect: {duration_below: 2m}}":         "",
-		"schedule: {every: 10s, jitter: 10s}":                        "schedule.jitter: is cut short",
-		"schedule: {every: 10s, jitter: 9s}, policy: {missed: none}": "",
+		"policy: {missed: all}":                                            "policy.missed: all is cut short by late_by, which is 1h",
+		"policy: {missed: all, late_by: forever}":                          "",
+		"policy: {timeout: 1m, expect: {duration_below: 2m}}":              "policy.expect.duration_below: is never noticed",
+		"policy: {timeout: 0, expect: {duration_below: 2m}}":               "",
+		"schedule: {every: 10s, jitter: 10s}":                              "schedule.jitter: is cut short",
+		"schedule: {every: 10s, jitter: 9s}, policy: {missed: none}":       "",
+		"schedule: {at: '2026-11-20T12:00:00Z'}":                           "schedule.at: is past",
+		"schedule: {at: ['2026-11-20T12:00:00Z', '2027-01-01T00:00:00Z']}": "",
+		"schedule: {every: 10s, end: '2026-11-20T12:00:00Z'}":              "schedule.end: is past",
+		"schedule: {every: 10s, end: '2026-11-20T12:00:01Z'}":              "",
 	} {
 		doc := decode(t, "a.yaml", "{name: a, run: {shell: x}, "+text+"}")[0]
-		got := doc.Warnings()
+		got := doc.Warnings(job.Now(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)))
 		if want == "" && len(got) > 0 || want != "" && !strings.Contains(got.Error(), want) {
 			t.Errorf("%s: got %v, want %s", text, got, want)
 		}

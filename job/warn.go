@@ -1,6 +1,10 @@
 package job
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"time"
+)
 
 // Warnings tell what is allowed and yet probably not meant, for whoever writes
 // the document. Options are those of Validate. The document should be valid.
@@ -17,7 +21,19 @@ func (d Document) Warnings(options ...Option) Problems {
 	if s := j.Schedule; s.Every > 0 && s.Jitter >= s.Every {
 		v.report(root.at("schedule.jitter"), fmt.Sprintf("is cut short, since the next occurrence is due after %s", s.Every), "")
 	}
+	v.warnOfPast(&j.Schedule)
 	return v.problems.sorted()
+}
+
+// warnOfPast reports a schedule of which nothing is to come.
+func (v *validator) warnOfPast(s *Schedule) {
+	past := func(t time.Time) bool { return !t.After(v.now) }
+	if len(s.At) > 0 && !slices.ContainsFunc(s.At, func(t time.Time) bool { return !past(t) }) {
+		v.report(root.at("schedule.at"), "is past: the job never falls due", "")
+	}
+	if !s.End.IsZero() && past(s.End) {
+		v.report(root.at("schedule.end"), "is past: the job never falls due", "")
+	}
 }
 
 // mayWarn tells whether a policy has what warnings are about. Few have, and to fill

@@ -25,9 +25,11 @@ const (
 type Timing struct {
 	UID      job.ID
 	Schedule cron.Schedule
-	Jitter   time.Duration
-	Spread   time.Duration
-	Missed   job.Missed
+	// Planned is set for a job that falls due by its schedule: by cron, every or at.
+	Planned bool
+	Jitter  time.Duration
+	Spread  time.Duration
+	Missed  job.Missed
 	// MissedLimit is how many occurrences job.MissedAll catches up.
 	MissedLimit int
 	// LateBy is how late a run may start; negative is without end.

@@ -116,6 +116,7 @@ func CompileTiming(text string, calendars job.Calendars) (Timing, job.Place, str
 	}
 	timing := Timing{
 		Schedule:    schedule,
+		Planned:     len(t.Schedule.Cron) > 0 || t.Schedule.Every > 0 || len(t.Schedule.At) > 0,
 		Jitter:      time.Duration(t.Schedule.Jitter),
 		Spread:      time.Duration(t.Schedule.Spread),
 		Missed:      t.Missed,

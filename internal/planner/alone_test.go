@@ -585,6 +585,42 @@ func TestAJobWithoutAnyMoreOccurrencesIsCompleted(t *testing.T) {
 	})
 }
 
+// Of what is past when a job is put no occurrence is planned that would be the last.
+func TestAJobThatNeverFallsDueAnyMoreIsCompletedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t) // its clock begins with the year 2000
+		state := func(j *store.Job) job.JobState {
+			now, err := r.memory.JobByUID(context.Background(), j.Definition.UID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return now.Definition.Status.State
+		}
+		over := []*store.Job{
+			r.put(`{name: past, schedule: {at: "1999-12-31T00:00:00Z"}, run: {shell: x}}`),
+			r.put(`{name: ended, schedule: {cron: "* * * * *", end: "1999-12-31T00:00:00Z"}, run: {shell: x}}`),
+		}
+		others := []*store.Job{
+			r.put(`{name: by-hand, run: {shell: x}}`),
+			r.put(`{name: follower, schedule: {on: past}, run: {shell: x}}`),
+			r.put(`{name: chain, schedule: {after_end: 1h}, run: {shell: x}}`),
+			r.put(`{name: hourly, schedule: {every: 1h, max_runs: 1}, run: {shell: x}}`),
+		}
+		r.start()
+		time.Sleep(time.Second)
+		for _, j := range over {
+			if got := state(j); got != job.JobCompleted {
+				t.Errorf("job %s is %s", j.Definition.Name, got)
+			}
+		}
+		for _, j := range others {
+			if got := state(j); got != job.JobActive {
+				t.Errorf("job %s is %s", j.Definition.Name, got)
+			}
+		}
+	})
+}
+
 func TestTheClockMayBeSet(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(step.String(), func(t *testing.T) {

@@ -111,6 +111,29 @@ func active(t testing.TB, n int, expr string) store.PlannedJob {
 	return store.PlannedJob{UID: uid(n), Epoch: 1, Version: 1, Active: true, Cursor: time.Now(), Timing: timingOf(t, expr)}
 }
 
+func TestAJobThatHasHadItsMaxRunsIsCompletedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &job.Job{Name: "j", Schedule: job.Schedule{Every: job.Duration(24 * time.Hour), MaxRuns: 2}, Run: job.RunSpec{Handler: "h"}}
+		text, err := engine.TimingText(j.WithDefaults(job.Defaults{}), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &fake{}
+		for n := range 3 { // it may have had more, if it was allowed more
+			f.jobs = append(f.jobs, store.PlannedJob{UID: uid(n + 1), Epoch: 1, Version: 1, Active: true, Cursor: time.Now(), Planned: n + 1, Timing: text})
+		}
+		run(newPlanner(f), time.Second)
+		if len(f.planned) != 2 {
+			t.Fatalf("planned %v, want two", f.planned)
+		}
+		for _, item := range f.planned {
+			if !item.Complete || len(item.Runs) > 0 || item.Job == uid(1) {
+				t.Errorf("planned %+v", item)
+			}
+		}
+	})
+}
+
 func TestRunsArePlannedAheadOnceAndPlaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{jobs: []store.PlannedJob{active(t, 1, "*/10 * * * * *")}}

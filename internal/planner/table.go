@@ -143,10 +143,16 @@ func (t *table) schedule(i uint32) {
 	if tm.broken != "" {
 		return
 	}
-	if next := tm.engine.Schedule.Next(time.Unix(0, e.cursor)); !next.IsZero() {
+	next := tm.engine.Schedule.Next(time.Unix(0, e.cursor))
+	switch most := tm.engine.MaxRuns; {
+	case !next.IsZero() && (most == 0 || int(e.planned) < most):
 		e.next = next.UnixNano()
-		t.due.Push(e.next, i)
+	case tm.engine.Planned:
+		e.next = e.cursor // to say at once that the job is completed
+	default:
+		return
 	}
+	t.due.Push(e.next, i)
 }
 
 // rebuild queues all entries anew. The queue only moves forward: a wall clock
