@@ -188,8 +188,15 @@ func (p *Policy) Contends(r *store.Run) bool {
 	return p.Overlap != job.OverlapAllow || p.overlap(r) != job.OverlapAllow || p.Pool != "" || strings.HasPrefix(r.Slot, poolSlot)
 }
 
-// overlap returns the overlap policy of a run.
-func (p *Policy) overlap(r *store.Run) job.Overlap { return cmp.Or(r.Overlap, p.Overlap) }
+// overlap returns the overlap policy of a run. One that may run beside others waits
+// for a pool all the same: its size bounds them together.
+func (p *Policy) overlap(r *store.Run) job.Overlap {
+	o := cmp.Or(r.Overlap, p.Overlap)
+	if o == job.OverlapAllow && p.Pool != "" {
+		return job.OverlapQueue
+	}
+	return o
+}
 
 // caughtUp returns the overlap policy of runs that stand for all that was missed; ""
 // is that of the job. All of them are to run, in order: they wait for each other, and

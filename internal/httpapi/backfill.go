@@ -106,6 +106,11 @@ func checkBackfill(j *store.Job, said *client.BackfillRequest, now time.Time) er
 		}
 	case !said.From.Before(said.To):
 		wrong = client.FieldError{Pointer: "/from", Path: "from", Detail: fmt.Sprintf("is not before to, which is %s", said.To.Format(time.RFC3339))}
+	case said.Overlap == job.OverlapAllow && j.Filled.Policy.ConcurrencyKey != "":
+		wrong = client.FieldError{
+			Pointer: "/overlap", Path: "overlap", Detail: "is allow, and the pool of policy.concurrency_key bounds how many go on at once",
+			Hint: "use queue, skip or replace",
+		}
 	}
 	if wrong.Detail != "" {
 		return refuse(client.TypeInvalid, "the request has mistakes").withErrors(wrong)

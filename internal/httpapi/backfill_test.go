@@ -110,7 +110,12 @@ func TestABackfillIsRefusedWithItsReason(t *testing.T) {
 			t.Errorf("%s: the errors are %+v", c.body, p.Errors)
 		}
 	}
-	p := s.refused(client.TypeTooMany, 429, "POST", hourlyFilled, `{"from": "2025-11-20T08:00:00Z", "dry_run": true}`)
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "pooled", "schedule": {"cron": "0 * * * *"}, "run": {"shell": "x"}, "policy": {"concurrency_key": "db"}}`)
+	p := s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs/default/pooled/backfill", `{"from": "2026-11-20T08:00:00Z", "overlap": "allow"}`)
+	if len(p.Errors) != 1 || p.Errors[0].Pointer != "/overlap" || !strings.Contains(p.Errors[0].Detail, "pool") {
+		t.Errorf("beside a pool: the errors are %+v", p.Errors)
+	}
+	p = s.refused(client.TypeTooMany, 429, "POST", hourlyFilled, `{"from": "2025-11-20T08:00:00Z", "dry_run": true}`)
 	if p.Detail != "there would be 8766 runs, and a request makes at most 1000" || p.Hint != "split it: the first part is up to 2026-01-01T00:00:00Z" {
 		t.Errorf("the problem is %q, %q", p.Detail, p.Hint)
 	}

@@ -333,6 +333,15 @@ var overlapTests = []test{
 		})
 		e.claim(e.a, backfill, store.Waiting)
 	}},
+	{"overlap: a backfill that may run beside others waits for a slot of its pool", func(e *env) {
+		j, runs := overlapping(e, "concurrency_key: db")
+		backfill := e.triggered(store.TriggerItem{
+			ID: e.id(), Job: j.Definition.UID, Kind: job.RunBackfill, Scheduled: start.Add(-time.Hour), Overlap: job.OverlapAllow, Actor: "ann",
+		})
+		e.claim(e.a, backfill, store.Waiting)
+		e.finish(runs[0], job.OutcomeSucceeded)
+		e.claim(e.a, backfill, store.Started)
+	}},
 	{"overlap: queued backfills of a job that allows overlap wait for each other alone", func(e *env) {
 		j, _ := overlapping(e, "overlap: allow")
 		var queued []store.Attempt
