@@ -30,7 +30,13 @@ type cgroups struct {
 // cgroup is the cgroup of a command. A nil one is none, and is empty.
 type cgroup struct {
 	dir string
-	fd  int // of the folder until a process is made in it, then -1
+	// base is the folder that it is in, open, and name its name there: a path from
+	// the root would have to be looked up each time.
+	base int
+	name string
+	// vacated is set when the command is over and nothing of it is left.
+	vacated bool
+	fd      int // of the folder until a process is made in it, then -1
 	// spoiled is set when nobody else may use it: limits were written, or it
 	// was killed. Some kernels (6.18) also kill what is made in a cgroup after
 	// that.
@@ -312,13 +318,14 @@ func (c *cgroups) take(limits job.Limits, features Features) (*cgroup, error) {
 	}
 	c.mu.Unlock()
 	if g == nil {
-		g = &cgroup{dir: filepath.Join(c.dir, strconv.Itoa(name)), fd: -1}
+		g = &cgroup{dir: filepath.Join(c.dir, strconv.Itoa(name)), base: c.lock, name: strconv.Itoa(name), fd: -1}
 		if err := os.Mkdir(g.dir, 0o755); err != nil {
 			return nil, fmt.Errorf("make a cgroup: %w", err)
 		}
 	}
 	var err error
-	if g.fd, err = unix.Open(g.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+	g.vacated = false
+	if g.fd, err = unix.Openat(g.base, g.name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		g.fd = -1
 		c.put(g)
 		return nil, fmt.Errorf("open a cgroup: %w", err)
@@ -343,7 +350,7 @@ func (g *cgroup) entered() {
 // than enough.
 func (c *cgroups) put(g *cgroup) {
 	g.entered()
-	keep := !g.spoiled && g.empty()
+	keep := !g.spoiled && (g.vacated || g.empty())
 	c.mu.Lock()
 	keep = keep && len(c.free) < cgroupsFree
 	if keep {
@@ -411,12 +418,18 @@ func (g *cgroup) kill() {
 	}
 }
 
+// vacate is empty for a command whose process has ended: what is empty then stays so.
+func (g *cgroup) vacate() bool {
+	g.vacated = g.empty()
+	return g.vacated
+}
+
 // empty tells whether the cgroup has no processes.
 func (g *cgroup) empty() bool {
 	if g == nil {
 		return true
 	}
-	fd, err := unix.Open(g.dir+"/cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(g.base, g.name+"/cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return errors.Is(err, unix.ENOENT)
 	}

@@ -39,9 +39,10 @@ type prepared struct {
 	oomKills int // of the cgroup before
 
 	stdin          string
-	files          [3]*os.File // the child's
-	null           *os.File    // not to be closed
-	stdout, stderr *os.File    // to read the output from, once they are open
+	input          *os.File // the child's, once it is open
+	null           *os.File // not to be closed
+	ends           [2]int   // the child's, of the pipes of its output; -1 while not open
+	stdout, stderr *os.File // to read the output from, once they are open
 	scriptDir      string
 	watched        executor.Process
 	cgroups        *cgroups
@@ -56,7 +57,7 @@ func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
 	if spec.Shell == nil {
 		return nil, errors.New("the job has no run.shell")
 	}
-	p := &prepared{null: e.null, cgroups: e.cgroups, dir: spec.Dir, umask: spec.Umask, nice: spec.Nice, stdin: spec.Stdin}
+	p := &prepared{null: e.null, cgroups: e.cgroups, dir: spec.Dir, umask: spec.Umask, nice: spec.Nice, stdin: spec.Stdin, ends: [2]int{-1, -1}}
 	defer func() {
 		if err != nil {
 			p.release()
@@ -211,16 +212,16 @@ func (e *Executor) openFiles(p *prepared) (err error) {
 		p.oomKills = p.cgroup.oomKills(p.limits)
 		p.watched.Cgroup = p.cgroup.path()
 	}
-	p.files[0] = e.null
+	p.input = e.null
 	if p.stdin != "" {
-		if p.files[0], err = textFile(p.stdin, e.config.TempDir); err != nil {
+		if p.input, err = textFile(p.stdin, e.config.TempDir); err != nil {
 			return fmt.Errorf("make the standard input: %w", err)
 		}
 	}
-	if p.stdout, p.files[1], err = outputPipe(); err != nil {
+	if p.stdout, p.ends[0], err = outputPipe(); err != nil {
 		return fmt.Errorf("make a pipe: %w", err)
 	}
-	if p.stderr, p.files[2], err = outputPipe(); err != nil {
+	if p.stderr, p.ends[1], err = outputPipe(); err != nil {
 		return fmt.Errorf("make a pipe: %w", err)
 	}
 	return nil
@@ -238,11 +239,15 @@ func (p *prepared) closePipes() {
 // closeChildEnds closes the files of the child in this process.
 func (p *prepared) closeChildEnds() {
 	p.cgroup.entered()
-	for i, f := range p.files {
-		if f != nil && f != p.null {
-			f.Close()
+	if p.input != nil && p.input != p.null {
+		p.input.Close()
+	}
+	p.input = nil
+	for i, fd := range p.ends {
+		if fd >= 0 {
+			unix.Close(fd)
 		}
-		p.files[i] = nil
+		p.ends[i] = -1
 	}
 }
 

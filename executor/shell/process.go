@@ -267,7 +267,7 @@ func (s *supervision) signal(sig syscall.Signal) {
 func (s *supervision) empty() bool {
 	if s.prepared.cgroup != nil {
 		// Zombies do not count there, and what has left the group does.
-		return s.prepared.cgroup.empty()
+		return s.prepared.cgroup.vacate()
 	}
 	if errors.Is(unix.Kill(-s.proc.pid, 0), unix.ESRCH) {
 		return true

@@ -44,6 +44,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -248,22 +249,28 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 		p.closePipes()
 		return e.notSpawned(ctx, p, err, out)
 	}
-	var pumps sync.WaitGroup
-	pumps.Go(func() { e.pump(p.stdout, out.Stdout, match.stream(0)) })
-	pumps.Go(func() { e.pump(p.stderr, out.Stderr, match.stream(1)) })
-	drained := make(chan struct{})
-	go func() {
-		pumps.Wait()
-		close(drained)
-	}()
+	drained := make(chan struct{}) // closed when both pipes are at their end
+	var ended atomic.Int32
+	pump := func(from *os.File, to io.Writer, match *streamMatcher) {
+		e.pump(from, to, match)
+		if ended.Add(1) == 2 {
+			close(drained)
+		}
+	}
+	go pump(p.stdout, out.Stdout, match.stream(0))
+	go pump(p.stderr, out.Stderr, match.stream(1))
 
 	s := supervision{proc: proc, prepared: p, watch: e.config.Watch, grace: a.Grace, drained: drained, began: time.Now()}
 	s.run(ctx)
-	// Whoever still has the pipes open is beyond reach.
-	now := time.Now()
-	_ = p.stdout.SetReadDeadline(now)
-	_ = p.stderr.SetReadDeadline(now)
-	<-drained
+	select {
+	case <-drained:
+	default:
+		// Whoever still has the pipes open is beyond reach.
+		now := time.Now()
+		_ = p.stdout.SetReadDeadline(now)
+		_ = p.stderr.SetReadDeadline(now)
+		<-drained
+	}
 	p.closePipes()
 	if s.fenced = e.config.Watch.Fenced(p.watched); s.fenced {
 		// The watchdog may be at it still: nobody else gets this cgroup.

@@ -101,12 +101,10 @@ func (s *spawner) fork(p *prepared) (pid, pidfd int, err error) {
 		return 0, -1, p.missing
 	}
 	attr := &syscall.ProcAttr{
-		Dir: p.dir,
-		Env: p.env,
-		Sys: &syscall.SysProcAttr{Setpgid: true, Credential: p.account.credential()},
-	}
-	for _, f := range p.files {
-		attr.Files = append(attr.Files, f.Fd())
+		Dir:   p.dir,
+		Env:   p.env,
+		Files: []uintptr{p.input.Fd(), uintptr(p.ends[0]), uintptr(p.ends[1])},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, Credential: p.account.credential()},
 	}
 	pidfd = -1
 	s.forkAttributes(attr.Sys, p, &pidfd)

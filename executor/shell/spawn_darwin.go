@@ -5,6 +5,8 @@ import (
 	"os"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -23,7 +25,18 @@ func (s *spawner) withUmask(*job.Umask) func() { return func() {} }
 
 func (s *spawner) forkAttributes(*syscall.SysProcAttr, *prepared, *int) {}
 
-func outputPipe() (read, write *os.File, err error) { return os.Pipe() }
+func outputPipe() (read *os.File, write int, err error) {
+	read, end, err := os.Pipe()
+	if err != nil {
+		return nil, -1, err
+	}
+	defer end.Close()
+	if write, err = unix.FcntlInt(end.Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+		read.Close()
+		return nil, -1, err
+	}
+	return read, write, nil
+}
 
 func pidfdFile(int) *os.File { return nil }
 
@@ -37,7 +50,7 @@ type cgroup struct{}
 func (*cgroup) path() string            { return "" }
 func (*cgroup) kill()                   {}
 func (*cgroup) entered()                {}
-func (*cgroup) empty() bool             { return true }
+func (*cgroup) vacate() bool            { return true }
 func (*cgroup) oomKills(job.Limits) int { return 0 }
 
 type cgroups struct{}

@@ -89,17 +89,17 @@ func (s *spawner) forkAttributes(sys *syscall.SysProcAttr, p *prepared, pidfd *i
 
 // outputPipe makes a pipe whose read end waits by the runtime's poller. The
 // write end is an ordinary one, as a command expects it.
-func outputPipe() (read, write *os.File, err error) {
+func outputPipe() (read *os.File, write int, err error) {
 	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		return nil, nil, err
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, -1, err
 	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
+	if _, err := unix.FcntlInt(uintptr(fds[1]), unix.F_SETFL, 0); err != nil {
 		unix.Close(fds[0])
 		unix.Close(fds[1])
-		return nil, nil, err
+		return nil, -1, err
 	}
-	return os.NewFile(uintptr(fds[0]), "output"), os.NewFile(uintptr(fds[1]), "output"), nil
+	return os.NewFile(uintptr(fds[0]), "output"), fds[1], nil
 }
 
 // pidfdFile returns a pidfd as a file that can be waited for, or nil.
@@ -107,7 +107,7 @@ func pidfdFile(fd int) *os.File {
 	if fd < 0 {
 		return nil
 	}
-	if err := unix.SetNonblock(fd, true); err != nil {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, unix.O_NONBLOCK); err != nil {
 		unix.Close(fd)
 		return nil
 	}
