@@ -303,7 +303,10 @@ const (
 
 // makeHTTP makes what answers requests.
 func (s *server) makeHTTP() error {
-	hosts := append([]string{s.config.Name}, s.config.Hosts...)
+	hosts := []string{s.config.Name}
+	for _, host := range s.config.Hosts {
+		hosts = append(hosts, string(host))
+	}
 	if host, _, err := net.SplitHostPort(string(s.config.Listen)); err == nil && host != "" {
 		hosts = append(hosts, host)
 	}

@@ -22,7 +22,7 @@ func environment(pairs ...string) func(string) string {
 }
 
 func TestFlagsWeighMoreThanEnvironmentAndFile(t *testing.T) {
-	file := config.Server{Data: "file", Name: "file", Capacity: 1, Listen: "127.0.0.1:1", Hosts: []string{"a"}}
+	file := config.Server{Data: "file", Name: "file", Capacity: 1, Listen: "127.0.0.1:1", Hosts: []config.Host{"a"}}
 	env := config.Server{Data: "env"}
 	flags := config.Server{Capacity: 3}
 	got := flags.Over(env).Over(file).Filled(environment(), "machine", true)

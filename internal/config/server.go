@@ -6,6 +6,7 @@
 package config
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -44,9 +45,9 @@ type Server struct {
 	Output   job.Size     `json:"output_limit,omitzero" min:"4096" max:"1073741824" doc:"How much of the output of an attempt is kept." default:"1MiB" why:"enough to see what went wrong: the first and the last half are kept"`
 	Drain    job.Duration `json:"drain_timeout,omitzero" min:"1ms" max:"1d" doc:"How long a server that stops waits for what it runs." flag:"drain-timeout" default:"30s" why:"most commands end in it, and whoever stops the server does not wait long"`
 
-	Hosts     []string `json:"hosts,omitzero" items:"64" max:"256" doc:"The names that this server is called by, beside localhost." why:"localhost, the name of the node, that of the machine and all addresses are always allowed; another name may be that of an attacker"`
-	TLS       TLS      `json:"tls,omitzero" doc:"The certificate of this server."`
-	PlainHTTP bool     `json:"plain_http,omitzero" doc:"Allow an address that others reach without TLS." flag:"plain-http" default:"false" why:"without TLS others read the token on its way; for servers behind something that has TLS"`
+	Hosts     []Host `json:"hosts,omitzero" items:"64" max:"256" doc:"The names that this server is called by, beside localhost." why:"localhost, the name of the node, that of the machine and all addresses are always allowed; another name may be that of an attacker"`
+	TLS       TLS    `json:"tls,omitzero" doc:"The certificate of this server."`
+	PlainHTTP bool   `json:"plain_http,omitzero" doc:"Allow an address that others reach without TLS." flag:"plain-http" default:"false" why:"without TLS others read the token on its way; for servers behind something that has TLS"`
 
 	Shell Shell `json:"shell,omitzero" doc:"How commands run on this node."`
 	HTTP  HTTP  `json:"http,omitzero" doc:"What requests of jobs may reach from this node."`
@@ -140,6 +141,19 @@ func (a Address) Loopback() bool {
 	}
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.IsLoopback()
+}
+
+// Host is the name of a host.
+type Host string
+
+// UnmarshalText checks the name of a host: an address of it with more than the name
+// would never be that of a request.
+func (h *Host) UnmarshalText(text []byte) error {
+	if len(text) == 0 || bytes.ContainsAny(text, "/:@[] \t") {
+		return fmt.Errorf("%q is not the name of a host alone, such as belfry.example.org", text)
+	}
+	*h = Host(text)
+	return nil
 }
 
 // Store is the URL of a store.
