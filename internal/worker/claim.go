@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -328,42 +329,51 @@ func (w *Worker) steal(ctx context.Context) error {
 	w.mu.Lock()
 	room := w.Capacity - w.busy - len(w.pending)
 	now, known := w.storeNow()
-	idle := w.draining || room <= 0 || !known
-	before := now.Add(-w.StealAfter)
+	// With a batch and more of its own to claim it has enough to do.
+	idle := w.draining || room <= 0 || len(w.pending) >= store.MaxBatch || !known
 	w.mu.Unlock()
 	if idle {
 		return nil
 	}
 	var after store.RunRef
-	for room > 0 {
-		runs, err := w.Store.Overdue(ctx, before, after, pageSize)
+	for {
+		runs, err := w.Store.Overdue(ctx, now.Add(-w.StealAfter), after, pageSize)
 		if err != nil || len(runs) == 0 {
 			return err
 		}
 		after = runs[len(runs)-1].RunRef
 		full := len(runs) == pageSize
-		mine := make([]store.ReadyRun, 0, len(runs))
+		mine := runs[:0]
 		for i := range runs {
-			may, err := w.mayTake(ctx, &runs[i])
+			may, err := w.mayTake(ctx, &runs[i], now)
 			if err != nil {
 				return err
 			}
-			if may && len(mine) < room {
+			if may {
 				mine = append(mine, runs[i])
 			}
 		}
-		room -= len(mine)
-		if !w.hold(mine) || !full {
-			return nil
+		if len(mine) == 0 && full {
+			continue
 		}
+		if full {
+			// There are more than others can have claimed by the next look. Each
+			// takes some at random: all would only meet at the first.
+			rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+			mine = mine[:(len(mine)+1)/2]
+		}
+		w.hold(mine[:min(room, len(mine))])
+		return nil
 	}
-	return nil
 }
 
 // mayTake tells whether this node may run what another has left lying.
-func (w *Worker) mayTake(ctx context.Context, r *store.ReadyRun) (bool, error) {
+func (w *Worker) mayTake(ctx context.Context, r *store.ReadyRun, now time.Time) (bool, error) {
 	if r.Session == w.Self.ID {
-		return true, nil
+		return false, nil // a look reads it
+	}
+	if age := now.Sub(r.ID.Time()); age >= 0 && age < w.StealAfter {
+		return false, nil // it was missed and is planned just now: that one comes to it
 	}
 	j, err := w.Store.JobByUID(ctx, r.Job)
 	if err != nil {

@@ -14,11 +14,13 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// reconcileLoop compares with the store every second, and looks at the fences.
+// reconcileLoop compares with the store every second, less often one that takes long
+// to answer, and looks at the fences.
 func (w *Worker) reconcileLoop(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	trouble := trouble{what: "this node cannot compare its runs with the store", log: w.Log}
+	var next time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -26,7 +28,12 @@ func (w *Worker) reconcileLoop(ctx context.Context) {
 		case <-ticker.C:
 		}
 		w.enforceFences()
+		began := time.Now()
+		if began.Before(next) {
+			continue
+		}
 		err := w.reconcile(ctx)
+		next = time.Now().Add(restUnasked(began))
 		if ctx.Err() == nil {
 			trouble.report(err)
 		}

@@ -100,6 +100,16 @@ const (
 	// restFactor is how many times longer than a look that was asked for the
 	// rest after it is: a node whose store is busy must not read all the time.
 	restFactor = 10
+	// unaskedFactor and restMax are the same for what takes long with a backlog and is
+	// done unasked: other nodes do it as well, and all of it is found in the end.
+	unaskedFactor = 50
+	restMax       = 5 * time.Second
+	// plenty is how many runs that can be claimed are enough to look for no more
+	// of what is overdue: what keeps the claims busy while more is read. recent is
+	// how long due runs are read all the same: those that come one by one, such as
+	// retries, are due when they are made.
+	plenty = 2 * store.MaxBatch
+	recent = 2 * lookEvery
 	// heedEvery is how often, and heedBurst how many times at once, a worker looks
 	// at what was cancelled or changed, for which it does not rest so: a cancel is to
 	// reach its attempt within 100 ms, and a thousand edits a second are not to be a
@@ -163,6 +173,9 @@ type Worker struct {
 	starter                          *starter
 	claimWake, startWake, resultWake chan struct{}
 	clockWake                        chan struct{} // the store's clock is to be read
+	// backlogAt is when the whole backlog is to be read again, if there is plenty
+	// to do. Only lookLoop uses it.
+	backlogAt time.Time
 	// lookWake has room for one hint about what is to be claimed: later ones are
 	// added to it. Only hintLoop sends.
 	lookWake chan store.Hint
@@ -375,7 +388,29 @@ func (w *Worker) hinted(ctx context.Context, hint store.Hint) error {
 	if !known {
 		return nil // the next look reads everything
 	}
-	return w.lookAt(ctx, store.RunRef{}, now.Add(ahead))
+	return w.lookNear(ctx, now, ahead)
+}
+
+// lookNear reads what is due until some time ahead of now. With plenty to do, most of
+// it is known: then it leaves out what was due long ago, but for once in a while.
+func (w *Worker) lookNear(ctx context.Context, now time.Time, ahead time.Duration) error {
+	w.mu.Lock()
+	much := len(w.pending) >= plenty
+	w.mu.Unlock()
+	began := time.Now()
+	if much && began.Before(w.backlogAt) {
+		return w.lookAt(ctx, store.RunRef{Due: now.Add(-recent)}, now.Add(ahead))
+	}
+	if err := w.lookAt(ctx, store.RunRef{}, now.Add(ahead)); err != nil {
+		return err
+	}
+	w.backlogAt = time.Now().Add(restUnasked(began))
+	return nil
+}
+
+// restUnasked returns how long to rest after what was done unasked since a moment.
+func restUnasked(began time.Time) time.Duration {
+	return min(restMax, unaskedFactor*time.Since(began))
 }
 
 // look reads what was assigned to this session: what has come into the window,
@@ -391,7 +426,7 @@ func (w *Worker) look(ctx context.Context) error {
 	if !known {
 		return nil // it was set just now
 	}
-	if err := w.lookAt(ctx, store.RunRef{}, now.Add(nearWindow)); err != nil {
+	if err := w.lookNear(ctx, now, nearWindow); err != nil {
 		return err
 	}
 	until := now.Add(window)

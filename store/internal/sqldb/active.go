@@ -135,10 +135,11 @@ func (t *tx) removeRuns(runs []*store.Run) error {
 // sessionsWith returns the sessions that have runs, the zero id for runs that
 // must be placed among them.
 func (t *tx) sessionsWith() ([]job.ID, error) {
-	// It steps from one session to the next: there are few, with many runs.
+	// It steps from one session to the one before: there are few, with many runs. What
+	// is due last is met first, not what has just ended and still lies in the index.
 	return t.ids(`with recursive s (session) as (
-			(select session from active order by session limit 1)
+			(select session from active order by session desc limit 1)
 			union all
-			select (select a.session from active a where a.session > s.session order by a.session limit 1) from s where s.session is not null
+			select (select a.session from active a where a.session < s.session order by a.session desc limit 1) from s where s.session is not null
 		) select session from s where session is not null`)
 }

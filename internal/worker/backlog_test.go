@@ -1,0 +1,195 @@
+package worker_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/output"
+	"github.com/belfry-cron/belfry/internal/worker"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/memory"
+)
+
+// backlogged is a store whose ready runs take long to read.
+type backlogged struct {
+	*between
+	mu   sync.Mutex
+	runs []store.ReadyRun
+	read int // how many runs were read
+}
+
+func (b *backlogged) Ready(_ context.Context, _ job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
+	time.Sleep(40 * time.Millisecond)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var list []store.ReadyRun
+	for _, r := range b.runs {
+		c := cmp.Or(r.Due.Compare(after.Due), bytes.Compare(r.ID[:], after.ID[:]))
+		if c > 0 && !r.Due.After(until) && len(list) < limit {
+			list = append(list, r)
+		}
+	}
+	b.read += len(list)
+	return list, nil
+}
+
+func (b *backlogged) add(n byte, due time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.runs = append(b.runs, store.ReadyRun{RunRef: store.RunRef{Due: due, ID: job.ID{2, n}}, Attempt: 1})
+	slices.SortFunc(b.runs, func(x, y store.ReadyRun) int { return cmp.Or(x.Due.Compare(y.Due), bytes.Compare(x.ID[:], y.ID[:])) })
+}
+
+func TestALongBacklogIsNotReadAllTheTimeAndNothingIsMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 12_000
+		r := newRig(t)
+		b := &backlogged{between: r.store}
+		long := in(-time.Hour)
+		for i := range n {
+			b.runs = append(b.runs, store.ReadyRun{RunRef: store.RunRef{Due: long, ID: job.ID{1, byte(i >> 8), byte(i)}}, Attempt: 1})
+		}
+		collector, err := output.New(output.Config{Sink: unwritten{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wake := make(chan store.Hint)
+		w := worker.New(worker.Config{
+			Store: b, Self: r.join("a", nil), Executors: func(*job.Job) executor.Executor { return r.exec }, Output: collector,
+			StealAfter: time.Second, Renewed: func() time.Duration { return 0 }, Boot: func() time.Duration { return 0 },
+			Now: time.Now, Wake: wake, NewID: r.newID, Log: slogDiscard,
+		})
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = w.Run(ctx) }()
+		defer func() { cancel(); <-done }()
+		r.until("the backlog is held", 10*time.Second, func() bool { return w.Load().Ready == n })
+		b.mu.Lock()
+		b.read = 0
+		b.mu.Unlock()
+		for range 100 {
+			wake <- store.HintRuns
+			time.Sleep(100 * time.Millisecond)
+		}
+		b.mu.Lock()
+		if b.read > 5*n {
+			t.Errorf("in 10 s %d runs were read, of %d", b.read, n)
+		}
+		b.mu.Unlock()
+		b.add(1, in(0))
+		wake <- store.HintRuns
+		r.until("what is due now is read", time.Second, func() bool { return w.Load().Ready == n+1 })
+		b.add(2, long.Add(-time.Minute))
+		r.until("what was due long ago is read", 7*time.Second, func() bool { return w.Load().Ready == n+2 })
+	})
+}
+
+// overdue is a store in which others have left a lot lying.
+type overdue struct {
+	*memory.Store
+	looks atomic.Int64
+	runs  []store.ReadyRun // of one page and more
+	own   atomic.Pointer[[]store.ReadyRun]
+}
+
+func (o *overdue) Ready(context.Context, job.ID, store.RunRef, time.Time, int) ([]store.ReadyRun, error) {
+	if own := o.own.Load(); own != nil {
+		return *own, nil
+	}
+	return nil, nil
+}
+
+func (o *overdue) Overdue(_ context.Context, _ time.Time, _ store.RunRef, limit int) ([]store.ReadyRun, error) {
+	o.looks.Add(1)
+	return slices.Clone(o.runs[:min(limit, len(o.runs))]), nil
+}
+
+// leftLying makes so many runs of a session that are overdue.
+func (r *rig) leftLying(session job.ID, n int) (list []store.ReadyRun) {
+	uid := r.put("j", besides).Definition.UID
+	for i := range n {
+		ref := store.RunRef{Due: in(-time.Hour), ID: job.ID{1, byte(i >> 8), byte(i)}}
+		list = append(list, store.ReadyRun{RunRef: ref, Job: uid, Session: session, Attempt: 1})
+	}
+	return list
+}
+
+func TestANodeWithABacklogOfItsOwnTakesNothingOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.capacity = 50_000
+		o := &overdue{Store: r.memory}
+		r.store.Store = o
+		r.start()
+		time.Sleep(3 * time.Second)
+		if o.looks.Load() == 0 {
+			t.Fatal("with nothing to do it does not look at what others have left")
+		}
+		r.store.set(func(h *hooks) {
+			h.claim = func(func() ([]store.ClaimOutcome, error), []store.Attempt) ([]store.ClaimOutcome, error) {
+				time.Sleep(time.Hour)
+				return nil, errAway
+			}
+		})
+		own := r.leftLying(r.self.ID, 1900) // less than a page
+		o.own.Store(&own)
+		time.Sleep(3 * time.Second)
+		before := o.looks.Load()
+		time.Sleep(10 * time.Second)
+		if n := o.looks.Load() - before; n > 0 {
+			t.Errorf("with 900 of its own to claim it has looked %d times", n)
+		}
+	})
+}
+
+func TestOfALotThatOthersLeaveEachNodeTakesSomeAtRandom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.capacity = 50_000
+		const page = 2000
+		o := &overdue{Store: r.memory}
+		o.runs = r.leftLying(r.join("b", nil).ID, 2*page)
+		r.store.Store = o
+		r.start()
+		r.until("some are taken over", 3*time.Second, func() bool { return len(r.store.allClaims()) > 0 })
+		place := map[job.ID]int{}
+		for i, run := range o.runs {
+			place[run.ID] = i
+		}
+		claims := r.store.allClaims()
+		behind := 0
+		for _, c := range claims {
+			if place[c.Run] >= page/2 {
+				behind++
+			}
+		}
+		if len(claims) > page/2 || behind == 0 {
+			t.Errorf("%d are taken over of %d, %d of them from the second half", len(claims), page, behind)
+		}
+	})
+}
+
+func TestWhatWasMissedIsLeftToItsNodeForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		other := r.join("b", nil)
+		r.start()
+		time.Sleep(5 * time.Second)
+		planned := time.Now()
+		id := r.planFor(other.ID, j, in(-2*time.Second))[0]
+		r.until("it is taken over", 2*time.Second, func() bool { return len(r.store.claimsOf(id)) > 0 })
+		if after := r.store.claimsOf(id)[0].at.Sub(planned); after < time.Second {
+			t.Errorf("it is taken over %s after it was planned, want a second", after)
+		}
+	})
+}
