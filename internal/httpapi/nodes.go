@@ -48,6 +48,9 @@ func (a *api) nodes(ctx context.Context) ([]client.Node, error) {
 	}
 	list := []client.Node{}
 	for i := range sessions {
+		if replaced(&sessions[i], sessions) {
+			continue
+		}
 		n := nodeOf(&sessions[i], now)
 		if n.State == string(store.SessionDrained) {
 			// What a node says of itself is some seconds old, and whoever drains
@@ -64,6 +67,14 @@ func (a *api) nodes(ctx context.Context) ([]client.Node, error) {
 		return cmp.Or(cmp.Compare(x.Name, y.Name), slices.Compare(x.Session[:], y.Session[:]))
 	})
 	return list, nil
+}
+
+// replaced tells whether another process has the data directory of a session by now:
+// the one of the session is gone, and what it last said of itself is not so any more.
+func replaced(s *store.Session, all []store.Session) bool {
+	return slices.ContainsFunc(all, func(other store.Session) bool {
+		return other.Machine == s.Machine && other.DataDir == s.DataDir && other.Joined.After(s.Joined)
+	})
 }
 
 // NodeInput names a node in a path.

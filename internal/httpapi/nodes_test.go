@@ -92,3 +92,20 @@ func TestANodeSaysByHowMuchItsClockIsAhead(t *testing.T) {
 		t.Errorf("the clock is %v s ahead, and then %v", before.ClockAhead, after.ClockAhead)
 	}
 }
+
+func TestAProcessThatAnotherOneHasReplacedIsNoNodeAnyMore(t *testing.T) {
+	s := newServer(t)
+	for i, session := range []store.Session{
+		{Node: "a", Machine: "m", DataDir: "/d"}, {Node: "b", Machine: "m", DataDir: "/e"}, {Node: "a", Machine: "m", DataDir: "/d"},
+	} {
+		session.ID, session.Roles, session.Capacity = job.ID{byte(i + 1)}, []string{"worker"}, 10
+		if _, err := s.store.Join(t.Context(), session); err != nil {
+			t.Fatal(err)
+		}
+		s.pass(time.Second)
+	}
+	list := ok[client.Page[client.Node]](s, "GET", "/api/v1/nodes", "").Items
+	if len(list) != 2 || list[0].Session != (job.ID{3}) || list[0].State != "live" || list[1].Name != "b" {
+		t.Errorf("the nodes are %+v", list)
+	}
+}
