@@ -57,7 +57,11 @@ func New(c Config) (*Client, error) {
 	if base.User != nil || base.RawQuery != "" || base.Fragment != "" {
 		return nil, fmt.Errorf("the address of a server has no user, query or fragment: %q", base.Redacted())
 	}
-	client := &Client{base: base, token: c.Token, agent: c.UserAgent}
+	// Files and variables often end with a line break.
+	client := &Client{base: base, token: strings.TrimSpace(c.Token), agent: c.UserAgent}
+	if !fitsHeader(client.token) {
+		return nil, errors.New("the token has a character that no token has")
+	}
 	if client.agent == "" {
 		client.agent = "belfry-client"
 	}
@@ -136,6 +140,9 @@ func (c *Client) send(ctx context.Context, call call, accept string) (*http.Resp
 		request.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	for name, value := range call.header {
+		if !fitsHeader(value) {
+			return nil, fmt.Errorf("%s: %q has a character that no header may have", name, value)
+		}
 		request.Header.Set(name, value)
 	}
 	response, err := c.http.Do(request)
@@ -147,6 +154,12 @@ func (c *Client) send(ctx context.Context, call call, accept string) (*http.Resp
 	}
 	defer response.Body.Close()
 	return nil, c.problem(response)
+}
+
+// fitsHeader tells whether a value can be sent in a header. One that cannot is never
+// sent, which is not the server's doing.
+func fitsHeader(value string) bool {
+	return !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
 // unreachable is the error for a call that was not answered.

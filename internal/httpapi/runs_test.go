@@ -572,4 +572,18 @@ func TestClientTellsErrorsApart(t *testing.T) {
 	if nodes, err := c.Nodes(t.Context()); err != nil || len(nodes.Items) != 1 || nodes.Items[0].State != "live" {
 		t.Errorf("%v, the nodes are %+v", err, nodes)
 	}
+	// A file or a variable that ends with a line break is a token all the same.
+	broken, err := client.New(client.Config{URL: c.URL(), Token: token + "\r\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := broken.Nodes(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := client.New(client.Config{URL: c.URL(), Token: token + "\nmore"}); err == nil || strings.Contains(err.Error(), token) {
+		t.Errorf("a token with two lines: %v", err)
+	}
+	if _, err := c.RunJob(t.Context(), "default", "nightly", client.RunRequest{}, "a\nb"); err == nil || errors.Is(err, client.ErrUnreachable) {
+		t.Errorf("a key with two lines: %v", err)
+	}
 }
