@@ -304,6 +304,7 @@ func TestEveryOccurrenceIsAccounted(t *testing.T) {
 		timing := Timing{
 			Schedule: parse(t, expr), Missed: []job.Missed{job.MissedNone, job.MissedLatest, job.MissedAll}[random.IntN(3)],
 			MissedLimit: 1 + random.IntN(20), LateBy: time.Duration(random.IntN(4)-1) * 20 * time.Minute,
+			Jitter: time.Duration(random.IntN(3)) * 20 * time.Minute, Spread: time.Duration(random.IntN(3)) * time.Hour,
 		}
 		cursor := at(t, "2026-11-20T12:00:00Z")
 		now := cursor
@@ -316,6 +317,9 @@ func TestEveryOccurrenceIsAccounted(t *testing.T) {
 				count += len(d.Due)
 				for _, s := range d.Missed {
 					count += s.Count
+					if due := timing.due(s.Last, timing.Schedule.Next(s.Last)); !due.Before(now.Add(-OnTime)) {
+						t.Fatalf("%q: %s was missed at %s and is due at %s", expr, s.Last, now, due)
+					}
 				}
 				for _, o := range d.Due {
 					if !o.Scheduled.After(cursor) || o.Scheduled.After(now.Add(lookAhead)) {
