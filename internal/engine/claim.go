@@ -216,6 +216,10 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 			return b.answer(store.Skipped, r)
 		}
 	case job.OverlapReplace:
+		if later := b.replacedBy(m); later != nil {
+			b.conclude(m, job.OutcomeSkipped, ofTime(later)+" took its place")
+			return b.answer(store.Skipped, r)
+		}
 		b.replace(m)
 		b.fill(r.Slot) // in a pool another job may have waited longer
 		if b.free(r) > 0 {
@@ -258,6 +262,30 @@ func (b *Batch) queued(key string) int {
 		}
 	}
 	return n
+}
+
+// replacedBy returns the run of its job that has replaced another one before that came
+// to be claimed: one that was due later and waits for the slot or, where all that hold
+// it are, holds it.
+func (b *Batch) replacedBy(m *member) *store.Run {
+	var later *store.Run
+	older := false // one that holds the slot
+	for _, o := range b.bySlot[m.Slot] {
+		isLater := firstDue(&o.Run).After(firstDue(&m.Run))
+		switch {
+		case o.removed || o == m || o.JobUID != m.JobUID:
+		case o.State == job.StateWaiting && !o.AwaitsPrevious && isLater:
+			return &o.Run // there is one at most
+		case o.HoldsSlot && !isLater:
+			older = true
+		case o.HoldsSlot && (later == nil || before(&o.Run, later)):
+			later = &o.Run
+		}
+	}
+	if older {
+		return nil
+	}
+	return later
 }
 
 // replace makes room for a run of a job: of the job's runs in the same slot the

@@ -85,6 +85,23 @@ var overlapTests = []test{
 		e.gone(runs[0].Run, job.OutcomeCancelled)
 		e.claim(e.a, runs[2], store.Started)
 	}},
+	{"overlap: replace does not put what was due before in the place of what came after", func(e *env) {
+		// As when the node of the first is late, and another one takes it.
+		claimed := func(runs []store.Attempt, want ...store.Verdict) {
+			e.Helper()
+			for i, a := range runs {
+				e.claim(e.a, a, want[i])
+			}
+		}
+		one := e.plan(e.put("name: one\nschedule: {cron: '* * * * *'}\npolicy: {overlap: replace}"), time.Second, 2*time.Second, 3*time.Second)
+		two := e.plan(e.put("name: two\nschedule: {cron: '* * * * *'}\npolicy: {overlap: replace, max_parallel: 2}"), time.Second, 2*time.Second, 3*time.Second, 4*time.Second)
+		e.clock.Advance(4 * time.Second)
+		claimed([]store.Attempt{one[1], one[0]}, store.Started, store.Skipped)
+		contains(e, "reason", e.gone(one[0].Run, job.OutcomeSkipped).Attempt.Reason, one[1].Run.String()+" of")
+		claimed([]store.Attempt{one[2]}, store.Waiting)
+		claimed([]store.Attempt{two[0], two[3], two[2], two[1]}, store.Started, store.Started, store.Waiting, store.Skipped)
+		equal(e, "the latest is cancelled", e.run(two[3].Run).CancelBy, "")
+	}},
 	{"overlap: replace ends a run between two attempts at once", func(e *env) {
 		_, runs := overlapping(e, "overlap: replace, retry: {attempts: 2, backoff: 1h}")
 		e.finish(runs[0], job.OutcomeFailed)
