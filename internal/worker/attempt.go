@@ -175,7 +175,11 @@ func (w *Worker) dataOf(it *item) job.TemplateData {
 		data.Params[name] = p.Default
 	}
 	for name, value := range r.Params {
-		data.Params[name] = value
+		// What follows another run was given all that this had, for those that
+		// follow it in their turn: what it does not declare is not for itself.
+		if _, declared := definition.Params[name]; declared || r.Kind != job.RunOn {
+			data.Params[name] = value
+		}
 	}
 	if w.Around != nil {
 		data.Previous, data.Scheduled, data.Next = w.Around(it.job, r.Scheduled)

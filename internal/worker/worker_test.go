@@ -219,6 +219,31 @@ func TestAStoreThatRefusesClaimsIsNotAskedAllTheTime(t *testing.T) {
 	})
 }
 
+func TestAFollowerIsGivenTheParametersThatItDeclares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		leader := r.putText("{name: leader, params: {who: nobody, code: '0'}, run: {shell: 'true'}}")
+		r.putText("{name: between, params: {code: '1', other: z}, schedule: {on: leader}, run: {shell: 'true'}}")
+		r.putText("{name: last, params: {who: nobody}, schedule: {on: between}, run: {shell: 'true'}}")
+		r.start()
+		item := store.TriggerItem{
+			ID: job.ID{7}, Job: leader.Definition.UID, Kind: job.RunByHand, Session: r.self.ID, Params: map[string]string{"who": "ada"}, Actor: "test",
+		}
+		if _, err := r.memory.Trigger(context.Background(), []store.TriggerItem{item}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		want := []string{"leader map[code:0 who:ada]", "between map[code:1 other:z]", "last map[who:ada]"}
+		var got []string
+		for _, s := range r.exec.starts() {
+			got = append(got, fmt.Sprint(s.name, " ", s.params))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("started %q, want %q", got, want)
+		}
+	})
+}
+
 func TestARetryIsClaimedUnderItsNumberAtItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -194,7 +194,9 @@ run: {shell: 'true'}
 				}
 				s.ended(run.ID)
 			}
-			s.atLeast(2, "after-both")
+			for _, r := range s.atLeast(2, "after-both") {
+				equal(t, "the outcome of a job without their parameters", r.Outcome, job.OutcomeSucceeded)
+			}
 			success, failure := s.atLeast(1, "after-success"), s.atLeast(1, "after-failure")
 			equal(t, "after success and after failure", []int{len(success), len(failure)}, []int{1, 1})
 			leader := s.run(success[0].Parent)
