@@ -72,6 +72,13 @@ func (d Document) FullName() string {
 // job that is paused.
 func (d Document) Says(field string) bool { return d.source != nil && d.source.get(field) != nil }
 
+// WithoutSource returns the document without what it was read from, which takes more
+// memory than what it says. It Says nothing any more, and mistakes have no place.
+func (d Document) WithoutSource() Document {
+	d.source, d.broken = nil, nil
+	return d
+}
+
 // Place returns where a field stands that a JSON pointer names, or what is nearest
 // to it, as file:line:column. It is for mistakes that somebody else has found.
 func (d Document) Place(pointer string) string {

@@ -201,6 +201,7 @@ func (a *api) checkAll(ctx context.Context, steps []*step) error {
 		for _, w := range s.document.Warnings(job.Now(a.Now()), job.Under(a.Defaults), job.Among(calendars)) {
 			s.result.Warnings = append(s.result.Warnings, job.Problem{Path: w.Path, Message: w.Message, Hint: w.Hint}.Error())
 		}
+		s.document = s.document.WithoutSource()
 	})
 	var wrong []client.FieldError
 	for i, s := range steps {
@@ -355,20 +356,26 @@ func (a *api) findAll(ctx context.Context, steps []*step) error {
 			s.present, s.version = d, versionOf(d)
 		}
 	}
-	for part := range slices.Chunk(jobs, store.MaxBatch) {
-		names := make([]string, len(part))
-		for i, s := range part {
-			names[i] = s.result.Name
-		}
-		found, err := a.Store.JobsNamed(ctx, names)
-		if err != nil {
-			return err
-		}
-		for i, s := range part {
-			if found[i] != nil {
-				d := found[i].Definition
-				s.present, s.version, s.uid, s.wasPaused = job.Document{Job: d}, d.Version, d.UID, d.Paused
-			}
+	parts := slices.Collect(slices.Chunk(jobs, store.MaxBatch))
+	failures := make([]error, len(parts))
+	parallel.Each(len(parts), 1, func(i int) { failures[i] = a.findJobs(ctx, parts[i]) })
+	return errors.Join(failures...)
+}
+
+// findJobs finds the jobs that are there, of so many as a store is asked for at a time.
+func (a *api) findJobs(ctx context.Context, steps []*step) error {
+	names := make([]string, len(steps))
+	for i, s := range steps {
+		names[i] = s.result.Name
+	}
+	found, err := a.Store.JobsNamed(ctx, names)
+	if err != nil {
+		return err
+	}
+	for i, s := range steps {
+		if found[i] != nil {
+			d := found[i].Definition
+			s.present, s.version, s.uid, s.wasPaused = job.Document{Job: d}, d.Version, d.UID, d.Paused
 		}
 	}
 	return nil

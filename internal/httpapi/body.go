@@ -1,0 +1,107 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"sync/atomic"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/belfry-cron/belfry/client"
+)
+
+// jsonFormat is JSON as encoding/json reads and writes it. The library reads each
+// body twice, to check it and into its type, on one processor. Of the documents of
+// client.Apply, which may be many, it wants no more than that they are objects: so it
+// is given empty ones, and what they are is checked on all processors.
+var jsonFormat = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: readBody}
+
+func readBody(body []byte, into any) error {
+	switch into := into.(type) {
+	case *any:
+		outline, documents := outlineOf(body)
+		if outline != nil && areJSON(documents) && json.Unmarshal(outline, into) == nil {
+			return nil
+		}
+	case *client.Apply: // the body has been checked, and its memory is used again
+		outline, documents := outlineOf(bytes.Clone(body))
+		if outline != nil && json.Unmarshal(outline, into) == nil {
+			for i, d := range documents {
+				into.Documents[i].RawMessage = d
+			}
+			return nil
+		}
+	}
+	return huma.DefaultJSONFormat.Unmarshal(body, into)
+}
+
+// areJSON tells whether all texts are JSON.
+func areJSON(texts [][]byte) bool {
+	var wrong atomic.Bool
+	inParts(len(texts), func(i int) {
+		if !json.Valid(texts[i]) {
+			wrong.Store(true)
+		}
+	})
+	return !wrong.Load()
+}
+
+// documentsFirst is how the bodies begin that have an outline.
+var documentsFirst = regexp.MustCompile(`^\s*{\s*"documents"\s*:\s*\[`)
+
+// outlineOf returns a body with {} in the place of each of its documents, and the
+// documents. They and the outline are JSON if the body is, and the body is if they are.
+// It returns nil unless documents, all of them objects, are what the body has first, and
+// if there may be others under that name.
+func outlineOf(body []byte) (outline []byte, documents [][]byte) {
+	const space = " \t\r\n"
+	first := documentsFirst.FindIndex(body)
+	if first == nil {
+		return nil, nil
+	}
+	for rest := body[first[1]:]; ; {
+		rest = bytes.TrimLeft(rest, space)
+		length := objectLength(rest)
+		if length == 0 {
+			return nil, nil
+		}
+		documents = append(documents, rest[:length:length])
+		rest = bytes.TrimLeft(rest[length:], space)
+		if bytes.HasPrefix(rest, []byte(",")) {
+			rest = rest[1:]
+			continue
+		}
+		if !bytes.HasPrefix(rest, []byte("]")) || bytes.Contains(rest, []byte(`\`)) || bytes.Contains(bytes.ToLower(rest), []byte("documents")) {
+			return nil, nil
+		}
+		outline = append(outline, body[:first[1]]...)
+		outline = append(outline, bytes.Repeat([]byte(",{}"), len(documents))[1:]...)
+		return append(outline, rest...), documents
+	}
+}
+
+// objectLength returns how long the object is that a text begins with, 0 if there is
+// none. What is between its brackets need not be JSON.
+func objectLength(text []byte) int {
+	if !bytes.HasPrefix(text, []byte("{")) {
+		return 0
+	}
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++
+		case quoted:
+		case c == '{':
+			depth++
+		case c == '}':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return 0
+}
