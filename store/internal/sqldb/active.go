@@ -1,6 +1,8 @@
 package sqldb
 
 import (
+	"bytes"
+
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
@@ -134,12 +136,19 @@ func (t *tx) removeRuns(runs []*store.Run) error {
 
 // sessionsWith returns the sessions that have runs, the zero id for runs that
 // must be placed among them.
-func (t *tx) sessionsWith() ([]job.ID, error) {
-	// It steps from one session to the one before: there are few, with many runs. What
-	// is due last is met first, not what has just ended and still lies in the index.
-	return t.ids(`with recursive s (session) as (
-			(select session from active order by session desc limit 1)
-			union all
-			select (select a.session from active a where a.session < s.session order by a.session desc limit 1) from s where s.session is not null
-		) select session from s where session is not null`)
+func (t *tx) sessionsWith() (list []job.ID, err error) {
+	// It asks for one after the other: there are few, with many runs, and MariaDB reads
+	// all of those for what asks at once. From the end what is due last is met first,
+	// not what has just ended and still lies in the index.
+	const before = "select a.session from active a where a.session < ? order by a.session desc limit 1"
+	for next := bytes.Repeat([]byte{0xff}, len(job.ID{})+1); ; {
+		found, err := t.ids(before, next)
+		if err != nil || len(found) == 0 {
+			return list, err
+		}
+		list = append(list, found[0])
+		if next = idOf(found[0]); len(next) == 0 {
+			return list, nil // the zero id is the first
+		}
+	}
 }

@@ -270,7 +270,7 @@ func (st *step) findRuns(a *about, seqs map[job.ID]int64, pool func(slot string)
 	for _, id := range a.runs {
 		missing[id] = true
 	}
-	q := st.query("select a.id, a.job, a.slot, s.seq from active a left join job_state s on s.uid = a.job where a.id in (?*)", set(a.runs))
+	q := st.query("select a.id, a.job, a.slot, s.seq from active a "+byKey+"left join job_state s on s.uid = a.job where a.id in (?*)", set(a.runs))
 	for q.Next() {
 		delete(missing, q.id())
 		uid := q.id()
@@ -384,9 +384,13 @@ func (st *step) lockJobs(uids []job.ID) error {
 	return err
 }
 
+// byKey makes MySQL and MariaDB, for which alone it is no comment, look up each id of
+// a set where they would rather read, and lock, the whole table.
+const byKey = "/*! force index (primary) */ "
+
 // lockStates sorts what is found, by an expression that no index has: otherwise
 // PostgreSQL may read all jobs in the order of the index and compare each with the set.
-const lockStates = "select " + stateColumns + " from job_state s where s.uid in (?*) order by coalesce(s.uid, '') for update"
+const lockStates = "select " + stateColumns + " from job_state s " + byKey + "where s.uid in (?*) order by coalesce(s.uid, '') for update"
 
 // locked says that jobs are locked, with those of them that are there.
 func (st *step) locked(uids []job.ID, rows []*jobRow) {

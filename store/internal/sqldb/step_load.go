@@ -69,7 +69,7 @@ func (st *step) load(a *about) error {
 	return st.loadWanted(w)
 }
 
-const selectGiven = "select " + activeColumns + " from active a where a.id in (?*) order by a.due, a.id"
+const selectGiven = "select " + activeColumns + " from active a " + byKey + "where a.id in (?*)"
 
 // given returns the runs that a step is about, by due time and id. Those that were
 // read with the locks are not read again.
