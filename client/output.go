@@ -77,6 +77,7 @@ type OutputPart struct {
 	Attempt int    `json:"attempt" doc:"The attempt that wrote it."`
 	Next    int64  `json:"next" doc:"The offset to go on from."`
 	Text    string `json:"text" doc:"What it wrote. Bytes that are no UTF-8 are replaced."`
+	Bytes   []byte `json:"bytes,omitempty" doc:"What it wrote, in base64, where some of it is no UTF-8."`
 }
 
 const (

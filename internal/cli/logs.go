@@ -119,7 +119,11 @@ func showPart(env Env) func(client.OutputPart) error {
 			_, _ = fmt.Fprintf(env.Stderr, "attempt %s\n", strconv.Itoa(part.Attempt))
 		}
 		attempt = part.Attempt
-		if _, err := io.WriteString(w, part.Text); err != nil {
+		text := part.Bytes
+		if text == nil {
+			text = []byte(part.Text)
+		}
+		if _, err := w.Write(text); err != nil {
 			return failed("write the output: %v", err)
 		}
 		return nil

@@ -342,6 +342,9 @@ func (r *outputReader) emit(s *stream, text []byte, last bool) error {
 			id = fmt.Sprintf("%d:%d", r.number, next)
 		}
 		event := client.OutputPart{Attempt: r.number, Next: next, Text: strings.ToValidUTF8(string(part), "\uFFFD")}
+		if !utf8.Valid(part) {
+			event.Bytes = part // JSON has no other way to say them
+		}
 		if err := s.event("output", id, event); err != nil {
 			return err
 		}
