@@ -263,6 +263,8 @@ const AnyVersion = -1
 
 // PutJob is a definition to create or change.
 type PutJob struct {
+	// Definition may be kept, but for its own fields: what is behind its pointers is
+	// not changed after the call.
 	Definition *job.Job
 	// IfVersion is the version that is to be replaced: 0 for a job that does
 	// not exist yet, or AnyVersion.

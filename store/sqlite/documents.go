@@ -128,9 +128,7 @@ func (s *Store) prepareJob(given *job.Job) (*written, error) {
 	if w.text, err = columns.EncodeJob(&said); err != nil {
 		return nil, err
 	}
-	if w.doc.definition, err = columns.DecodeJob(w.text); err != nil {
-		return nil, err
-	}
+	w.doc.definition = columns.AsRead(&said)
 	w.doc.fill(s.defaults)
 	if days := &w.doc.filled.Schedule; len(days.Only)+len(days.Except) == 0 {
 		w.timing, err = engine.TimingText(w.doc.filled, nil)

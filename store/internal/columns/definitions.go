@@ -2,6 +2,7 @@ package columns
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -21,12 +22,25 @@ func DecodeJob(text []byte) (*job.Job, error) {
 	if err := json.Unmarshal(text, j); err != nil {
 		return nil, err
 	}
-	s := &j.Schedule
+	fixInstants(&j.Schedule)
+	return j, nil
+}
+
+// AsRead returns a definition as DecodeJob will read what EncodeJob writes of it. The
+// copy shares with j what is behind its pointers.
+func AsRead(j *job.Job) *job.Job {
+	read := *j
+	read.UID, read.Version, read.Status, read.Epoch = job.ID{}, 0, nil, 0
+	read.Schedule.At = slices.Clone(read.Schedule.At)
+	fixInstants(&read.Schedule)
+	return &read
+}
+
+func fixInstants(s *job.Schedule) {
 	s.Start, s.End = fixed(s.Start), fixed(s.End)
 	for i := range s.At {
 		s.At[i] = fixed(s.At[i])
 	}
-	return j, nil
 }
 
 // fixed gives an instant its offset as a location, as documents have it, and not
@@ -35,6 +49,7 @@ func fixed(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
+	t = t.Round(0) // no text has the reading of a monotonic clock
 	_, offset := t.Zone()
 	if offset == 0 {
 		return t.UTC()
