@@ -206,9 +206,9 @@ func (s *Store) Renew(ctx context.Context, session job.ID, load store.Load) erro
 	return wrapped(err, "renew")
 }
 
-// Leave implements store.Membership. Its ready runs are given up in batches: each
-// is changed under the lock of its job. One that is planned for it meanwhile has a
-// session that is not live, as those of a node that is gone.
+// Leave implements store.Membership. Its ready runs are given up in batches. One that is
+// planned for it meanwhile has a session that is not live, as those of a node that is
+// gone.
 func (s *Store) Leave(ctx context.Context, session job.ID) error {
 	err := s.write(ctx, func(t *tx) error {
 		t.hint |= store.HintRuns
@@ -223,18 +223,21 @@ func (s *Store) Leave(ctx context.Context, session job.ID) error {
 	return wrapped(err, "leave")
 }
 
-// handOn leaves what a session has not claimed to be placed again.
+// handOn leaves what a session has not claimed to be placed again. It waits for no step:
+// with a backlog it would stand in the queue for the locks of all jobs. A run that
+// a step is about meanwhile, or writes after it, keeps a session that takes nothing, and
+// is placed or claimed by others as well.
 func (s *Store) handOn(ctx context.Context, session job.ID) (err error) {
 	for more := true; err == nil && more; {
 		err = s.write(ctx, func(t *tx) error {
-			runs, err := t.ids("select id from active where session = ? and state = ? order by due, id limit ?",
+			runs, err := t.ids("select id from active where session = ? and state = ? order by due, id limit ? for update skip locked",
 				idOf(session), columns.States.Of(job.StateReady), int64(store.MaxBatch))
 			if err != nil {
 				return err
 			}
 			more = len(runs) == store.MaxBatch
 			t.hint |= store.HintRuns
-			return t.giveUp(session, runs)
+			return t.exec("update active set session = ? where id in (?*)", none, set(runs))
 		})
 	}
 	return err
@@ -289,21 +292,6 @@ func (s *Store) Drain(ctx context.Context, d store.DrainNode) error {
 		err = s.handOn(ctx, of[i])
 	}
 	return wrapped(err, "drain node %s", d.Node)
-}
-
-// giveUp leaves the ready runs of a session to be placed again.
-func (t *tx) giveUp(session job.ID, runs []job.ID) error {
-	if len(runs) == 0 {
-		return nil
-	}
-	jobs, err := t.ids("select distinct job from active where id in (?*)", set(runs))
-	if err != nil {
-		return err
-	}
-	if _, err := t.ids("select uid from job_state where uid in (?*) order by uid for update", set(jobs)); err != nil {
-		return err
-	}
-	return t.exec("update active set session = ? where session = ? and state = ? and id in (?*)", none, idOf(session), columns.States.Of(job.StateReady), set(runs))
 }
 
 // End implements store.Membership.
