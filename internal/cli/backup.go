@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -62,8 +63,11 @@ sudo -u belfry belfry backup --data /var/lib/belfry /backup/belfry.db`,
 			if err != nil {
 				return err
 			}
-			if err := sqlite.Backup(cmd.Context(), path, env.path(args[0])); err != nil {
-				return storeFailure(err, "the backup is not written over another file: give it a name of its own")
+			// An interrupt leaves no part of it lying.
+			ctx, stop := untilSignal(cmd.Context(), nothing)
+			defer stop()
+			if err := sqlite.Backup(ctx, path, env.path(args[0])); err != nil {
+				return storeFailure(ctx, err, "the backup is not written over another file: give it a name of its own")
 			}
 			return nil
 		},
@@ -102,9 +106,11 @@ belfry restore --data /var/lib/belfry /backup/belfry.db`,
 			if err != nil {
 				return err
 			}
-			r, err := sqlite.Restore(cmd.Context(), env.path(args[0]), path, env.Now)
+			ctx, stop := untilSignal(cmd.Context(), nothing)
+			defer stop()
+			r, err := sqlite.Restore(ctx, env.path(args[0]), path, env.Now)
 			if err != nil {
-				return storeFailure(err, fmt.Sprintf("move away %s and what begins with its name, or name another directory with --data", filepath.Base(path)))
+				return storeFailure(ctx, err, fmt.Sprintf("move away %s and what begins with its name, or name another directory with --data", filepath.Base(path)))
 			}
 			// There is nobody left to tell when this fails.
 			_, _ = fmt.Fprintf(env.Stderr, "%s restored, last changed %s; %s ended that %s planned or going on\n",
@@ -128,10 +134,15 @@ func files(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
+// nothing is done before a second signal ends the process.
+func nothing(os.Signal) {}
+
 // storeFailure is the failure of a command about the file of a store.
-func storeFailure(err error, exists string) error {
+func storeFailure(ctx context.Context, err error, exists string) error {
 	f := failed("%v", err)
 	switch {
+	case ctx.Err() != nil:
+		f = &failure{code: ExitInterrupted, message: "interrupted, and nothing was made"}
 	case errors.Is(err, sqlite.ErrInUse):
 		f.code = ExitConflict
 	case errors.Is(err, fs.ErrExist):
@@ -139,8 +150,6 @@ func storeFailure(err error, exists string) error {
 		return f.withHint("%s", exists)
 	case errors.Is(err, fs.ErrNotExist):
 		f.code = ExitUsage
-	case errors.Is(err, context.Canceled):
-		f.code = ExitInterrupted
 	}
 	return f
 }

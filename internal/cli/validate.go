@@ -163,7 +163,8 @@ func filesOf(env Env, name string, recursive bool) ([]string, error) {
 			if entry.IsDir() {
 				return fs.SkipDir
 			}
-		case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(file)) && !entry.IsDir():
+		case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(file)) && !entry.IsDir() && entry.Type()&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeDevice) == 0:
+			// Nobody may ever write into a pipe that lies there.
 			files = append(files, file)
 		}
 		return nil

@@ -49,6 +49,17 @@ func TestDataIsWhereTheStateOfProgramsIs(t *testing.T) {
 	}
 }
 
+func TestWithoutAHomeADirectoryMustBeNamed(t *testing.T) {
+	s := config.Server{Data: filepath.Join(".local", "state", "belfry"), Listen: config.DefaultListen}
+	if err := s.Check(); err == nil || !strings.Contains(err.Error(), "--data") {
+		t.Errorf("a directory that is another one in each folder: %v", err)
+	}
+	s.Data = "/srv/belfry"
+	if err := s.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDefaultsOfNamespacesAreRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.yaml")
 	read := func(text string) (config.Server, error) {

@@ -441,6 +441,8 @@ func (s Server) Check() error {
 		}
 	}
 	switch {
+	case s.Data != "" && !filepath.IsAbs(s.Data): // it would be another one in each folder
+		return errors.New("HOME is not set, so that there is no directory for data: --data or BELFRY_DATA names one")
 	case (s.TLS.Cert == "") != (s.TLS.Key == ""):
 		return errors.New("a certificate and its key go together: set both of tls.cert and tls.key, or neither")
 	case !s.Listen.Loopback() && s.TLS.Cert == "" && !s.PlainHTTP:

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -321,5 +322,45 @@ func TestACommandInAnotherFolderFindsTheToken(t *testing.T) {
 	defer s.stop()
 	if out, code := command(t, "job", "list", "--data", f.data); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, out)
+	}
+}
+
+// A backup may be large, and one that was interrupted is not missed.
+func TestAnInterruptedRestoreLeavesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(programs.belfry, "restore", "--data", filepath.Join(dir, "data"), pipe)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	exited := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(exited) }()
+	defer func() { _ = cmd.Process.Kill(); <-exited }()
+	backup, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns once it is read
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backup.Close()
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it ends", func() bool {
+		_, _ = backup.Write([]byte{0}) // whoever reads looks up
+		select {
+		case <-exited:
+			return true
+		default:
+			return false
+		}
+	})
+	if code := cmd.ProcessState.ExitCode(); code != 130 {
+		t.Errorf("the exit code is %d", code)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "data", "*.part*")); err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v, %v", left, err)
 	}
 }
