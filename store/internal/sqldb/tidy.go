@@ -217,7 +217,7 @@ func (t *tx) late(seen *tidied, now time.Time) (all []store.RunRef, more bool, e
 		return nil, false, err
 	}
 	for _, session := range sessions {
-		list, left, err := t.lateOf(seen, session, now)
+		list, left, err := t.lateOf(seen, session, now, max(1, lookMax/len(sessions)))
 		if err != nil {
 			return nil, false, err
 		}
@@ -227,14 +227,14 @@ func (t *tx) late(seen *tidied, now time.Time) (all []store.RunRef, more bool, e
 	return all, more, nil
 }
 
-// lateOf looks at the next runs of a session, and tells whether there are more. All
-// states are looked at together: of one that few runs have, a look would pass over
-// the whole backlog.
-func (t *tx) lateOf(seen *tidied, session job.ID, now time.Time) (late []store.RunRef, left bool, err error) {
+// lateOf looks at so many of the next runs of a session, and tells whether there are
+// more. All states are looked at together: of one that few runs have, a look would pass
+// over the whole backlog.
+func (t *tx) lateOf(seen *tidied, session job.ID, now time.Time, most int) (late []store.RunRef, left bool, err error) {
 	due, id := behind(seen.turns[session])
 	q := t.query(`select a.due, a.id, a.late_after, a.last_outcome, a.broadcast from active a
 		where a.session = ? and a.due >= ? and (a.due, a.id) > (?, ?) and a.due < ? and a.state in (?, ?) order by a.due, a.id limit ?`,
-		idOf(session), due, due, id, columns.Nanos(now), columns.States.Of(job.StateReady), columns.States.Of(job.StateWaiting), int64(lookMax))
+		idOf(session), due, due, id, columns.Nanos(now), columns.States.Of(job.StateReady), columns.States.Of(job.StateWaiting), int64(most))
 	var ref store.RunRef
 	looked := 0
 	for q.Next() {
@@ -251,7 +251,7 @@ func (t *tx) lateOf(seen *tidied, session job.ID, now time.Time) (late []store.R
 	if err := q.Err(); err != nil {
 		return nil, false, err
 	}
-	if left = looked == lookMax || len(late) == tidyMax; !left {
+	if left = looked == most || len(late) == tidyMax; !left {
 		delete(seen.turns, session)
 		return late, false, nil
 	}
