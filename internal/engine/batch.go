@@ -397,13 +397,7 @@ func (b *Batch) fill(key string) {
 	for {
 		var next *member
 		for _, m := range b.bySlot[key] {
-			if m.removed || m.State != job.StateWaiting || m.AwaitsPrevious || b.tooLate(&m.Run) {
-				continue
-			}
-			if _, yes := withdrawn(b.jobOf(&m.Run), &m.Run); yes && b.jobs[m.JobUID] != nil {
-				continue
-			}
-			if next == nil || before(&m.Run, &next.Run) {
+			if b.waits(m) && (next == nil || before(&m.Run, &next.Run)) {
 				next = m
 			}
 		}
@@ -414,6 +408,15 @@ func (b *Batch) fill(key string) {
 		b.save(next)
 		b.done.Hints |= store.HintRuns
 	}
+}
+
+// waits tells whether a run waits for its slot and may still get it.
+func (b *Batch) waits(m *member) bool {
+	if m.removed || m.State != job.StateWaiting || m.AwaitsPrevious || b.tooLate(&m.Run) {
+		return false
+	}
+	_, yes := withdrawn(b.jobOf(&m.Run), &m.Run)
+	return !yes || b.jobs[m.JobUID] == nil
 }
 
 // tooLate tells whether a run that was never started cannot start any more.

@@ -257,7 +257,7 @@ func (b *Batch) holder(r *store.Run) *store.Run {
 func (b *Batch) queued(key string) int {
 	n := b.more[key]
 	for _, m := range b.bySlot[key] {
-		if !m.removed && m.State == job.StateWaiting && !m.AwaitsPrevious && m.Overlap == "" {
+		if b.waits(m) && m.Overlap == "" {
 			n++
 		}
 	}
@@ -274,7 +274,7 @@ func (b *Batch) replacedBy(m *member) *store.Run {
 		isLater := firstDue(&o.Run).After(firstDue(&m.Run))
 		switch {
 		case o.removed || o == m || o.JobUID != m.JobUID:
-		case o.State == job.StateWaiting && !o.AwaitsPrevious && isLater:
+		case isLater && b.waits(o):
 			return &o.Run // there is one at most
 		case o.HoldsSlot && !isLater:
 			older = true

@@ -359,6 +359,24 @@ var overlapTests = []test{
 		e.finish(runs[0], job.OutcomeSucceeded)
 		e.claim(e.a, backfill, store.Started)
 	}},
+	{"overlap: what was withdrawn while it waited takes no place in the queue", func(e *env) {
+		text := everyMinute + "\npolicy: {overlap: queue, late_by: 5s}"
+		j, runs := overlapping(e, "overlap: queue, late_by: 5s")
+		e.claim(e.a, runs[1], store.Waiting)
+		e.claim(e.a, runs[2], store.Skipped)
+		e.put(text + "\npaused: true")
+		byHand := e.trigger(j)
+		e.claim(e.a, byHand, store.Waiting)
+		e.claim(e.a, e.trigger(j), store.Skipped)
+		_, err := e.Cancel(e.ctx, byHand.Run, "ann", "")
+		e.must(err)
+		// Nor does what is too late.
+		waiting := e.plan(e.put(text), time.Second)[0]
+		e.clock.Advance(time.Second)
+		e.claim(e.a, waiting, store.Waiting)
+		e.clock.Advance(6 * time.Second)
+		e.claim(e.a, e.trigger(j), store.Waiting)
+	}},
 	{"overlap: queued backfills of a job that allows overlap wait for each other alone", func(e *env) {
 		j, _ := overlapping(e, "overlap: allow")
 		var queued []store.Attempt
