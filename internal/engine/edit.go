@@ -136,7 +136,7 @@ func (b *Batch) put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, 
 		}
 	case paused:
 		from := j.PausedAt
-		b.unpause(j)
+		b.unpause(j, b.now)
 		if err := b.makeUp(j, from, put.CatchUp, filled, names.Calendars); err != nil {
 			return nil, false, err
 		}
@@ -261,12 +261,13 @@ func (b *Batch) pause(j *Job, p store.Pause) {
 	b.newEpoch(j, b.now)
 }
 
-// unpause makes a job active again. What fell due meanwhile does not run.
-func (b *Batch) unpause(j *Job) {
+// unpause makes a job active again, from a moment on. What fell due before, since it
+// was paused, does not run.
+func (b *Batch) unpause(j *Job, from time.Time) {
 	j.State = job.JobActive
 	j.PausedAt, j.PausedUntil, j.PausedBy, j.PauseReason = time.Time{}, time.Time{}, "", ""
 	j.Failures = 0
-	b.newEpoch(j, b.now)
+	b.newEpoch(j, from)
 }
 
 // makeUp catches up, for once, what fell due since a pause began: by a policy
@@ -300,14 +301,19 @@ func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.J
 }
 
 // Unpause ends a pause that has run out, and tells whether it did. The store
-// writes the definition without the pause.
+// writes the definition without the pause. What has fallen due since the pause was to
+// end is planned late, or was missed like what nobody plans in time.
 func (b *Batch) Unpause(j *Job) bool {
 	if j.Deleted || j.State != job.JobPaused || j.PausedUntil.IsZero() || b.now.Before(j.PausedUntil) {
 		return false
 	}
 	j = b.AddJob(j)
 	j.Version++
-	b.unpause(j)
+	from := j.PausedUntil.Add(-1) // what is due at that moment is not paused
+	if from.Before(j.PausedAt) {
+		from = j.PausedAt
+	}
+	b.unpause(j, from)
 	b.audit(System, "job.resume", j.FullName(), j.Version, "the pause has run out")
 	return true
 }

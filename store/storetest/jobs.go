@@ -203,13 +203,16 @@ var jobTests = []test{
 		})
 		e.tidy()
 		equal(e, "state", e.reload(j).Definition.Status.State, job.JobPaused)
-		e.clock.Advance(time.Minute)
+		e.clock.Advance(5 * time.Minute) // nobody looks before
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
 		e.tidy()
 		j = e.reload(j)
 		equal(e, "state", j.Definition.Status.State, job.JobActive)
 		equal(e, "paused in the document", j.Definition.Paused, false)
 		equal(e, "version", j.Definition.Version, 2)
 		equal(e, "audit", e.actions()[0], "belfry job.resume default/a")
+		// What falls due with its end and behind it is accounted for.
+		e.planned(e.planItem(j, start.Add(time.Minute), start.Add(2*time.Minute)), store.Planned)
 	}},
 	{"withdrawn: a deleted job starts nothing, and what runs goes on", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: allow}")
