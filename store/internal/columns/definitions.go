@@ -49,7 +49,6 @@ func fixed(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
-	t = t.Round(0) // no text has the reading of a monotonic clock
 	_, offset := t.Zone()
 	if offset == 0 {
 		return t.UTC()
