@@ -60,6 +60,9 @@ type prepared struct {
 	capture  *output.Capture
 	started  time.Time   // when it took effect
 	timeout  *time.Timer // from then on; nil for none
+	// result is filled at its end: those of a herd that ends at once must take no
+	// memory then, nor be copied from one list to a longer one.
+	result result
 }
 
 // prepare makes what an attempt needs to start.
@@ -104,7 +107,7 @@ func (p *prepared) discard() {
 }
 
 // execute runs an attempt and returns its result.
-func (w *Worker) execute(it *item) result {
+func (w *Worker) execute(it *item) *result {
 	p := it.prepared
 	defer p.cancel(nil)
 	ended := executor.Result{Unstarted: true}
@@ -115,7 +118,8 @@ func (w *Worker) execute(it *item) result {
 		p.timeout.Stop()
 	}
 
-	res := result{item: it}
+	res := &p.result
+	res.item = it
 	res.Attempt = it.attempt
 	res.Ended = w.Now()
 	res.Started = p.started

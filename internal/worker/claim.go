@@ -18,6 +18,11 @@ import (
 // many claims fall together.
 const herdSpan = 100 * time.Millisecond
 
+// claimSpan is how much later than the first of a batch the last of it is due: where
+// runs fall due one after the other, one batch for some of them costs the store, and the
+// processors that are to start them, a fraction of one for each.
+const claimSpan = 25 * time.Millisecond
+
 func herdOf(due time.Time) int64 { return due.UnixNano() / int64(herdSpan) }
 
 // leadEstimate is how long claims take, as measured: one batch, and each claim
@@ -25,6 +30,7 @@ func herdOf(due time.Time) int64 { return due.UnixNano() / int64(herdSpan) }
 // their instant however slow the store is.
 type leadEstimate struct {
 	batch, each time.Duration
+	fell        time.Duration // when batch became less, on the monotonic clock
 }
 
 const (
@@ -32,16 +38,27 @@ const (
 	smoothing = 16
 	// leadMin covers the timers themselves.
 	leadMin = 3 * time.Millisecond
+	// leadFalls is how often the estimate falls at most, up to leadKept: a disk that
+	// others use as well stands still every few seconds, for some tens of milliseconds,
+	// and there are many batches in between. More would be too far ahead for what runs
+	// each second.
+	leadFalls = 500 * time.Millisecond
+	leadKept  = 100 * time.Millisecond
 )
 
 // leadAtFirst is the estimate before anything was measured: that of a slow store,
 // so that the first herd is not late.
 var leadAtFirst = leadEstimate{batch: 10 * time.Millisecond, each: 75 * time.Microsecond}
 
-// measured takes a batch of so many claims into account. A store that is slow now
-// and then is slow: the estimate rises at once and falls slowly.
-func (l *leadEstimate) measured(took time.Duration, claims int) {
-	l.batch = max(took, (l.batch*(smoothing-1)+took)/smoothing)
+// measured takes a batch of so many claims into account, which was answered at a moment
+// of the monotonic clock. A store that is slow now and then is slow: the estimate rises
+// at once and falls slowly.
+func (l *leadEstimate) measured(took time.Duration, claims int, answered time.Duration) {
+	if took >= l.batch {
+		l.batch, l.fell = took, answered
+	} else if l.batch > leadKept || answered-l.fell >= leadFalls {
+		l.batch, l.fell = (l.batch*(smoothing-1)+took)/smoothing, answered
+	}
 	l.each = (l.each*(smoothing-1) + took/time.Duration(claims)) / smoothing
 }
 
@@ -113,7 +130,9 @@ func (w *Worker) gather() (batch []*item, next time.Duration) {
 	}
 	lead := leadMin
 	if first, ok := w.due.Next(); ok {
-		lead = w.leadFor(first)
+		if lead = w.leadFor(first); time.Unix(0, first).Sub(now) <= lead {
+			lead += claimSpan
+		}
 	}
 	w.collect(now, lead)
 
@@ -219,8 +238,8 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 		w.mu.Unlock()
 		return err
 	}
-	w.lead.measured(time.Since(sent), len(batch))
 	answered := w.elapsed()
+	w.lead.measured(time.Since(sent), len(batch), answered)
 	started := batch[:0]
 	for i, it := range batch {
 		if w.answered(it, &outcomes[i]) {

@@ -72,7 +72,10 @@ func (h *herd) Release(context.Context, job.ID, []store.Attempt) error { return 
 func (h *herd) Finish(_ context.Context, _ job.ID, results []store.Result) ([]store.FinishOutcome, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.finished += len(results); h.finished == len(h.runs) {
+	before := h.finished
+	h.finished += len(results)
+	// Some may be read, claimed and reported again: nothing here says that they are gone.
+	if before < len(h.runs) && h.finished >= len(h.runs) {
 		close(h.done)
 	}
 	return make([]store.FinishOutcome, len(results)), nil
@@ -113,7 +116,8 @@ type nowhere struct{}
 func (nowhere) Append(context.Context, []output.Chunk) error { return nil }
 
 // BenchmarkHerd starts 10,000 runs that are due at one instant and claimed ahead,
-// and reports how late they start: runs that end at once, and runs that wait.
+// and reports how late they start, medians of the herds: runs that end at once, and
+// runs that wait.
 func BenchmarkHerd(b *testing.B) {
 	b.Run("end at once", func(b *testing.B) { benchHerd(b, 0) })
 	b.Run("wait 100 ms", func(b *testing.B) { benchHerd(b, 100*time.Millisecond) })
@@ -125,7 +129,7 @@ func benchHerd(b *testing.B, wait time.Duration) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	var p50, p99 time.Duration
+	var p50, p99 []time.Duration
 	for b.Loop() {
 		due := time.Now().Add(time.Second)
 		h, exec := newHerd(n, due), &noop{due: due, wait: wait, late: make([]time.Duration, 0, n)}
@@ -145,8 +149,10 @@ func benchHerd(b *testing.B, wait time.Duration) {
 		if exec.late[0] < 0 {
 			b.Fatalf("one has started %s early", -exec.late[0])
 		}
-		p50, p99 = exec.late[n/2], exec.late[n*99/100]
+		p50, p99 = append(p50, exec.late[n/2]), append(p99, exec.late[n*99/100])
 	}
-	b.ReportMetric(float64(p50.Microseconds())/1000, "ms-p50")
-	b.ReportMetric(float64(p99.Microseconds())/1000, "ms-p99")
+	for unit, late := range map[string][]time.Duration{"ms-p50": p50, "ms-p99": p99} {
+		slices.Sort(late)
+		b.ReportMetric(float64(late[len(late)/2].Microseconds())/1000, unit)
+	}
 }

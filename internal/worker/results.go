@@ -8,8 +8,13 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// reportAfterStop is how long a worker that stops tries to report.
-const reportAfterStop = 5 * time.Second
+const (
+	// reportAfterStop is how long a worker that stops tries to report.
+	reportAfterStop = 5 * time.Second
+	// reportEvery is the time between two reports that are not full, unless runs wait
+	// for room. The first result after a while is reported at once.
+	reportEvery = 20 * time.Millisecond
+)
 
 // result is the end of an attempt, to be reported. Until the store has it, it
 // takes capacity as a running attempt does: while the store fails nothing new is
@@ -23,7 +28,7 @@ type result struct {
 }
 
 // report queues a result for the store.
-func (w *Worker) report(r result) {
+func (w *Worker) report(r *result) {
 	w.resultsMu.Lock()
 	w.results = append(w.results, r)
 	w.resultsMu.Unlock()
@@ -31,14 +36,27 @@ func (w *Worker) report(r result) {
 }
 
 // ended takes the first results that wait, for a batch. While another batch is
-// under way only a full one is worth a call of its own.
-func (w *Worker) ended() []result {
+// under way only a full one is worth a call of its own, and until reportEvery after
+// the last one, if nothing waits for the room that it makes. Then it returns how long
+// that is.
+func (w *Worker) ended() (batch []*result, wait time.Duration) {
+	w.mu.Lock()
+	hurry := len(w.pending) > 0
+	w.mu.Unlock()
 	w.resultsMu.Lock()
 	n := min(len(w.results), store.MaxBatch)
-	if w.reporting > 0 && n < store.MaxBatch {
-		n = 0
+	if 0 < n && n < store.MaxBatch {
+		if !hurry {
+			wait = max(0, reportEvery-time.Since(w.reportedAt))
+		}
+		if w.reporting > 0 || wait > 0 {
+			n = 0
+		}
 	}
-	batch := w.results[:n:n]
+	if n > 0 {
+		w.reportedAt = time.Now()
+	}
+	batch = w.results[:n:n]
 	if w.results = w.results[n:]; len(w.results) == 0 {
 		w.results = nil // give the space back
 	}
@@ -49,7 +67,7 @@ func (w *Worker) ended() []result {
 	for i := range batch {
 		batch[i].item.state = ended
 	}
-	return batch
+	return batch, wait
 }
 
 // reportLoop reports results, in batches, until the store has acknowledged each
@@ -58,7 +76,13 @@ func (w *Worker) reportLoop(ctx context.Context, trouble *trouble) {
 	backoff := backoffMin
 	for {
 		w.starter.settle()
-		batch := w.ended()
+		batch, wait := w.ended()
+		if wait > 0 {
+			if rest(ctx, wait); ctx.Err() != nil {
+				return
+			}
+			continue
+		}
 		if len(batch) == 0 {
 			select {
 			case <-ctx.Done():
@@ -95,7 +119,7 @@ func (w *Worker) reportLoop(ctx context.Context, trouble *trouble) {
 }
 
 // finish reports a batch.
-func (w *Worker) finish(ctx context.Context, batch []result) error {
+func (w *Worker) finish(ctx context.Context, batch []*result) error {
 	var results []store.Result
 	var released []store.Attempt
 	for i := range batch {
@@ -117,7 +141,7 @@ func (w *Worker) finish(ctx context.Context, batch []result) error {
 }
 
 // reported forgets what the store has acknowledged.
-func (w *Worker) reported(batch []result) {
+func (w *Worker) reported(batch []*result) {
 	w.mu.Lock()
 	for i := range batch {
 		w.drop(batch[i].item)

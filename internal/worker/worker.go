@@ -167,8 +167,10 @@ type Worker struct {
 	forgotten int // how often the clock was forgotten
 
 	resultsMu sync.Mutex
-	results   []result // to be reported
-	reporting int      // how many are under way
+	results   []*result // to be reported
+	reporting int       // how many are under way
+	// reportedAt is when the last report was begun.
+	reportedAt time.Time
 
 	starter                          *starter
 	claimWake, startWake, resultWake chan struct{}
