@@ -160,7 +160,7 @@ func TestOfALotThatOthersLeaveEachNodeTakesSomeAtRandom(t *testing.T) {
 		o.runs = r.leftLying(r.join("b", nil).ID, 2*page)
 		r.store.Store = o
 		r.start()
-		r.until("some are taken over", 3*time.Second, func() bool { return len(r.store.allClaims()) > 0 })
+		r.until("half of them are taken over", 3*time.Second, func() bool { return len(r.store.allClaims()) >= page/2 })
 		place := map[job.ID]int{}
 		for i, run := range o.runs {
 			place[run.ID] = i
@@ -172,7 +172,7 @@ func TestOfALotThatOthersLeaveEachNodeTakesSomeAtRandom(t *testing.T) {
 				behind++
 			}
 		}
-		if len(claims) > page/2 || behind == 0 {
+		if len(claims) > page/2 || behind < page/8 {
 			t.Errorf("%d are taken over of %d, %d of them from the second half", len(claims), page, behind)
 		}
 	})
