@@ -29,7 +29,7 @@ func addServerFlags(cmd *cobra.Command, file *string, c *config.Server) {
 	addParsed(f, &c.Drain, "drain-timeout", "", "30s", "DURATION", "how long a server that stops waits for what it runs", parseLonger)
 	addWord(f, &c.TLS.Cert, "tls-cert", "", "FILE", "file with the certificate of the server, in PEM")
 	addWord(f, &c.TLS.Key, "tls-key", "", "FILE", "file with its private key, in PEM")
-	f.BoolVar(&c.PlainHTTP, "plain-http", false, "allow an address that others reach without TLS")
+	addSwitch(f, &c.PlainHTTP, "plain-http", "allow an address that others reach without TLS")
 	addWord(f, &c.Shell.DefaultUser, "run-as", "", "USER", "user of jobs that name none, if the server is root")
 	addChoice(cmd, (*string)(&c.LogFormat), "log-format", "", "form of the log; text on a terminal, else json", c.LogFormat.Values()...)
 	addChoice(cmd, (*string)(&c.LogLevel), "log-level", "", "least weight of what is logged; else info", c.LogLevel.Values()...)

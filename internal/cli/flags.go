@@ -135,6 +135,16 @@ func addWord(flags *pflag.FlagSet, value *string, name, short, kind, usage strin
 	})
 }
 
+// addSwitch adds a flag for yes or no whose value stays nil until it is given, so
+// that a no has its weight over what is said elsewhere.
+func addSwitch(flags *pflag.FlagSet, value **bool, name, usage string) {
+	addParsed(flags, value, name, "", "", "bool", usage, func(text string) (*bool, error) {
+		yes, err := strconv.ParseBool(text)
+		return &yes, err
+	})
+	flags.Lookup(name).NoOptDefVal = "true"
+}
+
 // labels is a flag KEY=VALUE that may be given several times.
 type labels map[string]string
 

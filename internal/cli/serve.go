@@ -421,7 +421,7 @@ func (s *server) run(ctx context.Context) error {
 // announce says where the server is and what its user should know.
 func (s *server) announce() {
 	s.log.Info("listening", "url", s.url(), "node", s.config.Name, "data", s.config.Data, "token", s.tokenFile(), "version", versionOf(buildInfo()).Version)
-	if s.config.PlainHTTP && !s.config.Listen.Loopback() && s.config.TLS.Cert == "" {
+	if s.config.AllowsPlainHTTP() && !s.config.Listen.Loopback() && s.config.TLS.Cert == "" {
 		s.log.Warn("others can reach this address, and without TLS they can read tokens on their way", "address", s.config.Listen)
 	}
 	if s.config.Store.Kind() == config.SQLite {

@@ -37,6 +37,20 @@ func TestFlagsWeighMoreThanEnvironmentAndFile(t *testing.T) {
 	}
 }
 
+func TestANoOfAFlagBeatsAYesOfTheFile(t *testing.T) {
+	no, yes := config.Server{PlainHTTP: new(false)}, config.Server{PlainHTTP: new(true)}
+	for _, c := range []struct {
+		flags, file config.Server
+		want        bool
+	}{
+		{no, yes, false}, {yes, no, true}, {config.Server{}, yes, true}, {config.Server{}, no, false}, {config.Server{}, config.Server{}, false},
+	} {
+		if got := c.flags.Over(config.Server{}).Over(c.file); got.AllowsPlainHTTP() != c.want {
+			t.Errorf("of the flag %v and the file %v comes %v", c.flags.PlainHTTP, c.file.PlainHTTP, !c.want)
+		}
+	}
+}
+
 func TestDataIsWhereTheStateOfProgramsIs(t *testing.T) {
 	home := "/home/ann/.local/state/belfry"
 	if os.Geteuid() == 0 {
@@ -109,7 +123,7 @@ func TestOthersReachAServerOnlyWithTLS(t *testing.T) {
 		if err := (config.Server{Listen: address}).Check(); (err == nil) != loopback {
 			t.Errorf("%s gives the error %v", address, err)
 		}
-		if err := (config.Server{Listen: address, PlainHTTP: true}).Check(); err != nil {
+		if err := (config.Server{Listen: address, PlainHTTP: new(true)}).Check(); err != nil {
 			t.Errorf("%s: %v", address, err)
 		}
 		if err := (config.Server{Listen: address, TLS: config.TLS{Cert: "c", Key: "k"}}).Check(); err != nil {

@@ -74,7 +74,7 @@ func (l *Layers) Settings(result Server) []Setting {
 		case !f.in(&l.File).IsZero():
 			s.From = l.FileName
 		}
-		if v := f.in(&result); !v.IsZero() || v.Kind() == reflect.Bool {
+		if v := f.in(&result); !v.IsZero() {
 			s.Value = shown(v.Interface(), f.secret)
 		}
 		list = append(list, s)

@@ -70,7 +70,7 @@ func TestSettingsSayWhereTheyAreFromAndHideSecrets(t *testing.T) {
 			t.Errorf("%s is from %q, want %q", name, got[name].From, from)
 		}
 	}
-	if got["hosts"].Value != nil || got["plain_http"].Value != false {
+	if plain, _ := got["plain_http"].Value.(*bool); got["hosts"].Value != nil || plain == nil || *plain {
 		t.Errorf("what nobody says is %v and %v", got["hosts"].Value, got["plain_http"].Value)
 	}
 	text, err := json.Marshal([]any{got["shell.env"].Value, got["store"].Value})

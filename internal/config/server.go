@@ -47,7 +47,7 @@ type Server struct {
 
 	Hosts     []Host `json:"hosts,omitzero" items:"64" max:"256" doc:"The names that this server is called by, beside localhost." why:"localhost, the name of the node, that of the machine and all addresses are always allowed; another name may be that of an attacker"`
 	TLS       TLS    `json:"tls,omitzero" doc:"The certificate of this server."`
-	PlainHTTP bool   `json:"plain_http,omitzero" doc:"Allow an address that others reach without TLS." flag:"plain-http" default:"false" why:"without TLS others read the token on its way; for servers behind something that has TLS"`
+	PlainHTTP *bool  `json:"plain_http,omitzero" doc:"Allow an address that others reach without TLS." flag:"plain-http" default:"false" why:"without TLS others read the token on its way; for servers behind something that has TLS"`
 
 	Shell Shell `json:"shell,omitzero" doc:"How commands run on this node."`
 	HTTP  HTTP  `json:"http,omitzero" doc:"What requests of jobs may reach from this node."`
@@ -399,7 +399,7 @@ func (s Server) Over(base Server) Server {
 	if s.TLS != (TLS{}) {
 		base.TLS = s.TLS
 	}
-	base.PlainHTTP = s.PlainHTTP || base.PlainHTTP
+	base.PlainHTTP = cmp.Or(s.PlainHTTP, base.PlainHTTP)
 	base.Shell.DefaultUser = cmp.Or(s.Shell.DefaultUser, base.Shell.DefaultUser)
 	base.LogFormat = cmp.Or(s.LogFormat, base.LogFormat)
 	base.LogLevel = cmp.Or(s.LogLevel, base.LogLevel)
@@ -424,6 +424,7 @@ func (s Server) Filled(getenv func(string) string, hostname string, terminal boo
 	s.Keep.AuditFor = cmp.Or(s.Keep.AuditFor, defaultKeepAuditFor)
 	s.Keep.Audit = cmp.Or(s.Keep.Audit, defaultKeepAudit)
 	s.Keep.Revisions = cmp.Or(s.Keep.Revisions, DefaultRevisions)
+	s.PlainHTTP = cmp.Or(s.PlainHTTP, new(false))
 	format := LogJSON
 	if terminal {
 		format = LogText
@@ -445,11 +446,14 @@ func (s Server) Check() error {
 		return errors.New("HOME is not set, so that there is no directory for data: --data or BELFRY_DATA names one")
 	case (s.TLS.Cert == "") != (s.TLS.Key == ""):
 		return errors.New("a certificate and its key go together: set both of tls.cert and tls.key, or neither")
-	case !s.Listen.Loopback() && s.TLS.Cert == "" && !s.PlainHTTP:
+	case !s.Listen.Loopback() && s.TLS.Cert == "" && !s.AllowsPlainHTTP():
 		return fmt.Errorf("%s can be reached by others, and without TLS they can read the token on its way: set tls.cert and tls.key, or plain_http if something in front of this server has TLS", s.Listen)
 	}
 	return nil
 }
+
+// AllowsPlainHTTP tells whether others may reach this server without TLS.
+func (s Server) AllowsPlainHTTP() bool { return s.PlainHTTP != nil && *s.PlainHTTP }
 
 // JobDefaults returns what jobs have that say nothing.
 func (s Server) JobDefaults() job.Defaults {
