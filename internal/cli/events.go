@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,33 +54,49 @@ belfry events --kind job --kind node -o jsonl`,
 	}
 	f := cmd.Flags()
 	addWord(f, &ask.query.Job, "job", "", "NAME", "only events of this job and of its runs")
-	f.Var((*repeated)(&ask.query.Kinds), "kind", "only events of this kind, such as run.done, or run for all of runs; may be repeated")
+	f.Var((*kinds)(&ask.query.Kinds), "kind", "only events of this kind, such as run.done, or run for all of runs; may be repeated")
 	addParsed(f, &ask.limit, "limit", "", "none", "N", "end after so many events", parsePositive)
 	addWord(f, &ask.query.After, "after", "", "ID", "go on behind the event with this id")
 	addConnection(cmd, &ask.connection)
 	addAll(cmd, &ask.all)
 	addOutput(cmd, &ask.output, asTable, asJSONL)
-	complete(cmd, "kind", "job", "run", "run.ready", "run.waiting", "run.running", "run.done", "node", "calendar", "pool", "token")
+	complete(cmd, "kind", eventKinds...)
 	return cmd
 }
 
-// repeated is a flag for a word that may be given several times.
-type repeated []string
+// eventKinds are what --kind may be. The server takes any word, as a later version may
+// have more kinds, and never tells of one that is misspelt.
+var eventKinds = []string{
+	"job", "job.create", "job.change", "job.pause", "job.resume", "job.delete",
+	"run", "run.ready", "run.waiting", "run.running", "run.done", "run.hand", "run.backfill", "run.cancel",
+	"node", "node.live", "node.drained", "node.leaving", "node.silent", "node.left", "node.drain", "node.undrain",
+	"calendar", "calendar.create", "calendar.change", "calendar.delete",
+	"pool", "pool.create", "pool.change", "pool.delete",
+	"token", "token.create", "token.replace", "token.revoke",
+	client.EventGap,
+}
+
+// kinds is a flag for a kind of events that may be given several times.
+type kinds []string
 
 // Set is called by the flag library.
-func (r *repeated) Set(text string) error {
-	if text == "" {
+func (k *kinds) Set(text string) error {
+	switch {
+	case text == "":
 		return errors.New("a value is missing")
+	case !slices.Contains(eventKinds, text):
+		hint := cmp.Or(didYouMean(text, "", eventKinds), "allowed is "+strings.Join(eventKinds, ", "))
+		return fmt.Errorf("%q is no kind of events; %s", text, hint)
 	}
-	*r = append(*r, text)
+	*k = append(*k, text)
 	return nil
 }
 
 // String is called by the flag library.
-func (r *repeated) String() string { return "" }
+func (k *kinds) String() string { return "" }
 
 // Type is called by the flag library.
-func (r *repeated) Type() string { return "KIND" }
+func (k *kinds) Type() string { return "KIND" }
 
 func showEvents(ctx context.Context, server *remote, ask eventsFlags) error {
 	ask.query.Namespace = server.listNamespace(ask.all)

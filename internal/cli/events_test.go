@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// A kind that is missing from the list could not be asked for.
+func TestEveryKindOfEventsMayBeAskedFor(t *testing.T) {
+	told := []string{"run." + string(job.RunByHand)}
+	for _, state := range job.RunState("").Values() {
+		told = append(told, store.RunEvent(job.RunState(state)))
+	}
+	for _, state := range []store.SessionState{store.SessionLive, store.SessionDrained, store.SessionLeaving, store.SessionSilent, store.SessionLeft} {
+		told = append(told, "node."+string(state))
+	}
+	// The actions of the audit are nowhere in one list.
+	sources, err := filepath.Glob(filepath.Join("..", "engine", "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	action := regexp.MustCompile(`(?:action|audit\()[^"\n]*"([a-z]+\.[a-z]+)"`)
+	found := 0
+	for _, name := range sources {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range action.FindAllSubmatch(text, -1) {
+			told = append(told, string(m[1]))
+			found++
+		}
+	}
+	if found < 12 {
+		t.Errorf("%d actions were found in %d files: they are written in another way", found, len(sources))
+	}
+	for _, kind := range told {
+		if !slices.Contains(eventKinds, kind) {
+			t.Errorf("%s is told, and cannot be asked for", kind)
+		}
+	}
+}
