@@ -14,15 +14,17 @@ import (
 // JSON is the text that equal jobs share.
 type timingText struct {
 	// Namespace is where calendars are looked up, and Calendars the versions
-	// of those that are named: a changed calendar makes another text.
-	Namespace   string           `json:"namespace,omitzero"`
-	Calendars   map[string]int64 `json:"calendars,omitzero"`
-	Schedule    job.Schedule     `json:"schedule,omitzero"`
-	Missed      job.Missed       `json:"missed,omitzero"`
-	MissedLimit int              `json:"missed_limit,omitzero"`
-	LateBy      *job.Duration    `json:"late_by,omitzero"`
-	Place       job.Place        `json:"place,omitzero"`
-	Handler     string           `json:"handler,omitzero"`
+	// of those that are named: a changed calendar makes another text. So does one
+	// that is deleted and made again, whose versions begin anew, by its uid.
+	Namespace    string            `json:"namespace,omitzero"`
+	Calendars    map[string]int64  `json:"calendars,omitzero"`
+	CalendarUIDs map[string]job.ID `json:"calendar_uids,omitzero"`
+	Schedule     job.Schedule      `json:"schedule,omitzero"`
+	Missed       job.Missed        `json:"missed,omitzero"`
+	MissedLimit  int               `json:"missed_limit,omitzero"`
+	LateBy       *job.Duration     `json:"late_by,omitzero"`
+	Place        job.Place         `json:"place,omitzero"`
+	Handler      string            `json:"handler,omitzero"`
 }
 
 // TimingText writes what decides when a job is due and where it is placed. The
@@ -56,9 +58,9 @@ func TimingText(filled *job.Job, calendars job.Calendars) (string, error) {
 				continue // a weekday, date or time
 			}
 			if t.Calendars == nil {
-				t.Namespace, t.Calendars = filled.Namespace, map[string]int64{}
+				t.Namespace, t.Calendars, t.CalendarUIDs = filled.Namespace, map[string]int64{}, map[string]job.ID{}
 			}
-			t.Calendars[name] = c.Version
+			t.Calendars[name], t.CalendarUIDs[name] = c.Version, c.UID
 		}
 	}
 	// What follows from runs is no business of a planner.
@@ -70,8 +72,8 @@ func TimingText(filled *job.Job, calendars job.Calendars) (string, error) {
 	return string(text), nil
 }
 
-// SameOccurrences tells whether by two texts that TimingText has written the same
-// occurrences exist.
+// SameOccurrences tells whether by two texts that TimingText has written for one job,
+// with the same calendars, the same occurrences exist.
 func SameOccurrences(a, b string) bool {
 	type part struct{ Namespace, Calendars, Schedule json.RawMessage }
 	var of [2]part

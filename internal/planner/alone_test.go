@@ -410,6 +410,37 @@ func TestACalendarIsReadAgainWhenItChanges(t *testing.T) {
 	})
 }
 
+func TestACalendarThatIsMadeAgainIsAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		calendar := func(date string) {
+			c := &job.Calendar{Name: "c", Days: job.Days{Include: []string{date}}}
+			if _, err := r.memory.PutCalendar(context.Background(), c, 0, "test"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const text = `{name: j, schedule: {cron: "*/5 * * * * *", except: [c]}, run: {shell: x}}`
+		calendar("1999-01-01")
+		j := r.put(text)
+		r.start()
+		time.Sleep(time.Second)
+		if len(r.due(j)) != 3 {
+			t.Fatalf("planned: %v", r.due(j))
+		}
+		// All of it between two looks of the planner.
+		r.put(`{name: j, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
+		if err := r.memory.DeleteCalendar(context.Background(), "default", "c", "test"); err != nil {
+			t.Fatal(err)
+		}
+		calendar("2000-01-01") // today
+		j = r.put(text)
+		time.Sleep(time.Minute)
+		if got := r.due(j); len(got) != 0 {
+			t.Errorf("planned on a day that is left out: %v", got)
+		}
+	})
+}
+
 func TestAllPagesOfChangesAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -619,6 +619,22 @@ var jobTests = []test{
 		equal(e, "audit", strings.Join(e.actions(), ", "), "bob calendar.delete default/off, ann job.delete default/a, "+
 			"ann calendar.change default/off, ann job.create default/b, ann job.create default/a, ann calendar.create default/off")
 	}},
+	{"a calendar that is deleted and made again is another to planners", func(e *env) {
+		timing := func(date string) string {
+			_, err := e.PutCalendar(e.ctx, &job.Calendar{Name: "off", Days: job.Days{Include: []string{date}}}, 0, "ann")
+			e.must(err)
+			e.put("name: a\nschedule: {cron: '* * * * *', except: [off]}")
+			changed, _, err := e.JobsChanged(e.ctx, store.AllPartitions, 0, 10)
+			e.must(err)
+			return changed[len(changed)-1].Timing
+		}
+		before := timing("2026-12-25")
+		e.put("name: a\nschedule: {cron: '* * * * *'}")
+		e.must(e.DeleteCalendar(e.ctx, "default", "off", "ann"))
+		if timing("2026-12-26") == before {
+			e.Error("planners are not told that the schedule means something else")
+		}
+	}},
 	{"a job that was completed may fall due again by another calendar", func(e *env) {
 		off := &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2026-12-26"}}}
 		_, err := e.PutCalendar(e.ctx, off, 0, "ann")
