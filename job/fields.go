@@ -19,6 +19,8 @@ import (
 //	min    the least number, Duration or Size; a field that is not set is not checked
 //	max    the largest one, or the most bytes of a text
 //	items  the most items of a list or mapping
+//	keys   what the keys of a mapping are, where settings have it: names, labels or
+//	       variables; those of documents are checked with what else they mean
 //	short  "true" for the field that a text alone stands for, in place of the mapping
 //
 // An enumeration is a string type with a method Values. A field whose zero is
@@ -30,6 +32,7 @@ type field struct {
 	index    int
 	min, max string
 	items    int
+	keys     string
 	short    bool
 	required bool // the tag has no omitzero
 }
@@ -95,7 +98,7 @@ func fieldsOf(t reflect.Type) []field {
 		f := field{
 			name: name, key: textNode(name), doc: sf.Tag.Get("doc"), index: i,
 			min: sf.Tag.Get("min"), max: sf.Tag.Get("max"),
-			items: itemsMax, short: sf.Tag.Get("short") == "true",
+			items: itemsMax, keys: sf.Tag.Get("keys"), short: sf.Tag.Get("short") == "true",
 			required: options != "omitzero",
 		}
 		if items := sf.Tag.Get("items"); items != "" {

@@ -187,8 +187,25 @@ func (v *validator) fieldBounds(f field, value reflect.Value, at *path) {
 			v.fieldBounds(f, value.Index(i), at.item(i))
 		}
 	case t.Kind() == reflect.Map:
+		v.keys(f, value, at)
 		for _, key := range sortedKeys(value) {
 			v.fieldBounds(f, value.MapIndex(reflect.ValueOf(key)), at.field(key))
+		}
+	}
+}
+
+// keys checks the keys of a mapping whose field says what they are.
+func (v *validator) keys(f field, value reflect.Value, at *path) {
+	switch f.keys {
+	case "names":
+		for _, name := range sortedKeys(value) {
+			v.checkName(at.field(name), name)
+		}
+	case "labels":
+		v.labels(value.Interface().(map[string]string), at)
+	case "variables":
+		for _, name := range sortedKeys(value) {
+			v.checkVariable(at.field(name), name)
 		}
 	}
 }

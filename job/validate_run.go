@@ -41,7 +41,7 @@ func (v *validator) runSpec(r *RunSpec) {
 	}
 	for _, name := range sortedKeys(reflect.ValueOf(r.Env)) {
 		at := at.field("env").field(name)
-		v.refuse(!variablePattern.MatchString(name), at, quote(name)+" is not the name of an environment variable", "letters, digits and underscores, the first no digit")
+		v.checkVariable(at, name)
 		v.refuse(strings.HasPrefix(name, variablePrefix), at, "begins with "+variablePrefix+", which is kept for what every run is given", "")
 	}
 	v.refuse(r.Dir != "" && !absolutePattern.MatchString(r.Dir), at.field("dir"), quote(r.Dir)+" is not an absolute path", "nodes differ in where they were started")
@@ -51,6 +51,10 @@ func (v *validator) runSpec(r *RunSpec) {
 	for _, field := range []struct{ name, text string }{{"dir", r.Dir}, {"user", r.User}, {"group", r.Group}} {
 		v.refuse(strings.Contains(field.text, "{{"), at.field(field.name), "is not a template, so that {{ stands for itself", "")
 	}
+}
+
+func (v *validator) checkVariable(at *path, name string) {
+	v.refuse(!variablePattern.MatchString(name), at, quote(name)+" is not the name of an environment variable", "letters, digits and underscores, the first no digit")
 }
 
 var (

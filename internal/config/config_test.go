@@ -97,6 +97,25 @@ func TestDefaultsOfNamespacesAreRead(t *testing.T) {
 	}
 }
 
+func TestKeysOfMappingsAreChecked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "belfry.yaml")
+	for _, c := range []struct{ text, want string }{
+		{"defaults:\n  namespaces:\n    Web: {timezone: UTC}\n", `belfry.yaml:3:10: defaults.namespaces.Web: "Web" is not a name`},
+		{"name: a\nlabels:\n  a zone: b\n", `belfry.yaml:3:11: labels["a zone"]: "a zone" is not the name of a label`},
+		{"labels: {zone: \"a\\nb\"}\n", `belfry.yaml:1:16: labels.zone: is not the value of a label`},
+		{"shell:\n  env: {A=B: c}\n", `belfry.yaml:2:14: shell.env["A=B"]: "A=B" is not the name of an environment variable`},
+		{"defaults: {namespaces: {web.2: {}}}\nlabels: {Zone/a: \"\"}\nshell: {env: {_a1: \"\", BELFRY_SERVER: http://a}}\n", ""},
+	} {
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := config.ReadServer(path, "belfry.yaml")
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: got %v, want %s", c.text, err, c.want)
+		}
+	}
+}
+
 func TestFileNamesBeginBesideTheFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "belfry.yaml")

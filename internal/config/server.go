@@ -36,7 +36,7 @@ type Server struct {
 
 	Name     string            `json:"name,omitzero" max:"128" doc:"The name of this node." flag:"name" default:"the name of the machine" why:"that is what people call it"`
 	Roles    []Role            `json:"roles,omitzero" items:"3" doc:"What this node does: planner plans jobs, worker runs them, api answers requests." flag:"roles" default:"all three" why:"a server that is alone has to do everything; those of a cluster may share it"`
-	Labels   map[string]string `json:"labels,omitzero" items:"64" doc:"What jobs choose this node by." flag:"label" why:"jobs that choose by labels run nowhere until somebody says where"`
+	Labels   map[string]string `json:"labels,omitzero" items:"64" keys:"labels" doc:"What jobs choose this node by." flag:"label" why:"jobs that choose by labels run nowhere until somebody says where"`
 	Capacity int               `json:"capacity,omitzero" min:"1" max:"100000" doc:"How many attempts run at once." flag:"capacity" default:"512" why:"more than a machine usually runs at once, and few enough not to bring it down"`
 
 	Timezone Zone         `json:"timezone,omitzero" doc:"The time zone of schedules that name none." flag:"timezone" default:"UTC" why:"the same on all nodes, whatever their machines have; the log says when the machine has another one"`
@@ -59,7 +59,7 @@ type Server struct {
 // Defaults are what jobs have that say nothing.
 type Defaults struct {
 	Policy     job.Policy                   `json:"policy,omitzero" doc:"Policies, as jobs have them." why:"what is built in: jobs.md has it field by field"`
-	Namespaces map[string]NamespaceDefaults `json:"namespaces,omitzero" items:"1000" doc:"What counts before these for the jobs of a namespace." why:"teams that share a server have habits of their own"`
+	Namespaces map[string]NamespaceDefaults `json:"namespaces,omitzero" items:"1000" keys:"names" doc:"What counts before these for the jobs of a namespace." why:"teams that share a server have habits of their own"`
 }
 
 // NamespaceDefaults are what the jobs of a namespace have that say nothing.
@@ -90,7 +90,7 @@ type Shell struct {
 	DefaultUser string            `json:"default_user,omitzero" max:"64" doc:"Who runs jobs that name no user, where the node is root." flag:"run-as" why:"a job without a user must not run as root because nobody thought of it"`
 	AllowUsers  []string          `json:"allow_users,omitzero" items:"1000" max:"64" doc:"Who else may run jobs, where the node is root; * is everybody but root." why:"whoever may define jobs would else be every user of the machine"`
 	Path        string            `json:"path,omitzero" doc:"The PATH of commands." default:"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" why:"the same on all nodes, whoever has started the server"`
-	Env         map[string]string `json:"env,omitzero" items:"1000" doc:"What the environment of all commands has." secret:"values" why:"commands see nothing of the environment of the server, which may hold secrets"`
+	Env         map[string]string `json:"env,omitzero" items:"1000" keys:"variables" doc:"What the environment of all commands has." secret:"values" why:"commands see nothing of the environment of the server, which may hold secrets"`
 }
 
 // HTTP is what requests of jobs may reach.
