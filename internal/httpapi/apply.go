@@ -56,6 +56,9 @@ type step struct {
 	wasPaused  bool
 	// depth is how many jobs a job follows one by way of another, at most.
 	depth int
+	// follows are the full names of those, and absent are the ones that are not there.
+	follows []string
+	absent  map[string]bool
 }
 
 // apply makes documents true: all of them are checked before the first is
@@ -89,6 +92,7 @@ func (a *api) apply(ctx context.Context, in *applyInput) (*applyOutput, error) {
 		}
 		steps = append(steps, pruned...)
 	}
+	warnOfAbsent(steps)
 	if in.Body.Diff {
 		if err := diffAll(steps); err != nil {
 			return nil, err
@@ -104,6 +108,26 @@ func (a *api) apply(ctx context.Context, in *applyInput) (*applyOutput, error) {
 		out.Body.Results = append(out.Body.Results, s.result)
 	}
 	return out, nil
+}
+
+// warnOfAbsent warns of jobs that follow others which are not there, or will not be.
+// They may come later.
+func warnOfAbsent(steps []*step) {
+	deleted := map[string]bool{}
+	for _, s := range steps {
+		if s.result.Result == client.Deleted {
+			deleted[s.result.Name] = true
+		}
+	}
+	for _, s := range steps {
+		for _, up := range s.follows {
+			if s.absent[up] || deleted[up] {
+				s.result.Warnings = append(s.result.Warnings, job.Problem{
+					Path: "schedule.on", Message: fmt.Sprintf("there is no job %s: until there is, nothing falls due by it", up),
+				}.Error())
+			}
+		}
+	}
 }
 
 // diffAll adds to the results which lines change.
@@ -221,9 +245,10 @@ func (a *api) checkAll(ctx context.Context, steps []*step) error {
 
 // cycles adds the jobs that would follow themselves by way of others, be they
 // among the documents or there already. If nothing is wrong, the steps get their
-// depths.
+// depths, and which jobs they follow.
 func (a *api) cycles(ctx context.Context, steps []*step, wrong []client.FieldError) ([]client.FieldError, error) {
 	follows := map[string][]string{}
+	absent := map[string]bool{}
 	for _, s := range steps {
 		if j := s.document.Job; j != nil {
 			follows[j.FullName()] = engine.Follows(j)
@@ -236,7 +261,7 @@ func (a *api) cycles(ctx context.Context, steps []*step, wrong []client.FieldErr
 		namespace, name, _ := strings.Cut(full, "/")
 		j, err := a.Store.Job(ctx, namespace, name)
 		if errors.Is(err, store.ErrNotFound) {
-			follows[full] = nil
+			follows[full], absent[full] = nil, true
 			return nil, nil
 		}
 		if err != nil {
@@ -289,10 +314,12 @@ func (a *api) cycles(ctx context.Context, steps []*step, wrong []client.FieldErr
 		if s.document.Job == nil {
 			continue
 		}
+		full := s.document.FullName()
 		var err error
-		if s.depth, err = depthOf(s.document.FullName()); err != nil {
+		if s.depth, err = depthOf(full); err != nil {
 			return nil, err
 		}
+		s.follows, s.absent = follows[full], absent
 	}
 	return nil, nil
 }

@@ -542,6 +542,34 @@ func TestPruneDeletesWhatAnOwnerHasNoMore(t *testing.T) {
 	}
 }
 
+func TestApplyWarnsOfJobsThatFollowNone(t *testing.T) {
+	s := newServer(t)
+	follower := func(on string) string {
+		return `{"name": "f", "schedule": {"on": ` + on + `}, "run": {"shell": "true"}}`
+	}
+	const a = `{"name": "a", "run": {"shell": "true"}}`
+	const missing = "schedule.on: there is no job "
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "there", "run": {"shell": "true"}}`)
+	for _, c := range []struct{ what, body, want string }{
+		{"a name that is nowhere", `{"documents": [` + follower(`"nope"`) + `]}`, missing + "default/nope"},
+		{"another namespace", `{"documents": [` + a + `, ` + follower(`["x/a", "a"]`) + `]}`, missing + "x/a"},
+		{"a job of the store", `{"documents": [` + follower(`"there"`) + `]}`, ""},
+		{"a job that comes with it", `{"documents": [` + follower(`"a"`) + `, ` + a + `], "owner": "team"}`, ""},
+		{"nothing to change", `{"documents": [` + follower(`"a"`) + `, ` + a + `], "owner": "team"}`, ""},
+		{"a dry run that deletes it", `{"documents": [` + follower(`"a"`) + `], "owner": "team", "prune": true, "dry_run": true}`, missing + "default/a"},
+		{"a call that deletes it", `{"documents": [` + follower(`"a"`) + `], "owner": "team", "prune": true}`, missing + "default/a"},
+		{"one that was deleted", `{"documents": [` + follower(`"a"`) + `], "owner": "team"}`, missing + "default/a"},
+	} {
+		var got []string
+		for _, r := range ok[client.Applied](s, "POST", "/api/v1/jobs:apply", c.body).Results {
+			got = append(got, r.Warnings...)
+		}
+		if c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], c.want+":")) {
+			t.Errorf("%s: the warnings are %q, want %q", c.what, got, c.want)
+		}
+	}
+}
+
 // fullStore has room for a few jobs.
 type fullStore struct {
 	*memory.Store
