@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/mysql"
 	"github.com/belfry-cron/belfry/store/postgres"
@@ -29,11 +30,15 @@ type place struct {
 	close     func() error
 }
 
+// served is what a server fills in: with anything else it would write all jobs again
+// when it starts.
+var served = job.Defaults{Timezone: "UTC"}
+
 // embedded is the store that is a file.
 var embedded = backend{name: "SQLite", make: func(dir string) (place, error) {
 	return place{
 		open: func(ctx context.Context, ago time.Duration) (store.Store, error) {
-			return sqlite.Open(ctx, filepath.Join(dir, "belfry.db"), sqlite.Options{Now: clock(ago)})
+			return sqlite.Open(ctx, filepath.Join(dir, "belfry.db"), sqlite.Options{Now: clock(ago), Defaults: served})
 		},
 		processor: func() (time.Duration, error) { return 0, nil }, // it is in this process
 		close:     func() error { return nil },
@@ -52,7 +57,7 @@ var (
 		return place{
 			address: address,
 			open: func(ctx context.Context, ago time.Duration) (store.Store, error) {
-				return postgres.Open(ctx, address, postgres.Options{Now: clock(ago)})
+				return postgres.Open(ctx, address, postgres.Options{Now: clock(ago), Defaults: served})
 			},
 			processor: server.CPU,
 			close:     server.Close,
@@ -70,7 +75,7 @@ var (
 		return place{
 			address: address,
 			open: func(ctx context.Context, ago time.Duration) (store.Store, error) {
-				return mysql.Open(ctx, address, mysql.Options{Now: clock(ago)})
+				return mysql.Open(ctx, address, mysql.Options{Now: clock(ago), Defaults: served})
 			},
 			processor: server.CPU,
 			close:     server.Close,

@@ -28,9 +28,8 @@ const (
 	millionTick   = time.Millisecond
 )
 
-// asServed opens a store as the server does. With other defaults it would fill in
-// those of every job anew.
-var asServed = sqlite.Options{Defaults: job.Defaults{Timezone: "UTC"}}
+// asServed opens a store as the server does.
+var asServed = sqlite.Options{Defaults: served}
 
 // million measures a node with a million jobs, of which none falls due, and 10 more
 // that do each second, to see whether they notice.
