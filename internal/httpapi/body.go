@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"sync/atomic"
 
@@ -14,7 +15,8 @@ import (
 // jsonFormat is JSON as encoding/json reads and writes it. The library reads each
 // body twice, to check it and into its type, on one processor. Of the documents of
 // client.Apply, which may be many, it wants no more than that they are objects: so it
-// is given empty ones, and what they are is checked on all processors.
+// is given empty ones, and what they are is checked on all processors. Other bodies are
+// small, and looked through for keys that are given twice.
 var jsonFormat = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: readBody}
 
 func readBody(body []byte, into any) error {
@@ -32,8 +34,54 @@ func readBody(body []byte, into any) error {
 			}
 			return nil
 		}
+	case *client.Document: // job.Decode tells where it has a key twice
+	default:
+		if err := huma.DefaultJSONFormat.Unmarshal(body, into); err != nil {
+			return err
+		}
+		if key, twice := repeatedKey(body); twice {
+			return fmt.Errorf("%.80q is given twice", key)
+		}
+		return nil
 	}
 	return huma.DefaultJSONFormat.Unmarshal(body, into)
+}
+
+// repeatedKey returns a key that an object of a body has twice, of which encoding/json
+// would take the last without a word. The body is JSON.
+func repeatedKey(body []byte) (key string, twice bool) {
+	type level struct {
+		keys  map[string]bool // those that there were; nil of a list
+		value bool            // a key was read, and its value comes
+	}
+	levels := []level{{}}
+	d := json.NewDecoder(bytes.NewReader(body))
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return "", false // the end
+		}
+		top := &levels[len(levels)-1]
+		if token == json.Delim('}') || token == json.Delim(']') {
+			levels = levels[:len(levels)-1]
+			continue
+		}
+		if top.keys != nil && !top.value {
+			key := token.(string)
+			if top.keys[key] {
+				return key, true
+			}
+			top.keys[key], top.value = true, true
+			continue
+		}
+		top.value = false
+		switch token {
+		case json.Delim('{'):
+			levels = append(levels, level{keys: map[string]bool{}})
+		case json.Delim('['):
+			levels = append(levels, level{})
+		}
+	}
 }
 
 // areJSON tells whether all texts are JSON.

@@ -88,6 +88,35 @@ func TestBodiesReadByTheirOutlineAreAsTheWhole(t *testing.T) {
 	}
 }
 
+func TestKeysThatAreGivenTwiceAreFound(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"params":{"a":"1","a":"2"}}`:                      "a",
+		`{"params":{"a":"1"},"params":{"b":"2"}}`:           "params",
+		`{"x":[{"a":1},{"b":{},"c":[],"b":null}]}`:          "b",
+		`{"a":1,"\u0061":2}`:                                "a",
+		`[[],{"":1,"":2}]`:                                  "",
+		`{"a":"a","b":{"a":"b"},"c":["a","a",{"a":"a"}]}`:   "none",
+		`{"a":{"b":{}},"c":[[],{}],"d":true,"e":"d","f":1}`: "none",
+		`"a"`: "none",
+		`5`:   "none",
+	} {
+		key, twice := repeatedKey([]byte(body))
+		if !twice {
+			key = "none"
+		}
+		if key != want {
+			t.Errorf("%s has %q twice, want %q", body, key, want)
+		}
+	}
+}
+
+func BenchmarkRepeatedKey(b *testing.B) {
+	body := []byte(`{"params":{"day":"2026-11-20","table":"orders","mode":"full"}}`)
+	for b.Loop() {
+		repeatedKey(body)
+	}
+}
+
 // FuzzOutlines looks for bodies that are read otherwise by their outline.
 func FuzzOutlines(f *testing.F) {
 	for body := range bodies {

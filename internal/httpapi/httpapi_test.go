@@ -570,6 +570,27 @@ func TestApplyWarnsOfJobsThatFollowNone(t *testing.T) {
 	}
 }
 
+func TestBodiesThatSayAThingTwiceAreRefused(t *testing.T) {
+	s := newServer(t)
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+	for body, key := range map[string]string{
+		`{"params": {"day": "1", "day": "2"}}`:             "day",
+		`{"params": {"day": "1"}, "params": {"day": "2"}}`: "params",
+	} {
+		p := s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs/default/nightly/run", body)
+		if len(p.Errors) != 1 || p.Errors[0].Detail != fmt.Sprintf("%q is given twice", key) {
+			t.Errorf("%s: the errors are %+v", body, p.Errors)
+		}
+	}
+	if list := ok[client.Page[client.Run]](s, "GET", "/api/v1/runs", ""); len(list.Items) != 0 {
+		t.Errorf("%d runs were made", len(list.Items))
+	}
+	p := s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs", `{"name": "a", "name": "b", "run": {"shell": "true"}}`)
+	if len(p.Errors) != 1 || p.Errors[0].Pointer != "/name" {
+		t.Errorf("a document that says a thing twice: %+v", p.Errors)
+	}
+}
+
 // fullStore has room for a few jobs.
 type fullStore struct {
 	*memory.Store
