@@ -289,7 +289,7 @@ func (b *Batch) whole(r *store.Run) (outcome job.Outcome, over bool) {
 	outcome = worse(r.Outcome, r.Others)
 	var last *member // by shard, in whatever order they were added
 	for _, m := range b.byJob[r.JobUID] {
-		if r.Shards > 0 && !m.removed && m.Kind == r.Kind && m.Key == r.Key && (last == nil || m.Shard > last.Shard) {
+		if isOther(m, r) && (last == nil || m.Shard > last.Shard) {
 			last = m
 		}
 	}
@@ -301,6 +301,13 @@ func (b *Batch) whole(r *store.Run) (outcome job.Outcome, over bool) {
 		b.save(last)
 	}
 	return "", false
+}
+
+// isOther tells whether a run that has not ended is another shard of the occurrence or
+// request that a run is part of. A new epoch may plan again what an old one has.
+func isOther(m *member, r *store.Run) bool {
+	return r.Shards > 0 && !m.removed && m.Kind == r.Kind && m.Key == r.Key &&
+		(m.Epoch == r.Epoch || !counts(r.Kind))
 }
 
 // worse returns the worse of two outcomes: a failure is worse than what has not run

@@ -402,6 +402,32 @@ var endTests = []test{
 			}
 		}
 	}},
+	{"what is split and planned again by a new epoch is followed", func(e *env) {
+		const text = everyMinute + "\nplace: {shards: 2}\npolicy: {overlap: allow}"
+		j := e.put(text)
+		follower := e.put("name: b\nschedule: {on: [{job: a}]}")
+		plan := func() (shards []store.Attempt) {
+			item := e.planItem(e.reload(j))
+			item.To = start.Add(time.Second)
+			for shard := range 2 {
+				item.Runs = append(item.Runs, store.NewRun{ID: e.id(), Session: e.a.ID, Scheduled: item.To, Due: item.To, Shard: shard, Shards: 2})
+				shards = append(shards, store.Attempt{Run: item.Runs[shard].ID, Number: 1, Token: e.id()})
+			}
+			e.planned(item, store.Planned)
+			return shards
+		}
+		before := plan()
+		e.put(text + "\npaused: true")
+		e.put(text)
+		again := plan()
+		e.clock.Advance(time.Second)
+		for i, a := range again {
+			e.claim(e.a, before[i], store.Gone)
+			e.claim(e.a, a, store.Started)
+			e.finish(a, job.OutcomeSucceeded)
+		}
+		equal(e, "followers", len(e.active(follower)), 1)
+	}},
 	{"withdrawn: a follower ends with a pause, and outlives a change of the schedule", func(e *env) {
 		j := e.put(everyMinute)
 		e.put("name: b\nschedule: {on: [{job: a}]}")
