@@ -41,7 +41,9 @@ type Run struct {
 	// that Alerts has not told; zero for none.
 	AlertAt time.Time
 	// Others is how those of the run's other shards have ended that did not succeed,
-	// as far as this one is to remember it for the jobs that follow.
+	// as far as this one is to remember it for the jobs that follow, and for max_runs
+	// that some did. What is not split has it where it was counted for max_runs before
+	// the count began anew.
 	Others job.Outcome
 	// CancelBy and CancelReason are set when a running attempt is to be ended.
 	CancelBy, CancelReason string

@@ -123,7 +123,7 @@ func (b *Batch) put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, 
 	action, detail := "job.change", ""
 	rescheduled := !job.SameSchedule(old.Filled.Schedule, filled.Schedule)
 	if rescheduled && !job.SameSchedule(withoutBounds(old.Filled.Schedule), withoutBounds(filled.Schedule)) {
-		j.Planned = 0 // another schedule counts anew
+		b.countAnew(j) // by another schedule
 	}
 	switch paused := j.State == job.JobPaused; {
 	case filled.Paused && !paused:
@@ -241,17 +241,49 @@ func (b *Batch) uncount(j *Job) {
 // counts tells whether runs of a kind count for max_runs.
 func counts(k job.RunKind) bool { return k == job.RunScheduled || k == job.RunAfterEnd }
 
+// countsShards tells whether the shards of a run remember of each other whether any has
+// started, because the occurrence counts then.
+func (p *Policy) countsShards(r *store.Run) bool {
+	return p.MaxRuns > 0 && r.Shards > 0 && counts(r.Kind)
+}
+
 // uncountReleased takes back an occurrence that was claimed when it was withdrawn,
-// and did not start. The job may have been completed meanwhile for want of it.
+// and did not start: one that is split with the last of its shards that was claimed,
+// if none has started or ended in another way. The job may have been completed
+// meanwhile for want of it.
 func (b *Batch) uncountReleased(j *Job, r *store.Run) {
-	if j.Policy.MaxRuns == 0 || j.Deleted || !counts(r.Kind) || r.Attempt > 1 || r.Shard > 0 || j.Planned == 0 {
+	if j.Policy.MaxRuns == 0 || j.Deleted || !counts(r.Kind) || r.Attempt > 1 || isCounted(r) || j.Planned == 0 {
 		return
+	}
+	for _, m := range b.byJob[j.UID] {
+		if isOther(m, r) && (!m.First.IsZero() || isCounted(&m.Run)) {
+			return
+		}
 	}
 	j.Planned--
 	b.saveJob(j)
 	if j.State == job.JobCompleted {
 		j.State, j.Completed = job.JobActive, time.Time{}
 		b.startChain(j)
+	}
+}
+
+// isCounted tells whether an occurrence counts for max_runs whatever becomes of this run,
+// or is not to be taken back from what has been counted since.
+func isCounted(r *store.Run) bool { return r.Others != "" && r.Others != job.OutcomeWithdrawn }
+
+// countAnew begins to count for max_runs from none. What is released later was counted
+// before.
+func (b *Batch) countAnew(j *Job) {
+	j.Planned = 0
+	if j.Policy.MaxRuns == 0 {
+		return
+	}
+	for _, m := range b.byJob[j.UID] {
+		if !m.removed && counts(m.Kind) && m.State == job.StateRunning && !isCounted(&m.Run) {
+			m.Others = together(m.Others, job.OutcomeSucceeded)
+			b.save(m)
+		}
 	}
 }
 

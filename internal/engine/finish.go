@@ -253,17 +253,18 @@ func (b *Batch) resume(j *Job) {
 }
 
 // follow creates the runs of jobs that follow this one. What is split into several
-// runs is followed once, when the last of them has ended.
+// runs is followed once, when the last of them has ended; what counts for max_runs
+// finds out about that also if nobody follows.
 //
 // Once: a follower is made in the step that ends the run it follows, which
 // happens once. Nothing acknowledged is lost: there is no moment in which the
 // end is known and the follower is not.
 func (b *Batch) follow(j *Job, parent *store.Run) {
 	followers := b.followers[j.FullName()]
-	if len(followers) == 0 {
+	if len(followers) == 0 && !j.Policy.countsShards(parent) {
 		return
 	}
-	outcome, over := b.whole(parent)
+	outcome, over := b.whole(j, parent)
 	if !over {
 		return
 	}
@@ -283,10 +284,14 @@ func (b *Batch) follow(j *Job, parent *store.Run) {
 }
 
 // whole tells how all the runs of an occurrence or request have ended, of which one
-// ends now: as the worst of them has. While others go on, one of those keeps what is
-// worse than success until its own end.
-func (b *Batch) whole(r *store.Run) (outcome job.Outcome, over bool) {
-	outcome = worse(r.Outcome, r.Others)
+// ends now: as the worst of them has. While others go on, one of those keeps that
+// until its own end; a success only where somebody asks for it.
+func (b *Batch) whole(j *Job, r *store.Run) (outcome job.Outcome, over bool) {
+	outcome = r.Outcome
+	if outcome == job.OutcomeWithdrawn && r.Attempt > 1 {
+		outcome = job.OutcomeCancelled // it has started
+	}
+	outcome = together(outcome, r.Others)
 	var last *member // by shard, in whatever order they were added
 	for _, m := range b.byJob[r.JobUID] {
 		if isOther(m, r) && (last == nil || m.Shard > last.Shard) {
@@ -296,8 +301,9 @@ func (b *Batch) whole(r *store.Run) (outcome job.Outcome, over bool) {
 	if last == nil {
 		return outcome, true
 	}
-	if worst := worse(outcome, last.Others); worst != job.OutcomeSucceeded && worst != last.Others {
-		last.Others = worst
+	all := together(outcome, last.Others)
+	if all != last.Others && (all != job.OutcomeSucceeded || j.Policy.countsShards(r)) {
+		last.Others = all
 		b.save(last)
 	}
 	return "", false
@@ -308,6 +314,16 @@ func (b *Batch) whole(r *store.Run) (outcome job.Outcome, over bool) {
 func isOther(m *member, r *store.Run) bool {
 	return r.Shards > 0 && !m.removed && m.Kind == r.Kind && m.Key == r.Key &&
 		(m.Epoch == r.Epoch || !counts(r.Kind))
+}
+
+// together returns how two shards have ended that have ended so: as the worse of them,
+// and withdrawn only if both were, which then do not count for max_runs.
+func together(a, b job.Outcome) job.Outcome {
+	worst := worse(a, b)
+	if worst == job.OutcomeWithdrawn && a != b && a != "" && b != "" {
+		return job.OutcomeCancelled
+	}
+	return worst
 }
 
 // worse returns the worse of two outcomes: a failure is worse than what has not run

@@ -17,14 +17,14 @@ func (b *Batch) Release(a store.Attempt) {
 	if m == nil || m.removed || !runs(m, a) {
 		return
 	}
-	if m.CancelBy != "" {
-		b.conclude(m, job.OutcomeCancelled, cancelled(m.CancelBy, m.CancelReason))
-		return
-	}
 	j := b.jobOf(&m.Run)
 	if reason, yes := withdrawn(j, &m.Run); yes {
 		b.conclude(m, job.OutcomeWithdrawn, reason)
 		b.uncountReleased(j, &m.Run)
+		return
+	}
+	if m.CancelBy != "" {
+		b.conclude(m, job.OutcomeCancelled, cancelled(m.CancelBy, m.CancelReason))
 		return
 	}
 	m.State, m.Token, m.Claimed = job.StateReady, job.ID{}, time.Time{}

@@ -151,7 +151,7 @@ func (st *step) addRun(r *store.Run) (*loadedJob, error) {
 	}
 	// What follows from its end depends on the other shards.
 	followed, err := st.followers(l.FullName())
-	if err == nil && (followed || l.Policy.AfterEnd > 0) {
+	if err == nil && (followed || l.Policy.AfterEnd > 0 || l.Policy.MaxRuns > 0) {
 		err = st.runsOf(r.JobUID)
 	}
 	return l, err

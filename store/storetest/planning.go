@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -245,6 +246,102 @@ var planningTests = []test{
 		a := store.Attempt{Run: item.Runs[1].ID, Number: 1, Token: e.id()}
 		e.claim(e.a, a, store.Started)
 		equal(e, "planned after the pause", e.put(text+"\npaused: true").Planned, 1)
+	}},
+	{"an occurrence that is split counts if any of its shards has started", func(e *env) {
+		for i, c := range []struct {
+			shards int
+			// steps are a letter and shards: claim, release, finish, lose an attempt, kill
+			// (cancel), pause, unpause, another schedule, plan, tidy.
+			steps string
+			want  int
+		}{
+			{3, "pause", 0},
+			{3, "claim0 pause release0", 0},
+			{3, "claim2 pause release2", 0},
+			{3, "claim2 pause tidy unpause release2", 0},
+			{3, "claim012 pause release012", 0},
+			{3, "claim01 pause release1 release0", 0},
+			{3, "claim01 pause release0 tidy release1", 0},
+			{3, "claim01 pause release0", 1}, // the other may have started
+			{3, "claim01 pause release0 finish1", 1},
+			{3, "claim01 pause finish1 release0", 1},
+			{3, "claim02 pause finish2 tidy release0", 1},
+			{3, "claim012 pause release2 finish1 release0", 1},
+			{3, "claim1 finish1 claim0 pause release0", 1},
+			{3, "claim0 kill1 pause tidy release0", 1},
+			{3, "claim01 lose1 pause release0", 1},
+			{3, "claim01 lose1 pause tidy release0", 1},
+			{3, "claim0 release0 claim0 pause release0", 0},
+			{3, "claim0 release0 pause", 0},
+			{3, "claim01 release1 pause release0", 0},
+			{3, "claim0 kill0 pause release0", 0},
+			{3, "claim01 another plan release01", 1},
+			{3, "claim0 another tidy plan release0", 1},
+			{0, "claim0 pause release0", 0},
+			{0, "claim0 kill0 pause release0", 0},
+			{0, "claim0 another plan release0", 1},
+			{0, "claim0 pause unpause plan release0", 1},
+		} {
+			name := fmt.Sprint("a", i)
+			text := func(schedule string) string {
+				text := "name: " + name + "\nschedule: {" + schedule + ", max_runs: 5}\npolicy: {overlap: allow, retry: {attempts: 1, backoff: 1h}}"
+				if c.shards > 0 {
+					text += fmt.Sprint("\nplace: {shards: ", c.shards, "}")
+				}
+				return text
+			}
+			minutely := text("cron: '* * * * *'")
+			j := e.put(minutely)
+			plan := func() (attempts []store.Attempt) {
+				at := e.now().Add(time.Second)
+				item := e.planItem(e.reload(j))
+				item.To = at
+				for shard := range max(1, c.shards) {
+					n := store.NewRun{ID: e.id(), Session: e.a.ID, Scheduled: at, Due: at, Shard: shard, Shards: c.shards}
+					item.Runs = append(item.Runs, n)
+					attempts = append(attempts, store.Attempt{Run: n.ID, Number: 1, Token: e.id()})
+				}
+				e.planned(item, store.Planned)
+				e.clock.Advance(time.Second)
+				return attempts
+			}
+			shards := plan()
+			for step := range strings.FieldsSeq(c.steps) {
+				do := strings.TrimRight(step, "012")
+				var of []store.Attempt
+				for _, shard := range step[len(do):] {
+					of = append(of, shards[shard-'0'])
+				}
+				switch do {
+				case "release": // in one call
+					e.must(e.Release(e.ctx, e.a.ID, of))
+				case "pause":
+					e.put(minutely + "\npaused: true")
+				case "unpause":
+					e.put(minutely)
+				case "another":
+					e.put(text("cron: '*/2 * * * *'"))
+				case "plan":
+					plan()
+				case "tidy":
+					e.tidy()
+				}
+				for _, a := range of {
+					switch do {
+					case "claim":
+						e.claim(e.a, a, store.Started)
+					case "finish":
+						e.finish(a, job.OutcomeSucceeded)
+					case "lose":
+						e.finish(a, job.OutcomeLost) // it waits for its next attempt
+					case "kill":
+						_, err := e.Cancel(e.ctx, a.Run, "ann", "")
+						e.must(err)
+					}
+				}
+			}
+			equal(e, fmt.Sprintf("%d shards: %s: planned", c.shards, c.steps), e.reload(j).Planned, c.want)
+		}
 	}},
 	{"an occurrence that is split has a run for each shard", func(e *env) {
 		j := e.put(everyMinute + "\nplace: {shards: 3}")
