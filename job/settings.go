@@ -6,6 +6,14 @@ import (
 	"slices"
 )
 
+// CheckLabels reports labels that jobs could not have, for settings that are said
+// elsewhere than in a file. The error is of type Problems.
+func CheckLabels(labels map[string]string) error {
+	v := &validator{}
+	v.labels(labels, root.field("labels"))
+	return v.problems.asError()
+}
+
 // DecodeSettings reads one YAML or JSON mapping into the struct that settings
 // points to, by the rules and tags of documents: unknown fields, values of a
 // wrong type and numbers beyond their bounds are mistakes, each with its place.

@@ -441,6 +441,9 @@ func (s Server) Check() error {
 			return fmt.Errorf("roles: %s is named twice", role)
 		}
 	}
+	if err := job.CheckLabels(s.Labels); err != nil { // those of flags were not
+		return err
+	}
 	switch {
 	case s.Data != "" && !filepath.IsAbs(s.Data): // it would be another one in each folder
 		return errors.New("HOME is not set, so that there is no directory for data: --data or BELFRY_DATA names one")
