@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -112,8 +113,21 @@ type server struct {
 	closers   []func() error // in the order of opening
 }
 
+// spawning gives the runtime one processor more than the machine has, unless its user
+// has said how many. Whoever makes a process keeps one of them until the program has
+// begun, although it only waits for the kernel; there is one at a time. It is once for
+// the process, and no limit of a container that is changed later counts any more.
+var spawning = sync.OnceFunc(func() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
+	}
+})
+
 // serve runs a server until ctx ends or a signal comes.
 func serve(ctx context.Context, env Env, c config.Server) (err error) {
+	if c.Has(config.RoleWorker) {
+		spawning()
+	}
 	s := &server{env: env, config: c, log: logger(env, c)}
 	ctx, stop := untilSignal(ctx, s.sayLost)
 	defer stop()
