@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/cron"
@@ -103,6 +104,10 @@ func TimingOf(filled *job.Job, uid job.ID, calendars job.Calendars) (Timing, err
 	timing.UID = uid
 	return timing, err
 }
+
+// NamesCalendars tells whether a text that TimingText has written is compiled with
+// calendars. Within a string the quotes would be escaped.
+func NamesCalendars(text string) bool { return strings.Contains(text, `"calendars":`) }
 
 // CompileTiming reads what TimingText has written. The result has no uid yet; it
 // says besides where the runs are placed.

@@ -39,6 +39,8 @@ type between struct {
 	whole    int
 	// failReads makes reads of jobs fail.
 	failReads atomic.Bool
+	// beforeRead is told from where jobs are about to be read. May be nil.
+	beforeRead func(since int64)
 }
 
 func (b *between) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
@@ -73,6 +75,9 @@ func (b *between) JobsChanged(ctx context.Context, p store.Partitions, since int
 	b.mu.Unlock()
 	if b.failReads.Load() {
 		return nil, 0, errAway
+	}
+	if b.beforeRead != nil {
+		b.beforeRead(since)
 	}
 	return b.Store.JobsChanged(ctx, p, since, limit)
 }
@@ -436,6 +441,35 @@ func TestACalendarThatIsMadeAgainIsAnother(t *testing.T) {
 		j = r.put(text)
 		time.Sleep(time.Minute)
 		if got := r.due(j); len(got) != 0 {
+			t.Errorf("planned on a day that is left out: %v", got)
+		}
+	})
+}
+
+func TestACalendarThatChangesBetweenTwoPagesIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		calendar := func(date string) {
+			c := &job.Calendar{Name: "c", Days: job.Days{Include: []string{date}}}
+			if _, err := r.memory.PutCalendar(context.Background(), c, store.AnyVersion, "test"); err != nil {
+				t.Error(err)
+			}
+		}
+		calendar("1999-01-01")
+		for i := range 6000 { // more than a planner reads at a time
+			r.put(fmt.Sprintf(`{name: j%d, schedule: {cron: "0 0 1 1 *"}, run: {shell: x}}`, i))
+		}
+		last := r.put(`{name: last, schedule: {cron: "*/5 * * * * *", except: [c]}, run: {shell: x}}`)
+		changed := false
+		r.store.beforeRead = func(since int64) {
+			if since > 0 && !changed {
+				changed = true
+				calendar("2000-01-01") // today
+			}
+		}
+		r.start()
+		time.Sleep(time.Minute)
+		if got := r.due(last); !changed || len(got) != 0 {
 			t.Errorf("planned on a day that is left out: %v", got)
 		}
 	})

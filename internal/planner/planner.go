@@ -283,7 +283,9 @@ func (p *Planner) readJobs(ctx context.Context, partitions store.Partitions, sin
 		if err != nil {
 			return 0, fmt.Errorf("read changed jobs: %w", err)
 		}
-		if len(changed) > 0 && !read {
+		// They are read after the jobs: what a job names is among them, and what is
+		// changed by then changes the job again.
+		if len(changed) > 0 && (!read || p.newCalendars(changed)) {
 			if err := p.readCalendars(ctx); err != nil {
 				return 0, err
 			}
@@ -301,6 +303,16 @@ func (p *Planner) readJobs(ctx context.Context, partitions store.Partitions, sin
 			return since, nil
 		}
 	}
+}
+
+// newCalendars tells whether jobs name calendars in a way that was not seen yet.
+func (p *Planner) newCalendars(jobs []store.PlannedJob) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(jobs, func(j store.PlannedJob) bool {
+		_, known := p.table.byText[j.Timing]
+		return !known && engine.NamesCalendars(j.Timing)
+	})
 }
 
 func (p *Planner) readCalendars(ctx context.Context) error {
