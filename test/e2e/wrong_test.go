@@ -328,12 +328,12 @@ func TestACommandInAnotherFolderFindsTheToken(t *testing.T) {
 // A backup may be large, and one that was interrupted is not missed.
 func TestAnInterruptedRestoreLeavesNothing(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	pipe := filepath.Join(dir, "pipe")
+	f := newFolder(t)
+	pipe := f.path("pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(programs.belfry, "restore", "--data", filepath.Join(dir, "data"), pipe)
+	cmd := exec.Command(programs.belfry, "restore", "--data", f.data, pipe)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +360,7 @@ func TestAnInterruptedRestoreLeavesNothing(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 130 {
 		t.Errorf("the exit code is %d", code)
 	}
-	if left, err := filepath.Glob(filepath.Join(dir, "data", "*.part*")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(f.data, "*.part*")); err != nil || len(left) > 0 {
 		t.Errorf("it leaves %v, %v", left, err)
 	}
 }
