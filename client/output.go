@@ -17,11 +17,12 @@ import (
 
 // OutputQuery selects output.
 type OutputQuery struct {
-	Attempt int    // 0: the latest
-	Offset  int64  // where to begin, as OutputPart.Next says
-	Stream  string // stdout or stderr; "" for both
-	Times   bool   // the time and the stream before each line
-	Tail    int    // only so many of the last lines; 0 for all
+	Attempt int       // 0: the latest
+	Offset  int64     // where to begin, as OutputPart.Next says
+	Stream  string    // stdout or stderr; "" for both
+	Since   time.Time // only what was written then or later; zero for all
+	Times   bool      // the time and the stream before each line
+	Tail    int       // only so many of the last lines; 0 for all
 	// FromFirst makes Follow begin with the first attempt. One that is asked for
 	// right after its run was made may else be asked for too late for that.
 	FromFirst bool
@@ -34,6 +35,7 @@ func (q OutputQuery) values() url.Values {
 	if q.Offset > 0 {
 		query.Set("offset", strconv.FormatInt(q.Offset, 10))
 	}
+	setTime(query, "since", q.Since)
 	if q.Times {
 		query.Set("timestamps", "true")
 	}

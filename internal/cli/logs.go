@@ -34,7 +34,8 @@ out; piped the output is as it was written.`,
 		Example: `belfry logs nightly
 belfry logs -f nightly
 belfry logs 01M7WSD70J4JVRQ9N4TN6P9NR3 --attempt 1 --timestamps
-belfry logs nightly --tail 100`,
+belfry logs nightly --tail 100
+belfry logs nightly --since 10m`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
@@ -57,6 +58,7 @@ belfry logs nightly --tail 100`,
 	addParsed(f, &ask.query.Tail, "tail", "", "all", "N", "how many of the last lines to show", parsePositive)
 	addParsed(f, &ask.query.Attempt, "attempt", "", "the latest", "N", "which attempt of the run", parsePositive)
 	addChoice(cmd, &ask.query.Stream, "stream", "", "only this stream", "stdout", "stderr")
+	addParsed(f, &ask.query.Since, "since", "", "", "TIME|DURATION", "only what was written since then", momentFrom(env, -1))
 	f.BoolVar(&ask.query.Times, "timestamps", false, "the time, and | for stdout or ! for stderr, before each line")
 	addConnection(cmd, &ask.connection)
 	cmd.ValidArgsFunction = jobNames(env, &ask.connection)

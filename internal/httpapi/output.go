@@ -62,13 +62,14 @@ func (a *api) outputRoutes() {
 
 type outputInput struct {
 	RunInput
-	Attempt     int    `query:"attempt" minimum:"0" doc:"The number of the attempt. Default: the latest; with events all from the latest on."`
-	Offset      int64  `query:"offset" minimum:"0" doc:"Where to begin: a next of an earlier event."`
-	Stream      string `query:"stream" enum:"stdout,stderr" doc:"Only this stream. Default: both, in the order of writing."`
-	Timestamps  bool   `query:"timestamps" doc:"The time, and | for stdout or ! for stderr, before each line."`
-	Tail        int    `query:"tail" minimum:"0" maximum:"100000" doc:"Only so many of the last lines of what there is. 0: all."`
-	Accept      string `header:"Accept" doc:"text/event-stream to follow."`
-	LastEventID string `header:"Last-Event-ID" maxLength:"64" doc:"The id of the last event that was seen."`
+	Attempt     int       `query:"attempt" minimum:"0" doc:"The number of the attempt. Default: the latest; with events all from the latest on."`
+	Offset      int64     `query:"offset" minimum:"0" doc:"Where to begin: a next of an earlier event."`
+	Stream      string    `query:"stream" enum:"stdout,stderr" doc:"Only this stream. Default: both, in the order of writing."`
+	Since       time.Time `query:"since" doc:"Only what was written at this instant or later."`
+	Timestamps  bool      `query:"timestamps" doc:"The time, and | for stdout or ! for stderr, before each line."`
+	Tail        int       `query:"tail" minimum:"0" maximum:"100000" doc:"Only so many of the last lines of what there is. 0: all."`
+	Accept      string    `header:"Accept" doc:"text/event-stream to follow."`
+	LastEventID string    `header:"Last-Event-ID" maxLength:"64" doc:"The id of the last event that was seen."`
 }
 
 // wantsEvents tells whether a client follows.
@@ -81,7 +82,7 @@ func (a *api) runOutput(ctx context.Context, in *outputInput) (*huma.StreamRespo
 	}
 	r := &outputReader{api: a, in: in, number: in.Attempt}
 	r.reader.Next = in.Offset
-	r.reader.Times = in.Timestamps
+	r.reader.Since, r.reader.Times = in.Since, in.Timestamps
 	switch in.Stream {
 	case "stdout":
 		r.reader.Stream = output.Stdout
@@ -369,7 +370,7 @@ func wholeLetters(text []byte) int {
 // next goes on to the next attempt.
 func (r *outputReader) next() {
 	r.number, r.seq = r.number+1, 0
-	r.reader = output.Reader{Stream: r.reader.Stream, Times: r.reader.Times}
+	r.reader = output.Reader{Stream: r.reader.Stream, Since: r.reader.Since, Times: r.reader.Times}
 }
 
 // ended tells whether the attempt that is read has ended.

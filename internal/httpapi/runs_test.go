@@ -390,6 +390,7 @@ func TestOutputAsText(t *testing.T) {
 	for query, want := range map[string]string{
 		"": "one\ntwo\nthree\n", "?attempt=1": "one\ntwo\nthree\n", "?offset=4": "two\nthree\n", "?offset=99": "",
 		"?tail=2": "two\nthree\n", "?tail=9": "one\ntwo\nthree\n", "?stream=stderr": "", "?stream=stdout&tail=1": "three\n",
+		"?since=2000-01-01T00:00:00Z": "one\ntwo\nthree\n", "?since=9999-01-01T00:00:00Z": "",
 	} {
 		if w := s.call("GET", path+query, ""); w.Code != 200 || w.Body.String() != want {
 			t.Errorf("%s: status %d: %q, want %q", query, w.Code, w.Body, want)

@@ -17,6 +17,9 @@ type Reader struct {
 	// Stream leaves the other stream out. Default: both.
 	Stream Stream
 
+	// Since leaves out what was written before it.
+	Since time.Time
+
 	// Times puts the time before each line, and | for stdout or ! for stderr.
 	// A line that other text interrupts is broken, so that each line has its
 	// mark. Where Next is in the middle of a line, that is taken for the
@@ -51,7 +54,7 @@ func (r *Reader) Append(dst []byte, chunk *Chunk) ([]byte, error) {
 		if skip := from - piece.Offset; skip > 0 {
 			piece.Data = piece.Data[min(skip, int64(len(piece.Data))):]
 		}
-		if len(piece.Data) > 0 && (r.Stream == 0 || r.Stream == piece.Stream) {
+		if len(piece.Data) > 0 && (r.Stream == 0 || r.Stream == piece.Stream) && !piece.Time.Before(r.Since) {
 			dst = r.piece(dst, piece)
 		}
 	}

@@ -36,6 +36,9 @@ func TestReaderShows(t *testing.T) {
 		want   string
 	}{
 		{"what was written", output.Reader{}, []output.Chunk{chunk}, "one\ntwo, careful\nand three\n"},
+		{"since a time", output.Reader{Since: time.Date(2026, 11, 20, 2, 30, 0, 1, time.UTC)}, []output.Chunk{chunk}, "careful\nand three\n"},
+		{"since the time of a write", output.Reader{Since: time.Date(2026, 11, 20, 2, 30, 1, 500e6, time.UTC)}, []output.Chunk{chunk}, "careful\nand three\n"},
+		{"since the end", output.Reader{Since: time.Date(2026, 11, 20, 2, 30, 2, 0, time.UTC)}, []output.Chunk{chunk}, ""},
 		{"stdout", output.Reader{Stream: output.Stdout}, []output.Chunk{chunk}, "one\ntwo, and three\n"},
 		{"stderr", output.Reader{Stream: output.Stderr}, []output.Chunk{chunk}, "careful\n"},
 		{"times", output.Reader{Times: true}, []output.Chunk{chunk},
