@@ -193,3 +193,22 @@ func TestWhatWasMissedIsLeftToItsNodeForAMoment(t *testing.T) {
 		}
 	})
 }
+
+func TestComparingWithASlowStoreRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var calls atomic.Int64
+		r.store.set(func(h *hooks) {
+			h.mine = func(do func() ([]store.Run, error)) ([]store.Run, error) {
+				calls.Add(1)
+				time.Sleep(time.Second)
+				return do()
+			}
+		})
+		r.start()
+		time.Sleep(time.Minute)
+		if n := calls.Load(); n < 8 || n > 12 {
+			t.Errorf("in a minute it has compared %d times, want about one in 6 s", n)
+		}
+	})
+}
