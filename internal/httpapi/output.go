@@ -95,7 +95,8 @@ func (a *api) runOutput(ctx context.Context, in *outputInput) (*huma.StreamRespo
 			return nil, err
 		}
 	}
-	if r.number > run.Attempt {
+	// Who follows from the first attempt on may come when the run has ended without one.
+	if r.number > run.Attempt && (r.number > 1 || in.Attempt > 0) {
 		return nil, refuse(client.TypeNotFound, "run %s has no attempt %d", in.ID, r.number)
 	}
 	if r.number == 0 {

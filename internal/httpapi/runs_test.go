@@ -449,6 +449,18 @@ func TestOutputIsFollowedToTheEnd(t *testing.T) {
 	s.refused(client.TypeInvalid, 422, "GET", "/api/v1/runs/"+run.ID.String()+"/output", "", "Accept", "text/event-stream", "Last-Event-ID", "here")
 }
 
+func TestARunThatEndsWithoutAnAttemptIsFollowedToItsEnd(t *testing.T) {
+	s := newServer(t)
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/nightly/run", "")
+	ok[client.Run](s, "POST", "/api/v1/runs/"+run.ID.String()+"/cancel", "")
+	ended, err := s.dial().Follow(t.Context(), run.ID, client.OutputQuery{FromFirst: true}, func(client.OutputPart) error { return nil })
+	if err != nil || ended.Outcome != job.OutcomeCancelled || ended.Attempt != 0 {
+		t.Errorf("%v, the run is %+v", err, ended)
+	}
+	s.refused(client.TypeNotFound, 404, "GET", "/api/v1/runs/"+run.ID.String()+"/output?attempt=1", "", "Accept", "text/event-stream")
+}
+
 func TestEventsHoldWholeLettersAndAreBounded(t *testing.T) {
 	s := newServer(t)
 	n := s.node()
