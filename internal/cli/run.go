@@ -416,7 +416,7 @@ type waiting struct {
 
 func (ask *waiting) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVarP(&ask.wait, "wait", "w", false, "wait for the end; exit code 8 if the run does not succeed")
+	f.BoolVarP(&ask.wait, "wait", "w", false, "wait for the end, of all shards; exit code 8 if one does not succeed")
 	f.BoolVar(&ask.logs, "logs", false, "show the output while it is written, and wait for the end")
 	addText(f, &ask.timeout, "timeout", "", "", "DURATION", "how long to wait; exit code 7 after that, and the run goes on")
 	addWord(f, &ask.key, "idempotency-key", "", "KEY", "requests with the same key make one run in 24 hours; each command has its own unless one is given")
@@ -515,39 +515,77 @@ func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) 
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(ask.timeout))
 		defer cancel()
 	}
-	var err error
-	ended := run
-	if ask.logs {
-		// Data are the output of the run; what it was is told beside them.
-		_, _ = fmt.Fprintf(server.env.Stderr, "run %s of %s\n", run.ID, jobAndShard(&run))
-		ended, err = server.Follow(ctx, run.ID, client.OutputQuery{FromFirst: true}, showPart(server.env))
-	} else {
-		ended, err = server.await(ctx, run.ID)
+	var ended []client.Run
+	made := []client.Run{run}
+	for _, id := range run.Others {
+		made = append(made, client.Run{ID: id})
 	}
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
-		f := &failure{code: ExitTimedOut, message: fmt.Sprintf("run %s has not ended after %s, and goes on", run.ID, ask.timeout)}
-		return f.withHint("belfry logs -f %s shows how", run.ID)
+	for i := range made {
+		id := made[i].ID
+		one, err := awaitMade(ctx, server, ask, made[i])
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+			f := &failure{code: ExitTimedOut, message: fmt.Sprintf("run %s has not ended after %s, and goes on", id, ask.timeout)}
+			return f.withHint("belfry logs -f %s shows how", id)
+		}
+		if errors.Is(err, client.ErrUnreachable) {
+			f := &failure{code: ExitUnreachable, message: fmt.Sprintf("run %s was made, and its end is not known: %v", id, err)}
+			return f.withHint("belfry run get %s tells it, once there is a server", id)
+		}
+		if err != nil {
+			return err
+		}
+		ended = append(ended, one)
 	}
-	if errors.Is(err, client.ErrUnreachable) {
-		f := &failure{code: ExitUnreachable, message: fmt.Sprintf("run %s was made, and its end is not known: %v", run.ID, err)}
-		return f.withHint("belfry run get %s tells it, once there is a server", run.ID)
-	}
-	if err != nil {
-		return err
-	}
+	ended[0].Others = run.Others
 	if !ask.logs {
-		if err := showRun(server.env, ask.output, ended); err != nil {
+		data, err := renderOne(ask.output, ended[0], run.ID.String(), func(w io.Writer) {
+			if len(ended) == 1 {
+				runText(w, server.env, &ended[0])
+			} else {
+				runTable(w, server.env, ended, false)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if err := write(server.env, data); err != nil {
 			return err
 		}
 	}
-	if ended.Outcome != job.OutcomeSucceeded {
-		f := &failure{code: ExitRunFailed, message: fmt.Sprintf("run %s of %s: %s", ended.ID, ended.Job, ended.Outcome)}
-		if ended.Reason != "" {
-			f.message += ": " + ended.Reason
-		}
-		return f
+	return unsuccessful(ended)
+}
+
+// awaitMade waits for the end of a run that was made, and shows meanwhile what it
+// writes if that was asked for. Of another shard than the first the id is known.
+func awaitMade(ctx context.Context, server *remote, ask waiting, run client.Run) (client.Run, error) {
+	if !ask.logs {
+		return server.await(ctx, run.ID)
 	}
-	return nil
+	if run.Job == "" {
+		if err := server.patient(ctx, func() (err error) { run, err = server.Run(ctx, run.ID); return err }); err != nil {
+			return run, err
+		}
+	}
+	// Data are the output of the run; what it was is told beside them.
+	_, _ = fmt.Fprintf(server.env.Stderr, "run %s of %s\n", run.ID, jobAndShard(&run))
+	return server.Follow(ctx, run.ID, client.OutputQuery{FromFirst: true}, showPart(server.env))
+}
+
+// unsuccessful says which of some runs have not succeeded, or returns nil.
+func unsuccessful(runs []client.Run) error {
+	bad := slices.DeleteFunc(slices.Clone(runs), func(r client.Run) bool { return r.Outcome == job.OutcomeSucceeded })
+	if len(bad) == 0 {
+		return nil
+	}
+	first := &bad[0]
+	f := &failure{code: ExitRunFailed, message: fmt.Sprintf("run %s of %s: %s", first.ID, jobAndShard(first), first.Outcome)}
+	if first.Reason != "" {
+		f.message += ": " + first.Reason
+	}
+	if len(runs) > 1 {
+		return f.withHint("%d of %d runs did not succeed", len(bad), len(runs))
+	}
+	return f
 }
 
 // awaitFirst and awaitMost are the waits between two looks at a run.
