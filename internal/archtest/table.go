@@ -95,6 +95,7 @@ var table = map[string]line{
 		modules: []string{"golang.org/x/sys/unix"},
 	},
 	"internal/parallel": {layer: foundations},
+	"internal/lanes":    {layer: foundations, imports: []string{"job"}},
 	"internal/output": {
 		layer:       foundations,
 		imports:     []string{"job"},
@@ -115,7 +116,7 @@ var table = map[string]line{
 		layer: shells,
 		imports: []string{
 			"job", "store", "executor", "internal/engine", "internal/placement", "internal/timer",
-			"internal/clock", "internal/output",
+			"internal/clock", "internal/lanes", "internal/output",
 		},
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
@@ -144,7 +145,7 @@ var table = map[string]line{
 		layer: node,
 		imports: []string{
 			"cron", "job", "store", "executor", "internal/engine", "internal/placement", "internal/timer",
-			"internal/clock", "internal/output", "internal/membership", "internal/planner", "internal/worker",
+			"internal/clock", "internal/lanes", "internal/output", "internal/membership", "internal/planner", "internal/worker",
 			"internal/watchdog",
 		},
 		testImports: []string{"store/memory"},
@@ -158,7 +159,7 @@ var table = map[string]line{
 	},
 	"internal/planner": {
 		layer:       shells,
-		imports:     []string{"cron", "job", "store", "internal/engine", "internal/placement", "internal/timer"},
+		imports:     []string{"cron", "job", "store", "internal/engine", "internal/lanes", "internal/placement", "internal/timer"},
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},

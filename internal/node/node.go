@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/clock"
+	"github.com/belfry-cron/belfry/internal/lanes"
 	"github.com/belfry-cron/belfry/internal/membership"
 	"github.com/belfry-cron/belfry/internal/output"
 	"github.com/belfry-cron/belfry/internal/placement"
@@ -103,6 +104,7 @@ func (c Config) withDefaults() Config {
 type Node struct {
 	config  Config
 	planner *planner.Planner
+	lanes   lanes.Lanes // in which the planner and the worker keep apart
 	output  *output.Collector
 	process job.ID // of this start, for jobs with boot
 	// booted is set when these were started. A later session starts none: the
@@ -143,7 +145,7 @@ func New(c Config) (*Node, error) {
 		Live:       func() []store.Session { return n.member.Load().Live() },
 		Partitions: n.partitions,
 		Look:       func(ctx context.Context) error { return n.member.Load().Look(ctx) },
-		LookAhead:  c.LookAhead, Wake: n.plannerWake, Now: n.storeNow, Log: c.Log,
+		LookAhead:  c.LookAhead, Lanes: &n.lanes, Wake: n.plannerWake, Now: n.storeNow, Log: c.Log,
 	})
 	return n, nil
 }
@@ -316,7 +318,7 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 	self := n.config.Session
 	self.ID = m.ID()
 	config := worker.Config{
-		Store: n.config.Store, Self: self, Executors: n.config.Executors, Output: n.output, Observer: n.config.Observer,
+		Store: n.config.Store, Self: self, Executors: n.config.Executors, Output: n.output, Observer: n.config.Observer, Lanes: &n.lanes,
 		Capacity: n.config.Capacity, StealAfter: n.config.StealAfter,
 		Renewed: m.Renewed, Drained: m.Drained, Boot: n.config.Boot, Now: n.config.Now, Around: n.around.around,
 		Wake: n.workerWake, NewID: n.newID, Log: n.config.Log,

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/lanes"
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -45,6 +46,8 @@ type Config struct {
 	// LookAhead is how far ahead runs are written: longer than it takes the
 	// others to notice that a planner is gone.
 	LookAhead time.Duration
+	// Lanes are those of this node. May be nil.
+	Lanes *lanes.Lanes
 	// Wake is told when jobs have changed or runs must be placed. It is never
 	// closed.
 	Wake <-chan store.Hint
@@ -354,6 +357,7 @@ func (p *Planner) planDue(ctx context.Context) error {
 		most := occurrencesMax
 		if len(due) > crowd {
 			most = occurrencesCrowd
+			p.byLane(due)
 		}
 		if len(due) == 0 {
 			return nil
@@ -366,6 +370,23 @@ func (p *Planner) planDue(ctx context.Context) error {
 			}
 			rest = rest[n:]
 		}
+	}
+}
+
+// byLane puts those that are due into an order in which a batch keeps to a lane or two,
+// beginning with one that no call is in. What is due first is still planned first, but
+// for crowd entries at a time.
+func (p *Planner) byLane(due []uint32) {
+	busy := p.Lanes.Busy()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := 0
+	for first < lanes.Number-1 && busy.Has(first) {
+		first++
+	}
+	turn := func(i uint32) int { return (lanes.Of(p.table.entries[i].uid) - first + lanes.Number) % lanes.Number }
+	for some := range slices.Chunk(due, crowd) {
+		slices.SortStableFunc(some, func(a, b uint32) int { return turn(a) - turn(b) })
 	}
 }
 
@@ -390,7 +411,13 @@ func (p *Planner) planSome(ctx context.Context, now time.Time, due []uint32, mos
 	if err != nil || len(items) == 0 {
 		return n, err
 	}
+	var within lanes.Set
+	for i := range items {
+		within.Add(lanes.Of(items[i].Job))
+	}
+	p.Lanes.Enter(within)
 	outcomes, err := p.Store.Plan(ctx, p.Session(), items)
+	p.Lanes.Leave(within)
 	if err != nil {
 		return 0, fmt.Errorf("plan: %w", err)
 	}

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/bits"
 	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/lanes"
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -205,6 +207,62 @@ func TestWhatTheStoreDidNotTakeIsPlannedLater(t *testing.T) {
 			})
 		})
 	}
+}
+
+// batches is a store that takes note of the jobs of each call.
+type batches struct {
+	fake
+	calls [][]job.ID
+}
+
+func (b *batches) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+	var jobs []job.ID
+	for i := range items {
+		jobs = append(jobs, items[i].Job)
+	}
+	b.calls = append(b.calls, jobs)
+	return b.fake.Plan(ctx, session, items)
+}
+
+func TestACrowdIsPlannedLaneByLaneAndNobodyWaitsForAllOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 4 * crowd
+		b := &batches{}
+		for i := range n { // the first of them is due first
+			j := active(t, i+1, "* * * * * *")
+			j.Cursor = j.Cursor.Add(-time.Hour + time.Duration(i)*time.Second/2)
+			b.jobs = append(b.jobs, j)
+		}
+		p := newPlanner(&b.fake)
+		p.Store = b
+		p.Lanes = &lanes.Lanes{}
+		var busy lanes.Set
+		busy.Add(0)
+		p.Lanes.Enter(busy) // by another call
+		run(p, time.Nanosecond)
+		planned := map[job.ID]bool{}
+		for i, call := range b.calls {
+			var within lanes.Set
+			for _, uid := range call {
+				within.Add(lanes.Of(uid))
+				planned[uid] = true
+			}
+			if bits.OnesCount8(uint8(within)) > 2 {
+				t.Errorf("call %d of %d is within lanes %b", i, len(b.calls), within)
+			}
+			if i == 0 && within.Has(0) {
+				t.Error("planning begins in the lane that is busy")
+			}
+			if len(planned) == crowd {
+				break
+			}
+		}
+		for i := range crowd {
+			if !planned[uid(i+1)] {
+				t.Fatalf("job %d waits for those that are due later", i)
+			}
+		}
+	})
 }
 
 func TestJobsThatChangeOrGoAreFollowed(t *testing.T) {

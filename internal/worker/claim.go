@@ -1,14 +1,12 @@
 package worker
 
 import (
-	"bytes"
-	"cmp"
-	"container/heap"
 	"context"
 	"math/rand/v2"
 	"slices"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/lanes"
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/internal/timer"
 	"github.com/belfry-cron/belfry/store"
@@ -73,9 +71,10 @@ func (w *Worker) claimLoop(ctx context.Context, trouble *trouble) {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for {
-		batch, next := w.gather()
+		batch, within, next := w.gather()
 		if len(batch) > 0 {
 			err := w.claim(ctx, batch)
+			w.Lanes.Leave(within)
 			trouble.report(err)
 			if err == nil {
 				backoff = backoffMin
@@ -119,14 +118,14 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// gather returns the claims to make now, and how long there is nothing to claim
-// otherwise.
-func (w *Worker) gather() (batch []*item, next time.Duration) {
+// gather returns the claims to make now, and enters their lanes, or how long there is
+// nothing to claim.
+func (w *Worker) gather() (batch []*item, within lanes.Set, next time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, known := w.storeNow()
 	if !known {
-		return nil, lookEvery // a look will read it
+		return nil, 0, lookEvery // a look will read it
 	}
 	lead := leadMin
 	if first, ok := w.due.Next(); ok {
@@ -141,13 +140,18 @@ func (w *Worker) gather() (batch []*item, next time.Duration) {
 		room = 0
 	}
 	most := store.MaxBatch
-	if w.claims > 0 && (w.refused || len(w.pending) < store.MaxBatch) {
+	if w.claims > 0 && (w.refused || w.pending.len() < store.MaxBatch) {
 		most = 0 // the loop whose call is under way goes on with them
 	}
-	for len(w.pending) > 0 && len(batch) < most {
-		it := w.pending[0]
+	choice, busy := w.pending.len() >= choiceFrom, w.Lanes.Busy()
+	for len(batch) < most {
+		lane, ok := w.pending.first(choice, within, busy)
+		if !ok {
+			break
+		}
+		it := w.pending.lanes[lane][0]
 		if w.items[it.ready.ID] != it {
-			heap.Pop(&w.pending)
+			w.pending.pop(lane)
 			w.drop(it)
 			continue
 		}
@@ -168,12 +172,14 @@ func (w *Worker) gather() (batch []*item, next time.Duration) {
 			w.busy++
 			room--
 		}
-		batch = append(batch, heap.Pop(&w.pending).(*item))
+		batch = append(batch, w.pending.pop(lane))
+		within.Add(lane)
 	}
+	w.Lanes.Enter(within)
 	if len(batch) > 0 {
 		w.claims++
 	}
-	if len(batch) > 0 && len(w.pending) >= store.MaxBatch {
+	if len(batch) > 0 && w.pending.len() >= store.MaxBatch {
 		signal(w.claimWake) // another loop may go on; without room it would only ask again
 	}
 
@@ -184,38 +190,13 @@ func (w *Worker) gather() (batch []*item, next time.Duration) {
 	if first, ok := w.instants.Next(); ok {
 		next = min(next, time.Unix(0, first).Sub(now))
 	}
-	return batch, max(0, next)
+	return batch, within, max(0, next)
 }
 
 // leadFor returns how far ahead the claims of the herd that is due first go out.
 func (w *Worker) leadFor(first int64) time.Duration {
 	herd := herdOf(time.Unix(0, first))
 	return w.lead.of(w.herds[herd] + w.herds[herd+1])
-}
-
-// pending is a heap of items: those whose claim must be repeated first, then by
-// priority, due time and id.
-type pending []*item
-
-func (p pending) Len() int      { return len(p) }
-func (p pending) Swap(i, j int) { p[i], p[j] = p[j], p[i] }
-func (p *pending) Push(x any)   { *p = append(*p, x.(*item)) }
-
-func (p pending) Less(i, j int) bool {
-	a, b := p[i], p[j]
-	c := cmp.Or(cmp.Compare(b.state, a.state), cmp.Compare(b.ready.Priority, a.ready.Priority), a.ready.Due.Compare(b.ready.Due))
-	if c == 0 {
-		// Runs that were planned together lie together in a store.
-		c = bytes.Compare(a.ready.ID[:], b.ready.ID[:])
-	}
-	return c < 0
-}
-
-func (p *pending) Pop() any {
-	last := (*p)[len(*p)-1]
-	(*p)[len(*p)-1] = nil
-	*p = (*p)[:len(*p)-1]
-	return last
 }
 
 // claim asks the store for a batch and acts on the answers.
@@ -233,7 +214,7 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 	if err != nil {
 		// They may be ours: ask again, with the same tokens.
 		for _, it := range batch {
-			heap.Push(&w.pending, it)
+			w.pending.push(it)
 		}
 		w.mu.Unlock()
 		return err
@@ -346,10 +327,10 @@ func (w *Worker) steal(ctx context.Context) error {
 		return nil
 	}
 	w.mu.Lock()
-	room := w.Capacity - w.busy - len(w.pending)
+	room := w.Capacity - w.busy - w.pending.len()
 	now, known := w.storeNow()
 	// With a batch and more of its own to claim it has enough to do.
-	idle := w.draining || room <= 0 || len(w.pending) >= store.MaxBatch || !known
+	idle := w.draining || room <= 0 || w.pending.len() >= store.MaxBatch || !known
 	w.mu.Unlock()
 	if idle {
 		return nil
@@ -457,8 +438,7 @@ func (w *Worker) forgetClock() {
 	w.due, w.instants = timer.Queue{}, timer.Queue{}
 	clear(w.herds)
 	w.read = store.RunRef{}
-	w.pending = slices.DeleteFunc(w.pending, func(it *item) bool { return it.state == ready })
-	heap.Init(&w.pending)
+	w.pending.deleteFunc(func(it *item) bool { return it.state == ready })
 	for _, it := range w.slots {
 		if it != nil && it.state == ready {
 			w.enqueue(it)

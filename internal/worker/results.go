@@ -3,8 +3,10 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/lanes"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -14,6 +16,8 @@ const (
 	// reportEvery is the time between two reports that are not full, unless runs wait
 	// for room. The first result after a while is reported at once.
 	reportEvery = 20 * time.Millisecond
+	// laneResults is among how many results a batch of one lane is sought.
+	laneResults = 4 * store.MaxBatch
 )
 
 // result is the end of an attempt, to be reported. Until the store has it, it
@@ -27,6 +31,9 @@ type result struct {
 	unstarted bool
 }
 
+// lane is that of the job.
+func (r *result) lane() int { return lanes.Of(r.item.ready.Job) }
+
 // report queues a result for the store.
 func (w *Worker) report(r *result) {
 	w.resultsMu.Lock()
@@ -39,9 +46,9 @@ func (w *Worker) report(r *result) {
 // under way only a full one is worth a call of its own, and until reportEvery after
 // the last one, if nothing waits for the room that it makes. Then it returns how long
 // that is.
-func (w *Worker) ended() (batch []*result, wait time.Duration) {
+func (w *Worker) ended() (batch []*result, within lanes.Set, wait time.Duration) {
 	w.mu.Lock()
-	hurry := len(w.pending) > 0
+	hurry := w.pending.len() > 0
 	w.mu.Unlock()
 	w.resultsMu.Lock()
 	n := min(len(w.results), store.MaxBatch)
@@ -56,10 +63,8 @@ func (w *Worker) ended() (batch []*result, wait time.Duration) {
 	if n > 0 {
 		w.reportedAt = time.Now()
 	}
-	batch = w.results[:n:n]
-	if w.results = w.results[n:]; len(w.results) == 0 {
-		w.results = nil // give the space back
-	}
+	batch, within = w.takeResults(n)
+	w.Lanes.Enter(within)
 	w.reporting += n
 	w.resultsMu.Unlock()
 	w.mu.Lock()
@@ -67,7 +72,37 @@ func (w *Worker) ended() (batch []*result, wait time.Duration) {
 	for i := range batch {
 		batch[i].item.state = ended
 	}
-	return batch, wait
+	return batch, within, wait
+}
+
+// takeResults takes the first n results and returns the lanes of their jobs. Of more it
+// takes those of one lane first that no other call is in.
+func (w *Worker) takeResults(n int) (batch []*result, within lanes.Set) {
+	if some := w.results[:min(len(w.results), laneResults)]; 0 < n && n < len(some) {
+		busy := w.Lanes.Busy()
+		first := slices.IndexFunc(some, func(r *result) bool { return !busy.Has(r.lane()) })
+		lane := some[max(0, first)].lane()
+		slices.SortStableFunc(some, func(a, b *result) int { return order(a.lane() == lane, b.lane() == lane) })
+	}
+	batch = w.results[:n:n]
+	if w.results = w.results[n:]; len(w.results) == 0 {
+		w.results = nil // give the space back
+	}
+	for _, r := range batch {
+		within.Add(r.lane())
+	}
+	return batch, within
+}
+
+// order compares what is chosen, which comes first, with what is not.
+func order(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
 }
 
 // reportLoop reports results, in batches, until the store has acknowledged each
@@ -76,7 +111,7 @@ func (w *Worker) reportLoop(ctx context.Context, trouble *trouble) {
 	backoff := backoffMin
 	for {
 		w.starter.settle()
-		batch, wait := w.ended()
+		batch, within, wait := w.ended()
 		if wait > 0 {
 			if rest(ctx, wait); ctx.Err() != nil {
 				return
@@ -92,6 +127,7 @@ func (w *Worker) reportLoop(ctx context.Context, trouble *trouble) {
 			continue
 		}
 		err := w.finish(ctx, batch)
+		w.Lanes.Leave(within)
 		if ctx.Err() != nil {
 			return
 		}

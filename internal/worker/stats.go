@@ -24,7 +24,7 @@ func (w *Worker) Stats() Stats {
 	w.resultsMu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Stats{Held: max(0, len(w.items)-w.busy), Pending: len(w.pending), Busy: w.busy, Results: results}
+	return Stats{Held: max(0, len(w.items)-w.busy), Pending: w.pending.len(), Busy: w.busy, Results: results}
 }
 
 // Running is an attempt that is going on.

@@ -5,7 +5,6 @@
 package worker
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"log/slog"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/lanes"
 	"github.com/belfry-cron/belfry/internal/output"
 	"github.com/belfry-cron/belfry/internal/timer"
 	"github.com/belfry-cron/belfry/job"
@@ -65,6 +65,8 @@ type Config struct {
 	Journal Journal
 	// Observer is told when attempts begin and end. May be nil.
 	Observer Observer
+	// Lanes are those of this node. May be nil.
+	Lanes *lanes.Lanes
 	// Capacity bounds how many attempts run at once, StealAfter is how long a
 	// run of another node must be overdue to be taken over.
 	Capacity   int
@@ -397,7 +399,7 @@ func (w *Worker) hinted(ctx context.Context, hint store.Hint) error {
 // it is known: then it leaves out what was due long ago, but for once in a while.
 func (w *Worker) lookNear(ctx context.Context, now time.Time, ahead time.Duration) error {
 	w.mu.Lock()
-	much := len(w.pending) >= plenty
+	much := w.pending.len() >= plenty
 	w.mu.Unlock()
 	began := time.Now()
 	if much && began.Before(w.backlogAt) {
@@ -548,7 +550,7 @@ func (w *Worker) taken(handle uint32) *item {
 		return nil
 	}
 	it.queued = false
-	heap.Push(&w.pending, it)
+	w.pending.push(it)
 	return it
 }
 
@@ -591,7 +593,7 @@ func (w *Worker) Drain(ctx context.Context) error {
 func (w *Worker) Load() store.Load {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return store.Load{Running: w.busy, Ready: len(w.pending)}
+	return store.Load{Running: w.busy, Ready: w.pending.len()}
 }
 
 // trouble logs the first error of a row, and its end. Several loops may share one.

@@ -1,0 +1,69 @@
+// Package lanes keeps the calls of a node to its store out of each other's way. Each
+// call locks the jobs that it is about: two that have jobs in common wait for each
+// other. So jobs fall into lanes, and a batch that can choose takes what lies in one
+// that no other call is in.
+//
+// Lanes are advice: what is right is decided by the locks of the store.
+package lanes
+
+import (
+	"sync"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Number is how many lanes there are: some more than calls that a node makes at once.
+const Number = 8
+
+// Of returns the lane of a job, by the random part of its uid.
+func Of(uid job.ID) int { return int(uid[len(uid)-1] % Number) }
+
+// Set is a set of lanes.
+type Set uint8
+
+// Add adds a lane.
+func (s *Set) Add(lane int) { *s |= 1 << lane }
+
+// Has tells whether a lane is in it.
+func (s Set) Has(lane int) bool { return s&(1<<lane) != 0 }
+
+// Lanes tells in which lanes there are calls. The zero value is ready for use; nil
+// knows of none.
+type Lanes struct {
+	mu    sync.Mutex
+	calls [Number]int
+}
+
+// Busy returns the lanes that calls are in.
+func (l *Lanes) Busy() (busy Set) {
+	if l == nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for lane, n := range l.calls {
+		if n > 0 {
+			busy.Add(lane)
+		}
+	}
+	return busy
+}
+
+// Enter notes that a call begins in some lanes.
+func (l *Lanes) Enter(some Set) { l.count(some, 1) }
+
+// Leave notes that it is over.
+func (l *Lanes) Leave(some Set) { l.count(some, -1) }
+
+func (l *Lanes) count(some Set, n int) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for lane := range l.calls {
+		if some.Has(lane) {
+			l.calls[lane] += n
+		}
+	}
+}
