@@ -193,6 +193,15 @@ type PlannedJob struct {
 	Timing string
 }
 
+// JobCursor is what of a PlannedJob a plan moves. An epoch begins with both as the feed
+// of changes tells them, and both only grow until the next.
+type JobCursor struct {
+	UID     job.ID
+	Epoch   int64
+	Cursor  time.Time
+	Planned int
+}
+
 // Jobs keeps the definitions.
 type Jobs interface {
 	// PutJob creates or changes a job and writes its revision and the audit
@@ -236,6 +245,9 @@ type Jobs interface {
 	// visible. A planner with a million jobs starts with it, so it decodes no
 	// definitions.
 	JobsChanged(ctx context.Context, partitions Partitions, since int64, limit int) (changed []PlannedJob, next int64, err error)
+	// Cursors returns how far jobs are planned: of at most MaxBatch, those that
+	// there are, in any order. It is for a planner that knows the rest of them.
+	Cursors(ctx context.Context, uids []job.ID) ([]JobCursor, error)
 	// Summary returns the number of jobs that can fall due, and the sum of their
 	// versions, in each partition, to compare with what a planner believes.
 	Summary(ctx context.Context) ([job.Partitions]PartitionSummary, error)

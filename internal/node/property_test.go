@@ -146,6 +146,11 @@ func (w *weather) JobsChanged(ctx context.Context, p store.Partitions, since int
 	return out, next, err
 }
 
+func (w *weather) Cursors(ctx context.Context, uids []job.ID) (out []store.JobCursor, err error) {
+	err = w.call(ctx, func() (err error) { out, err = w.Store.Cursors(ctx, uids); return err })
+	return out, err
+}
+
 func (w *weather) JobByUID(ctx context.Context, uid job.ID) (out *store.Job, err error) {
 	err = w.call(ctx, func() (err error) { out, err = w.Store.JobByUID(ctx, uid); return err })
 	return out, err

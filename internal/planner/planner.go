@@ -5,6 +5,7 @@
 package planner
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 type Store interface {
 	JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error)
 	Summary(ctx context.Context) ([job.Partitions]store.PartitionSummary, error)
+	Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor, error)
 	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error)
@@ -60,7 +62,8 @@ const (
 	// every is how often a planner looks. As it looks ahead, nothing waits
 	// for it but what it is woken for.
 	every = 500 * time.Millisecond
-	// page is how many changed jobs are read at a time.
+	// page is how many changed jobs, and how many cursors of jobs that were another's, are
+	// read before something else is done.
 	page = 5000
 	// pause is the wait after an error of the store.
 	pause = time.Second
@@ -96,6 +99,11 @@ type Planner struct {
 	table     *table
 	mine      store.Partitions // that it plans, as of the last refresh
 	calendars map[string]*job.Calendar
+	// asked is up to which moment entries have left the queue.
+	asked int64
+	// gained are entries whose cursors another one may have moved, by which they were
+	// planned before: to be read, the most urgent first.
+	gained []uint32
 
 	// since is how far the changes of jobs were read, unplaced how far the runs
 	// to be placed. They are Run's alone.
@@ -133,8 +141,11 @@ func (p *Planner) Run(ctx context.Context) error {
 		}
 		p.report(err)
 		wait, wake := ticker.C, p.Wake
-		if err != nil {
+		switch {
+		case err != nil:
 			wait, wake = time.After(pause), nil
+		case p.behind() > 0:
+			continue
 		}
 		select {
 		case <-ctx.Done():
@@ -205,14 +216,16 @@ func (p *Planner) round(ctx context.Context) error {
 	default:
 		close(p.ready)
 	}
+	if err := p.readGained(ctx); err != nil {
+		return err
+	}
 	if err := p.planDue(ctx); err != nil {
 		return err
 	}
 	return p.placeRest(ctx)
 }
 
-// refresh reads the jobs that have changed and, when it gets partitions that were
-// another's, how far that one has planned their jobs.
+// refresh reads the jobs that have changed, and takes note of the partitions that it has.
 func (p *Planner) refresh(ctx context.Context) error {
 	partitions, begun := p.Partitions(), p.since > 0
 	next, err := p.readJobs(ctx, store.AllPartitions, p.since, nil)
@@ -221,19 +234,89 @@ func (p *Planner) refresh(ctx context.Context) error {
 	}
 	p.since = next
 	p.mu.Lock()
-	gained := partitions.Without(p.mine)
-	// What was given up is not to be planned while the rest is read.
-	p.mine = partitions.Without(gained)
-	p.mu.Unlock()
-	if begun && gained != (store.Partitions{}) {
-		if _, err := p.readJobs(ctx, gained, 0, nil); err != nil {
-			return err
-		}
-	}
-	p.mu.Lock()
+	was := p.mine
 	p.mine = partitions
 	p.mu.Unlock()
+	if begun && partitions != was {
+		p.gain(partitions.Without(was))
+	}
 	return nil
+}
+
+// gain takes note of the jobs of partitions that were another's whose cursors are to be
+// read, and forgets those of partitions that are another's now. All else that the table has of them was read as it changed, and so was the cursor
+// of each that has had nothing to plan since: that is most of a million jobs that are due
+// once a day, some hours after the start of a node.
+func (p *Planner) gain(partitions store.Partitions) {
+	type urgent struct {
+		at    int64 // when it is due next
+		entry uint32
+	}
+	var list []urgent
+	now, memo := p.Now(), &memo{}
+	planned := now.Add(p.LookAhead + store.PlanSlack).UnixNano() // nobody has planned further
+	p.mu.Lock()
+	all := len(p.table.entries)
+	if partitions == (store.Partitions{}) {
+		all = 0
+	}
+	p.mu.Unlock()
+	for from := 0; from < all; from += sliceMax {
+		p.mu.Lock()
+		for i := from; i < min(all, from+sliceMax); i++ {
+			if e := &p.table.entries[i]; e.next <= planned && partitions.Has(job.Partition(e.uid)) {
+				list = append(list, urgent{p.table.search(uint32(i), now.UnixNano(), memo), uint32(i)})
+			}
+		}
+		p.mu.Unlock()
+	}
+	slices.SortFunc(list, func(a, b urgent) int { return cmp.Compare(a.at, b.at) })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	gained := make([]uint32, 0, len(list)+len(p.gained))
+	for _, u := range list {
+		gained = append(gained, u.entry)
+	}
+	for _, i := range p.gained {
+		if p.mine.Has(job.Partition(p.table.entries[i].uid)) {
+			gained = append(gained, i)
+		}
+	}
+	p.gained = gained
+}
+
+// readGained reads how far some of the jobs of partitions that were another's are
+// planned.
+func (p *Planner) readGained(ctx context.Context) error {
+	for range page / store.MaxBatch {
+		p.mu.Lock()
+		n := min(len(p.gained), store.MaxBatch)
+		uids := make([]job.ID, 0, n)
+		for _, i := range p.gained[:n] {
+			uids = append(uids, p.table.entries[i].uid)
+		}
+		p.mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		if err := p.readCursors(ctx, uids); err != nil {
+			return err
+		}
+		p.mu.Lock()
+		if p.gained = p.gained[n:]; len(p.gained) == 0 {
+			p.gained = nil
+		}
+		p.mu.Unlock()
+	}
+	return nil
+}
+
+// behind returns how many jobs there are of which it is not known how far they are
+// planned.
+func (p *Planner) behind() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.gained)
 }
 
 // compare finds out whether the table has what the store has. It has, but for jobs that
@@ -351,8 +434,13 @@ func (p *Planner) planDue(ctx context.Context) error {
 	var due []uint32
 	for {
 		now := p.Now()
+		moment := now.Add(p.planAgain()).UnixNano()
 		p.mu.Lock()
-		due = p.table.due.Due(now.Add(p.planAgain()).UnixNano(), due[:0])
+		if moment < p.asked-int64(store.PlanSlack) {
+			p.table.rebuild() // the store's clock was put back
+		}
+		p.asked = moment
+		due = p.table.due.Due(moment, due[:0])
 		p.mu.Unlock()
 		most := occurrencesMax
 		if len(due) > crowd {
@@ -421,14 +509,13 @@ func (p *Planner) planSome(ctx context.Context, now time.Time, due []uint32, mos
 	if err != nil {
 		return 0, fmt.Errorf("plan: %w", err)
 	}
+	var moved []job.ID
 	for i, outcome := range outcomes {
 		switch outcome {
 		case store.Planned:
 			p.moved(items[i], decisions[i])
 		case store.Moved:
-			if err := p.reload(ctx, items[i].Job); err != nil {
-				return n, err
-			}
+			moved = append(moved, items[i].Job)
 		case store.TooFar:
 			// The clocks differ: it is not due yet by the store's.
 			p.again(items[i].Job)
@@ -440,7 +527,7 @@ func (p *Planner) planSome(ctx context.Context, now time.Time, due []uint32, mos
 			p.Log.Error("the store refuses what was planned for a job", "uid", items[i].Job, "from", items[i].From, "to", items[i].To)
 		}
 	}
-	return n, nil
+	return n, p.readCursors(ctx, moved)
 }
 
 // decide asks what to plan for the first of the entries, and returns how many it
@@ -543,21 +630,27 @@ func (p *Planner) again(uid job.ID) {
 	}
 }
 
-// reload reads the cursor of a job that somebody else has planned.
-func (p *Planner) reload(ctx context.Context, uid job.ID) error {
-	j, err := p.Store.JobByUID(ctx, uid)
+// readCursors reads how far jobs are planned that somebody else has planned. One with
+// another epoch is about to be read as a whole.
+func (p *Planner) readCursors(ctx context.Context, uids []job.ID) error {
+	if len(uids) == 0 {
+		return nil
+	}
+	list, err := p.Store.Cursors(ctx, uids)
 	if err != nil {
-		return fmt.Errorf("reload job %s: %w", uid, err)
+		return fmt.Errorf("read how far jobs are planned: %w", err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i, ok := p.table.byUID[uid]
-	if !ok || p.table.entries[i].epoch != j.Definition.Epoch {
-		return nil
+	for _, c := range list {
+		i, ok := p.table.byUID[c.UID]
+		if !ok || p.table.entries[i].epoch != c.Epoch {
+			continue
+		}
+		e := &p.table.entries[i]
+		e.cursor, e.planned = c.Cursor.UnixNano(), uint32(c.Planned)
+		p.table.schedule(i)
 	}
-	e := &p.table.entries[i]
-	e.cursor, e.planned = j.Cursor.UnixNano(), uint32(j.Planned)
-	p.table.schedule(i)
 	return nil
 }
 
@@ -647,4 +740,5 @@ func (p *Planner) ClockStepped() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.table.rebuild()
+	p.asked = 0
 }

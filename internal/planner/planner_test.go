@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/bits"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,6 +47,13 @@ func (f *fake) Summary(context.Context) (sums [job.Partitions]store.PartitionSum
 		}
 	}
 	return sums, nil
+}
+
+func (f *fake) Cursors(_ context.Context, uids []job.ID) (list []store.JobCursor, err error) {
+	for _, uid := range uids {
+		list = append(list, store.JobCursor{UID: uid, Epoch: 1, Cursor: f.cursor})
+	}
+	return list, nil
 }
 
 func (f *fake) JobByUID(_ context.Context, uid job.ID) (*store.Job, error) {
@@ -207,6 +215,38 @@ func TestWhatTheStoreDidNotTakeIsPlannedLater(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAllJobsThatAreGainedAreReadWithoutARest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 2*page + 1
+		f := &fake{}
+		for i := range n {
+			f.jobs = append(f.jobs, active(t, i+1, "* * * * *"))
+		}
+		f.cursor = time.Now().Add(time.Hour)
+		var mine store.Partitions
+		var mu sync.Mutex
+		p := newPlanner(f)
+		p.Partitions = func() store.Partitions {
+			mu.Lock()
+			defer mu.Unlock()
+			return mine
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { _ = p.Run(ctx); close(done) }()
+		time.Sleep(time.Minute + every/2)
+		mu.Lock()
+		mine = store.AllPartitions
+		mu.Unlock()
+		time.Sleep(every)
+		if got := p.Stats().Jobs; got != n || len(f.planned) > 0 {
+			t.Errorf("after a look it plans %d of %d jobs, %d from where they were", got, n, len(f.planned))
+		}
+		cancel()
+		<-done
+	})
 }
 
 // batches is a store that takes note of the jobs of each call.

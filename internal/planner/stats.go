@@ -5,7 +5,7 @@ import "time"
 // Stats are what a planner has at a moment.
 type Stats struct {
 	// Jobs is how many jobs it plans: those of its partitions that are neither
-	// paused nor completed.
+	// paused nor completed, and of which it knows how far they are planned.
 	Jobs int
 	// Ahead is how far ahead all of them are planned, at most LookAhead. It is
 	// less than 0 when something that was due is not planned.
@@ -23,6 +23,7 @@ func (p *Planner) Stats() Stats {
 			s.Jobs += sum.Jobs
 		}
 	}
+	s.Jobs = max(0, s.Jobs-len(p.gained))
 	if first, ok := p.table.due.Next(); ok {
 		s.Ahead = min(s.Ahead, time.Unix(0, first).Sub(now))
 	}

@@ -256,6 +256,11 @@ func (g *gate) JobsChanged(ctx context.Context, p store.Partitions, since int64,
 	return out, next, err
 }
 
+func (g *gate) Cursors(ctx context.Context, uids []job.ID) (out []store.JobCursor, err error) {
+	err = g.read(ctx, func() (err error) { out, err = g.Store.Cursors(ctx, uids); return err })
+	return out, err
+}
+
 func (g *gate) JobByUID(ctx context.Context, uid job.ID) (out *store.Job, err error) {
 	err = g.read(ctx, func() (err error) { out, err = g.Store.JobByUID(ctx, uid); return err })
 	return out, err

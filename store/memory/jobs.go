@@ -266,6 +266,21 @@ func (s *Store) JobsChanged(ctx context.Context, partitions store.Partitions, si
 	return changed, next, nil
 }
 
+// Cursors implements store.Jobs.
+func (s *Store) Cursors(ctx context.Context, uids []job.ID) (list []store.JobCursor, err error) {
+	unlock, err := s.begin(ctx, len(uids))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	for _, uid := range uids {
+		if row, ok := s.jobs[uid]; ok {
+			list = append(list, store.JobCursor{UID: uid, Epoch: row.Epoch, Cursor: row.Cursor, Planned: row.Planned})
+		}
+	}
+	return list, nil
+}
+
 // Summary implements store.Jobs.
 func (s *Store) Summary(ctx context.Context) (sum [job.Partitions]store.PartitionSummary, err error) {
 	unlock, err := s.begin(ctx, 1)

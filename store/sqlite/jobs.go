@@ -551,6 +551,29 @@ func (s *Store) JobsChanged(ctx context.Context, partitions store.Partitions, si
 	return changed, next, nil
 }
 
+// Cursors implements store.Jobs.
+func (s *Store) Cursors(ctx context.Context, uids []job.ID) (list []store.JobCursor, err error) {
+	if len(uids) > store.MaxBatch {
+		return nil, store.ErrTooMany
+	}
+	err = s.read(ctx, func(c *conn) error {
+		for _, uid := range uids {
+			q := c.stmt("select epoch, cursor, planned from job_state where uid = ?").bindID(uid)
+			for q.next() {
+				list = append(list, store.JobCursor{UID: uid, Epoch: q.int(), Cursor: q.time(), Planned: int(q.int())})
+			}
+			if err := q.err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cursors of jobs: %w", err)
+	}
+	return list, nil
+}
+
 // timingText returns a text by its number, "" if there is none any more, as for
 // deleted jobs.
 func timingText(c *conn, id int64) (text string) {

@@ -528,6 +528,33 @@ var jobTests = []test{
 			e.Error("the partition of the first job is empty")
 		}
 	}},
+	{"planners are told how far jobs are planned", func(e *env) {
+		a := e.put("name: a\nschedule: {cron: '* * * * * *'}")
+		b := e.put("name: b\nschedule: {cron: '* * * * * *'}")
+		e.plan(a, 3*time.Second)
+		e.put("name: b\nschedule: {cron: '*/2 * * * * *'}")
+		list, err := e.Cursors(e.ctx, []job.ID{a.Definition.UID, {1, 2, 3}, b.Definition.UID})
+		e.must(err)
+		equal(e, "jobs that there are", len(list), 2)
+		for _, c := range list {
+			want := e.reload(a)
+			if c.UID != a.Definition.UID {
+				want = e.reload(b)
+			}
+			equal(e, "job", c.UID, want.Definition.UID)
+			equal(e, "epoch", c.Epoch, want.Definition.Epoch)
+			equal(e, "planned", c.Planned, want.Planned)
+			sameTime(e, "cursor", c.Cursor, want.Cursor)
+		}
+		if e.reload(a).Planned == 0 || e.reload(b).Definition.Epoch != 2 {
+			e.Error("nothing was planned, or no epoch begun: this shows nothing")
+		}
+		list, err = e.Cursors(e.ctx, nil)
+		e.must(err)
+		equal(e, "jobs of none", len(list), 0)
+		_, err = e.Cursors(e.ctx, make([]job.ID, store.MaxBatch+1))
+		e.want(err, store.ErrTooMany)
+	}},
 	{"a page of one partition does not skip changes of others", func(e *env) {
 		// The number to go on from must not pass what a fuller page has left.
 		for i := range 20 {

@@ -55,6 +55,10 @@ func (n *nodes) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
 	return n.next().JobByUID(ctx, uid)
 }
 
+func (n *nodes) Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor, error) {
+	return n.next().Cursors(ctx, uids)
+}
+
 func (n *nodes) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
 	return n.next().Plan(ctx, session, items)
 }

@@ -577,6 +577,22 @@ func (s *Store) JobsChanged(ctx context.Context, partitions store.Partitions, si
 	return changed, next, nil
 }
 
+// Cursors implements store.Jobs.
+func (s *Store) Cursors(ctx context.Context, uids []job.ID) (list []store.JobCursor, err error) {
+	if len(uids) > store.MaxBatch {
+		return nil, store.ErrTooMany
+	}
+	err = s.read(ctx, func(t *tx) error {
+		list = make([]store.JobCursor, 0, len(uids))
+		q := t.query("select uid, epoch, cursor_at, planned from job_state where uid in (?*)", set(uids))
+		for q.Next() {
+			list = append(list, store.JobCursor{UID: q.id(), Epoch: q.Int(), Cursor: q.time(), Planned: int(q.Int())})
+		}
+		return q.Err()
+	})
+	return list, wrapped(err, "cursors of jobs")
+}
+
 // Summary implements store.Jobs.
 func (s *Store) Summary(ctx context.Context) (sum [job.Partitions]store.PartitionSummary, err error) {
 	err = s.read(ctx, func(t *tx) error {
