@@ -167,7 +167,8 @@ func (m *Member) Drained() bool {
 	return m.drained
 }
 
-// Run renews the session until ctx ends or the session is over.
+// Run renews the session until ctx ends or the session is over, and looks again when
+// another one ends unless it was renewed meanwhile.
 func (m *Member) Run(ctx context.Context) error {
 	ticker := time.NewTicker(renewEvery)
 	defer ticker.Stop()
@@ -175,6 +176,9 @@ func (m *Member) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-m.silence():
+			_ = m.Look(ctx) // what fails is made up for, and told, by the next renewal
+			continue
 		case <-ticker.C:
 		}
 		err := m.Renew(ctx)
@@ -188,6 +192,21 @@ func (m *Member) Run(ctx context.Context) error {
 		}
 		m.report(err)
 	}
+}
+
+// silence returns a channel that tells when the next of the others ends if it is not
+// renewed; nil, if that is not before this one is renewed, which looks as well.
+func (m *Member) silence() <-chan time.Time {
+	now, first := m.Now(), renewEvery
+	for _, s := range m.Live() {
+		if left := s.Renewed.Add(store.SessionLife).Sub(now); s.ID != m.id && left > 0 {
+			first = min(first, left)
+		}
+	}
+	if first == renewEvery {
+		return nil
+	}
+	return time.After(first)
 }
 
 // Renew says that the node lives, and looks who else does. Run does it all the

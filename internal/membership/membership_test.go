@@ -29,7 +29,7 @@ var errAway = errors.New("the store is away")
 type faulty struct {
 	membership.Store
 	away, hangs, blind atomic.Bool // blind: what others are is not told
-	renewals           atomic.Int32
+	renewals, looks    atomic.Int32
 	takes              atomic.Int64 // how long the answer to a renewal takes
 	tells              atomic.Int64 // how long the answer to the time takes
 	load               atomic.Pointer[store.Load]
@@ -57,6 +57,7 @@ func (f *faulty) Now(ctx context.Context) (time.Time, error) {
 }
 
 func (f *faulty) Sessions(ctx context.Context) ([]store.Session, error) {
+	f.looks.Add(1)
 	if f.blind.Load() {
 		return nil, errAway
 	}
@@ -163,6 +164,50 @@ func TestMembersKnowEachOtherAsLongAsTheyLive(t *testing.T) {
 		time.Sleep(store.SessionLife + 2100*time.Millisecond)
 		if got := names(a.Live()); got != "a" {
 			t.Errorf("after the death of the other it sees %q", got)
+		}
+	})
+}
+
+func TestAMemberKnowsAtOnceThatAnotherHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, stopA := w.join("a")
+		defer stopA()
+		time.Sleep(time.Second)
+		_, stopB := w.join("b")
+		time.Sleep(2100 * time.Millisecond)
+		stopB() // as if it had died, a moment after it was renewed
+		time.Sleep(store.SessionLife - 200*time.Millisecond)
+		if got := names(a.Live()); got != "a b" {
+			t.Errorf("before the session ends it sees %q", got)
+		}
+		time.Sleep(200 * time.Millisecond)
+		if got := names(a.Live()); got != "a" {
+			t.Errorf("after the end of the session, between two renewals, it sees %q", got)
+		}
+	})
+}
+
+func TestAMemberThatCannotSeeTheOthersDoesNotAskAllTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a, stopA := w.join("a")
+		defer stopA()
+		time.Sleep(time.Second)
+		_, stopB := w.join("b")
+		time.Sleep(2100 * time.Millisecond)
+		stopB()
+		w.store.blind.Store(true)
+		before := w.store.looks.Load()
+		time.Sleep(10 * time.Second)
+		// Once for each renewal, and once for the end of the other.
+		if n := w.store.looks.Load() - before; n > 6 {
+			t.Errorf("it has asked %d times in 10 s", n)
+		}
+		w.store.blind.Store(false)
+		time.Sleep(2100 * time.Millisecond)
+		if got := names(a.Live()); got != "a" {
+			t.Errorf("when it sees again it sees %q", got)
 		}
 	})
 }
