@@ -133,6 +133,31 @@ func TestANodeWhoseClockIsWrongSaysSoAndStartsNothingEarly(t *testing.T) {
 	}
 }
 
+// What a node has planned that leaves the others plan from that moment on, before it has
+// ended what it runs, and before they would look who is there.
+func TestOthersPlanAtOnceWhatANodeThatLeavesHasPlanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		const jobs = 50
+		for i := range jobs {
+			w.apply(fmt.Sprintf(`{name: j%d, schedule: {cron: "0 0 1 7 *"}, run: {shell: "true"}}`, i))
+		}
+		both := []string{placement.RolePlanner, placement.RoleWorker}
+		stays, stop := w.nodeAs("stays", time.Now, w.exec, both...)
+		defer stop()
+		leaves, stop := w.nodeAs("leaves", time.Now, w.exec, both...)
+		time.Sleep(20*time.Second + 100*time.Millisecond) // just behind a renewal
+		if own, all := stays.Stats().Planner.Jobs, stays.Stats().Planner.Jobs+leaves.Stats().Planner.Jobs; own == jobs || all != jobs {
+			t.Fatalf("one of two nodes plans %d of %d jobs, both %d", own, jobs, all)
+		}
+		stop()
+		time.Sleep(100 * time.Millisecond)
+		if own := stays.Stats().Planner.Jobs; own != jobs {
+			t.Errorf("the one that stays plans %d of %d jobs", own, jobs)
+		}
+	})
+}
+
 // A rolling restart loses and delays nothing.
 func TestNothingIsLateWhenNodesAreRestartedOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -495,7 +495,7 @@ func (s *Store) Leave(ctx context.Context, session job.ID) error {
 	}
 	row.Leaving = true
 	s.handOn(session)
-	s.hint(store.HintRuns)
+	s.hint(store.HintRuns | store.HintNodes)
 	return nil
 }
 

@@ -103,7 +103,7 @@ func (s *Store) Leave(ctx context.Context, session job.ID) error {
 		if err := t.stmt("update sessions set leaving = 1 where id = ?").bindID(session).exec(); err != nil {
 			return err
 		}
-		t.hint |= store.HintRuns
+		t.hint |= store.HintRuns | store.HintNodes
 		return t.handOn(session)
 	})
 	if err != nil {

@@ -211,7 +211,7 @@ func (s *Store) Renew(ctx context.Context, session job.ID, load store.Load) erro
 // gone.
 func (s *Store) Leave(ctx context.Context, session job.ID) error {
 	err := s.write(ctx, func(t *tx) error {
-		t.hint |= store.HintRuns
+		t.hint |= store.HintRuns | store.HintNodes
 		if err := t.notOver(session); err != nil {
 			return err
 		}
