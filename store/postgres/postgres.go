@@ -60,6 +60,9 @@ var settings = map[string]string{
 	// A node that is frozen in the middle of a transaction must not hold its
 	// locks: no transaction waits for its client.
 	"idle_in_transaction_session_timeout": "5s",
+	// A page of the feed of changes is read in some milliseconds: processes that would help
+	// with it take longer to start, and read ahead what nobody asked for.
+	"max_parallel_workers_per_gather": "0",
 	// To compile statements takes longer than they do.
 	"jit": "off",
 	// Whoever plans a statement once for arrays of any length, on tables that are empty
