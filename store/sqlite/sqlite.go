@@ -219,6 +219,9 @@ func (s *Store) prepare(ctx context.Context, o Options) (*conn, error) {
 	if err == nil {
 		err = migrate(c, s.path, list, s.now())
 	}
+	if err == nil {
+		err = c.gatherLog()
+	}
 	if err == nil && o.maxPages > 0 {
 		err = c.exec(fmt.Sprintf("pragma max_page_count = %d", o.maxPages))
 	}
