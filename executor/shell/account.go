@@ -44,6 +44,7 @@ type accounts struct {
 	self        account
 	defaultUser string
 	allowed     []string // names and numbers; "*" is everybody but root
+	groups      []string // that are allowed to those who are not in them
 
 	mu    sync.Mutex
 	known map[[2]string]knownAccount
@@ -57,7 +58,7 @@ type knownAccount struct {
 func newAccounts(config Config) (*accounts, error) {
 	a := &accounts{
 		root: os.Geteuid() == 0, defaultUser: config.DefaultUser,
-		allowed: slices.Clone(config.AllowUsers), known: map[[2]string]knownAccount{},
+		allowed: slices.Clone(config.AllowUsers), groups: slices.Clone(config.AllowGroups), known: map[[2]string]knownAccount{},
 	}
 	a.self = account{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
 	a.self.name, a.self.home = strconv.Itoa(os.Geteuid()), "/"
@@ -82,6 +83,19 @@ func (a *accounts) allows(uid uint32) bool {
 		}
 		u, err := lookupUser(name)
 		return err == nil && u.uid == uid
+	})
+}
+
+// allowsGroup tells whether commands of a user may have a group: their own, and what
+// the configuration says. Others would give them what it has not: files of the group
+// shadow or disk, the sockets of docker.
+func (a *accounts) allowsGroup(u account, gid uint32) bool {
+	if u.uid == 0 || !u.nameless && gid == u.gid || slices.Contains(u.groups, gid) {
+		return true
+	}
+	return slices.ContainsFunc(a.groups, func(name string) bool {
+		allowed, err := lookupGroup(name)
+		return err == nil && allowed == gid
 	})
 }
 
@@ -129,6 +143,9 @@ func (a *accounts) find(userName, groupName string) (account, error) {
 		gid, err := lookupGroup(groupName)
 		if err != nil {
 			return account{}, err
+		}
+		if a.root && !a.allowsGroup(found, gid) {
+			return account{}, fmt.Errorf("the node's configuration does not allow user %s the group %s: shell.allow_groups names those that users need not be in", found.name, groupName)
 		}
 		found.gid = gid
 	} else if found.nameless {

@@ -96,6 +96,9 @@ type Config struct {
 	// to be named. Default: nobody. A node that is not root runs everything as
 	// its own user.
 	AllowUsers []string
+	// AllowGroups are the groups, by name or number, that jobs may name where the
+	// node is root, besides those that their user is in. Default: none.
+	AllowGroups []string
 	// AllowNewPrivileges lets commands gain privileges, for example by sudo.
 	// By default they cannot, where the system knows no_new_privs.
 	AllowNewPrivileges bool
@@ -183,6 +186,7 @@ func New(config Config) (*Executor, error) {
 	}
 	config.Env = maps.Clone(config.Env)
 	config.AllowUsers = slices.Clone(config.AllowUsers)
+	config.AllowGroups = slices.Clone(config.AllowGroups)
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, fmt.Errorf("shell executor: %w", err)

@@ -297,6 +297,7 @@ func TestOtherUsers(t *testing.T) {
 	who := func(c *Config) {
 		c.DefaultUser = "nobody"
 		c.AllowUsers = []string{"not-on-this-node", "daemon", "12345"}
+		c.AllowGroups = []string{"not-on-this-node", "nogroup", "54321"}
 	}
 	everybody := func(c *Config) { c.DefaultUser = ""; c.AllowUsers = []string{"*"} }
 	nothing := func(c *Config) { c.DefaultUser = ""; c.AllowUsers = nil }
@@ -309,6 +310,9 @@ func TestOtherUsers(t *testing.T) {
 		{"the default user", who, "", "", "nobody nogroup nogroup /nonexistent nobody\n"},
 		{"an allowed one", who, "daemon", "", "daemon daemon daemon /usr/sbin daemon\n"},
 		{"with another group", who, "daemon", "nogroup", "daemon nogroup nogroup daemon /usr/sbin daemon\n"},
+		{"with the group of another", who, "daemon", "shadow", "the node's configuration does not allow user daemon the group shadow: shell.allow_groups names those that users need not be in"},
+		{"with the group of root", everybody, "bin", "0", "the node's configuration does not allow user bin the group 0: shell.allow_groups names those that users need not be in"},
+		{"with their own group", everybody, "bin", "bin", "bin bin bin /bin bin\n"},
 		{"by number", who, "1", "", "daemon daemon daemon /usr/sbin daemon\n"},
 		{"a number without a name", who, "12345", "54321", "12345 54321 54321 / 12345\n"},
 		{"a number without a name or group", who, "12345", "", "user 12345 has no name on this machine, and so no group: name one in run.group"},
@@ -719,7 +723,7 @@ func TestAForkWithoutRoomCanBeRetried(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &old); err != nil {
 		t.Fatal(err)
 	}
-	e := newExecutor(t, func(c *Config) { c.Dir = "/" })
+	e := newExecutor(t, func(c *Config) { c.Dir = "/"; c.AllowGroups = []string{"54321"} })
 	a := attempt(job.RunSpec{Shell: &job.Shell{Command: "pwd"}, User: "54321", Group: "54321"})
 	// The limit is looked at when the user has a process already.
 	other := exec.Command("sleep", "1000")

@@ -256,7 +256,7 @@ func (s *server) executors(ctx context.Context) (func(*job.Job) executor.Executo
 	s.closers = append(s.closers, dog.Close)
 	commands, err := shell.New(shell.Config{
 		Watch: dog, Dir: s.config.Shell.Dir, Path: s.config.Shell.Path, Env: s.config.Shell.Env,
-		DefaultUser: s.config.Shell.DefaultUser, AllowUsers: s.config.Shell.AllowUsers,
+		DefaultUser: s.config.Shell.DefaultUser, AllowUsers: s.config.Shell.AllowUsers, AllowGroups: s.config.Shell.AllowGroups,
 	})
 	if err != nil {
 		return nil, err

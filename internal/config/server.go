@@ -89,6 +89,7 @@ type Shell struct {
 	Dir         string            `json:"dir,omitzero" max:"4096" doc:"The directory of commands that name none." default:"the directory that the server was started in" why:"commands that care name one"`
 	DefaultUser string            `json:"default_user,omitzero" max:"64" doc:"Who runs jobs that name no user, where the node is root." flag:"run-as" why:"a job without a user must not run as root because nobody thought of it"`
 	AllowUsers  []string          `json:"allow_users,omitzero" items:"1000" max:"64" doc:"Who else may run jobs, where the node is root; * is everybody but root." why:"whoever may define jobs would else be every user of the machine"`
+	AllowGroups []string          `json:"allow_groups,omitzero" items:"1000" max:"64" doc:"Which groups jobs may name, where the node is root, besides those that their user is in." why:"groups such as disk, docker and shadow may do what root may"`
 	Path        string            `json:"path,omitzero" doc:"The PATH of commands." default:"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" why:"the same on all nodes, whoever has started the server"`
 	Env         map[string]string `json:"env,omitzero" items:"1000" keys:"variables" doc:"What the environment of all commands has." secret:"values" why:"commands see nothing of the environment of the server, which may hold secrets"`
 }
