@@ -6,11 +6,12 @@ import (
 	"slices"
 )
 
-// CheckLabels reports labels that jobs could not have, for settings that are said
-// elsewhere than in a file. The error is of type Problems.
-func CheckLabels(labels map[string]string) error {
+// CheckSettings reports what DecodeSettings would, of the struct that settings points
+// to, for settings that are said elsewhere than in a file: values beyond their bounds and
+// names that are none. The error is of type Problems.
+func CheckSettings(settings any) error {
 	v := &validator{}
-	v.labels(labels, root.field("labels"))
+	v.bounds(reflect.ValueOf(settings).Elem(), root)
 	return v.problems.asError()
 }
 

@@ -20,6 +20,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/job"
@@ -442,10 +443,12 @@ func (s Server) Check() error {
 			return fmt.Errorf("roles: %s is named twice", role)
 		}
 	}
-	if err := job.CheckLabels(s.Labels); err != nil { // those of flags were not
+	if err := job.CheckSettings(&s); err != nil { // what flags say was not
 		return err
 	}
 	switch {
+	case strings.ContainsFunc(s.Name, unicode.IsControl):
+		return fmt.Errorf("name: %q has a character that cannot be shown", s.Name)
 	case s.Data != "" && !filepath.IsAbs(s.Data): // it would be another one in each folder
 		return errors.New("HOME is not set, so that there is no directory for data: --data or BELFRY_DATA names one")
 	case (s.TLS.Cert == "") != (s.TLS.Key == ""):
