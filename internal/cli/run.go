@@ -152,7 +152,8 @@ func listRuns(ctx context.Context, server *remote, ask runListFlags) error {
 			return inFlags(err, map[string]string{"from": "--since", "to": "--until"})
 		}
 		for _, r := range page.Items {
-			if len(ask.states) > 0 || r.State != job.StateReady || !r.Due.After(server.env.Now()) {
+			// One that has begun and waits for its next attempt is not planned for later.
+			if len(ask.states) > 0 || r.State != job.StateReady || r.Attempt > 1 || !r.Due.After(server.env.Now()) {
 				runs = append(runs, r)
 			}
 		}
