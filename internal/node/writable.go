@@ -56,19 +56,25 @@ func noWrites(err error) error {
 	return nil
 }
 
-// quiet leaves out what parts log about errors that writable speaks of.
+// quiet leaves out what parts log about errors that writable speaks of, and adds the way
+// out to those of a store that is damaged.
 type quiet struct{ slog.Handler }
 
 // Handle implements slog.Handler.
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
-	said := false
+	said, damaged := false, false
 	r.Attrs(func(a slog.Attr) bool {
 		err, ok := a.Value.Any().(error)
 		said = said || ok && noWrites(err) != nil
+		damaged = damaged || ok && errors.Is(err, store.ErrDamaged)
 		return !said
 	})
 	if said {
 		return nil
+	}
+	if damaged {
+		r = r.Clone()
+		r.AddAttrs(slog.String("mend", "the store is damaged: belfry doctor says where, and what to do"))
 	}
 	return q.Handler.Handle(ctx, r)
 }

@@ -59,6 +59,10 @@ func TestPartsDoNotSayWhatTheNodeSays(t *testing.T) {
 	log.Error("claims have stopped", "more", 2, "error", fmt.Errorf("claim: %w", store.ErrReadOnly))
 	log.Error("something else", "error", context.Canceled)
 	log.Info("nothing is wrong")
+	log.Error("overdue runs cannot be read", "error", fmt.Errorf("read: %w", store.ErrDamaged))
+	if text.count("belfry doctor") != 1 || text.count(`"read: the store is damaged" g.mend="the store is damaged: belfry doctor`) != 1 {
+		t.Errorf("the log has:\n%s", text.text.String())
+	}
 	if text.count("stopped") != 0 || text.count("something else") != 1 || text.count("nothing is wrong") != 1 {
 		t.Errorf("the log has:\n%s", text.text.String())
 	}
