@@ -125,6 +125,7 @@ var spawning = sync.OnceFunc(func() {
 
 // serve runs a server until ctx ends or a signal comes.
 func serve(ctx context.Context, env Env, c config.Server) (err error) {
+	keepInherited()
 	if c.Has(config.RoleWorker) {
 		spawning()
 	}
