@@ -510,11 +510,16 @@ func TestApplyWritesWhatOthersNameFirst(t *testing.T) {
 	if list := ok[client.Page[client.Document]](s, "GET", "/api/v1/calendars", ""); len(list.Items) != 1 {
 		t.Errorf("the calendars are %+v", list)
 	}
-	s.refused(client.TypeConflict, 409, "DELETE", "/api/v1/calendars/default/holidays", "")
+	s.refused(client.TypeConflict, 409, "DELETE", "/api/v1/calendars/default/holidays", "", "If-Match", "*")
+	s.refused(client.TypeVersionWanted, 428, "DELETE", "/api/v1/calendars/default/holidays", "")
 	if w := s.call("GET", "/api/v1/pools/default/disk", ""); w.Code != 200 || w.Header().Get("ETag") != `"1"` {
 		t.Errorf("status %d: %s", w.Code, w.Body)
 	}
 	ok[client.Document](s, "PUT", "/api/v1/pools/default/disk", `{"kind": "pool", "name": "disk", "pool": {"size": 3}}`, "If-Match", `"1"`)
+	s.refused(client.TypeChanged, 412, "DELETE", "/api/v1/pools/default/disk", "", "If-Match", `"1"`)
+	if w := s.call("DELETE", "/api/v1/pools/default/disk", "", "If-Match", `"2"`); w.Code != 204 {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
 }
 
 func TestPruneDeletesWhatAnOwnerHasNoMore(t *testing.T) {

@@ -345,10 +345,15 @@ type deleteJobInput struct {
 	IfMatch string `header:"If-Match" doc:"The ETag of the version to delete, or * for any."`
 }
 
+// noVersion is the problem of a deletion that does not say of which version.
+func noVersion() *problem {
+	return refuse(client.TypeVersionWanted, "the header If-Match is missing").
+		withHint(`send If-Match: "VERSION" with the ETag of what was read, or If-Match: * for any version`)
+}
+
 func (a *api) deleteJob(ctx context.Context, in *deleteJobInput) (*changeOutput, error) {
 	if in.IfMatch == "" {
-		return nil, refuse(client.TypeVersionWanted, "the header If-Match is missing").
-			withHint(`send If-Match: "VERSION" with the ETag of what was read, or If-Match: * for any version`)
+		return nil, noVersion()
 	}
 	j, err := a.find(ctx, in.JobName)
 	if err != nil {

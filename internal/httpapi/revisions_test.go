@@ -84,7 +84,7 @@ func TestAVersionThatIsNotRightAnyMoreIsNotRestored(t *testing.T) {
 	ok[client.Document](s, "PUT", "/api/v1/calendars/default/holidays", calendar, "If-None-Match", "*")
 	ok[client.Change](s, "POST", "/api/v1/jobs", strings.Replace(nightly, `"timezone"`, `"except": ["holidays"], "timezone"`, 1))
 	ok[client.Change](s, "PUT", "/api/v1/jobs/default/nightly", nightly, "If-Match", "*")
-	if w := s.call("DELETE", "/api/v1/calendars/default/holidays", ""); w.Code != 204 {
+	if w := s.call("DELETE", "/api/v1/calendars/default/holidays", "", "If-Match", "*"); w.Code != 204 {
 		t.Fatalf("status %d: %s", w.Code, w.Body)
 	}
 	p := s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs/default/nightly/rollback", `{"version": 1}`)

@@ -93,6 +93,7 @@ type putSetInput struct {
 
 type deleteSetInput struct {
 	SetName
+	IfMatch string `header:"If-Match" doc:"The ETag of the version to delete, or * for any."`
 }
 
 type setOutput struct {
@@ -156,8 +157,14 @@ func (a *api) routesOf(k setKind) {
 	}, http.StatusOK, http.StatusCreated)
 
 	register(a, http.MethodDelete, path, "delete-"+string(k.kind), "Delete a "+string(k.kind), func(ctx context.Context, in *deleteSetInput) (*struct{}, error) {
+		if in.IfMatch == "" {
+			return nil, noVersion()
+		}
 		d, err := find(ctx, in.SetName)
 		if err != nil {
+			return nil, err
+		}
+		if _, err := matched(in.IfMatch, versionOf(d)); err != nil {
 			return nil, err
 		}
 		err = k.remove(ctx, in.Namespace, in.Name, actorOf(ctx))
