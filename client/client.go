@@ -201,11 +201,16 @@ func ifMatch(version int64) map[string]string {
 
 // jobPath returns the path of a job, and of something below it.
 func jobPath(namespace, name string, below ...string) string {
-	path := "/jobs/" + url.PathEscape(namespace) + "/" + url.PathEscape(name)
+	path := pathOf("jobs", namespace, name)
 	for _, b := range below {
 		path += "/" + b
 	}
 	return path
+}
+
+// pathOf returns the path of a document of a kind.
+func pathOf(kinds, namespace, name string) string {
+	return "/" + kinds + "/" + url.PathEscape(namespace) + "/" + url.PathEscape(name)
 }
 
 // JobQuery selects jobs. All that is given must match.
@@ -465,6 +470,28 @@ func (c *Client) Calendars(ctx context.Context, namespace string) (Page[Document
 func (c *Client) Pools(ctx context.Context, namespace string) (Page[Document], error) {
 	var page Page[Document]
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/pools", query: values("namespace", namespace), answer: &page})
+}
+
+// Calendar returns a calendar.
+func (c *Client) Calendar(ctx context.Context, namespace, name string) (Document, error) {
+	var d Document
+	return d, c.do(ctx, call{method: http.MethodGet, path: pathOf("calendars", namespace, name), answer: &d})
+}
+
+// Pool returns a pool.
+func (c *Client) Pool(ctx context.Context, namespace, name string) (Document, error) {
+	var d Document
+	return d, c.do(ctx, call{method: http.MethodGet, path: pathOf("pools", namespace, name), answer: &d})
+}
+
+// DeleteCalendar removes a calendar of a version; 0 is any. One that jobs name stays.
+func (c *Client) DeleteCalendar(ctx context.Context, namespace, name string, version int64) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("calendars", namespace, name), header: ifMatch(version)})
+}
+
+// DeletePool removes a pool of a version; 0 is any. Jobs that name it share one slot then.
+func (c *Client) DeletePool(ctx context.Context, namespace, name string, version int64) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("pools", namespace, name), header: ifMatch(version)})
 }
 
 // AuditQuery selects changes. All that is given must match.

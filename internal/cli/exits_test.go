@@ -38,6 +38,8 @@ var conflicts = []ending{
 	{command: "diff", before: []string{"apply", "-f", "jobs.yaml", "--owner", "us"}, args: []string{"-f", "changed.yaml", "--owner", "them"}, says: "belong to somebody else"},
 	{command: "backup", args: []string{"jobs.yaml"}, says: "exists"},
 	{command: "restore", args: []string{"jobs.yaml"}, says: "in use|exists|uses"},
+	{command: "calendar delete", before: []string{"apply", "-f", "user.yaml"}, args: []string{"off", "--yes"}, says: "jobs name the calendar default/off"},
+	{command: "pool delete", args: []string{"db", "--yes"}, meanwhile: []string{"apply", "-f", "larger.yaml"}, says: "version"},
 	{command: "job backfill", before: []string{"job", "pause", "a"}, args: []string{"a", "--from", "1d"}, says: "is paused"},
 	{command: "job delete", args: []string{"b", "--yes"}, meanwhile: []string{"apply", "-f", "other.yaml"}, says: "version"},
 	{command: "run cancel", args: []string{"{ended}"}, says: "has ended"},
@@ -91,6 +93,8 @@ var (
 func exitBench(t *testing.T) *bench {
 	b := newBench(t)
 	b.write("other.yaml", "name: b\nrun: {shell: \"echo b\"}\n")
+	b.write("larger.yaml", "kind: pool\nname: db\npool: {size: 3}\n")
+	b.write("user.yaml", "name: user\nschedule: {cron: \"@daily\", only: [off]}\nrun: {shell: \"true\"}\n")
 	b.write("failing.yaml", "name: failing\nrun: {shell: \"exit 3\"}\npolicy: {overlap: allow}\n")
 	b.need("apply", "-f", "failing.yaml")
 	return b

@@ -1,0 +1,220 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// setKind is what calendars and pools differ in.
+type setKind struct {
+	kind    job.Kind
+	about   string // what a deletion means
+	example string // the name of one
+	head    []string
+	row     func(job.Document) []string
+	list    func(*client.Client, context.Context, string) (client.Page[client.Document], error)
+	get     func(c *client.Client, ctx context.Context, namespace, name string) (client.Document, error)
+	remove  func(c *client.Client, ctx context.Context, namespace, name string, version int64) error
+}
+
+func newCalendar(env Env) *cobra.Command {
+	return newSet(env, setKind{
+		kind: job.KindCalendar, about: "One that a job names is not deleted.", example: "holidays",
+		head: []string{"NAME", "WEEKDAYS", "INCLUDE", "EXCLUDE", "DESCRIPTION"},
+		row: func(d job.Document) []string {
+			days := d.Calendar.Days
+			return []string{
+				d.FullName(), orDash(strings.Join(days.Weekdays, ",")), shortDays(days.Include), shortDays(days.Exclude), orDash(d.Calendar.Description),
+			}
+		},
+		list: (*client.Client).Calendars, get: (*client.Client).Calendar, remove: (*client.Client).DeleteCalendar,
+	})
+}
+
+func newPool(env Env) *cobra.Command {
+	return newSet(env, setKind{
+		kind: job.KindPool, about: "Jobs that name it share one slot then, as for any pool that is not declared.", example: "database",
+		head: []string{"NAME", "SIZE", "DESCRIPTION"},
+		row: func(d job.Document) []string {
+			return []string{d.FullName(), fmt.Sprint(d.Pool.Slots.Size), orDash(d.Pool.Description)}
+		},
+		list: (*client.Client).Pools, get: (*client.Client).Pool, remove: (*client.Client).DeletePool,
+	})
+}
+
+// shortDays writes the first of some dates, and how many more there are.
+func shortDays(days []string) string {
+	switch len(days) {
+	case 0:
+		return "-"
+	case 1:
+		return days[0]
+	}
+	return fmt.Sprintf("%s and %d more", days[0], len(days)-1)
+}
+
+func newSet(env Env, k setKind) *cobra.Command {
+	name := string(k.kind)
+	cmd := group(name, name+"s", "List, show and delete "+name+"s", fmt.Sprintf("belfry %s list\nbelfry %s get %s", name, name, k.example))
+	cmd.Long = fmt.Sprintf("List, show and delete %ss. belfry apply makes and changes them.", name)
+	cmd.AddCommand(newSetList(env, k), newSetGet(env, k), newSetDelete(env, k))
+	return cmd
+}
+
+func newSetList(env Env, k setKind) *cobra.Command {
+	var (
+		asked  config.Asked
+		all    bool
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:     "list [flags]",
+		Aliases: []string{"ls"},
+		Short:   fmt.Sprintf("List %ss by name", k.kind),
+		Example: fmt.Sprintf("belfry %s list\nbelfry %s list -o name", k.kind, k.kind),
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			server, err := connect(env, asked)
+			if err != nil {
+				return err
+			}
+			return server.refused(listSets(cmd.Context(), server, k, server.listNamespace(all), output))
+		},
+	}
+	addConnection(cmd, &asked)
+	addAll(cmd, &all)
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
+	return cmd
+}
+
+func listSets(ctx context.Context, server *remote, k setKind, namespace, output string) error {
+	page, err := k.list(server.Client, ctx, namespace)
+	if err != nil {
+		return err
+	}
+	var items []json.RawMessage
+	var names []string
+	var rows [][]string
+	for _, raw := range page.Items {
+		d, err := readSet(server, raw)
+		if err != nil {
+			return err
+		}
+		items, names, rows = append(items, compact(raw.RawMessage)), append(names, d.FullName()), append(rows, k.row(d))
+	}
+	index := 0
+	data, err := renderList(output, items, page.NextPageToken, func(json.RawMessage) string { index++; return names[index-1] }, func(w io.Writer) {
+		table(w, styleFor(server.env, server.env.StdoutIsTerminal), k.head, rows)
+	})
+	if err != nil {
+		return err
+	}
+	return write(server.env, data)
+}
+
+// readSet reads a calendar or pool that a server has sent.
+func readSet(server *remote, d client.Document) (job.Document, error) {
+	list, err := job.Decode("", d.RawMessage)
+	if err == nil && len(list) != 1 {
+		err = fmt.Errorf("found %d documents", len(list))
+	}
+	if err != nil {
+		return job.Document{}, failed("read a document of %s: %v", server.URL(), err).withHint("is the server of a later version?")
+	}
+	return list[0], nil
+}
+
+func newSetGet(env Env, k setKind) *cobra.Command {
+	var (
+		asked  config.Asked
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:     "get NAME [flags]",
+		Short:   fmt.Sprintf("Show a %s as it was written", k.kind),
+		Example: fmt.Sprintf("belfry %s get %s", k.kind, k.example),
+		Args:    func(cmd *cobra.Command, args []string) error { return someArguments(cmd, args, string(k.kind), 1, 1) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, name, err := connectFor(env, asked, args[0])
+			if err != nil {
+				return err
+			}
+			d, err := k.get(server.Client, cmd.Context(), name.namespace, name.name)
+			if err != nil {
+				return server.refused(err)
+			}
+			if output == asName {
+				return write(env, []byte(name.String()+"\n"))
+			}
+			data, err := renderDocument(output, d)
+			if err != nil {
+				return err
+			}
+			return write(env, data)
+		},
+	}
+	addConnection(cmd, &asked)
+	addOutput(cmd, &output, asYAML, asJSON, asName)
+	return cmd
+}
+
+func newSetDelete(env Env, k setKind) *cobra.Command {
+	var (
+		asked config.Asked
+		yes   bool
+	)
+	cmd := &cobra.Command{
+		Use:     "delete NAME [flags]",
+		Aliases: []string{"rm"},
+		Short:   fmt.Sprintf("Delete a %s", k.kind),
+		Long:    fmt.Sprintf("Delete a %s. %s", k.kind, k.about),
+		Example: fmt.Sprintf("belfry %s delete %s --yes", k.kind, k.example),
+		Args:    func(cmd *cobra.Command, args []string) error { return someArguments(cmd, args, string(k.kind), 1, 1) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, name, err := connectFor(env, asked, args[0])
+			if err != nil {
+				return err
+			}
+			return server.refused(deleteSet(cmd.Context(), server, k, name, yes))
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "delete without asking")
+	addConnection(cmd, &asked)
+	return cmd
+}
+
+// deleteSet deletes the version that is there when it begins: one that somebody
+// changes meanwhile is not the one that was meant.
+func deleteSet(ctx context.Context, server *remote, k setKind, name jobName, yes bool) error {
+	raw, err := k.get(server.Client, ctx, name.namespace, name.name)
+	if err != nil {
+		return err
+	}
+	d, err := readSet(server, raw)
+	if err != nil {
+		return err
+	}
+	if err := agree(server.env, yes, "deleting the %s %s", k.kind, name); err != nil {
+		return err
+	}
+	var version int64
+	switch {
+	case d.Calendar != nil:
+		version = d.Calendar.Version
+	case d.Pool != nil:
+		version = d.Pool.Version
+	}
+	if err := k.remove(server.Client, ctx, name.namespace, name.name, version); err != nil {
+		return err
+	}
+	return write(server.env, fmt.Appendf(nil, "%s %s deleted\n", k.kind, name))
+}
