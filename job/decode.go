@@ -31,15 +31,27 @@ func (d *decoder) decode(n *node, v reflect.Value, f field, at *path) {
 	case t.Kind() == reflect.Pointer:
 		v.Set(reflect.New(t.Elem()))
 		d.decode(n, v.Elem(), f, at)
-	case isText(t):
-		d.decodeText(n, v, at)
+	case isLeaf(t):
+		d.decodeLeaf(n, v, at)
 	case t.Kind() == reflect.Struct:
 		d.decodeStruct(n, v, at)
 	case t.Kind() == reflect.Map:
 		d.decodeMap(n, v, f, at)
-	case t.Kind() == reflect.Slice:
-		d.decodeList(n, v, f, at)
 	default:
+		d.decodeList(n, v, f, at)
+	}
+}
+
+// decodeLeaf is decode for a field that is plain. Unlike that of decode, which calls
+// itself, its path takes no memory.
+func (d *decoder) decodeLeaf(n *node, v reflect.Value, at *path) {
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
+	if isText(v.Type()) {
+		d.decodeText(n, v, at)
+	} else {
 		d.decodePlain(n, v, at)
 	}
 }
@@ -141,7 +153,11 @@ func (d *decoder) decodeStruct(n *node, v reflect.Value, at *path) {
 			continue
 		}
 		target := v.Field(f.index)
-		d.decode(e.value, target, f, at.field(f.name))
+		if f.plain {
+			d.decodeLeaf(e.value, target, at.field(f.name))
+		} else {
+			d.decode(e.value, target, f, at.field(f.name))
+		}
 		// What is zero counts as not set from here on, so that this is the
 		// last moment to notice a zero that is not allowed.
 		if target.IsZero() && isNumber(target.Type()) && isZeroText(e.value) {

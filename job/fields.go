@@ -3,6 +3,7 @@ package job
 import (
 	"encoding"
 	"fmt"
+	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -31,10 +32,14 @@ type field struct {
 	doc      string
 	index    int
 	min, max string
+	least    float64 // what min says of numbers, without one less than all of them
+	most     float64 // what max says of numbers, without one more than all of them
+	bytes    int     // the most of a text
 	items    int
 	keys     string
 	short    bool
 	required bool // the tag has no omitzero
+	plain    bool // a text, number or truth value, or a pointer to one
 }
 
 const (
@@ -100,10 +105,12 @@ func fieldsOf(t reflect.Type) []field {
 			min: sf.Tag.Get("min"), max: sf.Tag.Get("max"),
 			items: itemsMax, keys: sf.Tag.Get("keys"), short: sf.Tag.Get("short") == "true",
 			required: options != "omitzero",
+			plain:    isLeaf(sf.Type) || sf.Type.Kind() == reflect.Pointer && isLeaf(sf.Type.Elem()),
 		}
 		if items := sf.Tag.Get("items"); items != "" {
 			f.items, _ = strconv.Atoi(items)
 		}
+		f.setBounds(sf.Type)
 		fields = append(fields, f)
 	}
 	stored, _ := structs.LoadOrStore(t, fields)
@@ -126,8 +133,8 @@ func shortField(t reflect.Type) (field, bool) {
 func (f field) checkBounds(v reflect.Value) string {
 	switch {
 	case v.Kind() == reflect.String:
-		if most := f.textMax(); v.Len() > most {
-			return fmt.Sprintf("has %d bytes, at most %d are allowed", v.Len(), most)
+		if v.Len() > f.bytes {
+			return fmt.Sprintf("has %d bytes, at most %d are allowed", v.Len(), f.bytes)
 		}
 	case v.Kind() == reflect.Slice || v.Kind() == reflect.Map:
 		if v.Len() > f.items {
@@ -135,8 +142,7 @@ func (f field) checkBounds(v reflect.Value) string {
 		}
 	case isNumber(v.Type()):
 		n := number(v)
-		tooSmall := f.min != "" && n < f.bound(v.Type(), f.min)
-		tooLarge := f.max != "" && n > f.bound(v.Type(), f.max)
+		tooSmall, tooLarge := n < f.least, n > f.most
 		switch {
 		case (tooSmall || tooLarge) && f.min != "" && f.max != "":
 			return fmt.Sprintf("must be between %s and %s, found %v", f.min, f.max, v.Interface())
@@ -149,16 +155,28 @@ func (f field) checkBounds(v reflect.Value) string {
 	return ""
 }
 
-// textMax returns the most bytes of a text in the field.
-func (f field) textMax() int {
-	if n, err := strconv.Atoi(f.max); err == nil {
-		return n
+// setBounds sets what the tags of a field of a type say about its values, and about
+// each of them if they are several.
+func (f *field) setBounds(t reflect.Type) {
+	for !isText(t) && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map) {
+		t = t.Elem()
 	}
-	return textMax
+	f.least, f.most, f.bytes = math.Inf(-1), math.Inf(1), textMax
+	switch {
+	case isNumber(t):
+		if f.min != "" {
+			f.least = bound(t, f.min)
+		}
+		if f.max != "" {
+			f.most = bound(t, f.max)
+		}
+	case f.max != "":
+		f.bytes, _ = strconv.Atoi(f.max)
+	}
 }
 
 // bound reads a bound in the form of the field's type.
-func (f field) bound(t reflect.Type, text string) float64 {
+func bound(t reflect.Type, text string) float64 {
 	v := reflect.New(t)
 	if u, ok := v.Interface().(encoding.TextUnmarshaler); ok {
 		if u.UnmarshalText([]byte(text)) == nil {
@@ -167,6 +185,16 @@ func (f field) bound(t reflect.Type, text string) float64 {
 	}
 	n, _ := strconv.ParseFloat(text, 64)
 	return n
+}
+
+// isLeaf tells whether values of the type are single ones in documents, be they
+// texts, numbers or truth values.
+func isLeaf(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Struct:
+		return isText(t)
+	}
+	return true
 }
 
 func isNumber(t reflect.Type) bool {

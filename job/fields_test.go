@@ -51,20 +51,20 @@ func TestTagsAreComplete(t *testing.T) {
 			if isNumber(value) && value != umaskType && f.max == "" && f.name != "version" {
 				t.Errorf("%s has no bound", at)
 			}
-			for _, bound := range []string{f.min, f.max} {
-				if bound == "" {
+			for _, text := range []string{f.min, f.max} {
+				if text == "" {
 					continue
 				}
 				if !isNumber(value) {
-					if _, err := strconv.Atoi(bound); err != nil {
-						t.Errorf("%s has the bound %q", at, bound)
+					if _, err := strconv.Atoi(text); err != nil {
+						t.Errorf("%s has the bound %q", at, text)
 					}
-				} else if bound != "0" && bound != "0s" && f.bound(value, bound) == 0 {
-					t.Errorf("%s has the bound %q, which cannot be read", at, bound)
+				} else if text != "0" && text != "0s" && bound(value, text) == 0 {
+					t.Errorf("%s has the bound %q, which cannot be read", at, text)
 				}
 			}
 			// A plain field whose zero is allowed says nothing when it is zero.
-			if isNumber(sf.Type) && f.min != "" && f.bound(sf.Type, f.min) == 0 {
+			if isNumber(sf.Type) && f.min != "" && bound(sf.Type, f.min) == 0 {
 				t.Errorf("%s allows zero and is no pointer", at)
 			}
 		}

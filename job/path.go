@@ -2,7 +2,6 @@ package job
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -29,32 +28,34 @@ func (p *path) at(names string) *path {
 	return p
 }
 
-// steps returns the elements of the path from the root downwards.
-func (p *path) steps() []*path {
-	var steps []*path
-	for ; p != nil; p = p.parent {
-		steps = append(steps, p)
-	}
-	slices.Reverse(steps)
-	return steps
-}
-
 // String writes the path as users see it: names with dots, [n] for items and
 // ["a key"] where a key is not a plain name.
 func (p *path) String() string {
 	var b strings.Builder
-	for _, step := range p.steps() {
-		switch {
-		case step.index != notItem:
-			fmt.Fprintf(&b, "[%d]", step.index)
-		case step.key == "" || strings.Trim(step.key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "":
-			b.WriteString("[" + quote(step.key) + "]")
-		default:
-			if b.Len() > 0 {
-				b.WriteByte('.')
-			}
-			b.WriteString(step.key)
-		}
-	}
+	p.write(&b)
 	return b.String()
+}
+
+// write writes the path. Nothing keeps it: the many paths of documents without
+// mistakes take no memory then.
+func (p *path) write(b *strings.Builder) {
+	if p != nil {
+		p.parent.write(b)
+		p.writeStep(b)
+	}
+}
+
+// writeStep writes the last step.
+func (p *path) writeStep(b *strings.Builder) {
+	switch {
+	case p.index != notItem:
+		fmt.Fprintf(b, "[%d]", p.index)
+	case p.key == "" || strings.Trim(p.key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "":
+		b.WriteString("[" + quote(p.key) + "]")
+	default:
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(p.key)
+	}
 }

@@ -107,7 +107,7 @@ func (s *schema) value(t reflect.Type, f field) *node {
 	case t.Kind() == reflect.String:
 		// YAML shows no difference between a text and a number.
 		n := object("type", list(textNodes([]string{"string", "number", "boolean"})...))
-		n.add("maxLength", plainNode(strconv.Itoa(f.textMax())))
+		n.add("maxLength", plainNode(strconv.Itoa(f.bytes)))
 		return n
 	case t.Kind() == reflect.Bool:
 		return object("type", textNode("boolean"))

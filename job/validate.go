@@ -81,7 +81,7 @@ func (v *validator) report(at *path, message, hint string) {
 	p := Problem{File: v.doc.File, Path: at.String(), Message: message, Hint: hint}
 	if v.doc.source != nil {
 		var place *node
-		p.Path, place = locate(v.doc.source, at)
+		p.Path, place = at.locate(v.doc.source)
 		p.Line, p.Column = place.line, place.column
 	}
 	v.problems = append(v.problems, p)
@@ -119,48 +119,72 @@ func (d *Document) isBroken(at string, beside bool) bool {
 	return false
 }
 
-// locate returns a path as the user wrote it, and the node that is nearest to
+// locate returns the path as the user wrote it, and the node that is nearest to
 // it. The two forms in which one thing can be written are told apart here: a
 // single item without its list has no index, and a text in place of a mapping
 // no field.
-func locate(source *node, at *path) (string, *node) {
-	shown := root
-	here, found := source, true
-	for _, step := range at.steps() {
-		var next *node
-		switch {
-		case !found:
-		case step.index != notItem:
-			if here.kind != listNode && step.index == 0 {
-				continue
-			}
-			if here.kind == listNode && step.index < len(here.items) {
-				next = here.items[step.index]
-			}
-		case here.kind == scalarNode:
-			continue
-		default:
-			next = here.get(step.key)
-		}
-		found = next != nil
-		if found {
-			here = next
-		}
-		if step.index != notItem {
-			shown = shown.item(step.index)
-		} else {
-			shown = shown.field(step.key)
-		}
+func (p *path) locate(source *node) (shown string, nearest *node) {
+	var b strings.Builder
+	nearest, _ = p.follow(source, &b)
+	return b.String(), nearest
+}
+
+// follow writes the path as locate returns it. found is set if nearest is where it
+// leads.
+func (p *path) follow(source *node, b *strings.Builder) (nearest *node, found bool) {
+	if p == nil {
+		return source, true
 	}
-	return shown.String(), here
+	here, found := p.parent.follow(source, b)
+	var next *node
+	switch {
+	case !found:
+	case p.index != notItem:
+		if here.kind != listNode && p.index == 0 {
+			return here, true
+		}
+		if here.kind == listNode && p.index < len(here.items) {
+			next = here.items[p.index]
+		}
+	case here.kind == scalarNode:
+		return here, true
+	default:
+		next = here.get(p.key)
+	}
+	p.writeStep(b)
+	if next == nil {
+		return here, false
+	}
+	return next, true
 }
 
 // bounds reports what is outside of what the tags of the types allow.
 func (v *validator) bounds(value reflect.Value, at *path) {
 	for _, f := range fieldsOf(value.Type()) {
-		if set := value.Field(f.index); !set.IsZero() {
+		set := value.Field(f.index)
+		switch {
+		case set.IsZero():
+		case f.plain:
+			v.leafBounds(f, set, at.field(f.name))
+		default:
 			v.fieldBounds(f, set, at.field(f.name))
 		}
+	}
+}
+
+// leafBounds is fieldBounds for a field that is plain. Unlike that of fieldBounds,
+// which calls itself, its path takes no memory.
+func (v *validator) leafBounds(f field, value reflect.Value, at *path) {
+	if value.Kind() == reflect.Pointer {
+		value = value.Elem()
+	}
+	if message := f.checkBounds(value); message != "" {
+		v.report(at, message, "")
+	} else if value.Kind() == reflect.String {
+		message, hint := checkEnum(value)
+		v.refuse(message != "", at, message, hint)
+		v.refuse(strings.Contains(value.String(), "\x00"), at, "has a NUL byte", "")
+		v.refuse(!utf8.ValidString(value.String()), at, "is not encoded in UTF-8", "")
 	}
 }
 
@@ -169,17 +193,15 @@ func (v *validator) fieldBounds(f field, value reflect.Value, at *path) {
 		value = value.Elem()
 	}
 	t := value.Type()
+	if isLeaf(t) {
+		v.leafBounds(f, value, at)
+		return
+	}
 	if message := f.checkBounds(value); message != "" {
 		v.report(at, message, "")
 		return
 	}
 	switch {
-	case t == timeType:
-	case t.Kind() == reflect.String:
-		message, hint := checkEnum(value)
-		v.refuse(message != "", at, message, hint)
-		v.refuse(strings.Contains(value.String(), "\x00"), at, "has a NUL byte", "")
-		v.refuse(!utf8.ValidString(value.String()), at, "is not encoded in UTF-8", "")
 	case t.Kind() == reflect.Struct:
 		v.bounds(value, at)
 	case t.Kind() == reflect.Slice:
