@@ -61,15 +61,18 @@ func sameStruct(a, b reflect.Value) bool {
 	return true
 }
 
-// Apart returns two jobs without the parts of the document that are the same in both:
-// what is left says what is different.
-func Apart(a, b Job) (Job, Job) {
-	x, y := reflect.ValueOf(&a).Elem(), reflect.ValueOf(&b).Elem()
+// Apart takes from two jobs the parts of the document that are the same in both: what
+// is left says what is different. It tells whether the documents are the same.
+func Apart(a, b *Job) (all bool) {
+	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
+	all = true
 	for _, f := range fieldsOf(x.Type()) {
 		if same(x.Field(f.index), y.Field(f.index)) {
 			x.Field(f.index).SetZero()
 			y.Field(f.index).SetZero()
+		} else {
+			all = false
 		}
 	}
-	return a, b
+	return all
 }

@@ -75,10 +75,13 @@ func (b *Batch) Put(items []PutItem, names Names) error {
 }
 
 func (b *Batch) put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, names Names) (j *Job, changed bool, err error) {
-	same := old.Job != nil && sameDefinition(old.Definition, put.Definition) && samePause(old.Job, put)
 	var version int64
+	var before, after *job.Job // what is different
+	same := false
 	if old.Job != nil {
 		version = old.Version
+		before, after = said(old.Definition), said(put.Definition)
+		same = job.Apart(before, after) && samePause(old.Job, put)
 	}
 	if err := CheckVersion(version, put.IfVersion, same); err != nil {
 		return nil, false, err
@@ -146,7 +149,7 @@ func (b *Batch) put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, 
 		b.newEpoch(j, b.now)
 	}
 	b.Refit(j)
-	b.audit(put.Actor, action, j.FullName(), j.Version, detail, jobDifferences(old.Definition, put.Definition)...)
+	b.audit(put.Actor, action, j.FullName(), j.Version, detail, differences(job.Document{Job: before}.Tree(), job.Document{Job: after}.Tree())...)
 	return j, true, nil
 }
 
@@ -165,22 +168,12 @@ func CheckVersion(version, ifVersion int64, same bool) error {
 	return store.ErrConflict
 }
 
-// sameDefinition tells whether two documents say the same about a job, read as
-// they may be from different places.
-func sameDefinition(a, b *job.Job) bool { return job.Same(said(a), said(b)) }
-
 // said returns what a user says in a document, without what servers add.
-func said(j *job.Job) job.Document {
+func said(j *job.Job) *job.Job {
 	s := *j
 	s.Namespace = cmp.Or(s.Namespace, job.DefaultNamespace)
 	s.UID, s.Version, s.Epoch, s.Status = job.ID{}, 0, 0, nil
-	return job.Document{Kind: job.KindJob, Job: &s}
-}
-
-// jobDifferences returns what is different in a definition that replaces an old one.
-func jobDifferences(old, given *job.Job) []store.Change {
-	before, after := job.Apart(*said(old).Job, *said(given).Job)
-	return differences(job.Document{Job: &before}.Tree(), job.Document{Job: &after}.Tree())
+	return &s
 }
 
 func samePause(j *Job, put *store.PutJob) bool {
