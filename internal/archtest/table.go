@@ -94,6 +94,7 @@ var table = map[string]line{
 		layer:   foundations,
 		modules: []string{"golang.org/x/sys/unix"},
 	},
+	"internal/heap":     {layer: foundations},
 	"internal/parallel": {layer: foundations},
 	"internal/lanes":    {layer: foundations, imports: []string{"job"}},
 	"internal/output": {
@@ -178,7 +179,7 @@ var table = map[string]line{
 	"internal/httpapi": {
 		layer: shells,
 		imports: []string{
-			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/parallel", "internal/placement", "internal/preview", "internal/output",
+			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/heap", "internal/parallel", "internal/placement", "internal/preview", "internal/output",
 		},
 		modules:     []string{"github.com/danielgtaylor/huma/v2", "github.com/rogpeppe/go-internal/diff"},
 		testImports: []string{"store/memory"},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/heap"
 	"github.com/belfry-cron/belfry/internal/parallel"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -69,6 +70,10 @@ func (a *api) apply(ctx context.Context, in *applyInput) (*applyOutput, error) {
 		return nil, refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{
 			Pointer: "/owner", Path: "owner", Detail: "is missing", Hint: "prune deletes what an owner has no more, so it must be named",
 		})
+	}
+	const many = 100 // documents that are worth it
+	if len(in.Body.Documents) >= many {
+		defer heap.NeedRoom()()
 	}
 	steps, err := a.decodeAll(in.Body.Documents)
 	if err != nil {
