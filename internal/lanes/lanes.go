@@ -34,33 +34,36 @@ type Lanes struct {
 	calls [Number]int
 }
 
-// Busy returns the lanes that calls are in.
-func (l *Lanes) Busy() (busy Set) {
+// Enter notes that a call begins in the lanes that are chosen, which depends on those
+// that calls are in.
+func (l *Lanes) Enter(choose func(busy Set) (within Set)) (within Set) {
 	if l == nil {
-		return 0
+		return choose(0)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	var busy Set
 	for lane, n := range l.calls {
 		if n > 0 {
 			busy.Add(lane)
 		}
 	}
-	return busy
+	within = choose(busy)
+	l.count(within, 1)
+	return within
 }
 
-// Enter notes that a call begins in some lanes.
-func (l *Lanes) Enter(some Set) { l.count(some, 1) }
-
-// Leave notes that it is over.
-func (l *Lanes) Leave(some Set) { l.count(some, -1) }
-
-func (l *Lanes) count(some Set, n int) {
+// Leave notes that a call is over.
+func (l *Lanes) Leave(within Set) {
 	if l == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.count(within, -1)
+}
+
+func (l *Lanes) count(some Set, n int) {
 	for lane := range l.calls {
 		if some.Has(lane) {
 			l.calls[lane] += n

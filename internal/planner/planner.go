@@ -79,6 +79,9 @@ const (
 	occurrencesMax   = 2000
 	occurrencesCrowd = 4
 	crowd            = 2 * store.MaxBatch
+	// laneEntries is among how many entries of a crowd those of one lane are sought: about
+	// a batch of them, and no others wait for long.
+	laneEntries = lanes.Number * store.MaxBatch
 
 	// compareEvery is how often the table is compared with the store, which counts its
 	// jobs for it: a second of its work where there are a million.
@@ -442,16 +445,23 @@ func (p *Planner) planDue(ctx context.Context) error {
 		p.asked = moment
 		due = p.table.due.Due(moment, due[:0])
 		p.mu.Unlock()
-		most := occurrencesMax
-		if len(due) > crowd {
-			most = occurrencesCrowd
-			p.byLane(due)
-		}
 		if len(due) == 0 {
 			return nil
 		}
+		most, crowded := occurrencesMax, len(due) > crowd
+		if crowded {
+			most = occurrencesCrowd
+		}
 		for rest := due; len(rest) > 0; {
-			n, err := p.planSome(ctx, now, rest, most)
+			some := rest
+			within := p.Lanes.Enter(func(busy lanes.Set) (within lanes.Set) {
+				if crowded {
+					some, within = p.ofOneLane(rest, busy)
+				}
+				return within
+			})
+			n, err := p.planSome(ctx, now, some, most)
+			p.Lanes.Leave(within)
 			if err != nil {
 				p.requeue(rest)
 				return err
@@ -461,21 +471,28 @@ func (p *Planner) planDue(ctx context.Context) error {
 	}
 }
 
-// byLane puts those that are due into an order in which a batch keeps to a lane or two,
-// beginning with one that no call is in. What is due first is still planned first, but
-// for crowd entries at a time.
-func (p *Planner) byLane(due []uint32) {
-	busy := p.Lanes.Busy()
+// ofOneLane returns those of the first entries that are in the same lane, one in which no
+// other call is if there is one, and puts them before the others.
+func (p *Planner) ofOneLane(due []uint32, busy lanes.Set) (some []uint32, within lanes.Set) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	first := 0
-	for first < lanes.Number-1 && busy.Has(first) {
-		first++
+	lane := func(i uint32) int { return lanes.Of(p.table.entries[i].uid) }
+	first := due[:min(len(due), laneEntries)]
+	free := slices.IndexFunc(first, func(i uint32) bool { return !busy.Has(lane(i)) })
+	chosen := lane(first[max(0, free)])
+	var others []uint32
+	n := 0
+	for _, i := range first {
+		if lane(i) != chosen {
+			others = append(others, i)
+			continue
+		}
+		first[n] = i
+		n++
 	}
-	turn := func(i uint32) int { return (lanes.Of(p.table.entries[i].uid) - first + lanes.Number) % lanes.Number }
-	for some := range slices.Chunk(due, crowd) {
-		slices.SortStableFunc(some, func(a, b uint32) int { return turn(a) - turn(b) })
-	}
+	copy(first[n:], others)
+	within.Add(chosen)
+	return first[:n], within
 }
 
 // planAgain returns how far ahead a job is planned at least.
@@ -499,13 +516,7 @@ func (p *Planner) planSome(ctx context.Context, now time.Time, due []uint32, mos
 	if err != nil || len(items) == 0 {
 		return n, err
 	}
-	var within lanes.Set
-	for i := range items {
-		within.Add(lanes.Of(items[i].Job))
-	}
-	p.Lanes.Enter(within)
 	outcomes, err := p.Store.Plan(ctx, p.Session(), items)
-	p.Lanes.Leave(within)
 	if err != nil {
 		return 0, fmt.Errorf("plan: %w", err)
 	}

@@ -143,7 +143,31 @@ func (w *Worker) gather() (batch []*item, within lanes.Set, next time.Duration) 
 	if w.claims > 0 && (w.refused || w.pending.len() < store.MaxBatch) {
 		most = 0 // the loop whose call is under way goes on with them
 	}
-	choice, busy := w.pending.len() >= choiceFrom, w.Lanes.Busy()
+	within = w.Lanes.Enter(func(busy lanes.Set) (within lanes.Set) {
+		batch, within = w.take(most, room, busy)
+		return within
+	})
+	if len(batch) > 0 {
+		w.claims++
+	}
+	if len(batch) > 0 && w.pending.len() >= store.MaxBatch {
+		signal(w.claimWake) // another loop may go on; without room it would only ask again
+	}
+
+	next = lookEvery // a step of the clock is noticed
+	if first, ok := w.due.Next(); ok {
+		next = min(next, time.Unix(0, first).Sub(now)-w.leadFor(first))
+	}
+	if first, ok := w.instants.Next(); ok {
+		next = min(next, time.Unix(0, first).Sub(now))
+	}
+	return batch, within, max(0, next)
+}
+
+// take takes the claims of a batch, and returns the lanes of their jobs. There is room for
+// so many new ones.
+func (w *Worker) take(most, room int, busy lanes.Set) (batch []*item, within lanes.Set) {
+	choice := w.pending.len() >= choiceFrom
 	for len(batch) < most {
 		lane, ok := w.pending.first(choice, within, busy)
 		if !ok {
@@ -175,22 +199,7 @@ func (w *Worker) gather() (batch []*item, within lanes.Set, next time.Duration) 
 		batch = append(batch, w.pending.pop(lane))
 		within.Add(lane)
 	}
-	w.Lanes.Enter(within)
-	if len(batch) > 0 {
-		w.claims++
-	}
-	if len(batch) > 0 && w.pending.len() >= store.MaxBatch {
-		signal(w.claimWake) // another loop may go on; without room it would only ask again
-	}
-
-	next = lookEvery // a step of the clock is noticed
-	if first, ok := w.due.Next(); ok {
-		next = min(next, time.Unix(0, first).Sub(now)-w.leadFor(first))
-	}
-	if first, ok := w.instants.Next(); ok {
-		next = min(next, time.Unix(0, first).Sub(now))
-	}
-	return batch, within, max(0, next)
+	return batch, within
 }
 
 // leadFor returns how far ahead the claims of the herd that is due first go out.

@@ -73,16 +73,15 @@ func TestABatchOfClaimsKeepsToALaneAmongWhatIsAsUrgent(t *testing.T) {
 }
 
 func TestABatchOfResultsIsOfOneLaneWhereNoOtherCallIs(t *testing.T) {
-	w := &Worker{Config: Config{Lanes: &lanes.Lanes{}}}
+	w := &Worker{}
 	var busy lanes.Set
 	busy.Add(0)
-	w.Lanes.Enter(busy)
 	for i := range 4 * store.MaxBatch {
 		r := &result{item: &item{ready: store.ReadyRun{Job: inLane(i % 3)}}}
 		r.Number = i
 		w.results = append(w.results, r)
 	}
-	batch, within := w.takeResults(store.MaxBatch)
+	batch, within := w.takeResults(store.MaxBatch, busy)
 	var one lanes.Set
 	one.Add(1)
 	if within != one || len(batch) != store.MaxBatch || batch[0].Number != 1 || batch[1].Number != 4 {
@@ -91,7 +90,7 @@ func TestABatchOfResultsIsOfOneLaneWhereNoOtherCallIs(t *testing.T) {
 	// All are taken in the end, those of a job in their order.
 	last := [3]int{1: batch[len(batch)-1].Number}
 	for n := store.MaxBatch; n < 4*store.MaxBatch; n += len(batch) {
-		batch, _ = w.takeResults(store.MaxBatch)
+		batch, _ = w.takeResults(store.MaxBatch, busy)
 		for _, r := range batch {
 			if lane := r.lane(); r.Number < last[lane] {
 				t.Fatalf("result %d is taken behind %d", r.Number, last[lane])
@@ -190,8 +189,8 @@ func TestCallsOfABacklogAreAboutDifferentJobs(t *testing.T) {
 		go func() { defer close(stopped); _ = w.Run(ctx) }()
 		<-c.done
 		c.mu.Lock()
-		// Who chooses a lane does not wait for others to have chosen: now and then two meet.
-		if c.met > c.began/3 {
+		// At the end the last of all lanes are in one batch.
+		if c.met > c.began/5 {
 			t.Errorf("%d of %d calls were about jobs that others were about", c.met, c.began)
 		}
 		c.mu.Unlock()

@@ -63,8 +63,10 @@ func (w *Worker) ended() (batch []*result, within lanes.Set, wait time.Duration)
 	if n > 0 {
 		w.reportedAt = time.Now()
 	}
-	batch, within = w.takeResults(n)
-	w.Lanes.Enter(within)
+	within = w.Lanes.Enter(func(busy lanes.Set) (within lanes.Set) {
+		batch, within = w.takeResults(n, busy)
+		return within
+	})
 	w.reporting += n
 	w.resultsMu.Unlock()
 	w.mu.Lock()
@@ -77,9 +79,8 @@ func (w *Worker) ended() (batch []*result, within lanes.Set, wait time.Duration)
 
 // takeResults takes the first n results and returns the lanes of their jobs. Of more it
 // takes those of one lane first that no other call is in.
-func (w *Worker) takeResults(n int) (batch []*result, within lanes.Set) {
+func (w *Worker) takeResults(n int, busy lanes.Set) (batch []*result, within lanes.Set) {
 	if some := w.results[:min(len(w.results), laneResults)]; 0 < n && n < len(some) {
-		busy := w.Lanes.Busy()
 		first := slices.IndexFunc(some, func(r *result) bool { return !busy.Has(r.lane()) })
 		lane := some[max(0, first)].lane()
 		slices.SortStableFunc(some, func(a, b *result) int { return order(a.lane() == lane, b.lane() == lane) })
