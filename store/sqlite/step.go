@@ -447,10 +447,14 @@ func (st *step) saveJob(j *engine.Job) error {
 			return err
 		}
 	}
-	s := st.stmt("update job_state set cursor = ?, floor = ?, planner = ?, planned = ?, failures = ?, previous = ?, previous_ok = ? where uid = ?")
-	s.bindTime(l.Cursor).bindTime(l.Floor).bindID(l.Planner).bindInt(int64(l.Planned)).bindInt(int64(l.Failures))
-	if err := s.bindTime(l.Previous).bindBool(l.PreviousOK).bindID(l.UID).exec(); err != nil {
-		return err
+	// Most that change what a job says leave how far it has come.
+	if !l.Cursor.Equal(l.was.Cursor) || !l.Floor.Equal(l.was.Floor) || l.Planner != l.was.Planner || l.Planned != l.was.Planned ||
+		l.Failures != l.was.Failures || !l.Previous.Equal(l.was.Previous) || l.PreviousOK != l.was.PreviousOK {
+		s := st.stmt("update job_state set cursor = ?, floor = ?, planner = ?, planned = ?, failures = ?, previous = ?, previous_ok = ? where uid = ?")
+		s.bindTime(l.Cursor).bindTime(l.Floor).bindID(l.Planner).bindInt(int64(l.Planned)).bindInt(int64(l.Failures))
+		if err := s.bindTime(l.Previous).bindBool(l.PreviousOK).bindID(l.UID).exec(); err != nil {
+			return err
+		}
 	}
 	if l.Version == l.was.Version && l.Epoch == l.was.Epoch && l.State == l.was.State && l.Deleted == l.was.Deleted {
 		st.memory.keepJob(l.jobRow)
