@@ -42,6 +42,8 @@ type between struct {
 	cursors   [][]job.ID // of jobs that were asked for, by call
 	// failReads makes reads of jobs fail.
 	failReads atomic.Bool
+	// onSummary is called when jobs were counted, before the answer. May be nil.
+	onSummary func() error
 	// beforeRead is told from where jobs are about to be read. May be nil.
 	beforeRead func(since int64)
 }
@@ -96,6 +98,14 @@ func (b *between) Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor
 	}
 	b.cursors = append(b.cursors, uids)
 	return b.Store.Cursors(ctx, uids)
+}
+
+func (b *between) Summary(ctx context.Context) ([job.Partitions]store.PartitionSummary, error) {
+	sums, err := b.Store.Summary(ctx)
+	if b.onSummary != nil && err == nil {
+		err = b.onSummary()
+	}
+	return sums, err
 }
 
 // askedCursors returns the calls that were made for cursors.
@@ -385,6 +395,57 @@ func TestAJobThatWasDeletedLongAgoIsForgotten(t *testing.T) {
 		}
 		if n := r.store.readWhole(); n != 2 {
 			t.Errorf("jobs were read as a whole %d times, want once more", n)
+		}
+	})
+}
+
+func TestPlanningDoesNotWaitForTheStoreToCount(t *testing.T) {
+	for _, err := range []error{nil, errAway} {
+		t.Run(fmt.Sprint(err), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				const text = `{name: j, schedule: {cron: "*/5 * * * * *"}, run: {shell: x%d}}`
+				j := r.put(fmt.Sprintf(text, 0))
+				counts := 0
+				r.store.onSummary = func() error {
+					counts++
+					r.put(fmt.Sprintf(text, counts)) // what was counted is not what there is
+					time.Sleep(45 * time.Second)
+					return err
+				}
+				r.start()
+				time.Sleep(time.Second)
+				for range 10 * 60 {
+					time.Sleep(time.Second)
+					if r.ahead(j) < 5*time.Second {
+						t.Fatalf("after %d counts it is planned %s ahead", counts, r.ahead(j))
+					}
+				}
+				if counts < 5 {
+					t.Errorf("jobs are counted %d times in ten minutes", counts)
+				}
+			})
+		})
+	}
+}
+
+func TestJobsThatChangeWhileTheyAreCountedAreNotReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		const text = `{name: j, schedule: {cron: "*/5 * * * * *"}, run: {shell: x%d}}`
+		r.put(fmt.Sprintf(text, 0))
+		counts := 0
+		r.store.onSummary = func() error {
+			if counts++; counts%2 == 1 {
+				r.put(fmt.Sprintf(text, counts))
+				time.Sleep(5 * time.Second)
+			}
+			return nil
+		}
+		r.start()
+		time.Sleep(10 * time.Minute)
+		if n := r.store.readWhole(); n != 1 || counts < 15 {
+			t.Errorf("jobs were counted %d times and read as a whole %d times, want once", counts, n)
 		}
 	})
 }

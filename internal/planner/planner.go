@@ -86,6 +86,8 @@ const (
 	// compareEvery is how often the table is compared with the store, which counts its
 	// jobs for it: a second of its work where there are a million.
 	compareEvery = time.Minute
+	// compareAgain is how soon after what differs: what has changed meanwhile was read.
+	compareAgain = 5 * time.Second
 
 	// A job is planned again when less than this part of its look-ahead is
 	// planned, and then for all of it: one that is due each second costs one
@@ -112,7 +114,10 @@ type Planner struct {
 	// to be placed. They are Run's alone.
 	since    int64
 	unplaced store.RunRef
-	compared time.Time // when the table was last compared with the store
+	compared time.Time        // when the table was last compared with the store
+	counting <-chan counted   // by the store, to compare; nil when it does not
+	doubtful store.Partitions // that have differed
+	work     sync.WaitGroup   // of what goes on beside the rounds
 	ready    chan struct{}
 	failed   bool // the last round failed, which was logged
 	// used is what jobs whose strategy goes by it have used the nodes for.
@@ -129,6 +134,7 @@ func New(c Config) *Planner {
 
 // Run plans until ctx ends.
 func (p *Planner) Run(ctx context.Context) error {
+	defer p.work.Wait()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	var asked []chan error // by calls of Sync, for the next round
@@ -322,21 +328,44 @@ func (p *Planner) behind() int {
 	return len(p.gained)
 }
 
+// counted is what the store has answered to whoever compares.
+type counted struct {
+	sums [job.Partitions]store.PartitionSummary
+	err  error
+}
+
 // compare finds out whether the table has what the store has. It has, but for jobs that
 // were deleted so long ago, while this node could not read, that nothing tells of them
-// any more: those go.
+// any more: those go. Nothing waits for the store to count.
 func (p *Planner) compare(ctx context.Context) error {
 	if p.compared.IsZero() {
 		p.compared = time.Now() // all was just read
 	}
-	if time.Since(p.compared) < compareEvery {
-		return nil
+	select {
+	case c := <-p.counting:
+		p.counting, p.compared = nil, time.Now()
+		if c.err != nil {
+			p.Log.Warn("the jobs cannot be counted, to see whether all changes of them were read; it is tried again", "error", c.err)
+			return nil
+		}
+		return p.compareWith(ctx, &c.sums)
+	default:
 	}
-	sums, err := p.Store.Summary(ctx)
-	if err != nil {
-		return fmt.Errorf("count jobs: %w", err)
+	if p.counting == nil && time.Since(p.compared) >= compareEvery {
+		answer := make(chan counted, 1) // never closed
+		p.counting = answer
+		p.work.Go(func() {
+			var c counted
+			c.sums, c.err = p.Store.Summary(ctx)
+			answer <- c
+		})
 	}
-	p.compared = time.Now()
+	return nil
+}
+
+// compareWith reads partitions again that have differed from what was counted twice in a
+// row. Most often it is a change while jobs were counted.
+func (p *Planner) compareWith(ctx context.Context, sums *[job.Partitions]store.PartitionSummary) error {
 	var differ store.Partitions
 	p.mu.Lock()
 	for partition, sum := range sums {
@@ -345,11 +374,15 @@ func (p *Planner) compare(ctx context.Context) error {
 		}
 	}
 	p.mu.Unlock()
+	once := differ.Without(p.doubtful)
+	differ = differ.Without(once)
+	if p.doubtful = once; once != (store.Partitions{}) {
+		p.compared = time.Now().Add(compareAgain - compareEvery)
+	}
 	if differ == (store.Partitions{}) {
 		return nil
 	}
-	// Most often it is a change since the jobs were read. So what differs is read
-	// whole, and what is in it is right.
+	// What differs is read whole, and what is in it is right.
 	read := map[job.ID]bool{}
 	if _, err := p.readJobs(ctx, differ, 0, func(j *store.PlannedJob) { read[j.UID] = true }); err != nil {
 		return err

@@ -85,6 +85,9 @@ func (t *tx) relieve(ctx context.Context) error {
 	return t.failed(err)
 }
 
+// Whole implements sqldb.Tx. It finds the way by itself.
+func (t *tx) Whole() {}
+
 // Write implements sqldb.Tx.
 func (t *tx) Write(ctx context.Context, op sqldb.Op, b *sqldb.Batch) error {
 	for row := 0; row < b.Len(); {

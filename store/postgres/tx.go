@@ -84,6 +84,9 @@ func (t *tx) Exec(_ context.Context, text string, args ...any) error {
 	return nil
 }
 
+// Whole implements sqldb.Tx.
+func (t *tx) Whole() { t.queue.Queue("set local enable_seqscan = on") }
+
 // Write implements sqldb.Tx.
 func (t *tx) Write(_ context.Context, op sqldb.Op, b *sqldb.Batch) error {
 	w := t.db.written(op, b)

@@ -58,6 +58,9 @@ type Tx interface {
 	Exec(ctx context.Context, text string, args ...any) error
 	// Write writes many rows, as Exec does.
 	Write(ctx context.Context, op Op, b *Batch) error
+	// Whole says that what follows reads most rows of tables: the database need not find
+	// an index for it.
+	Whole()
 	// Commit commits. sent tells whether an error may have come after the
 	// commit was done.
 	Commit(ctx context.Context) (sent bool, err error)
