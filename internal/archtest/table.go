@@ -146,7 +146,7 @@ var table = map[string]line{
 		layer: node,
 		imports: []string{
 			"cron", "job", "store", "executor", "internal/engine", "internal/placement", "internal/timer",
-			"internal/clock", "internal/lanes", "internal/output", "internal/membership", "internal/planner", "internal/worker",
+			"internal/clock", "internal/heap", "internal/lanes", "internal/output", "internal/membership", "internal/planner", "internal/worker",
 			"internal/watchdog",
 		},
 		testImports: []string{"store/memory"},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/clock"
+	"github.com/belfry-cron/belfry/internal/heap"
 	"github.com/belfry-cron/belfry/internal/lanes"
 	"github.com/belfry-cron/belfry/internal/membership"
 	"github.com/belfry-cron/belfry/internal/output"
@@ -318,7 +319,8 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 	self := n.config.Session
 	self.ID = m.ID()
 	config := worker.Config{
-		Store: n.config.Store, Self: self, Executors: n.config.Executors, Output: n.output, Observer: n.config.Observer, Lanes: &n.lanes,
+		Store: n.config.Store, Self: self, Executors: n.config.Executors, Output: n.output, Observer: n.config.Observer,
+		Lanes: &n.lanes, NeedRoom: heap.NeedRoom,
 		Capacity: n.config.Capacity, StealAfter: n.config.StealAfter,
 		Renewed: m.Renewed, Drained: m.Drained, Boot: n.config.Boot, Now: n.config.Now, Around: n.around.around,
 		Wake: n.workerWake, NewID: n.newID, Log: n.config.Log,

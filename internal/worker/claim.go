@@ -149,6 +149,7 @@ func (w *Worker) gather() (batch []*item, within lanes.Set, next time.Duration) 
 	})
 	if len(batch) > 0 {
 		w.claims++
+		w.claimed += len(batch)
 	}
 	if len(batch) > 0 && w.pending.len() >= store.MaxBatch {
 		signal(w.claimWake) // another loop may go on; without room it would only ask again

@@ -14,6 +14,14 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
+const (
+	// busyFrom is how many claims within lookEvery make a worker busy: more than a small
+	// machine can make processes, so that the garbage counts. busyFor is how long it is
+	// taken for busy then.
+	busyFrom = 5 * store.MaxBatch
+	busyFor  = 15 * time.Second
+)
+
 // reconcileLoop compares with the store every second, less often one that takes long
 // to answer, and looks at the fences.
 func (w *Worker) reconcileLoop(ctx context.Context) {
@@ -21,6 +29,8 @@ func (w *Worker) reconcileLoop(ctx context.Context) {
 	defer ticker.Stop()
 	trouble := trouble{what: "this node cannot compare its runs with the store", log: w.Log}
 	var next time.Time
+	var room room
+	defer room.leave()
 	for {
 		select {
 		case <-ctx.Done():
@@ -28,6 +38,7 @@ func (w *Worker) reconcileLoop(ctx context.Context) {
 		case <-ticker.C:
 		}
 		w.enforceFences()
+		w.makeRoom(&room)
 		began := time.Now()
 		if began.Before(next) {
 			continue
@@ -37,6 +48,37 @@ func (w *Worker) reconcileLoop(ctx context.Context) {
 		if ctx.Err() == nil {
 			trouble.report(err)
 		}
+	}
+}
+
+// room is what a busy worker has for garbage.
+type room struct {
+	done  func() // nil when it has none
+	until time.Time
+}
+
+func (r *room) leave() {
+	if r.done != nil {
+		r.done()
+		r.done = nil
+	}
+}
+
+// makeRoom sees to it that there is room for garbage while there is much to do, and for
+// some time after that: herds come again.
+func (w *Worker) makeRoom(r *room) {
+	w.mu.Lock()
+	busy := w.claimed >= busyFrom
+	w.claimed = 0
+	w.mu.Unlock()
+	switch {
+	case w.NeedRoom == nil:
+	case busy:
+		if r.until = time.Now().Add(busyFor); r.done == nil {
+			r.done = w.NeedRoom()
+		}
+	case time.Now().After(r.until):
+		r.leave()
 	}
 }
 

@@ -67,6 +67,9 @@ type Config struct {
 	Observer Observer
 	// Lanes are those of this node. May be nil.
 	Lanes *lanes.Lanes
+	// NeedRoom is called when so much is done that collecting garbage takes a good part
+	// of the time, and what it returns when that is over. May be nil.
+	NeedRoom func() (done func())
 	// Capacity bounds how many attempts run at once, StealAfter is how long a
 	// run of another node must be overdue to be taken over.
 	Capacity   int
@@ -156,6 +159,7 @@ type Worker struct {
 	pending               pending       // to be claimed now
 	read                  store.RunRef  // how far ahead ready runs were read
 	claims                int           // calls that are under way, or to be repeated
+	claimed               int           // runs, since garbage was last thought of
 	refused               bool          // one is to be repeated: nothing helps but time
 	busy                  int           // items that take capacity: claimed, running, or with a result to report
 	draining              bool
