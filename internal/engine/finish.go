@@ -260,7 +260,10 @@ func (b *Batch) resume(j *Job) {
 // happens once. Nothing acknowledged is lost: there is no moment in which the
 // end is known and the follower is not.
 func (b *Batch) follow(j *Job, parent *store.Run) {
-	followers := b.followers[j.FullName()]
+	var followers []*Job
+	if len(b.followers) > 0 {
+		followers = b.followers[j.FullName()]
+	}
 	if len(followers) == 0 && !j.Policy.countsShards(parent) {
 		return
 	}

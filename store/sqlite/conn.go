@@ -209,8 +209,38 @@ type stmt struct {
 	used   int       // of them
 	large  []uintptr // memory of values that had no room there
 	bound  int32
+	last   []lastValue // that each parameter was given
 	column int32
 	wrong  error
+}
+
+// lastValue is what a parameter was given last, if that was a number, nothing or an
+// empty text or blob. It keeps it until it is given something else, and most columns
+// are the same in one row as in the next: they need not be given again.
+type lastValue struct {
+	kind valueKind
+	n    int64
+}
+
+type valueKind uint8
+
+const (
+	otherValue valueKind = iota
+	aNumber
+	noValue
+	emptyText
+	emptyBlob
+)
+
+// has tells whether the next parameter has a value already, and notes that it has.
+func (s *stmt) has(kind valueKind, n int64) bool {
+	i, v := int(s.bound)-1, lastValue{kind, n}
+	if i >= len(s.last) {
+		return false // SQLite says so
+	}
+	known := kind != otherValue && s.last[i] == v
+	s.last[i] = v
+	return known
 }
 
 // stmt returns the prepared statement of a text. The texts are constants, so
@@ -233,6 +263,7 @@ func (c *conn) stmt(text string) *stmt {
 	}
 	s.p = *(*uintptr)(at(c.out))
 	s.params = lib.Xsqlite3_bind_parameter_count(c.tls, s.p)
+	s.last = make([]lastValue, s.params)
 	s.values = libc.Xmalloc(c.tls, valuesMax)
 	c.prepared[text] = s
 	return s
@@ -258,8 +289,11 @@ func (s *stmt) free() {
 }
 
 func (s *stmt) check(rc int32) *stmt {
-	if rc != lib.SQLITE_OK && s.wrong == nil {
-		s.wrong = s.c.failure(rc)
+	if rc != lib.SQLITE_OK {
+		clear(s.last)
+		if s.wrong == nil {
+			s.wrong = s.c.failure(rc)
+		}
 	}
 	return s
 }
@@ -269,6 +303,9 @@ func (s *stmt) bindInt(v int64) *stmt {
 		return s
 	}
 	s.bound++
+	if s.has(aNumber, v) {
+		return s
+	}
 	return s.check(lib.Xsqlite3_bind_int64(s.c.tls, s.p, s.bound, v))
 }
 
@@ -277,6 +314,9 @@ func (s *stmt) bindNull() *stmt {
 		return s
 	}
 	s.bound++
+	if s.has(noValue, 0) {
+		return s
+	}
 	return s.check(lib.Xsqlite3_bind_null(s.c.tls, s.p, s.bound))
 }
 
@@ -285,7 +325,14 @@ func (s *stmt) bindText(v string) *stmt {
 		return s
 	}
 	s.bound++
-	p := s.place(len(v) + 1)
+	if len(v) == 0 {
+		if s.has(emptyText, 0) {
+			return s
+		}
+		return s.check(lib.Xsqlite3_bind_text(s.c.tls, s.p, s.bound, s.values, 0, 0))
+	}
+	s.has(otherValue, 0)
+	p := s.place(len(v))
 	copy(bytesAt(p, len(v)), v)
 	return s.check(lib.Xsqlite3_bind_text(s.c.tls, s.p, s.bound, p, int32(len(v)), 0))
 }
@@ -295,7 +342,15 @@ func (s *stmt) bindBlob(v []byte) *stmt {
 		return s
 	}
 	s.bound++
-	p := s.place(len(v) + 1) // never null, which an empty blob would be
+	if len(v) == 0 {
+		if s.has(emptyBlob, 0) {
+			return s
+		}
+		// An address that is null would bind null.
+		return s.check(lib.Xsqlite3_bind_blob(s.c.tls, s.p, s.bound, s.values, 0, 0))
+	}
+	s.has(otherValue, 0)
+	p := s.place(len(v))
 	copy(bytesAt(p, len(v)), v)
 	return s.check(lib.Xsqlite3_bind_blob(s.c.tls, s.p, s.bound, p, int32(len(v)), 0))
 }

@@ -120,3 +120,37 @@ func TestWhatWasUndoneIsForgotten(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A step finds nothing of the one before it, whose space it uses.
+func TestAStepKnowsNothingOfTheOneBefore(t *testing.T) {
+	s, session, jobs := benchStore(t, spareMin, job.Policy{Overlap: job.OverlapAllow})
+	l := newLives(s, session, jobs, 0)
+	var batches [][]store.Attempt
+	for range 2 {
+		items, attempts := l.plan(0, len(jobs))
+		if _, err := s.Plan(t.Context(), session, items); err != nil {
+			t.Fatal(err)
+		}
+		batches = append(batches, attempts)
+	}
+	want := store.Started
+	for _, attempts := range batches {
+		outcomes, err := s.Claim(t.Context(), session, attempts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range outcomes {
+			if outcomes[i].Verdict != want {
+				t.Fatalf("run %d: got %v, want %v", i, outcomes[i].Verdict, want)
+			}
+		}
+		for _, j := range jobs {
+			paused := *j.Definition
+			paused.Paused = true
+			if _, err := s.PutJob(t.Context(), store.PutJob{Definition: &paused, IfVersion: store.AnyVersion}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want = store.Gone
+	}
+}

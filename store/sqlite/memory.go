@@ -31,6 +31,8 @@ type memory struct {
 	turns map[line]store.RunRef
 
 	expiry expiry
+
+	spare *step // one that is over
 }
 
 func (m *memory) forget() {
@@ -52,8 +54,8 @@ func (m *memory) changed(uid job.ID) {
 	}
 }
 
-// hasFollowers tells whether any job follows one.
-func (t *tx) hasFollowers(upstream string) (bool, error) {
+// followed returns the full names of all jobs that others follow.
+func (t *tx) followed() (map[string]bool, error) {
 	if t.memory.followed == nil {
 		followed := map[string]bool{}
 		q := t.stmt("select distinct upstream from followers")
@@ -61,11 +63,11 @@ func (t *tx) hasFollowers(upstream string) (bool, error) {
 			followed[q.text()] = true
 		}
 		if err := q.err(); err != nil {
-			return false, err
+			return nil, err
 		}
 		t.memory.followed = followed
 	}
-	return t.memory.followed[upstream], nil
+	return t.memory.followed, nil
 }
 
 // poolSize returns the size of a pool, 0 for one that is not declared.

@@ -52,10 +52,16 @@ func (l *loadedJob) before() *store.Job {
 // step begins a batch of decisions about so many things. All of them may need the
 // sessions.
 func (t *tx) step(items int) (*step, error) {
-	st := &step{
-		tx: t, b: engine.NewBatch(t.now, t.s.lookAhead, items),
-		jobs: make(map[job.ID]*loadedJob, items), slots: make(map[string]store.RunRef, items), wholeJobs: map[job.ID]bool{},
-		waiting: map[string]int{}, was: make(map[job.ID]steady, items),
+	st := t.memory.spare
+	if st != nil && items >= spareMin {
+		t.memory.spare, st.tx = nil, t
+		st.b.Reset(t.now)
+	} else {
+		st = &step{
+			tx: t, b: engine.NewBatch(t.now, t.s.lookAhead, items),
+			jobs: make(map[job.ID]*loadedJob, items), slots: make(map[string]store.RunRef, items), wholeJobs: map[job.ID]bool{},
+			waiting: map[string]int{}, was: make(map[job.ID]steady, items),
+		}
 	}
 	list, err := t.sessions()
 	if err != nil {
@@ -65,6 +71,29 @@ func (t *tx) step(items int) (*step, error) {
 		st.b.AddSession(&list[i].Session)
 	}
 	return st, nil
+}
+
+// spareMin and spareMax are between how many items a step had whose space is used
+// again: for few it costs more to empty than to make anew, and after many it is not kept.
+const (
+	spareMin = store.MaxBatch / 5
+	spareMax = 2 * store.MaxBatch
+)
+
+// over gives the space of a step to the next one.
+func (st *step) over(items int) {
+	if items < spareMin || len(st.was) > spareMax {
+		return
+	}
+	clear(st.jobs)
+	clear(st.slots)
+	clear(st.wholeJobs)
+	clear(st.waiting)
+	clear(st.was)
+	st.b.Reset(time.Time{})
+	memory := st.memory
+	*st = step{b: st.b, jobs: st.jobs, slots: st.slots, wholeJobs: st.wholeJobs, waiting: st.waiting, was: st.was}
+	memory.spare = st
 }
 
 // job loads a job into the batch. It is nil if there is none.
@@ -150,7 +179,7 @@ func (st *step) addRun(r *store.Run) (*loadedJob, error) {
 		return l, nil
 	}
 	// What follows from its end depends on the other shards.
-	followed, err := st.followers(l.FullName())
+	followed, err := st.followers(l.Job)
 	if err == nil && (followed || l.Policy.AfterEnd > 0 || l.Policy.MaxRuns > 0) {
 		err = st.runsOf(r.JobUID)
 	}
@@ -174,7 +203,7 @@ func (st *step) around(r *store.Run, l *loadedJob, node string) error {
 			return err
 		}
 	}
-	_, err := st.followers(l.FullName())
+	_, err := st.followers(l.Job)
 	return err
 }
 
@@ -288,9 +317,14 @@ func (st *step) runsOf(uid job.ID) error {
 }
 
 // followers adds the jobs that follow one, and tells whether there are any.
-func (st *step) followers(upstream string) (followed bool, err error) {
-	if followed, err = st.hasFollowers(upstream); err != nil || !followed {
+func (st *step) followers(j *engine.Job) (yes bool, err error) {
+	followed, err := st.followed()
+	if err != nil || len(followed) == 0 { // mostly no job is, and its name need not be made
 		return false, err
+	}
+	upstream := j.FullName()
+	if !followed[upstream] {
+		return false, nil
 	}
 	var uids []job.ID
 	q := st.stmt("select job from followers where upstream = ?").bindText(upstream)

@@ -26,7 +26,11 @@ func (t *tx) decide(items int, do func(st *step) error) error {
 	if err := do(st); err != nil {
 		return err
 	}
-	return st.write()
+	if err := st.write(); err != nil {
+		return err
+	}
+	st.over(items)
+	return nil
 }
 
 // Plan implements store.Planning.
