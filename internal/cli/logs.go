@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -68,8 +69,12 @@ belfry logs nightly --since 10m`,
 func logs(ctx context.Context, server *remote, ask logsFlags, text string) error {
 	id, err := job.ParseID(text)
 	if err != nil {
-		if id, err = latestRun(ctx, server, text); err != nil {
+		run, err := latestRun(ctx, server, text)
+		if err != nil {
 			return err
+		}
+		if id = run.ID; run.Shards > 1 {
+			_, _ = fmt.Fprintf(server.env.Stderr, "run %s of %s; belfry run list --job %s has the others\n", id, jobAndShard(&run), run.Job)
 		}
 	}
 	if !ask.follow {
@@ -83,29 +88,43 @@ func logs(ctx context.Context, server *remote, ask logsFlags, text string) error
 	return err
 }
 
-// latestRun returns the run of a job that has started last.
-func latestRun(ctx context.Context, server *remote, text string) (job.ID, error) {
+// latestRun returns the run of a job that has started last: one that goes on, one that
+// waits for its next attempt, or the last that has ended.
+func latestRun(ctx context.Context, server *remote, text string) (client.Run, error) {
 	name, err := server.named(text)
 	if err != nil {
-		return job.ID{}, err
+		return client.Run{}, err
 	}
-	running, err := server.Runs(ctx, client.RunQuery{Job: name.String(), States: []job.RunState{job.StateRunning}, PageSize: pageSize})
+	of := func(state job.RunState) ([]client.Run, error) {
+		page, err := server.Runs(ctx, client.RunQuery{Job: name.String(), States: []job.RunState{state}, PageSize: pageSize})
+		return page.Items, err
+	}
+	running, err := of(job.StateRunning)
 	if err != nil {
-		return job.ID{}, err
+		return client.Run{}, err
 	}
-	if n := len(running.Items); n > 0 {
-		return running.Items[n-1].ID, nil
+	if n := len(running); n > 0 {
+		return running[n-1], nil
 	}
-	ended, err := server.Runs(ctx, client.RunQuery{Job: name.String(), States: []job.RunState{job.StateDone}, PageSize: pageSize})
+	ready, err := of(job.StateReady)
 	if err != nil {
-		return job.ID{}, err
+		return client.Run{}, err
 	}
-	for _, r := range ended.Items {
-		if r.Attempt > 0 { // what was skipped or missed has written nothing
-			return r.ID, nil
+	for _, r := range slices.Backward(ready) {
+		if r.Attempt > 1 {
+			return r, nil
 		}
 	}
-	return job.ID{}, &failure{code: ExitNotFound, message: fmt.Sprintf("no run of %s has started yet", name)}
+	ended, err := of(job.StateDone)
+	if err != nil {
+		return client.Run{}, err
+	}
+	for _, r := range ended {
+		if r.Attempt > 0 { // what was skipped or missed has written nothing
+			return r, nil
+		}
+	}
+	return client.Run{}, &failure{code: ExitNotFound, message: fmt.Sprintf("no run of %s has started yet", name)}
 }
 
 // showPart returns what shows output that is followed. Where an attempt follows
