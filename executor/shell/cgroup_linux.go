@@ -418,6 +418,23 @@ func (g *cgroup) kill() {
 	}
 }
 
+// terminate sends SIGTERM to the processes of the cgroup that are not of a process group.
+func (g *cgroup) terminate(besides int) {
+	if g == nil {
+		return
+	}
+	procs, _ := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
+	for text := range strings.FieldsSeq(string(procs)) {
+		pid, err := strconv.Atoi(text)
+		if err != nil || pid <= 0 { // 0 is one of another PID namespace
+			continue
+		}
+		if group, err := unix.Getpgid(pid); err == nil && group != besides {
+			_ = unix.Kill(pid, unix.SIGTERM)
+		}
+	}
+}
+
 // vacate is empty for a command whose process has ended: what is empty then stays so.
 func (g *cgroup) vacate() bool {
 	g.vacated = g.empty()

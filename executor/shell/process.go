@@ -248,7 +248,7 @@ func (s *supervision) forced() bool {
 	return !s.leftover && !s.asked.IsZero() || !s.killed.IsZero()
 }
 
-// signal sends a signal to the group, and SIGKILL to the cgroup as well.
+// signal sends a signal to the group, and to what has left it as far as there is a cgroup.
 func (s *supervision) signal(sig syscall.Signal) {
 	// It may be gone by now. Its number is not given to another process
 	// before it was waited for, nor as long as its group has members.
@@ -257,6 +257,7 @@ func (s *supervision) signal(sig syscall.Signal) {
 	case unix.SIGKILL:
 		s.prepared.cgroup.kill()
 	case unix.SIGTERM:
+		s.prepared.cgroup.terminate(s.proc.pid)
 		// What is stopped can only then end.
 		_ = unix.Kill(-s.proc.pid, unix.SIGCONT)
 	}

@@ -141,8 +141,9 @@ func TestWhatACommandLeavesBehindIsEnded(t *testing.T) {
 		{"a grandchild", "sleep 1000 3>$ALIVE &", false, asking, asked},
 		{"a grandchild without the pipes", "sleep 1000 3>$ALIVE >/dev/null 2>&1 &", false, asking, asked},
 		{"a grandchild that ignores SIGTERM", "trap '' TERM; sleep 1000 3>$ALIVE &", false, killing, killed},
-		{"what has left the group", "setsid sh -c '>$ALIVE.up; exec sleep 1000' 3>$ALIVE " + sees, true, killing, killed},
-		{"what has left the group and the pipes", "setsid sh -c '>$ALIVE.up; exec sleep 1000' 3>$ALIVE >/dev/null 2>&1 " + sees, true, killing, killed},
+		{"what has left the group", "setsid sh -c '>$ALIVE.up; exec sleep 1000' 3>$ALIVE " + sees, true, asking, asked},
+		{"what has left the group and the pipes", "setsid sh -c '>$ALIVE.up; exec sleep 1000' 3>$ALIVE >/dev/null 2>&1 " + sees, true, asking, asked},
+		{"what has left the group and ignores SIGTERM", "setsid sh -c 'trap \"\" TERM; >$ALIVE.up; exec sleep 1000' 3>$ALIVE " + sees, true, killing, killed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -3,8 +3,8 @@
 // Each attempt is a process group of its own and, where a cgroup can be made, a
 // cgroup of its own. When it must end, the group gets SIGTERM and after the
 // grace SIGKILL; the same happens to what a command leaves behind when it ends
-// by itself. A process that has left its group is ended with its cgroup or,
-// without one, when it is found by its environment (see Watch); it never holds a
+// by itself. A process that has left its group gets both as one of its cgroup or,
+// without one, SIGKILL when it is found by its environment (see Watch); it never holds a
 // run, because the pipes of the run are given up a moment after its end.
 //
 // # What a command is

@@ -49,6 +49,7 @@ type cgroup struct{}
 
 func (*cgroup) path() string            { return "" }
 func (*cgroup) kill()                   {}
+func (*cgroup) terminate(int)           {}
 func (*cgroup) entered()                {}
 func (*cgroup) vacate() bool            { return true }
 func (*cgroup) oomKills(job.Limits) int { return 0 }
