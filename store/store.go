@@ -202,6 +202,19 @@ type JobCursor struct {
 	Planned int
 }
 
+// Refill is how far a store is that was opened with other defaults than before: what
+// depends on them is written again.
+type Refill struct {
+	Jobs            int // that there were when it began; 0 if it was too long to count them
+	Looked, Changed int // of them
+	Took            time.Duration
+	// Over is set when all have the defaults, Superseded when it was left off because
+	// another server has begun with other ones since, which count.
+	Over, Superseded bool
+	// Err is why it does not go on for now. It is tried again.
+	Err error
+}
+
 // Jobs keeps the definitions.
 type Jobs interface {
 	// PutJob creates or changes a job and writes its revision and the audit

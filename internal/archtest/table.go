@@ -190,10 +190,11 @@ var table = map[string]line{
 		layer:   foundations,
 		imports: []string{"job", "store", "internal/engine"},
 	},
+	"store/internal/refill": {layer: foundations, imports: []string{"store"}, testModules: []string{"go.uber.org/goleak"}},
 	"store/internal/sqldb": {
 		// All of a store but the database.
 		layer:   kinds,
-		imports: []string{"job", "store", "store/internal/columns", "internal/engine", "internal/events"},
+		imports: []string{"job", "store", "store/internal/columns", "store/internal/refill", "internal/engine", "internal/events"},
 	},
 	"store/mysql": {
 		layer:       shells,
@@ -210,7 +211,7 @@ var table = map[string]line{
 	},
 	"store/sqlite": {
 		layer:       shells,
-		imports:     []string{"cron", "job", "store", "store/internal/columns", "internal/engine", "internal/events"},
+		imports:     []string{"cron", "job", "store", "store/internal/columns", "store/internal/refill", "internal/engine", "internal/events"},
 		modules:     []string{"modernc.org/sqlite", "modernc.org/libc"},
 		testImports: []string{"store/storetest"},
 		testModules: []string{"go.uber.org/goleak"},

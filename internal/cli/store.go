@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"time"
 
 	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/job"
@@ -26,9 +28,9 @@ func openStore(ctx context.Context, env Env, c config.Server, inUse string) (ser
 	var err error
 	switch c.Store.Kind() {
 	case config.Postgres:
-		s, err = postgres.Open(ctx, string(c.Store), postgres.Options{Defaults: c.JobDefaults(), Revisions: c.Keep.Revisions})
+		s, err = postgres.Open(ctx, string(c.Store), postgres.Options{Defaults: c.JobDefaults(), Revisions: c.Keep.Revisions, Refill: tellRefill(logger(env, c))})
 	case config.MySQL:
-		s, err = mysql.Open(ctx, string(c.Store), mysql.Options{Defaults: c.JobDefaults(), Revisions: c.Keep.Revisions})
+		s, err = mysql.Open(ctx, string(c.Store), mysql.Options{Defaults: c.JobDefaults(), Revisions: c.Keep.Revisions, Refill: tellRefill(logger(env, c))})
 	default:
 		return openFile(ctx, env, c, inUse)
 	}
@@ -39,7 +41,7 @@ func openStore(ctx context.Context, env Env, c config.Server, inUse string) (ser
 }
 
 func openFile(ctx context.Context, env Env, c config.Server, inUse string) (serverStore, error) {
-	s, err := sqlite.Open(ctx, c.Store.File(), sqlite.Options{Now: env.Now, Defaults: c.JobDefaults(), Revisions: c.Keep.Revisions})
+	s, err := sqlite.Open(ctx, c.Store.File(), sqlite.Options{Now: env.Now, Defaults: c.JobDefaults(), Revisions: c.Keep.Revisions, Refill: tellRefill(logger(env, c))})
 	if errors.Is(err, sqlite.ErrInUse) {
 		return nil, failed("%v", err).withHint("%s", inUse)
 	}
@@ -47,6 +49,30 @@ func openFile(ctx context.Context, env Env, c config.Server, inUse string) (serv
 		return nil, failed("%v", err)
 	}
 	return s, nil
+}
+
+// tellRefill returns what logs how far a store is that was opened with other defaults
+// than before.
+func tellRefill(log *slog.Logger) func(store.Refill) {
+	begun := false
+	return func(r store.Refill) {
+		first := !begun
+		begun = true
+		switch took := r.Took.Round(time.Millisecond); {
+		case r.Err != nil:
+			log.Error("jobs cannot be given the other defaults; it is tried again", "looked_at", r.Looked, "error", r.Err)
+		case r.Superseded:
+			log.Warn("another server has started with other defaults, which count: this one leaves off", "looked_at", r.Looked, "changed", r.Changed)
+		case r.Over && r.Looked > 0:
+			log.Info("all jobs have the other defaults", "jobs", r.Looked, "changed", r.Changed, "took", took)
+		case r.Over || first && r.Jobs == 0 && r.Took < time.Second:
+			// There are no jobs, as at the first start.
+		case first:
+			log.Info("this server has other defaults than the one that was started last: jobs that say nothing are given them, and go by the old ones until then", "jobs", r.Jobs)
+		default:
+			log.Info("jobs are given the other defaults", "looked_at", r.Looked, "jobs", r.Jobs, "changed", r.Changed, "for", took)
+		}
+	}
 }
 
 // fileOf returns the file of a store, for the commands that are about it. instead

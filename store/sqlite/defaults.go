@@ -12,6 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
+	"github.com/belfry-cron/belfry/store/internal/refill"
 )
 
 // What planners read of a job has the defaults filled in, so that it is written
@@ -23,20 +24,15 @@ const (
 	// defaultsName is the setting that holds the defaults that all jobs have. It
 	// is not there while some may have others.
 	defaultsName = "defaults"
-	// defaultsTime is how long a start is held up: enough for some ten thousand
-	// jobs.
-	defaultsTime = 3 * time.Second
 	// refillLook is how many jobs are looked at in one read, some tens of
 	// milliseconds, and refillMax how many are written in one call, some
 	// milliseconds of the writer.
 	refillLook = 500
 	refillMax  = 50
-	// refillAgain is how long after a failure it is tried again.
-	refillAgain = time.Second
 )
 
 // applyDefaults begins to fill in the defaults, and waits for a bounded time.
-func (s *Store) applyDefaults(ctx context.Context, most time.Duration) error {
+func (s *Store) applyDefaults(ctx context.Context, most time.Duration, tell func(store.Refill)) error {
 	text, err := json.Marshal(s.defaults)
 	if err != nil {
 		return err
@@ -52,103 +48,85 @@ func (s *Store) applyDefaults(ctx context.Context, most time.Duration) error {
 	if err != nil || old == string(text) {
 		return err
 	}
-	r := &refill{s: s, defaults: string(text)}
-	for begun := time.Now(); time.Since(begun) < most; {
-		more, err := r.part(ctx)
-		if errors.Is(err, store.ErrNoSpace) {
-			break // the server says so, and it is tried again
-		}
-		if err != nil {
-			return fmt.Errorf("fill in other defaults: %w", err)
-		}
-		if !more {
-			return nil
-		}
+	r := &refill.Refill{Jobs: &defaults{s: s, text: string(text)}, Tell: tell}
+	over, err := r.Start(ctx, most)
+	if err == nil && !over {
+		s.background.Go(func() { r.Rest(context.Background(), s.closed) })
 	}
-	s.background.Go(r.rest)
-	return nil
+	return err
 }
 
-// refill is how far the jobs have the defaults of this start.
-type refill struct {
-	s        *Store
-	defaults string // as JSON
-	begun    bool
-	last     job.ID // that was looked at
+// defaults is how far the jobs have those of this start.
+type defaults struct {
+	s     *Store
+	text  string // they, as JSON
+	begun bool
+	last  job.ID // that was looked at
 }
 
-// rest does what is left, in half of the time.
-func (r *refill) rest() {
-	for {
-		begun := time.Now()
-		more, err := r.part(context.Background())
-		if err == nil && !more {
-			return
+// Count implements refill.Jobs.
+func (d *defaults) Count(ctx context.Context) (n int, err error) {
+	err = d.s.read(ctx, func(c *conn) error {
+		q := c.stmt("select count(*) from jobs where live is not null")
+		for q.next() {
+			n = int(q.int())
 		}
-		pause := time.Since(begun)
-		if err != nil {
-			pause = refillAgain
-		}
-		select {
-		case <-r.s.closed:
-			return
-		case <-time.After(pause):
-		}
-	}
+		return q.err()
+	})
+	return n, err
 }
 
-// part looks at some jobs and writes those that the defaults give another meaning.
-// It tells whether there are more.
-func (r *refill) part(ctx context.Context) (more bool, err error) {
-	if !r.begun {
-		if err := r.set(ctx, "delete from settings where name = ? and value <> ?"); err != nil {
-			return false, err
+// Part implements refill.Jobs.
+func (d *defaults) Part(ctx context.Context) (p refill.Part, err error) {
+	if !d.begun {
+		if err := d.set(ctx, "delete from settings where name = ? and value <> ?"); err != nil {
+			return p, err
 		}
-		r.begun = true
+		d.begun = true
 	}
-	changed, last, err := r.look(ctx)
+	changed, last, looked, err := d.look(ctx)
 	if err != nil {
-		return false, err
+		return p, err
 	}
-	if last == r.last {
-		return false, r.set(ctx, "insert or replace into settings (name, value) values (?, ?)")
+	if looked == 0 {
+		return p, d.set(ctx, "insert or replace into settings (name, value) values (?, ?)")
 	}
 	for some := range slices.Chunk(changed, refillMax) {
-		if err := r.s.write(ctx, func(t *tx) error { return t.refill(some) }); err != nil {
-			return false, err
+		if err := d.s.write(ctx, func(t *tx) error { return t.refill(some) }); err != nil {
+			return p, err
 		}
 	}
-	r.last = last
-	return true, nil
+	d.last = last
+	return refill.Part{Looked: looked, Changed: len(changed), More: true}, nil
 }
 
 // set writes the setting.
-func (r *refill) set(ctx context.Context, text string) error {
-	return r.s.write(ctx, func(t *tx) error { return t.stmt(text).bindText(defaultsName).bindText(r.defaults).exec() })
+func (d *defaults) set(ctx context.Context, text string) error {
+	return d.s.write(ctx, func(t *tx) error { return t.stmt(text).bindText(defaultsName).bindText(d.text).exec() })
 }
 
 const selectFilled = `select j.uid, j.definition, coalesce(t.text, ''), s.keep_runs, s.keep_for, s.keep_output
 	from jobs j cross join job_state s on s.uid = j.uid left join timings t on t.id = s.timing
 	where j.uid > ? and j.live is not null order by j.uid limit ?`
 
-// look returns which of the next jobs are to be written again, and the last of all
-// that it has looked at.
-func (r *refill) look(ctx context.Context) (changed []job.ID, last job.ID, err error) {
-	last = r.last
-	err = r.s.read(ctx, func(c *conn) error {
+// look returns which of the next jobs are to be written again, the last of all that it
+// has looked at, and how many those are.
+func (d *defaults) look(ctx context.Context) (changed []job.ID, last job.ID, looked int, err error) {
+	last = d.last
+	err = d.s.read(ctx, func(c *conn) error {
 		calendars, err := readCalendars(c)
 		if err != nil {
 			return err
 		}
-		q := c.stmt(selectFilled).bindID(r.last).bindInt(refillLook)
+		q := c.stmt(selectFilled).bindID(d.last).bindInt(refillLook)
 		for q.next() {
-			last = q.id()
+			last, looked = q.id(), looked+1
 			definition, err := columns.DecodeJob(q.view())
 			if err != nil {
 				q.rewind()
 				return fmt.Errorf("definition of job %s: %w", last, err)
 			}
-			filled := definition.WithDefaults(r.s.defaults)
+			filled := definition.WithDefaults(d.s.defaults)
 			text, err := engine.TimingText(filled, columns.Finder(calendars))
 			if err != nil {
 				q.rewind()
@@ -161,7 +139,7 @@ func (r *refill) look(ctx context.Context) (changed []job.ID, last job.ID, err e
 		}
 		return q.err()
 	})
-	return changed, last, err
+	return changed, last, looked, err
 }
 
 // keepOf returns what a job says itself about how long its history is kept.

@@ -96,7 +96,7 @@ func TestOtherDefaultsOfManyJobsAreFilledInBesides(t *testing.T) {
 	const many = refillLook + 100
 	path := filepath.Join(t.TempDir(), "belfry.db")
 	start := func(zone string) *Store {
-		return open(t, path, Options{Defaults: job.Defaults{Timezone: zone}, defaultsTime: -1})
+		return open(t, path, Options{Defaults: job.Defaults{Timezone: zone}, RefillMax: -1})
 	}
 	jobs := func(s *Store) (list []store.PlannedJob) {
 		t.Helper()

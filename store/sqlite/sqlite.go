@@ -36,6 +36,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
+	"github.com/belfry-cron/belfry/store/internal/refill"
 )
 
 // ErrInUse is returned by Open when another process has the database open.
@@ -59,12 +60,16 @@ type Options struct {
 	// Revisions is how many definitions of a job are kept. Default:
 	// store.RevisionsDefault.
 	Revisions int
+	// Refill is told, if the defaults are others than before, how far they are filled
+	// in: at once, now and then, and at the end. It is called by Open, and later by one
+	// goroutine. May be nil.
+	Refill func(store.Refill)
+	// RefillMax is how long that may hold Open up; the rest is done beside. Default:
+	// 3 s.
+	RefillMax time.Duration
 
 	// maxPages bounds the file, for tests of what happens when it is full.
 	maxPages int
-	// defaultsTime is how long other defaults hold Open up. Default:
-	// defaultsTime.
-	defaultsTime time.Duration
 }
 
 const (
@@ -192,7 +197,7 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	}
 	s.writer = newWriter(s, c, checkpoints, b)
 	go s.writer.run()
-	if err := s.applyDefaults(ctx, cmp.Or(o.defaultsTime, defaultsTime)); err != nil {
+	if err := s.applyDefaults(ctx, cmp.Or(o.RefillMax, refill.StartMax), o.Refill); err != nil {
 		s.closing.Do(func() { close(s.closed) })
 		<-s.writer.done
 		return errors.Join(err, s.writer.close())

@@ -51,6 +51,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
+	"github.com/belfry-cron/belfry/store/internal/refill"
 )
 
 // errClosed is returned by calls after Close.
@@ -70,6 +71,13 @@ type Options struct {
 	// Defaults are filled in where jobs say nothing. They should be the same on
 	// all nodes. Default: what is built in.
 	Defaults job.Defaults
+	// Refill is told, if the defaults are others than before, how far they are filled
+	// in: at once, now and then, and at the end. It is called by Open, and later by one
+	// goroutine. May be nil.
+	Refill func(store.Refill)
+	// RefillMax is how long that may hold Open up; the rest is done beside. Default:
+	// 3 s.
+	RefillMax time.Duration
 	// NewID makes the uids of jobs, calendars and pools. Default: by the clock
 	// and at random.
 	NewID func() job.ID
@@ -150,12 +158,13 @@ func Open(ctx context.Context, db DB, o Options) (*Store, error) {
 	if err := s.partition(ctx, time.Time{}); err != nil {
 		return nil, err
 	}
-	if err := s.applyDefaults(ctx); err != nil {
-		return nil, err
-	}
+	s.notices.init()
 	background, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	s.notices.init()
+	if err := s.applyDefaults(ctx, background, cmp.Or(o.RefillMax, refill.StartMax), o.Refill); err != nil {
+		stop()
+		return nil, err
+	}
 	s.work.Go(func() { s.keepTime(background) })
 	s.work.Go(func() { s.notify(background) })
 	s.followed.wake = make(chan struct{}, 1)

@@ -1,0 +1,138 @@
+// Package refill drives what a store does when it is opened with other defaults than
+// before: a bounded part of it while its server waits, and the rest beside what the
+// server does. What is done to a job is the store's.
+package refill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// StartMax is how long a start is held up: enough for some ten thousand jobs.
+	StartMax = 3 * time.Second
+	// countMax is how long it may take to count jobs: that of some millions.
+	countMax = 2 * time.Second
+	// tellEvery is how often it is told how far all is.
+	tellEvery = 10 * time.Second
+	// again is how long after a failure it is tried again.
+	again = time.Second
+)
+
+// ErrSuperseded is returned by Part when other defaults count by now.
+var ErrSuperseded = errors.New("another server has begun with other defaults")
+
+// Part is what was done at a time.
+type Part struct {
+	Looked, Changed int // jobs
+	More            bool
+}
+
+// Jobs is what a store does.
+type Jobs interface {
+	// Count returns how many jobs there are.
+	Count(ctx context.Context) (int, error)
+	// Part looks at the next jobs and writes those again to which the defaults give
+	// another meaning. After an error it goes on where it was.
+	Part(ctx context.Context) (Part, error)
+}
+
+// Refill is one such work. It is for one goroutine at a time.
+type Refill struct {
+	Jobs Jobs
+	// Tell is told how far it is: at the beginning, now and then, and at the end.
+	// Nil: nobody.
+	Tell func(store.Refill)
+
+	is          store.Refill
+	began, told time.Time
+}
+
+// Start does what can be done in a time, at least a part, by which the store takes note
+// that it has begun. It tells whether that is all.
+func (r *Refill) Start(ctx context.Context, most time.Duration) (over bool, err error) {
+	r.began = time.Now()
+	r.count(ctx)
+	r.tell()
+	for first := true; first || time.Since(r.began) < most; first = false {
+		over, err := r.part(ctx)
+		if errors.Is(err, store.ErrNoSpace) {
+			return false, nil // the server says so, and it is tried again
+		}
+		if over || err != nil {
+			return over, err
+		}
+	}
+	return false, nil
+}
+
+// count finds out how many jobs there are, if that does not take long: it is only told.
+func (r *Refill) count(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, countMax)
+	defer cancel()
+	if n, err := r.Jobs.Count(ctx); err == nil {
+		r.is.Jobs = n
+	}
+}
+
+// Rest does what is left, in half of the time, until it is over or the store is closed,
+// when ctx may end as well.
+func (r *Refill) Rest(ctx context.Context, closed <-chan struct{}) {
+	for {
+		begun := time.Now()
+		over, err := r.part(ctx)
+		if over {
+			return
+		}
+		pause := time.Since(begun)
+		failed := err != nil
+		if failed {
+			pause = again
+		}
+		select {
+		case <-closed:
+			return
+		default:
+		}
+		if was := r.is.Err != nil; failed && !was {
+			r.is.Err = err
+			r.tell()
+		} else if !failed {
+			r.is.Err = nil
+		}
+		select {
+		case <-closed:
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (r *Refill) part(ctx context.Context) (over bool, err error) {
+	p, err := r.Jobs.Part(ctx)
+	superseded := errors.Is(err, ErrSuperseded)
+	if err != nil && !superseded {
+		return false, fmt.Errorf("fill in other defaults: %w", err)
+	}
+	r.is.Looked, r.is.Changed = r.is.Looked+p.Looked, r.is.Changed+p.Changed
+	over = superseded || !p.More
+	if over {
+		r.is.Over, r.is.Superseded, r.is.Err = !superseded, superseded, nil
+	}
+	if over || r.is.Err == nil && time.Since(r.told) >= tellEvery {
+		r.tell()
+	}
+	return over, nil
+}
+
+func (r *Refill) tell() {
+	r.told = time.Now()
+	r.is.Took = r.told.Sub(r.began)
+	if r.Tell != nil {
+		r.Tell(r.is)
+	}
+}
