@@ -108,6 +108,7 @@ type server struct {
 	// followers are those of the output of runs.
 	followers *httpapi.Followers
 	working   atomic.Pointer[node.Node] // the node, while it works
+	started   func()                    // ends what says that the start goes on
 	http      *http.Server
 	listen    net.Listener
 	closers   []func() error // in the order of opening
@@ -137,10 +138,16 @@ func serve(ctx context.Context, env Env, c config.Server) (err error) {
 			err = errors.Join(err, s.closers[i]())
 		}
 	}()
+	manager := systemdOf(env.Getenv, s.log)
+	starting, started := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() { manager.starting(starting) })
+	s.started = func() { started(); group.Wait() }
+	defer s.started()
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	return s.run(ctx)
+	return s.run(ctx, manager)
 }
 
 // logger returns what the server tells about itself.
@@ -371,7 +378,7 @@ func (s *server) url() string { return config.LocalURL(s.listen.Addr(), s.config
 
 // run answers and works until ctx ends. Requests are answered while the node
 // stops, so that one can see what it waits for.
-func (s *server) run(ctx context.Context) error {
+func (s *server) run(ctx context.Context, manager systemd) error {
 	answering, stopAnswering := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopAnswering()
 	s.http.BaseContext = func(net.Listener) context.Context { return answering }
@@ -405,8 +412,7 @@ func (s *server) run(ctx context.Context) error {
 		<-ctx.Done()
 		s.sayWaiting(stopped)
 	})
-	manager := systemdOf(s.env.Getenv, s.log)
-	group.Go(func() { manager.run(ctx, s.node.Planner().Ready(), stopped, s.node.Planner().Sync) })
+	group.Go(func() { manager.run(ctx, s.node.Planner().Ready(), stopped, s.started, s.node.Planner().Sync) })
 	s.working.Store(s.node)
 	worked := s.node.Run(ctx)
 	s.working.Store(nil)

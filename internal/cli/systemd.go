@@ -54,10 +54,33 @@ func (d *systemd) tell(state string) {
 	}
 }
 
-// run tells when the server is ready, that it stops when ctx ends, and, until it
-// has stopped, that all is well. well answers when the parts of the server go on;
-// one that waits for longer than its context does not.
-func (d *systemd) run(ctx context.Context, ready, stopped <-chan struct{}, well func(context.Context) error) {
+// What a start may take longer than the manager would wait: to bring a large database up
+// to date, or to read a million jobs.
+const (
+	startingEvery  = 10 * time.Second
+	startingWithin = 60 * time.Second // for a machine that stands still for a while
+)
+
+// starting tells that the start goes on, until ctx ends.
+func (d *systemd) starting(ctx context.Context) {
+	if d.socket == "" {
+		return
+	}
+	ticker := time.NewTicker(startingEvery)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		d.tell("EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(startingWithin.Microseconds(), 10))
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// run tells when the server is ready, after a call of started, that it stops when ctx
+// ends, and, until it has stopped, that all is well. well answers when the parts of the
+// server go on; one that waits for longer than its context does not.
+func (d *systemd) run(ctx context.Context, ready, stopped <-chan struct{}, started func(), well func(context.Context) error) {
 	if d.socket == "" {
 		return
 	}
@@ -74,6 +97,7 @@ func (d *systemd) run(ctx context.Context, ready, stopped <-chan struct{}, well 
 		case <-stopped:
 			return
 		case <-ready:
+			started()
 			d.tell("READY=1")
 			ready = nil
 		case <-stopping:

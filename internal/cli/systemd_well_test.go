@@ -32,7 +32,7 @@ func TestSystemdIsNotToldThatAllIsWellWhileItIsNot(t *testing.T) {
 	d := systemd{socket: socket, within: 20 * time.Millisecond, log: slog.New(slog.DiscardHandler)}
 	go func() {
 		defer close(ended)
-		d.run(ctx, nil, stopped, func(ctx context.Context) error {
+		d.run(ctx, nil, stopped, nil, func(ctx context.Context) error {
 			n++
 			calls <- n
 			if n <= 3 {
