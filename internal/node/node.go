@@ -227,6 +227,7 @@ func (n *Node) join(ctx context.Context) error {
 		return err
 	}
 	n.member.Store(m)
+	n.sayNamesake(m)
 	began := func(job.ID, int) bool { return true }
 	if n.config.Watchdog != nil {
 		journal := n.config.Watchdog.Journal()
@@ -243,6 +244,17 @@ func (n *Node) join(ctx context.Context) error {
 		return n.config.Watchdog.Reconciled()
 	}
 	return nil
+}
+
+// sayNamesake says that another live node has the name of this one, which people mean
+// by it and drains and broadcasts go by.
+func (n *Node) sayNamesake(m *membership.Member) {
+	for _, s := range m.Live() {
+		if s.Node == n.config.Session.Node && s.ID != m.ID() && !slices.Contains(m.Predecessors(), s.ID) {
+			n.config.Log.Warn("another node has the same name, so that a drain or broadcast takes both for one", "node", s.Node, "joined", s.Joined, "data", s.DataDir, "better", "--name")
+			return
+		}
+	}
 }
 
 // settle ends the attempts of a session whose process is gone: those that may

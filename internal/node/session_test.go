@@ -180,6 +180,39 @@ func TestANodeThatStopsWithoutASessionIsNoFailure(t *testing.T) {
 	})
 }
 
+func TestANodeSaysThatAnotherHasItsName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.start("a")()
+		time.Sleep(time.Second)
+		for _, c := range []struct {
+			name, machine string // of the second node, on the directory of the first
+			want          int
+		}{{"b", "m2", 0}, {"a", "m2", 1}, {"a", "m1", 0}} {
+			log := &lines{}
+			n, err := New(Config{
+				Store:     w.store,
+				Session:   store.Session{Node: c.name, Machine: c.machine, DataDir: "/a", Roles: []string{placement.RolePlanner}, Capacity: 1},
+				Executors: func(*job.Job) executor.Executor { return w.exec },
+				Now:       w.now, Boot: func() time.Duration { return time.Since(w.boot) },
+				Log: slog.New(slog.NewTextHandler(log, nil)),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := n.join(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := log.count("another node has the same name"); got != c.want {
+				t.Errorf("node %s on %s says it %d times, want %d", c.name, c.machine, got, c.want)
+			}
+			if err := w.store.Leave(t.Context(), n.member.Load().ID()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
 func TestEachProcessRunsItsBootJobsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
