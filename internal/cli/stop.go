@@ -18,21 +18,27 @@ const (
 )
 
 // untilSignal returns a context that ends with the first signal. The second one
-// ends the process, after atOnce, and the watchdog then ends its children. What is
-// returned must be called.
+// ends the process, after atOnce, and the watchdog then ends its children. That a
+// terminal is closed is told by several SIGHUP: it is never the second, and nothing at
+// all for who was started so that it ignores it, as by nohup. What is returned must be
+// called.
 func untilSignal(ctx context.Context, atOnce func(os.Signal)) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2) // so that a second one is not lost while the first is handled
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	asked := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		asked = append(asked, syscall.SIGHUP)
+	}
+	signal.Notify(signals, asked...)
 	done := make(chan struct{}) // closed by the caller
 	var group sync.WaitGroup
 	group.Go(func() {
-		for n := 1; ; n++ {
+		for stopping := false; ; stopping = true {
 			select {
 			case <-done:
 				return
 			case s := <-signals:
-				if n > 1 {
+				if stopping && s != syscall.SIGHUP {
 					atOnce(s)
 					os.Exit(int(ExitInterrupted))
 				}

@@ -25,19 +25,23 @@ func TestASecondSignalEndsAtOnceAndSaysWhatIsLost(t *testing.T) {
 	s.apply("{name: slow, run: {shell: " + strconv.Quote("exec sleep 60") + "}}")
 	run := s.runByHand("slow")
 	eventually(t, "it runs", func() bool { return s.run(run.ID).State == job.StateRunning && !s.run(run.ID).Started.IsZero() })
-	signal := func() {
+	signal := func(which syscall.Signal) {
 		t.Helper()
-		if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		if err := s.cmd.Process.Signal(which); err != nil {
 			t.Fatal(err)
 		}
 	}
 	named := fmt.Sprintf(`"job":"default/slow","run":"%s","attempt":1`, run.ID)
-	signal()
+	signal(syscall.SIGHUP) // as of a terminal that is closed, which sends it twice
 	eventually(t, "it says what it waits for", func() bool { return s.log.lines(`"msg":"waiting for an attempt to end",`+named) == 1 })
-	signal()
+	signal(syscall.SIGHUP)
+	signal(syscall.SIGTERM)
 	s.awaitExit()
 	if s.code != 130 {
 		t.Errorf("the server ended with exit code %d", s.code)
+	}
+	if n := s.log.lines(`"msg":"stopping at once","signal":"terminated"`); n != 1 {
+		t.Errorf("%d times it was ended at once by the second signal", n)
 	}
 	eventually(t, "it says what is lost", func() bool {
 		return s.log.lines(`"msg":"an attempt is ended, and counts as lost at the next start",`+named) == 1
