@@ -350,11 +350,11 @@ func (s *server) makeHTTP() error {
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	if c := s.config.TLS; c.Cert != "" {
-		certificate, err := tls.LoadX509KeyPair(c.Cert, c.Key)
-		if err != nil {
+		own := &certificate{cert: c.Cert, key: c.Key, now: s.env.Now, log: s.log}
+		if err := own.load(); err != nil {
 			return failed("read the certificate %s with the key %s: %v", c.Cert, c.Key, err)
 		}
-		s.http.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+		s.http.TLSConfig = &tls.Config{GetCertificate: own.get, MinVersion: tls.VersionTLS12}
 	}
 	return nil
 }
