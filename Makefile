@@ -41,11 +41,15 @@ TESTS_IMPORT = $(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}
 # each runs a command line in every module and says so.
 each = for m in $(MODULES); do cd "$(CURDIR)/$$m"; echo '$(1)' "($$m)"; $(1); done
 
+# beside makes two targets at the same time, where the one leaves a processor idle that
+# the other can use.
+beside = $(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget)
+
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-long servers cluster crash check lint race fuzz sim seeds soak bench fmt tidy
+.PHONY: help run build test test-long e2e servers servers-stores servers-bench cluster crash check lint race race-bubbles race-others fuzz sim seeds soak bench fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,14 +60,24 @@ run: ## run belfry; other arguments: make run ARGS="next '@daily' -n 3"
 build: ## build ./belfry, one static file
 	CGO_ENABLED=0 $(GO) build -trimpath -o belfry ./cmd/belfry
 
-test: ## run all tests, those with whole servers by themselves
+test: ## run all tests, and make crash; those with whole servers by themselves
 	@$(call each,$(GO) test $(OTHERS))
-	$(GO) test ./test/e2e
+	@$(beside) e2e crash
 	@$(MAKE) --no-print-directory servers
+
+# It waits more than it works, as make crash does.
+e2e:
+	$(GO) test ./test/e2e
 
 servers: ## run the tests on database servers, which they start; installs Debian's if it may
 	@test/servers/install.sh
+	@$(beside) servers-stores servers-bench
+
+# The benchmarks wait for most of the time, which the stores use.
+servers-stores:
 	$(GO) test -timeout 20m -tags servers ./store/postgres ./store/mysql
+
+servers-bench:
 	$(GO) -C bench test -tags servers -run '/^(postgres|mariadb-nodes|leave)' ./nodebench
 
 cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres)
@@ -84,7 +98,12 @@ lint: ## format, vet and staticcheck; changes nothing
 	@$(call each,$(TOOL) staticcheck -tags servers ./...)
 
 race: ## run the tests in random order under the race detector (needs a C compiler)
+	@$(beside) race-bubbles race-others
+
+race-bubbles:
 	CGO_ENABLED=1 $(GO) test $(DETECTOR) -shuffle=on -cpu 1 $$($(TESTS_IMPORT) | awk '/testing\/synctest/ {print $$1}')
+
+race-others:
 	CGO_ENABLED=1 $(GO) test $(DETECTOR) -shuffle=on $$($(TESTS_IMPORT) | awk '!/testing\/synctest|\/test\/e2e / {print $$1}')
 
 fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time

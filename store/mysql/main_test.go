@@ -34,7 +34,9 @@ func run(m *testing.M) int {
 	return code
 }
 
+// Both suites wait for the server half of their time, which one leaves to the other.
 func TestStore(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
 		return open(t, emptyDatabase(t), options(o))
 	})
@@ -42,6 +44,7 @@ func TestStore(t *testing.T) {
 
 // The suite again, with every other call made by another node.
 func TestStoreOfTwoNodes(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
 		address := emptyDatabase(t)
 		return storetest.Nodes(open(t, address, options(o)), open(t, address, options(o)))

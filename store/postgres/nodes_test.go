@@ -20,6 +20,7 @@ import (
 
 // The suite again, with every other call made by another node.
 func TestStoreOfTwoNodes(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
 		opt := Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions}
 		address := emptySchema(t)

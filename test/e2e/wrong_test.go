@@ -104,6 +104,7 @@ func TestWhatACallerDoesWrongIsToldWithItsPlace(t *testing.T) {
 // Connections that send nothing, send slowly or never read, and a thousand streams,
 // delay nobody else.
 func TestClientsThatDoNotReadOrSendDelayNobody(t *testing.T) {
+	t.Parallel()
 	f := newFolder(t)
 	s := f.serve(t, options{})
 	defer s.stop()
