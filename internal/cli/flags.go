@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -153,6 +154,9 @@ func (l *labels) Set(text string) error {
 	key, value, found := strings.Cut(text, "=")
 	if !found || key == "" {
 		return fmt.Errorf("%q is not of the form KEY=VALUE", text)
+	}
+	if !utf8.ValidString(text) {
+		return fmt.Errorf("%q is not UTF-8, and would be changed on its way", text)
 	}
 	if *l == nil {
 		*l = labels{}
