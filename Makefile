@@ -75,7 +75,7 @@ servers: ## run the tests on database servers, which they start; installs Debian
 
 # The benchmarks wait for most of the time, which the stores use.
 servers-stores:
-	$(GO) test -timeout 20m -tags servers ./store/postgres ./store/mysql
+	$(GO) test -timeout 20m -tags servers ./test/servers ./store/postgres ./store/mysql
 
 servers-bench:
 	$(GO) -C bench test -tags servers -run '/^(postgres|mariadb-nodes|leave)' ./nodebench

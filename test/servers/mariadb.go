@@ -61,14 +61,11 @@ func NewMariaDB(options ...string) (m *MariaDB, err error) {
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
-	if m.Port, err = freePort(); err != nil {
-		return nil, err
-	}
 	init := exec.Command(m.programs.install, "--no-defaults", "--datadir="+m.data(), "--tmpdir="+m.Dir, "--auth-root-authentication-method=normal", "--skip-test-db", "--user="+userName())
 	if out, err := init.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("mariadb-install-db: %w\n%s", err, out)
 	}
-	return m, m.Start()
+	return m, startAnywhere(&m.Port, m.Start)
 }
 
 func (m *MariaDB) data() string { return filepath.Join(m.Dir, "data") }
@@ -97,17 +94,35 @@ func (m *MariaDB) Database() (string, error) {
 
 // Exec runs statements as root.
 func (m *MariaDB) Exec(ctx context.Context, statement string) error {
+	db, err := m.connect()
+	if err != nil {
+		return err
+	}
+	_, err = db.ExecContext(ctx, statement)
+	return errors.Join(err, db.Close())
+}
+
+// answers returns the directory of the server that answers at the port.
+func (m *MariaDB) answers(ctx context.Context) (data string, err error) {
+	db, err := m.connect()
+	if err != nil {
+		return "", err
+	}
+	err = db.QueryRowContext(ctx, "select @@datadir").Scan(&data)
+	return data, errors.Join(err, db.Close())
+}
+
+// connect makes connections as root.
+func (m *MariaDB) connect() (*sql.DB, error) {
 	c := mysql.NewConfig()
 	c.MultiStatements = true
 	c.User, c.Net, c.Addr = "root", "tcp", fmt.Sprintf("127.0.0.1:%d", m.Port)
 	c.Logger = &mysql.NopLogger{} // while it starts it refuses
 	connector, err := mysql.NewConnector(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	db := sql.OpenDB(connector)
-	_, err = db.ExecContext(ctx, statement)
-	return errors.Join(err, db.Close())
+	return sql.OpenDB(connector), nil
 }
 
 // Start starts the server, after Stop or Kill, and waits until it answers.
@@ -133,8 +148,11 @@ func (m *MariaDB) Start() error {
 	ctx, cancel := context.WithTimeout(context.Background(), startMax)
 	defer cancel()
 	for {
-		err := m.Exec(ctx, "select 1")
+		data, err := m.answers(ctx)
 		if err == nil {
+			if !samePlace(data, m.data()) {
+				return errors.Join(errTaken, stopTaken(cmd, &m.process))
+			}
 			return nil
 		}
 		select {

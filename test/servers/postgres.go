@@ -88,21 +88,18 @@ func NewPostgres(settings ...string) (p *Postgres, err error) {
 			return nil, err
 		}
 	}
-	if p.Port, err = freePort(); err != nil {
-		return nil, err
-	}
 	init := p.command("initdb", "-D", p.data(), "-U", "belfry", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C")
 	if out, err := init.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
 	}
 	lines := append([]string{
-		"listen_addresses = '127.0.0.1'", fmt.Sprintf("port = %d", p.Port), "unix_socket_directories = ''",
+		"listen_addresses = '127.0.0.1'", "unix_socket_directories = ''",
 		"max_connections = 200", "logging_collector = off",
 	}, settings...)
 	if err := appendTo(filepath.Join(p.data(), "postgresql.conf"), strings.Join(lines, "\n")+"\n"); err != nil {
 		return nil, err
 	}
-	return p, p.Start()
+	return p, startAnywhere(&p.Port, p.Start)
 }
 
 // appendTo adds lines to a file.
@@ -139,7 +136,7 @@ func (p *Postgres) Start() error {
 		return err
 	}
 	defer log.Close()
-	cmd := p.command("postgres", "-D", p.data())
+	cmd := p.command("postgres", "-D", p.data(), "-p", strconv.Itoa(p.Port))
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := startTied(cmd); err != nil {
 		return err
@@ -150,7 +147,12 @@ func (p *Postgres) Start() error {
 	for {
 		conn, err := pgx.Connect(ctx, p.URL())
 		if err == nil {
-			return conn.Close(ctx)
+			var data string
+			err = errors.Join(conn.QueryRow(ctx, "show data_directory").Scan(&data), conn.Close(ctx))
+			if err == nil && !samePlace(data, p.data()) {
+				return errors.Join(errTaken, stopTaken(cmd, &p.process))
+			}
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -252,6 +254,44 @@ func unprivileged() (*syscall.Credential, error) {
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
 	return nil, errors.New("there is no user postgres or nobody, and no server runs as root")
+}
+
+// errTaken is what a server is told to have run into that has lost the race for its port.
+var errTaken = errors.New("another server has the port")
+
+// startAnywhere starts a server at a free port, and at another one if somebody else takes
+// that first.
+func startAnywhere(port *int, start func() error) (err error) {
+	const tries = 5
+	for range tries {
+		if *port, err = freePort(); err != nil {
+			return err
+		}
+		if err = start(); !errors.Is(err, errTaken) {
+			return err
+		}
+	}
+	return err
+}
+
+// stopTaken ends a server that cannot have its port, if it has not ended by itself.
+func stopTaken(cmd *exec.Cmd, process **exec.Cmd) error {
+	*process = nil
+	if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	_ = cmd.Wait() // says that it was killed
+	return nil
+}
+
+// samePlace tells whether two paths name one directory.
+func samePlace(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
 }
 
 // freePort returns a port that nobody has, and that no connection gets by chance

@@ -35,19 +35,16 @@ func (p *Postgres) Standby() (s *Postgres, err error) {
 			return nil, err
 		}
 	}
-	if s.Port, err = freePort(); err != nil {
-		return nil, err
-	}
 	from := fmt.Sprintf("host=127.0.0.1 port=%d user=belfry application_name=%s", p.Port, standbyName)
 	copying := s.command("pg_basebackup", "-d", from, "-D", s.data(), "-R", "--checkpoint=fast", "--no-sync")
 	if out, err := copying.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("pg_basebackup: %w\n%s", err, out)
 	}
 	// The last setting of a name counts.
-	if err := appendTo(filepath.Join(s.data(), "postgresql.conf"), fmt.Sprintf("port = %d\nsynchronous_standby_names = ''\n", s.Port)); err != nil {
+	if err := appendTo(filepath.Join(s.data(), "postgresql.conf"), "synchronous_standby_names = ''\n"); err != nil {
 		return nil, err
 	}
-	if err := s.Start(); err != nil {
+	if err := startAnywhere(&s.Port, s.Start); err != nil {
 		return nil, err
 	}
 	if err := p.awaitStandby(); err != nil {
