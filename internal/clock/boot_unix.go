@@ -3,14 +3,55 @@
 package clock
 
 import (
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
+const (
+	// derivedFor is how long a reading of the boot clock is made do with, by a clock that
+	// is read without a call of the system: thousands of runs that start at one instant
+	// ask for the time.
+	derivedFor = 100 * time.Millisecond
+	// apart is how far the wall clock and the monotonic clock may have gone apart
+	// meanwhile. When the machine was suspended, the wall clock is set forward by as much
+	// as the boot clock.
+	apart = time.Millisecond
+)
+
+// reading is what the boot clock has shown.
+type reading struct {
+	boot time.Duration
+	at   time.Time
+}
+
+var latest atomic.Pointer[reading]
+
 // Boot returns the time since the machine was started, suspends included. It is
 // the same for all processes of the machine.
 func Boot() time.Duration {
+	now := time.Now()
+	if last := latest.Load(); last != nil {
+		monotonic, wall := now.Sub(last.at), now.Round(0).Sub(last.at.Round(0))
+		if derives(monotonic, wall) {
+			return last.boot + monotonic
+		}
+	}
+	boot := readBoot()
+	if time.Since(now) < apart { // nothing came between the two
+		latest.Store(&reading{boot, now})
+	}
+	return boot
+}
+
+// derives tells whether the boot clock has gone like the monotonic clock since a reading.
+func derives(monotonic, wall time.Duration) bool {
+	return 0 <= monotonic && monotonic < derivedFor && (wall-monotonic).Abs() < apart
+}
+
+// readBoot asks the system.
+func readBoot() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(bootClock, &t); err != nil {
 		panic(err) // every kernel that Go runs on has it
