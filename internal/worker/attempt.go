@@ -73,6 +73,11 @@ func (w *Worker) prepare(it *item) {
 	// It outlives the context of Run, and is ended by endAll. Without a parent it
 	// costs a third, at the instant too.
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
+	// Read now and not at the instant, when a herd reads thousands of places in memory.
+	due, timeout := it.run.Due, time.Duration(0)
+	if t := definition.Policy.Timeout; t != nil {
+		timeout = time.Duration(*t)
+	}
 	p.attempt = executor.Attempt{
 		Job: definition, Run: it.run.Run, Number: it.attempt.Number,
 		Data: w.dataOf(it), Grace: grace(&definition.Policy), Fence: it.fence,
@@ -87,12 +92,12 @@ func (w *Worker) prepare(it *item) {
 			}
 			// A timeout counts from here: waiting for room to start is no
 			// part of it.
-			if timeout := definition.Policy.Timeout; timeout != nil && *timeout > 0 {
-				p.timeout = time.AfterFunc(time.Duration(*timeout), func() { p.cancel(executor.ErrTimeout) })
+			if timeout > 0 {
+				p.timeout = time.AfterFunc(timeout, func() { p.cancel(executor.ErrTimeout) })
 			}
 			begun := !p.started.IsZero()
 			if p.started = w.Now(); w.Observer != nil && !begun {
-				w.Observer.Started(p.started.Sub(it.run.Due))
+				w.Observer.Started(p.started.Sub(due))
 			}
 			return nil
 		},
@@ -138,7 +143,7 @@ func (w *Worker) execute(it *item) *result {
 	}
 	res.ExitCode, res.Signal, res.HTTPStatus, res.Retryable = ended.ExitCode, ended.Signal, ended.HTTPStatus, ended.Retryable
 	if w.Observer != nil && !p.started.IsZero() {
-		w.Observer.Ended(it.run.JobUID, res.Outcome, res.Ended)
+		w.Observer.Ended(it.ready.Job, res.Outcome, res.Ended)
 	}
 	// Asked first: there are thousands a second, and mostly nobody wants to know.
 	if w.Log.Enabled(p.ctx, slog.LevelDebug) {
