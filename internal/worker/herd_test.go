@@ -44,6 +44,8 @@ func (h *herd) Ready(_ context.Context, _ job.ID, after store.RunRef, until time
 	} else if !after.Due.IsZero() {
 		return nil, nil
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	var list []store.ReadyRun
 	for _, r := range h.runs[from:min(len(h.runs), from+limit)] {
 		list = append(list, store.ReadyRun{RunRef: store.RunRef{Due: r.Due, ID: r.ID}, Attempt: r.Attempt})
