@@ -169,6 +169,11 @@ func TestOpenNamesADamagedFileAndTheWayOut(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
+		{"it was emptied", func(t *testing.T, path string) {
+			if err := os.Truncate(path, 0); err != nil {
+				t.Fatal(err)
+			}
+		}},
 		{"a page was overwritten before an unclean end", func(t *testing.T, path string) {
 			info, err := os.Stat(path)
 			if err != nil {

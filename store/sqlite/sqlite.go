@@ -125,7 +125,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open %s: %w", path, fileError(err))
 	}
 	if err := private(path); err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", path, fileError(err)), unlock(lock))
+		return nil, errors.Join(describe(path, fileError(err)), unlock(lock))
 	}
 	s := &Store{
 		path:      path,
@@ -159,10 +159,18 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 
 // private makes the file of a new store, for its owner alone: commands and output
 // are in it. SQLite would let everybody read it, and makes the files beside it as
-// readable as this one. An empty file is a new store to it.
+// readable as this one. An empty file is a new store to it; beside a ballast, which
+// only a store that was open has, it is one of which nothing is left.
 func private(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
+		info, err := os.Stat(path)
+		if err != nil || info.Size() > 0 {
+			return err
+		}
+		if _, err := os.Stat(path + "-ballast"); err == nil {
+			return fmt.Errorf("%w: the file is empty, and was not", store.ErrDamaged)
+		}
 		return nil
 	}
 	if err != nil {
