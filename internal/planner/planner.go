@@ -253,9 +253,10 @@ func (p *Planner) refresh(ctx context.Context) error {
 }
 
 // gain takes note of the jobs of partitions that were another's whose cursors are to be
-// read, and forgets those of partitions that are another's now. All else that the table has of them was read as it changed, and so was the cursor
-// of each that has had nothing to plan since: that is most of a million jobs that are due
-// once a day, some hours after the start of a node.
+// read, and forgets those of partitions that are another's now. All else that the table
+// has of them was read as it changed, and so was the cursor of each that has had nothing
+// to plan since: that is most of a million jobs that are due once a day, some hours after
+// the start of a node.
 func (p *Planner) gain(partitions store.Partitions) {
 	type urgent struct {
 		at    int64 // when it is due next
