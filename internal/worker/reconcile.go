@@ -16,9 +16,9 @@ import (
 
 const (
 	// busyFrom is how many claims within lookEvery make a worker busy: more than a small
-	// machine can make processes, so that the garbage counts. busyFor is how long it is
-	// taken for busy then.
-	busyFrom = 5 * store.MaxBatch
+	// machine can make processes, also after a pause, so that the garbage counts. busyFor
+	// is how long it is taken for busy then.
+	busyFrom = 10 * store.MaxBatch
 	busyFor  = 15 * time.Second
 )
 
