@@ -205,14 +205,19 @@ func (s *server) measure(ctx context.Context, p *program, l commandLoad, jobs, s
 		return nil, err
 	}
 	r.own, r.children = r.own-own, r.children-children
-	page, err := s.Runs(ctx, client.RunQuery{
+	query := client.RunQuery{
 		Outcomes: []job.Outcome{job.OutcomeSkipped, job.OutcomeMissed, job.OutcomeLost, job.OutcomeFailed}, From: r.from, PageSize: 1,
-	})
-	if err != nil {
-		return nil, err
 	}
-	for _, run := range page.Items {
-		r.unstarted = fmt.Sprintf("%s of %s: %s", run.Outcome, run.Scheduled.Format(time.TimeOnly), run.Reason)
+	for more := true; more && r.unstarted == ""; { // few of many may be found pages later
+		page, err := s.Runs(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		for _, run := range page.Items {
+			r.unstarted = fmt.Sprintf("%s of %s: %s", run.Outcome, run.Scheduled.Format(time.TimeOnly), run.Reason)
+		}
+		query.PageToken = page.NextPageToken
+		more = query.PageToken != ""
 	}
 	r.pause, r.liveFirst, r.liveLast, _ = s.said.collections(collections)
 	return r, nil
