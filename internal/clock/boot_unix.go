@@ -33,9 +33,8 @@ var latest atomic.Pointer[reading]
 func Boot() time.Duration {
 	now := time.Now()
 	if last := latest.Load(); last != nil {
-		monotonic, wall := now.Sub(last.at), now.Round(0).Sub(last.at.Round(0))
-		if derives(monotonic, wall) {
-			return last.boot + monotonic
+		if boot, ok := last.derive(now.Sub(last.at), now.Round(0).Sub(last.at.Round(0))); ok {
+			return boot
 		}
 	}
 	boot := readBoot()
@@ -45,9 +44,11 @@ func Boot() time.Duration {
 	return boot
 }
 
-// derives tells whether the boot clock has gone like the monotonic clock since a reading.
-func derives(monotonic, wall time.Duration) bool {
-	return 0 <= monotonic && monotonic < derivedFor && (wall-monotonic).Abs() < apart
+// derive returns what the boot clock shows after so much time by the two other clocks, if
+// it has gone like the monotonic clock since the reading.
+func (r *reading) derive(monotonic, wall time.Duration) (boot time.Duration, ok bool) {
+	ok = 0 <= monotonic && monotonic < derivedFor && (wall-monotonic).Abs() < apart
+	return r.boot + monotonic, ok
 }
 
 // readBoot asks the system.
