@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -44,6 +45,26 @@ func TestTenNodesMakeTheSchemaAtOnce(t *testing.T) {
 		})
 	}
 	wait.Wait()
+}
+
+// Who looks after a database makes the schema, and gives a user that one and no right to
+// make others.
+func TestASchemaOfItsOwnIsEnough(t *testing.T) {
+	d, err := connect(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	if _, err := d.pool.Exec(t.Context(), "create user modest; create schema modest authorization modest", pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	as := strings.Replace(server.URL(), "belfry@", "modest@", 1) + "&schema="
+	open(t, as+"modest", Options{})
+	if s, err := Open(t.Context(), as+"another", Options{}); err == nil {
+		t.Error(s.Close(), "a schema was made without the right to")
+	} else if want := "make the schema another: "; !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want something with %q", err, want)
+	}
 }
 
 func TestASchemaThatIsTooNewIsRefusedAndOneVersionAheadIsNot(t *testing.T) {

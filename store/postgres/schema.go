@@ -42,13 +42,27 @@ func (d *database) migrate(ctx context.Context) error {
 		if _, err := t.Exec(ctx, "select pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
 			return err
 		}
-		if d.schema != "" {
-			if _, err := t.Exec(ctx, "create schema if not exists "+(pgx.Identifier{d.schema}).Sanitize()); err != nil {
-				return err
-			}
+		if err := d.makeSchema(ctx, t); err != nil {
+			return err
 		}
 		return d.forward(ctx, t, list)
 	})
+}
+
+// makeSchema makes the schema that the address names. One that is there is left alone:
+// "if not exists" wants the right to make schemas all the same.
+func (d *database) makeSchema(ctx context.Context, t pgx.Tx) error {
+	if d.schema == "" {
+		return nil
+	}
+	var there bool
+	if err := t.QueryRow(ctx, "select exists (select from pg_namespace where nspname = $1)", d.schema).Scan(&there); err != nil || there {
+		return err
+	}
+	if _, err := t.Exec(ctx, "create schema "+(pgx.Identifier{d.schema}).Sanitize()); err != nil {
+		return fmt.Errorf("make the schema %s: %w", d.schema, err)
+	}
+	return nil
 }
 
 func (d *database) forward(ctx context.Context, t pgx.Tx, list sqldb.Migrations) error {
