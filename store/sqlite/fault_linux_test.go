@@ -97,6 +97,40 @@ func TestAFullDisk(t *testing.T) {
 	}
 }
 
+// What the ballast gives back is for what is to be written, however long the log
+// is: writing that back would take all of it, and leave no room in either file.
+func TestAFullDiskWithALongLog(t *testing.T) {
+	path := filepath.Join(mounted(t, "size=24m"), "belfry.db")
+	clock := time.Now()
+	s := open(t, path, Options{Now: func() time.Time { return clock }})
+	ctx := t.Context()
+	ids := &tally{}
+	session, err := s.Join(ctx, store.Session{ID: ids.next(), Node: "a", Machine: "m", DataDir: "d"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	grow := func() error {
+		return s.AppendOutput(ctx, []store.OutputChunk{{Run: ids.next(), Attempt: 1, Data: make([]byte, 64<<10)}})
+	}
+	for err = nil; err == nil; {
+		err = grow()
+	}
+	begun := time.Now()
+	for range 10 * checkpointEvery { // it is looked at again and again
+		if err != nil && !errors.Is(err, store.ErrNoSpace) {
+			t.Fatal(err)
+		}
+		clock = clock.Add(time.Second)
+		// The first ones may come before the space is given back.
+		for err = errors.New("not tried"); err != nil; err = s.Renew(ctx, session.ID, store.Load{}) {
+			if time.Since(begun) > 30*time.Second {
+				t.Fatalf("renew on a full disk: %v", err)
+			}
+		}
+		err = grow()
+	}
+}
+
 // fillUp makes a file that takes all the space that is left.
 func fillUp(t *testing.T, path string) {
 	t.Helper()

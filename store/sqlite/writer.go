@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	lib "modernc.org/sqlite/lib"
@@ -240,7 +241,9 @@ func (w *writer) commit(g *group) {
 		w.s.lines.move(c.moves)
 		w.s.feed.Send(c.events)
 		w.s.ended.Add(&c.ended)
-		if errors.Is(c.err, store.ErrNoSpace) && w.ballast.there {
+		// While the log is written back, that would take the space:
+		// finishCheckpoint gives it back then.
+		if errors.Is(c.err, store.ErrNoSpace) && w.ballast.there && !w.checkpointing {
 			w.ballast.free()
 		}
 	}
@@ -257,17 +260,34 @@ func (w *writer) forget() {
 	w.memory.forget()
 }
 
-// watchLog has the log written back when it has become long.
+// watchLog has the log written back when it has become long, and there is room
+// for it.
 func (w *writer) watchLog() {
 	if w.commits++; w.checkpointing || w.commits < checkpointEvery {
 		return
 	}
 	w.commits = 0
 	pages, done, err := w.c.checkpoint(lib.SQLITE_CHECKPOINT_NOOP)
-	if err == nil && pages-done >= checkpointPages {
+	if err == nil && pages-done >= checkpointPages && (w.ballast.there || w.fits()) {
 		w.checkpointing = true
 		w.behind <- struct{}{} // there is room: only one is asked for at a time
 	}
+}
+
+// fits tells whether half of the ballast is enough for what the log adds to the
+// database. A log with more would take what the ballast has given back without
+// being written back to the end, and then there is no room in either file.
+func (w *writer) fits() bool {
+	info, err := os.Stat(w.s.path)
+	if err != nil {
+		return false
+	}
+	q := w.c.stmt("select page_count * page_size from pragma_page_count, pragma_page_size")
+	size := int64(0)
+	for q.next() {
+		size = q.int()
+	}
+	return q.err() == nil && size-info.Size() <= ballastSize/2
 }
 
 // writeBack writes the log back beside the writer, twice, because the first time
