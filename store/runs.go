@@ -61,6 +61,9 @@ type Planning interface {
 	// A request with the key of one made in the last 24 hours returns that
 	// run, also when it has ended since.
 	Trigger(ctx context.Context, items []TriggerItem) ([]TriggerOutcome, error)
+	// Backlog returns how many ready runs of each session are due, the zero id for those
+	// that must be placed; of each at most limit are counted.
+	Backlog(ctx context.Context, limit int) (map[job.ID]int, error)
 	// Unplaced returns ready runs that are assigned to no live session, by due
 	// time and id, beginning behind a place in that order.
 	Unplaced(ctx context.Context, after RunRef, limit int) ([]Run, error)

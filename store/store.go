@@ -32,6 +32,7 @@ package store
 import (
 	"context"
 	"errors"
+	"math/bits"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -359,6 +360,14 @@ func (p *Partitions) Add(n uint8) { p[n>>6] |= 1 << (n & 63) }
 
 // Has tells whether a partition is in the set.
 func (p *Partitions) Has(n uint8) bool { return p[n>>6]>>(n&63)&1 != 0 }
+
+// Len returns how many partitions are in the set.
+func (p *Partitions) Len() (n int) {
+	for _, some := range p {
+		n += bits.OnesCount64(some)
+	}
+	return n
+}
 
 // Without returns the partitions of the set that are not in another.
 func (p *Partitions) Without(other Partitions) (left Partitions) {

@@ -286,6 +286,11 @@ func (g *gate) Mine(ctx context.Context, s job.ID) (out []store.Run, err error) 
 	return out, err
 }
 
+func (g *gate) Backlog(ctx context.Context, limit int) (out map[job.ID]int, err error) {
+	err = g.read(ctx, func() (err error) { out, err = g.Store.Backlog(ctx, limit); return err })
+	return out, err
+}
+
 func (g *gate) Unplaced(ctx context.Context, after store.RunRef, limit int) (out []store.Run, err error) {
 	err = g.read(ctx, func() (err error) { out, err = g.Store.Unplaced(ctx, after, limit); return err })
 	return out, err

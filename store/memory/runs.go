@@ -68,6 +68,21 @@ func (s *Store) Trigger(ctx context.Context, items []store.TriggerItem) ([]store
 	return outcomes, nil
 }
 
+// Backlog implements store.Planning.
+func (s *Store) Backlog(ctx context.Context, limit int) (map[job.ID]int, error) {
+	unlock, err := s.begin(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	now := s.now()
+	backlog := map[job.ID]int{}
+	for _, r := range s.runs.where(func(r *store.Run) bool { return r.State == job.StateReady && !r.Due.After(now) }) {
+		backlog[r.Session] = min(limit, backlog[r.Session]+1)
+	}
+	return backlog, nil
+}
+
 // Unplaced implements store.Planning.
 func (s *Store) Unplaced(ctx context.Context, after store.RunRef, limit int) ([]store.Run, error) {
 	unlock, err := s.begin(ctx, 1)

@@ -134,6 +134,23 @@ func (l *lines) runs(of line, after store.RunRef, until int64, limit int) (list 
 	return list
 }
 
+// due counts the runs in a state that are due until a moment, by session, each up to a
+// limit.
+func (l *lines) due(state job.RunState, until int64, limit int) map[job.ID]int {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	counts := map[job.ID]int{}
+	for of, runs := range l.of {
+		if of.state != state {
+			continue
+		}
+		if n := min(limit, runs.until(until)); n > 0 {
+			counts[of.session] = n
+		}
+	}
+	return counts
+}
+
 // ready returns what a node reads of its runs.
 func (l *lines) ready(session job.ID, after store.RunRef, until int64, limit int) []store.ReadyRun {
 	runs := l.runs(line{job.StateReady, session}, after, until, limit)
@@ -220,6 +237,17 @@ func (l *runsInLine) remove(due int64, id job.ID) {
 		l.chunks[chunk] = append(c, l.chunks[next]...)
 		l.chunks = slices.Delete(l.chunks, next, next+1)
 	}
+}
+
+// until returns how many runs are due until a moment.
+func (l *runsInLine) until(moment int64) (n int) {
+	for _, c := range l.chunks {
+		if c[len(c)-1].due > moment {
+			return n + sort.Search(len(c), func(i int) bool { return c[i].due > moment })
+		}
+		n += len(c)
+	}
+	return n
 }
 
 // behind returns the first runs behind a place and due until a moment.

@@ -331,6 +331,14 @@ func (s *Store) Overdue(ctx context.Context, before time.Time, after store.RunRe
 	return list[:min(limit, len(list))], nil
 }
 
+// Backlog implements store.Planning.
+func (s *Store) Backlog(ctx context.Context, limit int) (map[job.ID]int, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, fmt.Errorf("backlog: %w", err)
+	}
+	return s.lines.due(job.StateReady, columns.Nanos(s.clock()), limit), nil
+}
+
 // Unplaced implements store.Planning.
 func (s *Store) Unplaced(ctx context.Context, after store.RunRef, limit int) (list []store.Run, err error) {
 	now := s.clock()

@@ -227,6 +227,7 @@ func (p *pair) compareAll() {
 	})
 	_, _ = both(p, "sum up", func(s store.Store) ([job.Partitions]store.PartitionSummary, error) { return s.Summary(ctx) })
 	_, _ = both(p, "list lost attempts", func(s store.Store) ([]store.Attempt, error) { return s.Lost(ctx, 100) })
+	_, _ = both(p, "count the backlog", func(s store.Store) (map[job.ID]int, error) { return s.Backlog(ctx, 5) })
 	_, _ = both(p, "list unplaced runs", func(s store.Store) ([]store.Run, error) { return s.Unplaced(ctx, store.RunRef{}, 100) })
 	_, _ = both(p, "list overdue runs", func(s store.Store) ([]store.ReadyRun, error) {
 		return s.Overdue(ctx, p.clock.Now(), store.RunRef{}, 100)

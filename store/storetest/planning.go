@@ -570,6 +570,27 @@ var planningTests = []test{
 		}
 		check("active and ready", active, hand.Run, runs[1].Run, runs[2].Run, runs[3].Run, runs[4].Run)
 	}},
+	{"the backlog is what is ready and due, by session", func(e *env) {
+		backlog := func(what string, limit int, want map[job.ID]int) {
+			got, err := e.Backlog(e.ctx, limit)
+			e.must(err)
+			equal(e, what, fmt.Sprint(got), fmt.Sprint(want))
+		}
+		backlog("nothing is planned", 10, nil)
+		j := e.put("name: j\nschedule: {cron: '* * * * * *'}")
+		item := e.planItem(j, start.Add(time.Second), start.Add(2*time.Second), start.Add(3*time.Second), start.Add(4*time.Second))
+		item.Runs[3].Session = job.ID{}
+		_, err := e.Plan(e.ctx, e.a.ID, []store.PlanItem{item})
+		e.must(err)
+		backlog("nothing is due", 10, nil)
+		e.clock.Advance(2 * time.Second)
+		backlog("two are due", 10, map[job.ID]int{e.a.ID: 2})
+		e.clock.Advance(2 * time.Second)
+		backlog("all are due", 10, map[job.ID]int{e.a.ID: 3, {}: 1})
+		backlog("two are counted", 2, map[job.ID]int{e.a.ID: 2, {}: 1})
+		e.claim(e.a, store.Attempt{Run: item.Runs[0].ID, Number: 1}, store.Started)
+		backlog("one is claimed", 10, map[job.ID]int{e.a.ID: 2, {}: 1})
+	}},
 	{"runs that are due at once come by id, without a gap between pages", func(e *env) {
 		var items []store.PlanItem
 		for i := range 20 {

@@ -311,6 +311,32 @@ func (s *Store) Overdue(ctx context.Context, before time.Time, after store.RunRe
 	return list, wrapped(err, "overdue runs")
 }
 
+// Backlog implements store.Planning.
+func (s *Store) Backlog(ctx context.Context, limit int) (backlog map[job.ID]int, err error) {
+	now := s.clock.now()
+	err = s.read(ctx, func(t *tx) error {
+		sessions, err := t.sessionsWith()
+		if err != nil {
+			return err
+		}
+		backlog = map[job.ID]int{}
+		for _, session := range sessions {
+			q := t.query("select count(*) from (select a.due from active a where a.session = ? and a.due <= ? and a.state = ? limit ?) b",
+				idOf(session), columns.Nanos(now), columns.States.Of(job.StateReady), int64(limit))
+			for q.Next() {
+				if n := q.Int(); n > 0 {
+					backlog[session] = int(n)
+				}
+			}
+			if err := q.Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return backlog, wrapped(err, "backlog")
+}
+
 // Unplaced implements store.Planning.
 func (s *Store) Unplaced(ctx context.Context, after store.RunRef, limit int) (list []store.Run, err error) {
 	err = s.read(ctx, func(t *tx) error {
