@@ -22,6 +22,9 @@ type Request struct {
 	Place     job.Place
 	Handler   string // "" for what every worker can run
 	Scheduled time.Time
+	// With is the scheduled time of an occurrence that any is to put onto the same node;
+	// the zero time for none.
+	With time.Time
 	// Sequence counts the occurrences of the job, for round_robin.
 	Sequence int
 	// Used is what the job has used the nodes for, by name, for the
@@ -135,6 +138,9 @@ func choose(r Request, eligible []*store.Session, shard int) *store.Session {
 	default:
 		// The less loaded of two: nearly as good as the least loaded of all,
 		// and a herd that is planned at once does not pile up on one node.
+		if !r.With.IsZero() {
+			r.Scheduled = r.With
+		}
 		a, b := eligible[r.number(shard, 0)%uint64(n)], eligible[r.number(shard, 1)%uint64(n)]
 		if share(b) < share(a) {
 			return b

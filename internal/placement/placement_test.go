@@ -231,3 +231,24 @@ func TestAShareIsWhatPartitionsSays(t *testing.T) {
 		}
 	}
 }
+
+func TestAnyPutsTogetherWhatItIsTold(t *testing.T) {
+	live := nodes("a", "b", "c", "d")
+	on := func(strategy job.Strategy, with time.Time) map[job.ID]int {
+		used := map[job.ID]int{}
+		for i := range 50 {
+			runs, _ := Runs(Request{Place: job.Place{Strategy: strategy}, Scheduled: time.Unix(int64(i), 0), With: with}, live)
+			used[runs[0].Session]++
+		}
+		return used
+	}
+	if used := on(job.StrategyAny, time.Unix(7, 0)); len(used) != 1 {
+		t.Errorf("any, together: %v", used)
+	}
+	if used := on(job.StrategyAny, time.Time{}); len(used) != len(live) {
+		t.Errorf("any, by itself: %v", used)
+	}
+	if used := on(job.StrategyRandom, time.Unix(7, 0)); len(used) != len(live) {
+		t.Errorf("random: %v", used)
+	}
+}
