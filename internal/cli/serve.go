@@ -366,7 +366,7 @@ func (s *server) metricsHandler() http.Handler {
 		Load: func() metrics.Load {
 			stats := s.node.Stats()
 			return metrics.Load{
-				Jobs: stats.Planner.Jobs, Ahead: stats.Planner.Ahead, Capacity: stats.Capacity,
+				Jobs: stats.Planner.Jobs, CatchingUp: stats.Planner.Held, Ahead: stats.Planner.Ahead, Capacity: stats.Capacity,
 				Held: stats.Worker.Held, Pending: stats.Worker.Pending, Results: stats.Worker.Results,
 				ClockAhead: stats.ClockAhead,
 			}

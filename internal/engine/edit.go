@@ -309,7 +309,7 @@ func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.J
 	if err != nil {
 		return err
 	}
-	d := timing.Resume(policy, since, j.Planned, b.now)
+	d := timing.Resume(policy, Progress{Cursor: since, Planned: j.Planned}, b.now)
 	for _, o := range d.Due {
 		r := store.Run{Run: job.Run{Kind: job.RunScheduled, Key: KeyOf(o.Scheduled), Scheduled: o.Scheduled, Due: o.Due}}
 		if policy == job.MissedAll {

@@ -38,6 +38,14 @@ type Timing struct {
 	MaxRuns int
 }
 
+// Progress is how far a job is planned.
+type Progress struct {
+	Cursor  time.Time
+	Planned int // occurrences that have become runs
+	// CatchUp is that of the decision before: what it has left to be caught up.
+	CatchUp time.Time
+}
+
 // Decision is what to plan for a job.
 type Decision struct {
 	// To is the cursor to move to; it is the old one when there is nothing to
@@ -45,6 +53,9 @@ type Decision struct {
 	To     time.Time
 	Due    []Occurrence
 	Missed []Span
+	// CatchUp is the end of the occurrences behind To that were missed and are to be
+	// caught up by further decisions, zero when there are none.
+	CatchUp time.Time
 	// Complete says that nothing follows.
 	Complete bool
 	// Next is the first scheduled time after To, zero when nothing follows.
@@ -64,32 +75,39 @@ type Span struct {
 	Reason      string
 }
 
-// Decide says what to plan for a job whose cursor stands at a scheduled time, of
-// which planned occurrences have become runs, at the moment now and as far as
-// ahead; at most so many occurrences.
+// Decide says what to plan for a job at the moment now and as far as ahead; at most so
+// many occurrences.
 //
-// What was due longer ago than OnTime was missed and follows the policy, in one decision
-// whatever the number. The rest is planned in order, in as many decisions as it
-// takes: one after another they give what a single one would.
-func (t *Timing) Decide(cursor time.Time, planned int, now time.Time, ahead time.Duration, most int) Decision {
-	d := Decision{To: cursor}
+// What was due longer ago than OnTime was missed and follows the policy. All is planned in
+// order, in as many decisions as it takes: one after another they give what a single one
+// would.
+func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most int) Decision {
+	d := Decision{To: from.Cursor}
 	left := math.MaxInt // of max_runs
 	if t.MaxRuns > 0 {
-		left = t.MaxRuns - planned
+		left = t.MaxRuns - from.Planned
 	}
-	next := t.Schedule.Next(cursor)
-	if fresh := t.fresh(cursor, now); !next.IsZero() && next.Before(fresh) && left > 0 {
-		left -= t.catchUp(&d, next, fresh.Add(-1), now, left, "no node planned it in time")
+	next := t.Schedule.Next(from.Cursor)
+	const why = "no node planned it in time"
+	if !next.IsZero() && left > 0 {
+		if !next.After(from.CatchUp) {
+			t.catchUp(&d, gap{next, from.CatchUp, why}, next, now, min(left, most))
+		} else if fresh := t.fresh(from.Cursor, now); next.Before(fresh) {
+			t.makeUp(&d, gap{next, fresh.Add(-1), why}, now, left, most)
+		}
 		next = t.Schedule.Next(d.To)
 	}
-	left = min(left, most)
+	left = min(left, most) - len(d.Due)
+	if !d.CatchUp.IsZero() {
+		left = 0
+	}
 	for left > 0 && !next.IsZero() && !next.After(now.Add(ahead)) {
 		following := t.Schedule.Next(next)
 		d.Due = append(d.Due, Occurrence{Scheduled: next, Due: t.due(next, following)})
 		d.To, next = next, following
 		left--
 	}
-	if t.MaxRuns > 0 && planned+len(d.Due) >= t.MaxRuns {
+	if t.MaxRuns > 0 && from.Planned+len(d.Due) >= t.MaxRuns {
 		next = time.Time{}
 	}
 	d.Next, d.Complete = next, next.IsZero()
@@ -114,68 +132,92 @@ func (t *Timing) fresh(cursor, now time.Time) time.Time {
 	return from
 }
 
-// Resume says what to make up for of the time of a pause, from a cursor to now: the
-// occurrences that a policy other than that of the job catches up, for once.
-func (t *Timing) Resume(policy job.Missed, cursor time.Time, planned int, now time.Time) Decision {
+// Resume says what to make up for of the time of a pause: the occurrences up to now that
+// a policy other than that of the job catches up, for once.
+func (t *Timing) Resume(policy job.Missed, from Progress, now time.Time) Decision {
 	once := *t
 	once.Missed, once.MissedLimit = policy, cmp.Or(t.MissedLimit, job.DefaultMissedLimit)
-	d := Decision{To: cursor}
+	d := Decision{To: from.Cursor}
 	left := math.MaxInt
 	if t.MaxRuns > 0 {
-		left = t.MaxRuns - planned
+		left = t.MaxRuns - from.Planned
 	}
-	if first := t.Schedule.Next(cursor); !first.IsZero() && !first.After(now) && left > 0 {
-		once.catchUp(&d, first, now, now, left, "the job was paused")
+	if first := t.Schedule.Next(from.Cursor); !first.IsZero() && !first.After(now) && left > 0 {
+		once.makeUp(&d, gap{first, now, "the job was paused"}, now, left, math.MaxInt)
 	}
 	d.To = now
 	return d
 }
 
-// catchUp applies the policy to the occurrences from first to last, which were
-// missed for some reason, and returns how many it has caught up, at most left.
-func (t *Timing) catchUp(d *Decision, first, last, now time.Time, left int, why string) int {
+// gap is the occurrences from the first, which is one, to a moment: they were missed.
+type gap struct {
+	first, last time.Time
+	why         string
+}
+
+// makeUp applies the policy to a gap: it catches up at most left of it, at most so many now.
+func (t *Timing) makeUp(d *Decision, g gap, now time.Time, left, most int) {
 	want := 0
-	reason := why + ", and the missed policy is none"
 	switch t.Missed {
 	case job.MissedLatest:
 		want = 1
-		reason = why + ", and the missed policy is latest: a later one runs"
 	case job.MissedAll:
 		want = t.MissedLimit
-		reason = fmt.Sprintf("%s, and at most %d are caught up", why, t.MissedLimit)
 	}
-	var late time.Time // before it an occurrence is too late to be caught up
+	begin := g.last.Add(1) // of what is caught up
+	if caught := latest(t.Schedule, g.first.Add(-1), g.last, min(want, left)); len(caught) > 0 {
+		begin = caught[0]
+	}
+	t.catchUp(d, g, begin, now, most)
+}
+
+// catchUp plans the occurrences of a gap from a moment on, at most so many. Those before
+// it, and what is too late, are missed.
+func (t *Timing) catchUp(d *Decision, g gap, begin, now time.Time, most int) {
+	var late time.Time // before it an occurrence is too late
 	if t.LateBy >= 0 {
 		late = now.Add(-t.LateBy)
 	}
-	caught := latest(t.Schedule, first.Add(-1), last, min(want, left))
-	for _, o := range caught {
-		if due := t.due(o, t.Schedule.Next(o)); !due.Before(late) {
-			d.Due = append(d.Due, Occurrence{Scheduled: o, Due: due})
+	next := begin
+	for !next.IsZero() && !next.After(g.last) && len(d.Due) < most {
+		following := t.Schedule.Next(next)
+		if due := t.due(next, following); !due.Before(late) {
+			d.Due = append(d.Due, Occurrence{Scheduled: next, Due: due})
 		}
+		next = following
 	}
-	caught = caught[len(caught)-len(d.Due):]
+	if !next.IsZero() && !next.After(g.last) {
+		d.CatchUp = g.last
+	}
 
 	// Everything before the first that is caught up is one record.
-	until := last
-	if len(caught) > 0 {
-		until = caught[0].Add(-1)
+	until := g.last
+	if len(d.Due) > 0 {
+		until = d.Due[0].Scheduled.Add(-1)
+		d.To = d.Due[len(d.Due)-1].Scheduled
 	}
-	if span, ok := t.span(first, until); ok {
-		span.Reason = reason
-		if t.LateBy >= 0 && t.due(span.Last, t.Schedule.Next(span.Last)).Before(late) {
-			span.Reason = fmt.Sprintf("%s, and it may start at most %s late", why, job.Duration(t.LateBy))
+	if span, ok := t.span(g.first, until); ok {
+		span.Reason = t.whyMissed(g.why)
+		if t.due(span.Last, t.Schedule.Next(span.Last)).Before(late) {
+			span.Reason = fmt.Sprintf("%s, and it may start at most %s late", g.why, job.Duration(t.LateBy))
 		}
 		d.Missed = append(d.Missed, span)
+		if len(d.Due) == 0 {
+			d.To = span.Last
+		}
 	}
-	// Between the caught up ones nothing is left out, and behind the last
-	// there is nothing before the end.
-	if len(caught) > 0 {
-		d.To = caught[len(caught)-1]
-	} else {
-		d.To = d.Missed[len(d.Missed)-1].Last
+}
+
+// whyMissed says why occurrences of a gap are not caught up.
+func (t *Timing) whyMissed(why string) string {
+	switch t.Missed {
+	case job.MissedLatest:
+		return why + ", and the missed policy is latest: a later one runs"
+	case job.MissedAll:
+		return fmt.Sprintf("%s, and at most %d are caught up", why, t.MissedLimit)
+	default:
+		return why + ", and the missed policy is none"
 	}
-	return len(caught)
 }
 
 // span counts the occurrences from first, which is one, to last.

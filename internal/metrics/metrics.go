@@ -27,10 +27,11 @@ type Store interface {
 
 // Load is what a node has to do at a moment.
 type Load struct {
-	// Jobs is how many jobs the node plans, Ahead how far ahead all of them are
-	// planned; less than 0 when it is behind.
-	Jobs  int
-	Ahead time.Duration
+	// Jobs is how many jobs the node plans, CatchingUp how many of them wait to catch
+	// up what was missed, and Ahead how far ahead the others are planned; less than 0
+	// when it is behind.
+	Jobs, CatchingUp int
+	Ahead            time.Duration
 	// Capacity is how many attempts run at once. Held are the runs that the
 	// worker has in memory and has not claimed, Pending those of them that are
 	// due. Results are those that the store has not acknowledged.
@@ -135,7 +136,9 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 	p.sample("", float64(load.Results))
 	p.family("belfry_planned_jobs", gauge, "Jobs that this node plans: its share of those that are neither paused nor completed.")
 	p.sample("", float64(load.Jobs))
-	p.family("belfry_planned_ahead_seconds", gauge, "How far ahead all jobs are planned; below 0 the planner is behind.")
+	p.family("belfry_catching_up_jobs", gauge, "Those of them that have missed more than is planned at once, and go on when fewer runs wait.")
+	p.sample("", float64(load.CatchingUp))
+	p.family("belfry_planned_ahead_seconds", gauge, "How far ahead all other jobs are planned; below 0 the planner is behind.")
 	p.sample("", load.Ahead.Seconds())
 	p.family("belfry_clock_ahead_seconds", gauge, "By how much the wall clock of this machine is ahead of the store's clock, which jobs go by; below 0 it is behind.")
 	p.sample("", load.ClockAhead.Seconds())

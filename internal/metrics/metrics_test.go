@@ -29,7 +29,7 @@ func sourcesOf(s Store) Sources {
 	return Sources{
 		Version: `v1 "quoted"`, Store: s, Now: func() time.Time { return noon },
 		Load: func() Load {
-			return Load{Jobs: 2, Ahead: -time.Second, Capacity: 7, Held: 5, Pending: 3, Results: 1, ClockAhead: -1500 * time.Millisecond}
+			return Load{Jobs: 2, CatchingUp: 1, Ahead: -time.Second, Capacity: 7, Held: 5, Pending: 3, Results: 1, ClockAhead: -1500 * time.Millisecond}
 		},
 		Next:  func(job.ID, time.Time) (time.Time, bool) { return noon.Add(time.Hour), true },
 		Ended: func(o job.Outcome) int64 { return int64(len(o)) },
@@ -137,6 +137,7 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 		`belfry_runs_held`:                                                              5,
 		`belfry_runs_pending`:                                                           3,
 		`belfry_results_waiting`:                                                        1,
+		`belfry_catching_up_jobs`:                                                       1,
 		`belfry_planned_jobs`:                                                           2,
 		`belfry_planned_ahead_seconds`:                                                  -1,
 		`belfry_clock_ahead_seconds`:                                                    -1.5,

@@ -29,6 +29,7 @@ type Store interface {
 	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error)
+	Backlog(ctx context.Context, limit int) (map[job.ID]int, error)
 	Unplaced(ctx context.Context, after store.RunRef, limit int) ([]store.Run, error)
 	Place(ctx context.Context, placements []store.Placement) error
 }
@@ -114,6 +115,9 @@ type Planner struct {
 	// to be placed. They are Run's alone.
 	since    int64
 	unplaced store.RunRef
+	// room is how many runs of what was missed may be planned, as of roomAt.
+	room     int
+	roomAt   time.Time
 	compared time.Time        // when the table was last compared with the store
 	counting <-chan counted   // by the store, to compare; nil when it does not
 	doubtful store.Partitions // that have differed
@@ -479,6 +483,12 @@ func (p *Planner) planDue(ctx context.Context) error {
 		p.asked = moment
 		due = p.table.due.Due(moment, due[:0])
 		p.mu.Unlock()
+		var admitted int
+		var err error
+		if due, admitted, err = p.admit(ctx, now, due); err != nil {
+			p.requeue(due)
+			return err
+		}
 		if len(due) == 0 {
 			return nil
 		}
@@ -489,7 +499,7 @@ func (p *Planner) planDue(ctx context.Context) error {
 		for rest := due; len(rest) > 0; {
 			some := rest
 			within := p.Lanes.Enter(func(busy lanes.Set) (within lanes.Set) {
-				if crowded {
+				if crowded || admitted > 0 {
 					some, within = p.ofOneLane(rest, busy)
 				}
 				return within
@@ -595,12 +605,22 @@ func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.P
 		t := &p.table.timings[e.timing]
 		timing := t.engine
 		timing.UID = e.uid
-		d := timing.Decide(time.Unix(0, e.cursor), int(e.planned), now, p.LookAhead, most)
-		item := store.PlanItem{Job: e.uid, Epoch: e.epoch, From: time.Unix(0, e.cursor), To: d.To, Complete: d.Complete, Planned: int(e.planned)}
+		from, most := p.table.progress(i), most
+		catchesUp := p.catchesUp(e, now)
+		if catchesUp {
+			most = catchUpMost
+		}
+		d := timing.Decide(from, now, p.LookAhead, most)
+		item := store.PlanItem{Job: e.uid, Epoch: e.epoch, From: from.Cursor, To: d.To, Complete: d.Complete, Planned: from.Planned}
 		for sequence, o := range d.Due {
 			request := placement.Request{
 				UID: e.uid, Place: t.place, Handler: t.handler, Scheduled: o.Scheduled,
-				Sequence: int(e.planned) + sequence, Used: p.used[e.uid],
+				Sequence: from.Planned + sequence, Used: p.used[e.uid],
+			}
+			if catchesUp {
+				// Nodes that work through the same jobs at the same time would wait
+				// for each other in the store.
+				request.With = d.Due[0].Scheduled
 			}
 			placed, _ := placement.Runs(request, live)
 			p.remember(e.uid, t.place.Strategy, placed, live, o.Scheduled)
@@ -621,7 +641,9 @@ func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.P
 			}
 			item.Missed = append(item.Missed, store.MissedSpan{ID: id, First: s.First, Last: s.Last, Count: s.Count, Reason: s.Reason})
 		}
-		runs += len(item.Runs)
+		if runs += len(item.Runs); catchesUp {
+			p.room -= len(item.Runs)
+		}
 		items = append(items, item)
 		decisions = append(decisions, d)
 	}
@@ -657,6 +679,7 @@ func (p *Planner) moved(item store.PlanItem, d engine.Decision) {
 		return
 	}
 	e := &p.table.entries[i]
+	p.table.keepCatchUp(i, d.CatchUp)
 	e.cursor = item.To.UnixNano()
 	e.planned += uint32(len(d.Due))
 	e.next = never

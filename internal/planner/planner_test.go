@@ -27,6 +27,7 @@ type fake struct {
 	outcome func(store.PlanItem) (store.PlanOutcome, error)
 	planned []store.PlanItem
 	cursor  time.Time // of every job that is asked for by itself
+	backlog func() (map[job.ID]int, error)
 }
 
 func (f *fake) JobsChanged(_ context.Context, _ store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error) {
@@ -76,6 +77,13 @@ func (f *fake) Plan(_ context.Context, _ job.ID, items []store.PlanItem) ([]stor
 		}
 	}
 	return outcomes, nil
+}
+
+func (f *fake) Backlog(context.Context, int) (map[job.ID]int, error) {
+	if f.backlog == nil {
+		return nil, nil
+	}
+	return f.backlog()
 }
 
 func (f *fake) Unplaced(context.Context, store.RunRef, int) ([]store.Run, error) { return nil, nil }

@@ -7,7 +7,9 @@ type Stats struct {
 	// Jobs is how many jobs it plans: those of its partitions that are neither
 	// paused nor completed, and of which it knows how far they are planned.
 	Jobs int
-	// Ahead is how far ahead all of them are planned, at most LookAhead. It is
+	// Held is how many of them wait to catch up what was missed.
+	Held int
+	// Ahead is how far ahead all others are planned, at most LookAhead. It is
 	// less than 0 when something that was due is not planned.
 	Ahead time.Duration
 }
@@ -17,7 +19,7 @@ func (p *Planner) Stats() Stats {
 	now := p.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := Stats{Ahead: p.LookAhead}
+	s := Stats{Held: len(p.table.held), Ahead: p.LookAhead}
 	for partition, sum := range p.table.sums {
 		if p.mine.Has(uint8(partition)) {
 			s.Jobs += sum.Jobs

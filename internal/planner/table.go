@@ -26,6 +26,10 @@ type table struct {
 	// may be in it more than once; only the one that agrees with its next
 	// counts.
 	due timer.Queue
+	// held are the entries that wait for room in the backlog, and are not in due.
+	held []uint32
+	// catchUp is the end of what an entry is to catch up, while it takes several decisions.
+	catchUp map[uint32]time.Time
 }
 
 type entry struct {
@@ -52,7 +56,7 @@ type timing struct {
 }
 
 func newTable() *table {
-	return &table{byUID: map[job.ID]uint32{}, byText: map[string]uint32{}}
+	return &table{byUID: map[job.ID]uint32{}, byText: map[string]uint32{}, catchUp: map[uint32]time.Time{}}
 }
 
 // put makes the table agree with a job as the store has it.
@@ -73,6 +77,7 @@ func (t *table) put(j store.PlannedJob, compile func(text string) timing) *entry
 	if !known {
 		t.entries[i].timing = t.share(j.Timing, compile)
 	}
+	delete(t.catchUp, i) // it may follow another policy
 	e := &t.entries[i]
 	t.sums[job.Partition(j.UID)].Versions += j.Version - e.version
 	e.epoch, e.version = j.Epoch, j.Version
@@ -100,6 +105,7 @@ func (t *table) remove(i uint32) {
 	e := &t.entries[i]
 	t.release(e.timing)
 	delete(t.byUID, e.uid)
+	delete(t.catchUp, i)
 	sum := &t.sums[job.Partition(e.uid)]
 	sum.Jobs, sum.Versions = sum.Jobs-1, sum.Versions-e.version
 	t.entries[i] = entry{next: never}
@@ -155,10 +161,25 @@ func (t *table) schedule(i uint32) {
 	t.due.Push(e.next, i)
 }
 
+// progress returns how far an entry is planned.
+func (t *table) progress(i uint32) engine.Progress {
+	e := &t.entries[i]
+	return engine.Progress{Cursor: time.Unix(0, e.cursor), Planned: int(e.planned), CatchUp: t.catchUp[i]}
+}
+
+// keepCatchUp keeps until when an entry catches up; the zero time says that it does not.
+func (t *table) keepCatchUp(i uint32, until time.Time) {
+	if until.IsZero() {
+		delete(t.catchUp, i)
+	} else {
+		t.catchUp[i] = until
+	}
+}
+
 // rebuild queues all entries anew. The queue only moves forward: a wall clock
 // that was put back needs another one.
 func (t *table) rebuild() {
-	t.due = timer.Queue{}
+	t.due, t.held = timer.Queue{}, nil
 	for i := range t.entries {
 		if e := &t.entries[i]; e.next != never {
 			t.due.Push(e.next, uint32(i))

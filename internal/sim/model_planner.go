@@ -18,6 +18,7 @@ type planned struct {
 	next    time.Time // what is due after nextOf, which the cursor was
 	nextOf  time.Time
 	timing  engine.Timing
+	catchUp time.Time // of the decision before
 	place   job.Place
 	handler string
 }
@@ -91,7 +92,11 @@ func (n *model) planDue() {
 		if p.next.IsZero() || p.next.After(now.Add(ahead*2/3)) {
 			continue
 		}
-		d := p.timing.Decide(p.Cursor, p.Planned, now, ahead, 100)
+		most := 100
+		if !n.core.calm && n.core.chance(5) {
+			most = 2
+		}
+		d := p.timing.Decide(engine.Progress{Cursor: p.Cursor, Planned: p.Planned, CatchUp: p.catchUp}, now, ahead, most)
 		item := store.PlanItem{Job: p.UID, Epoch: p.Epoch, From: p.Cursor, To: d.To, Planned: p.Planned, Complete: d.Complete}
 		for sequence, o := range d.Due {
 			request := placement.Request{UID: p.UID, Place: p.place, Handler: p.handler, Scheduled: o.Scheduled, Sequence: p.Planned + sequence}
@@ -140,7 +145,7 @@ func (n *model) answered(item *store.PlanItem, d *engine.Decision, outcome store
 	switch outcome {
 	case store.Planned:
 		if p.Cursor.Before(item.To) {
-			p.Cursor = item.To
+			p.Cursor, p.catchUp = item.To, d.CatchUp
 			p.Planned += len(d.Due)
 		}
 	case store.Moved:

@@ -1,0 +1,324 @@
+package planner
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// away returns jobs that are due each second and were missed for so long.
+func away(t *testing.T, n int, missed job.Missed, long time.Duration) (list []store.PlannedJob) {
+	t.Helper()
+	text := missing(t, missed, 10_000)
+	for range n {
+		list = append(list, store.PlannedJob{UID: uid(len(list) + 1), Epoch: 1, Version: 1, Active: true, Cursor: time.Now().Add(-long), Timing: text})
+	}
+	return list
+}
+
+// missing returns the text of a job that is due each second and catches up at most so many.
+func missing(t *testing.T, missed job.Missed, limit int) string {
+	t.Helper()
+	forever := job.Forever
+	j := &job.Job{
+		Name: "j", Schedule: job.Schedule{Cron: []string{"* * * * * *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
+		Policy: job.Policy{Missed: missed, LateBy: &forever},
+	}
+	if missed == job.MissedAll {
+		j.Policy.MissedLimit = limit
+	}
+	text, err := engine.TimingText(j.WithDefaults(job.Defaults{}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// waiting is a store whose runs that are due wait until a test takes them.
+type waiting struct {
+	fake
+	taken int
+	asked int
+}
+
+// due returns how many of the planned runs are.
+func (w *waiting) due() (n int) {
+	for _, item := range w.planned {
+		for _, r := range item.Runs {
+			if !r.Due.After(time.Now()) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func newWaiting(jobs []store.PlannedJob) *waiting {
+	w := &waiting{fake: fake{jobs: jobs}}
+	w.backlog = func() (map[job.ID]int, error) {
+		w.asked++
+		return map[job.ID]int{{1}: min(backlogMax, w.due()-w.taken)}, nil
+	}
+	return w
+}
+
+// jobsInTheLongest is so many that a minute of theirs is not much beside the bound.
+const jobsInTheLongest = 30
+
+func TestWhatWasMissedIsPlannedAsItIsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiting(away(t, jobsInTheLongest, job.MissedAll, 2*time.Hour))
+		other := active(t, 1000, "* * * * * *")
+		w.jobs = append(w.jobs, other)
+		w.outcome = func(item store.PlanItem) (store.PlanOutcome, error) {
+			if item.Job == other.UID && !item.Runs[0].Due.After(time.Now()) {
+				t.Errorf("what is due now has waited: %s was planned at %s", item.Runs[0].Due, time.Now())
+			}
+			return store.Planned, nil
+		}
+		p := newPlanner(&w.fake)
+		const slack = 2 * jobsInTheLongest * catchUpMost
+		for _, step := range []struct{ take, least, most int }{
+			{0, backlogMax, backlogMax + slack},
+			{0, backlogMax, backlogMax + slack}, // nobody has run one
+			{15_000, backlogMax, backlogMax + slack},
+			{100_000, 0, backlogMax + slack},
+		} {
+			w.taken += min(step.take, w.due()-w.taken)
+			run(p, 3*time.Second)
+			if got := w.due() - w.taken; got < step.least || got > step.most {
+				t.Errorf("%d were taken, %d wait, want %d to %d", w.taken, got, step.least, step.most)
+			}
+			if held := p.Stats().Held; (held > 0) != (w.due()-w.taken >= backlogMax) {
+				t.Errorf("%d jobs are held, %d runs wait", held, w.due()-w.taken)
+			}
+		}
+		for range 20 {
+			w.taken = w.due()
+			run(p, 3*time.Second)
+		}
+		// Each occurrence once, in order.
+		latest := map[job.ID]time.Time{}
+		for _, item := range w.planned {
+			for _, r := range item.Runs {
+				if before, ok := latest[item.Job]; ok && !r.Scheduled.Equal(before.Add(time.Second)) {
+					t.Fatalf("%s was planned behind %s", r.Scheduled, before)
+				}
+				latest[item.Job] = r.Scheduled
+			}
+			if len(item.Missed) > 0 {
+				t.Errorf("missed: %v", item.Missed)
+			}
+		}
+		for i := range w.jobs {
+			if ahead := time.Until(latest[w.jobs[i].UID]); ahead < 5*time.Second {
+				t.Errorf("job %d is planned up to %s from now", i, ahead)
+			}
+		}
+		if s := p.Stats(); s.Held != 0 || s.Ahead < 0 {
+			t.Errorf("in the end: %+v", s)
+		}
+	})
+}
+
+// What nodes catch up of a job together they do in turns, one after the other.
+func TestWhatOneDecisionCatchesUpGoesToOneNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiting(away(t, jobsInTheLongest, job.MissedAll, 2*time.Hour))
+		p := newPlanner(&w.fake)
+		live := []store.Session{
+			{ID: job.ID{1}, Node: "a", Roles: []string{placement.RoleWorker}, Capacity: 10},
+			{ID: job.ID{2}, Node: "b", Roles: []string{placement.RoleWorker}, Capacity: 10},
+		}
+		p.Live = func() []store.Session { return live }
+		run(p, time.Second)
+		decisions := map[job.ID]int{}
+		for _, item := range w.planned {
+			for _, r := range item.Runs {
+				if r.Session != item.Runs[0].Session {
+					t.Fatalf("runs of one decision go to %s and %s", item.Runs[0].Session, r.Session)
+				}
+			}
+			decisions[item.Runs[0].Session]++
+		}
+		if a, b := decisions[job.ID{1}], decisions[job.ID{2}]; a < len(w.planned)/4 || b < len(w.planned)/4 {
+			t.Errorf("the nodes got %d and %d of %d decisions: %v", a, b, len(w.planned), decisions)
+		}
+	})
+}
+
+// Others than missed: all make at most one run for a gap, however long: a wait would make
+// two gaps one.
+func TestOnlyWhatIsCaughtUpInFullWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiting(away(t, 10, job.MissedLatest, time.Hour))
+		w.backlog = func() (map[job.ID]int, error) { return map[job.ID]int{{1}: backlogMax}, nil }
+		p := newPlanner(&w.fake)
+		run(p, time.Second)
+		if len(w.planned) < 10 || p.Stats().Held > 0 {
+			t.Errorf("%d decisions, %d are held", len(w.planned), p.Stats().Held)
+		}
+	})
+}
+
+func TestTheBacklogIsDividedAmongPlannersAndNodes(t *testing.T) {
+	half := store.AllPartitions
+	half[0], half[1] = 0, 0
+	worker := func(n byte) store.Session {
+		return store.Session{ID: job.ID{n}, Node: string('a' + rune(n)), Roles: []string{placement.RoleWorker}, Capacity: 1}
+	}
+	drained, leaving, planner := worker(4), worker(5), worker(6)
+	drained.Drain, leaving.Leaving, planner.Roles = &store.Drain{}, true, []string{placement.RolePlanner}
+	for _, c := range []struct {
+		name    string
+		live    []store.Session
+		mine    store.Partitions
+		backlog map[job.ID]int
+		room    int
+	}{
+		{"one node", []store.Session{worker(1)}, store.AllPartitions, nil, backlogMax},
+		{"some waits", []store.Session{worker(1)}, store.AllPartitions, map[job.ID]int{{1}: 5000}, backlogMax - 5000},
+		{"much waits for what is gone, or for a place", []store.Session{worker(1)}, store.AllPartitions, map[job.ID]int{{9}: backlogMax, {}: backlogMax}, backlogMax},
+		{"another plans the other half", []store.Session{worker(1), worker(2)}, half, map[job.ID]int{{1}: 5000}, backlogMax - 2500},
+		{"one is full", []store.Session{worker(1), worker(2)}, store.AllPartitions, map[job.ID]int{{1}: backlogMax}, backlogMax},
+		{"some take nothing", []store.Session{worker(1), drained, leaving, planner}, store.AllPartitions, nil, backlogMax},
+		{"none takes anything", []store.Session{planner}, store.AllPartitions, map[job.ID]int{{}: 1000}, backlogMax - 1000},
+		{"none plans anything here", []store.Session{worker(1)}, store.Partitions{}, nil, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPlanner(&fake{backlog: func() (map[job.ID]int, error) { return c.backlog, nil }})
+			p.Live = func() []store.Session { return c.live }
+			p.mine = c.mine
+			if err := p.measureRoom(t.Context()); err != nil || p.room != c.room {
+				t.Errorf("room for %d (%v), want %d", p.room, err, c.room)
+			}
+		})
+	}
+}
+
+// What is to be caught up is decided once, however long the rest of it waits, unless the
+// job is changed.
+func TestWhatIsCaughtUpIsDecidedOnce(t *testing.T) {
+	const limit = 3 * catchUpMost
+	for _, c := range []struct {
+		name         string
+		edit         job.Missed // meanwhile
+		runs, missed int
+	}{
+		{"the job stays", "", limit, 7200 - 30 - limit},
+		{"its policy is none now", job.MissedNone, catchUpMost, 7200 - 30 - catchUpMost},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWaiting(away(t, 1, job.MissedAll, 2*time.Hour))
+				w.jobs[0].Timing = missing(t, job.MissedAll, limit)
+				began := time.Now()
+				waiting := backlogMax - 1
+				w.backlog = func() (map[job.ID]int, error) { return map[job.ID]int{{1}: waiting}, nil }
+				p := newPlanner(&w.fake)
+				run(p, time.Nanosecond)
+				if p.Stats().Held != 1 {
+					t.Fatal("it does not wait")
+				}
+				waiting = backlogMax
+				run(p, 250*time.Second)
+				if len(w.planned) != 1 || p.Stats().Held != 1 {
+					t.Fatalf("%d decisions, %d are held", len(w.planned), p.Stats().Held)
+				}
+				if c.edit != "" {
+					edited := w.jobs[0]
+					edited.Version, edited.Timing, edited.Cursor, edited.Planned = 2, missing(t, c.edit, limit), w.planned[0].To, len(w.planned[0].Runs)
+					w.jobs = append(w.jobs, edited)
+				}
+				waiting = 0
+				run(p, 10*time.Second)
+				runs, missed := 0, 0
+				for _, item := range w.planned {
+					for _, r := range item.Runs {
+						if r.Due.Before(began.Add(-engine.OnTime)) {
+							runs++
+						}
+					}
+					for _, s := range item.Missed {
+						for at := s.First; !at.After(s.Last); at = at.Add(time.Second) {
+							if at.Before(began.Add(-engine.OnTime)) {
+								missed++
+							}
+						}
+					}
+				}
+				if runs != c.runs || missed < c.missed-1 || missed > c.missed+1 {
+					t.Errorf("%d were caught up and %d missed, want %d and %d", runs, missed, c.runs, c.missed)
+				}
+			})
+		})
+	}
+}
+
+func TestAStoreThatCannotCountHoldsNothingForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiting(away(t, 3, job.MissedAll, time.Hour))
+		fails := true
+		count := w.backlog
+		w.backlog = func() (map[job.ID]int, error) {
+			if fails {
+				return nil, errors.New("the store is away")
+			}
+			return count()
+		}
+		w.jobs = append(w.jobs, active(t, 1000, "* * * * * *"))
+		p := newPlanner(&w.fake)
+		run(p, 10*time.Second)
+		if len(w.planned) > 0 {
+			t.Fatalf("planned without a count: %d", len(w.planned))
+		}
+		fails = false
+		run(p, 10*time.Second)
+		if held := p.Stats().Held; held > 0 || w.due() < 3*3600 {
+			t.Errorf("%d are held, %d runs are due", held, w.due())
+		}
+	})
+}
+
+func TestAnEditOrAClockThatStepsLosesNothingThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiting(away(t, jobsInTheLongest, job.MissedAll, 2*time.Hour))
+		p := newPlanner(&w.fake)
+		run(p, time.Second)
+		if p.Stats().Held == 0 {
+			t.Fatal("nothing is held")
+		}
+		cursor := map[job.ID]time.Time{}
+		for _, item := range w.planned {
+			cursor[item.Job] = item.To
+		}
+		edited := w.jobs[0]
+		edited.Version, edited.Cursor = 2, cursor[edited.UID]
+		gone := w.jobs[1]
+		gone.Version, gone.Active, gone.Cursor = 2, false, cursor[gone.UID]
+		w.jobs = append(w.jobs, edited, gone)
+		p.ClockStepped()
+		w.planned = nil
+		for range 20 {
+			w.taken = w.due()
+			run(p, 3*time.Second)
+		}
+		for _, item := range w.planned {
+			if to := cursor[item.Job]; !item.From.Equal(to) {
+				t.Fatalf("job %v was planned from %s, behind %s", item.Job, item.From, to)
+			}
+			cursor[item.Job] = item.To
+		}
+		for uid, to := range cursor {
+			if ahead := time.Until(to); (ahead < 5*time.Second) != (uid == gone.UID) {
+				t.Errorf("job %v is planned up to %s from now", uid, ahead)
+			}
+		}
+	})
+}
