@@ -173,6 +173,9 @@ const (
 	// A session is renewed every 2 s and over after 6 s. A shorter silence
 	// is a hiccup of the network and must not end anybody's runs.
 	silenceMax = Duration(6 * time.Second)
+	// LostAfterMin is the shortest lost_after that a job can have: that of one whose runs
+	// are killed without grace.
+	LostAfterMin = lossMargin + silenceMax
 )
 
 func (v *validator) policy(j *Job, filled *Policy) {

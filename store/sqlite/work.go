@@ -474,7 +474,7 @@ func (s *Store) Lost(ctx context.Context, limit int) (lost []store.Attempt, err 
 		var all []lostRun
 		for _, id := range s.lines.sessions(job.StateRunning) {
 			session := sessions[id]
-			if session != nil && now.Sub(session.Renewed) < lostAfterMin {
+			if session != nil && now.Sub(session.Renewed) < time.Duration(job.LostAfterMin) {
 				continue // no job's lost_after is shorter
 			}
 			part, err := s.lostOf(c, now, id, session, limit)
@@ -494,9 +494,6 @@ func (s *Store) Lost(ctx context.Context, limit int) (lost []store.Attempt, err 
 	}
 	return lost, nil
 }
-
-// lostAfterMin is the shortest lost_after that a job can have.
-const lostAfterMin = time.Second
 
 // lostRun is a running attempt that may be lost.
 type lostRun struct {

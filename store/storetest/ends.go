@@ -12,6 +12,21 @@ import (
 func code(n int) *int { return &n }
 
 var endTests = []test{
+	{"a run is lost after the shortest lost_after, and not before", func(e *env) {
+		a := e.plan(e.put("name: a\nschedule: {cron: '* * * * *'}\npolicy: {lost_after: 9s, kill_grace: 0s}"), time.Second)[0]
+		e.clock.Advance(time.Second)
+		e.claim(e.a, a, store.Started)
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		for _, c := range []struct {
+			after time.Duration
+			lost  int
+		}{{8 * time.Second, 0}, {time.Second, 0}, {time.Millisecond, 1}} {
+			e.clock.Advance(c.after)
+			lost, err := e.Lost(e.ctx, 10)
+			e.must(err)
+			equal(e, "lost", len(lost), c.lost)
+		}
+	}},
 	{"a finished run leaves with its record, and a repeated result is acknowledged again", func(e *env) {
 		j := e.put(everyMinute)
 		a := e.plan(j, time.Second)[0]

@@ -460,9 +460,6 @@ func (s *Store) Lost(ctx context.Context, limit int) (lost []store.Attempt, err 
 	return lost, wrapped(err, "lost runs")
 }
 
-// lostAfterMin is the shortest lost_after that a job can have.
-const lostAfterMin = time.Second
-
 // lostRun is a running attempt that may be lost.
 type lostRun struct {
 	store.Attempt
@@ -490,7 +487,7 @@ func (t *tx) lost(limit int) (lost []store.Attempt, err error) {
 	var all []lostRun
 	for _, id := range ids {
 		session := sessions[id]
-		if session != nil && now.Sub(session.Renewed) < lostAfterMin {
+		if session != nil && now.Sub(session.Renewed) < time.Duration(job.LostAfterMin) {
 			continue // no job's lost_after is shorter
 		}
 		part, err := t.lostOf(now, id, session, limit)
