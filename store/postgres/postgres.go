@@ -137,6 +137,7 @@ func connect(ctx context.Context, address string) (*database, error) {
 	}
 	// All statements are prepared, and have binary results.
 	c.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+	config.AfterConnect = useArrays
 	d := &database{schema: schema, writings: map[writing][]*written{}, name: fmt.Sprintf("postgres://%s/%s", net.JoinHostPort(c.Host, fmt.Sprint(c.Port)), c.Database)}
 	if d.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("open %s: %w", d.name, err)
