@@ -52,9 +52,9 @@ func (a *api) nodes(ctx context.Context) ([]client.Node, error) {
 			continue
 		}
 		n := nodeOf(&sessions[i], now)
-		if n.State == string(store.SessionDrained) {
+		if sessions[i].Drain != nil {
 			// What a node says of itself is some seconds old, and whoever drains
-			// one waits for its end.
+			// one waits for its end, whether the node is heard of or not.
 			mine, err := a.Store.Mine(ctx, n.Session)
 			if err != nil {
 				return nil, err

@@ -26,6 +26,13 @@ func TestANodeIsDrainedAndTakesRunsAgain(t *testing.T) {
 		t.Errorf("drained again by its session, the node is %+v", again)
 	}
 	waiting := ok[client.Run](s, "POST", "/api/v1/jobs/default/a/run", "")
+	s.pass(store.SessionLife + time.Second) // it has said last that it runs nothing
+	if list := ok[client.Page[client.Node]](s, "GET", "/api/v1/nodes", "").Items; list[0].State != "silent" || list[0].Running != 1 {
+		t.Errorf("not heard of, the node is %+v", list[0])
+	}
+	if err := s.store.Renew(t.Context(), n.session, store.Load{}); err != nil {
+		t.Fatal(err)
+	}
 	if waiting = ok[client.Run](s, "GET", "/api/v1/runs/"+waiting.ID.String(), ""); waiting.State != job.StateReady || waiting.Reason != "node "+name+" was drained by alice: a new disk" {
 		t.Errorf("a run that waits is %s: %q", waiting.State, waiting.Reason)
 	}
