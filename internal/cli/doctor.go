@@ -199,7 +199,7 @@ func storeIntegrity(ctx context.Context, s config.Store) finding {
 	switch s.Kind() {
 	case config.Postgres:
 		about, err := postgres.Check(ctx, string(s))
-		return databaseOf(f, about, err, "psql '"+s.Shown()+"'", "synchronous_commit and fsync to on")
+		return databaseOf(f, about, err, "psql with the same host, user and database", "synchronous_commit and fsync to on")
 	case config.MySQL:
 		about, err := mysql.Check(ctx, string(s))
 		return databaseOf(f, about, err, "mysql with the same host, user and database", "innodb_flush_log_at_trx_commit to 1, and sync_binlog where there is a binary log")
@@ -228,6 +228,8 @@ func databaseOf(f finding, about postgres.About, err error, try, durable string)
 	switch {
 	case err != nil:
 		f.Found, f.Do = err.Error(), "see that the database runs, and that this user may connect to it: "+try
+	case about.Unusable != nil:
+		f.Found, f.Do = about.Unusable.Error(), "belfry version says which one this is"
 	case !about.Durable:
 		f.Status, f.Found = isNote, about.String()
 		f.Do = "a crash of the database may lose what it has acknowledged: set " + durable
@@ -253,8 +255,9 @@ func serverAndToken(ctx context.Context, env Env, c config.Server, running bool)
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	remote, err := connect(env, config.Asked{Data: c.Data})
+	var nodes client.Page[client.Node]
 	if err == nil {
-		_, err = remote.Nodes(ctx)
+		nodes, err = remote.Nodes(ctx)
 		err = remote.refused(err)
 	}
 	var f *failure
@@ -262,9 +265,13 @@ func serverAndToken(ctx context.Context, env Env, c config.Server, running bool)
 	case err == nil:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()
 		token.Status, token.Found = isWell, "is taken"
+		return []finding{server, token, rolesOf(nodes.Items)}
 	case errors.As(err, &f) && f.problem != nil && f.problem.Type == client.TypeElsewhere:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()+", without the role api"
 		token.Status, token.Found = isWell, "is taken"
+	case errors.As(err, &f) && f.code == ExitNotAllowed && remote.noToken != "":
+		server.Status, server.Found = isWell, "answers at "+remote.URL()
+		token.Found, token.Do = "not tried: none is here", remote.noToken
 	case errors.As(err, &f) && f.code == ExitNotAllowed:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()
 		token.Status, token.Found, token.Do = isWrong, f.message, cmp.Or(f.hint, "belfry token create makes another one, with the token of an administrator")
@@ -272,6 +279,31 @@ func serverAndToken(ctx context.Context, env Env, c config.Server, running bool)
 		server.Found, server.Do = err.Error(), "its log says what it waits for"
 	}
 	return []finding{server, token}
+}
+
+// rolesOf says which part of the work no server does.
+func rolesOf(nodes []client.Node) finding {
+	f := finding{Check: "roles", Status: isWell}
+	has := map[string]int{}
+	for _, n := range nodes {
+		if n.State == "live" || n.State == "drained" {
+			for _, role := range n.Roles {
+				has[role]++
+			}
+		}
+	}
+	var list, missing []string
+	for _, role := range config.Role("").Values() {
+		list = append(list, fmt.Sprintf("%s %d", role, has[role]))
+		if has[role] == 0 {
+			missing = append(missing, role)
+		}
+	}
+	f.Found = "live nodes by role: " + strings.Join(list, ", ")
+	if len(missing) > 0 {
+		f.Status, f.Do = isWrong, "give it to a server of this store: --roles "+strings.Join(missing, ",")
+	}
+	return f
 }
 
 // watchdogOf looks for the process beside the server that ends commands when it

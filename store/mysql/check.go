@@ -25,6 +25,10 @@ func Check(ctx context.Context, text string) (About, error) {
 }
 
 func look(ctx context.Context, address *address) (a About, err error) {
+	list, err := scripts()
+	if err != nil {
+		return About{}, err
+	}
 	d, err := connect(ctx, address)
 	if err != nil {
 		return About{}, err
@@ -50,7 +54,9 @@ func look(ctx context.Context, address *address) (a About, err error) {
 	// binary log, if it has one.
 	err = conn.QueryRowContext(ctx, "select @@global.innodb_flush_log_at_trx_commit = 1 and (not @@global.log_bin or @@global.sync_binlog = 1)").Scan(&a.Durable)
 	if err == nil && exists {
-		err = conn.QueryRowContext(ctx, "select coalesce(max(version), 0) from schema_versions").Scan(&a.Schema)
+		var oldest int
+		err = conn.QueryRowContext(ctx, "select coalesce(max(version), 0), coalesce(max(oldest), 0) from schema_versions").Scan(&a.Schema, &oldest)
+		_, a.Unusable = list.Behind(a.Schema, oldest)
 	}
 	return a, err
 }

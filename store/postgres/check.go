@@ -13,6 +13,10 @@ type About = sqldb.About
 
 // Check looks at a database, and changes nothing.
 func Check(ctx context.Context, address string) (a About, err error) {
+	list, err := scripts()
+	if err != nil {
+		return About{}, err
+	}
 	d, err := connect(ctx, address)
 	if err != nil {
 		return About{}, err
@@ -29,7 +33,9 @@ func Check(ctx context.Context, address string) (a About, err error) {
 	err = d.pool.QueryRow(ctx, `select 'PostgreSQL ' || current_setting('server_version'), current_setting('synchronous_commit') <> 'off' and current_setting('fsync') = 'on',
 		to_regclass('schema_versions') is not null`).Scan(&a.Server, &a.Durable, &exists)
 	if err == nil && exists {
-		err = d.pool.QueryRow(ctx, "select coalesce(max(version), 0) from schema_versions").Scan(&a.Schema)
+		var oldest int
+		err = d.pool.QueryRow(ctx, "select coalesce(max(version), 0), coalesce(max(oldest), 0) from schema_versions").Scan(&a.Schema, &oldest)
+		_, a.Unusable = list.Behind(a.Schema, oldest)
 	}
 	if err != nil {
 		return About{}, fmt.Errorf("look at %s: %w", d.name, err)

@@ -89,11 +89,17 @@ func TestASchemaThatIsTooNewIsRefusedAndOneVersionAheadIsNot(t *testing.T) {
 	if err := open(t, address, Options{}).Close(); err != nil {
 		t.Fatal(err)
 	}
+	if about, err := Check(t.Context(), address); err != nil || about.Unusable != nil {
+		t.Errorf("a look says unusable: %v, %v", about.Unusable, err)
+	}
 	if _, err := d.pool.Exec(t.Context(), "update schema_versions set oldest = $1 where version = $1", next); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := Open(t.Context(), address, Options{}); err == nil {
 		t.Error(s.Close(), "a schema that this program does not know was opened")
+	}
+	if about, err := Check(t.Context(), address); err != nil || about.Schema != next || about.Unusable == nil {
+		t.Errorf("a look says %v, unusable: %v, %v", about, about.Unusable, err)
 	}
 }
 

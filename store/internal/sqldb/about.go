@@ -13,6 +13,8 @@ type About struct {
 	Offset time.Duration
 	// Durable tells whether what is acknowledged survives a crash of it.
 	Durable bool
+	// Unusable says why this belfry cannot use its schema; nil if it can.
+	Unusable error
 }
 
 // String says it in a line.
