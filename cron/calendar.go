@@ -2,6 +2,7 @@ package cron
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -172,8 +173,10 @@ func ParseOffDay(name string) (OffDay, error) {
 // Filter is the part of a schedule that rules leave. An occurrence stays when it
 // is in a day and in a time of Only, as far as Only names any, and in no day and
 // no time of Except. One that a day leaves out can move to another day instead,
-// with the same time by the clock; at most 31 days, else it does not exist.
-// Occurrences that meet on one instant are one.
+// with the same time by the clock; at most 31 days, else it does not exist. The
+// time that an expression moves is the one that it says, whatever a change of the
+// clock makes of it on the day that is left out. Occurrences that meet on one
+// instant are one.
 type Filter struct {
 	Schedule Schedule
 	Zone     *Zone // whose dates and times of day are meant; nil is UTC
@@ -218,18 +221,50 @@ func (f *Filter) Next(t time.Time) time.Time {
 			return next.In(zone.location)
 		}
 		// Skip the days in which nothing can fall due.
-		following := f.Schedule.Next(zone.startOf(day + 1).Add(-1))
-		if following.IsZero() {
+		source := dayAfter(f.Schedule, zone, day)
+		if clock := clockOf(f.Schedule); clock != nil && f.OffDay != OffDaySkip {
+			source = min(source, dayAfter(clock, utc, day))
+		}
+		if source == math.MaxInt64 {
 			end = min(end, day+maxMove) // what is due on days left out may still move here
 			continue
 		}
-		source := floorDiv(zone.civil(following), secondsPerDay)
 		if f.OffDay == OffDayPrevious {
 			source -= maxMove
 		}
 		day = max(day, source-1)
 	}
 	return time.Time{}
+}
+
+// dayAfter returns the first day after the given one on which a schedule falls
+// due, or math.MaxInt64.
+func dayAfter(s Schedule, zone *Zone, day int64) int64 {
+	following := s.Next(zone.startOf(day + 1).Add(-1))
+	if following.IsZero() {
+		return math.MaxInt64
+	}
+	return floorDiv(zone.civil(following), secondsPerDay)
+}
+
+// clockOf returns what a schedule of expressions says by the clock, as if in UTC,
+// where the clock never changes. It is nil for others, which mean instants.
+func clockOf(s Schedule) Schedule {
+	switch s := s.(type) {
+	case *Expression:
+		e := *s
+		e.zone = utc
+		return &e
+	case union:
+		all := make(union, len(s))
+		for i := range s {
+			if all[i] = clockOf(s[i]); all[i] == nil {
+				return nil
+			}
+		}
+		return all
+	}
+	return nil
 }
 
 // firstOn returns the first occurrence after t that falls on a day or moves
@@ -255,24 +290,28 @@ func (f *Filter) firstOn(day int64, t time.Time) time.Time {
 // is after t.
 func (f *Filter) firstFrom(source, target int64, t time.Time) time.Time {
 	zone := f.Zone.orUTC()
-	after := zone.startOf(source).Add(-1)
+	schedule, from := f.Schedule, zone
+	if clock := clockOf(f.Schedule); clock != nil && source != target {
+		schedule, from = clock, utc
+	}
+	after := from.startOf(source).Add(-1)
 	switch now := zone.civil(t); {
 	case source == target && t.After(after):
 		after = t
 	case source != target && floorDiv(now, secondsPerDay) == target:
 		// What the clock has shown today already is past, wherever it
 		// comes from.
-		after = zone.at(now + (source-target)*secondsPerDay).Add(-1)
+		after = from.at(now + (source-target)*secondsPerDay).Add(-1)
 	}
 	for {
-		due := f.Schedule.Next(after)
-		if due.IsZero() || floorDiv(zone.civil(due), secondsPerDay) != source {
+		due := schedule.Next(after)
+		if due.IsZero() || floorDiv(from.civil(due), secondsPerDay) != source {
 			return time.Time{}
 		}
-		second := zone.civil(due) - source*secondsPerDay
+		second := from.civil(due) - source*secondsPerDay
 		after = due
 		if !f.allowsTime(second) {
-			later := zone.at(source*secondsPerDay + f.boundaryAfter(second)).Add(-1)
+			later := from.at(source*secondsPerDay + f.boundaryAfter(second)).Add(-1)
 			if later.After(after) {
 				after = later
 			}

@@ -155,6 +155,12 @@ func TestFilteredOccurrences(t *testing.T) {
 			want:   []string{"2026-03-29T01:00:00Z", "2026-04-05T00:30:00Z"},
 		},
 		{
+			name: "moved out of a gap of the clock", expr: "30 2 * * *", zone: berlin,
+			filter: Filter{Only: Rules{Days: []Days{mondayToFriday}}, OffDay: OffDayNext},
+			from:   "2026-03-28T00:00:00Z", // 28 and 29 March are Saturday and Sunday
+			want:   []string{"2026-03-30T00:30:00Z", "2026-03-31T00:30:00Z"},
+		},
+		{
 			name: "rules that leave nothing", expr: "* * * * * *",
 			filter: Filter{Only: Rules{Days: []Days{WeekdaysOf()}}},
 			from:   "2026-11-20T12:00:00Z",
@@ -204,8 +210,12 @@ func TestFilterAgreesWithMovingEveryOccurrence(t *testing.T) {
 	calendar := NewCalendar(mondayToFriday, dates(t, "2026-03-07", "2026-11-01"), dates(t, "2026-03-03..2026-03-06", "2026-10-20..2026-11-27", "2026-12-24..2027-01-01"))
 	from := time.Date(2026, 2, 20, 0, 0, 0, 0, time.UTC)
 	until := time.Date(2027, 2, 20, 0, 0, 0, 0, time.UTC)
-	for _, expr := range []string{"30 2 * * *", "0 */5 * * *", "15 1,23 * * 0,6", "0 0 1,15,L * *", "*/20 1 * * *", "0 12 29 2 *"} {
+	for _, expr := range []string{"30 2 * * *", "30 2 * * 0", "0 */5 * * *", "15 1,23 * * 0,6", "0 0 1,15,L * *", "*/20 1 * * *", "0 12 29 2 *"} {
 		e, err := Parse(expr, In(zone))
+		if err != nil {
+			t.Fatal(err)
+		}
+		clock, err := Parse(expr)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +226,7 @@ func TestFilterAgreesWithMovingEveryOccurrence(t *testing.T) {
 				Except: Rules{Times: []TimeRange{{From: 5 * time.Hour, To: 11 * time.Hour}}},
 			}
 			got := slices.Collect(Between(&filter, from, until))
-			want := movedByHand(&filter, from, until)
+			want := movedByHand(&filter, clock, from, until)
 			if !slices.EqualFunc(got, want, time.Time.Equal) {
 				t.Errorf("%q, off days %s: got %d occurrences, want %d\n%v\n%v", expr, off, len(got), len(want), got, want)
 			}
@@ -224,30 +234,31 @@ func TestFilterAgreesWithMovingEveryOccurrence(t *testing.T) {
 	}
 }
 
-func movedByHand(f *Filter, from, until time.Time) []time.Time {
+// movedByHand takes what the schedule makes of days that are not left out, and
+// moves what it says by the clock, which is the same in UTC, of the others.
+func movedByHand(f *Filter, clock *Expression, from, until time.Time) []time.Time {
 	var all []time.Time
 	margin := 40 * 24 * time.Hour
+	hasTime := func(second int64) bool {
+		out, at := f.Except.Times[0], time.Duration(second)*time.Second
+		return at < out.From || out.To <= at
+	}
+	hasDay := func(day int64) bool { return f.Only.Days[0].Contains(dateOf(day)) }
 	for due := range Between(f.Schedule, from.Add(-margin), until.Add(margin)) {
-		local := due.In(f.Zone.Location())
-		hour, minute, second := local.Clock()
-		clock := time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute + time.Duration(second)*time.Second
-		if f.Except.Times[0].From <= clock && clock < f.Except.Times[0].To {
-			continue
-		}
-		year, month, day := local.Date()
-		contains := func(day int) bool {
-			y, m, d := time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Date()
-			return f.Only.Days[0].Contains(Date{y, m, d})
-		}
-		if contains(day) {
+		c := f.Zone.civil(due)
+		if day := floorDiv(c, secondsPerDay); hasTime(c-day*secondsPerDay) && hasDay(day) {
 			all = append(all, due)
+		}
+	}
+	step := map[OffDay]int64{OffDayNext: 1, OffDayPrevious: -1}[f.OffDay]
+	for said := range Between(clock, from.Add(-margin), until.Add(margin)) {
+		day := floorDiv(said.Unix(), secondsPerDay)
+		if step == 0 || hasDay(day) || !hasTime(said.Unix()-day*secondsPerDay) {
 			continue
 		}
-		step := map[OffDay]int{OffDayNext: 1, OffDayPrevious: -1}[f.OffDay]
-		for n := 1; step != 0 && n <= 31; n++ {
-			if contains(day + n*step) {
-				c := daysOf(Date{year, month, day}) + int64(n*step)
-				all = append(all, time.Unix(f.Zone.instantOf(c*secondsPerDay+int64(clock/time.Second)), 0))
+		for n := int64(1); n <= 31; n++ {
+			if hasDay(day + n*step) {
+				all = append(all, f.Zone.at(said.Unix()+n*step*secondsPerDay))
 				break
 			}
 		}
