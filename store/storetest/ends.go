@@ -459,6 +459,23 @@ var endTests = []test{
 		e.put("name: c\nschedule: {on: [{job: a, outcome: finished}]}")
 		e.claim(e.a, store.Attempt{Run: run.ID, Number: 1, Token: e.id()}, store.Started)
 	}},
+	{"a job is followed also where many others are", func(e *env) {
+		j := e.put("name: z\nschedule: {cron: '* * * * *'}")
+		others := make([]string, 100)
+		for i := range others {
+			others[i] = fmt.Sprintf("name: other-%d\nschedule: {on: [{job: a}]}", i)
+		}
+		_, err := e.PutJobs(e.ctx, e.puts(others...))
+		e.must(err)
+		follower := e.put("name: last\nschedule: {on: [{job: z}]}\npolicy: {overlap: allow}")
+		for n := range 2 {
+			a := e.plan(e.reload(j), time.Second)[0]
+			e.clock.Advance(time.Second)
+			e.claim(e.a, a, store.Started)
+			e.finish(a, job.OutcomeSucceeded)
+			equal(e, "runs of the follower", len(e.active(follower)), n+1)
+		}
+	}},
 	{"a follower that is split or a broadcast has all its runs", func(e *env) {
 		e.join("b")
 		j := e.put(everyMinute)

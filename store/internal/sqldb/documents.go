@@ -47,8 +47,10 @@ type view struct {
 type jobCache struct {
 	mu        sync.Mutex
 	documents map[job.ID]*document
-	// followed are those that others were seen to follow.
+	// followed are those that others were seen to follow, and many is set if too many
+	// follow others for all of them to be read.
 	followed map[job.ID]bool
+	many     bool
 }
 
 func (c *jobCache) get(uid job.ID, seq int64) *document {
@@ -84,6 +86,13 @@ func (c *jobCache) follow(uid job.ID) {
 		c.followed = map[job.ID]bool{}
 	}
 	c.followed[uid] = true
+}
+
+// lookUp remembers that many follow others.
+func (c *jobCache) lookUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.many = true
 }
 
 const documentColumns = `j.uid, j.seq, j.version, j.definition, j.created, j.changed, j.paused_at, j.paused_until, j.paused_by, j.pause_reason`

@@ -81,6 +81,7 @@ func (k *knownRuns) forget(list []*store.Run) {
 type foreseen struct {
 	jobs  []job.ID          // to lock, in order
 	named map[string]job.ID // the same by full names, if runs may end
+	few   bool              // all that is followed is read, and not looked up
 	slots []job.ID          // those of them whose own slots are read
 	until int64             // the latest due time of the runs
 	runs  []job.ID          // those to read besides
@@ -131,6 +132,7 @@ func (s *Store) foreseeRuns(a *about, f *foreseen, uids map[job.ID]bool) bool {
 		}
 		f.named[d.filled.FullName()] = uid
 	}
+	f.few = !s.jobs.many
 	f.slots = slices.Collect(maps.Keys(slots))
 	return true
 }

@@ -144,7 +144,9 @@ func (st *step) lockForeseen(f *foreseen) error {
 	limit := slotMax + slotShare*len(f.slots)
 	questions := make([]Question, 0, 6)
 	ask := func(text string, args ...any) { questions = append(questions, Question{text, args}) }
-	if len(f.named) > 0 {
+	if len(f.named) > 0 && f.few {
+		ask(selectUpstreams, int64(upstreamsMax))
+	} else if len(f.named) > 0 {
 		ask(selectFollowers, slices.Collect(maps.Keys(f.named)))
 	}
 	ask(lockStates, set(f.jobs))
@@ -161,9 +163,15 @@ func (st *step) lockForeseen(f *foreseen) error {
 	q := reader{st.Ask(st.ctx, questions...)}
 	defer q.Close()
 	if len(f.named) > 0 {
-		if q.Next() {
-			st.s.jobs.follow(f.named[q.Text()])
-			return errAgain // what follows a job is locked with it
+		for n := 1; q.Next(); n++ {
+			if uid, named := f.named[q.Text()]; named {
+				st.s.jobs.follow(uid)
+				return errAgain // what follows a job is locked with it
+			}
+			if f.few && n == upstreamsMax {
+				st.s.jobs.lookUp()
+				return errAgain // there may be more
+			}
 		}
 		q.More()
 	}
@@ -331,7 +339,15 @@ func (st *step) findAround(seqs map[job.ID]int64, pools map[string]bool) ([]foll
 	return followers, q.Err()
 }
 
-const selectFollowers = "select upstream, job from followers where upstream in (?*) order by upstream, job"
+const (
+	selectFollowers = "select upstream, job from followers where upstream in (?*) order by upstream, job"
+	// selectUpstreams finds all that is followed, where that is little: a server takes
+	// longer to look up the names of a batch.
+	selectUpstreams = "select upstream from followers limit ?"
+	// upstreamsMax is from how many on names are looked up: to read this many takes less
+	// than a tenth of that.
+	upstreamsMax = 64
+)
 
 // lockPools locks the pools that are given, and those that the jobs are in by
 // what is known of them.
