@@ -109,7 +109,7 @@ var table = map[string]line{
 	},
 	"internal/membership": {
 		layer:       shells,
-		imports:     []string{"job", "store", "internal/engine", "internal/clock"},
+		imports:     []string{"job", "store", "internal/engine", "internal/placement", "internal/clock"},
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},

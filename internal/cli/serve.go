@@ -445,25 +445,8 @@ func (s *server) announce() {
 	if s.config.AllowsPlainHTTP() && !s.config.Listen.Loopback() && s.config.TLS.Cert == "" {
 		s.log.Warn("others can reach this address, and without TLS they can read tokens on their way", "address", s.config.Listen)
 	}
-	if s.config.Store.Kind() == config.SQLite {
-		s.sayUndone()
-	}
 	if zone := machineZone(s.env.Getenv); zone != "" && zone != string(s.config.Timezone) {
 		s.log.Info("schedules that name no time zone are not in the zone of this machine; timezone sets another", "timezone", s.config.Timezone, "machine", zone)
-	}
-}
-
-// sayUndone says what nobody does, where this server is the only one of its store.
-func (s *server) sayUndone() {
-	undone := map[config.Role]string{
-		config.RolePlanner: "no job runs by its schedule",
-		config.RoleWorker:  "no run starts",
-		config.RoleAPI:     "no request to the API is answered",
-	}
-	for _, role := range config.AllRoles() {
-		if !s.config.Has(role) {
-			s.log.Warn(undone[role]+": this server is the only one of its SQLite store, and does not have the role", "role", role)
-		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -73,6 +74,7 @@ type Member struct {
 	ahead   time.Duration // by how much the wall clock was ahead of it
 	skewed  bool          // by more than skewMax, which was logged
 	drained bool
+	missing [len(duties)]bool // which of them no live node has
 	failing bool
 	over    chan struct{} // closed when the session is over
 }
@@ -265,7 +267,36 @@ func (m *Member) Look(ctx context.Context) error {
 	case drain == nil && was:
 		m.config.Log.Info("this node takes runs again")
 	}
+	m.sayUndone(live)
 	return nil
+}
+
+// duties are the roles, and what is not done while no live node has them.
+var duties = [...]struct{ role, undone string }{
+	{placement.RolePlanner, "no job runs by its schedule"},
+	{placement.RoleWorker, "no run starts"},
+	{placement.RoleAPI, "no request to the API is answered"},
+}
+
+// sayUndone logs which role no live node has, when that begins and when it ends. One
+// that leaves is not live itself, and the others speak.
+func (m *Member) sayUndone(live []store.Session) {
+	if !slices.ContainsFunc(live, func(s store.Session) bool { return s.ID == m.id }) {
+		return
+	}
+	for i, d := range duties {
+		missing := !slices.ContainsFunc(live, func(s store.Session) bool { return slices.Contains(s.Roles, d.role) })
+		m.mu.Lock()
+		was := m.missing[i]
+		m.missing[i] = missing
+		m.mu.Unlock()
+		switch {
+		case missing && !was:
+			m.config.Log.Warn(d.undone+": no live node has the role", "role", d.role)
+		case was && !missing:
+			m.config.Log.Info("a live node has the role again", "role", d.role)
+		}
+	}
 }
 
 // compare takes by how much the wall clock is ahead of the store's, and logs when

@@ -235,6 +235,34 @@ func TestAMemberKnowsWhetherItIsDrained(t *testing.T) {
 	})
 }
 
+func TestWhatNoLiveNodeDoesIsLoggedOnceAndOnceWhenOneDoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		expect := func(planning, starts, again int) {
+			t.Helper()
+			time.Sleep(5 * time.Second)
+			got := [...]int{w.log.count("no job runs by its schedule"), w.log.count("no run starts"), w.log.count("a live node has the role again")}
+			if want := [...]int{planning, starts, again}; got != want {
+				t.Errorf("logged is %d times that nobody plans, that nobody runs and that somebody does again, want %d", got, want)
+			}
+		}
+		_, stop := w.join("a") // which has the role worker
+		defer stop()
+		expect(1, 0, 0)
+		c := w.config("b")
+		c.Session.Roles = []string{"planner", "api"}
+		b, err := membership.Join(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2100 * time.Millisecond) // until a has looked
+		if err := b.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		expect(2, 0, 2) // and b, which leaves, says nothing
+	})
+}
+
 func TestTheClockOfTheStoreIsKnownBetweenLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
