@@ -203,7 +203,7 @@ func (s *server) open(ctx context.Context) error {
 	}
 	s.followers = httpapi.NewFollowers(s.measured)
 	s.node, err = node.New(node.Config{
-		Store: s.measured, Wrote: s.followers.Wrote, Executors: executors, Observer: s.metrics, Watchdog: s.watchdog, OutputLimit: int(s.config.Output), Capacity: s.config.Capacity,
+		Store: s.measured, StoreName: s.config.Store.Shown(), Wrote: s.followers.Wrote, Executors: executors, Observer: s.metrics, Watchdog: s.watchdog, OutputLimit: int(s.config.Output), Capacity: s.config.Capacity,
 		DrainTimeout: time.Duration(s.config.Drain),
 		Retention: store.Retention{
 			Runs: s.config.Keep.Runs, For: time.Duration(s.config.Keep.For), OutputFor: time.Duration(s.config.Keep.OutputFor),

@@ -31,6 +31,8 @@ import (
 // replaced by the defaults.
 type Config struct {
 	Store store.Store
+	// StoreName is what the log calls it, for whoever makes room for it.
+	StoreName string
 	// Session describes the node to the others.
 	Session store.Session
 	// Executors is asked for what runs the attempts of a job.
@@ -126,7 +128,7 @@ type Node struct {
 // New makes a node; Run makes it work.
 func New(c Config) (*Node, error) {
 	c = c.withDefaults()
-	c.Store = &observed{c.Store, &writable{log: c.Log, data: c.Session.DataDir}}
+	c.Store = &observed{c.Store, &writable{log: c.Log, store: c.StoreName}}
 	c.Log = slog.New(quiet{c.Log.Handler()})
 	n := &Node{
 		config: c, plannerWake: make(chan store.Hint, 1), workerWake: make(chan store.Hint, 1),

@@ -14,8 +14,8 @@ import (
 // is over. It says so once for the whole node, in words for whoever can mend it:
 // each of the parts would say it by itself, in those of the database.
 type writable struct {
-	log  *slog.Logger
-	data string // where the store is
+	log   *slog.Logger
+	store string // where it is: on a disk of this machine, or of another one
 
 	mu  sync.Mutex
 	now error // what is wrong: store.ErrNoSpace, store.ErrReadOnly or nil
@@ -38,11 +38,11 @@ func (w *writable) saw(err error, grows bool) {
 	switch {
 	case errors.Is(now, was):
 	case now == nil:
-		w.log.Info("the store is written again, and the node goes on", "data", w.data)
+		w.log.Info("the store is written again, and the node goes on", "store", w.store)
 	case errors.Is(now, store.ErrNoSpace):
-		w.log.Error("no space left on the disk: nothing starts until there is, and what has happened is kept", "data", w.data)
+		w.log.Error("no space left on the disk of the store: nothing starts until there is, and what has happened is kept", "store", w.store)
 	default:
-		w.log.Error("the store is read-only: nothing starts until it can be written, and what has happened is kept", "data", w.data)
+		w.log.Error("the store is read-only: nothing starts until it can be written, and what has happened is kept", "store", w.store)
 	}
 }
 

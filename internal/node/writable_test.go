@@ -32,7 +32,7 @@ func TestAStoreThatCannotBeWrittenIsSaidOnce(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			log := &lines{}
-			w := &writable{log: slog.New(slog.NewTextHandler(log, nil)), data: "/data"}
+			w := &writable{log: slog.New(slog.NewTextHandler(log, nil)), store: "postgres://db"}
 			for _, write := range c.writes {
 				w.saw(write.err, write.grows)
 			}
@@ -44,7 +44,7 @@ func TestAStoreThatCannotBeWrittenIsSaidOnce(t *testing.T) {
 				t.Fatalf("got %d lines, want %d:\n%s", len(said), len(c.want), log.text.String())
 			}
 			for i, want := range c.want {
-				if !strings.Contains(said[i], `msg="`+want) || !strings.Contains(said[i], "data=/data") {
+				if !strings.Contains(said[i], `msg="`+want) || !strings.Contains(said[i], "store=postgres://db") {
 					t.Errorf("line %d is %s, want %s", i, said[i], want)
 				}
 			}
