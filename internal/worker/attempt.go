@@ -60,6 +60,8 @@ type prepared struct {
 	capture  *output.Capture
 	started  time.Time   // when it took effect
 	timeout  *time.Timer // from then on; nil for none
+	ended    executor.Result
+	over     time.Time // when it had ended
 	// result is filled at its end: those of a herd that ends at once must take no
 	// memory then, nor be copied from one list to a longer one.
 	result result
@@ -111,22 +113,27 @@ func (p *prepared) discard() {
 	p.capture.Close()
 }
 
-// execute runs an attempt and returns its result.
-func (w *Worker) execute(it *item) *result {
+// execute runs an attempt.
+func (w *Worker) execute(it *item) {
+	p := it.prepared
+	p.ended = executor.Result{Unstarted: true}
+	if p.ctx.Err() == nil { // not cancelled between its claim and its start
+		p.ended = w.safely(p)
+	}
+	p.over = w.Now()
+}
+
+// resultOf returns the result of an attempt that was executed.
+func (w *Worker) resultOf(it *item) *result {
 	p := it.prepared
 	defer p.cancel(nil)
-	ended := executor.Result{Unstarted: true}
-	if p.ctx.Err() == nil { // not cancelled between its claim and its start
-		ended = w.safely(p)
-	}
 	if p.timeout != nil {
 		p.timeout.Stop()
 	}
-
-	res := &p.result
+	ended, res := &p.ended, &p.result
 	res.item = it
 	res.Attempt = it.attempt
-	res.Ended = w.Now()
+	res.Ended = p.over
 	res.Started = p.started
 	if res.Started.IsZero() || res.Ended.Before(res.Started) {
 		res.Started = res.Ended // it never took effect, or the clock was put back

@@ -10,7 +10,7 @@ const (
 	// idleMax is how many goroutines wait for further attempts. More are made
 	// for a herd and end with it.
 	idleMax = 64
-	// startsFirst is how long the reports of what has ended wait for those that
+	// startsFirst is how long what has ended, and its reports, wait for those that
 	// are still to be started at the same instant: a result is in no hurry,
 	// and a start is late.
 	startsFirst = 20 * time.Millisecond
@@ -62,8 +62,12 @@ func (w *Worker) dueStarts() (begin []*item, wait time.Duration) {
 // so, and not more: each that takes an attempt sees to it that another will take
 // the next, and then executes its own. So a herd of attempts that end at once
 // costs a few goroutines, and one of attempts that wait costs one for each.
+//
+// What there is to do when an attempt has ended waits until the others have begun: of a
+// herd that ends at once it is a good part of the work.
 type starter struct {
-	execute func(*item)
+	begin func(*item) // executes it
+	end   func(*item) // does the rest
 	// emptied is signalled when the last attempt was taken.
 	emptied chan struct{}
 	// wake has a token for each idle goroutine that is to go on.
@@ -72,13 +76,14 @@ type starter struct {
 
 	mu     sync.Mutex
 	queue  []*item
+	ended  endings
 	coming bool // a goroutine is on its way
 	idle   int
 	over   bool
 }
 
-func newStarter(execute func(*item)) *starter {
-	return &starter{execute: execute, emptied: make(chan struct{}, 1), wake: make(chan struct{}, idleMax)}
+func newStarter(begin, end func(*item)) *starter {
+	return &starter{begin: begin, end: end, emptied: make(chan struct{}, 1), wake: make(chan struct{}, idleMax)}
 }
 
 // add queues attempts to be started now.
@@ -89,10 +94,10 @@ func (s *starter) add(items []*item) {
 	s.summon()
 }
 
-// summon sees to it that somebody takes the next attempt.
+// summon sees to it that somebody does what is next.
 func (s *starter) summon() {
 	switch {
-	case len(s.queue) == 0 || s.coming:
+	case len(s.queue) == 0 && s.ended.len() == 0 || s.coming:
 		return
 	case s.idle > 0:
 		s.idle--
@@ -105,39 +110,83 @@ func (s *starter) summon() {
 
 // work executes attempts until there are none, and enough goroutines wait.
 func (s *starter) work() {
-	for it := s.next(true); it != nil; it = s.next(false) {
-		s.execute(it)
+	var last *item // that was begun, and has ended
+	for summoned := true; ; summoned = false {
+		switch it, ended := s.next(last, summoned); {
+		case it == nil:
+			return
+		case ended:
+			s.end(it)
+			last = nil
+		default:
+			s.begin(it)
+			last = it
+		}
 	}
 }
 
-// next takes the next attempt, and waits for it. It returns nil when the goroutine
-// is to end. summoned is set for one that comes because there is something.
-func (s *starter) next(summoned bool) *item {
+// next takes the next attempt to begin, or one that has ended, and waits for it. It
+// returns nil when the goroutine is to end. It is given the one that has ended, nil for
+// none; summoned is set for a goroutine that comes because there is something to do.
+func (s *starter) next(last *item, summoned bool) (it *item, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if last != nil {
+		s.ended.push(last)
+	}
 	for {
 		if summoned {
 			s.coming = false
 		}
-		if len(s.queue) > 0 {
+		if len(s.queue) > 0 && !s.ended.long() {
 			break
 		}
+		if s.ended.len() > 0 {
+			it = s.ended.pop()
+			s.summon()
+			return it, true
+		}
 		if s.over || s.idle == idleMax {
-			return nil
+			return nil, false
 		}
 		s.idle++
 		s.mu.Unlock()
 		_, summoned = <-s.wake
 		s.mu.Lock()
 	}
-	it := s.queue[0]
+	it = s.queue[0]
 	s.queue[0] = nil
 	if s.queue = s.queue[1:]; len(s.queue) == 0 {
 		s.queue = nil
 		signal(s.emptied)
 	}
 	s.summon()
+	return it, false
+}
+
+// endings are attempts that have ended, in that order. The room for those of a herd is
+// kept for the next.
+type endings struct {
+	items []*item
+	first int
+}
+
+func (e *endings) len() int { return len(e.items) - e.first }
+
+func (e *endings) push(it *item) { e.items = append(e.items, it) }
+
+func (e *endings) pop() *item {
+	it := e.items[e.first]
+	e.items[e.first] = nil
+	if e.first++; e.first == len(e.items) {
+		e.items, e.first = e.items[:0], 0
+	}
 	return it
+}
+
+// long tells whether the first have waited for as long as they may.
+func (e *endings) long() bool {
+	return e.len() > 0 && e.items[len(e.items)-1].prepared.over.Sub(e.items[e.first].prepared.over) > startsFirst
 }
 
 // settle waits until what is to be started now was, for a while.

@@ -225,7 +225,7 @@ func New(c Config) *Worker {
 		claimWake: make(chan struct{}, 1), startWake: make(chan struct{}, 1), resultWake: make(chan struct{}, 1),
 		clockWake: make(chan struct{}, 1), lookWake: make(chan store.Hint, 1),
 	}
-	w.starter = newStarter(func(it *item) { w.report(w.execute(it)) })
+	w.starter = newStarter(w.execute, func(it *item) { w.report(w.resultOf(it)) })
 	return w
 }
 
