@@ -65,6 +65,14 @@ func (e *ItemError) Error() string { return e.Err.Error() }
 // Unwrap returns what is wrong.
 func (e *ItemError) Unwrap() error { return e.Err }
 
+// NamedError is why a calendar cannot be deleted: a job names it. It is an ErrConflict.
+type NamedError struct{ Job string }
+
+func (e NamedError) Error() string { return "job " + e.Job + " names it" }
+
+// Unwrap returns what kind of error it is.
+func (e NamedError) Unwrap() error { return ErrConflict }
+
 // The bounds that all stores keep to.
 const (
 	// MaxBatch is the most items that one call takes. It is where batches stop
@@ -270,7 +278,7 @@ type Jobs interface {
 	// changed calendar begins a new epoch for each job that names it.
 	PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error)
 	PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (*job.Pool, error)
-	// DeleteCalendar returns ErrConflict for one that a job names. What is not
+	// DeleteCalendar returns a NamedError for one that a job names. What is not
 	// there, here and for DeletePool, is ErrNotFound.
 	DeleteCalendar(ctx context.Context, namespace, name string, actor string) error
 	DeletePool(ctx context.Context, namespace, name string, actor string) error

@@ -38,7 +38,7 @@ var conflicts = []ending{
 	{command: "diff", before: []string{"apply", "-f", "jobs.yaml", "--owner", "us"}, args: []string{"-f", "changed.yaml", "--owner", "them"}, says: "belong to somebody else"},
 	{command: "backup", args: []string{"jobs.yaml"}, says: "exists"},
 	{command: "restore", args: []string{"jobs.yaml"}, says: "in use|exists|uses"},
-	{command: "calendar delete", before: []string{"apply", "-f", "user.yaml"}, args: []string{"off", "--yes"}, says: "jobs name the calendar default/off"},
+	{command: "calendar delete", before: []string{"apply", "-f", "user.yaml"}, args: []string{"off", "--yes"}, says: "names the calendar default/off"},
 	{command: "pool delete", args: []string{"db", "--yes"}, meanwhile: []string{"apply", "-f", "larger.yaml"}, says: "version"},
 	{command: "job backfill", before: []string{"job", "pause", "a"}, args: []string{"a", "--from", "1d"}, says: "is paused"},
 	{command: "job delete", args: []string{"b", "--yes"}, meanwhile: []string{"apply", "-f", "other.yaml"}, says: "version"},

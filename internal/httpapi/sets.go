@@ -168,8 +168,9 @@ func (a *api) routesOf(k setKind) {
 			return nil, err
 		}
 		err = k.remove(ctx, in.Namespace, in.Name, actorOf(ctx))
-		if errors.Is(err, store.ErrConflict) {
-			return nil, refuse(client.TypeConflict, "jobs name the %s %s", k.kind, d.FullName()).withHint("change these jobs before")
+		var named store.NamedError
+		if errors.As(err, &named) {
+			return nil, refuse(client.TypeConflict, "job %s names the %s %s", named.Job, k.kind, d.FullName()).withHint("change it before, and others that may name it")
 		}
 		return nil, err
 	})

@@ -384,7 +384,7 @@ func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, acto
 	}
 	for _, row := range s.names {
 		if slices.Contains(row.calendars, full) {
-			return fmt.Errorf("delete calendar %s: job %s names it: %w", full, row.FullName(), store.ErrConflict)
+			return fmt.Errorf("delete calendar %s: %w", full, store.NamedError{Job: row.FullName()})
 		}
 	}
 	b := s.batch()

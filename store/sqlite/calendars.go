@@ -147,7 +147,7 @@ func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, acto
 			if err != nil {
 				return err
 			}
-			return fmt.Errorf("job %s names it: %w", l.FullName(), store.ErrConflict)
+			return store.NamedError{Job: l.FullName()}
 		}
 		return t.deleteDocument(job.KindCalendar, full, actor)
 	})

@@ -636,7 +636,11 @@ var jobTests = []test{
 		e.want(err, store.ErrConflict)
 		_, err = e.PutCalendar(e.ctx, days("2026-12-27"), 0, "ann")
 		e.want(err, store.ErrExists)
-		e.want(e.DeleteCalendar(e.ctx, "default", "off", "ann"), store.ErrConflict)
+		err = e.DeleteCalendar(e.ctx, "default", "off", "ann")
+		e.want(err, store.ErrConflict)
+		var by store.NamedError
+		errors.As(err, &by)
+		equal(e, "who names it", by.Job, named.Definition.FullName())
 		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: named.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
 		e.must(e.DeleteCalendar(e.ctx, "default", "off", "bob"))
 		e.want(e.DeleteCalendar(e.ctx, "default", "off", "bob"), store.ErrNotFound)

@@ -158,7 +158,7 @@ func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, acto
 			return err
 		}
 		if len(users) > 0 {
-			return fmt.Errorf("job %s names it: %w", users[0], store.ErrConflict)
+			return store.NamedError{Job: users[0]}
 		}
 		return t.deleteDocument(job.KindCalendar, full, actor)
 	})
