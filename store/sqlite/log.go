@@ -1,48 +1,42 @@
 package sqlite
 
 import (
-	"encoding/binary"
 	"unsafe"
 
 	"modernc.org/libc"
 	lib "modernc.org/sqlite/lib"
 )
 
-const (
-	// gatheredMax is how much of the log is written at once: as much as SQLite writes
-	// with one call of the system, which then costs little beside its bytes.
-	gatheredMax = 128<<10 - 1
-	// frameHeader is the size of what stands before each page in the log, pagesAfter
-	// where it has the size of the database in pages, if a transaction ends with it.
-	frameHeader = 24
-	pagesAfter  = 4
-)
+// gatheredMax is how much of the log is written at once: as much as SQLite writes with
+// one call of the system, which then costs little beside its bytes.
+const gatheredMax = 128<<10 - 1
 
-// logFile gathers what SQLite writes to the log of a connection. SQLite writes each
-// page and the few bytes before it by themselves, and the system needs longer for these
-// calls than for the bytes.
+// logFile gathers what SQLite writes to the log of a connection when a transaction
+// ends. SQLite writes each page and the few bytes before it by themselves, and the
+// system needs longer for these calls than for the bytes.
 //
-// Nobody sees the difference: only a page with which a transaction ends makes those
-// before it known to others, and that one is not held back; nor is anything when SQLite
-// reads the file, measures it or waits for the disk.
+// Nobody sees the difference: SQLite tells others of a transaction after it has waited
+// for the disk, and nothing is held back when it waits for the disk or reads the file.
+// A page for which there is no room in memory before the end is not held back either: a
+// write that failed later would be told to a statement that can be undone by itself,
+// and the rest of the transaction would be committed without the page.
 type logFile struct {
-	file   uintptr                 // that of SQLite
-	given  lib.Tsqlite3_io_methods // what SQLite writes with
-	ours   uintptr                 // a copy that comes here first
-	memory uintptr                 // gatheredMax bytes
-	used   int
-	at     int64 // where they belong in the file
-	ends   bool  // a transaction ends with the next page
+	file    uintptr                 // that of SQLite
+	given   lib.Tsqlite3_io_methods // what SQLite writes with
+	ours    uintptr                 // a copy that comes here first
+	memory  uintptr                 // gatheredMax bytes
+	gathers bool                    // while a transaction ends
+	used    int
+	at      int64 // where they belong in the file
 
 	// What ours points to, so that Go keeps it.
-	write    func(tls *libc.TLS, file, p uintptr, n int32, at int64) int32
-	read     func(tls *libc.TLS, file, p uintptr, n int32, at int64) int32
-	truncate func(tls *libc.TLS, file uintptr, size int64) int32
-	sync     func(tls *libc.TLS, file uintptr, flags int32) int32
-	size     func(tls *libc.TLS, file, size uintptr) int32
+	write func(tls *libc.TLS, file, p uintptr, n int32, at int64) int32
+	read  func(tls *libc.TLS, file, p uintptr, n int32, at int64) int32
+	sync  func(tls *libc.TLS, file uintptr, flags int32) int32
 }
 
-// gatherLog makes a connection that has a log gather what is written to it.
+// gatherLog makes a connection that waits for the disk gather what commit writes to its
+// log.
 func (c *conn) gatherLog() error {
 	if err := c.exec("begin immediate; commit"); err != nil { // it opens the log
 		return err
@@ -68,31 +62,27 @@ func (c *conn) gatherLog() error {
 		}
 		return method[func(*libc.TLS, uintptr, uintptr, int32, int64) int32](l.given.FxRead)(tls, file, p, n, at)
 	}
-	l.truncate = func(tls *libc.TLS, file uintptr, size int64) int32 {
-		if rc := l.flush(tls); rc != lib.SQLITE_OK {
-			return rc
-		}
-		return method[func(*libc.TLS, uintptr, int64) int32](l.given.FxTruncate)(tls, file, size)
-	}
 	l.sync = func(tls *libc.TLS, file uintptr, flags int32) int32 {
 		if rc := l.flush(tls); rc != lib.SQLITE_OK {
 			return rc
 		}
 		return method[func(*libc.TLS, uintptr, int32) int32](l.given.FxSync)(tls, file, flags)
 	}
-	l.size = func(tls *libc.TLS, file, size uintptr) int32 {
-		if rc := l.flush(tls); rc != lib.SQLITE_OK {
-			return rc
-		}
-		return method[func(*libc.TLS, uintptr, uintptr) int32](l.given.FxFileSize)(tls, file, size)
-	}
 	ours := (*lib.Tsqlite3_io_methods)(at(l.ours))
 	*ours = l.given
-	ours.FxWrite, ours.FxRead, ours.FxTruncate = pointer(&l.write), pointer(&l.read), pointer(&l.truncate)
-	ours.FxSync, ours.FxFileSize = pointer(&l.sync), pointer(&l.size)
+	ours.FxWrite, ours.FxRead, ours.FxSync = pointer(&l.write), pointer(&l.read), pointer(&l.sync)
 	file.FpMethods = l.ours
 	c.log = l
 	return nil
+}
+
+// commit ends the open transaction.
+func (c *conn) commit() error {
+	if l := c.log; l != nil {
+		l.gathers = true
+		defer func() { l.gathers, l.used = false, 0 }()
+	}
+	return c.stmt("commit").exec()
 }
 
 // free gives the memory back after the connection was closed.
@@ -103,12 +93,12 @@ func (l *logFile) free(tls *libc.TLS) {
 
 // gather takes what SQLite writes.
 func (l *logFile) gather(tls *libc.TLS, _, p uintptr, n int32, at int64) int32 {
-	if l.used > 0 && (at != l.at+int64(l.used) || l.used+int(n) > gatheredMax) {
+	if at != l.at+int64(l.used) || l.used+int(n) > gatheredMax {
 		if rc := l.flush(tls); rc != lib.SQLITE_OK {
 			return rc
 		}
 	}
-	if n > gatheredMax {
+	if !l.gathers || n > gatheredMax {
 		return l.put(tls, p, n, at)
 	}
 	if l.used == 0 {
@@ -116,18 +106,10 @@ func (l *logFile) gather(tls *libc.TLS, _, p uintptr, n int32, at int64) int32 {
 	}
 	copy(bytesAt(l.memory+uintptr(l.used), int(n)), bytesAt(p, int(n)))
 	l.used += int(n)
-	if n == frameHeader {
-		l.ends = binary.BigEndian.Uint32(bytesAt(p+pagesAfter, 4)) != 0
-		return lib.SQLITE_OK
-	}
-	if l.ends {
-		return l.flush(tls)
-	}
 	return lib.SQLITE_OK
 }
 
-// flush writes what was gathered. What fails is forgotten, as SQLite does: it is not
-// part of the log before a transaction has ended with it.
+// flush writes what was gathered. What fails is forgotten: the transaction fails.
 func (l *logFile) flush(tls *libc.TLS) int32 {
 	n := l.used
 	if n == 0 {

@@ -227,7 +227,7 @@ func (g *group) lose(err error) {
 // commit ends the transaction of a group and answers its calls.
 func (w *writer) commit(g *group) {
 	if len(g.open) > 0 {
-		if err := w.c.stmt("commit").exec(); err != nil {
+		if err := w.c.commit(); err != nil {
 			w.forget()
 			if w.c.inTransaction() {
 				err = errors.Join(err, w.c.stmt("rollback").exec())
