@@ -104,7 +104,7 @@ type Run struct {
 	ExitCode    *int   `json:"exit_code,omitempty" doc:"That of the latest attempt, of a command that ended by itself."`
 	Signal      string `json:"signal,omitempty" doc:"The signal that ended the latest attempt."`
 	HTTPStatus  int    `json:"http_status,omitempty" doc:"The status that the latest attempt was answered with."`
-	OutputBytes int64  `json:"output_bytes,omitempty" doc:"How much the latest attempt wrote, once it has ended."`
+	OutputBytes int64  `json:"output_bytes,omitempty" doc:"How much the latest attempt wrote, once it has ended. Of one that was lost nobody knows."`
 	Unmet       string `json:"unmet,omitempty" doc:"What its job expects (policy.expect) and was not so, in words, once it has ended."`
 
 	CancelBy     string `json:"cancel_by,omitempty" doc:"Who has asked for the end of the run."`
@@ -128,7 +128,7 @@ type Attempt struct {
 	ExitCode    *int        `json:"exit_code,omitempty" doc:"Of a command that ended by itself."`
 	Signal      string      `json:"signal,omitempty" doc:"The signal that ended it."`
 	HTTPStatus  int         `json:"http_status,omitempty" doc:"The status of the answer."`
-	OutputBytes int64       `json:"output_bytes" doc:"How much it wrote."`
+	OutputBytes int64       `json:"output_bytes" doc:"How much it wrote. 0 for one that was lost: nobody has counted it, and what had come of it until then is kept."`
 	Unmet       string      `json:"unmet,omitempty" doc:"What the job expects and was not so, in words."`
 	Late        bool        `json:"late,omitempty" doc:"Its result came after the attempt counted as lost, and has replaced that."`
 }

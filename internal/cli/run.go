@@ -184,6 +184,15 @@ func inFlags(err error, flags map[string]string) error {
 	return err
 }
 
+// outputSize returns how much an attempt has written, as far as anybody knows: of
+// one that goes on or was lost there may be output all the same.
+func outputSize(outcome job.Outcome, size int64) string {
+	if size == 0 && (outcome == "" || outcome == job.OutcomeLost) {
+		return "-"
+	}
+	return fmt.Sprint(size)
+}
+
 // runTable writes runs for people.
 func runTable(w io.Writer, env Env, runs []client.Run, wide bool) {
 	head := []string{"RUN", "JOB", "STATUS", "SCHEDULED", "STARTED", "TOOK", "NODE", "REASON"}
@@ -197,7 +206,7 @@ func runTable(w io.Writer, env Env, runs []client.Run, wide bool) {
 			r.ID.String(), jobAndShard(r), runStatus(r), instant(env, r.Scheduled), instant(env, r.Started), took(env, r), orDash(r.Node), orDash(reasonOf(r)),
 		}
 		if wide {
-			row = append(row, string(r.Kind), fmt.Sprint(r.Attempt), fmt.Sprint(r.Version), fmt.Sprint(r.OutputBytes))
+			row = append(row, string(r.Kind), fmt.Sprint(r.Attempt), fmt.Sprint(r.Version), outputSize(r.Outcome, r.OutputBytes))
 		}
 		rows = append(rows, row)
 	}
@@ -355,7 +364,7 @@ func runText(w io.Writer, env Env, r *client.Run) {
 	for _, a := range r.Attempts {
 		rows = append(rows, []string{
 			fmt.Sprint(a.Number), string(a.Outcome), orDash(a.Node), instant(env, a.Started), shortDuration(a.Ended.Sub(a.Started)),
-			fmt.Sprint(a.OutputBytes), orDash(a.Reason),
+			outputSize(a.Outcome, a.OutputBytes), orDash(a.Reason),
 		})
 	}
 	table(w, s, []string{"ATTEMPT", "OUTCOME", "NODE", "STARTED", "TOOK", "OUTPUT", "REASON"}, rows)
