@@ -54,9 +54,13 @@ func shownToken(t *store.Token, now time.Time) client.Token {
 	}
 }
 
-// lastsMax is the longest life of a token: what comes behind is no date that
-// anybody means, and at last none that fits.
-const lastsMax = 100 * 365 * job.Duration(24*time.Hour)
+// lastsMin is the shortest life of a token: a shorter one is over before anybody
+// has used it. lastsMax is the longest: what comes behind is no date that anybody
+// means, and at last none that fits.
+const (
+	lastsMin = job.Duration(time.Second)
+	lastsMax = 100 * 365 * job.Duration(24*time.Hour)
+)
 
 type createTokenInput struct {
 	Body client.TokenRequest
@@ -82,7 +86,7 @@ func (a *api) createToken(ctx context.Context, in *createTokenInput) (*createTok
 		if lasts, err = job.ParseDuration(said.ExpiresIn); err != nil {
 			return nil, wrong("expires_in", err.Error())
 		}
-		if lasts <= 0 || lasts > lastsMax {
+		if lasts < lastsMin || lasts > lastsMax {
 			return nil, wrong("expires_in", "must be from a second to 100 years; leave it out for a token that does not expire")
 		}
 	}

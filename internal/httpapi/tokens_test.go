@@ -63,6 +63,7 @@ func TestTokensThatCannotBeMadeOrRevoked(t *testing.T) {
 		`{"name": "ann", "role": "viewer", "expires_in": "-1h"}`:    "expires_in",
 		`{"name": "ann", "role": "viewer", "expires_in": "later"}`:  "expires_in",
 		`{"name": "ann", "role": "viewer", "expires_in": "0s"}`:     "expires_in",
+		`{"name": "ann", "role": "viewer", "expires_in": "999ms"}`:  "expires_in",
 		`{"name": "ann", "role": "viewer", "expires_in": "36501d"}`: "expires_in",
 		`{"name": "ann", "role": "viewer", "secret": "1234"}`:       "secret",
 	} {
