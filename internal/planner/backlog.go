@@ -61,6 +61,21 @@ func (p *Planner) admit(ctx context.Context, now time.Time, due []uint32) (_ []u
 	return due, admitted, nil
 }
 
+// sayHeld logs that jobs have begun to wait, and that none does any more.
+func (p *Planner) sayHeld() {
+	p.mu.Lock()
+	held := len(p.table.held)
+	p.mu.Unlock()
+	if (held > 0) == p.saidHeld {
+		return
+	}
+	if p.saidHeld = held > 0; p.saidHeld {
+		p.Log.Info("more was missed than can be run at once: it is made up for bit by bit", "jobs", held)
+	} else {
+		p.Log.Info("all that was missed is planned")
+	}
+}
+
 // measureRoom finds out how many runs this node may add to what waits: its share of what
 // the nodes that run something have room for, by the partitions that it plans.
 func (p *Planner) measureRoom(ctx context.Context) error {

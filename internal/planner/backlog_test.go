@@ -2,6 +2,8 @@ package planner
 
 import (
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,6 +85,8 @@ func TestWhatWasMissedIsPlannedAsItIsRun(t *testing.T) {
 			return store.Planned, nil
 		}
 		p := newPlanner(&w.fake)
+		var log strings.Builder
+		p.Log = slog.New(slog.NewTextHandler(&log, nil))
 		const slack = 2 * jobsInTheLongest * catchUpMost
 		for _, step := range []struct{ take, least, most int }{
 			{0, backlogMax, backlogMax + slack},
@@ -123,6 +127,9 @@ func TestWhatWasMissedIsPlannedAsItIsRun(t *testing.T) {
 		}
 		if s := p.Stats(); s.Held != 0 || s.Ahead < 0 {
 			t.Errorf("in the end: %+v", s)
+		}
+		if n := strings.Count(log.String(), "bit by bit"); n == 0 || n != strings.Count(log.String(), "all that was missed is planned") {
+			t.Errorf("the log: %s", log.String())
 		}
 	})
 }

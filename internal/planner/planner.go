@@ -118,6 +118,7 @@ type Planner struct {
 	// room is how many runs of what was missed may be planned, as of roomAt.
 	room     int
 	roomAt   time.Time
+	saidHeld bool             // that jobs are held
 	compared time.Time        // when the table was last compared with the store
 	counting <-chan counted   // by the store, to compare; nil when it does not
 	doubtful store.Partitions // that have differed
@@ -490,6 +491,7 @@ func (p *Planner) planDue(ctx context.Context) error {
 			return err
 		}
 		if len(due) == 0 {
+			p.sayHeld()
 			return nil
 		}
 		most, crowded := occurrencesMax, len(due) > crowd
