@@ -116,6 +116,26 @@ func TestKeysOfMappingsAreChecked(t *testing.T) {
 	}
 }
 
+func TestTheStoreIsInTheDataDirectoryWhateverItsName(t *testing.T) {
+	for _, data := range []string{"/a", "b", "/a b/c:d", "c:d", "/100%41", "100%41", "/a?b#c", "a?b#c", "/büro", "büro"} {
+		s := config.Server{Data: data}.Filled(func(string) string { return "" }, "", false)
+		if want := filepath.Join(data, "belfry.db"); s.Store.File() != want {
+			t.Errorf("the store in %s is %s, which is the file %s", data, s.Store, s.Store.File())
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "a#b%41")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "belfry.yaml")
+	if err := os.WriteFile(path, []byte("store: sqlite:x%3F.db\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := config.ReadServer(path, "belfry.yaml"); err != nil || s.Store.File() != filepath.Join(dir, "x?.db") {
+		t.Errorf("the store beside %s is %s, %v", path, s.Store.File(), err)
+	}
+}
+
 func TestFileNamesBeginBesideTheFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "belfry.yaml")
@@ -154,6 +174,7 @@ func TestOthersReachAServerOnlyWithTLS(t *testing.T) {
 func TestStoresHaveOneKind(t *testing.T) {
 	for text, file := range map[string]string{
 		"sqlite:/a/b.db": "/a/b.db", "sqlite:///a/b.db": "/a/b.db", "sqlite:b.db": "b.db",
+		"sqlite:/a%3Fb%25.db": "/a?b%.db", "sqlite:a%23b.db": "a#b.db", "sqlite:a%zz.db": "", "sqlite:/a%zz.db": "",
 		"": "", "b.db": "", "sqlite:": "", "sqlite://host/b": "", "sqlite:/a?secret": "", "://secret": "", "postgres:secret": "", "mysql:secret": "", "mysql://h/d#secret": "",
 		"oracle://u:secret@h/d": "",
 	} {

@@ -177,7 +177,7 @@ func (s *Store) UnmarshalText(text []byte) error {
 	}
 	switch u.Scheme {
 	case SQLite:
-		if u.Host != "" || u.RawQuery != "" || u.Fragment != "" || u.Path+u.Opaque == "" {
+		if u.Host != "" || u.RawQuery != "" || u.Fragment != "" || Store(text).File() == "" {
 			return errors.New("the URL of an SQLite store has a path and nothing else, such as sqlite:/var/lib/belfry/belfry.db")
 		}
 	case Postgres, "postgresql":
@@ -210,8 +210,18 @@ func (s Store) File() string {
 	if err != nil || s.Kind() != SQLite {
 		return ""
 	}
-	return u.Path + u.Opaque
+	relative, err := url.PathUnescape(u.Opaque)
+	if err != nil {
+		return ""
+	}
+	return u.Path + relative
 }
+
+// inURL writes what means something else in a URL than in the name of a file.
+var inURL = strings.NewReplacer("%", "%25", "?", "%3F", "#", "%23")
+
+// storeIn returns the URL of the SQLite store in a file.
+func storeIn(file string) Store { return Store(SQLite + ":" + inURL.Replace(file)) }
 
 // Password tells whether the URL holds a password.
 func (s Store) Password() bool {
@@ -350,7 +360,7 @@ func ReadServer(path, shown string) (Server, error) {
 	beside(&s.TLS.Key)
 	beside(&s.Shell.Dir)
 	if file := s.Store.File(); file != "" && !filepath.IsAbs(file) {
-		s.Store = Store(SQLite + ":" + filepath.Join(filepath.Dir(path), file))
+		s.Store = storeIn(filepath.Join(filepath.Dir(path), file))
 	}
 	return s, nil
 }
@@ -412,7 +422,7 @@ func (s Server) Over(base Server) Server {
 func (s Server) Filled(getenv func(string) string, hostname string, terminal bool) Server {
 	s.Data = cmp.Or(s.Data, DefaultData(getenv))
 	s.Listen = cmp.Or(s.Listen, DefaultListen)
-	s.Store = cmp.Or(s.Store, Store(SQLite+":"+filepath.Join(s.Data, "belfry.db")))
+	s.Store = cmp.Or(s.Store, storeIn(filepath.Join(s.Data, "belfry.db")))
 	s.Name = cmp.Or(s.Name, hostname, "belfry")
 	if len(s.Roles) == 0 {
 		s.Roles = AllRoles()
