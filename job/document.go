@@ -255,10 +255,6 @@ func Encode(w io.Writer, docs []Document, format Format) error {
 // AppendJSON appends a document on one line, as JSON has it.
 func AppendJSON(b []byte, d Document) []byte { return appendJSON(b, d.node(), onOneLine) }
 
-// Tree returns a document as encoding/json reads what AppendJSON writes: mappings,
-// lists, texts, truth values, and numbers as they are written.
-func (d Document) Tree() any { return d.node().tree() }
-
 // node returns a document as it is written.
 func (d Document) node() *node {
 	n := object("kind", textNode(string(d.kind())))

@@ -1,19 +1,66 @@
 package job
 
 import (
+	"iter"
 	"reflect"
 	"time"
 )
 
 // Same tells whether two documents say the same: whether Encode writes the same of
-// both. What is empty says nothing.
+// both, but for what servers add. What is empty says nothing.
 func Same(a, b Document) bool {
-	return a.kind() == b.kind() && sameStruct(a.body(), b.body())
+	if a.kind() != b.kind() {
+		return false
+	}
+	for range apart(a.body(), b.body()) {
+		return false
+	}
+	return true
+}
+
+// Apart returns of two jobs those fields alone that say something else in the other
+// one, as encoding/json reads them: mappings, lists, texts, truth values, and numbers as
+// they are written. Both are empty if the jobs are the Same.
+func Apart(a, b *Job) (ofA, ofB map[string]any) {
+	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
+	ofA, ofB = map[string]any{}, map[string]any{}
+	for f := range apart(x, y) {
+		if n := encode(x.Field(f.index)); n != nil {
+			ofA[f.name] = n.tree()
+		}
+		if n := encode(y.Field(f.index)); n != nil {
+			ofB[f.name] = n.tree()
+		}
+	}
+	return ofA, ofB
+}
+
+// apart finds the fields of two documents of a kind that are not the same. What
+// servers add does not count, and neither does whether the default namespace is named.
+func apart(a, b reflect.Value) iter.Seq[*field] {
+	return func(yield func(*field) bool) {
+		fields := fieldsOf(a.Type())
+		for i := range fields {
+			f := &fields[i]
+			x, y := a.Field(f.index), b.Field(f.index)
+			switch f.name {
+			case "uid", "version", "status":
+				continue
+			case "namespace":
+				if namespaceOf(x.String()) == namespaceOf(y.String()) {
+					continue
+				}
+			}
+			if !same(x, y) && !yield(f) {
+				return
+			}
+		}
+	}
 }
 
 // SameSchedule tells whether two schedules say the same.
-func SameSchedule(a, b Schedule) bool {
-	return sameStruct(reflect.ValueOf(&a).Elem(), reflect.ValueOf(&b).Elem())
+func SameSchedule(a, b *Schedule) bool {
+	return sameStruct(reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
 }
 
 // same compares two values of a field.
@@ -53,26 +100,11 @@ func sameSaid(a, b reflect.Value) bool {
 }
 
 func sameStruct(a, b reflect.Value) bool {
-	for _, f := range fieldsOf(a.Type()) {
-		if !same(a.Field(f.index), b.Field(f.index)) {
+	fields := fieldsOf(a.Type())
+	for i := range fields {
+		if f := &fields[i]; !same(a.Field(f.index), b.Field(f.index)) {
 			return false
 		}
 	}
 	return true
-}
-
-// Apart takes from two jobs the parts of the document that are the same in both: what
-// is left says what is different. It tells whether the documents are the same.
-func Apart(a, b *Job) (all bool) {
-	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
-	all = true
-	for _, f := range fieldsOf(x.Type()) {
-		if same(x.Field(f.index), y.Field(f.index)) {
-			x.Field(f.index).SetZero()
-			y.Field(f.index).SetZero()
-		} else {
-			all = false
-		}
-	}
-	return all
 }

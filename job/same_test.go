@@ -2,14 +2,19 @@ package job
 
 import (
 	"bytes"
+	"encoding/json"
+	"reflect"
 	"testing"
 )
 
-// Two documents say the same exactly if Encode writes the same of both.
+// Two documents say the same exactly if Encode writes the same of both, but for what
+// servers add.
 func TestDocumentsSayTheSameIfTheyAreWrittenAlike(t *testing.T) {
 	texts := []string{
 		"name: a",
 		"{name: a, namespace: default}",
+		"{name: a, namespace: other}",
+		"{name: a, uid: 01jd0000000000000000000000, version: 3}",
 		"{name: a, labels: {}}",
 		"{name: a, labels: {x: y}}",
 		"{name: a, labels: {x: z}}",
@@ -45,6 +50,11 @@ func TestDocumentsSayTheSameIfTheyAreWrittenAlike(t *testing.T) {
 		docs = append(docs, list...)
 	}
 	written := func(d Document) string {
+		if d.Job != nil {
+			j := *d.Job
+			j.Namespace, j.UID, j.Version, j.Status = namespaceOf(j.Namespace), ID{}, 0, nil
+			d.Job = &j
+		}
 		var b bytes.Buffer
 		if err := Encode(&b, []Document{d}, JSON); err != nil {
 			t.Fatal(err)
@@ -56,6 +66,29 @@ func TestDocumentsSayTheSameIfTheyAreWrittenAlike(t *testing.T) {
 			if got, want := Same(a, b), written(a) == written(b); got != want {
 				t.Errorf("%s and %s say the same: %t, and are written alike: %t", texts[i], texts[k], got, want)
 			}
+			if a.Job == nil || b.Job == nil {
+				continue
+			}
+			if ofA, ofB := Apart(a.Job, b.Job); (len(ofA)+len(ofB) == 0) != (written(a) == written(b)) {
+				t.Errorf("%s and %s: what they say differently is %v and %v", texts[i], texts[k], ofA, ofB)
+			}
 		}
+	}
+}
+
+func TestJobsAreToldApartByTheirFields(t *testing.T) {
+	a := &Job{
+		Name: "a", Version: 1, Labels: map[string]string{"x": "y"}, Paused: true,
+		Schedule: Schedule{Cron: []string{"@daily"}}, Policy: Policy{Priority: ptr(1)},
+	}
+	b := &Job{
+		Namespace: DefaultNamespace, Name: "a", Version: 2, Labels: map[string]string{"x": "y"},
+		Schedule: Schedule{Cron: []string{"@daily"}, MaxRuns: 3}, Policy: Policy{Priority: ptr(1)},
+	}
+	ofA, ofB := Apart(a, b)
+	wantA := map[string]any{"paused": true, "schedule": map[string]any{"cron": []any{"@daily"}}}
+	wantB := map[string]any{"schedule": map[string]any{"cron": []any{"@daily"}, "max_runs": json.Number("3")}}
+	if !reflect.DeepEqual(ofA, wantA) || !reflect.DeepEqual(ofB, wantB) {
+		t.Errorf("they say %v and %v, want %v and %v", ofA, ofB, wantA, wantB)
 	}
 }

@@ -21,7 +21,7 @@ func TestTreesAreReadAsTheirTextIs(t *testing.T) {
 	if err := decoder.Decode(&read); err != nil {
 		t.Fatal(err)
 	}
-	if tree := d.Tree(); !reflect.DeepEqual(tree, read) {
+	if tree := d.node().tree(); !reflect.DeepEqual(tree, read) {
 		t.Errorf("the tree is\n%#v\nand read from its text\n%#v", tree, read)
 	}
 }

@@ -144,7 +144,7 @@ func worldOf(t *testing.T, random *rand.Rand) *world {
 	} {
 		f := filled(t, fmt.Sprintf("name: j%d\n%s", i, text))
 		b := w.batch()
-		items := []PutItem{{Put: &store.PutJob{Definition: f, Actor: "ann"}, Filled: f, UID: job.ID{0xaa, byte(i)}}}
+		items := []PutItem{{Put: &store.PutJob{Definition: f, Actor: "ann"}, Filled: f, Policy: CompilePolicy(f), UID: job.ID{0xaa, byte(i)}}}
 		if err := b.Put(items, Names{Upstreams: func(string) ([]string, error) { return nil, nil }}); err != nil {
 			t.Fatal(err)
 		}

@@ -61,12 +61,10 @@ func compareTrees(path string, before, after any, changes *[]store.Change) {
 	was, wasMap := before.(map[string]any)
 	is, isMap := after.(map[string]any)
 	if (wasMap || before == nil) && (isMap || after == nil) && (wasMap || isMap) {
-		keys := maps.Clone(was)
-		if keys == nil {
-			keys = map[string]any{}
-		}
-		maps.Copy(keys, is)
-		for _, key := range slices.Sorted(maps.Keys(keys)) {
+		keys := slices.AppendSeq(make([]string, 0, len(was)+len(is)), maps.Keys(was))
+		keys = slices.AppendSeq(keys, maps.Keys(is))
+		slices.Sort(keys)
+		for _, key := range slices.Compact(keys) {
 			inner := key
 			if path != "" {
 				inner = path + "." + key

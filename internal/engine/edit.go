@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,10 +20,12 @@ type Stored struct {
 // PutItem is a job to create or change.
 type PutItem struct {
 	// Old is what is stored under the name, with a nil Job if there is nothing. UID
-	// is for a job that is created, and Filled is Put.Definition with its defaults.
+	// is for a job that is created, Filled is Put.Definition with its defaults, and
+	// Policy what CompilePolicy makes of it.
 	Old    Stored
 	Put    *store.PutJob
 	Filled *job.Job
+	Policy *Policy
 	UID    job.ID
 	// Job and Changed are what has come of it.
 	Job     *Job
@@ -67,21 +68,22 @@ func (b *Batch) Put(items []PutItem, names Names) error {
 	for i := range items {
 		item := &items[i]
 		var err error
-		if item.Job, item.Changed, err = b.put(item.Old, item.Put, item.Filled, item.UID, names); err != nil {
+		if item.Job, item.Changed, err = b.put(item, names); err != nil {
 			return refused(i, err)
 		}
 	}
 	return nil
 }
 
-func (b *Batch) put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, names Names) (j *Job, changed bool, err error) {
+func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error) {
+	old, put, filled := &item.Old, item.Put, item.Filled
 	var version int64
-	var before, after *job.Job // what is different
+	var before, after map[string]any // what is different
 	same := false
 	if old.Job != nil {
 		version = old.Version
-		before, after = said(old.Definition), said(put.Definition)
-		same = job.Apart(before, after) && samePause(old.Job, put)
+		before, after = job.Apart(old.Definition, put.Definition)
+		same = len(before)+len(after) == 0 && samePause(old.Job, put)
 	}
 	if err := CheckVersion(version, put.IfVersion, same); err != nil {
 		return nil, false, err
@@ -99,10 +101,10 @@ func (b *Batch) put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, 
 			return nil, false, fmt.Errorf("%w: %s", store.ErrCycle, CycleInWords(way))
 		}
 	}
-	policy := CompilePolicy(filled)
+	policy := item.Policy
 	if old.Job == nil {
 		j = &Job{
-			UID: uid, Namespace: filled.Namespace, Name: filled.Name, Version: 1, Epoch: 1,
+			UID: item.UID, Namespace: filled.Namespace, Name: filled.Name, Version: 1, Epoch: 1,
 			State: job.JobActive, Policy: policy, Cursor: b.now,
 		}
 		b.AddJob(j)
@@ -124,7 +126,7 @@ func (b *Batch) put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, 
 	j.Policy = policy
 	b.saveJob(j)
 	action, detail := "job.change", ""
-	rescheduled := !job.SameSchedule(old.Filled.Schedule, filled.Schedule)
+	rescheduled := !job.SameSchedule(&old.Filled.Schedule, &filled.Schedule)
 	if rescheduled && !job.SameSchedule(withoutBounds(old.Filled.Schedule), withoutBounds(filled.Schedule)) {
 		b.countAnew(j) // by another schedule
 	}
@@ -149,7 +151,7 @@ func (b *Batch) put(old Stored, put *store.PutJob, filled *job.Job, uid job.ID, 
 		b.newEpoch(j, b.now)
 	}
 	b.Refit(j)
-	b.audit(put.Actor, action, j.FullName(), j.Version, detail, differences(job.Document{Job: before}.Tree(), job.Document{Job: after}.Tree())...)
+	b.audit(put.Actor, action, j.FullName(), j.Version, detail, differences(before, after)...)
 	return j, true, nil
 }
 
@@ -168,14 +170,6 @@ func CheckVersion(version, ifVersion int64, same bool) error {
 	return store.ErrConflict
 }
 
-// said returns what a user says in a document, without what servers add.
-func said(j *job.Job) *job.Job {
-	s := *j
-	s.Namespace = cmp.Or(s.Namespace, job.DefaultNamespace)
-	s.UID, s.Version, s.Epoch, s.Status = job.ID{}, 0, 0, nil
-	return &s
-}
-
 func samePause(j *Job, put *store.PutJob) bool {
 	p := put.Pause
 	return !put.Definition.Paused || p == store.Pause{} ||
@@ -183,9 +177,9 @@ func samePause(j *Job, put *store.PutJob) bool {
 }
 
 // withoutBounds is the schedule without what says how often and until when.
-func withoutBounds(s job.Schedule) job.Schedule {
+func withoutBounds(s job.Schedule) *job.Schedule {
 	s.MaxRuns, s.End, s.DeleteAfter = 0, time.Time{}, nil
-	return s
+	return &s
 }
 
 func (j *Job) setPause(since time.Time, p store.Pause) {

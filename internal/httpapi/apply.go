@@ -356,7 +356,7 @@ func (a *api) compareAll(ctx context.Context, steps []*step, owner string) error
 		return refuse(client.TypeConflict, "some jobs belong to somebody else, and nothing was changed").withErrors(wrong...)
 	}
 	inParts(len(steps), func(i int) {
-		if s := steps[i]; s.version > 0 && job.Same(bare(s.document), bare(s.present)) {
+		if s := steps[i]; s.version > 0 && job.Same(s.document, s.present) {
 			s.result.Result, s.result.Version = client.Unchanged, s.version
 		}
 	})

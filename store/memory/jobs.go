@@ -42,7 +42,7 @@ func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job,
 		if timings[i], err = engine.TimingText(filled, s.calendar); err != nil {
 			return nil, &store.ItemError{Item: i, Err: err}
 		}
-		items[i] = engine.PutItem{Put: &list[i], Filled: filled}
+		items[i] = engine.PutItem{Put: &list[i], Filled: filled, Policy: engine.CompilePolicy(filled)}
 		row := s.names[definition.FullName()]
 		if row == nil {
 			items[i].UID = s.opt.NewID()
@@ -51,10 +51,9 @@ func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job,
 		j := row.Job
 		items[i].Old = engine.Stored{Job: b.AddJob(&j), Definition: row.definition, Filled: row.filled}
 		s.addSiblings(b, row.UID)
-		wanted := engine.CompilePolicy(filled)
 		for _, r := range s.runs.where(func(r *store.Run) bool { return r.JobUID == row.UID }) {
 			s.addSlot(b, r.Slot)
-			s.addSlot(b, wanted.SlotKey(&r.Run, r.Node))
+			s.addSlot(b, items[i].Policy.SlotKey(&r.Run, r.Node))
 		}
 	}
 	if err := b.Put(items, engine.Names{Calendars: s.calendar, Upstreams: s.upstreams}); err != nil {

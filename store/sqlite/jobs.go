@@ -57,7 +57,7 @@ func (t *tx) putJobs(list []store.PutJob, prepared []*written) ([]*store.Job, er
 		if err != nil {
 			return nil, err
 		}
-		items[i] = engine.PutItem{Put: &list[i], Filled: w.doc.filled}
+		items[i] = engine.PutItem{Put: &list[i], Filled: w.doc.filled, Policy: w.doc.policy}
 		if l == nil {
 			items[i].UID = t.s.newID()
 			continue

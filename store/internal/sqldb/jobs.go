@@ -74,7 +74,7 @@ func (t *tx) putJobs(list []store.PutJob, given []definition) ([]*store.Job, err
 	jobs := make([]*loadedJob, len(list))
 	items := make([]engine.PutItem, len(list))
 	for i, name := range names {
-		items[i] = engine.PutItem{Put: &list[i], Filled: given[i].filled}
+		items[i] = engine.PutItem{Put: &list[i], Filled: given[i].filled, Policy: given[i].policy}
 		uid, ok := found[name]
 		if !ok {
 			items[i].UID = t.s.newID()
