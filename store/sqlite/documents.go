@@ -24,6 +24,9 @@ type document struct {
 	definition *job.Job
 	filled     *job.Job
 	policy     *engine.Policy
+	// timing is the text that decides when the job is due, "" if calendars may too, or
+	// if it was not made yet. The row of a job with one has its number.
+	timing string
 
 	// view is the definition with what the server says, as it was last asked
 	// for. Many claims share it.
@@ -67,9 +70,19 @@ func (c *jobCache) get(uid job.ID, version int64) (d *document, generation int) 
 func (c *jobCache) put(uid job.ID, d *document, generation int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if generation != c.generation {
-		return
+	if generation == c.generation {
+		c.keep(uid, d)
 	}
+}
+
+// set is put for the writer, who alone lets things be forgotten.
+func (c *jobCache) set(uid job.ID, d *document) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keep(uid, d)
+}
+
+func (c *jobCache) keep(uid job.ID, d *document) {
 	if len(c.documents) >= documentsMax {
 		for old := range c.documents { // any will do
 			delete(c.documents, old)
@@ -115,8 +128,6 @@ func (d *document) fill(defaults job.Defaults) {
 type written struct {
 	doc  *document
 	text []byte
-	// timing is the text that decides when the job is due, "" if calendars may too.
-	timing string
 }
 
 // prepareJob makes what is written of a definition. What is kept is what will be read.
@@ -131,7 +142,7 @@ func (s *Store) prepareJob(given *job.Job) (*written, error) {
 	w.doc.definition = columns.AsRead(&said)
 	w.doc.fill(s.defaults)
 	if days := &w.doc.filled.Schedule; len(days.Only)+len(days.Except) == 0 {
-		w.timing, err = engine.TimingText(w.doc.filled, nil)
+		w.doc.timing, err = engine.TimingText(w.doc.filled, nil)
 	}
 	return w, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/belfry-cron/belfry/internal/engine"
@@ -34,17 +33,25 @@ func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) (out []*store.
 			return nil, &store.ItemError{Item: i, Err: fmt.Errorf("put job %s: %w", list[i].Definition.FullName(), err)}
 		}
 	}
+	var jobs []*loadedJob
 	err = s.grow(ctx, func(t *tx) error {
-		out, err = t.putJobs(list, prepared)
+		jobs, err = t.putJobs(list, prepared)
 		return err
 	})
-	if of := (*store.ItemError)(nil); err == nil || errors.As(err, &of) {
-		return out, err
+	if of := (*store.ItemError)(nil); errors.As(err, &of) {
+		return nil, err
 	}
-	return nil, fmt.Errorf("put jobs: %w", err)
+	if err != nil {
+		return nil, fmt.Errorf("put jobs: %w", err)
+	}
+	out = make([]*store.Job, len(jobs))
+	for i, l := range jobs {
+		out[i] = l.storeJob()
+	}
+	return out, nil
 }
 
-func (t *tx) putJobs(list []store.PutJob, prepared []*written) ([]*store.Job, error) {
+func (t *tx) putJobs(list []store.PutJob, prepared []*written) ([]*loadedJob, error) {
 	st, err := t.step(len(list))
 	if err != nil {
 		return nil, err
@@ -93,14 +100,7 @@ func (t *tx) putJobs(list []store.PutJob, prepared []*written) ([]*store.Job, er
 			return nil, err
 		}
 	}
-	if err := st.write(); err != nil {
-		return nil, err
-	}
-	out := make([]*store.Job, len(jobs))
-	for i, l := range jobs {
-		out[i] = l.storeJob()
-	}
-	return out, nil
+	return jobs, st.write()
 }
 
 // jobNamed loads the job that has a full name, nil if there is none.
@@ -177,22 +177,27 @@ const trimMax = 20
 // redefine writes the definition of a job in its present version, with its
 // revision and all that is derived from it but what announce writes.
 func (st *step) redefine(r *jobRow, w *written, actor string) error {
-	d := w.doc
+	was, d := r.doc, w.doc
 	d.version = r.Version
 	d.definition.UID, d.definition.Version = r.UID, r.Version
 	d.filled.UID, d.filled.Version = r.UID, r.Version
 	r.doc = d
 
-	s := st.stmt("update jobs set live = ?, boot = ?, definition = ? where uid = ?")
-	if r.Version == 1 {
-		s = st.stmt("insert into jobs (live, boot, definition, uid) values (?, ?, ?, ?)")
+	// What has an index is named only where it changes: otherwise the index is written.
+	var s *stmt
+	switch boot := d.filled.Schedule.Boot; {
+	case was == nil:
+		s = st.stmt("insert into jobs (live, boot, definition, uid) values (?, ?, ?, ?)").bindText(d.filled.FullName()).bindBool(boot)
+	case was.filled.Schedule.Boot != boot:
+		s = st.stmt("update jobs set boot = ?, definition = ? where uid = ?").bindBool(boot)
+	default:
+		s = st.stmt("update jobs set definition = ? where uid = ?")
 	}
-	if err := s.bindText(d.filled.FullName()).bindBool(d.filled.Schedule.Boot).bindBlob(w.text).bindID(r.UID).exec(); err != nil {
+	if err := s.bindBlob(w.text).bindID(r.UID).exec(); err != nil {
 		return err
 	}
 	// Behind a change: if the call fails, it is forgotten.
-	_, generation := st.s.jobs.get(r.UID, r.Version)
-	st.s.jobs.put(r.UID, d, generation)
+	st.s.jobs.set(r.UID, d)
 	s = st.stmt("insert or replace into revisions (job, version, changed, actor, definition) values (?, ?, ?, ?, ?)")
 	if err := s.bindID(r.UID).bindInt(r.Version).bindTime(st.now).bindText(actor).bindBlob(w.text).exec(); err != nil {
 		return err
@@ -203,26 +208,24 @@ func (st *step) redefine(r *jobRow, w *written, actor string) error {
 			return err
 		}
 	}
-	upstreams := map[string]bool{}
-	for _, up := range d.policy.On {
-		upstreams[up.Job] = true
+	if namesOthers(d.filled) || was != nil && namesOthers(was.filled) {
+		if err := st.link("followers", "upstream", r.UID, engine.Follows(d.filled)); err != nil {
+			return err
+		}
+		if err := st.link("calendar_users", "calendar", r.UID, engine.Calendars(d.filled)); err != nil {
+			return err
+		}
 	}
-	if err := st.relink("followers", "upstream", r, slices.Sorted(maps.Keys(upstreams))); err != nil {
-		return err
+	if was != nil && was.timing != "" && was.timing == w.doc.timing {
+		return nil // as most changes leave it
 	}
-	if err := st.relink("calendar_users", "calendar", r, engine.Calendars(d.filled)); err != nil {
-		return err
-	}
-	return st.time(r, w.timing)
+	return st.time(r, w.doc.timing)
 }
 
-// relink is link for a job that has got a definition: the first one replaces
-// nothing.
-func (st *step) relink(table, column string, r *jobRow, names []string) error {
-	if r.Version == 1 && len(names) == 0 {
-		return nil
-	}
-	return st.link(table, column, r.UID, names)
+// namesOthers tells whether a job may name other jobs or calendars.
+func namesOthers(j *job.Job) bool {
+	s := &j.Schedule
+	return len(s.On)+len(s.Only)+len(s.Except) > 0
 }
 
 // link replaces the names that a job has in one of the two tables of who names
