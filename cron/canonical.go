@@ -235,6 +235,17 @@ type valueSet [4]uint64
 func (s *valueSet) has(v int) bool { return s[v>>6]>>(v&63)&1 != 0 }
 func (s *valueSet) remove(v int)   { s[v>>6] &^= 1 << (v & 63) }
 
+// count returns how many values there are, and the lowest.
+func (s *valueSet) count() (n, lowest int) {
+	for i, part := range slices.Backward(s[:]) {
+		if part != 0 {
+			n += bits.OnesCount64(part)
+			lowest = i<<6 + bits.TrailingZeros64(part)
+		}
+	}
+	return n, lowest
+}
+
 // run is a part of a set: values from first to last in steps.
 type run struct{ first, last, step, count int }
 
@@ -271,6 +282,9 @@ func appendRuns(b []byte, set valueSet, size, base int) []byte {
 // equals. Two values are no run: a list of them is as short.
 func longestRun(rest, set *valueSet, size int) run {
 	const worthARange = 3
+	if n, lowest := rest.count(); n < worthARange { // as most sets have
+		return run{first: lowest, last: lowest, step: 1, count: 1}
+	}
 	best := run{count: 0, step: 1}
 	for step := 1; step == 1 || step*(worthARange-1) < size; step++ {
 		for first := range size {
