@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"cmp"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -132,14 +131,11 @@ type written struct {
 
 // prepareJob makes what is written of a definition. What is kept is what will be read.
 func (s *Store) prepareJob(given *job.Job) (*written, error) {
-	said := *given
-	said.Namespace = cmp.Or(given.Namespace, job.DefaultNamespace)
 	w := &written{doc: &document{}}
 	var err error
-	if w.text, err = columns.EncodeJob(&said); err != nil {
+	if w.text, w.doc.definition, err = columns.EncodeJob(given); err != nil {
 		return nil, err
 	}
-	w.doc.definition = columns.AsRead(&said)
 	w.doc.fill(s.defaults)
 	if days := &w.doc.filled.Schedule; len(days.Only)+len(days.Except) == 0 {
 		w.doc.timing, err = engine.TimingText(w.doc.filled, nil)

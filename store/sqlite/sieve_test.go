@@ -29,7 +29,7 @@ func TestASieveFindsWhatAQueryWants(t *testing.T) {
 		q := &queries[i]
 		wanted := sieveOf(q)
 		for _, j := range jobs {
-			text, err := columns.EncodeJob(j)
+			text, _, err := columns.EncodeJob(j)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package columns
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -8,11 +9,16 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// EncodeJob writes what a user says in a definition.
-func EncodeJob(j *job.Job) ([]byte, error) {
+// EncodeJob writes what a user says in a definition. It returns besides what DecodeJob
+// will read of that; the copy shares with j what is behind its pointers.
+func EncodeJob(j *job.Job) (text []byte, read *job.Job, err error) {
 	said := *j
-	said.UID, said.Version, said.Status = job.ID{}, 0, nil
-	return json.Marshal(said)
+	said.Namespace = cmp.Or(said.Namespace, job.DefaultNamespace)
+	said.UID, said.Version, said.Status, said.Epoch = job.ID{}, 0, nil, 0
+	said.Schedule.At = slices.Clone(said.Schedule.At)
+	fixInstants(&said.Schedule)
+	text, err = json.Marshal(&said)
+	return text, &said, err
 }
 
 // DecodeJob is the inverse of EncodeJob. Fields that a newer belfry has added
@@ -24,16 +30,6 @@ func DecodeJob(text []byte) (*job.Job, error) {
 	}
 	fixInstants(&j.Schedule)
 	return j, nil
-}
-
-// AsRead returns a definition as DecodeJob will read what EncodeJob writes of it. The
-// copy shares with j what is behind its pointers.
-func AsRead(j *job.Job) *job.Job {
-	read := *j
-	read.UID, read.Version, read.Status, read.Epoch = job.ID{}, 0, nil, 0
-	read.Schedule.At = slices.Clone(read.Schedule.At)
-	fixInstants(&read.Schedule)
-	return &read
 }
 
 func fixInstants(s *job.Schedule) {

@@ -17,6 +17,7 @@ func TestADefinitionIsKeptAsItWillBeRead(t *testing.T) {
 	local := time.FixedZone("somewhere", 3600)
 	jobs := []*job.Job{
 		{},
+		{Namespace: "other"},
 		{
 			UID: job.ID{1}, Version: 2, Epoch: 3, Status: &job.Status{State: job.JobActive},
 			Labels: map[string]string{}, Params: map[string]job.Param{"a": {}},
@@ -46,7 +47,7 @@ func TestADefinitionIsKeptAsItWillBeRead(t *testing.T) {
 		}
 	}
 	for _, j := range jobs {
-		text, err := columns.EncodeJob(j)
+		text, kept, err := columns.EncodeJob(j)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +55,7 @@ func TestADefinitionIsKeptAsItWillBeRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if kept := columns.AsRead(j); !reflect.DeepEqual(kept, read) {
+		if !reflect.DeepEqual(kept, read) {
 			t.Errorf("%s is kept as\n%+v\nand read as\n%+v", j.Name, kept, read)
 		}
 	}

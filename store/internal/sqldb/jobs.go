@@ -1,7 +1,6 @@
 package sqldb
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -174,17 +173,13 @@ type definition struct {
 
 // prepareJob makes what is written of a definition.
 func (s *Store) prepareJob(given *job.Job) (definition, error) {
-	said := *given
-	said.Namespace = cmp.Or(given.Namespace, job.DefaultNamespace)
-	text, err := columns.EncodeJob(&said)
+	text, read, err := columns.EncodeJob(given)
 	if err != nil {
 		return definition{}, err
 	}
-	d := definition{&document{}, text}
-	if d.definition, err = columns.DecodeJob(text); err == nil {
-		d.fill(s.defaults)
-	}
-	return d, err
+	d := definition{&document{definition: read}, text}
+	d.fill(s.defaults)
+	return d, nil
 }
 
 // redefined is a job with the definition of its present version, and by whom it is.
