@@ -39,21 +39,34 @@ var builtIn = Policy{
 	Priority:      ptr(0),
 }
 
+// What is built in for some jobs: for those that are retried, and for those with a
+// command.
+var (
+	builtInRetry = Retry{
+		Backoff: ptr(Duration(10 * time.Second)),
+		Factor:  2,
+		Jitter:  ptr(Duration(0)),
+		On:      []RetryOn{RetryFailed, RetryTimedOut, RetryLost},
+	}
+	builtInSuccess     = Success{ExitCodes: []int{0}}
+	builtInInterpreter = []string{"sh"}
+)
+
 // WithDefaults returns a copy of the job in which everything that it does not
 // say is filled in. The copy shares with j what it leaves as it is, and with other
 // jobs what is filled in. Filling in twice changes nothing.
 func (j *Job) WithDefaults(d Defaults) *Job {
-	d = d.in(j.Namespace)
+	in := d.in(j.Namespace)
 	filled := *j
 	s, r := &filled.Schedule, &filled.Run
 
 	if s.Timezone == "" && len(s.Cron) > 0 {
 		s.Timezone = prefixedZone(s.Cron[0])
 	}
-	filled.Policy = j.policyUnder(d)
+	filled.Policy.fill(in, &j.Run)
 	filled.Namespace = namespaceOf(filled.Namespace)
 	filled.Place.Strategy = cmp.Or(filled.Place.Strategy, StrategyAny)
-	s.Timezone = cmp.Or(s.Timezone, d.Timezone, "UTC")
+	s.Timezone = cmp.Or(s.Timezone, in.Timezone, "UTC")
 
 	// What stands only beside something else is filled in only there.
 	if len(s.Cron) > 0 && s.ClockChange == "" {
@@ -77,19 +90,17 @@ func (j *Job) WithDefaults(d Defaults) *Job {
 }
 
 // in returns the defaults that count in a namespace.
-func (d Defaults) in(namespace string) Defaults {
+func (d *Defaults) in(namespace string) *Defaults {
 	if named, ok := d.Namespaces[namespaceOf(namespace)]; ok {
-		return named.Over(d)
+		all := named.Over(*d)
+		return &all
 	}
 	return d
 }
 
-// policyUnder returns the policies of the job with those filled in that it does not
-// say, by the defaults of its namespace.
-func (j *Job) policyUnder(d Defaults) Policy {
-	policy := j.Policy
-	p := &policy
-	fillPolicy(p, &d.Policy, &j.Run)
+// fill fills in the policies that a job does not say, by the defaults of its namespace.
+func (p *Policy) fill(d *Defaults, r *RunSpec) {
+	p.fillChosen(&d.Policy, r)
 	fill(reflect.ValueOf(p).Elem(), reflect.ValueOf(&builtIn).Elem())
 
 	// What stands only beside something else is filled in only there.
@@ -104,34 +115,27 @@ func (j *Job) policyUnder(d Defaults) Policy {
 	}
 	if *p.Retry.Attempts > 0 {
 		retry := *p.Retry
-		fill(reflect.ValueOf(&retry).Elem(), reflect.ValueOf(Retry{
-			Backoff: ptr(Duration(10 * time.Second)),
-			Factor:  2,
-			Jitter:  ptr(Duration(0)),
-			On:      []RetryOn{RetryFailed, RetryTimedOut, RetryLost},
-		}))
+		fill(reflect.ValueOf(&retry).Elem(), reflect.ValueOf(&builtInRetry).Elem())
 		if retry.Max == 0 {
 			retry.Max = max(Duration(10*time.Minute), *retry.Backoff)
 		}
 		p.Retry = &retry
 	}
-	if j.Run.Shell != nil {
-		success := Success{}
-		if p.Success != nil {
-			success = *p.Success
-		}
-		if len(success.ExitCodes) == 0 {
-			success.ExitCodes = []int{0}
-		}
+	switch said := p.Success; {
+	case r.Shell == nil:
+	case said == nil:
+		p.Success = &builtInSuccess
+	case len(said.ExitCodes) == 0:
+		success := *said
+		success.ExitCodes = builtInSuccess.ExitCodes
 		p.Success = &success
 	}
-	return policy
 }
 
-// fillPolicy fills in the policies of a server or namespace. A default that
+// fillChosen fills in the policies of a server or namespace. A default that
 // stands only beside another policy is left out where the job has chosen
 // differently, since nobody wants to be told that it does not fit.
-func fillPolicy(p, defaults *Policy, r *RunSpec) {
+func (p *Policy) fillChosen(defaults *Policy, r *RunSpec) {
 	said := *p
 	fill(reflect.ValueOf(p).Elem(), reflect.ValueOf(defaults).Elem())
 	if p.Overlap != OverlapQueue {
@@ -154,7 +158,7 @@ func (r *RunSpec) fillShell() {
 	}
 	if len(r.Shell.Interpreter) == 0 && (r.Shell.Script != "" || len(r.Shell.Args) == 0) {
 		shell := *r.Shell
-		shell.Interpreter = []string{"sh"}
+		shell.Interpreter = builtInInterpreter
 		r.Shell = &shell
 	}
 }

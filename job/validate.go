@@ -18,7 +18,7 @@ func Now(now time.Time) Option { return func(v *validator) { v.now = now } }
 
 // Under sets the defaults of the server and namespace where the job will run.
 // Without it only the built-in ones are known.
-func Under(defaults Defaults) Option { return func(v *validator) { v.defaults = defaults } }
+func Under(defaults Defaults) Option { return func(v *validator) { v.defaults = &defaults } }
 
 // Among sets where the calendars are that a job names. Without it every name
 // of a calendar is accepted.
@@ -30,7 +30,7 @@ func Among(calendars Calendars) Option {
 type validator struct {
 	doc           Document
 	now           time.Time
-	defaults      Defaults
+	defaults      *Defaults
 	calendars     Calendars
 	wantCalendars bool // calendars must exist
 	unknownDays   bool // a calendar was named and not looked for
@@ -38,7 +38,7 @@ type validator struct {
 }
 
 func newValidator(d Document, options []Option) *validator {
-	v := &validator{doc: d, now: time.Unix(0, 0)}
+	v := &validator{doc: d, now: time.Unix(0, 0), defaults: &Defaults{}}
 	for _, option := range options {
 		option(v)
 	}

@@ -13,7 +13,8 @@ import (
 // judged by the job as it was written; whether numbers fit together is judged
 // with the defaults filled in.
 func (v *validator) job(j *Job) {
-	filled := j.policyUnder(v.defaults.in(j.Namespace))
+	filled := j.Policy
+	filled.fill(v.defaults.in(j.Namespace), &j.Run)
 	v.labels(j.Labels, root.field("labels"))
 	v.params(j.Params)
 	v.schedule(j)

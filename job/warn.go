@@ -41,7 +41,8 @@ func (v *validator) warnOfPast(s *Schedule) {
 func mayWarn(p *Policy) bool { return p.Missed == MissedAll || p.Expect != nil }
 
 func (v *validator) warnOfPolicy(j *Job) {
-	p := j.policyUnder(v.defaults.in(j.Namespace))
+	p := j.Policy
+	p.fill(v.defaults.in(j.Namespace), &j.Run)
 	at := root.field("policy")
 	if p.Missed == MissedAll && j.Policy.LateBy == nil {
 		v.report(at.field("missed"), fmt.Sprintf("all is cut short by late_by, which is %s: older occurrences are missed", *p.LateBy), "set late_by: forever, or how late a run still makes sense")

@@ -221,13 +221,14 @@ func (a *api) checkAll(ctx context.Context, steps []*step) error {
 		}
 		return stored(namespace, name)
 	}
+	rules := a.rules(calendars)
 	failures := make([]error, len(steps))
 	inParts(len(steps), func(i int) {
 		s := steps[i]
-		if failures[i] = a.check(s.document, calendars); failures[i] != nil {
+		if failures[i] = check(s.document, rules); failures[i] != nil {
 			return
 		}
-		for _, w := range s.document.Warnings(job.Now(a.Now()), job.Under(a.Defaults), job.Among(calendars)) {
+		for _, w := range s.document.Warnings(rules...) {
 			s.result.Warnings = append(s.result.Warnings, job.Problem{Path: w.Path, Message: w.Message, Hint: w.Hint}.Error())
 		}
 		s.document = s.document.WithoutSource()

@@ -50,7 +50,7 @@ func (a *api) read(ctx context.Context, raw client.Document, kind job.Kind) (job
 	if err != nil {
 		return d, err
 	}
-	return d, a.check(d, calendars)
+	return d, check(d, a.rules(calendars))
 }
 
 // decode reads one document. The pointer is where it stands in the request.
@@ -70,16 +70,21 @@ func decode(raw client.Document, pointer string) (job.Document, error) {
 	return list[0], nil
 }
 
-// check finds what is wrong with a document on this server. The error is of type
-// job.Problems.
-func (a *api) check(d job.Document, calendars job.Calendars) error {
+// rules are what documents must keep on this server.
+func (a *api) rules(calendars job.Calendars) []job.Option {
+	return []job.Option{job.Now(a.Now()), job.Under(a.Defaults), job.Among(calendars)}
+}
+
+// check finds what is wrong with a document by the rules of a server. The error is of
+// type job.Problems.
+func check(d job.Document, rules []job.Option) error {
 	if d.Calendar != nil && len(d.Calendar.Days.ICS) > 0 {
 		return job.Problems{{
 			Path: "calendar.ics", Message: "a server reads no files",
 			Hint: "belfry apply reads them, and sends the days that are in them",
 		}}
 	}
-	return d.Validate(job.Now(a.Now()), job.Under(a.Defaults), job.Among(calendars))
+	return d.Validate(rules...)
 }
 
 // timingOf returns what decides when a job falls due.

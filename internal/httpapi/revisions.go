@@ -143,7 +143,7 @@ func (a *api) rollbackJob(ctx context.Context, in *rollbackJobInput) (*changeOut
 	if err != nil {
 		return nil, err
 	}
-	err = a.check(job.Document{Job: r.Definition}, calendars)
+	err = check(job.Document{Job: r.Definition}, a.rules(calendars))
 	var mistakes job.Problems
 	if errors.As(err, &mistakes) {
 		p := invalid(mistakes, "")
