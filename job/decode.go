@@ -16,16 +16,17 @@ type decoder struct {
 }
 
 func (d *decoder) report(n *node, at *path, message, hint string) {
+	line, column := n.place()
 	d.broken = append(d.broken, at.String())
 	d.problems = append(d.problems, Problem{
-		File: d.file, Line: n.line, Column: n.column,
+		File: d.file, Line: line, Column: column,
 		Path: at.String(), Message: message, Hint: hint,
 	})
 }
 
 // decode fills v, which is settable and zero, from n. The field is the one
 // whose value or item v is.
-func (d *decoder) decode(n *node, v reflect.Value, f field, at *path) {
+func (d *decoder) decode(n *node, v reflect.Value, f *field, at *path) {
 	t := v.Type()
 	switch {
 	case t.Kind() == reflect.Pointer:
@@ -125,7 +126,7 @@ func (d *decoder) decodePlain(n *node, v reflect.Value, at *path) {
 
 func (d *decoder) decodeStruct(n *node, v reflect.Value, at *path) {
 	fields := fieldsOf(v.Type())
-	if short, ok := shortField(v.Type()); ok && n.kind == scalarNode {
+	if short := shortField(v.Type()); short != nil && n.kind == scalarNode {
 		d.decode(n, v.Field(short.index), short, at)
 		return
 	}
@@ -135,8 +136,8 @@ func (d *decoder) decodeStruct(n *node, v reflect.Value, at *path) {
 	}
 	d.reportRepeated(n, at)
 	for _, e := range n.entries {
-		f, ok := fieldNamed(fields, e.key.text)
-		if !ok {
+		f := fieldNamed(fields, e.key.text)
+		if f == nil {
 			names := make([]string, len(fields))
 			for i, f := range fields {
 				names[i] = f.name
@@ -174,13 +175,14 @@ func isZeroText(n *node) bool {
 	return n.kind == scalarNode && strings.HasPrefix(strings.TrimLeft(n.text, "-"), "0")
 }
 
-func fieldNamed(fields []field, name string) (field, bool) {
+// fieldNamed returns the field with a name, nil if there is none.
+func fieldNamed(fields []*field, name string) *field {
 	for _, f := range fields {
 		if f.name == name {
-			return f, true
+			return f
 		}
 	}
-	return field{}, false
+	return nil
 }
 
 // reportRepeated reports keys that a mapping has twice.
@@ -194,11 +196,11 @@ func (d *decoder) reportRepeated(n *node, at *path) {
 			d.report(e.key, at.field(e.key.text), fmt.Sprintf("is given twice, first on line %d", line), "")
 			continue
 		}
-		lines[e.key.text] = e.key.line
+		lines[e.key.text] = int(e.key.line)
 	}
 }
 
-func (d *decoder) decodeMap(n *node, v reflect.Value, f field, at *path) {
+func (d *decoder) decodeMap(n *node, v reflect.Value, f *field, at *path) {
 	if n.kind != mappingNode {
 		d.report(n, at, "expected a mapping of names, found "+n.describe(), "")
 		return
@@ -217,7 +219,7 @@ func (d *decoder) decodeMap(n *node, v reflect.Value, f field, at *path) {
 }
 
 // decodeList fills a list. One item may stand alone, without a list around it.
-func (d *decoder) decodeList(n *node, v reflect.Value, f field, at *path) {
+func (d *decoder) decodeList(n *node, v reflect.Value, f *field, at *path) {
 	if n.kind != listNode {
 		item := reflect.New(v.Type().Elem()).Elem()
 		d.decode(n, item, f, at)
@@ -225,13 +227,13 @@ func (d *decoder) decodeList(n *node, v reflect.Value, f field, at *path) {
 		return
 	}
 	// An empty list of conditions could mean always or never.
-	if len(n.items) == 0 {
+	if len(n.entries) == 0 {
 		d.report(n, at, "is an empty list", "leave the field out")
 		return
 	}
-	list := reflect.MakeSlice(v.Type(), len(n.items), len(n.items))
-	for i, item := range n.items {
-		d.decode(item, list.Index(i), f, at.item(i))
+	list := reflect.MakeSlice(v.Type(), len(n.entries), len(n.entries))
+	for i, item := range n.entries {
+		d.decode(item.value, list.Index(i), f, at.item(i))
 	}
 	v.Set(list)
 }
@@ -260,7 +262,7 @@ func kindInWords(t reflect.Type) string {
 	case t.Kind() == reflect.Int || t.Kind() == reflect.Int64:
 		return "a whole number"
 	}
-	if short, ok := shortField(t); ok {
+	if short := shortField(t); short != nil {
 		return kindInWords(t.Field(short.index).Type) + " or a mapping"
 	}
 	return "a mapping"

@@ -89,8 +89,8 @@ func (d Document) Place(pointer string) string {
 	unescape := strings.NewReplacer("~1", "/", "~0", "~")
 	for step := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		next := here.get(unescape.Replace(step))
-		if i, err := strconv.Atoi(step); err == nil && here.kind == listNode && i >= 0 && i < len(here.items) {
-			next = here.items[i]
+		if i, err := strconv.Atoi(step); err == nil && here.kind == listNode && i >= 0 && i < len(here.entries) {
+			next = here.entries[i].value
 		}
 		if next == nil {
 			break
@@ -123,8 +123,8 @@ func (d *decoder) documents(nodes []*node) []Document {
 		switch n.kind {
 		case nullNode: // nothing between two separators
 		case listNode:
-			for _, item := range n.items {
-				docs = d.document(docs, item)
+			for _, item := range n.entries {
+				docs = d.document(docs, item.value)
 			}
 		default:
 			docs = d.document(docs, n)
@@ -151,7 +151,7 @@ func (d *decoder) parse(data []byte) []*node {
 	}
 	nodes, bad := parse(data)
 	if bad != nil {
-		d.report(&node{line: bad.line, column: bad.column}, root, bad.message, bad.hint)
+		d.report(&node{line: int32(bad.line), column: int32(bad.column)}, root, bad.message, bad.hint)
 	}
 	return nodes
 }
@@ -169,10 +169,10 @@ func isJSON(file string, data []byte) bool {
 
 // document appends the document of a node, as far as it can be read.
 func (d *decoder) document(docs []Document, n *node) []Document {
-	doc := Document{Kind: KindJob, File: d.file, Line: n.line, source: n}
+	doc := Document{Kind: KindJob, File: d.file, Line: int(n.line), source: n}
 	before := len(d.broken)
 	if kind := n.get("kind"); kind != nil && kind.kind != nullNode {
-		d.decode(kind, reflect.ValueOf(&doc.Kind).Elem(), field{}, root.field("kind"))
+		d.decode(kind, reflect.ValueOf(&doc.Kind).Elem(), &field{}, root.field("kind"))
 		if len(d.broken) > before {
 			return docs // nobody knows what its fields mean
 		}

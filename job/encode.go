@@ -49,7 +49,7 @@ func encodeSet(v reflect.Value) *node {
 	case t.Kind() == reflect.Slice:
 		n := list()
 		for i := range v.Len() {
-			n.items = append(n.items, encodeSet(v.Index(i)))
+			n.entries = append(n.entries, entry{value: encodeSet(v.Index(i))})
 		}
 		return n
 	}
@@ -62,7 +62,7 @@ func encodeSet(v reflect.Value) *node {
 func encodeStruct(v reflect.Value) *node {
 	n := &node{kind: mappingNode}
 	n.addFields(v)
-	if short, ok := shortField(v.Type()); ok && len(n.entries) == 1 && n.entries[0].key == short.key {
+	if short := shortField(v.Type()); short != nil && len(n.entries) == 1 && n.entries[0].key == short.key {
 		return n.entries[0].value
 	}
 	return n

@@ -86,21 +86,21 @@ var texted sync.Map // reflect.Type to bool
 
 // structs keeps the fields of each struct type, by type. It is bounded by the
 // types of this package.
-var structs sync.Map // reflect.Type to []field
+var structs sync.Map // reflect.Type to []*field
 
 // fieldsOf returns the fields of a struct in documents, in their order.
-func fieldsOf(t reflect.Type) []field {
+func fieldsOf(t reflect.Type) []*field {
 	if fields, ok := structs.Load(t); ok {
-		return fields.([]field)
+		return fields.([]*field)
 	}
-	var fields []field
+	var fields []*field
 	for i := range t.NumField() {
 		sf := t.Field(i)
 		name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
 		if name == "-" || name == "" {
 			continue
 		}
-		f := field{
+		f := &field{
 			name: name, key: textNode(name), doc: sf.Tag.Get("doc"), index: i,
 			min: sf.Tag.Get("min"), max: sf.Tag.Get("max"),
 			items: itemsMax, keys: sf.Tag.Get("keys"), short: sf.Tag.Get("short") == "true",
@@ -114,23 +114,24 @@ func fieldsOf(t reflect.Type) []field {
 		fields = append(fields, f)
 	}
 	stored, _ := structs.LoadOrStore(t, fields)
-	return stored.([]field)
+	return stored.([]*field)
 }
 
-// shortField returns the field of a struct that a text alone stands for.
-func shortField(t reflect.Type) (field, bool) {
+// shortField returns the field of a struct that a text alone stands for, nil if there
+// is none.
+func shortField(t reflect.Type) *field {
 	if t.Kind() == reflect.Struct && t != timeType {
 		for _, f := range fieldsOf(t) {
 			if f.short {
-				return f, true
+				return f
 			}
 		}
 	}
-	return field{}, false
+	return nil
 }
 
 // checkBounds tells what is wrong with a value of the field: "" if nothing.
-func (f field) checkBounds(v reflect.Value) string {
+func (f *field) checkBounds(v reflect.Value) string {
 	switch {
 	case v.Kind() == reflect.String:
 		if v.Len() > f.bytes {

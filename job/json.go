@@ -37,7 +37,7 @@ type jsonReader struct {
 	next int // the offset of what is read next
 	// line and column are those of the offset counted.
 	line, column, counted int
-	spare                 []node // made together, to be given out one by one
+	spare                 nodes
 }
 
 var errNotJSON = errors.New("is not valid JSON")
@@ -88,24 +88,13 @@ func (r *jsonReader) space() byte {
 	return 0
 }
 
-// node returns a new node for what comes next.
-func (r *jsonReader) node() *node {
-	const together = 32 // about as many as a job has
-	if len(r.spare) == 0 {
-		r.spare = make([]node, together)
-	}
-	n := &r.spare[0]
-	r.spare = r.spare[1:]
-	n.line, n.column = r.position(r.next)
-	return n
-}
-
 // value reads the next value.
 func (r *jsonReader) value(depth int) (*node, error) {
 	c := r.space()
-	n := r.node()
+	line, column := r.position(r.next)
+	n := r.spare.next(line, column)
 	if depth > depthMax {
-		return nil, &treeError{n.line, n.column, fmt.Sprintf("is nested more than %d levels deep", depthMax), ""}
+		return nil, &treeError{line, column, fmt.Sprintf("is nested more than %d levels deep", depthMax), ""}
 	}
 	switch {
 	case c == '{':
@@ -130,7 +119,7 @@ func (r *jsonReader) value(depth int) (*node, error) {
 		n.kind = listNode
 		return n, r.items(']', func() error {
 			item, err := r.value(depth + 1)
-			n.items = append(n.items, item)
+			n.entries = append(n.entries, entry{value: item})
 			return err
 		})
 	case c == '"':
@@ -228,10 +217,10 @@ func appendJSON(b []byte, n *node, depth int) []byte {
 	switch {
 	case n.kind == listNode:
 		b = append(b, '[')
-		for i, item := range n.items {
-			b = appendJSON(appendBreak(b, i, depth+1), item, depth+1)
+		for i, item := range n.entries {
+			b = appendJSON(appendBreak(b, i, depth+1), item.value, depth+1)
 		}
-		return append(appendEnd(b, len(n.items), depth), ']')
+		return append(appendEnd(b, len(n.entries), depth), ']')
 	case n.kind == mappingNode:
 		b = append(b, '{')
 		for i, e := range n.entries {

@@ -40,11 +40,12 @@ func samePartsAsWhole(t *testing.T, data []byte) {
 // shown writes a node with the places of all in it.
 func shown(n *node) string {
 	text := fmt.Sprintf("%d:%d %q", n.line, n.column, n.text)
-	for _, item := range n.items {
-		text += " [" + shown(item) + "]"
-	}
 	for _, e := range n.entries {
-		text += " {" + shown(e.key) + ": " + shown(e.value) + "}"
+		if e.key == nil {
+			text += " [" + shown(e.value) + "]"
+		} else {
+			text += " {" + shown(e.key) + ": " + shown(e.value) + "}"
+		}
 	}
 	return text
 }

@@ -39,9 +39,7 @@ func Apart(a, b *Job) (ofA, ofB map[string]any) {
 // servers add does not count, and neither does whether the default namespace is named.
 func apart(a, b reflect.Value) iter.Seq[*field] {
 	return func(yield func(*field) bool) {
-		fields := fieldsOf(a.Type())
-		for i := range fields {
-			f := &fields[i]
+		for _, f := range fieldsOf(a.Type()) {
 			x, y := a.Field(f.index), b.Field(f.index)
 			switch f.name {
 			case "uid", "version", "status":
@@ -100,9 +98,8 @@ func sameSaid(a, b reflect.Value) bool {
 }
 
 func sameStruct(a, b reflect.Value) bool {
-	fields := fieldsOf(a.Type())
-	for i := range fields {
-		if f := &fields[i]; !same(a.Field(f.index), b.Field(f.index)) {
+	for _, f := range fieldsOf(a.Type()) {
+		if !same(a.Field(f.index), b.Field(f.index)) {
 			return false
 		}
 	}

@@ -57,17 +57,17 @@ func (s *schema) structure(t reflect.Type) *node {
 	properties := object()
 	required := list()
 	if t == reflect.TypeFor[Job]() || t == reflect.TypeFor[Calendar]() || t == reflect.TypeFor[Pool]() {
-		kind := s.value(reflect.TypeFor[Kind](), field{})
+		kind := s.value(reflect.TypeFor[Kind](), &field{})
 		properties.add("kind", described("What the document describes. Default: job.", kind))
 	}
 	for _, f := range fieldsOf(t) {
 		properties.add(f.name, described(f.doc, s.value(t.Field(f.index).Type, f)))
 		if f.required {
-			required.items = append(required.items, textNode(f.name))
+			required.entries = append(required.entries, entry{value: textNode(f.name)})
 		}
 	}
 	definition := object("type", textNode("object"), "additionalProperties", plainNode("false"), "properties", properties)
-	if len(required.items) > 0 {
+	if len(required.entries) > 0 {
 		definition.add("required", required)
 	}
 	return definition
@@ -84,7 +84,7 @@ func described(doc string, schema *node) *node {
 }
 
 // value returns the schema of the value of a field, or of an item of it.
-func (s *schema) value(t reflect.Type, f field) *node {
+func (s *schema) value(t reflect.Type, f *field) *node {
 	switch {
 	case t.Kind() == reflect.Pointer:
 		return s.value(t.Elem(), f)
@@ -121,14 +121,14 @@ func (s *schema) value(t reflect.Type, f field) *node {
 		item := s.value(t.Elem(), f)
 		return anyOf(item, object("type", textNode("array"), "items", item, "minItems", plainNode("1"), "maxItems", plainNode(strconv.Itoa(f.items))))
 	}
-	if short, ok := shortField(t); ok {
+	if short := shortField(t); short != nil {
 		return anyOf(s.value(t.Field(short.index).Type, short), s.ref(t))
 	}
 	return s.ref(t)
 }
 
 // between adds the bounds of a number to its schema.
-func (f field) between(n *node) *node {
+func (f *field) between(n *node) *node {
 	if f.min != "" {
 		n.add("minimum", plainNode(f.min))
 	}

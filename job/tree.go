@@ -6,18 +6,34 @@ import "encoding/json"
 // texts of scalars are kept as written: what "022", "on" or "12:30" means is
 // known only where the type of the field is.
 type node struct {
-	kind         nodeKind
-	line, column int
 	text         string  // of a scalar
-	quoted       bool    // the scalar is a text by its notation
-	items        []*node // of a list
-	entries      []entry // of a mapping, in the order of the text
+	entries      []entry // of a mapping or list, in the order of the text
+	line, column int32
+	kind         nodeKind
+	quoted       bool // the scalar is a text by its notation
 }
 
-// entry is a key of a mapping with its value.
+// entry is a key of a mapping with its value, or an item of a list, without a key.
 type entry struct {
 	key, value *node
 }
+
+// nodes are made together, to be given out one by one.
+type nodes []node
+
+func (spare *nodes) next(line, column int) *node {
+	const together = 32 // about as many as a job has
+	if len(*spare) == 0 {
+		*spare = make([]node, together)
+	}
+	n := &(*spare)[0]
+	*spare = (*spare)[1:]
+	n.line, n.column = int32(line), int32(column)
+	return n
+}
+
+// place returns where a node begins.
+func (n *node) place() (line, column int) { return int(n.line), int(n.column) }
 
 type nodeKind uint8
 
@@ -67,9 +83,9 @@ func (n *node) tree() any {
 		}
 		return m
 	case n.kind == listNode:
-		items := make([]any, len(n.items))
-		for i, item := range n.items {
-			items[i] = item.tree()
+		items := make([]any, len(n.entries))
+		for i, e := range n.entries {
+			items[i] = e.value.tree()
 		}
 		return items
 	case n.kind == nullNode:
@@ -117,7 +133,13 @@ func textNodes(texts []string) []*node {
 	return nodes
 }
 
-func list(items ...*node) *node { return &node{kind: listNode, items: items} }
+func list(items ...*node) *node {
+	n := &node{kind: listNode, entries: make([]entry, len(items))}
+	for i, item := range items {
+		n.entries[i].value = item
+	}
+	return n
+}
 
 // object returns a mapping of keys (strings) and values (nodes) in turn.
 func object(keysAndValues ...any) *node {

@@ -82,7 +82,7 @@ func (v *validator) report(at *path, message, hint string) {
 	if v.doc.source != nil {
 		var place *node
 		p.Path, place = at.locate(v.doc.source)
-		p.Line, p.Column = place.line, place.column
+		p.Line, p.Column = place.place()
 	}
 	v.problems = append(v.problems, p)
 }
@@ -143,8 +143,8 @@ func (p *path) follow(source *node, b *strings.Builder) (nearest *node, found bo
 		if here.kind != listNode && p.index == 0 {
 			return here, true
 		}
-		if here.kind == listNode && p.index < len(here.items) {
-			next = here.items[p.index]
+		if here.kind == listNode && p.index < len(here.entries) {
+			next = here.entries[p.index].value
 		}
 	case here.kind == scalarNode:
 		return here, true
@@ -174,7 +174,7 @@ func (v *validator) bounds(value reflect.Value, at *path) {
 
 // leafBounds is fieldBounds for a field that is plain. Unlike that of fieldBounds,
 // which calls itself, its path takes no memory.
-func (v *validator) leafBounds(f field, value reflect.Value, at *path) {
+func (v *validator) leafBounds(f *field, value reflect.Value, at *path) {
 	if value.Kind() == reflect.Pointer {
 		value = value.Elem()
 	}
@@ -188,7 +188,7 @@ func (v *validator) leafBounds(f field, value reflect.Value, at *path) {
 	}
 }
 
-func (v *validator) fieldBounds(f field, value reflect.Value, at *path) {
+func (v *validator) fieldBounds(f *field, value reflect.Value, at *path) {
 	if value.Kind() == reflect.Pointer {
 		value = value.Elem()
 	}
@@ -217,7 +217,7 @@ func (v *validator) fieldBounds(f field, value reflect.Value, at *path) {
 }
 
 // keys checks the keys of a mapping whose field says what they are.
-func (v *validator) keys(f field, value reflect.Value, at *path) {
+func (v *validator) keys(f *field, value reflect.Value, at *path) {
 	switch f.keys {
 	case "names":
 		for _, name := range sortedKeys(value) {

@@ -64,6 +64,7 @@ type yamlReader struct {
 	line    int // how many lines stand before what is read
 	inAlias int
 	aliased int
+	spare   nodes
 }
 
 func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
@@ -78,7 +79,7 @@ func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
 			return fail(fmt.Sprintf("aliases repeat more than %d elements", aliasedMax), "")
 		}
 	}
-	n := &node{line: r.line + y.Line, column: y.Column}
+	n := r.spare.next(r.line+y.Line, y.Column)
 	if y.Style&yaml.TaggedStyle != 0 && y.ShortTag() != "!!str" {
 		return fail("the tag "+quote(y.Tag)+" has no meaning here", "")
 	}
@@ -93,7 +94,7 @@ func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
 			return nil, bad
 		}
 		// A mistake is shown where the alias stands.
-		n.line, n.column = r.line+y.Line, y.Column
+		n.line, n.column = int32(r.line+y.Line), int32(y.Column)
 		return n, nil
 	case yaml.ScalarNode:
 		n.text = y.Value
@@ -104,25 +105,27 @@ func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
 		}
 	case yaml.SequenceNode:
 		n.kind = listNode
+		n.entries = make([]entry, 0, len(y.Content))
 		for _, item := range y.Content {
 			converted, bad := r.convert(item, depth+1)
 			if bad != nil {
 				return nil, bad
 			}
-			n.items = append(n.items, converted)
+			n.entries = append(n.entries, entry{value: converted})
 		}
 	case yaml.MappingNode:
 		n.kind = mappingNode
+		n.entries = make([]entry, 0, len(y.Content)/2)
 		for i := 0; i < len(y.Content); i += 2 {
 			key, bad := r.convert(y.Content[i], depth+1)
 			if bad != nil {
 				return nil, bad
 			}
 			if key.kind == listNode || key.kind == mappingNode {
-				return nil, &treeError{line: key.line, column: key.column, message: "a key must be a text, found " + key.describe()}
+				return wrong(key, "a key must be a text, found "+key.describe(), "")
 			}
 			if key.text == "<<" && !key.quoted {
-				return nil, &treeError{line: key.line, column: key.column, message: "merge keys (<<) are not part of YAML 1.2", hint: "write the fields out"}
+				return wrong(key, "merge keys (<<) are not part of YAML 1.2", "write the fields out")
 			}
 			value, bad := r.convert(y.Content[i+1], depth+1)
 			if bad != nil {
@@ -134,6 +137,11 @@ func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
 		return fail("is empty", "")
 	}
 	return n, nil
+}
+
+func wrong(n *node, message, hint string) (*node, *treeError) {
+	line, column := n.place()
+	return nil, &treeError{line, column, message, hint}
 }
 
 // writeYAML writes a document. The second and further ones of a file begin
@@ -156,12 +164,12 @@ func writeYAML(w io.Writer, docs []*node) error {
 func yamlNode(n *node) *yaml.Node {
 	switch n.kind {
 	case listNode:
-		if len(n.items) == 1 && n.items[0].kind == scalarNode {
-			return yamlNode(n.items[0])
+		if len(n.entries) == 1 && n.entries[0].value.kind == scalarNode {
+			return yamlNode(n.entries[0].value)
 		}
 		y := &yaml.Node{Kind: yaml.SequenceNode}
-		for _, item := range n.items {
-			y.Content = append(y.Content, yamlNode(item))
+		for _, item := range n.entries {
+			y.Content = append(y.Content, yamlNode(item.value))
 		}
 		return y
 	case mappingNode:
