@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -172,7 +173,7 @@ func (d *decoder) document(docs []Document, n *node) []Document {
 	doc := Document{Kind: KindJob, File: d.file, Line: int(n.line), source: n}
 	before := len(d.broken)
 	if kind := n.get("kind"); kind != nil && kind.kind != nullNode {
-		d.decode(kind, reflect.ValueOf(&doc.Kind).Elem(), &field{}, root.field("kind"))
+		d.decodeLeaf(kind, reflect.ValueOf(&doc.Kind).Elem(), root.field("kind"))
 		if len(d.broken) > before {
 			return docs // nobody knows what its fields mean
 		}
@@ -185,16 +186,12 @@ func (d *decoder) document(docs []Document, n *node) []Document {
 // withoutKind returns a document without its field kind, which is not part of
 // what it describes.
 func withoutKind(n *node) *node {
-	rest := *n
-	rest.entries = nil
-	seen := false
-	for _, e := range n.entries {
-		if e.key.text == "kind" && !seen {
-			seen = true
-			continue
-		}
-		rest.entries = append(rest.entries, e)
+	kind := slices.IndexFunc(n.entries, func(e entry) bool { return n.kind == mappingNode && e.key.text == "kind" })
+	if kind < 0 {
+		return n
 	}
+	rest := *n
+	rest.entries = slices.Concat(n.entries[:kind], n.entries[kind+1:])
 	return &rest
 }
 

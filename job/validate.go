@@ -38,9 +38,12 @@ type validator struct {
 }
 
 func newValidator(d Document, options []Option) *validator {
-	v := &validator{doc: d, now: time.Unix(0, 0), defaults: &Defaults{}}
+	v := &validator{doc: d, now: time.Unix(0, 0)}
 	for _, option := range options {
 		option(v)
+	}
+	if v.defaults == nil {
+		v.defaults = &Defaults{}
 	}
 	return v
 }

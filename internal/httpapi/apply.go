@@ -108,9 +108,9 @@ func (a *api) apply(ctx context.Context, in *applyInput) (*applyOutput, error) {
 			return nil, err
 		}
 	}
-	out := &applyOutput{Body: client.Applied{DryRun: in.Body.DryRun, Results: []client.ApplyResult{}}}
-	for _, s := range steps {
-		out.Body.Results = append(out.Body.Results, s.result)
+	out := &applyOutput{Body: client.Applied{DryRun: in.Body.DryRun, Results: make([]client.ApplyResult, len(steps))}}
+	for i, s := range steps {
+		out.Body.Results[i] = s.result
 	}
 	return out, nil
 }
@@ -162,8 +162,8 @@ func (a *api) decodeAll(raw []client.Document) ([]*step, error) {
 	pointerTo := func(i int) string { return "/documents/" + strconv.Itoa(i) }
 	inParts(len(raw), func(i int) { documents[i], failures[i] = decode(raw[i], pointerTo(i)) })
 	var wrong []client.FieldError
-	var steps []*step
-	seen := map[identity]int{}
+	steps := make([]*step, 0, len(raw))
+	seen := make(map[identity]int, len(raw))
 	for i, d := range documents {
 		pointer := pointerTo(i)
 		var p *problem
@@ -212,7 +212,7 @@ func (a *api) checkAll(ctx context.Context, steps []*step) error {
 	sent := map[string]*job.Calendar{}
 	for _, s := range steps {
 		if s.document.Calendar != nil {
-			sent[s.document.FullName()] = s.document.Calendar
+			sent[s.result.Name] = s.document.Calendar
 		}
 	}
 	calendars := func(namespace, name string) *job.Calendar {
@@ -253,11 +253,11 @@ func (a *api) checkAll(ctx context.Context, steps []*step) error {
 // among the documents or there already. If nothing is wrong, the steps get their
 // depths, and which jobs they follow.
 func (a *api) cycles(ctx context.Context, steps []*step, wrong []client.FieldError) ([]client.FieldError, error) {
-	follows := map[string][]string{}
+	follows := make(map[string][]string, len(steps))
 	absent := map[string]bool{}
 	for _, s := range steps {
 		if j := s.document.Job; j != nil {
-			follows[j.FullName()] = engine.Follows(j)
+			follows[s.result.Name] = engine.Follows(j)
 		}
 	}
 	upstreams := func(full string) ([]string, error) {
@@ -280,7 +280,7 @@ func (a *api) cycles(ctx context.Context, steps []*step, wrong []client.FieldErr
 		if s.document.Job == nil || len(s.document.Job.Schedule.On) == 0 {
 			continue
 		}
-		full := s.document.FullName()
+		full := s.result.Name
 		way, err := engine.Cycle(full, follows[full], upstreams)
 		if err != nil {
 			return nil, err
@@ -295,7 +295,7 @@ func (a *api) cycles(ctx context.Context, steps []*step, wrong []client.FieldErr
 	if len(wrong) > 0 {
 		return wrong, nil
 	}
-	depths := map[string]int{}
+	depths := make(map[string]int, len(steps))
 	var depthOf func(full string) (int, error)
 	depthOf = func(full string) (int, error) {
 		if depth, ok := depths[full]; ok {
@@ -320,7 +320,7 @@ func (a *api) cycles(ctx context.Context, steps []*step, wrong []client.FieldErr
 		if s.document.Job == nil {
 			continue
 		}
-		full := s.document.FullName()
+		full := s.result.Name
 		var err error
 		if s.depth, err = depthOf(full); err != nil {
 			return nil, err
@@ -468,7 +468,7 @@ func (a *api) prune(ctx context.Context, steps []*step, owner string) ([]*step, 
 	kept := map[string]bool{}
 	for _, s := range steps {
 		if s.document.Job != nil {
-			kept[s.document.FullName()] = true
+			kept[s.result.Name] = true
 		}
 	}
 	var gone []*step

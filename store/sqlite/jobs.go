@@ -35,8 +35,10 @@ func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) (out []*store.
 	}
 	var jobs []*loadedJob
 	err = s.grow(ctx, func(t *tx) error {
-		jobs, err = t.putJobs(list, prepared)
-		return err
+		return t.decide(len(list), func(st *step) error {
+			jobs, err = st.put(list, prepared)
+			return err
+		})
 	})
 	if of := (*store.ItemError)(nil); errors.As(err, &of) {
 		return nil, err
@@ -51,11 +53,7 @@ func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) (out []*store.
 	return out, nil
 }
 
-func (t *tx) putJobs(list []store.PutJob, prepared []*written) ([]*loadedJob, error) {
-	st, err := t.step(len(list))
-	if err != nil {
-		return nil, err
-	}
+func (st *step) put(list []store.PutJob, prepared []*written) ([]*loadedJob, error) {
 	jobs := make([]*loadedJob, len(list))
 	items := make([]engine.PutItem, len(list))
 	broadcast := make([]bool, len(list))
@@ -66,7 +64,7 @@ func (t *tx) putJobs(list []store.PutJob, prepared []*written) ([]*loadedJob, er
 		}
 		items[i] = engine.PutItem{Put: &list[i], Filled: w.doc.filled, Policy: w.doc.policy}
 		if l == nil {
-			items[i].UID = t.s.newID()
+			items[i].UID = st.s.newID()
 			continue
 		}
 		jobs[i], broadcast[i] = l, l.Policy.Broadcast
@@ -100,7 +98,7 @@ func (t *tx) putJobs(list []store.PutJob, prepared []*written) ([]*loadedJob, er
 			return nil, err
 		}
 	}
-	return jobs, st.write()
+	return jobs, nil
 }
 
 // jobNamed loads the job that has a full name, nil if there is none.
