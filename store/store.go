@@ -25,8 +25,9 @@
 //
 // Methods return ErrNotFound, ErrConflict, ErrExists, ErrCycle and ErrSessionOver
 // as they say, and ErrTooMany for more than MaxBatch items. Any of them may return
-// an error that wraps ErrNoSpace or ErrReadOnly when the store cannot write for now. Lists are cut at the given limit, which is
-// positive.
+// an error that wraps ErrNoSpace or ErrReadOnly when the store cannot write for now,
+// or ErrAway when it cannot be reached: then nobody knows whether the call was done.
+// Lists are cut at the given limit, which is positive.
 package store
 
 import (
@@ -51,6 +52,7 @@ var (
 	ErrNoSpace     = errors.New("the store has no space left")
 	ErrReadOnly    = errors.New("the store is read-only")
 	ErrDamaged     = errors.New("the store is damaged")
+	ErrAway        = errors.New("the store cannot be reached")
 )
 
 // ItemError is why a call that does all or nothing has done nothing: what is wrong

@@ -684,6 +684,7 @@ func TestFailuresInsideAreNotTold(t *testing.T) {
 		{fmt.Errorf("the secret path /x"), client.TypeInternal, 500},
 		{fmt.Errorf("write: %w", store.ErrNoSpace), client.TypeUnavailable, 503},
 		{fmt.Errorf("write: %w", store.ErrReadOnly), client.TypeUnavailable, 503},
+		{fmt.Errorf("write: %w", store.ErrAway), client.TypeUnavailable, 503},
 		{context.DeadlineExceeded, client.TypeTimeout, 504},
 	} {
 		s := newServer(t)

@@ -128,6 +128,9 @@ func (a *api) asProblem(ctx context.Context, err error) *problem {
 		return refuse(client.TypeUnavailable, "the store has no space left").withHint("nothing was changed")
 	case errors.Is(err, store.ErrReadOnly):
 		return refuse(client.TypeUnavailable, "the store is read-only").withHint("nothing was changed")
+	case errors.Is(err, store.ErrAway):
+		a.Log.Warn("the store could not be reached for a request", "error", err, "actor", actorOf(ctx))
+		return refuse(client.TypeUnavailable, "the store cannot be reached").withHint("see what was done, or try again")
 	case errors.Is(err, context.DeadlineExceeded):
 		return refuse(client.TypeTimeout, "the store did not answer within %s", requestTime)
 	case ctx.Err() != nil:

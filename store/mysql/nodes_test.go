@@ -261,6 +261,13 @@ func TestAServerThatIsStartedAgainIsUsedAgain(t *testing.T) {
 		}
 	}
 	c.check(t)
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_, read := c.s.Sessions(t.Context())
+	if write := c.s.Drain(t.Context(), store.DrainNode{Node: "a"}); !errors.Is(read, store.ErrAway) || !errors.Is(write, store.ErrAway) {
+		t.Errorf("without its database the store says %v to reads and %v to writes", read, write)
+	}
 }
 
 // cutter passes on what goes to a server and back, and now and then loses the

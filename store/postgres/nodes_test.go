@@ -134,9 +134,14 @@ func TestOtherNodesAreTold(t *testing.T) {
 // it; when it is back all are, for what they may have missed.
 func TestHintsWaitForTheDatabase(t *testing.T) {
 	away := servers.StartPostgres(t)
-	hints := open(t, away.Schema(), Options{}).Hints(t.Context())
+	s := open(t, away.Schema(), Options{})
+	hints := s.Hints(t.Context())
 	if err := away.Stop(); err != nil {
 		t.Fatal(err)
+	}
+	_, read := s.Sessions(t.Context())
+	if write := s.Drain(t.Context(), store.DrainNode{Node: "a"}); !errors.Is(read, store.ErrAway) || !errors.Is(write, store.ErrAway) {
+		t.Errorf("without its database the store says %v to reads and %v to writes", read, write)
 	}
 	came := 0
 	for over := time.After(2 * time.Second); over != nil; { // some attempts to listen again

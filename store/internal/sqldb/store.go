@@ -242,11 +242,24 @@ func (s *Store) write(ctx context.Context, do func(t *tx) error) error {
 		case fault == Broken && breaks < breaksMax:
 			breaks++
 		default:
-			return err
+			return reached(fault, err)
 		}
 		pause(ctx, min(pauseMax, time.Millisecond<<(conflicts+3*breaks)))
 	}
 }
+
+// reached gives an error of a database that could not be reached its sentinel, and the
+// words of the database alone.
+func reached(f Fault, err error) error {
+	if f != Broken {
+		return err
+	}
+	return &away{err}
+}
+
+type away struct{ error }
+
+func (a *away) Unwrap() []error { return []error{a.error, store.ErrAway} }
 
 // pause waits for some time up to a bound, or until ctx ends: at random, so that
 // two that were in each other's way are not again.
@@ -299,8 +312,8 @@ func (s *Store) read(ctx context.Context, do func(t *tx) error) error {
 		if ctx.Err() != nil {
 			return errors.Join(ctx.Err(), err)
 		}
-		if s.db.Fault(err) == Final || breaks == breaksMax {
-			return err
+		if fault := s.db.Fault(err); fault == Final || breaks == breaksMax {
+			return reached(fault, err)
 		}
 		pause(ctx, min(pauseMax, 8*time.Millisecond<<(3*breaks)))
 	}
