@@ -61,6 +61,9 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 			return b.answer(store.Waiting, r)
 		}
 	}
+	if r.Kind == job.RunScheduled && r.Overlap == "" && j.Policy.CatchUpAll && b.now.Sub(r.Due) > OnTime {
+		r.Overlap = j.Policy.caughtUp() // it was planned ahead, and nobody was there to begin it
+	}
 	b.moveSlot(m, j.Policy.SlotKey(&r.Run, s.Node))
 	if j.Policy.overlap(r) == job.OverlapAllow {
 		return b.take(j, m, s, a)

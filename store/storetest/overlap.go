@@ -412,6 +412,18 @@ var overlapTests = []test{
 			e.claim(e.a, runs[1], store.Started)
 		}
 	}},
+	{"what was planned ahead and nobody has begun is caught up like what was missed", func(e *env) {
+		for i, overlap := range []string{"skip", "queue"} { // whatever queue_limit is
+			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\npolicy: {missed: all, overlap: %s}", i, overlap))
+			runs := e.plan(j, time.Second, 2*time.Second, 3*time.Second)
+			e.clock.Advance(5 * time.Minute)
+			e.claim(e.a, runs[1], store.Started)
+			e.claim(e.a, runs[2], store.Waiting)
+			e.claim(e.a, runs[0], store.Waiting)
+			e.finish(runs[1], job.OutcomeSucceeded)
+			e.claim(e.a, runs[0], store.Started)
+		}
+	}},
 	{"a run that no node may run is missed, with what they lack", func(e *env) {
 		j := e.put("name: a\nschedule: {cron: '* * * * *'}\nplace: {labels: {gpu: 'yes', name: a}}\npolicy: {late_by: 5s}")
 		item := e.planItem(j, start.Add(time.Second))
