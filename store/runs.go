@@ -94,6 +94,7 @@ type PlanItem struct {
 type NewRun struct {
 	ID            job.ID
 	Session       job.ID // zero: to be placed
+	Node          string // that of the session
 	Scheduled     time.Time
 	Due           time.Time
 	Shard, Shards int
@@ -126,6 +127,7 @@ type TriggerItem struct {
 	Kind    job.RunKind // hand, backfill or boot
 	Key     string      // what makes the request one: see job.Run.Key
 	Session job.ID      // where it is placed; zero: to be placed
+	Node    string      // that of the session
 	// Scheduled is the moment that the run stands for, Due when it may start;
 	// zero is the store's now.
 	Scheduled, Due time.Time

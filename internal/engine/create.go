@@ -42,7 +42,7 @@ func (b *Batch) Plan(planner job.ID, item *store.PlanItem) store.PlanOutcome {
 		if j.Policy.CatchUpAll && b.now.Sub(n.Due) > OnTime {
 			r.Overlap = j.Policy.caughtUp()
 		}
-		b.place(j, &r, n.Session)
+		b.place(j, &r, n.Session, n.Node)
 	}
 	for _, span := range item.Missed {
 		b.keep(missed(j, span, b))
@@ -146,7 +146,7 @@ func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 		r.Scheduled = r.Due
 	}
 	r.Shard, r.Shards, r.Params, r.Overlap = item.Shard, item.Shards, item.Params, item.Overlap
-	b.place(j, &r, item.Session)
+	b.place(j, &r, item.Session, item.Node)
 	put(&b.keys, identity, r.ID)
 	b.done.Keys = append(b.done.Keys, Key{identity, r.ID, b.now.Add(store.KeyLife)})
 	switch {
@@ -179,10 +179,13 @@ func (b *Batch) newRun(j *Job, id job.ID, kind job.RunKind, key string) store.Ru
 }
 
 // place assigns a new run to a session, if it is known and takes runs, and adds it:
-// the planner may not know yet that a node leaves.
-func (b *Batch) place(j *Job, r *store.Run, session job.ID) {
+// the planner may not know yet that a node leaves. A run of a broadcast belongs to its
+// node all the same: another one has its own, and would do the work twice.
+func (b *Batch) place(j *Job, r *store.Run, session job.ID, node string) {
 	if s, ok := b.sessions[session]; ok && s.Takes() {
 		r.Session, r.Node = s.ID, s.Node
+	} else if j.Policy.Broadcast {
+		r.Node = node
 	}
 	r.LateAfter = j.Policy.lateAfter(r.Kind, r.Due)
 	r.Slot = j.Policy.SlotKey(&r.Run, r.Node)

@@ -162,7 +162,7 @@ func (a *api) backfillItems(ctx context.Context, j *store.Job, said *client.Back
 				return nil, err
 			}
 			item := store.TriggerItem{
-				ID: id, Job: j.Definition.UID, Kind: job.RunBackfill, Session: p.Session, Shard: p.Shard, Shards: p.Shards,
+				ID: id, Job: j.Definition.UID, Kind: job.RunBackfill, Session: p.Session, Node: p.Node, Shard: p.Shard, Shards: p.Shards,
 				// One after the other, so that those which wait go on in order.
 				Scheduled: scheduled, Due: now.Add(time.Duration(i) * time.Millisecond),
 				Overlap: cmp.Or(said.Overlap, job.OverlapQueue), Actor: actorOf(ctx),

@@ -524,13 +524,14 @@ func (a *api) trigger(ctx context.Context, j *store.Job, like store.TriggerItem)
 	}, live)
 	if like.Shards > 0 {
 		// One share alone is asked for.
-		placed = []placement.Placed{{Session: placed[like.Shard%len(placed)].Session, Shard: like.Shard, Shards: like.Shards}}
+		one := placed[like.Shard%len(placed)]
+		placed = []placement.Placed{{Session: one.Session, Node: one.Node, Shard: like.Shard, Shards: like.Shards}}
 	}
 	items := make([]store.TriggerItem, len(placed))
 	for i, p := range placed {
 		items[i] = like
 		items[i].ID, items[i].Job, items[i].Kind, items[i].Actor = first, j.Definition.UID, job.RunByHand, actorOf(ctx)
-		items[i].Session, items[i].Shard, items[i].Shards = p.Session, p.Shard, p.Shards
+		items[i].Session, items[i].Node, items[i].Shard, items[i].Shards = p.Session, p.Node, p.Shard, p.Shards
 		if i > 0 {
 			if items[i].ID, err = a.newID(); err != nil {
 				return nil, err

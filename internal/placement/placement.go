@@ -41,6 +41,7 @@ type Use struct {
 // Placed is one run of an occurrence.
 type Placed struct {
 	Session       job.ID // zero when no node is eligible
+	Node          string // that of the session
 	Shard, Shards int
 }
 
@@ -79,7 +80,7 @@ func Runs(r Request, live []store.Session) (runs []Placed, reason string) {
 	}
 	if r.Place.Strategy == job.StrategyBroadcast {
 		for i, s := range eligible {
-			runs = append(runs, Placed{Session: s.ID, Shard: i, Shards: len(eligible)})
+			runs = append(runs, Placed{Session: s.ID, Node: s.Node, Shard: i, Shards: len(eligible)})
 		}
 		if len(runs) == 0 {
 			runs = []Placed{{}}

@@ -632,7 +632,7 @@ func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.P
 					return nil, nil, 0, err
 				}
 				item.Runs = append(item.Runs, store.NewRun{
-					ID: id, Session: r.Session, Scheduled: o.Scheduled, Due: o.Due, Shard: r.Shard, Shards: r.Shards,
+					ID: id, Session: r.Session, Node: r.Node, Scheduled: o.Scheduled, Due: o.Due, Shard: r.Shard, Shards: r.Shards,
 				})
 			}
 		}

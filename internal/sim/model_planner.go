@@ -102,7 +102,7 @@ func (n *model) planDue() {
 			request := placement.Request{UID: p.UID, Place: p.place, Handler: p.handler, Scheduled: o.Scheduled, Sequence: p.Planned + sequence}
 			placed, _ := placement.Runs(request, n.live)
 			for _, r := range placed {
-				item.Runs = append(item.Runs, store.NewRun{ID: n.core.newID(), Session: r.Session, Scheduled: o.Scheduled, Due: o.Due, Shard: r.Shard, Shards: r.Shards})
+				item.Runs = append(item.Runs, store.NewRun{ID: n.core.newID(), Session: r.Session, Node: r.Node, Scheduled: o.Scheduled, Due: o.Due, Shard: r.Shard, Shards: r.Shards})
 			}
 		}
 		for _, s := range d.Missed {

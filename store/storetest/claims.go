@@ -256,6 +256,28 @@ var claimTests = []test{
 		e.tidy()
 		e.gone(fresh.Run, job.OutcomeWithdrawn)
 	}},
+	{"a broadcast run that is planned for a node which is going is left to its next session", func(e *env) {
+		b, c := e.join("b"), e.join("c")
+		j := e.put(everyMinute + "\nplace: {strategy: broadcast}")
+		item := e.planItem(j, start.Add(time.Second), start.Add(time.Second))
+		for i, s := range []store.Session{b, c} { // as they were when the planner looked
+			n := &item.Runs[i]
+			n.Session, n.Node, n.Shard, n.Shards = s.ID, s.Node, i, 2
+		}
+		e.must(e.Leave(e.ctx, b.ID))
+		e.must(e.Leave(e.ctx, c.ID))
+		e.must(e.End(e.ctx, c.ID)) // nobody knows it any more
+		e.planned(item, store.Planned)
+		e.clock.Advance(time.Second)
+		again := []store.Session{e.join("b"), e.join("c")}
+		for i, n := range item.Runs {
+			a := store.Attempt{Run: n.ID, Number: 1, Token: e.id()}
+			e.must(e.Place(e.ctx, []store.Placement{{Run: n.ID, Attempt: 1, Session: e.a.ID}}))
+			e.claim(e.a, a, store.Taken)
+			e.must(e.Place(e.ctx, []store.Placement{{Run: n.ID, Attempt: 1, Session: again[i].ID}}))
+			e.claim(again[i], a, store.Started)
+		}
+	}},
 	{"a broadcast run ends when its node is gone", func(e *env) {
 		b := e.join("b")
 		j := e.put(everyMinute + "\nplace: {strategy: broadcast}\npolicy: {late_by: forever}")
