@@ -126,6 +126,9 @@ func (d *database) Clock() string {
 	return "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) * 1000"
 }
 
+// Stamps implements sqldb.DB: statements cannot see them.
+func (d *database) Stamps() (expression string, era int64) { return "", 0 }
+
 // Partition implements sqldb.DB: history has no parts. Servers want the column
 // that parts go by in each unique key, and change them with a lock on all of the
 // table.

@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -101,6 +102,7 @@ type database struct {
 	schema string // "" for what the server says
 
 	statements sync.Map // of package sqldb, as they are here
+	era        atomic.Int64
 
 	mu       sync.Mutex
 	writings map[writing][]*written
@@ -137,8 +139,11 @@ func connect(ctx context.Context, address string) (*database, error) {
 	}
 	// All statements are prepared, and have binary results.
 	c.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
-	config.AfterConnect = useArrays
 	d := &database{schema: schema, writings: map[writing][]*written{}, name: fmt.Sprintf("postgres://%s/%s", net.JoinHostPort(c.Host, fmt.Sprint(c.Port)), c.Database)}
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		d.era.Add(1)
+		return useArrays(ctx, conn)
+	}
 	if d.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("open %s: %w", d.name, err)
 	}
@@ -152,6 +157,13 @@ func connect(ctx context.Context, address string) (*database, error) {
 // Clock implements sqldb.DB.
 func (d *database) Clock() string {
 	return "(extract(epoch from clock_timestamp()) * 1000000)::bigint * 1000"
+}
+
+// Stamps implements sqldb.DB: each row has the number of the transaction that wrote it.
+// What is committed on one connection and lost in a crash was seen by none of those that
+// are made after it, so that with each the era ends.
+func (d *database) Stamps() (expression string, era int64) {
+	return "pg_current_xact_id()::xid", d.era.Load()
 }
 
 // Close implements sqldb.DB.

@@ -102,6 +102,9 @@ func (t *tx) Write(_ context.Context, op sqldb.Op, b *sqldb.Batch) error {
 			args[i] = b.Column(i)
 		}
 	}
+	if b.Stamps != nil {
+		args = append(args, b.Stamps, int64(b.Len()))
+	}
 	t.queue.Queue(w.text, args...)
 	return nil
 }
@@ -284,8 +287,9 @@ func (d *database) statement(text string) string {
 
 // writing is a way to write rows of a table.
 type writing struct {
-	op    sqldb.Op
-	table *sqldb.Table
+	op      sqldb.Op
+	table   *sqldb.Table
+	stamped bool // the rows must have stamps
 }
 
 // written is a statement for it: it takes the value that all rows have in a column
@@ -317,7 +321,7 @@ func (d *database) written(op sqldb.Op, b *sqldb.Batch) *written {
 			}
 		}
 	}
-	key := writing{op, b.Table}
+	key := writing{op, b.Table, b.Stamps != nil}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var best *written
@@ -335,14 +339,14 @@ func (d *database) written(op sqldb.Op, b *sqldb.Batch) *written {
 		}
 		same = 0 // which fits all
 	}
-	w := &written{same, writeStatement(op, b.Table, same)}
+	w := &written{same, writeStatement(key, same)}
 	d.writings[key] = append(d.writings[key], w)
 	return w
 }
 
-func writeStatement(op sqldb.Op, t *sqldb.Table, once columnSet) string {
-	list := t.Columns
-	if op == sqldb.Delete {
+func writeStatement(w writing, once columnSet) string {
+	t, list := w.table, w.table.Columns
+	if w.op == sqldb.Delete {
 		list = list[:t.Key]
 	}
 	var names, arrays, listed, values, set, conflict, same []string
@@ -363,22 +367,34 @@ func writeStatement(op sqldb.Op, t *sqldb.Table, once columnSet) string {
 			conflict = append(conflict, fmt.Sprintf("%s = excluded.%s", c.Name, c.Name))
 		}
 	}
+	if w.stamped {
+		arrays = append(arrays, fmt.Sprintf("$%d::xid[]", len(list)+1))
+		listed = append(listed, "stamp")
+		// Not so that rows could be joined by it: they are to be looked up by their keys.
+		same = append(same, "(o.xmin = n.stamp) is true")
+	}
 	given := ""
 	if len(arrays) > 0 {
 		given = fmt.Sprintf(" from unnest(%s) as n (%s)", strings.Join(arrays, ", "), strings.Join(listed, ", "))
 	}
 	insert := fmt.Sprintf("insert into %s (%s) select %s%s", t.Name, strings.Join(names, ", "), strings.Join(values, ", "), given)
-	switch op {
+	statement := insert
+	switch w.op {
 	case sqldb.InsertNew:
-		return insert + " on conflict do nothing"
+		statement = insert + " on conflict do nothing"
 	case sqldb.Upsert:
-		return fmt.Sprintf("%s on conflict (%s) do update set %s", insert, strings.Join(names[:t.Key], ", "), strings.Join(conflict, ", "))
+		statement = fmt.Sprintf("%s on conflict (%s) do update set %s", insert, strings.Join(names[:t.Key], ", "), strings.Join(conflict, ", "))
 	case sqldb.Update:
-		return fmt.Sprintf("update %s o set %s%s where %s", t.Name, strings.Join(set, ", "), given, strings.Join(same, " and "))
+		statement = fmt.Sprintf("update %s o set %s%s where %s", t.Name, strings.Join(set, ", "), given, strings.Join(same, " and "))
 	case sqldb.Delete:
-		return fmt.Sprintf("delete from %s o using unnest(%s) as n (%s) where %s", t.Name, strings.Join(arrays, ", "), strings.Join(listed, ", "), strings.Join(same, " and "))
+		statement = fmt.Sprintf("delete from %s o using unnest(%s) as n (%s) where %s", t.Name, strings.Join(arrays, ", "), strings.Join(listed, ", "), strings.Join(same, " and "))
 	}
-	return insert
+	if w.stamped {
+		// It fails where it does not meet them all: then nothing of what was sent with it
+		// is done, the commit among it.
+		return fmt.Sprintf("with met as (%s returning 1) select 1 / (count(*) = $%d::bigint)::integer from met", statement, len(list)+2)
+	}
+	return statement
 }
 
 // failure is an error of the database, with the sentinel of package store that it
@@ -412,6 +428,8 @@ func (d *database) Fault(err error) sqldb.Fault {
 	var said *pgconn.PgError
 	if errors.As(err, &said) {
 		switch said.Code {
+		case "22012": // division_by_zero: see writeStatement
+			return sqldb.Stale
 		case "40001", "40P01", "23505", "55P03":
 			// serialization_failure, deadlock_detected, unique_violation: two made
 			// the same; lock_not_available.

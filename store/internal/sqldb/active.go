@@ -125,15 +125,6 @@ func (b *Batch) changeable(r *store.Run) {
 	b.time(r.FirstDue).time(r.AlertAt).int(columns.Outcomes.Of(r.Others))
 }
 
-// removeRuns writes that runs are over.
-func (t *tx) removeRuns(runs []*store.Run) error {
-	b := removedRuns.rows(len(runs))
-	for _, r := range runs {
-		b.id(&r.ID)
-	}
-	return t.writeRows(Delete, b)
-}
-
 // sessionsWith returns the sessions that have runs, the zero id for runs that
 // must be placed among them.
 func (t *tx) sessionsWith() (list []job.ID, err error) {

@@ -17,7 +17,10 @@ type Batch struct {
 	Ints  [][]int64  // of the columns that are Int, by the number of the column
 	Texts [][]string // of those that are Text
 	Blobs [][][]byte // of those that are Blob
-	next  int
+	// Stamps are those of the rows to Update or Delete, if they were not read: where one
+	// has another, or is not there, the transaction fails.
+	Stamps []uint32
+	next   int
 }
 
 // rows returns a batch for about so many rows.

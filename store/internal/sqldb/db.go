@@ -15,6 +15,10 @@ type DB interface {
 	// Clock is an expression for the clock of the database, in nanoseconds
 	// since 1970, that goes on inside a transaction.
 	Clock() string
+	// Stamps returns an expression for the stamp that a transaction leaves on the rows
+	// which it writes last, "" if the database has none. era is another one with each new
+	// connection: a database that has lost what was committed gives stamps out again.
+	Stamps() (expression string, era int64)
 	// Notify tells all nodes, in a transaction of its own, and Listen calls do
 	// with what they tell from its call of begun on, until ctx ends.
 	Notify(ctx context.Context, payload string) error
@@ -39,6 +43,8 @@ const (
 	// Broken: the connection is lost. Before the commit was sent nothing was
 	// changed; after it nobody knows.
 	Broken
+	// Stale: a row had not the stamp that it was written by, and nothing was changed.
+	Stale
 )
 
 // Tx is a transaction on a connection of its own, for one goroutine.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
@@ -19,14 +20,56 @@ const knownMax = 1 << 17
 // knownRuns remembers the jobs of runs that were read or written. Nothing is decided
 // by it: it only says what to lock and read. The zero value is ready for use.
 type knownRuns struct {
-	mu   sync.Mutex
-	runs map[job.ID]knownRun
+	mu      sync.Mutex
+	runs    map[job.ID]knownRun
+	written map[job.ID]writtenRun
 }
 
 // knownRun is a run in the slot of its job itself.
 type knownRun struct {
 	job job.ID
 	due int64 // as it was
+}
+
+// writtenMax is how many runs are remembered as this process has written them, at about
+// 700 bytes each: those that a busy node has running, and plans for itself within a
+// look-ahead.
+const writtenMax = 1 << 15
+
+// writtenRun is a run as it was written, if that was committed, until somebody writes it
+// again.
+type writtenRun struct {
+	run *store.Run // not changed any more
+	stamp
+}
+
+// stamp is that of a transaction. The zero value is none.
+type stamp struct {
+	number uint32
+	era    int64
+}
+
+// remember keeps a run as it was written.
+func (k *knownRuns) remember(r *store.Run, s stamp) {
+	if k.written == nil {
+		k.written = map[job.ID]writtenRun{}
+	}
+	for old := range k.written { // any will do
+		if len(k.written) < writtenMax {
+			break
+		}
+		delete(k.written, old)
+	}
+	k.written[r.ID] = writtenRun{r, s}
+}
+
+// doubt is for runs of which some may be otherwise than they were written.
+func (k *knownRuns) doubt(ids []job.ID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, id := range ids {
+		delete(k.written, id)
+	}
 }
 
 func (k *knownRuns) put(id, uid job.ID, due int64) {
@@ -42,19 +85,57 @@ func (k *knownRuns) put(id, uid job.ID, due int64) {
 	k.runs[id] = knownRun{uid, due}
 }
 
-// learn remembers runs as a step leaves them.
-func (k *knownRuns) learn(lists ...[]*store.Run) {
+// learn remembers runs as a step leaves them: as a whole those that were written with a
+// stamp and are for the session that the step is for. What is ready may be claimed by
+// others, if there are any.
+func (st *step) learn(lists ...[]*store.Run) {
+	k := &st.s.known
+	stamped := st.stamp.number != 0 && !st.by.IsZero()
+	alone := st.isAlone()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, list := range lists {
 		for _, r := range list {
-			if columns.IsOwnSlot(r.Slot, r.JobUID) {
+			own := columns.IsOwnSlot(r.Slot, r.JobUID)
+			if own {
 				k.put(r.ID, r.JobUID, columns.Nanos(r.Due))
 			} else {
 				delete(k.runs, r.ID)
 			}
+			l := st.jobs[r.JobUID]
+			mine := r.Session == st.by && (r.State == job.StateRunning || alone)
+			if stamped && own && mine && isPlain(r) && l != nil && !readsSlot(l.Policy) {
+				k.remember(asRead(r), st.stamp)
+			} else {
+				delete(k.written, r.ID)
+			}
 		}
 	}
+}
+
+// isAlone tells whether there is one session at most.
+func (st *step) isAlone() bool {
+	n := 0
+	for i := range st.sessions {
+		if !st.sessions[i].over {
+			n++
+		}
+	}
+	return n <= 1
+}
+
+// isPlain tells whether a run has nothing that is changed a little by being written and
+// read: texts that somebody else wrote, and parameters. Most have not.
+func isPlain(r *store.Run) bool {
+	return r.Kind == job.RunScheduled && len(r.Params) == 0 && r.Reason == "" && r.CancelBy == "" && r.CancelReason == ""
+}
+
+// asRead makes of a plain run, which a step has done with, what is read of it.
+func asRead(r *store.Run) *store.Run {
+	for _, t := range []*time.Time{&r.Scheduled, &r.Due, &r.LateAfter, &r.First, &r.Claimed, &r.FirstDue, &r.AlertAt} {
+		*t = columns.FromNanos(columns.Nanos(*t))
+	}
+	return r
 }
 
 // learnReady remembers runs that somebody will claim.
@@ -72,6 +153,7 @@ func (k *knownRuns) forget(list []*store.Run) {
 	defer k.mu.Unlock()
 	for _, r := range list {
 		delete(k.runs, r.ID)
+		delete(k.written, r.ID)
 	}
 }
 
@@ -85,10 +167,14 @@ type foreseen struct {
 	slots []job.ID          // those of them whose own slots are read
 	until int64             // the latest due time of the runs
 	runs  []job.ID          // those to read besides
+	// guessed are those that need not be read: they are taken to be as this process has
+	// written them, which is seen when they are written again.
+	guessed map[job.ID]writtenRun
 }
 
-// foresee returns nil if it has to be looked for what a step is about.
-func (s *Store) foresee(a *about) *foreseen {
+// foresee returns nil if it has to be looked for what a step is about. What was written
+// in another era is not guessed.
+func (s *Store) foresee(a *about, era int64) *foreseen {
 	if len(a.edits) > 0 || len(a.pools) > 0 || a.reaps {
 		return nil
 	}
@@ -97,7 +183,7 @@ func (s *Store) foresee(a *about) *foreseen {
 		uids[uid] = true
 	}
 	f := &foreseen{}
-	if len(a.runs) > 0 && !s.foreseeRuns(a, f, uids) {
+	if len(a.runs) > 0 && !s.foreseeRuns(a, f, uids, era) {
 		return nil
 	}
 	f.jobs = slices.AppendSeq(make([]job.ID, 0, len(uids)), maps.Keys(uids))
@@ -105,12 +191,13 @@ func (s *Store) foresee(a *about) *foreseen {
 	return f
 }
 
-func (s *Store) foreseeRuns(a *about, f *foreseen, uids map[job.ID]bool) bool {
+func (s *Store) foreseeRuns(a *about, f *foreseen, uids map[job.ID]bool, era int64) bool {
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
 	s.jobs.mu.Lock()
 	defer s.jobs.mu.Unlock()
 	slots := make(map[job.ID]bool, len(a.runs))
+	f.guessed = make(map[job.ID]writtenRun, len(a.runs))
 	for _, id := range a.runs {
 		run, ok := s.known.runs[id]
 		if !ok {
@@ -120,6 +207,8 @@ func (s *Store) foreseeRuns(a *about, f *foreseen, uids map[job.ID]bool) bool {
 		if d := s.jobs.documents[run.job]; d != nil && readsSlot(d.policy) {
 			slots[run.job] = true
 			f.until = max(f.until, run.due)
+		} else if w, ok := s.known.written[id]; ok && w.era == era {
+			f.guessed[id] = w
 		} else {
 			f.runs = append(f.runs, id)
 		}

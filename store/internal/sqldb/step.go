@@ -46,7 +46,11 @@ type step struct {
 	pools map[string]bool
 	runs  map[job.ID]*store.Run // that it is about, as they are
 	ahead ahead
-	names map[job.ID][2]string // namespace and name of jobs that are not there
+	// stamp is left on what the step writes, and guessed are runs that were not read.
+	stamp   stamp
+	guessed map[job.ID]writtenRun
+	by      job.ID               // the session that the step is for, zero for none
+	names   map[job.ID][2]string // namespace and name of jobs that are not there
 	// waiting counts the added runs of each slot that wait for it by the policy
 	// of their job.
 	waiting map[string]int
@@ -86,8 +90,13 @@ func (t *tx) step(a about) (*step, error) {
 	}
 	var followers []follower
 	var err error
-	if f := t.s.foresee(&a); f != nil && !t.looks {
-		err = st.lockForeseen(f)
+	if t.looks {
+		t.s.known.doubt(a.runs)
+	}
+	stamps, era := t.s.db.Stamps()
+	if f := t.s.foresee(&a, era); f != nil && !t.looks {
+		st.stamp.era = era
+		err = st.lockForeseen(f, stamps)
 	} else {
 		followers, err = st.look(&a)
 	}
@@ -140,9 +149,9 @@ type ahead struct {
 }
 
 // lockForeseen locks what a step is about, and asks with it for what it will read.
-func (st *step) lockForeseen(f *foreseen) error {
+func (st *step) lockForeseen(f *foreseen, stamps string) error {
 	limit := slotMax + slotShare*len(f.slots)
-	questions := make([]Question, 0, 6)
+	questions := make([]Question, 0, 7)
 	ask := func(text string, args ...any) { questions = append(questions, Question{text, args}) }
 	if len(f.named) > 0 && f.few {
 		ask(selectUpstreams, int64(upstreamsMax))
@@ -153,6 +162,9 @@ func (st *step) lockForeseen(f *foreseen) error {
 	ask(selectSessions)
 	if st.s.clock.given == nil {
 		ask(st.s.selectClock())
+	}
+	if stamps != "" {
+		ask("select " + stamps)
 	}
 	if len(f.slots) > 0 {
 		ask("select "+activeColumns+ofOwnSlots+mayMatter+inOrder, set(f.slots), columns.States.Of(job.StateReady), f.until, int64(limit))
@@ -183,6 +195,11 @@ func (st *step) lockForeseen(f *foreseen) error {
 			st.moment = micro(columns.FromNanos(q.Int()))
 		}
 	}
+	if stamps != "" {
+		for q.More(); q.Next(); {
+			st.stamp.number = uint32(q.Int())
+		}
+	}
 	if len(f.slots) > 0 {
 		q.More()
 		if list := scanRuns(q, len(f.slots)); len(list) < limit {
@@ -199,6 +216,11 @@ func (st *step) lockForeseen(f *foreseen) error {
 	if err := q.Err(); err != nil {
 		return err
 	}
+	st.guessed = f.guessed
+	for _, w := range f.guessed {
+		r := *w.run
+		st.ahead.runs = append(st.ahead.runs, &r)
+	}
 	if err := st.defineAll(rows); err != nil {
 		return err
 	}
@@ -214,8 +236,11 @@ func pointers[T any](list []T) []*T {
 	return all
 }
 
-// session returns a session that is not over.
-func (st *step) session(id job.ID) (*store.Session, error) { return notOver(st.sessions, id) }
+// session returns the session that the step is for, which is not over.
+func (st *step) session(id job.ID) (*store.Session, error) {
+	st.by = id
+	return notOver(st.sessions, id)
+}
 
 // follower is a job that follows another one.
 type follower struct {

@@ -14,14 +14,14 @@ import (
 // write writes what the decisions have changed.
 func (st *step) write() error {
 	c := st.b.Changes()
-	if err := st.removeRuns(c.Removed); err != nil {
+	// What was decided by a guess is known to be right when the run is written.
+	if st.numberGuessed(c.Removed)+st.numberGuessed(c.Saved) < len(st.guessed) {
+		return errAgain
+	}
+	if err := st.writeRuns(Delete, removedRuns, c.Removed, func(b *Batch, r *store.Run) { b.id(&r.ID) }); err != nil {
 		return err
 	}
-	saved := savedRuns.rows(len(c.Saved))
-	for _, r := range c.Saved {
-		saved.saved(r)
-	}
-	if err := st.writeRows(Update, saved); err != nil {
+	if err := st.writeRuns(Update, savedRuns, c.Saved, (*Batch).saved); err != nil {
 		return err
 	}
 	made := newRuns.rows(len(c.Made))
@@ -51,7 +51,7 @@ func (st *step) write() error {
 	if err := st.writeRows(Upsert, keys); err != nil {
 		return err
 	}
-	st.s.known.learn(c.Made, c.Saved)
+	st.learn(c.Made, c.Saved)
 	st.s.known.forget(c.Removed)
 	if len(c.Reaped) > 0 {
 		if err := st.exec("update sessions set reaped = 1 where id in (?*)", set(c.Reaped)); err != nil {
@@ -63,6 +63,35 @@ func (st *step) write() error {
 		st.events = append(st.events, st.b.Events(&c)...)
 	}
 	return st.writeFeeds(c.Jobs, c.Audit)
+}
+
+// numberGuessed returns how many of some runs were not read.
+func (st *step) numberGuessed(runs []*store.Run) (n int) {
+	for _, r := range runs {
+		if _, guessed := st.guessed[r.ID]; guessed {
+			n++
+		}
+	}
+	return n
+}
+
+// writeRuns writes runs that are there: those that were not read must still be as this
+// process has written them.
+func (st *step) writeRuns(op Op, t *Table, runs []*store.Run, add func(*Batch, *store.Run)) error {
+	n := st.numberGuessed(runs)
+	read, guessed := t.rows(len(runs)-n), t.rows(n)
+	for _, r := range runs {
+		if w, ok := st.guessed[r.ID]; ok {
+			add(guessed, r)
+			guessed.Stamps = append(guessed.Stamps, w.number)
+		} else {
+			add(read, r)
+		}
+	}
+	if err := st.writeRows(op, read); err != nil {
+		return err
+	}
+	return st.writeRows(op, guessed)
 }
 
 var requestKeys = &Table{Name: "request_keys", Key: 4, Columns: []Column{

@@ -30,6 +30,11 @@
 // read behind them. Where that turns out to be too little, the step is made again and
 // finds out first.
 //
+// A run that this process has written last is not even read, where the database shows by
+// which transaction a row was written: the step decides by what it remembers, and writes
+// only if that is still the one. If it is not, nothing is done, and the step is made again
+// and reads.
+//
 // # Repeating
 //
 // A transaction that met others, or whose connection broke, is made again. When
@@ -232,9 +237,11 @@ func (s *Store) write(ctx context.Context, do func(t *tx) error) error {
 		if ctx.Err() != nil {
 			return errors.Join(ctx.Err(), err)
 		}
-		again, looks = again || unknown, looks || errors.Is(err, errAgain)
-		switch fault := s.db.Fault(err); {
-		case errors.Is(err, errAgain) && conflicts < conflictsMax:
+		fault := s.db.Fault(err)
+		wrong := errors.Is(err, errAgain) || fault == Stale
+		again, looks = again || unknown, looks || wrong
+		switch {
+		case wrong && conflicts < conflictsMax:
 			conflicts++
 			continue
 		case fault == Conflict && conflicts < conflictsMax:
