@@ -46,6 +46,10 @@ type Progress struct {
 	CatchUp time.Time
 }
 
+// Most bounds of how many occurrences a decision is: of those that were missed and are
+// caught up, and of the others.
+type Most struct{ Missed, OnTime int }
+
 // Decision is what to plan for a job.
 type Decision struct {
 	// To is the cursor to move to; it is the old one when there is nothing to
@@ -75,13 +79,12 @@ type Span struct {
 	Reason      string
 }
 
-// Decide says what to plan for a job at the moment now and as far as ahead; at most so
-// many occurrences.
+// Decide says what to plan for a job at the moment now and as far as ahead.
 //
 // What was due longer ago than OnTime was missed and follows the policy. All is planned in
 // order, in as many decisions as it takes: one after another they give what a single one
 // would.
-func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most int) Decision {
+func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most Most) Decision {
 	d := Decision{To: from.Cursor}
 	left := math.MaxInt // of max_runs
 	if t.MaxRuns > 0 {
@@ -91,14 +94,13 @@ func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most 
 	const why = "no node planned it in time"
 	if !next.IsZero() && left > 0 {
 		if !next.After(from.CatchUp) {
-			t.catchUp(&d, gap{next, from.CatchUp, why}, next, now, min(left, most))
+			t.catchUp(&d, gap{next, from.CatchUp, why}, next, now, min(left, most.Missed))
 		} else if fresh := t.fresh(from.Cursor, now); next.Before(fresh) {
-			t.makeUp(&d, gap{next, fresh.Add(-1), why}, now, left, most)
+			t.makeUp(&d, gap{next, fresh.Add(-1), why}, now, left, most.Missed)
 		}
 		next = t.Schedule.Next(d.To)
 	}
-	left = min(left, most) - len(d.Due)
-	if !d.CatchUp.IsZero() {
+	if left = min(left-len(d.Due), most.OnTime); !d.CatchUp.IsZero() {
 		left = 0
 	}
 	for left > 0 && !next.IsZero() && !next.After(now.Add(ahead)) {

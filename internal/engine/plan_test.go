@@ -40,7 +40,7 @@ func scheduled(d Decision) []string {
 
 func TestWhatFallsDueWithinTheLookAheadIsPlanned(t *testing.T) {
 	timing := Timing{Schedule: parse(t, "@every 5s"), Missed: job.MissedLatest, LateBy: time.Hour}
-	d := timing.Decide(Progress{Cursor: at(t, "2026-11-20T12:00:00Z")}, at(t, "2026-11-20T12:00:01Z"), lookAhead, 1000)
+	d := timing.Decide(Progress{Cursor: at(t, "2026-11-20T12:00:00Z")}, at(t, "2026-11-20T12:00:01Z"), lookAhead, Most{1000, 1000})
 	want := []string{"2026-11-20T12:00:05Z", "2026-11-20T12:00:10Z", "2026-11-20T12:00:15Z"}
 	if got := scheduled(d); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -48,7 +48,7 @@ func TestWhatFallsDueWithinTheLookAheadIsPlanned(t *testing.T) {
 	if !d.To.Equal(at(t, "2026-11-20T12:00:15Z")) || !d.Next.Equal(at(t, "2026-11-20T12:00:20Z")) || d.Complete {
 		t.Errorf("cursor %s, next %s, complete %v", d.To, d.Next, d.Complete)
 	}
-	if again := timing.Decide(Progress{Cursor: d.To, Planned: 3}, at(t, "2026-11-20T12:00:01Z"), lookAhead, 1000); len(again.Due) != 0 || !again.To.Equal(d.To) {
+	if again := timing.Decide(Progress{Cursor: d.To, Planned: 3}, at(t, "2026-11-20T12:00:01Z"), lookAhead, Most{1000, 1000}); len(again.Due) != 0 || !again.To.Equal(d.To) {
 		t.Errorf("planned again from where it left: %v", scheduled(again))
 	}
 }
@@ -98,7 +98,7 @@ func TestMissedOccurrencesFollowTheirPolicy(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.timing.Schedule = parse(t, "0 * * * *")
-			d := c.timing.Decide(Progress{Cursor: at(t, c.cursor)}, at(t, "2026-11-20T12:25:00Z"), lookAhead, 1000)
+			d := c.timing.Decide(Progress{Cursor: at(t, c.cursor)}, at(t, "2026-11-20T12:25:00Z"), lookAhead, Most{1000, 1000})
 			if got := scheduled(d); !slices.Equal(got, c.due) {
 				t.Errorf("due: got %v, want %v", got, c.due)
 			}
@@ -122,7 +122,7 @@ func TestMissedOccurrencesFollowTheirPolicy(t *testing.T) {
 
 func TestARestartOfANodeIsNotDowntime(t *testing.T) {
 	timing := Timing{Schedule: parse(t, "* * * * *"), Missed: job.MissedNone}
-	d := timing.Decide(Progress{Cursor: at(t, "2026-11-20T12:00:00Z")}, at(t, "2026-11-20T12:01:30Z"), lookAhead, 1000)
+	d := timing.Decide(Progress{Cursor: at(t, "2026-11-20T12:00:00Z")}, at(t, "2026-11-20T12:01:30Z"), lookAhead, Most{1000, 1000})
 	if got, want := scheduled(d), []string{"2026-11-20T12:01:00Z"}; !slices.Equal(got, want) || len(d.Missed) != 0 {
 		t.Errorf("got %v and %d missed, want %v and none", got, len(d.Missed), want)
 	}
@@ -156,7 +156,7 @@ func TestWhatIsDueLaterIsNotMissed(t *testing.T) {
 					}
 				}
 				onTime += len(due)
-				d := timing.Decide(Progress{Cursor: now.AddDate(0, 0, -3)}, now, lookAhead, 1000)
+				d := timing.Decide(Progress{Cursor: now.AddDate(0, 0, -3)}, now, lookAhead, Most{1000, 1000})
 				if got := scheduled(d); !slices.Equal(got, due) {
 					t.Errorf("job %d: got %v, want %v", i, got, due)
 				}
@@ -166,7 +166,7 @@ func TestWhatIsDueLaterIsNotMissed(t *testing.T) {
 
 				// The latest that was due is caught up as long as it may start.
 				timing.Missed = job.MissedLatest
-				for _, o := range timing.Decide(Progress{Cursor: now.AddDate(0, 0, -3)}, now, lookAhead, 1000).Due {
+				for _, o := range timing.Decide(Progress{Cursor: now.AddDate(0, 0, -3)}, now, lookAhead, Most{1000, 1000}).Due {
 					if now.Sub(o.Due) > timing.LateBy {
 						t.Errorf("job %d: caught up is %s, due %s", i, o.Scheduled, o.Due)
 					}
@@ -183,7 +183,7 @@ func TestALongGapCostsWhatItsPolicySays(t *testing.T) {
 	calls := 0
 	timing := Timing{Schedule: counted{parse(t, "* * * * * *"), &calls}, Missed: job.MissedLatest, LateBy: -1}
 	now := at(t, "2026-11-20T12:00:00Z")
-	d := timing.Decide(Progress{Cursor: now.AddDate(-5, 0, 0)}, now, 0, 1000)
+	d := timing.Decide(Progress{Cursor: now.AddDate(-5, 0, 0)}, now, 0, Most{1000, 1000})
 	if len(d.Missed) != 1 || d.Missed[0].Count != countMax {
 		t.Fatalf("missed %v, want one record that counts to %d", d.Missed, countMax)
 	}
@@ -212,11 +212,11 @@ func (c counted) Next(t time.Time) time.Time {
 func TestJobsAreCompleted(t *testing.T) {
 	now := at(t, "2026-11-20T12:00:00Z")
 	once := Timing{Schedule: cron.At(now.Add(5 * time.Second)), LateBy: -1}
-	if d := once.Decide(Progress{Cursor: now}, now, lookAhead, 1000); len(d.Due) != 1 || !d.Complete {
+	if d := once.Decide(Progress{Cursor: now}, now, lookAhead, Most{1000, 1000}); len(d.Due) != 1 || !d.Complete {
 		t.Errorf("a single instant: %d due, complete %v", len(d.Due), d.Complete)
 	}
 	three := Timing{Schedule: parse(t, "@every 1s"), MaxRuns: 3}
-	if d := three.Decide(Progress{Cursor: now, Planned: 1}, now, lookAhead, 1000); len(d.Due) != 2 || !d.Complete || !d.Next.IsZero() {
+	if d := three.Decide(Progress{Cursor: now, Planned: 1}, now, lookAhead, Most{1000, 1000}); len(d.Due) != 2 || !d.Complete || !d.Next.IsZero() {
 		t.Errorf("max_runs 3 after 1: %d due, complete %v, next %s", len(d.Due), d.Complete, d.Next)
 	}
 }
@@ -224,7 +224,7 @@ func TestJobsAreCompleted(t *testing.T) {
 func TestJitterIsTheSameEverywhereAndStaysBeforeTheNext(t *testing.T) {
 	now := at(t, "2026-11-20T12:00:00Z")
 	timing := Timing{UID: job.ID{7}, Schedule: parse(t, "@every 2s"), Jitter: time.Minute, Spread: 10 * time.Second}
-	d, again := timing.Decide(Progress{Cursor: now}, now, time.Minute, 1000), timing.Decide(Progress{Cursor: now}, now, time.Minute, 1000)
+	d, again := timing.Decide(Progress{Cursor: now}, now, time.Minute, Most{1000, 1000}), timing.Decide(Progress{Cursor: now}, now, time.Minute, Most{1000, 1000})
 	if !slices.Equal(d.Due, again.Due) {
 		t.Error("jitter differs from call to call")
 	}
@@ -265,7 +265,7 @@ func TestPlanningInStepsEqualsPlanningAtOnce(t *testing.T) {
 		for now := start; ; now = now.Add(time.Duration(random.Int64N(int64(20 * time.Second)))) {
 			now = minTime(now, end)
 			for {
-				d := timing.Decide(Progress{Cursor: cursor, Planned: len(steps)}, now, lookAhead, 1000)
+				d := timing.Decide(Progress{Cursor: cursor, Planned: len(steps)}, now, lookAhead, Most{1000, 1000})
 				if len(d.Missed) > 0 {
 					t.Fatalf("%q: missed %v without downtime", expr, d.Missed)
 				}
@@ -313,7 +313,7 @@ func TestEveryOccurrenceIsAccounted(t *testing.T) {
 		for range 5 {
 			now = now.Add(time.Duration(random.Int64N(int64(8 * time.Hour))))
 			for {
-				d := timing.Decide(from, now, lookAhead, most)
+				d := timing.Decide(from, now, lookAhead, Most{most, most})
 				count += len(d.Due)
 				for _, s := range d.Missed {
 					count += s.Count
@@ -360,7 +360,7 @@ func TestCatchingUpInPartsEqualsCatchingUpAtOnce(t *testing.T) {
 		}
 		from := Progress{Cursor: at(t, "2026-11-20T12:00:00Z")}
 		now := from.Cursor.Add(time.Duration(random.Int64N(int64(8 * time.Hour))))
-		end := timing.Decide(from, now, 0, 1).CatchUp // of the gap
+		end := timing.Decide(from, now, 0, Most{1, 1}).CatchUp // of the gap
 		if end.IsZero() {
 			continue
 		}
@@ -375,12 +375,12 @@ func TestCatchingUpInPartsEqualsCatchingUpAtOnce(t *testing.T) {
 			}
 			return due, missed
 		}
-		once, missedOnce := inGap(timing.Decide(from, now, 0, 1000))
+		once, missedOnce := inGap(timing.Decide(from, now, 0, Most{1000, 1000}))
 
 		var parts []Occurrence
 		missed := 0
 		for more := true; more; divided++ {
-			d := timing.Decide(from, now, 0, 1+random.IntN(50))
+			d := timing.Decide(from, now, 0, Most{1+random.IntN(50), 1+random.IntN(50)})
 			due, n := inGap(d)
 			parts, missed = append(parts, due...), missed+n
 			from = Progress{Cursor: d.To, Planned: from.Planned + len(d.Due), CatchUp: d.CatchUp}

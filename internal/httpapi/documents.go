@@ -101,7 +101,7 @@ func upcoming(t *engine.Timing, from time.Time, count int) []engine.Occurrence {
 			break
 		}
 		// As the planner would see it at that moment: it alone is due.
-		list = append(list, t.Decide(engine.Progress{Cursor: next.Add(-1)}, next, 0, 1).Due...)
+		list = append(list, t.Decide(engine.Progress{Cursor: next.Add(-1)}, next, 0, engine.Most{OnTime: 1}).Due...)
 		from = next
 	}
 	return list

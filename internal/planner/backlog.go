@@ -21,7 +21,7 @@ const (
 	backlogMax = 20_000
 	// catchUpMost is for how many missed occurrences a job is planned at a time: enough
 	// that the moves of its cursor cost little beside them.
-	catchUpMost = 100
+	catchUpMost = 50
 )
 
 // catchesUp tells whether an entry has missed occurrences that may be many. The caller

@@ -607,12 +607,8 @@ func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.P
 		t := &p.table.timings[e.timing]
 		timing := t.engine
 		timing.UID = e.uid
-		from, most := p.table.progress(i), most
-		catchesUp := p.catchesUp(e, now)
-		if catchesUp {
-			most = catchUpMost
-		}
-		d := timing.Decide(from, now, p.LookAhead, most)
+		from, catchesUp := p.table.progress(i), p.catchesUp(e, now)
+		d := timing.Decide(from, now, p.LookAhead, engine.Most{Missed: catchUpMost, OnTime: most})
 		item := store.PlanItem{Job: e.uid, Epoch: e.epoch, From: from.Cursor, To: d.To, Complete: d.Complete, Planned: from.Planned}
 		for sequence, o := range d.Due {
 			request := placement.Request{

@@ -96,7 +96,7 @@ func (n *model) planDue() {
 		if !n.core.calm && n.core.chance(5) {
 			most = 2
 		}
-		d := p.timing.Decide(engine.Progress{Cursor: p.Cursor, Planned: p.Planned, CatchUp: p.catchUp}, now, ahead, most)
+		d := p.timing.Decide(engine.Progress{Cursor: p.Cursor, Planned: p.Planned, CatchUp: p.catchUp}, now, ahead, engine.Most{Missed: most, OnTime: most})
 		item := store.PlanItem{Job: p.UID, Epoch: p.Epoch, From: p.Cursor, To: d.To, Planned: p.Planned, Complete: d.Complete}
 		for sequence, o := range d.Due {
 			request := placement.Request{UID: p.UID, Place: p.place, Handler: p.handler, Scheduled: o.Scheduled, Sequence: p.Planned + sequence}
