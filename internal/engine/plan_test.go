@@ -380,7 +380,7 @@ func TestCatchingUpInPartsEqualsCatchingUpAtOnce(t *testing.T) {
 		var parts []Occurrence
 		missed := 0
 		for more := true; more; divided++ {
-			d := timing.Decide(from, now, 0, Most{1+random.IntN(50), 1+random.IntN(50)})
+			d := timing.Decide(from, now, 0, Most{1 + random.IntN(50), 1 + random.IntN(50)})
 			due, n := inGap(d)
 			parts, missed = append(parts, due...), missed+n
 			from = Progress{Cursor: d.To, Planned: from.Planned + len(d.Due), CatchUp: d.CatchUp}

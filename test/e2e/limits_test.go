@@ -175,12 +175,12 @@ func (f *folder) survives(t *testing.T, s *server, fault fault) {
 	acknowledged[across.String()] = "succeeded"
 	var said []string
 	for line := range strings.Lines(s.log.String()) {
-		var entry struct{ Level, Msg, Data string }
+		var entry struct{ Level, Msg, Store string }
 		if json.Unmarshal([]byte(line), &entry) == nil && (entry.Level == "ERROR" || entry.Level == "WARN") {
-			said = append(said, entry.Level+" "+entry.Msg+" "+entry.Data)
+			said = append(said, entry.Level+" "+entry.Msg+" "+entry.Store)
 		}
 	}
-	if len(said) != 1 || !strings.Contains(said[0], fault.says) || !strings.HasSuffix(said[0], " "+f.data) {
+	if len(said) != 1 || !strings.Contains(said[0], fault.says) || !strings.HasSuffix(said[0], " sqlite:"+filepath.Join(f.data, "belfry.db")) {
 		t.Errorf("the log says %d things, want once that %s, and where:\n%s", len(said), fault.says, strings.Join(said, "\n"))
 	}
 	if n := s.log.lines("the store is written again"); n != 1 {
