@@ -35,7 +35,7 @@ type TokenRequest struct {
 	Namespace string `json:"namespace,omitempty" maxLength:"128" pattern:"^[a-z0-9][a-z0-9._-]*$" patternDescription:"the name of a namespace, which has small letters, digits, and dots, dashes and underscores behind the first" doc:"The namespace that it is for. Default: all."`
 	// ExpiresIn counts from now, by the clock of the store. It is written as in
 	// job files.
-	ExpiresIn string `json:"expires_in,omitempty" doc:"How long it is valid, such as 30d. Default: until it is revoked."`
+	ExpiresIn string `json:"expires_in,omitempty" minLength:"1" doc:"How long it is valid, such as 30d. Default: until it is revoked."`
 }
 
 // NewToken is a token that was just made.

@@ -62,6 +62,7 @@ func TestTokensThatCannotBeMadeOrRevoked(t *testing.T) {
 		`{"name": "ann", "role": "viewer", "namespace": "A/B"}`:     "namespace",
 		`{"name": "ann", "role": "viewer", "expires_in": "-1h"}`:    "expires_in",
 		`{"name": "ann", "role": "viewer", "expires_in": "later"}`:  "expires_in",
+		`{"name": "ann", "role": "viewer", "expires_in": ""}`:       "expires_in",
 		`{"name": "ann", "role": "viewer", "expires_in": "0s"}`:     "expires_in",
 		`{"name": "ann", "role": "viewer", "expires_in": "999ms"}`:  "expires_in",
 		`{"name": "ann", "role": "viewer", "expires_in": "36501d"}`: "expires_in",
