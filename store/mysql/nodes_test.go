@@ -5,6 +5,7 @@ package mysql
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net"
@@ -456,8 +457,9 @@ func TestLongTextsAreKept(t *testing.T) {
 	}
 }
 
-// The views say what the program says.
-func TestTheViewsSayWhatIsThere(t *testing.T) {
+// withAJob returns a store with a job and a session, and a look at what is in its database.
+func withAJob(t *testing.T) (*Store, *store.Job, store.Session, *sql.DB) {
+	t.Helper()
 	address := emptyDatabase(t)
 	s := open(t, address, Options{})
 	j, err := s.PutJob(t.Context(), store.PutJob{Actor: "ann", Definition: &job.Job{
@@ -474,7 +476,13 @@ func TestTheViewsSayWhatIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.pool.Close()
+	t.Cleanup(func() { _ = d.pool.Close() })
+	return s, j, session, d.pool
+}
+
+// The views say what the program says.
+func TestTheViewsSayWhatIsThere(t *testing.T) {
+	s, j, session, pool := withAJob(t)
 	seen := func(query string, want ...string) {
 		t.Helper()
 		got := make([]string, len(want))
@@ -482,7 +490,7 @@ func TestTheViewsSayWhatIsThere(t *testing.T) {
 		for i := range got {
 			to[i] = &got[i]
 		}
-		if err := d.pool.QueryRowContext(t.Context(), query).Scan(to...); err != nil {
+		if err := pool.QueryRowContext(t.Context(), query).Scan(to...); err != nil {
 			t.Errorf("%s: %v", query, err)
 		} else if !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", query, got, want)

@@ -12,26 +12,10 @@ import (
 // A row that grew would be moved when its run is claimed, which takes longer than to
 // make it.
 func TestAClaimChangesNoLengths(t *testing.T) {
-	address := emptyDatabase(t)
-	s := open(t, address, Options{})
-	j, err := s.PutJob(t.Context(), store.PutJob{Actor: "ann", Definition: &job.Job{
-		Name: "seen", Schedule: job.Schedule{Cron: []string{"* * * * *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	session, err := s.Join(t.Context(), store.Session{ID: job.ID{1}, Node: "a", Machine: "m", DataDir: "d"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := connection(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.pool.Close()
+	s, j, session, pool := withAJob(t)
 	lengths := func() (text string) {
 		t.Helper()
-		err := d.pool.QueryRowContext(t.Context(), `select concat_ws(' ', length(id), length(job), length(run_key), length(params), length(parent), length(session),
+		err := pool.QueryRowContext(t.Context(), `select concat_ws(' ', length(id), length(job), length(run_key), length(params), length(parent), length(session),
 			length(slot), length(node), length(token), length(reason), length(cancel_by), length(cancel_reason)) from active`).Scan(&text)
 		if err != nil {
 			t.Fatal(err)
