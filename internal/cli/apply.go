@@ -49,12 +49,7 @@ that the files do not have any more.`,
 belfry apply -f jobs/ -R --dry-run=server        # what would change
 belfry apply -f jobs/ --owner team-a --prune
 generate-jobs | belfry apply -f -`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return misused("unexpected %q", args[0]).withHint("name files with -f: belfry apply -f %s", args[0])
-			}
-			return nil
-		},
+		Args: noFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(ask.files) == 0 {
 				return misused("nothing to apply: -f is missing").withHint("name a file, a folder, or - for standard input")
@@ -65,18 +60,14 @@ generate-jobs | belfry apply -f -`,
 			return apply(cmd.Context(), env, ask)
 		},
 	}
+	addFiles(cmd, &ask.files, &ask.recursive)
 	f := cmd.Flags()
-	f.VarP((*fileNames)(&ask.files), "file", "f", "file or folder to read, - for standard input; may be repeated")
-	f.BoolVarP(&ask.recursive, "recursive", "R", false, "read the folders inside of folders as well")
 	addWord(f, &ask.owner, "owner", "", "NAME", "whose files these are: jobs are marked with it")
 	f.BoolVar(&ask.prune, "prune", false, "delete the jobs of the owner that are not in the files")
 	addChoice(cmd, &ask.dryRun, "dry-run", "", "change nothing: check the files here, or ask the server what it would do", "client", "server")
 	f.BoolVarP(&ask.yes, "yes", "y", false, "delete without asking")
 	addConnection(cmd, &ask.connection)
 	addOutput(cmd, &ask.output, asTable, asJSON, asYAML, asJSONL, asName)
-	if err := cmd.MarkFlagFilename("file", "yaml", "yml", "json"); err != nil {
-		panic(err) // the flag is not there
-	}
 	return cmd
 }
 

@@ -40,7 +40,7 @@ those that are missing. Another --idempotency-key makes them again.`,
 		Example: `belfry job backfill nightly --from 7d --dry-run
 belfry job backfill nightly --from 2026-11-01T00:00:00Z --to 2026-11-08T00:00:00Z
 belfry job backfill nightly --cancel --reason "wrong week"`,
-		Args: oneJob,
+		Args: oneName("job"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := ask.check(cmd); err != nil {
 				return err

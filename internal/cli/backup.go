@@ -22,17 +22,6 @@ func addStoreFlags(cmd *cobra.Command, file *string, c *config.Server) {
 	addText(f, &c.Store, "store", "", "SQLite in the data directory", "URL", "store of the server; else BELFRY_STORE")
 }
 
-// oneFile wants the name of one file.
-func oneFile(_ *cobra.Command, args []string) error {
-	switch len(args) {
-	case 0:
-		return misused("the name of a file is missing")
-	case 1:
-		return nil
-	}
-	return misused("found %d arguments, one file is wanted", len(args))
-}
-
 func newBackup(env Env) *cobra.Command {
 	var (
 		file string
@@ -49,7 +38,7 @@ FILE must not exist. It can be read by its owner alone, and is whole once the
 command has ended with 0.`,
 		Example: `belfry backup /backup/belfry-$(date +%F).db
 sudo -u belfry belfry backup --data /var/lib/belfry /backup/belfry.db`,
-		Args:              oneFile,
+		Args:              oneName("file"),
 		ValidArgsFunction: files,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, c, err := serverConfig(env, file, c)
@@ -92,7 +81,7 @@ is ended, and what has fallen due since is not caught up, since it may have run
 where the backup is from. All jobs go on from now.`,
 		Example: `belfry restore /backup/belfry-2026-11-21.db
 belfry restore --data /var/lib/belfry /backup/belfry.db`,
-		Args:              oneFile,
+		Args:              oneName("file"),
 		ValidArgsFunction: files,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, c, err := serverConfig(env, file, c)

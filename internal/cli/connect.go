@@ -214,20 +214,6 @@ func jobNames(env Env, asked *config.Asked) cobra.CompletionFunc {
 	}
 }
 
-// oneJob wants the name of one job.
-func oneJob(cmd *cobra.Command, args []string) error { return someArguments(cmd, args, "job", 1, 1) }
-
-// someArguments wants a number of names.
-func someArguments(cmd *cobra.Command, args []string, what string, least, most int) error {
-	switch {
-	case len(args) < least:
-		return misused("the name of a %s is missing", what)
-	case most > 0 && len(args) > most:
-		return misused("found %d arguments, one %s is wanted", len(args), what)
-	}
-	return nil
-}
-
 // agree asks a person whether to do what cannot be undone. Without a terminal
 // nobody can be asked, and --yes says it.
 func agree(env Env, yes bool, format string, args ...any) error {

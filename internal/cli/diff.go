@@ -34,12 +34,7 @@ It ends with exit code 1 when something would change.`,
 		Example: `belfry diff -f jobs.yaml
 belfry diff -f jobs/ -R --owner team-a --prune
 belfry diff -f jobs/ -o name                     # only what differs`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return misused("unexpected %q", args[0]).withHint("name files with -f: belfry diff -f %s", args[0])
-			}
-			return nil
-		},
+		Args: noFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(ask.files) == 0 {
 				return misused("nothing to compare: -f is missing").withHint("name a file, a folder, or - for standard input")
@@ -50,16 +45,12 @@ belfry diff -f jobs/ -o name                     # only what differs`,
 			return diff(cmd.Context(), env, ask)
 		},
 	}
+	addFiles(cmd, &ask.files, &ask.recursive)
 	f := cmd.Flags()
-	f.VarP((*fileNames)(&ask.files), "file", "f", "file or folder to read, - for standard input; may be repeated")
-	f.BoolVarP(&ask.recursive, "recursive", "R", false, "read the folders inside of folders as well")
 	addWord(f, &ask.owner, "owner", "", "NAME", "whose files these are, as for apply")
 	f.BoolVar(&ask.prune, "prune", false, "show as well which jobs of the owner apply would delete")
 	addConnection(cmd, &ask.connection)
 	addOutput(cmd, &ask.output, asTable, asJSON, asYAML, asJSONL, asName)
-	if err := cmd.MarkFlagFilename("file", "yaml", "yml", "json"); err != nil {
-		panic(err) // the flag is not there
-	}
 	return cmd
 }
 

@@ -35,7 +35,7 @@ What was written and not accepted stays in a file, whose name is printed. A file
 that is left empty, or as it was, changes nothing.`,
 		Example: `belfry job edit nightly
 EDITOR="code --wait" belfry job edit web/nightly`,
-		Args: oneJob,
+		Args: oneName("job"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !env.StdinIsTerminal || !env.StdoutIsTerminal {
 				return misused("an editor needs a terminal").withHint("belfry job get NAME prints the document, and belfry apply -f FILE makes it true")

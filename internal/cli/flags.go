@@ -95,6 +95,26 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// someNames wants names of what, one or more.
+func someNames(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return misused("the name of a %s is missing", what)
+		}
+		return nil
+	}
+}
+
+// oneName wants the name of one thing.
+func oneName(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return misused("found %d arguments, one %s is wanted", len(args), what)
+		}
+		return someNames(what)(cmd, args)
+	}
+}
+
 // addText adds a flag whose value reads itself, and which is as it is until the
 // flag is given. def says what it is without it.
 func addText[T any, P interface {

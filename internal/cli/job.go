@@ -267,7 +267,7 @@ func newJobGet(env Env) *cobra.Command {
 		Short: "Show a job as it was written, with what the server knows about it",
 		Example: `belfry job get nightly
 belfry job get web/nightly --filled -o json`,
-		Args: oneJob,
+		Args: oneName("job"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, name, err := connectFor(env, asked, args[0])
 			if err != nil {
@@ -277,14 +277,7 @@ belfry job get web/nightly --filled -o json`,
 			if err != nil {
 				return server.refused(err)
 			}
-			if output == asName {
-				return write(env, []byte(name.String()+"\n"))
-			}
-			data, err := renderDocument(output, d)
-			if err != nil {
-				return err
-			}
-			return write(env, data)
+			return showDocument(env, output, name, d)
 		},
 	}
 	cmd.Flags().BoolVar(&filled, "filled", false, "fill in the defaults")
@@ -292,6 +285,18 @@ belfry job get web/nightly --filled -o json`,
 	cmd.ValidArgsFunction = jobNames(env, &asked)
 	addOutput(cmd, &output, asYAML, asJSON, asName)
 	return cmd
+}
+
+// showDocument writes a document, or its name alone.
+func showDocument(env Env, output string, name jobName, d client.Document) error {
+	if output == asName {
+		return write(env, []byte(name.String()+"\n"))
+	}
+	data, err := renderDocument(output, d)
+	if err != nil {
+		return err
+	}
+	return write(env, data)
 }
 
 // renderDocument writes a document as files have it.
@@ -335,7 +340,7 @@ func newJobPause(env Env) *cobra.Command {
 on to its end, and a run by hand is still possible.`,
 		Example: `belfry job pause nightly --reason "the disk is full"
 belfry job pause nightly --until 2h`,
-		Args: oneJob,
+		Args: oneName("job"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, name, err := connectFor(env, asked, args[0])
 			if err != nil {
@@ -386,7 +391,7 @@ so for this once, whatever the job says about what was missed. What is later by
 then than its late_by is recorded as missed; belfry job backfill runs that, too.`,
 		Example: `belfry job resume nightly
 belfry job resume nightly --missed latest`,
-		Args: oneJob,
+		Args: oneName("job"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, name, err := connectFor(env, asked, args[0])
 			if err != nil {
@@ -438,7 +443,7 @@ func newJobDelete(env Env) *cobra.Command {
 the history stays as long as it is kept.`,
 		Example: `belfry job delete nightly
 belfry job delete web/one web/two --yes`,
-		Args: func(cmd *cobra.Command, args []string) error { return someArguments(cmd, args, "job", 1, 0) },
+		Args: someNames("job"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, err := connect(env, asked)
 			if err != nil {
@@ -522,7 +527,7 @@ func newJobNext(env Env) *cobra.Command {
 the server plans it. belfry next does it for an expression, without a server.`,
 		Example: `belfry job next nightly
 belfry job next nightly --count 3 -o json`,
-		Args: oneJob,
+		Args: oneName("job"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, name, err := connectFor(env, asked, args[0])
 			if err != nil {
@@ -580,7 +585,7 @@ func newJobHistory(env Env) *cobra.Command {
 		Short: "List the runs of a job that have ended, the latest first",
 		Example: `belfry job history nightly
 belfry job history nightly --outcome failed --since 7d`,
-		Args: oneJob,
+		Args: oneName("job"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, name, err := connectFor(env, ask.connection, args[0])
 			if err != nil {

@@ -148,7 +148,7 @@ On a server that is the only node nothing starts any more. What waits until it i
 too late is recorded as missed, and what falls due later follows the policy of its
 job in the same way.`,
 		Example: "belfry node drain one --reason 'a new disk'\nbelfry node drain one --wait --timeout 1h",
-		Args:    oneNode,
+		Args:    oneName("node"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, err := connect(env, ask.asked)
 			if err != nil {
@@ -167,9 +167,6 @@ job in the same way.`,
 	return cmd
 }
 
-// oneNode wants the name of one node.
-func oneNode(cmd *cobra.Command, args []string) error { return someArguments(cmd, args, "node", 1, 1) }
-
 func newNodeUndrain(env Env) *cobra.Command {
 	var (
 		asked  config.Asked
@@ -179,7 +176,7 @@ func newNodeUndrain(env Env) *cobra.Command {
 		Use:     "undrain NAME [flags]",
 		Short:   "Let a node take runs again",
 		Example: "belfry node undrain one",
-		Args:    oneNode,
+		Args:    oneName("node"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, err := connect(env, asked)
 			if err != nil {

@@ -26,7 +26,7 @@ when. belfry job diff shows what is different between two of them, and belfry jo
 rollback goes back to one.`,
 		Example: `belfry job revisions nightly
 belfry job revisions nightly --limit 1 -o name     # the present version`,
-		Args: oneJob,
+		Args: oneName("job"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, name, err := connectFor(env, asked, args[0])
 			if err != nil {

@@ -447,7 +447,7 @@ that the job declares.`,
 		Example: `belfry job run nightly
 belfry job run nightly --param day=monday --wait
 belfry job run nightly --logs --timeout 10m`,
-		Args: oneJob,
+		Args: oneName("job"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, name, err := connectFor(env, ask.connection, args[0])
 			if err != nil {

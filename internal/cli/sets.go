@@ -142,7 +142,7 @@ func newSetGet(env Env, k setKind) *cobra.Command {
 		Use:     "get NAME [flags]",
 		Short:   fmt.Sprintf("Show a %s as it was written", k.kind),
 		Example: fmt.Sprintf("belfry %s get %s", k.kind, k.example),
-		Args:    func(cmd *cobra.Command, args []string) error { return someArguments(cmd, args, string(k.kind), 1, 1) },
+		Args:    oneName(string(k.kind)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, name, err := connectFor(env, asked, args[0])
 			if err != nil {
@@ -152,14 +152,7 @@ func newSetGet(env Env, k setKind) *cobra.Command {
 			if err != nil {
 				return server.refused(err)
 			}
-			if output == asName {
-				return write(env, []byte(name.String()+"\n"))
-			}
-			data, err := renderDocument(output, d)
-			if err != nil {
-				return err
-			}
-			return write(env, data)
+			return showDocument(env, output, name, d)
 		},
 	}
 	addConnection(cmd, &asked)
@@ -178,7 +171,7 @@ func newSetDelete(env Env, k setKind) *cobra.Command {
 		Short:   fmt.Sprintf("Delete a %s", k.kind),
 		Long:    fmt.Sprintf("Delete a %s. %s", k.kind, k.about),
 		Example: fmt.Sprintf("belfry %s delete %s --yes", k.kind, k.example),
-		Args:    func(cmd *cobra.Command, args []string) error { return someArguments(cmd, args, string(k.kind), 1, 1) },
+		Args:    oneName(string(k.kind)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, name, err := connectFor(env, asked, args[0])
 			if err != nil {

@@ -39,7 +39,7 @@ A viewer reads. A runner also runs, cancels and retries what is defined. An admi
 does everything. With a namespace the token is for what is in it alone.`,
 		Example: `belfry token create ann --role admin
 belfry token create ci --role runner --namespace web --expires 30d >ci-token`,
-		Args: func(cmd *cobra.Command, args []string) error { return someArguments(cmd, args, "token", 1, 1) },
+		Args: oneName("token"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if role == "" {
 				return misused("--role is missing: viewer, runner or admin")
@@ -151,7 +151,7 @@ func newTokenRevoke(env Env) *cobra.Command {
 		Long: `Revoke tokens. The server that is asked refuses them at once, others on the same
 store within a second. The last token that can make others is not revoked.`,
 		Example: "belfry token revoke ci\nbelfry token revoke ci ann --yes",
-		Args:    func(cmd *cobra.Command, args []string) error { return someArguments(cmd, args, "token", 1, 0) },
+		Args:    someNames("token"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, err := connect(env, asked)
 			if err != nil {

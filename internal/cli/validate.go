@@ -42,12 +42,7 @@ A file with mistakes ends with exit code 1, a wrong command line with 2.`,
 belfry validate -f jobs/ -R              # the folder and those inside of it
 belfry validate -f jobs.yaml -o yaml     # with every default filled in
 generate-jobs | belfry validate -f -`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return misused("unexpected %q", args[0]).withHint("name files with -f: belfry validate -f %s", args[0])
-			}
-			return nil
-		},
+		Args: noFiles,
 		RunE: func(*cobra.Command, []string) error {
 			if len(names) == 0 {
 				return misused("nothing to validate: -f is missing").withHint("name a file, a folder, or - for standard input")
@@ -55,14 +50,27 @@ generate-jobs | belfry validate -f -`,
 			return validate(env, names, recursive, output)
 		},
 	}
-	flags := cmd.Flags()
-	flags.VarP((*fileNames)(&names), "file", "f", "file or folder to read, - for standard input; may be repeated")
-	flags.BoolVarP(&recursive, "recursive", "R", false, "read the folders inside of folders as well")
+	addFiles(cmd, &names, &recursive)
 	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
+	return cmd
+}
+
+// addFiles adds the flags that say which documents are read.
+func addFiles(cmd *cobra.Command, names *[]string, recursive *bool) {
+	f := cmd.Flags()
+	f.VarP((*fileNames)(names), "file", "f", "file or folder to read, - for standard input; may be repeated")
+	f.BoolVarP(recursive, "recursive", "R", false, "read the folders inside of folders as well")
 	if err := cmd.MarkFlagFilename("file", "yaml", "yml", "json"); err != nil {
 		panic(err) // the flag is not there
 	}
-	return cmd
+}
+
+// noFiles refuses files that are named without -f.
+func noFiles(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return misused("unexpected %q", args[0]).withHint("name files with -f: %s -f %s", cmd.CommandPath(), args[0])
+	}
+	return nil
 }
 
 // fileNames is a flag that may be given several times. Commas are part of a
