@@ -312,7 +312,7 @@ func (c *compiler) operand(n parse.Node, args []*expression, depth int) (*expres
 func (c *compiler) field(n *parse.FieldNode, args []*expression) (*expression, error) {
 	name, rest := n.Ident[0], n.Ident[1:]
 	if name == "Param" {
-		return c.param(n, rest, args)
+		return c.param(rest, args)
 	}
 	f, ok := rootFields[name]
 	if !ok {
@@ -326,7 +326,7 @@ func (c *compiler) field(n *parse.FieldNode, args []*expression) (*expression, e
 	return c.methods(e, rest, args)
 }
 
-func (c *compiler) param(n *parse.FieldNode, rest []string, args []*expression) (*expression, error) {
+func (c *compiler) param(rest []string, args []*expression) (*expression, error) {
 	declared := "declared are " + strings.Join(c.params, ", ")
 	if len(c.params) == 0 {
 		declared = "none are declared in params"

@@ -68,20 +68,20 @@ type yamlReader struct {
 }
 
 func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
-	fail := func(message, hint string) (*node, *treeError) {
-		return nil, &treeError{line: y.Line, column: y.Column, message: message, hint: hint}
+	fail := func(message string) (*node, *treeError) {
+		return nil, &treeError{line: y.Line, column: y.Column, message: message}
 	}
 	if depth > depthMax {
-		return fail(fmt.Sprintf("is nested more than %d levels deep", depthMax), "")
+		return fail(fmt.Sprintf("is nested more than %d levels deep", depthMax))
 	}
 	if r.inAlias > 0 {
 		if r.aliased++; r.aliased > aliasedMax {
-			return fail(fmt.Sprintf("aliases repeat more than %d elements", aliasedMax), "")
+			return fail(fmt.Sprintf("aliases repeat more than %d elements", aliasedMax))
 		}
 	}
 	n := r.spare.next(r.line+y.Line, y.Column)
 	if y.Style&yaml.TaggedStyle != 0 && y.ShortTag() != "!!str" {
-		return fail("the tag "+quote(y.Tag)+" has no meaning here", "")
+		return fail("the tag " + quote(y.Tag) + " has no meaning here")
 	}
 	switch y.Kind {
 	case yaml.DocumentNode:
@@ -134,7 +134,7 @@ func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
 			n.entries = append(n.entries, entry{key, value})
 		}
 	default:
-		return fail("is empty", "")
+		return fail("is empty")
 	}
 	return n, nil
 }

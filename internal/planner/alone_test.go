@@ -122,18 +122,16 @@ func (b *between) readWhole() int {
 	return b.whole
 }
 
-// planned returns how many calls were answered with Planned and otherwise.
-func (b *between) planned() (yes, no int) {
+// refused returns how many plans were answered with something else than Planned.
+func (b *between) refused() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, o := range b.outcomes {
-		if o == store.Planned {
-			yes++
-		} else {
-			no++
+		if o != store.Planned {
+			n++
 		}
 	}
-	return yes, no
+	return n
 }
 
 // rig is one planner on a store in memory.
@@ -297,7 +295,7 @@ func TestTwoPlannersOfOneJobDoNoHarm(t *testing.T) {
 		time.Sleep(time.Minute)
 		a.halt()
 		a.halt = func() {}
-		_, refused := b.store.planned()
+		refused := b.store.refused()
 		b.store.mu.Lock()
 		before := len(b.store.items)
 		b.store.mu.Unlock()

@@ -46,7 +46,7 @@ func TestPartitionsThatAreGainedArePlannedFromWhereTheyAre(t *testing.T) {
 		if r.ahead(b) < 9*time.Second {
 			t.Errorf("what it has got is planned %s ahead after a second", r.ahead(b))
 		}
-		if _, refused := r.store.planned(); refused > 0 {
+		if refused := r.store.refused(); refused > 0 {
 			t.Errorf("%d items were refused: it did not know how far the other had planned", refused)
 		}
 		before := r.ahead(a)
@@ -118,7 +118,7 @@ func TestOfPartitionsThatAreGainedOnlyWhatMayHaveMovedIsReadAndTheMostUrgentFirs
 			t.Errorf("what it has got is planned %s ahead", r.ahead(soon))
 		}
 		time.Sleep(17 * time.Minute)
-		if _, refused := r.store.planned(); refused > 0 {
+		if refused := r.store.refused(); refused > 0 {
 			t.Errorf("%d items were refused: it did not know how far the other had planned", refused)
 		}
 		for i, j := range jobs {

@@ -60,13 +60,13 @@ func newTable() *table {
 }
 
 // put makes the table agree with a job as the store has it.
-func (t *table) put(j store.PlannedJob, compile func(text string) timing) *entry {
+func (t *table) put(j store.PlannedJob, compile func(text string) timing) {
 	i, known := t.byUID[j.UID]
 	if !j.Active || j.Deleted {
 		if known {
 			t.remove(i)
 		}
-		return nil
+		return
 	}
 	if !known {
 		i = t.add(j.UID)
@@ -83,7 +83,6 @@ func (t *table) put(j store.PlannedJob, compile func(text string) timing) *entry
 	e.epoch, e.version = j.Epoch, j.Version
 	e.cursor, e.planned = j.Cursor.UnixNano(), uint32(j.Planned)
 	t.schedule(i)
-	return e
 }
 
 // add makes an entry for a job.

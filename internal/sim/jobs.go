@@ -113,7 +113,7 @@ func newUser(s store.Store, random *rand.Rand, now func() time.Time) (*user, err
 		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(steady)) {
-		if _, err := u.put(name, "", store.PutJob{}); err != nil {
+		if err := u.put(name, "", store.PutJob{}); err != nil {
 			return nil, err
 		}
 	}
@@ -141,10 +141,10 @@ var documents = sync.OnceValues(func() (map[string]*job.Job, error) {
 })
 
 // put creates or changes a job, with another cron expression if one is given.
-func (u *user) put(name, schedule string, p store.PutJob) (*store.Job, error) {
+func (u *user) put(name, schedule string, p store.PutJob) error {
 	known, err := documents()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	definition := *known[name]
 	definition.Paused = p.Definition != nil && p.Definition.Paused
@@ -153,12 +153,12 @@ func (u *user) put(name, schedule string, p store.PutJob) (*store.Job, error) {
 		definition.Schedule.Cron = []string{schedule}
 	}
 	p.Definition, p.IfVersion, p.Actor = &definition, store.AnyVersion, "user"
-	j, err := u.store.PutJob(context.Background(), p)
+	_, err = u.store.PutJob(context.Background(), p)
 	if err == nil && u.random.IntN(5) == 0 {
-		j, err = u.store.PutJob(context.Background(), p) // the answer was lost
+		_, err = u.store.PutJob(context.Background(), p) // the answer was lost
 	}
 	u.schedules[name] = schedule
-	return j, err
+	return err
 }
 
 // edit does something to one of the jobs that are changed.
@@ -195,8 +195,7 @@ func (u *user) edit() error {
 	case n < 15:
 		schedule = u.schedules[name]
 	}
-	_, err = u.put(name, schedule, p)
-	return err
+	return u.put(name, schedule, p)
 }
 
 // cancel ends what is planned or runs of a job.

@@ -110,7 +110,7 @@ type idle struct {
 }
 
 // unclaimed notes that a claim is over. The caller holds the mutex.
-func (h *History) unclaimed(run job.ID, now time.Time) {
+func (h *History) unclaimed(run job.ID) {
 	known := h.runs[run]
 	if known == nil || known.claimed.IsZero() {
 		return

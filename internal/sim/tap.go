@@ -216,7 +216,7 @@ func (t *Tap) Release(ctx context.Context, session job.ID, attempts []store.Atte
 	h.Commits++
 	for _, a := range attempts {
 		if known := h.runs[a.Run]; err == nil && known != nil && known.token == a.Token {
-			h.unclaimed(a.Run, t.now())
+			h.unclaimed(a.Run)
 		}
 	}
 	// Released, a run has its slot until the next claim of it at most.
@@ -241,7 +241,7 @@ func (t *Tap) Reap(ctx context.Context, session job.ID, attempts []store.Attempt
 		if was, ok := running[a.Run]; ok {
 			if r, err := t.Store.Active(ctx, a.Run); err != nil || r.Token != was.Token {
 				h.takeForLost(a, t.now())
-				h.unclaimed(a.Run, t.now())
+				h.unclaimed(a.Run)
 				t.reaped(session, &was)
 			}
 		}

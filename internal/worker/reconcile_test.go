@@ -79,7 +79,7 @@ func TestWhatComesPastTheFenceIsNotStarted(t *testing.T) {
 		if slices.ContainsFunc(r.book.all(), func(line string) bool { return strings.HasPrefix(line, "announce") }) {
 			t.Error("it is in the journal although it never began")
 		}
-		if _, results := r.store.asked(); results != 0 || !slices.ContainsFunc(r.store.givenBack(), func(a store.Attempt) bool { return a.Run == id }) {
+		if results := r.store.reported(); results != 0 || !slices.ContainsFunc(r.store.givenBack(), func(a store.Attempt) bool { return a.Run == id }) {
 			t.Errorf("%d results, released %v; want it to be given back", results, r.store.givenBack())
 		}
 	})

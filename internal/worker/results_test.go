@@ -47,12 +47,12 @@ func TestResultsAreKeptUntilTheStoreHasThem(t *testing.T) {
 					t.Fatalf("%d starts, want %d", len(r.exec.starts()), herd)
 				}
 				later := r.plan(other, in(time.Second))[0]
-				_, before := r.store.asked()
+				before := r.store.reported()
 				time.Sleep(30 * time.Second)
 				if n := len(r.store.claimsOf(later)); n != 0 {
 					t.Errorf("%d claims while the store takes no results", n)
 				}
-				if _, results := r.store.asked(); results-before > 20*store.MaxBatch {
+				if results := r.store.reported(); results-before > 20*store.MaxBatch {
 					t.Errorf("%d results sent in 30 s to a store that takes none", results-before)
 				}
 				if load := r.worker.Load(); load.Running != herd {

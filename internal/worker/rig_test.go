@@ -219,11 +219,11 @@ func (b *between) givenBack() []store.Attempt {
 	return slices.Clone(b.released)
 }
 
-// asked returns how many attempts were claimed, and how many results reported.
-func (b *between) asked() (claims, results int) {
+// reported returns how many results were reported.
+func (b *between) reported() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.claims), len(b.finished)
+	return len(b.finished)
 }
 
 // begun is the start of an attempt.
