@@ -9,7 +9,7 @@ type Policy struct {
 	Missed         Missed    `json:"missed,omitzero" doc:"What happens with occurrences that nobody planned in time: none, latest (default) or all of them run late."`
 	MissedLimit    int       `json:"missed_limit,omitzero" min:"1" max:"10000" doc:"With missed all: how many are caught up at most. Default: 100."`
 	LateBy         *Duration `json:"late_by,omitzero" min:"0s" max:"forever" doc:"How late a run may start its first attempt; after that it is missed. A duration, 0 or forever. Default: 1h."`
-	NeedsPrevious  *bool     `json:"needs_previous,omitzero" doc:"A run waits until the occurrence before it has succeeded. Default: false."`
+	NeedsPrevious  *bool     `json:"needs_previous,omitzero" doc:"A run waits until the occurrence before it has succeeded, each of its shards. Default: false."`
 
 	Timeout        *Duration `json:"timeout,omitzero" min:"0s" max:"365d" doc:"How long an attempt may take; 0 is without end. Default: without end."`
 	KillGrace      *Duration `json:"kill_grace,omitzero" min:"0s" max:"1h" doc:"How long a run that must end has to do so before it is killed. Default: 10s."`

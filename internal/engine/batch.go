@@ -100,9 +100,11 @@ type Job struct {
 	// pause_on_failure.
 	Failures int
 	// Previous is the latest scheduled time of an occurrence that has ended by
-	// running, and whether it succeeded, for needs_previous.
-	Previous   time.Time
-	PreviousOK bool
+	// running, and whether it succeeded, for needs_previous; PreviousFailed are
+	// those of its shards that did not.
+	Previous       time.Time
+	PreviousOK     bool
+	PreviousFailed Shards
 
 	changed bool
 }

@@ -218,19 +218,29 @@ func (b *Batch) settlePrevious(j *Job, r *store.Run) {
 	}
 	ran := failed(r.Outcome) || r.Outcome == job.OutcomeSucceeded || r.Outcome == job.OutcomeCancelled
 	ok := r.Outcome == job.OutcomeSucceeded
-	switch {
-	case !ran:
-	case isOccurrence(r.Kind) && r.Scheduled.After(j.Previous):
-		j.Previous, j.PreviousOK = r.Scheduled, ok
-		b.saveJob(j)
-	case isOccurrence(r.Kind) && r.Scheduled.Equal(j.Previous) && !ok:
-		j.PreviousOK = false // one of several shards
-		b.saveJob(j)
-	case !isOccurrence(r.Kind) && r.Scheduled.Equal(j.Previous) && ok:
-		j.PreviousOK = true // it was run again
+	if isOccurrence(r.Kind) && ran && r.Scheduled.After(j.Previous) {
+		j.Previous, j.PreviousOK, j.PreviousFailed = r.Scheduled, true, ""
 		b.saveJob(j)
 	}
+	switch {
+	case !ran:
+	case isOccurrence(r.Kind) && r.Scheduled.Equal(j.Previous) && !ok:
+		j.PreviousOK, j.PreviousFailed = false, j.PreviousFailed.with(&r.Run)
+		b.saveJob(j)
+	case !isOccurrence(r.Kind) && r.Scheduled.Equal(j.Previous) && ok:
+		b.redeem(j, &r.Run)
+	}
 	b.resume(j)
+}
+
+// redeem counts the late success of what had failed, of a run or of one shard of several.
+func (b *Batch) redeem(j *Job, r *job.Run) {
+	if j.PreviousOK {
+		return
+	}
+	j.PreviousFailed = j.PreviousFailed.without(r)
+	j.PreviousOK = j.PreviousFailed == ""
+	b.saveJob(j)
 }
 
 // resume makes those runs ready for which the occurrence before has succeeded. Where
@@ -531,8 +541,7 @@ func (b *Batch) report(res store.Result) bool {
 
 	// needs_previous counts it, and nothing else does.
 	if j != nil && j.Policy.NeedsPrevious && a.Outcome == job.OutcomeSucceeded && record.Run.Scheduled.Equal(j.Previous) {
-		j.PreviousOK = true
-		b.saveJob(j)
+		b.redeem(j, &record.Run)
 		b.resume(j)
 	}
 	return true

@@ -317,7 +317,7 @@ func BenchmarkJobsChanged(b *testing.B) {
 			with recursive i(x) as (select 1 union all select x + 1 from i where x < %d)
 			insert into job_state select unhex(printf('019AAAAAAAAAAAAA%%016X', i.x)), i.x, i.x & 255, i.x, timing, created, changed, version,
 				epoch, state, deleted, cursor, floor, planner, planned, failures, previous, previous_ok, paused_at, paused_until,
-				paused_by, pause_reason, completed, remove_at, keep_runs, keep_for, keep_output
+				paused_by, pause_reason, completed, remove_at, keep_runs, keep_for, keep_output, previous_failed
 			from i cross join one;`, n))
 	})
 	if err != nil {

@@ -169,7 +169,7 @@ func (r *jobRow) storeJob() *store.Job {
 }
 
 const stateColumns = `s.uid, s.n, s.seq, s.timing, s.created, s.changed, s.version, s.epoch, s.state, s.deleted, s.cursor, s.floor,
-	s.planner, s.planned, s.failures, s.previous, s.previous_ok, s.paused_at, s.paused_until, s.paused_by, s.pause_reason, s.completed`
+	s.planner, s.planned, s.failures, s.previous, s.previous_ok, s.previous_failed, s.paused_at, s.paused_until, s.paused_by, s.pause_reason, s.completed`
 
 // scanState reads what changes about a job while it runs.
 func scanState(s *stmt, r *jobRow) {
@@ -182,7 +182,7 @@ func scanState(s *stmt, r *jobRow) {
 	r.Cursor, r.Floor = s.time(), s.time()
 	r.Planner = s.id()
 	r.Planned, r.Failures = int(s.int()), int(s.int())
-	r.Previous, r.PreviousOK = s.time(), s.bool()
+	r.Previous, r.PreviousOK, r.PreviousFailed = s.time(), s.bool(), engine.Shards(s.text())
 	r.PausedAt, r.PausedUntil = s.time(), s.time()
 	r.PausedBy, r.PauseReason = s.text(), s.text()
 	r.Completed = s.time()

@@ -148,7 +148,7 @@ func stateOf(j *engine.Job) engine.Job {
 		Version: j.Version, Epoch: j.Epoch, State: j.State, Deleted: j.Deleted, Policy: j.Policy,
 		Cursor: j.Cursor, Floor: j.Floor, Planner: j.Planner, Planned: j.Planned,
 		PausedAt: j.PausedAt, PausedUntil: j.PausedUntil, PausedBy: j.PausedBy, PauseReason: j.PauseReason, Completed: j.Completed,
-		Failures: j.Failures, Previous: j.Previous, PreviousOK: j.PreviousOK,
+		Failures: j.Failures, Previous: j.Previous, PreviousOK: j.PreviousOK, PreviousFailed: j.PreviousFailed,
 	}
 }
 

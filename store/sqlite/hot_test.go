@@ -1,16 +1,56 @@
 package sqlite
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
 	"testing"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
+
+// checkJobs compares what is remembered of jobs with the file. What cannot be read,
+// because the store is closed or its file is damaged, is not compared.
+func checkJobs(t testing.TB, s *Store) {
+	t.Helper()
+	_ = s.write(context.Background(), func(tx *tx) error {
+		for uid, kept := range tx.memory.jobs {
+			q := tx.stmt(stateByUID).bindID(uid)
+			read := jobRow{Job: &engine.Job{}}
+			for q.next() {
+				scanState(q, &read)
+			}
+			if err := q.err(); err != nil {
+				return err
+			}
+			inFile, remembered := stateOf(read.Job), kept.job
+			remembered.Namespace, remembered.Name, remembered.Policy = "", "", nil // of its definition
+			inWhole(&remembered)
+			inWhole(&inFile)
+			if !reflect.DeepEqual(remembered, inFile) {
+				t.Errorf("job %s is remembered as\n%+v\nand in the file it is\n%+v", uid, remembered, inFile)
+			}
+		}
+		return nil
+	})
+}
+
+// inWhole makes the times of a job as the file has them.
+func inWhole(j *engine.Job) {
+	v := reflect.ValueOf(j).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); !f.CanSet() {
+			continue
+		} else if at, ok := f.Interface().(time.Time); ok {
+			f.Set(reflect.ValueOf(columns.FromNanos(columns.Nanos(at))))
+		}
+	}
+}
 
 // What is remembered of a planned run is all of it: a run with anything that has
 // no place in plannedRun is not taken for one.

@@ -35,6 +35,7 @@ func open(t testing.TB, path string, o Options) *Store {
 	}
 	t.Cleanup(func() {
 		checkLines(t, s)
+		checkJobs(t, s)
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}

@@ -490,6 +490,12 @@ func (st *step) saveJob(j *engine.Job) error {
 			return err
 		}
 	}
+	if l.PreviousFailed != l.was.PreviousFailed {
+		s := st.stmt("update job_state set previous_failed = ? where uid = ?")
+		if err := s.bindText(string(l.PreviousFailed)).bindID(l.UID).exec(); err != nil {
+			return err
+		}
+	}
 	if l.Version == l.was.Version && l.Epoch == l.was.Epoch && l.State == l.was.State && l.Deleted == l.was.Deleted {
 		st.memory.keepJob(l.jobRow)
 		if l.Completed.Equal(l.was.Completed) {

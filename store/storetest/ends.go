@@ -421,20 +421,10 @@ var endTests = []test{
 		const text = everyMinute + "\nplace: {shards: 2}\npolicy: {overlap: allow}"
 		j := e.put(text)
 		follower := e.put("name: b\nschedule: {on: [{job: a}]}")
-		plan := func() (shards []store.Attempt) {
-			item := e.planItem(e.reload(j))
-			item.To = start.Add(time.Second)
-			for shard := range 2 {
-				item.Runs = append(item.Runs, store.NewRun{ID: e.id(), Session: e.a.ID, Scheduled: item.To, Due: item.To, Shard: shard, Shards: 2})
-				shards = append(shards, store.Attempt{Run: item.Runs[shard].ID, Number: 1, Token: e.id()})
-			}
-			e.planned(item, store.Planned)
-			return shards
-		}
-		before := plan()
+		before := e.planSplit(j, 2, time.Second)[0]
 		e.put(text + "\npaused: true")
 		e.put(text)
-		again := plan()
+		again := e.planSplit(j, 2, time.Second)[0]
 		e.clock.Advance(time.Second)
 		for i, a := range again {
 			e.claim(e.a, before[i], store.Gone)

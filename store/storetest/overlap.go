@@ -483,28 +483,65 @@ var overlapTests = []test{
 	}},
 	{"needs_previous: of one that is split, all shards must succeed", func(e *env) {
 		j := e.put(everyMinute + "\nplace: {shards: 2}\npolicy: {needs_previous: true, overlap: allow}")
-		var runs []store.Attempt
-		for i := range 3 {
-			at := start.Add(time.Duration(i+1) * time.Second)
-			item := e.planItem(e.reload(j))
-			item.To = at
-			for shard := range 2 {
-				item.Runs = append(item.Runs, store.NewRun{ID: e.id(), Session: e.a.ID, Scheduled: at, Due: at, Shard: shard, Shards: 2})
-				runs = append(runs, store.Attempt{Run: item.Runs[shard].ID, Number: 1, Token: e.id()})
-			}
-			e.planned(item, store.Planned)
-		}
+		runs := e.planSplit(j, 2, time.Second, 2*time.Second, 3*time.Second)
 		e.clock.Advance(3 * time.Second)
-		e.claim(e.a, runs[0], store.Started)
-		e.claim(e.a, runs[1], store.Started) // it does not wait for the other shard
-		e.finish(runs[0], job.OutcomeSucceeded)
-		e.claim(e.a, runs[2], store.Waiting)
-		e.finish(runs[1], job.OutcomeSucceeded)
+		e.claim(e.a, runs[0][0], store.Started)
+		e.claim(e.a, runs[0][1], store.Started) // it does not wait for the other shard
+		e.finish(runs[0][0], job.OutcomeSucceeded)
+		e.claim(e.a, runs[1][0], store.Waiting)
+		e.finish(runs[0][1], job.OutcomeSucceeded)
 		for shard, o := range []job.Outcome{job.OutcomeSucceeded, job.OutcomeFailed} {
-			e.claim(e.a, runs[2+shard], store.Started)
-			e.finish(runs[2+shard], o)
+			e.claim(e.a, runs[1][shard], store.Started)
+			e.finish(runs[1][shard], o)
 		}
-		contains(e, "reason", e.claim(e.a, runs[4], store.Waiting).Reason, "has not succeeded")
+		contains(e, "reason", e.claim(e.a, runs[2][0], store.Waiting).Reason, "has not succeeded")
+	}},
+	{"needs_previous: of one that is split, each failed shard must be run again", func(e *env) {
+		split := everyMinute + "\nplace: {shards: 3}\npolicy: {overlap: allow, needs_previous: "
+		j := e.put(split + "true}")
+		runs := e.planSplit(j, 3, time.Second, 2*time.Second)
+		e.clock.Advance(2 * time.Second)
+		fail := func(shards ...store.Attempt) {
+			e.Helper()
+			for _, a := range shards {
+				e.claim(e.a, a, store.Started)
+				e.finish(a, job.OutcomeFailed)
+			}
+		}
+		fail(runs[0]...)
+		scheduled := start.Add(time.Second)
+		e.again(j, scheduled, 0, 3)
+		e.again(j, scheduled, 2, 3)
+		e.again(j, scheduled, 2, 3)
+		contains(e, "reason", e.claim(e.a, runs[1][0], store.Waiting).Reason, "has not succeeded")
+		e.again(j, scheduled, 1, 3)
+
+		// What failed while nobody asked for it, and before, is not waited for.
+		fail(runs[1]...)
+		e.put(split + "false}")
+		runs = e.planSplit(e.put(split+"true}"), 3, time.Second, 2*time.Second)
+		scheduled = e.now().Add(time.Second)
+		e.clock.Advance(2 * time.Second)
+		fail(runs[0][1])
+		for _, a := range []store.Attempt{runs[0][0], runs[0][2]} {
+			e.claim(e.a, a, store.Started)
+			e.finish(a, job.OutcomeSucceeded)
+		}
+		e.claim(e.a, runs[1][0], store.Waiting)
+		e.again(j, scheduled, 1, 3)
+		e.claim(e.a, runs[1][0], store.Started)
+	}},
+	{"needs_previous: a run that is not split does the work of all shards", func(e *env) {
+		j := e.put(everyMinute + "\nplace: {shards: 2}\npolicy: {needs_previous: true, overlap: allow}")
+		runs := e.planSplit(j, 2, time.Second, 2*time.Second)
+		e.clock.Advance(2 * time.Second)
+		for _, a := range runs[0] {
+			e.claim(e.a, a, store.Started)
+			e.finish(a, job.OutcomeFailed)
+		}
+		e.claim(e.a, runs[1][0], store.Waiting)
+		e.again(j, start.Add(time.Second), 0, 0)
+		e.claim(e.a, runs[1][0], store.Started)
 	}},
 	{"needs_previous: a cancelled one blocks as a failed one does", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {needs_previous: true, overlap: allow}")

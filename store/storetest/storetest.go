@@ -237,6 +237,34 @@ func (e *env) plan(j *store.Job, after ...time.Duration) []store.Attempt {
 	return list
 }
 
+// planSplit plans occurrences that are split, and returns the runs of each.
+func (e *env) planSplit(j *store.Job, shards int, after ...time.Duration) (occurrences [][]store.Attempt) {
+	e.Helper()
+	for _, d := range after {
+		at := e.now().Add(d)
+		item := e.planItem(e.reload(j))
+		item.To = at
+		var runs []store.Attempt
+		for shard := range shards {
+			item.Runs = append(item.Runs, store.NewRun{ID: e.id(), Session: e.a.ID, Scheduled: at, Due: at, Shard: shard, Shards: shards})
+			runs = append(runs, store.Attempt{Run: item.Runs[shard].ID, Number: 1, Token: e.id()})
+		}
+		e.planned(item, store.Planned)
+		occurrences = append(occurrences, runs)
+	}
+	return occurrences
+}
+
+// again runs an occurrence once more by hand, or a shard of it, with success.
+func (e *env) again(j *store.Job, scheduled time.Time, shard, shards int) {
+	e.Helper()
+	a := e.triggered(store.TriggerItem{
+		ID: e.id(), Job: j.Definition.UID, Kind: job.RunByHand, Scheduled: scheduled, Shard: shard, Shards: shards, Actor: "ann",
+	})
+	e.claim(e.a, a, store.Started)
+	e.finish(a, job.OutcomeSucceeded)
+}
+
 func (e *env) planned(item store.PlanItem, want store.PlanOutcome) {
 	e.Helper()
 	got, err := e.Plan(e.ctx, e.a.ID, []store.PlanItem{item})

@@ -170,7 +170,7 @@ func (r *jobRow) storeJob() *store.Job {
 
 // stateColumns are those that change while a job runs, in the order of scanState.
 const stateColumns = `s.uid, s.seq, s.version, s.epoch, s.state, s.deleted, s.cursor_at, s.floor_at, s.planner, s.planned,
-	s.failures, s.previous, s.previous_ok, s.completed`
+	s.failures, s.previous, s.previous_ok, s.previous_failed, s.completed`
 
 func scanState(q reader) *jobRow {
 	r := &jobRow{Job: &engine.Job{}}
@@ -181,7 +181,7 @@ func scanState(q reader) *jobRow {
 	r.Cursor, r.Floor = q.time(), q.time()
 	r.Planner = q.id()
 	r.Planned, r.Failures = int(q.Int()), int(q.Int())
-	r.Previous, r.PreviousOK = q.time(), q.bool()
+	r.Previous, r.PreviousOK, r.PreviousFailed = q.time(), q.bool(), engine.Shards(q.Text())
 	r.Completed = q.time()
 	return r
 }

@@ -146,6 +146,11 @@ func (st *step) writeFeeds(jobs []*engine.Job, audit []store.AuditRecord) error 
 	for _, j := range jobs {
 		l := st.jobs[j.UID]
 		saved.state(l.jobRow)
+		if l.PreviousFailed != l.was.PreviousFailed {
+			if err := st.exec("update job_state set previous_failed = ? where uid = ?", string(l.PreviousFailed), idOf(l.UID)); err != nil {
+				return err
+			}
+		}
 		if l.Completed.Equal(l.was.Completed) || l.isNews() {
 			continue
 		}

@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Shards are the numbers of some shards of an occurrence, as a store keeps them and people
+// can read them: "0,3". A run that is not split has none.
+type Shards string
+
+// with returns the shards and that of a run.
+func (s Shards) with(r *job.Run) Shards {
+	n := strconv.Itoa(r.Shard)
+	switch {
+	case r.Shards == 0 || slices.Contains(strings.Split(string(s), ","), n):
+		return s
+	case s == "":
+		return Shards(n)
+	}
+	return s + Shards(","+n)
+}
+
+// without returns the shards but for that of a run, and none for a run that is not split:
+// it does the work of all.
+func (s Shards) without(r *job.Run) Shards {
+	if r.Shards == 0 {
+		return ""
+	}
+	n := strconv.Itoa(r.Shard)
+	rest := slices.DeleteFunc(strings.Split(string(s), ","), func(shard string) bool { return shard == n })
+	return Shards(strings.Join(rest, ","))
+}
