@@ -297,11 +297,10 @@ func (b *Batch) save(m *member) {
 	}
 }
 
-func (b *Batch) makeRun(r store.Run) *member {
+func (b *Batch) makeRun(r store.Run) {
 	m := &member{Run: r, made: true}
 	b.add(m)
 	b.save(m)
-	return m
 }
 
 func (b *Batch) remove(m *member) {

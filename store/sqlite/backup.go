@@ -302,7 +302,7 @@ func (t *tx) rescheduleJobs(list []job.ID) error {
 func (t *tx) endRestored(list []store.Run) error {
 	return t.decide(len(list), func(st *step) error {
 		for i := range list {
-			if _, _, err := st.run(list[i].ID, ""); err != nil {
+			if _, err := st.run(list[i].ID, ""); err != nil {
 				return err
 			}
 		}

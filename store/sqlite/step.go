@@ -132,7 +132,7 @@ const runByID = "select " + activeColumns + " from active a where a.id = ?"
 // run loads a run with all that a decision about it may need to know, and
 // returns it as it is in the database: the zero Run if it is not there. node is
 // where it may be claimed, "" for where it is.
-func (st *step) run(id job.ID, node string) (_ store.Run, l *loadedJob, err error) {
+func (st *step) run(id job.ID, node string) (store.Run, error) {
 	r, known := st.memory.run(id)
 	if !known {
 		q := st.stmt(runByID).bindID(id)
@@ -140,20 +140,20 @@ func (st *step) run(id job.ID, node string) (_ store.Run, l *loadedJob, err erro
 			scanRun(q, &r)
 		}
 		if err := q.err(); err != nil || r.ID.IsZero() {
-			return store.Run{}, nil, err
+			return store.Run{}, err
 		}
 	}
-	if l, err = st.addRun(&r); err != nil {
-		return store.Run{}, nil, err
+	l, err := st.addRun(&r)
+	if err != nil {
+		return store.Run{}, err
 	}
 	if l == nil {
-		return r, nil, st.slot(r.Slot, &r)
+		return r, st.slot(r.Slot, &r)
 	}
 	if node == "" {
 		node = r.Node
 	}
-	err = st.around(&r, l, node)
-	return r, l, err
+	return r, st.around(&r, l, node)
 }
 
 // addRun adds a run and its job to the batch.

@@ -62,7 +62,7 @@ func (st *step) settleOver() (more bool, err error) {
 	all := append(withdrawn, late...)
 	slices.SortFunc(all, func(a, b store.RunRef) int { return cmp.Or(a.Due.Compare(b.Due), slices.Compare(a.ID[:], b.ID[:])) })
 	for _, r := range slices.Compact(all) {
-		if _, _, err := st.run(r.ID, ""); err != nil {
+		if _, err := st.run(r.ID, ""); err != nil {
 			return false, err
 		}
 		st.b.Settle(r.ID)

@@ -89,7 +89,7 @@ func (s *Store) Place(ctx context.Context, placements []store.Placement) error {
 	err := s.write(ctx, func(t *tx) error {
 		return t.decide(len(placements), func(st *step) error {
 			for _, p := range placements {
-				if _, _, err := st.run(p.Run, ""); err != nil {
+				if _, err := st.run(p.Run, ""); err != nil {
 					return err
 				}
 				st.b.Place(p)
@@ -113,7 +113,7 @@ func (s *Store) Claim(ctx context.Context, session job.ID, attempts []store.Atte
 		outcomes = make([]store.ClaimOutcome, len(attempts))
 		return t.decide(len(attempts), func(st *step) error {
 			for _, a := range attempts {
-				r, _, err := st.run(a.Run, claimer.Node)
+				r, err := st.run(a.Run, claimer.Node)
 				if err == nil && r.ID.IsZero() {
 					err = st.addRecord(a.Run, 0)
 				}
@@ -141,7 +141,7 @@ func (s *Store) Release(ctx context.Context, session job.ID, attempts []store.At
 	err := s.write(ctx, func(t *tx) error {
 		return t.decide(len(attempts), func(st *step) error {
 			for _, a := range attempts {
-				if _, _, err := st.run(a.Run, ""); err != nil {
+				if _, err := st.run(a.Run, ""); err != nil {
 					return err
 				}
 				st.b.Release(a)
@@ -162,7 +162,7 @@ func (s *Store) Finish(ctx context.Context, session job.ID, results []store.Resu
 		return t.decide(len(results), func(st *step) error {
 			for i := range results {
 				res := &results[i]
-				r, _, err := st.run(res.Run, "")
+				r, err := st.run(res.Run, "")
 				if err == nil && (r.Token != res.Token || r.Attempt != res.Number || r.State != job.StateRunning) {
 					err = st.addRecord(res.Run, res.Number)
 				}
@@ -191,7 +191,7 @@ func (s *Store) Finish(ctx context.Context, session job.ID, results []store.Resu
 func (s *Store) Cancel(ctx context.Context, run job.ID, by, reason string) (out store.Run, err error) {
 	err = s.write(ctx, func(t *tx) error {
 		return t.decide(1, func(st *step) error {
-			r, _, err := st.run(run, "")
+			r, err := st.run(run, "")
 			if err == nil && r.ID.IsZero() {
 				err = st.addRecords(st.stmt(selectRecords + " where h.run = ?").bindID(run))
 			}
@@ -216,7 +216,7 @@ func (s *Store) CancelRuns(ctx context.Context, runs []job.ID, by, reason string
 	err = s.write(ctx, func(t *tx) error {
 		return t.decide(len(runs), func(st *step) error {
 			for _, id := range runs {
-				if _, _, err := st.run(id, ""); err != nil {
+				if _, err := st.run(id, ""); err != nil {
 					return err
 				}
 			}
@@ -246,7 +246,7 @@ func (s *Store) Reap(ctx context.Context, session job.ID, attempts []store.Attem
 		}
 		return t.decide(len(attempts), func(st *step) error {
 			for _, a := range attempts {
-				if _, _, err := st.run(a.Run, ""); err != nil {
+				if _, err := st.run(a.Run, ""); err != nil {
 					return err
 				}
 				st.b.Reap(reaper, a)
@@ -272,7 +272,7 @@ func (s *Store) Alerts(ctx context.Context, limit int) (alerts []store.Alert, er
 		err = s.write(ctx, func(t *tx) error {
 			return t.decide(len(late), func(st *step) error {
 				for _, id := range late {
-					r, _, err := st.run(id, "")
+					r, err := st.run(id, "")
 					if err != nil {
 						return err
 					}
