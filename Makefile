@@ -127,6 +127,7 @@ soak: ## kill a server with the race detector under random traffic for SOAKTIME 
 	BELFRY_CROWD=10000 $(GO) test -count=1 -v -run ^TestACrowd ./test/e2e
 
 test-long: ## all that can be made longer, for some hours
+	GOOS=darwin $(GO) vet ./... # minutes where nothing of it was compiled before
 	$(MAKE) cluster DATABASE=postgres
 	$(MAKE) cluster DATABASE=mariadb
 	$(MAKE) sim HOURS=10000 NODE_HOURS=1000

@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/storetest"
 )
 
 // tally makes ids for benchmarks: ordered by time, and cheap.
@@ -202,7 +202,7 @@ func BenchmarkLife(b *testing.B) {
 			limit := insertLimit(b, c.batch)
 			l := newLives(s, session, jobs, c.output)
 			n := 0
-			begun, cpu := time.Now(), cpuTime(b)
+			begun, cpu := time.Now(), storetest.CPUTime(b)
 			for b.Loop() {
 				if err := l.run(b.Context(), n, c.batch, c.batch, c.flushers); err != nil {
 					b.Fatal(err)
@@ -212,7 +212,7 @@ func BenchmarkLife(b *testing.B) {
 			n *= c.batch * c.flushers
 			rate := float64(n) / time.Since(begun).Seconds()
 			b.ReportMetric(rate, "runs/s")
-			b.ReportMetric(float64((cpuTime(b)-cpu).Microseconds())/float64(n), "cpu-us/run")
+			b.ReportMetric(float64((storetest.CPUTime(b)-cpu).Microseconds())/float64(n), "cpu-us/run")
 			b.ReportMetric(limit, "rawrows/s")
 			if log, err := os.Stat(s.path + "-wal"); err == nil {
 				b.ReportMetric(float64(log.Size())/(1<<20), "wal-MB")
@@ -221,16 +221,6 @@ func BenchmarkLife(b *testing.B) {
 			b.ReportMetric(0, "ns/op")
 		})
 	}
-}
-
-// cpuTime is the processor time of the process: on a machine that others use it
-// says more than the clock.
-func cpuTime(b testing.TB) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // insertLimit returns how many rows a second can be inserted in batches.
@@ -349,7 +339,7 @@ func BenchmarkPutJob(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			s := open(b, filepath.Join(b.TempDir(), "belfry.db"), Options{})
-			n, cpu := 0, cpuTime(b)
+			n, cpu := 0, storetest.CPUTime(b)
 			for b.Loop() {
 				var wg sync.WaitGroup
 				for range callers {
@@ -364,7 +354,7 @@ func BenchmarkPutJob(b *testing.B) {
 				wg.Wait()
 			}
 			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "jobs/s")
-			b.ReportMetric(float64((cpuTime(b)-cpu).Microseconds())/float64(n), "cpu-us/job")
+			b.ReportMetric(float64((storetest.CPUTime(b)-cpu).Microseconds())/float64(n), "cpu-us/job")
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -125,7 +124,7 @@ func Life(b *testing.B, open func(testing.TB) store.Store, served func() (time.D
 				return
 			}
 			begun, n := time.Now(), 0
-			client, server := cpuTime(b), serverTime(b, served)
+			client, server := CPUTime(b), serverTime(b, served)
 			for b.Loop() {
 				for _, l := range lives {
 					wait.Go(func() {
@@ -141,7 +140,7 @@ func Life(b *testing.B, open func(testing.TB) store.Store, served func() (time.D
 				}
 			}
 			b.ReportMetric(float64(n)/time.Since(begun).Seconds(), "runs/s")
-			b.ReportMetric(float64((cpuTime(b)-client).Microseconds())/float64(n), "client-us/run")
+			b.ReportMetric(float64((CPUTime(b)-client).Microseconds())/float64(n), "client-us/run")
 			b.ReportMetric(float64((serverTime(b, served)-server).Microseconds())/float64(n), "server-us/run")
 			b.ReportMetric(0, "ns/op")
 		})
@@ -155,13 +154,4 @@ func serverTime(b *testing.B, served func() (time.Duration, error)) time.Duratio
 		b.Fatal(err)
 	}
 	return used
-}
-
-// cpuTime is the processor time of this process.
-func cpuTime(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
