@@ -3,7 +3,6 @@ package job_test
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,8 +14,6 @@ import (
 
 	"github.com/belfry-cron/belfry/job"
 )
-
-var update = flag.Bool("update", false, "write what is found into the golden files")
 
 // now is when the sample documents are judged.
 var now = time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
@@ -48,10 +45,10 @@ func decode(t testing.TB, file string, text string) []job.Document {
 	return docs
 }
 
-// compareGolden compares with a file, which -update writes.
+// compareGolden compares with a file, which UPDATE=1 writes.
 func compareGolden(t *testing.T, file string, got []byte) {
 	t.Helper()
-	if *update {
+	if os.Getenv("UPDATE") != "" {
 		if err := os.WriteFile(file, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +58,7 @@ func compareGolden(t *testing.T, file string, got []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s differs (go test -update writes it):\n got: %s\nwant: %s", file, got, want)
+		t.Errorf("%s differs (UPDATE=1 go test ./job writes it):\n got: %s\nwant: %s", file, got, want)
 	}
 }
 

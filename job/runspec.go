@@ -7,7 +7,7 @@ package job
 type RunSpec struct {
 	Shell   *Shell `json:"shell,omitzero" doc:"A command or a script on the node: a text for sh, or a mapping."`
 	HTTP    *HTTP  `json:"http,omitzero" doc:"A request to a web server."`
-	Handler string `json:"handler,omitzero" max:"256" doc:"The name of a function that a program registered with the SDK."`
+	Handler string `json:"handler,omitzero" max:"256" doc:"The name of a function in a program of your own. No node has any yet: runs of it wait."`
 
 	Env    map[string]string `json:"env,omitzero" items:"1000" doc:"Environment variables. Values are templates."`
 	Dir    string            `json:"dir,omitzero" max:"4096" doc:"The working directory, an absolute path on the node. Default: the node's work directory."`
