@@ -45,7 +45,7 @@ func (b *Batch) Plan(planner job.ID, item *store.PlanItem) store.PlanOutcome {
 		b.place(j, &r, n.Session, n.Node)
 	}
 	for _, span := range item.Missed {
-		b.keep(missed(j, span, b))
+		b.miss(j, span)
 	}
 	j.Cursor, j.Planner = item.To, planner
 	j.Planned += occurrences
@@ -97,10 +97,15 @@ func (b *Batch) tooFar(item *store.PlanItem) bool {
 		slices.ContainsFunc(item.Missed, func(s store.MissedSpan) bool { return s.Last.After(b.now) })
 }
 
-// missed returns the record of occurrences that will not run.
-func missed(j *Job, span store.MissedSpan, b *Batch) store.Record {
+// miss records occurrences that will not run: they are settled, and no new epoch goes
+// back behind them.
+func (b *Batch) miss(j *Job, span store.MissedSpan) {
+	if span.Last.After(j.Floor) {
+		j.Floor = span.Last
+		b.saveJob(j)
+	}
 	reason := cmp.Or(span.Reason, "no node planned it in time")
-	return store.Record{
+	b.keep(store.Record{
 		Run: job.Run{
 			ID: span.ID, JobUID: j.UID, Namespace: j.Namespace, Name: j.Name,
 			Kind: job.RunScheduled, Key: KeyOf(span.First), Epoch: j.Epoch, Version: j.Version,
@@ -109,7 +114,7 @@ func missed(j *Job, span store.MissedSpan, b *Batch) store.Record {
 		},
 		Attempt: job.Attempt{Run: span.ID, Ended: b.now, Outcome: job.OutcomeMissed, Reason: reason},
 		Final:   true, Count: span.Count, Until: span.Last,
-	}
+	})
 }
 
 // Trigger creates a run that no cursor stands for. It needs the job, the key of

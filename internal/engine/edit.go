@@ -105,7 +105,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	if old.Job == nil {
 		j = &Job{
 			UID: item.UID, Namespace: filled.Namespace, Name: filled.Name, Version: 1, Epoch: 1,
-			State: job.JobActive, Policy: policy, Cursor: b.now,
+			State: job.JobActive, Policy: policy, Cursor: begin(item.UID, filled, names.Calendars, b.now),
 		}
 		b.AddJob(j)
 		b.saveJob(j)
@@ -130,6 +130,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	if rescheduled && !job.SameSchedule(withoutBounds(old.Filled.Schedule), withoutBounds(filled.Schedule)) {
 		b.countAnew(j) // by another schedule
 	}
+	cursor := begin(j.UID, filled, names.Calendars, b.now)
 	switch paused := j.State == job.JobPaused; {
 	case filled.Paused && !paused:
 		b.pause(j, put.Pause)
@@ -137,18 +138,18 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	case filled.Paused:
 		j.setPause(j.PausedAt, put.Pause)
 		if rescheduled {
-			b.newEpoch(j, b.now)
+			b.newEpoch(j, cursor)
 		}
 	case paused:
-		from := j.PausedAt
-		b.unpause(j, b.now)
+		from := begin(j.UID, filled, names.Calendars, j.PausedAt)
+		b.unpause(j, cursor)
 		if err := b.makeUp(j, from, put.CatchUp, filled, names.Calendars); err != nil {
 			return nil, false, err
 		}
 		action = "job.resume"
 	case rescheduled:
 		j.State, j.Completed = job.JobActive, time.Time{}
-		b.newEpoch(j, b.now)
+		b.newEpoch(j, cursor)
 	}
 	b.Refit(j)
 	b.audit(put.Actor, action, j.FullName(), j.Version, detail, differences(before, after)...)
@@ -187,6 +188,21 @@ func (j *Job) setPause(since time.Time, p store.Pause) {
 	if p != (store.Pause{}) {
 		j.PausedBy, j.PauseReason, j.PausedUntil = p.By, p.Reason, p.Until
 	}
+}
+
+// begin returns the cursor with which a job is planned from a moment on.
+//
+// Accounted: what spread and jitter have put off is not over before it is due. An edit
+// withdraws it like all that is planned, and its occurrence falls due in the new epoch.
+func begin(uid job.ID, filled *job.Job, calendars job.Calendars, at time.Time) time.Time {
+	if filled.Schedule.Spread == 0 && filled.Schedule.Jitter == 0 {
+		return at // as most are
+	}
+	timing, err := TimingOf(filled, uid, calendars)
+	if err != nil || !timing.Planned {
+		return at // it is not planned until it is changed again
+	}
+	return timing.Begin(at)
 }
 
 // newEpoch withdraws what was planned, by comparison alone. The cursor becomes
@@ -313,7 +329,7 @@ func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.J
 	}
 	for _, s := range d.Missed {
 		id := b.newID("missed "+KeyOf(s.First), job.ID{}, j.UID, 0)
-		b.keep(missed(j, store.MissedSpan{ID: id, First: s.First, Last: s.Last, Count: s.Count, Reason: s.Reason}, b))
+		b.miss(j, store.MissedSpan{ID: id, First: s.First, Last: s.Last, Count: s.Count, Reason: s.Reason})
 	}
 	j.Planned += len(d.Due)
 	return nil
@@ -322,7 +338,7 @@ func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.J
 // Unpause ends a pause that has run out, and tells whether it did. The store
 // writes the definition without the pause. What has fallen due since the pause was to
 // end is planned late, or was missed like what nobody plans in time.
-func (b *Batch) Unpause(j *Job) bool {
+func (b *Batch) Unpause(j *Job, filled *job.Job, calendars job.Calendars) bool {
 	if j.Deleted || j.State != job.JobPaused || j.PausedUntil.IsZero() || b.now.Before(j.PausedUntil) {
 		return false
 	}
@@ -332,19 +348,19 @@ func (b *Batch) Unpause(j *Job) bool {
 	if from.Before(j.PausedAt) {
 		from = j.PausedAt
 	}
-	b.unpause(j, from)
+	b.unpause(j, begin(j.UID, filled, calendars, from))
 	b.audit(System, "job.resume", j.FullName(), j.Version, "the pause has run out")
 	return true
 }
 
 // Reschedule begins a new epoch for a job whose schedule means something else
 // now, because a calendar was changed.
-func (b *Batch) Reschedule(j *Job) {
+func (b *Batch) Reschedule(j *Job, filled *job.Job, calendars job.Calendars) {
 	if j = b.AddJob(j); !j.Deleted {
 		if j.State == job.JobCompleted {
 			j.State, j.Completed = job.JobActive, time.Time{}
 		}
-		b.newEpoch(j, b.now)
+		b.newEpoch(j, begin(j.UID, filled, calendars, b.now))
 	}
 }
 

@@ -117,9 +117,21 @@ func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most 
 }
 
 // fresh returns the moment from which on what is scheduled is on time: what is due
-// OnTime ago or later, which spread and jitter may have put off for long.
+// OnTime ago or later.
 func (t *Timing) fresh(cursor, now time.Time) time.Time {
-	due := now.Add(-OnTime)
+	return t.dueFrom(cursor, now.Add(-OnTime))
+}
+
+// Begin returns the cursor with which planning begins at a moment: what is due later
+// is to come, also what was scheduled before and is put off by spread and jitter.
+func (t *Timing) Begin(at time.Time) time.Time {
+	due := at.Add(1)
+	return t.dueFrom(due.Add(-t.Spread-t.Jitter), due).Add(-1)
+}
+
+// dueFrom returns the moment from which on what is scheduled after a cursor is due at
+// a moment or later, which spread and jitter may have put off for long.
+func (t *Timing) dueFrom(cursor, due time.Time) time.Time {
 	from := due
 	if t.Spread > 0 {
 		from = from.Add(-t.share(t.Spread, "spread", 0))
@@ -134,8 +146,8 @@ func (t *Timing) fresh(cursor, now time.Time) time.Time {
 	return from
 }
 
-// Resume says what to make up for of the time of a pause: the occurrences up to now that
-// a policy other than that of the job catches up, for once.
+// Resume says what to make up for of the time of a pause: the occurrences that were due
+// up to now and that a policy other than that of the job catches up, for once.
 func (t *Timing) Resume(policy job.Missed, from Progress, now time.Time) Decision {
 	once := *t
 	once.Missed, once.MissedLimit = policy, cmp.Or(t.MissedLimit, job.DefaultMissedLimit)
@@ -144,10 +156,11 @@ func (t *Timing) Resume(policy job.Missed, from Progress, now time.Time) Decisio
 	if t.MaxRuns > 0 {
 		left = t.MaxRuns - from.Planned
 	}
-	if first := t.Schedule.Next(from.Cursor); !first.IsZero() && !first.After(now) && left > 0 {
-		once.makeUp(&d, gap{first, now, "the job was paused"}, now, left, math.MaxInt)
+	end := t.Begin(now)
+	if first := t.Schedule.Next(from.Cursor); !first.IsZero() && !first.After(end) && left > 0 {
+		once.makeUp(&d, gap{first, end, "the job was paused"}, now, left, math.MaxInt)
 	}
-	d.To = now
+	d.To = end
 	return d
 }
 

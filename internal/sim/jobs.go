@@ -64,11 +64,11 @@ var steady = map[string]spec{
 // edited are jobs that users change all the time. Their schedules change, what the
 // checker expects of them does not.
 var edited = map[string]spec{
-	"edited-0": {rest: `policy: {overlap: allow}`},
+	"edited-0": {schedule: `jitter: 20s`, rest: `policy: {overlap: allow}`},
 	"edited-1": {rest: `policy: {overlap: skip}`, most: 1, gains: true},
 	"edited-2": {rest: `policy: {overlap: queue, queue_limit: 2}`, most: 1, gains: true},
 	"edited-3": {rest: `policy: {overlap: replace}`, most: 1, gains: true},
-	"edited-4": {rest: `policy: {missed: all, overlap: allow, retry: {attempts: 1, backoff: 1s, on: [failed]}}`, retries: 1},
+	"edited-4": {schedule: `spread: 1m`, rest: `policy: {missed: all, overlap: allow, retry: {attempts: 1, backoff: 1s, on: [failed]}}`, retries: 1},
 }
 
 // specOf returns what is expected of a job.
@@ -121,7 +121,7 @@ func newUser(s store.Store, random *rand.Rand, now func() time.Time) (*user, err
 }
 
 // documents are the jobs by name, decoded once for all worlds; those that are edited
-// have no schedule.
+// have no expression.
 var documents = sync.OnceValues(func() (map[string]*job.Job, error) {
 	list := map[string]*job.Job{}
 	for _, specs := range []map[string]spec{steady, edited} {

@@ -314,7 +314,7 @@ func (s *Store) PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int6
 			timings[row] = timing
 			j := row.Job
 			s.addSiblings(b, row.UID)
-			b.Reschedule(&j)
+			b.Reschedule(&j, row.filled, s.calendar)
 		}
 		for row, timing := range timings {
 			row.timing = timing

@@ -410,7 +410,7 @@ func (s *Store) settle(ending []*store.Run, resting []string) (more bool, err er
 	for _, name := range resting {
 		j := s.addJob(b, s.names[name].UID)
 		s.addSiblings(b, j.UID)
-		b.Unpause(j)
+		b.Unpause(j, s.names[name].filled, s.calendar)
 		if b.Expired(j) {
 			if err := b.Delete(j, store.AnyVersion, engine.System); err != nil {
 				return false, err

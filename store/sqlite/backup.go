@@ -292,7 +292,9 @@ func (t *tx) rescheduleJobs(list []job.ID) error {
 					return err
 				}
 			}
-			st.b.Reschedule(l.Job)
+			if err := st.reschedule(l); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

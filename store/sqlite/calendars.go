@@ -13,7 +13,7 @@ import (
 
 // PutCalendar implements store.Jobs.
 func (s *Store) PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error) {
-	return put(ctx, s, c, engine.CalendarHead, ifVersion, actor, (*step).reschedule)
+	return put(ctx, s, c, engine.CalendarHead, ifVersion, actor, (*step).rescheduleUsers)
 }
 
 // PutPool implements store.Jobs.
@@ -72,8 +72,8 @@ func created(is bool) string {
 	return "change"
 }
 
-// reschedule begins a new epoch for the jobs that name a calendar.
-func (st *step) reschedule(calendar string) error {
+// rescheduleUsers begins a new epoch for the jobs that name a calendar.
+func (st *step) rescheduleUsers(calendar string) error {
 	var uids []job.ID
 	q := st.stmt("select job from calendar_users where calendar = ? order by job").bindText(calendar)
 	for q.next() {
@@ -98,7 +98,9 @@ func (st *step) reschedule(calendar string) error {
 				return err
 			}
 		}
-		st.b.Reschedule(l.Job)
+		if err := st.reschedule(l); err != nil {
+			return err
+		}
 	}
 	return nil
 }

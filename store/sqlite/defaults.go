@@ -174,7 +174,9 @@ func (t *tx) refill(list []job.ID) error {
 		}
 		st.b.Refit(l.Job)
 		if !engine.SameOccurrences(was, timingText(st.conn, l.timing)) {
-			st.b.Reschedule(l.Job)
+			if err := st.reschedule(l); err != nil {
+				return err
+			}
 		} else if err := st.announce(l.jobRow); err != nil {
 			return err
 		}

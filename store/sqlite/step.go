@@ -42,6 +42,15 @@ type loadedJob struct {
 	made bool // by the step: it has no row in job_state yet
 }
 
+// reschedule begins a new epoch for a job.
+func (st *step) reschedule(l *loadedJob) error {
+	calendars, err := st.calendars()
+	if err == nil {
+		st.b.Reschedule(l.Job, l.doc.filled, columns.Finder(calendars))
+	}
+	return err
+}
+
 // before returns the job as callers get it, as it was before the step.
 func (l *loadedJob) before() *store.Job {
 	r := *l.jobRow

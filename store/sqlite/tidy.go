@@ -201,6 +201,10 @@ func (st *step) endTerms() (more bool, err error) {
 		}
 	}
 	slices.SortFunc(due, func(a, b *loadedJob) int { return cmp.Compare(a.FullName(), b.FullName()) })
+	calendars, err := st.calendars()
+	if err != nil {
+		return false, err
+	}
 	for _, l := range due {
 		switch {
 		case st.b.Expired(l.Job):
@@ -210,7 +214,7 @@ func (st *step) endTerms() (more bool, err error) {
 			if err := st.b.Delete(l.Job, store.AnyVersion, engine.System); err != nil {
 				return false, err
 			}
-		case !st.b.Unpause(l.Job) && l.Deleted:
+		case !st.b.Unpause(l.Job, l.doc.filled, columns.Finder(calendars)) && l.Deleted:
 			// It keeps the time of its pause: nobody asks again.
 			st.memory.dropJob(l.UID)
 			if err := st.stmt("update job_state set paused_until = 0 where uid = ?").bindID(l.UID).exec(); err != nil {

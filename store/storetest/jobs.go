@@ -179,6 +179,49 @@ var jobTests = []test{
 		e.clock.Advance(-11 * time.Second) // a clock was set back
 		changed := e.put("name: a\nschedule: {cron: '*/2 * * * *'}")
 		sameTime(e, "cursor", changed.Cursor, start.Add(12*time.Second))
+		changed = e.put("name: a\nschedule: {cron: '*/2 * * * *', spread: 1d}") // what has run is not put off
+		sameTime(e, "cursor of what is spread", changed.Cursor, start.Add(12*time.Second))
+	}},
+	{"accounted: what spread has put off is planned again by a new epoch", func(e *env) {
+		_, err := e.PutCalendar(e.ctx, &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2020-12-25"}}}, 0, "ann")
+		e.must(err)
+		daily := "name: a\nschedule: {cron: '0 * * * *', spread: 1d, except: [off]"
+		j := e.put(daily + "}")
+		shift := e.now().Sub(j.Cursor) // by which the uid says that it is put off
+		if shift <= 0 || shift > 24*time.Hour {
+			e.Fatalf("a job that is spread over a day is planned from %s before its creation", shift)
+		}
+		begun := func(how string, from time.Duration) {
+			e.Helper()
+			e.clock.Advance(time.Second)
+			sameTime(e, "cursor after "+how, e.reload(j).Cursor, e.now().Add(-from-time.Second-shift))
+		}
+		e.clock.Advance(time.Minute)
+		e.put(daily + ", end: 2100-01-01T00:00:00Z}")
+		begun("an edit", 0)
+		e.put(daily + "}\npaused: true")
+		e.clock.Advance(time.Minute)
+		e.put(daily + "}")
+		begun("a resume", 0)
+		_, err = e.PutCalendar(e.ctx, &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2020-12-26"}}}, 1, "ann")
+		e.must(err)
+		begun("a change of a calendar", 0)
+		until := e.now().Add(time.Minute)
+		e.putJob(store.PutJob{Definition: e.document(daily + "}\npaused: true"), IfVersion: store.AnyVersion, Actor: "ann", Pause: store.Pause{By: "ann", Until: until}})
+		e.clock.Advance(2 * time.Minute)
+		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		e.tidy()
+		begun("the end of a pause", time.Minute+time.Nanosecond)
+	}},
+	{"once: a new epoch never goes back behind what was missed", func(e *env) {
+		j := e.put("name: a\nschedule: {cron: '* * * * *', jitter: 1m}")
+		e.clock.Advance(5 * time.Second)
+		item := e.planItem(j)
+		item.To = e.now()
+		item.Missed = []store.MissedSpan{{ID: e.id(), First: e.now(), Last: e.now(), Count: 1}}
+		e.planned(item, store.Planned)
+		e.clock.Advance(-time.Second) // a clock was set back
+		sameTime(e, "cursor", e.put(everyMinute).Cursor, item.To)
 	}},
 	{"accounted: what was withdrawn does not keep a new epoch from planning", func(e *env) {
 		j := e.put(everyMinute)

@@ -29,7 +29,7 @@ func (s *Store) PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int6
 			if err := l.time(calendars); err != nil {
 				return err
 			}
-			st.b.Reschedule(l.Job)
+			st.b.Reschedule(l.Job, l.doc.filled, columns.Finder(calendars))
 		}
 		return nil
 	})

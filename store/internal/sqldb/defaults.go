@@ -268,7 +268,7 @@ func (t *tx) refill(list []job.ID) error {
 		}
 		l.timing = want.timing
 		if !engine.SameOccurrences(is[uid].timing, want.timing) {
-			st.b.Reschedule(l.Job)
+			st.b.Reschedule(l.Job, l.doc.filled, columns.Finder(calendars))
 		} else {
 			st.touched = append(st.touched, l)
 		}

@@ -114,6 +114,12 @@ func (t *tx) settle(refs []store.RunRef, terms []job.ID) error {
 		}
 	}
 	slices.SortFunc(due, func(a, b *loadedJob) int { return cmp.Compare(a.FullName(), b.FullName()) })
+	var calendars map[string]*job.Calendar
+	if len(due) > 0 {
+		if calendars, err = t.calendars(); err != nil {
+			return err
+		}
+	}
 	for _, l := range due {
 		switch {
 		case st.b.Expired(l.Job):
@@ -123,7 +129,7 @@ func (t *tx) settle(refs []store.RunRef, terms []job.ID) error {
 			if err := st.b.Delete(l.Job, store.AnyVersion, engine.System); err != nil {
 				return err
 			}
-		case !st.b.Unpause(l.Job) && l.Deleted:
+		case !st.b.Unpause(l.Job, l.doc.filled, columns.Finder(calendars)) && l.Deleted:
 			// It keeps the time of its pause: nobody asks again.
 			if err := st.exec("update jobs set paused_until = 0, remove_at = 0 where uid = ?", idOf(l.UID)); err != nil {
 				return err
