@@ -3,6 +3,7 @@ package planner
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -16,8 +17,15 @@ import (
 // would slow down every look for runs, and what falls due now would wait behind them.
 
 const (
-	// backlogMax is how many runs that are due may wait for each node when more of what
-	// was missed is planned: what a node takes on between two looks, twice.
+	// backlogFor is how long a node works at the runs that are due and wait for it when
+	// more of what was missed is planned: what falls due now waits behind them, and four
+	// looks later none is left.
+	backlogFor = 2 * time.Second
+	// backlogMin is how many those are at least: enough to see how fast they are run, and
+	// four times as many at the next look.
+	backlogMin = 200
+	// backlogMax is how many they are at most: what the fastest node takes on between two
+	// looks, twice. None counts further.
 	backlogMax = 20_000
 	// catchUpMost is for how many missed occurrences a job is planned at a time: enough
 	// that the moves of its cursor cost little beside them.
@@ -43,17 +51,17 @@ func (p *Planner) admit(ctx context.Context, now time.Time, due []uint32) (_ []u
 	})
 	held := len(p.table.held)
 	p.mu.Unlock()
-	if held > 0 && time.Since(p.roomAt) >= every {
+	if held > 0 && time.Since(p.backlog.seen) >= every {
 		if err := p.measureRoom(ctx); err != nil {
 			return due, 0, err
 		}
 	}
-	if p.room <= 0 {
+	if p.backlog.room <= 0 {
 		return due, 0, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	admitted = min(len(p.table.held), (p.room+catchUpMost-1)/catchUpMost)
+	admitted = min(len(p.table.held), (p.backlog.room+catchUpMost-1)/catchUpMost)
 	due = append(due, p.table.held[:admitted]...)
 	if p.table.held = p.table.held[admitted:]; len(p.table.held) == 0 {
 		p.table.held = nil // its room with it
@@ -76,26 +84,67 @@ func (p *Planner) sayHeld() {
 	}
 }
 
-// measureRoom finds out how many runs this node may add to what waits: its share of what
-// the nodes that run something have room for, by the partitions that it plans.
+// backlog is what a planner knows of the runs that wait for nodes. It is Run's alone.
+type backlog struct {
+	// room is how many runs of what was missed may be planned, as of the last look.
+	room  int
+	seen  time.Time // when that was
+	limit int       // how many may wait for each node
+	waits int       // how many waited for all nodes
+	added int       // how many this planner has planned of what was missed, since then
+}
+
+// look takes over how many runs wait for each of the nodes that take any, and for how many
+// this planner has room: its share of what the nodes have room for.
+func (b *backlog) look(waits []int, share float64, now time.Time) {
+	all := 0
+	for _, n := range waits {
+		all += n
+	}
+	if since := now.Sub(b.seen); since > 4*every {
+		b.limit = backlogMin // what was true of other runs, long ago, says nothing
+	} else {
+		// The others have planned as much as this one for their shares. What fell due
+		// meanwhile is left out, and keeps the limit low while there is much of it.
+		ended := float64(b.waits-all) + float64(b.added)/share
+		each := ended / float64(len(waits)) * float64(backlogFor) / float64(since)
+		b.limit = min(max(int(each), b.limit/2, backlogMin), backlogMax)
+	}
+	room := 0
+	for _, n := range waits {
+		room += max(0, b.limit-n)
+	}
+	b.room, b.seen, b.waits, b.added = int(math.Ceil(float64(room)*share)), now, all, 0
+}
+
+// plan takes from the room.
+func (b *backlog) plan(runs int) {
+	b.room -= runs
+	b.added += runs
+}
+
+// measureRoom finds out how many runs this node may add to what waits.
 func (p *Planner) measureRoom(ctx context.Context) error {
-	backlog, err := p.Store.Backlog(ctx, backlogMax)
+	counted, err := p.Store.Backlog(ctx, backlogMax)
 	if err != nil {
 		return fmt.Errorf("count the backlog: %w", err)
-	}
-	room, nodes := 0, 0
-	for _, s := range p.Live() {
-		if s.Takes() && slices.Contains(s.Roles, placement.RoleWorker) {
-			room += backlogMax - backlog[s.ID]
-			nodes++
-		}
-	}
-	if nodes == 0 {
-		room = backlogMax - backlog[job.ID{}] // they wait for a node
 	}
 	p.mu.Lock()
 	mine := p.mine.Len()
 	p.mu.Unlock()
-	p.room, p.roomAt = room*mine/job.Partitions, time.Now()
+	if mine == 0 {
+		p.backlog = backlog{seen: time.Now()}
+		return nil
+	}
+	var waits []int
+	for _, s := range p.Live() {
+		if s.Takes() && slices.Contains(s.Roles, placement.RoleWorker) {
+			waits = append(waits, counted[s.ID])
+		}
+	}
+	if len(waits) == 0 {
+		waits = append(waits, counted[job.ID{}]) // they wait for a node
+	}
+	p.backlog.look(waits, float64(mine)/job.Partitions, time.Now())
 	return nil
 }

@@ -3,6 +3,8 @@ package planner
 import (
 	"errors"
 	"log/slog"
+	"math"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -42,35 +44,48 @@ func missing(t *testing.T, missed job.Missed, limit int) string {
 	return text
 }
 
-// waiting is a store whose runs that are due wait until a test takes them.
+// waiting is a store whose runs that are due wait until they are run, so many a second.
 type waiting struct {
 	fake
+	rate  int
 	taken int
-	asked int
+	until time.Time // that they were run
+
+	seen   int         // of what was planned
+	ahead  []time.Time // when the runs of that are due which are not yet
+	fallen int         // how many of them have been
 }
 
 // due returns how many of the planned runs are.
-func (w *waiting) due() (n int) {
-	for _, item := range w.planned {
-		for _, r := range item.Runs {
-			if !r.Due.After(time.Now()) {
-				n++
-			}
+func (w *waiting) due() int {
+	for ; w.seen < len(w.planned); w.seen++ {
+		for _, r := range w.planned[w.seen].Runs {
+			w.ahead = append(w.ahead, r.Due)
 		}
 	}
-	return n
+	before := len(w.ahead)
+	w.ahead = slices.DeleteFunc(w.ahead, func(due time.Time) bool { return !due.After(time.Now()) })
+	w.fallen += before - len(w.ahead)
+	return w.fallen
+}
+
+// work runs what could be run since the last time, and returns how many wait.
+func (w *waiting) work() int {
+	waits := w.due() - w.taken
+	did := min(waits, int(float64(w.rate)*time.Since(w.until).Seconds()))
+	w.taken, w.until = w.taken+did, time.Now()
+	return waits - did
 }
 
 func newWaiting(jobs []store.PlannedJob) *waiting {
-	w := &waiting{fake: fake{jobs: jobs}}
+	w := &waiting{fake: fake{jobs: jobs}, rate: math.MaxInt32, until: time.Now()}
 	w.backlog = func() (map[job.ID]int, error) {
-		w.asked++
-		return map[job.ID]int{{1}: min(backlogMax, w.due()-w.taken)}, nil
+		return map[job.ID]int{{1}: min(backlogMax, w.work())}, nil
 	}
 	return w
 }
 
-// jobsInTheLongest is so many that a minute of theirs is not much beside the bound.
+// jobsInTheLongest is so many that a minute of theirs is not much beside the bounds.
 const jobsInTheLongest = 30
 
 func TestWhatWasMissedIsPlannedAsItIsRun(t *testing.T) {
@@ -87,26 +102,25 @@ func TestWhatWasMissedIsPlannedAsItIsRun(t *testing.T) {
 		p := newPlanner(&w.fake)
 		var log strings.Builder
 		p.Log = slog.New(slog.NewTextHandler(&log, nil))
-		const slack = 2 * jobsInTheLongest * catchUpMost
-		for _, step := range []struct{ take, least, most int }{
-			{0, backlogMax, backlogMax + slack},
-			{0, backlogMax, backlogMax + slack}, // nobody has run one
-			{15_000, backlogMax, backlogMax + slack},
-			{100_000, 0, backlogMax + slack},
-		} {
-			w.taken += min(step.take, w.due()-w.taken)
-			run(p, 3*time.Second)
-			if got := w.due() - w.taken; got < step.least || got > step.most {
-				t.Errorf("%d were taken, %d wait, want %d to %d", w.taken, got, step.least, step.most)
+		const onTime = jobsInTheLongest * 60
+		for _, rate := range []int{0, 200, 4000, 500} {
+			w.rate = rate
+			run(p, 20*time.Second) // to find out
+			before := w.taken
+			run(p, 10*time.Second)
+			waits, did := w.work(), w.taken-before
+			if most := max(backlogMin, rate*int(backlogFor/time.Second)) + onTime; waits > most {
+				t.Errorf("%d a second are run, and %d wait, want at most %d", rate, waits, most)
 			}
-			if held := p.Stats().Held; (held > 0) != (w.due()-w.taken >= backlogMax) {
-				t.Errorf("%d jobs are held, %d runs wait", held, w.due()-w.taken)
+			if did < 10*rate*9/10 {
+				t.Errorf("%d were run, and could have been %d", did, 10*rate)
+			}
+			if p.Stats().Held == 0 {
+				t.Errorf("%d a second are run, %d wait, and none is held", rate, waits)
 			}
 		}
-		for range 20 {
-			w.taken = w.due()
-			run(p, 3*time.Second)
-		}
+		w.rate = math.MaxInt32
+		run(p, time.Minute)
 		// Each occurrence once, in order.
 		latest := map[job.ID]time.Time{}
 		for _, item := range w.planned {
@@ -189,21 +203,58 @@ func TestTheBacklogIsDividedAmongPlannersAndNodes(t *testing.T) {
 		backlog map[job.ID]int
 		room    int
 	}{
-		{"one node", []store.Session{worker(1)}, store.AllPartitions, nil, backlogMax},
-		{"some waits", []store.Session{worker(1)}, store.AllPartitions, map[job.ID]int{{1}: 5000}, backlogMax - 5000},
-		{"much waits for what is gone, or for a place", []store.Session{worker(1)}, store.AllPartitions, map[job.ID]int{{9}: backlogMax, {}: backlogMax}, backlogMax},
-		{"another plans the other half", []store.Session{worker(1), worker(2)}, half, map[job.ID]int{{1}: 5000}, backlogMax - 2500},
-		{"one is full", []store.Session{worker(1), worker(2)}, store.AllPartitions, map[job.ID]int{{1}: backlogMax}, backlogMax},
-		{"some take nothing", []store.Session{worker(1), drained, leaving, planner}, store.AllPartitions, nil, backlogMax},
-		{"none takes anything", []store.Session{planner}, store.AllPartitions, map[job.ID]int{{}: 1000}, backlogMax - 1000},
+		{"one node", []store.Session{worker(1)}, store.AllPartitions, nil, backlogMin},
+		{"some waits", []store.Session{worker(1)}, store.AllPartitions, map[job.ID]int{{1}: 50}, backlogMin - 50},
+		{"much waits for what is gone, or for a place", []store.Session{worker(1)}, store.AllPartitions, map[job.ID]int{{9}: backlogMin, {}: backlogMin}, backlogMin},
+		{"another plans the other half", []store.Session{worker(1), worker(2)}, half, map[job.ID]int{{1}: 50}, backlogMin - 25},
+		{"one is full", []store.Session{worker(1), worker(2)}, store.AllPartitions, map[job.ID]int{{1}: backlogMin}, backlogMin},
+		{"one has too many", []store.Session{worker(1), worker(2)}, store.AllPartitions, map[job.ID]int{{1}: 3 * backlogMin}, backlogMin},
+		{"some take nothing", []store.Session{worker(1), drained, leaving, planner}, store.AllPartitions, nil, backlogMin},
+		{"none takes anything", []store.Session{planner}, store.AllPartitions, map[job.ID]int{{}: 100}, backlogMin - 100},
+		{"one partition is planned here", []store.Session{worker(1)}, store.Partitions{1}, nil, 1},
 		{"none plans anything here", []store.Session{worker(1)}, store.Partitions{}, nil, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPlanner(&fake{backlog: func() (map[job.ID]int, error) { return c.backlog, nil }})
 			p.Live = func() []store.Session { return c.live }
 			p.mine = c.mine
-			if err := p.measureRoom(t.Context()); err != nil || p.room != c.room {
-				t.Errorf("room for %d (%v), want %d", p.room, err, c.room)
+			if err := p.measureRoom(t.Context()); err != nil || p.backlog.room != c.room {
+				t.Errorf("room for %d (%v), want %d", p.backlog.room, err, c.room)
+			}
+		})
+	}
+}
+
+// As many may wait as the nodes run in a while: by how many they have run of late.
+func TestTheBacklogIsOfAsLongAsItTakes(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		name  string
+		was   backlog // half a second ago
+		waits []int
+		share float64
+		limit int
+	}{
+		{"all were run", backlog{limit: 200, added: 200}, []int{0}, 1, 800},
+		{"as many as before, and 500 were run", backlog{limit: 2000, waits: 1000, added: 500}, []int{1000}, 1, 2000},
+		{"fewer, and none was added", backlog{limit: 2000, waits: 1000}, []int{700}, 1, 1200},
+		{"none was run", backlog{limit: 2000, waits: 1000, added: 300}, []int{1300}, 1, 1000},
+		{"none was run for long", backlog{limit: 250, waits: 1000}, []int{1000}, 1, backlogMin},
+		{"more fell due than was run", backlog{limit: 2000, waits: 1000}, []int{3000}, 1, 1000},
+		{"more were run than anybody counts", backlog{limit: 20_000, added: 20_000}, []int{0}, 1, backlogMax},
+		{"another has added as many", backlog{limit: 200, added: 100}, []int{0}, 0.5, 800},
+		{"two nodes have run them", backlog{limit: 200, added: 200}, []int{0, 0}, 1, 400},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := c.was
+			b.seen = now.Add(-every)
+			if b.look(c.waits, c.share, now); b.limit != c.limit {
+				t.Errorf("%d may wait, want %d", b.limit, c.limit)
+			}
+			b = c.was
+			b.seen = now.Add(-time.Hour)
+			if b.look(c.waits, c.share, now); b.limit != backlogMin {
+				t.Errorf("%d may wait, long after the last look", b.limit)
 			}
 		})
 	}
@@ -226,7 +277,7 @@ func TestWhatIsCaughtUpIsDecidedOnce(t *testing.T) {
 				w := newWaiting(away(t, 1, job.MissedAll, 2*time.Hour))
 				w.jobs[0].Timing = missing(t, job.MissedAll, limit)
 				began := time.Now()
-				waiting := backlogMax - 1
+				waiting := backlogMin - 1
 				w.backlog = func() (map[job.ID]int, error) { return map[job.ID]int{{1}: waiting}, nil }
 				p := newPlanner(&w.fake)
 				run(p, time.Nanosecond)
@@ -312,10 +363,7 @@ func TestAnEditOrAClockThatStepsLosesNothingThatWaits(t *testing.T) {
 		w.jobs = append(w.jobs, edited, gone)
 		p.ClockStepped()
 		w.planned = nil
-		for range 20 {
-			w.taken = w.due()
-			run(p, 3*time.Second)
-		}
+		run(p, time.Minute)
 		for _, item := range w.planned {
 			if to := cursor[item.Job]; !item.From.Equal(to) {
 				t.Fatalf("job %v was planned from %s, behind %s", item.Job, item.From, to)

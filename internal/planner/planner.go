@@ -115,9 +115,7 @@ type Planner struct {
 	// to be placed. They are Run's alone.
 	since    int64
 	unplaced store.RunRef
-	// room is how many runs of what was missed may be planned, as of roomAt.
-	room     int
-	roomAt   time.Time
+	backlog  backlog
 	saidHeld bool             // that jobs are held
 	compared time.Time        // when the table was last compared with the store
 	counting <-chan counted   // by the store, to compare; nil when it does not
@@ -640,7 +638,7 @@ func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.P
 			item.Missed = append(item.Missed, store.MissedSpan{ID: id, First: s.First, Last: s.Last, Count: s.Count, Reason: s.Reason})
 		}
 		if runs += len(item.Runs); catchesUp {
-			p.room -= len(item.Runs)
+			p.backlog.plan(len(item.Runs))
 		}
 		items = append(items, item)
 		decisions = append(decisions, d)
