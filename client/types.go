@@ -41,6 +41,8 @@ type Change struct {
 	// Running are the runs that are claimed or going on. They go on to their
 	// end under the definition that they were claimed under.
 	Running []Run `json:"running" nullable:"false" doc:"The runs that are claimed or going on. They go on to their end as they began."`
+	// Warnings are about the job as it is now.
+	Warnings []string `json:"warnings,omitempty" nullable:"false" doc:"What is allowed and yet probably not meant: a job that it follows and that is not there."`
 }
 
 // ChangeResult says what has happened.

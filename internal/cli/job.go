@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -426,6 +428,7 @@ func showChange(env Env, output string, name jobName, change client.Change, done
 	if err != nil {
 		return err
 	}
+	warn(env, client.Applied{Results: []client.ApplyResult{{Kind: job.KindJob, Name: name.String(), Warnings: change.Warnings}}})
 	return write(env, data)
 }
 
@@ -535,7 +538,13 @@ belfry job next nightly --count 3 -o json`,
 			}
 			next, err := server.Next(cmd.Context(), name.namespace, name.name, count)
 			if err != nil {
-				return server.refused(err)
+				err = server.refused(err)
+				var f *failure
+				// As in belfry next, which has no namespaces.
+				if _, isText := strconv.Atoi(asked.Namespace); isText == nil && errors.As(err, &f) && f.code == ExitNotFound {
+					return f.withHint("-n is the namespace; --count %s is how many", asked.Namespace)
+				}
+				return err
 			}
 			return showNext(env, output, next)
 		},
@@ -557,7 +566,7 @@ func showNext(env Env, output string, next client.Occurrences) error {
 		data, err = renderList(output, next.Items, "", func(o client.Occurrence) string { return o.Scheduled.Format(time.RFC3339Nano) }, func(w io.Writer) {
 			var rows [][]string
 			for _, o := range next.Items {
-				row := []string{instant(env, o.Scheduled), distance(env, o.Scheduled), ""}
+				row := []string{instant(env, o.Scheduled), distance(env, o.Due), ""}
 				if !o.Due.Equal(o.Scheduled) {
 					row[2] = "due " + instant(env, o.Due)
 				}

@@ -127,12 +127,14 @@ func warnOfAbsent(steps []*step) {
 	for _, s := range steps {
 		for _, up := range s.follows {
 			if s.absent[up] || deleted[up] {
-				s.result.Warnings = append(s.result.Warnings, job.Problem{
-					Path: "schedule.on", Message: fmt.Sprintf("there is no job %s: until there is, nothing falls due by it", up),
-				}.Error())
+				s.result.Warnings = append(s.result.Warnings, absentWarning(up))
 			}
 		}
 	}
+}
+
+func absentWarning(up string) string {
+	return job.Problem{Path: "schedule.on", Message: fmt.Sprintf("there is no job %s: until there is, nothing falls due by it", up)}.Error()
 }
 
 // diffAll adds to the results which lines change.

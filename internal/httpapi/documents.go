@@ -92,8 +92,9 @@ func timingOf(j *store.Job, calendars job.Calendars) (engine.Timing, error) {
 	return engine.TimingOf(j.Filled, j.Definition.UID, calendars)
 }
 
-// upcoming returns the next occurrences after a moment.
+// upcoming returns the next occurrences that are due after a moment.
 func upcoming(t *engine.Timing, from time.Time, count int) []engine.Occurrence {
+	from = t.Begin(from)
 	var list []engine.Occurrence
 	for len(list) < count {
 		next := t.Schedule.Next(from)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -98,14 +99,14 @@ func (a *api) showAt(ctx context.Context, j *store.Job, filled bool, at time.Tim
 		return client.Document{}, err
 	}
 	if len(last) == 0 {
-		return a.documentOf(j, filled, at, nil)
+		return a.documentOf(ctx, j, filled, at, nil)
 	}
-	return a.documentOf(j, filled, at, &last[0])
+	return a.documentOf(ctx, j, filled, at, &last[0])
 }
 
 // documentOf returns a job with the next occurrence after a moment, and the record
 // that has ended its last run, nil if there is none.
-func (a *api) documentOf(j *store.Job, filled bool, at time.Time, last *store.Record) (client.Document, error) {
+func (a *api) documentOf(ctx context.Context, j *store.Job, filled bool, at time.Time, last *store.Record) (client.Document, error) {
 	shown := *j.Definition
 	if filled {
 		shown = *j.Filled
@@ -118,11 +119,37 @@ func (a *api) documentOf(j *store.Job, filled bool, at time.Time, last *store.Re
 	if a.Planner != nil && status.State == job.JobActive {
 		status.Next, _ = a.Planner.NextAfter(shown.UID, at)
 	}
+	chained, err := a.nextInChain(ctx, j)
+	if err != nil {
+		return client.Document{}, err
+	}
+	if chained != nil {
+		status.Next = chained.Scheduled
+	}
 	if last != nil {
 		status.LastRun, status.LastEnded, status.LastOutcome = last.Run.ID, last.Attempt.Ended, last.Attempt.Outcome
 	}
 	shown.Status = &status
 	return client.DocumentOf(job.Document{Job: &shown})
+}
+
+// chainLookMax is how many runs of a job are looked through for the next of its chain:
+// it has one, and others only where many are asked for by hand.
+const chainLookMax = 100
+
+// nextInChain returns the next run of a job that falls due some time after the end of
+// the last one. There is none while that goes on.
+func (a *api) nextInChain(ctx context.Context, j *store.Job) (*store.Run, error) {
+	if j.Filled.Schedule.AfterEnd == 0 || stateOf(j) != job.JobActive {
+		return nil, nil
+	}
+	list, err := a.Store.ListActive(ctx, store.ActiveQuery{Job: j.Definition.UID, State: job.StateReady, Limit: chainLookMax})
+	for i := range list {
+		if r := &list[i]; r.Kind == job.RunAfterEnd && r.Epoch == j.Definition.Epoch && r.Attempt == 1 {
+			return r, nil
+		}
+	}
+	return nil, err
 }
 
 type getJobInput struct {
@@ -274,14 +301,34 @@ func (a *api) put(ctx context.Context, p store.PutJob, old *store.Job) (*changeO
 		return nil, putProblem(err, p)
 	}
 	a.sync(ctx)
+	var out *changeOutput
 	if old == nil {
-		return a.created(j)
+		out, err = a.created(ctx, j)
+	} else {
+		out, err = a.change(ctx, j)
 	}
-	out, err := a.change(ctx, j)
-	if err == nil && j.Definition.Version == before {
+	if err != nil {
+		return nil, err
+	}
+	if j.Definition.Version == before {
 		out.Body.Result = client.Unchanged
 	}
+	out.Body.Warnings, err = a.warnOfUpstreams(ctx, j.Definition)
 	return out, err
+}
+
+// warnOfUpstreams warns of what a job follows and is not there. It may come later.
+func (a *api) warnOfUpstreams(ctx context.Context, j *job.Job) (list []string, err error) {
+	for _, up := range engine.Follows(j) {
+		namespace, name, _ := strings.Cut(up, "/")
+		switch _, err := a.Store.Job(ctx, namespace, name); {
+		case errors.Is(err, store.ErrNotFound):
+			list = append(list, absentWarning(up))
+		case err != nil:
+			return nil, err
+		}
+	}
+	return list, nil
 }
 
 // cycleHint is for jobs that would follow themselves.
@@ -310,11 +357,11 @@ func putProblem(err error, p store.PutJob) error {
 
 // created returns the answer to a change that has made a job, which has had no runs
 // yet.
-func (a *api) created(j *store.Job) (*changeOutput, error) {
+func (a *api) created(ctx context.Context, j *store.Job) (*changeOutput, error) {
 	out := &changeOutput{Status: http.StatusCreated, ETag: etag(j.Definition.Version)}
 	out.Body = client.Change{Result: client.Created, Running: []client.Run{}}
 	var err error
-	out.Body.Job, err = a.documentOf(j, false, a.Now(), nil)
+	out.Body.Job, err = a.documentOf(ctx, j, false, a.Now(), nil)
 	return out, err
 }
 
@@ -567,7 +614,7 @@ func (a *api) trigger(ctx context.Context, j *store.Job, like store.TriggerItem)
 type nextInput struct {
 	JobName
 	Count int       `query:"count" minimum:"1" maximum:"1000" default:"10" doc:"How many."`
-	From  time.Time `query:"from" doc:"Those after this instant. Default: now."`
+	From  time.Time `query:"from" doc:"Those that are due after this instant. Default: now."`
 }
 
 type nextOutput struct {
@@ -586,6 +633,19 @@ func (a *api) nextOfJob(ctx context.Context, in *nextInput) (*nextOutput, error)
 	out := &nextOutput{}
 	out.Body.Items = []client.Occurrence{}
 	out.Body.Timezone = j.Filled.Schedule.Timezone
+	zone, err := cron.LoadZone(j.Filled.Schedule.Timezone)
+	if err != nil {
+		return nil, err
+	}
+	add := func(scheduled, due time.Time) {
+		out.Body.Items = append(out.Body.Items, client.Occurrence{Scheduled: scheduled.In(zone.Location()), Due: due.In(zone.Location())})
+	}
+	if chained, err := a.nextInChain(ctx, j); err != nil || chained != nil {
+		if chained != nil && chained.Due.After(in.From) {
+			add(chained.Scheduled, chained.Due)
+		}
+		return out, err
+	}
 	if out.Body.Reason = neverDue(j); out.Body.Reason != "" {
 		return out, nil
 	}
@@ -593,22 +653,19 @@ func (a *api) nextOfJob(ctx context.Context, in *nextInput) (*nextOutput, error)
 	if err != nil {
 		return nil, err
 	}
-	zone, err := cron.LoadZone(j.Filled.Schedule.Timezone)
-	if err != nil {
-		return nil, err
-	}
 	left := in.Count
 	if most := j.Filled.Schedule.MaxRuns; most > 0 {
 		left = min(left, most-j.Planned)
 	}
-	from := in.From
-	if from.IsZero() {
-		from = a.Now()
-	}
-	for _, o := range upcoming(&timing, from, left) {
-		out.Body.Items = append(out.Body.Items, client.Occurrence{
-			Scheduled: o.Scheduled.In(zone.Location()), Due: o.Due.In(zone.Location()),
-		})
+	now := a.Now()
+	for _, o := range upcoming(&timing, cmp.Or(in.From, now), in.Count) {
+		// What is planned and not yet due is counted already.
+		if planned := !o.Scheduled.After(j.Cursor) && o.Due.After(now); !planned {
+			if left--; left < 0 {
+				break
+			}
+		}
+		add(o.Scheduled, o.Due)
 	}
 	if len(out.Body.Items) == 0 {
 		out.Body.Reason = "nothing follows in the schedule"
@@ -616,13 +673,18 @@ func (a *api) nextOfJob(ctx context.Context, in *nextInput) (*nextOutput, error)
 	return out, nil
 }
 
+// stateOf returns the state of a job.
+func stateOf(j *store.Job) job.JobState {
+	if j.Definition.Status == nil {
+		return job.JobActive
+	}
+	return j.Definition.Status.State
+}
+
 // neverDue says why a job falls due at no time that could be named.
 func neverDue(j *store.Job) string {
 	s := &j.Filled.Schedule
-	state := job.JobActive
-	if j.Definition.Status != nil {
-		state = j.Definition.Status.State
-	}
+	state := stateOf(j)
 	switch {
 	case state == job.JobPaused:
 		reason := "the job is paused"
