@@ -118,8 +118,15 @@ func (w *world) config(node string) membership.Config {
 	}
 }
 
-// join begins a session and renews it until stop is called.
-func (w *world) join(node string) (m *membership.Member, stop func()) {
+// join begins a session and renews it until the end of the test.
+func (w *world) join(node string) *membership.Member {
+	w.t.Helper()
+	m, _ := w.joinUntil(node)
+	return m
+}
+
+// joinUntil begins a session and renews it until stop is called.
+func (w *world) joinUntil(node string) (m *membership.Member, stop func()) {
 	w.t.Helper()
 	m, err := membership.Join(context.Background(), w.config(node))
 	if err != nil {
@@ -133,7 +140,9 @@ func (w *world) join(node string) (m *membership.Member, stop func()) {
 			w.t.Error(err)
 		}
 	}()
-	return m, func() { cancel(); <-done }
+	stop = func() { cancel(); <-done }
+	w.t.Cleanup(stop)
+	return m, stop
 }
 
 func names(sessions []store.Session) string {
@@ -147,12 +156,11 @@ func names(sessions []store.Session) string {
 func TestMembersKnowEachOtherAsLongAsTheyLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, stopA := w.join("a")
-		defer stopA()
+		a := w.join("a")
 		if got := names(a.Live()); got != "a" {
 			t.Errorf("a node that has just joined sees %q", got)
 		}
-		_, stopB := w.join("b")
+		_, stopB := w.joinUntil("b")
 		time.Sleep(2100 * time.Millisecond)
 		if got := names(a.Live()); got != "a b" && got != "b a" {
 			t.Errorf("two seconds later it sees %q", got)
@@ -171,10 +179,9 @@ func TestMembersKnowEachOtherAsLongAsTheyLive(t *testing.T) {
 func TestAMemberKnowsAtOnceThatAnotherHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, stopA := w.join("a")
-		defer stopA()
+		a := w.join("a")
 		time.Sleep(time.Second)
-		_, stopB := w.join("b")
+		_, stopB := w.joinUntil("b")
 		time.Sleep(2100 * time.Millisecond)
 		stopB() // as if it had died, a moment after it was renewed
 		time.Sleep(store.SessionLife - 200*time.Millisecond)
@@ -191,10 +198,9 @@ func TestAMemberKnowsAtOnceThatAnotherHasEnded(t *testing.T) {
 func TestAMemberThatCannotSeeTheOthersDoesNotAskAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, stopA := w.join("a")
-		defer stopA()
+		a := w.join("a")
 		time.Sleep(time.Second)
-		_, stopB := w.join("b")
+		_, stopB := w.joinUntil("b")
 		time.Sleep(2100 * time.Millisecond)
 		stopB()
 		w.store.blind.Store(true)
@@ -215,10 +221,8 @@ func TestAMemberThatCannotSeeTheOthersDoesNotAskAllTheTime(t *testing.T) {
 func TestAMemberKnowsWhetherItIsDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, stopA := w.join("a")
-		defer stopA()
-		b, stopB := w.join("b")
-		defer stopB()
+		a := w.join("a")
+		b := w.join("b")
 		for _, undo := range []bool{false, false, true, false, true} {
 			if err := w.memory.Drain(t.Context(), store.DrainNode{Node: "a", Undo: undo, Reason: "a new disk", Actor: "ann"}); err != nil {
 				t.Fatal(err)
@@ -246,8 +250,7 @@ func TestWhatNoLiveNodeDoesIsLoggedOnceAndOnceWhenOneDoes(t *testing.T) {
 				t.Errorf("logged is %d times that nobody plans, that nobody runs and that somebody does again, want %d", got, want)
 			}
 		}
-		_, stop := w.join("a") // which has the role worker
-		defer stop()
+		w.join("a") // which has the role worker
 		expect(1, 0, 0)
 		c := w.config("b")
 		c.Session.Roles = []string{"planner", "api"}
@@ -268,8 +271,7 @@ func TestTheClockOfTheStoreIsKnownBetweenLooks(t *testing.T) {
 		w := newWorld(t)
 		w.memory = memory.New(memory.Options{Now: func() time.Time { return time.Now().Add(time.Hour) }}) // the node is an hour behind
 		w.store.Store = w.memory
-		m, stop := w.join("a")
-		defer stop()
+		m := w.join("a")
 		for range 5 {
 			time.Sleep(777 * time.Millisecond)
 			if off := time.Until(m.Now()) - time.Hour; off.Abs() > time.Millisecond {
@@ -288,8 +290,7 @@ func TestAClockThatIsOffIsLoggedOnceAndOnceWhenItIsRight(t *testing.T) {
 	const off, right = "the clock of this machine is not that of the store", "the clock of this machine is that of the store again"
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		m, stop := w.join("a")
-		defer stop()
+		m := w.join("a")
 		time.Sleep(500 * time.Millisecond) // so that nothing is changed at the moment of a renewal
 		for _, step := range []struct {
 			ahead, tells time.Duration
@@ -326,8 +327,7 @@ func TestAClockThatIsOffIsLoggedOnceAndOnceWhenItIsRight(t *testing.T) {
 func TestARenewalCountsFromItsSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		m, stop := w.join("a")
-		defer stop()
+		m := w.join("a")
 		if m.Renewed() != w.boot() || time.Duration(w.told.Load()) != w.boot() {
 			t.Errorf("at %s it was renewed at %s", w.boot(), m.Renewed())
 		}
@@ -358,8 +358,7 @@ func TestARenewalCountsFromItsSending(t *testing.T) {
 func TestAStoreThatHangsDoesNotHideThatItIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		m, stop := w.join("a")
-		defer stop()
+		m := w.join("a")
 		time.Sleep(time.Second)
 		w.store.hangs.Store(true)
 		time.Sleep(3500 * time.Millisecond)
@@ -374,8 +373,7 @@ func TestAStoreThatHangsDoesNotHideThatItIsBack(t *testing.T) {
 func TestTroubleIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		_, stop := w.join("a")
-		defer stop()
+		w.join("a")
 		w.store.away.Store(true)
 		time.Sleep(21 * time.Second)
 		if n := w.log.count("cannot be renewed"); n != 1 || w.store.renewals.Load() < 8 {
@@ -392,8 +390,7 @@ func TestTroubleIsLoggedOnce(t *testing.T) {
 func TestANodeIsSteadyOnlyAfterAGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		m, stop := w.join("a")
-		defer stop()
+		m := w.join("a")
 		time.Sleep(5 * time.Second)
 		w.store.away.Store(true)
 		time.Sleep(4 * time.Second) // two renewals fail: no gap as others see it
@@ -419,8 +416,7 @@ func TestANodeIsSteadyOnlyAfterAGap(t *testing.T) {
 func TestASessionThatWasReapedIsOverForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		m, stop := w.join("a")
-		defer stop()
+		m := w.join("a")
 		if err := w.memory.Leave(context.Background(), m.ID()); err != nil {
 			t.Fatal(err)
 		}
@@ -437,8 +433,7 @@ func TestASessionThatWasReapedIsOverForGood(t *testing.T) {
 		if got := w.store.renewals.Load(); got != n {
 			t.Errorf("%d renewals of a session that is over", got-n)
 		}
-		next, stopNext := w.join("a")
-		defer stopNext()
+		next := w.join("a")
 		if next.ID() == m.ID() {
 			t.Error("the next session has the identity of the one that is over")
 		}
@@ -448,8 +443,7 @@ func TestASessionThatWasReapedIsOverForGood(t *testing.T) {
 func TestAFailureOfTheStoreDoesNotEndASession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		m, stop := w.join("a")
-		defer stop()
+		m := w.join("a")
 		w.store.away.Store(true)
 		time.Sleep(time.Minute)
 		select {
@@ -468,12 +462,10 @@ func TestAFailureOfTheStoreDoesNotEndASession(t *testing.T) {
 func TestAProcessKnowsThoseBeforeItOnItsMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		before, stop := w.join("a")
+		before, stop := w.joinUntil("a")
 		stop() // it dies
-		_, stopOther := w.join("b")
-		defer stopOther()
-		m, stopNext := w.join("a")
-		defer stopNext()
+		w.join("b")
+		m := w.join("a")
 		if p := m.Predecessors(); len(p) != 1 || p[0] != before.ID() {
 			t.Errorf("predecessors %v, want %v alone", p, before.ID())
 		}
@@ -483,10 +475,8 @@ func TestAProcessKnowsThoseBeforeItOnItsMachine(t *testing.T) {
 func TestANodeThatLeavesIsNoMemberAndGoesOnRenewing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		a, stopA := w.join("a")
-		defer stopA()
-		b, stopB := w.join("b")
-		defer stopB()
+		a := w.join("a")
+		b := w.join("b")
 		if err := a.Leave(context.Background()); err != nil {
 			t.Fatal(err)
 		}

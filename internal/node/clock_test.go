@@ -1,10 +1,8 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,31 +15,6 @@ import (
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/memory"
 )
-
-// lines is a log that can be read while it is written.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// count returns how many lines have a text.
-func (l *lines) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := 0
-	for line := range strings.Lines(l.text.String()) {
-		if strings.Contains(line, text) {
-			n++
-		}
-	}
-	return n
-}
 
 // odd is a store whose calls do what a test says before they are passed on.
 type odd struct {
@@ -77,14 +50,14 @@ func (o *odd) Lost(ctx context.Context, limit int) ([]store.Attempt, error) {
 type settable struct {
 	store *odd
 	exec  *fake
-	log   *lines
+	log   *logged
 	ahead atomic.Int64
 	stop  func()
 }
 
 func newSettable(t *testing.T, o *odd) *settable {
 	t.Helper()
-	s := &settable{store: o, exec: &fake{}, log: &lines{}}
+	s := &settable{store: o, exec: &fake{}, log: &logged{}}
 	now := func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 	o.Store = memory.New(memory.Options{Now: now})
 	booted := time.Now()

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -33,16 +32,7 @@ func (w *world) nodeAs(name string, now func() time.Time, exec executor.Executor
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- n.Run(ctx) }()
-	return n, func() {
-		w.t.Helper()
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Error(err)
-		}
-	}
+	return n, w.run(n)
 }
 
 func TestNodesDoWhatTheirRolesSay(t *testing.T) {

@@ -1,11 +1,9 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,30 +13,6 @@ import (
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
-
-// logged is a log that is read while it is written.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(line)
-}
-
-// lines returns the lines with a text.
-func (l *logged) lines(part string) (list []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.text.String()) {
-		if strings.Contains(line, part) {
-			list = append(list, line)
-		}
-	}
-	return list
-}
 
 func TestARunThatTakesLongerThanExpectedIsToldOnceWhileItGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -108,6 +109,11 @@ func (w *world) start(name string) (stop func()) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	return w.run(n)
+}
+
+// run runs a node until stop is called, which stops it gently and waits.
+func (w *world) run(n *Node) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- n.Run(ctx) }()
@@ -150,16 +156,48 @@ func TestANodeTellsWhenOutputHasComeIntoTheStore(t *testing.T) {
 	})
 }
 
+// logged is a log that can be read while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// lines returns the lines with a text.
+func (l *logged) lines(text string) (list []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, text) {
+			list = append(list, line)
+		}
+	}
+	return list
+}
+
+// count returns how many lines have a text.
+func (l *logged) count(text string) int { return len(l.lines(text)) }
+
 // apply creates or changes a job given in YAML.
 func (w *world) apply(yaml string) *store.Job {
 	w.t.Helper()
+	return put(w.t, w.store, yaml)
+}
+
+func put(t *testing.T, s store.Store, yaml string) *store.Job {
+	t.Helper()
 	docs, err := job.Decode("test.yaml", []byte(yaml))
 	if err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
-	j, err := w.store.PutJob(context.Background(), store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "test"})
+	j, err := s.PutJob(context.Background(), store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "test"})
 	if err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return j
 }

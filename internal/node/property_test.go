@@ -324,15 +324,7 @@ func newSimulation(t *testing.T, seed uint64) *simulation {
 
 func (s *simulation) put(text string) *store.Job {
 	s.t.Helper()
-	docs, err := job.Decode("test.yaml", []byte(text))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	j, err := s.memory.PutJob(context.Background(), store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion, Actor: "test"})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return j
+	return put(s.t, s.memory, text)
 }
 
 // start starts a node.

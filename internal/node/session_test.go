@@ -189,7 +189,7 @@ func TestANodeSaysThatAnotherHasItsName(t *testing.T) {
 			name, machine string // of the second node, on the directory of the first
 			want          int
 		}{{"b", "m2", 0}, {"a", "m2", 1}, {"a", "m1", 0}} {
-			log := &lines{}
+			log := &logged{}
 			n, err := New(Config{
 				Store:     w.store,
 				Session:   store.Session{Node: c.name, Machine: c.machine, DataDir: "/a", Roles: []string{placement.RolePlanner}, Capacity: 1},

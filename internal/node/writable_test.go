@@ -31,17 +31,14 @@ func TestAStoreThatCannotBeWrittenIsSaidOnce(t *testing.T) {
 		{"another error says nothing of it", []write{{full, true}, {errors.New("locked"), true}, {full, true}}, []string{"no space"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			log := &lines{}
+			log := &logged{}
 			w := &writable{log: slog.New(slog.NewTextHandler(log, nil)), store: "postgres://db"}
 			for _, write := range c.writes {
 				w.saw(write.err, write.grows)
 			}
-			var said []string
-			for line := range strings.Lines(log.text.String()) {
-				said = append(said, line)
-			}
+			said := log.lines("")
 			if len(said) != len(c.want) {
-				t.Fatalf("got %d lines, want %d:\n%s", len(said), len(c.want), log.text.String())
+				t.Fatalf("got %d lines, want %d:\n%s", len(said), len(c.want), said)
 			}
 			for i, want := range c.want {
 				if !strings.Contains(said[i], `msg="`+want) || !strings.Contains(said[i], "store=postgres://db") {
@@ -53,7 +50,7 @@ func TestAStoreThatCannotBeWrittenIsSaidOnce(t *testing.T) {
 }
 
 func TestPartsDoNotSayWhatTheNodeSays(t *testing.T) {
-	text := &lines{}
+	text := &logged{}
 	log := slog.New(quiet{slog.NewTextHandler(text, nil)}).With("a", 1).WithGroup("g")
 	log.Error("planning has stopped", "error", fmt.Errorf("plan: %w", store.ErrNoSpace))
 	log.Error("claims have stopped", "more", 2, "error", fmt.Errorf("claim: %w", store.ErrReadOnly))

@@ -582,6 +582,22 @@ func (r *rig) claimedAhead(run job.ID) {
 	}
 }
 
+// claimUnderWay plans a run and waits until its claim is made, whose answer is then on
+// its way.
+func (r *rig) claimUnderWay(j *store.Job) job.ID {
+	r.t.Helper()
+	r.store.set(func(h *hooks) {
+		h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
+			outcomes, err := do()
+			time.Sleep(300 * time.Millisecond)
+			return outcomes, err
+		}
+	})
+	id := r.plan(j, in(2*time.Second))[0]
+	r.until("the claim is made", 5*time.Second, func() bool { return r.state(id) == job.StateRunning })
+	return id
+}
+
 // startsOf returns how often a run was started.
 func (r *rig) startsOf(run job.ID) (n int) {
 	for _, s := range r.exec.starts() {

@@ -149,15 +149,7 @@ func TestAClaimUnderWayWhenTheNodeDrainsIsGivenBackToo(t *testing.T) {
 		j := r.put("j", besides)
 		r.start()
 		r.claimsFar()
-		r.store.set(func(h *hooks) {
-			h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
-				outcomes, err := do()
-				time.Sleep(300 * time.Millisecond) // the answer is on its way
-				return outcomes, err
-			}
-		})
-		id := r.plan(j, in(2*time.Second))[0]
-		r.until("the claim is made", 5*time.Second, func() bool { return r.state(id) == job.StateRunning })
+		id := r.claimUnderWay(j)
 		if err := r.worker.Drain(context.Background()); err != nil {
 			t.Fatal(err)
 		}
