@@ -98,17 +98,7 @@ func (c *cluster) create() {
 		}
 		text := fmt.Sprintf("name: %s\nschedule: {every: 1s, start: %q}\nrun: {shell: {command: %q, args: %s}}\npolicy: {lost_after: %s, kill_grace: 0s, missed: all, %s}\n",
 			expect.Name, c.began.Format(time.RFC3339), programs.witness, args, c.lostAfter, policy)
-		documents, err := job.Decode("job.yaml", []byte(text))
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		document, err := client.DocumentOf(documents[0])
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		if _, err := c.nodes[0].Apply(c.t.Context(), client.Apply{Documents: []client.Document{document}}); err != nil {
-			c.t.Fatal(err)
-		}
+		c.nodes[0].apply(text)
 		expect.Name = "default/" + expect.Name
 		c.jobs = append(c.jobs, expect)
 	}
@@ -421,17 +411,7 @@ const cancelMax = 10 * time.Second
 func (c *cluster) cancels(n int) {
 	c.t.Helper()
 	ctx, asked := c.t.Context(), c.nodes[0]
-	documents, err := job.Decode("job.yaml", []byte("name: long\nrun: {shell: exec sleep 1000}\nplace: {strategy: last}\n"))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	document, err := client.DocumentOf(documents[0])
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if _, err := asked.Apply(ctx, client.Apply{Documents: []client.Document{document}}); err != nil {
-		c.t.Fatal(err)
-	}
+	asked.apply("name: long\nrun: {shell: exec sleep 1000}\nplace: {strategy: last}\n")
 	var took []time.Duration
 	for range n {
 		run, err := asked.RunJob(ctx, "default", "long", client.RunRequest{}, "")
@@ -469,17 +449,7 @@ func (c *cluster) cancels(n int) {
 // Whichever node is asked tells what the others do.
 func TestANodeTellsTheEventsOfAll(t *testing.T) {
 	each(t, func(t *testing.T, c *cluster) {
-		documents, err := job.Decode("job.yaml", []byte("name: quick\nrun: {shell: 'true'}\nplace: {strategy: last}\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		document, err := client.DocumentOf(documents[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.nodes[1].Apply(t.Context(), client.Apply{Documents: []client.Document{document}}); err != nil {
-			t.Fatal(err)
-		}
+		c.nodes[1].apply("name: quick\nrun: {shell: 'true'}\nplace: {strategy: last}\n")
 		// One that begins to tell late is a gap, after which a client begins anew. Each
 		// node tells in its order, and one of them may be slower than another.
 		want := []string{"run.done", "run.ready", "run.running"}
@@ -490,6 +460,7 @@ func TestANodeTellsTheEventsOfAll(t *testing.T) {
 			var run client.Run
 			var kinds []string
 			err := c.nodes[0].Events(ctx, client.EventQuery{Kinds: []string{"run"}}, func() {
+				var err error
 				if run, err = c.nodes[1].RunJob(ctx, "default", "quick", client.RunRequest{}, ""); err != nil {
 					t.Error(err)
 				}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
@@ -124,6 +125,22 @@ type node struct {
 	exited chan struct{} // closed when the process is gone
 	token  string        // of the whole cluster; empty for the first node until it has made it
 	starts int
+}
+
+// apply asks the node to make the job of a text.
+func (n *node) apply(text string) {
+	n.t.Helper()
+	documents, err := job.Decode("job.yaml", []byte(text))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	document, err := client.DocumentOf(documents[0])
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if _, err := n.Apply(n.t.Context(), client.Apply{Documents: []client.Document{document}}); err != nil {
+		n.t.Fatal(err)
+	}
 }
 
 // logFile is what the present process logs to.
