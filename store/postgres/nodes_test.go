@@ -4,7 +4,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
-	"github.com/belfry-cron/belfry/store/internal/sqldb"
 	"github.com/belfry-cron/belfry/store/storetest"
 	"github.com/belfry-cron/belfry/test/servers"
 )
@@ -363,89 +361,5 @@ func TestWhatWasToldAndIsNotThereAnyMoreIsLost(t *testing.T) {
 	change()
 	if told, lost := heard(time.Minute); !told || !lost {
 		t.Errorf("the next change is told: %t, and that something is lost: %t", told, lost)
-	}
-}
-
-func TestWhatAnotherNodeHasChangedIsNotGuessed(t *testing.T) {
-	t.Parallel()
-	storetest.Apart(t, func(t *testing.T, o storetest.Options) (one, other store.Store) {
-		opt := Options{Now: o.Now, LookAhead: o.LookAhead, NewID: o.NewID, Revisions: o.Revisions}
-		address := emptySchema(t)
-		return open(t, address, opt), open(t, address, opt)
-	})
-}
-
-// A run that nobody else has changed is not read again, unless a connection was made
-// since: the database may have lost meanwhile what it had committed.
-func TestARunIsGuessedInOneEra(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	d, err := connect(ctx, emptySchema(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.migrate(ctx); err != nil {
-		t.Fatal(err)
-	}
-	s, err := sqldb.Open(ctx, d, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	ids := uint64(0)
-	id := func() (id job.ID) {
-		ids++
-		binary.BigEndian.PutUint64(id[8:], ids)
-		return id
-	}
-	session, err := s.Join(ctx, store.Session{ID: id(), Node: "a", Machine: "m", DataDir: "d", Capacity: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	j, err := s.PutJob(ctx, store.PutJob{IfVersion: store.AnyVersion, Actor: "ann", Definition: &job.Job{
-		Name: "a", Schedule: job.Schedule{Cron: []string{"0 0 1 1 *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
-		Policy: job.Policy{Overlap: job.OverlapAllow},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	// guesses plans a run, and claims it after what is done between. It tells whether the
-	// claim has not read it.
-	guesses := func(between func()) bool {
-		a := store.Attempt{Run: id(), Number: 1, Token: id()}
-		to := j.Cursor.Add(time.Microsecond)
-		planned, err := s.Plan(ctx, session.ID, []store.PlanItem{{
-			Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: to,
-			Runs: []store.NewRun{{ID: a.Run, Session: session.ID, Scheduled: to, Due: to}},
-		}})
-		if err != nil || planned[0] != store.Planned {
-			t.Fatal(planned, err)
-		}
-		j.Cursor = to
-		between()
-		d.mu.Lock()
-		d.writings = map[writing][]*written{}
-		d.mu.Unlock()
-		claimed, err := s.Claim(ctx, session.ID, []store.Attempt{a})
-		if err != nil || claimed[0].Verdict != store.Started {
-			t.Fatal(claimed, err)
-		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		for w := range d.writings {
-			if w.stamped {
-				return true
-			}
-		}
-		return false
-	}
-	// What a store does beside its calls may make a connection between two of them.
-	for until := time.Now().Add(time.Minute); !guesses(func() {}); {
-		if time.Now().After(until) {
-			t.Fatal("each run was read again")
-		}
-	}
-	if guesses(d.pool.Reset) {
-		t.Error("a run that was written on another connection was not read again")
 	}
 }

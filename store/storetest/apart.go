@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,11 @@ import (
 // changed since. Open opens the stores of two nodes on one empty database.
 func Apart(t *testing.T, open func(t *testing.T, o Options) (one, other store.Store)) {
 	const often = "name: a\nschedule: {cron: '* * * * *'}\npolicy: {overlap: allow, retry: {attempts: 3}}"
+	deleteA := func(e *env) {
+		j, err := e.Job(e.ctx, "default", "a")
+		e.must(err)
+		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
+	}
 	for _, c := range []struct {
 		name string
 		due  time.Duration
@@ -83,6 +89,35 @@ func Apart(t *testing.T, open func(t *testing.T, o Options) (one, other store.St
 				one.must(err)
 				equal(one, "accepted", got[0].Accepted, false)
 				equal(one, "state", one.run(a.Run).State, job.StateReady)
+			},
+		},
+		{
+			name: "a run whose job was deleted is not claimed", due: time.Second,
+			does: func(other *env, _ store.Attempt) { deleteA(other) },
+			sees: func(one *env, a store.Attempt) { one.claim(one.a, a, store.Gone) },
+		},
+		{
+			name: "the end of a run whose job was deleted is recorded", due: time.Second, claimed: true,
+			does: func(other *env, _ store.Attempt) { deleteA(other) },
+			sees: func(one *env, a store.Attempt) {
+				one.finish(a, job.OutcomeSucceeded)
+				one.gone(a.Run, job.OutcomeSucceeded)
+			},
+		},
+		{
+			name: "a run of a job that is paused is not claimed", due: time.Second,
+			does: func(other *env, _ store.Attempt) { other.put(often + "\npaused: true") },
+			sees: func(one *env, a store.Attempt) { one.claim(one.a, a, store.Gone) },
+		},
+		{
+			name: "a run that may not run beside others any more is not started beside one", due: time.Second,
+			does: func(other *env, _ store.Attempt) {
+				j := other.put(strings.Replace(often, "allow", "skip", 1))
+				other.claim(other.a, other.trigger(j), store.Started)
+			},
+			sees: func(one *env, a store.Attempt) {
+				one.clock.Advance(time.Second)
+				one.claim(one.a, a, store.Skipped)
 			},
 		},
 	} {

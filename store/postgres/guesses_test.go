@@ -1,0 +1,325 @@
+//go:build servers
+
+package postgres
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/sqldb"
+	"github.com/belfry-cron/belfry/store/storetest"
+)
+
+func TestWhatAnotherNodeHasChangedIsNotGuessed(t *testing.T) {
+	t.Parallel()
+	storetest.Apart(t, func(t *testing.T, o storetest.Options) (one, other store.Store) {
+		opt := Options{Now: o.Now, LookAhead: o.LookAhead, NewID: o.NewID, Revisions: o.Revisions}
+		address := emptySchema(t)
+		return open(t, address, opt), open(t, address, opt)
+	})
+}
+
+// lossy is a database that can lose the answers to commits, and counts the guesses that
+// were wrong.
+type lossy struct {
+	*database
+	// lost is called at the next commit, whose answer is lost, if it is not nil. With undone
+	// that is before the commit is made.
+	lost   func()
+	undone bool
+	wrong  int
+}
+
+var errLost = io.ErrUnexpectedEOF // as a connection that breaks
+
+func (l *lossy) Begin(ctx context.Context) (sqldb.Tx, error) {
+	t, err := l.database.Begin(ctx)
+	return &lossyTx{t, l}, err
+}
+
+func (l *lossy) Fault(err error) sqldb.Fault {
+	fault := l.database.Fault(err)
+	if fault == sqldb.Stale {
+		l.wrong++
+	}
+	return fault
+}
+
+type lossyTx struct {
+	sqldb.Tx
+	db *lossy
+}
+
+func (t *lossyTx) Commit(ctx context.Context) (unknown bool, err error) {
+	lost := t.db.lost
+	if lost == nil {
+		return t.Tx.Commit(ctx)
+	}
+	t.db.lost = nil
+	lost()
+	if !t.db.undone {
+		if unknown, err := t.Tx.Commit(ctx); err != nil {
+			return unknown, err
+		}
+	}
+	return true, errLost
+}
+
+// guesser is a node by itself. All that it does goes over one connection, so that nothing
+// but a test begins an era, and what it counts is of one goroutine.
+type guesser struct {
+	*testing.T
+	*sqldb.Store
+	db      *lossy
+	ids     uint64
+	session store.Session
+}
+
+func newGuesser(t *testing.T) *guesser {
+	d, err := connect(t.Context(), emptySchema(t)+"&pool_max_conns=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g := &guesser{T: t, db: &lossy{database: d}}
+	if g.Store, err = sqldb.Open(t.Context(), g.db, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	g.session = g.join("a")
+	return g
+}
+
+func (g *guesser) must(err error) {
+	g.Helper()
+	if err != nil {
+		g.Fatal(err)
+	}
+}
+
+func (g *guesser) id() (id job.ID) {
+	g.ids++
+	binary.BigEndian.PutUint64(id[8:], g.ids)
+	return id
+}
+
+func (g *guesser) join(node string) store.Session {
+	g.Helper()
+	s, err := g.Join(g.Context(), store.Session{ID: g.id(), Node: node, Machine: node, DataDir: "d", Capacity: 10})
+	g.must(err)
+	return s
+}
+
+// put makes a job that is planned by hand, or changes it.
+func (g *guesser) put(overlap job.Overlap) *store.Job {
+	g.Helper()
+	j, err := g.PutJob(g.Context(), store.PutJob{IfVersion: store.AnyVersion, Actor: "ann", Definition: &job.Job{
+		Name: "a", Schedule: job.Schedule{Cron: []string{"0 0 1 1 *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
+		Policy: job.Policy{Overlap: overlap},
+	}})
+	g.must(err)
+	return j
+}
+
+// plan plans a run of a job that is due.
+func (g *guesser) plan(j *store.Job) store.Attempt {
+	g.Helper()
+	a := store.Attempt{Run: g.id(), Number: 1, Token: g.id()}
+	j, err := g.JobByUID(g.Context(), j.Definition.UID)
+	g.must(err)
+	to := j.Cursor.Add(time.Microsecond)
+	planned, err := g.Plan(g.Context(), g.session.ID, []store.PlanItem{{
+		Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: to,
+		Runs: []store.NewRun{{ID: a.Run, Session: g.session.ID, Scheduled: to, Due: to}},
+	}})
+	g.must(err)
+	if planned[0] != store.Planned {
+		g.Fatalf("planned: %v", planned[0])
+	}
+	return a
+}
+
+// trigger makes a run by hand.
+func (g *guesser) trigger(j *store.Job) store.Attempt {
+	g.Helper()
+	a := store.Attempt{Run: g.id(), Number: 1, Token: g.id()}
+	got, err := g.Trigger(g.Context(), []store.TriggerItem{{
+		ID: a.Run, Job: j.Definition.UID, Kind: job.RunByHand, Key: "k", Session: g.session.ID, Actor: "ann", Params: map[string]string{"p": "v"},
+	}})
+	g.must(err)
+	g.must(got[0].Err)
+	return a
+}
+
+func (g *guesser) claim(a store.Attempt, want store.Verdict) {
+	g.Helper()
+	got, err := g.Claim(g.Context(), g.session.ID, []store.Attempt{a})
+	g.must(err)
+	if got[0].Verdict != want {
+		g.Errorf("claim: %v, want %v", got[0].Verdict, want)
+	}
+}
+
+func (g *guesser) finish(a store.Attempt, want bool) {
+	g.Helper()
+	got, err := g.Finish(g.Context(), g.session.ID, []store.Result{ended(a)})
+	g.must(err)
+	if got[0].Accepted != want {
+		g.Errorf("accepted: %t, want %t", got[0].Accepted, want)
+	}
+}
+
+func ended(a store.Attempt) store.Result {
+	now := time.Now()
+	return store.Result{Attempt: a, Started: now, Ended: now, Outcome: job.OutcomeSucceeded}
+}
+
+// guesses tells whether a call writes a run that it has not read.
+func (g *guesser) guesses(call func()) bool {
+	g.db.mu.Lock()
+	g.db.writings = map[writing][]*written{}
+	g.db.mu.Unlock()
+	call()
+	g.db.mu.Lock()
+	defer g.db.mu.Unlock()
+	for w := range g.db.writings {
+		if w.stamped {
+			return true
+		}
+	}
+	return false
+}
+
+func TestWhatIsGuessed(t *testing.T) {
+	t.Parallel()
+	// Each plans a run, claims and finishes it.
+	for _, c := range []struct {
+		name          string
+		overlap       job.Overlap
+		byHand        bool             // and not planned
+		before        func(g *guesser) // all of it
+		between       func(g *guesser) // each two of it
+		claim, finish bool             // are a guess
+	}{
+		{name: "what a node has planned and claimed that is alone", overlap: job.OverlapAllow, claim: true, finish: true},
+		{name: "nothing whose slot is read", overlap: job.OverlapSkip},
+		{
+			name: "beside others only what was claimed", overlap: job.OverlapAllow, finish: true,
+			before: func(g *guesser) { g.join("b") },
+		},
+		{
+			name: "again what was planned, when the others are gone", overlap: job.OverlapAllow, claim: true, finish: true,
+			before: func(g *guesser) { g.must(g.End(g.Context(), g.join("b").ID)) },
+		},
+		{
+			name: "nothing from before a new connection", overlap: job.OverlapAllow,
+			between: func(g *guesser) { g.db.pool.Reset() },
+		},
+		{name: "nothing that people have asked for", overlap: job.OverlapAllow, byHand: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := newGuesser(t)
+			if c.before != nil {
+				c.before(g)
+			}
+			j := g.put(c.overlap)
+			var a store.Attempt
+			if c.byHand {
+				a = g.trigger(j)
+			} else {
+				a = g.plan(j)
+			}
+			if c.between != nil {
+				c.between(g)
+			}
+			if is := g.guesses(func() { g.claim(a, store.Started) }); is != c.claim {
+				t.Errorf("the claim is a guess: %t, want %t", is, c.claim)
+			}
+			if c.between != nil {
+				c.between(g)
+			}
+			if is := g.guesses(func() { g.finish(a, true) }); is != c.finish {
+				t.Errorf("the end is a guess: %t, want %t", is, c.finish)
+			}
+			if g.db.wrong != 0 {
+				t.Errorf("%d guesses were wrong, want none", g.db.wrong)
+			}
+		})
+	}
+}
+
+// When the answer to a commit is lost the node may remember a run as it is not: then it
+// finds out, in the same call, or in the next if nobody waits for that one any more.
+func TestNothingIsDecidedByACommitThatWasLost(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		undone bool // the commit
+		gone   bool // who waits for the answer
+		done   bool // what was asked for, in the end
+		wrong  int  // guesses
+	}{
+		{name: "a call whose commit was done", done: true},
+		{name: "a call whose commit was not done", undone: true, done: true},
+		{name: "a call that is given up, and was done", gone: true, done: true},
+		{name: "a call that is given up, and was not done", undone: true, gone: true, wrong: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := newGuesser(t)
+			j := g.put(job.OverlapAllow)
+			lost := func(call func(ctx context.Context) error) {
+				t.Helper()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				g.db.undone = c.undone
+				g.db.lost = func() {
+					if c.gone {
+						cancel()
+					}
+				}
+				if err := call(ctx); (err != nil) != c.gone || g.db.lost != nil {
+					t.Fatalf("the call whose answer is lost says %v", err)
+				}
+			}
+
+			a := g.plan(j)
+			lost(func(ctx context.Context) error {
+				_, err := g.Claim(ctx, g.session.ID, []store.Attempt{a})
+				return err
+			})
+			if run, err := g.Active(t.Context(), a.Run); err != nil || (run.State == job.StateRunning) != c.done {
+				t.Fatalf("the run is %s, %v; claimed: %t", run.State, err, c.done)
+			}
+			g.finish(a, c.done)
+			if g.db.wrong != c.wrong {
+				t.Errorf("%d guesses were wrong, want %d", g.db.wrong, c.wrong)
+			}
+
+			a = g.plan(j)
+			g.claim(a, store.Started)
+			lost(func(ctx context.Context) error {
+				_, err := g.Finish(ctx, g.session.ID, []store.Result{ended(a)})
+				return err
+			})
+			if _, err := g.Active(t.Context(), a.Run); errors.Is(err, store.ErrNotFound) != c.done {
+				t.Errorf("the run: %v; over: %t", err, c.done)
+			}
+			g.finish(a, true)
+			if records, err := g.AttemptsOf(t.Context(), a.Run); err != nil || len(records) != 1 {
+				t.Errorf("%d records of an attempt, %v, want 1", len(records), err)
+			}
+		})
+	}
+}
