@@ -66,6 +66,20 @@ func (b *Batch) Cancel(id job.ID, by, reason string) (store.Run, bool) {
 	return m.Run, true
 }
 
+// CancelRuns decides about many runs as Cancel does about one. It returns those that
+// were added.
+func (b *Batch) CancelRuns(runs []job.ID, by, reason string) (list []store.Run) {
+	for _, id := range runs {
+		if !b.HasRun(id) {
+			continue
+		}
+		if r, ok := b.Cancel(id, by, reason); ok {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
 // Settle ends a run that is ready or waiting and will never start, and tells
 // whether it did: it was withdrawn, it is too late, or the node that it belongs
 // to is gone.

@@ -250,15 +250,7 @@ func (s *Store) CancelRuns(ctx context.Context, runs []job.ID, by, reason string
 			s.addRun(b, id, "")
 		}
 	}
-	var cancelled []store.Run
-	for _, id := range runs {
-		if !b.HasRun(id) {
-			continue
-		}
-		if r, ok := b.Cancel(id, by, reason); ok {
-			cancelled = append(cancelled, r)
-		}
-	}
+	cancelled := b.CancelRuns(runs, by, reason)
 	s.write(b)
 	return cancelled, nil
 }

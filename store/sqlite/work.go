@@ -220,14 +220,7 @@ func (s *Store) CancelRuns(ctx context.Context, runs []job.ID, by, reason string
 					return err
 				}
 			}
-			for _, id := range runs {
-				if !st.b.HasRun(id) {
-					continue
-				}
-				if r, ok := st.b.Cancel(id, by, reason); ok {
-					cancelled = append(cancelled, r)
-				}
-			}
+			cancelled = st.b.CancelRuns(runs, by, reason)
 			return nil
 		})
 	})

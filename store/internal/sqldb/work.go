@@ -209,15 +209,7 @@ func (s *Store) Cancel(ctx context.Context, run job.ID, by, reason string) (out 
 // CancelRuns implements store.Working.
 func (s *Store) CancelRuns(ctx context.Context, runs []job.ID, by, reason string) (cancelled []store.Run, err error) {
 	err = s.decide(ctx, len(runs), about{runs: runs}, func(st *step) error {
-		cancelled = nil
-		for _, id := range runs {
-			if !st.b.HasRun(id) {
-				continue
-			}
-			if r, ok := st.b.Cancel(id, by, reason); ok {
-				cancelled = append(cancelled, r)
-			}
-		}
+		cancelled = st.b.CancelRuns(runs, by, reason)
 		return nil
 	})
 	if err != nil {
