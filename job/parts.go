@@ -49,11 +49,24 @@ type section struct {
 }
 
 func (p *section) read(file string) {
-	reader := yamlReader{line: p.line}
-	nodes, bad := reader.parse(p.data)
+	var plain plainReader
+	rest := yamlReader{line: p.line}
 	d := &decoder{file: file}
-	p.docs = d.documents(nodes)
-	p.problems, p.aliased, p.bad = d.problems, reader.aliased, bad != nil
+	text := string(p.data)
+	for begin, end := 0, 0; begin < len(text); begin = end {
+		end += nextDocument(p.data[begin:], 0)
+		nodes, bad := []*node{plain.document(text[begin:end], rest.line+1)}, (*treeError)(nil)
+		if nodes[0] == nil {
+			nodes, bad = rest.parse(p.data[begin:end])
+		}
+		if bad != nil {
+			p.bad = true
+			return
+		}
+		p.docs = append(p.docs, d.documents(nodes)...)
+		rest.line += bytes.Count(p.data[begin:end], []byte("\n"))
+	}
+	p.problems, p.aliased = d.problems, rest.aliased
 }
 
 // partsOf cuts a file in front of lines that begin a document of YAML, wherever they

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -97,12 +96,7 @@ func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
 		n.line, n.column = int32(r.line+y.Line), int32(y.Column)
 		return n, nil
 	case yaml.ScalarNode:
-		n.text = y.Value
-		n.quoted = y.Style&^yaml.FlowStyle != 0
-		n.kind = scalarNode
-		if !n.quoted && slices.Contains([]string{"", "~", "null", "Null", "NULL"}, y.Value) {
-			n.kind = nullNode
-		}
+		n.setScalar(y.Value, y.Style&^yaml.FlowStyle != 0)
 	case yaml.SequenceNode:
 		n.kind = listNode
 		n.entries = make([]entry, 0, len(y.Content))
@@ -137,6 +131,18 @@ func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
 		return fail("is empty")
 	}
 	return n, nil
+}
+
+// setScalar makes a node the one of a scalar.
+func (n *node) setScalar(text string, quoted bool) {
+	n.text, n.quoted, n.kind = text, quoted, scalarNode
+	if quoted {
+		return
+	}
+	switch text {
+	case "", "~", "null", "Null", "NULL":
+		n.kind = nullNode
+	}
 }
 
 func wrong(n *node, message, hint string) (*node, *treeError) {
