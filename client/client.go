@@ -85,7 +85,7 @@ type call struct {
 	method, path string
 	query        url.Values
 	header       map[string]string
-	body         any
+	body         any // written as JSON unless it is bytes, which are
 	answer       any // decoded from JSON unless it is nil
 }
 
@@ -117,9 +117,12 @@ func (c *Client) do(ctx context.Context, call call) error {
 func (c *Client) send(ctx context.Context, call call, accept string) (*http.Response, error) {
 	var body io.Reader
 	if call.body != nil {
-		data, err := json.Marshal(call.body)
-		if err != nil {
-			return nil, fmt.Errorf("write the request: %w", err)
+		data, written := call.body.([]byte)
+		if !written {
+			var err error
+			if data, err = json.Marshal(call.body); err != nil {
+				return nil, fmt.Errorf("write the request: %w", err)
+			}
 		}
 		body = bytes.NewReader(data)
 	}
@@ -372,7 +375,11 @@ func (c *Client) Preview(ctx context.Context, q PreviewQuery) (Preview, error) {
 // Apply makes documents true.
 func (c *Client) Apply(ctx context.Context, a Apply) (Applied, error) {
 	var answer Applied
-	return answer, c.do(ctx, call{method: http.MethodPost, path: "/jobs:apply", body: a, answer: &answer})
+	body, err := a.body()
+	if err != nil {
+		return answer, fmt.Errorf("write the request: %w", err)
+	}
+	return answer, c.do(ctx, call{method: http.MethodPost, path: "/jobs:apply", body: body, answer: &answer})
 }
 
 // RunQuery selects runs. All that is given must match.

@@ -31,7 +31,8 @@ func (d Document) Job() (*job.Job, error) {
 
 // DocumentOf returns what a document is as the API takes it.
 func DocumentOf(d job.Document) (Document, error) {
-	return Document{job.AppendJSON(nil, d)}, nil
+	const likely = 512 // bytes of a document
+	return Document{job.AppendJSON(make([]byte, 0, likely), d)}, nil
 }
 
 // Change is the answer to what changes a job.
@@ -63,6 +64,32 @@ type Apply struct {
 	Prune     bool       `json:"prune,omitempty" doc:"Delete the jobs with the mark of the owner that are not among the documents."`
 	DryRun    bool       `json:"dry_run,omitempty" doc:"Check all and say what would happen, and change nothing."`
 	Diff      bool       `json:"diff,omitempty" doc:"Say of what changes which lines do."`
+}
+
+// body returns what encoding/json writes, but that the documents, which may be many, are
+// taken as they are: whoever reads them finds what is no JSON.
+func (a Apply) body() ([]byte, error) {
+	documents := a.Documents
+	if len(documents) > 0 {
+		a.Documents = []Document{}
+	}
+	rest, err := json.Marshal(a)
+	if len(documents) == 0 || err != nil {
+		return rest, err
+	}
+	begin := []byte(`{"documents":[`)
+	length := len(rest)
+	for _, d := range documents {
+		length += len(d.RawMessage) + len(",")
+	}
+	b := append(make([]byte, 0, length), begin...)
+	for i, d := range documents {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, d.RawMessage...)
+	}
+	return append(b, rest[len(begin):]...), nil
 }
 
 // Applied is the answer to Apply.

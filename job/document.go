@@ -250,7 +250,11 @@ func Encode(w io.Writer, docs []Document, format Format) error {
 }
 
 // AppendJSON appends a document on one line, as JSON has it.
-func AppendJSON(b []byte, d Document) []byte { return appendJSON(b, d.node(), onOneLine) }
+func AppendJSON(b []byte, d Document) []byte {
+	b = appendJSONText(append(b, `{"kind":`...), string(d.kind()))
+	b, _, _ = appendFields(append(b, ','), d.body())
+	return append(bytes.TrimSuffix(b, []byte(",")), '}')
+}
 
 // node returns a document as it is written.
 func (d Document) node() *node {

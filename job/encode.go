@@ -53,10 +53,7 @@ func encodeSet(v reflect.Value) *node {
 		}
 		return n
 	}
-	if v.CanInt() {
-		return plainNode(strconv.FormatInt(v.Int(), 10))
-	}
-	return plainNode(fmt.Sprint(v.Interface()))
+	return plainNode(plainOf(v))
 }
 
 func encodeStruct(v reflect.Value) *node {
@@ -75,6 +72,67 @@ func (n *node) addFields(v reflect.Value) {
 			n.entries = append(n.entries, entry{f.key, value})
 		}
 	}
+}
+
+// appendSet appends what encodeSet returns as JSON on one line, without the nodes.
+func appendSet(b []byte, v reflect.Value) []byte {
+	t := v.Type()
+	switch {
+	case t.Kind() == reflect.Pointer:
+		return appendSet(b, v.Elem())
+	case t.Kind() == reflect.String:
+		return appendJSONText(b, v.String())
+	case t == timeType:
+		return appendJSONText(b, formatInstant(v.Interface().(time.Time)))
+	case isText(t):
+		return appendJSONText(b, textOf(v))
+	case t.Kind() == reflect.Struct:
+		begin := len(b)
+		b, said, short := appendFields(append(b, '{'), v)
+		if said == 1 && short > 0 {
+			return append(b[:begin], b[short:]...)
+		}
+		return append(b, '}')
+	case t.Kind() == reflect.Map:
+		b = append(b, '{')
+		for i, key := range sortedKeys(v) {
+			b = append(appendJSONText(appendComma(b, i), key), ':')
+			b = appendSet(b, v.MapIndex(reflect.ValueOf(key)))
+		}
+		return append(b, '}')
+	case t.Kind() == reflect.Slice:
+		b = append(b, '[')
+		for i := range v.Len() {
+			b = appendSet(appendComma(b, i), v.Index(i))
+		}
+		return append(b, ']')
+	}
+	return append(b, plainOf(v)...)
+}
+
+// appendFields appends the fields of a struct that are set. It returns how many they are,
+// and where the value of the field begins that a text alone stands for, if it is one.
+func appendFields(b []byte, v reflect.Value) (_ []byte, said, short int) {
+	for _, f := range fieldsOf(v.Type()) {
+		value := v.Field(f.index)
+		if !isSaid(value) {
+			continue
+		}
+		b = append(appendJSONText(appendComma(b, said), f.name), ':')
+		if said++; f.short {
+			short = len(b)
+		}
+		b = appendSet(b, value)
+	}
+	return b, said, short
+}
+
+// plainOf returns a number or a truth value as it is written.
+func plainOf(v reflect.Value) string {
+	if v.CanInt() {
+		return strconv.FormatInt(v.Int(), 10)
+	}
+	return fmt.Sprint(v.Interface())
 }
 
 // textOf returns the text of a value that is one text in documents.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"regexp"
 	"unicode/utf8"
 )
@@ -209,9 +208,6 @@ func writeJSON(w io.Writer, docs []*node) error {
 	return err
 }
 
-// onOneLine is the depth of what is not indented.
-const onOneLine = math.MinInt
-
 // appendJSON appends a value, indented as what is at a depth.
 func appendJSON(b []byte, n *node, depth int) []byte {
 	switch {
@@ -225,10 +221,7 @@ func appendJSON(b []byte, n *node, depth int) []byte {
 		b = append(b, '{')
 		for i, e := range n.entries {
 			b = appendJSON(appendBreak(b, i, depth+1), e.key, depth+1)
-			if b = append(b, ':'); depth >= 0 {
-				b = append(b, ' ')
-			}
-			b = appendJSON(b, e.value, depth+1)
+			b = appendJSON(append(b, ": "...), e.value, depth+1)
 		}
 		return append(appendEnd(b, len(n.entries), depth), '}')
 	case n.quoted:
@@ -239,10 +232,15 @@ func appendJSON(b []byte, n *node, depth int) []byte {
 
 // appendBreak appends what stands in front of an item.
 func appendBreak(b []byte, item, depth int) []byte {
+	return appendLine(appendComma(b, item), depth)
+}
+
+// appendComma appends what separates an item from the one before.
+func appendComma(b []byte, item int) []byte {
 	if item > 0 {
 		b = append(b, ',')
 	}
-	return appendLine(b, depth)
+	return b
 }
 
 // appendEnd appends what stands in front of a closing bracket.
@@ -254,9 +252,6 @@ func appendEnd(b []byte, items, depth int) []byte {
 }
 
 func appendLine(b []byte, depth int) []byte {
-	if depth < 0 {
-		return b
-	}
 	b = append(b, '\n')
 	for range depth {
 		b = append(b, "  "...)

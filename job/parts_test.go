@@ -34,6 +34,7 @@ func samePartsAsWhole(t *testing.T, data []byte) {
 		if !reflect.DeepEqual(whole[i], parts[i]) {
 			t.Fatalf("in parts document %d is\n%s\nand of the whole file\n%s", i, shown(parts[i].source), shown(whole[i].source))
 		}
+		sameOnOneLine(t, whole[i])
 	}
 }
 

@@ -3,6 +3,8 @@ package job
 import (
 	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
@@ -45,5 +47,41 @@ func TestKeysGivenTwiceAreFoundInShortMappingsAndLong(t *testing.T) {
 				t.Errorf("of %d keys, one twice: %v; %d mistakes", keys, twice, len(d.problems))
 			}
 		}
+	}
+}
+
+// sameOnOneLine compares a document on one line with what its node says.
+func sameOnOneLine(t *testing.T, d Document) {
+	t.Helper()
+	var want bytes.Buffer
+	if err := json.Compact(&want, appendJSON(nil, d.node(), 0)); err != nil {
+		t.Fatal(err)
+	}
+	if got := AppendJSON(nil, d); !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("on one line it is\n%s\nand not\n%s", got, want.Bytes())
+	}
+}
+
+func TestADocumentOnOneLineSaysWhatItsNodeDoes(t *testing.T) {
+	files, _ := filepath.Glob("testdata/good/*")
+	if len(files) == 0 {
+		t.Fatal("there are no samples")
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs, _ := Decode(file, data)
+		for _, d := range docs {
+			sameOnOneLine(t, d)
+			if d.Job != nil {
+				d.Job = d.Job.WithDefaults(Defaults{})
+				sameOnOneLine(t, d)
+			}
+		}
+	}
+	for _, d := range []Document{{}, {Kind: KindPool}, {Job: &Job{Paused: true}}, {Calendar: &Calendar{Labels: map[string]string{"b": "\"<", "a": ""}}}} {
+		sameOnOneLine(t, d)
 	}
 }

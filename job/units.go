@@ -87,14 +87,14 @@ func (d Duration) String() string {
 	case d < 0:
 		return "-" + Duration(-max(d, -math.MaxInt64)).String()
 	}
-	var b strings.Builder
+	b := make([]byte, 0, 32) // on the stack
 	for _, unit := range durationUnits[1:] {
 		if n := d / Duration(unit.length); n > 0 {
-			fmt.Fprintf(&b, "%d%s", n, unit.name)
+			b = append(strconv.AppendInt(b, int64(n), 10), unit.name...)
 			d -= n * Duration(unit.length)
 		}
 	}
-	return b.String()
+	return string(b)
 }
 
 // MarshalText returns String.
