@@ -5,7 +5,6 @@
 package planner
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -63,17 +62,12 @@ const (
 	// every is how often a planner looks. As it looks ahead, nothing waits
 	// for it but what it is woken for.
 	every = 500 * time.Millisecond
-	// page is how many changed jobs, and how many cursors of jobs that were another's, are
-	// read before something else is done.
-	page = 5000
 	// pause is the wait after an error of the store.
 	pause = time.Second
 
 	// runsMax is how many runs go into one call, besides those of its last
 	// item: a call that takes long holds up the claims.
 	runsMax = store.MaxBatch
-	// placePages is how many batches of runs a round places at most.
-	placePages = 10
 	// A job is planned for so many occurrences at a time: all of a look-ahead
 	// at 10 ms, but only a few when more than a crowd of jobs are due, so that
 	// after a start none waits until the others are planned to the end.
@@ -83,12 +77,6 @@ const (
 	// laneEntries is among how many entries of a crowd those of one lane are sought: about
 	// a batch of them, and no others wait for long.
 	laneEntries = lanes.Number * store.MaxBatch
-
-	// compareEvery is how often the table is compared with the store, which counts its
-	// jobs for it: a second of its work where there are a million.
-	compareEvery = time.Minute
-	// compareAgain is how soon after what differs: what has changed meanwhile was read.
-	compareAgain = 5 * time.Second
 
 	// A job is planned again when less than this part of its look-ahead is
 	// planned, and then for all of it: one that is due each second costs one
@@ -235,238 +223,6 @@ func (p *Planner) round(ctx context.Context) error {
 		return err
 	}
 	return p.placeRest(ctx)
-}
-
-// refresh reads the jobs that have changed, and takes note of the partitions that it has.
-func (p *Planner) refresh(ctx context.Context) error {
-	partitions, begun := p.Partitions(), p.since > 0
-	next, err := p.readJobs(ctx, store.AllPartitions, p.since, nil)
-	if err != nil {
-		return err
-	}
-	p.since = next
-	p.mu.Lock()
-	was := p.mine
-	p.mine = partitions
-	p.mu.Unlock()
-	if begun && partitions != was {
-		p.gain(partitions.Without(was))
-	}
-	return nil
-}
-
-// gain takes note of the jobs of partitions that were another's whose cursors are to be
-// read, and forgets those of partitions that are another's now. All else that the table
-// has of them was read as it changed, and so was the cursor of each that has had nothing
-// to plan since: that is most of a million jobs that are due once a day, some hours after
-// the start of a node.
-func (p *Planner) gain(partitions store.Partitions) {
-	type urgent struct {
-		at    int64 // when it is due next
-		entry uint32
-	}
-	var list []urgent
-	now, memo := p.Now(), &memo{}
-	planned := now.Add(p.LookAhead + store.PlanSlack).UnixNano() // nobody has planned further
-	p.mu.Lock()
-	all := len(p.table.entries)
-	if partitions == (store.Partitions{}) {
-		all = 0
-	}
-	p.mu.Unlock()
-	for from := 0; from < all; from += sliceMax {
-		p.mu.Lock()
-		for i := from; i < min(all, from+sliceMax); i++ {
-			if e := &p.table.entries[i]; e.next <= planned && partitions.Has(job.Partition(e.uid)) {
-				list = append(list, urgent{p.table.search(uint32(i), now.UnixNano(), memo), uint32(i)})
-			}
-		}
-		p.mu.Unlock()
-	}
-	slices.SortFunc(list, func(a, b urgent) int { return cmp.Compare(a.at, b.at) })
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	gained := make([]uint32, 0, len(list)+len(p.gained))
-	for _, u := range list {
-		gained = append(gained, u.entry)
-	}
-	for _, i := range p.gained {
-		if p.mine.Has(job.Partition(p.table.entries[i].uid)) {
-			gained = append(gained, i)
-		}
-	}
-	p.gained = gained
-}
-
-// readGained reads how far some of the jobs of partitions that were another's are
-// planned.
-func (p *Planner) readGained(ctx context.Context) error {
-	for range page / store.MaxBatch {
-		p.mu.Lock()
-		n := min(len(p.gained), store.MaxBatch)
-		uids := make([]job.ID, 0, n)
-		for _, i := range p.gained[:n] {
-			uids = append(uids, p.table.entries[i].uid)
-		}
-		p.mu.Unlock()
-		if n == 0 {
-			return nil
-		}
-		if err := p.readCursors(ctx, uids); err != nil {
-			return err
-		}
-		p.mu.Lock()
-		if p.gained = p.gained[n:]; len(p.gained) == 0 {
-			p.gained = nil
-		}
-		p.mu.Unlock()
-	}
-	return nil
-}
-
-// behind returns how many jobs there are of which it is not known how far they are
-// planned.
-func (p *Planner) behind() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.gained)
-}
-
-// counted is what the store has answered to whoever compares.
-type counted struct {
-	sums [job.Partitions]store.PartitionSummary
-	err  error
-}
-
-// compare finds out whether the table has what the store has. It has, but for jobs that
-// were deleted so long ago, while this node could not read, that nothing tells of them
-// any more: those go. Nothing waits for the store to count.
-func (p *Planner) compare(ctx context.Context) error {
-	if p.compared.IsZero() {
-		p.compared = time.Now() // all was just read
-	}
-	select {
-	case c := <-p.counting:
-		p.counting, p.compared = nil, time.Now()
-		if c.err != nil {
-			p.Log.Warn("the jobs cannot be counted, to see whether all changes of them were read; it is tried again", "error", c.err)
-			return nil
-		}
-		return p.compareWith(ctx, &c.sums)
-	default:
-	}
-	if p.counting == nil && time.Since(p.compared) >= compareEvery {
-		answer := make(chan counted, 1) // never closed
-		p.counting = answer
-		p.work.Go(func() {
-			var c counted
-			c.sums, c.err = p.Store.Summary(ctx)
-			answer <- c
-		})
-	}
-	return nil
-}
-
-// compareWith reads partitions again that have differed from what was counted twice in a
-// row. Most often it is a change while jobs were counted.
-func (p *Planner) compareWith(ctx context.Context, sums *[job.Partitions]store.PartitionSummary) error {
-	var differ store.Partitions
-	p.mu.Lock()
-	for partition, sum := range sums {
-		if sum != p.table.sums[partition] {
-			differ.Add(uint8(partition))
-		}
-	}
-	p.mu.Unlock()
-	once := differ.Without(p.doubtful)
-	differ = differ.Without(once)
-	if p.doubtful = once; once != (store.Partitions{}) {
-		p.compared = time.Now().Add(compareAgain - compareEvery)
-	}
-	if differ == (store.Partitions{}) {
-		return nil
-	}
-	// What differs is read whole, and what is in it is right.
-	read := map[job.ID]bool{}
-	if _, err := p.readJobs(ctx, differ, 0, func(j *store.PlannedJob) { read[j.UID] = true }); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for uid, i := range p.table.byUID {
-		if differ.Has(job.Partition(uid)) && !read[uid] {
-			p.table.remove(i)
-		}
-	}
-	return nil
-}
-
-// readJobs takes over the jobs that were changed after a place in the feed, and
-// returns the place to go on from. Each may be told of; nil for nobody.
-func (p *Planner) readJobs(ctx context.Context, partitions store.Partitions, since int64, each func(*store.PlannedJob)) (next int64, err error) {
-	for read := false; ; read = true {
-		changed, next, err := p.Store.JobsChanged(ctx, partitions, since, page)
-		if err != nil {
-			return 0, fmt.Errorf("read changed jobs: %w", err)
-		}
-		// They are read after the jobs: what a job names is among them, and what is
-		// changed by then changes the job again.
-		if len(changed) > 0 && (!read || p.newCalendars(changed)) {
-			if err := p.readCalendars(ctx); err != nil {
-				return 0, err
-			}
-		}
-		p.mu.Lock()
-		for i := range changed {
-			p.table.put(changed[i], p.compile)
-			if each != nil {
-				each(&changed[i])
-			}
-		}
-		p.mu.Unlock()
-		since = next
-		if len(changed) < page {
-			return since, nil
-		}
-	}
-}
-
-// newCalendars tells whether jobs name calendars in a way that was not seen yet.
-func (p *Planner) newCalendars(jobs []store.PlannedJob) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.ContainsFunc(jobs, func(j store.PlannedJob) bool {
-		_, known := p.table.byText[j.Timing]
-		return !known && engine.NamesCalendars(j.Timing)
-	})
-}
-
-func (p *Planner) readCalendars(ctx context.Context) error {
-	list, err := p.Store.Calendars(ctx)
-	if err != nil {
-		return fmt.Errorf("read calendars: %w", err)
-	}
-	calendars := make(map[string]*job.Calendar, len(list))
-	for _, c := range list {
-		calendars[c.FullName()] = c
-	}
-	p.mu.Lock()
-	p.calendars = calendars
-	p.mu.Unlock()
-	return nil
-}
-
-// compile reads the timing that jobs share. One that cannot be compiled, which
-// validation should have refused, is not planned and delays nobody.
-func (p *Planner) compile(text string) timing {
-	t, place, handler, err := engine.CompileTiming(text, func(namespace, name string) *job.Calendar {
-		return p.calendars[namespace+"/"+name]
-	})
-	if err != nil {
-		p.Log.Error("a schedule cannot be planned", "timing", text, "error", err)
-		return timing{broken: err.Error()}
-	}
-	return timing{engine: t, place: place, handler: handler}
 }
 
 // planDue plans all jobs whose next occurrence is within the look-ahead.
@@ -692,110 +448,6 @@ func (p *Planner) again(uid job.ID) {
 	if i, ok := p.table.byUID[uid]; ok && p.table.entries[i].next != never {
 		p.table.due.Push(p.Now().Add(p.planAgain()+every).UnixNano(), i)
 	}
-}
-
-// readCursors reads how far jobs are planned that somebody else has planned. One with
-// another epoch is about to be read as a whole.
-func (p *Planner) readCursors(ctx context.Context, uids []job.ID) error {
-	if len(uids) == 0 {
-		return nil
-	}
-	list, err := p.Store.Cursors(ctx, uids)
-	if err != nil {
-		return fmt.Errorf("read how far jobs are planned: %w", err)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range list {
-		i, ok := p.table.byUID[c.UID]
-		if !ok || p.table.entries[i].epoch != c.Epoch {
-			continue
-		}
-		e := &p.table.entries[i]
-		e.cursor, e.planned = c.Cursor.UnixNano(), uint32(c.Planned)
-		p.table.schedule(i)
-	}
-	return nil
-}
-
-// placeRest assigns the runs that have no node: followers, runs by hand that were
-// asked for while there was none, and those of nodes that have left. Where there
-// are very many the next round goes on: those that fit no node do not hide others.
-func (p *Planner) placeRest(ctx context.Context) error {
-	looked := p.Look == nil
-	for range placePages {
-		runs, err := p.Store.Unplaced(ctx, p.unplaced, store.MaxBatch)
-		if err != nil {
-			return fmt.Errorf("read runs to place: %w", err)
-		}
-		if len(runs) > 0 && !looked {
-			if err := p.Look(ctx); err != nil {
-				return err
-			}
-			looked = true
-		}
-		if len(runs) == 0 {
-			p.unplaced = store.RunRef{}
-			return nil
-		}
-		live, mine := p.Live(), p.Partitions()
-		placements := make([]store.Placement, 0, len(runs))
-		for i := range runs {
-			if !mine.Has(job.Partition(runs[i].JobUID)) {
-				continue // who plans the job also places its runs
-			}
-			place, handler, err := p.placeOf(ctx, runs[i].JobUID)
-			if err != nil {
-				return err
-			}
-			request := placement.Request{UID: runs[i].JobUID, Place: place, Handler: handler, Scheduled: runs[i].Scheduled, Sequence: int(runs[i].ID[15])}
-			request.Place.Shards = 0 // it is one shard already, or not split
-			if place.Strategy == job.StrategyBroadcast {
-				request.Place.Strategy = job.StrategyAny
-			}
-			candidates := live
-			if bound := place.Sticky || place.Strategy == job.StrategyBroadcast; bound && runs[i].Node != "" {
-				candidates = sessionsOf(runs[i].Node, live)
-			}
-			placed, _ := placement.Runs(request, candidates)
-			if !placed[0].Session.IsZero() {
-				placements = append(placements, store.Placement{Run: runs[i].ID, Attempt: runs[i].Attempt, Session: placed[0].Session})
-			}
-		}
-		if len(placements) > 0 {
-			if err := p.Store.Place(ctx, placements); err != nil {
-				return fmt.Errorf("place runs: %w", err)
-			}
-		}
-		if len(runs) < store.MaxBatch {
-			p.unplaced = store.RunRef{}
-			return nil
-		}
-		last := &runs[len(runs)-1]
-		p.unplaced = store.RunRef{Due: last.Due, ID: last.ID}
-	}
-	return nil
-}
-
-// sessionsOf returns the sessions of a node.
-func sessionsOf(node string, live []store.Session) []store.Session {
-	return slices.DeleteFunc(slices.Clone(live), func(s store.Session) bool { return s.Node != node })
-}
-
-// placeOf returns where a job may run.
-func (p *Planner) placeOf(ctx context.Context, uid job.ID) (job.Place, string, error) {
-	p.mu.Lock()
-	if i, ok := p.table.byUID[uid]; ok {
-		t := p.table.timings[p.table.entries[i].timing]
-		p.mu.Unlock()
-		return t.place, t.handler, nil
-	}
-	p.mu.Unlock()
-	j, err := p.Store.JobByUID(ctx, uid) // paused, or not one of ours
-	if err != nil {
-		return job.Place{}, "", fmt.Errorf("read job %s: %w", uid, err)
-	}
-	return j.Filled.Place, j.Filled.Run.Handler, nil
 }
 
 // ClockStepped must be called when the wall clock was set: what was queued goes
