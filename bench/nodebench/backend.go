@@ -24,10 +24,16 @@ type backend struct {
 // place is an empty store, and later one with something in it.
 type place struct {
 	address string // for belfry serve --store
-	open    func(context.Context, time.Duration) (store.Store, error)
+	open    func(context.Context, time.Duration) (openStore, error)
 	// processor is the processor time of the database server so far.
 	processor func() (time.Duration, error)
 	close     func() error
+}
+
+// openStore also counts what ended through it.
+type openStore interface {
+	store.Store
+	Ended(job.Outcome) int64
 }
 
 // served is what a server fills in: with anything else it would write all jobs again
@@ -37,7 +43,7 @@ var served = job.Defaults{Timezone: "UTC"}
 // embedded is the store that is a file.
 var embedded = backend{name: "SQLite", make: func(dir string) (place, error) {
 	return place{
-		open: func(ctx context.Context, ago time.Duration) (store.Store, error) {
+		open: func(ctx context.Context, ago time.Duration) (openStore, error) {
 			return sqlite.Open(ctx, filepath.Join(dir, "belfry.db"), sqlite.Options{Now: clock(ago), Defaults: served})
 		},
 		processor: func() (time.Duration, error) { return 0, nil }, // it is in this process
@@ -56,7 +62,7 @@ var (
 		address := server.Schema()
 		return place{
 			address: address,
-			open: func(ctx context.Context, ago time.Duration) (store.Store, error) {
+			open: func(ctx context.Context, ago time.Duration) (openStore, error) {
 				return postgres.Open(ctx, address, postgres.Options{Now: clock(ago), Defaults: served})
 			},
 			processor: server.CPU,
@@ -74,7 +80,7 @@ var (
 		}
 		return place{
 			address: address,
-			open: func(ctx context.Context, ago time.Duration) (store.Store, error) {
+			open: func(ctx context.Context, ago time.Duration) (openStore, error) {
 				return mysql.Open(ctx, address, mysql.Options{Now: clock(ago), Defaults: served})
 			},
 			processor: server.CPU,
