@@ -252,10 +252,15 @@ type occurrence struct {
 	shard int
 }
 
+// moment is an occurrence by a schedule.
+type moment struct {
+	epoch     int64
+	scheduled time.Time
+}
+
 // checkJob looks at all runs of a job together.
 //
-// Once: an identity has one run, but for those that were withdrawn. Accounted: each
-// occurrence that a cursor has passed is one run or in one record.
+// Once: an identity has one run, but for those that were withdrawn.
 func (c *checker) checkJob(uid job.ID, b *book) error {
 	j, err := c.store.JobByUID(context.Background(), uid)
 	if err != nil {
@@ -263,10 +268,6 @@ func (c *checker) checkJob(uid job.ID, b *book) error {
 	}
 	c.versions[b.name] += j.Definition.Version
 	runs := map[occurrence]job.ID{}
-	type moment struct {
-		epoch     int64
-		scheduled time.Time
-	}
 	planned := map[moment]int{} // shards of what is planned
 	wanted := map[moment]int{}
 	missed := map[int64][]*store.Record{}
@@ -312,6 +313,14 @@ func (c *checker) checkJob(uid job.ID, b *book) error {
 	if _, ok := steady[b.name]; !ok {
 		return nil // what its cursor has passed in old epochs was by old schedules
 	}
+	return c.checkPlan(j, b, planned, missed[1])
+}
+
+// checkPlan compares what was planned of a job that nobody changes, and the records of
+// what it has missed, with its schedule.
+//
+// Accounted: each occurrence that a cursor has passed is one run or in one record.
+func (c *checker) checkPlan(j *store.Job, b *book, planned map[moment]int, missed []*store.Record) error {
 	if j.Definition.Epoch != 1 {
 		c.problem("accounted", "%s has the epoch %d, and nobody has changed it", b.name, j.Definition.Epoch)
 	}
@@ -327,12 +336,9 @@ func (c *checker) checkJob(uid job.ID, b *book) error {
 	if !passed.to.Equal(j.Cursor) {
 		c.problem("once", "the cursor of %s stands at %s, and was moved to %s", b.name, j.Cursor, passed.to)
 	}
-	spans := missed[1]
-	occurrences := 0
 	for at := range cron.Between(schedule, passed.from, j.Cursor) {
-		occurrences++
 		in := 0
-		for _, r := range spans {
+		for _, r := range missed {
 			if !at.Before(r.Run.Scheduled) && !at.After(r.Until) {
 				in++
 			}
