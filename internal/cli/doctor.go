@@ -199,13 +199,16 @@ func storeIntegrity(ctx context.Context, s config.Store) finding {
 	switch s.Kind() {
 	case config.Postgres:
 		about, err := postgres.Check(ctx, string(s))
-		return databaseOf(f, about, err, "psql with the same host, user and database", "synchronous_commit and fsync to on")
+		return databaseOf(f, about, err, "psql with the same host, user and database", "synchronous_commit and fsync to on", "give them to this user, or all tables with alter table … owner to")
 	case config.MySQL:
 		about, err := mysql.Check(ctx, string(s))
-		return databaseOf(f, about, err, "mysql with the same host, user and database", "innodb_flush_log_at_trx_commit to 1, and sync_binlog where there is a binary log")
+		return databaseOf(f, about, err, "mysql with the same host, user and database", "innodb_flush_log_at_trx_commit to 1, and sync_binlog where there is a binary log", "grant all on the database to this user")
 	}
 	path := s.File()
 	complete, err := sqlite.Check(ctx, path)
+	if err == nil {
+		err = writable(path)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f.Status, f.Found, f.Do = isNote, path+" is not there", "belfry serve makes it; belfry restore makes it of a backup"
@@ -222,14 +225,28 @@ func storeIntegrity(ctx context.Context, s config.Store) finding {
 	return f
 }
 
+// writable tells whether this user may write the file of a store, and those beside it.
+func writable(path string) error {
+	for _, name := range []string{path, path + "-wal", path + "-shm", path + "-lock", path + "-ballast"} {
+		if err := syscall.Access(name, 2); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return &fs.PathError{Op: "write", Path: name, Err: err}
+		}
+	}
+	return nil
+}
+
 // databaseOf says what a look at the database of a store has found. try is how
-// people connect to it, and durable how it keeps what it acknowledges.
-func databaseOf(f finding, about postgres.About, err error, try, durable string) finding {
+// people connect to it, durable how it keeps what it acknowledges, and grant how a user
+// gets rights.
+func databaseOf(f finding, about postgres.About, err error, try, durable, grant string) finding {
 	switch {
 	case err != nil:
 		f.Found, f.Do = err.Error(), "see that the database runs, and that this user may connect to it: "+try
 	case about.Unusable != nil:
 		f.Found, f.Do = about.Unusable.Error(), "belfry version says which one this is"
+	case len(about.Denied) > 0:
+		f.Found = about.Server + ", where the user of the address may not " + strings.Join(about.Denied, "; nor ")
+		f.Do = "servers do that, at the latest when they are upgraded: " + grant
 	case !about.Durable:
 		f.Status, f.Found = isNote, about.String()
 		f.Do = "a crash of the database may lose what it has acknowledged: set " + durable

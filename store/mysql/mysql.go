@@ -142,10 +142,12 @@ const (
 	errDiskFull         = 1021
 	errCheckRead        = 1020 // others changed what a snapshot has read (MariaDB)
 	errTooManyConns     = 1040
+	errDatabaseDenied   = 1044
 	errServerShutdown   = 1053
 	errDuplicateKey     = 1062
 	errNormalShutdown   = 1077
 	errTableFull        = 1114
+	errTableDenied      = 1142
 	errTableCorrupt     = 1034
 	errIndexCorrupt     = 1712
 	errLockWaitTimeout  = 1205

@@ -565,6 +565,46 @@ func TestALookChangesNothingAndSaysWhatItFinds(t *testing.T) {
 	}
 }
 
+func TestALookFindsWhatAUserMayNotDo(t *testing.T) {
+	address := newDatabase(t)
+	open(t, address, Options{})
+	a, err := parseAddress(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	do := func(statements string) {
+		t.Helper()
+		if err := server.Exec(t.Context(), strings.ReplaceAll(statements, "DB", a.config.DBName)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as := strings.Replace(address, "root@", "lent:none%20of%20yours@", 1)
+	finds := func(address string, want ...string) {
+		t.Helper()
+		about, err := Check(t.Context(), address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := slices.Clone(about.Denied)
+		for i := range got {
+			got[i], _, _ = strings.Cut(got[i], " and ")
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("a look finds %q, want %q", about.Denied, want)
+		}
+	}
+	finds(address)
+	do("create or replace user lent identified by 'none of yours'; grant select on DB.* to lent")
+	finds(as, "alter tables", "create tables", "create views", "delete from active", "drop what is replaced", "insert into active", "make an index", "update active")
+	do("grant insert, update, delete, create, alter, index, drop on DB.* to lent")
+	finds(as, "create views")
+	do("grant all on DB.* to lent")
+	finds(as)
+	do("set global read_only = 1")
+	defer do("set global read_only = 0")
+	finds(as, "write anything: the server is read-only, as a replica is")
+}
+
 func TestNodesTellEachOtherWhatHappens(t *testing.T) {
 	address := emptyDatabase(t)
 	storetest.Elsewhere(t, func() store.Store { return open(t, address, Options{}) })

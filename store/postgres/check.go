@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/belfry-cron/belfry/store/internal/sqldb"
 )
 
@@ -37,8 +39,52 @@ func Check(ctx context.Context, address string) (a About, err error) {
 		err = d.pool.QueryRow(ctx, "select coalesce(max(version), 0), coalesce(max(oldest), 0) from schema_versions").Scan(&a.Schema, &oldest)
 		_, a.Unusable = list.Behind(a.Schema, oldest)
 	}
+	if err == nil {
+		err = d.denied(ctx, list.Tables(), &a)
+	}
 	if err != nil {
 		return About{}, fmt.Errorf("look at %s: %w", d.name, err)
 	}
 	return a, nil
+}
+
+// denied finds what the user may not do that servers do: they read and write rows, make
+// and remove the parts of history, and change the tables when they are upgraded.
+func (d *database) denied(ctx context.Context, tables []string, a *About) error {
+	var schema string
+	var readOnly, there, makesSchemas, uses, makes bool
+	err := d.pool.QueryRow(ctx, `select coalesce(s.name, ''), current_setting('transaction_read_only') = 'on', n.oid is not null, has_database_privilege(current_database(), 'create'),
+			coalesce(has_schema_privilege(n.oid, 'usage'), false), coalesce(has_schema_privilege(n.oid, 'create'), false)
+		from (select coalesce(nullif($1, ''), current_schema()) as name) s left join pg_namespace n on n.nspname = s.name`, d.schema).Scan(&schema, &readOnly, &there, &makesSchemas, &uses, &makes)
+	if err != nil {
+		return err
+	}
+	deny := func(is bool, what string) {
+		if is {
+			a.Denied = append(a.Denied, what)
+		}
+	}
+	deny(readOnly, "write anything: transactions are read-only, as on a standby")
+	deny(schema == "", "use any schema of the search_path")
+	deny(schema != "" && !there && !makesSchemas, "make the schema "+schema)
+	deny(there && !uses, "use the schema "+schema)
+	deny(there && !makes, "make tables in the schema "+schema)
+	for _, right := range []struct{ lacks, what string }{
+		{"not has_table_privilege(c.oid, 'select')", "select from"},
+		{"not has_table_privilege(c.oid, 'insert')", "insert into"},
+		{"not has_table_privilege(c.oid, 'update')", "update"},
+		{"not has_table_privilege(c.oid, 'delete')", "delete from"},
+		{"not pg_has_role(c.relowner, 'usage')", "alter, as an owner may,"},
+	} {
+		rows, err := d.pool.Query(ctx, "select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relname = any($2) and "+right.lacks, schema, tables)
+		if err != nil {
+			return err
+		}
+		names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return err
+		}
+		a.Deny(right.what, names)
+	}
+	return nil
 }

@@ -67,6 +67,50 @@ func TestASchemaOfItsOwnIsEnough(t *testing.T) {
 	}
 }
 
+func TestALookFindsWhatAUserMayNotDo(t *testing.T) {
+	d, err := connect(t.Context(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	do := func(script string) {
+		t.Helper()
+		if _, err := d.pool.Exec(t.Context(), script, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do("create user reader; create user writer; create schema lent")
+	as := func(user, rest string) string {
+		return strings.Replace(server.URL(), "belfry@", user+"@", 1) + "&schema=" + rest
+	}
+	open(t, server.URL()+"&schema=lent", Options{})
+	finds := func(address string, want ...string) {
+		t.Helper()
+		about, err := Check(t.Context(), address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(about.Denied) != len(want) {
+			t.Errorf("a look finds %q, want %q", about.Denied, want)
+			return
+		}
+		for i := range want {
+			if !strings.HasPrefix(about.Denied[i], want[i]) {
+				t.Errorf("a look finds %q, want %q", about.Denied[i], want[i])
+			}
+		}
+	}
+	finds(server.URL() + "&schema=lent")
+	finds(server.URL() + "&schema=to_come")
+	finds(as("reader", "to_come"), "make the schema to_come")
+	finds(as("reader", "lent"), "use the schema lent", "make tables in the schema lent", "select from active and ", "insert into active and ", "update active and ", "delete from active and ", "alter, as an owner may, active and ")
+	do("grant usage on schema lent to reader, writer; grant select on all tables in schema lent to reader, writer")
+	finds(as("reader", "lent"), "make tables in the schema lent", "insert into active and ", "update active and ", "delete from active and ", "alter, as an owner may, active and ")
+	do("grant create on schema lent to writer; grant insert, update, delete on all tables in schema lent to writer; revoke delete on lent.tokens from writer")
+	finds(as("writer", "lent"), "delete from tokens", "alter, as an owner may, active and ")
+	finds(server.URL()+"&schema=lent&default_transaction_read_only=on", "write anything: ")
+}
+
 func TestASchemaThatIsTooNewIsRefusedAndOneVersionAheadIsNot(t *testing.T) {
 	address := server.Schema()
 	if err := open(t, address, Options{}).Close(); err != nil {

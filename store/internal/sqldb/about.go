@@ -2,6 +2,7 @@ package sqldb
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -15,6 +16,21 @@ type About struct {
 	Durable bool
 	// Unusable says why this belfry cannot use its schema; nil if it can.
 	Unusable error
+	// Denied is what servers do and the user may not, or nobody may for now: each goes
+	// behind "may not".
+	Denied []string
+}
+
+// Deny adds that something may not be done to tables, if there are any.
+func (a *About) Deny(what string, tables []string) {
+	slices.Sort(tables)
+	switch n := len(tables); n {
+	case 0:
+	case 1:
+		a.Denied = append(a.Denied, what+" "+tables[0])
+	default:
+		a.Denied = append(a.Denied, fmt.Sprintf("%s %s and %d more", what, tables[0], n-1))
+	}
 }
 
 // String says it in a line.

@@ -3,6 +3,7 @@ package sqldb
 import (
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -58,4 +59,18 @@ func (m Migrations) Behind(version, oldest int) (Migrations, error) {
 			version, oldest, known)
 	}
 	return m[min(version, known):], nil
+}
+
+var creates = regexp.MustCompile(`(?m)^create table (?:if not exists )?([a-z_]+)`)
+
+// Tables returns the names of the tables that the scripts make. Not all need be there: one
+// may be gone again, or still to come.
+func (m Migrations) Tables() []string {
+	list := []string{"schema_versions"}
+	for _, script := range m {
+		for _, made := range creates.FindAllStringSubmatch(script.Script, -1) {
+			list = append(list, made[1])
+		}
+	}
+	return list
 }
