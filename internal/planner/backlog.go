@@ -117,7 +117,7 @@ func (b *backlog) look(waits []int, share float64, now time.Time) {
 	b.room, b.seen, b.waits, b.added = int(math.Ceil(float64(room)*share)), now, all, 0
 }
 
-// plan takes from the room.
+// plan takes from the room for runs that wait from now on.
 func (b *backlog) plan(runs int) {
 	b.room -= runs
 	b.added += runs

@@ -148,6 +148,28 @@ func TestWhatWasMissedIsPlannedAsItIsRun(t *testing.T) {
 	})
 }
 
+// What is planned with what was missed and is on time is not taken for what was run.
+func TestTheEndOfWhatWasMissedIsPlannedAsItIsRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const jobs, rate = 100, 200
+		w := newWaiting(away(t, jobs, job.MissedAll, engine.OnTime+5*time.Second))
+		w.rate = rate
+		p := newPlanner(&w.fake)
+		most := 0
+		w.outcome = func(store.PlanItem) (store.PlanOutcome, error) {
+			most = max(most, w.work())
+			return store.Planned, nil
+		}
+		run(p, 2*time.Minute) // twice as many are run as fall due
+		if p.Stats().Held > 0 || w.work() > jobs {
+			t.Errorf("%d are held, %d runs wait", p.Stats().Held, w.work())
+		}
+		if limit := rate*int(backlogFor/time.Second) + 5*jobs; most > limit {
+			t.Errorf("up to %d waited, want at most %d", most, limit)
+		}
+	})
+}
+
 // What nodes catch up of a job together they do in turns, one after the other.
 func TestWhatOneDecisionCatchesUpGoesToOneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

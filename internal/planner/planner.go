@@ -376,6 +376,9 @@ func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.P
 			}
 			placed, _ := placement.Runs(request, live)
 			p.remember(e.uid, t.place.Strategy, placed, live, o.Scheduled)
+			if catchesUp && !o.Due.After(now) {
+				p.backlog.plan(len(placed))
+			}
 			for _, r := range placed {
 				id, err := job.NewID(now, rand.Reader)
 				if err != nil {
@@ -393,9 +396,7 @@ func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.P
 			}
 			item.Missed = append(item.Missed, store.MissedSpan{ID: id, First: s.First, Last: s.Last, Count: s.Count, Reason: s.Reason})
 		}
-		if runs += len(item.Runs); catchesUp {
-			p.backlog.plan(len(item.Runs))
-		}
+		runs += len(item.Runs)
 		items = append(items, item)
 		decisions = append(decisions, d)
 	}
