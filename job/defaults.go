@@ -48,8 +48,7 @@ var (
 		Jitter:  ptr(Duration(0)),
 		On:      []RetryOn{RetryFailed, RetryTimedOut, RetryLost},
 	}
-	builtInSuccess     = Success{ExitCodes: []int{0}}
-	builtInInterpreter = []string{"sh"}
+	builtInSuccess = Success{ExitCodes: []int{0}}
 )
 
 // WithDefaults returns a copy of the job in which everything that it does not
@@ -84,7 +83,6 @@ func (j *Job) WithDefaults(d Defaults) *Job {
 			s.On[i].Outcome = OnSucceeded
 		}
 	}
-	r.fillShell()
 	r.fillHTTP()
 	return &filled
 }
@@ -149,17 +147,6 @@ func (p *Policy) fillChosen(defaults *Policy, r *RunSpec) {
 	}
 	if r.Shell == nil {
 		p.Success = said.Success
-	}
-}
-
-func (r *RunSpec) fillShell() {
-	if r.Shell == nil {
-		return
-	}
-	if len(r.Shell.Interpreter) == 0 && (r.Shell.Script != "" || len(r.Shell.Args) == 0) {
-		shell := *r.Shell
-		shell.Interpreter = builtInInterpreter
-		r.Shell = &shell
 	}
 }
 

@@ -29,7 +29,7 @@ type RunSpec struct {
 type Shell struct {
 	Command     string   `json:"command,omitzero" short:"true" max:"65536" doc:"A text for the shell; with args, the program to execute without a shell. A template."`
 	Script      string   `json:"script,omitzero" max:"262144" doc:"A script for the interpreter. Not a template: it reads BELFRY_ variables."`
-	Interpreter []string `json:"interpreter,omitzero" max:"4096" doc:"What executes the script or command, with its options: bash, or [python3, -u]. Default: sh."`
+	Interpreter []string `json:"interpreter,omitzero" max:"4096" doc:"What executes the script or command, with its options: bash, or [python3, -u]. Default: what the first line of a script names behind #!, else sh; a command that is words without shell syntax is executed directly."`
 	Args        []string `json:"args,omitzero" items:"1000" max:"65536" doc:"Arguments of the program or script, passed as they are. Templates."`
 }
 

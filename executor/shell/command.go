@@ -74,6 +74,9 @@ var inlineOptions = map[string]string{
 func commandLine(s *job.Shell, file string) ([]string, error) {
 	interpreter := s.Interpreter
 	if len(interpreter) == 0 {
+		interpreter = named(s.Script)
+	}
+	if len(interpreter) == 0 {
 		interpreter = []string{defaultShell}
 	}
 	var argv []string
@@ -102,6 +105,26 @@ func commandLine(s *job.Shell, file string) ([]string, error) {
 		return nil, fmt.Errorf("the command is empty")
 	}
 	return argv, nil
+}
+
+// named returns the interpreter that the first line of a script names and, as Linux
+// passes it, the rest of the line as one argument; none if it names none. The kernel is
+// not asked: it executes nothing where scripts are kept, if that is mounted so.
+func named(script string) []string {
+	line, isNamed := strings.CutPrefix(script, "#!")
+	if !isNamed {
+		return nil
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	line = strings.TrimSpace(line)
+	blank := strings.IndexAny(line, " \t")
+	switch {
+	case line == "":
+		return nil
+	case blank < 0:
+		return []string{line}
+	}
+	return []string{line[:blank], strings.TrimSpace(line[blank:])}
 }
 
 // trampoline are the settings that a command is given by a shell, which is then

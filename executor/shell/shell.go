@@ -373,8 +373,8 @@ func (e *Executor) notSpawned(ctx context.Context, p *prepared, err error, out e
 		} else if !strings.Contains(p.argv[0], "/") {
 			what = "not found in " + p.searched
 		}
-	case errors.Is(err, syscall.EACCES) && p.account.change:
-		what = fmt.Sprintf("permission denied to user %s, who needs the directory %s as well", p.account.name, p.dir)
+	case errors.Is(err, syscall.EACCES):
+		what = p.whyDenied()
 	case errors.Is(err, syscall.EPERM) && p.account.change:
 		return executor.Result{Outcome: job.OutcomeFailed, Reason: fmt.Sprintf("cannot become user %s: %v", p.account.name, err)}
 	}
@@ -383,6 +383,28 @@ func (e *Executor) notSpawned(ctx context.Context, p *prepared, err error, out e
 		Outcome: job.OutcomeFailed, ExitCode: &code,
 		Reason: fmt.Sprintf("exit status %d: %s: %s", code, p.argv[0], what),
 	}
+}
+
+// whyDenied says why a program may not be executed. The node may be able to see it where
+// the user of the command may not, who needs the directory as well.
+func (p *prepared) whyDenied() string {
+	if p.missing == nil && strings.Contains(p.path, "/") {
+		file := p.path
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(p.dir, file)
+		}
+		switch info, err := os.Stat(file); {
+		case err != nil:
+		case info.IsDir():
+			return "permission denied: it is a directory"
+		case info.Mode()&0o111 == 0:
+			return "permission denied: the file is not executable"
+		}
+	}
+	if p.account.change {
+		return fmt.Sprintf("permission denied to user %s, who needs the directory %s as well", p.account.name, p.dir)
+	}
+	return "permission denied"
 }
 
 func dirProblem(err error) error {

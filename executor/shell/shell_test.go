@@ -63,7 +63,7 @@ func attempt(spec job.RunSpec) executor.Attempt {
 	id[14], id[15] = byte(n>>8), byte(n)
 	at := time.Date(2026, 3, 1, 2, 30, 0, 0, time.UTC)
 	return executor.Attempt{
-		Job:    &job.Job{Namespace: "default", Name: "report", Run: spec},
+		Job:    (&job.Job{Namespace: "default", Name: "report", Run: spec}).WithDefaults(job.Defaults{}),
 		Run:    job.Run{ID: id},
 		Number: 1,
 		Data: job.TemplateData{
@@ -136,8 +136,8 @@ func TestHowACommandEndsIsKept(t *testing.T) {
 		{name: "a program that is not there", spec: job.RunSpec{Shell: &job.Shell{Command: "no-such-program --now"}}, want: "failed 127: exit status 127: no-such-program: not found in " + defaultPath, err: "no-such-program: not found"},
 		{name: "a file that is not there", spec: job.RunSpec{Shell: &job.Shell{Command: "/no/such/program"}}, want: "failed 127: exit status 127: /no/such/program: not found", err: "not found"},
 		{name: "the same by a shell", spec: job.RunSpec{Shell: &job.Shell{Command: "/no/such/program;"}}, want: "failed 127: exit status 127", err: "not found"},
-		{name: "a file that is not executable", spec: job.RunSpec{Shell: &job.Shell{Command: write("text", "echo hello", 0o644)}}, want: "failed 126: exit status 126: " + dir + "/text: permission denied", err: "permission denied"},
-		{name: "a folder", spec: job.RunSpec{Shell: &job.Shell{Command: dir}}, want: "failed 126: exit status 126: " + dir + ": permission denied", err: "permission denied"},
+		{name: "a file that is not executable", spec: job.RunSpec{Shell: &job.Shell{Command: write("text", "echo hello", 0o644)}}, want: "failed 126: exit status 126: " + dir + "/text: permission denied: the file is not executable", err: "permission denied"},
+		{name: "a folder", spec: job.RunSpec{Shell: &job.Shell{Command: dir}}, want: "failed 126: exit status 126: " + dir + ": permission denied: it is a directory", err: "permission denied"},
 		{name: "a script without a first line", spec: job.RunSpec{Shell: &job.Shell{Command: write("bare", "echo bare $1", 0o755) + " word"}}, want: "succeeded 0: ", out: "bare word\n"},
 		{name: "a script with an interpreter that is not there", spec: job.RunSpec{Shell: &job.Shell{Command: write("odd", "#!/no/such\n", 0o755)}}, want: "failed 127: exit status 127: " + dir + "/odd: the interpreter in its first line was not found", err: "interpreter"},
 		{name: "a directory that is not there", spec: job.RunSpec{Shell: &job.Shell{Command: "pwd"}, Dir: "/no/such/dir"}, want: "failed: cannot enter the directory /no/such/dir: no such file or directory"},
@@ -149,6 +149,10 @@ func TestHowACommandEndsIsKept(t *testing.T) {
 		{name: "arguments, which no shell reads", spec: job.RunSpec{Shell: &job.Shell{Command: "printf", Args: []string{"%s|", "$HOME", "a b", "*", "{{ .Attempt }}"}}}, want: "succeeded 0: ", out: "$HOME|a b|*|1|"},
 		{name: "another shell", spec: job.RunSpec{Shell: &job.Shell{Command: "a=(1 2 3); echo ${#a[@]}", Interpreter: []string{"bash"}}}, want: "succeeded 0: ", out: "3\n"},
 		{name: "a script", spec: job.RunSpec{Shell: &job.Shell{Script: "echo $# $1 $BELFRY_NAME\nexit 4\n", Args: []string{"a b"}}}, want: "failed 4: exit status 4", out: "1 a b report\n"},
+		{name: "a script that names its interpreter", spec: job.RunSpec{Shell: &job.Shell{Script: "#! /usr/bin/env python3\nimport sys\nprint(sys.argv[1:])\n", Args: []string{"x"}}}, want: "succeeded 0: ", out: "['x']\n"},
+		{name: "a script that names an interpreter with options", spec: job.RunSpec{Shell: &job.Shell{Script: "#!/bin/sh -eu\nfalse\necho no\n"}}, want: "failed 1: exit status 1"},
+		{name: "a script that names an interpreter that is not there", spec: job.RunSpec{Shell: &job.Shell{Script: "#!/no/such\necho no\n"}}, want: "failed 127: exit status 127: /no/such: not found", err: "/no/such: not found"},
+		{name: "a script that names another interpreter than the job", spec: job.RunSpec{Shell: &job.Shell{Script: "#!/no/such\necho yes\n", Interpreter: []string{"sh"}}}, want: "succeeded 0: ", out: "yes\n"},
 		{name: "a script for another interpreter", spec: job.RunSpec{Shell: &job.Shell{Script: "import sys\nprint(sys.argv[1:])\n", Interpreter: []string{"python3", "-u"}, Args: []string{"x"}}}, want: "succeeded 0: ", out: "['x']\n"},
 		{name: "a text for another interpreter", spec: job.RunSpec{Shell: &job.Shell{Command: "print(6 * 7)", Interpreter: []string{"python3", "-u"}}}, want: "succeeded 0: ", out: "42\n"},
 		{name: "a text for one that wants -e", spec: job.RunSpec{Shell: &job.Shell{Command: "print 6 * 7", Interpreter: []string{"perl"}}}, want: "succeeded 0: ", out: "42"},
