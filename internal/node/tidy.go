@@ -15,8 +15,10 @@ const (
 	tendEvery   = 500 * time.Millisecond
 	expireEvery = time.Minute
 	// reapAfter is how long a node must have renewed its session without a gap
-	// before it takes others for dead: as long as it takes to count as lost
-	// by default.
+	// before it takes others for dead: after an outage of the store they get that
+	// long to come back. It goes by no job's lost_after. What a longer one would
+	// spare has been ended by its own node before, or its late result counts; a
+	// shorter one is met late only in the first minute.
 	reapAfter = 60 * time.Second
 	// stepsMax bounds how many steps of tidying are done in a row.
 	stepsMax = 20

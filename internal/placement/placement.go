@@ -83,7 +83,7 @@ func Runs(r Request, live []store.Session) (runs []Placed, reason string) {
 			runs = append(runs, Placed{Session: s.ID, Node: s.Node, Shard: i, Shards: len(eligible)})
 		}
 		if len(runs) == 0 {
-			runs = []Placed{{}}
+			runs = []Placed{{Shards: 1}} // for the first that comes
 		}
 		return runs, reason
 	}

@@ -78,6 +78,9 @@ func TestWithoutANodeTheRunIsPlannedAllTheSame(t *testing.T) {
 		if len(runs) != 1 || !runs[0].Session.IsZero() || reason == "" {
 			t.Errorf("%s: %+v, %q; want one run that waits, and why", strategy, runs, reason)
 		}
+		if isBroadcast := strategy == job.StrategyBroadcast; (runs[0].Shards == 1) != isBroadcast {
+			t.Errorf("%s: it is one of %d", strategy, runs[0].Shards)
+		}
 	}
 }
 
