@@ -267,9 +267,6 @@ var wellKnown = []string{
 // is enough.
 func checkExported(p pkg) []string {
 	var wrong []string
-	undocumented := func(f *file, n ast.Node, name string) {
-		wrong = append(wrong, fmt.Sprintf("%s: %s.%s is exported and has no comment that begins with its name", f.at(n), p.name, name))
-	}
 	if p.name == "main" {
 		return nil
 	}
@@ -277,44 +274,55 @@ func checkExported(p pkg) []string {
 		if f.test {
 			continue
 		}
+		undocumented := func(n ast.Node, name string) {
+			wrong = append(wrong, fmt.Sprintf("%s: %s.%s is exported and has no comment that begins with its name", f.at(n), p.name, name))
+		}
 		for _, decl := range f.ast.Decls {
 			switch decl := decl.(type) {
 			case *ast.FuncDecl:
-				name := decl.Name.Name
-				full := name
-				if decl.Recv != nil {
-					receiver := receiverName(decl.Recv)
-					if !ast.IsExported(receiver) || slices.Contains(wellKnown, name) {
-						continue
-					}
-					full = receiver + "." + name
-				}
-				if ast.IsExported(name) && !begins(decl.Doc, name) {
-					undocumented(&f, decl, full)
-				}
+				checkFunction(decl, undocumented)
 			case *ast.GenDecl:
-				for _, spec := range decl.Specs {
-					switch spec := spec.(type) {
-					case *ast.TypeSpec:
-						doc := spec.Doc
-						if doc == nil && !decl.Lparen.IsValid() {
-							doc = decl.Doc
-						}
-						if spec.Name.IsExported() && !begins(doc, spec.Name.Name) {
-							undocumented(&f, spec, spec.Name.Name)
-						}
-					case *ast.ValueSpec:
-						for _, name := range spec.Names {
-							if name.IsExported() && decl.Doc.Text() == "" && spec.Doc.Text() == "" && spec.Comment.Text() == "" {
-								undocumented(&f, spec, name.Name)
-							}
-						}
-					}
-				}
+				checkGroup(decl, undocumented)
 			}
 		}
 	}
 	return wrong
+}
+
+func checkFunction(decl *ast.FuncDecl, undocumented func(n ast.Node, name string)) {
+	name := decl.Name.Name
+	full := name
+	if decl.Recv != nil {
+		receiver := receiverName(decl.Recv)
+		if !ast.IsExported(receiver) || slices.Contains(wellKnown, name) {
+			return
+		}
+		full = receiver + "." + name
+	}
+	if ast.IsExported(name) && !begins(decl.Doc, name) {
+		undocumented(decl, full)
+	}
+}
+
+func checkGroup(decl *ast.GenDecl, undocumented func(n ast.Node, name string)) {
+	for _, spec := range decl.Specs {
+		switch spec := spec.(type) {
+		case *ast.TypeSpec:
+			doc := spec.Doc
+			if doc == nil && !decl.Lparen.IsValid() {
+				doc = decl.Doc
+			}
+			if spec.Name.IsExported() && !begins(doc, spec.Name.Name) {
+				undocumented(spec, spec.Name.Name)
+			}
+		case *ast.ValueSpec:
+			for _, name := range spec.Names {
+				if name.IsExported() && decl.Doc.Text() == "" && spec.Doc.Text() == "" && spec.Comment.Text() == "" {
+					undocumented(spec, name.Name)
+				}
+			}
+		}
+	}
 }
 
 // receiverName returns the type of a method without pointer and parameters.

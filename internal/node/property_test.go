@@ -481,22 +481,37 @@ const recallAfter = 30 * time.Second
 
 // check looks for violations of the invariants in what has happened.
 func (s *simulation) check() {
-	t := s.t
-	t.Helper()
-	ctx := context.Background()
+	s.t.Helper()
+	records := s.records()
+	s.checkStarts(records)
+	s.checkWithdrawn()
+	for name := range s.jobs {
+		s.checkOccurrences(name, records)
+	}
+	s.checkOverlap()
+}
+
+// records returns the history of each run.
+func (s *simulation) records() map[job.ID][]store.Record {
+	s.t.Helper()
 	records := map[job.ID][]store.Record{}
 	var page []store.Record
 	for next, more := (store.RecordRef{}), true; more; more = next != (store.RecordRef{}) {
 		var err error
-		if page, next, err = s.memory.Attempts(ctx, store.HistoryQuery{Before: next, Limit: 1000}); err != nil {
-			t.Fatal(err)
+		if page, next, err = s.memory.Attempts(context.Background(), store.HistoryQuery{Before: next, Limit: 1000}); err != nil {
+			s.t.Fatal(err)
 		}
 		for _, r := range page {
 			records[r.Run.ID] = append(records[r.Run.ID], r)
 		}
 	}
+	return records
+}
 
-	// Started once, and nothing acknowledged is lost.
+// checkStarts: started once, and nothing acknowledged is lost.
+func (s *simulation) checkStarts(records map[job.ID][]store.Record) {
+	t := s.t
+	t.Helper()
 	started := map[attempt]*evidence{}
 	acked := map[attempt]job.Outcome{}
 	for i := range s.nodes {
@@ -528,8 +543,12 @@ func (s *simulation) check() {
 			t.Errorf("attempt %d of %s of %s ended as %s and is kept as %s", e.number, e.name, e.due, e.outcome, record.Attempt.Outcome)
 		}
 	}
+}
 
-	// Withdrawn means withdrawn.
+// checkWithdrawn: withdrawn means withdrawn.
+func (s *simulation) checkWithdrawn() {
+	t := s.t
+	t.Helper()
 	for _, e := range s.witness.list {
 		end, ok := s.quiet[e.uid][e.epoch]
 		if !ok || e.kind != job.RunScheduled {
@@ -544,65 +563,72 @@ func (s *simulation) check() {
 			t.Errorf("withdrawn means withdrawn: a run of %s of %s has started %s after its epoch was ended", e.name, e.due, e.began.Sub(end))
 		}
 	}
+}
 
-	// Once, and accounted.
-	for name, j := range s.jobs {
-		now, err := s.memory.JobByUID(ctx, j.Definition.UID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		type occurrence struct {
-			scheduled time.Time
-			shard     int
-		}
-		runs := map[occurrence]job.ID{}
-		accounted := 0
-		for id, list := range records {
-			for _, r := range list {
-				if r.Run.JobUID != j.Definition.UID || !r.Final {
-					continue
-				}
-				accounted += max(1, r.Count)
-				key := occurrence{r.Run.Scheduled, r.Run.Shard}
-				if other, ok := runs[key]; ok && other != id && r.Count <= 1 {
-					t.Errorf("once: the occurrence of %s of %s has the runs %s and %s", name, r.Run.Scheduled, other, id)
-				}
-				runs[key] = id
+// checkOccurrences: each occurrence of a job has one run, is accounted for, and planned
+// in time.
+func (s *simulation) checkOccurrences(name string, records map[job.ID][]store.Record) {
+	t, ctx, j := s.t, context.Background(), s.jobs[name]
+	t.Helper()
+	now, err := s.memory.JobByUID(ctx, j.Definition.UID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type occurrence struct {
+		scheduled time.Time
+		shard     int
+	}
+	runs := map[occurrence]job.ID{}
+	accounted := 0
+	for id, list := range records {
+		for _, r := range list {
+			if r.Run.JobUID != j.Definition.UID || !r.Final {
+				continue
 			}
-		}
-		active, err := s.memory.ListActive(ctx, store.ActiveQuery{Job: j.Definition.UID, Limit: 1000})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range active {
-			if active[i].State == job.StateRunning {
-				t.Errorf("liveness: the run of %s of %s is still %s in the end", name, active[i].Scheduled, active[i].State)
+			accounted += max(1, r.Count)
+			key := occurrence{r.Run.Scheduled, r.Run.Shard}
+			if other, ok := runs[key]; ok && other != id && r.Count <= 1 {
+				t.Errorf("once: the occurrence of %s of %s has the runs %s and %s", name, r.Run.Scheduled, other, id)
 			}
-			key := occurrence{active[i].Scheduled, active[i].Shard}
-			if other, ok := runs[key]; ok {
-				t.Errorf("once: the occurrence of %s of %s has the runs %s and %s", name, active[i].Scheduled, other, active[i].ID)
-			}
-			runs[key] = active[i].ID
-		}
-		schedule, err := j.Filled.CompileSchedule(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := 0
-		for range cron.Between(schedule, j.Cursor, now.Cursor) {
-			want += max(1, j.Filled.Place.Shards)
-		}
-		if got := accounted + len(active); got != want {
-			t.Errorf("accounted: of %d occurrences of %s %d are accounted for", want, name, got)
-		}
-		// Two thirds of the look-ahead are planned at least, but for the time
-		// between two looks.
-		if next := schedule.Next(now.Cursor); next.Before(s.calm.Add(9 * time.Second)) {
-			t.Errorf("liveness: %s is not planned for %s, which is %s ahead", name, next, next.Sub(s.calm))
+			runs[key] = id
 		}
 	}
+	active, err := s.memory.ListActive(ctx, store.ActiveQuery{Job: j.Definition.UID, Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range active {
+		if active[i].State == job.StateRunning {
+			t.Errorf("liveness: the run of %s of %s is still %s in the end", name, active[i].Scheduled, active[i].State)
+		}
+		key := occurrence{active[i].Scheduled, active[i].Shard}
+		if other, ok := runs[key]; ok {
+			t.Errorf("once: the occurrence of %s of %s has the runs %s and %s", name, active[i].Scheduled, other, active[i].ID)
+		}
+		runs[key] = active[i].ID
+	}
+	schedule, err := j.Filled.CompileSchedule(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := 0
+	for range cron.Between(schedule, j.Cursor, now.Cursor) {
+		want += max(1, j.Filled.Place.Shards)
+	}
+	if got := accounted + len(active); got != want {
+		t.Errorf("accounted: of %d occurrences of %s %d are accounted for", want, name, got)
+	}
+	// Two thirds of the look-ahead are planned at least, but for the time
+	// between two looks.
+	if next := schedule.Next(now.Cursor); next.Before(s.calm.Add(9 * time.Second)) {
+		t.Errorf("liveness: %s is not planned for %s, which is %s ahead", name, next, next.Sub(s.calm))
+	}
+}
 
-	// Overlap.
+// checkOverlap: no job has more runs at once than it may.
+func (s *simulation) checkOverlap() {
+	t := s.t
+	t.Helper()
 	for name, j := range steady {
 		if j.most == 0 {
 			continue

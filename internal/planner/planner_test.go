@@ -23,7 +23,6 @@ import (
 // fake is a store that answers as a test says and keeps what it was asked.
 type fake struct {
 	jobs    []store.PlannedJob
-	read    int
 	outcome func(store.PlanItem) (store.PlanOutcome, error)
 	planned []store.PlanItem
 	cursor  time.Time // of every job that is asked for by itself
@@ -31,7 +30,6 @@ type fake struct {
 }
 
 func (f *fake) JobsChanged(_ context.Context, _ store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error) {
-	f.read++
 	changed := f.jobs[since:min(len(f.jobs), int(since)+limit)]
 	return changed, since + int64(len(changed)), nil
 }
