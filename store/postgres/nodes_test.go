@@ -5,6 +5,9 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -109,6 +113,87 @@ func TestALookFindsWhatAUserMayNotDo(t *testing.T) {
 	do("grant create on schema lent to writer; grant insert, update, delete on all tables in schema lent to writer; revoke delete on lent.tokens from writer")
 	finds(as("writer", "lent"), "delete from tokens", "alter, as an owner may, active and ")
 	finds(server.URL()+"&schema=lent&default_transaction_read_only=on", "write anything: ")
+}
+
+// A pooler may leave out the settings of a connection, among them the schema, or refuse
+// them.
+func TestAPoolerThatKeepsSettingsIsRefused(t *testing.T) {
+	address := server.Schema()
+	for _, c := range []struct {
+		name  string
+		meets func(client net.Conn, m *pgproto3.StartupMessage) // returns to let the client go on
+		want  string
+	}{
+		{
+			name: "one that leaves the schema out", want: "settings of the connection do not reach the server (search_path): ",
+			meets: func(_ net.Conn, m *pgproto3.StartupMessage) { delete(m.Parameters, "search_path") },
+		},
+		{
+			name: "one that refuses settings", want: "unsupported startup parameter",
+			meets: func(client net.Conn, _ *pgproto3.StartupMessage) {
+				refusal := pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: lock_timeout"}
+				said, _ := refusal.Encode(nil)
+				_, _ = client.Write(said)
+				client.Close()
+			},
+		},
+		{name: "none, but a proxy", meets: func(net.Conn, *pgproto3.StartupMessage) {}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				for {
+					client, err := l.Accept()
+					if err != nil {
+						return
+					}
+					go pool(client, c.meets)
+				}
+			}()
+			_, port, _ := net.SplitHostPort(l.Addr().String())
+			_, err = Check(t.Context(), strings.Replace(address, fmt.Sprint(server.Port), port, 1))
+			if c.want == "" && err != nil {
+				t.Error(err)
+			} else if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "PgBouncer")) {
+				t.Errorf("%v, want something with %q and PgBouncer", err, c.want)
+			}
+		})
+	}
+}
+
+// pool connects a client with the server as a pooler does.
+func pool(client net.Conn, meets func(net.Conn, *pgproto3.StartupMessage)) {
+	defer client.Close()
+	first, err := pgproto3.NewBackend(client, client).ReceiveStartupMessage()
+	if err != nil {
+		return
+	}
+	startup, ok := first.(*pgproto3.StartupMessage)
+	if !ok {
+		return // a cancellation
+	}
+	meets(client, startup)
+	begin, err := startup.Encode(nil)
+	if err != nil {
+		return
+	}
+	behind, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", server.Port))
+	if err != nil {
+		return
+	}
+	defer behind.Close()
+	if _, err := behind.Write(begin); err != nil {
+		return
+	}
+	go func() {
+		_, _ = io.Copy(behind, client)
+		behind.Close()
+	}()
+	_, _ = io.Copy(client, behind)
 }
 
 func TestASchemaThatIsTooNewIsRefusedAndOneVersionAheadIsNot(t *testing.T) {

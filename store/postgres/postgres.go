@@ -17,8 +17,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -147,11 +150,30 @@ func connect(ctx context.Context, address string) (*database, error) {
 	if d.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("open %s: %w", d.name, err)
 	}
-	if err := d.pool.Ping(ctx); err != nil {
+	if err := d.seesSettings(ctx, slices.Collect(maps.Keys(c.RuntimeParams))); err != nil {
 		d.pool.Close()
 		return nil, fmt.Errorf("open %s: %w", d.name, err)
 	}
 	return d, nil
+}
+
+// seesSettings tells whether the server has the settings of a connection. Poolers refuse
+// them, or leave them out: then the tables would be those of another schema, and whoever is
+// frozen would hold its locks.
+func (d *database) seesSettings(ctx context.Context, names []string) error {
+	const instead = "the address must be that of the database itself, and not of a connection pooler such as PgBouncer"
+	var lost []string
+	err := d.pool.QueryRow(ctx, "select coalesce(array_agg(name order by name), '{}') from pg_settings where name = any($1) and source <> 'client'", names).Scan(&lost)
+	var said *pgconn.PgError
+	if errors.As(err, &said) && (said.Code == "08P01" || said.Code == "42P05" || said.Code == "26000") {
+		// protocol_violation: it refuses them. duplicate_prepared_statement and
+		// invalid_sql_statement_name: a session is not always on the same connection.
+		return fmt.Errorf("%w: %s", err, instead)
+	}
+	if err == nil && len(lost) > 0 {
+		err = fmt.Errorf("settings of the connection do not reach the server (%s): %s", strings.Join(lost, ", "), instead)
+	}
+	return err
 }
 
 // Clock implements sqldb.DB.
