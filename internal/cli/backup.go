@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
@@ -104,6 +105,10 @@ belfry restore --data /var/lib/belfry /backup/belfry.db`,
 			// There is nobody left to tell when this fails.
 			_, _ = fmt.Fprintf(env.Stderr, "%s restored, last changed %s; %s ended that %s planned or going on\n",
 				counted(r.Jobs, "job"), instant(env, r.Changed), counted(r.Ended, "run"), was(r.Ended))
+			token := filepath.Join(c.Data, auth.TokenFile)
+			if _, err := os.Stat(token); errors.Is(err, fs.ErrNotExist) {
+				_, _ = fmt.Fprintf(env.Stderr, "%s is not in a backup: put it back, or belfry token reset makes another one\n", token)
+			}
 			return nil
 		},
 	}

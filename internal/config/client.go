@@ -104,7 +104,7 @@ func Connect(asked Asked, getenv func(string) string, readToken func(path string
 	switch {
 	case err != nil && result.Token != "": // the one of the environment, then
 	case errors.Is(err, fs.ErrNotExist):
-		result.NoToken = fmt.Sprintf("%s is not there; set BELFRY_TOKEN", local.TokenFile)
+		result.NoToken = fmt.Sprintf("%s is not there; set BELFRY_TOKEN, or belfry token reset makes another one while the server is stopped", local.TokenFile)
 	case errors.Is(err, fs.ErrPermission):
 		result.NoToken = fmt.Sprintf("%s may not be read by this user; set BELFRY_TOKEN", local.TokenFile)
 	case err != nil:
