@@ -337,8 +337,7 @@ func (c *cgroups) take(limits job.Limits, features Features) (*cgroup, error) {
 	return g, nil
 }
 
-// entered closes the folder, once a process was made in the cgroup: a file that
-// is open costs whatever process is made next.
+// entered closes the folder, once a process was made in the cgroup.
 func (g *cgroup) entered() {
 	if g != nil && g.fd >= 0 {
 		unix.Close(g.fd)

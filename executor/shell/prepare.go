@@ -201,9 +201,9 @@ func hardLimit(resource int) int64 {
 }
 
 // openFiles opens what the command needs of the system: a cgroup, its input and
-// the pipes of its output. It is called right before the process is made, since
-// each file that is open makes each process that is made more expensive: it is
-// copied for it and closed again. Commands that wait for their turn have none.
+// the pipes of its output. It is called right before the process is made: commands that
+// wait for their turn have none, of which there may be thousands. Where threads have no
+// files of their own, each makes each process dearer (see link).
 func (e *Executor) openFiles(p *prepared) (err error) {
 	if e.cgroups != nil {
 		if p.cgroup, err = e.cgroups.take(p.limits, e.features); err != nil {
@@ -225,6 +225,21 @@ func (e *Executor) openFiles(p *prepared) (err error) {
 		return fmt.Errorf("make a pipe: %w", err)
 	}
 	return nil
+}
+
+// stdFiles is how many files every command has.
+const stdFiles = 3
+
+// files are what a process is made with: its input, output and errors, and its cgroup
+// if it has one.
+type files []int
+
+func (p *prepared) files() files {
+	list := files{int(p.input.Fd()), p.ends[0], p.ends[1]}
+	if p.cgroup != nil {
+		list = append(list, p.cgroup.fd)
+	}
+	return list
 }
 
 // closePipes closes the ends of the pipes that are read from.

@@ -29,7 +29,8 @@
 // On Linux, umask, nice and no_new_privs belong to threads, so processes are
 // made by a few threads that are used for nothing else. Where this is not
 // possible, and for limits without cgroups, a command is started through a
-// one-line sh script that sets them and is replaced by the command.
+// one-line sh script that sets them and is replaced by the command. The threads also
+// have few files open, where that is possible: see link.
 package shell
 
 import (
@@ -156,6 +157,9 @@ type Features struct {
 	Memory, CPU string
 	// NoNewPrivileges tells whether commands are kept from gaining privileges.
 	NoNewPrivileges bool
+	// OwnFiles tells whether what the node has open makes the start of a command no
+	// dearer.
+	OwnFiles bool
 	// Missing says in sentences what is not there and what that means.
 	Missing []string
 }
@@ -297,7 +301,7 @@ type (
 // made.
 func (e *Executor) spawn(ctx context.Context, a executor.Attempt, p *prepared) (*process, error) {
 	var proc *process
-	err := e.spawners.do(ctx, p.nice, func(s *spawner) error {
+	err := e.spawners.do(ctx, func(s *spawner) error {
 		defer p.closeChildEnds()
 		if err := e.openFiles(p); err != nil {
 			return errUnopened{err}
@@ -310,14 +314,14 @@ func (e *Executor) spawn(ctx context.Context, a executor.Attempt, p *prepared) (
 		if err := e.config.Watch.Spawning(p.watched); err != nil {
 			return errUnstarted{err}
 		}
-		pid, pidfd, err := s.fork(p)
+		pid, err := s.fork(p)
 		if err != nil {
 			e.config.Watch.Ended(p.watched)
 			return err
 		}
 		p.watched.PID = pid
 		e.config.Watch.Spawned(p.watched)
-		proc = newProcess(pid, pidfdFile(pidfd))
+		proc = newProcess(pid, pidfdFile(pid))
 		return nil
 	})
 	return proc, err

@@ -8,58 +8,74 @@ import (
 	"syscall"
 )
 
-// spawners make processes, a bounded number at a time. Each is a goroutine with
-// a thread of its own, made when it is first needed. They take what is asked for
-// from one queue: where many wait, each goes from one to the next without that
-// another thread has to be woken in between.
+// spawners make processes, a bounded number at a time. Each has a thread of its own,
+// and is made when it is first needed.
 type spawners struct {
 	// threads is set when umask and nice are set by the spawner, and not by a
 	// shell in the new process.
 	threads    bool
 	noNewPrivs bool
 	baseNice   int // of the node
-	most       int // how many there may be
-	// requests has no room, so that what is in it is being worked at. It is
-	// closed by close.
-	requests chan request
-	mu       sync.Mutex
-	started  int
-	wg       sync.WaitGroup
+	// keep is what threads with files of their own have in common with the node; nil
+	// when they have its files.
+	keep []int
+	most int // how many there may be
+	// idle has room for all of them.
+	idle    chan *spawner
+	mu      sync.Mutex
+	started int
+	wg      sync.WaitGroup
 }
 
-// request is something to do on the thread of a spawner.
-type request struct {
-	nice int
-	f    func(*spawner) error
-	done chan error // has room for the answer
-}
-
-// spawner makes processes on its thread.
+// spawner makes processes on its thread, one at a time.
 type spawner struct {
+	// orders and made have no room; what comes into the one is answered by the other.
+	// Orders is closed at the end.
+	orders chan order
+	made   chan made
+	link   link
 	// spoiled is set when the thread could not be put back as it was.
 	spoiled bool
 }
 
-// do calls f on the thread of a spawner, when one is free, with the given nice
-// value. Those that wait get theirs in the order in which they came. It returns
-// the error of ctx if that ends before.
-func (s *spawners) do(ctx context.Context, nice int, f func(*spawner) error) error {
+// order is a process to make, with its files by the numbers that they have for the node.
+type order struct {
+	*prepared
+	files files
+}
+
+// made is a process, or why there is none.
+type made struct {
+	pid int
+	err error
+}
+
+// do calls f with a spawner as soon as one is idle. Those that wait get theirs in the
+// order in which they came. It returns the error of ctx if that ends before.
+func (s *spawners) do(ctx context.Context, f func(*spawner) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	r := request{nice: nice, f: f, done: make(chan error, 1)}
+	var one *spawner
 	select {
-	case s.requests <- r:
-		return <-r.done
+	case one = <-s.idle:
 	default:
 		s.another()
+		select {
+		case one = <-s.idle:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	select {
-	case s.requests <- r:
-		return <-r.done
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	defer func() {
+		if one.spoiled {
+			one.end()
+			s.start() // in its place
+			return
+		}
+		s.idle <- one
+	}()
+	return f(one)
 }
 
 // another starts a spawner if there may be one more.
@@ -72,43 +88,101 @@ func (s *spawners) another() {
 	}
 }
 
+// start starts a spawner, which is idle then. The thread ends with it, because it is never
+// unlocked: what was set for it must not become anybody else's.
 func (s *spawners) start() {
+	one := &spawner{orders: make(chan order), made: make(chan made)}
+	var theirs int
+	one.link, theirs = newLink(s.keep)
+	ready := make(chan struct{})
 	s.wg.Go(func() {
-		// The thread ends with the goroutine, because it is never unlocked:
-		// what was set for it must not become anybody else's.
-		runtime.LockOSThread()
-		s.prepareThread()
-		var one spawner
-		for r := range s.requests {
-			r.done <- one.withNice(s.baseNice, r.nice, r.f)
-			if one.spoiled {
-				s.start() // in its place
-				return
+		onThread(func() {
+			s.prepareThread()
+			one.link.separate(s.keep, theirs)
+			close(ready)
+			for o := range one.orders {
+				pid, err := one.makeProcess(o, s.baseNice)
+				one.made <- made{pid, err}
 			}
-		}
+		})
+	})
+	s.wg.Go(func() {
+		<-ready
+		one.link.settle(theirs)
+		s.idle <- one
 	})
 }
 
-// close ends the spawners, all of which must be idle.
+// onThread calls f on a thread that nothing else is done on. It is not the first of the
+// process, whose files the system shows as those of the process.
+func onThread(f func()) {
+	runtime.LockOSThread()
+	if !firstThread() {
+		f()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		onThread(f) // the first one is taken
+	}()
+	<-done
+	runtime.UnlockOSThread()
+}
+
+// close ends the spawners. None may be in use.
 func (s *spawners) close() {
-	close(s.requests)
+	for range s.started {
+		(<-s.idle).end()
+	}
 	s.wg.Wait()
 }
 
+func (s *spawner) end() {
+	close(s.orders)
+	s.link.close()
+}
+
 // fork makes the process.
-func (s *spawner) fork(p *prepared) (pid, pidfd int, err error) {
+func (s *spawner) fork(p *prepared) (pid int, err error) {
 	if p.missing != nil {
-		return 0, -1, p.missing
+		return 0, p.missing
 	}
+	o := order{p, p.files()}
+	if err := s.link.pass(o.files); err != nil {
+		return 0, errUnopened{err}
+	}
+	s.orders <- o
+	m := <-s.made
+	return m.pid, m.err
+}
+
+// makeProcess does it, on the thread.
+func (s *spawner) makeProcess(o order, baseNice int) (pid int, err error) {
+	list, err := s.link.take(o.files)
+	if err != nil {
+		return 0, errUnopened{err}
+	}
+	defer s.link.drop(list)
+	err = s.withNice(baseNice, o.nice, func() error {
+		defer s.withUmask(o.umask)()
+		pid, err = startProcess(o.prepared, list)
+		return err
+	})
+	return pid, err
+}
+
+// startProcess makes the process with files by the numbers that they have for the thread.
+func startProcess(p *prepared, list files) (pid int, err error) {
 	attr := &syscall.ProcAttr{
 		Dir:   p.dir,
 		Env:   p.env,
-		Files: []uintptr{p.input.Fd(), uintptr(p.ends[0]), uintptr(p.ends[1])},
+		Files: []uintptr{uintptr(list[0]), uintptr(list[1]), uintptr(list[2])},
 		Sys:   &syscall.SysProcAttr{Setpgid: true, Credential: p.account.credential()},
 	}
-	pidfd = -1
-	s.forkAttributes(attr.Sys, p, &pidfd)
-	defer s.withUmask(p.umask)()
+	if len(list) > stdFiles {
+		inCgroup(attr.Sys, list[stdFiles])
+	}
 	pid, _, err = syscall.StartProcess(p.path, p.argv, attr)
 	if errors.Is(err, syscall.ENOEXEC) {
 		// Like execvp and every shell: a text without a first line that says
@@ -116,5 +190,5 @@ func (s *spawner) fork(p *prepared) (pid, pidfd int, err error) {
 		argv := append([]string{"/bin/sh", p.path}, p.argv[1:]...)
 		pid, _, err = syscall.StartProcess(argv[0], argv, attr)
 	}
-	return pid, pidfd, err
+	return pid, err
 }

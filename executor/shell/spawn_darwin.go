@@ -14,16 +14,29 @@ func newSpawners(n int, noNewPrivs bool, features *Features) *spawners {
 	if noNewPrivs {
 		features.Missing = append(features.Missing, "Commands can gain privileges: this system has no no_new_privs.")
 	}
-	return &spawners{requests: make(chan request), most: n}
+	return &spawners{idle: make(chan *spawner, n), most: n}
 }
 
 func (s *spawners) prepareThread() {}
 
-func (s *spawner) withNice(_, _ int, f func(*spawner) error) error { return f(s) }
+func firstThread() bool { return false }
+
+func (s *spawner) withNice(_, _ int, f func() error) error { return f() }
 
 func (s *spawner) withUmask(*job.Umask) func() { return func() {} }
 
-func (s *spawner) forkAttributes(*syscall.SysProcAttr, *prepared, *int) {}
+func inCgroup(*syscall.SysProcAttr, int) {}
+
+// link is not needed: threads cannot have files of their own.
+type link struct{}
+
+func newLink([]int) (link, int)              { return link{}, -1 }
+func (*link) separate([]int, int)            {}
+func (*link) settle(int)                     {}
+func (*link) close()                         {}
+func (*link) pass(files) error               { return nil }
+func (*link) take(list files) (files, error) { return list, nil }
+func (*link) drop(files)                     {}
 
 func outputPipe() (read *os.File, write int, err error) {
 	read, end, err := os.Pipe()
@@ -45,7 +58,7 @@ func textFile(text, temp string) (*os.File, error) { return unlinkedFile(text, t
 func groupAlive(group int) bool { return !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) }
 
 // cgroup is not there.
-type cgroup struct{}
+type cgroup struct{ fd int }
 
 func (*cgroup) path() string            { return "" }
 func (*cgroup) kill()                   {}

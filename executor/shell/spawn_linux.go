@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,29 +17,42 @@ import (
 // newSpawners tries on a thread of its own what threads can have for
 // themselves.
 func newSpawners(n int, noNewPrivs bool, features *Features) *spawners {
-	s := &spawners{requests: make(chan request), most: n, noNewPrivs: noNewPrivs}
+	s := &spawners{idle: make(chan *spawner, n), most: n, noNewPrivs: noNewPrivs}
+	missing := func(format string, args ...any) {
+		features.Missing = append(features.Missing, fmt.Sprintf(format, args...))
+	}
+	keep, err := runtimeFiles()
 	tried := make(chan struct{})
 	go func() {
 		defer close(tried)
-		runtime.LockOSThread()
-		if err := unix.Unshare(unix.CLONE_FS); err != nil {
-			features.Missing = append(features.Missing, fmt.Sprintf("Threads cannot have a umask of their own (%v): commands with umask or nice are started through sh.", err))
-		} else {
-			s.threads = true
-		}
-		if noNewPrivs {
-			if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-				features.Missing = append(features.Missing, fmt.Sprintf("Commands can gain privileges, no_new_privs is not there (%v).", err))
+		onThread(func() {
+			if unshareErr := unix.Unshare(unix.CLONE_FS); unshareErr != nil {
+				missing("Threads cannot have a umask of their own (%v): commands with umask or nice are started through sh.", unshareErr)
 			} else {
-				features.NoNewPrivileges = true
+				s.threads = true
 			}
-		}
-		// The system call returns 20 less the nice value.
-		if v, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil {
-			s.baseNice = 20 - v
-		}
+			if noNewPrivs {
+				if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+					missing("Commands can gain privileges, no_new_privs is not there (%v).", err)
+				} else {
+					features.NoNewPrivileges = true
+				}
+			}
+			// The system call returns 20 less the nice value.
+			if v, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil {
+				s.baseNice = 20 - v
+			}
+			if err == nil {
+				err = keepOnly(keep)
+			}
+		})
 	}()
 	<-tried
+	if err == nil {
+		s.keep, features.OwnFiles = keep, true
+	} else {
+		missing("Threads cannot have files of their own (%v): each connection makes each start of a command dearer.", err)
+	}
 	return s
 }
 
@@ -54,11 +66,13 @@ func (s *spawners) prepareThread() {
 	}
 }
 
+func firstThread() bool { return unix.Gettid() == unix.Getpid() }
+
 // withNice calls f while the thread has another nice value, which the process
 // inherits.
-func (s *spawner) withNice(base, nice int, f func(*spawner) error) error {
+func (s *spawner) withNice(base, nice int, f func() error) error {
 	if nice == 0 {
-		return f(s)
+		return f()
 	}
 	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, nice); err != nil {
 		return errRefused{fmt.Errorf("set nice to %d: %w", nice, err)}
@@ -67,7 +81,7 @@ func (s *spawner) withNice(base, nice int, f func(*spawner) error) error {
 		// Only root can go back to a higher priority.
 		s.spoiled = unix.Setpriority(unix.PRIO_PROCESS, 0, base) != nil
 	}()
-	return f(s)
+	return f()
 }
 
 // withUmask sets the umask of the thread and returns what puts it back.
@@ -79,12 +93,8 @@ func (s *spawner) withUmask(mask *job.Umask) func() {
 	return func() { unix.Umask(old) }
 }
 
-// forkAttributes adds what only Linux has.
-func (s *spawner) forkAttributes(sys *syscall.SysProcAttr, p *prepared, pidfd *int) {
-	sys.PidFD = pidfd
-	if p.cgroup != nil {
-		sys.UseCgroupFD, sys.CgroupFD = true, p.cgroup.fd
-	}
+func inCgroup(sys *syscall.SysProcAttr, fd int) {
+	sys.UseCgroupFD, sys.CgroupFD = true, fd
 }
 
 // outputPipe makes a pipe whose read end waits by the runtime's poller. The
@@ -102,9 +112,11 @@ func outputPipe() (read *os.File, write int, err error) {
 	return os.NewFile(uintptr(fds[0]), "output"), fds[1], nil
 }
 
-// pidfdFile returns a pidfd as a file that can be waited for, or nil.
-func pidfdFile(fd int) *os.File {
-	if fd < 0 {
+// pidfdFile returns a file of a process that can be waited for, or nil. The process must
+// not have been waited for.
+func pidfdFile(pid int) *os.File {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
 		return nil
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, unix.O_NONBLOCK); err != nil {

@@ -121,7 +121,7 @@ func TestASpawnerThatCannotBePutBackIsReplaced(t *testing.T) {
 	defer cancel()
 	used := map[*spawner]bool{}
 	for range 3 {
-		err := e.spawners.do(ctx, 0, func(s *spawner) error {
+		err := e.spawners.do(ctx, func(s *spawner) error {
 			used[s] = true
 			s.spoiled = true
 			return nil

@@ -269,6 +269,9 @@ func (s *server) executors(ctx context.Context) (func(*job.Job) executor.Executo
 	if err != nil {
 		return nil, err
 	}
+	for _, text := range commands.Features().Missing {
+		s.log.Debug("what commands go without: " + text)
+	}
 	requests, err := httpexec.New(httpexec.Config{
 		Version: versionOf(buildInfo()).Version,
 		Allow:   config.Prefixes(s.config.HTTP.Allow), Deny: config.Prefixes(s.config.HTTP.Deny),

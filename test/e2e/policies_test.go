@@ -187,12 +187,13 @@ name: after-both
 schedule: {on: [{job: default/leader, outcome: finished}]}
 run: {shell: 'true'}
 `)
-			for _, params := range []map[string]string{{"who": "ada"}, {"code": "3"}} {
+			for i, params := range []map[string]string{{"who": "ada"}, {"code": "3"}} {
 				run, err := s.RunJob(t.Context(), "default", "leader", client.RunRequest{Params: params}, "")
 				if err != nil {
 					t.Fatal(err)
 				}
 				s.ended(run.ID)
+				s.atLeast(i+1, "after-both") // which does not overlap with its next run
 			}
 			for _, r := range s.atLeast(2, "after-both") {
 				equal(t, "the outcome of a job without their parameters", r.Outcome, job.OutcomeSucceeded)

@@ -1,0 +1,167 @@
+package shell
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// link is what a thread that has a table of open files of its own gets files by. Linux
+// makes a process with a copy of the table of the thread that makes it, and closes most of
+// it again: with thousands of connections and pipes that takes longer than all the rest.
+//
+// The threads of a Go program are taken to share one table. So a thread with another one
+// must do nothing but make processes; and it keeps the files of the runtime, which any
+// thread may use when it goes to sleep or has collected garbage.
+type link struct {
+	node, thread int // the ends of a socket; -1 when the thread has the node's files
+}
+
+// runtimeFiles returns the files by which the runtime waits for all others, and the
+// standard ones.
+func runtimeFiles() ([]int, error) {
+	// It opens them with the first file that has to be waited for, and never closes them.
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	defer w.Close()
+	const dir = "/proc/self/fd"
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	keep := []int{unix.Stdin, unix.Stdout, unix.Stderr}
+	kinds := map[string]bool{"anon_inode:[eventpoll]": false, "anon_inode:[eventfd]": false}
+	for _, entry := range list {
+		kind, err := os.Readlink(filepath.Join(dir, entry.Name()))
+		if _, wanted := kinds[kind]; err != nil || !wanted {
+			continue // one that is closed by now is none of them
+		}
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			return nil, err
+		}
+		kinds[kind] = true
+		keep = append(keep, fd)
+	}
+	for kind, found := range kinds {
+		if !found {
+			return nil, fmt.Errorf("the runtime has no %s", kind)
+		}
+	}
+	return keep, nil
+}
+
+// keepOnly gives the calling thread a table of its own with the given files.
+func keepOnly(keep []int) error {
+	last := slices.Max(keep)
+	// What is behind the last is not even copied.
+	if err := unix.CloseRange(uint(last)+1, math.MaxUint32, unix.CLOSE_RANGE_UNSHARE); err != nil {
+		return fmt.Errorf("close_range: %w", err)
+	}
+	for fd := range last {
+		if !slices.Contains(keep, fd) {
+			unix.Close(fd) // many are none
+		}
+	}
+	return nil
+}
+
+// newLink makes the link of a thread that is to keep some files only. The thread finds
+// its end in theirs, as long as it has the node's files.
+func newLink(keep []int) (l link, theirs int) {
+	if keep != nil {
+		if ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0); err == nil {
+			return link{node: ends[0], thread: -1}, ends[1]
+		}
+	}
+	return link{-1, -1}, -1
+}
+
+// separate gives the calling thread, which is that of the link, files of its own, if it
+// can.
+func (l *link) separate(keep []int, theirs int) {
+	if l.node < 0 || keepOnly(append(slices.Clip(keep), theirs)) != nil {
+		return
+	}
+	l.thread = theirs
+	// A table is as long as its highest number.
+	if low, err := unix.FcntlInt(uintptr(theirs), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+		unix.Close(theirs)
+		l.thread = low
+	}
+}
+
+// settle closes what the node needs no more when the thread has called separate.
+func (l *link) settle(theirs int) {
+	if theirs >= 0 {
+		unix.Close(theirs)
+	}
+	if l.thread < 0 {
+		l.close()
+	}
+}
+
+// close closes the node's end. That of the thread is closed with the thread.
+func (l *link) close() {
+	if l.node >= 0 {
+		unix.Close(l.node)
+		l.node = -1
+	}
+}
+
+// pass gives files to the thread, which takes them next.
+func (l *link) pass(list files) error {
+	if l.node < 0 {
+		return nil
+	}
+	if err := unix.Sendmsg(l.node, []byte{0}, unix.UnixRights(list...), nil, unix.MSG_NOSIGNAL); err != nil {
+		return fmt.Errorf("pass files to the thread that makes the process: %w", err)
+	}
+	return nil
+}
+
+// take returns the files that were passed, by the numbers that they have for the thread.
+func (l *link) take(list files) (files, error) {
+	if l.node < 0 {
+		return list, nil
+	}
+	var text [1]byte
+	room := make([]byte, unix.CmsgSpace(4*len(list)))
+	_, n, _, _, err := unix.Recvmsg(l.thread, text[:], room, unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("take the files of the process: %w", err)
+	}
+	var taken files
+	messages, err := unix.ParseSocketControlMessage(room[:n])
+	for i := range messages {
+		fds, parseErr := unix.ParseUnixRights(&messages[i])
+		taken, err = append(taken, fds...), errors.Join(err, parseErr)
+	}
+	if err == nil && len(taken) != len(list) {
+		err = unix.EMFILE // what has no number is left out
+	}
+	if err != nil {
+		l.drop(taken)
+		return nil, fmt.Errorf("take the files of the process: %w", err)
+	}
+	return taken, nil
+}
+
+// drop closes the thread's own.
+func (l *link) drop(list files) {
+	if l.node < 0 {
+		return
+	}
+	for _, fd := range list {
+		unix.Close(fd)
+	}
+}
