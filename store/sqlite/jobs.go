@@ -267,31 +267,50 @@ func (st *step) time(r *jobRow, text string) error {
 		}
 	}
 	old := r.timing
-	var id int64
-	q := st.stmt("select id from timings where text = ?").bindText(text)
-	for q.next() {
-		id = q.int()
-	}
-	if err := q.err(); err != nil || id != 0 && id == old { // as most changes leave it
+	id, made, err := st.timingOf(text)
+	if err != nil || id == old { // as most changes leave it
 		return err
 	}
-	if id == 0 {
-		if err := st.stmt("insert into timings (text, jobs) values (?, 1)").bindText(text).exec(); err != nil {
-			return err
-		}
-		id = st.inserted()
-	} else {
-		if st.timed == nil {
-			st.timed = map[int64]int64{}
-		}
+	if !made {
 		st.timed[id]++
 	}
 	r.timing = id
-	if st.timed[old] > 0 {
+	switch {
+	case old == 0:
+		return nil
+	case st.timed[old] > 0:
 		st.timed[old]--
 		return nil
 	}
+	clear(st.timings) // the old one goes if no job has it
 	return st.dropTiming(old)
+}
+
+// timingOf returns the number of a text in timings. One that is made has a job already.
+func (st *step) timingOf(text string) (id int64, made bool, err error) {
+	if st.timings == nil {
+		st.timings, st.timed = map[string]int64{}, map[int64]int64{}
+	}
+	if id = st.timings[text]; id != 0 {
+		return id, false, nil
+	}
+	// A text that is new is looked for once so, and not twice.
+	if err := st.stmt("insert or ignore into timings (text, jobs) values (?, 1)").bindText(text).exec(); err != nil {
+		return 0, false, err
+	}
+	if made = st.changes() == 1; made {
+		id = st.inserted()
+	} else {
+		q := st.stmt("select id from timings where text = ?").bindText(text)
+		for q.next() {
+			id = q.int()
+		}
+		if err := q.err(); err != nil {
+			return 0, false, err
+		}
+	}
+	st.timings[text] = id
+	return id, made, nil
 }
 
 // dropTiming notes that a job has the text no more.

@@ -33,6 +33,8 @@ type step struct {
 	// timed is how many jobs more have a text in timings than it says there: many
 	// jobs of a batch may have the same.
 	timed map[int64]int64
+	// timings are the numbers of texts in timings that the step has found or made.
+	timings map[string]int64
 }
 
 // loadedJob is a job in a step, with what it was before.

@@ -38,7 +38,7 @@ func TestTimingsAreCounted(t *testing.T) {
 		}
 		return said, are
 	}
-	const a, b, c = "1 1 5 5 *", "2 2 5 5 *", "3 3 5 5 *"
+	const a, b, c, d = "1 1 5 5 *", "2 2 5 5 *", "3 3 5 5 *", "4 4 5 5 *"
 	for _, batch := range []struct {
 		crons []string
 		want  []int64
@@ -49,6 +49,9 @@ func TestTimingsAreCounted(t *testing.T) {
 		// a is left by all of them, and b by one that comes before those who take it.
 		{[]string{b, c, b, b}, []int64{3, 1}},
 		{[]string{b, c, b, b, c, c}, []int64{3, 3}},
+		// d comes, goes with the only one that has it, and comes again.
+		{[]string{d, c, b, b, c, c}, []int64{2, 3, 1}},
+		{[]string{b, d, b, b, c, c}, []int64{3, 2, 1}},
 	} {
 		put(batch.crons...)
 		if said, are := counts(); !slices.Equal(said, are) || !slices.Equal(said, batch.want) {
