@@ -3,6 +3,7 @@ package job
 import (
 	"encoding"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -147,6 +148,12 @@ func textOf(v reflect.Value) string {
 }
 
 func sortedKeys(m reflect.Value) []string {
+	// Nearly all are of texts, and need no reflection.
+	if texts, ok := m.Interface().(map[string]string); ok {
+		keys := slices.AppendSeq(make([]string, 0, len(texts)), maps.Keys(texts))
+		slices.Sort(keys)
+		return keys
+	}
 	keys := make([]string, 0, m.Len())
 	for _, key := range m.MapKeys() {
 		keys = append(keys, key.String())
