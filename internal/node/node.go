@@ -128,7 +128,7 @@ type Node struct {
 // New makes a node; Run makes it work.
 func New(c Config) (*Node, error) {
 	c = c.withDefaults()
-	c.Store = &observed{c.Store, &writable{log: c.Log, store: c.StoreName}}
+	c.Store = &observed{c.Store, &writable{log: c.Log, store: c.StoreName}, &slow{log: c.Log, store: c.StoreName}}
 	c.Log = slog.New(quiet{c.Log.Handler()})
 	n := &Node{
 		config: c, plannerWake: make(chan store.Hint, 1), workerWake: make(chan store.Hint, 1),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -85,37 +86,54 @@ func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handle
 // WithGroup implements slog.Handler.
 func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }
 
-// observed is a store whose writes writable sees: those that a node makes all the
-// time.
+// observed is a store whose calls are seen that a node makes all the time: by writable
+// those that write, and by slow those that runs wait for.
 type observed struct {
 	store.Store
 	writable *writable
+	slow     *slow
+}
+
+// Ready implements store.Working.
+func (o *observed) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
+	ended := o.slow.call("look for runs")
+	runs, err := o.Store.Ready(ctx, session, after, until, limit)
+	ended(err)
+	return runs, err
 }
 
 // Plan implements store.Planning.
 func (o *observed) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+	ended := o.slow.call("plan")
 	outcomes, err := o.Store.Plan(ctx, session, items)
+	ended(err)
 	o.writable.saw(err, true)
 	return outcomes, err
 }
 
 // Claim implements store.Working.
 func (o *observed) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
+	ended := o.slow.call("claim")
 	outcomes, err := o.Store.Claim(ctx, session, attempts)
+	ended(err)
 	o.writable.saw(err, true)
 	return outcomes, err
 }
 
 // AppendOutput implements store.History.
 func (o *observed) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
+	ended := o.slow.call("keep output")
 	err := o.Store.AppendOutput(ctx, chunks)
+	ended(err)
 	o.writable.saw(err, true)
 	return err
 }
 
 // Finish implements store.Working.
 func (o *observed) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
+	ended := o.slow.call("finish")
 	outcomes, err := o.Store.Finish(ctx, session, results)
+	ended(err)
 	o.writable.saw(err, false)
 	return outcomes, err
 }

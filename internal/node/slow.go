@@ -1,0 +1,57 @@
+package node
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// slowAfter is more than a database takes that is well, however much there is to do, and
+// less than it takes to give a call up.
+const slowAfter = 5 * time.Second
+
+// slow notices calls of the store that are not answered, and says so while they wait: they
+// may end well in the end, as when somebody had locked a table by hand. It says so once
+// until the store answers again.
+type slow struct {
+	log   *slog.Logger
+	store string
+
+	mu    sync.Mutex
+	late  int // calls that wait so long
+	since time.Time
+	told  bool
+}
+
+// call is a call that begins. What is returned is called when it ends.
+func (s *slow) call(name string) (ended func(error)) {
+	begun := time.Now()
+	timer := time.AfterFunc(slowAfter, func() { s.waits(name, begun) })
+	return func(err error) {
+		s.ended(!timer.Stop(), err)
+	}
+}
+
+func (s *slow) waits(name string, begun time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.late++
+	if s.told {
+		return
+	}
+	s.told, s.since = true, begun
+	s.log.Warn("the store does not answer, and what this node starts and ends waits for it: somebody may hold locks in it, or it is overloaded",
+		"call", name, "for", slowAfter.String(), "store", s.store)
+}
+
+func (s *slow) ended(late bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if late {
+		s.late--
+	}
+	if s.told && s.late == 0 && err == nil {
+		s.told = false
+		s.log.Info("the store answers again", "after", time.Since(s.since).Round(time.Millisecond).String(), "store", s.store)
+	}
+}
