@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -92,10 +93,8 @@ func checkEnum(v reflect.Value) (message, hint string) {
 		return "", ""
 	}
 	values := v.Interface().(enum).Values()
-	for _, allowed := range values {
-		if allowed == v.String() {
-			return "", ""
-		}
+	if slices.Contains(values, v.String()) {
+		return "", ""
 	}
 	return quote(v.String()) + " is not known; allowed: " + strings.Join(values, ", "), nearest(v.String(), values)
 }

@@ -24,28 +24,26 @@ func (d Defaults) Over(base Defaults) Defaults {
 	return d
 }
 
-func ptr[T any](v T) *T { return &v }
-
 // builtIn are the policies of every job, whatever its schedule.
 // They are what someone who comes from crontab expects, made safe.
 var builtIn = Policy{
 	Overlap:       OverlapSkip,
 	Missed:        MissedLatest,
-	LateBy:        ptr(Duration(time.Hour)),
-	NeedsPrevious: ptr(false),
-	KillGrace:     ptr(Duration(10 * time.Second)),
-	Retry:         &Retry{Attempts: ptr(0)},
+	LateBy:        new(Duration(time.Hour)),
+	NeedsPrevious: new(false),
+	KillGrace:     new(Duration(10 * time.Second)),
+	Retry:         &Retry{Attempts: new(0)},
 	LostAfter:     Duration(60 * time.Second),
-	Priority:      ptr(0),
+	Priority:      new(0),
 }
 
 // What is built in for some jobs: for those that are retried, and for those with a
 // command.
 var (
 	builtInRetry = Retry{
-		Backoff: ptr(Duration(10 * time.Second)),
+		Backoff: new(Duration(10 * time.Second)),
 		Factor:  2,
-		Jitter:  ptr(Duration(0)),
+		Jitter:  new(Duration(0)),
 		On:      []RetryOn{RetryFailed, RetryTimedOut, RetryLost},
 	}
 	builtInSuccess = Success{ExitCodes: []int{0}}
@@ -162,7 +160,7 @@ func (r *RunSpec) fillHTTP() {
 	fill(reflect.ValueOf(&http).Elem(), reflect.ValueOf(HTTP{
 		Method:    method,
 		Expect:    []string{"2xx"},
-		Redirects: ptr(10),
+		Redirects: new(10),
 	}))
 	r.HTTP = &http
 }

@@ -79,11 +79,11 @@ func TestDocumentsSayTheSameIfTheyAreWrittenAlike(t *testing.T) {
 func TestJobsAreToldApartByTheirFields(t *testing.T) {
 	a := &Job{
 		Name: "a", Version: 1, Labels: map[string]string{"x": "y"}, Paused: true,
-		Schedule: Schedule{Cron: []string{"@daily"}}, Policy: Policy{Priority: ptr(1)},
+		Schedule: Schedule{Cron: []string{"@daily"}}, Policy: Policy{Priority: new(1)},
 	}
 	b := &Job{
 		Namespace: DefaultNamespace, Name: "a", Version: 2, Labels: map[string]string{"x": "y"},
-		Schedule: Schedule{Cron: []string{"@daily"}, MaxRuns: 3}, Policy: Policy{Priority: ptr(1)},
+		Schedule: Schedule{Cron: []string{"@daily"}, MaxRuns: 3}, Policy: Policy{Priority: new(1)},
 	}
 	ofA, ofB := Apart(a, b)
 	wantA := map[string]any{"paused": true, "schedule": map[string]any{"cron": []any{"@daily"}}}

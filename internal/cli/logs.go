@@ -178,8 +178,8 @@ const sequenceMax = 64
 // Write implements io.Writer.
 func (t *tamed) Write(p []byte) (int, error) {
 	out := make([]byte, 0, len(p))
-	for i := 0; i < len(p); i++ {
-		out = t.add(out, p[i])
+	for _, b := range p {
+		out = t.add(out, b)
 	}
 	if _, err := t.w.Write(out); err != nil {
 		return 0, err

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -134,8 +135,8 @@ func serve(ctx context.Context, env Env, c config.Server) (err error) {
 	ctx, stop := untilSignal(ctx, s.sayLost)
 	defer stop()
 	defer func() {
-		for i := len(s.closers) - 1; i >= 0; i-- {
-			err = errors.Join(err, s.closers[i]())
+		for _, last := range slices.Backward(s.closers) {
+			err = errors.Join(err, last())
 		}
 	}()
 	manager := systemdOf(env.Getenv, s.log)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -25,13 +26,7 @@ type world struct {
 
 func (w *world) clone() *world {
 	c := *w
-	c.jobs, c.runs = map[job.ID]Job{}, map[job.ID]store.Run{}
-	for id, j := range w.jobs {
-		c.jobs[id] = j
-	}
-	for id, r := range w.runs {
-		c.runs[id] = r
-	}
+	c.jobs, c.runs = maps.Clone(w.jobs), maps.Clone(w.runs)
 	c.records, c.keys = slices.Clone(w.records), slices.Clone(w.keys)
 	return &c
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -100,9 +101,7 @@ func (a *api) writeProblem(w http.ResponseWriter, p *problem) {
 		a.Log.Error("a problem could not be written", "error", err)
 		data = []byte("{}")
 	}
-	for name, values := range p.header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), p.header)
 	w.Header().Set("Content-Type", problemType)
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(data, '\n'))

@@ -153,9 +153,8 @@ func TestAJobThatHasHadItsMaxRunsIsCompletedAtOnce(t *testing.T) {
 func TestRunsArePlannedAheadOnceAndPlaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{jobs: []store.PlannedJob{active(t, 1, "*/10 * * * * *")}}
-		start := time.Now()
+		cursor := time.Now()
 		run(newPlanner(f), 60*time.Second)
-		var cursor time.Time = start
 		n := 0
 		for _, item := range f.planned {
 			if !item.From.Equal(cursor) {

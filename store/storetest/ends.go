@@ -9,8 +9,6 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func code(n int) *int { return &n }
-
 var endTests = []test{
 	{"a run is lost after the shortest lost_after, and not before", func(e *env) {
 		a := e.plan(e.put("name: a\nschedule: {cron: '* * * * *'}\npolicy: {lost_after: 9s, kill_grace: 0s}"), time.Second)[0]
@@ -34,7 +32,7 @@ var endTests = []test{
 		e.claim(e.a, a, store.Started)
 		res := store.Result{
 			Attempt: a, Started: e.now(), Ended: e.now().Add(1500 * time.Millisecond), Outcome: job.OutcomeFailed, Reason: "exit status 3",
-			ExitCode: code(3), Signal: "SIGTERM", HTTPStatus: 502, OutputBytes: 5,
+			ExitCode: new(3), Signal: "SIGTERM", HTTPStatus: 502, OutputBytes: 5,
 			Output: []store.OutputChunk{{Run: a.Run, Attempt: 1, Seq: 1, Bytes: 5, Time: e.now(), Data: []byte("hello")}},
 		}
 		for range 2 {
@@ -153,15 +151,15 @@ var endTests = []test{
 			result  store.Result
 			retried bool
 		}{
-			{"attempts: 1", store.Result{Outcome: job.OutcomeFailed, ExitCode: code(1)}, true},
+			{"attempts: 1", store.Result{Outcome: job.OutcomeFailed, ExitCode: new(1)}, true},
 			{"attempts: 1", store.Result{Outcome: job.OutcomeTimedOut}, true},
 			{"attempts: 1", store.Result{Outcome: job.OutcomeCancelled}, false},
 			{"attempts: 1", store.Result{Outcome: job.OutcomeSucceeded}, false},
 			{"attempts: 0", store.Result{Outcome: job.OutcomeFailed}, false},
 			{"attempts: 1, on: [lost]", store.Result{Outcome: job.OutcomeFailed}, false},
 			{"attempts: 1, on: [timed_out]", store.Result{Outcome: job.OutcomeTimedOut}, true},
-			{"attempts: 1, exit_codes: [75]", store.Result{Outcome: job.OutcomeFailed, ExitCode: code(75)}, true},
-			{"attempts: 1, exit_codes: [75]", store.Result{Outcome: job.OutcomeFailed, ExitCode: code(1)}, false},
+			{"attempts: 1, exit_codes: [75]", store.Result{Outcome: job.OutcomeFailed, ExitCode: new(75)}, true},
+			{"attempts: 1, exit_codes: [75]", store.Result{Outcome: job.OutcomeFailed, ExitCode: new(1)}, false},
 			{"attempts: 1, exit_codes: [75]", store.Result{Outcome: job.OutcomeFailed, Signal: "SIGSEGV"}, false},
 			{"attempts: 1, exit_codes: [75]", store.Result{Outcome: job.OutcomeFailed, Retryable: true}, true},
 			{"attempts: 1, backoff: 10s, within: 10s", store.Result{Outcome: job.OutcomeFailed}, true},

@@ -462,7 +462,7 @@ func (p *pair) finish() {
 		res := store.Result{Attempt: a, Started: now.Add(-time.Second), Ended: now, OutputBytes: 1, Reason: pick(p, []string{"", "why"}),
 			Outcome: pick(p, []job.Outcome{job.OutcomeSucceeded, job.OutcomeSucceeded, job.OutcomeFailed, job.OutcomeTimedOut, job.OutcomeCancelled})}
 		if p.chance(30) {
-			res.ExitCode = code(p.random.IntN(3))
+			res.ExitCode = new(p.random.IntN(3))
 		}
 		results = append(results, res)
 	}

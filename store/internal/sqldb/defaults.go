@@ -188,12 +188,12 @@ func scanGiven(q reader) (uid job.ID, g given) {
 }
 
 // givenTo returns what it is to be.
-func (l *jobRow) givenTo(calendars map[string]*job.Calendar) (g given, err error) {
-	if keep := l.doc.filled.Policy.Keep; keep != nil {
+func (r *jobRow) givenTo(calendars map[string]*job.Calendar) (g given, err error) {
+	if keep := r.doc.filled.Policy.Keep; keep != nil {
 		g.keepRuns, g.keepFor, g.keepOut = int64(keep.Runs), int64(keep.For), int64(keep.OutputFor)
 	}
-	g.removeAt = columns.Nanos(l.removeAt())
-	g.timing, err = engine.TimingText(l.doc.filled, columns.Finder(calendars))
+	g.removeAt = columns.Nanos(r.removeAt())
+	g.timing, err = engine.TimingText(r.doc.filled, columns.Finder(calendars))
 	return g, err
 }
 
