@@ -127,7 +127,7 @@ func (d *database) Clock() string {
 }
 
 // Stamps implements sqldb.DB: statements cannot see them.
-func (d *database) Stamps() (expression string, era int64) { return "", 0 }
+func (d *database) Stamps() (own, left string, era int64) { return "", "", 0 }
 
 // Partition implements sqldb.DB: history has no parts. Servers want the column
 // that parts go by in each unique key, and change them with a lock on all of the

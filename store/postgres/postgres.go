@@ -184,8 +184,8 @@ func (d *database) Clock() string {
 // Stamps implements sqldb.DB: each row has the number of the transaction that wrote it.
 // What is committed on one connection and lost in a crash was seen by none of those that
 // are made after it, so that with each the era ends.
-func (d *database) Stamps() (expression string, era int64) {
-	return "pg_current_xact_id()::xid", d.era.Load()
+func (d *database) Stamps() (own, left string, era int64) {
+	return "pg_current_xact_id()::xid", "a.xmin", d.era.Load()
 }
 
 // Close implements sqldb.DB.

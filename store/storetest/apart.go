@@ -12,7 +12,13 @@ import (
 // Apart tests that a node does not go by what it remembers of a run which another one has
 // changed since. Open opens the stores of two nodes on one empty database.
 func Apart(t *testing.T, open func(t *testing.T, o Options) (one, other store.Store)) {
-	const often = "name: a\nschedule: {cron: '* * * * *'}\npolicy: {overlap: allow, retry: {attempts: 3}}"
+	for _, overlap := range []string{"allow", "skip"} {
+		t.Run("overlap: "+overlap, func(t *testing.T) { apart(t, open, overlap) })
+	}
+}
+
+func apart(t *testing.T, open func(t *testing.T, o Options) (one, other store.Store), overlap string) {
+	often := "name: a\nschedule: {cron: '* * * * *'}\npolicy: {overlap: " + overlap + ", retry: {attempts: 3}}"
 	deleteA := func(e *env) {
 		j, err := e.Job(e.ctx, "default", "a")
 		e.must(err)

@@ -15,10 +15,11 @@ type DB interface {
 	// Clock is an expression for the clock of the database, in nanoseconds
 	// since 1970, that goes on inside a transaction.
 	Clock() string
-	// Stamps returns an expression for the stamp that a transaction leaves on the rows
-	// which it writes last, "" if the database has none. era is another one with each new
-	// connection: a database that has lost what was committed gives stamps out again.
-	Stamps() (expression string, era int64)
+	// Stamps returns expressions for the stamp that a transaction leaves on the rows which
+	// it writes last, and for the one that is on a row of active a: "" if the database has
+	// none. era is another one with each new connection: a database that has lost what was
+	// committed gives stamps out again.
+	Stamps() (own, left string, era int64)
 	// Notify tells all nodes, in a transaction of its own, and Listen calls do
 	// with what they tell from its call of begun on, until ctx ends.
 	Notify(ctx context.Context, payload string) error

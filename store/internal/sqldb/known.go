@@ -23,6 +23,8 @@ type knownRuns struct {
 	mu      sync.Mutex
 	runs    map[job.ID]knownRun
 	written map[job.ID]writtenRun
+	// rests is until when what is ready is not guessed.
+	rests time.Time
 }
 
 // knownRun is a run in the slot of its job itself.
@@ -41,6 +43,57 @@ const writtenMax = 1 << 15
 type writtenRun struct {
 	run *store.Run // not changed any more
 	stamp
+}
+
+// guessRest is how long nothing that is ready is guessed after a guess was wrong: others
+// claim what is this node's, and a wrong guess costs as much as some right ones save.
+const guessRest = 2 * time.Second
+
+// rest is for a guess that was wrong.
+func (k *knownRuns) rest() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.rests = time.Now().Add(guessRest)
+}
+
+// asWritten reads ids of runs with the stamps that are on them. It returns those that are
+// as this process has written them, and the others.
+func (k *knownRuns) asWritten(q reader, era int64) (list []*store.Run, others []job.ID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for q.Next() {
+		id, number := q.id(), uint32(q.Int())
+		if w, ok := k.written[id]; ok && w.stamp == (stamp{number, era}) {
+			r := *w.run
+			list = append(list, &r)
+		} else {
+			others = append(others, id)
+		}
+	}
+	return list, others
+}
+
+// readStamped reads the other runs in slots, and remembers them: who waits, or goes on, is
+// there when the next of its job is claimed.
+func (st *step) readStamped(ids []job.ID, left string) error {
+	q := st.query("select "+activeColumns+", "+left+" from active a where a.id in (?*)", set(ids))
+	list, numbers := make([]*store.Run, 0, len(ids)), make([]uint32, 0, len(ids))
+	for q.Next() {
+		r := &store.Run{}
+		scanRun(q, r)
+		list, numbers = append(list, r), append(numbers, uint32(q.Int()))
+	}
+	st.ahead.runs = append(st.ahead.runs, list...)
+	k := &st.s.known
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, r := range list {
+		if isPlain(r) {
+			was := *r
+			k.remember(&was, stamp{numbers[i], st.stamp.era})
+		}
+	}
+	return q.Err()
 }
 
 // stamp is that of a transaction. The zero value is none.
@@ -86,12 +139,10 @@ func (k *knownRuns) put(id, uid job.ID, due int64) {
 }
 
 // learn remembers runs as a step leaves them: as a whole those that were written with a
-// stamp and are for the session that the step is for. What is ready may be claimed by
-// others, if there are any.
+// stamp and are for the session that the step is for.
 func (st *step) learn(lists ...[]*store.Run) {
 	k := &st.s.known
 	stamped := st.stamp.number != 0 && !st.by.IsZero()
-	alone := st.isAlone()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, list := range lists {
@@ -102,26 +153,13 @@ func (st *step) learn(lists ...[]*store.Run) {
 			} else {
 				delete(k.runs, r.ID)
 			}
-			l := st.jobs[r.JobUID]
-			mine := r.Session == st.by && (r.State == job.StateRunning || alone)
-			if stamped && own && mine && isPlain(r) && l != nil && !readsSlot(l.Policy) {
+			if stamped && own && r.Session == st.by && isPlain(r) && st.jobs[r.JobUID] != nil {
 				k.remember(asRead(r), st.stamp)
 			} else {
 				delete(k.written, r.ID)
 			}
 		}
 	}
-}
-
-// isAlone tells whether there is one session at most.
-func (st *step) isAlone() bool {
-	n := 0
-	for i := range st.sessions {
-		if !st.sessions[i].over {
-			n++
-		}
-	}
-	return n <= 1
 }
 
 // isPlain tells whether a run has nothing that is changed a little by being written and
@@ -165,8 +203,11 @@ type foreseen struct {
 	named map[string]job.ID // the same by full names, if runs may end
 	few   bool              // all that is followed is read, and not looked up
 	slots []job.ID          // those of them whose own slots are read
-	until int64             // the latest due time of the runs
-	runs  []job.ID          // those to read besides
+	// stamped is set when all runs of those are remembered: only the stamps are read of
+	// what is in the slots.
+	stamped bool
+	until   int64    // the latest due time of the runs
+	runs    []job.ID // those to read besides
 	// guessed are those that need not be read: they are taken to be as this process has
 	// written them, which is seen when they are written again.
 	guessed map[job.ID]writtenRun
@@ -198,16 +239,21 @@ func (s *Store) foreseeRuns(a *about, f *foreseen, uids map[job.ID]bool, era int
 	defer s.jobs.mu.Unlock()
 	slots := make(map[job.ID]bool, len(a.runs))
 	f.guessed = make(map[job.ID]writtenRun, len(a.runs))
+	f.stamped = true
+	rests := time.Now().Before(s.known.rests)
 	for _, id := range a.runs {
 		run, ok := s.known.runs[id]
 		if !ok {
 			return false
 		}
 		uids[run.job] = true
+		w, ok := s.known.written[id]
+		ok = ok && w.era == era
 		if d := s.jobs.documents[run.job]; d != nil && readsSlot(d.policy) {
 			slots[run.job] = true
 			f.until = max(f.until, run.due)
-		} else if w, ok := s.known.written[id]; ok && w.era == era {
+			f.stamped = f.stamped && ok
+		} else if ok && (w.run.State == job.StateRunning || !rests) {
 			f.guessed[id] = w
 		} else {
 			f.runs = append(f.runs, id)

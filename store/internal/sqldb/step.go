@@ -93,10 +93,10 @@ func (t *tx) step(a about) (*step, error) {
 	if t.looks {
 		t.s.known.doubt(a.runs)
 	}
-	stamps, era := t.s.db.Stamps()
+	own, left, era := t.s.db.Stamps()
 	if f := t.s.foresee(&a, era); f != nil && !t.looks {
 		st.stamp.era = era
-		err = st.lockForeseen(f, stamps)
+		err = st.lockForeseen(f, own, left)
 	} else {
 		followers, err = st.look(&a)
 	}
@@ -149,7 +149,7 @@ type ahead struct {
 }
 
 // lockForeseen locks what a step is about, and asks with it for what it will read.
-func (st *step) lockForeseen(f *foreseen, stamps string) error {
+func (st *step) lockForeseen(f *foreseen, own, left string) error {
 	limit := slotMax + slotShare*len(f.slots)
 	questions := make([]Question, 0, 7)
 	ask := func(text string, args ...any) { questions = append(questions, Question{text, args}) }
@@ -163,11 +163,15 @@ func (st *step) lockForeseen(f *foreseen, stamps string) error {
 	if st.s.clock.given == nil {
 		ask(st.s.selectClock())
 	}
-	if stamps != "" {
-		ask("select " + stamps)
+	if own != "" {
+		ask("select " + own)
 	}
 	if len(f.slots) > 0 {
-		ask("select "+activeColumns+ofOwnSlots+mayMatter+inOrder, set(f.slots), columns.States.Of(job.StateReady), f.until, int64(limit))
+		what := "select " + activeColumns + ofOwnSlots + mayMatter + inOrder
+		if f.stamped {
+			what = "select a.id, " + left + ofOwnSlots + mayMatter + " limit ?"
+		}
+		ask(what, set(f.slots), columns.States.Of(job.StateReady), f.until, int64(limit))
 	}
 	if len(f.runs) > 0 {
 		ask(selectGiven, set(f.runs))
@@ -195,18 +199,30 @@ func (st *step) lockForeseen(f *foreseen, stamps string) error {
 			st.moment = micro(columns.FromNanos(q.Int()))
 		}
 	}
-	if stamps != "" {
+	if own != "" {
 		for q.More(); q.Next(); {
 			st.stamp.number = uint32(q.Int())
 		}
 	}
+	var slots []*store.Run
+	var unread []job.ID // the others in the slots
 	if len(f.slots) > 0 {
 		q.More()
-		if list := scanRuns(q, len(f.slots)); len(list) < limit {
-			st.ahead = ahead{runs: pointers(list), slots: make(map[job.ID]bool, len(f.slots)), until: columns.FromNanos(f.until)}
+		n := 0
+		if f.stamped {
+			slots, unread = st.s.known.asWritten(q, st.stamp.era)
+			n = len(slots) + len(unread)
+		} else {
+			slots = pointers(scanRuns(q, len(f.slots)))
+			n = len(slots)
+		}
+		if n < limit {
+			st.ahead = ahead{runs: slots, slots: make(map[job.ID]bool, len(f.slots)), until: columns.FromNanos(f.until)}
 			for _, uid := range f.slots {
 				st.ahead.slots[uid] = true
 			}
+		} else {
+			unread = nil
 		}
 	}
 	if len(f.runs) > 0 {
@@ -215,6 +231,11 @@ func (st *step) lockForeseen(f *foreseen, stamps string) error {
 	}
 	if err := q.Err(); err != nil {
 		return err
+	}
+	if len(unread) > 0 {
+		if err := st.readStamped(unread, left); err != nil {
+			return err
+		}
 	}
 	st.guessed = f.guessed
 	for _, w := range f.guessed {

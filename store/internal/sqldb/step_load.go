@@ -88,6 +88,7 @@ func (st *step) given(ids []job.ID) ([]*store.Run, error) {
 			others = append(others, r)
 		}
 	}
+	sortRuns(others)
 	st.ahead.runs = others
 	if len(missing) > 0 {
 		more, err := st.tx.runs(selectGiven, set(slices.Collect(maps.Keys(missing))))
@@ -96,8 +97,12 @@ func (st *step) given(ids []job.ID) ([]*store.Run, error) {
 		}
 		list = append(list, pointers(more)...)
 	}
-	slices.SortFunc(list, func(a, b *store.Run) int { return cmp.Or(a.Due.Compare(b.Due), bytes.Compare(a.ID[:], b.ID[:])) })
+	sortRuns(list)
 	return list, nil
+}
+
+func sortRuns(list []*store.Run) {
+	slices.SortFunc(list, func(a, b *store.Run) int { return cmp.Or(a.Due.Compare(b.Due), bytes.Compare(a.ID[:], b.ID[:])) })
 }
 
 // addPools adds the sizes of the pools that are locked.

@@ -33,7 +33,8 @@
 // A run that this process has written last is not even read, where the database shows by
 // which transaction a row was written: the step decides by what it remembers, and writes
 // only if that is still the one. If it is not, nothing is done, and the step is made again
-// and reads.
+// and reads. Of slots it reads by which transactions the runs were written, and only those
+// as a whole that it does not remember so.
 //
 // # Repeating
 //
@@ -240,6 +241,9 @@ func (s *Store) write(ctx context.Context, do func(t *tx) error) error {
 		fault := s.db.Fault(err)
 		wrong := errors.Is(err, errAgain) || fault == Stale
 		again, looks = again || unknown, looks || wrong
+		if fault == Stale {
+			s.known.rest()
+		}
 		switch {
 		case wrong && conflicts < conflictsMax:
 			conflicts++
