@@ -25,6 +25,9 @@ type Request struct {
 	// With is the scheduled time of an occurrence that any is to put onto the same node;
 	// the zero time for none.
 	With time.Time
+	// Near is the session that any is to take for what is not split, unless another one has
+	// much less to do; zero for none.
+	Near job.ID
 	// Sequence counts the occurrences of the job, for round_robin.
 	Sequence int
 	// Used is what the job has used the nodes for, by name, for the
@@ -144,11 +147,20 @@ func choose(r Request, eligible []*store.Session, shard int) *store.Session {
 		}
 		a, b := eligible[r.number(shard, 0)%uint64(n)], eligible[r.number(shard, 1)%uint64(n)]
 		if share(b) < share(a) {
-			return b
+			a = b
+		}
+		if r.Place.Shards == 0 {
+			near := slices.IndexFunc(eligible, func(s *store.Session) bool { return s.ID == r.Near })
+			if near >= 0 && share(eligible[near]) <= nearFactor*share(a) {
+				return eligible[near]
+			}
 		}
 		return a
 	}
 }
+
+// nearFactor is how much more a node that is near may have to do than another one.
+const nearFactor = 2
 
 // share returns how full a node is.
 func share(s *store.Session) float64 {

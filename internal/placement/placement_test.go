@@ -255,3 +255,44 @@ func TestAnyPutsTogetherWhatItIsTold(t *testing.T) {
 		t.Errorf("random: %v", used)
 	}
 }
+
+func TestAnyStaysNearWhileOthersHaveNotMuchLessToDo(t *testing.T) {
+	on := func(r Request, ready ...int) map[string]int {
+		live := nodes("a", "b", "c", "d")
+		for i, n := range ready {
+			live[i].Load.Ready = n
+		}
+		used := map[string]int{}
+		for i := range 50 {
+			r.Scheduled = time.Unix(int64(i), 0)
+			runs, _ := Runs(r, live)
+			for _, run := range runs {
+				used[nameOf(live, run.Session)]++
+			}
+		}
+		return used
+	}
+	some := job.Place{Strategy: job.StrategyAny}
+	near := Request{Place: some, Near: job.ID{1}}
+	for _, ready := range [][]int{nil, {10, 5, 5, 5}, {0, 5, 5, 5}} {
+		if used := on(near, ready...); used["a"] != 50 {
+			t.Errorf("with %v to do: %v", ready, used)
+		}
+	}
+	if used := on(near, 11, 5, 5, 5); used["a"] > 10 || len(used) < 3 {
+		t.Errorf("with much more to do than others: %v", used)
+	}
+	if used := on(Request{Place: some, Near: job.ID{9}}); len(used) != 4 {
+		t.Errorf("near nobody: %v", used)
+	}
+	split := near
+	split.Place.Shards = 4
+	if used := on(split); len(used) != 4 {
+		t.Errorf("split: %v", used)
+	}
+	random := near
+	random.Place.Strategy = job.StrategyRandom
+	if used := on(random); len(used) != 4 {
+		t.Errorf("random: %v", used)
+	}
+}

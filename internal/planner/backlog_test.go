@@ -175,10 +175,8 @@ func TestWhatOneDecisionCatchesUpGoesToOneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting(away(t, jobsInTheLongest, job.MissedAll, 2*time.Hour))
 		p := newPlanner(&w.fake)
-		live := []store.Session{
-			{ID: job.ID{1}, Node: "a", Roles: []string{placement.RoleWorker}, Capacity: 10},
-			{ID: job.ID{2}, Node: "b", Roles: []string{placement.RoleWorker}, Capacity: 10},
-		}
+		p.Session = func() job.ID { return job.ID{3} } // which runs nothing
+		live := twoWorkers()
 		p.Live = func() []store.Session { return live }
 		run(p, time.Second)
 		decisions := map[job.ID]int{}
@@ -194,6 +192,41 @@ func TestWhatOneDecisionCatchesUpGoesToOneNode(t *testing.T) {
 			t.Errorf("the nodes got %d and %d of %d decisions: %v", a, b, len(w.planned), decisions)
 		}
 	})
+}
+
+// So the calls of two nodes, of the one that plans a job and of the one that runs it, do
+// not wait for each other.
+func TestWhatIsCaughtUpGoesToTheNodeThatPlansIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiting(append(away(t, jobsInTheLongest, job.MissedAll, 2*time.Hour), active(t, 1000, "* * * * * *")))
+		p := newPlanner(&w.fake)
+		live := twoWorkers()
+		p.Live = func() []store.Session { return live }
+		run(p, time.Second)
+		late, onTime := map[job.ID]int{}, map[job.ID]int{}
+		for _, item := range w.planned {
+			for _, r := range item.Runs {
+				if r.Due.Before(time.Now().Add(-time.Minute)) {
+					late[r.Session]++
+				} else {
+					onTime[r.Session]++
+				}
+			}
+		}
+		if late[job.ID{1}] == 0 || len(late) != 1 {
+			t.Errorf("what was missed goes to %v", late)
+		}
+		if len(onTime) != 2 {
+			t.Errorf("what falls due now goes to %v", onTime)
+		}
+	})
+}
+
+func twoWorkers() []store.Session {
+	return []store.Session{
+		{ID: job.ID{1}, Node: "a", Roles: []string{placement.RoleWorker}, Capacity: 10},
+		{ID: job.ID{2}, Node: "b", Roles: []string{placement.RoleWorker}, Capacity: 10},
+	}
 }
 
 // Others than missed: all make at most one run for a gap, however long: a wait would make

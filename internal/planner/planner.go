@@ -371,8 +371,8 @@ func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.P
 			}
 			if catchesUp {
 				// Nodes that work through the same jobs at the same time would wait
-				// for each other in the store.
-				request.With = d.Due[0].Scheduled
+				// for each other in the store, also the one that plans them.
+				request.With, request.Near = d.Due[0].Scheduled, p.Session()
 			}
 			placed, _ := placement.Runs(request, live)
 			p.remember(e.uid, t.place.Strategy, placed, live, o.Scheduled)
