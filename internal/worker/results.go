@@ -134,7 +134,7 @@ func (w *Worker) reportLoop(ctx context.Context, trouble *trouble) {
 		}
 		trouble.report(err)
 		w.mu.Lock()
-		w.stuck = err != nil
+		w.stuck, w.full = err != nil, errors.Is(err, store.ErrNoSpace)
 		w.mu.Unlock()
 		if err != nil && !errors.Is(err, store.ErrSessionOver) {
 			w.resultsMu.Lock()
@@ -198,17 +198,40 @@ func (w *Worker) awaitReports(ctx context.Context) {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		w.resultsMu.Lock()
-		left := len(w.results) + w.reporting
-		w.resultsMu.Unlock()
+		left := w.unreported()
 		if left == 0 {
 			return
 		}
 		select {
 		case <-ctx.Done():
 			w.Log.Warn("the store did not take all results: they will count as lost", "results", left)
+			w.nameUnreported()
 			return
 		case <-ticker.C:
 		}
+	}
+}
+
+// unreported returns how many results the store has not taken.
+func (w *Worker) unreported() int {
+	w.resultsMu.Lock()
+	defer w.resultsMu.Unlock()
+	return len(w.results) + w.reporting
+}
+
+// namedMax is how many results are named in the log: the number of all of them is said
+// besides.
+const namedMax = 20
+
+// nameUnreported names the results that wait.
+func (w *Worker) nameUnreported() {
+	w.resultsMu.Lock()
+	list := slices.Clone(w.results[:min(len(w.results), namedMax)])
+	w.resultsMu.Unlock()
+	for _, r := range list {
+		if r.unstarted {
+			continue // nothing is lost
+		}
+		w.Log.Warn("a result was not taken", "job", r.item.run.Namespace+"/"+r.item.run.Name, "run", r.Run, "attempt", r.Number, "outcome", r.Outcome)
 	}
 }

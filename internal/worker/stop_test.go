@@ -3,6 +3,8 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -78,6 +80,42 @@ func TestDrainEndsWithItsContext(t *testing.T) {
 			t.Errorf("it was ended because of %v and recorded as %q", cause, r.outcome(id))
 		}
 	})
+}
+
+// A store that is away comes back; one that is full waits for somebody who makes room.
+func TestDrainWaitsForResultsButNotForSpace(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		err  error
+		want time.Duration // after the last run has ended
+	}{{"the store is away", errAway, 20 * time.Second}, {"the store is full", store.ErrNoSpace, time.Second}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				var said safeBuffer
+				r.log = slog.New(slog.NewTextHandler(&said, nil))
+				r.exec.do = lasts(8 * time.Second)
+				r.start()
+				j := r.put("j", besides)
+				first := r.plan(j, in(time.Second))[0]
+				r.until("the first runs", 5*time.Second, func() bool { return r.startsOf(first) == 1 })
+				second := r.plan(j, in(2*time.Second))[0]
+				r.until("the second runs", 5*time.Second, func() bool { return r.startsOf(second) == 1 })
+				began := time.Now()
+				r.store.set(func(h *hooks) { h.finish = func(func() error, []store.Result) error { return c.err } })
+				ctx, cancel := context.WithTimeout(context.Background(), 28*time.Second)
+				defer cancel()
+				_ = r.worker.Drain(ctx)
+				if took := time.Since(began); took < 8*time.Second || took > 8*time.Second+c.want || c.err == errAway && took < 28*time.Second {
+					t.Errorf("the drain took %s", took)
+				}
+				r.stop()
+				if log := said.String(); strings.Count(log, "a result was not taken") != 2 || !strings.Contains(log, "results=2") || !strings.Contains(log, second.String()) {
+					t.Errorf("the log does not name both results:\n%s", log)
+				}
+			})
+		})
+	}
 }
 
 func TestAStopIsShortAlsoWithoutAStore(t *testing.T) {
