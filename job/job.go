@@ -54,7 +54,7 @@ type Status struct {
 	State       JobState  `json:"state,omitzero" doc:"Whether the job can fall due."`
 	Created     time.Time `json:"created,omitzero" doc:"When the job was created."`
 	Changed     time.Time `json:"changed,omitzero" doc:"When the job was last changed."`
-	Next        time.Time `json:"next,omitzero" doc:"When the job falls due next."`
+	Next        time.Time `json:"next,omitzero" doc:"The next scheduled time. Spread and jitter put it off; GET …/next says until when."`
 	PausedBy    string    `json:"paused_by,omitzero" doc:"Who paused the job."`
 	PauseReason string    `json:"pause_reason,omitzero" doc:"Why the job was paused."`
 	PausedUntil time.Time `json:"paused_until,omitzero" doc:"When the job resumes by itself."`
