@@ -21,9 +21,11 @@ const (
 	// more of what was missed is planned: what falls due now waits behind them, and four
 	// looks later none is left.
 	backlogFor = 2 * time.Second
-	// backlogMin is how many those are at least: enough to see how fast they are run, and
-	// four times as many at the next look.
+	// backlogMin is how many those are at least: enough to see how fast they are run.
 	backlogMin = 200
+	// growEvery is how soon is looked again where the nodes run more than was thought: from
+	// the least to the most takes less than a second.
+	growEvery = 100 * time.Millisecond
 	// backlogMax is how many they are at most: what the fastest node takes on between two
 	// looks, twice. None counts further.
 	backlogMax = 20_000
@@ -51,7 +53,7 @@ func (p *Planner) admit(ctx context.Context, now time.Time, due []uint32) (_ []u
 	})
 	held := len(p.table.held)
 	p.mu.Unlock()
-	if held > 0 && time.Since(p.backlog.seen) >= every {
+	if held > 0 && time.Since(p.backlog.seen) >= p.backlog.again {
 		if err := p.measureRoom(ctx); err != nil {
 			return due, 0, err
 		}
@@ -88,10 +90,11 @@ func (p *Planner) sayHeld() {
 type backlog struct {
 	// room is how many runs of what was missed may be planned, as of the last look.
 	room  int
-	seen  time.Time // when that was
-	limit int       // how many may wait for each node
-	waits int       // how many waited for all nodes
-	added int       // how many this planner has planned of what was missed, since then
+	seen  time.Time     // when that was
+	again time.Duration // how long after that is looked again
+	limit int           // how many may wait for each node
+	waits int           // how many waited for all nodes
+	added int           // how many this planner has planned of what was missed, since then
 }
 
 // look takes over how many runs wait for each of the nodes that take any, and for how many
@@ -108,7 +111,11 @@ func (b *backlog) look(waits []int, share float64, now time.Time) {
 		// meanwhile is left out, and keeps the limit low while there is much of it.
 		ended := float64(b.waits-all) + float64(b.added)/share
 		each := ended / float64(len(waits)) * float64(backlogFor) / float64(since)
-		b.limit = min(max(int(each), b.limit/2, backlogMin), backlogMax)
+		// A stall, or what ends all at once, is no rate: it moves by steps.
+		b.limit = min(max(int(each), b.limit/2, backlogMin), 2*b.limit, backlogMax)
+	}
+	if b.again = every; all < b.limit*len(waits)/2 && b.limit < backlogMax {
+		b.again = growEvery
 	}
 	room := 0
 	for _, n := range waits {
@@ -133,7 +140,7 @@ func (p *Planner) measureRoom(ctx context.Context) error {
 	mine := p.mine.Len()
 	p.mu.Unlock()
 	if mine == 0 {
-		p.backlog = backlog{seen: time.Now()}
+		p.backlog = backlog{seen: time.Now(), again: every}
 		return nil
 	}
 	var waits []int

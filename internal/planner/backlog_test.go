@@ -50,6 +50,7 @@ type waiting struct {
 	rate  int
 	taken int
 	until time.Time // that they were run
+	asked int       // how many wait
 
 	seen   int         // of what was planned
 	ahead  []time.Time // when the runs of that are due which are not yet
@@ -80,6 +81,7 @@ func (w *waiting) work() int {
 func newWaiting(jobs []store.PlannedJob) *waiting {
 	w := &waiting{fake: fake{jobs: jobs}, rate: math.MaxInt32, until: time.Now()}
 	w.backlog = func() (map[job.ID]int, error) {
+		w.asked++
 		return map[job.ID]int{{1}: min(backlogMax, w.work())}, nil
 	}
 	return w
@@ -106,9 +108,12 @@ func TestWhatWasMissedIsPlannedAsItIsRun(t *testing.T) {
 		for _, rate := range []int{0, 200, 4000, 500} {
 			w.rate = rate
 			run(p, 20*time.Second) // to find out
-			before := w.taken
+			before, asked := w.taken, w.asked
 			run(p, 10*time.Second)
 			waits, did := w.work(), w.taken-before
+			if asked = w.asked - asked; asked > 30 {
+				t.Errorf("%d a second are run, and it was counted %d times in 10 s how many wait", rate, asked)
+			}
 			if most := max(backlogMin, rate*int(backlogFor/time.Second)) + onTime; waits > most {
 				t.Errorf("%d a second are run, and %d wait, want at most %d", rate, waits, most)
 			}
@@ -144,6 +149,18 @@ func TestWhatWasMissedIsPlannedAsItIsRun(t *testing.T) {
 		}
 		if n := strings.Count(log.String(), "bit by bit"); n == 0 || n != strings.Count(log.String(), "all that was missed is planned") {
 			t.Errorf("the log: %s", log.String())
+		}
+	})
+}
+
+// From few that wait to as many as fast nodes run it does not take long.
+func TestFastNodesAreGivenMuchSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaiting(away(t, jobsInTheLongest, job.MissedAll, 2*time.Hour))
+		p := newPlanner(&w.fake)
+		run(p, 1500*time.Millisecond)
+		if n := w.due(); n < 2*backlogMax {
+			t.Errorf("%d were planned", n)
 		}
 	})
 }
@@ -290,15 +307,15 @@ func TestTheBacklogIsOfAsLongAsItTakes(t *testing.T) {
 		share float64
 		limit int
 	}{
-		{"all were run", backlog{limit: 200, added: 200}, []int{0}, 1, 800},
+		{"all were run", backlog{limit: 200, added: 200}, []int{0}, 1, 400},
 		{"as many as before, and 500 were run", backlog{limit: 2000, waits: 1000, added: 500}, []int{1000}, 1, 2000},
 		{"fewer, and none was added", backlog{limit: 2000, waits: 1000}, []int{700}, 1, 1200},
 		{"none was run", backlog{limit: 2000, waits: 1000, added: 300}, []int{1300}, 1, 1000},
 		{"none was run for long", backlog{limit: 250, waits: 1000}, []int{1000}, 1, backlogMin},
 		{"more fell due than was run", backlog{limit: 2000, waits: 1000}, []int{3000}, 1, 1000},
 		{"more were run than anybody counts", backlog{limit: 20_000, added: 20_000}, []int{0}, 1, backlogMax},
-		{"another has added as many", backlog{limit: 200, added: 100}, []int{0}, 0.5, 800},
-		{"two nodes have run them", backlog{limit: 200, added: 200}, []int{0, 0}, 1, 400},
+		{"another has added as many", backlog{limit: 400, added: 100}, []int{0}, 0.5, 800},
+		{"two nodes have run them", backlog{limit: 400, added: 200}, []int{0, 0}, 1, 400},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := c.was

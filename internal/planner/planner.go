@@ -146,6 +146,8 @@ func (p *Planner) Run(ctx context.Context) error {
 			wait, wake = time.After(pause), nil
 		case p.behind() > 0:
 			continue
+		case p.saidHeld && p.backlog.again < every:
+			wait = time.After(p.backlog.again)
 		}
 		select {
 		case <-ctx.Done():
