@@ -242,7 +242,7 @@ func TestADeadNodesCommandsEnd(t *testing.T) {
 func TestAStoppedNodesCommandsEndAtTheFence(t *testing.T) {
 	t.Parallel()
 	const fence = silence
-	const grace = 200 * time.Millisecond
+	const grace = 3 * time.Second // for a shell on a busy machine to say goodbye
 	// It takes seconds, so all of them are stopped together.
 	before := time.Now()
 	loops := startNode(t, t.TempDir(), grace, fence, `trap 'echo bye >&3' TERM; echo up >&3; while :; do sleep 0.01; done`)
