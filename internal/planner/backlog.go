@@ -23,9 +23,11 @@ const (
 	backlogFor = 2 * time.Second
 	// backlogMin is how many those are at least: enough to see how fast they are run.
 	backlogMin = 200
-	// growEvery is how soon is looked again where the nodes run more than was thought: from
-	// the least to the most takes less than a second.
-	growEvery = 100 * time.Millisecond
+	// growEvery is how soon is looked again while few may wait, which are soon counted, and
+	// where the nodes run more than was thought: from the least to the most takes half a
+	// second.
+	growEvery  = 100 * time.Millisecond
+	backlogFew = 10 * backlogMin
 	// backlogMax is how many they are at most: what the fastest node takes on between two
 	// looks, twice. None counts further.
 	backlogMax = 20_000
@@ -112,9 +114,13 @@ func (b *backlog) look(waits []int, share float64, now time.Time) {
 		ended := float64(b.waits-all) + float64(b.added)/share
 		each := ended / float64(len(waits)) * float64(backlogFor) / float64(since)
 		// A stall, or what ends all at once, is no rate: it moves by steps.
-		b.limit = min(max(int(each), b.limit/2, backlogMin), 2*b.limit, backlogMax)
+		step := 2
+		if all == 0 {
+			step = 4 // somebody may have nothing to do
+		}
+		b.limit = min(max(int(each), b.limit/2, backlogMin), step*b.limit, backlogMax)
 	}
-	if b.again = every; all < b.limit*len(waits)/2 && b.limit < backlogMax {
+	if b.again = every; b.limit < backlogFew || all < b.limit*len(waits)/2 && b.limit < backlogMax {
 		b.again = growEvery
 	}
 	room := 0
