@@ -110,7 +110,7 @@ var table = map[string]line{
 	"internal/membership": {
 		layer:       shells,
 		imports:     []string{"job", "store", "internal/engine", "internal/placement", "internal/clock"},
-		testImports: []string{"store/memory"},
+		testImports: []string{"store/memory", "internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/worker": {
@@ -119,7 +119,7 @@ var table = map[string]line{
 			"job", "store", "executor", "internal/engine", "internal/placement", "internal/timer",
 			"internal/clock", "internal/lanes", "internal/output",
 		},
-		testImports: []string{"store/memory"},
+		testImports: []string{"store/memory", "internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"executor/http": {
@@ -149,7 +149,7 @@ var table = map[string]line{
 			"internal/clock", "internal/heap", "internal/lanes", "internal/output", "internal/membership", "internal/planner", "internal/worker",
 			"internal/watchdog",
 		},
-		testImports: []string{"store/memory"},
+		testImports: []string{"store/memory", "internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/metrics": {
@@ -222,6 +222,7 @@ var table = map[string]line{
 			"cron", "job", "store", "store/mysql", "store/postgres", "store/sqlite", "executor", "executor/shell", "executor/http", "client",
 			"internal/auth", "internal/config", "internal/events", "internal/httpapi", "internal/metrics", "internal/node", "internal/parallel", "internal/placement", "internal/preview", "internal/watchdog",
 		},
+		testImports: []string{"internal/logtest"},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},
 		testModules: []string{"github.com/rogpeppe/go-internal/testscript"},
 	},
@@ -230,6 +231,7 @@ var table = map[string]line{
 		imports: []string{"internal/cli", "internal/watchdog"},
 	},
 	"internal/archtest": {layer: aside},
+	"internal/logtest":  {layer: aside},
 	"internal/sim": {
 		layer:       aside,
 		imports:     []string{"cron", "job", "store", "store/memory", "internal/engine", "internal/placement"},

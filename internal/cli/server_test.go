@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/cli"
 	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/logtest"
 	"github.com/belfry-cron/belfry/internal/watchdog"
 )
 
@@ -164,7 +164,7 @@ type serverKey struct{}
 type runningServer struct {
 	cancel context.CancelFunc
 	ended  chan cli.ExitCode
-	log    safeBuffer
+	log    logtest.Log
 }
 
 // stop interrupts the server and returns its exit code.
@@ -177,24 +177,6 @@ func (s *runningServer) stop() cli.ExitCode {
 	return <-s.ended
 }
 
-// safeBuffer is written by a server and read by a test.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // serveInBackground starts a server at an address that is free.
 func serveInBackground(ts *testscript.TestScript, _ bool, args []string) {
 	s := ts.Value(serverKey{}).(*runningServer)
@@ -205,7 +187,7 @@ func serveInBackground(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--name", "one", "--run-as", me.Username}, args...)
 	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel, s.ended, s.log = cancel, make(chan cli.ExitCode, 1), safeBuffer{}
+	s.cancel, s.ended, s.log = cancel, make(chan cli.ExitCode, 1), logtest.Log{}
 	env := scriptEnv(ts)
 	env.Stdout, env.Stderr = &s.log, &s.log
 	go func() { s.ended <- cli.Run(ctx, env, args) }()

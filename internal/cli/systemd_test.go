@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/cli"
+	"github.com/belfry-cron/belfry/internal/logtest"
 )
 
 func TestSystemdIsToldHowTheServerIs(t *testing.T) {
@@ -46,7 +47,7 @@ func TestSystemdIsToldHowTheServerIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	environment := map[string]string{"NOTIFY_SOCKET": socket, "WATCHDOG_USEC": "100000", "HOME": dir}
-	var log safeBuffer
+	var log logtest.Log
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan cli.ExitCode, 1)
 	go func() {

@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/belfry-cron/belfry/internal/cli"
+	"github.com/belfry-cron/belfry/internal/logtest"
 )
 
 // verb is what a test has to know of a command to run it.
@@ -122,7 +123,7 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	var log safeBuffer
+	var log logtest.Log
 	ended := make(chan cli.ExitCode, 1)
 	env := b.environment(b.env)
 	env.Stdout, env.Stderr = &log, &log

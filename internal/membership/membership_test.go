@@ -1,13 +1,11 @@
 package membership_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/belfry-cron/belfry/internal/logtest"
 	"github.com/belfry-cron/belfry/internal/membership"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -64,31 +63,13 @@ func (f *faulty) Sessions(ctx context.Context) ([]store.Session, error) {
 	return f.Store.Sessions(ctx)
 }
 
-// log is a log that a test can read.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *log) count(word string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), word)
-}
-
 // world is a store and the members on it.
 type world struct {
 	t      *testing.T
 	memory *memory.Store
 	store  *faulty
 	began  time.Time
-	log    log
+	log    logtest.Log
 	ids    atomic.Uint64
 	told   atomic.Int64 // of Renewed
 	ahead  atomic.Int64 // the wall clock of the nodes, of that of the store
@@ -233,7 +214,7 @@ func TestAMemberKnowsWhetherItIsDrained(t *testing.T) {
 			}
 		}
 		// Each change is logged once.
-		if drained, back := w.log.count("it was drained"), w.log.count("takes runs again"); drained != 2 || back != 2 || w.log.count("a new disk") != 2 {
+		if drained, back := w.log.Count("it was drained"), w.log.Count("takes runs again"); drained != 2 || back != 2 || w.log.Count("a new disk") != 2 {
 			t.Errorf("logged is %d times that it is drained, and %d times that it takes runs again", drained, back)
 		}
 	})
@@ -245,7 +226,7 @@ func TestWhatNoLiveNodeDoesIsLoggedOnceAndOnceWhenOneDoes(t *testing.T) {
 		expect := func(planning, starts, again int) {
 			t.Helper()
 			time.Sleep(5 * time.Second)
-			got := [...]int{w.log.count("no job runs by its schedule"), w.log.count("no run starts"), w.log.count("a live node has the role again")}
+			got := [...]int{w.log.Count("no job runs by its schedule"), w.log.Count("no run starts"), w.log.Count("a live node has the role again")}
 			if want := [...]int{planning, starts, again}; got != want {
 				t.Errorf("logged is %d times that nobody plans, that nobody runs and that somebody does again, want %d", got, want)
 			}
@@ -317,7 +298,7 @@ func TestAClockThatIsOffIsLoggedOnceAndOnceWhenItIsRight(t *testing.T) {
 			if said := w.store.load.Load().ClockAhead; said != step.want {
 				t.Errorf("with a clock that is %s ahead the others are told %s, want %s", step.ahead, said, step.want)
 			}
-			if offs, rights := w.log.count(off), w.log.count(right); offs != step.offs || rights != step.rights {
+			if offs, rights := w.log.Count(off), w.log.Count(right); offs != step.offs || rights != step.rights {
 				t.Errorf("a clock that is %s ahead: logged %d times, and %d times its end; want %d and %d", step.ahead, offs, rights, step.offs, step.rights)
 			}
 		}
@@ -376,12 +357,12 @@ func TestTroubleIsLoggedOnce(t *testing.T) {
 		w.join("a")
 		w.store.away.Store(true)
 		time.Sleep(21 * time.Second)
-		if n := w.log.count("cannot be renewed"); n != 1 || w.store.renewals.Load() < 8 {
+		if n := w.log.Count("cannot be renewed"); n != 1 || w.store.renewals.Load() < 8 {
 			t.Errorf("logged %d times for %d renewals", n, w.store.renewals.Load())
 		}
 		w.store.away.Store(false)
 		time.Sleep(10 * time.Second)
-		if n := w.log.count("renewed again"); n != 1 {
+		if n := w.log.Count("renewed again"); n != 1 {
 			t.Errorf("its end is logged %d times", n)
 		}
 	})

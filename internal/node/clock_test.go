@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/logtest"
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -50,14 +51,14 @@ func (o *odd) Lost(ctx context.Context, limit int) ([]store.Attempt, error) {
 type settable struct {
 	store *odd
 	exec  *fake
-	log   *logged
+	log   *logtest.Log
 	ahead atomic.Int64
 	stop  func()
 }
 
 func newSettable(t *testing.T, o *odd) *settable {
 	t.Helper()
-	s := &settable{store: o, exec: &fake{}, log: &logged{}}
+	s := &settable{store: o, exec: &fake{}, log: &logtest.Log{}}
 	now := func() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 	o.Store = memory.New(memory.Options{Now: now})
 	booted := time.Now()
@@ -98,7 +99,7 @@ func TestAStepOfTheClockIsNoticedHoweverSlowTheStoreIs(t *testing.T) {
 		for n, step := range []time.Duration{time.Hour, -time.Hour, time.Hour} {
 			s.ahead.Add(int64(step))
 			time.Sleep(time.Second)
-			if got := s.log.count("the wall clock was set"); got != n+1 {
+			if got := s.log.Count("the wall clock was set"); got != n+1 {
 				t.Errorf("a second after step %d the log has %d of them", n+1, got)
 			}
 		}
@@ -118,8 +119,8 @@ func TestAStepOfTheClockTakesNobodyForDead(t *testing.T) {
 		time.Sleep(8 * time.Minute)
 		s.stop()
 		// One that was taken for lost could still bring its result.
-		if got := w.outcomes(j); len(got) != 1 || got[0] != "succeeded" || s.log.count("attempts are lost") > 0 || s.log.count("session is over") > 0 {
-			t.Errorf("history %v, want succeeded, and nothing lost:\n%s", got, s.log.text.String())
+		if got := w.outcomes(j); len(got) != 1 || got[0] != "succeeded" || s.log.Count("attempts are lost") > 0 || s.log.Count("session is over") > 0 {
+			t.Errorf("history %v, want succeeded, and nothing lost:\n%s", got, s.log.String())
 		}
 	})
 }

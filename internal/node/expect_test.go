@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/logtest"
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -18,7 +19,7 @@ func TestARunThatTakesLongerThanExpectedIsToldOnceWhileItGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.exec.do = sleeps(time.Minute)
-		log := &logged{}
+		log := &logtest.Log{}
 		n, err := New(Config{
 			Store:     w.store,
 			Session:   store.Session{Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{placement.RolePlanner, placement.RoleWorker}, Capacity: 100},
@@ -36,17 +37,17 @@ func TestARunThatTakesLongerThanExpectedIsToldOnceWhileItGoesOn(t *testing.T) {
 		j := w.apply("name: a\nschedule: {every: 1h, start: " + time.Now().UTC().Add(10*time.Second).Format(time.RFC3339) + ", align: start, max_runs: 1}\n" +
 			"run: {shell: 'true'}\npolicy: {expect: {duration_below: 20s, finish_within: 30s}}")
 		time.Sleep(29 * time.Second)
-		if early := log.lines("expectation="); len(early) != 0 {
+		if early := log.Lines("expectation="); len(early) != 0 {
 			t.Errorf("before its time: %v", early)
 		}
 		time.Sleep(3 * time.Second)
-		first := log.lines("expectation=")
+		first := log.Lines("expectation=")
 		if len(first) != 1 || !strings.Contains(first[0], "level=WARN") || !strings.Contains(first[0], "attempt 1 has not ended 20s after it started") ||
 			!strings.Contains(first[0], "job=default/a") || !strings.Contains(first[0], "run=") {
 			t.Errorf("after 22 s: %v", first)
 		}
 		time.Sleep(time.Minute)
-		if all := log.lines("expectation="); len(all) != 2 || !strings.Contains(all[1], "it has not ended 30s after it was due") {
+		if all := log.Lines("expectation="); len(all) != 2 || !strings.Contains(all[1], "it has not ended 30s after it was due") {
 			t.Errorf("in the end: %v", all)
 		}
 		records, _, err := w.store.Attempts(context.Background(), store.HistoryQuery{Job: j.Definition.UID, Unmet: true, Limit: 10})

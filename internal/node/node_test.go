@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -155,33 +154,6 @@ func TestANodeTellsWhenOutputHasComeIntoTheStore(t *testing.T) {
 		}
 	})
 }
-
-// logged is a log that can be read while it is written.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// lines returns the lines with a text.
-func (l *logged) lines(text string) (list []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.text.String()) {
-		if strings.Contains(line, text) {
-			list = append(list, line)
-		}
-	}
-	return list
-}
-
-// count returns how many lines have a text.
-func (l *logged) count(text string) int { return len(l.lines(text)) }
 
 // apply creates or changes a job given in YAML.
 func (w *world) apply(yaml string) *store.Job {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/logtest"
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -189,7 +190,7 @@ func TestANodeSaysThatAnotherHasItsName(t *testing.T) {
 			name, machine string // of the second node, on the directory of the first
 			want          int
 		}{{"b", "m2", 0}, {"a", "m2", 1}, {"a", "m1", 0}} {
-			log := &logged{}
+			log := &logtest.Log{}
 			n, err := New(Config{
 				Store:     w.store,
 				Session:   store.Session{Node: c.name, Machine: c.machine, DataDir: "/a", Roles: []string{placement.RolePlanner}, Capacity: 1},
@@ -203,7 +204,7 @@ func TestANodeSaysThatAnotherHasItsName(t *testing.T) {
 			if err := n.join(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if got := log.count("another node has the same name"); got != c.want {
+			if got := log.Count("another node has the same name"); got != c.want {
 				t.Errorf("node %s on %s says it %d times, want %d", c.name, c.machine, got, c.want)
 			}
 			if err := w.store.Leave(t.Context(), n.member.Load().ID()); err != nil {

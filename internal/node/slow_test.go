@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/belfry-cron/belfry/internal/logtest"
 )
 
 func TestAStoreThatDoesNotAnswerIsSaidOnce(t *testing.T) {
@@ -37,7 +39,7 @@ func TestAStoreThatDoesNotAnswerIsSaidOnce(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun := time.Now()
-				text := &logged{}
+				text := &logtest.Log{}
 				// The time of a line is that of the bubble.
 				s := &slow{log: slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 					if a.Key == slog.TimeKey {
@@ -55,7 +57,7 @@ func TestAStoreThatDoesNotAnswerIsSaidOnce(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				var got []string
-				for _, line := range text.lines("") {
+				for _, line := range text.Lines("") {
 					at, _, _ := strings.Cut(strings.TrimPrefix(line, "at="), " ")
 					what := back
 					if strings.Contains(line, away) {

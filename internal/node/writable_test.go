@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/belfry-cron/belfry/internal/logtest"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -31,12 +32,12 @@ func TestAStoreThatCannotBeWrittenIsSaidOnce(t *testing.T) {
 		{"another error says nothing of it", []write{{full, true}, {errors.New("locked"), true}, {full, true}}, []string{"no space"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			log := &logged{}
+			log := &logtest.Log{}
 			w := &writable{log: slog.New(slog.NewTextHandler(log, nil)), store: "postgres://db"}
 			for _, write := range c.writes {
 				w.saw(write.err, write.grows)
 			}
-			said := log.lines("")
+			said := log.Lines("")
 			if len(said) != len(c.want) {
 				t.Fatalf("got %d lines, want %d:\n%s", len(said), len(c.want), said)
 			}
@@ -50,17 +51,17 @@ func TestAStoreThatCannotBeWrittenIsSaidOnce(t *testing.T) {
 }
 
 func TestPartsDoNotSayWhatTheNodeSays(t *testing.T) {
-	text := &logged{}
+	text := &logtest.Log{}
 	log := slog.New(quiet{slog.NewTextHandler(text, nil)}).With("a", 1).WithGroup("g")
 	log.Error("planning has stopped", "error", fmt.Errorf("plan: %w", store.ErrNoSpace))
 	log.Error("claims have stopped", "more", 2, "error", fmt.Errorf("claim: %w", store.ErrReadOnly))
 	log.Error("something else", "error", context.Canceled)
 	log.Info("nothing is wrong")
 	log.Error("overdue runs cannot be read", "error", fmt.Errorf("read: %w", store.ErrDamaged))
-	if text.count("belfry doctor") != 1 || text.count(`"read: the store is damaged" g.mend="the store is damaged: belfry doctor`) != 1 {
-		t.Errorf("the log has:\n%s", text.text.String())
+	if text.Count("belfry doctor") != 1 || text.Count(`"read: the store is damaged" g.mend="the store is damaged: belfry doctor`) != 1 {
+		t.Errorf("the log has:\n%s", text.String())
 	}
-	if text.count("stopped") != 0 || text.count("something else") != 1 || text.count("nothing is wrong") != 1 {
-		t.Errorf("the log has:\n%s", text.text.String())
+	if text.Count("stopped") != 0 || text.Count("something else") != 1 || text.Count("nothing is wrong") != 1 {
+		t.Errorf("the log has:\n%s", text.String())
 	}
 }

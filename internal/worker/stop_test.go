@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/logtest"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -92,7 +93,7 @@ func TestDrainWaitsForResultsButNotForSpace(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t)
-				var said safeBuffer
+				var said logtest.Log
 				r.log = slog.New(slog.NewTextHandler(&said, nil))
 				r.exec.do = lasts(8 * time.Second)
 				r.start()

@@ -1,14 +1,13 @@
 package worker_test
 
 import (
-	"bytes"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/logtest"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -17,7 +16,7 @@ import (
 func TestAStoreThatIsAwayIsToldOfOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		var said safeBuffer
+		var said logtest.Log
 		r.log = slog.New(slog.NewTextHandler(&said, nil))
 		r.start()
 		time.Sleep(3 * time.Second)
@@ -33,22 +32,4 @@ func TestAStoreThatIsAwayIsToldOfOnce(t *testing.T) {
 			t.Errorf("the log is not one line when the store went and one when it came back:\n%s", log)
 		}
 	})
-}
-
-// safeBuffer is a buffer that several goroutines write to.
-type safeBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
