@@ -330,9 +330,9 @@ type DeleteJob struct {
 // JobLookMax is how many jobs one call of ListJobs looks at. They are counted in
 // the namespace that the query names, and where it is about the start of nodes
 // among those that are due then, since all stores find those at once. It bounds
-// how long a query that finds nothing takes: less than ten milliseconds, however
+// how long a query that finds nothing takes: less than five milliseconds, however
 // many jobs there are.
-const JobLookMax = 2000
+const JobLookMax = 1000
 
 // JobQuery selects jobs.
 type JobQuery struct {

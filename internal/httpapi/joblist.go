@@ -98,7 +98,7 @@ const (
 	lookTime = 10 * time.Millisecond
 	// jobPartsMax is how many parts of store.JobLookMax jobs are looked at for one
 	// page, however fast that is.
-	jobPartsMax = 25
+	jobPartsMax = 50
 )
 
 // look returns at most n jobs by name, and the name to go on behind, if there are
