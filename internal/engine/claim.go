@@ -211,14 +211,16 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 			busy = ofTime(holder) + " had waited longer for its slot"
 		}
 	}
-	switch j.Policy.overlap(r) {
-	case job.OverlapQueue:
+	switch overlap := j.Policy.overlap(r); {
+	case overlap != job.OverlapReplace && b.withShards(r):
+		// They do not overlap each other, but share what the pool has.
+	case overlap == job.OverlapQueue:
 		// What has its own policy was bounded when it was made.
 		if n := b.queued(r.Slot); r.Overlap == "" && n >= j.Policy.QueueLimit {
 			b.conclude(m, job.OutcomeSkipped, fmt.Sprintf("%s, and %s already", busy, plural(n, "run waits", "runs wait")))
 			return b.answer(store.Skipped, r)
 		}
-	case job.OverlapReplace:
+	case overlap == job.OverlapReplace:
 		if later := b.replacedBy(m); later != nil {
 			b.conclude(m, job.OutcomeSkipped, ofTime(later)+" took its place")
 			return b.answer(store.Skipped, r)
@@ -291,27 +293,44 @@ func (b *Batch) replacedBy(m *member) *store.Run {
 	return later
 }
 
+// withShards tells whether another shard of the occurrence of a run holds its slot or
+// waits for it: in a pool they have one together.
+func (b *Batch) withShards(r *store.Run) bool {
+	return slices.ContainsFunc(b.bySlot[r.Slot], func(m *member) bool {
+		return m.ID != r.ID && m.JobUID == r.JobUID && isOther(m, r) && (m.HoldsSlot || b.waits(m))
+	})
+}
+
 // replace makes room for a run of a job: of the job's runs in the same slot the
 // one that waits is skipped, and of those that hold it the one that was due
-// first is asked to end, or ended if it is between two attempts. Runs of other
-// jobs in a pool are left alone.
+// first is asked to end, or ended if it is between two attempts, unless one ends
+// already. Other shards of its occurrence are left alone, and so are runs of other
+// jobs in a pool.
 func (b *Batch) replace(by *member) {
 	reason := ofTime(&by.Run) + " took its place"
 	var holder *member
+	want, ending := 1, 0 // how many shards wait for a slot, and how many runs give theirs up
 	for _, m := range slices.Clone(b.bySlot[by.Slot]) {
 		switch {
 		case m.removed || m == by || m.JobUID != by.JobUID:
+		case isOther(m, &by.Run):
+			if b.waits(m) {
+				want++
+			}
 		case m.State == job.StateWaiting && !m.AwaitsPrevious, m.State == job.StateReady && m.HoldsSlot && m.First.IsZero():
 			b.concludeKeeping(m, job.OutcomeSkipped, reason)
-		case m.HoldsSlot && (holder == nil || before(&m.Run, &holder.Run)):
+		case !m.HoldsSlot:
+		case m.CancelBy != "":
+			ending++
+		case holder == nil || before(&m.Run, &holder.Run):
 			holder = m
 		}
 	}
 	switch {
-	case holder == nil:
+	case holder == nil || ending >= want:
 	case holder.State == job.StateReady:
 		b.concludeKeeping(holder, job.OutcomeCancelled, reason)
-	case holder.CancelReason == "":
+	default:
 		holder.CancelBy, holder.CancelReason = System, reason
 		b.save(holder)
 		b.done.Hints |= store.HintCancels

@@ -267,6 +267,62 @@ var overlapTests = []test{
 		e.finish(a, job.OutcomeSucceeded)
 		e.claim(e.a, b[1], store.Started)
 	}},
+	{"overlap: shards that share a pool wait for each other", func(e *env) {
+		for i, overlap := range []string{"skip", "queue", "replace"} {
+			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\nplace: {shards: 3}\npolicy: {concurrency_key: p%d, overlap: %s}", i, i, overlap))
+			both := e.planSplit(j, 3, time.Second, 2*time.Second)
+			first, second := both[0], both[1]
+			e.clock.Advance(time.Second)
+			e.claim(e.a, first[1], store.Started)
+			e.claim(e.a, first[0], store.Waiting)
+			e.claim(e.a, first[2], store.Waiting)
+			equal(e, overlap+": cancelled by", e.run(first[1].Run).CancelBy, "")
+			e.clock.Advance(time.Second)
+			switch overlap {
+			case "replace":
+				// What comes after takes the place of all of them.
+				e.claim(e.a, second[0], store.Waiting)
+				equal(e, "cancelled by", e.run(first[1].Run).CancelBy, "belfry")
+				e.gone(first[0].Run, job.OutcomeSkipped)
+				e.gone(first[2].Run, job.OutcomeSkipped)
+				e.claim(e.a, second[1], store.Waiting)
+				e.finish(first[1], job.OutcomeCancelled)
+			default:
+				e.claim(e.a, second[2], store.Skipped)
+				e.finish(first[1], job.OutcomeSucceeded)
+			}
+			holds := 0
+			for _, r := range e.active(j) {
+				if r.HoldsSlot {
+					holds++
+				}
+			}
+			equal(e, overlap+": runs that hold the slot", holds, 1)
+		}
+	}},
+	{"overlap: replace ends as many runs in a pool as shards come", func(e *env) {
+		_, err := e.PutPool(e.ctx, &job.Pool{Name: "db", Slots: job.Slots{Size: 3}}, 0, "ann")
+		e.must(err)
+		j := e.put("name: a\nschedule: {cron: '* * * * *'}\nplace: {shards: 3}\npolicy: {concurrency_key: db, overlap: replace}")
+		both := e.planSplit(j, 3, time.Second, 2*time.Second)
+		first, second := both[0], both[1]
+		e.clock.Advance(2 * time.Second)
+		for _, a := range first {
+			e.claim(e.a, a, store.Started)
+		}
+		ending := func() (n int) {
+			for _, a := range first {
+				if e.run(a.Run).CancelBy != "" {
+					n++
+				}
+			}
+			return n
+		}
+		for i, a := range second {
+			e.claim(e.a, a, store.Waiting)
+			equal(e, "runs that end", ending(), i+1)
+		}
+	}},
 	{"overlap: a queue may be longer than several batches", func(e *env) {
 		const waiting = 5*store.MaxBatch + 100
 		j := e.put(fmt.Sprintf("name: a\npolicy: {overlap: queue, queue_limit: %d}", waiting))
