@@ -107,12 +107,7 @@ func (k *knownRuns) remember(r *store.Run, s stamp) {
 	if k.written == nil {
 		k.written = map[job.ID]writtenRun{}
 	}
-	for old := range k.written { // any will do
-		if len(k.written) < writtenMax {
-			break
-		}
-		delete(k.written, old)
-	}
+	makeRoomIn(k.written, writtenMax)
 	k.written[r.ID] = writtenRun{r, s}
 }
 
@@ -125,16 +120,23 @@ func (k *knownRuns) doubt(ids []job.ID) {
 	}
 }
 
+// makeRoomIn sees to it that there is room for one more, any for any. A map that is not
+// full is not gone through: to begin that takes longer than to add something.
+func makeRoomIn[V any](m map[job.ID]V, most int) {
+	if len(m) < most {
+		return
+	}
+	for old := range m {
+		delete(m, old)
+		return
+	}
+}
+
 func (k *knownRuns) put(id, uid job.ID, due int64) {
 	if k.runs == nil {
 		k.runs = map[job.ID]knownRun{}
 	}
-	for old := range k.runs { // any will do
-		if len(k.runs) < knownMax {
-			break
-		}
-		delete(k.runs, old)
-	}
+	makeRoomIn(k.runs, knownMax)
 	k.runs[id] = knownRun{uid, due}
 }
 
