@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"sync/atomic"
@@ -18,6 +19,11 @@ import (
 // is given empty ones, and what they are is checked on all processors. Other bodies are
 // small, and looked through for keys that are given twice.
 var jsonFormat = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: readBody}
+
+// noInteger begins what is wrong with a number that passes as a whole one by the
+// description, such as 1e3, and is none for encoding/json. Its path follows: of what is
+// wrong with a body the library hands on the text alone.
+const noInteger = "no integer: "
 
 func readBody(body []byte, into any) error {
 	switch into := into.(type) {
@@ -36,7 +42,12 @@ func readBody(body []byte, into any) error {
 		}
 	case *client.Document: // job.Decode tells where it has a key twice
 	default:
-		if err := huma.DefaultJSONFormat.Unmarshal(body, into); err != nil {
+		err := huma.DefaultJSONFormat.Unmarshal(body, into)
+		var mistyped *json.UnmarshalTypeError
+		if errors.As(err, &mistyped) {
+			return errors.New(noInteger + mistyped.Field)
+		}
+		if err != nil {
 			return err
 		}
 		if key, twice := repeatedKey(body); twice {

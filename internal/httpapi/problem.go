@@ -193,7 +193,7 @@ func pointerOf(path string) string {
 
 // fromLibrary turns what the routes' library says about a request into a
 // problem.
-func fromLibrary(_ huma.Context, _ string, v any) (any, error) {
+func fromLibrary(ctx huma.Context, _ string, v any) (any, error) {
 	model, ok := v.(*huma.ErrorModel)
 	if !ok {
 		return v, nil
@@ -209,6 +209,7 @@ func fromLibrary(_ huma.Context, _ string, v any) (any, error) {
 		kind, detail = client.TypeMediaType, "the body must be application/json"
 	case http.StatusRequestTimeout:
 		kind, detail = client.TypeTooSlow, fmt.Sprintf("the body did not arrive within %s", bodyTime)
+		ctx.SetHeader("Connection", "close") // what still comes of the body is no request
 	case http.StatusInternalServerError:
 		kind, detail = client.TypeInternal, "the answer could not be made"
 	}
@@ -230,6 +231,9 @@ func fromLibrary(_ huma.Context, _ string, v any) (any, error) {
 func located(e *huma.ErrorDetail) client.FieldError {
 	where, rest, _ := strings.Cut(e.Location, ".")
 	field := client.FieldError{Detail: inOurWords(e.Message)}
+	if path, ok := strings.CutPrefix(e.Message, noInteger); ok {
+		rest, field.Detail = path, "is not a whole number in digits, of 18 at most"
+	}
 	switch where {
 	case "query", "path", "header":
 		field.Parameter, _, _ = strings.Cut(rest, "[") // of those that are repeated

@@ -169,5 +169,8 @@ func TestABodyThatDoesNotArriveIsNotWaitedForForEver(t *testing.T) {
 		if took := time.Since(begun); took != time.Minute || answer.StatusCode != http.StatusRequestTimeout || !strings.Contains(string(body), string(client.TypeTooSlow)) {
 			t.Errorf("after %s: %s: %s", took, answer.Status, body)
 		}
+		if !answer.Close {
+			t.Error("the connection goes on, and what is left of the body would be read as a request")
+		}
 	})
 }
