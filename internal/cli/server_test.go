@@ -194,7 +194,8 @@ func serveInBackground(ts *testscript.TestScript, _ bool, args []string) {
 	for deadline := time.Now().Add(patience); ; {
 		probe := scriptEnv(ts)
 		probe.Stdout, probe.Stderr = &bytes.Buffer{}, &bytes.Buffer{}
-		if code := cli.Run(ctx, probe, []string{"job", "list"}); code == cli.ExitOK || code == cli.ExitNotAllowed {
+		// By its data directory: another server may be where clients look by default.
+		if code := cli.Run(ctx, probe, []string{"job", "list", "--data", ts.Getenv("BELFRY_DATA")}); code == cli.ExitOK || code == cli.ExitNotAllowed {
 			return // a server without the API refuses
 		}
 		select {
