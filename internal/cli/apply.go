@@ -103,12 +103,8 @@ func apply(ctx context.Context, env Env, ask applyFlags) error {
 	if err != nil {
 		return v.placed(server.refused(err))
 	}
-	data, err := renderList(ask.output, applied.Results, "", resultName, func(w io.Writer) { applyText(w, env, applied) })
-	if err != nil {
-		return err
-	}
 	warn(env, applied)
-	return write(env, data)
+	return showList(env, ask.output, applied.Results, "", resultName, func(w io.Writer) { applyText(w, env, applied) })
 }
 
 // applyAll applies documents. When the connection breaks before the answer, nobody
@@ -118,8 +114,7 @@ func (r *remote) applyAll(ctx context.Context, request client.Apply) (applied cl
 	if applied, err = r.Apply(ctx, request); !broken(err) {
 		return applied, err
 	}
-	// There is nobody left to tell when this fails.
-	_, _ = fmt.Fprintf(r.env.Stderr, "%v; asking again\n", err)
+	r.env.tell("%v; asking again\n", err)
 	err = r.patient(ctx, func() (err error) { applied, err = r.Apply(ctx, request); return err })
 	if errors.Is(err, client.ErrUnreachable) {
 		f := &failure{code: ExitUnreachable, message: fmt.Sprintf("some of %s may be applied and others not: %v", counted(len(request.Documents), "document"), err)}
@@ -143,8 +138,7 @@ func warn(env Env, applied client.Applied) {
 			fmt.Fprintf(&told, "warning: %s: %s\n", resultName(r), printable(warning))
 		}
 	}
-	// There is nobody left to tell when this fails.
-	_, _ = env.Stderr.Write(told.Bytes())
+	env.tell("%s", told.Bytes())
 }
 
 // request is what asks a server to make the documents true.
@@ -203,12 +197,8 @@ func readAll(env Env, names []string, recursive bool) (*validation, error) {
 		return v, nil
 	}
 	v.judge(env.Now()) // so that all mistakes are told, and not those first that are seen first
-	f := failed("%s in %s, and nothing was changed", counted(len(v.problems), "mistake"), counted(v.wrongFiles(), "file"))
-	for _, p := range v.problems {
-		// There is nobody left to tell when this fails.
-		_, _ = fmt.Fprintln(env.Stderr, printable(p.Error()))
-	}
-	return nil, f
+	tellProblems(env, v.problems)
+	return nil, failed("%s in %s, and nothing was changed", counted(len(v.problems), "mistake"), counted(v.wrongFiles(), "file"))
 }
 
 // documentPlace is the place of a document in a request, as the path of an error

@@ -79,13 +79,9 @@ func showAudit(ctx context.Context, server *remote, ask auditFlags) error {
 			break
 		}
 	}
-	data, err := renderList(ask.output, records, next, func(r client.AuditRecord) string { return r.Object }, func(w io.Writer) {
+	return showList(server.env, ask.output, records, next, func(r client.AuditRecord) string { return r.Object }, func(w io.Writer) {
 		auditTable(w, server.env, records, ask.output == asWide)
 	})
-	if err != nil {
-		return err
-	}
-	return write(server.env, data)
 }
 
 // auditTable writes changes for people.

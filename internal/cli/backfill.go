@@ -107,11 +107,7 @@ func backfill(ctx context.Context, server *remote, name jobName, ask backfillFla
 		}
 		return nil
 	}
-	data, err := renderOne(ask.output, made, name.String(), func(w io.Writer) { backfillText(w, server.env, name, made) })
-	if err != nil {
-		return err
-	}
-	return write(server.env, data)
+	return showOne(server.env, ask.output, made, name.String(), func(w io.Writer) { backfillText(w, server.env, name, made) })
 }
 
 // backfillText writes the runs of a backfill for people.
@@ -147,14 +143,10 @@ func cancelBackfill(ctx context.Context, server *remote, name jobName, ask backf
 	if err != nil {
 		return err
 	}
-	data, err := renderOne(ask.output, over, name.String(), func(w io.Writer) {
+	return showOne(server.env, ask.output, over, name.String(), func(w io.Writer) {
 		fmt.Fprintf(w, "%s of %s cancelled\n", counted(over.Ended, "run"), name)
 		for _, r := range over.Running {
 			fmt.Fprintf(w, "run %s is asked to end, on node %s\n", r.ID, oneLine(orDash(r.Node)))
 		}
 	})
-	if err != nil {
-		return err
-	}
-	return write(server.env, data)
 }

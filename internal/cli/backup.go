@@ -102,12 +102,11 @@ belfry restore --data /var/lib/belfry /backup/belfry.db`,
 			if err != nil {
 				return storeFailure(ctx, err, fmt.Sprintf("move away %s and what begins with its name, or name another directory with --data", filepath.Base(path)))
 			}
-			// There is nobody left to tell when this fails.
-			_, _ = fmt.Fprintf(env.Stderr, "%s restored, last changed %s; %s ended that %s planned or going on\n",
+			env.tell("%s restored, last changed %s; %s ended that %s planned or going on\n",
 				counted(r.Jobs, "job"), instant(env, r.Changed), counted(r.Ended, "run"), was(r.Ended))
 			token := filepath.Join(c.Data, auth.TokenFile)
 			if _, err := os.Stat(token); errors.Is(err, fs.ErrNotExist) {
-				_, _ = fmt.Fprintf(env.Stderr, "%s is not in a backup: put it back, or belfry token reset makes another one\n", token)
+				env.tell("%s is not in a backup: put it back, or belfry token reset makes another one\n", token)
 			}
 			return nil
 		},

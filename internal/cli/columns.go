@@ -78,56 +78,50 @@ type list[T any] struct {
 	NextPageToken string `json:"next_page_token"`
 }
 
-// renderList writes items in the format that was asked for. The table writes
-// itself; name returns what an item is called.
-func renderList[T any](format string, items []T, next string, name func(T) string, asText func(io.Writer)) ([]byte, error) {
+// showList prints items in the format that was asked for. The table writes itself;
+// name returns what an item is called.
+func showList[T any](env Env, format string, items []T, next string, name func(T) string, asText func(io.Writer)) error {
 	var b bytes.Buffer
-	if items == nil {
-		items = []T{}
-	}
 	switch format {
-	case asJSON:
-		err := encodeJSON(&b, list[T]{items, next})
-		return b.Bytes(), err
-	case asYAML:
-		err := encodeYAML(&b, list[T]{items, next})
-		return b.Bytes(), err
 	case asJSONL:
 		for _, item := range items {
 			if err := encodeJSONLine(&b, item); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		return b.Bytes(), nil
 	case asName:
 		for _, item := range items {
 			fmt.Fprintln(&b, oneLine(name(item)))
 		}
-		return b.Bytes(), nil
+	default:
+		if items == nil {
+			items = []T{}
+		}
+		return showOne(env, format, list[T]{items, next}, "", asText)
 	}
-	asText(&b)
-	return b.Bytes(), nil
+	return write(env, b.Bytes())
 }
 
-// renderOne writes one thing in the format that was asked for.
-func renderOne(format string, value any, name string, asText func(io.Writer)) ([]byte, error) {
+// showOne prints one thing in the format that was asked for.
+func showOne(env Env, format string, value any, name string, asText func(io.Writer)) error {
 	var b bytes.Buffer
+	var err error
 	switch format {
 	case asJSON:
-		err := encodeJSON(&b, value)
-		return b.Bytes(), err
+		err = encodeJSON(&b, value)
 	case asYAML:
-		err := encodeYAML(&b, value)
-		return b.Bytes(), err
+		err = encodeYAML(&b, value)
 	case asJSONL:
-		err := encodeJSONLine(&b, value)
-		return b.Bytes(), err
+		err = encodeJSONLine(&b, value)
 	case asName:
 		fmt.Fprintln(&b, oneLine(name))
-		return b.Bytes(), nil
+	default:
+		asText(&b)
 	}
-	asText(&b)
-	return b.Bytes(), nil
+	if err != nil {
+		return err
+	}
+	return write(env, b.Bytes())
 }
 
 // fieldLines writes names with their values, those that have one.

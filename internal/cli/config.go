@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/job"
 )
 
 // addServerFlags adds the flags by which a server is told something.
@@ -65,6 +67,19 @@ func serverConfig(env Env, file string, flags config.Server) (config.Layers, con
 	return l, c, nil
 }
 
+// wrongSettings is the failure for a file of settings. All of its mistakes are
+// shown.
+func wrongSettings(env Env, name string, err error) *failure {
+	var problems job.Problems
+	if !errors.As(err, &problems) {
+		return unreadable(name, err)
+	}
+	tellProblems(env, problems)
+	f := failed("%s in %s", counted(len(problems), "mistake"), name)
+	f.code = ExitUsage
+	return f
+}
+
 // setting is a config.Setting as it is written.
 type setting struct {
 	Field   string `json:"field"`
@@ -102,13 +117,9 @@ belfry config --listen :8420 --plain-http -o json`,
 			for _, s := range layers.Settings(c) {
 				list = append(list, setting{s.Name, s.Value, s.From, s.Default, s.Doc})
 			}
-			data, err := renderList(output, list, "", func(s setting) string { return s.Field }, func(w io.Writer) {
+			return showList(env, output, list, "", func(s setting) string { return s.Field }, func(w io.Writer) {
 				settingTable(w, env, list, output == asWide)
 			})
-			if err != nil {
-				return err
-			}
-			return write(env, data)
 		},
 	}
 	addServerFlags(cmd, &file, &flags)

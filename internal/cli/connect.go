@@ -28,6 +28,15 @@ func addConnection(cmd *cobra.Command, asked *config.Asked) {
 	addServer(cmd, asked)
 }
 
+// addServer adds the flags of commands that ask a server about itself: no
+// namespace belongs to that.
+func addServer(cmd *cobra.Command, asked *config.Asked) {
+	f := cmd.Flags()
+	addWord(f, &asked.Server, "server", "", "URL", "address of the server; else BELFRY_SERVER")
+	addWord(f, &asked.Context, "context", "", "NAME", "context of the client's configuration")
+	addWord(f, &asked.Data, "data", "", "DIRECTORY", "data directory of a server on this machine; else BELFRY_DATA")
+}
+
 // addAll adds the flag of lists that are about all namespaces in any case.
 func addAll(cmd *cobra.Command, all *bool) {
 	cmd.Flags().BoolVarP(all, "all-namespaces", "A", false, "all namespaces, whatever the environment says")
@@ -182,36 +191,42 @@ func (n jobName) String() string { return n.namespace + "/" + n.name }
 // completeWithin bounds how long a shell waits for names.
 const completeWithin = 2 * time.Second
 
-// jobNames returns what tells shells the names of jobs. Without a server there are
-// none.
-func jobNames(env Env, asked *config.Asked) cobra.CompletionFunc {
+// namesOf returns what tells shells the names that a server lists for what was typed,
+// as long as the command takes one more. Without a server there are none.
+func namesOf(env Env, asked *config.Asked, list func(ctx context.Context, server *remote, typed string) ([]string, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		server, err := connect(env, *asked)
-		if err != nil {
+		if err != nil || cmd.ValidateArgs(append(slices.Clone(args), typed)) != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
 		defer cancel()
-		page, err := server.Jobs(ctx, client.JobQuery{PageSize: pageSize, Text: typed[strings.LastIndex(typed, "/")+1:]})
+		names, err := list(ctx, server, typed)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		var names []string
+		names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, typed) || slices.Contains(args, name) })
+		return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// jobNames returns what tells shells the names of jobs.
+func jobNames(env Env, asked *config.Asked) cobra.CompletionFunc {
+	return namesOf(env, asked, func(ctx context.Context, server *remote, typed string) (names []string, err error) {
+		page, err := server.Jobs(ctx, client.JobQuery{PageSize: pageSize, Text: typed[strings.LastIndex(typed, "/")+1:]})
 		for _, d := range page.Items {
-			j, err := d.Job()
+			read, err := server.read(d, job.KindJob)
 			if err != nil {
 				continue
 			}
-			name := j.FullName()
+			name := read.FullName()
 			if !strings.Contains(typed, "/") {
 				name = strings.TrimPrefix(name, server.namespace+"/")
 			}
-			if strings.HasPrefix(name, typed) && !slices.Contains(args, name) {
-				names = append(names, name)
-			}
+			names = append(names, name)
 		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
+		return names, err
+	})
 }
 
 // agree asks a person whether to do what cannot be undone. Without a terminal

@@ -79,16 +79,12 @@ func diff(ctx context.Context, env Env, ask diffFlags) error {
 			changed = append(changed, r)
 		}
 	}
-	data, err := renderList(ask.output, changed, "", resultName, func(w io.Writer) {
+	if err := showList(env, ask.output, changed, "", resultName, func(w io.Writer) {
 		s := styleFor(env, env.StdoutIsTerminal)
 		for _, r := range changed {
 			diffText(w, s, r.Diff)
 		}
-	})
-	if err != nil {
-		return err
-	}
-	if err := write(env, data); err != nil {
+	}); err != nil {
 		return err
 	}
 	if len(changed) > 0 {

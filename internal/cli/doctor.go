@@ -77,11 +77,7 @@ It ends with 1 if anything is wrong. A note is about what works and could be bet
 				return err
 			}
 			list := examine(cmd.Context(), env, c)
-			data, err := renderList(output, list, "", func(f finding) string { return f.Check }, func(w io.Writer) { findingTable(w, env, list) })
-			if err != nil {
-				return err
-			}
-			if err := write(env, data); err != nil {
+			if err := showList(env, output, list, "", func(f finding) string { return f.Check }, func(w io.Writer) { findingTable(w, env, list) }); err != nil {
 				return err
 			}
 			wrong := 0
@@ -90,10 +86,13 @@ It ends with 1 if anything is wrong. A note is about what works and could be bet
 					wrong++
 				}
 			}
-			if wrong > 0 {
-				return failed("%s wrong", map[bool]string{true: "1 thing is", false: fmt.Sprint(wrong) + " things are"}[wrong == 1])
+			switch wrong {
+			case 0:
+				return nil
+			case 1:
+				return failed("1 thing is wrong")
 			}
-			return nil
+			return failed("%d things are wrong", wrong)
 		},
 	}
 	addStoreFlags(cmd, &file, &flags)
@@ -125,6 +124,12 @@ func examine(ctx context.Context, env Env, c config.Server) []finding {
 	return append(list, watchdogOf(pid, running), controllers())
 }
 
+// What access(2) is asked.
+const (
+	mayEnter = 1
+	mayWrite = 2
+)
+
 func dataDirectory(dir string) finding {
 	f := finding{Check: "data directory", Status: isWrong, Found: dir}
 	info, err := os.Stat(dir)
@@ -139,8 +144,8 @@ func dataDirectory(dir string) finding {
 		f.Found, f.Do = dir+" is no directory", "move it away, or name another one with --data"
 		return f
 	}
-	// W and X: files are made in it. The kernel knows best who may.
-	if err := syscall.Access(dir, 2|1); err != nil {
+	// Files are made in it. The kernel knows best who may.
+	if err := syscall.Access(dir, mayWrite|mayEnter); err != nil {
 		f.Found, f.Do = dir+" may not be written by this user", "run this as the user of the server, or give the directory to that user with chown"
 		return f
 	}
@@ -228,7 +233,7 @@ func storeIntegrity(ctx context.Context, s config.Store) finding {
 // writable tells whether this user may write the file of a store, and those beside it.
 func writable(path string) error {
 	for _, name := range []string{path, path + "-wal", path + "-shm", path + "-lock", path + "-ballast"} {
-		if err := syscall.Access(name, 2); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := syscall.Access(name, mayWrite); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return &fs.PathError{Op: "write", Path: name, Err: err}
 		}
 	}

@@ -69,10 +69,11 @@ func editJob(ctx context.Context, server *remote, name jobName, output string) e
 	if err != nil {
 		return err
 	}
-	j, err := d.Job()
+	read, err := server.read(d, job.KindJob)
 	if err != nil {
-		return failed("read job %s: %v", name, err).withHint("is the server of a later version?")
+		return err
 	}
+	j := read.Job
 	e := &editing{env: server.env, server: server, name: name, version: j.Version}
 	j.UID, j.Version, j.Status = job.ID{}, 0, nil
 	var b bytes.Buffer
@@ -262,8 +263,7 @@ func (e *editing) changedMeanwhile(ctx context.Context) (theirs string, err erro
 	}
 	var b bytes.Buffer
 	diffText(&b, styleFor(e.env, e.env.StderrIsTerminal), r.Diff)
-	// There is nobody left to tell when this fails.
-	_, _ = e.env.Stderr.Write(b.Bytes())
+	e.env.tell("%s", b.Bytes())
 	if err := agree(e.env, false, "%s has made version %d of job %s meanwhile: edit yours again, to replace that", cmp.Or(r.Actor, "somebody else"), r.Version, e.name); err != nil {
 		return "", &failure{code: ExitConflict, message: fmt.Sprintf("job %s was changed by somebody else, and not by this", e.name)}
 	}

@@ -108,7 +108,7 @@ func showEvents(ctx context.Context, server *remote, ask eventsFlags) error {
 		ask.query.Job, ask.query.Namespace = name.String(), "" // it has one in its name
 	}
 	// Whoever waits for the first event must know from when on there are any.
-	begun := func() { _, _ = fmt.Fprintf(server.env.Stderr, "events of %s\n", server.URL()) }
+	begun := func() { server.env.tell("events of %s\n", server.URL()) }
 	told := 0
 	err := server.Events(ctx, ask.query, begun, func(e client.Event) error {
 		if err := showEvent(server.env, ask.output, e); err != nil {

@@ -51,14 +51,19 @@ func export(ctx context.Context, server *remote, ask exportFlags) error {
 	namespace := server.listNamespace(ask.all)
 	var documents []job.Document
 	// What jobs name stands before them.
-	for _, list := range []func(context.Context, string) (client.Page[client.Document], error){server.Calendars, server.Pools} {
-		page, err := list(ctx, namespace)
-		if err != nil {
-			return err
-		}
-		if documents, err = exported(server, documents, page.Items, ask.labels); err != nil {
-			return err
-		}
+	calendars, err := server.Calendars(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	if documents, err = exported(server, documents, calendars.Items, job.KindCalendar, ask.labels); err != nil {
+		return err
+	}
+	pools, err := server.Pools(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	if documents, err = exported(server, documents, pools.Items, job.KindPool, ask.labels); err != nil {
+		return err
 	}
 	query := client.JobQuery{Namespace: namespace, Labels: ask.labels, PageSize: pageSize}
 	for {
@@ -66,7 +71,7 @@ func export(ctx context.Context, server *remote, ask exportFlags) error {
 		if err != nil {
 			return err
 		}
-		if documents, err = exported(server, documents, page.Items, nil); err != nil {
+		if documents, err = exported(server, documents, page.Items, job.KindJob, nil); err != nil {
 			return err
 		}
 		if query.PageToken = page.NextPageToken; query.PageToken == "" {
@@ -82,13 +87,13 @@ func export(ctx context.Context, server *remote, ask exportFlags) error {
 
 // exported appends those of the documents that have the labels, without what the
 // server has added.
-func exported(server *remote, documents []job.Document, page []client.Document, labels map[string]string) ([]job.Document, error) {
-	for _, raw := range page {
-		list, err := job.Decode("", raw.RawMessage)
-		if err != nil || len(list) != 1 {
-			return nil, failed("read a document of %s: %v", server.URL(), err).withHint("is the server of a later version?")
+func exported(server *remote, documents []job.Document, page []client.Document, kind job.Kind, labels map[string]string) ([]job.Document, error) {
+	for _, came := range page {
+		read, err := server.read(came, kind)
+		if err != nil {
+			return nil, err
 		}
-		d := list[0]
+		d := read.Document
 		has := map[string]string{}
 		switch {
 		case d.Job != nil:

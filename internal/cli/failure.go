@@ -98,8 +98,7 @@ func (f *failure) report(env Env, cmd *cobra.Command) {
 	if f.help {
 		fmt.Fprintf(&b, "  %s --help says more\n", cmd.CommandPath())
 	}
-	// There is nobody left to tell when this fails.
-	_, _ = env.Stderr.Write([]byte(b.String()))
+	env.tell("%s", b.String())
 }
 
 // underline returns a text as a terminal shows it in one line, and a second line

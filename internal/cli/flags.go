@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -65,19 +66,51 @@ func addOutput(cmd *cobra.Command, value *string, formats ...string) {
 // addChoice adds a flag with a few allowed words.
 func addChoice(cmd *cobra.Command, value *string, name, short, usage string, words ...string) {
 	addParsed(cmd.Flags(), value, name, short, *value, strings.Join(words, "|"), usage, func(text string) (string, error) {
-		for _, w := range words {
-			if w == text {
-				return w, nil
-			}
-		}
-		err := fmt.Errorf("%q is not known, allowed is %s", text, strings.Join(words, ", "))
-		if hint := didYouMean(text, "", words); hint != "" {
-			err = fmt.Errorf("%w; %s", err, hint)
-		}
-		return "", err
+		return text, oneOf(words, text)
 	})
 	complete(cmd, name, words...)
 }
+
+// oneOf refuses a word that is not among those that are allowed.
+func oneOf(allowed []string, word string) error {
+	if slices.Contains(allowed, word) {
+		return nil
+	}
+	err := fmt.Errorf("%q is not known, allowed is %s", word, strings.Join(allowed, ", "))
+	if hint := didYouMean(word, "", allowed); hint != "" {
+		err = fmt.Errorf("%w; %s", err, hint)
+	}
+	return err
+}
+
+// words is a flag that takes some of a few words and may be given several times.
+type words struct {
+	list    *[]string
+	allowed []string
+}
+
+// addWords adds a flag that takes some of a few words.
+func addWords(cmd *cobra.Command, list *[]string, name, usage string, allowed []string) {
+	cmd.Flags().Var(&words{list, allowed}, name, usage)
+	complete(cmd, name, allowed...)
+}
+
+// Set is called by the flag library.
+func (w *words) Set(text string) error {
+	for part := range strings.SplitSeq(text, ",") {
+		if err := oneOf(w.allowed, part); err != nil {
+			return err
+		}
+		*w.list = append(*w.list, part)
+	}
+	return nil
+}
+
+// String is called by the flag library.
+func (w *words) String() string { return "" }
+
+// Type is called by the flag library.
+func (w *words) Type() string { return strings.Join(w.allowed, "|") }
 
 // complete tells shells the values of a flag.
 func complete(cmd *cobra.Command, flag string, values ...string) {

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -20,8 +19,7 @@ func RunAsFirst(ctx context.Context, env Env, args []string) ExitCode {
 	}
 	code, err := runBelow(args)
 	if err != nil {
-		// There is nobody left to tell when this fails.
-		_, _ = fmt.Fprintln(env.Stderr, "belfry serve:", err)
+		env.tell("belfry serve: %v\n", err)
 	}
 	return code
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -39,23 +38,11 @@ func group(name, plural, short, example string) *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				f := misused("unknown command %q", args[0])
-				var names []string
-				for _, c := range cmd.Commands() {
-					names = append(names, c.Name())
-				}
-				f.hint = didYouMean(args[0], cmd.CommandPath()+" ", names)
-				return f
+				return unknownCommand(cmd, args[0])
 			}
 			return cmd.Help()
 		},
 	}
-}
-
-// jobRow is a job of a list, as it was sent and as it is shown.
-type jobRow struct {
-	raw json.RawMessage
-	job *job.Job
 }
 
 // jobListFlags is what belfry job list is asked.
@@ -120,18 +107,18 @@ func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
 	if !whole {
 		query.PageSize = min(ask.limit, pageSize)
 	}
-	var rows []jobRow
+	var rows []sent
 	for {
 		page, err := server.Jobs(ctx, query)
 		if err != nil {
 			return err
 		}
 		for _, d := range page.Items {
-			j, err := d.Job()
+			row, err := server.read(d, job.KindJob)
 			if err != nil {
-				return failed("read a job of %s: %v", server.URL(), err).withHint("is the server of a later version?")
+				return err
 			}
-			rows = append(rows, jobRow{d.RawMessage, j})
+			rows = append(rows, row)
 		}
 		if query.PageToken = page.NextPageToken; query.PageToken == "" || !whole && len(rows) >= ask.limit {
 			break
@@ -147,31 +134,19 @@ func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
 	if ask.limit > 0 {
 		rows = rows[:min(len(rows), ask.limit)]
 	}
-	var items []json.RawMessage
-	for _, r := range rows {
-		items = append(items, r.raw)
-	}
-	index := 0
-	data, err := renderList(ask.output, items, "", func(json.RawMessage) string {
-		index++
-		return rows[index-1].job.FullName()
-	}, func(w io.Writer) { jobTable(w, server.env, rows, ask.output == asWide) })
-	if err != nil {
-		return err
-	}
-	return write(server.env, data)
+	return showList(server.env, ask.output, rows, "", sent.FullName, func(w io.Writer) { jobTable(w, server.env, rows, ask.output == asWide) })
 }
 
 // sortByLast puts those first that ended last, and those at the end that never
 // ran.
-func sortByLast(rows []jobRow) {
-	slices.SortStableFunc(rows, func(a, b jobRow) int {
-		return b.job.Status.LastEnded.Compare(a.job.Status.LastEnded)
+func sortByLast(rows []sent) {
+	slices.SortStableFunc(rows, func(a, b sent) int {
+		return b.Job.Status.LastEnded.Compare(a.Job.Status.LastEnded)
 	})
 }
 
 // jobTable writes jobs for people.
-func jobTable(w io.Writer, env Env, rows []jobRow, wide bool) {
+func jobTable(w io.Writer, env Env, rows []sent, wide bool) {
 	s := styleFor(env, env.StdoutIsTerminal)
 	head := []string{"NAME", "SCHEDULE", "NEXT", "LEFT", "LAST", "STATUS"}
 	if wide {
@@ -179,7 +154,7 @@ func jobTable(w io.Writer, env Env, rows []jobRow, wide bool) {
 	}
 	var lines [][]string
 	for _, r := range rows {
-		j, status := r.job, r.job.Status
+		j, status := r.Job, r.Job.Status
 		zone := zoneOf(j)
 		line := []string{
 			j.FullName(), scheduleText(&j.Schedule), instant(env, inZone(status.Next, zone)), distance(env, status.Next),
@@ -419,17 +394,15 @@ func showChange(env Env, output string, name jobName, change client.Change, done
 	if change.Result == client.Unchanged {
 		done = "unchanged"
 	}
-	data, err := renderOne(output, change, name.String(), func(w io.Writer) {
-		fmt.Fprintf(w, "job %s %s\n", name, done)
-		for _, r := range change.Running {
-			fmt.Fprintf(w, "run %s is going on, on node %s\n", r.ID, oneLine(orDash(r.Node)))
-		}
-	})
-	if err != nil {
-		return err
-	}
 	warn(env, client.Applied{Results: []client.ApplyResult{{Kind: job.KindJob, Name: name.String(), Warnings: change.Warnings}}})
-	return write(env, data)
+	return showOne(env, output, change, name.String(), func(w io.Writer) { changeText(w, name, change, done) })
+}
+
+func changeText(w io.Writer, name jobName, change client.Change, done string) {
+	fmt.Fprintf(w, "job %s %s\n", name, done)
+	for _, r := range change.Running {
+		fmt.Fprintf(w, "run %s is going on, on node %s\n", r.ID, oneLine(orDash(r.Node)))
+	}
 }
 
 func newJobDelete(env Env) *cobra.Command {
@@ -462,6 +435,12 @@ belfry job delete web/one web/two --yes`,
 	return cmd
 }
 
+// deletion is a job that was deleted.
+type deletion struct {
+	client.Change
+	name jobName
+}
+
 // deleteJobs deletes the versions that are there when it begins: a job that
 // somebody changes meanwhile is not the one that was meant.
 func deleteJobs(ctx context.Context, server *remote, args []string, yes bool, output string) error {
@@ -477,19 +456,19 @@ func deleteJobs(ctx context.Context, server *remote, args []string, yes bool, ou
 		if err != nil {
 			return err
 		}
-		j, err := d.Job()
+		read, err := server.read(d, job.KindJob)
 		if err != nil {
-			return failed("read job %s: %v", name, err)
+			return err
 		}
 		if _, twice := versions[name]; !twice {
 			names, texts = append(names, name), append(texts, name.String())
 		}
-		versions[name] = j.Version
+		versions[name] = read.version()
 	}
 	if err := agree(server.env, yes, "deleting %s: %s", counted(len(names), "job"), shortList(texts)); err != nil {
 		return err
 	}
-	var changes []client.Change
+	var changes []deletion
 	for _, name := range names {
 		change, err := server.DeleteJob(ctx, name.namespace, name.name, versions[name])
 		if err != nil {
@@ -500,21 +479,13 @@ func deleteJobs(ctx context.Context, server *remote, args []string, yes bool, ou
 			}
 			return err
 		}
-		changes = append(changes, change)
+		changes = append(changes, deletion{change, name})
 	}
-	index := 0
-	data, err := renderList(output, changes, "", func(client.Change) string { index++; return texts[index-1] }, func(w io.Writer) {
-		for i, change := range changes {
-			fmt.Fprintf(w, "job %s deleted\n", texts[i])
-			for _, r := range change.Running {
-				fmt.Fprintf(w, "run %s is going on, on node %s\n", r.ID, oneLine(orDash(r.Node)))
-			}
+	return showList(server.env, output, changes, "", func(d deletion) string { return d.name.String() }, func(w io.Writer) {
+		for _, d := range changes {
+			changeText(w, d.name, d.Change, "deleted")
 		}
 	})
-	if err != nil {
-		return err
-	}
-	return write(server.env, data)
 }
 
 func newJobNext(env Env) *cobra.Command {
@@ -557,13 +528,12 @@ belfry job next nightly --count 3 -o json`,
 }
 
 func showNext(env Env, output string, next client.Occurrences) error {
-	var data []byte
 	var err error
 	switch output {
 	case asJSON, asYAML:
-		data, err = renderOne(output, next, "", nil)
+		err = showOne(env, output, next, "", nil)
 	default:
-		data, err = renderList(output, next.Items, "", func(o client.Occurrence) string { return o.Scheduled.Format(time.RFC3339Nano) }, func(w io.Writer) {
+		err = showList(env, output, next.Items, "", func(o client.Occurrence) string { return o.Scheduled.Format(time.RFC3339Nano) }, func(w io.Writer) {
 			var rows [][]string
 			for _, o := range next.Items {
 				row := []string{instant(env, o.Scheduled), distance(env, o.Due), ""}
@@ -576,9 +546,6 @@ func showNext(env Env, output string, next client.Occurrences) error {
 		})
 	}
 	if err != nil {
-		return err
-	}
-	if err := write(env, data); err != nil {
 		return err
 	}
 	if len(next.Items) == 0 {

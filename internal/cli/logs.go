@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -74,7 +73,7 @@ func logs(ctx context.Context, server *remote, ask logsFlags, text string) error
 			return err
 		}
 		if id = run.ID; run.Shards > 1 {
-			_, _ = fmt.Fprintf(server.env.Stderr, "run %s of %s; belfry run list --job %s has the others\n", id, jobAndShard(&run), run.Job)
+			server.env.tell("run %s of %s; belfry run list --job %s has the others\n", id, jobAndShard(&run), run.Job)
 		}
 	}
 	if !ask.follow {
@@ -137,7 +136,7 @@ func showPart(env Env) func(client.OutputPart) error {
 	attempt := 0
 	return func(part client.OutputPart) error {
 		if attempt != 0 && part.Attempt != attempt {
-			_, _ = fmt.Fprintf(env.Stderr, "attempt %s\n", strconv.Itoa(part.Attempt))
+			env.tell("attempt %d\n", part.Attempt)
 		}
 		attempt = part.Attempt
 		text := part.Bytes

@@ -24,15 +24,6 @@ func newNode(env Env) *cobra.Command {
 	return cmd
 }
 
-// addServer adds the flags of commands that ask a server about itself: no
-// namespace belongs to that.
-func addServer(cmd *cobra.Command, asked *config.Asked) {
-	f := cmd.Flags()
-	addWord(f, &asked.Server, "server", "", "URL", "address of the server; else BELFRY_SERVER")
-	addWord(f, &asked.Context, "context", "", "NAME", "context of the client's configuration")
-	addWord(f, &asked.Data, "data", "", "DIRECTORY", "data directory of a server on this machine; else BELFRY_DATA")
-}
-
 func newNodeList(env Env) *cobra.Command {
 	var (
 		asked  config.Asked
@@ -69,13 +60,9 @@ func listNodes(ctx context.Context, server *remote, output string) error {
 	if err != nil {
 		return err
 	}
-	data, err := renderList(output, page.Items, page.NextPageToken, func(n client.Node) string { return n.Name }, func(w io.Writer) {
+	return showList(server.env, output, page.Items, page.NextPageToken, func(n client.Node) string { return n.Name }, func(w io.Writer) {
 		nodeTable(w, server.env, page.Items, output == asWide)
 	})
-	if err != nil {
-		return err
-	}
-	return write(server.env, data)
 }
 
 // nodeTable writes nodes for people.
@@ -207,8 +194,7 @@ func drainNode(ctx context.Context, server *remote, ask drainFlags, name string)
 		defer cancel()
 	}
 	if ask.wait && n.Running > 0 {
-		// There is nobody left to tell when this fails.
-		_, _ = fmt.Fprintf(server.env.Stderr, "node %s is drained; waiting for %s to end\n", n.Name, counted(n.Running, "run"))
+		server.env.tell("node %s is drained; waiting for %s to end\n", n.Name, counted(n.Running, "run"))
 	}
 	for wait := awaitFirst; ask.wait && n.Running > 0; wait = min(2*wait, awaitMost) {
 		select {
@@ -247,32 +233,16 @@ func (r *remote) node(ctx context.Context, n client.Node) (client.Node, error) {
 
 // showNode writes a node after something was done with it.
 func showNode(env Env, output string, n *client.Node, said string) error {
-	data, err := renderOne(output, n, n.Name, func(w io.Writer) { fmt.Fprintf(w, "node %s %s\n", n.Name, said) })
-	if err != nil {
-		return err
-	}
-	return write(env, data)
+	return showOne(env, output, n, n.Name, func(w io.Writer) { fmt.Fprintf(w, "node %s %s\n", n.Name, said) })
 }
 
-// nodeNames returns what tells shells the names of nodes. Without a server there are
-// none.
+// nodeNames returns what tells shells the names of nodes.
 func nodeNames(env Env, asked *config.Asked) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, typed string) (names []string, _ cobra.ShellCompDirective) {
-		server, err := connect(env, *asked)
-		if err != nil || len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
-		defer cancel()
+	return namesOf(env, asked, func(ctx context.Context, server *remote, _ string) (names []string, err error) {
 		page, err := server.Nodes(ctx)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+		for _, n := range page.Items {
+			names = append(names, n.Name)
 		}
-		for i := range page.Items {
-			if strings.HasPrefix(page.Items[i].Name, typed) {
-				names = append(names, page.Items[i].Name)
-			}
-		}
-		return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
-	}
+		return names, err
+	})
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 
 	"go.yaml.in/yaml/v3"
@@ -16,6 +17,10 @@ func write(env Env, data []byte) error {
 	}
 	return nil
 }
+
+// tell writes for people what is beside the output of a command. There is nobody left
+// to tell when that fails.
+func (env Env) tell(format string, args ...any) { _, _ = fmt.Fprintf(env.Stderr, format, args...) }
 
 // encodeJSON writes a value as people and programs read it.
 func encodeJSON(w io.Writer, value any) error {

@@ -36,17 +36,13 @@ belfry job revisions nightly --limit 1 -o name     # the present version`,
 			if err != nil {
 				return server.refused(err)
 			}
-			data, err := renderList(output, list, "", func(r client.Revision) string { return fmt.Sprint(r.Version) }, func(w io.Writer) {
+			return showList(env, output, list, "", func(r client.Revision) string { return fmt.Sprint(r.Version) }, func(w io.Writer) {
 				var rows [][]string
 				for _, r := range list {
 					rows = append(rows, []string{fmt.Sprint(r.Version), instant(env, r.Changed.UTC()), distance(env, r.Changed), orDash(r.Actor)})
 				}
 				table(w, styleFor(env, env.StdoutIsTerminal), []string{"VERSION", "CHANGED", "", "BY"}, rows)
 			})
-			if err != nil {
-				return err
-			}
-			return write(env, data)
 		},
 	}
 	addParsed(cmd.Flags(), &limit, "limit", "", "20", "N", "how many versions to show", parsePositive)
@@ -142,11 +138,7 @@ func diffJob(ctx context.Context, server *remote, name jobName, versions []int64
 	if err != nil {
 		return err
 	}
-	data, err := renderOne(output, r, "", func(w io.Writer) { diffText(w, styleFor(server.env, server.env.StdoutIsTerminal), r.Diff) })
-	if err != nil {
-		return err
-	}
-	if err := write(server.env, data); err != nil {
+	if err := showOne(server.env, output, r, "", func(w io.Writer) { diffText(w, styleFor(server.env, server.env.StdoutIsTerminal), r.Diff) }); err != nil {
 		return err
 	}
 	if r.Diff != "" {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -49,8 +50,7 @@ type runListFlags struct {
 // addFlags adds the flags that lists of runs have.
 func (ask *runListFlags) addFlags(env Env, cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.Var(&words{&ask.outcomes, job.Outcome("").Values()}, "outcome", "only runs that have ended so; may be repeated")
-	complete(cmd, "outcome", job.Outcome("").Values()...)
+	addWords(cmd, &ask.outcomes, "outcome", "only runs that have ended so; may be repeated", job.Outcome("").Values())
 	f.BoolVar(&ask.unmet, "unmet", false, "only runs that have ended and were not as their job expects")
 	addParsed(f, &ask.since, "since", "", "", "TIME|DURATION", "only runs that have ended since then", momentFrom(env, -1))
 	addParsed(f, &ask.until, "until", "", "", "TIME|DURATION", "only runs that have ended before then", momentFrom(env, -1))
@@ -59,33 +59,6 @@ func (ask *runListFlags) addFlags(env Env, cmd *cobra.Command) {
 	addConnection(cmd, &ask.connection)
 	addOutput(cmd, &ask.output, asTable, asWide, asJSON, asYAML, asJSONL, asName)
 }
-
-// words is a flag that takes some of a few words and may be given several times.
-type words struct {
-	list    *[]string
-	allowed []string
-}
-
-// Set is called by the flag library.
-func (w *words) Set(text string) error {
-	for part := range strings.SplitSeq(text, ",") {
-		if !slices.Contains(w.allowed, part) {
-			err := fmt.Errorf("%q is not known, allowed is %s", part, strings.Join(w.allowed, ", "))
-			if hint := didYouMean(part, "", w.allowed); hint != "" {
-				err = fmt.Errorf("%w; %s", err, hint)
-			}
-			return err
-		}
-		*w.list = append(*w.list, part)
-	}
-	return nil
-}
-
-// String is called by the flag library.
-func (w *words) String() string { return "" }
-
-// Type is called by the flag library.
-func (w *words) Type() string { return strings.Join(w.allowed, "|") }
 
 func newRunList(env Env) *cobra.Command {
 	ask := runListFlags{limit: 50}
@@ -117,8 +90,7 @@ belfry run list --text "exit code 137" -o json`,
 		},
 	}
 	addWord(cmd.Flags(), &ask.job, "job", "", "NAME", "only runs of this job")
-	cmd.Flags().Var(&words{&ask.states, job.RunState("").Values()}, "state", "only runs in this state; may be repeated")
-	complete(cmd, "state", job.RunState("").Values()...)
+	addWords(cmd, &ask.states, "state", "only runs in this state; may be repeated", job.RunState("").Values())
 	ask.addFlags(env, cmd)
 	addAll(cmd, &ask.all)
 	return cmd
@@ -140,7 +112,7 @@ func listRuns(ctx context.Context, server *remote, ask runListFlags) error {
 		if !ask.until.IsZero() {
 			to = "before " + instant(server.env, ask.until)
 		}
-		_, _ = fmt.Fprintf(server.env.Stderr, "looking at what ended in the %d days %s; --since looks further back, at most %d days\n",
+		server.env.tell("looking at what ended in the %d days %s; --since looks further back, at most %d days\n",
 			client.TextWindow/(24*time.Hour), to, client.TextWindowMax/(24*time.Hour))
 	}
 	var runs []client.Run
@@ -162,13 +134,9 @@ func listRuns(ctx context.Context, server *remote, ask runListFlags) error {
 			break
 		}
 	}
-	data, err := renderList(ask.output, runs, next, func(r client.Run) string { return r.ID.String() }, func(w io.Writer) {
+	return showList(server.env, ask.output, runs, next, func(r client.Run) string { return r.ID.String() }, func(w io.Writer) {
 		runTable(w, server.env, runs, ask.output == asWide)
 	})
-	if err != nil {
-		return err
-	}
-	return write(server.env, data)
 }
 
 // inFlags names what a server has refused as it was written: by flags.
@@ -324,11 +292,7 @@ func newRunGet(env Env) *cobra.Command {
 
 // showRun writes all that is known about a run.
 func showRun(env Env, output string, run client.Run) error {
-	data, err := renderOne(output, run, run.ID.String(), func(w io.Writer) { runText(w, env, &run) })
-	if err != nil {
-		return err
-	}
-	return write(env, data)
+	return showOne(env, output, run, run.ID.String(), func(w io.Writer) { runText(w, env, &run) })
 }
 
 func runText(w io.Writer, env Env, r *client.Run) {
@@ -340,7 +304,7 @@ func runText(w io.Writer, env Env, r *client.Run) {
 		return instant(env, t)
 	}
 	var params []string
-	for _, name := range sortedNames(r.Params) {
+	for _, name := range slices.Sorted(maps.Keys(r.Params)) {
 		params = append(params, name+"="+r.Params[name])
 	}
 	parent := ""
@@ -396,17 +360,13 @@ end, and killed after the grace that its job gives it.`,
 			if err != nil {
 				return server.refused(err)
 			}
-			data, err := renderOne(output, run, id.String(), func(w io.Writer) {
+			return showOne(env, output, run, id.String(), func(w io.Writer) {
 				if run.State == job.StateDone {
 					fmt.Fprintf(w, "run %s of %s cancelled\n", id, run.Job)
 				} else {
 					fmt.Fprintf(w, "run %s of %s is asked to end, on node %s\n", id, run.Job, oneLine(run.Node))
 				}
 			})
-			if err != nil {
-				return err
-			}
-			return write(env, data)
 		},
 	}
 	addWord(cmd.Flags(), &reason, "reason", "", "TEXT", "why, for whoever wonders later")
@@ -509,16 +469,12 @@ func makeRun(ctx context.Context, server *remote, ask waiting, make func(ctx con
 // showMade shows a run that was made and, if that was asked for, its end.
 func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) error {
 	if !ask.wait && !ask.logs {
-		data, err := renderOne(ask.output, run, run.ID.String(), func(w io.Writer) {
+		return showOne(server.env, ask.output, run, run.ID.String(), func(w io.Writer) {
 			fmt.Fprintf(w, "run %s of %s made\n", run.ID, jobAndShard(&run))
 			for _, other := range run.Others {
 				fmt.Fprintf(w, "run %s\n", other)
 			}
 		})
-		if err != nil {
-			return err
-		}
-		return write(server.env, data)
 	}
 	if ask.timeout > 0 && ask.timeout != job.Forever {
 		var cancel context.CancelFunc
@@ -548,17 +504,13 @@ func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) 
 	}
 	ended[0].Others = run.Others
 	if !ask.logs {
-		data, err := renderOne(ask.output, ended[0], run.ID.String(), func(w io.Writer) {
+		if err := showOne(server.env, ask.output, ended[0], run.ID.String(), func(w io.Writer) {
 			if len(ended) == 1 {
 				runText(w, server.env, &ended[0])
 			} else {
 				runTable(w, server.env, ended, false)
 			}
-		})
-		if err != nil {
-			return err
-		}
-		if err := write(server.env, data); err != nil {
+		}); err != nil {
 			return err
 		}
 	}
@@ -577,7 +529,7 @@ func awaitMade(ctx context.Context, server *remote, ask waiting, run client.Run)
 		}
 	}
 	// Data are the output of the run; what it was is told beside them.
-	_, _ = fmt.Fprintf(server.env.Stderr, "run %s of %s\n", run.ID, jobAndShard(&run))
+	server.env.tell("run %s of %s\n", run.ID, jobAndShard(&run))
 	return server.Follow(ctx, run.ID, client.OutputQuery{FromFirst: true}, showPart(server.env))
 }
 
@@ -621,14 +573,4 @@ func (r *remote) await(ctx context.Context, id job.ID) (client.Run, error) {
 		case <-time.After(wait):
 		}
 	}
-}
-
-// sortedNames returns the names in a map in order.
-func sortedNames(m map[string]string) []string {
-	var names []string
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }

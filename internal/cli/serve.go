@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -15,7 +14,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -76,22 +74,6 @@ belfry serve --listen :8420 --tls-cert server.pem --tls-key server.key`,
 	}
 	addServerFlags(cmd, &file, &flags)
 	return cmd
-}
-
-// wrongSettings is the failure for a file of settings. All of its mistakes are
-// shown.
-func wrongSettings(env Env, name string, err error) *failure {
-	var problems job.Problems
-	if !errors.As(err, &problems) {
-		return unreadable(name, err)
-	}
-	for _, p := range problems {
-		// There is nobody left to tell when this fails.
-		_, _ = fmt.Fprintln(env.Stderr, printable(p.Error()))
-	}
-	f := failed("%s in %s", counted(len(problems), "mistake"), name)
-	f.code = ExitUsage
-	return f
 }
 
 // server is what serve puts together.
@@ -452,48 +434,4 @@ func (s *server) announce() {
 	if zone := machineZone(s.env.Getenv); zone != "" && zone != string(s.config.Timezone) {
 		s.log.Info("schedules that name no time zone are not in the zone of this machine; timezone sets another", "timezone", s.config.Timezone, "machine", zone)
 	}
-}
-
-// machineZone returns the name of the zone that this machine has, or "".
-func machineZone(getenv func(string) string) string {
-	if name := strings.TrimPrefix(getenv("TZ"), ":"); name != "" {
-		return name
-	}
-	target, err := os.Readlink("/etc/localtime")
-	if err != nil {
-		return ""
-	}
-	if _, name, found := strings.Cut(target, "zoneinfo/"); found {
-		switch name {
-		case "Etc/UTC", "Universal", "Zulu", "UCT", "Etc/UCT", "Etc/Universal", "Etc/Zulu":
-			return "UTC"
-		}
-		return name
-	}
-	return ""
-}
-
-// machineOf tells a data directory at this boot of this machine apart from all others,
-// so that a node which comes back knows that what ran before it is gone: it has the lock
-// of the directory. A path would not do: containers have the boot of their host, and
-// each may have a /data of its own.
-func machineOf(data string) (string, error) {
-	info, err := os.Stat(data)
-	if err != nil {
-		return "", err
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return "", fmt.Errorf("look at %s: what tells it apart from others is not known here", data)
-	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		// Elsewhere the name has to do.
-		name, err := os.Hostname()
-		if err != nil {
-			return "", err
-		}
-		boot = []byte(name)
-	}
-	return fmt.Sprintf("%s/%d/%d", bytes.TrimSpace(boot), stat.Dev, stat.Ino), nil
 }

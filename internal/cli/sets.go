@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -101,36 +100,18 @@ func listSets(ctx context.Context, server *remote, k setKind, namespace, output 
 	if err != nil {
 		return err
 	}
-	var items []json.RawMessage
-	var names []string
+	var items []sent
 	var rows [][]string
-	for _, raw := range page.Items {
-		d, err := readSet(server, raw)
+	for _, d := range page.Items {
+		read, err := server.read(d, k.kind)
 		if err != nil {
 			return err
 		}
-		items, names, rows = append(items, compact(raw.RawMessage)), append(names, d.FullName()), append(rows, k.row(d))
+		items, rows = append(items, read), append(rows, k.row(read.Document))
 	}
-	index := 0
-	data, err := renderList(output, items, page.NextPageToken, func(json.RawMessage) string { index++; return names[index-1] }, func(w io.Writer) {
+	return showList(server.env, output, items, page.NextPageToken, sent.FullName, func(w io.Writer) {
 		table(w, styleFor(server.env, server.env.StdoutIsTerminal), k.head, rows)
 	})
-	if err != nil {
-		return err
-	}
-	return write(server.env, data)
-}
-
-// readSet reads a calendar or pool that a server has sent.
-func readSet(server *remote, d client.Document) (job.Document, error) {
-	list, err := job.Decode("", d.RawMessage)
-	if err == nil && len(list) != 1 {
-		err = fmt.Errorf("found %d documents", len(list))
-	}
-	if err != nil {
-		return job.Document{}, failed("read a document of %s: %v", server.URL(), err).withHint("is the server of a later version?")
-	}
-	return list[0], nil
 }
 
 func newSetGet(env Env, k setKind) *cobra.Command {
@@ -188,25 +169,18 @@ func newSetDelete(env Env, k setKind) *cobra.Command {
 // deleteSet deletes the version that is there when it begins: one that somebody
 // changes meanwhile is not the one that was meant.
 func deleteSet(ctx context.Context, server *remote, k setKind, name jobName, yes bool) error {
-	raw, err := k.get(server.Client, ctx, name.namespace, name.name)
+	d, err := k.get(server.Client, ctx, name.namespace, name.name)
 	if err != nil {
 		return err
 	}
-	d, err := readSet(server, raw)
+	read, err := server.read(d, k.kind)
 	if err != nil {
 		return err
 	}
 	if err := agree(server.env, yes, "deleting the %s %s", k.kind, name); err != nil {
 		return err
 	}
-	var version int64
-	switch {
-	case d.Calendar != nil:
-		version = d.Calendar.Version
-	case d.Pool != nil:
-		version = d.Pool.Version
-	}
-	if err := k.remove(server.Client, ctx, name.namespace, name.name, version); err != nil {
+	if err := k.remove(server.Client, ctx, name.namespace, name.name, read.version()); err != nil {
 		return err
 	}
 	return write(server.env, fmt.Appendf(nil, "%s %s deleted\n", k.kind, name))

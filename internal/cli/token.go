@@ -70,15 +70,10 @@ func createToken(ctx context.Context, server *remote, request client.TokenReques
 		return err
 	}
 	// In a table it stands alone, so that it can go into a file.
-	data, err := renderOne(output, made, made.Name, func(w io.Writer) { fmt.Fprintln(w, oneLine(made.Secret)) })
-	if err != nil {
-		return err
-	}
 	if output == asTable && server.env.StdoutIsTerminal {
-		// There is nobody left to tell when this fails.
-		_, _ = fmt.Fprintf(server.env.Stderr, "the token %s, %s; it is not shown again:\n", oneLine(made.Name), tokenText(server.env, &made.Token))
+		server.env.tell("the token %s, %s; it is not shown again:\n", oneLine(made.Name), tokenText(server.env, &made.Token))
 	}
-	return write(server.env, data)
+	return showOne(server.env, output, made, made.Name, func(w io.Writer) { fmt.Fprintln(w, oneLine(made.Secret)) })
 }
 
 // tokenText says what a token is good for.
@@ -122,7 +117,7 @@ func listTokens(ctx context.Context, server *remote, output string) error {
 	if err != nil {
 		return err
 	}
-	data, err := renderList(output, page.Items, page.NextPageToken, func(t client.Token) string { return t.Name }, func(w io.Writer) {
+	return showList(server.env, output, page.Items, page.NextPageToken, func(t client.Token) string { return t.Name }, func(w io.Writer) {
 		var rows [][]string
 		for _, t := range page.Items {
 			expires := instant(server.env, t.Expires)
@@ -133,10 +128,6 @@ func listTokens(ctx context.Context, server *remote, output string) error {
 		}
 		table(w, styleFor(server.env, server.env.StdoutIsTerminal), []string{"NAME", "ROLE", "NAMESPACE", "EXPIRES", "CREATED", "BY"}, rows)
 	})
-	if err != nil {
-		return err
-	}
-	return write(server.env, data)
 }
 
 func newTokenRevoke(env Env) *cobra.Command {
@@ -182,26 +173,15 @@ func revokeTokens(ctx context.Context, server *remote, names []string, yes bool)
 	return nil
 }
 
-// tokenNames returns what tells shells the names of tokens. Without a server there
-// are none.
+// tokenNames returns what tells shells the names of tokens.
 func tokenNames(env Env, asked *config.Asked) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		server, err := connect(env, *asked)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
-		defer cancel()
+	return namesOf(env, asked, func(ctx context.Context, server *remote, _ string) (names []string, err error) {
 		page, err := server.Tokens(ctx)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var names []string
 		for _, t := range page.Items {
 			names = append(names, t.Name)
 		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
+		return names, err
+	})
 }
 
 func newTokenReset(env Env) *cobra.Command {
@@ -227,10 +207,7 @@ user that the server runs as, while the server is stopped.`,
 			return resetToken(cmd.Context(), env, c)
 		},
 	}
-	f := cmd.Flags()
-	addWord(f, &file, "config", "c", "FILE", "file with the configuration of the server")
-	addWord(f, &flags.Data, "data", "", "DIRECTORY", "data directory of the server; else BELFRY_DATA, else the default one")
-	addText(f, &flags.Store, "store", "", "SQLite in the data directory", "URL", "where the server keeps its tokens; else BELFRY_STORE")
+	addStoreFlags(cmd, &file, &flags)
 	return cmd
 }
 

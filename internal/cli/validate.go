@@ -123,19 +123,21 @@ func validate(env Env, names []string, recursive bool, output string) error {
 	if err := write(env, data); err != nil {
 		return err
 	}
-	var told bytes.Buffer
 	for _, remark := range v.remarks {
-		fmt.Fprintln(&told, printable(remark))
+		env.tell("%s\n", printable(remark))
 	}
-	for _, p := range v.problems {
-		fmt.Fprintln(&told, printable(p.Error()))
-	}
-	// There is nobody left to tell when this fails.
-	_, _ = env.Stderr.Write(told.Bytes())
+	tellProblems(env, v.problems)
 	if n := len(v.problems); n > 0 {
 		return failed("%s in %s", counted(n, "mistake"), counted(v.wrongFiles(), "file"))
 	}
 	return nil
+}
+
+// tellProblems writes problems, a line each.
+func tellProblems(env Env, problems job.Problems) {
+	for _, p := range problems {
+		env.tell("%s\n", printable(p.Error()))
+	}
 }
 
 // counted returns a number with its noun.

@@ -1,8 +1,8 @@
 package cli
 
 import (
-	"bytes"
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -33,11 +33,8 @@ belfry version -o json`,
 		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			info, _ := debug.ReadBuildInfo()
-			data, err := versionOf(info).render(output)
-			if err != nil {
-				return err
-			}
-			return write(env, data)
+			v := versionOf(info)
+			return showOne(env, output, v, "", v.text)
 		},
 	}
 	addOutput(cmd, &output, asTable, asJSON, asYAML)
@@ -71,19 +68,10 @@ func versionOf(info *debug.BuildInfo) version {
 	return v
 }
 
-func (v version) render(output string) ([]byte, error) {
-	var b bytes.Buffer
-	switch output {
-	case asJSON:
-		err := encodeJSON(&b, v)
-		return b.Bytes(), err
-	case asYAML:
-		err := encodeYAML(&b, v)
-		return b.Bytes(), err
-	}
-	fmt.Fprintf(&b, "belfry %s, %s %s, zone table %s\n", v.Version, v.Go, v.Platform, v.ZoneTable)
+// text writes the version for people.
+func (v version) text(w io.Writer) {
+	fmt.Fprintf(w, "belfry %s, %s %s, zone table %s\n", v.Version, v.Go, v.Platform, v.ZoneTable)
 	if v.Revision != "" {
-		fmt.Fprintf(&b, "revision %s\n", v.Revision)
+		fmt.Fprintf(w, "revision %s\n", v.Revision)
 	}
-	return b.Bytes(), nil
 }

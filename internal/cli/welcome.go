@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"strings"
 
@@ -28,7 +27,7 @@ func (s *server) welcome(ctx context.Context) {
 	if os.Geteuid() == 0 {
 		dir = `, "dir": "/"` // the user of the job may not see the folder of the server
 		if s.config.Shell.DefaultUser == "" {
-			fmt.Fprintf(s.env.Stderr, `
+			s.env.tell(`
 A server that is root runs commands only as users that it is told. Stop it, and start it so:
 
   %s serve --run-as nobody%s
@@ -37,7 +36,7 @@ A server that is root runs commands only as users that it is told. Stop it, and 
 			return
 		}
 	}
-	fmt.Fprintf(s.env.Stderr, `
+	s.env.tell(`
 There is no job yet. In another terminal, here, a first one that is due every 10 seconds,
 what it prints when it is run at once, and when it is due next:
 

@@ -1,0 +1,41 @@
+package cli
+
+import (
+	"errors"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// sent is a document that a server has sent: read, and as it came. As JSON it is
+// what came, since a later version may have more fields.
+type sent struct {
+	job.Document
+	came client.Document
+}
+
+// MarshalJSON implements json.Marshaler.
+func (s sent) MarshalJSON() ([]byte, error) { return s.came.RawMessage, nil }
+
+// read reads a document of some kind that the server has sent.
+func (r *remote) read(d client.Document, kind job.Kind) (sent, error) {
+	list, err := job.Decode("", d.RawMessage)
+	if err == nil && (len(list) != 1 || list[0].Kind != kind) {
+		err = errors.New("it is something else")
+	}
+	if err != nil {
+		return sent{}, failed("read a %s of %s: %v", kind, r.URL(), err).withHint("is the server of a later version?")
+	}
+	return sent{list[0], d}, nil
+}
+
+// version returns which version of it the document is.
+func (s sent) version() int64 {
+	switch {
+	case s.Job != nil:
+		return s.Job.Version
+	case s.Calendar != nil:
+		return s.Calendar.Version
+	}
+	return s.Pool.Version
+}
