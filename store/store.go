@@ -1,6 +1,6 @@
 // Package store is the contract between Belfry and what keeps its state: jobs,
 // the runs that are planned or going on, sessions of nodes, and the history of
-// what has run. It has no code of its own; there is one package for each store
+// what has run. It keeps nothing itself: there is one package for each store
 // beside it, and package storetest is what they all must pass.
 //
 // # How safety comes about
@@ -23,11 +23,12 @@
 //
 // # Errors
 //
-// Methods return ErrNotFound, ErrConflict, ErrExists, ErrCycle and ErrSessionOver
-// as they say, and ErrTooMany for more than MaxBatch items. Any of them may return
-// an error that wraps ErrNoSpace or ErrReadOnly when the store cannot write for now,
-// or ErrAway when it cannot be reached: then nobody knows whether the call was done.
-// Lists are cut at the given limit, which is positive.
+// Methods return ErrNotFound, ErrConflict, ErrExists, ErrCycle, ErrLimit, ErrLastAdmin
+// and ErrSessionOver as they say, and ErrTooMany for more than MaxBatch items. Any of
+// them may return an error that wraps ErrNoSpace or ErrReadOnly when the store cannot
+// write for now, ErrDamaged when it cannot be read, or ErrAway when it cannot be
+// reached: then nobody knows whether the call was done. Lists are cut at the given
+// limit, which is positive.
 package store
 
 import (
