@@ -119,8 +119,9 @@ type Node struct {
 	member atomic.Pointer[membership.Member]
 	worker atomic.Pointer[worker.Worker]
 	share  placement.Share // the planner's
-	around *schedules
-	clock  *clock.Watch
+	// schedules tell attempts their neighbours in time.
+	schedules *schedules
+	clock     *clock.Watch
 	// clockSet has room for one message: that the session is to be renewed.
 	clockSet chan struct{}
 }
@@ -132,7 +133,7 @@ func New(c Config) (*Node, error) {
 	c.Log = slog.New(quiet{c.Log.Handler()})
 	n := &Node{
 		config: c, plannerWake: make(chan store.Hint, 1), workerWake: make(chan store.Hint, 1),
-		around: newSchedules(c.Store), clock: clock.NewWatch(c.Now, c.Boot), clockSet: make(chan struct{}, 1),
+		schedules: newSchedules(c.Store), clock: clock.NewWatch(c.Now, c.Boot), clockSet: make(chan struct{}, 1),
 	}
 	var err error
 	if n.process, err = n.newID(); err != nil {
@@ -336,7 +337,7 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 		Store: n.config.Store, Self: self, Executors: n.config.Executors, Output: n.output, Observer: n.config.Observer,
 		Lanes: &n.lanes, NeedRoom: heap.NeedRoom,
 		Capacity: n.config.Capacity, StealAfter: n.config.StealAfter,
-		Renewed: m.Renewed, Drained: m.Drained, Boot: n.config.Boot, Now: n.config.Now, Around: n.around.around,
+		Renewed: m.Renewed, Drained: m.Drained, Boot: n.config.Boot, Now: n.config.Now, Around: n.schedules.around,
 		Wake: n.workerWake, NewID: n.newID, Log: n.config.Log,
 	}
 	if n.config.Watchdog != nil {

@@ -18,10 +18,12 @@ type schedules struct {
 	known map[job.ID]compiled
 }
 
+// compiled is the schedule of a version of a job, with the calendars of an epoch: one that
+// is changed begins another.
 type compiled struct {
-	version  int64
-	schedule cron.Schedule
-	location *time.Location
+	version, epoch int64
+	schedule       cron.Schedule
+	location       *time.Location
 }
 
 // schedulesMax bounds what is kept: when it is full, it is emptied.
@@ -51,10 +53,13 @@ func (s *schedules) around(j *store.Job, scheduled time.Time) (previous, same, n
 	return previous, same, next
 }
 
-// lastBefore finds the occurrence before a moment in windows that double, for at
-// most a year.
+// previousWithin is how far back the occurrence before another one is looked for where
+// a schedule cannot say it: beyond the one of a year ago.
+const previousWithin = 2 * 366 * 24 * time.Hour
+
+// lastBefore finds the occurrence before a moment in windows that double.
 func lastBefore(s cron.Schedule, moment time.Time) time.Time {
-	for window := time.Minute; window < 2*366*24*time.Hour; window *= 2 {
+	for window := time.Minute; window < previousWithin; window *= 2 {
 		var last time.Time
 		for t := range cron.Between(s, moment.Add(-window), moment.Add(-1)) {
 			last = t
@@ -71,14 +76,17 @@ func (s *schedules) compile(j *store.Job) compiled {
 	s.mu.Lock()
 	c, ok := s.known[j.Definition.UID]
 	s.mu.Unlock()
-	if ok && c.version == j.Definition.Version {
+	if ok && c.version == j.Definition.Version && c.epoch == j.Definition.Epoch {
 		return c
 	}
-	c = compiled{version: j.Definition.Version, schedule: cron.At(), location: time.UTC}
+	c = compiled{version: j.Definition.Version, epoch: j.Definition.Epoch, schedule: cron.At(), location: time.UTC}
 	if zone, err := cron.LoadZone(j.Filled.Schedule.Timezone); err == nil {
 		c.location = zone.Location()
 	}
-	calendars := s.calendars(j)
+	calendars, err := s.calendars(j)
+	if err != nil {
+		return c // the next attempt may find more
+	}
 	if schedule, err := j.Filled.CompileSchedule(calendars); err == nil {
 		c.schedule = schedule
 	}
@@ -92,13 +100,13 @@ func (s *schedules) compile(j *store.Job) compiled {
 }
 
 // calendars returns the calendars that a job may name.
-func (s *schedules) calendars(j *store.Job) job.Calendars {
+func (s *schedules) calendars(j *store.Job) (job.Calendars, error) {
 	if len(j.Filled.Schedule.Only)+len(j.Filled.Schedule.Except) == 0 {
-		return nil
+		return nil, nil
 	}
 	list, err := s.store.Calendars(context.Background())
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	return func(namespace, name string) *job.Calendar {
 		for _, c := range list {
@@ -107,5 +115,5 @@ func (s *schedules) calendars(j *store.Job) job.Calendars {
 			}
 		}
 		return nil
-	}
+	}, nil
 }
