@@ -173,6 +173,25 @@ func TestJSONMayHoldSeveralDocuments(t *testing.T) {
 
 // TestValidateSaysWhatElseIsWrong reads documents with mistakes that Decode finds
 // beside others that Validate finds, and some that only seem to follow.
+// Standard input has no name that says what it is.
+func TestYAMLMayBeginWithABracket(t *testing.T) {
+	for _, text := range []string{
+		"{name: a, run: {shell: x}}", "\n{ 'name': a, run: {shell: x}}", "[{name: a, run: {shell: x}}]", "[ {\"name\": \"a\", \"run\": {\"shell\": \"x\"}} ]",
+	} {
+		docs, err := job.Decode("", []byte(text))
+		if err != nil || len(docs) != 1 || docs[0].FullName() != "default/a" {
+			t.Errorf("%s: %v, %+v", text, err, docs)
+		}
+	}
+	for text, want := range map[string]string{
+		`{"name": "a",}`: "is not valid JSON", "[]]": "is not valid JSON", "{": "is not valid JSON", "{name: a": "is not valid YAML",
+	} {
+		if _, err := job.Decode("", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
 func TestValidateSaysWhatElseIsWrong(t *testing.T) {
 	for _, c := range []struct {
 		what, text string

@@ -164,8 +164,14 @@ func isJSON(file string, data []byte) bool {
 	case ".yaml", ".yml":
 		return false
 	}
-	data = bytes.TrimLeft(data, " \t\r\n")
-	return len(data) > 0 && (data[0] == '{' || data[0] == '[')
+	const space = " \t\r\n"
+	data = bytes.TrimLeft(data, space)
+	if len(data) == 0 || data[0] != '{' && data[0] != '[' {
+		return false
+	}
+	// YAML has brackets as well, and keys without quotes in them.
+	data = bytes.TrimLeft(data, space+"{[")
+	return len(data) == 0 || bytes.IndexByte([]byte(`"}]`), data[0]) >= 0
 }
 
 // document appends the document of a node, as far as it can be read.
