@@ -481,6 +481,14 @@ func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) 
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(ask.timeout))
 		defer cancel()
 	}
+	if !ask.logs {
+		more := ""
+		if n := len(run.Others); n > 0 {
+			more = fmt.Sprintf(", and %s", counted(n, "other"))
+		}
+		// Whoever interrupts this knows what goes on.
+		_, _ = fmt.Fprintf(server.env.Stderr, "waiting for run %s of %s%s\n", run.ID, jobAndShard(&run), more)
+	}
 	var ended []client.Run
 	made := []client.Run{run}
 	for _, id := range run.Others {

@@ -95,6 +95,9 @@ func Connect(asked Asked, getenv func(string) string, readToken func(path string
 	}
 	if !isLocal {
 		result.NoToken = "set BELFRY_TOKEN, or put a context with a token into " + ClientFile(getenv)
+		if named == "" && c.Server == "" { // it is asked because nobody has said which
+			result.NoToken = "name the data directory of your server with --data or BELFRY_DATA, " + result.NoToken
+		}
 		return result, nil
 	}
 	token, err := readToken(local.TokenFile)

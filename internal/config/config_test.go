@@ -260,8 +260,12 @@ contexts:
 		t.Errorf("%v, without any word the connection is %+v", err, c)
 	}
 	must(config.RemoveAddress(data))
-	if c, err := config.Connect(config.Asked{}, empty, readToken); err != nil || c.Server != config.DefaultServer || c.Token != "" {
+	c, err := config.Connect(config.Asked{}, empty, readToken)
+	if err != nil || c.Server != config.DefaultServer || c.Token != "" || !strings.HasPrefix(c.NoToken, "name the data directory of your server with --data") {
 		t.Errorf("%v, without a server the connection is %+v", err, c)
+	}
+	if c, err = config.Connect(config.Asked{Server: config.DefaultServer}, empty, readToken); err != nil || !strings.HasPrefix(c.NoToken, "set BELFRY_TOKEN") {
+		t.Errorf("%v, to a server that was named the connection is %+v", err, c)
 	}
 	// What a server has left that has died counts as nothing.
 	must(os.WriteFile(filepath.Join(data, "server.json"), []byte(`{"url": "http://127.0.0.1:8", "token_file": "x", "pid": 2147483646}`), 0o600))
