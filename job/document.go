@@ -68,6 +68,56 @@ func (d Document) FullName() string {
 	return ""
 }
 
+// Version returns the version of what the document describes, 0 for what no server has
+// kept.
+func (d Document) Version() int64 { return *d.head().version }
+
+// PutIn puts what the document describes into a namespace, if it names none.
+func (d Document) PutIn(namespace string) {
+	if in := d.head().namespace; *in == "" {
+		*in = namespace
+	}
+}
+
+// Bare returns the document with a copy of what it describes that has nothing of what
+// the server adds: no identity, version or status.
+func (d Document) Bare() Document {
+	switch {
+	case d.Job != nil:
+		j := *d.Job
+		j.Status = nil
+		d.Job = &j
+	case d.Calendar != nil:
+		c := *d.Calendar
+		d.Calendar = &c
+	case d.Pool != nil:
+		p := *d.Pool
+		d.Pool = &p
+	}
+	h := d.head()
+	*h.uid, *h.version = ID{}, 0
+	return d
+}
+
+// head is what documents of all kinds have.
+type head struct {
+	namespace *string
+	uid       *ID
+	version   *int64
+}
+
+func (d Document) head() head {
+	switch {
+	case d.Job != nil:
+		return head{&d.Job.Namespace, &d.Job.UID, &d.Job.Version}
+	case d.Calendar != nil:
+		return head{&d.Calendar.Namespace, &d.Calendar.UID, &d.Calendar.Version}
+	case d.Pool != nil:
+		return head{&d.Pool.Namespace, &d.Pool.UID, &d.Pool.Version}
+	}
+	return head{new(string), new(ID), new(int64)}
+}
+
 // Says tells whether a document that was read from text has a field at its top,
 // be it zero: "paused: false" is not the same as nothing for whoever changes a
 // job that is paused.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -19,7 +18,6 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/parallel"
-	"github.com/belfry-cron/belfry/job"
 )
 
 // applyFlags is what belfry apply is asked.
@@ -148,7 +146,7 @@ func (v *validation) request(namespace string) (client.Apply, error) {
 	failures := make([]error, len(v.documents))
 	parallel.Each(len(v.documents), together, func(i int) {
 		d, sent := v.documents[i], &request.Documents[i]
-		inNamespace(d, namespace)
+		d.PutIn(namespace)
 		if *sent, failures[i] = client.DocumentOf(d); failures[i] != nil {
 			return
 		}
@@ -162,18 +160,6 @@ func (v *validation) request(namespace string) (client.Apply, error) {
 		}
 	}
 	return request, nil
-}
-
-// inNamespace puts a document that names no namespace into one.
-func inNamespace(d job.Document, namespace string) {
-	switch {
-	case d.Job != nil:
-		d.Job.Namespace = cmp.Or(d.Job.Namespace, namespace)
-	case d.Calendar != nil:
-		d.Calendar.Namespace = cmp.Or(d.Calendar.Namespace, namespace)
-	case d.Pool != nil:
-		d.Pool.Namespace = cmp.Or(d.Pool.Namespace, namespace)
-	}
 }
 
 // readAll reads files as validate does, and reports the mistakes that can be

@@ -73,11 +73,9 @@ func editJob(ctx context.Context, server *remote, name jobName, output string) e
 	if err != nil {
 		return err
 	}
-	j := read.Job
-	e := &editing{env: server.env, server: server, name: name, version: j.Version}
-	j.UID, j.Version, j.Status = job.ID{}, 0, nil
+	e := &editing{env: server.env, server: server, name: name, version: read.Version()}
 	var b bytes.Buffer
-	if err := job.Encode(&b, []job.Document{{Job: j}}, job.YAML); err != nil {
+	if err := job.Encode(&b, []job.Document{read.Bare()}, job.YAML); err != nil {
 		return failed("write job %s: %v", name, err)
 	}
 	e.text = b.String()
@@ -228,7 +226,7 @@ func (e *editing) send(ctx context.Context) (*client.Change, job.Problems, error
 		return nil, job.Problems{{Message: "the file holds something else than one job"}}, nil
 	}
 	d := list[0]
-	inNamespace(d, e.name.namespace)
+	d.PutIn(e.name.namespace)
 	sent, err := client.DocumentOf(d)
 	if err != nil {
 		return nil, nil, err

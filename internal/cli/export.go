@@ -93,17 +93,14 @@ func exported(server *remote, documents []job.Document, page []client.Document, 
 		if err != nil {
 			return nil, err
 		}
-		d := read.Document
+		d := read.Bare()
 		has := map[string]string{}
 		switch {
 		case d.Job != nil:
-			d.Job.UID, d.Job.Version, d.Job.Status = job.ID{}, 0, nil
 			has = d.Job.Labels
 		case d.Calendar != nil:
-			d.Calendar.UID, d.Calendar.Version = job.ID{}, 0
 			has = d.Calendar.Labels
 		case d.Pool != nil:
-			d.Pool.UID, d.Pool.Version = job.ID{}, 0
 			has = d.Pool.Labels
 		}
 		if hasAll(has, labels) {

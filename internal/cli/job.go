@@ -463,7 +463,7 @@ func deleteJobs(ctx context.Context, server *remote, args []string, yes bool, ou
 		if _, twice := versions[name]; !twice {
 			names, texts = append(names, name), append(texts, name.String())
 		}
-		versions[name] = read.version()
+		versions[name] = read.Version()
 	}
 	if err := agree(server.env, yes, "deleting %s: %s", counted(len(names), "job"), shortList(texts)); err != nil {
 		return err

@@ -28,14 +28,3 @@ func (r *remote) read(d client.Document, kind job.Kind) (sent, error) {
 	}
 	return sent{list[0], d}, nil
 }
-
-// version returns which version of it the document is.
-func (s sent) version() int64 {
-	switch {
-	case s.Job != nil:
-		return s.Job.Version
-	case s.Calendar != nil:
-		return s.Calendar.Version
-	}
-	return s.Pool.Version
-}

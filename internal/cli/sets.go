@@ -180,7 +180,7 @@ func deleteSet(ctx context.Context, server *remote, k setKind, name jobName, yes
 	if err := agree(server.env, yes, "deleting the %s %s", k.kind, name); err != nil {
 		return err
 	}
-	if err := k.remove(server.Client, ctx, name.namespace, name.name, read.version()); err != nil {
+	if err := k.remove(server.Client, ctx, name.namespace, name.name, read.Version()); err != nil {
 		return err
 	}
 	return write(server.env, fmt.Appendf(nil, "%s %s deleted\n", k.kind, name))

@@ -9,11 +9,9 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/belfry-cron/belfry/client"
-	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/heap"
 	"github.com/belfry-cron/belfry/internal/parallel"
 	"github.com/belfry-cron/belfry/job"
@@ -67,7 +65,7 @@ type step struct {
 // leaves some; applying again does the rest.
 func (a *api) apply(ctx context.Context, in *applyInput) (*applyOutput, error) {
 	if in.Body.Prune && in.Body.Owner == "" {
-		return nil, refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{
+		return nil, wrongRequest(client.FieldError{
 			Pointer: "/owner", Path: "owner", Detail: "is missing", Hint: "prune deletes what an owner has no more, so it must be named",
 		})
 	}
@@ -244,92 +242,15 @@ func (a *api) checkAll(ctx context.Context, steps []*step) error {
 			return err
 		}
 	}
-	wrong, err = a.cycles(ctx, steps, wrong)
+	ups := a.upstreams(ctx, steps)
+	round, err := ups.cycles(steps)
 	if err != nil {
 		return err
 	}
-	return refuseAll(wrong)
-}
-
-// cycles adds the jobs that would follow themselves by way of others, be they
-// among the documents or there already. If nothing is wrong, the steps get their
-// depths, and which jobs they follow.
-func (a *api) cycles(ctx context.Context, steps []*step, wrong []client.FieldError) ([]client.FieldError, error) {
-	follows := make(map[string][]string, len(steps))
-	absent := map[string]bool{}
-	for _, s := range steps {
-		if j := s.document.Job; j != nil {
-			follows[s.result.Name] = engine.Follows(j)
-		}
+	if err := refuseAll(append(wrong, round...)); err != nil {
+		return err
 	}
-	upstreams := func(full string) ([]string, error) {
-		if list, ok := follows[full]; ok {
-			return list, nil
-		}
-		namespace, name, _ := strings.Cut(full, "/")
-		j, err := a.Store.Job(ctx, namespace, name)
-		if errors.Is(err, store.ErrNotFound) {
-			follows[full], absent[full] = nil, true
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		follows[full] = engine.Follows(j.Definition)
-		return follows[full], nil
-	}
-	for _, s := range steps {
-		if s.document.Job == nil || len(s.document.Job.Schedule.On) == 0 {
-			continue
-		}
-		full := s.result.Name
-		way, err := engine.Cycle(full, follows[full], upstreams)
-		if err != nil {
-			return nil, err
-		}
-		// The job itself has been reported already.
-		if len(way) > 2 {
-			wrong = append(wrong, client.FieldError{
-				Pointer: s.pointer + "/schedule/on", Path: "schedule.on", Detail: "goes round: " + engine.CycleInWords(way), Hint: cycleHint,
-			})
-		}
-	}
-	if len(wrong) > 0 {
-		return wrong, nil
-	}
-	depths := make(map[string]int, len(steps))
-	var depthOf func(full string) (int, error)
-	depthOf = func(full string) (int, error) {
-		if depth, ok := depths[full]; ok {
-			return depth, nil
-		}
-		ups, err := upstreams(full)
-		if err != nil {
-			return 0, err
-		}
-		depth := 0
-		for _, up := range ups {
-			above, err := depthOf(up)
-			if err != nil {
-				return 0, err
-			}
-			depth = max(depth, above+1)
-		}
-		depths[full] = depth
-		return depth, nil
-	}
-	for _, s := range steps {
-		if s.document.Job == nil {
-			continue
-		}
-		full := s.result.Name
-		var err error
-		if s.depth, err = depthOf(full); err != nil {
-			return nil, err
-		}
-		s.follows, s.absent = follows[full], absent
-	}
-	return nil, nil
+	return ups.tell(steps)
 }
 
 // compareAll finds what would change.
@@ -388,7 +309,7 @@ func (a *api) findAll(ctx context.Context, steps []*step) error {
 		if s.document.Job != nil {
 			jobs = append(jobs, s)
 		} else if d, ok := present[identity{s.result.Kind, s.result.Name}]; ok {
-			s.present, s.version = d, versionOf(d)
+			s.present, s.version = d, d.Version()
 		}
 	}
 	parts := slices.Collect(slices.Chunk(jobs, store.MaxBatch))
@@ -440,26 +361,6 @@ func own(j, present *job.Job, owner string) (taken string) {
 		j.Labels[OwnerLabel] = mark
 	}
 	return ""
-}
-
-// bare returns a document without what the server adds.
-func bare(d job.Document) job.Document {
-	switch {
-	case d.Job != nil:
-		j := *d.Job
-		j.Namespace = namespaceOf(j.Namespace)
-		j.UID, j.Version, j.Status = job.ID{}, 0, nil
-		return job.Document{Job: &j}
-	case d.Calendar != nil:
-		c := *d.Calendar
-		c.Namespace = namespaceOf(c.Namespace)
-		c.UID, c.Version = job.ID{}, 0
-		return job.Document{Calendar: &c}
-	}
-	p := *d.Pool
-	p.Namespace = namespaceOf(p.Namespace)
-	p.UID, p.Version = job.ID{}, 0
-	return job.Document{Pool: &p}
 }
 
 // pruneMax bounds what one call deletes: more is a mistake rather than a wish.

@@ -113,7 +113,7 @@ func checkBackfill(j *store.Job, said *client.BackfillRequest, now time.Time) er
 		}
 	}
 	if wrong.Detail != "" {
-		return refuse(client.TypeInvalid, "the request has mistakes").withErrors(wrong)
+		return wrongRequest(wrong)
 	}
 	if len(s.Cron) == 0 && s.Every == 0 && len(s.At) == 0 {
 		return refuse(client.TypeConflict, "job %s has no scheduled times: %s", j.Definition.FullName(), neverDue(j)).

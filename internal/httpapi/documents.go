@@ -11,14 +11,6 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// namespaceOf returns the namespace that is meant.
-func namespaceOf(namespace string) string {
-	if namespace == "" {
-		return job.DefaultNamespace
-	}
-	return namespace
-}
-
 // calendars returns a way to look up the calendars of the store.
 func (a *api) calendars(ctx context.Context) (job.Calendars, error) {
 	list, err := a.Store.Calendars(ctx)

@@ -38,14 +38,10 @@ func (a *api) listJobs(ctx context.Context, in *listJobsInput) (*listJobsOutput,
 	for _, pair := range in.Label {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
-			return nil, refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{
-				Parameter: "label", Detail: fmt.Sprintf("%q is not of the form key=value", pair),
-			})
+			return nil, wrongParameter("label", fmt.Sprintf("%q is not of the form key=value", pair), "")
 		}
 		if before, twice := q.Labels[key]; twice && before != value {
-			return nil, refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{
-				Parameter: "label", Detail: fmt.Sprintf("is given twice for %s, as %q and %q, and no job has both", key, before, value),
-			})
+			return nil, wrongParameter("label", fmt.Sprintf("is given twice for %s, as %q and %q, and no job has both", key, before, value), "")
 		}
 		if q.Labels == nil {
 			q.Labels = map[string]string{}

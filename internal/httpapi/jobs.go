@@ -184,7 +184,7 @@ func (a *api) createJob(ctx context.Context, in *createJobInput) (*changeOutput,
 
 // present returns the job that a definition would change, nil if there is none.
 func (a *api) present(ctx context.Context, j *job.Job) (*store.Job, error) {
-	old, err := a.Store.Job(ctx, namespaceOf(j.Namespace), j.Name)
+	old, err := a.Store.Job(ctx, cmp.Or(j.Namespace, job.DefaultNamespace), j.Name)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
 	}
@@ -207,10 +207,22 @@ type Conditions struct {
 	IfNoneMatch string `header:"If-None-Match" doc:"* to create what must not exist."`
 }
 
-func (a *api) putJob(ctx context.Context, in *putJobInput) (*changeOutput, error) {
-	if in.IfMatch == "" && in.IfNoneMatch == "" {
-		return nil, refuse(client.TypeVersionWanted, "the header If-Match is missing").
+// check refuses a change that does not say which version it is for, or says it in a way
+// that means nothing.
+func (c *Conditions) check() error {
+	switch {
+	case c.IfMatch == "" && c.IfNoneMatch == "":
+		return refuse(client.TypeVersionWanted, "the header If-Match is missing").
 			withHint(`send If-Match: "VERSION" with the ETag of what was read, If-Match: * for any version, or If-None-Match: * to create`)
+	case c.IfNoneMatch != "" && (c.IfNoneMatch != "*" || c.IfMatch != ""):
+		return wrongParameter("If-None-Match", "allowed is * alone, without If-Match", "")
+	}
+	return nil
+}
+
+func (a *api) putJob(ctx context.Context, in *putJobInput) (*changeOutput, error) {
+	if err := in.check(); err != nil {
+		return nil, err
 	}
 	d, err := a.read(ctx, in.Body, job.KindJob)
 	if err != nil {
@@ -223,9 +235,6 @@ func (a *api) putJob(ctx context.Context, in *putJobInput) (*changeOutput, error
 		})
 	}
 	if in.IfNoneMatch != "" {
-		if in.IfNoneMatch != "*" || in.IfMatch != "" {
-			return nil, badCondition("If-None-Match", "allowed is * alone, without If-Match")
-		}
 		old, err := a.present(ctx, d.Job)
 		if err != nil {
 			return nil, err
@@ -248,10 +257,6 @@ func (a *api) putJob(ctx context.Context, in *putJobInput) (*changeOutput, error
 	return a.put(ctx, store.PutJob{Definition: d.Job, IfVersion: version}, old)
 }
 
-func badCondition(header, detail string) *problem {
-	return refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{Parameter: header, Detail: detail})
-}
-
 // matched returns the version that a change is for: the present one, if the
 // header allows it.
 func matched(header string, present int64) (int64, error) {
@@ -265,7 +270,7 @@ func matched(header string, present int64) (int64, error) {
 			_, err = strconv.ParseInt(text, 10, 64)
 		}
 		if err != nil {
-			return 0, badCondition("If-Match", fmt.Sprintf(`%s is no ETag of this server, which are numbers in quotes, such as "3"`, tag))
+			return 0, wrongParameter("If-Match", fmt.Sprintf(`%s is no ETag of this server, which are numbers in quotes, such as "3"`, tag), "")
 		}
 		if text == strconv.FormatInt(present, 10) {
 			return present, nil
@@ -435,7 +440,7 @@ func (a *api) pauseJob(ctx context.Context, in *pauseJobInput) (*changeOutput, e
 		said = *in.Body
 	}
 	if !said.Until.IsZero() && !said.Until.After(a.Now()) {
-		return nil, refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{
+		return nil, wrongRequest(client.FieldError{
 			Pointer: "/until", Path: "until", Detail: "is in the past",
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -143,7 +144,7 @@ func (r *outputReader) resume(id string) error {
 	number, err1 := strconv.Atoi(attempt)
 	next, err2 := strconv.ParseInt(offset, 10, 64)
 	if !ok || err1 != nil || err2 != nil || number < 0 || next < 0 {
-		return badCondition("Last-Event-ID", fmt.Sprintf("%q is not the id of an event of this list", id))
+		return wrongParameter("Last-Event-ID", fmt.Sprintf("%q is not the id of an event of this list", id), "")
 	}
 	r.number, r.reader.Next = number, next
 	return nil
@@ -376,12 +377,8 @@ func (r *outputReader) next() {
 
 // ended tells whether the attempt that is read has ended.
 func (r *outputReader) ended(run *client.Run) bool {
-	for _, a := range run.Attempts {
-		if a.Number == r.number {
-			return true
-		}
-	}
-	return run.State == job.StateDone
+	isRead := func(a client.Attempt) bool { return a.Number == r.number }
+	return run.State == job.StateDone || slices.ContainsFunc(run.Attempts, isRead)
 }
 
 // stream writes server-sent events.

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-
-	"github.com/belfry-cron/belfry/client"
 )
 
 // PageInput is what every list is asked with.
@@ -37,9 +35,7 @@ func readToken(token string, place any) error {
 		err = decoder.Decode(place)
 	}
 	if err != nil {
-		return refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{
-			Parameter: "page_token", Detail: "is not the next_page_token of a list like this",
-		})
+		return wrongParameter("page_token", "is not the next_page_token of a list like this", "")
 	}
 	return nil
 }

@@ -61,6 +61,16 @@ func refuse(kind client.ProblemType, format string, args ...any) *problem {
 	return &problem{Problem: client.Problem{Type: kind, Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...)}}
 }
 
+// wrongRequest is the problem of a mistake that is not in a document.
+func wrongRequest(mistake client.FieldError) *problem {
+	return refuse(client.TypeInvalid, "%s", kinds[client.TypeInvalid].title).withErrors(mistake)
+}
+
+// wrongParameter is the problem of a parameter or header that cannot be understood.
+func wrongParameter(name, detail, hint string) *problem {
+	return wrongRequest(client.FieldError{Parameter: name, Detail: detail, Hint: hint})
+}
+
 func (p *problem) withHint(format string, args ...any) *problem {
 	p.Hint = fmt.Sprintf(format, args...)
 	return p
@@ -199,7 +209,7 @@ func fromLibrary(ctx huma.Context, _ string, v any) (any, error) {
 		return v, nil
 	}
 	kind := client.TypeInvalid
-	detail := "the request has mistakes"
+	detail := kinds[kind].title
 	switch model.Status {
 	case http.StatusBadRequest:
 		kind, detail = client.TypeMalformed, model.Detail

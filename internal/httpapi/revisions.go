@@ -180,7 +180,9 @@ func difference(oldName string, old job.Document, newName string, new job.Docume
 		if d.FullName() == "" {
 			continue
 		}
-		if err := job.Encode(&texts[i], []job.Document{bare(d)}, job.YAML); err != nil {
+		d = d.Bare()
+		d.PutIn(job.DefaultNamespace)
+		if err := job.Encode(&texts[i], []job.Document{d}, job.YAML); err != nil {
 			return "", err
 		}
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -179,7 +180,7 @@ func mayDefine(ctx context.Context, d job.Document, pointer string) error {
 		return nil
 	}
 	j := *d.Job
-	j.Namespace = namespaceOf(j.Namespace)
+	j.Namespace = cmp.Or(j.Namespace, job.DefaultNamespace)
 	var wrong []client.FieldError
 	refer := func(path string, names ...string) {
 		for _, full := range names {

@@ -221,11 +221,8 @@ func (a *api) listRuns(ctx context.Context, in *listRunsInput) (*listRunsOutput,
 // checkTime reports a span of time that cannot be meant, and one that is too long
 // to look for a text in. With a text it sets the beginning of the span.
 func (a *api) checkTime(in *listRunsInput) error {
-	wrong := func(detail, hint string) error {
-		return refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{Parameter: "from", Detail: detail, Hint: hint})
-	}
 	if !in.From.IsZero() && !in.To.IsZero() && !in.From.Before(in.To) {
-		return wrong("is not before the end, "+in.To.Format(time.RFC3339), "")
+		return wrongParameter("from", "is not before the end, "+in.To.Format(time.RFC3339), "")
 	}
 	if in.Text == "" {
 		return nil
@@ -238,7 +235,7 @@ func (a *api) checkTime(in *listRunsInput) error {
 		in.From = to.Add(-client.TextWindow)
 	}
 	if span := to.Sub(in.From); in.PageToken == "" && span > client.TextWindowMax+windowSlack {
-		return wrong(fmt.Sprintf("is %s before the end, and text is looked for in at most %s", days(span), days(client.TextWindowMax)),
+		return wrongParameter("from", fmt.Sprintf("is %s before the end, and text is looked for in at most %s", days(span), days(client.TextWindowMax)),
 			"choose a later beginning or an earlier end")
 	}
 	return nil

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,11 +35,6 @@ type previewInput struct {
 
 type previewOutput struct {
 	Body client.Preview
-}
-
-// wrongParameter is the problem of a parameter that cannot be understood.
-func wrongParameter(name, detail, hint string) *problem {
-	return refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{Parameter: name, Detail: detail, Hint: hint})
 }
 
 func (a *api) previewSchedule(ctx context.Context, in *previewInput) (*previewOutput, error) {
@@ -119,7 +115,7 @@ func (a *api) previewDocument(ctx context.Context, in *previewInput, namespace, 
 	}
 	drawn := name != ""
 	if !drawn {
-		namespace, name = namespaceOf(caller(ctx).Namespace), "preview"
+		namespace, name = cmp.Or(caller(ctx).Namespace, job.DefaultNamespace), "preview"
 	}
 	text, err := json.Marshal(map[string]any{
 		"namespace": namespace, "name": name, "schedule": json.RawMessage(in.Schedule), "run": map[string]string{"shell": "true"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/job"
@@ -68,13 +69,6 @@ func documentsOf[T any](list []T, document func(T) job.Document) []job.Document 
 	return documents
 }
 
-func versionOf(d job.Document) int64 {
-	if d.Calendar != nil {
-		return d.Calendar.Version
-	}
-	return d.Pool.Version
-}
-
 // SetName names a calendar or pool in a path.
 type SetName struct {
 	Namespace string `path:"namespace" maxLength:"128" doc:"Its namespace."`
@@ -125,13 +119,7 @@ func (a *api) routesOf(k setKind) {
 		}
 		out := &listJobsOutput{Body: client.Page[client.Document]{Items: []client.Document{}}}
 		for _, d := range all {
-			namespace := ""
-			if d.Calendar != nil {
-				namespace = d.Calendar.Namespace
-			} else {
-				namespace = d.Pool.Namespace
-			}
-			if in.Namespace != "" && namespaceOf(namespace) != in.Namespace {
+			if in.Namespace != "" && !strings.HasPrefix(d.FullName(), in.Namespace+"/") {
 				continue
 			}
 			shown, err := client.DocumentOf(d)
@@ -149,7 +137,7 @@ func (a *api) routesOf(k setKind) {
 			return nil, err
 		}
 		shown, err := client.DocumentOf(d)
-		return &setOutput{Status: http.StatusOK, ETag: etag(versionOf(d)), Body: shown}, err
+		return &setOutput{Status: http.StatusOK, ETag: etag(d.Version()), Body: shown}, err
 	})
 
 	register(a, http.MethodPut, path, "put-"+string(k.kind), "Create or change a "+string(k.kind), func(ctx context.Context, in *putSetInput) (*setOutput, error) {
@@ -164,7 +152,7 @@ func (a *api) routesOf(k setKind) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := matched(in.IfMatch, versionOf(d)); err != nil {
+		if _, err := matched(in.IfMatch, d.Version()); err != nil {
 			return nil, err
 		}
 		err = k.remove(ctx, in.Namespace, in.Name, actorOf(ctx))
@@ -178,9 +166,8 @@ func (a *api) routesOf(k setKind) {
 
 // putSet creates or changes a calendar or pool.
 func (a *api) putSet(ctx context.Context, k setKind, in *putSetInput, find func(context.Context, SetName) (job.Document, error)) (*setOutput, error) {
-	if in.IfMatch == "" && in.IfNoneMatch == "" {
-		return nil, refuse(client.TypeVersionWanted, "the header If-Match is missing").
-			withHint(`send If-Match: "VERSION" with the ETag of what was read, If-Match: * for any version, or If-None-Match: * to create`)
+	if err := in.check(); err != nil {
+		return nil, err
 	}
 	d, err := a.read(ctx, in.Body, k.kind)
 	if err != nil {
@@ -197,11 +184,9 @@ func (a *api) putSet(ctx context.Context, k setKind, in *putSetInput, find func(
 		if err != nil {
 			return nil, err
 		}
-		if version, err = matched(in.IfMatch, versionOf(old)); err != nil {
+		if version, err = matched(in.IfMatch, old.Version()); err != nil {
 			return nil, err
 		}
-	} else if in.IfNoneMatch != "*" || in.IfMatch != "" {
-		return nil, badCondition("If-None-Match", "allowed is * alone, without If-Match")
 	}
 	put, err := k.put(ctx, d, version, actorOf(ctx))
 	switch {
@@ -214,7 +199,7 @@ func (a *api) putSet(ctx context.Context, k setKind, in *putSetInput, find func(
 	}
 	a.sync(ctx)
 	shown, err := client.DocumentOf(put)
-	out := &setOutput{Status: http.StatusOK, ETag: etag(versionOf(put)), Body: shown}
+	out := &setOutput{Status: http.StatusOK, ETag: etag(put.Version()), Body: shown}
 	if version == 0 {
 		out.Status = http.StatusCreated
 	}

@@ -75,7 +75,7 @@ type createTokenOutput struct {
 func (a *api) createToken(ctx context.Context, in *createTokenInput) (*createTokenOutput, error) {
 	said := &in.Body
 	wrong := func(path, detail string) error {
-		return refuse(client.TypeInvalid, "the request has mistakes").withErrors(client.FieldError{Pointer: "/" + path, Path: path, Detail: detail})
+		return wrongRequest(client.FieldError{Pointer: "/" + path, Path: path, Detail: detail})
 	}
 	if said.Name == engine.System {
 		return nil, wrong("name", "is the name of what Belfry does by itself")
