@@ -487,7 +487,7 @@ func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) 
 			more = fmt.Sprintf(", and %s", counted(n, "other"))
 		}
 		// Whoever interrupts this knows what goes on.
-		_, _ = fmt.Fprintf(server.env.Stderr, "waiting for run %s of %s%s\n", run.ID, jobAndShard(&run), more)
+		server.env.tell("waiting for run %s of %s%s\n", run.ID, jobAndShard(&run), more)
 	}
 	var ended []client.Run
 	made := []client.Run{run}

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"strings"
 
@@ -10,41 +11,56 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// welcome tells a person whose server has no job yet how to make a first one and see
-// what it prints.
+// firstJob is a job that shows that all works. It has no double quotes, so that a log in
+// JSON has it as a shell wants it.
+const firstJob = "{name: hello, schedule: {every: 10s}, run: {shell: echo hello%s}}"
+
+// welcome tells whoever has a server without a job how to make a first one and see what
+// it prints: a person on the terminal, and others in the log.
 func (s *server) welcome(ctx context.Context) {
-	if !s.env.StderrIsTerminal || len(s.config.Roles) < len(config.AllRoles()) {
-		return // nobody reads it, or other nodes do what it tells of
+	if len(s.config.Roles) < len(config.AllRoles()) {
+		return // other nodes do what it tells of
 	}
 	if jobs, _, err := s.store.ListJobs(ctx, store.JobQuery{Limit: 1}); err != nil || len(jobs) > 0 {
 		return
 	}
-	belfry, where := cmp.Or(s.env.Program, "belfry"), ""
+	belfry, where, dir := cmp.Or(s.env.Program, "belfry"), "", ""
 	if s.config.Data != config.DefaultData(s.env.Getenv) && s.env.Getenv("BELFRY_DATA") == "" {
 		where = " --data " + quoted(s.config.Data)
 	}
-	dir := ""
 	if os.Geteuid() == 0 {
-		dir = `, "dir": "/"` // the user of the job may not see the folder of the server
 		if s.config.Shell.DefaultUser == "" {
-			s.env.tell(`
-A server that is root runs commands only as users that it is told. Stop it, and start it so:
-
-  %s serve --run-as nobody%s
-
-`, belfry, where)
+			s.welcomeRoot(fmt.Sprintf("%s serve --run-as nobody%s", belfry, where))
 			return
 		}
+		dir = ", dir: /" // the user of the job may not see the folder of the server
+	}
+	apply := fmt.Sprintf("echo '"+firstJob+"' | %s apply -f -%s", dir, belfry, where)
+	run := fmt.Sprintf("%s job run hello --logs%s", belfry, where)
+	list := fmt.Sprintf("%s job list --sort next%s", belfry, where)
+	if !s.env.StderrIsTerminal {
+		s.log.Info("there is no job yet: a first one, what it prints when it is run at once, and when it is due next", "apply", apply, "run", run, "list", list)
+		return
 	}
 	s.env.tell(`
 There is no job yet. In another terminal, here, a first one that is due every 10 seconds,
 what it prints when it is run at once, and when it is due next:
 
-  echo '{"name": "hello", "schedule": {"every": "10s"}, "run": {"shell": "echo hello"%s}}' | %[2]s apply -f -%[3]s
-  %[2]s job run hello --logs%[3]s
-  %[2]s job list --sort next%[3]s
+  %s
+  %s
+  %s
 
-`, dir, belfry, where)
+`, apply, run, list)
+}
+
+// welcomeRoot says how to start a server that may run nothing yet.
+func (s *server) welcomeRoot(serve string) {
+	const why = "a server that is root runs commands only as users that it is told: stop it, and start it so"
+	if !s.env.StderrIsTerminal {
+		s.log.Warn(why, "serve", serve)
+		return
+	}
+	s.env.tell("\nA%s:\n\n  %s\n\n", why[1:], serve)
 }
 
 // quoted writes a word for a shell.

@@ -1,0 +1,196 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What a server says at its first start is done as it stands there.
+func TestWhatAServerSaysMakesAFirstJob(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	s := f.serve(t, options{})
+	defer s.stop()
+	var said struct{ Apply, Run, List string }
+	eventually(t, "the server says how to make a first job", func() bool {
+		for line := range strings.Lines(s.log.String()) {
+			if json.Unmarshal([]byte(line), &said) == nil && said.Apply != "" {
+				return true
+			}
+		}
+		return false
+	})
+	for _, step := range []struct{ does, says string }{
+		{said.Apply, "job default/hello created\n"},
+		{said.Run, "hello\n"},
+		{said.List, "default/hello  every 10s  "},
+	} {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", step.does)
+		cmd.Dir = t.TempDir()
+		if out, err := cmd.Output(); err != nil || !strings.Contains(string(out), step.says) {
+			t.Errorf("%s: %v, and prints %q, which is without %q", step.does, err, out, step.says)
+		}
+	}
+}
+
+// call is a command as somebody types it, and how it ends. In its words {n} is another
+// number each time, {run} a run that has ended, and {path} a folder of the test.
+type call struct {
+	verb, args string
+	code       int
+}
+
+// either is the code of a command that ends with 0 or 1, by the machine.
+const either = -1
+
+// calls has each command, in an order in which each finds what it is about.
+var calls = []call{
+	{"version", "", 0},
+	{"schema", "", 0},
+	{"completion", "fish", 0},
+	{"config", "", 0},
+	{"next", "@daily -n 1", 0},
+	{"validate", "-f {path}/jobs.yaml", 0},
+	{"apply", "-f {path}/jobs.yaml", 0},
+	{"diff", "-f {path}/changed.yaml", 1},
+	{"export", "", 0},
+	{"job list", "", 0},
+	{"job get", "a", 0},
+	{"job next", "a", 0},
+	{"job run", "a --wait", 0},
+	{"job run", "fails --wait", 8},
+	{"job history", "a", 0},
+	{"job revisions", "a", 0},
+	{"job pause", "b", 0},
+	{"job resume", "b", 0},
+	{"job diff", "b 1 2", 1},
+	{"job rollback", "b 1", 0},
+	{"job backfill", "a --from 1h --dry-run", 0},
+	{"job edit", "a", 2}, // it wants a terminal
+	{"job delete", "d{n} --yes", 0},
+	{"job get", "d1", 3},
+	{"run list", "", 0},
+	{"run get", "{run}", 0},
+	{"run logs", "{run}", 0},
+	{"run cancel", "{run}", 5},
+	{"run retry", "{run} --wait", 0},
+	{"logs", "a", 0},
+	{"events", "--after nowhere --limit 1", 0},
+	{"calendar list", "", 0},
+	{"calendar get", "off", 0},
+	{"calendar delete", "off --yes", 0},
+	{"pool list", "", 0},
+	{"pool get", "db", 0},
+	{"pool delete", "db --yes", 0},
+	{"node list", "", 0},
+	{"node drain", "one", 0},
+	{"node undrain", "one", 0},
+	{"token create", "t{n} --role viewer", 0},
+	{"token list", "", 0},
+	{"token revoke", "t1 --yes", 0},
+	{"token reset", "", 1}, // it wants the server to be stopped
+	{"audit", "", 0},
+	{"doctor", "", either},
+	{"backup", "{path}/backup-{n}.db", 0},
+	{"restore", "{path}/backup-1.db --data {path}/other", 0},
+	{"serve", "", 1}, // a second one
+}
+
+// forms returns those in which a command prints its answer, by its help: the one for
+// people and the one for programs.
+func forms(help string) []string {
+	_, list, found := strings.Cut(strings.Join(strings.Fields(help), " "), "format of the output: ")
+	if !found {
+		return []string{""}
+	}
+	list, _, _ = strings.Cut(list, " (default")
+	all := strings.Split(list, ", ")
+	if slices.Contains(all, "json") {
+		return []string{all[0], "json"}
+	}
+	return []string{all[0], "jsonl"}
+}
+
+// Each command of the program itself: in both forms, with the exit codes that it has of its
+// own and those that all have.
+func TestEachCommandOfTheProgramAsPeopleTypeIt(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t)
+	s := f.serve(t, options{})
+	defer s.stop()
+	path := filepath.Dir(f.evidence)
+	jobs := "name: a\nschedule: {cron: \"@daily\"}\nrun: {shell: echo hello}\npolicy: {overlap: allow}\n---\nname: b\nrun: {shell: \"true\"}\n---\n" +
+		"name: fails\nrun: {shell: exit 3}\n---\nname: d1\nrun: {shell: \"true\"}\n---\nname: d2\nrun: {shell: \"true\"}\n---\n" +
+		"kind: calendar\nname: off\ncalendar: {weekdays: sat-sun}\n---\nkind: pool\nname: db\npool: {size: 2}\n"
+	for name, text := range map[string]string{"jobs.yaml": jobs, "changed.yaml": strings.Replace(jobs, "hello", "bye", 1)} {
+		if err := os.WriteFile(filepath.Join(path, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	helps := map[string]string{}
+	var walk func(name string)
+	walk = func(name string) {
+		help, told, code := f.belfry(t, append(strings.Fields(name), "--help")...)
+		if code != 0 || told != "" {
+			t.Fatalf("belfry %s --help ends with %d: %s", name, code, told)
+		}
+		_, list, group := strings.Cut(help, "\nCommands:\n")
+		if !group {
+			helps[strings.TrimSpace(name)] = help
+			return
+		}
+		list, _, _ = strings.Cut(list, "\n\n")
+		for line := range strings.Lines(list) {
+			walk(name + " " + strings.Fields(line)[0])
+		}
+	}
+	walk("")
+	run := ""
+	called := map[string]bool{}
+	for _, c := range calls {
+		if run == "" && strings.Contains(c.args, "{run}") {
+			out, _, _ := f.belfry(t, "job", "run", "a", "--wait", "-o", "name")
+			run = strings.TrimSpace(out)
+		}
+		called[c.verb] = true
+		for i, form := range forms(helps[c.verb]) {
+			words := strings.NewReplacer("{n}", fmt.Sprint(i+1), "{run}", run, "{path}", path).Replace(c.verb + " " + c.args)
+			args := strings.Fields(words)
+			if form != "" {
+				args = append(args, "-o", form)
+			}
+			out, told, code := f.belfry(t, args...)
+			if code != c.code && (c.code != either || code > 1) {
+				t.Errorf("belfry %q ends with %d, want %d:\n%s%s", args, code, c.code, out, told)
+			}
+			if strings.HasPrefix(form, "json") && out != "" && !json.Valid([]byte(out)) {
+				t.Errorf("belfry %q prints no JSON:\n%s", args, out)
+			}
+			// What asks a server ends with 6 where there is none, whatever it asks.
+			if i == 0 && strings.Contains(helps[c.verb], "--server URL") && c.verb != "job edit" && c.verb != "events" {
+				if out, told, code := f.belfry(t, append(args, "--server", "http://127.0.0.1:1")...); code != 6 || out != "" {
+					t.Errorf("belfry %q without a server ends with %d:\n%s%s", args, code, out, told)
+				}
+			}
+		}
+		if out, told, code := f.belfry(t, append(strings.Fields(c.verb), "--no-such-flag")...); code != 2 || out != "" || !strings.HasPrefix(told, "belfry "+c.verb+": ") {
+			t.Errorf("belfry %s --no-such-flag ends with %d:\n%s%s", c.verb, code, out, told)
+		}
+	}
+	for name := range helps {
+		if !called[name] {
+			t.Errorf("belfry %s is in no line of this test", name)
+		}
+	}
+	for verb := range called {
+		if helps[verb] == "" {
+			t.Errorf("there is no belfry %s", verb)
+		}
+	}
+}
