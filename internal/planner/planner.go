@@ -221,10 +221,11 @@ func (p *Planner) round(ctx context.Context) error {
 	if err := p.readGained(ctx); err != nil {
 		return err
 	}
-	if err := p.planDue(ctx); err != nil {
+	// What the node before has left comes before what it has missed: it was due first.
+	if err := p.placeRest(ctx); err != nil {
 		return err
 	}
-	return p.placeRest(ctx)
+	return p.planDue(ctx)
 }
 
 // planDue plans all jobs whose next occurrence is within the look-ahead.

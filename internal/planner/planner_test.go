@@ -27,6 +27,8 @@ type fake struct {
 	planned []store.PlanItem
 	cursor  time.Time // of every job that is asked for by itself
 	backlog func() (map[job.ID]int, error)
+	left    []store.Run // by a node that is gone, until they are placed
+	calls   []string    // of Plan and Place
 }
 
 func (f *fake) JobsChanged(_ context.Context, _ store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error) {
@@ -62,6 +64,7 @@ func (f *fake) JobByUID(_ context.Context, uid job.ID) (*store.Job, error) {
 func (f *fake) Calendars(context.Context) ([]*job.Calendar, error) { return nil, nil }
 
 func (f *fake) Plan(_ context.Context, _ job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+	f.calls = append(f.calls, "plan")
 	outcomes := make([]store.PlanOutcome, len(items))
 	for i := range items {
 		if f.outcome != nil {
@@ -84,8 +87,12 @@ func (f *fake) Backlog(context.Context, int) (map[job.ID]int, error) {
 	return f.backlog()
 }
 
-func (f *fake) Unplaced(context.Context, store.RunRef, int) ([]store.Run, error) { return nil, nil }
-func (f *fake) Place(context.Context, []store.Placement) error                   { return nil }
+func (f *fake) Unplaced(context.Context, store.RunRef, int) ([]store.Run, error) { return f.left, nil }
+
+func (f *fake) Place(context.Context, []store.Placement) error {
+	f.calls, f.left = append(f.calls, "place"), nil
+	return nil
+}
 
 // timingOf returns the text of a job that is due by an expression.
 func timingOf(t testing.TB, expr string) string {
@@ -125,6 +132,18 @@ func run(p *Planner, d time.Duration) {
 
 func active(t testing.TB, n int, expr string) store.PlannedJob {
 	return store.PlannedJob{UID: uid(n), Epoch: 1, Version: 1, Active: true, Cursor: time.Now(), Timing: timingOf(t, expr)}
+}
+
+func TestWhatANodeHasLeftIsPlacedBeforeWhatItHasMissedIsPlanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{jobs: []store.PlannedJob{active(t, 1, "* * * * *")}}
+		f.jobs[0].Cursor = time.Now().Add(-time.Hour)
+		f.left = []store.Run{{Run: job.Run{ID: uid(1), JobUID: uid(1), Attempt: 1}}}
+		run(newPlanner(f), time.Second)
+		if got := fmt.Sprint(f.calls); got != "[place plan]" {
+			t.Errorf("the calls were %s", got)
+		}
+	})
 }
 
 func TestAJobThatHasHadItsMaxRunsIsCompletedAtOnce(t *testing.T) {
