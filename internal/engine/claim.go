@@ -61,8 +61,8 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 			return b.answer(store.Waiting, r)
 		}
 	}
-	if r.Kind == job.RunScheduled && r.Overlap == "" && j.Policy.CatchUpAll && b.now.Sub(r.Due) > OnTime {
-		r.Overlap = j.Policy.caughtUp() // it was planned ahead, and nobody was there to begin it
+	if r.Kind == job.RunScheduled && r.Overlap == "" && j.Policy.CatchUpAll && b.unattended(r.Due) {
+		r.Overlap = j.Policy.caughtUp()
 	}
 	b.moveSlot(m, j.Policy.SlotKey(&r.Run, s.Node))
 	if j.Policy.overlap(r) == job.OverlapAllow {
@@ -230,7 +230,9 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 		if b.free(r) > 0 {
 			return b.take(j, m, s, a)
 		}
-		busy = ofTime(holder) + " is being cancelled" + onNode(holder.Node)
+		if holder.CancelBy != "" {
+			busy = ofTime(holder) + " is being cancelled" + onNode(holder.Node)
+		}
 	default:
 		b.conclude(m, job.OutcomeSkipped, busy)
 		return b.answer(store.Skipped, r)

@@ -39,9 +39,6 @@ func (b *Batch) Plan(planner job.ID, item *store.PlanItem) store.PlanOutcome {
 		}
 		r := b.newRun(j, n.ID, job.RunScheduled, KeyOf(n.Scheduled))
 		r.Scheduled, r.Due, r.Shard, r.Shards = n.Scheduled, n.Due, n.Shard, n.Shards
-		if j.Policy.CatchUpAll && b.now.Sub(n.Due) > OnTime {
-			r.Overlap = j.Policy.caughtUp()
-		}
 		b.place(j, &r, n.Session, n.Node)
 	}
 	for _, span := range item.Missed {

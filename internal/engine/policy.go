@@ -208,6 +208,20 @@ func (p *Policy) caughtUp() job.Overlap {
 	return ""
 }
 
+// unattended tells whether nobody was there to run what fell due at a moment: it is long
+// ago, or all nodes have come since.
+func (b *Batch) unattended(due time.Time) bool {
+	if late := b.now.Sub(due); late <= 0 || late > OnTime {
+		return late > 0
+	}
+	for _, s := range b.sessions {
+		if s.Live(b.now) && !s.Joined.After(due) {
+			return false
+		}
+	}
+	return true
+}
+
 // lateAfter returns when the first attempt of a run is too late. What somebody
 // asked for, by hand or as a backfill, is never too late.
 func (p *Policy) lateAfter(kind job.RunKind, due time.Time) time.Time {

@@ -261,7 +261,7 @@ var overlapTests = []test{
 		e.clock.Advance(2 * time.Second)
 		e.claim(e.a, a, store.Started)
 		e.claim(e.a, b[0], store.Waiting)
-		e.claim(e.a, b[1], store.Waiting)
+		contains(e, "reason", e.claim(e.a, b[1], store.Waiting).Reason, "was still running")
 		equal(e, "cancelled by", e.run(a.Run).CancelBy, "")
 		e.gone(b[0].Run, job.OutcomeSkipped)
 		e.finish(a, job.OutcomeSucceeded)
@@ -466,6 +466,30 @@ var overlapTests = []test{
 			e.finish(runs[0], job.OutcomeSucceeded)
 			e.claim(e.a, runs[2], store.Waiting)
 			e.claim(e.a, runs[1], store.Started)
+		}
+	}},
+	{"what fell due while no node was there is caught up, however short that was", func(e *env) {
+		for i, overlap := range []string{"skip", "queue"} {
+			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\npolicy: {missed: all, overlap: %s}", i, overlap))
+			runs := e.plan(j, time.Second, 2*time.Second)
+			e.clock.Advance(10 * time.Second)
+			e.a = e.join("a") // a session is over after 6 s
+			item := e.planItem(e.reload(j), e.now().Add(-2*time.Second), e.now().Add(-time.Second))
+			e.planned(item, store.Planned)
+			for _, r := range item.Runs {
+				runs = append(runs, store.Attempt{Run: r.ID, Number: 1, Token: e.id()})
+			}
+			e.claim(e.a, runs[0], store.Started)
+			for _, a := range runs[1:] {
+				e.claim(e.a, a, store.Waiting)
+			}
+			e.finish(runs[0], job.OutcomeSucceeded)
+			e.claim(e.a, runs[1], store.Started)
+			if overlap == "skip" { // what falls due now, and is only late, follows the policy
+				late := e.plan(j, time.Second)[0]
+				e.clock.Advance(5 * time.Second)
+				e.claim(e.a, late, store.Skipped)
+			}
 		}
 	}},
 	{"what was planned ahead and nobody has begun is caught up like what was missed", func(e *env) {
