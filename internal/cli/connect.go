@@ -196,7 +196,7 @@ const completeWithin = 2 * time.Second
 func namesOf(env Env, asked *config.Asked, list func(ctx context.Context, server *remote, typed string) ([]string, error)) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		server, err := connect(env, *asked)
-		if err != nil || cmd.ValidateArgs(append(slices.Clone(args), typed)) != nil {
+		if err != nil || len(args) > 0 && cmd.ValidateArgs(append(slices.Clone(args), typed)) != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
@@ -214,19 +214,42 @@ func namesOf(env Env, asked *config.Asked, list func(ctx context.Context, server
 func jobNames(env Env, asked *config.Asked) cobra.CompletionFunc {
 	return namesOf(env, asked, func(ctx context.Context, server *remote, typed string) (names []string, err error) {
 		page, err := server.Jobs(ctx, client.JobQuery{PageSize: pageSize, Text: typed[strings.LastIndex(typed, "/")+1:]})
-		for _, d := range page.Items {
-			read, err := server.read(d, job.KindJob)
-			if err != nil {
-				continue
-			}
-			name := read.FullName()
-			if !strings.Contains(typed, "/") {
-				name = strings.TrimPrefix(name, server.namespace+"/")
-			}
-			names = append(names, name)
-		}
-		return names, err
+		return server.namesIn(page, job.KindJob, typed), err
 	})
+}
+
+// namesIn returns the names of documents, as people go on with what they have typed.
+func (r *remote) namesIn(page client.Page[client.Document], kind job.Kind, typed string) (names []string) {
+	for _, d := range page.Items {
+		read, err := r.read(d, kind)
+		if err != nil {
+			continue
+		}
+		name := read.FullName()
+		if !strings.Contains(typed, "/") {
+			name = strings.TrimPrefix(name, r.namespace+"/")
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// onlyFirst completes the first word of a command alone.
+func onlyFirst(names cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return names(cmd, args, typed)
+	}
+}
+
+// addJob adds a flag for the name of a job.
+func addJob(env Env, cmd *cobra.Command, asked *config.Asked, name *string, usage string) {
+	addWord(cmd.Flags(), name, "job", "", "NAME", usage)
+	if err := cmd.RegisterFlagCompletionFunc("job", jobNames(env, asked)); err != nil {
+		panic(err) // a flag that is registered twice, or not at all
+	}
 }
 
 // agree asks a person whether to do what cannot be undone. Without a terminal

@@ -53,7 +53,7 @@ belfry events --kind job --kind node -o jsonl`,
 		},
 	}
 	f := cmd.Flags()
-	addWord(f, &ask.query.Job, "job", "", "NAME", "only events of this job and of its runs")
+	addJob(env, cmd, &ask.connection, &ask.query.Job, "only events of this job and of its runs")
 	f.Var((*kinds)(&ask.query.Kinds), "kind", "only events of this kind, such as run.done, or run for all of runs; may be repeated")
 	addParsed(f, &ask.limit, "limit", "", "none", "N", "end after so many events", parsePositive)
 	addWord(f, &ask.query.After, "after", "", "ID", "go on behind the event with this id")

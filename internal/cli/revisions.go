@@ -107,7 +107,7 @@ belfry job diff nightly 3 5`,
 		},
 	}
 	addConnection(cmd, &asked)
-	cmd.ValidArgsFunction = jobNames(env, &asked)
+	cmd.ValidArgsFunction = onlyFirst(jobNames(env, &asked)) // a version follows
 	addOutput(cmd, &output, asTable, asJSON, asYAML)
 	return cmd
 }
@@ -183,7 +183,7 @@ belfry job rollback nightly 3`,
 		},
 	}
 	addConnection(cmd, &asked)
-	cmd.ValidArgsFunction = jobNames(env, &asked)
+	cmd.ValidArgsFunction = onlyFirst(jobNames(env, &asked)) // a version follows
 	addOutput(cmd, &output, asTable, asJSON, asYAML, asName)
 	return cmd
 }

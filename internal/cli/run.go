@@ -89,7 +89,7 @@ belfry run list --text "exit code 137" -o json`,
 			return server.refused(listRuns(cmd.Context(), server, ask))
 		},
 	}
-	addWord(cmd.Flags(), &ask.job, "job", "", "NAME", "only runs of this job")
+	addJob(env, cmd, &ask.connection, &ask.job, "only runs of this job")
 	addWords(cmd, &ask.states, "state", "only runs in this state; may be repeated", job.RunState("").Values())
 	ask.addFlags(env, cmd)
 	addAll(cmd, &ask.all)

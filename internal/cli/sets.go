@@ -137,6 +137,7 @@ func newSetGet(env Env, k setKind) *cobra.Command {
 		},
 	}
 	addConnection(cmd, &asked)
+	cmd.ValidArgsFunction = setNames(env, &asked, k)
 	addOutput(cmd, &output, asYAML, asJSON, asName)
 	return cmd
 }
@@ -163,7 +164,16 @@ func newSetDelete(env Env, k setKind) *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "delete without asking")
 	addConnection(cmd, &asked)
+	cmd.ValidArgsFunction = setNames(env, &asked, k)
 	return cmd
+}
+
+// setNames returns what tells shells the names of calendars or pools.
+func setNames(env Env, asked *config.Asked, k setKind) cobra.CompletionFunc {
+	return namesOf(env, asked, func(ctx context.Context, server *remote, typed string) ([]string, error) {
+		page, err := k.list(server.Client, ctx, "")
+		return server.namesIn(page, k.kind, typed), err
+	})
 }
 
 // deleteSet deletes the version that is there when it begins: one that somebody
