@@ -252,6 +252,7 @@ func (s *server) executors(ctx context.Context) (func(*job.Job) executor.Executo
 	if err != nil {
 		return nil, err
 	}
+	s.closers = append(s.closers, commands.Close)
 	for _, text := range commands.Features().Missing {
 		s.log.Debug("what commands go without: " + text)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"go.uber.org/goleak"
 
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/cli"
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == asBelfry {
 		os.Exit(int(cli.Run(context.Background(), cli.System(), os.Args[2:])))
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // asBelfry as the first argument makes the binary of the tests belfry, for what is
