@@ -209,6 +209,8 @@ func TestThousandsOfChangesAreNotThousandsOfReads(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		if r.outcome(id) != job.OutcomeCancelled {
 			t.Errorf("100 ms after its cancel the run is %q", r.outcome(id))
+		} else if reason := r.record(id).Attempt.Reason; strings.Contains(reason, "ada:") {
+			t.Errorf("it was cancelled without a reason, which is %q", reason)
 		}
 	})
 }

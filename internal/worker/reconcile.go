@@ -93,6 +93,14 @@ func (w *Worker) enforceFences() {
 	}
 }
 
+// cancelled is the cause with which an attempt ends that somebody wants ended.
+func cancelled(r *store.Run) error {
+	if r.CancelReason == "" {
+		return fmt.Errorf("%w by %s", executor.ErrCancelled, r.CancelBy)
+	}
+	return fmt.Errorf("%w by %s: %s", executor.ErrCancelled, r.CancelBy, r.CancelReason)
+}
+
 // reconcile compares what the store believes this node to run with what it runs.
 func (w *Worker) reconcile(ctx context.Context) error {
 	// What begins or ends meanwhile is not to be judged by an old answer.
@@ -115,7 +123,7 @@ func (w *Worker) reconcile(ctx context.Context) error {
 			unknown = append(unknown, store.Attempt{Run: r.ID, Number: r.Attempt, Token: r.Token})
 		case r.CancelBy != "" && it.attempt.Token == r.Token:
 			if it.state == claimed || it.state == running {
-				it.prepared.cancel(fmt.Errorf("%w by %s: %s", executor.ErrCancelled, r.CancelBy, r.CancelReason))
+				it.prepared.cancel(cancelled(r))
 			}
 		}
 	}
