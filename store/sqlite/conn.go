@@ -192,7 +192,7 @@ func interrupted(err error) bool {
 // stmt is a prepared statement. Values are bound in the order of its
 // parameters, and columns read in theirs:
 //
-//	s := c.stmt("select due, state from active where id = ?").id(run)
+//	s := c.stmt("select due, state from active where id = ?").bindID(run)
 //	for s.next() {
 //		due, state := s.time(), s.int()
 //	}

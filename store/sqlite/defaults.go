@@ -168,12 +168,19 @@ func (t *tx) refill(list []job.ID) error {
 		if err := errors.Join(st.waitingRuns(l, l.Policy), st.runsOf(uid)); err != nil {
 			return err
 		}
-		was := timingText(st.conn, l.timing)
+		was, err := timingText(st.conn, l.timing)
+		if err != nil {
+			return err
+		}
 		if err := st.time(l.jobRow, ""); err != nil {
 			return err
 		}
+		is, err := timingText(st.conn, l.timing)
+		if err != nil {
+			return err
+		}
 		st.b.Refit(l.Job)
-		if !engine.SameOccurrences(was, timingText(st.conn, l.timing)) {
+		if !engine.SameOccurrences(was, is) {
 			if err := st.reschedule(l); err != nil {
 				return err
 			}

@@ -40,10 +40,11 @@ func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) (out []*store.
 			return err
 		})
 	})
-	if of := (*store.ItemError)(nil); errors.As(err, &of) {
+	var refused *store.ItemError
+	switch {
+	case errors.As(err, &refused):
 		return nil, err
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("put jobs: %w", err)
 	}
 	out = make([]*store.Job, len(jobs))
@@ -557,7 +558,11 @@ func (s *Store) JobsChanged(ctx context.Context, partitions store.Partitions, si
 			timing := q.int()
 			text, ok := texts[timing]
 			if !ok {
-				text = timingText(c, timing)
+				var err error
+				if text, err = timingText(c, timing); err != nil {
+					q.rewind()
+					return err
+				}
 				texts[timing] = text
 			}
 			p.Timing = text
@@ -596,12 +601,12 @@ func (s *Store) Cursors(ctx context.Context, uids []job.ID) (list []store.JobCur
 
 // timingText returns a text by its number, "" if there is none any more, as for
 // deleted jobs.
-func timingText(c *conn, id int64) (text string) {
+func timingText(c *conn, id int64) (text string, err error) {
 	q := c.stmt("select text from timings where id = ?").bindInt(id)
 	for q.next() {
 		text = q.text()
 	}
-	return text
+	return text, q.err()
 }
 
 // Summary implements store.Jobs.

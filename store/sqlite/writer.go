@@ -26,8 +26,8 @@ const (
 	checkpointEvery = 16
 )
 
-// writer is the only one who writes. All its fields but the channels belong to
-// the goroutine of run.
+// writer is the only one who writes. All its fields but the channels and checkpoints
+// belong to the goroutine of run.
 type writer struct {
 	s       *Store
 	c       *conn
@@ -42,7 +42,7 @@ type writer struct {
 	// for the second, short one: what is in it is written back beside the
 	// writer, and what has come meanwhile by the writer. behind asks for the
 	// first, ahead says that it is done; each holds one message.
-	checkpoints    *conn
+	checkpoints    *conn // of the goroutine of writeBack
 	behind, ahead  chan struct{}
 	checkpointing  bool
 	commits        int
@@ -106,15 +106,10 @@ func (s *Store) sweep(ctx context.Context, do func(t *tx) error) error {
 }
 
 func (s *Store) submit(ctx context.Context, c *call) error {
-	if err := ctx.Err(); err != nil {
+	if err := s.usable(ctx); err != nil {
 		return err
 	}
 	c.result = make(chan error, 1)
-	select {
-	case <-s.closed:
-		return errClosed
-	default:
-	}
 	select {
 	case s.writer.calls <- c:
 		return <-c.result
@@ -200,7 +195,8 @@ func (w *writer) try(g *group, c *call) {
 		g.open = append(g.open, c)
 	} else {
 		// Most that fail are refused before they have changed anything.
-		if of := (*failure)(nil); w.c.totalChanges() != before || errors.As(c.err, &of) {
+		var of *failure
+		if w.c.totalChanges() != before || errors.As(c.err, &of) {
 			w.forget()
 		}
 		if w.c.inTransaction() {

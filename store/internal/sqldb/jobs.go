@@ -37,10 +37,14 @@ func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) (out []*store.
 		out, err = t.putJobs(list, given)
 		return err
 	})
-	if of := (*store.ItemError)(nil); err == nil || errors.As(err, &of) {
-		return out, err
+	var refused *store.ItemError
+	switch {
+	case errors.As(err, &refused):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("put jobs: %w", err)
 	}
-	return nil, fmt.Errorf("put jobs: %w", err)
+	return out, nil
 }
 
 func (t *tx) putJobs(list []store.PutJob, given []definition) ([]*store.Job, error) {
