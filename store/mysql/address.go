@@ -142,7 +142,7 @@ func (a *address) open(l limits) (*sql.DB, error) {
 // that read.
 func (l limits) session() string {
 	return fmt.Sprintf("set session transaction isolation level read committed;"+
-		"set session sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00',"+
+		"set session autocommit = 1, sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00',"+
 		" innodb_lock_wait_timeout = %d, wait_timeout = %d /*M! , max_statement_time = %d */ /*!80000 , max_execution_time = %d */",
 		int(l.lock.Seconds()), int(l.idle.Seconds()), int(l.statement.Seconds()), l.statement.Milliseconds())
 }

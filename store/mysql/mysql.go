@@ -143,15 +143,18 @@ const (
 	errCheckRead        = 1020 // others changed what a snapshot has read (MariaDB)
 	errTooManyConns     = 1040
 	errDatabaseDenied   = 1044
+	errAccessDenied     = 1045
 	errServerShutdown   = 1053
 	errDuplicateKey     = 1062
 	errNormalShutdown   = 1077
 	errTableFull        = 1114
 	errTableDenied      = 1142
+	errTooManyOfUser    = 1203
 	errTableCorrupt     = 1034
 	errIndexCorrupt     = 1712
 	errLockWaitTimeout  = 1205
 	errDeadlock         = 1213
+	errUserLimit        = 1226 // as 1203, where the limit is the user's own
 	errOptionPrevents   = 1290 // --read-only
 	errReadOnlyTransact = 1792
 	errReadOnlyMode     = 1836
@@ -206,7 +209,9 @@ func (d *database) Fault(err error) sqldb.Fault {
 	case 0:
 	case errDeadlock, errLockWaitTimeout, errDuplicateKey, errCheckRead:
 		return sqldb.Conflict
-	case errTooManyConns, errServerShutdown, errNormalShutdown, errKilledMariaDB, errInactiveMySQL,
+	case errTooManyConns, errTooManyOfUser, errUserLimit, errServerShutdown, errNormalShutdown, errKilledMariaDB, errInactiveMySQL,
+		// Who could log in before may again: a password was changed here first, or there.
+		errAccessDenied,
 		// After a failover the name may stand for another server.
 		errOptionPrevents, errReadOnlyMode:
 		return sqldb.Broken

@@ -16,8 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/sqldb"
 	"github.com/belfry-cron/belfry/store/storetest"
 	"github.com/belfry-cron/belfry/test/servers"
 )
@@ -62,6 +65,41 @@ func TestASchemaThatWasLeftHalfMadeIsCompleted(t *testing.T) {
 		}
 	}
 	open(t, address, Options{})
+}
+
+// Of no script it is known how much of it was done by a node that has ended before it was
+// noted.
+func TestEachScriptMayBeRunAgain(t *testing.T) {
+	address := newDatabase(t)
+	if err := open(t, address, Options{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	d, err := connection(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	if _, err := d.pool.ExecContext(t.Context(), "delete from schema_versions"); err != nil {
+		t.Fatal(err)
+	}
+	open(t, address, Options{})
+}
+
+// What is said for a server holds for connections that say nothing else.
+func TestAServerThatDoesNotCommitByItselfIsUsed(t *testing.T) {
+	address := newDatabase(t)
+	set := func(autocommit int) {
+		if err := server.Exec(context.Background(), fmt.Sprintf("set global autocommit = %d", autocommit)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(0)
+	defer set(1)
+	open(t, address, Options{})
+	about, err := Check(t.Context(), address)
+	if list, _ := scripts(); err != nil || about.Schema != len(list) {
+		t.Errorf("the schema has version %d, %v, want %d", about.Schema, err, len(list))
+	}
 }
 
 func TestASchemaThatIsTooNewIsRefusedAndOneVersionAheadIsNot(t *testing.T) {
@@ -418,6 +456,34 @@ func TestAServerThatTakesNoChangesIsNamed(t *testing.T) {
 	}
 	c.change(t, 1)
 	c.check(t)
+}
+
+// Of a user who may not connect, because somebody has changed the password or others have
+// all connections, the database is away, and not what the call has asked for is wrong.
+func TestWhoIsNotLetInIsTold(t *testing.T) {
+	do := func(statements string) {
+		t.Helper()
+		if err := server.Exec(t.Context(), statements); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do("create or replace user porter identified by 'none of yours'; grant all on *.* to porter")
+	c := &changer{s: open(t, strings.Replace(emptyDatabase(t), "root@", "porter:none%20of%20yours@", 1), Options{})}
+	c.change(t, 1)
+	do("alter user porter identified by 'another one'; kill user porter")
+	_, read := c.s.Job(t.Context(), "default", "job")
+	write := c.s.Drain(t.Context(), store.DrainNode{Node: "a"})
+	do("alter user porter identified by 'none of yours'")
+	if !errors.Is(read, store.ErrAway) || !errors.Is(write, store.ErrAway) {
+		t.Errorf("a read: %v, a change: %v", read, write)
+	}
+	c.change(t, 1)
+	c.check(t)
+	for _, number := range []uint16{errTooManyConns, errTooManyOfUser, errUserLimit} {
+		if fault := (&database{}).Fault(&mysql.MySQLError{Number: number}); fault != sqldb.Broken {
+			t.Errorf("error %d is a fault %d, want %d", number, fault, sqldb.Broken)
+		}
+	}
 }
 
 // Definitions and output may be longer than a message that servers take.
