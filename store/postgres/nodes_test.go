@@ -15,10 +15,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/sqldb"
 	"github.com/belfry-cron/belfry/store/storetest"
 	"github.com/belfry-cron/belfry/test/servers"
 )
@@ -49,6 +51,157 @@ func TestTenNodesMakeTheSchemaAtOnce(t *testing.T) {
 		})
 	}
 	wait.Wait()
+}
+
+// What is said for a database holds for connections that say nothing else.
+func TestADatabaseWithOtherDefaultsIsUsed(t *testing.T) {
+	address := newDatabase(t, "others", "UTF8")
+	exec(t, server.URL(), "alter database others set default_transaction_isolation = 'serializable'; alter database others set client_encoding = 'LATIN1'")
+	var wait sync.WaitGroup
+	for range 10 {
+		wait.Go(func() {
+			s, err := Open(t.Context(), address, Options{})
+			if err == nil {
+				err = s.Close()
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	s := open(t, address, Options{})
+	const text = "café \U0001f514"
+	_, err := s.PutJob(t.Context(), store.PutJob{Actor: "ann", Definition: &job.Job{
+		Name: "seen", Description: text, Schedule: job.Schedule{Cron: []string{"* * * * *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	var seen []byte
+	if err := d.pool.QueryRow(t.Context(), "select convert_to(definition->>'description', 'UTF8') from belfry_jobs").Scan(&seen); err != nil || string(seen) != text {
+		t.Errorf("the view has %q, %v, want %q", seen, err, text)
+	}
+}
+
+func TestADatabaseWithoutAllLettersIsRefused(t *testing.T) {
+	address := newDatabase(t, "letters", "LATIN1")
+	if s, err := Open(t.Context(), address, Options{}); err == nil {
+		t.Error(s.Close(), "it was opened")
+	} else if !strings.Contains(err.Error(), "LATIN1") {
+		t.Error(err)
+	}
+}
+
+// newDatabase makes a database with an encoding, and returns its address.
+func newDatabase(t *testing.T, name, encoding string) string {
+	t.Helper()
+	exec(t, server.URL(), "create database "+name+" template template0 encoding '"+encoding+"' locale 'C'")
+	return strings.Replace(server.URL(), "/postgres?", "/"+name+"?", 1)
+}
+
+// exec runs statements, each by itself.
+func exec(t *testing.T, address, statements string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	for statement := range strings.SplitSeq(statements, ";") {
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Nodes of the version before go on while the schema is changed, and take locks in another
+// order than the scripts do.
+func TestWhoChangesTheSchemaMayMeetOthers(t *testing.T) {
+	address := server.Schema()
+	list, err := scripts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	// The next two change active and job_state.
+	err = pgx.BeginFunc(t.Context(), d.pool, func(x pgx.Tx) error {
+		return errors.Join(d.makeSchema(t.Context(), x), d.forward(t.Context(), x, list[:5]))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Who waits a second finds out that the two wait for each other, and gives up.
+	err = pgx.BeginFunc(t.Context(), d.pool, func(x pgx.Tx) error {
+		if _, err := x.Exec(t.Context(), "set local deadlock_timeout = '20s'; lock table job_state in row share mode", pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
+		made := make(chan error, 1)
+		go func() {
+			s, err := Open(context.Background(), address, Options{})
+			if err == nil {
+				err = s.Close()
+			}
+			made <- err
+		}()
+		t.Cleanup(func() {
+			if err := <-made; err != nil {
+				t.Error(err)
+			}
+		})
+		const waits = "select count(*) from pg_locks where relation = 'job_state'::regclass and not granted"
+		for n := 0; n == 0; {
+			if err := d.pool.QueryRow(t.Context(), waits).Scan(&n); err != nil {
+				return err
+			}
+			time.Sleep(time.Millisecond)
+		}
+		_, err := x.Exec(t.Context(), "select from active")
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Of a user who may not connect, because somebody has changed the password or others have
+// all connections, the database is away, and not what the call has asked for is wrong.
+func TestWhoIsNotLetInIsTold(t *testing.T) {
+	exec(t, server.URL(), "create user porter superuser")
+	address := emptySchema(t)
+	for name, refuse := range map[string]struct{ by, back string }{
+		"who may not log in":   {"alter user porter nologin", "alter user porter login"},
+		"too many connections": {"alter user porter nosuperuser connection limit 0", "alter user porter superuser connection limit -1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, strings.Replace(address, "belfry@", "porter@", 1), Options{})
+			exec(t, server.URL(), refuse.by+"; select pg_terminate_backend(pid) from pg_stat_activity where usename = 'porter'")
+			_, read := s.Job(t.Context(), "default", "job")
+			write := s.Drain(t.Context(), store.DrainNode{Node: "a"})
+			exec(t, server.URL(), refuse.back)
+			if !errors.Is(read, store.ErrAway) || !errors.Is(write, store.ErrAway) {
+				t.Errorf("a read: %v, a change: %v", read, write)
+			}
+			if _, err := s.Job(t.Context(), "default", "job"); !errors.Is(err, store.ErrNotFound) {
+				t.Error(err)
+			}
+		})
+	}
+	// Servers that are older or newer have none of these limits.
+	for _, code := range []string{"57P05", "25P04"} {
+		if fault := (&database{}).Fault(&pgconn.PgError{Code: code}); fault != sqldb.Broken {
+			t.Errorf("error %s is a fault %d, want %d", code, fault, sqldb.Broken)
+		}
+	}
 }
 
 // Who looks after a database makes the schema, and gives a user that one and no right to

@@ -58,6 +58,11 @@ const (
 // settings are what connections set, where the address does not.
 var settings = map[string]string{
 	"application_name": "belfry",
+	// Whoever waits for a lock has to see what was done behind it, also where transactions
+	// are begun by the pool.
+	"default_transaction_isolation": "read committed",
+	// Otherwise it is that of the database, or what somebody has said for the user.
+	"client_encoding": "UTF8",
 	// No statement takes long. One that does is in the way of others.
 	"statement_timeout": "30s",
 	"lock_timeout":      "10s",
@@ -150,7 +155,11 @@ func connect(ctx context.Context, address string) (*database, error) {
 	if d.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("open %s: %w", d.name, err)
 	}
-	if err := d.seesSettings(ctx, slices.Collect(maps.Keys(c.RuntimeParams))); err != nil {
+	err = d.seesSettings(ctx, slices.Collect(maps.Keys(c.RuntimeParams)))
+	if err == nil {
+		err = d.hasLetters(ctx)
+	}
+	if err != nil {
 		d.pool.Close()
 		return nil, fmt.Errorf("open %s: %w", d.name, err)
 	}
@@ -172,6 +181,17 @@ func (d *database) seesSettings(ctx context.Context, names []string) error {
 	}
 	if err == nil && len(lost) > 0 {
 		err = fmt.Errorf("settings of the connection do not reach the server (%s): %s", strings.Join(lost, ", "), instead)
+	}
+	return err
+}
+
+// hasLetters tells whether the database takes all texts. One that does not would refuse a
+// batch of results for a letter in a single reason, again and again.
+func (d *database) hasLetters(ctx context.Context) error {
+	var encoding string
+	err := d.pool.QueryRow(ctx, "show server_encoding").Scan(&encoding)
+	if err == nil && encoding != "UTF8" && encoding != "SQL_ASCII" { // which takes what it is given
+		err = fmt.Errorf("the database has the encoding %s, and must have UTF8: createdb --encoding UTF8 --template template0", encoding)
 	}
 	return err
 }

@@ -20,9 +20,22 @@ func scripts() (sqldb.Migrations, error) { return sqldb.ReadMigrations(migration
 // migrationLock is the advisory lock of whoever changes the schema: "belfry".
 const migrationLock = 0x62656c667279
 
-// migrate brings the schema of the database forward to that of the scripts, in one
-// transaction.
+// migrateMax is how often nodes that go on meanwhile may be in the way of who changes the
+// schema: each time takes a second.
+const migrateMax = 10
+
+// migrate brings the schema of the database forward to that of the scripts.
 func (d *database) migrate(ctx context.Context) error {
+	for n := 1; ; n++ {
+		err := d.tryMigrate(ctx)
+		if err == nil || n == migrateMax || d.Fault(err) != sqldb.Conflict {
+			return err
+		}
+	}
+}
+
+// tryMigrate does so in one transaction.
+func (d *database) tryMigrate(ctx context.Context) error {
 	list, err := scripts()
 	if err != nil {
 		return err

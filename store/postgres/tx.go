@@ -431,7 +431,8 @@ func fault(err error) error {
 // Fault implements sqldb.DB.
 func (d *database) Fault(err error) sqldb.Fault {
 	var said *pgconn.PgError
-	if errors.As(err, &said) {
+	var connect *pgconn.ConnectError
+	if errors.As(err, &said) && !errors.As(err, &connect) {
 		switch said.Code {
 		case "22P02": // invalid_text_representation: see writeStatement
 			if strings.Contains(said.Message, wrongGuess) {
@@ -441,16 +442,17 @@ func (d *database) Fault(err error) sqldb.Fault {
 			// serialization_failure, deadlock_detected, unique_violation: two made
 			// the same; lock_not_available.
 			return sqldb.Conflict
-		case "57P01", "57P02", "57P03", "25P03", "25006", "0A000":
-			// admin_shutdown, crash_shutdown, cannot_connect_now,
-			// idle_in_transaction_session_timeout, a standby,
+		case "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "25006", "0A000":
+			// admin_shutdown, crash_shutdown, cannot_connect_now, idle_session_timeout,
+			// idle_in_transaction_session_timeout, transaction_timeout, a standby,
 			// feature_not_supported: a cached plan whose result has changed.
 			return sqldb.Broken
 		}
 		return sqldb.Final
 	}
-	var connect *pgconn.ConnectError
-	if errors.As(err, &connect) || pgconn.SafeToRetry(err) || isNetwork(err) {
+	// Whatever the server has said: there may be too many connections, or another password
+	// here than there, for a while.
+	if connect != nil || pgconn.SafeToRetry(err) || isNetwork(err) {
 		return sqldb.Broken
 	}
 	return sqldb.Final
