@@ -71,7 +71,7 @@ type NamespaceDefaults struct {
 
 // Keep is how long is kept what has been.
 type Keep struct {
-	Runs      int          `json:"runs,omitzero" min:"1" max:"1000000000" doc:"At most so many finished runs of a job." default:"as many as there are" why:"a number suits few jobs alike: one that is due every second has 7.8 million in 90 days"`
+	Runs      int          `json:"runs,omitzero" min:"1" max:"1000000000" doc:"At most so many finished runs of a job." default:"as many as there are" why:"no number suits all jobs: one that is due every second has 7.8 million in 90 days"`
 	For       job.Duration `json:"for,omitzero" min:"1s" max:"forever" doc:"Finished runs for this long; forever is allowed." default:"90d" why:"a quarter of a year, to compare with"`
 	OutputFor job.Duration `json:"output_for,omitzero" min:"1s" max:"forever" doc:"Their output for this long; forever is allowed." default:"30d, or keep.for if that is shorter" why:"output is large, and seldom wanted after a month"`
 	Audit     int          `json:"audit,omitzero" min:"1" max:"1000000000" doc:"At most so many changes in the audit." default:"1000000" why:"so that a program which changes jobs all the time does not fill the disk; the latest change always stays"`
