@@ -224,7 +224,7 @@ var table = map[string]line{
 		},
 		testImports: []string{"internal/logtest"},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},
-		testModules: []string{"github.com/rogpeppe/go-internal/testscript"},
+		testModules: []string{"github.com/rogpeppe/go-internal/testscript", "go.uber.org/goleak"},
 	},
 	"cmd/belfry": {
 		layer:   programs,
