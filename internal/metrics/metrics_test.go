@@ -230,14 +230,30 @@ func (failingStore) PutJob(context.Context, store.PutJob) (*store.Job, error) {
 	return nil, fmt.Errorf("put: %w", store.ErrConflict)
 }
 
+// Tidy is what hangs.
+func (failingStore) Tidy(ctx context.Context) (bool, error) {
+	<-ctx.Done()
+	return false, fmt.Errorf("tidy: %w", ctx.Err())
+}
+
 func TestErrorsOfTheStoreAreCountedAndRefusalsAreNot(t *testing.T) {
 	m := New()
 	s := m.Measure(failingStore{})
 	if _, err := s.PutJob(t.Context(), store.PutJob{}); !errors.Is(err, store.ErrConflict) {
 		t.Fatal(err)
 	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancel()
+	for _, ctx := range []context.Context{gone, late} { // the first is the caller's doing
+		if _, err := s.Tidy(ctx); err == nil {
+			t.Fatal("it does not hang")
+		}
+	}
 	got := read(t, string(m.page(t.Context(), sourcesOf(s))))
 	wants(t, got, map[string]float64{
+		`belfry_store_errors_total{method="tidy"}`:          1,
 		`belfry_store_errors_total{method="sessions"}`:      1,
 		`belfry_store_errors_total{method="list_jobs"}`:     1,
 		`belfry_store_errors_total{method="put_job"}`:       0,

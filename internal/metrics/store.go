@@ -78,11 +78,11 @@ func (m *Metrics) done(call method, began time.Time, err *error) {
 	}
 }
 
-// answers are errors by which a store that works says no, and those of a caller
-// who does not wait any longer.
+// answers are errors by which a store that works says no, and that of a caller who has
+// gone away. A store that does not answer in time does not work.
 var answers = []error{
 	store.ErrNotFound, store.ErrExists, store.ErrConflict, store.ErrCycle, store.ErrSessionOver, store.ErrTooMany,
-	context.Canceled, context.DeadlineExceeded,
+	context.Canceled,
 }
 
 func isAnswer(err error) bool {
