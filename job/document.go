@@ -68,6 +68,9 @@ func (d Document) FullName() string {
 	return ""
 }
 
+// IsNamed tells whether a name could be read.
+func (d Document) IsNamed() bool { return *d.head().name != "" }
+
 // Version returns the version of what the document describes, 0 for what no server has
 // kept.
 func (d Document) Version() int64 { return *d.head().version }
@@ -102,6 +105,7 @@ func (d Document) Bare() Document {
 // head is what documents of all kinds have.
 type head struct {
 	namespace *string
+	name      *string
 	uid       *ID
 	version   *int64
 }
@@ -109,13 +113,13 @@ type head struct {
 func (d Document) head() head {
 	switch {
 	case d.Job != nil:
-		return head{&d.Job.Namespace, &d.Job.UID, &d.Job.Version}
+		return head{&d.Job.Namespace, &d.Job.Name, &d.Job.UID, &d.Job.Version}
 	case d.Calendar != nil:
-		return head{&d.Calendar.Namespace, &d.Calendar.UID, &d.Calendar.Version}
+		return head{&d.Calendar.Namespace, &d.Calendar.Name, &d.Calendar.UID, &d.Calendar.Version}
 	case d.Pool != nil:
-		return head{&d.Pool.Namespace, &d.Pool.UID, &d.Pool.Version}
+		return head{&d.Pool.Namespace, &d.Pool.Name, &d.Pool.UID, &d.Pool.Version}
 	}
-	return head{new(string), new(ID), new(int64)}
+	return head{new(string), new(string), new(ID), new(int64)}
 }
 
 // Says tells whether a document that was read from text has a field at its top,
@@ -154,7 +158,7 @@ func (d Document) Place(pointer string) string {
 // Decode reads the documents of a file: YAML with one or more documents, or
 // JSON with an object, an array of objects, or several after one another. A
 // name that ends in .json, .yaml or .yml decides which it is; without one it is
-// JSON if it begins with { or [.
+// JSON if it begins with { or [ and goes on with a quote, as YAML seldom does.
 //
 // The error is of type Problems and holds every field that is unknown, given
 // twice or of a wrong type. Documents with such mistakes are returned as far as

@@ -2,14 +2,17 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,6 +21,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/parallel"
+	"github.com/belfry-cron/belfry/job"
 )
 
 // applyFlags is what belfry apply is asked.
@@ -79,7 +83,7 @@ func apply(ctx context.Context, env Env, ask applyFlags) error {
 		return validate(env, ask.files, ask.recursive, ask.output)
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
-	v, err := readAll(env, ask.files, ask.recursive)
+	v, err := readAll(ctx, env, ask.files, ask.recursive, ask.connection)
 	if err != nil {
 		return err
 	}
@@ -162,9 +166,9 @@ func (v *validation) request(namespace string) (client.Apply, error) {
 	return request, nil
 }
 
-// readAll reads files as validate does, and reports the mistakes that can be
-// seen without a server.
-func readAll(env Env, names []string, recursive bool) (*validation, error) {
+// readAll reads files as validate does. Mistakes that can be seen without a server are
+// reported, with all others that there are.
+func readAll(ctx context.Context, env Env, names []string, recursive bool, asked config.Asked) (*validation, error) {
 	var files []string
 	for _, name := range names {
 		found, err := filesOf(env, name, recursive)
@@ -183,8 +187,66 @@ func readAll(env Env, names []string, recursive bool) (*validation, error) {
 		return v, nil
 	}
 	v.judge(env.Now()) // so that all mistakes are told, and not those first that are seen first
+	wrong := v.wrongFiles()
+	rest := v.askAboutTheRest(ctx, env, asked, wrong)
 	tellProblems(env, v.problems)
-	return nil, failed("%s in %s, and nothing was changed", counted(len(v.problems), "mistake"), counted(v.wrongFiles(), "file"))
+	env.tell("%s", strings.Join(rest, ""))
+	return nil, failed("%s in %s, and nothing was changed", counted(len(v.problems)+len(rest), "mistake"), counted(len(wrong), "file"))
+}
+
+// askAboutTheRest returns the mistakes that only a server can know of, such as calendars
+// that are not there, in the documents that have no others: a line each, and their files.
+// Without an answer there are none.
+func (v *validation) askAboutTheRest(ctx context.Context, env Env, asked config.Asked, files map[string]bool) (told []string) {
+	server, err := connect(env, asked)
+	if err != nil {
+		return nil
+	}
+	request, err := v.request(server.namespace)
+	if err != nil {
+		return nil
+	}
+	request.DryRun = true
+	var refused *client.Problem
+	if _, err = server.Apply(ctx, request); !errors.As(err, &refused) {
+		return nil
+	}
+	for _, e := range refused.Errors {
+		if i, pointer, ok := v.documentAt(e.Pointer); ok && !v.isWrong(i) {
+			files[v.documents[i].File] = true
+			told = append(told, fmt.Sprintf("%s: %s\n", printable(v.documents[i].Place(pointer)), printable(e.String())))
+		}
+	}
+	return told
+}
+
+// documentAt returns which document a pointer into a request is about, and where it
+// leads in that.
+func (v *validation) documentAt(pointer string) (document int, rest string, ok bool) {
+	m := documentPlace.FindStringSubmatch(pointer)
+	if m == nil {
+		return 0, "", false
+	}
+	i, err := strconv.Atoi(m[1])
+	return i, strings.TrimPrefix(pointer, m[0]), err == nil && i < len(v.documents)
+}
+
+// isWrong tells whether there are mistakes on the lines of a document. They are in order.
+func (v *validation) isWrong(document int) bool {
+	d, end := v.documents[document], math.MaxInt
+	for _, next := range v.documents[document+1:] {
+		if next.File != d.File {
+			break
+		}
+		if next.Line > d.Line {
+			end = next.Line
+			break
+		}
+	}
+	at, _ := slices.BinarySearchFunc(v.problems, d, func(p job.Problem, d job.Document) int {
+		return cmp.Or(cmp.Compare(p.File, d.File), cmp.Compare(p.Line, d.Line))
+	})
+	return at < len(v.problems) && v.problems[at].File == d.File && v.problems[at].Line < end
 }
 
 // documentPlace is the place of a document in a request, as the path of an error
@@ -200,11 +262,8 @@ func (v *validation) placed(err error) error {
 	f.details = nil
 	for _, e := range f.problem.Errors {
 		text := e.String()
-		if m := documentPlace.FindStringSubmatch(e.Pointer); m != nil {
-			if i, err := strconv.Atoi(m[1]); err == nil && i < len(v.documents) {
-				d := v.documents[i]
-				text = fmt.Sprintf("%s: %s", d.Place(strings.TrimPrefix(e.Pointer, m[0])), text)
-			}
+		if i, pointer, ok := v.documentAt(e.Pointer); ok {
+			text = fmt.Sprintf("%s: %s", v.documents[i].Place(pointer), text)
 		}
 		f.details = append(f.details, text)
 	}

@@ -55,7 +55,7 @@ belfry diff -f jobs/ -o name                     # only what differs`,
 }
 
 func diff(ctx context.Context, env Env, ask diffFlags) error {
-	v, err := readAll(env, ask.files, ask.recursive)
+	v, err := readAll(ctx, env, ask.files, ask.recursive, ask.connection)
 	if err != nil {
 		return err
 	}

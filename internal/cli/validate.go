@@ -128,7 +128,7 @@ func validate(env Env, names []string, recursive bool, output string) error {
 	}
 	tellProblems(env, v.problems)
 	if n := len(v.problems); n > 0 {
-		return failed("%s in %s", counted(n, "mistake"), counted(v.wrongFiles(), "file"))
+		return failed("%s in %s", counted(n, "mistake"), counted(len(v.wrongFiles()), "file"))
 	}
 	return nil
 }
@@ -257,7 +257,7 @@ func (v *validation) judge(now time.Time) {
 	first := map[identity]job.Document{}
 	for _, d := range v.documents {
 		id := identity{d.Kind, d.FullName()}
-		if before, twice := first[id]; twice {
+		if before, twice := first[id]; twice && d.IsNamed() {
 			v.problems = append(v.problems, job.Problem{
 				File: d.File, Line: d.Line, Column: 1, Path: "name",
 				Message: fmt.Sprintf("%s %s is defined twice", d.Kind, d.FullName()),
@@ -298,13 +298,13 @@ func (v *validation) judge(now time.Time) {
 	})
 }
 
-// wrongFiles counts the files with mistakes.
-func (v *validation) wrongFiles() int {
+// wrongFiles returns the files with mistakes.
+func (v *validation) wrongFiles() map[string]bool {
 	files := map[string]bool{}
 	for _, p := range v.problems {
 		files[p.File] = true
 	}
-	return len(files)
+	return files
 }
 
 // render returns the answer for stdout. Documents are complete or not there at

@@ -73,16 +73,16 @@ func (a *api) apply(ctx context.Context, in *applyInput) (*applyOutput, error) {
 	if len(in.Body.Documents) >= many {
 		defer heap.NeedRoom()()
 	}
-	steps, err := a.decodeAll(in.Body.Documents)
+	steps, wrong, err := a.decodeAll(in.Body.Documents)
 	if err != nil {
 		return nil, err
 	}
 	for _, s := range steps {
 		if err := mayDefine(ctx, s.document, s.pointer); err != nil {
-			return nil, err
+			return nil, cmp.Or(refuseAll(wrong), err)
 		}
 	}
-	if err := a.checkAll(ctx, steps); err != nil {
+	if err := a.checkAll(ctx, steps, wrong); err != nil {
 		return nil, err
 	}
 	if err := a.compareAll(ctx, steps, in.Body.Owner); err != nil {
@@ -155,26 +155,33 @@ func diffAll(steps []*step) (err error) {
 	return nil
 }
 
-// decodeAll reads the documents and collects the mistakes of all.
-func (a *api) decodeAll(raw []client.Document) ([]*step, error) {
+// decodeAll reads the documents, those with mistakes as far as they can be read, and
+// returns the mistakes of all.
+func (a *api) decodeAll(raw []client.Document) (steps []*step, wrong []client.FieldError, err error) {
 	documents := make([]job.Document, len(raw))
 	failures := make([]error, len(raw))
 	pointerTo := func(i int) string { return "/documents/" + strconv.Itoa(i) }
 	inParts(len(raw), func(i int) { documents[i], failures[i] = decode(raw[i], pointerTo(i)) })
-	var wrong []client.FieldError
-	steps := make([]*step, 0, len(raw))
+	steps = make([]*step, 0, len(raw))
 	seen := make(map[identity]int, len(raw))
 	for i, d := range documents {
 		pointer := pointerTo(i)
 		var p *problem
-		if err := failures[i]; errors.As(err, &p) {
+		var unread job.Problems
+		switch err := failures[i]; {
+		case errors.As(err, &p):
 			wrong = append(wrong, p.Errors...)
 			continue
-		} else if err != nil {
-			return nil, err
+		case errors.As(err, &unread):
+			wrong = append(wrong, invalid(unread, pointer).Errors...)
+			if d.Kind == "" {
+				continue
+			}
+		case err != nil:
+			return nil, nil, err
 		}
 		id := identity{d.Kind, d.FullName()}
-		if first, twice := seen[id]; twice {
+		if first, twice := seen[id]; twice && d.IsNamed() {
 			wrong = append(wrong, client.FieldError{
 				Pointer: pointer + "/name", Path: "name", Detail: fmt.Sprintf("%s %s is defined twice", d.Kind, d.FullName()),
 				Hint: fmt.Sprintf("document %d is the first", first+1),
@@ -187,7 +194,7 @@ func (a *api) decodeAll(raw []client.Document) ([]*step, error) {
 			result: client.ApplyResult{Kind: d.Kind, Name: d.FullName()},
 		})
 	}
-	return steps, refuseAll(wrong)
+	return steps, wrong, nil
 }
 
 // refuseAll is the problem of mistakes in several documents.
@@ -202,9 +209,9 @@ func refuseAll(wrong []client.FieldError) error {
 	return p.withErrors(wrong...)
 }
 
-// checkAll finds what is wrong with what the documents say. Jobs may name
-// calendars that come with them.
-func (a *api) checkAll(ctx context.Context, steps []*step) error {
+// checkAll finds what is wrong with what the documents say, beside what is known to be.
+// Jobs may name calendars that come with them.
+func (a *api) checkAll(ctx context.Context, steps []*step, wrong []client.FieldError) error {
 	stored, err := a.calendars(ctx)
 	if err != nil {
 		return err
@@ -233,7 +240,6 @@ func (a *api) checkAll(ctx context.Context, steps []*step) error {
 		}
 		s.document = s.document.WithoutSource()
 	})
-	var wrong []client.FieldError
 	for i, s := range steps {
 		var mistakes job.Problems
 		if err := failures[i]; errors.As(err, &mistakes) {

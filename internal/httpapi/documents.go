@@ -1,8 +1,11 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
@@ -27,8 +30,12 @@ func (a *api) calendars(ctx context.Context) (job.Calendars, error) {
 // read reads a document of a kind from a request, and checks it.
 func (a *api) read(ctx context.Context, raw client.Document, kind job.Kind) (job.Document, error) {
 	d, err := decode(raw, "")
-	if err != nil {
+	var unread job.Problems
+	if err != nil && !errors.As(err, &unread) {
 		return d, err
+	}
+	if len(unread) > 0 && (d.Kind != kind || mayDefine(ctx, d, "") != nil) {
+		return d, unread // what else is wrong is not known, or nobody else's business
 	}
 	if d.Kind != kind {
 		return d, refuse(client.TypeInvalid, "the document is not a %s", kind).withErrors(client.FieldError{
@@ -42,16 +49,29 @@ func (a *api) read(ctx context.Context, raw client.Document, kind job.Kind) (job
 	if err != nil {
 		return d, err
 	}
-	return d, check(d, a.rules(calendars))
+	return d, together(unread, check(d, a.rules(calendars)))
 }
 
-// decode reads one document. The pointer is where it stands in the request.
+// together returns what is wrong with a document in the order of its text: what could not
+// be read of it, and what is wrong with the rest.
+func together(unread job.Problems, err error) error {
+	var mistakes job.Problems
+	if len(unread) == 0 || err != nil && !errors.As(err, &mistakes) {
+		return err
+	}
+	mistakes = slices.Concat(unread, mistakes)
+	slices.SortStableFunc(mistakes, func(a, b job.Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return mistakes
+}
+
+// decode reads one document. The pointer is where it stands in the request. If the error
+// is of type job.Problems, the document is returned as far as it could be read; without
+// a kind if that is not far.
 func decode(raw client.Document, pointer string) (job.Document, error) {
 	list, err := job.Decode("", raw.RawMessage)
-	if err != nil {
-		if mistakes, ok := err.(job.Problems); ok {
-			return job.Document{}, invalid(mistakes, pointer)
-		}
+	if err != nil && len(list) != 1 {
 		return job.Document{}, err
 	}
 	if len(list) != 1 {
@@ -59,7 +79,7 @@ func decode(raw client.Document, pointer string) (job.Document, error) {
 			Pointer: pointer, Detail: fmt.Sprintf("holds %d documents", len(list)), Hint: "an object describes one",
 		})
 	}
-	return list[0], nil
+	return list[0], err
 }
 
 // rules are what documents must keep on this server.

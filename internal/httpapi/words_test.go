@@ -1,11 +1,44 @@
 package httpapi_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/belfry-cron/belfry/client"
 )
+
+// What cannot be read hides nothing of what is wrong besides.
+func TestAllMistakesAreToldAtOnce(t *testing.T) {
+	s := newServer(t)
+	one := `{"name": "A", "policy": {"timeout": [], "queue_limit": 3}, "schedule": {"cron": "61 * * * *"}, "run": {"shell": {"a": 1}}}`
+	broken := `{"name": "b", "shedule": {}, "run": {"shell": "true"}}`
+	lonely := `{"name": "c", "schedule": {"cron": "@daily", "only": ["nobody"]}, "run": {"shell": "true"}}`
+	nameless := `{"run": {"shell": "true"}}`
+	for _, c := range []struct {
+		method, target, body string
+		want                 []string
+	}{
+		{"POST", "jobs", one, []string{"/name", "/policy/timeout", "/schedule/cron", "/run/shell/a"}},
+		{"PUT", "calendars/default/a", `{"kind": "calendar", "name": "a", "colour": "red", "calendar": {"weekdays": "every"}}`, []string{"/colour", "/calendar/weekdays"}},
+		{"POST", "jobs:apply", `{"documents": [` + one + "," + broken + "," + lonely + "," + nameless + "," + nameless + `]}`, []string{
+			"/documents/0/policy/timeout", "/documents/0/run/shell/a", "/documents/1/shedule",
+			"/documents/0/name", "/documents/0/schedule/cron", "/documents/2/schedule/only/0", "/documents/3/name", "/documents/4/name",
+		}},
+	} {
+		var got []string
+		p := s.refused(client.TypeInvalid, 422, c.method, "/api/v1/"+c.target, c.body, "If-None-Match", "*")
+		for _, e := range p.Errors {
+			got = append(got, e.Pointer)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s %s names %q, want %q: %+v", c.method, c.target, got, c.want, p.Errors)
+		}
+	}
+	if page := ok[client.Page[client.Document]](s, "GET", "/api/v1/jobs", ""); len(page.Items) > 0 {
+		t.Errorf("there are jobs: %+v", page.Items)
+	}
+}
 
 func TestWrongValuesAreNamedAndSaidWhatWouldBeRight(t *testing.T) {
 	s := newServer(t)

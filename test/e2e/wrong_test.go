@@ -293,7 +293,7 @@ func TestOfTenThousandJobsWithThreeMistakesNothingIsApplied(t *testing.T) {
 	refused := func(want ...string) {
 		t.Helper()
 		out, told, code := f.belfry(t, "apply", "-f", folder)
-		if code == 0 || out != "" || strings.Count(told, ".yaml:") != len(want) {
+		if code != 1 || out != "" || strings.Count(told, ".yaml:") != len(want) {
 			t.Errorf("exit code %d: %.300s%.2000s", code, out, told)
 		}
 		for _, line := range want {
@@ -310,6 +310,8 @@ func TestOfTenThousandJobsWithThreeMistakesNothingIsApplied(t *testing.T) {
 	refused("0.yaml:31:18: schedule.cron", "5.yaml:7:1: shedule", "9.yaml:3999:19: policy.overlap")
 	write(map[int]string{7: "schedule: {on: nobody}", 5001: "schedule: {cron: 0 0 1 1 *, except: [holidays]}", 9999: "schedule: {cron: 0 0 1 1 *, only: [workdays]}"})
 	refused("5.yaml:7:", "9.yaml:3999:")
+	write(map[int]string{7: "schedule: {cron: 61 0 1 1 *}", 5001: "shedule: {}", 9999: "schedule: {cron: 0 0 1 1 *, only: [workdays]}"})
+	refused("0.yaml:31:18: schedule.cron", "5.yaml:7:1: shedule", "9.yaml:3999:36: schedule.only[0]: there is no calendar default/workdays")
 }
 
 // A name that is relative where the server was started means nothing elsewhere.
