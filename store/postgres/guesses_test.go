@@ -27,7 +27,7 @@ func TestWhatAnotherNodeHasChangedIsNotGuessed(t *testing.T) {
 }
 
 // lossy is a database that can lose the answers to commits, and counts the guesses that
-// were wrong and the questions for whole runs.
+// were wrong, the messages with questions, and the questions for whole runs.
 type lossy struct {
 	*database
 	// lost is called at the next commit, whose answer is lost, if it is not nil. With undone
@@ -35,6 +35,7 @@ type lossy struct {
 	lost   func()
 	undone bool
 	wrong  int
+	asked  int
 	read   int
 }
 
@@ -59,6 +60,7 @@ type lossyTx struct {
 }
 
 func (t *lossyTx) Ask(ctx context.Context, questions ...sqldb.Question) sqldb.Rows {
+	t.db.asked++
 	for _, q := range questions {
 		if strings.Contains(q.Text, "a.run_key") {
 			t.db.read++
@@ -353,6 +355,32 @@ func TestOfASlotOnlyTheStampsAreRead(t *testing.T) {
 		t.Fatalf("claim by another: %v", got[0].Verdict)
 	}
 	reads("the claim beside a run that another node has changed", true, func() { g.claim(a, store.Skipped) })
+}
+
+// What a node claims first of a job that another one has planned takes a message more than
+// what comes then, for the definition, and is not looked for.
+func TestOfAJobThatIsNotKnownOnlyTheDefinitionIsReadBefore(t *testing.T) {
+	t.Parallel()
+	g := newGuesser(t)
+	other := open(t, g.address, Options{})
+	j, err := other.PutJob(t.Context(), store.PutJob{IfVersion: 0, Actor: "ann", Definition: &job.Job{
+		Name: "a", Schedule: job.Schedule{Cron: []string{"0 0 1 1 *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
+		Policy: job.Policy{Overlap: job.OverlapAllow},
+	}})
+	g.must(err)
+	for i, most := range []int{2, 1} {
+		a := g.planOn(other.Store, g.session, j)
+		ready, err := g.Ready(t.Context(), g.session.ID, store.RunRef{}, time.Now().Add(time.Minute), 10)
+		g.must(err)
+		if len(ready) != 1 {
+			t.Fatalf("%d runs are ready, want 1", len(ready))
+		}
+		before := g.db.asked
+		g.claim(a, store.Started)
+		if asked := g.db.asked - before; asked > most {
+			t.Errorf("claim %d asks in %d messages, want %d", i+1, asked, most)
+		}
+	}
 }
 
 // When the answer to a commit is lost the node may remember a run as it is not: then it

@@ -217,24 +217,41 @@ type foreseen struct {
 
 // foresee returns nil if it has to be looked for what a step is about. What was written
 // in another era is not guessed.
-func (s *Store) foresee(a *about, era int64) *foreseen {
-	if len(a.edits) > 0 || len(a.pools) > 0 || a.reaps {
-		return nil
+func (t *tx) foresee(a *about, era int64) (*foreseen, error) {
+	if t.looks || len(a.edits) > 0 || len(a.pools) > 0 || a.reaps {
+		return nil, nil
 	}
+	f, unknown := t.s.foreseeKnown(a, era)
+	if len(unknown) == 0 {
+		return f, nil
+	}
+	// Their definitions are one message more. To look would be several.
+	if _, err := t.documents(unknown); err != nil {
+		return nil, err
+	}
+	f, _ = t.s.foreseeKnown(a, era)
+	return f, nil
+}
+
+// foreseeKnown returns nil if too little is known: for lack of the definitions of some jobs,
+// which it returns without their numbers, or of something else.
+func (s *Store) foreseeKnown(a *about, era int64) (_ *foreseen, unknown map[job.ID]int64) {
 	uids := make(map[job.ID]bool, len(a.jobs)+len(a.runs))
 	for _, uid := range a.jobs {
 		uids[uid] = true
 	}
 	f := &foreseen{}
-	if len(a.runs) > 0 && !s.foreseeRuns(a, f, uids, era) {
-		return nil
+	if len(a.runs) > 0 {
+		if known, unknown := s.foreseeRuns(a, f, uids, era); !known {
+			return nil, unknown
+		}
 	}
 	f.jobs = slices.AppendSeq(make([]job.ID, 0, len(uids)), maps.Keys(uids))
 	slices.SortFunc(f.jobs, func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
-	return f
+	return f, nil
 }
 
-func (s *Store) foreseeRuns(a *about, f *foreseen, uids map[job.ID]bool, era int64) bool {
+func (s *Store) foreseeRuns(a *about, f *foreseen, uids map[job.ID]bool, era int64) (known bool, unknown map[job.ID]int64) {
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
 	s.jobs.mu.Lock()
@@ -246,7 +263,7 @@ func (s *Store) foreseeRuns(a *about, f *foreseen, uids map[job.ID]bool, era int
 	for _, id := range a.runs {
 		run, ok := s.known.runs[id]
 		if !ok {
-			return false
+			return false, nil
 		}
 		uids[run.job] = true
 		w, ok := s.known.written[id]
@@ -263,15 +280,21 @@ func (s *Store) foreseeRuns(a *about, f *foreseen, uids map[job.ID]bool, era int
 	}
 	f.named = make(map[string]job.ID, len(uids))
 	for uid := range uids {
-		d := s.jobs.documents[uid]
-		if d == nil || d.policy.Pool != "" || s.jobs.followed[uid] {
-			return false
+		switch d := s.jobs.documents[uid]; {
+		case d == nil:
+			if unknown == nil {
+				unknown = map[job.ID]int64{}
+			}
+			unknown[uid] = 0
+		case d.policy.Pool != "" || s.jobs.followed[uid]:
+			return false, nil
+		default:
+			f.named[d.filled.FullName()] = uid
 		}
-		f.named[d.filled.FullName()] = uid
 	}
 	f.few = !s.jobs.many
 	f.slots = slices.Collect(maps.Keys(slots))
-	return true
+	return len(unknown) == 0, unknown
 }
 
 // readsSlot tells whether the runs of a job are read with all in its slot.

@@ -89,12 +89,15 @@ func (t *tx) step(a about) (*step, error) {
 		waiting: map[string]int{}, followed: map[string]bool{}, split: map[job.ID]bool{},
 	}
 	var followers []follower
-	var err error
 	if t.looks {
 		t.s.known.doubt(a.runs)
 	}
 	own, left, era := t.s.db.Stamps()
-	if f := t.s.foresee(&a, era); f != nil && !t.looks {
+	f, err := t.foresee(&a, era)
+	if err != nil {
+		return nil, err
+	}
+	if f != nil {
 		st.stamp.era = era
 		err = st.lockForeseen(f, own, left)
 	} else {
