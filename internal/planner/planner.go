@@ -7,6 +7,7 @@ package planner
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -221,11 +222,10 @@ func (p *Planner) round(ctx context.Context) error {
 	if err := p.readGained(ctx); err != nil {
 		return err
 	}
-	// What the node before has left comes before what it has missed: it was due first.
-	if err := p.placeRest(ctx); err != nil {
-		return err
-	}
-	return p.planDue(ctx)
+	// What the node before has left comes before what it has missed: it was due first. But
+	// where it cannot be placed, the others are planned all the same.
+	err := p.placeRest(ctx)
+	return errors.Join(err, p.planDue(ctx))
 }
 
 // planDue plans all jobs whose next occurrence is within the look-ahead.

@@ -29,6 +29,8 @@ type fake struct {
 	backlog func() (map[job.ID]int, error)
 	left    []store.Run // by a node that is gone, until they are placed
 	calls   []string    // of Plan and Place
+	// unplaced is why it cannot be said which runs must be placed.
+	unplaced error
 }
 
 func (f *fake) JobsChanged(_ context.Context, _ store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error) {
@@ -87,7 +89,9 @@ func (f *fake) Backlog(context.Context, int) (map[job.ID]int, error) {
 	return f.backlog()
 }
 
-func (f *fake) Unplaced(context.Context, store.RunRef, int) ([]store.Run, error) { return f.left, nil }
+func (f *fake) Unplaced(context.Context, store.RunRef, int) ([]store.Run, error) {
+	return f.left, f.unplaced
+}
 
 func (f *fake) Place(context.Context, []store.Placement) error {
 	f.calls, f.left = append(f.calls, "place"), nil
@@ -142,6 +146,16 @@ func TestWhatANodeHasLeftIsPlacedBeforeWhatItHasMissedIsPlanned(t *testing.T) {
 		run(newPlanner(f), time.Second)
 		if got := fmt.Sprint(f.calls); got != "[place plan]" {
 			t.Errorf("the calls were %s", got)
+		}
+	})
+}
+
+func TestWhatCannotBePlacedIsInNobodysWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{jobs: []store.PlannedJob{active(t, 1, "* * * * *")}, unplaced: errors.New("unreadable")}
+		run(newPlanner(f), 2*time.Minute)
+		if len(f.planned) == 0 {
+			t.Error("nothing was planned")
 		}
 	})
 }
