@@ -28,7 +28,7 @@ import (
 //     MaxBatch that are ready for it; MoreWaiting says how many wait besides;
 //   - the unfinished runs of the job, where its policy has NeedsPrevious, a
 //     DeleteAfter that is not negative, or MaxRuns and PauseOnFailure;
-//   - the other shards of a run, where its job has AfterEnd or MaxRuns or is followed.
+//   - the other shards of a run, where Policy.WantsShards says so.
 //
 // A Batch is used by one goroutine.
 type Batch struct {

@@ -154,9 +154,21 @@ func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 	if held && handOn {
 		b.fill(m.Slot)
 	}
-	b.countFailures(j, a.Outcome, m.ID)
+	var followers []*Job
+	if len(b.followers) > 0 {
+		followers = b.followers[j.FullName()]
+	}
+	outcome, over := a.Outcome, true
+	if m.Shards > 0 && (len(followers) > 0 || j.Policy.PauseOnFailure > 0 || j.Policy.countsShards(&m.Run)) {
+		outcome, over = b.whole(j, &m.Run)
+	}
+	if over {
+		b.countFailures(j, outcome, m.ID)
+	}
 	b.settlePrevious(j, &m.Run)
-	b.follow(j, &m.Run)
+	if over {
+		b.follow(j, &m.Run, outcome, followers)
+	}
 	b.succeed(j, &m.Run)
 	if j.Completed.After(b.now) && !b.unended(j) {
 		j.Completed = b.now // that was the last
@@ -191,7 +203,7 @@ func failed(o job.Outcome) bool {
 }
 
 // countFailures counts failed runs in a row, and pauses the job at the last
-// straw.
+// straw. What is split counts once, when the last of its runs has ended.
 func (b *Batch) countFailures(j *Job, o job.Outcome, run job.ID) {
 	switch limit := j.Policy.PauseOnFailure; {
 	case limit == 0 || j.Deleted:
@@ -262,25 +274,13 @@ func (b *Batch) resume(j *Job) {
 	}
 }
 
-// follow creates the runs of jobs that follow this one. What is split into several
-// runs is followed once, when the last of them has ended; what counts for max_runs
-// finds out about that also if nobody follows.
+// follow creates the runs of the jobs that follow this one. What is split into several
+// runs is followed once, when the last of them has ended, by how all of them have.
 //
 // Once: a follower is made in the step that ends the run it follows, which
 // happens once. Nothing acknowledged is lost: there is no moment in which the
 // end is known and the follower is not.
-func (b *Batch) follow(j *Job, parent *store.Run) {
-	var followers []*Job
-	if len(b.followers) > 0 {
-		followers = b.followers[j.FullName()]
-	}
-	if len(followers) == 0 && !j.Policy.countsShards(parent) {
-		return
-	}
-	outcome, over := b.whole(j, parent)
-	if !over {
-		return
-	}
+func (b *Batch) follow(j *Job, parent *store.Run, outcome job.Outcome, followers []*Job) {
 	for _, follower := range followers {
 		if follower.Deleted || follower.State != job.JobActive {
 			continue

@@ -188,6 +188,12 @@ func (p *Policy) Contends(r *store.Run) bool {
 	return p.Overlap != job.OverlapAllow || p.overlap(r) != job.OverlapAllow || p.Pool != "" || strings.HasPrefix(r.Slot, poolSlot)
 }
 
+// WantsShards tells whether what follows from the end of a shard depends on the others;
+// followed says that other jobs follow the job.
+func (p *Policy) WantsShards(followed bool) bool {
+	return followed || p.AfterEnd > 0 || p.MaxRuns > 0 || p.PauseOnFailure > 0
+}
+
 // overlap returns the overlap policy of a run. One that may run beside others waits
 // for a pool all the same: its size bounds them together.
 func (p *Policy) overlap(r *store.Run) job.Overlap {

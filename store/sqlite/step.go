@@ -191,7 +191,7 @@ func (st *step) addRun(r *store.Run) (*loadedJob, error) {
 	}
 	// What follows from its end depends on the other shards.
 	followed, err := st.followers(l.Job)
-	if err == nil && (followed || l.Policy.AfterEnd > 0 || l.Policy.MaxRuns > 0) {
+	if err == nil && l.Policy.WantsShards(followed) {
 		err = st.runsOf(r.JobUID)
 	}
 	return l, err

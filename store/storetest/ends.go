@@ -551,6 +551,27 @@ var endTests = []test{
 			equal(e, "runs", len(e.active(j)), []int{1, 2}[i])
 		}
 	}},
+	{"what is split counts once for pause_on_failure, and has failed if one shard has", func(e *env) {
+		j := e.put(everyMinute + "\nplace: {shards: 3}\npolicy: {pause_on_failure: 2}")
+		occurrence := func(seconds int, outcomes ...job.Outcome) job.JobState {
+			e.Helper()
+			shards := e.planSplit(j, 3, time.Duration(seconds)*time.Second)[0]
+			e.clock.Advance(time.Duration(seconds) * time.Second)
+			for _, a := range shards {
+				e.claim(e.a, a, store.Started)
+			}
+			for i, o := range outcomes {
+				equal(e, "state before the last", e.reload(j).Definition.Status.State, job.JobActive)
+				e.finish(shards[i], o)
+			}
+			return e.reload(j).Definition.Status.State
+		}
+		const good, bad = job.OutcomeSucceeded, job.OutcomeFailed
+		equal(e, "after three failed shards", occurrence(1, bad, bad, bad), job.JobActive)
+		equal(e, "after a success", occurrence(1, good, good, good), job.JobActive)
+		equal(e, "after one failed shard", occurrence(1, good, bad, good), job.JobActive)
+		equal(e, "after another one", occurrence(1, bad, good, good), job.JobPaused)
+	}},
 	{"a job is paused after so many failed runs in a row", func(e *env) {
 		text := everyMinute + "\npolicy: {pause_on_failure: 2, overlap: allow}"
 		j := e.put(text)

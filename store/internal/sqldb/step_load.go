@@ -293,7 +293,7 @@ func (st *step) addRun(r *store.Run) {
 	if st.b.HasRun(r.ID) {
 		return
 	}
-	if l != nil && r.Shards > 0 && (l.Policy.AfterEnd > 0 || l.Policy.MaxRuns > 0 || st.followed[l.FullName()]) {
+	if l != nil && r.Shards > 0 && l.Policy.WantsShards(st.followed[l.FullName()]) {
 		st.split[l.UID] = true
 	}
 	if r.State == job.StateWaiting && r.Overlap == "" && !r.AwaitsPrevious && !r.HoldsSlot {
