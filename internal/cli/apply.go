@@ -26,14 +26,45 @@ import (
 
 // applyFlags is what belfry apply is asked.
 type applyFlags struct {
+	sources
+	dryRun string
+	yes    bool
+	output string
+}
+
+// sources are the files that a command compares with a server, and whose they are.
+type sources struct {
 	connection config.Asked
 	files      []string
 	recursive  bool
 	owner      string
 	prune      bool
-	dryRun     string
-	yes        bool
-	output     string
+}
+
+// check refuses flags that say too little. purpose is what the files are for.
+func (ask *sources) check(purpose string) error {
+	if len(ask.files) == 0 {
+		return misused("nothing to %s: -f is missing", purpose).withHint("name a file, a folder, or - for standard input")
+	}
+	if ask.prune && ask.owner == "" {
+		return misused("--prune is about what an owner has no more, so it wants --owner")
+	}
+	return nil
+}
+
+// request reads the files, and makes of them what the server is asked for.
+func (ask *sources) request(ctx context.Context, env Env) (*validation, *remote, client.Apply, error) {
+	v, err := readAll(ctx, env, ask.files, ask.recursive, ask.connection)
+	if err != nil {
+		return nil, nil, client.Apply{}, err
+	}
+	server, err := connect(env, ask.connection)
+	if err != nil {
+		return nil, nil, client.Apply{}, err
+	}
+	request, err := v.request(server.namespace)
+	request.Owner, request.Prune = ask.owner, ask.prune
+	return v, server, request, err
 }
 
 func newApply(env Env) *cobra.Command {
@@ -53,11 +84,8 @@ belfry apply -f jobs/ --owner team-a --prune
 generate-jobs | belfry apply -f -`,
 		Args: noFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(ask.files) == 0 {
-				return misused("nothing to apply: -f is missing").withHint("name a file, a folder, or - for standard input")
-			}
-			if ask.prune && ask.owner == "" {
-				return misused("--prune deletes what an owner has no more, so it wants --owner")
+			if err := ask.check("apply"); err != nil {
+				return err
 			}
 			return apply(cmd.Context(), env, ask)
 		},
@@ -83,19 +111,11 @@ func apply(ctx context.Context, env Env, ask applyFlags) error {
 		return validate(env, ask.files, ask.recursive, ask.output)
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
-	v, err := readAll(ctx, env, ask.files, ask.recursive, ask.connection)
+	v, server, request, err := ask.request(ctx, env)
 	if err != nil {
 		return err
 	}
-	server, err := connect(env, ask.connection)
-	if err != nil {
-		return err
-	}
-	request, err := v.request(server.namespace)
-	if err != nil {
-		return err
-	}
-	request.Owner, request.Prune, request.DryRun = ask.owner, ask.prune, ask.dryRun == "server"
+	request.DryRun = ask.dryRun == "server"
 	if ask.prune && !request.DryRun && !ask.yes {
 		if err := agreeToPrune(ctx, server, request); err != nil {
 			return v.placed(server.refused(err))
@@ -169,22 +189,9 @@ func (v *validation) request(namespace string) (client.Apply, error) {
 // readAll reads files as validate does. Mistakes that can be seen without a server are
 // reported, with all others that there are.
 func readAll(ctx context.Context, env Env, names []string, recursive bool, asked config.Asked) (*validation, error) {
-	var files []string
-	for _, name := range names {
-		found, err := filesOf(env, name, recursive)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, found...)
-	}
-	v := &validation{}
-	for _, file := range files {
-		if err := v.read(env, file); err != nil {
-			return nil, err
-		}
-	}
-	if len(v.problems) == 0 {
-		return v, nil
+	v, err := readFiles(env, names, recursive)
+	if err != nil || len(v.problems) == 0 {
+		return v, err
 	}
 	v.judge(env.Now()) // so that all mistakes are told, and not those first that are seen first
 	wrong := v.wrongFiles()

@@ -9,17 +9,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/belfry-cron/belfry/client"
-	"github.com/belfry-cron/belfry/internal/config"
 )
 
 // diffFlags is what belfry diff is asked.
 type diffFlags struct {
-	connection config.Asked
-	files      []string
-	recursive  bool
-	owner      string
-	prune      bool
-	output     string
+	sources
+	output string
 }
 
 func newDiff(env Env) *cobra.Command {
@@ -36,11 +31,8 @@ belfry diff -f jobs/ -R --owner team-a --prune
 belfry diff -f jobs/ -o name                     # only what differs`,
 		Args: noFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(ask.files) == 0 {
-				return misused("nothing to compare: -f is missing").withHint("name a file, a folder, or - for standard input")
-			}
-			if ask.prune && ask.owner == "" {
-				return misused("--prune is about what an owner has no more, so it wants --owner")
+			if err := ask.check("compare"); err != nil {
+				return err
 			}
 			return diff(cmd.Context(), env, ask)
 		},
@@ -55,19 +47,11 @@ belfry diff -f jobs/ -o name                     # only what differs`,
 }
 
 func diff(ctx context.Context, env Env, ask diffFlags) error {
-	v, err := readAll(ctx, env, ask.files, ask.recursive, ask.connection)
+	v, server, request, err := ask.request(ctx, env)
 	if err != nil {
 		return err
 	}
-	server, err := connect(env, ask.connection)
-	if err != nil {
-		return err
-	}
-	request, err := v.request(server.namespace)
-	if err != nil {
-		return err
-	}
-	request.Owner, request.Prune, request.DryRun, request.Diff = ask.owner, ask.prune, true, true
+	request.DryRun, request.Diff = true, true
 	would, err := server.Apply(ctx, request)
 	if err != nil {
 		return v.placed(server.refused(err))

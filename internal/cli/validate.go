@@ -99,20 +99,27 @@ type validation struct {
 	remarks   []string // what could not be checked
 }
 
-func validate(env Env, names []string, recursive bool, output string) error {
-	var files []string
+// readFiles reads the files that names stand for.
+func readFiles(env Env, names []string, recursive bool) (*validation, error) {
+	v := &validation{}
 	for _, name := range names {
-		found, err := filesOf(env, name, recursive)
+		files, err := filesOf(env, name, recursive)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		files = append(files, found...)
+		for _, file := range files {
+			if err := v.read(env, file); err != nil {
+				return nil, err
+			}
+		}
 	}
-	var v validation
-	for _, file := range files {
-		if err := v.read(env, file); err != nil {
-			return err
-		}
+	return v, nil
+}
+
+func validate(env Env, names []string, recursive bool, output string) error {
+	v, err := readFiles(env, names, recursive)
+	if err != nil {
+		return err
 	}
 	v.judge(env.Now())
 
