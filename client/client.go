@@ -202,6 +202,14 @@ func ifMatch(version int64) map[string]string {
 	return map[string]string{"If-Match": strconv.Quote(strconv.FormatInt(version, 10))}
 }
 
+// onceBy is the header by which requests with the same key make one run; "" is none.
+func onceBy(key string) map[string]string {
+	if key == "" {
+		return nil
+	}
+	return map[string]string{"Idempotency-Key": key}
+}
+
 // jobPath returns the path of a job, and of something below it.
 func jobPath(namespace, name string, below ...string) string {
 	path := pathOf("jobs", namespace, name)
@@ -294,22 +302,14 @@ func (c *Client) Resume(ctx context.Context, namespace, name string, r ResumeReq
 // 24 hours.
 func (c *Client) RunJob(ctx context.Context, namespace, name string, r RunRequest, idempotencyKey string) (Run, error) {
 	var run Run
-	header := map[string]string{}
-	if idempotencyKey != "" {
-		header["Idempotency-Key"] = idempotencyKey
-	}
-	return run, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "run"), header: header, body: r, answer: &run})
+	return run, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "run"), header: onceBy(idempotencyKey), body: r, answer: &run})
 }
 
 // Backfill makes runs of scheduled times that are past. Requests with the same
 // idempotency key, none included, make each of them once in 24 hours.
 func (c *Client) Backfill(ctx context.Context, namespace, name string, r BackfillRequest, idempotencyKey string) (Backfill, error) {
 	var answer Backfill
-	header := map[string]string{}
-	if idempotencyKey != "" {
-		header["Idempotency-Key"] = idempotencyKey
-	}
-	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "backfill"), header: header, body: r, answer: &answer})
+	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "backfill"), header: onceBy(idempotencyKey), body: r, answer: &answer})
 }
 
 // CancelBackfill ends all runs of a job that were made by backfill.
@@ -441,11 +441,7 @@ func (c *Client) Cancel(ctx context.Context, id job.ID, r CancelRequest) (Run, e
 // and parameters.
 func (c *Client) Retry(ctx context.Context, id job.ID, idempotencyKey string) (Run, error) {
 	var run Run
-	header := map[string]string{}
-	if idempotencyKey != "" {
-		header["Idempotency-Key"] = idempotencyKey
-	}
-	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + id.String() + "/retry", header: header, answer: &run})
+	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + id.String() + "/retry", header: onceBy(idempotencyKey), answer: &run})
 }
 
 // Nodes returns all nodes by name.
