@@ -176,6 +176,9 @@ func flagFailure(cmd *cobra.Command, err error) error {
 		var names []string
 		cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, flag.Name) })
 		f.hint = didYouMean(name, "--", names)
+		if inner, _, err := cmd.Find([]string{name}); err == nil && inner != cmd {
+			f = f.withHint("did you mean %s?", inner.CommandPath())
+		}
 		return f
 	case errors.As(err, &missing):
 		return misused("%s needs a value", flagName(missing.GetFlag()))

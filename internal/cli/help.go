@@ -116,11 +116,16 @@ func newHelp() *cobra.Command {
 		Short:  "Say how a command is used",
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			target, rest, err := cmd.Root().Find(args)
-			if err != nil || len(rest) > 0 {
-				return unknownCommand(cmd.Root(), args[0])
-			}
-			return target.Help()
+			return helpOn(cmd.Root(), args)
 		},
 	}
+}
+
+// helpOn prints the help of a command or, where words follow, of one below it.
+func helpOn(cmd *cobra.Command, words []string) error {
+	target, rest, err := cmd.Find(words)
+	if err != nil || len(rest) > 0 {
+		return unknownCommand(cmd, words[0])
+	}
+	return target.Help()
 }

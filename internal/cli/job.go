@@ -37,10 +37,13 @@ func group(name, plural, short, example string) *cobra.Command {
 		Use: name, Aliases: []string{plural}, Short: short, Example: example,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownCommand(cmd, args[0])
+			switch {
+			case len(args) == 0:
+				return cmd.Help()
+			case args[0] == "help":
+				return helpOn(cmd, args[1:])
 			}
-			return cmd.Help()
+			return unknownCommand(cmd, args[0])
 		},
 	}
 }
