@@ -70,10 +70,15 @@ func (a *api) nodes(ctx context.Context) ([]client.Node, error) {
 }
 
 // replaced tells whether another process has the data directory of a session by now:
-// the one of the session is gone, and what it last said of itself is not so any more.
+// the one of the session is gone, and what it last said of itself is not so any more. Who
+// joins makes those before it leave: a clock that was put back says otherwise.
 func replaced(s *store.Session, all []store.Session) bool {
 	return slices.ContainsFunc(all, func(other store.Session) bool {
-		return other.Machine == s.Machine && other.DataDir == s.DataDir && other.Joined.After(s.Joined)
+		later := other.Joined.After(s.Joined)
+		if s.Leaving != other.Leaving {
+			later = s.Leaving
+		}
+		return later && other.Machine == s.Machine && other.DataDir == s.DataDir
 	})
 }
 

@@ -115,4 +115,13 @@ func TestAProcessThatAnotherOneHasReplacedIsNoNodeAnyMore(t *testing.T) {
 	if len(list) != 2 || list[0].Session != (job.ID{3}) || list[0].State != "live" || list[1].Name != "b" {
 		t.Errorf("the nodes are %+v", list)
 	}
+	s.pass(-time.Minute)
+	latest := store.Session{ID: job.ID{4}, Node: "b", Machine: "m", DataDir: "/e", Roles: []string{"worker"}, Capacity: 10}
+	if _, err := s.store.Join(t.Context(), latest); err != nil {
+		t.Fatal(err)
+	}
+	list = ok[client.Page[client.Node]](s, "GET", "/api/v1/nodes", "").Items
+	if len(list) != 2 || list[1].Session != latest.ID || list[1].State != "live" {
+		t.Errorf("after the clock was put back the nodes are %+v", list)
+	}
 }
