@@ -1,0 +1,205 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// jobListFlags is what belfry job list is asked.
+type jobListFlags struct {
+	connection config.Asked
+	all        bool
+	labels     map[string]string
+	text       string
+	state      string
+	sort       string
+	limit      int
+	output     string
+}
+
+func newJobList(env Env) *cobra.Command {
+	ask := jobListFlags{sort: "name"}
+	cmd := &cobra.Command{
+		Use:     "list [flags]",
+		Aliases: []string{"ls"},
+		Short:   "List jobs, with when they fall due and how they ended last",
+		Long: `List the jobs of all namespaces, or of the one that is named. With --sort next
+those that fall due first come first, and with --sort last those that ended last,
+of 10000 jobs at most.`,
+		Example: `belfry job list
+belfry job list --sort next --limit 10
+belfry job list -n web --label team=a --state paused
+belfry job list -o name`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			server, err := connect(env, ask.connection)
+			if err != nil {
+				return err
+			}
+			return server.refused(listJobs(cmd.Context(), server, ask))
+		},
+	}
+	f := cmd.Flags()
+	f.Var((*labels)(&ask.labels), "label", "only jobs with this label: KEY=VALUE; may be repeated")
+	addWord(f, &ask.text, "text", "", "TEXT", "only jobs with this in their name or description")
+	addChoice(cmd, &ask.state, "state", "", "only jobs in this state", job.JobState("").Values()...)
+	addChoice(cmd, &ask.sort, "sort", "", "order of the jobs", "name", "next", "last")
+	addParsed(f, &ask.limit, "limit", "", "", "N", "how many jobs to show; else all", parsePositive)
+	addConnection(cmd, &ask.connection)
+	addAll(cmd, &ask.all)
+	addOutput(cmd, &ask.output, asTable, asWide, asJSON, asYAML, asJSONL, asName)
+	return cmd
+}
+
+// sortMax is how many jobs are read to sort them: some seconds.
+const sortMax = 10_000
+
+// pageSize is how many items are asked for at a time.
+const pageSize = 500
+
+func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
+	query := client.JobQuery{Namespace: server.listNamespace(ask.all), Labels: ask.labels, Text: ask.text, State: job.JobState(ask.state), Sort: client.ByName, PageSize: pageSize}
+	if ask.sort == "next" {
+		query.Sort = client.ByNext
+	}
+	// The server has no order by the last run: they are sorted here.
+	whole := ask.sort == "last" || ask.limit == 0
+	if !whole {
+		query.PageSize = min(ask.limit, pageSize)
+	}
+	var rows []sent
+	for {
+		page, err := server.Jobs(ctx, query)
+		if err != nil {
+			return err
+		}
+		for _, d := range page.Items {
+			row, err := server.read(d, job.KindJob)
+			if err != nil {
+				return err
+			}
+			rows = append(rows, row)
+		}
+		if query.PageToken = page.NextPageToken; query.PageToken == "" || !whole && len(rows) >= ask.limit {
+			break
+		}
+		if ask.sort == "last" && len(rows) >= sortMax {
+			return failed("there are more than %d jobs, too many to sort by their last run", sortMax).
+				withHint("select some with --namespace, --label, --text or --state")
+		}
+	}
+	if ask.sort == "last" {
+		sortByLast(rows)
+	}
+	if ask.limit > 0 {
+		rows = rows[:min(len(rows), ask.limit)]
+	}
+	return showList(server.env, ask.output, rows, "", sent.FullName, func(w io.Writer) { jobTable(w, server.env, rows, ask.output == asWide) })
+}
+
+// sortByLast puts those first that ended last, and those at the end that never
+// ran.
+func sortByLast(rows []sent) {
+	slices.SortStableFunc(rows, func(a, b sent) int {
+		return b.Job.Status.LastEnded.Compare(a.Job.Status.LastEnded)
+	})
+}
+
+// jobTable writes jobs for people.
+func jobTable(w io.Writer, env Env, rows []sent, wide bool) {
+	s := styleFor(env, env.StdoutIsTerminal)
+	head := []string{"NAME", "SCHEDULE", "NEXT", "LEFT", "LAST", "STATUS"}
+	if wide {
+		head = append(head, "ZONE", "VERSION", "LAST RUN", "UID")
+	}
+	var lines [][]string
+	for _, r := range rows {
+		j, status := r.Job, r.Job.Status
+		zone := zoneOf(j)
+		line := []string{
+			j.FullName(), scheduleText(&j.Schedule), instant(env, inZone(status.Next, zone)), distance(env, status.Next),
+			distance(env, status.LastEnded), statusText(status),
+		}
+		if !env.StdoutIsTerminal {
+			line[4] = instant(env, inZone(status.LastEnded, zone))
+		}
+		if wide {
+			last := ""
+			if !status.LastRun.IsZero() {
+				last = status.LastRun.String()
+			}
+			line = append(line, orDash(j.Schedule.Timezone), fmt.Sprint(j.Version), orDash(last), j.UID.String())
+		}
+		lines = append(lines, line)
+	}
+	table(w, s, head, lines)
+}
+
+// zoneOf returns the zone that a job's moments are shown in.
+func zoneOf(j *job.Job) *time.Location {
+	if zone, err := cron.LoadZone(j.Schedule.Timezone); err == nil && j.Schedule.Timezone != "" {
+		return zone.Location()
+	}
+	return time.UTC
+}
+
+func inZone(t time.Time, zone *time.Location) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.In(zone)
+}
+
+// scheduleText says in few words when a job falls due.
+func scheduleText(s *job.Schedule) string {
+	var parts []string
+	switch {
+	case len(s.Cron) > 0:
+		parts = append(parts, strings.Join(s.Cron, " | "))
+	case s.Every > 0:
+		parts = append(parts, "every "+s.Every.String())
+	case s.AfterEnd > 0:
+		parts = append(parts, s.AfterEnd.String()+" after its end")
+	case len(s.At) == 1:
+		parts = append(parts, "at "+s.At[0].Format(time.RFC3339))
+	case len(s.At) > 0:
+		parts = append(parts, fmt.Sprintf("at %d instants", len(s.At)))
+	case len(s.On) > 0:
+		var names []string
+		for _, u := range s.On {
+			names = append(names, u.Job)
+		}
+		parts = append(parts, "after "+strings.Join(names, ", "))
+	}
+	if s.Boot {
+		parts = append(parts, "at the start of a node")
+	}
+	if len(parts) == 0 {
+		return "by hand"
+	}
+	return strings.Join(parts, " and ")
+}
+
+// statusText says how a job is: what keeps it from running, or how it ended last.
+func statusText(s *job.Status) string {
+	switch {
+	case s.State == job.JobPaused && s.PauseReason != "":
+		return "paused: " + s.PauseReason
+	case s.State != job.JobActive:
+		return string(s.State)
+	case s.LastOutcome == "":
+		return "-"
+	}
+	return string(s.LastOutcome)
+}
