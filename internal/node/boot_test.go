@@ -43,3 +43,20 @@ func TestBootIsTheStartOfTheProcessAndNotOfASession(t *testing.T) {
 		stop()
 	})
 }
+
+func TestABootThatIsSplitHasAllItsShards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		split := w.apply("{name: split, schedule: {boot: true}, place: {shards: 3}, run: {shell: 'true'}}")
+		last := w.apply("{name: last, schedule: {on: split}, run: {shell: 'true'}}")
+		stop := w.start("a")
+		time.Sleep(5 * time.Second)
+		if got := w.outcomes(split); len(got) != 3 {
+			t.Errorf("the shards ended as %v", got)
+		}
+		if got := w.outcomes(last); len(got) != 1 {
+			t.Errorf("what follows them ended as %v", got)
+		}
+		stop()
+	})
+}

@@ -430,16 +430,20 @@ func (n *Node) startBootJobs(ctx context.Context, session job.ID) error {
 			if !placement.Eligible(&n.config.Session, &j.Filled.Place, j.Filled.Run.Handler) {
 				continue
 			}
-			id, err := n.newID()
-			if err != nil {
-				return err
+			shards := j.Filled.Place.Shards
+			for shard := range max(1, shards) {
+				id, err := n.newID()
+				if err != nil {
+					return err
+				}
+				items = append(items, store.TriggerItem{
+					ID: id, Job: j.Definition.UID, Kind: job.RunBoot, Key: n.process.String(), Session: session,
+					Shard: shard, Shards: shards,
+				})
 			}
-			items = append(items, store.TriggerItem{
-				ID: id, Job: j.Definition.UID, Kind: job.RunBoot, Key: n.process.String(), Session: session,
-			})
 		}
-		if len(items) > 0 {
-			if _, err := n.config.Store.Trigger(ctx, items); err != nil {
+		for part := range slices.Chunk(items, store.MaxBatch) {
+			if _, err := n.config.Store.Trigger(ctx, part); err != nil {
 				return err
 			}
 		}
