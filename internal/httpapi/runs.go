@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -393,13 +392,7 @@ func (a *api) retryRun(ctx context.Context, in *retryRunInput) (*madeRunOutput, 
 	if err != nil {
 		return nil, err
 	}
-	if run.Kind == job.RunOn {
-		// It was given all that the run before it had.
-		maps.DeleteFunc(run.Params, func(name, _ string) bool { _, declared := j.Filled.Params[name]; return !declared })
-	}
-	if err := checkParams(j.Filled, run.Params); err != nil {
-		return nil, err
-	}
+	// Parameters that the job does not declare, or not any more, are for those that follow it.
 	return a.trigger(ctx, j, store.TriggerItem{
 		Key: in.IdempotencyKey, Params: run.Params, Scheduled: run.Scheduled, Due: a.Now(), Shard: run.Shard, Shards: run.Shards,
 	})

@@ -219,20 +219,28 @@ func TestRunsSayWhatWasNotAsExpected(t *testing.T) {
 	}
 }
 
-func TestAFollowerIsRetriedWithTheParametersThatItDeclares(t *testing.T) {
+func TestAFollowerIsRetriedWithAllThatItWasGiven(t *testing.T) {
 	s := newServer(t)
 	n := s.node()
 	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "leader", "params": {"day": "", "who": ""}, "run": {"shell": "true"}}`)
 	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "follower", "params": {"day": ""}, "schedule": {"on": "leader"}, "run": {"shell": "true"}}`)
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "last", "params": {"who": ""}, "schedule": {"on": "follower"}, "run": {"shell": "true"}}`)
 	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/leader/run", `{"params": {"day": "monday", "who": "ann"}}`)
 	n.start(run)
 	n.finish(run, job.OutcomeSucceeded)
-	follower := ok[client.Page[client.Run]](s, "GET", "/api/v1/runs?job=follower", "").Items[0]
-	n.start(follower)
-	n.finish(follower, job.OutcomeFailed)
-	again := ok[client.Run](s, "POST", "/api/v1/runs/"+follower.ID.String()+"/retry", "")
-	if len(again.Params) != 1 || again.Params["day"] != "monday" || !again.Scheduled.Equal(run.Scheduled) {
-		t.Errorf("the retry is %+v", again)
+	again := ok[client.Page[client.Run]](s, "GET", "/api/v1/runs?job=follower", "").Items[0]
+	for _, outcome := range []job.Outcome{job.OutcomeFailed, job.OutcomeFailed, job.OutcomeSucceeded} {
+		if len(again.Params) != 2 || again.Params["day"] != "monday" || !again.Scheduled.Equal(run.Scheduled) {
+			t.Errorf("the run is %+v", again)
+		}
+		n.start(again)
+		n.finish(again, outcome)
+		if outcome == job.OutcomeFailed {
+			again = ok[client.Run](s, "POST", "/api/v1/runs/"+again.ID.String()+"/retry", "")
+		}
+	}
+	if last := ok[client.Page[client.Run]](s, "GET", "/api/v1/runs?job=last", "").Items; len(last) != 1 || last[0].Params["who"] != "ann" {
+		t.Errorf("what follows it is %+v", last)
 	}
 }
 

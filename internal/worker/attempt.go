@@ -192,8 +192,9 @@ func (w *Worker) dataOf(it *item) job.TemplateData {
 	}
 	for name, value := range r.Params {
 		// What follows another run was given all that this had, for those that
-		// follow it in their turn: what it does not declare is not for itself.
-		if _, declared := definition.Params[name]; declared || r.Kind != job.RunOn {
+		// follow it in their turn, also where it is run once more: what it does not
+		// declare is not for itself.
+		if _, declared := definition.Params[name]; declared {
 			data.Params[name] = value
 		}
 	}
