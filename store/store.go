@@ -85,6 +85,9 @@ const (
 	// of more, a store with one writer would make claims wait for longer than a run
 	// may be late.
 	PutMax = 100
+	// LookAheadDefault is how far ahead runs are planned unless something else is
+	// said: longer than it takes others to notice that a planner is gone.
+	LookAheadDefault = 15 * time.Second
 	// ClaimAhead is how long before its due time a run can be claimed.
 	ClaimAhead = 2 * time.Second
 	// PlanSlack is how far beyond the look-ahead a run may be planned: room for

@@ -1,7 +1,8 @@
 // Package events brings what changes in a store to those who follow it. A Feed is
-// what a store tells with, in one process; a Hub follows a store while anybody
-// listens, and keeps the latest events, so that a thousand listeners cost the store
-// no more than one, and a listener whose connection broke goes on where it was.
+// what a store tells with, in one process, and Hints are what it wakes others with; a
+// Hub follows a store while anybody listens, and keeps the latest events, so that a
+// thousand listeners cost the store no more than one, and a listener whose connection
+// broke goes on where it was.
 //
 // What does not fit is left out and said to be left out: neither a store nor another
 // listener ever waits for one that is slow.

@@ -69,8 +69,7 @@ type Config struct {
 
 // The defaults of a Config.
 const (
-	DefaultLookAhead    = 15 * time.Second
-	DefaultStealAfter   = time.Second
+	defaultStealAfter   = time.Second
 	DefaultCapacity     = 512
 	DefaultDrainTimeout = 30 * time.Second
 )
@@ -80,10 +79,10 @@ const joinEvery = time.Second
 
 func (c Config) withDefaults() Config {
 	if c.LookAhead == 0 {
-		c.LookAhead = DefaultLookAhead
+		c.LookAhead = store.LookAheadDefault
 	}
 	if c.StealAfter == 0 {
-		c.StealAfter = DefaultStealAfter
+		c.StealAfter = defaultStealAfter
 	}
 	if c.Capacity == 0 {
 		c.Capacity = DefaultCapacity
@@ -235,7 +234,7 @@ func (n *Node) join(ctx context.Context) error {
 	if n.config.Watchdog != nil {
 		journal := n.config.Watchdog.Journal()
 		began = func(run job.ID, attempt int) bool {
-			return !journal.Complete || journal.Began(watchdog.Key{Run: run, Number: attempt})
+			return journal.Began(watchdog.Key{Run: run, Number: attempt})
 		}
 	}
 	for _, predecessor := range m.Predecessors() {

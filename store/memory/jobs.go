@@ -359,7 +359,7 @@ func put[T any](ctx context.Context, s *Store, all map[string]*T, given *T, head
 	}
 	b.Audit(actor, string(kind)+"."+created(old == nil), full, *head(out).Version, engine.Differences(old, out)...)
 	s.write(b)
-	s.hint(store.HintJobs)
+	s.hints.Send(store.HintJobs)
 	return out, nil
 }
 

@@ -25,8 +25,7 @@ import (
 type Options struct {
 	// Now is the store's clock. Default: the clock of the machine.
 	Now func() time.Time
-	// LookAhead is how far ahead runs may be planned. Default: 15 s, as long
-	// as it takes others to notice that a planner is gone.
+	// LookAhead is how far ahead runs may be planned. Default: store.LookAheadDefault.
 	LookAhead time.Duration
 	// Defaults are filled in where jobs say nothing.
 	Defaults job.Defaults
@@ -62,7 +61,7 @@ type Store struct {
 	records map[job.ID][]*store.Record // by run; not changed in place
 	output  map[attemptKey]map[int]store.OutputChunk
 
-	hints map[chan store.Hint]bool
+	hints events.Hints
 	feed  events.Feed
 }
 
@@ -97,7 +96,7 @@ func New(opt Options) *Store {
 		opt.Revisions = store.RevisionsDefault
 	}
 	if opt.LookAhead == 0 {
-		opt.LookAhead = 15 * time.Second
+		opt.LookAhead = store.LookAheadDefault
 	}
 	if opt.NewID == nil {
 		now := opt.Now
@@ -120,7 +119,6 @@ func New(opt Options) *Store {
 		drains:    map[string]*store.Drain{},
 		records:   map[job.ID][]*store.Record{},
 		output:    map[attemptKey]map[int]store.OutputChunk{},
-		hints:     map[chan store.Hint]bool{},
 	}
 	s.unlock = s.mu.Unlock
 	s.step = step{engine.NewBatch(time.Time{}, opt.LookAhead, 0), map[string]bool{}, map[job.ID]bool{}}
@@ -285,7 +283,7 @@ func (s *Store) write(b *step) {
 			s.over[id] = true
 		}
 	}
-	s.hint(c.Hints)
+	s.hints.Send(c.Hints)
 	if s.feed.Wanted() {
 		s.feed.Send(b.Events(&c))
 	}
@@ -318,7 +316,7 @@ func (s *Store) writeJob(row *jobRow, j *engine.Job) {
 		s.seq++
 		row.seq = s.seq
 		row.updated = s.now()
-		s.hint(store.HintJobs)
+		s.hints.Send(store.HintJobs)
 	}
 }
 
@@ -332,34 +330,6 @@ func (s *Store) revise(row *jobRow, actor string) {
 }
 
 // Hints implements store.Store.
-func (s *Store) Hints(ctx context.Context) <-chan store.Hint {
-	// One place is enough: a second hint is joined to the first.
-	hints := make(chan store.Hint, 1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.hints[hints] = true
-	context.AfterFunc(ctx, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.hints, hints)
-		close(hints)
-	})
-	return hints
-}
-
-func (s *Store) hint(h store.Hint) {
-	if h == 0 {
-		return
-	}
-	for hints := range s.hints {
-		all := h
-		select {
-		case earlier := <-hints:
-			all |= earlier
-		default:
-		}
-		hints <- all // only this function sends, under the mutex: there is room
-	}
-}
+func (s *Store) Hints(ctx context.Context) <-chan store.Hint { return s.hints.Listen(ctx) }
 
 var errNoSession = errors.New("a session needs an id")

@@ -470,7 +470,7 @@ func (s *Store) Join(ctx context.Context, session store.Session) (store.Session,
 	}
 	slices.SortFunc(session.Predecessors, func(a, b job.ID) int { return slices.Compare(a[:], b[:]) })
 	s.sessions[session.ID] = &session
-	s.hint(store.HintRuns)
+	s.hints.Send(store.HintRuns)
 	return session, nil
 }
 
@@ -502,7 +502,7 @@ func (s *Store) Leave(ctx context.Context, session job.ID) error {
 	}
 	row.Leaving = true
 	s.handOn(session)
-	s.hint(store.HintRuns | store.HintNodes)
+	s.hints.Send(store.HintRuns | store.HintNodes)
 	return nil
 }
 

@@ -49,8 +49,8 @@ var errClosed = errors.New("the store is closed")
 type Options struct {
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
-	// LookAhead is how far ahead runs are planned. Default: 15 s, the same as
-	// the planner's.
+	// LookAhead is how far ahead runs are planned, the same as the planner's. Default:
+	// store.LookAheadDefault.
 	LookAhead time.Duration
 	// Defaults are filled in where jobs say nothing. Default: what is built in.
 	Defaults job.Defaults
@@ -73,7 +73,6 @@ type Options struct {
 }
 
 const (
-	lookAheadDefault = 15 * time.Second
 	// readersMax is how many connections read. Each more takes from the
 	// writer: eight busy ones cut it to a seventh.
 	readersMax = 3
@@ -96,7 +95,7 @@ type Store struct {
 	readers chan *conn // those that nobody uses; never closed
 	jobs    *jobCache
 	lines   *lines
-	hints   columns.Hints
+	hints   events.Hints
 	feed    events.Feed
 	ended   columns.Ends
 
@@ -130,7 +129,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	s := &Store{
 		path:      path,
 		now:       o.Now,
-		lookAhead: cmp.Or(o.LookAhead, lookAheadDefault),
+		lookAhead: cmp.Or(o.LookAhead, store.LookAheadDefault),
 		defaults:  o.Defaults,
 		revisions: cmp.Or(o.Revisions, store.RevisionsDefault),
 		newID:     o.NewID,

@@ -71,8 +71,8 @@ var errAgain = errors.New("changed before it was locked")
 type Options struct {
 	// Now is the clock that decides. Default: that of the database.
 	Now func() time.Time
-	// LookAhead is how far ahead runs are planned. Default: 15 s, the same as
-	// the planner's.
+	// LookAhead is how far ahead runs are planned, the same as the planner's. Default:
+	// store.LookAheadDefault.
 	LookAhead time.Duration
 	// Defaults are filled in where jobs say nothing. They should be the same on
 	// all nodes. Default: what is built in.
@@ -93,7 +93,6 @@ type Options struct {
 }
 
 const (
-	lookAheadDefault = 15 * time.Second
 	// conflictsMax is how often a transaction is made that others are in the
 	// way of. Each time somebody else has got on.
 	conflictsMax = 20
@@ -123,7 +122,7 @@ type Store struct {
 	abouts   aboutCache
 	tidying  tidying
 	expiring expiring
-	hints    columns.Hints
+	hints    events.Hints
 	notices  notices
 	followed followed
 	feed     events.Feed
@@ -145,7 +144,7 @@ var _ store.Store = (*Store)(nil)
 func Open(ctx context.Context, db DB, o Options) (*Store, error) {
 	s := &Store{
 		db:        db,
-		lookAhead: cmp.Or(o.LookAhead, lookAheadDefault),
+		lookAhead: cmp.Or(o.LookAhead, store.LookAheadDefault),
 		defaults:  o.Defaults,
 		revisions: cmp.Or(o.Revisions, store.RevisionsDefault),
 		newID:     o.NewID,
