@@ -104,7 +104,7 @@ type HTTP struct {
 // The defaults of a Server. The others are those of the parts.
 const (
 	DefaultListen = "127.0.0.1:8420"
-	DefaultOutput = 1 << 20
+	defaultOutput = 1 << 20
 	DefaultDrain  = 30 * time.Second
 	// The next two are those of a node and of a store, so that what a server is
 	// told can be shown as a whole.
@@ -429,7 +429,7 @@ func (s Server) Filled(getenv func(string) string, hostname string, terminal boo
 	}
 	s.Capacity = cmp.Or(s.Capacity, DefaultCapacity)
 	s.Timezone = cmp.Or(s.Timezone, "UTC")
-	s.Output = cmp.Or(s.Output, DefaultOutput)
+	s.Output = cmp.Or(s.Output, defaultOutput)
 	s.Drain = cmp.Or(s.Drain, job.Duration(DefaultDrain))
 	s.Keep.For = cmp.Or(s.Keep.For, defaultKeepFor)
 	s.Keep.OutputFor = cmp.Or(s.Keep.OutputFor, min(s.Keep.For, defaultKeepOutput))

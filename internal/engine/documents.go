@@ -42,7 +42,7 @@ func PutDocument[T any](old *T, given T, head func(*T) Head, ifVersion int64, ne
 		*h.UID, *h.Version = *was.UID, *was.Version
 	}
 	same := old != nil && reflect.DeepEqual(*old, given)
-	if err := CheckVersion(*h.Version, ifVersion, same); err != nil || same {
+	if err := checkVersion(*h.Version, ifVersion, same); err != nil || same {
 		return old, false, err
 	}
 	if old == nil {

@@ -85,7 +85,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 		before, after = job.Apart(old.Definition, put.Definition)
 		same = len(before)+len(after) == 0 && samePause(old.Job, put)
 	}
-	if err := CheckVersion(version, put.IfVersion, same); err != nil {
+	if err := checkVersion(version, put.IfVersion, same); err != nil {
 		return nil, false, err
 	}
 	if same {
@@ -156,10 +156,10 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	return j, true, nil
 }
 
-// CheckVersion tells whether something of a version, 0 for what does not exist,
+// checkVersion tells whether something of a version, 0 for what does not exist,
 // may be changed by somebody who means to change ifVersion. same says that it is
 // as it is to become: then the change was made before and its answer was lost.
-func CheckVersion(version, ifVersion int64, same bool) error {
+func checkVersion(version, ifVersion int64, same bool) error {
 	switch {
 	case ifVersion == store.AnyVersion || version == ifVersion || same && version == ifVersion+1:
 		return nil

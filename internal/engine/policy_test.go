@@ -158,7 +158,7 @@ func TestVersionsAreCompared(t *testing.T) {
 		{"created before, the answer was lost", 1, 0, true, nil},
 		{"not there", 0, 3, false, store.ErrNotFound},
 	} {
-		if got := CheckVersion(c.version, c.ifVersion, c.same); got != c.want {
+		if got := checkVersion(c.version, c.ifVersion, c.same); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}

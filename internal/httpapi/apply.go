@@ -18,9 +18,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// OwnerLabel is the label that marks a job as belonging to the files of an
+// ownerLabel is the label that marks a job as belonging to the files of an
 // owner.
-const OwnerLabel = "belfry/owner"
+const ownerLabel = "belfry/owner"
 
 type applyInput struct {
 	Body client.Apply
@@ -273,7 +273,7 @@ func (a *api) compareAll(ctx context.Context, steps []*step, owner string) error
 			if taken := own(j, s.present.Job, owner); taken != "" {
 				wrong = append(wrong, client.FieldError{
 					Pointer: s.pointer, Path: "name", Detail: fmt.Sprintf("job %s belongs to the owner %q", s.result.Name, taken),
-					Hint: "remove its label " + OwnerLabel + " to take it over",
+					Hint: "remove its label " + ownerLabel + " to take it over",
 				})
 			}
 		}
@@ -354,7 +354,7 @@ func inParts(n int, do func(i int)) {
 func own(j, present *job.Job, owner string) (taken string) {
 	mark := ""
 	if present != nil {
-		mark = present.Labels[OwnerLabel]
+		mark = present.Labels[ownerLabel]
 	}
 	if owner != "" && mark != "" && mark != owner {
 		return mark
@@ -364,7 +364,7 @@ func own(j, present *job.Job, owner string) (taken string) {
 		if j.Labels == nil {
 			j.Labels = map[string]string{}
 		}
-		j.Labels[OwnerLabel] = mark
+		j.Labels[ownerLabel] = mark
 	}
 	return ""
 }
@@ -381,7 +381,7 @@ func (a *api) prune(ctx context.Context, steps []*step, owner string) ([]*step, 
 		}
 	}
 	var gone []*step
-	q := store.JobQuery{Namespace: caller(ctx).Namespace, Labels: map[string]string{OwnerLabel: owner}, Limit: 500}
+	q := store.JobQuery{Namespace: caller(ctx).Namespace, Labels: map[string]string{ownerLabel: owner}, Limit: 500}
 	for {
 		jobs, next, err := a.Store.ListJobs(ctx, q)
 		if err != nil {

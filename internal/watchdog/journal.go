@@ -2,12 +2,10 @@ package watchdog
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -96,30 +94,6 @@ type Journal struct {
 func (j Journal) Began(k Key) bool {
 	_, ok := j.Entries[k]
 	return ok || !j.Complete
-}
-
-// ReadJournal reads the journal in a folder, while its node is running or
-// after its end. A folder without one gives an empty journal that is not
-// complete.
-func ReadJournal(dir string) (Journal, error) {
-	f, err := os.Open(filepath.Join(dir, fileName))
-	if errors.Is(err, os.ErrNotExist) {
-		return Journal{}, nil
-	}
-	if err != nil {
-		return Journal{}, fmt.Errorf("read the watchdog's journal: %w", err)
-	}
-	defer f.Close()
-	boot, err := bootID()
-	if err != nil {
-		return Journal{}, err
-	}
-	t := table{file: f}
-	complete, slots, err := t.read(boot)
-	if err != nil {
-		return Journal{}, err
-	}
-	return newJournal(complete, slots), nil
 }
 
 func newJournal(complete bool, slots []slot) Journal {

@@ -394,7 +394,7 @@ func TestTheJournalSaysWhatHasBegun(t *testing.T) {
 		}
 	}
 	n.Forget(k(1))
-	now, err := ReadJournal(dir)
+	now, err := readJournal(dir)
 	if err != nil || !now.Complete || now.Began(k(1)) || !now.Began(k(2)) {
 		t.Errorf("read while it is open: %+v, %v", now, err)
 	}
@@ -426,7 +426,7 @@ func TestTheMarkOfAnAttemptIsForNoOther(t *testing.T) {
 	if n.Fenced(next) {
 		t.Error("an attempt seems fenced because the one before it in its slot was")
 	}
-	if journal, err := ReadJournal(dir); err != nil || !journal.Began(Key{next.Run, 1}) || len(journal.Entries) != 1 {
+	if journal, err := readJournal(dir); err != nil || !journal.Began(Key{next.Run, 1}) || len(journal.Entries) != 1 {
 		t.Errorf("a mark has damaged the journal: %+v, %v", journal, err)
 	}
 }
@@ -497,7 +497,7 @@ func TestAJournalThatCannotBeReliedOnIsNotComplete(t *testing.T) {
 			if err := c.spoil(f); err != nil {
 				t.Fatal(err)
 			}
-			j, err := ReadJournal(dir)
+			j, err := readJournal(dir)
 			if err != nil || j.Complete != c.complete || len(j.Entries) != c.entries {
 				t.Errorf("complete %v with %d entries, %v; want %v with %d", j.Complete, len(j.Entries), err, c.complete, c.entries)
 			}
@@ -546,4 +546,20 @@ func BenchmarkJournal(b *testing.B) {
 		n.Ended(p)
 		n.Forget(Key{p.Run, p.Number})
 	}
+}
+
+// readJournal reads the journal in a folder, while its node is running or after its
+// end.
+func readJournal(dir string) (Journal, error) {
+	f, err := os.Open(filepath.Join(dir, fileName))
+	if err != nil {
+		return Journal{}, err
+	}
+	defer f.Close()
+	boot, err := bootID()
+	if err != nil {
+		return Journal{}, err
+	}
+	complete, slots, err := table{file: f}.read(boot)
+	return newJournal(complete, slots), err
 }
