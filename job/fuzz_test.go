@@ -26,7 +26,9 @@ func FuzzDecode(f *testing.F) {
 			t.Error("an error without words")
 		}
 		for _, doc := range docs {
-			valid := err == nil && doc.Validate(job.Now(now)) == nil
+			// Of what could not be read the rest is checked as well, by a server with all it knows.
+			_ = doc.Validate(job.Now(now), job.Under(job.Defaults{}), job.Among(func(string, string) *job.Calendar { return nil }))
+			valid := doc.Validate(job.Now(now)) == nil && err == nil
 			doc.Warnings()
 			if doc.Job != nil {
 				doc.Job = doc.Job.WithDefaults(job.Defaults{})
