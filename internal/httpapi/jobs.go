@@ -419,7 +419,11 @@ func (a *api) pauseJob(ctx context.Context, in *pauseJobInput) (*changeOutput, e
 	if in.Body != nil {
 		said = *in.Body
 	}
-	if !said.Until.IsZero() && !said.Until.After(a.Now()) {
+	now, err := a.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !said.Until.IsZero() && !said.Until.After(now) {
 		return nil, wrongRequest(client.FieldError{
 			Pointer: "/until", Path: "until", Detail: "is in the past",
 		})

@@ -394,6 +394,6 @@ func (a *api) retryRun(ctx context.Context, in *retryRunInput) (*madeRunOutput, 
 	}
 	// Parameters that the job does not declare, or not any more, are for those that follow it.
 	return a.trigger(ctx, j, store.TriggerItem{
-		Key: in.IdempotencyKey, Params: run.Params, Scheduled: run.Scheduled, Due: a.Now(), Shard: run.Shard, Shards: run.Shards,
+		Key: in.IdempotencyKey, Params: run.Params, Scheduled: run.Scheduled, Shard: run.Shard, Shards: run.Shards,
 	})
 }

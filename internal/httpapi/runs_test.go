@@ -608,3 +608,24 @@ func TestClientTellsErrorsApart(t *testing.T) {
 		t.Errorf("a key with two lines: %v", err)
 	}
 }
+
+// The clock of the store says what is due, and what is past.
+func TestAWrongClockOfTheNodeChangesNothing(t *testing.T) {
+	s := newServer(t)
+	var err error
+	s.handler, err = httpapi.Handler(httpapi.Config{
+		Store: s.store, Planner: s.planner, Tokens: s.tokens, Now: func() time.Time { return s.clock().Add(time.Hour) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/nightly/run", "")
+	ok[client.Run](s, "POST", "/api/v1/runs/"+run.ID.String()+"/cancel", "")
+	again := ok[client.Run](s, "POST", "/api/v1/runs/"+run.ID.String()+"/retry", "")
+	if now := s.clock(); !run.Due.Equal(now) || !again.Due.Equal(now) {
+		t.Errorf("at %v a run by hand is due at %v, and its retry at %v", now, run.Due, again.Due)
+	}
+	until := s.clock().Add(time.Minute).Format(time.RFC3339)
+	ok[client.Change](s, "POST", "/api/v1/jobs/default/nightly/pause", `{"until": "`+until+`"}`)
+}
