@@ -120,3 +120,61 @@ func BenchmarkSpawn(b *testing.B) {
 	b.ReportMetric(rates[1]/rates[0], "direct/raw")
 	b.ReportMetric(rates[5]/rates[4], "sh/raw-sh")
 }
+
+// stopwatch is a Watch that notes when each process was there.
+type stopwatch struct {
+	nobody
+	mu    sync.Mutex
+	began time.Time
+	took  []time.Duration
+}
+
+func (w *stopwatch) Spawned(executor.Process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.took = append(w.took, time.Since(w.began))
+}
+
+// BenchmarkHerd starts a hundred commands at one instant. One operation is a herd. It tells
+// how long after that half of the processes and nearly all were there, and the processor
+// time of each command, here and in its process.
+func BenchmarkHerd(b *testing.B) {
+	const herd = 100
+	program := tinyProgram(b)
+	w := &stopwatch{}
+	e := newExecutor(b, func(c *Config) { c.Watch = w })
+	a := command(program)
+	var before, after [2]unix.Rusage
+	look := func(to *[2]unix.Rusage) {
+		for i, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+			if err := unix.Getrusage(who, &to[i]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	look(&before)
+	b.ReportAllocs()
+	var half, most time.Duration
+	for b.Loop() {
+		w.began, w.took = time.Now(), w.took[:0]
+		var all sync.WaitGroup
+		for range herd {
+			all.Go(func() {
+				if r := e.Run(context.Background(), a, executor.Output{}); r.Outcome != job.OutcomeSucceeded {
+					b.Error(describe(r))
+				}
+			})
+		}
+		all.Wait()
+		half += w.took[herd/2]
+		most += w.took[herd-2]
+	}
+	look(&after)
+	for i, unit := range []string{"own-µs/command", "command-µs/command"} {
+		spent := func(u *unix.Rusage) float64 { return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e3 }
+		b.ReportMetric((spent(&after[i])-spent(&before[i]))/float64(herd*b.N), unit)
+	}
+	b.ReportMetric(float64(after[0].Nvcsw-before[0].Nvcsw)/float64(herd*b.N), "switches/command")
+	b.ReportMetric(half.Seconds()*1e3/float64(b.N), "p50-ms")
+	b.ReportMetric(most.Seconds()*1e3/float64(b.N), "p99-ms")
+}

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -30,13 +31,12 @@ type cgroups struct {
 // cgroup is the cgroup of a command. A nil one is none, and is empty.
 type cgroup struct {
 	dir string
-	// base is the folder that it is in, open, and name its name there: a path from
-	// the root would have to be looked up each time.
-	base int
-	name string
+	// fd is the folder, and events the file in it that tells whether it is empty. They
+	// stay open, since to open and close them for each command took longer than to make
+	// its pipes.
+	fd, events int
 	// vacated is set when the command is over and nothing of it is left.
 	vacated bool
-	fd      int // of the folder until a process is made in it, then -1
 	// spoiled is set when nobody else may use it: limits were written, or it
 	// was killed. Some kernels (6.18) also kill what is made in a cgroup after
 	// that.
@@ -53,7 +53,8 @@ const (
 	cgroupPeriod   = 100_000
 	cgroupQuotaMin = 1000
 	// cgroupsFree is how many are kept to be used again: as many commands as
-	// may well be ending at a time. The kernel keeps some pages for each.
+	// may well be ending at a time. The kernel keeps some pages for each, and the node
+	// has two files of it open.
 	cgroupsFree = 256
 )
 
@@ -304,8 +305,7 @@ func (c *cgroups) try() error {
 	return nil
 }
 
-// take returns an empty cgroup with limits, as far as there are controllers. Its
-// folder is open until entered or put is called.
+// take returns an empty cgroup with limits, as far as there are controllers.
 func (c *cgroups) take(limits job.Limits, features Features) (*cgroup, error) {
 	c.mu.Lock()
 	var g *cgroup
@@ -318,18 +318,12 @@ func (c *cgroups) take(limits job.Limits, features Features) (*cgroup, error) {
 	}
 	c.mu.Unlock()
 	if g == nil {
-		g = &cgroup{dir: filepath.Join(c.dir, strconv.Itoa(name)), base: c.lock, name: strconv.Itoa(name), fd: -1}
-		if err := os.Mkdir(g.dir, 0o755); err != nil {
-			return nil, fmt.Errorf("make a cgroup: %w", err)
+		var err error
+		if g, err = makeCgroup(filepath.Join(c.dir, strconv.Itoa(name))); err != nil {
+			return nil, err
 		}
 	}
-	var err error
 	g.vacated = false
-	if g.fd, err = unix.Openat(g.base, g.name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-		g.fd = -1
-		c.put(g)
-		return nil, fmt.Errorf("open a cgroup: %w", err)
-	}
 	if err := g.limit(limits, features); err != nil {
 		c.put(g)
 		return nil, err
@@ -337,18 +331,26 @@ func (c *cgroups) take(limits job.Limits, features Features) (*cgroup, error) {
 	return g, nil
 }
 
-// entered closes the folder, once a process was made in the cgroup.
-func (g *cgroup) entered() {
-	if g != nil && g.fd >= 0 {
-		unix.Close(g.fd)
-		g.fd = -1
+// makeCgroup makes one, without limits.
+func makeCgroup(dir string) (*cgroup, error) {
+	err := os.Mkdir(dir, 0o755)
+	if err != nil {
+		return nil, fmt.Errorf("make a cgroup: %w", err)
 	}
+	g := &cgroup{dir: dir, fd: -1, events: -1}
+	if g.fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
+		g.events, err = unix.Openat(g.fd, "cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		g.remove()
+		return nil, fmt.Errorf("open a cgroup: %w", err)
+	}
+	return g, nil
 }
 
 // put takes a cgroup back. One that is not as it was is removed, and what is more
 // than enough.
 func (c *cgroups) put(g *cgroup) {
-	g.entered()
 	keep := !g.spoiled && (g.vacated || g.empty())
 	c.mu.Lock()
 	keep = keep && len(c.free) < cgroupsFree
@@ -371,6 +373,11 @@ func (c *cgroups) close() {
 }
 
 func (g *cgroup) remove() {
+	for _, fd := range []int{g.fd, g.events} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
 	// One that is in use, by something that hangs, is removed by a later node.
 	_ = unix.Rmdir(g.dir)
 }
@@ -445,14 +452,9 @@ func (g *cgroup) empty() bool {
 	if g == nil {
 		return true
 	}
-	fd, err := unix.Openat(g.base, g.name+"/cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return errors.Is(err, unix.ENOENT)
-	}
-	defer unix.Close(fd)
 	var b [128]byte
-	n, err := unix.Read(fd, b[:])
-	return err != nil || strings.Contains(string(b[:max(n, 0)]), "populated 0")
+	n, err := unix.Pread(g.events, b[:], 0)
+	return err != nil || bytes.Contains(b[:max(n, 0)], []byte("populated 0"))
 }
 
 // oomKills returns how many processes of the cgroup were killed because it had

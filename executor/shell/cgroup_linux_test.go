@@ -32,3 +32,44 @@ func TestTheCgroupOfANodeThatLivesIsNotRemoved(t *testing.T) {
 		t.Errorf("nobody has it: %v", err)
 	}
 }
+
+// It is not parallel: files are counted for the whole process.
+func TestACgroupIsUsedAgainAndItsFilesAreClosed(t *testing.T) {
+	open := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	newExecutor(t) // and with it what stays open for the runtime
+	before := open()
+	var watch recorder
+	config := Config{Watch: &watch, TempDir: t.TempDir()}
+	if os.Geteuid() == 0 {
+		config.DefaultUser = "root"
+	}
+	e, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.cgroups == nil {
+		e.Close()
+		t.Skip("no cgroups here: ", e.Features().Missing)
+	}
+	used := map[string]bool{}
+	for range 3 {
+		run(t, e, command("exit 0"))
+		used[watch.last.Cgroup] = true
+	}
+	if len(used) != 1 {
+		t.Errorf("one command after the other was in %v", used)
+	}
+	run(t, e, command("setsid sleep 1000 >/dev/null 2>&1 &")) // it is killed with the cgroup
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+	if after := open(); after > before {
+		t.Errorf("%d files were open before, and are %d after", before, after)
+	}
+}

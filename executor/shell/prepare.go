@@ -253,7 +253,6 @@ func (p *prepared) closePipes() {
 
 // closeChildEnds closes the files of the child in this process.
 func (p *prepared) closeChildEnds() {
-	p.cgroup.entered()
 	if p.input != nil && p.input != p.null {
 		p.input.Close()
 	}

@@ -24,25 +24,41 @@ type process struct {
 	status unix.WaitStatus
 }
 
-// newProcess begins to wait for a process. With a pidfd, which it closes, that
-// takes no thread: ten thousand commands may run.
-func newProcess(pid int, pidfd *os.File) *process {
-	p := &process{pid: pid, exited: make(chan struct{})}
+func newProcess(pid int) *process { return &process{pid: pid, exited: make(chan struct{})} }
+
+// over tells whether the process has ended, and if so closes exited. It is not to be called
+// after watch.
+func (p *process) over() bool {
+	for {
+		pid, err := unix.Wait4(p.pid, &p.status, unix.WNOHANG, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if pid != p.pid {
+			return false
+		}
+		close(p.exited)
+		return true
+	}
+}
+
+// watch begins to wait for the process. With a pidfd that takes no thread: ten thousand
+// commands may run.
+func (p *process) watch() {
 	go func() {
 		defer close(p.exited)
-		if pidfd != nil {
+		if pidfd := pidfdFile(p.pid); pidfd != nil {
 			defer pidfd.Close()
 			if p.waitReadable(pidfd) {
 				return
 			}
 		}
 		for {
-			if _, err := unix.Wait4(pid, &p.status, 0, nil); !errors.Is(err, unix.EINTR) {
+			if _, err := unix.Wait4(p.pid, &p.status, 0, nil); !errors.Is(err, unix.EINTR) {
 				return
 			}
 		}
 	}()
-	return p
 }
 
 // waitReadable waits by the runtime's poller, which sees a pidfd as readable
@@ -134,6 +150,17 @@ type supervision struct {
 
 // run waits until nothing of the command is left, and sees to it when ctx ends.
 func (s *supervision) run(ctx context.Context) {
+	// Most commands are over soon, and with them their output: they need not be watched.
+	timer := time.NewTimer(watchAfter)
+	select {
+	case <-s.drained:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	timer.Stop()
+	if !s.proc.over() {
+		s.proc.watch()
+	}
 	select {
 	case <-s.proc.exited:
 	case <-ctx.Done():

@@ -128,6 +128,10 @@ const (
 	// killWait is how long after SIGKILL a process is waited for. What is
 	// still there hangs in the kernel and does nothing any more.
 	killWait = 10 * time.Second
+	// watchAfter is how long after its start a command is watched: longer than most take,
+	// whose end is seen by that of their output. So much later it is seen of a command
+	// that leaves its output to another process.
+	watchAfter = 100 * time.Millisecond
 	// pollFirst and pollMost are the waits between two looks whether a process
 	// group is empty, of which the system does not tell.
 	pollFirst, pollMost = time.Millisecond, 50 * time.Millisecond
@@ -321,7 +325,7 @@ func (e *Executor) spawn(ctx context.Context, a executor.Attempt, p *prepared) (
 		}
 		p.watched.PID = pid
 		e.config.Watch.Spawned(p.watched)
-		proc = newProcess(pid, pidfdFile(pid))
+		proc = newProcess(pid)
 		return nil
 	})
 	return proc, err

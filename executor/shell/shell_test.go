@@ -131,6 +131,7 @@ func TestHowACommandEndsIsKept(t *testing.T) {
 		{name: "success", spec: job.RunSpec{Shell: &job.Shell{Command: "echo hello; echo oops >&2"}}, want: "succeeded 0: ", out: "hello\n", err: "oops\n"},
 		{name: "an exit code", spec: job.RunSpec{Shell: &job.Shell{Command: "exit 3"}}, want: "failed 3: exit status 3"},
 		{name: "an exit code without a shell", spec: job.RunSpec{Shell: &job.Shell{Command: "ls /does/not/exist"}}, want: "failed 2: exit status 2", err: "No such file"},
+		{name: "an exit code long after the end of the output", spec: job.RunSpec{Shell: &job.Shell{Command: "exec >&- 2>&-; sleep 0.05; exit 3"}}, want: "failed 3: exit status 3"},
 		{name: "a signal", spec: job.RunSpec{Shell: &job.Shell{Command: "kill -SEGV $$"}}, want: "failed SIGSEGV: ended by SIGSEGV"},
 		{name: "SIGKILL from elsewhere", spec: job.RunSpec{Shell: &job.Shell{Command: "kill -KILL $$"}}, want: "failed SIGKILL: ended by SIGKILL"},
 		{name: "a program that is not there", spec: job.RunSpec{Shell: &job.Shell{Command: "no-such-program --now"}}, want: "failed 127: exit status 127: no-such-program: not found in " + defaultPath, err: "no-such-program: not found"},
