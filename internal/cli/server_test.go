@@ -34,7 +34,8 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == asBelfry {
 		os.Exit(int(cli.Run(context.Background(), cli.System(), os.Args[2:])))
 	}
-	goleak.VerifyTestMain(m)
+	// A command leaves its connections to the end of its process.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
 // asBelfry as the first argument makes the binary of the tests belfry, for what is
