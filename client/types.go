@@ -43,7 +43,7 @@ type Change struct {
 	// end under the definition that they were claimed under.
 	Running []Run `json:"running" nullable:"false" doc:"The runs that are claimed or going on. They go on to their end as they began."`
 	// Warnings are about the job as it is now.
-	Warnings []string `json:"warnings,omitempty" nullable:"false" doc:"What is allowed and yet probably not meant: a job that it follows and that is not there."`
+	Warnings []string `json:"warnings,omitempty" nullable:"false" doc:"What is allowed and yet probably not meant: a job that it follows and that is not there, or a resume that has nothing to make up for."`
 }
 
 // ChangeResult says what has happened.

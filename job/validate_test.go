@@ -114,6 +114,10 @@ func TestWarningsTellWhatIsProbablyNotMeant(t *testing.T) {
 	for text, want := range map[string]string{
 		"policy: {missed: all}":                                            "policy.missed: all is cut short by late_by, which is 1h",
 		"policy: {missed: all, late_by: forever}":                          "",
+		"policy: {overlap: replace, late_by: 5s}":                          "policy.late_by: 5s is shorter than kill_grace, which is 10s",
+		"policy: {overlap: replace, late_by: 5s, kill_grace: 5s}":          "",
+		"policy: {overlap: replace, late_by: forever}":                     "",
+		"policy: {overlap: queue, late_by: 5s}":                            "",
 		"policy: {timeout: 1m, expect: {duration_below: 2m}}":              "policy.expect.duration_below: is never noticed",
 		"policy: {timeout: 0, expect: {duration_below: 2m}}":               "",
 		"schedule: {every: 10s, jitter: 10s}":                              "schedule.jitter: is cut short",

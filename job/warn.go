@@ -38,7 +38,9 @@ func (v *validator) warnOfPast(s *Schedule) {
 
 // mayWarn tells whether a policy has what warnings are about. Few have, and to fill
 // in the defaults takes as long as to check a job.
-func mayWarn(p *Policy) bool { return p.Missed == MissedAll || p.Expect != nil }
+func mayWarn(p *Policy) bool {
+	return p.Missed == MissedAll || p.Expect != nil || p.Overlap == OverlapReplace
+}
 
 func (v *validator) warnOfPolicy(j *Job) {
 	p := j.Policy
@@ -46,6 +48,9 @@ func (v *validator) warnOfPolicy(j *Job) {
 	at := root.field("policy")
 	if p.Missed == MissedAll && j.Policy.LateBy == nil {
 		v.report(at.field("missed"), fmt.Sprintf("all is cut short by late_by, which is %s: older occurrences are missed", *p.LateBy), "set late_by: forever, or how late a run still makes sense")
+	}
+	if p.Overlap == OverlapReplace && *p.LateBy != Forever && *p.LateBy < *p.KillGrace {
+		v.report(at.field("late_by"), fmt.Sprintf("%s is shorter than kill_grace, which is %s: a run is missed for which one is ended that takes longer to end", *p.LateBy, *p.KillGrace), "make late_by longer, or kill_grace shorter")
 	}
 	if p.Expect != nil && p.Timeout != nil && *p.Timeout > 0 && p.Expect.DurationBelow > *p.Timeout {
 		v.report(at.at("expect.duration_below"), fmt.Sprintf("is never noticed, since attempts end after timeout, which is %s", *p.Timeout), "")

@@ -407,6 +407,17 @@ func TestPauseAndResume(t *testing.T) {
 	if j, err = change.Job.Job(); err != nil || j.Paused || j.Status.State != job.JobActive || j.Status.PausedBy != "" {
 		t.Errorf("%v, the job is %s", err, change.Job.RawMessage)
 	}
+	if len(change.Warnings) != 0 {
+		t.Errorf("a resume that makes up for what was missed warns %q", change.Warnings)
+	}
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "follower", "paused": true, "schedule": {"on": "nightly"}, "run": {"shell": "true"}}`)
+	for missed, want := range map[string]int{"all": 1, "none": 0} {
+		ok[client.Change](s, "POST", "/api/v1/jobs/default/follower/pause", "")
+		change = ok[client.Change](s, "POST", "/api/v1/jobs/default/follower/resume", `{"missed": "`+missed+`"}`)
+		if len(change.Warnings) != want {
+			t.Errorf("the resume of a job without scheduled times, missed %s, warns %q", missed, change.Warnings)
+		}
+	}
 	s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs/default/nightly/pause", `{"until": "2020-01-01T00:00:00Z"}`)
 	s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs/default/nightly/pause", `{"untill": "2030-01-01T00:00:00Z"}`)
 	s.refused(client.TypeChanged, 412, "POST", "/api/v1/jobs/default/nightly/pause", ``, "If-Match", `"1"`)

@@ -445,10 +445,17 @@ func (a *api) resumeJob(ctx context.Context, in *resumeJobInput) (*changeOutput,
 	if in.Body != nil {
 		said = *in.Body
 	}
-	return a.edit(ctx, in.JobName, in.IfMatch, func(j *job.Job, p *store.PutJob) {
+	nothing := false // to make up for
+	out, err := a.edit(ctx, in.JobName, in.IfMatch, func(j *job.Job, p *store.PutJob) {
 		j.Paused = false
 		p.CatchUp = said.Missed
+		s := &j.Schedule
+		nothing = len(s.Cron)+len(s.At) == 0 && s.Every == 0
 	})
+	if err == nil && nothing && (said.Missed == job.MissedLatest || said.Missed == job.MissedAll) {
+		out.Body.Warnings = append(out.Body.Warnings, "missed: nothing is made up for: only a job with cron, every or at has scheduled times")
+	}
+	return out, err
 }
 
 // editMax is how often a small change is made again because somebody else has
