@@ -76,28 +76,28 @@ func (e *Expression) dayFields() (day, weekday []byte) {
 	if e.dialect == Quartz {
 		switch {
 		case anyWeekday:
-			return e.appendDays(nil, anyDay), []byte("?")
+			return e.appendDays(anyDay), []byte("?")
 		default:
 			return []byte("?"), e.appendWeekdays(nil, base, false)
 		}
 	}
 	if anyDay || anyWeekday || e.has(either) {
-		return e.appendDays(nil, anyDay), e.appendWeekdays(nil, base, anyWeekday)
+		return e.appendDays(anyDay), e.appendWeekdays(nil, base, anyWeekday)
 	}
 	// A day must be in both: a star in front of one says it, or a plus sign.
 	if step, rest := stars(uint64(e.day), dayField); step != 0 && rest == 0 && e.specialDays() == 0 {
-		return e.appendDays(nil, true), e.appendWeekdays(nil, base, false)
+		return e.appendDays(true), e.appendWeekdays(nil, base, false)
 	}
 	if step, rest := stars(uint64(e.weekday), weekdayField); step != 0 && rest == 0 && e.nth == 0 {
-		return e.appendDays(nil, false), e.appendWeekdays(nil, base, true)
+		return e.appendDays(false), e.appendWeekdays(nil, base, true)
 	}
 	switch {
 	case e.dialect == Default:
-		return e.appendDays(nil, false), e.appendWeekdays([]byte("+"), base, false)
+		return e.appendDays(false), e.appendWeekdays([]byte("+"), base, false)
 	case e.day&2 != 0:
 		return appendForcedStar(nil, uint64(e.day), dayField, 0), e.appendWeekdays(nil, base, false)
 	default:
-		return e.appendDays(nil, false), appendForcedStar(nil, uint64(e.weekday), weekdayField, base)
+		return e.appendDays(false), appendForcedStar(nil, uint64(e.weekday), weekdayField, base)
 	}
 }
 
@@ -106,8 +106,8 @@ func (e *Expression) dayFields() (day, weekday []byte) {
 func (f *fields) specialDays() uint32 { return f.fromLast | f.nearest | f.nearestLast }
 
 // appendDays writes the day of month, with a star where it may and can.
-func (e *Expression) appendDays(b []byte, star bool) []byte {
-	items := list{b: b}
+func (e *Expression) appendDays(star bool) []byte {
+	items := list{}
 	switch {
 	case star:
 		items.b = appendStarSet(items.b, uint64(e.day), dayField, 0)
