@@ -112,7 +112,7 @@ func ReadToken(path string) (string, error) {
 		return "", err
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("%s can be read by others: its mode is %04o and should be 0600", path, info.Mode().Perm())
+		return "", fmt.Errorf("%s can be read by others: its mode is %04o and should be 0600 (chmod 600)", path, info.Mode().Perm())
 	}
 	const longest = 1024 // a token has 50 letters
 	data, err := io.ReadAll(io.LimitReader(f, longest))

@@ -284,6 +284,10 @@ func serverAndToken(ctx context.Context, env Env, c config.Server, running bool)
 	}
 	var f *failure
 	switch {
+	case remote == nil:
+		server.Status, server.Found = isNote, "runs, and was not asked"
+		token.Status, token.Found = isWrong, err.Error()
+		token.Do = "no command of this user can ask before; what others may have read is best replaced: belfry token reset, while the server is stopped"
 	case err == nil:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()
 		token.Status, token.Found = isWell, "is taken"

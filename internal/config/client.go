@@ -143,7 +143,7 @@ func chosen(asked Asked, getenv func(string) string) (Context, error) {
 	}
 	for _, context := range c.Contexts {
 		if info, err := os.Stat(path); err == nil && context.Token != "" && info.Mode().Perm()&0o077 != 0 {
-			return Context{}, fmt.Errorf("%s has a token and can be read by others: its mode is %04o and should be 0600", path, info.Mode().Perm())
+			return Context{}, fmt.Errorf("%s has a token and can be read by others: its mode is %04o and should be 0600 (chmod 600)", path, info.Mode().Perm())
 		}
 	}
 	name := cmp.Or(asked.Context, c.Current)
