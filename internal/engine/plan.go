@@ -110,7 +110,7 @@ func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most 
 		left--
 	}
 	if t.MaxRuns > 0 && from.Planned+len(d.Due) >= t.MaxRuns {
-		next = time.Time{}
+		next, d.CatchUp = time.Time{}, time.Time{}
 	}
 	d.Next, d.Complete = next, next.IsZero()
 	return d
@@ -170,7 +170,8 @@ type gap struct {
 	why         string
 }
 
-// makeUp applies the policy to a gap: it catches up at most left of it, at most so many now.
+// makeUp applies the policy to a gap: it catches up at most left of it, the first, since
+// nothing exists behind max_runs, and at most so many now.
 func (t *Timing) makeUp(d *Decision, g gap, now time.Time, left, most int) {
 	want := 0
 	switch t.Missed {
@@ -180,10 +181,10 @@ func (t *Timing) makeUp(d *Decision, g gap, now time.Time, left, most int) {
 		want = t.MissedLimit
 	}
 	begin := g.last.Add(1) // of what is caught up
-	if caught := latest(t.Schedule, g.first.Add(-1), g.last, min(want, left)); len(caught) > 0 {
+	if caught := latest(t.Schedule, g.first.Add(-1), g.last, want); len(caught) > 0 {
 		begin = caught[0]
 	}
-	t.catchUp(d, g, begin, now, most)
+	t.catchUp(d, g, begin, now, min(left, most))
 }
 
 // catchUp plans the occurrences of a gap from a moment on, at most so many. Those before

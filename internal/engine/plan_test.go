@@ -91,7 +91,16 @@ func TestMissedOccurrencesFollowTheirPolicy(t *testing.T) {
 			missed: 2, lastOne: "2026-11-20T12:00:00Z", to: "2026-11-20T12:00:00Z",
 		},
 		{
-			name: "all, but few are left of max_runs", timing: Timing{Missed: job.MissedAll, MissedLimit: 100, LateBy: -1, MaxRuns: 1}, cursor: "2026-11-20T10:00:00Z",
+			name: "all, but few are left of max_runs", timing: Timing{Missed: job.MissedAll, MissedLimit: 100, LateBy: -1, MaxRuns: 2}, cursor: "2026-11-20T08:00:00Z",
+			due: []string{"2026-11-20T09:00:00Z", "2026-11-20T10:00:00Z"}, to: "2026-11-20T10:00:00Z",
+		},
+		{
+			name: "all that is not too late, but few are left of max_runs", timing: Timing{Missed: job.MissedAll, MissedLimit: 100, LateBy: 2 * time.Hour, MaxRuns: 1}, cursor: "2026-11-20T08:00:00Z",
+			due:    []string{"2026-11-20T11:00:00Z"},
+			missed: 2, lastOne: "2026-11-20T10:00:00Z", to: "2026-11-20T11:00:00Z",
+		},
+		{
+			name: "latest, but few are left of max_runs", timing: Timing{Missed: job.MissedLatest, LateBy: -1, MaxRuns: 1}, cursor: "2026-11-20T10:00:00Z",
 			due:    []string{"2026-11-20T12:00:00Z"},
 			missed: 1, lastOne: "2026-11-20T11:00:00Z", to: "2026-11-20T12:00:00Z",
 		},
