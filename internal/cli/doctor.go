@@ -312,7 +312,7 @@ func rolesOf(nodes []client.Node) finding {
 	f := finding{Check: "roles", Status: isWell}
 	has := map[string]int{}
 	for _, n := range nodes {
-		if n.State == "live" || n.State == "drained" {
+		if n.State == string(store.SessionLive) || n.State == string(store.SessionDrained) {
 			for _, role := range n.Roles {
 				has[role]++
 			}

@@ -381,7 +381,7 @@ func (a *api) prune(ctx context.Context, steps []*step, owner string) ([]*step, 
 		}
 	}
 	var gone []*step
-	q := store.JobQuery{Namespace: caller(ctx).Namespace, Labels: map[string]string{ownerLabel: owner}, Limit: 500}
+	q := store.JobQuery{Namespace: caller(ctx).Namespace, Labels: map[string]string{ownerLabel: owner}, Limit: store.MaxBatch}
 	for {
 		jobs, next, err := a.Store.ListJobs(ctx, q)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
@@ -17,6 +18,10 @@ import (
 func (a *api) explain(ctx context.Context, runs []store.Run) error {
 	if !slices.ContainsFunc(runs, func(r store.Run) bool { return r.State == job.StateReady }) {
 		return nil
+	}
+	now, err := a.Store.Now(ctx)
+	if err != nil {
+		return err
 	}
 	live, err := a.liveSessions(ctx)
 	if err != nil {
@@ -34,7 +39,7 @@ func (a *api) explain(ctx context.Context, runs []store.Run) error {
 		}
 		var why string
 		if s := bySession[r.Session]; s != nil {
-			why = a.busy(r, s)
+			why = busy(r, s, now)
 		} else if why, err = a.unplaced(ctx, r, live, jobs); err != nil {
 			return err
 		}
@@ -50,8 +55,8 @@ func (a *api) explain(ctx context.Context, runs []store.Run) error {
 }
 
 // busy says why a node has not started a run that is due.
-func (a *api) busy(r *store.Run, s *store.Session) string {
-	if s.Capacity == 0 || s.Load.Running < s.Capacity || !r.Due.Before(a.Now()) {
+func busy(r *store.Run, s *store.Session, now time.Time) string {
+	if s.Capacity == 0 || s.Load.Running < s.Capacity || !r.Due.Before(now) {
 		return ""
 	}
 	return fmt.Sprintf("node %s runs as many attempts as it may: %d", s.Node, s.Load.Running)

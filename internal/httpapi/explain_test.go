@@ -37,6 +37,12 @@ func TestARunThatNoNodeTakesSaysWhy(t *testing.T) {
 	if got := reason("a"); got != "node one runs as many attempts as it may: 10" {
 		t.Errorf("on a full node the reason is %q", got)
 	}
+	handler := s.handler
+	s.handleAt(func() time.Time { return s.clock().Add(-time.Hour) })
+	if got := reason("a"); got != "node one runs as many attempts as it may: 10" {
+		t.Errorf("by a clock that is behind that of the store the reason is %q", got)
+	}
+	s.handler = handler
 	s.pass(time.Minute)
 	if got := reason("b"); got != "no live node runs jobs" {
 		t.Errorf("without nodes the reason is %q", got)

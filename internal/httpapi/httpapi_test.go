@@ -144,6 +144,15 @@ func (s *server) handle(on httpapi.Store) {
 	}
 }
 
+// handleAt makes the API of a node with a clock of its own.
+func (s *server) handleAt(now func() time.Time) {
+	s.t.Helper()
+	var err error
+	if s.handler, err = httpapi.Handler(httpapi.Config{Store: s.store, Planner: s.planner, Tokens: s.tokens, Now: now}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 func writeMetrics(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics\n") }
 
 // grant adds a token.

@@ -612,13 +612,7 @@ func TestClientTellsErrorsApart(t *testing.T) {
 // The clock of the store says what is due, and what is past.
 func TestAWrongClockOfTheNodeChangesNothing(t *testing.T) {
 	s := newServer(t)
-	var err error
-	s.handler, err = httpapi.Handler(httpapi.Config{
-		Store: s.store, Planner: s.planner, Tokens: s.tokens, Now: func() time.Time { return s.clock().Add(time.Hour) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.handleAt(func() time.Time { return s.clock().Add(time.Hour) })
 	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
 	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/nightly/run", "")
 	ok[client.Run](s, "POST", "/api/v1/runs/"+run.ID.String()+"/cancel", "")
