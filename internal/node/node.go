@@ -279,7 +279,7 @@ func (n *Node) settle(ctx context.Context, session, predecessor job.ID, began fu
 				unbegun = append(unbegun, attempt)
 			}
 		}
-		n.config.Log.Warn("the process before this one has ended with attempts", "lost", len(lost), "not begun", len(unbegun))
+		n.config.Log.Warn("the process before this one has ended with attempts", "lost", len(lost), "not_begun", len(unbegun))
 		n.nameLost(runs, lost)
 		if len(unbegun) > 0 {
 			if err := n.config.Store.Release(ctx, predecessor, unbegun); err != nil {
