@@ -184,7 +184,9 @@ func (r *jobRow) removeAt() time.Time {
 
 // nextNumbers returns the first of so many numbers in the feed of changes and in
 // the audit. The counters stay locked until the commit, so that numbers become
-// visible in their order.
+// visible in their order. Those of changes go by the clock as well: a database that has
+// lost its last moments in a failover does not give them twice, and who knows what was
+// lost by its number reads what is there instead.
 func (t *tx) nextNumbers(changes, entries int) (change, entry int64, err error) {
 	if changes+entries == 0 {
 		return 0, 0, nil
@@ -206,6 +208,11 @@ func (t *tx) nextNumbers(changes, entries int) (change, entry int64, err error) 
 	if err := q.Err(); err != nil {
 		return 0, 0, err
 	}
+	now, err := t.now()
+	if err != nil {
+		return 0, 0, err
+	}
+	change = max(change, now.UnixMicro())
 	if entries > 0 {
 		err = t.exec("update counters set value = ? where name = 'audit'", entry+int64(entries)-1)
 	}
