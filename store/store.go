@@ -140,7 +140,8 @@ type Store interface {
 }
 
 // Hint says that something changed which is due at once. It may be lost, doubled
-// or late: nothing but speed depends on it.
+// or late: nothing but speed depends on it, and how soon it is seen what a database that
+// was away has lost.
 type Hint uint8
 
 // What a hint is about. A set of bits, so that several make one.
@@ -150,6 +151,7 @@ const (
 	HintCancels                  // a running attempt is to be ended
 	HintPlaced                   // runs were assigned to nodes, and may be due before these look again
 	HintNodes                    // a node takes no more runs, or does so again
+	HintLost                     // the database was away: what it has acknowledged before may be lost
 )
 
 // Event is something that has changed, for those who follow what happens. Whoever

@@ -112,6 +112,9 @@ type Planner struct {
 	work     sync.WaitGroup   // of what goes on beside the rounds
 	ready    chan struct{}
 	failed   bool // the last round failed, which was logged
+	// failedAt is since when the store may have lost what this node has planned, because a
+	// round has failed or the store says that it was away. Zero if that was read again.
+	failedAt time.Time
 	// used is what jobs whose strategy goes by it have used the nodes for.
 	used map[job.ID]map[string]placement.Use
 }
@@ -141,6 +144,9 @@ func (p *Planner) Run(ctx context.Context) error {
 			return nil
 		}
 		p.report(err)
+		if err != nil {
+			p.mayHaveLost()
+		}
 		wait, wake := ticker.C, p.Wake
 		switch {
 		case err != nil:
@@ -154,7 +160,8 @@ func (p *Planner) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-wait:
-		case <-wake:
+		case hint := <-wake:
+			p.woken(hint)
 		case answer := <-p.sync:
 			asked = append(asked, answer)
 		}
@@ -168,10 +175,24 @@ func (p *Planner) waiting(asked []chan error) []chan error {
 		select {
 		case answer := <-p.sync:
 			asked = append(asked, answer)
-		case <-p.Wake:
+		case hint := <-p.Wake:
+			p.woken(hint)
 		default:
 			return asked
 		}
+	}
+}
+
+// woken takes note of what woke the planner: all else is in the store.
+func (p *Planner) woken(hint store.Hint) {
+	if hint&store.HintLost != 0 {
+		p.mayHaveLost()
+	}
+}
+
+func (p *Planner) mayHaveLost() {
+	if p.failedAt.IsZero() {
+		p.failedAt = p.Now()
 	}
 }
 

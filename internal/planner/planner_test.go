@@ -255,6 +255,41 @@ func TestWhatTheStoreDidNotTakeIsPlannedLater(t *testing.T) {
 	}
 }
 
+// A standby that takes over may not have got what was acknowledged last.
+func TestWhatAStoreThatWasAwayHasLostIsPlannedAgain(t *testing.T) {
+	for name, fails := range map[string]bool{"a call fails": true, "the store says so": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{jobs: []store.PlannedJob{active(t, 1, "0 * * * * *"), active(t, 2, "* * * * * *")}}
+				begun := time.Now()
+				f.cursor = begun
+				f.outcome = func(item store.PlanItem) (store.PlanOutcome, error) {
+					if after := time.Since(begun); fails && item.Job == uid(2) && 53*time.Second <= after && after < 55*time.Second {
+						return 0, errors.New("away")
+					}
+					return store.Planned, nil
+				}
+				p := newPlanner(f)
+				wake := make(chan store.Hint, 1)
+				p.Wake = wake
+				if !fails {
+					time.AfterFunc(54*time.Second, func() { wake <- store.HintLost })
+				}
+				run(p, 58*time.Second)
+				times := 0
+				for _, item := range f.planned {
+					if item.Job == uid(1) {
+						times++
+					}
+				}
+				if times != 2 {
+					t.Errorf("what was lost was planned %d times, want 2", times)
+				}
+			})
+		})
+	}
+}
+
 func TestAllJobsThatAreGainedAreReadWithoutARest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 2*page + 1

@@ -25,6 +25,10 @@ const (
 	compareEvery = time.Minute
 	// compareAgain is how soon after what differs: what has changed meanwhile was read.
 	compareAgain = 5 * time.Second
+	// lostMax is how much of what a store has acknowledged before it failed may be lost, as
+	// in a failover to a standby that was behind: what was planned in that time is looked at
+	// again.
+	lostMax = time.Minute
 )
 
 // refresh reads the jobs that have changed, and takes note of the partitions that it has.
@@ -41,6 +45,41 @@ func (p *Planner) refresh(ctx context.Context) error {
 	p.mu.Unlock()
 	if begun && partitions != was {
 		p.gain(partitions.Without(was))
+	}
+	if begun && !p.failedAt.IsZero() {
+		if err := p.doubt(ctx, p.failedAt.Add(-lostMax)); err != nil {
+			return err
+		}
+		p.failedAt = time.Time{}
+	}
+	return nil
+}
+
+// doubt reads again how far the jobs are planned that this node has planned beyond a
+// moment: the store was away, and may have lost that. Whether it has lost changes of
+// jobs is seen soon.
+func (p *Planner) doubt(ctx context.Context, moment time.Time) error {
+	p.compared = time.Now().Add(compareAgain - compareEvery)
+	var uids []job.ID
+	p.mu.Lock()
+	all, noted := len(p.table.entries), map[uint32]bool{}
+	for _, i := range p.gained {
+		noted[i] = true // to be read all the same
+	}
+	p.mu.Unlock()
+	for from := 0; from < all; from += sliceMax {
+		p.mu.Lock()
+		for i := from; i < min(all, from+sliceMax); i++ {
+			if e := &p.table.entries[i]; e.cursor > moment.UnixNano() && p.mine.Has(job.Partition(e.uid)) && !noted[uint32(i)] {
+				uids = append(uids, e.uid)
+			}
+		}
+		p.mu.Unlock()
+	}
+	for part := range slices.Chunk(uids, store.MaxBatch) {
+		if err := p.readCursors(ctx, part); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -93,10 +93,11 @@ func (s *Store) listen(ctx context.Context) {
 	}
 }
 
-// listening passes on whatever was told while nobody listened. Not before: while the
-// database is away it would only have everybody ask it, twice a second.
+// listening passes on whatever was told while nobody listened, as after a failover, which
+// may be over before a call has failed by it. Not before: while the database is away it
+// would only have everybody ask it, twice a second.
 func (s *Store) listening() {
-	s.hints.Send(store.HintJobs | store.HintRuns | store.HintCancels | store.HintPlaced | store.HintNodes)
+	s.hints.Send(store.HintJobs | store.HintRuns | store.HintCancels | store.HintPlaced | store.HintNodes | store.HintLost)
 }
 
 func (s *Store) heard(payload string) {
