@@ -247,10 +247,16 @@ func partitionsOf(jobs ...*store.Job) *store.Partitions {
 // inTwoPartitions makes two jobs that are due every second, in two partitions.
 func (r *rig) inTwoPartitions() (a, b *store.Job) {
 	a = r.put(`{name: a, schedule: {cron: "* * * * * *"}, run: {shell: x}}`)
-	for i := 0; b == nil || job.Partition(a.Definition.UID) == job.Partition(b.Definition.UID); i++ {
-		b = r.put(fmt.Sprintf(`{name: b%d, schedule: {cron: "* * * * * *"}, run: {shell: x}}`, i))
+	for {
+		b = r.put(`{name: b, schedule: {cron: "* * * * * *"}, run: {shell: x}}`)
+		if job.Partition(a.Definition.UID) != job.Partition(b.Definition.UID) {
+			return a, b
+		}
+		// One more job would be counted.
+		if err := r.memory.DeleteJob(context.Background(), store.DeleteJob{UID: b.Definition.UID, IfVersion: store.AnyVersion, Actor: "test"}); err != nil {
+			r.t.Fatal(err)
+		}
 	}
-	return a, b
 }
 
 // ahead returns how far ahead a job is planned.
