@@ -146,7 +146,7 @@ func (p *Planner) measureRoom(ctx context.Context) error {
 	mine := p.mine.Len()
 	p.mu.Unlock()
 	if mine == 0 {
-		p.backlog = backlog{seen: time.Now(), again: every}
+		p.backlog = backlog{seen: time.Now(), again: every, limit: backlogMin}
 		return nil
 	}
 	var waits []int

@@ -297,6 +297,20 @@ func TestTheBacklogIsDividedAmongPlannersAndNodes(t *testing.T) {
 	}
 }
 
+// A planner that had nothing to plan for a moment begins anew.
+func TestThereIsRoomWhenPartitionsComeBack(t *testing.T) {
+	p := newPlanner(&fake{})
+	for _, c := range []struct {
+		mine store.Partitions
+		room int
+	}{{store.AllPartitions, backlogMin}, {store.Partitions{}, 0}, {store.AllPartitions, backlogMin}} {
+		p.mine = c.mine
+		if err := p.measureRoom(t.Context()); err != nil || p.backlog.room != c.room {
+			t.Errorf("room for %d (%v), want %d", p.backlog.room, err, c.room)
+		}
+	}
+}
+
 // As many may wait as the nodes run in a while: by how many they have run of late.
 func TestTheBacklogIsOfAsLongAsItTakes(t *testing.T) {
 	now := time.Now()
