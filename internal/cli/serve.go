@@ -99,8 +99,8 @@ type server struct {
 
 // spawning gives the runtime one processor more than the machine has, unless its user
 // has said how many. Whoever makes a process keeps one of them until the program has
-// begun, although it only waits for the kernel; there is one at a time. It is once for
-// the process, and no limit of a container that is changed later counts any more.
+// begun, although it only waits for the kernel. It is once for the process, and no limit
+// of a container that is changed later counts any more.
 var spawning = sync.OnceFunc(func() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)

@@ -28,6 +28,9 @@ const (
 	// second.
 	growEvery  = 100 * time.Millisecond
 	backlogFew = 10 * backlogMin
+	// rateKept is how old the last look may be for what was run since to say something: to
+	// plan what there was room for then takes a slow store some seconds.
+	rateKept = 10 * time.Second
 	// backlogMax is how many they are at most: what the fastest node takes on between two
 	// looks, twice. None counts further.
 	backlogMax = 20_000
@@ -106,7 +109,7 @@ func (b *backlog) look(waits []int, share float64, now time.Time) {
 	for _, n := range waits {
 		all += n
 	}
-	if since := now.Sub(b.seen); since > 4*every {
+	if since := now.Sub(b.seen); since > rateKept {
 		b.limit = backlogMin // what was true of other runs, long ago, says nothing
 	} else {
 		// The others have planned as much as this one for their shares. What fell due

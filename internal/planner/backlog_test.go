@@ -340,6 +340,12 @@ func TestTheBacklogIsOfAsLongAsItTakes(t *testing.T) {
 				t.Errorf("%d may wait, want %d", b.limit, c.limit)
 			}
 			b = c.was
+			b.seen, b.waits, b.limit = now.Add(-6*time.Second), 0, 1000 // it took so long to plan
+			b.added = int(3000*c.share) * len(c.waits)
+			if b.look(make([]int, len(c.waits)), c.share, now); b.limit != 1000 {
+				t.Errorf("%d may wait, 6 s after the last look", b.limit)
+			}
+			b = c.was
 			b.seen = now.Add(-time.Hour)
 			if b.look(c.waits, c.share, now); b.limit != backlogMin {
 				t.Errorf("%d may wait, long after the last look", b.limit)

@@ -9,6 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/lanes"
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/internal/timer"
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -390,7 +391,7 @@ func (w *Worker) mayTake(ctx context.Context, r *store.ReadyRun, now time.Time) 
 		return false, err
 	}
 	place := &j.Filled.Place
-	bound := place.Sticky || place.Strategy == "broadcast"
+	bound := place.Sticky || place.Strategy == job.StrategyBroadcast
 	return (!bound || r.Session.IsZero()) && placement.Eligible(&w.Self, place, j.Filled.Run.Handler), nil
 }
 
