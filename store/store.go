@@ -287,9 +287,10 @@ type Jobs interface {
 	PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error)
 	PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (*job.Pool, error)
 	// DeleteCalendar returns a NamedError for one that a job names. What is not
-	// there, here and for DeletePool, is ErrNotFound.
-	DeleteCalendar(ctx context.Context, namespace, name string, actor string) error
-	DeletePool(ctx context.Context, namespace, name string, actor string) error
+	// there, here and for DeletePool, is ErrNotFound, and what has another version,
+	// unless any may have it, is ErrConflict.
+	DeleteCalendar(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
+	DeletePool(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	Pools(ctx context.Context) ([]*job.Pool, error)
 

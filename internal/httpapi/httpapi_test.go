@@ -542,6 +542,32 @@ func TestApplyWritesWhatOthersNameFirst(t *testing.T) {
 	}
 }
 
+// meddlingStore is one in which somebody else changes a pool whenever the pools were read.
+type meddlingStore struct {
+	*memory.Store
+	size int
+}
+
+func (s *meddlingStore) Pools(ctx context.Context) ([]*job.Pool, error) {
+	list, err := s.Store.Pools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.size++
+	_, err = s.PutPool(ctx, &job.Pool{Name: "disk", Slots: job.Slots{Size: s.size}}, store.AnyVersion, "bob")
+	return list, err
+}
+
+func TestWhatIsChangedMeanwhileIsNotDeleted(t *testing.T) {
+	s := newServer(t)
+	ok[client.Applied](s, "POST", "/api/v1/jobs:apply", `{"documents": [{"kind": "pool", "name": "disk", "pool": {"size": 1}}]}`)
+	s.handle(&meddlingStore{s.store, 1})
+	s.refused(client.TypeChanged, 412, "DELETE", "/api/v1/pools/default/disk", "", "If-Match", `"1"`)
+	if list, err := s.store.Pools(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("%d pools are left, %v", len(list), err)
+	}
+}
+
 func TestPruneDeletesWhatAnOwnerHasNoMore(t *testing.T) {
 	s := newServer(t)
 	a, b := `{"name": "a", "run": {"shell": "true"}}`, `{"name": "b", "run": {"shell": "true"}}`

@@ -15,10 +15,10 @@ import (
 type setStore interface {
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error)
-	DeleteCalendar(ctx context.Context, namespace, name string, actor string) error
+	DeleteCalendar(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
 	Pools(ctx context.Context) ([]*job.Pool, error)
 	PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (*job.Pool, error)
-	DeletePool(ctx context.Context, namespace, name string, actor string) error
+	DeletePool(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
 }
 
 // setKind is what calendars and pools differ in.
@@ -27,7 +27,7 @@ type setKind struct {
 	plural string
 	list   func(context.Context) ([]job.Document, error)
 	put    func(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error)
-	remove func(ctx context.Context, namespace, name, actor string) error
+	remove func(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
 }
 
 func (a *api) setRoutes() {
@@ -152,16 +152,24 @@ func (a *api) routesOf(k setKind) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := matched(in.IfMatch, d.Version()); err != nil {
+		version, err := matched(in.IfMatch, d.Version())
+		if err != nil {
 			return nil, err
 		}
-		err = k.remove(ctx, in.Namespace, in.Name, actorOf(ctx))
+		err = k.remove(ctx, in.Namespace, in.Name, version, actorOf(ctx))
 		var named store.NamedError
-		if errors.As(err, &named) {
+		switch {
+		case errors.As(err, &named):
 			return nil, refuse(client.TypeConflict, "job %s names the %s %s", named.Job, k.kind, d.FullName()).withHint("change it before, and others that may name it")
+		case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
+			return nil, changedMeanwhile(k, d)
 		}
 		return nil, err
 	})
+}
+
+func changedMeanwhile(k setKind, d job.Document) *problem {
+	return refuse(client.TypeChanged, "%s %s was changed by somebody else at the same time", k.kind, d.FullName())
 }
 
 // putSet creates or changes a calendar or pool.
@@ -193,7 +201,7 @@ func (a *api) putSet(ctx context.Context, k setKind, in *putSetInput, find func(
 	case errors.Is(err, store.ErrExists):
 		return nil, refuse(client.TypeChanged, "there is a %s %s already", k.kind, d.FullName())
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
-		return nil, refuse(client.TypeChanged, "%s %s was changed by somebody else at the same time", k.kind, d.FullName())
+		return nil, changedMeanwhile(k, d)
 	case err != nil:
 		return nil, err
 	}

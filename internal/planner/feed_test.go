@@ -168,7 +168,7 @@ func TestACalendarThatIsMadeAgainIsAnother(t *testing.T) {
 		}
 		// All of it between two looks of the planner.
 		r.put(`{name: j, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
-		if err := r.memory.DeleteCalendar(context.Background(), "default", "c", "test"); err != nil {
+		if err := r.memory.DeleteCalendar(context.Background(), "default", "c", store.AnyVersion, "test"); err != nil {
 			t.Fatal(err)
 		}
 		calendar("2000-01-01") // today

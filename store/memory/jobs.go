@@ -371,14 +371,15 @@ func created(is bool) string {
 }
 
 // DeleteCalendar implements store.Jobs.
-func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, actor string) error {
+func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
 	unlock, err := s.begin(ctx, 1)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	full := namespace + "/" + name
-	if _, ok := s.calendars[full]; !ok {
+	calendar, ok := s.calendars[full]
+	if !ok {
 		return fmt.Errorf("delete calendar %s: %w", full, store.ErrNotFound)
 	}
 	for _, row := range s.names {
@@ -386,15 +387,18 @@ func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, acto
 			return fmt.Errorf("delete calendar %s: %w", full, store.NamedError{Job: row.FullName()})
 		}
 	}
+	if ifVersion != store.AnyVersion && ifVersion != calendar.Version {
+		return fmt.Errorf("delete calendar %s: %w", full, store.ErrConflict)
+	}
 	b := s.batch()
-	b.Audit(actor, "calendar.delete", full, s.calendars[full].Version)
+	b.Audit(actor, "calendar.delete", full, calendar.Version)
 	delete(s.calendars, full)
 	s.write(b)
 	return nil
 }
 
 // DeletePool implements store.Jobs.
-func (s *Store) DeletePool(ctx context.Context, namespace, name string, actor string) error {
+func (s *Store) DeletePool(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
 	unlock, err := s.begin(ctx, 1)
 	if err != nil {
 		return err
@@ -404,6 +408,9 @@ func (s *Store) DeletePool(ctx context.Context, namespace, name string, actor st
 	pool, ok := s.pools[full]
 	if !ok {
 		return fmt.Errorf("delete pool %s: %w", full, store.ErrNotFound)
+	}
+	if ifVersion != store.AnyVersion && ifVersion != pool.Version {
+		return fmt.Errorf("delete pool %s: %w", full, store.ErrConflict)
 	}
 	delete(s.pools, full)
 	b := s.batch()

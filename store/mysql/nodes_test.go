@@ -385,7 +385,9 @@ func TestARemovalWhoseAnswerIsLostIsMade(t *testing.T) {
 					_, err := s.PutCalendar(t.Context(), &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2026-12-24"}}}, store.AnyVersion, "ann")
 					return err
 				},
-				func() error { return s.DeleteCalendar(t.Context(), job.DefaultNamespace, "off", "ann") },
+				func() error {
+					return s.DeleteCalendar(t.Context(), job.DefaultNamespace, "off", store.AnyVersion, "ann")
+				},
 			},
 			"token": {
 				func() error {

@@ -129,7 +129,7 @@ func oneDocument[T any](c *conn, kind job.Kind, full string) (d *T, err error) {
 }
 
 // DeleteCalendar implements store.Jobs.
-func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, actor string) error {
+func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
 	full := namespace + "/" + name
 	err := s.write(ctx, func(t *tx) error {
 		var user job.ID
@@ -151,7 +151,7 @@ func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, acto
 			}
 			return store.NamedError{Job: l.FullName()}
 		}
-		return t.deleteDocument(job.KindCalendar, full, actor)
+		return t.deleteDocument(job.KindCalendar, full, ifVersion, actor)
 	})
 	if err != nil {
 		return fmt.Errorf("delete calendar %s: %w", full, err)
@@ -160,16 +160,16 @@ func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, acto
 }
 
 // DeletePool implements store.Jobs.
-func (s *Store) DeletePool(ctx context.Context, namespace, name string, actor string) error {
+func (s *Store) DeletePool(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
 	full := namespace + "/" + name
-	err := s.write(ctx, func(t *tx) error { return t.deleteDocument(job.KindPool, full, actor) })
+	err := s.write(ctx, func(t *tx) error { return t.deleteDocument(job.KindPool, full, ifVersion, actor) })
 	if err != nil {
 		return fmt.Errorf("delete pool %s: %w", full, err)
 	}
 	return nil
 }
 
-func (t *tx) deleteDocument(kind job.Kind, full, actor string) error {
+func (t *tx) deleteDocument(kind job.Kind, full string, ifVersion int64, actor string) error {
 	var version int64
 	q := t.stmt("delete from documents where kind = ? and full = ? returning version").bindText(string(kind)).bindText(full)
 	for q.next() {
@@ -178,8 +178,11 @@ func (t *tx) deleteDocument(kind job.Kind, full, actor string) error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	if version == 0 {
+	switch {
+	case version == 0:
 		return store.ErrNotFound
+	case ifVersion != store.AnyVersion && ifVersion != version:
+		return store.ErrConflict
 	}
 	t.memory.calendars, t.memory.pools = nil, nil
 	st, err := t.step(1)

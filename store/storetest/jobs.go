@@ -683,14 +683,15 @@ var jobTests = []test{
 		e.want(err, store.ErrConflict)
 		_, err = e.PutCalendar(e.ctx, days("2026-12-27"), 0, "ann")
 		e.want(err, store.ErrExists)
-		err = e.DeleteCalendar(e.ctx, "default", "off", "ann")
+		err = e.DeleteCalendar(e.ctx, "default", "off", store.AnyVersion, "ann")
 		e.want(err, store.ErrConflict)
 		var by store.NamedError
 		errors.As(err, &by)
 		equal(e, "who names it", by.Job, named.Definition.FullName())
 		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: named.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
-		e.must(e.DeleteCalendar(e.ctx, "default", "off", "bob"))
-		e.want(e.DeleteCalendar(e.ctx, "default", "off", "bob"), store.ErrNotFound)
+		e.want(e.DeleteCalendar(e.ctx, "default", "off", 1, "bob"), store.ErrConflict)
+		e.must(e.DeleteCalendar(e.ctx, "default", "off", 2, "bob"))
+		e.want(e.DeleteCalendar(e.ctx, "default", "off", 2, "bob"), store.ErrNotFound)
 		list, err := e.Calendars(e.ctx)
 		e.must(err)
 		equal(e, "calendars", len(list), 0)
@@ -708,7 +709,7 @@ var jobTests = []test{
 		}
 		before := timing("2026-12-25")
 		e.put("name: a\nschedule: {cron: '* * * * *'}")
-		e.must(e.DeleteCalendar(e.ctx, "default", "off", "ann"))
+		e.must(e.DeleteCalendar(e.ctx, "default", "off", store.AnyVersion, "ann"))
 		if timing("2026-12-26") == before {
 			e.Error("planners are not told that the schedule means something else")
 		}
@@ -742,7 +743,9 @@ var jobTests = []test{
 		if len(list) != 1 || list[0].Slots.Size != 3 || list[0].FullName() != "default/db" {
 			e.Errorf("pools: %+v", list)
 		}
-		e.must(e.DeletePool(e.ctx, "default", "db", "bob"))
+		e.want(e.DeletePool(e.ctx, "default", "db", 1, "bob"), store.ErrConflict)
+		e.must(e.DeletePool(e.ctx, "default", "db", 2, "bob"))
+		e.want(e.DeletePool(e.ctx, "default", "db", store.AnyVersion, "bob"), store.ErrNotFound)
 		equal(e, "audit", strings.Join(e.actions(), ", "), "bob pool.delete default/db, ann pool.change default/db, ann pool.create default/db")
 	}},
 	{"the audit is read in pages, and a refused change is not in it", func(e *env) {

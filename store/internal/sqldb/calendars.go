@@ -147,7 +147,7 @@ func (t *tx) calendars() (map[string]*job.Calendar, error) {
 }
 
 // DeleteCalendar implements store.Jobs.
-func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, actor string) error {
+func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
 	full := namespace + "/" + name
 	err := s.write(ctx, func(t *tx) error {
 		if err := t.lock(documentLock); err != nil {
@@ -160,30 +160,33 @@ func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, acto
 		if len(users) > 0 {
 			return store.NamedError{Job: users[0]}
 		}
-		return t.deleteDocument(job.KindCalendar, full, actor)
+		return t.deleteDocument(job.KindCalendar, full, ifVersion, actor)
 	})
 	return wrapped(err, "delete calendar %s", full)
 }
 
 // DeletePool implements store.Jobs.
-func (s *Store) DeletePool(ctx context.Context, namespace, name string, actor string) error {
+func (s *Store) DeletePool(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
 	full := namespace + "/" + name
 	err := s.write(ctx, func(t *tx) error {
 		if err := t.lock(documentLock); err != nil {
 			return err
 		}
-		return t.deleteDocument(job.KindPool, full, actor)
+		return t.deleteDocument(job.KindPool, full, ifVersion, actor)
 	})
 	return wrapped(err, "delete pool %s", full)
 }
 
-func (t *tx) deleteDocument(kind job.Kind, full, actor string) error {
+func (t *tx) deleteDocument(kind job.Kind, full string, ifVersion int64, actor string) error {
 	version, err := t.number("select version from documents where kind = ? and full_name = ?", string(kind), full)
 	if err != nil {
 		return err
 	}
 	if version == 0 {
 		return t.gone(store.ErrNotFound)
+	}
+	if ifVersion != store.AnyVersion && ifVersion != version {
+		return store.ErrConflict
 	}
 	if err := t.exec("delete from documents where kind = ? and full_name = ?", string(kind), full); err != nil {
 		return err
