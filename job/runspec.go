@@ -57,6 +57,6 @@ type TLS struct {
 
 // Limits are what a command may use.
 type Limits struct {
-	Memory Size    `json:"memory,omitzero" min:"1MiB" max:"1024TiB" doc:"The most memory of all processes of the run, for example 512MiB."`
-	CPU    float64 `json:"cpu,omitzero" min:"0.01" max:"1024" doc:"The most processors at a time; 0.5 is half of one."`
+	Memory Size    `json:"memory,omitzero" min:"1MiB" max:"1024TiB" doc:"The most memory of all processes of the run, for example 512MiB. On a node without cgroup controllers: of each process."`
+	CPU    float64 `json:"cpu,omitzero" min:"0.01" max:"1024" doc:"The most processors at a time; 0.5 is half of one. On a node without cgroup controllers: so many times the timeout is the processor time of each process, without a limit if there is no timeout."`
 }

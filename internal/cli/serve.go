@@ -264,15 +264,33 @@ func (s *server) executors(ctx context.Context) (func(*job.Job) executor.Executo
 		return nil, err
 	}
 	s.closers = append(s.closers, func() error { requests.Close(); return nil })
+	return executorOf(commands, commands.Features(), requests, s.log), nil
+}
+
+// executorOf returns what chooses by what a job runs. With the first job that has limits it
+// says which of them do not count for a run as a whole: most jobs have none.
+func executorOf(commands executor.Executor, features shell.Features, requests executor.Executor, log *slog.Logger) func(*job.Job) executor.Executor {
+	tell := sync.OnceFunc(func() {
+		const why = "belfry doctor says what is missing"
+		if features.Memory != "cgroup" {
+			log.Warn("a limit of memory counts here for each process by itself", "why", why)
+		}
+		if features.CPU != "cgroup" {
+			log.Warn("a limit of CPU counts here for each process by itself, as processor time within the timeout; without a timeout there is none", "why", why)
+		}
+	})
 	return func(j *job.Job) executor.Executor {
 		switch {
 		case j.Run.Shell != nil:
+			if j.Run.Limits != nil {
+				tell()
+			}
 			return commands
 		case j.Run.HTTP != nil:
 			return requests
 		}
 		return nil
-	}, nil
+	}
 }
 
 // watchdogWait is longer than a watchdog takes to kill what has got its signal.
