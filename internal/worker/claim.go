@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -222,6 +223,7 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 	sent := time.Now()
 	outcomes, err := w.Store.Claim(ctx, w.Self.ID, attempts)
 	w.mu.Lock()
+	w.noRoom = errors.Is(err, store.ErrNoSpace)
 	if err != nil {
 		// They may be ours: ask again, with the same tokens.
 		for _, it := range batch {
@@ -281,6 +283,16 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 	}
 	signal(w.startWake)
 	return err
+}
+
+// unanswered returns how many runs have been asked for without an answer.
+func (w *Worker) unanswered() (count int) {
+	for _, it := range w.items {
+		if it.state == claiming {
+			count++
+		}
+	}
+	return count
 }
 
 // outdated tells whether the job of a claim was changed between the claim and its

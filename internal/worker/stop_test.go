@@ -119,6 +119,44 @@ func TestDrainWaitsForResultsButNotForSpace(t *testing.T) {
 	}
 }
 
+// A disk that is full is full when a node is stopped because of that, and what has fallen
+// due meanwhile has been asked for.
+func TestDrainWaitsForClaimsButNotForSpace(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		err  error
+		want time.Duration // at least; 5 s more at most
+	}{{"the store is away", errAway, 28 * time.Second}, {"the store is full", store.ErrNoSpace, 5 * time.Second}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.exec.do = lasts(8 * time.Second)
+				r.start()
+				j := r.put("j", besides)
+				first := r.plan(j, in(time.Second))[0]
+				r.until("the first runs", 5*time.Second, func() bool { return r.startsOf(first) == 1 })
+				refused := 0
+				r.store.set(func(h *hooks) {
+					h.claim = func(func() ([]store.ClaimOutcome, error), []store.Attempt) ([]store.ClaimOutcome, error) {
+						refused++
+						return nil, c.err
+					}
+				})
+				r.plan(j, in(time.Second))
+				r.until("the second is refused", 5*time.Second, func() bool { return refused > 0 })
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(context.Background(), 28*time.Second)
+				defer cancel()
+				_ = r.worker.Drain(ctx)
+				if took := time.Since(began); took < c.want || took > c.want+5*time.Second {
+					t.Errorf("the drain took %s", took)
+				}
+				r.stop()
+			})
+		})
+	}
+}
+
 func TestAStopIsShortAlsoWithoutAStore(t *testing.T) {
 	for _, c := range []struct {
 		name  string

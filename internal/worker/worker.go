@@ -166,8 +166,9 @@ type Worker struct {
 	// stuck is set while results are not taken: what has ended holds its slot
 	// until then, so that nothing is to be claimed before.
 	stuck bool
-	// full is set while that is because the store has no space.
-	full bool
+	// full is set while that is because the store has no space, and noRoom while
+	// claims are refused for that.
+	full, noRoom bool
 	// edits counts the times that jobs are known to have changed.
 	edits     int
 	lead      leadEstimate
@@ -572,8 +573,8 @@ func (w *Worker) ClockStepped() {
 
 // Drain makes the worker claim nothing more and gives back what it has claimed
 // and not started. It returns when all attempts have ended and are reported, or
-// ctx has. If the store has no space for what they came to it does not wait for
-// that, which takes somebody who makes room.
+// ctx has. If the store has no space for claims, or for what attempts came to, it does
+// not wait for that, which takes somebody who makes room.
 func (w *Worker) Drain(ctx context.Context) error {
 	w.mu.Lock()
 	w.draining = true
@@ -584,6 +585,9 @@ func (w *Worker) Drain(ctx context.Context) error {
 	for {
 		w.mu.Lock()
 		left, full := w.busy, w.full
+		if w.noRoom {
+			left -= w.unanswered()
+		}
 		w.mu.Unlock()
 		if left == 0 || full && left == w.unreported() {
 			return nil
