@@ -135,15 +135,15 @@ func TestDrainWaitsForClaimsButNotForSpace(t *testing.T) {
 				j := r.put("j", besides)
 				first := r.plan(j, in(time.Second))[0]
 				r.until("the first runs", 5*time.Second, func() bool { return r.startsOf(first) == 1 })
-				refused := 0
+				var refused atomic.Int32
 				r.store.set(func(h *hooks) {
 					h.claim = func(func() ([]store.ClaimOutcome, error), []store.Attempt) ([]store.ClaimOutcome, error) {
-						refused++
+						refused.Add(1)
 						return nil, c.err
 					}
 				})
 				r.plan(j, in(time.Second))
-				r.until("the second is refused", 5*time.Second, func() bool { return refused > 0 })
+				r.until("the second is refused", 5*time.Second, func() bool { return refused.Load() > 0 })
 				began := time.Now()
 				ctx, cancel := context.WithTimeout(context.Background(), 28*time.Second)
 				defer cancel()
