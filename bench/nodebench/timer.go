@@ -14,7 +14,7 @@ import (
 // The goals of the timer.
 const (
 	timerGoal  = 3 * time.Millisecond
-	timerBytes = 24
+	timerBytes = 20
 )
 
 // timer measures the queue of moments, and timers of the runtime beside it.
