@@ -113,7 +113,7 @@ func TestPolicies(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	configuration := f.path("config.yaml")
-	if err := os.WriteFile(configuration, []byte("http: {allow: [127.0.0.0/8]}\n"), 0o600); err != nil {
+	if err := os.WriteFile(configuration, []byte("http: {allow: [127.0.0.0/8]}\ndefaults: {namespaces: {short: {policy: {timeout: 500ms}}}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	whole := f.serve(t, options{args: []string{"--config", configuration, "--timezone", "Asia/Shanghai", "--label", "disk=ssd"}})
@@ -728,6 +728,37 @@ policy: {success: {match: 'd.ne'}}
 			if run := s.ended(id); !strings.HasPrefix(run.Unmet, "attempt 1 took ") || !strings.HasSuffix(run.Unmet, ", expected was less than 1s") {
 				t.Errorf("the mark is %q", run.Unmet)
 			}
+		}},
+		{"expect: what starts and ends late is marked", func(t *testing.T, s *server) {
+			s.apply("name: tardy\nrun: {shell: " + f.witness("until="+f.path("tardy")) + "}\npolicy: {overlap: queue, expect: {start_within: 20ms, finish_within: 30ms}}\n")
+			first := s.runByHand("tardy").ID
+			eventually(t, "the first runs", func() bool { return s.run(first).State == job.StateRunning })
+			id := s.runByHand("tardy").ID
+			eventually(t, "the second has waited for longer", func() bool {
+				run := s.run(id)
+				return run.State == job.StateWaiting && time.Since(run.Due) > 100*time.Millisecond
+			})
+			f.touch(t, "tardy")
+			if run := s.ended(id); !strings.Contains(run.Unmet, "it started ") || !strings.Contains(run.Unmet, "it ended ") {
+				t.Errorf("the mark is %q", run.Unmet)
+			}
+		}},
+		{"the defaults of a namespace count for a job that says nothing else", func(t *testing.T, s *server) {
+			s.apply("namespace: short\nname: endless\nrun: {shell: " + f.witness("for=60s") + "}\n")
+			run, err := s.RunJob(t.Context(), "short", "endless", client.RunRequest{}, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "the outcome", s.ended(run.ID).Outcome, job.OutcomeTimedOut)
+		}},
+		{"what a command is given", func(t *testing.T, s *server) {
+			s.apply(`
+name: given
+run: {shell: 'umask; nice; pwd; cat; echo "$WORD"', umask: "027", nice: 19, dir: /, stdin: "read\n", env: {WORD: said}}
+`)
+			id := s.runByHand("given").ID
+			s.ended(id)
+			equal(t, "its mask, priority, directory, input and environment", s.output(id), "0027\n19\n/\nread\nsaid\n")
 		}},
 		{"shards", func(t *testing.T, s *server) {
 			s.apply("name: sharded\nplace: {shards: 3}\nrun: {shell: 'echo {{ .Shard }}/{{ .Shards }}'}\n")
