@@ -222,7 +222,7 @@ var table = map[string]line{
 			"cron", "job", "store", "store/mysql", "store/postgres", "store/sqlite", "executor", "executor/shell", "executor/http", "client",
 			"internal/auth", "internal/config", "internal/events", "internal/httpapi", "internal/metrics", "internal/node", "internal/parallel", "internal/placement", "internal/preview", "internal/watchdog",
 		},
-		testImports: []string{"internal/logtest"},
+		testImports: []string{"internal/helptest", "internal/logtest"},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},
 		testModules: []string{"github.com/rogpeppe/go-internal/testscript", "go.uber.org/goleak"},
 	},
@@ -231,6 +231,7 @@ var table = map[string]line{
 		imports: []string{"internal/cli", "internal/watchdog"},
 	},
 	"internal/archtest": {layer: aside},
+	"internal/helptest": {layer: aside},
 	"internal/logtest":  {layer: aside},
 	"internal/sim": {
 		layer:       aside,
@@ -243,7 +244,8 @@ var table = map[string]line{
 	// what its jobs write.
 	"test/e2e": {
 		layer: aside, imports: []string{"job", "client", "test/e2e/evidence"},
-		modules: []string{"golang.org/x/sys/unix"}, // to make a file immutable
+		testImports: []string{"internal/helptest"},
+		modules:     []string{"golang.org/x/sys/unix"}, // to make a file immutable
 	},
 	"test/e2e/evidence": {
 		layer: nouns,

@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/belfry-cron/belfry/internal/cli"
+	"github.com/belfry-cron/belfry/internal/helptest"
 	"github.com/belfry-cron/belfry/internal/logtest"
 )
 
@@ -203,35 +204,13 @@ func (b *bench) command(name string, args []string) []string {
 // commands returns the commands that have none below them, with their help.
 func commands(t *testing.T) map[string]string {
 	t.Helper()
-	found := map[string]string{}
-	var walk func(name string)
-	walk = func(name string) {
-		help, code := run(t, t.TempDir(), false, append(strings.Fields(name), "--help")...)
+	return helptest.Commands(func(words []string) string {
+		help, code := run(t, t.TempDir(), false, words...)
 		if code != cli.ExitOK {
-			t.Fatalf("belfry %s --help ends with %d: %s", name, code, help)
+			t.Fatalf("belfry %q ends with %d: %s", words, code, help)
 		}
-		_, list, group := strings.Cut(help, "\nCommands:\n")
-		if !group {
-			found[strings.TrimSpace(name)] = help
-			return
-		}
-		list, _, _ = strings.Cut(list, "\n\n")
-		for line := range strings.Lines(list) {
-			walk(name + " " + strings.Fields(line)[0])
-		}
-	}
-	walk("")
-	return found
-}
-
-// formats are those that a command has by its help.
-func formats(help string) []string {
-	_, list, found := strings.Cut(strings.Join(strings.Fields(help), " "), "format of the output: ")
-	if !found {
-		return nil
-	}
-	list, _, _ = strings.Cut(list, " (default")
-	return strings.Split(list, ", ")
+		return help
+	})
 }
 
 // Each command, however it goes wrong: the exit codes that all have.
@@ -263,7 +242,7 @@ func TestEachCommandEndsAsDocumented(t *testing.T) {
 			}
 			words := strings.Fields(name)
 			ends(cli.ExitUsage, "(?s)^belfry "+name+": unknown flag --no-such-flag.*belfry "+name+" --help says more", nil, append(words, "--no-such-flag")...)
-			if formats(all[name]) != nil {
+			if helptest.Formats(all[name]) != nil {
 				ends(cli.ExitUsage, `"nonsense"`, nil, append(words, "-o", "nonsense")...)
 			}
 			if !strings.Contains(all[name], "--server URL") {
@@ -302,7 +281,7 @@ func TestEachFormOfEachOutputCanBeRead(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			b.t = t
-			for _, form := range append(formats(all[name]), "") {
+			for _, form := range append(helptest.Formats(all[name]), "") {
 				b.need("apply", "-f", "jobs.yaml")
 				args := b.command(name, v.args)
 				if form != "" {

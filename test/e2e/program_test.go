@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/belfry-cron/belfry/internal/helptest"
 )
 
 // What a server says at its first start is done as it stands there.
@@ -105,12 +107,10 @@ var calls = []call{
 // forms returns those in which a command prints its answer, by its help: the one for
 // people and the one for programs.
 func forms(help string) []string {
-	_, list, found := strings.Cut(strings.Join(strings.Fields(help), " "), "format of the output: ")
-	if !found {
+	all := helptest.Formats(help)
+	if len(all) == 0 {
 		return []string{""}
 	}
-	list, _, _ = strings.Cut(list, " (default")
-	all := strings.Split(list, ", ")
 	if slices.Contains(all, "json") {
 		return []string{all[0], "json"}
 	}
@@ -133,24 +133,13 @@ func TestEachCommandOfTheProgramAsPeopleTypeIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	helps := map[string]string{}
-	var walk func(name string)
-	walk = func(name string) {
-		help, told, code := f.belfry(t, append(strings.Fields(name), "--help")...)
+	helps := helptest.Commands(func(words []string) string {
+		help, told, code := f.belfry(t, words...)
 		if code != 0 || told != "" {
-			t.Fatalf("belfry %s --help ends with %d: %s", name, code, told)
+			t.Fatalf("belfry %q ends with %d: %s", words, code, told)
 		}
-		_, list, group := strings.Cut(help, "\nCommands:\n")
-		if !group {
-			helps[strings.TrimSpace(name)] = help
-			return
-		}
-		list, _, _ = strings.Cut(list, "\n\n")
-		for line := range strings.Lines(list) {
-			walk(name + " " + strings.Fields(line)[0])
-		}
-	}
-	walk("")
+		return help
+	})
 	run := ""
 	called := map[string]bool{}
 	for _, c := range calls {
