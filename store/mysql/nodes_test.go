@@ -8,10 +8,10 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,32 +25,27 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
+// connected connects to a database without a store.
+func connected(t *testing.T, address string) *database {
+	t.Helper()
+	d, err := connection(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.pool.Close() })
+	return d
+}
+
 func TestTenNodesMakeTheSchemaAtOnce(t *testing.T) {
 	address := newDatabase(t)
-	var wait sync.WaitGroup
-	for range 10 {
-		wait.Go(func() {
-			s, err := Open(t.Context(), address, Options{})
-			if err == nil {
-				err = s.Close()
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wait.Wait()
+	storetest.OpenAtOnce(t, func() (io.Closer, error) { return Open(t.Context(), address, Options{}) })
 }
 
 // Each statement that changes a schema is committed by itself: a node that ends
 // between two of them leaves a part, which the next one completes.
 func TestASchemaThatWasLeftHalfMadeIsCompleted(t *testing.T) {
 	address := newDatabase(t)
-	d, err := connection(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.pool.Close()
+	d := connected(t, address)
 	list, err := scripts()
 	if err != nil {
 		t.Fatal(err)
@@ -74,11 +69,7 @@ func TestEachScriptMayBeRunAgain(t *testing.T) {
 	if err := open(t, address, Options{}).Close(); err != nil {
 		t.Fatal(err)
 	}
-	d, err := connection(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.pool.Close()
+	d := connected(t, address)
 	if _, err := d.pool.ExecContext(t.Context(), "delete from schema_versions"); err != nil {
 		t.Fatal(err)
 	}
@@ -107,11 +98,7 @@ func TestASchemaThatIsTooNewIsRefusedAndOneVersionAheadIsNot(t *testing.T) {
 	if err := open(t, address, Options{}).Close(); err != nil {
 		t.Fatal(err)
 	}
-	d, err := connection(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.pool.Close()
+	d := connected(t, address)
 	list, err := scripts()
 	if err != nil {
 		t.Fatal(err)
@@ -140,11 +127,7 @@ func TestASchemaThatIsTooNewIsRefusedAndOneVersionAheadIsNot(t *testing.T) {
 
 func TestADatabaseOfAnotherProgramIsRefused(t *testing.T) {
 	address := newDatabase(t)
-	d, err := connection(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.pool.Close()
+	d := connected(t, address)
 	if _, err := d.pool.ExecContext(t.Context(), "create table jobs (id int)"); err != nil {
 		t.Fatal(err)
 	}
@@ -193,11 +176,7 @@ func definition(n int) *job.Job {
 func TestTheClockIsThatOfTheDatabase(t *testing.T) {
 	address := emptyDatabase(t)
 	s := open(t, address, Options{})
-	d, err := connection(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.pool.Close()
+	d := connected(t, address)
 	ask := func() time.Time {
 		var micros int64
 		if err := d.pool.QueryRowContext(t.Context(), "select round(unix_timestamp(now(6)) * 1000000)").Scan(&micros); err != nil {

@@ -38,38 +38,14 @@ func TestStoreOfTwoNodes(t *testing.T) {
 
 func TestTenNodesMakeTheSchemaAtOnce(t *testing.T) {
 	address := server.Schema()
-	var wait sync.WaitGroup
-	for range 10 {
-		wait.Go(func() {
-			s, err := Open(t.Context(), address, Options{})
-			if err == nil {
-				err = s.Close()
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wait.Wait()
+	storetest.OpenAtOnce(t, func() (io.Closer, error) { return Open(t.Context(), address, Options{}) })
 }
 
 // What is said for a database holds for connections that say nothing else.
 func TestADatabaseWithOtherDefaultsIsUsed(t *testing.T) {
 	address := newDatabase(t, "others", "UTF8")
 	exec(t, server.URL(), "alter database others set default_transaction_isolation = 'serializable'; alter database others set client_encoding = 'LATIN1'")
-	var wait sync.WaitGroup
-	for range 10 {
-		wait.Go(func() {
-			s, err := Open(t.Context(), address, Options{})
-			if err == nil {
-				err = s.Close()
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wait.Wait()
+	storetest.OpenAtOnce(t, func() (io.Closer, error) { return Open(t.Context(), address, Options{}) })
 	s := open(t, address, Options{})
 	const text = "café \U0001f514"
 	_, err := s.PutJob(t.Context(), store.PutJob{Actor: "ann", Definition: &job.Job{

@@ -3,7 +3,10 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -13,6 +16,23 @@ import (
 // atOnceRounds is how often two calls are begun at once. Without the lock that has one
 // wait for the other, most rounds go wrong.
 const atOnceRounds = 10
+
+// OpenAtOnce checks that ten nodes which open an empty store at the same time all do.
+func OpenAtOnce(t *testing.T, open func() (io.Closer, error)) {
+	t.Helper()
+	calls := slices.Repeat([]func() error{func() error {
+		s, err := open()
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	}}, 10)
+	for _, err := range atOnce(calls...) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // atOnce makes calls at once.
 func atOnce(calls ...func() error) []error {
