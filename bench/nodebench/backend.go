@@ -3,8 +3,11 @@ package nodebench
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -28,6 +31,19 @@ type place struct {
 	// processor is the processor time of the database server so far.
 	processor func() (time.Duration, error)
 	close     func() error
+}
+
+// connect returns connections to the PostgreSQL server of an empty store, outside its schema.
+func (p place) connect(ctx context.Context, connections int) (*pgxpool.Pool, error) {
+	address, err := url.Parse(p.address)
+	if err != nil {
+		return nil, err
+	}
+	query := address.Query()
+	query.Del("schema")
+	query.Set("pool_max_conns", fmt.Sprint(connections))
+	address.RawQuery = query.Encode()
+	return pgxpool.New(ctx, address.String())
 }
 
 // openStore also counts what ended through it.

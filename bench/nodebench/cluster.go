@@ -51,7 +51,7 @@ func serverScenarios() []Scenario {
 			return b.holdRate(ctx, on.backend, on.rate)
 		})
 	}
-	add("postgres-river", "100,000 runs that do nothing, by a node on PostgreSQL and by River", (*bench).river)
+	add("postgres-river", "100,000 runs that do nothing, by a node on PostgreSQL, by River and by bare statements", (*bench).river)
 	add("leave", "three nodes with 1,000,000 jobs on PostgreSQL, of which one leaves and one is killed", (*bench).leave)
 	return list
 }

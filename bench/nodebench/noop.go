@@ -265,7 +265,7 @@ func (l backlog) catchUp(ctx context.Context, p place, nodes int, atMost time.Du
 	}()
 	const capacity = 20_000
 	began := time.Now()
-	ownBefore, serverBefore, err := p.spent()
+	own, server, err := p.spent()
 	if err != nil {
 		return r, err
 	}
@@ -297,11 +297,17 @@ func (l backlog) catchUp(ctx context.Context, p place, nodes int, atMost time.Du
 			return r, err
 		}
 	}
-	own, server, err := p.spent()
+	return r, r.charge(p, own, server)
+}
+
+// charge fills in what each run has cost since the processes had spent this.
+func (r *caughtUp) charge(p place, own, server time.Duration) error {
+	ownNow, serverNow, err := p.spent()
 	if err == nil && r.finished > 0 {
-		r.nodes, r.server = (own-ownBefore)/time.Duration(r.finished), (server-serverBefore)/time.Duration(r.finished)
+		each := time.Duration(r.finished)
+		r.nodes, r.server = (ownNow-own)/each, (serverNow-server)/each
 	}
-	return r, err
+	return err
 }
 
 // succeeded counts the runs that have ended well, by what the stores remember of it.

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/url"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
@@ -50,8 +48,8 @@ func (d *doer) Work(context.Context, *river.Job[nothing]) error {
 	return nil
 }
 
-// river compares a node with River: as many jobs that do nothing inserted and worked as
-// the node plans and finishes, each on a server of its own.
+// river compares a node with River, as many jobs that do nothing inserted and worked as the
+// node plans and finishes, and with bare statements, each on a server of its own.
 func (b *bench) river(ctx context.Context) ([]Figure, error) {
 	load := backlog{jobs: b.scaled(1000, 20), down: b.scaled(100, 10)}
 	n := load.jobs * load.down
@@ -63,12 +61,18 @@ func (b *bench) river(ctx context.Context) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
+	least, err := b.runBare(ctx)
+	if err != nil {
+		return nil, err
+	}
 	return []Figure{
 		above("River: inserted and worked, a second", theirs.rate(), 0, "").beside(theirs.cost()),
 		fact("of its time, to insert", times(inserted)+" of "+times(theirs.took)),
 		above("a node: planned and finished with history, a second", ours.rate(), 0, "").beside(ours.cost()),
 		fact("the node, times River", number(ours.rate()/theirs.rate(), 2)),
 		fact("processor time, River's to the node's", number(float64(theirs.nodes+theirs.server)/float64(ours.nodes+ours.server), 2)),
+		above("bare statements: planned and finished, a second", least.rate(), 0, "").beside(least.cost()),
+		fact("the node, times bare statements", number(ours.rate()/least.rate(), 2)),
 	}, nil
 }
 
@@ -79,15 +83,7 @@ func runRiver(ctx context.Context, n int) (r caughtUp, inserted time.Duration, e
 		return r, 0, err
 	}
 	defer p.close()
-	address, err := url.Parse(p.address)
-	if err != nil {
-		return r, 0, err
-	}
-	query := address.Query()
-	query.Del("schema")
-	query.Set("pool_max_conns", fmt.Sprint(riverConnections))
-	address.RawQuery = query.Encode()
-	pool, err := pgxpool.New(ctx, address.String())
+	pool, err := p.connect(ctx, riverConnections)
 	if err != nil {
 		return r, 0, err
 	}
@@ -143,16 +139,11 @@ func runRiver(ctx context.Context, n int) (r caughtUp, inserted time.Duration, e
 		return r, 0, err
 	}
 	r.took = time.Since(began)
-	ownNow, serverNow, err := p.spent()
-	if err != nil {
-		return r, 0, err
-	}
-	r.nodes, r.server = (ownNow-own)/time.Duration(n), (serverNow-server)/time.Duration(n)
 	if err := pool.QueryRow(ctx, "select count(*) from river_job where state = 'completed'").Scan(&r.finished); err != nil {
 		return r, 0, err
 	}
 	if r.finished != n {
 		return r, 0, fmt.Errorf("%d of %d jobs were completed by River", r.finished, n)
 	}
-	return r, inserted, nil
+	return r, inserted, r.charge(p, own, server)
 }
