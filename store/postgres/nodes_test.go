@@ -620,4 +620,24 @@ func TestWhatWasToldAndIsNotThereAnyMoreIsLost(t *testing.T) {
 	if told, lost := heard(time.Minute); !told || !lost {
 		t.Errorf("the next change is told: %t, and that something is lost: %t", told, lost)
 	}
+	// A failover to a standby that was behind: the numbers go on from an earlier one, and what
+	// is told by them is not behind the last that was heard.
+	for _, sql := range []string{"update counters set value = -1000 where name = 'told'", "truncate told"} {
+		if _, err := d.pool.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.pool.Exec(ctx, "select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid() and application_name = 'belfry'"); err != nil {
+		t.Fatal(err)
+	}
+	lost := false
+	for told := false; !told; {
+		change()
+		var now bool
+		told, now = heard(time.Second)
+		lost = lost || now
+	}
+	if !lost {
+		t.Error("nobody says that something is lost")
+	}
 }

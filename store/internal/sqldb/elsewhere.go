@@ -185,6 +185,7 @@ func (s *Store) hear(ctx context.Context, begun chan<- struct{}, to chan<- []sto
 	const unknown = -1
 	last, began := int64(unknown), time.Now()
 	var said time.Time
+	hints := s.hints.Listen(ctx)
 	for {
 		if said.IsZero() || time.Since(said) > followAgain {
 			once, cancel := context.WithTimeout(ctx, noticeMax)
@@ -214,15 +215,31 @@ func (s *Store) hear(ctx context.Context, begun chan<- struct{}, to chan<- []sto
 				return
 			}
 		}
-		timer := time.NewTimer(hearEvery)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		case <-s.closed:
+		if s.awayWithin(ctx, hints, hearEvery) {
+			last = unknown // the numbers may go on from an earlier one
 		}
-		timer.Stop()
 		if s.check(ctx) != nil {
 			return
+		}
+	}
+}
+
+// awayWithin waits, and tells whether the database was away meanwhile, by the hints.
+func (s *Store) awayWithin(ctx context.Context, hints <-chan store.Hint, wait time.Duration) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case hint := <-hints:
+			if hint&store.HintLost != 0 {
+				return true
+			}
+		case <-timer.C:
+			return false
+		case <-ctx.Done():
+			return false
+		case <-s.closed:
+			return false
 		}
 	}
 }
