@@ -176,7 +176,7 @@ func TestStoresHaveOneKind(t *testing.T) {
 		"sqlite:/a/b.db": "/a/b.db", "sqlite:///a/b.db": "/a/b.db", "sqlite:b.db": "b.db",
 		"sqlite:/a%3Fb%25.db": "/a?b%.db", "sqlite:a%23b.db": "a#b.db", "sqlite:a%zz.db": "", "sqlite:/a%zz.db": "",
 		"": "", "b.db": "", "sqlite:": "", "sqlite://host/b": "", "sqlite:/a?secret": "", "://secret": "", "postgres:secret": "", "mysql:secret": "", "mysql://h/d#secret": "",
-		"oracle://u:secret@h/d": "",
+		"oracle://u:secret@h/d": "", "postgres://h/d?password=secret;sslmode=verify-full": "", "mysql://h/d?ssl-ca=/secret%zz": "",
 	} {
 		var s config.Store
 		err := s.UnmarshalText([]byte(text))
@@ -283,6 +283,7 @@ func TestAStoreOfAServerShowsNoPassword(t *testing.T) {
 	for text, want := range map[string]struct{ kind, shown string }{
 		"postgres://u:secret@h/d?sslmode=disable": {config.Postgres, "postgres://u:xxxxx@h/d?sslmode=disable"},
 		"postgresql://h/d?password=secret&user=u": {config.Postgres, "postgresql://h/d?password=xxxxx&user=u"},
+		"postgres://h/d?sslpassword=secret":       {config.Postgres, "postgres://h/d?sslpassword=xxxxx"},
 		"postgres://u@h/d":                        {config.Postgres, "postgres://u@h/d"},
 		"mysql://u:secret@h:3307/d?ssl-mode=a":    {config.MySQL, "mysql://u:xxxxx@h:3307/d?ssl-mode=a"},
 		"mysql://u@h/d":                           {config.MySQL, "mysql://u@h/d"},

@@ -191,6 +191,9 @@ func (s *Store) UnmarshalText(text []byte) error {
 	default:
 		return fmt.Errorf("a store of the kind %q is not known, allowed are sqlite, postgres and mysql", u.Scheme)
 	}
+	if _, err := url.ParseQuery(u.RawQuery); err != nil { // the cause may show a part of a password
+		return errors.New("the parameters of the URL of a store are joined by &, and %, & and ; in them are written as %25, %26 and %3B")
+	}
 	*s = Store(text)
 	return nil
 }
@@ -230,8 +233,14 @@ func (s Store) Password() bool {
 		return false
 	}
 	_, has := u.User.Password()
-	return has || u.Query().Has("password")
+	for _, secret := range secrets {
+		has = has || u.Query().Has(secret)
+	}
+	return has
 }
+
+// secrets are the parameters that hold a password: that of the user, and that of a key.
+var secrets = []string{"password", "sslpassword"}
 
 // Shown returns the URL without its password.
 func (s Store) Shown() string {
@@ -239,9 +248,11 @@ func (s Store) Shown() string {
 	if err != nil {
 		return Hidden
 	}
-	if query := u.Query(); query.Has("password") {
-		query.Set("password", Hidden)
-		u.RawQuery = query.Encode()
+	for _, secret := range secrets {
+		if query := u.Query(); query.Has(secret) {
+			query.Set(secret, Hidden)
+			u.RawQuery = query.Encode()
+		}
 	}
 	return u.Redacted()
 }

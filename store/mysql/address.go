@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/belfry-cron/belfry/store/internal/sqldb"
 )
 
 const (
@@ -79,8 +81,12 @@ func parseAddress(text string) (*address, error) {
 		connections: connections, limits: limits{statementTimeout, lockTimeout, idleTimeout},
 	}
 	c.Timeout = connectTimeout
+	parameters, err := sqldb.Parameters(u)
+	if err != nil {
+		return nil, err
+	}
 	secure := security{host: host, mode: "PREFERRED"}
-	for key, values := range u.Query() {
+	for key, values := range parameters {
 		if err := a.parameter(&secure, key, values[len(values)-1]); err != nil {
 			return nil, fmt.Errorf("%s: %w", key, err)
 		}

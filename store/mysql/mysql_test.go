@@ -100,6 +100,8 @@ func TestAnAddressThatIsWrongIsRefused(t *testing.T) {
 		"mysql://u:secret@h/d?ssl-mode=maybe":       "ssl-mode: MAYBE is none of",
 		"mysql://u:secret@h/d?ssl-ca=/none":         "/none",
 		"mysql://u:secret@h/d?ssl-key=/none":        "ssl-cert and ssl-key",
+		"mysql://u@h/d?ssl-mode=VERIFY_CA;x=secret": "joined by &",
+		"mysql://u@h/d?ssl-ca=/%secret":             "joined by &",
 	} {
 		_, err := parseAddress(text)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {

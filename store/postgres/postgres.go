@@ -122,7 +122,10 @@ func connect(ctx context.Context, address string) (*database, error) {
 	if err != nil {
 		return nil, errors.New("the address of the store cannot be read") // the cause would print it
 	}
-	query := u.Query()
+	query, err := sqldb.Parameters(u)
+	if err != nil {
+		return nil, fmt.Errorf("the address of the store: %w", err)
+	}
 	schema := query.Get("schema")
 	query.Del("schema")
 	u.RawQuery = query.Encode()

@@ -37,7 +37,8 @@ func TestConnectionsHaveTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	for parameters, want := range map[string]string{
-		"sslmode=disable": "no encryption",
+		"sslmode=disable":                                      "no encryption",
+		"sslmode=disable;application_name=a":                   "joined by &",
 		"sslmode=verify-full&sslrootcert=" + other.Certificate: "certificate",
 	} {
 		s, err := Open(t.Context(), address(parameters), Options{})
