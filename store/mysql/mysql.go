@@ -181,8 +181,14 @@ type failure struct {
 
 func (f *failure) Unwrap() []error { return []error{f.error, f.is} }
 
+// errTooLong is the driver's ErrPktTooLarge for people: that one names what nobody can set.
+var errTooLong = errors.New("a statement is longer than the server's max_allowed_packet")
+
 // marked gives an error the sentinel that it stands for.
 func marked(err error) error {
+	if errors.Is(err, mysql.ErrPktTooLarge) {
+		return errTooLong
+	}
 	switch number(err) {
 	case errDiskFull, errTableFull, errNoDiskMySQL:
 		return &failure{err, store.ErrNoSpace}

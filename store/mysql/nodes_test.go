@@ -93,6 +93,28 @@ func TestAServerThatDoesNotCommitByItselfIsUsed(t *testing.T) {
 	}
 }
 
+// One that takes no long statements would refuse results again and again.
+func TestAServerThatTakesNoLongStatementsIsRefused(t *testing.T) {
+	address := newDatabase(t)
+	set := func(packet int) {
+		if err := server.Exec(context.Background(), fmt.Sprintf("set global max_allowed_packet = %d", packet)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(packetMin - 1024)
+	defer set(packetMin)
+	s, opened := Open(t.Context(), address, Options{})
+	if opened == nil {
+		t.Error(s.Close(), "it was opened")
+	}
+	_, looked := Check(t.Context(), address)
+	for _, err := range []error{opened, looked} {
+		if want := "max_allowed_packet of the server is 16776192, and must be 16777216 or more"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want an error that says %s", err, want)
+		}
+	}
+}
+
 func TestASchemaThatIsTooNewIsRefusedAndOneVersionAheadIsNot(t *testing.T) {
 	address := newDatabase(t)
 	if err := open(t, address, Options{}).Close(); err != nil {
@@ -486,6 +508,10 @@ func TestLongTextsAreKept(t *testing.T) {
 		t.Errorf("%v, %v", records, err)
 	}
 	id := j.Definition.UID
+	d.Run.Shell.Command = strings.Repeat(`\`, 9<<20) // as long as two packets, in a statement
+	if _, err := s.PutJob(t.Context(), store.PutJob{Definition: d, IfVersion: 1, Actor: "ann"}); err == nil || !strings.Contains(err.Error(), "max_allowed_packet") {
+		t.Errorf("a job that is too long: %v", err)
+	}
 	var chunks []store.OutputChunk
 	for n := range 20 {
 		chunks = append(chunks, store.OutputChunk{Run: id, Attempt: 1, Seq: n, Data: bytes.Repeat([]byte{byte(n), 0, '\'', '\\'}, 64<<10)})

@@ -52,17 +52,26 @@ func migrate(ctx context.Context, a *address) error {
 	return forward(ctx, conn, list)
 }
 
-// known refuses servers that there are no statements for, and a database that
-// belongs to another program. It returns what the server is, and whether the
-// database is ours already.
+// packetMin is the least max_allowed_packet of a server, the default of MariaDB: a
+// statement is as long as statementMax and a row, and a job may be some megabytes. With
+// less, results that have much output could never be reported.
+const packetMin = 16 << 20
+
+// known refuses servers that there are no statements for, or that take too short ones,
+// and a database that belongs to another program. It returns what the server is, and
+// whether the database is ours already.
 func known(ctx context.Context, conn *sql.Conn) (server string, ours bool, err error) {
 	var version string
-	if err := conn.QueryRowContext(ctx, "select version()").Scan(&version); err != nil {
+	var packet int
+	if err := conn.QueryRowContext(ctx, "select version(), @@max_allowed_packet").Scan(&version, &packet); err != nil {
 		return "", false, err
 	}
 	server, err = product(version)
 	if err != nil {
 		return "", false, err
+	}
+	if packet < packetMin {
+		return "", false, fmt.Errorf("max_allowed_packet of the server is %d, and must be %d or more", packet, packetMin)
 	}
 	var tables int
 	err = conn.QueryRowContext(ctx, "select count(*), coalesce(sum(table_name = 'schema_versions'), 0) from information_schema.tables where table_schema = database()").Scan(&tables, &ours)
