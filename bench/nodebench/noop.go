@@ -13,7 +13,6 @@ import (
 
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/node"
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -188,7 +187,7 @@ func newNode(s store.Store, name string, capacity int, e executor.Executor) (*no
 		Store: s,
 		Session: store.Session{
 			Node: name, Machine: name, DataDir: "/" + name, Capacity: capacity,
-			Roles: []string{placement.RolePlanner, placement.RoleWorker}, Handlers: []string{"noop"},
+			Roles: []string{store.RolePlanner, store.RoleWorker}, Handlers: []string{"noop"},
 		},
 		Executors: func(*job.Job) executor.Executor { return e },
 		Capacity:  capacity,

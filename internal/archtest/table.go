@@ -109,7 +109,7 @@ var table = map[string]line{
 	},
 	"internal/membership": {
 		layer:       shells,
-		imports:     []string{"job", "store", "internal/engine", "internal/placement", "internal/clock"},
+		imports:     []string{"job", "store", "internal/engine", "internal/clock"},
 		testImports: []string{"store/memory", "internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
@@ -175,7 +175,7 @@ var table = map[string]line{
 		imports: []string{"job"},
 	},
 	"internal/auth":   {layer: foundations, imports: []string{"store"}, testImports: []string{"store/memory"}},
-	"internal/config": {layer: foundations, imports: []string{"cron", "job"}},
+	"internal/config": {layer: foundations, imports: []string{"cron", "job", "store"}},
 	"internal/httpapi": {
 		layer: shells,
 		imports: []string{

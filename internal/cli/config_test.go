@@ -7,7 +7,6 @@ import (
 
 	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/node"
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -47,8 +46,5 @@ func TestReferenceOfConfigurationIsComplete(t *testing.T) {
 func TestDefaultsOfTheConfigurationAreThoseOfTheParts(t *testing.T) {
 	if config.DefaultCapacity != node.DefaultCapacity || config.DefaultRevisions != store.RevisionsDefault || config.DefaultDrain != node.DefaultDrainTimeout {
 		t.Error("a default of the configuration is not that of the node or the store")
-	}
-	if config.RolePlanner != placement.RolePlanner || config.RoleWorker != placement.RoleWorker || config.RoleAPI != placement.RoleAPI {
-		t.Error("a role of the configuration has another name in placement")
 	}
 }

@@ -110,7 +110,7 @@ var spawning = sync.OnceFunc(func() {
 // serve runs a server until ctx ends or a signal comes.
 func serve(ctx context.Context, env Env, c config.Server) (err error) {
 	keepInherited()
-	if c.Has(config.RoleWorker) {
+	if c.Has(store.RoleWorker) {
 		spawning()
 	}
 	s := &server{env: env, config: c, log: logger(env, c)}
@@ -217,7 +217,7 @@ func (s *server) roles() []string {
 // capacity returns how many attempts the others see room for: none without the
 // role worker.
 func (s *server) capacity() int {
-	if !s.config.Has(config.RoleWorker) {
+	if !s.config.Has(store.RoleWorker) {
 		return 0
 	}
 	return s.config.Capacity
@@ -344,7 +344,7 @@ func (s *server) makeHTTP() error {
 	handler, err := httpapi.Handler(httpapi.Config{
 		Store: s.measured, Node: s.config.Name, Events: s.events, Followers: s.followers, Metrics: s.metricsHandler(), Planner: s.node.Planner(), Tokens: s.tokens, Hosts: hosts,
 		Defaults: s.config.JobDefaults(), Version: versionOf(buildInfo()).Version, Now: s.env.Now, Log: s.log,
-		WithoutAPI: !s.config.Has(config.RoleAPI),
+		WithoutAPI: !s.config.Has(store.RoleAPI),
 	})
 	if err != nil {
 		return failed("%v", err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // environment returns a way to look up variables.
@@ -328,12 +329,12 @@ func TestRolesAreThoseThatAreKnownAndEachOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		s, err := config.ReadServer(path, "belfry.yaml")
-		if want == "" && (err != nil || !s.Has(config.RoleWorker)) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if want == "" && (err != nil || !s.Has(store.RoleWorker)) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	filled := config.Server{Roles: []config.Role{config.RoleWorker}}.Over(config.Server{Roles: config.AllRoles()})
-	if filled.Has(config.RoleAPI) || !filled.Has(config.RoleWorker) {
+	filled := config.Server{Roles: []config.Role{store.RoleWorker}}.Over(config.Server{Roles: config.AllRoles()})
+	if filled.Has(store.RoleAPI) || !filled.Has(store.RoleWorker) {
 		t.Errorf("flags leave the roles of the file: %v", filled.Roles)
 	}
 	if all := (config.Server{}).Filled(environment(), "machine", false); len(all.Roles) != 3 {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // Server is the configuration of a server, as its file has it. What is not said
@@ -257,23 +258,14 @@ func (s Store) Shown() string {
 	return u.Redacted()
 }
 
-// Role is a part of the work of a cluster.
+// Role is a part of the work of a cluster, by the name that the store knows.
 type Role string
 
-// The roles.
-const (
-	RolePlanner Role = "planner"
-	RoleWorker  Role = "worker"
-	RoleAPI     Role = "api"
-)
-
 // AllRoles returns all roles.
-func AllRoles() []Role { return []Role{RolePlanner, RoleWorker, RoleAPI} }
+func AllRoles() []Role { return []Role{store.RolePlanner, store.RoleWorker, store.RoleAPI} }
 
 // Values returns the names of all roles.
-func (Role) Values() []string {
-	return []string{string(RolePlanner), string(RoleWorker), string(RoleAPI)}
-}
+func (Role) Values() []string { return []string{store.RolePlanner, store.RoleWorker, store.RoleAPI} }
 
 // ParseRoles reads roles with commas between them.
 func ParseRoles(text string) ([]Role, error) {

@@ -464,7 +464,7 @@ func (b *Batch) spawn(j *Job, r store.Run) {
 // eligible returns the live sessions that may run a job, by the names of their
 // nodes.
 func (b *Batch) eligible(p *Policy) []*store.Session {
-	return b.live(func(s *store.Session) bool { _, fits := p.fits(s); return fits })
+	return b.live(func(s *store.Session) bool { return s.Drain == nil && p.suits(s) })
 }
 
 // drained returns a session that could run a job if it were not drained, when none
@@ -473,7 +473,7 @@ func (b *Batch) drained(p *Policy) *store.Session {
 	if len(b.eligible(p)) > 0 {
 		return nil
 	}
-	if list := b.live(func(s *store.Session) bool { _, suits := p.suits(s); return suits && s.Drain != nil }); len(list) > 0 {
+	if list := b.live(func(s *store.Session) bool { return s.Drain != nil && p.suits(s) }); len(list) > 0 {
 		return list[0]
 	}
 	return nil
@@ -484,8 +484,7 @@ func (b *Batch) drained(p *Policy) *store.Session {
 func (b *Batch) live(holds func(*store.Session) bool) []*store.Session {
 	var list []*store.Session
 	for _, s := range b.sessions {
-		worker := len(s.Roles) == 0 || slices.Contains(s.Roles, "worker")
-		if worker && s.Live(b.now) && holds(s) {
+		if s.Has(store.RoleWorker) && s.Live(b.now) && holds(s) {
 			list = append(list, s)
 		}
 	}

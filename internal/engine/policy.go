@@ -267,21 +267,15 @@ func (p *Policy) retries(r *store.Result) bool {
 
 // fits tells whether a session may run the job, and why not.
 func (p *Policy) fits(s *store.Session) (reason string, ok bool) {
-	if s.Drain != nil {
+	switch {
+	case s.Drain != nil:
 		return s.Drain.InWords(s.Node), false
-	}
-	return p.suits(s)
-}
-
-// suits tells whether a session has what the job wants, and what it has not.
-func (p *Policy) suits(s *store.Session) (reason string, ok bool) {
-	for key, value := range p.Labels {
-		if has, ok := s.Labels[key]; !ok || has != value {
-			return fmt.Sprintf("node %s has not the label %s: %s", s.Node, key, value), false
-		}
-	}
-	if p.Handler != "" && !slices.Contains(s.Handlers, p.Handler) {
-		return fmt.Sprintf("node %s has no handler %q", s.Node, p.Handler), false
+	case !p.suits(s):
+		place := job.Place{Labels: p.Labels}
+		return fmt.Sprintf("node %s has not %s", s.Node, place.Wants(p.Handler)), false
 	}
 	return "", true
 }
+
+// suits tells whether a session has what the job wants.
+func (p *Policy) suits(s *store.Session) bool { return s.Suits(p.Labels, p.Handler) }

@@ -175,8 +175,10 @@ func TestNodesFitByLabelsAndHandlers(t *testing.T) {
 		"an absent label": {Labels: map[string]string{"zone": "a"}, Handlers: []string{"h"}}, // also where its value would be empty
 		"no handler":      {Labels: map[string]string{"zone": "a", "gpu": ""}},
 	} {
-		if reason, ok := p.fits(&s); ok || reason == "" {
-			t.Errorf("a node with %s fits", name)
+		s.Node = "n"
+		const want = "node n has not the labels gpu=, zone=a and the handler h"
+		if reason, ok := p.fits(&s); ok || reason != want {
+			t.Errorf("a node with %s: %q, %t", name, reason, ok)
 		}
 	}
 }

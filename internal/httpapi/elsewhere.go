@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/belfry-cron/belfry/client"
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -36,7 +35,7 @@ func (a *api) whereAPI(ctx context.Context) string {
 		return "another node may, but the store does not say which"
 	}
 	sessions = slices.DeleteFunc(sessions, func(s store.Session) bool {
-		return !s.Live(now) || !slices.Contains(s.Roles, placement.RoleAPI)
+		return !s.Live(now) || !slices.Contains(s.Roles, store.RoleAPI)
 	})
 	if len(sessions) == 0 {
 		return "no node that is up has the role; belfry serve --roles api with the same store runs one"

@@ -48,7 +48,7 @@ func TestARunThatNoNodeTakesSaysWhy(t *testing.T) {
 		t.Errorf("without nodes the reason is %q", got)
 	}
 	if _, err := s.store.Join(t.Context(), store.Session{
-		ID: s.id(), Node: "two", Machine: "two", Roles: []string{"worker"}, Labels: map[string]string{"gpu": "yes"},
+		ID: s.id(), Node: "two", Machine: "two", Roles: []string{store.RoleWorker}, Labels: map[string]string{"gpu": "yes"},
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func TestOfSeveralSessionsOfANodeTheLatestIsShown(t *testing.T) {
 	s := newServer(t)
 	s.node()
 	s.pass(time.Second)
-	latest := store.Session{ID: job.ID{1}, Node: "one", Roles: []string{"worker"}, Capacity: 10} // the first by its id
+	latest := store.Session{ID: job.ID{1}, Node: "one", Roles: []string{store.RoleWorker}, Capacity: 10} // the first by its id
 	if _, err := s.store.Join(t.Context(), latest); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestAProcessThatAnotherOneHasReplacedIsNoNodeAnyMore(t *testing.T) {
 	for i, session := range []store.Session{
 		{Node: "a", Machine: "m", DataDir: "/d"}, {Node: "b", Machine: "m", DataDir: "/e"}, {Node: "a", Machine: "m", DataDir: "/d"},
 	} {
-		session.ID, session.Roles, session.Capacity = job.ID{byte(i + 1)}, []string{"worker"}, 10
+		session.ID, session.Roles, session.Capacity = job.ID{byte(i + 1)}, []string{store.RoleWorker}, 10
 		if _, err := s.store.Join(t.Context(), session); err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func TestAProcessThatAnotherOneHasReplacedIsNoNodeAnyMore(t *testing.T) {
 		t.Errorf("the nodes are %+v", list)
 	}
 	s.pass(-time.Minute)
-	latest := store.Session{ID: job.ID{4}, Node: "b", Machine: "m", DataDir: "/e", Roles: []string{"worker"}, Capacity: 10}
+	latest := store.Session{ID: job.ID{4}, Node: "b", Machine: "m", DataDir: "/e", Roles: []string{store.RoleWorker}, Capacity: 10}
 	if _, err := s.store.Join(t.Context(), latest); err != nil {
 		t.Fatal(err)
 	}

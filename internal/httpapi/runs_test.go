@@ -32,7 +32,7 @@ type node struct {
 func (s *server) node() *node {
 	s.t.Helper()
 	n := &node{server: s, session: s.id(), tokens: map[job.ID]job.ID{}}
-	if _, err := s.store.Join(s.t.Context(), store.Session{ID: n.session, Node: "one", Roles: []string{"worker"}, Capacity: 10}); err != nil {
+	if _, err := s.store.Join(s.t.Context(), store.Session{ID: n.session, Node: "one", Roles: []string{store.RoleWorker}, Capacity: 10}); err != nil {
 		s.t.Fatal(err)
 	}
 	var err error

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -273,9 +272,9 @@ func (m *Member) Look(ctx context.Context) error {
 
 // duties are the roles, and what is not done while no live node has them.
 var duties = [...]struct{ role, undone string }{
-	{placement.RolePlanner, "no job runs by its schedule"},
-	{placement.RoleWorker, "no run starts"},
-	{placement.RoleAPI, "no request to the API is answered"},
+	{store.RolePlanner, "no job runs by its schedule"},
+	{store.RoleWorker, "no run starts"},
+	{store.RoleAPI, "no request to the API is answered"},
 }
 
 // sayUndone logs which role no live node has, when that begins and when it ends. One

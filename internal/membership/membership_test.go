@@ -87,7 +87,7 @@ func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Lo
 
 func (w *world) config(node string) membership.Config {
 	return membership.Config{
-		Store: w.store, Session: store.Session{Node: node, Machine: "m", DataDir: "/" + node, Roles: []string{"worker"}, Capacity: 1},
+		Store: w.store, Session: store.Session{Node: node, Machine: "m", DataDir: "/" + node, Roles: []string{store.RoleWorker}, Capacity: 1},
 		NewID: func() (job.ID, error) {
 			var id job.ID
 			binary.BigEndian.PutUint64(id[8:], w.ids.Add(1))
@@ -234,7 +234,7 @@ func TestWhatNoLiveNodeDoesIsLoggedOnceAndOnceWhenOneDoes(t *testing.T) {
 		w.join("a") // which has the role worker
 		expect(1, 0, 0)
 		c := w.config("b")
-		c.Session.Roles = []string{"planner", "api"}
+		c.Session.Roles = []string{store.RolePlanner, store.RoleAPI}
 		b, err := membership.Join(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)

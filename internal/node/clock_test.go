@@ -11,7 +11,6 @@ import (
 
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/logtest"
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/memory"
@@ -64,7 +63,7 @@ func newSettable(t *testing.T, o *odd) *settable {
 	booted := time.Now()
 	n, err := New(Config{
 		Store:     o,
-		Session:   store.Session{Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{placement.RolePlanner, placement.RoleWorker}, Capacity: 100},
+		Session:   store.Session{Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{store.RolePlanner, store.RoleWorker}, Capacity: 100},
 		Executors: func(*job.Job) executor.Executor { return s.exec },
 		Now:       now,
 		Boot:      func() time.Duration { return time.Since(booted) },

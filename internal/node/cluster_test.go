@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -39,13 +38,13 @@ func TestNodesDoWhatTheirRolesSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		plans, works := &fake{}, &fake{}
-		stop := w.startAs("works", time.Now, works, placement.RoleWorker)
+		stop := w.startAs("works", time.Now, works, store.RoleWorker)
 		j := w.apply(`{name: j, schedule: {every: 1s}, run: {shell: "true"}, place: {strategy: first}}`)
 		time.Sleep(5 * time.Second)
 		if len(w.outcomes(j)) > 0 {
 			t.Error("a node that is no planner has planned")
 		}
-		defer w.startAs("plans", time.Now, plans, placement.RolePlanner)()
+		defer w.startAs("plans", time.Now, plans, store.RolePlanner)()
 		time.Sleep(10 * time.Second)
 		if n := len(w.outcomes(j)); n < 8 {
 			t.Errorf("with a planner and a worker %d runs have ended in 10 s", n)
@@ -66,7 +65,7 @@ func TestANodePlansByTheClockOfTheStore(t *testing.T) {
 				w := newWorld(t)
 				exec := &fake{}
 				j := w.apply(`{name: j, schedule: {every: 1s}, run: {shell: "true"}}`)
-				a, stop := w.nodeAs("a", func() time.Time { return time.Now().Add(wrong) }, exec, placement.RolePlanner, placement.RoleWorker)
+				a, stop := w.nodeAs("a", func() time.Time { return time.Now().Add(wrong) }, exec, store.RolePlanner, store.RoleWorker)
 				time.Sleep(20*time.Second + time.Millisecond)
 				if n := len(w.outcomes(j)); n < 18 {
 					t.Errorf("%d runs have ended in 20 s", n)
@@ -90,7 +89,7 @@ func TestANodeWhoseClockIsWrongSaysSoAndStartsNothingEarly(t *testing.T) {
 				for i := range 6 {
 					w.apply(fmt.Sprintf(`{name: j%d, schedule: {every: 1s}, run: {shell: "true"}, policy: {overlap: allow}, place: {strategy: round_robin}}`, i))
 				}
-				both := []string{placement.RolePlanner, placement.RoleWorker}
+				both := []string{store.RolePlanner, store.RoleWorker}
 				right, skewed := &fake{}, &fake{}
 				stop := w.startAs("right", time.Now, right, both...)
 				stopSkewed := w.startAs("wrong", func() time.Time { return time.Now().Add(wrong) }, skewed, both...)
@@ -132,7 +131,7 @@ func TestOthersPlanAtOnceWhatANodeThatLeavesHasPlanned(t *testing.T) {
 		for i := range jobs {
 			w.apply(fmt.Sprintf(`{name: j%d, schedule: {cron: "0 0 1 7 *"}, run: {shell: "true"}}`, i))
 		}
-		both := []string{placement.RolePlanner, placement.RoleWorker}
+		both := []string{store.RolePlanner, store.RoleWorker}
 		stays, stop := w.nodeAs("stays", time.Now, w.exec, both...)
 		defer stop()
 		leaves, stop := w.nodeAs("leaves", time.Now, w.exec, both...)
@@ -156,7 +155,7 @@ func TestNothingIsLateWhenNodesAreRestartedOneAfterTheOther(t *testing.T) {
 			w.apply(fmt.Sprintf(`{name: j%d, schedule: {every: 1s}, run: {shell: "true"}, policy: {overlap: allow}}`, i))
 		}
 		var stops [3]func()
-		both := []string{placement.RolePlanner, placement.RoleWorker}
+		both := []string{store.RolePlanner, store.RoleWorker}
 		for i := range stops {
 			stops[i] = w.startAs(fmt.Sprint("n", i), time.Now, w.exec, both...)
 		}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/logtest"
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -22,7 +21,7 @@ func TestARunThatTakesLongerThanExpectedIsToldOnceWhileItGoesOn(t *testing.T) {
 		log := &logtest.Log{}
 		n, err := New(Config{
 			Store:     w.store,
-			Session:   store.Session{Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{placement.RolePlanner, placement.RoleWorker}, Capacity: 100},
+			Session:   store.Session{Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{store.RolePlanner, store.RoleWorker}, Capacity: 100},
 			Executors: func(*job.Job) executor.Executor { return w.exec },
 			Now:       func() time.Time { return w.now() },
 			Boot:      func() time.Duration { return time.Since(w.boot) },

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -253,7 +252,7 @@ func TestWhatANodeLeavesLyingIsTakenOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dead := store.Session{ID: id, Node: "0", Machine: "m0", Roles: []string{placement.RoleWorker}, Capacity: 1}
+		dead := store.Session{ID: id, Node: "0", Machine: "m0", Roles: []string{store.RoleWorker}, Capacity: 1}
 		if _, err := w.store.Join(context.Background(), dead); err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +280,7 @@ func TestWhatADeadProcessHasLeftIsSettledAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The process before claims a run and dies.
-		before := store.Session{ID: id, Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{placement.RoleWorker}, Capacity: 1}
+		before := store.Session{ID: id, Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{store.RoleWorker}, Capacity: 1}
 		if _, err := w.store.Join(ctx, before); err != nil {
 			t.Fatal(err)
 		}

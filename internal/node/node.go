@@ -157,7 +157,7 @@ func (n *Node) newID() (job.ID, error) { return job.NewID(n.config.Now(), rand.R
 
 // partitions returns those that this node plans: none without the role.
 func (n *Node) partitions() store.Partitions {
-	if !n.has(placement.RolePlanner) {
+	if !n.has(store.RolePlanner) {
 		return store.Partitions{}
 	}
 	m := n.member.Load()
@@ -348,7 +348,7 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 	defer stop(nil)
 	var group sync.WaitGroup
 	group.Go(func() { _ = m.Run(working) })
-	if n.has(placement.RoleWorker) {
+	if n.has(store.RoleWorker) {
 		group.Go(func() { _ = w.Run(working) })
 	}
 	if !n.booted {

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/memory"
@@ -97,7 +96,7 @@ func (w *world) start(name string) (stop func()) {
 	w.t.Helper()
 	n, err := New(Config{
 		Store:     w.store,
-		Session:   store.Session{Node: name, Machine: "m1", DataDir: "/" + name, Roles: []string{placement.RolePlanner, placement.RoleWorker}, Capacity: 100},
+		Session:   store.Session{Node: name, Machine: "m1", DataDir: "/" + name, Roles: []string{store.RolePlanner, store.RoleWorker}, Capacity: 100},
 		Executors: func(*job.Job) executor.Executor { return w.exec },
 		Capacity:  w.capacity,
 		Wrote:     w.wrote,

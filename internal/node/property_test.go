@@ -19,7 +19,6 @@ import (
 
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/executor"
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/memory"
@@ -333,7 +332,7 @@ func (s *simulation) start(i int) {
 	name := string(rune('a' + i))
 	n, err := New(Config{
 		Store:     s.nodes[i].weather,
-		Session:   store.Session{Node: name, Machine: "m" + name, DataDir: "/" + name, Roles: []string{placement.RolePlanner, placement.RoleWorker}, Capacity: 30},
+		Session:   store.Session{Node: name, Machine: "m" + name, DataDir: "/" + name, Roles: []string{store.RolePlanner, store.RoleWorker}, Capacity: 30},
 		Executors: func(*job.Job) executor.Executor { return s.witness },
 		Capacity:  30, DrainTimeout: 5 * time.Second,
 		Boot: func() time.Duration { return time.Since(s.boot) },

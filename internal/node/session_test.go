@@ -13,7 +13,6 @@ import (
 
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/logtest"
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -193,7 +192,7 @@ func TestANodeSaysThatAnotherHasItsName(t *testing.T) {
 			log := &logtest.Log{}
 			n, err := New(Config{
 				Store:     w.store,
-				Session:   store.Session{Node: c.name, Machine: c.machine, DataDir: "/a", Roles: []string{placement.RolePlanner}, Capacity: 1},
+				Session:   store.Session{Node: c.name, Machine: c.machine, DataDir: "/a", Roles: []string{store.RolePlanner}, Capacity: 1},
 				Executors: func(*job.Job) executor.Executor { return w.exec },
 				Now:       w.now, Boot: func() time.Duration { return time.Since(w.boot) },
 				Log: slog.New(slog.NewTextHandler(log, nil)),
@@ -239,7 +238,7 @@ func TestWhatSurelyNeverBeganIsGivenBackAndNotLost(t *testing.T) {
 		w := newWorld(t)
 		w.level = silent
 		ctx := context.Background()
-		before, err := w.store.Join(ctx, store.Session{ID: job.ID{1}, Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{placement.RoleWorker}, Capacity: 1})
+		before, err := w.store.Join(ctx, store.Session{ID: job.ID{1}, Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{store.RoleWorker}, Capacity: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +257,7 @@ func TestWhatSurelyNeverBeganIsGivenBackAndNotLost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		next, err := w.store.Join(ctx, store.Session{ID: job.ID{2}, Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{placement.RoleWorker}, Capacity: 1})
+		next, err := w.store.Join(ctx, store.Session{ID: job.ID{2}, Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{store.RoleWorker}, Capacity: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -341,7 +340,7 @@ func TestAttemptsOfASilentNodeAreLostAndRetried(t *testing.T) {
 		stop := w.start("a")
 		time.Sleep(90 * time.Second) // it is steady
 		// Another machine claims and dies.
-		dead, err := w.store.Join(ctx, store.Session{ID: job.ID{1}, Node: "d", Machine: "m2", DataDir: "/d", Roles: []string{placement.RoleWorker}, Capacity: 1})
+		dead, err := w.store.Join(ctx, store.Session{ID: job.ID{1}, Node: "d", Machine: "m2", DataDir: "/d", Roles: []string{store.RoleWorker}, Capacity: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

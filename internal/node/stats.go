@@ -3,9 +3,9 @@ package node
 import (
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/internal/planner"
 	"github.com/belfry-cron/belfry/internal/worker"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // Stats are what a node has to do at a moment.
@@ -22,7 +22,7 @@ type Stats struct {
 // without a session holds nothing.
 func (n *Node) Stats() Stats {
 	s := Stats{Planner: n.planner.Stats()}
-	if n.has(placement.RoleWorker) {
+	if n.has(store.RoleWorker) {
 		s.Capacity = n.config.Capacity
 	}
 	if w := n.worker.Load(); w != nil {

@@ -53,24 +53,15 @@ func Eligible(s *store.Session, place *job.Place, handler string) bool {
 	return s.Takes() && suits(s, place, handler)
 }
 
-// suits tells whether a session has what a job wants.
+// suits tells whether a session runs jobs and has what one wants.
 func suits(s *store.Session, place *job.Place, handler string) bool {
-	if !slices.Contains(s.Roles, RoleWorker) || handler != "" && !slices.Contains(s.Handlers, handler) {
-		return false
-	}
-	for key, want := range place.Labels {
-		if got, ok := s.Labels[key]; !ok || got != want {
-			return false
-		}
-	}
-	return true
+	return s.Has(store.RoleWorker) && s.Suits(place.Labels, handler)
 }
 
-// The roles of a node.
+// What internal/planner calls the roles.
 const (
-	RolePlanner = "planner"
-	RoleWorker  = "worker"
-	RoleAPI     = "api"
+	RolePlanner = store.RolePlanner
+	RoleWorker  = store.RoleWorker
 )
 
 // Runs returns the runs of an occurrence and where they go: one, one for each
@@ -212,7 +203,7 @@ func Nowhere(place *job.Place, handler string, live []store.Session) string {
 		if d := live[i].Drain; d != nil && drained == "" && suits(&live[i], place, handler) {
 			drained = d.InWords(live[i].Node)
 		}
-		if slices.Contains(live[i].Roles, RoleWorker) {
+		if live[i].Has(store.RoleWorker) {
 			workers++
 		}
 	}
@@ -234,7 +225,7 @@ func Partitions(self job.ID, live []store.Session) (set store.Partitions) {
 	mine := seedOf(self)
 	others := make([]uint64, 0, len(live))
 	for i := range live {
-		if live[i].ID != self && slices.Contains(live[i].Roles, RolePlanner) {
+		if live[i].ID != self && live[i].Has(store.RolePlanner) {
 			others = append(others, seedOf(live[i].ID))
 		}
 	}

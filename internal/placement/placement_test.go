@@ -12,7 +12,7 @@ import (
 func nodes(names ...string) []store.Session {
 	var list []store.Session
 	for i, name := range names {
-		list = append(list, store.Session{ID: job.ID{byte(i + 1)}, Node: name, Roles: []string{RoleWorker}, Capacity: 10})
+		list = append(list, store.Session{ID: job.ID{byte(i + 1)}, Node: name, Roles: []string{store.RoleWorker}, Capacity: 10})
 	}
 	return list
 }
@@ -89,7 +89,7 @@ func TestLabelsAndHandlersDecideWhoMay(t *testing.T) {
 	live[0].Labels = map[string]string{"zone": "x"}
 	live[1].Labels = map[string]string{"zone": "x", "gpu": "yes"}
 	live[1].Handlers = []string{"train"}
-	live[2].Roles = []string{RolePlanner}
+	live[2].Roles = []string{store.RolePlanner}
 	for _, c := range []struct {
 		name   string
 		place  job.Place
@@ -147,14 +147,14 @@ func TestHashMovesOnlyWhatItMust(t *testing.T) {
 func planners(n int) []store.Session {
 	var list []store.Session
 	for i := range n {
-		list = append(list, store.Session{ID: job.ID{byte(i + 1)}, Roles: []string{RolePlanner}})
+		list = append(list, store.Session{ID: job.ID{byte(i + 1)}, Roles: []string{store.RolePlanner}})
 	}
 	return list
 }
 
 func TestEachPartitionHasOnePlanner(t *testing.T) {
 	live := planners(5)
-	live = append(live, store.Session{ID: job.ID{99}, Roles: []string{RoleWorker}})
+	live = append(live, store.Session{ID: job.ID{99}, Roles: []string{store.RoleWorker}})
 	var counts [job.Partitions]int
 	for _, s := range live[:5] {
 		own := 0
@@ -219,7 +219,7 @@ func TestTurnsAreTakenByEachSessionOneAfterTheOther(t *testing.T) {
 func TestAShareIsWhatPartitionsSays(t *testing.T) {
 	all := nodes("a", "b", "c")
 	for i := range all {
-		all[i].Roles = []string{RolePlanner}
+		all[i].Roles = []string{store.RolePlanner}
 	}
 	a, b, c := all[0], all[1], all[2]
 	var one, both Share // of one session alone, and of two in turn

@@ -15,7 +15,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/internal/planner"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -155,7 +154,7 @@ func newRig(t *testing.T) *rig {
 	r.memory = memory.New(memory.Options{Now: r.wall})
 	r.store = &between{Store: r.memory}
 	s, err := r.memory.Join(context.Background(), store.Session{
-		ID: job.ID{1}, Node: "a", Machine: "m", DataDir: "/a", Roles: []string{placement.RoleWorker, placement.RolePlanner}, Capacity: 10,
+		ID: job.ID{1}, Node: "a", Machine: "m", DataDir: "/a", Roles: []string{store.RoleWorker, store.RolePlanner}, Capacity: 10,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -283,7 +282,7 @@ func TestTwoPlannersOfOneJobDoNoHarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newRig(t), newRig(t)
 		b.memory, b.store = a.memory, &between{Store: a.memory}
-		s, err := a.memory.Join(context.Background(), store.Session{ID: job.ID{2}, Node: "b", Machine: "m", DataDir: "/b", Roles: []string{placement.RolePlanner}})
+		s, err := a.memory.Join(context.Background(), store.Session{ID: job.ID{2}, Node: "b", Machine: "m", DataDir: "/b", Roles: []string{store.RolePlanner}})
 		if err != nil {
 			t.Fatal(err)
 		}

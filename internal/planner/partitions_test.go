@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -64,7 +63,7 @@ func (r *rig) plans(j *store.Job, to time.Time) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	other, err := r.memory.Join(context.Background(), store.Session{ID: job.ID{2}, Node: "b", Machine: "m", DataDir: "/b", Roles: []string{placement.RolePlanner}})
+	other, err := r.memory.Join(context.Background(), store.Session{ID: job.ID{2}, Node: "b", Machine: "m", DataDir: "/b", Roles: []string{store.RolePlanner}})
 	if err != nil {
 		r.t.Fatal(err)
 	}

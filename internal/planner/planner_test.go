@@ -15,7 +15,6 @@ import (
 
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/lanes"
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -116,7 +115,7 @@ func uid(n int) job.ID {
 }
 
 func newPlanner(f *fake) *Planner {
-	live := []store.Session{{ID: job.ID{1}, Node: "a", Roles: []string{placement.RoleWorker}, Capacity: 10}}
+	live := []store.Session{{ID: job.ID{1}, Node: "a", Roles: []string{store.RoleWorker}, Capacity: 10}}
 	return New(Config{
 		Store: f, Session: func() job.ID { return job.ID{1} }, Live: func() []store.Session { return live },
 		Partitions: func() store.Partitions { return store.AllPartitions }, LookAhead: 15 * time.Second,

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -22,7 +21,7 @@ func (n *model) join() {
 	}
 	s := store.Session{
 		ID: id, Node: n.name, Machine: n.machine, DataDir: "/data", Capacity: 20, Labels: map[string]string{"zone": zone},
-		Roles: []string{placement.RolePlanner, placement.RoleWorker},
+		Roles: []string{store.RolePlanner, store.RoleWorker},
 	}
 	var try func()
 	try = func() {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/node"
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/memory"
@@ -230,7 +229,7 @@ func (h *host) start() {
 		Store: g,
 		Session: store.Session{
 			Node: h.name, Machine: h.machine, DataDir: "/data", Labels: map[string]string{"zone": zone}, Capacity: 20,
-			Roles: []string{placement.RolePlanner, placement.RoleWorker},
+			Roles: []string{store.RolePlanner, store.RoleWorker},
 		},
 		Executors: func(*job.Job) executor.Executor { return w },
 		LookAhead: lookAhead, Capacity: 20, DrainTimeout: 10 * time.Second,

@@ -17,7 +17,6 @@ import (
 
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/output"
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/internal/worker"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -409,7 +408,7 @@ func (r *rig) join(node string, labels map[string]string) store.Session {
 		r.t.Fatal(err)
 	}
 	s, err := r.memory.Join(context.Background(), store.Session{
-		ID: id, Node: node, Machine: "m", DataDir: "/" + node, Roles: []string{placement.RoleWorker}, Capacity: r.capacity, Labels: labels,
+		ID: id, Node: node, Machine: "m", DataDir: "/" + node, Roles: []string{store.RoleWorker}, Capacity: r.capacity, Labels: labels,
 	})
 	if err != nil {
 		r.t.Fatal(err)

@@ -98,7 +98,7 @@ func live(t *testing.T, s store.Store, name string) {
 		must(err)
 		return id
 	}
-	node, err := s.Join(ctx, store.Session{ID: id(), Node: name, Machine: name, DataDir: "/" + name, Roles: []string{"worker"}, Capacity: 1})
+	node, err := s.Join(ctx, store.Session{ID: id(), Node: name, Machine: name, DataDir: "/" + name, Roles: []string{store.RoleWorker}, Capacity: 1})
 	must(err)
 	j, err := s.PutJob(ctx, store.PutJob{
 		Definition: &job.Job{Name: name, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}}, IfVersion: store.AnyVersion, Actor: "ann",

@@ -466,6 +466,8 @@ var endTests = []test{
 	}},
 	{"a follower that is split or a broadcast has all its runs", func(e *env) {
 		e.join("b")
+		e.joinAs("c", store.RolePlanner, store.RoleAPI) // it runs nothing
+		e.joinAs("d")
 		j := e.put(everyMinute)
 		split := e.put("name: split\nschedule: {on: [{job: a}]}\nplace: {shards: 3}")
 		everywhere := e.put("name: everywhere\nschedule: {on: [{job: a}]}\nplace: {strategy: broadcast}")

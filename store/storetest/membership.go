@@ -11,7 +11,7 @@ import (
 var membershipTests = []test{
 	{"a session is kept as it was told", func(e *env) {
 		s, err := e.Join(e.ctx, store.Session{
-			ID: e.id(), Node: "b", Machine: "m/boot", DataDir: "/d", Roles: []string{"worker", "api"}, Labels: map[string]string{"zone": "a"},
+			ID: e.id(), Node: "b", Machine: "m/boot", DataDir: "/d", Roles: []string{store.RoleWorker, store.RoleAPI}, Labels: map[string]string{"zone": "a"},
 			Handlers: []string{"h"}, Capacity: 4, Version: "1.0", Zones: "2026a", Address: "http://b",
 		})
 		e.must(err)

@@ -544,7 +544,7 @@ func (p *pair) advance() {
 func (p *pair) join() {
 	p.machines++
 	machine := fmt.Sprint("n", p.machines%3)
-	s := store.Session{ID: p.id(), Node: machine, Machine: machine, DataDir: "/d", Labels: map[string]string{"name": machine}}
+	s := store.Session{ID: p.id(), Node: machine, Machine: machine, DataDir: "/d", Roles: []string{store.RoleWorker}, Labels: map[string]string{"name": machine}}
 	got, _ := both(p, "join "+machine, func(t store.Store) (store.Session, error) {
 		got, err := t.Join(p.ctx, s)
 		sortIDs(got.Predecessors)

@@ -165,7 +165,12 @@ func (e *env) want(err, target error) {
 
 func (e *env) join(node string) store.Session {
 	e.Helper()
-	s, err := e.Join(e.ctx, store.Session{ID: e.id(), Node: node, Machine: node, DataDir: "/data", Labels: map[string]string{"name": node}, Capacity: 10})
+	return e.joinAs(node, store.RoleWorker)
+}
+
+func (e *env) joinAs(node string, roles ...string) store.Session {
+	e.Helper()
+	s, err := e.Join(e.ctx, store.Session{ID: e.id(), Node: node, Machine: node, DataDir: "/data", Roles: roles, Labels: map[string]string{"name": node}, Capacity: 10})
 	e.must(err)
 	return s
 }
