@@ -96,6 +96,7 @@ var table = map[string]line{
 	},
 	"internal/heap":     {layer: foundations},
 	"internal/parallel": {layer: foundations},
+	"internal/trouble":  {layer: foundations, testImports: []string{"internal/logtest"}},
 	"internal/lanes":    {layer: foundations, imports: []string{"job"}},
 	"internal/output": {
 		layer:       foundations,
@@ -109,7 +110,7 @@ var table = map[string]line{
 	},
 	"internal/membership": {
 		layer:       shells,
-		imports:     []string{"job", "store", "internal/engine", "internal/clock"},
+		imports:     []string{"job", "store", "internal/engine", "internal/clock", "internal/trouble"},
 		testImports: []string{"store/memory", "internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
@@ -117,7 +118,7 @@ var table = map[string]line{
 		layer: shells,
 		imports: []string{
 			"job", "store", "executor", "internal/engine", "internal/placement", "internal/timer",
-			"internal/clock", "internal/lanes", "internal/output",
+			"internal/clock", "internal/lanes", "internal/output", "internal/trouble",
 		},
 		testImports: []string{"store/memory", "internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
@@ -147,7 +148,7 @@ var table = map[string]line{
 		imports: []string{
 			"cron", "job", "store", "executor", "internal/engine", "internal/placement", "internal/timer",
 			"internal/clock", "internal/heap", "internal/lanes", "internal/output", "internal/membership", "internal/planner", "internal/worker",
-			"internal/watchdog",
+			"internal/trouble", "internal/watchdog",
 		},
 		testImports: []string{"store/memory", "internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
@@ -160,7 +161,7 @@ var table = map[string]line{
 	},
 	"internal/planner": {
 		layer:       shells,
-		imports:     []string{"cron", "job", "store", "internal/engine", "internal/lanes", "internal/placement", "internal/timer"},
+		imports:     []string{"cron", "job", "store", "internal/engine", "internal/lanes", "internal/placement", "internal/timer", "internal/trouble"},
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},

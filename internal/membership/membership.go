@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -74,8 +75,7 @@ type Member struct {
 	skewed  bool          // by more than skewMax, which was logged
 	drained bool
 	missing [len(duties)]bool // which of them no live node has
-	failing bool
-	over    chan struct{} // closed when the session is over
+	over    chan struct{}     // closed when the session is over
 }
 
 // Join begins a session.
@@ -173,6 +173,7 @@ func (m *Member) Drained() bool {
 func (m *Member) Run(ctx context.Context) error {
 	ticker := time.NewTicker(renewEvery)
 	defer ticker.Stop()
+	renewal := trouble.With(m.config.Log, "the session cannot be renewed", "the session is renewed again")
 	for {
 		select {
 		case <-ctx.Done():
@@ -191,7 +192,7 @@ func (m *Member) Run(ctx context.Context) error {
 			close(m.over)
 			return nil
 		}
-		m.report(err)
+		renewal.Saw(err)
 	}
 }
 
@@ -312,20 +313,6 @@ func (m *Member) compare(ahead time.Duration) {
 		m.config.Log.Warn("the clock of this machine is not that of the store, which jobs go by", "ahead", ahead.Round(time.Millisecond), "allowed", skewMax)
 	case was && !is:
 		m.config.Log.Info("the clock of this machine is that of the store again", "ahead", ahead.Round(time.Millisecond))
-	}
-}
-
-// report logs the first failure of a row, and its end.
-func (m *Member) report(err error) {
-	m.mu.Lock()
-	was := m.failing
-	m.failing = err != nil
-	m.mu.Unlock()
-	switch {
-	case err != nil && !was:
-		m.config.Log.Error("the session cannot be renewed", "error", err)
-	case err == nil && was:
-		m.config.Log.Info("the session is renewed again")
 	}
 }
 

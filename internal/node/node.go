@@ -21,6 +21,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/output"
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/internal/planner"
+	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/internal/watchdog"
 	"github.com/belfry-cron/belfry/internal/worker"
 	"github.com/belfry-cron/belfry/job"
@@ -375,16 +376,15 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 // joinAgain begins another session, however long the store takes to let it. It
 // tells whether it has: ctx may end before.
 func (n *Node) joinAgain(ctx context.Context) bool {
-	for failing := false; ; failing = true {
+	fails := trouble.With(n.config.Log, "this node has no session and runs nothing: it cannot begin another", "this node has a session again")
+	for {
 		err := n.join(ctx)
-		if err == nil {
-			return true
-		}
-		if ctx.Err() != nil {
+		if err != nil && ctx.Err() != nil {
 			return false
 		}
-		if !failing {
-			n.config.Log.Error("this node has no session and runs nothing: it cannot begin another", "error", err)
+		fails.Saw(err)
+		if err == nil {
+			return true
 		}
 		select {
 		case <-ctx.Done():

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -33,7 +34,8 @@ func (n *Node) tend(ctx context.Context) {
 	expired := minuteOf(n.storeNow())
 	// As much comes to its end as is made: where there is more to remove, it
 	// goes on at the next tick.
-	expiring, failing := false, false
+	expiring := false
+	fails := trouble.With(n.config.Log, "the store cannot be tidied", "the store is tidied again")
 	for {
 		select {
 		case <-ctx.Done():
@@ -64,10 +66,7 @@ func (n *Node) tend(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil && !failing {
-			n.config.Log.Error("the store cannot be tidied", "error", err)
-		}
-		failing = err != nil
+		fails.Saw(err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/belfry-cron/belfry/internal/logtest"
+	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -55,6 +56,9 @@ func TestPartsDoNotSayWhatTheNodeSays(t *testing.T) {
 	log := slog.New(quiet{slog.NewTextHandler(text, nil)}).With("a", 1).WithGroup("g")
 	log.Error("planning has stopped", "error", fmt.Errorf("plan: %w", store.ErrNoSpace))
 	log.Error("claims have stopped", "more", 2, "error", fmt.Errorf("claim: %w", store.ErrReadOnly))
+	claims := trouble.With(log, "runs have stopped", "runs have not stopped any more")
+	claims.Saw(fmt.Errorf("claim: %w", store.ErrNoSpace))
+	claims.Saw(nil)
 	log.Error("something else", "error", context.Canceled)
 	log.Info("nothing is wrong")
 	log.Error("overdue runs cannot be read", "error", fmt.Errorf("read: %w", store.ErrDamaged))

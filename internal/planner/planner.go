@@ -17,6 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/lanes"
 	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -111,7 +112,6 @@ type Planner struct {
 	doubtful store.Partitions // that have differed
 	work     sync.WaitGroup   // of what goes on beside the rounds
 	ready    chan struct{}
-	failed   bool // the last round failed, which was logged
 	// failedAt is since when the store may have lost what this node has planned, because a
 	// round has failed or the store says that it was away. Zero if that was read again.
 	failedAt time.Time
@@ -132,6 +132,7 @@ func (p *Planner) Run(ctx context.Context) error {
 	defer p.work.Wait()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
+	fails := trouble.With(p.Log, "planning has stopped: the store fails", "planning goes on")
 	var asked []chan error // by calls of Sync, for the next round
 	for {
 		asked = p.waiting(asked)
@@ -143,7 +144,7 @@ func (p *Planner) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		p.report(err)
+		fails.Saw(err)
 		if err != nil {
 			p.mayHaveLost()
 		}
@@ -215,17 +216,6 @@ func (p *Planner) Sync(ctx context.Context) error {
 
 // Ready is closed when all jobs were read once.
 func (p *Planner) Ready() <-chan struct{} { return p.ready }
-
-// report logs the first error of a row, and its end.
-func (p *Planner) report(err error) {
-	switch {
-	case err != nil && !p.failed:
-		p.Log.Error("planning has stopped: the store fails", "error", err)
-	case err == nil && p.failed:
-		p.Log.Info("planning goes on")
-	}
-	p.failed = err != nil
-}
 
 // round does everything once.
 func (p *Planner) round(ctx context.Context) error {

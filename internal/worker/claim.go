@@ -10,6 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/lanes"
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/internal/timer"
+	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -68,7 +69,7 @@ func (l *leadEstimate) of(herd int) time.Duration {
 }
 
 // claimLoop claims what is due. While batches are under way the next gathers.
-func (w *Worker) claimLoop(ctx context.Context, trouble *trouble) {
+func (w *Worker) claimLoop(ctx context.Context, claims *trouble.Trouble) {
 	backoff := backoffMin
 	wait := time.NewTimer(0)
 	defer wait.Stop()
@@ -77,7 +78,7 @@ func (w *Worker) claimLoop(ctx context.Context, trouble *trouble) {
 		if len(batch) > 0 {
 			err := w.claim(ctx, batch)
 			w.Lanes.Leave(within)
-			trouble.report(err)
+			claims.Saw(err)
 			if err == nil {
 				backoff = backoffMin
 			} else {
@@ -326,7 +327,7 @@ func (w *Worker) answered(it *item, outcome *store.ClaimOutcome) bool {
 
 // stealLoop takes over what is overdue, whoever it is assigned to.
 func (w *Worker) stealLoop(ctx context.Context) {
-	trouble := trouble{what: "overdue runs cannot be read", log: w.Log}
+	overdue := trouble.With(w.Log, "overdue runs cannot be read", "overdue runs are read again")
 	wait := time.NewTimer(stealEvery)
 	defer wait.Stop()
 	for {
@@ -338,7 +339,7 @@ func (w *Worker) stealLoop(ctx context.Context) {
 		began := time.Now()
 		err := w.steal(ctx)
 		if ctx.Err() == nil {
-			trouble.report(err)
+			overdue.Saw(err)
 		}
 		wait.Reset(max(stealEvery, restFactor*time.Since(began)))
 	}

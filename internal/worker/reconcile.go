@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -27,7 +28,7 @@ const (
 func (w *Worker) reconcileLoop(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	trouble := trouble{what: "this node cannot compare its runs with the store", log: w.Log}
+	compares := trouble.With(w.Log, "this node cannot compare its runs with the store", "this node compares its runs with the store again")
 	var next time.Time
 	var room room
 	defer room.leave()
@@ -46,7 +47,7 @@ func (w *Worker) reconcileLoop(ctx context.Context) {
 		err := w.reconcile(ctx)
 		next = time.Now().Add(restUnasked(began))
 		if ctx.Err() == nil {
-			trouble.report(err)
+			compares.Saw(err)
 		}
 	}
 }

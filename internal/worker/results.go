@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/lanes"
+	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -108,7 +109,7 @@ func order(a, b bool) int {
 
 // reportLoop reports results, in batches, until the store has acknowledged each
 // or ctx ends. While batches are under way the next gathers.
-func (w *Worker) reportLoop(ctx context.Context, trouble *trouble) {
+func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble) {
 	backoff := backoffMin
 	for {
 		w.starter.settle()
@@ -132,7 +133,7 @@ func (w *Worker) reportLoop(ctx context.Context, trouble *trouble) {
 		if ctx.Err() != nil {
 			return
 		}
-		trouble.report(err)
+		reports.Saw(err)
 		w.mu.Lock()
 		w.stuck, w.full = err != nil, errors.Is(err, store.ErrNoSpace)
 		w.mu.Unlock()

@@ -16,6 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/lanes"
 	"github.com/belfry-cron/belfry/internal/output"
 	"github.com/belfry-cron/belfry/internal/timer"
+	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -244,8 +245,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, loop := range []func(context.Context){w.hintLoop, w.lookLoop, w.stealLoop, w.startLoop, w.reconcileLoop} {
 		loops.Go(func() { loop(ctx) })
 	}
-	claims := &trouble{what: "runs cannot be claimed", log: w.Log}
-	reports := &trouble{what: "results cannot be reported; they are kept", log: w.Log}
+	claims := trouble.With(w.Log, "runs cannot be claimed", "runs are claimed again")
+	reports := trouble.With(w.Log, "results cannot be reported; they are kept", "results are reported again")
 	for range callsUnderWay {
 		loops.Go(func() { w.claimLoop(ctx, claims) })
 		reporters.Go(func() { w.reportLoop(outer, reports) })
@@ -278,7 +279,7 @@ func (w *Worker) elapsed() time.Duration { return time.Since(w.base) }
 // hintLoop looks at once at what was cancelled or changed, and hands on what else
 // hints are about.
 func (w *Worker) hintLoop(ctx context.Context) {
-	trouble := trouble{what: "what was cancelled or changed cannot be read", log: w.Log}
+	hints := trouble.With(w.Log, "what was cancelled or changed cannot be read", "what was cancelled or changed is read again")
 	var due store.Hint // what is to be looked at
 	var rested <-chan time.Time
 	var full time.Time // when a whole burst may be made again
@@ -300,7 +301,7 @@ func (w *Worker) hintLoop(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		trouble.report(err)
+		hints.Saw(err)
 		if err != nil {
 			rested = time.After(backoff) // no hint says it again
 			backoff = min(2*backoff, lookEvery)
@@ -357,8 +358,8 @@ func (w *Worker) drained() bool { return w.Drained != nil && w.Drained() }
 func (w *Worker) lookLoop(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	trouble := trouble{what: "runs cannot be read", log: w.Log}
-	trouble.report(w.look(ctx))
+	looks := trouble.With(w.Log, "runs cannot be read", "runs are read again")
+	looks.Saw(w.look(ctx))
 	wake := w.lookWake
 	var rested <-chan time.Time
 	for {
@@ -382,7 +383,7 @@ func (w *Worker) lookLoop(ctx context.Context) {
 			}
 		}
 		if ctx.Err() == nil {
-			trouble.report(err)
+			looks.Saw(err)
 		}
 	}
 }
@@ -605,24 +606,4 @@ func (w *Worker) Load() store.Load {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return store.Load{Running: w.busy, Ready: w.pending.len()}
-}
-
-// trouble logs the first error of a row, and its end. Several loops may share one.
-type trouble struct {
-	what string
-	log  *slog.Logger
-	mu   sync.Mutex
-	now  bool
-}
-
-func (t *trouble) report(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case err != nil && !t.now:
-		t.log.Error(t.what, "error", err)
-	case err == nil && t.now:
-		t.log.Info("no longer: " + t.what)
-	}
-	t.now = err != nil
 }
