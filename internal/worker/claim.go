@@ -459,7 +459,7 @@ func (w *Worker) readClock(ctx context.Context) error {
 func (w *Worker) forgetClock() {
 	w.clock = storeClock{}
 	w.forgotten++
-	w.due, w.instants = timer.Queue{}, timer.Queue{}
+	w.due, w.instants, w.collected = timer.Queue{}, timer.Queue{}, 0
 	clear(w.herds)
 	w.read = store.RunRef{}
 	w.pending.deleteFunc(func(it *item) bool { return it.state == ready })

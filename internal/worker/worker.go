@@ -157,6 +157,7 @@ type Worker struct {
 	// the moment to start on the monotonic clock.
 	due, instants, starts timer.Queue
 	herds                 map[int64]int // items in due by due time, in steps of herdSpan
+	collected             int64         // up to which due time they have left due
 	pending               pending       // to be claimed now
 	read                  store.RunRef  // how far ahead ready runs were read
 	claims                int           // calls that are under way, or to be repeated
@@ -535,9 +536,12 @@ func (w *Worker) enqueue(it *item) {
 }
 
 // collect moves what is to be claimed from the queues to pending: what is due
-// within the lead, and what has waited for its instant.
+// within the lead, and what has waited for its instant. The lead is less than before
+// when a herd has left its queue; what comes then and is due no later than the herd
+// leaves it at once.
 func (w *Worker) collect(now time.Time, lead time.Duration) {
-	for _, handle := range w.due.Due(now.Add(lead).UnixNano(), nil) {
+	w.collected = max(w.collected, now.Add(lead).UnixNano())
+	for _, handle := range w.due.Due(w.collected, nil) {
 		if it := w.taken(handle); it != nil {
 			herd := herdOf(it.ready.Due)
 			if w.herds[herd]--; w.herds[herd] <= 0 {
