@@ -309,6 +309,7 @@ func (w *Worker) answered(it *item, outcome *store.ClaimOutcome) bool {
 		run := outcome.Run // apart from the answers to the whole batch
 		it.run, it.job = &run, outcome.Job
 		it.attempt.Number = outcome.Run.Attempt
+		it.again, it.answered = false, w.elapsed()
 		return true
 	case store.Early:
 		if now, known := w.storeNow(); !known || !now.Before(it.ready.Due) {
@@ -316,7 +317,7 @@ func (w *Worker) answered(it *item, outcome *store.ClaimOutcome) bool {
 			w.forgetClock()
 			w.clock.sample(outcome.Now, w.elapsed())
 		}
-		it.state, it.instant = ready, true
+		it.state, it.instant, it.again = ready, true, false
 		w.enqueue(it)
 	default:
 		w.drop(it)
@@ -361,6 +362,7 @@ func (w *Worker) steal(ctx context.Context) error {
 	}
 	var after store.RunRef
 	for {
+		began := w.elapsed()
 		runs, err := w.Store.Overdue(ctx, now.Add(-w.StealAfter), after, pageSize)
 		if err != nil || len(runs) == 0 {
 			return err
@@ -386,7 +388,7 @@ func (w *Worker) steal(ctx context.Context) error {
 			rand.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
 			mine = mine[:(len(mine)+1)/2]
 		}
-		w.hold(mine[:min(room, len(mine))])
+		w.hold(mine[:min(room, len(mine))], began)
 		return nil
 	}
 }

@@ -124,9 +124,7 @@ func TestHintsAreFollowedAtOnceAndNotAllTheTime(t *testing.T) {
 		}
 		// A store that is slow is left in peace, however many hints there are.
 		r.store.set(func(h *hooks) { h.ready = 20 * time.Millisecond })
-		r.store.mu.Lock()
-		before := r.store.reads
-		r.store.mu.Unlock()
+		before := r.store.looks()
 		for range 3000 {
 			select {
 			case r.wake <- store.HintRuns:
@@ -134,9 +132,7 @@ func TestHintsAreFollowedAtOnceAndNotAllTheTime(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond)
 		}
-		r.store.mu.Lock()
-		reads := r.store.reads - before
-		r.store.mu.Unlock()
+		reads := r.store.looks() - before
 		// Besides, it looks twice a second and for what others leave lying.
 		if reads > 40 {
 			t.Errorf("%d reads in 3 s of hints, each of which takes 20 ms", reads)

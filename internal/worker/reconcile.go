@@ -204,6 +204,7 @@ func (w *Worker) release(ctx context.Context, items iter.Seq[*item], choose func
 			it.prepared.discard()
 			w.forget(it)
 			w.busy--
+			signal(w.claimWake)
 		}
 	}
 	w.mu.Unlock()

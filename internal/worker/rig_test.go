@@ -39,6 +39,7 @@ type hooks struct {
 	release func(do func() error, attempts []store.Attempt) error
 	now     func() (time.Time, error)
 	ready   time.Duration // how long a read takes
+	tell    time.Duration // and its answer
 	mine    func(do func() ([]store.Run, error)) ([]store.Run, error)
 	job     func() error
 }
@@ -156,10 +157,12 @@ func (b *between) Release(ctx context.Context, session job.ID, attempts []store.
 func (b *between) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
 	b.mu.Lock()
 	b.reads++
-	takes := b.hooks.ready
+	takes, tell := b.hooks.ready, b.hooks.tell
 	b.mu.Unlock()
 	time.Sleep(takes)
-	return b.Store.Ready(ctx, session, after, until, limit)
+	runs, err := b.Store.Ready(ctx, session, after, until, limit)
+	time.Sleep(tell)
+	return runs, err
 }
 
 func (b *between) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) ([]store.ReadyRun, error) {
@@ -216,6 +219,13 @@ func (b *between) givenBack() []store.Attempt {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.released)
+}
+
+// looks returns how often it was asked for runs.
+func (b *between) looks() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.reads
 }
 
 // reported returns how many results were reported.

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -21,6 +22,139 @@ func (r *rig) byHand(j *store.Job) job.ID {
 	}
 	r.wake <- store.HintRuns
 	return id
+}
+
+// Nothing else wakes the loop that claims: its next look may be a second later.
+func TestRoomThatAPauseMakesIsUsedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.capacity = 1
+		paused, other := r.put("paused", besides), r.put("other", besides)
+		r.start()
+		r.claimsFar()
+		r.claimedAhead(r.plan(paused, in(2*time.Second))[0])
+		waits := r.byHand(other)
+		time.Sleep(20 * time.Millisecond)
+		if r.startsOf(waits) != 0 {
+			t.Fatal("there is room all the same: this shows nothing")
+		}
+		r.put("paused", "paused: true, "+besides)
+		r.wake <- store.HintJobs
+		time.Sleep(20 * time.Millisecond)
+		if r.startsOf(waits) != 1 {
+			t.Error("there is room, and what waits for it has not started")
+		}
+	})
+}
+
+// What a run waits for may happen, and be told, while the answer that it is to wait is
+// on its way.
+func TestARunWhoseSlotIsFreedBeforeItsClaimIsAnsweredStartsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		ctx := context.Background()
+		j := r.put("j", "policy: {overlap: queue, queue_limit: 5}")
+		r.start()
+		time.Sleep(3100 * time.Millisecond)
+		// Another node has the slot.
+		other := r.join("b", nil)
+		held := r.planFor(other.ID, j, in(0))[0]
+		holder := store.Attempt{Run: held, Number: 1, Token: job.ID{9}}
+		if got, err := r.memory.Claim(ctx, other.ID, []store.Attempt{holder}); err != nil || got[0].Verdict != store.Started {
+			t.Fatal(got, err)
+		}
+		r.store.set(func(h *hooks) {
+			h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
+				outcomes, err := do()
+				if err == nil && outcomes[0].Verdict == store.Waiting {
+					result := store.Result{Attempt: holder, Outcome: job.OutcomeSucceeded, Started: time.Now(), Ended: time.Now()}
+					if _, err := r.memory.Finish(ctx, other.ID, []store.Result{result}); err != nil {
+						t.Error(err)
+					}
+					r.wake <- store.HintRuns
+					time.Sleep(50 * time.Millisecond)
+				}
+				return outcomes, err
+			}
+		})
+		id := r.byHand(j)
+		time.Sleep(70 * time.Millisecond)
+		if claims := r.store.claimsOf(id); len(claims) == 0 || claims[0].verdict != store.Waiting {
+			t.Fatalf("the claims are %+v, want one that is told to wait: this shows nothing", claims)
+		}
+		if r.startsOf(id) != 1 {
+			t.Error("its slot is free, and it has not started")
+		}
+	})
+}
+
+// The next attempt may be due, and told of, before the node knows that the store has the
+// result of this one.
+func TestARetryThatIsDueBeforeItsResultIsAcknowledgedStartsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", "policy: {overlap: allow, retry: {attempts: 1, backoff: 0s, jitter: 0s}}")
+		r.exec.does(func(context.Context, executor.Attempt, executor.Output) executor.Result {
+			return executor.Result{Outcome: job.OutcomeFailed}
+		})
+		r.store.set(func(h *hooks) {
+			h.finish = func(do func() error, _ []store.Result) error {
+				err := do()
+				r.wake <- store.HintRuns
+				time.Sleep(50 * time.Millisecond)
+				return err
+			}
+		})
+		r.start()
+		time.Sleep(3100 * time.Millisecond)
+		id := r.byHand(j)
+		time.Sleep(70 * time.Millisecond)
+		if r.startsOf(id) != 2 {
+			t.Errorf("%d attempts have started, want both", r.startsOf(id))
+		}
+	})
+}
+
+// What was read as ready before its claim was made, or while it was, says nothing about
+// what comes after it.
+func TestARunThatWasReadBeforeItWasClaimedIsNotLookedForAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		read         time.Duration // begins, from its due time on
+		claim, takes time.Duration // how long each takes
+	}{
+		"read before":                      {-60 * time.Millisecond, 0, 100 * time.Millisecond},
+		"read meanwhile":                   {10 * time.Millisecond, 200 * time.Millisecond, 20 * time.Millisecond},
+		"read meanwhile, told of it later": {10 * time.Millisecond, 200 * time.Millisecond, 250 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				j := r.put("j", besides)
+				r.exec.does(lasts(3 * time.Second))
+				r.start()
+				due := in(3600 * time.Millisecond) // between the looks of each second
+				id := r.plan(j, due)[0]
+				r.store.set(func(h *hooks) { h.claim = slow(c.claim) })
+				time.Sleep(time.Until(due) + c.read)
+				r.store.set(func(h *hooks) { h.tell = c.takes })
+				r.wake <- store.HintRuns
+				time.Sleep(c.takes + time.Millisecond)
+				r.store.set(func(h *hooks) { h.tell = 0 })
+				before := 0
+				r.until("it has ended", 5*time.Second, func() bool {
+					if r.outcome(id) != "" {
+						return true
+					}
+					before = r.store.looks()
+					return false
+				})
+				time.Sleep(5 * time.Millisecond)
+				if n := r.store.looks() - before; n != 0 {
+					t.Errorf("when it has ended the store is asked %d times for what is ready", n)
+				}
+			})
+		})
+	}
 }
 
 // A herd is claimed far ahead, and what becomes due meanwhile is not part of it.

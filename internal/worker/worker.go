@@ -189,9 +189,9 @@ type Worker struct {
 	// backlogAt is when the whole backlog is to be read again, if there is plenty
 	// to do. Only lookLoop uses it.
 	backlogAt time.Time
-	// lookWake has room for one hint about what is to be claimed: later ones are
-	// added to it. Only hintLoop sends.
-	lookWake chan store.Hint
+	// looksFor is what lookLoop is to look for, which lookWake tells it.
+	looksFor store.Hint
+	lookWake chan struct{}
 }
 
 // item is a run that the worker holds.
@@ -204,7 +204,12 @@ type item struct {
 	// the slot was taken, or the store's clock was behind.
 	instant bool
 	attempt store.Attempt
+	// again is set when its run was read as ready although it is not: it may have been
+	// given the slot that it is to wait for, or its next attempt be due, before the answer
+	// that says so has come. It is looked for then.
+	again bool
 	// From its claim on.
+	answered time.Duration // when it was, on the monotonic clock
 	run      *store.Run
 	job      *store.Job
 	prepared *prepared
@@ -228,7 +233,7 @@ func New(c Config) *Worker {
 	w := &Worker{
 		Config: c, base: time.Now(), items: map[job.ID]*item{}, herds: map[int64]int{}, lead: leadAtFirst,
 		claimWake: make(chan struct{}, 1), startWake: make(chan struct{}, 1), resultWake: make(chan struct{}, 1),
-		clockWake: make(chan struct{}, 1), lookWake: make(chan store.Hint, 1),
+		clockWake: make(chan struct{}, 1), lookWake: make(chan struct{}, 1),
 	}
 	w.starter = newStarter(w.execute, func(it *item) { w.report(w.resultOf(it)) })
 	return w
@@ -290,7 +295,9 @@ func (w *Worker) hintLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case hint := <-w.Wake:
+			w.mu.Lock()
 			w.wakeLook(hint & looked)
+			w.mu.Unlock()
 			due |= hint & heeded
 		case <-rested:
 			rested = nil
@@ -319,17 +326,13 @@ func (w *Worker) hintLoop(ctx context.Context) {
 	}
 }
 
-// wakeLook hands a hint to lookLoop, together with one that was not taken yet.
+// wakeLook makes lookLoop look, and also for what it was told before. The caller holds
+// the mutex.
 func (w *Worker) wakeLook(hint store.Hint) {
-	if hint == 0 {
-		return
+	if hint != 0 {
+		w.looksFor |= hint
+		signal(w.lookWake)
 	}
-	select {
-	case earlier := <-w.lookWake:
-		hint |= earlier
-	default:
-	}
-	w.lookWake <- hint
 }
 
 // heed ends what was cancelled and gives back what is not to start: first what takes
@@ -375,9 +378,9 @@ func (w *Worker) lookLoop(ctx context.Context) {
 		case <-rested:
 			wake, rested = w.lookWake, nil
 			continue
-		case hint := <-wake:
+		case <-wake:
 			began := time.Now()
-			err = w.hinted(ctx, hint)
+			err = w.hinted(ctx)
 			wake, rested = nil, time.After(restFactor*time.Since(began))
 			if err == nil {
 				continue // it may be that the store was not asked
@@ -390,12 +393,13 @@ func (w *Worker) lookLoop(ctx context.Context) {
 }
 
 // hinted looks for what is due at once.
-func (w *Worker) hinted(ctx context.Context, hint store.Hint) error {
+func (w *Worker) hinted(ctx context.Context) error {
+	w.mu.Lock()
 	ahead := hintWindow
-	if hint&store.HintPlaced != 0 {
+	if w.looksFor&store.HintPlaced != 0 {
 		ahead = nearWindow
 	}
-	w.mu.Lock()
+	w.looksFor = 0
 	now, known := w.storeNow()
 	w.mu.Unlock()
 	if !known {
@@ -456,19 +460,21 @@ func (w *Worker) look(ctx context.Context) error {
 // moment.
 func (w *Worker) lookAt(ctx context.Context, after store.RunRef, until time.Time) error {
 	for {
+		began := w.elapsed()
 		runs, err := w.Store.Ready(ctx, w.Self.ID, after, until, pageSize)
 		if err != nil {
 			return err
 		}
-		if !w.hold(runs) || len(runs) < pageSize {
+		if !w.hold(runs, began) || len(runs) < pageSize {
 			return nil
 		}
 		after = runs[len(runs)-1].RunRef
 	}
 }
 
-// hold takes runs into memory and returns false when there is no more room.
-func (w *Worker) hold(runs []store.ReadyRun) bool {
+// hold takes runs into memory and returns false when there is no more room. It is told
+// when the reading of them began.
+func (w *Worker) hold(runs []store.ReadyRun, began time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range runs {
@@ -490,6 +496,8 @@ func (w *Worker) hold(runs []store.ReadyRun) bool {
 			}
 			w.enqueue(w.add(*r))
 			signal(w.claimWake)
+		case known.state != ready && began >= known.answered:
+			known.again = true
 		}
 	}
 	return true
@@ -522,6 +530,9 @@ func (w *Worker) forget(it *item) {
 func (w *Worker) drop(it *item) {
 	w.forget(it)
 	w.free = append(w.free, it.handle)
+	if it.again {
+		w.wakeLook(store.HintPlaced) // it may be due in a moment
+	}
 }
 
 // enqueue puts a ready item where it waits for its time.
