@@ -228,7 +228,10 @@ func (a *api) checkAll(ctx context.Context, steps []*step, wrong []client.FieldE
 		}
 		return stored(namespace, name)
 	}
-	rules := a.rules(calendars)
+	rules, err := a.rules(ctx, calendars)
+	if err != nil {
+		return err
+	}
 	failures := make([]error, len(steps))
 	inParts(len(steps), func(i int) {
 		s := steps[i]

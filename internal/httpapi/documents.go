@@ -49,7 +49,11 @@ func (a *api) read(ctx context.Context, raw client.Document, kind job.Kind) (job
 	if err != nil {
 		return d, err
 	}
-	return d, together(unread, check(d, a.rules(calendars)))
+	rules, err := a.rules(ctx, calendars)
+	if err != nil {
+		return d, err
+	}
+	return d, together(unread, check(d, rules))
 }
 
 // together returns what is wrong with a document in the order of its text: what could not
@@ -83,8 +87,9 @@ func decode(raw client.Document, pointer string) (job.Document, error) {
 }
 
 // rules are what documents must keep on this server.
-func (a *api) rules(calendars job.Calendars) []job.Option {
-	return []job.Option{job.Now(a.Now()), job.Under(a.Defaults), job.Among(calendars)}
+func (a *api) rules(ctx context.Context, calendars job.Calendars) ([]job.Option, error) {
+	now, err := a.Store.Now(ctx)
+	return []job.Option{job.Now(now), job.Under(a.Defaults), job.Among(calendars)}, err
 }
 
 // check finds what is wrong with a document by the rules of a server. The error is of

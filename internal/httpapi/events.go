@@ -123,7 +123,7 @@ func (e *eventStream) run(ctx context.Context) error {
 		}
 		for more := true; more; {
 			list, gap := e.listener.Take()
-			if err := e.tell(list, gap); err != nil {
+			if err := e.tell(ctx, list, gap); err != nil {
 				return err
 			}
 			more = len(list) == events.PartMax
@@ -137,11 +137,15 @@ func (e *eventStream) mark() error {
 }
 
 // tell writes those of the events that the client wants.
-func (e *eventStream) tell(list []*events.Event, gap bool) error {
+func (e *eventStream) tell(ctx context.Context, list []*events.Event, gap bool) error {
 	e.buffer.Reset()
 	if gap {
+		now, err := e.api.Store.Now(ctx)
+		if err != nil {
+			return err
+		}
 		text, err := json.Marshal(client.Event{
-			Kind: client.EventGap, Time: e.api.Now().UTC(), Detail: "what happened before is not known any more: read again what is shown",
+			Kind: client.EventGap, Time: now.UTC(), Detail: "what happened before is not known any more: read again what is shown",
 		})
 		if err != nil {
 			return err

@@ -83,7 +83,8 @@ type Config struct {
 	Version string
 	// Metrics answers at /metrics. Nil: there is nothing at /metrics.
 	Metrics http.Handler
-	// Now is the clock. Default: time.Now.
+	// Now is the clock of this machine, by which ids are made and waiting is measured.
+	// What is due and what is past goes by that of the store. Default: time.Now.
 	Now func() time.Time
 	// Log takes what went wrong inside. Default: nothing.
 	Log *slog.Logger

@@ -102,8 +102,10 @@ func (p *planner) NextAfter(uid job.ID, at time.Time) (time.Time, bool) {
 	if p.table == nil {
 		return time.Date(2026, 11, 21, 2, 30, 0, 0, time.UTC), true
 	}
-	next := p.table[uid]
-	return next, !next.Before(at)
+	if next := p.table[uid]; !next.Before(at) {
+		return next, true
+	}
+	return time.Time{}, false
 }
 
 func (p *planner) Upcoming(at time.Time, after engine.Upcoming, n int) (list []engine.Upcoming) {

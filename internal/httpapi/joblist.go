@@ -48,9 +48,12 @@ func (a *api) listJobs(ctx context.Context, in *listJobsInput) (*listJobsOutput,
 		}
 		q.Labels[key] = value
 	}
+	at, err := a.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var jobs []*store.Job
-	var err error
-	out, at := &listJobsOutput{}, a.Now()
+	out := &listJobsOutput{}
 	if in.Sort == "next" && a.Planner != nil {
 		var place upcomingPlace
 		if err := readToken(in.PageToken, &place); err != nil {

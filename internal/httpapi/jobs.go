@@ -85,7 +85,11 @@ func etag(version int64) string { return strconv.Quote(strconv.FormatInt(version
 // show returns a job as its user wrote it, or with its defaults, and with what
 // the server knows about it.
 func (a *api) show(ctx context.Context, j *store.Job, filled bool) (client.Document, error) {
-	return a.showAt(ctx, j, filled, a.Now())
+	now, err := a.Store.Now(ctx)
+	if err != nil {
+		return client.Document{}, err
+	}
+	return a.showAt(ctx, j, filled, now)
 }
 
 // showAt is show with the next occurrence after a moment.
@@ -342,8 +346,11 @@ func putProblem(err error, p store.PutJob) error {
 func (a *api) created(ctx context.Context, j *store.Job) (*changeOutput, error) {
 	out := &changeOutput{Status: http.StatusCreated, ETag: etag(j.Definition.Version)}
 	out.Body = client.Change{Result: client.Created, Running: []client.Run{}}
-	var err error
-	out.Body.Job, err = a.documentOf(ctx, j, false, a.Now(), nil)
+	now, err := a.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out.Body.Job, err = a.documentOf(ctx, j, false, now, nil)
 	return out, err
 }
 

@@ -57,7 +57,10 @@ func (a *api) nextOfJob(ctx context.Context, in *nextInput) (*nextOutput, error)
 	if most := j.Filled.Schedule.MaxRuns; most > 0 {
 		left = min(left, most-j.Planned)
 	}
-	now := a.Now()
+	now, err := a.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, o := range upcoming(&timing, cmp.Or(in.From, now), in.Count) {
 		// What is planned and not yet due is counted already.
 		if planned := !o.Scheduled.After(j.Cursor) && o.Due.After(now); !planned {

@@ -143,7 +143,11 @@ func (a *api) rollbackJob(ctx context.Context, in *rollbackJobInput) (*changeOut
 	if err != nil {
 		return nil, err
 	}
-	err = check(job.Document{Job: r.Definition}, a.rules(calendars))
+	rules, err := a.rules(ctx, calendars)
+	if err != nil {
+		return nil, err
+	}
+	err = check(job.Document{Job: r.Definition}, rules)
 	var mistakes job.Problems
 	if errors.As(err, &mistakes) {
 		p := invalid(mistakes, "")

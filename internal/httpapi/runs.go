@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -190,7 +191,7 @@ func (a *api) listRuns(ctx context.Context, in *listRunsInput) (*listRunsOutput,
 	if err != nil {
 		return nil, err
 	}
-	if err := a.checkTime(in); err != nil {
+	if err := a.checkTime(ctx, in); err != nil {
 		return nil, err
 	}
 	onlyEnded := len(in.Outcome) > 0 || in.Unmet || !in.From.IsZero() || !in.To.IsZero() || in.Text != ""
@@ -219,17 +220,18 @@ func (a *api) listRuns(ctx context.Context, in *listRunsInput) (*listRunsOutput,
 
 // checkTime reports a span of time that cannot be meant, and one that is too long
 // to look for a text in. With a text it sets the beginning of the span.
-func (a *api) checkTime(in *listRunsInput) error {
+func (a *api) checkTime(ctx context.Context, in *listRunsInput) error {
 	if !in.From.IsZero() && !in.To.IsZero() && !in.From.Before(in.To) {
 		return wrongParameter("from", "is not before the end, "+in.To.Format(time.RFC3339), "")
 	}
 	if in.Text == "" {
 		return nil
 	}
-	to := in.To
-	if to.IsZero() {
-		to = a.Now()
+	now, err := a.Store.Now(ctx)
+	if err != nil {
+		return err
 	}
+	to := cmp.Or(in.To, now)
 	if in.From.IsZero() {
 		in.From = to.Add(-client.TextWindow)
 	}

@@ -623,3 +623,40 @@ func TestAWrongClockOfTheNodeChangesNothing(t *testing.T) {
 	until := s.clock().Add(time.Minute).Format(time.RFC3339)
 	ok[client.Change](s, "POST", "/api/v1/jobs/default/nightly/pause", `{"until": "`+until+`"}`)
 }
+
+// What a node answers does not depend on its clock either.
+func TestNodesWithOtherClocksAnswerAlike(t *testing.T) {
+	s := newServer(t)
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "often", "schedule": {"cron": "* * * * *"}, "run": {"shell": "echo"}}`)
+	often, err := s.store.Job(t.Context(), "default", "often")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.planner.table = map[job.ID]time.Time{often.Definition.UID: s.clock().Add(time.Minute)}
+	run := ok[client.Run](s, "POST", "/api/v1/jobs/default/often/run", "")
+	ok[client.Run](s, "POST", "/api/v1/runs/"+run.ID.String()+"/cancel", "")
+	soon := `{"name": "soon", "schedule": {"at": ["` + s.clock().Add(time.Minute).Format(time.RFC3339) + `"]}, "run": {"shell": "echo"}}`
+	yesterday := s.clock().Add(-24 * time.Hour).Format(time.RFC3339)
+	for _, request := range []struct{ method, target, body, has string }{
+		{"GET", "/api/v1/jobs/default/often", "", `"next"`},
+		{"GET", "/api/v1/jobs?sort=next", "", `"next"`},
+		{"GET", "/api/v1/jobs/default/often/next", "", "scheduled"},
+		{"GET", "/api/v1/schedules:preview?expr=*+*+*+*+*", "", `"next"`},
+		{"GET", "/api/v1/runs?text=often", "", "cancelled"},
+		{"GET", "/api/v1/runs?text=often&from=" + yesterday, "", "cancelled"},
+		{"POST", "/api/v1/jobs:apply", `{"documents": [` + soon + `], "dry_run": true}`, "soon"},
+	} {
+		right := s.handler
+		want := s.call(request.method, request.target, request.body)
+		if want.Code >= 300 || !strings.Contains(want.Body.String(), request.has) {
+			t.Fatalf("%s: %d %s", request.target, want.Code, want.Body)
+		}
+		for _, wrong := range []time.Duration{-100 * 24 * time.Hour, 100 * 24 * time.Hour} {
+			s.handleAt(func() time.Time { return s.clock().Add(wrong) })
+			if got := s.call(request.method, request.target, request.body); got.Code != want.Code || got.Body.String() != want.Body.String() {
+				t.Errorf("%s by a clock that is %v ahead: %d %s, want %d %s", request.target, wrong, got.Code, got.Body, want.Code, want.Body)
+			}
+		}
+		s.handler = right
+	}
+}

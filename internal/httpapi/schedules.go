@@ -38,11 +38,11 @@ type previewOutput struct {
 }
 
 func (a *api) previewSchedule(ctx context.Context, in *previewInput) (*previewOutput, error) {
-	ask := preview.Ask{From: in.From, Count: in.N}
-	if ask.From.IsZero() {
-		ask.From = a.Now()
+	now, err := a.Store.Now(ctx)
+	if err != nil {
+		return nil, err
 	}
-	var err error
+	ask := preview.Ask{From: cmp.Or(in.From, now), Count: in.N}
 	if ask.Lang, err = cron.ParseLang(in.Lang); err != nil {
 		return nil, wrongParameter("lang", err.Error(), "")
 	}
