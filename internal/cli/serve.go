@@ -367,7 +367,7 @@ func (s *server) makeHTTP() error {
 // metricsHandler returns what answers to Prometheus.
 func (s *server) metricsHandler() http.Handler {
 	return s.metrics.Handler(metrics.Sources{
-		Version: versionOf(buildInfo()).Version, Store: s.measured, Next: s.node.Planner().NextAfter, Ended: s.store.Ended, Now: s.env.Now,
+		Version: versionOf(buildInfo()).Version, Store: s.measured, Next: s.node.Planner().NextAfter, Ended: s.store.Ended,
 		Load: func() metrics.Load {
 			stats := s.node.Stats()
 			return metrics.Load{

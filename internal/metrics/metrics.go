@@ -20,6 +20,7 @@ import (
 
 // Store is what the metrics read of a store when somebody asks for them.
 type Store interface {
+	Now(ctx context.Context) (time.Time, error)
 	Sessions(ctx context.Context) ([]store.Session, error)
 	ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error)
 	Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error)
@@ -49,7 +50,6 @@ type Sources struct {
 	Next func(uid job.ID, at time.Time) (time.Time, bool)
 	// Ended returns how many runs have ended so since the process began.
 	Ended func(job.Outcome) int64
-	Now   func() time.Time
 }
 
 const (
@@ -143,11 +143,13 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 	p.family("belfry_clock_ahead_seconds", gauge, "By how much the wall clock of this machine is ahead of the store's clock, which jobs go by; below 0 it is behind.")
 	p.sample("", load.ClockAhead.Seconds())
 
-	if sessions, err := s.Store.Sessions(ctx); err == nil {
-		writeSessions(p, sessions, s.Now())
-	}
-	if jobs, next, err := s.Store.ListJobs(ctx, store.JobQuery{Limit: labelledJobsMax}); err == nil {
-		m.writeJobs(ctx, p, s, jobs, next != "")
+	if now, err := s.Store.Now(ctx); err == nil {
+		if sessions, err := s.Store.Sessions(ctx); err == nil {
+			writeSessions(p, sessions, now)
+		}
+		if jobs, next, err := s.Store.ListJobs(ctx, store.JobQuery{Limit: labelledJobsMax}); err == nil {
+			m.writeJobs(ctx, p, s, jobs, next != "", now)
+		}
 	}
 	m.writeCalls(p)
 	writeProcess(p)
@@ -166,7 +168,7 @@ func writeSessions(p *page, sessions []store.Session, now time.Time) {
 }
 
 // writeJobs writes what each job has of its own.
-func (m *Metrics) writeJobs(ctx context.Context, p *page, s Sources, jobs []*store.Job, more bool) {
+func (m *Metrics) writeJobs(ctx context.Context, p *page, s Sources, jobs []*store.Job, more bool, now time.Time) {
 	beyond := 0.0
 	if more {
 		beyond = 1
@@ -175,7 +177,6 @@ func (m *Metrics) writeJobs(ctx context.Context, p *page, s Sources, jobs []*sto
 	p.family("belfry_jobs_beyond_labels", gauge, "1 if there are more jobs than have metrics of their own, else 0.")
 	p.sample("", beyond)
 	p.family("belfry_job_next_run_timestamp_seconds", gauge, "When the job falls due next.")
-	now := s.Now()
 	for _, j := range jobs {
 		if next, ok := s.Next(j.Definition.UID, now); ok {
 			p.sample("", seconds(next), "namespace", j.Filled.Namespace, "name", j.Filled.Name)

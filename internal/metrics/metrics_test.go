@@ -27,11 +27,11 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 // sourcesOf are the sources of a server on a store.
 func sourcesOf(s Store) Sources {
 	return Sources{
-		Version: `v1 "quoted"`, Store: s, Now: func() time.Time { return noon },
+		Version: `v1 "quoted"`, Store: s,
 		Load: func() Load {
 			return Load{Jobs: 2, CatchingUp: 1, Ahead: -time.Second, Capacity: 7, Held: 5, Pending: 3, Results: 1, ClockAhead: -1500 * time.Millisecond}
 		},
-		Next:  func(job.ID, time.Time) (time.Time, bool) { return noon.Add(time.Hour), true },
+		Next:  func(_ job.ID, at time.Time) (time.Time, bool) { return at.Add(time.Hour), true },
 		Ended: func(o job.Outcome) int64 { return int64(len(o)) },
 	}
 }
@@ -221,6 +221,7 @@ type failingStore struct{ store.Store }
 
 var errAway = errors.New("the store is away")
 
+func (failingStore) Now(context.Context) (time.Time, error)            { return noon, nil }
 func (failingStore) Sessions(context.Context) ([]store.Session, error) { return nil, errAway }
 func (failingStore) ListJobs(context.Context, store.JobQuery) ([]*store.Job, string, error) {
 	return nil, "", errAway
