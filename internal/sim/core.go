@@ -247,6 +247,7 @@ func (c *Core) faultLater() {
 // fault makes something go wrong for a while: mostly shorter than a session lives,
 // now and then longer than it takes to be lost.
 func (c *Core) fault() {
+	c.history.wrong()
 	n := c.nodes[c.random.IntN(len(c.nodes))]
 	d := c.between(500*time.Millisecond, 20*time.Second)
 	if c.chance(300) {

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -12,45 +14,86 @@ import (
 	"time"
 )
 
-// hours returns how many cluster-hours are asked for by the environment.
-func hours(t *testing.T, variable string, otherwise float64) time.Duration {
-	t.Helper()
-	h := otherwise
-	if text := os.Getenv(variable); text != "" {
-		var err error
-		if h, err = strconv.ParseFloat(text, 64); err != nil {
-			t.Fatalf("%s: %v", variable, err)
-		}
-	}
-	return time.Duration(h * float64(time.Hour))
-}
-
 // seeds returns the first of some worlds, and how many there are: the same each time,
 // so that a change is judged by what it does. BELFRY_SEED=random takes others, and a
-// number that world alone.
-func seeds(t *testing.T, worlds int) (first uint64, n int) {
+// number that world alone. The variable says for how many hours they last together, at
+// least; each is as long as any other, so that its seed says all of it.
+func seeds(t *testing.T, variable string, otherwise float64) (first uint64, worlds int) {
 	t.Helper()
+	hours := otherwise
+	if text := os.Getenv(variable); text != "" {
+		var err error
+		if hours, err = strconv.ParseFloat(text, 64); err != nil || !(hours > 0) {
+			t.Fatalf("%s: %q is not a number of hours", variable, text)
+		}
+	}
+	// A little less, as hours may be no exact number of worlds in binary.
+	worlds = int(math.Ceil(hours/sliceOf.Hours() - 1e-9))
 	switch text := os.Getenv("BELFRY_SEED"); text {
 	case "":
-		return 1, worlds
+		first = 1
 	case "random":
-		return rand.Uint64(), worlds
+		first = rand.Uint64()
 	default:
 		seed, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			t.Fatalf("BELFRY_SEED: %v", err)
 		}
-		return seed, 1
+		first, worlds = seed, 1
+	}
+	// At once, for whoever has to look for the world in which something has panicked.
+	t.Logf("%d worlds, from BELFRY_SEED=%d on", worlds, first)
+	return first, worlds
+}
+
+// again is the command that lets a world of a test happen again.
+func again(test string, seed uint64) string {
+	return fmt.Sprintf("BELFRY_SEED=%d go test -count=1 -run '^%s$' ./internal/sim", seed, test)
+}
+
+// load is what some worlds had to bear together.
+type load struct {
+	mu                               sync.Mutex
+	worlds                           int
+	attempts, changes, faults, steps int
+}
+
+func (l *load) add(h *History) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.worlds++
+	l.attempts += len(h.attempts)
+	l.changes += h.Changes
+	l.faults += h.Faults
+	l.steps += h.Commits
+}
+
+// tell logs the load, and demands that it was about what docs/testing-sim.md says: two
+// thirds of it, as one world is what chance makes of it.
+func (l *load) tell(t *testing.T, took time.Duration) {
+	t.Helper()
+	ran := time.Duration(l.worlds) * sliceOf
+	t.Logf("%.1f cluster-hours in %.1f s: %.1f a second; %d attempts, %d changes of jobs, %d faults, %d steps",
+		ran.Hours(), took.Seconds(), ran.Hours()/took.Seconds(), l.attempts, l.changes, l.faults, l.steps)
+	for _, got := range []struct {
+		what  string
+		n     int
+		every time.Duration
+	}{{"attempts", l.attempts, time.Second}, {"changes of jobs", l.changes, 10 * time.Second}, {"faults", l.faults, time.Minute}} {
+		if want := int(ran/got.every) * 2 / 3; got.n < want {
+			t.Errorf("in %s there were %d %s, want at least %d", ran, got.n, got.what, want)
+		}
 	}
 }
 
 func TestCore(t *testing.T) {
 	// What a world has kept goes when it ends: collecting it meanwhile helps nobody.
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
-	total := hours(t, "BELFRY_SIM_CORE", 4)
-	first, worlds := seeds(t, max(1, int(total/sliceOf)))
+	first, worlds := seeds(t, "BELFRY_SIM_CORE", 4)
 	var next atomic.Uint64
-	var attempts, commits atomic.Int64
+	var all load
 	var group sync.WaitGroup
 	began := time.Now()
 	for range runtime.GOMAXPROCS(0) {
@@ -60,26 +103,36 @@ func TestCore(t *testing.T) {
 				if i >= uint64(worlds) || t.Failed() {
 					return
 				}
-				c, err := RunCore(first+i, sliceOf)
-				if err != nil {
-					t.Errorf("BELFRY_SEED=%d: %v", first+i, err)
-					return
-				}
-				attempts.Add(int64(c.History().Attempts()))
-				commits.Add(int64(c.History().Commits))
-				for _, p := range c.History().Problems() {
-					t.Errorf("BELFRY_SEED=%d: %s", first+i, p)
-				}
-				if name := os.Getenv("BELFRY_JOB"); name != "" {
-					_ = c.Describe(os.Stdout, name)
-				}
+				coreWorld(t, first+i, &all)
 			}
 		})
 	}
 	group.Wait()
-	took := time.Since(began)
-	ran := time.Duration(worlds) * sliceOf
-	t.Logf("%.1f cluster-hours in %.1f s: %.1f a second; %d attempts, %d steps", ran.Hours(), took.Seconds(), ran.Hours()/took.Seconds(), attempts.Load(), commits.Load())
+	all.tell(t, time.Since(began))
+}
+
+// coreWorld lets one world happen, and tells how to let it happen again if it fails.
+func coreWorld(t *testing.T, seed uint64, all *load) {
+	well := false
+	defer func() {
+		if !well { // also by a panic, which goes on
+			fmt.Fprintln(os.Stderr, "this world again:", again("TestCore", seed))
+		}
+	}()
+	c, err := RunCore(seed, sliceOf)
+	if err != nil {
+		t.Errorf("BELFRY_SEED=%d: %v", seed, err)
+		return
+	}
+	all.add(c.History())
+	problems := c.History().Problems()
+	for _, p := range problems {
+		t.Errorf("BELFRY_SEED=%d: %s", seed, p)
+	}
+	well = len(problems) == 0
+	if name := os.Getenv("BELFRY_JOB"); name != "" {
+		_ = c.Describe(os.Stdout, name)
+	}
 }
 
 func TestTheSameSeedIsTheSameHistory(t *testing.T) {

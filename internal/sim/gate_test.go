@@ -50,6 +50,13 @@ func (w *weather) moment() time.Duration {
 	return time.Duration(50_000 + w.random.IntN(2_000_000))
 }
 
+// twice draws whether a hint comes twice.
+func (w *weather) twice() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.random.IntN(2) == 0
+}
+
 // gate is the store as one process reaches it: not at all when it was killed, later
 // when it is frozen.
 type gate struct {
@@ -160,7 +167,7 @@ func (g *gate) call(ctx context.Context, moment time.Duration, do func() error) 
 	return err
 }
 
-// Hints are lost and doubled in bad weather.
+// Hints are lost in bad weather, and doubled in any.
 func (g *gate) Hints(ctx context.Context) <-chan store.Hint {
 	from, to := g.Store.Hints(ctx), make(chan store.Hint, 1)
 	go func() {
@@ -173,10 +180,14 @@ func (g *gate) Hints(ctx context.Context) <-chan store.Hint {
 			if lost || g.travel(ctx, takes) != nil {
 				continue
 			}
-			for range 1 + int(hint)%2 {
+			select {
+			case to <- hint:
+			case <-ctx.Done():
+			}
+			if g.weather.twice() {
 				select {
 				case to <- hint:
-				default:
+				default: // the node has not taken the first
 				}
 			}
 		}

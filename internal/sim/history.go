@@ -29,6 +29,8 @@ type History struct {
 	idle      []idle
 	stale     []stale
 	Commits   int // steps that the store has made
+	Changes   int // jobs that users have made, changed or deleted
+	Faults    int // times that something went wrong
 }
 
 // stale is a moment at which a planner has planned what it had planned before.
@@ -105,13 +107,6 @@ func (h *History) Problems() []string {
 	return h.problems
 }
 
-// Attempts returns how many attempts have started.
-func (h *History) Attempts() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.attempts)
-}
-
 // problem notes that an invariant was broken. The caller holds the mutex.
 func (h *History) problem(invariant, format string, args ...any) {
 	if len(h.problems) == problemsMax {
@@ -134,6 +129,13 @@ func (h *History) fault(from, to time.Time, death bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.faults = append(h.faults, fault{from, to, death})
+}
+
+// wrong counts something that goes wrong.
+func (h *History) wrong() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Faults++
 }
 
 // book returns what is known of a job. The caller holds the mutex.

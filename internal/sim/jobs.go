@@ -103,8 +103,9 @@ type user struct {
 	key       string            // the last idempotency key
 }
 
-// editEvery is how often a job is changed, on average.
-const editEvery = 10 * time.Second
+// editEvery is how often somebody asks for something, on average. A job is changed every
+// ten seconds: some ask for runs or cancel them, or say what is so already.
+const editEvery = 6 * time.Second
 
 // newUser makes the steady jobs.
 func newUser(s store.Store, random *rand.Rand, now func() time.Time) (*user, error) {

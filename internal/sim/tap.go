@@ -303,6 +303,9 @@ func (t *Tap) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, e
 		if was[i] != nil && d.Epoch == was[i].Definition.Epoch && (d.Paused != was[i].Definition.Paused || !slices.Equal(d.Schedule.Cron, was[i].Definition.Schedule.Cron)) {
 			h.problem("withdrawn means withdrawn", "%s was paused, resumed or rescheduled, and its epoch is %d as before", d.Name, d.Epoch)
 		}
+		if was[i] == nil || d.Version > was[i].Definition.Version {
+			h.Changes++
+		}
 		b := h.book(d.UID)
 		if b.name == "" {
 			b.name, b.created = d.Name, t.now()
@@ -335,6 +338,7 @@ func (t *Tap) DeleteJob(ctx context.Context, d store.DeleteJob) error {
 	err := t.Store.DeleteJob(ctx, d)
 	h.Commits++
 	if err == nil {
+		h.Changes++
 		b := h.book(d.UID)
 		b.deleted = true
 		b.end(t.now())
