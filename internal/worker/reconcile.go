@@ -23,8 +23,23 @@ const (
 	busyFor  = 15 * time.Second
 )
 
+// fenceLoop looks at the fences every second. It waits for nothing: they matter most while
+// the store does not answer.
+func (w *Worker) fenceLoop(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			w.enforceFences()
+		}
+	}
+}
+
 // reconcileLoop compares with the store every second, less often one that takes long
-// to answer, and looks at the fences.
+// to answer.
 func (w *Worker) reconcileLoop(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -38,7 +53,6 @@ func (w *Worker) reconcileLoop(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		w.enforceFences()
 		w.makeRoom(&room)
 		began := time.Now()
 		if began.Before(next) {

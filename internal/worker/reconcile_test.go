@@ -63,6 +63,39 @@ func TestWithoutRenewalsAttemptsEndBeforeOthersTakeThem(t *testing.T) {
 	}
 }
 
+// A network that swallows all gives no errors: a call ends when somebody loses patience.
+func TestFencesAreLookedAtWhileTheStoreDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var ended atomic.Int64
+		r.exec.do = func(ctx context.Context, _ executor.Attempt, _ executor.Output) executor.Result {
+			<-ctx.Done()
+			ended.Store(int64(time.Since(r.began)))
+			return executor.Result{Outcome: job.OutcomeLost}
+		}
+		r.start()
+		id := r.plan(r.put("j", "policy: {lost_after: 30s, kill_grace: 5s}"), in(time.Second))[0]
+		time.Sleep(10 * time.Second)
+		r.silent.Store(true)
+		r.store.set(func(h *hooks) {
+			h.mine = func(func() ([]store.Run, error)) ([]store.Run, error) {
+				time.Sleep(time.Minute)
+				return nil, errAway
+			}
+		})
+		synctest.Wait() // for a renewal at this instant
+		renewed := time.Duration(r.renewed.Load())
+		time.Sleep(50 * time.Second)
+		const fence = 30*time.Second - 5*time.Second - 3*time.Second
+		if at := time.Duration(ended.Load()) - renewed; at < fence || at > fence+1100*time.Millisecond {
+			t.Errorf("it was ended %s after the last renewal, want %s and a second", at, fence)
+		}
+		if !errors.Is(r.exec.cause(id), executor.ErrFenced) {
+			t.Errorf("it was ended because of %v", r.exec.cause(id))
+		}
+	})
+}
+
 func TestWhatComesPastTheFenceIsNotStarted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

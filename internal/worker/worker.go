@@ -248,7 +248,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	outer, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops, reporters sync.WaitGroup
-	for _, loop := range []func(context.Context){w.hintLoop, w.lookLoop, w.stealLoop, w.startLoop, w.reconcileLoop} {
+	for _, loop := range []func(context.Context){w.hintLoop, w.lookLoop, w.stealLoop, w.startLoop, w.fenceLoop, w.reconcileLoop} {
 		loops.Go(func() { loop(ctx) })
 	}
 	claims := trouble.With(w.Log, "runs cannot be claimed", "runs are claimed again")
