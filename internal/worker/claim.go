@@ -342,7 +342,11 @@ func (w *Worker) stealLoop(ctx context.Context) {
 		if ctx.Err() == nil {
 			overdue.Saw(err)
 		}
-		wait.Reset(max(stealEvery, restFactor*time.Since(began)))
+		pause := stealEvery
+		if err == nil { // nothing was read, so that there is nothing to rest from
+			pause = max(stealEvery, restAsked(began))
+		}
+		wait.Reset(pause)
 	}
 }
 

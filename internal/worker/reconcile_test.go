@@ -219,6 +219,43 @@ func TestWhatOthersLeaveLyingIsTakenOver(t *testing.T) {
 	})
 }
 
+// A node that could not ask for long, as a network has swallowed what it has asked, or has
+// waited long for its answer, must not rest for a multiple of that.
+func TestWhatOthersLeaveLyingIsTakenOverSoonAfterASilence(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer error
+		within time.Duration // of the time at which it is overdue
+	}{
+		{"that ended with an error", errAway, 350 * time.Millisecond},
+		{"that ended with an answer", nil, 5 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.start()
+				other := r.join("b", nil)
+				j := r.put("j", besides)
+				asked := make(chan struct{}, 1)
+				r.store.set(func(h *hooks) {
+					h.overdue = func() error {
+						time.Sleep(30 * time.Second)
+						asked <- struct{}{}
+						return c.answer
+					}
+				})
+				<-asked
+				r.store.set(func(h *hooks) { h.overdue = nil })
+				id := r.planFor(other.ID, j, in(100*time.Millisecond))[0]
+				time.Sleep(time.Second + 100*time.Millisecond + c.within)
+				if r.startsOf(id) != 1 {
+					t.Errorf("it was not taken over within %s", c.within)
+				}
+			})
+		})
+	}
+}
+
 func TestAFullNodeTakesNothingOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

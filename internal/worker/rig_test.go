@@ -42,6 +42,7 @@ type hooks struct {
 	tell    time.Duration // and its answer
 	mine    func(do func() ([]store.Run, error)) ([]store.Run, error)
 	job     func() error
+	overdue func() error
 }
 
 // between stands between a worker and a store, and keeps what was asked.
@@ -168,7 +169,13 @@ func (b *between) Ready(ctx context.Context, session job.ID, after store.RunRef,
 func (b *between) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) ([]store.ReadyRun, error) {
 	b.mu.Lock()
 	b.reads++
+	hook := b.hooks.overdue
 	b.mu.Unlock()
+	if hook != nil {
+		if err := hook(); err != nil {
+			return nil, err
+		}
+	}
 	return b.Store.Overdue(ctx, before, after, limit)
 }
 

@@ -106,10 +106,12 @@ const (
 	// restFactor is how many times longer than a look that was asked for the
 	// rest after it is: a node whose store is busy must not read all the time.
 	restFactor = 10
-	// unaskedFactor and restMax are the same for what takes long with a backlog and is
-	// done unasked: other nodes do it as well, and all of it is found in the end.
+	// unaskedFactor is the same for what takes long with a backlog and is done
+	// unasked: other nodes do it as well, and all of it is found in the end.
 	unaskedFactor = 50
-	restMax       = 5 * time.Second
+	// restMax bounds each rest. A look may also have taken long because the network
+	// was silent, which is no reason to rest when it is over.
+	restMax = 5 * time.Second
 	// plenty is how many runs that can be claimed are enough to look for no more
 	// of what is overdue: what keeps the claims busy while more is read. recent is
 	// how long due runs are read all the same: those that come one by one, such as
@@ -381,7 +383,7 @@ func (w *Worker) lookLoop(ctx context.Context) {
 		case <-wake:
 			began := time.Now()
 			err = w.hinted(ctx)
-			wake, rested = nil, time.After(restFactor*time.Since(began))
+			wake, rested = nil, time.After(restAsked(began))
 			if err == nil {
 				continue // it may be that the store was not asked
 			}
@@ -423,6 +425,11 @@ func (w *Worker) lookNear(ctx context.Context, now time.Time, ahead time.Duratio
 	}
 	w.backlogAt = time.Now().Add(restUnasked(began))
 	return nil
+}
+
+// restAsked returns how long to rest after a look that has begun at a moment.
+func restAsked(began time.Time) time.Duration {
+	return min(restMax, restFactor*time.Since(began))
 }
 
 // restUnasked returns how long to rest after what was done unasked since a moment.
