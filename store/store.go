@@ -27,8 +27,8 @@
 // and ErrSessionOver as they say, and ErrTooMany for more than MaxBatch items. Any of
 // them may return an error that wraps ErrNoSpace or ErrReadOnly when the store cannot
 // write for now, ErrDamaged when it cannot be read, or ErrAway when it cannot be
-// reached: then nobody knows whether the call was done. Lists are cut at the given
-// limit, which is positive.
+// reached: then nobody knows whether the call was done. What comes beside an error means
+// nothing. Lists are cut at the given limit, which is positive.
 package store
 
 import (

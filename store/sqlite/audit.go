@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/belfry-cron/belfry/store"
 )
@@ -43,8 +42,5 @@ func (s *Store) Audit(ctx context.Context, query store.AuditQuery) (list []store
 		}
 		return q.err()
 	})
-	if err != nil {
-		return nil, 0, fmt.Errorf("audit: %w", err)
-	}
-	return list, next, nil
+	return list, next, wrapped(err, "audit")
 }

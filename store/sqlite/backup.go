@@ -121,10 +121,7 @@ const (
 // is ended. Each job begins a new epoch for it.
 func Restore(ctx context.Context, from, path string, now func() time.Time) (Restored, error) {
 	r, err := restore(ctx, from, path, now)
-	if err != nil {
-		return r, fmt.Errorf("restore %s: %w", from, err)
-	}
-	return r, nil
+	return r, wrapped(err, "restore %s", from)
 }
 
 func restore(ctx context.Context, from, path string, now func() time.Time) (r Restored, err error) {

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
@@ -59,10 +58,7 @@ func put[T any](ctx context.Context, s *Store, given *T, head func(*T) engine.He
 		t.hint |= store.HintJobs
 		return st.write()
 	})
-	if err != nil {
-		return nil, fmt.Errorf("put %s %s: %w", kind, full, err)
-	}
-	return out, nil
+	return out, wrapped(err, "put %s %s", kind, full)
 }
 
 func created(is bool) string {
@@ -153,20 +149,14 @@ func (s *Store) DeleteCalendar(ctx context.Context, namespace, name string, ifVe
 		}
 		return t.deleteDocument(job.KindCalendar, full, ifVersion, actor)
 	})
-	if err != nil {
-		return fmt.Errorf("delete calendar %s: %w", full, err)
-	}
-	return nil
+	return wrapped(err, "delete calendar %s", full)
 }
 
 // DeletePool implements store.Jobs.
 func (s *Store) DeletePool(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
 	full := namespace + "/" + name
 	err := s.write(ctx, func(t *tx) error { return t.deleteDocument(job.KindPool, full, ifVersion, actor) })
-	if err != nil {
-		return fmt.Errorf("delete pool %s: %w", full, err)
-	}
-	return nil
+	return wrapped(err, "delete pool %s", full)
 }
 
 func (t *tx) deleteDocument(kind job.Kind, full string, ifVersion int64, actor string) error {
@@ -200,10 +190,7 @@ func (s *Store) Calendars(ctx context.Context) (list []*job.Calendar, err error)
 		list, err = documents[job.Calendar](c, job.KindCalendar)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("calendars: %w", err)
-	}
-	return list, nil
+	return list, wrapped(err, "calendars")
 }
 
 // Pools implements store.Jobs.
@@ -212,8 +199,5 @@ func (s *Store) Pools(ctx context.Context) (list []*job.Pool, err error) {
 		list, err = documents[job.Pool](c, job.KindPool)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("pools: %w", err)
-	}
-	return list, nil
+	return list, wrapped(err, "pools")
 }

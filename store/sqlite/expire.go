@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -79,10 +78,7 @@ func (s *Store) Expire(ctx context.Context, keep store.Retention) (more bool, er
 		t.memory.expiry = e
 		return nil
 	})
-	if err != nil {
-		return false, fmt.Errorf("expire history: %w", err)
-	}
-	return more, nil
+	return more, wrapped(err, "expire history")
 }
 
 // lastStage is where a round ends.

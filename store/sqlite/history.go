@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"time"
 
@@ -112,10 +111,7 @@ func (s *Store) Attempts(ctx context.Context, query store.HistoryQuery) (list []
 		}
 		return q.err()
 	})
-	if err != nil {
-		return nil, store.RecordRef{}, fmt.Errorf("history: %w", err)
-	}
-	return list, next, nil
+	return list, next, wrapped(err, "history")
 }
 
 // endOf is the place in front of what ended at a moment.
@@ -159,10 +155,7 @@ func (s *Store) AttemptsOf(ctx context.Context, run job.ID) (list []store.Record
 		list, err = scanRecords(c.stmt(selectRecords + " where h.run = ? order by h.attempt").bindID(run))
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("attempts of run %s: %w", run, err)
-	}
-	return list, nil
+	return list, wrapped(err, "attempts of run %s", run)
 }
 
 // Aggregate implements store.History.
@@ -188,10 +181,7 @@ func (s *Store) Aggregate(ctx context.Context, query store.AggregateQuery) (list
 		}
 		return q.err()
 	})
-	if err != nil {
-		return nil, fmt.Errorf("aggregate of history: %w", err)
-	}
-	return list, nil
+	return list, wrapped(err, "aggregate of history")
 }
 
 // AppendOutput implements store.History.
@@ -202,10 +192,7 @@ func (s *Store) AppendOutput(ctx context.Context, chunks []store.OutputChunk) er
 		}
 		return t.appendOutput(chunks)
 	})
-	if err != nil {
-		return fmt.Errorf("append output: %w", err)
-	}
-	return nil
+	return wrapped(err, "append output")
 }
 
 func (t *tx) appendOutput(chunks []store.OutputChunk) error {
@@ -242,8 +229,5 @@ func (s *Store) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit 
 		}
 		return q.err()
 	})
-	if err != nil {
-		return nil, fmt.Errorf("output of run %s: %w", run, err)
-	}
-	return list, nil
+	return list, wrapped(err, "output of run %s", run)
 }

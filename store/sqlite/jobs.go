@@ -331,10 +331,7 @@ func (s *Store) Job(ctx context.Context, namespace, name string) (*store.Job, er
 	j, err := s.oneJob(ctx, jobByName, func(q *stmt) {
 		q.bindText(full)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("job %s: %w", full, err)
-	}
-	return j, nil
+	return j, wrapped(err, "job %s", full)
 }
 
 // JobsNamed implements store.Jobs.
@@ -355,19 +352,13 @@ func (s *Store) JobsNamed(ctx context.Context, names []string) (list []*store.Jo
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("jobs by name: %w", err)
-	}
-	return list, nil
+	return list, wrapped(err, "jobs by name")
 }
 
 // JobByUID implements store.Jobs.
 func (s *Store) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
 	j, err := s.oneJob(ctx, stateByUID, func(q *stmt) { q.bindID(uid) })
-	if err != nil {
-		return nil, fmt.Errorf("job %s: %w", uid, err)
-	}
-	return j, nil
+	return j, wrapped(err, "job %s", uid)
 }
 
 func (s *Store) oneJob(ctx context.Context, query string, bind func(*stmt)) (*store.Job, error) {
@@ -458,10 +449,7 @@ func (s *Store) ListJobs(ctx context.Context, query store.JobQuery) (list []*sto
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, "", fmt.Errorf("list jobs: %w", err)
-	}
-	return list, next, nil
+	return list, next, wrapped(err, "list jobs")
 }
 
 const jobByName = "select " + stateColumns + " from jobs j join job_state s on s.uid = j.uid where j.live = ?"
@@ -484,10 +472,7 @@ func (s *Store) DeleteJob(ctx context.Context, d store.DeleteJob) error {
 		}
 		return st.remove(l, d.IfVersion, d.Actor)
 	})
-	if err != nil {
-		return fmt.Errorf("delete job %s: %w", d.UID, err)
-	}
-	return nil
+	return wrapped(err, "delete job %s", d.UID)
 }
 
 // remove deletes a job. Its row stays as a tombstone, see Tidy.
@@ -533,10 +518,7 @@ func (s *Store) Revisions(ctx context.Context, uid job.ID, beforeVersion int64, 
 		}
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("revisions of job %s: %w", uid, err)
-	}
-	return list, nil
+	return list, wrapped(err, "revisions of job %s", uid)
 }
 
 // JobsChanged implements store.Jobs.
@@ -570,10 +552,7 @@ func (s *Store) JobsChanged(ctx context.Context, partitions store.Partitions, si
 		}
 		return q.err()
 	})
-	if err != nil {
-		return nil, since, fmt.Errorf("changed jobs: %w", err)
-	}
-	return changed, next, nil
+	return changed, next, wrapped(err, "changed jobs")
 }
 
 // Cursors implements store.Jobs.
@@ -593,10 +572,7 @@ func (s *Store) Cursors(ctx context.Context, uids []job.ID) (list []store.JobCur
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("cursors of jobs: %w", err)
-	}
-	return list, nil
+	return list, wrapped(err, "cursors of jobs")
 }
 
 // timingText returns a text by its number, "" if there is none any more, as for
@@ -619,8 +595,5 @@ func (s *Store) Summary(ctx context.Context) (sum [job.Partitions]store.Partitio
 		}
 		return q.err()
 	})
-	if err != nil {
-		return sum, fmt.Errorf("summary of the jobs: %w", err)
-	}
-	return sum, nil
+	return sum, wrapped(err, "summary of the jobs")
 }

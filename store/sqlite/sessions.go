@@ -71,10 +71,7 @@ func (s *Store) Join(ctx context.Context, session store.Session) (out store.Sess
 		q.bindID(out.ID).bindText(out.Machine).bindText(out.DataDir).bindTime(out.Joined).bindTime(out.Renewed)
 		return q.bindInt(int64(out.Load.Running)).bindInt(int64(out.Load.Ready)).bindInt(int64(out.Load.ClockAhead)).bindBlob(text).exec()
 	})
-	if err != nil {
-		return store.Session{}, fmt.Errorf("join as %s: %w", session.ID, err)
-	}
-	return out, nil
+	return out, wrapped(err, "join as %s", session.ID)
 }
 
 // Renew implements store.Membership.
@@ -87,10 +84,7 @@ func (s *Store) Renew(ctx context.Context, session job.ID, load store.Load) erro
 		q := t.stmt("update sessions set renewed = ?, running = ?, ready = ?, clock_ahead = ? where id = ?")
 		return q.bindTime(t.now).bindInt(int64(load.Running)).bindInt(int64(load.Ready)).bindInt(int64(load.ClockAhead)).bindID(session).exec()
 	})
-	if err != nil {
-		return fmt.Errorf("renew: %w", err)
-	}
-	return nil
+	return wrapped(err, "renew")
 }
 
 // Leave implements store.Membership.
@@ -106,10 +100,7 @@ func (s *Store) Leave(ctx context.Context, session job.ID) error {
 		t.hint |= store.HintRuns | store.HintNodes
 		return t.handOn(session)
 	})
-	if err != nil {
-		return fmt.Errorf("leave: %w", err)
-	}
-	return nil
+	return wrapped(err, "leave")
 }
 
 // handOn leaves what a session has not claimed to be placed again.
@@ -169,10 +160,7 @@ func (s *Store) Drain(ctx context.Context, d store.DrainNode) error {
 		}
 		return st.write()
 	})
-	if err != nil {
-		return fmt.Errorf("drain node %s: %w", d.Node, err)
-	}
-	return nil
+	return wrapped(err, "drain node %s", d.Node)
 }
 
 // End implements store.Membership.
@@ -184,10 +172,7 @@ func (s *Store) End(ctx context.Context, session job.ID) error {
 		t.memory.sessions = nil
 		return t.stmt("delete from sessions where id = ?").bindID(session).exec()
 	})
-	if err != nil {
-		return fmt.Errorf("end session %s: %w", session, err)
-	}
-	return nil
+	return wrapped(err, "end session %s", session)
 }
 
 // Sessions implements store.Membership.
@@ -199,8 +184,5 @@ func (s *Store) Sessions(ctx context.Context) (list []store.Session, err error) 
 		}
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("sessions: %w", err)
-	}
-	return list, nil
+	return list, wrapped(err, "sessions")
 }

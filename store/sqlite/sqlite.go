@@ -422,3 +422,11 @@ func (s *Store) read(ctx context.Context, do func(c *conn) error) error {
 
 // passive is the checkpoint mode that writes back what nobody is in the way of.
 const passive = lib.SQLITE_CHECKPOINT_PASSIVE
+
+// wrapped says what a call was about in its error.
+func wrapped(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
+}

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -43,10 +42,7 @@ func (s *Store) Tidy(ctx context.Context) (more bool, err error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return false, fmt.Errorf("tidy: %w", err)
-	}
-	return more, nil
+	return more, wrapped(err, "tidy")
 }
 
 // settleOver settles runs that will never start, those that were due first.

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/belfry-cron/belfry/store"
 )
@@ -29,10 +28,7 @@ func (s *Store) PutToken(ctx context.Context, p store.PutToken) (out store.Token
 		}
 		return st.write()
 	})
-	if err != nil {
-		return store.Token{}, fmt.Errorf("add the token %s: %w", p.Name, err)
-	}
-	return out, nil
+	return out, wrapped(err, "add the token %s", p.Name)
 }
 
 // DeleteToken implements store.Tokens.
@@ -54,10 +50,7 @@ func (s *Store) DeleteToken(ctx context.Context, name, actor string) error {
 		}
 		return st.write()
 	})
-	if err != nil {
-		return fmt.Errorf("revoke the token %s: %w", name, err)
-	}
-	return nil
+	return wrapped(err, "revoke the token %s", name)
 }
 
 // Tokens implements store.Tokens.
@@ -66,10 +59,7 @@ func (s *Store) Tokens(ctx context.Context) (list []store.Token, err error) {
 		list, err = tokens(c)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("tokens: %w", err)
-	}
-	return list, nil
+	return list, wrapped(err, "tokens")
 }
 
 func tokens(c *conn) (list []store.Token, err error) {

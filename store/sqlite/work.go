@@ -54,10 +54,7 @@ func (s *Store) Plan(ctx context.Context, session job.ID, items []store.PlanItem
 			return nil
 		})
 	})
-	if err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
-	}
-	return outcomes, nil
+	return outcomes, wrapped(err, "plan")
 }
 
 // Trigger implements store.Planning.
@@ -78,10 +75,7 @@ func (s *Store) Trigger(ctx context.Context, items []store.TriggerItem) (outcome
 			return nil
 		})
 	})
-	if err != nil {
-		return nil, fmt.Errorf("trigger: %w", err)
-	}
-	return outcomes, nil
+	return outcomes, wrapped(err, "trigger")
 }
 
 // Place implements store.Planning.
@@ -97,10 +91,7 @@ func (s *Store) Place(ctx context.Context, placements []store.Placement) error {
 			return nil
 		})
 	})
-	if err != nil {
-		return fmt.Errorf("place: %w", err)
-	}
-	return nil
+	return wrapped(err, "place")
 }
 
 // Claim implements store.Working.
@@ -130,10 +121,7 @@ func (s *Store) Claim(ctx context.Context, session job.ID, attempts []store.Atte
 			return nil
 		})
 	})
-	if err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
-	}
-	return outcomes, nil
+	return outcomes, wrapped(err, "claim")
 }
 
 // Release implements store.Working.
@@ -149,10 +137,7 @@ func (s *Store) Release(ctx context.Context, session job.ID, attempts []store.At
 			return nil
 		})
 	})
-	if err != nil {
-		return fmt.Errorf("release: %w", err)
-	}
-	return nil
+	return wrapped(err, "release")
 }
 
 // Finish implements store.Working.
@@ -181,10 +166,7 @@ func (s *Store) Finish(ctx context.Context, session job.ID, results []store.Resu
 			return nil
 		})
 	})
-	if err != nil {
-		return nil, fmt.Errorf("finish: %w", err)
-	}
-	return outcomes, nil
+	return outcomes, wrapped(err, "finish")
 }
 
 // Cancel implements store.Working.
@@ -205,10 +187,7 @@ func (s *Store) Cancel(ctx context.Context, run job.ID, by, reason string) (out 
 			return nil
 		})
 	})
-	if err != nil {
-		return store.Run{}, fmt.Errorf("cancel run %s: %w", run, err)
-	}
-	return out, nil
+	return out, wrapped(err, "cancel run %s", run)
 }
 
 // CancelRuns implements store.Working.
@@ -224,10 +203,7 @@ func (s *Store) CancelRuns(ctx context.Context, runs []job.ID, by, reason string
 			return nil
 		})
 	})
-	if err != nil {
-		return nil, fmt.Errorf("cancel runs: %w", err)
-	}
-	return cancelled, nil
+	return cancelled, wrapped(err, "cancel runs")
 }
 
 // Reap implements store.Working.
@@ -247,10 +223,7 @@ func (s *Store) Reap(ctx context.Context, session job.ID, attempts []store.Attem
 			return nil
 		})
 	})
-	if err != nil {
-		return fmt.Errorf("reap: %w", err)
-	}
-	return nil
+	return wrapped(err, "reap")
 }
 
 // Alerts implements store.Working. Most calls find nothing and write nothing.
@@ -277,10 +250,7 @@ func (s *Store) Alerts(ctx context.Context, limit int) (alerts []store.Alert, er
 			})
 		})
 	}
-	if err != nil {
-		return nil, fmt.Errorf("alerts: %w", err)
-	}
-	return alerts, nil
+	return alerts, wrapped(err, "alerts")
 }
 
 // selectRuns reads runs with the names of their jobs, for namedRuns.
@@ -353,10 +323,7 @@ func (s *Store) Unplaced(ctx context.Context, after store.RunRef, limit int) (li
 		list, err = s.runsIn(c, of, after, limit, func(r *store.Run) bool { return r.State == job.StateReady && !live[r.Session] })
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("runs without a node: %w", err)
-	}
-	return list, nil
+	return list, wrapped(err, "runs without a node")
 }
 
 // runsIn reads the first runs of lines that are behind a place, with the names of
@@ -393,10 +360,7 @@ func (s *Store) Mine(ctx context.Context, session job.ID) (list []store.Run, err
 		})
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("running runs: %w", err)
-	}
-	return list, nil
+	return list, wrapped(err, "running runs")
 }
 
 // Active implements store.Working.
@@ -411,10 +375,7 @@ func (s *Store) Active(ctx context.Context, run job.ID) (out store.Run, err erro
 		}
 		return err
 	})
-	if err != nil {
-		return store.Run{}, fmt.Errorf("run %s: %w", run, err)
-	}
-	return out, nil
+	return out, wrapped(err, "run %s", run)
 }
 
 // ListActive implements store.Working.
@@ -446,10 +407,7 @@ func (s *Store) ListActive(ctx context.Context, query store.ActiveQuery) (list [
 		})
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list runs: %w", err)
-	}
-	return list, nil
+	return list, wrapped(err, "list runs")
 }
 
 // Lost implements store.Working.
@@ -482,10 +440,7 @@ func (s *Store) Lost(ctx context.Context, limit int) (lost []store.Attempt, err 
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("lost runs: %w", err)
-	}
-	return lost, nil
+	return lost, wrapped(err, "lost runs")
 }
 
 // lostRun is a running attempt that may be lost.
