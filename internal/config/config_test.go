@@ -3,9 +3,11 @@ package config_test
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -20,6 +22,23 @@ func environment(pairs ...string) func(string) string {
 		values[pairs[i]] = pairs[i+1]
 	}
 	return func(name string) string { return values[name] }
+}
+
+func TestAMachineHasLabelsOfItsOwn(t *testing.T) {
+	for _, c := range []struct {
+		said     map[string]string
+		hostname string
+		want     map[string]string
+	}{
+		{nil, "machine", map[string]string{"arch": runtime.GOARCH, "host": "machine"}},
+		{map[string]string{"zone": "a"}, "machine", map[string]string{"arch": runtime.GOARCH, "host": "machine", "zone": "a"}},
+		{map[string]string{"host": "b", "arch": "vax"}, "machine", map[string]string{"arch": "vax", "host": "b"}},
+		{nil, "", map[string]string{"arch": runtime.GOARCH}},
+	} {
+		if got := (config.Server{Labels: c.said}).Filled(environment(), c.hostname, false).Labels; !maps.Equal(got, c.want) {
+			t.Errorf("%v on %q: %v, want %v", c.said, c.hostname, got, c.want)
+		}
+	}
 }
 
 func TestFlagsWeighMoreThanEnvironmentAndFile(t *testing.T) {

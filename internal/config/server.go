@@ -11,11 +11,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +40,7 @@ type Server struct {
 
 	Name     string            `json:"name,omitzero" max:"128" doc:"The name of this node." flag:"name" default:"the name of the machine" why:"that is what people call it"`
 	Roles    []Role            `json:"roles,omitzero" items:"3" doc:"What this node does: planner plans jobs, worker runs them, api answers requests." flag:"roles" default:"all three" why:"a server that is alone has to do everything; those of a cluster may share it"`
-	Labels   map[string]string `json:"labels,omitzero" items:"64" keys:"labels" doc:"What jobs choose this node by." flag:"label" why:"jobs that choose by labels run nowhere until somebody says where"`
+	Labels   map[string]string `json:"labels,omitzero" items:"64" keys:"labels" doc:"What jobs choose this node by." flag:"label" default:"arch and host" why:"jobs that need a kind of processor, or one machine, can say so; other labels say what nobody can guess"`
 	Capacity int               `json:"capacity,omitzero" min:"1" max:"100000" doc:"How many attempts run at once." flag:"capacity" default:"512" why:"more than a machine usually runs at once, and few enough not to bring it down"`
 
 	Timezone Zone         `json:"timezone,omitzero" doc:"The time zone of schedules that name none." flag:"timezone" default:"UTC" why:"the same on all nodes, whatever their machines have; the log says when the machine has another one"`
@@ -430,6 +432,7 @@ func (s Server) Filled(getenv func(string) string, hostname string, terminal boo
 	if len(s.Roles) == 0 {
 		s.Roles = AllRoles()
 	}
+	s.Labels = withLabels(s.Labels, hostname)
 	s.Capacity = cmp.Or(s.Capacity, DefaultCapacity)
 	s.Timezone = cmp.Or(s.Timezone, "UTC")
 	s.Output = cmp.Or(s.Output, defaultOutput)
@@ -447,6 +450,17 @@ func (s Server) Filled(getenv func(string) string, hostname string, terminal boo
 	s.LogFormat = cmp.Or(s.LogFormat, format)
 	s.LogLevel = cmp.Or(s.LogLevel, "info")
 	return s
+}
+
+// withLabels adds to the labels of a server those that its machine has by itself. What is
+// said counts before them.
+func withLabels(said map[string]string, hostname string) map[string]string {
+	labels := map[string]string{"arch": runtime.GOARCH}
+	if hostname != "" {
+		labels["host"] = hostname
+	}
+	maps.Copy(labels, said)
+	return labels
 }
 
 // Check reports what does not go together.
