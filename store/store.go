@@ -149,7 +149,7 @@ const (
 	HintJobs    Hint = 1 << iota // a job, calendar or pool was changed
 	HintRuns                     // a run is ready, or must be placed, before the next look
 	HintCancels                  // a running attempt is to be ended
-	HintPlaced                   // runs were assigned to nodes, and may be due before these look again
+	HintPlaced                   // runs of nodes may be due before these look again
 	HintNodes                    // a node takes no more runs, or does so again
 	HintLost                     // the database was away: what it has acknowledged before may be lost
 )

@@ -411,6 +411,17 @@ func (b *Batch) fill(key string) {
 	}
 }
 
+// hint tells nodes of a run that may be due before they look again. What it is about is
+// due at once, or in a moment.
+func (b *Batch) hint(due time.Time) {
+	switch {
+	case !due.After(b.now):
+		b.done.Hints |= store.HintRuns
+	case !due.After(b.now.Add(store.ClaimAhead)):
+		b.done.Hints |= store.HintRuns | store.HintPlaced
+	}
+}
+
 // waits tells whether a run waits for its slot and may still get it.
 func (b *Batch) waits(m *member) bool {
 	if m.removed || m.State != job.StateWaiting || m.AwaitsPrevious || b.tooLate(&m.Run) {

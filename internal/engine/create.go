@@ -192,9 +192,7 @@ func (b *Batch) place(j *Job, r *store.Run, session job.ID, node string) {
 	r.LateAfter = j.Policy.lateAfter(r.Kind, r.Due)
 	r.Slot = j.Policy.SlotKey(&r.Run, r.Node)
 	b.makeRun(*r)
-	if !r.Due.After(b.now.Add(store.ClaimAhead)) {
-		b.done.Hints |= store.HintRuns
-	}
+	b.hint(r.Due)
 }
 
 // Place decides whether a run is assigned to a session. It needs both, and the

@@ -63,9 +63,10 @@ func (b *Batch) finish(m *member, res store.Result) {
 	m.Attempt++
 	if s := b.sessions[m.Session]; a.Outcome == job.OutcomeLost || s != nil && s.Drain != nil {
 		b.unassign(m, j)
+		b.done.Hints |= store.HintRuns
 	}
 	b.save(m)
-	b.done.Hints |= store.HintRuns
+	b.hint(m.Due)
 }
 
 // unassign leaves a run to be placed again. One that belongs to a node waits for
