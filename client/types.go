@@ -194,8 +194,8 @@ type Node struct {
 	Labels   map[string]string `json:"labels,omitempty" doc:"What jobs choose it by."`
 	Handlers []string          `json:"handlers,omitempty" nullable:"false" doc:"The functions that it can run."`
 	Capacity int               `json:"capacity" doc:"How many attempts it runs at once."`
-	Running  int               `json:"running" doc:"How many it runs."`
-	Ready    int               `json:"ready" doc:"How many runs it holds that are not due yet."`
+	Running  int               `json:"running" doc:"How many attempts it has claimed, those whose results the store has not taken included."`
+	Ready    int               `json:"ready" doc:"How many of its runs are due and not claimed."`
 	Version  string            `json:"version" doc:"The version of the program."`
 	Zones    string            `json:"zone_table" doc:"The version of its time zone data."`
 	Address  string            `json:"address,omitempty" doc:"Where its API listens."`

@@ -54,9 +54,10 @@ func (a *api) explain(ctx context.Context, runs []store.Run) error {
 	return nil
 }
 
-// busy says why a node has not started a run that is due.
+// busy says why a node has not started a run that is due. What it had to do before that
+// says nothing: a moment later it may have room.
 func busy(r *store.Run, s *store.Session, now time.Time) string {
-	if s.Capacity == 0 || s.Load.Running < s.Capacity || !r.Due.Before(now) {
+	if s.Capacity == 0 || s.Load.Running < s.Capacity || !r.Due.Before(now) || s.Renewed.Before(r.Due) {
 		return ""
 	}
 	return fmt.Sprintf("node %s runs as many attempts as it may: %d", s.Node, s.Load.Running)

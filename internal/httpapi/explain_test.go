@@ -37,6 +37,12 @@ func TestARunThatNoNodeTakesSaysWhy(t *testing.T) {
 	if got := reason("a"); got != "node one runs as many attempts as it may: 10" {
 		t.Errorf("on a full node the reason is %q", got)
 	}
+	s.pass(time.Second)
+	later := ok[client.Run](s, "POST", "/api/v1/jobs/default/a/run", "")
+	s.pass(time.Second)
+	if got := ok[client.Run](s, "GET", "/api/v1/runs/"+later.ID.String(), "").Reason; got != "" {
+		t.Errorf("what is due since the node has said that it is full is told %q", got)
+	}
 	handler := s.handler
 	s.handleAt(func() time.Time { return s.clock().Add(-time.Hour) })
 	if got := reason("a"); got != "node one runs as many attempts as it may: 10" {

@@ -153,6 +153,7 @@ func (w *Worker) gather() (batch []*item, within lanes.Set, next time.Duration) 
 	if len(batch) > 0 {
 		w.claims++
 		w.claimed += len(batch)
+		w.asking += len(batch)
 	}
 	if len(batch) > 0 && w.pending.len() >= store.MaxBatch {
 		signal(w.claimWake) // another loop may go on; without room it would only ask again
@@ -198,6 +199,7 @@ func (w *Worker) take(most, room int, busy lanes.Set) (batch []*item, within lan
 			it.attempt = store.Attempt{Run: it.ready.ID, Number: it.ready.Attempt, Token: token}
 			it.state = claiming
 			w.busy++
+			w.asked++
 			room--
 		}
 		batch = append(batch, w.pending.pop(lane))
@@ -224,6 +226,7 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 	sent := time.Now()
 	outcomes, err := w.Store.Claim(ctx, w.Self.ID, attempts)
 	w.mu.Lock()
+	w.asking -= len(batch)
 	w.noRoom = errors.Is(err, store.ErrNoSpace)
 	if err != nil {
 		// They may be ours: ask again, with the same tokens.
@@ -286,16 +289,6 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 	return err
 }
 
-// unanswered returns how many runs have been asked for without an answer.
-func (w *Worker) unanswered() (count int) {
-	for _, it := range w.items {
-		if it.state == claiming {
-			count++
-		}
-	}
-	return count
-}
-
 // outdated tells whether the job of a claim was changed between the claim and its
 // answer, which came when it was repeated.
 func outdated(it *item) bool {
@@ -304,6 +297,7 @@ func outdated(it *item) bool {
 
 // answered acts on the answer to one claim and tells whether it is to be started.
 func (w *Worker) answered(it *item, outcome *store.ClaimOutcome) bool {
+	w.asked--
 	switch outcome.Verdict {
 	case store.Started:
 		run := outcome.Run // apart from the answers to the whole batch

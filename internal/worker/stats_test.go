@@ -83,3 +83,40 @@ func TestObserverIsNotToldOfWhatNeverBegins(t *testing.T) {
 		}
 	})
 }
+
+// A store that refuses claims makes no node look busy, and one that is slow does not hide
+// what the node is about to have.
+func TestWhatIsAskedForIsReadyUntilItIsClaimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.capacity = 5
+		r.exec.does(lasts(time.Hour))
+		r.start()
+		r.store.set(func(h *hooks) {
+			h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
+				time.Sleep(200 * time.Millisecond)
+				return nil, store.ErrNoSpace
+			}
+		})
+		due := in(2 * time.Second)
+		r.shards(r.put("j", besides), due, 8)
+		load := func(when string, want store.Load) {
+			t.Helper()
+			if got := r.worker.Load(); got != want {
+				t.Errorf("%s the load is %+v, want %+v", when, got, want)
+			}
+		}
+		time.Sleep(time.Until(due) + 100*time.Millisecond)
+		load("while claims are made", store.Load{Ready: 8})
+		time.Sleep(100 * time.Millisecond)
+		load("when they were refused", store.Load{Ready: 8})
+		time.Sleep(150 * time.Millisecond)
+		load("while they are made again", store.Load{Ready: 8})
+		r.store.set(func(h *hooks) { h.claim = nil })
+		time.Sleep(10 * time.Second)
+		load("when they were answered", store.Load{Running: 5, Ready: 3})
+		if n := len(r.store.allClaims()); n < 10 {
+			t.Errorf("%d claims were made: this shows nothing", n)
+		}
+	})
+}

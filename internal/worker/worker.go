@@ -166,6 +166,7 @@ type Worker struct {
 	claimed               int           // runs, since garbage was last thought of
 	refused               bool          // one is to be repeated: nothing helps but time
 	busy                  int           // items that take capacity: claimed, running, or with a result to report
+	asked, asking         int           // those of them whose claim has no answer yet, and is made just now
 	draining              bool
 	// stuck is set while results are not taken: what has ended holds its slot
 	// until then, so that nothing is to be claimed before.
@@ -609,7 +610,7 @@ func (w *Worker) Drain(ctx context.Context) error {
 		w.mu.Lock()
 		left, full := w.busy, w.full
 		if w.noRoom {
-			left -= w.unanswered()
+			left -= w.asked
 		}
 		w.mu.Unlock()
 		if left == 0 || full && left == w.unreported() {
@@ -623,9 +624,10 @@ func (w *Worker) Drain(ctx context.Context) error {
 	}
 }
 
-// Load returns what the worker has to do.
+// Load returns what the worker has to do. What it asks for is ready until it is said to
+// be its own: it may be another's, or the store may refuse all claims.
 func (w *Worker) Load() store.Load {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return store.Load{Running: w.busy, Ready: w.pending.len()}
+	return store.Load{Running: w.busy - w.asked, Ready: w.pending.len() + w.asking}
 }
