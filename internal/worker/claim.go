@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/lanes"
@@ -69,8 +70,7 @@ func (l *leadEstimate) of(herd int) time.Duration {
 }
 
 // claimLoop claims what is due. While batches are under way the next gathers.
-func (w *Worker) claimLoop(ctx context.Context, claims *trouble.Trouble) {
-	backoff := backoffMin
+func (w *Worker) claimLoop(ctx context.Context, claims *trouble.Trouble, again *backoff) {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
 	for {
@@ -79,12 +79,9 @@ func (w *Worker) claimLoop(ctx context.Context, claims *trouble.Trouble) {
 			err := w.claim(ctx, batch)
 			w.Lanes.Leave(within)
 			claims.Saw(err)
-			if err == nil {
-				backoff = backoffMin
-			} else {
+			if pause := again.after(err); err != nil {
 				w.refuse(true)
-				rest(ctx, backoff) // nothing but time helps
-				backoff = min(2*backoff, backoffMax)
+				rest(ctx, pause) // nothing but time helps
 			}
 			w.refuse(false)
 			if ctx.Err() != nil {
@@ -109,6 +106,27 @@ func (w *Worker) refuse(yes bool) {
 	if w.refused = yes; !yes {
 		w.claims--
 	}
+}
+
+// backoff is how long to wait after an error, for all loops that make the same calls: what
+// one of them had to wait in an outage says nothing of the next, which the others may have
+// seen the end of.
+type backoff struct {
+	mu   sync.Mutex
+	next time.Duration
+}
+
+// after returns how long to wait after a call that went so.
+func (b *backoff) after(err error) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err == nil {
+		b.next = 0
+		return 0
+	}
+	pause := max(b.next, backoffMin)
+	b.next = min(2*pause, backoffMax)
+	return pause
 }
 
 // rest waits for a while, or until ctx ends.

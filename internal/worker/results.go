@@ -109,8 +109,7 @@ func order(a, b bool) int {
 
 // reportLoop reports results, in batches, until the store has acknowledged each
 // or ctx ends. While batches are under way the next gathers.
-func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble) {
-	backoff := backoffMin
+func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble, again *backoff) {
 	for {
 		w.starter.settle()
 		batch, within, wait := w.ended()
@@ -134,6 +133,7 @@ func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble) {
 			return
 		}
 		reports.Saw(err)
+		pause := again.after(err)
 		w.mu.Lock()
 		w.stuck, w.full = err != nil, errors.Is(err, store.ErrNoSpace)
 		w.mu.Unlock()
@@ -142,11 +142,9 @@ func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble) {
 			w.results = append(batch, w.results...)
 			w.reporting -= len(batch)
 			w.resultsMu.Unlock()
-			rest(ctx, backoff)
-			backoff = min(2*backoff, backoffMax)
+			rest(ctx, pause)
 			continue
 		}
-		backoff = backoffMin
 		if w.Journal != nil {
 			for i := range batch {
 				w.Journal.Forget(batch[i].Run, batch[i].Number)

@@ -658,3 +658,6 @@ func (r *rig) state(run job.ID) job.RunState {
 	}
 	return active.State
 }
+
+// isOver returns what tells whether a run is over.
+func (r *rig) isOver(run job.ID) func() bool { return func() bool { return r.outcome(run) != "" } }

@@ -256,9 +256,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	claims := trouble.With(w.Log, "runs cannot be claimed", "runs are claimed again")
 	reports := trouble.With(w.Log, "results cannot be reported; they are kept", "results are reported again")
+	var claimAgain, reportAgain backoff
 	for range callsUnderWay {
-		loops.Go(func() { w.claimLoop(ctx, claims) })
-		reporters.Go(func() { w.reportLoop(outer, reports) })
+		loops.Go(func() { w.claimLoop(ctx, claims, &claimAgain) })
+		reporters.Go(func() { w.reportLoop(outer, reports, &reportAgain) })
 	}
 	loops.Wait()
 	w.giveBack(outer)

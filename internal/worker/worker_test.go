@@ -219,6 +219,61 @@ func TestAStoreThatRefusesClaimsIsNotAskedAllTheTime(t *testing.T) {
 	})
 }
 
+// The loops that claim wait for each other after an error. What one of them had to wait in
+// an outage is no measure of the next error.
+func TestAfterAnOutageASingleErrorIsSoonForgotten(t *testing.T) {
+	for name, fails := range map[string]func(h *hooks, fail func() error){
+		"of a claim": func(h *hooks, fail func() error) {
+			h.claim = func(func() ([]store.ClaimOutcome, error), []store.Attempt) ([]store.ClaimOutcome, error) {
+				return nil, fail()
+			}
+		},
+		"of a report": func(h *hooks, fail func() error) {
+			h.finish = func(func() error, []store.Result) error { return fail() }
+		},
+	} {
+		after := func(t *testing.T, before int) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.capacity = 10 * store.MaxBatch
+				r.start()
+				var calls atomic.Int32
+				r.store.set(func(h *hooks) {
+					fails(h, func() error { // the loops do not keep step
+						time.Sleep(2*time.Second + time.Duration(calls.Add(1))*37*time.Millisecond)
+						return errAway
+					})
+				})
+				due := in(2 * time.Second)
+				for i := range 4 { // for all loops
+					r.shards(r.put(fmt.Sprint("herd", i), besides), due, store.MaxBatch)
+				}
+				time.Sleep(2 * time.Minute)
+				r.store.set(func(h *hooks) { h.claim, h.finish = nil, nil })
+				time.Sleep(10 * time.Second)
+				if n := len(r.exec.starts()); n != 4*store.MaxBatch || r.worker.Load().Running != 0 {
+					t.Fatalf("%d have started after the outage, and %d have not ended", n, r.worker.Load().Running)
+				}
+				j := r.put("j", besides)
+				for range before {
+					r.until("one has ended", time.Second, r.isOver(r.byHand(j)))
+					time.Sleep(100 * time.Millisecond)
+				}
+				r.store.set(func(h *hooks) { fails(h, func() error { return errAway }) })
+				first := r.byHand(j)
+				time.Sleep(50 * time.Millisecond)
+				r.store.set(func(h *hooks) { h.claim, h.finish = nil, nil })
+				second := r.byHand(j)
+				r.until("the first has ended", 500*time.Millisecond, r.isOver(first))
+				r.until("the second has ended", 500*time.Millisecond, r.isOver(second))
+			})
+		}
+		for before := range 2 { // whichever loop it is that was the last to fail
+			t.Run(fmt.Sprint(name, " after ", before, " that go well"), func(t *testing.T) { after(t, before) })
+		}
+	}
+}
+
 func TestAFollowerIsGivenTheParametersThatItDeclares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
