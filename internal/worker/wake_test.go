@@ -115,6 +115,29 @@ func TestARetryThatIsDueBeforeItsResultIsAcknowledgedStartsAtOnce(t *testing.T) 
 	})
 }
 
+// What is to end is compared with the store, which may take long.
+func TestWhatIsDueDoesNotWaitForWhatIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		time.Sleep(3100 * time.Millisecond)
+		r.store.set(func(h *hooks) {
+			h.mine = func(do func() ([]store.Run, error)) ([]store.Run, error) {
+				time.Sleep(500 * time.Millisecond)
+				return do()
+			}
+		})
+		r.wake <- store.HintCancels
+		time.Sleep(10 * time.Millisecond)
+		id := r.byHand(j)
+		time.Sleep(10 * time.Millisecond)
+		if r.startsOf(id) != 1 {
+			t.Error("a run that is due has not started while the store is asked what is to end")
+		}
+	})
+}
+
 // What was read as ready before its claim was made, or while it was, says nothing about
 // what comes after it.
 func TestARunThatWasReadBeforeItWasClaimedIsNotLookedForAgain(t *testing.T) {

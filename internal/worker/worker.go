@@ -192,9 +192,10 @@ type Worker struct {
 	// backlogAt is when the whole backlog is to be read again, if there is plenty
 	// to do. Only lookLoop uses it.
 	backlogAt time.Time
-	// looksFor is what lookLoop is to look for, which lookWake tells it.
-	looksFor store.Hint
-	lookWake chan struct{}
+	// looksFor is what lookLoop is to look for, which lookWake tells it, and heeds what
+	// heedLoop is to look at, which heedWake tells.
+	looksFor, heeds    store.Hint
+	lookWake, heedWake chan struct{}
 }
 
 // item is a run that the worker holds.
@@ -236,7 +237,7 @@ func New(c Config) *Worker {
 	w := &Worker{
 		Config: c, base: time.Now(), items: map[job.ID]*item{}, herds: map[int64]int{}, lead: leadAtFirst,
 		claimWake: make(chan struct{}, 1), startWake: make(chan struct{}, 1), resultWake: make(chan struct{}, 1),
-		clockWake: make(chan struct{}, 1), lookWake: make(chan struct{}, 1),
+		clockWake: make(chan struct{}, 1), lookWake: make(chan struct{}, 1), heedWake: make(chan struct{}, 1),
 	}
 	w.starter = newStarter(w.execute, func(it *item) { w.report(w.resultOf(it)) })
 	return w
@@ -251,7 +252,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	outer, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var loops, reporters sync.WaitGroup
-	for _, loop := range []func(context.Context){w.hintLoop, w.lookLoop, w.stealLoop, w.startLoop, w.fenceLoop, w.reconcileLoop} {
+	for _, loop := range []func(context.Context){w.hintLoop, w.heedLoop, w.lookLoop, w.stealLoop, w.startLoop, w.fenceLoop, w.reconcileLoop} {
 		loops.Go(func() { loop(ctx) })
 	}
 	claims := trouble.With(w.Log, "runs cannot be claimed", "runs are claimed again")
@@ -286,9 +287,27 @@ func signal(c chan struct{}) {
 // elapsed returns the time on the monotonic clock.
 func (w *Worker) elapsed() time.Duration { return time.Since(w.base) }
 
-// hintLoop looks at once at what was cancelled or changed, and hands on what else
-// hints are about.
+// hintLoop hands on hints to those who look at what they are about: neither waits for what
+// the store answers the other.
 func (w *Worker) hintLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case hint := <-w.Wake:
+			w.mu.Lock()
+			w.wakeLook(hint & looked)
+			if hint &= heeded; hint != 0 {
+				w.heeds |= hint
+				signal(w.heedWake)
+			}
+			w.mu.Unlock()
+		}
+	}
+}
+
+// heedLoop looks at once at what was cancelled or changed.
+func (w *Worker) heedLoop(ctx context.Context) {
 	hints := trouble.With(w.Log, "what was cancelled or changed cannot be read", "what was cancelled or changed is read again")
 	var due store.Hint // what is to be looked at
 	var rested <-chan time.Time
@@ -298,15 +317,18 @@ func (w *Worker) hintLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case hint := <-w.Wake:
-			w.mu.Lock()
-			w.wakeLook(hint & looked)
-			w.mu.Unlock()
-			due |= hint & heeded
+		case <-w.heedWake:
 		case <-rested:
 			rested = nil
 		}
-		if due == 0 || rested != nil {
+		if rested != nil {
+			continue
+		}
+		w.mu.Lock()
+		due |= w.heeds
+		w.heeds = 0
+		w.mu.Unlock()
+		if due == 0 {
 			continue
 		}
 		err := w.heed(ctx, due)
