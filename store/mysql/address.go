@@ -140,7 +140,7 @@ func (a *address) open(l limits) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sql.OpenDB(&connector{made, l.session()}), nil
+	return sql.OpenDB(&connector{made, l.session(), c.TLS != nil && len(c.TLS.Certificates) > 0}), nil
 }
 
 // session returns the statements that a connection begins with. The comments are
@@ -174,7 +174,10 @@ func (s *security) apply(c *mysql.Config) error {
 			return fmt.Errorf("ssl-ca: %s has no certificate", s.ca)
 		}
 	}
-	if s.cert != "" || s.key != "" {
+	if (s.cert == "") != (s.key == "") {
+		return errors.New("ssl-cert and ssl-key go together: set both, or neither")
+	}
+	if s.cert != "" {
 		pair, err := tls.LoadX509KeyPair(s.cert, s.key)
 		if err != nil {
 			return fmt.Errorf("ssl-cert and ssl-key: %w", err)

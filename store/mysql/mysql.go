@@ -84,12 +84,17 @@ func connect(ctx context.Context, a *address) (*database, error) {
 // connector makes connections on which a session is set up.
 type connector struct {
 	driver.Connector
-	session string
+	session   string
+	certified bool // it shows a certificate
 }
 
 // Connect implements driver.Connector.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
+	if errors.Is(err, mysql.ErrInvalidConn) && c.certified {
+		// By then the handshake has ended for this side.
+		return nil, fmt.Errorf("%w: the server may not take the certificate of ssl-cert", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,9 @@
 package mysql
 
 import (
+	"context"
+	"database/sql/driver"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -8,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 )
 
 func TestNoValueCanEndTheTextThatItIsIn(t *testing.T) {
@@ -89,6 +94,20 @@ func TestTLSIsWhatAnAddressSays(t *testing.T) {
 	}
 }
 
+// unreachable is a server that ends connections while they are made.
+type unreachable struct{ driver.Connector }
+
+func (unreachable) Connect(context.Context) (driver.Conn, error) { return nil, mysql.ErrInvalidConn }
+
+func TestAServerThatEndsAConnectionWithACertificateMayNotTakeThat(t *testing.T) {
+	for certified, want := range map[bool]string{false: "invalid connection", true: "invalid connection: the server may not take the certificate of ssl-cert"} {
+		_, err := (&connector{unreachable{}, "", certified}).Connect(t.Context())
+		if !errors.Is(err, mysql.ErrInvalidConn) || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
 func TestAnAddressThatIsWrongIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"mysql://u:secret@h":                        "no host, or no name",
@@ -99,7 +118,7 @@ func TestAnAddressThatIsWrongIsRefused(t *testing.T) {
 		"mysql://u:secret@h/d?statement_timeout=30": `statement_timeout: "30" is not a time`,
 		"mysql://u:secret@h/d?ssl-mode=maybe":       "ssl-mode: MAYBE is none of",
 		"mysql://u:secret@h/d?ssl-ca=/none":         "/none",
-		"mysql://u:secret@h/d?ssl-key=/none":        "ssl-cert and ssl-key",
+		"mysql://u:secret@h/d?ssl-key=/none":        "ssl-cert and ssl-key go together",
 		"mysql://u@h/d?ssl-mode=VERIFY_CA;x=secret": "joined by &",
 		"mysql://u@h/d?ssl-ca=/%secret":             "joined by &",
 	} {

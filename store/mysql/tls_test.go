@@ -9,22 +9,22 @@ import (
 	"github.com/belfry-cron/belfry/test/servers"
 )
 
-// Connections have the TLS that the address says.
+// Connections have the TLS that the address says, and the certificate.
 func TestConnectionsHaveTLS(t *testing.T) {
-	start := func(host string) (address, authority string) {
+	start := func(host string) (address string, c servers.Certificate) {
 		c, err := servers.NewCertificate(t.TempDir(), host)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := servers.StartMariaDB(t, "--ssl-cert="+c.Certificate, "--ssl-key="+c.Key)
+		m := servers.StartMariaDB(t, "--ssl-cert="+c.Certificate, "--ssl-key="+c.Key, "--ssl-ca="+c.Certificate)
 		if address, err = m.Database(); err != nil {
 			t.Fatal(err)
 		}
-		if err := m.Exec(t.Context(), "set global require_secure_transport = on"); err != nil {
+		if err := m.Exec(t.Context(), "create user clerk require x509; grant all on *.* to clerk; set global require_secure_transport = on"); err != nil {
 			t.Fatal(err)
 		}
 		address, _, _ = strings.Cut(address, "?")
-		return address, c.Certificate
+		return address, c
 	}
 	refused := func(address, want string) {
 		t.Helper()
@@ -35,12 +35,18 @@ func TestConnectionsHaveTLS(t *testing.T) {
 			t.Errorf("%s: %v, want something with %q", address, err, want)
 		}
 	}
-	here, authority := start("127.0.0.1")
-	elsewhere, other := start("db.example.com")
+	here, own := start("127.0.0.1")
+	elsewhere, others := start("db.example.com")
+	authority, other := own.Certificate, others.Certificate
 	open(t, here+"?ssl-mode=VERIFY_IDENTITY&ssl-ca="+authority, Options{})
 	refused(here+"?ssl-mode=DISABLED", "denied")
 	refused(here+"?ssl-mode=VERIFY_IDENTITY&ssl-ca="+other, "certificate")
 	refused(here+"?ssl-mode=VERIFY_CA&ssl-ca="+other, "certificate")
 	open(t, elsewhere+"?ssl-mode=VERIFY_CA&ssl-ca="+other, Options{})
 	refused(elsewhere+"?ssl-mode=VERIFY_IDENTITY&ssl-ca="+other, "certificate")
+
+	here = strings.Replace(here, "root@", "clerk@", 1) + "?ssl-mode=VERIFY_CA&ssl-ca=" + authority
+	refused(here, "denied")
+	open(t, here+"&ssl-cert="+own.Certificate+"&ssl-key="+own.Key, Options{})
+	refused(here+"&ssl-cert="+others.Certificate+"&ssl-key="+others.Key, "") // how far each side is by then differs
 }
