@@ -126,6 +126,31 @@ func TestAnyPrefersTheLessLoadedOfTwo(t *testing.T) {
 	}
 }
 
+func TestHowFullANodeIsGoesByItsCapacity(t *testing.T) {
+	live := nodes("a", "b")
+	live[0].Load.Running, live[0].Capacity = 10, 100
+	live[1].Load.Running, live[1].Capacity = 5, 10
+	count := map[string]int{}
+	for i := range 1000 {
+		count[where(live, Request{UID: job.ID{1}, Scheduled: time.Unix(int64(i), 0)})]++
+	}
+	if count["a"] < 700 {
+		t.Errorf("got %v, want about 750 on the one that is less full", count)
+	}
+}
+
+func TestHashSpreadsShards(t *testing.T) {
+	used := map[string]int{}
+	for _, node := range strings.Fields(where(nodes("a", "b", "c"), Request{UID: job.ID{1}, Place: job.Place{Strategy: job.StrategyHash, Shards: 300}})) {
+		used[node]++
+	}
+	for _, node := range []string{"a", "b", "c"} {
+		if used[node] < 60 {
+			t.Errorf("of 300 shards %v, want about 100 on each", used)
+		}
+	}
+}
+
 func TestHashMovesOnlyWhatItMust(t *testing.T) {
 	three, four := nodes("a", "b", "c"), nodes("a", "b", "c", "d")
 	moved := 0

@@ -589,6 +589,45 @@ func TestRunsWithoutANodeArePlacedWhenThereIsOne(t *testing.T) {
 	})
 }
 
+// Others would be refused by the store, so that nobody ran it.
+func TestWhatBelongsToANodeIsPlacedOnItsNewSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		ctx := context.Background()
+		join := func(id byte, node string) store.Session {
+			s, err := r.memory.Join(ctx, store.Session{ID: job.ID{id}, Node: node, Machine: "m", DataDir: "/" + node, Roles: []string{store.RoleWorker}, Capacity: 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		here, before := (*r.live.Load())[0], join(2, "b")
+		r.live.Store(&[]store.Session{here, before})
+		j := r.put(`{name: j, schedule: {cron: "*/10 * * * * *"}, run: {shell: x}, place: {strategy: last, sticky: true}}`)
+		r.start()
+		time.Sleep(time.Second)
+		first := func() store.Run {
+			active, err := r.memory.ListActive(ctx, store.ActiveQuery{Job: j.Definition.UID, Limit: 1})
+			if err != nil || len(active) == 0 {
+				t.Fatal(active, err)
+			}
+			return active[0]
+		}
+		if got := first(); got.Session != before.ID {
+			t.Fatalf("planned for %q, want b", got.Node)
+		}
+		if err := r.memory.Leave(ctx, before.ID); err != nil {
+			t.Fatal(err)
+		}
+		again, last := join(3, "b"), join(4, "c")
+		r.live.Store(&[]store.Session{here, again, last})
+		time.Sleep(time.Second)
+		if got := first(); got.Session != again.ID {
+			t.Errorf("placed on %q of node %q, want the new session of b", got.Session, got.Node)
+		}
+	})
+}
+
 func TestAManyTimesMissedJobDoesNotHoldUpTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

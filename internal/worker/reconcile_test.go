@@ -19,12 +19,16 @@ func TestWithoutRenewalsAttemptsEndBeforeOthersTakeThem(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy string
+		own    job.Overlap   // of the run; "" for that of the policy
 		after  time.Duration // the last renewal; 0 for never
 	}{
-		{"one that holds a slot", "policy: {lost_after: 30s, kill_grace: 5s}", 30*time.Second - 5*time.Second - 3*time.Second},
-		{"one by whose loss nobody gains", "policy: {overlap: allow, lost_after: 30s, kill_grace: 5s}", 0},
-		{"one that is only retried when it fails", "policy: {overlap: allow, lost_after: 30s, kill_grace: 5s, retry: {attempts: 1, on: [failed]}}", 0},
-		{"one that is retried when it is lost", "policy: {overlap: allow, lost_after: 40s, kill_grace: 2s, retry: {attempts: 1, on: [lost]}}", 35 * time.Second},
+		{"one that holds a slot", "policy: {lost_after: 30s, kill_grace: 5s}", "", 30*time.Second - 5*time.Second - 3*time.Second},
+		{"one by whose loss nobody gains", "policy: {overlap: allow, lost_after: 30s, kill_grace: 5s}", "", 0},
+		{"one that holds a slot of a pool", "policy: {overlap: allow, concurrency_key: db, lost_after: 30s, kill_grace: 5s}", "", 22 * time.Second},
+		{"one that holds a slot by itself", "policy: {overlap: allow, lost_after: 30s, kill_grace: 5s}", job.OverlapQueue, 22 * time.Second},
+		{"one that needs no slot by itself", "policy: {lost_after: 30s, kill_grace: 5s}", job.OverlapAllow, 0},
+		{"one that is only retried when it fails", "policy: {overlap: allow, lost_after: 30s, kill_grace: 5s, retry: {attempts: 1, on: [failed]}}", "", 0},
+		{"one that is retried when it is lost", "policy: {overlap: allow, lost_after: 40s, kill_grace: 2s, retry: {attempts: 1, on: [lost]}}", "", 35 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -39,8 +43,17 @@ func TestWithoutRenewalsAttemptsEndBeforeOthersTakeThem(t *testing.T) {
 					return executor.Result{Outcome: job.OutcomeLost}
 				}
 				r.start()
-				id := r.plan(r.put("j", c.policy), in(time.Second))[0]
+				j := r.put("j", c.policy)
+				var id job.ID
+				if c.own != "" {
+					id = r.backfill(j, c.own)
+				} else {
+					id = r.plan(j, in(time.Second))[0]
+				}
 				time.Sleep(10 * time.Second)
+				if r.startsOf(id) != 1 {
+					t.Fatal("it did not start")
+				}
 				r.silent.Store(true)
 				synctest.Wait() // for a renewal at this instant
 				renewed := time.Duration(r.renewed.Load())

@@ -533,6 +533,21 @@ func (r *rig) planFor(session job.ID, j *store.Job, due ...time.Time) []job.ID {
 	return ids
 }
 
+// backfill makes a run of the past with an overlap policy of its own, which this worker takes
+// over as it has no node.
+func (r *rig) backfill(j *store.Job, overlap job.Overlap) job.ID {
+	r.t.Helper()
+	id, err := job.NewID(time.Now(), rand.Reader)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	item := store.TriggerItem{ID: id, Job: j.Definition.UID, Kind: job.RunBackfill, Scheduled: in(-time.Hour), Overlap: overlap, Actor: "test"}
+	if _, err := r.memory.Trigger(context.Background(), []store.TriggerItem{item}); err != nil {
+		r.t.Fatal(err)
+	}
+	return id
+}
+
 // shards makes the runs of one occurrence in many shards.
 func (r *rig) shards(j *store.Job, due time.Time, n int) {
 	r.t.Helper()

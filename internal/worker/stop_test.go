@@ -46,6 +46,30 @@ func TestDrainGivesBackWhatHasNotStartedAndWaitsForTheRest(t *testing.T) {
 	})
 }
 
+// The rig fails for a batch that is too large.
+func TestManyThatAreGivenBackAreGivenBackInBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.capacity = 3 * store.MaxBatch
+		j := r.put("j", besides)
+		k := r.put("k", besides)
+		r.start()
+		r.claimsFar()
+		due := in(1500 * time.Millisecond)
+		r.shards(j, due, store.MaxBatch)
+		r.shards(k, due, store.MaxBatch)
+		before := len(r.store.allClaims())
+		r.until("all are claimed ahead", 1400*time.Millisecond, func() bool { return len(r.store.allClaims()) == before+2*store.MaxBatch })
+		synctest.Wait()
+		if err := r.worker.Drain(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(r.store.givenBack()); n != 2*store.MaxBatch {
+			t.Errorf("%d were given back, want all %d", n, 2*store.MaxBatch)
+		}
+	})
+}
+
 func TestDrainTakesNothingOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
