@@ -379,13 +379,19 @@ func (c *cutter) pass(client net.Conn) {
 // the call is answered as if it were.
 func TestARemovalWhoseAnswerIsLostIsMade(t *testing.T) {
 	s, proxy := openBehindCutter(t)
+	put := func(calendar, day string) error {
+		_, err := s.PutCalendar(t.Context(), &job.Calendar{Name: calendar, Days: job.Days{Include: []string{day}}}, store.AnyVersion, "ann")
+		return err
+	}
 	for n := range 40 {
+		// The proxy goes by turns: with an odd number of calls in each round, it takes the
+		// answer of a removal in every other one.
+		if err := put("odd", fmt.Sprintf("2026-12-%02d", n%28+1)); err != nil {
+			t.Fatal(err)
+		}
 		for what, do := range map[string][2]func() error{
 			"calendar": {
-				func() error {
-					_, err := s.PutCalendar(t.Context(), &job.Calendar{Name: "off", Days: job.Days{Include: []string{"2026-12-24"}}}, store.AnyVersion, "ann")
-					return err
-				},
+				func() error { return put("off", "2026-12-24") },
 				func() error {
 					return s.DeleteCalendar(t.Context(), job.DefaultNamespace, "off", store.AnyVersion, "ann")
 				},

@@ -303,6 +303,7 @@ var endTests = []test{
 		mine, err := e.Mine(e.ctx, e.a.ID)
 		e.must(err)
 		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a})) // not its predecessor
+		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a})) // nor is it of one that has some
 		equal(e, "state", e.run(a.Run).State, job.StateRunning)
 		e.must(e.Reap(e.ctx, next.ID, []store.Attempt{{Run: mine[0].ID, Number: mine[0].Attempt, Token: mine[0].Token}}))
 		contains(e, "reason", e.gone(a.Run, job.OutcomeLost).Attempt.Reason, "started again")
