@@ -383,7 +383,16 @@ func (b *Batch) Delete(j *Job, ifVersion int64, actor string) error {
 
 // Expired tells whether a completed job is to be removed.
 func (b *Batch) Expired(j *Job) bool {
-	return !j.Deleted && j.State == job.JobCompleted && j.Policy.DeleteAfter >= 0 && b.now.Sub(j.Completed) >= j.Policy.DeleteAfter
+	at := j.RemoveAt()
+	return !at.IsZero() && !b.now.Before(at)
+}
+
+// RemoveAt returns when a completed job is to be removed, zero for never.
+func (j *Job) RemoveAt() time.Time {
+	if after := j.Policy.DeleteAfter; j.State == job.JobCompleted && after >= 0 && !j.Deleted {
+		return j.Completed.Add(after)
+	}
+	return time.Time{}
 }
 
 // startChain creates the first run of a chain with a fixed delay.

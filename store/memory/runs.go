@@ -366,7 +366,7 @@ func (s *Store) Tidy(ctx context.Context) (more bool, err error) {
 	ending := s.runs.where(func(r *store.Run) bool { return s.mayEnd(r, now) })
 	var resting []string // jobs that are paused for a while, or completed and not kept
 	for name, row := range s.names {
-		if !row.PausedUntil.IsZero() || row.State == job.JobCompleted && row.Policy.DeleteAfter >= 0 {
+		if !row.PausedUntil.IsZero() || !row.RemoveAt().IsZero() {
 			resting = append(resting, name)
 		}
 	}

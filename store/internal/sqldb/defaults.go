@@ -192,7 +192,7 @@ func (r *jobRow) givenTo(calendars map[string]*job.Calendar) (g given, err error
 	if keep := r.doc.filled.Policy.Keep; keep != nil {
 		g.keepRuns, g.keepFor, g.keepOut = int64(keep.Runs), int64(keep.For), int64(keep.OutputFor)
 	}
-	g.removeAt = columns.Nanos(r.removeAt())
+	g.removeAt = columns.Nanos(r.RemoveAt())
 	g.timing, err = engine.TimingText(r.doc.filled, columns.Finder(calendars))
 	return g, err
 }

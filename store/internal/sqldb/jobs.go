@@ -343,7 +343,7 @@ func (l *loadedJob) rarely(b *Batch) {
 		keep = &job.Keep{}
 	}
 	b.time(l.doc.changed).int(deleted).time(l.PausedAt).time(l.PausedUntil).text(l.PausedBy).text(l.PauseReason)
-	b.time(l.removeAt()).int(int64(keep.Runs)).int(int64(keep.For)).int(int64(keep.OutputFor))
+	b.time(l.RemoveAt()).int(int64(keep.Runs)).int(int64(keep.For)).int(int64(keep.OutputFor))
 }
 
 // Job implements store.Jobs.

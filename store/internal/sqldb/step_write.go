@@ -3,7 +3,6 @@ package sqldb
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
@@ -154,7 +153,7 @@ func (st *step) writeFeeds(jobs []*engine.Job, audit []store.AuditRecord) error 
 		if l.Completed.Equal(l.was.Completed) || l.isNews() {
 			continue
 		}
-		if err := st.exec("update jobs set remove_at = ? where uid = ?", columns.Nanos(l.removeAt()), idOf(l.UID)); err != nil {
+		if err := st.exec("update jobs set remove_at = ? where uid = ?", columns.Nanos(l.RemoveAt()), idOf(l.UID)); err != nil {
 			return err
 		}
 	}
@@ -172,14 +171,6 @@ func (st *step) writeFeeds(jobs []*engine.Job, audit []store.AuditRecord) error 
 func (l *loadedJob) isNews() bool {
 	return l.made || l.said != nil || l.timing != "" ||
 		l.Version != l.was.Version || l.Epoch != l.was.Epoch || l.State != l.was.State || l.Deleted != l.was.Deleted
-}
-
-// removeAt returns when a completed job is removed, zero for never.
-func (r *jobRow) removeAt() time.Time {
-	if after := r.Policy.DeleteAfter; r.State == job.JobCompleted && after >= 0 && !r.Deleted {
-		return r.Completed.Add(after)
-	}
-	return time.Time{}
 }
 
 // nextNumbers returns the first of so many numbers in the feed of changes and in
