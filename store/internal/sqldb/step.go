@@ -153,86 +153,51 @@ type ahead struct {
 
 // lockForeseen locks what a step is about, and asks with it for what it will read.
 func (st *step) lockForeseen(f *foreseen, own, left string) error {
-	limit := slotMax + slotShare*len(f.slots)
-	questions := make([]Question, 0, 7)
-	ask := func(text string, args ...any) { questions = append(questions, Question{text, args}) }
-	if len(f.named) > 0 && f.few {
-		ask(selectUpstreams, int64(upstreamsMax))
-	} else if len(f.named) > 0 {
-		ask(selectFollowers, slices.Collect(maps.Keys(f.named)))
+	var asked conversation
+	if len(f.named) > 0 {
+		take := func(q reader) error { return st.noOtherFollows(f, q) }
+		if f.few {
+			asked.ask(take, selectUpstreams, int64(upstreamsMax))
+		} else {
+			asked.ask(take, selectFollowers, slices.Collect(maps.Keys(f.named)))
+		}
 	}
-	ask(lockStates, set(f.jobs))
-	ask(selectSessions)
+	var rows []*jobRow
+	asked.ask(func(q reader) error { rows = scanStates(q); return nil }, lockStates, set(f.jobs))
+	asked.ask(func(q reader) error { st.sessions = st.scanSessions(q); return nil }, selectSessions)
 	if st.s.clock.given == nil {
-		ask(st.s.selectClock())
+		asked.ask(func(q reader) error {
+			for q.Next() {
+				st.moment = micro(columns.FromNanos(q.Int()))
+			}
+			return nil
+		}, st.s.selectClock())
 	}
 	if own != "" {
-		ask("select " + own)
+		asked.ask(func(q reader) error {
+			for q.Next() {
+				st.stamp.number = uint32(q.Int())
+			}
+			return nil
+		}, "select "+own)
 	}
+	var unread []job.ID // of the runs in slots
 	if len(f.slots) > 0 {
+		limit := slotMax + slotShare*len(f.slots)
 		what := "select " + activeColumns + ofOwnSlots + mayMatter + inOrder
 		if f.stamped {
 			what = "select a.id, " + left + ofOwnSlots + mayMatter + " limit ?"
 		}
-		ask(what, set(f.slots), columns.States.Of(job.StateReady), f.until, int64(limit))
+		asked.ask(func(q reader) error { unread = st.takeSlots(f, q, limit); return nil },
+			what, set(f.slots), columns.States.Of(job.StateReady), f.until, int64(limit))
 	}
 	if len(f.runs) > 0 {
-		ask(selectGiven, set(f.runs))
+		asked.ask(func(q reader) error {
+			st.ahead.runs = append(st.ahead.runs, pointers(scanRuns(q, len(f.runs)))...)
+			return nil
+		}, selectGiven, set(f.runs))
 	}
-	q := reader{st.Ask(st.ctx, questions...)}
-	defer q.Close()
-	if len(f.named) > 0 {
-		for n := 1; q.Next(); n++ {
-			if uid, named := f.named[q.Text()]; named {
-				st.s.jobs.follow(uid)
-				return errAgain // what follows a job is locked with it
-			}
-			if f.few && n == upstreamsMax {
-				st.s.jobs.lookUp()
-				return errAgain // there may be more
-			}
-		}
-		q.More()
-	}
-	rows := scanStates(q)
-	q.More()
-	st.sessions = st.scanSessions(q)
-	if st.s.clock.given == nil {
-		for q.More(); q.Next(); {
-			st.moment = micro(columns.FromNanos(q.Int()))
-		}
-	}
-	if own != "" {
-		for q.More(); q.Next(); {
-			st.stamp.number = uint32(q.Int())
-		}
-	}
-	var slots []*store.Run
-	var unread []job.ID // the others in the slots
-	if len(f.slots) > 0 {
-		q.More()
-		n := 0
-		if f.stamped {
-			slots, unread = st.s.known.asWritten(q, st.stamp.era)
-			n = len(slots) + len(unread)
-		} else {
-			slots = pointers(scanRuns(q, len(f.slots)))
-			n = len(slots)
-		}
-		if n < limit {
-			st.ahead = ahead{runs: slots, slots: make(map[job.ID]bool, len(f.slots)), until: columns.FromNanos(f.until)}
-			for _, uid := range f.slots {
-				st.ahead.slots[uid] = true
-			}
-		} else {
-			unread = nil
-		}
-	}
-	if len(f.runs) > 0 {
-		q.More()
-		st.ahead.runs = append(st.ahead.runs, pointers(scanRuns(q, len(f.runs)))...)
-	}
-	if err := q.Err(); err != nil {
+	if err := asked.with(st.tx); err != nil {
 		return err
 	}
 	if len(unread) > 0 {
@@ -250,6 +215,66 @@ func (st *step) lockForeseen(f *foreseen, own, left string) error {
 	}
 	st.locked(f.jobs, rows)
 	return st.tellAbout(st.sessions)
+}
+
+// noOtherFollows reads who is followed: what follows a job is locked with it, so that a
+// step which did not know of it begins again.
+func (st *step) noOtherFollows(f *foreseen, q reader) error {
+	for n := 1; q.Next(); n++ {
+		if uid, named := f.named[q.Text()]; named {
+			st.s.jobs.follow(uid)
+			return errAgain
+		}
+		if f.few && n == upstreamsMax {
+			st.s.jobs.lookUp()
+			return errAgain // there may be more
+		}
+	}
+	return nil
+}
+
+// takeSlots reads the runs in the own slots of jobs that may matter, unless there are
+// more than so many. It returns those that must be read by their ids.
+func (st *step) takeSlots(f *foreseen, q reader, limit int) (unread []job.ID) {
+	var runs []*store.Run
+	if f.stamped {
+		runs, unread = st.s.known.asWritten(q, st.stamp.era)
+	} else {
+		runs = pointers(scanRuns(q, len(f.slots)))
+	}
+	if len(runs)+len(unread) >= limit {
+		return nil
+	}
+	st.ahead = ahead{runs: runs, slots: make(map[job.ID]bool, len(f.slots)), until: columns.FromNanos(f.until)}
+	for _, uid := range f.slots {
+		st.ahead.slots[uid] = true
+	}
+	return unread
+}
+
+// conversation is what is asked at once, each question with what takes its answer.
+type conversation struct {
+	questions []Question
+	takes     []func(q reader) error
+}
+
+func (c *conversation) ask(take func(q reader) error, text string, args ...any) {
+	c.questions, c.takes = append(c.questions, Question{text, args}), append(c.takes, take)
+}
+
+// with asks, and takes the answers in the order of the questions until one of them is wrong.
+func (c *conversation) with(t *tx) error {
+	q := reader{t.Ask(t.ctx, c.questions...)}
+	defer q.Close()
+	for i, take := range c.takes {
+		if i > 0 {
+			q.More()
+		}
+		if err := take(q); err != nil {
+			return err
+		}
+	}
+	return q.Err()
 }
 
 func pointers[T any](list []T) []*T {
