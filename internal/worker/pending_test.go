@@ -73,15 +73,15 @@ func TestABatchOfClaimsKeepsToALaneAmongWhatIsAsUrgent(t *testing.T) {
 }
 
 func TestABatchOfResultsIsOfOneLaneWhereNoOtherCallIs(t *testing.T) {
-	w := &Worker{}
+	q := &results{}
 	var busy lanes.Set
 	busy.Add(0)
 	for i := range 4 * store.MaxBatch {
 		r := &result{item: &item{ready: store.ReadyRun{Job: inLane(i % 3)}}}
 		r.Number = i
-		w.results = append(w.results, r)
+		q.add(r)
 	}
-	batch, within := w.takeResults(store.MaxBatch, busy)
+	batch, within := q.take(store.MaxBatch, busy)
 	var one lanes.Set
 	one.Add(1)
 	if within != one || len(batch) != store.MaxBatch || batch[0].Number != 1 || batch[1].Number != 4 {
@@ -90,7 +90,7 @@ func TestABatchOfResultsIsOfOneLaneWhereNoOtherCallIs(t *testing.T) {
 	// All are taken in the end, those of a job in their order.
 	last := [3]int{1: batch[len(batch)-1].Number}
 	for n := store.MaxBatch; n < 4*store.MaxBatch; n += len(batch) {
-		batch, _ = w.takeResults(store.MaxBatch, busy)
+		batch, _ = q.take(store.MaxBatch, busy)
 		for _, r := range batch {
 			if lane := r.lane(); r.Number < last[lane] {
 				t.Fatalf("result %d is taken behind %d", r.Number, last[lane])
@@ -99,8 +99,8 @@ func TestABatchOfResultsIsOfOneLaneWhereNoOtherCallIs(t *testing.T) {
 			}
 		}
 	}
-	if len(w.results) > 0 {
-		t.Errorf("%d results are left", len(w.results))
+	if len(q.waiting) > 0 {
+		t.Errorf("%d results are left", len(q.waiting))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/lanes"
@@ -35,65 +36,94 @@ type result struct {
 // lane is that of the job.
 func (r *result) lane() int { return lanes.Of(r.item.ready.Job) }
 
-// report queues a result for the store.
-func (w *Worker) report(r *result) {
-	w.resultsMu.Lock()
-	w.results = append(w.results, r)
-	w.resultsMu.Unlock()
-	signal(w.resultWake)
+// results are those that wait to be reported, and those that are being reported.
+type results struct {
+	mu        sync.Mutex
+	waiting   []*result
+	reporting int       // how many are under way
+	at        time.Time // when the last report was begun
+	wake      chan struct{}
 }
 
-// ended takes the first results that wait, for a batch. While another batch is
-// under way only a full one is worth a call of its own, and until reportEvery after
-// the last one, if nothing waits for the room that it makes. Then it returns how long
-// that is.
-func (w *Worker) ended() (batch []*result, within lanes.Set, wait time.Duration) {
-	w.mu.Lock()
-	hurry := w.pending.len() > 0
-	w.mu.Unlock()
-	w.resultsMu.Lock()
-	n := min(len(w.results), store.MaxBatch)
+// add queues a result for the store.
+func (q *results) add(r *result) {
+	q.mu.Lock()
+	q.waiting = append(q.waiting, r)
+	q.mu.Unlock()
+	signal(q.wake)
+}
+
+// batch takes the first that wait, for a report. While another one is under way only a
+// full one is worth a call of its own, and until reportEvery after the last one, if
+// there is no hurry. Then it returns how long that is.
+func (q *results) batch(hurry bool, in *lanes.Lanes) (batch []*result, within lanes.Set, wait time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := min(len(q.waiting), store.MaxBatch)
 	if 0 < n && n < store.MaxBatch {
 		if !hurry {
-			wait = max(0, reportEvery-time.Since(w.reportedAt))
+			wait = max(0, reportEvery-time.Since(q.at))
 		}
-		if w.reporting > 0 || wait > 0 {
+		if q.reporting > 0 || wait > 0 {
 			n = 0
 		}
 	}
 	if n > 0 {
-		w.reportedAt = time.Now()
+		q.at = time.Now()
 	}
-	within = w.Lanes.Enter(func(busy lanes.Set) (within lanes.Set) {
-		batch, within = w.takeResults(n, busy)
+	within = in.Enter(func(busy lanes.Set) (within lanes.Set) {
+		batch, within = q.take(n, busy)
 		return within
 	})
-	w.reporting += n
-	w.resultsMu.Unlock()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := range batch {
-		batch[i].item.state = ended
-	}
+	q.reporting += n
 	return batch, within, wait
 }
 
-// takeResults takes the first n results and returns the lanes of their jobs. Of more it
-// takes those of one lane first that no other call is in.
-func (w *Worker) takeResults(n int, busy lanes.Set) (batch []*result, within lanes.Set) {
-	if some := w.results[:min(len(w.results), laneResults)]; 0 < n && n < len(some) {
+// take takes the first n results and returns the lanes of their jobs. Of more it takes
+// those of one lane first that no other call is in.
+func (q *results) take(n int, busy lanes.Set) (batch []*result, within lanes.Set) {
+	if some := q.waiting[:min(len(q.waiting), laneResults)]; 0 < n && n < len(some) {
 		first := slices.IndexFunc(some, func(r *result) bool { return !busy.Has(r.lane()) })
 		lane := some[max(0, first)].lane()
 		slices.SortStableFunc(some, func(a, b *result) int { return order(a.lane() == lane, b.lane() == lane) })
 	}
-	batch = w.results[:n:n]
-	if w.results = w.results[n:]; len(w.results) == 0 {
-		w.results = nil // give the space back
+	batch = q.waiting[:n:n]
+	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
+		q.waiting = nil // give the space back
 	}
 	for _, r := range batch {
 		within.Add(r.lane())
 	}
 	return batch, within
+}
+
+// refused takes a batch back, to be reported again before the others.
+func (q *results) refused(batch []*result) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = append(batch, q.waiting...)
+	q.reporting -= len(batch)
+}
+
+// taken forgets a batch that the store has.
+func (q *results) taken(batch []*result) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.reporting -= len(batch)
+}
+
+// len returns how many the store does not have.
+func (q *results) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting) + q.reporting
+}
+
+// first returns at most the first n of those that wait.
+func (q *results) first(n int) []*result {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.waiting[:min(len(q.waiting), n)])
 }
 
 // order compares what is chosen, which comes first, with what is not.
@@ -105,6 +135,20 @@ func order(a, b bool) int {
 		return -1
 	}
 	return 1
+}
+
+// ended takes results for a batch. It hurries when runs wait for the room that they make.
+func (w *Worker) ended() (batch []*result, within lanes.Set, wait time.Duration) {
+	w.mu.Lock()
+	hurry := w.pending.len() > 0
+	w.mu.Unlock()
+	batch, within, wait = w.results.batch(hurry, w.Lanes)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range batch {
+		batch[i].item.state = ended
+	}
+	return batch, within, wait
 }
 
 // reportLoop reports results, in batches, until the store has acknowledged each
@@ -123,7 +167,7 @@ func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble, again
 			select {
 			case <-ctx.Done():
 				return
-			case <-w.resultWake:
+			case <-w.results.wake:
 			}
 			continue
 		}
@@ -138,10 +182,7 @@ func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble, again
 		w.stuck, w.full = err != nil, errors.Is(err, store.ErrNoSpace)
 		w.mu.Unlock()
 		if err != nil && !errors.Is(err, store.ErrSessionOver) {
-			w.resultsMu.Lock()
-			w.results = append(batch, w.results...)
-			w.reporting -= len(batch)
-			w.resultsMu.Unlock()
+			w.results.refused(batch)
 			rest(ctx, pause)
 			continue
 		}
@@ -184,9 +225,7 @@ func (w *Worker) reported(batch []*result) {
 		w.busy--
 	}
 	w.mu.Unlock()
-	w.resultsMu.Lock()
-	w.reporting -= len(batch)
-	w.resultsMu.Unlock()
+	w.results.taken(batch)
 	signal(w.claimWake)
 }
 
@@ -197,7 +236,7 @@ func (w *Worker) awaitReports(ctx context.Context) {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	for {
-		left := w.unreported()
+		left := w.results.len()
 		if left == 0 {
 			return
 		}
@@ -211,23 +250,13 @@ func (w *Worker) awaitReports(ctx context.Context) {
 	}
 }
 
-// unreported returns how many results the store has not taken.
-func (w *Worker) unreported() int {
-	w.resultsMu.Lock()
-	defer w.resultsMu.Unlock()
-	return len(w.results) + w.reporting
-}
-
 // namedMax is how many results are named in the log: the number of all of them is said
 // besides.
 const namedMax = 20
 
 // nameUnreported names the results that wait.
 func (w *Worker) nameUnreported() {
-	w.resultsMu.Lock()
-	list := slices.Clone(w.results[:min(len(w.results), namedMax)])
-	w.resultsMu.Unlock()
-	for _, r := range list {
+	for _, r := range w.results.first(namedMax) {
 		if r.unstarted {
 			continue // nothing is lost
 		}

@@ -19,9 +19,7 @@ type Stats struct {
 
 // Stats returns what the worker holds.
 func (w *Worker) Stats() Stats {
-	w.resultsMu.Lock()
-	results := len(w.results) + w.reporting
-	w.resultsMu.Unlock()
+	results := w.results.len()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return Stats{Held: max(0, len(w.items)-w.busy), Pending: w.pending.len(), Busy: w.busy, Results: results}

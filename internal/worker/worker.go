@@ -180,15 +180,11 @@ type Worker struct {
 	clock     storeClock
 	forgotten int // how often the clock was forgotten
 
-	resultsMu sync.Mutex
-	results   []*result // to be reported
-	reporting int       // how many are under way
-	// reportedAt is when the last report was begun.
-	reportedAt time.Time
+	results results
 
-	starter                          *starter
-	claimWake, startWake, resultWake chan struct{}
-	clockWake                        chan struct{} // the store's clock is to be read
+	starter              *starter
+	claimWake, startWake chan struct{}
+	clockWake            chan struct{} // the store's clock is to be read
 	// backlogAt is when the whole backlog is to be read again, if there is plenty
 	// to do. Only lookLoop uses it.
 	backlogAt time.Time
@@ -236,10 +232,10 @@ const (
 func New(c Config) *Worker {
 	w := &Worker{
 		Config: c, base: time.Now(), items: map[job.ID]*item{}, herds: map[int64]int{}, lead: leadAtFirst,
-		claimWake: make(chan struct{}, 1), startWake: make(chan struct{}, 1), resultWake: make(chan struct{}, 1),
+		claimWake: make(chan struct{}, 1), startWake: make(chan struct{}, 1), results: results{wake: make(chan struct{}, 1)},
 		clockWake: make(chan struct{}, 1), lookWake: make(chan struct{}, 1), heedWake: make(chan struct{}, 1),
 	}
-	w.starter = newStarter(w.execute, func(it *item) { w.report(w.resultOf(it)) })
+	w.starter = newStarter(w.execute, func(it *item) { w.results.add(w.resultOf(it)) })
 	return w
 }
 
@@ -636,7 +632,7 @@ func (w *Worker) Drain(ctx context.Context) error {
 			left -= w.asked
 		}
 		w.mu.Unlock()
-		if left == 0 || full && left == w.unreported() {
+		if left == 0 || full && left == w.results.len() {
 			return nil
 		}
 		select {
