@@ -57,8 +57,8 @@ type Config struct {
 	StealAfter time.Duration
 	// Capacity is how many attempts run at once. Default: 512.
 	Capacity int
-	// DrainTimeout is how long a node that stops waits for its attempts.
-	// Default: 30 s.
+	// DrainTimeout, which users know as drain_timeout, is how long a node that leaves waits for
+	// its attempts. Default: 30 s.
 	DrainTimeout time.Duration
 	// Retention is how long history is kept where a job says nothing.
 	Retention store.Retention
@@ -362,7 +362,7 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 	select {
 	case <-ctx.Done():
 		stopPlanning()
-		n.drain(working, m, w)
+		n.leave(working, m, w)
 		stop(executor.ErrStopped)
 		group.Wait()
 		return false, m.End(context.WithoutCancel(ctx))
@@ -394,14 +394,14 @@ func (n *Node) joinAgain(ctx context.Context) bool {
 	}
 }
 
-// drain hands on what can be handed on and waits for the rest.
-func (n *Node) drain(ctx context.Context, m *membership.Member, w *worker.Worker) {
+// leave hands on what can be handed on and waits for the rest.
+func (n *Node) leave(ctx context.Context, m *membership.Member, w *worker.Worker) {
 	ctx, cancel := context.WithTimeout(ctx, n.config.DrainTimeout)
 	defer cancel()
 	if err := m.Leave(ctx); err != nil {
 		n.config.Log.Error("the others are not told that this node leaves", "error", err)
 	}
-	if err := w.Drain(ctx); errors.Is(err, context.DeadlineExceeded) {
+	if err := w.Leave(ctx); errors.Is(err, context.DeadlineExceeded) {
 		list := w.Running()
 		n.config.Log.Warn("attempts are ended: they took longer than the time to stop", "timeout", n.config.DrainTimeout, "attempts", len(list))
 		for _, a := range list[:min(len(list), namedMax)] {

@@ -157,7 +157,7 @@ func (w *Worker) gather() (batch []*item, within lanes.Set, next time.Duration) 
 	w.collect(now, lead)
 
 	room := w.Capacity - w.busy
-	if w.draining || w.stuck {
+	if w.leaving || w.stuck {
 		room = 0
 	}
 	most := store.MaxBatch
@@ -272,11 +272,11 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 	for _, it := range started {
 		it.state = claimed
 	}
-	edited, draining := w.edits != edits, w.draining
+	edited, leaving := w.edits != edits, w.leaving
 	w.mu.Unlock()
 	// What was to be given back while the answer was on its way is given back
 	// before it can start.
-	if draining {
+	if leaving {
 		w.giveBack(ctx)
 	} else {
 		if slices.ContainsFunc(started, outdated) {
@@ -371,7 +371,7 @@ func (w *Worker) steal(ctx context.Context) error {
 	room := w.Capacity - w.busy - w.pending.len()
 	now, known := w.storeNow()
 	// With a batch and more of its own to claim it has enough to do.
-	idle := w.draining || room <= 0 || w.pending.len() >= store.MaxBatch || !known
+	idle := w.leaving || room <= 0 || w.pending.len() >= store.MaxBatch || !known
 	w.mu.Unlock()
 	if idle {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestDrainGivesBackWhatHasNotStartedAndWaitsForTheRest(t *testing.T) {
+func TestLeavingGivesBackWhatHasNotStartedAndWaitsForTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -28,7 +28,7 @@ func TestDrainGivesBackWhatHasNotStartedAndWaitsForTheRest(t *testing.T) {
 		ids := r.plan(j, in(1500*time.Millisecond), in(5*time.Second))
 		r.claimedAhead(ids[0])
 		drained := time.Now()
-		if err := r.worker.Drain(context.Background()); err != nil {
+		if err := r.worker.Leave(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(drained); took > 3100*time.Millisecond || r.outcome(running) != job.OutcomeSucceeded {
@@ -41,7 +41,7 @@ func TestDrainGivesBackWhatHasNotStartedAndWaitsForTheRest(t *testing.T) {
 			}
 		}
 		if len(r.store.claimsOf(ids[1])) != 0 {
-			t.Error("a run was claimed after the drain")
+			t.Error("a run was claimed after it")
 		}
 	})
 }
@@ -61,7 +61,7 @@ func TestManyThatAreGivenBackAreGivenBackInBatches(t *testing.T) {
 		before := len(r.store.allClaims())
 		r.until("all are claimed ahead", 1400*time.Millisecond, func() bool { return len(r.store.allClaims()) == before+2*store.MaxBatch })
 		synctest.Wait()
-		if err := r.worker.Drain(context.Background()); err != nil {
+		if err := r.worker.Leave(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		if n := len(r.store.givenBack()); n != 2*store.MaxBatch {
@@ -70,24 +70,24 @@ func TestManyThatAreGivenBackAreGivenBackInBatches(t *testing.T) {
 	})
 }
 
-func TestDrainTakesNothingOver(t *testing.T) {
+func TestLeavingTakesNothingOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
 		r.start()
 		other := r.join("b", nil)
 		id := r.planFor(other.ID, j, in(time.Second))[0]
-		if err := r.worker.Drain(context.Background()); err != nil {
+		if err := r.worker.Leave(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
 		if len(r.store.claimsOf(id)) != 0 {
-			t.Error("a node that drains has taken a run over")
+			t.Error("a node that leaves has taken a run over")
 		}
 	})
 }
 
-func TestDrainEndsWithItsContext(t *testing.T) {
+func TestLeavingEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.exec.do = lasts(time.Hour)
@@ -97,7 +97,7 @@ func TestDrainEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		began := time.Now()
-		if err := r.worker.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 5100*time.Millisecond {
+		if err := r.worker.Leave(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 5100*time.Millisecond {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
 		r.stop()
@@ -108,7 +108,7 @@ func TestDrainEndsWithItsContext(t *testing.T) {
 }
 
 // A store that is away comes back; one that is full waits for somebody who makes room.
-func TestDrainWaitsForResultsButNotForSpace(t *testing.T) {
+func TestLeavingWaitsForResultsButNotForSpace(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		err  error
@@ -130,9 +130,9 @@ func TestDrainWaitsForResultsButNotForSpace(t *testing.T) {
 				r.store.set(func(h *hooks) { h.finish = func(func() error, []store.Result) error { return c.err } })
 				ctx, cancel := context.WithTimeout(context.Background(), 28*time.Second)
 				defer cancel()
-				_ = r.worker.Drain(ctx)
+				_ = r.worker.Leave(ctx)
 				if took := time.Since(began); took < 8*time.Second || took > 8*time.Second+c.want || c.err == errAway && took < 28*time.Second {
-					t.Errorf("the drain took %s", took)
+					t.Errorf("leaving took %s", took)
 				}
 				r.stop()
 				if log := said.String(); strings.Count(log, "a result was not taken") != 2 || !strings.Contains(log, "results=2") || !strings.Contains(log, second.String()) {
@@ -145,7 +145,7 @@ func TestDrainWaitsForResultsButNotForSpace(t *testing.T) {
 
 // A disk that is full is full when a node is stopped because of that, and what has fallen
 // due meanwhile has been asked for.
-func TestDrainWaitsForClaimsButNotForSpace(t *testing.T) {
+func TestLeavingWaitsForClaimsButNotForSpace(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		err  error
@@ -171,9 +171,9 @@ func TestDrainWaitsForClaimsButNotForSpace(t *testing.T) {
 				began := time.Now()
 				ctx, cancel := context.WithTimeout(context.Background(), 28*time.Second)
 				defer cancel()
-				_ = r.worker.Drain(ctx)
+				_ = r.worker.Leave(ctx)
 				if took := time.Since(began); took < c.want || took > c.want+5*time.Second {
-					t.Errorf("the drain took %s", took)
+					t.Errorf("leaving took %s", took)
 				}
 				r.stop()
 			})
@@ -244,14 +244,14 @@ func TestAStopReportsWhatItHasEnded(t *testing.T) {
 	})
 }
 
-func TestAClaimUnderWayWhenTheNodeDrainsIsGivenBackToo(t *testing.T) {
+func TestAClaimUnderWayWhenTheNodeLeavesIsGivenBackToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
 		r.start()
 		r.claimsFar()
 		id := r.claimUnderWay(j)
-		if err := r.worker.Drain(context.Background()); err != nil {
+		if err := r.worker.Leave(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)

@@ -167,7 +167,7 @@ type Worker struct {
 	refused               bool          // one is to be repeated: nothing helps but time
 	busy                  int           // items that take capacity: claimed, running, or with a result to report
 	asked, asking         int           // those of them whose claim has no answer yet, and is made just now
-	draining              bool
+	leaving               bool
 	// stuck is set while results are not taken: what has ended holds its slot
 	// until then, so that nothing is to be claimed before.
 	stuck bool
@@ -242,7 +242,7 @@ func New(c Config) *Worker {
 // Run works until ctx ends. Then attempts that run are ended with the cause of
 // ctx, executor.ErrFenced or else executor.ErrStopped, and Run returns when their
 // results are reported or the store did not take them for reportAfterStop. Call
-// Drain before for a gentle stop.
+// Leave before for a gentle stop.
 func (w *Worker) Run(ctx context.Context) error {
 	// Reports outlive ctx for a moment, as attempts do.
 	outer, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -614,13 +614,13 @@ func (w *Worker) ClockStepped() {
 	signal(w.clockWake)
 }
 
-// Drain makes the worker claim nothing more and gives back what it has claimed
+// Leave makes the worker claim nothing more and gives back what it has claimed
 // and not started. It returns when all attempts have ended and are reported, or
 // ctx has. If the store has no space for claims, or for what attempts came to, it does
 // not wait for that, which takes somebody who makes room.
-func (w *Worker) Drain(ctx context.Context) error {
+func (w *Worker) Leave(ctx context.Context) error {
 	w.mu.Lock()
-	w.draining = true
+	w.leaving = true
 	w.mu.Unlock()
 	w.giveBack(ctx)
 	ticker := time.NewTicker(50 * time.Millisecond)
