@@ -172,6 +172,11 @@ func (w *Worker) gather() (batch []*item, within lanes.Set, next time.Duration) 
 		w.claims++
 		w.claimed += len(batch)
 		w.asking += len(batch)
+		w.claimedSince += len(batch)
+		if w.claimedSince >= store.MaxBatch && w.pending.len() < store.MaxBatch {
+			w.claimedSince = 0
+			signal(w.restWake)
+		}
 	}
 	if len(batch) > 0 && w.pending.len() >= store.MaxBatch {
 		signal(w.claimWake) // another loop may go on; without room it would only ask again

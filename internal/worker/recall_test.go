@@ -140,6 +140,35 @@ func TestHintsAreFollowedAtOnceAndNotAllTheTime(t *testing.T) {
 	})
 }
 
+// Whoever has claimed what a look has found, and has nothing more to do, does not wait for
+// the rest after it.
+func TestARestEndsWhenABatchIsClaimed(t *testing.T) {
+	for n, ends := range map[int]bool{store.MaxBatch - 50: false, store.MaxBatch + 50: true} {
+		t.Run(fmt.Sprintf("%d runs", n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.capacity = 2 * store.MaxBatch
+				many, one := r.put("many", besides), r.put("one", besides)
+				r.start()
+				time.Sleep(3300 * time.Millisecond) // the next look unasked is in 700 ms
+				r.store.set(func(h *hooks) { h.ready = 60 * time.Millisecond })
+				r.shards(many, in(0), n)
+				r.wake <- store.HintRuns
+				time.Sleep(70 * time.Millisecond) // from here on it rests, for 530 ms
+				if begun := len(r.exec.starts()); begun != n {
+					t.Fatalf("%d of %d have started", begun, n)
+				}
+				id := r.plan(one, in(0))[0]
+				r.wake <- store.HintRuns
+				time.Sleep(70 * time.Millisecond)
+				if looked := r.startsOf(id) == 1; looked != ends {
+					t.Errorf("the rest has ended: %t, want %t", looked, ends)
+				}
+			})
+		})
+	}
+}
+
 // A cancel, a pause or an edit does not wait for the rest after a look for runs.
 func TestWhatIsNotToRunIsLookedAtWithoutARest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -104,7 +104,9 @@ const (
 	nearWindow = lookEvery + lookEvery/2
 	hintWindow = 300 * time.Millisecond
 	// restFactor is how many times longer than a look that was asked for the
-	// rest after it is: a node whose store is busy must not read all the time.
+	// rest after it is: a node whose store is busy must not read all the time. When it
+	// has claimed a batch, and less than another is left, the rest ends: after it has
+	// read thousands of runs it would have nothing to do for most of it.
 	restFactor = 10
 	// unaskedFactor is the same for what takes long with a backlog and is done
 	// unasked: other nodes do it as well, and all of it is found in the end.
@@ -164,6 +166,7 @@ type Worker struct {
 	read                  store.RunRef  // how far ahead ready runs were read
 	claims                int           // calls that are under way, or to be repeated
 	claimed               int           // runs, since garbage was last thought of
+	claimedSince          int           // runs, since a rest was last ended for them
 	refused               bool          // one is to be repeated: nothing helps but time
 	busy                  int           // items that take capacity: claimed, running, or with a result to report
 	asked, asking         int           // those of them whose claim has no answer yet, and is made just now
@@ -185,6 +188,7 @@ type Worker struct {
 	starter              *starter
 	claimWake, startWake chan struct{}
 	clockWake            chan struct{} // the store's clock is to be read
+	restWake             chan struct{} // the rest after a look is to end
 	// backlogAt is when the whole backlog is to be read again, if there is plenty
 	// to do. Only lookLoop uses it.
 	backlogAt time.Time
@@ -233,7 +237,7 @@ func New(c Config) *Worker {
 	w := &Worker{
 		Config: c, base: time.Now(), items: map[job.ID]*item{}, herds: map[int64]int{}, lead: leadAtFirst,
 		claimWake: make(chan struct{}, 1), startWake: make(chan struct{}, 1), results: results{wake: make(chan struct{}, 1)},
-		clockWake: make(chan struct{}, 1), lookWake: make(chan struct{}, 1), heedWake: make(chan struct{}, 1),
+		clockWake: make(chan struct{}, 1), restWake: make(chan struct{}, 1), lookWake: make(chan struct{}, 1), heedWake: make(chan struct{}, 1),
 	}
 	w.starter = newStarter(w.execute, func(it *item) { w.results.add(w.resultOf(it)) })
 	return w
@@ -398,6 +402,9 @@ func (w *Worker) lookLoop(ctx context.Context) {
 		case <-w.clockWake:
 			err = w.look(ctx)
 		case <-rested:
+			wake, rested = w.lookWake, nil
+			continue
+		case <-w.restWake:
 			wake, rested = w.lookWake, nil
 			continue
 		case <-wake:
