@@ -188,7 +188,9 @@ func (n *Node) Run(ctx context.Context) error {
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var group sync.WaitGroup
-	group.Go(func() { n.distributeHints(parts) })
+	// It hears what the planner does first, which nobody says again.
+	hints := n.config.Store.Hints(parts)
+	group.Go(func() { n.distributeHints(parts, hints) })
 	group.Go(func() { n.watchClock(parts) })
 	group.Go(func() { n.renewAfterSteps(parts) })
 	group.Go(func() { n.tend(parts) })
@@ -454,8 +456,8 @@ func (n *Node) startBootJobs(ctx context.Context, session job.ID) error {
 }
 
 // distributeHints hands hints to those whom they concern.
-func (n *Node) distributeHints(ctx context.Context) {
-	for hint := range n.config.Store.Hints(ctx) {
+func (n *Node) distributeHints(ctx context.Context, hints <-chan store.Hint) {
+	for hint := range hints {
 		if hint&store.HintNodes != 0 {
 			// Before the planner places what was taken from a node. What fails is
 			// made up for, and told, by the next renewal.

@@ -441,6 +441,43 @@ func TestAnAttemptIsToldItsNeighboursInTime(t *testing.T) {
 	})
 }
 
+// slowToListen is a store that takes its time until its hints are heard.
+type slowToListen struct {
+	store.Store
+	t     *testing.T
+	heard atomic.Bool
+	plans atomic.Int32
+}
+
+func (s *slowToListen) Hints(ctx context.Context) <-chan store.Hint {
+	time.Sleep(10 * time.Millisecond)
+	defer s.heard.Store(true)
+	return s.Store.Hints(ctx)
+}
+
+func (s *slowToListen) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+	if s.plans.Add(1); !s.heard.Load() {
+		s.t.Error("runs are planned before anybody hears of them")
+	}
+	return s.Store.Plan(ctx, session, items)
+}
+
+// A hint that nobody has heard costs the first runs of a node a second.
+func TestANodeHearsHintsBeforeItPlans(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		slow := &slowToListen{Store: w.store, t: t}
+		w.store = slow
+		w.apply(every10s)
+		stop := w.start("a")
+		time.Sleep(5 * time.Second)
+		stop()
+		if slow.plans.Load() == 0 {
+			t.Error("nothing was planned")
+		}
+	})
+}
+
 func TestHintsThatWereNotTakenAreOneHint(t *testing.T) {
 	c := make(chan store.Hint, 1)
 	for _, hint := range []store.Hint{store.HintJobs, store.HintRuns, store.HintCancels} {
