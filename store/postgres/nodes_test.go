@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -39,6 +41,15 @@ func TestStoreOfTwoNodes(t *testing.T) {
 func TestTenNodesMakeTheSchemaAtOnce(t *testing.T) {
 	address := server.Schema()
 	storetest.OpenAtOnce(t, func() (io.Closer, error) { return Open(t.Context(), address, Options{}) })
+	log, err := os.ReadFile(filepath.Join(server.Dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, `ERROR:  relation "history_`) {
+			t.Errorf("the log of the server says %q", line)
+		}
+	}
 }
 
 // What is said for a database holds for connections that say nothing else.
@@ -177,6 +188,17 @@ func TestWhoIsNotLetInIsTold(t *testing.T) {
 		if fault := (&database{}).Fault(&pgconn.PgError{Code: code}); fault != sqldb.Broken {
 			t.Errorf("error %s is a fault %d, want %d", code, fault, sqldb.Broken)
 		}
+	}
+}
+
+func TestASchemaWithALongNameIsRefused(t *testing.T) {
+	s := open(t, server.URL()+"&schema="+strings.Repeat("a", 63), Options{})
+	if _, err := s.Sessions(t.Context()); err != nil {
+		t.Error(err)
+	}
+	s, err := Open(t.Context(), server.URL()+"&schema="+strings.Repeat("a", 64), Options{})
+	if want := "schema has 64 bytes, at most 63 are allowed"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, %v; want an error that says %q", s, err, want)
 	}
 }
 

@@ -43,6 +43,9 @@ type Store struct{ *sqldb.Store }
 var _ store.Store = (*Store)(nil)
 
 const (
+	// nameMax is the longest name of a schema: the server cuts longer ones, so that two
+	// clusters would have one.
+	nameMax = 63
 	// connectMax bounds the making of a connection, where the address does not
 	// say connect_timeout.
 	connectMax = 5 * time.Second
@@ -127,6 +130,9 @@ func connect(ctx context.Context, address string) (*database, error) {
 		return nil, fmt.Errorf("the address of the store: %w", err)
 	}
 	schema := query.Get("schema")
+	if len(schema) > nameMax {
+		return nil, fmt.Errorf("the address of the store: schema has %d bytes, at most %d are allowed", len(schema), nameMax)
+	}
 	query.Del("schema")
 	u.RawQuery = query.Encode()
 	config, err := pgxpool.ParseConfig(u.String())

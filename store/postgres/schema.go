@@ -20,6 +20,10 @@ func scripts() (sqldb.Migrations, error) { return sqldb.ReadMigrations(migration
 // migrationLock is the advisory lock of whoever changes the schema: "belfry".
 const migrationLock = 0x62656c667279
 
+// partsLock is that of whoever changes the parts of history: two that make the same one at
+// once have an error in the server's log.
+const partsLock = migrationLock + 1
+
 // migrateMax is how often nodes that go on meanwhile may be in the way of who changes the
 // schema: each time takes a second.
 const migrateMax = 10
@@ -152,6 +156,9 @@ func (d *database) Partition(ctx context.Context, now, before int64) error {
 // than let others wait.
 func (d *database) inTable(ctx context.Context, statement string) error {
 	return pgx.BeginFunc(ctx, d.pool, func(t pgx.Tx) error {
+		if _, err := t.Exec(ctx, "select pg_advisory_xact_lock($1)", int64(partsLock)); err != nil {
+			return err
+		}
 		if _, err := t.Exec(ctx, "set local lock_timeout = '"+partMax+"'"); err != nil {
 			return err
 		}
