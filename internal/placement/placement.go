@@ -58,12 +58,6 @@ func suits(s *store.Session, place *job.Place, handler string) bool {
 	return s.Has(store.RoleWorker) && s.Suits(place.Labels, handler)
 }
 
-// What internal/planner calls the roles.
-const (
-	RolePlanner = store.RolePlanner
-	RoleWorker  = store.RoleWorker
-)
-
 // Runs returns the runs of an occurrence and where they go: one, one for each
 // shard, or with broadcast one for each eligible node. Without an eligible node
 // the runs are planned all the same and wait, for the reason returned.

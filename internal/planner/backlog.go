@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/engine"
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // What was missed is planned as fast as it is run, and not faster: a node that was away
@@ -154,7 +154,7 @@ func (p *Planner) measureRoom(ctx context.Context) error {
 	}
 	var waits []int
 	for _, s := range p.Live() {
-		if s.Takes() && slices.Contains(s.Roles, placement.RoleWorker) {
+		if s.Takes() && s.Has(store.RoleWorker) {
 			waits = append(waits, counted[s.ID])
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/engine"
-	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -241,8 +240,8 @@ func TestWhatIsCaughtUpGoesToTheNodeThatPlansIt(t *testing.T) {
 
 func twoWorkers() []store.Session {
 	return []store.Session{
-		{ID: job.ID{1}, Node: "a", Roles: []string{placement.RoleWorker}, Capacity: 10},
-		{ID: job.ID{2}, Node: "b", Roles: []string{placement.RoleWorker}, Capacity: 10},
+		{ID: job.ID{1}, Node: "a", Roles: []string{store.RoleWorker}, Capacity: 10},
+		{ID: job.ID{2}, Node: "b", Roles: []string{store.RoleWorker}, Capacity: 10},
 	}
 }
 
@@ -264,10 +263,10 @@ func TestTheBacklogIsDividedAmongPlannersAndNodes(t *testing.T) {
 	half := store.AllPartitions
 	half[0], half[1] = 0, 0
 	worker := func(n byte) store.Session {
-		return store.Session{ID: job.ID{n}, Node: string('a' + rune(n)), Roles: []string{placement.RoleWorker}, Capacity: 1}
+		return store.Session{ID: job.ID{n}, Node: string('a' + rune(n)), Roles: []string{store.RoleWorker}, Capacity: 1}
 	}
 	drained, leaving, planner := worker(4), worker(5), worker(6)
-	drained.Drain, leaving.Leaving, planner.Roles = &store.Drain{}, true, []string{placement.RolePlanner}
+	drained.Drain, leaving.Leaving, planner.Roles = &store.Drain{}, true, []string{store.RolePlanner}
 	for _, c := range []struct {
 		name    string
 		live    []store.Session
