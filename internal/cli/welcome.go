@@ -30,7 +30,7 @@ func (s *server) welcome(ctx context.Context) {
 	}
 	if os.Geteuid() == 0 {
 		if s.config.Shell.DefaultUser == "" {
-			s.welcomeRoot(fmt.Sprintf("%s serve --run-as nobody%s", belfry, where))
+			s.welcomeRoot()
 			return
 		}
 		dir = ", dir: /" // the user of the job may not see the folder of the server
@@ -53,14 +53,14 @@ what it prints when it is run at once, and when it is due next:
 `, apply, run, list)
 }
 
-// welcomeRoot says how to start a server that may run nothing yet.
-func (s *server) welcomeRoot(serve string) {
-	const why = "a server that is root runs commands only as users that it is told: stop it, and start it so"
+// welcomeRoot says what a server that is root and may run nothing yet lacks.
+func (s *server) welcomeRoot() {
+	const why, flag = "a server that is root runs commands only as users that it is told: stop it, and add to how it was started", "--run-as nobody"
 	if !s.env.StderrIsTerminal {
-		s.log.Warn(why, "serve", serve)
+		s.log.Warn(why, "flag", flag)
 		return
 	}
-	s.env.tell("\nA%s:\n\n  %s\n\n", why[1:], serve)
+	s.env.tell("\nA%s:\n\n  %s\n\n", why[1:], flag)
 }
 
 // quoted writes a word for a shell.
