@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"net"
@@ -38,6 +39,14 @@ func TestAMachineHasLabelsOfItsOwn(t *testing.T) {
 		if got := (config.Server{Labels: c.said}).Filled(environment(), c.hostname, false).Labels; !maps.Equal(got, c.want) {
 			t.Errorf("%v on %q: %v, want %v", c.said, c.hostname, got, c.want)
 		}
+	}
+	// They take no room from those that people give.
+	many := config.Server{Data: "/data", Labels: map[string]string{}}
+	for i := range 64 {
+		many.Labels[fmt.Sprint("label", i)] = ""
+	}
+	if err := many.Filled(environment(), "machine", false).Check(); err != nil {
+		t.Errorf("with 64 labels of its own: %v", err)
 	}
 }
 

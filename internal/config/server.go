@@ -40,7 +40,7 @@ type Server struct {
 
 	Name     string            `json:"name,omitzero" max:"128" doc:"The name of this node." flag:"name" default:"the name of the machine" why:"that is what people call it"`
 	Roles    []Role            `json:"roles,omitzero" items:"3" doc:"What this node does: planner plans jobs, worker runs them, api answers requests." flag:"roles" default:"all three" why:"a server that is alone has to do everything; those of a cluster may share it"`
-	Labels   map[string]string `json:"labels,omitzero" items:"64" keys:"labels" doc:"What jobs choose this node by." flag:"label" default:"arch and host" why:"jobs that need a kind of processor, or one machine, can say so; other labels say what nobody can guess"`
+	Labels   map[string]string `json:"labels,omitzero" items:"66" keys:"labels" doc:"What jobs choose this node by, arch and host among them." flag:"label" default:"arch and host" why:"jobs that need a kind of processor, or one machine, can say so; other labels say what nobody can guess"`
 	Capacity int               `json:"capacity,omitzero" min:"1" max:"100000" doc:"How many attempts run at once." flag:"capacity" default:"512" why:"more than a machine usually runs at once, and few enough not to bring it down"`
 
 	Timezone Zone         `json:"timezone,omitzero" doc:"The time zone of schedules that name none." flag:"timezone" default:"UTC" why:"the same on all nodes, whatever their machines have; the log says when the machine has another one"`
