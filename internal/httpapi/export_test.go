@@ -17,7 +17,7 @@ func Description(c Config) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.document, nil
+	return a.document()
 }
 
 // Listed returns the patterns that say what they want of their caller.

@@ -16,6 +16,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -93,10 +94,12 @@ type Config struct {
 // api is what the handlers share.
 type api struct {
 	Config
-	huma     huma.API
-	mux      *routes
-	places   places // for those who follow something
-	document []byte // the description of the API
+	huma   huma.API
+	mux    *routes
+	places places // for those who follow something
+	// document is the description of the API. It is written when somebody first asks: to
+	// write it takes most of the time that it takes to make an API, and few ask.
+	document func() ([]byte, error)
 	// failures are those to authenticate.
 	failures auth.Failures
 }
@@ -144,9 +147,9 @@ func newAPI(c Config) (*api, error) {
 	a.auditRoutes()
 	a.tokenRoutes()
 	a.plainRoutes()
-	var err error
-	a.document, err = a.describe()
-	return a, err
+	a.describe()
+	a.document = sync.OnceValues(a.writeDescription)
+	return a, nil
 }
 
 // register adds a route that answers in JSON. What it returns as an error
@@ -242,9 +245,14 @@ func (a *api) healthRoutes() {
 
 // plainRoutes are the description of the API, and the answer where there is nothing.
 func (a *api) plainRoutes() {
-	a.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+	a.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, r *http.Request) {
+		document, err := a.document()
+		if err != nil {
+			a.writeProblem(w, a.asProblem(r.Context(), err))
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(a.document)
+		_, _ = w.Write(document)
 	})
 	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		a.writeProblem(w, a.noRoute(r))

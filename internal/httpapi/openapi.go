@@ -78,7 +78,7 @@ const schemasAt = "#/components/schemas/"
 // document stands for client.Document in the description of the API.
 type document struct{}
 
-// Schema returns the place of the schema of documents, which describe puts there.
+// Schema returns the place of the schema of documents, which writeDescription puts there.
 func (document) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Extensions: map[string]any{documentMark: true}}
 }
@@ -86,14 +86,19 @@ func (document) Schema(huma.Registry) *huma.Schema {
 // documentMark is what the schema of a document is recognised by.
 const documentMark = "x-belfry-document"
 
-// describe writes the description of the API. The schemas of documents are those
-// of package job.
-func (a *api) describe() ([]byte, error) {
+// describe completes the operations of the library, which requests read as well: so
+// nothing of them changes later.
+func (a *api) describe() {
 	a.describePlain()
 	a.huma.OpenAPI().Components.Responses = a.problemResponses()
 	for _, operation := range a.operations() {
 		a.complete(operation)
 	}
+}
+
+// writeDescription writes the description of the API. The schemas of documents are
+// those of package job.
+func (a *api) writeDescription() ([]byte, error) {
 	data, err := json.Marshal(a.huma.OpenAPI())
 	if err != nil {
 		return nil, fmt.Errorf("describe the API: %w", err)

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -250,6 +251,23 @@ func TestTheDescriptionIsInTheDocumentation(t *testing.T) {
 	if err := os.WriteFile(name, want, 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// It is written at the first request, beside others.
+func TestTheDescriptionIsWhatAServerAnswers(t *testing.T) {
+	s, want := newServer(t), any(description(t).tree)
+	var group sync.WaitGroup
+	for range 2 {
+		group.Go(func() {
+			answer := s.call("GET", "/openapi.json", "")
+			got, err := jsonschema.UnmarshalJSON(answer.Body)
+			if err != nil || answer.Code != http.StatusOK || !reflect.DeepEqual(got, want) {
+				t.Errorf("the status is %d and the answer is another one, %v", answer.Code, err)
+			}
+		})
+		group.Go(func() { s.call("GET", "/api/v1/jobs", "") })
+	}
+	group.Wait()
 }
 
 func TestTheDescriptionHasEachRoute(t *testing.T) {
