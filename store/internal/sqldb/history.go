@@ -44,11 +44,16 @@ func (t *tx) insertRecords(list []*store.Record) error {
 	return t.writeRows(Insert, b)
 }
 
-// selectRecords reads records with the names of their jobs, for records.
-const selectRecords = `select h.ended, h.run, h.attempt, h.is_final, h.outcome, n.namespace, n.name, h.reason, h.unmet, h.job, h.kind, h.run_key,
+// selectRecords reads records with the names of their jobs, for records, and
+// selectRecordsOf those of some runs.
+const (
+	selectRecords   = recordColumns + " from history h " + recordNames
+	selectRecordsOf = recordColumns + " from history h " + byRun + recordNames + " where h.run in (?*)"
+	recordColumns   = `select h.ended, h.run, h.attempt, h.is_final, h.outcome, n.namespace, n.name, h.reason, h.unmet, h.job, h.kind, h.run_key,
 	h.shard, h.shards, h.epoch, h.version, h.scheduled, h.due, h.next_attempt, h.held_slot, h.started, h.node, h.token, h.exited, h.exit_code,
-	h.signal_name, h.http_status, h.params, h.parent, h.occurrences, h.last_scheduled, h.replaces, h.output_bytes
-	from history h join names n on n.uid = h.job`
+	h.signal_name, h.http_status, h.params, h.parent, h.occurrences, h.last_scheduled, h.replaces, h.output_bytes`
+	recordNames = "join names n on n.uid = h.job"
+)
 
 func (t *tx) records(text string, args ...any) (list []store.Record, err error) {
 	q := t.query(text, args...)

@@ -365,7 +365,7 @@ func (st *step) findRuns(a *about, seqs map[job.ID]int64, pool func(slot string)
 	if !a.over || len(missing) == 0 {
 		return nil
 	}
-	uids, err := st.ids("select h.job from history h where h.run in (?*)", set(slices.Collect(maps.Keys(missing))))
+	uids, err := st.ids("select h.job from history h "+byRun+"where h.run in (?*)", set(slices.Collect(maps.Keys(missing))))
 	for _, uid := range uids {
 		seqs[uid] += 0
 	}
@@ -475,8 +475,12 @@ func (st *step) lockJobs(uids []job.ID) error {
 }
 
 // byKey makes MySQL and MariaDB, for which alone it is no comment, look up each id of
-// a set where they would rather read, and lock, the whole table.
-const byKey = "/*! force index (primary) */ "
+// a set where they would rather read, and lock, the whole table, byRun the records of
+// each run.
+const (
+	byKey = "/*! force index (primary) */ "
+	byRun = "/*! force index (history_run) */ "
+)
 
 // lockStates sorts what is found, by an expression that no index has: otherwise
 // PostgreSQL may read all jobs in the order of the index and compare each with the set.

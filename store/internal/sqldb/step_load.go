@@ -351,7 +351,7 @@ func (st *step) addRecords(runs []job.ID) error {
 	if len(runs) == 0 {
 		return nil
 	}
-	list, err := st.records(selectRecords+" where h.run in (?*)", set(runs))
+	list, err := st.records(selectRecordsOf, set(runs))
 	if err != nil {
 		return err
 	}
