@@ -195,7 +195,7 @@ var table = map[string]line{
 	"store/internal/sqldb": {
 		// All of a store but the database.
 		layer:   kinds,
-		imports: []string{"job", "store", "store/internal/columns", "store/internal/refill", "internal/engine", "internal/events"},
+		imports: []string{"job", "store", "store/internal/columns", "store/internal/refill", "internal/clock", "internal/engine", "internal/events"},
 	},
 	"store/mysql": {
 		layer:       shells,

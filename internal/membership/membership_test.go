@@ -30,7 +30,7 @@ type faulty struct {
 	away, hangs, blind atomic.Bool // blind: what others are is not told
 	renewals, looks    atomic.Int32
 	takes              atomic.Int64 // how long the answer to a renewal takes
-	tells              atomic.Int64 // how long the answer to the time takes
+	asks, tells        atomic.Int64 // how long the question what time it is takes, and the answer
 	load               atomic.Pointer[store.Load]
 }
 
@@ -50,6 +50,7 @@ func (f *faulty) Renew(ctx context.Context, session job.ID, load store.Load) err
 }
 
 func (f *faulty) Now(ctx context.Context) (time.Time, error) {
+	time.Sleep(time.Duration(f.asks.Load()))
 	now, err := f.Store.Now(ctx)
 	time.Sleep(time.Duration(f.tells.Load()))
 	return now, err
@@ -73,6 +74,7 @@ type world struct {
 	ids    atomic.Uint64
 	told   atomic.Int64 // of Renewed
 	ahead  atomic.Int64 // the wall clock of the nodes, of that of the store
+	slept  atomic.Int64 // how long the machine of the nodes has slept, of which the bubble knows nothing
 }
 
 func newWorld(t *testing.T) *world {
@@ -81,7 +83,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) boot() time.Duration { return time.Since(w.began) }
+func (w *world) boot() time.Duration { return time.Since(w.began) + time.Duration(w.slept.Load()) }
 
 func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
 
@@ -263,6 +265,27 @@ func TestTheClockOfTheStoreIsKnownBetweenLooks(t *testing.T) {
 		time.Sleep(time.Minute)
 		if off := time.Until(m.Now()) - time.Hour; off.Abs() > time.Millisecond {
 			t.Errorf("without the store it is wrong by %s", off)
+		}
+	})
+}
+
+func TestTheClockOfTheStoreIsNotAheadOfItHoweverLongItTakesToAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m := w.join("a")
+		w.store.asks.Store(int64(300 * time.Millisecond))
+		w.store.tells.Store(int64(200 * time.Millisecond))
+		time.Sleep(3 * time.Second) // until it was asked
+		for range 20 {
+			time.Sleep(777 * time.Millisecond)
+			if off := time.Until(m.Now()); off > 0 || off < -200*time.Millisecond {
+				t.Errorf("it is ahead by %s, want -200ms to 0s", off)
+			}
+		}
+		w.store.away.Store(true)
+		w.slept.Add(int64(time.Hour)) // and the clock of the store goes on
+		if off := time.Until(m.Now()) - time.Hour; off > 0 || off < -200*time.Millisecond {
+			t.Errorf("after a sleep of the machine it is ahead by %s, want -200ms to 0s", off)
 		}
 	})
 }

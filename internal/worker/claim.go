@@ -246,7 +246,7 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 	w.mu.Lock()
 	edits := w.edits
 	w.mu.Unlock()
-	sent := time.Now()
+	sent := w.elapsed()
 	outcomes, err := w.Store.Claim(ctx, w.Self.ID, attempts)
 	w.mu.Lock()
 	w.asking -= len(batch)
@@ -260,7 +260,8 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 		return err
 	}
 	answered := w.elapsed()
-	w.lead.measured(time.Since(sent), len(batch), answered)
+	took := answered - sent
+	w.lead.measured(took, len(batch), answered)
 	started := batch[:0]
 	for i, it := range batch {
 		if w.answered(it, &outcomes[i]) {
@@ -295,7 +296,9 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 	defer w.mu.Unlock()
 	elapsed := w.elapsed()
 	now := outcomes[0].Now.Add(elapsed - answered) // at least
-	if better, known := w.storeNow(); known && better.After(now) {
+	// What was read before is more exact, unless that clock was put back since: the claim
+	// was decided when it was sent or later. Stores keep times to the microsecond.
+	if better, known := w.storeNow(); known && better.After(now) && better.Before(now.Add(took+time.Microsecond)) {
 		now = better
 	}
 	for _, it := range started {

@@ -14,14 +14,16 @@ func TestNothingStartsBeforeItsTimeByTheClockOfTheStore(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		offset time.Duration        // of the clock of the node
+		ask    time.Duration        // how long questions are on their way to the store, claims too
 		answer func() time.Duration // how long the store takes to say what time it is
 		late   time.Duration        // at most
 	}{
-		{"the clocks agree", 0, nil, 2 * time.Millisecond},
-		{"the node is ahead", 700 * time.Millisecond, nil, 2 * time.Millisecond},
-		{"the node is behind", -700 * time.Millisecond, nil, 2 * time.Millisecond},
-		{"the answers take long", 0, func() time.Duration { return 300 * time.Millisecond }, 302 * time.Millisecond},
-		{"some answers take long", 0, func() time.Duration { return time.Duration(time.Now().Second()%3) * 150 * time.Millisecond }, 2 * time.Millisecond},
+		{"the clocks agree", 0, 0, nil, 2 * time.Millisecond},
+		{"the node is ahead", 700 * time.Millisecond, 0, nil, 2 * time.Millisecond},
+		{"the node is behind", -700 * time.Millisecond, 0, nil, 2 * time.Millisecond},
+		{"the answers take long", 0, 0, func() time.Duration { return 300 * time.Millisecond }, 302 * time.Millisecond},
+		{"some answers take long", 0, 0, func() time.Duration { return time.Duration(time.Now().Second()%3) * 150 * time.Millisecond }, 2 * time.Millisecond},
+		{"the questions take long", 0, 300 * time.Millisecond, func() time.Duration { return 0 }, 302 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -29,7 +31,9 @@ func TestNothingStartsBeforeItsTimeByTheClockOfTheStore(t *testing.T) {
 				r.now = func() time.Time { return time.Now().Add(c.offset) }
 				if c.answer != nil {
 					r.store.set(func(h *hooks) {
+						h.claim = slow(c.ask)
 						h.now = func() (time.Time, error) {
+							time.Sleep(c.ask)
 							now := time.Now()
 							time.Sleep(c.answer())
 							return now, nil
@@ -188,4 +192,66 @@ func TestAStoreWhoseClockGoesBackIsNotAskedAllTheTime(t *testing.T) {
 			t.Errorf("%d starts, want 1", r.startsOf(id))
 		}
 	})
+}
+
+func TestTheAnswerToAClaimMakesNothingLateHoweverLongItTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		r.claimsFar() // so that it is claimed in time
+		before := len(r.exec.starts())
+		r.store.set(func(h *hooks) {
+			h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
+				outcomes, err := do()
+				time.Sleep(200 * time.Millisecond)
+				return outcomes, err
+			}
+		})
+		r.plan(j, in(2*time.Second), in(3*time.Second))
+		time.Sleep(5 * time.Second)
+		starts := r.exec.starts()[before:]
+		for _, s := range starts {
+			if late := s.at.Sub(s.due); late < 0 || late > 2*time.Millisecond {
+				t.Errorf("started %s after its time, want 0 to 2ms", late)
+			}
+		}
+		if len(starts) != 2 {
+			t.Errorf("%d starts, want 2", len(starts))
+		}
+	})
+}
+
+func TestWhatTheClockOfTheStoreIsSetToCounts(t *testing.T) {
+	for _, step := range []time.Duration{
+		time.Hour, 1500 * time.Millisecond, 20 * time.Millisecond, -20 * time.Millisecond, -1500 * time.Millisecond,
+	} {
+		t.Run(step.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				r.now = time.Now
+				j := r.put("j", besides)
+				r.store.set(func(h *hooks) { h.claim = slow(time.Millisecond) })
+				r.start()
+				time.Sleep(10 * time.Second) // until it is well known
+				r.set.Store(int64(step))     // of the store alone
+				known := max(0, step) + 1100*time.Millisecond
+				var due []time.Time
+				for i := range 10 {
+					due = append(due, in(known+time.Duration(i)*777*time.Millisecond))
+				}
+				r.plan(j, due...)
+				time.Sleep(2*step.Abs() + 15*time.Second)
+				starts := r.exec.starts()
+				if len(starts) != len(due) {
+					t.Fatalf("%d starts, want %d", len(starts), len(due))
+				}
+				for _, s := range starts {
+					if late := s.at.Add(step).Sub(s.due); late < 0 || late > 5*time.Millisecond {
+						t.Errorf("started %s after its time, want 0 to 5ms", late)
+					}
+				}
+			})
+		})
+	}
 }

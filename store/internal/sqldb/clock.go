@@ -6,13 +6,13 @@ import (
 	"sync"
 	"time"
 
+	machine "github.com/belfry-cron/belfry/internal/clock"
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 const (
-	// measureEvery is how often the offset to the clock of the database is
-	// measured: steps of that clock, and the sleep of a machine, are known
-	// within this time. Decisions read the clock of the database itself.
+	// measureEvery is how often the clock of the database is read: steps of it are
+	// known within this time. Decisions read it by themselves.
 	measureEvery = 5 * time.Second
 	// samples is how many answers a measurement takes: the first of a connection
 	// takes longer.
@@ -21,15 +21,19 @@ const (
 	measureMax = 2 * time.Second
 )
 
-// clock is the clock of the database as this process believes it to be. It goes
-// on by the monotonic clock, so that steps of the machine's do not matter.
+// clock is the clock of the database as this process believes it to be. Between
+// measurements it goes on by the clock of the machine that nobody sets, and that does not
+// stand still while the machine sleeps.
 type clock struct {
 	given func() time.Time // if set, it is that
+	boot  func() time.Duration
 
-	mu       sync.Mutex
-	at       time.Time // of the database
-	measured time.Time // when, with the monotonic clock
+	mu   sync.Mutex
+	at   time.Time     // of the database
+	read time.Duration // when, by boot
 }
+
+func newClock(given func() time.Time) clock { return clock{given: given, boot: machine.Boot} }
 
 func (c *clock) now() time.Time {
 	if c.given != nil {
@@ -37,7 +41,7 @@ func (c *clock) now() time.Time {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return micro(c.at.Add(time.Since(c.measured)))
+	return micro(c.at.Add(c.boot() - c.read))
 }
 
 // micro is a moment as stores keep times: in UTC, to the microsecond.
@@ -53,13 +57,13 @@ func (s *Store) measure(ctx context.Context) error {
 	return s.read(ctx, func(t *tx) error {
 		quickest := time.Duration(math.MaxInt64)
 		for range samples {
-			begun := time.Now()
+			asked := s.clock.boot()
 			n, err := t.number(s.selectClock())
 			if err != nil {
 				return err
 			}
-			answered := time.Now()
-			if took := answered.Sub(begun); took < quickest {
+			answered := s.clock.boot()
+			if took := answered - asked; took < quickest {
 				quickest = took
 				s.clock.set(columns.FromNanos(n), answered)
 			}
@@ -68,10 +72,10 @@ func (s *Store) measure(ctx context.Context) error {
 	})
 }
 
-func (c *clock) set(at, measured time.Time) {
+func (c *clock) set(at time.Time, read time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.at, c.measured = at, measured
+	c.at, c.read = at, read
 }
 
 // keepTime measures until ctx ends.

@@ -148,7 +148,7 @@ func Open(ctx context.Context, db DB, o Options) (*Store, error) {
 		defaults:  o.Defaults,
 		revisions: cmp.Or(o.Revisions, store.RevisionsDefault),
 		newID:     o.NewID,
-		clock:     clock{given: o.Now},
+		clock:     newClock(o.Now),
 		closed:    make(chan struct{}),
 	}
 	if err := s.measure(ctx); err != nil {
