@@ -48,9 +48,10 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 		b.conclude(m, outcome, reason)
 		return b.answer(store.Late, r)
 	}
-	if r.HoldsSlot {
+	if r.HoldsSlot && (!r.First.IsZero() || r.Slot == j.Policy.SlotKey(&r.Run, s.Node)) {
 		return b.take(j, m, s, a)
 	}
+	b.giveUp(m) // the job was given another one since
 	if j.Policy.NeedsPrevious && isOccurrence(r.Kind) {
 		if reason, ok := b.previous(j, r); !ok {
 			if b.now.Before(r.Due) {
@@ -82,6 +83,15 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 		return b.take(j, m, s, a)
 	}
 	return b.overlaps(j, m, s, a)
+}
+
+// giveUp frees the slot of a run that has not begun.
+func (b *Batch) giveUp(m *member) {
+	if m.HoldsSlot {
+		m.HoldsSlot = false
+		b.save(m)
+		b.fill(m.Slot)
+	}
 }
 
 func (b *Batch) answer(v store.Verdict, r *store.Run) store.ClaimOutcome {

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -176,6 +177,74 @@ var overlapTests = []test{
 			e.claim(e.a, waits, store.Started)
 			e.finish(waits, job.OutcomeSucceeded)
 		}
+	}},
+	{"overlap: what was given a slot and has not begun wants another one when its job was given that", func(e *env) {
+		edits := []struct{ from, to string }{
+			{"policy: {concurrency_key: a, overlap: queue}", "policy: {concurrency_key: b, overlap: queue}"},
+			{"policy: {overlap: queue}", "policy: {concurrency_key: b, overlap: queue}"},
+			{"policy: {concurrency_key: a, overlap: queue}", "policy: {overlap: queue}"},
+			{"policy: {overlap: queue}", "place: {strategy: broadcast}\npolicy: {overlap: queue}"},
+		}
+		for i, edit := range edits {
+			text := fmt.Sprintf("name: j%d\n", i)
+			e.put(text + edit.from)
+			left, err := e.Job(e.ctx, "default", fmt.Sprintf("j%d", i))
+			e.must(err)
+			first, handed, claimed := e.trigger(left), e.trigger(left), e.trigger(left)
+			e.claim(e.a, first, store.Started)
+			e.claim(e.a, handed, store.Waiting)
+			e.finish(first, job.OutcomeSucceeded)
+			equal(e, "it was given the slot", e.run(handed.Run).HoldsSlot, true)
+			j := e.put(text + edit.to)
+			other := e.trigger(j)
+			if strings.Contains(edit.to, "concurrency_key") {
+				other = e.trigger(e.put("name: other\npolicy: {concurrency_key: b}"))
+			}
+			e.claim(e.a, other, store.Started)
+			e.claim(e.a, handed, store.Waiting)
+			e.finish(other, job.OutcomeSucceeded)
+			e.claim(e.a, handed, store.Started)
+
+			// What was claimed under the old definition, and is given back for that.
+			e.finish(handed, job.OutcomeSucceeded)
+			e.put(text + edit.from)
+			e.claim(e.a, claimed, store.Started)
+			j = e.put(text + edit.to)
+			e.must(e.Release(e.ctx, e.a.ID, []store.Attempt{claimed}))
+			other = e.trigger(j)
+			if strings.Contains(edit.to, "concurrency_key") {
+				other = e.trigger(e.put("name: other\npolicy: {concurrency_key: b}"))
+			}
+			e.claim(e.a, other, store.Started)
+			e.claim(e.a, claimed, store.Waiting)
+			e.finish(other, job.OutcomeSucceeded)
+			e.claim(e.a, claimed, store.Started)
+			e.finish(claimed, job.OutcomeSucceeded)
+		}
+	}},
+	{"overlap: what was given a slot and does not want it any more leaves it to who waits for it", func(e *env) {
+		j := e.put("name: a\npolicy: {concurrency_key: a, overlap: queue}")
+		first, handed := e.trigger(j), e.trigger(j)
+		e.claim(e.a, first, store.Started)
+		e.claim(e.a, handed, store.Waiting)
+		e.clock.Advance(time.Second)
+		waits := e.trigger(e.put("name: other\npolicy: {concurrency_key: a, overlap: queue, queue_limit: 2}"))
+		e.claim(e.a, waits, store.Waiting)
+		e.finish(first, job.OutcomeSucceeded)
+		equal(e, "it was given the slot", e.run(handed.Run).HoldsSlot, true)
+		e.put("name: a\npolicy: {overlap: queue}")
+		e.claim(e.a, handed, store.Started)
+		e.claim(e.a, waits, store.Started)
+	}},
+	{"overlap: a run that has begun keeps its slot between its attempts, whatever its job is given", func(e *env) {
+		retry := ", retry: {attempts: 1, backoff: 1m}}"
+		r := e.trigger(e.put("name: a\npolicy: {concurrency_key: a, overlap: queue" + retry))
+		e.claim(e.a, r, store.Started)
+		e.finish(r, job.OutcomeFailed)
+		e.claim(e.a, e.trigger(e.put("name: other\npolicy: {concurrency_key: b}")), store.Started)
+		e.put("name: a\npolicy: {concurrency_key: b, overlap: queue" + retry)
+		e.clock.Advance(time.Minute)
+		e.claim(e.a, store.Attempt{Run: r.Run, Number: 2, Token: e.id()}, store.Started)
 	}},
 	{"overlap: what is too late stands in nobody's way", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: skip, late_by: 5s}")
