@@ -99,8 +99,9 @@ func (s *Store) tellFollowers(ctx context.Context, batch int64) int64 {
 	for s.followed.now() {
 		for room := true; room && len(next.Events) < tellMax; {
 			select {
-			case list := <-changes:
+			case list, open := <-changes:
 				next.Events = append(next.Events, list...)
+				room = open // it is closed with ctx
 			default:
 				room = false
 			}

@@ -1,0 +1,33 @@
+package sqldb
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// closing is a database that does not answer any more when its store is closed.
+type closing struct {
+	*distant
+	close func()
+}
+
+func (d *closing) Begin(ctx context.Context) (Tx, error) {
+	d.close()
+	time.Sleep(2 * tellEvery)
+	return nil, ctx.Err()
+}
+
+func TestWhoTellsOthersEndsWithTheStore(t *testing.T) {
+	for range 30 { // which of two things is seen first is left to chance
+		synctest.Test(t, func(t *testing.T) {
+			d, s := dial(always(0, 0))
+			ctx, stop := context.WithCancel(t.Context())
+			s.db = &closing{d, stop}
+			s.followed.wake = make(chan struct{}, 1)
+			s.followed.heard()
+			s.tell(ctx)
+		})
+	}
+}
