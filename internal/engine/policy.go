@@ -215,7 +215,9 @@ func (p *Policy) caughtUp() job.Overlap {
 }
 
 // unattended tells whether nobody was there to run what fell due at a moment: it is long
-// ago, or all nodes have come since.
+// ago, or all nodes have come since. That is a guess, good enough for how runs that are all
+// to run overlap. Whether a run is missed does not depend on it: nodes that are gone may
+// have been there, without room for it.
 func (b *Batch) unattended(due time.Time) bool {
 	if late := b.now.Sub(due); late <= 0 || late > OnTime {
 		return late > 0

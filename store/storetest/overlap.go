@@ -573,6 +573,22 @@ var overlapTests = []test{
 			e.claim(e.a, runs[0], store.Started)
 		}
 	}},
+	{"what was planned ahead and nobody has begun runs late, as late_by and overlap allow, with missed none and latest", func(e *env) {
+		for i, missed := range []string{"none", "latest"} {
+			j := e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\npolicy: {missed: %s, late_by: 6m}", i, missed))
+			runs := e.plan(j, time.Second, 2*time.Second, 3*time.Second, 4*time.Second)
+			e.clock.Advance(5 * time.Minute)
+			e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+			e.claim(e.a, runs[1], store.Started)
+			e.claim(e.a, runs[2], store.Skipped)
+			e.finish(runs[1], job.OutcomeSucceeded)
+			e.claim(e.a, runs[0], store.Started)
+			e.finish(runs[0], job.OutcomeSucceeded)
+			e.clock.Advance(2 * time.Minute)
+			e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+			e.claim(e.a, runs[3], store.Late)
+		}
+	}},
 	{"a run that no node may run is missed, with what they lack", func(e *env) {
 		j := e.put("name: a\nschedule: {cron: '* * * * *'}\nplace: {labels: {gpu: 'yes', name: a}}\npolicy: {late_by: 5s}")
 		item := e.planItem(j, start.Add(time.Second))
