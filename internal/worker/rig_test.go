@@ -38,6 +38,7 @@ type hooks struct {
 	finish  func(do func() error, results []store.Result) error
 	release func(do func() error, attempts []store.Attempt) error
 	now     func() (time.Time, error)
+	read    func() error
 	ready   time.Duration // how long a read takes
 	tell    time.Duration // and its answer
 	mine    func(do func() ([]store.Run, error)) ([]store.Run, error)
@@ -158,8 +159,13 @@ func (b *between) Release(ctx context.Context, session job.ID, attempts []store.
 func (b *between) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
 	b.mu.Lock()
 	b.reads++
-	takes, tell := b.hooks.ready, b.hooks.tell
+	read, takes, tell := b.hooks.read, b.hooks.ready, b.hooks.tell
 	b.mu.Unlock()
+	if read != nil {
+		if err := read(); err != nil {
+			return nil, err
+		}
+	}
 	time.Sleep(takes)
 	runs, err := b.Store.Ready(ctx, session, after, until, limit)
 	time.Sleep(tell)

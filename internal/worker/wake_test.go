@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +23,63 @@ func (r *rig) byHand(j *store.Job) job.ID {
 	}
 	r.wake <- store.HintRuns
 	return id
+}
+
+func TestAHintIsFollowedAgainAfterALookThatFailed(t *testing.T) {
+	for fails, after := range []time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond, 700 * time.Millisecond} {
+		t.Run(fmt.Sprint(fails), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				j := r.put("j", besides)
+				r.start()
+				time.Sleep(3010 * time.Millisecond) // the next look by itself is almost a second away
+				var asked atomic.Int32
+				r.store.set(func(h *hooks) {
+					h.read = func() error {
+						if asked.Add(1) <= int32(fails) {
+							return errAway
+						}
+						return nil
+					}
+				})
+				id := r.byHand(j)
+				time.Sleep(after + 10*time.Millisecond)
+				if n := asked.Load(); r.startsOf(id) != 1 || n != int32(fails+1) {
+					t.Errorf("%d starts after %d looks, want 1 after %d", r.startsOf(id), n, fails+1)
+				}
+			})
+		})
+	}
+}
+
+func TestAHintThatCannotBeFollowedIsNotFollowedAllTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		var asked atomic.Int32
+		r.store.set(func(h *hooks) {
+			h.read = func() error {
+				asked.Add(1)
+				return errAway
+			}
+		})
+		id := r.byHand(j)
+		time.Sleep(time.Minute)
+		if n := asked.Load(); n > 130 {
+			t.Errorf("in a minute without the store it was asked %d times", n)
+		}
+		r.store.set(func(h *hooks) { h.read = nil })
+		time.Sleep(1050 * time.Millisecond) // the next look by itself is almost a second away
+		if r.startsOf(id) != 1 {
+			t.Errorf("%d starts a second after the store is back, want 1", r.startsOf(id))
+		}
+		id = r.byHand(j)
+		time.Sleep(10 * time.Millisecond)
+		if r.startsOf(id) != 1 {
+			t.Errorf("%d starts after another hint, want 1 at once", r.startsOf(id))
+		}
+	})
 }
 
 // Nothing else wakes the loop that claims: its next look may be a second later.

@@ -392,6 +392,7 @@ func (w *Worker) lookLoop(ctx context.Context) {
 	looks.Saw(w.look(ctx))
 	wake := w.lookWake
 	var rested <-chan time.Time
+	var again backoff
 	for {
 		var err error
 		select {
@@ -410,7 +411,7 @@ func (w *Worker) lookLoop(ctx context.Context) {
 		case <-wake:
 			began := time.Now()
 			err = w.hinted(ctx)
-			wake, rested = nil, time.After(restAsked(began))
+			wake, rested = nil, time.After(max(restAsked(began), min(again.after(err), lookEvery)))
 			if err == nil {
 				continue // it may be that the store was not asked
 			}
@@ -424,17 +425,24 @@ func (w *Worker) lookLoop(ctx context.Context) {
 // hinted looks for what is due at once.
 func (w *Worker) hinted(ctx context.Context) error {
 	w.mu.Lock()
-	ahead := hintWindow
-	if w.looksFor&store.HintPlaced != 0 {
-		ahead = nearWindow
-	}
+	hint := w.looksFor
 	w.looksFor = 0
 	now, known := w.storeNow()
 	w.mu.Unlock()
 	if !known {
 		return nil // the next look reads everything
 	}
-	return w.lookNear(ctx, now, ahead)
+	ahead := hintWindow
+	if hint&store.HintPlaced != 0 {
+		ahead = nearWindow
+	}
+	err := w.lookNear(ctx, now, ahead)
+	if err != nil {
+		w.mu.Lock()
+		w.wakeLook(hint) // nobody says it again
+		w.mu.Unlock()
+	}
+	return err
 }
 
 // lookNear reads what is due until some time ahead of now. With plenty to do, most of
