@@ -52,6 +52,28 @@ func TestTenNodesMakeTheSchemaAtOnce(t *testing.T) {
 	}
 }
 
+func TestNodesMayRemoveAPartOfHistoryAtOnce(t *testing.T) {
+	address := server.Schema()
+	open(t, address, Options{})
+	d, err := connect(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.pool.Close()
+	if err := d.Partition(t.Context(), time.Date(2020, 1, 2, 0, 0, 0, 0, time.UTC).UnixNano(), 0); err != nil {
+		t.Fatal(err)
+	}
+	const name = "history_20200102"
+	for _, there := range []bool{true, false} { // the second has seen it before the first removed it
+		if parts, err := d.parts(t.Context()); err != nil || parts[name] != there {
+			t.Fatalf("it is there: %t, %v; want %t", parts[name], err, there)
+		}
+		if err := d.dropPart(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // What is said for a database holds for connections that say nothing else.
 func TestADatabaseWithOtherDefaultsIsUsed(t *testing.T) {
 	address := newDatabase(t, "others", "UTF8")

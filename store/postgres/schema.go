@@ -141,15 +141,22 @@ func (d *database) Partition(ctx context.Context, now, before int64) error {
 		if err != nil || at.Add(day).UnixNano() > before {
 			continue
 		}
-		// What stays keeps its part: it is removed row by row.
-		_ = d.inTable(ctx, fmt.Sprintf(`do $$ begin
+		_ = d.dropPart(ctx, name) // it is tried again
+	}
+	return nil
+}
+
+// dropPart removes a part of history, unless something of it stays, which is removed row
+// by row, or another node has removed it meanwhile.
+func (d *database) dropPart(ctx context.Context, name string) error {
+	return d.inTable(ctx, fmt.Sprintf(`do $$ begin
+		if to_regclass('%[1]s') is not null then
 			if not exists (select 1 from %[1]s h where exists (select 1 from jobs j where j.uid = h.job and j.keep_for <> 0)
 					or exists (select 1 from active a where a.id = h.run) or exists (select 1 from output o where o.run = h.run)) then
 				drop table %[1]s;
 			end if;
-		end $$`, name))
-	}
-	return nil
+		end if;
+	end $$`, name))
 }
 
 // inTable runs a statement that changes the parts of history. It gives up rather
