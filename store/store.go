@@ -256,6 +256,9 @@ type Jobs interface {
 	// JobByUID returns a job by its uid, deleted ones too as long as their
 	// tombstone is kept.
 	JobByUID(ctx context.Context, uid job.ID) (*Job, error)
+	// JobsByUID returns at most MaxBatch such jobs, in the same order, with nil for
+	// those that there are none of.
+	JobsByUID(ctx context.Context, uids []job.ID) ([]*Job, error)
 	// ListJobs returns jobs in the order of their full names, and the name to
 	// go on behind, which is empty when there is nothing behind it. A call
 	// looks at JobLookMax jobs: a query that selects few of many may return

@@ -150,8 +150,8 @@ func (w *weather) Cursors(ctx context.Context, uids []job.ID) (out []store.JobCu
 	return out, err
 }
 
-func (w *weather) JobByUID(ctx context.Context, uid job.ID) (out *store.Job, err error) {
-	err = w.call(ctx, func() (err error) { out, err = w.Store.JobByUID(ctx, uid); return err })
+func (w *weather) JobsByUID(ctx context.Context, uids []job.ID) (out []*store.Job, err error) {
+	err = w.call(ctx, func() (err error) { out, err = w.Store.JobsByUID(ctx, uids); return err })
 	return out, err
 }
 

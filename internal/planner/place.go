@@ -34,22 +34,27 @@ func (p *Planner) placeRest(ctx context.Context) error {
 			return nil
 		}
 		live, mine := p.Live(), p.Partitions()
+		last, full := runs[len(runs)-1], len(runs) == store.MaxBatch
+		runs = slices.DeleteFunc(runs, func(r store.Run) bool {
+			return !mine.Has(job.Partition(r.JobUID)) // who plans the job also places its runs
+		})
+		places, err := p.placesOf(ctx, runs)
+		if err != nil {
+			return err
+		}
 		placements := make([]store.Placement, 0, len(runs))
 		for i := range runs {
-			if !mine.Has(job.Partition(runs[i].JobUID)) {
-				continue // who plans the job also places its runs
+			there, ok := places[runs[i].JobUID]
+			if !ok {
+				continue // the job is gone, and the run with it
 			}
-			place, handler, err := p.placeOf(ctx, runs[i].JobUID)
-			if err != nil {
-				return err
-			}
-			request := placement.Request{UID: runs[i].JobUID, Place: place, Handler: handler, Scheduled: runs[i].Scheduled, Sequence: int(runs[i].ID[15])}
+			request := placement.Request{UID: runs[i].JobUID, Place: there.place, Handler: there.handler, Scheduled: runs[i].Scheduled, Sequence: int(runs[i].ID[15])}
 			request.Place.Shards = 0 // it is one shard already, or not split
-			if place.Strategy == job.StrategyBroadcast {
+			if there.place.Strategy == job.StrategyBroadcast {
 				request.Place.Strategy = job.StrategyAny
 			}
 			candidates := live
-			if bound := place.Sticky || place.Strategy == job.StrategyBroadcast; bound && runs[i].Node != "" {
+			if bound := there.place.Sticky || there.place.Strategy == job.StrategyBroadcast; bound && runs[i].Node != "" {
 				candidates = sessionsOf(runs[i].Node, live)
 			}
 			placed, _ := placement.Runs(request, candidates)
@@ -62,11 +67,10 @@ func (p *Planner) placeRest(ctx context.Context) error {
 				return fmt.Errorf("place runs: %w", err)
 			}
 		}
-		if len(runs) < store.MaxBatch {
+		if !full {
 			p.unplaced = store.RunRef{}
 			return nil
 		}
-		last := &runs[len(runs)-1]
 		p.unplaced = store.RunRef{Due: last.Due, ID: last.ID}
 	}
 	return nil
@@ -77,18 +81,43 @@ func sessionsOf(node string, live []store.Session) []store.Session {
 	return slices.DeleteFunc(slices.Clone(live), func(s store.Session) bool { return s.Node != node })
 }
 
-// placeOf returns where a job may run.
-func (p *Planner) placeOf(ctx context.Context, uid job.ID) (job.Place, string, error) {
+// whereabouts are where a job may run.
+type whereabouts struct {
+	place   job.Place
+	handler string
+}
+
+// placesOf returns where the jobs of a batch of runs may run, of those that there are.
+func (p *Planner) placesOf(ctx context.Context, runs []store.Run) (map[job.ID]whereabouts, error) {
+	places := make(map[job.ID]whereabouts, len(runs))
+	seen := make(map[job.ID]bool, len(runs))
+	var others []job.ID // paused, or not ours any more
 	p.mu.Lock()
-	if i, ok := p.table.byUID[uid]; ok {
-		t := p.table.timings[p.table.entries[i].timing]
-		p.mu.Unlock()
-		return t.place, t.handler, nil
+	for i := range runs {
+		uid := runs[i].JobUID
+		if seen[uid] {
+			continue
+		}
+		seen[uid] = true
+		if e, ok := p.table.byUID[uid]; ok {
+			t := p.table.timings[p.table.entries[e].timing]
+			places[uid] = whereabouts{t.place, t.handler}
+		} else {
+			others = append(others, uid)
+		}
 	}
 	p.mu.Unlock()
-	j, err := p.Store.JobByUID(ctx, uid) // paused, or not one of ours
-	if err != nil {
-		return job.Place{}, "", fmt.Errorf("read job %s: %w", uid, err)
+	if len(others) == 0 {
+		return places, nil
 	}
-	return j.Filled.Place, j.Filled.Run.Handler, nil
+	jobs, err := p.Store.JobsByUID(ctx, others)
+	if err != nil {
+		return nil, fmt.Errorf("read the jobs of runs to place: %w", err)
+	}
+	for i, j := range jobs {
+		if j != nil {
+			places[others[i]] = whereabouts{j.Filled.Place, j.Filled.Run.Handler}
+		}
+	}
+	return places, nil
 }

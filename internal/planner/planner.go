@@ -27,7 +27,7 @@ type Store interface {
 	JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error)
 	Summary(ctx context.Context) ([job.Partitions]store.PartitionSummary, error)
 	Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor, error)
-	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)
+	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error)
 	Backlog(ctx context.Context, limit int) (map[job.ID]int, error)

@@ -58,8 +58,11 @@ func (f *fake) Cursors(_ context.Context, uids []job.ID) (list []store.JobCursor
 	return list, nil
 }
 
-func (f *fake) JobByUID(_ context.Context, uid job.ID) (*store.Job, error) {
-	return &store.Job{Definition: &job.Job{UID: uid, Epoch: 1}, Filled: &job.Job{}, Cursor: f.cursor}, nil
+func (f *fake) JobsByUID(_ context.Context, uids []job.ID) (list []*store.Job, err error) {
+	for _, uid := range uids {
+		list = append(list, &store.Job{Definition: &job.Job{UID: uid, Epoch: 1}, Filled: &job.Job{}, Cursor: f.cursor})
+	}
+	return list, nil
 }
 
 func (f *fake) Calendars(context.Context) ([]*job.Calendar, error) { return nil, nil }

@@ -272,8 +272,8 @@ func (g *gate) Cursors(ctx context.Context, uids []job.ID) (out []store.JobCurso
 	return out, err
 }
 
-func (g *gate) JobByUID(ctx context.Context, uid job.ID) (out *store.Job, err error) {
-	err = g.read(ctx, func() (err error) { out, err = g.Store.JobByUID(ctx, uid); return err })
+func (g *gate) JobsByUID(ctx context.Context, uids []job.ID) (out []*store.Job, err error) {
+	err = g.read(ctx, func() (err error) { out, err = g.Store.JobsByUID(ctx, uids); return err })
 	return out, err
 }
 

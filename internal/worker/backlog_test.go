@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -147,6 +148,32 @@ func TestANodeWithABacklogOfItsOwnTakesNothingOver(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if n := o.looks.Load() - before; n > 0 {
 			t.Errorf("with 900 of its own to claim it has looked %d times", n)
+		}
+	})
+}
+
+// What it may run of that is found with one call for each batch.
+func TestTheJobsOfWhatOthersLeaveAreReadTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		o := &overdue{Store: r.memory}
+		other := r.join("b", nil).ID
+		for i := range 40 {
+			for _, lying := range r.leftLying(other, 2) {
+				lying.Job = r.put(fmt.Sprintf("j%d", i), "place: {labels: {elsewhere: x}}, "+besides).Definition.UID
+				o.runs = append(o.runs, lying)
+			}
+		}
+		r.store.Store = o
+		var calls atomic.Int64
+		r.store.set(func(h *hooks) { h.job = func() error { calls.Add(1); return nil } })
+		r.start()
+		time.Sleep(10 * time.Second)
+		if looks := o.looks.Load(); looks == 0 || calls.Load() != looks {
+			t.Errorf("for %d looks at what others have left jobs were read %d times", looks, calls.Load())
+		}
+		if n := len(r.exec.starts()); n > 0 {
+			t.Errorf("%d started on a node that has not their label", n)
 		}
 	})
 }

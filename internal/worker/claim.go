@@ -393,15 +393,13 @@ func (w *Worker) steal(ctx context.Context) error {
 		}
 		after = runs[len(runs)-1].RunRef
 		full := len(runs) == pageSize
-		mine := runs[:0]
-		for i := range runs {
-			may, err := w.mayTake(ctx, &runs[i], now)
+		var mine []store.ReadyRun
+		for batch := range slices.Chunk(runs, store.MaxBatch) {
+			some, err := w.mayTake(ctx, batch, now)
 			if err != nil {
 				return err
 			}
-			if may {
-				mine = append(mine, runs[i])
-			}
+			mine = append(mine, some...)
 		}
 		if len(mine) == 0 && full {
 			continue
@@ -417,21 +415,40 @@ func (w *Worker) steal(ctx context.Context) error {
 	}
 }
 
-// mayTake tells whether this node may run what another has left lying.
-func (w *Worker) mayTake(ctx context.Context, r *store.ReadyRun, now time.Time) (bool, error) {
-	if r.Session == w.Self.ID {
-		return false, nil // a look reads it
+// mayTake returns those of a batch of runs that this node may run although others have
+// left them lying.
+func (w *Worker) mayTake(ctx context.Context, runs []store.ReadyRun, now time.Time) ([]store.ReadyRun, error) {
+	var uids []job.ID
+	asked := map[job.ID]int{} // where among them
+	runs = slices.DeleteFunc(runs, func(r store.ReadyRun) bool {
+		if r.Session == w.Self.ID {
+			return true // a look reads it
+		}
+		if age := now.Sub(r.ID.Time()); age >= 0 && age < w.StealAfter {
+			return true // it was missed and is planned just now: its own node comes to it
+		}
+		if _, ok := asked[r.Job]; !ok {
+			asked[r.Job] = len(uids)
+			uids = append(uids, r.Job)
+		}
+		return false
+	})
+	if len(runs) == 0 {
+		return nil, nil
 	}
-	if age := now.Sub(r.ID.Time()); age >= 0 && age < w.StealAfter {
-		return false, nil // it was missed and is planned just now: that one comes to it
-	}
-	j, err := w.Store.JobByUID(ctx, r.Job)
+	jobs, err := w.Store.JobsByUID(ctx, uids)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	place := &j.Filled.Place
-	bound := place.Sticky || place.Strategy == job.StrategyBroadcast
-	return (!bound || r.Session.IsZero()) && placement.Eligible(&w.Self, place, j.Filled.Run.Handler), nil
+	return slices.DeleteFunc(runs, func(r store.ReadyRun) bool {
+		j := jobs[asked[r.Job]]
+		if j == nil {
+			return true // it is gone, and the run with it
+		}
+		place := &j.Filled.Place
+		bound := place.Sticky || place.Strategy == job.StrategyBroadcast
+		return bound && !r.Session.IsZero() || !placement.Eligible(&w.Self, place, j.Filled.Run.Handler)
+	}), nil
 }
 
 // storeClock is what the store's clock shows, at least, so that going by it nothing

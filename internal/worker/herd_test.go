@@ -89,8 +89,11 @@ func (h *herd) Mine(context.Context, job.ID) ([]store.Run, error) {
 	return slices.Clone(h.runs), nil
 }
 
-func (h *herd) JobByUID(context.Context, job.ID) (*store.Job, error) { return h.job, nil }
-func (h *herd) Now(context.Context) (time.Time, error)               { return time.Now(), nil }
+func (h *herd) JobsByUID(_ context.Context, uids []job.ID) ([]*store.Job, error) {
+	return slices.Repeat([]*store.Job{h.job}, len(uids)), nil
+}
+
+func (h *herd) Now(context.Context) (time.Time, error) { return time.Now(), nil }
 
 // noop is an executor that notes how late it was called.
 type noop struct {

@@ -240,29 +240,40 @@ func TestThousandsOfChangesAreNotThousandsOfReads(t *testing.T) {
 	})
 }
 
-// Of many that are claimed the one that starts first is called back first.
+// Of very many jobs with claims those that start first are called back first, a batch with
+// each call.
 func TestWhatStartsFirstIsCalledBackFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
+		const all, paused = 3 * store.MaxBatch, 50
+		r.capacity = 2 * all
 		r.start()
 		r.claimsFar()
 		due := in(2 * time.Second)
 		var last job.ID
-		for i := range 100 {
-			last = r.plan(r.put(fmt.Sprintf("j%d", i), besides), due.Add(time.Duration(i)*time.Millisecond))[0]
+		for i := range all {
+			last = r.plan(r.put(fmt.Sprintf("j%d", i), besides), due.Add(time.Duration(i)*10*time.Microsecond))[0]
 		}
 		r.claimedAhead(last)
+		var calls atomic.Int64
 		r.store.set(func(h *hooks) {
 			h.job = func() error {
-				time.Sleep(5 * time.Millisecond)
+				calls.Add(1)
+				time.Sleep(30 * time.Millisecond)
 				return nil
 			}
 		})
-		r.put("j0", "paused: true, "+besides)
+		for i := range paused {
+			r.put(fmt.Sprintf("j%d", i), "paused: true, "+besides)
+		}
 		r.wake <- store.HintJobs
 		time.Sleep(50 * time.Millisecond)
-		if n := len(r.store.givenBack()); n != 1 {
-			t.Errorf("50 ms after the pause %d were given back, want the one of that job", n)
+		if n := len(r.store.givenBack()); n != paused {
+			t.Errorf("50 ms after %d pauses %d were given back", paused, n)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if n := calls.Load(); n != all/store.MaxBatch {
+			t.Errorf("%d jobs were read by %d calls", all, n)
 		}
 	})
 }

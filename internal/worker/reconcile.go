@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -179,19 +178,25 @@ func (w *Worker) recall(ctx context.Context) error {
 		}
 	}
 	w.mu.Unlock()
-	// One job after the other, what starts first before the rest: of a herd there are
-	// hundreds.
+	// What starts first before the rest: of a herd there are thousands.
 	soonest := make(map[job.ID]time.Time, len(held))
 	for uid, list := range held {
 		soonest[uid] = slices.MinFunc(list, func(a, b *item) int { return a.run.Due.Compare(b.run.Due) }).run.Due
 	}
 	jobs := slices.SortedFunc(maps.Keys(held), func(a, b job.ID) int { return soonest[a].Compare(soonest[b]) })
-	for _, uid := range jobs {
-		j, err := w.Store.JobByUID(ctx, uid)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
+	for batch := range slices.Chunk(jobs, store.MaxBatch) {
+		list, err := w.Store.JobsByUID(ctx, batch)
+		if err != nil {
 			return err
 		}
-		err = w.release(ctx, slices.Values(held[uid]), func(it *item) bool {
+		now := make(map[job.ID]*store.Job, len(batch))
+		var items []*item
+		for i, uid := range batch {
+			now[uid] = list[i]
+			items = append(items, held[uid]...)
+		}
+		err = w.release(ctx, slices.Values(items), func(it *item) bool {
+			j := now[it.run.JobUID]
 			return j == nil || j.Deleted || j.Definition.Version != it.job.Definition.Version
 		})
 		if err != nil {

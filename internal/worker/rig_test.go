@@ -193,13 +193,13 @@ func (b *between) Mine(ctx context.Context, session job.ID) ([]store.Run, error)
 	return do()
 }
 
-func (b *between) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
+func (b *between) JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error) {
 	if hook := b.hook().job; hook != nil {
 		if err := hook(); err != nil {
 			return nil, err
 		}
 	}
-	return b.Store.JobByUID(ctx, uid)
+	return b.Store.JobsByUID(ctx, uids)
 }
 
 func (b *between) Now(ctx context.Context) (time.Time, error) {

@@ -29,7 +29,7 @@ type Store interface {
 	Release(ctx context.Context, session job.ID, attempts []store.Attempt) error
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
 	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
-	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)
+	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 	Now(ctx context.Context) (time.Time, error)
 }
 

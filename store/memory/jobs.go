@@ -158,6 +158,22 @@ func (s *Store) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
 	return s.view(row), nil
 }
 
+// JobsByUID implements store.Jobs.
+func (s *Store) JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error) {
+	unlock, err := s.begin(ctx, len(uids))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	list := make([]*store.Job, len(uids))
+	for i, uid := range uids {
+		if row, ok := s.jobs[uid]; ok {
+			list[i] = s.view(row)
+		}
+	}
+	return list, nil
+}
+
 // ListJobs implements store.Jobs.
 func (s *Store) ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error) {
 	unlock, err := s.begin(ctx, 1)

@@ -336,13 +336,20 @@ func (s *Store) Job(ctx context.Context, namespace, name string) (*store.Job, er
 
 // JobsNamed implements store.Jobs.
 func (s *Store) JobsNamed(ctx context.Context, names []string) (list []*store.Job, err error) {
-	if len(names) > store.MaxBatch {
+	return s.jobsBy(ctx, jobByName, len(names), func(q *stmt, i int) { q.bindText(names[i]) })
+}
+
+// jobsBy returns so many jobs, each by what is bound for it.
+func (s *Store) jobsBy(ctx context.Context, query string, n int, bind func(q *stmt, i int)) (list []*store.Job, err error) {
+	if n > store.MaxBatch {
 		return nil, store.ErrTooMany
 	}
 	err = s.read(ctx, func(c *conn) error {
-		list = make([]*store.Job, len(names))
-		for i, name := range names {
-			rows, err := s.jobRows(c, c.stmt(jobByName).bindText(name))
+		list = make([]*store.Job, n)
+		for i := range list {
+			q := c.stmt(query)
+			bind(q, i)
+			rows, err := s.jobRows(c, q)
 			if err != nil {
 				return err
 			}
@@ -352,13 +359,18 @@ func (s *Store) JobsNamed(ctx context.Context, names []string) (list []*store.Jo
 		}
 		return nil
 	})
-	return list, wrapped(err, "jobs by name")
+	return list, wrapped(err, "jobs of a batch")
 }
 
 // JobByUID implements store.Jobs.
 func (s *Store) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
 	j, err := s.oneJob(ctx, stateByUID, func(q *stmt) { q.bindID(uid) })
 	return j, wrapped(err, "job %s", uid)
+}
+
+// JobsByUID implements store.Jobs.
+func (s *Store) JobsByUID(ctx context.Context, uids []job.ID) (list []*store.Job, err error) {
+	return s.jobsBy(ctx, stateByUID, len(uids), func(q *stmt, i int) { q.bindID(uids[i]) })
 }
 
 func (s *Store) oneJob(ctx context.Context, query string, bind func(*stmt)) (*store.Job, error) {

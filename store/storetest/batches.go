@@ -214,6 +214,23 @@ var batchTests = []test{
 			equal(e, "name", found[i+1].Definition.FullName(), name)
 		}
 		compareJobs(e, "a job by its name", found[1], got[len(got)-1])
+		uids := make([]job.ID, len(names)) // the first is nobody's
+		for i, j := range slices.Backward(got) {
+			uids[len(got)-i] = j.Definition.UID
+		}
+		_, err = e.JobsByUID(e.ctx, make([]job.ID, store.MaxBatch+1))
+		e.want(err, store.ErrTooMany)
+		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: got[0].Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
+		found, err = e.JobsByUID(e.ctx, uids)
+		e.must(err)
+		if found[0] != nil {
+			e.Errorf("a job that is not there was found: %+v", found[0].Definition)
+		}
+		for i, uid := range uids[1:] {
+			equal(e, "uid", found[i+1].Definition.UID, uid)
+			equal(e, "deleted", found[i+1].Deleted, uid == got[0].Definition.UID)
+		}
+		compareJobs(e, "a job by its uid", found[1], got[len(got)-1])
 		_, err = e.JobsNamed(e.ctx, make([]string, store.MaxBatch+1))
 		e.want(err, store.ErrTooMany)
 		empty, err := e.PutJobs(e.ctx, nil)

@@ -55,6 +55,10 @@ func (n *nodes) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
 	return n.next().JobByUID(ctx, uid)
 }
 
+func (n *nodes) JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error) {
+	return n.next().JobsByUID(ctx, uids)
+}
+
 func (n *nodes) Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor, error) {
 	return n.next().Cursors(ctx, uids)
 }

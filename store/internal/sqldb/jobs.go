@@ -390,6 +390,31 @@ func (s *Store) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
 	return j, nil
 }
 
+// JobsByUID implements store.Jobs.
+func (s *Store) JobsByUID(ctx context.Context, uids []job.ID) (list []*store.Job, err error) {
+	if len(uids) > store.MaxBatch {
+		return nil, store.ErrTooMany
+	}
+	err = s.read(ctx, func(t *tx) error {
+		rows, err := t.jobRows("select "+stateColumns+" from job_state s "+byKey+"where s.uid in (?*)", set(uids))
+		if err != nil {
+			return err
+		}
+		found := make(map[job.ID]*jobRow, len(rows))
+		for _, r := range rows {
+			found[r.UID] = r
+		}
+		list = make([]*store.Job, len(uids))
+		for i, uid := range uids {
+			if r := found[uid]; r != nil {
+				list[i] = r.storeJob()
+			}
+		}
+		return nil
+	})
+	return list, wrapped(err, "jobs by uid")
+}
+
 func (s *Store) oneJob(ctx context.Context, query string, arg any) (*store.Job, error) {
 	var rows []*jobRow
 	err := s.read(ctx, func(t *tx) (err error) {
