@@ -66,6 +66,11 @@ type Store interface {
 // of another node is refused here within that.
 const freshFor = time.Second
 
+// knownFor is how long LastKnown believes it: longer than a store is away as a rule, and
+// not so long that one which was revoked elsewhere would be good for ever on a node that
+// has lost its store.
+const knownFor = 24 * time.Hour
+
 // Tokens recognises tokens. It has those of the store in memory, at most
 // store.TokensMax, so that whoever guesses costs the store nothing. Its methods
 // may be called from many goroutines.
@@ -115,6 +120,18 @@ func (t *Tokens) ByHash(ctx context.Context, hash store.TokenHash) (store.Token,
 		return token, ErrExpired
 	}
 	return token, nil
+}
+
+// LastKnown is Authenticate by what the store has said last, for what is wanted most
+// while it does not answer.
+func (t *Tokens) LastKnown(secret string) (store.Token, bool) {
+	k := t.known.Load()
+	if k == nil || k.changes != t.changes.Load() {
+		return store.Token{}, false
+	}
+	age := t.now().Sub(k.asked)
+	token, ok := k.byHash[HashOf(secret)]
+	return token, ok && 0 <= age && age < knownFor && token.Valid(k.now.Add(age))
 }
 
 // Forget makes the next call read the store again: what was changed by way of

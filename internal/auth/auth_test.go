@@ -259,6 +259,48 @@ func TestAStoreThatDoesNotAnswerLetsNobodyIn(t *testing.T) {
 	}
 }
 
+func TestWhatTheStoreSaidLastIsKnownForADay(t *testing.T) {
+	c := newClock()
+	s := &counting{Store: memory.New(memory.Options{Now: c.Now})}
+	for name, lasts := range map[string]time.Duration{"long": 0, "short": time.Hour} {
+		if _, err := s.PutToken(t.Context(), store.PutToken{Name: name, Hash: auth.HashOf(name), Role: store.RoleViewer, Lasts: lasts, Actor: "admin"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tokens := auth.New(s, c.Now)
+	knows := func(when string, want bool, names ...string) {
+		t.Helper()
+		for _, name := range names {
+			if token, ok := tokens.LastKnown(name); ok != want || ok && token.Name != name {
+				t.Errorf("%s: the token %s is %+v, %v", when, name, token, ok)
+			}
+		}
+	}
+	read := func() {
+		t.Helper()
+		if _, err := tokens.Authenticate(t.Context(), "long"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	knows("before the store was read", false, "long")
+	read()
+	s.wrong = errors.New("broken")
+	knows("soon after", true, "long", "short")
+	knows("soon after", false, "guess")
+	c.now = c.now.Add(-time.Minute)
+	knows("after the clock was set back", false, "long")
+	c.now = c.now.Add(time.Minute + time.Hour)
+	knows("an hour later", true, "long")
+	knows("when it has expired", false, "short")
+	c.now = c.now.Add(23 * time.Hour)
+	knows("a day later", false, "long")
+	s.wrong = nil
+	read()
+	knows("when it was read again", true, "long")
+	tokens.Forget()
+	knows("after a change by way of this node", false, "long")
+}
+
 func TestAnAddressMayNotFailForEver(t *testing.T) {
 	c := newClock()
 	var f auth.Failures

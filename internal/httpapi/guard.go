@@ -116,11 +116,13 @@ func (a *api) ofThisSite(next http.Handler) http.Handler {
 // the route is taken, see routes.
 func (a *api) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, pattern := a.mux.Handler(r); access[pattern].public {
+		_, pattern := a.mux.Handler(r)
+		wanted := access[pattern]
+		if wanted.public {
 			next.ServeHTTP(w, r)
 			return
 		}
-		who, refused := a.callerOf(r)
+		who, refused := a.callerOf(r, wanted.without)
 		if refused != nil {
 			a.writeProblem(w, refused)
 			return
@@ -131,8 +133,8 @@ func (a *api) authenticated(next http.Handler) http.Handler {
 
 // callerOf returns whose token a request has. What is wrong with a token is said
 // in the same words whatever it is, but for one that has expired: whoever has it
-// has not guessed.
-func (a *api) callerOf(r *http.Request) (store.Token, *problem) {
+// has not guessed. With without, a store that does not answer is not waited for.
+func (a *api) callerOf(r *http.Request, without bool) (store.Token, *problem) {
 	header := r.Header.Get("Authorization")
 	if header == "" {
 		return store.Token{}, unauthenticated("the request has no token").withHint("send the header Authorization: Bearer TOKEN")
@@ -141,7 +143,7 @@ func (a *api) callerOf(r *http.Request) (store.Token, *problem) {
 	err := auth.ErrUnknown
 	var who store.Token
 	if strings.EqualFold(scheme, "Bearer") {
-		who, err = a.Tokens.Authenticate(r.Context(), strings.TrimSpace(secret))
+		who, err = a.whose(r.Context(), strings.TrimSpace(secret), without)
 	}
 	switch {
 	case err == nil:
@@ -151,7 +153,7 @@ func (a *api) callerOf(r *http.Request) (store.Token, *problem) {
 			withHint("an administrator makes another one with belfry token create")
 	case !errors.Is(err, auth.ErrUnknown):
 		a.Log.Warn("a token could not be looked up", "error", err)
-		return who, refuse(client.TypeUnavailable, "the store does not say whose token it is").withHint("nothing was done; try again")
+		return who, refuse(client.TypeUnavailable, "the store of the server does not answer, so that no token can be looked up").withHint("nothing was done; the log of the server says more")
 	}
 	var address netip.Addr
 	if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
@@ -167,6 +169,27 @@ func (a *api) callerOf(r *http.Request) (store.Token, *problem) {
 			withHeader("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
 	}
 	return who, unauthenticated("the token is not valid here").withHint(lostHint)
+}
+
+// tokenWithin is how long a route waits for the store that can do without: it leaves
+// most of the 10 s that Prometheus waits for the answer.
+const tokenWithin = 2 * time.Second
+
+// whose returns the token that a secret is.
+func (a *api) whose(ctx context.Context, secret string, without bool) (store.Token, error) {
+	if !without {
+		return a.Tokens.Authenticate(ctx, secret)
+	}
+	ctx, cancel := context.WithTimeout(ctx, tokenWithin)
+	defer cancel()
+	who, err := a.Tokens.Authenticate(ctx, secret)
+	if err == nil || errors.Is(err, auth.ErrUnknown) || errors.Is(err, auth.ErrExpired) {
+		return who, err
+	}
+	if known, ok := a.Tokens.LastKnown(secret); ok {
+		return known, nil
+	}
+	return who, err
 }
 
 // lostHint is for those whose token is not valid.

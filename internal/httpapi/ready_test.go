@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/httpapi"
@@ -18,6 +20,57 @@ type unreadableStore struct{ *memory.Store }
 
 func (unreadableStore) Sessions(context.Context) ([]store.Session, error) {
 	return nil, errors.New("the disk is gone, with its secrets")
+}
+
+// silentStore does not say whose a token is: it fails, or hangs.
+type silentStore struct {
+	*memory.Store
+	fails, hangs bool
+}
+
+func (s *silentStore) Tokens(ctx context.Context) ([]store.Token, error) {
+	switch {
+	case s.fails:
+		return nil, errors.New("the database is away")
+	case s.hangs:
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.Store.Tokens(ctx)
+}
+
+func TestMetricsAreReadWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		on := &silentStore{Store: s.store}
+		s.now = time.Now()
+		s.tokens = auth.New(on, time.Now)
+		s.handle(on)
+		s.grant("prometheus", "viewer", store.RoleViewer, "")
+		s.grant("web", "web", store.RoleViewer, "web")
+		answers := func(when string, want map[string]int) {
+			t.Helper()
+			for request, status := range want {
+				secret, path, _ := strings.Cut(request, " ")
+				begun := time.Now()
+				if w := s.as(secret, "GET", path, ""); w.Code != status {
+					t.Errorf("%s, %s is answered with %d, want %d: %s", when, request, w.Code, status, w.Body)
+				}
+				if took := time.Since(begun); took > 2*time.Second {
+					t.Errorf("%s, %s takes %s", when, request, took)
+				}
+			}
+		}
+		on.fails = true
+		answers("when nothing was read yet", map[string]int{"viewer /metrics": 503})
+		on.fails = false
+		answers("with the store", map[string]int{"viewer /metrics": 200, "viewer /api/v1/jobs": 200, "web /metrics": 403, "guess /metrics": 401})
+		time.Sleep(time.Minute)
+		on.fails = true
+		answers("without", map[string]int{"viewer /metrics": 200, "viewer /api/v1/jobs": 503, "web /metrics": 403, "guess /metrics": 503})
+		on.fails, on.hangs = false, true
+		answers("while it hangs", map[string]int{"viewer /metrics": 200})
+	})
 }
 
 func TestANodeWhoseStoreCannotReadIsAliveAndNotReady(t *testing.T) {

@@ -31,6 +31,8 @@ type need struct {
 	public bool // no token
 	role   store.Role
 	reach  reach
+	// without: when the store does not say whose token it is, what it said last counts.
+	without bool
 }
 
 // access has each route of the API. One that is not here is for administrators
@@ -38,7 +40,7 @@ type need struct {
 var access = map[string]need{
 	"GET /livez":        {public: true},
 	"GET /readyz":       {public: true},
-	"GET /metrics":      {role: store.RoleViewer}, // it names jobs of all namespaces
+	"GET /metrics":      {role: store.RoleViewer, without: true}, // it names jobs of all namespaces
 	"GET /openapi.json": {role: store.RoleViewer, reach: ofNobody},
 	"/":                 {role: store.RoleViewer, reach: ofNobody}, // there is nothing
 

@@ -109,6 +109,10 @@ func (m *Metrics) Handler(s Sources) http.Handler {
 	})
 }
 
+// storeWithin bounds the reading of the store: one that hangs would keep the rest from
+// Prometheus, which waits for 10 s.
+const storeWithin = 5 * time.Second
+
 // page writes all metrics. What needs a store that does not answer is left out:
 // its errors are counted, and the rest is wanted all the more.
 func (m *Metrics) page(ctx context.Context, s Sources) []byte {
@@ -143,6 +147,8 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 	p.family("belfry_clock_ahead_seconds", gauge, "By how much the wall clock of this machine is ahead of the store's clock, which jobs go by; below 0 it is behind.")
 	p.sample("", load.ClockAhead.Seconds())
 
+	ctx, cancel := context.WithTimeout(ctx, storeWithin)
+	defer cancel()
 	if now, err := s.Store.Now(ctx); err == nil {
 		if sessions, err := s.Store.Sessions(ctx); err == nil {
 			writeSessions(p, sessions, now)

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -263,6 +264,28 @@ func TestErrorsOfTheStoreAreCountedAndRefusalsAreNot(t *testing.T) {
 	if _, there := got[`belfry_sessions{state="live"}`]; there {
 		t.Error("what is not known is said")
 	}
+}
+
+// hangingStore has no answer.
+type hangingStore struct{ store.Store }
+
+func (hangingStore) Now(ctx context.Context) (time.Time, error) {
+	<-ctx.Done()
+	return time.Time{}, ctx.Err()
+}
+
+func TestAStoreThatHangsKeepsNothingElseFromWhoReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New()
+		begun := time.Now()
+		got := read(t, string(m.page(t.Context(), sourcesOf(m.Measure(hangingStore{})))))
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Errorf("it takes %s, and Prometheus waits for 10s, of which 2s may be gone", took)
+		}
+		if _, there := got["belfry_results_waiting"]; !there {
+			t.Error("what needs no store is not there")
+		}
+	})
 }
 
 func TestCountingAllocatesNothing(t *testing.T) {
