@@ -244,7 +244,10 @@ func writable(path string) error {
 // people connect to it, durable how it keeps what it acknowledges, and grant how a user
 // gets rights.
 func databaseOf(f finding, about postgres.About, err error, try, durable, grant string) finding {
+	var wrong *postgres.AddressError
 	switch {
+	case errors.As(err, &wrong):
+		f.Found, f.Do = err.Error(), "belfry config, with the same flags, shows where the address is from"
 	case err != nil:
 		f.Found, f.Do = err.Error(), "see that the database runs, and that this user may connect to it: "+try
 	case about.Unusable != nil:

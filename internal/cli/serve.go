@@ -62,14 +62,14 @@ belfry serve --store mysql://belfry@db.example.com/belfry
 belfry serve --listen :8420 --tls-cert server.pem --tls-key server.key`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, c, err := serverConfig(env, file, flags)
+			l, c, err := serverConfig(env, file, flags)
 			if err != nil {
 				return err
 			}
 			if flags.Store.Password() {
 				logger(env, c).Warn("others on this machine can see the password of the store on the command line", "better", "BELFRY_STORE or the configuration file")
 			}
-			return serve(cmd.Context(), env, c)
+			return serve(cmd.Context(), env, c, l.NameOf("store"))
 		},
 	}
 	addServerFlags(cmd, &file, &flags)
@@ -107,8 +107,9 @@ var spawning = sync.OnceFunc(func() {
 	}
 })
 
-// serve runs a server until ctx ends or a signal comes.
-func serve(ctx context.Context, env Env, c config.Server) (err error) {
+// serve runs a server until ctx ends or a signal comes. storeName is what its user calls the
+// address of the store.
+func serve(ctx context.Context, env Env, c config.Server, storeName string) (err error) {
 	keepInherited()
 	if c.Has(store.RoleWorker) {
 		spawning()
@@ -127,7 +128,7 @@ func serve(ctx context.Context, env Env, c config.Server) (err error) {
 	group.Go(func() { manager.starting(starting) })
 	s.started = func() { started(); group.Wait() }
 	defer s.started()
-	if err := s.open(ctx); err != nil {
+	if err := s.open(ctx, storeName); err != nil {
 		return err
 	}
 	return s.run(ctx, manager)
@@ -145,7 +146,7 @@ func logger(env Env, c config.Server) *slog.Logger {
 }
 
 // open opens everything that can fail before the first job runs.
-func (s *server) open(ctx context.Context) error {
+func (s *server) open(ctx context.Context, storeName string) error {
 	if err := os.MkdirAll(s.config.Data, 0o700); err != nil {
 		return failed("make the data directory: %v", err)
 	}
@@ -157,7 +158,7 @@ func (s *server) open(ctx context.Context) error {
 		// A volume that somebody has mounted is often so.
 		s.log.Warn("others on this machine can look into the data directory", "dir", s.config.Data, "mode", fmt.Sprintf("%04o", mode), "better", "0700")
 	}
-	if s.store, err = openStore(ctx, s.env, s.config, "--data names another directory, --listen another address"); err != nil {
+	if s.store, err = openStore(ctx, s.env, s.config, storeName, "--data names another directory, --listen another address"); err != nil {
 		return err
 	}
 	s.closers = append(s.closers, s.store.Close)

@@ -21,9 +21,9 @@ type serverStore interface {
 	Ended(outcome job.Outcome) int64
 }
 
-// openStore opens the store of a server. inUse says what to do about a file that
-// another server has.
-func openStore(ctx context.Context, env Env, c config.Server, inUse string) (serverStore, error) {
+// openStore opens the store of a server. named is what its user calls its address, and
+// inUse says what to do about a file that another server has.
+func openStore(ctx context.Context, env Env, c config.Server, named, inUse string) (serverStore, error) {
 	var s serverStore
 	var err error
 	switch c.Store.Kind() {
@@ -33,6 +33,10 @@ func openStore(ctx context.Context, env Env, c config.Server, inUse string) (ser
 		s, err = mysql.Open(ctx, string(c.Store), mysql.Options{Defaults: c.JobDefaults(), Revisions: c.Keep.Revisions, Refill: tellRefill(logger(env, c))})
 	default:
 		return openFile(ctx, env, c, inUse)
+	}
+	var wrong *postgres.AddressError
+	if errors.As(err, &wrong) {
+		return nil, misused("%s: %v", named, wrong.Cause)
 	}
 	if err != nil {
 		return nil, failed("%v", err).withHint("belfry doctor looks at the database")

@@ -200,24 +200,24 @@ user that the server runs as, while the server is stopped.`,
 		Example: "belfry token reset\nbelfry token reset --data /var/lib/belfry",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, c, err := serverConfig(env, file, flags)
+			l, c, err := serverConfig(env, file, flags)
 			if err != nil {
 				return err
 			}
-			return resetToken(cmd.Context(), env, c)
+			return resetToken(cmd.Context(), env, c, l.NameOf("store"))
 		},
 	}
 	addStoreFlags(cmd, &file, &flags)
 	return cmd
 }
 
-func resetToken(ctx context.Context, env Env, c config.Server) (err error) {
+func resetToken(ctx context.Context, env Env, c config.Server, storeName string) (err error) {
 	if file := c.Store.File(); file != "" {
 		if _, err := os.Stat(file); err != nil {
 			return failed("there is no store to make a token for: %v", err).withHint("--data names the data directory of the server")
 		}
 	}
-	s, err := openStore(ctx, env, c, "stop the server, and start it again afterwards")
+	s, err := openStore(ctx, env, c, storeName, "stop the server, and start it again afterwards")
 	if err != nil {
 		return err
 	}

@@ -327,6 +327,42 @@ func TestAStoreOfAServerShowsNoPassword(t *testing.T) {
 	}
 }
 
+func TestAStoreIsWhatItsURLSaysInAnyCase(t *testing.T) {
+	for text, want := range map[string]config.Store{
+		"MySQL://u@h/D":      "mysql://u@h/D",
+		"POSTGRES://u@h/D":   "postgres://u@h/D",
+		"PostgreSQL://u@h/D": "postgresql://u@h/D",
+		"SQLite:/A/b.db":     "sqlite:/A/b.db",
+	} {
+		var s config.Store
+		if err := s.UnmarshalText([]byte(text)); err != nil || s != want {
+			t.Errorf("%s is %q, %v, want %q", text, s, err, want)
+		}
+	}
+}
+
+func TestAURLOfAStoreThatIsWrongIsRefusedWithoutItsPassword(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                "is not the URL of a store",
+		"belfry.db":                       "is not the URL of a store",
+		"postgres://u:se%cret@h/d":        "in the password %, /, ?, # and @ are written %25",
+		"mysql://u:se#cret@h:3306/d":      "mysql://user:password@host:port/database",
+		"mysql://u:cret@tcp(h:3306)/d":    "mysql://user:password@host:port/database",
+		"Postgres://u:cret@h:port/d":      "the port is a number",
+		"postgres:/d":                     "has a host, a database and parameters",
+		"mysql:d":                         "has a host, a database and parameters",
+		"mariadb://u:cret@h/d":            "mysql, which is for MariaDB as well",
+		"jdbc:mysql://h/d?password=cret":  `a store of the kind "jdbc" is not known`,
+		"sqlite:":                         "has a path and nothing else",
+		"postgres://u@h/d?password=cret;": "joined by &",
+	} {
+		var s config.Store
+		if err := s.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "cret") {
+			t.Errorf("%s: %v, want an error that says %q", text, err, want)
+		}
+	}
+}
+
 func TestRolesAreThoseThatAreKnownAndEachOnce(t *testing.T) {
 	for text, want := range map[string]string{
 		"planner":               "",

@@ -65,21 +65,41 @@ type Layers struct {
 func (l *Layers) Settings(result Server) []Setting {
 	var list []Setting
 	for _, f := range Fields() {
-		s := Setting{Field: f, From: "default"}
-		switch {
-		case !f.in(&l.Flags).IsZero():
-			s.From = "--" + f.Flag
-		case !f.in(&l.Env).IsZero():
-			s.From = f.Env
-		case !f.in(&l.File).IsZero():
-			s.From = l.FileName
-		}
+		s := Setting{Field: f, From: l.from(&f)}
 		if v := f.in(&result); !v.IsZero() {
 			s.Value = shown(v.Interface(), f.secret)
 		}
 		list = append(list, s)
 	}
 	return list
+}
+
+// NameOf returns a field as whoever says it calls it: the flag, the variable, or its name
+// with that of the file.
+func (l *Layers) NameOf(name string) string {
+	for _, f := range Fields() {
+		if f.Name != name {
+			continue
+		}
+		if from := l.from(&f); from != l.FileName {
+			return from
+		}
+		return l.FileName + ": " + name
+	}
+	return name
+}
+
+// from returns who says a field.
+func (l *Layers) from(f *Field) string {
+	switch {
+	case !f.in(&l.Flags).IsZero():
+		return "--" + f.Flag
+	case !f.in(&l.Env).IsZero():
+		return f.Env
+	case !f.in(&l.File).IsZero():
+		return l.FileName
+	}
+	return "default"
 }
 
 // Hidden stands for what is not shown.

@@ -175,31 +175,40 @@ const (
 // hold a password.
 func (s *Store) UnmarshalText(text []byte) error {
 	u, err := url.Parse(string(text))
+	if kind, _, found := strings.Cut(string(text), "://"); err != nil && found && databaseURL[strings.ToLower(kind)] {
+		return errors.New("is not a URL, which is of the form " + kind + "://user:password@host:port/database: in the password %, /, ?, # and @ are written %25, %2F, %3F, %23 and %40, and the port is a number")
+	}
 	if err != nil || u.Scheme == "" {
 		return errors.New("is not the URL of a store, such as sqlite:/var/lib/belfry/belfry.db or postgres://belfry@db.example.com/belfry")
 	}
+	rest := string(text[len(u.Scheme):])
+	address := Store(u.Scheme + rest) // in lower case, as Kind and those who open it take it
+	written := strings.HasPrefix(rest, "://")
 	switch u.Scheme {
 	case SQLite:
-		if u.Host != "" || u.RawQuery != "" || u.Fragment != "" || Store(text).File() == "" {
+		if u.Host != "" || u.RawQuery != "" || u.Fragment != "" || address.File() == "" {
 			return errors.New("the URL of an SQLite store has a path and nothing else, such as sqlite:/var/lib/belfry/belfry.db")
 		}
 	case Postgres, "postgresql":
-		if u.Opaque != "" || u.Fragment != "" {
+		if !written || u.Fragment != "" {
 			return errors.New("the URL of a PostgreSQL store has a host, a database and parameters, such as postgres://belfry@db.example.com/belfry?sslmode=verify-full")
 		}
 	case MySQL:
-		if u.Opaque != "" || u.Fragment != "" {
+		if !written || u.Fragment != "" {
 			return errors.New("the URL of a MySQL store has a host, a database and parameters, such as mysql://belfry@db.example.com/belfry?ssl-mode=VERIFY_IDENTITY")
 		}
 	default:
-		return fmt.Errorf("a store of the kind %q is not known, allowed are sqlite, postgres and mysql", u.Scheme)
+		return fmt.Errorf("a store of the kind %q is not known, allowed are sqlite, postgres and mysql, which is for MariaDB as well", u.Scheme)
 	}
 	if _, err := url.ParseQuery(u.RawQuery); err != nil { // the cause may show a part of a password
 		return errors.New("the parameters of the URL of a store are joined by &, and %, & and ; in them are written as %25, %26 and %3B")
 	}
-	*s = Store(text)
+	*s = address
 	return nil
 }
+
+// databaseURL has what the URL of a database begins with.
+var databaseURL = map[string]bool{Postgres: true, "postgresql": true, MySQL: true}
 
 // Kind returns the kind of a store whose URL was checked.
 func (s Store) Kind() string {

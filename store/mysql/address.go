@@ -140,7 +140,7 @@ func (a *address) open(l limits) (*sql.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sql.OpenDB(&connector{made, l.session(), c.TLS != nil && len(c.TLS.Certificates) > 0}), nil
+	return sql.OpenDB(&connector{made, l.session(), c.TLS != nil && len(c.TLS.Certificates) > 0, c.Timeout}), nil
 }
 
 // session returns the statements that a connection begins with. The comments are

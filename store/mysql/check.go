@@ -18,7 +18,7 @@ type About = sqldb.About
 func Check(ctx context.Context, text string) (About, error) {
 	a, err := parseAddress(text)
 	if err != nil {
-		return About{}, fmt.Errorf("the address of the store: %w", err)
+		return About{}, &AddressError{Cause: err}
 	}
 	about, err := look(ctx, a)
 	if err != nil {

@@ -33,6 +33,9 @@ import (
 // Options are what Open needs to know beside the address. The zero value will do.
 type Options = sqldb.Options
 
+// AddressError is what is wrong with the address that Open or Check was given.
+type AddressError = sqldb.AddressError
+
 // Store is a database. Its methods may be called by any goroutine.
 type Store struct{ *sqldb.Store }
 
@@ -43,7 +46,7 @@ var _ store.Store = (*Store)(nil)
 func Open(ctx context.Context, text string, o Options) (*Store, error) {
 	a, err := parseAddress(text)
 	if err != nil {
-		return nil, fmt.Errorf("the address of the store: %w", err)
+		return nil, &AddressError{Cause: err}
 	}
 	if err := migrate(ctx, a); err != nil {
 		return nil, fmt.Errorf("open %s: %w", a.name, err)
@@ -86,10 +89,22 @@ type connector struct {
 	driver.Connector
 	session   string
 	certified bool // it shows a certificate
+	within    time.Duration
 }
 
-// Connect implements driver.Connector.
+// Connect implements driver.Connector. What is at the address of a server may take
+// connections and say nothing, and the driver bounds no more than the first step.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	within, cancel := context.WithTimeout(ctx, c.within)
+	defer cancel()
+	conn, err := c.connect(within)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return nil, fmt.Errorf("no connection to MySQL or MariaDB was made within %s: %w", c.within, err)
+	}
+	return conn, err
+}
+
+func (c *connector) connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	if errors.Is(err, mysql.ErrInvalidConn) && c.certified {
 		// By then the handshake has ended for this side.

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -101,10 +102,25 @@ func (unreachable) Connect(context.Context) (driver.Conn, error) { return nil, m
 
 func TestAServerThatEndsAConnectionWithACertificateMayNotTakeThat(t *testing.T) {
 	for certified, want := range map[bool]string{false: "invalid connection", true: "invalid connection: the server may not take the certificate of ssl-cert"} {
-		_, err := (&connector{unreachable{}, "", certified}).Connect(t.Context())
+		_, err := (&connector{unreachable{}, "", certified, connectTimeout}).Connect(t.Context())
 		if !errors.Is(err, mysql.ErrInvalidConn) || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
+	}
+}
+
+// PostgreSQL, say, takes a connection and waits for its client to begin.
+func TestAServerThatSaysNothingIsNotWaitedForLongerThanTheAddressSays(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	patience, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const want = "no connection to MySQL or MariaDB was made within 1s"
+	if s, err := Open(patience, "mysql://u@"+silent.Addr().String()+"/d?connect_timeout=1s", Options{}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, %v, want an error that says %q", s, err, want)
 	}
 }
 

@@ -219,7 +219,7 @@ func TestASchemaWithALongNameIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 	s, err := Open(t.Context(), server.URL()+"&schema="+strings.Repeat("a", 64), Options{})
-	if want := "schema has 64 bytes, at most 63 are allowed"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "schema: has 64 bytes, at most 63 are allowed"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, %v; want an error that says %q", s, err, want)
 	}
 }

@@ -37,6 +37,9 @@ import (
 // Options are what Open needs to know beside the address. The zero value will do.
 type Options = sqldb.Options
 
+// AddressError is what is wrong with the address that Open or Check was given.
+type AddressError = sqldb.AddressError
+
 // Store is a database. Its methods may be called by any goroutine.
 type Store struct{ *sqldb.Store }
 
@@ -119,25 +122,33 @@ type database struct {
 	writings map[writing][]*written
 }
 
+// sslModes are the values of sslmode.
+var sslModes = []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
+
 // connect makes the pool and its first connection.
 func connect(ctx context.Context, address string) (*database, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, errors.New("the address of the store cannot be read") // the cause would print it
+		return nil, &AddressError{Cause: errors.New("cannot be read")} // the cause would print it
 	}
 	query, err := sqldb.Parameters(u)
 	if err != nil {
-		return nil, fmt.Errorf("the address of the store: %w", err)
+		return nil, &AddressError{Cause: err}
 	}
 	schema := query.Get("schema")
 	if len(schema) > nameMax {
-		return nil, fmt.Errorf("the address of the store: schema has %d bytes, at most %d are allowed", len(schema), nameMax)
+		return nil, &AddressError{Cause: fmt.Errorf("schema: has %d bytes, at most %d are allowed", len(schema), nameMax)}
+	}
+	if mode := query.Get("sslmode"); query.Has("sslmode") && !slices.Contains(sslModes, mode) {
+		return nil, &AddressError{Cause: fmt.Errorf("sslmode: %q is none of %s", mode, strings.Join(sslModes, ", "))}
 	}
 	query.Del("schema")
 	u.RawQuery = query.Encode()
 	config, err := pgxpool.ParseConfig(u.String())
 	if err != nil {
-		return nil, fmt.Errorf("the address of the store: %w", err)
+		// What comes before is the address.
+		_, cause, _ := strings.Cut(err.Error(), "`: ")
+		return nil, &AddressError{Cause: errors.New(cause)}
 	}
 	c := config.ConnConfig
 	if c.ConnectTimeout == 0 {
@@ -186,12 +197,12 @@ func (d *database) seesSettings(ctx context.Context, names []string) error {
 	if errors.As(err, &said) && (said.Code == "08P01" || said.Code == "42P05" || said.Code == "26000") {
 		// protocol_violation: it refuses them. duplicate_prepared_statement and
 		// invalid_sql_statement_name: a session is not always on the same connection.
-		return fmt.Errorf("%w: %s", err, instead)
+		return fmt.Errorf("%w: %s", brief(err), instead)
 	}
 	if err == nil && len(lost) > 0 {
 		err = fmt.Errorf("settings of the connection do not reach the server (%s): %s", strings.Join(lost, ", "), instead)
 	}
-	return err
+	return brief(err)
 }
 
 // hasLetters tells whether the database takes all texts. One that does not would refuse a
@@ -231,14 +242,14 @@ const channel = "belfry"
 // Notify implements sqldb.DB.
 func (d *database) Notify(ctx context.Context, payload string) error {
 	_, err := d.pool.Exec(ctx, "select pg_notify($1, current_schema || ' ' || $2)", channel, payload)
-	return err
+	return brief(err)
 }
 
 // Listen implements sqldb.DB. It has a connection of its own.
 func (d *database) Listen(ctx context.Context, begun func(), do func(payload string)) error {
 	conn, err := pgx.ConnectConfig(ctx, d.pool.Config().ConnConfig)
 	if err != nil {
-		return err
+		return brief(err)
 	}
 	defer func() {
 		end, cancel := context.WithTimeout(context.Background(), rollbackMax)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -411,8 +412,41 @@ type failure struct {
 
 func (f *failure) Unwrap() []error { return []error{f.error, f.is} }
 
+// unconnected is what kept a connection from being made, in one line.
+type unconnected struct {
+	error
+	text string
+}
+
+func (u *unconnected) Error() string { return u.text }
+
+func (u *unconnected) Unwrap() error { return u.error }
+
+// brief says once what pgx says for each of its attempts, with TLS and without. That a
+// server has no TLS is not why it cannot be reached, if the attempt without it was made.
+func brief(err error) error {
+	var connect *pgconn.ConnectError
+	if !errors.As(err, &connect) {
+		return err
+	}
+	const noTLS, strange = ": tls error: server refused TLS connection", ": received unexpected message: %!w(<nil>)"
+	var said []string
+	for line := range strings.Lines(connect.Unwrap().Error()) {
+		if line = strings.TrimSpace(line); !slices.Contains(said, line) {
+			said = append(said, line)
+		}
+	}
+	said = slices.DeleteFunc(said, func(line string) bool {
+		from, refused := strings.CutSuffix(line, noTLS)
+		return refused && slices.ContainsFunc(said, func(other string) bool { return other != line && strings.HasPrefix(other, from+":") })
+	})
+	text := strings.ReplaceAll(strings.Join(said, "; "), strange, ": what answers is not PostgreSQL")
+	return &unconnected{err, fmt.Sprintf("connect as %s: %s", connect.Config.User, text)}
+}
+
 // fault gives an error the sentinel that it stands for.
 func fault(err error) error {
+	err = brief(err)
 	var said *pgconn.PgError
 	if !errors.As(err, &said) {
 		return err

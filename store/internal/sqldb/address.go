@@ -14,3 +14,12 @@ func Parameters(u *url.URL) (url.Values, error) {
 	}
 	return list, nil
 }
+
+// AddressError is what is wrong with the address of a database, found before anything is
+// asked of it.
+type AddressError struct{ Cause error }
+
+func (e *AddressError) Error() string { return "the address of the store: " + e.Cause.Error() }
+
+// Unwrap returns the cause.
+func (e *AddressError) Unwrap() error { return e.Cause }
