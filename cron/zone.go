@@ -86,6 +86,9 @@ func (e *UnknownZoneError) Error() string {
 	switch {
 	case e.Name == "Local":
 		return `unknown time zone "Local": name the zone itself, such as "Europe/Berlin", so that every machine agrees`
+	case e.Suggestion != "" && e.Suggestion == fixedNamed(e.Name):
+		// The signs of these names are the other way round than everywhere else.
+		return fmt.Sprintf("unknown time zone %q: did you mean %q, which is %s?", e.Name, e.Suggestion, fromUTC(e.Suggestion))
 	case e.Suggestion != "":
 		return fmt.Sprintf("unknown time zone %q: did you mean %q?", e.Name, e.Suggestion)
 	default:
@@ -144,8 +147,47 @@ var splitZoneTable = sync.OnceValues(func() (header []string, data string) {
 	return header, rest
 })
 
+// fixedZone begins the names of zones that have one offset for ever.
+const fixedZone = "Etc/GMT"
+
+// fixedNamed returns the zone of an offset of whole hours, such as GMT+8 or UTC-03:00, and
+// "" for another text.
+func fixedNamed(text string) string {
+	offset := strings.TrimPrefix(strings.ToUpper(text), "ETC/")
+	offset = strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(offset, "GMT"), "UTC"), ":00")
+	if offset == "" || offset[0] != '+' && offset[0] != '-' {
+		return ""
+	}
+	hours, err := strconv.ParseUint(offset[1:], 10, 8)
+	name := fmt.Sprintf("%s%+d", fixedZone, hours)
+	if offset[0] == '+' {
+		name = fmt.Sprintf("%s-%d", fixedZone, hours)
+	}
+	if _, known := zoneData(name); err != nil || !known {
+		return ""
+	}
+	return name
+}
+
+// fromUTC says the offset of a zone that fixedNamed returns.
+func fromUTC(name string) string {
+	if hours, ahead := strings.CutPrefix(name, fixedZone+"-"); ahead {
+		return hours + "h ahead of UTC"
+	}
+	return strings.TrimPrefix(name, fixedZone+"+") + "h behind UTC"
+}
+
+// isAbbreviation tells whether a name is of the form of CST, which stands for several
+// zones. What is near it in letters is none of them.
+func isAbbreviation(name string) bool {
+	return len(name) <= 4 && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}
+
 // nearestZone returns the known name that is nearest to a mistyped one.
 func nearestZone(name string) string {
+	if fixed := fixedNamed(name); fixed != "" {
+		return fixed
+	}
 	var last []string
 	for _, known := range ZoneNames() {
 		if strings.EqualFold(known, name) {
@@ -158,6 +200,9 @@ func nearestZone(name string) string {
 	}
 	if len(last) > 0 {
 		return last[0]
+	}
+	if isAbbreviation(name) {
+		return ""
 	}
 	return nearest(name, ZoneNames())
 }

@@ -58,6 +58,13 @@ func TestUnknownZonesAreRefused(t *testing.T) {
 		{"Europe/Belrin", `did you mean "Europe/Berlin"?`},
 		{"europe/berlin", `did you mean "Europe/Berlin"?`},
 		{"Berlin", `did you mean "Europe/Berlin"?`},
+		{"GMT+8", `did you mean "Etc/GMT-8", which is 8h ahead of UTC?`},
+		{"utc+08:00", `did you mean "Etc/GMT-8", which is 8h ahead of UTC?`},
+		{"-03:00", `did you mean "Etc/GMT+3", which is 3h behind UTC?`},
+		{"GMT+15", "unknown time zone"},
+		{"GMT+", "unknown time zone"},
+		{"Etc/GMT+1x", `did you mean "Etc/GMT+`},
+		{"CST", "an IANA name"}, // of China, or of Chicago: CET is neither
 		{"../../etc/localtime", "an IANA name"},
 		{"/usr/share/zoneinfo/UTC", "an IANA name"},
 		{"Europe/Berlin ", "unknown time zone"},
