@@ -57,6 +57,7 @@ type remote struct {
 	namespace string
 	listed    string // the namespace that lists are about, "" for all
 	noToken   string // where a token was looked for, if there is none
+	tokenFrom string // where it is from, if there is one
 }
 
 // connect finds the server that is meant. It sends nothing yet.
@@ -77,9 +78,13 @@ func connect(env Env, asked config.Asked) (*remote, error) {
 	}
 	api, err := client.New(client.Config{URL: c.Server, Token: c.Token, UserAgent: "belfry/" + versionOf(buildInfo()).Version})
 	if err != nil {
-		return nil, &failure{code: ExitUsage, message: err.Error()}
+		message := err.Error()
+		if c.ServerFrom != "" {
+			message = c.ServerFrom + ": " + message
+		}
+		return nil, &failure{code: ExitUsage, message: message}
 	}
-	return &remote{Client: api, env: env, namespace: c.Namespace, listed: c.Listed, noToken: c.NoToken}, nil
+	return &remote{Client: api, env: env, namespace: c.Namespace, listed: c.Listed, noToken: c.NoToken, tokenFrom: c.TokenFrom}, nil
 }
 
 // exitCodes are what the kinds of problems mean to scripts; the others are
@@ -132,6 +137,9 @@ func (r *remote) refused(err error) error {
 	}
 	if p.Type == client.TypeUnauthenticated {
 		f.message = fmt.Sprintf("%s wants a token, and %s", r.URL(), f.message)
+		if r.tokenFrom != "" {
+			f.message += ": it is from " + r.tokenFrom
+		}
 		f.hint = cmp.Or(r.noToken, p.Hint)
 	}
 	return f

@@ -85,6 +85,7 @@ type server struct {
 	metrics  *metrics.Metrics
 	measured store.Store // the store, with its calls measured
 	tokens   *auth.Tokens
+	hasToken bool // its file is there
 	watchdog *watchdog.Node
 	node     *node.Node
 	events   *events.Hub
@@ -169,9 +170,11 @@ func (s *server) open(ctx context.Context, storeName string) error {
 		return failed("%v", err)
 	}
 	s.tokens = auth.New(s.store, s.env.Now)
+	_, err = os.Stat(s.tokenFile())
+	s.hasToken = !errors.Is(err, fs.ErrNotExist)
 	if made {
 		s.log.Info("a token for the administrator was made; commands of this user find it", "file", s.tokenFile())
-	} else if _, err := os.Stat(s.tokenFile()); errors.Is(err, fs.ErrNotExist) {
+	} else if !s.hasToken {
 		s.log.Info("commands on this machine find no token here: belfry token create makes one wherever there is an administrator's, and BELFRY_TOKEN has it", "missing", s.tokenFile())
 	}
 	if err := s.listenHTTP(); err != nil {
@@ -306,8 +309,10 @@ func (s *server) listenHTTP() error {
 		return failed("the address %s is in use", s.config.Listen).withHint("is another belfry serve running? --listen names another address")
 	case errors.Is(err, syscall.EACCES):
 		return failed("the address %s may not be used by this user", s.config.Listen).withHint("ports below 1024 are for root; --listen names another address")
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return failed("the address %s is none of this machine", s.config.Listen).withHint("--listen names another address; :PORT is all that the machine has")
 	case err != nil:
-		return failed("%v", err)
+		return failed("%v", err).withHint("--listen names another address")
 	}
 	s.closers = append(s.closers, func() error {
 		if err := s.listen.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -447,7 +452,11 @@ func (s *server) run(ctx context.Context, manager systemd) error {
 
 // announce says where the server is and what its user should know.
 func (s *server) announce() {
-	s.log.Info("listening", "url", s.url(), "node", s.config.Name, "data", s.config.Data, "token", s.tokenFile(), "version", versionOf(buildInfo()).Version)
+	where := []any{"url", s.url(), "node", s.config.Name, "data", s.config.Data}
+	if s.hasToken {
+		where = append(where, "token", s.tokenFile())
+	}
+	s.log.Info("listening", append(where, "version", versionOf(buildInfo()).Version)...)
 	if s.config.AllowsPlainHTTP() && !s.config.Listen.Loopback() && s.config.TLS.Cert == "" {
 		s.log.Warn("others can reach this address, and without TLS they can read tokens on their way", "address", s.config.Listen)
 	}

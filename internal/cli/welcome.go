@@ -18,8 +18,8 @@ const firstJob = "{name: hello, schedule: {every: 10s}, run: {shell: echo hello%
 // welcome tells whoever has a server without a job how to make a first one and see what
 // it prints: a person on the terminal, and others in the log.
 func (s *server) welcome(ctx context.Context) {
-	if len(s.config.Roles) < len(config.AllRoles()) {
-		return // other nodes do what it tells of
+	if len(s.config.Roles) < len(config.AllRoles()) || !s.hasToken {
+		return // other nodes do what it tells of, or commands find a token beside them
 	}
 	if jobs, _, err := s.store.ListJobs(ctx, store.JobQuery{Limit: 1}); err != nil || len(jobs) > 0 {
 		return

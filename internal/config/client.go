@@ -46,6 +46,9 @@ type Connection struct {
 	Server    string
 	Token     string
 	Namespace string
+	// ServerFrom and TokenFrom say where these are from: a flag, a variable or a file; ""
+	// where they are not.
+	ServerFrom, TokenFrom string
 	// Listed is the namespace that lists are about: all of them, "", unless
 	// one was named.
 	Listed string
@@ -86,8 +89,18 @@ func Connect(asked Asked, getenv func(string) string, readToken func(path string
 		Listed:    listed,
 		Token:     getenv("BELFRY_TOKEN"),
 	}
-	if result.Token == "" && sameServer(result.Server, c.Server) {
-		result.Token = c.Token
+	switch result.Server {
+	case asked.Server:
+		result.ServerFrom = "--server"
+	case getenv("BELFRY_SERVER"):
+		result.ServerFrom = "BELFRY_SERVER"
+	case c.Server:
+		result.ServerFrom = ClientFile(getenv)
+	}
+	if result.Token != "" {
+		result.TokenFrom = "BELFRY_TOKEN"
+	} else if sameServer(result.Server, c.Server) && c.Token != "" {
+		result.Token, result.TokenFrom = c.Token, ClientFile(getenv)
 	}
 	isLocal := sameServer(result.Server, local.URL)
 	if result.Token != "" && !(isLocal && asked.Data != "") {
@@ -102,12 +115,12 @@ func Connect(asked Asked, getenv func(string) string, readToken func(path string
 	}
 	token, err := readToken(local.TokenFile)
 	if err == nil {
-		result.Token = token
+		result.Token, result.TokenFrom = token, local.TokenFile
 	}
 	switch {
 	case err != nil && result.Token != "": // the one of the environment, then
 	case errors.Is(err, fs.ErrNotExist):
-		result.NoToken = fmt.Sprintf("%s is not there; set BELFRY_TOKEN, or belfry token reset makes another one while the server is stopped", local.TokenFile)
+		result.NoToken = fmt.Sprintf("%s is not there; set BELFRY_TOKEN: belfry token create makes one wherever an administrator has one. If nobody has, belfry token reset does, while the server is stopped", local.TokenFile)
 	case errors.Is(err, fs.ErrPermission):
 		result.NoToken = fmt.Sprintf("%s may not be read by this user; set BELFRY_TOKEN", local.TokenFile)
 	case err != nil:

@@ -276,6 +276,10 @@ contexts:
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := config.Connect(tt.asked, environment(append(tt.env, "HOME", home, "BELFRY_DATA", data)...), readToken)
 			must(err)
+			file := filepath.Join(home, ".config", "belfry", "config.yaml")
+			if want := map[string]string{"of-work": file, "of-data": filepath.Join(data, "token"), "of-env": "BELFRY_TOKEN"}[tt.token]; c.TokenFrom != want {
+				t.Errorf("the token is from %q, want %q", c.TokenFrom, want)
+			}
 			if c.Server != tt.server || c.Token != tt.token || c.Namespace != tt.namespace || (c.NoToken == "") != (c.Token != "") {
 				t.Errorf("the connection is %+v", c)
 			}
