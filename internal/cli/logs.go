@@ -83,6 +83,7 @@ func logs(ctx context.Context, server *remote, ask logsFlags, text string) error
 		}
 		return server.Output(ctx, id, ask.query, w)
 	}
+	defer server.sayKept(ctx, id)()
 	_, err = server.Follow(ctx, id, ask.query, showPart(server.env))
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -290,8 +291,7 @@ func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) 
 		id := made[i].ID
 		one, err := awaitMade(ctx, server, ask, made[i])
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
-			f := &failure{code: ExitTimedOut, message: fmt.Sprintf("run %s has not ended after %s, and goes on", id, ask.timeout)}
-			return f.withHint("belfry logs -f %s shows how", id)
+			return server.outOfTime(context.WithoutCancel(ctx), id, ask.timeout)
 		}
 		if errors.Is(err, client.ErrUnreachable) {
 			f := &failure{code: ExitUnreachable, message: fmt.Sprintf("run %s was made, and its end is not known: %v", id, err)}
@@ -317,9 +317,68 @@ func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) 
 	return unsuccessful(ended)
 }
 
+// lastLook is how long a server may take to say how it is with a run, when there is no more
+// time to wait for that.
+const lastLook = 5 * time.Second
+
+// outOfTime says that a run has not ended in time: that it goes on, or why it has not begun.
+func (r *remote) outOfTime(ctx context.Context, id job.ID, after job.Duration) *failure {
+	ctx, cancel := context.WithTimeout(ctx, lastLook)
+	defer cancel()
+	f := &failure{code: ExitTimedOut}
+	if run, err := r.Run(ctx, id); err == nil && !hasBegun(&run) && run.Reason != "" {
+		f.message = fmt.Sprintf("run %s has not begun after %s: %s", id, after, run.Reason)
+		return f.withHint("it begins when it can; belfry run cancel %s ends it", id)
+	}
+	f.message = fmt.Sprintf("run %s has not ended after %s, and goes on", id, after)
+	return f.withHint("belfry logs -f %s shows how", id)
+}
+
+// hasBegun tells whether a run has had an attempt, or will have none any more.
+func hasBegun(run *client.Run) bool {
+	return run.State != job.StateReady && run.State != job.StateWaiting || len(run.Attempts) > 0
+}
+
+// keptFirst and keptMost are the pauses before looks at what keeps a run that somebody
+// waits for.
+const (
+	keptFirst = 2 * time.Second
+	keptMost  = time.Minute
+)
+
+// sayKept tells what keeps a run from beginning, for whoever waits for it would see nothing
+// at all, until the run has begun. The caller calls stop when it has stopped waiting.
+func (r *remote) sayKept(ctx context.Context, id job.ID) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() {
+		said := ""
+		for wait := keptFirst; ; wait = min(2*wait, keptMost) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			run, err := r.Run(ctx, id)
+			if err != nil {
+				continue // who waits for the run says so
+			}
+			if hasBegun(&run) {
+				return
+			}
+			if run.Reason != "" && run.Reason != said {
+				r.env.tell("run %s has not begun: %s\n", id, run.Reason)
+				said = run.Reason
+			}
+		}
+	})
+	return func() { cancel(); group.Wait() }
+}
+
 // awaitMade waits for the end of a run that was made, and shows meanwhile what it
 // writes if that was asked for. Of another shard than the first the id is known.
 func awaitMade(ctx context.Context, server *remote, ask waiting, run client.Run) (client.Run, error) {
+	defer server.sayKept(ctx, run.ID)()
 	if !ask.logs {
 		return server.await(ctx, run.ID)
 	}

@@ -1,10 +1,89 @@
 package cli
 
 import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/belfry-cron/belfry/job"
 )
+
+// told is what a command has told so far.
+type told struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (w *told) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(p)
+}
+
+func (w *told) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}
+
+// TestWhoWaitsIsToldWhyARunHasNotBegun has a server with a run that begins when that was told,
+// or never.
+func TestWhoWaitsIsToldWhyARunHasNotBegun(t *testing.T) {
+	const id, why = "01M7WSD70J4JVRQ9N4TN6P9NR3", "no live node has the label a=b"
+	for _, test := range []struct {
+		args  string
+		never bool
+		code  ExitCode
+		want  string
+	}{
+		{"job run j --wait --timeout 1m", false, ExitOK, "run " + id + " has not begun: " + why + "\n"},
+		{"job run j --logs --timeout 1m", false, ExitOK, "run " + id + " has not begun: " + why + "\n"},
+		{"logs -f " + id, false, ExitOK, "run " + id + " has not begun: " + why + "\n"},
+		{"job run j --wait --timeout 1ms", true, ExitTimedOut, "run " + id + " has not begun after 1ms: " + why + "\n  it begins when it can; belfry run cancel " + id + " ends it\n"},
+		{"job run j --logs --timeout 1ms", true, ExitTimedOut, "run " + id + " has not begun after 1ms: " + why + "\n"},
+	} {
+		var stderr told
+		run := func() string {
+			if !test.never && strings.Contains(stderr.String(), "has not begun") {
+				return `{"id": "` + id + `", "job": "default/j", "state": "done", "outcome": "succeeded", "attempts": []}`
+			}
+			return `{"id": "` + id + `", "job": "default/j", "state": "ready", "reason": "` + why + `", "attempts": []}`
+		}
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.URL.Path, "/output") {
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprintln(w, run())
+				return
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			for end := ""; end == ""; {
+				select {
+				case <-r.Context().Done():
+					return
+				case <-time.After(time.Millisecond):
+				}
+				if text := run(); strings.Contains(text, "done") {
+					end = "id: 1:0\nevent: end\ndata: " + text + "\n\n"
+				}
+				fmt.Fprint(w, end)
+			}
+		}))
+		home := t.TempDir()
+		getenv := func(name string) string {
+			return map[string]string{"HOME": home, "BELFRY_SERVER": server.URL, "BELFRY_TOKEN": "t"}[name]
+		}
+		env := Env{Stdin: strings.NewReader(""), Stdout: &told{}, Stderr: &stderr, Getenv: getenv, Now: time.Now, Dir: home}
+		if code := Run(t.Context(), env, strings.Fields(test.args)); code != test.code || !strings.Contains(stderr.String(), test.want) {
+			t.Errorf("%s ends with %d and says\n%s\nwant %d and\n%s", test.args, code, stderr.String(), test.code, test.want)
+		}
+		server.Close()
+	}
+}
 
 // 0 would say that there is no output where nobody has counted it.
 func TestOutputThatNobodyHasCounted(t *testing.T) {
