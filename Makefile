@@ -38,6 +38,10 @@ DETECTOR = -race -gcflags=modernc.org/...=-race=false
 # by side.
 TESTS_IMPORT = $(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./...
 
+# IN_TESTS looks for something in the tests of a module: to ask the tests themselves, all
+# of them would have to be linked.
+IN_TESTS = grep -rE --include=*_test.go --exclude-dir=bench --exclude-dir=openapi
+
 # each runs a command line in every module and says so.
 each = for m in $(MODULES); do cd "$(CURDIR)/$$m"; echo '$(1)' "($$m)"; $(1); done
 
@@ -107,12 +111,11 @@ race-others:
 	CGO_ENABLED=1 $(GO) test $(DETECTOR) -shuffle=on $$($(TESTS_IMPORT) | awk '!/testing\/synctest|\/test\/e2e / {print $$1}')
 
 fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
-	@targets=$$($(GO) test -list '^Fuzz' ./... | \
-		awk '/^Fuzz/ {name[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2 "=" name[i]; n = 0}'); \
+	@targets=$$($(IN_TESTS) -o '^func Fuzz[A-Za-z0-9]+' . | sed -E 's|/[^/]*:func |=|' | sort); \
 	if [ -z "$$targets" ]; then echo 'no fuzz target was found'; exit 1; fi; \
 	for t in $$targets; do \
 		echo "$(GO) test -fuzz $${t#*=} -fuzztime $(FUZZTIME) $${t%=*}"; \
-		$(GO) test -run '^$$' -fuzz "^$${t#*=}\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$${t%=*}"; done
+		$(GO) test -vet=off -run '^$$' -fuzz "^$${t#*=}\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$${t%=*}"; done
 
 sim: ## a cluster in bad weather for HOURS (1000) and NODE_HOURS (100) of virtual time; RACE=-race; SEED= for the same each time
 	BELFRY_SEED=$(SEED) BELFRY_SIM_CORE=$(HOURS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run '^TestCore$$' ./internal/sim
@@ -136,8 +139,8 @@ test-long: ## all that can be made longer, for some hours
 	$(MAKE) soak SOAKTIME=30m
 	$(MAKE) fuzz FUZZTIME=1000000x
 
-bench: ## run each benchmark once, so that none can rot
-	@$(call each,$(GO) test -run ^# -bench . -benchtime 1x ./...)
+bench: ## run each benchmark once, with little, so that none can rot
+	@$(call each,$(GO) test -vet=off -short -run ^# -bench . -benchtime 1x $$($(IN_TESTS) -l "^func Benchmark" . | xargs -r -n 1 dirname | sort -u))
 
 fmt: ## format the Go files
 	$(GOFMT) -w .

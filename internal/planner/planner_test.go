@@ -459,8 +459,17 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
+// aMillion is how many jobs benchmarks have, or few with testing.Short, for who wants to
+// know whether they still run.
+func aMillion() int {
+	if testing.Short() {
+		return 1000
+	}
+	return 1_000_000
+}
+
 func BenchmarkLoadAMillionJobs(b *testing.B) {
-	jobs := million(b, 1_000_000)
+	jobs := million(b, aMillion())
 	for b.Loop() {
 		if err := newPlanner(&fake{jobs: jobs}).refresh(context.Background()); err != nil {
 			b.Fatal(err)
@@ -469,7 +478,7 @@ func BenchmarkLoadAMillionJobs(b *testing.B) {
 }
 
 func BenchmarkTickWithNothingDue(b *testing.B) {
-	p := newPlanner(&fake{jobs: million(b, 1_000_000)})
+	p := newPlanner(&fake{jobs: million(b, aMillion())})
 	p.LookAhead = 0
 	if err := p.round(context.Background()); err != nil {
 		b.Fatal(err)

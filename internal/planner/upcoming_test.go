@@ -103,17 +103,17 @@ func TestATimingThatIsReplacedIsNotTakenForTheOneBefore(t *testing.T) {
 // BenchmarkUpcoming is a page of 100 out of a million jobs: spread over the week,
 // all due within the look-ahead, and in the order that is worst for the heap.
 func BenchmarkUpcoming(b *testing.B) {
-	herd := make([]store.PlannedJob, 1_000_000)
+	herd := make([]store.PlannedJob, aMillion())
 	minutely := timingOf(b, "* * * * *")
 	for i := range herd {
 		herd[i] = store.PlannedJob{UID: uid(i), Epoch: 1, Active: true, Cursor: time.Now().Add(time.Minute), Timing: minutely}
 	}
-	backwards := million(b, 1_000_000)
+	backwards := million(b, aMillion())
 	for i := range backwards {
 		backwards[i].UID = uid(len(backwards) - i)
 		backwards[i].Timing = minutely
 	}
-	for name, jobs := range map[string][]store.PlannedJob{"spread": million(b, 1_000_000), "herd": herd, "backwards": backwards} {
+	for name, jobs := range map[string][]store.PlannedJob{"spread": million(b, aMillion()), "herd": herd, "backwards": backwards} {
 		b.Run(name, func(b *testing.B) {
 			p := newPlanner(&fake{jobs: jobs})
 			if err := p.refresh(context.Background()); err != nil {

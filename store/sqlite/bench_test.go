@@ -41,6 +41,15 @@ func (i *tally) next() (id job.ID) {
 	return id
 }
 
+// sized returns how many there are of something: few with testing.Short, for who wants to
+// know whether benchmarks still run, and not how fast what they measure is.
+func sized(full, few int) int {
+	if testing.Short() {
+		return few
+	}
+	return full
+}
+
 // benchStore opens a store with jobs, and a node that has joined.
 func benchStore(b testing.TB, jobs int, policy job.Policy) (s *Store, session job.ID, list []*store.Job) {
 	s = open(b, filepath.Join(b.TempDir(), "belfry.db"), Options{LookAhead: time.Hour})
@@ -198,7 +207,7 @@ func BenchmarkLife(b *testing.B) {
 	}
 	for _, c := range cases {
 		b.Run(c.name, func(b *testing.B) {
-			s, session, jobs := benchStore(b, 10_000, job.Policy{Overlap: c.overlap})
+			s, session, jobs := benchStore(b, sized(10_000, 1000), job.Policy{Overlap: c.overlap})
 			limit := insertLimit(b, c.batch)
 			l := newLives(s, session, jobs, c.output)
 			n := 0
@@ -234,7 +243,7 @@ func insertLimit(b testing.TB, batch int) float64 {
 	text := string(make([]byte, 120))
 	n := 0
 	begun := time.Now()
-	for time.Since(begun) < 500*time.Millisecond {
+	for time.Since(begun) < time.Duration(sized(500, 1))*time.Millisecond {
 		err := inTransaction(c, func() error {
 			for range batch {
 				if err := c.stmt("insert into t (id, a, b) values (?, ?, ?)").bindID(ids.next()).bindInt(int64(n)).bindText(text).exec(); err != nil {
@@ -298,7 +307,7 @@ func BenchmarkClaim10000(b *testing.B) {
 // BenchmarkJobsChanged loads what a planner keeps of a million jobs, as it does
 // when it starts.
 func BenchmarkJobsChanged(b *testing.B) {
-	const n = 1_000_000
+	n := sized(1_000_000, 20_000)
 	s, _, _ := benchStore(b, 1, job.Policy{})
 	err := s.write(b.Context(), func(t *tx) error {
 		t.memory.forget() // of the job that is replaced
@@ -329,7 +338,7 @@ func BenchmarkJobsChanged(b *testing.B) {
 			b.Fatalf("%d of %d jobs", loaded, n)
 		}
 	}
-	b.ReportMetric(n*float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+	b.ReportMetric(float64(n*b.N)/b.Elapsed().Seconds(), "jobs/s")
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	b.ReportMetric(float64(m.Sys)/(1<<20), "MB")
@@ -363,7 +372,7 @@ func BenchmarkPutJob(b *testing.B) {
 // BenchmarkStatements compares the ways to SQLite: rows read and updated one by
 // one by their ids, by this package's connection and by database/sql.
 func BenchmarkStatements(b *testing.B) {
-	const rows = 50_000
+	rows := sized(50_000, 1000)
 	path := filepath.Join(b.TempDir(), "statements.db")
 	c, err := connect(path, true, "create table t (id blob primary key, a integer, b text) without rowid")
 	if err != nil {
@@ -428,13 +437,13 @@ func BenchmarkStatements(b *testing.B) {
 // BenchmarkSearch looks for a text that is nowhere in a long history: how long
 // one call takes at its beginning, and at its end.
 func BenchmarkSearch(b *testing.B) {
-	const parts = 30 // of store.LookMax records
+	parts := sized(30, 3) // of store.LookMax records
 	s, session, jobs := benchStore(b, 1, job.Policy{})
 	now := time.Now()
 	ids := &tally{}
 	item := store.PlanItem{Job: jobs[0].Definition.UID, Epoch: jobs[0].Definition.Epoch, To: jobs[0].Cursor}
-	const batches = parts * store.LookMax / 1000
-	time.Sleep(time.Until(jobs[0].Cursor.Add(batches * time.Millisecond))) // what is missed is past
+	batches := parts * store.LookMax / 1000
+	time.Sleep(time.Until(jobs[0].Cursor.Add(time.Duration(batches) * time.Millisecond))) // what is missed is past
 	for range batches {
 		item.From, item.To, item.Missed = item.To, item.To.Add(time.Millisecond), nil
 		for i := range 1000 {
@@ -467,8 +476,7 @@ func BenchmarkSearch(b *testing.B) {
 // BenchmarkListJobs is a page of many jobs, and a call that looks for what is
 // nowhere, with the definitions in memory or not.
 func BenchmarkListJobs(b *testing.B) {
-	const jobs = 100_000
-	s, _, _ := benchStore(b, jobs, job.Policy{})
+	s, _, _ := benchStore(b, sized(100_000, 1000), job.Policy{})
 	for _, bm := range []struct {
 		name  string
 		query store.JobQuery
