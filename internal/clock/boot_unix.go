@@ -18,12 +18,24 @@ const (
 	// meanwhile. When the machine was suspended, the wall clock is set forward by as much
 	// as the boot clock.
 	apart = time.Millisecond
+	// together is the longest that both clocks may have been read one after the other: what
+	// is derived is wrong by that.
+	together = 50 * time.Microsecond
 )
 
 // reading is what the boot clock has shown.
 type reading struct {
 	boot time.Duration
 	at   time.Time
+}
+
+// readingOf returns a reading, or nil if something came between it and that of the other
+// clocks, which was made before and took so long with it.
+func readingOf(boot time.Duration, at time.Time, took time.Duration) *reading {
+	if took >= together {
+		return nil
+	}
+	return &reading{boot, at}
 }
 
 var latest atomic.Pointer[reading]
@@ -38,8 +50,8 @@ func Boot() time.Duration {
 		}
 	}
 	boot := readBoot()
-	if time.Since(now) < apart { // nothing came between the two
-		latest.Store(&reading{boot, now})
+	if r := readingOf(boot, now, time.Since(now)); r != nil {
+		latest.Store(r)
 	}
 	return boot
 }

@@ -33,10 +33,19 @@ func TestTheBootClockShowsWhatTheSystemSays(t *testing.T) {
 		before := readBoot()
 		shown := Boot()
 		after := readBoot()
-		const off = 2 * apart // of two clocks that are read one after the other
-		if shown < before-off || shown > after+off {
+		if shown < before-time.Microsecond || shown > after+together {
 			t.Fatalf("reading %d is %s, the system's %s before and %s after", i, shown, before, after)
 		}
+	}
+}
+
+func TestAReadingThatTookLongIsNotMadeDoWith(t *testing.T) {
+	at := time.Now()
+	if r := readingOf(time.Hour, at, together-1); r == nil || r.boot != time.Hour || !r.at.Equal(at) {
+		t.Errorf("one that was made at once is %v, want 1h at %v", r, at)
+	}
+	if r := readingOf(time.Hour, at, together); r != nil {
+		t.Errorf("what is derived would be wrong by %s", together)
 	}
 }
 
