@@ -240,3 +240,21 @@ func TestTheClockGoesOnWhileTheDatabaseIsAway(t *testing.T) {
 		}
 	})
 }
+
+func TestAStepGoesByWhatTheClockShowsAndNotByWhatItIsBelievedToShow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, s := dial(always(0, 0))
+		if err := s.measure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		d.change(func() { d.set = -time.Hour }) // since it was measured
+		step := &tx{Tx: line{d: d}, ctx: t.Context(), s: s}
+		want := d.shows()
+		for range 2 { // all of a step is of one moment
+			if now, err := step.now(); err != nil || !now.Equal(want) {
+				t.Errorf("it is %s, %v; want %s", now, err, want)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
