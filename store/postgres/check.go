@@ -24,7 +24,7 @@ func Check(ctx context.Context, address string) (a About, err error) {
 		return About{}, err
 	}
 	defer d.pool.Close()
-	var exists bool
+	var readable bool
 	begun := time.Now()
 	var clock time.Time
 	if err := d.pool.QueryRow(ctx, "select clock_timestamp()").Scan(&clock); err != nil {
@@ -33,8 +33,8 @@ func Check(ctx context.Context, address string) (a About, err error) {
 	took := time.Since(begun)
 	a.Offset = clock.Sub(begun.Add(took / 2))
 	err = d.pool.QueryRow(ctx, `select 'PostgreSQL ' || current_setting('server_version'), current_setting('synchronous_commit') <> 'off' and current_setting('fsync') = 'on',
-		to_regclass('schema_versions') is not null`).Scan(&a.Server, &a.Durable, &exists)
-	if err == nil && exists {
+		coalesce(has_table_privilege(to_regclass('schema_versions'), 'select'), false)`).Scan(&a.Server, &a.Durable, &readable)
+	if err == nil && readable {
 		var oldest int
 		err = d.pool.QueryRow(ctx, "select coalesce(max(version), 0), coalesce(max(oldest), 0) from schema_versions").Scan(&a.Schema, &oldest)
 		_, a.Unusable = list.Behind(a.Schema, oldest)

@@ -281,6 +281,8 @@ func TestALookFindsWhatAUserMayNotDo(t *testing.T) {
 	finds(server.URL() + "&schema=to_come")
 	finds(as("reader", "to_come"), "make the schema to_come")
 	finds(as("reader", "lent"), "use the schema lent", "make tables in the schema lent", "select from active and ", "insert into active and ", "update active and ", "delete from active and ", "alter, as an owner may, active and ")
+	do("grant usage on schema lent to reader")
+	finds(as("reader", "lent"), "make tables in the schema lent", "select from active and ", "insert into active and ", "update active and ", "delete from active and ", "alter, as an owner may, active and ")
 	do("grant usage on schema lent to reader, writer; grant select on all tables in schema lent to reader, writer")
 	finds(as("reader", "lent"), "make tables in the schema lent", "insert into active and ", "update active and ", "delete from active and ", "alter, as an owner may, active and ")
 	do("grant create on schema lent to writer; grant insert, update, delete on all tables in schema lent to writer; revoke delete on lent.tokens from writer")
