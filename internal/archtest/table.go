@@ -180,7 +180,7 @@ var table = map[string]line{
 	"internal/httpapi": {
 		layer: shells,
 		imports: []string{
-			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/heap", "internal/parallel", "internal/placement", "internal/preview", "internal/output",
+			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/heap", "internal/parallel", "internal/placement", "internal/preview", "internal/output", "internal/trouble",
 		},
 		modules:     []string{"github.com/danielgtaylor/huma/v2", "github.com/rogpeppe/go-internal/diff"},
 		testImports: []string{"store/memory"},

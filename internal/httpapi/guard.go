@@ -152,7 +152,6 @@ func (a *api) callerOf(r *http.Request, without bool) (store.Token, *problem) {
 		return who, unauthenticated(fmt.Sprintf("the token %s has expired at %s", who.Name, who.Expires.Format(time.RFC3339))).
 			withHint("an administrator makes another one with belfry token create")
 	case !errors.Is(err, auth.ErrUnknown):
-		a.Log.Warn("a token could not be looked up", "error", err)
 		return who, refuse(client.TypeUnavailable, "the store of the server does not answer, so that no token can be looked up").withHint("nothing was done; the log of the server says more")
 	}
 	var address netip.Addr
@@ -177,16 +176,21 @@ const tokenWithin = 2 * time.Second
 
 // whose returns the token that a secret is.
 func (a *api) whose(ctx context.Context, secret string, without bool) (store.Token, error) {
-	if !without {
-		return a.Tokens.Authenticate(ctx, secret)
+	asked := ctx
+	if without {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, tokenWithin)
+		defer cancel()
 	}
-	ctx, cancel := context.WithTimeout(ctx, tokenWithin)
-	defer cancel()
 	who, err := a.Tokens.Authenticate(ctx, secret)
 	if err == nil || errors.Is(err, auth.ErrUnknown) || errors.Is(err, auth.ErrExpired) {
+		a.lookups.Saw(nil)
 		return who, err
 	}
-	if known, ok := a.Tokens.LastKnown(secret); ok {
+	if asked.Err() == nil { // else it was the caller who has given up
+		a.lookups.Saw(err)
+	}
+	if known, ok := a.Tokens.LastKnown(secret); ok && without {
 		return known, nil
 	}
 	return who, err

@@ -27,6 +27,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/events"
+	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -102,6 +103,8 @@ type api struct {
 	document func() ([]byte, error)
 	// failures are those to authenticate.
 	failures auth.Failures
+	// lookups is what is wrong with finding out whose token a request has.
+	lookups *trouble.Trouble
 }
 
 // Handler returns what answers requests.
@@ -126,7 +129,7 @@ func newAPI(c Config) (*api, error) {
 	if c.Followers == nil {
 		c.Followers = NewFollowers(nil)
 	}
-	a := &api{Config: c, mux: &routes{}}
+	a := &api{Config: c, mux: &routes{}, lookups: trouble.With(c.Log, "tokens cannot be looked up", "tokens are looked up again")}
 	a.mux.refuse = a.writeProblem
 	a.healthRoutes()
 	a.metricsRoute()

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -71,6 +72,37 @@ func TestMetricsAreReadWhileTheStoreIsAway(t *testing.T) {
 		on.fails, on.hangs = false, true
 		answers("while it hangs", map[string]int{"viewer /metrics": 200})
 	})
+}
+
+func TestAnOutageOfTokensIsLoggedOnce(t *testing.T) {
+	s := newServer(t)
+	on := &silentStore{Store: s.store}
+	tokens := auth.New(on, s.clock)
+	var log strings.Builder
+	handler, err := httpapi.Handler(httpapi.Config{Store: on, Tokens: tokens, Now: s.clock, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.handler = handler
+	for _, on.fails = range []bool{false, true, true, true, false, false, true} {
+		tokens.Forget()
+		s.as(token, "GET", "/api/v1/jobs", "")
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	on.fails = false
+	s.as(token, "GET", "/api/v1/jobs", "")
+	tokens.Forget()
+	on.hangs = true
+	r := httptest.NewRequestWithContext(gone, "GET", "/api/v1/jobs", nil)
+	r.Host = "localhost"
+	r.Header.Set("Authorization", "Bearer "+token)
+	handler.ServeHTTP(httptest.NewRecorder(), r)
+	for text, want := range map[string]int{"tokens cannot be looked up": 2, "tokens are looked up again": 2} {
+		if n := strings.Count(log.String(), text); n != want {
+			t.Errorf("%q is logged %d times, want %d:\n%s", text, n, want, log.String())
+		}
+	}
 }
 
 func TestANodeWhoseStoreCannotReadIsAliveAndNotReady(t *testing.T) {
