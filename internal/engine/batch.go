@@ -47,6 +47,9 @@ type Batch struct {
 	records   map[recordKey]*store.Record
 
 	order    []*member // runs that were made, changed or removed
+	added    []*member // all, as they came
+	spare    []*member // of steps before, to be used again
+	lists    []*member // room for the first of each list in bySlot and byJob
 	done     Changes
 	unplaced int // how many runs were left to be placed
 
@@ -164,6 +167,11 @@ func (b *Batch) Reset(now time.Time) {
 		*b = *NewBatch(now, b.lookAhead, 0)
 		return
 	}
+	for _, m := range b.added {
+		if !m.saved {
+			b.spare = append(b.spare, m)
+		}
+	}
 	clear(b.jobs)
 	clear(b.runs)
 	clear(b.bySlot)
@@ -174,9 +182,12 @@ func (b *Batch) Reset(now time.Time) {
 	clear(b.keys)
 	clear(b.records)
 	clear(b.order)
+	clear(b.added)
+	clear(b.lists)
 	*b = Batch{
 		now: now, lookAhead: b.lookAhead, jobs: b.jobs, runs: b.runs, bySlot: b.bySlot, byJob: b.byJob,
-		more: b.more, pools: b.pools, followers: b.followers, keys: b.keys, records: b.records, order: b.order[:0],
+		more: b.more, pools: b.pools, followers: b.followers, keys: b.keys, records: b.records,
+		order: b.order[:0], added: b.added[:0], spare: b.spare, lists: b.lists[:0],
 	}
 }
 
@@ -208,17 +219,44 @@ func (b *Batch) AddFollower(upstream string, j *Job) {
 // AddRun adds a copy of an unfinished run. One that is there already stays as it is.
 func (b *Batch) AddRun(r *store.Run) {
 	if b.runs[r.ID] == nil {
-		b.add(&member{Run: *r, was: r.State})
+		b.add(r).was = r.State
 	}
 }
 
 // HasRun tells whether a run was added.
 func (b *Batch) HasRun(id job.ID) bool { return b.runs[id] != nil }
 
-func (b *Batch) add(m *member) {
+// add adds a copy of a run.
+func (b *Batch) add(r *store.Run) *member {
+	var m *member
+	if last := len(b.spare) - 1; last >= 0 {
+		m, b.spare = b.spare[last], b.spare[:last]
+	} else {
+		m = &member{}
+	}
+	*m = member{Run: *r}
 	b.runs[m.ID] = m
-	b.bySlot[m.Slot] = append(b.bySlot[m.Slot], m)
-	b.byJob[m.JobUID] = append(b.byJob[m.JobUID], m)
+	b.bySlot[m.Slot] = b.list(b.bySlot[m.Slot], m)
+	b.byJob[m.JobUID] = b.list(b.byJob[m.JobUID], m)
+	b.added = append(b.added, m)
+	return m
+}
+
+// listRoom is how many members a list has room for before it is allocated by itself:
+// most slots and jobs have no more.
+const listRoom = 4
+
+// list adds a member to one of the lists of the step.
+func (b *Batch) list(list []*member, m *member) []*member {
+	if list == nil {
+		n := len(b.lists)
+		if n+listRoom > cap(b.lists) {
+			b.lists, n = make([]*member, 0, max(16*listRoom, 2*cap(b.lists))), 0
+		}
+		b.lists = b.lists[:n+listRoom]
+		list = b.lists[n:n:len(b.lists)]
+	}
+	return append(list, m)
 }
 
 // MoreWaiting says how many runs wait for a slot besides those that were added,
@@ -298,8 +336,8 @@ func (b *Batch) save(m *member) {
 }
 
 func (b *Batch) makeRun(r store.Run) {
-	m := &member{Run: r, made: true}
-	b.add(m)
+	m := b.add(&r)
+	m.made = true
 	b.save(m)
 }
 
@@ -333,8 +371,7 @@ func (b *Batch) audit(actor, action, object string, version int64, detail string
 // newID makes the id of something that follows from something else. It is a
 // hash: a step that is repeated makes the same things.
 func (b *Batch) newID(purpose string, from job.ID, with job.ID, n int) job.ID {
-	text := append([]byte(purpose), from[:]...)
-	text = append(text, with[:]...)
+	text := append(append(append(make([]byte, 0, 64), purpose...), from[:]...), with[:]...)
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64(text, uint64(n)))
 	var id job.ID
 	binary.BigEndian.PutUint64(id[:8], uint64(b.now.UnixMilli())<<16)

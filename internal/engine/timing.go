@@ -32,6 +32,19 @@ type timingText struct {
 // job's defaults are filled in. Two jobs with the same text are planned alike,
 // but for jitter and spread, which go by the uid.
 func TimingText(filled *job.Job, calendars job.Calendars) (string, error) {
+	t, err := timingOf(filled, calendars)
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(t)
+	if err != nil {
+		return "", fmt.Errorf("schedule of %s: %w", filled.FullName(), err)
+	}
+	return string(text), nil
+}
+
+// timingOf returns what decides when a job is due and where it is placed.
+func timingOf(filled *job.Job, calendars job.Calendars) (timingText, error) {
 	t := timingText{
 		Schedule:    filled.Schedule,
 		Missed:      filled.Policy.Missed,
@@ -46,7 +59,7 @@ func TimingText(filled *job.Job, calendars job.Calendars) (string, error) {
 		for i, expr := range t.Schedule.Cron {
 			parsed, err := cron.ParseSchedule(expr, cron.WithJob(filled.Namespace, filled.Name))
 			if err != nil {
-				return "", fmt.Errorf("schedule of %s: %w", filled.FullName(), err)
+				return t, fmt.Errorf("schedule of %s: %w", filled.FullName(), err)
 			}
 			exprs[i] = fmt.Sprint(parsed)
 		}
@@ -66,11 +79,7 @@ func TimingText(filled *job.Job, calendars job.Calendars) (string, error) {
 	}
 	// What follows from runs is no business of a planner.
 	t.Schedule.On, t.Schedule.AfterEnd, t.Schedule.Boot, t.Schedule.DeleteAfter = nil, 0, false, nil
-	text, err := json.Marshal(t)
-	if err != nil {
-		return "", fmt.Errorf("schedule of %s: %w", filled.FullName(), err)
-	}
-	return string(text), nil
+	return t, nil
 }
 
 // SameOccurrences tells whether by two texts that TimingText has written for one job,
@@ -96,11 +105,11 @@ func lookUp(calendars job.Calendars, namespace, name string) *job.Calendar {
 // TimingOf returns what decides when a job falls due. The job's defaults are
 // filled in.
 func TimingOf(filled *job.Job, uid job.ID, calendars job.Calendars) (Timing, error) {
-	text, err := TimingText(filled, calendars)
+	t, err := timingOf(filled, calendars)
 	if err != nil {
 		return Timing{}, err
 	}
-	timing, _, _, err := CompileTiming(text, calendars)
+	timing, err := t.compile(calendars)
 	timing.UID = uid
 	return timing, err
 }
@@ -116,10 +125,16 @@ func CompileTiming(text string, calendars job.Calendars) (Timing, job.Place, str
 	if err := json.Unmarshal([]byte(text), &t); err != nil {
 		return Timing{}, job.Place{}, "", fmt.Errorf("read the timing of a job: %w", err)
 	}
+	timing, err := t.compile(calendars)
+	return timing, t.Place, t.Handler, err
+}
+
+// compile returns the timing without a uid.
+func (t *timingText) compile(calendars job.Calendars) (Timing, error) {
 	j := job.Job{Namespace: t.Namespace, Name: "timing", Schedule: t.Schedule}
 	schedule, err := j.CompileSchedule(calendars)
 	if err != nil {
-		return Timing{}, job.Place{}, "", fmt.Errorf("compile the timing of a job: %w", err)
+		return Timing{}, fmt.Errorf("compile the timing of a job: %w", err)
 	}
 	timing := Timing{
 		Schedule:    schedule,
@@ -134,5 +149,5 @@ func CompileTiming(text string, calendars job.Calendars) (Timing, job.Place, str
 	if t.LateBy != nil && *t.LateBy != job.Forever {
 		timing.LateBy = time.Duration(*t.LateBy)
 	}
-	return timing, t.Place, t.Handler, nil
+	return timing, nil
 }

@@ -177,7 +177,7 @@ func rendezvous(uid job.ID, eligible []*store.Session, shard int) *store.Session
 
 // number draws a number that is the same for all who plan this run.
 func (r *Request) number(shard, n int) uint64 {
-	text := append([]byte(nil), r.UID[:]...)
+	text := append(make([]byte, 0, len(r.UID)+8+4+4), r.UID[:]...)
 	text = binary.BigEndian.AppendUint64(text, uint64(r.Scheduled.UnixNano()))
 	text = binary.BigEndian.AppendUint32(text, uint32(shard))
 	text = binary.BigEndian.AppendUint32(text, uint32(n))

@@ -18,39 +18,55 @@ func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) (list []stor
 		return nil, next, err
 	}
 	defer unlock()
-	looked := s.history(func(r *store.Record) bool {
-		return (q.Job.IsZero() || r.Run.JobUID == q.Job) && within(r.Attempt.Ended, q.From, q.To) &&
-			(q.Before == store.RecordRef{} || compareRefs(r.Ref(), q.Before) < 0)
-	})
-	for i := range looked {
-		if len(list) == q.Limit || i == store.LookMax {
-			return list, looked[i-1].Ref(), nil
+	end := len(s.latest)
+	if q.Before != (store.RecordRef{}) {
+		end = s.find(q.Before)
+	}
+	var found []*store.Record
+	looked, last := 0, store.RecordRef{}
+	for _, r := range slices.Backward(s.latest[:end]) {
+		if !q.Job.IsZero() && r.Run.JobUID != q.Job || !within(r.Attempt.Ended, q.From, q.To) {
+			continue
 		}
-		if q.Matches(looked[i]) {
-			list = append(list, *looked[i])
+		if len(found) == q.Limit || looked == store.LookMax {
+			next = last
+			break
+		}
+		looked, last = looked+1, r.Ref()
+		if q.Matches(r) {
+			found = append(found, r)
 		}
 	}
+	for _, r := range found {
+		list = append(slices.Grow(list, len(found)-len(list)), *r)
+	}
 	return list, next, nil
+}
+
+// find returns where in s.latest something is or would be.
+func (s *Store) find(ref store.RecordRef) int {
+	i, _ := slices.BinarySearchFunc(s.latest, ref, func(r *store.Record, ref store.RecordRef) int { return compareRefs(r.Ref(), ref) })
+	return i
+}
+
+// keep puts a record into s.latest, drop takes it out. Nearly all come in their order.
+func (s *Store) keep(r *store.Record) {
+	i, ref := len(s.latest), r.Ref()
+	for i > 0 && compareRefs(s.latest[i-1].Ref(), ref) > 0 {
+		i--
+	}
+	s.latest = slices.Insert(s.latest, i, r)
+}
+
+func (s *Store) drop(r *store.Record) {
+	i := s.find(r.Ref())
+	s.latest = slices.Delete(s.latest, i, i+1)
 }
 
 // within tells whether a moment is in a span whose ends may be open. The second
 // end is excluded.
 func within(t, from, to time.Time) bool {
 	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
-}
-
-// history returns the records that a condition holds for, the latest first.
-func (s *Store) history(keep func(*store.Record) bool) []*store.Record {
-	var list []*store.Record
-	for _, records := range s.records {
-		for _, r := range records {
-			if keep(r) {
-				list = append(list, r)
-			}
-		}
-	}
-	slices.SortFunc(list, func(a, b *store.Record) int { return compareRefs(b.Ref(), a.Ref()) })
-	return list
 }
 
 func compareRefs(a, b store.RecordRef) int {
@@ -82,13 +98,13 @@ func (s *Store) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.
 		return nil, err
 	}
 	defer unlock()
-	list := s.history(func(r *store.Record) bool {
-		return r.Final && within(r.Attempt.Ended, q.From, q.To) &&
-			(q.Namespace == "" || r.Run.Namespace == q.Namespace) &&
-			(q.Job.IsZero() || r.Run.JobUID == q.Job)
-	})
 	var buckets []store.Aggregate
-	for _, r := range slices.Backward(list) {
+	for _, r := range s.latest {
+		if !r.Final || !within(r.Attempt.Ended, q.From, q.To) ||
+			q.Namespace != "" && r.Run.Namespace != q.Namespace ||
+			!q.Job.IsZero() && r.Run.JobUID != q.Job {
+			continue
+		}
 		start := q.From.Add(r.Attempt.Ended.Sub(q.From).Truncate(q.Bucket))
 		if len(buckets) == 0 || !buckets[len(buckets)-1].Start.Equal(start) {
 			buckets = append(buckets, store.Aggregate{Start: start, Outcomes: map[job.Outcome]int{}})
@@ -162,7 +178,7 @@ func (s *Store) Expire(ctx context.Context, server store.Retention) (more bool, 
 	now := s.now()
 	left := store.ExpireMax
 	runs := map[job.ID]int{} // by job, how many later ones there are
-	for _, r := range s.history(func(*store.Record) bool { return true }) {
+	for _, r := range slices.Backward(slices.Clone(s.latest)) {
 		if _, active := s.runs.byID[r.Run.ID]; active {
 			continue
 		}
@@ -230,6 +246,7 @@ func (s *Store) retention(r *store.Record, server store.Retention) store.Retenti
 }
 
 func (s *Store) removeRecord(r *store.Record) {
+	s.drop(r)
 	list := slices.DeleteFunc(s.records[r.Run.ID], func(o *store.Record) bool { return o.Attempt.Number == r.Attempt.Number })
 	if len(list) == 0 {
 		delete(s.records, r.Run.ID)

@@ -48,12 +48,13 @@ func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job,
 			items[i].UID = s.opt.NewID()
 			continue
 		}
-		j := row.Job
-		items[i].Old = engine.Stored{Job: b.AddJob(&j), Definition: row.definition, Filled: row.filled}
+		items[i].Old = engine.Stored{Job: b.AddJob(b.copy(&row.Job)), Definition: row.definition, Filled: row.filled}
 		s.addSiblings(b, row.UID)
-		for _, r := range s.runs.where(func(r *store.Run) bool { return r.JobUID == row.UID }) {
-			s.addSlot(b, r.Slot)
-			s.addSlot(b, items[i].Policy.SlotKey(&r.Run, r.Node))
+		for _, r := range s.runs.order {
+			if r.JobUID == row.UID {
+				s.addSlot(b, r.Slot)
+				s.addSlot(b, items[i].Policy.SlotKey(&r.Run, r.Node))
+			}
 		}
 	}
 	if err := b.Put(items, engine.Names{Calendars: s.calendar, Upstreams: s.upstreams}); err != nil {
@@ -66,7 +67,7 @@ func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job,
 		full := definitions[i].FullName()
 		row := s.names[full]
 		if row == nil {
-			row = &jobRow{created: s.now()}
+			row = &jobRow{created: s.now(), partition: job.Partition(item.UID)}
 			s.jobs[item.UID], s.names[full] = row, row
 		}
 		row.definition, row.filled, row.timing = &definitions[i], item.Filled, timings[i]
@@ -78,6 +79,7 @@ func (s *Store) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job,
 		row := s.names[item.Filled.FullName()]
 		if item.Changed {
 			row.Job = *item.Job
+			s.following = nil
 			s.revise(row, list[i].Actor)
 		}
 		out[i] = s.view(row)
@@ -261,7 +263,7 @@ func (s *Store) JobsChanged(ctx context.Context, partitions store.Partitions, si
 	}
 	var rows []*jobRow
 	for _, row := range s.jobs {
-		if row.seq > since && partitions.Has(job.Partition(row.UID)) {
+		if row.seq > since && partitions.Has(row.partition) {
 			rows = append(rows, row)
 		}
 	}
@@ -307,7 +309,7 @@ func (s *Store) Summary(ctx context.Context) (sum [job.Partitions]store.Partitio
 		if row.State != job.JobActive {
 			continue
 		}
-		p := &sum[job.Partition(row.UID)]
+		p := &sum[row.partition]
 		p.Jobs++
 		p.Versions += row.Version
 	}
@@ -328,9 +330,8 @@ func (s *Store) PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int6
 				return err
 			}
 			timings[row] = timing
-			j := row.Job
 			s.addSiblings(b, row.UID)
-			b.Reschedule(&j, row.filled, s.calendar)
+			b.Reschedule(b.copy(&row.Job), row.filled, s.calendar)
 		}
 		for row, timing := range timings {
 			row.timing = timing

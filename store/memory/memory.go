@@ -41,12 +41,15 @@ type Options struct {
 type Store struct {
 	opt Options
 
-	mu        sync.Mutex
-	unlock    func() // mu.Unlock, which would be made anew for each step
-	step      step   // the present one
-	seq       int64  // of the latest change of a job
-	jobs      map[job.ID]*jobRow
-	names     map[string]*jobRow // those that are not deleted, by full name
+	mu     sync.Mutex
+	unlock func() // mu.Unlock, which would be made anew for each step
+	step   step   // the present one
+	seq    int64  // of the latest change of a job
+	jobs   map[job.ID]*jobRow
+	names  map[string]*jobRow // those that are not deleted, by full name
+	// following are the jobs by what they follow, nil when somebody may follow another
+	// one. Some may be deleted.
+	following map[string][]*jobRow
 	calendars map[string]*job.Calendar
 	pools     map[string]*job.Pool
 	audit     []store.AuditRecord
@@ -55,10 +58,12 @@ type Store struct {
 	runs     runSet // that are planned or going on
 	keys     map[engine.Identity]engine.Key
 	sessions map[job.ID]*store.Session
+	members  []*store.Session        // by id; nil when others may be there
 	over     map[job.ID]bool         // sessions of which something was reaped
 	drains   map[string]*store.Drain // by node
 
 	records map[job.ID][]*store.Record // by run; not changed in place
+	latest  []*store.Record            // all of them, the latest last
 	output  map[attemptKey]map[int]store.OutputChunk
 
 	hints events.Hints
@@ -72,6 +77,7 @@ type jobRow struct {
 	filled     *job.Job
 	timing     string
 	calendars  []string // the full names of those that it names
+	partition  uint8
 	created    time.Time
 	updated    time.Time
 	seq        int64
@@ -121,7 +127,7 @@ func New(opt Options) *Store {
 		output:    map[attemptKey]map[int]store.OutputChunk{},
 	}
 	s.unlock = s.mu.Unlock
-	s.step = step{engine.NewBatch(time.Time{}, opt.LookAhead, 0), map[string]bool{}, map[job.ID]bool{}}
+	s.step = step{Batch: engine.NewBatch(time.Time{}, opt.LookAhead, 0), slots: map[string]bool{}, jobs: map[job.ID]bool{}}
 	return s
 }
 
@@ -152,6 +158,20 @@ type step struct {
 	*engine.Batch
 	slots map[string]bool
 	jobs  map[job.ID]bool // whose runs were added
+	// copies are the jobs of the step, and of steps before for later ones to use.
+	copies []*engine.Job
+	copied int
+}
+
+// copy returns a copy of a job for the step.
+func (b *step) copy(j *engine.Job) *engine.Job {
+	if b.copied == len(b.copies) {
+		b.copies = append(b.copies, &engine.Job{})
+	}
+	own := b.copies[b.copied]
+	b.copied++
+	*own = *j
+	return own
 }
 
 // batch begins a decision, the only one until the store is unlocked. It knows the
@@ -161,6 +181,7 @@ func (s *Store) batch() *step {
 	b.Reset(s.now())
 	clear(b.slots)
 	clear(b.jobs)
+	b.copied = 0
 	b.UseSessions(s.sessions)
 	for name, pool := range s.pools {
 		b.AddPool(name, pool.Slots.Size)
@@ -177,8 +198,7 @@ func (s *Store) addJob(b *step, uid job.ID) *engine.Job {
 	if !ok {
 		return nil
 	}
-	j := row.Job
-	return b.AddJob(&j)
+	return b.AddJob(b.copy(&row.Job))
 }
 
 // addRun adds a run to a decision, and what may follow from its start or end on
@@ -211,8 +231,10 @@ func (s *Store) addSiblings(b *step, uid job.ID) {
 		return
 	}
 	b.jobs[uid] = true
-	for _, r := range s.runs.where(func(r *store.Run) bool { return r.JobUID == uid }) {
-		b.AddRun(r)
+	for _, r := range s.runs.order {
+		if r.JobUID == uid {
+			b.AddRun(r)
+		}
 	}
 }
 
@@ -222,7 +244,10 @@ func (s *Store) addSlot(b *step, slot string) {
 		return
 	}
 	b.slots[slot] = true
-	for _, r := range s.runs.where(func(r *store.Run) bool { return r.Slot == slot }) {
+	for _, r := range s.runs.order {
+		if r.Slot != slot {
+			continue
+		}
 		b.AddRun(r)
 		if j := s.addJob(b, r.JobUID); j != nil && r.Shards > 0 {
 			s.addFollowers(b, j.FullName())
@@ -232,15 +257,18 @@ func (s *Store) addSlot(b *step, slot string) {
 }
 
 func (s *Store) addFollowers(b *step, upstream string) {
-	var followers []*jobRow
-	for _, row := range s.names {
-		if slices.ContainsFunc(row.Policy.On, func(up engine.Upstream) bool { return up.Job == upstream }) {
-			followers = append(followers, row)
+	if s.following == nil {
+		s.following = map[string][]*jobRow{}
+		for _, name := range sortedKeys(s.names) {
+			for _, up := range s.names[name].Policy.On {
+				s.following[up.Job] = append(s.following[up.Job], s.names[name])
+			}
 		}
 	}
-	slices.SortFunc(followers, func(a, b *jobRow) int { return cmp.Compare(a.FullName(), b.FullName()) })
-	for _, row := range followers {
-		b.AddFollower(upstream, s.addJob(b, row.UID))
+	for _, row := range s.following[upstream] {
+		if j := s.addJob(b, row.UID); j != nil && !j.Deleted {
+			b.AddFollower(upstream, j)
+		}
 	}
 }
 
@@ -257,11 +285,14 @@ func (s *Store) write(b *step) {
 	}
 	for _, record := range c.Records {
 		s.records[record.Run.ID] = append(s.records[record.Run.ID], record)
+		s.keep(record)
 	}
 	for _, record := range c.Replaced {
 		list := s.records[record.Run.ID]
 		i := slices.IndexFunc(list, func(r *store.Record) bool { return r.Attempt.Number == record.Attempt.Number })
+		s.drop(list[i])
 		list[i] = record
+		s.keep(record)
 	}
 	for _, j := range c.Jobs {
 		if row, ok := s.jobs[j.UID]; ok { // else PutJob is creating it

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -92,8 +93,11 @@ func (s *Store) Unplaced(ctx context.Context, after store.RunRef, limit int) ([]
 	defer unlock()
 	now := s.now()
 	list := s.runs.where(func(r *store.Run) bool {
+		if r.State != job.StateReady {
+			return false
+		}
 		session, ok := s.sessions[r.Session]
-		return r.State == job.StateReady && (!ok || s.over[r.Session] || !session.Live(now))
+		return !ok || s.over[r.Session] || !session.Live(now)
 	})
 	return copies(page(list, after, limit)), nil
 }
@@ -444,6 +448,7 @@ func (s *Store) forget(now time.Time) {
 func (s *Store) removeSession(id job.ID) {
 	delete(s.sessions, id)
 	delete(s.over, id)
+	s.members = nil
 }
 
 // Join implements store.Membership.
@@ -469,7 +474,7 @@ func (s *Store) Join(ctx context.Context, session store.Session) (store.Session,
 		}
 	}
 	slices.SortFunc(session.Predecessors, func(a, b job.ID) int { return slices.Compare(a[:], b[:]) })
-	s.sessions[session.ID] = &session
+	s.sessions[session.ID], s.members = &session, nil
 	s.hints.Send(store.HintRuns)
 	return session, nil
 }
@@ -572,13 +577,11 @@ func (s *Store) Sessions(ctx context.Context) ([]store.Session, error) {
 		return nil, err
 	}
 	defer unlock()
-	order := make([]*store.Session, 0, len(s.sessions))
-	for _, session := range s.sessions {
-		order = append(order, session)
+	if s.members == nil {
+		s.members = slices.SortedFunc(maps.Values(s.sessions), func(a, b *store.Session) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	}
-	slices.SortFunc(order, func(a, b *store.Session) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	list := make([]store.Session, len(order))
-	for i, session := range order {
+	list := make([]store.Session, len(s.members))
+	for i, session := range s.members {
 		list[i] = *session
 	}
 	return list, nil
