@@ -36,7 +36,7 @@ const (
 type checker struct {
 	*History
 	store   store.Store
-	records map[job.ID][]store.Record // by run, in the order of attempts
+	records map[job.ID][]*store.Record // by run, in the order of attempts
 	byJob   map[job.ID][]*store.Record
 	active  map[job.ID]store.Run
 	// versions counts how often the jobs of a name were changed.
@@ -77,7 +77,7 @@ func (h *History) Check(s store.Store, calm time.Time, lookAhead, late time.Dura
 // read reads everything that the store has kept.
 func (c *checker) read() error {
 	ctx := context.Background()
-	c.records, c.byJob, c.active = map[job.ID][]store.Record{}, map[job.ID][]*store.Record{}, map[job.ID]store.Run{}
+	c.records, c.byJob, c.active = map[job.ID][]*store.Record{}, map[job.ID][]*store.Record{}, map[job.ID]store.Run{}
 	query := store.HistoryQuery{Limit: store.LookMax}
 	for {
 		page, next, err := c.store.Attempts(ctx, query)
@@ -86,7 +86,7 @@ func (c *checker) read() error {
 		}
 		for i := range page {
 			r := &page[i]
-			c.records[r.Run.ID] = append(c.records[r.Run.ID], *r)
+			c.records[r.Run.ID] = append(c.records[r.Run.ID], r)
 			c.byJob[r.Run.JobUID] = append(c.byJob[r.Run.JobUID], r)
 		}
 		if next == (store.RecordRef{}) {
@@ -95,7 +95,7 @@ func (c *checker) read() error {
 		query.Before = next
 	}
 	for _, list := range c.records {
-		slices.SortFunc(list, func(a, b store.Record) int { return a.Attempt.Number - b.Attempt.Number })
+		slices.SortFunc(list, func(a, b *store.Record) int { return a.Attempt.Number - b.Attempt.Number })
 	}
 	active, err := c.store.ListActive(ctx, store.ActiveQuery{Limit: 1 << 20})
 	for _, r := range active {
@@ -110,10 +110,9 @@ func (c *checker) old(at time.Time) bool { return at.Before(c.calm.Add(-quietAft
 
 // record returns the record of an attempt.
 func (c *checker) record(key attemptKey) *store.Record {
-	list := c.records[key.run]
-	for i := range list {
-		if list[i].Attempt.Number == key.number {
-			return &list[i]
+	for _, r := range c.records[key.run] {
+		if r.Attempt.Number == key.number {
+			return r
 		}
 	}
 	return nil
@@ -176,22 +175,21 @@ func (c *checker) checkAttempts() {
 
 // final returns the record that ends a run, or the last that there is. A run that
 // ended between two attempts has one with the number 0.
-func final(list []store.Record) *store.Record {
+func final(list []*store.Record) *store.Record {
 	if list[0].Final {
-		return &list[0]
+		return list[0]
 	}
-	return &list[len(list)-1]
+	return list[len(list)-1]
 }
 
 // checkRecords looks at each run by itself.
 func (c *checker) checkRecords() {
 	for id, list := range c.records {
-		last := &list[len(list)-1]
+		last := list[len(list)-1]
 		name := last.Run.Name
 		s := specOf(name)
 		finals := 0
-		for i := range list {
-			r := &list[i]
+		for i, r := range list {
 			if r.Final {
 				finals++
 			}

@@ -62,6 +62,9 @@ type event struct {
 	at  time.Duration // since the beginning
 	seq int           // what was asked for first comes first
 	do  func()
+	// to is the node whose process of that life does it; nil for the world.
+	to   *model
+	life int
 }
 
 func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
@@ -186,8 +189,14 @@ func (c *Core) compile(text string) (engine.Timing, job.Place, string, error) {
 
 // after makes something happen after a time.
 func (c *Core) after(d time.Duration, do func()) {
+	c.ask(d, event{do: do})
+}
+
+// ask makes an event happen after a time.
+func (c *Core) ask(d time.Duration, e event) {
 	c.seq++
-	c.events.push(event{c.now.Sub(beginning) + d, c.seq, do})
+	e.at, e.seq = c.now.Sub(beginning)+d, c.seq
+	c.events.push(e)
 }
 
 // run lets events happen until a moment.
@@ -195,7 +204,11 @@ func (c *Core) run(until time.Time) {
 	for len(c.events) > 0 && c.err == nil && c.events[0].at <= until.Sub(beginning) {
 		e := c.events.pop()
 		c.now = beginning.Add(e.at)
-		e.do()
+		if e.to != nil {
+			e.to.deliver(e.life, e.do)
+		} else {
+			e.do()
+		}
 	}
 	c.now = until
 }

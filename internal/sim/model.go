@@ -62,10 +62,10 @@ type model struct {
 	parts   store.Partitions
 	share   placement.Share
 	held    map[job.ID]*held
-	order   []job.ID // of what is held, as it came
+	order   []*held // what is held, as it came
 	results []*held
 	sending bool
-	busy    map[string]bool // calls of a kind that are under way
+	busy    [errands]bool // calls of a kind that are under way
 }
 
 // start begins a process, if the node has none.
@@ -76,7 +76,7 @@ func (n *model) start() {
 	n.life++
 	n.up, n.leaving, n.frozen, n.inbox = true, false, time.Time{}, nil
 	n.table, n.since, n.live, n.parts = nil, 0, nil, store.Partitions{}
-	n.busy = map[string]bool{}
+	n.busy = [errands]bool{}
 	n.results, n.sending = nil, false
 	n.join()
 	n.every(renewEvery, n.renew)
@@ -98,8 +98,8 @@ func (n *model) kill() {
 	}
 	n.up = false
 	n.life++
-	for _, id := range n.order {
-		if it := n.held[id]; it != nil && it.state == itemRunning {
+	for _, it := range n.order {
+		if it.state == itemRunning {
 			it.seen.Ended, it.seen.Outcome = n.core.now, job.OutcomeLost
 		}
 	}
@@ -112,8 +112,8 @@ func (n *model) freeze() {
 		return
 	}
 	n.frozen = n.core.now
-	for _, id := range n.order {
-		if it := n.held[id]; it != nil && it.state == itemRunning && it.seen.Frozen.IsZero() {
+	for _, it := range n.order {
+		if it.state == itemRunning && it.seen.Frozen.IsZero() {
 			it.seen.Frozen = n.core.now
 		}
 	}
@@ -121,8 +121,8 @@ func (n *model) freeze() {
 
 // wakeEvidence notes when what was frozen went on.
 func (n *model) wakeEvidence() {
-	for _, id := range n.order {
-		if it := n.held[id]; it != nil && it.state == itemRunning {
+	for _, it := range n.order {
+		if it.state == itemRunning {
 			it.seen.Woken = n.core.now
 		}
 	}
@@ -204,18 +204,20 @@ func (n *model) deliver(life int, do func()) {
 
 // later makes the process do something after a time.
 func (n *model) later(d time.Duration, do func()) {
-	life := n.life
-	n.core.after(d, func() { n.deliver(life, do) })
+	n.core.ask(d, event{do: do, to: n, life: n.life})
 }
 
 // every makes the process do something again and again.
 func (n *model) every(d time.Duration, do func()) {
-	n.later(n.core.between(d/2, d*3/2), func() {
+	var again func()
+	next := func() { n.later(n.core.between(d/2, d*3/2), again) }
+	again = func() {
 		do()
 		if n.up {
-			n.every(d, do)
+			next()
 		}
-	})
+	}
+	next()
 }
 
 // delay draws how long a message takes.
@@ -230,42 +232,83 @@ func (n *model) delay() time.Duration {
 	return d
 }
 
-// call sends a request to the store: it may be made or not, now or much later, also
-// when the process is gone, and its answer may be lost.
-func (n *model) call(do func() error, then func(error)) {
-	c, life := n.core, n.life
-	fail := func() { c.after(callTimeout, func() { n.deliver(life, func() { then(errNoAnswer) }) }) }
-	if n.cut || c.outage || n.loss > 0 && c.random.Float64() < n.loss/2 {
-		fail()
-		return
-	}
-	arrive := func() {
-		if c.outage {
-			fail()
-			return
-		}
-		err := do()
-		if n.cut || n.loss > 0 && c.random.Float64() < n.loss/2 {
-			fail()
-			return
-		}
-		c.after(n.delay(), func() { n.deliver(life, func() { then(err) }) })
-	}
-	if n.slow || c.chance(300) {
-		c.after(n.delay(), arrive)
-		return
-	}
-	arrive()
+// call is a request to the store on its way: it may be made or not, now or much later,
+// also when the process is gone, and its answer may be lost.
+type call struct {
+	node *model
+	life int // of the process that waits for the answer
+	do   func() error
+	then func(error)
+	kind errand
+	err  error // the answer
 }
 
+// call sends a request to the store.
+func (n *model) call(do func() error, then func(error)) { n.request(errandOther, do, then) }
+
+func (n *model) request(kind errand, do func() error, then func(error)) {
+	c, x := n.core, &call{node: n, life: n.life, do: do, then: then, kind: kind}
+	switch {
+	case n.cut || c.outage || n.loss > 0 && c.random.Float64() < n.loss/2:
+		x.fail()
+	case n.slow || c.chance(300):
+		c.after(n.delay(), x.arrive)
+	default:
+		x.arrive()
+	}
+}
+
+// arrive makes the request.
+func (x *call) arrive() {
+	n, c := x.node, x.node.core
+	if c.outage {
+		x.fail()
+		return
+	}
+	x.err = x.do()
+	if n.cut || n.loss > 0 && c.random.Float64() < n.loss/2 {
+		x.fail()
+		return
+	}
+	x.answer(n.delay())
+}
+
+// fail lets the request have no answer.
+func (x *call) fail() {
+	x.err = errNoAnswer
+	x.answer(callTimeout)
+}
+
+// answer gives the answer to the process that waits for it.
+func (x *call) answer(after time.Duration) {
+	x.node.core.ask(after, event{do: x.tell, to: x.node, life: x.life})
+}
+
+func (x *call) tell() {
+	x.node.busy[x.kind] = false
+	x.then(x.err)
+}
+
+// errand is a kind of call of which a node makes one at a time, but for errandOther.
+type errand int
+
+const (
+	errandOther errand = iota
+	errandPlan
+	errandPlace
+	errandLook
+	errandSteal
+	errandReconcile
+	errandRenew
+	errandTidy
+	errands // how many there are
+)
+
 // once makes a call unless one of its kind is under way.
-func (n *model) once(kind string, do func() error, then func(error)) {
+func (n *model) once(kind errand, do func() error, then func(error)) {
 	if n.busy[kind] {
 		return
 	}
 	n.busy[kind] = true
-	n.call(do, func(err error) {
-		n.busy[kind] = false
-		then(err)
-	})
+	n.request(kind, do, then)
 }

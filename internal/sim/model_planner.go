@@ -38,7 +38,7 @@ func (n *model) plan() {
 	var changed []store.PlannedJob
 	var next int64
 	since := n.since
-	n.once("plan", func() (err error) {
+	n.once(errandPlan, func() (err error) {
 		changed, next, err = n.core.store.JobsChanged(context.Background(), parts, since, 1000)
 		return err
 	}, func(err error) {
@@ -169,7 +169,7 @@ func (n *model) placeRest() {
 	}
 	ctx := context.Background()
 	var runs []store.Run
-	n.once("place", func() (err error) {
+	n.once(errandPlace, func() (err error) {
 		runs, err = n.core.store.Unplaced(ctx, store.RunRef{}, store.MaxBatch)
 		return err
 	}, func(err error) {

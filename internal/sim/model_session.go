@@ -71,8 +71,8 @@ func (n *model) reapThese(lost []store.Attempt, then func(error)) {
 
 // over begins another session: the store has said that this one is over.
 func (n *model) over() {
-	for _, id := range slices.Clone(n.order) {
-		if it := n.held[id]; it != nil && it.state == itemRunning {
+	for _, it := range n.order {
+		if it.state == itemRunning {
 			n.end(it, job.OutcomeLost)
 		}
 	}
@@ -90,7 +90,7 @@ func (n *model) renew() {
 	session, sent := n.session, n.core.now
 	var sessions []store.Session
 	var at time.Time
-	n.once("renew", func() (err error) {
+	n.once(errandRenew, func() (err error) {
 		ctx := context.Background()
 		if err := n.core.store.Renew(ctx, session, store.Load{Running: n.working()}); err != nil {
 			return err
@@ -123,7 +123,7 @@ func (n *model) tidy() {
 	ctx := context.Background()
 	steady := n.core.now.Sub(n.steady) >= reapAfter && n.core.now.Sub(n.renewed) <= store.SessionLife
 	var lost []store.Attempt
-	n.once("tidy", func() (err error) {
+	n.once(errandTidy, func() (err error) {
 		if _, err := n.core.store.Tidy(ctx); err != nil || !steady {
 			return err
 		}

@@ -16,10 +16,10 @@ type held struct {
 	ready   store.ReadyRun
 	state   itemState
 	attempt store.Attempt
-	run     store.Run
+	run     *job.Run
 	fence   time.Duration
 	seen    *Attempt
-	result  store.Result
+	result  *store.Result
 	cancel  bool
 }
 
@@ -36,7 +36,7 @@ const (
 
 // working returns how many attempts are claimed, running or to be reported.
 func (n *model) working() (count int) {
-	for _, it := range n.held {
+	for _, it := range n.order {
 		if it.state != itemReady {
 			count++
 		}
@@ -51,7 +51,7 @@ func (n *model) look() {
 	}
 	session, until := n.session, n.core.now.Add(window)
 	var runs []store.ReadyRun
-	n.once("look", func() (err error) {
+	n.once(errandLook, func() (err error) {
 		runs, err = n.core.store.Ready(context.Background(), session, store.RunRef{}, until, 1000)
 		return err
 	}, func(err error) {
@@ -68,7 +68,7 @@ func (n *model) steal() {
 	}
 	session, before := n.session, n.core.now.Add(-stealAfter)
 	var runs []store.ReadyRun
-	n.once("steal", func() (err error) {
+	n.once(errandSteal, func() (err error) {
 		runs, err = n.core.store.Overdue(context.Background(), before, store.RunRef{}, 1000)
 		return err
 	}, func(err error) {
@@ -89,7 +89,7 @@ func (n *model) hold(runs []store.ReadyRun) {
 		}
 		it := &held{ready: r}
 		n.held[r.ID] = it
-		n.order = append(n.order, r.ID)
+		n.order = append(n.order, it)
 		lead := n.core.between(5*time.Millisecond, 50*time.Millisecond)
 		if n.core.chance(200) {
 			lead = n.core.between(0, 2500*time.Millisecond) // now and then too early
@@ -102,7 +102,7 @@ func (n *model) hold(runs []store.ReadyRun) {
 func (n *model) drop(it *held) {
 	if n.held[it.ready.ID] == it {
 		delete(n.held, it.ready.ID)
-		n.order = slices.DeleteFunc(n.order, func(id job.ID) bool { return id == it.ready.ID })
+		n.order = slices.DeleteFunc(n.order, func(other *held) bool { return other == it })
 	}
 }
 
@@ -114,8 +114,8 @@ func (n *model) claimAt(it *held, at time.Time) {
 		}
 		batch := []*held{it}
 		it.state = itemClaiming
-		for _, id := range n.order {
-			if other := n.held[id]; other.state == itemReady && other.ready.Due.Equal(it.ready.Due) {
+		for _, other := range n.order {
+			if other.state == itemReady && other.ready.Due.Equal(it.ready.Due) {
 				other.state = itemClaiming
 				batch = append(batch, other)
 			}
@@ -160,7 +160,7 @@ func (n *model) claim(batch []*held) {
 func (n *model) took(it *held, out *store.ClaimOutcome) {
 	switch out.Verdict {
 	case store.Started:
-		it.state, it.run = itemClaimed, out.Run
+		it.state, it.run = itemClaimed, &out.Run.Run
 		it.fence = fenceOf(out.Job.Filled)
 		if n.leaving || !n.core.calm && n.core.chance(50) { // as when a job was changed
 			it.state = itemUnstarted
@@ -208,7 +208,7 @@ func (n *model) begin(it *held, j *store.Job) {
 		return
 	}
 	it.state = itemRunning
-	it.seen = &Attempt{Run: it.run.Run, Number: it.attempt.Number, Node: n.name, Gains: it.fence > 0, Started: n.core.now}
+	it.seen = &Attempt{Run: *it.run, Number: it.attempt.Number, Node: n.name, Gains: it.fence > 0, Started: n.core.now}
 	n.core.history.begin(it.seen)
 	takes := n.core.between(10*time.Millisecond, 6*time.Second)
 	if n.core.chance(60) && !n.core.calm {
@@ -232,14 +232,14 @@ func (n *model) begin(it *held, j *store.Job) {
 func (n *model) end(it *held, outcome job.Outcome) {
 	it.state = itemEnded
 	it.seen.Ended, it.seen.Outcome = n.core.now, outcome
-	it.result = store.Result{Attempt: it.attempt, Started: it.seen.Started, Ended: n.core.now, Outcome: outcome}
+	it.result = &store.Result{Attempt: it.attempt, Started: it.seen.Started, Ended: n.core.now, Outcome: outcome}
 	n.report(it)
 }
 
 // enforceFences ends what another node may soon take for lost.
 func (n *model) enforceFences() {
-	for _, id := range slices.Clone(n.order) {
-		if it := n.held[id]; it != nil && it.state == itemRunning && n.fenced(it) {
+	for _, it := range n.order {
+		if it.state == itemRunning && n.fenced(it) {
 			n.end(it, job.OutcomeLost)
 		}
 	}
@@ -265,7 +265,7 @@ func (n *model) reportAll() {
 		if it.state == itemUnstarted {
 			unstarted = append(unstarted, it.attempt)
 		} else {
-			results = append(results, it.result)
+			results = append(results, *it.result)
 		}
 	}
 	session := n.session
@@ -324,8 +324,8 @@ func (n *model) sayOtherwise(results []store.Result) {
 
 // giveBack releases what is claimed and has not started.
 func (n *model) giveBack() {
-	for _, id := range slices.Clone(n.order) {
-		switch it := n.held[id]; it.state {
+	for _, it := range slices.Clone(n.order) {
+		switch it.state {
 		case itemReady:
 			n.drop(it)
 		case itemClaimed:
@@ -343,13 +343,13 @@ func (n *model) reconcile() {
 	}
 	session := n.session
 	before := map[job.ID]*held{}
-	for _, id := range n.order {
-		if it := n.held[id]; it.state == itemRunning {
+	for _, it := range n.order {
+		if it.state == itemRunning {
 			before[it.attempt.Token] = it
 		}
 	}
 	var mine []store.Run
-	n.once("reconcile", func() (err error) { mine, err = n.core.store.Mine(context.Background(), session); return err }, func(err error) {
+	n.once(errandReconcile, func() (err error) { mine, err = n.core.store.Mine(context.Background(), session); return err }, func(err error) {
 		if err != nil || session != n.session {
 			return
 		}
