@@ -55,6 +55,8 @@ func ParseDuration(text string) (Duration, error) {
 			return 0, mistake(quote(text)+" is not a duration", "whole numbers with units, for example 90s, 10m or 1d12h")
 		case err != nil:
 			return 0, mistake(quote(text)+" is too long for a duration", "at most 292 years")
+		case letters == "" && strings.HasPrefix(rest, "."):
+			return 0, mistake(quote(text)+" has a fraction", "whole numbers with units, for example 1h30m")
 		case letters == "":
 			return 0, mistake(quote(text)+" has a number without a unit", "w, d, h, m, s or ms, for example 90s")
 		}

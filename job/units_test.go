@@ -36,7 +36,7 @@ func TestDurationsAreRefusedWithAReason(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                      "a duration is missing",
 		"90":                    `"90" has a number without a unit`,
-		"1.5h":                  "has a number without a unit",
+		"1.5h":                  `"1.5h" has a fraction (whole numbers with units, for example 1h30m)`,
 		"-1s":                   "is not a duration",
 		"s":                     "is not a duration",
 		"5 m":                   "has a number without a unit",

@@ -54,7 +54,8 @@ type JobName struct {
 
 // noJob is the problem of a job that does not exist.
 func noJob(namespace, name string) *problem {
-	return refuse(client.TypeNotFound, "there is no job %s/%s", namespace, name)
+	return refuse(client.TypeNotFound, "there is no job %s/%s", namespace, name).
+		withHint("belfry job list -A shows those that there are")
 }
 
 // find reads a job. One that the caller may not know of is not there.
