@@ -26,7 +26,11 @@ TOOL     = $(GO) tool -modfile="$(CURDIR)/tools/go.mod"
 
 # All but test/e2e, which starts whole servers and goes by the clock of the machine. It
 # runs by itself, and its programs are built as they are released: docs/testing.md.
-OTHERS = $$($(GO) list ./... | grep -v /test/e2e$$)
+OTHERS = $$($(GO) list ./... | grep -v /test/e2e$$ | $(LONG_FIRST))
+
+# Backwards, what takes long and uses one processor, the store in SQLite, is not the last
+# that goes on: that is package cron, whose tests use all.
+LONG_FIRST = sort -r
 
 # The race detector is of no use in SQLite, which was translated from C and has memory
 # of its own, and makes it eight times as slow. So it is left out of it.
@@ -105,10 +109,14 @@ race: ## run the tests in random order under the race detector (needs a C compil
 	@$(beside) race-bubbles race-others
 
 race-bubbles:
-	CGO_ENABLED=1 $(GO) test $(DETECTOR) -shuffle=on -cpu 1 $$($(TESTS_IMPORT) | awk '/testing\/synctest/ {print $$1}')
+	CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -cpu 1 $$($(TESTS_IMPORT) | awk '/testing\/synctest/ {print $$1}')
 
+# More tests at once than there are processors, since those of internal/cli wait for servers.
+# The decisions of internal/engine and their tests start no goroutine, so that the detector
+# would see nothing; only their order is random.
 race-others:
-	CGO_ENABLED=1 $(GO) test $(DETECTOR) -shuffle=on $$($(TESTS_IMPORT) | awk '!/testing\/synctest|\/test\/e2e / {print $$1}')
+	$(GO) test -vet=off -shuffle=on ./internal/engine
+	CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -parallel 4 $$($(TESTS_IMPORT) | awk '!/testing\/synctest|\/test\/e2e |\/internal\/engine / {print $$1}' | $(LONG_FIRST))
 
 fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
 	@targets=$$($(IN_TESTS) -o '^func Fuzz[A-Za-z0-9]+' . | sed -E 's|/[^/]*:func |=|' | sort); \
