@@ -56,6 +56,7 @@ type load struct {
 	mu                               sync.Mutex
 	worlds                           int
 	attempts, changes, faults, steps int
+	mute, unheard                    int
 }
 
 func (l *load) add(h *History) {
@@ -68,6 +69,8 @@ func (l *load) add(h *History) {
 	l.changes += h.Changes
 	l.faults += h.Faults
 	l.steps += h.Commits
+	l.mute += h.Mute
+	l.unheard += h.Unheard
 }
 
 // tell logs the load, and demands that it was about what docs/testing-sim.md says: two

@@ -21,26 +21,63 @@ type weather struct {
 	random *rand.Rand
 	loss   float64
 	slow   bool
-	cut    bool
+	reach  reach
 }
 
-func (w *weather) set(loss float64, slow, cut bool) {
+// reach is what becomes of calls to a store that is away.
+type reach int
+
+const (
+	reached reach = iota
+	refused       // none arrives, and the caller is told soon
+	silence       // half of them arrive, none is answered, and nobody is told
+)
+
+const (
+	// noticed is after how long somebody notices that a call is lost.
+	noticed = 500 * time.Millisecond
+	// patience is how long stores on a database wait for one that says nothing.
+	patience = 30 * time.Second
+)
+
+func (w *weather) set(loss float64, slow bool, r reach) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.loss, w.slow, w.cut = loss, slow, cut
+	w.loss, w.slow, w.reach = loss, slow, r
 }
 
-// draw decides about one way of a call: how long it takes, and whether it is lost.
-func (w *weather) draw() (takes time.Duration, lost bool) {
+// way is what becomes of a call on one of its two ways.
+type way struct {
+	takes      time.Duration
+	lost, mute bool // mute: lost, and nobody says so
+}
+
+// draw decides about one way of a call: there, or back.
+func (w *weather) draw(back bool) (d way) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.slow {
-		takes = time.Duration(w.random.IntN(int(300 * time.Millisecond)))
+		d.takes = time.Duration(w.random.IntN(int(300 * time.Millisecond)))
 		if w.random.IntN(30) == 0 {
-			takes += time.Duration(w.random.IntN(int(8 * time.Second)))
+			d.takes += time.Duration(w.random.IntN(int(8 * time.Second)))
 		}
 	}
-	return takes, w.cut || w.loss > 0 && w.random.Float64() < w.loss/2
+	switch w.reach {
+	case refused:
+		d.lost = true
+	case silence:
+		d.mute = back || w.random.IntN(2) == 0
+		d.lost = d.mute
+	default:
+		d.lost = w.loss > 0 && w.random.Float64() < w.loss/2
+	}
+	switch {
+	case d.mute:
+		d.takes = patience
+	case d.lost:
+		d.takes += noticed
+	}
+	return d
 }
 
 // moment draws how long an ordinary call takes.
@@ -144,24 +181,25 @@ func (g *gate) write(ctx context.Context, do func() error) error {
 func (g *gate) read(ctx context.Context, do func() error) error { return g.call(ctx, 0, do) }
 
 func (g *gate) call(ctx context.Context, moment time.Duration, do func() error) error {
-	takes, lost := g.weather.draw()
-	if lost {
-		takes += 500 * time.Millisecond // until somebody notices
+	there := g.weather.draw(false)
+	if there.mute {
+		g.history.mute(false)
 	}
-	if err := g.travel(ctx, moment+takes); err != nil {
+	if err := g.travel(ctx, moment+there.takes); err != nil {
 		return err
 	}
-	if lost {
+	if there.lost {
 		return errWeather
 	}
 	err := do()
-	if takes, lost = g.weather.draw(); lost {
-		takes += 500 * time.Millisecond
+	back := g.weather.draw(true)
+	if back.mute {
+		g.history.mute(true)
 	}
-	if waited := g.travel(ctx, takes); waited != nil {
+	if waited := g.travel(ctx, back.takes); waited != nil {
 		return waited // the answer is lost
 	}
-	if lost {
+	if back.lost {
 		return errWeather
 	}
 	return err
@@ -176,8 +214,7 @@ func (g *gate) Hints(ctx context.Context) <-chan store.Hint {
 			if !g.awake() {
 				continue
 			}
-			takes, lost := g.weather.draw()
-			if lost || g.travel(ctx, takes) != nil {
+			if d := g.weather.draw(true); d.lost || g.travel(ctx, d.takes) != nil {
 				continue
 			}
 			select {

@@ -31,6 +31,8 @@ type History struct {
 	Commits   int // steps that the store has made
 	Changes   int // jobs that users have made, changed or deleted
 	Faults    int // times that something went wrong
+	// Calls that were neither answered nor refused: Mute never arrived, Unheard were made.
+	Mute, Unheard int
 }
 
 // stale is a moment at which a planner has planned what it had planned before.
@@ -136,6 +138,17 @@ func (h *History) wrong() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Faults++
+}
+
+// mute counts a call that is not answered.
+func (h *History) mute(made bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if made {
+		h.Unheard++
+	} else {
+		h.Mute++
+	}
 }
 
 // book returns what is known of a job. The caller holds the mutex.

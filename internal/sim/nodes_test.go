@@ -171,23 +171,32 @@ func (c *cluster) fault(h *host, kind int, d time.Duration, loss float64, slow b
 		pause()
 		c.history.fault(began, time.Now(), false)
 	}
+	away, waits := refused, time.Duration(0)
+	if slow {
+		away, waits = silence, patience
+	}
+	// Calls that nobody answers wait on when the store can be reached again.
+	waitAway := func() {
+		pause()
+		c.history.fault(began, time.Now().Add(waits), false)
+	}
 	switch {
 	case kind < 2:
-		h.weather.set(loss, slow, false)
+		h.weather.set(loss, slow, reached)
 		wait()
-		h.weather.set(0, false, false)
+		h.weather.set(0, false, reached)
 	case kind < 4:
-		h.weather.set(0, false, true)
-		wait()
-		h.weather.set(0, false, false)
+		h.weather.set(0, false, away)
+		waitAway()
+		h.weather.set(0, false, reached)
 	case kind < 5: // an outage
 		d = min(d, 40*time.Second)
 		for _, h := range c.hosts {
-			h.weather.set(0, false, true)
+			h.weather.set(0, false, away)
 		}
-		wait()
+		waitAway()
 		for _, h := range c.hosts {
-			h.weather.set(0, false, false)
+			h.weather.set(0, false, reached)
 		}
 	case kind < 7:
 		h.kill()
@@ -324,10 +333,25 @@ func (h *host) wake() {
 
 // recover ends all faults of the host.
 func (h *host) recover() {
-	h.weather.set(0, false, false)
+	h.weather.set(0, false, reached)
 	h.wake()
 	h.start()
 }
+
+// tellSilence logs how many calls were neither answered nor refused, and demands that
+// there were some of both kinds: a world has 130 of each, as chance will.
+func (l *load) tellSilence(t *testing.T) {
+	t.Helper()
+	t.Logf("of the calls without an answer %d never arrived, and %d were made", l.mute, l.unheard)
+	for _, n := range []int{l.mute, l.unheard} {
+		if want := l.worlds * silentCalls; n < want {
+			t.Errorf("in %d worlds there were %d, want at least %d", l.worlds, n, want)
+		}
+	}
+}
+
+// silentCalls is how many of each kind a world has at least, on average.
+const silentCalls = 10
 
 func TestNodes(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
@@ -348,6 +372,7 @@ func TestNodes(t *testing.T) {
 	}
 	group.Wait()
 	all.tell(t, time.Since(began))
+	all.tellSilence(t)
 }
 
 // nodesWorld lets one world happen, and tells how to let it happen again if it fails.
