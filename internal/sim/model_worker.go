@@ -156,6 +156,20 @@ func (n *model) claim(batch []*held) {
 	})
 }
 
+// lateMost is how late a request comes at most that comes twice: the attempt may be over by
+// then, and the next one ready or run.
+const lateMost = 10 * time.Second
+
+// claimLate lets the claim of an attempt that runs come once more, late, for nobody.
+func (n *model) claimLate(a store.Attempt) {
+	session := n.session
+	n.core.after(n.core.between(0, lateMost), func() {
+		if !n.core.outage {
+			_, _ = n.core.store.Claim(context.Background(), session, []store.Attempt{a})
+		}
+	})
+}
+
 // took acts on the answer to a claim.
 func (n *model) took(it *held, out *store.ClaimOutcome) {
 	switch out.Verdict {
@@ -210,6 +224,9 @@ func (n *model) begin(it *held, j *store.Job) {
 	it.state = itemRunning
 	it.seen = &Attempt{Run: *it.run, Number: it.attempt.Number, Node: n.name, Gains: it.fence > 0, Started: n.core.now}
 	n.core.history.begin(it.seen)
+	if !n.core.calm && n.core.chance(50) {
+		n.claimLate(it.attempt)
+	}
 	takes := n.core.between(10*time.Millisecond, 6*time.Second)
 	if n.core.chance(60) && !n.core.calm {
 		takes *= 20
@@ -296,8 +313,9 @@ func (n *model) reportAll() {
 	})
 }
 
-// sayOtherwise now and then reports again what is acknowledged, in another way: what is
-// final stays as it is, whoever says what. Only a loss may turn out to be none.
+// sayOtherwise now and then reports again what is acknowledged, in another way, at once or
+// when the next attempt runs: what is final stays as it is, whoever says what. Only a loss
+// may turn out to be none.
 func (n *model) sayOtherwise(results []store.Result) {
 	if n.core.calm || !n.core.chance(20) {
 		return
@@ -315,10 +333,12 @@ func (n *model) sayOtherwise(results []store.Result) {
 		others = append(others, r)
 	}
 	if session := n.session; len(others) > 0 {
-		n.call(func() error {
-			_, err := n.core.store.Finish(context.Background(), session, others)
-			return err
-		}, func(error) {})
+		n.later(n.core.between(0, lateMost), func() {
+			n.call(func() error {
+				_, err := n.core.store.Finish(context.Background(), session, others)
+				return err
+			}, func(error) {})
+		})
 	}
 }
 

@@ -71,6 +71,9 @@ func (t *Tap) Claim(ctx context.Context, session job.ID, attempts []store.Attemp
 	for i := range out {
 		switch out[i].Verdict {
 		case store.Started:
+			if r := &out[i].Run; r.Attempt != attempts[i].Number {
+				h.problem("started once", "a claim of attempt %d of %s of %s has started attempt %d", attempts[i].Number, r.Name, r.Due, r.Attempt)
+			}
 			t.claimed(ctx, &out[i])
 		case store.Taken:
 			t.taken(ctx, session, attempts[i])
