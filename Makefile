@@ -6,6 +6,8 @@ GO       ?= go
 # of the run as a failure, golang/go#75804.
 FUZZTIME ?= 50000x
 SOAKTIME ?= 60s
+# Jobs that are due in one second.
+CROWD    ?= 10000
 # Of virtual time, in internal/sim: with models of nodes, and with whole nodes.
 HOURS      ?= 1000
 NODE_HOURS ?= 100
@@ -57,7 +59,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-long e2e servers servers-stores servers-bench cluster crash check lint race race-bubbles race-others fuzz sim seeds soak bench fmt tidy
+.PHONY: help run build test test-long e2e servers servers-stores servers-bench cluster crash check lint race race-bubbles race-others fuzz sim sim-core sim-nodes seeds soak bench fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -126,16 +128,22 @@ fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
 		$(GO) test -vet=off -run '^$$' -fuzz "^$${t#*=}\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$${t%=*}"; done
 
 sim: ## a cluster in bad weather for HOURS (1000) and NODE_HOURS (100) of virtual time; RACE=-race; SEED= for the same each time
+	@$(beside) sim-core sim-nodes
+
+sim-core:
 	BELFRY_SEED=$(SEED) BELFRY_SIM_CORE=$(HOURS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run '^TestCore$$' ./internal/sim
+
+# With the race detector it has one processor, see above, and leaves the other one idle.
+sim-nodes:
 	BELFRY_SEED=$(SEED) BELFRY_SIM_NODES=$(NODE_HOURS) $(GO) test $(RACE) -cpu '$(if $(RACE),1)' -count=1 -v -timeout 0 -run '^TestNodes$$' ./internal/sim
 
 seeds: ## other random steps than the tests take: SEEDS (300) for a store, WORLDS (20) of a node
 	STORETEST_SEED=random STORETEST_SEQUENCES=$(SEEDS) $(GO) test -count=1 -timeout 0 -run '^TestStore$$/^the_same' ./store/sqlite
 	BELFRY_WORLDS=$(WORLDS) $(GO) test -count=1 -timeout 0 -run '^TestInvariantsHoldInAnyWeather$$' ./internal/node
 
-soak: ## kill a server with the race detector under random traffic for SOAKTIME (60s), and run the largest end-to-end tests
+soak: ## kill a server with the race detector under random traffic for SOAKTIME (60s), and run CROWD (10000) jobs that are due at once
 	BELFRY_BUILD='$(DETECTOR)' BELFRY_SOAK=$(SOAKTIME) $(GO) test -count=1 -v -run ^TestSoak ./test/e2e
-	BELFRY_CROWD=10000 $(GO) test -count=1 -v -run ^TestACrowd ./test/e2e
+	BELFRY_CROWD=$(CROWD) $(GO) test -count=1 -v -run ^TestACrowd ./test/e2e
 
 test-long: ## all that can be made longer, for some hours
 	GOOS=darwin $(GO) vet ./... # minutes where nothing of it was compiled before

@@ -16,7 +16,7 @@ import (
 )
 
 // TestACrowd has BELFRY_CROWD jobs that are due in one second; make soak runs it
-// with 10,000.
+// with CROWD.
 func TestACrowd(t *testing.T) {
 	size := 2000
 	if text := os.Getenv("BELFRY_CROWD"); text != "" {
