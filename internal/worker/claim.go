@@ -173,7 +173,7 @@ func (w *Worker) gather() (batch []*item, within lanes.Set, next time.Duration) 
 		w.claimed += len(batch)
 		w.asking += len(batch)
 		w.claimedSince += len(batch)
-		if w.claimedSince >= store.MaxBatch && w.pending.len() < store.MaxBatch {
+		if w.claimedSince >= pageSize && w.pending.len() < store.MaxBatch {
 			w.claimedSince = 0
 			signal(w.restWake)
 		}

@@ -140,21 +140,22 @@ func TestHintsAreFollowedAtOnceAndNotAllTheTime(t *testing.T) {
 	})
 }
 
-// Whoever has claimed what a look has found, and has nothing more to do, does not wait for
-// the rest after it.
-func TestARestEndsWhenABatchIsClaimed(t *testing.T) {
-	for n, ends := range map[int]bool{store.MaxBatch - 50: false, store.MaxBatch + 50: true} {
+// Whoever has claimed much of what a look has found, and has little more to do, does not
+// wait for the rest after it.
+func TestARestEndsWhenAPageIsClaimed(t *testing.T) {
+	const page = 2000
+	for n, ends := range map[int]bool{page - 50: false, page + 50: true} {
 		t.Run(fmt.Sprintf("%d runs", n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t)
-				r.capacity = 2 * store.MaxBatch
+				r.capacity = 2 * page
 				many, one := r.put("many", besides), r.put("one", besides)
 				r.start()
 				time.Sleep(3300 * time.Millisecond) // the next look unasked is in 700 ms
 				r.store.set(func(h *hooks) { h.ready = 60 * time.Millisecond })
 				r.shards(many, in(0), n)
 				r.wake <- store.HintRuns
-				time.Sleep(70 * time.Millisecond) // from here on it rests, for 530 ms
+				time.Sleep(130 * time.Millisecond) // from here on it rests, for 530 ms or more
 				if begun := len(r.exec.starts()); begun != n {
 					t.Fatalf("%d of %d have started", begun, n)
 				}

@@ -105,8 +105,8 @@ const (
 	hintWindow = 300 * time.Millisecond
 	// restFactor is how many times longer than a look that was asked for the
 	// rest after it is: a node whose store is busy must not read all the time. When it
-	// has claimed a batch, and less than another is left, the rest ends: after it has
-	// read thousands of runs it would have nothing to do for most of it.
+	// has claimed a page of them, and less than a batch is left, the rest ends: after it
+	// has read thousands of runs it would have nothing to do for most of it.
 	restFactor = 10
 	// unaskedFactor is the same for what takes long with a backlog and is done
 	// unasked: other nodes do it as well, and all of it is found in the end.
