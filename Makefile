@@ -128,7 +128,7 @@ fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
 		$(GO) test -vet=off -run '^$$' -fuzz "^$${t#*=}\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$${t%=*}"; done
 
 sim: ## a cluster in bad weather for HOURS (1000) and NODE_HOURS (100) of virtual time; RACE=-race; SEED= for the same each time
-	@$(beside) sim-core sim-nodes
+	@$(if $(RACE),$(beside),$(MAKE) --no-print-directory) sim-core sim-nodes
 
 sim-core:
 	BELFRY_SEED=$(SEED) BELFRY_SIM_CORE=$(HOURS) $(GO) test $(RACE) -count=1 -v -timeout 0 -run '^TestCore$$' ./internal/sim

@@ -1,35 +1,16 @@
 package cli
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/logtest"
 	"github.com/belfry-cron/belfry/job"
 )
-
-// told is what a command has told so far.
-type told struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (w *told) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(p)
-}
-
-func (w *told) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.String()
-}
 
 // TestWhoWaitsIsToldWhyARunHasNotBegun has a server with a run that begins when that was told,
 // or never.
@@ -47,7 +28,7 @@ func TestWhoWaitsIsToldWhyARunHasNotBegun(t *testing.T) {
 		{"job run j --wait --timeout 1ms", true, ExitTimedOut, "run " + id + " has not begun after 1ms: " + why + "\n  it begins when it can; belfry run cancel " + id + " ends it\n"},
 		{"job run j --logs --timeout 1ms", true, ExitTimedOut, "run " + id + " has not begun after 1ms: " + why + "\n"},
 	} {
-		var stderr told
+		var stderr logtest.Log
 		run := func() string {
 			if !test.never && strings.Contains(stderr.String(), "has not begun") {
 				return `{"id": "` + id + `", "job": "default/j", "state": "done", "outcome": "succeeded", "attempts": []}`
@@ -77,7 +58,7 @@ func TestWhoWaitsIsToldWhyARunHasNotBegun(t *testing.T) {
 		getenv := func(name string) string {
 			return map[string]string{"HOME": home, "BELFRY_SERVER": server.URL, "BELFRY_TOKEN": "t"}[name]
 		}
-		env := Env{Stdin: strings.NewReader(""), Stdout: &told{}, Stderr: &stderr, Getenv: getenv, Now: time.Now, Dir: home}
+		env := Env{Stdin: strings.NewReader(""), Stdout: &logtest.Log{}, Stderr: &stderr, Getenv: getenv, Now: time.Now, Dir: home}
 		if code := Run(t.Context(), env, strings.Fields(test.args)); code != test.code || !strings.Contains(stderr.String(), test.want) {
 			t.Errorf("%s ends with %d and says\n%s\nwant %d and\n%s", test.args, code, stderr.String(), test.code, test.want)
 		}

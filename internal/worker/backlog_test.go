@@ -164,6 +164,9 @@ func TestTheJobsOfWhatOthersLeaveAreReadTogether(t *testing.T) {
 				o.runs = append(o.runs, lying)
 			}
 		}
+		gone := r.leftLying(other, 1)[0]
+		gone.Job = job.ID{9}
+		o.runs = append(o.runs, gone)
 		r.store.Store = o
 		var calls atomic.Int64
 		r.store.set(func(h *hooks) { h.job = func() error { calls.Add(1); return nil } })

@@ -132,18 +132,7 @@ func (s *Store) Job(ctx context.Context, namespace, name string) (*store.Job, er
 
 // JobsNamed implements store.Jobs.
 func (s *Store) JobsNamed(ctx context.Context, names []string) ([]*store.Job, error) {
-	unlock, err := s.begin(ctx, len(names))
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	list := make([]*store.Job, len(names))
-	for i, name := range names {
-		if row, ok := s.names[name]; ok {
-			list[i] = s.view(row)
-		}
-	}
-	return list, nil
+	return jobsBy(ctx, s, s.names, names)
 }
 
 // JobByUID implements store.Jobs.
@@ -162,14 +151,19 @@ func (s *Store) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
 
 // JobsByUID implements store.Jobs.
 func (s *Store) JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error) {
-	unlock, err := s.begin(ctx, len(uids))
+	return jobsBy(ctx, s, s.jobs, uids)
+}
+
+// jobsBy returns the jobs of some keys.
+func jobsBy[K comparable](ctx context.Context, s *Store, rows map[K]*jobRow, keys []K) ([]*store.Job, error) {
+	unlock, err := s.begin(ctx, len(keys))
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	list := make([]*store.Job, len(uids))
-	for i, uid := range uids {
-		if row, ok := s.jobs[uid]; ok {
+	list := make([]*store.Job, len(keys))
+	for i, key := range keys {
+		if row, ok := rows[key]; ok {
 			list[i] = s.view(row)
 		}
 	}

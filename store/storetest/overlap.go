@@ -187,6 +187,17 @@ var overlapTests = []test{
 		}
 		for i, edit := range edits {
 			text := fmt.Sprintf("name: j%d\n", i)
+			// takesTurns lets a run of the edited job wait for the slot that another one has.
+			takesTurns := func(j *store.Job, a store.Attempt) {
+				other := e.trigger(j)
+				if strings.Contains(edit.to, "concurrency_key") {
+					other = e.trigger(e.put("name: other\npolicy: {concurrency_key: b}"))
+				}
+				e.claim(e.a, other, store.Started)
+				e.claim(e.a, a, store.Waiting)
+				e.finish(other, job.OutcomeSucceeded)
+				e.claim(e.a, a, store.Started)
+			}
 			e.put(text + edit.from)
 			left, err := e.Job(e.ctx, "default", fmt.Sprintf("j%d", i))
 			e.must(err)
@@ -195,30 +206,15 @@ var overlapTests = []test{
 			e.claim(e.a, handed, store.Waiting)
 			e.finish(first, job.OutcomeSucceeded)
 			equal(e, "it was given the slot", e.run(handed.Run).HoldsSlot, true)
-			j := e.put(text + edit.to)
-			other := e.trigger(j)
-			if strings.Contains(edit.to, "concurrency_key") {
-				other = e.trigger(e.put("name: other\npolicy: {concurrency_key: b}"))
-			}
-			e.claim(e.a, other, store.Started)
-			e.claim(e.a, handed, store.Waiting)
-			e.finish(other, job.OutcomeSucceeded)
-			e.claim(e.a, handed, store.Started)
+			takesTurns(e.put(text+edit.to), handed)
 
 			// What was claimed under the old definition, and is given back for that.
 			e.finish(handed, job.OutcomeSucceeded)
 			e.put(text + edit.from)
 			e.claim(e.a, claimed, store.Started)
-			j = e.put(text + edit.to)
+			j := e.put(text + edit.to)
 			e.must(e.Release(e.ctx, e.a.ID, []store.Attempt{claimed}))
-			other = e.trigger(j)
-			if strings.Contains(edit.to, "concurrency_key") {
-				other = e.trigger(e.put("name: other\npolicy: {concurrency_key: b}"))
-			}
-			e.claim(e.a, other, store.Started)
-			e.claim(e.a, claimed, store.Waiting)
-			e.finish(other, job.OutcomeSucceeded)
-			e.claim(e.a, claimed, store.Started)
+			takesTurns(j, claimed)
 			e.finish(claimed, job.OutcomeSucceeded)
 		}
 	}},

@@ -357,28 +357,9 @@ func (s *Store) Job(ctx context.Context, namespace, name string) (*store.Job, er
 }
 
 // JobsNamed implements store.Jobs.
-func (s *Store) JobsNamed(ctx context.Context, names []string) (list []*store.Job, err error) {
-	if len(names) > store.MaxBatch {
-		return nil, store.ErrTooMany
-	}
-	err = s.read(ctx, func(t *tx) error {
-		rows, err := t.jobRows("select "+stateColumns+" from jobs j join job_state s on s.uid = j.uid where j.live in (?*)", names)
-		if err != nil {
-			return err
-		}
-		found := make(map[string]*jobRow, len(rows))
-		for _, r := range rows {
-			found[r.FullName()] = r
-		}
-		list = make([]*store.Job, len(names))
-		for i, name := range names {
-			if r := found[name]; r != nil {
-				list[i] = r.storeJob()
-			}
-		}
-		return nil
-	})
-	return list, wrapped(err, "jobs by name")
+func (s *Store) JobsNamed(ctx context.Context, names []string) ([]*store.Job, error) {
+	return jobsBy(ctx, s, "select "+stateColumns+" from jobs j join job_state s on s.uid = j.uid where j.live in (?*)", names, names,
+		func(r *jobRow) string { return r.FullName() })
 }
 
 // JobByUID implements store.Jobs.
@@ -391,28 +372,34 @@ func (s *Store) JobByUID(ctx context.Context, uid job.ID) (*store.Job, error) {
 }
 
 // JobsByUID implements store.Jobs.
-func (s *Store) JobsByUID(ctx context.Context, uids []job.ID) (list []*store.Job, err error) {
-	if len(uids) > store.MaxBatch {
+func (s *Store) JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error) {
+	return jobsBy(ctx, s, "select "+stateColumns+" from job_state s "+byKey+"where s.uid in (?*)", uids, set(uids),
+		func(r *jobRow) job.ID { return r.UID })
+}
+
+// jobsBy returns the jobs of some keys, for which the query takes a set.
+func jobsBy[K comparable](ctx context.Context, s *Store, query string, keys []K, set any, keyOf func(*jobRow) K) (list []*store.Job, err error) {
+	if len(keys) > store.MaxBatch {
 		return nil, store.ErrTooMany
 	}
 	err = s.read(ctx, func(t *tx) error {
-		rows, err := t.jobRows("select "+stateColumns+" from job_state s "+byKey+"where s.uid in (?*)", set(uids))
+		rows, err := t.jobRows(query, set)
 		if err != nil {
 			return err
 		}
-		found := make(map[job.ID]*jobRow, len(rows))
+		found := make(map[K]*jobRow, len(rows))
 		for _, r := range rows {
-			found[r.UID] = r
+			found[keyOf(r)] = r
 		}
-		list = make([]*store.Job, len(uids))
-		for i, uid := range uids {
-			if r := found[uid]; r != nil {
+		list = make([]*store.Job, len(keys))
+		for i, key := range keys {
+			if r := found[key]; r != nil {
 				list[i] = r.storeJob()
 			}
 		}
 		return nil
 	})
-	return list, wrapped(err, "jobs by uid")
+	return list, wrapped(err, "jobs of a batch")
 }
 
 func (s *Store) oneJob(ctx context.Context, query string, arg any) (*store.Job, error) {
