@@ -692,3 +692,29 @@ func TestRunsThatFitNoNodeDoNotHideOthers(t *testing.T) {
 		}
 	})
 }
+
+// Of a paused job the planner keeps nothing, and reads where it may run.
+func TestRunsByHandOfPausedJobsArePlacedWhereTheyMayRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var jobs []*store.Job
+		for i, place := range []string{"{labels: {gpu: a}}", "{}"} {
+			j := r.put(fmt.Sprintf("{name: j%d, paused: true, place: %s, run: {shell: x}}", i, place))
+			jobs = append(jobs, j)
+			for n := range 2 {
+				items := []store.TriggerItem{{ID: job.ID{2, byte(n), byte(i)}, Job: j.Definition.UID, Kind: job.RunByHand}}
+				if _, err := r.memory.Trigger(context.Background(), items); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		r.start()
+		time.Sleep(time.Second)
+		for i, node := range []string{"", "a"} {
+			runs, err := r.memory.ListActive(context.Background(), store.ActiveQuery{Job: jobs[i].Definition.UID, Limit: 10})
+			if err != nil || len(runs) != 2 || runs[0].Node != node || runs[1].Node != node {
+				t.Errorf("%v, error %v; want two runs on the node %q", runs, err, node)
+			}
+		}
+	})
+}
