@@ -15,9 +15,10 @@ SEED       ?= random
 RACE       ?=
 # Sequences of random steps of the store suite, and worlds of internal/node.
 SEEDS    ?= 300
+SCREENSHOTS ?= screenshots
 WORLDS   ?= 20
-# Of make cluster: postgres, mariadb, or both with a comma.
-DATABASE ?= postgres
+# Of make cluster: postgres, mariadb, etcd, redis, or several with commas.
+DATABASE ?= postgres,mariadb,etcd,redis
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
 # bench/ and test/openapi/ are modules of their own, so that the libraries they compare
@@ -26,9 +27,14 @@ MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openapi/go.mod))
 GOFMT    = "$$($(GO) env GOROOT)/bin/gofmt"
 TOOL     = $(GO) tool -modfile="$(CURDIR)/tools/go.mod"
 
-# All but test/e2e, which starts whole servers and goes by the clock of the machine. It
-# runs by itself, and its programs are built as they are released: docs/testing.md.
-OTHERS = $$($(GO) list ./... | grep -v /test/e2e$$ | $(LONG_FIRST))
+# Flags of go test: make test wants events, and continuous integration a random order.
+JSON    ?=
+SHUFFLE ?=
+# A busy machine is slower and not wrong; it may take hours instead of go test's ten minutes.
+GO_TEST = $(GO) test -timeout 2h $(JSON) $(SHUFFLE)
+
+# All packages except those of the targets e2e and servers-stores.
+OTHERS = $$($(GO) list ./... | grep -vE "/(test/e2e|store/postgres|store/mysql)$$" | $(LONG_FIRST))
 
 # Backwards, what takes long and uses one processor, the store in SQLite, is not the last
 # that goes on: that is package cron, whose tests use all.
@@ -48,8 +54,9 @@ TESTS_IMPORT = $(GO) list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}
 # of them would have to be linked.
 IN_TESTS = grep -rE --include=*_test.go --exclude-dir=bench --exclude-dir=openapi
 
-# each runs a command line in every module and says so.
-each = for m in $(MODULES); do cd "$(CURDIR)/$$m"; echo '$(1)' "($$m)"; $(1); done
+# each runs a command line in every module and shows it. A failure does not keep it from the
+# other modules.
+each = failed=; for m in $(MODULES); do cd "$(CURDIR)/$$m"; echo '$(1)' "($$m)"; $(1) || failed=1; done; [ -z "$$failed" ]
 
 # beside makes two targets at the same time, where the one leaves a processor idle that
 # the other can use.
@@ -59,7 +66,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-long e2e servers servers-stores servers-bench cluster crash check lint race race-bubbles race-others fuzz sim sim-core sim-nodes seeds soak bench fmt tidy
+.PHONY: help run build test test-web screenshots test-packages test-waiting test-long e2e servers servers-stores servers-bench cluster crash check lint race race-bubbles race-others fuzz sim sim-core sim-nodes seeds soak bench fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,55 +77,71 @@ run: ## run belfry; other arguments: make run ARGS="next '@daily' -n 3"
 build: ## build ./belfry, one static file
 	CGO_ENABLED=0 $(GO) build -trimpath -o belfry ./cmd/belfry
 
-test: ## run all tests, and make crash; those with whole servers by themselves
-	@$(call each,$(GO) test $(OTHERS))
+test: ## run all tests, on database servers too; 10 minutes at most on two quiet cores
+	@echo 'Running all tests. They start database servers of their own in temporary directories.'
+	@echo 'This takes 10 minutes at most on two quiet cores, and longer on a busy machine.'
+	@test/servers/install.sh
+	@$(GO) run ./test/report $(MAKE) --no-print-directory -k JSON=-json test-packages test-waiting test-web servers
+
+test-packages:
+	@$(call each,$(GO_TEST) $(OTHERS))
+
+test-web: ## run only the tests of the web UI in a browser; installs Debian's Chromium if it may
+	@test/servers/install.sh
+	$(GO_TEST) -tags servers ./test/web
+
+screenshots: ## write a picture of each page of the web UI into the directory SCREENSHOTS (screenshots)
+	@test/servers/install.sh
+	SCREENSHOTS="$(CURDIR)/$(SCREENSHOTS)" $(GO_TEST) -count=1 -tags servers -run '^TestScreenshots$$' ./test/web
+
+# Both wait more than they work.
+test-waiting:
 	@$(beside) e2e crash
-	@$(MAKE) --no-print-directory servers
 
-# It waits more than it works, as make crash does.
+# It goes by the clock of the machine and needs it for itself.
 e2e:
-	$(GO) test ./test/e2e
+	$(GO_TEST) ./test/e2e
 
-servers: ## run the tests on database servers, which they start; installs Debian's if it may
+servers: ## run only the tests on database servers; installs Debian's if it may
 	@test/servers/install.sh
 	@$(beside) servers-stores servers-bench
 
 # The benchmarks wait for most of the time, which the stores use.
 servers-stores:
-	$(GO) test -timeout 20m -tags servers ./test/servers ./store/postgres ./store/mysql
+	$(GO_TEST) -tags servers ./test/servers ./store/postgres ./store/mysql ./store/etcd ./store/redis ./history/mongo
 
 servers-bench:
-	$(GO) -C bench test -tags servers -run '/^(postgres|mariadb-nodes|leave)' ./nodebench
+	$(GO) -C bench test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestEachScenarioRunsAtATinyScale$$/^(postgres|mariadb-nodes|leave|kill)' ./nodebench
 
-cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres)
+cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres,mariadb,etcd,redis)
 	@test/servers/install.sh
-	BELFRY_DATABASE=$(DATABASE) $(GO) test -count=1 -v -timeout 10m -tags servers ./test/cluster
+	BELFRY_DATABASE=$(DATABASE) $(GO_TEST) -count=1 -v -tags servers ./test/cluster
 
-crash: ## the shortest part of make cluster, on both databases at once: half a minute
+crash: ## the shortest part of make cluster, and Go programs that are restarted: two minutes
 	@test/servers/install.sh
-	BELFRY_DATABASE=postgres,mariadb $(GO) test -count=1 -v -timeout 5m -tags servers -run '^TestNodesComeAndGo$$' ./test/cluster
+	$(GO_TEST) -count=1 -v -tags servers -run '^TestNodesComeAndGo$$' ./test/cluster
+	$(GO_TEST) -count=1 -v -tags servers -run '^Test(NoTickIsLost|AServerOnTheSame)' ./test/programs
 
 check: lint ## before each commit: lint and the short tests, under a minute
 	$(GO) test -short ./...
 
-lint: ## format, vet and staticcheck; changes nothing
+lint: ## format, vet and golangci-lint; changes nothing
 	@echo 'gofmt -l .'; wrong=$$($(GOFMT) -l .); if [ -n "$$wrong" ]; then \
 		echo "not formatted, make fmt mends it:"; echo "$$wrong"; exit 1; fi
 	@$(call each,$(GO) vet -tags servers ./...)
-	@$(call each,$(TOOL) staticcheck -tags servers ./...)
+	@$(call each,$(TOOL) golangci-lint run ./...)
 
 race: ## run the tests in random order under the race detector (needs a C compiler)
 	@$(beside) race-bubbles race-others
 
+# The long tests of internal/sim are those of make sim, which has RACE=-race.
 race-bubbles:
-	CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -cpu 1 $$($(TESTS_IMPORT) | awk '/testing\/synctest/ {print $$1}')
+	CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -cpu 1 -timeout 2h -skip '^(TestCore|TestNodes)$$' $$($(TESTS_IMPORT) | awk '/testing\/synctest/ {print $$1}')
 
 # More tests at once than there are processors, since those of internal/cli wait for servers.
-# The decisions of internal/engine and their tests start no goroutine, so that the detector
-# would see nothing; only their order is random.
+# The decisions of internal/engine and their tests start no goroutine.
 race-others:
-	$(GO) test -vet=off -shuffle=on ./internal/engine
-	CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -parallel 4 $$($(TESTS_IMPORT) | awk '!/testing\/synctest|\/test\/e2e |\/internal\/engine / {print $$1}' | $(LONG_FIRST))
+	CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -parallel 4 -timeout 2h $$($(TESTS_IMPORT) | awk '!/testing\/synctest|\/test\/e2e |\/internal\/engine / {print $$1}' | $(LONG_FIRST))
 
 fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
 	@targets=$$($(IN_TESTS) -o '^func Fuzz[A-Za-z0-9]+' . | sed -E 's|/[^/]*:func |=|' | sort); \
@@ -149,6 +172,9 @@ test-long: ## all that can be made longer, for some hours
 	GOOS=darwin $(GO) vet ./... # minutes where nothing of it was compiled before
 	$(MAKE) cluster DATABASE=postgres
 	$(MAKE) cluster DATABASE=mariadb
+	$(MAKE) cluster DATABASE=etcd
+	$(MAKE) cluster DATABASE=redis
+	BELFRY_ROLLING=2m $(GO_TEST) -count=1 -v -tags servers -run '^TestNoTickIsLost' ./test/programs
 	$(MAKE) sim HOURS=10000 NODE_HOURS=1000
 	CGO_ENABLED=1 $(MAKE) sim HOURS=200 NODE_HOURS=50 RACE=-race
 	$(MAKE) seeds SEEDS=3000 WORLDS=200

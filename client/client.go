@@ -60,7 +60,7 @@ func New(c Config) (*Client, error) {
 	// Files and variables often end with a line break.
 	client := &Client{base: base, token: strings.TrimSpace(c.Token), agent: c.UserAgent}
 	if !fitsHeader(client.token) {
-		return nil, errors.New("the token has a character that no token has")
+		return nil, errors.New("the token has an invalid character")
 	}
 	if client.agent == "" {
 		client.agent = "belfry-client"
@@ -233,6 +233,7 @@ type JobQuery struct {
 	Sort      JobOrder
 	PageSize  int // 0 for the server's default
 	PageToken string
+	Recent    int // how many of the last runs of each job are shown, at most 50
 }
 
 // JobOrder is the order of a list of jobs.
@@ -248,13 +249,14 @@ const (
 )
 
 // Jobs returns a page of jobs.
-func (c *Client) Jobs(ctx context.Context, q JobQuery) (Page[Document], error) {
+func (c *Client) Jobs(ctx context.Context, q JobQuery) (JobPage, error) {
 	query := values("namespace", q.Namespace, "text", q.Text, "state", string(q.State), "sort", string(q.Sort), "page_token", q.PageToken)
 	for key, value := range q.Labels {
 		query.Add("label", key+"="+value)
 	}
 	setNumber(query, "page_size", q.PageSize)
-	var page Page[Document]
+	setNumber(query, "recent", q.Recent)
+	var page JobPage
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/jobs", query: query, answer: &page})
 }
 
@@ -266,6 +268,75 @@ func (c *Client) Job(ctx context.Context, namespace, name string, filled bool) (
 		query.Set("filled", "true")
 	}
 	return d, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name), query: query, answer: &d})
+}
+
+// JobStatistics returns how the last runs of a job went.
+func (c *Client) JobStatistics(ctx context.Context, namespace, name string) (JobStatistics, error) {
+	var answer JobStatistics
+	return answer, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name) + "/statistics", answer: &answer})
+}
+
+// Stats counts what has run, in buckets of time.
+func (c *Client) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
+	query := values("namespace", q.Namespace, "job", q.Job)
+	setSpan(query, q.From, q.To, q.Step)
+	var answer Stats
+	return answer, c.do(ctx, call{method: http.MethodGet, path: "/stats", query: query, answer: &answer})
+}
+
+// Load counts what schedules will start, in steps of time.
+func (c *Client) Load(ctx context.Context, q LoadQuery) (Load, error) {
+	query := values("namespace", q.Namespace)
+	for key, value := range q.Labels {
+		query.Add("label", key+"="+value)
+	}
+	setSpan(query, q.From, q.To, q.Step)
+	var answer Load
+	return answer, c.do(ctx, call{method: http.MethodGet, path: "/load", query: query, answer: &answer})
+}
+
+// DueJobs returns the jobs that fall due within a span, each once, by when they do: at most so
+// many; 0 is the server's default.
+func (c *Client) DueJobs(ctx context.Context, namespace string, from, to time.Time, most int) (Page[DueJob], error) {
+	query := values("namespace", namespace)
+	setSpan(query, from, to, 0)
+	setNumber(query, "page_size", most)
+	var page Page[DueJob]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/load/jobs", query: query, answer: &page})
+}
+
+// Check says of a document what is wrong with it and what it means, and saves nothing.
+func (c *Client) Check(ctx context.Context, ask Check) (Checked, error) {
+	var answer Checked
+	return answer, c.do(ctx, call{method: http.MethodPost, path: "/jobs:check", body: ask, answer: &answer})
+}
+
+// Bulk changes all jobs that are selected.
+func (c *Client) Bulk(ctx context.Context, ask Bulk) (BulkResult, error) {
+	var answer BulkResult
+	return answer, c.do(ctx, call{method: http.MethodPost, path: "/jobs:bulk", body: ask, answer: &answer})
+}
+
+// OutputLines returns lines of the output of an attempt, from a line on that is counted from
+// 1; with from 0 they are the last ones. Attempt 0 is the latest, count 0 the server's default.
+func (c *Client) OutputLines(ctx context.Context, run job.ID, attempt, from, count int) (OutputLines, error) {
+	query := url.Values{}
+	setNumber(query, "attempt", attempt)
+	setNumber(query, "from", from)
+	setNumber(query, "count", count)
+	var answer OutputLines
+	return answer, c.do(ctx, call{method: http.MethodGet, path: "/runs/" + run.String() + "/lines", query: query, answer: &answer})
+}
+
+// SearchOutput returns lines of the output of an attempt that contain a text, as OutputLines
+// does.
+func (c *Client) SearchOutput(ctx context.Context, run job.ID, text string, attempt, from, count int) (OutputLines, error) {
+	query := values("text", text)
+	setNumber(query, "attempt", attempt)
+	setNumber(query, "from", from)
+	setNumber(query, "count", count)
+	var answer OutputLines
+	return answer, c.do(ctx, call{method: http.MethodGet, path: "/runs/" + run.String() + "/lines:search", query: query, answer: &answer})
 }
 
 // CreateJob creates a job that does not exist yet.
@@ -303,6 +374,19 @@ func (c *Client) Resume(ctx context.Context, namespace, name string, r ResumeReq
 func (c *Client) RunJob(ctx context.Context, namespace, name string, r RunRequest, idempotencyKey string) (Run, error) {
 	var run Run
 	return run, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "run"), header: onceBy(idempotencyKey), body: r, answer: &run})
+}
+
+// Report says what has become of work that Belfry does not start. Reports with the same key,
+// unless it is "", are one report.
+func (c *Client) Report(ctx context.Context, namespace, name string, r Report, idempotencyKey string) (Reported, error) {
+	var answer Reported
+	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "report"), header: onceBy(idempotencyKey), body: r, answer: &answer})
+}
+
+// RotatePingKey makes the ping key of a job, in the place of the one that it had.
+func (c *Client) RotatePingKey(ctx context.Context, namespace, name string) (PingKey, error) {
+	var answer PingKey
+	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "ping-key"), answer: &answer})
 }
 
 // Backfill makes runs of scheduled times that are past. Requests with the same
@@ -388,7 +472,9 @@ type RunQuery struct {
 	Job       string // namespace/name
 	States    []job.RunState
 	Outcomes  []job.Outcome
-	Unmet     bool      // only runs that have ended and were not as their job expects
+	Unmet     bool // only finished runs that did not meet the expectations of their job
+	Kinds     []job.RunKind
+	Node      string
 	From, To  time.Time // of the end; only runs that have ended
 	Text      string    // in name or reason; only runs that have ended; see TextWindow
 	PageSize  int
@@ -414,6 +500,12 @@ func (c *Client) Runs(ctx context.Context, q RunQuery) (Page[Run], error) {
 	}
 	for _, o := range q.Outcomes {
 		query.Add("outcome", string(o))
+	}
+	for _, k := range q.Kinds {
+		query.Add("kind", string(k))
+	}
+	if q.Node != "" {
+		query.Set("node", q.Node)
 	}
 	if q.Unmet {
 		query.Set("unmet", "true")
@@ -497,6 +589,13 @@ func (c *Client) DeletePool(ctx context.Context, namespace, name string, version
 	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("pools", namespace, name), header: ifMatch(version)})
 }
 
+// Attention returns what a person should look at, the worst first: at most 100 things, in a
+// namespace or, if that is "", everywhere.
+func (c *Client) Attention(ctx context.Context, namespace string) (Page[Attention], error) {
+	var page Page[Attention]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/attention", query: values("namespace", namespace), answer: &page})
+}
+
 // AuditQuery selects changes. All that is given must match.
 type AuditQuery struct {
 	Namespace string // of what was changed
@@ -533,6 +632,14 @@ func values(pairs ...string) url.Values {
 func setNumber(query url.Values, name string, n int) {
 	if n > 0 {
 		query.Set(name, strconv.Itoa(n))
+	}
+}
+
+func setSpan(query url.Values, from, to time.Time, step time.Duration) {
+	setTime(query, "from", from)
+	setTime(query, "to", to)
+	if step > 0 {
+		query.Set("step", strconv.Itoa(int(step/time.Second))+"s")
 	}
 }
 

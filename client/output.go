@@ -77,7 +77,7 @@ func (r *answerReader) Read(p []byte) (int, error) {
 // OutputPart is a stretch of the output of a run that is followed.
 type OutputPart struct {
 	Attempt int    `json:"attempt" doc:"The attempt that wrote it."`
-	Next    int64  `json:"next" doc:"The offset to go on from."`
+	Next    int64  `json:"next" doc:"The offset to continue from."`
 	Text    string `json:"text" doc:"What it wrote. Bytes that are no UTF-8 are replaced."`
 	Bytes   []byte `json:"bytes,omitempty" doc:"What it wrote, in base64, where some of it is no UTF-8."`
 }

@@ -13,8 +13,10 @@ type Problem struct {
 	Status int         `json:"status" doc:"The HTTP status."`
 	Detail string      `json:"detail,omitempty" doc:"What is wrong this time."`
 	Hint   string      `json:"hint,omitempty" doc:"What to do about it."`
-	// Errors are the mistakes in what was sent, each with its place.
-	Errors []FieldError `json:"errors,omitempty" nullable:"false" doc:"The mistakes in the request, each with its place."`
+	// Errors are the mistakes in what was sent, each with its place: 100 at most.
+	Errors []FieldError `json:"errors,omitempty" nullable:"false" doc:"The mistakes in the request, each with its place: 100 at most."`
+	// MoreErrors counts the others.
+	MoreErrors int `json:"more_errors,omitempty" doc:"How many mistakes there are beside those in errors."`
 }
 
 // FieldError is one mistake in a request.
@@ -67,6 +69,9 @@ func (p *Problem) Error() string {
 	for _, e := range p.Errors {
 		b.WriteString("\n" + e.String())
 	}
+	if p.MoreErrors > 0 {
+		fmt.Fprintf(&b, "\nand %d more", p.MoreErrors)
+	}
 	return b.String()
 }
 
@@ -102,5 +107,5 @@ var errNoJob = errors.New("the document is no job")
 // strange is the error for an answer that is not from a Belfry server, or from
 // one of another kind.
 func strange(url string, status int, detail string) error {
-	return fmt.Errorf("%s answered with status %d and what is no answer of a Belfry server: %s", url, status, detail)
+	return fmt.Errorf("%s answered with status %d, but is not a Belfry server: %s", url, status, detail)
 }

@@ -43,6 +43,8 @@ type NewToken struct {
 	Token
 	// Secret is shown this once: the server keeps a hash of it.
 	Secret string `json:"secret" doc:"The token itself. It is shown this once."`
+	// Warnings are about what the token does not keep apart.
+	Warnings []string `json:"warnings,omitempty" nullable:"false" doc:"What is allowed and yet probably not meant: a namespace whose jobs run as the user of the server."`
 }
 
 // Tokens returns all tokens by name.
@@ -61,4 +63,17 @@ func (c *Client) CreateToken(ctx context.Context, r TokenRequest) (NewToken, err
 // the same store within a second.
 func (c *Client) RevokeToken(ctx context.Context, name string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: "/tokens/" + url.PathEscape(name)})
+}
+
+// LoginCode logs a browser in, once.
+type LoginCode struct {
+	Code    string    `json:"code" doc:"The code: open /ui/login with it as the fragment."`
+	Expires time.Time `json:"expires" doc:"Until when it is valid."`
+}
+
+// LoginCode makes a code with which a browser logs in as the caller. Its address is
+// /ui/login#CODE, so that the code is in no log.
+func (c *Client) LoginCode(ctx context.Context) (LoginCode, error) {
+	var code LoginCode
+	return code, c.do(ctx, call{method: http.MethodPost, path: "/sessions:code", answer: &code})
 }

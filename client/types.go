@@ -14,6 +14,22 @@ type Page[T any] struct {
 	NextPageToken string `json:"next_page_token" doc:"What to ask the next page with; empty on the last page."`
 }
 
+// JobPage is a part of a list of jobs.
+type JobPage struct {
+	Page[Document]
+	// Recent has the last runs of jobs by full name, if JobQuery.Recent asks for them.
+	Recent map[string][]RecentRun `json:"recent,omitempty" doc:"If asked for: the last runs of the jobs that were not withdrawn, the latest first, by the full name of the job."`
+}
+
+// RecentRun is one of the last runs of a job, for a picture of how the job does.
+type RecentRun struct {
+	ID      job.ID      `json:"id" doc:"The identity of the run."`
+	Outcome job.Outcome `json:"outcome" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How it ended."`
+	Started time.Time   `json:"started,omitzero" doc:"When its first attempt started."`
+	Ended   time.Time   `json:"ended" doc:"When it ended."`
+	Attempt int         `json:"attempt" doc:"The number of its last attempt; 0 if there was none."`
+}
+
 // Document is a job, calendar or pool, as files have it.
 type Document struct{ json.RawMessage }
 
@@ -39,11 +55,11 @@ func DocumentOf(d job.Document) (Document, error) {
 type Change struct {
 	Result ChangeResult `json:"result" enum:"created,changed,unchanged,deleted" doc:"What has happened."`
 	Job    Document     `json:"job" doc:"The job as it is now; as it was, if it was deleted."`
-	// Running are the runs that are claimed or going on. They go on to their
+	// Running are the runs that were running at the change. They continue to their
 	// end under the definition that they were claimed under.
-	Running []Run `json:"running" nullable:"false" doc:"The runs that are claimed or going on. They go on to their end as they began."`
+	Running []Run `json:"running" nullable:"false" doc:"The runs that were running at the change. They continue to their end as they began."`
 	// Warnings are about the job as it is now.
-	Warnings []string `json:"warnings,omitempty" nullable:"false" doc:"What is allowed and yet probably not meant: a job that it follows and that is not there, or a resume that has nothing to make up for."`
+	Warnings []string `json:"warnings,omitempty" nullable:"false" doc:"What is allowed and yet probably not meant: a job that it follows and that does not exist, or a resume that has nothing to make up for."`
 }
 
 // ChangeResult says what has happened.
@@ -60,7 +76,7 @@ const (
 // Apply asks for the documents of some files to become true.
 type Apply struct {
 	Documents []Document `json:"documents" nullable:"false" maxItems:"10000" doc:"Jobs, calendars and pools."`
-	Owner     string     `json:"owner,omitempty" maxLength:"128" doc:"Whose documents these are. Each job is marked with it, and one that has the mark of somebody else is refused."`
+	Owner     string     `json:"owner,omitempty" maxLength:"128" doc:"Whose documents these are. Each job is marked with it, and a job with the mark of another owner is refused."`
 	Prune     bool       `json:"prune,omitempty" doc:"Delete the jobs with the mark of the owner that are not among the documents."`
 	DryRun    bool       `json:"dry_run,omitempty" doc:"Check all and say what would happen, and change nothing."`
 	Diff      bool       `json:"diff,omitempty" doc:"Say of what changes which lines do."`
@@ -108,7 +124,7 @@ type ApplyResult struct {
 	Diff     string       `json:"diff,omitempty" doc:"If it was asked for: which lines of the document change."`
 }
 
-// Run is a run, whether it is planned, going on or over.
+// Run is a planned, running or finished run.
 type Run struct {
 	ID        job.ID            `json:"id" doc:"The identity of the run."`
 	Job       string            `json:"job" doc:"The full name of the job, namespace/name."`
@@ -123,23 +139,23 @@ type Run struct {
 	Reason    string            `json:"reason,omitempty" doc:"Why it waits, or ended so, in words."`
 	Scheduled time.Time         `json:"scheduled" doc:"The moment that the run stands for."`
 	Due       time.Time         `json:"due" doc:"When its attempt may start."`
-	Started   time.Time         `json:"started,omitzero" doc:"When its latest attempt started."`
+	Started   time.Time         `json:"started,omitzero" doc:"When its first attempt started."`
 	Ended     time.Time         `json:"ended,omitzero" doc:"When it ended."`
 	Attempt   int               `json:"attempt" doc:"The number of the latest attempt or, while it is ready, of the next; 0 if there was none."`
 	Node      string            `json:"node,omitempty" doc:"The node that it is assigned to, or ran on."`
 	Params    map[string]string `json:"params,omitempty" doc:"The parameters that were given."`
 	Parent    job.ID            `json:"parent,omitzero" doc:"The run that made this one."`
 
-	ExitCode    *int   `json:"exit_code,omitempty" doc:"That of the latest attempt, of a command that ended by itself."`
+	ExitCode    *int   `json:"exit_code,omitempty" doc:"The exit code of the latest attempt, unless a signal ended the command."`
 	Signal      string `json:"signal,omitempty" doc:"The signal that ended the latest attempt."`
 	HTTPStatus  int    `json:"http_status,omitempty" doc:"The status that the latest attempt was answered with."`
-	OutputBytes int64  `json:"output_bytes,omitempty" doc:"How much the latest attempt wrote, once it has ended. Of one that was lost nobody knows."`
+	OutputBytes int64  `json:"output_bytes,omitempty" doc:"How much the latest attempt wrote, once it has ended; unknown for a lost one."`
 	Unmet       string `json:"unmet,omitempty" doc:"What its job expects (policy.expect) and was not so, in words, once it has ended."`
 
 	CancelBy     string `json:"cancel_by,omitempty" doc:"Who has asked for the end of the run."`
 	CancelReason string `json:"cancel_reason,omitempty" doc:"Why."`
 
-	Count int       `json:"count,omitempty" doc:"How many occurrences this stands for, where they are more than one: those that were missed in a row."`
+	Count int       `json:"count,omitempty" doc:"How many occurrences this stands for, where several were missed in a row."`
 	Until time.Time `json:"until,omitzero" doc:"The scheduled time of the last of them."`
 
 	Attempts []Attempt `json:"attempts,omitempty" nullable:"false" doc:"The attempts that have ended, by number. Only in the answer about a single run."`
@@ -154,10 +170,10 @@ type Attempt struct {
 	Ended       time.Time   `json:"ended" doc:"When it ended."`
 	Outcome     job.Outcome `json:"outcome" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How it ended."`
 	Reason      string      `json:"reason,omitempty" doc:"Why, in words."`
-	ExitCode    *int        `json:"exit_code,omitempty" doc:"Of a command that ended by itself."`
+	ExitCode    *int        `json:"exit_code,omitempty" doc:"Its exit code, unless a signal ended the command."`
 	Signal      string      `json:"signal,omitempty" doc:"The signal that ended it."`
 	HTTPStatus  int         `json:"http_status,omitempty" doc:"The status of the answer."`
-	OutputBytes int64       `json:"output_bytes" doc:"How much it wrote. 0 for one that was lost: nobody has counted it, and what had come of it until then is kept."`
+	OutputBytes int64       `json:"output_bytes" doc:"How much it wrote. 0 for a lost attempt, whose output is not counted; what arrived before is kept."`
 	Unmet       string      `json:"unmet,omitempty" doc:"What the job expects and was not so, in words."`
 	Late        bool        `json:"late,omitempty" doc:"Its result came after the attempt counted as lost, and has replaced that."`
 }
@@ -189,7 +205,7 @@ type Preview struct {
 type Node struct {
 	Name     string            `json:"name" doc:"The name of the node."`
 	Session  job.ID            `json:"session" doc:"Its present session."`
-	State    string            `json:"state" enum:"live,drained,leaving,silent,left" doc:"Whether it takes runs: drained is a node that takes none because somebody has said so, leaving one that stops, silent one that was not heard of, left one that has ended."`
+	State    string            `json:"state" enum:"live,drained,leaving,silent,left" doc:"Whether it takes runs: a drained node takes none until it is undrained, a leaving one is stopping, a silent one is no longer heard of, a left one has ended."`
 	Roles    []string          `json:"roles" nullable:"false" doc:"What it does."`
 	Labels   map[string]string `json:"labels,omitempty" doc:"What jobs choose it by."`
 	Handlers []string          `json:"handlers,omitempty" nullable:"false" doc:"The functions that it can run."`
@@ -200,18 +216,85 @@ type Node struct {
 	Zones    string            `json:"zone_table" doc:"The version of its time zone data."`
 	Address  string            `json:"address,omitempty" doc:"Where its API listens."`
 	Joined   time.Time         `json:"joined" doc:"When the session began."`
-	Renewed  time.Time         `json:"renewed" doc:"When it was last heard of."`
+	Renewed  time.Time         `json:"renewed" doc:"When it last renewed its session."`
 	// ClockAhead is rounded to milliseconds.
 	ClockAhead float64 `json:"clock_ahead_seconds" doc:"By how many seconds the clock of its machine is ahead of the store's, which jobs go by; below 0 it is behind. As it said when it was last heard of."`
 
-	DrainedBy    string    `json:"drained_by,omitempty" doc:"Who has said that it takes no runs, until somebody says otherwise."`
+	DrainedBy    string    `json:"drained_by,omitempty" doc:"Who has drained it."`
 	DrainReason  string    `json:"drain_reason,omitempty" doc:"Why."`
 	DrainedSince time.Time `json:"drained_since,omitzero" doc:"Since when."`
 }
 
+// Attention is something that a person should look at.
+type Attention struct {
+	Kind     AttentionKind `json:"kind" enum:"failing,late,paused,node_silent,clock_off" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a job that Belfry has paused; a node that is no longer heard of; a node whose clock is off."`
+	Severity Severity      `json:"severity" enum:"bad,warning" doc:"How urgent it is."`
+	Job      string        `json:"job,omitempty" doc:"The job, namespace/name."`
+	Run      job.ID        `json:"run,omitzero" doc:"The latest run that shows it."`
+	Node     string        `json:"node,omitempty" doc:"The node."`
+	Count    int           `json:"count,omitempty" doc:"How many runs it is about."`
+	Since    time.Time     `json:"since,omitzero" doc:"Since when, as far back as was looked."`
+	Text     string        `json:"text" doc:"What is wrong, in words."`
+}
+
+// AttentionKind is what an Attention is about.
+type AttentionKind string
+
+// What people should look at.
+const (
+	AttentionFailing    AttentionKind = "failing"
+	AttentionLate       AttentionKind = "late"
+	AttentionPaused     AttentionKind = "paused"
+	AttentionNodeSilent AttentionKind = "node_silent"
+	AttentionClockOff   AttentionKind = "clock_off"
+)
+
+// Severity is how urgent an Attention is.
+type Severity string
+
+// How urgent something is.
+const (
+	SeverityBad     Severity = "bad"
+	SeverityWarning Severity = "warning"
+)
+
+// Report is what another program says of work that it does, for a job with run.external.
+type Report struct {
+	State    ReportState `json:"state" enum:"started,succeeded,failed" doc:"What has become of the work."`
+	Run      job.ID      `json:"run,omitzero" doc:"The run that a report of the start has returned. Default: the latest whose start was reported."`
+	At       time.Time   `json:"at,omitzero" doc:"When it started or ended. Default: now."`
+	Started  time.Time   `json:"started,omitzero" doc:"When what has ended had started. Default: as its start was reported."`
+	ExitCode *int        `json:"exit_code,omitempty" doc:"With which the command exited."`
+	Signal   string      `json:"signal,omitempty" maxLength:"32" doc:"Which signal ended it, such as SIGKILL."`
+	Reason   string      `json:"reason,omitempty" maxLength:"1024" doc:"Why, in words."`
+	Output   string      `json:"output,omitempty" maxLength:"262144" doc:"What it wrote."`
+	Lock     bool        `json:"lock,omitempty" doc:"Refuse a start while another one has not ended."`
+}
+
+// ReportState is what has become of work that is reported.
+type ReportState string
+
+// What becomes of work that is reported.
+const (
+	ReportStarted   ReportState = "started"
+	ReportSucceeded ReportState = "succeeded"
+	ReportFailed    ReportState = "failed"
+)
+
+// Reported is the run that a report was about.
+type Reported struct {
+	Run job.ID `json:"run" doc:"The run."`
+}
+
+// PingKey lets its holder report on one job, and do nothing else.
+type PingKey struct {
+	Key  string `json:"key" doc:"The key. It is shown once."`
+	Path string `json:"path" doc:"Where to send pings, behind the address of the server."`
+}
+
 // DrainRequest asks for a node to take no more runs.
 type DrainRequest struct {
-	Reason string `json:"reason,omitempty" maxLength:"1024" doc:"Why, for whoever wonders later."`
+	Reason string `json:"reason,omitempty" maxLength:"1024" doc:"Why, for later readers."`
 }
 
 // Event is something that has happened.
@@ -274,8 +357,8 @@ type RunRequest struct {
 
 // PauseRequest asks for a pause.
 type PauseRequest struct {
-	Reason string    `json:"reason,omitempty" maxLength:"1024" doc:"Why, for whoever wonders later."`
-	Until  time.Time `json:"until,omitzero" doc:"When the job resumes by itself. Default: when somebody resumes it."`
+	Reason string    `json:"reason,omitempty" maxLength:"1024" doc:"Why, for later readers."`
+	Until  time.Time `json:"until,omitzero" doc:"When the job resumes automatically. Default: never."`
 }
 
 // ResumeRequest asks for the end of a pause.
@@ -311,10 +394,166 @@ type BackfillRun struct {
 // BackfillCancelled is the answer to the end of all backfills of a job.
 type BackfillCancelled struct {
 	Ended   int   `json:"ended" doc:"How many runs had not started and never will."`
-	Running []Run `json:"running" nullable:"false" doc:"The runs that are going on and asked to end."`
+	Running []Run `json:"running" nullable:"false" doc:"The running runs, which are asked to end."`
 }
 
 // CancelRequest asks for the end of a run.
 type CancelRequest struct {
-	Reason string `json:"reason,omitempty" maxLength:"1024" doc:"Why, for whoever wonders later."`
+	Reason string `json:"reason,omitempty" maxLength:"1024" doc:"Why, for later readers."`
+}
+
+// Stats are counts of what has run.
+type Stats struct {
+	Step  int           `json:"step_seconds" doc:"The length of a bucket, in seconds."`
+	Items []StatsBucket `json:"items" nullable:"false" doc:"The buckets in which something ended, the earliest first."`
+}
+
+// StatsBucket counts the runs that ended within a span.
+type StatsBucket struct {
+	Start    time.Time           `json:"start" doc:"The beginning of the bucket."`
+	Outcomes map[job.Outcome]int `json:"outcomes" doc:"How many runs ended so, by outcome."`
+	// Seconds is over the runs that had an attempt.
+	Seconds float64 `json:"seconds" doc:"The sum of the durations of the last attempts."`
+	Longest float64 `json:"longest_seconds" doc:"The longest of them."`
+}
+
+// StatsQuery selects what Stats counts.
+type StatsQuery struct {
+	Namespace string
+	Job       string // namespace/name or uid, "" for all
+	From, To  time.Time
+	Step      time.Duration
+}
+
+// JobStatistics says how the last runs of a job went.
+type JobStatistics struct {
+	Runs     int                 `json:"runs" doc:"How many of the last runs were looked at, at most 2,000."`
+	From     time.Time           `json:"from,omitzero" doc:"When the first of them ended."`
+	To       time.Time           `json:"to,omitzero" doc:"When the last of them ended."`
+	Outcomes map[job.Outcome]int `json:"outcomes" doc:"How they ended. A record of several missed occurrences counts as that many."`
+	// SuccessRate is of those that say how the job does.
+	SuccessRate *float64  `json:"success_rate,omitempty" doc:"The share that succeeded of those that succeeded, failed, timed out, were lost or missed; absent if there were none."`
+	Retried     int       `json:"retried" doc:"How many took more than one attempt."`
+	Duration    Quantiles `json:"duration" doc:"How long those that succeeded took, from the start of the first attempt, in seconds."`
+	Lateness    Quantiles `json:"lateness" doc:"How long after it was due the attempt of a run with one attempt started, in seconds."`
+}
+
+// Quantiles say how numbers are distributed.
+type Quantiles struct {
+	Count int     `json:"count" doc:"How many numbers these are of; the others are 0 if there are none."`
+	P50   float64 `json:"p50" doc:"Half of them are at most this."`
+	P95   float64 `json:"p95" doc:"19 of 20 are at most this."`
+	P99   float64 `json:"p99" doc:"99 of 100 are at most this."`
+	Max   float64 `json:"max" doc:"The largest."`
+}
+
+// Load is how many starts schedules make in a span to come.
+type Load struct {
+	From   time.Time `json:"from" doc:"The beginning of the first step."`
+	Step   int       `json:"step_seconds" doc:"The length of a step, in seconds."`
+	Starts []int     `json:"starts" nullable:"false" doc:"The starts of each step. Within a step moments that are equally far apart are counted by their distance, so numbers of schedules by the second are estimates. Jobs that follow other jobs or their own end are not counted."`
+}
+
+// LoadQuery selects what Load counts.
+type LoadQuery struct {
+	Namespace string
+	Labels    map[string]string
+	From, To  time.Time
+	Step      time.Duration
+}
+
+// DueJob is a job that falls due.
+type DueJob struct {
+	Job string    `json:"job" doc:"The full name of the job."`
+	Due time.Time `json:"due" doc:"The scheduled time. Spread and jitter put the start off."`
+}
+
+// OutputLines are lines of the output of an attempt.
+type OutputLines struct {
+	Attempt int          `json:"attempt" doc:"The number of the attempt."`
+	Total   int          `json:"total" doc:"How many lines there are so far; of a search how far it looked."`
+	Items   []OutputLine `json:"items" nullable:"false" doc:"The lines."`
+	// NextLine is where a search continues.
+	NextLine int `json:"next_line,omitempty" doc:"The next line that contains the text, if there are more than were asked for."`
+}
+
+// OutputLine is a line of output. One whose stream is interrupted by the other ends there.
+type OutputLine struct {
+	Line   int       `json:"line" doc:"Its number, from 1."`
+	Time   time.Time `json:"time,omitzero" doc:"When its beginning was written."`
+	Stream string    `json:"stream,omitempty" enum:"stdout,stderr" doc:"What it was written to; absent where the line says what is left out."`
+	Text   string    `json:"text" doc:"Its text, without its end."`
+	Cut    int       `json:"cut,omitempty" doc:"How many bytes it has, where only the first 64 KiB are shown."`
+}
+
+// Check asks for what is wrong with a document.
+type Check struct {
+	Text string `json:"text" maxLength:"1048576" doc:"A job, calendar or pool, in YAML or JSON."`
+	Lang string `json:"lang,omitempty" enum:"en,zh" doc:"The language of the description. Default: en."`
+}
+
+// Checked is what can be said of a document before it is saved.
+type Checked struct {
+	Valid    bool           `json:"valid" doc:"Whether it has no problems."`
+	Problems []CheckProblem `json:"problems" nullable:"false" doc:"What is wrong, by place; 100 at most."`
+	Warnings []CheckProblem `json:"warnings" nullable:"false" doc:"What is allowed and yet probably not meant."`
+	Kind     job.Kind       `json:"kind,omitempty" doc:"What the document describes, as far as it can be read."`
+	Name     string         `json:"name,omitempty" doc:"The full name, namespace/name."`
+	Version  int64          `json:"version,omitempty" doc:"The version that is saved under this name; absent if there is none."`
+	YAML     string         `json:"yaml,omitempty" doc:"A valid document in YAML, as it would be saved."`
+	Filled   string         `json:"filled,omitempty" doc:"A valid document in YAML with all defaults filled in."`
+	Diff     string         `json:"diff,omitempty" doc:"Which lines of the saved document would change."`
+	Preview  *Preview       `json:"preview,omitempty" doc:"What the schedule of a valid job means."`
+}
+
+// CheckProblem is one thing that is wrong with a document.
+type CheckProblem struct {
+	Line   int    `json:"line,omitempty" doc:"The line of the text, from 1."`
+	Column int    `json:"column,omitempty" doc:"The column, from 1."`
+	Path   string `json:"path,omitempty" doc:"The field as the text has it."`
+	Detail string `json:"detail" doc:"What is wrong."`
+	Hint   string `json:"hint,omitempty" doc:"What would be right."`
+}
+
+// Bulk asks for the same change of all jobs that are selected.
+type Bulk struct {
+	Action BulkAction `json:"action" enum:"pause,resume,run,delete" doc:"What happens to each job."`
+
+	Namespace string            `json:"namespace,omitempty" maxLength:"128" doc:"Only jobs of this namespace."`
+	Labels    map[string]string `json:"labels,omitempty" doc:"Only jobs with these labels."`
+	Text      string            `json:"text,omitempty" maxLength:"256" doc:"Only jobs with this in their name or description."`
+	State     job.JobState      `json:"state,omitempty" enum:"active,paused,completed" doc:"Only jobs in this state."`
+	All       bool              `json:"all,omitempty" doc:"Must be true where nothing else selects jobs."`
+
+	Reason string     `json:"reason,omitempty" maxLength:"1024" doc:"Of a pause: why."`
+	Until  time.Time  `json:"until,omitzero" doc:"Of a pause: when the jobs resume automatically."`
+	Missed job.Missed `json:"missed,omitempty" enum:"none,latest,all" doc:"Of a resume: what happens with what fell due during the pause: none (default), the latest, or all."`
+
+	Expect *int `json:"expect,omitempty" minimum:"0" doc:"Refuse if another number of jobs is selected."`
+	DryRun bool `json:"dry_run,omitempty" doc:"Count the jobs, and change nothing."`
+}
+
+// BulkAction is what happens to jobs in bulk.
+type BulkAction string
+
+// What can happen to jobs in bulk.
+const (
+	BulkPause  BulkAction = "pause"
+	BulkResume BulkAction = "resume"
+	BulkRun    BulkAction = "run"
+	BulkDelete BulkAction = "delete"
+)
+
+// BulkResult is the answer to Bulk.
+type BulkResult struct {
+	DryRun  bool        `json:"dry_run" doc:"Nothing was changed."`
+	Matched int         `json:"matched" doc:"How many jobs are selected."`
+	Done    int         `json:"done" doc:"How many were changed, or were so already."`
+	Errors  []BulkError `json:"errors" nullable:"false" doc:"The jobs that were not, 100 at most."`
+}
+
+// BulkError is a job that could not be changed.
+type BulkError struct {
+	Job    string `json:"job" doc:"The full name of the job."`
+	Detail string `json:"detail" doc:"Why."`
 }

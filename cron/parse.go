@@ -87,6 +87,8 @@ type parser struct {
 
 	field int // the field that is being read, or noField
 	end   int // where it ends
+
+	warnings *[]string // where to add them, or nil
 }
 
 func (p *parser) parse(e *Expression, zone *Zone) error {
@@ -157,6 +159,9 @@ func (p *parser) macro(e *Expression) error {
 	names := make([]string, 0, len(macros))
 	for _, m := range macros {
 		if strings.EqualFold(m.name, word) {
+			if p.dialect == Vixie5 && m.name != word {
+				return p.fail(start, start+len(word), fmt.Sprintf("%s is not part of the vixie5 dialect, whose macros are in lower case", word), "", "write "+m.name)
+			}
 			inner := parser{expr: m.expr, dialect: p.dialect, field: noField}
 			return inner.fields(e)
 		}
@@ -218,6 +223,9 @@ func (p *parser) fields(e *Expression) error {
 		if err := p.list(e); err != nil {
 			return err
 		}
+	}
+	if p.warnings != nil && p.dialect == Default && count > 5 && questions != 0 {
+		*p.warnings = append(*p.warnings, quartzWarning)
 	}
 	if p.dialect == Quartz {
 		p.field = dayField
@@ -489,6 +497,7 @@ func (p *parser) step() (n int, found bool, err error) {
 	if n == 0 {
 		return 0, false, p.fail(start, p.pos, "a step of 0 goes nowhere", "1 or more", "")
 	}
+	p.warnOfStep(n)
 	return n, true, nil
 }
 

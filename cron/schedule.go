@@ -131,7 +131,7 @@ func (i Interval) step(t time.Time, move func(past time.Duration) time.Duration)
 		anchor = time.Unix(0, 0)
 	}
 	// A duration reaches 292 years: come near by whole intervals first.
-	stride := MaxEvery / i.Every * i.Every
+	stride := MaxEvery - MaxEvery%i.Every
 	for t.Sub(anchor) > stride {
 		anchor = anchor.Add(stride)
 	}

@@ -96,6 +96,9 @@ type Result struct {
 	// as a fork for which the machine had no room: it may be retried however
 	// the policy restricts the exit codes.
 	Retryable bool
+	// Permanent is set on a failure that another attempt would repeat: the run has no
+	// further one.
+	Permanent bool
 }
 
 // ByCause returns the outcome and reason of an attempt whose context has ended.

@@ -44,5 +44,5 @@ func (p *Pool) FullName() string { return fullName(p.Namespace, p.Name) }
 
 // Slots are how many runs go on at a time.
 type Slots struct {
-	Size int `json:"size" min:"1" max:"100000" doc:"How many runs go on at a time."`
+	Size int `json:"size" min:"1" max:"100000" doc:"How many runs may run at a time."`
 }

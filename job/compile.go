@@ -125,7 +125,7 @@ func zoneInWords(name string) string {
 
 // compileCron returns the union of the cron expressions.
 func (v *validator) compileCron(j *Job, zone *cron.Zone, at *path) cron.Schedule {
-	options := []cron.Option{cron.WithJob(namespaceOf(j.Namespace), j.Name)}
+	options := []cron.Option{cron.WithJob(namespaceOf(j.Namespace), j.Name), cron.WithDialect(j.Schedule.Dialect.Grammar())}
 	if zone != nil {
 		options = append(options, cron.In(zone))
 	}

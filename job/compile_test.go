@@ -27,6 +27,8 @@ func TestSchedulesFallDue(t *testing.T) {
 	for _, c := range []struct{ what, schedule, after, want string }{
 		{"a cron expression in its zone", `{cron: 30 2 * * *, timezone: Asia/Shanghai}`, "2026-10-01T00:00:00Z",
 			"2026-10-02T02:30:00+08:00 2026-10-03T02:30:00+08:00"},
+		{"a line of a crontab, whose days are either", `{cron: "0 0 13 * 5", dialect: vixie5}`, "2026-10-01T00:00:00Z", "2026-10-02T00:00:00Z 2026-10-09T00:00:00Z 2026-10-13T00:00:00Z"},
+		{"an expression of Quartz, whose Sunday is 1", `{cron: "0 0 12 ? * 1", dialect: quartz}`, "2026-10-01T00:00:00Z", "2026-10-04T12:00:00Z 2026-10-11T12:00:00Z"},
 		{"several expressions, each instant once", `{cron: [0 * * * *, "0,30 * * * *"]}`, "2026-10-01T00:00:00Z",
 			"2026-10-01T00:30:00Z 2026-10-01T01:00:00Z 2026-10-01T01:30:00Z"},
 		{"an interval as an expression, in the zone", `{cron: "@every 6h", timezone: Asia/Shanghai}`, "2026-10-01T00:00:00Z",

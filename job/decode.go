@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"encoding"
 	"fmt"
 	"reflect"
@@ -126,7 +127,7 @@ func (d *decoder) decodePlain(n *node, v reflect.Value, at *path) {
 func (d *decoder) decodeStruct(n *node, v reflect.Value, at *path) {
 	fields := fieldsOf(v.Type())
 	if short := shortField(v.Type()); short != nil && n.kind == scalarNode {
-		d.decode(n, v.Field(short.index), short, at)
+		d.decode(n, short.of(v), short, at)
 		return
 	}
 	if n.kind != mappingNode {
@@ -134,25 +135,32 @@ func (d *decoder) decodeStruct(n *node, v reflect.Value, at *path) {
 		return
 	}
 	d.reportRepeated(n, at)
+	d.decodeFields(n, v, fields, at, false)
+	if fields[len(fields)-1].owner >= 0 {
+		d.decodeFields(n, v, fields, at, true)
+	}
+}
+
+// decodeFields decodes the entries of a mapping: those of the struct itself, or those that
+// belong to a struct that they stand beside. Validate reports the latter if there is none.
+func (d *decoder) decodeFields(n *node, v reflect.Value, fields []*field, at *path, beside bool) {
 	for _, e := range n.entries {
 		f := fieldNamed(fields, e.key.text)
+		if (f != nil && f.owner >= 0) != beside {
+			continue
+		}
 		if f == nil {
-			names := make([]string, len(fields))
-			for i, f := range fields {
-				names[i] = f.name
-			}
-			hint := nearest(e.key.text, names)
-			if hint == "" {
-				hint = "known: " + strings.Join(names, ", ")
-			}
-			d.report(e.key, at.field(e.key.text), "unknown field "+quote(e.key.text), hint)
+			d.report(e.key, at.field(e.key.text), "unknown field "+quote(e.key.text), d.hintOfUnknown(e.key.text, fields))
 			continue
 		}
 		// A field without a value is not set: generated JSON is full of null.
 		if e.value.kind == nullNode {
 			continue
 		}
-		target := v.Field(f.index)
+		target := f.of(v)
+		if !target.CanSet() {
+			continue
+		}
 		if f.plain {
 			d.decodeLeaf(e.value, target, at.field(f.name))
 		} else {
@@ -166,6 +174,22 @@ func (d *decoder) decodeStruct(n *node, v reflect.Value, at *path) {
 			}
 		}
 	}
+}
+
+// hintsMax bounds the unknown fields of a document that get a hint: a search for the nearest
+// name takes longer than all else about them.
+const hintsMax = 100
+
+// hintOfUnknown names the fields that could be meant by an unknown one.
+func (d *decoder) hintOfUnknown(name string, fields []*field) string {
+	if len(d.problems) >= hintsMax {
+		return ""
+	}
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+	}
+	return cmp.Or(nearest(name, names), "known: "+strings.Join(names, ", "))
 }
 
 // isZeroText tells whether a number was written that is zero, and not one that
@@ -262,7 +286,7 @@ func kindInWords(t reflect.Type) string {
 		return "a whole number"
 	}
 	if short := shortField(t); short != nil {
-		return kindInWords(t.Field(short.index).Type) + " or a mapping"
+		return kindInWords(short.typ) + " or a mapping"
 	}
 	return "a mapping"
 }

@@ -150,13 +150,13 @@ func TestYAMLKeepsTextsAsTheyAreWritten(t *testing.T) {
 	want := map[string]string{
 		"ON": "on", "NO": "no", "TIME": "12:30", "DATE": "2026-10-01", "OCTAL": "010", "FLOAT": "1.10", "EMPTY": "", "TILDE": "~",
 	}
-	if !reflect.DeepEqual(j.Run.Env, want) {
-		t.Errorf("env is %q, want %q", j.Run.Env, want)
+	if !reflect.DeepEqual(j.Run.Shell.Env, want) {
+		t.Errorf("env is %q, want %q", j.Run.Shell.Env, want)
 	}
-	if j.Name != "007" || j.Schedule.On[0].Job != "no" || *j.Run.Umask != 0o22 || j.Policy.Retry.On[0] != job.RetryLost {
-		t.Errorf("got name %q, on %q, umask %o, retry on %q", j.Name, j.Schedule.On, *j.Run.Umask, j.Policy.Retry.On)
+	if j.Name != "007" || j.Schedule.On[0].Job != "no" || *j.Run.Shell.Umask != 0o22 || j.Policy.Retry.On[0] != job.RetryLost {
+		t.Errorf("got name %q, on %q, umask %o, retry on %q", j.Name, j.Schedule.On, *j.Run.Shell.Umask, j.Policy.Retry.On)
 	}
-	if env := docs[1].Job.Run.Env["SAME"]; env != "echo 12:30" {
+	if env := docs[1].Job.Run.Shell.Env["SAME"]; env != "echo 12:30" {
 		t.Errorf("the alias gave %q", env)
 	}
 }
@@ -208,7 +208,7 @@ func TestValidateSaysWhatElseIsWrong(t *testing.T) {
 			[]string{"schedule.timezone"},
 		},
 		{
-			"what has a meaning only with the mistaken value is not judged",
+			"what is only valid with the mistaken value is not judged",
 			"name: a\nrun: {shell: x}\npolicy: {overlap: queu, queue_limit: 3, priority: 1000}\n",
 			[]string{"policy.priority"},
 		},
@@ -252,8 +252,8 @@ func TestDecodeExplains(t *testing.T) {
 		{"a text for named values", "j.yaml", "labels: a", `labels: expected a mapping of names, found "a"`},
 		{"a list for a text", "j.yaml", "name: [a]", `name: expected a text, found a list`},
 		{"a list for an instant", "j.yaml", `schedule: {start: [1]}`, `expected an instant such as 2026-10-01T09:00:00+02:00, found a list`},
-		{"a list for a size", "j.yaml", `run: {limits: {memory: [1]}}`, `expected a size such as 64MiB, found a list`},
-		{"a list for a umask", "j.yaml", `run: {umask: [1]}`, `expected octal digits such as 022, found a list`},
+		{"a list for a size", "j.yaml", `run: {shell: x, limits: {memory: [1]}}`, `expected a size such as 64MiB, found a list`},
+		{"a list for a umask", "j.yaml", `run: {shell: x, umask: [1]}`, `expected octal digits such as 022, found a list`},
 		{"a list for an id", "j.yaml", `uid: [1]`, `expected an id of 26 letters and digits, found a list`},
 		{"a list for a choice", "j.yaml", `policy: {missed: [all]}`, `expected one of none, latest, all, found a list`},
 		{"a mapping for a number", "j.yaml", `policy: {retry: {factor: {a: 1}}}`, `expected a number, found a mapping`},
@@ -371,6 +371,25 @@ func TestSettingsAreReadByTheRulesOfDocuments(t *testing.T) {
 		err := job.DecodeSettings("c.yaml", []byte(c.text), &defaults)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: got %v, want %s", c.what, err, c.want)
+		}
+	}
+}
+
+func TestATextAloneIsAScheduleOrACommand(t *testing.T) {
+	for short, long := range map[string]string{
+		`{name: a, schedule: "*/5 * * * *", run: ls -l}`: `{name: a, schedule: {cron: "*/5 * * * *"}, run: {shell: ls -l}}`,
+	} {
+		got, want := decode(t, "a.yaml", short)[0], decode(t, "a.yaml", long)[0]
+		if !reflect.DeepEqual(got.Job, want.Job) {
+			t.Errorf("%s is %+v, want %+v", short, got.Job, want.Job)
+		}
+		var text strings.Builder
+		if err := job.Encode(&text, []job.Document{got}, job.YAML); err != nil {
+			t.Fatal(err)
+		}
+		// Programs that read what is written need not know the short form.
+		if !strings.Contains(text.String(), "\nschedule:\n  cron:") || !strings.Contains(text.String(), "\nrun:\n  shell:") {
+			t.Errorf("%s is written as\n%s", short, text.String())
 		}
 	}
 }

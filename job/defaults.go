@@ -33,12 +33,11 @@ var builtIn = Policy{
 	NeedsPrevious: new(false),
 	KillGrace:     new(Duration(10 * time.Second)),
 	Retry:         &Retry{Attempts: new(0)},
-	LostAfter:     Duration(60 * time.Second),
 	Priority:      new(0),
 }
 
-// What is built in for some jobs: for those that are retried, and for those with a
-// command.
+// What is built in for some jobs: for those that are retried, and for those whose
+// work has an exit code.
 var (
 	builtInRetry = Retry{
 		Backoff: new(Duration(10 * time.Second)),
@@ -60,7 +59,7 @@ func (j *Job) WithDefaults(d Defaults) *Job {
 	if s.Timezone == "" && len(s.Cron) > 0 {
 		s.Timezone = prefixedZone(s.Cron[0])
 	}
-	filled.Policy.fill(in, &j.Run)
+	filled.Policy.fill(in, j)
 	filled.Namespace = namespaceOf(filled.Namespace)
 	filled.Place.Strategy = cmp.Or(filled.Place.Strategy, StrategyAny)
 	s.Timezone = cmp.Or(s.Timezone, in.Timezone, "UTC")
@@ -81,7 +80,9 @@ func (j *Job) WithDefaults(d Defaults) *Job {
 			s.On[i].Outcome = OnSucceeded
 		}
 	}
-	r.fillHTTP()
+	if w := r.work(); w != nil {
+		*r = w.filled().spec()
+	}
 	return &filled
 }
 
@@ -95,9 +96,13 @@ func (d *Defaults) in(namespace string) *Defaults {
 }
 
 // fill fills in the policies that a job does not say, by the defaults of its namespace.
-func (p *Policy) fill(d *Defaults, r *RunSpec) {
-	p.fillChosen(&d.Policy, r)
+func (p *Policy) fill(d *Defaults, j *Job) {
+	hasExitCode := j.Run.traits().hasExitCode
+	p.fillChosen(&d.Policy, hasExitCode)
 	fill(reflect.ValueOf(p).Elem(), reflect.ValueOf(&builtIn).Elem())
+	if p.LostAfter == 0 {
+		p.LostAfter = j.lostAfter(*p.KillGrace)
+	}
 
 	// What stands only beside something else is filled in only there.
 	if p.Overlap == OverlapQueue && p.QueueLimit == 0 {
@@ -118,7 +123,7 @@ func (p *Policy) fill(d *Defaults, r *RunSpec) {
 		p.Retry = &retry
 	}
 	switch said := p.Success; {
-	case r.Shell == nil:
+	case !hasExitCode:
 	case said == nil:
 		p.Success = &builtInSuccess
 	case len(said.ExitCodes) == 0:
@@ -131,7 +136,7 @@ func (p *Policy) fill(d *Defaults, r *RunSpec) {
 // fillChosen fills in the policies of a server or namespace. A default that
 // stands only beside another policy is left out where the job has chosen
 // differently, since nobody wants to be told that it does not fit.
-func (p *Policy) fillChosen(defaults *Policy, r *RunSpec) {
+func (p *Policy) fillChosen(defaults *Policy, hasExitCode bool) {
 	said := *p
 	fill(reflect.ValueOf(p).Elem(), reflect.ValueOf(defaults).Elem())
 	if p.Overlap != OverlapQueue {
@@ -143,26 +148,9 @@ func (p *Policy) fillChosen(defaults *Policy, r *RunSpec) {
 	if p.Missed != MissedAll {
 		p.MissedLimit = said.MissedLimit
 	}
-	if r.Shell == nil {
+	if !hasExitCode {
 		p.Success = said.Success
 	}
-}
-
-func (r *RunSpec) fillHTTP() {
-	if r.HTTP == nil {
-		return
-	}
-	http := *r.HTTP
-	method := "GET"
-	if http.Body != "" {
-		method = "POST"
-	}
-	fill(reflect.ValueOf(&http).Elem(), reflect.ValueOf(HTTP{
-		Method:    method,
-		Expect:    []string{"2xx"},
-		Redirects: new(10),
-	}))
-	r.HTTP = &http
 }
 
 // fill sets what is zero in dst, which is settable, to what src has there.

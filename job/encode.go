@@ -60,7 +60,7 @@ func encodeSet(v reflect.Value) *node {
 func encodeStruct(v reflect.Value) *node {
 	n := &node{kind: mappingNode}
 	n.addFields(v)
-	if short := shortField(v.Type()); short != nil && len(n.entries) == 1 && n.entries[0].key == short.key {
+	if short := shortField(v.Type()); short != nil && short.terse && len(n.entries) == 1 && n.entries[0].key == short.key {
 		return n.entries[0].value
 	}
 	return n
@@ -69,7 +69,7 @@ func encodeStruct(v reflect.Value) *node {
 // addFields appends the fields of a struct that are set.
 func (n *node) addFields(v reflect.Value) {
 	for _, f := range fieldsOf(v.Type()) {
-		if value := encode(v.Field(f.index)); value != nil {
+		if value := encode(f.of(v)); value != nil {
 			n.entries = append(n.entries, entry{f.key, value})
 		}
 	}
@@ -112,15 +112,15 @@ func appendSet(b []byte, v reflect.Value) []byte {
 }
 
 // appendFields appends the fields of a struct that are set. It returns how many they are,
-// and where the value of the field begins that a text alone stands for, if it is one.
+// and where the value of a terse field begins, if it is one.
 func appendFields(b []byte, v reflect.Value) (_ []byte, said, short int) {
 	for _, f := range fieldsOf(v.Type()) {
-		value := v.Field(f.index)
+		value := f.of(v)
 		if !isSaid(value) {
 			continue
 		}
 		b = append(appendJSONText(appendComma(b, said), f.name), ':')
-		if said++; f.short {
+		if said++; f.terse {
 			short = len(b)
 		}
 		b = appendSet(b, value)

@@ -3,6 +3,7 @@ package job
 import (
 	"net/url"
 	"strings"
+	"unicode/utf8"
 )
 
 // anywhere is a placement whose values are treated alike wherever they stand.
@@ -24,6 +25,19 @@ func escapeNothing(v any) (string, error) {
 	}
 	return text, nil
 }
+
+// escapeXML escapes what means something in a text or an attribute of XML.
+func escapeXML(v any) (string, error) {
+	text := valueText(v)
+	if strings.ContainsFunc(text, func(r rune) bool {
+		return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == utf8.RuneError || r == 0xFFFE || r == 0xFFFF
+	}) {
+		return "", mistake(quote(text)+" has a character that XML does not know", "")
+	}
+	return xmlText.Replace(text), nil
+}
+
+var xmlText = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;", "\t", "&#9;", "\n", "&#10;", "\r", "&#13;")
 
 func escapeForm(v any) (string, error) { return url.QueryEscape(valueText(v)), nil }
 

@@ -44,11 +44,11 @@ policy: {queue_limit: 3}
 	// Output:
 	// jobs.yaml:3:18: schedule.cron: "0 0 30 2 *" never falls due: February has no day 30
 	// jobs.yaml:4:14: run.shell: unknown field .Schedled (did you mean "Scheduled"?)
-	// jobs.yaml:5:23: policy.queue_limit: has a meaning only with overlap: queue
+	// jobs.yaml:5:23: policy.queue_limit: is only valid with overlap: queue
 }
 
 func ExampleJob_WithDefaults() {
-	j := &job.Job{Name: "hello", Run: job.RunSpec{Handler: "hello"}}
+	j := &job.Job{Name: "hello", Run: job.RunSpec{Handler: &job.Handler{Name: "hello"}}}
 	j = j.WithDefaults(job.Defaults{Timezone: "Europe/Berlin"})
 	fmt.Println(j.FullName(), j.Schedule.Timezone, j.Policy.Overlap, j.Policy.LateBy)
 	// Output: default/hello Europe/Berlin skip 1h
@@ -58,7 +58,7 @@ func ExampleJob_CompileSchedule() {
 	j := (&job.Job{
 		Name:     "month-end",
 		Schedule: job.Schedule{Cron: []string{"0 18 L * *"}, Except: []string{"sat-sun"}, OffDay: job.OffDayPrevious},
-		Run:      job.RunSpec{Handler: "close-books"},
+		Run:      job.RunSpec{Handler: &job.Handler{Name: "close-books"}},
 	}).WithDefaults(job.Defaults{})
 	schedule, err := j.CompileSchedule(nil)
 	if err != nil {

@@ -12,64 +12,24 @@ import (
 	"strings"
 )
 
-// BodyKind returns what the body of the request is, and so how values in it
-// are escaped: what the Content-Type says or, where there is none, JSON if it
-// begins like an object or array.
-func (h *HTTP) BodyKind() TemplateKind {
-	for name, value := range h.Headers {
-		if strings.EqualFold(name, "Content-Type") {
-			value = strings.ToLower(value)
-			switch {
-			case strings.Contains(value, "json"):
-				return TemplateJSON
-			case strings.Contains(value, "x-www-form-urlencoded"):
-				return TemplateForm
-			}
-			return TemplateText
-		}
+// visitor replaces a template.
+type visitor func(kind TemplateKind, text string, at *path) string
+
+// all returns a copy of a mapping whose values are replaced.
+func (visit visitor) all(kind TemplateKind, texts map[string]string, at *path) map[string]string {
+	copied := maps.Clone(texts)
+	for _, name := range sortedKeys(reflect.ValueOf(texts)) {
+		copied[name] = visit(kind, texts[name], at.field(name))
 	}
-	body := strings.TrimSpace(h.Body)
-	if strings.HasPrefix(body, "[") || strings.HasPrefix(body, "{") && !strings.HasPrefix(body, "{{") {
-		return TemplateJSON
-	}
-	return TemplateText
+	return copied
 }
 
-// expand returns a copy of what is run in which visit has replaced every
-// template. It is the one place that knows which fields are templates, and of
-// which kind.
-func (r *RunSpec) expand(visit func(kind TemplateKind, text string, at *path) string) *RunSpec {
-	expanded := *r
-	at := root.field("run")
-	all := func(kind TemplateKind, texts map[string]string, at *path) map[string]string {
-		copied := maps.Clone(texts)
-		for _, name := range sortedKeys(reflect.ValueOf(texts)) {
-			copied[name] = visit(kind, texts[name], at.field(name))
-		}
-		return copied
+// expand returns a copy of what is run in which visit has replaced every template.
+func (r *RunSpec) expand(visit visitor) *RunSpec {
+	expanded := RunSpec{}
+	if w := r.work(); w != nil {
+		expanded = w.expand(visit, root.field("run")).spec()
 	}
-	if r.Shell != nil {
-		shell := *r.Shell
-		kind := TemplateShell
-		if len(shell.Args) > 0 {
-			kind = TemplateText // no shell reads it
-		}
-		shell.Command = visit(kind, shell.Command, at.at("shell.command"))
-		shell.Args = slices.Clone(shell.Args)
-		for i, arg := range shell.Args {
-			shell.Args[i] = visit(TemplateText, arg, at.at("shell.args").item(i))
-		}
-		expanded.Shell = &shell
-	}
-	if r.HTTP != nil {
-		http := *r.HTTP
-		http.URL = visit(TemplateURL, http.URL, at.at("http.url"))
-		http.Headers = all(TemplateHeader, http.Headers, at.at("http.headers"))
-		http.Body = visit(r.HTTP.BodyKind(), http.Body, at.at("http.body"))
-		expanded.HTTP = &http
-	}
-	expanded.Env = all(TemplateText, r.Env, at.field("env"))
-	expanded.Stdin = visit(TemplateText, r.Stdin, at.field("stdin"))
 	return &expanded
 }
 
@@ -115,8 +75,9 @@ func (v *validator) templates(j *Job) {
 	names := j.paramNames()
 	sample := TemplateData{Attempt: 1, Shards: 1, Namespace: namespaceOf(j.Namespace), Name: j.Name, Node: "node"}
 	sample.Scheduled = v.now
+	strict := !j.Run.traits().unsafeParams
 	j.Run.expand(func(kind TemplateKind, text string, at *path) string {
-		t, err := CompileTemplate(kind, text, names)
+		t, err := compileTemplate(kind, text, &compiler{params: names, strict: strict})
 		if err != nil {
 			v.reportError(at, err)
 			return text

@@ -19,10 +19,13 @@ import (
 //	doc    what the field means, for the schema
 //	min    the least number, Duration or Size; a field that is not set is not checked
 //	max    the largest one, or the most bytes of a text
+//	beside for a field of a kind of work that documents have beside the kind, in run itself
+//	secret what of the value often is a secret: value or address; see SecrecyOf
 //	items  the most items of a list or mapping
 //	keys   what the keys of a mapping are, where settings have it: names, labels or
 //	       variables; those of documents are checked with what else they mean
-//	short  "true" for the field that a text alone stands for, in place of the mapping
+//	short  for the field that a text alone stands for, in place of the mapping: "true"
+//	       where it is written like that as well, "read" where it is only read
 //
 // An enumeration is a string type with a method Values. A field whose zero is
 // something that a user may wish to say is a pointer: nil is "not said".
@@ -31,13 +34,18 @@ type field struct {
 	key      *node // the name, as it is written
 	doc      string
 	index    int
+	owner    int // of a field that stands beside its struct: the index of the struct, else -1
+	typ      reflect.Type
+	zero     reflect.Value
 	min, max string
 	least    float64 // what min says of numbers, without one less than all of them
 	most     float64 // what max says of numbers, without one more than all of them
 	bytes    int     // the most of a text
 	items    int
 	keys     string
+	secret   Secrecy
 	short    bool
+	terse    bool // short, and written as a text alone
 	required bool // the tag has no omitzero
 	plain    bool // a text, number or truth value, or a pointer to one
 }
@@ -93,17 +101,29 @@ func fieldsOf(t reflect.Type) []*field {
 	if fields, ok := structs.Load(t); ok {
 		return fields.([]*field)
 	}
-	var fields []*field
+	fields := appendFieldsOf(nil, t, -1)
+	for _, f := range fields {
+		if f.typ.Kind() == reflect.Pointer && f.typ.Elem().Kind() == reflect.Struct && !isText(f.typ.Elem()) {
+			fields = appendFieldsOf(fields, f.typ.Elem(), f.index)
+		}
+	}
+	stored, _ := structs.LoadOrStore(t, fields)
+	return stored.([]*field)
+}
+
+// appendFieldsOf appends the fields of a struct that documents have in the struct or, if it
+// has an owner, those that they have beside it.
+func appendFieldsOf(fields []*field, t reflect.Type, owner int) []*field {
 	for i := range t.NumField() {
 		sf := t.Field(i)
 		name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
-		if name == "-" || name == "" {
+		if name == "-" || name == "" || (sf.Tag.Get("beside") != "") != (owner >= 0) {
 			continue
 		}
 		f := &field{
-			name: name, key: textNode(name), doc: sf.Tag.Get("doc"), index: i,
+			name: name, key: textNode(name), doc: sf.Tag.Get("doc"), index: i, owner: owner, typ: sf.Type, zero: reflect.Zero(sf.Type),
 			min: sf.Tag.Get("min"), max: sf.Tag.Get("max"),
-			items: itemsMax, keys: sf.Tag.Get("keys"), short: sf.Tag.Get("short") == "true",
+			items: itemsMax, keys: sf.Tag.Get("keys"), secret: Secrecy(sf.Tag.Get("secret")), short: sf.Tag.Get("short") != "", terse: sf.Tag.Get("short") == "true",
 			required: options != "omitzero",
 			plain:    isLeaf(sf.Type) || sf.Type.Kind() == reflect.Pointer && isLeaf(sf.Type.Elem()),
 		}
@@ -113,9 +133,23 @@ func fieldsOf(t reflect.Type) []*field {
 		f.setBounds(sf.Type)
 		fields = append(fields, f)
 	}
-	stored, _ := structs.LoadOrStore(t, fields)
-	return stored.([]*field)
+	return fields
 }
+
+// of returns the field of a struct: its zero, which cannot be set, if the struct that owns
+// it is not there.
+func (f *field) of(v reflect.Value) reflect.Value {
+	if f.owner < 0 {
+		return v.Field(f.index)
+	}
+	if owner := v.Field(f.owner); !owner.IsNil() {
+		return owner.Elem().Field(f.index)
+	}
+	return f.zero
+}
+
+// isWork tells whether a field of RunSpec is a kind of work, and not a field of one.
+func (f *field) isWork() bool { return f.owner < 0 }
 
 // shortField returns the field of a struct that a text alone stands for, nil if there
 // is none.

@@ -36,15 +36,14 @@ var fieldName = regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
 func TestTagsAreComplete(t *testing.T) {
 	eachType(func(typ reflect.Type) {
 		for _, f := range fieldsOf(typ) {
-			sf := typ.Field(f.index)
-			at := typ.Name() + "." + sf.Name
+			at := typ.Name() + "." + f.name
 			if !fieldName.MatchString(f.name) {
 				t.Errorf("%s has the name %q", at, f.name)
 			}
 			if len(f.doc) < 10 || f.doc[len(f.doc)-1] != '.' {
 				t.Errorf("%s has the description %q", at, f.doc)
 			}
-			value := sf.Type
+			value := f.typ
 			for value.Kind() == reflect.Pointer || value.Kind() == reflect.Slice || value.Kind() == reflect.Map {
 				value = value.Elem()
 			}
@@ -64,7 +63,7 @@ func TestTagsAreComplete(t *testing.T) {
 				}
 			}
 			// A plain field whose zero is allowed says nothing when it is zero.
-			if isNumber(sf.Type) && f.min != "" && bound(sf.Type, f.min) == 0 {
+			if isNumber(f.typ) && f.min != "" && bound(f.typ, f.min) == 0 {
 				t.Errorf("%s allows zero and is no pointer", at)
 			}
 		}
@@ -91,7 +90,7 @@ func setFields(v reflect.Value, found map[string]bool) {
 			return
 		}
 		for _, f := range fieldsOf(v.Type()) {
-			if field := v.Field(f.index); !field.IsZero() {
+			if field := f.of(v); !field.IsZero() {
 				found[v.Type().Name()+"."+f.name] = true
 				setFields(field, found)
 			}

@@ -11,8 +11,8 @@ type Job struct {
 	Labels      map[string]string `json:"labels,omitzero" items:"64" doc:"Free marks to find and group jobs by."`
 	Paused      bool              `json:"paused,omitzero" doc:"A paused job does not fall due. It can still be run by hand."`
 	Params      map[string]Param  `json:"params,omitzero" items:"64" doc:"The parameters that a run takes. Commands read them as {{ .Param.name }} or as the environment variable BELFRY_PARAM_NAME."`
-	Schedule    Schedule          `json:"schedule,omitzero" doc:"When the job falls due. Without it the job runs only by hand, through the API or after a job that names it."`
-	Run         RunSpec           `json:"run" doc:"What to run: exactly one of shell, http and handler."`
+	Schedule    Schedule          `json:"schedule,omitzero" doc:"When the job falls due: a mapping, or a cron expression alone. Without it the job runs only by hand, through the API or after a job that names it."`
+	Run         RunSpec           `json:"run" doc:"What to run: exactly one of shell, http and handler, or a shell command alone."`
 	Place       Place             `json:"place,omitzero" doc:"Which nodes run the job."`
 	Policy      Policy            `json:"policy,omitzero" doc:"What happens when runs overlap, are missed, take too long or fail."`
 
@@ -57,9 +57,9 @@ type Status struct {
 	Next        time.Time `json:"next,omitzero" doc:"The next scheduled time. Spread and jitter put it off; GET …/next says until when."`
 	PausedBy    string    `json:"paused_by,omitzero" doc:"Who paused the job."`
 	PauseReason string    `json:"pause_reason,omitzero" doc:"Why the job was paused."`
-	PausedUntil time.Time `json:"paused_until,omitzero" doc:"When the job resumes by itself."`
+	PausedUntil time.Time `json:"paused_until,omitzero" doc:"When the job resumes automatically."`
 
-	LastRun     ID        `json:"last_run,omitzero" doc:"The run that ended last."`
+	LastRun     ID        `json:"last_run,omitzero" doc:"The run that ended last and was not withdrawn."`
 	LastEnded   time.Time `json:"last_ended,omitzero" doc:"When it ended."`
 	LastOutcome Outcome   `json:"last_outcome,omitzero" doc:"How it ended."`
 }

@@ -14,6 +14,10 @@ type Place struct {
 	Sticky   bool              `json:"sticky,omitzero" doc:"A run waits for its node; no other takes it over when it is late."`
 }
 
+// Binds tells whether a run belongs to the node that it was placed on: one that is sticky, and
+// that of a broadcast, of which each node has its own.
+func (p *Place) Binds() bool { return p.Sticky || p.Strategy == StrategyBroadcast }
+
 // Wants says in words what a node must have to run a job with such a place and a
 // handler, "" being none: "the labels disk=ssd, zone=a and the handler bake". It is
 // empty if any node will do.

@@ -4,9 +4,9 @@ package job
 type Policy struct {
 	Overlap        Overlap   `json:"overlap,omitzero" doc:"What a due run does when the previous one has not ended: skip (default), queue, replace or allow."`
 	QueueLimit     int       `json:"queue_limit,omitzero" min:"1" max:"10000" doc:"With overlap queue: how many runs wait at most; more are skipped. Default: 1."`
-	MaxParallel    int       `json:"max_parallel,omitzero" min:"1" max:"1000" doc:"How many runs of the job go on side by side before overlap counts. Not with overlap allow. Default: 1."`
+	MaxParallel    int       `json:"max_parallel,omitzero" min:"1" max:"1000" doc:"How many runs of the job may run side by side before overlap applies. Not with overlap allow. Default: 1."`
 	ConcurrencyKey string    `json:"concurrency_key,omitzero" max:"128" doc:"The name of a pool whose slots the job shares with other jobs. A pool that is not declared has one slot."`
-	Missed         Missed    `json:"missed,omitzero" doc:"What happens with occurrences that nobody planned in time: none, latest (default) or all of them run late."`
+	Missed         Missed    `json:"missed,omitzero" doc:"What happens with occurrences that fell due while no server was running or were not planned in time: none, latest (default) or all of them run late."`
 	MissedLimit    int       `json:"missed_limit,omitzero" min:"1" max:"10000" doc:"With missed all: how many are caught up at most. Default: 100."`
 	LateBy         *Duration `json:"late_by,omitzero" min:"0s" max:"forever" doc:"How late a run may start its first attempt; after that it is missed. A duration, 0 or forever. Default: 1h."`
 	NeedsPrevious  *bool     `json:"needs_previous,omitzero" doc:"A run waits until the occurrence before it has succeeded, each of its shards. Default: false."`
@@ -14,7 +14,7 @@ type Policy struct {
 	Timeout        *Duration `json:"timeout,omitzero" min:"0s" max:"365d" doc:"How long an attempt may take; 0 is without end. Default: without end."`
 	KillGrace      *Duration `json:"kill_grace,omitzero" min:"0s" max:"1h" doc:"How long a run that must end has to do so before it is killed. Default: 10s."`
 	Retry          *Retry    `json:"retry,omitzero" doc:"Further attempts after one that did not succeed."`
-	LostAfter      Duration  `json:"lost_after,omitzero" min:"1s" max:"7d" doc:"How long after the last sign of life of its node a run counts as lost. Default: 60s."`
+	LostAfter      Duration  `json:"lost_after,omitzero" min:"1s" max:"7d" doc:"How long after the last sign of life of its node a run counts as lost. Default: 60s, and 20s for a job that can be due more often than each minute; with a long kill_grace that and 9s."`
 	Success        *Success  `json:"success,omitzero" doc:"What counts as success. Default: exit status 0, or an expected HTTP status."`
 	PauseOnFailure *int      `json:"pause_on_failure,omitzero" min:"0" max:"1000000" doc:"The job is paused after so many failed runs in a row; 0 is never. Default: never."`
 
@@ -39,10 +39,11 @@ func (Overlap) Values() []string {
 	return texts(OverlapSkip, OverlapQueue, OverlapReplace, OverlapAllow)
 }
 
-// Missed is what happens with occurrences that nobody planned in time.
+// Missed is what happens with occurrences that fell due while no node was running or were
+// not planned in time.
 type Missed string
 
-// What happens with occurrences that nobody planned in time.
+// What happens with occurrences that were missed.
 const (
 	MissedNone   Missed = "none"   // they are recorded as missed
 	MissedLatest Missed = "latest" // the latest runs late

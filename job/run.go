@@ -98,6 +98,16 @@ const (
 	OutcomeWithdrawn Outcome = "withdrawn" // the job was paused, deleted or given another schedule
 )
 
+// Alarms tells whether a run that ended so is one that its owner wants to hear of: it
+// failed, timed out, was lost or missed.
+func (o Outcome) Alarms() bool {
+	switch o {
+	case OutcomeFailed, OutcomeTimedOut, OutcomeLost, OutcomeMissed:
+		return true
+	}
+	return false
+}
+
 // Values returns all outcomes.
 func (Outcome) Values() []string {
 	return texts(OutcomeSucceeded, OutcomeFailed, OutcomeTimedOut, OutcomeCancelled, OutcomeLost, OutcomeSkipped, OutcomeMissed, OutcomeWithdrawn)

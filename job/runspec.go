@@ -1,62 +1,197 @@
 package job
 
-// RunSpec is what a job runs: exactly one of Shell, HTTP and Handler. Flows
-// will stand beside them. Commands, arguments, the interpreter's excepted,
-// URLs, header values, bodies, standard input and the values of the
-// environment are templates; see CompileTemplate.
-type RunSpec struct {
-	Shell   *Shell `json:"shell,omitzero" doc:"A command or a script on the node: a text for sh, or a mapping."`
-	HTTP    *HTTP  `json:"http,omitzero" doc:"A request to a web server."`
-	Handler string `json:"handler,omitzero" max:"256" doc:"The name of a function in a program of your own. No node has any yet: runs of it wait."`
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+)
 
-	Env    map[string]string `json:"env,omitzero" items:"1000" doc:"Environment variables. Values are templates."`
-	Dir    string            `json:"dir,omitzero" max:"4096" doc:"The working directory, an absolute path on the node. Default: the node's work directory."`
-	User   string            `json:"user,omitzero" max:"64" doc:"The user of the node's machine to run as, by name or number."`
-	Group  string            `json:"group,omitzero" max:"64" doc:"The group to run as. Default: the user's."`
-	Umask  *Umask            `json:"umask,omitzero" doc:"The file mode creation mask in octal digits, for example 022."`
-	Nice   int               `json:"nice,omitzero" min:"-20" max:"19" doc:"The scheduling priority, from -20 (first) to 19 (last)."`
-	Stdin  string            `json:"stdin,omitzero" max:"1048576" doc:"What the command reads from its standard input. A template. Default: nothing."`
-	Limits *Limits           `json:"limits,omitzero" doc:"What the command may use."`
-}
-
-// Shell is a command or a script. Exactly one of Command and Script is given.
+// RunSpec is what a job runs: a union, of which exactly one field is set. Each kind of work
+// has its own file, work_KIND.go: its type with its fields, checks, defaults and templates.
+// A new kind is such a file and a field here; nothing outside this package but its executor
+// knows that it exists.
 //
-// A Command without Args is a text for a shell, sh unless Interpreter names
-// another. A Command with Args is a program that is executed as it is, no
-// shell reads it. A Script is written to a file and executed by Interpreter
-// with that file and Args as its arguments; it is not a template, since
-// nothing is known about its language, and reads the environment instead.
-type Shell struct {
-	Command     string   `json:"command,omitzero" short:"true" max:"65536" doc:"A text for the shell; with args, the program to execute without a shell. A template."`
-	Script      string   `json:"script,omitzero" max:"262144" doc:"A script for the interpreter. Not a template: it reads BELFRY_ variables."`
-	Interpreter []string `json:"interpreter,omitzero" max:"4096" doc:"What executes the script or command, with its options: bash, or [python3, -u]. Default: what the first line of a script names behind #!, else sh; a command that is words without shell syntax is executed directly."`
-	Args        []string `json:"args,omitzero" items:"1000" max:"65536" doc:"Arguments of the program or script, passed as they are. Templates."`
+// Commands, arguments, the interpreter's excepted, URLs, header values, bodies, standard
+// input and the values of the environment are templates; see CompileTemplate.
+type RunSpec struct {
+	Shell    *Shell    `json:"shell,omitzero" short:"read" doc:"A command or a script on the node: a text for sh, or a mapping."`
+	HTTP     *HTTP     `json:"http,omitzero" doc:"A request to a web server."`
+	Handler  *Handler  `json:"handler,omitzero" doc:"The name of a function that a Go program has registered with package belfry. Runs wait for a node that has it."`
+	External *External `json:"external,omitzero" doc:"Work that something else does and reports, such as a line of a crontab: Belfry does not start it, and says when no report comes."`
 }
 
-// HTTP is a request. What it reaches depends on the rules of the node.
-type HTTP struct {
-	Method    string            `json:"method,omitzero" max:"32" doc:"The method. Default: GET, or POST with a body."`
-	URL       string            `json:"url" max:"8192" doc:"The address, with http or https. A template after the host; values are escaped."`
-	Headers   map[string]string `json:"headers,omitzero" items:"100" max:"8192" doc:"The headers. Values are templates."`
-	Body      string            `json:"body,omitzero" max:"1048576" doc:"The body. A template; values are escaped as the Content-Type wants, and as in JSON for a body that begins with { or [."`
-	Expect    []string          `json:"expect,omitzero" max:"16" doc:"The status codes of success: 200, 200-204 or 2xx. Default: 2xx."`
-	Match     string            `json:"match,omitzero" max:"4096" doc:"A regular expression (RE2) that the body of the answer must match."`
-	JSON      map[string]string `json:"json,omitzero" items:"20" max:"4096" doc:"What the answer, read as JSON, must have: values by their place, for example {status: ok, data.items.0.state: ready}."`
-	Redirects *int              `json:"redirects,omitzero" min:"0" max:"20" doc:"How many redirects are followed. Default: 10."`
-	TLS       *TLS              `json:"tls,omitzero" doc:"How the server is recognised, and the node by the server."`
+// Work is the kind of work that a job does, by which its executor is chosen: the name of
+// the field of RunSpec, as documents have it.
+type Work string
+
+// work is one kind of work. The fields of RunSpec implement it.
+type work interface {
+	kind() Work
+	// spec returns the union with this work.
+	spec() RunSpec
+	traits() traits
+	// check reports what is wrong with the fields and what does not fit the policies of the
+	// job. The place of run is passed; templates are checked elsewhere.
+	check(v *validator, j *Job, run *path)
+	// filled returns the work with its defaults.
+	filled() work
+	// expand returns a copy in which visit has replaced every template. No other place
+	// knows which fields are templates.
+	expand(visit visitor, run *path) work
 }
 
-// TLS is how a server and a node recognise each other. Files are on the node.
-type TLS struct {
-	CA         string `json:"ca,omitzero" max:"4096" doc:"A file with the certificates to trust, in place of the system's."`
-	Cert       string `json:"cert,omitzero" max:"4096" doc:"A file with the certificate to show, together with key."`
-	Key        string `json:"key,omitzero" max:"4096" doc:"A file with the key of cert."`
-	ServerName string `json:"server_name,omitzero" max:"256" doc:"The name that the certificate of the server must have. Default: the host of the URL."`
-	Insecure   bool   `json:"insecure,omitzero" doc:"Accept any certificate."`
+// traits are what policies, placement and templates ask of work.
+type traits struct {
+	handler      string // the handler that a node must have, "" for none
+	hasExitCode  bool   // policies may name exit codes
+	hasOutput    bool   // policies may match its output
+	isCheap      bool   // it may fall due more often than each RateMin
+	isReported   bool   // Belfry does not start it
+	unsafeParams bool   // parameters may decide what is executed
 }
 
-// Limits are what a command may use.
-type Limits struct {
-	Memory Size    `json:"memory,omitzero" min:"1MiB" max:"1024TiB" doc:"The most memory of all processes of the run, for example 512MiB. On a node without cgroup controllers: of each process."`
-	CPU    float64 `json:"cpu,omitzero" min:"0.01" max:"1024" doc:"The most processors at a time; 0.5 is half of one. On a node without cgroup controllers: so many times the timeout is the processor time of each process, without a limit if there is no timeout."`
+var runSpecType = reflect.TypeFor[RunSpec]()
+
+// work returns what is run, nil unless exactly one kind is set.
+func (r *RunSpec) work() work {
+	var set work
+	v := reflect.ValueOf(r).Elem()
+	for _, f := range fieldsOf(runSpecType) {
+		if !f.isWork() || v.Field(f.index).IsNil() {
+			continue
+		}
+		if set != nil {
+			return nil
+		}
+		set = v.Field(f.index).Interface().(work)
+	}
+	return set
+}
+
+// traits returns those of what is run.
+func (r *RunSpec) traits() traits {
+	if w := r.work(); w != nil {
+		return w.traits()
+	}
+	return traits{}
+}
+
+// Work returns the kind of work, "" for none.
+func (r *RunSpec) Work() Work {
+	if w := r.work(); w != nil {
+		return w.kind()
+	}
+	return ""
+}
+
+// HandlerName returns the handler that a node must have registered to run the job, "" if
+// it needs none.
+func (r *RunSpec) HandlerName() string { return r.traits().handler }
+
+// IsReported tells whether something else does the work and reports it.
+func (r *RunSpec) IsReported() bool { return r.traits().isReported }
+
+// MarshalJSON implements json.Marshaler: the form in which stores keep what is run, which is
+// that of documents with each kind of work written out.
+func (r RunSpec) MarshalJSON() ([]byte, error) {
+	v := reflect.ValueOf(&r).Elem()
+	b, said := []byte{'{'}, 0
+	for _, f := range fieldsOf(runSpecType) {
+		value := f.of(v)
+		if !isSaid(value) {
+			continue
+		}
+		b = append(appendJSONText(appendComma(b, said), f.name), ':')
+		if said++; f.isWork() && !isStoredShort(value) {
+			b, _, _ = appendFields(append(b, '{'), value.Elem())
+			b = append(b, '}')
+		} else {
+			b = appendSet(b, value)
+		}
+	}
+	return append(b, '}'), nil
+}
+
+// isStoredShort tells whether stores keep a kind of work as the text that stands for it.
+func isStoredShort(work reflect.Value) bool {
+	_, ok := work.Interface().(json.Unmarshaler)
+	return ok
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It reads what MarshalJSON has written, and
+// ignores fields of a newer version.
+func (r *RunSpec) UnmarshalJSON(text []byte) error {
+	type union RunSpec // has no UnmarshalJSON
+	if err := json.Unmarshal(text, (*union)(r)); err != nil {
+		return err
+	}
+	v := reflect.ValueOf(r).Elem()
+	read := -1
+	for _, f := range fieldsOf(runSpecType) {
+		if f.isWork() || f.owner == read || v.Field(f.owner).IsNil() {
+			continue
+		}
+		// The fields that stand beside the work have names of their own in it.
+		if err := json.Unmarshal(text, v.Field(f.owner).Interface()); err != nil {
+			return err
+		}
+		read = f.owner
+	}
+	return nil
+}
+
+// worksWhere returns the fields of the kinds of work that have a trait, as users write them.
+func worksWhere(has func(traits) bool) string {
+	var names []string
+	for _, f := range fieldsOf(runSpecType) {
+		if f.isWork() && has(reflect.New(f.typ.Elem()).Interface().(work).traits()) {
+			names = append(names, "run."+f.name)
+		}
+	}
+	return inWordsList(names, "or")
+}
+
+// inWordsList joins names as a sentence has them.
+func inWordsList(names []string, conjunction string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " " + conjunction + " " + names[last]
+}
+
+// runSpec checks what a job runs, its templates excepted.
+func (v *validator) runSpec(j *Job) {
+	at := root.field("run")
+	if w := j.Run.work(); w != nil {
+		v.misplaced(w.kind(), at)
+		w.check(v, j, at)
+		return
+	}
+	var kinds []string
+	for _, f := range fieldsOf(runSpecType) {
+		if f.isWork() {
+			kinds = append(kinds, f.name)
+		}
+	}
+	v.report(at, "must have exactly one of "+inWordsList(kinds, "and"), "for example shell: echo hello")
+}
+
+// misplaced reports fields that belong to another kind of work than the one that is run.
+func (v *validator) misplaced(kind Work, at *path) {
+	if v.doc.source == nil {
+		return
+	}
+	run := v.doc.source.get("run")
+	fields := fieldsOf(runSpecType)
+	for _, f := range fields {
+		owner := slices.IndexFunc(fields, func(o *field) bool { return o.isWork() && o.index == f.owner })
+		if owner < 0 || fields[owner].name == string(kind) {
+			continue
+		}
+		if said := run.get(f.name); said != nil && said.kind != nullNode {
+			v.report(at.field(f.name), "is only valid with run."+fields[owner].name, "")
+		}
+	}
 }

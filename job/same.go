@@ -25,10 +25,10 @@ func Apart(a, b *Job) (ofA, ofB map[string]any) {
 	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
 	ofA, ofB = map[string]any{}, map[string]any{}
 	for f := range apart(x, y) {
-		if n := encode(x.Field(f.index)); n != nil {
+		if n := encode(f.of(x)); n != nil {
 			ofA[f.name] = n.tree()
 		}
-		if n := encode(y.Field(f.index)); n != nil {
+		if n := encode(f.of(y)); n != nil {
 			ofB[f.name] = n.tree()
 		}
 	}
@@ -40,7 +40,7 @@ func Apart(a, b *Job) (ofA, ofB map[string]any) {
 func apart(a, b reflect.Value) iter.Seq[*field] {
 	return func(yield func(*field) bool) {
 		for _, f := range fieldsOf(a.Type()) {
-			x, y := a.Field(f.index), b.Field(f.index)
+			x, y := f.of(a), f.of(b)
 			switch f.name {
 			case "uid", "version", "status":
 				continue
@@ -99,7 +99,7 @@ func sameSaid(a, b reflect.Value) bool {
 
 func sameStruct(a, b reflect.Value) bool {
 	for _, f := range fieldsOf(a.Type()) {
-		if !same(a.Field(f.index), b.Field(f.index)) {
+		if !same(f.of(a), f.of(b)) {
 			return false
 		}
 	}

@@ -1,13 +1,18 @@
 package job
 
-import "time"
+import (
+	"cmp"
+	"time"
+
+	"github.com/belfry-cron/belfry/cron"
+)
 
 // Schedule is when a job falls due: by at most one of Cron, Every, AfterEnd,
 // At and On, and besides at the start of nodes if Boot is set. Boot does not
 // go together with AfterEnd, whose chain of runs it would double. With none of
 // them the job runs only by hand.
 type Schedule struct {
-	Cron     []string    `json:"cron,omitzero" items:"100" max:"256" doc:"Cron expressions; the job falls due when any of them does. 5 fields, 6 with seconds first, 7 with seconds first and years last, @daily and its like, or @every 10s."`
+	Cron     []string    `json:"cron,omitzero" short:"read" items:"100" max:"256" doc:"Cron expressions; the job falls due when any of them does. 5 fields, 6 with seconds first, 7 with seconds first and years last, @daily and its like, or @every 10s."`
 	Every    Duration    `json:"every,omitzero" min:"10ms" max:"3650d" doc:"A fixed rate. At least 1s for shell and http, 10ms for handlers."`
 	Align    Align       `json:"align,omitzero" doc:"What every counts from: epoch (1970-01-01T00:00:00Z, the default) or start."`
 	Offset   Duration    `json:"offset,omitzero" max:"3650d" doc:"How long after the aligned moments of every the job falls due."`
@@ -16,6 +21,7 @@ type Schedule struct {
 	On       []Upstream  `json:"on,omitzero" items:"100" doc:"Due when a run of another job ends. Its parameters and its scheduled time are passed on."`
 	Boot     bool        `json:"boot,omitzero" doc:"Due once whenever the process of a node that may run the job starts. Stands alone or beside cron, every, at or on."`
 
+	Dialect     Dialect     `json:"dialect,omitzero" doc:"The grammar of cron: default, vixie5 (that of cronie, strictly, for lines from a crontab) or quartz (seconds first, 1 is Sunday). Default: default."`
 	Timezone    string      `json:"timezone,omitzero" max:"64" doc:"The IANA time zone of the schedule, for example Asia/Shanghai. Default: the server's."`
 	ClockChange ClockChange `json:"clock_change,omitzero" doc:"What cron expressions do where the clock changes. Default: vixie, a skipped time runs right after the gap and a repeated one once."`
 	Start       time.Time   `json:"start,omitzero" doc:"Nothing falls due before this instant."`
@@ -61,6 +67,25 @@ const (
 
 // Values returns all endings.
 func (UpstreamOn) Values() []string { return texts(OnSucceeded, OnFailed, OnFinished) }
+
+// Dialect is the grammar of cron expressions. Package cron has the grammars.
+type Dialect string
+
+// The grammars of cron expressions.
+const (
+	DialectDefault Dialect = "default"
+	DialectVixie5  Dialect = "vixie5"
+	DialectQuartz  Dialect = "quartz"
+)
+
+// Values returns all grammars.
+func (Dialect) Values() []string { return texts(DialectDefault, DialectVixie5, DialectQuartz) }
+
+// Grammar returns the dialect as package cron has it: the default for what is not known.
+func (d Dialect) Grammar() cron.Dialect {
+	grammar, _ := cron.ParseDialect(string(cmp.Or(d, DialectDefault)))
+	return grammar
+}
 
 // ClockChange is what cron expressions do where the clock is put forward or
 // back. Package cron has the rules.

@@ -61,7 +61,7 @@ func (s *schema) structure(t reflect.Type) *node {
 		properties.add("kind", described("What the document describes. Default: job.", kind))
 	}
 	for _, f := range fieldsOf(t) {
-		properties.add(f.name, described(f.doc, s.value(t.Field(f.index).Type, f)))
+		properties.add(f.name, described(f.doc, s.value(f.typ, f)))
 		if f.required {
 			required.entries = append(required.entries, entry{value: textNode(f.name)})
 		}
@@ -122,9 +122,21 @@ func (s *schema) value(t reflect.Type, f *field) *node {
 		return anyOf(item, object("type", textNode("array"), "items", item, "minItems", plainNode("1"), "maxItems", plainNode(strconv.Itoa(f.items))))
 	}
 	if short := shortField(t); short != nil {
-		return anyOf(s.value(t.Field(short.index).Type, short), s.ref(t))
+		return anyOf(s.text(short.typ, short), s.ref(t))
 	}
 	return s.ref(t)
+}
+
+// text returns the schema of what stands for a short field: a text alone, not the mapping
+// or list that the field may be itself.
+func (s *schema) text(t reflect.Type, f *field) *node {
+	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if short := shortField(t); short != nil {
+		return s.text(short.typ, short)
+	}
+	return s.value(t, f)
 }
 
 // between adds the bounds of a number to its schema.

@@ -55,6 +55,8 @@ type shellPlacement struct {
 	frames []shellFrame
 	// lost says why it is not known any more where the text has come to.
 	lost string
+	// strict refuses values that would decide what is executed.
+	strict bool
 }
 
 // shellFrame is something that encloses a part of a command.
@@ -69,6 +71,8 @@ type shellFrame struct {
 	// they or a value may add; place is where in a word.
 	word  string
 	place wordPlace
+	// position is where in a command the word is.
+	position commandPosition
 	// evaluated is set in what a shell expands a second time, so that even a
 	// quoted text in it can run commands: $(( )) and (( )). The others are
 	// for places of that sort in a command: test between [[ and ]], duplicate
@@ -108,11 +112,11 @@ const (
 )
 
 // keptOfWord is as many letters of a word as it takes to recognise those that
-// matter.
-const keptOfWord = 8
+// matter: paths of programs among them.
+const keptOfWord = 256
 
-func newShellPlacement() *shellPlacement {
-	return &shellPlacement{frames: []shellFrame{{kind: inCommand}}}
+func newShellPlacement(strict bool) *shellPlacement {
+	return &shellPlacement{frames: []shellFrame{{kind: inCommand}}, strict: strict}
 }
 
 func (s *shellPlacement) top() *shellFrame { return &s.frames[len(s.frames)-1] }
@@ -256,8 +260,18 @@ func (s *shellPlacement) command(c byte) {
 	}
 	switch c {
 	case ' ', '\t', '\n', ';', '&', '|', '<', '>':
+		redirects := c == '<' || c == '>'
+		if redirects && numberPattern.MatchString(f.word) {
+			f.position.file = true // the number is that of a file
+		}
 		s.endWord()
 		f.place = atWordStart
+		switch {
+		case redirects:
+			f.position.file = true
+		case c != ' ' && c != '\t' && last != '<' && last != '>': // not >& or >|
+			f.position = commandPosition{}
+		}
 		switch {
 		case c == '<' && last == '<':
 			f.last = 'H'
@@ -330,6 +344,7 @@ func (s *shellPlacement) closeParenthesis() {
 	}
 	if len(s.frames) == 1 {
 		s.top().place = unsureOfWord // the pattern of a case
+		s.top().position = commandPosition{}
 		return
 	}
 	// After $( ) a word goes on. After ( ) it may, as in @(a|b): shells differ.
@@ -369,11 +384,14 @@ func (s *shellPlacement) endWord() {
 			s.lose("after a case inside of $( )")
 		}
 	}
-	f.word = ""
-	f.subscripts = 0
 	if f.place != atWordStart {
 		f.duplicate = false
 	}
+	if f.place == inWord || f.word != "" { // else it is what follows a parenthesis
+		f.position.end(f.word)
+	}
+	f.word = ""
+	f.subscripts = 0
 }
 
 func (s *shellPlacement) value(e *expression) (escaper, error) {
@@ -397,10 +415,13 @@ func (s *shellPlacement) value(e *expression) (escaper, error) {
 	f.last = 0
 	f.place = inWord
 	if where == "" {
+		if decides := f.position.refusal(f.word); decides != "" && e.free && s.strict {
+			return nil, mistake(e.source+" may hold any text and cannot stand "+decides, unsafeHint)
+		}
 		return escapeShell, nil
 	}
 	if e.free {
-		hint := "write it where no quotes are: it is quoted by itself"
+		hint := "write it outside of quotes: it is quoted automatically"
 		if name, ok := strings.CutPrefix(e.source, ".Param."); ok {
 			hint += `; or use the variable "$` + ParamVariable(name) + `"`
 		}
@@ -413,7 +434,7 @@ func (s *shellPlacement) value(e *expression) (escaper, error) {
 }
 
 func (s *shellPlacement) branch() placement {
-	return &shellPlacement{frames: slices.Clone(s.frames), lost: s.lost}
+	return &shellPlacement{frames: slices.Clone(s.frames), lost: s.lost, strict: s.strict}
 }
 
 func (s *shellPlacement) join(other placement) {
@@ -422,7 +443,9 @@ func (s *shellPlacement) join(other placement) {
 		s.lose(o.lost)
 	}
 	f, g := s.top(), o.top()
-	// Where in a word the branches ended may differ, but not in what.
+	// Where in a word and a command the branches ended may differ, but not in what.
+	f.position = f.position.join(g.position)
+	g.position = f.position
 	if f.word != g.word {
 		f.word, g.word = "?", "?"
 	}

@@ -143,7 +143,7 @@ func TestShellRefusesFreeTextWhereItIsNotSafe(t *testing.T) {
 		}
 	}
 	_, err := job.CompileTemplate(job.TemplateShell, `echo "{{ .Param.day }}"`, []string{"day"})
-	if want := `.Param.day may hold any text and cannot stand in double quotes (write it where no quotes are: it is quoted by itself; or use the variable "$BELFRY_PARAM_DAY")`; err == nil || err.Error() != want {
+	if want := `.Param.day may hold any text and cannot stand in double quotes (write it outside of quotes: it is quoted automatically; or use the variable "$BELFRY_PARAM_DAY")`; err == nil || err.Error() != want {
 		t.Errorf("got %v\nwant %s", err, want)
 	}
 }

@@ -31,7 +31,8 @@ import (
 type Template struct {
 	kind  TemplateKind
 	parts []part
-	fixed bool // there are no actions
+	fixed bool   // there are no actions
+	free  string // the first value in it that may hold any text; "" for none
 }
 
 // TemplateKind is what a template makes a text for, and so what is done to the
@@ -66,6 +67,9 @@ const (
 
 	// TemplateForm is a body of the type application/x-www-form-urlencoded.
 	TemplateForm
+
+	// TemplateXML is an XML or HTML text. What means something in it is escaped.
+	TemplateXML
 )
 
 const (
@@ -144,6 +148,10 @@ type placement interface {
 // CompileTemplate checks a template and prepares it. Params are the names of
 // the parameters that it may use.
 func CompileTemplate(kind TemplateKind, text string, params []string) (*Template, error) {
+	return compileTemplate(kind, text, &compiler{params: params})
+}
+
+func compileTemplate(kind TemplateKind, text string, c *compiler) (*Template, error) {
 	if !strings.Contains(text, "{{") {
 		return &Template{kind: kind, parts: []part{{text: text}}, fixed: true}, nil
 	}
@@ -156,12 +164,11 @@ func CompileTemplate(kind TemplateKind, text string, params []string) (*Template
 	if len(trees) > 1 {
 		return nil, mistake("define and block are not part of templates", "")
 	}
-	c := &compiler{params: params}
-	parts, err := c.list(tree.Root, newPlacement(kind), 0)
+	parts, err := c.list(tree.Root, newPlacement(kind, c.strict), 0)
 	if err != nil {
 		return nil, err
 	}
-	return &Template{kind: kind, parts: parts}, nil
+	return &Template{kind: kind, parts: parts, free: c.free}, nil
 }
 
 // parseError words an error of the template parser, which names the template
@@ -177,10 +184,10 @@ func parseError(err error) error {
 	return mistake("is not a template: "+message, `write {{"{{"}} for the braces themselves`)
 }
 
-func newPlacement(kind TemplateKind) placement {
+func newPlacement(kind TemplateKind, strict bool) placement {
 	switch kind {
 	case TemplateShell:
-		return newShellPlacement()
+		return newShellPlacement(strict)
 	case TemplateURL:
 		return &urlPlacement{}
 	case TemplateJSON:
@@ -189,6 +196,8 @@ func newPlacement(kind TemplateKind) placement {
 		return anywhere{escapeHeader}
 	case TemplateForm:
 		return anywhere{escapeForm}
+	case TemplateXML:
+		return anywhere{escapeXML}
 	}
 	return anywhere{escapeNothing}
 }
@@ -216,6 +225,9 @@ func (c *compiler) list(list *parse.ListNode, at placement, depth int) ([]part, 
 				break
 			}
 			if p.value, err = c.pipe(n.Pipe, 0); err == nil {
+				if p.value.free && c.free == "" {
+					c.free = p.value.source
+				}
 				p.escape, err = at.value(p.value)
 			}
 		case *parse.IfNode:

@@ -220,6 +220,9 @@ func momentText(t time.Time) string {
 // compiler makes expressions of the nodes of the template parser.
 type compiler struct {
 	params []string
+	// strict refuses values that would decide what a command executes.
+	strict bool
+	free   string // that of the Template
 }
 
 // pipe compiles a | b | c, where each value is the last argument of the next.
@@ -265,7 +268,7 @@ func (c *compiler) command(n *parse.CommandNode, piped *expression, depth int) (
 func (c *compiler) operand(n parse.Node, args []*expression, depth int) (*expression, error) {
 	constant := func(kind valueKind, v any) (*expression, error) {
 		if len(args) > 0 {
-			return nil, mistake(n.String()+" is no function and takes no arguments", "")
+			return nil, mistake(n.String()+" is not a function and takes no arguments", "")
 		}
 		text, isText := v.(string)
 		return &expression{
@@ -294,7 +297,7 @@ func (c *compiler) operand(n parse.Node, args []*expression, depth int) (*expres
 		return c.methods(e, n.Field, args)
 	case *parse.PipeNode:
 		if len(args) > 0 {
-			return nil, mistake(n.String()+" is no function and takes no arguments", "")
+			return nil, mistake(n.String()+" is not a function and takes no arguments", "")
 		}
 		return c.pipe(n, depth+1)
 	case *parse.IdentifierNode:
@@ -349,7 +352,7 @@ func (c *compiler) param(rest []string, args []*expression) (*expression, error)
 // last one.
 func (c *compiler) methods(e *expression, names []string, args []*expression) (*expression, error) {
 	if len(names) == 0 && len(args) > 0 {
-		return nil, mistake(e.source+" is no function and takes no arguments", "")
+		return nil, mistake(e.source+" is not a function and takes no arguments", "")
 	}
 	for i, name := range names {
 		if e.kind != momentValue {

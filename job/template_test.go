@@ -86,9 +86,9 @@ func TestTemplatesAreCheckedBeforeTheyRun(t *testing.T) {
 		{`{{ .Scheduled.Add "soon" }}`, `"soon" is not a duration`},
 		{`{{ .Scheduled.Add "forever" }}`, `cannot be moved forever`},
 		{`{{ .Scheduled.In "Europe/Berln" }}`, `Europe/Berlin`},
-		{`{{ .Name "x" }}`, `.Name is no function and takes no arguments`},
+		{`{{ .Name "x" }}`, `.Name is not a function and takes no arguments`},
 		{`{{ "x" | "y" }}`, `is not a template: non executable command`},
-		{`{{ "x" | (.Name) }}`, `is no function and takes no arguments`},
+		{`{{ "x" | (.Name) }}`, `is not a function and takes no arguments`},
 		{`{{ uper .Name }}`, `"uper" is not a function (did you mean "upper"?)`},
 		{`{{ printf "%999d" 1 }}`, `"printf" is not a function (there are add, and, `},
 		{`{{ pad 999 1 }}`, `pad takes a width from 1 to 64, found 999`},
@@ -274,10 +274,10 @@ run:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Shell.Command != "/bin/report" || got.Shell.Args[0] != "it's" || got.Shell.Args[1] != "default b" || got.Env["E"] != "2" || got.Stdin != "it's" {
+	if got.Shell.Command != "/bin/report" || got.Shell.Args[0] != "it's" || got.Shell.Args[1] != "default b" || got.Shell.Env["E"] != "2" || got.Shell.Stdin != "it's" {
 		t.Errorf("got %+v %+v", got, got.Shell)
 	}
-	if docs[0].Job.Run.Shell.Args[0] != "{{ .Param.a }}" || docs[0].Job.Run.Env["E"] != "{{ .Attempt }}" {
+	if docs[0].Job.Run.Shell.Args[0] != "{{ .Param.a }}" || docs[0].Job.Run.Shell.Env["E"] != "{{ .Attempt }}" {
 		t.Error("the job was changed")
 	}
 	d.Params["c"] = "x"

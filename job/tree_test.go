@@ -14,7 +14,7 @@ func TestTreesAreReadAsTheirTextIs(t *testing.T) {
 	d := Document{Job: &Job{
 		Name: "a", Paused: true, Labels: map[string]string{"x": "true", "y": "1"},
 		Schedule: Schedule{At: []time.Time{time.Unix(1e9, 0).UTC()}},
-		Run:      RunSpec{Shell: &Shell{Command: "echo", Args: []string{"1", "\"\n"}}, Nice: -3},
+		Run:      RunSpec{Shell: &Shell{Command: "echo", Args: []string{"1", "\"\n"}, Nice: -3}},
 		Policy:   Policy{Retry: &Retry{Attempts: new(2), Factor: 1.5}, NeedsPrevious: new(false)},
 	}}
 	decoder := json.NewDecoder(bytes.NewReader(AppendJSON(nil, d)))

@@ -61,7 +61,7 @@ func (d Document) Validate(options ...Option) error {
 	case KindPool:
 		v.name(d.Pool.Namespace, d.Pool.Name)
 		v.labels(d.Pool.Labels, root.field("labels"))
-		v.refuse(d.Pool.Slots.Size == 0, root.at("pool.size"), "is missing", "how many runs may go on at a time")
+		v.refuse(d.Pool.Slots.Size == 0, root.at("pool.size"), "is missing", "how many runs may run at a time")
 	default:
 		v.name(d.Job.Namespace, d.Job.Name)
 		v.job(d.Job)
@@ -164,7 +164,7 @@ func (p *path) follow(source *node, b *strings.Builder) (nearest *node, found bo
 // bounds reports what is outside of what the tags of the types allow.
 func (v *validator) bounds(value reflect.Value, at *path) {
 	for _, f := range fieldsOf(value.Type()) {
-		set := value.Field(f.index)
+		set := f.of(value)
 		switch {
 		case set.IsZero():
 		case f.plain:
@@ -235,6 +235,12 @@ func (v *validator) keys(f *field, value reflect.Value, at *path) {
 	}
 }
 
+var variablePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+func (v *validator) checkVariable(at *path, name string) {
+	v.refuse(!variablePattern.MatchString(name), at, quote(name)+" is not the name of an environment variable", "letters, digits and underscores, the first no digit")
+}
+
 const nameHint = "lower-case letters, digits, dots, dashes and underscores, at most 128, the first a letter or digit"
 
 // isName tells whether a text has the form that nameHint says.
@@ -296,7 +302,7 @@ func (v *validator) regexp(text string, at *path) {
 func (v *validator) calendarDocument(c *Calendar) {
 	v.labels(c.Labels, root.field("labels"))
 	if days, times, err := parseRule(c.Name); days != nil || times != nil || err != nil {
-		v.report(root.field("name"), quote(c.Name)+" looks like a weekday, a date or a time, and could not be told from one in only and except", "")
+		v.report(root.field("name"), quote(c.Name)+" looks like a weekday, a date or a time, and only and except could not tell it apart", "")
 	}
 	d := c.Days
 	at := root.field("calendar")

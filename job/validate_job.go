@@ -14,11 +14,11 @@ import (
 // with the defaults filled in.
 func (v *validator) job(j *Job) {
 	filled := j.Policy
-	filled.fill(v.defaults.in(j.Namespace), &j.Run)
+	filled.fill(v.defaults.in(j.Namespace), j)
 	v.labels(j.Labels, root.field("labels"))
 	v.params(j.Params)
 	v.schedule(j)
-	v.runSpec(&j.Run)
+	v.runSpec(j)
 	v.place(&j.Place)
 	v.policy(j, &filled)
 	v.templates(j)
@@ -65,11 +65,11 @@ func (v *validator) schedule(j *Job) {
 		}
 	}
 	if len(sources) > 1 {
-		v.report(at.field(sources[1]), "stands beside "+sources[0]+", but a job falls due by one of cron, every, after_end, at and on",
+		v.report(at.field(sources[1]), "stands beside "+sources[0]+", but a job has only one of cron, every, after_end, at and on",
 			"make it two jobs; several cron expressions or instants are a list")
 		return
 	}
-	v.refuse(s.Boot && s.AfterEnd != 0, at.field("boot"), "stands beside after_end, whose chain of runs every start of a node would double", "make it two jobs")
+	v.refuse(s.Boot && s.AfterEnd != 0, at.field("boot"), "cannot be combined with after_end, because each start of a node would double its chain of runs", "make it two jobs")
 	source := "none"
 	if len(sources) == 1 {
 		source = sources[0]
@@ -78,12 +78,13 @@ func (v *validator) schedule(j *Job) {
 	// What stands only beside some of them.
 	only := func(set bool, name string, beside ...string) {
 		if set && !slices.Contains(beside, source) {
-			v.refuse(true, at.field(name), "has a meaning only with "+strings.Join(beside, " or "), "")
+			v.refuse(true, at.field(name), "is only valid with "+strings.Join(beside, " or "), "")
 		}
 	}
 	only(s.Align != "", "align", "every")
 	only(s.Offset != 0, "offset", "every")
 	only(s.ClockChange != "", "clock_change", "cron")
+	only(s.Dialect != "", "dialect", "cron")
 	only(s.DeleteAfter != nil, "delete_after", "at")
 	only(!s.Start.IsZero(), "start", "cron", "every", "after_end")
 	only(!s.End.IsZero(), "end", "cron", "every", "after_end")
@@ -92,7 +93,7 @@ func (v *validator) schedule(j *Job) {
 	only(len(s.Except) > 0, "except", "cron", "every", "at")
 	only(s.Jitter != 0, "jitter", "cron", "every", "after_end", "at")
 	only(s.Spread != 0, "spread", "cron", "every")
-	v.refuse(s.OffDay != "" && len(s.Only)+len(s.Except) == 0, at.field("off_day"), "has a meaning only with only or except", "")
+	v.refuse(s.OffDay != "" && len(s.Only)+len(s.Except) == 0, at.field("off_day"), "is only valid with only or except", "")
 
 	v.refuse(s.Every > 0 && s.Align == AlignStart && s.Start.IsZero(), at.field("align"), "is start, but there is no start", "set start, or align: epoch")
 	if s.Offset < 0 || s.Every > 0 && s.Offset >= s.Every {
@@ -141,8 +142,8 @@ func (v *validator) rulesLeaveSome(j *Job) {
 const RateMin = Duration(time.Second)
 
 func (v *validator) checkRate(j *Job, rate Duration, at *path) {
-	v.refuse(rate < RateMin && j.Run.Handler == "", at,
-		fmt.Sprintf("%s is too short", rate), fmt.Sprintf("at least %s; only jobs with a handler may run more often", RateMin))
+	v.refuse(rate < RateMin && !j.Run.traits().isCheap, at,
+		fmt.Sprintf("%s is too short", rate), fmt.Sprintf("at least %s; only jobs with %s may run more often", RateMin, worksWhere(func(t traits) bool { return t.isCheap })))
 }
 
 // upstream checks a job that this one follows.
@@ -163,7 +164,7 @@ func (v *validator) upstream(j *Job, up Upstream, at *path) {
 func (v *validator) place(p *Place) {
 	at := root.field("place")
 	v.labels(p.Labels, at.field("labels"))
-	v.refuse(p.Strategy == StrategyBroadcast && p.Shards > 0, at.field("shards"), "stands beside strategy: broadcast, which makes one run for each node", "leave one of them out")
+	v.refuse(p.Strategy == StrategyBroadcast && p.Shards > 0, at.field("shards"), "cannot be combined with strategy: broadcast, which creates one run for each node", "leave one of them out")
 }
 
 const (
@@ -182,25 +183,24 @@ const (
 func (v *validator) policy(j *Job, filled *Policy) {
 	p, at := &j.Policy, root.field("policy")
 
-	v.refuse(p.QueueLimit != 0 && filled.Overlap != OverlapQueue, at.field("queue_limit"), "has a meaning only with overlap: queue", "")
-	v.refuse(p.MaxParallel != 0 && filled.Overlap == OverlapAllow, at.field("max_parallel"), "has no meaning with overlap: allow, which sets no limit", "use another overlap")
-	v.refuse(p.MissedLimit != 0 && filled.Missed != MissedAll, at.field("missed_limit"), "has a meaning only with missed: all", "")
+	v.refuse(p.QueueLimit != 0 && filled.Overlap != OverlapQueue, at.field("queue_limit"), "is only valid with overlap: queue", "")
+	v.refuse(p.MaxParallel != 0 && filled.Overlap == OverlapAllow, at.field("max_parallel"), "is not valid with overlap: allow, which sets no limit", "use another overlap")
+	v.refuse(p.MissedLimit != 0 && filled.Missed != MissedAll, at.field("missed_limit"), "is only valid with missed: all", "")
 	if p.ConcurrencyKey != "" {
 		v.checkName(at.field("concurrency_key"), p.ConcurrencyKey)
-		v.refuse(p.MaxParallel != 0, at.field("max_parallel"), "stands beside concurrency_key, where the size of the pool counts", "leave one of them out")
+		v.refuse(p.MaxParallel != 0, at.field("max_parallel"), "cannot be combined with concurrency_key, where the size of the pool applies", "leave one of them out")
 		v.refuse(filled.Overlap == OverlapAllow, at.field("overlap"), "is allow, which does not say what happens when the pool of concurrency_key is full", "use skip, queue or replace")
 	}
 	if least := *filled.KillGrace + lossMargin + silenceMax; filled.LostAfter < least {
 		v.refuse(true, at.field("lost_after"),
-			fmt.Sprintf("%s is too short: a node that hears nothing for %s must then have kill_grace (%s) and %s to end its runs", filled.LostAfter, silenceMax, *filled.KillGrace, lossMargin),
+			fmt.Sprintf("%s is too short: a node that cannot reach the store for %s then needs kill_grace (%s) and %s to end its runs", filled.LostAfter, silenceMax, *filled.KillGrace, lossMargin),
 			fmt.Sprintf("at least %s, or a shorter kill_grace", least))
 	}
 
-	shell := j.Run.Shell != nil
+	work := j.Run.traits()
 	if s := p.Success; s != nil {
-		v.refuse(len(s.ExitCodes) > 0 && !shell, at.at("success.exit_codes"), "has a meaning only with run.shell", "use run.http.expect for the status of an answer")
-		v.refuse(s.Match != "" && j.Run.Handler != "", at.at("success.match"), "has no meaning with a handler, which has no output", "")
-		v.refuse(s.Match != "" && j.Run.HTTP != nil && j.Run.HTTP.Match != "", at.at("success.match"), "stands beside run.http.match, which is the same", "leave one of them out")
+		v.refuse(len(s.ExitCodes) > 0 && !work.hasExitCode, at.at("success.exit_codes"), "is only valid with "+exitCodeWorks(), "use run.http.expect for the status of an answer")
+		v.refuse(s.Match != "" && !work.hasOutput && j.Run.Work() != "", at.at("success.match"), "is not valid with run."+string(j.Run.Work())+", which has no output", "")
 		v.regexp(s.Match, at.at("success.match"))
 	}
 	v.retry(j, filled, at.field("retry"))
@@ -212,7 +212,7 @@ func (v *validator) retry(j *Job, filled *Policy, at *path) {
 		return
 	}
 	if *r.Attempts == 0 {
-		v.refuse(said.Attempts == nil, at.field("attempts"), "is missing, so that nothing is retried", "how many further attempts there are, for example 3")
+		v.refuse(said.Attempts == nil, at.field("attempts"), "is missing, so nothing is retried", "how many further attempts there are, for example 3")
 		return
 	}
 	if said.Max != 0 && r.Max < *r.Backoff {
@@ -221,9 +221,11 @@ func (v *validator) retry(j *Job, filled *Policy, at *path) {
 	if r.Within != 0 && r.Within < *r.Backoff {
 		v.refuse(true, at.field("within"), fmt.Sprintf("%s is less than backoff, which is %s: nothing would be retried", r.Within, *r.Backoff), "")
 	}
-	v.refuse(len(said.ExitCodes) > 0 && j.Run.Shell == nil, at.field("exit_codes"), "has a meaning only with run.shell", "")
-	v.refuse(len(said.ExitCodes) > 0 && !slices.Contains(r.On, RetryFailed), at.field("exit_codes"), "has a meaning only when on includes failed", "")
+	v.refuse(len(said.ExitCodes) > 0 && !j.Run.traits().hasExitCode, at.field("exit_codes"), "is only valid with "+exitCodeWorks(), "")
+	v.refuse(len(said.ExitCodes) > 0 && !slices.Contains(r.On, RetryFailed), at.field("exit_codes"), "is only valid when on includes failed", "")
 	for i, outcome := range said.On {
 		v.refuse(slices.Contains(said.On[:i], outcome), at.field("on").item(i), string(outcome)+" is given twice", "")
 	}
 }
+
+func exitCodeWorks() string { return worksWhere(func(t traits) bool { return t.hasExitCode }) }

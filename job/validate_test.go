@@ -13,7 +13,7 @@ func TestValidateNamesFieldsOfJobsMadeInGo(t *testing.T) {
 	j := &job.Job{
 		Name:     "a",
 		Schedule: job.Schedule{Cron: []string{"@daily", "61 * * * *"}, ClockChange: "summer"},
-		Run:      job.RunSpec{Shell: &job.Shell{Command: "echo {{ .Nam }}\x00"}, Env: map[string]string{"A B": strings.Repeat("x", 20_000)}},
+		Run:      job.RunSpec{Shell: &job.Shell{Command: "echo {{ .Nam }}\x00", Env: map[string]string{"A B": strings.Repeat("x", 20_000)}}},
 		Place:    job.Place{Shards: -1},
 		Version:  -1,
 		Labels:   map[string]string{},
@@ -44,14 +44,14 @@ func TestValidateNamesFieldsOfJobsMadeInGo(t *testing.T) {
 
 func TestValidateShowsPathsAsTheyWereWritten(t *testing.T) {
 	for text, want := range map[string]string{
-		"{name: a, run: {shell: x}, schedule: {cron: 61 * * * *}}":   "a.yaml:1:45: schedule.cron: minute",
-		"{name: a, run: {shell: x}, schedule: {cron: [61 * * * *]}}": "a.yaml:1:46: schedule.cron[0]: minute",
-		"{name: a, run: {shell: 'echo {{ .X }}'}}":                   "a.yaml:1:24: run.shell: unknown field",
-		"{name: a, run: {shell: {command: 'echo {{ .X }}'}}}":        "a.yaml:1:34: run.shell.command: unknown field",
-		"{name: a, run: {shell: x}, schedule: {on: a}}":              "a.yaml:1:43: schedule.on: is the job itself",
-		"{name: a, run: {shell: x}, schedule: {on: {job: a}}}":       "a.yaml:1:49: schedule.on.job: is the job itself",
-		"{name: a, run: {shell: x}, schedule: {on: [b, {job: a}]}}":  "a.yaml:1:53: schedule.on[1].job: is the job itself",
-		"{name: a, run: {shell: x}, policy: {kill_grace: 2m}}":       "a.yaml:1:36: policy.lost_after: 1m is too short",
+		"{name: a, run: {shell: x}, schedule: {cron: 61 * * * *}}":             "a.yaml:1:45: schedule.cron: minute",
+		"{name: a, run: {shell: x}, schedule: {cron: [61 * * * *]}}":           "a.yaml:1:46: schedule.cron[0]: minute",
+		"{name: a, run: {shell: 'echo {{ .X }}'}}":                             "a.yaml:1:24: run.shell: unknown field",
+		"{name: a, run: {shell: {command: 'echo {{ .X }}'}}}":                  "a.yaml:1:34: run.shell.command: unknown field",
+		"{name: a, run: {shell: x}, schedule: {on: a}}":                        "a.yaml:1:43: schedule.on: is the job itself",
+		"{name: a, run: {shell: x}, schedule: {on: {job: a}}}":                 "a.yaml:1:49: schedule.on.job: is the job itself",
+		"{name: a, run: {shell: x}, schedule: {on: [b, {job: a}]}}":            "a.yaml:1:53: schedule.on[1].job: is the job itself",
+		"{name: a, run: {shell: x}, policy: {kill_grace: 2m, lost_after: 1m}}": "a.yaml:1:65: policy.lost_after: 1m is too short",
 		"{run: {shell: x}}": "a.yaml:1:1: name: is missing",
 		"name: a\nrun: {shell: x}\npolicy:\n  retry:\n    backoff: 1s\n":               "a.yaml:5:5: policy.retry.attempts: is missing",
 		"{name: a, run: {shell: {args: [x]}}, labels: {x/y: ok, 'b c': no}}":           `a.yaml:1:63: labels["b c"]: "b c" is not the name of a label`,
@@ -75,7 +75,7 @@ func TestLostAfterLeavesTimeToEndRuns(t *testing.T) {
 		"{lost_after: 8s, kill_grace: 0}":    false,
 		"{lost_after: 1h, kill_grace: 30m}":  true,
 		"{kill_grace: 51s}":                  true,
-		"{kill_grace: 52s}":                  false,
+		"{kill_grace: 52s}":                  true, // the default is as long as that needs
 		"{lost_after: 100s, kill_grace: 1m}": true,
 	} {
 		err := decode(t, "a.yaml", "{name: a, run: {shell: x}, policy: "+policy+"}")[0].Validate()
@@ -112,20 +112,23 @@ func TestSchedulesThatAreOverAreNoMistake(t *testing.T) {
 
 func TestWarningsTellWhatIsProbablyNotMeant(t *testing.T) {
 	for text, want := range map[string]string{
-		"policy: {missed: all}":                                            "policy.missed: all is cut short by late_by, which is 1h",
+		"policy: {missed: all}":                                            "policy.missed: all is limited by late_by, which is 1h",
 		"policy: {missed: all, late_by: forever}":                          "",
 		"policy: {overlap: replace, late_by: 5s}":                          "policy.late_by: 5s is shorter than kill_grace, which is 10s",
 		"policy: {overlap: replace, late_by: 5s, kill_grace: 5s}":          "",
 		"policy: {overlap: replace, late_by: forever}":                     "",
 		"policy: {overlap: queue, late_by: 5s}":                            "",
-		"policy: {timeout: 1m, expect: {duration_below: 2m}}":              "policy.expect.duration_below: is never noticed",
+		"policy: {timeout: 1m, expect: {duration_below: 2m}}":              "policy.expect.duration_below: has no effect",
 		"policy: {timeout: 0, expect: {duration_below: 2m}}":               "",
 		"schedule: {every: 10s, jitter: 10s}":                              "schedule.jitter: is cut short",
 		"schedule: {every: 10s, jitter: 9s}, policy: {missed: none}":       "",
-		"schedule: {at: '2026-11-20T12:00:00Z'}":                           "schedule.at: is past",
+		"schedule: {at: '2026-11-20T12:00:00Z'}":                           "schedule.at: is in the past",
 		"schedule: {at: ['2026-11-20T12:00:00Z', '2027-01-01T00:00:00Z']}": "",
-		"schedule: {every: 10s, end: '2026-11-20T12:00:00Z'}":              "schedule.end: is past",
+		"schedule: {every: 10s, end: '2026-11-20T12:00:00Z'}":              "schedule.end: is in the past",
 		"schedule: {every: 10s, end: '2026-11-20T12:00:01Z'}":              "",
+		"schedule: {cron: ['0 * * * *', '*/70 * * * *']}":                  "schedule.cron[1]: minute: a step of 70 in a field of 60 values",
+		"schedule: '0 0 12 ? * 2'":                                         `schedule: "?" with seconds is the form of Quartz`,
+		"schedule: {cron: '0 0 12 ? * 2', dialect: quartz}":                "",
 	} {
 		doc := decode(t, "a.yaml", "{name: a, run: {shell: x}, "+text+"}")[0]
 		got := doc.Warnings(job.Now(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)))

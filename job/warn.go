@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/belfry-cron/belfry/cron"
 )
 
-// Warnings tell what is allowed and yet probably not meant, for whoever writes
-// the document. Options are those of Validate. The document should be valid.
+// Warnings tell what is allowed and yet probably not meant, for the author
+// of the document. Options are those of Validate. The document should be valid.
 func (d Document) Warnings(options ...Option) Problems {
 	if d.Job == nil {
 		return nil
@@ -19,7 +21,12 @@ func (d Document) Warnings(options ...Option) Problems {
 		v.warnOfPolicy(j)
 	}
 	if s := j.Schedule; s.Every > 0 && s.Jitter >= s.Every {
-		v.report(root.at("schedule.jitter"), fmt.Sprintf("is cut short, since the next occurrence is due after %s", s.Every), "")
+		v.report(root.at("schedule.jitter"), fmt.Sprintf("is cut short because the next occurrence is due after %s", s.Every), "")
+	}
+	for i, text := range j.Schedule.Cron {
+		for _, warning := range cron.Warnings(text, cron.WithJob(namespaceOf(j.Namespace), j.Name), cron.WithDialect(j.Schedule.Dialect.Grammar())) {
+			v.report(root.field("schedule").field("cron").item(i), warning, "")
+		}
 	}
 	v.warnOfPast(&j.Schedule)
 	return v.problems.sorted()
@@ -29,10 +36,10 @@ func (d Document) Warnings(options ...Option) Problems {
 func (v *validator) warnOfPast(s *Schedule) {
 	past := func(t time.Time) bool { return !t.After(v.now) }
 	if len(s.At) > 0 && !slices.ContainsFunc(s.At, func(t time.Time) bool { return !past(t) }) {
-		v.report(root.at("schedule.at"), "is past: the job never falls due", "")
+		v.report(root.at("schedule.at"), "is in the past: the job never falls due", "")
 	}
 	if !s.End.IsZero() && past(s.End) {
-		v.report(root.at("schedule.end"), "is past: the job never falls due", "")
+		v.report(root.at("schedule.end"), "is in the past: the job never falls due", "")
 	}
 }
 
@@ -44,15 +51,15 @@ func mayWarn(p *Policy) bool {
 
 func (v *validator) warnOfPolicy(j *Job) {
 	p := j.Policy
-	p.fill(v.defaults.in(j.Namespace), &j.Run)
+	p.fill(v.defaults.in(j.Namespace), j)
 	at := root.field("policy")
 	if p.Missed == MissedAll && j.Policy.LateBy == nil {
-		v.report(at.field("missed"), fmt.Sprintf("all is cut short by late_by, which is %s: older occurrences are missed", *p.LateBy), "set late_by: forever, or how late a run still makes sense")
+		v.report(at.field("missed"), fmt.Sprintf("all is limited by late_by, which is %s: older occurrences are missed", *p.LateBy), "set late_by to forever, or to how late a run still makes sense")
 	}
 	if p.Overlap == OverlapReplace && *p.LateBy != Forever && *p.LateBy < *p.KillGrace {
-		v.report(at.field("late_by"), fmt.Sprintf("%s is shorter than kill_grace, which is %s: a run is missed for which one is ended that takes longer to end", *p.LateBy, *p.KillGrace), "make late_by longer, or kill_grace shorter")
+		v.report(at.field("late_by"), fmt.Sprintf("%s is shorter than kill_grace, which is %s: a run is missed if the run it replaces takes longer to end", *p.LateBy, *p.KillGrace), "make late_by longer, or kill_grace shorter")
 	}
 	if p.Expect != nil && p.Timeout != nil && *p.Timeout > 0 && p.Expect.DurationBelow > *p.Timeout {
-		v.report(at.at("expect.duration_below"), fmt.Sprintf("is never noticed, since attempts end after timeout, which is %s", *p.Timeout), "")
+		v.report(at.at("expect.duration_below"), fmt.Sprintf("has no effect because attempts end after timeout, which is %s", *p.Timeout), "")
 	}
 }

@@ -3,6 +3,8 @@ package job
 import (
 	"strconv"
 	"strings"
+
+	"github.com/belfry-cron/belfry/internal/spelling"
 )
 
 // The words that messages are made of.
@@ -30,42 +32,9 @@ func suffix(before, text string, after ...string) string {
 // nearest returns a question for the name that is nearest to what was written,
 // or "" if none is near.
 func nearest(written string, names []string) string {
-	best, distance := "", 1+max(1, len(written)/3)
-	if len(written) > 64 {
+	near := spelling.Near(written, names)
+	if len(near) == 0 {
 		return ""
 	}
-	for _, name := range names {
-		if d := editDistance(strings.ToLower(written), strings.ToLower(name)); d < distance {
-			best, distance = name, d
-		}
-	}
-	return suffix("did you mean ", suffix(`"`, best, `"`), "?")
-}
-
-// editDistance counts the letters to insert, delete, replace or swap with
-// their neighbour to get from a to b. Package cron counts them as well, in words
-// of its own: it imports the standard library alone, and what it exports is about
-// schedules.
-func editDistance(a, b string) int {
-	rows := make([][]int, len(a)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(b)+1)
-		rows[i][0] = i
-	}
-	for j := range rows[0] {
-		rows[0][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
-			}
-		}
-	}
-	return rows[len(a)][len(b)]
+	return `did you mean "` + near[0] + `"?`
 }

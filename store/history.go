@@ -9,6 +9,13 @@ import (
 
 // History keeps what has run, and what it wrote.
 type History interface {
+	// Append adds at most MaxBatch records that were made elsewhere. One whose run and
+	// attempt are there already is left out, unless the one that is there is "lost": then
+	// it takes its place.
+	Append(ctx context.Context, records []Record) error
+	// HistoryID tells this history from others.
+	HistoryID(ctx context.Context) (HistoryID, error)
+
 	// Attempts returns finished attempts, the latest first, and the record to
 	// go on behind, which is zero when there is nothing behind it. A call looks
 	// at LookMax records: a query that selects few of many may return fewer
@@ -16,6 +23,10 @@ type History interface {
 	Attempts(ctx context.Context, q HistoryQuery) (list []Record, next RecordRef, err error)
 	// AttemptsOf returns the attempts of one run by number.
 	AttemptsOf(ctx context.Context, run job.ID) ([]Record, error)
+	// Recent returns the latest n final records of each job, at most MaxBatch jobs, in the
+	// order of the jobs, the latest record first. Withdrawn runs are left out: they say
+	// nothing about how the job does.
+	Recent(ctx context.Context, jobs []job.ID, n int) ([][]Record, error)
 	// Aggregate counts attempts by outcome and bucket of time.
 	Aggregate(ctx context.Context, q AggregateQuery) ([]Aggregate, error)
 
@@ -43,7 +54,9 @@ type Record struct {
 	Count int
 	Until time.Time
 	// Replaces is set on a late result that replaced "lost".
-	Replaces    bool
+	Replaces bool
+	// Begun is when the first attempt of the run started; zero if this is the first.
+	Begun       time.Time
 	OutputBytes int64
 	// Unmet says in words which expectations of the job were not met.
 	Unmet string
@@ -63,6 +76,8 @@ type HistoryQuery struct {
 	From, To  time.Time // of the end; To is excluded
 	Text      string    // in the name of the job, or in the reason, which has the error
 	Unmet     bool      // only those that have not met an expectation
+	Kinds     []job.RunKind
+	Node      string // that it ran on, or was assigned to
 	FinalOnly bool
 	Before    RecordRef // the record that the page follows; zero begins with the latest
 	Limit     int

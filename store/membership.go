@@ -49,27 +49,54 @@ type Session struct {
 	// What the store adds.
 	Joined  time.Time
 	Renewed time.Time
-	Leaving bool
+	// Steady is since when it was renewed without a gap longer than SessionLife, and
+	// BeforeGap its last renewal before that gap; zero if there was none.
+	Steady, BeforeGap time.Time
+	Leaving           bool
 	// Drain is set while the node takes no runs, because somebody has said so.
 	Drain        *Drain
 	Load         Load
 	Predecessors []job.ID
+	// Left is since when a node that stops takes no runs, zero before: the moment at which
+	// it said so, or its last renewal if it was silent by then.
+	Left time.Time
+	// Absences are the spans without a live node that were known when the session
+	// began, the latest last. The session of the first node after such a span adds it.
+	Absences []Absence
 }
+
+// Absence is a span of the store's clock in which no node was running.
+type Absence struct {
+	From time.Time // the last sign of life of the last node
+	To   time.Time // when the first node was back
+}
+
+// Has tells whether a moment lies in the span.
+func (a Absence) Has(at time.Time) bool { return !at.Before(a.From) && at.Before(a.To) }
 
 // The roles of a node: what of the work of a cluster it does.
 const (
 	RolePlanner = "planner" // plans jobs
 	RoleWorker  = "worker"  // runs them
 	RoleAPI     = "api"     // answers requests
+	// RoleHandlers is the role of a program that has handlers and runs nothing else. A node
+	// with RoleWorker runs the jobs of handlers too, if it has them.
+	RoleHandlers = "handlers"
 )
 
 // Has tells whether the node has a role.
 func (s *Session) Has(role string) bool { return slices.Contains(s.Roles, role) }
 
+// Works tells whether the node runs jobs, all or those of its handlers.
+func (s *Session) Works() bool { return s.Has(RoleWorker) || s.Has(RoleHandlers) }
+
 // Suits tells whether the node has what a job wants: all of the labels, and the
 // handler unless that is "".
 func (s *Session) Suits(labels map[string]string, handler string) bool {
 	if handler != "" && !slices.Contains(s.Handlers, handler) {
+		return false
+	}
+	if handler == "" && s.Has(RoleHandlers) && !s.Has(RoleWorker) {
 		return false
 	}
 	for key, want := range labels {
@@ -80,7 +107,8 @@ func (s *Session) Suits(labels map[string]string, handler string) bool {
 	return true
 }
 
-// Live tells whether the session is a member at a moment of the store's clock.
+// Live tells whether the session was renewed lately, at a moment of the store's clock.
+// Whether it is a member decides the engine, which knows of outages of the store.
 func (s *Session) Live(now time.Time) bool {
 	return !s.Leaving && now.Sub(s.Renewed) < SessionLife
 }
@@ -104,10 +132,10 @@ func (s *Session) Takes() bool { return !s.Leaving && s.Drain == nil }
 // State returns the state of a session that is kept.
 func (s *Session) State(now time.Time) SessionState {
 	switch {
+	case now.Sub(s.Renewed) >= SessionLife:
+		return SessionSilent // also one whose watchdog has said that it died
 	case s.Leaving:
 		return SessionLeaving
-	case !s.Live(now):
-		return SessionSilent
 	case s.Drain != nil:
 		return SessionDrained
 	}

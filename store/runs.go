@@ -37,6 +37,16 @@ type Run struct {
 	Claimed time.Time
 	// FirstDue is when the first attempt was due; zero while Due says it.
 	FirstDue time.Time
+	// NextDue is when the occurrence after this one is due by the schedule that the run
+	// was planned by; zero if it is the last or not an occurrence of a schedule.
+	NextDue time.Time
+	// FloorBefore is the floor of the job before a claim raised it to this run, while
+	// the attempt is claimed: a claim that is given back gives its instant back.
+	FloorBefore time.Time
+	// LostAfter is for how long the node of a claimed attempt may be silent before the
+	// attempt counts as lost, as the job said at the claim: an edit changes neither that
+	// nor when the node ends the attempt. Zero before the claim.
+	LostAfter time.Duration
 	// AlertAt is the next moment at which an expectation of the job is not met
 	// that Alerts has not told; zero for none.
 	AlertAt time.Time
@@ -47,6 +57,11 @@ type Run struct {
 	Others job.Outcome
 	// CancelBy and CancelReason are set when a running attempt is to be ended.
 	CancelBy, CancelReason string
+}
+
+// Present returns the attempt that a run is at.
+func (r *Run) Present() Attempt {
+	return Attempt{Job: r.JobUID, Run: r.ID, Number: r.Attempt, Token: r.Token}
 }
 
 // Planning makes runs.
@@ -97,6 +112,7 @@ type NewRun struct {
 	Node          string // that of the session
 	Scheduled     time.Time
 	Due           time.Time
+	NextDue       time.Time // see Run
 	Shard, Shards int
 }
 
@@ -146,9 +162,9 @@ type TriggerOutcome struct {
 
 // Placement assigns a run to a session.
 type Placement struct {
-	Run     job.ID
-	Attempt int
-	Session job.ID
+	Job, Run job.ID
+	Attempt  int
+	Session  job.ID
 }
 
 // Working is what a worker does with runs.
@@ -173,15 +189,21 @@ type Working interface {
 	// for one that was accepted before. Nothing else is asked of the session:
 	// results come late, too.
 	Finish(ctx context.Context, session job.ID, results []Result) ([]FinishOutcome, error)
+	// Report says that work which something else does, with run.external, has started or
+	// ended. It is about the run whose start was reported, else about the latest that is due,
+	// else about one of its own. ErrNotFound is for a job that is gone, ErrConflict for one that
+	// Belfry starts, ErrExists for a start with Lock while another one has not ended. A report
+	// with the key of one that came in the last 24 hours is told the same run, and ends nothing.
+	Report(ctx context.Context, r Report) (ReportOutcome, error)
 	// Mine returns what the store believes a session to run.
 	Mine(ctx context.Context, session job.ID) ([]Run, error)
 	// Cancel ends a run: at once when it is not running, else by asking its
 	// node. It returns the run as it is then; one that is over is returned as
 	// history has it, ErrNotFound is for what was never there.
 	Cancel(ctx context.Context, run job.ID, by, reason string) (Run, error)
-	// CancelRuns ends several runs in one step, as Cancel does, and returns
+	// CancelRuns ends several runs of a job, each by itself, as Cancel does, and returns
 	// those that had not ended before.
-	CancelRuns(ctx context.Context, runs []job.ID, by, reason string) ([]Run, error)
+	CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by, reason string) ([]Run, error)
 	// Active returns a run that is planned or going on, ErrNotFound otherwise.
 	Active(ctx context.Context, run job.ID) (Run, error)
 	// ListActive returns a page of runs that are planned or going on, by due
@@ -206,12 +228,13 @@ type Alert struct {
 	Unmet []string
 }
 
-// Attempt is what identifies an attempt. The token is made by whoever claims,
-// before the claim, so that a repeated claim is recognized.
+// Attempt is what identifies an attempt. Job is that of the run: a store may keep runs
+// with their job. The token is made before the claim, so that a repeated claim is
+// recognized.
 type Attempt struct {
-	Run    job.ID
-	Number int
-	Token  job.ID
+	Job, Run job.ID
+	Number   int
+	Token    job.ID
 }
 
 // ReadyRun is what a node needs to know of a run to claim it. It is a seventh of
@@ -269,6 +292,9 @@ type Result struct {
 	// Retryable is set on failures that the exit codes of the retry policy do
 	// not stand for.
 	Retryable bool
+	// Permanent is set on a failure that another attempt would repeat: there is none,
+	// whatever the policy says.
+	Permanent bool
 	// Output is what of the output is not in the store yet, and its size.
 	Output      []OutputChunk
 	OutputBytes int64
@@ -279,6 +305,31 @@ type FinishOutcome struct {
 	Accepted bool
 	// Unplaced is set when the step has made runs that must be placed.
 	Unplaced bool
+}
+
+// Report is what something else says of work that it does.
+type Report struct {
+	Job job.ID
+	// ID is that of a run to make if no occurrence waits for the report.
+	ID job.ID
+	// Key recognizes a report that comes again; "" for none.
+	Key string
+	// Run is that whose start was reported; zero for the latest.
+	Run job.ID
+	// Starts is set for a start. Lock refuses it while another one has not ended.
+	Starts, Lock bool
+	// At is when the work started or ended; zero is now.
+	At time.Time
+	// Result is how it ended. Its Attempt and Ended are filled in.
+	Result Result
+}
+
+// ReportOutcome is the run that a Report was about.
+type ReportOutcome struct {
+	Run job.ID
+	// Attempt is the one that the report has ended: 0 for a start, and for a report that came
+	// before.
+	Attempt int
 }
 
 // ActiveQuery selects runs that are planned or going on.

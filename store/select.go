@@ -25,9 +25,42 @@ func (q *HistoryQuery) Matches(r *Record) bool {
 	return (r.Final || !q.FinalOnly) &&
 		(r.Unmet != "" || !q.Unmet) &&
 		(len(q.Outcomes) == 0 || slices.Contains(q.Outcomes, r.Attempt.Outcome)) &&
+		(len(q.Kinds) == 0 || slices.Contains(q.Kinds, r.Run.Kind)) &&
+		(q.Node == "" || r.Attempt.Node == q.Node) &&
 		(q.Namespace == "" || r.Run.Namespace == q.Namespace) &&
 		(q.Text == "" || contains(r.Run.Name, q.Text) || contains(r.Attempt.Reason, q.Text))
 }
+
+// Collector gathers what Recent returns from records that come the latest first.
+type Collector struct {
+	lists [][]Record
+	at    map[job.ID]int
+	n     int
+	open  int // lists that are not full
+}
+
+// Collect begins to gather the latest n records of each job.
+func Collect(jobs []job.ID, n int) *Collector {
+	c := &Collector{lists: make([][]Record, len(jobs)), at: make(map[job.ID]int, len(jobs)), n: n, open: len(jobs)}
+	for i, uid := range jobs {
+		c.at[uid] = i
+	}
+	return c
+}
+
+// Add takes the next record, and returns false when no more is wanted.
+func (c *Collector) Add(r *Record) bool {
+	i, ok := c.at[r.Run.JobUID]
+	if ok && r.Final && r.Attempt.Outcome != job.OutcomeWithdrawn && len(c.lists[i]) < c.n {
+		if c.lists[i] = append(c.lists[i], *r); len(c.lists[i]) == c.n {
+			c.open--
+		}
+	}
+	return c.open > 0
+}
+
+// Lists returns what was gathered, in the order of the jobs.
+func (c *Collector) Lists() [][]Record { return c.lists }
 
 // Matches tells whether a query wants a record, wherever its list begins.
 func (q *AuditQuery) Matches(r *AuditRecord) bool {

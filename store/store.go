@@ -44,12 +44,12 @@ import (
 var (
 	ErrNotFound    = errors.New("not found")
 	ErrExists      = errors.New("exists already")
-	ErrConflict    = errors.New("changed by somebody else")
+	ErrConflict    = errors.New("changed by another writer")
 	ErrCycle       = errors.New("a job would follow itself")
 	ErrSessionOver = errors.New("the session is over")      // the node must begin a new one
 	ErrTooMany     = errors.New("more than one call takes") // see MaxBatch
 	ErrLimit       = errors.New("there are as many as there may be")
-	ErrLastAdmin   = errors.New("nobody could make tokens any more")
+	ErrLastAdmin   = errors.New("it is the last token that can create tokens")
 	ErrNoSpace     = errors.New("the store has no space left")
 	ErrReadOnly    = errors.New("the store is read-only")
 	ErrDamaged     = errors.New("the store is damaged")
@@ -106,14 +106,25 @@ const (
 	SilenceMax = 10 * time.Minute
 )
 
-// Store is all of the contract.
+// Store is all of the contract: control state and history in one.
 type Store interface {
+	Control
+	History
+}
+
+// Opener opens a store. Each package of a store has a function that returns one, for
+// programs that give it to belfry.New.
+type Opener func(ctx context.Context) (Store, error)
+
+// Control is the state that decisions are made by. A store that keeps it alone has an
+// Outbox besides.
+type Control interface {
 	Jobs
 	Planning
 	Working
 	Membership
-	History
 	Tokens
+	Feed
 
 	// Now returns the store's own clock, which all its decisions go by.
 	Now(ctx context.Context) (time.Time, error)
@@ -134,8 +145,11 @@ type Store interface {
 	// Tidy does a bounded part of what can be done at any time by any node:
 	// runs that were withdrawn or have become too late are settled, pauses
 	// that have run out are ended, completed jobs and old keys are removed. It
-	// tells whether there may be more to do.
+	// tells whether there may be more to do. It also drops entries of the feed beyond FeedMax.
 	Tidy(ctx context.Context) (more bool, err error)
+	// Expire is that of History. Of control state it removes changes from the audit: at
+	// most ExpireMax, and the latest stays, so that numbers go on behind it.
+	Expire(ctx context.Context, keep Retention) (more bool, err error)
 	Close() error
 }
 
@@ -232,6 +246,15 @@ type Refill struct {
 	Err error
 }
 
+// Ends are what one commit of this process has ended, for its log and its metrics. Where
+// several processes share a store, each end is among those of one of them.
+type Ends struct {
+	// Records are those of the attempts that are over. They must not be changed.
+	Records []*Record
+	// Paused are the pauses by pause_on_failure.
+	Paused []AuditRecord
+}
+
 // Jobs keeps the definitions.
 type Jobs interface {
 	// PutJob creates or changes a job and writes its revision and the audit
@@ -304,7 +327,7 @@ type Jobs interface {
 	Audit(ctx context.Context, q AuditQuery) (list []AuditRecord, next int64, err error)
 }
 
-// AnyVersion as IfVersion creates what is not there and changes what is.
+// AnyVersion as IfVersion creates what does not exist and changes what is.
 const AnyVersion = -1
 
 // PutJob is a definition to create or change.
@@ -411,7 +434,7 @@ type AuditRecord struct {
 }
 
 // Change is what is different in one place of a definition. Texts are as they
-// are, other values in JSON; what was or is not there is empty. Long values are
+// are, other values in JSON; what was or does not exist is empty. Long values are
 // cut, and those that often are secrets hidden.
 type Change struct {
 	Path   string `json:"path"` // such as "schedule.cron"

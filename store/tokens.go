@@ -13,7 +13,7 @@ type Tokens interface {
 	// hash, changes nothing.
 	PutToken(ctx context.Context, p PutToken) (Token, error)
 	// DeleteToken revokes a token. ErrLastAdmin refuses the last that could make
-	// others, ErrNotFound is about one that is not there.
+	// others, ErrNotFound is about one that does not exist.
 	DeleteToken(ctx context.Context, name, actor string) error
 	// Tokens returns all tokens by name, those that have expired as well.
 	Tokens(ctx context.Context) ([]Token, error)

@@ -63,7 +63,7 @@ func (b *bench) api(ctx context.Context) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	figures, err := s.pages(ctx, b.scaled(pagesRead, 3))
+	figures, err := s.pages(ctx, b.scaled(pagesRead, 3), append(s.jobLists(), s.runLists(time.Now())...))
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (b *bench) api(ctx context.Context) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	figures = append(figures, above(fmt.Sprintf("jobs created one by one, a second, %d requests in flight", inFlight), created.rate, b.scaledGoal(createdGoal), "").
+	figures = append(figures, above(fmt.Sprintf("jobs created one by one, a second, %d requests in flight", inFlight), created.rate, b.scaledGoal(createdGoal)).
 		beside(fmt.Sprintf("%s of a processor each; %s requests a second that do nothing; %s bare `INSERT` a second, each committed", times(created.own), number(requests, 0), number(commits, 0))))
 	inserts, err := bareInserts(ctx, filepath.Join(dir, "inserts.db"), 500)
 	if err != nil {
@@ -87,7 +87,7 @@ func (b *bench) api(ctx context.Context) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	figures = append(figures, above("jobs applied at once, a second", applied.rate, b.scaledGoal(appliedGoal), "").
+	figures = append(figures, above("jobs applied at once, a second", applied.rate, b.scaledGoal(appliedGoal)).
 		beside(times(applied.own)+" of a processor each; "+number(inserts, 0)+" bare `INSERT` a second, in batches of 500"))
 	return figures, s.stop()
 }
@@ -120,8 +120,8 @@ func makeHistory(ctx context.Context, path string, jobs, runs int) (err error) {
 		"begin immediate",
 		fmt.Sprintf(`with recursive i(i) as (select 0 union all select i + 1 from i where i < %d - 1),
 			r as (select i, %d + i * %d as ended, iif(i %% 10 = 0, i / 10 %% 100, i * 7919 %% %d) + 1 as job, i %% 100 = 50 as failed from i)
-			insert into history (ended, run, attempt, job, final, outcome, kind, key, shard, shards, epoch, version, scheduled, due,
-				next_attempt, held_slot, started, node, token, reason, exit_code, signal, http_status, params, parent, count, until, replaces, output)
+			insert into history (ended, run, attempt, job, is_final, outcome, kind, run_key, shard, shards, epoch, version, scheduled, due,
+				next_attempt, held_slot, started, node, token, reason, exit_code, signal_name, http_status, params, parent, occurrences, last_scheduled, replaces, output_bytes)
 			select ended, belfry_id(ended), 1, job, 1, iif(failed, 2, 1), 0, '', 0, 0, 1, 1, ended - 1000000000, ended - 1000000000,
 				1, 0, ended - 990000000, 'bench', belfry_id(), iif(failed, 'exit code 1', ''), failed, '', 0, '', x'', 1, 0, 0, 120
 			from r`, runs, first, step, jobs),
@@ -129,33 +129,91 @@ func makeHistory(ctx context.Context, path string, jobs, runs int) (err error) {
 	})
 }
 
-// pages reads pages of each list, and says how long one takes.
-func (s *server) pages(ctx context.Context, n int) ([]Figure, error) {
+// apiOnServer measures what the API does with jobs where a database server keeps them.
+func (b *bench) apiOnServer(ctx context.Context, on backend) ([]Figure, error) {
+	dir, err := b.folder()
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	p, err := on.make(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	if err := putTeams(ctx, p, b.scaled(100_000, 1000)); err != nil {
+		return nil, err
+	}
+	s, err := b.join(ctx, filepath.Join(dir, "data"), "", "--store", p.address, "--name", "bench")
+	if err != nil {
+		return nil, err
+	}
+	defer s.kill()
+	figures, err := s.pages(ctx, b.scaled(pagesRead, 3), s.jobLists())
+	if err != nil {
+		return nil, err
+	}
+	created, err := s.making(func() (int, time.Duration, error) { return s.create(ctx, b.Seconds) })
+	if err != nil {
+		return nil, err
+	}
+	figures = append(figures, above(fmt.Sprintf("jobs created one by one, a second, %d requests in flight", inFlight), created.rate, b.scaledGoal(createdGoal)).
+		beside(times(created.own)+" of a processor each, of the server of the API"))
+	return figures, s.stop()
+}
+
+// putTeams makes so many jobs of teams.
+func putTeams(ctx context.Context, p place, n int) error {
+	s, err := p.open(ctx, 0)
+	if err != nil {
+		return err
+	}
+	var jobs []*job.Job
 	now := time.Now()
-	jobPages := func(q client.JobQuery) func(string) (int, string, error) {
-		return func(token string) (int, string, error) {
+	for i := range n {
+		j := teamJob(i%2100, now)
+		j.Name = fmt.Sprintf("job-%07d", i)
+		jobs = append(jobs, j)
+	}
+	return errors.Join(putJobs(ctx, s, jobs), s.Close())
+}
+
+// list is a list of the API, and how a page of it is read.
+type list struct {
+	what string
+	read func(ctx context.Context, token string) (items int, next string, err error)
+}
+
+// jobLists are lists of jobs.
+func (s *server) jobLists() []list {
+	jobPages := func(q client.JobQuery) func(context.Context, string) (int, string, error) {
+		return func(ctx context.Context, token string) (int, string, error) {
 			q.PageToken = token
 			page, err := s.Jobs(ctx, q)
 			return len(page.Items), page.NextPageToken, err
 		}
 	}
-	runPages := func(q client.RunQuery) func(string) (int, string, error) {
-		return func(token string) (int, string, error) {
-			q.PageToken = token
-			page, err := s.Runs(ctx, q)
-			return len(page.Items), page.NextPageToken, err
-		}
-	}
-	lists := []struct {
-		what string
-		read func(token string) (int, string, error)
-	}{
+	return []list{
 		{"jobs by name", jobPages(client.JobQuery{})},
+		{"500 jobs by name", jobPages(client.JobQuery{PageSize: 500})},
 		{"jobs by when they fall due", jobPages(client.JobQuery{Sort: client.ByNext})},
 		{"jobs with a label, one of 21", jobPages(client.JobQuery{Labels: map[string]string{"team": "team-3"}})},
 		{"the same by when they fall due", jobPages(client.JobQuery{Labels: map[string]string{"team": "team-3"}, Sort: client.ByNext})},
 		{"jobs with a text, one of 100", jobPages(client.JobQuery{Text: "invoices"})},
 		{"jobs with a text that none has", jobPages(client.JobQuery{Text: "nowhere"})},
+	}
+}
+
+// runLists are lists of runs.
+func (s *server) runLists(now time.Time) []list {
+	runPages := func(q client.RunQuery) func(context.Context, string) (int, string, error) {
+		return func(ctx context.Context, token string) (int, string, error) {
+			q.PageToken = token
+			page, err := s.Runs(ctx, q)
+			return len(page.Items), page.NextPageToken, err
+		}
+	}
+	return []list{
 		{"runs", runPages(client.RunQuery{})},
 		{"runs of a job", runPages(client.RunQuery{Job: "job-0000001"})},
 		{"runs that have failed, one of 100", runPages(client.RunQuery{Outcomes: []job.Outcome{job.OutcomeFailed}})},
@@ -163,6 +221,10 @@ func (s *server) pages(ctx context.Context, n int) ([]Figure, error) {
 		{"runs with a text, one of 100", runPages(client.RunQuery{Text: "exit code"})},
 		{"runs with a text that none has", runPages(client.RunQuery{Text: "nowhere"})},
 	}
+}
+
+// pages reads pages of each list, and says how long one takes.
+func (s *server) pages(ctx context.Context, n int, lists []list) ([]Figure, error) {
 	var figures []Figure
 	for _, l := range lists {
 		worked, err := s.worked()
@@ -172,7 +234,7 @@ func (s *server) pages(ctx context.Context, n int) ([]Figure, error) {
 		took, items := lateness{}, 0
 		for token := ""; len(took) < n; {
 			began := time.Now()
-			got, next, err := l.read(token)
+			got, next, err := l.read(ctx, token)
 			if err != nil {
 				return nil, fmt.Errorf("a page of %s: %w", l.what, err)
 			}
@@ -332,8 +394,9 @@ func bareInserts(ctx context.Context, path string, each int) (rate float64, err 
 		if err != nil {
 			return 0, err
 		}
+		insert := tx.StmtContext(ctx, insert) //nolint:sqlclosecheck // the transaction closes it at its end
 		for range each {
-			if _, err := tx.StmtContext(ctx, insert).ExecContext(ctx, text); err != nil {
+			if _, err := insert.ExecContext(ctx, text); err != nil {
 				return 0, errors.Join(err, tx.Rollback())
 			}
 		}

@@ -47,7 +47,7 @@ func (b *bench) apply(ctx context.Context) ([]Figure, error) {
 			return nil, err
 		}
 		each := command / time.Duration(n)
-		figures = append(figures, above(round.what+" jobs of one file, a second", made.rate, b.scaledGoal(appliedGoal), "").
+		figures = append(figures, above(round.what+" jobs of one file, a second", made.rate, b.scaledGoal(appliedGoal)).
 			beside(fmt.Sprintf("%s of a processor each: server %s, command %s", times(made.own+each), times(made.own), times(each))))
 	}
 	return figures, s.stop()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -46,10 +47,23 @@ func (p place) connect(ctx context.Context, connections int) (*pgxpool.Pool, err
 	return pgxpool.New(ctx, address.String())
 }
 
-// openStore also counts what ended through it.
-type openStore interface {
+// openStore also counts the runs that have succeeded through it.
+type openStore struct {
 	store.Store
-	Ended(job.Outcome) int64
+	succeeded *atomic.Int64
+}
+
+// counted opens a store that counts.
+func counted[S store.Store](open func(ended func(store.Ends)) (S, error)) (openStore, error) {
+	var n atomic.Int64
+	s, err := open(func(e store.Ends) {
+		for _, r := range e.Records {
+			if r.Final && r.Attempt.Outcome == job.OutcomeSucceeded {
+				n.Add(1)
+			}
+		}
+	})
+	return openStore{s, &n}, err
 }
 
 // served is what a server fills in: with anything else it would write all jobs again
@@ -60,7 +74,9 @@ var served = job.Defaults{Timezone: "UTC"}
 var embedded = backend{name: "SQLite", make: func(dir string) (place, error) {
 	return place{
 		open: func(ctx context.Context, ago time.Duration) (openStore, error) {
-			return sqlite.Open(ctx, filepath.Join(dir, "belfry.db"), sqlite.Options{Now: clock(ago), Defaults: served})
+			return counted(func(ended func(store.Ends)) (*sqlite.Store, error) {
+				return sqlite.Open(ctx, filepath.Join(dir, "belfry.db"), sqlite.Options{Now: clock(ago), Defaults: served, Ended: ended})
+			})
 		},
 		processor: func() (time.Duration, error) { return 0, nil }, // it is in this process
 		close:     func() error { return nil },
@@ -79,7 +95,9 @@ var (
 		return place{
 			address: address,
 			open: func(ctx context.Context, ago time.Duration) (openStore, error) {
-				return postgres.Open(ctx, address, postgres.Options{Now: clock(ago), Defaults: served})
+				return counted(func(ended func(store.Ends)) (*postgres.Store, error) {
+					return postgres.Open(ctx, address, postgres.Options{Now: clock(ago), Defaults: served, Ended: ended})
+				})
 			},
 			processor: server.CPU,
 			close:     server.Close,
@@ -97,7 +115,9 @@ var (
 		return place{
 			address: address,
 			open: func(ctx context.Context, ago time.Duration) (openStore, error) {
-				return mysql.Open(ctx, address, mysql.Options{Now: clock(ago), Defaults: served})
+				return counted(func(ended func(store.Ends)) (*mysql.Store, error) {
+					return mysql.Open(ctx, address, mysql.Options{Now: clock(ago), Defaults: served, Ended: ended})
+				})
 			},
 			processor: server.CPU,
 			close:     server.Close,

@@ -44,6 +44,12 @@ func serverScenarios() []Scenario {
 		add(on.prefix+"-nodes", "200,000 missed runs that do nothing, by 1, 2, 4 and 8 nodes on "+on.name, func(b *bench, ctx context.Context) ([]Figure, error) {
 			return b.nodes(ctx, on.backend, on.rate)
 		})
+		add(on.prefix+"-catch-up", "100,000 missed runs of jobs that allow, skip and queue overlaps, on "+on.name, func(b *bench, ctx context.Context) ([]Figure, error) {
+			return b.catchUps(ctx, on.backend)
+		})
+		add(on.prefix+"-api", "pages of jobs, and making jobs, with 100,000 jobs on "+on.name, func(b *bench, ctx context.Context) ([]Figure, error) {
+			return b.apiOnServer(ctx, on.backend)
+		})
 		add(on.prefix+"-jobs", "100,000 missed runs that do nothing, beside 10,000, 100,000 and 1,000,000 jobs on "+on.name, func(b *bench, ctx context.Context) ([]Figure, error) {
 			return b.beside(ctx, on.backend)
 		})
@@ -52,6 +58,7 @@ func serverScenarios() []Scenario {
 		})
 	}
 	add("postgres-river", "100,000 runs that do nothing, by a node on PostgreSQL, by River and by bare statements", (*bench).river)
+	add("kill", "three nodes on PostgreSQL with 100 commands each second, which are killed, and lost with their machine", (*bench).kill)
 	add("leave", "three nodes with 1,000,000 jobs on PostgreSQL, of which one leaves and one is killed", (*bench).leave)
 	return list
 }
@@ -68,7 +75,36 @@ func (b *bench) nodes(ctx context.Context, on backend, goal float64) (figures []
 		if err != nil {
 			return nil, err
 		}
-		figures = append(figures, above(fmt.Sprintf("%d nodes: finished with history, a second", n), r.rate(), b.scaledGoal(goal), "").beside(r.cost()))
+		figures = append(figures, above(fmt.Sprintf("%d nodes: finished with history, a second", n), r.rate(), b.scaledGoal(goal)).beside(r.cost()))
+	}
+	return figures, nil
+}
+
+const (
+	// catchUpShare is the goal of the rate with the other policies, of that with allow.
+	catchUpShare = 0.4
+	// catchUpMax bounds how long each policy is measured.
+	catchUpMax = time.Minute
+)
+
+// catchUps measures how fast a node makes up for what it has missed by the policies for
+// overlaps. Two runs of a job that skips or queues are never under way together.
+func (b *bench) catchUps(ctx context.Context, on backend) (figures []Figure, err error) {
+	load := backlog{jobs: b.scaled(2000, 20), down: b.scaled(50, 10)}
+	var allowed float64
+	for _, load.overlap = range []job.Overlap{job.OverlapAllow, job.OverlapSkip, job.OverlapQueue} {
+		r, err := b.fresh(ctx, on, load, 1, catchUpMax)
+		if err != nil {
+			return nil, err
+		}
+		what := fmt.Sprintf("overlap %s: finished with history, a second", load.overlap)
+		if load.overlap == job.OverlapAllow {
+			allowed = r.rate()
+		}
+		figures = append(figures, above(what, r.rate(), 0).beside(r.cost()))
+		if load.overlap != job.OverlapAllow {
+			figures = append(figures, share(fmt.Sprintf("%s, times allow", load.overlap), r.rate()/allowed, b.scaledGoal(catchUpShare)))
+		}
 	}
 	return figures, nil
 }
@@ -80,7 +116,12 @@ func (r caughtUp) cost() string {
 
 // fresh lets nodes make up for a backlog on a server of their own.
 func (b *bench) fresh(ctx context.Context, on backend, load backlog, nodes int, atMost time.Duration) (caughtUp, error) {
-	p, err := on.make("")
+	dir, err := b.folder()
+	if err != nil {
+		return caughtUp{}, err
+	}
+	defer os.RemoveAll(dir)
+	p, err := on.make(dir)
 	if err != nil {
 		return caughtUp{}, err
 	}
@@ -130,7 +171,7 @@ func (b *bench) besideOne(ctx context.Context, p place, n int) ([]Figure, error)
 	jobs := number(float64(n), 0)
 	return []Figure{
 		fact(jobs+" jobs: put, a second", number(float64(n)/put.Seconds(), 0)),
-		above(jobs+" jobs: finished with history, a second", r.rate(), 0, "").beside(r.cost()),
+		above(jobs+" jobs: finished with history, a second", r.rate(), 0).beside(r.cost()),
 	}, nil
 }
 
@@ -176,7 +217,7 @@ func (b *bench) holdRate(ctx context.Context, on backend, goal float64) ([]Figur
 	first := float64(r.began[fifth-1]) / float64(fifth)
 	last := float64(r.began[n-1]-r.began[n-1-fifth]) / float64(fifth)
 	return []Figure{
-		above(fmt.Sprintf("finished with history, a second, for %d s", seconds), r.rate(), b.scaledGoal(goal), "").beside(r.cost()),
+		above(fmt.Sprintf("finished with history, a second, for %d s", seconds), r.rate(), b.scaledGoal(goal)).beside(r.cost()),
 		fact("begun a second in the first and in the last fifth", number(first, 0)+" and "+number(last, 0)),
 	}, nil
 }

@@ -183,12 +183,12 @@ var copied = []struct {
 	differs    map[string]string
 }{
 	{"names", "uid", map[string]string{"n": "base.n + i", "uid": "c.uid", "name": "c.name"}},
-	{"jobs", "uid", map[string]string{"uid": "c.uid", "live": "'default/' || c.name", "definition": renamed}},
-	{"job_state", "uid", map[string]string{"uid": "c.uid", "n": "base.n + i", "seq": "base.seq + i", "part": "belfry_partition(c.uid)"}},
+	{"jobs", "uid", map[string]string{"uid": "c.uid", "seq": "base.seq + i", "part": "belfry_partition(c.uid)", "live": "'default/' || c.name", "definition": renamed}},
+	{"job_state", "uid", map[string]string{"uid": "c.uid", "seq": "base.seq + i"}},
 	{"revisions", "job", map[string]string{"job": "c.uid", "definition": renamed}},
 }
 
-const renamed = "cast(replace(cast(t.definition as text), c.old, c.name) as blob)"
+const renamed = "replace(t.definition, c.old, c.name)"
 
 var register = sync.OnceValue(func() error {
 	id := func(_ *driversqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
@@ -225,7 +225,7 @@ func copyJobs(ctx context.Context, path string, n, schedules int) error {
 	defer db.Close()
 	script := []string{
 		"begin immediate",
-		"create temp table base as select (select max(n) from names) as n, (select max(seq) from job_state) as seq",
+		"create temp table base as select (select max(n) from names) as n, (select max(seq) from jobs) as seq",
 		"create temp table templates (k integer primary key, uid blob, name text)",
 		"insert into templates (k, uid, name) select n - 1, uid, name from names",
 		fmt.Sprintf(`create temp table copies as with recursive i(i) as (select 1 union all select i + 1 from i where i < %d)
@@ -240,9 +240,7 @@ func copyJobs(ctx context.Context, path string, n, schedules int) error {
 		script = append(script, statement)
 	}
 	script = append(script,
-		`update timings set jobs = counted.jobs from (select timing, count(*) as jobs from job_state group by timing) as counted
-			where counted.timing = timings.id`,
-		"update counters set value = (select max(seq) from job_state) where name = 'change'",
+		"update counters set value = (select max(seq) from jobs) where name = 'change'",
 		"commit",
 	)
 	if err := execAll(ctx, db, script); err != nil {

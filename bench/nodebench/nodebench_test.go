@@ -73,7 +73,7 @@ func TestATableSaysWhichGoalsAreMet(t *testing.T) {
 	var out strings.Builder
 	writeTable(&out, []Figure{
 		atMost("late", 4100*time.Microsecond, 4*time.Millisecond).beside("bare: 2 ms"),
-		above("runs", 20_000, 20_000, ""),
+		above("runs", 20_000, 20_000),
 		fact("memory", "3 MB"),
 	})
 	want := `| | measured | goal | met | limit in the same run |

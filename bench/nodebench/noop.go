@@ -1,6 +1,7 @@
 package nodebench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/node"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -45,6 +47,7 @@ type backlog struct {
 	down        int // seconds, in each of which each job fell due once
 	output      int // bytes that each run writes
 	rate        float64
+	overlap     job.Overlap // OverlapAllow if it is ""
 }
 
 var backlogs = []backlog{
@@ -175,7 +178,7 @@ func runNoop(ctx context.Context, p place, load noopLoad, seconds int, settle ti
 func noopJobs(n int, cron string, policy job.Policy) (jobs []*job.Job) {
 	for i := range n {
 		jobs = append(jobs, &job.Job{
-			Name: fmt.Sprintf("job-%d", i), Schedule: job.Schedule{Cron: []string{cron}}, Policy: policy, Run: job.RunSpec{Handler: "noop"},
+			Name: fmt.Sprintf("job-%d", i), Schedule: job.Schedule{Cron: []string{cron}}, Policy: policy, Run: job.RunSpec{Handler: &job.Handler{Name: "noop"}},
 		})
 	}
 	return jobs
@@ -184,7 +187,6 @@ func noopJobs(n int, cron string, policy job.Policy) (jobs []*job.Job) {
 // newNode returns a node with an executor.
 func newNode(s store.Store, name string, capacity int, e executor.Executor) (*node.Node, error) {
 	return node.New(node.Config{
-		Store: s,
 		Session: store.Session{
 			Node: name, Machine: name, DataDir: "/" + name, Capacity: capacity,
 			Roles: []string{store.RolePlanner, store.RoleWorker}, Handlers: []string{"noop"},
@@ -192,7 +194,7 @@ func newNode(s store.Store, name string, capacity int, e executor.Executor) (*no
 		Executors: func(*job.Job) executor.Executor { return e },
 		Capacity:  capacity,
 		Log:       slog.Default(),
-	})
+	}.On(s))
 }
 
 // rate measures how fast a node makes up for what it has missed.
@@ -216,20 +218,30 @@ func (b *bench) rate(ctx context.Context, load backlog) ([]Figure, error) {
 		return nil, err
 	}
 	return []Figure{
-		above("finished with history, a second", r.rate(), b.scaledGoal(load.rate), ""),
+		above("finished with history, a second", r.rate(), b.scaledGoal(load.rate)),
 		fact("finished", fmt.Sprintf("%s in %.1f s", number(float64(r.finished), 0), r.took.Seconds())),
 	}, nil
 }
 
 // miss makes the jobs, some time ago.
 func (l backlog) miss(ctx context.Context, p place) error {
-	s, err := p.open(ctx, time.Duration(l.down)*time.Second)
+	ago := time.Duration(l.down) * time.Second
+	forever := job.Forever
+	policy := job.Policy{Overlap: cmp.Or(l.overlap, job.OverlapAllow), Missed: job.MissedAll, MissedLimit: l.down + 100, LateBy: &forever}
+	jobs := noopJobs(l.jobs, everySecond, policy)
+	if policy.Overlap != job.OverlapAllow {
+		// What is on time and overlaps is skipped, not caught up: none is.
+		const late = engine.OnTime + time.Second
+		ago += late + time.Second
+		for _, j := range jobs {
+			j.Schedule.End = time.Now().Add(-late)
+		}
+	}
+	s, err := p.open(ctx, ago)
 	if err != nil {
 		return err
 	}
-	forever := job.Forever
-	policy := job.Policy{Overlap: job.OverlapAllow, Missed: job.MissedAll, MissedLimit: l.down + 100, LateBy: &forever}
-	return errors.Join(putJobs(ctx, s, noopJobs(l.jobs, everySecond, policy)), s.Close())
+	return errors.Join(putJobs(ctx, s, jobs), s.Close())
 }
 
 // caughtUp is how a backlog was made up for.
@@ -312,7 +324,7 @@ func (r *caughtUp) charge(p place, own, server time.Duration) error {
 // succeeded counts the runs that have ended well, by what the stores remember of it.
 func succeeded(stores []openStore) (n int) {
 	for _, s := range stores {
-		n += int(s.Ended(job.OutcomeSucceeded))
+		n += int(s.succeeded.Load())
 	}
 	return n
 }

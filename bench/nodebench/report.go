@@ -36,11 +36,20 @@ func below(what string, measured, goal float64, digits int, unit string) Figure 
 	}
 }
 
-// above is a number with a goal that it is to reach; 0 for none.
-func above(what string, measured, goal float64, unit string) Figure {
-	f := fact(what, number(measured, 0)+unit)
+// above is a figure that should reach goal; a goal of 0 is none.
+func above(what string, measured, goal float64) Figure {
+	f := fact(what, number(measured, 0))
 	if goal > 0 {
-		f.Goal, f.missed = "≥ "+number(goal, 0)+unit, measured < goal
+		f.Goal, f.missed = "≥ "+number(goal, 0), measured < goal
+	}
+	return f
+}
+
+// share is above for a part of something else.
+func share(what string, measured, goal float64) Figure {
+	f := fact(what, number(measured, 2))
+	if goal > 0 {
+		f.Goal, f.missed = "≥ "+number(goal, 2), measured < goal
 	}
 	return f
 }

@@ -65,6 +65,9 @@ func Scenarios() []Scenario {
 	for _, l := range backlogs {
 		add(l.name, l.about, func(b *bench, ctx context.Context) ([]Figure, error) { return b.rate(ctx, l) })
 	}
+	add("catch-up", "100,000 missed runs of jobs that allow, skip and queue overlaps", func(b *bench, ctx context.Context) ([]Figure, error) {
+		return b.catchUps(ctx, embedded)
+	})
 	add("store", "the store alone, from planned to finished in batches of 500", (*bench).store)
 	add("api", "pages, and making jobs, with 100,000 jobs and 1,000,000 runs in the store", (*bench).api)
 	add("apply", "belfry apply of a file with 10,000 jobs", (*bench).apply)

@@ -86,7 +86,7 @@ func (b *bench) store(ctx context.Context) ([]Figure, error) {
 		if l.name == "batch=500" {
 			goal = storeGoal
 		}
-		figures = append(figures, above("runs a second, "+strings.ReplaceAll(l.name, "/", ", "), l.runs, goal, "").
+		figures = append(figures, above("runs a second, "+strings.ReplaceAll(l.name, "/", ", "), l.runs, goal).
 			beside(number(l.raw, 0)+" bare `INSERT` a second, "+number(l.runs/l.raw, 2)+" of them"))
 	}
 	return figures, nil

@@ -6,12 +6,13 @@ import (
 	"os"
 
 	"github.com/belfry-cron/belfry/internal/cli"
+	"github.com/belfry-cron/belfry/internal/server"
 	"github.com/belfry-cron/belfry/internal/watchdog"
 )
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == watchdog.Argument {
-		os.Exit(watchdog.Main())
+		os.Exit(watchdog.Main(server.ReportDeath))
 	}
 	run := cli.Run
 	if os.Getpid() == 1 {

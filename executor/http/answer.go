@@ -65,7 +65,7 @@ func unmatched(body []byte, cut bool, pattern string) string {
 // it. A key that has dots itself comes before its parts.
 func unmatchedJSON(body []byte, cut bool, wanted map[string]string) string {
 	if cut {
-		return fmt.Sprintf("the answer is longer than %d bytes, so that its JSON is not read", len(body))
+		return fmt.Sprintf("the answer is longer than %d bytes, so its JSON is not read", len(body))
 	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()

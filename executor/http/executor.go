@@ -20,11 +20,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
@@ -57,6 +60,9 @@ type Config struct {
 	// metadata services of clouds, carrier-grade NAT (100.64.0.0/10), and
 	// IPv6 addresses that hide one of IPv4. Private networks are open.
 	Allow, Deny []netip.Prefix
+	// Loopback opens loopback addresses that Deny does not close, for a node
+	// whose jobs all come from its own machine.
+	Loopback bool
 
 	// Proxy returns the proxy for a request, or nil for none. The proxies of
 	// the environment are used with http.ProxyFromEnvironment. Who sets a
@@ -64,6 +70,10 @@ type Config struct {
 	// a URL spells out are still checked here. Default: no proxy, since the
 	// environment of a node should not lead the requests of all its jobs.
 	Proxy func(*http.Request) (*url.URL, error)
+
+	// TLSDirs are the directories, by absolute path, in which run.http.tls of a job
+	// may name files. They are read with the rights of the node. Default: none.
+	TLSDirs []string
 
 	// BodyMax is how many bytes an answer may have. All of it is read, since
 	// the work may last as long as the answer, but how much is kept is decided
@@ -76,27 +86,49 @@ type Config struct {
 type Executor struct {
 	agent   string
 	bodyMax int64
-	pool    *pool
+	proxy   func(*http.Request) (*url.URL, error)
+	pool    atomic.Pointer[pool]
+
+	shortageRest time.Duration
 }
 
 var _ executor.Executor = (*Executor)(nil)
 
 // New returns an executor. It is to be closed.
 func New(config Config) (*Executor, error) {
-	g, err := newGuard(config.Allow, config.Deny)
-	if err != nil {
+	e := &Executor{
+		agent:        "belfry/" + cmp.Or(config.Version, "unknown"),
+		bodyMax:      cmp.Or(config.BodyMax, bodyMaxDefault),
+		proxy:        config.Proxy,
+		shortageRest: shortageRest,
+	}
+	if err := e.Restrict(config); err != nil {
 		return nil, fmt.Errorf("make http executor: %w", err)
 	}
-	return &Executor{
-		agent:   "belfry/" + cmp.Or(config.Version, "unknown"),
-		bodyMax: cmp.Or(config.BodyMax, bodyMaxDefault),
-		pool:    &pool{guard: g, proxy: config.Proxy},
-	}, nil
+	return e, nil
+}
+
+// Restrict replaces Allow, Deny, Loopback and TLSDirs for the attempts that begin after
+// it. It is not called concurrently with itself or with Close.
+func (e *Executor) Restrict(config Config) error {
+	g, err := newGuard(config)
+	if err != nil {
+		return err
+	}
+	f, err := newFiles(config.TLSDirs)
+	if err != nil {
+		return err
+	}
+	// Connections of the old pool may lead to addresses that are closed now.
+	if old := e.pool.Swap(&pool{guard: g, files: f, proxy: e.proxy}); old != nil {
+		old.close()
+	}
+	return nil
 }
 
 // Close closes the connections that no attempt uses. No attempt may be begun
 // afterwards.
-func (e *Executor) Close() { e.pool.close() }
+func (e *Executor) Close() { e.pool.Load().close() }
 
 // Run sends the request of the job and reads the answer, which becomes the
 // output: status, some headers and the body. It succeeded when the status is
@@ -111,17 +143,23 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 		return failed("the job has no request")
 	}
 	h := spec.HTTP
-	request, err := e.request(ctx, h, a)
+	var sent atomic.Bool
+	request, err := e.request(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }}), h, a)
 	if err != nil {
 		return failed("%v", err)
 	}
-	route, err := e.pool.route(request.URL, h.TLS)
-	if err != nil {
+	route, err := e.pool.Load().route(ctx, request.URL, h.TLS)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return endedBefore(ctx)
+	case err != nil && isShortage(err):
+		return e.short(ctx, "the machine has no room to start it: "+err.Error())
+	case err != nil:
 		return failed("%v", err)
 	}
 	client := http.Client{
 		Transport:     route,
-		CheckRedirect: redirectPolicy(limitOf(h.Redirects), out.Stderr),
+		CheckRedirect: redirectPolicy(h, out.Stderr),
 	}
 	if ctx.Err() != nil {
 		return endedBefore(ctx)
@@ -132,8 +170,11 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 	response, err := client.Do(request)
 	if err != nil {
 		what := described(request, err)
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return ended(ctx, what+" was not answered", 0)
+		case isShortage(err) && !sent.Load():
+			return e.short(ctx, what+": "+inWords(err))
 		}
 		return failed("%s: %s", what, inWords(err))
 	}
@@ -146,7 +187,7 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 	}
 	switch {
 	case ctx.Err() != nil && err != nil:
-		return ended(ctx, what+" was not answered to the end", response.StatusCode)
+		return ended(ctx, what+" was not answered completely", response.StatusCode)
 	case errors.Is(err, errBodyTooLong):
 		r := failed("%s: the answer is longer than %d bytes", what, e.bodyMax)
 		r.HTTPStatus = response.StatusCode
@@ -219,6 +260,9 @@ func limitOf(redirects *int) int {
 	return *redirects
 }
 
+// idempotencyKey is spelt as the transport does not know it: see request.
+const idempotencyKey = "idempotency-key"
+
 // request makes the request of an attempt.
 func (e *Executor) request(ctx context.Context, h *job.HTTP, a executor.Attempt) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, h.Method, h.URL, strings.NewReader(h.Body))
@@ -226,20 +270,25 @@ func (e *Executor) request(ctx context.Context, h *job.HTTP, a executor.Attempt)
 		return nil, fmt.Errorf("make the request: %w", withoutURL(err))
 	}
 	r.Header.Set("User-Agent", e.agent)
-	if h.Body != "" && a.Job.Run.HTTP.BodyKind() == job.TemplateJSON {
-		r.Header.Set("Content-Type", "application/json")
+	if h.Body != "" {
+		switch a.Job.Run.HTTP.BodyKind() {
+		case job.TemplateJSON:
+			r.Header.Set("Content-Type", "application/json")
+		case job.TemplateXML:
+			r.Header.Set("Content-Type", "application/xml")
+		}
 	}
 	// The transport sends a request a second time, when the connection breaks
 	// before the answer, if it has this header spelt like this: any POST. For
 	// servers that do not know the header, in doubt not twice. On the wire
 	// all spellings are alike.
-	r.Header["idempotency-key"] = []string{a.Run.ID.String()}
+	r.Header[idempotencyKey] = []string{a.Run.ID.String()}
 	for name, value := range h.Headers {
 		switch {
 		case strings.EqualFold(name, "Host"):
 			r.Host = value
-		case strings.EqualFold(name, "Idempotency-Key"):
-			r.Header["idempotency-key"] = []string{value}
+		case strings.EqualFold(name, idempotencyKey):
+			r.Header[idempotencyKey] = []string{value}
 		default:
 			r.Header.Set(name, value)
 		}
@@ -313,9 +362,9 @@ func isRedirect(status int) bool {
 
 // harmless are the headers that go with a redirect to another host. All others
 // of a job may be secret, whatever their name, and so may the query of the
-// address in Referer. The body goes along where the status says so (307, 308).
-var harmless = []string{"Accept", "Accept-Language", "Content-Type", "User-Agent",
-	"Belfry-Job", "Belfry-Run", "Belfry-Attempt", "Belfry-Scheduled", "Belfry-Shard", "Belfry-Shards", "idempotency-key"}
+// address in Referer. An Idempotency-Key goes along if it is that of the run.
+var harmless = []string{"Accept", "Accept-Language", "User-Agent",
+	"Belfry-Job", "Belfry-Run", "Belfry-Attempt", "Belfry-Scheduled", "Belfry-Shard", "Belfry-Shards"}
 
 // errRedirects is a redirect too many.
 type errRedirects int
@@ -324,9 +373,14 @@ func (n errRedirects) Error() string {
 	return fmt.Sprintf("there are more than %d redirects", int(n))
 }
 
-// redirectPolicy follows redirects up to a limit. 0 takes the first answer for
-// the answer. What is followed is noted in log.
-func redirectPolicy(limit int, log io.Writer) func(*http.Request, []*http.Request) error {
+// redirectPolicy follows redirects up to the limit of the request. 0 takes the first answer
+// for the answer. What is followed is noted in log.
+func redirectPolicy(h *job.HTTP, log io.Writer) func(*http.Request, []*http.Request) error {
+	limit := limitOf(h.Redirects)
+	kept := harmless
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(h.Headers)), func(name string) bool { return strings.EqualFold(name, idempotencyKey) }) {
+		kept = append(slices.Clone(harmless), idempotencyKey)
+	}
 	elsewhere := false
 	return func(next *http.Request, via []*http.Request) error {
 		if limit == 0 {
@@ -335,15 +389,22 @@ func redirectPolicy(limit int, log io.Writer) func(*http.Request, []*http.Reques
 		if len(via) > limit {
 			return errRedirects(limit)
 		}
-		fmt.Fprintf(log, "%s: redirected to %s\n", statusText(next.Response.StatusCode), place(next.URL))
 		elsewhere = elsewhere || !sameParty(via[len(via)-1].URL, next.URL)
+		without := ""
 		if elsewhere {
 			for name := range next.Header {
-				if !slices.Contains(harmless, name) {
+				if !slices.Contains(kept, name) {
 					delete(next.Header, name)
 				}
 			}
+			// With 307 and 308 it would go along.
+			if next.Body != nil {
+				next.Body.Close()
+				next.Body, next.GetBody, next.ContentLength = nil, nil, 0
+				without = ", another host, without the body"
+			}
 		}
+		fmt.Fprintf(log, "%s: redirected to %s%s\n", statusText(next.Response.StatusCode), place(next.URL), without)
 		return nil
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,6 +44,9 @@ func newExecutor(t testing.TB, config httpexec.Config) *httpexec.Executor {
 	t.Helper()
 	if config.Allow == nil {
 		config.Allow = loopback
+	}
+	if config.TLSDirs == nil {
+		config.TLSDirs = []string{os.TempDir()} // where t.TempDir is
 	}
 	e, err := httpexec.New(config)
 	if err != nil {
@@ -276,7 +280,7 @@ func TestBrokenAnswerFails(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	r, _ := run(t, newExecutor(t, httpexec.Config{}), attempt(job.HTTP{URL: s.URL + "/x?token=hush"}))
-	wantFailure(t, r, "GET "+s.URL+"/x: after 4 bytes of the answer: the server has closed the connection")
+	wantFailure(t, r, "GET "+s.URL+"/x: after 4 bytes of the answer: the server closed the connection")
 }
 
 func TestEndOfTheContextEndsTheRequest(t *testing.T) {
@@ -362,7 +366,7 @@ func TestWhatCannotBeSentFailsBeforeItStarts(t *testing.T) {
 	e := newExecutor(t, httpexec.Config{})
 	for name, h := range map[string]job.HTTP{
 		"a parameter that is not declared": {URL: "http://example.com/{{ .Param.other }}"},
-		"a file that is not there":         {URL: "https://example.com", TLS: &job.TLS{CA: "/nonexistent/ca.pem"}},
+		"a file that is not there":         {URL: "https://example.com", TLS: &job.TLS{CA: filepath.Join(t.TempDir(), "ca.pem")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := attempt(h)
@@ -408,7 +412,7 @@ func TestFailureIsSaidInWords(t *testing.T) {
 		{gone.URL, gone.URL + "/x: connection refused"},
 		{"http://" + silent.Addr().String(), "server"},
 		{strings.Replace(plain.URL, "http:", "https:", 1), "does not speak TLS"},
-		{secure.URL, "not signed by an authority that is trusted: name it with run.http.tls.ca"},
+		{secure.URL, "not signed by a trusted authority; run.http.tls.ca can name one"},
 	} {
 		r, w := run(t, e, attempt(job.HTTP{URL: secretly(test.url), Headers: map[string]string{"X-Key": "hush"}}))
 		wantFailure(t, r, "GET http", test.reason)
@@ -494,7 +498,11 @@ func TestRedirectCannotLeadToAClosedAddress(t *testing.T) {
 func TestRedirectToAnotherHostTakesNoSecrets(t *testing.T) {
 	var got http.Header
 	var host string
-	record := func(_ http.ResponseWriter, r *http.Request) { got, host = r.Header, r.Host }
+	var body []byte
+	record := func(_ http.ResponseWriter, r *http.Request) {
+		got, host = r.Header, r.Host
+		body, _ = io.ReadAll(r.Body)
+	}
 	other := server(t, "127.0.0.2", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/other" {
 			http.Redirect(w, r, "/end", http.StatusTemporaryRedirect)
@@ -518,11 +526,17 @@ func TestRedirectToAnotherHostTakesNoSecrets(t *testing.T) {
 		Headers: map[string]string{"X-Api-Key": "hush", "Cookie": "c=hush", "Accept": "text/plain", "Host": "front.example"},
 		Body:    "news",
 	}
-	if r, _ := run(t, e, attempt(h)); r.Outcome != job.OutcomeSucceeded || got.Get("X-Api-Key") != "hush" {
-		t.Errorf("to the same host: %+v, %v", r, got)
+	if r, _ := run(t, e, attempt(h)); r.Outcome != job.OutcomeSucceeded || got.Get("X-Api-Key") != "hush" || string(body) != "news" {
+		t.Errorf("to the same host: %+v, %v, %q", r, got, body)
 	}
 	h.URL = strings.Replace(h.URL, "/same", "/other", 1)
-	r, _ := run(t, e, attempt(h))
+	r, w := run(t, e, attempt(h))
+	if len(body) > 0 || got.Get("Content-Type") != "" {
+		t.Errorf("another host was sent the body %q, with %v", body, got)
+	}
+	if !strings.Contains(w.stderr.String(), "/other, another host, without the body") {
+		t.Errorf("the log does not say that the body was left out: %s", w.stderr.String())
+	}
 	if r.Outcome != job.OutcomeSucceeded {
 		t.Fatal(r.Reason)
 	}
@@ -534,6 +548,10 @@ func TestRedirectToAnotherHostTakesNoSecrets(t *testing.T) {
 	}
 	if u, _ := url.Parse(other.URL); host != u.Host {
 		t.Errorf("another host was called %s", host)
+	}
+	h.Headers["idempotency-Key"] = "hush"
+	if r, _ := run(t, e, attempt(h)); r.Outcome != job.OutcomeSucceeded || got.Get("Idempotency-Key") != "" {
+		t.Errorf("%+v; another host was sent the key of the job %v", r, got)
 	}
 }
 
@@ -571,7 +589,7 @@ func TestPostIsNotSentTwice(t *testing.T) {
 	e := newExecutor(t, httpexec.Config{})
 	run(t, e, attempt(job.HTTP{URL: s.URL, Body: "pay"}))
 	r, _ := run(t, e, attempt(job.HTTP{URL: s.URL, Body: "pay"}))
-	wantFailure(t, r, "the server has closed the connection")
+	wantFailure(t, r, "the server closed the connection")
 	if n := calls.Load(); n != 2 {
 		t.Errorf("the server was called %d times by two attempts", n)
 	}
@@ -630,8 +648,8 @@ func TestTLSOptions(t *testing.T) {
 		reason  string
 		client  string
 	}{
-		{"none", nil, "the certificate of the server is refused", ""},
-		{"the authority, and another name than that of the certificate", &job.TLS{CA: ca.file}, "the certificate of the server is refused", ""},
+		{"none", nil, "invalid certificate of the server", ""},
+		{"the authority, and another name than that of the certificate", &job.TLS{CA: ca.file}, "invalid certificate of the server", ""},
 		{"authority and name", &job.TLS{CA: ca.file, ServerName: "inside.example"}, "", ""},
 		{"a certificate of the node", &job.TLS{CA: ca.file, ServerName: "inside.example", Cert: cert, Key: key}, "", "node-a"},
 		{"any certificate", &job.TLS{Insecure: true}, "", ""},
@@ -674,13 +692,103 @@ func TestChangedFilesAreReadAgain(t *testing.T) {
 	e := newExecutor(t, httpexec.Config{})
 	a := attempt(job.HTTP{URL: s.URL, TLS: &job.TLS{CA: file}})
 	r, _ := run(t, e, a)
-	wantFailure(t, r, "not signed by an authority that is trusted")
+	wantFailure(t, r, "not signed by a trusted authority")
 	copyFile(t, file, renewed.file)
 	if err := os.Chtimes(file, time.Time{}, time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if r, _ := run(t, e, a); r.Outcome != job.OutcomeSucceeded {
 		t.Error(r.Reason)
+	}
+}
+
+// The node may read its own key and those of others, which a job may not use.
+func TestTLSFilesAreThoseOfTheAllowedDirectories(t *testing.T) {
+	ca := newAuthority(t)
+	s := tlsServer(t, "127.0.0.1", ca, func(http.ResponseWriter, *http.Request) {})
+	allowed, other := t.TempDir(), t.TempDir()
+	copyFile(t, filepath.Join(allowed, "ca.pem"), ca.file)
+	copyFile(t, filepath.Join(other, "ca.pem"), ca.file)
+	if err := os.Symlink(filepath.Join(other, "ca.pem"), filepath.Join(allowed, "link.pem")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("ca.pem", filepath.Join(allowed, "inside.pem")); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		dirs         []string
+		file, reason string
+	}{
+		{[]string{other, allowed}, filepath.Join(allowed, "ca.pem"), ""},
+		{[]string{allowed}, filepath.Join(allowed, "inside.pem"), ""},
+		{[]string{allowed}, filepath.Join(other, "ca.pem"), "it is in none of the directories of http.tls_dirs"},
+		{[]string{allowed}, allowed + "/../" + filepath.Base(other) + "/ca.pem", "it is in none of the directories of http.tls_dirs"},
+		{[]string{allowed}, filepath.Join(allowed, "link.pem"), "escapes"},
+		{[]string{allowed}, allowed, "is not a regular file"},
+		{[]string{allowed}, "ca.pem", "is not an absolute path"},
+		{[]string{}, filepath.Join(allowed, "ca.pem"), "http.tls_dirs in the configuration of the node names the directories that they may use, and it names none"},
+	} {
+		r, _ := run(t, newExecutor(t, httpexec.Config{TLSDirs: test.dirs}), attempt(job.HTTP{URL: s.URL, TLS: &job.TLS{CA: test.file}}))
+		switch {
+		case test.reason != "":
+			wantFailure(t, r, test.reason)
+		case r.Outcome != job.OutcomeSucceeded:
+			t.Errorf("%s: %s", test.file, r.Reason)
+		}
+	}
+	if _, err := httpexec.New(httpexec.Config{TLSDirs: []string{"certificates"}}); err == nil {
+		t.Error("a relative directory is allowed")
+	}
+}
+
+// A pipe that no process writes to would hold a run for ever.
+func TestATLSFileThatIsAPipeHoldsNothingUp(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "ca.pem")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := run(t, newExecutor(t, httpexec.Config{}), attempt(job.HTTP{URL: "https://example.com", TLS: &job.TLS{CA: pipe}}))
+	wantFailure(t, r, "is not a regular file")
+}
+
+func TestAFileSystemThatHangsHoldsNothingUp(t *testing.T) {
+	e := newExecutor(t, httpexec.Config{})
+	release := e.HoldReads()
+	defer release()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(executor.ErrCancelled)
+	r := e.Run(ctx, attempt(job.HTTP{URL: "https://example.com", TLS: &job.TLS{CA: filepath.Join(t.TempDir(), "ca.pem")}}), executor.Output{Stdout: io.Discard, Stderr: io.Discard})
+	if r.Outcome != job.OutcomeCancelled {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// With no descriptor left nothing is sent, and the job has not failed.
+func TestAMachineWithoutDescriptorsFailsNoJob(t *testing.T) {
+	s := server(t, "", func(http.ResponseWriter, *http.Request) {})
+	ca := newAuthority(t)
+	e := newExecutor(t, httpexec.Config{})
+	e.RestAfterShortage(0)
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	a, b := attempt(job.HTTP{URL: s.URL}), attempt(job.HTTP{URL: s.URL, TLS: &job.TLS{CA: ca.file}})
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 3, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	dialled, _ := run(t, e, a)
+	read, _ := run(t, e, b)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []executor.Result{dialled, read} {
+		if !r.Unstarted || !strings.Contains(r.Reason, "the machine has no room") || !strings.Contains(r.Reason, "too many open files") {
+			t.Errorf("got %+v", r)
+		}
+	}
+	if r, _ := run(t, e, a); r.Outcome != job.OutcomeSucceeded {
+		t.Errorf("with descriptors again: %+v", r)
 	}
 }
 
@@ -801,5 +909,16 @@ func copyFile(t *testing.T, to, from string) {
 	}
 	if err := os.WriteFile(to, data, 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestABodyHasTheTypeThatItsValuesAreEscapedFor(t *testing.T) {
+	var got string
+	s := server(t, "", func(_ http.ResponseWriter, r *http.Request) { got = r.Header.Get("Content-Type") })
+	e := newExecutor(t, httpexec.Config{})
+	for body, want := range map[string]string{`{"a": 1}`: "application/json", "<a/>": "application/xml", "a": ""} {
+		if r, _ := run(t, e, attempt(job.HTTP{URL: s.URL, Body: body})); r.Outcome != job.OutcomeSucceeded || got != want {
+			t.Errorf("%s: %+v, sent as %q, want %q", body, r, got, want)
+		}
 	}
 }

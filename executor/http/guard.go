@@ -68,30 +68,34 @@ type rule struct {
 // an address decides, so that a range can be opened but for a part of it, and
 // opening everything (0.0.0.0/0) does not open what is closed for a reason. If
 // one prefix is both in Deny and in Allow it is closed.
-type guard []rule
+type guard struct {
+	rules []rule
+	// loopback opens loopback addresses that no rule of the configuration closes.
+	loopback bool
+}
 
-func newGuard(allow, deny []netip.Prefix) (guard, error) {
-	var g guard
+func newGuard(config Config) (*guard, error) {
+	g := guard{loopback: config.Loopback}
 	for _, r := range closed {
 		r.net = netip.MustParsePrefix(r.prefix)
-		g = append(g, r)
+		g.rules = append(g.rules, r)
 	}
 	for _, list := range []struct {
 		name     string
 		prefixes []netip.Prefix
 		open     bool
-	}{{"allow", allow, true}, {"deny", deny, false}} {
+	}{{"allow", config.Allow, true}, {"deny", config.Deny, false}} {
 		for _, p := range list.prefixes {
 			if !p.IsValid() {
-				return nil, fmt.Errorf("http.%s has a range that is none", list.name)
+				return nil, fmt.Errorf("http.%s has an invalid range", list.name)
 			}
 			if p.Addr().Is4In6() && p.Bits() >= 96 {
 				p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 			}
-			g = append(g, rule{net: p.Masked(), open: list.open, own: true})
+			g.rules = append(g.rules, rule{net: p.Masked(), open: list.open, own: true})
 		}
 	}
-	return g, nil
+	return &g, nil
 }
 
 // refusal says why an address is not called.
@@ -100,7 +104,7 @@ type refusal struct{ text string }
 func (r *refusal) Error() string { return r.text }
 
 // check returns a *refusal if the address may not be called.
-func (g guard) check(addr netip.Addr) error {
+func (g *guard) check(addr netip.Addr) error {
 	addr = addr.WithZone("").Unmap()
 	inside := addr
 	if nat64.Contains(addr) {
@@ -108,8 +112,12 @@ func (g guard) check(addr netip.Addr) error {
 		inside = netip.AddrFrom4([4]byte(bytes[12:]))
 	}
 	var longest *rule
-	for i := range g {
-		r := &g[i]
+	builtIn := !g.loopback || !inside.IsLoopback()
+	for i := range g.rules {
+		r := &g.rules[i]
+		if !r.own && !builtIn {
+			continue
+		}
 		// A later rule with the same prefix is of the configuration, where
 		// deny comes last.
 		if (r.net.Contains(addr) || r.net.Contains(inside)) && (longest == nil || r.length() >= longest.length()) {
@@ -138,7 +146,7 @@ func (r *rule) length() int {
 // control refuses a connection when its address is known and nothing has been
 // sent: net.Dialer calls it for every address that a name stands for, so that
 // a name which changes between a check and the call gains nothing.
-func (g guard) control(network, address string, _ syscall.RawConn) error {
+func (g *guard) control(network, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return fmt.Errorf("check address %q: %w", address, err)

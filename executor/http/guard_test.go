@@ -7,7 +7,7 @@ import (
 )
 
 func TestGuardByDefault(t *testing.T) {
-	g, err := newGuard(nil, nil)
+	g, err := newGuard(Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,19 +69,23 @@ func TestLongestPrefixDecides(t *testing.T) {
 		name         string
 		allow, deny  []netip.Prefix
 		open, closed string // addresses, separated by blanks
+		loopback     bool
 	}{
-		{"a range is opened", prefixes("127.0.0.0/8"), nil, "127.0.0.1 ::ffff:127.0.0.1 64:ff9b::7f00:1", "::1 169.254.0.1"},
-		{"a part of one", prefixes("127.0.0.5/32"), nil, "127.0.0.5", "127.0.0.6"},
-		{"all but what is closed for a reason", prefixes("0.0.0.0/0", "::/0"), nil, "1.1.1.1", "127.0.0.1 ::1 169.254.169.254 fd00:ec2::254"},
-		{"link-local but the metadata", prefixes("169.254.0.0/16"), nil, "169.254.1.1", "169.254.169.254"},
-		{"the metadata", prefixes("169.254.169.254/32"), nil, "169.254.169.254", "169.254.1.1"},
-		{"private ranges are closed", nil, prefixes("10.0.0.0/8", "fc00::/7"), "192.168.1.1", "10.1.2.3 ::ffff:10.1.2.3 fd01::1"},
-		{"all but a list", prefixes("10.1.0.0/16"), prefixes("0.0.0.0/0", "::/0"), "10.1.2.3", "10.2.0.1 1.1.1.1 2606::1 127.0.0.1"},
-		{"what is in both", prefixes("10.0.0.0/8"), prefixes("10.0.0.0/8"), "", "10.0.0.1"},
-		{"a mapped range", prefixes("::ffff:127.0.0.0/104"), nil, "127.0.0.1", "::1"},
+		{"a range is opened", prefixes("127.0.0.0/8"), nil, "127.0.0.1 ::ffff:127.0.0.1 64:ff9b::7f00:1", "::1 169.254.0.1", false},
+		{"a part of one", prefixes("127.0.0.5/32"), nil, "127.0.0.5", "127.0.0.6", false},
+		{"all but what is closed for a reason", prefixes("0.0.0.0/0", "::/0"), nil, "1.1.1.1", "127.0.0.1 ::1 169.254.169.254 fd00:ec2::254", false},
+		{"link-local but the metadata", prefixes("169.254.0.0/16"), nil, "169.254.1.1", "169.254.169.254", false},
+		{"the metadata", prefixes("169.254.169.254/32"), nil, "169.254.169.254", "169.254.1.1", false},
+		{"private ranges are closed", nil, prefixes("10.0.0.0/8", "fc00::/7"), "192.168.1.1", "10.1.2.3 ::ffff:10.1.2.3 fd01::1", false},
+		{"all but a list", prefixes("10.1.0.0/16"), prefixes("0.0.0.0/0", "::/0"), "10.1.2.3", "10.2.0.1 1.1.1.1 2606::1 127.0.0.1", false},
+		{"what is in both", prefixes("10.0.0.0/8"), prefixes("10.0.0.0/8"), "", "10.0.0.1", false},
+		{"a mapped range", prefixes("::ffff:127.0.0.0/104"), nil, "127.0.0.1", "::1", false},
+		{"loopback", nil, nil, "127.0.0.1 ::1 ::ffff:127.0.0.1 64:ff9b::7f00:1", "0.0.0.0 169.254.0.1 ::7f00:1", true},
+		{"loopback, but all is closed", nil, prefixes("0.0.0.0/0", "::/0"), "", "127.0.0.1 ::1", true},
+		{"loopback, but a part of it is closed", nil, prefixes("127.0.0.1/32"), "127.0.0.2 ::1", "127.0.0.1", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			g, err := newGuard(test.allow, test.deny)
+			g, err := newGuard(Config{Allow: test.allow, Deny: test.deny, Loopback: test.loopback})
 			if err != nil {
 				t.Fatal(err)
 			}

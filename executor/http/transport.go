@@ -1,14 +1,13 @@
 package httpexec
 
 import (
+	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"sync"
 	"time"
 
@@ -36,16 +35,13 @@ const (
 
 	// transportsMax is how many different TLS options keep connections.
 	transportsMax = 32
-
-	// fileMax is how long a file of certificates may be: the list of all
-	// authorities that a system trusts has a fifth.
-	fileMax = 1 << 20
 )
 
 // pool has one transport for all jobs without TLS options, and one for each set
 // of options.
 type pool struct {
-	guard guard
+	files *files
+	guard *guard
 	proxy func(*http.Request) (*url.URL, error)
 
 	mu     sync.Mutex
@@ -57,12 +53,6 @@ type pool struct {
 type tlsKey struct {
 	options       job.TLS
 	ca, cert, key stamp
-}
-
-// stamp tells whether a file was changed.
-type stamp struct {
-	modified time.Time
-	size     int64
 }
 
 // route sends the requests of one run. A certificate that the node shows, and the
@@ -81,16 +71,21 @@ func (r route) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // route returns what to send the requests of a run with, which begins at home.
-func (p *pool) route(home *url.URL, options *job.TLS) (http.RoundTripper, error) {
-	here, err := p.transport(options)
-	if err != nil || options == nil {
-		return here, err
+func (p *pool) route(ctx context.Context, home *url.URL, options *job.TLS) (http.RoundTripper, error) {
+	if options == nil {
+		return p.transport(nil)
 	}
-	elsewhere, err := p.transport(&job.TLS{CA: options.CA, Insecure: options.Insecure})
-	if err != nil {
-		return nil, err
-	}
-	return route{home, here, elsewhere}, nil
+	return p.files.within(ctx, func() (http.RoundTripper, error) {
+		here, err := p.transport(options)
+		if err != nil {
+			return nil, err
+		}
+		elsewhere, err := p.transport(&job.TLS{CA: options.CA, Insecure: options.Insecure})
+		if err != nil {
+			return nil, err
+		}
+		return route{home, here, elsewhere}, nil
+	})
 }
 
 // transport returns the transport for some options, nil for none.
@@ -105,11 +100,10 @@ func (p *pool) transport(options *job.TLS) (http.RoundTripper, error) {
 			if file.name == "" {
 				continue
 			}
-			info, err := os.Stat(file.name)
-			if err != nil {
+			var err error
+			if *file.at, err = p.files.stamp(file.name); err != nil {
 				return nil, fmt.Errorf("read certificates: %w", err)
 			}
-			*file.at = stamp{info.ModTime(), info.Size()}
 		}
 	}
 	p.mu.Lock()
@@ -121,7 +115,7 @@ func (p *pool) transport(options *job.TLS) (http.RoundTripper, error) {
 	if t != nil {
 		return t, nil
 	}
-	config, err := tlsConfig(key.options)
+	config, err := p.files.tlsConfig(key.options)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +163,7 @@ func (p *pool) close() {
 
 // roundTripper sends each request where it is to go: directly, with every address checked, or to a proxy.
 type roundTripper struct {
-	guard   guard
+	guard   *guard
 	proxy   func(*http.Request) (*url.URL, error)
 	direct  *http.Transport
 	proxied *http.Transport // nil without proxies
@@ -210,7 +204,7 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	proxy, err := t.proxy(r)
 	if err != nil {
-		return nil, errors.New("the setting of the proxy is no URL")
+		return nil, errors.New("the proxy setting is not a URL")
 	}
 	if proxy == nil {
 		return t.direct.RoundTrip(r)
@@ -228,39 +222,4 @@ func (t *roundTripper) close() {
 	if t.proxied != nil {
 		t.proxied.CloseIdleConnections()
 	}
-}
-
-// tlsConfig reads the files that the options name.
-func tlsConfig(options job.TLS) (*tls.Config, error) {
-	config := &tls.Config{
-		ServerName:         options.ServerName,
-		InsecureSkipVerify: options.Insecure,
-		ClientSessionCache: tls.NewLRUClientSessionCache(idleMax),
-	}
-	if options.CA != "" {
-		pem, err := readFile(options.CA)
-		if err != nil {
-			return nil, fmt.Errorf("read certificates: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read certificates: %s has none in PEM form", options.CA)
-		}
-	}
-	if options.Cert != "" {
-		cert, err := readFile(options.Cert)
-		if err != nil {
-			return nil, fmt.Errorf("read client certificate: %w", err)
-		}
-		key, err := readFile(options.Key)
-		if err != nil {
-			return nil, fmt.Errorf("read client key: %w", err)
-		}
-		pair, err := tls.X509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("read client certificate %s with key %s: %w", options.Cert, options.Key, err)
-		}
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config, nil
 }

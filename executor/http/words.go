@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
 	"syscall"
 	"unicode/utf8"
@@ -64,26 +63,28 @@ func inWords(err error) string {
 	switch {
 	case errors.As(err, &refused):
 		return refused.text
+	case isShortage(err):
+		return "the machine has no room for another connection: " + err.Error()
 	case errors.As(err, &unknownName) && unknownName.IsNotFound:
 		return fmt.Sprintf("there is no host %q", unknownName.Name)
 	case errors.As(err, &unknownName):
-		return fmt.Sprintf("the address of %q could not be found out: %s", unknownName.Name, unknownName.Err)
+		return fmt.Sprintf("cannot resolve %q: %s", unknownName.Name, unknownName.Err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection refused"
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
-		return "there is no way to the host"
+		return "no route to the host"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return "the server has broken the connection"
+		return "the server reset the connection"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return "the server has closed the connection"
+		return "the server closed the connection"
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &notTLS):
-		return "the server does not speak TLS: is it http instead of https?"
+		return "the server does not speak TLS; is the URL http instead of https?"
 	case errors.As(err, &unknownCA):
-		return "the certificate of the server is not signed by an authority that is trusted: name it with run.http.tls.ca"
+		return "the certificate of the server is not signed by a trusted authority; run.http.tls.ca can name one"
 	case errors.As(err, &certificate):
-		return "the certificate of the server is refused: " + certificate.Err.Error()
+		return "invalid certificate of the server: " + certificate.Err.Error()
 	case errors.As(err, &alert):
-		return "the server has refused the connection: " + alert.Error()
+		return "the server refused the connection: " + alert.Error()
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return "no connection in time: " + err.Error()
 	}
@@ -100,18 +101,4 @@ func shorten(reason string) string {
 		reason = reason[:len(reason)-1]
 	}
 	return reason + "…"
-}
-
-// readFile reads a file of certificates, and refuses what cannot be one.
-func readFile(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, fileMax+1))
-	if err == nil && len(data) > fileMax {
-		err = fmt.Errorf("%s is longer than %d bytes", name, fileMax)
-	}
-	return data, err
 }

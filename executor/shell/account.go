@@ -3,6 +3,7 @@ package shell
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"slices"
@@ -44,7 +45,8 @@ type accounts struct {
 	self        account
 	defaultUser string
 	allowed     []string // names and numbers; "*" is everybody but root
-	groups      []string // that are allowed to those who are not in them
+	groups      []string // that users outside them may have
+	file        string   // of the settings, as its user calls it; "" without one
 
 	mu    sync.Mutex
 	known map[[2]string]knownAccount
@@ -58,16 +60,13 @@ type knownAccount struct {
 func newAccounts(config Config) (*accounts, error) {
 	a := &accounts{
 		root: os.Geteuid() == 0, defaultUser: config.DefaultUser,
-		allowed: slices.Clone(config.AllowUsers), groups: slices.Clone(config.AllowGroups), known: map[[2]string]knownAccount{},
+		allowed: slices.Clone(config.AllowUsers), groups: slices.Clone(config.AllowGroups), file: config.File,
+		known: map[[2]string]knownAccount{},
 	}
-	a.self = account{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
-	a.self.name, a.self.home = strconv.Itoa(os.Geteuid()), "/"
-	if u, err := user.LookupId(a.self.name); err == nil {
-		a.self.name, a.self.home = u.Username, u.HomeDir
-	}
-	if a.root && a.defaultUser != "" {
-		// Others may be on some nodes only.
-		if _, err := lookupUser(a.defaultUser); err != nil {
+	a.self = self()
+	if a.defaultUser != "" {
+		// Users that jobs name may exist on some nodes only.
+		if err := checkDefaultUser(a.defaultUser, a.root, a.self); err != nil {
 			return nil, fmt.Errorf("default user: %w", err)
 		}
 		a.allowed = append(a.allowed, a.defaultUser)
@@ -75,27 +74,70 @@ func newAccounts(config Config) (*accounts, error) {
 	return a, nil
 }
 
-// allows tells whether commands may run as a user.
-func (a *accounts) allows(uid uint32) bool {
-	return slices.ContainsFunc(a.allowed, func(name string) bool {
+// self returns the account of this process.
+func self() account {
+	a := account{uid: uint32(os.Geteuid()), gid: uint32(os.Getegid())}
+	a.name, a.home = strconv.Itoa(os.Geteuid()), "/"
+	if u, err := user.LookupId(a.name); err == nil {
+		a.name, a.home = u.Username, u.HomeDir
+	}
+	return a
+}
+
+// CheckDefaultUser tells why New would refuse a default user.
+func CheckDefaultUser(name string) error {
+	return checkDefaultUser(name, os.Geteuid() == 0, self())
+}
+
+func checkDefaultUser(name string, root bool, self account) error {
+	u, err := lookupUser(name)
+	if err != nil {
+		return err
+	}
+	if !root && u.uid != self.uid {
+		return fmt.Errorf("this server runs as user %s and cannot run commands as %s: only root can switch users", self.name, name)
+	}
+	return nil
+}
+
+// allows tells whether commands may run as a user. The error is an errLookup.
+func (a *accounts) allows(uid uint32) (bool, error) {
+	return anyOf(a.allowed, func(name string) (bool, error) {
 		if name == "*" {
-			return uid != 0
+			return uid != 0, nil
 		}
 		u, err := lookupUser(name)
-		return err == nil && u.uid == uid
+		return err == nil && u.uid == uid, err
 	})
 }
 
-// allowsGroup tells whether commands of a user may have a group: their own, and what
-// the configuration says. Others would give them what it has not: files of the group
-// shadow or disk, the sockets of docker.
-func (a *accounts) allowsGroup(u account, gid uint32) bool {
-	if u.uid == 0 || !u.nameless && gid == u.gid || slices.Contains(u.groups, gid) {
-		return true
+// anyOf tells whether one of some names is allowed. A name that this machine does not have
+// allows nothing; one that could not be looked up counts only when no other one allows.
+func anyOf(names []string, allows func(name string) (bool, error)) (bool, error) {
+	var failed error
+	for _, name := range names {
+		ok, err := allows(name)
+		if ok {
+			return true, nil
+		}
+		var lookup errLookup
+		if errors.As(err, &lookup) {
+			failed = err
+		}
 	}
-	return slices.ContainsFunc(a.groups, func(name string) bool {
+	return false, failed
+}
+
+// allowsGroup tells whether commands of a user may have a group: one of the user's own, or
+// one that the configuration names. Others would give the user what it does not have: files
+// of the group shadow or disk, the sockets of docker. The error is an errLookup.
+func (a *accounts) allowsGroup(u account, gid uint32) (bool, error) {
+	if u.uid == 0 || !u.nameless && gid == u.gid || slices.Contains(u.groups, gid) {
+		return true, nil
+	}
+	return anyOf(a.groups, func(name string) (bool, error) {
 		allowed, err := lookupGroup(name)
-		return err == nil && allowed == gid
+		return err == nil && allowed == gid, err
 	})
 }
 
@@ -103,7 +145,7 @@ func (a *accounts) allowsGroup(u account, gid uint32) bool {
 func (a *accounts) of(userName, groupName string) (account, error) {
 	if userName == "" {
 		if a.root && a.defaultUser == "" {
-			return account{}, errors.New("the node is root and was not told whose commands it runs: start it with --run-as, or name a user in run.user")
+			return account{}, errors.New("the job has no run.user and the server, which runs as root, has no user for such jobs: name one in run.user, or start the server with --run-as")
 		}
 		userName = a.defaultUser
 		if !a.root {
@@ -144,34 +186,76 @@ func (a *accounts) find(userName, groupName string) (account, error) {
 		if err != nil {
 			return account{}, err
 		}
-		if a.root && !a.allowsGroup(found, gid) {
-			return account{}, fmt.Errorf("the node's configuration does not allow user %s the group %s: shell.allow_groups names those that users need not be in", found.name, groupName)
+		if a.root {
+			switch ok, err := a.allowsGroup(found, gid); {
+			case err != nil:
+				return account{}, err
+			case !ok:
+				return account{}, fmt.Errorf("user %s is not in the group %s, and %s does not list it", found.name, groupName, a.setting("shell.allow_groups"))
+			}
 		}
 		found.gid = gid
 	} else if found.nameless {
-		return account{}, fmt.Errorf("user %s has no name on this machine, and so no group: name one in run.group", userName)
+		return account{}, fmt.Errorf("user %s has no name on this machine and so no group: name one in run.group", userName)
 	}
 	found.change = found.uid != a.self.uid || found.gid != a.self.gid
-	switch {
-	case !a.root && found.change:
-		return account{}, fmt.Errorf("the node runs as user %s and cannot run commands as another user or group", a.self.name)
-	case a.root && !a.allows(found.uid):
-		return account{}, fmt.Errorf("the node's configuration does not allow commands of user %s", found.name)
+	if !a.root {
+		if found.change {
+			return account{}, fmt.Errorf("the server runs as user %s and cannot run commands as another user or group", a.self.name)
+		}
+		return found, nil
+	}
+	switch ok, err := a.allows(found.uid); {
+	case err != nil:
+		return account{}, err
+	case !ok:
+		return account{}, fmt.Errorf("run.user: commands may not run as user %s on this node: %s does not list it", found.name, a.setting("shell.allow_users"))
 	}
 	return found, nil
+}
+
+// setting names a setting and the file that has it.
+func (a *accounts) setting(name string) string {
+	if a.file == "" {
+		return name + " in the configuration file (serve --config)"
+	}
+	return name + " in " + a.file
+}
+
+// errLookup is a look-up that failed and says nothing about the account: the machine had
+// no file to open, or its directory service did not answer.
+type errLookup struct {
+	what string // user or group, with its name
+	err  error
+}
+
+func (e errLookup) Error() string { return fmt.Sprintf("%s could not be looked up: %v", e.what, e.err) }
+func (e errLookup) Unwrap() error { return e.err }
+
+// isUnknown tells whether the system has answered that there is no such account. A machine
+// without a list of accounts has none.
+func isUnknown(err error) bool {
+	var (
+		name  user.UnknownUserError
+		id    user.UnknownUserIdError
+		group user.UnknownGroupError
+	)
+	return errors.As(err, &name) || errors.As(err, &id) || errors.As(err, &group) || errors.Is(err, fs.ErrNotExist)
 }
 
 // lookupUser finds a user by name or number. A number need not have a name.
 func lookupUser(name string) (account, error) {
 	u, err := user.Lookup(name)
-	if err != nil {
-		n, notNumber := strconv.ParseUint(name, 10, 32)
-		if notNumber != nil {
-			return account{}, fmt.Errorf("there is no user %s on this machine", name)
-		}
-		if u, err = user.LookupId(name); err != nil {
+	if n, notNumber := strconv.ParseUint(name, 10, 32); err != nil && isUnknown(err) && notNumber == nil {
+		if u, err = user.LookupId(name); err != nil && isUnknown(err) {
 			return account{name: name, home: "/", uid: uint32(n), nameless: true}, nil
 		}
+	}
+	switch {
+	case err != nil && isUnknown(err):
+		return account{}, fmt.Errorf("user %s does not exist on this machine", name)
+	case err != nil:
+		return account{}, errLookup{"user " + name, err}
 	}
 	found := account{name: u.Username, home: u.HomeDir}
 	if found.uid, err = number(u.Uid); err != nil {
@@ -182,7 +266,7 @@ func lookupUser(name string) (account, error) {
 	}
 	groups, err := u.GroupIds()
 	if err != nil {
-		return account{}, fmt.Errorf("groups of user %s: %w", name, err)
+		return account{}, errLookup{"groups of user " + name, err}
 	}
 	for _, text := range groups {
 		gid, err := number(text)
@@ -195,12 +279,16 @@ func lookupUser(name string) (account, error) {
 }
 
 func lookupGroup(name string) (uint32, error) {
-	if g, err := user.LookupGroup(name); err == nil {
+	g, err := user.LookupGroup(name)
+	switch {
+	case err == nil:
 		return number(g.Gid)
+	case !isUnknown(err):
+		return 0, errLookup{"group " + name, err}
 	}
 	gid, err := number(name)
 	if err != nil {
-		return 0, fmt.Errorf("there is no group %s on this machine", name)
+		return 0, fmt.Errorf("group %s does not exist on this machine", name)
 	}
 	return gid, nil
 }

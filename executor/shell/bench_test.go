@@ -92,7 +92,7 @@ func BenchmarkSpawn(b *testing.B) {
 	}
 	ours := func(e *Executor, text string, limits *job.Limits) func() {
 		a := command(text)
-		a.Job.Run.Limits = limits
+		a.Job.Run.Shell.Limits = limits
 		return func() {
 			if r := e.Run(context.Background(), a, executor.Output{}); r.Outcome != job.OutcomeSucceeded {
 				b.Error(describe(r))

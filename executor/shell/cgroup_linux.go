@@ -63,7 +63,7 @@ const (
 func newCgroups(configured string, features *Features) *cgroups {
 	missing := func(format string, args ...any) *cgroups {
 		features.Missing = append(features.Missing, fmt.Sprintf(format, args...)+
-			": limits count for each process by itself, and processes that leave their group are found by their environment only.")
+			": limits apply to each process, and processes that leave their group are found by their environment only.")
 		return nil
 	}
 	if configured == "none" {
@@ -103,7 +103,7 @@ func newCgroups(configured string, features *Features) *cgroups {
 	enable("memory", &features.Memory)
 	enable("cpu", &features.CPU)
 	if len(without) > 0 {
-		features.Missing = append(features.Missing, fmt.Sprintf("The cgroup %s has not all controllers: limits of %s count for each process by itself.", base, strings.Join(without, " and ")))
+		features.Missing = append(features.Missing, fmt.Sprintf("The cgroup %s lacks controllers: limits of %s apply to each process.", base, strings.Join(without, " and ")))
 	}
 	return c
 }

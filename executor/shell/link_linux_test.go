@@ -65,7 +65,7 @@ func TestWhatTheNodeHasOpenIsNotCopied(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	for range more {
-		a := attempt(job.RunSpec{Shell: &job.Shell{Command: "cat"}, Stdin: "text"})
+		a := attempt(job.RunSpec{Shell: &job.Shell{Command: "cat", Stdin: "text"}})
 		all.Go(func() { e.Run(t.Context(), a, executor.Output{}) })
 	}
 	all.Wait()
@@ -110,11 +110,11 @@ func TestEachCommandHasItsOwnFiles(t *testing.T) {
 		const commands = 100
 		var all sync.WaitGroup
 		for i := range commands {
-			a := attempt(job.RunSpec{Shell: &job.Shell{Command: "cat; echo $BELFRY_RUN >&2"}, Stdin: fmt.Sprint(i)})
+			a := attempt(job.RunSpec{Shell: &job.Shell{Command: "cat; echo $BELFRY_RUN >&2", Stdin: fmt.Sprint(i)}})
 			all.Go(func() {
 				r, out, stderr := run(t, e, a)
-				if out != a.Job.Run.Stdin || strings.TrimSpace(stderr) != a.Run.ID.String() || r.Outcome != job.OutcomeSucceeded {
-					t.Errorf("%s: %q and %q, want %q and %s", describe(r), out, stderr, a.Job.Run.Stdin, a.Run.ID)
+				if out != a.Job.Run.Shell.Stdin || strings.TrimSpace(stderr) != a.Run.ID.String() || r.Outcome != job.OutcomeSucceeded {
+					t.Errorf("%s: %q and %q, want %q and %s", describe(r), out, stderr, a.Job.Run.Shell.Stdin, a.Run.ID)
 				}
 			})
 		}

@@ -30,7 +30,7 @@ type prepared struct {
 	env      []string
 	dir      string
 	account  account
-	umask    *job.Umask // nil when the thread need not set it
+	umask    *job.Umask // nil for that of the spawners
 	nice     int
 	// limits says what the process is limited to, for the reason of its end.
 	limits   job.Limits
@@ -50,11 +50,12 @@ type prepared struct {
 
 // prepare does all that can be done and refused before a process is made.
 func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
-	spec, err := a.Job.Expand(a.Data)
+	expanded, err := a.Job.Expand(a.Data)
 	if err != nil {
 		return nil, err
 	}
-	if spec.Shell == nil {
+	spec := expanded.Shell
+	if spec == nil {
 		return nil, errors.New("the job has no run.shell")
 	}
 	p := &prepared{null: e.null, cgroups: e.cgroups, dir: spec.Dir, umask: spec.Umask, nice: spec.Nice, stdin: spec.Stdin, ends: [2]int{-1, -1}}
@@ -66,7 +67,10 @@ func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
 	if p.dir == "" {
 		p.dir = e.config.Dir
 	}
-	if p.account, err = e.accounts.of(spec.User, spec.Group); err != nil {
+	if err := e.bound(p); err != nil {
+		return nil, err
+	}
+	if p.account, err = e.accounts.Load().of(spec.User, spec.Group); err != nil {
 		return nil, err
 	}
 	p.env, p.searched = e.environment(a, spec, p)
@@ -78,17 +82,36 @@ func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
 	}
 
 	file := ""
-	if spec.Shell.Script != "" {
-		if p.scriptDir, file, err = writeScript(e.config.TempDir, spec.Shell.Script, p.account); err != nil {
+	if spec.Script != "" {
+		if p.scriptDir, file, err = writeScript(e.config.TempDir, spec.Script, p.account); err != nil {
 			return nil, fmt.Errorf("write the script: %w", err)
 		}
 	}
-	if p.argv, err = commandLine(spec.Shell, file); err != nil {
+	if p.argv, err = commandLine(spec, file); err != nil {
 		return nil, err
 	}
 	p.path, p.missing = lookPath(p.argv[0], p.searched)
 	e.limit(p, spec, time.Duration(deref(a.Job.Policy.Timeout)))
 	return p, nil
+}
+
+// bound checks what the job asks for against what the node allows, and leaves in p.umask only
+// what is not set already.
+func (e *Executor) bound(p *prepared) error {
+	if p.nice < e.config.NiceMin {
+		return fmt.Errorf("run.nice: %d is below shell.nice_min in the configuration of the node, which is %d", p.nice, e.config.NiceMin)
+	}
+	own := e.config.Umask
+	if p.umask == nil {
+		p.umask = own
+	}
+	if open := *own &^ *p.umask; open != 0 {
+		return fmt.Errorf("run.umask: %s is more permissive than shell.umask in the configuration of the node, %s", p.umask, own)
+	}
+	if *p.umask == e.spawners.umask {
+		p.umask = nil
+	}
+	return nil
 }
 
 func deref(d *job.Duration) job.Duration {
@@ -99,7 +122,7 @@ func deref(d *job.Duration) job.Duration {
 }
 
 // environment returns the variables of the command, and the PATH among them.
-func (e *Executor) environment(a executor.Attempt, spec *job.RunSpec, p *prepared) ([]string, string) {
+func (e *Executor) environment(a executor.Attempt, spec *job.Shell, p *prepared) ([]string, string) {
 	data := a.Data
 	data.Run, data.Attempt = a.Run.ID, a.Number
 	data.Params = make(map[string]string, len(a.Job.Params))
@@ -149,7 +172,7 @@ func lookPath(name, path string) (string, error) {
 
 // limit arranges the limits of the command, and what else a shell has to set
 // where threads cannot.
-func (e *Executor) limit(p *prepared, spec *job.RunSpec, timeout time.Duration) {
+func (e *Executor) limit(p *prepared, spec *job.Shell, timeout time.Duration) {
 	if spec.Limits != nil {
 		p.limits = *spec.Limits
 	}

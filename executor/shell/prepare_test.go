@@ -16,13 +16,15 @@ func TestTheEnvironmentIsClean(t *testing.T) {
 	t.Setenv("SECRET", "of the node")
 	e := newExecutor(t, func(c *Config) { c.Env = map[string]string{"TZ": "UTC", "BOTH": "config"}; c.Dir = "/" })
 	a := attempt(job.RunSpec{
-		Shell: &job.Shell{Command: "/usr/bin/env"},
-		Env:   map[string]string{"GREETING": "{{ .Param.who }}", "BOTH": "job", "LANG": "de_DE.UTF-8"},
+		Shell: &job.Shell{
+			Command: "/usr/bin/env",
+			Env:     map[string]string{"GREETING": "{{ .Param.who }}", "BOTH": "job", "LANG": "de_DE.UTF-8"},
+		},
 	})
 	a.Job.Params = map[string]job.Param{"who": {Default: "nobody"}, "when": {Default: "now"}}
 	a.Data.Params = map[string]string{"who": "you"}
 	_, out, stderr := run(t, e, a)
-	self := e.accounts.self
+	self := e.accounts.Load().self
 	want := "BELFRY_RUN=" + a.Run.ID.String() + `
 BELFRY_ATTEMPT=1
 BELFRY_JOB=default/report
@@ -73,7 +75,7 @@ func TestUmaskNiceAndPrivileges(t *testing.T) {
 	e := newExecutor(t)
 	umask := job.Umask(0o027)
 	for _, text := range []string{"umask; nice", "sleep 0; umask; nice"} {
-		a := attempt(job.RunSpec{Shell: &job.Shell{Command: text}, Umask: &umask, Nice: 7})
+		a := attempt(job.RunSpec{Shell: &job.Shell{Command: text, Umask: &umask, Nice: 7}})
 		if r, out, _ := run(t, e, a); out != "0027\n7\n" {
 			t.Errorf("%s says %q, %s", text, out, describe(r))
 		}
@@ -101,12 +103,58 @@ func TestUmaskNiceAndPrivileges(t *testing.T) {
 	}
 }
 
+// The umask of the node says nothing about its commands, and a job cannot open what the
+// configuration closes or come before all else.
+func TestUmaskAndNiceAreBounded(t *testing.T) {
+	own := umaskOfProcess()
+	t.Parallel()
+	for _, c := range []struct {
+		umask, of string // of the configuration and the job; "" for none
+		niceMin   int
+		nice      int
+		want      string
+	}{
+		{"", "", 0, 0, "0022\n"},
+		{"", "077", 0, 0, "0077\n"},
+		{"077", "", 0, 0, "0077\n"},
+		{"002", "", 0, 0, "0002\n"},
+		{"", "002", 0, 0, "failed: run.umask: 002 is more permissive than shell.umask in the configuration of the node, 022"},
+		{"027", "022", 0, 0, "failed: run.umask: 022 is more permissive than shell.umask in the configuration of the node, 027"},
+		{"", "", 0, -1, "failed: run.nice: -1 is below shell.nice_min in the configuration of the node, which is 0"},
+		{"", "", 5, 4, "failed: run.nice: 4 is below shell.nice_min in the configuration of the node, which is 5"},
+	} {
+		for _, threads := range []bool{true, false} {
+			e := newExecutor(t, func(config *Config) {
+				if config.NiceMin = c.niceMin; c.umask != "" {
+					config.Umask = new(job.Umask)
+					_ = config.Umask.UnmarshalText([]byte(c.umask))
+				}
+			})
+			if !threads {
+				e.spawners.threads, e.spawners.umask = false, own // as where unshare is forbidden
+			}
+			a := attempt(job.RunSpec{Shell: &job.Shell{Command: "umask", Nice: c.nice}})
+			if c.of != "" {
+				a.Job.Run.Shell.Umask = new(job.Umask)
+				_ = a.Job.Run.Shell.Umask.UnmarshalText([]byte(c.of))
+			}
+			r, got, _ := run(t, e, a)
+			if r.Outcome != job.OutcomeSucceeded {
+				got = describe(r)
+			}
+			if got != c.want {
+				t.Errorf("%+v with threads %v: got %q", c, threads, got)
+			}
+		}
+	}
+}
+
 func TestUmaskAndNiceThroughAShell(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
 	e.spawners.threads = false // as where unshare is forbidden
 	umask := job.Umask(0o027)
-	a := attempt(job.RunSpec{Shell: &job.Shell{Command: "sh", Args: []string{"-c", `umask; nice; echo "$1"`, "x", "a  b"}}, Umask: &umask, Nice: 7})
+	a := attempt(job.RunSpec{Shell: &job.Shell{Command: "sh", Args: []string{"-c", `umask; nice; echo "$1"`, "x", "a  b"}, Umask: &umask, Nice: 7}})
 	if r, out, stderr := run(t, e, a); out != "0027\n7\na  b\n" {
 		t.Errorf("%q, %q, %s", out, stderr, describe(r))
 	}
@@ -117,6 +165,7 @@ func TestOtherUsers(t *testing.T) {
 	t.Parallel()
 	who := func(c *Config) {
 		c.DefaultUser = "nobody"
+		c.File = "/etc/belfry.yaml"
 		c.AllowUsers = []string{"not-on-this-node", "daemon", "12345"}
 		c.AllowGroups = []string{"not-on-this-node", "nogroup", "54321"}
 	}
@@ -131,25 +180,27 @@ func TestOtherUsers(t *testing.T) {
 		{"the default user", who, "", "", "nobody nogroup nogroup /nonexistent nobody\n"},
 		{"an allowed one", who, "daemon", "", "daemon daemon daemon /usr/sbin daemon\n"},
 		{"with another group", who, "daemon", "nogroup", "daemon nogroup nogroup daemon /usr/sbin daemon\n"},
-		{"with the group of another", who, "daemon", "shadow", "the node's configuration does not allow user daemon the group shadow: shell.allow_groups names those that users need not be in"},
-		{"with the group of root", everybody, "bin", "0", "the node's configuration does not allow user bin the group 0: shell.allow_groups names those that users need not be in"},
+		{"with the group of another", who, "daemon", "shadow", "user daemon is not in the group shadow, and shell.allow_groups in /etc/belfry.yaml does not list it"},
+		{"with the group of root", everybody, "bin", "0", "user bin is not in the group 0, and shell.allow_groups in the configuration file (serve --config) does not list it"},
 		{"with their own group", everybody, "bin", "bin", "bin bin bin /bin bin\n"},
 		{"by number", who, "1", "", "daemon daemon daemon /usr/sbin daemon\n"},
 		{"a number without a name", who, "12345", "54321", "12345 54321 54321 / 12345\n"},
-		{"a number without a name or group", who, "12345", "", "user 12345 has no name on this machine, and so no group: name one in run.group"},
-		{"one that is not allowed", who, "bin", "", "the node's configuration does not allow commands of user bin"},
-		{"root, which is not allowed", who, "root", "", "the node's configuration does not allow commands of user root"},
-		{"root by its number", who, "0", "", "the node's configuration does not allow commands of user root"},
+		{"a number without a name or group", who, "12345", "", "user 12345 has no name on this machine and so no group: name one in run.group"},
+		{"one that is not allowed", who, "bin", "", "run.user: commands may not run as user bin on this node: shell.allow_users in /etc/belfry.yaml does not list it"},
+		{"root, which is not allowed", who, "root", "", "run.user: commands may not run as user root on this node: shell.allow_users in /etc/belfry.yaml does not list it"},
+		{"root by its number", who, "0", "", "run.user: commands may not run as user root on this node: shell.allow_users in /etc/belfry.yaml does not list it"},
 		{"everybody", everybody, "bin", "", "bin bin bin /bin bin\n"},
-		{"everybody but root", everybody, "root", "", "the node's configuration does not allow commands of user root"},
-		{"nobody named", nothing, "", "", "the node is root and was not told whose commands it runs: start it with --run-as, or name a user in run.user"},
+		{"everybody but root", everybody, "root", "", "run.user: commands may not run as user root on this node: shell.allow_users in the configuration file (serve --config) does not list it"},
+		{"nobody named", nothing, "", "", "the job has no run.user and the server, which runs as root, has no user for such jobs: name one in run.user, or start the server with --run-as"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := newExecutor(t, c.config)
 			e.config.Dir = "/"
 			a := attempt(job.RunSpec{
-				Shell: &job.Shell{Command: `echo $(id -un 2>/dev/null || true) $(id -gn 2>/dev/null || true) $(id -Gn 2>/dev/null) $HOME $USER`},
-				User:  c.user, Group: c.group,
+				Shell: &job.Shell{
+					Command: `echo $(id -un 2>/dev/null || true) $(id -gn 2>/dev/null || true) $(id -Gn 2>/dev/null) $HOME $USER`,
+					User:    c.user, Group: c.group,
+				},
 			})
 			r, out, _ := run(t, e, a)
 			if got := out + r.Reason; got != c.want {
@@ -190,6 +241,29 @@ func TestANodeThatIsNotRootRunsOnlyAsItself(t *testing.T) {
 	}
 }
 
+func TestADefaultUserThatCannotBeSwitchedToIsRefused(t *testing.T) {
+	t.Parallel()
+	me := account{name: "me", uid: 1000}
+	for _, c := range []struct {
+		user string
+		root bool
+		want string
+	}{
+		{"daemon", true, ""},
+		{"1000", false, ""},
+		{"daemon", false, "this server runs as user me and cannot run commands as daemon: only root can switch users"},
+		{"not-on-this-node", true, "user not-on-this-node does not exist on this machine"},
+	} {
+		got := ""
+		if err := checkDefaultUser(c.user, c.root, me); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s, root %t: %q, want %q", c.user, c.root, got, c.want)
+		}
+	}
+}
+
 func TestLimitsOfEachProcess(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
@@ -198,7 +272,7 @@ func TestLimitsOfEachProcess(t *testing.T) {
 	}
 	timeout := job.Duration(100 * time.Second)
 	limited := func(text string, limits job.Limits) executor.Attempt {
-		a := attempt(job.RunSpec{Shell: &job.Shell{Command: text}, Limits: &limits})
+		a := attempt(job.RunSpec{Shell: &job.Shell{Command: text, Limits: &limits}})
 		a.Job.Policy.Timeout = &timeout
 		return a
 	}

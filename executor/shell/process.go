@@ -42,6 +42,17 @@ func (p *process) over() bool {
 	}
 }
 
+// gone tells whether the process has ended, be it waited for or not: a node that was
+// stopped and wakes finds that and the end of a context in any order.
+func (p *process) gone() bool {
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return isZombie(p.pid)
+	}
+}
+
 // watch begins to wait for the process. With a pidfd that takes no thread: ten thousand
 // commands may run.
 func (p *process) watch() {
@@ -161,19 +172,24 @@ func (s *supervision) run(ctx context.Context) {
 	if !s.proc.over() {
 		s.proc.watch()
 	}
+	s.await(ctx)
+	s.drain()
+}
+
+// await waits until the process has ended, and makes it end when ctx does.
+func (s *supervision) await(ctx context.Context) {
 	select {
 	case <-s.proc.exited:
 	case <-ctx.Done():
 	}
-	select {
-	case <-s.proc.exited:
-		// It was first, even if ctx has ended since.
-		s.ended = time.Now()
-		s.settle(ctx)
-	default:
-		s.end()
+	if !s.proc.gone() {
+		s.end() //nolint:contextcheck // ctx may have ended, and the grace begins then
+		return
 	}
-	s.drain()
+	// It was first, even if ctx has ended since.
+	<-s.proc.exited
+	s.ended = time.Now()
+	s.settle(ctx)
 }
 
 // end asks the whole group to end and kills what is left of it after the grace.
@@ -232,8 +248,8 @@ func (s *supervision) settle(ctx context.Context) {
 	s.leftover = true
 	s.asked = time.Now()
 	s.signal(unix.SIGTERM)
-	if !s.emptyWithin(s.grace, nil) {
-		s.kill()
+	if !s.emptyWithin(s.grace, nil) { //nolint:contextcheck // what is left has its grace though ctx ends
+		s.kill() //nolint:contextcheck // likewise
 	}
 }
 
@@ -343,7 +359,7 @@ func (s *supervision) result(ctx context.Context, success *job.Success, match *m
 	ending := "" // in words
 	switch status := s.proc.status; {
 	case s.stuck:
-		ending = fmt.Sprintf("and hangs in the kernel since: it did not react within %s", shortly(killWait))
+		ending = fmt.Sprintf("and has been hanging in the kernel since: it did not react within %s", shortly(killWait))
 	case status.Signaled():
 		r.Signal = unix.SignalName(status.Signal())
 		ending = "ended by " + r.Signal
@@ -363,7 +379,7 @@ func (s *supervision) result(ctx context.Context, success *job.Success, match *m
 	}
 	if s.fenced {
 		r.Outcome = job.OutcomeLost
-		r.Reason = fmt.Sprintf("%v: the watchdog made it end, %s", executor.ErrFenced, ending)
+		r.Reason = fmt.Sprintf("%v: ended by the watchdog, %s", executor.ErrFenced, ending)
 		return r
 	}
 	switch {

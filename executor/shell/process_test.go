@@ -151,7 +151,7 @@ func TestWhatACommandLeavesBehindIsEnded(t *testing.T) {
 				t.Skip("no cgroups here: ", e.Features().Missing)
 			}
 			read, name := alivePipe(t)
-			a := attempt(job.RunSpec{Shell: &job.Shell{Command: c.text + "\n"}, Env: map[string]string{"ALIVE": name}})
+			a := attempt(job.RunSpec{Shell: &job.Shell{Command: c.text + "\n", Env: map[string]string{"ALIVE": name}}})
 			a.Grace = c.grace
 			began := time.Now()
 			r, _, stderr := run(t, e, a)
@@ -171,7 +171,7 @@ func TestWhatACommandLeavesBehindIsEnded(t *testing.T) {
 			t.Skip("no cgroups here: ", e.Features().Missing)
 		}
 		read, name := alivePipe(t)
-		a := attempt(job.RunSpec{Shell: &job.Shell{Command: "setsid sh -c 'echo up; sleep 1000' 3>$ALIVE; wait"}, Env: map[string]string{"ALIVE": name}})
+		a := attempt(job.RunSpec{Shell: &job.Shell{Command: "setsid sh -c 'echo up; sleep 1000' 3>$ALIVE; wait", Env: map[string]string{"ALIVE": name}}})
 		a.Grace = 50 * time.Millisecond
 		ending(t, e, a, executor.ErrTimeout)
 		isGone(t, read)
@@ -187,8 +187,8 @@ func TestWhatTheWatchdogHasEndedIsLost(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t, func(c *Config) { c.Watch = fencing{} })
 	for _, c := range []struct{ text, want string }{
-		{"kill -KILL $$", "lost SIGKILL: the node has lost touch with the store: the watchdog made it end, ended by SIGKILL"},
-		{"exit 0", "lost 0: the node has lost touch with the store: the watchdog made it end, exit status 0"},
+		{"kill -KILL $$", "lost SIGKILL: the node has lost touch with the store: ended by the watchdog, ended by SIGKILL"},
+		{"exit 0", "lost 0: the node has lost touch with the store: ended by the watchdog, exit status 0"},
 	} {
 		if r, _, _ := run(t, e, command(c.text)); describe(r) != c.want {
 			t.Errorf("%s: got %s, want %s", c.text, describe(r), c.want)

@@ -88,9 +88,9 @@ type Config struct {
 	// after it.
 	Env map[string]string
 
-	// DefaultUser runs the jobs that name no user, where the node is root. By
-	// default there is none and such a job is refused: a job that was written
-	// without a thought of its user is not worth being root.
+	// DefaultUser runs the jobs that name no user, where the node runs as root. By
+	// default there is none and such a job is refused. A node that cannot switch
+	// users is refused another one than its own.
 	DefaultUser string
 	// AllowUsers are the users, by name or number, that jobs may name where the
 	// node is root, besides DefaultUser; "*" is everybody but root, which has
@@ -100,9 +100,19 @@ type Config struct {
 	// AllowGroups are the groups, by name or number, that jobs may name where the
 	// node is root, besides those that their user is in. Default: none.
 	AllowGroups []string
+	// File is what the operator calls the file with these settings, for errors.
+	File string
 	// AllowNewPrivileges lets commands gain privileges, for example by sudo.
 	// By default they cannot, where the system knows no_new_privs.
 	AllowNewPrivileges bool
+
+	// Umask is that of commands whose job names none. A job may only add to it, so
+	// that what a command writes is never open to more than the node allows.
+	// Default: 022.
+	Umask *job.Umask
+	// NiceMin is the lowest nice value that a job may name: below 0 its commands
+	// come before all other programs of the machine. Default: 0.
+	NiceMin int
 
 	// Spawns is how many processes are made at the same time, apart from how
 	// many run: more only make each other late. Default: 4 for each processor.
@@ -115,6 +125,9 @@ type Config struct {
 const (
 	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	defaultLang = "C.UTF-8"
+	// DefaultUmask lets others read what commands write, as most systems do, and not
+	// change it.
+	DefaultUmask job.Umask = 0o022
 
 	// spawnsPerProcessor is where more spawns at a time stopped to make more a
 	// second and only lengthened the latest.
@@ -135,17 +148,22 @@ const (
 	// pollFirst and pollMost are the waits between two looks whether a process
 	// group is empty, of which the system does not tell.
 	pollFirst, pollMost = time.Millisecond, 50 * time.Millisecond
+	// shortageRest is how long an attempt that the machine has no room for keeps its place:
+	// a shortage takes seconds to end, and each try costs the store two calls.
+	shortageRest = 2 * time.Second
 )
 
 // Executor runs commands. It is made by New.
 type Executor struct {
 	config   Config
-	accounts *accounts
+	accounts atomic.Pointer[accounts]
 	spawners *spawners
 	cgroups  *cgroups // nil without
 	features Features
 	null     *os.File
 	buffers  sync.Pool // of *[]byte, of bufferSize
+
+	shortageRest time.Duration
 }
 
 var _ executor.Executor = (*Executor)(nil)
@@ -192,6 +210,9 @@ func New(config Config) (*Executor, error) {
 	if config.Watch == nil {
 		config.Watch = nobody{}
 	}
+	if config.Umask == nil {
+		config.Umask = new(DefaultUmask)
+	}
 	config.Env = maps.Clone(config.Env)
 	config.AllowUsers = slices.Clone(config.AllowUsers)
 	config.AllowGroups = slices.Clone(config.AllowGroups)
@@ -199,14 +220,15 @@ func New(config Config) (*Executor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shell executor: %w", err)
 	}
-	e := &Executor{config: config, null: null, features: Features{Memory: "process", CPU: "process"}}
+	e := &Executor{config: config, null: null, shortageRest: shortageRest, features: Features{Memory: "process", CPU: "process"}}
 	e.buffers.New = func() any { b := make([]byte, bufferSize); return &b }
-	e.accounts, err = newAccounts(config)
+	accounts, err := newAccounts(config)
 	if err != nil {
 		null.Close()
 		return nil, fmt.Errorf("shell executor: %w", err)
 	}
-	e.spawners = newSpawners(config.Spawns, !config.AllowNewPrivileges, &e.features)
+	e.accounts.Store(accounts)
+	e.spawners = newSpawners(config.Spawns, *config.Umask, !config.AllowNewPrivileges, &e.features)
 	e.cgroups = newCgroups(config.Cgroup, &e.features)
 	removeOldScripts(config.TempDir)
 	return e, nil
@@ -217,6 +239,19 @@ func (e *Executor) Features() Features {
 	f := e.features
 	f.Missing = slices.Clone(f.Missing)
 	return f
+}
+
+// Allow replaces Config.AllowUsers and Config.AllowGroups for the attempts that begin
+// after it. It is not called concurrently with itself.
+func (e *Executor) Allow(users, groups []string) error {
+	config := e.config
+	config.AllowUsers, config.AllowGroups = users, groups
+	accounts, err := newAccounts(config)
+	if err != nil {
+		return fmt.Errorf("shell executor: %w", err)
+	}
+	e.accounts.Store(accounts)
+	return nil
 }
 
 // Close frees what the executor holds. No attempt may be running any more.
@@ -247,12 +282,12 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 	}
 	p, err := e.prepare(a)
 	if err != nil {
-		return notRun(err)
+		return e.notRun(ctx, err)
 	}
 	defer p.release()
 	match, err := newMatcher(a.Job.Policy.Success)
 	if err != nil {
-		return notRun(err)
+		return e.notRun(ctx, err)
 	}
 	p.watched = executor.Process{Run: a.Run.ID, Number: a.Number, Grace: a.Grace, Fence: a.Fence}
 
@@ -331,18 +366,33 @@ func (e *Executor) spawn(ctx context.Context, a executor.Attempt, p *prepared) (
 	return proc, err
 }
 
-// notRun is the result of an attempt whose process could not even be tried to
-// make.
-func notRun(err error) executor.Result {
-	return executor.Result{Outcome: job.OutcomeFailed, Reason: err.Error(), Retryable: isShortage(err)}
+// notRun is the result of an attempt that failed before its process was made.
+func (e *Executor) notRun(ctx context.Context, err error) executor.Result {
+	if isShortage(err) {
+		return e.short(ctx, err)
+	}
+	return executor.Result{Outcome: job.OutcomeFailed, Reason: err.Error(), Retryable: errors.Is(err, syscall.ENOSPC)}
 }
 
-// isShortage tells whether the machine has no room for another process or file
-// at the moment.
+// isShortage tells whether an error is about the state of the machine at the moment, and
+// not about the job: no room for another process or file, or no answer about a user.
 func isShortage(err error) bool {
-	return slices.ContainsFunc([]error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC}, func(e error) bool {
+	var lookup errLookup
+	return errors.As(err, &lookup) || slices.ContainsFunc([]error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE}, func(e error) bool {
 		return errors.Is(err, e)
 	})
+}
+
+// short is the result of an attempt that the machine had no room for. The attempt holds its
+// place for a while, so that it is not tried again and again.
+func (e *Executor) short(ctx context.Context, err error) executor.Result {
+	timer := time.NewTimer(e.shortageRest)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return executor.Result{Outcome: job.OutcomeFailed, Reason: "the machine has no room to start it: " + err.Error(), Unstarted: true}
 }
 
 // notSpawned is the result of an attempt whose process could not be made.
@@ -361,13 +411,10 @@ func (e *Executor) notSpawned(ctx context.Context, p *prepared, err error, out e
 	}
 	var unopened errUnopened
 	if errors.As(err, &unopened) {
-		return notRun(unopened.error)
+		return e.notRun(ctx, unopened.error)
 	}
 	if isShortage(err) {
-		return executor.Result{
-			Outcome: job.OutcomeFailed, Retryable: true,
-			Reason: "the machine has no room for another process: fork: " + err.Error(),
-		}
+		return e.short(ctx, fmt.Errorf("fork: %w", err))
 	}
 	if info, statErr := os.Stat(p.dir); statErr != nil || !info.IsDir() {
 		return executor.Result{Outcome: job.OutcomeFailed, Reason: fmt.Sprintf("cannot enter the directory %s: %v", p.dir, dirProblem(statErr))}
@@ -410,7 +457,7 @@ func (p *prepared) whyDenied() string {
 		}
 	}
 	if p.account.change {
-		return fmt.Sprintf("permission denied to user %s, who needs the directory %s as well", p.account.name, p.dir)
+		return fmt.Sprintf("permission denied: user %s cannot enter the directory %s", p.account.name, p.dir)
 	}
 	return "permission denied"
 }

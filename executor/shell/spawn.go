@@ -6,7 +6,19 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/belfry-cron/belfry/job"
 )
+
+// umaskOfProcess returns the umask of this process, which can only be read by setting it:
+// for a moment to one that closes all.
+func umaskOfProcess() job.Umask {
+	own := unix.Umask(0o777)
+	unix.Umask(own)
+	return job.Umask(own)
+}
 
 // spawners make processes, a bounded number at a time. Each has a thread of its own,
 // and is made when it is first needed.
@@ -15,7 +27,8 @@ type spawners struct {
 	// shell in the new process.
 	threads    bool
 	noNewPrivs bool
-	baseNice   int // of the node
+	umask      job.Umask // of the spawners, or of the node where threads is not set
+	baseNice   int       // of the node
 	// keep is what threads with files of their own have in common with the node; nil
 	// when they have its files.
 	keep []int

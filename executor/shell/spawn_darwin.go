@@ -10,11 +10,11 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-func newSpawners(n int, noNewPrivs bool, features *Features) *spawners {
+func newSpawners(n int, _ job.Umask, noNewPrivs bool, features *Features) *spawners {
 	if noNewPrivs {
 		features.Missing = append(features.Missing, "Commands can gain privileges: this system has no no_new_privs.")
 	}
-	return &spawners{idle: make(chan *spawner, n), most: n}
+	return &spawners{idle: make(chan *spawner, n), most: n, umask: umaskOfProcess()}
 }
 
 func (s *spawners) prepareThread() {}
@@ -51,6 +51,9 @@ func outputPipe() (read *os.File, write int, err error) {
 	return read, write, nil
 }
 
+// isZombie is not known here without waiting for the process.
+func isZombie(int) bool { return false }
+
 func pidfdFile(int) *os.File { return nil }
 
 func textFile(text, temp string) (*os.File, error) { return unlinkedFile(text, temp) }
@@ -69,7 +72,7 @@ func (*cgroup) oomKills(job.Limits) int { return 0 }
 type cgroups struct{}
 
 func newCgroups(_ string, features *Features) *cgroups {
-	features.Missing = append(features.Missing, "This system has no cgroups: limits count for each process by itself, and processes that leave their group are not ended.")
+	features.Missing = append(features.Missing, "This system has no cgroups: limits apply to each process, and processes that leave their group are not ended.")
 	return nil
 }
 

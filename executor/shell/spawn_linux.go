@@ -16,8 +16,8 @@ import (
 
 // newSpawners tries on a thread of its own what threads can have for
 // themselves.
-func newSpawners(n int, noNewPrivs bool, features *Features) *spawners {
-	s := &spawners{idle: make(chan *spawner, n), most: n, noNewPrivs: noNewPrivs}
+func newSpawners(n int, umask job.Umask, noNewPrivs bool, features *Features) *spawners {
+	s := &spawners{idle: make(chan *spawner, n), most: n, noNewPrivs: noNewPrivs, umask: umask}
 	missing := func(format string, args ...any) {
 		features.Missing = append(features.Missing, fmt.Sprintf(format, args...))
 	}
@@ -33,7 +33,7 @@ func newSpawners(n int, noNewPrivs bool, features *Features) *spawners {
 			}
 			if noNewPrivs {
 				if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-					missing("Commands can gain privileges, no_new_privs is not there (%v).", err)
+					missing("Commands can gain privileges: no_new_privs is not available (%v).", err)
 				} else {
 					features.NoNewPrivileges = true
 				}
@@ -48,10 +48,13 @@ func newSpawners(n int, noNewPrivs bool, features *Features) *spawners {
 		})
 	}()
 	<-tried
+	if !s.threads {
+		s.umask = umaskOfProcess()
+	}
 	if err == nil {
 		s.keep, features.OwnFiles = keep, true
 	} else {
-		missing("Threads cannot have files of their own (%v): each connection makes each start of a command dearer.", err)
+		missing("Threads cannot have files of their own (%v): each open connection makes starting a command slower.", err)
 	}
 	return s
 }
@@ -60,6 +63,7 @@ func newSpawners(n int, noNewPrivs bool, features *Features) *spawners {
 func (s *spawners) prepareThread() {
 	if s.threads {
 		_ = unix.Unshare(unix.CLONE_FS)
+		unix.Umask(int(s.umask))
 	}
 	if s.noNewPrivs {
 		_ = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -110,6 +114,17 @@ func outputPipe() (read *os.File, write int, err error) {
 		return nil, -1, err
 	}
 	return os.NewFile(uintptr(fds[0]), "output"), fds[1], nil
+}
+
+// isZombie tells whether a child has ended, also when it was waited for since.
+func isZombie(pid int) bool {
+	var info unix.Siginfo
+	for {
+		err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return errors.Is(err, unix.ECHILD) || err == nil && info.Signo != 0
+		}
+	}
 }
 
 // pidfdFile returns a file of a process that can be waited for, or nil. The process must

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
+	"os/user"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -50,7 +53,7 @@ type refuser struct{ nobody }
 
 func (refuser) Spawning(executor.Process) error { return errors.New("the disk is full") }
 
-func TestAForkWithoutRoomCanBeRetried(t *testing.T) {
+func TestAForkWithoutRoomIsNotAFailureOfTheJob(t *testing.T) {
 	needRoot(t)
 	// Not parallel: the limit is that of the whole process. Root is exempt.
 	var old unix.Rlimit
@@ -58,7 +61,8 @@ func TestAForkWithoutRoomCanBeRetried(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := newExecutor(t, func(c *Config) { c.Dir = "/"; c.AllowGroups = []string{"54321"} })
-	a := attempt(job.RunSpec{Shell: &job.Shell{Command: "pwd"}, User: "54321", Group: "54321"})
+	e.shortageRest = 0
+	a := attempt(job.RunSpec{Shell: &job.Shell{Command: "pwd", User: "54321", Group: "54321"}})
 	// The limit is looked at when the user has a process already.
 	other := exec.Command("sleep", "1000")
 	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 54321, Gid: 54321}}
@@ -73,11 +77,76 @@ func TestAForkWithoutRoomCanBeRetried(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &old); err != nil {
 		t.Fatal(err)
 	}
-	if want := "failed retryable: the machine has no room for another process: fork: resource temporarily unavailable"; describe(r) != want {
+	if want := "failed unstarted: the machine has no room to start it: fork: resource temporarily unavailable"; describe(r) != want {
 		t.Errorf("got  %s\nwant %s", describe(r), want)
 	}
 	if r, _, _ := run(t, e, a); r.Outcome != job.OutcomeSucceeded {
 		t.Errorf("with room: %s", describe(r))
+	}
+}
+
+// With no descriptor left neither the files of a command can be opened nor its user be looked
+// up, which says nothing about the job.
+func TestAMachineWithoutDescriptorsFailsNoJob(t *testing.T) {
+	// Not parallel: the limit is that of the whole process.
+	e := newExecutor(t)
+	e.shortageRest = 0
+	cases := map[string]executor.Attempt{"pipes": command("pwd"), "script": attempt(job.RunSpec{Shell: &job.Shell{Script: "pwd"}})}
+	if os.Geteuid() == 0 { // no other node runs anything as another user
+		cases["user"] = attempt(job.RunSpec{Shell: &job.Shell{Command: "pwd", User: "nobody", Dir: "/"}})
+	}
+	if r, _, _ := run(t, e, command("pwd")); r.Outcome != job.OutcomeSucceeded {
+		t.Fatal(describe(r))
+	}
+	results := map[string]executor.Result{}
+	withoutDescriptors(t, func() {
+		for name, a := range cases {
+			clear(e.accounts.Load().known)
+			results[name] = e.Run(context.Background(), a, executor.Output{})
+		}
+	})
+	for name, r := range results {
+		if text := describe(r); !strings.HasPrefix(text, "failed unstarted: the machine has no room to start it: ") || !strings.HasSuffix(text, "too many open files") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+	for name, a := range cases {
+		if r, _, _ := run(t, e, a); r.Outcome != job.OutcomeSucceeded {
+			t.Errorf("%s, with descriptors again: %s", name, describe(r))
+		}
+	}
+}
+
+// withoutDescriptors calls f while this process can open no file.
+func withoutDescriptors(t *testing.T, f func()) {
+	t.Helper()
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	f()
+}
+
+func TestALookupThatFailsSaysNothingAboutTheUser(t *testing.T) {
+	for err, unknown := range map[error]bool{
+		user.UnknownUserError("x"):  true,
+		user.UnknownUserIdError(5):  true,
+		user.UnknownGroupError("x"): true,
+		&fs.PathError{Op: "open", Path: "/etc/passwd", Err: syscall.ENOENT}: true,
+		&fs.PathError{Op: "open", Path: "/etc/passwd", Err: syscall.EMFILE}: false,
+		errors.New("user: lookup username x: connection timed out"):         false,
+	} {
+		if isUnknown(err) != unknown {
+			t.Errorf("%v: unknown is %v", err, !unknown)
+		}
 	}
 }
 
@@ -149,7 +218,7 @@ func TestCommandsThatWaitForTheirTurnHaveNoFilesOpen(t *testing.T) {
 	first, others := make(chan struct{}), make(chan struct{})
 	var all sync.WaitGroup
 	start := func(begin func() error) {
-		a := attempt(job.RunSpec{Shell: &job.Shell{Command: "cat"}, Stdin: "text"})
+		a := attempt(job.RunSpec{Shell: &job.Shell{Command: "cat", Stdin: "text"}})
 		a.Start = begin
 		all.Go(func() {
 			if r := e.Run(t.Context(), a, executor.Output{}); r.Outcome != job.OutcomeSucceeded {
@@ -201,7 +270,7 @@ func TestRunningCommandsTakeNoThreads(t *testing.T) {
 	up := make(chan struct{}, commands)
 	for range commands {
 		a := command("cat")
-		a.Job.Run.Stdin = ""
+		a.Job.Run.Shell.Stdin = ""
 		a.Job.Run.Shell = &job.Shell{Command: "echo up; exec sleep 1000"}
 		all.Go(func() { e.Run(ctx, a, executor.Output{Stdout: writer(func([]byte) { up <- struct{}{} })}) })
 	}

@@ -29,7 +29,7 @@ func TestEachRuleFires(t *testing.T) {
 	// A small module that keeps all rules.
 	good := map[string]string{
 		"cron/cron.go":            "// Package cron is.\npackage cron\nimport \"time\"\n// Next is.\nfunc Next(t time.Time) time.Time { return t }\n",
-		"job/job.go":              "// Package job is.\npackage job\nimport _ \"" + module + "/cron\"\n",
+		"job/job.go":              "// Package job is.\npackage job\nimport _ \"" + module + "/cron\"\n// RunSpec is.\ntype RunSpec struct{ Shell *int }\n",
 		"internal/a/a.go":         "// Package a is.\npackage a\nimport (\n_ \"os\"\n_ \"" + module + "/job\"\n)\n",
 		"internal/b/b.go":         "// Package b is.\npackage b\nimport _ \"example.org/allowed/sub\"\n",
 		"internal/b/b_test.go":    "package b_test\nimport (\n_ \"" + module + "/internal/b\"\n_ \"example.org/testing\"\n)\n",
@@ -152,7 +152,7 @@ func TestEachRuleFires(t *testing.T) {
 		{
 			name:  "a pure package that hides what it uses",
 			files: map[string]string{"cron/more.go": "package cron\nimport . \"time\"\nvar t = Now()\n"},
-			want:  "imports time without its name",
+			want:  "imports time without a name",
 		},
 		{
 			name:  "a pure package that asks the machine for a zone",
@@ -254,6 +254,20 @@ func TestEachRuleFires(t *testing.T) {
 			name:  "something that happens by import",
 			files: map[string]string{"internal/a/more.go": "package a\nfunc init() {}\n"},
 			want:  "internal/a/more.go:2: package internal/a has an init function",
+		},
+		{
+			name:  "a branch by the fields of a kind of work",
+			files: map[string]string{"internal/a/more.go": "package a\nvar has = j.Run.Shell != nil\n"},
+			want:  "internal/a/more.go:2: package internal/a branches by the kind of work",
+		},
+		{
+			name:  "a switch over the kinds of work",
+			files: map[string]string{"internal/a/more.go": "package a\nfunc f() { switch j.Run.Work() {} }\n"},
+			want:  "internal/a/more.go:2: package internal/a branches by the kind of work",
+		},
+		{
+			name:  "a branch by the kind of work in package job",
+			files: map[string]string{"job/more.go": "package job\nvar has = j.Run.Shell != nil\n"},
 		},
 	}
 	for _, tt := range tests {

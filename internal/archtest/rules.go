@@ -95,6 +95,7 @@ func load(root fs.FS) ([]pkg, error) {
 // check returns what is against the rules, in sentences that say what to do.
 func check(packages []pkg, table map[string]line) []string {
 	wrong := checkTable(table)
+	kinds := kindsOfWork(packages)
 	for _, p := range packages {
 		l, ok := table[p.path]
 		if !ok {
@@ -109,6 +110,7 @@ func check(packages []pkg, table map[string]line) []string {
 		wrong = append(wrong, checkPackageComment(p)...)
 		wrong = append(wrong, checkExported(p)...)
 		wrong = append(wrong, checkInit(p)...)
+		wrong = append(wrong, checkKindsOfWork(p, kinds)...)
 	}
 	return wrong
 }
@@ -197,7 +199,7 @@ func checkPure(p pkg) []string {
 				name = spec.Name.Name
 			}
 			if name == "." {
-				wrong = append(wrong, fmt.Sprintf("%s: the pure package %s imports %s without its name, so that nobody sees what it uses", f.at(spec), p.path, to))
+				wrong = append(wrong, fmt.Sprintf("%s: the pure package %s imports %s without a name, which hides what it uses", f.at(spec), p.path, to))
 			}
 			imported[name] = to
 		}
@@ -253,6 +255,75 @@ func checkInit(p pkg) []string {
 		}
 	}
 	return wrong
+}
+
+// checkKindsOfWork refuses branches by the kind of work of a job, which is the business of
+// package job and of the executors: a new kind touches nothing else.
+func checkKindsOfWork(p pkg, kinds []string) []string {
+	if p.path == "job" || strings.HasPrefix(p.path, "executor") {
+		return nil
+	}
+	var wrong []string
+	for _, f := range p.files {
+		if f.test {
+			continue
+		}
+		refuse := func(conditions ...ast.Expr) {
+			for _, c := range conditions {
+				if isKindOfWork(c, kinds) {
+					wrong = append(wrong, fmt.Sprintf("%s: package %s branches by the kind of work of a job: let package job answer", f.at(c), p.path))
+				}
+			}
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.BinaryExpr:
+				if n.Op == token.EQL || n.Op == token.NEQ {
+					refuse(n.X, n.Y)
+				}
+			case *ast.SwitchStmt:
+				refuse(n.Tag)
+			}
+			return true
+		})
+	}
+	return wrong
+}
+
+// kindsOfWork returns the fields of job.RunSpec.
+func kindsOfWork(packages []pkg) []string {
+	var kinds []string
+	for _, p := range packages {
+		if p.path != "job" {
+			continue
+		}
+		for _, f := range p.files {
+			ast.Inspect(f.ast, func(n ast.Node) bool {
+				if spec, ok := n.(*ast.TypeSpec); ok && spec.Name.Name == "RunSpec" {
+					for _, field := range spec.Type.(*ast.StructType).Fields.List {
+						kinds = append(kinds, field.Names[0].Name)
+					}
+				}
+				return true
+			})
+		}
+	}
+	return kinds
+}
+
+// isKindOfWork tells whether an expression is a field of the union of kinds of work, as in
+// j.Run.Shell, or the kind itself, as in j.Run.Work().
+func isKindOfWork(e ast.Expr, kinds []string) bool {
+	if call, ok := e.(*ast.CallExpr); ok {
+		s, ok := call.Fun.(*ast.SelectorExpr)
+		return ok && s.Sel.Name == "Work" && len(call.Args) == 0
+	}
+	kind, ok := e.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	union, ok := kind.X.(*ast.SelectorExpr)
+	return ok && union.Sel.Name == "Run" && slices.Contains(kinds, kind.Sel.Name)
 }
 
 // wellKnown are methods whose contract is that of an interface which everybody

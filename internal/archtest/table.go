@@ -10,13 +10,25 @@ const (
 	contracts                // interfaces that the parts of a server meet at
 	core                     // decisions: pure functions of state and time
 	foundations              // effects that several shells need, each one thing
+	steps                    // how a store makes a step, wherever it keeps things
 	kinds                    // what shells of one kind have alike: all but what each is about
 	shells                   // effects: clocks, stores, processes, the network
+	useCases                 // what a server can be asked to do, with roles and namespaces
+	faces                    // parse requests and print results, and decide nothing
 	node                     // wires the shells together
+	assembly                 // puts the process of a server together
 	commandLine              // what people type
 	programs                 // main packages
 	aside                    // for tests and generation: no program has it inside
 )
+
+// layerNames are the names of the layers in docs/architecture.md.
+var layerNames = [...]string{
+	expressions: "expressions", nouns: "nouns", contracts: "contracts", core: "core", foundations: "foundations", steps: "steps", kinds: "kinds", shells: "shells",
+	useCases: "use cases", faces: "faces", node: "node", assembly: "assembly", commandLine: "command line", programs: "programs", aside: "aside",
+}
+
+func (l layer) String() string { return layerNames[l] }
 
 // line is what one package may do.
 type line struct {
@@ -51,12 +63,13 @@ var table = map[string]line{
 		std: []string{"embed", "sync"},
 	},
 	"cron/internal/zonegen": {layer: aside},
+	"internal/spelling":     {layer: expressions, pure: true},
 	"job": {
 		layer: nouns,
 		pure:  true,
 		// What the tags of a type say is read once.
 		std:         []string{"sync"},
-		imports:     []string{"cron"},
+		imports:     []string{"cron", "internal/spelling"},
 		modules:     []string{"go.yaml.in/yaml/v3"},
 		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6"},
 	},
@@ -75,9 +88,23 @@ var table = map[string]line{
 		imports: []string{"job"},
 	},
 	"internal/engine": {
-		layer:   core,
-		pure:    true,
+		layer: core,
+		pure:  true,
+		// Steps that share a document share what callers see of it.
+		std:     []string{"sync/atomic"},
 		imports: []string{"cron", "job", "store"},
+	},
+	"internal/draw": {
+		layer: core,
+		pure:  true,
+		std:   []string{"html"}, // it escapes
+	},
+	"internal/i18n": {layer: expressions, pure: true},
+	"internal/crontab": {
+		layer:       core,
+		pure:        true,
+		imports:     []string{"cron", "job"},
+		testModules: []string{"github.com/rogpeppe/go-internal"},
 	},
 	"internal/placement": {
 		layer:   core,
@@ -89,24 +116,46 @@ var table = map[string]line{
 		pure:    true,
 		imports: []string{"cron", "job"},
 	},
-	"internal/timer": {layer: core, pure: true},
+	"internal/agenda": {
+		layer:   core,
+		pure:    true,
+		imports: []string{"job", "store", "internal/timer"},
+	},
+	"internal/timer": {layer: expressions, pure: true},
+	"internal/forecast": {
+		layer:       core,
+		pure:        true,
+		testImports: []string{"cron"},
+	},
 	"internal/clock": {
 		layer:   foundations,
 		modules: []string{"golang.org/x/sys/unix"},
 	},
-	"internal/heap":     {layer: foundations},
+	"internal/garbage":  {layer: foundations},
 	"internal/parallel": {layer: foundations},
 	"internal/trouble":  {layer: foundations, testImports: []string{"internal/logtest"}},
-	"internal/lanes":    {layer: foundations, imports: []string{"job"}},
+	"internal/lanes":    {layer: foundations, imports: []string{"job", "internal/agenda"}},
 	"internal/output": {
 		layer:       foundations,
 		imports:     []string{"job"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
+	"internal/ends": {
+		layer:       shells,
+		imports:     []string{"job", "store", "internal/trouble"},
+		testImports: []string{"internal/logtest"},
+	},
 	"internal/events": {
 		layer:       foundations,
 		imports:     []string{"job", "store"},
 		testModules: []string{"go.uber.org/goleak"},
+	},
+	"internal/leftovers": {layer: shells, imports: []string{"job", "store"}, testImports: []string{"store/memory"}},
+	"internal/work": {
+		// What a worker needs of its cluster, and that on a store.
+		layer:       foundations,
+		imports:     []string{"job", "store", "internal/engine", "internal/placement"},
+		testImports: []string{"store/memory"},
 	},
 	"internal/membership": {
 		layer:       shells,
@@ -117,8 +166,8 @@ var table = map[string]line{
 	"internal/worker": {
 		layer: shells,
 		imports: []string{
-			"job", "store", "executor", "internal/engine", "internal/placement", "internal/timer",
-			"internal/clock", "internal/lanes", "internal/output", "internal/trouble",
+			"job", "store", "executor", "internal/agenda", "internal/engine",
+			"internal/clock", "internal/lanes", "internal/output", "internal/trouble", "internal/work",
 		},
 		testImports: []string{"store/memory", "internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
@@ -136,8 +185,26 @@ var table = map[string]line{
 	},
 	"store/memory": {
 		layer:       shells,
-		imports:     []string{"cron", "job", "store", "internal/engine", "internal/events"},
+		imports:     []string{"cron", "job", "store", "store/internal/ledger", "internal/engine", "internal/events"},
 		testImports: []string{"store/storetest"},
+	},
+	"store/joined": {
+		// One store of two.
+		layer:       shells,
+		imports:     []string{"job", "store"},
+		testImports: []string{"store/memory", "store/sqlite", "store/storetest"},
+	},
+	"history/mongo": {
+		layer:       shells,
+		imports:     []string{"job", "store"},
+		modules:     []string{"go.mongodb.org/mongo-driver/v2"},
+		testImports: []string{"store/joined", "store/memory", "store/storetest", "test/servers"},
+	},
+	"store/internal/ledger": {
+		// All of a store but where it keeps things.
+		layer:       steps,
+		imports:     []string{"job", "store", "store/internal/columns", "internal/engine", "internal/events"},
+		testImports: []string{"store/memory"},
 	},
 	"store/storetest": {
 		layer:   aside,
@@ -147,11 +214,18 @@ var table = map[string]line{
 		layer: node,
 		imports: []string{
 			"cron", "job", "store", "executor", "internal/engine", "internal/placement", "internal/timer",
-			"internal/clock", "internal/heap", "internal/lanes", "internal/output", "internal/membership", "internal/planner", "internal/worker",
-			"internal/trouble", "internal/watchdog",
+			"internal/clock", "internal/garbage", "internal/lanes", "internal/leftovers", "internal/output", "internal/membership", "internal/planner", "internal/worker",
+			"internal/trouble", "internal/watchdog", "internal/work",
 		},
 		testImports: []string{"store/memory", "internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
+	},
+	"internal/storecopy": {
+		// It copies and checks stores as wholes.
+		layer:       shells,
+		imports:     []string{"job", "store", "internal/engine"},
+		testImports: []string{"store/memory", "store/sqlite", "store/postgres", "store/mysql", "store/etcd", "store/redis", "test/servers"},
+		testModules: []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5"},
 	},
 	"internal/metrics": {
 		layer:       shells,
@@ -161,7 +235,7 @@ var table = map[string]line{
 	},
 	"internal/planner": {
 		layer:       shells,
-		imports:     []string{"cron", "job", "store", "internal/engine", "internal/lanes", "internal/placement", "internal/timer", "internal/trouble"},
+		imports:     []string{"cron", "job", "store", "internal/engine", "internal/forecast", "internal/lanes", "internal/placement", "internal/timer", "internal/trouble"},
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
@@ -177,14 +251,30 @@ var table = map[string]line{
 	},
 	"internal/auth":   {layer: foundations, imports: []string{"store"}, testImports: []string{"store/memory"}},
 	"internal/config": {layer: foundations, imports: []string{"cron", "job", "store"}},
-	"internal/httpapi": {
-		layer: shells,
+	"internal/service": {
+		layer: useCases,
 		imports: []string{
-			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/heap", "internal/parallel", "internal/placement", "internal/preview", "internal/output", "internal/trouble",
+			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/forecast", "internal/garbage", "internal/parallel", "internal/placement",
+			"internal/preview", "internal/output",
 		},
-		modules:     []string{"github.com/danielgtaylor/huma/v2", "github.com/rogpeppe/go-internal/diff"},
+		modules:     []string{"github.com/rogpeppe/go-internal/diff"},
 		testImports: []string{"store/memory"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
+	"internal/httpapi": {
+		// No store: what it shows and changes it asks of the service, which checks the caller.
+		layer:       faces,
+		imports:     []string{"job", "client", "internal/auth", "internal/events", "internal/parallel", "internal/service", "internal/trouble"},
+		modules:     []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync/semaphore"},
+		testImports: []string{"store", "store/memory", "internal/engine", "internal/forecast", "internal/output"},
 		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6", "go.uber.org/goleak"},
+	},
+	"internal/web": {
+		// A page asks the service, and reads no store.
+		layer:       faces,
+		imports:     []string{"cron", "job", "client", "internal/auth", "internal/crontab", "internal/draw", "internal/i18n", "internal/service"},
+		modules:     []string{"go.yaml.in/yaml/v3"}, // forms change documents and keep their comments
+		testImports: []string{"store", "store/memory"},
 	},
 	"store/internal/columns": {
 		// It hands hints to who listens, which is its one effect.
@@ -195,7 +285,27 @@ var table = map[string]line{
 	"store/internal/sqldb": {
 		// All of a store but the database.
 		layer:   kinds,
-		imports: []string{"job", "store", "store/internal/columns", "store/internal/refill", "internal/clock", "internal/engine", "internal/events"},
+		imports: []string{"job", "store", "store/internal/columns", "store/internal/ledger", "store/internal/refill", "internal/clock", "internal/engine", "internal/events"},
+	},
+	"store/internal/replica": {
+		// A backend of the ledger on any key-value store with a feed of changes.
+		layer:       kinds,
+		imports:     []string{"job", "store", "store/internal/columns", "store/internal/ledger", "store/internal/refill", "internal/engine", "internal/events"},
+		modules:     []string{"github.com/google/btree"},
+		testImports: []string{"store/joined", "store/memory", "store/storetest"},
+	},
+	"store/internal/address": {layer: foundations, imports: []string{}},
+	"store/redis": {
+		layer:       shells,
+		imports:     []string{"job", "store", "store/internal/address", "store/internal/ledger", "store/internal/replica"},
+		modules:     []string{"github.com/redis/rueidis"},
+		testImports: []string{"store/storetest", "test/servers"},
+	},
+	"store/etcd": {
+		layer:       shells,
+		imports:     []string{"job", "store", "store/internal/address", "store/internal/ledger", "store/internal/replica"},
+		modules:     []string{"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/api/v3", "go.uber.org/zap", "google.golang.org/grpc"},
+		testImports: []string{"store/storetest", "test/servers"},
 	},
 	"store/mysql": {
 		layer:       shells,
@@ -212,16 +322,36 @@ var table = map[string]line{
 	},
 	"store/sqlite": {
 		layer:       shells,
-		imports:     []string{"cron", "job", "store", "store/internal/columns", "store/internal/refill", "internal/engine", "internal/events"},
+		imports:     []string{"job", "store", "store/internal/columns", "store/internal/sqldb"},
 		modules:     []string{"modernc.org/sqlite", "modernc.org/libc"},
 		testImports: []string{"store/storetest"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
+	".": {
+		// The package that Go programs import: no store but the one that they name.
+		layer: assembly,
+		imports: []string{
+			"cron", "job", "store", "executor", "client",
+			"internal/auth", "internal/clock", "internal/node", "internal/output", "internal/service",
+		},
+		testImports: []string{"belfrytest", "store/memory"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
+	"belfrytest": {layer: aside, imports: []string{".", "client", "job", "store", "store/memory"}},
+	"internal/server": {
+		layer: assembly,
+		imports: []string{
+			"history/mongo", "cron", "job", "store", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/shell", "executor/http",
+			"internal/auth", "internal/config", "internal/ends", "internal/events", "internal/httpapi", "internal/leftovers", "internal/metrics", "internal/node", "internal/service", "internal/trouble", "internal/watchdog", "internal/web", "internal/worker",
+		},
+		testImports: []string{"internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/cli": {
 		layer: commandLine,
 		imports: []string{
-			"cron", "job", "store", "store/mysql", "store/postgres", "store/sqlite", "executor", "executor/shell", "executor/http", "client",
-			"internal/auth", "internal/config", "internal/events", "internal/httpapi", "internal/metrics", "internal/node", "internal/parallel", "internal/placement", "internal/preview", "internal/watchdog",
+			"history/mongo", "cron", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor/shell", "client",
+			"internal/auth", "internal/config", "internal/crontab", "internal/node", "internal/parallel", "internal/preview", "internal/server", "internal/spelling", "internal/storecopy", "internal/watchdog",
 		},
 		testImports: []string{"internal/helptest", "internal/logtest"},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},
@@ -229,14 +359,27 @@ var table = map[string]line{
 	},
 	"cmd/belfry": {
 		layer:   programs,
-		imports: []string{"internal/cli", "internal/watchdog"},
+		imports: []string{"internal/cli", "internal/server", "internal/watchdog"},
 	},
-	"internal/archtest": {layer: aside},
-	"internal/helptest": {layer: aside},
-	"internal/logtest":  {layer: aside},
+	"robfig": {
+		// The interface of robfig/cron, without that module.
+		layer: commandLine, imports: []string{".", "cron", "job", "store", "store/memory"}, testImports: []string{"belfrytest"},
+	},
+	"otelbelfry": {
+		layer: commandLine, imports: []string{"."}, modules: []string{"go.opentelemetry.io/otel"}, testImports: []string{"belfrytest"},
+	},
+	"examples/embedded": {layer: programs, imports: []string{".", "store", "store/postgres", "store/sqlite"}},
+	"examples/handlers": {layer: programs, imports: []string{".", "store/postgres"}},
+	"examples/sharding": {layer: programs, imports: []string{".", "store/memory"}},
+	// It sees the programs from outside.
+	"test/programs":        {layer: aside, testImports: []string{"test/servers"}},
+	"test/programs/ticker": {layer: programs, imports: []string{".", "job", "store", "store/mysql", "store/postgres", "store/sqlite"}},
+	"internal/archtest":    {layer: aside},
+	"internal/helptest":    {layer: aside},
+	"internal/logtest":     {layer: aside},
 	"internal/sim": {
 		layer:       aside,
-		imports:     []string{"cron", "job", "store", "store/memory", "internal/engine", "internal/placement"},
+		imports:     []string{"cron", "job", "store", "store/memory", "internal/agenda", "internal/engine", "internal/leftovers", "internal/placement"},
 		testImports: []string{"executor", "internal/node"},
 	},
 	// Its tests have the build tag servers.
@@ -252,6 +395,10 @@ var table = map[string]line{
 		layer: nouns,
 		pure:  true,
 	},
+	// The end of make test.
+	"test/report": {layer: aside},
+	// Its tests have the build tag servers.
+	"test/web": {layer: aside, testModules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto"}},
 	// It starts database servers for the tests that need one.
 	"test/servers":     {layer: aside, modules: []string{"github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql"}},
 	"test/e2e/witness": {layer: programs, imports: []string{"test/e2e/evidence"}},

@@ -33,7 +33,7 @@ const tokenBytes = 32
 func NewSecret() (string, error) {
 	secret := make([]byte, tokenBytes)
 	if _, err := rand.Read(secret); err != nil {
-		return "", fmt.Errorf("make a token: %w", err)
+		return "", fmt.Errorf("create a token: %w", err)
 	}
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(secret), nil
 }
@@ -51,7 +51,7 @@ func HashOf(secret string) store.TokenHash { return sha256.Sum256([]byte(secret)
 
 // Why a token is refused.
 var (
-	ErrUnknown = errors.New("the token is not valid here")
+	ErrUnknown = errors.New("invalid token")
 	ErrExpired = errors.New("the token has expired")
 )
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -105,9 +106,9 @@ func TestAStartGoesOnAfterACrash(t *testing.T) {
 
 func TestAFileThatHoldsNoTokenIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "holds no token", "1234\n": "holds no token",
-		"a phrase that somebody has thought of, and long enough\n": "holds no token",
-		"belfry_" + strings.Repeat("x", 42):                        "holds no token",
+		"": "does not contain a token", "1234\n": "does not contain a token",
+		"a phrase that somebody has thought of, and long enough\n": "does not contain a token",
+		"belfry_" + strings.Repeat("x", 42):                        "does not contain a token",
 	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, auth.TokenFile), []byte(text), 0o600); err != nil {
@@ -349,5 +350,43 @@ func TestManyAddressesShareOneCount(t *testing.T) {
 	c.now = c.now.Add(time.Minute)
 	if wait, _ := f.Add(netip.MustParseAddr("192.0.2.1"), c.now); wait != 0 {
 		t.Errorf("a minute later a new address has to wait %s", wait)
+	}
+}
+
+// A file that another user has made holds a token that this user knows.
+func TestATokenFileOfAnotherUserIsRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a file to another user")
+	}
+	s := memory.New(memory.Options{})
+	dir := t.TempDir()
+	path := filepath.Join(dir, auth.TokenFile)
+	secret, err := auth.NewSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(path, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := auth.First(t.Context(), s, dir); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
+		t.Errorf("a server takes the token that another user has written: %v", err)
+	}
+	if list, err := s.Tokens(t.Context()); err != nil || len(list) > 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+	if got, err := auth.ReadToken(path); err != nil || got != secret {
+		t.Errorf("root cannot use the token of another user's server: %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := auth.ReadToken(path); err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+		t.Errorf("a pipe: %v", err)
 	}
 }

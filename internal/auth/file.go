@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/belfry-cron/belfry/store"
 )
@@ -34,7 +35,7 @@ func First(ctx context.Context, s Store, dir string) (made bool, err error) {
 		return false, err
 	}
 	path := filepath.Join(dir, TokenFile)
-	secret, err := ReadToken(path)
+	secret, err := readOwn(path)
 	wrote := errors.Is(err, fs.ErrNotExist)
 	if wrote {
 		secret, err = writeNew(dir)
@@ -43,7 +44,7 @@ func First(ctx context.Context, s Store, dir string) (made bool, err error) {
 		return false, err
 	}
 	if !isSecret(secret) {
-		return false, fmt.Errorf("%s holds no token: move it away, and a token is made", path)
+		return false, fmt.Errorf("%s does not contain a token: move it away to have one created", path)
 	}
 	_, err = s.PutToken(ctx, store.PutToken{Name: Admin, Hash: HashOf(secret), Role: store.RoleAdmin, First: true, Actor: system})
 	if errors.Is(err, store.ErrExists) {
@@ -99,10 +100,15 @@ func write(dir, secret string) error {
 	return nil
 }
 
-// ReadToken reads a token from a file. One that others can read is refused, as
-// it is a secret no more.
-func ReadToken(path string) (string, error) {
-	f, err := os.Open(path)
+// ReadToken reads a token from a file. One that others can read or have made is refused, as
+// it is a secret no more. Only root uses the tokens of others.
+func ReadToken(path string) (string, error) { return read(path, os.Geteuid() == 0) }
+
+// readOwn is ReadToken for a server, to which another user's token would let that user in.
+func readOwn(path string) (string, error) { return read(path, false) }
+
+func read(path string, anyOwner bool) (string, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
 	}
@@ -111,8 +117,14 @@ func ReadToken(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is not a regular file", path)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && !anyOwner && int(stat.Uid) != os.Geteuid() {
+		return "", fmt.Errorf("%s belongs to user %d and this is user %d: its owner knows the token (chown, or move it away)", path, stat.Uid, os.Geteuid())
+	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("%s can be read by others: its mode is %04o and should be 0600 (chmod 600)", path, info.Mode().Perm())
+		return "", fmt.Errorf("%s is readable by other users: its mode is %04o and should be 0600 (chmod 600)", path, info.Mode().Perm())
 	}
 	const longest = 1024 // a token has 50 letters
 	data, err := io.ReadAll(io.LimitReader(f, longest))

@@ -47,7 +47,7 @@ func (ask *sources) check(purpose string) error {
 		return misused("nothing to %s: -f is missing", purpose).withHint("name a file, a folder, or - for standard input")
 	}
 	if ask.prune && ask.owner == "" {
-		return misused("--prune is about what an owner has no more, so it wants --owner")
+		return misused("--prune needs --owner")
 	}
 	return nil
 }
@@ -71,13 +71,13 @@ func newApply(env Env) *cobra.Command {
 	var ask applyFlags
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE|FOLDER|- [flags]",
-		Short: "Make job files true: create and change what they describe",
-		Long: `Make job files true: create the jobs, calendars and pools that are not there, and
-change those that differ. All of them are checked before the first is written.
+		Short: "Create or update jobs to match the files",
+		Long: `Create or update jobs, calendars and pools to match the files. All of them are
+checked before the first is written.
 
-A paused job stays paused unless its file says paused: false. With --owner jobs
-are marked as belonging to these files, and --prune deletes those with the mark
-that the files do not have any more.`,
+A paused job stays paused unless its file says paused: false. --owner marks the
+jobs as belonging to these files, and --prune deletes jobs with that mark which
+are no longer in the files.`,
 		Example: `belfry apply -f jobs.yaml
 belfry apply -f jobs/ -R --dry-run=server        # what would change
 belfry apply -f jobs/ --owner team-a --prune
@@ -92,9 +92,9 @@ generate-jobs | belfry apply -f -`,
 	}
 	addFiles(cmd, &ask.files, &ask.recursive)
 	f := cmd.Flags()
-	addWord(f, &ask.owner, "owner", "", "NAME", "whose files these are: jobs are marked with it")
-	f.BoolVar(&ask.prune, "prune", false, "delete the jobs of the owner that are not in the files")
-	addChoice(cmd, &ask.dryRun, "dry-run", "", "change nothing: check the files here, or ask the server what it would do", "client", "server")
+	addWord(f, &ask.owner, "owner", "", "NAME", "owner of the files; jobs are marked with it")
+	f.BoolVar(&ask.prune, "prune", false, "delete jobs of the owner that are not in the files")
+	addChoice(cmd, &ask.dryRun, "dry-run", "", "change nothing: check the files locally, or show what the server would do", "client", "server")
 	f.BoolVarP(&ask.yes, "yes", "y", false, "delete without asking")
 	addConnection(cmd, &ask.connection)
 	addOutput(cmd, &ask.output, asTable, asJSON, asYAML, asJSONL, asName)
@@ -136,11 +136,11 @@ func (r *remote) applyAll(ctx context.Context, request client.Apply) (applied cl
 	if applied, err = r.Apply(ctx, request); !broken(err) {
 		return applied, err
 	}
-	r.env.tell("%v; asking again\n", err)
+	r.env.tell("%v; retrying\n", err)
 	err = r.patient(ctx, func() (err error) { applied, err = r.Apply(ctx, request); return err })
 	if errors.Is(err, client.ErrUnreachable) {
-		f := &failure{code: ExitUnreachable, message: fmt.Sprintf("some of %s may be applied and others not: %v", counted(len(request.Documents), "document"), err)}
-		return applied, f.withHint("belfry diff tells which, once there is a server, and applying again does the rest")
+		f := &failure{code: ExitUnreachable, message: fmt.Sprintf("some of %s may not be applied: %v", counted(len(request.Documents), "document"), err)}
+		return applied, f.withHint("belfry diff shows which, when the server is back; applying again does the rest")
 	}
 	return applied, err
 }
@@ -198,7 +198,7 @@ func readAll(ctx context.Context, env Env, names []string, recursive bool, asked
 	rest := v.askAboutTheRest(ctx, env, asked, wrong)
 	tellProblems(env, v.problems)
 	env.tell("%s", strings.Join(rest, ""))
-	return nil, failed("%s in %s, and nothing was changed", counted(len(v.problems)+len(rest), "mistake"), counted(len(wrong), "file"))
+	return nil, failed("%s in %s; nothing was changed", counted(len(v.problems)+len(rest), "mistake"), counted(len(wrong), "file"))
 }
 
 // askAboutTheRest returns the mistakes that only a server can know of, such as calendars
@@ -262,7 +262,7 @@ var documentPlace = regexp.MustCompile(`^/documents/(\d+)`)
 
 // placed says in which file the mistakes are that the server has found.
 func (v *validation) placed(err error) error {
-	f, ok := err.(*failure)
+	f, ok := errors.AsType[*failure](err)
 	if !ok || f.problem == nil {
 		return err
 	}
@@ -293,7 +293,7 @@ func agreeToPrune(ctx context.Context, server *remote, request client.Apply) err
 	if len(names) == 0 {
 		return nil
 	}
-	return agree(server.env, false, "deleting %s of %s: %s", counted(len(names), "job"), request.Owner, shortList(names))
+	return agree(server.env, false, "delete %s of %s: %s", counted(len(names), "job"), request.Owner, shortList(names))
 }
 
 // shortList names the first of many.

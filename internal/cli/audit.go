@@ -27,14 +27,14 @@ func newAudit(env Env) *cobra.Command {
 	ask := auditFlags{limit: 50}
 	cmd := &cobra.Command{
 		Use:   "audit [flags]",
-		Short: "Show who has changed what",
-		Long: `Show the changes of jobs, calendars, pools and tokens, and the runs that somebody
-has asked for or cancelled, the latest first. The names of actors are those of
-tokens; belfry is what Belfry does by itself, such as ending a pause.
+		Short: "Show who changed what",
+		Long: `Show changes of jobs, calendars, pools and tokens, and runs started or cancelled by
+hand, latest first. The actor is the name of a token; belfry is the server, for
+example when it ends a pause.
 
-For a definition that was changed the fields are named that are different; -o wide
-has what they were and are. What often is a secret is hidden: values of the
-environment, headers and bodies.`,
+For a changed definition the table names the fields that differ; -o wide shows
+their old and new values. Values that often hold secrets are hidden: environment,
+headers and bodies.`,
 		Example: `belfry audit
 belfry audit --object default/nightly -o wide
 belfry audit --actor ann --since 7d
@@ -49,10 +49,10 @@ belfry audit --since 2026-11-01T00:00:00Z --limit 1000 -o jsonl`,
 		},
 	}
 	f := cmd.Flags()
-	addWord(f, &ask.object, "object", "", "NAME", "only changes of this: NAMESPACE/NAME, or the name of a token")
+	addWord(f, &ask.object, "object", "", "NAME", "only changes of this object: NAMESPACE/NAME, or the name of a token")
 	addWord(f, &ask.actor, "actor", "", "NAME", "only changes by the holder of this token")
-	addParsed(f, &ask.since, "since", "", "", "TIME|DURATION", "only changes since then", momentFrom(env, -1))
-	addParsed(f, &ask.until, "until", "", "", "TIME|DURATION", "only changes before then", momentFrom(env, -1))
+	addParsed(f, &ask.since, "since", "", "", "TIME|DURATION", "only changes since this time", momentFrom(env, -1))
+	addParsed(f, &ask.until, "until", "", "", "TIME|DURATION", "only changes before this time", momentFrom(env, -1))
 	addParsed(f, &ask.limit, "limit", "", fmt.Sprint(ask.limit), "N", "how many changes to show", parsePositive)
 	addConnection(cmd, &ask.connection)
 	addAll(cmd, &ask.all)

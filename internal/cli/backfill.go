@@ -29,14 +29,14 @@ func newJobBackfill(env Env) *cobra.Command {
 	ask := backfillFlags{overlap: string(job.OverlapQueue)}
 	cmd := &cobra.Command{
 		Use:   "backfill NAME --from TIME [flags]",
-		Short: "Run what was scheduled in the past",
-		Long: `Make a run for each scheduled time from --from on and before --to, with the
-calendars of the job as they are now. The runs have an overlap policy of their
-own: with queue they go on one after another, in order. They share the slot of
-the job with its other runs, are never too late, and end with a pause.
+		Short: "Run a job for past scheduled times",
+		Long: `Create a run for each scheduled time from --from until before --to, using the
+present calendars of the job. --overlap is the overlap policy of these runs: with
+queue they run one after another, in order. They share the slot of the job with
+its other runs, are never too late, and are withdrawn by a pause.
 
-The run of a scheduled time is made once: asking again within 24 hours makes only
-those that are missing. Another --idempotency-key makes them again.`,
+Each scheduled time gets one run: repeating the command within 24 hours creates
+only missing runs. Another --idempotency-key creates all of them again.`,
 		Example: `belfry job backfill nightly --from 7d --dry-run
 belfry job backfill nightly --from 2026-11-01T00:00:00Z --to 2026-11-08T00:00:00Z
 belfry job backfill nightly --cancel --reason "wrong week"`,
@@ -57,12 +57,12 @@ belfry job backfill nightly --cancel --reason "wrong week"`,
 	}
 	f := cmd.Flags()
 	addParsed(f, &ask.from, "from", "", "", "TIME|DURATION", "the first scheduled time, or one before it", momentFrom(env, -1))
-	addParsed(f, &ask.to, "to", "", "now", "TIME|DURATION", "only scheduled times before then", momentFrom(env, -1))
+	addParsed(f, &ask.to, "to", "", "now", "TIME|DURATION", "only scheduled times before this time", momentFrom(env, -1))
 	addChoice(cmd, &ask.overlap, "overlap", "", "what a run does when the slot of the job is taken", job.Overlap("").Values()...)
-	f.BoolVar(&ask.dryRun, "dry-run", false, "show which runs would be made, and make none")
-	addWord(f, &ask.key, "idempotency-key", "", "KEY", "another key makes runs again that were made in the last 24 hours")
-	f.BoolVar(&ask.cancel, "cancel", false, "end all runs of the job that were made by backfill")
-	addWord(f, &ask.reason, "reason", "", "TEXT", "with --cancel: why, for whoever wonders later")
+	f.BoolVar(&ask.dryRun, "dry-run", false, "show which runs would be created, and create none")
+	addWord(f, &ask.key, "idempotency-key", "", "KEY", "another key creates runs again that were created in the last 24 hours")
+	f.BoolVar(&ask.cancel, "cancel", false, "cancel all runs of the job that were created by backfill")
+	addWord(f, &ask.reason, "reason", "", "TEXT", "with --cancel: why, as the runs show it")
 	addConnection(cmd, &ask.connection)
 	cmd.ValidArgsFunction = jobNames(env, &ask.connection)
 	addOutput(cmd, &ask.output, asTable, asJSON, asYAML, asName)
@@ -74,15 +74,15 @@ func (ask *backfillFlags) check(cmd *cobra.Command) error {
 	if !ask.cancel {
 		switch {
 		case ask.from.IsZero():
-			return misused("--from is missing").withHint("--from 7d is the last week; --cancel ends what was made")
+			return misused("--from is missing").withHint("--from 7d is the last week; --cancel cancels backfills")
 		case ask.reason != "":
-			return misused("--reason has a meaning only with --cancel")
+			return misused("--reason is only valid with --cancel")
 		}
 		return nil
 	}
 	for _, flag := range []string{"from", "to", "overlap", "dry-run", "idempotency-key"} {
 		if cmd.Flags().Changed(flag) {
-			return misused("--%s has no meaning with --cancel, which ends all backfills of the job", flag)
+			return misused("--%s is not valid with --cancel, which ends all backfills of the job", flag)
 		}
 	}
 	return nil
@@ -113,9 +113,9 @@ func backfill(ctx context.Context, server *remote, name jobName, ask backfillFla
 // backfillText writes the runs of a backfill for people.
 func backfillText(w io.Writer, env Env, name jobName, made client.Backfill) {
 	if made.DryRun {
-		fmt.Fprintf(w, "%s of %s would be made\n", counted(len(made.Items), "run"), name)
+		fmt.Fprintf(w, "%s of %s would be created\n", counted(len(made.Items), "run"), name)
 	} else {
-		fmt.Fprintf(w, "%s of %s made\n", counted(made.Made, "run"), name)
+		fmt.Fprintf(w, "%s of %s created\n", counted(made.Made, "run"), name)
 	}
 	if len(made.Items) == 0 {
 		return
@@ -130,7 +130,7 @@ func backfillText(w io.Writer, env Env, name jobName, made client.Backfill) {
 		if !made.DryRun {
 			row[1] = r.Run.String()
 			if !r.Made {
-				row[2] = "was made before"
+				row[2] = "already exists"
 			}
 		}
 		rows = append(rows, row)
@@ -146,7 +146,7 @@ func cancelBackfill(ctx context.Context, server *remote, name jobName, ask backf
 	return showOne(server.env, ask.output, over, name.String(), func(w io.Writer) {
 		fmt.Fprintf(w, "%s of %s cancelled\n", counted(over.Ended, "run"), name)
 		for _, r := range over.Running {
-			fmt.Fprintf(w, "run %s is asked to end, on node %s\n", r.ID, oneLine(orDash(r.Node)))
+			fmt.Fprintf(w, "run %s is stopping on node %s\n", r.ID, oneLine(orDash(r.Node)))
 		}
 	})
 }

@@ -18,9 +18,10 @@ import (
 // addStoreFlags adds the flags that say where the store of a server is.
 func addStoreFlags(cmd *cobra.Command, file *string, c *config.Server) {
 	f := cmd.Flags()
-	addWord(f, file, "config", "c", "FILE", "file with the configuration of the server")
+	addWord(f, file, "config", "c", "FILE", "configuration file of the server")
 	addWord(f, &c.Data, "data", "", "DIRECTORY", "data directory of the server; else BELFRY_DATA, else that of belfry serve")
 	addText(f, &c.Store, "store", "", "SQLite in the data directory", "URL", "store of the server; else BELFRY_STORE")
+	addText(f, &c.History, "history", "", "in the store", "URL", "history store of the server; else BELFRY_HISTORY")
 }
 
 func newBackup(env Env) *cobra.Command {
@@ -30,13 +31,13 @@ func newBackup(env Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "backup FILE [flags]",
-		Short: "Copy the store into a file, while the server runs or not",
-		Long: `Copy the store into a file: jobs, history with output, tokens and audit, as they
-are at one moment. It reads the store in the data directory itself, so that it must
-run on the machine of the server and as its user; the server may run, and goes on.
+		Short: "Back up the store to a file",
+		Long: `Back up the store to a file: jobs, history with output, tokens and audit, as of one
+moment. It reads the store in the data directory, so run it on the machine of the
+server and as its user. The server may be running.
 
-FILE must not exist. It can be read by its owner alone, and is whole once the
-command has ended with 0.`,
+FILE must not exist. Only its owner can read it, and it is complete when the
+command exits with 0.`,
 		Example: `belfry backup /backup/belfry-$(date +%F).db
 sudo -u belfry belfry backup --data /var/lib/belfry /backup/belfry.db`,
 		Args:              oneName("file"),
@@ -54,10 +55,10 @@ sudo -u belfry belfry backup --data /var/lib/belfry /backup/belfry.db`,
 				return err
 			}
 			// An interrupt leaves no part of it lying.
-			ctx, stop := untilSignal(cmd.Context(), nothing)
+			ctx, stop := untilSignal(cmd.Context(), nothing, nil)
 			defer stop()
 			if err := sqlite.Backup(ctx, path, env.path(args[0])); err != nil {
-				return storeFailure(ctx, err, "the backup is not written over another file: give it a name of its own")
+				return storeFailure(ctx, err, "choose a new file name; existing files are not overwritten")
 			}
 			return nil
 		},
@@ -73,13 +74,13 @@ func newRestore(env Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "restore FILE [flags]",
-		Short: "Make a store of a backup, where there is none",
-		Long: `Make a store of a backup. There must be none yet in the data directory, and no
-server may run on it. A backup of a newer belfry is refused.
+		Short: "Restore a store from a backup",
+		Long: `Restore a store from a backup. The data directory must not have a store yet, and no
+server may use it. A backup of a newer belfry is refused.
 
-Nothing runs twice for it: what was planned or going on when the backup was made
-is ended, and what has fallen due since is not caught up, since it may have run
-where the backup is from. All jobs go on from now.`,
+No run is repeated: runs that were planned or running at the time of the backup are
+ended, and occurrences since then are not caught up, because they may have run
+already. All jobs continue from now.`,
 		Example: `belfry restore /backup/belfry-2026-11-21.db
 belfry restore --data /var/lib/belfry /backup/belfry.db`,
 		Args:              oneName("file"),
@@ -96,17 +97,17 @@ belfry restore --data /var/lib/belfry /backup/belfry.db`,
 			if err != nil {
 				return err
 			}
-			ctx, stop := untilSignal(cmd.Context(), nothing)
+			ctx, stop := untilSignal(cmd.Context(), nothing, nil)
 			defer stop()
 			r, err := sqlite.Restore(ctx, env.path(args[0]), path, env.Now)
 			if err != nil {
-				return storeFailure(ctx, err, fmt.Sprintf("move away %s and what begins with its name, or name another directory with --data", filepath.Base(path)))
+				return storeFailure(ctx, err, fmt.Sprintf("move %s and the files beside it away, or name another directory with --data", filepath.Base(path)))
 			}
-			env.tell("%s restored, last changed %s; %s ended that %s planned or going on\n",
+			env.tell("%s restored, last changed %s; ended %s that %s planned or running\n",
 				counted(r.Jobs, "job"), instant(env, r.Changed), counted(r.Ended, "run"), was(r.Ended))
 			token := filepath.Join(c.Data, auth.TokenFile)
 			if _, err := os.Stat(token); errors.Is(err, fs.ErrNotExist) {
-				env.tell("%s is not in a backup: put it back, or belfry token reset makes another one\n", token)
+				env.tell("backups do not include %s: put it back, or create another one with belfry token reset\n", token)
 			}
 			return nil
 		},
@@ -135,7 +136,7 @@ func storeFailure(ctx context.Context, err error, exists string) error {
 	f := failed("%v", err)
 	switch {
 	case ctx.Err() != nil:
-		f = &failure{code: ExitInterrupted, message: "interrupted, and nothing was made"}
+		f = &failure{code: ExitInterrupted, message: "interrupted; nothing was written"}
 	case errors.Is(err, sqlite.ErrInUse):
 		f.code = ExitConflict
 	case errors.Is(err, fs.ErrExist):

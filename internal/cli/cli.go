@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,7 +41,7 @@ type Env struct {
 // System returns the Env of this process.
 func System() Env {
 	// What a server says about its files must hold in other folders as well. A folder
-	// that is not there any more has no name: then "" leaves names as they are.
+	// that does not exist any more has no name: then "" leaves names as they are.
 	dir, _ := os.Getwd()
 	return Env{
 		Dir:              dir,
@@ -67,7 +68,7 @@ func (env Env) path(name string) string {
 // Run runs the command that args name, without the name of the program, and
 // returns its exit code. What went wrong is on env.Stderr by then.
 func Run(ctx context.Context, env Env, args []string) ExitCode {
-	root := newRoot(env)
+	root := newRoot(env) //nolint:contextcheck // commands receive ctx when they run
 	// The command library asks for help to be printed and not how that went.
 	var help error
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help = printHelp(env, cmd) })
@@ -75,7 +76,7 @@ func Run(ctx context.Context, env Env, args []string) ExitCode {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		// Whoever mistypes a command gives it flags that those above it do not have.
 		if group, rest, e := root.Find(args); e == nil && group.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
-			return unknownCommand(group, rest[0])
+			return unknownCommand(group, slices.DeleteFunc(rest, func(word string) bool { return strings.HasPrefix(word, "-") }))
 		}
 		return flagFailure(cmd, err)
 	})
@@ -94,7 +95,7 @@ func newRoot(env Env) *cobra.Command {
 		Use:   "belfry",
 		Short: "A distributed crontab",
 		Long: `Belfry is a distributed crontab: it runs commands and HTTP calls on a schedule.
-belfry serve is the server; the other commands ask one, or need none.`,
+belfry serve runs the server; the other commands are its client or work offline.`,
 		Example: `belfry serve
 belfry apply -f jobs.yaml
 belfry job run nightly --logs
@@ -102,31 +103,39 @@ belfry next '30 2 * * 1-5' --tz Europe/Berlin`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return unknownCommand(cmd, args[0])
+				return unknownCommand(cmd, args)
 			}
 			return cmd.Help()
 		},
+		Version:       versionOf(buildInfo()).Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
+	root.Flags().BoolP("version", "v", false, "print the version")
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetHelpCommand(newHelp())
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		newServe(env),
+		newUI(env),
 		newConfig(env),
 		newDoctor(env),
 		newBackup(env),
 		newRestore(env),
+		newStore(env),
 		newApply(env),
 		newDiff(env),
 		newExport(env),
+		newCrontab(env),
 		newJob(env),
 		newRun(env),
 		newLogs(env),
 		newEvents(env),
+		newAttention(env),
+		newLoad(env),
 		newCalendar(env),
 		newPool(env),
 		newNode(env),

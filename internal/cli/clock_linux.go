@@ -13,9 +13,9 @@ func clock() finding {
 	case err != nil:
 		f.Found = "cannot be asked: " + err.Error()
 	case t.Status&unsynchronized != 0:
-		f.Found, f.Do = "nothing keeps it right, says the kernel", "turn on time synchronization (chrony, systemd-timesyncd); in a container its host has to have it"
+		f.Found, f.Do = "the kernel reports that it is not synchronized", "turn on time synchronization (chrony, systemd-timesyncd), in a container on its host"
 	default:
-		f.Status, f.Found = isWell, "is kept right"
+		f.Status, f.Found = isWell, "is synchronized"
 	}
 	return f
 }

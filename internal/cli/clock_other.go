@@ -5,5 +5,5 @@ package cli
 // clock tells whether something keeps the clock of the machine right. Only Linux
 // says.
 func clock() finding {
-	return finding{Check: "clock", Status: isNote, Found: "whether something keeps it right cannot be asked on this system"}
+	return finding{Check: "clock", Status: isNote, Found: "this system does not tell whether it is synchronized"}
 }

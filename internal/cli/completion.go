@@ -11,12 +11,41 @@ import (
 // shells are those that completion knows.
 var shells = []string{"bash", "zsh", "fish", "powershell"}
 
+// bashWithoutPackage has the functions of the package bash-completion that the script of
+// the command library calls, for a bash without that package. The script splits words at
+// neither = nor :, which are all that is asked of it.
+const bashWithoutPackage = `if ! declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
+    _get_comp_words_by_ref()
+    {
+        local line="${COMP_LINE:0:COMP_POINT}"
+        read -ra words <<< "$line"
+        [[ $line == *[[:space:]] ]] && words+=("")
+        cword=$((${#words[@]} - 1))
+        cur="${words[cword]}"
+        prev=""
+        ((cword > 0)) && prev="${words[cword - 1]}"
+        return 0
+    }
+fi
+if ! declare -F __ltrim_colon_completions >/dev/null 2>&1; then
+    __ltrim_colon_completions()
+    {
+        [[ $1 == *:* && $COMP_WORDBREAKS == *:* ]] || return 0
+        local i prefix="${1%"${1##*:}"}"
+        for i in "${!COMPREPLY[@]}"; do
+            COMPREPLY[i]="${COMPREPLY[i]#"$prefix"}"
+        done
+    }
+fi
+
+`
+
 func newCompletion(env Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion " + strings.Join(shells, "|"),
-		Short: "Print what makes a shell complete commands and flags",
-		Long: `Print a script that makes a shell complete commands, flags and their values, time
-zones included.`,
+		Short: "Print the completion script for a shell",
+		Long: `Print a script with which a shell completes commands, flags and their values,
+including time zones.`,
 		Example: `source <(belfry completion bash)                # this session
 belfry completion bash > /etc/bash_completion.d/belfry
 belfry completion zsh > "${fpath[1]}/_belfry"
@@ -25,7 +54,7 @@ belfry completion powershell | Out-String | Invoke-Expression`,
 		ValidArgs: shells,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return misused("the name of one shell is wanted: %s", strings.Join(shells, ", "))
+				return misused("name one shell: %s", strings.Join(shells, ", "))
 			}
 			return nil
 		},
@@ -35,6 +64,7 @@ belfry completion powershell | Out-String | Invoke-Expression`,
 			var err error
 			switch args[0] {
 			case "bash":
+				b.WriteString(bashWithoutPackage)
 				err = root.GenBashCompletionV2(&b, true)
 			case "zsh":
 				err = root.GenZshCompletion(&b)

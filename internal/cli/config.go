@@ -19,22 +19,23 @@ import (
 // addServerFlags adds the flags by which a server is told something.
 func addServerFlags(cmd *cobra.Command, file *string, c *config.Server) {
 	f := cmd.Flags()
-	addWord(f, file, "config", "c", "FILE", "file with the configuration")
-	addWord(f, &c.Data, "data", "", "DIRECTORY", "directory of everything that the server keeps; else BELFRY_DATA, else belfry in $XDG_STATE_HOME, else /var/lib/belfry for root and ~/.local/state/belfry for others")
+	addWord(f, file, "config", "c", "FILE", "configuration file")
+	addWord(f, &c.Data, "data", "", "DIRECTORY", "data directory of the server; else BELFRY_DATA, else belfry in $XDG_STATE_HOME, else /var/lib/belfry for root and ~/.local/state/belfry for others")
 	addText(f, &c.Listen, "listen", "", config.DefaultListen, "ADDRESS", "address of the API")
 	addText(f, &c.Store, "store", "", "SQLite in the data directory", "URL", "where jobs, runs and history are kept; else BELFRY_STORE")
-	addWord(f, &c.Name, "name", "", "NAME", "name of this node; else that of the machine")
+	addText(f, &c.History, "history", "", "in the store", "URL", "where history and output are kept, for a store in etcd or Redis; else BELFRY_HISTORY")
+	addWord(f, &c.Name, "name", "", "NAME", "name of this node; else the host name")
 	addParsed(f, &c.Roles, "roles", "", "all three", "ROLE,...", "what this node does: planner, worker, api", config.ParseRoles)
-	f.Var((*labels)(&c.Labels), "label", "label that jobs choose this node by: KEY=VALUE; may be repeated")
-	addParsed(f, &c.Capacity, "capacity", "", fmt.Sprint(node.DefaultCapacity), "N", "how many attempts run at once", parsePositive)
-	addText(f, &c.Timezone, "timezone", "", "UTC", "ZONE", "time zone of schedules that name none")
-	addParsed(f, &c.Drain, "drain-timeout", "", "30s", "DURATION", "how long a server that stops waits for what it runs", parseLonger)
-	addWord(f, &c.TLS.Cert, "tls-cert", "", "FILE", "file with the certificate of the server, in PEM")
-	addWord(f, &c.TLS.Key, "tls-key", "", "FILE", "file with its private key, in PEM")
-	addSwitch(f, &c.PlainHTTP, "plain-http", "allow an address that others reach without TLS")
-	addWord(f, &c.Shell.DefaultUser, "run-as", "", "USER", "user of jobs that name none, if the server is root")
-	addChoice(cmd, (*string)(&c.LogFormat), "log-format", "", "form of the log; text on a terminal, else json", c.LogFormat.Values()...)
-	addChoice(cmd, (*string)(&c.LogLevel), "log-level", "", "least weight of what is logged; else info", c.LogLevel.Values()...)
+	f.Var((*labels)(&c.Labels), "label", "label by which jobs choose this node: KEY=VALUE; may be repeated")
+	addParsed(f, &c.Capacity, "capacity", "", fmt.Sprint(node.DefaultCapacity), "N", "how many attempts may run at once", parsePositive)
+	addText(f, &c.Timezone, "timezone", "", "UTC", "ZONE", "time zone of schedules without one")
+	addParsed(f, &c.Drain, "drain-timeout", "", "30s", "DURATION", "how long a stopping server waits for running commands", parseLonger)
+	addWord(f, &c.TLS.Cert, "tls-cert", "", "FILE", "certificate of the server, a PEM file")
+	addWord(f, &c.TLS.Key, "tls-key", "", "FILE", "private key of the certificate, a PEM file")
+	addSwitch(f, &c.PlainHTTP, "plain-http", "allow plain HTTP on an address that other machines can reach")
+	addWord(f, &c.Shell.DefaultUser, "run-as", "", "USER", "user that runs commands of jobs without run.user; only root can switch users")
+	addChoice(cmd, (*string)(&c.LogFormat), "log-format", "", "log format; text on a terminal, else json", c.LogFormat.Values()...)
+	addChoice(cmd, (*string)(&c.LogLevel), "log-level", "", "lowest level that is logged; else info", c.LogLevel.Values()...)
 	complete(cmd, "roles", config.Role("").Values()...)
 	complete(cmd, "timezone", cron.ZoneNames()...)
 }
@@ -97,12 +98,12 @@ func newConfig(env Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "config [flags]",
-		Short: "Show what a server is told, and by whom",
-		Long: `Show the configuration that belfry serve would have with the same flags, here
-and now, and where each value is from: a flag, a variable of the environment, the
-file, or nobody, so that it is the default. What may hold a secret is not shown.
+		Short: "Show the effective configuration and where each value comes from",
+		Long: `Show the configuration that belfry serve would have with the same flags, and where
+each value comes from: a flag, an environment variable, the file, or the default.
+Values that may be secret are hidden.
 
-It reads the configuration and nothing else: no server is asked or started.`,
+It neither starts nor contacts a server.`,
 		Example: `belfry config
 belfry config --config /etc/belfry.yaml
 belfry config --config /etc/belfry.yaml -o wide

@@ -24,7 +24,7 @@ import (
 // addConnection adds the flags of commands that ask a server.
 func addConnection(cmd *cobra.Command, asked *config.Asked) {
 	f := cmd.Flags()
-	addWord(f, &asked.Namespace, "namespace", "n", "NAME", "namespace of jobs that are named without one; else BELFRY_NAMESPACE")
+	addWord(f, &asked.Namespace, "namespace", "n", "NAME", "namespace of jobs named without one; else BELFRY_NAMESPACE")
 	addServer(cmd, asked)
 }
 
@@ -39,7 +39,7 @@ func addServer(cmd *cobra.Command, asked *config.Asked) {
 
 // addAll adds the flag of lists that are about all namespaces in any case.
 func addAll(cmd *cobra.Command, all *bool) {
-	cmd.Flags().BoolVarP(all, "all-namespaces", "A", false, "all namespaces, whatever the environment says")
+	cmd.Flags().BoolVarP(all, "all-namespaces", "A", false, "all namespaces, even if BELFRY_NAMESPACE is set")
 }
 
 // listNamespace returns the namespace that a list is about, "" for all.
@@ -71,7 +71,7 @@ func connect(env Env, asked config.Asked) (*remote, error) {
 		return nil, wrongSettings(env, config.ClientFile(env.Getenv), err)
 	}
 	if errors.Is(err, config.ErrNoServer) {
-		return nil, &failure{code: ExitUnreachable, message: err.Error(), hint: "belfry serve --data runs one there"}
+		return nil, &failure{code: ExitUnreachable, message: err.Error(), hint: "start one with belfry serve --data"}
 	}
 	if err != nil {
 		return nil, &failure{code: ExitUsage, message: err.Error()}
@@ -116,9 +116,9 @@ func (r *remote) refused(err error) error {
 		f := &failure{code: ExitUnreachable, message: err.Error()}
 		var untrusted *tls.CertificateVerificationError
 		if errors.As(err, &untrusted) {
-			return f.withHint("SSL_CERT_FILE names the certificates of authorities, if this one is not the system's")
+			return f.withHint("set SSL_CERT_FILE to the certificates of its authority, if the system does not trust it")
 		}
-		return f.withHint("belfry serve runs a server here; --server or BELFRY_SERVER name another one")
+		return f.withHint("start one with belfry serve, or name another with --server or BELFRY_SERVER")
 	case errors.Is(err, context.Canceled):
 		return &failure{code: ExitInterrupted, message: "interrupted"}
 	case !errors.As(err, &p):
@@ -134,6 +134,9 @@ func (r *remote) refused(err error) error {
 	f.hint, f.problem = p.Hint, p
 	for _, e := range p.Errors {
 		f.details = append(f.details, e.String())
+	}
+	if p.MoreErrors > 0 {
+		f.details = append(f.details, fmt.Sprintf("and %d more", p.MoreErrors))
 	}
 	if p.Type == client.TypeUnauthenticated {
 		f.message = fmt.Sprintf("%s wants a token, and %s", r.URL(), f.message)
@@ -176,8 +179,8 @@ func (r *remote) insist(ctx context.Context, again string, ask func(context.Cont
 		return err
 	}
 	if err = r.patient(ctx, func() error { return ask(ctx) }); errors.Is(err, client.ErrUnreachable) {
-		f := &failure{code: ExitUnreachable, message: fmt.Sprintf("the request was sent, and whether it was done is not known: %v", err)}
-		return f.withHint("%s does it once", again)
+		f := &failure{code: ExitUnreachable, message: fmt.Sprintf("the request was sent, but its outcome is unknown: %v", err)}
+		return f.withHint("repeating is safe with %s", again)
 	}
 	return err
 }
@@ -189,7 +192,7 @@ func (r *remote) named(text string) (jobName, error) {
 		namespace, name = r.namespace, text
 	}
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
-		return jobName{}, misused("%q is not the name of a job, write NAME or NAMESPACE/NAME", text)
+		return jobName{}, misused("%q is not the name of a job; write NAME or NAMESPACE/NAME", text)
 	}
 	return jobName{namespace, name}, nil
 }
@@ -222,7 +225,7 @@ func namesOf(env Env, asked *config.Asked, list func(ctx context.Context, server
 func jobNames(env Env, asked *config.Asked) cobra.CompletionFunc {
 	return namesOf(env, asked, func(ctx context.Context, server *remote, typed string) (names []string, err error) {
 		page, err := server.Jobs(ctx, client.JobQuery{PageSize: pageSize, Text: typed[strings.LastIndex(typed, "/")+1:]})
-		return server.namesIn(page, job.KindJob, typed), err
+		return server.namesIn(page.Page, job.KindJob, typed), err
 	})
 }
 
@@ -260,17 +263,17 @@ func addJob(env Env, cmd *cobra.Command, asked *config.Asked, name *string, usag
 	}
 }
 
-// agree asks a person whether to do what cannot be undone. Without a terminal
-// nobody can be asked, and --yes says it.
+// agree asks a person whether to do what cannot be undone: the words begin with a verb.
+// Without a terminal only --yes allows it.
 func agree(env Env, yes bool, format string, args ...any) error {
 	if yes {
 		return nil
 	}
 	question := fmt.Sprintf(format, args...)
 	if !env.StdinIsTerminal || !env.StderrIsTerminal {
-		return misused("%s needs a yes, and nobody can be asked", question).withHint("--yes says it")
+		return misused("refusing to %s without confirmation; pass --yes", question)
 	}
-	if _, err := fmt.Fprintf(env.Stderr, "%s? [y/N] ", printable(question)); err != nil {
+	if _, err := fmt.Fprintf(env.Stderr, "%s%s? [y/N] ", strings.ToUpper(question[:1]), printable(question[1:])); err != nil {
 		return failed("ask: %v", err)
 	}
 	answer, err := bufio.NewReader(env.Stdin).ReadString('\n')
@@ -281,5 +284,5 @@ func agree(env Env, yes bool, format string, args ...any) error {
 	case "y", "yes":
 		return nil
 	}
-	return failed("nothing was done")
+	return failed("cancelled; nothing was changed")
 }

@@ -23,9 +23,9 @@ func newDiff(env Env) *cobra.Command {
 		Use:   "diff -f FILE|FOLDER|- [flags]",
 		Short: "Show what belfry apply would change",
 		Long: `Show what belfry apply would change, line by line. The server checks and compares
-the documents as for apply, and changes nothing.
+the documents, and changes nothing.
 
-It ends with exit code 1 when something would change.`,
+The exit code is 1 if something would change.`,
 		Example: `belfry diff -f jobs.yaml
 belfry diff -f jobs/ -R --owner team-a --prune
 belfry diff -f jobs/ -o name                     # only what differs`,
@@ -39,8 +39,8 @@ belfry diff -f jobs/ -o name                     # only what differs`,
 	}
 	addFiles(cmd, &ask.files, &ask.recursive)
 	f := cmd.Flags()
-	addWord(f, &ask.owner, "owner", "", "NAME", "whose files these are, as for apply")
-	f.BoolVar(&ask.prune, "prune", false, "show as well which jobs of the owner apply would delete")
+	addWord(f, &ask.owner, "owner", "", "NAME", "owner of the files, as for apply")
+	f.BoolVar(&ask.prune, "prune", false, "also show which jobs of the owner apply would delete")
 	addConnection(cmd, &ask.connection)
 	addOutput(cmd, &ask.output, asTable, asJSON, asYAML, asJSONL, asName)
 	return cmd

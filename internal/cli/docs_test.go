@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/belfry-cron/belfry/internal/cli"
+	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -107,6 +109,23 @@ func TestDocumentsShowWhatCommandsPrint(t *testing.T) {
 			})
 			expect(t, name, text, printed)
 		})
+	}
+}
+
+func TestConfigurationPageNamesWhatIsReloaded(t *testing.T) {
+	_, text, _ := strings.Cut(readDocument(t, "docs/configuration.md"), "**Reloading.**")
+	text, _, _ = strings.Cut(text, "\n\n")
+	var documented, reloaded []string
+	for _, name := range regexp.MustCompile("`([a-z_.]+)`").FindAllStringSubmatch(text, -1) {
+		documented = append(documented, name[1])
+	}
+	for _, f := range config.Fields() {
+		if f.Reload {
+			reloaded = append(reloaded, f.Name)
+		}
+	}
+	if !slices.Equal(documented, reloaded) {
+		t.Errorf("the page names %q, and reloaded are %q", documented, reloaded)
 	}
 }
 
@@ -238,7 +257,7 @@ func TestLinksBetweenDocumentsLeadSomewhere(t *testing.T) {
 				file = name
 			}
 			if _, err := os.Stat(filepath.Join(repository, file)); err != nil {
-				t.Errorf("%s links to %s, which is not there", name, match[1])
+				t.Errorf("%s links to %s, which does not exist", name, match[1])
 				continue
 			}
 			if heading != "" && !hasHeading(readDocument(t, file), heading) {
@@ -270,7 +289,7 @@ func TestDependenciesHaveTheirReason(t *testing.T) {
 	required := regexp.MustCompile(`(?m)^(?:require|\t)\s*(\S+) v\S+( // indirect)?$`)
 	own := "github.com/belfry-cron/belfry"
 	named := map[string]bool{}
-	for _, file := range []string{"go.mod", "tools/go.mod", "bench/go.mod", "test/openapi/go.mod"} {
+	for _, file := range []string{"go.mod", "tools/go.mod", "bench/go.mod", "test/openapi/go.mod", "test/servers/etcd/go.mod", "test/servers/ferretdb/go.mod"} {
 		text, err := os.ReadFile(filepath.Join(repository, file))
 		if os.IsNotExist(err) && file == "bench/go.mod" {
 			continue

@@ -23,15 +23,17 @@ import (
 	"github.com/belfry-cron/belfry/internal/watchdog"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/etcd"
 	"github.com/belfry-cron/belfry/store/mysql"
 	"github.com/belfry-cron/belfry/store/postgres"
+	"github.com/belfry-cron/belfry/store/redis"
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
 // finding is what a check has found.
 type finding struct {
 	Check  string `json:"check"`
-	Status string `json:"status"` // one of the three below
+	Status string `json:"status"` // one of the three below, or mended
 	Found  string `json:"found"`
 	// Do says how to make it right.
 	Do string `json:"do,omitempty"`
@@ -63,12 +65,13 @@ func newDoctor(env Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
-		Short: "Look for what is wrong with a server and its machine",
-		Long: `Look for what is wrong with a server and with the machine that it runs on, and say
-what to do about each. It changes nothing. It looks at the data directory, so that
-it must run on the machine of the server and as its user.
+		Short: "Check a server and its machine for problems",
+		Long: `Check a server and its machine for problems, and say how to mend each. It changes
+nothing. It reads the data directory, so run it on the machine of the server and
+as its user.
 
-It ends with 1 if anything is wrong. A note is about what works and could be better.`,
+The exit code is 1 if something is wrong. A note is about something that works and
+could be better.`,
 		Example: "belfry doctor\nbelfry doctor --config /etc/belfry.yaml\nbelfry doctor -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -80,19 +83,7 @@ It ends with 1 if anything is wrong. A note is about what works and could be bet
 			if err := showList(env, output, list, "", func(f finding) string { return f.Check }, func(w io.Writer) { findingTable(w, env, list) }); err != nil {
 				return err
 			}
-			wrong := 0
-			for _, f := range list {
-				if f.Status == isWrong {
-					wrong++
-				}
-			}
-			switch wrong {
-			case 0:
-				return nil
-			case 1:
-				return failed("1 thing is wrong")
-			}
-			return failed("%d things are wrong", wrong)
+			return problems(list)
 		},
 	}
 	addStoreFlags(cmd, &file, &flags)
@@ -103,15 +94,15 @@ It ends with 1 if anything is wrong. A note is about what works and could be bet
 // findingTable writes findings for people, each with what to do below it.
 func findingTable(w io.Writer, env Env, list []finding) {
 	s := styleFor(env, env.StdoutIsTerminal)
-	width := 0
+	width, status := 0, len(isWrong)
 	for _, f := range list {
-		width = max(width, len(f.Check))
+		width, status = max(width, len(f.Check)), max(status, len(f.Status))
 	}
 	for _, f := range list {
-		mark := map[string]func(string) string{isWell: s.faint, isNote: s.strong, isWrong: s.wrong}[f.Status]
-		fmt.Fprintf(w, "%s  %-*s  %s\n", mark(fmt.Sprintf("%-5s", f.Status)), width, f.Check, oneLine(f.Found))
+		mark := map[string]func(string) string{isWell: s.faint, isNote: s.strong, isWrong: s.wrong, isMended: s.strong}[f.Status]
+		fmt.Fprintf(w, "%s  %-*s  %s\n", mark(fmt.Sprintf("%-*s", status, f.Status)), width, f.Check, oneLine(f.Found))
 		if f.Do != "" {
-			fmt.Fprintf(w, "%*s  %s\n", width+7, "", oneLine(f.Do))
+			fmt.Fprintf(w, "%*s  %s\n", width+status+2, "", oneLine(f.Do))
 		}
 	}
 }
@@ -119,9 +110,29 @@ func findingTable(w io.Writer, env Env, list []finding) {
 // examine makes all checks.
 func examine(ctx context.Context, env Env, c config.Server) []finding {
 	pid, running := config.Running(c.Data)
-	list := []finding{dataDirectory(c.Data), diskSpace(c.Data), clock(), zoneData(env, c), storeIntegrity(ctx, c.Store)}
+	list := []finding{dataDirectory(c.Data), diskSpace(c.Data), clock(), zoneData(env, c), storeIntegrity(ctx, "store", c.Store)}
+	if c.History != "" {
+		list = append(list, historyStore(ctx, c.History), historyBehind(ctx, c.Store))
+	}
 	list = append(list, serverAndToken(ctx, env, c, running)...)
-	return append(list, watchdogOf(pid, running), controllers())
+	return append(list, watchdogOf(pid, running), separation(c), controllers())
+}
+
+// separation tells whether commands of jobs run as another user than the server.
+func separation(c config.Server) finding {
+	f := finding{Check: "user of jobs", Status: isWell, Found: "another one than that of the server"}
+	name, running := config.RunningAs(c.Data)
+	if !running {
+		name = c.SharedUser()
+	}
+	if name != "" {
+		f.Status = isNote
+		f.Found = "commands run as " + name + ", the user of the server: anyone who may define jobs can read its token and its store, whatever the namespace"
+		f.Do = "run the server as root with --run-as, as operations.md shows, if namespaces are to be apart"
+	} else if !c.Has(store.RoleWorker) {
+		f.Found = "none: this server runs no jobs"
+	}
+	return f
 }
 
 // What access(2) is asked.
@@ -135,22 +146,26 @@ func dataDirectory(dir string) finding {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		f.Status, f.Found, f.Do = isNote, dir+" is not there", "belfry serve makes it; --data names another one"
+		f.Status, f.Found, f.Do = isNote, dir+" does not exist", "belfry serve creates it; --data names another one"
 		return f
 	case err != nil:
 		f.Found, f.Do = err.Error(), "run this as the user of the server"
 		return f
 	case !info.IsDir():
-		f.Found, f.Do = dir+" is no directory", "move it away, or name another one with --data"
+		f.Found, f.Do = dir+" is not a directory", "move it away, or name another one with --data"
 		return f
 	}
 	// Files are made in it. The kernel knows best who may.
 	if err := syscall.Access(dir, mayWrite|mayEnter); err != nil {
-		f.Found, f.Do = dir+" may not be written by this user", "run this as the user of the server, or give the directory to that user with chown"
+		f.Found, f.Do = dir+" is not writable for this user", "run this as the user of the server, or give the directory to this user with chown"
+		return f
+	}
+	if owner, other := config.OtherOwner(info); other {
+		f.Status, f.Found, f.Do = isNote, fmt.Sprintf("%s belongs to %s, and this is %s", dir, config.UserName(owner), config.UserName(os.Geteuid())), "run the server, and this, as "+config.UserName(owner)
 		return f
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		f.Status, f.Found, f.Do = isNote, fmt.Sprintf("others on this machine can look into %s: its mode is %04o", dir, mode), "chmod 700 "+dir
+		f.Status, f.Found, f.Do = isNote, fmt.Sprintf("other users of this machine can read %s: its mode is %04o", dir, mode), "chmod 700 "+dir
 		return f
 	}
 	f.Status = isWell
@@ -179,9 +194,9 @@ func diskSpace(dir string) finding {
 	f.Found = job.Size(free>>20<<20).String() + " are free"
 	switch {
 	case free < spaceMin:
-		f.Do = "make room: with a full disk nothing starts"
+		f.Do = "free some space: nothing starts on a full disk"
 	case free < spaceWanted:
-		f.Status, f.Do = isNote, "a server keeps history and output; keep in its configuration says how much"
+		f.Status, f.Do = isNote, "keep in the configuration limits how much history and output a server keeps"
 	default:
 		f.Status = isWell
 	}
@@ -189,22 +204,28 @@ func diskSpace(dir string) finding {
 }
 
 func zoneData(env Env, c config.Server) finding {
-	f := finding{Check: "zone data", Status: isWell, Found: cron.ZoneTableVersion() + ", inside the program"}
+	f := finding{Check: "zone data", Status: isWell, Found: cron.ZoneTableVersion() + ", built in"}
 	if zone := machineZone(env.Getenv); zone != "" && zone != string(c.Timezone) {
-		f.Status, f.Found = isNote, fmt.Sprintf("%s; schedules that name no zone are in %s, the machine is in %s", f.Found, c.Timezone, zone)
-		f.Do = "set timezone in the configuration, if that is not meant"
+		f.Status, f.Found = isNote, fmt.Sprintf("%s; schedules without a zone use %s, the machine is in %s", f.Found, c.Timezone, zone)
+		f.Do = "set timezone in the configuration to change that"
 	}
 	return f
 }
 
-func storeIntegrity(ctx context.Context, s config.Store) finding {
-	f := finding{Check: "store", Status: isWrong}
+func storeIntegrity(ctx context.Context, check string, s config.Store) finding {
+	f := finding{Check: check, Status: isWrong}
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	switch s.Kind() {
 	case config.Postgres:
 		about, err := postgres.Check(ctx, string(s))
 		return databaseOf(f, about, err, "psql with the same host, user and database", "synchronous_commit and fsync to on", "give them to this user, or all tables with alter table … owner to")
+	case config.Etcd:
+		about, err := etcd.Check(ctx, string(s))
+		return etcdOf(f, about, err)
+	case config.Redis:
+		about, err := redis.Check(ctx, string(s))
+		return redisOf(f, about, err)
 	case config.MySQL:
 		about, err := mysql.Check(ctx, string(s))
 		return databaseOf(f, about, err, "mysql with the same host, user and database", "innodb_flush_log_at_trx_commit to 1, and sync_binlog where there is a binary log", "grant all on the database to this user")
@@ -216,14 +237,14 @@ func storeIntegrity(ctx context.Context, s config.Store) finding {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		f.Status, f.Found, f.Do = isNote, path+" is not there", "belfry serve makes it; belfry restore makes it of a backup"
+		f.Status, f.Found, f.Do = isNote, path+" does not exist", "belfry serve creates it; belfry restore creates it from a backup"
 	case errors.Is(err, store.ErrDamaged):
 		f.Found, f.Do = err.Error(), "stop the server, move the file and its -wal away, and restore a backup"
 	case err != nil:
 		f.Found, f.Do = err.Error(), "run this as the user of the server, with the version of the server"
 	case !complete:
-		f.Status, f.Found = isNote, fmt.Sprintf("nothing is wrong in what could be looked at in %s", checkTime)
-		f.Do = "sqlite3 " + path + " 'pragma integrity_check' looks at all of it"
+		f.Status, f.Found = isNote, fmt.Sprintf("no damage found in %s, as far as it was checked", checkTime)
+		f.Do = "sqlite3 " + path + " 'pragma integrity_check' checks all of it"
 	default:
 		f.Status, f.Found = isWell, path+" is whole"
 	}
@@ -247,20 +268,60 @@ func databaseOf(f finding, about postgres.About, err error, try, durable, grant 
 	var wrong *postgres.AddressError
 	switch {
 	case errors.As(err, &wrong):
-		f.Found, f.Do = err.Error(), "belfry config, with the same flags, shows where the address is from"
+		f.Found, f.Do = err.Error(), "belfry config, with the same flags, shows where the address comes from"
 	case err != nil:
-		f.Found, f.Do = err.Error(), "see that the database runs, and that this user may connect to it: "+try
+		f.Found, f.Do = err.Error(), "check that the database is running and this user may connect: "+try
 	case about.Unusable != nil:
-		f.Found, f.Do = about.Unusable.Error(), "belfry version says which one this is"
+		f.Found, f.Do = about.Unusable.Error(), "belfry version prints the version of this program"
 	case len(about.Denied) > 0:
-		f.Found = about.Server + ", where the user of the address may not " + strings.Join(about.Denied, "; nor ")
+		f.Found = about.Server + ", where this user may not " + strings.Join(about.Denied, "; nor ")
 		f.Do = "servers do that, at the latest when they are upgraded: " + grant
 	case !about.Durable:
 		f.Status, f.Found = isNote, about.String()
-		f.Do = "a crash of the database may lose what it has acknowledged: set " + durable
+		f.Do = "a crash of the database may lose acknowledged writes: set " + durable
 	case about.Offset.Abs() > offsetMax:
 		f.Status, f.Found = isNote, about.String()
-		f.Do = "synchronize the clocks of both machines; jobs go by that of the database"
+		f.Do = "synchronize the clocks of both machines; jobs follow the clock of the database"
+	default:
+		f.Status, f.Found = isWell, about.String()
+	}
+	return f
+}
+
+// etcdOf says what a look at an etcd cluster has found.
+func etcdOf(f finding, about etcd.About, err error) finding {
+	var wrong *etcd.AddressError
+	switch {
+	case errors.As(err, &wrong):
+		f.Found, f.Do = err.Error(), "belfry config, with the same flags, shows where the address comes from"
+	case err != nil:
+		f.Found, f.Do = err.Error(), "see that the cluster runs, and that this user may connect to it: etcdctl endpoint status"
+	case about.Full:
+		f.Found = about.String() + "; its database is full, and nothing is written"
+		f.Do = "etcdctl defrag, then etcdctl alarm disarm"
+	default:
+		f.Status, f.Found = isWell, about.String()
+	}
+	return f
+}
+
+// redisOf says what a look at a Redis server has found.
+func redisOf(f finding, about redis.About, err error) finding {
+	var wrong *redis.AddressError
+	switch {
+	case errors.As(err, &wrong):
+		f.Found, f.Do = err.Error(), "belfry config, with the same flags, shows where the address comes from"
+	case err != nil:
+		f.Found, f.Do = err.Error(), "check that the server is running and this user may connect: redis-cli with the same host, user and password"
+	case about.Most > 0 && about.Used > about.Most/10*9:
+		f.Found = about.String() + "; its memory is nearly full, and nothing new is claimed"
+		f.Do = "raise maxmemory, or keep less history"
+	case !about.Durable():
+		f.Status, f.Found = isNote, about.String()
+		f.Do = "set appendonly to yes and appendfsync to always"
+	case about.Offset.Abs() > offsetMax:
+		f.Status, f.Found = isNote, about.String()
+		f.Do = "synchronize the clocks of both machines; jobs follow the clock of the server"
 	default:
 		f.Status, f.Found = isWell, about.String()
 	}
@@ -272,9 +333,9 @@ const offsetMax = time.Second
 
 // serverAndToken asks the server of the data directory for its nodes.
 func serverAndToken(ctx context.Context, env Env, c config.Server, running bool) []finding {
-	server, token := finding{Check: "server", Status: isWrong}, finding{Check: "token", Status: isNote, Found: "not tried: there is no server to try it on"}
+	server, token := finding{Check: "server", Status: isWrong}, finding{Check: "token", Status: isNote, Found: "not checked: no server is running"}
 	if !running {
-		server.Found, server.Do = "no server runs on "+c.Data+", or this user may not know of it", "belfry serve runs one; run this as its user"
+		server.Found, server.Do = "no server is running on "+c.Data+", or this user may not see it", "start one with belfry serve, and run this as its user"
 		return []finding{server, token}
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
@@ -288,9 +349,9 @@ func serverAndToken(ctx context.Context, env Env, c config.Server, running bool)
 	var f *failure
 	switch {
 	case remote == nil:
-		server.Status, server.Found = isNote, "runs, and was not asked"
+		server.Status, server.Found = isNote, "is running and was not queried"
 		token.Status, token.Found = isWrong, err.Error()
-		token.Do = "no command of this user can ask before; what others may have read is best replaced: belfry token reset, while the server is stopped"
+		token.Do = "commands of this user cannot use it before; others may have read it, so better replace it: belfry token reset, while the server is stopped"
 	case err == nil:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()
 		token.Status, token.Found = isWell, "is taken"
@@ -300,12 +361,12 @@ func serverAndToken(ctx context.Context, env Env, c config.Server, running bool)
 		token.Status, token.Found = isWell, "is taken"
 	case errors.As(err, &f) && f.code == ExitNotAllowed && remote.noToken != "":
 		server.Status, server.Found = isWell, "answers at "+remote.URL()
-		token.Found, token.Do = "not tried: none is here", remote.noToken
+		token.Found, token.Do = "not checked: there is none here", remote.noToken
 	case errors.As(err, &f) && f.code == ExitNotAllowed:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()
-		token.Status, token.Found, token.Do = isWrong, f.message, cmp.Or(f.hint, "belfry token create makes another one, with the token of an administrator")
+		token.Status, token.Found, token.Do = isWrong, f.message, cmp.Or(f.hint, "create another one with belfry token create, as an administrator")
 	default:
-		server.Found, server.Do = err.Error(), "its log says what it waits for"
+		server.Found, server.Do = err.Error(), "its log says what it is waiting for"
 	}
 	return []finding{server, token}
 }
@@ -330,7 +391,7 @@ func rolesOf(nodes []client.Node) finding {
 	}
 	f.Found = "live nodes by role: " + strings.Join(list, ", ")
 	if len(missing) > 0 {
-		f.Status, f.Do = isWrong, "give it to a server of this store: --roles "+strings.Join(missing, ",")
+		f.Status, f.Do = isWrong, "start a server on this store with --roles "+strings.Join(missing, ",")
 	}
 	return f
 }
@@ -340,11 +401,11 @@ func rolesOf(nodes []client.Node) finding {
 func watchdogOf(pid int, running bool) finding {
 	f := finding{Check: "watchdog", Status: isNote}
 	if !running {
-		f.Found = "not there: it runs beside a server"
+		f.Found = "not running, because no server is"
 		return f
 	}
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		f.Found = "cannot be seen on this system"
+		f.Found = "not visible on this system"
 		return f
 	}
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -364,14 +425,14 @@ func watchdogOf(pid int, running bool) finding {
 			return f
 		}
 	}
-	f.Status, f.Found = isWrong, fmt.Sprintf("there is none beside the server, process %d: commands go on if it dies", pid)
-	f.Do = "start the server again; its log says why the watchdog has ended"
+	f.Status, f.Found = isWrong, fmt.Sprintf("none beside the server, process %d: its commands would survive it", pid)
+	f.Do = "restart the server; its log says why the watchdog ended"
 	return f
 }
 
 // controllers tells whether limits of memory and CPU can be those of a whole run.
 func controllers() finding {
-	f := finding{Check: "cgroup controllers", Status: isNote, Do: "limits of memory and CPU then count for each process by itself; jobs without limits need none"}
+	f := finding{Check: "cgroup controllers", Status: isNote, Do: "limits of memory and CPU then apply to each process instead of the run as a whole"}
 	own, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		f.Found = "this system has no cgroups"
@@ -391,9 +452,9 @@ func controllers() finding {
 		}
 	}
 	if len(missing) > 0 {
-		f.Found = "the cgroup of this process has not: " + strings.Join(missing, ", ")
+		f.Found = "missing in the cgroup of this process: " + strings.Join(missing, ", ")
 		return f
 	}
-	f.Status, f.Found, f.Do = isWell, "memory and cpu are there", ""
+	f.Status, f.Found, f.Do = isWell, "memory and cpu", ""
 	return f
 }

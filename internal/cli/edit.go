@@ -26,19 +26,19 @@ func newJobEdit(env Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "edit NAME [flags]",
-		Short: "Change a job in an editor",
-		Long: `Change a job in the editor that VISUAL or EDITOR names, else in vi. What is wrong
-with the document is shown at its top, and it is opened again; so it is when
-somebody else has changed the job meanwhile, with what that was.
+		Short: "Edit a job",
+		Long: `Edit a job in the editor that VISUAL or EDITOR names, else in vi. If the document has
+mistakes or the job was changed meanwhile, the editor opens again with the mistakes
+or the other version at the top.
 
-What was written and not accepted stays in a file, whose name is printed. A file
-that is left empty, or as it was, changes nothing.`,
+A document that was not accepted is kept in a file, whose name is printed. An empty
+or unchanged document changes nothing.`,
 		Example: `belfry job edit nightly
 EDITOR="code --wait" belfry job edit web/nightly`,
 		Args: oneName("job"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !env.StdinIsTerminal || !env.StdoutIsTerminal {
-				return misused("an editor needs a terminal").withHint("belfry job get NAME prints the document, and belfry apply -f FILE makes it true")
+				return misused("an editor needs a terminal").withHint("print the document with belfry job get NAME, and apply it with belfry apply -f FILE")
 			}
 			server, name, err := connectFor(env, asked, args[0])
 			if err != nil {
@@ -87,8 +87,11 @@ func editJob(ctx context.Context, server *remote, name jobName, output string) e
 	e.file = filepath.Join(folder, name.name+".yaml")
 	change, err := e.run(ctx)
 	if err != nil {
-		f := server.refused(err).(*failure)
-		f.details = append(f.details, "what was written is in "+e.file)
+		f, ok := errors.AsType[*failure](server.refused(err))
+		if !ok {
+			return err
+		}
+		f.details = append(f.details, "your document is in "+e.file)
 		return f
 	}
 	if err := os.RemoveAll(folder); err != nil {
@@ -103,7 +106,7 @@ func editJob(ctx context.Context, server *remote, name jobName, output string) e
 // run opens the editor until the document is accepted, and returns what has become
 // of the job: nil if the file was left empty or as it was.
 func (e *editing) run(ctx context.Context) (*client.Change, error) {
-	about := fmt.Sprintf("%s, version %d. Lines that begin with %q are left out.", e.name, e.version, strings.TrimSpace(ours))
+	about := fmt.Sprintf("%s, version %d. Lines that begin with %q are ignored.", e.name, e.version, strings.TrimSpace(ours))
 	head := header(about, nil)
 	// What a file means that was left as it was.
 	const (
@@ -121,7 +124,7 @@ func (e *editing) run(ctx context.Context) (*client.Change, error) {
 		case strings.TrimSpace(e.text) == "", e.text == before && same == nothing:
 			return nil, nil
 		case e.text == before && same == givenUp:
-			return nil, failed("nothing was changed: the document is still the one that was not accepted")
+			return nil, failed("nothing was changed: the document was not accepted, and you left it as it was")
 		}
 		change, wrong, err := e.send(ctx)
 		switch {
@@ -130,7 +133,7 @@ func (e *editing) run(ctx context.Context) (*client.Change, error) {
 			if theirs, err = e.changedMeanwhile(ctx); err != nil {
 				return nil, err
 			}
-			head = header(about, []string{fmt.Sprintf("Somebody else has made version %d, as below. Saved as it is, yours replaces that; left empty it does not.", e.version)}) + commented(theirs)
+			head = header(about, []string{fmt.Sprintf("The job was changed meanwhile; version %d is below. Save to replace it with yours, or empty the file to keep it.", e.version)}) + commented(theirs)
 			same = agreed
 		case err != nil:
 			return nil, err
@@ -162,7 +165,7 @@ func commented(text string) string {
 // complaints says what is wrong, a line each. Their places count what is above
 // the document, which is these lines and one.
 func complaints(wrong job.Problems) []string {
-	lines := []string{"It was not accepted:"}
+	lines := []string{"Not accepted:"}
 	above := 1 + len(lines) + len(wrong)
 	for _, p := range wrong {
 		place := ""
@@ -223,7 +226,7 @@ func (e *editing) send(ctx context.Context) (*client.Change, job.Problems, error
 	case err != nil:
 		return nil, nil, err
 	case len(list) != 1 || list[0].Job == nil:
-		return nil, job.Problems{{Message: "the file holds something else than one job"}}, nil
+		return nil, job.Problems{{Message: "the file must hold one job"}}, nil
 	}
 	d := list[0]
 	d.PutIn(e.name.namespace)
@@ -262,8 +265,8 @@ func (e *editing) changedMeanwhile(ctx context.Context) (theirs string, err erro
 	var b bytes.Buffer
 	diffText(&b, styleFor(e.env, e.env.StderrIsTerminal), r.Diff)
 	e.env.tell("%s", b.Bytes())
-	if err := agree(e.env, false, "%s has made version %d of job %s meanwhile: edit yours again, to replace that", cmp.Or(r.Actor, "somebody else"), r.Version, e.name); err != nil {
-		return "", &failure{code: ExitConflict, message: fmt.Sprintf("job %s was changed by somebody else, and not by this", e.name)}
+	if err := agree(e.env, false, "edit yours again and replace version %d of job %s, which %s saved meanwhile", r.Version, e.name, cmp.Or(r.Actor, "another user")); err != nil {
+		return "", &failure{code: ExitConflict, message: fmt.Sprintf("job %s was changed by another user; your change was not saved", e.name)}
 	}
 	e.version = r.Version
 	return r.Diff, nil

@@ -29,16 +29,16 @@ func newEvents(env Env) *cobra.Command {
 	var ask eventsFlags
 	cmd := &cobra.Command{
 		Use:   "events [flags]",
-		Short: "Show what happens, as it happens",
-		Long: `Show what happens from now on, a line for each event, until it is interrupted:
-changes of jobs, calendars, pools and tokens by their actions, as belfry audit has
-them; runs by the states that they come to (run.ready, run.waiting, run.running,
-run.done); nodes by theirs (node.live, node.drained, node.leaving, node.silent, node.left).
+		Short: "Follow events as they happen",
+		Long: `Print a line for each event from now on, until interrupted: changes of jobs,
+calendars, pools and tokens by their actions, as in belfry audit; runs by state
+(run.ready, run.waiting, run.running, run.done); nodes by state (node.live,
+node.drained, node.leaving, node.silent, node.left).
 
-A broken connection goes on where it was. What could not be told then, because
-there was too much of it or the server was started again, is an event gap: whoever
-keeps a list must read it again. With -o jsonl each line is an event with its id,
-and --after goes on behind one.`,
+A broken connection is resumed. Events that are no longer available, because there
+were too many or the server was restarted, are reported as an event gap: then read
+the state again. With -o jsonl each line is an event with its id, and --after
+continues after one.`,
 		Example: `belfry events
 belfry events --kind run.done --job nightly
 belfry events --kind run.done --limit 1
@@ -55,8 +55,8 @@ belfry events --kind job --kind node -o jsonl`,
 	f := cmd.Flags()
 	addJob(env, cmd, &ask.connection, &ask.query.Job, "only events of this job and of its runs")
 	f.Var((*kinds)(&ask.query.Kinds), "kind", "only events of this kind, such as run.done, or run for all of runs; may be repeated")
-	addParsed(f, &ask.limit, "limit", "", "none", "N", "end after so many events", parsePositive)
-	addWord(f, &ask.query.After, "after", "", "ID", "go on behind the event with this id")
+	addParsed(f, &ask.limit, "limit", "", "none", "N", "stop after so many events", parsePositive)
+	addWord(f, &ask.query.After, "after", "", "ID", "continue after the event with this id")
 	addConnection(cmd, &ask.connection)
 	addAll(cmd, &ask.all)
 	addOutput(cmd, &ask.output, asTable, asJSONL)
@@ -67,7 +67,7 @@ belfry events --kind job --kind node -o jsonl`,
 // eventKinds are what --kind may be. The server takes any word, as a later version may
 // have more kinds, and never tells of one that is misspelt.
 var eventKinds = []string{
-	"job", "job.create", "job.change", "job.pause", "job.resume", "job.delete",
+	"job", "job.create", "job.change", "job.pause", "job.resume", "job.delete", "job.mend",
 	"run", "run.ready", "run.waiting", "run.running", "run.done", "run.hand", "run.backfill", "run.cancel",
 	"node", "node.live", "node.drained", "node.leaving", "node.silent", "node.left", "node.drain", "node.undrain",
 	"calendar", "calendar.create", "calendar.change", "calendar.delete",
@@ -86,7 +86,7 @@ func (k *kinds) Set(text string) error {
 		return errors.New("a value is missing")
 	case !slices.Contains(eventKinds, text):
 		hint := cmp.Or(didYouMean(text, "", eventKinds), "allowed is "+strings.Join(eventKinds, ", "))
-		return fmt.Errorf("%q is no kind of events; %s", text, hint)
+		return fmt.Errorf("%q is not a kind of event; %s", text, hint)
 	}
 	*k = append(*k, text)
 	return nil
@@ -126,7 +126,7 @@ func showEvents(ctx context.Context, server *remote, ask eventsFlags) error {
 }
 
 // errEnough ends the following after as many events as were asked for.
-var errEnough = errors.New("there were enough events")
+var errEnough = errors.New("the limit of events was reached")
 
 // showEvent writes an event, at once.
 func showEvent(env Env, output string, e client.Event) error {

@@ -34,17 +34,19 @@ type ending struct {
 // conflicts has each command that changes something, and how it finds that it is not as
 // it was meant.
 var conflicts = []ending{
-	{command: "apply", before: []string{"apply", "-f", "jobs.yaml", "--owner", "us"}, args: []string{"-f", "changed.yaml", "--owner", "them"}, says: "belong to somebody else"},
-	{command: "diff", before: []string{"apply", "-f", "jobs.yaml", "--owner", "us"}, args: []string{"-f", "changed.yaml", "--owner", "them"}, says: "belong to somebody else"},
+	{command: "apply", before: []string{"apply", "-f", "jobs.yaml", "--owner", "us"}, args: []string{"-f", "changed.yaml", "--owner", "them"}, says: "belong to another owner"},
+	{command: "diff", before: []string{"apply", "-f", "jobs.yaml", "--owner", "us"}, args: []string{"-f", "changed.yaml", "--owner", "them"}, says: "belong to another owner"},
+	{command: "crontab import", before: []string{"crontab", "import", "jobs.cron", "--apply", "--owner", "us"}, args: []string{"jobs.cron", "--apply", "--owner", "them"}, says: "belong to another owner"},
 	{command: "backup", args: []string{"jobs.yaml"}, says: "exists"},
 	{command: "restore", args: []string{"jobs.yaml"}, says: "in use|exists|uses"},
+	{command: "job create", args: []string{"a", "--", "true"}, says: "job default/a already exists"},
 	{command: "calendar delete", before: []string{"apply", "-f", "user.yaml"}, args: []string{"off", "--yes"}, says: "names the calendar default/off"},
 	{command: "pool delete", args: []string{"db", "--yes"}, meanwhile: []string{"apply", "-f", "larger.yaml"}, says: "version"},
 	{command: "job backfill", before: []string{"job", "pause", "a"}, args: []string{"a", "--from", "1d"}, says: "is paused"},
 	{command: "job delete", args: []string{"b", "--yes"}, meanwhile: []string{"apply", "-f", "other.yaml"}, says: "version"},
-	{command: "run cancel", args: []string{"{ended}"}, says: "has ended"},
+	{command: "run cancel", args: []string{"{ended}"}, says: "has already ended"},
 	{command: "run retry", args: []string{"{active}"}, says: "has not ended"},
-	{command: "token create", before: []string{"token", "create", "t", "--role", "viewer"}, args: []string{"t", "--role", "viewer"}, says: "there is a token t"},
+	{command: "token create", before: []string{"token", "create", "t", "--role", "viewer"}, args: []string{"t", "--role", "viewer"}, says: "token t already exists"},
 	{command: "token revoke", args: []string{"admin", "--yes"}, says: "the last token"},
 }
 
@@ -54,6 +56,7 @@ var unconflicted = map[string]string{
 	"job edit":     "it wants a terminal, see edit.txtar",
 	"job pause":    "whatever the job is by then, it is paused",
 	"job resume":   "the same",
+	"job ping-key": "whatever key there is, it makes another one",
 	"job rollback": "it makes a new version, whatever the latest is",
 	"job run":      "it runs the job as it is",
 	"node drain":   "it may be drained already",
@@ -68,7 +71,7 @@ var (
 		{command: "job run", args: []string{"slow", "--logs", "--timeout", "100ms"}, says: "has not ended after 100ms"},
 		{command: "run retry", args: []string{"{slow}", "--wait", "--timeout", "100ms"}, says: "has not ended after 100ms"},
 		{command: "run retry", args: []string{"{slow}", "--logs", "--timeout", "100ms"}, says: "has not ended after 100ms"},
-		{command: "node drain", args: []string{"one", "--wait", "--timeout", "100ms"}, says: "after 100ms, and stays drained"},
+		{command: "node drain", args: []string{"one", "--wait", "--timeout", "100ms"}, says: "after 100ms and stays drained"},
 	}
 	failures = []ending{
 		{command: "job run", args: []string{"failing", "--wait"}, says: "failed: "},
@@ -257,7 +260,7 @@ func TestEachCommandThatAsksEndsWhenItIsInterrupted(t *testing.T) {
 	}
 }
 
-// Whoever has sent too many wrong tokens is told that they were wrong, by the same code.
+// Whoever has sent too many invalid tokens is told that they were wrong, by the same code.
 func TestAWrongTokenIsNotAllowedHoweverManyThereWere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server")

@@ -23,10 +23,10 @@ func newExport(env Env) *cobra.Command {
 	var ask exportFlags
 	cmd := &cobra.Command{
 		Use:   "export [flags]",
-		Short: "Print all jobs, calendars and pools as documents that belfry apply takes",
-		Long: `Print the calendars, pools and jobs of all namespaces, or of the one that is named,
-as documents: what users have said, without what the server adds. belfry apply
-takes them back, here or on another server. Runs and history are not part of it.`,
+		Short: "Print all jobs, calendars and pools as files for belfry apply",
+		Long: `Print the calendars, pools and jobs of all namespaces, or of one, as users wrote
+them. belfry apply reads them back, here or on another server. Runs and history
+are not included.`,
 		Example: `belfry export > all.yaml
 belfry export -n web --label team=a
 belfry export | belfry apply -f - --server https://other.example`,
@@ -40,7 +40,7 @@ belfry export | belfry apply -f - --server https://other.example`,
 		},
 	}
 	f := cmd.Flags()
-	f.Var((*labels)(&ask.labels), "label", "only what has this label: KEY=VALUE; may be repeated")
+	f.VarP((*labels)(&ask.labels), "label", "l", "only objects with this label: KEY=VALUE; may be repeated")
 	addConnection(cmd, &ask.connection)
 	addAll(cmd, &ask.all)
 	addOutput(cmd, &ask.output, asYAML, asJSON)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/preview"
+	"github.com/belfry-cron/belfry/internal/spelling"
+	"github.com/belfry-cron/belfry/job"
 )
 
 // failure is an error on its way to a person. Commands return it, and report
@@ -139,15 +142,51 @@ func columns(text string) int {
 	return n
 }
 
-// unknownCommand is the failure for a first word that is no command.
-func unknownCommand(cmd *cobra.Command, name string) error {
-	f := misused("unknown command %q", name)
+// synonyms are words for commands that people bring from other programs.
+var synonyms = map[string]string{
+	"ls": "list", "ps": "list", "show": "get", "describe": "get", "inspect": "get",
+	"add": "create", "new": "create", "rm": "delete", "remove": "delete",
+	"trigger": "run", "start": "run", "exec": "run", "fire": "run", "stop": "cancel", "kill": "cancel",
+	"disable": "pause", "suspend": "pause", "enable": "resume", "unpause": "resume", "rerun": "retry", "tail": "logs",
+}
+
+// unknownCommand is the failure for words of which the first is no command. The rest is
+// repeated in the command that was probably meant.
+func unknownCommand(cmd *cobra.Command, words []string) error {
+	f := misused("unknown command %q", words[0])
+	if meant := commandMeant(cmd, words[0]); meant != nil {
+		return f.withHint("did you mean %s?", strings.Join(append([]string{meant.CommandPath()}, words[1:]...), " "))
+	}
 	var names []string
 	for _, c := range cmd.Commands() {
 		names = append(names, c.Name())
 	}
-	f.hint = didYouMean(name, cmd.CommandPath()+" ", names)
+	if f.hint = didYouMean(words[0], cmd.CommandPath()+" ", names); f.hint == "" && cmd.CommandPath() == "belfry run" {
+		f.hint = fmt.Sprintf("belfry job run %s runs a job", words[0])
+		if _, err := job.ParseID(words[0]); err == nil {
+			f.hint = fmt.Sprintf("belfry run get %s shows a run", words[0])
+		}
+	}
 	return f
+}
+
+// commandMeant returns the command that has a word as its name or synonym: below cmd,
+// else elsewhere; nil if none has. Most words are about jobs.
+func commandMeant(cmd *cobra.Command, word string) *cobra.Command {
+	verb := cmp.Or(synonyms[word], word)
+	groups := []*cobra.Command{cmd, cmd.Root()}
+	for _, name := range []string{"job", "run", "crontab", "node", "token"} {
+		group, _, _ := cmd.Root().Find([]string{name})
+		groups = append(groups, group)
+	}
+	for _, group := range groups {
+		for _, c := range group.Commands() {
+			if c.Name() == verb && !c.HasSubCommands() {
+				return c
+			}
+		}
+	}
+	return nil
 }
 
 // flagFailure turns what the flag library says into our words.
@@ -193,7 +232,7 @@ func invalidValue(invalid *pflag.InvalidValueError) error {
 	name := flagName(invalid.GetFlag())
 	switch invalid.GetFlag().Value.Type() {
 	case "bool":
-		return misused("%s is on or off and takes no value %q", name, invalid.GetValue())
+		return misused("%s is a switch and does not take the value %q", name, invalid.GetValue())
 	case "int":
 		return misused("%s: %q is not a whole number", name, invalid.GetValue())
 	}
@@ -208,16 +247,9 @@ func flagName(flag *pflag.Flag) string {
 	return "--" + flag.Name
 }
 
-// didYouMean returns a question for the names that a mistyped word is near to, or
-// "". The command library knows how to suggest commands, so the names become
-// commands for that.
+// didYouMean returns a question for the names that a mistyped word is near to, or "".
 func didYouMean(word, dashes string, names []string) string {
-	// A third of the letters may be wrong, and two that changed places.
-	menu := &cobra.Command{SuggestionsMinimumDistance: min(len(word)-1, max(2, len(word)/3))}
-	for _, name := range names {
-		menu.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
-	}
-	near := menu.SuggestionsFor(word)
+	near := spelling.Near(word, names)
 	if len(near) == 0 {
 		return ""
 	}

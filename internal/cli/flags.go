@@ -76,7 +76,7 @@ func oneOf(allowed []string, word string) error {
 	if slices.Contains(allowed, word) {
 		return nil
 	}
-	err := fmt.Errorf("%q is not known, allowed is %s", word, strings.Join(allowed, ", "))
+	err := fmt.Errorf("%q is not allowed; allowed: %s", word, strings.Join(allowed, ", "))
 	if hint := didYouMean(word, "", allowed); hint != "" {
 		err = fmt.Errorf("%w; %s", err, hint)
 	}
@@ -142,7 +142,7 @@ func someNames(what string) cobra.PositionalArgs {
 func oneName(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return misused("found %d arguments, one %s is wanted", len(args), what)
+			return misused("found %d arguments, expected one %s", len(args), what)
 		}
 		return someNames(what)(cmd, args)
 	}
@@ -174,7 +174,7 @@ func parsePositive(text string) (int, error) {
 func parseLonger(text string) (job.Duration, error) {
 	d, err := job.ParseDuration(text)
 	if err == nil && d == 0 {
-		err = fmt.Errorf("%q is too short: 1ms is the least", text)
+		err = fmt.Errorf("%q is too short; the minimum is 1ms", text)
 	}
 	return d, err
 }
@@ -206,10 +206,10 @@ type labels map[string]string
 func (l *labels) Set(text string) error {
 	key, value, found := strings.Cut(text, "=")
 	if !found || key == "" {
-		return fmt.Errorf("%q is not of the form KEY=VALUE", text)
+		return fmt.Errorf("%q is not KEY=VALUE", text)
 	}
 	if !utf8.ValidString(text) {
-		return fmt.Errorf("%q is not UTF-8, and would be changed on its way", text)
+		return fmt.Errorf("%q is not valid UTF-8", text)
 	}
 	if *l == nil {
 		*l = labels{}

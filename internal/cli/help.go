@@ -113,7 +113,7 @@ func wrap(text string, width int) []string {
 func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:    "help [COMMAND]",
-		Short:  "Say how a command is used",
+		Short:  "Show help for a command",
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return helpOn(cmd.Root(), args)
@@ -125,7 +125,7 @@ func newHelp() *cobra.Command {
 func helpOn(cmd *cobra.Command, words []string) error {
 	target, rest, err := cmd.Find(words)
 	if err != nil || len(rest) > 0 {
-		return unknownCommand(cmd, words[0])
+		return unknownCommand(cmd, words[:1])
 	}
 	return target.Help()
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/belfry-cron/belfry/internal/watchdog"
 )
 
 // RunAsFirst is Run for the first process of a system or container, which every
@@ -16,6 +18,10 @@ import (
 func RunAsFirst(ctx context.Context, env Env, args []string) ExitCode {
 	if len(args) == 0 || args[0] != "serve" {
 		return Run(ctx, env, args) // it ends soon, and starts nothing
+	}
+	if err := watchdog.HideMemory(); err != nil { // the environment is that of the server
+		env.tell("belfry serve: %v\n", err)
+		return ExitFailed
 	}
 	code, err := runBelow(args)
 	if err != nil {

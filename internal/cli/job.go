@@ -17,13 +17,14 @@ import (
 )
 
 func newJob(env Env) *cobra.Command {
-	cmd := group("job", "jobs", "List, show, change, run, pause and delete jobs", `belfry job list --sort next
+	cmd := group("job", "jobs", "Create, list, show, change, run, pause and delete jobs", `belfry job create hello --every 10s -- echo hello
+belfry job list --sort next
 belfry job get nightly
 belfry job run nightly --param day=monday --logs
 belfry job pause nightly --reason "the disk is full"`)
 	cmd.AddCommand(
-		newJobList(env), newJobGet(env), newJobEdit(env), newJobRun(env), newJobPause(env), newJobResume(env), newJobDelete(env),
-		newJobBackfill(env), newJobNext(env), newJobHistory(env), newJobRevisions(env), newJobDiff(env), newJobRollback(env),
+		newJobList(env), newJobGet(env), newJobCreate(env), newJobEdit(env), newJobRun(env), newJobPause(env), newJobResume(env), newJobDelete(env),
+		newJobBackfill(env), newJobNext(env), newJobStatistics(env), newJobHistory(env), newJobRevisions(env), newJobDiff(env), newJobRollback(env), newJobPingKey(env),
 	)
 	return cmd
 }
@@ -40,7 +41,7 @@ func group(name, plural, short, example string) *cobra.Command {
 			case args[0] == "help":
 				return helpOn(cmd, args[1:])
 			}
-			return unknownCommand(cmd, args[0])
+			return unknownCommand(cmd, args)
 		},
 	}
 }
@@ -53,7 +54,7 @@ func newJobGet(env Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "get NAME [flags]",
-		Short: "Show a job as it was written, with what the server knows about it",
+		Short: "Show a job and its status",
 		Example: `belfry job get nightly
 belfry job get web/nightly --filled -o json`,
 		Args: oneName("job"),
@@ -118,33 +119,34 @@ func connectFor(env Env, asked config.Asked, text string) (*remote, jobName, err
 func newJobPause(env Env) *cobra.Command {
 	var (
 		asked  config.Asked
+		which  selection
 		reason string
 		until  time.Time
 		output string
 	)
 	cmd := &cobra.Command{
-		Use:   "pause NAME [flags]",
-		Short: "Keep a job from falling due",
-		Long: `Keep a job from falling due, until it is resumed or for a while. What runs goes
-on to its end, and a run by hand is still possible.`,
+		Use:   "pause NAME...|--label KEY=VALUE [flags]",
+		Short: "Pause jobs",
+		Long: `Pause jobs: they do not fall due until they are resumed, or for a while. Runs that
+are running continue, and jobs can still be run by hand.`,
 		Example: `belfry job pause nightly --reason "the disk is full"
-belfry job pause nightly --until 2h`,
-		Args: oneName("job"),
+belfry job pause nightly --until 2h
+belfry job pause -l team=a`,
+		Args: which.check,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			server, name, err := connectFor(env, asked, args[0])
+			server, err := connect(env, asked)
 			if err != nil {
 				return err
 			}
-			change, err := server.Pause(cmd.Context(), name.namespace, name.name, client.PauseRequest{Reason: reason, Until: until})
-			if err != nil {
-				return server.refused(err)
-			}
-			return showChange(env, output, name, change, "paused")
+			return server.refused(which.change(cmd.Context(), server, args, output, "pause", "paused", func(ctx context.Context, name jobName) (client.Change, error) {
+				return server.Pause(ctx, name.namespace, name.name, client.PauseRequest{Reason: reason, Until: until})
+			}))
 		},
 	}
+	which.addFlags(cmd)
 	f := cmd.Flags()
-	addWord(f, &reason, "reason", "", "TEXT", "why, for whoever wonders later")
-	addParsed(f, &until, "until", "", "", "TIME|DURATION", "when the job resumes by itself", momentFrom(env, 1))
+	addWord(f, &reason, "reason", "", "TEXT", "why, as the job shows it")
+	addParsed(f, &until, "until", "", "", "TIME|DURATION", "when the job resumes", momentFrom(env, 1))
 	addConnection(cmd, &asked)
 	cmd.ValidArgsFunction = jobNames(env, &asked)
 	addOutput(cmd, &output, asTable, asJSON, asYAML, asName)
@@ -169,51 +171,55 @@ func momentFrom(env Env, direction time.Duration) func(string) (time.Time, error
 func newJobResume(env Env) *cobra.Command {
 	var (
 		asked  config.Asked
+		which  selection
 		missed = string(job.MissedNone)
 		output string
 	)
 	cmd := &cobra.Command{
-		Use:   "resume NAME [flags]",
-		Short: "End the pause of a job",
-		Long: `End the pause of a job. What fell due meanwhile does not run, unless --missed says
-so for this once, whatever the job says about what was missed. What is later by
-then than its late_by is recorded as missed; belfry job backfill runs that, too.`,
+		Use:   "resume NAME...|--label KEY=VALUE [flags]",
+		Short: "Resume paused jobs",
+		Long: `Resume paused jobs. Occurrences that fell due during the pause do not run, unless
+--missed says so; it replaces the policy of the job this once. An occurrence that
+is later than late_by allows is recorded as missed; belfry job backfill runs those.`,
 		Example: `belfry job resume nightly
-belfry job resume nightly --missed latest`,
-		Args: oneName("job"),
+belfry job resume nightly --missed latest
+belfry job resume -l team=a`,
+		Args: which.check,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			server, name, err := connectFor(env, asked, args[0])
+			server, err := connect(env, asked)
 			if err != nil {
 				return err
 			}
-			change, err := server.Resume(cmd.Context(), name.namespace, name.name, client.ResumeRequest{Missed: job.Missed(missed)})
-			if err != nil {
-				return server.refused(err)
-			}
-			return showChange(env, output, name, change, "resumed")
+			return server.refused(which.change(cmd.Context(), server, args, output, "resume", "resumed", func(ctx context.Context, name jobName) (client.Change, error) {
+				return server.Resume(ctx, name.namespace, name.name, client.ResumeRequest{Missed: job.Missed(missed)})
+			}))
 		},
 	}
-	addChoice(cmd, &missed, "missed", "", "what runs of that which fell due during the pause", job.Missed("").Values()...)
+	which.addFlags(cmd)
+	addChoice(cmd, &missed, "missed", "", "which occurrences of the pause run", job.Missed("").Values()...)
 	addConnection(cmd, &asked)
 	cmd.ValidArgsFunction = jobNames(env, &asked)
 	addOutput(cmd, &output, asTable, asJSON, asYAML, asName)
 	return cmd
 }
 
-// showChange writes what has become of a job, and the runs that the change does
-// not reach any more.
+func warnOfChange(env Env, name jobName, change client.Change) {
+	warn(env, client.Applied{Results: []client.ApplyResult{{Kind: job.KindJob, Name: name.String(), Warnings: change.Warnings}}})
+}
+
+// showChange writes what has become of a job, and its runs that keep running.
 func showChange(env Env, output string, name jobName, change client.Change, done string) error {
 	if change.Result == client.Unchanged {
 		done = "unchanged"
 	}
-	warn(env, client.Applied{Results: []client.ApplyResult{{Kind: job.KindJob, Name: name.String(), Warnings: change.Warnings}}})
+	warnOfChange(env, name, change)
 	return showOne(env, output, change, name.String(), func(w io.Writer) { changeText(w, name, change, done) })
 }
 
 func changeText(w io.Writer, name jobName, change client.Change, done string) {
 	fmt.Fprintf(w, "job %s %s\n", name, done)
 	for _, r := range change.Running {
-		fmt.Fprintf(w, "run %s is going on, on node %s\n", r.ID, oneLine(orDash(r.Node)))
+		fmt.Fprintf(w, "run %s is running on node %s\n", r.ID, oneLine(orDash(r.Node)))
 	}
 }
 
@@ -227,8 +233,8 @@ func newJobDelete(env Env) *cobra.Command {
 		Use:     "delete NAME... [flags]",
 		Aliases: []string{"rm"},
 		Short:   "Delete jobs",
-		Long: `Delete jobs. Nothing of them starts any more; what runs goes on to its end, and
-the history stays as long as it is kept.`,
+		Long: `Delete jobs. They start no more runs; runs that are running continue, and the
+history stays as long as it is kept.`,
 		Example: `belfry job delete nightly
 belfry job delete web/one web/two --yes`,
 		Args: someNames("job"),
@@ -247,14 +253,8 @@ belfry job delete web/one web/two --yes`,
 	return cmd
 }
 
-// deletion is a job that was deleted.
-type deletion struct {
-	client.Change
-	name jobName
-}
-
-// deleteJobs deletes the versions that are there when it begins: a job that
-// somebody changes meanwhile is not the one that was meant.
+// deleteJobs deletes the versions that are there when it begins: a job that is changed
+// meanwhile is not the one that was meant.
 func deleteJobs(ctx context.Context, server *remote, args []string, yes bool, output string) error {
 	var names []jobName
 	var texts []string
@@ -277,23 +277,18 @@ func deleteJobs(ctx context.Context, server *remote, args []string, yes bool, ou
 		}
 		versions[name] = read.Version()
 	}
-	if err := agree(server.env, yes, "deleting %s: %s", counted(len(names), "job"), shortList(texts)); err != nil {
+	if err := agree(server.env, yes, "delete %s: %s", counted(len(names), "job"), shortList(texts)); err != nil {
 		return err
 	}
-	var changes []deletion
+	var changes []changed
 	for _, name := range names {
 		change, err := server.DeleteJob(ctx, name.namespace, name.name, versions[name])
 		if err != nil {
-			if len(changes) > 0 {
-				f := server.refused(err).(*failure)
-				f.details = append(f.details, fmt.Sprintf("deleted before: %s", shortList(texts[:len(changes)])))
-				return f
-			}
-			return err
+			return server.partly(err, "deleted", texts[:len(changes)])
 		}
-		changes = append(changes, deletion{change, name})
+		changes = append(changes, changed{change, name})
 	}
-	return showList(server.env, output, changes, "", func(d deletion) string { return d.name.String() }, func(w io.Writer) {
+	return showList(server.env, output, changes, "", func(d changed) string { return d.name.String() }, func(w io.Writer) {
 		for _, d := range changes {
 			changeText(w, d.name, d.Change, "deleted")
 		}
@@ -309,8 +304,8 @@ func newJobNext(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "next NAME [flags]",
 		Short: "Show when a job falls due",
-		Long: `Show when a job falls due: with its calendars, its jitter and what else it has, as
-the server plans it. belfry next does it for an expression, without a server.`,
+		Long: `Show when a job falls due as the server plans it, including calendars and jitter.
+belfry next does this for an expression, without a server.`,
 		Example: `belfry job next nightly
 belfry job next nightly --count 3 -o json`,
 		Args: oneName("job"),
@@ -370,7 +365,7 @@ func newJobHistory(env Env) *cobra.Command {
 	ask := runListFlags{limit: 20}
 	cmd := &cobra.Command{
 		Use:   "history NAME [flags]",
-		Short: "List the runs of a job that have ended, the latest first",
+		Short: "List finished runs of a job, latest first",
 		Example: `belfry job history nightly
 belfry job history nightly --outcome failed --since 7d`,
 		Args: oneName("job"),

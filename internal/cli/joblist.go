@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,10 +34,11 @@ func newJobList(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list [flags]",
 		Aliases: []string{"ls"},
-		Short:   "List jobs, with when they fall due and how they ended last",
-		Long: `List the jobs of all namespaces, or of the one that is named. With --sort next
-those that fall due first come first, and with --sort last those that ended last,
-of 10000 jobs at most.`,
+		Short:   "List jobs with their next due time and last outcome",
+		Long: `List the jobs of all namespaces, or of one. --sort next puts jobs first that are due
+first, --sort last those that ended last (for at most 10000 jobs). -o wide shows the
+last 20 runs of each job, the latest at the end: . succeeded, F failed, T timed out,
+L lost, M missed, s skipped, c cancelled.`,
 		Example: `belfry job list
 belfry job list --sort next --limit 10
 belfry job list -n web --label team=a --state paused
@@ -51,8 +53,8 @@ belfry job list -o name`,
 		},
 	}
 	f := cmd.Flags()
-	f.Var((*labels)(&ask.labels), "label", "only jobs with this label: KEY=VALUE; may be repeated")
-	addWord(f, &ask.text, "text", "", "TEXT", "only jobs with this in their name or description")
+	f.VarP((*labels)(&ask.labels), "label", "l", "only jobs with this label: KEY=VALUE; may be repeated")
+	addWord(f, &ask.text, "text", "", "TEXT", "only jobs with this text in name or description")
 	addChoice(cmd, &ask.state, "state", "", "only jobs in this state", job.JobState("").Values()...)
 	addChoice(cmd, &ask.sort, "sort", "", "order of the jobs", "name", "next", "last")
 	addParsed(f, &ask.limit, "limit", "", "", "N", "how many jobs to show; else all", parsePositive)
@@ -78,6 +80,10 @@ func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
 	if !whole {
 		query.PageSize = min(ask.limit, pageSize)
 	}
+	if ask.output == asWide {
+		query.Recent = recentShown
+	}
+	recent := map[string][]client.RecentRun{}
 	var rows []sent
 	for {
 		page, err := server.Jobs(ctx, query)
@@ -91,6 +97,7 @@ func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
 			}
 			rows = append(rows, row)
 		}
+		maps.Copy(recent, page.Recent)
 		if query.PageToken = page.NextPageToken; query.PageToken == "" || !whole && len(rows) >= ask.limit {
 			break
 		}
@@ -105,7 +112,7 @@ func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
 	if ask.limit > 0 {
 		rows = rows[:min(len(rows), ask.limit)]
 	}
-	return showList(server.env, ask.output, rows, "", sent.FullName, func(w io.Writer) { jobTable(w, server.env, rows, ask.output == asWide) })
+	return showList(server.env, ask.output, rows, "", sent.FullName, func(w io.Writer) { jobTable(w, server.env, rows, ask.output == asWide, recent) })
 }
 
 // sortByLast puts those first that ended last, and those at the end that never
@@ -116,12 +123,12 @@ func sortByLast(rows []sent) {
 	})
 }
 
-// jobTable writes jobs for people.
-func jobTable(w io.Writer, env Env, rows []sent, wide bool) {
+// jobTable writes jobs for people, with more columns and their recent runs if it is wide.
+func jobTable(w io.Writer, env Env, rows []sent, wide bool, recent map[string][]client.RecentRun) {
 	s := styleFor(env, env.StdoutIsTerminal)
 	head := []string{"NAME", "SCHEDULE", "NEXT", "LEFT", "LAST", "STATUS"}
 	if wide {
-		head = append(head, "ZONE", "VERSION", "LAST RUN", "UID")
+		head = append(head, "RECENT", "ZONE", "VERSION", "LAST RUN", "UID")
 	}
 	var lines [][]string
 	for _, r := range rows {
@@ -139,7 +146,7 @@ func jobTable(w io.Writer, env Env, rows []sent, wide bool) {
 			if !status.LastRun.IsZero() {
 				last = status.LastRun.String()
 			}
-			line = append(line, orDash(j.Schedule.Timezone), fmt.Sprint(j.Version), orDash(last), j.UID.String())
+			line = append(line, recentText(recent[j.FullName()]), orDash(j.Schedule.Timezone), fmt.Sprint(j.Version), orDash(last), j.UID.String())
 		}
 		lines = append(lines, line)
 	}

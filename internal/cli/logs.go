@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -26,11 +27,12 @@ func newLogs(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs NAME|RUN [flags]",
 		Short: "Show the output of a run, or of the latest run of a job",
-		Long: `Show the output of a run, or of the latest run of a job. With -f it is shown while
-it is written, until the run has ended; a broken connection goes on where it was.
+		Long: `Show the output of a run, or of the latest run of a job. -f follows the output until
+the run has ended; a broken connection is resumed.
 
-On a terminal colours are kept, and whatever else a terminal would obey is left
-out; piped the output is as it was written.`,
+On a terminal colours are kept, whatever else a terminal would obey is left out,
+and marks that turn the direction of a text are shown as <U+202E>; piped the
+output is as it was written.`,
 		Example: `belfry logs nightly
 belfry logs -f nightly
 belfry logs 01M7WSD70J4JVRQ9N4TN6P9NR3 --attempt 1 --timestamps
@@ -54,11 +56,11 @@ belfry logs nightly --since 10m`,
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&ask.follow, "follow", "f", false, "go on until the run has ended")
+	f.BoolVarP(&ask.follow, "follow", "f", false, "follow the output until the run has ended")
 	addParsed(f, &ask.query.Tail, "tail", "", "all", "N", "how many of the last lines to show", parsePositive)
-	addParsed(f, &ask.query.Attempt, "attempt", "", "the latest", "N", "which attempt of the run", parsePositive)
+	addParsed(f, &ask.query.Attempt, "attempt", "", "the latest", "N", "attempt whose output to show", parsePositive)
 	addChoice(cmd, &ask.query.Stream, "stream", "", "only this stream", "stdout", "stderr")
-	addParsed(f, &ask.query.Since, "since", "", "", "TIME|DURATION", "only what was written since then", momentFrom(env, -1))
+	addParsed(f, &ask.query.Since, "since", "", "", "TIME|DURATION", "only output since this time", momentFrom(env, -1))
 	f.BoolVar(&ask.query.Times, "timestamps", false, "the time, and | for stdout or ! for stderr, before each line")
 	addConnection(cmd, &ask.connection)
 	cmd.ValidArgsFunction = jobNames(env, &ask.connection)
@@ -73,7 +75,7 @@ func logs(ctx context.Context, server *remote, ask logsFlags, text string) error
 			return err
 		}
 		if id = run.ID; run.Shards > 1 {
-			server.env.tell("run %s of %s; belfry run list --job %s has the others\n", id, jobAndShard(&run), run.Job)
+			server.env.tell("run %s of %s; belfry run list --job %s lists the others\n", id, jobAndShard(&run), run.Job)
 		}
 	}
 	if !ask.follow {
@@ -231,6 +233,9 @@ func (t *tamed) add(out []byte, b byte) []byte {
 		t.held = t.held[:0]
 		if r >= 0x80 && r < 0xa0 {
 			return out // controls of eight bits
+		}
+		if unicode.Is(unicode.Bidi_Control, r) {
+			return fmt.Appendf(out, "<U+%04X>", r) // it would change the order in which a line is read
 		}
 		return utf8.AppendRune(out, r)
 	}

@@ -1,11 +1,8 @@
 package cli
 
 import (
-	"bytes"
-	"fmt"
 	"os"
 	"strings"
-	"syscall"
 )
 
 // machineZone returns the name of the zone that this machine has, or "".
@@ -25,29 +22,4 @@ func machineZone(getenv func(string) string) string {
 		return name
 	}
 	return ""
-}
-
-// machineOf tells a data directory at this boot of this machine apart from all others,
-// so that a node which comes back knows that what ran before it is gone: it has the lock
-// of the directory. A path would not do: containers have the boot of their host, and
-// each may have a /data of its own.
-func machineOf(data string) (string, error) {
-	info, err := os.Stat(data)
-	if err != nil {
-		return "", err
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return "", fmt.Errorf("look at %s: what tells it apart from others is not known here", data)
-	}
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		// Elsewhere the name has to do.
-		name, err := os.Hostname()
-		if err != nil {
-			return "", err
-		}
-		boot = []byte(name)
-	}
-	return fmt.Sprintf("%s/%d/%d", bytes.TrimSpace(boot), stat.Dev, stat.Ino), nil
 }

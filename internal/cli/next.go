@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,11 +41,10 @@ func newNext(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "next EXPRESSION [flags]",
 		Short: "Show when a cron expression falls due",
-		Long: `Show when a cron expression falls due, what it means in words, and what the
-changes of the clock do to it. It asks no server and no zone data of this machine.
+		Long: `Show when a cron expression falls due, what it means in words, and how clock changes
+affect it. It needs no server, and has its own time zone data.
 
-An expression that is refused ends with exit code 2. One that never falls due
-prints an empty list and ends with 1.`,
+The exit code is 2 for an invalid expression, and 1 for one that never falls due.`,
 		Example: `belfry next '30 2 * * 1-5' --tz Europe/Berlin
 belfry next '0 0 L * *' -n 3                       # the last day of a month
 belfry next '@every 90s' --from 2026-03-28T00:00:00Z
@@ -57,14 +57,14 @@ belfry next '0 9 * * *' --prev -n 1 -o name        # when it last fell due`,
 		},
 	}
 	flags := cmd.Flags()
-	addParsed(flags, &ask.zone, "tz", "", "UTC", "ZONE", "time zone whose clock the expression means, an IANA name", cron.LoadZone)
+	addParsed(flags, &ask.zone, "tz", "", "UTC", "ZONE", "time zone of the expression, an IANA name", cron.LoadZone)
 	addParsed(flags, &ask.count, "count", "n", "10", "N", fmt.Sprintf("how many occurrences to show, at most %d", nextMax), parseCount)
 	addParsed(flags, &ask.from, "from", "", "now", "TIME", "instant to start after, such as 2026-03-28T00:00:00Z", parseInstant)
 	flags.BoolVar(&ask.backwards, "prev", false, "show the occurrences before --from, the latest first")
 	addParsed(flags, &ask.dialect, "dialect", "", "default", "default|vixie5|quartz", "grammar of the expression", cron.ParseDialect)
 	addParsed(flags, &ask.clockChange, "dst", "", "vixie", "vixie|literal|skip_once|shift_once|skip_last", "what happens when the clock changes", cron.ParseClockChange)
-	addParsed(flags, &ask.job, "job", "", "", "NAMESPACE/NAME", "job that H and ~ draw their values for", parseJobName)
-	addParsed(flags, &ask.lang, "lang", "", "en", "en|zh", "language of the words", cron.ParseLang)
+	addParsed(flags, &ask.job, "job", "", "", "NAMESPACE/NAME", "job for which H and ~ choose their values", parseJobName)
+	addParsed(flags, &ask.lang, "lang", "", "en", "en|zh", "language of the description", cron.ParseLang)
 	addOutput(cmd, &ask.output, asTable, asWide, asJSON, asYAML, asJSONL, asName)
 	complete(cmd, "tz", cron.ZoneNames()...)
 	complete(cmd, "dialect", "default", "vixie5", "quartz")
@@ -82,8 +82,8 @@ func oneExpression(_ *cobra.Command, args []string) error {
 	case 1:
 		return nil
 	default:
-		return misused("found %d arguments, one expression is wanted", len(args)).
-			withHint("write it in quotes, or the shell takes it apart: belfry next '30 2 * * 1-5'")
+		return misused("found %d arguments, expected one expression", len(args)).
+			withHint("quote it, or the shell splits it: belfry next '30 2 * * 1-5'")
 	}
 }
 
@@ -109,7 +109,7 @@ func parseInstant(text string) (*time.Time, error) {
 func parseJobName(text string) (jobName, error) {
 	namespace, name, found := strings.Cut(text, "/")
 	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return jobName{}, fmt.Errorf("%q is not the name of a job, write NAMESPACE/NAME, such as default/backup", text)
+		return jobName{}, fmt.Errorf("%q is not the name of a job; write NAMESPACE/NAME, such as default/backup", text)
 	}
 	return jobName{namespace, name}, nil
 }
@@ -149,7 +149,7 @@ func next(env Env, ask nextFlags, text string) error {
 	}
 	p := nextAnswer{
 		Expression: said.Expression, Timezone: said.Timezone.Name(), Description: said.Description,
-		Next: []string{}, Notes: append([]string{}, said.Notes...), times: said.Next,
+		Next: []string{}, Notes: append([]string{}, slices.Concat(said.Warnings, said.Notes)...), times: said.Next,
 	}
 	for _, t := range said.Next {
 		p.Next = append(p.Next, t.Format(time.RFC3339Nano))

@@ -19,7 +19,7 @@ import (
 )
 
 func newNode(env Env) *cobra.Command {
-	cmd := group("node", "nodes", "List the nodes that run jobs, and drain them", "belfry node list\nbelfry node drain one --reason 'a new disk' --wait")
+	cmd := group("node", "nodes", "List and drain nodes", "belfry node list\nbelfry node drain one --reason 'a new disk' --wait")
 	cmd.AddCommand(newNodeList(env), newNodeDrain(env), newNodeUndrain(env))
 	return cmd
 }
@@ -32,14 +32,14 @@ func newNodeList(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list [flags]",
 		Aliases: []string{"ls"},
-		Short:   "List the nodes with what they run",
-		Long: `List the nodes by name, with what they run. A node that is leaving ends what it
-runs and takes nothing new; one that is drained does so because somebody has said
-so; one that is silent was not heard of for some seconds, and what it ran counts as
-lost after the time that its jobs say.
+		Short:   "List nodes",
+		Long: `List the nodes by name, with what they run. A leaving node finishes its runs and
+accepts no new ones; a drained node does not accept runs until it is undrained; a
+silent node has not renewed its session for some seconds, and its runs are lost after
+the lost_after of their jobs.
 
-CLOCK is by how much the clock of the machine is ahead of the store's, which jobs go
-by: one that is wrong starts nothing early or late.`,
+CLOCK is how far the clock of the machine is ahead of the clock of the store, which
+decides when jobs start: a wrong clock starts nothing early or late.`,
 		Example: "belfry node list\nbelfry node list -o wide\nbelfry node list -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -126,14 +126,13 @@ func newNodeDrain(env Env) *cobra.Command {
 	var ask drainFlags
 	cmd := &cobra.Command{
 		Use:   "drain NAME [flags]",
-		Short: "Let a node take no more runs",
-		Long: `Let a node take no more runs, not even those by hand. What it runs goes on to its
-end; what is planned for it goes to other nodes, or waits for one and says so. It
-holds for the node by its name, also after a new start, until belfry node undrain.
+		Short: "Stop a node from accepting runs",
+		Long: `Stop a node from accepting runs, including runs by hand. Its running runs continue;
+runs planned for it move to other nodes, or wait for one. A node stays drained, even
+after a restart, until belfry node undrain.
 
-On a server that is the only node nothing starts any more. What waits until it is
-too late is recorded as missed, and what falls due later follows the policy of its
-job in the same way.`,
+If it is the only node, nothing starts. Runs that wait until they are too late are
+recorded as missed, by the policy of their job.`,
 		Example: "belfry node drain one --reason 'a new disk'\nbelfry node drain one --wait --timeout 1h",
 		Args:    oneName("node"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -145,8 +144,8 @@ job in the same way.`,
 		},
 	}
 	f := cmd.Flags()
-	addWord(f, &ask.reason, "reason", "", "TEXT", "why, for whoever wonders later")
-	f.BoolVarP(&ask.wait, "wait", "w", false, "wait until the node runs nothing any more")
+	addWord(f, &ask.reason, "reason", "", "TEXT", "why, as the node shows it")
+	f.BoolVarP(&ask.wait, "wait", "w", false, "wait until the node runs nothing")
 	addText(f, &ask.timeout, "timeout", "", "", "DURATION", "how long to wait; exit code 7 after that, and the node stays drained")
 	addServer(cmd, &ask.asked)
 	addOutput(cmd, &ask.output, asTable, asJSON, asYAML, asName)
@@ -161,7 +160,7 @@ func newNodeUndrain(env Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:     "undrain NAME [flags]",
-		Short:   "Let a node take runs again",
+		Short:   "Let a node accept runs again",
 		Example: "belfry node undrain one",
 		Args:    oneName("node"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -173,7 +172,7 @@ func newNodeUndrain(env Env) *cobra.Command {
 			if err != nil {
 				return server.refused(err)
 			}
-			return showNode(env, output, &n, "takes runs again")
+			return showNode(env, output, &n, "accepts runs again")
 		},
 	}
 	addServer(cmd, &asked)
@@ -203,15 +202,15 @@ func drainNode(ctx context.Context, server *remote, ask drainFlags, name string)
 			err = server.patient(ctx, func() (err error) { n, err = server.node(ctx, n); return err })
 		}
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return &failure{code: ExitTimedOut, message: fmt.Sprintf("node %s still runs %s after %s, and stays drained", n.Name, counted(n.Running, "attempt"), ask.timeout)}
+			return &failure{code: ExitTimedOut, message: fmt.Sprintf("node %s still runs %s after %s and stays drained", n.Name, counted(n.Running, "attempt"), ask.timeout)}
 		}
 		if err := cmp.Or(ctx.Err(), err); err != nil {
 			return err
 		}
 	}
-	said := "takes no more runs, and runs nothing"
+	said := "accepts no runs, and runs nothing"
 	if n.Running > 0 {
-		said = "takes no more runs, and ends " + counted(n.Running, "run")
+		said = "accepts no runs, and is finishing " + counted(n.Running, "run")
 	}
 	return showNode(server.env, ask.output, &n, said)
 }

@@ -20,10 +20,9 @@ func newJobRevisions(env Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "revisions NAME [flags]",
-		Short: "List the versions that a job has had, the latest first",
-		Long: `List the versions that a job has had, the latest first, with who made them and
-when. belfry job diff shows what is different between two of them, and belfry job
-rollback goes back to one.`,
+		Short: "List the versions of a job, latest first",
+		Long: `List the versions of a job, latest first, with their authors and times. belfry job
+diff compares two of them, and belfry job rollback restores one.`,
 		Example: `belfry job revisions nightly
 belfry job revisions nightly --limit 1 -o name     # the present version`,
 		Args: oneName("job"),
@@ -73,11 +72,11 @@ func newJobDiff(env Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "diff NAME [VERSION [VERSION]] [flags]",
-		Short: "Show what is different between two versions of a job",
-		Long: `Show what is different between two versions of a job: between the present one and
-the one before it, between a version and the present one, or between two.
+		Short: "Compare two versions of a job",
+		Long: `Compare two versions of a job: the present one and the one before it, a version and
+the present one, or two versions.
 
-It ends with exit code 1 when they differ.`,
+The exit code is 1 if they differ.`,
 		Example: `belfry job diff nightly
 belfry job diff nightly 3
 belfry job diff nightly 3 5`,
@@ -86,7 +85,7 @@ belfry job diff nightly 3 5`,
 				return misused("the name of a job is missing")
 			}
 			if len(args) > 3 {
-				return misused("found %d arguments, the name of a job and two versions are the most", len(args))
+				return misused("found %d arguments, expected the name of a job and at most two versions", len(args))
 			}
 			return nil
 		},
@@ -154,15 +153,15 @@ func newJobRollback(env Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "rollback NAME VERSION [flags]",
-		Short: "Make a job what it was in a version",
-		Long: `Make a job what it was in a version. That becomes its latest version, so that it
-can be undone in the same way. A paused job stays paused.`,
+		Short: "Restore a version of a job",
+		Long: `Restore a version of a job. The result is a new version, so it can be undone in the
+same way. A paused job stays paused.`,
 		Example: `belfry job revisions nightly
 belfry job diff nightly 3
 belfry job rollback nightly 3`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return misused("found %d arguments, the name of a job and a version are wanted", len(args))
+				return misused("found %d arguments, expected the name of a job and a version", len(args))
 			}
 			return nil
 		},

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync"
@@ -39,7 +41,7 @@ func oneRun(cmd *cobra.Command, args []string) error {
 	case len(args) == 0:
 		return misused("the id of a run is missing").withHint("belfry run list shows them")
 	case len(args) > 1:
-		return misused("found %d arguments, the id of one run is wanted", len(args))
+		return misused("found %d arguments, expected the id of one run", len(args))
 	}
 	return nil
 }
@@ -47,7 +49,7 @@ func oneRun(cmd *cobra.Command, args []string) error {
 func parseRun(text string) (job.ID, error) {
 	id, err := job.ParseID(text)
 	if err != nil {
-		return id, misused("%q is not the id of a run, which has 26 letters and digits", text).withHint("belfry run list shows them")
+		return id, misused("%q is not the id of a run, which is 26 letters and digits", text).withHint("belfry run list shows them")
 	}
 	return id, nil
 }
@@ -130,17 +132,35 @@ func runText(w io.Writer, env Env, r *client.Run) {
 func newRunCancel(env Env) *cobra.Command {
 	var (
 		asked  config.Asked
+		which  selection
 		reason string
 		output string
 	)
 	cmd := &cobra.Command{
-		Use:   "cancel RUN [flags]",
-		Short: "End a run",
-		Long: `End a run. One that has not started never does. One that is going on is asked to
-end, and killed after the grace that its job gives it.`,
-		Example: `belfry run cancel 01M7WSD70J4JVRQ9N4TN6P9NR3 --reason "it hangs"`,
-		Args:    oneRun,
+		Use:   "cancel RUN|--label KEY=VALUE [flags]",
+		Short: "Cancel a run",
+		Long: `Cancel a run. A run that has not started never starts. A running command is asked to
+stop, and killed after the kill_grace of its job. With --label all runs that are
+running or due are cancelled, of all jobs with the label.`,
+		Example: `belfry run cancel 01M7WSD70J4JVRQ9N4TN6P9NR3 --reason "it hangs"
+belfry run cancel -l team=a`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(which.labels) > 0 && len(args) == 0 {
+				return nil
+			}
+			if len(which.labels) > 0 {
+				return misused("give the id of a run or --label, not both")
+			}
+			return oneRun(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				server, err := connect(env, asked)
+				if err != nil {
+					return err
+				}
+				return server.refused(cancelAll(cmd.Context(), server, &which, reason, output))
+			}
 			id, err := parseRun(args[0])
 			if err != nil {
 				return err
@@ -153,19 +173,76 @@ end, and killed after the grace that its job gives it.`,
 			if err != nil {
 				return server.refused(err)
 			}
-			return showOne(env, output, run, id.String(), func(w io.Writer) {
-				if run.State == job.StateDone {
-					fmt.Fprintf(w, "run %s of %s cancelled\n", id, run.Job)
-				} else {
-					fmt.Fprintf(w, "run %s of %s is asked to end, on node %s\n", id, run.Job, oneLine(run.Node))
-				}
-			})
+			return showOne(env, output, run, id.String(), func(w io.Writer) { cancelText(w, &run) })
 		},
 	}
-	addWord(cmd.Flags(), &reason, "reason", "", "TEXT", "why, for whoever wonders later")
+	which.addFlags(cmd)
+	addWord(cmd.Flags(), &reason, "reason", "", "TEXT", "why, as the run shows it")
 	addConnection(cmd, &asked)
 	addOutput(cmd, &output, asTable, asJSON, asYAML, asName)
 	return cmd
+}
+
+func cancelText(w io.Writer, run *client.Run) {
+	if run.State == job.StateDone {
+		fmt.Fprintf(w, "run %s of %s cancelled\n", run.ID, run.Job)
+	} else {
+		fmt.Fprintf(w, "run %s of %s is stopping on node %s\n", run.ID, run.Job, oneLine(run.Node))
+	}
+}
+
+// cancelAll cancels the runs that are running or due of jobs with labels.
+func cancelAll(ctx context.Context, server *remote, which *selection, reason, output string) error {
+	names, err := server.labelled(ctx, which.labels)
+	if err != nil {
+		return err
+	}
+	var active []client.Run
+	for _, name := range names {
+		query := client.RunQuery{Job: name.String(), States: []job.RunState{job.StateReady, job.StateWaiting, job.StateRunning}, PageSize: pageSize}
+		for {
+			page, err := server.Runs(ctx, query)
+			if err != nil {
+				return err
+			}
+			for _, r := range page.Items {
+				if r.State != job.StateReady || !r.Due.After(server.env.Now()) {
+					active = append(active, r)
+				}
+			}
+			if query.PageToken = page.NextPageToken; query.PageToken == "" {
+				break
+			}
+		}
+	}
+	if len(active) == 0 {
+		return write(server.env, []byte("no run of these jobs is running or due\n"))
+	}
+	var of []string
+	for i := range active {
+		if !slices.Contains(of, active[i].Job) {
+			of = append(of, active[i].Job)
+		}
+	}
+	if err := agree(server.env, which.yes, "cancel %s of %s", counted(len(active), "run"), shortList(of)); err != nil {
+		return err
+	}
+	var cancelled []client.Run
+	for i := range active {
+		run, err := server.Cancel(ctx, active[i].ID, client.CancelRequest{Reason: reason})
+		if client.IsType(err, client.TypeConflict) || client.IsType(err, client.TypeNotFound) {
+			continue // it has ended meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		cancelled = append(cancelled, run)
+	}
+	return showList(server.env, output, cancelled, "", func(r client.Run) string { return r.ID.String() }, func(w io.Writer) {
+		for i := range cancelled {
+			cancelText(w, &cancelled[i])
+		}
+	})
 }
 
 // waiting is what commands that make a run can do with it.
@@ -179,10 +256,10 @@ type waiting struct {
 
 func (ask *waiting) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.BoolVarP(&ask.wait, "wait", "w", false, "wait for the end, of all shards; exit code 8 if one does not succeed")
-	f.BoolVar(&ask.logs, "logs", false, "show the output while it is written, and wait for the end")
-	addText(f, &ask.timeout, "timeout", "", "", "DURATION", "how long to wait; exit code 7 after that, and the run goes on")
-	addWord(f, &ask.key, "idempotency-key", "", "KEY", "requests with the same key make one run in 24 hours; each command has its own unless one is given")
+	f.BoolVarP(&ask.wait, "wait", "w", false, "wait until the run, with all shards, has ended; exit code 8 if it does not succeed")
+	f.BoolVar(&ask.logs, "logs", false, "follow the output until the run has ended")
+	addText(f, &ask.timeout, "timeout", "", "", "DURATION", "how long to wait; exit code 7 after that, while the run continues")
+	addWord(f, &ask.key, "idempotency-key", "", "KEY", "requests with the same key create one run within 24 hours; else each command has its own key")
 	addConnection(cmd, &ask.connection)
 	addOutput(cmd, &ask.output, asTable, asJSON, asYAML, asName)
 }
@@ -190,40 +267,77 @@ func (ask *waiting) addFlags(cmd *cobra.Command) {
 func newJobRun(env Env) *cobra.Command {
 	var (
 		ask    waiting
+		which  selection
 		params map[string]string
 	)
 	cmd := &cobra.Command{
-		Use:   "run NAME [flags]",
+		Use:   "run NAME|--label KEY=VALUE [flags]",
 		Short: "Run a job now",
-		Long: `Run a job now, whatever its schedule, also when it is paused. Parameters are those
-that the job declares.`,
+		Long: `Run a job now, whatever its schedule, even if it is paused. Parameters are those
+that the job declares. With --label all jobs with the label run.`,
 		Example: `belfry job run nightly
 belfry job run nightly --param day=monday --wait
-belfry job run nightly --logs --timeout 10m`,
-		Args: oneName("job"),
+belfry job run nightly --logs --timeout 10m
+belfry job run -l team=a`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return oneName("job")(cmd, args)
+			}
+			if len(which.labels) > 0 && (ask.wait || ask.logs) {
+				return misused("--wait and --logs are for one job, not for --label")
+			}
+			return which.check(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			server, name, err := connectFor(env, ask.connection, args[0])
+			server, err := connect(env, ask.connection)
 			if err != nil {
 				return err
 			}
-			return server.refused(makeRun(cmd.Context(), server, ask, func(ctx context.Context, key string) (client.Run, error) {
+			run := func(ctx context.Context, name jobName, key string) (client.Run, error) {
 				return server.RunJob(ctx, name.namespace, name.name, client.RunRequest{Params: params}, key)
-			}))
+			}
+			names, err := which.jobs(cmd.Context(), server, args, "run")
+			if err != nil {
+				return server.refused(err)
+			}
+			if len(args) == 0 {
+				return server.refused(runAll(cmd.Context(), server, names, ask, run))
+			}
+			return server.refused(makeRun(cmd.Context(), server, ask, func(ctx context.Context, key string) (client.Run, error) { return run(ctx, names[0], key) }))
 		},
 	}
+	which.addFlags(cmd)
 	cmd.Flags().Var((*labels)(&params), "param", "value of a parameter: KEY=VALUE; may be repeated")
 	ask.addFlags(cmd)
 	cmd.ValidArgsFunction = jobNames(env, &ask.connection)
 	return cmd
 }
 
+// runAll runs jobs, one after the other, and shows their runs. It ends with the first job
+// that cannot be run.
+func runAll(ctx context.Context, server *remote, names []jobName, ask waiting, run func(context.Context, jobName, string) (client.Run, error)) error {
+	var runs []client.Run
+	for i, name := range names {
+		one, err := server.once(ctx, ask.key, func(ctx context.Context, key string) (client.Run, error) { return run(ctx, name, key) })
+		if err != nil {
+			return server.partly(err, "run", textsOf(names[:i]))
+		}
+		runs = append(runs, one)
+	}
+	return showList(server.env, ask.output, runs, "", func(r client.Run) string { return r.ID.String() }, func(w io.Writer) {
+		for i := range runs {
+			fmt.Fprintf(w, "run %s of %s created\n", runs[i].ID, jobAndShard(&runs[i]))
+		}
+	})
+}
+
 func newRunRetry(env Env) *cobra.Command {
 	var ask waiting
 	cmd := &cobra.Command{
 		Use:   "retry RUN [flags]",
-		Short: "Run once more what has ended",
-		Long: `Run once more what has ended: a new run of the job as it is now, with the scheduled
-time and the parameters of the old one.`,
+		Short: "Run a finished run again",
+		Long: `Run a finished run again: create a new run of the job as it is now, with the
+scheduled time and the parameters of the old run.`,
 		Example: "belfry run retry 01M7WSD70J4JVRQ9N4TN6P9NR3 --wait",
 		Args:    oneRun,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -244,31 +358,38 @@ time and the parameters of the old one.`,
 	return cmd
 }
 
-// makeRun makes a run, and shows it. It has a key in any case, so that it can be asked for
-// again when an answer was lost.
+// makeRun creates a run and shows it.
 func makeRun(ctx context.Context, server *remote, ask waiting, make func(ctx context.Context, key string) (client.Run, error)) error {
-	key := cmp.Or(ask.key, rand.Text())
-	var run client.Run
-	err := server.insist(ctx, "the same command with --idempotency-key "+key, func(ctx context.Context) (err error) {
-		run, err = make(ctx, key)
-		return err
-	})
+	run, err := server.once(ctx, ask.key, make)
 	if err != nil {
 		return err
 	}
 	return showMade(ctx, server, ask, run)
 }
 
+// once creates a run. It always sends a key, so that it can send the request again when
+// the answer is lost.
+func (r *remote) once(ctx context.Context, key string, make func(ctx context.Context, key string) (client.Run, error)) (run client.Run, err error) {
+	key = cmp.Or(key, rand.Text())
+	err = r.insist(ctx, "the same command with --idempotency-key "+key, func(ctx context.Context) (err error) {
+		run, err = make(ctx, key)
+		return err
+	})
+	return run, err
+}
+
 // showMade shows a run that was made and, if that was asked for, its end.
 func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) error {
 	if !ask.wait && !ask.logs {
 		return showOne(server.env, ask.output, run, run.ID.String(), func(w io.Writer) {
-			fmt.Fprintf(w, "run %s of %s made\n", run.ID, jobAndShard(&run))
+			fmt.Fprintf(w, "run %s of %s created\n", run.ID, jobAndShard(&run))
 			for _, other := range run.Others {
 				fmt.Fprintf(w, "run %s\n", other)
 			}
 		})
 	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
 	if ask.timeout > 0 && ask.timeout != job.Forever {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(ask.timeout))
@@ -279,7 +400,6 @@ func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) 
 		if n := len(run.Others); n > 0 {
 			more = fmt.Sprintf(", and %s", counted(n, "other"))
 		}
-		// Whoever interrupts this knows what goes on.
 		server.env.tell("waiting for run %s of %s%s\n", run.ID, jobAndShard(&run), more)
 	}
 	var ended []client.Run
@@ -293,9 +413,13 @@ func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) 
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
 			return server.outOfTime(context.WithoutCancel(ctx), id, ask.timeout)
 		}
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+			f := &failure{code: ExitInterrupted, message: fmt.Sprintf("interrupted; run %s continues", id)}
+			return f.withHint("belfry logs -f %s follows it, belfry run cancel %s ends it", id, id)
+		}
 		if errors.Is(err, client.ErrUnreachable) {
-			f := &failure{code: ExitUnreachable, message: fmt.Sprintf("run %s was made, and its end is not known: %v", id, err)}
-			return f.withHint("belfry run get %s tells it, once there is a server", id)
+			f := &failure{code: ExitUnreachable, message: fmt.Sprintf("run %s was created, but its outcome is unknown: %v", id, err)}
+			return f.withHint("belfry run get %s shows it when the server is back", id)
 		}
 		if err != nil {
 			return err
@@ -327,11 +451,11 @@ func (r *remote) outOfTime(ctx context.Context, id job.ID, after job.Duration) *
 	defer cancel()
 	f := &failure{code: ExitTimedOut}
 	if run, err := r.Run(ctx, id); err == nil && !hasBegun(&run) && run.Reason != "" {
-		f.message = fmt.Sprintf("run %s has not begun after %s: %s", id, after, run.Reason)
-		return f.withHint("it begins when it can; belfry run cancel %s ends it", id)
+		f.message = fmt.Sprintf("run %s has not started after %s: %s", id, after, run.Reason)
+		return f.withHint("it is still waiting; belfry run cancel %s cancels it", id)
 	}
-	f.message = fmt.Sprintf("run %s has not ended after %s, and goes on", id, after)
-	return f.withHint("belfry logs -f %s shows how", id)
+	f.message = fmt.Sprintf("run %s has not ended after %s and continues", id, after)
+	return f.withHint("belfry logs -f %s follows it", id)
 }
 
 // hasBegun tells whether a run has had an attempt, or will have none any more.
@@ -367,7 +491,7 @@ func (r *remote) sayKept(ctx context.Context, id job.ID) (stop func()) {
 				return
 			}
 			if run.Reason != "" && run.Reason != said {
-				r.env.tell("run %s has not begun: %s\n", id, run.Reason)
+				r.env.tell("run %s has not started: %s\n", id, run.Reason)
 				said = run.Reason
 			}
 		}

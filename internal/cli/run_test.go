@@ -22,15 +22,15 @@ func TestWhoWaitsIsToldWhyARunHasNotBegun(t *testing.T) {
 		code  ExitCode
 		want  string
 	}{
-		{"job run j --wait --timeout 1m", false, ExitOK, "run " + id + " has not begun: " + why + "\n"},
-		{"job run j --logs --timeout 1m", false, ExitOK, "run " + id + " has not begun: " + why + "\n"},
-		{"logs -f " + id, false, ExitOK, "run " + id + " has not begun: " + why + "\n"},
-		{"job run j --wait --timeout 1ms", true, ExitTimedOut, "run " + id + " has not begun after 1ms: " + why + "\n  it begins when it can; belfry run cancel " + id + " ends it\n"},
-		{"job run j --logs --timeout 1ms", true, ExitTimedOut, "run " + id + " has not begun after 1ms: " + why + "\n"},
+		{"job run j --wait --timeout 1m", false, ExitOK, "run " + id + " has not started: " + why + "\n"},
+		{"job run j --logs --timeout 1m", false, ExitOK, "run " + id + " has not started: " + why + "\n"},
+		{"logs -f " + id, false, ExitOK, "run " + id + " has not started: " + why + "\n"},
+		{"job run j --wait --timeout 1ms", true, ExitTimedOut, "run " + id + " has not started after 1ms: " + why + "\n  it is still waiting; belfry run cancel " + id + " cancels it\n"},
+		{"job run j --logs --timeout 1ms", true, ExitTimedOut, "run " + id + " has not started after 1ms: " + why + "\n"},
 	} {
 		var stderr logtest.Log
 		run := func() string {
-			if !test.never && strings.Contains(stderr.String(), "has not begun") {
+			if !test.never && strings.Contains(stderr.String(), "has not started") {
 				return `{"id": "` + id + `", "job": "default/j", "state": "done", "outcome": "succeeded", "attempts": []}`
 			}
 			return `{"id": "` + id + `", "job": "default/j", "state": "ready", "reason": "` + why + `", "attempts": []}`

@@ -34,11 +34,11 @@ type runListFlags struct {
 // addFlags adds the flags that lists of runs have.
 func (ask *runListFlags) addFlags(env Env, cmd *cobra.Command) {
 	f := cmd.Flags()
-	addWords(cmd, &ask.outcomes, "outcome", "only runs that have ended so; may be repeated", job.Outcome("").Values())
-	f.BoolVar(&ask.unmet, "unmet", false, "only runs that have ended and were not as their job expects")
-	addParsed(f, &ask.since, "since", "", "", "TIME|DURATION", "only runs that have ended since then", momentFrom(env, -1))
-	addParsed(f, &ask.until, "until", "", "", "TIME|DURATION", "only runs that have ended before then", momentFrom(env, -1))
-	addWord(f, &ask.text, "text", "", "TEXT", "only runs that have ended, with this in the name of the job or in the reason")
+	addWords(cmd, &ask.outcomes, "outcome", "only finished runs with this outcome; may be repeated", job.Outcome("").Values())
+	f.BoolVar(&ask.unmet, "unmet", false, "only finished runs that did not meet the expectations of their job")
+	addParsed(f, &ask.since, "since", "", "", "TIME|DURATION", "only runs that ended since this time", momentFrom(env, -1))
+	addParsed(f, &ask.until, "until", "", "", "TIME|DURATION", "only runs that ended before this time", momentFrom(env, -1))
+	addWord(f, &ask.text, "text", "", "TEXT", "only finished runs with this text in the name of the job or in the reason")
 	addParsed(f, &ask.limit, "limit", "", fmt.Sprint(ask.limit), "N", "how many runs to show", parsePositive)
 	addConnection(cmd, &ask.connection)
 	addOutput(cmd, &ask.output, asTable, asWide, asJSON, asYAML, asJSONL, asName)
@@ -49,10 +49,9 @@ func newRunList(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list [flags]",
 		Aliases: []string{"ls"},
-		Short:   "List runs: those that wait or are going on, then those that have ended",
-		Long: `List the runs that wait or are going on by due time, and then those that have
-ended, the latest first. Runs that are planned for later are left out, unless
---state ready asks for them.`,
+		Short:   "List active runs, then finished ones",
+		Long: `List active runs by due time, then finished runs, latest first. Runs planned for
+later are left out unless --state ready is given.`,
 		Example: `belfry run list
 belfry run list --state running
 belfry run list --job nightly --outcome failed --since 7d
@@ -96,7 +95,7 @@ func listRuns(ctx context.Context, server *remote, ask runListFlags) error {
 		if !ask.until.IsZero() {
 			to = "before " + instant(server.env, ask.until)
 		}
-		server.env.tell("looking at what ended in the %d days %s; --since looks further back, at most %d days\n",
+		server.env.tell("searching runs that ended in the %d days %s; --since searches further back, at most %d days\n",
 			client.TextWindow/(24*time.Hour), to, client.TextWindowMax/(24*time.Hour))
 	}
 	var runs []client.Run
@@ -199,7 +198,7 @@ func reasonOf(r *client.Run) string {
 	return cmp.Or(r.Reason, r.Unmet)
 }
 
-// took says how long the latest attempt took, or has taken so far.
+// took says how long a run took with all its attempts, or has taken so far.
 func took(env Env, r *client.Run) string {
 	switch {
 	case r.Started.IsZero():

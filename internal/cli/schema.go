@@ -10,8 +10,7 @@ func newSchema(env Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of job files",
-		Long: `Print the JSON Schema of job files, with which editors complete and check them
-while they are written.`,
+		Long:  `Print the JSON Schema of job files, with which editors complete and check them.`,
 		Example: `belfry schema > belfry.schema.json
 
 # The first line of a job file, for editors with a YAML language server:

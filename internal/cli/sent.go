@@ -21,10 +21,10 @@ func (s sent) MarshalJSON() ([]byte, error) { return s.came.RawMessage, nil }
 func (r *remote) read(d client.Document, kind job.Kind) (sent, error) {
 	list, err := job.Decode("", d.RawMessage)
 	if err == nil && (len(list) != 1 || list[0].Kind != kind) {
-		err = errors.New("it is something else")
+		err = errors.New("it is of another kind")
 	}
 	if err != nil {
-		return sent{}, failed("read a %s of %s: %v", kind, r.URL(), err).withHint("is the server of a later version?")
+		return sent{}, failed("read a %s of %s: %v", kind, r.URL(), err).withHint("is the server newer than this program?")
 	}
 	return sent{list[0], d}, nil
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/user"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/cli"
 	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/logtest"
+	"github.com/belfry-cron/belfry/internal/server"
 	"github.com/belfry-cron/belfry/internal/watchdog"
 )
 
@@ -29,7 +29,7 @@ import (
 // starts one.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == watchdog.Argument {
-		os.Exit(watchdog.Main())
+		os.Exit(watchdog.Main(server.ReportDeath))
 	}
 	if len(os.Args) > 2 && os.Args[1] == asBelfry {
 		os.Exit(int(cli.Run(context.Background(), cli.System(), os.Args[2:])))
@@ -53,6 +53,7 @@ const asBelfry = "as-belfry"
 //	interrupt              interrupts it, and waits for its end
 //	fetch PATH             prints what it answers to a GET with its token, once it
 //	                       is ready
+//	ping METHOD FILE [END [BODY]]  sends a ping to the URL in a file, with an end
 //	shows [ARGUMENT...]    is belfry on a terminal; => CODE at the end is what it exits with
 //	shown FILE TITLE       compares all that was shown with a picture in the repository
 func TestServerScripts(t *testing.T) {
@@ -77,6 +78,7 @@ func TestServerScripts(t *testing.T) {
 				return err
 			}
 			env.Setenv("REPOSITORY", root)
+			env.Setenv("ME", strconv.Itoa(os.Geteuid()))
 			env.Values[serverKey{}], env.Values[screenKey{}] = &runningServer{}, &screen{}
 			env.Defer(func() { env.Values[serverKey{}].(*runningServer).stop() })
 			return nil
@@ -94,6 +96,7 @@ func TestServerScripts(t *testing.T) {
 			},
 			"serve": serveInBackground,
 			"fetch": fetch,
+			"ping":  ping,
 			"shows": shows,
 			"shown": shown,
 			"interrupt": func(ts *testscript.TestScript, _ bool, _ []string) {
@@ -185,9 +188,7 @@ func serveInBackground(ts *testscript.TestScript, _ bool, args []string) {
 	if s.cancel != nil {
 		ts.Fatalf("a server runs already")
 	}
-	me, err := user.Current()
-	ts.Check(err)
-	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--name", "one", "--run-as", me.Username}, args...)
+	args = append([]string{"serve", "--listen", "127.0.0.1:0", "--name", "one"}, args...)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel, s.ended, s.log = cancel, make(chan cli.ExitCode, 1), logtest.Log{}
 	env := scriptEnv(ts)
@@ -232,5 +233,19 @@ func fetch(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	if answer.StatusCode != http.StatusOK {
 		ts.Fatalf("%s has the status %s", args[0], answer.Status)
+	}
+}
+
+// ping sends a ping.
+func ping(ts *testscript.TestScript, _ bool, args []string) {
+	args = append(args, "", "")
+	url := strings.TrimSpace(ts.ReadFile(args[1])) + args[2]
+	request, err := http.NewRequestWithContext(context.Background(), args[0], url, strings.NewReader(args[3]))
+	ts.Check(err)
+	answer, err := http.DefaultClient.Do(request)
+	ts.Check(err)
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		ts.Fatalf("%s", answer.Status)
 	}
 }

@@ -27,7 +27,7 @@ type setKind struct {
 
 func newCalendar(env Env) *cobra.Command {
 	return newSet(env, setKind{
-		kind: job.KindCalendar, about: "One that a job names is not deleted.", example: "holidays",
+		kind: job.KindCalendar, about: "A calendar that a job names is not deleted.", example: "holidays",
 		head: []string{"NAME", "WEEKDAYS", "INCLUDE", "EXCLUDE", "DESCRIPTION"},
 		row: func(d job.Document) []string {
 			days := d.Calendar.Days
@@ -41,7 +41,7 @@ func newCalendar(env Env) *cobra.Command {
 
 func newPool(env Env) *cobra.Command {
 	return newSet(env, setKind{
-		kind: job.KindPool, about: "Jobs that name it share one slot then, as for any pool that is not declared.", example: "database",
+		kind: job.KindPool, about: "Jobs that name it then share one slot, as for any undeclared pool.", example: "database",
 		head: []string{"NAME", "SIZE", "DESCRIPTION"},
 		row: func(d job.Document) []string {
 			return []string{d.FullName(), fmt.Sprint(d.Pool.Slots.Size), orDash(d.Pool.Description)}
@@ -64,7 +64,7 @@ func shortDays(days []string) string {
 func newSet(env Env, k setKind) *cobra.Command {
 	name := string(k.kind)
 	cmd := group(name, name+"s", "List, show and delete "+name+"s", fmt.Sprintf("belfry %s list\nbelfry %s get %s", name, name, k.example))
-	cmd.Long = fmt.Sprintf("List, show and delete %ss. belfry apply makes and changes them.", name)
+	cmd.Long = fmt.Sprintf("List, show and delete %ss. belfry apply creates and updates them.", name)
 	cmd.AddCommand(newSetList(env, k), newSetGet(env, k), newSetDelete(env, k))
 	return cmd
 }
@@ -187,7 +187,7 @@ func deleteSet(ctx context.Context, server *remote, k setKind, name jobName, yes
 	if err != nil {
 		return err
 	}
-	if err := agree(server.env, yes, "deleting the %s %s", k.kind, name); err != nil {
+	if err := agree(server.env, yes, "delete the %s %s", k.kind, name); err != nil {
 		return err
 	}
 	if err := k.remove(server.Client, ctx, name.namespace, name.name, read.Version()); err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 func newToken(env Env) *cobra.Command {
-	cmd := group("token", "tokens", "Make, list and revoke tokens", "belfry token create ci --role runner\nbelfry token list")
+	cmd := group("token", "tokens", "Create, list and revoke tokens", "belfry token create ci --role runner\nbelfry token list")
 	cmd.AddCommand(newTokenCreate(env), newTokenList(env), newTokenRevoke(env), newTokenReset(env))
 	return cmd
 }
@@ -31,12 +31,12 @@ func newTokenCreate(env Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "create NAME --role ROLE [flags]",
-		Short: "Make a token",
-		Long: `Make a token and print it. It is shown this once: the server keeps a hash of it.
-The name is who its holder is in the audit.
+		Short: "Create a token",
+		Long: `Create a token and print it. It is shown only once; the server keeps a hash of it.
+The audit shows its name.
 
-A viewer reads. A runner also runs, cancels and retries what is defined. An admin
-does everything. With a namespace the token is for what is in it alone.`,
+A viewer can read. A runner can also run, cancel and retry jobs. An admin can do
+everything. With a namespace the token is valid in that namespace only.`,
 		Example: `belfry token create ann --role admin
 belfry token create ci --role runner --namespace web --expires 30d >ci-token`,
 		Args: oneName("token"),
@@ -53,8 +53,8 @@ belfry token create ci --role runner --namespace web --expires 30d >ci-token`,
 		},
 	}
 	f := cmd.Flags()
-	addChoice(cmd, &role, "role", "", "what its holder may do", string(client.RoleViewer), string(client.RoleRunner), string(client.RoleAdmin))
-	addWord(f, &request.Namespace, "namespace", "n", "NAME", "namespace that it is for; else all")
+	addChoice(cmd, &role, "role", "", "what the token allows", string(client.RoleViewer), string(client.RoleRunner), string(client.RoleAdmin))
+	addWord(f, &request.Namespace, "namespace", "n", "NAME", "namespace in which it is valid; else all")
 	addParsed(f, &request.ExpiresIn, "expires", "", "", "DURATION", "how long it is valid, such as 30d; else until it is revoked", func(text string) (string, error) {
 		_, err := job.ParseDuration(text)
 		return text, err
@@ -69,9 +69,12 @@ func createToken(ctx context.Context, server *remote, request client.TokenReques
 	if err != nil {
 		return err
 	}
+	for _, warning := range made.Warnings {
+		server.env.tell("warning: %s: %s\n", oneLine(made.Name), printable(warning))
+	}
 	// In a table it stands alone, so that it can go into a file.
 	if output == asTable && server.env.StdoutIsTerminal {
-		server.env.tell("the token %s, %s; it is not shown again:\n", oneLine(made.Name), tokenText(server.env, &made.Token))
+		server.env.tell("token %s, %s; it is not shown again:\n", oneLine(made.Name), tokenText(server.env, &made.Token))
 	}
 	return showOne(server.env, output, made, made.Name, func(w io.Writer) { fmt.Fprintln(w, oneLine(made.Secret)) })
 }
@@ -96,7 +99,7 @@ func newTokenList(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list [flags]",
 		Aliases: []string{"ls"},
-		Short:   "List tokens with what they are good for",
+		Short:   "List tokens",
 		Example: "belfry token list\nbelfry token list -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -139,8 +142,8 @@ func newTokenRevoke(env Env) *cobra.Command {
 		Use:     "revoke NAME... [flags]",
 		Aliases: []string{"delete", "rm"},
 		Short:   "Revoke tokens",
-		Long: `Revoke tokens. The server that is asked refuses them at once, others on the same
-store within a second. The last token that can make others is not revoked.`,
+		Long: `Revoke tokens. This server refuses them at once, other servers on the same store
+within a second. The last token that can create others cannot be revoked.`,
 		Example: "belfry token revoke ci\nbelfry token revoke ci ann --yes",
 		Args:    someNames("token"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -159,7 +162,7 @@ store within a second. The last token that can make others is not revoked.`,
 
 // revokeTokens revokes one after the other, and says each that is done.
 func revokeTokens(ctx context.Context, server *remote, names []string, yes bool) error {
-	if err := agree(server.env, yes, "revoking %s: %s", counted(len(names), "token"), shortList(names)); err != nil {
+	if err := agree(server.env, yes, "revoke %s: %s", counted(len(names), "token"), shortList(names)); err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -191,12 +194,12 @@ func newTokenReset(env Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "reset [flags]",
-		Short: "Make a new administrator's token where the old one is lost",
-		Long: `Make a new token for the administrator and write it into the data directory. The
-one that is lost is worth nothing any more; other tokens stay as they are.
+		Short: "Replace a lost admin token",
+		Long: `Create a new admin token and write it to the data directory. The lost token becomes
+invalid; other tokens stay as they are.
 
-It asks no server and needs no token, but the files of the server: it is for the
-user that the server runs as, while the server is stopped.`,
+It needs no token, but access to the files of the server: run it as the user of the
+server, while the server is stopped.`,
 		Example: "belfry token reset\nbelfry token reset --data /var/lib/belfry",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -214,7 +217,7 @@ user that the server runs as, while the server is stopped.`,
 func resetToken(ctx context.Context, env Env, c config.Server, storeName string) (err error) {
 	if file := c.Store.File(); file != "" {
 		if _, err := os.Stat(file); err != nil {
-			return failed("there is no store to make a token for: %v", err).withHint("--data names the data directory of the server")
+			return failed("there is no store to create a token in: %v", err).withHint("--data names the data directory of the server")
 		}
 	}
 	s, err := openStore(ctx, env, c, storeName, "stop the server, and start it again afterwards")
@@ -226,5 +229,5 @@ func resetToken(ctx context.Context, env Env, c config.Server, storeName string)
 	if err != nil {
 		return failed("%v", err)
 	}
-	return write(env, fmt.Appendf(nil, "%s holds a new token for the administrator\n", path))
+	return write(env, fmt.Appendf(nil, "wrote a new admin token to %s\n", path))
 }

@@ -32,14 +32,13 @@ func newValidate(env Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "validate -f FILE|FOLDER|- [flags]",
-		Short: "Find the mistakes in job files",
-		Long: `Find the mistakes in job files: all of them, each with its place, what is wrong
-and what would be right. No server is asked. With -o yaml or json the documents
-are printed with every default filled in, once there is no mistake left.
+		Short: "Check job files for mistakes",
+		Long: `Find all mistakes in job files, each with its place and what would be right, without
+a server. With -o yaml or json, valid documents are printed with all defaults.
 
-A file with mistakes ends with exit code 1, a wrong command line with 2.`,
+The exit code is 1 for a file with mistakes, and 2 for a wrong command line.`,
 		Example: `belfry validate -f jobs.yaml
-belfry validate -f jobs/ -R              # the folder and those inside of it
+belfry validate -f jobs/ -R              # with all folders inside
 belfry validate -f jobs.yaml -o yaml     # with every default filled in
 generate-jobs | belfry validate -f -`,
 		Args: noFiles,
@@ -59,9 +58,9 @@ generate-jobs | belfry validate -f -`,
 func addFiles(cmd *cobra.Command, names *[]string, recursive *bool) {
 	f := cmd.Flags()
 	f.VarP((*fileNames)(names), "file", "f", "file or folder to read, - for standard input; may be repeated")
-	f.BoolVarP(recursive, "recursive", "R", false, "read the folders inside of folders as well")
+	f.BoolVarP(recursive, "recursive", "R", false, "read folders inside folders, too")
 	if err := cmd.MarkFlagFilename("file", "yaml", "yml", "json"); err != nil {
-		panic(err) // the flag is not there
+		panic(err) // the flag does not exist
 	}
 }
 
@@ -192,7 +191,7 @@ func filesOf(env Env, name string, recursive bool) ([]string, error) {
 	if len(files) == 0 {
 		f := misused("%s: the folder has no .yaml, .yml or .json files", name)
 		if !recursive {
-			f = f.withHint("-R reads the folders inside of it as well")
+			f = f.withHint("-R reads the folders inside it, too")
 		}
 		return nil, f
 	}
@@ -231,14 +230,14 @@ func (v *validation) read(env Env, file string) error {
 		return unreadable(shown, err)
 	}
 	if len(data) > fileMax {
-		return failed("%s: more than %d MiB are no job file", shown, fileMax>>20)
+		return failed("%s: a job file has at most %d MiB", shown, fileMax>>20)
 	}
 	documents, err := job.DecodeInParts(shown, data, func(n int, do func(i int)) { parallel.Each(n, 1, do) })
 	if err := v.note(err); err != nil {
 		return err
 	}
 	if err == nil && len(documents) == 0 {
-		v.problems = append(v.problems, job.Problem{File: shown, Message: "the file has no document"})
+		v.problems = append(v.problems, job.Problem{File: shown, Message: "the file is empty"})
 	}
 	err = job.InlineCalendars(documents, func(name string) (io.ReadCloser, error) { return os.Open(env.path(name)) })
 	v.documents = append(v.documents, documents...)

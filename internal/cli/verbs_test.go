@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"os/user"
 	"path/filepath"
 	"regexp"
@@ -25,7 +26,7 @@ import (
 // verb is what a test has to know of a command to run it.
 type verb struct {
 	args   []string // with what it ends with 0
-	absent []string // with what it is about something that is not there
+	absent []string // with what it is about something that does not exist
 	reads  bool     // a viewer may
 	code   cli.ExitCode
 	// unrun says why it is not run with its args.
@@ -36,6 +37,7 @@ type verb struct {
 // {n} is another number each time.
 var verbs = map[string]verb{
 	"apply":           {args: []string{"-f", "jobs.yaml"}},
+	"attention":       {reads: true},
 	"audit":           {reads: true},
 	"backup":          {args: []string{"backup-{n}.db"}},
 	"calendar delete": {args: []string{"off", "--yes"}, absent: []string{"nobody", "--yes"}},
@@ -43,11 +45,14 @@ var verbs = map[string]verb{
 	"calendar list":   {reads: true},
 	"completion":      {args: []string{"bash"}},
 	"config":          {},
+	"crontab export":  {reads: true},
+	"crontab import":  {args: []string{"jobs.cron", "--apply"}, unrun: "-o yaml and --apply exclude each other, see crontab.txtar"},
 	"diff":            {args: []string{"-f", "changed.yaml"}, code: cli.ExitFailed},
 	"doctor":          {unrun: "it says what is wrong with the machine of the test"},
 	"events":          {args: []string{"--after", "nowhere", "--limit", "1"}, reads: true},
 	"export":          {reads: true},
 	"job backfill":    {args: []string{"a", "--from", "1h", "--dry-run"}, absent: []string{"nobody", "--from", "1h"}},
+	"job create":      {args: []string{"new-{n}", "--every", "1h", "--", "true"}},
 	"job delete":      {args: []string{"a", "--yes"}, absent: []string{"nobody", "--yes"}},
 	"job diff":        {args: []string{"a", "1", "2"}, absent: []string{"nobody"}, reads: true, code: cli.ExitFailed, unrun: "it wants two versions, see revisions.txtar"},
 	"job edit":        {args: []string{"a"}, unrun: "it wants a terminal, see edit.txtar"},
@@ -55,11 +60,14 @@ var verbs = map[string]verb{
 	"job history":     {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
 	"job list":        {reads: true},
 	"job next":        {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
+	"job ping-key":    {args: []string{"reported"}, absent: []string{"nobody"}},
 	"job pause":       {args: []string{"a"}, absent: []string{"nobody"}},
 	"job resume":      {args: []string{"a"}, absent: []string{"nobody"}},
 	"job revisions":   {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
 	"job rollback":    {args: []string{"a", "1"}, absent: []string{"nobody", "1"}},
+	"job statistics":  {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
 	"job run":         {args: []string{"a"}, absent: []string{"nobody"}},
+	"load":            {reads: true},
 	"logs":            {args: []string{"a"}, absent: []string{"nobody"}, reads: true},
 	"next":            {args: []string{"0 9 * * *"}},
 	"node drain":      {args: []string{"one"}, absent: []string{"nobody"}},
@@ -69,6 +77,8 @@ var verbs = map[string]verb{
 	"pool get":        {args: []string{"db"}, absent: []string{"nobody"}, reads: true},
 	"pool list":       {reads: true},
 	"restore":         {unrun: "it wants an empty directory, see backup.txtar"},
+	"store check":     {unrun: "the same"},
+	"store copy":      {unrun: "it wants a stopped server, see store.txtar"},
 	"run cancel":      {args: []string{"{active}"}, absent: []string{"01M7WSD70J4JVRQ9N4TN6P9NR3"}},
 	"run get":         {args: []string{"{ended}"}, absent: []string{"01M7WSD70J4JVRQ9N4TN6P9NR3"}, reads: true},
 	"run list":        {reads: true},
@@ -80,6 +90,7 @@ var verbs = map[string]verb{
 	"token list":      {},
 	"token reset":     {unrun: "it wants a server that is stopped, see token.txtar"},
 	"token revoke":    {args: []string{"t{n}", "--yes"}, absent: []string{"nobody", "--yes"}, unrun: "it wants a token that is there, see token.txtar"},
+	"ui":              {args: []string{"--no-open"}, reads: true},
 	"validate":        {args: []string{"-f", "jobs.yaml"}},
 	"version":         {},
 }
@@ -111,6 +122,9 @@ calendar: {weekdays: sat-sun, include: [2026-12-25, 2026-12-26]}
 kind: pool
 name: db
 pool: {size: 2}
+---
+name: reported
+run: {external: {}}
 `
 
 func newBench(t *testing.T) *bench {
@@ -118,6 +132,7 @@ func newBench(t *testing.T) *bench {
 	b := &bench{t: t, dir: t.TempDir()}
 	b.env = map[string]string{"BELFRY_DATA": filepath.Join(b.dir, "data"), "HOME": b.dir, "NO_COLOR": "1"}
 	b.write("jobs.yaml", benchJobs)
+	b.write("jobs.cron", "0 9 * * * echo hello\n")
 	b.write("changed.yaml", strings.Replace(benchJobs, "hello", "bye", 1))
 	me, err := user.Current()
 	if err != nil {
@@ -169,6 +184,14 @@ func (b *bench) run(more map[string]string, args ...string) (stdout, stderr stri
 	e.Stdout, e.Stderr = &out, &errs
 	code = cli.Run(b.t.Context(), e, args)
 	return out.String(), errs.String(), code
+}
+
+// withFlags adds flags to the arguments of a command, before what is no flag of it.
+func withFlags(args []string, flags ...string) []string {
+	if dash := slices.Index(args, "--"); dash >= 0 {
+		return slices.Insert(slices.Clone(args), dash, flags...)
+	}
+	return append(args, flags...)
 }
 
 // need runs a command that must succeed.
@@ -258,7 +281,7 @@ func TestEachCommandEndsAsDocumented(t *testing.T) {
 			if name == "events" {
 				args = words // one that goes on behind an event tries again for a while
 			}
-			ends(cli.ExitUnreachable, "http://127.0.0.1:1", map[string]string{"BELFRY_TOKEN": "x"}, append(args, "--server", "http://127.0.0.1:1")...)
+			ends(cli.ExitUnreachable, "http://127.0.0.1:1", map[string]string{"BELFRY_TOKEN": "x"}, withFlags(args, "--server", "http://127.0.0.1:1")...)
 			ends(cli.ExitNotAllowed, "token", map[string]string{"BELFRY_DATA": b.dir, "BELFRY_SERVER": b.url}, args...)
 			if !v.reads {
 				ends(cli.ExitNotAllowed, "viewer", map[string]string{"BELFRY_TOKEN": viewer}, args...)
@@ -285,7 +308,7 @@ func TestEachFormOfEachOutputCanBeRead(t *testing.T) {
 				b.need("apply", "-f", "jobs.yaml")
 				args := b.command(name, v.args)
 				if form != "" {
-					args = append(args, "-o", form)
+					args = withFlags(args, "-o", form)
 				}
 				out, errs, code := b.run(nil, args...)
 				if code != v.code {
@@ -326,4 +349,35 @@ func readable(form, text string) error {
 		}
 	}
 	return nil
+}
+
+// A wait that is interrupted says that the run continues, and how to follow it.
+func TestAnInterruptedWaitSaysThatTheRunContinues(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server")
+	}
+	b := newBench(t)
+	for _, how := range []string{"--logs", "--wait"} {
+		cmd := exec.Command(os.Args[0], asBelfry, "job", "run", "slow", how)
+		cmd.Env = append(os.Environ(), "BELFRY_DATA="+b.env["BELFRY_DATA"], "HOME="+b.dir)
+		var said logtest.Log
+		cmd.Stderr = &said
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(30 * time.Second); !strings.Contains(said.String(), "run 0"); <-time.After(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				_ = cmd.Process.Kill()
+				t.Fatalf("it does not wait:\n%s", said.String())
+			}
+		}
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		want := regexp.MustCompile(`interrupted; run (\w{26}) continues\n  belfry logs -f (\w{26}) follows it, belfry run cancel (\w{26}) ends it\n`)
+		if code := cmd.ProcessState.ExitCode(); code != int(cli.ExitInterrupted) || !want.MatchString(said.String()) {
+			t.Errorf("belfry job run slow %s ends with %d:\n%s", how, code, said.String())
+		}
+	}
 }

@@ -24,10 +24,9 @@ func newVersion(env Env) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version, that of Go and that of the zone table",
-		Long: `Print the version of this program, the version of Go that built it, and the
-release of the IANA time zone data inside. Programs of one cluster should have
-the same zone data.`,
+		Short: "Print the version",
+		Long: `Print the version of this program, the version of Go that built it, and the release
+of its IANA time zone data. The nodes of a cluster should have the same zone data.`,
 		Example: `belfry version
 belfry version -o json`,
 		Args: noArguments,

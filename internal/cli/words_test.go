@@ -101,6 +101,8 @@ func TestTerminalsAreShownTextAndColoursAlone(t *testing.T) {
 		{"bells and backspaces", "a\x07\x08b\x7f", "ab"},
 		{"controls of eight bits", "a\u009b31mb", "a31mb"},
 		{"letters of several bytes", "zwölf 周", "zwölf 周"},
+		{"marks that turn the direction", "a\u202eb\u2066c\u200fd\u061c", "a<U+202E>b<U+2066>c<U+200F>d<U+061C>"},
+		{"a family of four, joined", "👨\u200d👩", "👨\u200d👩"},
 		{"broken letters", "a\xffb\xe5\x91c", "a\ufffdb\ufffdc"},
 		{"a sequence without an end", "a\x1b[3111111111111111111111111111111111111111111111111111111111111111111111mb", "a1111111mb"},
 	}

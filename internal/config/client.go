@@ -39,7 +39,7 @@ type Asked struct {
 
 // ErrNoServer is returned when no server of this user runs on the data directory
 // that was named.
-var ErrNoServer = errors.New("no server runs on it, or this user may not know of it")
+var ErrNoServer = errors.New("no server is running on it, or this user may not see it")
 
 // Connection is how a server is reached.
 type Connection struct {
@@ -120,7 +120,7 @@ func Connect(asked Asked, getenv func(string) string, readToken func(path string
 	switch {
 	case err != nil && result.Token != "": // the one of the environment, then
 	case errors.Is(err, fs.ErrNotExist):
-		result.NoToken = fmt.Sprintf("%s is not there; set BELFRY_TOKEN: belfry token create makes one wherever an administrator has one. If nobody has, belfry token reset does, while the server is stopped", local.TokenFile)
+		result.NoToken = fmt.Sprintf("%s does not exist; set BELFRY_TOKEN to a token that an administrator created with belfry token create. If there is no admin token, stop the server and use belfry token reset", local.TokenFile)
 	case errors.Is(err, fs.ErrPermission):
 		result.NoToken = fmt.Sprintf("%s may not be read by this user; set BELFRY_TOKEN", local.TokenFile)
 	case err != nil:
@@ -156,7 +156,7 @@ func chosen(asked Asked, getenv func(string) string) (Context, error) {
 	}
 	for _, context := range c.Contexts {
 		if info, err := os.Stat(path); err == nil && context.Token != "" && info.Mode().Perm()&0o077 != 0 {
-			return Context{}, fmt.Errorf("%s has a token and can be read by others: its mode is %04o and should be 0600 (chmod 600)", path, info.Mode().Perm())
+			return Context{}, fmt.Errorf("%s has a token and is readable by other users: its mode is %04o and should be 0600 (chmod 600)", path, info.Mode().Perm())
 		}
 	}
 	name := cmp.Or(asked.Context, c.Current)
@@ -178,12 +178,15 @@ type address struct {
 	URL       string `json:"url"`
 	TokenFile string `json:"token_file"`
 	PID       int    `json:"pid"`
+	// SharedUser is that of the server's settings.
+	SharedUser string `json:"shared_user,omitempty"`
 }
 
 // WriteAddress tells clients on this machine where the server of a data directory
-// is, and which file has its token. RemoveAddress takes it back.
-func WriteAddress(dir, url, tokenFile string) error {
-	data, err := json.Marshal(address{url, tokenFile, os.Getpid()})
+// is, which file has its token, and which user it shares with commands, if any. RemoveAddress
+// takes it back.
+func WriteAddress(dir, url, tokenFile, sharedUser string) error {
+	data, err := json.Marshal(address{url, tokenFile, os.Getpid(), sharedUser})
 	if err != nil {
 		return err
 	}
@@ -194,7 +197,7 @@ func WriteAddress(dir, url, tokenFile string) error {
 	return os.Rename(path+"-new", path)
 }
 
-// RemoveAddress says that no server runs on a data directory, so that its token
+// RemoveAddress says that no server is running on a data directory, so that its token
 // is not sent to whoever takes its port.
 func RemoveAddress(dir string) error { return os.Remove(filepath.Join(dir, addressFile)) }
 
@@ -204,8 +207,11 @@ func RemoveAddress(dir string) error { return os.Remove(filepath.Join(dir, addre
 func readAddress(dir string) (address, error) {
 	var a address
 	data, err := os.ReadFile(filepath.Join(dir, addressFile))
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return a, nil
+	}
+	if err != nil {
+		return a, err
 	}
 	if err := json.Unmarshal(data, &a); err != nil {
 		return a, fmt.Errorf("%s: %w", filepath.Join(dir, addressFile), err)

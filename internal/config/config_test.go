@@ -247,7 +247,7 @@ contexts:
   work: {server: "https://belfry.example", token: of-work, namespace: web}
   home: {server: "http://127.0.0.1:7"}
 `), 0o600))
-	must(config.WriteAddress(data, "http://127.0.0.1:8", filepath.Join(data, "token")))
+	must(config.WriteAddress(data, "http://127.0.0.1:8", filepath.Join(data, "token"), ""))
 	readToken := func(path string) (string, error) {
 		if path != filepath.Join(data, "token") {
 			return "", fs.ErrNotExist
@@ -306,7 +306,10 @@ contexts:
 		t.Errorf("%v, after the death of a server the connection is %+v", err, c)
 	}
 	denied := func(string) (string, error) { return "", errors.New("it can be read by others") }
-	must(config.WriteAddress(data, "http://127.0.0.1:8", "x"))
+	must(config.WriteAddress(data, "http://127.0.0.1:8", "x", "ann"))
+	if user, running := config.RunningAs(data); user != "ann" || !running {
+		t.Errorf("the server runs: %v, and shares the user %q with commands, want ann", running, user)
+	}
 	if _, err := config.Connect(config.Asked{}, empty, denied); err == nil {
 		t.Error("a token that others can read is taken")
 	}
@@ -314,12 +317,17 @@ contexts:
 
 func TestAStoreOfAServerShowsNoPassword(t *testing.T) {
 	for text, want := range map[string]struct{ kind, shown string }{
-		"postgres://u:secret@h/d?sslmode=disable": {config.Postgres, "postgres://u:xxxxx@h/d?sslmode=disable"},
-		"postgresql://h/d?password=secret&user=u": {config.Postgres, "postgresql://h/d?password=xxxxx&user=u"},
-		"postgres://h/d?sslpassword=secret":       {config.Postgres, "postgres://h/d?sslpassword=xxxxx"},
-		"postgres://u@h/d":                        {config.Postgres, "postgres://u@h/d"},
-		"mysql://u:secret@h:3307/d?ssl-mode=a":    {config.MySQL, "mysql://u:xxxxx@h:3307/d?ssl-mode=a"},
-		"mysql://u@h/d":                           {config.MySQL, "mysql://u@h/d"},
+		"postgres://u:secret@h/d?sslmode=disable":  {config.Postgres, "postgres://u:xxxxx@h/d?sslmode=disable"},
+		"postgresql://h/d?password=secret&user=u":  {config.Postgres, "postgresql://h/d?password=xxxxx&user=u"},
+		"postgres://h/d?sslpassword=secret":        {config.Postgres, "postgres://h/d?sslpassword=xxxxx"},
+		"postgres://u@h/d":                         {config.Postgres, "postgres://u@h/d"},
+		"mysql://u:secret@h:3307/d?ssl-mode=a":     {config.MySQL, "mysql://u:xxxxx@h:3307/d?ssl-mode=a"},
+		"mysql://u@h/d":                            {config.MySQL, "mysql://u@h/d"},
+		"etcd://u:secret@a:2379,b:2379,c/p?tls=on": {config.Etcd, "etcd://u:xxxxx@a:2379,b:2379,c/p?tls=on"},
+		"etcd://a,b:1/p":                           {config.Etcd, "etcd://a,b:1/p"},
+		"etcd://a":                                 {config.Etcd, "etcd://a"},
+		"redis://u:secret@a:26379,b/p?sentinel=m":  {config.Redis, "redis://u:xxxxx@a:26379,b/p?sentinel=m"},
+		"rediss://a/p":                             {config.Redis, "rediss://a/p"},
 	} {
 		var s config.Store
 		if err := s.UnmarshalText([]byte(text)); err != nil {
@@ -407,5 +415,55 @@ func TestRolesAreThoseThatAreKnownAndEachOnce(t *testing.T) {
 	}
 	if all := (config.Server{}).Filled(environment(), "machine", false); len(all.Roles) != 3 {
 		t.Errorf("who says nothing has the roles %v", all.Roles)
+	}
+}
+
+func TestHistoriesHaveOneKind(t *testing.T) {
+	for text, want := range map[string]struct{ kind, shown string }{
+		"sqlite:/a/b.db":                                {config.SQLite, "sqlite:/a/b.db"},
+		"postgres://u:secret@h/d":                       {config.Postgres, "postgres://u:xxxxx@h/d"},
+		"mysql://u:secret@h/d":                          {config.MySQL, "mysql://u:xxxxx@h/d"},
+		"mongodb://u:secret@a:27017,b/d?replicaSet=rs0": {config.MongoDB, "mongodb://u:xxxxx@a:27017,b/d?replicaSet=rs0"},
+		"mongodb+srv://u:secret@h/d":                    {config.MongoDB, "mongodb+srv://u:xxxxx@h/d"},
+		"":                                              {}, "etcd://h": {}, "oracle://u:secret@h/d": {}, "mongodb:secret": {}, "mongodb://": {}, "sqlite:": {},
+		"mongodb://u:sec%ret@h/d": {}, "mongodb://h/d?a=1;secret": {},
+	} {
+		var h config.History
+		err := h.UnmarshalText([]byte(text))
+		if (err == nil) != (want.kind != "") {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if err != nil {
+			if strings.Contains(err.Error(), "secret") {
+				t.Errorf("%q shows what it must not: %v", text, err)
+			}
+			continue
+		}
+		if h.Kind() != want.kind || h.Shown() != want.shown {
+			t.Errorf("%q is of the kind %q and shown as %q", text, h.Kind(), h.Shown())
+		}
+	}
+}
+
+func TestHistoryGoesWithAStoreThatKeepsNone(t *testing.T) {
+	check := func(control, history string) error {
+		s := config.Server{}
+		if err := s.Store.UnmarshalText([]byte(control)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.History.UnmarshalText([]byte(history)); err != nil {
+			t.Fatal(err)
+		}
+		s.Data = "/var/lib/belfry"
+		return s.Filled(func(string) string { return "" }, "h", false).Check()
+	}
+	if err := check("etcd://h", "postgres://h/d"); err != nil {
+		t.Errorf("etcd with PostgreSQL: %v", err)
+	}
+	for _, control := range []string{"sqlite:/a.db", "postgres://h/d", "mysql://h/d"} {
+		if err := check(control, "postgres://h/d"); err == nil || !strings.Contains(err.Error(), "history: a store of the kind") {
+			t.Errorf("%s with PostgreSQL: %v", control, err)
+		}
 	}
 }

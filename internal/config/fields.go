@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -13,6 +14,9 @@ type Field struct {
 	Why     string // the reason for the default
 	Flag    string // the flag of belfry serve, without its dashes; "" for none
 	Env     string // the variable of the environment; "" for none
+
+	// Reload tells whether a running server takes a change of the field.
+	Reload bool
 
 	secret bool // its values are not shown
 	index  []int
@@ -35,7 +39,7 @@ func fieldsOf(t reflect.Type, path string, index []int) (list []Field) {
 		}
 		list = append(list, Field{
 			Name: path + name, Doc: f.Tag.Get("doc"), Default: f.Tag.Get("default"), Why: f.Tag.Get("why"),
-			Flag: f.Tag.Get("flag"), Env: f.Tag.Get("env"), secret: f.Tag.Get("secret") != "", index: at,
+			Flag: f.Tag.Get("flag"), Env: f.Tag.Get("env"), Reload: f.Tag.Get("reload") != "", secret: f.Tag.Get("secret") != "", index: at,
 		})
 	}
 	return list
@@ -43,6 +47,13 @@ func fieldsOf(t reflect.Type, path string, index []int) (list []Field) {
 
 // in returns the value of the field.
 func (f *Field) in(s *Server) reflect.Value { return reflect.ValueOf(s).Elem().FieldByIndex(f.index) }
+
+// Changed returns the fields that differ between two configurations.
+func Changed(a, b Server) []Field {
+	return slices.DeleteFunc(Fields(), func(f Field) bool {
+		return reflect.DeepEqual(f.in(&a).Interface(), f.in(&b).Interface())
+	})
+}
 
 // Setting is what a server is told by a field, and by whom.
 type Setting struct {
@@ -110,6 +121,11 @@ const Hidden = "xxxxx"
 func shown(value any, secret bool) any {
 	switch v := value.(type) {
 	case Store:
+		return v.Shown()
+	case History:
+		if v == "" {
+			return ""
+		}
 		return v.Shown()
 	case map[string]string:
 		if secret {

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"net/netip"
@@ -35,19 +36,21 @@ import (
 // docs/configuration.md and belfry config are made of them.
 type Server struct {
 	Data   string  `json:"data,omitzero" max:"4096" doc:"The directory of everything that this server keeps." flag:"data" env:"BELFRY_DATA" default:"belfry in $XDG_STATE_HOME; without that /var/lib/belfry for root, else ~/.local/state/belfry" why:"where systems keep what programs must find again"`
-	Listen Address `json:"listen,omitzero" doc:"The address of the API." flag:"listen" default:"127.0.0.1:8420" why:"nobody on another machine reaches it; port 0 is a free one, which the log names"`
+	Listen Address `json:"listen,omitzero" doc:"The address of the API." flag:"listen" default:"127.0.0.1:8420" why:"other machines cannot reach it; port 0 picks a free port, which the log names"`
 	Store  Store   `json:"store,omitzero" doc:"Where jobs, runs and history are kept." flag:"store" env:"BELFRY_STORE" default:"sqlite:DATA/belfry.db" why:"nothing else has to be installed"`
+	// History is empty where the store keeps it.
+	History History `json:"history,omitzero" doc:"Where history and output are kept, for a store in etcd or Redis." flag:"history" env:"BELFRY_HISTORY" default:"in the store" why:"one URL is enough to start; etcd and Redis keep only the latest of it"`
 
 	Name     string            `json:"name,omitzero" max:"128" doc:"The name of this node." flag:"name" default:"the name of the machine" why:"that is what people call it"`
 	Roles    []Role            `json:"roles,omitzero" items:"3" doc:"What this node does: planner plans jobs, worker runs them, api answers requests." flag:"roles" default:"all three" why:"a server that is alone has to do everything; those of a cluster may share it"`
-	Labels   map[string]string `json:"labels,omitzero" items:"66" keys:"labels" doc:"What jobs choose this node by, arch and host among them." flag:"label" default:"arch and host" why:"jobs that need a kind of processor, or one machine, can say so; other labels say what nobody can guess"`
+	Labels   map[string]string `json:"labels,omitzero" items:"66" keys:"labels" doc:"What jobs choose this node by, arch and host among them." flag:"label" default:"arch and host" why:"jobs can ask for a kind of processor or one machine; other labels are for you to choose"`
 	Capacity int               `json:"capacity,omitzero" min:"1" max:"100000" doc:"How many attempts run at once." flag:"capacity" default:"512" why:"more than a machine usually runs at once, and few enough not to bring it down"`
 
 	Timezone Zone         `json:"timezone,omitzero" doc:"The time zone of schedules that name none." flag:"timezone" default:"UTC" why:"the same on all nodes, whatever their machines have; the log says when the machine has another one"`
 	Defaults Defaults     `json:"defaults,omitzero" doc:"What jobs have that say nothing."`
 	Keep     Keep         `json:"keep,omitzero" doc:"How long history is kept where a job says nothing, and how long the audit and old definitions are."`
 	Output   job.Size     `json:"output_limit,omitzero" min:"4096" max:"1073741824" doc:"How much of the output of an attempt is kept." default:"1MiB" why:"enough to see what went wrong: the first and the last half are kept"`
-	Drain    job.Duration `json:"drain_timeout,omitzero" min:"1ms" max:"1d" doc:"How long a server that stops waits for what it runs." flag:"drain-timeout" default:"30s" why:"most commands end in it, and whoever stops the server does not wait long"`
+	Drain    job.Duration `json:"drain_timeout,omitzero" min:"1ms" max:"1d" doc:"How long a server that stops waits for what it runs." flag:"drain-timeout" default:"30s" why:"most commands end within it, and stopping the server does not take long"`
 
 	Hosts     []Host `json:"hosts,omitzero" items:"64" max:"256" doc:"The names that this server is called by, beside localhost." why:"localhost, the name of the node, that of the machine and all addresses are always allowed; another name may be that of an attacker"`
 	TLS       TLS    `json:"tls,omitzero" doc:"The certificate of this server."`
@@ -57,7 +60,7 @@ type Server struct {
 	HTTP  HTTP  `json:"http,omitzero" doc:"What requests of jobs may reach from this node."`
 
 	LogFormat LogFormat `json:"log_format,omitzero" doc:"text or json." flag:"log-format" default:"text on a terminal, else json" why:"people read the first, programs the second"`
-	LogLevel  LogLevel  `json:"log_level,omitzero" doc:"debug, info, warn or error." flag:"log-level" default:"info" why:"a line for what operators should know, none for each run"`
+	LogLevel  LogLevel  `json:"log_level,omitzero" doc:"debug, info, warn or error." flag:"log-level" default:"info" why:"a line for what operators should know, none for each run" reload:"yes"`
 }
 
 // Defaults are what jobs have that say nothing.
@@ -74,34 +77,38 @@ type NamespaceDefaults struct {
 
 // Keep is how long is kept what has been.
 type Keep struct {
-	Runs      int          `json:"runs,omitzero" min:"1" max:"1000000000" doc:"At most so many finished runs of a job." default:"as many as there are" why:"no number suits all jobs: one that is due every second has 7.8 million in 90 days"`
-	For       job.Duration `json:"for,omitzero" min:"1s" max:"forever" doc:"Finished runs for this long; forever is allowed." default:"90d" why:"a quarter of a year, to compare with"`
-	OutputFor job.Duration `json:"output_for,omitzero" min:"1s" max:"forever" doc:"Their output for this long; forever is allowed." default:"30d, or keep.for if that is shorter" why:"output is large, and seldom wanted after a month"`
-	Audit     int          `json:"audit,omitzero" min:"1" max:"1000000000" doc:"At most so many changes in the audit." default:"1000000" why:"so that a program which changes jobs all the time does not fill the disk; the latest change always stays"`
-	AuditFor  job.Duration `json:"audit_for,omitzero" min:"1s" max:"forever" doc:"Changes in the audit for this long; forever is allowed." default:"400d" why:"longer than a year, for those who look once a year"`
+	Runs      int          `json:"runs,omitzero" min:"1" max:"1000000000" doc:"At most so many finished runs of a job." default:"as many as there are" why:"no number suits all jobs: one that is due every second has 7.8 million in 90 days" reload:"yes"`
+	For       job.Duration `json:"for,omitzero" min:"1s" max:"forever" doc:"Finished runs for this long; forever is allowed." default:"90d" why:"a quarter of a year, to compare with" reload:"yes"`
+	OutputFor job.Duration `json:"output_for,omitzero" min:"1s" max:"forever" doc:"Their output for this long; forever is allowed." default:"30d, or keep.for if that is shorter" why:"output is large, and seldom wanted after a month" reload:"yes"`
+	Audit     int          `json:"audit,omitzero" min:"1" max:"1000000000" doc:"At most so many changes in the audit." default:"1000000" why:"so that a program which changes jobs all the time does not fill the disk; the latest change always stays" reload:"yes"`
+	AuditFor  job.Duration `json:"audit_for,omitzero" min:"1s" max:"forever" doc:"Changes in the audit for this long; forever is allowed." default:"400d" why:"longer than a year, for those who look once a year" reload:"yes"`
 	Revisions int          `json:"revisions,omitzero" min:"1" max:"1000000" doc:"At most so many definitions of a job, with the present one." default:"100" why:"enough to find what was changed when; older ones go when the job is changed"`
 }
 
 // TLS is a certificate.
 type TLS struct {
-	Cert string `json:"cert,omitzero" max:"4096" doc:"The file of the certificate, with those in between, in PEM." flag:"tls-cert" why:"certificates are made for a name, which nobody can guess"`
-	Key  string `json:"key,omitzero" max:"4096" doc:"The file of its private key, in PEM." flag:"tls-key" why:"it belongs to the certificate"`
+	Cert string `json:"cert,omitzero" max:"4096" doc:"The file of the certificate, with those in between, in PEM." flag:"tls-cert" why:"certificates are issued for a name" reload:"yes"`
+	Key  string `json:"key,omitzero" max:"4096" doc:"The file of its private key, in PEM." flag:"tls-key" why:"it belongs to the certificate" reload:"yes"`
 }
 
 // Shell is how commands run on a node.
 type Shell struct {
 	Dir         string            `json:"dir,omitzero" max:"4096" doc:"The directory of commands that name none." default:"the directory that the server was started in" why:"commands that care name one"`
-	DefaultUser string            `json:"default_user,omitzero" max:"64" doc:"Who runs jobs that name no user, where the node is root." flag:"run-as" why:"a job without a user must not run as root because nobody thought of it"`
-	AllowUsers  []string          `json:"allow_users,omitzero" items:"1000" max:"64" doc:"Who else may run jobs, where the node is root; * is everybody but root." why:"whoever may define jobs would else be every user of the machine"`
-	AllowGroups []string          `json:"allow_groups,omitzero" items:"1000" max:"64" doc:"Which groups jobs may name, where the node is root, besides those that their user is in." why:"groups such as disk, docker and shadow may do what root may"`
-	Path        string            `json:"path,omitzero" doc:"The PATH of commands." default:"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" why:"the same on all nodes, whoever has started the server"`
+	DefaultUser string            `json:"default_user,omitzero" max:"64" doc:"The user that runs commands of jobs without run.user. Only a server started by root can switch users." flag:"run-as" default:"the user that started the server; root only if listen is a loopback address and the store is a file" why:"as cron does; where other machines can define jobs, root has to be named"`
+	AllowUsers  []string          `json:"allow_users,omitzero" items:"1000" max:"64" doc:"Other users that jobs may name in run.user, where the node runs as root; * is every user but root." why:"else anyone who may define jobs could act as any user of the machine" reload:"yes"`
+	AllowGroups []string          `json:"allow_groups,omitzero" items:"1000" max:"64" doc:"Groups that jobs may name in run.group, where the node runs as root, besides those of their user." why:"groups such as disk, docker and shadow may do what root may" reload:"yes"`
+	Umask       *job.Umask        `json:"umask,omitzero" doc:"The umask of commands that name none; jobs may close more, not less." default:"022" why:"others may read what commands write, as on most systems, and not change it"`
+	NiceMin     int               `json:"nice_min,omitzero" min:"-20" max:"19" doc:"The lowest value of run.nice." default:"0" why:"below 0 a job comes before all else on the machine"`
+	Path        string            `json:"path,omitzero" doc:"The PATH of commands." default:"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" why:"the same on all nodes, however the server was started"`
 	Env         map[string]string `json:"env,omitzero" items:"1000" keys:"variables" doc:"What the environment of all commands has." secret:"values" why:"commands see nothing of the environment of the server, which may hold secrets"`
 }
 
 // HTTP is what requests of jobs may reach.
 type HTTP struct {
-	Allow []Prefix `json:"allow,omitzero" items:"256" doc:"Addresses that are open, although they would not be by default." why:"loopback, link-local addresses, the metadata services of clouds and carrier-grade NAT are closed; the longest prefix counts"`
-	Deny  []Prefix `json:"deny,omitzero" items:"256" doc:"Addresses that are closed, although they would be open by default." why:"private networks are open, since most calls go there"`
+	Allow []Prefix `json:"allow,omitzero" items:"256" doc:"Addresses that jobs may call although they are closed by default." why:"link-local addresses, the metadata services of clouds and carrier-grade NAT are closed, and so is loopback unless listen is a loopback address and the store is a file; the longest prefix counts" reload:"yes"`
+	Deny  []Prefix `json:"deny,omitzero" items:"256" doc:"Addresses that jobs may not call although they are open by default." why:"private networks are open, since most calls go there" reload:"yes"`
+
+	TLSDirs []Dir `json:"tls_dirs,omitzero" items:"64" max:"4096" doc:"The directories in which jobs may name files for run.http.tls, by absolute path." why:"the server can read keys that are none of the job's, its own among them" reload:"yes"`
 }
 
 // The defaults of a Server. The others are those of the parts.
@@ -109,6 +116,8 @@ const (
 	DefaultListen = "127.0.0.1:8420"
 	defaultOutput = 1 << 20
 	DefaultDrain  = 30 * time.Second
+	// That of executor/shell.
+	shellUmask job.Umask = 0o022
 	// The next two are those of a node and of a store, so that what a server is
 	// told can be shown as a whole.
 	DefaultCapacity  = 512
@@ -169,12 +178,14 @@ const (
 	SQLite   = "sqlite"
 	Postgres = "postgres"
 	MySQL    = "mysql"
+	Etcd     = "etcd"
+	Redis    = "redis"
 )
 
 // UnmarshalText checks the URL of a store. A message never shows it, since it may
 // hold a password.
 func (s *Store) UnmarshalText(text []byte) error {
-	u, err := url.Parse(string(text))
+	u, err := parseStore(string(text))
 	if kind, _, found := strings.Cut(string(text), "://"); err != nil && found && databaseURL[strings.ToLower(kind)] {
 		return errors.New("is not a URL, which is of the form " + kind + "://user:password@host:port/database: in the password %, /, ?, # and @ are written %25, %2F, %3F, %23 and %40, and the port is a number")
 	}
@@ -197,8 +208,16 @@ func (s *Store) UnmarshalText(text []byte) error {
 		if !written || u.Fragment != "" {
 			return errors.New("the URL of a MySQL store has a host, a database and parameters, such as mysql://belfry@db.example.com/belfry?ssl-mode=VERIFY_IDENTITY")
 		}
+	case Etcd:
+		if !written || u.Host == "" || u.Fragment != "" {
+			return errors.New("the URL of a store in etcd has hosts, a prefix and parameters, such as etcd://etcd1.example.com:2379,etcd2.example.com:2379/belfry?tls=true")
+		}
+	case Redis, "rediss":
+		if !written || u.Host == "" || u.Fragment != "" {
+			return errors.New("the URL of a store in Redis has hosts, a prefix and parameters, such as redis://redis.example.com:6379/belfry, or rediss:// for TLS")
+		}
 	default:
-		return fmt.Errorf("a store of the kind %q is not known, allowed are sqlite, postgres and mysql, which is for MariaDB as well", u.Scheme)
+		return fmt.Errorf("a store of the kind %q is not known, allowed are sqlite, postgres, mysql, which is for MariaDB as well, etcd and redis", u.Scheme)
 	}
 	if _, err := url.ParseQuery(u.RawQuery); err != nil { // the cause may show a part of a password
 		return errors.New("the parameters of the URL of a store are joined by &, and %, & and ; in them are written as %25, %26 and %3B")
@@ -208,20 +227,50 @@ func (s *Store) UnmarshalText(text []byte) error {
 }
 
 // databaseURL has what the URL of a database begins with.
-var databaseURL = map[string]bool{Postgres: true, "postgresql": true, MySQL: true}
+var databaseURL = map[string]bool{Postgres: true, "postgresql": true, MySQL: true, Etcd: true, Redis: true, "rediss": true}
+
+// severalHosts has what the URL of a store begins with that may have several hosts.
+var severalHosts = map[string]bool{Etcd: true, Redis: true, "rediss": true, MongoDB: true}
+
+// parseStore reads the URL of a store. Of several hosts it returns the first: a URL has one.
+func parseStore(text string) (*url.URL, error) {
+	before, after := otherHosts(text)
+	return url.Parse(before + after)
+}
+
+// otherHosts returns what stands before and after the hosts of a URL behind the first.
+func otherHosts(text string) (before, after string) {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok || !severalHosts[strings.ToLower(scheme)] {
+		return text, ""
+	}
+	authority := rest
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		authority, after = rest[:end], rest[end:]
+	}
+	user := ""
+	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
+		user, authority = authority[:at+1], authority[at+1:]
+	}
+	first, _, _ := strings.Cut(authority, ",")
+	return scheme + "://" + user + first, after
+}
 
 // Kind returns the kind of a store whose URL was checked.
 func (s Store) Kind() string {
 	kind, _, _ := strings.Cut(string(s), ":")
-	if kind == "postgresql" {
+	switch kind {
+	case "postgresql":
 		return Postgres
+	case "rediss":
+		return Redis
 	}
 	return kind
 }
 
 // File returns the file of an SQLite store, "" for another one.
 func (s Store) File() string {
-	u, err := url.Parse(string(s))
+	u, err := parseStore(string(s))
 	if err != nil || s.Kind() != SQLite {
 		return ""
 	}
@@ -235,12 +284,12 @@ func (s Store) File() string {
 // inURL writes what means something else in a URL than in the name of a file.
 var inURL = strings.NewReplacer("%", "%25", "?", "%3F", "#", "%23")
 
-// storeIn returns the URL of the SQLite store in a file.
-func storeIn(file string) Store { return Store(SQLite + ":" + inURL.Replace(file)) }
+// StoreIn returns the URL of the SQLite store in a file.
+func StoreIn(file string) Store { return Store(SQLite + ":" + inURL.Replace(file)) }
 
 // Password tells whether the URL holds a password.
 func (s Store) Password() bool {
-	u, err := url.Parse(string(s))
+	u, err := parseStore(string(s))
 	if err != nil {
 		return false
 	}
@@ -256,7 +305,7 @@ var secrets = []string{"password", "sslpassword"}
 
 // Shown returns the URL without its password.
 func (s Store) Shown() string {
-	u, err := url.Parse(string(s))
+	u, err := parseStore(string(s))
 	if err != nil {
 		return Hidden
 	}
@@ -266,7 +315,15 @@ func (s Store) Shown() string {
 			u.RawQuery = query.Encode()
 		}
 	}
-	return u.Redacted()
+	shown := u.Redacted()
+	if before, after := otherHosts(string(s)); len(before)+len(after) < len(s) {
+		others := string(s)[len(before) : len(string(s))-len(after)]
+		shown = strings.Replace(shown, "@"+u.Host, "@"+u.Host+others, 1)
+		if u.User == nil {
+			shown = strings.Replace(shown, "//"+u.Host, "//"+u.Host+others, 1)
+		}
+	}
+	return shown
 }
 
 // Role is a part of the work of a cluster, by the name that the store knows.
@@ -304,6 +361,27 @@ func (z *Zone) UnmarshalText(text []byte) error {
 	}
 	*z = Zone(text)
 	return nil
+}
+
+// Dir is the absolute path of a directory.
+type Dir string
+
+// UnmarshalText checks the path.
+func (d *Dir) UnmarshalText(text []byte) error {
+	if !filepath.IsAbs(string(text)) {
+		return fmt.Errorf("%q is not an absolute path, such as /etc/belfry/tls", text)
+	}
+	*d = Dir(filepath.Clean(string(text)))
+	return nil
+}
+
+// Dirs returns paths that were checked.
+func Dirs(list []Dir) []string {
+	var dirs []string
+	for _, dir := range list {
+		dirs = append(dirs, string(dir))
+	}
+	return dirs
 }
 
 // Prefix is an address or a range of addresses.
@@ -374,8 +452,9 @@ func ReadServer(path, shown string) (Server, error) {
 	beside(&s.TLS.Key)
 	beside(&s.Shell.Dir)
 	if file := s.Store.File(); file != "" && !filepath.IsAbs(file) {
-		s.Store = storeIn(filepath.Join(filepath.Dir(path), file))
+		s.Store = StoreIn(filepath.Join(filepath.Dir(path), file))
 	}
+	s.History = s.History.beside(filepath.Dir(path))
 	return s, nil
 }
 
@@ -403,6 +482,11 @@ func ServerFromEnv(getenv func(string) string) (Server, error) {
 			return s, fmt.Errorf("BELFRY_STORE: %w", err)
 		}
 	}
+	if text := getenv("BELFRY_HISTORY"); text != "" {
+		if err := s.History.UnmarshalText([]byte(text)); err != nil {
+			return s, fmt.Errorf("BELFRY_HISTORY: %w", err)
+		}
+	}
 	return s, nil
 }
 
@@ -412,6 +496,7 @@ func (s Server) Over(base Server) Server {
 	base.Data = cmp.Or(s.Data, base.Data)
 	base.Listen = cmp.Or(s.Listen, base.Listen)
 	base.Store = cmp.Or(s.Store, base.Store)
+	base.History = cmp.Or(s.History, base.History)
 	base.Name = cmp.Or(s.Name, base.Name)
 	if len(s.Roles) > 0 {
 		base.Roles = s.Roles
@@ -436,7 +521,7 @@ func (s Server) Over(base Server) Server {
 func (s Server) Filled(getenv func(string) string, hostname string, terminal bool) Server {
 	s.Data = cmp.Or(s.Data, DefaultData(getenv))
 	s.Listen = cmp.Or(s.Listen, DefaultListen)
-	s.Store = cmp.Or(s.Store, storeIn(filepath.Join(s.Data, "belfry.db")))
+	s.Store = cmp.Or(s.Store, StoreIn(filepath.Join(s.Data, "belfry.db")))
 	s.Name = cmp.Or(s.Name, hostname, "belfry")
 	if len(s.Roles) == 0 {
 		s.Roles = AllRoles()
@@ -445,6 +530,7 @@ func (s Server) Filled(getenv func(string) string, hostname string, terminal boo
 	s.Capacity = cmp.Or(s.Capacity, DefaultCapacity)
 	s.Timezone = cmp.Or(s.Timezone, "UTC")
 	s.Output = cmp.Or(s.Output, defaultOutput)
+	s.Shell.Umask = cmp.Or(s.Shell.Umask, new(shellUmask))
 	s.Drain = cmp.Or(s.Drain, job.Duration(DefaultDrain))
 	s.Keep.For = cmp.Or(s.Keep.For, defaultKeepFor)
 	s.Keep.OutputFor = cmp.Or(s.Keep.OutputFor, min(s.Keep.For, defaultKeepOutput))
@@ -482,6 +568,9 @@ func (s Server) Check() error {
 	if err := job.CheckSettings(&s); err != nil { // what flags say was not
 		return err
 	}
+	if err := s.checkHistory(); err != nil {
+		return err
+	}
 	switch {
 	case strings.ContainsFunc(s.Name, unicode.IsControl):
 		return fmt.Errorf("name: %q has a character that cannot be shown", s.Name)
@@ -497,6 +586,17 @@ func (s Server) Check() error {
 
 // AllowsPlainHTTP tells whether others may reach this server without TLS.
 func (s Server) AllowsPlainHTTP() bool { return s.PlainHTTP != nil && *s.PlainHTTP }
+
+// Level returns the level of the log.
+func (s Server) Level() slog.Level {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(s.LogLevel)) // it was checked
+	return level
+}
+
+// LocalOnly tells whether only this machine can reach the API and the store, and so only
+// its own users can define jobs.
+func (s Server) LocalOnly() bool { return s.Listen.Loopback() && s.Store.File() != "" }
 
 // JobDefaults returns what jobs have that say nothing.
 func (s Server) JobDefaults() job.Defaults {

@@ -3,6 +3,7 @@ package engine
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -52,10 +53,18 @@ type Batch struct {
 	lists    []*member // room for the first of each list in bySlot and byJob
 	done     Changes
 	unplaced int // how many runs were left to be placed
+	// absent are the absences that the sessions know, once they were asked for.
+	absent      []store.Absence
+	absentKnown bool
 
 	backfilled map[job.ID]*backfilled // nil until there are any
 	// asked has the requests by hand for several shares that have a record.
 	asked map[Identity]bool
+
+	// facts is what the batch was told by need.
+	facts facts
+	// fleeting is set where what Changes returns may be changed by Reset.
+	fleeting bool
 }
 
 // Changes is what a store writes after the decisions of a batch.
@@ -76,6 +85,35 @@ type Changes struct {
 	// Reaped are sessions of which something was reaped: they are over.
 	Reaped []job.ID
 	Hints  store.Hint
+
+	// Output is what came with results that were accepted.
+	Output []store.OutputChunk
+	// Calendars, Pools and Tokens are created, or replace those of the same name.
+	// Dropped are removed.
+	Calendars []*job.Calendar
+	Pools     []*job.Pool
+	Tokens    []store.Token
+	Dropped   []Dropped
+	// Sessions begin, or replace those of the same id. Ended are removed.
+	Sessions []*store.Session
+	Ended    []job.ID
+	// HandOn are sessions whose ready runs lose their session, all of them.
+	HandOn []job.ID
+	// Drains are set, or removed where the Drain is nil.
+	Drains []NodeDrain
+}
+
+// Dropped names a calendar, pool or token that is removed: a token by its name, the
+// others by their full names.
+type Dropped struct {
+	Kind job.Kind // "" is a token
+	Name string
+}
+
+// NodeDrain is what is kept about a node that takes no runs.
+type NodeDrain struct {
+	Node  string
+	Drain *store.Drain
 }
 
 // Job is what decisions know about a job.
@@ -83,6 +121,7 @@ type Job struct {
 	UID             job.ID
 	Namespace, Name string
 	Version, Epoch  int64
+	EpochWhy        string // why the present epoch began, in words
 	State           job.JobState
 	Deleted         bool
 	Policy          *Policy
@@ -109,7 +148,23 @@ type Job struct {
 	PreviousOK     bool
 	PreviousFailed Shards
 
+	// Created and Changed are when the job was made, and when planners and users were
+	// last to be told of it.
+	Created, Changed time.Time
+	// Document is what the present version says.
+	Document *Document
+
 	changed bool
+	adopted bool // from another store: Changed is as it was there
+	was     was
+}
+
+// was is what a job was when it was added, as far as it matters who is told.
+type was struct {
+	version, epoch int64
+	state          job.JobState
+	deleted        bool
+	document       *Document
 }
 
 // FullName returns "namespace/name".
@@ -139,6 +194,7 @@ type recordKey struct {
 type member struct {
 	store.Run
 	made, saved, removed bool
+	around               bool         // what decisions about it look at is known
 	was                  job.RunState // when it was added; "" for one that was made
 }
 
@@ -160,15 +216,21 @@ func NewBatch(now time.Time, lookAhead time.Duration, room int) *Batch {
 // ones would have to be emptied for each small step.
 const resetMax = 1024
 
+// Fleeting says that nothing of a step is in use after it, what Changes has returned
+// neither.
+func (b *Batch) Fleeting() { b.fleeting = true }
+
 // Reset begins another step, in the place of what NewBatch makes. Only what Changes
-// has returned of the step before may still be in use.
+// has returned of the step before may still be in use, if the batch is not Fleeting.
 func (b *Batch) Reset(now time.Time) {
 	if len(b.runs) > resetMax {
+		guarded, fleeting := b.facts.guarded, b.fleeting
 		*b = *NewBatch(now, b.lookAhead, 0)
+		b.facts.guarded, b.fleeting = guarded, fleeting
 		return
 	}
 	for _, m := range b.added {
-		if !m.saved {
+		if !m.saved || b.fleeting {
 			b.spare = append(b.spare, m)
 		}
 	}
@@ -184,7 +246,9 @@ func (b *Batch) Reset(now time.Time) {
 	clear(b.order)
 	clear(b.added)
 	clear(b.lists)
+	b.facts.reset()
 	*b = Batch{
+		facts: b.facts, fleeting: b.fleeting,
 		now: now, lookAhead: b.lookAhead, jobs: b.jobs, runs: b.runs, bySlot: b.bySlot, byJob: b.byJob,
 		more: b.more, pools: b.pools, followers: b.followers, keys: b.keys, records: b.records,
 		order: b.order[:0], added: b.added[:0], spare: b.spare, lists: b.lists[:0],
@@ -194,13 +258,17 @@ func (b *Batch) Reset(now time.Time) {
 // Now returns the moment of the step.
 func (b *Batch) Now() time.Time { return b.now }
 
+// At sets the moment of the step, before anything is decided.
+func (b *Batch) At(now time.Time) { b.now = now }
+
 // AddJob adds a job and returns the one in the batch, which is another if it
 // was there already.
 func (b *Batch) AddJob(j *Job) *Job {
-	if known, ok := b.jobs[j.UID]; ok {
+	if known := b.jobs[j.UID]; known != nil {
 		return known
 	}
-	j.changed = false // in the batch that it was part of before
+	j.changed, j.adopted = false, false // in the batch that it was part of before
+	j.was = was{j.Version, j.Epoch, j.State, j.Deleted, j.Document}
 	b.jobs[j.UID] = j
 	return j
 }
@@ -297,6 +365,9 @@ func (b *Batch) AddRecord(r *store.Record) {
 
 // Changes returns what the decisions have changed.
 func (b *Batch) Changes() Changes {
+	for _, j := range b.done.Jobs {
+		b.settleDocument(j)
+	}
 	c := b.done
 	for _, m := range b.order {
 		b.setAlert(m)
@@ -315,7 +386,7 @@ func (b *Batch) Changes() Changes {
 
 // jobOf returns the job of a run. One that is not known any more is deleted.
 func (b *Batch) jobOf(r *store.Run) *Job {
-	if j, ok := b.jobs[r.JobUID]; ok {
+	if j := b.job(r.JobUID); j != nil {
 		return j
 	}
 	return &Job{UID: r.JobUID, Namespace: r.Namespace, Name: r.Name, Deleted: true, Policy: &Policy{}}
@@ -399,7 +470,7 @@ const poolSlot = "pool "
 // are counted by themselves.
 func (b *Batch) free(r *store.Run) int {
 	if pool, ok := strings.CutPrefix(r.Slot, poolSlot); ok {
-		return max(1, b.pools[pool]) - b.held(r.Slot)
+		return max(1, b.poolSize(pool)) - b.held(r.Slot)
 	}
 	p := b.jobOf(r).Policy
 	switch {
@@ -409,7 +480,7 @@ func (b *Batch) free(r *store.Run) int {
 		return math.MaxInt
 	}
 	n := 1
-	for _, m := range b.bySlot[r.Slot] {
+	for _, m := range b.slot(r.Slot) {
 		if !m.removed && m.HoldsSlot && m.Overlap != "" && m.Overlap != job.OverlapAllow {
 			n--
 		}
@@ -419,7 +490,7 @@ func (b *Batch) free(r *store.Run) int {
 
 // held returns how many runs hold a slot.
 func (b *Batch) held(key string) (n int) {
-	for _, m := range b.bySlot[key] {
+	for _, m := range b.slot(key) {
 		if !m.removed && m.HoldsSlot {
 			n++
 		}
@@ -434,7 +505,7 @@ func (b *Batch) held(key string) (n int) {
 func (b *Batch) fill(key string) {
 	for {
 		var next *member
-		for _, m := range b.bySlot[key] {
+		for _, m := range b.slot(key) {
 			if b.waits(m) && (next == nil || before(&m.Run, &next.Run)) {
 				next = m
 			}
@@ -461,11 +532,11 @@ func (b *Batch) hint(due time.Time) {
 
 // waits tells whether a run waits for its slot and may still get it.
 func (b *Batch) waits(m *member) bool {
-	if m.removed || m.State != job.StateWaiting || m.AwaitsPrevious || b.tooLate(&m.Run) {
+	if m.removed || m.State != job.StateWaiting || m.AwaitsPrevious || b.tooLate(&m.Run) || b.jobOf(&m.Run).Policy.Reported {
 		return false
 	}
 	_, yes := withdrawn(b.jobOf(&m.Run), &m.Run)
-	return !yes || b.jobs[m.JobUID] == nil
+	return !yes || b.job(m.JobUID) == nil
 }
 
 // tooLate tells whether a run that was never started cannot start any more.
@@ -491,9 +562,33 @@ func withdrawn(j *Job, r *store.Run) (reason string, yes bool) {
 	case r.Kind == job.RunOn || r.Kind == job.RunBackfill || r.Epoch == j.Epoch:
 		return "", false
 	}
-	// A new epoch does not say what it began with.
-	return "the schedule of the job or a calendar of it was changed, the job was paused and resumed, or the store was restored", true
+	return j.whyWithdrawn(r.Epoch), true
 }
+
+// whyWithdrawn says why runs of an epoch do not start any more. Only the latest change
+// is known: a resume comes after a pause, and any other one says how many there were.
+func (j *Job) whyWithdrawn(epoch int64) string {
+	n := j.Epoch - epoch
+	switch {
+	case j.EpochWhy == "":
+		return "the job was rescheduled after the run was planned"
+	case n == 1 || n == 2 && strings.HasPrefix(j.EpochWhy, whyResumed):
+		return j.EpochWhy
+	}
+	return fmt.Sprintf("the job was rescheduled %d times after the run was planned, the last time because %s", n, j.EpochWhy)
+}
+
+// Why an epoch began.
+const (
+	whyResumed  = "the job was paused and resumed"
+	whyChanged  = "the schedule of the job was changed"
+	whyPaused   = "the job was paused"
+	whyDeleted  = "the job was deleted"
+	WhyRestored = "the store was restored from a backup"
+)
+
+// WhyCalendar says that a calendar, given by its full name, began an epoch.
+func WhyCalendar(full, actor string) string { return "calendar " + full + " was changed" + by(actor) }
 
 func by(actor string) string {
 	if actor == "" {

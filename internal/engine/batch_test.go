@@ -109,7 +109,7 @@ func (w *world) String() string {
 	var s strings.Builder
 	for _, j := range w.sortedJobs() {
 		j.Policy = nil
-		j.changed = false
+		j.changed, j.was = false, was{}
 		fmt.Fprintf(&s, "%+v\n", j)
 	}
 	for _, r := range w.sortedRuns() {
@@ -222,7 +222,7 @@ func decision(random *rand.Rand, w *world, n byte) func(*Batch) string {
 		}
 	case 5:
 		return func(b *Batch) string {
-			b.Release(store.Attempt{Run: r.ID, Number: r.Attempt, Token: r.Token})
+			b.Release([]store.Attempt{{Run: r.ID, Number: r.Attempt, Token: r.Token}})
 			return "release"
 		}
 	default:

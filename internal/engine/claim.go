@@ -10,13 +10,13 @@ import (
 )
 
 // Claim decides whether a session may start an attempt. Beside what all such
-// decisions need, the store adds the last record of a run that is not there any
+// decisions need, the store adds the last record of a run that does not exist any
 // more. The store puts the job into an outcome that is Started.
 //
 // Started once: only a ready run with this attempt number is started, and it is
 // ready no more; who asks again with the token of that claim is told the same.
 func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
-	m := b.runs[a.Run]
+	m := b.run(a.Run)
 	if m == nil || m.removed {
 		return b.ended(a)
 	}
@@ -34,6 +34,12 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	if reason, yes := withdrawn(j, r); yes {
 		b.conclude(m, job.OutcomeWithdrawn, reason)
 		return b.answer(store.Gone, r)
+	}
+	if j.Policy.Reported { // since an edit
+		r.State, r.Session, r.Node, r.Reason = job.StateWaiting, job.ID{}, "", noReport
+		r.LateAfter = j.Policy.lateAfter(r.Kind, r.Due)
+		b.giveUp(m)
+		b.save(m)
 	}
 	if r.State == job.StateWaiting {
 		return b.answer(store.Waiting, r)
@@ -62,7 +68,7 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 			return b.answer(store.Waiting, r)
 		}
 	}
-	if r.Kind == job.RunScheduled && r.Overlap == "" && j.Policy.CatchUpAll && b.unattended(r.Due) {
+	if r.Kind == job.RunScheduled && r.Overlap == "" && b.unattended(j.Policy, r.Due) {
 		r.Overlap = j.Policy.caughtUp()
 	}
 	b.moveSlot(m, j.Policy.SlotKey(&r.Run, s.Node))
@@ -90,7 +96,9 @@ func (b *Batch) giveUp(m *member) {
 	if m.HoldsSlot {
 		m.HoldsSlot = false
 		b.save(m)
-		b.fill(m.Slot)
+		if b.jobOf(&m.Run).Policy.Contends(&m.Run) {
+			b.fill(m.Slot)
+		}
 	}
 }
 
@@ -101,7 +109,7 @@ func (b *Batch) answer(v store.Verdict, r *store.Run) store.ClaimOutcome {
 // ended answers for a run that is over, as the claim that ended it did.
 func (b *Batch) ended(a store.Attempt) store.ClaimOutcome {
 	out := store.ClaimOutcome{Verdict: store.Taken, Now: b.now}
-	record := b.records[recordKey{a.Run, 0}]
+	record := b.record(a.Run, 0)
 	if record == nil {
 		return out
 	}
@@ -132,13 +140,15 @@ func (b *Batch) claimable(j *Job, m *member, s *store.Session) bool {
 		}
 		return false
 	}
-	bound := j.Policy.Sticky || j.Policy.Broadcast
-	return !bound || m.Node == "" || m.Node == s.Node
+	return MayGoTo(j.Policy.Bound, m.Node, s.Node)
 }
 
 // expired tells whether it is too late for the next attempt, and how the run
 // ends then.
 func (b *Batch) expired(j *Job, r *store.Run) (job.Outcome, string, bool) {
+	if j.Policy.Reported {
+		return b.unreported(r)
+	}
 	if b.tooLate(r) {
 		why := "no node could run it in time"
 		drained := b.drained(j.Policy)
@@ -156,6 +166,11 @@ func (b *Batch) expired(j *Job, r *store.Run) (job.Outcome, string, bool) {
 		}
 		return job.OutcomeMissed, fmt.Sprintf("it could start until %s: %s", r.LateAfter.UTC().Format(time.RFC3339), why), true
 	}
+	if r.Kind == job.RunScheduled && r.First.IsZero() && r.Overlap == "" && b.now.Sub(r.Due) > OnTime {
+		if reason, yes := SettledByMissed(j.Policy.Missed, r.Due, r.NextDue, b.absences()); yes {
+			return job.OutcomeMissed, reason, true
+		}
+	}
 	within := j.Policy.RetryWithin
 	if r.Last != "" && within > 0 && b.now.After(r.First.Add(within)) {
 		return r.Last, fmt.Sprintf("attempt %d could not start within %s of the first; %s", r.Attempt, job.Duration(within), r.Reason), true
@@ -168,29 +183,23 @@ func (b *Batch) take(j *Job, m *member, s *store.Session, a store.Attempt) store
 	r := &m.Run
 	r.State, r.Token, r.Session, r.Node = job.StateRunning, a.Token, s.ID, s.Node
 	r.HoldsSlot, r.Version, r.Claimed, r.Reason, r.Last = true, j.Version, b.now, "", ""
+	r.LostAfter = j.Policy.LostAfter
 	if r.First.IsZero() {
 		r.First = b.now
+		b.rememberFloor(j, m)
 	}
 	b.save(m)
 	b.raiseFloor(j, r)
 	return b.answer(store.Started, r)
 }
 
-// raiseFloor notes that a scheduled time was claimed or settled.
-func (b *Batch) raiseFloor(j *Job, r *store.Run) {
-	if r.Kind == job.RunScheduled && r.Scheduled.After(j.Floor) && !j.Deleted {
-		j.Floor = r.Scheduled
-		b.saveJob(j)
-	}
-}
-
 // earlier returns how many runs before this one may still want its slot.
 func (b *Batch) earlier(r *store.Run) (n int) {
-	for _, m := range b.bySlot[r.Slot] {
+	for _, m := range b.slotUntil(r) {
 		if m.removed || m.HoldsSlot || m.ID == r.ID || !before(&m.Run, r) || b.tooLate(&m.Run) {
 			continue
 		}
-		if _, yes := withdrawn(b.jobOf(&m.Run), &m.Run); !yes || b.jobs[m.JobUID] == nil {
+		if _, yes := withdrawn(b.jobOf(&m.Run), &m.Run); !yes || b.job(m.JobUID) == nil {
 			n++
 		}
 	}
@@ -200,8 +209,8 @@ func (b *Batch) earlier(r *store.Run) (n int) {
 // sweep ends runs that hold a slot and were withdrawn between two attempts, so
 // that nobody waits for them.
 func (b *Batch) sweep(key string) {
-	for _, m := range slices.Clone(b.bySlot[key]) {
-		if m.removed || !m.HoldsSlot || m.State == job.StateRunning || b.jobs[m.JobUID] == nil {
+	for _, m := range slices.Clone(b.slot(key)) {
+		if m.removed || !m.HoldsSlot || m.State == job.StateRunning || b.job(m.JobUID) == nil {
 			continue
 		}
 		if reason, yes := withdrawn(b.jobOf(&m.Run), &m.Run); yes {
@@ -214,13 +223,7 @@ func (b *Batch) sweep(key string) {
 func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) store.ClaimOutcome {
 	r := &m.Run
 	holder := b.holder(r)
-	busy := ofTime(holder) + " was still running" + onNode(holder.Node)
-	if holder.State != job.StateRunning {
-		busy = ofTime(holder) + " holds its slot until its next attempt"
-		if holder.First.IsZero() {
-			busy = ofTime(holder) + " had waited longer for its slot"
-		}
-	}
+	busy := b.busyWith(holder, r)
 	switch overlap := j.Policy.overlap(r); {
 	case overlap != job.OverlapReplace && b.withShards(r):
 		// They do not overlap each other, but share what the pool has.
@@ -252,6 +255,23 @@ func (b *Batch) overlaps(j *Job, m *member, s *store.Session, a store.Attempt) s
 	return b.answer(store.Waiting, r)
 }
 
+// busyWith says why a run does not start while another one holds its slot. That one was
+// still running only if its attempt began before this one was due.
+func (b *Batch) busyWith(holder, r *store.Run) string {
+	named, node := ofTime(holder), onNode(holder.Node)
+	switch began := lastOf(holder.Claimed, holder.Due); {
+	case holder.State != job.StateRunning && holder.First.IsZero():
+		return named + " had waited longer for its slot"
+	case holder.State != job.StateRunning:
+		return named + " holds its slot until its next attempt"
+	case began.After(b.now):
+		return named + " was about to start" + node
+	case began.After(r.Due):
+		return fmt.Sprintf("%s was running%s when this run was claimed, %s after it was due", named, node, job.Duration(b.now.Sub(r.Due).Truncate(time.Millisecond)))
+	}
+	return named + " was still running" + node
+}
+
 func onNode(node string) string {
 	if node == "" {
 		return ""
@@ -262,7 +282,7 @@ func onNode(node string) string {
 // holder returns the run that holds the slot of another and was due first.
 func (b *Batch) holder(r *store.Run) *store.Run {
 	var first *store.Run
-	for _, m := range b.bySlot[r.Slot] {
+	for _, m := range b.slot(r.Slot) {
 		if !m.removed && m.HoldsSlot && (first == nil || before(&m.Run, first)) {
 			first = &m.Run
 		}
@@ -273,7 +293,7 @@ func (b *Batch) holder(r *store.Run) *store.Run {
 // queued returns how many runs wait for a slot by the policy of their job.
 func (b *Batch) queued(key string) int {
 	n := b.more[key]
-	for _, m := range b.bySlot[key] {
+	for _, m := range b.slot(key) {
 		if b.waits(m) && m.Overlap == "" {
 			n++
 		}
@@ -287,7 +307,7 @@ func (b *Batch) queued(key string) int {
 func (b *Batch) replacedBy(m *member) *store.Run {
 	var later *store.Run
 	older := false // one that holds the slot
-	for _, o := range b.bySlot[m.Slot] {
+	for _, o := range b.slot(m.Slot) {
 		isLater := firstDue(&o.Run).After(firstDue(&m.Run))
 		switch {
 		case o.removed || o == m || o.JobUID != m.JobUID:
@@ -308,7 +328,7 @@ func (b *Batch) replacedBy(m *member) *store.Run {
 // withShards tells whether another shard of the occurrence of a run holds its slot or
 // waits for it: in a pool they have one together.
 func (b *Batch) withShards(r *store.Run) bool {
-	return slices.ContainsFunc(b.bySlot[r.Slot], func(m *member) bool {
+	return slices.ContainsFunc(b.slot(r.Slot), func(m *member) bool {
 		return m.ID != r.ID && m.JobUID == r.JobUID && isOther(m, r) && (m.HoldsSlot || b.waits(m))
 	})
 }
@@ -322,7 +342,7 @@ func (b *Batch) replace(by *member) {
 	reason := ofTime(&by.Run) + " took its place"
 	var holder *member
 	want, ending := 1, 0 // how many shards wait for a slot, and how many runs give theirs up
-	for _, m := range slices.Clone(b.bySlot[by.Slot]) {
+	for _, m := range slices.Clone(b.slot(by.Slot)) {
 		switch {
 		case m.removed || m == by || m.JobUID != by.JobUID:
 		case isOther(m, &by.Run):
@@ -358,7 +378,7 @@ func isOccurrence(k job.RunKind) bool {
 // run must wait.
 func (b *Batch) previous(j *Job, r *store.Run) (reason string, ok bool) {
 	var first *store.Run // that it waits for, in whatever order they were added
-	for _, m := range b.byJob[r.JobUID] {
+	for _, m := range b.unfinished(r.JobUID) {
 		if m.removed || !isOccurrence(m.Kind) || !m.Scheduled.Before(r.Scheduled) {
 			continue
 		}

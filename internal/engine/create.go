@@ -17,9 +17,9 @@ import (
 // Accounted: what it passes is a run, a missed span, or does not exist by the
 // schedule.
 func (b *Batch) Plan(planner job.ID, item *store.PlanItem) store.PlanOutcome {
-	j, ok := b.jobs[item.Job]
+	j := b.job(item.Job)
 	switch {
-	case !ok || j.Deleted || j.Epoch != item.Epoch:
+	case j == nil || j.Deleted || j.Epoch != item.Epoch:
 		return store.Withdrawn
 	case j.Planner == planner && j.Cursor.Equal(item.To) && (!item.From.Equal(item.To) || j.State == job.JobCompleted):
 		return store.Planned // the answer was lost
@@ -38,7 +38,7 @@ func (b *Batch) Plan(planner job.ID, item *store.PlanItem) store.PlanOutcome {
 			occurrences++
 		}
 		r := b.newRun(j, n.ID, job.RunScheduled, KeyOf(n.Scheduled))
-		r.Scheduled, r.Due, r.Shard, r.Shards = n.Scheduled, n.Due, n.Shard, n.Shards
+		r.Scheduled, r.Due, r.NextDue, r.Shard, r.Shards = n.Scheduled, n.Due, n.NextDue, n.Shard, n.Shards
 		b.place(j, &r, n.Session, n.Node)
 	}
 	for _, span := range item.Missed {
@@ -119,20 +119,13 @@ func (b *Batch) miss(j *Job, span store.MissedSpan) {
 //
 // Once: the key is looked up and kept in the step that creates the run.
 func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
-	key := item.Key
-	switch {
-	case key != "":
-	case item.Kind == job.RunBackfill:
-		key = KeyOf(item.Scheduled)
-	default:
-		key = item.ID.String()
-	}
-	identity := Identity{item.Job, item.Kind, key, item.Shard}
-	if made, ok := b.keys[identity]; ok {
+	identity := IdentityOf(item)
+	key := identity.Key
+	if made := b.key(identity); !made.IsZero() {
 		return store.TriggerOutcome{Run: made}
 	}
-	j, ok := b.jobs[item.Job]
-	refused := !ok || j.Deleted ||
+	j := b.job(item.Job)
+	refused := j == nil || j.Deleted || j.Policy.Reported ||
 		item.Kind != job.RunByHand && j.State == job.JobPaused ||
 		item.Kind == job.RunBoot && j.State != job.JobActive
 	if refused {
@@ -164,9 +157,30 @@ func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 			}
 			b.asked[Identity{item.Job, item.Kind, key, 0}] = true
 		}
-		b.audit(item.Actor, "run."+string(item.Kind), j.FullName(), j.Version, "run "+r.ID.String())
+		b.audit(item.Actor, "run."+string(item.Kind), j.FullName(), j.Version, startedRun(r.ID))
 	}
 	return store.TriggerOutcome{Run: r.ID, Made: true}
+}
+
+// IdentityOf returns what makes the run of a request one.
+func IdentityOf(item *store.TriggerItem) Identity {
+	key := item.Key
+	switch {
+	case key != "":
+	case item.Kind == job.RunBackfill:
+		key = KeyOf(item.Scheduled)
+	default:
+		key = item.ID.String()
+	}
+	return Identity{item.Job, item.Kind, key, item.Shard}
+}
+
+// startedRun is the detail in the audit of a run that was started by hand.
+func startedRun(run job.ID) string { return "run " + run.String() }
+
+// StartsRun tells whether a record of the audit is about the start of a run by hand.
+func StartsRun(r *store.AuditRecord, run job.ID) bool {
+	return r.Action == "run."+string(job.RunByHand) && r.Detail == startedRun(run)
 }
 
 // newRun returns a run of a job that is ready for its first attempt.
@@ -184,7 +198,9 @@ func (b *Batch) newRun(j *Job, id job.ID, kind job.RunKind, key string) store.Ru
 // the planner may not know yet that a node leaves. A run of a broadcast belongs to its
 // node all the same: another one has its own, and would do the work twice.
 func (b *Batch) place(j *Job, r *store.Run, session job.ID, node string) {
-	if s, ok := b.sessions[session]; ok && s.Takes() {
+	if s := b.session(session); j.Policy.Reported {
+		r.State, r.Reason = job.StateWaiting, noReport
+	} else if s != nil && s.Takes() {
 		r.Session, r.Node = s.ID, s.Node
 	} else if j.Policy.Broadcast {
 		r.Node = node
@@ -198,12 +214,12 @@ func (b *Batch) place(j *Job, r *store.Run, session job.ID, node string) {
 // Place decides whether a run is assigned to a session. It needs both, and the
 // job.
 func (b *Batch) Place(p store.Placement) {
-	m := b.runs[p.Run]
-	s := b.sessions[p.Session]
+	m := b.run(p.Run)
+	s := b.session(p.Session)
 	if m == nil || m.removed || m.State != job.StateReady || m.Attempt != p.Attempt || s == nil || !s.Takes() || m.Session == p.Session {
 		return
 	}
-	if p := b.jobOf(&m.Run).Policy; (p.Sticky || p.Broadcast) && m.Node != "" && m.Node != s.Node {
+	if !MayGoTo(b.jobOf(&m.Run).Policy.Bound, m.Node, s.Node) {
 		return // it waits for a new session of its node
 	}
 	m.Session, m.Node = s.ID, s.Node

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -101,13 +102,12 @@ func shownValue(path, value string) string {
 	if value == "" {
 		return ""
 	}
-	for _, secret := range []string{"run.env.", "run.stdin", "run.http.headers.", "run.http.body"} {
-		if strings.HasPrefix(path, secret) {
-			return hidden
-		}
-	}
-	if path == "run.http.url" {
+	switch job.SecrecyOf(path) {
+	case job.SecretValue:
+		return hidden
+	case job.SecretAddress:
 		value = addressText(value)
+	case job.SecretNothing:
 	}
 	if len(value) <= changeMax {
 		return value

@@ -13,8 +13,9 @@ func TestDifferencesHideWhatOftenIsASecret(t *testing.T) {
 	of := func(secret string) *job.Job {
 		return &job.Job{
 			UID: job.ID{byte(len(secret))}, Version: int64(len(secret)), Name: "a",
+			// An invalid job: only one kind of work is allowed.
 			Run: job.RunSpec{
-				Env: map[string]string{"PASSWORD": secret}, Stdin: secret,
+				Shell: &job.Shell{Env: map[string]string{"PASSWORD": secret}, Stdin: secret},
 				HTTP: &job.HTTP{
 					URL:     "https://ann:" + secret + "@example.org/x{{ .Run.ID }}/" + fmt.Sprint(len(secret)) + "?token=" + secret,
 					Headers: map[string]string{"Authorization": "Bearer " + secret}, Body: secret,

@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -40,8 +42,7 @@ type PutItem struct {
 // Of each that is changed the store writes the job, Put.Definition as its
 // definition, and a revision. Where a job exists the store adds its waiting runs, the
 // members of their slots and those of the slots that the new policy wants; all that
-// are unfinished if it has or is given max_runs or needs_previous, or is given another
-// late_by.
+// are unfinished where Job.WantsRuns says so.
 //
 // Withdrawn means withdrawn: a change of the schedule, a pause and a resume
 // begin a new epoch in the step that is acknowledged, and each claim compares
@@ -105,9 +106,11 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	if old.Job == nil {
 		j = &Job{
 			UID: item.UID, Namespace: filled.Namespace, Name: filled.Name, Version: 1, Epoch: 1,
-			State: job.JobActive, Policy: policy, Cursor: begin(item.UID, filled, names.Calendars, b.now),
+			State: job.JobActive, Policy: policy, Created: b.now, Cursor: begin(item.UID, filled, names.Calendars, b.now),
 		}
 		b.AddJob(j)
+		j.was = was{}
+		b.HasWhole(j.UID) // it has no runs
 		b.saveJob(j)
 		if filled.Paused {
 			j.setPause(b.now, put.Pause)
@@ -130,7 +133,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	if rescheduled && !job.SameSchedule(withoutBounds(old.Filled.Schedule), withoutBounds(filled.Schedule)) {
 		b.countAnew(j) // by another schedule
 	}
-	cursor := begin(j.UID, filled, names.Calendars, b.now)
+	next := plan{filled, names.Calendars}
 	switch paused := j.State == job.JobPaused; {
 	case filled.Paused && !paused:
 		b.pause(j, put.Pause)
@@ -138,18 +141,22 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	case filled.Paused:
 		j.setPause(j.PausedAt, put.Pause)
 		if rescheduled {
-			b.newEpoch(j, cursor)
+			b.newEpoch(j, b.now, plan{}, whyChanged+by(put.Actor))
 		}
 	case paused:
 		from := begin(j.UID, filled, names.Calendars, j.PausedAt)
-		b.unpause(j, cursor)
+		if j.Floor.After(from) {
+			_, settled := b.unstarted(j)
+			from = lastOf(from, settled) // begun, or settled, when the pause came
+		}
+		b.unpause(j, b.now, next, put.Actor)
 		if err := b.makeUp(j, from, put.CatchUp, filled, names.Calendars); err != nil {
 			return nil, false, err
 		}
 		action = "job.resume"
 	case rescheduled:
 		j.State, j.Completed = job.JobActive, time.Time{}
-		b.newEpoch(j, cursor)
+		b.newEpoch(j, b.now, next, whyChanged+by(put.Actor))
 	}
 	b.Refit(j)
 	b.audit(put.Actor, action, j.FullName(), j.Version, detail, differences(before, after)...)
@@ -158,7 +165,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 
 // checkVersion tells whether something of a version, 0 for what does not exist,
 // may be changed by somebody who means to change ifVersion. same says that it is
-// as it is to become: then the change was made before and its answer was lost.
+// as it is to become: then the change already exists and its answer was lost.
 func checkVersion(version, ifVersion int64, same bool) error {
 	switch {
 	case ifVersion == store.AnyVersion || version == ifVersion || same && version == ifVersion+1:
@@ -205,17 +212,42 @@ func begin(uid job.ID, filled *job.Job, calendars job.Calendars, at time.Time) t
 	return timing.Begin(at)
 }
 
-// newEpoch withdraws what was planned, by comparison alone. The cursor becomes
-// the given moment, or the latest scheduled time that was ever claimed or
+// plan is what a job is planned by from a new epoch on. The zero value is for a job that
+// is not planned.
+type plan struct {
+	filled    *job.Job
+	calendars job.Calendars
+}
+
+// timing returns what decides when a job falls due, nil if it is not planned.
+func (p plan) timing(uid job.ID) *Timing {
+	if p.filled == nil {
+		return nil
+	}
+	timing, err := TimingOf(p.filled, uid, p.calendars)
+	if err != nil {
+		return nil // it is not planned until it is changed again
+	}
+	return &timing
+}
+
+// newEpoch withdraws what was planned, by comparison alone, and says why. The cursor
+// becomes the given moment, or the latest scheduled time that was ever claimed or
 // settled if that is later: no occurrence is planned twice, whatever a clock
-// says.
-func (b *Batch) newEpoch(j *Job, cursor time.Time) {
+// says. What was claimed and has not started may go over into the new epoch.
+func (b *Batch) newEpoch(j *Job, at time.Time, next plan, why string) {
 	b.uncount(j)
 	j.Epoch++
-	j.Cursor = cursor
-	if j.Floor.After(cursor) {
-		j.Cursor = j.Floor
+	j.EpochWhy = why
+	from := at
+	if next.filled != nil {
+		from = begin(j.UID, next.filled, next.calendars, at)
 	}
+	var timing *Timing
+	if j.Floor.After(from) {
+		timing = next.timing(j.UID)
+	}
+	j.Cursor = b.takeOver(j, from, timing)
 	j.Planner = job.ID{}
 	b.saveJob(j)
 	if j.State == job.JobActive && !j.Deleted {
@@ -231,7 +263,7 @@ func (b *Batch) uncount(j *Job) {
 		return
 	}
 	unstarted := map[string]int{} // shards by key
-	for _, m := range b.byJob[j.UID] {
+	for _, m := range b.unfinished(j.UID) {
 		if m.removed || !counts(m.Kind) || m.Epoch != j.Epoch || m.State == job.StateRunning || !m.First.IsZero() {
 			continue
 		}
@@ -258,7 +290,7 @@ func (b *Batch) uncountReleased(j *Job, r *store.Run) {
 	if j.Policy.MaxRuns == 0 || j.Deleted || !counts(r.Kind) || r.Attempt > 1 || isCounted(r) || j.Planned == 0 {
 		return
 	}
-	for _, m := range b.byJob[j.UID] {
+	for _, m := range b.shardsBeside(r) {
 		if isOther(m, r) && (!m.First.IsZero() || isCounted(&m.Run)) {
 			return
 		}
@@ -282,7 +314,7 @@ func (b *Batch) countAnew(j *Job) {
 	if j.Policy.MaxRuns == 0 {
 		return
 	}
-	for _, m := range b.byJob[j.UID] {
+	for _, m := range b.unfinished(j.UID) {
 		if !m.removed && counts(m.Kind) && m.State == job.StateRunning && !isCounted(&m.Run) {
 			m.Others = together(m.Others, job.OutcomeSucceeded)
 			b.save(m)
@@ -293,16 +325,16 @@ func (b *Batch) countAnew(j *Job) {
 func (b *Batch) pause(j *Job, p store.Pause) {
 	j.PausedBy, j.PauseReason, j.PausedUntil = "", "", time.Time{}
 	j.setPause(b.now, p)
-	b.newEpoch(j, b.now)
+	b.newEpoch(j, b.now, plan{}, whyPaused+by(p.By))
 }
 
 // unpause makes a job active again, from a moment on. What fell due before, since it
 // was paused, does not run.
-func (b *Batch) unpause(j *Job, from time.Time) {
+func (b *Batch) unpause(j *Job, from time.Time, next plan, actor string) {
 	j.State = job.JobActive
 	j.PausedAt, j.PausedUntil, j.PausedBy, j.PauseReason = time.Time{}, time.Time{}, "", ""
 	j.Failures = 0
-	b.newEpoch(j, from)
+	b.newEpoch(j, from, next, whyResumed+by(actor))
 }
 
 // makeUp catches up, for once, what fell due since a pause began: by a policy
@@ -312,9 +344,6 @@ func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.J
 	if policy != job.MissedLatest && policy != job.MissedAll || !j.Policy.Planned {
 		return nil
 	}
-	if j.Floor.After(since) {
-		since = j.Floor // claimed ahead when the pause came
-	}
 	timing, err := TimingOf(filled, j.UID, calendars)
 	if err != nil {
 		return err
@@ -322,8 +351,11 @@ func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.J
 	d := timing.Resume(policy, Progress{Cursor: since, Planned: j.Planned}, b.now)
 	for _, o := range d.Due {
 		r := store.Run{Run: job.Run{Kind: job.RunScheduled, Key: KeyOf(o.Scheduled), Scheduled: o.Scheduled, Due: o.Due}}
+		if _, absent := absenceAt(o.Due, b.absences()); absent {
+			r.Overlap = j.Policy.Overlap // what the policy of the job says of an absence does not count
+		}
 		if policy == job.MissedAll {
-			r.Overlap = j.Policy.caughtUp()
+			r.Overlap = cmp.Or(j.Policy.caughtUp(), r.Overlap)
 		}
 		b.spawn(j, r)
 	}
@@ -348,19 +380,19 @@ func (b *Batch) Unpause(j *Job, filled *job.Job, calendars job.Calendars) bool {
 	if from.Before(j.PausedAt) {
 		from = j.PausedAt
 	}
-	b.unpause(j, begin(j.UID, filled, calendars, from))
-	b.audit(System, "job.resume", j.FullName(), j.Version, "the pause has run out")
+	b.unpause(j, from, plan{filled, calendars}, System)
+	b.audit(System, "job.resume", j.FullName(), j.Version, "the pause has ended")
 	return true
 }
 
 // Reschedule begins a new epoch for a job whose schedule means something else
-// now, because a calendar was changed.
-func (b *Batch) Reschedule(j *Job, filled *job.Job, calendars job.Calendars) {
+// now, and says why. The store adds the unfinished runs where Job.WantsRuns says so.
+func (b *Batch) Reschedule(j *Job, filled *job.Job, calendars job.Calendars, why string) {
 	if j = b.AddJob(j); !j.Deleted {
 		if j.State == job.JobCompleted {
 			j.State, j.Completed = job.JobActive, time.Time{}
 		}
-		b.newEpoch(j, begin(j.UID, filled, calendars, b.now))
+		b.newEpoch(j, b.now, plan{filled, calendars}, why)
 	}
 }
 
@@ -376,7 +408,7 @@ func (b *Batch) Delete(j *Job, ifVersion int64, actor string) error {
 	}
 	j.Deleted = true
 	j.Version++
-	b.newEpoch(j, b.now)
+	b.newEpoch(j, b.now, plan{}, whyDeleted+by(actor))
 	b.audit(actor, "job.delete", j.FullName(), j.Version, "")
 	return nil
 }
@@ -406,12 +438,12 @@ func (b *Batch) startChain(j *Job) {
 // start, and what they wait for. The store adds what it adds for Put.
 func (b *Batch) Refit(j *Job) {
 	slots := map[string]bool{}
-	for _, m := range slices.Clone(b.byJob[j.UID]) {
+	for _, m := range slices.Clone(b.waiting(j.UID)) {
 		if m.removed {
 			continue
 		}
 		// Also of one that runs: it may be released.
-		if late := j.Policy.lateAfter(m.Kind, m.Due); m.Attempt == 1 && !late.Equal(m.LateAfter) {
+		if late := j.Policy.lateAfter(m.Kind, m.Due); m.Attempt == 1 && !isReportedStart(j, m) && !late.Equal(m.LateAfter) {
 			m.LateAfter = late
 			b.save(m)
 		}
@@ -433,8 +465,11 @@ func (b *Batch) Refill(pool string) {
 	b.fill(PoolSlot(pool))
 }
 
-// PoolSlot returns the slot key of a pool.
+// PoolSlot returns the slot key of a pool, and PoolOf its inverse.
 func PoolSlot(pool string) string { return poolSlot + pool }
+
+// PoolOf returns the full name of the pool that a slot key is of.
+func PoolOf(slot string) (pool string, ok bool) { return strings.CutPrefix(slot, poolSlot) }
 
 // Status returns what a server says about a job beside its definition.
 func (j *Job) Status(created, updated time.Time) *job.Status {

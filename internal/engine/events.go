@@ -5,6 +5,16 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
+// AddEnds adds what the decisions have ended.
+func (c *Changes) AddEnds(e *store.Ends) {
+	e.Records = append(e.Records, c.Records...)
+	for _, a := range c.Audit {
+		if a.Actor == System && a.Action == "job.pause" {
+			e.Paused = append(e.Paused, a)
+		}
+	}
+}
+
 // Events returns what the decisions have changed, for those who follow the store:
 // first what somebody did, then what has ended, then the runs that have another
 // state than before, in the order of the decisions. It takes copies, since the

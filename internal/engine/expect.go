@@ -14,6 +14,15 @@ func (p *Policy) expects() bool {
 	return p.StartWithin > 0 || p.FinishWithin > 0 || p.DurationBelow > 0
 }
 
+// Begun returns when the first attempt of a run started, zero if none was claimed. It is
+// claimed a moment before it is due, and started then.
+func Begun(r *store.Run) time.Time {
+	if r.First.IsZero() {
+		return time.Time{}
+	}
+	return lastOf(r.First, firstDue(r))
+}
+
 // firstDue returns when the first attempt of a run was due.
 func firstDue(r *store.Run) time.Time {
 	if !r.FirstDue.IsZero() {
@@ -86,7 +95,7 @@ func (b *Batch) setAlert(m *member) {
 // Alert returns which expectations of a run are not met by now, in words, and
 // notes that they were told: each is returned once. It needs the run and its job.
 func (b *Batch) Alert(id job.ID) (unmet []string) {
-	m := b.runs[id]
+	m := b.run(id)
 	if m == nil || m.removed || m.AlertAt.IsZero() || m.AlertAt.After(b.now) {
 		return nil
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +17,7 @@ import (
 // the store adds the jobs that follow the run's job (AddFollower), and for an
 // attempt that does not run under its token its record, if there is one.
 func (b *Batch) Finish(res store.Result) store.FinishOutcome {
-	m := b.runs[res.Run]
+	m := b.run(res.Run)
 	if m == nil || m.removed || !runs(m, res.Attempt) {
 		return store.FinishOutcome{Accepted: b.report(res)}
 	}
@@ -57,11 +58,11 @@ func (b *Batch) finish(m *member, res store.Result) {
 	record.OutputBytes, record.Unmet = res.OutputBytes, j.Policy.unmet(&m.Run, &a, false)
 	b.keep(record)
 	m.FirstDue = firstDue(&m.Run)
-	m.State, m.Token, m.Claimed, m.Due = job.StateReady, job.ID{}, time.Time{}, due
+	m.State, m.Token, m.Claimed, m.LostAfter, m.Due = job.StateReady, job.ID{}, time.Time{}, 0, due
 	m.Last = a.Outcome
 	m.Reason = fmt.Sprintf("attempt %d %s: %s", a.Number, strings.ReplaceAll(string(a.Outcome), "_", " "), a.Reason)
 	m.Attempt++
-	if s := b.sessions[m.Session]; a.Outcome == job.OutcomeLost || s != nil && s.Drain != nil {
+	if s := b.session(m.Session); a.Outcome == job.OutcomeLost || s != nil && s.Drain != nil {
 		b.unassign(m, j)
 		b.done.Hints |= store.HintRuns
 	}
@@ -73,7 +74,7 @@ func (b *Batch) finish(m *member, res store.Result) {
 // a new session of it.
 func (b *Batch) unassign(m *member, j *Job) {
 	m.Session = job.ID{}
-	if !j.Policy.Sticky && !j.Policy.Broadcast {
+	if !j.Policy.Bound {
 		m.Node = ""
 	}
 	b.unplaced++
@@ -85,11 +86,11 @@ func inWords(o job.Outcome) string {
 	case job.OutcomeSucceeded:
 		return "it ended in success"
 	case job.OutcomeFailed:
-		return "it failed without saying why"
+		return "it failed without giving a reason"
 	case job.OutcomeTimedOut:
 		return "it took longer than its timeout"
 	case job.OutcomeLost:
-		return "its node does not know what became of it"
+		return "its node does not know its outcome"
 	}
 	return "it was " + string(o)
 }
@@ -152,12 +153,12 @@ func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 		b.raiseFloor(j, &m.Run)
 	}
 
-	if held && handOn {
+	if held && handOn && j.Policy.Contends(&m.Run) {
 		b.fill(m.Slot)
 	}
 	var followers []*Job
-	if len(b.followers) > 0 {
-		followers = b.followers[j.FullName()]
+	if m.Shards > 0 || a.Outcome == job.OutcomeSucceeded || failed(a.Outcome) {
+		followers = b.followersOf(j)
 	}
 	outcome, over := a.Outcome, true
 	if m.Shards > 0 && (len(followers) > 0 || j.Policy.PauseOnFailure > 0 || j.Policy.countsShards(&m.Run)) {
@@ -171,7 +172,7 @@ func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 		b.follow(j, &m.Run, outcome, followers)
 	}
 	b.succeed(j, &m.Run)
-	if j.Completed.After(b.now) && !b.unended(j) {
+	if j.Completed.After(b.now) && j.Policy.DeleteAfter >= 0 && !b.unended(j) {
 		j.Completed = b.now // that was the last
 		b.saveJob(j)
 	}
@@ -194,6 +195,9 @@ func (b *Batch) replaceRecord(r *store.Record) {
 // recordOf returns the record of an attempt.
 func (b *Batch) recordOf(m *member, a job.Attempt) store.Record {
 	record := store.Record{Run: m.Run.Run, Attempt: a, Count: 1}
+	if m.Attempt > 1 && !m.First.IsZero() {
+		record.Begun = Begun(&m.Run)
+	}
 	record.Run.Outcome, record.Run.Reason = a.Outcome, a.Reason
 	return record
 }
@@ -259,12 +263,16 @@ func (b *Batch) redeem(j *Job, r *job.Run) {
 // resume makes those runs ready for which the occurrence before has succeeded. Where
 // one has not, all that wait are told: those behind the next one wait for it no less.
 func (b *Batch) resume(j *Job) {
-	for _, m := range slices.Clone(b.byJob[j.UID]) {
+	for _, m := range slices.Clone(b.waiting(j.UID)) {
 		if m.removed || !m.AwaitsPrevious {
 			continue
 		}
-		switch reason, ok := b.previous(j, &m.Run); {
-		case ok || !j.Policy.NeedsPrevious:
+		reason, ok := "", true
+		if j.Policy.NeedsPrevious {
+			reason, ok = b.previous(j, &m.Run)
+		}
+		switch {
+		case ok:
 			m.State, m.AwaitsPrevious, m.Reason = job.StateReady, false, ""
 			b.save(m)
 			b.done.Hints |= store.HintRuns
@@ -307,7 +315,7 @@ func (b *Batch) whole(j *Job, r *store.Run) (outcome job.Outcome, over bool) {
 	}
 	outcome = together(outcome, r.Others)
 	var last *member // by shard, in whatever order they were added
-	for _, m := range b.byJob[r.JobUID] {
+	for _, m := range b.unfinished(r.JobUID) {
 		if isOther(m, r) && (last == nil || m.Shard > last.Shard) {
 			last = m
 		}
@@ -321,6 +329,14 @@ func (b *Batch) whole(j *Job, r *store.Run) (outcome job.Outcome, over bool) {
 		b.save(last)
 	}
 	return "", false
+}
+
+// shardsBeside returns runs among which are the other shards of a run.
+func (b *Batch) shardsBeside(r *store.Run) []*member {
+	if r.Shards == 0 {
+		return nil
+	}
+	return b.unfinished(r.JobUID)
 }
 
 // isOther tells whether a run that has not ended is another shard of the occurrence or
@@ -379,7 +395,7 @@ func (b *Batch) succeed(j *Job, r *store.Run) {
 		return
 	}
 	if r.Shards > 0 {
-		for _, m := range slices.Clone(b.byJob[j.UID]) {
+		for _, m := range slices.Clone(b.unfinished(j.UID)) {
 			if !m.removed && m.Kind == r.Kind && m.Key == r.Key {
 				return // the last shard goes on
 			}
@@ -427,7 +443,7 @@ func (b *Batch) complete(j *Job) {
 
 // unended tells whether a job has runs that have not ended.
 func (b *Batch) unended(j *Job) bool {
-	return slices.ContainsFunc(b.byJob[j.UID], func(m *member) bool { return !m.removed })
+	return slices.ContainsFunc(b.unfinished(j.UID), func(m *member) bool { return !m.removed })
 }
 
 // spawn creates a run that follows from another or, for an occurrence that is
@@ -484,8 +500,8 @@ func (b *Batch) drained(p *Policy) *store.Session {
 // the names of their nodes.
 func (b *Batch) live(holds func(*store.Session) bool) []*store.Session {
 	var list []*store.Session
-	for _, s := range b.sessions {
-		if s.Has(store.RoleWorker) && s.Live(b.now) && holds(s) {
+	for _, s := range b.allSessions() {
+		if s.Works() && IsLive(b.now, s, maps.Values(b.sessions)) && holds(s) {
 			list = append(list, s)
 		}
 	}
@@ -503,7 +519,7 @@ func (b *Batch) live(holds func(*store.Session) bool) []*store.Session {
 // same attempt, and nothing else follows from it; where a retry has taken over,
 // the report is kept in words.
 func (b *Batch) report(res store.Result) bool {
-	record := b.records[recordKey{res.Run, res.Number}]
+	record := b.record(res.Run, res.Number)
 	if record == nil || record.Attempt.Token != res.Token || res.Number == 0 {
 		return false
 	}
@@ -533,7 +549,7 @@ func (b *Batch) report(res store.Result) bool {
 	}
 	record.Run.Outcome, record.Run.Reason = a.Outcome, a.Reason
 	record.Replaces, record.OutputBytes = true, res.OutputBytes
-	j := b.jobs[record.Run.JobUID]
+	j := b.job(record.Run.JobUID)
 	if j != nil && a.Number == 1 { // the due time of later attempts says nothing about the first
 		record.Unmet = j.Policy.unmet(&store.Run{Run: record.Run}, a, true)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 const (
@@ -36,6 +37,9 @@ type Timing struct {
 	LateBy time.Duration
 	// MaxRuns is how many occurrences become runs; 0 is without end.
 	MaxRuns int
+	// Serial is set for a job that makes up for all that was missed by runs that wait for
+	// each other, or for a pool.
+	Serial bool
 }
 
 // Progress is how far a job is planned.
@@ -70,6 +74,7 @@ type Decision struct {
 type Occurrence struct {
 	Scheduled time.Time
 	Due       time.Time // later than Scheduled by jitter and spread
+	NextDue   time.Time // when the one after it is due, zero if there is none
 }
 
 // Span is occurrences that are recorded as missed.
@@ -81,22 +86,21 @@ type Span struct {
 
 // Decide says what to plan for a job at the moment now and as far as ahead.
 //
-// What was due longer ago than OnTime was missed and follows the policy. All is planned in
-// order, in as many decisions as it takes: one after another they give what a single one
-// would.
-func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most Most) Decision {
+// What was due longer ago than OnTime was missed and follows the policy, and so is what was
+// due longer than that before the end of an absence of all nodes. All is planned in order, in
+// as many decisions as it takes: one after another they give what a single one would.
+func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most Most, absences ...store.Absence) Decision {
 	d := Decision{To: from.Cursor}
 	left := math.MaxInt // of max_runs
 	if t.MaxRuns > 0 {
 		left = t.MaxRuns - from.Planned
 	}
 	next := t.Schedule.Next(from.Cursor)
-	const why = "no node planned it in time"
 	if !next.IsZero() && left > 0 {
 		if !next.After(from.CatchUp) {
-			t.catchUp(&d, gap{next, from.CatchUp, why}, next, now, min(left, most.Missed))
-		} else if fresh := t.fresh(from.Cursor, now); next.Before(fresh) {
-			t.makeUp(&d, gap{next, fresh.Add(-1), why}, now, left, most.Missed)
+			t.catchUp(&d, gap{next, from.CatchUp, "", absences}, next, now, min(left, most.Missed))
+		} else if fresh := t.dueFrom(from.Cursor, onTimeFrom(now, absences)); next.Before(fresh) {
+			t.makeUp(&d, gap{next, fresh.Add(-1), "", absences}, now, left, most.Missed)
 		}
 		next = t.Schedule.Next(d.To)
 	}
@@ -113,13 +117,30 @@ func (t *Timing) Decide(from Progress, now time.Time, ahead time.Duration, most 
 		next, d.CatchUp = time.Time{}, time.Time{}
 	}
 	d.Next, d.Complete = next, next.IsZero()
+	t.chain(d.Due, next)
 	return d
 }
 
-// fresh returns the moment from which on what is scheduled is on time: what is due
-// OnTime ago or later.
-func (t *Timing) fresh(cursor, now time.Time) time.Time {
-	return t.dueFrom(cursor, now.Add(-OnTime))
+// chain tells each of some occurrences when the next one is due. The one after the last is
+// scheduled for a given moment, zero if there is none.
+func (t *Timing) chain(due []Occurrence, next time.Time) {
+	for i := range due {
+		switch {
+		case i+1 < len(due):
+			due[i].NextDue = due[i+1].Due
+		case !next.IsZero():
+			due[i].NextDue = t.dueAt(next)
+		}
+	}
+}
+
+// dueAt returns when the occurrence that is scheduled for a moment is due.
+func (t *Timing) dueAt(scheduled time.Time) time.Time {
+	var following time.Time
+	if t.Jitter > 0 {
+		following = t.Schedule.Next(scheduled)
+	}
+	return t.due(scheduled, following)
 }
 
 // Begin returns the cursor with which planning begins at a moment: what is due later
@@ -158,7 +179,7 @@ func (t *Timing) Resume(policy job.Missed, from Progress, now time.Time) Decisio
 	}
 	end := t.Begin(now)
 	if first := t.Schedule.Next(from.Cursor); !first.IsZero() && !first.After(end) && left > 0 {
-		once.makeUp(&d, gap{first, end, "the job was paused"}, now, left, math.MaxInt)
+		once.makeUp(&d, gap{first, end, "the job was paused", nil}, now, left, math.MaxInt)
 	}
 	d.To = end
 	return d
@@ -167,7 +188,8 @@ func (t *Timing) Resume(policy job.Missed, from Progress, now time.Time) Decisio
 // gap is the occurrences from the first, which is one, to a moment: they were missed.
 type gap struct {
 	first, last time.Time
-	why         string
+	why         string // "" if no node planned them in time
+	absences    []store.Absence
 }
 
 // makeUp applies the policy to a gap: it catches up at most left of it, the first, since
@@ -213,26 +235,19 @@ func (t *Timing) catchUp(d *Decision, g gap, begin, now time.Time, most int) {
 		d.To = d.Due[len(d.Due)-1].Scheduled
 	}
 	if span, ok := t.span(g.first, until); ok {
-		span.Reason = t.whyMissed(g.why)
-		if t.due(span.Last, t.Schedule.Next(span.Last)).Before(late) {
-			span.Reason = fmt.Sprintf("%s, and it may start at most %s late", g.why, job.Duration(t.LateBy))
+		first, last := t.dueAt(span.First), t.dueAt(span.Last)
+		why := g.why
+		if why == "" {
+			why = whyUnplanned(first, last, g.absences)
+		}
+		span.Reason = whyMissed(why, t.Missed, t.MissedLimit)
+		if last.Before(late) {
+			span.Reason = fmt.Sprintf("%s, and it may start at most %s late", why, job.Duration(t.LateBy))
 		}
 		d.Missed = append(d.Missed, span)
 		if len(d.Due) == 0 {
 			d.To = span.Last
 		}
-	}
-}
-
-// whyMissed says why occurrences of a gap are not caught up.
-func (t *Timing) whyMissed(why string) string {
-	switch t.Missed {
-	case job.MissedLatest:
-		return why + ", and the missed policy is latest: a later one runs"
-	case job.MissedAll:
-		return fmt.Sprintf("%s, and at most %d are caught up", why, t.MissedLimit)
-	default:
-		return why + ", and the missed policy is none"
 	}
 }
 

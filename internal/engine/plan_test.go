@@ -294,7 +294,13 @@ func TestPlanningInStepsEqualsPlanningAtOnce(t *testing.T) {
 			if timing.MaxRuns > 0 && len(once) == timing.MaxRuns {
 				break
 			}
-			once = append(once, Occurrence{next, timing.due(next, timing.Schedule.Next(next))})
+			once = append(once, Occurrence{Scheduled: next, Due: timing.due(next, timing.Schedule.Next(next))})
+			if n := len(once); n > 1 {
+				once[n-2].NextDue = once[n-1].Due
+			}
+		}
+		if n := len(once); n > 0 && n != timing.MaxRuns {
+			once[n-1].NextDue = timing.dueAt(timing.Schedule.Next(once[n-1].Scheduled))
 		}
 		if !slices.Equal(steps, once) {
 			t.Fatalf("%q from %s to %s, max_runs %d: %d in steps, %d at once", expr, start, end, timing.MaxRuns, len(steps), len(once))

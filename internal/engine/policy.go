@@ -27,6 +27,7 @@ type Policy struct {
 	Start, End  time.Time
 	MaxRuns     int
 	Jitter      time.Duration
+	PutOff      time.Duration // how much later than scheduled an occurrence is due at most
 	On          []Upstream
 	Boot        bool
 	DeleteAfter time.Duration // negative: the completed job is kept
@@ -35,7 +36,7 @@ type Policy struct {
 	QueueLimit    int
 	MaxParallel   int
 	Pool          string // "namespace/name", or "" for none
-	CatchUpAll    bool   // missed: all
+	Missed        job.Missed
 	LateBy        time.Duration
 	NeedsPrevious bool
 
@@ -57,9 +58,14 @@ type Policy struct {
 
 	Broadcast bool
 	Shards    int
-	Sticky    bool
+	Bound     bool // see job.Place.Binds
 	Labels    map[string]string
 	Handler   string
+
+	// Reported says that something else does the work and reports it: Belfry starts nothing.
+	// Grace is how long after it is due a report may come.
+	Reported bool
+	Grace    time.Duration
 }
 
 // Upstream is a job whose runs make another one due.
@@ -81,13 +87,14 @@ func CompilePolicy(filled *job.Job) *Policy {
 		End:         s.End,
 		MaxRuns:     s.MaxRuns,
 		Jitter:      time.Duration(s.Jitter),
+		PutOff:      time.Duration(s.Jitter) + time.Duration(s.Spread),
 		Boot:        s.Boot,
 		DeleteAfter: -1,
 
 		Overlap:       cmp.Or(said.Overlap, job.OverlapSkip),
 		QueueLimit:    max(1, said.QueueLimit),
 		MaxParallel:   max(1, said.MaxParallel),
-		CatchUpAll:    said.Missed == job.MissedAll,
+		Missed:        said.Missed,
 		LateBy:        forever,
 		NeedsPrevious: valueOf(said.NeedsPrevious),
 
@@ -97,9 +104,9 @@ func CompilePolicy(filled *job.Job) *Policy {
 
 		Broadcast: place.Strategy == job.StrategyBroadcast,
 		Shards:    place.Shards,
-		Sticky:    place.Sticky,
+		Bound:     place.Binds(),
 		Labels:    place.Labels,
-		Handler:   filled.Run.Handler,
+		Handler:   filled.Run.HandlerName(),
 	}
 	if s.DeleteAfter != nil {
 		p.DeleteAfter = time.Duration(*s.DeleteAfter)
@@ -113,12 +120,16 @@ func CompilePolicy(filled *job.Job) *Policy {
 	if late := said.LateBy; late != nil && *late != job.Forever {
 		p.LateBy = time.Duration(*late)
 	}
+	if filled.Run.IsReported() {
+		p.Reported, p.Grace = true, time.Duration(filled.Run.External.Grace)
+		p.Overlap, p.LateBy = job.OverlapAllow, p.Grace
+	}
 	if expect := said.Expect; expect != nil {
 		p.StartWithin = time.Duration(expect.StartWithin)
 		p.FinishWithin = time.Duration(expect.FinishWithin)
 		p.DurationBelow = time.Duration(expect.DurationBelow)
 	}
-	if retry := said.Retry; retry != nil {
+	if retry := said.Retry; retry != nil && !p.Reported {
 		p.Retries = valueOf(retry.Attempts)
 		p.Backoff = time.Duration(valueOf(retry.Backoff))
 		p.Factor = max(1, retry.Factor)
@@ -214,20 +225,18 @@ func (p *Policy) caughtUp() job.Overlap {
 	return ""
 }
 
-// unattended tells whether nobody was there to run what fell due at a moment: it is long
-// ago, or all nodes have come since. That is a guess, good enough for how runs that are all
-// to run overlap. Whether a run is missed does not depend on it: nodes that are gone may
-// have been there, without room for it.
-func (b *Batch) unattended(due time.Time) bool {
-	if late := b.now.Sub(due); late <= 0 || late > OnTime {
-		return late > 0
+// unattended tells whether a run that is claimed late stands for what was missed, so that
+// it waits for its turn instead of being skipped: it fell due while no node was running,
+// or the policy catches up everything and it is no longer on time.
+func (b *Batch) unattended(p *Policy, due time.Time) bool {
+	if !b.now.After(due) {
+		return false
 	}
-	for _, s := range b.sessions {
-		if s.Live(b.now) && !s.Joined.After(due) {
-			return false
-		}
+	if p.Missed == job.MissedAll && b.now.Sub(due) > OnTime {
+		return true
 	}
-	return true
+	_, absent := absenceAt(due, b.absences())
+	return absent
 }
 
 // lateAfter returns when the first attempt of a run is too late. What somebody
@@ -258,7 +267,7 @@ func (p *Policy) retryDelay(run job.ID, n int) time.Duration {
 // retries tells whether an attempt that ended so is followed by another one, as
 // far as the outcome decides.
 func (p *Policy) retries(r *store.Result) bool {
-	if !slices.Contains(p.RetryOn, job.RetryOn(r.Outcome)) {
+	if !slices.Contains(p.RetryOn, job.RetryOn(r.Outcome)) || r.Permanent && r.Outcome == job.OutcomeFailed {
 		return false
 	}
 	if r.Outcome != job.OutcomeFailed || len(p.RetryExitCodes) == 0 || r.Retryable {

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -10,14 +11,28 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Release decides about an attempt that was claimed and surely not started: it
-// is ready again, or ends if it was cancelled or withdrawn meanwhile.
-func (b *Batch) Release(a store.Attempt) {
-	m := b.runs[a.Run]
+// Release decides about attempts that were claimed and surely not started: they
+// are ready again, or end if they were cancelled or withdrawn meanwhile. The one that was
+// scheduled last comes first, since it was the last to raise the floor.
+func (b *Batch) Release(attempts []store.Attempt) {
+	scheduled := func(a store.Attempt) (at time.Time) {
+		if m := b.run(a.Run); m != nil {
+			at = m.Scheduled
+		}
+		return at
+	}
+	for _, a := range slices.SortedStableFunc(slices.Values(attempts), func(a, c store.Attempt) int { return scheduled(c).Compare(scheduled(a)) }) {
+		b.release(a)
+	}
+}
+
+func (b *Batch) release(a store.Attempt) {
+	m := b.run(a.Run)
 	if m == nil || m.removed || !runs(m, a) {
 		return
 	}
 	j := b.jobOf(&m.Run)
+	b.restoreFloor(j, m)
 	if reason, yes := withdrawn(j, &m.Run); yes {
 		b.conclude(m, job.OutcomeWithdrawn, reason)
 		b.uncountReleased(j, &m.Run)
@@ -27,11 +42,11 @@ func (b *Batch) Release(a store.Attempt) {
 		b.conclude(m, job.OutcomeCancelled, cancelled(m.CancelBy, m.CancelReason))
 		return
 	}
-	m.State, m.Token, m.Claimed = job.StateReady, job.ID{}, time.Time{}
+	m.State, m.Token, m.Claimed, m.LostAfter = job.StateReady, job.ID{}, time.Time{}, 0
 	if m.Attempt == 1 {
 		m.First = time.Time{}
 	}
-	if s := b.sessions[m.Session]; s == nil || !s.Takes() {
+	if s := b.session(m.Session); s == nil || !s.Takes() {
 		b.unassign(m, j)
 	}
 	b.save(m)
@@ -44,9 +59,9 @@ func cancelled(by, reason string) string { return "cancelled by " + by + because
 // not running, else its node is asked. It returns the run as it is then, and
 // false if it is not known. For a run that is over the store adds its records.
 func (b *Batch) Cancel(id job.ID, by, reason string) (store.Run, bool) {
-	m := b.runs[id]
+	m := b.run(id)
 	if m == nil || m.removed {
-		for key, record := range b.records {
+		for key, record := range b.recordsOf(id) {
 			if key.run == id && record.Final {
 				return store.Run{Run: record.Run}, true
 			}
@@ -84,7 +99,7 @@ func (b *Batch) CancelRuns(runs []job.ID, by, reason string) (list []store.Run) 
 // whether it did: it was withdrawn, it is too late, or the node that it belongs
 // to is gone.
 func (b *Batch) Settle(id job.ID) bool {
-	m := b.runs[id]
+	m := b.run(id)
 	if m == nil || m.removed || m.State == job.StateRunning {
 		return false
 	}
@@ -94,49 +109,48 @@ func (b *Batch) Settle(id job.ID) bool {
 		return true
 	}
 	if outcome, reason, yes := b.expired(j, &m.Run); yes {
-		b.conclude(m, outcome, reason)
+		if outcome == job.OutcomeTimedOut {
+			b.finish(m, store.Result{Attempt: m.Present(), Started: m.First, Outcome: outcome, Reason: reason})
+		} else {
+			b.conclude(m, outcome, reason)
+		}
 		return true
 	}
-	if j.Policy.Broadcast && m.Node != "" && b.now.Sub(m.Due) > j.Policy.LostAfter && !b.present(m.Node) {
+	if j.Policy.Broadcast && m.Node != "" && b.silence(m.Node, m.Due) > j.Policy.LostAfter {
 		b.conclude(m, cmp.Or(m.Last, job.OutcomeMissed), "node "+m.Node+", which it belongs to, is gone")
 		return true
 	}
 	return false
 }
 
-// present tells whether a node has a live session.
-func (b *Batch) present(node string) bool {
-	for _, s := range b.sessions {
-		if s.Node == node && s.Live(b.now) {
-			return true
+// silence returns for how long a node has been silent that was not needed before a
+// moment.
+func (b *Batch) silence(node string, since time.Time) time.Duration {
+	for _, s := range b.allSessions() {
+		if s.Node == node && s.Renewed.After(since) {
+			since = s.Renewed
 		}
 	}
-	return false
-}
-
-// IsLost tells whether a running attempt may be recorded as lost: its session
-// is silent for longer than the policy says, or has ended. session may be nil.
-func IsLost(now time.Time, p *Policy, session *store.Session) bool {
-	return session == nil || now.Sub(session.Renewed) > p.LostAfter
+	return Silence(b.now, since, maps.Values(b.sessions))
 }
 
 // Reap ends a running attempt as lost, if it is, or if it belongs to a
 // predecessor of the reaper. It tells whether it did. The session that it ran
 // under is over.
 func (b *Batch) Reap(reaper *store.Session, a store.Attempt) bool {
-	m := b.runs[a.Run]
+	m := b.run(a.Run)
 	if m == nil || m.removed || !runs(m, a) {
 		return false
 	}
-	session := b.sessions[m.Session]
+	session := b.session(m.Session)
 	reason := "node " + m.Node + " was started again while it ran"
 	if !slices.Contains(reaper.Predecessors, m.Session) {
-		if !IsLost(b.now, b.jobOf(&m.Run).Policy, session) {
+		if !IsLost(b.now, LostAfter(&m.Run, b.jobOf(&m.Run).Policy.LostAfter), session, maps.Values(b.sessions)) {
 			return false
 		}
 		reason = "node " + m.Node + " has ended its session"
 		if session != nil {
-			reason = fmt.Sprintf("node %s was not heard of for %s", m.Node, job.Duration(b.now.Sub(session.Renewed).Truncate(time.Second)))
+			reason = fmt.Sprintf("node %s was silent for %s", m.Node, job.Duration(Silence(b.now, session.Renewed, maps.Values(b.sessions)).Truncate(time.Second)))
 		}
 	}
 	if !slices.Contains(b.done.Reaped, m.Session) {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -26,6 +27,8 @@ type timingText struct {
 	LateBy       *job.Duration     `json:"late_by,omitzero"`
 	Place        job.Place         `json:"place,omitzero"`
 	Handler      string            `json:"handler,omitzero"`
+	// Serial is set where it matters how fast what was missed is planned.
+	Serial bool `json:"serial,omitzero"`
 }
 
 // TimingText writes what decides when a job is due and where it is placed. The
@@ -51,13 +54,17 @@ func timingOf(filled *job.Job, calendars job.Calendars) (timingText, error) {
 		MissedLimit: filled.Policy.MissedLimit,
 		LateBy:      filled.Policy.LateBy,
 		Place:       filled.Place,
-		Handler:     filled.Run.Handler,
+		Handler:     filled.Run.HandlerName(),
+		Serial:      filled.Policy.Missed == job.MissedAll && (filled.Policy.Overlap != job.OverlapAllow || filled.Policy.ConcurrencyKey != ""),
+	}
+	if t.Schedule.Dialect == job.DialectDefault {
+		t.Schedule.Dialect = ""
 	}
 	// H and ~ draw from the name: what they have drawn can be shared.
 	if len(t.Schedule.Cron) > 0 {
 		exprs := make([]string, len(t.Schedule.Cron))
 		for i, expr := range t.Schedule.Cron {
-			parsed, err := cron.ParseSchedule(expr, cron.WithJob(filled.Namespace, filled.Name))
+			parsed, err := cron.ParseSchedule(expr, cron.WithJob(filled.Namespace, filled.Name), cron.WithDialect(filled.Schedule.Dialect.Grammar()))
 			if err != nil {
 				return t, fmt.Errorf("schedule of %s: %w", filled.FullName(), err)
 			}
@@ -80,6 +87,23 @@ func timingOf(filled *job.Job, calendars job.Calendars) (timingText, error) {
 	// What follows from runs is no business of a planner.
 	t.Schedule.On, t.Schedule.AfterEnd, t.Schedule.Boot, t.Schedule.DeleteAfter = nil, 0, false, nil
 	return t, nil
+}
+
+// WhyDefaults says what of the defaults of a server, which the schedule of a job depends on,
+// is another by two texts that TimingText has written for it.
+func WhyDefaults(was, is string) string {
+	var of [2]struct {
+		Schedule struct{ Timezone string }
+	}
+	for i, text := range []string{was, is} {
+		if json.Unmarshal([]byte(text), &of[i]) != nil {
+			return "the defaults of the server were changed"
+		}
+	}
+	if before, after := of[0].Schedule.Timezone, of[1].Schedule.Timezone; before != after {
+		return "the default time zone of the server was changed from " + cmp.Or(before, "UTC") + " to " + cmp.Or(after, "UTC")
+	}
+	return "the defaults of the server were changed"
 }
 
 // SameOccurrences tells whether by two texts that TimingText has written for one job,
@@ -145,6 +169,7 @@ func (t *timingText) compile(calendars job.Calendars) (Timing, error) {
 		MissedLimit: t.MissedLimit,
 		LateBy:      -1,
 		MaxRuns:     t.Schedule.MaxRuns,
+		Serial:      t.Serial,
 	}
 	if t.LateBy != nil && *t.LateBy != job.Forever {
 		timing.LateBy = time.Duration(*t.LateBy)

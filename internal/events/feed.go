@@ -1,11 +1,10 @@
-// Package events brings what changes in a store to those who follow it. A Feed is
-// what a store tells with, in one process, and Hints are what it wakes others with; a
-// Hub follows a store while anybody listens, and keeps the latest events, so that a
-// thousand listeners cost the store no more than one, and a listener whose connection
-// broke goes on where it was.
+// Package events brings the changes of a store to its followers. A store sends them with a
+// Feed, in one process, and wakes others with Hints. A Hub follows a store while there are
+// listeners, and keeps the latest events, so that a thousand listeners cost the store no more
+// than one, and a listener can resume after a broken connection.
 //
-// What does not fit is left out and said to be left out: neither a store nor another
-// listener ever waits for one that is slow.
+// Events that do not fit are left out, and marked as left out: neither a store nor another
+// listener ever waits for a slow one.
 package events
 
 import (

@@ -7,8 +7,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Hints tells whoever listens in this process what changed. The zero value is
-// ready for use.
+// Hints wakes the listeners of this process. The zero value is ready for use.
 type Hints struct {
 	mu sync.Mutex
 	// to holds a channel of one hint for each listener. One that is slow finds

@@ -26,18 +26,18 @@ type Store interface {
 const (
 	// keptMax is how many of the latest events are kept, for listeners who are
 	// slow or come back. With their texts they take some 20 MB at most, and
-	// nothing while nobody listens.
+	// nothing without listeners.
 	keptMax = 16_384
-	// linger is how long a hub goes on after the last listener has left: one whose
-	// connection broke comes back in that time.
+	// linger is how long a hub keeps following after the last listener has left: one with a
+	// broken connection comes back in that time.
 	linger = time.Minute
 	// nodesEvery is how often it looks at the nodes. Their silence is nothing that
 	// a store tells.
 	nodesEvery = time.Second
-	// gatherTime is how long events are gathered before the first listeners are told.
-	// Runs start at full seconds, and their events would else wake a thousand
-	// listeners just then. turnTime is how long it takes until all are told, one of
-	// turns parts after the other, so that they do not want a processor at once.
+	// gatherTime is how long events are gathered before the first listeners are woken.
+	// Runs start at full seconds, and their events would else wake a thousand listeners
+	// just then. turnTime is how long it takes to wake all, one of turns parts after the
+	// other, so that they do not want a processor at once.
 	gatherTime = 100 * time.Millisecond
 	turnTime   = 100 * time.Millisecond
 	turns      = 32
@@ -52,14 +52,14 @@ var ErrOver = errors.New("the server stops")
 // Event is an event with its place among all of them.
 type Event struct {
 	store.Event
-	// ID is what a listener goes on behind.
+	// ID is the place to resume behind.
 	ID string
 
 	once sync.Once
 	text []byte
 }
 
-// Text returns what write makes of the event. It is called once, whoever asks.
+// Text returns what write makes of the event. write is called once.
 func (e *Event) Text(write func(*Event) []byte) []byte {
 	e.once.Do(func() { e.text = write(e) })
 	return e.text
@@ -84,10 +84,10 @@ type Hub struct {
 	joined int
 }
 
-// turn is a part of the listeners, which are told together that there is more.
+// turn is a part of the listeners, which are woken together.
 type turn struct {
 	listening int
-	more      chan struct{} // closed when they are told
+	more      chan struct{} // closed when they are woken
 	next      uint64        // the number of the first event that they were not told of
 }
 
@@ -113,7 +113,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	return nil
 }
 
-// follow keeps what happens until nobody has listened for some time.
+// follow keeps events until there were no listeners for some time.
 func (h *Hub) follow(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -129,7 +129,7 @@ func (h *Hub) follow(ctx context.Context) {
 	h.begin()
 	ticker := time.NewTicker(nodesEvery)
 	defer ticker.Stop()
-	// telling is the turn that is next, from the first event on until all are told.
+	// telling is the next turn, from the first event until all listeners are woken.
 	telling, timer := turns, time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -158,7 +158,7 @@ func (h *Hub) follow(ctx context.Context) {
 	}
 }
 
-// tell tells those whose turn it is, or comes next, and returns the one behind.
+// tell wakes the listeners whose turn it is, or the next ones, and returns the turn behind.
 func (h *Hub) tell(whose int) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -173,7 +173,7 @@ func (h *Hub) tell(whose int) int {
 	return turns
 }
 
-// untold tells whether there is something that some were not told of.
+// untold tells whether some listeners have not seen all events.
 func (h *Hub) untold() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -192,7 +192,7 @@ func (h *Hub) begin() {
 	close(h.following)
 }
 
-// stop forgets everything, if nobody has listened for some time.
+// stop forgets everything, if there were no listeners for some time.
 func (h *Hub) stop() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,7 +214,7 @@ func (h *Hub) add(list []store.Event) {
 	for i := range list {
 		next := h.next()
 		if list[i].Kind == store.EventLost {
-			h.kept, h.first = nil, next+1 // whoever wants the number before has missed something
+			h.kept, h.first = nil, next+1 // a listener at the number before has missed something
 			continue
 		}
 		h.kept = append(h.kept, &Event{Event: list[i], ID: h.epoch + "-" + strconv.FormatUint(next, 10)})
@@ -271,7 +271,7 @@ func (h *Hub) look(ctx context.Context, before map[job.ID]known) map[job.ID]know
 	return after
 }
 
-// Listener is somebody who listens. It belongs to one goroutine.
+// Listener receives events. It belongs to one goroutine.
 type Listener struct {
 	hub  *Hub
 	turn *turn

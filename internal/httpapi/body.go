@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/parallel"
 )
 
 // jsonFormat is JSON as encoding/json reads and writes it. The library reads each
@@ -62,7 +63,7 @@ func readBody(body []byte, into any) error {
 // would take the last without a word. The body is JSON.
 func repeatedKey(body []byte) (key string, twice bool) {
 	type level struct {
-		keys  map[string]bool // those that there were; nil of a list
+		keys  map[string]bool // the keys so far; nil in a list
 		value bool            // a key was read, and its value comes
 	}
 	levels := []level{{}}
@@ -98,7 +99,8 @@ func repeatedKey(body []byte) (key string, twice bool) {
 // areJSON tells whether all texts are JSON.
 func areJSON(texts [][]byte) bool {
 	var wrong atomic.Bool
-	inParts(len(texts), func(i int) {
+	const least = 64 // texts that are worth a goroutine
+	parallel.Each(len(texts), least, func(i int) {
 		if !json.Valid(texts[i]) {
 			wrong.Store(true)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/belfry-cron/belfry/client"
 )
 
-// bodies are of requests to apply, with whether they are read by an outline.
-var bodies = map[string]bool{
+// applyBodies are of requests to apply, with whether they are read by an outline.
+var applyBodies = map[string]bool{
 	`{"documents":[{"name":"a"},{"name":"b","x":[{"y":"}\"]{"}]}],"owner":"team"}`: true,
 	" {\n\"documents\" : [ { } , {\"a\":1}\t] , \"prune\": true } ":                true,
 	`{"documents":[{}],"diff":true,"diff":false}`:                                  true,
@@ -76,7 +76,7 @@ func emptied(tree any) {
 }
 
 func TestBodiesReadByTheirOutlineAreAsTheWhole(t *testing.T) {
-	for body, want := range bodies {
+	for body, want := range applyBodies {
 		sameAsWhole(t, body)
 		outline, documents := outlineOf([]byte(body))
 		if has := outline != nil; has != want {
@@ -117,9 +117,9 @@ func BenchmarkRepeatedKey(b *testing.B) {
 	}
 }
 
-// FuzzOutlines looks for bodies that are read otherwise by their outline.
+// FuzzOutlines looks for applyBodies that are read otherwise by their outline.
 func FuzzOutlines(f *testing.F) {
-	for body := range bodies {
+	for body := range applyBodies {
 		f.Add(body)
 	}
 	f.Fuzz(sameAsWhole)

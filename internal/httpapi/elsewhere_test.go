@@ -6,22 +6,17 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
-	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/httpapi"
+	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
 func TestANodeWithoutTheAPISaysWhereItIs(t *testing.T) {
 	s := newServer(t)
-	handler, err := httpapi.Handler(httpapi.Config{
-		Store: s.store, Tokens: auth.New(s.store, s.clock), Now: s.clock, Node: "w1", WithoutAPI: true,
-		Metrics: http.HandlerFunc(writeMetrics),
+	s.handler = newHandler(t, service.Config{Store: s.store, Tokens: s.tokens, Now: s.clock}, httpapi.Config{
+		Tokens: s.tokens, Now: s.clock, Node: "w1", WithoutAPI: true, Metrics: http.HandlerFunc(writeMetrics),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.handler = handler
 	for path, status := range map[string]int{"/livez": 200, "/readyz": 200, "/metrics": 200} {
 		if w := s.call("GET", path, ""); w.Code != status {
 			t.Errorf("%s has the status %d: %s", path, w.Code, w.Body)
@@ -37,7 +32,7 @@ func TestANodeWithoutTheAPISaysWhereItIs(t *testing.T) {
 			}
 		}
 	}
-	nobody := "no node that is up has the role; belfry serve --roles api with the same store runs one"
+	nobody := "no live node has the role; start one with belfry serve --roles api and the same store"
 	elsewhere(nobody)
 	join := func(id byte, node string, roles ...string) {
 		session := store.Session{ID: job.ID{id}, Node: node, Machine: node, DataDir: "/d", Roles: roles, Address: "https://" + node + ":8420"}

@@ -1,6 +1,11 @@
 package httpapi
 
-import "github.com/belfry-cron/belfry/store"
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/belfry-cron/belfry/internal/service"
+)
 
 // Patterns returns the patterns of all routes.
 func Patterns(c Config) ([]string, error) {
@@ -28,19 +33,28 @@ func Listed() (list []string) {
 	return list
 }
 
-// Wants returns what a route wants.
-func Wants(pattern string) (public bool, role store.Role, about string) {
+// Wants returns the right that a route asks for.
+func Wants(pattern string) (public bool, right service.Right) {
 	n := access[pattern]
-	return n.public, n.role, map[reach]string{
-		ofServer: "server", ofNobody: "nobody", inPath: "path", inQuery: "query", inObject: "object",
-	}[n.reach]
+	return n.public, n.right
 }
 
-// SharedMax is how much output followers keep.
-const SharedMax = sharedMax
+// Limits returns the limits of bodies by what docs/api.md calls the bodies.
+func Limits() map[string]limit {
+	return map[string]limit{
+		"`jobs:apply`": filesBody, "a job, calendar or pool": documentBody, "the parameters of a run": paramsBody, "all others": smallBody,
+	}
+}
 
-// Shared returns how much they keep.
-func (f *Followers) Shared() int64 { return f.shared.Load() }
-
-// Share keeps some more.
-func (f *Followers) Share(bytes int64) { f.shared.Add(bytes) }
+// InWords returns the cells of a limit in the table of docs/api.md.
+func (l limit) InWords() string {
+	bytes := fmt.Sprintf("%d KiB", l.bytes>>10)
+	if l.bytes >= 1<<20 {
+		bytes = fmt.Sprintf("%d MiB", l.bytes>>20)
+	}
+	values := strconv.Itoa(l.values)
+	for at := len(values) - 3; at > 0; at -= 3 {
+		values = values[:at] + "," + values[at:]
+	}
+	return bytes + " | " + values
+}

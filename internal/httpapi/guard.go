@@ -15,33 +15,49 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/auth"
-	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/internal/service"
 )
 
-// The bounds of a request.
-const (
-	// bodyMax is the largest body: as large as the largest job file.
-	bodyMax = 16 << 20
-	// requestTime is how long a request may take that is not followed. The
-	// store needs milliseconds; behind that there is a store which hangs.
-	requestTime = 30 * time.Second
-	// bodyTime is how long a body may take to arrive: the largest one on a
-	// slow line.
-	bodyTime = time.Minute
-)
+// requestTime is how long a request may take that follows nothing. The store needs
+// milliseconds unless it hangs.
+const requestTime = 30 * time.Second
 
 // around puts around the routes what holds for each request, from outside to
-// inside: recovery, time and size, the host, the site that it comes from, the
-// token.
+// inside: recovery, time, the host, the site that it comes from, the token. Pages ask for
+// the token themselves.
 func (a *api) around(routes http.Handler) http.Handler {
 	h := a.authenticated(routes)
+	h = a.orPages(h)
 	h = a.ofThisSite(h)
 	h = a.ofThisHost(h)
 	h = a.bounded(h)
 	return a.recovering(h)
 }
 
-// recovering answers a request whose handler has panicked. The others go on.
+// orPages passes requests for pages on.
+func (a *api) orPages(next http.Handler) http.Handler {
+	if a.Pages == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isForAPI(r.URL.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		a.Pages.ServeHTTP(w, r)
+	})
+}
+
+// isForAPI tells whether a path is one for programs.
+func isForAPI(path string) bool {
+	switch path {
+	case "/api", "/livez", "/readyz", "/metrics", "/openapi.json":
+		return true
+	}
+	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/ping/")
+}
+
+// recovering answers a request whose handler has panicked. Other requests continue.
 func (a *api) recovering(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -49,26 +65,19 @@ func (a *api) recovering(next http.Handler) http.Handler {
 			if reason == nil {
 				return
 			}
-			if reason == http.ErrAbortHandler {
+			if err, ok := reason.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(reason) // the server's own way to end a connection
 			}
-			a.Log.Error("a request has panicked", "method", r.Method, "path", r.URL.Path, "reason", fmt.Sprint(reason), "stack", string(debug.Stack()))
+			a.Log.Error("a request handler panicked", "method", r.Method, "path", r.URL.Path, "reason", fmt.Sprint(reason), "stack", string(debug.Stack()))
 			a.writeProblem(w, refuse(client.TypeInternal, "the reason is in the log of the server"))
 		}()
 		next.ServeHTTP(w, r)
 	})
 }
 
-// bounded bounds the size of a request, and its time unless it follows
-// something.
+// bounded bounds the time of a request, unless it follows something.
 func (a *api) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, bodyMax+1)
-		if r.ContentLength > bodyMax || r.ContentLength < 0 {
-			// What is left of a body that is too large must not be read as the next
-			// request of the connection.
-			w.Header().Set("Connection", "close")
-		}
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		_, pattern := a.mux.Handler(r)
 		if pattern == "GET "+eventsPath || pattern == "GET "+outputPath && wantsEvents(r.Header.Get("Accept")) {
@@ -105,7 +114,7 @@ func (a *api) ofThisHost(next http.Handler) http.Handler {
 func (a *api) ofThisSite(next http.Handler) http.Handler {
 	var protection http.CrossOriginProtection
 	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a.writeProblem(w, refuse(client.TypeCrossOrigin, "a page of %q has sent it", r.Header.Get("Origin")))
+		a.writeProblem(w, refuse(client.TypeCrossOrigin, "it was sent by a page of %q", r.Header.Get("Origin")))
 	}))
 	return protection.Handler(next)
 }
@@ -131,28 +140,32 @@ func (a *api) authenticated(next http.Handler) http.Handler {
 	})
 }
 
-// callerOf returns whose token a request has. What is wrong with a token is said
-// in the same words whatever it is, but for one that has expired: whoever has it
-// has not guessed. With without, a store that does not answer is not waited for.
-func (a *api) callerOf(r *http.Request, without bool) (store.Token, *problem) {
+// callerOf returns whose token a request has. The answer says what is wrong with a token only
+// if it has expired, as its holder has not guessed it. With without, a store that does not
+// answer is not waited for.
+func (a *api) callerOf(r *http.Request, without bool) (service.Caller, *problem) {
 	header := r.Header.Get("Authorization")
+	if secret := auth.SessionOf(r); header == "" && secret != "" {
+		return a.holderOf(r, secret)
+	}
 	if header == "" {
-		return store.Token{}, unauthenticated("the request has no token").withHint("send the header Authorization: Bearer TOKEN")
+		return service.Caller{}, unauthenticated("a token is required").withHint("send the header Authorization: Bearer TOKEN")
 	}
 	scheme, secret, _ := strings.Cut(header, " ")
 	err := auth.ErrUnknown
-	var who store.Token
+	var who service.Caller
+	var expires time.Time
 	if strings.EqualFold(scheme, "Bearer") {
-		who, err = a.whose(r.Context(), strings.TrimSpace(secret), without)
+		who, expires, err = a.whose(r.Context(), strings.TrimSpace(secret), without)
 	}
 	switch {
 	case err == nil:
 		return who, nil
 	case errors.Is(err, auth.ErrExpired):
-		return who, unauthenticated(fmt.Sprintf("the token %s has expired at %s", who.Name, who.Expires.Format(time.RFC3339))).
-			withHint("an administrator makes another one with belfry token create")
+		return who, unauthenticated(fmt.Sprintf("the token %s has expired at %s", who.Name, expires.Format(time.RFC3339))).
+			withHint("an administrator can create another one with belfry token create")
 	case !errors.Is(err, auth.ErrUnknown):
-		return who, refuse(client.TypeUnavailable, "the store of the server does not answer, so that no token can be looked up").withHint("nothing was done; the log of the server says more")
+		return who, storeAway()
 	}
 	var address netip.Addr
 	if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
@@ -160,67 +173,79 @@ func (a *api) callerOf(r *http.Request, without bool) (store.Token, *problem) {
 	}
 	wait, first := a.failures.Add(address, a.Now())
 	if first {
-		a.Log.Warn("an address sends many tokens that are not valid", "address", address)
+		a.Log.Warn("an address sends many invalid tokens", "address", address)
 	}
 	if wait > 0 {
-		return who, refuse(client.TypeTooManyFailures, "the token is not valid here, nor were many others from this address").
-			withHint("whoever has one that is valid is not held up").
+		return who, refuse(client.TypeTooManyFailures, "invalid token, and many others from this address were not").
+			withHint("requests with a valid token are not slowed down").
 			withHeader("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
 	}
-	return who, unauthenticated("the token is not valid here").withHint(lostHint)
+	return who, unauthenticated("invalid token").withHint(service.LostToken)
+}
+
+// holderOf returns whose session a request has.
+func (a *api) holderOf(r *http.Request, secret string) (service.Caller, *problem) {
+	if !auth.IsSameOrigin(r) {
+		return service.Caller{}, refuse(client.TypeCrossOrigin, "a session is good for pages of this server alone").
+			withHint("send the header Authorization: Bearer TOKEN")
+	}
+	hash, ok := a.Sessions.Token(secret)
+	if !ok {
+		return service.Caller{}, unauthenticated("the session has ended").withHint("log in at /ui/login")
+	}
+	token, err := a.Tokens.ByHash(r.Context(), hash)
+	switch {
+	case err == nil:
+		return service.CallerOf(token), nil
+	case errors.Is(err, auth.ErrUnknown), errors.Is(err, auth.ErrExpired):
+		return service.Caller{}, unauthenticated("the token of the session is not valid any more").withHint("log in with another one at /ui/login")
+	}
+	return service.Caller{}, storeAway()
+}
+
+// storeAway is the problem of a token that cannot be looked up.
+func storeAway() *problem {
+	return refuse(client.TypeUnavailable, "the store of the server does not respond, so tokens cannot be checked").withHint("nothing was done; see the log of the server")
 }
 
 // tokenWithin is how long a route waits for the store that can do without: it leaves
 // most of the 10 s that Prometheus waits for the answer.
 const tokenWithin = 2 * time.Second
 
-// whose returns the token that a secret is.
-func (a *api) whose(ctx context.Context, secret string, without bool) (store.Token, error) {
+// whose returns who has a secret, and when the token expires.
+func (a *api) whose(ctx context.Context, secret string, without bool) (who service.Caller, expires time.Time, err error) {
 	asked := ctx
 	if without {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, tokenWithin)
 		defer cancel()
 	}
-	who, err := a.Tokens.Authenticate(ctx, secret)
+	token, err := a.Tokens.Authenticate(ctx, secret)
 	if err == nil || errors.Is(err, auth.ErrUnknown) || errors.Is(err, auth.ErrExpired) {
 		a.lookups.Saw(nil)
-		return who, err
+		return service.CallerOf(token), token.Expires, err
 	}
 	if asked.Err() == nil { // else it was the caller who has given up
 		a.lookups.Saw(err)
 	}
 	if known, ok := a.Tokens.LastKnown(secret); ok && without {
-		return known, nil
+		return service.CallerOf(known), known.Expires, nil
 	}
-	return who, err
+	return service.Caller{}, expires, err
 }
-
-// lostHint is for those whose token is not valid.
-const lostHint = "an administrator makes another one with belfry token create; who has lost the administrator's, on the machine of the server with belfry token reset"
 
 func unauthenticated(detail string) *problem {
-	return refuse(client.TypeUnauthenticated, "%s", detail).withHeader("WWW-Authenticate", `Bearer realm="belfry"`)
+	return refuse(client.TypeUnauthenticated, "%s", detail).withHeader("WWW-Authenticate", challenge)
 }
 
-// callerKey is the key of the caller's token in the context of a request.
+// challenge says how to authenticate.
+const challenge = `Bearer realm="belfry"`
+
+// callerKey is the key of the caller in the context of a request.
 type callerKey struct{}
 
-// caller returns the token that a request was made with.
-func caller(ctx context.Context) store.Token {
-	who, _ := ctx.Value(callerKey{}).(store.Token)
+// caller returns who has made a request. The zero Caller may do nothing.
+func caller(ctx context.Context) service.Caller {
+	who, _ := ctx.Value(callerKey{}).(service.Caller)
 	return who
 }
-
-// stillValid tells whoever answers a request for long whether its token has been
-// revoked, or has expired, meanwhile.
-func (a *api) stillValid(ctx context.Context) error {
-	_, err := a.Tokens.ByHash(ctx, caller(ctx).Hash)
-	if errors.Is(err, auth.ErrUnknown) || errors.Is(err, auth.ErrExpired) {
-		return unauthenticated("the token is not valid any more").withHint(lostHint)
-	}
-	return err
-}
-
-// actorOf returns who makes the request, for the audit.
-func actorOf(ctx context.Context) string { return caller(ctx).Name }

@@ -19,7 +19,9 @@ import (
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/events"
+	"github.com/belfry-cron/belfry/internal/forecast"
 	"github.com/belfry-cron/belfry/internal/httpapi"
+	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/memory"
@@ -84,7 +86,9 @@ type server struct {
 	handler http.Handler
 	planner *planner
 	name    string      // of the node
-	events  *events.Hub // nil until somebody follows what happens
+	events  *events.Hub // nil until the test follows what happens
+
+	followers *service.Followers // nil unless the test follows output
 
 	mu  sync.Mutex
 	now time.Time
@@ -119,6 +123,8 @@ func (p *planner) Upcoming(at time.Time, after engine.Upcoming, n int) (list []e
 	return list[:min(n, len(list))]
 }
 
+func (p *planner) Timings([]job.ID) []forecast.Timing { return nil }
+
 func (p *planner) Sync(context.Context) error { p.syncs++; return nil }
 func (p *planner) Ready() <-chan struct{}     { return p.ready }
 
@@ -133,26 +139,42 @@ func newServer(t *testing.T) *server {
 }
 
 // handle makes the API, on the store of the server or something around it.
-func (s *server) handle(on httpapi.Store) {
+func (s *server) handle(on service.Store) {
 	s.t.Helper()
-	var err error
-	s.handler, err = httpapi.Handler(httpapi.Config{
-		Store: on, Planner: s.planner, Node: s.name, Events: s.events, Now: s.clock, Version: "test", Hosts: []string{"belfry.example"},
-		Metrics: http.HandlerFunc(writeMetrics),
-		Tokens:  s.tokens,
+	s.handler = newHandler(s.t, service.Config{Store: on, Planner: s.planner, Node: s.name, Events: s.events, Followers: s.followers, Tokens: s.tokens, Now: s.clock}, httpapi.Config{
+		Node: s.name, Now: s.clock, Version: "test", Hosts: []string{"belfry.example"}, Metrics: http.HandlerFunc(writeMetrics), Tokens: s.tokens,
 	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+}
+
+// plain makes the API without a planner.
+func (s *server) plain(on service.Store) {
+	s.t.Helper()
+	s.handler = newHandler(s.t, service.Config{Store: on, Tokens: s.tokens, Now: s.clock}, httpapi.Config{Tokens: s.tokens, Now: s.clock})
 }
 
 // handleAt makes the API of a node with a clock of its own.
 func (s *server) handleAt(now func() time.Time) {
 	s.t.Helper()
-	var err error
-	if s.handler, err = httpapi.Handler(httpapi.Config{Store: s.store, Planner: s.planner, Tokens: s.tokens, Now: now}); err != nil {
-		s.t.Fatal(err)
+	s.handler = newHandler(s.t, service.Config{Store: s.store, Planner: s.planner, Tokens: s.tokens, Now: now}, httpapi.Config{Tokens: s.tokens, Now: now})
+}
+
+// newHandler makes an API and the service behind it.
+func newHandler(t testing.TB, behind service.Config, c httpapi.Config) http.Handler {
+	t.Helper()
+	handler, err := httpapi.Handler(withService(t, behind, c))
+	if err != nil {
+		t.Fatal(err)
 	}
+	return handler
+}
+
+func withService(t testing.TB, behind service.Config, c httpapi.Config) httpapi.Config {
+	t.Helper()
+	var err error
+	if c.Service, err = service.New(behind); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func writeMetrics(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics\n") }
@@ -323,7 +345,7 @@ func TestMistakesNameTheirPlace(t *testing.T) {
 			[]client.FieldError{{Pointer: "/labels/a b~1c", Path: `labels["a b/c"]`}},
 		},
 		{
-			"a calendar that is not there", `{"name": "x", "schedule": {"cron": "0 9 * * *", "except": "holidays"}, "run": {"shell": "true"}}`, 422,
+			"a calendar that does not exist", `{"name": "x", "schedule": {"cron": "0 9 * * *", "except": "holidays"}, "run": {"shell": "true"}}`, 422,
 			[]client.FieldError{{Pointer: "/schedule/except", Path: "schedule.except"}},
 		},
 		{"a calendar", `{"kind": "calendar", "name": "x", "calendar": {"include": "2026-12-25"}}`, 422, []client.FieldError{{Pointer: "/kind", Path: "kind"}}},
@@ -361,7 +383,7 @@ func TestMistakesNameTheirPlace(t *testing.T) {
 	s.refused(client.TypeTooLarge, 413, "POST", "/api/v1/jobs", `{"name": "`+strings.Repeat("x", 17<<20)+`"}`)
 	s.refused(client.TypeNotFound, 404, "GET", "/api/v1/jibs", "")
 	for _, astray := range []string{"/api/v1/jobs//x", "/api/v1/jobs/default/../x", "//readyz", "/api/v1/./jobs"} {
-		if p := s.refused(client.TypeNotFound, 404, "GET", astray, ""); p.Detail != "there is nothing at "+astray {
+		if p := s.refused(client.TypeNotFound, 404, "GET", astray, ""); p.Detail != astray+" does not exist" {
 			t.Errorf("the detail is %q", p.Detail)
 		}
 	}
@@ -497,7 +519,7 @@ func TestApplyChecksAllBeforeItWritesAny(t *testing.T) {
 		t.Errorf("the errors are %+v", p.Errors)
 	}
 	p = s.refused(client.TypeInvalid, 422, "POST", "/api/v1/jobs:apply", `{"documents": [`+nightly+`, {"name": "bad", "schedule": {"cron": "61 * * * *"}, "run": {"shell": "true"}}]}`)
-	if len(p.Errors) != 1 || p.Errors[0].Pointer != "/documents/1/schedule/cron" || p.Detail != "the documents have a mistake, and nothing was changed" {
+	if len(p.Errors) != 1 || p.Errors[0].Pointer != "/documents/1/schedule/cron" || p.Detail != "the documents have a mistake; nothing was changed" {
 		t.Errorf("the problem is %+v", p)
 	}
 	s.refused(client.TypeNotFound, 404, "GET", "/api/v1/jobs/default/nightly", "")
@@ -667,20 +689,14 @@ func (s *fullStore) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.
 func TestApplyAgainDoesTheRest(t *testing.T) {
 	s := newServer(t)
 	full := &fullStore{Store: s.store, left: 2*store.PutMax + 1}
-	var err error
-	s.handler, err = httpapi.Handler(httpapi.Config{
-		Store: full, Now: s.clock, Tokens: s.tokens,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.plain(full)
 	var documents []string
 	for i := range 5 * store.PutMax {
 		documents = append(documents, fmt.Sprintf(`{"name": "job-%d", "run": {"shell": "true"}}`, i))
 	}
 	body := `{"documents": [` + strings.Join(documents, ",") + `]}`
 	p := s.refused(client.TypeUnavailable, 503, "POST", "/api/v1/jobs:apply", body)
-	if p.Hint != fmt.Sprintf("%d documents were applied before; applying again does the rest", 2*store.PutMax) || !strings.Contains(p.Detail, "the store has no space left") {
+	if p.Hint != fmt.Sprintf("%d documents were applied; apply again for the rest", 2*store.PutMax) || !strings.Contains(p.Detail, "the store has no space left") {
 		t.Errorf("the problem is %+v", p)
 	}
 	full.left = 1000
@@ -736,14 +752,7 @@ func TestFailuresInsideAreNotTold(t *testing.T) {
 		{context.DeadlineExceeded, client.TypeTimeout, 504},
 	} {
 		s := newServer(t)
-		var err error
-		s.handler, err = httpapi.Handler(httpapi.Config{
-			Store:  brokenStore{s.store, tt.err},
-			Tokens: s.tokens,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s.plain(brokenStore{s.store, tt.err})
 		if p := s.refused(tt.kind, tt.status, "GET", "/api/v1/jobs", ""); strings.Contains(p.Detail+p.Hint, "secret") {
 			t.Errorf("the problem tells %q", p.Detail)
 		}
@@ -762,4 +771,53 @@ func (s *server) dial() *client.Client {
 		s.t.Fatal(err)
 	}
 	return c
+}
+
+// A change that is meant for an old version is refused even if it would change nothing.
+func TestAStaleIfMatchIsRefusedWhateverTheChangeSays(t *testing.T) {
+	s := newServer(t)
+	for path, document := range map[string]string{
+		"jobs":      `{"name": "x", "description": "%s", "run": {"shell": "true"}}`,
+		"pools":     `{"kind": "pool", "name": "x", "description": "%s", "pool": {"size": 1}}`,
+		"calendars": `{"kind": "calendar", "name": "x", "description": "%s", "calendar": {"include": "2026-12-25"}}`,
+	} {
+		path = "/api/v1/" + path + "/default/x"
+		second := fmt.Sprintf(document, "two")
+		for _, r := range [][2]string{{"If-None-Match", "*"}, {"If-Match", `"1"`}} {
+			text := second
+			if r[0] == "If-None-Match" {
+				text = fmt.Sprintf(document, "one")
+			}
+			if w := s.call("PUT", path, text, r[0], r[1]); w.Code/100 != 2 {
+				t.Fatalf("%s: status %d: %s", path, w.Code, w.Body)
+			}
+		}
+		s.refused(client.TypeChanged, 412, "PUT", path, second, "If-Match", `"1"`)
+		s.refused(client.TypeChanged, 412, "PUT", path, second, "If-None-Match", "*")
+		if w := s.call("PUT", path, second, "If-Match", `"2"`); w.Code != 200 || w.Header().Get("ETag") != `"2"` {
+			t.Errorf("%s: the present version has the status %d: %s", path, w.Code, w.Body)
+		}
+	}
+	ok[client.Change](s, "POST", "/api/v1/jobs/default/x/pause", "")
+	s.refused(client.TypeChanged, 412, "POST", "/api/v1/jobs/default/x/pause", "", "If-Match", `"2"`)
+}
+
+// fasterStore is one in which bob writes each job right before it is written.
+type fasterStore struct{ *memory.Store }
+
+func (s fasterStore) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) {
+	bobs := p
+	bobs.Actor = "bob"
+	if _, err := s.Store.PutJob(ctx, bobs); err != nil {
+		return nil, err
+	}
+	return s.Store.PutJob(ctx, p)
+}
+
+func TestOfTwoThatMakeTheSameChangeToAVersionOneIsRefused(t *testing.T) {
+	s := newServer(t)
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+	s.handle(fasterStore{s.store})
+	s.refused(client.TypeChanged, 412, "PUT", "/api/v1/jobs/default/nightly", `{"name": "nightly", "run": {"shell": "false"}}`, "If-Match", `"1"`)
+	ok[client.Change](s, "PUT", "/api/v1/jobs/default/nightly", `{"name": "nightly", "run": {"shell": "true"}}`, "If-Match", "*")
 }

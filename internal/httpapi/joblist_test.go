@@ -11,7 +11,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/engine"
-	"github.com/belfry-cron/belfry/internal/httpapi"
+	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -164,7 +164,7 @@ func TestAPageThatTakesLongIsGivenAsItIs(t *testing.T) {
 // countingStore counts the questions for jobs and attempts. Once it is endless, it
 // finds none and says that there are more.
 type countingStore struct {
-	httpapi.Store
+	service.Store
 	endless bool
 	took    func() // called by each if it is set
 	calls   int

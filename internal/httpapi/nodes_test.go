@@ -79,7 +79,7 @@ func TestADrainedNodeIsReadyAndSaysSo(t *testing.T) {
 		t.Errorf("status %d: %s", w.Code, w.Body)
 	}
 	ok[client.Node](s, "POST", "/api/v1/nodes/"+name+"/drain", "")
-	if w := s.call("GET", "/readyz", ""); w.Code != 200 || w.Body.String() != "ok, and drained: this node takes no runs\n" {
+	if w := s.call("GET", "/readyz", ""); w.Code != 200 || w.Body.String() != "ok; node is drained, not accepting runs\n" {
 		t.Errorf("status %d: %s", w.Code, w.Body)
 	}
 	s.pass(time.Hour) // it is silent, and drained all the same

@@ -26,8 +26,8 @@ func (a *api) humaConfig() huma.Config {
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
 				Title: "Belfry", Version: a.Version, License: &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"},
-				Description: "A distributed crontab. Whatever is no success is a problem in the sense of RFC 9457. " +
-					"Of each operation security names the role that its token must have at least: viewer, runner or admin.",
+				Description: "A distributed crontab. Errors are problems as in RFC 9457. " +
+					"The security of each operation names the least role of its token: viewer, runner or admin.",
 			},
 			Servers: []*huma.Server{{URL: "/", Description: "The server that this is from."}},
 			Tags:    tags,
@@ -48,15 +48,19 @@ func (a *api) humaConfig() huma.Config {
 // tags are what operations are about: the first part of their path.
 var tags = []*huma.Tag{
 	{Name: "jobs", Description: "What runs when."},
-	{Name: "runs", Description: "What is planned, goes on, or has been, with its output."},
-	{Name: "schedules", Description: "What schedules mean, before there is a job."},
-	{Name: "calendars", Description: "Days that schedules leave out, or fall on alone."},
-	{Name: "pools", Description: "What bounds how many runs of several jobs go on at once."},
+	{Name: "runs", Description: "Planned, running and finished runs, with their output."},
+	{Name: "schedules", Description: "What schedules mean, before a job uses them."},
+	{Name: "calendars", Description: "Days that schedules skip or are restricted to."},
+	{Name: "pools", Description: "Bounds on how many runs of several jobs run at once."},
 	{Name: "nodes", Description: "The processes that plan and run jobs."},
+	{Name: "stats", Description: "What has run, counted."},
+	{Name: "load", Description: "What schedules will start."},
+	{Name: "attention", Description: "What a person should look at."},
 	{Name: "tokens", Description: "Who may do what."},
-	{Name: "events", Description: "What happens, as it happens."},
-	{Name: "audit", Description: "Who has changed what."},
-	{Name: "server", Description: "What programs ask that watch the server."},
+	{Name: "sessions", Description: "Codes that log browsers in."},
+	{Name: "events", Description: "Events as they happen."},
+	{Name: "audit", Description: "Who changed what."},
+	{Name: "server", Description: "For programs that watch the server."},
 }
 
 // tagOf returns what a path is about.
@@ -137,10 +141,24 @@ func (a *api) describePlain() {
 		a.huma.OpenAPI().AddOperation(operation)
 	}
 	text := &huma.Schema{Type: huma.TypeString}
-	add("/livez", "livez", "Tell that the process answers", "text/plain", text, http.StatusOK)
-	add("/readyz", "readyz", "Tell whether requests can be served, and why not", "text/plain", text, http.StatusOK, http.StatusServiceUnavailable)
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		for _, end := range []string{"", "/{signal}"} {
+			operation := &huma.Operation{
+				OperationID: strings.ToLower(method) + "-ping" + map[bool]string{true: "-signal"}[end != ""], Method: method, Path: "/ping/{key}" + end,
+				Summary:    "Report on a job with its ping key",
+				Parameters: []*huma.Param{{Name: "key", In: "path", Required: true, Schema: text, Description: "The ping key of the job."}},
+				Responses:  map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"text/plain": {Schema: text}}}},
+			}
+			if end != "" {
+				operation.Parameters = append(operation.Parameters, &huma.Param{Name: "signal", In: "path", Required: true, Schema: text, Description: "start, fail, or an exit code."})
+			}
+			a.huma.OpenAPI().AddOperation(operation)
+		}
+	}
+	add("/livez", "livez", "Report that the process responds", "text/plain", text, http.StatusOK)
+	add("/readyz", "readyz", "Report whether requests can be served, and why not", "text/plain", text, http.StatusOK, http.StatusServiceUnavailable)
 	if a.Metrics != nil {
-		add("/metrics", "metrics", "Get what Prometheus reads", "text/plain", text, http.StatusOK)
+		add("/metrics", "metrics", "Get the metrics for Prometheus", "text/plain", text, http.StatusOK)
 	}
 	add("/openapi.json", "openapi", "Get this description", "application/json", &huma.Schema{Type: huma.TypeObject}, http.StatusOK)
 }
@@ -149,7 +167,7 @@ func (a *api) describePlain() {
 func (a *api) problemResponses() map[string]*huma.Response {
 	schema := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[client.Problem](), true, "Problem")
 	headers := map[int]map[string]*huma.Header{
-		http.StatusUnauthorized:       {"WWW-Authenticate": describedHeader("Which token is wanted.")},
+		http.StatusUnauthorized:       {"WWW-Authenticate": describedHeader("Which token is required.")},
 		http.StatusPreconditionFailed: {"ETag": describedHeader("The version that it has by now.")},
 		http.StatusTooManyRequests:    {"Retry-After": describedHeader("After how many seconds to try again, where that is known.")},
 	}
@@ -185,9 +203,9 @@ func (a *api) complete(o *huma.Operation) {
 	o.Tags = []string{tagOf(o.Path)}
 	wanted := access[o.Method+" "+o.Path]
 	if wanted.public {
-		o.Security = []map[string][]string{} // in contrast to none: nobody is asked
+		o.Security = []map[string][]string{} // empty, not missing: no token is needed
 	} else {
-		o.Security = []map[string][]string{{"token": {string(wanted.role)}}}
+		o.Security = []map[string][]string{{"token": {string(wanted.right.Role)}}}
 	}
 	delete(o.Responses, "default")
 	answers, _ := o.Metadata[answersKey].([]int)
@@ -211,11 +229,14 @@ func (a *api) complete(o *huma.Operation) {
 // answersKey is where an operation keeps the answers of register.
 const answersKey = "answers"
 
-// problemsOf returns which problems an operation can have: those that all have,
-// and those that its parts bring along.
+// problemsOf returns which problems an operation can have: the common ones, and those of its
+// parts.
 func problemsOf(o *huma.Operation, wanted need) []int {
 	list := []int{http.StatusForbidden, http.StatusInternalServerError}
-	if wanted.public {
+	switch {
+	case strings.HasPrefix(o.Path, "/ping/"):
+		return append(list, http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable, http.StatusGatewayTimeout)
+	case wanted.public:
 		return list
 	}
 	list = append(list, http.StatusBadRequest, http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable)
@@ -266,18 +287,20 @@ func addDocuments(tree map[string]any) error {
 	delete(schemas, "ErrorModel")
 	delete(schemas, "ErrorDetail")
 
-	// A page of documents becomes one of jobs, one of calendars and one of pools.
+	// A page of documents becomes one of calendars and one of pools; that of jobs has a type.
 	page := schemas["PageDocument"]
 	delete(schemas, "PageDocument")
 	for _, kind := range documented {
-		schemas["Page"+kind] = withDocuments(page, kind)
+		if kind != "Job" {
+			schemas["Page"+kind] = withDocuments(page, kind)
+		}
 	}
 	for path, item := range tree["paths"].(map[string]any) {
 		if kind := documented[tagOf(path)]; kind != "" && !strings.HasSuffix(path, ":apply") {
 			tree["paths"].(map[string]any)[path] = withDocuments(item, kind)
 		}
 	}
-	for _, name := range []string{"Change", "Revision"} {
+	for _, name := range []string{"Change", "Revision", "JobPage"} {
 		schemas[name] = withDocuments(schemas[name], "Job")
 	}
 	schemas["Apply"] = withDocuments(schemas["Apply"], "Document")

@@ -22,6 +22,7 @@ import (
 
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/httpapi"
+	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/store/memory"
 )
 
@@ -60,7 +61,12 @@ const descriptionURL = "https://belfry.test/openapi.json"
 
 func readDescription() (*described, error) {
 	s := memory.New(memory.Options{})
-	text, err := httpapi.Description(httpapi.Config{Store: s, Tokens: auth.New(s, nil), Metrics: http.NotFoundHandler(), Version: "test"})
+	tokens := auth.New(s, nil)
+	behind, err := service.New(service.Config{Store: s, Tokens: tokens})
+	if err != nil {
+		return nil, err
+	}
+	text, err := httpapi.Description(httpapi.Config{Service: behind, Tokens: tokens, Metrics: http.NotFoundHandler(), Version: "test"})
 	if err != nil {
 		return nil, err
 	}
@@ -309,8 +315,8 @@ func TestTheDescriptionHasWhatGeneratorsOfClientsNeed(t *testing.T) {
 		}
 		tags[tag] = true
 
-		public, role, _ := httpapi.Wants(pattern)
-		want := `[{"token":["` + string(role) + `"]}]`
+		public, right := httpapi.Wants(pattern)
+		want := `[{"token":["` + string(right.Role) + `"]}]`
 		if public {
 			want = `[]`
 		}

@@ -13,15 +13,14 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/belfry-cron/belfry/client"
-	"github.com/belfry-cron/belfry/job"
-	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/internal/service"
 )
 
 // problemType is the type of an answer that is a problem.
 const problemType = "application/problem+json"
 
-// problem is an error on its way to a client. The methods are those that the
-// routes' library asks for.
+// problem is an error on its way to a client, with the methods that the routes' library
+// asks for.
 type problem struct {
 	client.Problem
 	header http.Header
@@ -33,26 +32,26 @@ var kinds = map[client.ProblemType]struct {
 	title  string
 }{
 	client.TypeMalformed:        {http.StatusBadRequest, "the request cannot be read"},
-	client.TypeUnauthenticated:  {http.StatusUnauthorized, "a valid token is needed"},
-	client.TypeForbidden:        {http.StatusForbidden, "the token may not do this"},
+	client.TypeUnauthenticated:  {http.StatusUnauthorized, "a valid token is required"},
+	client.TypeForbidden:        {http.StatusForbidden, "the token does not allow this"},
 	client.TypeHostRefused:      {http.StatusForbidden, "the host of the request is not one of this server"},
 	client.TypeCrossOrigin:      {http.StatusForbidden, "the request comes from another site"},
-	client.TypeNotFound:         {http.StatusNotFound, "there is no such thing"},
+	client.TypeNotFound:         {http.StatusNotFound, "not found"},
 	client.TypeMethodNotAllowed: {http.StatusMethodNotAllowed, "the method is not allowed here"},
-	client.TypeExists:           {http.StatusConflict, "it exists already"},
-	client.TypeConflict:         {http.StatusConflict, "it is not in a state for this"},
-	client.TypeChanged:          {http.StatusPreconditionFailed, "it has another version"},
+	client.TypeExists:           {http.StatusConflict, "it already exists"},
+	client.TypeConflict:         {http.StatusConflict, "the present state does not allow this"},
+	client.TypeChanged:          {http.StatusPreconditionFailed, "the version has changed"},
 	client.TypeVersionWanted:    {http.StatusPreconditionRequired, "the version to change must be named"},
-	client.TypeTooSlow:          {http.StatusRequestTimeout, "the request came too slowly"},
+	client.TypeTooSlow:          {http.StatusRequestTimeout, "the request arrived too slowly"},
 	client.TypeTooLarge:         {http.StatusRequestEntityTooLarge, "the request is too large"},
-	client.TypeMediaType:        {http.StatusUnsupportedMediaType, "the type of the body is not known"},
-	client.TypeElsewhere:        {http.StatusMisdirectedRequest, "this node does not answer the API"},
+	client.TypeMediaType:        {http.StatusUnsupportedMediaType, "the media type of the body is not supported"},
+	client.TypeElsewhere:        {http.StatusMisdirectedRequest, "this node does not serve the API"},
 	client.TypeInvalid:          {http.StatusUnprocessableEntity, "the request has mistakes"},
 	client.TypeTooMany:          {http.StatusTooManyRequests, "too much at once"},
-	client.TypeTooManyFailures:  {http.StatusTooManyRequests, "too many wrong tokens"},
-	client.TypeUnavailable:      {http.StatusServiceUnavailable, "it cannot be done for now"},
-	client.TypeTimeout:          {http.StatusGatewayTimeout, "it took too long"},
-	client.TypeInternal:         {http.StatusInternalServerError, "something went wrong inside"},
+	client.TypeTooManyFailures:  {http.StatusTooManyRequests, "too many invalid tokens"},
+	client.TypeUnavailable:      {http.StatusServiceUnavailable, "temporarily unavailable"},
+	client.TypeTimeout:          {http.StatusGatewayTimeout, "the request took too long"},
+	client.TypeInternal:         {http.StatusInternalServerError, "internal error"},
 }
 
 // refuse makes a problem; the format says what is wrong this time.
@@ -61,23 +60,28 @@ func refuse(kind client.ProblemType, format string, args ...any) *problem {
 	return &problem{Problem: client.Problem{Type: kind, Title: k.title, Status: k.status, Detail: fmt.Sprintf(format, args...)}}
 }
 
-// wrongRequest is the problem of a mistake that is not in a document.
-func wrongRequest(mistake client.FieldError) *problem {
-	return refuse(client.TypeInvalid, "%s", kinds[client.TypeInvalid].title).withErrors(mistake)
+// wrongParameter is the problem of a parameter or header that cannot be understood.
+func wrongParameter(name, detail string) *problem {
+	return problemOf(service.WrongParameter(name, detail, ""))
 }
 
-// wrongParameter is the problem of a parameter or header that cannot be understood.
-func wrongParameter(name, detail, hint string) *problem {
-	return wrongRequest(client.FieldError{Parameter: name, Detail: detail, Hint: hint})
+// problemOf is an error of the service as a problem.
+func problemOf(e *service.Error) *problem {
+	p := refuse(e.Type, "%s", e.Detail)
+	p.Hint, p.Errors, p.MoreErrors = e.Hint, e.Errors, e.MoreErrors
+	switch {
+	case e.Type == client.TypeUnauthenticated:
+		p.withHeader("WWW-Authenticate", challenge)
+	case e.Version > 0:
+		p.withHeader("ETag", etag(e.Version))
+	case e.RetryAfter > 0:
+		p.withHeader("Retry-After", strconv.Itoa(int(e.RetryAfter.Seconds())))
+	}
+	return p
 }
 
 func (p *problem) withHint(format string, args ...any) *problem {
 	p.Hint = fmt.Sprintf(format, args...)
-	return p
-}
-
-func (p *problem) withErrors(errs ...client.FieldError) *problem {
-	p.Errors = append(p.Errors, errs...)
 	return p
 }
 
@@ -117,93 +121,25 @@ func (a *api) writeProblem(w http.ResponseWriter, p *problem) {
 	_, _ = w.Write(append(data, '\n'))
 }
 
-// asProblem makes a problem of any error. What is nobody's mistake outside is
-// logged, and not told.
+// asProblem makes a problem of any error, and logs what is no mistake of the caller.
 func (a *api) asProblem(ctx context.Context, err error) *problem {
 	var p *problem
-	var mistakes job.Problems
-	switch {
-	case errors.As(err, &p):
+	if errors.As(err, &p) {
 		return p
-	case errors.As(err, &mistakes):
-		return invalid(mistakes, "")
-	case errors.Is(err, store.ErrNotFound):
-		return refuse(client.TypeNotFound, "%v", err)
-	case errors.Is(err, store.ErrExists):
-		return refuse(client.TypeExists, "%v", err)
-	case errors.Is(err, store.ErrConflict):
-		return refuse(client.TypeConflict, "%v", err).withHint("read it again, and decide again")
-	case errors.Is(err, store.ErrNoSpace):
-		return refuse(client.TypeUnavailable, "the store has no space left").withHint("nothing was changed")
-	case errors.Is(err, store.ErrReadOnly):
-		return refuse(client.TypeUnavailable, "the store is read-only").withHint("nothing was changed")
-	case errors.Is(err, store.ErrAway):
-		a.Log.Warn("the store could not be reached for a request", "error", err, "actor", actorOf(ctx))
-		return refuse(client.TypeUnavailable, "the store cannot be reached").withHint("see what was done, or try again")
-	case errors.Is(err, context.DeadlineExceeded):
-		return refuse(client.TypeTimeout, "the store did not answer within %s", requestTime)
-	case ctx.Err() != nil:
-		return refuse(client.TypeTimeout, "the client has gone away")
 	}
-	a.Log.Error("a request failed", "error", err, "actor", actorOf(ctx))
-	return refuse(client.TypeInternal, "the reason is in the log of the server")
-}
-
-// invalid is the problem of a document with mistakes. The pointer is where the
-// document stands in the request.
-func invalid(mistakes job.Problems, pointer string) *problem {
-	p := refuse(client.TypeInvalid, "%s", mistakesIn(len(mistakes)))
-	for _, m := range mistakes {
-		p.Errors = append(p.Errors, client.FieldError{
-			Pointer: pointer + pointerOf(m.Path), Path: m.Path, Detail: m.Message, Hint: m.Hint,
-		})
+	e := service.ErrorOf(err)
+	switch cause := errors.Unwrap(e); {
+	case e.Type == client.TypeInternal:
+		a.Log.Error("a request failed", "error", cause, "actor", caller(ctx).Name)
+	case e.Away():
+		a.Log.Warn("the store could not be reached for a request", "error", cause, "actor", caller(ctx).Name)
 	}
-	return p
-}
-
-func mistakesIn(n int) string {
-	if n == 1 {
-		return "the document has a mistake"
-	}
-	return fmt.Sprintf("the document has %d mistakes", n)
-}
-
-// pointerOf writes a path of a document as a JSON pointer: schedule.cron[1] is
-// /schedule/cron/1.
-func pointerOf(path string) string {
-	var b strings.Builder
-	add := func(key string) {
-		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key))
-	}
-	for path != "" {
-		switch path[0] {
-		case '.':
-			path = path[1:]
-		case '[':
-			if quoted, err := strconv.QuotedPrefix(path[1:]); err == nil {
-				key, _ := strconv.Unquote(quoted)
-				add(key)
-				path = strings.TrimPrefix(path[1+len(quoted):], "]")
-				continue
-			}
-			index, rest, _ := strings.Cut(path[1:], "]")
-			add(index)
-			path = rest
-		default:
-			end := strings.IndexAny(path, ".[")
-			if end < 0 {
-				end = len(path)
-			}
-			add(path[:end])
-			path = path[end:]
-		}
-	}
-	return b.String()
+	return problemOf(e)
 }
 
 // fromLibrary turns what the routes' library says about a request into a
 // problem.
-func fromLibrary(ctx huma.Context, _ string, v any) (any, error) {
+func fromLibrary(_ huma.Context, _ string, v any) (any, error) {
 	model, ok := v.(*huma.ErrorModel)
 	if !ok {
 		return v, nil
@@ -213,20 +149,19 @@ func fromLibrary(ctx huma.Context, _ string, v any) (any, error) {
 	switch model.Status {
 	case http.StatusBadRequest:
 		kind, detail = client.TypeMalformed, model.Detail
-	case http.StatusRequestEntityTooLarge:
-		kind, detail = client.TypeTooLarge, fmt.Sprintf("the body has more than %d bytes", bodyMax)
 	case http.StatusUnsupportedMediaType:
 		kind, detail = client.TypeMediaType, "the body must be application/json"
-	case http.StatusRequestTimeout:
-		kind, detail = client.TypeTooSlow, fmt.Sprintf("the body did not arrive within %s", bodyTime)
-		ctx.SetHeader("Connection", "close") // what still comes of the body is no request
 	case http.StatusInternalServerError:
 		kind, detail = client.TypeInternal, "the answer could not be made"
 	}
 	p := refuse(kind, "%s", detail)
 	p.Status = model.Status
 	for _, e := range model.Errors {
-		if e != nil {
+		switch {
+		case e == nil:
+		case len(p.Errors) == service.ErrorsMax:
+			p.MoreErrors++
+		default:
 			p.Errors = append(p.Errors, located(e))
 		}
 	}
@@ -248,7 +183,7 @@ func located(e *huma.ErrorDetail) client.FieldError {
 	case "query", "path", "header":
 		field.Parameter, _, _ = strings.Cut(rest, "[") // of those that are repeated
 	default:
-		field.Pointer, field.Path = pointerOf(rest), rest
+		field.Pointer, field.Path = service.Pointer(rest), rest
 	}
 	return field
 }

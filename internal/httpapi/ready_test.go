@@ -12,6 +12,7 @@ import (
 
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/httpapi"
+	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/memory"
 )
@@ -79,11 +80,7 @@ func TestAnOutageOfTokensIsLoggedOnce(t *testing.T) {
 	on := &silentStore{Store: s.store}
 	tokens := auth.New(on, s.clock)
 	var log strings.Builder
-	handler, err := httpapi.Handler(httpapi.Config{Store: on, Tokens: tokens, Now: s.clock, Log: slog.New(slog.NewTextHandler(&log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.handler = handler
+	s.handler = newHandler(t, service.Config{Store: on, Tokens: tokens, Now: s.clock}, httpapi.Config{Tokens: tokens, Now: s.clock, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	for _, on.fails = range []bool{false, true, true, true, false, false, true} {
 		tokens.Forget()
 		s.as(token, "GET", "/api/v1/jobs", "")
@@ -97,20 +94,43 @@ func TestAnOutageOfTokensIsLoggedOnce(t *testing.T) {
 	r := httptest.NewRequestWithContext(gone, "GET", "/api/v1/jobs", nil)
 	r.Host = "localhost"
 	r.Header.Set("Authorization", "Bearer "+token)
-	handler.ServeHTTP(httptest.NewRecorder(), r)
-	for text, want := range map[string]int{"tokens cannot be looked up": 2, "tokens are looked up again": 2} {
+	s.handler.ServeHTTP(httptest.NewRecorder(), r)
+	for text, want := range map[string]int{"cannot look up tokens": 2, "looking up tokens works again": 2} {
 		if n := strings.Count(log.String(), text); n != want {
 			t.Errorf("%q is logged %d times, want %d:\n%s", text, n, want, log.String())
 		}
 	}
 }
 
+func TestReadyzSaysThatHistoryIsBehind(t *testing.T) {
+	s := memory.New(memory.Options{})
+	tokens := auth.New(s, nil)
+	for _, c := range []struct {
+		warning string
+		err     error
+		status  int
+		text    string
+	}{
+		{"", nil, 200, "ok\n"},
+		{"history is behind: 7 records wait", nil, 200, "ok; history is behind: 7 records wait\n"},
+		{"", errors.New("the outbox is full"), 503, "the outbox is full\n"},
+	} {
+		behind := func() (string, error) { return c.warning, c.err }
+		handler := newHandler(t, service.Config{Store: s, Tokens: tokens, Behind: behind}, httpapi.Config{Tokens: tokens})
+		r := httptest.NewRequest("GET", "/readyz", nil)
+		r.Host = "localhost"
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if w.Code != c.status || w.Body.String() != c.text {
+			t.Errorf("%q, %v: the status is %d: %q", c.warning, c.err, w.Code, w.Body)
+		}
+	}
+}
+
 func TestANodeWhoseStoreCannotReadIsAliveAndNotReady(t *testing.T) {
 	s := unreadableStore{memory.New(memory.Options{})}
-	handler, err := httpapi.Handler(httpapi.Config{Store: s, Tokens: auth.New(s, nil)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := auth.New(s, nil)
+	handler := newHandler(t, service.Config{Store: s, Tokens: tokens}, httpapi.Config{Tokens: tokens})
 	for path, want := range map[string]struct {
 		status int
 		text   string

@@ -1,107 +1,108 @@
 package httpapi
 
 import (
-	"cmp"
-	"context"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
 
 	"github.com/belfry-cron/belfry/client"
-	"github.com/belfry-cron/belfry/internal/engine"
-	"github.com/belfry-cron/belfry/job"
-	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/internal/service"
 )
 
-// reach says what of a server a route is about, for tokens that are restricted to
-// a namespace.
-type reach int
-
-const (
-	ofServer reach = iota // all of it: such a token may not
-	ofNobody              // nothing that belongs to a namespace
-	inPath                // the namespace is in the path
-	inQuery               // the parameter namespace; it becomes that of the token
-	inObject              // the handler sees when it has the object
-)
-
-// need is what a route wants of its caller.
+// need is what a route asks of its caller before it reads the request. The service asks
+// again, and for the namespace.
 type need struct {
 	public bool // no token
-	role   store.Role
-	reach  reach
-	// without: when the store does not say whose token it is, what it said last counts.
+	right  service.Right
+	// body bounds the body of the route; without it a body is ignored.
+	body limit
+	// without: when the store does not say whose token it is, its last answer counts.
 	without bool
 }
 
 // access has each route of the API. One that is not here is for administrators
 // of the server alone.
 var access = map[string]need{
-	"GET /livez":        {public: true},
-	"GET /readyz":       {public: true},
-	"GET /metrics":      {role: store.RoleViewer, without: true}, // it names jobs of all namespaces
-	"GET /openapi.json": {role: store.RoleViewer, reach: ofNobody},
-	"/":                 {role: store.RoleViewer, reach: ofNobody}, // there is nothing
+	"GET /livez":                {public: true},
+	"GET /readyz":               {public: true},
+	"GET /ping/{key}":           {public: true}, // the key says who it is; HEAD is GET
+	"POST /ping/{key}":          {public: true},
+	"GET /ping/{key}/{signal}":  {public: true},
+	"POST /ping/{key}/{signal}": {public: true},
+	"GET /metrics":              {right: service.Observe, without: true}, // it names jobs of all namespaces
+	"GET /openapi.json":         {right: service.Read},
+	"/":                         {right: service.Read}, // there is nothing
 
-	"GET /api/v1/jobs":                                        {role: store.RoleViewer, reach: inQuery},
-	"POST /api/v1/jobs":                                       {role: store.RoleAdmin, reach: inObject},
-	"POST /api/v1/jobs:apply":                                 {role: store.RoleAdmin, reach: inObject},
-	"GET /api/v1/jobs/{namespace}/{name}":                     {role: store.RoleViewer, reach: inPath},
-	"PUT /api/v1/jobs/{namespace}/{name}":                     {role: store.RoleAdmin, reach: inPath},
-	"DELETE /api/v1/jobs/{namespace}/{name}":                  {role: store.RoleAdmin, reach: inPath},
-	"POST /api/v1/jobs/{namespace}/{name}/pause":              {role: store.RoleAdmin, reach: inPath},
-	"POST /api/v1/jobs/{namespace}/{name}/resume":             {role: store.RoleAdmin, reach: inPath},
-	"POST /api/v1/jobs/{namespace}/{name}/run":                {role: store.RoleRunner, reach: inPath},
-	"POST /api/v1/jobs/{namespace}/{name}/backfill":           {role: store.RoleRunner, reach: inPath},
-	"POST /api/v1/jobs/{namespace}/{name}/backfill/cancel":    {role: store.RoleRunner, reach: inPath},
-	"GET /api/v1/jobs/{namespace}/{name}/next":                {role: store.RoleViewer, reach: inPath},
-	"GET /api/v1/jobs/{namespace}/{name}/revisions":           {role: store.RoleViewer, reach: inPath},
-	"GET /api/v1/jobs/{namespace}/{name}/revisions/{version}": {role: store.RoleViewer, reach: inPath},
-	"POST /api/v1/jobs/{namespace}/{name}/rollback":           {role: store.RoleAdmin, reach: inPath},
+	"GET /api/v1/jobs":                                        {right: service.Read},
+	"POST /api/v1/jobs":                                       {right: service.Define, body: documentBody},
+	"POST /api/v1/jobs:apply":                                 {right: service.Define, body: filesBody},
+	"POST /api/v1/jobs:check":                                 {right: service.Read, body: documentBody},
+	"POST /api/v1/jobs:bulk":                                  {right: service.Operate, body: smallBody},
+	"GET /api/v1/jobs/{namespace}/{name}":                     {right: service.Read},
+	"PUT /api/v1/jobs/{namespace}/{name}":                     {right: service.Define, body: documentBody},
+	"DELETE /api/v1/jobs/{namespace}/{name}":                  {right: service.Define},
+	"POST /api/v1/jobs/{namespace}/{name}/pause":              {right: service.Define, body: smallBody},
+	"POST /api/v1/jobs/{namespace}/{name}/resume":             {right: service.Define, body: smallBody},
+	"POST /api/v1/jobs/{namespace}/{name}/run":                {right: service.Operate, body: paramsBody},
+	"POST /api/v1/jobs/{namespace}/{name}/report":             {right: service.Operate, body: reportBody},
+	"POST /api/v1/jobs/{namespace}/{name}/ping-key":           {right: service.Define},
+	"POST /api/v1/jobs/{namespace}/{name}/backfill":           {right: service.Operate, body: smallBody},
+	"POST /api/v1/jobs/{namespace}/{name}/backfill/cancel":    {right: service.Operate, body: smallBody},
+	"GET /api/v1/jobs/{namespace}/{name}/next":                {right: service.Read},
+	"GET /api/v1/jobs/{namespace}/{name}/revisions":           {right: service.Read},
+	"GET /api/v1/jobs/{namespace}/{name}/revisions/{version}": {right: service.Read},
+	"POST /api/v1/jobs/{namespace}/{name}/rollback":           {right: service.Define, body: smallBody},
 
-	// A calendar of another namespace is refused by the handler.
-	"GET /api/v1/schedules:preview": {role: store.RoleViewer, reach: ofNobody},
+	"GET /api/v1/jobs/{namespace}/{name}/statistics": {right: service.Read},
 
-	"GET /api/v1/calendars":                       {role: store.RoleViewer, reach: inQuery},
-	"GET /api/v1/calendars/{namespace}/{name}":    {role: store.RoleViewer, reach: inPath},
-	"PUT /api/v1/calendars/{namespace}/{name}":    {role: store.RoleAdmin, reach: inPath},
-	"DELETE /api/v1/calendars/{namespace}/{name}": {role: store.RoleAdmin, reach: inPath},
-	"GET /api/v1/pools":                           {role: store.RoleViewer, reach: inQuery},
-	"GET /api/v1/pools/{namespace}/{name}":        {role: store.RoleViewer, reach: inPath},
-	"PUT /api/v1/pools/{namespace}/{name}":        {role: store.RoleAdmin, reach: inPath},
-	"DELETE /api/v1/pools/{namespace}/{name}":     {role: store.RoleAdmin, reach: inPath},
+	"GET /api/v1/schedules:preview": {right: service.Read},
+	"GET /api/v1/stats":             {right: service.Read},
+	"GET /api/v1/load":              {right: service.Read},
+	"GET /api/v1/load/jobs":         {right: service.Read},
 
-	"GET /api/v1/runs":              {role: store.RoleViewer, reach: inQuery},
-	"GET /api/v1/runs/{id}":         {role: store.RoleViewer, reach: inObject},
-	"POST /api/v1/runs/{id}/cancel": {role: store.RoleRunner, reach: inObject},
-	"POST /api/v1/runs/{id}/retry":  {role: store.RoleRunner, reach: inObject},
-	"GET " + outputPath:             {role: store.RoleViewer, reach: inObject},
+	"GET /api/v1/calendars":                       {right: service.Read},
+	"GET /api/v1/calendars/{namespace}/{name}":    {right: service.Read},
+	"PUT /api/v1/calendars/{namespace}/{name}":    {right: service.Define, body: documentBody},
+	"DELETE /api/v1/calendars/{namespace}/{name}": {right: service.Define},
+	"GET /api/v1/pools":                           {right: service.Read},
+	"GET /api/v1/pools/{namespace}/{name}":        {right: service.Read},
+	"PUT /api/v1/pools/{namespace}/{name}":        {right: service.Define, body: documentBody},
+	"DELETE /api/v1/pools/{namespace}/{name}":     {right: service.Define},
 
-	"GET " + eventsPath: {role: store.RoleViewer, reach: inQuery},
+	"GET /api/v1/runs":                   {right: service.Read},
+	"GET /api/v1/runs/{id}":              {right: service.Read},
+	"POST /api/v1/runs/{id}/cancel":      {right: service.Operate, body: smallBody},
+	"POST /api/v1/runs/{id}/retry":       {right: service.Operate},
+	"GET /api/v1/runs/{id}/lines":        {right: service.Read},
+	"GET /api/v1/runs/{id}/lines:search": {right: service.Read},
+	"GET " + outputPath:                  {right: service.Read},
 
-	"GET /api/v1/nodes":               {role: store.RoleViewer, reach: ofNobody},
-	"POST /api/v1/nodes/{id}/drain":   {role: store.RoleAdmin},
-	"POST /api/v1/nodes/{id}/undrain": {role: store.RoleAdmin},
-	"GET /api/v1/audit":               {role: store.RoleViewer, reach: inQuery},
-	"GET /api/v1/tokens":              {role: store.RoleAdmin},
-	"POST /api/v1/tokens":             {role: store.RoleAdmin},
-	"DELETE /api/v1/tokens/{name}":    {role: store.RoleAdmin},
+	"GET " + eventsPath: {right: service.Read},
+
+	"GET /api/v1/nodes":               {right: service.Read},
+	"POST /api/v1/nodes/{id}/drain":   {right: service.Administer, body: smallBody},
+	"POST /api/v1/nodes/{id}/undrain": {right: service.Administer},
+	"GET /api/v1/attention":           {right: service.Read},
+	"GET /api/v1/audit":               {right: service.Read},
+	"GET /api/v1/tokens":              {right: service.Administer},
+	"POST /api/v1/tokens":             {right: service.Administer, body: smallBody},
+	"DELETE /api/v1/tokens/{name}":    {right: service.Administer},
+	"POST /api/v1/sessions:code":      {right: service.Read},
 }
 
-// routes is a mux that asks what a route wants of its caller before it is taken:
-// where its parts are known, and none can be registered around it.
+// routes is a mux that asks for the right of a route before the route is taken. No route can
+// be registered around it.
 type routes struct {
 	http.ServeMux
 	patterns []string
 	refuse   func(http.ResponseWriter, *problem)
+	bodies   bodies
 }
 
 // HandleFunc adds a route.
 func (m *routes) HandleFunc(pattern string, handler func(http.ResponseWriter, *http.Request)) {
 	wanted, listed := access[pattern]
 	if !listed {
-		wanted.role = store.RoleAdmin
+		wanted.right = service.Administer
 	}
 	m.patterns = append(m.patterns, pattern)
 	m.ServeMux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -109,8 +110,25 @@ func (m *routes) HandleFunc(pattern string, handler func(http.ResponseWriter, *h
 			handler(w, r)
 			return
 		}
-		if p := wanted.admit(caller(r.Context()), r); p != nil {
-			m.refuse(w, p)
+		who, err := caller(r.Context()), error(nil)
+		if namespace := r.PathValue("namespace"); namespace != "" {
+			err = who.MayIn(wanted.right, namespace)
+		} else {
+			err = who.May(wanted.right)
+		}
+		if err != nil {
+			m.refuse(w, problemOf(service.ErrorOf(err)))
+			return
+		}
+		if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+			// A parameter that cannot be read would be left out, and the answer be about more.
+			m.refuse(w, refuse(client.TypeMalformed, "the query of the request cannot be read").withHint("write a %% as %%25"))
+			return
+		}
+		done, refused := m.bodies.take(w, r, wanted.body)
+		defer done()
+		if refused != nil {
+			m.refuse(w, refused)
 			return
 		}
 		handler(w, r)
@@ -120,84 +138,4 @@ func (m *routes) HandleFunc(pattern string, handler func(http.ResponseWriter, *h
 // Handle adds a route.
 func (m *routes) Handle(pattern string, handler http.Handler) {
 	m.HandleFunc(pattern, handler.ServeHTTP)
-}
-
-// admit tells why a caller may not take a route, and restricts the request to
-// what may be seen. It says nothing about what there is.
-func (n need) admit(who store.Token, r *http.Request) *problem {
-	if !who.Role.Allows(n.role) {
-		return refuse(client.TypeForbidden, "the token %s has the role %s, and this needs %s", who.Name, who.Role, n.role).
-			withHint("an administrator makes one with that role with belfry token create")
-	}
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		// What cannot be read would be left out, and the answer be about more.
-		return refuse(client.TypeMalformed, "the query of the request cannot be read").withHint("write a %% as %%25")
-	}
-	if who.Namespace == "" {
-		return nil
-	}
-	switch n.reach {
-	case ofServer:
-		return refuse(client.TypeForbidden, "the token %s is for the namespace %s, and this is about all of the server", who.Name, who.Namespace)
-	case inPath:
-		if r.PathValue("namespace") != who.Namespace {
-			return outside(who)
-		}
-	case inQuery:
-		if slices.ContainsFunc(query["namespace"], func(given string) bool { return given != "" && given != who.Namespace }) {
-			return outside(who)
-		}
-		query["namespace"] = []string{who.Namespace}
-		r.URL.RawQuery = query.Encode()
-	}
-	return nil
-}
-
-// outside refuses what is about another namespace than that of the token, be it
-// there or not.
-func outside(who store.Token) *problem {
-	return refuse(client.TypeForbidden, "the token %s is for the namespace %s alone", who.Name, who.Namespace)
-}
-
-// visible tells whether the caller may know of something by its full name.
-func visible(ctx context.Context, full string) bool {
-	namespace := caller(ctx).Namespace
-	return namespace == "" || strings.HasPrefix(full, namespace+"/")
-}
-
-// mayDefine refuses a document that is about another namespace than the caller's,
-// or names what is in one: a job that follows another one, uses its calendar or
-// its pool learns of it, and holds it up. The pointer is where the document
-// stands in the request.
-func mayDefine(ctx context.Context, d job.Document, pointer string) error {
-	who := caller(ctx)
-	if who.Namespace == "" {
-		return nil
-	}
-	if !visible(ctx, d.FullName()) {
-		return outside(who).withErrors(client.FieldError{Pointer: pointer + "/namespace", Path: "namespace", Detail: "is another one"})
-	}
-	if d.Job == nil {
-		return nil
-	}
-	j := *d.Job
-	j.Namespace = cmp.Or(j.Namespace, job.DefaultNamespace)
-	var wrong []client.FieldError
-	refer := func(path string, names ...string) {
-		for _, full := range names {
-			if !visible(ctx, full) {
-				wrong = append(wrong, client.FieldError{Pointer: pointer + pointerOf(path), Path: path, Detail: "names " + full})
-			}
-		}
-	}
-	refer("schedule.on", engine.Follows(&j)...)
-	refer("schedule", engine.Calendars(&j)...)
-	if pool := j.Policy.ConcurrencyKey; strings.Contains(pool, "/") {
-		refer("policy.concurrency_key", pool)
-	}
-	if len(wrong) == 0 {
-		return nil
-	}
-	return outside(who).withErrors(wrong...)
 }

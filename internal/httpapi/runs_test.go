@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
-	"github.com/belfry-cron/belfry/internal/httpapi"
 	"github.com/belfry-cron/belfry/internal/output"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -147,7 +147,7 @@ func TestRunByHandFromStartToEnd(t *testing.T) {
 		t.Errorf("the run is %+v", ended)
 	}
 	p := s.refused(client.TypeConflict, 409, "POST", "/api/v1/runs/"+run.ID.String()+"/cancel", "")
-	if !strings.HasSuffix(p.Detail, "has ended already: failed") {
+	if !strings.HasSuffix(p.Detail, "has already ended: failed") {
 		t.Errorf("the detail is %q", p.Detail)
 	}
 	again := ok[client.Run](s, "POST", "/api/v1/runs/"+run.ID.String()+"/retry", "")
@@ -364,11 +364,7 @@ func (r *rare) Attempts(_ context.Context, q store.HistoryQuery) ([]store.Record
 func TestASearchThatFindsLittleIsAnsweredInParts(t *testing.T) {
 	s := newServer(t)
 	r := &rare{Store: s.store}
-	var err error
-	s.handler, err = httpapi.Handler(httpapi.Config{Store: r, Now: s.clock, Tokens: s.tokens})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.plain(r)
 	found, pages, token := 0, 0, ""
 	for more := true; more; more = token != "" {
 		before := r.calls
@@ -658,5 +654,114 @@ func TestNodesWithOtherClocksAnswerAlike(t *testing.T) {
 			}
 		}
 		s.handler = right
+	}
+}
+
+func TestAKeyIsForOneRequest(t *testing.T) {
+	s := newServer(t)
+	s.grant("bob", "of bob", store.RoleRunner, "")
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+	const path, body = "/api/v1/jobs/default/nightly/run", `{"params": {"day": "monday"}}`
+	run := ok[client.Run](s, "POST", path, body, "Idempotency-Key", "k1")
+	if again := ok[client.Run](s, "POST", path, body, "Idempotency-Key", "k1"); again.ID != run.ID {
+		t.Errorf("the same request has made another run")
+	}
+	for _, other := range []string{"", `{}`, `{"params": {"day": "tuesday"}}`} {
+		p := s.refused(client.TypeInvalid, 422, "POST", path, other, "Idempotency-Key", "k1")
+		if len(p.Errors) != 1 || p.Errors[0].Parameter != "Idempotency-Key" || !strings.Contains(p.Errors[0].Detail, "other parameters") {
+			t.Errorf("with the body %q: %+v", other, p.Errors)
+		}
+	}
+	r := httptest.NewRequest("POST", path, strings.NewReader(body))
+	r.Host = "127.0.0.1:8420"
+	r.Header.Set("Authorization", "Bearer of bob")
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Idempotency-Key", "k1")
+	if w := s.answer(r); w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "another caller") {
+		t.Errorf("another user has the status %d: %s", w.Code, w.Body)
+	}
+	if runs := ok[client.Page[client.Run]](s, "GET", "/api/v1/runs", ""); len(runs.Items) != 1 {
+		t.Errorf("there are %d runs", len(runs.Items))
+	}
+}
+
+func TestARetryHasAKeyOfItsOwn(t *testing.T) {
+	s := newServer(t)
+	n := s.node()
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+	var ended []client.Run
+	for range 2 {
+		run := ok[client.Run](s, "POST", "/api/v1/jobs/default/nightly/run", "")
+		n.start(run)
+		n.finish(run, job.OutcomeFailed)
+		ended = append(ended, run)
+		s.pass(time.Minute)
+	}
+	retry := func(run client.Run) string { return "/api/v1/runs/" + run.ID.String() + "/retry" }
+	made := ok[client.Run](s, "POST", retry(ended[0]), "", "Idempotency-Key", "k")
+	if again := ok[client.Run](s, "POST", retry(ended[0]), "", "Idempotency-Key", "k"); again.ID != made.ID {
+		t.Error("the same request has made another run")
+	}
+	s.refused(client.TypeInvalid, 422, "POST", retry(ended[1]), "", "Idempotency-Key", "k")
+}
+
+// plan plans a run of a job, due after a time.
+func (n *node) plan(name string, after time.Duration) client.Run {
+	n.t.Helper()
+	j, err := n.store.Job(n.t.Context(), "default", name)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	due := n.clock().Add(after)
+	item := store.PlanItem{Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: due, Runs: []store.NewRun{{ID: n.id(), Session: n.session, Node: "one", Scheduled: due, Due: due}}}
+	out, err := n.store.Plan(n.t.Context(), n.session, []store.PlanItem{item})
+	if err != nil || out[0] != store.Planned {
+		n.t.Fatalf("plan: %v, %v", err, out)
+	}
+	return client.Run{ID: item.Runs[0].ID, Attempt: 1}
+}
+
+func TestAChangeNamesWhatRunsAndNotWhatItCallsBack(t *testing.T) {
+	s := newServer(t)
+	n := s.node()
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "a", "schedule": {"cron": ["7 7 7 7 *"]}, "run": {"shell": "true"}, "policy": {"overlap": "allow"}}`)
+	failed := n.plan("a", time.Second)
+	n.start(failed)
+	n.finish(failed, job.OutcomeFailed)
+	s.pass(5 * time.Second)
+	ahead := n.plan("a", 2*time.Second)
+	n.start(ahead)
+	change := ok[client.Change](s, "POST", "/api/v1/jobs/default/a/pause", "")
+	if len(change.Running) != 0 {
+		t.Errorf("the answer names %+v, which was claimed and not due", change.Running)
+	}
+	if err := n.store.Release(t.Context(), n.session, []store.Attempt{{Run: ahead.ID, Number: 1, Token: n.tokens[ahead.ID]}}); err != nil {
+		t.Fatal(err)
+	}
+	if run := ok[client.Run](s, "GET", "/api/v1/runs/"+ahead.ID.String(), ""); run.Outcome != job.OutcomeWithdrawn {
+		t.Fatalf("what was called back is %q", run.Outcome)
+	}
+	j, err := ok[client.Document](s, "GET", "/api/v1/jobs/default/a", "").Job()
+	if err != nil || j.Status.LastRun != failed.ID || j.Status.LastOutcome != job.OutcomeFailed {
+		t.Errorf("%v, the status is %+v, want the failure", err, j.Status)
+	}
+}
+
+func TestARunOfSeveralAttemptsBeganWithTheFirst(t *testing.T) {
+	s := newServer(t)
+	n := s.node()
+	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "a", "schedule": {"cron": ["7 7 7 7 *"]}, "run": {"shell": "true"}, "policy": {"retry": {"attempts": 1, "backoff": "0s"}}}`)
+	run := n.plan("a", time.Second)
+	s.pass(time.Second)
+	began := s.clock()
+	for _, state := range []job.RunState{job.StateReady, job.StateDone} {
+		n.start(run)
+		n.finish(run, job.OutcomeFailed)
+		run.Attempt++
+		list := ok[client.Page[client.Run]](s, "GET", "/api/v1/runs", "")
+		if len(list.Items) != 1 || list.Items[0].State != state || !list.Items[0].Started.Equal(began) {
+			t.Errorf("the runs are %+v, want one that is %s and began at %s", list.Items, state, began)
+		}
+		s.pass(time.Minute)
 	}
 }

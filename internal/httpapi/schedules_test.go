@@ -72,11 +72,11 @@ func TestAScheduleIsPreviewed(t *testing.T) {
 		},
 		{
 			"what follows", []string{"schedule", `{"on": "import"}`, "lang", "zh"},
-			"", "UTC", "在 import 运行之后", "", 0, "", "it falls due at no time that is known before",
+			"", "UTC", "在 import 运行之后", "", 0, "", "it falls due at no time that is known in advance",
 		},
 		{
 			"nothing", []string{"schedule", `{}`},
-			"", "UTC", "by hand", "", 0, "", "it falls due at no time that is known before",
+			"", "UTC", "by hand", "", 0, "", "it falls due at no time that is known in advance",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -128,11 +128,11 @@ func TestWhatIsWrongWithAScheduleHasItsPlace(t *testing.T) {
 			client.FieldError{Parameter: "schedule", Path: "schedule.corn", Detail: `unknown field "corn"`, Hint: `did you mean "cron"?`},
 		},
 		{
-			"a calendar that is not there", []string{"schedule", `{"cron": "0 2 * * *", "only": ["holidays"]}`},
+			"a calendar that does not exist", []string{"schedule", `{"cron": "0 2 * * *", "only": ["holidays"]}`},
 			client.FieldError{Parameter: "schedule", Path: "schedule.only[0]", Detail: "there is no calendar default/holidays"},
 		},
-		{"nothing", nil, client.FieldError{Parameter: "expr", Detail: "one of expr and schedule is wanted"}},
-		{"both", []string{"expr", "@daily", "schedule", "{}"}, client.FieldError{Parameter: "expr", Detail: "one of expr and schedule is wanted"}},
+		{"nothing", nil, client.FieldError{Parameter: "expr", Detail: "give exactly one of expr and schedule"}},
+		{"both", []string{"expr", "@daily", "schedule", "{}"}, client.FieldError{Parameter: "expr", Detail: "give exactly one of expr and schedule"}},
 		{"a job without a namespace", []string{"expr", "@daily", "job", "x"}, client.FieldError{Parameter: "job", Detail: "is not of the form namespace/name"}},
 		{
 			"a zone beside a schedule", []string{"schedule", "{}", "tz", "UTC"},

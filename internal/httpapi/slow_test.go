@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/memory"
 )
@@ -75,6 +76,41 @@ func (l *line) over() bool {
 	}
 }
 
+// watched is a server with a running run whose output is followed.
+type watched struct {
+	*node
+	run  client.Run
+	path string
+}
+
+// follows makes one, in a bubble of synctest.
+func follows(t *testing.T) *watched {
+	t.Helper()
+	s := newServer(t)
+	s.name, s.followers = "one", service.NewFollowers(s.store)
+	w := &watched{node: s.node()}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { _ = s.followers.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	s.handle(s.store)
+	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
+	w.run = ok[client.Run](s, "POST", "/api/v1/jobs/default/nightly/run", "")
+	w.start(w.run)
+	w.path = "/api/v1/runs/" + w.run.ID.String() + "/output"
+	return w
+}
+
+// writes stores output of the run.
+func (w *watched) writes(seq int, offset int64, text string) {
+	w.t.Helper()
+	chunks := w.wrote(w.run, text)
+	chunks[0].Seq, chunks[0].Offset = seq, offset
+	if err := w.store.AppendOutput(w.t.Context(), chunks); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // A client that follows something and does not read is cut off after 30 s, and not
 // before; the others are told meanwhile.
 func TestWhoFollowsAndDoesNotReadIsCutOff(t *testing.T) {
@@ -93,7 +129,7 @@ func TestWhoFollowsAndDoesNotReadIsCutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := follows(t, "one", true)
+				w := follows(t)
 				if what.path == "" {
 					what.path = w.path
 				} else {

@@ -76,7 +76,7 @@ func TestTokensThatCannotBeMadeOrRevoked(t *testing.T) {
 	s.refused(client.TypeInvalid, 422, "POST", "/api/v1/tokens", `{"name": "ann"}`)
 	ok[client.NewToken](s, "POST", "/api/v1/tokens", `{"name": "ann", "role": "viewer"}`)
 	s.refused(client.TypeExists, 409, "POST", "/api/v1/tokens", `{"name": "ann", "role": "admin"}`)
-	if p := s.refused(client.TypeConflict, 409, "DELETE", "/api/v1/tokens/alice", ""); !strings.Contains(p.Detail, "the last token that can make others") {
+	if p := s.refused(client.TypeConflict, 409, "DELETE", "/api/v1/tokens/alice", ""); !strings.Contains(p.Detail, "the last token that can create others") {
 		t.Errorf("the problem is %+v", p)
 	}
 }
@@ -94,7 +94,7 @@ func TestWhoFollowsIsSentAwayWhenTheTokenIsRevoked(t *testing.T) {
 		defer cancel.Stop()
 		begun := time.Now()
 		w := s.call("GET", "/api/v1/runs/"+run.ID.String()+"/output", "", "Accept", "text/event-stream", "Authorization", "Bearer of ann")
-		if took := time.Since(begun); took < 2*time.Second || took > 3*time.Second || !strings.Contains(w.Body.String(), "the token is not valid any more") {
+		if took := time.Since(begun); took < 2*time.Second || took > 3*time.Second || !strings.Contains(w.Body.String(), "the token is no longer valid") {
 			t.Errorf("after %s: %s", took, w.Body)
 		}
 	})

@@ -206,13 +206,17 @@ func TestWhatIsNoBodyIsRefused(t *testing.T) {
 		if node == nil {
 			continue
 		}
-		deep := strings.Repeat("[", 100_000)
+		deep := strings.Repeat("[", 10_001) // deeper than encoding/json reads
+		tooDeep := http.StatusRequestEntityTooLarge
+		if strings.HasSuffix(o.pattern, ":apply") || strings.HasSuffix(o.pattern, ":check") || o.node["operationId"] == "create-job" || o.method == http.MethodPut {
+			tooDeep = http.StatusBadRequest // it is within the limits of the route
+		}
 		for _, tt := range []struct {
 			body, kind string
 			want       int
 		}{
 			{`{`, "application/json", 400}, {`nonsense`, "application/json", 400}, {`{} {}`, "application/json", 400},
-			{deep, "application/json", 400}, {`{"name": ` + deep, "application/json", 400},
+			{deep, "application/json", tooDeep}, {`{"name": ` + deep, "application/json", tooDeep},
 			{"\xff\xfe", "application/json", 400}, {"\xef\xbb\xbf{}", "application/json", 400},
 			{`[]`, "application/json", 422}, {`"text"`, "application/json", 422}, {`1`, "application/json", 422},
 			{`{}`, "text/plain", 415}, {`{}`, "application/x-www-form-urlencoded", 415}, {`{}`, "nonsense;;", 415},

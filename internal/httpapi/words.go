@@ -6,12 +6,12 @@ import "strings"
 // a value, and what is said instead, where what stands between them takes the
 // place of the %. The first that fits counts.
 var libraryWords = []struct{ theirs, behind, ours string }{
-	{`expected value to be one of "`, `"`, "is not known, allowed is %"},
-	{"expected number >= ", "", "is too small, allowed is % or more"},
-	{"expected number <= ", "", "is too large, allowed is % at most"},
-	{"expected length >= ", "", "is too short, wanted are % characters at least"},
-	{"expected length <= ", "", "is too long, allowed are % characters at most"},
-	{"expected array length <= ", "", "has too many items, allowed are % at most"},
+	{`expected value to be one of "`, `"`, "is not allowed; allowed: %"},
+	{"expected number >= ", "", "is too small; the minimum is %"},
+	{"expected number <= ", "", "is too large; the maximum is %"},
+	{"expected length >= ", "", "is too short; the minimum is % characters"},
+	{"expected length <= ", "", "is too long; the maximum is % characters"},
+	{"expected array length <= ", "", "has too many items; the maximum is %"},
 	{"expected string to be RFC 3339 date-time", "", instantWanted},
 	{"invalid date/time for format ", "", instantWanted},
 	{"expected integer", "", "is not a whole number"},

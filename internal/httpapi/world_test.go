@@ -12,6 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/httpapi"
+	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/memory"
@@ -47,14 +48,9 @@ func newWorld(t *testing.T) *world {
 	if routes.on == nil {
 		routes.on = &exchanged{s.store}
 		routes.tokens = auth.New(routes.on, s.clock)
-		handler, err := httpapi.Handler(httpapi.Config{
-			Store: routes.on, Tokens: routes.tokens, Now: s.clock, Version: "test",
-			Planner: &planner{ready: closed()}, Metrics: http.HandlerFunc(writeMetrics),
+		routes.Handler = newHandler(t, service.Config{Store: routes.on, Tokens: routes.tokens, Now: s.clock, Planner: &planner{ready: closed()}}, httpapi.Config{
+			Tokens: routes.tokens, Now: s.clock, Version: "test", Metrics: http.HandlerFunc(writeMetrics),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		routes.Handler = handler
 	}
 	routes.on.Store = s.store
 	s.tokens, s.handler = routes.tokens, routes.Handler
@@ -97,6 +93,11 @@ func (w *world) fill() {
 	j, err = w.store.PutJob(ctx, store.PutJob{Definition: &changed, IfVersion: j.Definition.Version, Actor: "alice"})
 	must(err)
 
+	_, err = w.store.PutJob(ctx, store.PutJob{Definition: &job.Job{Name: "reported", Run: job.RunSpec{External: &job.External{}}}, Actor: "alice"})
+	must(err)
+	_, err = w.store.PutToken(ctx, store.PutToken{Name: "ping:default/reported", Hash: auth.HashOf(pingKey), Role: "ping", Namespace: "default", Actor: "alice"})
+	must(err)
+
 	n := w.node()
 	for _, run := range []*client.Run{&w.ended, &w.active} {
 		made, err := w.store.Trigger(ctx, []store.TriggerItem{{
@@ -110,6 +111,9 @@ func (w *world) fill() {
 		}
 	}
 }
+
+// pingKey is that of the job reported.
+const pingKey = "the-key-of-reported"
 
 // changes returns how much has been changed so far: each change has a record in
 // the audit.
@@ -127,6 +131,8 @@ func (w *world) target(o *operation) string {
 	name := "nightly"
 	switch tag := strings.Split(o.path, "/"); {
 	case len(tag) < 4:
+	case strings.HasSuffix(o.path, "/report"), strings.HasSuffix(o.path, "/ping-key"):
+		name = "reported"
 	case tag[3] == "calendars":
 		name = "holidays"
 	case tag[3] == "pools":
@@ -141,7 +147,7 @@ func (w *world) target(o *operation) string {
 	case strings.HasPrefix(o.path, "/api/v1/nodes/"):
 		id = "one" // as node names it
 	}
-	return strings.NewReplacer("{namespace}", "default", "{name}", name, "{id}", id, "{version}", "1").Replace(o.path)
+	return strings.NewReplacer("{namespace}", "default", "{name}", name, "{id}", id, "{version}", "1", "{key}", pingKey, "{signal}", "start").Replace(o.path)
 }
 
 // request makes a request that the server need not refuse.
@@ -181,6 +187,18 @@ func examples(t testing.TB, o *operation) []string {
 			`{"documents": []}`,
 			`{"documents": [{"name": "b", "run": {"shell": "true"}}, {"kind": "pool", "name": "p", "pool": {"size": 1}}], "owner": "team", "prune": true, "dry_run": true, "diff": true}`,
 			`{"documents": [{"name": "nightly", "run": {"shell": "true"}}], "diff": true}`,
+		}
+	case "check":
+		return []string{`{"text": "name: b\nrun: ls"}`, `{"text": "{\"name\": \"b\", \"run\": {\"shell\": \"true\"}}", "lang": "zh"}`}
+	case "bulk":
+		return []string{
+			`{"action": "pause", "namespace": "default", "labels": {"team": "a"}, "text": "n", "state": "active", "reason": "the disk is full", "until": "2026-12-01T00:00:00Z", "dry_run": true, "expect": 0}`,
+			`{"action": "resume", "all": true, "missed": "latest"}`,
+		}
+	case "report-job":
+		return []string{
+			`{"state": "started", "lock": true}`,
+			`{"state": "failed", "at": "2026-11-20T13:00:00Z", "started": "2026-11-20T12:00:00Z", "exit_code": 3, "signal": "SIGKILL", "reason": "no", "output": "oh", "run": "01M7WD7TG05Y77ZYHQG119SMKS"}`,
 		}
 	case "backfill-job":
 		return []string{`{"from": "2026-11-18T00:00:00Z"}`, `{"from": "2026-11-18T00:00:00Z", "to": "2026-11-19T00:00:00+01:00", "overlap": "allow", "dry_run": true}`}

@@ -9,23 +9,18 @@ package lanes
 import (
 	"sync"
 
+	"github.com/belfry-cron/belfry/internal/agenda"
 	"github.com/belfry-cron/belfry/job"
 )
 
 // Number is how many lanes there are: some more than calls that a node makes at once.
-const Number = 8
+const Number = agenda.Lanes
 
 // Of returns the lane of a job, by the random part of its uid.
 func Of(uid job.ID) int { return int(uid[len(uid)-1] % Number) }
 
 // Set is a set of lanes.
-type Set uint8
-
-// Add adds a lane.
-func (s *Set) Add(lane int) { *s |= 1 << lane }
-
-// Has tells whether a lane is in it.
-func (s Set) Has(lane int) bool { return s&(1<<lane) != 0 }
+type Set = agenda.Set
 
 // Lanes tells in which lanes there are calls. The zero value is ready for use; nil
 // knows of none.

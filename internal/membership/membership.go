@@ -6,19 +6,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Store is what a membership wants of a store.
+// Store is what a membership needs of a store: see store.Membership.
 type Store interface {
-	store.Membership
+	Join(ctx context.Context, s store.Session) (store.Session, error)
+	Renew(ctx context.Context, session job.ID, load store.Load) error
+	Leave(ctx context.Context, session job.ID) error
+	End(ctx context.Context, session job.ID) error
+	Sessions(ctx context.Context) ([]store.Session, error)
 	Now(ctx context.Context) (time.Time, error)
 }
 
@@ -49,6 +55,11 @@ const (
 	// hide that it has come back.
 	renewTimeout = 3 * time.Second
 
+	// judgeWithin is how long after the last renewal of this session others are judged by
+	// theirs: less than a renewal later, so that while no renewal succeeds the members stay
+	// as they were.
+	judgeWithin = renewEvery + renewEvery/4
+
 	// skewMax is how far the wall clock may be off from the store's without a word:
 	// below it nobody wonders at the times in logs of two machines. It counts as
 	// right again below half of that, so that one at the bound is not told of all
@@ -67,7 +78,6 @@ type Member struct {
 
 	mu      sync.Mutex
 	renewed time.Duration // when the last acknowledged renewal was sent, by the boot clock
-	steady  time.Duration // since when there was no gap between renewals
 	live    []store.Session
 	clock   time.Time     // what the store's clock showed
 	read    time.Duration // when, by the boot clock
@@ -87,7 +97,6 @@ func Join(ctx context.Context, c Config) (*Member, error) {
 	c.Session.ID = id
 	m := &Member{config: c, id: id, over: make(chan struct{})}
 	m.renewed = c.Boot()
-	m.steady = m.renewed
 	if m.joined, err = c.Store.Join(ctx, c.Session); err != nil {
 		return nil, fmt.Errorf("begin a session: %w", err)
 	}
@@ -122,19 +131,6 @@ func (m *Member) Renewed() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.renewed
-}
-
-// Steady returns since when the session was renewed without a gap, by the boot
-// clock; in a gap that is now. After an outage of the store everybody gets time to
-// come back, so that only a steady node may take others for dead.
-func (m *Member) Steady() time.Duration {
-	now := m.config.Boot()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if now-m.renewed > store.SessionLife {
-		return now
-	}
-	return m.steady
 }
 
 // Live returns the sessions that are members, as of the last look.
@@ -173,7 +169,7 @@ func (m *Member) Drained() bool {
 func (m *Member) Run(ctx context.Context) error {
 	ticker := time.NewTicker(renewEvery)
 	defer ticker.Stop()
-	renewal := trouble.With(m.config.Log, "the session cannot be renewed", "the session is renewed again")
+	renewal := trouble.With(m.config.Log, "cannot renew the session", "renewing the session works again")
 	for {
 		select {
 		case <-ctx.Done():
@@ -227,9 +223,6 @@ func (m *Member) Renew(ctx context.Context) error {
 	// begins just now would be ended by the renewal before.
 	m.tell(sent)
 	m.mu.Lock()
-	if sent-m.renewed > store.SessionLife {
-		m.steady = sent
-	}
 	m.renewed = sent
 	m.mu.Unlock()
 	return m.Look(ctx)
@@ -251,29 +244,49 @@ func (m *Member) Look(ctx context.Context) error {
 		return fmt.Errorf("read sessions: %w", err)
 	}
 	var drain *store.Drain
+	overdue := false
 	for i := range sessions {
 		if sessions[i].ID == m.id {
-			drain = sessions[i].Drain
+			drain, overdue = sessions[i].Drain, now.Sub(sessions[i].Renewed) > judgeWithin
 		}
 	}
-	live := slices.DeleteFunc(sessions, func(s store.Session) bool { return !s.Live(now) })
+	var live []store.Session
+	for i := range sessions {
+		if engine.IsLive(now, &sessions[i], each(sessions)) {
+			live = append(live, sessions[i])
+		}
+	}
 	m.mu.Lock()
 	was := m.drained
+	if overdue {
+		live = m.live // the others may be unable to renew, too
+	}
 	m.live, m.drained, m.clock, m.read = live, drain != nil, now, read
 	m.mu.Unlock()
 	switch {
 	case drain != nil && !was:
-		m.config.Log.Warn("this node takes no runs: it was drained", "by", drain.By, "reason", drain.Reason, "since", drain.Since)
+		m.config.Log.Warn("node is drained; not accepting runs", "by", drain.By, "reason", drain.Reason, "since", drain.Since)
 	case drain == nil && was:
-		m.config.Log.Info("this node takes runs again")
+		m.config.Log.Info("node accepts runs again")
 	}
 	m.sayUndone(live)
 	return nil
 }
 
+// each ranges over sessions, for the engine.
+func each(sessions []store.Session) iter.Seq[*store.Session] {
+	return func(yield func(*store.Session) bool) {
+		for i := range sessions {
+			if !yield(&sessions[i]) {
+				return
+			}
+		}
+	}
+}
+
 // duties are the roles, and what is not done while no live node has them.
 var duties = [...]struct{ role, undone string }{
-	{store.RolePlanner, "no job runs by its schedule"},
+	{store.RolePlanner, "no job runs on schedule"},
 	{store.RoleWorker, "no run starts"},
 	{store.RoleAPI, "no request to the API is answered"},
 }
@@ -284,8 +297,11 @@ func (m *Member) sayUndone(live []store.Session) {
 	if !slices.ContainsFunc(live, func(s store.Session) bool { return s.ID == m.id }) {
 		return
 	}
+	// A program with handlers needs no server: what only servers do is not missing.
+	embedded := slices.ContainsFunc(live, func(s store.Session) bool { return s.Has(store.RoleHandlers) })
 	for i, d := range duties {
-		missing := !slices.ContainsFunc(live, func(s store.Session) bool { return slices.Contains(s.Roles, d.role) })
+		missing := !slices.ContainsFunc(live, func(s store.Session) bool { return s.Has(d.role) })
+		missing = missing && (d.role == store.RolePlanner || !embedded)
 		m.mu.Lock()
 		was := m.missing[i]
 		m.missing[i] = missing
@@ -310,9 +326,9 @@ func (m *Member) compare(ahead time.Duration) {
 	m.mu.Unlock()
 	switch {
 	case is && !was:
-		m.config.Log.Warn("the clock of this machine is not that of the store, which jobs go by", "ahead", ahead.Round(time.Millisecond), "allowed", skewMax)
+		m.config.Log.Warn("the clock of this machine differs from the clock of the store, which decides when jobs run", "ahead", ahead.Round(time.Millisecond), "allowed", skewMax)
 	case was && !is:
-		m.config.Log.Info("the clock of this machine is that of the store again", "ahead", ahead.Round(time.Millisecond))
+		m.config.Log.Info("the clock of this machine agrees with the clock of the store again", "ahead", ahead.Round(time.Millisecond))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,15 +42,30 @@ type Load struct {
 	ClockAhead time.Duration
 }
 
-// Sources are what is asked when somebody reads the metrics. None may be nil.
+// History is how far a history that is kept apart is behind.
+type History struct {
+	// Records and Bytes wait in the control store, the first of them for Oldest.
+	Records int
+	Bytes   int64
+	Oldest  time.Duration
+	// OutputBytes wait on this node.
+	OutputBytes int64
+	// Refused are records that history has refused for what they are, OutputDropped chunks of
+	// output that there was no room for.
+	Refused, OutputDropped int
+	// Away says that history could not be written when it was tried last.
+	Away bool
+}
+
+// Sources are what is asked when somebody reads the metrics. None but History may be nil.
 type Sources struct {
 	Version string
 	Store   Store
 	Load    func() Load
+	// History is nil where the store keeps its history.
+	History func() History
 	// Next returns when a job falls due next, and whether it does.
 	Next func(uid job.ID, at time.Time) (time.Time, bool)
-	// Ended returns how many runs have ended so since the process began.
-	Ended func(job.Outcome) int64
 }
 
 const (
@@ -61,22 +77,37 @@ const (
 	// those that nothing is known about since the start. The next answers have
 	// the others, so that a start does not read all of it at once.
 	lookBackMax = 100
+	// namespacesMax is how many namespaces are labels of belfry_runs_total, with a
+	// series for each outcome. Runs of the others are counted together, as those of
+	// otherNamespaces, which is the name of none.
+	namespacesMax   = 200
+	otherNamespaces = "(others)"
+	// failingMax is how many jobs have their failures counted between two answers, which
+	// forget those that have no metrics of their own.
+	failingMax = 10 * labelledJobsMax
 )
 
 // Metrics are the metrics of a process. Use New.
 type Metrics struct {
 	lateness latencies
 	running  atomic.Int64
+	lost     atomic.Int64 // steps
 	calls    [methods]callMetrics
 
 	mu sync.Mutex // guards what follows; never held across a call of the store
 	// succeeded has when the jobs with metrics of their own have succeeded
 	// last, as seconds since 1970; 0 if they never have.
 	succeeded map[job.ID]float64
+	// ended counts runs by namespace and outcome, failures those of a job that were lost,
+	// missed, failed or timed out.
+	ended    map[string]map[job.Outcome]int64
+	failures map[job.ID]int64
 }
 
 // New makes metrics.
-func New() *Metrics { return &Metrics{succeeded: map[job.ID]float64{}} }
+func New() *Metrics {
+	return &Metrics{succeeded: map[job.ID]float64{}, ended: map[string]map[job.Outcome]int64{}, failures: map[job.ID]int64{}}
+}
 
 // Started notes that an attempt has begun, so much after it was due. The first
 // attempts and retries count alike. What waits for a slot of its job counts with
@@ -97,6 +128,40 @@ func (m *Metrics) Ended(uid job.ID, outcome job.Outcome, at time.Time) {
 	if before, labelled := m.succeeded[uid]; labelled {
 		m.succeeded[uid] = max(before, seconds(at))
 	}
+}
+
+// StepsLost counts steps that the store had acknowledged and no longer has.
+func (m *Metrics) StepsLost(steps int64) { m.lost.Add(steps) }
+
+// RunsEnded counts the runs that a commit has ended. A record that stands for several
+// occurrences counts as so many.
+func (m *Metrics) RunsEnded(e store.Ends) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range e.Records {
+		if !r.Final {
+			continue
+		}
+		n := int64(max(1, r.Count))
+		m.inNamespace(r.Run.Namespace)[r.Attempt.Outcome] += n
+		if _, counted := m.failures[r.Run.JobUID]; r.Attempt.Outcome.Alarms() && (counted || len(m.failures) < failingMax) {
+			m.failures[r.Run.JobUID] += n
+		}
+	}
+}
+
+// inNamespace returns the counts of a namespace. The caller holds the mutex.
+func (m *Metrics) inNamespace(name string) map[job.Outcome]int64 {
+	counts := m.ended[name]
+	if counts == nil && len(m.ended) >= namespacesMax {
+		name = otherNamespaces
+		counts = m.ended[name]
+	}
+	if counts == nil {
+		counts = map[job.Outcome]int64{}
+		m.ended[name] = counts
+	}
+	return counts
 }
 
 // Handler returns what answers with the metrics.
@@ -122,10 +187,6 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 
 	p.family("belfry_start_lateness_seconds", histogram, "How long after its due time an attempt has begun, with what it has waited for a slot of its job or for capacity.")
 	m.lateness.write(p)
-	p.family("belfry_runs_total", counter, "Runs that have ended, by outcome.")
-	for _, outcome := range job.Outcome("").Values() {
-		p.sample("", float64(s.Ended(job.Outcome(outcome))), "outcome", outcome)
-	}
 	p.family("belfry_attempts_running", gauge, "Attempts that have begun and are not over.")
 	p.sample("", float64(m.running.Load()))
 
@@ -140,12 +201,19 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 	p.sample("", float64(load.Results))
 	p.family("belfry_planned_jobs", gauge, "Jobs that this node plans: its share of those that are neither paused nor completed.")
 	p.sample("", float64(load.Jobs))
-	p.family("belfry_catching_up_jobs", gauge, "Those of them that have missed more than is planned at once, and go on when fewer runs wait.")
+	p.family("belfry_catching_up_jobs", gauge, "Jobs that missed more occurrences than are planned at once and catch up when fewer runs wait.")
 	p.sample("", float64(load.CatchingUp))
 	p.family("belfry_planned_ahead_seconds", gauge, "How far ahead all other jobs are planned; below 0 the planner is behind.")
 	p.sample("", load.Ahead.Seconds())
 	p.family("belfry_clock_ahead_seconds", gauge, "By how much the wall clock of this machine is ahead of the store's clock, which jobs go by; below 0 it is behind.")
 	p.sample("", load.ClockAhead.Seconds())
+
+	p.family("belfry_store_steps_lost_total", counter, "Steps that the store had acknowledged and no longer has, as after a failover of Redis.")
+	p.sample("", float64(m.lost.Load()))
+
+	if s.History != nil {
+		writeHistory(p, s.History())
+	}
 
 	ctx, cancel := context.WithTimeout(ctx, storeWithin)
 	defer cancel()
@@ -157,9 +225,45 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 			m.writeJobs(ctx, p, s, jobs, next != "", now)
 		}
 	}
+	m.writeEnded(p)
 	m.writeCalls(p)
 	writeProcess(p)
 	return p.text()
+}
+
+// writeHistory writes how far history is behind.
+func writeHistory(p *page, h History) {
+	away := 0.0
+	if h.Away {
+		away = 1
+	}
+	p.family("belfry_history_away", gauge, "1 if the history store could not be written when it was tried last, else 0.")
+	p.sample("", away)
+	p.family("belfry_history_spool_records", gauge, "Records that wait in the control store for the history store.")
+	p.sample("", float64(h.Records))
+	p.family("belfry_history_spool_bytes", gauge, "Bytes of the records that wait; claims stop at 80 % of 256 MiB.")
+	p.sample("", float64(h.Bytes))
+	p.family("belfry_history_spool_oldest_seconds", gauge, "For how long the oldest of the records has waited; 0 if none waits.")
+	p.sample("", h.Oldest.Seconds())
+	p.family("belfry_history_output_bytes", gauge, "Bytes of output that wait on this node for the history store, at most 1 GiB.")
+	p.sample("", float64(h.OutputBytes))
+	p.family("belfry_history_output_dropped_total", counter, "Chunks of output that were dropped because too much waited.")
+	p.sample("", float64(h.OutputDropped))
+	p.family("belfry_history_refused_total", counter, "Records that the history store refused for what they are; the log has them.")
+	p.sample("", float64(h.Refused))
+}
+
+// writeEnded writes how many runs have ended. A namespace has all outcomes from its first
+// job on, so that the first failure is seen as an increase.
+func (m *Metrics) writeEnded(p *page) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.family("belfry_runs_total", counter, "Runs that have ended by way of this process, by namespace and outcome.")
+	for _, namespace := range slices.Sorted(maps.Keys(m.ended)) {
+		for _, outcome := range job.Outcome("").Values() {
+			p.sample("", float64(m.ended[namespace][job.Outcome(outcome)]), "namespace", namespace, "outcome", outcome)
+		}
+	}
 }
 
 func writeSessions(p *page, sessions []store.Session, now time.Time) {
@@ -194,6 +298,27 @@ func (m *Metrics) writeJobs(ctx context.Context, p *page, s Sources, jobs []*sto
 			p.sample("", at, "namespace", j.Filled.Namespace, "name", j.Filled.Name)
 		}
 	}
+	failures := m.failuresOf(jobs)
+	p.family("belfry_job_failures_total", counter, "Runs of the job that failed, timed out, were lost or missed, and ended by way of this process.")
+	for i, j := range jobs {
+		p.sample("", float64(failures[i]), "namespace", j.Filled.Namespace, "name", j.Filled.Name)
+	}
+}
+
+// failuresOf returns the failures of the jobs that have metrics of their own, and forgets
+// those of others.
+func (m *Metrics) failuresOf(jobs []*store.Job) []int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list, kept := make([]int64, len(jobs)), make(map[job.ID]int64, len(jobs))
+	for i, j := range jobs {
+		m.inNamespace(j.Filled.Namespace)
+		if n, counted := m.failures[j.Definition.UID]; counted {
+			list[i], kept[j.Definition.UID] = n, n
+		}
+	}
+	m.failures = kept
+	return list
 }
 
 // lastSuccesses returns when jobs have succeeded last, as far as it is known: for

@@ -32,8 +32,10 @@ func sourcesOf(s Store) Sources {
 		Load: func() Load {
 			return Load{Jobs: 2, CatchingUp: 1, Ahead: -time.Second, Capacity: 7, Held: 5, Pending: 3, Results: 1, ClockAhead: -1500 * time.Millisecond}
 		},
-		Next:  func(_ job.ID, at time.Time) (time.Time, bool) { return at.Add(time.Hour), true },
-		Ended: func(o job.Outcome) int64 { return int64(len(o)) },
+		History: func() History {
+			return History{Records: 12, Bytes: 3400, Oldest: 90 * time.Second, OutputBytes: 77, Refused: 2, OutputDropped: 4, Away: true}
+		},
+		Next: func(_ job.ID, at time.Time) (time.Time, bool) { return at.Add(time.Hour), true },
 	}
 }
 
@@ -104,12 +106,27 @@ func wants(t *testing.T, got map[string]float64, want map[string]float64) {
 func put(t *testing.T, s store.Store, name string) job.ID {
 	t.Helper()
 	j, err := s.PutJob(t.Context(), store.PutJob{
-		Definition: &job.Job{Namespace: "default", Name: name, Run: job.RunSpec{Handler: "h"}}, Actor: "test",
+		Definition: &job.Job{Namespace: "default", Name: name, Run: job.RunSpec{Handler: &job.Handler{Name: "h"}}}, Actor: "test",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return j.Definition.UID
+}
+
+// A thousand namespaces are not a thousand times eight series.
+func TestNamespacesOfRunsAreBounded(t *testing.T) {
+	m := New()
+	for i := range 1000 {
+		m.RunsEnded(store.Ends{Records: []*store.Record{{
+			Run: job.Run{Namespace: fmt.Sprint("n", i)}, Attempt: job.Attempt{Outcome: job.OutcomeFailed}, Final: true,
+		}}})
+	}
+	got := read(t, string(m.page(t.Context(), sourcesOf(memory.New(memory.Options{})))))
+	wants(t, got, map[string]float64{
+		`belfry_runs_total{namespace="n7",outcome="failed"}`:       1,
+		`belfry_runs_total{namespace="(others)",outcome="failed"}`: 800,
+	})
 }
 
 func TestPageSaysWhatWasCounted(t *testing.T) {
@@ -124,6 +141,17 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 	m.Started(-time.Second)
 	m.Started(time.Hour)
 	m.Ended(uid, job.OutcomeFailed, noon)
+	end := func(uid job.ID, namespace string, outcome job.Outcome, count int, final bool) *store.Record {
+		return &store.Record{Run: job.Run{JobUID: uid, Namespace: namespace}, Attempt: job.Attempt{Outcome: outcome}, Count: count, Final: final}
+	}
+	m.RunsEnded(store.Ends{Records: []*store.Record{
+		end(uid, "default", job.OutcomeFailed, 1, false), // it is tried again
+		end(uid, "default", job.OutcomeTimedOut, 1, true),
+		end(uid, "default", job.OutcomeMissed, 40, true),
+		end(uid, "default", job.OutcomeSucceeded, 1, true),
+		end(uid, "default", job.OutcomeSkipped, 1, true),
+		end(job.ID{9}, "web", job.OutcomeLost, 1, true),
+	}})
 	page := string(m.page(t.Context(), sourcesOf(s)))
 	wants(t, read(t, page), map[string]float64{
 		`belfry_start_lateness_seconds_count`:                                           4,
@@ -133,7 +161,11 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 		`belfry_start_lateness_seconds_bucket{le="5"}`:                                  3,
 		`belfry_start_lateness_seconds_bucket{le="+Inf"}`:                               4,
 		`belfry_attempts_running`:                                                       3,
-		`belfry_runs_total{outcome="timed_out"}`:                                        float64(len("timed_out")),
+		`belfry_runs_total{namespace="default",outcome="timed_out"}`:                    1,
+		`belfry_runs_total{namespace="default",outcome="missed"}`:                       40,
+		`belfry_runs_total{namespace="default",outcome="failed"}`:                       0,
+		`belfry_runs_total{namespace="web",outcome="lost"}`:                             1,
+		`belfry_job_failures_total{namespace="default",name="nightly"}`:                 41,
 		`belfry_capacity_attempts`:                                                      7,
 		`belfry_runs_held`:                                                              5,
 		`belfry_runs_pending`:                                                           3,
@@ -141,6 +173,13 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 		`belfry_catching_up_jobs`:                                                       1,
 		`belfry_planned_jobs`:                                                           2,
 		`belfry_planned_ahead_seconds`:                                                  -1,
+		`belfry_history_away`:                                                           1,
+		`belfry_history_spool_records`:                                                  12,
+		`belfry_history_spool_bytes`:                                                    3400,
+		`belfry_history_spool_oldest_seconds`:                                           90,
+		`belfry_history_output_bytes`:                                                   77,
+		`belfry_history_output_dropped_total`:                                           4,
+		`belfry_history_refused_total`:                                                  2,
 		`belfry_clock_ahead_seconds`:                                                    -1.5,
 		`belfry_sessions{state="live"}`:                                                 1,
 		`belfry_sessions{state="silent"}`:                                               0,

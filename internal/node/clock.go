@@ -31,7 +31,9 @@ func (n *Node) lookAtClock() {
 		return
 	}
 	n.config.Log.Warn("the wall clock was set", "by", step)
-	n.planner.ClockStepped()
+	if n.planner != nil {
+		n.planner.ClockStepped()
+	}
 	if w := n.worker.Load(); w != nil {
 		w.ClockStepped()
 	}
@@ -53,6 +55,8 @@ func (n *Node) renewAfterSteps(ctx context.Context) {
 		if err := n.member.Load().Renew(ctx); err != nil && ctx.Err() == nil {
 			n.config.Log.Error("the session was not renewed after the clock was set", "error", err)
 		}
-		n.planner.ClockStepped() // the store's clock, which was read, may be the one
+		if n.planner != nil {
+			n.planner.ClockStepped() // the store's clock, which was read, may be the one
+		}
 	}
 }

@@ -62,13 +62,12 @@ func newSettable(t *testing.T, o *odd) *settable {
 	o.Store = memory.New(memory.Options{Now: now})
 	booted := time.Now()
 	n, err := New(Config{
-		Store:     o,
 		Session:   store.Session{Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{store.RolePlanner, store.RoleWorker}, Capacity: 100},
 		Executors: func(*job.Job) executor.Executor { return s.exec },
 		Now:       now,
 		Boot:      func() time.Duration { return time.Since(booted) },
 		Log:       slog.New(slog.NewTextHandler(s.log, nil)),
-	})
+	}.On(o))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,11 +23,10 @@ func (w *world) startAs(name string, now func() time.Time, exec executor.Executo
 func (w *world) nodeAs(name string, now func() time.Time, exec executor.Executor, roles ...string) (n *Node, stop func()) {
 	w.t.Helper()
 	n, err := New(Config{
-		Store:     w.store,
 		Session:   store.Session{Node: name, Machine: "m", DataDir: "/" + name, Roles: roles, Capacity: 100},
 		Executors: func(*job.Job) executor.Executor { return exec },
 		Now:       now, Boot: func() time.Duration { return time.Since(w.boot) }, Log: slog.New(slog.DiscardHandler),
-	})
+	}.On(w.store))
 	if err != nil {
 		w.t.Fatal(err)
 	}

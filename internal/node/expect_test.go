@@ -20,13 +20,12 @@ func TestARunThatTakesLongerThanExpectedIsToldOnceWhileItGoesOn(t *testing.T) {
 		w.exec.do = sleeps(time.Minute)
 		log := &logtest.Log{}
 		n, err := New(Config{
-			Store:     w.store,
 			Session:   store.Session{Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{store.RolePlanner, store.RoleWorker}, Capacity: 100},
 			Executors: func(*job.Job) executor.Executor { return w.exec },
 			Now:       func() time.Time { return w.now() },
 			Boot:      func() time.Duration { return time.Since(w.boot) },
 			Log:       slog.New(slog.NewTextHandler(log, nil)),
-		})
+		}.On(w.store))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,8 +1,19 @@
-// Package node makes one process of the parts: a session, a planner and a worker
-// around a store. It holds no rules of its own.
+// Package node makes one process of the parts: a session, a planner, a worker and the upkeep
+// of the store. It holds no rules of its own.
+//
+// A node is assembled by what it is given: Config names one narrow interface for each part,
+// and a part without its store is not there. A server or a program that embeds a node has a
+// whole store and passes it with Config.On. A worker that must not reach the store has a
+// work.Store alone, and sets Members and Work:
+//
+//	remote := ... // a work.Store over the network
+//	n, err := node.New(node.Config{Session: self, Members: remote, Work: remote, Executors: executors})
+//
+// The package links no store, no command line and no HTTP.
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -15,14 +26,16 @@ import (
 
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/clock"
-	"github.com/belfry-cron/belfry/internal/heap"
+	"github.com/belfry-cron/belfry/internal/garbage"
 	"github.com/belfry-cron/belfry/internal/lanes"
+	"github.com/belfry-cron/belfry/internal/leftovers"
 	"github.com/belfry-cron/belfry/internal/membership"
 	"github.com/belfry-cron/belfry/internal/output"
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/internal/planner"
 	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/internal/watchdog"
+	"github.com/belfry-cron/belfry/internal/work"
 	"github.com/belfry-cron/belfry/internal/worker"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -31,8 +44,16 @@ import (
 // Config is what a node needs. The zero values of durations and counts are
 // replaced by the defaults.
 type Config struct {
-	Store store.Store
-	// StoreName is what the log calls it, for whoever makes room for it.
+	// Members keeps the session of the node. Every node needs it.
+	Members work.Session
+	// Work is what attempts are run by. Nil: the node runs nothing, whatever its roles.
+	Work work.Store
+	// Planning is what runs are planned by. Nil: the node plans nothing, whatever its roles,
+	// and cannot say when jobs fall due.
+	Planning planner.Store
+	// Upkeep is what any node that reaches the store can do. Nil: it leaves that to others.
+	Upkeep Upkeep
+	// StoreName is what the log calls the store, for the person who makes room for it.
 	StoreName string
 	// Session describes the node to the others.
 	Session store.Session
@@ -55,7 +76,7 @@ type Config struct {
 	// StealAfter is how long a run must be overdue before another node than
 	// its own takes it. Default: 1 s.
 	StealAfter time.Duration
-	// Capacity is how many attempts run at once. Default: 512.
+	// Capacity is how many attempts may run at once. Default: 512.
 	Capacity int
 	// DrainTimeout, which users know as drain_timeout, is how long a node that leaves waits for
 	// its attempts. Default: 30 s.
@@ -66,6 +87,30 @@ type Config struct {
 	Now  func() time.Time
 	Boot func() time.Duration
 	Log  *slog.Logger
+}
+
+// Upkeep is what the nodes that reach a store do in turn: see store.Control.
+type Upkeep interface {
+	Tidy(ctx context.Context) (more bool, err error)
+	Expire(ctx context.Context, keep store.Retention) (more bool, err error)
+	Alerts(ctx context.Context, limit int) ([]store.Alert, error)
+	Lost(ctx context.Context, limit int) ([]store.Attempt, error)
+	Reap(ctx context.Context, session job.ID, attempts []store.Attempt) error
+}
+
+// Store is all that a node with every part needs of a store.
+type Store interface {
+	work.Backing
+	planner.Store
+	Upkeep
+}
+
+// On returns the config of a node that has every part, on one store. What it plans and runs
+// is by the roles of its session.
+func (c Config) On(s Store) Config {
+	c = c.withDefaults()
+	c.Members, c.Work, c.Planning, c.Upkeep = s, work.On(s, c.Now), s, s
+	return c
 }
 
 // The defaults of a Config.
@@ -106,8 +151,8 @@ func (c Config) withDefaults() Config {
 // Node is a running process. Use New.
 type Node struct {
 	config  Config
-	planner *planner.Planner
-	lanes   lanes.Lanes // in which the planner and the worker keep apart
+	planner *planner.Planner // nil without Config.Planning
+	lanes   lanes.Lanes      // in which the planner and the worker keep apart
 	output  *output.Collector
 	process job.ID // of this start, for jobs with boot
 	// booted is set when these were started. A later session starts none: the
@@ -120,8 +165,11 @@ type Node struct {
 	worker atomic.Pointer[worker.Worker]
 	share  placement.Share // the planner's
 	// schedules tell attempts their neighbours in time.
-	schedules *schedules
+	schedules *schedules // nil without Config.Work
+	retention atomic.Pointer[store.Retention]
 	clock     *clock.Watch
+	// predecessors has room for those of one session, which are to be looked at again.
+	predecessors chan []job.ID
 	// clockSet has room for one message: that the session is to be renewed.
 	clockSet chan struct{}
 }
@@ -129,30 +177,43 @@ type Node struct {
 // New makes a node; Run makes it work.
 func New(c Config) (*Node, error) {
 	c = c.withDefaults()
-	c.Store = &observed{c.Store, &writable{log: c.Log, store: c.StoreName}, &slow{log: c.Log, store: c.StoreName}}
+	if c.Members == nil {
+		return nil, errors.New("a node needs a store for its session")
+	}
+	c.observe()
 	c.Log = slog.New(quiet{c.Log.Handler()})
 	n := &Node{
 		config: c, plannerWake: make(chan store.Hint, 1), workerWake: make(chan store.Hint, 1),
-		schedules: newSchedules(c.Store), clock: clock.NewWatch(c.Now, c.Boot), clockSet: make(chan struct{}, 1),
+		clock: clock.NewWatch(c.Now, c.Boot), clockSet: make(chan struct{}, 1),
+		predecessors: make(chan []job.ID, 1),
 	}
+	n.Keep(c.Retention)
 	var err error
 	if n.process, err = n.newID(); err != nil {
 		return nil, err
 	}
-	n.output, err = output.New(output.Config{Sink: sink{c.Store, c.Wrote}, Limit: c.OutputLimit, Log: c.Log, Now: c.Now})
-	if err != nil {
-		return nil, err
+	if c.Work != nil {
+		n.schedules = newSchedules(c.Work)
+		n.output, err = output.New(output.Config{Sink: sink{c.Work, c.Wrote}, Limit: c.OutputLimit, Log: c.Log, Now: c.Now})
+		if err != nil {
+			return nil, err
+		}
 	}
-	n.planner = planner.New(planner.Config{
-		Store:      c.Store,
-		Session:    func() job.ID { return n.member.Load().ID() },
-		Live:       func() []store.Session { return n.member.Load().Live() },
-		Partitions: n.partitions,
-		Look:       func(ctx context.Context) error { return n.member.Load().Look(ctx) },
-		LookAhead:  c.LookAhead, Lanes: &n.lanes, Wake: n.plannerWake, Now: n.storeNow, Log: c.Log,
-	})
+	if c.Planning != nil {
+		n.planner = planner.New(planner.Config{
+			Store:      c.Planning,
+			Session:    func() job.ID { return n.member.Load().ID() },
+			Live:       func() []store.Session { return n.member.Load().Live() },
+			Partitions: n.partitions,
+			Look:       func(ctx context.Context) error { return n.member.Load().Look(ctx) },
+			LookAhead:  c.LookAhead, Lanes: &n.lanes, Wake: n.plannerWake, Now: n.storeNow, Log: c.Log,
+		})
+	}
 	return n, nil
 }
+
+// Keep replaces Config.Retention. It may be called while the node runs.
+func (n *Node) Keep(r store.Retention) { n.retention.Store(&r) }
 
 func (n *Node) newID() (job.ID, error) { return job.NewID(n.config.Now(), rand.Reader) }
 
@@ -175,7 +236,7 @@ func (n *Node) storeNow() time.Time {
 
 func (n *Node) has(role string) bool { return slices.Contains(n.config.Session.Roles, role) }
 
-// Planner returns the planner, which knows when jobs fall due.
+// Planner returns the planner, which knows when jobs fall due; nil without Config.Planning.
 func (n *Node) Planner() *planner.Planner { return n.planner }
 
 // Run works until ctx ends, then stops gently: it takes nothing new, hands on
@@ -189,16 +250,23 @@ func (n *Node) Run(ctx context.Context) error {
 	defer stop()
 	var group sync.WaitGroup
 	// It hears what the planner does first, which nobody says again.
-	hints := n.config.Store.Hints(parts)
+	hints := n.config.Members.Hints(parts)
 	group.Go(func() { n.distributeHints(parts, hints) })
 	group.Go(func() { n.watchClock(parts) })
 	group.Go(func() { n.renewAfterSteps(parts) })
-	group.Go(func() { n.tend(parts) })
-	outputDone := make(chan error, 1)
-	go func() { outputDone <- n.output.Run(parts) }()
 	planning, stopPlanning := context.WithCancel(parts)
 	defer stopPlanning()
-	group.Go(func() { _ = n.planner.Run(planning) })
+	var flushed error
+	if n.config.Upkeep != nil {
+		group.Go(func() { n.tend(parts) })
+	}
+	if n.config.Work != nil {
+		group.Go(func() { n.settleAgain(parts) })
+		group.Go(func() { flushed = n.output.Run(parts) })
+	}
+	if n.planner != nil {
+		group.Go(func() { _ = n.planner.Run(planning) })
+	}
 
 	var err error
 	for again := true; again && err == nil; {
@@ -206,16 +274,13 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	stop()
 	group.Wait()
-	if flushed := <-outputDone; err == nil {
-		err = flushed
-	}
-	return err
+	return cmp.Or(err, flushed)
 }
 
 // join begins a session and settles what a predecessor on this machine has left.
 func (n *Node) join(ctx context.Context) error {
 	m, err := membership.Join(ctx, membership.Config{
-		Store: n.config.Store, Session: n.config.Session, NewID: n.newID, Boot: n.config.Boot, Now: n.config.Now, Log: n.config.Log,
+		Store: n.config.Members, Session: n.config.Session, NewID: n.newID, Boot: n.config.Boot, Now: n.config.Now, Log: n.config.Log,
 		Renewed: func(sent time.Duration) {
 			if n.config.Watchdog != nil {
 				n.config.Watchdog.Renewed(sent)
@@ -233,22 +298,85 @@ func (n *Node) join(ctx context.Context) error {
 	}
 	n.member.Store(m)
 	n.sayNamesake(m)
-	began := func(job.ID, int) bool { return true }
-	if n.config.Watchdog != nil {
-		journal := n.config.Watchdog.Journal()
-		began = func(run job.ID, attempt int) bool {
-			return journal.Began(watchdog.Key{Run: run, Number: attempt})
-		}
-	}
-	for _, predecessor := range m.Predecessors() {
-		if err := n.settle(ctx, m.ID(), predecessor, began); err != nil {
-			return fmt.Errorf("settle what session %s has left: %w", predecessor, err)
-		}
+	if err := n.settlePredecessors(ctx, m); err != nil {
+		return err
 	}
 	if n.config.Watchdog != nil {
-		return n.config.Watchdog.Reconciled()
+		if err := n.config.Watchdog.Reconciled(); err != nil {
+			return err
+		}
+		n.config.Watchdog.Session(m.ID())
+	}
+	select {
+	case n.predecessors <- m.Predecessors():
+	default: // sessions follow each other faster than they are looked at
 	}
 	return nil
+}
+
+// settlePredecessors settles what the sessions of earlier processes on this machine have left.
+func (n *Node) settlePredecessors(ctx context.Context, m *membership.Member) error {
+	if n.config.Work == nil {
+		return nil
+	}
+	for _, predecessor := range m.Predecessors() {
+		settled, err := n.deadOf(predecessor).Settle(ctx, n.config.Work)
+		n.sayLeft(settled)
+		if err != nil {
+			return fmt.Errorf("settle the runs of session %s: %w", predecessor, err)
+		}
+	}
+	return nil
+}
+
+// deadOf returns a session of this machine whose process is gone.
+func (n *Node) deadOf(session job.ID) *leftovers.Dead {
+	return &leftovers.Dead{Session: session, Began: func(run job.ID, attempt int) bool {
+		return n.config.Watchdog == nil || n.config.Watchdog.Began(watchdog.Key{Run: run, Number: attempt})
+	}}
+}
+
+// sayLeft logs and forgets what was settled of a process before this one.
+func (n *Node) sayLeft(s leftovers.Settled) {
+	if len(s.Lost)+len(s.GivenBack) == 0 {
+		return
+	}
+	n.config.Log.Warn("the previous process ended while attempts were running", "lost", len(s.Lost), "not_begun", len(s.GivenBack))
+	for i := range s.Lost {
+		r := &s.Lost[i]
+		if i < namedMax {
+			n.config.Log.Warn("an attempt is lost: the previous process ended while it ran",
+				"job", r.Namespace+"/"+r.Name, "run", r.ID, "attempt", r.Attempt)
+		}
+		if n.config.Watchdog != nil {
+			n.config.Watchdog.Forget(watchdog.Key{Run: r.ID, Number: r.Attempt})
+		}
+	}
+}
+
+// settleAgain looks for some seconds what comes late of the processes before this one,
+// and ends their sessions.
+func (n *Node) settleAgain(ctx context.Context) {
+	for {
+		var sessions []job.ID
+		select {
+		case <-ctx.Done():
+			return
+		case sessions = <-n.predecessors:
+		}
+		var group sync.WaitGroup
+		for _, session := range sessions {
+			group.Go(func() {
+				settled, err := n.deadOf(session).Again(ctx, n.config.Work)
+				n.sayLeft(settled)
+				if err == nil {
+					// One that cannot be ended is forgotten by the store in some minutes.
+					_ = n.config.Members.End(ctx, session)
+				}
+			})
+		}
+		group.Wait()
+	}
 }
 
 // sayNamesake says that another live node has the name of this one, which people mean
@@ -256,48 +384,8 @@ func (n *Node) join(ctx context.Context) error {
 func (n *Node) sayNamesake(m *membership.Member) {
 	for _, s := range m.Live() {
 		if s.Node == n.config.Session.Node && s.ID != m.ID() && !slices.Contains(m.Predecessors(), s.ID) {
-			n.config.Log.Warn("another node has the same name, so that a drain or broadcast takes both for one", "node", s.Node, "joined", s.Joined, "data", s.DataDir, "better", "--name")
+			n.config.Log.Warn("another node has the same name; drains and broadcasts treat both as one", "node", s.Node, "joined", s.Joined, "data", s.DataDir, "better", "--name")
 			return
-		}
-	}
-}
-
-// settle ends the attempts of a session whose process is gone: those that may
-// have begun are lost, the others are given back.
-func (n *Node) settle(ctx context.Context, session, predecessor job.ID, began func(job.ID, int) bool) error {
-	for {
-		runs, err := n.config.Store.Mine(ctx, predecessor)
-		if err != nil {
-			return err
-		}
-		if len(runs) == 0 {
-			return nil
-		}
-		var lost, unbegun []store.Attempt
-		for i := range runs[:min(len(runs), store.MaxBatch)] {
-			attempt := store.Attempt{Run: runs[i].ID, Number: runs[i].Attempt, Token: runs[i].Token}
-			if began(attempt.Run, attempt.Number) {
-				lost = append(lost, attempt)
-			} else {
-				unbegun = append(unbegun, attempt)
-			}
-		}
-		n.config.Log.Warn("the process before this one has ended with attempts", "lost", len(lost), "not_begun", len(unbegun))
-		n.nameLost(runs, lost)
-		if len(unbegun) > 0 {
-			if err := n.config.Store.Release(ctx, predecessor, unbegun); err != nil {
-				return err
-			}
-		}
-		if len(lost) > 0 {
-			if err := n.config.Store.Reap(ctx, session, lost); err != nil {
-				return err
-			}
-		}
-		if n.config.Watchdog != nil {
-			for _, a := range lost {
-				n.config.Watchdog.Forget(watchdog.Key{Run: a.Run, Number: a.Number})
-			}
 		}
 	}
 }
@@ -305,16 +393,6 @@ func (n *Node) settle(ctx context.Context, session, predecessor job.ID, began fu
 // namedMax is how many attempts are named in the log at once: the number of all of
 // them is said besides, and each is in the history.
 const namedMax = 20
-
-// nameLost names attempts of runs that are lost.
-func (n *Node) nameLost(runs []store.Run, lost []store.Attempt) {
-	for _, a := range lost[:min(len(lost), namedMax)] {
-		if i := slices.IndexFunc(runs, func(r store.Run) bool { return r.ID == a.Run }); i >= 0 {
-			n.config.Log.Warn("an attempt is lost: the process before this one ended while it ran",
-				"job", runs[i].Namespace+"/"+runs[i].Name, "run", a.Run, "attempt", a.Number)
-		}
-	}
-}
 
 // journal lets the worker write into the journal of the watchdog.
 type journal struct{ watchdog *watchdog.Node }
@@ -333,33 +411,14 @@ func (j journal) Forget(run job.ID, attempt int) {
 // tells whether to begin another.
 func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, err error) {
 	m := n.member.Load()
-	self := n.config.Session
-	self.ID = m.ID()
-	config := worker.Config{
-		Store: n.config.Store, Self: self, Executors: n.config.Executors, Output: n.output, Observer: n.config.Observer,
-		Lanes: &n.lanes, NeedRoom: heap.NeedRoom,
-		Capacity: n.config.Capacity, StealAfter: n.config.StealAfter,
-		Renewed: m.Renewed, Drained: m.Drained, Boot: n.config.Boot, Now: n.config.Now, Around: n.schedules.around,
-		Wake: n.workerWake, NewID: n.newID, Log: n.config.Log,
-	}
-	if n.config.Watchdog != nil {
-		config.Journal = journal{n.config.Watchdog}
-	}
-	w := worker.New(config)
-	n.worker.Store(w)
 	working, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stop(nil)
 	var group sync.WaitGroup
 	group.Go(func() { _ = m.Run(working) })
-	if n.has(store.RoleWorker) {
+	w := n.newWorker(m)
+	if n.worker.Store(w); w != nil {
 		group.Go(func() { _ = w.Run(working) })
-	}
-	if !n.booted {
-		err := n.startBootJobs(ctx, m.ID())
-		if err != nil && ctx.Err() == nil {
-			n.config.Log.Error("jobs that are due at the start of a node could not be started", "error", err)
-		}
-		n.booted = err == nil
+		n.startBootJobs(ctx, m)
 	}
 	select {
 	case <-ctx.Done():
@@ -367,7 +426,11 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 		n.leave(working, m, w)
 		stop(executor.ErrStopped)
 		group.Wait()
-		return false, m.End(context.WithoutCancel(ctx))
+		err := m.End(context.WithoutCancel(ctx))
+		if err == nil && n.config.Watchdog != nil {
+			n.config.Watchdog.Session(job.ID{})
+		}
+		return false, err
 	case <-m.Over():
 		stop(executor.ErrFenced)
 		group.Wait()
@@ -375,10 +438,30 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 	}
 }
 
+// newWorker returns the worker of a session, nil for a node that runs nothing.
+func (n *Node) newWorker(m *membership.Member) *worker.Worker {
+	if n.config.Work == nil || !n.config.Session.Works() {
+		return nil
+	}
+	self := n.config.Session
+	self.ID = m.ID()
+	config := worker.Config{
+		Store: n.config.Work, Self: self, Executors: n.config.Executors, Output: n.output, Observer: n.config.Observer,
+		Lanes: &n.lanes, NeedRoom: garbage.NeedRoom,
+		Capacity: n.config.Capacity, StealAfter: n.config.StealAfter,
+		Renewed: m.Renewed, Drained: m.Drained, Boot: n.config.Boot, Now: n.config.Now, Around: n.schedules.around,
+		Wake: n.workerWake, NewID: n.newID, Log: n.config.Log,
+	}
+	if n.config.Watchdog != nil {
+		config.Journal = journal{n.config.Watchdog}
+	}
+	return worker.New(config)
+}
+
 // joinAgain begins another session, however long the store takes to let it. It
 // tells whether it has: ctx may end before.
 func (n *Node) joinAgain(ctx context.Context) bool {
-	fails := trouble.With(n.config.Log, "this node has no session and runs nothing: it cannot begin another", "this node has a session again")
+	fails := trouble.With(n.config.Log, "this node has no session and runs nothing: cannot begin another session", "this node has a session again")
 	for {
 		err := n.join(ctx)
 		if err != nil && ctx.Err() != nil {
@@ -401,58 +484,38 @@ func (n *Node) leave(ctx context.Context, m *membership.Member, w *worker.Worker
 	ctx, cancel := context.WithTimeout(ctx, n.config.DrainTimeout)
 	defer cancel()
 	if err := m.Leave(ctx); err != nil {
-		n.config.Log.Error("the others are not told that this node leaves", "error", err)
+		n.config.Log.Error("cannot tell the other nodes that this node is leaving", "error", err)
+	}
+	if w == nil {
+		return
 	}
 	if err := w.Leave(ctx); errors.Is(err, context.DeadlineExceeded) {
 		list := w.Running()
-		n.config.Log.Warn("attempts are ended: they took longer than the time to stop", "timeout", n.config.DrainTimeout, "attempts", len(list))
+		n.config.Log.Warn("ended attempts that did not finish within the drain timeout", "timeout", n.config.DrainTimeout, "attempts", len(list))
 		for _, a := range list[:min(len(list), namedMax)] {
-			n.config.Log.Warn("an attempt is ended: it took longer than the time to stop", "job", a.Job, "run", a.Run, "attempt", a.Attempt)
+			n.config.Log.Warn("ended an attempt that did not finish within the drain timeout", "job", a.Job, "run", a.Run, "attempt", a.Attempt)
 		}
 	}
 }
 
-// startBootJobs starts the jobs that are due once for each start of a process. A
-// node that is drained starts none, then or later: they are for its start.
-func (n *Node) startBootJobs(ctx context.Context, session job.ID) error {
-	if n.member.Load().Drained() {
-		n.config.Log.Warn("this node is drained: jobs that are due at the start of a node are not started")
-		return nil
+// startBootJobs starts the jobs that are due once for each start of a process, by its first
+// session that can. A node that is drained starts none, then or later: they are for its start.
+func (n *Node) startBootJobs(ctx context.Context, m *membership.Member) {
+	if n.booted {
+		return
 	}
-	const page = 500
-	query := store.JobQuery{Boot: true, State: job.JobActive, Limit: page}
-	for {
-		jobs, next, err := n.config.Store.ListJobs(ctx, query)
-		if err != nil {
-			return err
-		}
-		var items []store.TriggerItem
-		for _, j := range jobs {
-			if !placement.Eligible(&n.config.Session, &j.Filled.Place, j.Filled.Run.Handler) {
-				continue
-			}
-			shards := j.Filled.Place.Shards
-			for shard := range max(1, shards) {
-				id, err := n.newID()
-				if err != nil {
-					return err
-				}
-				items = append(items, store.TriggerItem{
-					ID: id, Job: j.Definition.UID, Kind: job.RunBoot, Key: n.process.String(), Session: session,
-					Shard: shard, Shards: shards,
-				})
-			}
-		}
-		for part := range slices.Chunk(items, store.MaxBatch) {
-			if _, err := n.config.Store.Trigger(ctx, part); err != nil {
-				return err
-			}
-		}
-		if next == "" {
-			return nil
-		}
-		query.After = next
+	if m.Drained() {
+		n.config.Log.Warn("node is drained; not starting the jobs that are due at the start of a node")
+		n.booted = true
+		return
 	}
+	self := n.config.Session
+	self.ID = m.ID()
+	err := n.config.Work.StartBoot(ctx, self, n.process)
+	if err != nil && ctx.Err() == nil {
+		n.config.Log.Error("cannot start the jobs that are due at the start of a node", "error", err)
+	}
+	n.booted = err == nil
 }
 
 // distributeHints hands hints to those whom they concern.
@@ -488,7 +551,9 @@ func pass(c chan store.Hint, hint store.Hint) {
 
 // sink takes output for the store, and tells of it.
 type sink struct {
-	store store.History
+	store interface {
+		AppendOutput(ctx context.Context, chunks []store.OutputChunk) error
+	}
 	wrote func(run job.ID)
 }
 

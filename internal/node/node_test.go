@@ -95,7 +95,6 @@ func newWorld(t *testing.T) *world {
 func (w *world) start(name string) (stop func()) {
 	w.t.Helper()
 	n, err := New(Config{
-		Store:     w.store,
 		Session:   store.Session{Node: name, Machine: "m1", DataDir: "/" + name, Roles: []string{store.RolePlanner, store.RoleWorker}, Capacity: 100},
 		Executors: func(*job.Job) executor.Executor { return w.exec },
 		Capacity:  w.capacity,
@@ -103,7 +102,7 @@ func (w *world) start(name string) (stop func()) {
 		Now:       func() time.Time { return w.now() },
 		Boot:      func() time.Duration { return time.Since(w.boot) },
 		Log:       slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: w.level})),
-	})
+	}.On(w.store))
 	if err != nil {
 		w.t.Fatal(err)
 	}

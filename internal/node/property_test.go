@@ -331,13 +331,12 @@ func (s *simulation) start(i int) {
 	s.t.Helper()
 	name := string(rune('a' + i))
 	n, err := New(Config{
-		Store:     s.nodes[i].weather,
 		Session:   store.Session{Node: name, Machine: "m" + name, DataDir: "/" + name, Roles: []string{store.RolePlanner, store.RoleWorker}, Capacity: 30},
 		Executors: func(*job.Job) executor.Executor { return s.witness },
 		Capacity:  30, DrainTimeout: 5 * time.Second,
 		Boot: func() time.Duration { return time.Since(s.boot) },
 		Log:  slog.New(slog.DiscardHandler),
-	})
+	}.On(s.nodes[i].weather))
 	if err != nil {
 		s.t.Fatal(err)
 	}

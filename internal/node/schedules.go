@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -11,11 +12,14 @@ import (
 )
 
 // schedules keeps the compiled schedules of jobs that have run, so that each
-// attempt can be told its neighbours in time.
+// attempt can be given its neighbours in time.
 type schedules struct {
-	store store.Jobs
+	store calendars
 	mu    sync.Mutex
 	known map[job.ID]compiled
+	// failed is why the calendars could not be read last, and until when that is the answer.
+	failed error
+	until  time.Time
 }
 
 // compiled is the schedule of a version of a job, with the calendars of an epoch: one that
@@ -26,17 +30,32 @@ type compiled struct {
 	location       *time.Location
 }
 
-// schedulesMax bounds what is kept: when it is full, it is emptied.
-const schedulesMax = 10_000
+const (
+	// schedulesMax bounds what is kept: when it is full, it is emptied.
+	schedulesMax = 10_000
+	// calendarsTimeout is how long a read of the calendars may take: claims wait for it.
+	calendarsTimeout = time.Second
+	// calendarsAgain is how long after a read has failed the next one is made: a batch of
+	// claims waits once.
+	calendarsAgain = time.Second
+)
 
-func newSchedules(s store.Jobs) *schedules {
+// calendars is where they are read from.
+type calendars interface {
+	Calendars(ctx context.Context) ([]*job.Calendar, error)
+}
+
+func newSchedules(s calendars) *schedules {
 	return &schedules{store: s, known: map[job.ID]compiled{}}
 }
 
 // around returns a scheduled time in the job's zone, between the ones before and
-// after it, which are zero where there are none.
-func (s *schedules) around(j *store.Job, scheduled time.Time) (previous, same, next time.Time) {
-	c := s.compile(j)
+// after it, which are zero where there are none. It fails when those cannot be known.
+func (s *schedules) around(ctx context.Context, j *store.Job, scheduled time.Time) (previous, same, next time.Time, err error) {
+	c, err := s.compile(ctx, j)
+	if err != nil {
+		return previous, same, next, fmt.Errorf("the occurrences before and after this one cannot be known: %w", err)
+	}
 	same = scheduled.In(c.location)
 	next = c.schedule.Next(scheduled)
 	if !next.IsZero() {
@@ -50,7 +69,7 @@ func (s *schedules) around(j *store.Job, scheduled time.Time) (previous, same, n
 	if !previous.IsZero() {
 		previous = previous.In(c.location)
 	}
-	return previous, same, next
+	return previous, same, next, nil
 }
 
 // previousWithin is how far back the occurrence before another one is looked for where
@@ -72,23 +91,27 @@ func lastBefore(s cron.Schedule, moment time.Time) time.Time {
 }
 
 // compile returns the schedule of a job, from memory if it can.
-func (s *schedules) compile(j *store.Job) compiled {
+func (s *schedules) compile(ctx context.Context, j *store.Job) (compiled, error) {
 	s.mu.Lock()
 	c, ok := s.known[j.Definition.UID]
 	s.mu.Unlock()
 	if ok && c.version == j.Definition.Version && c.epoch == j.Definition.Epoch {
-		return c
+		return c, nil
 	}
-	c = compiled{version: j.Definition.Version, epoch: j.Definition.Epoch, schedule: cron.At(), location: time.UTC}
-	if zone, err := cron.LoadZone(j.Filled.Schedule.Timezone); err == nil {
+	c = compiled{version: j.Definition.Version, epoch: j.Definition.Epoch, location: time.UTC}
+	if name := j.Filled.Schedule.Timezone; name != "" {
+		zone, err := cron.LoadZone(name)
+		if err != nil {
+			return c, err
+		}
 		c.location = zone.Location()
 	}
-	calendars, err := s.calendars(j)
+	calendars, err := s.calendars(ctx, j)
 	if err != nil {
-		return c // the next attempt may find more
+		return c, err
 	}
-	if schedule, err := j.Filled.CompileSchedule(calendars); err == nil {
-		c.schedule = schedule
+	if c.schedule, err = j.Filled.CompileSchedule(calendars); err != nil {
+		return c, err
 	}
 	s.mu.Lock()
 	if len(s.known) >= schedulesMax {
@@ -96,16 +119,28 @@ func (s *schedules) compile(j *store.Job) compiled {
 	}
 	s.known[j.Definition.UID] = c
 	s.mu.Unlock()
-	return c
+	return c, nil
 }
 
 // calendars returns the calendars that a job may name.
-func (s *schedules) calendars(j *store.Job) (job.Calendars, error) {
+func (s *schedules) calendars(ctx context.Context, j *store.Job) (job.Calendars, error) {
 	if len(j.Filled.Schedule.Only)+len(j.Filled.Schedule.Except) == 0 {
 		return nil, nil
 	}
-	list, err := s.store.Calendars(context.Background())
+	s.mu.Lock()
+	failed, until := s.failed, s.until
+	s.mu.Unlock()
+	if time.Now().Before(until) {
+		return nil, failed
+	}
+	ctx, cancel := context.WithTimeout(ctx, calendarsTimeout)
+	defer cancel()
+	list, err := s.store.Calendars(ctx)
 	if err != nil {
+		err = fmt.Errorf("read the calendars: %w", err)
+		s.mu.Lock()
+		s.failed, s.until = err, time.Now().Add(calendarsAgain)
+		s.mu.Unlock()
 		return nil, err
 	}
 	return func(namespace, name string) *job.Calendar {

@@ -4,23 +4,64 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
-// absent is a store whose calendars cannot be read while it is away.
+// absent is a store whose calendars cannot be read while it is away: a read fails, or hangs
+// until its context ends.
 type absent struct {
 	store.Store
-	away bool
+	away, hangs bool
+	reads       int
 }
 
 func (a *absent) Calendars(ctx context.Context) ([]*job.Calendar, error) {
+	a.reads++
+	if a.hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if a.away {
 		return nil, errors.New("the store is away")
 	}
 	return a.Store.Calendars(ctx)
+}
+
+// Neighbours that cannot be known are an error, and no times.
+func TestNeighboursThatCannotBeKnownAreAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		if _, err := w.store.PutCalendar(t.Context(), &job.Calendar{Name: "holidays", Days: job.Days{Include: []string{"2030-01-02"}}}, 0, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		j := w.apply("{name: daily, schedule: {cron: '@daily', except: [holidays]}, run: {shell: 'true'}}")
+		s := &absent{Store: w.store, away: true}
+		known := newSchedules(s)
+		first := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+		began := time.Now()
+		for range 3 {
+			if previous, same, next, err := known.around(t.Context(), j, first); err == nil || !previous.IsZero() || !same.IsZero() || !next.IsZero() {
+				t.Errorf("got %v, %v, %v, %v while the store is away", previous, same, next, err)
+			}
+		}
+		if s.reads != 1 {
+			t.Errorf("the calendars were read %d times at once, want once", s.reads)
+		}
+		time.Sleep(calendarsAgain)
+		s.hangs = true
+		if _, _, _, err := known.around(t.Context(), j, first); err == nil || time.Since(began) > calendarsAgain+calendarsTimeout {
+			t.Errorf("got %v after %s while the store hangs", err, time.Since(began))
+		}
+		time.Sleep(calendarsAgain)
+		s.hangs, s.away = false, false
+		if _, _, next, err := known.around(t.Context(), j, first); err != nil || next.Day() != 3 {
+			t.Errorf("got %v, %v when the store is back", next, err)
+		}
+	})
 }
 
 func TestNeighboursFollowTheCalendarsOfTheJob(t *testing.T) {
@@ -34,8 +75,7 @@ func TestNeighboursFollowTheCalendarsOfTheJob(t *testing.T) {
 	}
 	holidays("2030-01-02")
 	w.apply("{name: daily, schedule: {cron: '@daily', except: [holidays]}, run: {shell: 'true'}}")
-	s := &absent{w.store, true}
-	known := newSchedules(s)
+	known := newSchedules(w.store)
 	first := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	expect := func(day int) {
 		t.Helper()
@@ -43,16 +83,11 @@ func TestNeighboursFollowTheCalendarsOfTheJob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := time.Time{}
-		if day > 0 {
-			want = time.Date(2030, 1, day, 0, 0, 0, 0, time.UTC)
-		}
-		if _, same, next := known.around(j, first); !same.Equal(first) || !next.Equal(want) {
-			t.Errorf("after %v comes %v, want %v", same, next, want)
+		want := time.Date(2030, 1, day, 0, 0, 0, 0, time.UTC)
+		if _, same, next, err := known.around(t.Context(), j, first); err != nil || !same.Equal(first) || !next.Equal(want) {
+			t.Errorf("after %v comes %v (%v), want %v", same, next, err, want)
 		}
 	}
-	expect(0) // nobody knows, as long as the store is away
-	s.away = false
 	expect(3)
 	holidays("2030-01-03")
 	expect(2)

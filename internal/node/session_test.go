@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -54,7 +55,7 @@ func endSessions(t *testing.T, s store.Store) {
 			t.Fatal(err)
 		}
 		for j := range runs {
-			result := store.Result{Attempt: store.Attempt{Run: runs[j].ID, Number: runs[j].Attempt, Token: runs[j].Token}, Outcome: job.OutcomeLost}
+			result := store.Result{Attempt: runs[j].Present(), Outcome: job.OutcomeLost}
 			if _, err := s.Finish(ctx, sessions[i].ID, []store.Result{result}); err != nil {
 				t.Fatal(err)
 			}
@@ -191,12 +192,11 @@ func TestANodeSaysThatAnotherHasItsName(t *testing.T) {
 		}{{"b", "m2", 0}, {"a", "m2", 1}, {"a", "m1", 0}} {
 			log := &logtest.Log{}
 			n, err := New(Config{
-				Store:     w.store,
 				Session:   store.Session{Node: c.name, Machine: c.machine, DataDir: "/a", Roles: []string{store.RolePlanner}, Capacity: 1},
 				Executors: func(*job.Job) executor.Executor { return w.exec },
 				Now:       w.now, Boot: func() time.Duration { return time.Since(w.boot) },
 				Log: slog.New(slog.NewTextHandler(log, nil)),
-			})
+			}.On(w.store))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -229,47 +229,6 @@ func TestEachProcessRunsItsBootJobsOnce(t *testing.T) {
 		left, err := w.store.ListActive(context.Background(), store.ActiveQuery{Job: elsewhere.Definition.UID, Limit: 10})
 		if err != nil || len(left) != 0 {
 			t.Errorf("nodes that do not fit have made the runs %v, %v", left, err)
-		}
-	})
-}
-
-func TestWhatSurelyNeverBeganIsGivenBackAndNotLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.level = silent
-		ctx := context.Background()
-		before, err := w.store.Join(ctx, store.Session{ID: job.ID{1}, Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{store.RoleWorker}, Capacity: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		j := w.apply(`{name: j, run: {shell: "true"}, policy: {overlap: allow}}`)
-		begun, unbegun := job.ID{1, 1}, job.ID{1, 2}
-		for _, id := range []job.ID{begun, unbegun} {
-			item := store.TriggerItem{ID: id, Job: j.Definition.UID, Kind: job.RunByHand, Key: id.String(), Session: before.ID, Actor: "test"}
-			if made, err := w.store.Trigger(ctx, []store.TriggerItem{item}); err != nil || made[0].Err != nil {
-				t.Fatal(made, err)
-			}
-			if got, err := w.store.Claim(ctx, before.ID, []store.Attempt{{Run: id, Number: 1, Token: id}}); err != nil || got[0].Verdict != store.Started {
-				t.Fatal(got, err)
-			}
-		}
-		n, err := New(Config{Store: w.store, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		next, err := w.store.Join(ctx, store.Session{ID: job.ID{2}, Node: "a", Machine: "m1", DataDir: "/a", Roles: []string{store.RoleWorker}, Capacity: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := n.settle(ctx, next.ID, before.ID, func(run job.ID, number int) bool { return run == begun && number == 1 }); err != nil {
-			t.Fatal(err)
-		}
-		records, err := w.store.AttemptsOf(ctx, begun)
-		if err != nil || len(records) != 1 || records[0].Attempt.Outcome != job.OutcomeLost {
-			t.Errorf("what had begun is recorded as %v, %v", records, err)
-		}
-		if r, err := w.store.Active(ctx, unbegun); err != nil || r.State != job.StateReady || r.Attempt != 1 {
-			t.Errorf("what had not begun is %s, attempt %d, %v; want it to be ready for the same attempt", r.State, r.Attempt, err)
 		}
 	})
 }
@@ -486,4 +445,45 @@ func TestHintsThatWereNotTakenAreOneHint(t *testing.T) {
 	if got := <-c; got != store.HintJobs|store.HintRuns|store.HintCancels {
 		t.Errorf("got %b, want all that was passed", got)
 	}
+}
+
+// Time in which the store was away is no silence of the nodes: what belongs to one of them
+// waits for it, and what falls due then is planned for all.
+func TestBroadcastRunsOutliveAnOutageOfTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		sky := &weather{
+			Store: w.store, random: rand.New(rand.NewPCG(1, 2)),
+			acked: map[store.Attempt]job.Outcome{}, claimed: map[attempt]time.Time{},
+		}
+		w.store, w.level = sky, silent
+		j := w.apply(`{name: j, schedule: {every: 5s}, run: {shell: "true"}, place: {strategy: broadcast}, policy: {overlap: allow, missed: all, late_by: forever}}`)
+		for _, name := range []string{"a", "b", "c"} {
+			defer w.start(name)()
+			time.Sleep(700 * time.Millisecond) // so that one of them is back first
+		}
+		time.Sleep(30 * time.Second)
+		sky.set(0, 0, true)
+		time.Sleep(75 * time.Second)
+		sky.set(0, 0, false)
+		back := time.Now()
+		time.Sleep(60 * time.Second)
+		records, _, err := sky.Attempts(t.Context(), store.HistoryQuery{Job: j.Definition.UID, Limit: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes := map[time.Time][]string{}
+		for _, r := range records {
+			if r.Attempt.Outcome != job.OutcomeSucceeded {
+				t.Errorf("the run of %s on %s is %s: %s", r.Run.Scheduled.Format(time.TimeOnly), r.Run.Node, r.Attempt.Outcome, r.Attempt.Reason)
+			}
+			at := r.Run.Scheduled.UTC()
+			nodes[at] = append(nodes[at], r.Attempt.Node)
+		}
+		for at := back.UTC().Add(-80 * time.Second).Truncate(5 * time.Second); at.Before(back.Add(50 * time.Second)); at = at.Add(5 * time.Second) {
+			if slices.Sort(nodes[at]); !slices.Equal(nodes[at], []string{"a", "b", "c"}) {
+				t.Errorf("the occurrence of %s, %s after the store was back, ran on %v", at.Format(time.TimeOnly), at.Sub(back), nodes[at])
+			}
+		}
+	})
 }

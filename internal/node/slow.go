@@ -12,7 +12,7 @@ const slowAfter = 5 * time.Second
 
 // slow notices calls of the store that are not answered, and says so while they wait: they
 // may end well in the end, as when somebody had locked a table by hand. It says so once
-// until the store answers again.
+// until the store responds again.
 type slow struct {
 	log   *slog.Logger
 	store string
@@ -40,7 +40,7 @@ func (s *slow) waits(name string, begun time.Time) {
 		return
 	}
 	s.told, s.since = true, begun
-	s.log.Warn("the store does not answer, and what this node starts and ends waits for it: somebody may hold locks in it, or it is overloaded",
+	s.log.Warn("the store does not respond, and starts and results of runs are delayed; it may be overloaded, or another client may hold locks",
 		"call", name, "for", slowAfter.String(), "store", s.store)
 }
 
@@ -52,6 +52,6 @@ func (s *slow) ended(late bool, err error) {
 	}
 	if s.told && s.late == 0 && err == nil {
 		s.told = false
-		s.log.Info("the store answers again", "after", time.Since(s.since).Round(time.Millisecond).String(), "store", s.store)
+		s.log.Info("the store responds again", "after", time.Since(s.since).Round(time.Millisecond).String(), "store", s.store)
 	}
 }

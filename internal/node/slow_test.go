@@ -13,7 +13,7 @@ import (
 )
 
 func TestAStoreThatDoesNotAnswerIsSaidOnce(t *testing.T) {
-	const away, back = "the store does not answer", "the store answers again"
+	const away, back = "the store does not respond", "the store responds again"
 	broken := errors.New("lock timeout")
 	type call struct {
 		from, to time.Duration // since the test began

@@ -5,14 +5,13 @@ import (
 
 	"github.com/belfry-cron/belfry/internal/planner"
 	"github.com/belfry-cron/belfry/internal/worker"
-	"github.com/belfry-cron/belfry/store"
 )
 
 // Stats are what a node has to do at a moment.
 type Stats struct {
 	Planner planner.Stats
 	Worker  worker.Stats
-	// Capacity is how many attempts run at once: none without the role worker.
+	// Capacity is how many attempts may run at once: none without the role worker.
 	Capacity int
 	// ClockAhead is by how much the wall clock is ahead of the store's.
 	ClockAhead time.Duration
@@ -21,8 +20,11 @@ type Stats struct {
 // Stats returns what the node has to do. It may be called at any time; a node
 // without a session holds nothing.
 func (n *Node) Stats() Stats {
-	s := Stats{Planner: n.planner.Stats()}
-	if n.has(store.RoleWorker) {
+	var s Stats
+	if n.planner != nil {
+		s.Planner = n.planner.Stats()
+	}
+	if n.config.Session.Works() {
 		s.Capacity = n.config.Capacity
 	}
 	if w := n.worker.Load(); w != nil {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -15,12 +15,6 @@ const (
 	// a cluster in turn, so that many cost the store no more than one.
 	tendEvery   = 500 * time.Millisecond
 	expireEvery = time.Minute
-	// reapAfter is how long a node must have renewed its session without a gap
-	// before it takes others for dead: after an outage of the store they get that
-	// long to come back. It goes by no job's lost_after. What a longer one would
-	// spare has been ended by its own node before, or its late result counts; a
-	// shorter one is met late only in the first minute.
-	reapAfter = 60 * time.Second
 	// stepsMax bounds how many steps of tidying are done in a row.
 	stepsMax = 20
 )
@@ -35,7 +29,7 @@ func (n *Node) tend(ctx context.Context) {
 	// As much comes to its end as is made: where there is more to remove, it
 	// goes on at the next tick.
 	expiring := false
-	fails := trouble.With(n.config.Log, "the store cannot be tidied", "the store is tidied again")
+	fails := trouble.With(n.config.Log, "cannot tidy the store", "tidying the store works again")
 	for {
 		select {
 		case <-ctx.Done():
@@ -60,7 +54,7 @@ func (n *Node) tend(ctx context.Context) {
 		if err == nil && expires {
 			expired = minute
 			expiring, err = untilDone(ctx, func(ctx context.Context) (bool, error) {
-				return n.config.Store.Expire(ctx, n.config.Retention)
+				return n.config.Upkeep.Expire(ctx, *n.retention.Load())
 			})
 		}
 		if ctx.Err() != nil {
@@ -77,7 +71,7 @@ func minuteOf(at time.Time) int64 { return at.Add(expireEvery/2).UnixNano() / in
 // turn tells whether it is the turn of this node.
 func (n *Node) turn(number int64) bool {
 	m := n.member.Load()
-	return placement.Turn(m.ID(), m.Live(), number)
+	return engine.Turn(m.ID(), m.Live(), number)
 }
 
 // tendOnce does what is done at each turn.
@@ -85,7 +79,7 @@ func (n *Node) tendOnce(ctx context.Context) error {
 	if err := n.reap(ctx); err != nil {
 		return err
 	}
-	if _, err := untilDone(ctx, n.config.Store.Tidy); err != nil {
+	if _, err := untilDone(ctx, n.config.Upkeep.Tidy); err != nil {
 		return err
 	}
 	return n.alert(ctx)
@@ -93,11 +87,11 @@ func (n *Node) tendOnce(ctx context.Context) error {
 
 // alert raises an alert for each run that is not as its job expects.
 func (n *Node) alert(ctx context.Context) error {
-	alerts, err := n.config.Store.Alerts(ctx, store.MaxBatch)
+	alerts, err := n.config.Upkeep.Alerts(ctx, store.MaxBatch)
 	for i := range alerts {
 		r := &alerts[i].Run
 		for _, unmet := range alerts[i].Unmet {
-			n.config.Log.Warn("a run is not as its job expects", "expectation", unmet,
+			n.config.Log.Warn("a run does not meet the expectations of its job", "expectation", unmet,
 				"job", r.Namespace+"/"+r.Name, "run", r.ID, "attempt", r.Attempt, "scheduled", r.Scheduled, "state", r.State, "node", r.Node)
 		}
 	}
@@ -115,24 +109,16 @@ func untilDone(ctx context.Context, step func(context.Context) (bool, error)) (m
 	return true, nil
 }
 
-// reap ends the attempts of nodes that were silent for too long. A node does so
-// only when it was not silent itself, and its clock was not set.
+// reap ends the attempts of nodes that were silent for too long, which the store judges
+// by its own clock.
 func (n *Node) reap(ctx context.Context) error {
-	m := n.member.Load()
-	steady := func() bool {
-		n.lookAtClock() // or all nodes would seem silent after a step
-		return n.config.Boot()-max(n.clock.Last(), m.Steady()) >= reapAfter
-	}
-	if !steady() {
-		return nil
-	}
-	lost, err := n.config.Store.Lost(ctx, store.MaxBatch)
-	if err != nil || len(lost) == 0 || !steady() {
+	lost, err := n.config.Upkeep.Lost(ctx, store.MaxBatch)
+	if err != nil || len(lost) == 0 {
 		return err
 	}
 	n.config.Log.Warn("attempts are lost: their node is silent", "attempts", len(lost))
 	for _, a := range lost[:min(len(lost), namedMax)] {
 		n.config.Log.Warn("an attempt is lost: its node is silent", "run", a.Run, "attempt", a.Number)
 	}
-	return n.config.Store.Reap(ctx, m.ID(), lost)
+	return n.config.Upkeep.Reap(ctx, n.member.Load().ID(), lost)
 }

@@ -104,7 +104,7 @@ func TestTheStoreIsTendedThoughANodeStandsStill(t *testing.T) {
 		w.store = s
 		defer w.start("a")()
 		defer w.start("b")()
-		still, err := s.Join(t.Context(), store.Session{ID: job.ID{1}, Node: "still", Machine: "m2", DataDir: "/still"})
+		still, err := s.Join(t.Context(), store.Session{ID: job.ID{1}, Node: "still", Machine: "m2", DataDir: "/still", Roles: []string{store.RolePlanner}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/planner"
+	"github.com/belfry-cron/belfry/internal/work"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -39,11 +41,11 @@ func (w *writable) saw(err error, grows bool) {
 	switch {
 	case errors.Is(now, was):
 	case now == nil:
-		w.log.Info("the store is written again, and the node goes on", "store", w.store)
+		w.log.Info("the store is writable again", "store", w.store)
 	case errors.Is(now, store.ErrNoSpace):
-		w.log.Error("no space left on the disk of the store: nothing starts until there is, and what has happened is kept", "store", w.store)
+		w.log.Error("no space left on the disk of the store: nothing starts until there is; results are kept in memory", "store", w.store, "error", err)
 	default:
-		w.log.Error("the store is read-only: nothing starts until it can be written, and what has happened is kept", "store", w.store)
+		w.log.Error("the store is read-only: nothing starts until it is writable; results are kept in memory", "store", w.store)
 	}
 }
 
@@ -75,7 +77,7 @@ func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 	}
 	if damaged {
 		r = r.Clone()
-		r.AddAttrs(slog.String("mend", "the store is damaged: belfry doctor says where, and what to do"))
+		r.AddAttrs(slog.String("mend", "the store is damaged: run belfry doctor for details"))
 	}
 	return q.Handler.Handle(ctx, r)
 }
@@ -86,24 +88,58 @@ func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handle
 // WithGroup implements slog.Handler.
 func (q quiet) WithGroup(name string) slog.Handler { return quiet{q.Handler.WithGroup(name)} }
 
-// observed is a store whose calls are seen that a node makes all the time: by writable
-// those that write, and by slow those that runs wait for.
-type observed struct {
-	store.Store
+// observer sees the calls that a node makes all the time: those that write by writable, and
+// those that runs wait for by slow.
+type observer struct {
 	writable *writable
 	slow     *slow
 }
 
-// Ready implements store.Working.
-func (o *observed) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
+// observe puts an observer before the stores of a node.
+func (c *Config) observe() {
+	o := observer{&writable{log: c.Log, store: c.StoreName}, &slow{log: c.Log, store: c.StoreName}}
+	c.Members = &observedSession{c.Members, o}
+	if c.Work != nil {
+		c.Work = &observedWork{c.Work, o}
+	}
+	if c.Planning != nil {
+		c.Planning = &observedPlanning{c.Planning, o}
+	}
+	if c.Upkeep != nil {
+		c.Upkeep = &observedUpkeep{c.Upkeep, o}
+	}
+}
+
+type observedSession struct {
+	work.Session
+	observer
+}
+
+type observedWork struct {
+	work.Store
+	observer
+}
+
+type observedPlanning struct {
+	planner.Store
+	observer
+}
+
+type observedUpkeep struct {
+	Upkeep
+	observer
+}
+
+// Ready implements work.Runs.
+func (o *observedWork) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
 	ended := o.slow.call("look for runs")
 	runs, err := o.Store.Ready(ctx, session, after, until, limit)
 	ended(err)
 	return runs, err
 }
 
-// Plan implements store.Planning.
-func (o *observed) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+// Plan implements planner.Store.
+func (o *observedPlanning) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
 	ended := o.slow.call("plan")
 	outcomes, err := o.Store.Plan(ctx, session, items)
 	ended(err)
@@ -111,8 +147,8 @@ func (o *observed) Plan(ctx context.Context, session job.ID, items []store.PlanI
 	return outcomes, err
 }
 
-// Claim implements store.Working.
-func (o *observed) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
+// Claim implements work.Runs.
+func (o *observedWork) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
 	ended := o.slow.call("claim")
 	outcomes, err := o.Store.Claim(ctx, session, attempts)
 	ended(err)
@@ -120,8 +156,8 @@ func (o *observed) Claim(ctx context.Context, session job.ID, attempts []store.A
 	return outcomes, err
 }
 
-// AppendOutput implements store.History.
-func (o *observed) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
+// AppendOutput implements work.Store.
+func (o *observedWork) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
 	ended := o.slow.call("keep output")
 	err := o.Store.AppendOutput(ctx, chunks)
 	ended(err)
@@ -129,8 +165,8 @@ func (o *observed) AppendOutput(ctx context.Context, chunks []store.OutputChunk)
 	return err
 }
 
-// Finish implements store.Working.
-func (o *observed) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
+// Finish implements work.Runs.
+func (o *observedWork) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
 	ended := o.slow.call("finish")
 	outcomes, err := o.Store.Finish(ctx, session, results)
 	ended(err)
@@ -138,16 +174,16 @@ func (o *observed) Finish(ctx context.Context, session job.ID, results []store.R
 	return outcomes, err
 }
 
-// Renew implements store.Membership.
-func (o *observed) Renew(ctx context.Context, session job.ID, load store.Load) error {
-	err := o.Store.Renew(ctx, session, load)
+// Renew implements work.Session.
+func (o *observedSession) Renew(ctx context.Context, session job.ID, load store.Load) error {
+	err := o.Session.Renew(ctx, session, load)
 	o.writable.saw(err, false)
 	return err
 }
 
-// Tidy implements store.Store.
-func (o *observed) Tidy(ctx context.Context) (bool, error) {
-	more, err := o.Store.Tidy(ctx)
+// Tidy implements Upkeep.
+func (o *observedUpkeep) Tidy(ctx context.Context) (bool, error) {
+	more, err := o.Upkeep.Tidy(ctx)
 	if err != nil { // there may have been nothing to write
 		o.writable.saw(err, false)
 	}

@@ -27,8 +27,8 @@ func TestAStoreThatCannotBeWrittenIsSaidOnce(t *testing.T) {
 	}{
 		{"all is well", []write{{nil, true}, {nil, false}}, nil},
 		{"full, and results go into the space that was kept", []write{{full, true}, {nil, false}, {full, true}, {nil, false}}, []string{"no space"}},
-		{"full, then not", []write{{full, false}, {nil, false}, {nil, true}, {nil, true}}, []string{"no space", "the store is written again"}},
-		{"read-only, then not", []write{{readOnly, true}, {readOnly, false}, {nil, false}}, []string{"the store is read-only", "the store is written again"}},
+		{"full, then not", []write{{full, false}, {nil, false}, {nil, true}, {nil, true}}, []string{"no space", "the store is writable again"}},
+		{"read-only, then not", []write{{readOnly, true}, {readOnly, false}, {nil, false}}, []string{"the store is read-only", "the store is writable again"}},
 		{"full, then read-only", []write{{full, true}, {readOnly, true}, {readOnly, false}}, []string{"no space", "the store is read-only"}},
 		{"another error says nothing of it", []write{{full, true}, {errors.New("locked"), true}, {full, true}}, []string{"no space"}},
 	} {
@@ -61,8 +61,8 @@ func TestPartsDoNotSayWhatTheNodeSays(t *testing.T) {
 	claims.Saw(nil)
 	log.Error("something else", "error", context.Canceled)
 	log.Info("nothing is wrong")
-	log.Error("overdue runs cannot be read", "error", fmt.Errorf("read: %w", store.ErrDamaged))
-	if text.Count("belfry doctor") != 1 || text.Count(`"read: the store is damaged" g.mend="the store is damaged: belfry doctor`) != 1 {
+	log.Error("cannot read overdue runs", "error", fmt.Errorf("read: %w", store.ErrDamaged))
+	if text.Count("belfry doctor") != 1 || text.Count(`"read: the store is damaged" g.mend="the store is damaged: run belfry doctor`) != 1 {
 		t.Errorf("the log has:\n%s", text.String())
 	}
 	if text.Count("stopped") != 0 || text.Count("something else") != 1 || text.Count("nothing is wrong") != 1 {

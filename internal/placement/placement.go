@@ -55,7 +55,7 @@ func Eligible(s *store.Session, place *job.Place, handler string) bool {
 
 // suits tells whether a session runs jobs and has what one wants.
 func suits(s *store.Session, place *job.Place, handler string) bool {
-	return s.Has(store.RoleWorker) && s.Suits(place.Labels, handler)
+	return s.Works() && s.Suits(place.Labels, handler)
 }
 
 // Runs returns the runs of an occurrence and where they go: one, one for each
@@ -188,7 +188,7 @@ func (r *Request) number(shard, n int) uint64 {
 // Nowhere says why no live session may run a job with such a place and handler,
 // "" if one may.
 func Nowhere(place *job.Place, handler string, live []store.Session) string {
-	workers := 0
+	workers, programs := 0, 0
 	drained := ""
 	for i := range live {
 		if Eligible(&live[i], place, handler) {
@@ -197,15 +197,20 @@ func Nowhere(place *job.Place, handler string, live []store.Session) string {
 		if d := live[i].Drain; d != nil && drained == "" && suits(&live[i], place, handler) {
 			drained = d.InWords(live[i].Node)
 		}
-		if live[i].Has(store.RoleWorker) {
+		switch {
+		case live[i].Has(store.RoleWorker):
 			workers++
+		case live[i].Works():
+			programs++
 		}
 	}
 	switch {
 	case drained != "":
 		return drained
-	case workers == 0:
+	case workers == 0 && programs == 0:
 		return "no live node runs jobs"
+	case workers == 0 && handler == "":
+		return "no live node runs commands or requests: the live ones are programs that run their own handlers"
 	}
 	return "no live node has " + place.Wants(handler)
 }
@@ -230,25 +235,6 @@ func Partitions(self job.ID, live []store.Session) (set store.Partitions) {
 		}
 	}
 	return set
-}
-
-// Turn tells whether a session is the one of all live ones whose turn it is to do what
-// one of them should do each time. Times are numbered; all take turns, so that where one
-// is gone or stands still, the next does it a time later. Two that disagree for a moment
-// both do it, or neither. A session that does not know that it is live itself counts all
-// the same.
-func Turn(self job.ID, live []store.Session, number int64) bool {
-	place, all := int64(0), int64(1)
-	for i := range live {
-		if live[i].ID == self {
-			continue
-		}
-		all++
-		if bytes.Compare(live[i].ID[:], self[:]) < 0 {
-			place++
-		}
-	}
-	return number%all == place
 }
 
 // seedOf returns what the hashes of a session begin with.

@@ -220,27 +220,6 @@ func TestAPlannerThatDoesNotKnowOfItselfPlans(t *testing.T) {
 	}
 }
 
-func TestTurnsAreTakenByEachSessionOneAfterTheOther(t *testing.T) {
-	live := planners(4)
-	for number := range int64(20) {
-		turns := 0
-		for i, s := range live {
-			if Turn(s.ID, live, number) {
-				turns++
-				if Turn(s.ID, live, number+1) || !Turn(s.ID, live, number+4) {
-					t.Errorf("session %d has turn %d, and others than each fourth", i, number)
-				}
-			}
-		}
-		if turns != 1 {
-			t.Errorf("turn %d is that of %d sessions", number, turns)
-		}
-		if !Turn(job.ID{9}, nil, number) || !Turn(live[0].ID, live[:1], number) {
-			t.Errorf("alone a session does not have turn %d", number)
-		}
-	}
-}
-
 func TestAShareIsWhatPartitionsSays(t *testing.T) {
 	all := nodes("a", "b", "c")
 	for i := range all {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
-	"github.com/belfry-cron/belfry/store"
 )
 
 // What was missed is planned as fast as it is run, and not faster: a node that was away
@@ -35,7 +34,8 @@ const (
 	// looks, twice. None counts further.
 	backlogMax = 20_000
 	// catchUpMost is for how many missed occurrences a job is planned at a time: enough
-	// that the moves of its cursor cost little beside them.
+	// that the moves of its cursor cost little beside them. Of a job whose runs wait for
+	// each other fewer are planned if other jobs can use the room: see backlog.most.
 	catchUpMost = 50
 )
 
@@ -68,7 +68,10 @@ func (p *Planner) admit(ctx context.Context, now time.Time, due []uint32) (_ []u
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	admitted = min(len(p.table.held), (p.backlog.room+catchUpMost-1)/catchUpMost)
+	p.backlog.share(len(p.table.held))
+	for left := p.backlog.room; admitted < len(p.table.held) && left > 0; admitted++ {
+		left -= p.backlog.most(p.table.timingOf(p.table.held[admitted]))
+	}
 	due = append(due, p.table.held[:admitted]...)
 	if p.table.held = p.table.held[admitted:]; len(p.table.held) == 0 {
 		p.table.held = nil // its room with it
@@ -85,9 +88,9 @@ func (p *Planner) sayHeld() {
 		return
 	}
 	if p.saidHeld = held > 0; p.saidHeld {
-		p.Log.Info("more was missed than can be run at once: it is made up for bit by bit", "jobs", held)
+		p.Log.Info("more occurrences were missed than can run at once; catching up step by step", "jobs", held)
 	} else {
-		p.Log.Info("all that was missed is planned")
+		p.Log.Info("caught up: all missed occurrences are planned")
 	}
 }
 
@@ -100,6 +103,20 @@ type backlog struct {
 	limit int           // how many may wait for each node
 	waits int           // how many waited for all nodes
 	added int           // how many this planner has planned of what was missed, since then
+	// serial is how many runs a job gets at a time that wait for each other.
+	serial int
+}
+
+// share divides the room among the jobs that wait for it. Each has a part at most, if its runs
+// wait for each other: those that cannot start are claimed twice.
+func (b *backlog) share(held int) { b.serial = min(max(1, backlogFew/max(1, held)), catchUpMost) }
+
+// most returns for how many missed occurrences a job is planned at a time.
+func (b *backlog) most(t *engine.Timing) int {
+	if t.Serial {
+		return max(1, b.serial)
+	}
+	return catchUpMost
 }
 
 // look takes over how many runs wait for each of the nodes that take any, and for how many
@@ -154,7 +171,7 @@ func (p *Planner) measureRoom(ctx context.Context) error {
 	}
 	var waits []int
 	for _, s := range p.Live() {
-		if s.Takes() && s.Has(store.RoleWorker) {
+		if s.Takes() && s.Works() {
 			waits = append(waits, counted[s.ID])
 		}
 	}

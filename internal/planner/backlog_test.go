@@ -2,6 +2,7 @@ package planner
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -23,6 +24,45 @@ func away(t *testing.T, n int, missed job.Missed, long time.Duration) (list []st
 		list = append(list, store.PlannedJob{UID: uid(len(list) + 1), Epoch: 1, Version: 1, Active: true, Cursor: time.Now().Add(-long), Timing: text})
 	}
 	return list
+}
+
+func TestJobsWhoseRunsWaitForEachOtherTakeTurns(t *testing.T) {
+	for _, c := range []struct {
+		overlap job.Overlap
+		jobs    int
+		want    int
+	}{
+		{job.OverlapSkip, 2000, 1},
+		{job.OverlapQueue, 200, 10},
+		{job.OverlapSkip, 3, catchUpMost},
+		{job.OverlapAllow, 2000, catchUpMost},
+	} {
+		t.Run(fmt.Sprint(c.overlap, c.jobs), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				forever := job.Forever
+				j := &job.Job{
+					Name: "j", Schedule: job.Schedule{Cron: []string{"* * * * * *"}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
+					Policy: job.Policy{Missed: job.MissedAll, MissedLimit: 10_000, Overlap: c.overlap, LateBy: &forever},
+				}
+				text, err := engine.TimingText(j.WithDefaults(job.Defaults{}), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				jobs := away(t, c.jobs, job.MissedAll, time.Hour)
+				for i := range jobs {
+					jobs[i].Timing = text
+				}
+				w := newWaiting(jobs)
+				run(newPlanner(&w.fake), 300*time.Millisecond)
+				if len(w.planned) == 0 {
+					t.Fatal("nothing was planned")
+				}
+				if n := len(w.planned[0].Runs); n != c.want {
+					t.Errorf("%d runs of a job were planned in its first turn, want %d", n, c.want)
+				}
+			})
+		})
+	}
 }
 
 // missing returns the text of a job that is due each second and catches up at most so many.
@@ -146,7 +186,7 @@ func TestWhatWasMissedIsPlannedAsItIsRun(t *testing.T) {
 		if s := p.Stats(); s.Held != 0 || s.Ahead < 0 {
 			t.Errorf("in the end: %+v", s)
 		}
-		if n := strings.Count(log.String(), "bit by bit"); n == 0 || n != strings.Count(log.String(), "all that was missed is planned") {
+		if n := strings.Count(log.String(), "step by step"); n == 0 || n != strings.Count(log.String(), "caught up: all missed occurrences are planned") {
 			t.Errorf("the log: %s", log.String())
 		}
 	})

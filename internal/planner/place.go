@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -48,18 +49,8 @@ func (p *Planner) placeRest(ctx context.Context) error {
 			if !ok {
 				continue // the job is gone, and the run with it
 			}
-			request := placement.Request{UID: runs[i].JobUID, Place: there.place, Handler: there.handler, Scheduled: runs[i].Scheduled, Sequence: int(runs[i].ID[15])}
-			request.Place.Shards = 0 // it is one shard already, or not split
-			if there.place.Strategy == job.StrategyBroadcast {
-				request.Place.Strategy = job.StrategyAny
-			}
-			candidates := live
-			if bound := there.place.Sticky || there.place.Strategy == job.StrategyBroadcast; bound && runs[i].Node != "" {
-				candidates = sessionsOf(runs[i].Node, live)
-			}
-			placed, _ := placement.Runs(request, candidates)
-			if !placed[0].Session.IsZero() {
-				placements = append(placements, store.Placement{Run: runs[i].ID, Attempt: runs[i].Attempt, Session: placed[0].Session})
+			if session := sessionFor(&runs[i], there, live); !session.IsZero() {
+				placements = append(placements, store.Placement{Job: runs[i].JobUID, Run: runs[i].ID, Attempt: runs[i].Attempt, Session: session})
 			}
 		}
 		if len(placements) > 0 {
@@ -76,9 +67,18 @@ func (p *Planner) placeRest(ctx context.Context) error {
 	return nil
 }
 
-// sessionsOf returns the sessions of a node.
-func sessionsOf(node string, live []store.Session) []store.Session {
-	return slices.DeleteFunc(slices.Clone(live), func(s store.Session) bool { return s.Node != node })
+// sessionFor returns the session that a run is placed on, which is zero if none is eligible.
+func sessionFor(run *store.Run, there whereabouts, live []store.Session) job.ID {
+	request := placement.Request{UID: run.JobUID, Place: there.place, Handler: there.handler, Scheduled: run.Scheduled, Sequence: int(run.ID[15])}
+	request.Place.Shards = 0 // it is one shard already, or not split
+	if there.place.Strategy == job.StrategyBroadcast {
+		request.Place.Strategy = job.StrategyAny
+	}
+	if bound := there.place.Binds(); bound && run.Node != "" {
+		live = slices.DeleteFunc(slices.Clone(live), func(s store.Session) bool { return !engine.MayGoTo(bound, run.Node, s.Node) })
+	}
+	placed, _ := placement.Runs(request, live)
+	return placed[0].Session
 }
 
 // whereabouts are where a job may run.
@@ -116,7 +116,7 @@ func (p *Planner) placesOf(ctx context.Context, runs []store.Run) (map[job.ID]wh
 	}
 	for i, j := range jobs {
 		if j != nil {
-			places[others[i]] = whereabouts{j.Filled.Place, j.Filled.Run.Handler}
+			places[others[i]] = whereabouts{j.Filled.Place, j.Filled.Run.HandlerName()}
 		}
 	}
 	return places, nil

@@ -132,7 +132,7 @@ func (p *Planner) Run(ctx context.Context) error {
 	defer p.work.Wait()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	fails := trouble.With(p.Log, "planning has stopped: the store fails", "planning goes on")
+	fails := trouble.With(p.Log, "planning has stopped because the store fails", "planning continues")
 	var asked []chan error // by calls of Sync, for the next round
 	for {
 		asked = p.waiting(asked)
@@ -349,7 +349,7 @@ func (p *Planner) planSome(ctx context.Context, now time.Time, due []uint32, mos
 		case store.Malformed:
 			// It would be refused again: a fault of this program that must
 			// not hold up the other jobs.
-			p.Log.Error("the store refuses what was planned for a job", "uid", items[i].Job, "from", items[i].From, "to", items[i].To)
+			p.Log.Error("the store refused the plan of a job", "uid", items[i].Job, "from", items[i].From, "to", items[i].To)
 		}
 	}
 	return n, p.readCursors(ctx, moved)
@@ -359,6 +359,7 @@ func (p *Planner) planSome(ctx context.Context, now time.Time, due []uint32, mos
 // has asked for.
 func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.PlanItem, decisions []engine.Decision, n int, err error) {
 	live := p.Live()
+	absences := engine.AbsencesOf(live)
 	runs := 0
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -376,7 +377,7 @@ func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.P
 		timing := t.engine
 		timing.UID = e.uid
 		from, catchesUp := p.table.progress(i), p.catchesUp(e, now)
-		d := timing.Decide(from, now, p.LookAhead, engine.Most{Missed: catchUpMost, OnTime: most})
+		d := timing.Decide(from, now, p.LookAhead, engine.Most{Missed: p.backlog.most(&timing), OnTime: most}, absences...)
 		item := store.PlanItem{Job: e.uid, Epoch: e.epoch, From: from.Cursor, To: d.To, Complete: d.Complete, Planned: from.Planned}
 		for sequence, o := range d.Due {
 			request := placement.Request{
@@ -399,7 +400,8 @@ func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.P
 					return nil, nil, 0, err
 				}
 				item.Runs = append(item.Runs, store.NewRun{
-					ID: id, Session: r.Session, Node: r.Node, Scheduled: o.Scheduled, Due: o.Due, Shard: r.Shard, Shards: r.Shards,
+					ID: id, Session: r.Session, Node: r.Node, Scheduled: o.Scheduled, Due: o.Due, NextDue: o.NextDue,
+					Shard: r.Shard, Shards: r.Shards,
 				})
 			}
 		}

@@ -164,7 +164,7 @@ func TestWhatCannotBePlacedIsInNobodysWay(t *testing.T) {
 
 func TestAJobThatHasHadItsMaxRunsIsCompletedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		j := &job.Job{Name: "j", Schedule: job.Schedule{Every: job.Duration(24 * time.Hour), MaxRuns: 2}, Run: job.RunSpec{Handler: "h"}}
+		j := &job.Job{Name: "j", Schedule: job.Schedule{Every: job.Duration(24 * time.Hour), MaxRuns: 2}, Run: job.RunSpec{Handler: &job.Handler{Name: "h"}}}
 		text, err := engine.TimingText(j.WithDefaults(job.Defaults{}), nil)
 		if err != nil {
 			t.Fatal(err)

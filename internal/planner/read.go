@@ -202,8 +202,8 @@ func (p *Planner) compare(ctx context.Context) error {
 	case c := <-p.counting:
 		p.counting, p.compared = nil, time.Now()
 		if c.err != nil {
-			p.Log.Warn("the jobs cannot be counted, to see whether all changes of them were read; it is tried again", "error", c.err)
-			return nil
+			p.Log.Warn("cannot verify that all changes of jobs were read; retrying", "error", c.err)
+			return nil //nolint:nilerr // logged, and counted again later
 		}
 		return p.compareWith(ctx, &c.sums)
 	default:
@@ -316,7 +316,7 @@ func (p *Planner) compile(text string) timing {
 		return p.calendars[namespace+"/"+name]
 	})
 	if err != nil {
-		p.Log.Error("a schedule cannot be planned", "timing", text, "error", err)
+		p.Log.Error("cannot plan a schedule", "timing", text, "error", err)
 		return timing{broken: err.Error()}
 	}
 	return timing{engine: t, place: place, handler: handler}

@@ -85,6 +85,9 @@ func (t *table) put(j store.PlannedJob, compile func(text string) timing) {
 	t.schedule(i)
 }
 
+// timingOf returns the timing of an entry.
+func (t *table) timingOf(i uint32) *engine.Timing { return &t.timings[t.entries[i].timing].engine }
+
 // add makes an entry for a job.
 func (t *table) add(uid job.ID) uint32 {
 	var i uint32

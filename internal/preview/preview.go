@@ -1,7 +1,7 @@
 // Package preview says about a schedule what people want to know before anything
 // runs by it: what it means in words, when it falls due next, and what changes of
 // the clock do to it. The command line and the API say it with the same words. It
-// is pure: whoever asks says from when on.
+// is pure: the caller says from when on.
 package preview
 
 import (
@@ -22,11 +22,12 @@ type Preview struct {
 	Description string
 	Next        []time.Time // in the zone
 	Notes       []string    // about changes of the clock
+	Warnings    []string    // about what is probably not meant
 	// Never says why there is nothing in Next.
 	Never string
 }
 
-// Ask is what somebody wants to know.
+// Ask is a question about a schedule.
 type Ask struct {
 	Lang cron.Lang
 	// From is the instant that the occurrences come after, or before.
@@ -56,7 +57,7 @@ func Expression(text string, zone *cron.Zone, options []cron.Option, ask Ask) (P
 	if isExpression {
 		zone = expression.Zone()
 	}
-	p := Preview{Expression: schedule.String(), Timezone: zone, Description: schedule.Describe(ask.Lang)}
+	p := Preview{Expression: schedule.String(), Timezone: zone, Description: schedule.Describe(ask.Lang), Warnings: cron.Warnings(text, options...)}
 	step := schedule.Next
 	if ask.Backwards {
 		step = schedule.Prev
@@ -159,6 +160,9 @@ func Job(filled *job.Job, calendars job.Calendars, ask Ask) (Preview, error) {
 	if s.MaxRuns > 0 {
 		ask.Count = min(ask.Count, s.MaxRuns)
 	}
+	for _, text := range s.Cron {
+		p.Warnings = append(p.Warnings, cron.Warnings(text, cron.WithJob(filled.Namespace, filled.Name), cron.WithDialect(s.Dialect.Grammar()))...)
+	}
 	p.occurrences(schedule.Next, ask)
 	if len(p.Next) == 0 {
 		p.neverOf(s, expressions, ask)
@@ -185,7 +189,7 @@ func expressionsOf(filled *job.Job, zone *cron.Zone) (list []timetable, err erro
 	if err != nil {
 		return nil, err
 	}
-	options := []cron.Option{cron.In(zone), cron.WithClockChange(change), cron.WithJob(filled.Namespace, filled.Name)}
+	options := []cron.Option{cron.In(zone), cron.WithClockChange(change), cron.WithJob(filled.Namespace, filled.Name), cron.WithDialect(filled.Schedule.Dialect.Grammar())}
 	for _, text := range filled.Schedule.Cron {
 		parsed, err := cron.ParseSchedule(text, options...)
 		if err != nil {
@@ -203,7 +207,7 @@ func expressionsOf(filled *job.Job, zone *cron.Zone) (list []timetable, err erro
 func (p *Preview) neverOf(s *job.Schedule, expressions []timetable, ask Ask) {
 	switch {
 	case len(expressions) == 0 && len(s.At) == 0:
-		p.Never = "it falls due at no time that is known before"
+		p.Never = "it falls due at no time that is known in advance"
 	case len(expressions) == 1 && s.Start.IsZero() && s.End.IsZero() && len(s.Only)+len(s.Except) == 0:
 		expression, _ := expressions[0].(*cron.Expression)
 		p.never(expression, ask)

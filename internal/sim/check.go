@@ -64,6 +64,11 @@ func (h *History) Check(s store.Store, calm time.Time, lookAhead, late time.Dura
 	c.checkLateness()
 	c.checkIdle()
 	c.checkStale()
+	c.checkReasons()
+	c.checkAbsences()
+	if err := c.checkShared(); err != nil {
+		return err
+	}
 	for uid, b := range h.jobs {
 		if err := c.checkJob(uid, b); err != nil {
 			return err
@@ -214,10 +219,16 @@ func (c *checker) checkRecords() {
 	}
 }
 
+// lostAfter is that of the jobs whose runs belong to a node.
+const lostAfter = time.Minute
+
 // checkOutcome asks whether a record may say what it says.
 func (c *checker) checkOutcome(r *store.Record) {
 	switch r.Attempt.Outcome {
 	case job.OutcomeMissed:
+		if strings.Contains(r.Attempt.Reason, "which it belongs to, is gone") {
+			c.checkGone(r, lostAfter)
+		}
 		after := missedAfter
 		switch s := specOf(r.Run.Name); {
 		case strings.Contains(r.Attempt.Reason, "paused"):

@@ -115,9 +115,26 @@ func (e *events) pop() event {
 // RunCore lets a cluster of models run for some time in bad weather, then for a few
 // minutes in good weather, and checks what has happened.
 func RunCore(seed uint64, d time.Duration) (*Core, error) {
+	return runCore(seed, d, nil)
+}
+
+// RunCoreInParts is RunCore on a store whose steps compare when they commit, as those on
+// etcd and Redis: one commit in twenty loses its race, or is done by a part, and is made
+// again.
+func RunCoreInParts(seed uint64, d time.Duration) (*Core, error) {
+	random := rand.New(rand.NewPCG(seed, 4))
+	return runCore(seed, d, func(int, int) memory.Fate {
+		if random.IntN(20) == 0 {
+			return memory.Again
+		}
+		return memory.Done
+	})
+}
+
+func runCore(seed uint64, d time.Duration, fate func(part, parts int) memory.Fate) (*Core, error) {
 	c := &Core{history: newHistory(), random: rand.New(rand.NewPCG(seed, 1)), ids: rand.New(rand.NewPCG(seed, 2)), now: beginning, timings: map[string]timing{}}
 	clock := func() time.Time { return c.now }
-	c.memory = memory.New(memory.Options{Now: clock, LookAhead: lookAhead, NewID: c.newID})
+	c.memory = memory.New(memory.Options{Now: clock, LookAhead: lookAhead, NewID: c.newID, Fate: fate})
 	c.store = NewTap(c.memory, c.history, clock, lookAhead)
 	var err error
 	if c.user, err = newUser(c.store, rand.New(rand.NewPCG(seed, 3)), clock); err != nil {
@@ -130,6 +147,7 @@ func RunCore(seed uint64, d time.Duration) (*Core, error) {
 	}
 	c.editLater()
 	c.faultLater()
+	c.inspectLater()
 	end := c.now.Add(d)
 	c.run(end)
 	c.calm = true
@@ -228,12 +246,43 @@ func (c *Core) between(least, most time.Duration) time.Duration {
 // chance tells whether something happens that does in so many of a thousand cases.
 func (c *Core) chance(permille int) bool { return c.random.IntN(1000) < permille }
 
+// inspectEvery is how often the store is looked through for damage.
+const inspectEvery = 5 * time.Minute
+
+// inspectLater looks now and then for damage, as belfry store check does beside running
+// nodes. No step leaves any behind, whatever the weather.
+func (c *Core) inspectLater() {
+	c.after(inspectEvery, func() {
+		list, _, err := c.memory.ListJobs(context.Background(), store.JobQuery{Limit: store.MaxBatch})
+		op := engine.Inspect{}
+		for _, j := range list {
+			op.Jobs = append(op.Jobs, j.Definition.UID)
+		}
+		if err == nil {
+			err = c.memory.Operate(context.Background(), &op)
+		}
+		if err == nil && len(op.Found) > 0 {
+			err = fmt.Errorf("damage at %s: %+v", c.now.Format(time.RFC3339Nano), op.Found)
+		}
+		if err != nil {
+			c.fail(err)
+			return
+		}
+		c.inspectLater()
+	})
+}
+
 // editLater lets the user change something now and then.
 func (c *Core) editLater() {
 	wait := c.between(0, 2*editEvery)
-	if c.chance(200) {
-		// Right before or after something is due, while claims are under way.
-		wait = max(0, c.now.Add(wait).Truncate(10*time.Second).Add(c.between(-60*time.Millisecond, 10*time.Millisecond)).Sub(c.now))
+	if c.chance(400) {
+		// Right before or after something is due, while claims are made ahead or under way.
+		ahead := 60 * time.Millisecond
+		if c.chance(500) {
+			ahead = store.ClaimAhead
+		}
+		wait = max(0, c.now.Add(wait).Truncate(10*time.Second).Add(c.between(-ahead, 10*time.Millisecond)).Sub(c.now))
+		c.history.within()
 	}
 	c.after(wait, func() {
 		if c.calm {
@@ -241,6 +290,11 @@ func (c *Core) editLater() {
 		}
 		if err := c.user.edit(); err != nil {
 			c.fail(fmt.Errorf("edit: %w", err))
+		}
+		for _, n := range c.nodes {
+			if !c.chance(200) {
+				n.later(n.delay(), n.recall)
+			}
 		}
 		c.editLater()
 	})
@@ -266,7 +320,9 @@ func (c *Core) fault() {
 	if c.chance(300) {
 		d = c.between(20*time.Second, 3*time.Minute)
 	}
-	switch k := c.random.IntN(11); {
+	switch k := c.random.IntN(12); {
+	case k == 11:
+		c.leaveAll(d)
 	case k == 10: // within what a node trusts its clock
 		n.skew = c.between(-time.Second, time.Second)
 		c.after(d, func() { n.skew = 0 })
@@ -278,18 +334,28 @@ func (c *Core) fault() {
 		c.after(d, func() { n.cut = false })
 	case k < 5:
 		c.outage = true
-		c.after(min(d, 40*time.Second), func() { c.outage = false })
+		c.after(d, func() { c.outage = false })
 	case k < 7:
-		n.kill()
-		if c.chance(300) {
-			n.machine = fmt.Sprint("machine ", c.seq) // it is started elsewhere
-		}
-		c.after(d, n.start)
+		c.die(n, d)
 	case k < 9:
 		n.freeze()
 		c.after(d, n.wake)
 	default:
 		n.leave(min(d, 30*time.Second))
+	}
+}
+
+// leaveAll lets all nodes be away for a time: they stop gently, or all at once.
+func (c *Core) leaveAll(d time.Duration) {
+	c.history.absence()
+	gently := c.chance(500)
+	for _, n := range c.nodes {
+		if gently {
+			n.leave(d)
+			continue
+		}
+		n.kill()
+		c.after(d+c.between(0, 5*time.Second), n.start)
 	}
 }
 

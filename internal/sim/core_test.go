@@ -57,6 +57,7 @@ type load struct {
 	worlds                           int
 	attempts, changes, faults, steps int
 	mute, unheard                    int
+	within, absences                 int
 }
 
 func (l *load) add(h *History) {
@@ -71,6 +72,8 @@ func (l *load) add(h *History) {
 	l.steps += h.Commits
 	l.mute += h.Mute
 	l.unheard += h.Unheard
+	l.within += h.Within
+	l.absences += h.Absences
 }
 
 // tell logs the load, and demands that it was about what docs/testing-sim.md says: two
@@ -78,13 +81,14 @@ func (l *load) add(h *History) {
 func (l *load) tell(t *testing.T, took time.Duration) {
 	t.Helper()
 	ran := time.Duration(l.worlds) * sliceOf
-	t.Logf("%.1f cluster-hours in %.1f s: %.1f a second; %d attempts, %d changes of jobs, %d faults, %d steps",
-		ran.Hours(), took.Seconds(), ran.Hours()/took.Seconds(), l.attempts, l.changes, l.faults, l.steps)
+	t.Logf("%.1f cluster-hours in %.1f s: %.1f a second; %d attempts, %d changes of jobs, %d faults, %d of them absences of all nodes, %d steps; %d requests while claims are made",
+		ran.Hours(), took.Seconds(), ran.Hours()/took.Seconds(), l.attempts, l.changes, l.faults, l.absences, l.steps, l.within)
 	for _, got := range []struct {
 		what  string
 		n     int
 		every time.Duration
-	}{{"attempts", l.attempts, time.Second}, {"changes of jobs", l.changes, 10 * time.Second}, {"faults", l.faults, time.Minute}} {
+	}{{"attempts", l.attempts, time.Second}, {"changes of jobs", l.changes, 10 * time.Second}, {"faults", l.faults, time.Minute},
+		{"absences of all nodes", l.absences, 30 * time.Minute}, {"requests while claims are made", l.within, 20 * time.Second}} {
 		if want := int(ran/got.every) * 2 / 3; got.n < want {
 			t.Errorf("in %s there were %d %s, want at least %d", ran, got.n, got.what, want)
 		}
@@ -112,6 +116,20 @@ func TestCore(t *testing.T) {
 	}
 	group.Wait()
 	all.tell(t, time.Since(began))
+}
+
+// TestCoreOnCommitsInParts lets a few worlds happen on a store that commits in parts.
+func TestCoreOnCommitsInParts(t *testing.T) {
+	first, _ := seeds(t, "BELFRY_SIM_CORE", 4)
+	for seed := range uint64(2) {
+		c, err := RunCoreInParts(first+seed, 20*time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range c.History().Problems() {
+			t.Errorf("BELFRY_SEED=%d: %s", first+seed, p)
+		}
+	}
 }
 
 // coreWorld lets one world happen, and tells how to let it happen again if it fails.

@@ -2,9 +2,9 @@
 // weather, and holds what has happened against the invariants of the design.
 //
 // There are two kinds of cluster. A Core is single-threaded and the same again for
-// each seed: the engine, placement and the store in memory are real, and its nodes
-// are models that plan, claim, report, renew, reap and settle as real ones do, by
-// messages that are delayed and lost. Whole nodes, in the tests, are real down to
+// each seed: the engine, placement, the store in memory and the minds of the workers
+// (internal/agenda) are real, and its nodes are models that plan, report, renew, reap and
+// settle as real ones do, by messages that are delayed and lost. Whole nodes, in the tests, are real down to
 // their goroutines, in a bubble of fake time.
 //
 // Both go through a Tap, which sees each step that the store has made, and leave a

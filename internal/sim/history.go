@@ -25,12 +25,18 @@ type History struct {
 	asked     map[string]job.ID          // runs by job and idempotency key
 	cancelled map[job.ID]bool            // of which users were told that they end
 	sessions  map[job.ID]*session
+	absences  []absent
+	claims    map[job.ID][]claim // by run
+	edits     []change
 	begun     map[attemptKey]bool // attempts that have started
 	idle      []idle
 	stale     []stale
 	Commits   int // steps that the store has made
 	Changes   int // jobs that users have made, changed or deleted
 	Faults    int // times that something went wrong
+	Reports   int // deaths of processes that their watchdogs have reported
+	Within    int // changes in the time in which claims are made
+	Absences  int // of all nodes
 	// Calls that were neither answered nor refused: Mute never arrived, Unheard were made.
 	Mute, Unheard int
 }
@@ -86,6 +92,8 @@ type runBook struct {
 	run     job.Run
 	session job.ID    // that has claimed it
 	claimed time.Time // zero when the claim is over
+	// lostAfter is what the job said at the claim.
+	lostAfter time.Duration
 }
 
 // problemsMax bounds what is printed about one world.
@@ -95,7 +103,7 @@ func newHistory() *History {
 	return &History{
 		acked: map[attemptKey]job.Outcome{}, lost: map[attemptKey]time.Time{}, jobs: map[job.ID]*book{},
 		holders: map[string]map[job.ID]bool{}, runs: map[job.ID]*runBook{}, asked: map[string]job.ID{},
-		cancelled: map[job.ID]bool{}, sessions: map[job.ID]*session{}, begun: map[attemptKey]bool{},
+		cancelled: map[job.ID]bool{}, sessions: map[job.ID]*session{}, begun: map[attemptKey]bool{}, claims: map[job.ID][]claim{},
 	}
 }
 
@@ -138,6 +146,27 @@ func (h *History) wrong() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Faults++
+}
+
+// reported counts a death that was reported.
+func (h *History) reported() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Reports++
+}
+
+// within counts a change in the time in which claims are made.
+func (h *History) within() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Within++
+}
+
+// absence counts an absence of all nodes.
+func (h *History) absence() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.Absences++
 }
 
 // mute counts a call that is not answered.

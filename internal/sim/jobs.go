@@ -25,6 +25,7 @@ type spec struct {
 	retries  int
 	onLost   bool          // a lost attempt is retried
 	lateBy   time.Duration // how late an occurrence may start, where its policy says so
+	missed   job.Missed    // "" is latest
 }
 
 // pool is the pool of the jobs that share one, with so many slots.
@@ -43,8 +44,8 @@ var steady = map[string]spec{
 	"retry":     {schedule: `cron: "*/20 * * * * *"`, rest: `policy: {lost_after: 20s, kill_grace: 1s, retry: {attempts: 2, backoff: 2s, on: [failed, lost]}}`, most: 1, gains: true, retries: 2, onLost: true},
 	"again":     {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {overlap: allow, lost_after: 30s, kill_grace: 1s, retry: {attempts: 3, backoff: 1s, on: [lost]}}`, gains: true, retries: 3, onLost: true, prompt: true},
 	"parallel":  {schedule: `cron: "*/10 * * * * *"`, rest: `policy: {max_parallel: 2}`, most: 2, gains: true},
-	"all":       {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {missed: all, late_by: 1h, overlap: queue, queue_limit: 100}`, most: 1, gains: true},
-	"late":      {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {missed: none, late_by: 5s, overlap: allow}`, prompt: true, lateBy: 5 * time.Second},
+	"all":       {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {missed: all, late_by: 1h, overlap: queue, queue_limit: 100}`, most: 1, gains: true, missed: job.MissedAll},
+	"late":      {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {missed: none, late_by: 5s, overlap: allow}`, prompt: true, lateBy: 5 * time.Second, missed: job.MissedNone},
 	"latest":    {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {missed: latest, overlap: allow}`, prompt: true},
 	"shards":    {schedule: `cron: "0 * * * * *"`, rest: `place: {shards: 3}`, most: 1, shards: 3, gains: true},
 	"broadcast": {schedule: `cron: "30 * * * * *"`, rest: `place: {strategy: broadcast}`, most: 1, gains: true},
@@ -171,7 +172,8 @@ func (u *user) edit() error {
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
-	schedule := fmt.Sprintf("*/%d * * * * *", []int{10, 15, 20, 30, 60}[u.random.IntN(5)])
+	// The last one has instants so close that the first is to come when the second is claimed.
+	schedule := []string{"*/10", "*/15", "*/20", "*/30", "0", "0,29,30,59"}[u.random.IntN(6)] + " * * * * *"
 	var p store.PutJob
 	switch n := u.random.IntN(20); {
 	case err != nil: // there is none
@@ -196,7 +198,13 @@ func (u *user) edit() error {
 	case n < 15:
 		schedule = u.schedules[name]
 	}
-	return u.put(name, schedule, p)
+	if err := u.put(name, schedule, p); err != nil {
+		return err
+	}
+	if p.Definition != nil && p.Pause.Until.IsZero() && u.random.IntN(2) == 0 {
+		return u.put(name, schedule, store.PutJob{CatchUp: []job.Missed{"", job.MissedLatest, job.MissedAll}[u.random.IntN(3)]}) // it was a mistake
+	}
+	return nil
 }
 
 // cancel ends what is planned or runs of a job.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/agenda"
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -23,11 +24,12 @@ const (
 
 	stealAfter  = time.Second
 	fenceMargin = 3 * time.Second
-	reapAfter   = time.Minute
 	// callTimeout is how long a node waits for an answer.
 	callTimeout = 3 * time.Second
 	retryEvery  = time.Second
 	window      = 7 * time.Second
+	// capacity is how many attempts a node may run.
+	capacity = 20
 )
 
 // errNoAnswer is what a node knows of a call whose answer did not come.
@@ -55,17 +57,18 @@ type model struct {
 
 	session job.ID
 	renewed time.Time // when the last acknowledged renewal was sent
-	steady  time.Time
 	live    []store.Session
 	table   []*planned
 	since   int64
 	parts   store.Partitions
 	share   placement.Share
-	held    map[job.ID]*held
-	order   []*held // what is held, as it came
+	mind    *agenda.Agenda[claimed]
+	begun   time.Time // when the clock of the mind began
 	results []*held
-	sending bool
-	busy    [errands]bool // calls of a kind that are under way
+	// claimsAsked and startsAsked count how often the mind was to be asked.
+	claimsAsked, startsAsked int
+	sending                  bool
+	busy                     [errands]bool // calls of a kind that are under way
 }
 
 // start begins a process, if the node has none.
@@ -98,10 +101,8 @@ func (n *model) kill() {
 	}
 	n.up = false
 	n.life++
-	for _, it := range n.order {
-		if it.state == itemRunning {
-			it.seen.Ended, it.seen.Outcome = n.core.now, job.OutcomeLost
-		}
+	for _, it := range n.mind.Running() {
+		it.With.seen.Ended, it.With.seen.Outcome = n.core.now, job.OutcomeLost
 	}
 	n.inbox = nil
 }
@@ -112,19 +113,17 @@ func (n *model) freeze() {
 		return
 	}
 	n.frozen = n.core.now
-	for _, it := range n.order {
-		if it.state == itemRunning && it.seen.Frozen.IsZero() {
-			it.seen.Frozen = n.core.now
+	for _, it := range n.mind.Running() {
+		if it.With.seen.Frozen.IsZero() {
+			it.With.seen.Frozen = n.core.now
 		}
 	}
 }
 
 // wakeEvidence notes when what was frozen went on.
 func (n *model) wakeEvidence() {
-	for _, it := range n.order {
-		if it.state == itemRunning {
-			it.seen.Woken = n.core.now
-		}
+	for _, it := range n.mind.Running() {
+		it.With.seen.Woken = n.core.now
 	}
 	n.frozen = time.Time{}
 }
@@ -162,6 +161,7 @@ func (n *model) leave(away time.Duration) {
 		return
 	}
 	n.leaving = true
+	n.mind.Leave()
 	session := n.session
 	var tell, end func()
 	tell = func() {

@@ -96,13 +96,13 @@ func (n *model) planDue() {
 		if !n.core.calm && n.core.chance(5) {
 			most = 2
 		}
-		d := p.timing.Decide(engine.Progress{Cursor: p.Cursor, Planned: p.Planned, CatchUp: p.catchUp}, now, ahead, engine.Most{Missed: most, OnTime: most})
+		d := p.timing.Decide(engine.Progress{Cursor: p.Cursor, Planned: p.Planned, CatchUp: p.catchUp}, now, ahead, engine.Most{Missed: most, OnTime: most}, engine.AbsencesOf(n.live)...)
 		item := store.PlanItem{Job: p.UID, Epoch: p.Epoch, From: p.Cursor, To: d.To, Planned: p.Planned, Complete: d.Complete}
 		for sequence, o := range d.Due {
 			request := placement.Request{UID: p.UID, Place: p.place, Handler: p.handler, Scheduled: o.Scheduled, Sequence: p.Planned + sequence}
 			placed, _ := placement.Runs(request, n.live)
 			for _, r := range placed {
-				item.Runs = append(item.Runs, store.NewRun{ID: n.core.newID(), Session: r.Session, Node: r.Node, Scheduled: o.Scheduled, Due: o.Due, Shard: r.Shard, Shards: r.Shards})
+				item.Runs = append(item.Runs, store.NewRun{ID: n.core.newID(), Session: r.Session, Node: r.Node, Scheduled: o.Scheduled, Due: o.Due, NextDue: o.NextDue, Shard: r.Shard, Shards: r.Shards})
 			}
 		}
 		for _, s := range d.Missed {
@@ -182,15 +182,13 @@ func (n *model) placeRest() {
 			}
 			request := placement.Request{UID: r.JobUID, Place: j.Filled.Place, Scheduled: r.Scheduled}
 			request.Place.Shards = 0
-			candidates := n.live
-			if bound := request.Place.Sticky || request.Place.Strategy == job.StrategyBroadcast; bound && r.Node != "" {
-				candidates = slices.DeleteFunc(slices.Clone(n.live), func(s store.Session) bool { return s.Node != r.Node })
-			}
+			bound := request.Place.Binds()
+			candidates := slices.DeleteFunc(slices.Clone(n.live), func(s store.Session) bool { return !engine.MayGoTo(bound, r.Node, s.Node) })
 			if request.Place.Strategy == job.StrategyBroadcast {
 				request.Place.Strategy = job.StrategyAny
 			}
 			if placed, _ := placement.Runs(request, candidates); !placed[0].Session.IsZero() {
-				placements = append(placements, store.Placement{Run: r.ID, Attempt: r.Attempt, Session: placed[0].Session})
+				placements = append(placements, store.Placement{Job: r.JobUID, Run: r.ID, Attempt: r.Attempt, Session: placed[0].Session})
 			}
 		}
 		if err == nil && len(placements) > 0 {

@@ -3,16 +3,17 @@ package sim
 import (
 	"context"
 	"errors"
-	"slices"
+	"iter"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
 // join begins a session, and settles what the process before has left.
 func (n *model) join() {
-	n.held, n.order = map[job.ID]*held{}, nil
+	n.newMind()
 	n.session = job.ID{}
 	id := n.core.newID()
 	zone := "b"
@@ -20,7 +21,7 @@ func (n *model) join() {
 		zone = "a"
 	}
 	s := store.Session{
-		ID: id, Node: n.name, Machine: n.machine, DataDir: "/data", Capacity: 20, Labels: map[string]string{"zone": zone},
+		ID: id, Node: n.name, Machine: n.machine, DataDir: "/data", Capacity: capacity, Labels: map[string]string{"zone": zone},
 		Roles: []string{store.RolePlanner, store.RoleWorker},
 	}
 	var try func()
@@ -32,7 +33,7 @@ func (n *model) join() {
 				n.later(retryEvery, try)
 				return
 			}
-			n.session, n.renewed, n.steady = id, sent, sent
+			n.session, n.renewed = id, sent
 			n.settle(joined.Predecessors)
 			n.renew()
 		})
@@ -51,7 +52,7 @@ func (n *model) settle(predecessors []job.ID) {
 			}
 			var lost []store.Attempt
 			for i := range mine {
-				lost = append(lost, store.Attempt{Run: mine[i].ID, Number: mine[i].Attempt, Token: mine[i].Token})
+				lost = append(lost, mine[i].Present())
 			}
 			if len(lost) > 0 {
 				n.reapThese(lost, func(err error) {
@@ -71,10 +72,8 @@ func (n *model) reapThese(lost []store.Attempt, then func(error)) {
 
 // over begins another session: the store has said that this one is over.
 func (n *model) over() {
-	for _, it := range n.order {
-		if it.state == itemRunning {
-			n.end(it, job.OutcomeLost)
-		}
+	for _, it := range n.mind.Running() {
+		n.end(it, job.OutcomeLost)
 	}
 	n.giveBack()
 	n.table, n.since, n.live = nil, 0, nil
@@ -106,13 +105,26 @@ func (n *model) renew() {
 				n.over()
 			}
 		case err == nil:
-			if sent.Sub(n.renewed) > store.SessionLife {
-				n.steady = sent
-			}
 			n.renewed = sent
-			n.live = slices.DeleteFunc(sessions, func(s store.Session) bool { return !s.Live(at) })
+			n.live = nil
+			for i := range sessions {
+				if engine.IsLive(at, &sessions[i], each(sessions)) {
+					n.live = append(n.live, sessions[i])
+				}
+			}
 		}
 	})
+}
+
+// each ranges over sessions, for the engine.
+func each(sessions []store.Session) iter.Seq[*store.Session] {
+	return func(yield func(*store.Session) bool) {
+		for i := range sessions {
+			if !yield(&sessions[i]) {
+				return
+			}
+		}
+	}
 }
 
 // tidy does what any node can do at any time.
@@ -121,10 +133,9 @@ func (n *model) tidy() {
 		return
 	}
 	ctx := context.Background()
-	steady := n.core.now.Sub(n.steady) >= reapAfter && n.core.now.Sub(n.renewed) <= store.SessionLife
 	var lost []store.Attempt
 	n.once(errandTidy, func() (err error) {
-		if _, err := n.core.store.Tidy(ctx); err != nil || !steady {
+		if _, err := n.core.store.Tidy(ctx); err != nil {
 			return err
 		}
 		lost, err = n.core.store.Lost(ctx, store.MaxBatch)

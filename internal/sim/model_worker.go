@@ -1,158 +1,179 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
+	"fmt"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/agenda"
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
-// held is a run that a node holds.
-type held struct {
-	ready   store.ReadyRun
-	state   itemState
-	attempt store.Attempt
-	run     *job.Run
-	fence   time.Duration
-	seen    *Attempt
-	result  *store.Result
-	cancel  bool
+// held is a run that a node holds: the mind of the model is that of a real worker, and only
+// what it tells the world is modelled.
+type held = agenda.Item[claimed]
+
+// claimed is what the model keeps of a run that it has claimed.
+type claimed struct {
+	mind   *agenda.Agenda[claimed] // that holds it
+	run    *store.Run
+	job    *store.Job
+	fence  time.Duration
+	seen   *Attempt
+	result *store.Result // nil for what has not started
+	cancel bool
 }
 
-type itemState int
+// newMind begins the agenda of a session.
+func (n *model) newMind() {
+	n.begun = n.core.now
+	n.mind = agenda.New[claimed](capacity, func(uid job.ID) int { return int(uid[len(uid)-1] % agenda.Lanes) })
+}
 
-const (
-	itemReady itemState = iota
-	itemClaiming
-	itemClaimed
-	itemRunning
-	itemEnded
-	itemUnstarted
-)
+// elapsed returns what the monotonic clock of the session shows.
+func (n *model) elapsed() time.Duration { return n.core.now.Sub(n.begun) }
 
 // working returns how many attempts are claimed, running or to be reported.
-func (n *model) working() (count int) {
-	for _, it := range n.order {
-		if it.state != itemReady {
-			count++
-		}
-	}
-	return count
-}
+func (n *model) working() int { return n.mind.Load().Busy }
 
-// look reads what is assigned to the node.
+// look reads the store's clock, and what is assigned to the node.
 func (n *model) look() {
 	if n.session.IsZero() || n.leaving {
 		return
 	}
-	session, until := n.session, n.core.now.Add(window)
+	session, until, began, asked := n.session, n.core.now.Add(window), n.elapsed(), n.mind.Forgotten()
 	var runs []store.ReadyRun
+	var theirs time.Time
 	n.once(errandLook, func() (err error) {
+		theirs = n.core.now
 		runs, err = n.core.store.Ready(context.Background(), session, store.RunRef{}, until, 1000)
 		return err
 	}, func(err error) {
 		if err == nil && session == n.session {
-			n.hold(runs)
+			n.mind.Sample(theirs, n.elapsed(), asked)
+			n.hold(runs, began)
 		}
 	})
 }
 
 // steal looks for what others have left lying.
 func (n *model) steal() {
-	if n.session.IsZero() || n.leaving {
+	if n.session.IsZero() || n.leaving || n.mind.Room() == 0 {
 		return
 	}
-	session, before := n.session, n.core.now.Add(-stealAfter)
+	session, before, began := n.session, n.core.now.Add(-stealAfter), n.elapsed()
 	var runs []store.ReadyRun
 	n.once(errandSteal, func() (err error) {
 		runs, err = n.core.store.Overdue(context.Background(), before, store.RunRef{}, 1000)
 		return err
 	}, func(err error) {
 		if err == nil && session == n.session {
-			n.hold(runs)
+			n.hold(runs[:min(len(runs), n.mind.Room())], began)
 		}
 	})
 }
 
-// hold takes runs into memory, and claims each when it is due.
-func (n *model) hold(runs []store.ReadyRun) {
-	for _, r := range runs {
-		if known := n.held[r.ID]; known != nil {
-			if known.state != itemReady || known.ready.Attempt == r.Attempt && known.ready.Due.Equal(r.Due) {
-				continue
-			}
-			n.drop(known)
+// hold takes runs into memory.
+func (n *model) hold(runs []store.ReadyRun, began time.Duration) {
+	n.mind.Hold(runs, began)
+	for i := range runs {
+		if runs[i].Due.Sub(n.core.now) > store.ClaimAhead && n.core.chance(20) {
+			n.claimAhead(&runs[i])
 		}
-		it := &held{ready: r}
-		n.held[r.ID] = it
-		n.order = append(n.order, it)
-		lead := n.core.between(5*time.Millisecond, 50*time.Millisecond)
-		if n.core.chance(200) {
-			lead = n.core.between(0, 2500*time.Millisecond) // now and then too early
-		}
-		n.claimAt(it, r.Due.Add(-lead))
+	}
+	n.act()
+}
+
+// claimAhead claims a run earlier than is allowed, as a node with a wrong clock would. The
+// answer is for nobody.
+func (n *model) claimAhead(r *store.ReadyRun) {
+	if n.core.outage {
+		return
+	}
+	a := store.Attempt{Job: r.Job, Run: r.ID, Number: r.Attempt, Token: n.core.newID()}
+	if out, err := n.core.store.Claim(context.Background(), n.session, []store.Attempt{a}); err == nil && out[0].Verdict == store.Started {
+		n.core.fail(fmt.Errorf("a claim of run %s was granted %s before it is due", r.ID, r.Due.Sub(n.core.now)))
 	}
 }
 
-// drop forgets a run.
-func (n *model) drop(it *held) {
-	if n.held[it.ready.ID] == it {
-		delete(n.held, it.ready.ID)
-		n.order = slices.DeleteFunc(n.order, func(other *held) bool { return other == it })
+// act does what the mind wants done sooner than it was asked last.
+func (n *model) act() {
+	wake := n.mind.Wakes()
+	if wake&agenda.WakeClaims != 0 {
+		n.claims()
+	}
+	if wake&agenda.WakeStarts != 0 {
+		n.starts()
+	}
+	if wake&agenda.WakeLook != 0 {
+		n.later(n.delay(), n.look)
 	}
 }
 
-// claimAt claims a run at a moment, with what else is due then.
-func (n *model) claimAt(it *held, at time.Time) {
-	n.later(max(0, at.Sub(n.core.now)), func() {
-		if n.held[it.ready.ID] != it || it.state != itemReady || n.leaving || n.session.IsZero() {
+// soon calls do after a time, unless it is asked for the same again before.
+func (n *model) soon(asked *int, wait time.Duration, do func()) {
+	*asked++
+	number, mind := *asked, n.mind
+	// The world goes by whole microseconds.
+	n.later(wait.Truncate(time.Microsecond)+time.Microsecond, func() {
+		if number == *asked && mind == n.mind {
+			do()
+		}
+	})
+}
+
+// claims makes the claims that are to be made now.
+func (n *model) claims() {
+	if n.session.IsZero() {
+		return
+	}
+	for {
+		batch, _, wait := n.mind.Claims(n.elapsed(),
+			func(choose func(agenda.Set) agenda.Set) agenda.Set { return choose(0) },
+			func() (job.ID, error) { return n.core.newID(), nil })
+		if len(batch) == 0 {
+			n.soon(&n.claimsAsked, wait, n.claims)
 			return
 		}
-		batch := []*held{it}
-		it.state = itemClaiming
-		for _, other := range n.order {
-			if other.state == itemReady && other.ready.Due.Equal(it.ready.Due) {
-				other.state = itemClaiming
-				batch = append(batch, other)
-			}
-		}
-		for _, it := range batch {
-			it.attempt = store.Attempt{Run: it.ready.ID, Number: it.ready.Attempt, Token: n.core.newID()}
-		}
 		n.claim(batch)
-	})
+	}
 }
 
 // claim claims runs, with the same tokens again when the answer was lost.
 func (n *model) claim(batch []*held) {
-	session := n.session
+	session, mind, sent := n.session, n.mind, n.elapsed()
 	attempts := make([]store.Attempt, len(batch))
 	for i, it := range batch {
-		attempts[i] = it.attempt
+		attempts[i] = it.Attempt
 	}
 	var out []store.ClaimOutcome
 	n.call(func() (err error) { out, err = n.core.store.Claim(context.Background(), session, attempts); return err }, func(err error) {
-		switch {
-		case session != n.session: // another session has forgotten all of this
-		case errors.Is(err, store.ErrSessionOver):
-			for _, it := range batch {
-				n.drop(it)
-			}
-		case err != nil:
-			n.later(retryEvery, func() {
-				if session == n.session {
-					n.claim(batch)
-				}
-			})
-		default:
-			for i, it := range batch {
-				n.took(it, &out[i])
+		if session != n.session {
+			return // another session has forgotten all of this
+		}
+		if errors.Is(err, store.ErrSessionOver) {
+			out, err = make([]store.ClaimOutcome, len(batch)), nil
+			for i := range out {
+				out[i].Verdict = store.Taken
 			}
 		}
+		if err != nil {
+			mind.Refused(batch)
+			n.later(retryEvery, func() {
+				if session == n.session {
+					mind.Done()
+					n.claims()
+				}
+			})
+			return
+		}
+		n.took(batch, out, sent)
+		mind.Done()
+		n.claims()
+		n.act()
 	})
 }
 
@@ -170,62 +191,90 @@ func (n *model) claimLate(a store.Attempt) {
 	})
 }
 
-// took acts on the answer to a claim.
-func (n *model) took(it *held, out *store.ClaimOutcome) {
-	switch out.Verdict {
-	case store.Started:
-		it.state, it.run = itemClaimed, &out.Run.Run
-		it.fence = fenceOf(out.Job.Filled)
-		if n.leaving || !n.core.calm && n.core.chance(50) { // as when a job was changed
-			it.state = itemUnstarted
-			n.report(it)
+// took acts on the answers to the claims of a batch.
+func (n *model) took(batch []*held, out []store.ClaimOutcome, sent time.Duration) {
+	for i, it := range batch {
+		if o := &out[i]; o.Verdict == store.Started {
+			it.With = claimed{mind: n.mind, run: &o.Run, job: o.Job, fence: fenceOf(o)}
+		}
+	}
+	answered := n.elapsed()
+	started := n.mind.Answered(batch, out, sent, answered)
+	n.mind.Prepared(started)
+	n.release(started, func(*held) bool {
+		return n.leaving || !n.core.calm && n.core.chance(50) // as when a job was changed
+	})
+	n.mind.Queue(started, out[0].Now, sent, answered, n.elapsed(), func(it *held) time.Time { return it.With.run.Due })
+}
+
+// starts starts what is due.
+func (n *model) starts() {
+	for {
+		begin, wait := n.mind.Starts(n.elapsed())
+		if len(begin) == 0 {
+			n.soon(&n.startsAsked, wait, n.starts)
 			return
 		}
-		// Counted from the answer, which comes after the store's now.
-		n.later(max(0, out.Run.Due.Sub(out.Now)), func() { n.begin(it, out.Job) })
-	case store.Early:
-		it.state = itemReady
-		n.claimAt(it, it.ready.Due)
-	default:
-		n.drop(it)
+		for _, it := range begin {
+			n.begin(it)
+		}
 	}
 }
 
+// release gives back those of some items that are claimed, have not started and are chosen.
+// Where the store does not learn of it, Mine tells the node of them later.
+func (n *model) release(items []*held, choose func(*held) bool) {
+	var attempts []store.Attempt
+	for _, it := range items {
+		if choose(it) && n.mind.Release(it) {
+			attempts = append(attempts, it.Attempt)
+		}
+	}
+	n.releaseThese(attempts)
+}
+
+func (n *model) releaseThese(attempts []store.Attempt) {
+	if session := n.session; len(attempts) > 0 {
+		n.call(func() error { return n.core.store.Release(context.Background(), session, attempts) }, func(error) {})
+	}
+}
+
+// claimedItems returns what is claimed and has not started.
+func (n *model) claimedItems() (list []*held) {
+	n.mind.Items(agenda.Claimed, func(it *held) { list = append(list, it) })
+	return list
+}
+
 // fenceOf returns how long after the last renewal an attempt may go on.
-func fenceOf(filled *job.Job) time.Duration {
+func fenceOf(out *store.ClaimOutcome) time.Duration {
+	filled := out.Job.Filled
 	if !specOf(filled.Name).gains {
 		return 0
 	}
-	p := &filled.Policy
-	return time.Duration(p.LostAfter) - time.Duration(*p.KillGrace) - fenceMargin
+	return out.Run.LostAfter - time.Duration(*filled.Policy.KillGrace) - fenceMargin
 }
 
 // fenced tells whether an attempt may not go on, or start.
 func (n *model) fenced(it *held) bool {
-	return it.fence > 0 && n.core.now.Sub(n.renewed) > it.fence
+	return it.With.fence > 0 && n.core.now.Sub(n.renewed) > it.With.fence
 }
 
 // begin starts an attempt.
-func (n *model) begin(it *held, j *store.Job) {
-	if n.held[it.ready.ID] != it || it.state != itemClaimed {
-		return
-	}
+func (n *model) begin(it *held) {
+	c := &it.With
 	switch {
-	case it.cancel:
-		it.state = itemRunning
-		it.seen = &Attempt{} // of what never was
+	case c.cancel:
+		c.seen = &Attempt{} // of what never was
 		n.end(it, job.OutcomeCancelled)
 		return
 	case n.fenced(it):
-		it.state = itemUnstarted
 		n.report(it)
 		return
 	}
-	it.state = itemRunning
-	it.seen = &Attempt{Run: *it.run, Number: it.attempt.Number, Node: n.name, Gains: it.fence > 0, Started: n.core.now}
-	n.core.history.begin(it.seen)
+	c.seen = &Attempt{Run: c.run.Run, Number: it.Attempt.Number, Node: n.name, Gains: c.fence > 0, Started: n.core.now}
+	n.core.history.begin(c.seen)
 	if !n.core.calm && n.core.chance(50) {
-		n.claimLate(it.attempt)
+		n.claimLate(it.Attempt)
 	}
 	takes := n.core.between(10*time.Millisecond, 6*time.Second)
 	if n.core.chance(60) && !n.core.calm {
@@ -235,11 +284,11 @@ func (n *model) begin(it *held, j *store.Job) {
 	if n.core.chance(120) {
 		outcome = job.OutcomeFailed
 	}
-	if timeout := j.Filled.Policy.Timeout; timeout != nil && takes > time.Duration(*timeout) {
+	if timeout := c.job.Filled.Policy.Timeout; timeout != nil && takes > time.Duration(*timeout) {
 		takes, outcome = time.Duration(*timeout), job.OutcomeTimedOut
 	}
 	n.later(takes, func() {
-		if n.held[it.ready.ID] == it && it.state == itemRunning {
+		if it.State == agenda.Running && c.mind == n.mind {
 			n.end(it, outcome)
 		}
 	})
@@ -247,16 +296,16 @@ func (n *model) begin(it *held, j *store.Job) {
 
 // end ends an attempt and reports it.
 func (n *model) end(it *held, outcome job.Outcome) {
-	it.state = itemEnded
-	it.seen.Ended, it.seen.Outcome = n.core.now, outcome
-	it.result = &store.Result{Attempt: it.attempt, Started: it.seen.Started, Ended: n.core.now, Outcome: outcome}
+	c := &it.With
+	c.seen.Ended, c.seen.Outcome = n.core.now, outcome
+	c.result = &store.Result{Attempt: it.Attempt, Started: c.seen.Started, Ended: n.core.now, Outcome: outcome}
 	n.report(it)
 }
 
 // enforceFences ends what another node may soon take for lost.
 func (n *model) enforceFences() {
-	for _, it := range n.order {
-		if it.state == itemRunning && n.fenced(it) {
+	for _, it := range n.mind.Running() {
+		if n.fenced(it) {
 			n.end(it, job.OutcomeLost)
 		}
 	}
@@ -264,6 +313,7 @@ func (n *model) enforceFences() {
 
 // report queues a result.
 func (n *model) report(it *held) {
+	it.State = agenda.Ended
 	n.results = append(n.results, it)
 	n.reportAll()
 }
@@ -279,10 +329,10 @@ func (n *model) reportAll() {
 	var results []store.Result
 	var unstarted []store.Attempt
 	for _, it := range batch {
-		if it.state == itemUnstarted {
-			unstarted = append(unstarted, it.attempt)
+		if it.With.result == nil {
+			unstarted = append(unstarted, it.Attempt)
 		} else {
-			results = append(results, *it.result)
+			results = append(results, *it.With.result)
 		}
 	}
 	session := n.session
@@ -299,7 +349,7 @@ func (n *model) reportAll() {
 		return err
 	}, func(err error) {
 		n.sending = false
-		if err != nil {
+		if n.mind.Stick(err != nil); err != nil {
 			n.results = append(batch, n.results...)
 			n.later(retryEvery, n.reportAll)
 			return
@@ -307,8 +357,9 @@ func (n *model) reportAll() {
 		n.core.history.ack(results, out)
 		n.sayOtherwise(results)
 		for _, it := range batch {
-			n.drop(it)
+			it.With.mind.Reported(it)
 		}
+		n.act()
 		n.reportAll()
 	})
 }
@@ -343,16 +394,19 @@ func (n *model) sayOtherwise(results []store.Result) {
 }
 
 // giveBack releases what is claimed and has not started.
-func (n *model) giveBack() {
-	for _, it := range slices.Clone(n.order) {
-		switch it.state {
-		case itemReady:
-			n.drop(it)
-		case itemClaimed:
-			it.state = itemUnstarted
-			n.report(it)
+func (n *model) giveBack() { n.release(n.claimedItems(), func(*held) bool { return true }) }
+
+// recall gives back what is claimed and not due, and whose job was changed since. The hint
+// to do so may be lost.
+func (n *model) recall() {
+	n.release(n.claimedItems(), func(it *held) bool {
+		j, err := n.core.memory.JobByUID(context.Background(), it.With.run.JobUID)
+		if err != nil {
+			return false
 		}
-	}
+		version := engine.VersionOf(j)
+		return version.Recalls(it.With.run.Version, it.With.run.Due)
+	})
 }
 
 // reconcile compares with what the store believes.
@@ -361,45 +415,19 @@ func (n *model) reconcile() {
 	if n.session.IsZero() {
 		return
 	}
-	session := n.session
-	before := map[job.ID]*held{}
-	for _, it := range n.order {
-		if it.state == itemRunning {
-			before[it.attempt.Token] = it
-		}
-	}
+	session, before := n.session, n.mind.Running()
 	var mine []store.Run
 	n.once(errandReconcile, func() (err error) { mine, err = n.core.store.Mine(context.Background(), session); return err }, func(err error) {
 		if err != nil || session != n.session {
 			return
 		}
-		var unknown []store.Attempt
-		for i := range mine {
-			r := &mine[i]
-			delete(before, r.Token)
-			it := n.held[r.ID]
-			switch {
-			case it == nil || it.state == itemReady:
-				unknown = append(unknown, store.Attempt{Run: r.ID, Number: r.Attempt, Token: r.Token})
-			case r.CancelBy == "" || it.attempt.Token != r.Token:
-			case it.state == itemRunning:
-				n.end(it, job.OutcomeCancelled)
-			case it.state == itemClaimed:
-				it.cancel = true
-			}
-		}
-		taken := make([]*held, 0, len(before))
-		for _, it := range before {
-			taken = append(taken, it)
-		}
-		slices.SortFunc(taken, func(a, b *held) int { return cmp.Compare(a.ready.ID.String(), b.ready.ID.String()) })
-		for _, it := range taken {
-			if it.state == itemRunning && n.held[it.ready.ID] == it {
-				n.end(it, job.OutcomeLost) // it was taken away
-			}
-		}
-		if len(unknown) > 0 {
-			n.call(func() error { return n.core.store.Release(context.Background(), session, unknown) }, func(error) {})
-		}
+		unknown := n.mind.Compare(mine, before,
+			func(it *held, _ *store.Run) {
+				if it.With.cancel = true; it.State == agenda.Running {
+					n.end(it, job.OutcomeCancelled)
+				}
+			},
+			func(it *held) { n.end(it, job.OutcomeLost) }) // it was taken away
+		n.releaseThese(unknown)
 	})
 }

@@ -123,10 +123,15 @@ func (c *cluster) pause(random *rand.Rand, mean time.Duration) bool {
 
 func (c *cluster) edit() {
 	for random := rand.New(rand.NewPCG(c.seed, 4)); c.pause(random, editEvery); {
-		if random.IntN(5) == 0 {
-			// Right before something is due, while claims are under way.
-			next := time.Now().Add(10 * time.Second).Truncate(10 * time.Second)
-			time.Sleep(time.Until(next) - time.Duration(random.IntN(int(60*time.Millisecond))))
+		if random.IntN(5) < 2 {
+			// Right before something is due, while claims are made ahead or under way.
+			ahead := 60 * time.Millisecond
+			if random.IntN(2) == 0 {
+				ahead = store.ClaimAhead
+			}
+			next := time.Now().Add(10*time.Second + ahead).Truncate(10 * time.Second)
+			time.Sleep(time.Until(next) - time.Duration(random.IntN(int(ahead))))
+			c.history.within()
 		}
 		if err := c.user.edit(); err != nil {
 			c.t.Errorf("edit: %v", err)
@@ -145,7 +150,7 @@ func (c *cluster) trouble() {
 			d = 20*time.Second + time.Duration(x.IntN(int(160*time.Second)))
 		}
 		c.history.wrong()
-		kind, loss, slow := x.IntN(12), x.Float64()/2, x.IntN(2) == 0
+		kind, loss, slow := x.IntN(13), x.Float64()/2, x.IntN(2) == 0
 		step := time.Duration(x.Int64N(int64(2*time.Hour))) - time.Hour
 		if x.IntN(2) == 0 {
 			step /= 1000
@@ -190,7 +195,6 @@ func (c *cluster) fault(h *host, kind int, d time.Duration, loss float64, slow b
 		waitAway()
 		h.weather.set(0, false, reached)
 	case kind < 5: // an outage
-		d = min(d, 40*time.Second)
 		for _, h := range c.hosts {
 			h.weather.set(0, false, away)
 		}
@@ -223,6 +227,24 @@ func (c *cluster) fault(h *host, kind int, d time.Duration, loss float64, slow b
 		h.stop()
 		h.start()
 		time.Sleep(joinMax)
+	case kind < 11: // an absence of all nodes
+		c.history.absence()
+		var away sync.WaitGroup
+		for _, h := range c.hosts {
+			away.Go(func() {
+				if slow {
+					h.stop()
+				} else {
+					h.kill()
+				}
+			})
+		}
+		away.Wait()
+		wait()
+		for _, h := range c.hosts {
+			h.start()
+		}
+		c.history.fault(began, time.Now().Add(joinMax), false)
 	default: // nor is a wrong clock: the cluster goes by that of the store
 		h.skew.Add(int64(step))
 		pause()
@@ -247,7 +269,6 @@ func (h *host) start() {
 		zone = "a"
 	}
 	n, err := node.New(node.Config{
-		Store: g,
 		Session: store.Session{
 			Node: h.name, Machine: h.machine, DataDir: "/data", Labels: map[string]string{"zone": zone}, Capacity: 20,
 			Roles: []string{store.RolePlanner, store.RoleWorker},
@@ -257,7 +278,7 @@ func (h *host) start() {
 		Now:  func() time.Time { return time.Now().Add(time.Duration(h.skew.Load())) },
 		Boot: func() time.Duration { return time.Hour + time.Since(c.boot) },
 		Log:  slog.New(slog.DiscardHandler),
-	})
+	}.On(g))
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -9,25 +9,58 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-const (
-	// renewalMax is how long a renewal is on its way at most, in the worst weather.
-	renewalMax = 11 * time.Second
-	// steadyFor is how long a session has been renewed without a gap, at least, before
-	// its node takes others for dead: a minute by the clock of that node, which counts
-	// from when it sent what came later.
-	steadyFor = time.Minute - renewalMax
-	// renewalsApart is how far apart two nodes have renewed their sessions last when the
-	// store is lost to both.
-	renewalsApart = 3 * time.Second
-)
-
 // session is what the steps of the store have said about a session.
 type session struct {
+	node         string
 	predecessors []job.ID
 	renewed      time.Time
-	steady       time.Time // since when there was no gap between renewals
-	before       time.Time // the last renewal before that
-	over         bool      // something of it was reaped
+	// steady are the times in which it was renewed without a gap, in their order.
+	steady []stretch
+	ended  time.Time // when it was removed, of which the store remembers nothing
+	left   time.Time // when it began to take no more runs
+	over   bool      // something of it was reaped
+}
+
+// stretch is a time from one renewal to another.
+type stretch struct{ from, to time.Time }
+
+// renew notes a renewal.
+func (s *session) renew(now time.Time) {
+	s.renewed = now
+	if last := len(s.steady) - 1; last >= 0 && now.Sub(s.steady[last].to) <= store.SessionLife {
+		s.steady[last].to = now
+		return
+	}
+	s.steady = append(s.steady, stretch{now, now})
+}
+
+// heard returns when the session was renewed last before a moment, as far as that is
+// known: at the moment itself while it is steady.
+func (s *session) heard(at time.Time) time.Time {
+	var heard time.Time
+	for _, t := range s.steady {
+		switch {
+		case t.from.After(at):
+		case t.to.Before(at):
+			heard = t.to
+		default:
+			heard = at
+		}
+	}
+	return heard
+}
+
+// silence returns how long before a moment the store was surely there, without that a
+// node was heard of. It goes by what was renewed alone.
+func (h *History) silence(heard, at time.Time) (longest time.Duration) {
+	for _, s := range h.sessions {
+		for _, t := range s.steady {
+			if !t.from.After(at) && at.Sub(t.to) < store.SessionLife {
+				longest = max(longest, min(at.Sub(heard), at.Sub(t.from)))
+			}
+		}
+	}
+	return longest
 }
 
 // session returns what is known of a session. The caller holds the mutex.
@@ -40,12 +73,6 @@ func (h *History) session(id job.ID) *session {
 	return s
 }
 
-// silent tells whether a session has a gap between its renewals that its node, too,
-// must have noticed.
-func (s *session) silent(now time.Time) bool {
-	return now.Sub(s.renewed) > store.SessionLife+renewalMax
-}
-
 // Join implements store.Membership.
 func (t *Tap) Join(ctx context.Context, given store.Session) (store.Session, error) {
 	h := t.history
@@ -54,7 +81,9 @@ func (t *Tap) Join(ctx context.Context, given store.Session) (store.Session, err
 	joined, err := t.Store.Join(ctx, given)
 	h.Commits++
 	if s := h.session(given.ID); err == nil && s.renewed.IsZero() {
-		s.renewed, s.steady, s.before, s.predecessors = t.now(), t.now(), t.now(), joined.Predecessors
+		s.node, s.predecessors = given.Node, joined.Predecessors
+		h.joins(given.ID, joined.Predecessors, t.now())
+		s.renew(t.now())
 	}
 	return joined, err
 }
@@ -71,35 +100,55 @@ func (t *Tap) Renew(ctx context.Context, id job.ID, load store.Load) error {
 	if err != nil {
 		return err
 	}
-	s, now := h.session(id), t.now()
+	s := h.session(id)
 	if s.over {
 		h.problem("no zombies", "the session %s goes on, and something of it was reaped", id)
 	}
-	if s.silent(now) {
-		s.steady, s.before = now, s.renewed
-	}
-	s.renewed = now
+	s.renew(t.now())
 	return nil
+}
+
+// End implements store.Membership.
+func (t *Tap) End(ctx context.Context, id job.ID) error {
+	h := t.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	err := t.Store.End(ctx, id)
+	h.Commits++
+	if s := h.session(id); err == nil && s.ended.IsZero() {
+		s.ended = t.now()
+		s.leave(t.now())
+	}
+	return err
 }
 
 // reaped notes that a session has taken another for dead, and asks whether it may.
 //
-// No zombies: who could not reach the store does not know whether others could. After
-// an outage everybody gets time to come back.
+// No zombies: time in which the store was away is no silence of a node.
 func (t *Tap) reaped(by job.ID, was *store.Run) {
 	h, now := t.history, t.now()
-	reaper, dead := h.session(by), h.session(was.Session)
-	heard := reaper.before
-	if reaper.silent(now) {
-		heard = reaper.renewed
-	} else if now.Sub(reaper.steady) >= steadyFor {
-		heard = time.Time{}
-	}
-	if !slices.Contains(reaper.predecessors, was.Session) && !heard.IsZero() && dead.renewed.After(heard.Add(-renewalsApart)) {
-		h.problem("no zombies", "the node %s, heard of at %s, was taken for dead at %s by one that was silent since %s itself", was.Node, dead.renewed, now, heard)
+	dead := h.session(was.Session)
+	if known := h.runs[was.ID]; known != nil && !slices.Contains(h.session(by).predecessors, was.Session) {
+		silence, lostAfter := h.silence(dead.renewed, now), known.lostAfter
+		if silence <= lostAfter {
+			h.problem("no zombies", "the node %s, heard of at %s, was taken for dead at %s: it was silent for %s and may be for %s", was.Node, dead.renewed, now, silence, lostAfter)
+		}
 	}
 	if was.Session != by {
 		dead.over = true
+	}
+}
+
+// checkGone: a run that ended because the node that it belongs to is gone.
+func (c *checker) checkGone(r *store.Record, lostAfter time.Duration) {
+	at, heard := r.Attempt.Ended, r.Run.Due
+	for _, s := range c.sessions {
+		if s.node == r.Run.Node && (s.ended.IsZero() || s.ended.After(at)) && s.heard(at).After(heard) {
+			heard = s.heard(at)
+		}
+	}
+	if silence := c.silence(heard, at); silence <= lostAfter {
+		c.problem("accounted", "a run of %s of %s has ended at %s because the node %s was gone, which was heard of at %s, silent for %s and may be for %s", r.Run.Name, r.Run.Due, at, r.Run.Node, heard, silence, lostAfter)
 	}
 }
 

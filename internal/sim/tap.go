@@ -66,6 +66,7 @@ func (t *Tap) Claim(ctx context.Context, session job.ID, attempts []store.Attemp
 	h := t.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.named(attempts...)
 	out, err := t.Store.Claim(ctx, session, attempts)
 	h.Commits++
 	for i := range out {
@@ -80,6 +81,27 @@ func (t *Tap) Claim(ctx context.Context, session job.ID, attempts []store.Attemp
 		}
 	}
 	return out, err
+}
+
+// named judges how a node names attempts: with their jobs, or a store that keeps runs with
+// their jobs would have to search for them.
+func (h *History) named(attempts ...store.Attempt) {
+	for _, a := range attempts {
+		if a.Job.IsZero() {
+			h.problem("contract", "attempt %d of run %s is named without its job", a.Number, a.Run)
+		}
+	}
+}
+
+// Place implements store.Planning.
+func (t *Tap) Place(ctx context.Context, placements []store.Placement) error {
+	h := t.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range placements {
+		h.named(store.Attempt{Job: p.Job, Run: p.Run, Number: p.Attempt})
+	}
+	return t.Store.Place(ctx, placements)
 }
 
 // taken judges a claim that was refused because the attempt is not to be claimed.
@@ -114,7 +136,13 @@ func (t *Tap) claimed(ctx context.Context, out *store.ClaimOutcome) {
 	case r.Due.Sub(now) > store.ClaimAhead:
 		h.problem("no start early", "a run of %s was claimed %s ahead", b.name, r.Due.Sub(now))
 	}
-	h.runs[r.ID] = &runBook{slot: r.Slot, token: r.Token, run: r.Run, session: r.Session, claimed: now}
+	h.closeClaim(r.ID, now)
+	began := now.Truncate(time.Microsecond) // as stores keep times
+	if r.Due.After(began) {
+		began = r.Due
+	}
+	h.claims[r.ID] = append(h.claims[r.ID], claim{made: now, from: began})
+	h.runs[r.ID] = &runBook{slot: r.Slot, token: r.Token, run: r.Run, session: r.Session, claimed: now, lostAfter: time.Duration(out.Job.Filled.Policy.LostAfter)}
 	t.hold(ctx, r)
 }
 
@@ -179,6 +207,9 @@ func (t *Tap) Finish(ctx context.Context, session job.ID, results []store.Result
 	h := t.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	for i := range results {
+		h.named(results[i].Attempt)
+	}
 	out, err := t.Store.Finish(ctx, session, results)
 	h.Commits++
 	ids := make([]job.ID, 0, len(results))
@@ -186,6 +217,10 @@ func (t *Tap) Finish(ctx context.Context, session job.ID, results []store.Result
 		ids = append(ids, results[i].Run)
 		if err == nil && out[i].Accepted && results[i].Outcome == job.OutcomeLost {
 			h.takeForLost(results[i].Attempt, t.now())
+		}
+		// One of an earlier attempt, which was acknowledged before, ends no claim.
+		if known := h.runs[results[i].Run]; err == nil && out[i].Accepted && known != nil && known.token == results[i].Token {
+			h.closeClaim(results[i].Run, t.now())
 		}
 	}
 	t.settle(ctx, ids)
@@ -215,11 +250,13 @@ func (t *Tap) Release(ctx context.Context, session job.ID, attempts []store.Atte
 	h := t.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.named(attempts...)
 	err := t.Store.Release(ctx, session, attempts)
 	h.Commits++
 	for _, a := range attempts {
 		if known := h.runs[a.Run]; err == nil && known != nil && known.token == a.Token {
 			h.unclaimed(a.Run)
+			h.closeClaim(a.Run, t.now())
 		}
 	}
 	// Released, a run has its slot until the next claim of it at most.
@@ -238,6 +275,7 @@ func (t *Tap) Reap(ctx context.Context, session job.ID, attempts []store.Attempt
 			running[a.Run] = r
 		}
 	}
+	h.named(attempts...)
 	err := t.Store.Reap(ctx, session, attempts)
 	h.Commits++
 	for _, a := range attempts {
@@ -245,6 +283,7 @@ func (t *Tap) Reap(ctx context.Context, session job.ID, attempts []store.Attempt
 			if r, err := t.Store.Active(ctx, a.Run); err != nil || r.Token != was.Token {
 				h.takeForLost(a, t.now())
 				h.unclaimed(a.Run)
+				h.closeClaim(a.Run, t.now())
 				t.reaped(session, &was)
 			}
 		}
@@ -317,6 +356,9 @@ func (t *Tap) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, e
 			b.end(t.now())
 			b.epochs[d.Epoch] = &span{from: j.Cursor, to: j.Cursor}
 			b.planner = job.ID{}
+			if !d.Paused && was[i] != nil {
+				h.edits = append(h.edits, change{d.UID, d.Epoch, t.now(), j.Filled})
+			}
 		}
 		b.epoch, b.version = d.Epoch, d.Version
 		// A pause that ends by itself says nothing about later claims.

@@ -11,7 +11,7 @@ import (
 
 func TestTroubleIsToldOfWhenItBeginsAndWhenItEnds(t *testing.T) {
 	var said logtest.Log
-	tries := trouble.With(slog.New(slog.NewTextHandler(&said, nil)), "the store fails", "the store answers again")
+	tries := trouble.With(slog.New(slog.NewTextHandler(&said, nil)), "the store fails", "the store responds again")
 	fails, other := errors.New("it is away"), errors.New("it is full")
 	for _, step := range []struct {
 		saw         error
@@ -26,7 +26,7 @@ func TestTroubleIsToldOfWhenItBeginsAndWhenItEnds(t *testing.T) {
 		{other, 2, 1},
 	} {
 		tries.Saw(step.saw)
-		if begun, over := said.Count(`level=ERROR msg="the store fails" error=`), said.Count(`level=INFO msg="the store answers again"`); begun != step.begun || over != step.over {
+		if begun, over := said.Count(`level=ERROR msg="the store fails" error=`), said.Count(`level=INFO msg="the store responds again"`); begun != step.begun || over != step.over {
 			t.Fatalf("after %v: begins %d times, ends %d times; want %d and %d:\n%s", step.saw, begun, over, step.begun, step.over, said.String())
 		}
 	}

@@ -1,6 +1,8 @@
 package watchdog
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,18 +14,40 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/belfry-cron/belfry/internal/clock"
+	"github.com/belfry-cron/belfry/job"
 )
 
 // Argument is the only argument of a program that is to be a watchdog.
 const Argument = "__watchdog"
 
+// Dead is a node that died, and what its journal says of it.
+type Dead struct {
+	// Settings are those of the node's Config.
+	Settings []byte
+	// Session is the last that it had.
+	Session job.ID
+	Journal Journal
+	// Ended is closed when nothing of its commands runs any more.
+	Ended <-chan struct{}
+	// Replaced tells whether another node uses the folder by now, which reports the
+	// same. It is to be asked only when Ended is closed.
+	Replaced func() bool
+	Log      func(text string)
+}
+
+// Report tells the store about a node that died. Its context ends when it has taken too
+// long.
+type Report func(ctx context.Context, d Dead)
+
 // Main is the watchdog's process, started with Argument by a Node: a program
 // that can be a node calls it first thing when its only argument is Argument.
 // It returns the exit status.
 //
-// Its standard input is the pipe with the heartbeats of the node, its standard
-// output the pipe for the answers, and file 3 the journal with its lock.
-func Main() int {
+// Its standard input is the pipe with the settings and the heartbeats of the node, its
+// standard output the pipe for the answers, and file 3 the journal with its lock.
+//
+// When the node has died, report is called with what it has left. It may be nil.
+func Main(report Report) int {
 	// The node's terminal and service manager signal whole groups and
 	// cgroups, and it must be there when the node is not any more.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE,
@@ -34,13 +58,32 @@ func Main() int {
 		heard: clock.Boot(),
 		log:   func(text string) { fmt.Fprintln(os.Stderr, "belfry watchdog: "+text) },
 	}
-	var err error
-	if g.boot, err = bootID(); err != nil {
+	err := HideMemory() // the settings have the password of the store
+	if err == nil {
+		g.boot, err = bootID()
+	}
+	if err != nil {
 		g.log(err.Error())
 		return 1
 	}
+	settings, err := readSettings(os.Stdin)
+	if err != nil {
+		return 0 // the node died before it could say more
+	}
 	g.run(os.Stdin, os.Stdout)
+	g.bury(settings, report)
 	return 0
+}
+
+// readSettings reads what the node sends first.
+func readSettings(in io.Reader) ([]byte, error) {
+	size := make([]byte, 4)
+	if _, err := io.ReadFull(in, size); err != nil {
+		return nil, err
+	}
+	settings := make([]byte, min(order.Uint32(size), settingsMax))
+	_, err := io.ReadFull(in, settings)
+	return settings, err
 }
 
 const (
@@ -56,8 +99,8 @@ const (
 	// a node that is well ends its attempts itself and can say why.
 	nodeFirst = time.Second
 	// deathGrace bounds the grace of what runs when its node is dead: the next
-	// node waits for it.
-	deathGrace = 2 * time.Second
+	// node waits for it, and so do the slots.
+	deathGrace = time.Second
 	// killWait is how long after SIGKILL a process is waited for. What is
 	// still there then hangs in the kernel.
 	killWait = 10 * time.Second
@@ -65,8 +108,12 @@ const (
 	// that are ending.
 	pollFirst, pollMost = 2 * time.Millisecond, 50 * time.Millisecond
 
-	// beatSize is the length of a heartbeat, which is the time of a renewal.
-	beatSize = 8
+	// reportFor is how long the death of a node is reported at most: while the store is
+	// away it is tried again. What is running then is lost after the lost_after of its job.
+	reportFor = 5 * time.Minute
+
+	// beatSize is the length of a heartbeat: the time of a renewal, and a session.
+	beatSize = 8 + 16
 )
 
 // guard is the state of the watchdog's process.
@@ -77,6 +124,8 @@ type guard struct {
 	// renewed is what the node said last: the boot clock at the sending of the
 	// last acknowledged renewal of its session, 0 before the first.
 	renewed time.Duration
+	// session is the one that the node works under, zero if there is none.
+	session job.ID
 	// heard is the boot clock when it did, or when the watchdog was started.
 	heard time.Duration
 	// asked is when each attempt that is past its fence was asked to end.
@@ -89,7 +138,11 @@ type guard struct {
 // node is dead and each child that it was making has either become its program
 // or is dead as well: until then they have the pipe open too.
 func (g *guard) run(in io.Reader, out io.Writer) {
-	beats := make(chan time.Duration) // closed at the end of the pipe
+	type beat struct {
+		renewed time.Duration
+		session job.ID
+	}
+	beats := make(chan beat) // closed at the end of the pipe
 	go func() {
 		defer close(beats)
 		text := make([]byte, beatSize)
@@ -97,7 +150,7 @@ func (g *guard) run(in io.Reader, out io.Writer) {
 			if _, err := io.ReadFull(in, text); err != nil {
 				return
 			}
-			beats <- time.Duration(order.Uint64(text))
+			beats <- beat{time.Duration(order.Uint64(text)), job.ID(text[8:])}
 		}
 	}()
 	answer := func() { _, _ = out.Write([]byte{'.'}) } // a dead node needs none
@@ -105,12 +158,11 @@ func (g *guard) run(in io.Reader, out io.Writer) {
 	look := time.NewTimer(lookEvery)
 	for {
 		select {
-		case renewed, ok := <-beats:
+		case b, ok := <-beats:
 			if !ok {
-				g.endAll()
 				return
 			}
-			g.renewed, g.heard = renewed, clock.Boot()
+			g.renewed, g.session, g.heard = b.renewed, b.session, clock.Boot()
 			answer()
 		case <-look.C:
 			wait := lookEvery
@@ -164,7 +216,7 @@ func (g *guard) fence() (left bool) {
 			// The node is to know why it ended, if it wakes. Without that it
 			// seems to have failed.
 			_ = g.table.mark(at[e.Key])
-			g.log(fmt.Sprintf("the node is stopped or hangs: attempt %d of run %s is past its fence and made to end", e.Number, e.Run))
+			g.log(fmt.Sprintf("the node is stopped or hangs: ending attempt %d of run %s, which is past its fence", e.Number, e.Run))
 		}
 		switch {
 		case !asked && e.Grace > 0:
@@ -178,14 +230,41 @@ func (g *guard) fence() (left bool) {
 	return left
 }
 
-// endAll ends everything: the node is dead.
-func (g *guard) endAll() {
-	_, slots, err := g.table.read(g.boot)
+// bury ends everything of a node that is dead, and reports it.
+func (g *guard) bury(settings []byte, report Report) {
+	complete, slots, err := g.table.read(g.boot)
 	if err != nil {
 		g.log(err.Error())
 		return
 	}
+	reported := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(reported)
+		if report == nil || len(settings) == 0 || g.session.IsZero() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), reportFor)
+		defer cancel()
+		report(ctx, Dead{
+			Settings: settings, Session: g.session, Journal: newJournal(complete, slots), Ended: ended, Replaced: g.replaced, Log: g.log,
+		})
+	}()
 	end(g.table, slots, g.log)
+	// The next node need not wait for the store as well.
+	_ = syscall.Flock(int(g.table.file.Fd()), syscall.LOCK_UN)
+	close(ended)
+	<-reported
+}
+
+// replaced tells whether another node has the journal.
+func (g *guard) replaced() bool {
+	fd := int(g.table.file.Fd())
+	err := syscall.Flock(fd, syscall.LOCK_SH|syscall.LOCK_NB)
+	if err == nil {
+		_ = syscall.Flock(fd, syscall.LOCK_UN)
+	}
+	return errors.Is(err, syscall.EWOULDBLOCK)
 }
 
 // end ends the processes of slots whose node is dead, waits until they are

@@ -84,7 +84,7 @@ type Journal struct {
 	// Complete is set when each attempt that began on this machine, and whose
 	// result was not acknowledged, is among the entries. It is not after a
 	// crash of the machine, or when the file is new: then nothing is known
-	// about an attempt that is not there.
+	// about an attempt that does not exist.
 	Complete bool
 	Entries  map[Key]Entry
 }

@@ -10,7 +10,8 @@
 //
 // Between node and watchdog there is a pipe. At its end the node is dead: all
 // process groups in the journal are asked to end and, after their grace but at
-// most two seconds, killed. Through the pipe come heartbeats with the time of
+// most a second, killed. What never began and what has ended is then reported to
+// the store, with what the node has sent through the pipe at its beginning. Through the pipe come heartbeats with the time of
 // the session's last renewal; a process that outlives its fence after that is
 // ended as well, which is what helps against a node that is stopped or hangs.
 // Journal and watchdog hold one lock, so that the next node begins only when
@@ -34,6 +35,7 @@ import (
 
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/clock"
+	"github.com/belfry-cron/belfry/job"
 )
 
 // Errors that Open and Announce may return.
@@ -52,10 +54,17 @@ type Config struct {
 	Dir string
 	// Command starts the watchdog. Default: this program with Argument.
 	Command []string
+	// Settings are handed to the Report of the watchdog's process when this node has
+	// died: how it reaches the store. They go through a pipe, since they hold a
+	// password. Nil: nothing is reported.
+	Settings []byte
 	// Log takes what is worth knowing, such as that the watchdog had to be
 	// started again. Default: nothing.
 	Log func(text string)
 }
+
+// settingsMax bounds Settings: what a configuration has, with room.
+const settingsMax = 1 << 20
 
 const (
 	// openEvery is the time between two tries to get the journal's lock.
@@ -63,6 +72,9 @@ const (
 	// answerWithin is how long the watchdog may take to answer a heartbeat, or
 	// to start. One that is stopped or hangs is replaced.
 	answerWithin = 10 * time.Second
+	// tellWithin is how long a node waits until its session is on its way to the
+	// watchdog, which takes microseconds unless that is being restarted.
+	tellWithin = time.Second
 	// restartFirst and restartMost are the waits before the watchdog is
 	// started again.
 	restartFirst, restartMost = 50 * time.Millisecond, 5 * time.Second
@@ -72,10 +84,9 @@ const (
 // watchdog again when that has died. Its methods may be called from any
 // goroutine.
 type Node struct {
-	config   Config
-	table    table
-	boot     string
-	previous Journal
+	config Config
+	table  table
+	boot   string
 
 	stop    context.CancelFunc
 	stopped chan struct{} // closed when the supervisor has ended
@@ -83,12 +94,18 @@ type Node struct {
 	// that it will.
 	beats chan struct{}
 
-	mu      sync.Mutex
-	slots   map[Key]slot
-	free    []int // slots below top that are free
-	top     int
-	renewed time.Duration
-	pid     int // of the watchdog, 0 while there is none
+	mu sync.Mutex
+	// complete is set when each attempt that began here, and whose result was not
+	// acknowledged, has a slot.
+	complete bool
+	slots    map[Key]slot
+	free     []int // slots below top that are free
+	top      int
+	renewed  time.Duration
+	session  job.ID // zero while there is none to report
+	pid      int    // of the watchdog, 0 while there is none
+	// untold are closed when the session is on its way to the watchdog.
+	untold []chan struct{}
 }
 
 // Open takes the journal in config.Dir, ends what processes an earlier node has
@@ -98,6 +115,9 @@ type Node struct {
 func Open(ctx context.Context, config Config) (*Node, error) {
 	if config.Log == nil {
 		config.Log = func(string) {}
+	}
+	if len(config.Settings) > settingsMax {
+		return nil, fmt.Errorf("the settings for the watchdog's report have %d bytes, at most %d are allowed", len(config.Settings), settingsMax)
 	}
 	if len(config.Command) == 0 {
 		config.Command = []string{selfPath(), Argument}
@@ -136,7 +156,7 @@ func (n *Node) begin(ctx context.Context) error {
 			slots[i].State = Ended
 		}
 	}
-	n.previous = newJournal(complete, slots)
+	n.complete = complete
 	for _, s := range slots {
 		n.slots[s.Key] = s
 		n.top = max(n.top, s.index+1)
@@ -175,7 +195,7 @@ func (n *Node) begin(ctx context.Context) error {
 		return errors.New("start the watchdog: it ended at once")
 	case <-time.After(answerWithin):
 		child.kill()
-		return errors.New("start the watchdog: it does not answer")
+		return errors.New("start the watchdog: it does not respond")
 	case <-ctx.Done():
 		child.kill()
 		return context.Cause(ctx)
@@ -208,13 +228,26 @@ func lock(ctx context.Context, f *os.File) error {
 	}
 }
 
-// Journal returns what the journal held when the node was opened: what an
-// earlier node on this machine had begun.
-func (n *Node) Journal() Journal { return n.previous }
+// Began tells whether an attempt may have taken effect on this machine, by an earlier
+// node or this one. It is to be asked before the attempt is forgotten.
+func (n *Node) Began(k Key) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, ok := n.slots[k]
+	return ok || !n.complete
+}
 
 // Reconciled says that every attempt of earlier nodes on this machine is
 // settled in the store. From then on the journal is complete.
-func (n *Node) Reconciled() error { return n.table.writeHeader(n.boot, true) }
+func (n *Node) Reconciled() error {
+	if err := n.table.writeHeader(n.boot, true); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.complete = true
+	n.mu.Unlock()
+	return nil
+}
 
 // Announce writes into the journal that an attempt may take effect from now on.
 // When it returns an error, the attempt must not begin. An attempt that is
@@ -346,6 +379,24 @@ func (n *Node) Renewed(sent time.Duration) {
 	n.wake()
 }
 
+// Session says under which session the node works, which is reported when it dies; the
+// zero id says that there is none. Call it before the first claim, and after the session
+// was ended. It returns when the watchdog will read that, even if the node dies then; one
+// that is being restarted reads it later.
+func (n *Node) Session(id job.ID) {
+	told := make(chan struct{})
+	n.mu.Lock()
+	n.session = id
+	n.untold = append(n.untold, told)
+	n.mu.Unlock()
+	n.wake()
+	select {
+	case <-told:
+	case <-n.stopped:
+	case <-time.After(tellWithin):
+	}
+}
+
 // PID returns the process id of the watchdog, or 0 while there is none.
 func (n *Node) PID() int {
 	n.mu.Lock()
@@ -373,11 +424,12 @@ func (n *Node) supervise(ctx context.Context, c *child) {
 		began := time.Now()
 		err := n.talk(ctx, c)
 		if ctx.Err() != nil {
+			_ = c.send(n.beat()) // which session there is to report, if there is one
 			c.end()
 			return
 		}
 		c.kill()
-		n.config.Log("the watchdog must be started again: " + err.Error())
+		n.config.Log("restarting the watchdog: " + err.Error())
 		wait := restartFirst
 		if time.Since(began) < restartMost {
 			wait = restartMost / 5
@@ -392,7 +444,7 @@ func (n *Node) supervise(ctx context.Context, c *child) {
 				n.config.Log(err.Error())
 			}
 		}
-		n.config.Log("the watchdog was started again")
+		n.config.Log("the watchdog was restarted")
 		n.wake() // it knows nothing yet
 	}
 }
@@ -412,15 +464,34 @@ func (n *Node) talk(ctx context.Context, c *child) error {
 		case <-c.answers:
 			patience.Stop()
 		case <-n.beats:
-			n.mu.Lock()
-			renewed := n.renewed
-			n.mu.Unlock()
-			if err := c.send(renewed); err != nil {
+			if err := n.tell(c); err != nil {
 				return err
 			}
 			patience.Reset(answerWithin)
 		}
 	}
+}
+
+// tell sends a heartbeat.
+func (n *Node) tell(c *child) error {
+	n.mu.Lock()
+	untold := n.untold
+	n.untold = nil
+	n.mu.Unlock()
+	err := c.send(n.beat())
+	if err == nil {
+		for _, told := range untold {
+			close(told)
+		}
+	}
+	return err
+}
+
+// beat returns what a heartbeat says.
+func (n *Node) beat() []byte {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return append(order.AppendUint64(nil, uint64(n.renewed)), n.session[:]...)
 }
 
 // child is a running watchdog.
@@ -485,13 +556,18 @@ func (n *Node) start() (*child, error) {
 			}
 		}
 	}()
+	settings := order.AppendUint32(nil, uint32(len(n.config.Settings)))
+	if err := c.send(append(settings, n.config.Settings...)); err != nil {
+		c.kill()
+		return fail(err)
+	}
 	return c, nil
 }
 
-// send writes a heartbeat. It waits no longer than for an answer.
-func (c *child) send(renewed time.Duration) error {
+// send writes to the watchdog. It waits no longer than for an answer.
+func (c *child) send(text []byte) error {
 	_ = c.in.SetWriteDeadline(time.Now().Add(answerWithin))
-	_, err := c.in.Write(order.AppendUint64(nil, uint64(renewed)))
+	_, err := c.in.Write(text)
 	return err
 }
 

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,7 +30,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case Argument:
-			os.Exit(Main())
+			os.Exit(Main(reportTo))
 		case nodeArgument:
 			node(os.Args[2:])
 			return
@@ -64,9 +66,12 @@ func node(args []string) {
 			os.Exit(1)
 		}
 	}
-	n, err := Open(context.Background(), Config{Dir: args[0], Log: func(text string) { fmt.Println("log", text) }})
+	n, err := Open(context.Background(), Config{
+		Dir: args[0], Settings: []byte(filepath.Join(args[0], reportName)), Log: func(text string) { fmt.Println("log", text) },
+	})
 	check(err)
 	check(n.Reconciled())
+	n.Session(session)
 	grace, err := time.ParseDuration(args[1])
 	check(err)
 	fence, err := time.ParseDuration(args[2])
@@ -93,6 +98,56 @@ func node(args []string) {
 		}
 		fmt.Println("pid", n.PID())
 		fmt.Println("fenced", n.Fenced(p))
+	}
+}
+
+// session is that of each node of the tests, whose watchdog reports its death to a file.
+var session = job.ID{7, 7}
+
+const reportName = "report"
+
+// stubborn is a command that runs until it is killed, a second after its node died.
+const stubborn = `trap '' TERM; echo up >&3; sleep 1000`
+
+// reportTo is a report that writes to the file which the settings name.
+func reportTo(ctx context.Context, d Dead) {
+	f, err := os.OpenFile(string(d.Settings), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	running := true
+	select {
+	case <-d.Ended:
+		running = false
+	default:
+	}
+	fmt.Fprintf(f, "session %s with %d attempts, complete %t, running %t\n", d.Session, len(d.Journal.Entries), d.Journal.Complete, running)
+	select {
+	case <-d.Ended:
+		fmt.Fprintf(f, "ended, replaced %t\n", d.Replaced())
+	case <-ctx.Done():
+	}
+	if _, err := os.Stat(string(d.Settings) + ".wait"); err == nil {
+		for !d.Replaced() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		fmt.Fprintln(f, "replaced")
+	}
+}
+
+// reported waits until the report of a death holds a text.
+func reported(t *testing.T, dir, want string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		text, _ := os.ReadFile(filepath.Join(dir, reportName))
+		if string(text) == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("reported was %q, want %q", text, want)
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
@@ -239,6 +294,48 @@ func TestADeadNodesCommandsEnd(t *testing.T) {
 	}
 }
 
+func TestADeathIsReportedAtOnceAndAgainWhenTheCommandsHaveEnded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := startNode(t, dir, time.Minute, 0, stubborn)
+	r.kill(syscall.SIGKILL)
+	reported(t, dir, fmt.Sprintf("session %s with 1 attempts, complete true, running true\nended, replaced false\n", session))
+}
+
+// The next node need not wait for the report, which the store may not accept, and the
+// report learns that there is another node.
+func TestTheNextNodeDoesNotWaitForTheReport(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := startNode(t, dir, time.Minute, 0, stubborn)
+	if err := os.WriteFile(filepath.Join(dir, reportName+".wait"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.kill(syscall.SIGKILL)
+	r.gone()
+	text := fmt.Sprintf("session %s with 1 attempts, complete true, running true\nended, replaced false\n", session)
+	reported(t, dir, text)
+	open(t, dir)
+	reported(t, dir, text+"replaced\n")
+}
+
+func TestANodeThatHasEndedItsSessionIsNotReported(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	n, err := Open(t.Context(), Config{Dir: dir, Settings: []byte(filepath.Join(dir, reportName))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Session(session)
+	n.Session(job.ID{})
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, reportName)); err == nil {
+		t.Errorf("reported was %q", text)
+	}
+}
+
 func TestAStoppedNodesCommandsEndAtTheFence(t *testing.T) {
 	t.Parallel()
 	const fence = silence
@@ -285,7 +382,7 @@ func TestAWatchdogThatDiesIsReplaced(t *testing.T) {
 	if err := syscall.Kill(r.wd, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	r.line("log the watchdog was started again")
+	r.line("log the watchdog was restarted")
 	// Its pipe is at its end whenever it begins to read.
 	r.kill(syscall.SIGKILL)
 	r.gone()
@@ -546,6 +643,13 @@ func BenchmarkJournal(b *testing.B) {
 		n.Ended(p)
 		n.Forget(Key{p.Run, p.Number})
 	}
+}
+
+// Journal returns what the node knows of its journal.
+func (n *Node) Journal() Journal {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return newJournal(n.complete, slices.Collect(maps.Values(n.slots)))
 }
 
 // readJournal reads the journal in a folder, while its node is running or after its

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/agenda"
 	"github.com/belfry-cron/belfry/internal/output"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -20,14 +21,14 @@ import (
 const fenceMargin = 3 * time.Second
 
 // errFenced says that an attempt must not start any more.
-var errFenced = errors.New("the node has not reached the store for too long to start it")
+var errFenced = errors.New("the node could not reach the store for too long to start it safely")
 
 // fenceOf returns how long after the last renewal an attempt may go on: as long
 // as another node cannot have its retry or slot. 0 is without end.
 func fenceOf(it *item) time.Duration {
-	p := &it.job.Filled.Policy
+	p := &it.With.job.Filled.Policy
 	// Beside a run that overlaps nothing others may run anyway.
-	gains := p.ConcurrencyKey != "" || cmp.Or(it.run.Overlap, p.Overlap) != job.OverlapAllow
+	gains := p.ConcurrencyKey != "" || cmp.Or(it.With.run.Overlap, p.Overlap) != job.OverlapAllow
 	if r := p.Retry; r != nil && r.Attempts != nil && *r.Attempts > 0 {
 		for _, on := range r.On {
 			gains = gains || on == job.RetryLost
@@ -36,7 +37,7 @@ func fenceOf(it *item) time.Duration {
 	if !gains {
 		return 0
 	}
-	return max(time.Millisecond, time.Duration(p.LostAfter)-grace(p)-fenceMargin)
+	return max(time.Millisecond, it.With.run.LostAfter-grace(p)-fenceMargin)
 }
 
 func grace(p *job.Policy) time.Duration {
@@ -48,7 +49,7 @@ func grace(p *job.Policy) time.Duration {
 
 // fenced tells whether an attempt is past its fence.
 func (w *Worker) fenced(it *item) bool {
-	return it.fence > 0 && w.Boot() > w.Renewed()+it.fence
+	return it.With.fence > 0 && w.Boot() > w.Renewed()+it.With.fence
 }
 
 // prepared is what an attempt needs to start, made at its claim.
@@ -58,6 +59,7 @@ type prepared struct {
 	executor executor.Executor       // nil when the node has none for the job
 	attempt  executor.Attempt
 	capture  *output.Capture
+	problem  error       // why it cannot start; nil if it can
 	started  time.Time   // when it took effect
 	timeout  *time.Timer // from then on; nil for none
 	ended    executor.Result
@@ -68,27 +70,29 @@ type prepared struct {
 }
 
 // prepare makes what an attempt needs to start.
-func (w *Worker) prepare(it *item) {
-	it.fence = fenceOf(it)
-	definition := it.job.Filled
-	p := &prepared{executor: w.Executors(definition), capture: w.Output.Capture(it.run.ID, it.attempt.Number)}
+func (w *Worker) prepare(ctx context.Context, it *item) {
+	it.With.fence = fenceOf(it)
+	definition := it.With.job.Filled
+	p := &prepared{executor: w.Executors(definition), capture: w.Output.Capture(it.With.run.ID, it.Attempt.Number)}
 	// It outlives the context of Run, and is ended by endAll. Without a parent it
 	// costs a third, at the instant too.
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	// Read now and not at the instant, when a herd reads thousands of places in memory.
-	due, timeout := it.run.Due, time.Duration(0)
+	due, timeout := it.With.run.Due, time.Duration(0)
 	if t := definition.Policy.Timeout; t != nil {
 		timeout = time.Duration(*t)
 	}
+	data, err := w.dataOf(ctx, it)
+	p.problem = err
 	p.attempt = executor.Attempt{
-		Job: definition, Run: it.run.Run, Number: it.attempt.Number,
-		Data: w.dataOf(it), Grace: grace(&definition.Policy), Fence: it.fence,
+		Job: definition, Run: it.With.run.Run, Number: it.Attempt.Number,
+		Data: data, Grace: grace(&definition.Policy), Fence: it.With.fence,
 		Start: func() error {
 			if w.fenced(it) {
 				return errFenced
 			}
 			if w.Journal != nil {
-				if err := w.Journal.Announce(it.run.ID, it.attempt.Number); err != nil {
+				if err := w.Journal.Announce(it.With.run.ID, it.Attempt.Number); err != nil {
 					return err
 				}
 			}
@@ -104,7 +108,7 @@ func (w *Worker) prepare(it *item) {
 			return nil
 		},
 	}
-	it.prepared = p
+	it.With.prepared = p
 }
 
 // discard drops what was made for an attempt that does not start.
@@ -115,9 +119,13 @@ func (p *prepared) discard() {
 
 // execute runs an attempt.
 func (w *Worker) execute(it *item) {
-	p := it.prepared
+	p := it.With.prepared
 	p.ended = executor.Result{Unstarted: true}
-	if p.ctx.Err() == nil { // not cancelled between its claim and its start
+	switch {
+	case p.ctx.Err() != nil: // cancelled between its claim and its start
+	case p.problem != nil:
+		p.ended.Reason = p.problem.Error()
+	default:
 		p.ended = w.safely(p)
 	}
 	p.over = w.Now()
@@ -125,14 +133,14 @@ func (w *Worker) execute(it *item) {
 
 // resultOf returns the result of an attempt that was executed.
 func (w *Worker) resultOf(it *item) *result {
-	p := it.prepared
+	p := it.With.prepared
 	defer p.cancel(nil)
 	if p.timeout != nil {
 		p.timeout.Stop()
 	}
 	ended, res := &p.ended, &p.result
 	res.item = it
-	res.Attempt = it.attempt
+	res.Attempt = it.Attempt
 	res.Ended = p.over
 	res.Started = p.started
 	if res.Started.IsZero() || res.Ended.Before(res.Started) {
@@ -140,21 +148,25 @@ func (w *Worker) resultOf(it *item) *result {
 	}
 	res.Outcome, res.Reason = ended.Outcome, ended.Reason
 	if ended.Unstarted {
-		// One that was cancelled or has timed out is over although it never
-		// began; another may still run on another node.
+		// A cancelled attempt is over although it never began. Any other may still run, here
+		// or on another node: its timeout counts from the moment that it takes effect.
 		cause := context.Cause(p.ctx)
-		res.unstarted = !errors.Is(cause, executor.ErrCancelled) && !errors.Is(cause, executor.ErrTimeout)
-		if !res.unstarted {
+		res.unstarted = !errors.Is(cause, executor.ErrCancelled)
+		switch {
+		case !res.unstarted:
 			res.Outcome, res.Reason = executor.ByCause(p.ctx)
+		case cause == nil || errors.Is(cause, executor.ErrTimeout): // else the node stops
+			w.sayUnstarted(it, ended.Reason)
 		}
 	}
-	res.ExitCode, res.Signal, res.HTTPStatus, res.Retryable = ended.ExitCode, ended.Signal, ended.HTTPStatus, ended.Retryable
+	res.ExitCode, res.Signal, res.HTTPStatus = ended.ExitCode, ended.Signal, ended.HTTPStatus
+	res.Retryable, res.Permanent = ended.Retryable, ended.Permanent
 	if w.Observer != nil && !p.started.IsZero() {
-		w.Observer.Ended(it.ready.Job, res.Outcome, res.Ended)
+		w.Observer.Ended(it.Ready.Job, res.Outcome, res.Ended)
 	}
 	// Asked first: there are thousands a second, and mostly nobody wants to know.
 	if w.Log.Enabled(p.ctx, slog.LevelDebug) {
-		w.Log.Debug("an attempt has ended", "job", it.run.Namespace+"/"+it.run.Name, "run", it.run.ID, "attempt", it.attempt.Number,
+		w.Log.Debug("an attempt has ended", "job", it.With.run.Namespace+"/"+it.With.run.Name, "run", it.With.run.ID, "attempt", it.Attempt.Number,
 			"outcome", res.Outcome, "reason", res.Reason, "took", res.Ended.Sub(res.Started))
 	}
 	chunks, summary := p.capture.Close()
@@ -165,26 +177,38 @@ func (w *Worker) resultOf(it *item) *result {
 	return res
 }
 
+// unstartedEvery is how often the log says that attempts were not started: a shortage
+// concerns all of them.
+const unstartedEvery = 10 * time.Second
+
+// sayUnstarted logs why an attempt was not started, and that it is tried again.
+func (w *Worker) sayUnstarted(it *item, reason string) {
+	if left, ok := w.unstarted.Allow(time.Now()); ok {
+		w.Log.Warn("an attempt was not started; retrying", "job", it.With.run.Namespace+"/"+it.With.run.Name, "run", it.With.run.ID,
+			"attempt", it.Attempt.Number, "reason", reason, "left_out", left)
+	}
+}
+
 // safely runs an attempt; an executor that panics has failed.
 func (w *Worker) safely(p *prepared) (ended executor.Result) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			run := &p.attempt.Run
-			w.Log.Error("an executor has panicked", "run", run.ID, "job", run.Namespace+"/"+run.Name, "attempt", p.attempt.Number, "panic", cause, "stack", string(debug.Stack()))
+			w.Log.Error("an executor panicked", "run", run.ID, "job", run.Namespace+"/"+run.Name, "attempt", p.attempt.Number, "panic", cause, "stack", string(debug.Stack()))
 			ended = executor.Result{Outcome: job.OutcomeFailed, Reason: fmt.Sprintf("panic: %v", cause)}
 		}
 	}()
 	if p.executor == nil {
-		return executor.Result{Outcome: job.OutcomeFailed, Reason: "this node has nothing to run it with"}
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: "this node has no executor for it"}
 	}
 	return p.executor.Run(p.ctx, p.attempt, executor.Output{Stdout: p.capture.Stdout(), Stderr: p.capture.Stderr()})
 }
 
 // dataOf returns what templates are executed with.
-func (w *Worker) dataOf(it *item) job.TemplateData {
-	r, definition := it.run, it.job.Filled
-	data := job.TemplateData{
-		Scheduled: r.Scheduled, Run: r.ID, Attempt: it.attempt.Number, Shard: r.Shard, Shards: max(1, r.Shards),
+func (w *Worker) dataOf(ctx context.Context, it *item) (data job.TemplateData, err error) {
+	r, definition := it.With.run, it.With.job.Filled
+	data = job.TemplateData{
+		Scheduled: r.Scheduled, Run: r.ID, Attempt: it.Attempt.Number, Shard: r.Shard, Shards: max(1, r.Shards),
 		Namespace: r.Namespace, Name: r.Name, Node: w.Self.Node, Params: map[string]string{},
 	}
 	for name, p := range definition.Params {
@@ -199,18 +223,14 @@ func (w *Worker) dataOf(it *item) job.TemplateData {
 		}
 	}
 	if w.Around != nil {
-		data.Previous, data.Scheduled, data.Next = w.Around(it.job, r.Scheduled)
+		data.Previous, data.Scheduled, data.Next, err = w.Around(ctx, it.With.job, r.Scheduled)
 	}
-	return data
+	return data, err
 }
 
 // endAll ends the attempts that run.
 func (w *Worker) endAll(cause error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, it := range w.items {
-		if it.state == running {
-			it.prepared.cancel(cause)
-		}
-	}
+	w.mind.Items(agenda.Running, func(it *item) { it.With.prepared.cancel(cause) })
 }

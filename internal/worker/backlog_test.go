@@ -14,6 +14,7 @@ import (
 
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/output"
+	"github.com/belfry-cron/belfry/internal/work"
 	"github.com/belfry-cron/belfry/internal/worker"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -65,7 +66,7 @@ func TestALongBacklogIsNotReadAllTheTimeAndNothingIsMissed(t *testing.T) {
 		}
 		wake := make(chan store.Hint)
 		w := worker.New(worker.Config{
-			Store: b, Self: r.join("a", nil), Executors: func(*job.Job) executor.Executor { return r.exec }, Output: collector,
+			Store: work.On(b, time.Now), Self: r.join("a", nil), Executors: func(*job.Job) executor.Executor { return r.exec }, Output: collector,
 			StealAfter: time.Second, Renewed: func() time.Duration { return 0 }, Boot: func() time.Duration { return 0 },
 			Now: time.Now, Wake: wake, NewID: r.newID, Log: slogDiscard,
 		})

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/output"
+	"github.com/belfry-cron/belfry/internal/work"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -27,7 +29,7 @@ type herd struct {
 }
 
 func newHerd(n int, due time.Time) *herd {
-	definition := (&job.Job{Name: "j", Run: job.RunSpec{Handler: "noop"}}).WithDefaults(job.Defaults{})
+	definition := (&job.Job{Name: "j", Run: job.RunSpec{Handler: &job.Handler{Name: "noop"}}, Status: &job.Status{}}).WithDefaults(job.Defaults{})
 	h := &herd{job: &store.Job{Definition: definition, Filled: definition}, done: make(chan struct{})}
 	for i := range n {
 		var id job.ID
@@ -53,8 +55,8 @@ func (h *herd) Ready(_ context.Context, _ job.ID, after store.RunRef, until time
 	return list, nil
 }
 
-func (h *herd) Overdue(context.Context, time.Time, store.RunRef, int) ([]store.ReadyRun, error) {
-	return nil, nil
+func (h *herd) Takeable(context.Context, store.Session, work.Overdue) ([]store.ReadyRun, store.RunRef, error) {
+	return nil, store.RunRef{}, nil
 }
 
 func (h *herd) Claim(_ context.Context, _ job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
@@ -89,8 +91,8 @@ func (h *herd) Mine(context.Context, job.ID) ([]store.Run, error) {
 	return slices.Clone(h.runs), nil
 }
 
-func (h *herd) JobsByUID(_ context.Context, uids []job.ID) ([]*store.Job, error) {
-	return slices.Repeat([]*store.Job{h.job}, len(uids)), nil
+func (h *herd) Versions(_ context.Context, uids []job.ID) ([]engine.JobVersion, error) {
+	return slices.Repeat([]engine.JobVersion{engine.VersionOf(h.job)}, len(uids)), nil
 }
 
 func (h *herd) Now(context.Context) (time.Time, error) { return time.Now(), nil }

@@ -21,63 +21,12 @@ func inLane(lane int) (uid job.ID) {
 	return uid
 }
 
-func TestABatchOfClaimsKeepsToALaneAmongWhatIsAsUrgent(t *testing.T) {
-	at := time.Unix(1e9, 0)
-	var p pending
-	for i, c := range []struct {
-		name     string
-		lane     int
-		priority int
-		due      time.Duration
-	}{
-		{"busy", 0, 0, 0},
-		{"later", 1, 0, 3 * time.Second},
-		{"first", 2, 0, time.Second},
-		{"with it", 2, 0, 5 * time.Second},
-		{"urgent", 0, 1, 9 * time.Second},
-	} {
-		p.push(&item{ready: store.ReadyRun{
-			RunRef: store.RunRef{Due: at.Add(c.due), ID: job.ID{byte(i)}}, Job: inLane(c.lane), Priority: c.priority,
-		}})
-	}
-	take := func(choice bool) (order []byte) {
-		var within, busy lanes.Set
-		busy.Add(0)
-		all := p
-		for lane := range all.lanes {
-			all.lanes[lane] = append(queue(nil), all.lanes[lane]...)
-		}
-		for {
-			lane, ok := all.first(choice, within, busy)
-			if !ok {
-				return order
-			}
-			within.Add(lane)
-			order = append(order, all.pop(lane).ready.ID[0])
-		}
-	}
-	// Once the urgent one is in, its lane is the batch's own.
-	if got := string(take(true)); got != "\x04\x00\x02\x03\x01" {
-		t.Errorf("with a choice they are taken in the order %q", got)
-	}
-	if got := string(take(false)); got != "\x04\x00\x02\x01\x03" {
-		t.Errorf("without a choice they are taken in the order %q", got)
-	}
-	p.deleteFunc(func(it *item) bool { return it.ready.Priority > 0 })
-	if got := string(take(true)); got != "\x02\x03\x01\x00" {
-		t.Errorf("without the urgent one they are taken in the order %q", got)
-	}
-	if p.len() != 4 {
-		t.Errorf("%d are left, not 4", p.len())
-	}
-}
-
 func TestABatchOfResultsIsOfOneLaneWhereNoOtherCallIs(t *testing.T) {
 	q := &results{}
 	var busy lanes.Set
 	busy.Add(0)
 	for i := range 4 * store.MaxBatch {
-		r := &result{item: &item{ready: store.ReadyRun{Job: inLane(i % 3)}}}
+		r := &result{item: &item{Ready: store.ReadyRun{Job: inLane(i % 3)}}}
 		r.Number = i
 		q.add(r)
 	}

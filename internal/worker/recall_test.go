@@ -316,6 +316,32 @@ func TestAClaimUnderWayWhenItsJobChangesIsCalledBackToo(t *testing.T) {
 	})
 }
 
+// The answer to the change names it as running.
+func TestWhatWasDueWhenItsJobChangedRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		r.claimsFar()
+		r.store.set(func(h *hooks) {
+			h.claim = func(do func() ([]store.ClaimOutcome, error), _ []store.Attempt) ([]store.ClaimOutcome, error) {
+				outcomes, err := do()
+				time.Sleep(time.Second) // the answer comes when the run is due for long
+				return outcomes, err
+			}
+		})
+		id := r.plan(j, in(100*time.Millisecond))[0]
+		r.until("the claim is made", 5*time.Second, func() bool { return r.state(id) == job.StateRunning })
+		time.Sleep(500 * time.Millisecond)
+		r.put("j", "paused: true, "+besides)
+		r.wake <- store.HintJobs
+		time.Sleep(5 * time.Second)
+		if r.startsOf(id) != 1 || r.outcome(id) != job.OutcomeSucceeded {
+			t.Errorf("%d starts, outcome %q; want 1, succeeded", r.startsOf(id), r.outcome(id))
+		}
+	})
+}
+
 func TestAClaimWhoseAnswerWasLostIsCalledBackIfItsJobHasChanged(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(r *rig, j *store.Job)

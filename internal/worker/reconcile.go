@@ -3,12 +3,13 @@ package worker
 import (
 	"context"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/agenda"
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -42,7 +43,7 @@ func (w *Worker) fenceLoop(ctx context.Context) {
 func (w *Worker) reconcileLoop(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	compares := trouble.With(w.Log, "this node cannot compare its runs with the store", "this node compares its runs with the store again")
+	compares := trouble.With(w.Log, "cannot reconcile the runs of this node with the store", "reconciling runs with the store works again")
 	var next time.Time
 	var room room
 	defer room.leave()
@@ -100,11 +101,11 @@ func (w *Worker) makeRoom(r *room) {
 func (w *Worker) enforceFences() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, it := range w.items {
-		if it.state == running && w.fenced(it) {
-			it.prepared.cancel(executor.ErrFenced)
+	w.mind.Items(agenda.Running, func(it *item) {
+		if w.fenced(it) {
+			it.With.prepared.cancel(executor.ErrFenced)
 		}
-	}
+	})
 }
 
 // cancelled is the cause with which an attempt ends that somebody wants ended.
@@ -118,86 +119,53 @@ func cancelled(r *store.Run) error {
 // reconcile compares what the store believes this node to run with what it runs.
 func (w *Worker) reconcile(ctx context.Context) error {
 	// What begins or ends meanwhile is not to be judged by an old answer.
-	before := w.tokens()
+	w.mu.Lock()
+	before := w.mind.Running()
+	w.mu.Unlock()
 	mine, err := w.Store.Mine(ctx, w.Self.ID)
 	if err != nil {
 		return err
 	}
 	var unknown []store.Attempt
-	believed := make(map[job.ID]bool, len(mine))
-	w.mu.Lock()
-	for i := range mine {
-		r := &mine[i]
-		believed[r.Token] = true
-		it := w.items[r.ID]
-		switch {
-		case it == nil || it.state == ready:
-			// It is nowhere in this process, so it was never started here:
-			// the answer to its claim was lost together with its memory.
-			unknown = append(unknown, store.Attempt{Run: r.ID, Number: r.Attempt, Token: r.Token})
-		case r.CancelBy != "" && it.attempt.Token == r.Token:
-			if it.state == claimed || it.state == running {
-				it.prepared.cancel(cancelled(r))
-			}
-		}
-	}
-	for token, it := range before {
-		if !believed[token] && it.state == running && w.items[it.ready.ID] == it {
-			// It was taken away: whatever it does now cannot count.
-			it.prepared.cancel(executor.ErrFenced)
-		}
-	}
-	w.mu.Unlock()
+	w.decide(func(mind *agenda.Agenda[claim]) {
+		unknown = mind.Compare(mine, before,
+			func(it *item, r *store.Run) { it.With.prepared.cancel(cancelled(r)) },
+			// Whatever it does now cannot count.
+			func(it *item) { it.With.prepared.cancel(executor.ErrFenced) })
+	})
 	return w.releaseAll(ctx, unknown)
 }
 
-// tokens returns the attempts that run, by token.
-func (w *Worker) tokens() map[job.ID]*item {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	list := map[job.ID]*item{}
-	for _, it := range w.items {
-		if it.state == running {
-			list[it.attempt.Token] = it
-		}
-	}
-	return list
-}
-
 // recall gives back what was claimed ahead and has not started, and whose job was
-// paused, deleted or given another schedule since: the store then settles it as
-// withdrawn. An edit that leaves the schedule alone recalls too, so that the run
-// is claimed again under the definition that is current then.
+// paused, deleted or given another schedule before it was due: the store then settles it as
+// withdrawn, unless its occurrence exists by the new schedule too. An edit that leaves the
+// schedule alone recalls as well, so that the run is claimed again under the definition that
+// is current then.
 func (w *Worker) recall(ctx context.Context) error {
 	w.mu.Lock()
 	w.edits++ // for the claims that are under way
 	held := map[job.ID][]*item{}
-	for _, it := range w.items {
-		if it.state == claimed {
-			held[it.run.JobUID] = append(held[it.run.JobUID], it)
-		}
-	}
+	w.mind.Items(agenda.Claimed, func(it *item) { held[it.With.run.JobUID] = append(held[it.With.run.JobUID], it) })
 	w.mu.Unlock()
 	// What starts first before the rest: of a herd there are thousands.
 	soonest := make(map[job.ID]time.Time, len(held))
 	for uid, list := range held {
-		soonest[uid] = slices.MinFunc(list, func(a, b *item) int { return a.run.Due.Compare(b.run.Due) }).run.Due
+		soonest[uid] = slices.MinFunc(list, func(a, b *item) int { return a.With.run.Due.Compare(b.With.run.Due) }).With.run.Due
 	}
 	jobs := slices.SortedFunc(maps.Keys(held), func(a, b job.ID) int { return soonest[a].Compare(soonest[b]) })
 	for batch := range slices.Chunk(jobs, store.MaxBatch) {
-		list, err := w.Store.JobsByUID(ctx, batch)
+		list, err := w.Store.Versions(ctx, batch)
 		if err != nil {
 			return err
 		}
-		now := make(map[job.ID]*store.Job, len(batch))
+		now := make(map[job.ID]*engine.JobVersion, len(batch))
 		var items []*item
 		for i, uid := range batch {
-			now[uid] = list[i]
+			now[uid] = &list[i]
 			items = append(items, held[uid]...)
 		}
-		err = w.release(ctx, slices.Values(items), func(it *item) bool {
-			j := now[it.run.JobUID]
-			return j == nil || j.Deleted || j.Definition.Version != it.job.Definition.Version
+		err = w.release(ctx, items, func(it *item) bool {
+			return now[it.With.run.JobUID].Recalls(it.With.job.Definition.Version, it.With.run.Due)
 		})
 		if err != nil {
 			return err
@@ -208,25 +176,25 @@ func (w *Worker) recall(ctx context.Context) error {
 
 // giveBack releases what is claimed and has not started.
 func (w *Worker) giveBack(ctx context.Context) {
-	if err := w.release(ctx, maps.Values(w.items), func(*item) bool { return true }); err != nil {
-		w.Log.Warn("claimed runs could not be given back: they will count as lost", "error", err)
+	if err := w.release(ctx, nil, func(*item) bool { return true }); err != nil {
+		w.Log.Warn("cannot release claimed runs; they will count as lost", "error", err)
 	}
 }
 
-// release gives back those of some items that are claimed and chosen.
-func (w *Worker) release(ctx context.Context, items iter.Seq[*item], choose func(*item) bool) error {
-	w.mu.Lock()
+// release gives back those of some items, nil for all, that are claimed and chosen.
+func (w *Worker) release(ctx context.Context, items []*item, choose func(*item) bool) error {
 	var attempts []store.Attempt
-	for it := range items {
-		if it.state == claimed && w.items[it.ready.ID] == it && choose(it) {
-			attempts = append(attempts, it.attempt)
-			it.prepared.discard()
-			w.forget(it)
-			w.busy--
-			signal(w.claimWake)
+	w.decide(func(mind *agenda.Agenda[claim]) {
+		if items == nil {
+			mind.Items(agenda.Claimed, func(it *item) { items = append(items, it) })
 		}
-	}
-	w.mu.Unlock()
+		for _, it := range items {
+			if choose(it) && mind.Release(it) {
+				attempts = append(attempts, it.Attempt)
+				it.With.prepared.discard()
+			}
+		}
+	})
 	return w.releaseAll(ctx, attempts)
 }
 

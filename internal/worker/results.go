@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/agenda"
 	"github.com/belfry-cron/belfry/internal/lanes"
 	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/store"
@@ -34,7 +35,7 @@ type result struct {
 }
 
 // lane is that of the job.
-func (r *result) lane() int { return lanes.Of(r.item.ready.Job) }
+func (r *result) lane() int { return lanes.Of(r.item.Ready.Job) }
 
 // results are those that wait to be reported, and those that are being reported.
 type results struct {
@@ -140,13 +141,13 @@ func order(a, b bool) int {
 // ended takes results for a batch. It hurries when runs wait for the room that they make.
 func (w *Worker) ended() (batch []*result, within lanes.Set, wait time.Duration) {
 	w.mu.Lock()
-	hurry := w.pending.len() > 0
+	hurry := w.mind.Load().Pending > 0
 	w.mu.Unlock()
 	batch, within, wait = w.results.batch(hurry, w.Lanes)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range batch {
-		batch[i].item.state = ended
+		batch[i].item.State = agenda.Ended
 	}
 	return batch, within, wait
 }
@@ -178,9 +179,10 @@ func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble, again
 		}
 		reports.Saw(err)
 		pause := again.after(err)
-		w.mu.Lock()
-		w.stuck, w.full = err != nil, errors.Is(err, store.ErrNoSpace)
-		w.mu.Unlock()
+		w.decide(func(mind *agenda.Agenda[claim]) {
+			mind.Stick(err != nil)
+			w.full = errors.Is(err, store.ErrNoSpace)
+		})
 		if err != nil && !errors.Is(err, store.ErrSessionOver) {
 			w.results.refused(batch)
 			rest(ctx, pause)
@@ -219,14 +221,12 @@ func (w *Worker) finish(ctx context.Context, batch []*result) error {
 
 // reported forgets what the store has acknowledged.
 func (w *Worker) reported(batch []*result) {
-	w.mu.Lock()
-	for i := range batch {
-		w.drop(batch[i].item)
-		w.busy--
-	}
-	w.mu.Unlock()
+	w.decide(func(mind *agenda.Agenda[claim]) {
+		for i := range batch {
+			mind.Reported(batch[i].item)
+		}
+	})
 	w.results.taken(batch)
-	signal(w.claimWake)
 }
 
 // awaitReports waits until everything is reported, for a while.
@@ -242,7 +242,7 @@ func (w *Worker) awaitReports(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			w.Log.Warn("the store did not take all results: they will count as lost", "results", left)
+			w.Log.Warn("the store did not accept all results; those runs will count as lost", "results", left)
 			w.nameUnreported()
 			return
 		case <-ticker.C:
@@ -260,6 +260,6 @@ func (w *Worker) nameUnreported() {
 		if r.unstarted {
 			continue // nothing is lost
 		}
-		w.Log.Warn("a result was not taken", "job", r.item.run.Namespace+"/"+r.item.run.Name, "run", r.Run, "attempt", r.Number, "outcome", r.Outcome)
+		w.Log.Warn("a result was not accepted", "job", r.item.With.run.Namespace+"/"+r.item.With.run.Name, "run", r.Run, "attempt", r.Number, "outcome", r.Outcome)
 	}
 }

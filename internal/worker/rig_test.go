@@ -17,6 +17,7 @@ import (
 
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/output"
+	"github.com/belfry-cron/belfry/internal/work"
 	"github.com/belfry-cron/belfry/internal/worker"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -256,6 +257,7 @@ type begun struct {
 	at     time.Time
 	params map[string]string
 	job    *job.Job
+	data   job.TemplateData
 }
 
 // act is an executor whose attempts do what the test says.
@@ -280,7 +282,7 @@ func (e *act) Run(ctx context.Context, a executor.Attempt, out executor.Output) 
 	e.mu.Lock()
 	e.started = append(e.started, begun{
 		Attempt: store.Attempt{Run: a.Run.ID, Number: a.Number}, name: a.Run.Name, due: a.Run.Due, at: time.Now(),
-		params: a.Data.Params, job: a.Job,
+		params: a.Data.Params, job: a.Job, data: a.Data,
 	})
 	e.now++
 	e.most = max(e.most, e.now)
@@ -388,6 +390,7 @@ type rig struct {
 	silent atomic.Bool // the session is not renewed
 
 	observer worker.Observer
+	around   func(context.Context, *store.Job, time.Time) (previous, same, next time.Time, err error)
 	log      *slog.Logger
 	capacity int
 	labels   map[string]string
@@ -450,11 +453,11 @@ func (r *rig) start() {
 		r.t.Fatal(err)
 	}
 	r.worker = worker.New(worker.Config{
-		Store: r.store, Self: r.self, Executors: func(*job.Job) executor.Executor { return r.exec },
+		Store: work.On(r.store, time.Now), Self: r.self, Executors: func(*job.Job) executor.Executor { return r.exec },
 		Output: collector, Journal: r.book, Observer: r.observer, Capacity: r.capacity, StealAfter: time.Second,
 		Renewed: func() time.Duration { return time.Duration(r.renewed.Load()) },
 		Boot:    func() time.Duration { return time.Since(r.began) },
-		Now:     func() time.Time { return r.now() }, Wake: r.wake, NewID: r.newID, Log: r.log,
+		Now:     func() time.Time { return r.now() }, Wake: r.wake, NewID: r.newID, Log: r.log, Around: r.around,
 	})
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r.cancel, r.ended = cancel, make(chan struct{})

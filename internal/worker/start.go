@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/belfry-cron/belfry/internal/agenda"
 )
 
 const (
@@ -21,7 +23,9 @@ func (w *Worker) startLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		begin, wait := w.dueStarts()
+		var begin []*item
+		var wait time.Duration
+		w.decide(func(mind *agenda.Agenda[claim]) { begin, wait = mind.Starts(w.elapsed()) })
 		w.starter.add(begin)
 		timer.Reset(wait)
 		select {
@@ -31,30 +35,6 @@ func (w *Worker) startLoop(ctx context.Context) {
 		case <-w.startWake:
 		}
 	}
-}
-
-// dueStarts returns the attempts to start now, and the time to the next.
-func (w *Worker) dueStarts() (begin []*item, wait time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now := int64(w.elapsed())
-	for _, handle := range w.starts.Due(now, nil) {
-		switch it := w.slots[handle]; {
-		case it == nil:
-			w.free = append(w.free, handle)
-		case it.state == claimed:
-			it.state = running
-			begin = append(begin, it)
-		}
-	}
-	if len(begin) > 0 {
-		return begin, 0 // time has passed when they are started
-	}
-	wait = lookEvery
-	if next, ok := w.starts.Next(); ok {
-		wait = min(wait, time.Duration(next-now))
-	}
-	return nil, wait
 }
 
 // starter executes attempts in the order of their start, on goroutines that are
@@ -186,7 +166,7 @@ func (e *endings) pop() *item {
 
 // long tells whether the first have waited for as long as they may.
 func (e *endings) long() bool {
-	return e.len() > 0 && e.items[len(e.items)-1].prepared.over.Sub(e.items[e.first].prepared.over) > startsFirst
+	return e.len() > 0 && e.items[len(e.items)-1].With.prepared.over.Sub(e.items[e.first].With.prepared.over) > startsFirst
 }
 
 // settle waits until what is to be started now was, for a while.

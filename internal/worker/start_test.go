@@ -5,13 +5,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/belfry-cron/belfry/store"
 )
 
 // waiting returns items that are to be started.
 func waiting(n int) []*item {
 	items := make([]*item, n)
 	for i := range items {
-		items[i] = &item{handle: uint32(i), prepared: &prepared{}}
+		items[i] = &item{Attempt: store.Attempt{Number: i}, With: claim{prepared: &prepared{}}}
 	}
 	return items
 }
@@ -43,11 +45,11 @@ func TestTheEndsWaitForTheStarts(t *testing.T) {
 	var order []string
 	var ends []uint32
 	alone(s, func(it *item) {
-		it.prepared.over = now
+		it.With.prepared.over = now
 		order = append(order, "begin")
 	}, func(it *item) {
 		order = append(order, "end")
-		ends = append(ends, it.handle)
+		ends = append(ends, uint32(it.Attempt.Number))
 	})
 	if first := slices.Index(order, "end"); len(order) != 2*n || first != n {
 		t.Errorf("the first of %d ends stands behind %d starts", len(order)-n, first)
@@ -66,11 +68,11 @@ func TestAnEndWaitsForStartsForAWhileOnly(t *testing.T) {
 	starts, waited := 0, time.Duration(0)
 	alone(s, func(it *item) {
 		now = now.Add(each)
-		it.prepared.over = now
+		it.With.prepared.over = now
 		if starts++; starts < most { // there is always one to be started
 			s.add(waiting(1))
 		}
-	}, func(it *item) { waited = max(waited, now.Sub(it.prepared.over)) })
+	}, func(it *item) { waited = max(waited, now.Sub(it.With.prepared.over)) })
 	if waited < startsFirst || waited > startsFirst+2*each {
 		t.Errorf("an end has waited for %s, want %s and little more", waited, startsFirst)
 	}
@@ -82,11 +84,11 @@ func TestAnEndDoesNotWaitForWhatGoesOn(t *testing.T) {
 		release := make(chan struct{})
 		ended := make(chan uint32, len(items)) // handles
 		s := newStarter(func(it *item) {
-			if it.handle > 0 {
+			if uint32(it.Attempt.Number) > 0 {
 				<-release
 			}
-			it.prepared.over = time.Now()
-		}, func(it *item) { ended <- it.handle })
+			it.With.prepared.over = time.Now()
+		}, func(it *item) { ended <- uint32(it.Attempt.Number) })
 		s.add(items)
 		synctest.Wait()
 		select {

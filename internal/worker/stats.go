@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 
+	"github.com/belfry-cron/belfry/internal/agenda"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -22,7 +23,8 @@ func (w *Worker) Stats() Stats {
 	results := w.results.len()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Stats{Held: max(0, len(w.items)-w.busy), Pending: w.pending.len(), Busy: w.busy, Results: results}
+	load := w.mind.Load()
+	return Stats{Held: load.Held, Pending: load.Pending, Busy: load.Busy, Results: results}
 }
 
 // Running is an attempt that is going on.
@@ -38,11 +40,9 @@ func (w *Worker) Running() []Running {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var list []Running
-	for _, it := range w.items {
-		if it.state == running {
-			list = append(list, Running{it.run.Namespace + "/" + it.run.Name, it.run.ID, it.attempt.Number})
-		}
-	}
+	w.mind.Items(agenda.Running, func(it *item) {
+		list = append(list, Running{it.With.run.Namespace + "/" + it.With.run.Name, it.With.run.ID, it.Attempt.Number})
+	})
 	slices.SortFunc(list, func(a, b Running) int { return bytes.Compare(a.Run[:], b.Run[:]) })
 	return list
 }

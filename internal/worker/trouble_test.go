@@ -28,7 +28,7 @@ func TestAStoreThatIsAwayIsToldOfOnce(t *testing.T) {
 		r.store.set(func(h *hooks) { h.now = nil })
 		time.Sleep(3 * time.Second)
 		r.stop()
-		if log := said.String(); strings.Count(log, "runs cannot be read") != 1 || strings.Count(log, "runs are read again") != 1 {
+		if log := said.String(); strings.Count(log, "cannot read runs") != 1 || strings.Count(log, "reading runs works again") != 1 {
 			t.Errorf("the log is not one line when the store went and one when it came back:\n%s", log)
 		}
 	})

@@ -8,30 +8,18 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/agenda"
 	"github.com/belfry-cron/belfry/internal/lanes"
 	"github.com/belfry-cron/belfry/internal/output"
-	"github.com/belfry-cron/belfry/internal/timer"
 	"github.com/belfry-cron/belfry/internal/trouble"
+	"github.com/belfry-cron/belfry/internal/work"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
-
-// Store is what a worker wants of a store.
-type Store interface {
-	Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error)
-	Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) ([]store.ReadyRun, error)
-	Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error)
-	Release(ctx context.Context, session job.ID, attempts []store.Attempt) error
-	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
-	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
-	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
-	Now(ctx context.Context) (time.Time, error)
-}
 
 // Journal keeps on this machine which attempts have begun.
 type Journal interface {
@@ -53,7 +41,7 @@ type Executors func(*job.Job) executor.Executor
 
 // Config is what a worker needs.
 type Config struct {
-	Store Store
+	Store work.Runs
 	// Self is the session of this node.
 	Self store.Session
 	// Executors is asked for each attempt; nil means that the node has none
@@ -71,7 +59,7 @@ type Config struct {
 	// NeedRoom is called when so much is done that collecting garbage takes a good part
 	// of the time, and what it returns when that is over. May be nil.
 	NeedRoom func() (done func())
-	// Capacity bounds how many attempts run at once, StealAfter is how long a
+	// Capacity bounds how many attempts may run at once, StealAfter is how long a
 	// run of another node must be overdue to be taken over.
 	Capacity   int
 	StealAfter time.Duration
@@ -83,8 +71,8 @@ type Config struct {
 	Boot    func() time.Duration
 	Now     func() time.Time
 	// Around returns a scheduled time of a job, in the job's zone, between the
-	// ones before and after it.
-	Around func(j *store.Job, scheduled time.Time) (previous, same, next time.Time)
+	// ones before and after it. An attempt for which it fails is released.
+	Around func(ctx context.Context, j *store.Job, scheduled time.Time) (previous, same, next time.Time, err error)
 	// Wake is told when runs or cancels may be there. It is never closed.
 	Wake  <-chan store.Hint
 	NewID func() (job.ID, error)
@@ -135,12 +123,6 @@ const (
 	// callsUnderWay is how many batches of claims, and of results, are under way
 	// at once: a store that works on one finds the next.
 	callsUnderWay = 2
-	// pageSize is how many runs are read at a time.
-	pageSize = 2000
-	// heldMax bounds the runs that are held in memory: some seconds of the
-	// highest rate that a store takes. What is beyond is read when there is
-	// room again.
-	heldMax = 100_000
 	// backoffMin and backoffMax bound the wait after an error of the store.
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 5 * time.Second
@@ -151,91 +133,74 @@ type Worker struct {
 	Config
 	base time.Time // moments on the monotonic clock count from here
 
-	mu    sync.Mutex // guards what follows; never held across a store call
-	items map[job.ID]*item
-	// slots gives the queues small handles for items.
-	slots []*item
-	free  []uint32
-	// due holds the ready items by due time on the wall clock, instants those
-	// of them that are not to be claimed before it, starts the claimed ones by
-	// the moment to start on the monotonic clock.
-	due, instants, starts timer.Queue
-	herds                 map[int64]int // items in due by due time, in steps of herdSpan
-	collected             int64         // up to which due time they have left due
-	pending               pending       // to be claimed now
-	read                  store.RunRef  // how far ahead ready runs were read
-	claims                int           // calls that are under way, or to be repeated
-	claimed               int           // runs, since garbage was last thought of
-	claimedSince          int           // runs, since a rest was last ended for them
-	refused               bool          // one is to be repeated: nothing helps but time
-	busy                  int           // items that take capacity: claimed, running, or with a result to report
-	asked, asking         int           // those of them whose claim has no answer yet, and is made just now
-	leaving               bool
-	// stuck is set while results are not taken: what has ended holds its slot
-	// until then, so that nothing is to be claimed before.
-	stuck bool
-	// full is set while that is because the store has no space, and noRoom while
-	// claims are refused for that.
+	mu sync.Mutex // guards what follows; never held across a store call
+	// mind decides what to claim and to start. Use decide.
+	mind *agenda.Agenda[claim]
+	// looksFor is what lookLoop is to look for, which lookWake tells it, and heeds what
+	// heedLoop is to look at, which heedWake tells.
+	looksFor, heeds store.Hint
+	claimed         int // runs, since garbage was last thought of
+	edits           int // how often jobs are known to have changed
+	// full is set while results are not taken because the store has no space, and noRoom
+	// while claims are refused for that.
 	full, noRoom bool
-	// edits counts the times that jobs are known to have changed.
-	edits     int
-	lead      leadEstimate
-	clock     storeClock
-	forgotten int // how often the clock was forgotten
 
 	results results
+
+	unstarted trouble.Limit // of what the log says
 
 	starter              *starter
 	claimWake, startWake chan struct{}
 	clockWake            chan struct{} // the store's clock is to be read
 	restWake             chan struct{} // the rest after a look is to end
+	lookWake, heedWake   chan struct{}
 	// backlogAt is when the whole backlog is to be read again, if there is plenty
-	// to do. Only lookLoop uses it.
+	// to do, and read how far ahead ready runs were read. Only lookLoop uses them.
 	backlogAt time.Time
-	// looksFor is what lookLoop is to look for, which lookWake tells it, and heeds what
-	// heedLoop is to look at, which heedWake tells.
-	looksFor, heeds    store.Hint
-	lookWake, heedWake chan struct{}
+	read      store.RunRef
+	readUnder int // how often the store's clock had been forgotten by then
 }
 
 // item is a run that the worker holds.
-type item struct {
-	ready  store.ReadyRun
-	handle uint32
-	state  state
-	queued bool // in the queue of due items, not pending
-	// instant is set when the claim must wait for the due time: ahead of it
-	// the slot was taken, or the store's clock was behind.
-	instant bool
-	attempt store.Attempt
-	// again is set when its run was read as ready although it is not: it may have been
-	// given the slot that it is to wait for, or its next attempt be due, before the answer
-	// that says so has come. It is looked for then.
-	again bool
-	// From its claim on.
-	answered time.Duration // when it was, on the monotonic clock
+type item = agenda.Item[claim]
+
+// claim is what the worker keeps of a run that it has claimed.
+type claim struct {
 	run      *store.Run
 	job      *store.Job
 	prepared *prepared
-	// fence is when the attempt must have ended, after the last renewal; 0
-	// when nobody gains by its loss.
+	// fence is when the attempt must have ended, after the last renewal; 0 when nothing is
+	// gained by its loss.
 	fence time.Duration
 }
 
-type state uint8
-
-const (
-	ready    state = iota
-	claiming       // a claim is under way, or its answer was lost
-	claimed
-	running
-	ended // its result is being reported
-)
+// decide lets the mind decide, and tells the loops what there is to do.
+func (w *Worker) decide(decide func(mind *agenda.Agenda[claim])) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	decide(w.mind)
+	wake := w.mind.Wakes()
+	if wake == 0 {
+		return
+	}
+	if wake&agenda.WakeClaims != 0 {
+		signal(w.claimWake)
+	}
+	if wake&agenda.WakeStarts != 0 {
+		signal(w.startWake)
+	}
+	if wake&agenda.WakeReader != 0 {
+		signal(w.restWake)
+	}
+	if wake&agenda.WakeLook != 0 {
+		w.wakeLook(store.HintPlaced)
+	}
+}
 
 // New makes a worker; Run makes it work.
 func New(c Config) *Worker {
 	w := &Worker{
-		Config: c, base: time.Now(), items: map[job.ID]*item{}, herds: map[int64]int{}, lead: leadAtFirst,
+		Config: c, base: time.Now(), unstarted: trouble.Limit{Every: unstartedEvery}, mind: agenda.New[claim](c.Capacity, lanes.Of),
 		claimWake: make(chan struct{}, 1), startWake: make(chan struct{}, 1), results: results{wake: make(chan struct{}, 1)},
 		clockWake: make(chan struct{}, 1), restWake: make(chan struct{}, 1), lookWake: make(chan struct{}, 1), heedWake: make(chan struct{}, 1),
 	}
@@ -255,8 +220,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, loop := range []func(context.Context){w.hintLoop, w.heedLoop, w.lookLoop, w.stealLoop, w.startLoop, w.fenceLoop, w.reconcileLoop} {
 		loops.Go(func() { loop(ctx) })
 	}
-	claims := trouble.With(w.Log, "runs cannot be claimed", "runs are claimed again")
-	reports := trouble.With(w.Log, "results cannot be reported; they are kept", "results are reported again")
+	claims := trouble.With(w.Log, "cannot claim runs", "claiming runs works again")
+	reports := trouble.With(w.Log, "cannot report results; keeping them", "reporting results works again")
 	var claimAgain, reportAgain backoff
 	for range callsUnderWay {
 		loops.Go(func() { w.claimLoop(ctx, claims, &claimAgain) })
@@ -308,7 +273,7 @@ func (w *Worker) hintLoop(ctx context.Context) {
 
 // heedLoop looks at once at what was cancelled or changed.
 func (w *Worker) heedLoop(ctx context.Context) {
-	hints := trouble.With(w.Log, "what was cancelled or changed cannot be read", "what was cancelled or changed is read again")
+	hints := trouble.With(w.Log, "cannot read cancelled and changed runs", "reading cancelled and changed runs works again")
 	var due store.Hint // what is to be looked at
 	var rested <-chan time.Time
 	var full time.Time // when a whole burst may be made again
@@ -370,7 +335,7 @@ func (w *Worker) heed(ctx context.Context, hint store.Hint) error {
 		}
 	}
 	if hint&store.HintNodes != 0 && w.drained() {
-		if err := w.release(ctx, maps.Values(w.items), func(*item) bool { return true }); err != nil {
+		if err := w.release(ctx, nil, func(*item) bool { return true }); err != nil {
 			return err
 		}
 	}
@@ -388,7 +353,7 @@ func (w *Worker) drained() bool { return w.Drained != nil && w.Drained() }
 func (w *Worker) lookLoop(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	looks := trouble.With(w.Log, "runs cannot be read", "runs are read again")
+	looks := trouble.With(w.Log, "cannot read runs", "reading runs works again")
 	looks.Saw(w.look(ctx))
 	wake := w.lookWake
 	var rested <-chan time.Time
@@ -427,7 +392,7 @@ func (w *Worker) hinted(ctx context.Context) error {
 	w.mu.Lock()
 	hint := w.looksFor
 	w.looksFor = 0
-	now, known := w.storeNow()
+	now, known := w.mind.Now(w.elapsed())
 	w.mu.Unlock()
 	if !known {
 		return nil // the next look reads everything
@@ -449,7 +414,7 @@ func (w *Worker) hinted(ctx context.Context) error {
 // it is known: then it leaves out what was due long ago, but for once in a while.
 func (w *Worker) lookNear(ctx context.Context, now time.Time, ahead time.Duration) error {
 	w.mu.Lock()
-	much := w.pending.len() >= plenty
+	much := w.mind.Load().Pending >= plenty
 	w.mu.Unlock()
 	began := time.Now()
 	if much && began.Before(w.backlogAt) {
@@ -479,9 +444,13 @@ func (w *Worker) look(ctx context.Context) error {
 		return err
 	}
 	w.mu.Lock()
-	now, known := w.storeNow()
-	from := w.read
+	now, known := w.mind.Now(w.elapsed())
+	forgotten := w.mind.Forgotten()
 	w.mu.Unlock()
+	if w.readUnder != forgotten {
+		w.read, w.readUnder = store.RunRef{}, forgotten
+	}
+	from := w.read
 	if !known {
 		return nil // it was set just now
 	}
@@ -492,9 +461,7 @@ func (w *Worker) look(ctx context.Context) error {
 	if err := w.lookAt(ctx, from, until); err != nil {
 		return err
 	}
-	w.mu.Lock()
 	w.read = store.RunRef{Due: until}
-	w.mu.Unlock()
 	return nil
 }
 
@@ -503,11 +470,11 @@ func (w *Worker) look(ctx context.Context) error {
 func (w *Worker) lookAt(ctx context.Context, after store.RunRef, until time.Time) error {
 	for {
 		began := w.elapsed()
-		runs, err := w.Store.Ready(ctx, w.Self.ID, after, until, pageSize)
+		runs, err := w.Store.Ready(ctx, w.Self.ID, after, until, agenda.PageSize)
 		if err != nil {
 			return err
 		}
-		if !w.hold(runs, began) || len(runs) < pageSize {
+		if !w.hold(runs, began) || len(runs) < agenda.PageSize {
 			return nil
 		}
 		after = runs[len(runs)-1].RunRef
@@ -516,116 +483,16 @@ func (w *Worker) lookAt(ctx context.Context, after store.RunRef, until time.Time
 
 // hold takes runs into memory and returns false when there is no more room. It is told
 // when the reading of them began.
-func (w *Worker) hold(runs []store.ReadyRun, began time.Duration) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := range runs {
-		if len(w.items) >= heldMax {
-			return false
-		}
-		r := &runs[i]
-		known := w.items[r.ID]
-		switch {
-		case known == nil:
-			w.enqueue(w.add(*r))
-			signal(w.claimWake)
-		case known.state == ready && (known.ready.Attempt != r.Attempt || !known.ready.Due.Equal(r.Due)):
-			// A retry, or it was put off: what is queued is stale.
-			if known.queued {
-				w.forget(known)
-			} else {
-				delete(w.items, r.ID) // gather drops it
-			}
-			w.enqueue(w.add(*r))
-			signal(w.claimWake)
-		case known.state != ready && began >= known.answered:
-			known.again = true
-		}
-	}
-	return true
-}
-
-// add makes an item of a run.
-func (w *Worker) add(r store.ReadyRun) *item {
-	it := &item{ready: r}
-	if n := len(w.free); n > 0 {
-		it.handle, w.free = w.free[n-1], w.free[:n-1]
-		w.slots[it.handle] = it
-	} else {
-		it.handle = uint32(len(w.slots))
-		w.slots = append(w.slots, it)
-	}
-	w.items[r.ID] = it
-	return it
-}
-
-// forget drops an item that is in a queue. Its handle is used again once it has
-// left the queue: until then the slot is empty.
-func (w *Worker) forget(it *item) {
-	if w.items[it.ready.ID] == it {
-		delete(w.items, it.ready.ID)
-	}
-	w.slots[it.handle] = nil
-}
-
-// drop drops an item that is in no queue.
-func (w *Worker) drop(it *item) {
-	w.forget(it)
-	w.free = append(w.free, it.handle)
-	if it.again {
-		w.wakeLook(store.HintPlaced) // it may be due in a moment
-	}
-}
-
-// enqueue puts a ready item where it waits for its time.
-func (w *Worker) enqueue(it *item) {
-	it.queued = true
-	if it.instant {
-		w.instants.Push(it.ready.Due.UnixNano(), it.handle)
-		return
-	}
-	w.due.Push(it.ready.Due.UnixNano(), it.handle)
-	w.herds[herdOf(it.ready.Due)]++
-}
-
-// collect moves what is to be claimed from the queues to pending: what is due
-// within the lead, and what has waited for its instant. The lead is less than before
-// when a herd has left its queue; what comes then and is due no later than the herd
-// leaves it at once.
-func (w *Worker) collect(now time.Time, lead time.Duration) {
-	w.collected = max(w.collected, now.Add(lead).UnixNano())
-	for _, handle := range w.due.Due(w.collected, nil) {
-		if it := w.taken(handle); it != nil {
-			herd := herdOf(it.ready.Due)
-			if w.herds[herd]--; w.herds[herd] <= 0 {
-				delete(w.herds, herd)
-			}
-		}
-	}
-	for _, handle := range w.instants.Due(now.UnixNano(), nil) {
-		w.taken(handle)
-	}
-}
-
-// taken makes an item that has left its queue pending.
-func (w *Worker) taken(handle uint32) *item {
-	it := w.slots[handle]
-	if it == nil {
-		w.free = append(w.free, handle)
-		return nil
-	}
-	it.queued = false
-	w.pending.push(it)
-	return it
+func (w *Worker) hold(runs []store.ReadyRun, began time.Duration) (room bool) {
+	w.decide(func(mind *agenda.Agenda[claim]) { room = mind.Hold(runs, began) })
+	return room
 }
 
 // ClockStepped must be called when the wall clock was set: it may be the store's
 // clock, too, by which runs are queued. Until that was read nothing is claimed. What
 // is claimed goes by the monotonic clock and stays.
 func (w *Worker) ClockStepped() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.forgetClock()
+	w.decide(func(mind *agenda.Agenda[claim]) { mind.ForgetClock() })
 	signal(w.clockWake)
 }
 
@@ -634,17 +501,16 @@ func (w *Worker) ClockStepped() {
 // ctx has. If the store has no space for claims, or for what attempts came to, it does
 // not wait for that, which takes somebody who makes room.
 func (w *Worker) Leave(ctx context.Context) error {
-	w.mu.Lock()
-	w.leaving = true
-	w.mu.Unlock()
+	w.decide(func(mind *agenda.Agenda[claim]) { mind.Leave() })
 	w.giveBack(ctx)
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for {
 		w.mu.Lock()
-		left, full := w.busy, w.full
+		load, full := w.mind.Load(), w.full
+		left := load.Busy
 		if w.noRoom {
-			left -= w.asked
+			left -= load.Asked
 		}
 		w.mu.Unlock()
 		if left == 0 || full && left == w.results.len() {
@@ -663,5 +529,6 @@ func (w *Worker) Leave(ctx context.Context) error {
 func (w *Worker) Load() store.Load {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return store.Load{Running: w.busy - w.asked, Ready: w.pending.len() + w.asking}
+	load := w.mind.Load()
+	return store.Load{Running: load.Busy - load.Asked, Ready: load.Pending + load.Asking}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/output"
+	"github.com/belfry-cron/belfry/internal/work"
 	"github.com/belfry-cron/belfry/internal/worker"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -427,7 +428,7 @@ func TestWhatIsHeldInMemoryIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := worker.New(worker.Config{
-			Store: e, Self: r.join("a", nil), Executors: func(*job.Job) executor.Executor { return r.exec }, Output: collector,
+			Store: work.On(e, time.Now), Self: r.join("a", nil), Executors: func(*job.Job) executor.Executor { return r.exec }, Output: collector,
 			Capacity: 10, StealAfter: time.Second, Renewed: func() time.Duration { return 0 }, Boot: func() time.Duration { return 0 },
 			Now: time.Now, NewID: r.newID, Log: slogDiscard,
 		})
@@ -493,7 +494,7 @@ func TestAllPagesOfReadyRunsAreReadInTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := worker.New(worker.Config{
-			Store: p, Self: r.join("a", nil), Executors: func(*job.Job) executor.Executor { return r.exec }, Output: collector,
+			Store: work.On(p, time.Now), Self: r.join("a", nil), Executors: func(*job.Job) executor.Executor { return r.exec }, Output: collector,
 			Capacity: 2 * n, StealAfter: time.Second, Renewed: func() time.Duration { return 0 }, Boot: func() time.Duration { return 0 },
 			Now: time.Now, NewID: r.newID, Log: slogDiscard,
 		})
@@ -526,6 +527,38 @@ func TestAHerdOfLongAttemptsStartsTogether(t *testing.T) {
 		time.Sleep(2010 * time.Millisecond)
 		if n := len(r.exec.starts()); n != 80 {
 			t.Errorf("10 ms after their instant %d of 80 have started", n)
+		}
+	})
+}
+
+// An attempt whose neighbours in time cannot be known is released, and starts when they can.
+func TestAnAttemptWithoutItsNeighboursIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var away atomic.Bool
+		away.Store(true)
+		r.around = func(_ context.Context, _ *store.Job, at time.Time) (previous, same, next time.Time, err error) {
+			if away.Load() {
+				return previous, same, next, errAway
+			}
+			return at.Add(-time.Minute), at, at.Add(time.Minute), nil
+		}
+		j := r.put("j", besides)
+		r.start()
+		id := r.plan(j, in(time.Second))[0]
+		time.Sleep(5 * time.Second)
+		if r.startsOf(id) != 0 || r.outcome(id) != "" {
+			t.Fatalf("%d starts, outcome %q while the store is away; want none", r.startsOf(id), r.outcome(id))
+		}
+		if n := len(r.store.givenBack()); n < 1 || n > 10 {
+			t.Errorf("it was given back %d times in 4 s, want some", n)
+		}
+		away.Store(false)
+		r.until("it has ended", 5*time.Second, r.isOver(id))
+		for _, s := range r.exec.starts() {
+			if s.Run == id && (s.data.Previous.IsZero() || s.data.Next.IsZero()) {
+				t.Errorf("it started with the neighbours %s and %s", s.data.Previous, s.data.Next)
+			}
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -11,9 +12,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Attempts implements store.History.
-func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
-	unlock, err := s.begin(ctx, 1)
+// Attempts implements ledger.Backend.
+func (s *backend) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
+	unlock, err := s.begin(ctx)
 	if err != nil {
 		return nil, next, err
 	}
@@ -44,21 +45,41 @@ func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) (list []stor
 }
 
 // find returns where in s.latest something is or would be.
-func (s *Store) find(ref store.RecordRef) int {
+func (s *backend) find(ref store.RecordRef) int {
 	i, _ := slices.BinarySearchFunc(s.latest, ref, func(r *store.Record, ref store.RecordRef) int { return compareRefs(r.Ref(), ref) })
 	return i
 }
 
 // keep puts a record into s.latest, drop takes it out. Nearly all come in their order.
-func (s *Store) keep(r *store.Record) {
+func (s *backend) keep(r *store.Record) {
 	i, ref := len(s.latest), r.Ref()
 	for i > 0 && compareRefs(s.latest[i-1].Ref(), ref) > 0 {
 		i--
 	}
 	s.latest = slices.Insert(s.latest, i, r)
+	if s.recordsMax > 0 && len(s.latest) >= 2*s.recordsMax {
+		s.dropOldest(len(s.latest) - s.recordsMax)
+	}
 }
 
-func (s *Store) drop(r *store.Record) {
+// dropOldest removes the oldest records, those of runs that have not ended excepted. All at
+// once: to move the rest for each of them would take longer than the runs.
+func (s *backend) dropOldest(n int) {
+	left := make([]*store.Record, 0, 2*s.recordsMax)
+	for i, r := range s.latest {
+		if _, active := s.runs.byID[r.Run.ID]; i >= n || active {
+			left = append(left, r)
+			continue
+		}
+		delete(s.output, attemptKey{r.Run.ID, r.Attempt.Number})
+		if s.records[r.Run.ID] = slices.DeleteFunc(s.records[r.Run.ID], func(of *store.Record) bool { return of == r }); len(s.records[r.Run.ID]) == 0 {
+			delete(s.records, r.Run.ID)
+		}
+	}
+	s.latest = left
+}
+
+func (s *backend) drop(r *store.Record) {
 	i := s.find(r.Ref())
 	s.latest = slices.Delete(s.latest, i, i+1)
 }
@@ -76,9 +97,9 @@ func compareRefs(a, b store.RecordRef) int {
 	return cmp.Or(bytes.Compare(a.Run[:], b.Run[:]), cmp.Compare(a.Attempt, b.Attempt))
 }
 
-// AttemptsOf implements store.History.
-func (s *Store) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, error) {
-	unlock, err := s.begin(ctx, 1)
+// AttemptsOf implements ledger.Backend.
+func (s *backend) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, error) {
+	unlock, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -91,9 +112,28 @@ func (s *Store) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, err
 	return list, nil
 }
 
-// Aggregate implements store.History.
-func (s *Store) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.Aggregate, error) {
-	unlock, err := s.begin(ctx, 1)
+// Recent implements ledger.Backend.
+func (s *backend) Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.Record, error) {
+	if len(jobs) > store.MaxBatch {
+		return nil, fmt.Errorf("recent runs: %w", store.ErrTooMany)
+	}
+	unlock, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	c := store.Collect(jobs, n)
+	for _, r := range slices.Backward(s.latest) {
+		if !c.Add(r) {
+			break
+		}
+	}
+	return c.Lists(), nil
+}
+
+// Aggregate implements ledger.Backend.
+func (s *backend) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.Aggregate, error) {
+	unlock, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -120,9 +160,9 @@ func (s *Store) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.
 	return buckets, nil
 }
 
-// AppendOutput implements store.History.
-func (s *Store) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
-	unlock, err := s.begin(ctx, len(chunks))
+// AppendOutput implements ledger.Backend.
+func (s *backend) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
+	unlock, err := s.begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -131,7 +171,7 @@ func (s *Store) AppendOutput(ctx context.Context, chunks []store.OutputChunk) er
 	return nil
 }
 
-func (s *Store) appendOutput(chunks []store.OutputChunk) {
+func (s *backend) appendOutput(chunks []store.OutputChunk) {
 	for _, c := range chunks {
 		key := attemptKey{c.Run, c.Attempt}
 		kept := s.output[key]
@@ -151,9 +191,9 @@ func (s *Store) appendOutput(chunks []store.OutputChunk) {
 	}
 }
 
-// Output implements store.History.
-func (s *Store) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]store.OutputChunk, error) {
-	unlock, err := s.begin(ctx, 1)
+// Output implements ledger.Backend.
+func (s *backend) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]store.OutputChunk, error) {
+	unlock, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -168,9 +208,9 @@ func (s *Store) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit 
 	return list[:min(limit, len(list))], nil
 }
 
-// Expire implements store.History.
-func (s *Store) Expire(ctx context.Context, server store.Retention) (more bool, err error) {
-	unlock, err := s.begin(ctx, 1)
+// Expire implements ledger.Backend.
+func (s *backend) Expire(ctx context.Context, server store.Retention) (more bool, err error) {
+	unlock, err := s.begin(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -211,7 +251,7 @@ func (s *Store) Expire(ctx context.Context, server store.Retention) (more bool, 
 
 // removeOutput removes at most so many chunks of an attempt and returns how many
 // more could be.
-func (s *Store) removeOutput(key attemptKey, left int) int {
+func (s *backend) removeOutput(key attemptKey, left int) int {
 	kept := s.output[key]
 	for seq := range kept {
 		if left == 0 {
@@ -232,12 +272,12 @@ func over(age, most time.Duration) bool {
 
 // retention returns what a job says about how long its history is kept, and
 // what the server says where the job says nothing.
-func (s *Store) retention(r *store.Record, server store.Retention) store.Retention {
+func (s *backend) retention(r *store.Record, server store.Retention) store.Retention {
 	row, ok := s.jobs[r.Run.JobUID]
-	if !ok || row.filled.Policy.Keep == nil {
+	if !ok || row.Document.Filled.Policy.Keep == nil {
 		return server
 	}
-	said := row.filled.Policy.Keep
+	said := row.Document.Filled.Policy.Keep
 	return store.Retention{
 		Runs:      cmp.Or(said.Runs, server.Runs),
 		For:       cmp.Or(time.Duration(said.For), server.For),
@@ -245,7 +285,7 @@ func (s *Store) retention(r *store.Record, server store.Retention) store.Retenti
 	}
 }
 
-func (s *Store) removeRecord(r *store.Record) {
+func (s *backend) removeRecord(r *store.Record) {
 	s.drop(r)
 	list := slices.DeleteFunc(s.records[r.Run.ID], func(o *store.Record) bool { return o.Attempt.Number == r.Attempt.Number })
 	if len(list) == 0 {
@@ -253,4 +293,37 @@ func (s *Store) removeRecord(r *store.Record) {
 		return
 	}
 	s.records[r.Run.ID] = list
+}
+
+// Append implements ledger.Backend.
+func (s *backend) Append(ctx context.Context, records []store.Record) error {
+	unlock, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for i := range records {
+		r := records[i]
+		list := s.records[r.Run.ID]
+		switch at := slices.IndexFunc(list, func(o *store.Record) bool { return o.Attempt.Number == r.Attempt.Number }); {
+		case at < 0:
+			s.records[r.Run.ID] = append(list, &r)
+			s.keep(&r)
+		case list[at].Attempt.Outcome == job.OutcomeLost:
+			s.drop(list[at])
+			list[at] = &r
+			s.keep(&r)
+		}
+	}
+	return nil
+}
+
+// HistoryID implements ledger.Backend.
+func (s *backend) HistoryID(ctx context.Context) (store.HistoryID, error) {
+	unlock, err := s.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	return s.id, nil
 }

@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/belfry-cron/belfry/store"
@@ -9,7 +10,25 @@ import (
 )
 
 func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T, opt storetest.Options) store.Store { return memory.New(options(opt)) })
+}
+
+func options(opt storetest.Options) memory.Options {
+	return memory.Options{Now: opt.Now, LookAhead: opt.LookAhead, Defaults: opt.Defaults, NewID: opt.NewID, Revisions: opt.Revisions}
+}
+
+// TestStoreThatCompares runs the suite on steps that lock nothing and compare when they
+// commit, of which some lose the race and are made again.
+func TestStoreThatCompares(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, opt storetest.Options) store.Store {
-		return memory.New(memory.Options{Now: opt.Now, LookAhead: opt.LookAhead, Defaults: opt.Defaults, NewID: opt.NewID, Revisions: opt.Revisions})
+		o := options(opt)
+		random := rand.New(rand.NewPCG(1, 2)) // it is asked with the store locked
+		o.Fate = func(part, parts int) memory.Fate {
+			if part == 0 && random.IntN(10) == 0 {
+				return memory.Again
+			}
+			return memory.Done
+		}
+		return memory.New(o)
 	})
 }

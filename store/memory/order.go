@@ -46,8 +46,13 @@ func (l *runSet) where(keep func(*store.Run) bool) []*store.Run {
 	return list
 }
 
-// any tells whether there is a run that a condition holds for.
-func (l *runSet) any(wanted func(*store.Run) bool) bool { return slices.ContainsFunc(l.order, wanted) }
+// first returns the first run that a condition holds for, nil if there is none.
+func (l *runSet) first(wanted func(*store.Run) bool) *store.Run {
+	if i := slices.IndexFunc(l.order, wanted); i >= 0 {
+		return l.order[i]
+	}
+	return nil
+}
 
 // place is a store.RunRef that can be compared.
 type place store.RunRef

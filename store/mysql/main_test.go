@@ -4,7 +4,6 @@ package mysql
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"testing"
 
@@ -17,21 +16,7 @@ import (
 var server *servers.MariaDB
 
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	var err error
-	if server, err = servers.NewMariaDB("--innodb-flush-log-at-trx-commit=0"); err != nil {
-		fmt.Fprintln(os.Stderr, "start MariaDB:", err)
-		return 1
-	}
-	code := m.Run()
-	if err := server.Close(); err != nil {
-		fmt.Fprintln(os.Stderr, "stop MariaDB:", err)
-		return 1
-	}
-	return code
+	os.Exit(servers.Main(m, &server, func() (*servers.MariaDB, error) { return servers.NewMariaDB("--innodb-flush-log-at-trx-commit=0") }))
 }
 
 // Both suites wait for the server half of their time, which one leaves to the other.

@@ -132,7 +132,7 @@ func (d *database) begin(ctx context.Context, statement string) (sqldb.Tx, error
 }
 
 // Begin implements sqldb.DB. Sessions are set to READ COMMITTED.
-func (d *database) Begin(ctx context.Context) (sqldb.Tx, error) {
+func (d *database) Begin(ctx context.Context, _ bool) (sqldb.Tx, error) {
 	return d.begin(ctx, "start transaction")
 }
 
@@ -141,13 +141,19 @@ func (d *database) Snapshot(ctx context.Context) (sqldb.Tx, error) {
 	return d.begin(ctx, "set transaction isolation level repeatable read;start transaction read only")
 }
 
+// Alone implements sqldb.DB.
+func (d *database) Alone() bool { return false }
+
+// Lateral implements sqldb.DB. MariaDB knows none.
+func (d *database) Lateral() bool { return false }
+
 // Clock implements sqldb.DB. It is of the statement, and each asks by itself.
 func (d *database) Clock() string {
 	return "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) * 1000"
 }
 
-// Stamps implements sqldb.DB: statements cannot see them.
-func (d *database) Stamps() (own, left string, era int64) { return "", "", 0 }
+// Era implements sqldb.DB.
+func (d *database) Era() int64 { return 0 }
 
 // Partition implements sqldb.DB: history has no parts. Servers want the column
 // that parts go by in each unique key, and change them with a lock on all of the

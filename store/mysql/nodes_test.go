@@ -375,7 +375,7 @@ func (c *cutter) pass(client net.Conn) {
 	}
 }
 
-// What was removed by a commit whose answer is lost is not there when that is made again:
+// What was removed by a commit whose answer is lost does not exist when that is made again:
 // the call is answered as if it were.
 func TestARemovalWhoseAnswerIsLostIsMade(t *testing.T) {
 	s, proxy := openBehindCutter(t)
@@ -514,7 +514,7 @@ func TestLongTextsAreKept(t *testing.T) {
 		t.Errorf("%v, %v", records, err)
 	}
 	id := j.Definition.UID
-	d.Run.Shell.Command = strings.Repeat(`\`, 9<<20) // as long as two packets, in a statement
+	d.Run.Shell = &job.Shell{Command: strings.Repeat(`\`, 9<<20)} // as long as two packets, in a statement
 	if _, err := s.PutJob(t.Context(), store.PutJob{Definition: d, IfVersion: 1, Actor: "ann"}); err == nil || !strings.Contains(err.Error(), "max_allowed_packet") {
 		t.Errorf("a job that is too long: %v", err)
 	}

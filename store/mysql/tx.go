@@ -61,7 +61,7 @@ func (t *tx) Ask(ctx context.Context, questions ...sqldb.Question) sqldb.Rows {
 	for _, q := range questions {
 		t.add(q.Text, q.Args)
 	}
-	found, err := t.conn.QueryContext(ctx, t.take())
+	found, err := t.conn.QueryContext(ctx, t.take()) //nolint:rowserrcheck // rows.Next asks for it
 	if err != nil {
 		return &rows{err: t.failed(err)}
 	}

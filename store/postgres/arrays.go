@@ -17,7 +17,7 @@ type arrays struct{ pgtype.Codec }
 // useArrays has a connection encode so.
 func useArrays(_ context.Context, conn *pgx.Conn) error {
 	types := conn.TypeMap()
-	for _, oid := range []uint32{pgtype.Int8ArrayOID, pgtype.TextArrayOID, pgtype.ByteaArrayOID, pgtype.XIDArrayOID} {
+	for _, oid := range []uint32{pgtype.Int8ArrayOID, pgtype.TextArrayOID, pgtype.ByteaArrayOID} {
 		if t, ok := types.TypeForOID(oid); ok {
 			types.RegisterType(&pgtype.Type{Name: t.Name, OID: oid, Codec: arrays{t.Codec}})
 		}
@@ -32,10 +32,6 @@ func (a arrays) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) p
 		case []int64:
 			if oid == pgtype.Int8ArrayOID {
 				return encoding(encodeInts)
-			}
-		case []uint32:
-			if oid == pgtype.XIDArrayOID {
-				return encoding(encodeStamps)
 			}
 		case []string:
 			if oid == pgtype.TextArrayOID {
@@ -63,17 +59,6 @@ func encodeInts(array any, buf []byte) []byte {
 	for _, v := range list {
 		buf = binary.BigEndian.AppendUint32(buf, size)
 		buf = binary.BigEndian.AppendUint64(buf, uint64(v))
-	}
-	return buf
-}
-
-func encodeStamps(array any, buf []byte) []byte {
-	list := array.([]uint32)
-	const size = 4
-	buf = appendHead(buf, pgtype.XIDOID, len(list), size*len(list))
-	for _, v := range list {
-		buf = binary.BigEndian.AppendUint32(buf, size)
-		buf = binary.BigEndian.AppendUint32(buf, v)
 	}
 	return buf
 }

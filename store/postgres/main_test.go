@@ -4,7 +4,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"testing"
 
@@ -19,21 +18,7 @@ import (
 var server *servers.Postgres
 
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	var err error
-	if server, err = servers.NewPostgres("fsync = off", "full_page_writes = off"); err != nil {
-		fmt.Fprintln(os.Stderr, "start PostgreSQL:", err)
-		return 1
-	}
-	code := m.Run()
-	if err := server.Close(); err != nil {
-		fmt.Fprintln(os.Stderr, "stop PostgreSQL:", err)
-		return 1
-	}
-	return code
+	os.Exit(servers.Main(m, &server, func() (*servers.Postgres, error) { return servers.NewPostgres("fsync = off", "full_page_writes = off") }))
 }
 
 // Both suites wait for the server half of their time, which one leaves to the other.

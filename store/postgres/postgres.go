@@ -23,7 +23,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -116,7 +115,6 @@ type database struct {
 	schema string // "" for what the server says
 
 	statements sync.Map // of package sqldb, as they are here
-	era        atomic.Int64
 
 	mu       sync.Mutex
 	writings map[writing][]*written
@@ -168,10 +166,7 @@ func connect(ctx context.Context, address string) (*database, error) {
 	// All statements are prepared, and have binary results.
 	c.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	d := &database{schema: schema, writings: map[writing][]*written{}, name: fmt.Sprintf("postgres://%s/%s", net.JoinHostPort(c.Host, fmt.Sprint(c.Port)), c.Database)}
-	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		d.era.Add(1)
-		return useArrays(ctx, conn)
-	}
+	config.AfterConnect = useArrays
 	if d.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("open %s: %w", d.name, err)
 	}
@@ -216,17 +211,19 @@ func (d *database) hasLetters(ctx context.Context) error {
 	return err
 }
 
+// Alone implements sqldb.DB.
+func (d *database) Alone() bool { return false }
+
+// Lateral implements sqldb.DB. A statement opens all parts of history.
+func (d *database) Lateral() bool { return true }
+
 // Clock implements sqldb.DB.
 func (d *database) Clock() string {
 	return "(extract(epoch from clock_timestamp()) * 1000000)::bigint * 1000"
 }
 
-// Stamps implements sqldb.DB: each row has the number of the transaction that wrote it.
-// What is committed on one connection and lost in a crash was seen by none of those that
-// are made after it, so that with each the era ends.
-func (d *database) Stamps() (own, left string, era int64) {
-	return "pg_current_xact_id()::xid", "a.xmin", d.era.Load()
-}
+// Era implements sqldb.DB.
+func (d *database) Era() int64 { return 0 }
 
 // Close implements sqldb.DB.
 func (d *database) Close() error {
@@ -251,7 +248,7 @@ func (d *database) Listen(ctx context.Context, begun func(), do func(payload str
 	if err != nil {
 		return brief(err)
 	}
-	defer func() {
+	defer func() { //nolint:contextcheck // ctx has ended by then
 		end, cancel := context.WithTimeout(context.Background(), rollbackMax)
 		defer cancel()
 		_ = conn.Close(end) // nothing is lost with it

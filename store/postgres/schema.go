@@ -132,7 +132,7 @@ func (d *database) Partition(ctx context.Context, now, before int64) error {
 			// A part may be wanted for rows that are in the other one by now.
 			err := d.inTable(ctx, fmt.Sprintf("create table if not exists %s partition of history for values from (%d) to (%d)", name, from, from+int64(day)))
 			if err != nil {
-				return nil // history goes to the other part, and it is tried again
+				return nil //nolint:nilerr // history goes to the other part, and this is tried again
 			}
 		}
 	}

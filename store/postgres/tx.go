@@ -41,7 +41,7 @@ func (d *database) begin(ctx context.Context, statement string) (sqldb.Tx, error
 }
 
 // Begin implements sqldb.DB.
-func (d *database) Begin(ctx context.Context) (sqldb.Tx, error) {
+func (d *database) Begin(ctx context.Context, _ bool) (sqldb.Tx, error) {
 	return d.begin(ctx, "begin isolation level read committed")
 }
 
@@ -95,16 +95,13 @@ func (t *tx) Write(_ context.Context, op sqldb.Op, b *sqldb.Batch) error {
 	if op == sqldb.Delete {
 		n = b.Key
 	}
-	args := make([]any, n)
-	for i := range args {
+	args := make([]any, 0, n+2)
+	for i := range n {
 		if w.once&(1<<i) != 0 {
-			args[i] = first(b, i)
+			args = append(args, first(b, i))
 		} else {
-			args[i] = b.Column(i)
+			args = append(args, b.Column(i))
 		}
-	}
-	if b.Stamps != nil {
-		args = append(args, b.Stamps, int64(b.Len()))
 	}
 	t.queue.Queue(w.text, args...)
 	return nil
@@ -288,9 +285,8 @@ func (d *database) statement(text string) string {
 
 // writing is a way to write rows of a table.
 type writing struct {
-	op      sqldb.Op
-	table   *sqldb.Table
-	stamped bool // the rows must have stamps
+	op    sqldb.Op
+	table *sqldb.Table
 }
 
 // written is a statement for it: it takes the value that all rows have in a column
@@ -322,7 +318,7 @@ func (d *database) written(op sqldb.Op, b *sqldb.Batch) *written {
 			}
 		}
 	}
-	key := writing{op, b.Table, b.Stamps != nil}
+	key := writing{op, b.Table}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var best *written
@@ -368,12 +364,6 @@ func writeStatement(w writing, once columnSet) string {
 			conflict = append(conflict, fmt.Sprintf("%s = excluded.%s", c.Name, c.Name))
 		}
 	}
-	if w.stamped {
-		arrays = append(arrays, fmt.Sprintf("$%d::xid[]", len(list)+1))
-		listed = append(listed, "stamp")
-		// Not so that rows could be joined by it: they are to be looked up by their keys.
-		same = append(same, "(o.xmin = n.stamp) is true")
-	}
 	given := ""
 	if len(arrays) > 0 {
 		given = fmt.Sprintf(" from unnest(%s) as n (%s)", strings.Join(arrays, ", "), strings.Join(listed, ", "))
@@ -390,18 +380,8 @@ func writeStatement(w writing, once columnSet) string {
 	case sqldb.Delete:
 		statement = fmt.Sprintf("delete from %s o using unnest(%s) as n (%s) where %s", t.Name, strings.Join(arrays, ", "), strings.Join(listed, ", "), strings.Join(same, " and "))
 	}
-	if w.stamped {
-		// It fails where it does not meet them all: then nothing of what was sent with it
-		// is done, the commit among it.
-		return fmt.Sprintf("with met as (%s returning 1) select case count(*) when $%[2]d::bigint then 1 else ('%[3]s ' || count(*) || ' of ' || $%[2]d::bigint)::integer end from met",
-			statement, len(list)+2, wrongGuess)
-	}
 	return statement
 }
-
-// wrongGuess is what makes such a statement fail, as no number. It stands in the log of the
-// server, for whoever looks after that.
-const wrongGuess = "no fault, belfry reads again: runs that are as this node has written them:"
 
 // failure is an error of the database, with the sentinel of package store that it
 // stands for.
@@ -468,10 +448,6 @@ func (d *database) Fault(err error) sqldb.Fault {
 	var connect *pgconn.ConnectError
 	if errors.As(err, &said) && !errors.As(err, &connect) {
 		switch said.Code {
-		case "22P02": // invalid_text_representation: see writeStatement
-			if strings.Contains(said.Message, wrongGuess) {
-				return sqldb.Stale
-			}
 		case "40001", "40P01", "23505", "55P03":
 			// serialization_failure, deadlock_detected, unique_violation: two made
 			// the same; lock_not_available.

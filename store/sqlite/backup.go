@@ -12,8 +12,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
-	"github.com/belfry-cron/belfry/store"
-	"github.com/belfry-cron/belfry/store/internal/columns"
+	"github.com/belfry-cron/belfry/store/internal/sqldb"
 )
 
 // Backup writes all of a database, as it is at one moment, into a file that must
@@ -70,7 +69,9 @@ func copyInto(ctx context.Context, c *conn, path, to string) error {
 	if err := known(c, path); err != nil {
 		return err
 	}
-	err := interruptible(ctx, c, func() error { return c.stmt("vacuum into ?").bindText(to).exec() })
+	release := interruptible(ctx, c)
+	err := c.stmt("vacuum into ?").bindText(to).exec()
+	release()
 	if interrupted(err) && ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -98,20 +99,7 @@ func syncFile(name string) error {
 }
 
 // Restored is what Restore has found.
-type Restored struct {
-	Jobs int
-	// Ended are the runs that were planned or going on when the backup was made,
-	// and will not run here.
-	Ended int
-	// Changed is when something was last changed in the backup, as far as runs
-	// and jobs tell.
-	Changed time.Time
-}
-
-const (
-	restoreActor  = "restore"
-	restoreReason = "the store was restored from a backup, and it may have run since the backup was made"
-)
+type Restored = sqldb.Restored
 
 // Restore makes a store of a backup, where there is none: a path at which there is
 // a database is refused, and so is one that a server holds.
@@ -121,7 +109,10 @@ const (
 // is ended. Each job begins a new epoch for it.
 func Restore(ctx context.Context, from, path string, now func() time.Time) (Restored, error) {
 	r, err := restore(ctx, from, path, now)
-	return r, wrapped(err, "restore %s", from)
+	if err != nil {
+		err = fmt.Errorf("restore %s: %w", from, err)
+	}
+	return r, err
 }
 
 func restore(ctx context.Context, from, path string, now func() time.Time) (r Restored, err error) {
@@ -158,7 +149,7 @@ func restore(ctx context.Context, from, path string, now func() time.Time) (r Re
 	if err != nil {
 		return r, err
 	}
-	err = s.goOnFromNow(ctx, &r)
+	r, err = s.GoOnFromNow(ctx)
 	if err = errors.Join(err, s.Close()); err != nil {
 		return r, err
 	}
@@ -200,22 +191,11 @@ func examine(ctx context.Context, from, part string) (defaults job.Defaults, err
 	if err := known(c, from); err != nil {
 		return defaults, err
 	}
-	wrong := ""
-	err = interruptible(ctx, c, func() error {
-		q := c.stmt("pragma integrity_check(1)")
-		for q.next() {
-			wrong = q.text()
-		}
-		return q.err()
-	})
-	if err == nil && wrong != "ok" {
-		err = fmt.Errorf("%w: %s", store.ErrDamaged, wrong)
-	}
-	if err != nil {
+	if err := damage(ctx, c, "pragma integrity_check(1)"); err != nil {
 		return defaults, err
 	}
 	text := ""
-	q := c.stmt("select value from settings where name = ?").bindText(defaultsName)
+	q := c.stmt("select value from settings where name = ?").bindText(sqldb.DefaultsName)
 	for q.next() {
 		text = q.text()
 	}
@@ -223,99 +203,4 @@ func examine(ctx context.Context, from, part string) (defaults job.Defaults, err
 		return defaults, err
 	}
 	return defaults, json.Unmarshal([]byte(text), &defaults)
-}
-
-// goOnFromNow ends what was planned or going on, and lets all jobs go on from now.
-func (s *Store) goOnFromNow(ctx context.Context, r *Restored) error {
-	var runs []store.Run
-	var jobs []job.ID
-	err := s.read(ctx, func(c *conn) (err error) {
-		if runs, err = scanRuns(c.stmt("select " + activeColumns + " from active a order by a.due, a.id")); err != nil {
-			return err
-		}
-		if jobs, err = ids(c.stmt("select uid from job_state where deleted = 0 and state <> ? order by uid").bindInt(columns.JobStates.Of(job.JobCompleted))); err != nil {
-			return err
-		}
-		all, err := number(c, "select count(*) from job_state where deleted = 0")
-		if err != nil {
-			return err
-		}
-		changed, err := number(c, "select max((select coalesce(max(ended), 0) from history), (select coalesce(max(time), 0) from audit))")
-		r.Jobs, r.Changed = int(all), columns.FromNanos(changed)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	// A new epoch first: what then ends starts nothing after it, and an occurrence
-	// that is still to come is planned again.
-	for rest := jobs; len(rest) > 0; rest = rest[min(len(rest), store.MaxBatch):] {
-		batch := rest[:min(len(rest), store.MaxBatch)]
-		if err := s.write(ctx, func(t *tx) error { return t.rescheduleJobs(batch) }); err != nil {
-			return err
-		}
-	}
-	for rest := runs; len(rest) > 0; rest = rest[min(len(rest), store.MaxBatch):] {
-		batch := rest[:min(len(rest), store.MaxBatch)]
-		if err := s.write(ctx, func(t *tx) error { return t.endRestored(batch) }); err != nil {
-			return err
-		}
-	}
-	r.Ended = len(runs)
-	return s.write(ctx, func(t *tx) error {
-		if err := t.stmt("delete from sessions").exec(); err != nil {
-			return err
-		}
-		t.memory.forget()
-		return t.insertAudit(store.AuditRecord{
-			Time: t.now, Actor: restoreActor, Action: "store.restore", Object: "store", Detail: fmt.Sprintf("%d runs were ended", r.Ended),
-		})
-	})
-}
-
-// rescheduleJobs begins a new epoch for jobs.
-func (t *tx) rescheduleJobs(list []job.ID) error {
-	return t.decide(len(list), func(st *step) error {
-		for _, uid := range list {
-			l, err := st.job(uid)
-			if err != nil {
-				return err
-			}
-			if err := st.time(l.jobRow, ""); err != nil {
-				return err
-			}
-			if l.Policy.MaxRuns > 0 {
-				if err := st.runsOf(uid); err != nil {
-					return err
-				}
-			}
-			if err := st.reschedule(l); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// endRestored ends runs that a backup has.
-func (t *tx) endRestored(list []store.Run) error {
-	return t.decide(len(list), func(st *step) error {
-		for i := range list {
-			if _, err := st.run(list[i].ID, ""); err != nil {
-				return err
-			}
-		}
-		for i := range list {
-			r := &list[i]
-			if r.State == job.StateRunning {
-				st.b.Finish(store.Result{
-					Attempt: store.Attempt{Run: r.ID, Number: r.Attempt, Token: r.Token}, Started: r.Claimed, Ended: t.now,
-					Outcome: job.OutcomeCancelled, Reason: "by " + restoreActor + ": " + restoreReason,
-				})
-			} else if !st.b.Settle(r.ID) {
-				st.b.Cancel(r.ID, restoreActor, restoreReason)
-			}
-		}
-		return nil
-	})
 }

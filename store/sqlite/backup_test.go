@@ -19,7 +19,7 @@ import (
 
 func TestABackupIsOneMomentOfAStoreThatIsWritten(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, filepath.Join(dir, "belfry.db"), Options{})
+	s := openStore(t, filepath.Join(dir, "belfry.db"), Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var writers sync.WaitGroup
 	written := make(chan struct{})
@@ -57,7 +57,7 @@ func TestABackupIsOneMomentOfAStoreThatIsWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		restored := open(t, path, Options{})
+		restored := openStore(t, path, Options{})
 		for table, want := range map[string]int64{"jobs where live is not null": int64(r.Jobs), "revisions": int64(r.Jobs), "audit where action = 'job.create'": int64(r.Jobs)} {
 			err := restored.read(t.Context(), func(c *conn) error {
 				n, err := number(c, "select count(*) from "+table)
@@ -87,7 +87,7 @@ func TestWhatWasPlannedOrGoingOnDoesNotRunAfterARestore(t *testing.T) {
 	now := func() time.Time { return clock }
 	dir := t.TempDir()
 	path := filepath.Join(dir, "belfry.db")
-	s := open(t, path, Options{Now: now})
+	s := openStore(t, path, Options{Now: now})
 	ctx, ids := t.Context(), &tally{}
 	session, err := s.Join(ctx, store.Session{ID: ids.next(), Node: "a", Machine: "m", DataDir: "d"})
 	if err != nil {
@@ -150,7 +150,7 @@ func TestWhatWasPlannedOrGoingOnDoesNotRunAfterARestore(t *testing.T) {
 	if r.Jobs != 4 || r.Ended != 4 { // with the first run of the chain
 		t.Errorf("restored: %+v", r)
 	}
-	s = open(t, elsewhere, Options{Now: now})
+	s = openStore(t, elsewhere, Options{Now: now})
 	if sessions, err := s.Sessions(ctx); err != nil || len(sessions) != 0 {
 		t.Errorf("sessions: %v %v", sessions, err)
 	}
@@ -174,7 +174,7 @@ func TestWhatWasPlannedOrGoingOnDoesNotRunAfterARestore(t *testing.T) {
 		}
 		return out[0].Run
 	}(); again != running {
-		t.Error("a request that was made before the backup makes another run after it")
+		t.Error("a request that already exists the backup makes another run after it")
 	}
 	for _, was := range []*store.Job{main, chain, paused} {
 		j, err := s.JobByUID(ctx, was.Definition.UID)
@@ -195,7 +195,7 @@ func TestWhatWasPlannedOrGoingOnDoesNotRunAfterARestore(t *testing.T) {
 func TestBackupsAndRestoresThatAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "belfry.db")
-	s := open(t, path, Options{})
+	s := openStore(t, path, Options{})
 	ctx := t.Context()
 	if _, err := s.PutJob(ctx, store.PutJob{Definition: benchJob(1, job.Policy{})}); err != nil {
 		t.Fatal(err)

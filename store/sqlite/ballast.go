@@ -2,13 +2,24 @@ package sqlite
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 )
 
 // ballastSize is the space that is kept for the time when there is no other:
 // enough for the log of some batches of results and of deleting old history.
 const ballastSize = 8 << 20
+
+const (
+	// startRoom is the space in which a store opens that was killed on a full disk: the
+	// index of its log takes 32 KiB for each 16 MiB.
+	startRoom = 1 << 20
+	// workRoom is the space in which it takes new runs again: the ballast, and some to
+	// write with meanwhile.
+	workRoom = ballastSize + startRoom
+)
 
 // ballast is a file that takes space only to give it back when the disk is full,
 // because SQLite without space can write no result and delete nothing either.
@@ -27,7 +38,7 @@ func (b *ballast) free() bool {
 	return os.Remove(b.path) == nil
 }
 
-// restore makes the file if it is not there and tells whether it is. While the
+// restore makes the file if it does not exist and tells whether it is. While the
 // disk is full it tries once a second.
 func (b *ballast) restore(now time.Time) bool {
 	if b.there || now.Sub(b.tried).Abs() < time.Second {
@@ -35,9 +46,27 @@ func (b *ballast) restore(now time.Time) bool {
 	}
 	b.tried = now
 	info, err := os.Stat(b.path)
-	b.there = err == nil && info.Size() == ballastSize || fill(b.path) == nil
+	b.there = err == nil && info.Size() == ballastSize || b.fits() && fill(b.path) == nil
 	return b.there
 }
+
+// fits tells whether there is room for the file beside what is written meanwhile: to try it
+// on a disk that is nearly full would take the rest from results.
+func (b *ballast) fits() bool {
+	room := roomOf(filepath.Dir(b.path))
+	return room < 0 || room >= workRoom
+}
+
+// needed says how much space there is and how much must be free for something.
+func needed(path string, size int64, what string) string {
+	text := fmt.Sprintf("%s must be free %s", mebibytes(size), what)
+	if room := roomOf(filepath.Dir(path)); room >= 0 {
+		text = fmt.Sprintf("%s are free, and %s", mebibytes(room), text)
+	}
+	return text
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
 // fill makes a file that has all its blocks.
 func fill(path string) error {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-
-	"github.com/belfry-cron/belfry/store"
 )
 
 // Check looks through a database for damage, as far as ctx lasts, and tells whether
@@ -20,24 +18,14 @@ func Check(ctx context.Context, path string) (complete bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("check %s: %w", path, err)
 	}
-	wrong := ""
 	if err = known(c, path); err == nil && ctx.Err() != nil {
 		return false, c.close()
 	}
 	if err == nil {
-		err = interruptible(ctx, c, func() error {
-			q := c.stmt("pragma integrity_check(1)")
-			for q.next() {
-				wrong = q.text()
-			}
-			return q.err()
-		})
+		err = damage(ctx, c, "pragma integrity_check(1)")
 	}
-	switch {
-	case interrupted(err):
+	if interrupted(err) {
 		return false, c.close()
-	case err == nil && wrong != "ok":
-		err = fmt.Errorf("%w: %s", store.ErrDamaged, wrong)
 	}
 	if err = errors.Join(err, c.close()); err != nil {
 		return false, fmt.Errorf("check %s: %w", path, err)

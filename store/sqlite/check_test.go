@@ -12,7 +12,7 @@ import (
 
 func TestCheckSeesDamageBesideAServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
-	s := open(t, path, Options{})
+	s := openStore(t, path, Options{})
 	if complete, err := Check(t.Context(), path); err != nil || !complete {
 		t.Errorf("a store that is open and whole: %v, %v", complete, err)
 	}

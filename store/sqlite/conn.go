@@ -22,13 +22,12 @@ import (
 // binding ids from and into arrays without an allocation, and watching no
 // context in a goroutine for each statement, makes single-row reads and writes
 // more than twice as fast (BenchmarkStatements has the figures). All that is
-// unsafe in this package is in this file and in log.go.
+// unsafe in this package is in this file.
 type conn struct {
 	tls      *libc.TLS
 	db       uintptr
 	out      uintptr // 16 bytes for results that SQLite writes
 	prepared map[string]*stmt
-	log      *logFile // nil where it is not gathered
 }
 
 // valuesMax is the space for the texts and blobs of a statement. Longer values
@@ -81,9 +80,6 @@ func (c *conn) close() error {
 			err = c.failure(rc)
 		}
 		c.db = 0
-	}
-	if c.log != nil {
-		c.log.free(c.tls)
 	}
 	libc.Xfree(c.tls, c.out)
 	c.tls.Close()

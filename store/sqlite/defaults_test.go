@@ -17,7 +17,7 @@ func TestOtherDefaultsReachWhatIsPlanned(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	start := func(lateBy job.Duration) *Store {
-		return open(t, path, Options{Now: func() time.Time { return now }, Defaults: job.Defaults{Policy: job.Policy{LateBy: &lateBy}}})
+		return openStore(t, path, Options{Now: func() time.Time { return now }, Defaults: job.Defaults{Policy: job.Policy{LateBy: &lateBy}}})
 	}
 	s := start(job.Forever)
 	j, err := s.PutJob(t.Context(), store.PutJob{Definition: &job.Job{
@@ -44,7 +44,7 @@ func TestOtherDefaultsReachWhatIsPlanned(t *testing.T) {
 // it, and leaves the others alone.
 func TestOtherDefaultsReachThePlanners(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
-	s := open(t, path, Options{})
+	s := openStore(t, path, Options{})
 	plain := benchJob(1, job.Policy{})
 	zoned := benchJob(2, job.Policy{})
 	zoned.Schedule.Timezone = "Asia/Tokyo"
@@ -65,7 +65,7 @@ func TestOtherDefaultsReachThePlanners(t *testing.T) {
 		if start.named != "" {
 			defaults.Namespaces = map[string]job.Defaults{job.DefaultNamespace: {Timezone: start.named}}
 		}
-		s = open(t, path, Options{Defaults: defaults})
+		s = openStore(t, path, Options{Defaults: defaults})
 		list, _, err := s.JobsChanged(t.Context(), store.AllPartitions, 0, 10)
 		if err != nil || len(list) != 2 {
 			t.Fatalf("%v, %v", list, err)
@@ -93,10 +93,17 @@ func TestOtherDefaultsReachThePlanners(t *testing.T) {
 // What a start does not wait for is done beside the server. A stop in the middle of
 // it loses nothing and does nothing twice, whatever the defaults of the next start.
 func TestOtherDefaultsOfManyJobsAreFilledInBesides(t *testing.T) {
-	const many = refillLook + 100
+	const many = 500 + 100 // more than are looked at together
 	path := filepath.Join(t.TempDir(), "belfry.db")
+	var over chan struct{} // closed when all jobs have the defaults of the last start
 	start := func(zone string) *Store {
-		return open(t, path, Options{Defaults: job.Defaults{Timezone: zone}, RefillMax: -1})
+		over = make(chan struct{})
+		done := over
+		return openStore(t, path, Options{Defaults: job.Defaults{Timezone: zone}, RefillMax: -1, Refill: func(r store.Refill) {
+			if r.Over {
+				close(done)
+			}
+		}})
 	}
 	jobs := func(s *Store) (list []store.PlannedJob) {
 		t.Helper()
@@ -126,7 +133,7 @@ func TestOtherDefaultsOfManyJobsAreFilledInBesides(t *testing.T) {
 		return len(list) > 0
 	}
 	s := start("")
-	s.background.Wait()
+	<-over
 	var wait sync.WaitGroup
 	for part := range 20 {
 		wait.Go(func() {
@@ -146,7 +153,7 @@ func TestOtherDefaultsOfManyJobsAreFilledInBesides(t *testing.T) {
 	}
 	stop(s)
 	s = start("Asia/Tokyo")
-	s.background.Wait()
+	<-over
 	for _, p := range jobs(s) {
 		if p.Epoch != 2 || !strings.Contains(p.Timing, "Asia/Tokyo") {
 			t.Fatalf("job %s has epoch %d and %s, want epoch 2 in Asia/Tokyo", p.UID, p.Epoch, p.Timing)
@@ -160,7 +167,7 @@ func TestOtherDefaultsOfManyJobsAreFilledInBesides(t *testing.T) {
 	}
 	stop(s)
 	s = start("Asia/Tokyo")
-	s.background.Wait()
+	<-over
 	for _, p := range jobs(s) {
 		if p.Epoch != 2 && p.Epoch != 4 || !strings.Contains(p.Timing, "Asia/Tokyo") {
 			t.Fatalf("job %s has epoch %d and %s, want epoch 2 or 4 in Asia/Tokyo", p.UID, p.Epoch, p.Timing)
@@ -171,7 +178,7 @@ func TestOtherDefaultsOfManyJobsAreFilledInBesides(t *testing.T) {
 // A start with defaults that change nothing for a job leaves it alone.
 func TestOtherDefaultsLeaveAloneWhatSaysItself(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
-	s := open(t, path, Options{})
+	s := openStore(t, path, Options{})
 	at := job.Duration(time.Minute)
 	said := benchJob(1, job.Policy{LateBy: &at})
 	said.Schedule.Timezone = "Asia/Tokyo"
@@ -188,7 +195,7 @@ func TestOtherDefaultsLeaveAloneWhatSaysItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := job.Duration(time.Hour / 2)
-	s = open(t, path, Options{Defaults: job.Defaults{Policy: job.Policy{LateBy: &late}}})
+	s = openStore(t, path, Options{Defaults: job.Defaults{Policy: job.Policy{LateBy: &late}}})
 	changed, _, err := s.JobsChanged(t.Context(), store.AllPartitions, seen, 10)
 	if err != nil || len(changed) != 1 || changed[0].Epoch != 1 {
 		t.Fatalf("changed: %+v, %v, want the one that says nothing, in its epoch", changed, err)

@@ -1,27 +1,36 @@
 package sqlite
 
 import (
-	"context"
-	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
-	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-func TestEndedCountsRunsAndNotAttempts(t *testing.T) {
+func TestEachEndIsToldOnceAfterItsCommit(t *testing.T) {
 	clock := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	s := open(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: func() time.Time { return clock }})
+	ended := map[job.Outcome]int{}
+	attempts, pauses := 0, ""
+	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: func() time.Time { return clock }, Ended: func(e store.Ends) {
+		for _, r := range e.Records {
+			if attempts++; r.Final {
+				ended[r.Attempt.Outcome] += r.Count
+			}
+		}
+		for _, a := range e.Paused {
+			pauses += a.Object + ": " + a.Detail
+		}
+	}})
 	ctx, ids := t.Context(), &tally{}
 	session, err := s.Join(ctx, store.Session{ID: ids.next(), Node: "a", Machine: "m", DataDir: "d"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	once := 1
-	j, err := s.PutJob(ctx, store.PutJob{Definition: benchJob(1, job.Policy{Overlap: job.OverlapAllow, Retry: &job.Retry{Attempts: &once}})})
+	once, twice := 1, 2
+	j, err := s.PutJob(ctx, store.PutJob{Definition: benchJob(1, job.Policy{Overlap: job.OverlapAllow, Retry: &job.Retry{Attempts: &once}, PauseOnFailure: &twice})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +54,8 @@ func TestEndedCountsRunsAndNotAttempts(t *testing.T) {
 	}
 	first := trigger()
 	end(first, 1, job.OutcomeFailed)
-	if n := s.Ended(job.OutcomeFailed); n != 0 {
-		t.Errorf("an attempt that is tried again has ended %d runs", n)
+	if n := ended[job.OutcomeFailed]; n != 0 || attempts != 1 {
+		t.Errorf("an attempt that is tried again has ended %d runs and %d attempts", n, attempts)
 	}
 	clock = clock.Add(time.Hour)
 	end(first, 2, job.OutcomeFailed)
@@ -62,29 +71,47 @@ func TestEndedCountsRunsAndNotAttempts(t *testing.T) {
 	if out, err := s.Plan(ctx, session.ID, []store.PlanItem{item}); err != nil || out[0] != store.Planned {
 		t.Fatal(out, err)
 	}
-	undone := errors.New("undone")
-	err = s.write(context.WithoutCancel(ctx), func(t *tx) error {
-		t.ended.Count([]*store.Record{{Final: true, Attempt: job.Attempt{Outcome: job.OutcomeLost}}})
-		return undone
-	})
-	if !errors.Is(err, undone) {
-		t.Fatal(err)
+	if pauses != "" {
+		t.Errorf("paused after one failed run: %s", pauses)
 	}
-	for outcome, want := range map[job.Outcome]int64{
-		job.OutcomeFailed: 1, job.OutcomeSucceeded: 1, job.OutcomeCancelled: 1, job.OutcomeMissed: 10, job.OutcomeLost: 0, job.OutcomeSkipped: 0, "unknown": 0,
+	for range 2 {
+		last := trigger()
+		end(last, 1, job.OutcomeFailed)
+		clock = clock.Add(time.Hour)
+		end(last, 2, job.OutcomeFailed)
+	}
+	if !strings.HasPrefix(pauses, "default/") || strings.Count(pauses, "failed in a row") != 1 {
+		t.Errorf("after two failed runs in a row paused is %q", pauses)
+	}
+	for outcome, want := range map[job.Outcome]int{
+		job.OutcomeFailed: 3, job.OutcomeSucceeded: 1, job.OutcomeCancelled: 1, job.OutcomeMissed: 10, job.OutcomeLost: 0, job.OutcomeSkipped: 0,
 	} {
-		if n := s.Ended(outcome); n != want {
+		if n := ended[outcome]; n != want {
 			t.Errorf("%d runs are %s, want %d", n, outcome, want)
 		}
 	}
 }
 
-// A commit that fails undoes the calls of its group, which had gone well.
-func TestWhatACommitUndoesIsNotCounted(t *testing.T) {
-	c := &call{ended: columns.EndCounts{1: 3}}
-	g := &group{open: []*call{c}}
-	g.lose(errors.New("the disk is full"))
-	if c.ended != (columns.EndCounts{}) || c.err == nil {
-		t.Errorf("after the commit has failed: %v, %v", c.ended, c.err)
+// A transaction that is undone undoes the calls of its group, which had gone well.
+func TestWhatACommitUndoesIsNotTold(t *testing.T) {
+	told := 0
+	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Ended: func(store.Ends) { told++ }})
+	j, err := s.PutJob(t.Context(), store.PutJob{Definition: benchJob(1, job.Policy{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := job.ID{1}
+	if out, err := s.Trigger(t.Context(), []store.TriggerItem{{ID: run, Job: j.Definition.UID, Kind: job.RunByHand}}); err != nil || out[0].Err != nil {
+		t.Fatal(out, err)
+	}
+	undone(t, s, func() error {
+		_, err := s.Cancel(t.Context(), run, "ann", "enough")
+		return err
+	})
+	if told != 0 {
+		t.Error("an end was told that was undone")
+	}
+	if _, err := s.Cancel(t.Context(), run, "ann", "enough"); err != nil || told != 1 {
+		t.Errorf("the same call again: %v, told %d times", err, told)
 	}
 }

@@ -19,7 +19,7 @@ func TestAFullDisk(t *testing.T) {
 	dir := mounted(t, "size=24m")
 	path := filepath.Join(dir, "belfry.db")
 	clock := time.Now()
-	s := open(t, path, Options{Now: func() time.Time { return clock }})
+	s := openStore(t, path, Options{Now: func() time.Time { return clock }})
 	ctx := t.Context()
 	ids := &tally{}
 	session, err := s.Join(ctx, store.Session{ID: ids.next(), Node: "a", Machine: "m", DataDir: "d"})
@@ -88,12 +88,12 @@ func TestAFullDisk(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	s.writer.ballast.tried = time.Time{} // as after a second
+	s.d.writer.ballast.tried = time.Time{} // as after a second
 	if _, err := trigger(); err != nil {
 		t.Fatalf("with space again: %v", err)
 	}
 	if _, err := os.Stat(path + "-ballast"); err != nil {
-		t.Errorf("the ballast is not there again: %v", err)
+		t.Errorf("the ballast does not exist again: %v", err)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestAFullDisk(t *testing.T) {
 func TestAFullDiskWithALongLog(t *testing.T) {
 	path := filepath.Join(mounted(t, "size=24m"), "belfry.db")
 	clock := time.Now()
-	s := open(t, path, Options{Now: func() time.Time { return clock }})
+	s := openStore(t, path, Options{Now: func() time.Time { return clock }})
 	ctx := t.Context()
 	ids := &tally{}
 	session, err := s.Join(ctx, store.Session{ID: ids.next(), Node: "a", Machine: "m", DataDir: "d"})
@@ -169,7 +169,7 @@ func mounted(t *testing.T, options string) string {
 func TestAReadOnlyDirectory(t *testing.T) {
 	dir := mounted(t, "size=24m")
 	path := filepath.Join(dir, "belfry.db")
-	if err := open(t, path, Options{}).Close(); err != nil {
+	if err := openStore(t, path, Options{}).Close(); err != nil {
 		t.Fatal(err)
 	}
 	remount := func(flags uintptr) {
@@ -184,5 +184,5 @@ func TestAReadOnlyDirectory(t *testing.T) {
 		t.Fatalf("got %v, want that %s is read-only", err, path)
 	}
 	remount(0)
-	open(t, path, Options{})
+	openStore(t, path, Options{})
 }

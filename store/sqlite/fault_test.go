@@ -107,7 +107,7 @@ func TestAcknowledgedWritesSurviveAKill(t *testing.T) {
 		}
 		_ = cmd.Wait() // it was killed
 
-		s := open(t, path, Options{LookAhead: time.Hour})
+		s := openStore(t, path, Options{LookAhead: time.Hour})
 		for text, state := range states {
 			run, err := job.ParseID(text)
 			if err != nil {
@@ -148,7 +148,7 @@ func checkRun(t *testing.T, s *Store, id job.ID, state string) {
 
 func TestASecondProcessIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
-	open(t, path, Options{})
+	openStore(t, path, Options{})
 	_, err := Open(t.Context(), path, Options{})
 	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) || !strings.Contains(err.Error(), path) {
 		t.Fatalf("got %v, want that process %d has %s", err, os.Getpid(), path)
@@ -191,7 +191,7 @@ func TestOpenNamesADamagedFileAndTheWayOut(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "belfry.db")
-			s := open(t, path, Options{})
+			s := openStore(t, path, Options{})
 			for i := range 20 {
 				if _, err := s.PutJob(t.Context(), store.PutJob{Definition: benchJob(i, job.Policy{})}); err != nil {
 					t.Fatal(err)
@@ -234,7 +234,7 @@ func overwrite(t *testing.T, path string, at int64, data []byte) {
 
 func TestANewerSchemaIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
-	if err := open(t, path, Options{}).Close(); err != nil {
+	if err := openStore(t, path, Options{}).Close(); err != nil {
 		t.Fatal(err)
 	}
 	c, err := openConn(path, false)
@@ -322,8 +322,11 @@ func TestTheSchemaOfVersion1IsBroughtForward(t *testing.T) {
 }
 
 func TestAFileThatMayNotGrowIsFull(t *testing.T) {
-	s := open(t, filepath.Join(t.TempDir(), "belfry.db"), Options{maxPages: 150})
-	var err error
+	s, err := open(t.Context(), filepath.Join(t.TempDir(), "belfry.db"), Options{}, 150)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
 	var last *store.Job
 	n := 0
 	for ; err == nil; n++ {

@@ -1,12 +1,13 @@
 // Package sqlite keeps Belfry's state in one SQLite file: the store of a single
-// node that needs nothing beside it. It implements the contract of package store
-// and decides nothing: what a step does is decided by package internal/engine.
+// node that needs nothing beside it. What it does is in package sqldb; here is what is
+// SQLite's own: connections, the one writer, the schema, backups, and what happens when
+// the disk is full.
 //
 // # One writer
 //
-// All writes go through one goroutine and one connection. Calls that arrive
+// All writes go through one connection, which calls have in turn. Calls that arrive
 // while a transaction is being committed go into the next one together, each
-// undone by itself if it fails, and are answered when it is on disk
+// undone alone if it fails, and are answered when it is on disk
 // (synchronous=FULL). Reads have connections of their own and see what is
 // committed. The log is written back in the background.
 //
@@ -18,9 +19,7 @@
 package sqlite
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,45 +31,18 @@ import (
 
 	lib "modernc.org/sqlite/lib"
 
-	"github.com/belfry-cron/belfry/internal/events"
-	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
-	"github.com/belfry-cron/belfry/store/internal/columns"
-	"github.com/belfry-cron/belfry/store/internal/refill"
+	"github.com/belfry-cron/belfry/store/internal/sqldb"
 )
 
 // ErrInUse is returned by Open when another process has the database open.
 var ErrInUse = errors.New("is in use by another process")
 
 // errClosed is returned by calls after Close.
-var errClosed = errors.New("the store is closed")
+var errClosed = sqldb.ErrClosed
 
 // Options are what Open needs to know. The zero value will do.
-type Options struct {
-	// Now is the clock. Default: time.Now.
-	Now func() time.Time
-	// LookAhead is how far ahead runs are planned, the same as the planner's. Default:
-	// store.LookAheadDefault.
-	LookAhead time.Duration
-	// Defaults are filled in where jobs say nothing. Default: what is built in.
-	Defaults job.Defaults
-	// NewID makes the uids of jobs, calendars and pools. Default: by the clock
-	// and at random.
-	NewID func() job.ID
-	// Revisions is how many definitions of a job are kept. Default:
-	// store.RevisionsDefault.
-	Revisions int
-	// Refill is told, if the defaults are others than before, how far they are filled
-	// in: at once, now and then, and at the end. It is called by Open, and later by one
-	// goroutine. May be nil.
-	Refill func(store.Refill)
-	// RefillMax is how long that may hold Open up; the rest is done beside. Default:
-	// 3 s.
-	RefillMax time.Duration
-
-	// maxPages bounds the file, for tests of what happens when it is full.
-	maxPages int
-}
+type Options = sqldb.Options
 
 const (
 	// readersMax is how many connections read. Each more takes from the
@@ -87,35 +59,34 @@ const (
 
 // Store is a database file. Its methods may be called by any goroutine.
 type Store struct {
-	path      string
-	now       func() time.Time
-	lookAhead time.Duration
-	defaults  job.Defaults
-	revisions int // of each job that are kept
-	newID     func() job.ID
-
-	lock    *os.File
-	writer  *writer
-	readers chan *conn // those that nobody uses; never closed
-	jobs    *jobCache
-	lines   *lines
-	hints   events.Hints
-	feed    events.Feed
-	ended   columns.Ends
-
-	closing    sync.Once
-	closed     chan struct{}  // closed by Close
-	background sync.WaitGroup // what ends by itself after that
-	failure    error          // of Close
+	*sqldb.Store
+	d *database
 }
 
 var _ store.Store = (*Store)(nil)
 
-// Open opens a database file, makes it if it is not there, and brings its schema
+// database implements sqldb.DB.
+type database struct {
+	path    string
+	now     func() time.Time
+	lock    *os.File
+	writer  *writer
+	readers chan *conn // those that no call uses; never closed
+	closed  chan struct{}
+
+	statements, writings sync.Map // of package sqldb, as they are here
+}
+
+// Open opens a database file, makes it if it does not exist, and brings its schema
 // up to date. Beside it there are files with its name and -wal, -shm, -lock and
-// -ballast behind it; the directory is made if it is not there. The file must be
+// -ballast behind it; the directory is made if it does not exist. The file must be
 // on a local disk.
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
+	return open(ctx, path, o, 0)
+}
+
+// open is Open with a bound for the pages of the file, 0 for none.
+func open(ctx context.Context, path string, o Options, pages int) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
@@ -130,34 +101,21 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if err := private(path); err != nil {
 		return nil, errors.Join(describe(path, fileError(err)), unlock(lock))
 	}
-	s := &Store{
-		path:      path,
-		now:       o.Now,
-		lookAhead: cmp.Or(o.LookAhead, store.LookAheadDefault),
-		defaults:  o.Defaults,
-		revisions: cmp.Or(o.Revisions, store.RevisionsDefault),
-		newID:     o.NewID,
-		lock:      lock,
-		readers:   make(chan *conn, readersMax),
-		jobs:      newJobCache(),
-		closed:    make(chan struct{}),
+	if o.Now == nil {
+		o.Now = time.Now
 	}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	if s.newID == nil {
-		s.newID = func() job.ID {
-			id, _ := job.NewID(s.now(), rand.Reader) // crypto/rand does not fail
-			return id
-		}
-	}
-	if err := s.open(ctx, o); err != nil {
-		for range len(s.readers) {
-			_ = (<-s.readers).close()
+	d := &database{path: path, now: o.Now, lock: lock, readers: make(chan *conn, readersMax), closed: make(chan struct{})}
+	if err := d.open(ctx, pages); err != nil {
+		for range len(d.readers) {
+			_ = (<-d.readers).close()
 		}
 		return nil, errors.Join(describe(path, err), unlock(lock))
 	}
-	return s, nil
+	s, err := sqldb.Open(ctx, d, o)
+	if err != nil {
+		return nil, errors.Join(describe(path, err), d.Close())
+	}
+	return &Store{s, d}, nil
 }
 
 // private makes the file of a new store, for its owner alone: commands and output
@@ -182,47 +140,39 @@ func private(path string) error {
 	return f.Close()
 }
 
-// open opens the connections and starts the writer.
-func (s *Store) open(ctx context.Context, o Options) error {
-	b := &ballast{path: s.path + "-ballast"}
-	c, err := s.prepare(ctx, o)
+// open opens the connections.
+func (d *database) open(ctx context.Context, pages int) error {
+	b := &ballast{path: d.path + "-ballast"}
+	c, err := d.prepare(ctx, pages)
 	if errors.Is(err, store.ErrNoSpace) && b.free() {
-		c, err = s.prepare(ctx, o)
+		c, err = d.prepare(ctx, pages)
 	}
 	if err != nil {
 		return err
 	}
-	if s.lines, err = readLines(c); err != nil {
-		return errors.Join(err, c.close())
-	}
 	for range readersMax {
-		reader, err := connect(s.path, false, fmt.Sprintf("pragma query_only = on; pragma cache_size = -%d", readerCache))
+		reader, err := connect(d.path, false, fmt.Sprintf("pragma query_only = on; pragma cache_size = -%d", readerCache))
 		if err != nil {
 			return errors.Join(err, c.close())
 		}
-		s.readers <- reader
+		d.readers <- reader
 	}
-	checkpoints, err := connect(s.path, false, "")
+	checkpoints, err := connect(d.path, false, "")
 	if err != nil {
 		return errors.Join(err, c.close())
 	}
-	s.writer = newWriter(s, c, checkpoints, b)
-	go s.writer.run()
-	if err := s.applyDefaults(ctx, cmp.Or(o.RefillMax, refill.StartMax), o.Refill); err != nil {
-		s.closing.Do(func() { close(s.closed) })
-		<-s.writer.done
-		return errors.Join(err, s.writer.close())
-	}
+	b.restore(time.Now())
+	d.writer = &writer{path: d.path, c: c, checkpoints: checkpoints, ballast: b, groupTime: groupTime}
 	return nil
 }
 
 // prepare opens the connection that writes and sees to it that the file is whole
 // and has the newest schema.
-func (s *Store) prepare(ctx context.Context, o Options) (*conn, error) {
+func (d *database) prepare(ctx context.Context, pages int) (*conn, error) {
 	// A clean end removes the log.
-	log, err := os.Stat(s.path + "-wal")
+	log, err := os.Stat(d.path + "-wal")
 	unclean := err == nil && log.Size() > 0
-	c, err := connect(s.path, true, fmt.Sprintf("pragma cache_size = -%d", writerCache))
+	c, err := connect(d.path, true, fmt.Sprintf("pragma cache_size = -%d", writerCache))
 	if err != nil {
 		return nil, err
 	}
@@ -233,13 +183,10 @@ func (s *Store) prepare(ctx context.Context, o Options) (*conn, error) {
 	}
 	list, err := scripts()
 	if err == nil {
-		err = migrate(c, s.path, list, s.now())
+		err = migrate(c, d.path, list, d.now())
 	}
-	if err == nil {
-		err = c.gatherLog()
-	}
-	if err == nil && o.maxPages > 0 {
-		err = c.exec(fmt.Sprintf("pragma max_page_count = %d", o.maxPages))
+	if err == nil && pages > 0 {
+		err = c.exec(fmt.Sprintf("pragma max_page_count = %d", pages))
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.close())
@@ -284,31 +231,35 @@ func writeAhead(c *conn) error {
 func check(ctx context.Context, c *conn) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	wrong := ""
-	err := interruptible(ctx, c, func() error {
-		q := c.stmt("pragma quick_check(1)")
-		for q.next() {
-			wrong = q.text()
-		}
-		return q.err()
-	})
-	switch {
-	case interrupted(err):
-		return nil
-	case err == nil && wrong != "ok":
-		return fmt.Errorf("%w: %s", store.ErrDamaged, wrong)
+	if err := damage(ctx, c, "pragma quick_check(1)"); !interrupted(err) {
+		return err
 	}
-	return err
+	return nil
+}
+
+// damage runs a check of SQLite, until the context ends.
+func damage(ctx context.Context, c *conn, pragma string) error {
+	defer interruptible(ctx, c)()
+	wrong := ""
+	q := c.stmt(pragma)
+	for q.next() {
+		wrong = q.text()
+	}
+	if err := q.err(); err != nil || wrong == "ok" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", store.ErrDamaged, wrong)
 }
 
 // interruptEvery is how often what goes on after the end of its context is
 // interrupted: SQLite forgets an interrupt that comes between two statements.
 const interruptEvery = 10 * time.Millisecond
 
-// interruptible runs do, and interrupts the connection when the context ends.
-func interruptible(ctx context.Context, c *conn, do func() error) error {
+// interruptible has a connection interrupted when the context ends, until release is
+// called.
+func interruptible(ctx context.Context, c *conn) (release func()) {
 	if ctx.Done() == nil {
-		return do()
+		return func() {}
 	}
 	over, fired := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -324,12 +275,12 @@ func interruptible(ctx context.Context, c *conn, do func() error) error {
 			}
 		}
 	})
-	err := do()
-	close(over)
-	if !stop() {
-		<-fired // or it would hit whoever uses the connection next
+	return func() {
+		close(over)
+		if !stop() {
+			<-fired // or it would hit the next call that uses the connection
+		}
 	}
-	return err
 }
 
 // describe names the file in an error of Open and says the way out.
@@ -339,7 +290,7 @@ func describe(path string, err error) error {
 		return fmt.Errorf("open %s: %w. Restore it from a backup; or save what can be saved with \"sqlite3 %s .recover\"; or move it and its -wal file away to begin with an empty store",
 			path, err, filepath.Base(path))
 	case errors.Is(err, store.ErrNoSpace):
-		return fmt.Errorf("open %s: %w: free some space on its disk", path, err)
+		return fmt.Errorf("open %s: %w: on its disk %s to start, %s for new runs", path, err, needed(path, startRoom, "for the server"), mebibytes(workRoom))
 	case errors.Is(err, store.ErrReadOnly):
 		return fmt.Errorf("open %s: %w: the file and its directory must be writable", path, err)
 	}
@@ -357,76 +308,44 @@ func fileError(err error) error {
 	return err
 }
 
-// Close waits for the writes that have begun, writes the log back and closes the
-// file. Calls that come later return an error. It may be called again.
-func (s *Store) Close() error {
-	s.closing.Do(func() {
-		close(s.closed)
-		<-s.writer.done
-		s.background.Wait()
-		var errs []error
-		for range readersMax {
-			errs = append(errs, (<-s.readers).close())
-		}
-		errs = append(errs, s.writer.close(), unlock(s.lock))
-		s.failure = errors.Join(errs...)
-	})
-	return s.failure
+// Alone implements sqldb.DB.
+func (d *database) Alone() bool { return true }
+
+// Lateral implements sqldb.DB. SQLite knows none.
+func (d *database) Lateral() bool { return false }
+
+// Clock implements sqldb.DB: it is that of the process, which the options have.
+func (d *database) Clock() string { return "" }
+
+// Era implements sqldb.DB.
+func (d *database) Era() int64 { return d.writer.era.Load() }
+
+// Notify implements sqldb.DB: there are no others.
+func (d *database) Notify(context.Context, string) error { return nil }
+
+// Listen implements sqldb.DB.
+func (d *database) Listen(ctx context.Context, begun func(), _ func(string)) error {
+	begun()
+	<-ctx.Done()
+	return ctx.Err()
 }
 
-// Now returns the clock of the process.
-func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.clock(), ctx.Err() }
+// Partition implements sqldb.DB: history has no parts.
+func (d *database) Partition(context.Context, int64, int64) error { return nil }
 
-// clock is the clock as stores keep times: in UTC, to the microsecond.
-func (s *Store) clock() time.Time { return s.now().UTC().Truncate(time.Microsecond) }
+// Fault implements sqldb.DB: what has failed would fail again.
+func (d *database) Fault(error) sqldb.Fault { return sqldb.Final }
 
-// usable returns why a call cannot go on: its context has ended, or the store is
-// closed.
-func (s *Store) usable(ctx context.Context) error {
-	select {
-	case <-s.closed:
-		return errClosed
-	default:
-		return ctx.Err()
+// Close implements sqldb.DB. It waits for the calls that have begun, writes the log back
+// and closes the file.
+func (d *database) Close() error {
+	close(d.closed)
+	var errs []error
+	for range readersMax {
+		errs = append(errs, (<-d.readers).close())
 	}
-}
-
-// read runs do on a connection that sees one state of the database.
-func (s *Store) read(ctx context.Context, do func(c *conn) error) error {
-	if err := s.usable(ctx); err != nil {
-		return err // or a short one would end before it is interrupted, now and then
-	}
-	var c *conn
-	select {
-	case c = <-s.readers:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.closed:
-		return errClosed
-	}
-	defer func() { s.readers <- c }()
-	err := interruptible(ctx, c, func() error {
-		if err := c.stmt("begin").exec(); err != nil {
-			return err
-		}
-		return do(c)
-	})
-	if c.inTransaction() {
-		err = errors.Join(err, c.stmt("commit").exec())
-	}
-	if interrupted(err) && ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return err
+	return errors.Join(append(errs, d.writer.close(), unlock(d.lock))...)
 }
 
 // passive is the checkpoint mode that writes back what nobody is in the way of.
 const passive = lib.SQLITE_CHECKPOINT_PASSIVE
-
-// wrapped says what a call was about in its error.
-func wrapped(err error, format string, args ...any) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
-}

@@ -1,9 +1,11 @@
 package sqlite
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -21,24 +23,54 @@ func TestMain(m *testing.M) {
 }
 
 func TestStore(t *testing.T) {
+	var asked sync.Map // what the stores of the suite have asked
 	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
-		return open(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions})
+		s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions, Guard: true})
+		t.Cleanup(func() {
+			for text, st := range s.d.statements.Range {
+				asked.Store(text, st)
+			}
+		})
+		return s
 	})
+	t.Run("what it asks is answered by indexes", func(t *testing.T) { checkPlans(t, &asked) })
 }
 
-// open opens a store until the end of the test.
-func open(t testing.TB, path string, o Options) *Store {
+// openStore opens a store until the end of the test.
+func openStore(t testing.TB, path string, o Options) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), path, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		checkLines(t, s)
-		checkJobs(t, s)
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return s
+}
+
+// read runs do on a connection that sees one state of the database.
+func (s *Store) read(ctx context.Context, do func(c *conn) error) error {
+	t, err := s.d.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	defer t.Rollback()
+	return do(t.(*tx).c)
+}
+
+// write runs do in a transaction and returns when it is on disk.
+func (s *Store) write(ctx context.Context, do func(t *tx) error) error {
+	begun, err := s.d.Begin(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer begun.Rollback()
+	if err := do(begun.(*tx)); err != nil {
+		return err
+	}
+	_, err = begun.Commit(ctx)
+	return err
 }

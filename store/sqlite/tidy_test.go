@@ -15,7 +15,7 @@ import (
 // and its history has expired.
 func TestADeletedJobLeavesNothingBehind(t *testing.T) {
 	clock := time.Now()
-	s := open(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: func() time.Time { return clock }})
+	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: func() time.Time { return clock }})
 	ctx := t.Context()
 	ids := &tally{}
 	session, err := s.Join(ctx, store.Session{ID: ids.next(), Node: "a", Machine: "m", DataDir: "d"})
@@ -36,6 +36,9 @@ func TestADeletedJobLeavesNothingBehind(t *testing.T) {
 	}
 	result := store.Result{Attempt: a, Outcome: job.OutcomeSucceeded, Output: []store.OutputChunk{{Run: a.Run, Attempt: 1, Data: []byte("x")}}}
 	if _, err := s.Finish(ctx, session.ID, []store.Result{result}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.End(ctx, session.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.DeleteJob(ctx, store.DeleteJob{UID: uid, IfVersion: store.AnyVersion}); err != nil {
@@ -71,7 +74,7 @@ func TestADeletedJobLeavesNothingBehind(t *testing.T) {
 		t.Fatalf("history without its job: %v, %v", records, err)
 	}
 	rest(func() (bool, error) { return s.Expire(ctx, store.Retention{For: time.Hour}) })
-	for _, table := range []string{"job_state", "jobs", "names", "timings", "revisions", "keys", "history", "output", "active", "orphans", "sessions"} {
+	for _, table := range []string{"job_state", "jobs", "names", "revisions", "request_keys", "history", "output", "active", "orphans", "sessions"} {
 		if n := count(table); n != 0 {
 			t.Errorf("%d rows are left in %s", n, table)
 		}
@@ -81,7 +84,7 @@ func TestADeletedJobLeavesNothingBehind(t *testing.T) {
 // Runs that stay, more of them than one call looks at, do not hide those behind
 // them that end.
 func TestWhatStaysHidesNothingFromTidy(t *testing.T) {
-	const many = tidyMax + 100
+	const many = 500 + 100
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	lateBy, forever := job.Duration(10*time.Second), job.Forever
 	for name, c := range map[string]struct {
@@ -95,7 +98,7 @@ func TestWhatStaysHidesNothingFromTidy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, ids := t.Context(), &tally{}
-			s := open(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: func() time.Time { return now }})
+			s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: func() time.Time { return now }})
 			session, err := s.Join(ctx, store.Session{ID: ids.next(), Node: "a", Machine: "m", DataDir: "d"})
 			if err != nil {
 				t.Fatal(err)
@@ -164,7 +167,7 @@ func TestWhatStaysHidesNothingFromTidy(t *testing.T) {
 // A pause that was to run out and whose job is deleted is looked at once more.
 func TestTheEndOfThePauseOfADeletedJobIsForgotten(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	s := open(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: func() time.Time { return now }})
+	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: func() time.Time { return now }})
 	paused := benchJob(1, job.Policy{})
 	paused.Paused = true
 	j, err := s.PutJob(t.Context(), store.PutJob{Definition: paused, Pause: store.Pause{By: "ann", Until: now.Add(time.Minute)}})
@@ -179,7 +182,7 @@ func TestTheEndOfThePauseOfADeletedJobIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = s.read(t.Context(), func(c *conn) error {
-		n, err := number(c, "select count(*) from job_state where paused_until <> 0")
+		n, err := number(c, "select count(*) from jobs where paused_until <> 0")
 		if n != 0 {
 			t.Error("it is looked at again and again")
 		}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	lib "modernc.org/sqlite/lib"
 
 	"github.com/belfry-cron/belfry/store"
-	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
 const (
@@ -26,247 +28,217 @@ const (
 	checkpointEvery = 16
 )
 
-// writer is the only one who writes. All its fields but the channels and checkpoints
-// belong to the goroutine of run.
+// writer has the one connection that writes. Calls have it in turn, in the order in which
+// they have come. A call whose changes are made gives its turn to the next one, which
+// makes its own in the same transaction; the last of such a group commits for all.
 type writer struct {
-	s       *Store
+	path    string
 	c       *conn
 	ballast *ballast
-	memory  memory
 
-	// calls takes what is to be written, one by one; nobody closes it.
-	calls chan *call
-	done  chan struct{} // closed when run has ended
+	mu    sync.Mutex
+	taken bool            // a call has the turn
+	queue []chan struct{} // of those that wait for it
 
-	// The log is written back in two steps, so that the writer is held up only
-	// for the second, short one: what is in it is written back beside the
-	// writer, and what has come meanwhile by the writer. behind asks for the
-	// first, ahead says that it is done; each holds one message.
-	checkpoints    *conn // of the goroutine of writeBack
-	behind, ahead  chan struct{}
-	checkpointing  bool
-	commits        int
-	checkpointDone chan struct{} // closed when the goroutine has ended
+	// What follows belongs to the call that has the turn.
+	closed atomic.Bool
+	group  *group // that is open
+	// groupTime is how long a group may take; tests that need one group set it.
+	groupTime time.Duration
+	commits   int // since the length of the log was looked at
+
+	// era counts what was undone: a step remembers what earlier ones have written, and
+	// that may be among it.
+	era atomic.Int64
+
+	// The log is written back in two steps, so that calls are held up only for the
+	// second, short one: what is in it is written back beside them, and what has come
+	// meanwhile in a turn.
+	checkpoints   *conn // of the goroutine that does so
+	checkpointing atomic.Bool
+	background    sync.WaitGroup
 }
 
-// call is something to write. What it changes is undone if do fails.
-type call struct {
-	do func(t *tx) error
-	// grows is set for what only adds, and waits for space when there is none.
-	grows bool
-	// alone is set for what asks for the runs of sessions, of which is known only
-	// where they stand when nothing is to be committed.
-	alone  bool
-	err    error
-	result chan error // of one
-	hint   store.Hint
-	ended  columns.EndCounts
-	events []store.Event
-	moves  []move
+// group is the calls whose changes are in the open transaction.
+type group struct {
+	calls int
+	begun time.Time
+	done  chan struct{} // closed when it has ended
+	err   error         // why it was undone
 }
 
-// tx is the part of a transaction that belongs to a call.
-type tx struct {
-	*conn
-	s      *Store
-	now    time.Time
-	hint   store.Hint        // sent after the commit
-	ended  columns.EndCounts // added after it
-	events []store.Event     // sent after it
-	moves  []move            // made after it
-	memory *memory
-}
-
-func newWriter(s *Store, c, checkpoints *conn, b *ballast) *writer {
-	return &writer{
-		s: s, c: c, ballast: b, checkpoints: checkpoints,
-		calls:          make(chan *call),
-		done:           make(chan struct{}),
-		behind:         make(chan struct{}, 1),
-		ahead:          make(chan struct{}, 1),
-		checkpointDone: make(chan struct{}),
-	}
-}
-
-// write runs do in a transaction and returns when it is on disk. It waits for
-// its turn as long as ctx allows; what has begun is waited for.
-func (s *Store) write(ctx context.Context, do func(t *tx) error) error {
-	return s.submit(ctx, &call{do: do})
-}
-
-// grow is write for what only adds to the database: it is refused while there is
-// no space for it.
-func (s *Store) grow(ctx context.Context, do func(t *tx) error) error {
-	return s.submit(ctx, &call{do: do, grows: true})
-}
-
-// sweep is write for what asks for the runs of sessions.
-func (s *Store) sweep(ctx context.Context, do func(t *tx) error) error {
-	return s.submit(ctx, &call{do: do, alone: true})
-}
-
-func (s *Store) submit(ctx context.Context, c *call) error {
-	if err := s.usable(ctx); err != nil {
-		return err
-	}
-	c.result = make(chan error, 1)
-	select {
-	case s.writer.calls <- c:
-		return <-c.result
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.closed:
+// take waits for the turn as long as ctx allows.
+func (w *writer) take(ctx context.Context) error {
+	w.mu.Lock()
+	if w.closed.Load() {
+		w.mu.Unlock()
 		return errClosed
 	}
+	if !w.taken {
+		w.taken = true
+		w.mu.Unlock()
+		return nil
+	}
+	turn := make(chan struct{})
+	w.queue = append(w.queue, turn)
+	w.mu.Unlock()
+	err := errClosed
+	select {
+	case <-turn:
+		if !w.closed.Load() {
+			return nil
+		}
+	case <-ctx.Done():
+		err = ctx.Err()
+		w.mu.Lock()
+		i := slices.Index(w.queue, turn)
+		if i >= 0 {
+			w.queue = slices.Delete(w.queue, i, i+1)
+		}
+		w.mu.Unlock()
+		if i >= 0 {
+			return err
+		} // otherwise the turn came at the same moment
+	}
+	w.leave()
+	return err
 }
 
-// run writes until the store is closed.
-func (w *writer) run() {
-	defer close(w.done)
-	go w.writeBack()
-	defer func() {
-		close(w.behind)
-		<-w.checkpointDone
-	}()
-	w.ballast.restore(time.Now())
-	for {
-		select {
-		case first := <-w.calls:
-			for first != nil {
-				var g *group
-				g, first = w.group(first)
-				w.commit(g)
-			}
-			w.watchLog()
-		case <-w.ahead:
-			w.checkpointing = false
-			w.finishCheckpoint()
-		case <-w.s.closed:
+// next gives the turn to the call that waits longest, if there is one.
+func (w *writer) next() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.queue) == 0 {
+		return false
+	}
+	close(w.queue[0])
+	w.queue = w.queue[1:]
+	return true
+}
+
+// begin begins the part of a call in the transaction. A call that only adds is refused
+// while there is no space.
+func (w *writer) begin(adds bool) error {
+	if adds && !w.ballast.restore(time.Now()) {
+		return fmt.Errorf("%w on the disk of %s: %s", store.ErrNoSpace, w.path, needed(w.path, workRoom, "for new runs"))
+	}
+	if w.group == nil {
+		return w.c.stmt("begin immediate").exec()
+	}
+	return w.c.stmt("savepoint call").exec()
+}
+
+// join ends the part of a call and returns when it is on disk.
+func (w *writer) join(t *tx) error {
+	if !w.c.inTransaction() {
+		err := errors.Join(t.failed, errUndone)
+		w.lose(err)
+		w.leave()
+		return err
+	}
+	if t.first {
+		w.group = &group{begun: time.Now(), done: make(chan struct{})}
+	}
+	g := w.group
+	g.calls++
+	if !t.first {
+		if err := w.c.stmt("release call").exec(); err != nil {
+			w.lose(err)
+		}
+	}
+	w.leave()
+	<-g.done
+	return g.err
+}
+
+// undo undoes the part of a call.
+func (w *writer) undo(t *tx) {
+	if t.failed != nil || w.c.totalChanges() != t.before {
+		w.era.Add(1)
+	}
+	if errors.Is(t.failed, store.ErrNoSpace) {
+		w.free()
+	}
+	var err error
+	switch {
+	case !w.c.inTransaction():
+		// A full disk undoes the whole transaction, not only what failed.
+		err = errors.Join(t.failed, errUndone)
+	case t.first:
+		err = w.c.stmt("rollback").exec()
+	default:
+		err = errors.Join(w.c.stmt("rollback to call").exec(), w.c.stmt("release call").exec())
+	}
+	if err != nil {
+		w.lose(err)
+	}
+	w.leave()
+}
+
+// lose ends the open transaction, whose changes are undone.
+func (w *writer) lose(err error) {
+	w.era.Add(1)
+	if w.c.inTransaction() {
+		err = errors.Join(err, w.c.stmt("rollback").exec())
+	}
+	if g := w.group; g != nil {
+		g.err, w.group = err, nil
+		close(g.done)
+	}
+}
+
+// leave ends the turn of a call: the next one goes on in the same transaction, or it is
+// committed first.
+func (w *writer) leave() {
+	if g := w.group; g != nil {
+		if g.calls < groupMax && time.Since(g.begun) < w.groupTime && w.next() {
 			return
 		}
+		w.commit(g)
 	}
-}
-
-// group is the calls of one transaction.
-type group struct {
-	all []*call
-	// open are those whose changes are in the transaction that is open.
-	open []*call
-}
-
-// group runs a call, and those that come meanwhile, in one transaction that is
-// left open. next is one that has come and does not belong to it.
-func (w *writer) group(first *call) (g *group, next *call) {
-	g = &group{}
-	w.try(g, first)
-	begun := time.Now()
-	for !first.alone && len(g.all) < groupMax && time.Since(begun) < groupTime {
-		select {
-		case next := <-w.calls:
-			if next.alone {
-				return g, next
-			}
-			w.try(g, next)
-		default:
-			return g, nil
-		}
-	}
-	return g, nil
-}
-
-// try runs a call, and undoes it if it fails.
-func (w *writer) try(g *group, c *call) {
-	g.all = append(g.all, c)
-	if c.grows && !w.ballast.restore(time.Now()) {
-		c.err = fmt.Errorf("%w on the disk of %s", store.ErrNoSpace, w.s.path)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.queue) == 0 {
+		w.taken = false
 		return
 	}
-	begin, undo, end := "savepoint call", "rollback to call", "release call"
-	if len(g.open) == 0 {
-		begin, undo, end = "begin immediate", "rollback", ""
-	}
-	if c.err = w.c.stmt(begin).exec(); c.err != nil {
-		return
-	}
-	before := w.c.totalChanges()
-	t := &tx{conn: w.c, s: w.s, now: w.s.clock(), memory: &w.memory}
-	if c.err = c.do(t); c.err == nil {
-		c.hint, c.ended, c.events, c.moves = t.hint, t.ended, t.events, t.moves
-		g.open = append(g.open, c)
-	} else {
-		// Most that fail are refused before they have changed anything.
-		var of *failure
-		if w.c.totalChanges() != before || errors.As(c.err, &of) {
-			w.forget()
-		}
-		if w.c.inTransaction() {
-			c.err = errors.Join(c.err, w.c.stmt(undo).exec())
-		}
-	}
-	if end != "" && w.c.inTransaction() {
-		c.err = errors.Join(c.err, w.c.stmt(end).exec())
-	}
-	if !w.c.inTransaction() {
-		// A full disk undoes the whole transaction, not only what failed.
-		g.lose(c.err)
-	}
-}
-
-// lose notes that what is in the open transaction was undone.
-func (g *group) lose(err error) {
-	for _, c := range g.open {
-		c.err, c.hint, c.ended, c.events, c.moves = errors.Join(c.err, err), 0, columns.EndCounts{}, nil, nil
-	}
-	g.open = nil
+	close(w.queue[0])
+	w.queue = w.queue[1:]
 }
 
 // commit ends the transaction of a group and answers its calls.
 func (w *writer) commit(g *group) {
-	if len(g.open) > 0 {
-		if err := w.c.commit(); err != nil {
-			w.forget()
-			if w.c.inTransaction() {
-				err = errors.Join(err, w.c.stmt("rollback").exec())
-			}
-			g.lose(err)
+	if err := w.c.stmt("commit").exec(); err != nil {
+		if errors.Is(err, store.ErrNoSpace) {
+			w.free()
 		}
+		w.lose(err)
+		return
 	}
-	var hint store.Hint
-	for _, c := range g.all {
-		hint |= c.hint
-		w.s.lines.move(c.moves)
-		w.s.feed.Send(c.events)
-		w.s.ended.Add(&c.ended)
-		// While the log is written back, that would take the space:
-		// finishCheckpoint gives it back then.
-		if errors.Is(c.err, store.ErrNoSpace) && w.ballast.there && !w.checkpointing {
-			w.ballast.free()
-		}
-	}
-	w.s.hints.Send(hint)
-	for _, c := range g.all {
-		c.result <- c.err
-	}
+	w.group = nil
+	close(g.done)
+	w.watchLog()
 }
 
-// forget drops what is kept in memory after something was undone that may be in
-// it.
-func (w *writer) forget() {
-	w.s.jobs.forget()
-	w.memory.forget()
+// free gives back the space that is kept. While the log is written back, that would take
+// it: finishCheckpoint gives it back then.
+func (w *writer) free() {
+	if w.ballast.there && !w.checkpointing.Load() {
+		w.ballast.free()
+	}
 }
 
 // watchLog has the log written back when it has become long, and there is room
 // for it.
 func (w *writer) watchLog() {
-	if w.commits++; w.checkpointing || w.commits < checkpointEvery {
+	if w.commits++; w.checkpointing.Load() || w.commits < checkpointEvery {
 		return
 	}
 	w.commits = 0
 	pages, done, err := w.c.checkpoint(lib.SQLITE_CHECKPOINT_NOOP)
 	if err == nil && pages-done >= checkpointPages && (w.ballast.there || w.fits()) {
-		w.checkpointing = true
-		w.behind <- struct{}{} // there is room: only one is asked for at a time
+		w.checkpointing.Store(true)
+		w.background.Go(w.writeBack)
 	}
 }
 
@@ -274,42 +246,47 @@ func (w *writer) watchLog() {
 // database. A log with more would take what the ballast has given back without
 // being written back to the end, and then there is no room in either file.
 func (w *writer) fits() bool {
-	info, err := os.Stat(w.s.path)
+	info, err := os.Stat(w.path)
 	if err != nil {
 		return false
 	}
-	q := w.c.stmt("select page_count * page_size from pragma_page_count, pragma_page_size")
-	size := int64(0)
-	for q.next() {
-		size = q.int()
-	}
-	return q.err() == nil && size-info.Size() <= ballastSize/2
+	size, err := number(w.c, "select page_count * page_size from pragma_page_count, pragma_page_size")
+	return err == nil && size-info.Size() <= ballastSize/2
 }
 
-// writeBack writes the log back beside the writer, twice, because the first time
-// takes long enough for much to come.
+// writeBack writes the log back beside the calls, twice, because the first time takes
+// long enough for much to come. The rest is written back in a turn, after which the next
+// transaction begins at the start of the log.
 func (w *writer) writeBack() {
-	defer close(w.checkpointDone)
-	for range w.behind {
-		for range 2 {
-			// It does no harm if it fails: the log grows until one succeeds.
-			_, _, _ = w.checkpoints.checkpoint(passive)
-		}
-		w.ahead <- struct{}{}
+	for range 2 {
+		// It does no harm if it fails: the log grows until one succeeds.
+		_, _, _ = w.checkpoints.checkpoint(passive)
 	}
-}
-
-// finishCheckpoint writes back the rest of the log, after which the next
-// transaction begins at its start.
-func (w *writer) finishCheckpoint() {
+	defer w.checkpointing.Store(false)
+	if w.take(context.Background()) != nil {
+		return // the store is closed, which writes it back
+	}
+	if g := w.group; g != nil {
+		w.commit(g)
+	}
 	if _, _, err := w.c.checkpoint(passive); errors.Is(err, store.ErrNoSpace) {
 		w.ballast.free()
 	}
+	w.leave()
 }
 
-// close closes the connections after run has ended. What is in the log is
-// written back, and the log is removed.
+// close waits for the calls that have come, and closes the connections. What is in the log
+// is written back, and the log is removed.
 func (w *writer) close() error {
+	if err := w.take(context.Background()); err != nil {
+		return err
+	}
+	if g := w.group; g != nil {
+		w.commit(g)
+	}
+	w.closed.Store(true)
+	w.leave()
+	w.background.Wait()
 	err := w.checkpoints.close()
 	_, _, truncated := w.c.checkpoint(lib.SQLITE_CHECKPOINT_TRUNCATE)
 	if errors.Is(truncated, store.ErrNoSpace) {

@@ -111,8 +111,7 @@ var atOnceTests = []test{
 			a := e.join(fmt.Sprintf("a%d", i))
 			attempt := e.plan(e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}\npolicy: {lost_after: 30s}", i)), time.Second)[0]
 			e.claim(a, attempt, store.Started)
-			e.clock.Advance(31 * time.Second)
-			e.must(e.Renew(e.ctx, b.ID, store.Load{}))
+			e.pass(31*time.Second, b)
 			renew := func() error { return e.Renew(e.ctx, a.ID, store.Load{}) }
 			errs := atOnce(func() error {
 				time.Sleep(time.Duration(i) * 300 * time.Microsecond) // in the middle of the other, in some round

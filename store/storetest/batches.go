@@ -208,7 +208,7 @@ var batchTests = []test{
 		e.must(err)
 		equal(e, "found", len(found), len(names))
 		if found[0] != nil {
-			e.Errorf("a job that is not there was found: %+v", found[0].Definition)
+			e.Errorf("a job that does not exist was found: %+v", found[0].Definition)
 		}
 		for i, name := range names[1:] {
 			equal(e, "name", found[i+1].Definition.FullName(), name)
@@ -224,7 +224,7 @@ var batchTests = []test{
 		found, err = e.JobsByUID(e.ctx, uids)
 		e.must(err)
 		if found[0] != nil {
-			e.Errorf("a job that is not there was found: %+v", found[0].Definition)
+			e.Errorf("a job that does not exist was found: %+v", found[0].Definition)
 		}
 		for i, uid := range uids[1:] {
 			equal(e, "uid", found[i+1].Definition.UID, uid)

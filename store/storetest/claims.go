@@ -127,7 +127,7 @@ var claimTests = []test{
 		item.Runs[0].Session = b.ID
 		e.planned(item, store.Planned)
 		e.clock.Advance(time.Second)
-		a := store.Attempt{Run: item.Runs[0].ID, Number: 1, Token: e.id()}
+		a := store.Attempt{Job: item.Job, Run: item.Runs[0].ID, Number: 1, Token: e.id()}
 		e.claim(e.a, a, store.Taken)
 		equal(e, "session", e.run(a.Run).Session, b.ID)
 		e.claim(b, a, store.Started)
@@ -271,10 +271,10 @@ var claimTests = []test{
 		e.clock.Advance(time.Second)
 		again := []store.Session{e.join("b"), e.join("c")}
 		for i, n := range item.Runs {
-			a := store.Attempt{Run: n.ID, Number: 1, Token: e.id()}
-			e.must(e.Place(e.ctx, []store.Placement{{Run: n.ID, Attempt: 1, Session: e.a.ID}}))
+			a := store.Attempt{Job: item.Job, Run: n.ID, Number: 1, Token: e.id()}
+			e.must(e.Place(e.ctx, []store.Placement{{Job: item.Job, Run: n.ID, Attempt: 1, Session: e.a.ID}}))
 			e.claim(e.a, a, store.Taken)
-			e.must(e.Place(e.ctx, []store.Placement{{Run: n.ID, Attempt: 1, Session: again[i].ID}}))
+			e.must(e.Place(e.ctx, []store.Placement{{Job: item.Job, Run: n.ID, Attempt: 1, Session: again[i].ID}}))
 			e.claim(again[i], a, store.Started)
 		}
 	}},
@@ -284,10 +284,10 @@ var claimTests = []test{
 		item := e.planItem(j, start.Add(time.Second))
 		item.Runs[0].Session = b.ID
 		e.planned(item, store.Planned)
-		e.clock.Advance(30 * time.Second)
+		e.pass(30*time.Second, e.a)
 		e.tidy()
 		e.run(item.Runs[0].ID)
-		e.clock.Advance(32 * time.Second)
+		e.pass(32*time.Second, e.a)
 		e.tidy()
 		contains(e, "reason", e.gone(item.Runs[0].ID, job.OutcomeMissed).Attempt.Reason, "node b")
 	}},

@@ -252,7 +252,7 @@ func (c *crowd) workSome(r *rand.Rand, node store.Session) {
 	var attempts []store.Attempt
 	for range 1 + r.IntN(4) {
 		run := runs[r.IntN(len(runs))]
-		attempts = append(attempts, store.Attempt{Run: run.ID, Number: run.Attempt, Token: c.id()})
+		attempts = append(attempts, store.Attempt{Job: run.Job, Run: run.ID, Number: run.Attempt, Token: c.id()})
 	}
 	c.mu.Lock()
 	epochs, deleted := map[job.ID]int64{}, map[job.ID]bool{}
@@ -303,7 +303,9 @@ func (c *crowd) endAttempt(r *rand.Rand, node store.Session, run store.Run, a st
 	c.mu.Lock()
 	delete(c.holders[run.Slot], a.Run)
 	c.mu.Unlock()
-	if r.IntN(10) == 0 {
+	// A claim that was made ahead is given back: an edit may have called it back since, and then
+	// its instant belongs to the new epoch. Only a node that has started at the due time may report.
+	if run.Due.After(run.Claimed) || r.IntN(10) == 0 {
 		c.mu.Lock()
 		delete(c.started, started{a.Run, a.Number}) // it may be claimed again
 		c.mu.Unlock()

@@ -15,11 +15,12 @@ var endTests = []test{
 		e.clock.Advance(time.Second)
 		e.claim(e.a, a, store.Started)
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+		b := e.join("b")
 		for _, c := range []struct {
 			after time.Duration
 			lost  int
 		}{{8 * time.Second, 0}, {time.Second, 0}, {time.Millisecond, 1}} {
-			e.clock.Advance(c.after)
+			e.pass(c.after, b)
 			lost, err := e.Lost(e.ctx, 10)
 			e.must(err)
 			equal(e, "lost", len(lost), c.lost)
@@ -77,7 +78,7 @@ var endTests = []test{
 			e.Error("accepted before the claim")
 		}
 		e.claim(e.a, a, store.Started)
-		for _, wrong := range []store.Attempt{{Run: a.Run, Number: 1, Token: e.id()}, {Run: a.Run, Number: 2, Token: a.Token}, {Run: e.id(), Number: 1, Token: a.Token}} {
+		for _, wrong := range []store.Attempt{{Job: a.Job, Run: a.Run, Number: 1, Token: e.id()}, {Job: a.Job, Run: a.Run, Number: 2, Token: a.Token}, {Job: a.Job, Run: e.id(), Number: 1, Token: a.Token}} {
 			if e.report(store.Result{Attempt: wrong, Outcome: job.OutcomeSucceeded}).Accepted {
 				e.Errorf("accepted %+v", wrong)
 			}
@@ -123,7 +124,7 @@ var endTests = []test{
 		e.finish(a, job.OutcomeFailed) // the answer was lost
 		equal(e, "attempt", e.run(a.Run).Attempt, 2)
 		e.clock.Advance(time.Second)
-		next := store.Attempt{Run: a.Run, Number: 2, Token: e.id()}
+		next := store.Attempt{Job: a.Job, Run: a.Run, Number: 2, Token: e.id()}
 		e.claim(e.a, next, store.Started)
 		e.finish(a, job.OutcomeFailed)
 		equal(e, "state", e.run(a.Run).State, job.StateRunning)
@@ -162,6 +163,8 @@ var endTests = []test{
 			{"attempts: 1, exit_codes: [75]", store.Result{Outcome: job.OutcomeFailed, ExitCode: new(1)}, false},
 			{"attempts: 1, exit_codes: [75]", store.Result{Outcome: job.OutcomeFailed, Signal: "SIGSEGV"}, false},
 			{"attempts: 1, exit_codes: [75]", store.Result{Outcome: job.OutcomeFailed, Retryable: true}, true},
+			{"attempts: 1", store.Result{Outcome: job.OutcomeFailed, Permanent: true}, false},
+			{"attempts: 1", store.Result{Outcome: job.OutcomeTimedOut, Permanent: true}, true},
 			{"attempts: 1, backoff: 10s, within: 10s", store.Result{Outcome: job.OutcomeFailed}, true},
 			{"attempts: 3, backoff: 10s, within: 10s, jitter: 1d", store.Result{Outcome: job.OutcomeFailed}, false},
 		} {
@@ -178,7 +181,7 @@ var endTests = []test{
 		e.claim(e.a, a, store.Started)
 		e.finish(a, job.OutcomeFailed)
 		e.clock.Advance(61 * time.Second)
-		e.claim(e.a, store.Attempt{Run: a.Run, Number: 2, Token: e.id()}, store.Late)
+		e.claim(e.a, store.Attempt{Job: a.Job, Run: a.Run, Number: 2, Token: e.id()}, store.Late)
 		r := e.gone(a.Run, job.OutcomeFailed)
 		equal(e, "number", r.Attempt.Number, 0)
 		contains(e, "reason", r.Attempt.Reason, "within 1m")
@@ -202,7 +205,7 @@ var endTests = []test{
 		e.finish(a, job.OutcomeFailed)
 		e.put(text + "\npaused: true")
 		e.clock.Advance(time.Second)
-		e.claim(e.a, store.Attempt{Run: a.Run, Number: 2, Token: e.id()}, store.Gone)
+		e.claim(e.a, store.Attempt{Job: a.Job, Run: a.Run, Number: 2, Token: e.id()}, store.Gone)
 		e.gone(a.Run, job.OutcomeWithdrawn)
 	}},
 
@@ -217,11 +220,11 @@ var endTests = []test{
 			e.must(err)
 			return list
 		}
-		e.clock.Advance(30 * time.Second)
+		e.pass(30*time.Second, b)
 		equal(e, "lost after 30 s", len(lost()), 0)
 		e.must(e.Reap(e.ctx, b.ID, []store.Attempt{plain, retried}))
 		equal(e, "state", e.run(plain.Run).State, job.StateRunning)
-		e.clock.Advance(time.Second)
+		e.pass(time.Second, b)
 		if list := lost(); len(list) != 1 || list[0] != retried {
 			e.Fatalf("lost after 31 s: %+v", list)
 		}
@@ -232,30 +235,30 @@ var endTests = []test{
 		e.want(e.Renew(e.ctx, e.a.ID, store.Load{}), store.ErrSessionOver) // something of it was reaped
 		_, err := e.Plan(e.ctx, e.a.ID, nil)
 		e.want(err, store.ErrSessionOver)
-		e.clock.Advance(30 * time.Second)
+		e.pass(30*time.Second, b)
 		e.must(e.Renew(e.ctx, b.ID, store.Load{}))
 		list := lost()
 		equal(e, "lost after 61 s", len(list), 1)
 		for range 2 {
 			e.must(e.Reap(e.ctx, b.ID, list))
 		}
-		contains(e, "reason", e.gone(plain.Run, job.OutcomeLost).Attempt.Reason, "node a was not heard of")
+		contains(e, "reason", e.gone(plain.Run, job.OutcomeLost).Attempt.Reason, "node a was silent")
 		equal(e, "records", len(e.attempts(plain.Run)), 1)
-		e.claim(b, store.Attempt{Run: retried.Run, Number: 2, Token: e.id()}, store.Started)
+		e.claim(b, store.Attempt{Job: retried.Job, Run: retried.Run, Number: 2, Token: e.id()}, store.Started)
 	}},
 	{"a lost run that belongs to a node is retried there, or ends with it", func(e *env) {
 		text := everyMinute + "\nplace: {strategy: broadcast}\npolicy: {retry: {attempts: 1, backoff: 0s}}"
 		b := e.join("b")
 		a := e.plan(e.put(text), time.Second)[0]
 		e.claim(e.a, a, store.Started)
-		e.clock.Advance(61 * time.Second)
+		e.pass(61*time.Second, b)
 		e.must(e.Reap(e.ctx, b.ID, []store.Attempt{a}))
-		retry := store.Attempt{Run: a.Run, Number: 2, Token: e.id()}
+		retry := store.Attempt{Job: a.Job, Run: a.Run, Number: 2, Token: e.id()}
 		e.claim(b, retry, store.Taken)
 		r := e.run(a.Run)
 		equal(e, "node", r.Node, "a")
 		equal(e, "session", r.Session, job.ID{})
-		e.clock.Advance(61 * time.Second)
+		e.pass(61*time.Second, b)
 		e.tidy()
 		contains(e, "reason", e.gone(a.Run, job.OutcomeLost).Attempt.Reason, "node a, which it belongs to, is gone")
 	}},
@@ -264,8 +267,9 @@ var endTests = []test{
 		e.put("name: follower\nschedule: {on: [{job: a, outcome: succeeded}]}")
 		a := e.plan(j, time.Second)[0]
 		e.claim(e.a, a, store.Started)
-		e.clock.Advance(61 * time.Second)
-		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a}))
+		b := e.join("b")
+		e.pass(61*time.Second, b)
+		e.must(e.Reap(e.ctx, b.ID, []store.Attempt{a}))
 		e.gone(a.Run, job.OutcomeLost)
 		for range 2 {
 			e.finish(a, job.OutcomeSucceeded)
@@ -280,8 +284,8 @@ var endTests = []test{
 	{"a late result of an attempt that was retried is kept in words, and replaces nothing", func(e *env) {
 		a := e.plan(e.put(everyMinute+"\npolicy: {retry: {attempts: 1, backoff: 1s}}"), time.Second)[0]
 		e.claim(e.a, a, store.Started)
-		e.clock.Advance(61 * time.Second)
 		b := e.join("b")
+		e.pass(61*time.Second, b)
 		e.must(e.Reap(e.ctx, b.ID, []store.Attempt{a}))
 		for range 2 {
 			if e.report(store.Result{Attempt: a, Outcome: job.OutcomeSucceeded}).Accepted {
@@ -305,7 +309,7 @@ var endTests = []test{
 		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a})) // not its predecessor
 		e.must(e.Reap(e.ctx, e.join("b").ID, []store.Attempt{a})) // nor is it of one that has some
 		equal(e, "state", e.run(a.Run).State, job.StateRunning)
-		e.must(e.Reap(e.ctx, next.ID, []store.Attempt{{Run: mine[0].ID, Number: mine[0].Attempt, Token: mine[0].Token}}))
+		e.must(e.Reap(e.ctx, next.ID, []store.Attempt{mine[0].Present()}))
 		contains(e, "reason", e.gone(a.Run, job.OutcomeLost).Attempt.Reason, "started again")
 	}},
 	{"started once: what a node left behind takes no more runs when the node is there again", func(e *env) {
@@ -317,8 +321,8 @@ var endTests = []test{
 		list, err := e.Unplaced(e.ctx, store.RunRef{}, 10)
 		e.must(err)
 		equal(e, "runs to be placed again", len(list), 2)
-		e.must(e.Place(e.ctx, []store.Placement{{Run: runs[0].Run, Attempt: 1, Session: next.ID}}))
-		e.must(e.Place(e.ctx, []store.Placement{{Run: runs[0].Run, Attempt: 1, Session: e.a.ID}})) // it leaves
+		e.must(e.Place(e.ctx, []store.Placement{{Job: runs[0].Job, Run: runs[0].Run, Attempt: 1, Session: next.ID}}))
+		e.must(e.Place(e.ctx, []store.Placement{{Job: runs[0].Job, Run: runs[0].Run, Attempt: 1, Session: e.a.ID}})) // it leaves
 		equal(e, "session", e.run(runs[0].Run).Session, next.ID)
 		e.claim(next, runs[0], store.Started)
 	}},
@@ -443,10 +447,10 @@ var endTests = []test{
 		e.must(err)
 		run := e.active(b)[0]
 		e.put("name: b\npaused: true\nschedule: {on: [{job: a}]}")
-		e.claim(e.a, store.Attempt{Run: run.ID, Number: 1, Token: e.id()}, store.Gone)
+		e.claim(e.a, store.Attempt{Job: run.JobUID, Run: run.ID, Number: 1, Token: e.id()}, store.Gone)
 		run = e.active(follower)[0]
 		e.put("name: c\nschedule: {on: [{job: a, outcome: finished}]}")
-		e.claim(e.a, store.Attempt{Run: run.ID, Number: 1, Token: e.id()}, store.Started)
+		e.claim(e.a, store.Attempt{Job: run.JobUID, Run: run.ID, Number: 1, Token: e.id()}, store.Started)
 	}},
 	{"a job is followed also where many others are", func(e *env) {
 		j := e.put("name: z\nschedule: {cron: '* * * * *'}")
@@ -498,7 +502,9 @@ var endTests = []test{
 			sameTime(e, "due", list[0].Due, e.now().Add(10*time.Second))
 			return list[0]
 		}
-		attempt := func(r store.Run) store.Attempt { return store.Attempt{Run: r.ID, Number: 1, Token: e.id()} }
+		attempt := func(r store.Run) store.Attempt {
+			return store.Attempt{Job: r.JobUID, Run: r.ID, Number: 1, Token: e.id()}
+		}
 		first := next()
 		e.clock.Advance(10 * time.Second)
 		a := attempt(first)
@@ -530,7 +536,7 @@ var endTests = []test{
 	{"a chain ends with max_runs or end, and begins with start", func(e *env) {
 		j := e.put("name: a\nschedule: {after_end: 10s, max_runs: 2}")
 		for range 2 {
-			a := store.Attempt{Run: e.active(j)[0].ID, Number: 1, Token: e.id()}
+			a := store.Attempt{Job: j.Definition.UID, Run: e.active(j)[0].ID, Number: 1, Token: e.id()}
 			e.clock.Advance(10 * time.Second)
 			e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
 			e.claim(e.a, a, store.Started)
@@ -548,7 +554,7 @@ var endTests = []test{
 		runs := e.active(j)
 		equal(e, "runs", len(runs), 2)
 		for i, r := range runs {
-			a := store.Attempt{Run: r.ID, Number: 1, Token: e.id()}
+			a := store.Attempt{Job: r.JobUID, Run: r.ID, Number: 1, Token: e.id()}
 			e.claim(e.a, a, store.Started)
 			e.finish(a, job.OutcomeSucceeded)
 			equal(e, "runs", len(e.active(j)), []int{1, 2}[i])

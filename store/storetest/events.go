@@ -66,7 +66,7 @@ var eventTests = []test{
 		e.claim(e.a, runs[0], store.Started)
 		e.claim(e.a, runs[1], store.Waiting)
 		e.finish(runs[0], job.OutcomeFailed)
-		again := store.Attempt{Run: runs[0].Run, Number: 2, Token: e.id()}
+		again := store.Attempt{Job: runs[0].Job, Run: runs[0].Run, Number: 2, Token: e.id()}
 		e.clock.Advance(time.Minute)
 		e.claim(e.a, again, store.Started)
 		e.finish(again, job.OutcomeSucceeded)

@@ -51,7 +51,7 @@ var faultTests = []test{
 				return err
 			})
 			equal(e, "planned", planOutcomes[planned[0]], "planned")
-			a := store.Attempt{Run: item.Runs[0].ID, Number: 1, Token: e.id()}
+			a := store.Attempt{Job: item.Job, Run: item.Runs[0].ID, Number: 1, Token: e.id()}
 			for _, o := range []job.Outcome{job.OutcomeFailed, job.OutcomeSucceeded} {
 				var claimed []store.ClaimOutcome
 				e.interrupted(delay, func(ctx context.Context) (err error) {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -166,6 +167,42 @@ var historyTests = []test{
 		equal(e, "final", len(final), 1)
 		equal(e, "number of the final one", final[0].Attempt.Number, 2)
 	}},
+	{"recent returns the latest final records of each job", func(e *env) {
+		a, b, none := e.put("name: a"), e.put("name: b"), e.put("name: c")
+		past(e, a, job.OutcomeSucceeded, job.OutcomeFailed, job.OutcomeSucceeded)
+		past(e, b, job.OutcomeFailed)
+		read := func(n int, list ...*store.Job) string {
+			var uids []job.ID
+			for _, j := range list {
+				uids = append(uids, j.Definition.UID)
+			}
+			lists, err := e.Recent(e.ctx, uids, n)
+			e.must(err)
+			var got []string
+			for _, records := range lists {
+				text := ""
+				for _, r := range records {
+					text += fmt.Sprintf("%s %s,", r.Run.Name, r.Attempt.Outcome)
+				}
+				got = append(got, text)
+			}
+			return strings.Join(got, " | ")
+		}
+		equal(e, "two of each", read(2, b, none, a), "b failed, |  | a succeeded,a failed,")
+		equal(e, "all", read(10, a), "a succeeded,a failed,a succeeded,")
+		equal(e, "of no job", read(10), "")
+		// An attempt that is retried is not final.
+		j := e.put("name: d\npolicy: {retry: {attempts: 1, backoff: 0s}}")
+		first := e.trigger(j)
+		e.claim(e.a, first, store.Started)
+		e.finish(first, job.OutcomeFailed)
+		_, err := e.Cancel(e.ctx, first.Run, "me", "")
+		e.must(err)
+		equal(e, "of a run that was retried", read(10, j), "d cancelled,")
+		if _, err := e.Recent(e.ctx, make([]job.ID, store.MaxBatch+1), 1); !errors.Is(err, store.ErrTooMany) {
+			e.Errorf("for more than MaxBatch jobs it returned %v", err)
+		}
+	}},
 	{"aggregates count final records by bucket and outcome", func(e *env) {
 		a := e.put("name: a")
 		past(e, a, job.OutcomeSucceeded, job.OutcomeFailed, job.OutcomeSucceeded, job.OutcomeSucceeded)
@@ -236,35 +273,6 @@ var historyTests = []test{
 		e.must(err)
 		equal(e, "chunks", len(list), 0)
 	}},
-	{"history expires by age and by count, output before it", func(e *env) {
-		j := e.put("name: a")
-		few := e.put("name: few\npolicy: {keep: {runs: 1}}")
-		long := e.put("name: long\npolicy: {keep: {for: forever}}")
-		outcomes := []job.Outcome{job.OutcomeSucceeded, job.OutcomeFailed, job.OutcomeSucceeded}
-		runs := past(e, j, outcomes...)
-		past(e, few, outcomes...)
-		old := past(e, long, outcomes...)
-		expire := func(keep store.Retention) { expireAll(e, keep) }
-		expire(store.Retention{})
-		equal(e, "without a bound", len(e.records(j)), 3)
-		equal(e, "by the job's own count", len(e.records(few)), 1)
-		expire(store.Retention{OutputFor: 7 * time.Minute}) // it is 9 minutes past the first
-		chunks := func(a store.Attempt) int {
-			list, err := e.Output(e.ctx, a.Run, 1, 0, 10)
-			e.must(err)
-			return len(list)
-		}
-		equal(e, "old output", chunks(runs[0]), 0)
-		equal(e, "new output", chunks(runs[2]), 1)
-		expire(store.Retention{Runs: 2})
-		equal(e, "by count", len(e.records(j)), 2)
-		equal(e, "the first", len(e.attempts(runs[0].Run)), 0)
-		e.clock.Advance(time.Hour)
-		expire(store.Retention{For: 30 * time.Minute})
-		equal(e, "by age", len(e.records(j)), 0)
-		equal(e, "what is kept for ever", len(e.records(long)), 2) // the count is the server's
-		equal(e, "output of what is kept", chunks(old[2]), 1)
-	}},
 	{"history expires in steps of a bounded number of rows", func(e *env) {
 		j := e.put("name: a\nschedule: {cron: '* * * * * *'}")
 		loud := e.put("name: b")
@@ -318,51 +326,6 @@ var historyTests = []test{
 		steps(store.Retention{Runs: 200}, 200+1)
 		steps(store.Retention{For: time.Minute}, 0)
 	}},
-	{"a job that no longer wants its history for ever loses it within a day or so", func(e *env) {
-		j := e.put("name: a\npolicy: {keep: {for: forever, output_for: forever}}")
-		a := past(e, j, job.OutcomeSucceeded)[0]
-		keep := store.Retention{For: time.Hour}
-		e.clock.Advance(48 * time.Hour)
-		expireAll(e, keep)
-		equal(e, "records", len(e.attempts(a.Run)), 1)
-		e.put("name: a")
-		e.clock.Advance(25 * time.Hour)
-		expireAll(e, keep)
-		equal(e, "records when the job says nothing", len(e.attempts(a.Run)), 0)
-	}},
-	{"history that stays is not removed with its day", func(e *env) {
-		const day = 24 * time.Hour
-		for _, c := range []struct {
-			text            string
-			output, forever bool
-		}{
-			{text: "name: a"},
-			{text: "name: b\npolicy: {keep: {for: forever}}", forever: true},
-			{text: "name: c", output: true},
-		} {
-			// One evening, on a day of which there is nothing else.
-			e.clock.Advance(e.now().Truncate(day).Add(day + 18*time.Hour).Sub(e.now()))
-			e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
-			expireAll(e, store.Retention{}) // which makes room for the day
-			a := e.trigger(e.put(c.text))
-			e.claim(e.a, a, store.Started)
-			res := store.Result{Attempt: a, Started: e.now(), Ended: e.now(), Outcome: job.OutcomeSucceeded}
-			if c.output {
-				res.Output = []store.OutputChunk{{Run: a.Run, Attempt: 1, Seq: 1, Data: []byte("x")}}
-			}
-			equal(e, "accepted", e.report(res).Accepted, true)
-			keep := store.Retention{For: 30 * time.Hour}
-			e.clock.Advance(26 * time.Hour)
-			expireAll(e, keep) // what is kept begins within the day
-			equal(e, "young records of "+c.text, len(e.attempts(a.Run)), 1)
-			e.clock.Advance(2 * day)
-			expireAll(e, keep)
-			equal(e, "an old record is there of "+c.text, len(e.attempts(a.Run)) == 1, c.forever)
-			list, err := e.Output(e.ctx, a.Run, 1, 0, 10)
-			e.must(err)
-			equal(e, "output of "+c.text, len(list), 0)
-		}
-	}},
 	{"old definitions go when new ones come", func(e *env) {
 		var uid job.ID
 		for i := range revisions + 3 {
@@ -402,15 +365,5 @@ var historyTests = []test{
 		equal(e, "the latest stays", numbers(), "[5]")
 		e.put("name: last")
 		equal(e, "behind it", numbers(), "[6 5]")
-	}},
-	{"what is going on does not expire", func(e *env) {
-		j := e.put("name: a\npolicy: {retry: {attempts: 1, backoff: 7d}}")
-		a := e.trigger(j)
-		e.claim(e.a, a, store.Started)
-		e.finish(a, job.OutcomeFailed)
-		e.clock.Advance(24 * time.Hour)
-		_, err := e.Expire(e.ctx, store.Retention{For: time.Hour})
-		e.must(err)
-		equal(e, "records", len(e.attempts(a.Run)), 1)
 	}},
 }

@@ -315,7 +315,7 @@ var jobTests = []test{
 		e.planned(item, store.Planned)
 		equal(e, "state", e.reload(j).Definition.Status.State, job.JobCompleted)
 		e.clock.Advance(5 * time.Second)
-		a := store.Attempt{Run: item.Runs[0].ID, Number: 1, Token: e.id()}
+		a := store.Attempt{Job: item.Job, Run: item.Runs[0].ID, Number: 1, Token: e.id()}
 		e.claim(e.a, a, store.Started) // a completed job still runs what was planned
 		e.finish(a, job.OutcomeSucceeded)
 		e.tidy()
@@ -333,7 +333,7 @@ var jobTests = []test{
 		equal(e, "deleted before it was due", e.reload(j).Deleted, false)
 		e.clock.Advance(5 * time.Second)
 		e.tidy()
-		a := store.Attempt{Run: item.Runs[0].ID, Number: 1, Token: e.id()}
+		a := store.Attempt{Job: item.Job, Run: item.Runs[0].ID, Number: 1, Token: e.id()}
 		e.claim(e.a, a, store.Started)
 		e.tidy()
 		equal(e, "deleted while it ran", e.reload(j).Deleted, false)
@@ -352,7 +352,7 @@ var jobTests = []test{
 		item.Runs = append(item.Runs, second)
 		e.planned(item, store.Planned)
 		e.clock.Advance(5 * time.Second)
-		runs := []store.Attempt{{Run: item.Runs[0].ID, Number: 1, Token: e.id()}, {Run: second.ID, Number: 1, Token: e.id()}}
+		runs := []store.Attempt{{Job: item.Job, Run: item.Runs[0].ID, Number: 1, Token: e.id()}, {Job: item.Job, Run: second.ID, Number: 1, Token: e.id()}}
 		e.claim(e.a, runs[0], store.Started)
 		e.claim(e.a, runs[1], store.Started)
 		e.finish(runs[0], job.OutcomeSucceeded)
@@ -364,7 +364,7 @@ var jobTests = []test{
 		e.tidy()
 		e.clock.Advance(time.Second)
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
-		retry := store.Attempt{Run: second.ID, Number: 2, Token: e.id()}
+		retry := store.Attempt{Job: item.Job, Run: second.ID, Number: 2, Token: e.id()}
 		e.claim(e.a, retry, store.Started)
 		e.finish(retry, job.OutcomeSucceeded)
 		e.tidy()
@@ -381,7 +381,7 @@ var jobTests = []test{
 		equal(e, "state", e.reload(j).Definition.Status.State, job.JobCompleted)
 		e.tidy()
 		equal(e, "deleted before what it catches up", e.reload(j).Deleted, false)
-		a := store.Attempt{Run: e.active(j)[0].ID, Number: 1, Token: e.id()}
+		a := store.Attempt{Job: j.Definition.UID, Run: e.active(j)[0].ID, Number: 1, Token: e.id()}
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
 		e.claim(e.a, a, store.Started)
 		e.finish(a, job.OutcomeSucceeded)

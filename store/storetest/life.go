@@ -49,7 +49,7 @@ func (l *life) batch(ctx context.Context, n int) error {
 			Runs: []store.NewRun{{ID: l.ids.next(), Session: l.session, Scheduled: to, Due: to}},
 		}
 		j.Cursor = to
-		attempts[i] = store.Attempt{Run: items[i].Runs[0].ID, Number: 1, Token: l.ids.next()}
+		attempts[i] = store.Attempt{Job: items[i].Job, Run: items[i].Runs[0].ID, Number: 1, Token: l.ids.next()}
 	}
 	l.at += n
 	planned, err := l.s.Plan(ctx, l.session, items)

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -95,15 +96,74 @@ var membershipTests = []test{
 		a := e.plan(e.put(everyMinute+"\npolicy: {lost_after: 7d}"), time.Second)[0]
 		b := e.join("b")
 		e.claim(e.a, a, store.Started)
-		e.clock.Advance(store.SilenceMax + time.Second)
+		c := e.join("c")
+		e.pass(store.SilenceMax+time.Second, c)
 		e.tidy()
 		list, err := e.Sessions(e.ctx)
 		e.must(err)
-		if len(list) != 1 || list[0].ID != e.a.ID {
+		if len(list) != 2 || slices.ContainsFunc(list, func(s store.Session) bool { return s.ID == b.ID }) {
 			e.Errorf("sessions: %+v", list)
 		}
 		e.want(e.Renew(e.ctx, b.ID, store.Load{}), store.ErrSessionOver)
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+	}},
+	{"a node knows its predecessor by the form that machines had before", func(e *env) {
+		join := func(node, machine, dir string) store.Session {
+			s, err := e.Join(e.ctx, store.Session{ID: e.id(), Node: node, Machine: machine, DataDir: dir, Roles: []string{store.RoleWorker}})
+			e.must(err)
+			return s
+		}
+		old := join("n", "boot-1", "/data")
+		join("other", "boot-1", "/data")
+		join("n", "boot-2", "/data")
+		join("n", "boot-1", "/elsewhere")
+		next := join("n", "boot-1/2049/17", "/data")
+		if len(next.Predecessors) != 1 || next.Predecessors[0] != old.ID {
+			e.Errorf("predecessors: %v, want %s", next.Predecessors, old.ID)
+		}
+		list, err := e.Sessions(e.ctx)
+		e.must(err)
+		for _, s := range list {
+			if s.Leaving != (s.ID == old.ID) {
+				e.Errorf("the session of %s on %s leaves: %t", s.Node, s.Machine, s.Leaving)
+			}
+		}
+	}},
+	{"time in which the store was away is no silence of a node", func(e *env) {
+		b := e.join("b")
+		job1 := e.put(everyMinute + "\npolicy: {lost_after: 30s}")
+		all := e.put("name: all\nschedule: {cron: '* * * * *'}\nplace: {strategy: broadcast}\npolicy: {lost_after: 30s, late_by: forever}")
+		item := e.planItem(all, start.Add(time.Second))
+		e.planned(item, store.Planned)
+		running := e.plan(job1, time.Second)[0]
+		e.clock.Advance(time.Second)
+		e.claim(e.a, running, store.Started)
+		seen := func(lost, unplaced int) {
+			e.Helper()
+			list, err := e.Lost(e.ctx, 10)
+			e.must(err)
+			equal(e, "lost", len(list), lost)
+			runs, err := e.Unplaced(e.ctx, store.RunRef{}, 10)
+			e.must(err)
+			equal(e, "unplaced", len(runs), unplaced)
+		}
+		e.clock.Advance(75 * time.Second)
+		seen(0, 1) // no session proves that the store was there
+		e.tidy()
+		e.must(e.Renew(e.ctx, b.ID, store.Load{}))
+		seen(0, 0)
+		e.tidy()
+		e.must(e.Reap(e.ctx, b.ID, []store.Attempt{running}))
+		equal(e, "broadcast", e.run(item.Runs[0].ID).State, job.StateReady)
+		equal(e, "running", e.run(running.Run).State, job.StateRunning)
+		e.pass(store.SessionLife, b) // a was heard a second before the store went away
+		seen(0, 1)
+		e.tidy()
+		e.run(item.Runs[0].ID)
+		e.pass(25*time.Second, b)
+		e.tidy()
+		e.gone(item.Runs[0].ID, job.OutcomeMissed)
+		seen(1, 0)
 	}},
 	{"a drained node is given nothing and goes on with what it has", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: allow, retry: {attempts: 2, backoff: 1s}}")
@@ -124,7 +184,7 @@ var membershipTests = []test{
 		if len(list) != 1 || list[0].ID != runs[2].Run {
 			e.Errorf("unplaced: %+v", list)
 		}
-		e.must(e.Place(e.ctx, []store.Placement{{Run: runs[2].Run, Attempt: 1, Session: e.a.ID}}))
+		e.must(e.Place(e.ctx, []store.Placement{{Job: runs[2].Job, Run: runs[2].Run, Attempt: 1, Session: e.a.ID}}))
 		equal(e, "session of a run that was placed on it", e.run(runs[2].Run).Session, job.ID{})
 		e.clock.Advance(2 * time.Second)
 		e.claim(e.a, runs[2], store.Taken)

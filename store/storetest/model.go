@@ -54,6 +54,8 @@ type pair struct {
 	ids    *ids
 	random *rand.Rand
 	trace  []string
+	wrong  []string // what is different
+	taken  []int    // the steps until something was
 
 	uids     []job.ID        // of what the step creates, in both
 	nodes    []store.Session // that have joined at some time
@@ -61,25 +63,106 @@ type pair struct {
 	machines int
 }
 
+// sameAnswers takes a sequence of steps. If the answers differ it looks for a shorter one in
+// which they do, and tells how to take that again.
 func sameAnswers(t *testing.T, open Open, seed uint64) {
-	p := &pair{
-		T: t, ctx: t.Context(), clock: &clock{now: start}, random: rand.New(rand.NewPCG(seed, 1)),
-		ids: &ids{random: rand.New(rand.NewPCG(seed, 2))},
-	}
-	p.model = memory.New(memory.Options{Now: p.clock.Now, LookAhead: lookAhead, NewID: p.newID()})
-	p.tested = open(t, Options{Now: p.clock.Now, LookAhead: lookAhead, NewID: p.newID()})
-	p.join()
-	p.join()
+	steps := make([]int, 0, modelSteps)
 	for i := range modelSteps {
-		p.uids = []job.ID{p.id(), p.id(), p.id(), p.id()}
-		p.step()
-		if i%10 == 9 {
-			p.compareAll()
-		}
-		if t.Failed() {
-			t.Fatalf("%s=%d repeats it; the last steps:\n%s", seedVariable, seed, strings.Join(p.trace[max(0, len(p.trace)-25):], "\n"))
+		steps = append(steps, i)
+	}
+	if text := os.Getenv(stepsVariable); text != "" {
+		steps = []int{}
+		for _, number := range strings.Split(text, ",") {
+			n, err := strconv.Atoi(number)
+			if err != nil {
+				t.Fatalf("%s: %v", stepsVariable, err)
+			}
+			steps = append(steps, n)
 		}
 	}
+	failed := take(t, open, seed, steps)
+	if failed == nil {
+		return
+	}
+	until := time.Now().Add(shrinkFor)
+	shortest := shrink(failed.taken, func(fewer []int) []int {
+		if time.Now().After(until) {
+			return nil
+		}
+		if again := take(t, open, seed, fewer); again != nil {
+			failed = again
+			return again.taken
+		}
+		return nil
+	})
+	t.Fatalf("%s\nthe answers differ after these %d steps:\n%s\n%s=%d %s=%s go test -run '%s' takes them again",
+		strings.Join(failed.wrong, "\n"), len(shortest), strings.Join(failed.trace, "\n"),
+		seedVariable, seed, stepsVariable, strings.Trim(strings.ReplaceAll(fmt.Sprint(shortest), " ", ","), "[]"), t.Name())
+}
+
+const (
+	// stepsVariable gives a sequence these steps alone, by their numbers.
+	stepsVariable = "STORETEST_STEPS"
+	// shrinkFor is how long a shorter sequence is looked for.
+	shrinkFor = time.Minute
+)
+
+// shrink leaves out of a list what it can do without, the large parts first. fails takes a
+// shorter one, and returns as much of it as was needed to fail, nil if it does not.
+func shrink(list []int, fails func(fewer []int) []int) []int {
+	for part := (len(list) + 1) / 2; part > 0; {
+		left := len(list)
+		for from := 0; from < len(list); {
+			fewer := slices.Concat(list[:from], list[min(from+part, len(list)):])
+			if needed := fails(fewer); needed != nil {
+				list = needed
+			} else {
+				from += part
+			}
+		}
+		if part == 1 && len(list) == left {
+			break
+		}
+		part = max(1, min(part/2, len(list)))
+	}
+	return list
+}
+
+// take takes steps of a sequence on empty stores, each as it is in whatever is left of the
+// sequence. It returns nil if all answers are the same.
+func take(t *testing.T, open Open, seed uint64, steps []int) (failed *pair) {
+	t.Run("steps", func(t *testing.T) {
+		p := &pair{T: t, ctx: t.Context(), clock: &clock{now: start}, ids: &ids{}}
+		p.begin(seed, -1)
+		p.model = memory.New(memory.Options{Now: p.clock.Now, LookAhead: lookAhead, NewID: p.newID()})
+		p.tested = open(t, Options{Now: p.clock.Now, LookAhead: lookAhead, NewID: p.newID()})
+		p.join()
+		p.join()
+		for i, n := range steps {
+			p.begin(seed, n)
+			p.step()
+			if n%10 == 9 || i == len(steps)-1 {
+				p.compareAll()
+			}
+			if len(p.wrong) > 0 {
+				p.taken, failed = steps[:i+1], p
+				return
+			}
+		}
+	})
+	return failed
+}
+
+// begin draws what a step is by its number, and not by those before it.
+func (p *pair) begin(seed uint64, step int) {
+	p.random = rand.New(rand.NewPCG(seed, uint64(2*step+2)))
+	p.ids.random = rand.New(rand.NewPCG(seed, uint64(2*step+3)))
+	p.uids = []job.ID{p.id(), p.id(), p.id(), p.id()}
+}
+
+// Errorf notes a difference.
+func (p *pair) Errorf(format string, args ...any) {
+	p.wrong = append(p.wrong, fmt.Sprintf(format, args...))
 }
 
 func (p *pair) id() job.ID { return p.ids.next(p.clock.Now()) }
@@ -205,6 +288,17 @@ func (p *pair) compareAll() {
 	_, _ = both(p, "read history", func(s store.Store) ([]store.Record, error) {
 		list, _, err := s.Attempts(ctx, store.HistoryQuery{Limit: 1000})
 		return list, err
+	})
+	_, _ = both(p, "read recent runs", func(s store.Store) ([][]store.Record, error) {
+		list, _, err := s.ListJobs(ctx, store.JobQuery{Limit: 100})
+		if err != nil {
+			return nil, err
+		}
+		var uids []job.ID
+		for _, j := range list {
+			uids = append(uids, j.Definition.UID)
+		}
+		return s.Recent(ctx, uids, 3)
 	})
 	_, _ = both(p, "aggregate", func(s store.Store) ([]store.Aggregate, error) {
 		return s.Aggregate(ctx, store.AggregateQuery{From: start, To: start.Add(100 * time.Hour), Bucket: time.Minute})
@@ -371,6 +465,9 @@ func (p *pair) plan() {
 	for range 1 + p.random.IntN(3) {
 		at = at.Add(time.Duration(1+p.random.IntN(4000)) * time.Millisecond)
 		n := store.NewRun{Scheduled: at, Due: at.Add(time.Duration(p.random.IntN(2)) * time.Second)}
+		if p.chance(500) {
+			n.NextDue = n.Due.Add(time.Duration(p.random.IntN(100)) * time.Second)
+		}
 		shards := max(1, j.Filled.Place.Shards)
 		if shards > 1 {
 			n.Shards = shards
@@ -423,7 +520,7 @@ func (p *pair) claim() {
 	var attempts []store.Attempt
 	for range 1 + p.random.IntN(4) {
 		r := pick(p, list)
-		a := store.Attempt{Run: r.ID, Number: r.Attempt, Token: p.id()}
+		a := store.Attempt{Job: r.JobUID, Run: r.ID, Number: r.Attempt, Token: p.id()}
 		switch {
 		case p.chance(10) && len(p.claimed) > 0:
 			a = pick(p, p.claimed)
@@ -443,7 +540,7 @@ func (p *pair) claim() {
 func (p *pair) attempt() (store.Attempt, bool) {
 	if running := p.runs(job.StateRunning); len(running) > 0 && p.chance(85) {
 		r := pick(p, running)
-		return store.Attempt{Run: r.ID, Number: r.Attempt, Token: r.Token}, true
+		return r.Present(), true
 	}
 	if len(p.claimed) == 0 {
 		return store.Attempt{}, false
@@ -482,13 +579,17 @@ func (p *pair) release() {
 func (p *pair) cancel() {
 	if p.chance(20) {
 		several := []job.ID{p.id()}
+		var of job.ID
 		for _, r := range p.runs("") {
-			if p.chance(30) {
+			if of.IsZero() && p.chance(30) {
+				of = r.JobUID
+			}
+			if r.JobUID == of && p.chance(50) {
 				several = append(several, r.ID)
 			}
 		}
 		_, _ = both(p, fmt.Sprint("cancel ", several), func(s store.Store) ([]store.Run, error) {
-			return s.CancelRuns(p.ctx, several, "ann", "enough")
+			return s.CancelRuns(p.ctx, of, several, "ann", "enough")
 		})
 		return
 	}
@@ -509,7 +610,7 @@ func (p *pair) place() {
 	var placements []store.Placement
 	for range 1 + p.random.IntN(3) {
 		r := pick(p, list)
-		placements = append(placements, store.Placement{Run: r.ID, Attempt: r.Attempt, Session: pick(p, p.nodes).ID})
+		placements = append(placements, store.Placement{Job: r.JobUID, Run: r.ID, Attempt: r.Attempt, Session: pick(p, p.nodes).ID})
 	}
 	_, _ = both(p, fmt.Sprint("place ", placements), func(s store.Store) (bool, error) { return true, s.Place(p.ctx, placements) })
 }

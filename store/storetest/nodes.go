@@ -107,6 +107,22 @@ func (n *nodes) Tidy(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
+func (n *nodes) PutConsumer(ctx context.Context, c store.Consumer) error {
+	return n.next().PutConsumer(ctx, c)
+}
+
+func (n *nodes) DeleteConsumer(ctx context.Context, name string) error {
+	return n.next().DeleteConsumer(ctx, name)
+}
+
+func (n *nodes) Ended(ctx context.Context, consumer string, after store.FeedRef, limit int) ([]store.FeedEntry, error) {
+	return n.next().Ended(ctx, consumer, after, limit)
+}
+
+func (n *nodes) Taken(ctx context.Context, consumer string, refs []store.FeedRef) error {
+	return n.next().Taken(ctx, consumer, refs)
+}
+
 // Events are those of what a node itself does: from here on there is one.
 func (n *nodes) Events(ctx context.Context) <-chan []store.Event {
 	n.all = n.all[:1]

@@ -240,7 +240,7 @@ var overlapTests = []test{
 		e.claim(e.a, e.trigger(e.put("name: other\npolicy: {concurrency_key: b}")), store.Started)
 		e.put("name: a\npolicy: {concurrency_key: b, overlap: queue" + retry)
 		e.clock.Advance(time.Minute)
-		e.claim(e.a, store.Attempt{Run: r.Run, Number: 2, Token: e.id()}, store.Started)
+		e.claim(e.a, store.Attempt{Job: r.Job, Run: r.Run, Number: 2, Token: e.id()}, store.Started)
 	}},
 	{"overlap: what is too late stands in nobody's way", func(e *env) {
 		j := e.put(everyMinute + "\npolicy: {overlap: skip, late_by: 5s}")
@@ -264,7 +264,7 @@ var overlapTests = []test{
 		got := e.claim(e.a, runs[1], store.Skipped)
 		contains(e, "reason", got.Reason, "until its next attempt")
 		e.clock.Advance(time.Minute)
-		retry := store.Attempt{Run: runs[0].Run, Number: 2, Token: e.id()}
+		retry := store.Attempt{Job: runs[0].Job, Run: runs[0].Run, Number: 2, Token: e.id()}
 		e.claim(e.a, retry, store.Started)
 		e.finish(retry, job.OutcomeSucceeded)
 		e.claim(e.a, runs[2], store.Started)
@@ -277,8 +277,8 @@ var overlapTests = []test{
 		_, err := e.Cancel(e.ctx, runs[0].Run, "ann", "") // between two attempts
 		e.must(err)
 		e.claim(e.a, runs[1], store.Started)
-		e.clock.Advance(61 * time.Second)
 		b := e.join("b")
+		e.pass(61*time.Second, b)
 		lost, err := e.Lost(e.ctx, 10)
 		e.must(err)
 		e.must(e.Reap(e.ctx, b.ID, lost))
@@ -395,7 +395,7 @@ var overlapTests = []test{
 		var attempts []store.Attempt
 		for i := range waiting + 2 {
 			items = append(items, store.TriggerItem{ID: e.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: fmt.Sprint(i), Due: start.Add(time.Duration(i) * time.Millisecond)})
-			attempts = append(attempts, store.Attempt{Run: items[i].ID, Number: 1, Token: e.id()})
+			attempts = append(attempts, store.Attempt{Job: items[i].Job, Run: items[i].ID, Number: 1, Token: e.id()})
 		}
 		e.clock.Advance(time.Minute)
 		counts := map[store.Verdict]int{}
@@ -430,9 +430,9 @@ var overlapTests = []test{
 			e.planned(items[i], store.Planned)
 		}
 		e.clock.Advance(2 * time.Second)
-		e.claim(e.a, store.Attempt{Run: items[0].Runs[0].ID, Number: 1, Token: e.id()}, store.Started)
-		e.claim(b, store.Attempt{Run: items[0].Runs[1].ID, Number: 1, Token: e.id()}, store.Started)
-		e.claim(e.a, store.Attempt{Run: items[1].Runs[0].ID, Number: 1, Token: e.id()}, store.Skipped)
+		e.claim(e.a, store.Attempt{Job: items[0].Job, Run: items[0].Runs[0].ID, Number: 1, Token: e.id()}, store.Started)
+		e.claim(b, store.Attempt{Job: items[0].Job, Run: items[0].Runs[1].ID, Number: 1, Token: e.id()}, store.Started)
+		e.claim(e.a, store.Attempt{Job: items[1].Job, Run: items[1].Runs[0].ID, Number: 1, Token: e.id()}, store.Skipped)
 	}},
 	{"what belongs to a node is placed on a new session of it alone", func(e *env) {
 		for i, place := range []string{"strategy: broadcast", "sticky: true"} {
@@ -440,10 +440,10 @@ var overlapTests = []test{
 			a := e.plan(j, 5*time.Second)[0]
 			e.must(e.Leave(e.ctx, e.a.ID))
 			b := e.join("b")
-			e.must(e.Place(e.ctx, []store.Placement{{Run: a.Run, Attempt: 1, Session: b.ID}}))
+			e.must(e.Place(e.ctx, []store.Placement{{Job: a.Job, Run: a.Run, Attempt: 1, Session: b.ID}}))
 			equal(e, place+": placed on another node", e.run(a.Run).Session.IsZero(), true)
 			e.a = e.join("a")
-			e.must(e.Place(e.ctx, []store.Placement{{Run: a.Run, Attempt: 1, Session: e.a.ID}}))
+			e.must(e.Place(e.ctx, []store.Placement{{Job: a.Job, Run: a.Run, Attempt: 1, Session: e.a.ID}}))
 			equal(e, place+": placed on its node", e.run(a.Run).Session, e.a.ID)
 		}
 	}},
@@ -523,7 +523,7 @@ var overlapTests = []test{
 			e.planned(item, store.Planned)
 			var runs []store.Attempt
 			for _, r := range item.Runs {
-				runs = append(runs, store.Attempt{Run: r.ID, Number: 1, Token: e.id()})
+				runs = append(runs, store.Attempt{Job: item.Job, Run: r.ID, Number: 1, Token: e.id()})
 			}
 			e.claim(e.a, runs[0], store.Started)
 			e.claim(e.a, runs[2], store.Waiting)
@@ -542,7 +542,7 @@ var overlapTests = []test{
 			item := e.planItem(e.reload(j), e.now().Add(-2*time.Second), e.now().Add(-time.Second))
 			e.planned(item, store.Planned)
 			for _, r := range item.Runs {
-				runs = append(runs, store.Attempt{Run: r.ID, Number: 1, Token: e.id()})
+				runs = append(runs, store.Attempt{Job: item.Job, Run: r.ID, Number: 1, Token: e.id()})
 			}
 			e.claim(e.a, runs[0], store.Started)
 			for _, a := range runs[1:] {
@@ -622,7 +622,7 @@ var overlapTests = []test{
 		e.finish(runs[0], job.OutcomeFailed)
 		e.claim(e.a, runs[1], store.Waiting)
 		e.clock.Advance(time.Second)
-		retry := store.Attempt{Run: runs[0].Run, Number: 2, Token: e.id()}
+		retry := store.Attempt{Job: runs[0].Job, Run: runs[0].Run, Number: 2, Token: e.id()}
 		e.claim(e.a, retry, store.Started)
 		e.finish(retry, job.OutcomeSucceeded)
 		e.claim(e.a, runs[1], store.Started)
@@ -732,7 +732,7 @@ var overlapTests = []test{
 		next := e.planItem(e.reload(j), e.now().Add(time.Second))
 		e.planned(next, store.Planned)
 		e.clock.Advance(time.Second)
-		e.claim(b, store.Attempt{Run: next.Runs[0].ID, Number: 1, Token: e.id()}, store.Started)
+		e.claim(b, store.Attempt{Job: next.Job, Run: next.Runs[0].ID, Number: 1, Token: e.id()}, store.Started)
 	}},
 	{"needs_previous: one that goes on counts also after the job was paused and resumed", func(e *env) {
 		text := everyMinute + "\npolicy: {needs_previous: true, overlap: queue}"

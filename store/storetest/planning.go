@@ -137,7 +137,7 @@ var planningTests = []test{
 		var results []store.Result
 		for i, o := range got {
 			equal(e, "planned", o, store.Planned)
-			attempts = append(attempts, store.Attempt{Run: items[i].Runs[0].ID, Number: 1, Token: e.id()})
+			attempts = append(attempts, store.Attempt{Job: items[i].Job, Run: items[i].Runs[0].ID, Number: 1, Token: e.id()})
 			results = append(results, store.Result{Attempt: attempts[i], Started: start, Ended: start, Outcome: job.OutcomeSucceeded})
 		}
 		claims, err := e.Claim(e.ctx, e.a.ID, attempts)
@@ -234,16 +234,16 @@ var planningTests = []test{
 		const text = "name: a\nschedule: {cron: '* * * * *', max_runs: 3}\nplace: {shards: 2}"
 		j := e.put(text)
 		item := e.planItem(j)
-		for _, second := range []time.Duration{1, 2} {
+		for _, second := range []int{1, 2} {
 			for shard := range 2 {
-				at := start.Add(second * time.Second)
+				at := start.Add(time.Duration(second) * time.Second)
 				item.Runs = append(item.Runs, store.NewRun{ID: e.id(), Session: e.a.ID, Scheduled: at, Due: at, Shard: shard, Shards: 2})
 				item.To = at
 			}
 		}
 		e.planned(item, store.Planned)
 		e.clock.Advance(time.Second)
-		a := store.Attempt{Run: item.Runs[1].ID, Number: 1, Token: e.id()}
+		a := store.Attempt{Job: item.Job, Run: item.Runs[1].ID, Number: 1, Token: e.id()}
 		e.claim(e.a, a, store.Started)
 		equal(e, "planned after the pause", e.put(text+"\npaused: true").Planned, 1)
 	}},
@@ -299,7 +299,7 @@ var planningTests = []test{
 				for shard := range max(1, c.shards) {
 					n := store.NewRun{ID: e.id(), Session: e.a.ID, Scheduled: at, Due: at, Shard: shard, Shards: c.shards}
 					item.Runs = append(item.Runs, n)
-					attempts = append(attempts, store.Attempt{Run: n.ID, Number: 1, Token: e.id()})
+					attempts = append(attempts, store.Attempt{Job: item.Job, Run: n.ID, Number: 1, Token: e.id()})
 				}
 				e.planned(item, store.Planned)
 				e.clock.Advance(time.Second)
@@ -355,7 +355,7 @@ var planningTests = []test{
 		equal(e, "planned occurrences", e.reload(j).Planned, 1)
 		e.clock.Advance(time.Second)
 		for _, n := range item.Runs { // each shard has its own slot
-			e.claim(e.a, store.Attempt{Run: n.ID, Number: 1, Token: e.id()}, store.Started)
+			e.claim(e.a, store.Attempt{Job: item.Job, Run: n.ID, Number: 1, Token: e.id()}, store.Started)
 		}
 	}},
 
@@ -441,7 +441,7 @@ var planningTests = []test{
 		e.claim(e.a, runs[2], store.Waiting)
 		ids := []job.ID{runs[3].Run, runs[2].Run, runs[1].Run, e.id(), runs[0].Run}
 		for i, want := range []int{4, 1} { // the second time only the running one has not ended
-			got, err := e.CancelRuns(e.ctx, ids, "bob", "enough")
+			got, err := e.CancelRuns(e.ctx, j.Definition.UID, ids, "bob", "enough")
 			e.must(err)
 			equal(e, fmt.Sprint("cancelled, time ", i), len(got), want)
 			equal(e, "the running one", got[len(got)-1].ID, runs[0].Run)
@@ -451,7 +451,7 @@ var planningTests = []test{
 			e.gone(a.Run, job.OutcomeCancelled)
 		}
 		e.finish(runs[0], job.OutcomeCancelled)
-		_, err := e.CancelRuns(e.ctx, make([]job.ID, store.MaxBatch+1), "bob", "")
+		_, err := e.CancelRuns(e.ctx, j.Definition.UID, make([]job.ID, store.MaxBatch+1), "bob", "")
 		e.want(err, store.ErrTooMany)
 	}},
 	{"the backfills of a step are audited together", func(e *env) {
@@ -490,7 +490,7 @@ var planningTests = []test{
 			return len(list)
 		}
 		equal(e, "unplaced", unplaced(), 1)
-		e.must(e.Place(e.ctx, []store.Placement{{Run: item.Runs[0].ID, Attempt: 1, Session: b.ID}}))
+		e.must(e.Place(e.ctx, []store.Placement{{Job: item.Job, Run: item.Runs[0].ID, Attempt: 1, Session: b.ID}}))
 		equal(e, "unplaced", unplaced(), 0)
 		r := e.run(item.Runs[0].ID)
 		equal(e, "node", r.Node, "b")
@@ -508,9 +508,9 @@ var planningTests = []test{
 		equal(e, "runs behind it", len(next), 1)
 		equal(e, "the same run", page[0].ID == next[0].ID, false)
 		e.must(e.Place(e.ctx, []store.Placement{
-			{Run: runs[0].Run, Attempt: 1, Session: b.ID}, // it runs
-			{Run: runs[1].Run, Attempt: 2, Session: b.ID}, // it is another attempt
-			{Run: runs[2].Run, Attempt: 1, Session: b.ID},
+			{Job: runs[0].Job, Run: runs[0].Run, Attempt: 1, Session: b.ID}, // it runs
+			{Job: runs[1].Job, Run: runs[1].Run, Attempt: 2, Session: b.ID}, // it is another attempt
+			{Job: runs[2].Job, Run: runs[2].Run, Attempt: 1, Session: b.ID},
 			{Run: e.id(), Attempt: 1, Session: b.ID},
 		}))
 		equal(e, "node of what runs", e.run(runs[0].Run).Node, "a")
@@ -588,7 +588,7 @@ var planningTests = []test{
 		e.clock.Advance(2 * time.Second)
 		backlog("all are due", 10, map[job.ID]int{e.a.ID: 3, {}: 1})
 		backlog("two are counted", 2, map[job.ID]int{e.a.ID: 2, {}: 1})
-		e.claim(e.a, store.Attempt{Run: item.Runs[0].ID, Number: 1}, store.Started)
+		e.claim(e.a, store.Attempt{Job: item.Job, Run: item.Runs[0].ID, Number: 1}, store.Started)
 		backlog("one is claimed", 10, map[job.ID]int{e.a.ID: 2, {}: 1})
 	}},
 	{"runs that are due at once come by id, without a gap between pages", func(e *env) {

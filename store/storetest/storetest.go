@@ -47,15 +47,29 @@ const (
 // Run tests a store. Tests that only say that nothing goes wrong when much
 // happens at once are short with testing.Short.
 func Run(t *testing.T, open Open) {
-	for _, group := range [][]test{
-		jobTests, planningTests, claimTests, overlapTests, endTests, expectTests, membershipTests, historyTests, tokenTests, auditTests, faultTests, eventTests, batchTests, atOnceTests,
-	} {
+	run(t, open, keepTests)
+	RunJoined(t, open)
+}
+
+// RunJoined tests a store whose history is kept apart from its jobs.
+func RunJoined(t *testing.T, open Open) {
+	run(t, open,
+		jobTests, planningTests, claimTests, overlapTests, endTests, expectTests, membershipTests, absenceTests, historyTests, tokenTests, auditTests, faultTests, appendTests, feedTests, reportTests, eventTests, batchTests, atOnceTests,
+	)
+	t.Run("the same random steps as on the model give the same answers", func(t *testing.T) { testModel(t, open) })
+	t.Run("many writers at once keep the invariants", func(t *testing.T) { testConcurrent(t, open) })
+}
+
+// RunHistory tests a store with what is about its history alone: for histories that were made to
+// stand apart.
+func RunHistory(t *testing.T, open Open) { run(t, open, historyTests, appendTests) }
+
+func run(t *testing.T, open Open, groups ...[]test) {
+	for _, group := range groups {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) { test.run(newEnv(t, open)) })
 		}
 	}
-	t.Run("the same random steps as on the model give the same answers", func(t *testing.T) { testModel(t, open) })
-	t.Run("many writers at once keep the invariants", func(t *testing.T) { testConcurrent(t, open) })
 }
 
 // The variables of the environment that give tests whose steps are random other
@@ -175,6 +189,20 @@ func (e *env) joinAs(node string, roles ...string) store.Session {
 	return s
 }
 
+// pass lets time pass in which the sessions of some nodes are renewed, so that the silence
+// of the other nodes counts.
+func (e *env) pass(d time.Duration, renewed ...store.Session) {
+	e.Helper()
+	for d > 0 {
+		step := min(d, store.SessionLife-time.Second)
+		e.clock.Advance(step)
+		d -= step
+		for _, s := range renewed {
+			e.must(e.Renew(e.ctx, s.ID, s.Load))
+		}
+	}
+}
+
 // document reads a job. Lines are joined so that tests can write it in one.
 func (e *env) document(text string) *job.Job {
 	e.Helper()
@@ -237,7 +265,7 @@ func (e *env) plan(j *store.Job, after ...time.Duration) []store.Attempt {
 	e.planned(item, store.Planned)
 	var list []store.Attempt
 	for _, r := range item.Runs {
-		list = append(list, store.Attempt{Run: r.ID, Number: 1, Token: e.id()})
+		list = append(list, store.Attempt{Job: item.Job, Run: r.ID, Number: 1, Token: e.id()})
 	}
 	return list
 }
@@ -252,7 +280,7 @@ func (e *env) planSplit(j *store.Job, shards int, after ...time.Duration) (occur
 		var runs []store.Attempt
 		for shard := range shards {
 			item.Runs = append(item.Runs, store.NewRun{ID: e.id(), Session: e.a.ID, Scheduled: at, Due: at, Shard: shard, Shards: shards})
-			runs = append(runs, store.Attempt{Run: item.Runs[shard].ID, Number: 1, Token: e.id()})
+			runs = append(runs, store.Attempt{Job: item.Job, Run: item.Runs[shard].ID, Number: 1, Token: e.id()})
 		}
 		e.planned(item, store.Planned)
 		occurrences = append(occurrences, runs)
@@ -330,7 +358,7 @@ func (e *env) triggered(item store.TriggerItem) store.Attempt {
 	got, err := e.Trigger(e.ctx, []store.TriggerItem{item})
 	e.must(err)
 	e.must(got[0].Err)
-	return store.Attempt{Run: got[0].Run, Number: 1, Token: e.id()}
+	return store.Attempt{Job: item.Job, Run: got[0].Run, Number: 1, Token: e.id()}
 }
 
 // active returns the unfinished runs of a job by due time.

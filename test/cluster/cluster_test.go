@@ -39,6 +39,7 @@ type cluster struct {
 	database database
 	nodes    []*node
 	jobs     []evidence.Job
+	created  []evidence.Span // of each job, from the request to its answer
 	began    time.Time
 	// lostAfter is that of the jobs.
 	lostAfter time.Duration
@@ -102,7 +103,9 @@ func (c *cluster) create() {
 		}
 		text := fmt.Sprintf("name: %s\nschedule: {every: 1s, start: %q}\nrun: {shell: {command: %q, args: %s}}\npolicy: {lost_after: %s, kill_grace: 0s, missed: all, %s}\n",
 			expect.Name, c.began.Format(time.RFC3339), programs.witness, args, c.lostAfter, policy)
+		sent := time.Now()
 		c.nodes[0].apply(text)
+		c.created = append(c.created, evidence.Span{From: sent, To: time.Now()})
 		expect.Name = "default/" + expect.Name
 		c.jobs = append(c.jobs, expect)
 	}
@@ -168,17 +171,17 @@ func (c *cluster) withstand(lasts time.Duration, fault, mend func()) *history {
 }
 
 // finish pauses all jobs, waits until all is over, and returns what has happened.
-func (c *cluster) finish(down evidence.Span) *history {
+func (c *cluster) finish(down ...evidence.Span) *history {
 	c.t.Helper()
 	jobs := slices.Clone(c.jobs)
 	for i := range jobs {
-		jobs[i] = c.pause(jobs[i])
+		jobs[i] = c.pause(jobs[i], c.created[i])
 	}
 	eventually(c.t, "all runs end", func() bool {
 		return len(c.runs(job.StateReady, job.StateWaiting, job.StateRunning)) == 0
 	})
 	h := &history{t: c.t, runs: c.runs(job.StateDone)}
-	h.Jobs, h.Down, h.Events = jobs, []evidence.Span{down}, c.events()
+	h.Jobs, h.Down, h.Events = jobs, down, c.events()
 	for i, r := range h.runs {
 		whole, err := c.nodes[0].Run(c.t.Context(), r.ID)
 		if err != nil {
@@ -193,31 +196,50 @@ func (c *cluster) finish(down evidence.Span) *history {
 		}
 		h.Records = append(h.Records, record)
 	}
-	for _, v := range evidence.Check(h.History) {
+	violations := evidence.Check(h.History)
+	for _, v := range violations {
 		c.t.Errorf("%s: %s", v.Invariant, v.Text)
+	}
+	if len(violations) > 0 {
+		c.explain(h)
 	}
 	h.measure()
 	return h
 }
 
-// pause pauses a job for good, and returns what is expected of it until then. What the
-// answer names as claimed may start in spite of it.
-func (c *cluster) pause(j evidence.Job) evidence.Job {
+// explain logs what a violation may come from. The logs of the nodes follow at the end of
+// the test.
+func (c *cluster) explain(h *history) {
 	c.t.Helper()
-	sent := time.Now()
+	for i, j := range h.Jobs {
+		c.t.Logf("%s: created %v, paused %v, named %v", j.Name, c.created[i], j.Open[1], j.Named)
+	}
+	for _, r := range h.Records {
+		c.t.Logf("record: %+v", r)
+	}
+	for _, e := range h.Events {
+		c.t.Logf("evidence: %s", e.Line())
+	}
+	nodes, err := c.nodes[0].Nodes(c.t.Context())
+	c.t.Logf("nodes: %+v, %v", nodes.Items, err)
+	audit, err := c.nodes[0].Audit(c.t.Context(), client.AuditQuery{PageSize: 500})
+	c.t.Logf("audit: %+v, %v", audit.Items, err)
+}
+
+// pause pauses a job for good, and returns what is expected of it until then. Attempts that
+// the answer names as claimed may still start.
+func (c *cluster) pause(j evidence.Job, created evidence.Span) evidence.Job {
+	c.t.Helper()
+	paused := evidence.Span{From: time.Now()}
 	answer, err := c.nodes[0].Pause(c.t.Context(), "default", strings.TrimPrefix(j.Name, "default/"), client.PauseRequest{})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	answered := time.Now()
-	j.Open = []evidence.Span{{From: sent, To: answered}}
-	j.Withdrawn = []evidence.Span{{From: answered, To: answered.Add(time.Hour)}}
+	paused.To = time.Now()
+	j.Between(c.began, time.Second, created, paused)
 	j.Named = map[string]int{}
 	for _, r := range answer.Running {
 		j.Named[r.ID.String()] = r.Attempt
-	}
-	for at := c.began; at.Before(sent); at = at.Add(time.Second) {
-		j.Occurrences = append(j.Occurrences, at)
 	}
 	return j
 }

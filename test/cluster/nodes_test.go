@@ -58,14 +58,14 @@ type database interface {
 	Kill() error
 }
 
-// databases are the servers that the nodes of each test share, one after the other:
-// those that BELFRY_DATABASE names, with commas between them. Default: postgres.
+// databases are the kinds of servers that each test runs on: those that BELFRY_DATABASE
+// names, separated by commas, or all.
 func databases() []string {
-	return strings.Split(cmp.Or(os.Getenv("BELFRY_DATABASE"), "postgres"), ",")
+	return strings.Split(cmp.Or(os.Getenv("BELFRY_DATABASE"), "postgres,mariadb,etcd,redis"), ",")
 }
 
-// startDatabase starts a server, postgres or mariadb, and returns the address of an
-// empty database of it.
+// startDatabase starts a server, postgres, mariadb, etcd or redis, and returns the address of
+// an empty database of it.
 func startDatabase(t testing.TB, name string) (database, *url.URL) {
 	t.Helper()
 	var (
@@ -81,8 +81,14 @@ func startDatabase(t testing.TB, name string) (database, *url.URL) {
 		m := servers.StartMariaDB(t)
 		server = m
 		address, err = m.Database()
+	case "etcd":
+		e := servers.StartEtcd(t)
+		server, address = e, "etcd"+strings.TrimPrefix(e.URL(), "http")
+	case "redis":
+		r := servers.StartRedis(t)
+		server, address = r, r.URL()
 	default:
-		err = fmt.Errorf("BELFRY_DATABASE has %q, want postgres or mariadb", name)
+		err = fmt.Errorf("BELFRY_DATABASE has %q, want postgres, mariadb, etcd or redis", name)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -120,6 +126,8 @@ type node struct {
 	dir   string
 	proxy *proxy
 	store string
+	// history is the URL of the history store, if it is apart.
+	history string
 
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process is gone
@@ -161,6 +169,9 @@ func (n *node) start() {
 	defer log.Close()
 	n.cmd = exec.Command(programs.belfry, "serve", "--data", filepath.Join(n.dir, "data"), "--listen", "127.0.0.1:0", "--name", n.name,
 		"--store", n.store, "--run-as", u.Username, "--log-format", "json")
+	if n.history != "" {
+		n.cmd.Args = append(n.cmd.Args, "--history", n.history)
+	}
 	n.cmd.Stderr = log
 	if err := n.cmd.Start(); err != nil {
 		n.t.Fatal(err)

@@ -312,7 +312,7 @@ func TestAJobThatPrintsGigabytes(t *testing.T) {
 	}
 	const start = "abcdefgh"
 	if !strings.HasPrefix(text, start) || !strings.Contains(text[1<<18:len(text)-1<<18], "left out") {
-		t.Errorf("the cut is not marked in the middle, or the beginning is not there: %.40q", text)
+		t.Errorf("the cut is not marked in the middle, or the beginning does not exist: %.40q", text)
 	}
 	const most = 200 << 10
 	if peak := field(t, s.cmd.Process.Pid, "VmHWM"); peak > most {
@@ -399,7 +399,7 @@ func TestAnUnknownZoneIsRefusedWithTheJob(t *testing.T) {
 		t.Errorf("got %v, want that schedule.timezone is invalid, and a proposal", err)
 	}
 	if _, err := s.Job(t.Context(), "default", "a", false); !client.IsType(err, client.TypeNotFound) {
-		t.Errorf("the refused job: got %v, want that it is not there", err)
+		t.Errorf("the refused job: got %v, want that it does not exist", err)
 	}
 	if _, err := s.Apply(t.Context(), document("Europe/Berlin")); err != nil {
 		t.Errorf("a zone that there is: %v", err)

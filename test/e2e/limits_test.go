@@ -172,7 +172,7 @@ func (f *folder) survives(t *testing.T, s *server, fault fault) {
 	var said []string
 	for line := range strings.Lines(s.log.String()) {
 		var entry struct{ Level, Msg, Store string }
-		if json.Unmarshal([]byte(line), &entry) != nil || strings.HasPrefix(entry.Msg, "the store does not answer") {
+		if json.Unmarshal([]byte(line), &entry) != nil || strings.HasPrefix(entry.Msg, "the store does not respond") {
 			continue // that is said of a disk that others keep busy
 		}
 		if entry.Level == "ERROR" || entry.Level == "WARN" {
@@ -182,7 +182,7 @@ func (f *folder) survives(t *testing.T, s *server, fault fault) {
 	if len(said) != 1 || !strings.Contains(said[0], fault.says) || !strings.HasSuffix(said[0], " sqlite:"+filepath.Join(f.data, "belfry.db")) {
 		t.Errorf("the log says %d things, want once that %s, and where:\n%s", len(said), fault.says, strings.Join(said, "\n"))
 	}
-	if n := s.log.lines("the store is written again"); n != 1 {
+	if n := s.log.lines("the store is writable again"); n != 1 {
 		t.Errorf("the log says %d times that it goes on, want once", n)
 	}
 	beat.pause(s)

@@ -62,12 +62,17 @@ var calls = []call{
 	{"apply", "-f {path}/jobs.yaml", 0},
 	{"diff", "-f {path}/changed.yaml", 1},
 	{"export", "", 0},
+	{"crontab import", "{path}/crontab --format user --apply", 0},
+	{"crontab export", "", 0},
+	{"job create", "c{n} --every 1h -- true", 0},
 	{"job list", "", 0},
 	{"job get", "a", 0},
 	{"job next", "a", 0},
 	{"job run", "a --wait", 0},
 	{"job run", "fails --wait", 8},
 	{"job history", "a", 0},
+	{"job statistics", "a", 0},
+	{"job ping-key", "pinged", 0},
 	{"job revisions", "a", 0},
 	{"job pause", "b", 0},
 	{"job resume", "b", 0},
@@ -84,6 +89,9 @@ var calls = []call{
 	{"run retry", "{run} --wait", 0},
 	{"logs", "a", 0},
 	{"events", "--after nowhere --limit 1", 0},
+	{"attention", "", 0},
+	{"load", "", 0},
+	{"ui", "--no-open", 0},
 	{"calendar list", "", 0},
 	{"calendar get", "off", 0},
 	{"calendar delete", "off --yes", 0},
@@ -100,6 +108,8 @@ var calls = []call{
 	{"audit", "", 0},
 	{"doctor", "", either},
 	{"backup", "{path}/backup-{n}.db", 0},
+	{"store check", "sqlite:{path}/backup-1.db", 0},
+	{"store copy", "sqlite:{path}/backup-1.db sqlite:{path}/copy-{n}.db --active", 0},
 	{"restore", "{path}/backup-1.db --data {path}/other", 0},
 	{"serve", "", 1}, // a second one
 }
@@ -117,6 +127,15 @@ func forms(help string) []string {
 	return []string{all[0], "jsonl"}
 }
 
+// withFlags adds flags to a command line, in front of the words of another command.
+func withFlags(args []string, flags ...string) []string {
+	end := slices.Index(args, "--")
+	if end < 0 {
+		end = len(args)
+	}
+	return slices.Concat(args[:end], flags, args[end:])
+}
+
 // Each command of the program itself: in both forms, with the exit codes that it has of its
 // own and those that all have.
 func TestEachCommandOfTheProgramAsPeopleTypeIt(t *testing.T) {
@@ -127,8 +146,9 @@ func TestEachCommandOfTheProgramAsPeopleTypeIt(t *testing.T) {
 	path := filepath.Dir(f.evidence)
 	jobs := "name: a\nschedule: {cron: \"@daily\"}\nrun: {shell: echo hello}\npolicy: {overlap: allow}\n---\nname: b\nrun: {shell: \"true\"}\n---\n" +
 		"name: fails\nrun: {shell: exit 3}\n---\nname: d1\nrun: {shell: \"true\"}\n---\nname: d2\nrun: {shell: \"true\"}\n---\n" +
+		"name: pinged\nschedule: {cron: \"@daily\"}\nrun: {external: {grace: 1h}}\n---\n" +
 		"kind: calendar\nname: off\ncalendar: {weekdays: sat-sun}\n---\nkind: pool\nname: db\npool: {size: 2}\n"
-	for name, text := range map[string]string{"jobs.yaml": jobs, "changed.yaml": strings.Replace(jobs, "hello", "bye", 1)} {
+	for name, text := range map[string]string{"jobs.yaml": jobs, "changed.yaml": strings.Replace(jobs, "hello", "bye", 1), "crontab": "0 5 * * * true\n"} {
 		if err := os.WriteFile(filepath.Join(path, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +172,7 @@ func TestEachCommandOfTheProgramAsPeopleTypeIt(t *testing.T) {
 			words := strings.NewReplacer("{n}", fmt.Sprint(i+1), "{run}", run, "{path}", path).Replace(c.verb + " " + c.args)
 			args := strings.Fields(words)
 			if form != "" {
-				args = append(args, "-o", form)
+				args = withFlags(args, "-o", form)
 			}
 			out, told, code := f.belfry(t, args...)
 			if code != c.code && (c.code != either || code > 1) {
@@ -163,7 +183,7 @@ func TestEachCommandOfTheProgramAsPeopleTypeIt(t *testing.T) {
 			}
 			// What asks a server ends with 6 where there is none, whatever it asks.
 			if i == 0 && strings.Contains(helps[c.verb], "--server URL") && c.verb != "job edit" && c.verb != "events" {
-				if out, told, code := f.belfry(t, append(args, "--server", "http://127.0.0.1:1")...); code != 6 || out != "" {
+				if out, told, code := f.belfry(t, withFlags(args, "--server", "http://127.0.0.1:1")...); code != 6 || out != "" {
 					t.Errorf("belfry %q without a server ends with %d:\n%s%s", args, code, out, told)
 				}
 			}

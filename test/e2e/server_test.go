@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"os/signal"
 	"os/user"
 	"path/filepath"
 	"slices"
@@ -38,11 +37,6 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", atOnce); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
-	}
-	if signal.Ignored(syscall.SIGHUP) {
-		// As under nohup. Servers would ignore it too, by which one test stops them; what is
-		// caught here is not ignored by what is started.
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	os.Exit(func() int {
 		if testing.Short() {

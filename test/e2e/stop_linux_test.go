@@ -32,9 +32,9 @@ func TestASecondSignalEndsAtOnceAndSaysWhatIsLost(t *testing.T) {
 		}
 	}
 	named := fmt.Sprintf(`"job":"default/slow","run":"%s","attempt":1`, run.ID)
-	signal(syscall.SIGHUP) // as of a terminal that is closed, which sends it twice
+	signal(syscall.SIGINT)
 	eventually(t, "it says what it waits for", func() bool { return s.log.lines(`"msg":"waiting for an attempt to end",`+named) == 1 })
-	signal(syscall.SIGHUP)
+	signal(syscall.SIGHUP) // reloads, and is no second signal to stop
 	signal(syscall.SIGTERM)
 	s.awaitExit()
 	if s.code != 130 {
@@ -44,7 +44,7 @@ func TestASecondSignalEndsAtOnceAndSaysWhatIsLost(t *testing.T) {
 		t.Errorf("%d times it was ended at once by the second signal", n)
 	}
 	eventually(t, "it says what is lost", func() bool {
-		return s.log.lines(`"msg":"an attempt is ended, and counts as lost at the next start",`+named) == 1
+		return s.log.lines(`"msg":"ended an attempt, which counts as lost at the next start",`+named) == 1
 	})
 	again := f.serve(t, options{})
 	if ended := again.ended(run.ID); ended.Outcome != job.OutcomeLost {

@@ -8,26 +8,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
-	"syscall"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
 
 // MariaDB is a MariaDB server of a test.
 type MariaDB struct {
-	Port int
-	// Dir is where it keeps everything.
-	Dir string
+	*process
 
-	programs mariadbPrograms
-	options  []string
-
-	mu        sync.Mutex
-	process   *exec.Cmd
-	databases int
+	databases atomic.Int64
 }
 
 // StartMariaDB starts a server, and stops it at the end of the test. Options are
@@ -48,20 +39,28 @@ func StartMariaDB(t testing.TB, options ...string) *MariaDB {
 
 // NewMariaDB starts a server that Close ends, for the TestMain of a package.
 func NewMariaDB(options ...string) (m *MariaDB, err error) {
-	m = &MariaDB{options: options}
-	if m.programs, err = findMariaDB(); err != nil {
+	programs, err := findMariaDB()
+	if err != nil {
 		return nil, err
 	}
-	if m.Dir, err = os.MkdirTemp("", "belfry-mariadb-"); err != nil {
+	m = &MariaDB{}
+	m.process, err = prepareProcess("mariadb", "ready for connections", func(p *process) *exec.Cmd {
+		return exec.Command(programs.server, append([]string{
+			"--no-defaults", "--user=" + userName(), "--datadir=" + m.data(), "--tmpdir=" + p.Dir, "--socket=" + filepath.Join(p.Dir, "socket"),
+			"--pid-file=" + filepath.Join(p.Dir, "pid"), "--bind-address=127.0.0.1", fmt.Sprintf("--port=%d", p.Port), "--skip-log-bin",
+			"--max-connections=200",
+		}, options...)...)
+	})
+	if err != nil {
 		return nil, err
 	}
-	dir := m.Dir // m is nil after an error
+	made := m // m is nil after an error
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.RemoveAll(dir))
+			err = errors.Join(err, made.Close())
 		}
 	}()
-	init := exec.Command(m.programs.install, "--no-defaults", "--datadir="+m.data(), "--tmpdir="+m.Dir, "--auth-root-authentication-method=normal", "--skip-test-db", "--user="+userName())
+	init := exec.Command(programs.install, "--no-defaults", "--datadir="+m.data(), "--tmpdir="+m.Dir, "--auth-root-authentication-method=normal", "--skip-test-db", "--user="+userName())
 	if out, err := init.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("mariadb-install-db: %w\n%s", err, out)
 	}
@@ -70,7 +69,7 @@ func NewMariaDB(options ...string) (m *MariaDB, err error) {
 
 func (m *MariaDB) data() string { return filepath.Join(m.Dir, "data") }
 
-// userName is whom the server runs as: ourselves, also where that is root.
+// userName is the user of the test, whom the server runs as even if that is root.
 func userName() string {
 	if os.Getuid() == 0 {
 		return "root"
@@ -85,10 +84,7 @@ func (m *MariaDB) URL(database string) string {
 
 // Database makes an empty database and returns its address.
 func (m *MariaDB) Database() (string, error) {
-	m.mu.Lock()
-	m.databases++
-	name := fmt.Sprintf("d%d", m.databases)
-	m.mu.Unlock()
+	name := fmt.Sprintf("d%d", m.databases.Add(1))
 	return m.URL(name), m.Exec(context.Background(), "create database "+name)
 }
 
@@ -102,104 +98,16 @@ func (m *MariaDB) Exec(ctx context.Context, statement string) error {
 	return errors.Join(err, db.Close())
 }
 
-// answers returns the directory of the server that answers at the port.
-func (m *MariaDB) answers(ctx context.Context) (data string, err error) {
-	db, err := m.connect()
-	if err != nil {
-		return "", err
-	}
-	err = db.QueryRowContext(ctx, "select @@datadir").Scan(&data)
-	return data, errors.Join(err, db.Close())
-}
-
 // connect makes connections as root.
 func (m *MariaDB) connect() (*sql.DB, error) {
 	c := mysql.NewConfig()
 	c.MultiStatements = true
 	c.User, c.Net, c.Addr = "root", "tcp", fmt.Sprintf("127.0.0.1:%d", m.Port)
-	c.Logger = &mysql.NopLogger{} // while it starts it refuses
 	connector, err := mysql.NewConnector(c)
 	if err != nil {
 		return nil, err
 	}
 	return sql.OpenDB(connector), nil
-}
-
-// Start starts the server, after Stop or Kill, and waits until it answers.
-func (m *MariaDB) Start() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	log, err := os.OpenFile(filepath.Join(m.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd := exec.Command(m.programs.server, append([]string{
-		"--no-defaults", "--user=" + userName(), "--datadir=" + m.data(), "--tmpdir=" + m.Dir, "--socket=" + filepath.Join(m.Dir, "socket"),
-		"--pid-file=" + filepath.Join(m.Dir, "pid"), "--bind-address=127.0.0.1", fmt.Sprintf("--port=%d", m.Port), "--skip-log-bin",
-		"--max-connections=200",
-	}, m.options...)...)
-	cmd.Dir, cmd.SysProcAttr = m.Dir, &syscall.SysProcAttr{}
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := startTied(cmd); err != nil {
-		return err
-	}
-	m.process = cmd
-	ctx, cancel := context.WithTimeout(context.Background(), startMax)
-	defer cancel()
-	for {
-		data, err := m.answers(ctx)
-		if err == nil {
-			if !samePlace(data, m.data()) {
-				return errors.Join(errTaken, stopTaken(cmd, &m.process))
-			}
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			said, _ := os.ReadFile(log.Name())
-			return fmt.Errorf("it does not answer: %w\n%s", err, said)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// Stop ends the server as an operator does.
-func (m *MariaDB) Stop() error { return m.end(syscall.SIGTERM) }
-
-// Kill ends it as a power cut does, but for what the system has in memory.
-func (m *MariaDB) Kill() error { return m.end(syscall.SIGKILL) }
-
-func (m *MariaDB) end(signal syscall.Signal) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.process == nil {
-		return nil
-	}
-	if err := m.process.Process.Signal(signal); err != nil {
-		return err
-	}
-	late := time.AfterFunc(stopMax, func() { _ = m.process.Process.Kill() })
-	err := m.process.Wait()
-	late.Stop()
-	m.process = nil
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && signal == syscall.SIGKILL {
-		return nil
-	}
-	return err
-}
-
-// Close ends the server and removes what it kept.
-func (m *MariaDB) Close() error {
-	return errors.Join(m.end(syscall.SIGKILL), os.RemoveAll(m.Dir))
-}
-
-// CPU is the processor time that the server has used since it was started.
-func (m *MariaDB) CPU() (time.Duration, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return cpuOf(m.process.Process.Pid)
 }
 
 type mariadbPrograms struct{ server, install string }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -20,23 +19,17 @@ var SynchronousStandby = []string{"synchronous_standby_names = '" + standbyName 
 
 // Standby starts a server that follows p, and waits until p's commits wait for it.
 func (p *Postgres) Standby() (s *Postgres, err error) {
-	s = &Postgres{bin: p.bin, as: p.as}
-	if s.Dir, err = os.MkdirTemp("", "belfry-postgres-"); err != nil {
+	if s, err = preparePostgres(); err != nil {
 		return nil, err
 	}
-	dir := s.Dir // s is nil after an error
+	made := s // s is nil after an error
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.RemoveAll(dir))
+			err = errors.Join(err, made.Close())
 		}
 	}()
-	if s.as != nil {
-		if err := os.Chown(s.Dir, int(s.as.Uid), int(s.as.Gid)); err != nil {
-			return nil, err
-		}
-	}
 	from := fmt.Sprintf("host=127.0.0.1 port=%d user=belfry application_name=%s", p.Port, standbyName)
-	copying := s.command("pg_basebackup", "-d", from, "-D", s.data(), "-R", "--checkpoint=fast", "--no-sync")
+	copying := s.program("pg_basebackup", "-d", from, "-D", s.data(), "-R", "--checkpoint=fast", "--no-sync")
 	if out, err := copying.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("pg_basebackup: %w\n%s", err, out)
 	}
@@ -47,10 +40,7 @@ func (p *Postgres) Standby() (s *Postgres, err error) {
 	if err := startAnywhere(&s.Port, s.Start); err != nil {
 		return nil, err
 	}
-	if err := p.awaitStandby(); err != nil {
-		return nil, errors.Join(err, s.end(killed))
-	}
-	return s, nil
+	return s, p.awaitStandby()
 }
 
 // awaitStandby waits until commits wait for a standby.
@@ -78,7 +68,7 @@ func (p *Postgres) awaitStandby() error {
 
 // Promote makes a standby a primary.
 func (p *Postgres) Promote() error {
-	promote := p.command("pg_ctl", "promote", "-D", p.data())
+	promote := p.program("pg_ctl", "promote", "-D", p.data())
 	if out, err := promote.CombinedOutput(); err != nil {
 		return fmt.Errorf("pg_ctl promote: %w\n%s", err, out)
 	}

@@ -4,37 +4,34 @@ package servers
 
 import (
 	"errors"
+	"net"
 	"testing"
 )
 
-// Somebody may take a port between the moment that it is found free and the one that the
-// server binds it.
-func TestAServerDoesNotTakeAnotherOneForItself(t *testing.T) {
-	t.Run("PostgreSQL", func(t *testing.T) {
-		t.Parallel()
-		first, second := StartPostgres(t), StartPostgres(t)
-		startAt(t, first.Port, &second.Port, second.Stop, second.Start)
-	})
-	t.Run("MariaDB", func(t *testing.T) {
-		t.Parallel()
-		first, second := StartMariaDB(t), StartMariaDB(t)
-		startAt(t, first.Port, &second.Port, second.Stop, second.Start)
-	})
-}
-
-// startAt starts a server again at a port that another one has, and then at its own.
-func startAt(t *testing.T, taken int, port *int, stop, start func() error) {
-	t.Helper()
-	if err := stop(); err != nil {
+// Another process may take a port between the moment when it is found free and the one when
+// the server binds it.
+func TestAServerDoesNotStartAtATakenPort(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
-	own := *port
-	*port = taken
-	if err := start(); !errors.Is(err, errTaken) {
-		t.Errorf("at the port of another one it starts with %v", err)
-	}
-	*port = own
-	if err := start(); err != nil {
-		t.Error(err)
+	defer taken.Close()
+	for name, p := range map[string]*process{
+		"PostgreSQL": StartPostgres(t).process, "MariaDB": StartMariaDB(t).process, "etcd": StartEtcd(t).process,
+		"Redis": StartRedis(t).process, "FerretDB": StartFerretDB(t).process,
+	} {
+		if err := p.Stop(); err != nil {
+			t.Fatalf("stop %s: %v", name, err)
+		}
+		own := p.Port
+		p.Port = taken.Addr().(*net.TCPAddr).Port
+		if err := p.Start(); !errors.Is(err, errTaken) {
+			t.Errorf("%s starts at a taken port with %v", name, err)
+		}
+		p.Port = own
+		if err := p.Start(); err != nil {
+			t.Errorf("%s does not start again: %v", name, err)
+		}
 	}
 }

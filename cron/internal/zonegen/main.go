@@ -47,7 +47,7 @@ func generate(dir, version string) ([]byte, error) {
 		}
 		return tableOf(os.DirFS(dir), version)
 	}
-	//lint:ignore SA1019 it is run by go run, which knows where the distribution is
+	//nolint:staticcheck // go run runs it, and knows where the distribution is
 	shipped := filepath.Join(runtime.GOROOT(), "lib", "time")
 	version, err := shippedVersion(filepath.Join(shipped, "update.bash"))
 	if err != nil {

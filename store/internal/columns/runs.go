@@ -50,20 +50,6 @@ func Params(text []byte) map[string]string {
 	return p
 }
 
-// IdentityOf returns the identity of the run that an item asks for, by which
-// engine.Batch.Trigger looks for the one that was made before.
-func IdentityOf(item *store.TriggerItem) engine.Identity {
-	key := item.Key
-	switch {
-	case key != "":
-	case item.Kind == job.RunBackfill:
-		key = engine.KeyOf(item.Scheduled)
-	default:
-		key = item.ID.String()
-	}
-	return engine.Identity{Job: item.Job, Kind: item.Kind, Key: key, Shard: item.Shard}
-}
-
 // CompareRefs compares places in the order of due time and id.
 func CompareRefs(a, b store.RunRef) int {
 	return cmp.Or(a.Due.Compare(b.Due), bytes.Compare(a.ID[:], b.ID[:]))

@@ -123,7 +123,7 @@ func TestAFailureAtTheStartIsItsErrorUnlessThereIsNoSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, err := range []error{errAway, store.ErrNoSpace} {
 			r := &Refill{Jobs: &fake{parts: 1, fails: func(int) error { return err }}}
-			if over, got := r.Start(t.Context(), StartMax); over || errors.Is(got, errAway) != (err == errAway) || errors.Is(got, store.ErrNoSpace) {
+			if over, got := r.Start(t.Context(), StartMax); over || errors.Is(got, errAway) != errors.Is(err, errAway) || errors.Is(got, store.ErrNoSpace) {
 				t.Errorf("after %v: %v", err, got)
 			}
 		}

@@ -2,6 +2,8 @@ package sqldb
 
 import (
 	"bytes"
+	"slices"
+	"time"
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -11,7 +13,8 @@ import (
 // activeColumns are those of a run, in the order of scanRun.
 const activeColumns = `a.id, a.job, a.state, a.session, a.due, a.slot, a.holds, a.attempt, a.kind, a.run_key, a.shard, a.shards,
 	a.epoch, a.version, a.scheduled, a.node, a.token, a.overlap, a.awaits, a.priority, a.late_after, a.first_claimed, a.claimed,
-	a.params, a.parent, a.last_outcome, a.reason, a.cancel_by, a.cancel_reason, a.first_due, a.alert_at, a.others`
+	a.params, a.parent, a.last_outcome, a.reason, a.cancel_by, a.cancel_reason, a.first_due, a.alert_at, a.others,
+	a.next_due, a.floor_before, a.lost_after`
 
 // scanRun reads a run but for the names of its job.
 func scanRun(q reader, r *store.Run) {
@@ -41,6 +44,7 @@ func scanRun(q reader, r *store.Run) {
 	r.Reason, r.CancelBy, r.CancelReason = q.Text(), q.Text(), q.Text()
 	r.FirstDue, r.AlertAt = q.time(), q.time()
 	r.Others = columns.Outcomes.Value(q.Int())
+	r.NextDue, r.FloorBefore, r.LostAfter = q.time(), q.time(), time.Duration(q.Int())
 	r.Key = columns.Key(&r.Run)
 }
 
@@ -76,23 +80,26 @@ func (t *tx) namedRuns(text string, args ...any) (list []store.Run, err error) {
 }
 
 // newRuns is what is written of a new run.
-var newRuns = &Table{Name: "active", Key: 1, Columns: []Column{
-	{"id", Blob}, {"job", Blob}, {"kind", Int}, {"run_key", Text}, {"shard", Int}, {"shards", Int}, {"scheduled", Int},
-	{"params", Text}, {"parent", Blob}, {"broadcast", Int},
-	{"state", Int}, {"session", Blob}, {"due", Int}, {"slot", Text}, {"holds", Int}, {"attempt", Int}, {"epoch", Int}, {"version", Int},
-	{"node", Text}, {"token", Blob}, {"overlap", Int}, {"awaits", Int}, {"priority", Int}, {"late_after", Int},
-	{"first_claimed", Int}, {"claimed", Int}, {"last_outcome", Int}, {"reason", Text}, {"cancel_by", Text}, {"cancel_reason", Text},
-	{"first_due", Int}, {"alert_at", Int}, {"others", Int},
-}}
+var newRuns = &Table{Name: "active", Key: 1, Columns: slices.Concat(
+	savedRuns.Columns[:1], []Column{
+		{"job", Blob}, {"kind", Int}, {"run_key", Text}, {"shard", Int}, {"shards", Int}, {"scheduled", Int}, {"params", Text}, {"parent", Blob},
+		{"broadcast", Int},
+	}, savedRuns.Columns[1:], placeColumns,
+)}
 
-// savedRuns is what of a run changes.
-var savedRuns = &Table{Name: "active", Key: 1, Columns: []Column{
-	{"id", Blob},
-	{"state", Int}, {"session", Blob}, {"due", Int}, {"slot", Text}, {"holds", Int}, {"attempt", Int}, {"epoch", Int}, {"version", Int},
-	{"node", Text}, {"token", Blob}, {"overlap", Int}, {"awaits", Int}, {"priority", Int}, {"late_after", Int},
-	{"first_claimed", Int}, {"claimed", Int}, {"last_outcome", Int}, {"reason", Text}, {"cancel_by", Text}, {"cancel_reason", Text},
-	{"first_due", Int}, {"alert_at", Int}, {"others", Int},
-}}
+// savedRuns is what of a run changes, and movedRuns with it what is in an index and rarely
+// does: SQLite writes the entries of all indexes with a column that is named.
+var (
+	savedRuns = &Table{Name: "active", Key: 1, Columns: []Column{
+		{"id", Blob},
+		{"state", Int}, {"holds", Int}, {"attempt", Int}, {"epoch", Int}, {"version", Int},
+		{"node", Text}, {"token", Blob}, {"overlap", Int}, {"awaits", Int}, {"priority", Int}, {"late_after", Int},
+		{"first_claimed", Int}, {"claimed", Int}, {"last_outcome", Int}, {"reason", Text}, {"cancel_by", Text}, {"cancel_reason", Text},
+		{"first_due", Int}, {"others", Int}, {"next_due", Int}, {"floor_before", Int}, {"lost_after", Int},
+	}}
+	placeColumns = []Column{{"session", Blob}, {"due", Int}, {"slot", Text}, {"alert_at", Int}}
+	movedRuns    = &Table{Name: "active", Key: 1, Columns: slices.Concat(savedRuns.Columns, placeColumns)}
+)
 
 var removedRuns = &Table{Name: "active", Key: 1, Columns: []Column{{"id", Blob}}}
 
@@ -105,25 +112,35 @@ func (b *Batch) made(r *store.Run, broadcast bool) error {
 	b.id(&r.ID).id(&r.JobUID).int(columns.Kinds.Of(r.Kind)).text(columns.StoredKey(&r.Run)).int(int64(r.Shard)).int(int64(r.Shards))
 	b.time(r.Scheduled).text(string(params)).id(&r.Parent).bool(broadcast)
 	b.changeable(r)
+	b.place(r)
 	return nil
 }
 
-// saved adds a run that was changed.
-func (b *Batch) saved(r *store.Run) {
-	b.id(&r.ID)
-	b.changeable(r)
+func (b *Batch) changeable(r *store.Run) {
+	b.int(columns.States.Of(r.State)).bool(r.HoldsSlot).int(int64(r.Attempt)).int(r.Epoch).int(r.Version)
+	b.text(r.Node).id(&r.Token).int(columns.Overlaps.Of(r.Overlap)).bool(r.AwaitsPrevious).int(int64(r.Priority)).time(r.LateAfter)
+	b.time(r.First).time(r.Claimed).int(columns.Outcomes.Of(r.Last)).text(r.Reason).text(r.CancelBy).text(r.CancelReason)
+	b.time(r.FirstDue).int(columns.Outcomes.Of(r.Others)).time(r.NextDue).time(r.FloorBefore).int(int64(r.LostAfter))
 }
 
-func (b *Batch) changeable(r *store.Run) {
+// place adds placeColumns.
+func (b *Batch) place(r *store.Run) {
 	slot := r.Slot
 	if columns.IsOwnSlot(slot, r.JobUID) {
 		slot = ""
 	}
-	b.int(columns.States.Of(r.State)).id(&r.Session).time(r.Due).text(slot).bool(r.HoldsSlot).int(int64(r.Attempt)).int(r.Epoch).int(r.Version)
-	b.text(r.Node).id(&r.Token).int(columns.Overlaps.Of(r.Overlap)).bool(r.AwaitsPrevious).int(int64(r.Priority)).time(r.LateAfter)
-	b.time(r.First).time(r.Claimed).int(columns.Outcomes.Of(r.Last)).text(r.Reason).text(r.CancelBy).text(r.CancelReason)
-	b.time(r.FirstDue).time(r.AlertAt).int(columns.Outcomes.Of(r.Others))
+	b.id(&r.Session).time(r.Due).text(slot).time(r.AlertAt)
 }
+
+// placed is what of a run is in indexes.
+type placed struct {
+	session job.ID
+	due     time.Time
+	slot    string
+	alert   time.Time
+}
+
+func placeOf(r *store.Run) placed { return placed{r.Session, r.Due, r.Slot, r.AlertAt} }
 
 // sessionsWith returns the sessions that have runs, the zero id for runs that
 // must be placed among them.

@@ -13,7 +13,7 @@ var auditRows = &Table{Name: "audit", Key: 1, Columns: []Column{
 
 // insertAudit writes what was changed, numbered from first.
 func (t *tx) insertAudit(list []store.AuditRecord, first int64) error {
-	b := auditRows.rows(len(list))
+	b := t.rows(auditRows, len(list))
 	for i := range list {
 		a := &list[i]
 		changes := ""
@@ -30,7 +30,7 @@ func (t *tx) insertAudit(list []store.AuditRecord, first int64) error {
 }
 
 // Audit implements store.Jobs.
-func (s *Store) Audit(ctx context.Context, query store.AuditQuery) (list []store.AuditRecord, next int64, err error) {
+func (s *backend) Audit(ctx context.Context, query store.AuditQuery) (list []store.AuditRecord, next int64, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		list, next, err = t.audit(&query)
 		return err

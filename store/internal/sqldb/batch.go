@@ -2,6 +2,7 @@ package sqldb
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -17,27 +18,50 @@ type Batch struct {
 	Ints  [][]int64  // of the columns that are Int, by the number of the column
 	Texts [][]string // of those that are Text
 	Blobs [][][]byte // of those that are Blob
-	// Stamps are those of the rows to Update or Delete, if they were not read: where one
-	// has another, or is not there, the transaction fails.
-	Stamps []uint32
-	next   int
+	next  int
 }
 
-// rows returns a batch for about so many rows.
-func (t *Table) rows(room int) *Batch {
-	n := len(t.Columns)
-	b := &Batch{Table: t, Ints: make([][]int64, n), Texts: make([][]string, n), Blobs: make([][][]byte, n)}
-	for i, c := range t.Columns {
+// rows returns an empty batch for about so many rows, which belongs to the transaction until
+// its end.
+func (t *tx) rows(table *Table, room int) *Batch {
+	b, _ := table.spare.Get().(*Batch)
+	if b == nil {
+		n := len(table.Columns)
+		b = &Batch{Table: table, Ints: make([][]int64, n), Texts: make([][]string, n), Blobs: make([][][]byte, n)}
+	}
+	for i, c := range table.Columns {
 		switch c.Kind {
 		case Int:
-			b.Ints[i] = make([]int64, 0, room)
+			b.Ints[i] = slices.Grow(b.Ints[i], room)
 		case Text:
-			b.Texts[i] = make([]string, 0, room)
+			b.Texts[i] = slices.Grow(b.Texts[i], room)
 		case Blob:
-			b.Blobs[i] = make([][]byte, 0, room)
+			b.Blobs[i] = slices.Grow(b.Blobs[i], room)
 		}
 	}
+	t.batches = append(t.batches, b)
 	return b
+}
+
+// release lets other transactions use the batches of one that has ended.
+func (t *tx) release() {
+	for _, b := range t.batches {
+		for i, c := range b.Columns {
+			switch c.Kind {
+			case Int:
+				b.Ints[i] = b.Ints[i][:0]
+			case Text:
+				clear(b.Texts[i])
+				b.Texts[i] = b.Texts[i][:0]
+			case Blob:
+				clear(b.Blobs[i])
+				b.Blobs[i] = b.Blobs[i][:0]
+			}
+		}
+		b.next = 0
+		b.spare.Put(b)
+	}
+	t.batches = nil
 }
 
 // Len returns the number of rows.

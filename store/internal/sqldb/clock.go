@@ -50,7 +50,7 @@ func micro(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 // measure asks the database for its time. What it says is taken to be of the moment
 // at which the answer comes: so the clock is behind by what the answer took, and
 // nothing starts early by it. Of several answers the quickest counts.
-func (s *Store) measure(ctx context.Context) error {
+func (s *backend) measure(ctx context.Context) error {
 	if s.clock.given != nil {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (c *clock) set(at time.Time, read time.Duration) {
 }
 
 // keepTime measures until ctx ends.
-func (s *Store) keepTime(ctx context.Context) {
+func (s *backend) keepTime(ctx context.Context) {
 	if s.clock.given != nil {
 		return
 	}
@@ -98,7 +98,7 @@ func (s *Store) keepTime(ctx context.Context) {
 }
 
 // Now returns the clock of the database.
-func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.clock.now(), ctx.Err() }
+func (s *backend) Now(ctx context.Context) (time.Time, error) { return s.clock.now(), ctx.Err() }
 
 // now returns the moment of a transaction, which is that of the first call: by
 // the clock of the database itself.
@@ -107,13 +107,19 @@ func (t *tx) now() (time.Time, error) {
 		t.moment = t.s.clock.now()
 	}
 	if t.moment.IsZero() {
-		n, err := t.number(t.s.selectClock())
-		if err != nil {
+		q := t.query(t.s.selectClock())
+		if err := t.readClock(q); err != nil {
 			return time.Time{}, err
 		}
-		t.moment = micro(columns.FromNanos(n))
 	}
 	return t.moment, nil
 }
 
-func (s *Store) selectClock() string { return "select " + s.db.Clock() }
+func (t *tx) readClock(q reader) error {
+	for q.Next() {
+		t.moment = micro(columns.FromNanos(q.Int()))
+	}
+	return q.Err()
+}
+
+func (s *backend) selectClock() string { return "select " + s.db.Clock() }

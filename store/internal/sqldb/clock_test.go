@@ -28,9 +28,9 @@ type distant struct {
 }
 
 // dial returns a database, and a store that has not asked it yet.
-func dial(takes func(n int) (question, answer time.Duration)) (*distant, *Store) {
+func dial(takes func(n int) (question, answer time.Duration)) (*distant, *backend) {
 	d := &distant{begun: time.Now(), takes: takes}
-	s := &Store{db: d, clock: newClock(nil), closed: make(chan struct{})}
+	s := &backend{db: d, clock: newClock(nil), closed: make(chan struct{})}
 	s.clock.boot = d.boot
 	return d, s
 }
@@ -61,6 +61,10 @@ func (d *distant) shows() time.Time {
 	defer d.mu.Unlock()
 	return time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC).Add(gone + time.Duration(d.drift*float64(gone)) + d.set)
 }
+
+func (d *distant) Alone() bool { return false }
+
+func (d *distant) Lateral() bool { return false }
 
 func (d *distant) Snapshot(context.Context) (Tx, error) { return line{d: d}, nil }
 func (d *distant) Fault(error) Fault                    { return Final }
@@ -111,7 +115,7 @@ func (r *clockRow) Int() int64 { return r.shows.UnixNano() }
 func (r *clockRow) Err() error { return r.err }
 
 // aheadOf returns by how much the store believes the clock to be ahead of what it shows.
-func aheadOf(t *testing.T, d *distant, s *Store) time.Duration {
+func aheadOf(t *testing.T, d *distant, s *backend) time.Duration {
 	t.Helper()
 	now, err := s.Now(t.Context())
 	if err != nil {
@@ -121,7 +125,7 @@ func aheadOf(t *testing.T, d *distant, s *Store) time.Duration {
 }
 
 // keepsTime has the clock measured as long as the test lasts.
-func keepsTime(t *testing.T, s *Store) {
+func keepsTime(t *testing.T, s *backend) {
 	ctx, stop := context.WithCancel(t.Context())
 	s.work.Go(func() { s.keepTime(ctx) })
 	t.Cleanup(func() {

@@ -1,25 +1,33 @@
 package sqldb
 
-import "context"
+import (
+	"context"
+	"sync"
+)
 
 // DB is a database with its dialect: what differs between PostgreSQL and MySQL.
 // Its methods may be called by any goroutine.
 type DB interface {
 	// Begin begins a transaction in which each statement sees what is committed
-	// when it begins (READ COMMITTED).
-	Begin(ctx context.Context) (Tx, error)
+	// when it begins (READ COMMITTED). One that only adds to what is kept may be refused
+	// with store.ErrNoSpace, so that there is room for the others.
+	Begin(ctx context.Context, adds bool) (Tx, error)
 	// Snapshot begins a transaction that reads, and sees one state.
 	Snapshot(ctx context.Context) (Tx, error)
+	// Alone tells that one process has the database for itself, and that its transactions
+	// that write come one after the other.
+	Alone() bool
+	// Lateral tells that a subquery behind FROM may name the tables before it, which takes
+	// less than a statement for each of many rows.
+	Lateral() bool
 	// Fault tells what an error of this package's calls means.
 	Fault(err error) Fault
 	// Clock is an expression for the clock of the database, in nanoseconds
 	// since 1970, that goes on inside a transaction.
 	Clock() string
-	// Stamps returns expressions for the stamp that a transaction leaves on the rows which
-	// it writes last, and for the one that is on a row of active a: "" if the database has
-	// none. era is another one with each new connection: a database that has lost what was
-	// committed gives stamps out again.
-	Stamps() (own, left string, era int64)
+	// Era is, where one process has the database for itself, another number after anything
+	// was undone, or changed otherwise than by Write.
+	Era() int64
 	// Notify tells all nodes, in a transaction of its own, and Listen calls do
 	// with what they tell from its call of begun on, until ctx ends.
 	Notify(ctx context.Context, payload string) error
@@ -44,15 +52,16 @@ const (
 	// Broken: the connection is lost. Before the commit was sent nothing was
 	// changed; after it nobody knows.
 	Broken
-	// Stale: a row had not the stamp that it was written by, and nothing was changed.
-	Stale
 )
 
 // Tx is a transaction on a connection of its own, for one goroutine.
 //
 // Texts of statements are the same in all dialects. A parameter is a question
 // mark, and "in (?*)" stands for a set, whose argument is a slice: it may be
-// empty. An argument is int64, string, []byte or nil, in a set []int64, []string
+// empty. SQLite keeps a number for each job in history, which is that of its name:
+// "uid/*n*/" is the column of names that history has, "/*n*/" stands before a uid that is
+// compared with it, and "/*uid*/" before it where it is compared with a uid. Joined tables
+// are named in the order in which they are best read. An argument is int64, string, []byte or nil, in a set []int64, []string
 // or [][]byte. There are as many texts as the program has, so that they can be
 // kept prepared.
 type Tx interface {
@@ -107,7 +116,7 @@ type Op uint8
 // What can be done with many rows.
 const (
 	Insert    Op = iota // new rows
-	InsertNew           // those whose key is not there yet
+	InsertNew           // those whose key does not exist yet
 	Upsert              // new rows, or in the place of those with their key
 	Update              // the columns behind the key, of rows that are there
 	Delete              // by the key; only the columns of the key are read
@@ -137,4 +146,6 @@ type Table struct {
 	// Columns begin with those of the primary key.
 	Columns []Column
 	Key     int // how many they are
+
+	spare sync.Pool // of *Batch
 }

@@ -3,7 +3,6 @@ package sqldb
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
+	"github.com/belfry-cron/belfry/store/internal/ledger"
 	"github.com/belfry-cron/belfry/store/internal/refill"
 )
 
@@ -21,10 +21,10 @@ import (
 // of the latest start count: whoever has begun with others before leaves off.
 
 const (
-	// defaultsName is the setting that holds the defaults that all jobs have. It
-	// is not there while some may have others: then begunName holds those that they
+	// DefaultsName is the setting that holds the defaults that all jobs have. It
+	// does not exist while some may have others: then begunName holds those that they
 	// are given.
-	defaultsName = "defaults"
+	DefaultsName = "defaults"
 	begunName    = "defaults begun"
 	// refillLook is how many jobs are looked at in one read, some tens of
 	// milliseconds, and refillMax how many are locked and written in one call, some
@@ -36,7 +36,7 @@ const (
 var settings = &Table{Name: "settings", Key: 1, Columns: []Column{{"name", Text}, {"value", Text}}}
 
 // applyDefaults begins to fill in the defaults, and waits for a bounded time.
-func (s *Store) applyDefaults(ctx, background context.Context, most time.Duration, tell func(store.Refill)) error {
+func (s *backend) applyDefaults(ctx, background context.Context, most time.Duration, tell func(store.Refill)) error {
 	text, err := json.Marshal(s.defaults)
 	if err != nil {
 		return err
@@ -62,9 +62,9 @@ func (s *Store) applyDefaults(ctx, background context.Context, most time.Duratio
 // defaults returns those that all jobs have, and those that they are given; "" if there
 // are none.
 func (t *tx) defaults() (have, begun string, err error) {
-	q := t.query("select name, value from settings where name in (?*)", []string{defaultsName, begunName})
+	q := t.query("select name, value from settings where name in (?*)", []string{DefaultsName, begunName})
 	for q.Next() {
-		if q.Text() == defaultsName {
+		if q.Text() == DefaultsName {
 			have = q.Text()
 		} else {
 			begun = q.Text()
@@ -75,7 +75,7 @@ func (t *tx) defaults() (have, begun string, err error) {
 
 // defaults is how far the jobs have those of this start.
 type defaults struct {
-	s     *Store
+	s     *backend
 	text  string // they, as JSON
 	begun bool
 	last  job.ID // that was looked at
@@ -108,13 +108,8 @@ func (d *defaults) Part(ctx context.Context) (p refill.Part, err error) {
 		return p, d.end(ctx)
 	}
 	for some := range slices.Chunk(changed, refillMax) {
-		err := d.s.write(ctx, func(t *tx) error {
-			if err := d.lock(t); err != nil {
-				return err
-			}
-			return t.refill(some)
-		})
-		if err != nil {
+		o := ledger.Order{Items: len(some), Kept: &kept{refits: true, first: d.lock}}
+		if err := d.s.ledger.Do(ctx, o, &engine.Refit{Jobs: some}); err != nil {
 			return p, err
 		}
 	}
@@ -133,8 +128,8 @@ func (d *defaults) set(ctx context.Context, have, begun string) error {
 }
 
 func (t *tx) setDefaults(have, begun string) error {
-	b := settings.rows(2)
-	for name, value := range map[string]string{defaultsName: have, begunName: begun} {
+	b := t.rows(settings, 2)
+	for name, value := range map[string]string{DefaultsName: have, begunName: begun} {
 		if value == "" {
 			if err := t.exec("delete from settings where name = ?", name); err != nil {
 				return err
@@ -180,23 +175,6 @@ type given struct {
 	removeAt                   int64
 }
 
-const selectGivenColumns = "j.uid, j.timing, j.keep_runs, j.keep_for, j.keep_output, j.remove_at"
-
-func scanGiven(q reader) (uid job.ID, g given) {
-	uid = q.id()
-	return uid, given{q.Text(), q.Int(), q.Int(), q.Int(), q.Int()}
-}
-
-// givenTo returns what it is to be.
-func (r *jobRow) givenTo(calendars map[string]*job.Calendar) (g given, err error) {
-	if keep := r.doc.filled.Policy.Keep; keep != nil {
-		g.keepRuns, g.keepFor, g.keepOut = int64(keep.Runs), int64(keep.For), int64(keep.OutputFor)
-	}
-	g.removeAt = columns.Nanos(r.RemoveAt())
-	g.timing, err = engine.TimingText(r.doc.filled, columns.Finder(calendars))
-	return g, err
-}
-
 // look returns which of the next jobs are to be written again, the last of all that it
 // has looked at, and how many those are.
 func (d *defaults) look(ctx context.Context) (changed []job.ID, last job.ID, looked int, err error) {
@@ -205,73 +183,33 @@ func (d *defaults) look(ctx context.Context) (changed []job.ID, last job.ID, loo
 		if err := d.still(t); err != nil {
 			return err
 		}
-		calendars, err := t.calendars()
+		calendars, err := documentsByName[job.Calendar](t, job.KindCalendar)
 		if err != nil {
 			return err
 		}
-		q := t.query("select "+selectGivenColumns+", s.state, s.completed, "+documentColumns+` from jobs j join job_state s on s.uid = j.uid
+		q := t.query("select "+definitionColumns+`, j.keep_runs, j.keep_for, j.keep_output, j.remove_at, s.state, s.completed
+			from jobs j join job_state s on s.uid = j.uid
 			where j.uid > ? and s.uid > ? and j.live is not null order by j.uid limit ?`, idOf(d.last), idOf(d.last), int64(refillLook))
-		for q.Next() {
-			uid, is := scanGiven(q)
-			r := &jobRow{Job: &engine.Job{State: columns.JobStates.Value(q.Int()), Completed: q.time()}}
-			if _, r.doc, err = d.s.scanDocument(q); err != nil {
-				q.Close()
-				return err
-			}
-			r.Policy = r.doc.policy
-			want, err := r.givenTo(calendars)
+		for ; q.Next(); looked++ {
+			uid, said, err := d.s.scanDefinition(q)
 			if err != nil {
 				q.Close()
 				return err
 			}
-			if is != want {
+			document := said.document
+			is := given{document.Timing, q.Int(), q.Int(), q.Int(), q.Int()}
+			j := engine.Job{Policy: document.Policy, State: columns.JobStates.Value(q.Int()), Completed: q.time()}
+			keep := keepOf(document)
+			want := given{"", int64(keep.Runs), int64(keep.For), int64(keep.OutputFor), columns.Nanos(j.RemoveAt())}
+			if want.timing, err = engine.TimingText(document.Filled, columns.Finder(calendars)); err != nil {
+				q.Close()
+				return err
+			}
+			if last = uid; is != want {
 				changed = append(changed, uid)
 			}
-			looked, last = looked+1, uid
 		}
 		return q.Err()
 	})
 	return changed, last, looked, err
-}
-
-// refill writes again what depends on the defaults. A job whose schedule means something
-// else by them begins a new epoch.
-func (t *tx) refill(list []job.ID) error {
-	st, err := t.step(about{jobs: list, whole: list})
-	if err != nil {
-		return err
-	}
-	calendars, err := t.calendars()
-	if err != nil {
-		return err
-	}
-	q := t.query("select "+selectGivenColumns+" from jobs j where j.uid in (?*)", set(list))
-	is := make(map[job.ID]given, len(list))
-	for q.Next() {
-		uid, g := scanGiven(q)
-		is[uid] = g
-	}
-	if err := q.Err(); err != nil {
-		return err
-	}
-	for _, uid := range list {
-		l := st.jobs[uid]
-		if l == nil || l.Deleted {
-			continue
-		}
-		want, err := l.givenTo(calendars)
-		if err != nil {
-			return fmt.Errorf("job %s: %w", l.doc.filled.FullName(), err)
-		}
-		if is[uid] == want {
-			continue // another one was faster
-		}
-		l.timing = want.timing
-		if !engine.SameOccurrences(is[uid].timing, want.timing) {
-			st.b.Reschedule(l.Job, l.doc.filled, columns.Finder(calendars))
-		} else {
-			st.touched = append(st.touched, l)
-		}
-	}
-	return st.write()
 }

@@ -76,7 +76,7 @@ var toldRows = &Table{Name: "told", Key: 1, Columns: []Column{
 }}
 
 // tell tells the others what this node changes while they follow, until ctx ends.
-func (s *Store) tell(ctx context.Context) {
+func (s *backend) tell(ctx context.Context) {
 	for batch := int64(0); ; {
 		select {
 		case <-s.followed.wake:
@@ -89,10 +89,10 @@ func (s *Store) tell(ctx context.Context) {
 
 // tellFollowers tells the others until none follows, numbers what it tells behind a
 // batch, and returns the last number.
-func (s *Store) tellFollowers(ctx context.Context, batch int64) int64 {
+func (s *backend) tellFollowers(ctx context.Context, batch int64) int64 {
 	following, cancel := context.WithCancel(ctx)
 	defer cancel()
-	changes := s.Events(following)
+	changes := s.events(following)
 	ticker := time.NewTicker(tellEvery)
 	defer ticker.Stop()
 	next := told{Begun: true}
@@ -129,7 +129,7 @@ func (s *Store) tellFollowers(ctx context.Context, batch int64) int64 {
 // writeTold writes what is told, with the next of the numbers of all, and removes what
 // is old. The counter stays locked until the commit, so that numbers become visible in
 // their order.
-func (s *Store) writeTold(ctx context.Context, batch int64, next *told) error {
+func (s *backend) writeTold(ctx context.Context, batch int64, next *told) error {
 	data, err := pack(next)
 	if err != nil {
 		return err
@@ -155,12 +155,15 @@ func (s *Store) writeTold(ctx context.Context, batch int64, next *told) error {
 				return err
 			}
 		}
-		return t.writeRows(Insert, toldRows.rows(1).int(number).text(s.notices.sender).int(batch).time(now).blob(data))
+		return t.writeRows(Insert, t.rows(toldRows, 1).int(number).text(s.notices.sender).int(batch).time(now).blob(data))
 	})
 }
 
 // EventsElsewhere implements store.Store.
-func (s *Store) EventsElsewhere(ctx context.Context) <-chan []store.Event {
+func (s *backend) EventsElsewhere(ctx context.Context) <-chan []store.Event {
+	if s.db.Alone() {
+		return nil
+	}
 	ch := make(chan []store.Event)
 	if s.check(ctx) != nil {
 		close(ch)
@@ -182,7 +185,7 @@ func (s *Store) EventsElsewhere(ctx context.Context) <-chan []store.Event {
 
 // hear reads what others tell and sends it to a channel, until ctx ends or the store is
 // closed. It closes begun when what happens from then on is told.
-func (s *Store) hear(ctx context.Context, begun chan<- struct{}, to chan<- []store.Event) {
+func (s *backend) hear(ctx context.Context, begun chan<- struct{}, to chan<- []store.Event) {
 	const unknown = -1
 	last, began := int64(unknown), time.Now()
 	var said time.Time
@@ -226,7 +229,7 @@ func (s *Store) hear(ctx context.Context, begun chan<- struct{}, to chan<- []sto
 }
 
 // awayWithin waits, and tells whether the database was away meanwhile, by the hints.
-func (s *Store) awayWithin(ctx context.Context, hints <-chan store.Hint, wait time.Duration) bool {
+func (s *backend) awayWithin(ctx context.Context, hints <-chan store.Hint, wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
@@ -246,7 +249,7 @@ func (s *Store) awayWithin(ctx context.Context, hints <-chan store.Hint, wait ti
 }
 
 // lastTold returns the number of what was told last.
-func (s *Store) lastTold(ctx context.Context) (last int64, err error) {
+func (s *backend) lastTold(ctx context.Context) (last int64, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		last, err = t.number("select value from counters where name = 'told'")
 		return err
@@ -260,7 +263,7 @@ func (s *Store) lastTold(ctx context.Context) (last int64, err error) {
 // readTold returns what others have told behind a number, and the number to go on from.
 // What is missing there, or may be as somebody has begun to tell only now, is an event
 // that says so; while everybody begins nothing is missing.
-func (s *Store) readTold(ctx context.Context, behind int64, beginning bool) (heard []store.Event, last int64, err error) {
+func (s *backend) readTold(ctx context.Context, behind int64, beginning bool) (heard []store.Event, last int64, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		heard, last = nil, behind
 		q := t.query("select number, sender, told_at, events from told where number > ? order by number limit ?", behind, int64(hearMax))

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
 // closing is a database that does not answer any more when its store is closed.
@@ -13,7 +15,7 @@ type closing struct {
 	close func()
 }
 
-func (d *closing) Begin(ctx context.Context) (Tx, error) {
+func (d *closing) Begin(ctx context.Context, adds bool) (Tx, error) {
 	d.close()
 	time.Sleep(2 * tellEvery)
 	return nil, ctx.Err()
@@ -25,6 +27,7 @@ func TestWhoTellsOthersEndsWithTheStore(t *testing.T) {
 			d, s := dial(always(0, 0))
 			ctx, stop := context.WithCancel(t.Context())
 			s.db = &closing{d, stop}
+			s.ledger = ledger.New(s, ledger.Options{})
 			s.followed.wake = make(chan struct{}, 1)
 			s.followed.heard()
 			s.tell(ctx)

@@ -80,7 +80,7 @@ var firstRecord = oldRecord{ended: math.MinInt64}
 // Expire implements store.History. Calls until one says that there is no more
 // are a round, which looks at all history that is old by age, and by number at
 // the jobs that have got any since the last round. One node does so at a time.
-func (s *Store) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
+func (s *backend) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
 	before := time.Time{}
 	if keep.For > 0 && keep.For != time.Duration(job.Forever) {
 		before = s.clock.now().Add(-keep.For)
@@ -112,12 +112,12 @@ func (s *Store) Expire(ctx context.Context, keep store.Retention) (more bool, er
 
 // partition has the database make room for the history that comes, and remove
 // what is old as a whole: all in front of a moment, zero for nothing.
-func (s *Store) partition(ctx context.Context, before time.Time) error {
+func (s *backend) partition(ctx context.Context, before time.Time) error {
 	return s.db.Partition(ctx, columns.Nanos(s.clock.now()), columns.Nanos(before))
 }
 
 // begin returns the round that goes on, or a new one.
-func (s *Store) begin(keep store.Retention) expiry {
+func (s *backend) begin(keep store.Retention) expiry {
 	s.expiring.mu.Lock()
 	defer s.expiring.mu.Unlock()
 	e := s.expiring.round
@@ -178,7 +178,7 @@ func (t *tx) expire(e *expiry) error {
 // removeOrphans removes the names of jobs that are gone and have no history any
 // more.
 func (t *tx) removeOrphans() error {
-	list, err := t.ids("select o.uid from orphans o where not exists (select 1 from history h where h.job = o.uid) limit ?", int64(tidyMax))
+	list, err := t.ids("select o.uid from orphans o where not exists (select 1 from history h where h.job = /*n*/o.uid) limit ?", int64(tidyMax))
 	if err != nil || len(list) == 0 {
 		return err
 	}
@@ -199,8 +199,8 @@ const (
 	isActive = "exists (select 1 from active a where a.id = h.run)"
 	// staysFor and staysOutput tell whether the job of a record says itself how
 	// long that is kept.
-	staysFor    = "(exists (select 1 from jobs j where j.uid = h.job and j.keep_for <> 0) or " + isActive + ")"
-	staysOutput = "(exists (select 1 from jobs j where j.uid = h.job and j.keep_output <> 0) or " + isActive + ")"
+	staysFor    = "(exists (select 1 from jobs j where j.uid = /*uid*/h.job and j.keep_for <> 0) or " + isActive + ")"
+	staysOutput = "(exists (select 1 from jobs j where j.uid = /*uid*/h.job and j.keep_output <> 0) or " + isActive + ")"
 
 	selectOld = "select h.ended, h.run, h.attempt, case when "
 	fromOld   = " then 1 else 0 end from history h where "
@@ -318,9 +318,9 @@ func (t *tx) nextToExpire(e *expiry) (uid job.ID, keep store.Retention, ok bool,
 }
 
 const (
-	finalOfJob  = "select h.ended, h.run, h.attempt from history h where h.job = ? and h.is_final = 1 order by h.ended desc, h.run desc, h.attempt desc limit 1 offset ?"
-	oldOfJob    = selectOld + isActive + fromOld + "h.job = ? and h.ended <= ? and (h.ended, h.run, h.attempt) < (?, ?, ?)" + oldFirst
-	outputOfJob = selectOld + isActive + fromOld + "h.job = ? and " + between + oldFirst
+	finalOfJob  = "select h.ended, h.run, h.attempt from history h where h.job = /*n*/? and h.is_final = 1 order by h.ended desc, h.run desc, h.attempt desc limit 1 offset ?"
+	oldOfJob    = selectOld + isActive + fromOld + "h.job = /*n*/? and h.ended <= ? and (h.ended, h.run, h.attempt) < (?, ?, ?)" + oldFirst
+	outputOfJob = selectOld + isActive + fromOld + "h.job = /*n*/? and " + between + oldFirst
 )
 
 // expireJob removes what a job does not keep, and tells whether that was all.
@@ -391,7 +391,7 @@ func (t *tx) removeOld(e *expiry, from *oldRecord, outputOnly bool, text string,
 	if err != nil {
 		return false, err
 	}
-	records := historyKeys.rows(len(list))
+	records := t.rows(historyKeys, len(list))
 	for i := range list {
 		r := &list[i]
 		if !r.stays {

@@ -37,24 +37,17 @@ func (n *notices) init() {
 
 // Hints returns a channel of hints about what is committed, by whatever node. It
 // is closed when ctx ends.
-func (s *Store) Hints(ctx context.Context) <-chan store.Hint { return s.hints.Listen(ctx) }
-
-// Events implements store.Store for what this process changes. When it returns,
-// what was written before by calls that did not know of the new receiver is
-// committed.
-func (s *Store) Events(ctx context.Context) <-chan []store.Event {
-	list := s.feed.Follow(ctx)
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	return list
-}
+func (s *backend) Hints(ctx context.Context) <-chan store.Hint { return s.hints.Listen(ctx) }
 
 // send tells this process, and has the others told.
-func (s *Store) send(hint store.Hint) {
+func (s *backend) send(hint store.Hint) {
 	if hint == 0 {
 		return
 	}
 	s.hints.Send(hint)
+	if s.db.Alone() {
+		return
+	}
 	s.notices.pending.Or(uint32(hint))
 	select {
 	case s.notices.wake <- struct{}{}:
@@ -64,7 +57,7 @@ func (s *Store) send(hint store.Hint) {
 
 // notify sends notices until ctx ends: the first at once, later ones together. A
 // notice that is lost costs others the time until they look by themselves.
-func (s *Store) notify(ctx context.Context) {
+func (s *backend) notify(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -86,7 +79,7 @@ func (s *Store) notify(ctx context.Context) {
 }
 
 // listen passes on what other nodes tell, until ctx ends.
-func (s *Store) listen(ctx context.Context) {
+func (s *backend) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = s.db.Listen(ctx, s.listening, s.heard)
 		pause(ctx, listenAgain)
@@ -96,11 +89,11 @@ func (s *Store) listen(ctx context.Context) {
 // listening passes on whatever was told while nobody listened, as after a failover, which
 // may be over before a call has failed by it. Not before: while the database is away it
 // would only have everybody ask it, twice a second.
-func (s *Store) listening() {
+func (s *backend) listening() {
 	s.hints.Send(store.HintJobs | store.HintRuns | store.HintCancels | store.HintPlaced | store.HintNodes | store.HintLost)
 }
 
-func (s *Store) heard(payload string) {
+func (s *backend) heard(payload string) {
 	sender, said, _ := strings.Cut(payload, " ")
 	if sender == s.notices.sender {
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
@@ -16,13 +17,13 @@ var historyRows = &Table{Name: "history", Key: 3, Columns: []Column{
 	{"shard", Int}, {"shards", Int}, {"epoch", Int}, {"version", Int}, {"scheduled", Int}, {"due", Int}, {"next_attempt", Int}, {"held_slot", Int},
 	{"started", Int}, {"node", Text}, {"token", Blob}, {"reason", Text}, {"exited", Int}, {"exit_code", Int}, {"signal_name", Text},
 	{"http_status", Int}, {"params", Text}, {"parent", Blob}, {"occurrences", Int}, {"last_scheduled", Int}, {"replaces", Int},
-	{"output_bytes", Int}, {"unmet", Text},
+	{"output_bytes", Int}, {"unmet", Text}, {"begun", Int},
 }}
 
 // insertRecords writes records. They are new: the step that makes one removes the
 // run, or its attempt, for which there was none.
 func (t *tx) insertRecords(list []*store.Record) error {
-	b := historyRows.rows(len(list))
+	b := t.rows(historyRows, len(list))
 	for _, r := range list {
 		a := &r.Attempt
 		params, err := columns.EncodeParams(r.Run.Params)
@@ -38,7 +39,7 @@ func (t *tx) insertRecords(list []*store.Record) error {
 			code = *a.ExitCode
 		}
 		b.bool(a.ExitCode != nil).int(int64(code)).text(a.Signal).int(int64(a.HTTPStatus)).text(string(params)).id(&r.Run.Parent)
-		b.int(int64(r.Count)).time(r.Until).bool(r.Replaces).int(r.OutputBytes).text(r.Unmet)
+		b.int(int64(r.Count)).time(r.Until).bool(r.Replaces).int(r.OutputBytes).text(r.Unmet).time(r.Begun)
 		t.s.expiring.touch(r.Run.JobUID)
 	}
 	return t.writeRows(Insert, b)
@@ -49,10 +50,10 @@ func (t *tx) insertRecords(list []*store.Record) error {
 const (
 	selectRecords   = recordColumns + " from history h " + recordNames
 	selectRecordsOf = recordColumns + " from history h " + byRun + recordNames + " where h.run in (?*)"
-	recordColumns   = `select h.ended, h.run, h.attempt, h.is_final, h.outcome, n.namespace, n.name, h.reason, h.unmet, h.job, h.kind, h.run_key,
-	h.shard, h.shards, h.epoch, h.version, h.scheduled, h.due, h.next_attempt, h.held_slot, h.started, h.node, h.token, h.exited, h.exit_code,
-	h.signal_name, h.http_status, h.params, h.parent, h.occurrences, h.last_scheduled, h.replaces, h.output_bytes`
-	recordNames = "join names n on n.uid = h.job"
+	recordColumns   = `select h.ended, h.run, h.attempt, h.is_final, h.outcome, n.namespace, n.name, h.reason, h.unmet, n.uid, h.kind, h.run_key,
+	h.shard, h.shards, h.epoch, h.version, h.scheduled, h.due, h.next_attempt, h.held_slot, h.started, h.node, h.token, h.exited, coalesce(h.exit_code, -9223372036854775808),
+	h.signal_name, h.http_status, h.params, h.parent, h.occurrences, h.last_scheduled, h.replaces, h.output_bytes, h.begun`
+	recordNames = "join names n on n.uid/*n*/ = h.job"
 )
 
 func (t *tx) records(text string, args ...any) (list []store.Record, err error) {
@@ -78,14 +79,15 @@ func scanRecord(q reader, r *store.Record) {
 	r.Run.Scheduled, r.Run.Due = q.time(), q.time()
 	r.Run.Attempt, r.Run.HoldsSlot = int(q.Int()), q.bool()
 	a.Started, a.Node, a.Token = q.time(), q.Text(), q.id()
-	exited, code := q.bool(), int(q.Int())
-	if exited {
+	exited, code := q.Int(), q.Int()
+	if exited == 1 || exited == ifCode && code != math.MinInt64 {
+		code := int(code)
 		a.ExitCode = &code
 	}
 	a.Signal, a.HTTPStatus = q.Text(), int(q.Int())
 	r.Run.Params, r.Run.Parent = columns.Params(q.View()), q.id()
 	r.Count, r.Until = int(q.Int()), q.time()
-	r.Replaces, r.OutputBytes = q.bool(), q.Int()
+	r.Replaces, r.OutputBytes, r.Begun = q.bool(), q.Int(), q.time()
 
 	r.Run.State = job.StateRunning
 	if r.Final {
@@ -95,8 +97,12 @@ func scanRecord(q reader, r *store.Record) {
 	r.Run.Key = columns.Key(&r.Run)
 }
 
+// ifCode says that an attempt has exited if the row has an exit code, as those of SQLite
+// from before version 9 of its schema.
+const ifCode = 2
+
 // Attempts implements store.History.
-func (s *Store) Attempts(ctx context.Context, query store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
+func (s *backend) Attempts(ctx context.Context, query store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		list, next, err = t.attempts(&query)
 		return err
@@ -152,7 +158,7 @@ func historyWhere(uid job.ID, namespace string, from time.Time, end store.Record
 	where = " where h.ended >= ? and h.ended <= ? and (h.ended, h.run, h.attempt) < (?, ?, ?)"
 	args = []any{first, last, last, idOf(end.Run), int64(end.Attempt)}
 	if !uid.IsZero() {
-		where += " and h.job = ?"
+		where += " and h.job = /*n*/?"
 		args = append(args, idOf(uid))
 	}
 	if namespace != "" {
@@ -163,7 +169,7 @@ func historyWhere(uid job.ID, namespace string, from time.Time, end store.Record
 }
 
 // AttemptsOf implements store.History.
-func (s *Store) AttemptsOf(ctx context.Context, run job.ID) (list []store.Record, err error) {
+func (s *backend) AttemptsOf(ctx context.Context, run job.ID) (list []store.Record, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		list, err = t.records(selectRecords+" where h.run = ? order by h.attempt", idOf(run))
 		return err
@@ -171,19 +177,91 @@ func (s *Store) AttemptsOf(ctx context.Context, run job.ID) (list []store.Record
 	return list, wrapped(err, "attempts of run %s", run)
 }
 
+// selectRecent reads the latest records of a job that Recent returns.
+const selectRecent = selectRecords + ` where h.job = /*n*/? and h.is_final = 1 and h.outcome <> ?
+	order by h.ended desc, h.run desc, h.attempt desc limit ?`
+
+// recentPart is how many jobs Recent asks about in one message: some hundred kilobytes of
+// answers.
+const recentPart = 50
+
+// Recent implements store.History.
+func (s *backend) Recent(ctx context.Context, jobs []job.ID, n int) (lists [][]store.Record, err error) {
+	if len(jobs) > store.MaxBatch {
+		return nil, fmt.Errorf("recent runs: %w", store.ErrTooMany)
+	}
+	err = s.read(ctx, func(t *tx) error {
+		if s.db.Lateral() {
+			lists, err = t.recentOfAll(jobs, n)
+			return err
+		}
+		lists = make([][]store.Record, 0, len(jobs))
+		for part := range slices.Chunk(jobs, recentPart) {
+			if lists, err = t.recent(lists, part, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return lists, wrapped(err, "recent runs")
+}
+
+// selectRecentOfAll reads the latest records of several jobs.
+const selectRecentOfAll = recordColumns + ` from names n cross join lateral (select r.* from history r
+	where r.job = n.uid and r.is_final = 1 and r.outcome <> ? order by r.ended desc, r.run desc, r.attempt desc limit ?) h
+	where n.uid in (?*) order by n.uid, h.ended desc, h.run desc, h.attempt desc`
+
+func (t *tx) recentOfAll(jobs []job.ID, n int) ([][]store.Record, error) {
+	records, err := t.records(selectRecentOfAll, columns.Outcomes.Of(job.OutcomeWithdrawn), int64(n), set(jobs))
+	if err != nil {
+		return nil, err
+	}
+	byJob := make(map[job.ID][]store.Record, len(jobs))
+	for i := range records {
+		uid := records[i].Run.JobUID
+		byJob[uid] = append(byJob[uid], records[i])
+	}
+	lists := make([][]store.Record, len(jobs))
+	for i, uid := range jobs {
+		lists[i] = byJob[uid]
+	}
+	return lists, nil
+}
+
+func (t *tx) recent(lists [][]store.Record, jobs []job.ID, n int) ([][]store.Record, error) {
+	questions := make([]Question, len(jobs))
+	for i, uid := range jobs {
+		questions[i] = Question{selectRecent, []any{idOf(uid), columns.Outcomes.Of(job.OutcomeWithdrawn), int64(n)}}
+	}
+	q := reader{t.Ask(t.ctx, questions...)}
+	defer q.Close()
+	for i := range jobs {
+		if i > 0 {
+			q.More()
+		}
+		var list []store.Record
+		for q.Next() {
+			list = append(list, store.Record{})
+			scanRecord(q, &list[len(list)-1])
+		}
+		lists = append(lists, list)
+	}
+	return lists, q.Err()
+}
+
 // Aggregate implements store.History.
-func (s *Store) Aggregate(ctx context.Context, query store.AggregateQuery) (list []store.Aggregate, err error) {
+func (s *backend) Aggregate(ctx context.Context, query store.AggregateQuery) (list []store.Aggregate, err error) {
 	where, args := historyWhere(query.Job, query.Namespace, query.From, endOf(query.To))
 	from := columns.Nanos(query.From)
 	args = append([]any{from, max(1, int64(query.Bucket))}, args...)
 	names := "" // only if they are asked for: there may be a million records
 	if query.Namespace != "" {
-		names = " join names n on n.uid = h.job"
+		names = " " + recordNames
 	}
 	err = s.read(ctx, func(t *tx) error {
 		list = nil
 		q := t.query(`select b.bucket, b.outcome, sum(b.occurrences), sum(b.took), max(b.took) from (
-				select h.ended - mod(h.ended - ?, ?) as bucket, h.outcome, h.occurrences, case when h.attempt > 0 then h.ended - h.started else 0 end as took
+				select h.ended - (h.ended - ?) % ? as bucket, h.outcome, h.occurrences, case when h.attempt > 0 then h.ended - h.started else 0 end as took
 				from history h`+names+where+` and h.is_final = 1
 			) b group by b.bucket, b.outcome order by b.bucket, b.outcome`, args...)
 		for q.Next() {
@@ -206,11 +284,11 @@ var outputRows = &Table{Name: "output", Key: 3, Columns: []Column{
 }}
 
 // AppendOutput implements store.History.
-func (s *Store) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
+func (s *backend) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
 	if len(chunks) > store.MaxBatch {
 		return fmt.Errorf("append output: %w", store.ErrTooMany)
 	}
-	err := s.write(ctx, func(t *tx) error { return t.appendOutput(chunks) })
+	err := s.grow(ctx, func(t *tx) error { return t.appendOutput(chunks) })
 	return wrapped(err, "append output")
 }
 
@@ -220,7 +298,7 @@ func (t *tx) appendOutput(chunks []store.OutputChunk) error {
 		attempt, seq int
 	}
 	seen := make(map[key]bool, len(chunks))
-	b := outputRows.rows(len(chunks))
+	b := t.rows(outputRows, len(chunks))
 	for i := range chunks {
 		c := &chunks[i]
 		if k := (key{c.Run, c.Attempt, c.Seq}); seen[k] {
@@ -250,7 +328,7 @@ func (t *tx) appendOutput(chunks []store.OutputChunk) error {
 }
 
 // Output implements store.History.
-func (s *Store) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) (list []store.OutputChunk, err error) {
+func (s *backend) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) (list []store.OutputChunk, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		list = nil
 		q := t.query("select seq, position, bytes, written, data from output where run = ? and attempt = ? and seq >= ? order by seq limit ?",

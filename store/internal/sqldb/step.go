@@ -1,499 +1,618 @@
 package sqldb
 
 import (
-	"bytes"
-	"maps"
+	"cmp"
+	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
+	"github.com/belfry-cron/belfry/store/internal/ledger"
 )
 
-// about says what the decisions of a step are about, so that it is locked and
-// read in few statements, however many there are.
-type about struct {
-	jobs []job.ID
-	// runs may start, end or move. node is where they may be claimed, "" for
-	// where they are.
-	runs []job.ID
-	node string
-	// over is set when runs that are over matter: their jobs are locked.
-	over bool
-	// reaps is set when sessions may end: none is renewed until then.
-	reaps bool
-	// edits are jobs whose waiting runs may move, with their new policies.
-	edits map[job.ID]*engine.Policy
-	// whole are jobs all of whose unfinished runs matter if they have max_runs or are
-	// to be removed.
-	whole []job.ID
-	// pools are full names of pools whose slots matter.
-	pools []string
-}
+// errUnlocked says that a step has not locked all that it is about.
+var errUnlocked = fmt.Errorf("%w: not all was locked that it is about", ledger.ErrAgain)
 
-// step is a batch of decisions inside a transaction: what they are about is
-// locked and added.
+// step implements ledger.Tx.
 type step struct {
 	*tx
-	b        *engine.Batch
-	sessions []sessionRow
-	// jobs are those that are locked; nil for one that is not there.
-	jobs map[job.ID]*loadedJob
-	// pools are the full names of those that are locked.
-	pools map[string]bool
-	runs  map[job.ID]*store.Run // that it is about, as they are
-	ahead ahead
-	// stamp is left on what the step writes, and guessed are runs that were not read.
-	stamp   stamp
-	guessed map[job.ID]writtenRun
-	by      job.ID               // the session that the step is for, zero for none
-	names   map[job.ID][2]string // namespace and name of jobs that are not there
-	// waiting counts the added runs of each slot that wait for it by the policy
-	// of their job.
-	waiting map[string]int
-	// followed are the full names of jobs that others follow. split are jobs of
-	// which a share was added, whose end depends on the other shares.
-	followed map[string]bool
-	split    map[job.ID]bool
-	// touched are jobs that planners must be told of although no decision has
-	// changed them.
-	touched []*loadedJob
+	k     *kept
+	begun bool
+	// jobs are those that were read, behind their locks where there are any; Job is nil for one
+	// that does not exist.
+	jobs map[job.ID]jobRead
+	// places are where the runs stood that were read.
+	places map[job.ID]placed
+	// known and spare are room for runs and jobs that were remembered, used again by other steps.
+	known         []store.Run
+	copies, spare []*engine.Job
+	// locks and pools are those that are locked.
+	locks, pools map[string]bool
+	sessions     []ledger.Member // nil before they are read
+	// followers are the jobs that follow some, nil before they are read, and many is set if
+	// these are not all.
+	followers map[string][]job.ID
+	many      bool
+	// unlocked is set when something was needed that is not locked.
+	unlocked bool
+	handsOn  []job.ID // sessions whose runs are handed on after the commit
 }
 
-// loadedJob is a job in a step, with what it was before.
-type loadedJob struct {
-	*jobRow
-	was  engine.Job
-	made bool // in this step
-	// said is the encoded definition of a version that the step makes.
-	said []byte
-	// timing is the text that decides when the job is due, if it is another
-	// than before.
-	timing string
+// jobRead is a job that was read, with what its row has that changes tell nothing about.
+type jobRead struct {
+	jobRow
+	was stored
 }
 
-// before returns the job as callers get it, as it was before the step.
-func (l *loadedJob) before() *store.Job {
-	r := *l.jobRow
-	r.Job = &l.was
-	return r.storeJob()
+// stored is what a row of a job has.
+type stored struct {
+	document *engine.Document
+	removeAt time.Time
 }
 
-// step begins a step: it locks, and reads.
-func (t *tx) step(a about) (*step, error) {
-	st := &step{
-		tx: t, jobs: map[job.ID]*loadedJob{}, pools: map[string]bool{}, runs: map[job.ID]*store.Run{}, names: map[job.ID][2]string{},
-		waiting: map[string]int{}, followed: map[string]bool{}, split: map[job.ID]bool{},
-	}
-	var followers []follower
-	if t.looks {
-		t.s.known.doubt(a.runs)
-	}
-	own, left, era := t.s.db.Stamps()
-	f, err := t.foresee(&a, era)
-	if err != nil {
-		return nil, err
-	}
-	if f != nil {
-		st.stamp.era = era
-		err = st.lockForeseen(f, own, left)
-	} else {
-		followers, err = st.look(&a)
-	}
-	if err != nil {
-		return nil, err
-	}
-	now, err := t.now()
-	if err != nil {
-		return nil, err
-	}
-	st.b = engine.NewBatch(now, t.s.lookAhead, len(a.runs)+len(a.jobs))
-	for i := range st.sessions {
-		st.b.AddSession(&st.sessions[i].Session)
-	}
-	for _, l := range st.jobs {
-		if l != nil {
-			st.b.AddJob(l.Job)
-		}
-	}
-	for _, f := range followers {
-		st.followed[f.upstream] = true
-		if l := st.jobs[f.job]; l != nil && !l.Deleted {
-			st.b.AddFollower(f.upstream, l.Job)
-		}
-	}
-	return st, st.load(&a)
-}
+// Now implements ledger.Tx.
+func (st *step) Now() (time.Time, error) { return st.now() }
 
-// look finds out what a step is about, and locks it.
-func (st *step) look(a *about) ([]follower, error) {
-	followers, err := st.lockAll(a)
-	if err != nil {
-		return nil, err
-	}
-	if a.reaps {
-		if _, err := st.ids("select id from sessions order by id for update"); err != nil {
-			return nil, err
-		}
-	}
-	st.sessions, err = st.tx.sessions()
-	return followers, err
-}
-
-// ahead is what was read with the locks: the runs in the own slots of some jobs that
-// may matter, and others of those that the step is about.
-type ahead struct {
-	runs  []*store.Run
-	slots map[job.ID]bool
-	until time.Time
-}
-
-// lockForeseen locks what a step is about, and asks with it for what it will read.
-func (st *step) lockForeseen(f *foreseen, own, left string) error {
-	var asked conversation
-	if len(f.named) > 0 {
-		take := func(q reader) error { return st.noOtherFollows(f, q) }
-		if f.few {
-			asked.ask(take, selectUpstreams, int64(upstreamsMax))
-		} else {
-			asked.ask(take, selectFollowers, slices.Collect(maps.Keys(f.named)))
-		}
-	}
-	var rows []*jobRow
-	asked.ask(func(q reader) error { rows = scanStates(q); return nil }, lockStates, set(f.jobs))
-	asked.ask(func(q reader) error { st.sessions = st.scanSessions(q); return nil }, selectSessions)
-	if st.s.clock.given == nil {
-		asked.ask(func(q reader) error {
-			for q.Next() {
-				st.moment = micro(columns.FromNanos(q.Int()))
+// Load implements ledger.Tx.
+func (st *step) Load(n *engine.Need, b *engine.Batch) error {
+	if !st.begun {
+		st.begun = true
+		if st.k.first != nil {
+			if err := st.k.first(st.tx); err != nil {
+				return err
 			}
-			return nil
-		}, st.s.selectClock())
-	}
-	if own != "" {
-		asked.ask(func(q reader) error {
-			for q.Next() {
-				st.stamp.number = uint32(q.Int())
-			}
-			return nil
-		}, "select "+own)
-	}
-	var unread []job.ID // of the runs in slots
-	if len(f.slots) > 0 {
-		limit := slotMax + slotShare*len(f.slots)
-		what := "select " + activeColumns + ofOwnSlots + mayMatter + inOrder
-		if f.stamped {
-			what = "select a.id, " + left + ofOwnSlots + mayMatter + " limit ?"
 		}
-		asked.ask(func(q reader) error { unread = st.takeSlots(f, q, limit); return nil },
-			what, set(f.slots), columns.States.Of(job.StateReady), f.until, int64(limit))
+		if !st.s.db.Alone() {
+			if err := st.begin(n, b); err != nil {
+				return err
+			}
+		} else if era := st.s.db.Era(); st.s.hot.era != era {
+			st.s.hot = hot{era: era}
+		}
 	}
-	if len(f.runs) > 0 {
-		asked.ask(func(q reader) error {
-			st.ahead.runs = append(st.ahead.runs, pointers(scanRuns(q, len(f.runs)))...)
-			return nil
-		}, selectGiven, set(f.runs))
-	}
-	if err := asked.with(st.tx); err != nil {
-		return err
-	}
-	if len(unread) > 0 {
-		if err := st.readStamped(unread, left); err != nil {
+	st.mustHave(n)
+	for _, part := range [...]func(*engine.Need, *engine.Batch) error{
+		st.loadMembers, st.loadDocuments, st.loadJobs, st.loadRuns, st.loadSlots, st.loadFollowers, st.loadKeys, st.loadRecords,
+	} {
+		if err := part(n, b); err != nil {
 			return err
 		}
 	}
-	st.guessed = f.guessed
-	for _, w := range f.guessed {
-		r := *w.run
-		st.ahead.runs = append(st.ahead.runs, &r)
+	if st.unlocked {
+		return errUnlocked
 	}
-	if err := st.defineAll(rows); err != nil {
-		return err
-	}
-	st.locked(f.jobs, rows)
-	return st.tellAbout(st.sessions)
+	return nil
 }
 
-// noOtherFollows reads who is followed: what follows a job is locked with it, so that a
-// step which did not know of it begins again.
-func (st *step) noOtherFollows(f *foreseen, q reader) error {
-	for n := 1; q.Next(); n++ {
-		if uid, named := f.named[q.Text()]; named {
-			st.s.jobs.follow(uid)
-			return errAgain
+// add reads jobs and adds them to the batch, unless they were. On a shared database one that
+// is not locked is noted for the next try.
+func (st *step) add(b *engine.Batch, uids ...job.ID) error {
+	var unread []job.ID
+	for _, uid := range uids {
+		r, ok := st.jobs[uid]
+		switch {
+		case ok && r.Job != nil:
+			b.AddJob(r.Job)
+		case ok:
+		case st.s.db.Alone():
+			if kept := st.s.hot.jobs[uid]; kept != nil {
+				own := st.copyOf(&kept.job)
+				st.jobs[uid] = jobRead{jobRow{own, kept.seq}, kept.stored}
+				b.AddJob(own)
+			} else {
+				unread = append(unread, uid)
+			}
+		default:
+			st.k.job(uid)
+			st.unlocked = true
 		}
-		if f.few && n == upstreamsMax {
-			st.s.jobs.lookUp()
-			return errAgain // there may be more
+	}
+	if len(unread) == 0 {
+		return nil
+	}
+	rows, err := st.jobRows(lockStates, set(unread))
+	if err != nil {
+		return err
+	}
+	st.took(rows)
+	for _, r := range rows {
+		b.AddJob(r.Job)
+	}
+	return nil
+}
+
+// copyOf returns a copy of a job that lasts as long as the step.
+func (st *step) copyOf(j *engine.Job) *engine.Job {
+	var own *engine.Job
+	if last := len(st.spare) - 1; last >= 0 {
+		own, st.spare = st.spare[last], st.spare[:last]
+	} else {
+		own = &engine.Job{}
+	}
+	*own = *j
+	st.copies = append(st.copies, own)
+	return own
+}
+
+// took notes jobs that were read.
+func (st *step) took(rows []jobRow) {
+	for _, r := range rows {
+		read := jobRead{r, stored{r.Document, r.RemoveAt()}}
+		st.jobs[r.UID] = read
+		if st.s.db.Alone() {
+			st.s.hot.keepJob(r, read.was)
+		}
+	}
+}
+
+func (st *step) loadJobs(n *engine.Need, b *engine.Batch) error {
+	if err := st.add(b, n.Jobs...); err != nil {
+		return err
+	}
+	if len(n.Names) > 0 {
+		found, err := st.named(n.Names)
+		if err != nil {
+			return err
+		}
+		for name, uid := range found {
+			if err := st.add(b, uid); err != nil {
+				return err
+			}
+			switch r := st.jobs[uid]; {
+			case r.Job == nil:
+			case r.Deleted || r.FullName() != name:
+				st.unlocked = true // it was deleted before it was locked
+			default:
+				b.AddNamed(name, r.Job)
+			}
+		}
+	}
+	for _, calendar := range n.Naming {
+		uids, err := st.ids(selectNaming, calendar)
+		if err == nil {
+			err = st.add(b, uids...)
+		}
+		if err != nil {
+			return err
+		}
+		for _, uid := range uids {
+			if r := st.jobs[uid]; r.Job != nil {
+				b.AddNaming(calendar, r.Job)
+			}
+		}
+	}
+	if len(n.Follows) == 0 {
+		return nil
+	}
+	upstreams := map[string][]string{}
+	q := st.query("select j.live, f.upstream from jobs j join followers f on f.job = j.uid where j.live in (?*) order by j.live, f.upstream", n.Follows)
+	for q.Next() {
+		name := q.Text()
+		upstreams[name] = append(upstreams[name], q.Text())
+	}
+	for name, list := range upstreams {
+		b.AddFollows(name, list)
+	}
+	return q.Err()
+}
+
+const selectNaming = "select job from calendar_users where calendar = ? order by job"
+
+// named returns the jobs that have full names.
+func (st *step) named(names []string) (map[string]job.ID, error) {
+	found := make(map[string]job.ID, len(names))
+	q := st.query("select live, uid from jobs where live in (?*)", names)
+	for q.Next() {
+		name := q.Text()
+		found[name] = q.id()
+	}
+	return found, q.Err()
+}
+
+const (
+	selectGiven = "select " + activeColumns + " from active a " + byKey + "where a.id in (?*)"
+	selectWhole = "select " + activeColumns + " from active a where a.job in (?*)"
+)
+
+func (st *step) loadRuns(n *engine.Need, b *engine.Batch) error {
+	if len(n.Runs) > 0 {
+		var ids [][]byte
+		known := slices.Grow(st.known[:0], len(n.Runs))
+		for i := range n.Runs {
+			ref := &n.Runs[i]
+			if b.HasRun(ref.Run) {
+				continue
+			}
+			if r, ok := st.s.hot.run(ref.Run); ok {
+				known = append(known, r)
+			} else {
+				ids = append(ids, idBytes(&ref.Run))
+			}
+		}
+		st.known = known
+		if err := st.addAll(b, known); err != nil {
+			return err
+		}
+		if len(ids) > 0 {
+			if err := st.addRuns(b, selectGiven, ids); err != nil {
+				return err
+			}
+		}
+	}
+	if len(n.Whole) > 0 {
+		if err := st.addRuns(b, selectWhole, set(n.Whole)); err != nil {
+			return err
+		}
+	}
+	if len(n.Waiting) > 0 {
+		return st.addRuns(b, selectWhole+" and a.state <> ?", set(n.Waiting), columns.States.Of(job.StateReady))
+	}
+	return nil
+}
+
+// addRuns adds the runs of a query with their jobs. On a shared database a job that is not
+// locked has made a run in a pool since the step began, which can only be ready; if it is more
+// than that, or was asked for, the job is locked in the next try.
+func (st *step) addRuns(b *engine.Batch, text string, args ...any) error {
+	q := st.query(text, args...)
+	runs := scanRuns(q, 0)
+	if err := q.Err(); err != nil {
+		return err
+	}
+	return st.addAll(b, runs)
+}
+
+func (st *step) addAll(b *engine.Batch, runs []store.Run) error {
+	uids := make([]job.ID, 0, len(runs))
+	for i := range runs {
+		if uid := runs[i].JobUID; (len(uids) == 0 || uids[len(uids)-1] != uid) && !st.isNew(&runs[i]) {
+			uids = append(uids, uid)
+		}
+	}
+	if err := st.add(b, uids...); err != nil {
+		return err
+	}
+	if st.unlocked {
+		return nil
+	}
+	var nameless []*store.Run
+	for i := range runs {
+		r := &runs[i]
+		if st.isNew(r) {
+			continue
+		}
+		if j := st.jobs[r.JobUID].Job; j != nil {
+			r.Namespace, r.Name = j.Namespace, j.Name
+			st.places[r.ID] = placeOf(r)
+			b.AddRun(r)
+		} else {
+			nameless = append(nameless, r)
+		}
+	}
+	for _, r := range nameless { // their jobs are gone
+		q := st.query("select namespace, name from names where uid = ?", idOf(r.JobUID))
+		for q.Next() {
+			r.Namespace, r.Name = q.Text(), q.Text()
+		}
+		if err := q.Err(); err != nil {
+			return err
+		}
+		b.AddRun(r)
+	}
+	return nil
+}
+
+// isNew tells whether a run in a pool was made since the step began: its job is not locked,
+// and it can only be ready.
+func (st *step) isNew(r *store.Run) bool {
+	if _, locked := st.jobs[r.JobUID]; locked || st.s.db.Alone() || r.State != job.StateReady || r.HoldsSlot {
+		return false
+	}
+	_, ofPool := engine.PoolOf(r.Slot)
+	return ofPool
+}
+
+// slots are slots of one kind.
+type slots struct{ of, from string }
+
+var (
+	ownSlots    = slots{"a.job", " from active a where a.slot = '' and a.job in (?*)"}
+	sharedSlots = slots{"a.slot", " from active a where a.slot in (?*) and a.slot <> ''"}
+)
+
+// members reads of some slots what decisions look at: the runs that hold each, and the first
+// store.MaxBatch that wait for it and that are ready.
+func (s slots) members(which string) string {
+	return "select " + activeColumns + " from (select a.*, row_number() over (partition by " + s.of +
+		", a.state, a.holds order by a.due, a.id) as place" + s.from + which + ") a where a.holds = 1 or a.place <= ?"
+}
+
+// mayMatter leaves out what is planned for later: a run that was not claimed yet, and is due
+// after those that the step is about.
+const mayMatter = " and (a.holds = 1 or a.state <> ? or a.due <= ?)"
+
+var (
+	selectOwn    = ownSlots.members(mayMatter)
+	selectShared = sharedSlots.members(mayMatter)
+)
+
+func (st *step) loadSlots(n *engine.Need, b *engine.Batch) error {
+	var uids []job.ID
+	var keys []string
+	var until, untilKeys time.Time
+	pools := false
+	for i := range n.Slots {
+		s := &n.Slots[i]
+		pool, ofPool := engine.PoolOf(s.Key)
+		if pools = pools || ofPool; ofPool && !st.s.db.Alone() && !st.pools[pool] {
+			st.k.pool(pool)
+			st.unlocked = true
+			continue
+		}
+		if st.s.hot.hasSlot(s.Job) && columns.IsOwnSlot(s.Key, s.Job) {
+			if err := st.addAll(b, st.s.hot.ownSlot(s.Job, s.Until, b)); err != nil {
+				return err
+			}
+		} else if !s.Job.IsZero() && columns.IsOwnSlot(s.Key, s.Job) {
+			uids, until = append(uids, s.Job), latest(until, s.Until.Due)
+		} else {
+			keys, untilKeys = append(keys, s.Key), latest(untilKeys, s.Until.Due)
+		}
+	}
+	if pools {
+		sizes, err := st.poolSizes()
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if pool, ok := engine.PoolOf(key); ok && sizes[pool] != nil {
+				b.AddPool(pool, sizes[pool].Slots.Size)
+			}
+		}
+	}
+	if len(uids) > 0 {
+		if err := st.loadSlotsOf(b, selectOwn, ownSlots, until, set(uids), uids); err != nil {
+			return err
+		}
+	}
+	if len(keys) > 0 {
+		return st.loadSlotsOf(b, selectShared, sharedSlots, untilKeys, keys, nil)
+	}
+	return nil
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// loadSlotsOf adds the members of slots, own are the jobs that these belong to.
+func (st *step) loadSlotsOf(b *engine.Batch, text string, of slots, until time.Time, keys any, own []job.ID) error {
+	if st.s.db.Alone() {
+		until = columns.Latest // all of them, to be remembered
+	}
+	q := st.query(text, keys, columns.States.Of(job.StateReady), columns.Nanos(until), int64(store.MaxBatch))
+	runs := scanRuns(q, 0)
+	if err := q.Err(); err != nil {
+		return err
+	}
+	return st.addMembers(b, of, keys, own, runs)
+}
+
+// slotState is what of a slot is cut at store.MaxBatch.
+type slotState struct {
+	key   string
+	state job.RunState
+}
+
+// addMembers adds the members of slots that were read.
+func (st *step) addMembers(b *engine.Batch, of slots, keys any, own []job.ID, runs []store.Run) error {
+	cut := map[slotState]bool{}
+	if len(runs) >= store.MaxBatch {
+		read := map[slotState]int{}
+		for i := range runs {
+			if r := &runs[i]; !r.HoldsSlot {
+				k := slotState{r.Slot, r.State}
+				if read[k]++; read[k] == store.MaxBatch {
+					cut[k] = true
+				}
+			}
+		}
+		if len(cut) > 0 {
+			if err := st.countWaiting(b, of, keys, runs); err != nil {
+				return err
+			}
+		}
+	}
+	if len(own) > 0 && st.s.db.Alone() {
+		byKey := map[string][]store.Run{}
+		for i := range runs {
+			byKey[runs[i].Slot] = append(byKey[runs[i].Slot], runs[i])
+		}
+		for _, uid := range own {
+			if key := uid.String(); !cut[slotState{key, job.StateReady}] && !cut[slotState{key, job.StateWaiting}] {
+				st.s.hot.keepSlot(uid, byKey[key])
+			}
+		}
+	}
+	return st.addAll(b, runs)
+}
+
+// countWaiting says how many runs wait for slots besides those that were read.
+func (st *step) countWaiting(b *engine.Batch, of slots, keys any, runs []store.Run) error {
+	more := map[string]int{}
+	q := st.query("select "+of.of+", count(*)"+of.from+" and a.state = ? and a.holds = 0 and a.awaits = 0 and a.overlap = 0 group by "+of.of,
+		keys, columns.States.Of(job.StateWaiting))
+	for q.Next() {
+		var key string
+		if of == ownSlots {
+			key = q.id().String()
+		} else {
+			key = q.Text()
+		}
+		more[key] = int(q.Int())
+	}
+	if err := q.Err(); err != nil {
+		return err
+	}
+	for i := range runs {
+		if r := &runs[i]; r.State == job.StateWaiting && !r.HoldsSlot && !r.AwaitsPrevious && r.Overlap == "" {
+			more[r.Slot]--
+		}
+	}
+	for key, n := range more {
+		if n > 0 {
+			b.MoreWaiting(key, n)
 		}
 	}
 	return nil
 }
 
-// takeSlots reads the runs in the own slots of jobs that may matter, unless there are
-// more than so many. It returns those that must be read by their ids.
-func (st *step) takeSlots(f *foreseen, q reader, limit int) (unread []job.ID) {
-	var runs []*store.Run
-	if f.stamped {
-		runs, unread = st.s.known.asWritten(q, st.stamp.era)
-	} else {
-		runs = pointers(scanRuns(q, len(f.slots)))
-	}
-	if len(runs)+len(unread) >= limit {
+func (st *step) loadFollowers(n *engine.Need, b *engine.Batch) error {
+	if len(n.Upstreams) == 0 {
 		return nil
 	}
-	st.ahead = ahead{runs: runs, slots: make(map[job.ID]bool, len(f.slots)), until: columns.FromNanos(f.until)}
-	for _, uid := range f.slots {
-		st.ahead.slots[uid] = true
-	}
-	return unread
-}
-
-// conversation is what is asked at once, each question with what takes its answer.
-type conversation struct {
-	questions []Question
-	takes     []func(q reader) error
-}
-
-func (c *conversation) ask(take func(q reader) error, text string, args ...any) {
-	c.questions, c.takes = append(c.questions, Question{text, args}), append(c.takes, take)
-}
-
-// with asks, and takes the answers in the order of the questions until one of them is wrong.
-func (c *conversation) with(t *tx) error {
-	q := reader{t.Ask(t.ctx, c.questions...)}
-	defer q.Close()
-	for i, take := range c.takes {
-		if i > 0 {
-			q.More()
+	if st.followers == nil {
+		q := st.query(selectFollowed, int64(followsMax))
+		if err := st.readFollowers(q); err != nil || q.Err() != nil {
+			return cmp.Or(err, q.Err())
 		}
-		if err := take(q); err != nil {
+	}
+	found := followersOf(st.followers, n.Upstreams)
+	if st.many {
+		found = nil
+		q := st.query("select upstream, job from followers where upstream in (?*) order by upstream, job", n.Upstreams)
+		for q.Next() {
+			found = append(found, follower{q.Text(), q.id()})
+		}
+		if err := q.Err(); err != nil {
 			return err
+		}
+	}
+	for _, f := range found {
+		if err := st.add(b, f.job); err != nil {
+			return err
+		}
+		if r := st.jobs[f.job]; r.Job != nil && !r.Deleted {
+			b.AddFollower(f.upstream, r.Job)
+		}
+	}
+	return nil
+}
+
+func (st *step) loadKeys(n *engine.Need, b *engine.Batch) error {
+	if len(n.Keys) == 0 {
+		return nil
+	}
+	now, err := st.now()
+	if err != nil {
+		return err
+	}
+	jobs, keys := make([]job.ID, 0, len(n.Keys)), make([]string, 0, len(n.Keys))
+	wanted := make(map[engine.Identity]engine.Identity, len(n.Keys))
+	for _, id := range n.Keys {
+		as := id
+		as.Key = clean(id.Key)
+		wanted[as] = id
+		jobs, keys = append(jobs, id.Job), append(keys, as.Key)
+	}
+	q := st.query("select job, kind, request, shard, run from request_keys where job in (?*) and request in (?*) and expires > ?",
+		set(jobs), keys, columns.Nanos(now))
+	for q.Next() {
+		as := engine.Identity{Job: q.id(), Kind: columns.Kinds.Value(q.Int()), Key: q.Text(), Shard: int(q.Int())}
+		run := q.id()
+		if id, ok := wanted[as]; ok {
+			b.AddKey(id, run)
 		}
 	}
 	return q.Err()
 }
 
-func pointers[T any](list []T) []*T {
-	all := make([]*T, len(list))
-	for i := range list {
-		all[i] = &list[i]
-	}
-	return all
-}
-
-// session returns the session that the step is for, which is not over.
-func (st *step) session(id job.ID) (*store.Session, error) {
-	st.by = id
-	return notOver(st.sessions, id)
-}
-
-// follower is a job that follows another one.
-type follower struct {
-	upstream string
-	job      job.ID
-}
-
-// lockAll locks what a step is about. It reads without locks what that is; where
-// that has changed by the time of the lock, it is found when the step reads it.
-func (st *step) lockAll(a *about) ([]follower, error) {
-	seqs := map[job.ID]int64{} // numbers in the feed; all jobs to lock
-	for _, uid := range a.jobs {
-		seqs[uid] = 0
-	}
-	slots := map[string]bool{}
-	pool := func(slot string) {
-		if name, ok := strings.CutPrefix(slot, engine.PoolSlot("")); ok {
-			slots[name] = true
-		}
-	}
-	for _, name := range a.pools {
-		slots[name] = true
-	}
-	if err := st.findRuns(a, seqs, pool); err != nil {
-		return nil, err
-	}
-	for uid, policy := range a.edits {
-		seqs[uid] = 0
-		if policy.Pool != "" {
-			slots[policy.Pool] = true
-		}
-	}
-	if len(a.edits) > 0 {
-		list, err := st.texts("select slot from active where job in (?*) and state = ? and slot <> ''",
-			set(slices.Collect(maps.Keys(a.edits))), columns.States.Of(job.StateWaiting))
-		if err != nil {
-			return nil, err
-		}
-		for _, slot := range list {
-			pool(slot)
-		}
-	}
-	var followers []follower
-	if len(a.runs) > 0 || len(a.edits) > 0 || len(slots) > 0 {
-		var err error
-		if followers, err = st.findAround(seqs, slots); err != nil {
-			return nil, err
-		}
-	}
-	return followers, st.lockJobs(slices.Collect(maps.Keys(seqs)))
-}
-
-// findRuns finds the jobs of the runs that a step is about, and the pools that
-// they are in.
-func (st *step) findRuns(a *about, seqs map[job.ID]int64, pool func(slot string)) error {
-	if len(a.runs) == 0 {
+func (st *step) loadRecords(n *engine.Need, b *engine.Batch) error {
+	if len(n.Records) == 0 {
 		return nil
 	}
-	missing := map[job.ID]bool{}
-	for _, id := range a.runs {
-		missing[id] = true
+	ids := make([][]byte, len(n.Records))
+	for i := range n.Records {
+		ids[i] = idBytes(&n.Records[i].Run)
 	}
-	q := st.query("select a.id, a.job, a.slot, s.seq from active a "+byKey+"left join job_state s on s.uid = a.job where a.id in (?*)", set(a.runs))
-	for q.Next() {
-		delete(missing, q.id())
-		uid := q.id()
-		pool(q.Text())
-		seqs[uid] = q.Int()
-	}
-	if err := q.Err(); err != nil {
+	list, err := st.records(selectRecordsOf, ids)
+	if err != nil {
 		return err
 	}
-	if !a.over || len(missing) == 0 {
-		return nil
+	for i := range list {
+		if err := st.add(b, list[i].Run.JobUID); err != nil {
+			return err
+		}
+		b.AddRecord(&list[i])
 	}
-	uids, err := st.ids("select h.job from history h "+byRun+"where h.run in (?*)", set(slices.Collect(maps.Keys(missing))))
-	for _, uid := range uids {
-		seqs[uid] += 0
-	}
-	return err
+	return nil
 }
 
-// findAround locks the pools that the jobs are in, and finds the other jobs with
-// runs in those, and the jobs that follow any of them.
-func (st *step) findAround(seqs map[job.ID]int64, pools map[string]bool) ([]follower, error) {
-	docs, err := st.lockPools(seqs, pools)
-	if err != nil {
-		return nil, err
+func (st *step) loadMembers(n *engine.Need, b *engine.Batch) error {
+	if n.Sessions && st.sessions == nil {
+		var err error
+		if st.sessions, err = st.members(); err != nil {
+			return err
+		}
 	}
-	if len(st.pools) > 0 {
-		var slots []string
-		for name := range st.pools {
-			slots = append(slots, engine.PoolSlot(name))
+	if n.Sessions {
+		for i := range st.sessions {
+			m := &st.sessions[i]
+			if b.AddSession(&m.Session); m.Over {
+				b.AddOver(m.ID)
+			}
 		}
-		more := map[job.ID]int64{}
-		q := st.query("select distinct a.job, s.seq from active a left join job_state s on s.uid = a.job where a.slot in (?*)", slots)
-		for q.Next() {
-			more[q.id()] = q.Int()
-		}
-		if err := q.Err(); err != nil {
-			return nil, err
-		}
-		members, err := st.documents(more)
+	}
+	for _, session := range n.Running {
+		runs, err := st.ids("select id from active where session = ? and state = ? limit 1", idOf(session), columns.States.Of(job.StateRunning))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		maps.Copy(seqs, more)
-		maps.Copy(docs, members)
+		if len(runs) > 0 {
+			b.AddRunning(session, runs[0])
+		}
 	}
-	upstreams := make([]string, 0, len(docs))
-	for _, d := range docs {
-		upstreams = append(upstreams, d.filled.FullName())
+	if n.Drains {
+		drains, err := st.drains()
+		if err != nil {
+			return err
+		}
+		b.UseDrains(drains)
 	}
-	var followers []follower
-	q := st.query(selectFollowers, upstreams)
-	for q.Next() {
-		f := follower{q.Text(), q.id()}
-		followers = append(followers, f)
-		seqs[f.job] += 0
-	}
-	return followers, q.Err()
+	return nil
 }
 
-const (
-	selectFollowers = "select upstream, job from followers where upstream in (?*) order by upstream, job"
-	// selectUpstreams finds all that is followed, where that is little: a server takes
-	// longer to look up the names of a batch.
-	selectUpstreams = "select upstream from followers limit ?"
-	// upstreamsMax is from how many on names are looked up: to read this many takes less
-	// than a tenth of that.
-	upstreamsMax = 64
-)
-
-// lockPools locks the pools that are given, and those that the jobs are in by
-// what is known of them.
-func (st *step) lockPools(seqs map[job.ID]int64, pools map[string]bool) (map[job.ID]*document, error) {
-	var unknown []job.ID
-	for uid, seq := range seqs {
-		if seq == 0 {
-			unknown = append(unknown, uid)
+func (st *step) loadDocuments(n *engine.Need, b *engine.Batch) error {
+	if n.Calendars {
+		all, err := documentsByName[job.Calendar](st.tx, job.KindCalendar)
+		if err != nil {
+			return err
 		}
+		b.UseCalendars(all)
 	}
-	if len(unknown) > 0 {
-		q := st.query("select s.uid, s.seq from job_state s where s.uid in (?*)", set(unknown))
-		for q.Next() {
-			seqs[q.id()] = q.Int()
+	if n.Pools {
+		all, err := st.poolSizes()
+		if err != nil {
+			return err
 		}
-		if err := q.Err(); err != nil {
-			return nil, err
+		b.UsePools(all)
+	}
+	if n.Tokens {
+		all, err := st.tokens()
+		if err != nil {
+			return err
 		}
+		b.UseTokens(all)
 	}
-	docs, err := st.documents(seqs)
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range docs {
-		if d.policy.Pool != "" {
-			pools[d.policy.Pool] = true
-		}
-	}
-	if len(pools) == 0 {
-		return docs, nil
-	}
-	// One that is not there is locked by nobody: a job that names it makes it.
-	names, err := st.texts("select name from pools where name in (?*) order by name for update", slices.Collect(maps.Keys(pools)))
-	for _, name := range names {
-		st.pools[name] = true
-	}
-	return docs, err
+	return nil
 }
 
-// lockJobs locks jobs in the order of their uids, and reads them.
-func (st *step) lockJobs(uids []job.ID) error {
-	if len(uids) == 0 {
-		return nil
-	}
-	slices.SortFunc(uids, func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
-	rows, err := st.jobRows(lockStates, set(uids))
-	if err == nil {
-		st.locked(uids, rows)
-	}
-	return err
-}
-
-// byKey makes MySQL and MariaDB, for which alone it is no comment, look up each id of
-// a set where they would rather read, and lock, the whole table, byRun the records of
-// each run.
-const (
-	byKey = "/*! force index (primary) */ "
-	byRun = "/*! force index (history_run) */ "
-)
-
-// lockStates sorts what is found, by an expression that no index has: otherwise
-// PostgreSQL may read all jobs in the order of the index and compare each with the set.
-const lockStates = "select " + stateColumns + " from job_state s " + byKey + "where s.uid in (?*) order by coalesce(s.uid, '') for update"
-
-// locked says that jobs are locked, with those of them that are there.
-func (st *step) locked(uids []job.ID, rows []*jobRow) {
-	for _, uid := range uids {
-		st.jobs[uid] = nil
-	}
-	loaded := make([]loadedJob, len(rows))
-	for i, r := range rows {
-		loaded[i] = loadedJob{jobRow: r, was: *r.Job}
-		st.jobs[r.UID] = &loaded[i]
-	}
+func (t *tx) poolSizes() (map[string]*job.Pool, error) {
+	return documentsByName[job.Pool](t, job.KindPool)
 }

@@ -1,40 +1,33 @@
-// Package sqldb is the store on a database that many nodes share: what the
-// stores for PostgreSQL and MySQL have alike, over a DB that has what differs.
-// It implements the contract of package store and decides nothing: what a step
-// does is decided by package internal/engine.
+// Package sqldb is the backend of the ledger on an SQL database: what the stores on SQLite,
+// PostgreSQL and MySQL have alike, over a DB that has what differs.
 //
 // # Locks
 //
-// A step is a transaction. It first finds out, without locks, which jobs it is
-// about; locks their rows of job_state; reads all that the decision needs; asks;
-// and writes. What is read before the locks only says what to lock, and is not
-// decided by.
+// On a database that other processes use as well a step is a transaction that locks what it
+// is about before it reads it:
 //
-//   - Whoever writes rows of active, or the state of a job, holds the lock of the
-//     job. So what a step has read of a job stays as it is until it commits.
-//   - Whoever changes a run that is in the slot of a pool holds the lock of the
-//     pool as well. Runs are made in a pool without it: a step that does not see
-//     a new one, which can only be ready, comes before it.
-//   - Locks are taken in one order, so that two steps never wait for each other:
-//     those of definitions (graph, calendars), pools by name, jobs by uid, the
-//     counters of the feeds of changes and of the audit. If a database finds that
-//     they do all the same, it undoes one, which is made again.
+//   - A step that writes rows of active, or the state of a job, holds the lock of the
+//     job. So what it has read of a job stays as it is until it commits.
+//   - A step that changes a run in the slot of a pool holds the lock of the pool as well.
+//     Runs are made in a pool without it: a step that does not see a new one, which can
+//     only be ready, comes before it.
+//   - Locks are taken in one order, so that two steps never wait for each other: those of
+//     definitions (calendars, graph, tokens), pools by name, jobs by uid, sessions, and the
+//     counters of the feeds of changes and of the audit. If a database finds that two do
+//     wait for each other, it undoes one, which is made again.
 //   - The clock and the sessions are read behind the locks, so that a step which
 //     comes after another one knows what that one knew.
+//
+// A step finds out what it is about while it loads. When it needs a lock that is not held,
+// it is made again with all that it has found, in the right order. To make that rare, and to
+// ask for the locks and for what is read behind them in one message, it foresees what most
+// steps need: the policies of the jobs say whether their slots are read and which pools
+// they are in, and who follows whom is asked with the locks.
 //
 // The counters are locked last and until the commit: numbers in the feed of
 // changes become visible in their order.
 //
-// Most steps are about runs of which this process knows the jobs, because it has
-// planned or read them. They are in one message: who follows, the locks, and what is
-// read behind them. Where that turns out to be too little, the step is made again and
-// finds out first.
-//
-// A run that this process has written last is not even read, where the database shows by
-// which transaction a row was written: the step decides by what it remembers, and writes
-// only if that is still the one. If it is not, nothing is done, and the step is made again
-// and reads. Of slots it reads by which transactions the runs were written, and only those
-// as a whole that it does not remember so.
+// SQLite has one writer, so that its steps lock nothing.
 //
 // # Repeating
 //
@@ -57,15 +50,12 @@ import (
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
+	"github.com/belfry-cron/belfry/store/internal/ledger"
 	"github.com/belfry-cron/belfry/store/internal/refill"
 )
 
-// errClosed is returned by calls after Close.
-var errClosed = errors.New("the store is closed")
-
-// errAgain says that a step has not locked all that it is about, because
-// something changed before it had the locks.
-var errAgain = errors.New("changed before it was locked")
+// ErrClosed is returned by calls after Close.
+var ErrClosed = errors.New("the store is closed")
 
 // Options are what Open needs to know. The zero value will do.
 type Options struct {
@@ -77,10 +67,15 @@ type Options struct {
 	// Defaults are filled in where jobs say nothing. They should be the same on
 	// all nodes. Default: what is built in.
 	Defaults job.Defaults
+	// KeepDefaults is for a process that is no server: jobs stay filled in as they are.
+	KeepDefaults bool
 	// Refill is told, if the defaults are others than before, how far they are filled
 	// in: at once, now and then, and at the end. It is called by Open, and later by one
 	// goroutine. May be nil.
 	Refill func(store.Refill)
+	// Ended is told after each commit that has ended attempts. It is called by the
+	// goroutine of the call and must not wait. May be nil.
+	Ended func(store.Ends)
 	// RefillMax is how long that may hold Open up; the rest is done beside. Default:
 	// 3 s.
 	RefillMax time.Duration
@@ -90,6 +85,8 @@ type Options struct {
 	// Revisions is how many definitions of a job are kept. Default:
 	// store.RevisionsDefault.
 	Revisions int
+	// Guard makes decisions panic that touch what they have not asked for. It is for tests.
+	Guard bool
 }
 
 const (
@@ -110,26 +107,37 @@ const (
 
 // Store is a database. Its methods may be called by any goroutine.
 type Store struct {
+	*ledger.Store
+	b *backend
+}
+
+// backend is the ledger's.
+type backend struct {
 	db        DB
-	lookAhead time.Duration
+	ledger    *ledger.Store
 	defaults  job.Defaults
 	revisions int // of each job that are kept
-	newID     func() job.ID
 
-	clock    clock
-	jobs     jobCache
-	known    knownRuns
-	abouts   aboutCache
-	tidying  tidying
-	expiring expiring
+	clock       clock
+	definitions definitions
+	abouts      aboutCache
+	follows     following
+	puts        puts
+	hot         hot
+	steps       sync.Pool // of *step
+	tidying     tidying
+	expiring    expiring
+	consumers   consumers
+	feedSwept   struct { // when the feed was looked at for what is beyond its bounds
+		sync.Mutex
+		at time.Time
+	}
 	hints    events.Hints
 	notices  notices
 	followed followed
-	feed     events.Feed
 	// writing is held by each transaction that writes, and taken by whoever has to
 	// know that those before it have ended.
 	writing sync.RWMutex
-	ended   columns.Ends
 
 	closing sync.Once
 	closed  chan struct{} // closed by Close
@@ -138,49 +146,54 @@ type Store struct {
 	failure error          // of Close
 }
 
-var _ store.Store = (*Store)(nil)
-
 // Open begins to use a database that has the schema. Close closes it.
 func Open(ctx context.Context, db DB, o Options) (*Store, error) {
-	s := &Store{
+	s := &backend{
 		db:        db,
-		lookAhead: cmp.Or(o.LookAhead, store.LookAheadDefault),
 		defaults:  o.Defaults,
 		revisions: cmp.Or(o.Revisions, store.RevisionsDefault),
-		newID:     o.NewID,
 		clock:     newClock(o.Now),
 		closed:    make(chan struct{}),
 	}
 	if err := s.measure(ctx); err != nil {
 		return nil, err
 	}
-	if s.newID == nil {
-		s.newID = func() job.ID {
+	if o.NewID == nil {
+		o.NewID = func() job.ID {
 			id, _ := job.NewID(s.clock.now(), rand.Reader) // crypto/rand does not fail
 			return id
 		}
 	}
+	s.ledger = ledger.New(s, ledger.Options{
+		LookAhead: cmp.Or(o.LookAhead, store.LookAheadDefault), Defaults: o.Defaults, NewID: o.NewID, Guard: o.Guard, Fleeting: true, Ended: o.Ended,
+	})
 	if err := s.partition(ctx, time.Time{}); err != nil {
 		return nil, err
 	}
 	s.notices.init()
 	background, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	if err := s.applyDefaults(ctx, background, cmp.Or(o.RefillMax, refill.StartMax), o.Refill); err != nil {
-		stop()
-		return nil, err
+	if !o.KeepDefaults {
+		if err := s.applyDefaults(ctx, background, cmp.Or(o.RefillMax, refill.StartMax), o.Refill); err != nil {
+			stop()
+			return nil, err
+		}
+	}
+	made := &Store{s.ledger, s}
+	if db.Alone() {
+		return made, nil
 	}
 	s.work.Go(func() { s.keepTime(background) })
 	s.work.Go(func() { s.notify(background) })
 	s.followed.wake = make(chan struct{}, 1)
 	s.work.Go(func() { s.tell(background) })
 	s.work.Go(func() { s.listen(background) })
-	return s, nil
+	return made, nil
 }
 
 // Close waits for the calls that have begun and closes the database. It may be
 // called again.
-func (s *Store) Close() error {
+func (s *backend) Close() error {
 	s.closing.Do(func() {
 		close(s.closed)
 		s.stop()
@@ -190,33 +203,42 @@ func (s *Store) Close() error {
 	return s.failure
 }
 
-// Ended returns how many runs have ended so, by this process, since the store
-// was opened, those too that have never started.
-func (s *Store) Ended(outcome job.Outcome) int64 { return s.ended.Of(outcome) }
+// Events implements store.Store for what this process changes. When it returns,
+// what was written before by calls that did not know of the new receiver is
+// committed.
+func (s *Store) Events(ctx context.Context) <-chan []store.Event { return s.b.events(ctx) }
+
+func (s *backend) events(ctx context.Context) <-chan []store.Event {
+	list := s.ledger.Events(ctx)
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return list
+}
 
 // tx is a transaction of a call.
 type tx struct {
 	Tx
 	ctx context.Context
-	s   *Store
+	s   *backend
 	// moment is that of the step, behind its locks. See now.
-	moment time.Time
-	hint   store.Hint        // sent after the commit
-	ended  columns.EndCounts // added after it
-	events []store.Event     // sent after it
+	moment  time.Time
+	hint    store.Hint             // sent after the commit
+	fresh   map[job.ID]*definition // kept after it
+	batches []*Batch               // to be used again after it
+	done    func()                 // called after it, if it is not nil
+	// adds is set for what only adds, reads for what sees one state and writes nothing.
+	adds, reads bool
 	// again is set when an earlier try may have been committed.
 	again bool
-	// looks is set when an earlier try has foreseen something wrong.
-	looks bool
 }
 
-func (s *Store) check(ctx context.Context) error {
+func (s *backend) check(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	select {
 	case <-s.closed:
-		return errClosed
+		return ErrClosed
 	default:
 		return nil
 	}
@@ -224,29 +246,30 @@ func (s *Store) check(ctx context.Context) error {
 
 // write runs do in a transaction, as often as it takes to commit it. What do
 // gives to its caller is what it has set last.
-func (s *Store) write(ctx context.Context, do func(t *tx) error) error {
-	again, looks := false, false
+func (s *backend) write(ctx context.Context, do func(t *tx) error) error {
+	return s.transact(ctx, false, do)
+}
+
+// grow is write for what only adds to what is kept.
+func (s *backend) grow(ctx context.Context, do func(t *tx) error) error {
+	return s.transact(ctx, true, do)
+}
+
+func (s *backend) transact(ctx context.Context, adds bool, do func(t *tx) error) error {
+	again := false
 	for conflicts, breaks := 0, 0; ; {
 		if err := s.check(ctx); err != nil {
 			return err
 		}
-		unknown, err := s.try(ctx, &tx{again: again, looks: looks}, do)
+		unknown, err := s.try(ctx, &tx{adds: adds, again: again}, do)
 		if err == nil {
 			return nil
 		}
 		if ctx.Err() != nil {
 			return errors.Join(ctx.Err(), err)
 		}
-		fault := s.db.Fault(err)
-		wrong := errors.Is(err, errAgain) || fault == Stale
-		again, looks = again || unknown, looks || wrong
-		if fault == Stale {
-			s.known.rest()
-		}
-		switch {
-		case wrong && conflicts < conflictsMax:
-			conflicts++
-			continue
+		again = again || unknown
+		switch fault := s.db.Fault(err); {
 		case fault == Conflict && conflicts < conflictsMax:
 			conflicts++
 		case fault == Broken && breaks < breaksMax:
@@ -257,6 +280,101 @@ func (s *Store) write(ctx context.Context, do func(t *tx) error) error {
 		pause(ctx, min(pauseMax, time.Millisecond<<(conflicts+3*breaks)))
 	}
 }
+
+// kept is what a step remembers from one try to the next.
+type kept struct {
+	// What is to be locked besides what is foreseen.
+	jobs  map[job.ID]bool
+	pools map[string]bool
+	locks map[string]bool
+	// again is set when an earlier try may have been committed.
+	again  bool
+	breaks int // of the connection
+	// refits is set for a step that writes all that is derived from the definitions of its
+	// jobs.
+	refits bool
+	first  func(*tx) error // if it is set, what the step begins with
+}
+
+func (k *kept) job(uid job.ID)   { remember(&k.jobs, uid) }
+func (k *kept) pool(name string) { remember(&k.pools, name) }
+func (k *kept) lock(name string) { remember(&k.locks, name) }
+
+func remember[K comparable](m *map[K]bool, key K) {
+	if *m == nil {
+		*m = map[K]bool{}
+	}
+	(*m)[key] = true
+}
+
+// Step implements ledger.Backend.
+func (s *backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.Tx) error) error {
+	if err := s.check(ctx); err != nil {
+		return err
+	}
+	k, _ := o.Kept.(*kept)
+	if k == nil {
+		k = &kept{}
+		o.Kept = k
+	}
+	st := s.newStep(&tx{adds: o.Adds, again: k.again, done: o.Committed}, k)
+	defer s.reuse(st)
+	unknown, err := s.try(ctx, st.tx, func(*tx) error { return decide(st) })
+	if err == nil {
+		for _, session := range st.handsOn {
+			if err := s.handOn(ctx, session); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if ctx.Err() != nil {
+		return errors.Join(ctx.Err(), err)
+	}
+	if k.again && errors.Is(err, store.ErrNotFound) {
+		return nil // an earlier try has removed it
+	}
+	k.again = k.again || unknown
+	switch fault := s.db.Fault(err); {
+	case fault == Conflict && o.Try < conflictsMax:
+		return again(err)
+	case fault == Broken && k.breaks < breaksMax:
+		k.breaks++
+		pause(ctx, min(pauseMax, time.Millisecond<<(3*k.breaks)))
+		return again(err)
+	default:
+		return reached(fault, err)
+	}
+}
+
+// stepKept is how large a step may have been for its room to be used again: maps that were
+// larger would have to be emptied after each small step.
+const stepKept = 2 * store.MaxBatch
+
+func (s *backend) newStep(t *tx, k *kept) *step {
+	st, _ := s.steps.Get().(*step)
+	if st == nil {
+		st = &step{jobs: map[job.ID]jobRead{}, places: map[job.ID]placed{}}
+	}
+	st.tx, st.k = t, k
+	return st
+}
+
+// reuse lets another step use the room of one that has ended. Nothing of its batch is in
+// use any more.
+func (s *backend) reuse(st *step) {
+	if max(len(st.jobs), len(st.places), len(st.known)) > stepKept {
+		return
+	}
+	clear(st.jobs)
+	clear(st.places)
+	clear(st.known)
+	*st = step{jobs: st.jobs, places: st.places, known: st.known, copies: st.copies[:0], spare: append(st.spare, st.copies...)}
+	s.steps.Put(st)
+}
+
+// again says that a step is to be made again, because of an error.
+func again(err error) error { return fmt.Errorf("%w: %w", ledger.ErrAgain, err) }
 
 // reached gives an error of a database that could not be reached its sentinel, and the
 // words of the database alone.
@@ -284,15 +402,16 @@ func pause(ctx context.Context, most time.Duration) {
 
 // try runs do in a transaction, once. unknown tells that it failed, but may have
 // been committed.
-func (s *Store) try(ctx context.Context, t *tx, do func(t *tx) error) (unknown bool, err error) {
+func (s *backend) try(ctx context.Context, t *tx, do func(t *tx) error) (unknown bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callMax)
 	defer cancel()
 	s.writing.RLock()
 	defer s.writing.RUnlock()
-	begun, err := s.db.Begin(ctx)
+	begun, err := s.db.Begin(ctx, t.adds)
 	if err != nil {
 		return false, err
 	}
+	defer t.release()
 	defer begun.Rollback()
 	t.Tx, t.ctx, t.s = begun, ctx, s
 	if err := do(t); err != nil {
@@ -303,14 +422,18 @@ func (s *Store) try(ctx context.Context, t *tx, do func(t *tx) error) (unknown b
 	if unknown, err = t.Commit(commit); err != nil {
 		return unknown, err
 	}
-	s.ended.Add(&t.ended)
-	s.feed.Send(t.events)
+	for uid, d := range t.fresh {
+		s.definitions.put(uid, d)
+	}
+	if t.done != nil {
+		t.done()
+	}
 	s.send(t.hint)
 	return false, nil
 }
 
 // read runs do in a transaction that sees one state of the database.
-func (s *Store) read(ctx context.Context, do func(t *tx) error) error {
+func (s *backend) read(ctx context.Context, do func(t *tx) error) error {
 	for breaks := 0; ; breaks++ {
 		if err := s.check(ctx); err != nil {
 			return err
@@ -329,7 +452,7 @@ func (s *Store) read(ctx context.Context, do func(t *tx) error) error {
 	}
 }
 
-func (s *Store) look(ctx context.Context, do func(t *tx) error) error {
+func (s *backend) look(ctx context.Context, do func(t *tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callMax)
 	defer cancel()
 	begun, err := s.db.Snapshot(ctx)
@@ -337,7 +460,7 @@ func (s *Store) look(ctx context.Context, do func(t *tx) error) error {
 		return err
 	}
 	defer begun.Rollback()
-	return do(&tx{Tx: begun, ctx: ctx, s: s})
+	return do(&tx{Tx: begun, ctx: ctx, s: s, reads: true})
 }
 
 // reader reads the rows of a query.
@@ -399,22 +522,6 @@ func set(ids []job.ID) [][]byte {
 	}
 	return list
 }
-
-// lock takes one of the locks that are rows of the table counters.
-func (t *tx) lock(name string) error {
-	_, err := t.number("select value from counters where name = ? for update", name)
-	return err
-}
-
-// The locks of definitions, in the order in which they are taken, and of what is
-// done by one node at a time.
-const (
-	calendarsLock = "calendars" // who names a calendar, or changes one
-	graphLock     = "graph"     // who makes a job follow others
-	tokensLock    = "tokens"
-	defaultsLock  = "defaults"
-	expiryLock    = "expiry"
-)
 
 // wrapped says what a call was about in its error.
 func wrapped(err error, format string, args ...any) error {

@@ -47,6 +47,19 @@ type Job struct {
 	StartWithin time.Duration
 }
 
+// Between sets what is expected of a job with a fixed rate from the request that creates it
+// to the one that pauses it for good. What its schedule has before the job exists never
+// falls due.
+func (j *Job) Between(first time.Time, every time.Duration, created, paused Span) {
+	j.Open = []Span{created, paused}
+	j.Withdrawn = []Span{{From: paused.To, To: paused.To.Add(time.Hour)}}
+	for t := first; t.Before(paused.From); t = t.Add(every) {
+		if t.After(created.From) {
+			j.Occurrences = append(j.Occurrences, t)
+		}
+	}
+}
+
 // Record is what the server says of a run that is over.
 type Record struct {
 	Job, Run  string
@@ -172,40 +185,17 @@ func (c *checker) checkRun(run string, events []Event) {
 		c.violated(Accounted, "run %s is of %s, which nobody has acknowledged", run, name)
 		return
 	}
-	starts := map[int]Event{}
-	latest, succeeded := 0, 0
-	var ended time.Time // when the one that succeeded last did
-	open := map[int]bool{}
+	r := attempts{job: job, run: run, record: record, starts: map[int]Event{}}
 	for _, e := range events {
 		switch e.Kind {
 		case Start:
-			if first, twice := starts[e.Attempt]; twice {
-				c.violated(StartedOnce, "%s: attempt %d of run %s started as process %d and as %d", name, e.Attempt, run, first.PID, e.PID)
-			}
-			if e.Attempt < latest {
-				c.violated(StartedOnce, "%s: attempt %d of run %s started after attempt %d", name, e.Attempt, run, latest)
-			}
-			if succeeded > 0 && !c.unacknowledged(record, succeeded, ended) {
-				c.violated(StartedOnce, "%s: attempt %d of run %s started after attempt %d had succeeded", name, e.Attempt, run, succeeded)
-			}
-			if e.Attempt > 1+job.Retries {
-				c.violated(StartedOnce, "%s: run %s has attempt %d, and may have %d", name, run, e.Attempt, 1+job.Retries)
-			}
-			starts[e.Attempt], open[e.Attempt] = e, true
-			latest = max(latest, e.Attempt)
-			if !e.Scheduled.IsZero() && e.At.Before(e.Scheduled) && (record == nil || record.Kind == "schedule") {
-				c.violated(Punctual, "%s: run %s started %s before its time", name, run, e.Scheduled.Sub(e.At))
-			}
-			if record != nil && record.Kind != "hand" && job.Named[run] < e.Attempt && covered(job.Withdrawn, e.At) {
-				c.violated(Withdrawn, "%s: run %s started at %s, while the job was withdrawn", name, run, stamp(e.At))
-			}
+			c.checkStart(&r, e)
 		case End:
-			if _, began := starts[e.Attempt]; !began {
+			if _, began := r.starts[e.Attempt]; !began {
 				c.violated(RecordsAgreeWithTheEvidence, "%s: attempt %d of run %s ended and never started", name, e.Attempt, run)
 			}
-			delete(open, e.Attempt)
 			if e.Detail == "0" {
-				succeeded, ended = e.Attempt, e.At
+				r.succeeded, r.ended = e.Attempt, e.At
 			}
 		}
 	}
@@ -213,15 +203,56 @@ func (c *checker) checkRun(run string, events []Event) {
 		c.violated(Accounted, "%s: run %s started, and the history does not have it", name, run)
 		return
 	}
-	first, began := starts[1]
-	if began && job.StartWithin > 0 && record.Kind == "schedule" {
-		late := first.At.Sub(record.Scheduled)
-		for _, down := range c.history.Down {
-			late -= max(0, Span{later(down.From, record.Scheduled), earlier(down.To, first.At)}.length())
-		}
-		if late > job.StartWithin {
-			c.violated(Punctual, "%s: run %s of %s started %s late", name, run, stamp(record.Scheduled), late)
-		}
+	c.checkLateness(&r)
+}
+
+// attempts are those of one run.
+type attempts struct {
+	job       *Job
+	run       string
+	record    *Record       // may be nil
+	starts    map[int]Event // by attempt
+	latest    int
+	succeeded int       // the last attempt that succeeded, or 0
+	ended     time.Time // when it did
+}
+
+// checkStart compares the start of an attempt with what went before it.
+func (c *checker) checkStart(r *attempts, e Event) {
+	name, run, record := r.job.Name, r.run, r.record
+	if first, twice := r.starts[e.Attempt]; twice {
+		c.violated(StartedOnce, "%s: attempt %d of run %s started as process %d and as %d", name, e.Attempt, run, first.PID, e.PID)
+	}
+	if e.Attempt < r.latest {
+		c.violated(StartedOnce, "%s: attempt %d of run %s started after attempt %d", name, e.Attempt, run, r.latest)
+	}
+	if r.succeeded > 0 && !c.unacknowledged(record, r.succeeded, r.ended) {
+		c.violated(StartedOnce, "%s: attempt %d of run %s started after attempt %d had succeeded", name, e.Attempt, run, r.succeeded)
+	}
+	if e.Attempt > 1+r.job.Retries {
+		c.violated(StartedOnce, "%s: run %s has attempt %d, and may have %d", name, run, e.Attempt, 1+r.job.Retries)
+	}
+	r.starts[e.Attempt], r.latest = e, max(r.latest, e.Attempt)
+	if !e.Scheduled.IsZero() && e.At.Before(e.Scheduled) && (record == nil || record.Kind == "schedule") {
+		c.violated(Punctual, "%s: run %s started %s before its time", name, run, e.Scheduled.Sub(e.At))
+	}
+	if record != nil && record.Kind != "hand" && r.job.Named[run] < e.Attempt && covered(r.job.Withdrawn, e.At) {
+		c.violated(Withdrawn, "%s: run %s started at %s, while the job was withdrawn", name, run, stamp(e.At))
+	}
+}
+
+// checkLateness compares the start of the first attempt with its scheduled time.
+func (c *checker) checkLateness(r *attempts) {
+	first, began := r.starts[1]
+	if !began || r.job.StartWithin == 0 || r.record.Kind != "schedule" {
+		return
+	}
+	late := first.At.Sub(r.record.Scheduled)
+	for _, down := range c.history.Down {
+		late -= max(0, Span{later(down.From, r.record.Scheduled), earlier(down.To, first.At)}.length())
+	}
+	if late > r.job.StartWithin {
+		c.violated(Punctual, "%s: run %s of %s started %s late", r.job.Name, r.run, stamp(r.record.Scheduled), late)
 	}
 }
 

@@ -246,3 +246,26 @@ func TestTheCheckerFindsEachFault(t *testing.T) {
 		})
 	}
 }
+
+// On a busy machine a job may be created after the first instant of its schedule.
+func TestNothingFallsDueBeforeAJobExists(t *testing.T) {
+	created, paused := evidence.Span{From: at(2.5), To: at(3.5)}, evidence.Span{From: at(5.5), To: at(6.5)}
+	expect := func(accounted ...float64) []evidence.Violation {
+		h := evidence.History{Jobs: []evidence.Job{{Name: "default/a"}}}
+		h.Jobs[0].Between(at(1), time.Second, created, paused)
+		for _, seconds := range accounted {
+			ran(&h, fmt.Sprint("R", seconds), "schedule", at(seconds), "0")
+		}
+		return evidence.Check(h)
+	}
+	for _, accounted := range [][]float64{{4, 5}, {3, 4, 5}, {4, 5, 6}} {
+		if found := expect(accounted...); len(found) > 0 {
+			t.Errorf("runs of %v: %v", accounted, found)
+		}
+	}
+	for _, accounted := range [][]float64{{4}, {5}, {2, 4, 5}} {
+		if len(expect(accounted...)) == 0 {
+			t.Errorf("runs of %v: no fault is found", accounted)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+// Package belfrytest tests the handlers and the schedules of programs that use package
+// belfry: with a store in memory, in the fake time of a bubble of testing/synctest, so that a
+// month takes seconds and nothing waits.
+//
+//	synctest.Test(t, func(t *testing.T) {
+//		s := belfrytest.New(t)
+//		billing.Register(s) // what the program does with its scheduler
+//		belfrytest.Run(t, s)
+//		belfrytest.Advance(24 * time.Hour)
+//		if runs := belfrytest.Ended(t, s, "nightly"); len(runs) != 1 {
+//			t.Errorf("nightly ran %d times in a day", len(runs))
+//		}
+//	})
+//
+// What a test sees is what the program does in production: the same planner, claims and
+// retries, on the store that is the model of the others.
+package belfrytest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belfry-cron/belfry"
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/memory"
+)
+
+// New returns a scheduler on an empty store in memory, for use in a bubble of fake time. What its
+// node logs goes to the log of the test.
+func New(t testing.TB, options ...belfry.Option) *belfry.Scheduler {
+	open := func(context.Context) (store.Store, error) { return memory.New(memory.Options{}), nil }
+	return belfry.New(open, append(Options(t), options...)...)
+}
+
+// Shared returns what opens one store in memory for several schedulers of a test, as instances
+// of a program share a database.
+func Shared() store.Opener {
+	s := shared{memory.New(memory.Options{})}
+	return func(context.Context) (store.Store, error) { return s, nil }
+}
+
+// shared is a store that does not belong to one process.
+type shared struct{ *memory.Store }
+
+// EventsElsewhere implements store.Control: all processes are this one.
+func (shared) EventsElsewhere(ctx context.Context) <-chan []store.Event {
+	events := make(chan []store.Event)
+	context.AfterFunc(ctx, func() { close(events) })
+	return events
+}
+
+// Options are those of a scheduler in a bubble, for programs that call belfry.New themselves.
+func Options(t testing.TB) []belfry.Option {
+	began := time.Now()
+	return []belfry.Option{
+		belfry.WithClock(time.Now, func() time.Duration { return time.Since(began) }),
+		belfry.WithLogger(slog.New(slog.NewTextHandler(writer{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))),
+		belfry.WithNodeName("test"), belfry.WithOwner("test"),
+	}
+}
+
+// writer writes into the log of a test.
+type writer struct{ t testing.TB }
+
+func (w writer) Write(p []byte) (int, error) {
+	_, err := w.t.Output().Write(p)
+	return len(p), err
+}
+
+var _ io.Writer = writer{}
+
+// Run runs a scheduler until the test ends or stop is called, and waits until it has brought its
+// jobs into the store.
+func Run(t testing.TB, s *belfry.Scheduler) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1) // has room for the one error
+	go func() { ended <- s.Run(ctx) }()
+	over := false
+	stop = func() {
+		t.Helper()
+		if over {
+			return
+		}
+		over = true
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("belfry: %v", err)
+		}
+	}
+	t.Cleanup(stop)
+	synctest.Wait()
+	select {
+	case err := <-ended:
+		over = true
+		cancel()
+		t.Fatalf("belfry: the scheduler has not started: %v", err)
+	default:
+	}
+	return stop
+}
+
+// Advance moves the time of the bubble on, and waits for what was due until then to begin.
+func Advance(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// Ended returns the runs of a job that have ended, the first first.
+func Ended(t testing.TB, s *belfry.Scheduler, name string) []client.Run {
+	t.Helper()
+	const most = 100_000 // in one test
+	runs, err := s.Runs(t.Context(), name, most)
+	if err != nil {
+		t.Fatalf("belfry: read the runs of %s: %v", name, err)
+	}
+	runs = slices.DeleteFunc(runs, func(r client.Run) bool { return r.State != job.StateDone })
+	slices.Reverse(runs)
+	return runs
+}
+
+// Call is what came of a handler that was called.
+type Call[Out any] struct {
+	Result Out
+	Run    client.Run // with its outcome, attempts and reason
+	Output string     // what it has logged and written
+}
+
+// Do runs a handler with an input as Belfry would, under a job with the given options, and waits for its
+// end. The scheduler is running.
+func Do[In, Out any](t testing.TB, s *belfry.Scheduler, h *belfry.Handler[In, Out], in In, options ...belfry.JobOption) Call[Out] {
+	t.Helper()
+	ctx := t.Context()
+	name := fmt.Sprintf("test-of-%d", time.Now().UnixNano())
+	if err := s.Add(ctx, name, append([]belfry.JobOption{h.Do(in)}, options...)...); err != nil {
+		t.Fatalf("belfry: %v", err)
+	}
+	id, err := s.Trigger(ctx, name)
+	if err != nil {
+		t.Fatalf("belfry: %v", err)
+	}
+	var call Call[Out]
+	if call.Run, err = s.Wait(ctx, id); err != nil {
+		t.Fatalf("belfry: %v", err)
+	}
+	var failed *belfry.RunError
+	if call.Result, err = h.Result(ctx, id); err != nil && !errors.As(err, &failed) {
+		t.Fatalf("belfry: %v", err)
+	}
+	if call.Output, err = s.Output(ctx, id); err != nil {
+		t.Fatalf("belfry: %v", err)
+	}
+	if err := s.Remove(ctx, name); err != nil {
+		t.Fatalf("belfry: %v", err)
+	}
+	return call
+}
+
+// Times returns when a declared job is scheduled from one moment, included, to another, excluded,
+// without running anything.
+func Times(t testing.TB, s *belfry.Scheduler, name string, from, to time.Time) []time.Time {
+	t.Helper()
+	if err := s.Check(); err != nil {
+		t.Fatalf("belfry: %v", err)
+	}
+	for _, j := range s.Jobs() {
+		if j.Name != name {
+			continue
+		}
+		schedule, err := j.WithDefaults(job.Defaults{}).CompileSchedule(nil)
+		if err != nil {
+			t.Fatalf("belfry: the schedule of %s: %v", name, err)
+		}
+		var list []time.Time
+		for at := schedule.Next(from.Add(-1)); !at.IsZero() && at.Before(to); at = schedule.Next(at) {
+			list = append(list, at)
+		}
+		return list
+	}
+	t.Fatalf("belfry: no job %s is declared", name)
+	return nil
+}

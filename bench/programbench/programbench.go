@@ -1,0 +1,254 @@
+// Package programbench compares schedulers inside of a Go program: robfig/cron, gocron and
+// Belfry in memory and on SQLite, with as many jobs due at each full second.
+package programbench
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/robfig/cron/v3"
+
+	"github.com/belfry-cron/belfry"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store/memory"
+	"github.com/belfry-cron/belfry/store/sqlite"
+)
+
+// Options are what to measure.
+type Options struct {
+	Only    string
+	Jobs    int
+	Seconds int
+}
+
+// library is a scheduler with a number of jobs that are due each second. What it returns stops
+// it.
+type library struct {
+	name  string
+	start func(ctx context.Context, jobs int, fire func()) (stop func() error, err error)
+}
+
+var libraries = []library{
+	{"robfig", startRobfig},
+	{"gocron", startGocron},
+	{"memory", startMemory},
+	{"sqlite", startSQLite},
+}
+
+// sizes are how many jobs are due each second. SQLite commits each run, which bounds it.
+var sizes = map[string][]int{
+	"robfig": {1000, 10_000, 100_000},
+	"gocron": {1000, 10_000, 100_000},
+	"memory": {1000, 10_000, 100_000},
+	"sqlite": {1000, 5000, 10_000},
+}
+
+// settling is how long a library works before it is measured.
+const settling = 5 * time.Second
+
+// Run measures and prints a table.
+func Run(ctx context.Context, out io.Writer, o Options) error {
+	if o.Only != "" {
+		i := slices.IndexFunc(libraries, func(l library) bool { return l.name == o.Only })
+		if i < 0 {
+			return fmt.Errorf("there is no library %q", o.Only)
+		}
+		line, err := measure(ctx, libraries[i], max(1, o.Jobs), o.Seconds)
+		if err == nil {
+			_, err = fmt.Fprintln(out, line)
+		}
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s, %d processors, %s/%s\n\n", runtime.Version(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintln(out, "| | jobs a second | fired | late, p50 | late, p99 | the latest | memory |\n|---|--:|--:|--:|--:|--:|--:|")
+	for _, l := range libraries {
+		list := sizes[l.name]
+		if o.Jobs > 0 {
+			list = []int{o.Jobs}
+		}
+		for _, jobs := range list {
+			// A process of its own, so that its memory is that of the library.
+			one := exec.CommandContext(ctx, program, "-only", l.name, "-jobs", strconv.Itoa(jobs), "-seconds", strconv.Itoa(o.Seconds))
+			one.Stderr = os.Stderr
+			line, err := one.Output()
+			if err != nil {
+				return fmt.Errorf("%s with %d jobs: %w", l.name, jobs, err)
+			}
+			if _, err := out.Write(line); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fires notes how late jobs start. It takes no lock and no memory: that of the notes is
+// there from the beginning.
+type fires struct {
+	first time.Time // the first second that is measured
+	late  []int32   // in microseconds
+	next  atomic.Int64
+	extra atomic.Int64 // of other seconds
+}
+
+// fire notes the start of a job. It belongs to the full second before it: what is more than a second late is
+// found by the number of the seconds before, which are short of it.
+func (f *fires) fire(seconds int) {
+	since := time.Since(f.first)
+	if since < 0 || since >= time.Duration(seconds)*time.Second {
+		f.extra.Add(1)
+		return
+	}
+	if i := f.next.Add(1) - 1; int(i) < len(f.late) {
+		f.late[i] = int32((since % time.Second).Microseconds())
+	}
+}
+
+func measure(ctx context.Context, l library, jobs, seconds int) (string, error) {
+	f := &fires{late: make([]int32, jobs*seconds*2)}
+	var begun atomic.Bool
+	stop, err := l.start(ctx, jobs, func() {
+		if begun.Load() {
+			f.fire(seconds)
+		}
+	})
+	if err != nil {
+		return "", err
+	}
+	// Between two seconds, so that no herd is cut.
+	f.first = time.Now().Add(settling).Truncate(time.Second).Add(time.Second)
+	begun.Store(true)
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-time.After(time.Until(f.first.Add(time.Duration(seconds)*time.Second + 500*time.Millisecond))):
+	}
+	peak := memoryPeak()
+	n := min(int(f.next.Load()), len(f.late))
+	late := slices.Clone(f.late[:n])
+	if err := stop(); err != nil {
+		return "", err
+	}
+	line := fmt.Sprintf("| %s | %d | %.1f %% |", l.name, jobs, 100*float64(n)/float64(jobs*seconds))
+	if n == 0 {
+		return line + " | | | |", nil
+	}
+	slices.Sort(late)
+	at := func(q float64) string {
+		return fmt.Sprintf("%.1f ms", float64(late[int(q*float64(n-1))])/1000)
+	}
+	return fmt.Sprintf("%s %s | %s | %s | %d MB |", line, at(.5), at(.99), at(1), peak), nil
+}
+
+// memoryPeak returns the most memory that this process had, in MB, less that of the notes.
+func memoryPeak() int {
+	file, err := os.Open("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if text, is := strings.CutPrefix(lines.Text(), "VmHWM:"); is {
+			kb, _ := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(text), " kB"))
+			return kb >> 10
+		}
+	}
+	return 0
+}
+
+func startRobfig(_ context.Context, jobs int, fire func()) (func() error, error) {
+	c := cron.New(cron.WithSeconds())
+	for range jobs {
+		if _, err := c.AddFunc("* * * * * *", fire); err != nil {
+			return nil, err
+		}
+	}
+	c.Start()
+	return func() error { c.Stop(); return nil }, nil
+}
+
+func startGocron(_ context.Context, jobs int, fire func()) (func() error, error) {
+	s, err := gocron.NewScheduler()
+	if err != nil {
+		return nil, err
+	}
+	for range jobs {
+		if _, err := s.NewJob(gocron.CronJob("* * * * * *", true), gocron.NewTask(fire)); err != nil {
+			return nil, err
+		}
+	}
+	s.Start()
+	// Its Shutdown waits for jobs that a crowd may keep from ending.
+	return func() error { return nil }, nil
+}
+
+func startMemory(ctx context.Context, jobs int, fire func()) (func() error, error) {
+	return startBelfry(ctx, belfry.New(memory.Empty(), options()...), jobs, fire)
+}
+
+func startSQLite(ctx context.Context, jobs int, fire func()) (func() error, error) {
+	dir, err := os.MkdirTemp("", "programbench")
+	if err != nil {
+		return nil, err
+	}
+	stop, err := startBelfry(ctx, belfry.New(sqlite.File(filepath.Join(dir, "belfry.db")), options()...), jobs, fire)
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		if err := stop(); err != nil {
+			return err
+		}
+		return os.RemoveAll(dir)
+	}, nil
+}
+
+// options are those of a program with very many jobs: as many run at once as are due, and
+// history is kept for as long as a person may look at it.
+func options() []belfry.Option {
+	return []belfry.Option{
+		belfry.WithCapacity(200_000), belfry.WithHistory(job.Keep{Runs: 1, For: job.Duration(time.Minute)}),
+		belfry.WithLogger(slog.New(slog.DiscardHandler)),
+	}
+}
+
+func startBelfry(ctx context.Context, s *belfry.Scheduler, jobs int, fire func()) (func() error, error) {
+	var began atomic.Bool
+	h := belfry.HandleFunc(s, "fire", func(context.Context, *belfry.Run) error {
+		began.Store(true)
+		fire()
+		return nil
+	})
+	for i := range jobs {
+		s.Job(fmt.Sprintf("job-%06d", i), belfry.Cron("* * * * * *"), belfry.Overlap(job.OverlapAllow), belfry.Missed(job.MissedNone), h.Do(belfry.None{}))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1) // has room for the one error
+	go func() { ended <- s.Run(ctx) }()
+	for !began.Load() { // to declare 100,000 jobs takes a while
+		select {
+		case err := <-ended:
+			cancel()
+			return nil, err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return func() error { cancel(); return <-ended }, nil
+}

@@ -1,0 +1,53 @@
+package belfry_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// linked returns the packages outside the standard library that a package links.
+func linked(t *testing.T, pkg string) []string {
+	t.Helper()
+	list, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg).Output()
+	if err != nil {
+		t.Fatalf("go list %s: %v", pkg, err)
+	}
+	return strings.Fields(string(list))
+}
+
+// A program gets what it names and nothing else: each module here is in the binaries of all
+// who import the package.
+func TestAProgramLinksNoStoreButTheOneItNames(t *testing.T) {
+	const own = "github.com/belfry-cron/belfry"
+	allowed := []string{"go.yaml.in/yaml/v3", "golang.org/x/sys/unix", "github.com/rogpeppe/go-internal/diff"}
+	root := linked(t, own)
+	for _, pkg := range root {
+		isOwn := pkg == own || strings.HasPrefix(pkg, own+"/")
+		if !isOwn && !slices.Contains(allowed, pkg) {
+			t.Errorf("package belfry links %s", pkg)
+		}
+		for _, rest := range []string{"/store/", "/executor/", "/internal/httpapi", "/internal/cli", "/internal/server", "/internal/config"} {
+			if strings.HasPrefix(pkg, own+rest) {
+				t.Errorf("package belfry links %s", pkg)
+			}
+		}
+	}
+	for store, driver := range map[string]string{
+		"sqlite": "modernc.org/sqlite", "postgres": "github.com/jackc/pgx", "mysql": "github.com/go-sql-driver/mysql", "etcd": "go.etcd.io/etcd", "redis": "github.com/redis/rueidis",
+	} {
+		has := linked(t, own+"/store/"+store)
+		uses := func(module string) bool {
+			return slices.ContainsFunc(has, func(pkg string) bool { return strings.HasPrefix(pkg, module) })
+		}
+		if !uses(driver) {
+			t.Errorf("store/%s does not link %s", store, driver)
+		}
+		for _, other := range []string{"modernc.org/sqlite", "github.com/jackc/pgx", "github.com/go-sql-driver/mysql", "go.etcd.io/etcd", "github.com/redis/rueidis", "github.com/spf13/cobra", "github.com/danielgtaylor/huma"} {
+			if other != driver && uses(other) {
+				t.Errorf("store/%s links %s", store, other)
+			}
+		}
+	}
+}

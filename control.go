@@ -1,0 +1,346 @@
+package belfry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/output"
+	"github.com/belfry-cron/belfry/internal/service"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// The errors of calls that callers act on, with errors.Is.
+var (
+	ErrNotFound = errors.New("not found")
+	ErrExists   = errors.New("exists already")
+	ErrConflict = errors.New("conflict")
+	ErrInvalid  = errors.New("invalid")
+)
+
+// callError is what a call was refused with.
+type callError struct {
+	kind error // nil for none
+	err  *service.Error
+}
+
+func (e *callError) Error() string {
+	text := e.err.Error()
+	if e.err.Type == client.TypeInternal {
+		if cause := errors.Unwrap(e.err); cause != nil {
+			text = cause.Error()
+		}
+	}
+	return text
+}
+
+// Unwrap returns the kind of the error and its cause.
+func (e *callError) Unwrap() []error {
+	if e.kind == nil {
+		return []error{e.err}
+	}
+	return []error{e.kind, e.err}
+}
+
+// outside returns an error of the service as callers of this package know it.
+func outside(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &callError{err: service.ErrorOf(err)}
+	switch e.err.Type {
+	case client.TypeNotFound:
+		e.kind = ErrNotFound
+	case client.TypeExists:
+		e.kind = ErrExists
+	case client.TypeConflict, client.TypeChanged:
+		e.kind = ErrConflict
+	case client.TypeInvalid:
+		e.kind = ErrInvalid
+	}
+	return e
+}
+
+func (s *Scheduler) nameOf(name string) service.Name {
+	return service.Name{Namespace: s.settings.namespace, Name: name}
+}
+
+// TriggerOption says something about a run that Trigger makes.
+type TriggerOption func(*triggering)
+
+type triggering struct {
+	params map[string]string
+	key    string
+}
+
+// Params gives parameters of the job other values than its own.
+func Params(values map[string]string) TriggerOption {
+	return func(t *triggering) { t.params = merged(t.params, values) }
+}
+
+// Key makes all calls of Trigger with the same key one run, for 24 hours: a call that is repeated
+// because its answer was lost changes nothing.
+func Key(key string) TriggerOption { return func(t *triggering) { t.key = key } }
+
+// Trigger runs a job now, on any node that can, and returns its run at once. A job that is paused is
+// run, too. With Shards it returns the first of the runs.
+func (s *Scheduler) Trigger(ctx context.Context, name string, options ...TriggerOption) (RunID, error) {
+	made, err := s.open(ctx)
+	if err != nil {
+		return RunID{}, err
+	}
+	var t triggering
+	for _, option := range options {
+		option(&t)
+	}
+	var metadata map[string]string
+	if len(s.settings.inject) > 0 {
+		metadata = map[string]string{}
+		for _, inject := range s.settings.inject {
+			inject(ctx, metadata)
+		}
+	}
+	run, err := made.Runs.StartWith(ctx, s.caller(), s.nameOf(name), client.RunRequest{Params: t.params}, t.key, metadata)
+	return run.Run.ID, outside(err)
+}
+
+// Cancel ends a run that has not started, and asks the node of one that runs to end it: the
+// context of its handler ends with ErrCancelled.
+func (s *Scheduler) Cancel(ctx context.Context, id RunID, reason string) error {
+	made, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = made.Runs.Cancel(ctx, s.caller(), id, reason)
+	return outside(err)
+}
+
+// Pause keeps a job from falling due until Resume, or until a moment that is not zero. What runs
+// continues.
+func (s *Scheduler) Pause(ctx context.Context, name, reason string, until time.Time) error {
+	made, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = made.Jobs.Pause(ctx, s.caller(), s.nameOf(name), client.PauseRequest{Reason: reason, Until: until}, service.Expect{})
+	return outside(err)
+}
+
+// Resume ends the pause of a job. What fell due meanwhile does not run.
+func (s *Scheduler) Resume(ctx context.Context, name string) error {
+	made, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = made.Jobs.Resume(ctx, s.caller(), s.nameOf(name), client.ResumeRequest{}, service.Expect{})
+	return outside(err)
+}
+
+// Add creates a job that does not belong to the code: it stays until Remove, also when the
+// program ends, and every instance sees it. ErrExists says that there is one of that name, and
+// ErrInvalid what is wrong with the options.
+func (s *Scheduler) Add(ctx context.Context, name string, options ...JobOption) error {
+	made, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	d := s.declare(caller(), name, options)
+	if d.function != nil {
+		return fmt.Errorf("add job %q: %w: Func is for jobs that are declared: register the function with HandleFunc and name it with Do", name, ErrInvalid)
+	}
+	if d.after > 0 {
+		now, err := s.storeNow(ctx)
+		if err != nil {
+			return err
+		}
+		d.job.Schedule.At = []time.Time{now.Add(d.after)}
+		d.job.Schedule.DeleteAfter = new(job.Duration(time.Hour))
+	}
+	if mistakes := d.check(nil); len(mistakes) > 0 {
+		return fmt.Errorf("%w: %w", ErrInvalid, errors.Join(mistakes...))
+	}
+	_, err = made.Jobs.Create(ctx, s.caller(), service.Draft{Document: job.Document{Kind: job.KindJob, Job: &d.job}})
+	return outside(err)
+}
+
+// Remove deletes a job. What runs continues. A job that is declared comes back with the next Run.
+func (s *Scheduler) Remove(ctx context.Context, name string) error {
+	made, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = made.Jobs.Delete(ctx, s.caller(), s.nameOf(name), service.Expect{})
+	return outside(err)
+}
+
+// storeNow returns the clock that decides.
+func (s *Scheduler) storeNow(ctx context.Context) (time.Time, error) {
+	st, err := s.opened()
+	if err != nil {
+		return time.Time{}, err
+	}
+	now, err := st.Now(ctx)
+	return now, outside(err)
+}
+
+// opened returns the store, which was opened before.
+func (s *Scheduler) opened() (store.Store, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	return s.store, nil
+}
+
+// Next returns the next n moments at which a job falls due, in its zone; fewer if there are no
+// more.
+func (s *Scheduler) Next(ctx context.Context, name string, n int) ([]time.Time, error) {
+	made, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	next, err := made.Jobs.Next(ctx, s.caller(), s.nameOf(name), time.Time{}, n)
+	if err != nil {
+		return nil, outside(err)
+	}
+	list := make([]time.Time, len(next.Items))
+	for i, o := range next.Items {
+		list[i] = o.Due
+	}
+	return list, nil
+}
+
+// Runs returns at most n runs of a job: those that have not ended by due time, then those that
+// have, the latest first.
+func (s *Scheduler) Runs(ctx context.Context, name string, n int) ([]client.Run, error) {
+	made, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	q := client.RunQuery{Job: s.nameOf(name).String(), Namespace: s.settings.namespace, PageSize: n}
+	var list []client.Run
+	for {
+		page, err := made.Runs.List(ctx, s.caller(), q)
+		if err != nil {
+			return nil, outside(err)
+		}
+		list = append(list, page.Items...)
+		if q.PageToken = page.NextPageToken; q.PageToken == "" || len(list) >= n {
+			return list[:min(n, len(list))], nil
+		}
+	}
+}
+
+const (
+	// waitFirst and waitMost are the pauses between two looks at a run that Wait waits for.
+	waitFirst = 10 * time.Millisecond
+	waitMost  = 500 * time.Millisecond
+)
+
+// Wait waits until a run has ended and returns it, however it ended.
+func (s *Scheduler) Wait(ctx context.Context, id RunID) (client.Run, error) {
+	made, err := s.open(ctx)
+	if err != nil {
+		return client.Run{}, err
+	}
+	for pause := waitFirst; ; pause = min(2*pause, waitMost) {
+		run, err := made.Runs.Get(ctx, s.caller(), id)
+		if err != nil {
+			return client.Run{}, outside(err)
+		}
+		if run.State == job.StateDone {
+			return run, nil
+		}
+		select {
+		case <-ctx.Done():
+			return run, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// RunError is how a run ended that did not succeed.
+type RunError struct{ Run client.Run }
+
+func (e *RunError) Error() string {
+	text := fmt.Sprintf("run %s of job %s: %s", e.Run.ID, e.Run.Job, e.Run.Outcome)
+	if e.Run.Reason != "" {
+		text += ": " + e.Run.Reason
+	}
+	return text
+}
+
+// Result waits for a run and returns what its handler has returned. A run that did not succeed is a
+// *RunError.
+func Result[Out any](ctx context.Context, s *Scheduler, id RunID) (out Out, err error) {
+	run, err := s.Wait(ctx, id)
+	if err != nil {
+		return out, err
+	}
+	if run.Outcome != job.OutcomeSucceeded {
+		return out, &RunError{run}
+	}
+	text, err := s.read(ctx, &run, output.Stdout)
+	if err != nil {
+		return out, err
+	}
+	text = bytes.TrimSuffix(text, []byte("\n"))
+	text = text[bytes.LastIndexByte(text, '\n')+1:] // behind what was left out of the output
+	if len(text) == 0 {
+		return out, nil
+	}
+	if err := json.Unmarshal(text, &out); err != nil {
+		return out, fmt.Errorf("read the result of run %s: %w", id, err)
+	}
+	return out, nil
+}
+
+// Output returns what the latest attempt of a run has written so far: what Run.Log and
+// Run.Write were given, and the result.
+func (s *Scheduler) Output(ctx context.Context, id RunID) (string, error) {
+	made, err := s.open(ctx)
+	if err != nil {
+		return "", err
+	}
+	run, err := made.Runs.Get(ctx, s.caller(), id)
+	if err != nil {
+		return "", outside(err)
+	}
+	text, err := s.read(ctx, &run, 0)
+	return string(text), err
+}
+
+// chunksMax is how many chunks of output are read at a time.
+const chunksMax = 100
+
+// read returns what an attempt has written to a stream, 0 for both.
+func (s *Scheduler) read(ctx context.Context, run *client.Run, stream output.Stream) ([]byte, error) {
+	st, err := s.opened()
+	if err != nil {
+		return nil, err
+	}
+	reader := output.Reader{Stream: stream}
+	var text []byte
+	for seq := 0; ; {
+		chunks, err := st.Output(ctx, run.ID, run.Attempt, seq, chunksMax)
+		if err != nil {
+			return nil, outside(err)
+		}
+		for i := range chunks {
+			chunk := output.Chunk(chunks[i])
+			if text, err = reader.Append(text, &chunk); err != nil {
+				return nil, fmt.Errorf("read the output of run %s: %w", run.ID, err)
+			}
+			seq = chunk.Seq + 1
+		}
+		if len(chunks) < chunksMax {
+			return text, nil
+		}
+	}
+}

@@ -1,0 +1,49 @@
+// Package belfry runs the functions of a Go program on a schedule, on one machine or on
+// many, so that each occurrence runs once, on time, or is accounted for.
+//
+// A program registers handlers, declares the jobs that call them, and runs:
+//
+//	s := belfry.New(postgres.URL(os.Getenv("DATABASE_URL")))
+//
+//	cleanup := belfry.Handle(s, "cleanup", func(ctx context.Context, run *belfry.Run, in Cleanup) (Report, error) {
+//		run.Log.Info("deleting old rows", "days", in.Days)
+//		return deleteRows(ctx, in.Days)
+//	})
+//	s.Job("nightly", belfry.Cron("30 2 * * *"), belfry.Timezone("Asia/Shanghai"), cleanup.Do(Cleanup{Days: 30}))
+//	s.Job("heartbeat", belfry.Every(time.Second), belfry.Func(heartbeat))
+//
+//	err := s.Run(ctx) // until ctx ends and what runs has ended
+//
+// Any number of instances of the program may do the same with the same store. They share
+// the work; when one dies, the others take over. The store is that of a server, too: start
+// belfry serve with it to see and control the jobs with the command line, the API and the
+// pages, and to run jobs of commands and requests beside those of the program.
+//
+// # Stores
+//
+// A program links the one store that it names: packages store/sqlite, store/postgres,
+// store/mysql, store/etcd and store/memory each have a function that opens it. SQLite and
+// memory belong to one process, the others to any number of them.
+//
+// # Handlers
+//
+// A handler takes a value and returns one. The fields of the value are the parameters of
+// the job, so that a run by hand can give others: belfry job run nightly --param days=7. What a
+// handler returns is written to the standard output of the run as JSON, and what it logs
+// with Run.Log to its standard error; both are kept with the history.
+//
+// The context of a handler ends when its run is cancelled, takes longer than Timeout, or
+// when its node may no longer run it; context.Cause says which. A handler that returns an error
+// has failed and is retried as Retry says, unless the error is Permanent. A handler that
+// panics has failed with the stack as its output.
+//
+// # Jobs belong to the code
+//
+// The jobs that a program declares with Job belong to it: Run creates and changes them, and
+// deletes those that an earlier version of the program has declared and this one does not.
+// During a rolling deployment the latest version decides, also when an instance of an
+// earlier one is restarted; after a rollback the earlier one does, see WithOwner. Whether a
+// job is paused is not the code's to say: a pause by hand stays.
+//
+// Add creates a job that does not belong to the code, such as one for a customer.
+package belfry

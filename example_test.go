@@ -1,0 +1,165 @@
+package belfry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/belfry-cron/belfry"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store/memory"
+)
+
+// running runs a scheduler for an example, and returns what stops it.
+func running(s *belfry.Scheduler) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	return ctx, func() {
+		cancel()
+		if err := <-ended; err != nil {
+			fmt.Println(err)
+		}
+	}
+}
+
+// eventually calls a function until it succeeds: a job that was just declared may not be in the
+// store yet.
+func eventually[T any](f func() (T, error)) T {
+	for {
+		value, err := f()
+		if !errors.Is(err, belfry.ErrNotFound) {
+			if err != nil {
+				fmt.Println(err)
+			}
+			return value
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func Example() {
+	s := belfry.New(memory.Empty()) // or postgres.URL(url), sqlite.File(path) …
+	ticked := make(chan time.Time, 1)
+	s.Job("tick", belfry.Every(time.Second), belfry.Func(func(_ context.Context, run *belfry.Run) error {
+		select {
+		case ticked <- run.Scheduled:
+		default:
+		}
+		return nil
+	}))
+	_, stop := running(s)
+	defer stop()
+	fmt.Println("ticked on the second:", (<-ticked).Nanosecond() == 0)
+	// Output: ticked on the second: true
+}
+
+type Cleanup struct {
+	Days int `json:"days"`
+}
+
+type Report struct {
+	Deleted int `json:"deleted"`
+}
+
+func ExampleHandle() {
+	s := belfry.New(memory.Empty())
+	cleanup := belfry.Handle(s, "cleanup", func(_ context.Context, run *belfry.Run, in Cleanup) (Report, error) {
+		run.Log.Info("deleting old rows", "days", in.Days)
+		return Report{Deleted: in.Days * 2}, nil
+	})
+	s.Job("nightly", belfry.Cron("30 2 * * *"), belfry.Timezone("Asia/Shanghai"), cleanup.Do(Cleanup{Days: 30}))
+	ctx, stop := running(s)
+	defer stop()
+
+	// By hand, with another input.
+	id := eventually(func() (belfry.RunID, error) { return cleanup.Trigger(ctx, "nightly", Cleanup{Days: 7}) })
+	report, err := cleanup.Result(ctx, id)
+	fmt.Println(report.Deleted, err)
+	// Output: 14 <nil>
+}
+
+func ExamplePermanent() {
+	s := belfry.New(memory.Empty())
+	s.Job("invoice", belfry.Retry(5, time.Minute), belfry.Func(func(context.Context, *belfry.Run) error {
+		return belfry.Permanent(errors.New("there is no order 7"))
+	}))
+	ctx, stop := running(s)
+	defer stop()
+	id := eventually(func() (belfry.RunID, error) { return s.Trigger(ctx, "invoice") })
+	run, err := s.Wait(ctx, id)
+	fmt.Println(run.Outcome, "after", run.Attempt, "attempt:", run.Reason, err)
+	// Output: failed after 1 attempt: there is no order 7 <nil>
+}
+
+func ExampleScheduler_Add() {
+	s := belfry.New(memory.Empty())
+	sent := make(chan string, 1)
+	remind := belfry.Handle(s, "remind", func(_ context.Context, _ *belfry.Run, who string) (belfry.None, error) {
+		sent <- who
+		return belfry.None{}, nil
+	})
+	ctx, stop := running(s)
+	defer stop()
+	if err := s.Add(ctx, "remind-ada", remind.Do("Ada"), belfry.After(100*time.Millisecond)); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("reminded", <-sent)
+	fmt.Println(s.Add(ctx, "remind-ada", remind.Do("Ada")) != nil) // there is one of that name
+	// Output:
+	// reminded Ada
+	// true
+}
+
+func ExampleScheduler_Cancel() {
+	s := belfry.New(memory.Empty(), belfry.WithLogger(slog.New(slog.DiscardHandler)))
+	started := make(chan struct{})
+	s.Job("long", belfry.Func(func(ctx context.Context, _ *belfry.Run) error {
+		close(started)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}))
+	ctx, stop := running(s)
+	defer stop()
+	id := eventually(func() (belfry.RunID, error) { return s.Trigger(ctx, "long") })
+	<-started
+	if err := s.Cancel(ctx, id, "not needed any more"); err != nil {
+		fmt.Println(err)
+	}
+	run, err := s.Wait(ctx, id)
+	fmt.Println(run.Outcome, err)
+	// Output: cancelled <nil>
+}
+
+func ExampleWithMiddleware() {
+	timing := func(next belfry.HandlerFunc) belfry.HandlerFunc {
+		return func(ctx context.Context, run *belfry.Run) error {
+			err := next(ctx, run)
+			run.Log.Info("took", "job", run.Job, "failed", err != nil)
+			return err
+		}
+	}
+	s := belfry.New(memory.Empty(), belfry.WithMiddleware(timing))
+	s.Job("hello", belfry.Func(func(_ context.Context, run *belfry.Run) error {
+		_, err := fmt.Fprintln(run, "hello")
+		return err
+	}))
+	ctx, stop := running(s)
+	defer stop()
+	id := eventually(func() (belfry.RunID, error) { return s.Trigger(ctx, "hello") })
+	if _, err := s.Wait(ctx, id); err != nil {
+		fmt.Println(err)
+	}
+	text, err := s.Output(ctx, id)
+	fmt.Println(text[:len("hello")], err)
+	// Output: hello <nil>
+}
+
+func ExampleScheduler_Check() {
+	s := belfry.New(memory.Empty())
+	s.Job("nightly", belfry.Cron("30 25 * * *"), belfry.Overlap(job.OverlapQueue), belfry.Do("cleanup", belfry.None{}))
+	fmt.Println(s.Check() != nil) // each mistake with its file and line
+	// Output: true
+}

@@ -1,0 +1,42 @@
+package httpexec
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// shortageRest is how long an attempt that the machine has no room for keeps its place:
+// a shortage takes seconds to end, and each try costs the store two calls.
+const shortageRest = 2 * time.Second
+
+// isShortage tells whether an error says that the machine has no room for another file or
+// connection at the moment.
+func isShortage(err error) bool {
+	shortages := []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EAGAIN}
+	// The resolver keeps no more than the words of its cause.
+	var unknownName *net.DNSError
+	return slices.ContainsFunc(shortages, func(e error) bool {
+		return errors.Is(err, e) || errors.As(err, &unknownName) && strings.HasSuffix(unknownName.Err, e.Error())
+	})
+}
+
+// short is the result of an attempt of which nothing was sent, because the machine had no
+// room for it. The attempt holds its place for a while, so that it is not tried again and
+// again.
+func (e *Executor) short(ctx context.Context, reason string) executor.Result {
+	timer := time.NewTimer(e.shortageRest)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return executor.Result{Outcome: job.OutcomeFailed, Reason: shorten(reason), Unstarted: true}
+}

@@ -1,0 +1,171 @@
+package belfry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/belfry-cron/belfry/executor"
+)
+
+// None is the input of a handler that takes none, and the result of one that has none.
+type None struct{}
+
+// HandlerFunc is a handler as middleware sees it: its input is in the run, and so is its
+// result.
+type HandlerFunc func(ctx context.Context, run *Run) error
+
+// Middleware makes a handler of a handler, to do something before and after it.
+type Middleware func(next HandlerFunc) HandlerFunc
+
+// chainOf puts middleware around a handler, the first outermost.
+func chainOf(middleware []Middleware, h HandlerFunc) HandlerFunc {
+	for i := range middleware {
+		h = middleware[len(middleware)-1-i](h)
+	}
+	return h
+}
+
+// Handler is a registered function that takes an In and returns an Out.
+type Handler[In, Out any] struct {
+	s    *Scheduler
+	name string
+}
+
+// handler is a Handler without its types.
+type handler struct {
+	input reflect.Type
+	call  HandlerFunc
+	chain HandlerFunc // call with the middleware around it, made by Run
+}
+
+// Handle registers a function under a name, by which jobs call it. It is called before Run.
+//
+// The fields of In are the parameters of the jobs that call it, under their JSON names:
+// texts, numbers and times as people write them, everything else as JSON. An In that is not
+// such a struct is one parameter, input. Out is written as JSON, at most ResultMax bytes. Use
+// None for either.
+func Handle[In, Out any](s *Scheduler, name string, f func(ctx context.Context, run *Run, in In) (Out, error)) *Handler[In, Out] {
+	in := shapeOf(reflect.TypeFor[In]())
+	hasResult := reflect.TypeFor[Out]() != reflect.TypeFor[None]()
+	s.register(caller(), name, &handler{input: reflect.TypeFor[In](), call: func(ctx context.Context, run *Run) (err error) {
+		var value In
+		if err := in.decode(run.Params, reflect.ValueOf(&value).Elem()); err != nil {
+			return Permanent(err)
+		}
+		out, err := safely(ctx, run, value, f)
+		if err != nil || !hasResult {
+			return err
+		}
+		if run.result, err = json.Marshal(out); err != nil {
+			return Permanent(fmt.Errorf("encode the result: %w", err))
+		}
+		if len(run.result) > ResultMax {
+			return Permanent(fmt.Errorf("the result has %d bytes as JSON, at most %d are kept: return where it is instead", len(run.result), ResultMax))
+		}
+		return nil
+	}})
+	return &Handler[In, Out]{s, name}
+}
+
+// HandleFunc registers a function that takes no input and has no result.
+func HandleFunc(s *Scheduler, name string, f func(ctx context.Context, run *Run) error) *Handler[None, None] {
+	return Handle(s, name, func(ctx context.Context, run *Run, _ None) (None, error) { return None{}, f(ctx, run) })
+}
+
+// register keeps a handler.
+func (s *Scheduler) register(place, name string, h *handler) {
+	s.mu.Lock()
+	_, twice := s.handlers[name]
+	late := s.running || s.closed
+	if !twice && !late {
+		s.handlers[name] = h
+	}
+	s.mu.Unlock()
+	switch {
+	case late:
+		s.mistake(place, "handler %q is registered after Run: the other nodes would not know that this one has it", name)
+	case twice:
+		s.mistake(place, "handler %q is registered twice", name)
+	}
+}
+
+// safely calls a handler, and makes an error of its panic.
+func safely[In, Out any](ctx context.Context, run *Run, in In, f func(context.Context, *Run, In) (Out, error)) (out Out, err error) {
+	defer recovered(&err)
+	return f(ctx, run, in)
+}
+
+// Name returns the name of the handler.
+func (h *Handler[In, Out]) Name() string { return h.name }
+
+// Do makes a job call the handler with an input.
+func (h *Handler[In, Out]) Do(in In) JobOption { return Do(h.name, in) }
+
+// Trigger runs a job of the handler now with another input, as Scheduler.Trigger does.
+func (h *Handler[In, Out]) Trigger(ctx context.Context, job string, in In, options ...TriggerOption) (RunID, error) {
+	params, err := valuesOf(in)
+	if err != nil {
+		return RunID{}, err
+	}
+	return h.s.Trigger(ctx, job, append([]TriggerOption{Params(params)}, options...)...)
+}
+
+// Result waits for a run of the handler and returns what it has returned. A run that did not
+// succeed is a *RunError.
+func (h *Handler[In, Out]) Result(ctx context.Context, id RunID) (Out, error) {
+	return Result[Out](ctx, h.s, id)
+}
+
+// ResultMax is how many bytes of JSON the result of a handler may have: it is kept in the
+// output of the run, which is bounded.
+const ResultMax = 256 << 10
+
+// Why the context of a handler has ended: context.Cause(ctx) wraps one of them.
+var (
+	// ErrTimeout is the end of the time that Timeout gives.
+	ErrTimeout = executor.ErrTimeout
+	// ErrCancelled is a cancel by hand, or by Overlap(job.OverlapReplace).
+	ErrCancelled = executor.ErrCancelled
+	// ErrFenced means that the node could not reach the store for so long that another
+	// node may run the job.
+	ErrFenced = executor.ErrFenced
+	// ErrStopped means that the node stops and does not wait any longer.
+	ErrStopped = executor.ErrStopped
+)
+
+// Permanent marks an error of a handler that another attempt would repeat: the run is not
+// retried. Nil stays nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+type permanentError struct{ error }
+
+// Unwrap returns the error that is permanent.
+func (e *permanentError) Unwrap() error { return e.error }
+
+// IsPermanent tells whether an error was marked by Permanent.
+func IsPermanent(err error) bool {
+	var p *permanentError
+	return errors.As(err, &p)
+}
+
+// PanicError is the error of a handler that has panicked.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value of the panic if it was an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}

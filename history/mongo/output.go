@@ -1,0 +1,272 @@
+package mongo
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// chunk is a part of an output as it is kept.
+type chunk struct {
+	ID     string    `bson:"_id"` // attempt and number
+	Of     string    `bson:"of"`  // the _id of the attempt
+	Seq    int       `bson:"seq"`
+	Offset int64     `bson:"offset"`
+	Bytes  int       `bson:"bytes"`
+	Time   int64     `bson:"time"` // microseconds since 1970; 0 for none
+	At     time.Time `bson:"at"`   // when it was appended, for expiry
+	Data   []byte    `bson:"data"`
+}
+
+// AppendOutput implements store.History.
+func (h *History) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
+	if len(chunks) > store.MaxBatch {
+		return fmt.Errorf("append output: %w", store.ErrTooMany)
+	}
+	if len(chunks) == 0 {
+		return nil
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	list := make([]any, len(chunks))
+	for i := range chunks {
+		c := &chunks[i]
+		of := attemptID(c.Run, c.Attempt)
+		kept := chunk{ID: fmt.Sprintf("%s.%012d", of, c.Seq), Of: of, Seq: c.Seq, Offset: c.Offset, Bytes: c.Bytes, At: h.now(), Data: c.Data}
+		if !c.Time.IsZero() {
+			kept.Time = c.Time.UnixMicro()
+		}
+		if kept.Data == nil {
+			kept.Data = []byte{}
+		}
+		list[i] = kept
+	}
+	_, err := h.output.InsertMany(ctx, list, options.InsertMany().SetOrdered(false))
+	if _, err = onlyDuplicates(err); err != nil {
+		return fmt.Errorf("append output: %w", fault(ctx, err))
+	}
+	for i := range chunks {
+		c := &chunks[i]
+		if c.DropFrom >= c.DropTo {
+			continue
+		}
+		dropped := bson.D{{Key: "of", Value: attemptID(c.Run, c.Attempt)}, {Key: "seq", Value: bson.D{{Key: "$gte", Value: c.DropFrom}, {Key: "$lt", Value: c.DropTo}}}}
+		if _, err := h.output.DeleteMany(ctx, dropped); err != nil {
+			return fmt.Errorf("append output: %w", fault(ctx, err))
+		}
+	}
+	return nil
+}
+
+// Output implements store.History.
+func (h *History) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) (list []store.OutputChunk, err error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	of := bson.D{{Key: "of", Value: attemptID(run, attempt)}, {Key: "seq", Value: bson.D{{Key: "$gte", Value: fromSeq}}}}
+	found, err := h.output.Find(ctx, of, options.Find().SetSort(bson.D{{Key: "seq", Value: 1}}).SetLimit(int64(limit)))
+	if err != nil {
+		return nil, fmt.Errorf("output of run %s: %w", run, fault(ctx, err))
+	}
+	var chunks []chunk
+	if err := found.All(ctx, &chunks); err != nil {
+		return nil, fmt.Errorf("output of run %s: %w", run, fault(ctx, err))
+	}
+	for i := range chunks {
+		c := store.OutputChunk{Run: run, Attempt: attempt, Seq: chunks[i].Seq, Offset: chunks[i].Offset, Bytes: chunks[i].Bytes, Data: chunks[i].Data}
+		if chunks[i].Time != 0 {
+			c.Time = time.UnixMicro(chunks[i].Time).UTC()
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+// Expire implements store.History. Documents that are too old are also removed by the server,
+// where it has indexes that expire.
+func (h *History) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	h.expireInServer(ctx, h.attempts, keep.For)
+	h.expireInServer(ctx, h.output, keep.OutputFor)
+	left := store.ExpireMax
+	for _, part := range []func(context.Context, store.Retention, *int) error{h.expireOutput, h.expireByAge, h.expireByCount} {
+		if err := part(ctx, keep, &left); err != nil {
+			return false, fmt.Errorf("expire history: %w", fault(ctx, err))
+		}
+		if left <= 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// ttlName is the index that expires.
+const ttlName = "belfry_expiry"
+
+// expireInServer has the server remove what is a day older than it need be kept: by then Expire
+// has removed it, unless no server of Belfry runs.
+func (h *History) expireInServer(ctx context.Context, of *mongo.Collection, keep time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if before, set := h.ttls[of.Name()]; set && before == keep {
+		return
+	}
+	h.ttls[of.Name()] = keep
+	if err := of.Indexes().DropOne(ctx, ttlName); err != nil {
+		h.log.Debug("MongoDB has no index that expires yet", "collection", of.Name(), "error", err)
+	}
+	if keep <= 0 || keep == time.Duration(job.Forever) {
+		return
+	}
+	seconds := min(int64((keep+24*time.Hour)/time.Second), 1<<31-1)
+	model := mongo.IndexModel{Keys: bson.D{{Key: "at", Value: -1}}, Options: options.Index().SetName(ttlName).SetExpireAfterSeconds(int32(seconds))}
+	if _, err := of.Indexes().CreateOne(ctx, model); err != nil {
+		h.log.Info("the history server has no indexes that expire; belfry removes old history alone", "collection", of.Name(), "error", err)
+	}
+}
+
+// cutoff is the moment before which something is too old.
+func (h *History) cutoff(keep time.Duration) (at time.Time, bounded bool) {
+	return h.now().Add(-keep), keep > 0 && keep != time.Duration(job.Forever)
+}
+
+// expireOutput removes output of attempts that ended long ago.
+func (h *History) expireOutput(ctx context.Context, keep store.Retention, left *int) error {
+	before, ok := h.cutoff(keep.OutputFor)
+	if !ok {
+		return nil
+	}
+	ended := map[string]bool{} // attempts, and whether they ended long ago
+	old := bson.D{{Key: "at", Value: bson.D{{Key: "$lt", Value: before}}}}
+	found, err := h.output.Find(ctx, old, options.Find().SetSort(bson.D{{Key: "at", Value: 1}, {Key: "_id", Value: 1}}).SetProjection(bson.D{{Key: "of", Value: 1}}))
+	if err != nil {
+		return err
+	}
+	defer found.Close(ctx)
+	ids := bson.A{}
+	for len(ids) < *left && found.Next(ctx) {
+		var c chunk
+		if err := found.Decode(&c); err != nil {
+			return err
+		}
+		gone, known := ended[c.Of]
+		if !known {
+			n, err := h.attempts.CountDocuments(ctx, bson.D{{Key: "_id", Value: c.Of}, {Key: "ended", Value: bson.D{{Key: "$lt", Value: before.UnixMicro()}}}})
+			if err != nil {
+				return err
+			}
+			gone = n > 0
+			ended[c.Of] = gone
+		}
+		if gone {
+			ids = append(ids, c.ID)
+		}
+	}
+	if err := found.Err(); err != nil || len(ids) == 0 {
+		return err
+	}
+	*left -= len(ids)
+	_, err = h.output.DeleteMany(ctx, in(ids))
+	return err
+}
+
+func in(ids bson.A) bson.D { return bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}} }
+
+// expireByAge removes records that are too old, with their output.
+func (h *History) expireByAge(ctx context.Context, keep store.Retention, left *int) error {
+	before, ok := h.cutoff(keep.For)
+	if !ok {
+		return nil
+	}
+	return h.remove(ctx, selected(job.ID{}, time.Time{}, before), left)
+}
+
+// expireByCount removes the oldest records of jobs that have too many.
+func (h *History) expireByCount(ctx context.Context, keep store.Retention, left *int) error {
+	if keep.Runs <= 0 {
+		return nil
+	}
+	found, err := h.attempts.Aggregate(ctx, mongo.Pipeline{
+		{{Key: "$match", Value: bson.D{{Key: "final", Value: true}}}},
+		{{Key: "$group", Value: bson.D{{Key: "_id", Value: "$job"}, {Key: "n", Value: bson.D{{Key: "$sum", Value: 1}}}}}},
+	})
+	if err != nil {
+		return err
+	}
+	var counts []struct {
+		Job string `bson:"_id"`
+		N   int64  `bson:"n"`
+	}
+	if err := found.All(ctx, &counts); err != nil {
+		return err
+	}
+	for _, c := range counts {
+		if c.N <= int64(keep.Runs) || *left <= 0 {
+			continue
+		}
+		// The latest final record that is one too many.
+		var d document
+		final := bson.D{{Key: "job", Value: c.Job}, {Key: "final", Value: true}}
+		err := h.attempts.FindOne(ctx, final, options.FindOne().SetSort(latestFirst).SetSkip(int64(keep.Runs))).Decode(&d)
+		if err != nil {
+			return err
+		}
+		older := bson.D{{Key: "job", Value: c.Job}, {Key: "$or", Value: bson.A{
+			bson.D{{Key: "ended", Value: bson.D{{Key: "$lt", Value: d.Ended}}}},
+			bson.D{{Key: "ended", Value: d.Ended}, {Key: "_id", Value: bson.D{{Key: "$lte", Value: d.ID}}}},
+		}}}
+		if err := h.remove(ctx, older, left); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove removes records that a filter selects, the oldest first, and their output before them.
+func (h *History) remove(ctx context.Context, filter bson.D, left *int) error {
+	found, err := h.attempts.Find(ctx, filter, options.Find().SetSort(bson.D{{Key: "ended", Value: 1}, {Key: "_id", Value: 1}}).
+		SetLimit(int64(*left)).SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return err
+	}
+	var list []document
+	if err := found.All(ctx, &list); err != nil || len(list) == 0 {
+		return err
+	}
+	ids := bson.A{}
+	for i := range list {
+		ids = append(ids, list[i].ID)
+	}
+	of := bson.D{{Key: "of", Value: bson.D{{Key: "$in", Value: ids}}}}
+	output, err := h.output.Find(ctx, of, options.Find().SetLimit(int64(*left)).SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return err
+	}
+	var chunks []chunk
+	if err := output.All(ctx, &chunks); err != nil {
+		return err
+	}
+	if len(chunks) > 0 {
+		old := bson.A{}
+		for i := range chunks {
+			old = append(old, chunks[i].ID)
+		}
+		*left -= len(old)
+		if _, err := h.output.DeleteMany(ctx, in(old)); err != nil || *left <= 0 {
+			return err
+		}
+		if len(ids) > *left {
+			ids = ids[:*left]
+		}
+	}
+	*left -= len(ids)
+	_, err = h.attempts.DeleteMany(ctx, in(ids))
+	return err
+}

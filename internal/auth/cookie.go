@@ -1,0 +1,56 @@
+package auth
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+)
+
+// cookieName returns the name of the session cookie for a request. A browser sends a __Host-
+// cookie only to the host that has set it, over TLS. Over plain HTTP on loopback there is no
+// TLS to ask for, and servers on several ports share their cookies, so the name has the port.
+func cookieName(r *http.Request) (name string, secure bool) {
+	host, port, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host, port = r.Host, "80"
+	}
+	address, _ := netip.ParseAddr(host)
+	if r.TLS == nil && (host == "localhost" || address.IsLoopback()) {
+		return "belfry-" + port, false
+	}
+	return "__Host-belfry", true
+}
+
+// SessionOf returns the secret of the session that a request names, or "".
+func SessionOf(r *http.Request) string {
+	name, _ := cookieName(r)
+	cookie, err := r.Cookie(name)
+	if err != nil {
+		return ""
+	}
+	return cookie.Value
+}
+
+// SetSession makes a browser send the secret of a session; "" makes it forget the session.
+func SetSession(w http.ResponseWriter, r *http.Request, secret string) {
+	name, secure := cookieName(r)
+	age := int(SessionMax / time.Second)
+	if secret == "" {
+		age = -1
+	}
+	http.SetCookie(w, &http.Cookie{
+		Name: name, Value: secret, Path: "/", MaxAge: age, HttpOnly: true, Secure: secure, SameSite: http.SameSiteStrictMode,
+	})
+}
+
+// IsSameOrigin tells whether a browser made a request for a page of this server. Requests
+// without a cookie need not be: they are not a browser's.
+func IsSameOrigin(r *http.Request) bool {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
+		return site == "same-origin"
+	}
+	origin, err := url.Parse(r.Header.Get("Origin"))
+	return err == nil && origin.Host != "" && origin.Host == r.Host
+}

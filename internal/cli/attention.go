@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/config"
+)
+
+func newAttention(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		all    bool
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "attention [flags]",
+		Short: "Show what needs attention",
+		Long: `Show what needs attention, the worst first: jobs whose latest runs failed, runs that
+are due and do not start, jobs that were paused after failures, silent nodes, and nodes
+whose clock is off. At most 100 things are shown.
+
+The exit code is 0 whatever is found.`,
+		Example: "belfry attention\nbelfry attention -n shop\nbelfry attention -o json",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			server, err := connect(env, asked)
+			if err != nil {
+				return err
+			}
+			return server.refused(showAttention(cmd.Context(), server, all, output))
+		},
+	}
+	addConnection(cmd, &asked)
+	addAll(cmd, &all)
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL)
+	return cmd
+}
+
+func showAttention(ctx context.Context, server *remote, all bool, output string) error {
+	page, err := server.Attention(ctx, server.listNamespace(all))
+	if err != nil {
+		return err
+	}
+	return showList(server.env, output, page.Items, page.NextPageToken, func(a client.Attention) string { return a.Job }, func(w io.Writer) {
+		attentionTable(w, server.env, page.Items)
+	})
+}
+
+// attentionTable writes for people what needs attention.
+func attentionTable(w io.Writer, env Env, list []client.Attention) {
+	if len(list) == 0 {
+		fmt.Fprintln(w, "Nothing needs attention.")
+		return
+	}
+	var rows [][]string
+	for i := range list {
+		a := &list[i]
+		about := orDash(a.Job)
+		if a.Node != "" {
+			about = cmp.Or(a.Job, "node "+a.Node)
+		}
+		rows = append(rows, []string{string(a.Severity), string(a.Kind), about, instant(env, a.Since), a.Text})
+	}
+	table(w, styleFor(env, env.StdoutIsTerminal), []string{"SEVERITY", "KIND", "ABOUT", "SINCE", "WHAT"}, rows)
+}

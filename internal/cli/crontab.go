@@ -1,0 +1,640 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/crontab"
+	"github.com/belfry-cron/belfry/job"
+)
+
+func newCrontab(env Env) *cobra.Command {
+	cmd := group("crontab", "crontabs", "Import crontabs, anacrontabs and systemd timers, and export jobs as a crontab", "belfry crontab import\nbelfry crontab export")
+	cmd.AddCommand(newCrontabImport(env), newCrontabExport(env))
+	return cmd
+}
+
+// importFlags are the flags of belfry crontab import.
+type importFlags struct {
+	connection config.Asked
+	user       string
+	system     bool
+	format     string
+	zone       string
+	host       string
+	scripts    bool
+	apply      bool
+	skip       bool
+	owner      string
+	prune      bool
+	yes        bool
+	commentOut bool
+	output     string
+}
+
+func newCrontabImport(env Env) *cobra.Command {
+	var ask importFlags
+	cmd := &cobra.Command{
+		Use:   "import [FILE...] [flags]",
+		Short: "Turn crontab lines into jobs; without --apply, show what would become of each line",
+		Long: `Turn the lines of crontabs into jobs that do the same. Without --apply nothing is
+written: the command shows the job that each line makes, and what the job cannot
+keep of the line.
+
+Without a FILE it reads the crontab of the present user, with -u that of another
+user, and with --system /etc/crontab, /etc/cron.d and /etc/anacrontab. The path of
+a file decides its format: a system crontab has a user before each command, an
+anacrontab periods, and a .timer is a unit of systemd; --format says it for others.
+
+The same line makes the same job again, so a second import changes nothing. The jobs
+are marked with an owner; --prune deletes those whose lines are gone. cron keeps
+running the lines until they are removed: --comment-out comments them out once their
+jobs exist, and keeps a copy of each file.`,
+		Example: `belfry crontab import
+belfry crontab import -u www-data --apply --comment-out
+belfry crontab import --system --scripts
+belfry crontab import /etc/systemd/system/backup.timer -o yaml`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return importCrontabs(cmd.Context(), env, ask, args)
+		},
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
+	}
+	f := cmd.Flags()
+	addWord(f, &ask.user, "user", "u", "USER", "read the crontab of this user; for a FILE, the user who runs its commands")
+	f.BoolVar(&ask.system, "system", false, "read the crontabs of the system")
+	addChoice(cmd, &ask.format, "format", "", "format of the files; default: by their paths", crontab.Formats()...)
+	addWord(f, &ask.zone, "tz", "", "ZONE", "time zone of the lines; default: the zone of this machine")
+	addWord(f, &ask.host, "host", "", "NAME", "run the jobs only on the node of this host")
+	f.BoolVar(&ask.scripts, "scripts", false, "make a job of each script in a run-parts folder")
+	f.BoolVar(&ask.apply, "apply", false, "create and update the jobs on the server")
+	f.BoolVar(&ask.skip, "skip-errors", false, "apply the other lines where some make no job")
+	addWord(f, &ask.owner, "owner", "", "NAME", "mark of the jobs; default: crontab: and the user, system, or the files")
+	f.BoolVar(&ask.prune, "prune", false, "with --apply, delete jobs of the owner whose lines are gone")
+	f.BoolVarP(&ask.yes, "yes", "y", false, "delete without asking")
+	f.BoolVar(&ask.commentOut, "comment-out", false, "with --apply, comment out the imported lines and keep a copy of each file")
+	addConnection(cmd, &ask.connection)
+	addOutput(cmd, &ask.output, asTable, asYAML, asJSON)
+	return cmd
+}
+
+// cronTable is a file with lines to import.
+type cronTable struct {
+	name  string // as shown
+	path  string // "" for standard input and for what crontab(1) keeps
+	user  string // whose crontab it is, where crontab(1) keeps it
+	text  string
+	lines []crontab.Line
+}
+
+func importCrontabs(ctx context.Context, env Env, ask importFlags, files []string) error {
+	switch {
+	case ask.system && (len(files) > 0 || ask.user != ""):
+		return misused("--system reads the crontabs of the system: leave out the files and -u")
+	case !ask.apply && (ask.prune || ask.commentOut || ask.skip):
+		return misused("--prune, --comment-out and --skip-errors need --apply")
+	case ask.apply && ask.output == asYAML:
+		return misused("-o yaml prints the jobs and --apply sends them: choose one")
+	}
+	tables, owner, err := tablesOf(ctx, env, ask, files)
+	if err != nil {
+		return err
+	}
+	ask.owner = cmp.Or(ask.owner, owner)
+	documents, bad := readTables(env, ask, tables)
+	if !ask.apply {
+		return showImport(env, ask, tables, documents, bad)
+	}
+	if bad > 0 && !ask.skip {
+		importText(env.Stderr, styleFor(env, env.StderrIsTerminal), tables, true)
+		return failed("%s no job, and nothing was changed", makes(bad)).withHint("--skip-errors imports the other lines")
+	}
+	if len(documents) == 0 && !ask.prune {
+		return failed("there is no line to import")
+	}
+	if err := applyImport(ctx, env, ask, documents); err != nil {
+		return err
+	}
+	if !ask.commentOut {
+		env.tell("cron still runs these lines: remove them, or repeat the command with --comment-out\n")
+		return nil
+	}
+	return commentOut(ctx, env, tables)
+}
+
+func makes(lines int) string {
+	if lines == 1 {
+		return "1 line makes"
+	}
+	return fmt.Sprintf("%d lines make", lines)
+}
+
+// readTables turns lines into documents, and counts the lines that make none. Names are
+// distinct over all tables, and a pool that several lines share comes once.
+func readTables(env Env, ask importFlags, tables []cronTable) (documents []job.Document, bad int) {
+	taken := map[string]bool{}
+	for i := range tables {
+		t := &tables[i]
+		t.lines = crontab.Import(t.text, importOptions(env, ask, t))
+		for n := range t.lines {
+			l := &t.lines[n]
+			var kept []job.Document
+			for _, d := range l.Documents {
+				d.File, d.Line = t.name, l.Number
+				if d.Pool != nil && taken["pool/"+d.Pool.Name] {
+					continue
+				}
+				if d.Job != nil {
+					for base, n := d.Job.Name, 2; taken["job/"+d.Job.Name]; n++ {
+						d.Job.Name = fmt.Sprintf("%s-%d", base, n)
+					}
+				}
+				taken[string(d.Kind)+"/"+documentName(d)] = true
+				if err := d.Validate(job.Now(env.Now())); err != nil {
+					l.Problem = strings.ReplaceAll(err.Error(), "\n", "; ")
+				}
+				kept = append(kept, d)
+			}
+			if l.Problem != "" {
+				l.Documents = nil
+				bad++
+				continue
+			}
+			l.Documents = kept
+			documents = append(documents, kept...)
+		}
+	}
+	return documents, bad
+}
+
+func documentName(d job.Document) string {
+	if d.Pool != nil {
+		return d.Pool.Name
+	}
+	return d.Job.Name
+}
+
+func importOptions(env Env, ask importFlags, t *cronTable) crontab.Options {
+	opt := crontab.Options{
+		Format: crontab.Format(ask.format), Owner: cmp.Or(t.user, ask.user), Zone: cmp.Or(ask.zone, machineZone(env.Getenv)), Host: ask.host,
+		Home: func(name string) string {
+			account, err := user.Lookup(name)
+			if err != nil {
+				return ""
+			}
+			return account.HomeDir
+		},
+	}
+	if opt.Format == "" {
+		opt.Format = crontab.FormatOf(t.path)
+	}
+	if opt.Format == crontab.Timer {
+		opt.Unit = strings.TrimSuffix(filepath.Base(t.path), ".timer") + ".service"
+	}
+	if ask.scripts {
+		opt.Scripts = scriptsIn
+	}
+	return opt
+}
+
+// scriptsIn returns what run-parts executes in a folder.
+func scriptsIn(folder string) []string {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil
+	}
+	list := []string{}
+	for _, e := range entries {
+		info, err := os.Stat(filepath.Join(folder, e.Name()))
+		if err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 && crontab.IsScript(e.Name()) {
+			list = append(list, e.Name())
+		}
+	}
+	return list
+}
+
+// systemTables are the crontabs of the system. Folders stand for the files in them whose
+// names cron accepts.
+var systemTables = []string{"/etc/crontab", "/etc/cron.d", "/etc/anacrontab"}
+
+// tablesOf reads what is to be imported, and returns the owner that its jobs get.
+func tablesOf(ctx context.Context, env Env, ask importFlags, files []string) (tables []cronTable, owner string, err error) {
+	switch {
+	case ask.system:
+		for _, path := range systemTables {
+			if tables, err = appendTables(tables, path); err != nil {
+				return nil, "", err
+			}
+		}
+		if len(tables) == 0 {
+			return nil, "", failed("this machine has none of %s", strings.Join(systemTables, ", "))
+		}
+		return tables, "crontab:system", nil
+	case len(files) == 0:
+		t, err := crontabOf(ctx, ask.user)
+		return []cronTable{t}, "crontab:" + t.user, err
+	}
+	for _, file := range files {
+		t := cronTable{name: file, path: env.path(file)}
+		if file == "-" {
+			t.name, t.path = "<stdin>", ""
+		}
+		if t.text, err = readTable(env, file); err != nil {
+			return nil, "", err
+		}
+		tables = append(tables, t)
+	}
+	slices.Sort(files)
+	owner = "crontab:" + strings.Join(files, ",")
+	if len(owner) > ownerMax {
+		return nil, "", misused("--owner is missing: the names of the files are too long for a mark")
+	}
+	return tables, owner, nil
+}
+
+// ownerMax is the longest mark of an owner that the API takes.
+const ownerMax = 128
+
+// appendTables adds a file, or the files of a folder as cron reads it. What does not exist
+// is left out.
+func appendTables(tables []cronTable, path string) ([]cronTable, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return tables, nil
+	}
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	paths := []string{path}
+	if info.IsDir() {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, unreadable(path, err)
+		}
+		paths = nil
+		for _, e := range entries {
+			if crontab.IsScript(e.Name()) && !e.IsDir() {
+				paths = append(paths, filepath.Join(path, e.Name()))
+			}
+		}
+	}
+	for _, p := range paths {
+		data, err := os.ReadFile(p)
+		if err != nil {
+			return nil, unreadable(p, err)
+		}
+		tables = append(tables, cronTable{name: p, path: p, text: string(data)})
+	}
+	return tables, nil
+}
+
+// tableMax bounds a crontab; cron itself refuses far shorter ones.
+const tableMax = 4 << 20
+
+func readTable(env Env, file string) (string, error) {
+	source := env.Stdin
+	if file != "-" {
+		opened, err := os.Open(env.path(file))
+		if err != nil {
+			return "", unreadable(file, err)
+		}
+		defer opened.Close()
+		if info, err := opened.Stat(); err == nil && info.IsDir() {
+			return "", misused("%s is a folder", file).withHint("name the files in it")
+		}
+		source = opened
+	}
+	data, err := io.ReadAll(io.LimitReader(source, tableMax+1))
+	if err != nil {
+		return "", unreadable(file, err)
+	}
+	if len(data) > tableMax {
+		return "", failed("%s has more than %d MiB", file, tableMax>>20)
+	}
+	return string(data), nil
+}
+
+// crontabOf asks crontab(1) for the table of a user; "" is the present one.
+func crontabOf(ctx context.Context, name string) (cronTable, error) {
+	args := []string{"-l"}
+	if name != "" {
+		args = append(args, "-u", name)
+	} else if account, err := user.Current(); err == nil {
+		name = account.Username
+	}
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, "crontab", args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return cronTable{}, failed("this machine has no crontab command").withHint("name the files to import")
+	}
+	if err != nil {
+		return cronTable{}, failed("crontab -l: %s", cmp.Or(strings.TrimSpace(stderr.String()), err.Error()))
+	}
+	return cronTable{name: "crontab of " + name, user: name, text: string(out)}, nil
+}
+
+func showImport(env Env, ask importFlags, tables []cronTable, documents []job.Document, bad int) error {
+	var b bytes.Buffer
+	switch ask.output {
+	case asYAML:
+		if err := job.Encode(&b, documents, job.YAML); err != nil {
+			return err
+		}
+	case asJSON:
+		if err := encodeJSON(&b, importList(tables)); err != nil {
+			return err
+		}
+	default:
+		importText(&b, styleFor(env, env.StdoutIsTerminal), tables, false)
+	}
+	if err := write(env, b.Bytes()); err != nil {
+		return err
+	}
+	if ask.output == asYAML && bad > 0 {
+		importText(env.Stderr, styleFor(env, env.StderrIsTerminal), tables, true)
+	}
+	if bad > 0 {
+		return failed("%s no job", makes(bad))
+	}
+	if ask.output == asTable {
+		env.tell("Nothing was written. --apply creates the jobs.\n")
+	}
+	return nil
+}
+
+// importedLine is a line as -o json prints it.
+type importedLine struct {
+	File    string   `json:"file"`
+	Line    int      `json:"line"`
+	Text    string   `json:"text"`
+	Jobs    []string `json:"jobs"`
+	Notes   []string `json:"notes"`
+	Problem string   `json:"problem"`
+}
+
+func importList(tables []cronTable) any {
+	items := []importedLine{}
+	for _, t := range tables {
+		for _, l := range t.lines {
+			item := importedLine{File: t.name, Line: l.Number, Text: l.Text, Jobs: []string{}, Notes: append([]string{}, l.Notes...), Problem: l.Problem}
+			for _, d := range l.Documents {
+				if d.Job != nil {
+					item.Jobs = append(item.Jobs, d.Job.FullName())
+				}
+			}
+			items = append(items, item)
+		}
+	}
+	return struct {
+		Items []importedLine `json:"items"`
+	}{items}
+}
+
+// importText writes for people what becomes of each line, or only what is wrong.
+func importText(w io.Writer, s style, tables []cronTable, wrongOnly bool) {
+	for _, t := range tables {
+		if !wrongOnly {
+			fmt.Fprintln(w, s.strong(printable(t.name)))
+		}
+		for _, l := range t.lines {
+			if wrongOnly && l.Problem == "" {
+				continue
+			}
+			if wrongOnly {
+				fmt.Fprintf(w, "%s:%d: %s\n", printable(t.name), l.Number, printable(l.Problem))
+				continue
+			}
+			fmt.Fprintf(w, "%4d  %s\n", l.Number, s.faint(oneLine(strings.TrimSpace(l.Text))))
+			for _, d := range l.Documents {
+				if d.Job != nil {
+					fmt.Fprintf(w, "      -> %s  %s\n", d.Job.FullName(), scheduleInWords(d.Job))
+				}
+			}
+			for _, note := range l.Notes {
+				fmt.Fprintf(w, "      note: %s\n", printable(note))
+			}
+			if l.Problem != "" {
+				fmt.Fprintf(w, "      %s\n", s.wrong("no job: "+printable(l.Problem)))
+			}
+		}
+	}
+}
+
+// scheduleInWords says when an imported job is due, where and as whom.
+func scheduleInWords(j *job.Job) string {
+	var parts []string
+	switch sch := &j.Schedule; {
+	case sch.Boot:
+		parts = append(parts, "at the start of the node")
+	case sch.Every > 0:
+		parts = append(parts, "every "+sch.Every.String())
+	case sch.AfterEnd > 0:
+		parts = append(parts, sch.AfterEnd.String()+" after the last run ended")
+	default:
+		parts = append(parts, describeCron(j), cmp.Or(sch.Timezone, "the zone of the server"))
+	}
+	if j.Run.Shell.User != "" {
+		parts = append(parts, "as "+j.Run.Shell.User)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// describeCron says in words when a cron schedule is due.
+func describeCron(j *job.Job) string {
+	var words []string
+	for _, text := range j.Schedule.Cron {
+		e, err := cron.Parse(text, cron.WithDialect(j.Schedule.Dialect.Grammar()), cron.WithJob(j.Namespace, j.Name))
+		if err != nil {
+			return strings.Join(j.Schedule.Cron, ", ")
+		}
+		words = append(words, e.Describe(cron.English))
+	}
+	return strings.Join(words, "; ")
+}
+
+func applyImport(ctx context.Context, env Env, ask importFlags, documents []job.Document) error {
+	server, err := connect(env, ask.connection)
+	if err != nil {
+		return err
+	}
+	v := &validation{documents: documents}
+	request, err := v.request(server.namespace)
+	if err != nil {
+		return err
+	}
+	request.Owner, request.Prune = ask.owner, ask.prune
+	if ask.prune && !ask.yes {
+		if err := agreeToPrune(ctx, server, request); err != nil {
+			return v.placed(server.refused(err))
+		}
+	}
+	applied, err := server.applyAll(ctx, request)
+	if err != nil {
+		return v.placed(server.refused(err))
+	}
+	warn(env, applied)
+	return showList(env, ask.output, applied.Results, "", resultName, func(w io.Writer) { applyText(w, env, applied) })
+}
+
+// commentOut comments out the lines that became jobs, after a copy of each file.
+func commentOut(ctx context.Context, env Env, tables []cronTable) error {
+	for _, t := range tables {
+		numbers := map[int]bool{}
+		for _, l := range t.lines {
+			if len(l.Documents) > 0 {
+				numbers[l.Number] = true
+			}
+		}
+		if len(numbers) == 0 {
+			continue
+		}
+		text := crontab.CommentOut(t.text, numbers)
+		stamp := env.Now().UTC().Format("20060102T150405Z")
+		var backup string
+		var err error
+		switch {
+		case t.user != "":
+			backup = env.path("crontab-" + t.user + "-" + stamp)
+			err = replaceCrontab(ctx, t, text, backup)
+		case t.path != "":
+			// A dot before the name keeps cron from reading the copy.
+			backup = filepath.Join(filepath.Dir(t.path), "."+filepath.Base(t.path)+"-"+stamp)
+			err = replaceTable(t, text, backup)
+		default:
+			env.tell("standard input cannot be changed: comment out its lines by hand\n")
+			continue
+		}
+		if err != nil {
+			return failed("%s: the jobs exist, and the lines are still there: %v", t.name, err).withHint("remove the lines by hand, or both run")
+		}
+		env.tell("%s: commented out %s; the copy is %s\n", t.name, counted(len(numbers), "line"), backup)
+	}
+	return nil
+}
+
+func replaceCrontab(ctx context.Context, t cronTable, text, backup string) error {
+	now, err := crontabOf(ctx, t.user)
+	if err != nil {
+		return err
+	}
+	if now.text != t.text {
+		return errors.New("the crontab was changed meanwhile")
+	}
+	if err := writeNew(backup, t.text, 0o600); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "crontab", "-u", t.user, "-")
+	if account, err := user.Current(); err == nil && account.Username == t.user {
+		cmd = exec.CommandContext(ctx, "crontab", "-")
+	}
+	cmd.Stdin = strings.NewReader(text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("crontab: %s", cmp.Or(strings.TrimSpace(string(out)), err.Error()))
+	}
+	return nil
+}
+
+func replaceTable(t cronTable, text, backup string) error {
+	info, err := os.Stat(t.path)
+	if err != nil {
+		return err
+	}
+	now, err := os.ReadFile(t.path)
+	if err != nil {
+		return err
+	}
+	if string(now) != t.text {
+		return errors.New("the file was changed meanwhile")
+	}
+	if err := writeNew(backup, t.text, info.Mode().Perm()); err != nil {
+		return err
+	}
+	return os.WriteFile(t.path, []byte(text), info.Mode().Perm())
+}
+
+// writeNew writes a file that does not exist yet.
+func writeNew(path, text string, mode os.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(f, text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// crontabExportFlags are the flags of belfry crontab export.
+type crontabExportFlags struct {
+	connection config.Asked
+	all        bool
+	labels     map[string]string
+	system     bool
+}
+
+func newCrontabExport(env Env) *cobra.Command {
+	var ask crontabExportFlags
+	cmd := &cobra.Command{
+		Use:   "export [flags]",
+		Short: "Print jobs as a crontab",
+		Long: `Print jobs as lines of a crontab for cronie. What a crontab cannot say, such as
+retries or an interval of seconds, is lost; a job that it cannot run at all stands
+there as a comment with the reason.`,
+		Example: `belfry crontab export > crontab.txt
+belfry crontab export --system -n web`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			server, err := connect(env, ask.connection)
+			if err != nil {
+				return err
+			}
+			return server.refused(exportCrontab(cmd.Context(), server, ask))
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&ask.system, "system", false, "write a system crontab, with the user before each command")
+	f.VarP((*labels)(&ask.labels), "label", "l", "only jobs with this label: KEY=VALUE; may be repeated")
+	addConnection(cmd, &ask.connection)
+	addAll(cmd, &ask.all)
+	return cmd
+}
+
+func exportCrontab(ctx context.Context, server *remote, ask crontabExportFlags) error {
+	query := client.JobQuery{Namespace: server.listNamespace(ask.all), Labels: ask.labels, PageSize: pageSize}
+	var jobs []*job.Job
+	for {
+		page, err := server.Jobs(ctx, query)
+		if err != nil {
+			return err
+		}
+		documents, err := exported(server, nil, page.Items, job.KindJob, nil)
+		if err != nil {
+			return err
+		}
+		for _, d := range documents {
+			jobs = append(jobs, d.Job)
+		}
+		if query.PageToken = page.NextPageToken; query.PageToken == "" {
+			break
+		}
+	}
+	format := crontab.User
+	if ask.system {
+		format = crontab.System
+	}
+	return write(server.env, []byte(crontab.Export(jobs, format, job.Defaults{})))
+}

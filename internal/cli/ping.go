@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/internal/config"
+)
+
+func newJobPingKey(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "ping-key NAME [flags]",
+		Short: "Make the ping key of a job that reports",
+		Long: `Make the ping key of a job with run.external, and end the one that it had. Who has the
+key can report on the job with a request to its URL, without a token, and do nothing else:
+
+  URL          it has ended well
+  URL/start    it has started
+  URL/fail     it has failed
+  URL/3        it has ended with exit code 3
+
+The key is shown once.`,
+		Example:           "belfry job ping-key backup\ncurl -fsS -m 10 --retry 5 \"$(belfry job ping-key backup)\"",
+		Args:              oneName("job"),
+		ValidArgsFunction: jobNames(env, &asked),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, err := connect(env, asked)
+			if err != nil {
+				return err
+			}
+			return server.refused(makePingKey(cmd.Context(), server, args[0], output))
+		},
+	}
+	addConnection(cmd, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML)
+	return cmd
+}
+
+func makePingKey(ctx context.Context, server *remote, name, output string) error {
+	full, err := server.named(name)
+	if err != nil {
+		return err
+	}
+	key, err := server.RotatePingKey(ctx, full.namespace, full.name)
+	if err != nil {
+		return err
+	}
+	return showOne(server.env, output, key, "", func(w io.Writer) {
+		fmt.Fprintln(w, strings.TrimSuffix(server.URL(), "/")+key.Path)
+	})
+}

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/storecopy"
+)
+
+func newStoreCheck(env Env) *cobra.Command {
+	var (
+		file   string
+		flags  config.Server
+		fix    bool
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "check [URL] [flags]",
+		Short: "Check a store for damage, and mend it",
+		Long: `Check a store for damage: what contradicts itself in jobs, cursors, unfinished runs,
+slots, names, indexes, the feed of planners, revisions, the audit and history. URL is as
+for belfry serve --store; without it the store is that of the server's configuration.
+
+With --fix what can be mended without knowing more is mended: each job in one step, with a
+record in the audit. The rest says what is wrong and is left to you; a backup may be the
+answer. Servers on a database may run meanwhile; an SQLite file must not be in use.
+
+The exit code is 1 if there is damage that is not mended.`,
+		Example: "belfry store check\nbelfry store check postgres://belfry@db.example.com/belfry\nbelfry store check --fix -o json",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return misused("wants at most one URL")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, c, err := serverConfig(env, file, flags)
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				if c.Store, err = storeAddress(env, "URL", args[0]); err != nil {
+					return err
+				}
+			}
+			ctx, stop := untilSignal(cmd.Context(), nothing, nil)
+			defer stop()
+			return checkStore(ctx, env, c, fix, output)
+		},
+	}
+	addStoreFlags(cmd, &file, &flags)
+	cmd.Flags().BoolVar(&fix, "fix", false, "mend what can be mended")
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL)
+	return cmd
+}
+
+// isMended is the status of a finding that --fix has put right.
+const isMended = "mended"
+
+func checkStore(ctx context.Context, env Env, c config.Server, fix bool, output string) (err error) {
+	if file := c.Store.File(); file != "" {
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			return &failure{code: ExitUsage, message: file + " does not exist"}
+		}
+	}
+	list := []finding{storeIntegrity(ctx, "store", c.Store)}
+	if list[0].Status != isWrong {
+		s, err := openWhole(ctx, env, c, c.Store, "URL")
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, s.Close()) }()
+		checked, err := storecopy.Check(ctx, s, storecopy.CheckOptions{Fix: fix, Progress: progress(env)})
+		if ctx.Err() != nil {
+			return &failure{code: ExitInterrupted, message: "interrupted"}
+		}
+		if err != nil {
+			return failed("%v", err)
+		}
+		list = append(list, findingsOf(&checked)...)
+	}
+	if err := showList(env, output, list, "", func(f finding) string { return f.Check }, func(w io.Writer) { findingTable(w, env, list) }); err != nil {
+		return err
+	}
+	return problems(list)
+}
+
+// findingsOf says what a check has found, and what it has looked at.
+func findingsOf(c *storecopy.Checked) (list []finding) {
+	for i := range c.Damage {
+		d := &c.Damage[i]
+		f := finding{Check: d.Check, Status: isWrong, Found: d.Object + ": " + d.Found, Do: "only a person can decide: restore a backup, or delete what is damaged"}
+		switch {
+		case d.Mended:
+			f.Status, f.Do = isMended, "done: "+d.Mend
+		case d.Mend != "":
+			f.Do = "--fix would " + d.Mend
+		}
+		list = append(list, f)
+	}
+	all := finding{Check: "all", Status: isWell, Found: fmt.Sprintf("looked at %s, %s, %s of the audit and %s",
+		counted(c.Jobs, "job"), counted(c.Runs, "unfinished run"), counted(c.Audit, "record"), counted(c.Attempts, "finished attempt"))}
+	return append(list, all)
+}
+
+// problems is the end of a command that checks: it fails if something is wrong.
+func problems(list []finding) error {
+	wrong := 0
+	for _, f := range list {
+		if f.Status == isWrong {
+			wrong++
+		}
+	}
+	switch wrong {
+	case 0:
+		return nil
+	case 1:
+		return failed("1 problem")
+	}
+	return failed("%d problems", wrong)
+}

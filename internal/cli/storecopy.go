@@ -1,0 +1,218 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/server"
+	"github.com/belfry-cron/belfry/internal/storecopy"
+)
+
+func newStore(env Env) *cobra.Command {
+	cmd := group("store", "stores", "Copy and check stores", "belfry store copy sqlite:belfry.db postgres://belfry@db.example.com/belfry\nbelfry store check")
+	cmd.Long = "Copy and check stores. These commands open stores themselves, without a server."
+	cmd.AddCommand(newStoreCopy(env), newStoreCheck(env))
+	return cmd
+}
+
+// fromVariable begins an address that an environment variable holds.
+const fromVariable = "env:"
+
+// storeAddress reads the URL of a store, or the name of a variable that holds it: passwords
+// on a command line can be seen by others.
+func storeAddress(env Env, name, text string) (s config.Store, err error) {
+	if variable, ok := strings.CutPrefix(text, fromVariable); ok {
+		if text = env.Getenv(variable); text == "" {
+			return s, misused("%s: the environment variable %s is empty", name, variable)
+		}
+	}
+	if err := s.UnmarshalText([]byte(text)); err != nil {
+		return s, misused("%s %v", name, err)
+	}
+	if file := s.File(); file != "" {
+		s = config.StoreIn(env.path(file))
+	}
+	return s, nil
+}
+
+// openWhole opens a store for a command that looks at it as a whole. named is what its user
+// calls its address.
+func openWhole(ctx context.Context, env Env, c config.Server, at config.Store, named string) (storecopy.Store, error) {
+	c.Store = at
+	s, err := server.OpenStore(ctx, c, server.StoreOptions{Now: env.Now, Log: logger(env, c), KeepDefaults: true})
+	if err != nil {
+		return nil, openFailure(err, c, named, "stop the server that has it open")
+	}
+	return s.(storecopy.Store), nil
+}
+
+type copyFlags struct {
+	file   string
+	dry    bool
+	active bool
+	output string
+}
+
+func newStoreCopy(env Env) *cobra.Command {
+	var ask copyFlags
+	cmd := &cobra.Command{
+		Use:   "copy FROM TO [flags]",
+		Short: "Copy all that a store keeps to another store",
+		Long: `Copy all that a store keeps to another store of any kind: jobs with revisions and
+cursors, planned runs, calendars, pools, tokens, the audit, and history with output.
+FROM and TO are URLs as for belfry serve --store; env:NAME is the URL in the environment
+variable NAME, which hides a password from other users of the machine.
+
+Stop all servers of FROM first, and start them with TO afterwards: what was planned and
+what was not planned yet then runs there, once. The copy is refused while servers of
+FROM are live or runs are running. With --active it is made nevertheless: what was
+running is copied as running and becomes lost in TO, and servers that still use FROM
+continue to run the same jobs.
+
+TO must be empty, or a copy of FROM that was not used since. A repeated copy writes only
+what is new; an interrupted one continues. At the end both are read again and compared.
+If the servers have a configuration file, name it with --config: jobs are copied with
+the defaults in it.`,
+		Example: `belfry store copy sqlite:/var/lib/belfry/belfry.db postgres://belfry@db.example.com/belfry
+belfry store copy sqlite:belfry.db env:NEW_STORE --dry-run`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return misused("wants FROM and TO, the URLs of two stores")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, c, err := serverConfig(env, ask.file, config.Server{})
+			if err != nil {
+				return err
+			}
+			ctx, stop := untilSignal(cmd.Context(), nothing, nil)
+			defer stop()
+			return copyStore(ctx, env, c, args, ask)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&ask.dry, "dry-run", false, "count what FROM keeps, and write nothing")
+	f.BoolVar(&ask.active, "active", false, "copy even if servers of FROM are live or runs are running; these become lost in TO")
+	addWord(f, &ask.file, "config", "c", "FILE", "configuration file of the servers")
+	addOutput(cmd, &ask.output, asTable, asJSON, asYAML)
+	return cmd
+}
+
+// copied is what belfry store copy prints.
+type copied struct {
+	From         string `json:"from"`
+	To           string `json:"to"`
+	DryRun       bool   `json:"dry_run,omitempty"`
+	Jobs         int    `json:"jobs"`
+	Revisions    int    `json:"revisions"`
+	Calendars    int    `json:"calendars"`
+	Pools        int    `json:"pools"`
+	Tokens       int    `json:"tokens"`
+	Runs         int    `json:"unfinished_runs"`
+	Running      int    `json:"running_runs"`
+	LeftOut      int    `json:"runs_of_deleted_jobs_left_out"`
+	AuditRecords int    `json:"audit_records"`
+	Attempts     int    `json:"finished_attempts"`
+	Written      int    `json:"written"`
+	Digest       string `json:"digest,omitempty"`
+}
+
+func copyStore(ctx context.Context, env Env, c config.Server, args []string, ask copyFlags) (err error) {
+	at := make([]config.Store, 2)
+	for i, name := range []string{"FROM", "TO"} {
+		if at[i], err = storeAddress(env, name, args[i]); err != nil {
+			return err
+		}
+		if at[i].Password() && !strings.HasPrefix(args[i], fromVariable) {
+			env.tell("the password in %s is visible to other users of this machine; better %sNAME\n", name, fromVariable)
+		}
+	}
+	if at[0].Kind() == config.SQLite {
+		if _, err := os.Stat(at[0].File()); errors.Is(err, fs.ErrNotExist) {
+			return &failure{code: ExitUsage, message: fmt.Sprintf("FROM: %s does not exist", at[0].File())}
+		}
+	}
+	from, err := openWhole(ctx, env, c, at[0], "FROM")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	o := storecopy.Options{Active: ask.active, Dry: ask.dry, From: at[0].Shown(), Progress: progress(env)}
+	var to storecopy.Store
+	if !ask.dry {
+		if to, err = openWhole(ctx, env, c, at[1], "TO"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, to.Close()) }()
+	}
+	r, err := storecopy.Copy(ctx, from, to, o)
+	if err != nil {
+		return copyFailure(ctx, err)
+	}
+	shown := copied{
+		From: at[0].Shown(), To: at[1].Shown(), DryRun: ask.dry, Jobs: r.Jobs, Revisions: r.Revisions, Calendars: r.Calendars, Pools: r.Pools, Tokens: r.Tokens,
+		Runs: r.Ready + r.Waiting, Running: r.Running, LeftOut: r.LeftOut, AuditRecords: r.Audit, Attempts: r.Attempts, Written: r.Written, Digest: r.Digest,
+	}
+	return showOne(env, ask.output, shown, "", func(w io.Writer) { copyTable(w, &shown) })
+}
+
+// progress returns what shows how far a copy is: each part of it, and every few seconds how
+// much of it is done.
+func progress(env Env) func(string, int) {
+	const every = 5 * time.Second
+	last, at := "", time.Time{}
+	return func(stage string, done int) {
+		if now := env.Now(); stage != last || now.Sub(at) > every {
+			last, at = stage, now
+			env.tell("%s: %d\n", stage, done)
+		}
+	}
+}
+
+func copyTable(w io.Writer, c *copied) {
+	rows := [][2]any{
+		{"jobs", c.Jobs}, {"calendars", c.Calendars}, {"pools", c.Pools}, {"tokens", c.Tokens},
+		{"unfinished runs", c.Runs}, {"running runs", c.Running}, {"audit records", c.AuditRecords}, {"finished attempts", c.Attempts},
+	}
+	if c.LeftOut > 0 {
+		rows = append(rows, [2]any{"left out", fmt.Sprintf("%s of deleted jobs, which never start", counted(c.LeftOut, "run"))})
+	}
+	if !c.DryRun {
+		rows = append(rows, [2]any{"written", c.Written})
+		if c.Digest == "" {
+			rows = append(rows, [2]any{"verified", "no, since servers of FROM are live: copy again when they have stopped"})
+		} else {
+			rows = append(rows, [2]any{"verified", "both stores have the digest " + c.Digest})
+		}
+	}
+	for _, row := range rows {
+		fmt.Fprintf(w, "%-17s  %v\n", row[0], row[1])
+	}
+}
+
+func copyFailure(ctx context.Context, err error) error {
+	f := failed("%v", err)
+	switch {
+	case ctx.Err() != nil:
+		return &failure{code: ExitInterrupted, message: "interrupted", hint: "the same command continues the copy; start no server with TO before it has ended"}
+	case errors.Is(err, storecopy.ErrActive):
+		f.code = ExitConflict
+		return f.withHint("stop the servers; one that was killed is live for 6s. --active copies nevertheless, and runs that are running become lost in TO")
+	case errors.Is(err, storecopy.ErrOther):
+		f.code = ExitConflict
+		return f.withHint("name an empty store: another file, database, schema or prefix")
+	case errors.Is(err, storecopy.ErrDiffers):
+		return f.withHint("something was changed meanwhile: see that no server uses either, and copy again")
+	}
+	return f.withHint("the same command continues the copy; start no server with TO before it has ended")
+}

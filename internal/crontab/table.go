@@ -1,0 +1,282 @@
+package crontab
+
+import (
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/job"
+)
+
+const blank = " \t"
+
+// crontab reads a table of crontab(5), as cronie and Debian's cron do.
+func (r *reader) crontab(text string) {
+	var s settings
+	last := strings.Count(text, "\n") + 1
+	for number, line := range numbered(text) {
+		trimmed := strings.TrimLeft(line, blank)
+		if trimmed == "" || trimmed[0] == '#' {
+			continue
+		}
+		if name, value, ok := setting(trimmed); ok {
+			s.set(name, value)
+			continue
+		}
+		l := Line{Number: number, Text: line}
+		r.entry(trimmed, &s, &l)
+		if number == last && !strings.HasSuffix(text, "\n") && l.Problem == "" {
+			l.note("the last line has no end of line: some crons ignore it, or the whole file")
+		}
+		r.lines = append(r.lines, l)
+	}
+}
+
+// numbered returns the lines of a text with their numbers, from 1.
+func numbered(text string) func(yield func(int, string) bool) {
+	return func(yield func(int, string) bool) {
+		n := 0
+		for line := range strings.Lines(text) {
+			n++
+			if !yield(n, strings.TrimRight(line, "\r\n")) {
+				return
+			}
+		}
+	}
+}
+
+// setting reads NAME=value: the name and the value may be quoted, and blanks around
+// both do not count.
+func setting(line string) (name, value string, ok bool) {
+	rest := line
+	switch line[0] {
+	case '"', '\'':
+		end := strings.IndexByte(line[1:], line[0])
+		if end < 0 {
+			return "", "", false
+		}
+		name, rest = line[1:1+end], line[end+2:]
+	default:
+		end := strings.IndexAny(line, "="+blank)
+		if end < 0 {
+			return "", "", false
+		}
+		name, rest = line[:end], line[end:]
+	}
+	rest = strings.TrimLeft(rest, blank)
+	if name == "" || !strings.HasPrefix(rest, "=") {
+		return "", "", false
+	}
+	value = strings.Trim(rest[1:], blank)
+	if n := len(value); n >= 2 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
+		value = value[1 : n-1]
+	}
+	return name, value, true
+}
+
+// entry reads a line that says when to run a command.
+func (r *reader) entry(text string, s *settings, l *Line) {
+	text = strings.TrimPrefix(text, "-") // cronie logs nothing of such a line
+	fields := 5
+	if strings.HasPrefix(text, "@") {
+		fields = 1
+	}
+	when, rest := words(text, fields)
+	if rest == "" {
+		l.refuse("found %s, want %d and a command", plural(len(strings.Fields(text)), "field"), fields)
+		return
+	}
+	t := task{user: r.Owner}
+	if r.Format == System {
+		if t.user, rest = words(rest, 1); rest == "" {
+			l.refuse("the command is missing: in a system crontab a user stands before it")
+			return
+		}
+	}
+	t.command, t.stdin = standardInput(rest)
+	if strings.TrimLeft(t.command, blank) == "" {
+		l.refuse("the command is missing")
+		return
+	}
+	schedule, ok := r.schedule(when, s, l)
+	if !ok {
+		return
+	}
+	if r.runParts(t, s, schedule, l) {
+		return
+	}
+	j := r.newJob(t, s, l)
+	j.Schedule = schedule
+	l.add(j)
+}
+
+// words cuts the first n words off a text. The words stay as they are but for the
+// blanks between them.
+func words(text string, n int) (first, rest string) {
+	list := make([]string, 0, n)
+	for range n {
+		end := strings.IndexAny(text, blank)
+		if end < 0 {
+			end = len(text)
+		}
+		list = append(list, text[:end])
+		text = strings.TrimLeft(text[end:], blank)
+	}
+	return strings.Join(list, " "), text
+}
+
+// standardInput divides what stands behind the times, as cron does: the first percent
+// sign that no backslash escapes begins the standard input, in which others are ends of
+// lines. Before another character a backslash stays.
+func standardInput(text string) (command, stdin string) {
+	var cmd strings.Builder
+	i, escaped := 0, false
+	for ; i < len(text) && (escaped || text[i] != '%'); i++ {
+		if escaped && text[i] != '%' {
+			cmd.WriteByte('\\')
+		}
+		if escaped = !escaped && text[i] == '\\'; !escaped {
+			cmd.WriteByte(text[i])
+		}
+	}
+	if escaped {
+		cmd.WriteByte('\\')
+	}
+	if i == len(text) {
+		return cmd.String(), ""
+	}
+	var in strings.Builder
+	escaped = false
+	for _, c := range []byte(text[i+1:]) {
+		switch {
+		case escaped && c != '%':
+			in.WriteByte('\\')
+		case !escaped && c == '%':
+			c = '\n'
+		}
+		if escaped = c == '\\'; !escaped {
+			in.WriteByte(c)
+		}
+	}
+	if escaped {
+		in.WriteByte('\\')
+	}
+	if stdin = in.String(); stdin != "" && !strings.HasSuffix(stdin, "\n") {
+		stdin += "\n"
+	}
+	return cmd.String(), stdin
+}
+
+// schedule reads the times of a line.
+func (r *reader) schedule(when string, s *settings, l *Line) (job.Schedule, bool) {
+	zone := r.Zone
+	if given := s.values["CRON_TZ"]; given != "" {
+		if _, err := cron.LoadZone(given); err != nil {
+			l.refuse("CRON_TZ: %v", err)
+			return job.Schedule{}, false
+		}
+		zone = given
+	}
+	schedule := job.Schedule{Timezone: zone}
+	if minutes := s.values["RANDOM_DELAY"]; minutes != "" {
+		n, err := strconv.Atoi(minutes)
+		if err != nil || n < 0 || n > 24*60 {
+			l.refuse("RANDOM_DELAY: %q is not a number of minutes from 0 to 1440", minutes)
+			return job.Schedule{}, false
+		}
+		schedule.Jitter = job.Duration(time.Duration(n) * time.Minute)
+	}
+	if when == "@reboot" {
+		l.note("runs at each start of the node, not of the machine")
+		return job.Schedule{Boot: true}, true
+	}
+	e, err := cron.Parse(when, cron.WithDialect(cron.Vixie5))
+	if err != nil {
+		l.refuse("%v", err)
+		return job.Schedule{}, false
+	}
+	if reason := e.NeverReason(never); reason != "" {
+		l.refuse("never falls due: %s", reason)
+		return job.Schedule{}, false
+	}
+	schedule.Cron, schedule.Dialect = []string{when}, job.DialectVixie5
+	return schedule, true
+}
+
+// never is the instant from which a line must fall due at some time: any does.
+var never = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// runParts makes a job of each script in the folder of a line whose whole command is
+// run-parts. As with run-parts, one runs at a time.
+func (r *reader) runParts(t task, s *settings, schedule job.Schedule, l *Line) bool {
+	folder, ok := runPartsFolder(t.command)
+	if !ok || r.Scripts == nil {
+		return false
+	}
+	scripts := r.Scripts(folder)
+	if scripts == nil {
+		l.note("the folder %s cannot be read here: its scripts stay one job", folder)
+		return false
+	}
+	if len(scripts) == 0 {
+		l.refuse("the folder %s has no scripts", folder)
+		return true
+	}
+	pool := slug(path.Base(folder))
+	l.Documents = append(l.Documents, job.Document{Kind: job.KindPool, Pool: &job.Pool{Name: pool, Slots: job.Slots{Size: 1}}})
+	for _, script := range scripts {
+		j := r.newJob(task{user: t.user, command: path.Join(folder, script)}, s, l)
+		j.Run.Shell.Dir = "/"
+		j.Schedule = schedule
+		j.Policy.Overlap, j.Policy.ConcurrencyKey = job.OverlapQueue, pool
+		l.add(j)
+	}
+	l.Notes = nil
+	l.note("each script of %s is a job of its own; scripts that are added to the folder later need another import", folder)
+	return true
+}
+
+// runPartsFolder returns the folder of a command that does nothing but run-parts, as
+// distributions have it in /etc/crontab.
+func runPartsFolder(command string) (string, bool) {
+	command = strings.TrimPrefix(strings.TrimSpace(command), "cd / && ")
+	if rest, ok := strings.CutPrefix(command, "test -x /usr/sbin/anacron || "); ok {
+		command = strings.TrimSpace(rest)
+		if inner, ok := strings.CutPrefix(command, "("); ok {
+			command = strings.TrimSpace(strings.TrimSuffix(inner, ")"))
+		} else if inner, ok := strings.CutPrefix(command, "{"); ok {
+			command = strings.TrimSuffix(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(inner), "}")), ";")
+		}
+		command = strings.TrimPrefix(strings.TrimSpace(command), "cd / && ")
+	}
+	fields := strings.Fields(strings.TrimPrefix(command, "nice "))
+	if len(fields) < 2 || path.Base(fields[0]) != "run-parts" || strings.ContainsAny(command, ";|&<>$`(){}*?") {
+		return "", false
+	}
+	folder := ""
+	for _, word := range fields[1:] {
+		switch {
+		case word == "--report" || word == "--verbose" || word == "-v":
+		case strings.HasPrefix(word, "/") && folder == "":
+			folder = word
+		default:
+			return "", false
+		}
+	}
+	return folder, folder != ""
+}
+
+// IsScript tells whether run-parts executes a file by its name: letters, digits,
+// underscores and hyphens.
+func IsScript(name string) bool {
+	return name != "" && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == ""
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}

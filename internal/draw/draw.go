@@ -1,0 +1,390 @@
+// Package draw makes the charts of the web UI as SVG: rectangles, lines and words with the
+// classes of the style sheet and no colour of their own. All text is escaped here. It is pure:
+// it reads no clock, and the caller words times and labels.
+package draw
+
+import (
+	"fmt"
+	"html"
+	"strings"
+)
+
+// Class is how a mark looks.
+type Class string
+
+// The looks of marks.
+const (
+	OK     Class = "f-ok"
+	Fail   Class = "f-fail"
+	Time   Class = "f-time" // timed out: hatched
+	Run    Class = "f-run"
+	Lost   Class = "f-lost"
+	Mute   Class = "f-mute"   // skipped and cancelled: a stub
+	Missed Class = "f-missed" // hollow
+	Plan   Class = "f-plan"
+	Next   Class = "f-next" // load to come
+)
+
+// isMarked tells whether a mark has a stroke below it, so that it is seen without colour.
+func isMarked(c Class) bool { return c == Fail || c == Time || c == Missed || c == Lost }
+
+// svg writes the elements of one picture.
+type svg struct{ strings.Builder }
+
+// open begins a picture. A chart is a group, since it may have links, and others are an image.
+func open(class, label string, y, w, h float64) *svg {
+	s := &svg{}
+	role := "img"
+	if class == "viz" {
+		role = "group"
+	}
+	fmt.Fprintf(s, `<svg class="%s" viewBox="0 %s %s %s" role="%s" aria-label="%s">`, class, n(y), n(w), n(h), role, html.EscapeString(label))
+	return s
+}
+
+// link begins a link, which is named for those who do not see what is in it. Without an
+// address it does nothing; the caller calls what it returns behind the content.
+func (s *svg) link(address, name string) (end func()) {
+	if address == "" {
+		return func() {}
+	}
+	fmt.Fprintf(s, `<a href="%s" aria-label="%s">`, html.EscapeString(address), html.EscapeString(name))
+	return func() { s.WriteString("</a>") }
+}
+
+func (s *svg) close() string {
+	s.WriteString("</svg>")
+	return s.String()
+}
+
+// n writes a coordinate.
+func n(v float64) string {
+	text := fmt.Sprintf("%.1f", v)
+	return strings.TrimSuffix(text, ".0")
+}
+
+func (s *svg) rect(x, y, w, h, r float64, class, title string) {
+	fmt.Fprintf(s, `<rect x="%s" y="%s" width="%s" height="%s"`, n(x), n(y), n(max(w, 0)), n(max(h, 0)))
+	if r > 0 {
+		fmt.Fprintf(s, ` rx="%s"`, n(r))
+	}
+	fmt.Fprintf(s, ` class="%s"`, class)
+	if title == "" {
+		s.WriteString("/>")
+		return
+	}
+	fmt.Fprintf(s, "><title>%s</title></rect>", html.EscapeString(title))
+}
+
+func (s *svg) line(x1, y1, x2, y2 float64, class string) {
+	fmt.Fprintf(s, `<line x1="%s" y1="%s" x2="%s" y2="%s" class="%s"/>`, n(x1), n(y1), n(x2), n(y2), class)
+}
+
+func (s *svg) text(x, y float64, class, anchor, text string) {
+	fmt.Fprintf(s, `<text x="%s" y="%s"`, n(x), n(y))
+	if class != "" {
+		fmt.Fprintf(s, ` class="%s"`, class)
+	}
+	if anchor != "" {
+		fmt.Fprintf(s, ` text-anchor="%s"`, anchor)
+	}
+	fmt.Fprintf(s, ">%s</text>", html.EscapeString(text))
+}
+
+// Mark is one run in a strip or a chart.
+type Mark struct {
+	Class Class
+	Value float64 // how high; 0 for what did not run
+	Title string
+	Link  string // "" for none
+	Tick  string // below it
+	Note  string // a change before it, such as a version
+}
+
+// stripMarks are how many marks a strip has room for.
+const stripMarks = 20
+
+// Strip draws the last runs of a job, the latest on the right, for a row of a table.
+func Strip(label string, marks []Mark) string {
+	if len(marks) == 0 {
+		return ""
+	}
+	if len(marks) > stripMarks {
+		marks = marks[len(marks)-stripMarks:]
+	}
+	const w, h, step, wide, ground = 118, 24, 5.9, 4.0, 19.0
+	s := open("strip", label, 0, w, h)
+	top := highest(marks)
+	for i, m := range marks {
+		x := w - step*float64(len(marks)-i) + (step - wide)
+		high := barHeight(m, top, 4, 15)
+		s.rect(x, ground-high, wide, high, 1, string(m.Class), m.Title)
+		if isMarked(m.Class) {
+			s.rect(x, 21, wide, 2, 0, string(Fail), "")
+		}
+	}
+	return s.close()
+}
+
+func highest(marks []Mark) (top float64) {
+	for _, m := range marks {
+		top = max(top, m.Value)
+	}
+	return top
+}
+
+// barHeight is how high a mark is between least and most.
+func barHeight(m Mark, top, least, most float64) float64 {
+	switch {
+	case m.Class == Mute:
+		return 2.5
+	case m.Class == Missed, top <= 0:
+		return most * 0.8
+	}
+	return least + (most-least)*m.Value/top
+}
+
+// Level is a horizontal line of a chart.
+type Level struct {
+	Value float64
+	Text  string
+	Warn  bool // an expectation
+}
+
+// Bars draws how long runs took, one beside the other, with levels across, the highest first.
+func Bars(label string, marks []Mark, levels []Level) string {
+	const w, right, h = 768.0, 88.0, 108.0
+	s := open("viz", label, -8, w, h+34)
+	top := highest(marks)
+	for _, l := range levels {
+		if l.Value <= top*1.6 {
+			top = max(top, l.Value)
+		}
+	}
+	step := (w - right) / float64(max(len(marks), 36))
+	for i, m := range marks {
+		x := float64(i)*step + step*0.15
+		if m.Note != "" {
+			s.line(x-step*0.15, -6, x-step*0.15, h, "chg")
+			anchor, at := "start", x+3
+			if x > w/2 {
+				anchor, at = "end", x-step*0.15-4
+			}
+			s.text(at, 2, "chgt", anchor, m.Note)
+		}
+		high := barHeight(m, top, 4, 92)
+		end := s.link(m.Link, m.Title)
+		s.rect(x, h-high, step*0.7, high, 1.5, string(m.Class), m.Title)
+		end()
+		if isMarked(m.Class) {
+			s.rect(x, h+2, step*0.7, 2, 0, string(Fail), "")
+		}
+		if m.Tick != "" {
+			s.text(x+step*0.35, h+20, "", "middle", m.Tick)
+		}
+	}
+	last := -20.0
+	for _, l := range levels {
+		if top <= 0 || l.Value > top {
+			continue
+		}
+		y := h - 4 - 88*l.Value/top
+		class := "lvl"
+		if l.Warn {
+			class = "lvl warn"
+		}
+		s.line(0, y, w-right+4, y, class)
+		at := max(y+4, last+13)
+		s.text(w-right+10, at, "", "", l.Text)
+		last = at
+	}
+	s.line(0, h, w-right, h, "ax")
+	return s.close()
+}
+
+// Column is what happened in one step of time.
+type Column struct {
+	Parts []Part
+	Title string
+	Link  string
+	Tick  string
+}
+
+// Part is a share of a column, from the ground up.
+type Part struct {
+	Class Class
+	Value float64
+}
+
+func (c *Column) sum() (all float64) {
+	for _, p := range c.Parts {
+		all += p.Value
+	}
+	return all
+}
+
+// Columns draws counts over time; a bronze line before column now divides the past from what
+// is planned. now is -1 where there is none. The width is that of the place on a wide screen, so
+// that words have their size.
+func Columns(label string, columns []Column, now int, nowText string, w, height float64) string {
+	s := open("viz", label, -14, w, height+36)
+	top := 0.0
+	for _, c := range columns {
+		top = max(top, c.sum())
+	}
+	step := w / float64(max(len(columns), 1))
+	for i, c := range columns {
+		x, y := float64(i)*step, height
+		end := func() {}
+		if c.sum() > 0 {
+			end = s.link(c.Link, c.Title)
+		}
+		for _, p := range c.Parts {
+			if p.Value <= 0 || top <= 0 {
+				continue
+			}
+			high := max((height-6)*p.Value/top, 1.5)
+			s.rect(x+step*0.1, y-high, step*0.8, high, 0, string(p.Class), c.Title)
+			y -= high
+		}
+		end()
+		if c.Tick != "" {
+			anchor := "middle"
+			if i == 0 {
+				anchor = "start"
+			}
+			s.text(x, height+16, "", anchor, c.Tick)
+		}
+	}
+	s.line(0, height, w, height, "ax")
+	if now >= 0 {
+		x := float64(now) * step
+		s.line(x, -10, x, height, "now")
+		if now < len(columns)*4/5 {
+			s.text(x+5, -3, "nowt", "", nowText)
+		} else {
+			s.text(x-5, -3, "nowt", "end", nowText)
+		}
+	}
+	return s.close()
+}
+
+// Span is a stretch of time in a lane, in the units of the chart.
+type Span struct {
+	From, To float64
+	Class    Class
+	Title    string
+	Link     string
+	Text     string // beside it
+}
+
+// Lane is a row of spans.
+type Lane struct {
+	Name  string
+	Link  string
+	Spans []Span
+}
+
+// Tick is a word on an axis.
+type Tick struct {
+	At   float64
+	Text string
+}
+
+// Lanes draws what ran beside what: a row each, over a shared axis from 0 to length. now is
+// where the bronze line stands, below 0 for none.
+func Lanes(label string, lanes []Lane, length float64, ticks []Tick, now float64, nowText string) string {
+	const w, left, row = 1080.0, 190.0, 26.0
+	h := row * float64(max(len(lanes), 1))
+	s := open("viz", label, -16, w, h+42)
+	if length <= 0 {
+		return s.close()
+	}
+	scale := (w - left - 8) / length
+	for _, t := range ticks {
+		x := left + t.At*scale
+		s.line(x, 0, x, h, "ax")
+		s.text(x, h+17, "", "middle", t.Text)
+	}
+	for i, lane := range lanes {
+		y := float64(i) * row
+		name := lane.Name
+		if runes := []rune(name); len(runes) > 29 {
+			name = string(runes[:28]) + "…"
+		}
+		end := s.link(lane.Link, lane.Name)
+		s.text(0, y+17, "lane", "", name)
+		end()
+		s.line(left, y+row, w, y+row, "ax")
+		for _, span := range lane.Spans {
+			x := left + span.From*scale
+			wide := max((span.To-span.From)*scale, 2.5)
+			end := s.link(span.Link, span.Title)
+			s.rect(x, y+6, min(wide, w-x), row-12, min(2, wide/2), string(span.Class), span.Title)
+			end()
+			if span.Text != "" {
+				s.text(x+wide+7, y+17, "", "", span.Text)
+			}
+		}
+	}
+	if now >= 0 && now <= length {
+		x := left + now*scale
+		s.line(x, -10, x, h, "now")
+		s.text(x+5, -3, "nowt", "", nowText)
+	}
+	return s.close()
+}
+
+// Heat draws a table of counts as shades: rows of cells, a word before each row and ticks
+// below the columns.
+func Heat(label string, names []string, cells [][]float64, titles func(row, column int) string, ticks []Tick, now [2]int) string {
+	const w, left, row = 1080.0, 62.0, 24.0
+	h := row * float64(len(cells))
+	s := open("viz heat", label, 0, w, h+24)
+	top := 0.0
+	for _, line := range cells {
+		for _, v := range line {
+			top = max(top, v)
+		}
+	}
+	for i, line := range cells {
+		y := float64(i) * row
+		if i < len(names) {
+			s.text(0, y+16, "lane", "", names[i])
+		}
+		step := (w - left) / float64(max(len(line), 1))
+		for j, v := range line {
+			s.rect(left+float64(j)*step, y+1, max(step-0.6, 0.5), row-2, 0, "h"+n(float64(shade(v, top))), titles(i, j))
+		}
+		if i == now[0] && now[1] >= 0 {
+			x := left + float64(now[1])*step
+			s.line(x, y, x, y+row, "now")
+		}
+	}
+	for _, t := range ticks {
+		s.text(left+t.At*(w-left), h+16, "", "", t.Text)
+	}
+	return s.close()
+}
+
+// shades are how many steps a heat map has above none.
+const shades = 5
+
+// shade is the step of a count: any count is seen, and the highest is the darkest.
+func shade(v, top float64) int {
+	if v <= 0 || top <= 0 {
+		return 0
+	}
+	return min(1+int(v/top*(shades-0.01)), shades)
+}
+
+// Share draws a part of a whole as a thin bar.
+func Share(part, whole float64, class Class) string {
+	s := &svg{}
+	s.WriteString(`<svg class="share" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">`)
+	s.rect(0, 0, 100, 6, 0, "track", "")
+	if whole > 0 && part > 0 {
+		s.rect(0, 0, max(min(100*part/whole, 100), 1), 6, 0, string(class), "")
+	}
+	return s.close()
+}

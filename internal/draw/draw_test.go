@@ -1,0 +1,106 @@
+package draw
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+// marks are one of each look, with a text that is not meant as markup.
+func marks() (list []Mark) {
+	for i, class := range []Class{OK, Fail, Time, Run, Lost, Mute, Missed} {
+		list = append(list, Mark{Class: class, Value: float64(i), Title: `<b>&"`, Link: "/runs/1?a=1&b=2", Tick: "<", Note: "v2"})
+	}
+	return list
+}
+
+// pictures are one of each kind.
+func pictures() map[string]string {
+	return map[string]string{
+		"strip":   Strip(`<i>`, marks()),
+		"bars":    Bars(`"`, marks(), []Level{{Value: 5, Text: "p95"}, {Value: 4.9, Text: "p50"}, {Value: 100, Text: "far", Warn: true}}),
+		"columns": Columns("c", []Column{{Parts: []Part{{OK, 3}, {Fail, 0}}, Link: "/a", Title: "3"}, {Link: "/nothing", Title: "none"}}, 1, "now", 768, 90),
+		"lanes":   Lanes("l", []Lane{{Name: "a<b", Link: "/jobs/a", Spans: []Span{{From: 1, To: 0.5, Class: OK, Link: "/runs/1", Title: "run", Text: "t"}}}}, 10, []Tick{{At: 5, Text: "5"}}, 5, "now"),
+		"empty":   Lanes("l", nil, 0, nil, -1, ""),
+		"heat":    Heat("h", []string{"a"}, [][]float64{{0, 1, 5}}, func(int, int) string { return "<" }, []Tick{{At: 0.5, Text: "12"}}, [2]int{0, 1}),
+		"share":   Share(3, 8, Run),
+	}
+}
+
+func TestPicturesAreWellFormedAndTheirTextsEscaped(t *testing.T) {
+	for name, picture := range pictures() {
+		d := xml.NewDecoder(strings.NewReader(picture))
+		for {
+			token, err := d.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Errorf("%s is not well-formed: %v\n%s", name, err, picture)
+				break
+			}
+			element, ok := token.(xml.StartElement)
+			if !ok {
+				continue
+			}
+			switch element.Name.Local {
+			case "svg", "rect", "line", "text", "title", "a":
+			default:
+				t.Errorf("%s has the element %s", name, element.Name.Local)
+			}
+			for _, a := range element.Attr {
+				if a.Name.Local == "style" || strings.HasPrefix(a.Name.Local, "on") {
+					t.Errorf("%s has the attribute %s", name, a.Name.Local)
+				}
+				if (a.Name.Local == "width" || a.Name.Local == "height") && strings.HasPrefix(a.Value, "-") {
+					t.Errorf("%s has the %s %s", name, a.Name.Local, a.Value)
+				}
+			}
+		}
+	}
+}
+
+func TestMarksAreToldApartWithoutColour(t *testing.T) {
+	for _, c := range []struct {
+		class Class
+		want  int // rectangles: the mark, and a stroke below it
+	}{{OK, 1}, {Mute, 1}, {Run, 1}, {Fail, 2}, {Time, 2}, {Lost, 2}, {Missed, 2}} {
+		if got := strings.Count(Strip("s", []Mark{{Class: c.class, Value: 1}}), "<rect"); got != c.want {
+			t.Errorf("a mark of %s has %d rectangles, want %d", c.class, got, c.want)
+		}
+	}
+}
+
+func TestAStripShowsTheLatestRuns(t *testing.T) {
+	var list []Mark
+	for range 30 {
+		list = append(list, Mark{Class: OK, Title: "old"})
+	}
+	list = append(list, Mark{Class: OK, Title: "the last"})
+	picture := Strip("s", list)
+	if strings.Count(picture, "<rect") != stripMarks || !strings.Contains(picture, "the last") {
+		t.Errorf("the strip is %s", picture)
+	}
+	if Strip("s", nil) != "" {
+		t.Error("a job that never ran has a strip")
+	}
+}
+
+func TestOnlyColumnsWithSomethingInThemAreLinks(t *testing.T) {
+	if picture := pictures()["columns"]; !strings.Contains(picture, `href="/a"`) || strings.Contains(picture, "/nothing") {
+		t.Errorf("the columns are %s", picture)
+	}
+}
+
+func TestAnyCountIsSeenAndTheHighestIsTheDarkest(t *testing.T) {
+	for _, c := range []struct {
+		v, top float64
+		want   int
+	}{{0, 9, 0}, {0.1, 1000, 1}, {9, 9, shades}, {5, 0, 0}, {4.5, 9, 3}} {
+		if got := shade(c.v, c.top); got != c.want {
+			t.Errorf("%v of %v has shade %d, want %d", c.v, c.top, got, c.want)
+		}
+	}
+}

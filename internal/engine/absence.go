@@ -1,0 +1,196 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// absencesMax is how many absences a session remembers: what fell due in older ones was
+// settled by the nodes since.
+const absencesMax = 8
+
+// Absences returns the absences of all nodes that are known when a session begins: those
+// that the other sessions know, and the one that this session ends. A node counts if it
+// plans or runs jobs.
+func Absences(joining *store.Session, others []*store.Session, now time.Time) []store.Absence {
+	var known []store.Absence
+	var seen time.Time
+	live := false
+	for _, s := range others {
+		for _, a := range s.Absences {
+			if !slices.Contains(known, a) {
+				known = append(known, a)
+			}
+		}
+		if !keepsJobs(s) {
+			continue
+		}
+		seen = lastOf(seen, lastSign(s))
+		gone := slices.Contains(joining.Predecessors, s.ID)
+		live = live || s.Live(now) && !gone
+	}
+	if keepsJobs(joining) && !live && !seen.IsZero() && seen.Before(now) {
+		known = append(known, store.Absence{From: seen, To: now})
+	}
+	slices.SortFunc(known, func(a, b store.Absence) int { return cmp.Or(a.From.Compare(b.From), a.To.Compare(b.To)) })
+	return known[max(0, len(known)-absencesMax):]
+}
+
+// lastSign returns when a node was last heard of as one that takes runs. A node that stops
+// renews its session until its runs have ended.
+func lastSign(s *store.Session) time.Time {
+	if s.Left.IsZero() {
+		return s.Renewed
+	}
+	return s.Left
+}
+
+// keepsJobs tells whether the node of a session plans or runs jobs.
+func keepsJobs(s *store.Session) bool { return s.Has(store.RolePlanner) || s.Works() }
+
+// RemembersEnd tells whether the row of a session that ends is kept until it is forgotten: it
+// may be the last sign of life before an absence of all nodes. One that is live and was not
+// renewed since may be that of a process that is dead.
+func RemembersEnd(ending *store.Session, others []*store.Session, now time.Time) bool {
+	sign := ending.Left
+	if sign.IsZero() {
+		sign = now
+	}
+	return keepsJobs(ending) && !slices.ContainsFunc(others, func(s *store.Session) bool {
+		return s.ID != ending.ID && keepsJobs(s) && s.Live(now) && !s.Renewed.Before(sign)
+	})
+}
+
+// Ended tells whether a session is only kept as a sign of life: its node has stopped.
+// over says that cannot renew the session.
+func Ended(s *store.Session, over bool) bool { return s.Leaving && over }
+
+// SettledByMissed tells whether the missed policy of a job settles an occurrence that was
+// planned before an absence of all nodes and fell due in it, and with which reason. next
+// is when the occurrence after it is due.
+//
+// What fell due OnTime before the first node was back, or later, is on time: a restart
+// of a node is not downtime. Of the rest the policy none runs nothing, latest the latest
+// and all everything.
+func SettledByMissed(missed job.Missed, due, next time.Time, absences []store.Absence) (reason string, settled bool) {
+	a, ok := absenceAt(due, absences)
+	fresh := a.To.Add(-OnTime)
+	if !ok || !due.Before(fresh) {
+		return "", false
+	}
+	switch missed {
+	case job.MissedAll:
+		return "", false
+	case job.MissedLatest:
+		if next.IsZero() || !next.Before(fresh) {
+			return "", false
+		}
+	}
+	return whyMissed(absenceInWords(a), missed, 0), true
+}
+
+// AbsencesOf returns the absences of all nodes that some sessions know.
+func AbsencesOf(sessions []store.Session) []store.Absence {
+	return absencesOf(func(yield func(*store.Session) bool) {
+		for i := range sessions {
+			if !yield(&sessions[i]) {
+				return
+			}
+		}
+	})
+}
+
+// absencesOf returns the absences of all nodes that some sessions know. One over which a
+// session was kept was none: its node could not reach the store.
+func absencesOf(sessions iter.Seq[*store.Session]) (list []store.Absence) {
+	for s := range sessions {
+		for _, a := range s.Absences {
+			if !slices.Contains(list, a) {
+				list = append(list, a)
+			}
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(list, func(a store.Absence) bool {
+		for s := range sessions {
+			took := s.Left.IsZero() || s.Left.After(a.To) // runs, after the absence
+			if keepsJobs(s) && took && !s.Joined.After(a.From) && s.Renewed.After(a.To) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// absences returns the absences of all nodes that the sessions know.
+func (b *Batch) absences() []store.Absence {
+	if !b.absentKnown {
+		b.absent, b.absentKnown = absencesOf(maps.Values(b.allSessions())), true
+	}
+	return b.absent
+}
+
+// onTimeFrom returns the moment from which on what is due counts as on time: OnTime ago, and
+// as long after an absence of all nodes OnTime before its end.
+func onTimeFrom(now time.Time, absences []store.Absence) time.Time {
+	from := now.Add(-OnTime)
+	a, ok := absenceAt(from, absences)
+	if !ok {
+		return from
+	}
+	if fresh := a.To.Add(-OnTime); fresh.After(a.From) {
+		return fresh
+	}
+	return a.From
+}
+
+// whyUnplanned says why occurrences that are due between two moments were not planned in
+// time.
+func whyUnplanned(first, last time.Time, absences []store.Absence) string {
+	const late = "no node planned it in time"
+	for _, a := range absences {
+		switch {
+		case a.Has(first) && a.Has(last):
+			return absenceInWords(a)
+		case a.From.Before(last) && first.Before(a.To):
+			return late + ", and " + absenceInWords(a)
+		}
+	}
+	return late
+}
+
+// whyMissed says why occurrences that were missed are not caught up.
+func whyMissed(why string, policy job.Missed, limit int) string {
+	switch policy {
+	case job.MissedLatest:
+		return why + ", and the missed policy is latest: a later one runs"
+	case job.MissedAll:
+		return fmt.Sprintf("%s, and at most %d are caught up", why, limit)
+	default:
+		return why + ", and the missed policy is none"
+	}
+}
+
+// absenceAt returns the absence in which a moment lies.
+func absenceAt(at time.Time, absences []store.Absence) (store.Absence, bool) {
+	for _, a := range absences {
+		if a.Has(at) {
+			return a, true
+		}
+	}
+	return store.Absence{}, false
+}
+
+// absenceInWords names the span of an absence.
+func absenceInWords(a store.Absence) string {
+	return "no node was running from " + a.From.UTC().Format(time.RFC3339) + " to " + a.To.UTC().Format(time.RFC3339)
+}

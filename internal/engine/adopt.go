@@ -1,0 +1,295 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Cell is a job with its unfinished runs.
+type Cell struct {
+	Job  Job
+	Runs []store.Run
+}
+
+// Kept is what a store keeps for its decisions that belongs to no job, by full name, name
+// of the node, or id.
+type Kept struct {
+	Calendars map[string]*job.Calendar
+	Pools     map[string]*job.Pool
+	Tokens    map[string]store.Token
+	Drains    map[string]*store.Drain
+	Sessions  map[job.ID]store.Session
+	Over      map[job.ID]bool // sessions of which something was reaped
+}
+
+// Survey reads jobs and, if All is set, what belongs to none. It changes nothing.
+type Survey struct {
+	Jobs  []job.ID
+	All   bool
+	Cells []Cell // in the order of Jobs, without those that do not exist
+	Kept  Kept
+}
+
+// Need asks for the jobs with their unfinished runs, and for all of the rest.
+func (o *Survey) Need(b *Batch, n *Need) {
+	for _, uid := range o.Jobs {
+		b.lookJob(n, uid)
+		b.lookWhole(n, uid)
+	}
+	if o.All {
+		b.lookKept(n)
+	}
+}
+
+func (b *Batch) lookKept(n *Need) {
+	b.lookSessions(n)
+	f := &b.facts
+	n.Calendars, n.Pools, n.Tokens, n.Drains = !f.hasCalendars, !f.hasPools, !f.hasTokens, !f.hasDrains
+}
+
+// Decide copies what was loaded.
+func (o *Survey) Decide(b *Batch) error {
+	o.Cells = nil
+	for _, uid := range o.Jobs {
+		if j := b.job(uid); j != nil {
+			o.Cells = append(o.Cells, Cell{*j, b.unfinishedRuns(uid)})
+		}
+	}
+	if o.All {
+		o.Kept = b.kept()
+	}
+	return nil
+}
+
+// unfinishedRuns returns copies of all unfinished runs of a job, by due time and id.
+func (b *Batch) unfinishedRuns(uid job.ID) (list []store.Run) {
+	for _, m := range b.unfinished(uid) {
+		if !m.removed {
+			list = append(list, m.Run)
+		}
+	}
+	slices.SortFunc(list, func(x, y store.Run) int {
+		if before(&x, &y) {
+			return -1
+		}
+		return 1
+	})
+	return list
+}
+
+func (b *Batch) kept() Kept {
+	k := Kept{
+		Calendars: maps.Clone(b.allCalendars()), Pools: maps.Clone(b.allPools()), Drains: maps.Clone(b.drains()),
+		Tokens: map[string]store.Token{}, Sessions: map[job.ID]store.Session{}, Over: maps.Clone(b.facts.over),
+	}
+	for _, t := range b.allTokens() {
+		k.Tokens[t.Name] = t
+	}
+	for id, s := range b.allSessions() {
+		k.Sessions[id] = *s
+	}
+	return k
+}
+
+// adoptMax is how much of a store one step of Adopt changes: jobs, runs or other things. A
+// store may have to write them in one request.
+const adoptMax = 100
+
+// Adopt makes jobs, and what belongs to none, what they are in another store. It compares
+// first, so that what is the same already costs no write.
+type Adopt struct {
+	Cells []Adopted
+	Kept  *Kept // nil to leave it
+	// Audit and Keys are added.
+	Audit []store.AuditRecord
+	Keys  []Key
+
+	Changed int
+	// More is set when there was more to change than one step changes.
+	More bool
+}
+
+// Adopted is a job as it is to be.
+type Adopted struct {
+	Cell
+	// Document is what the version says, as this store fills it in, without Timing.
+	Document *Document
+	// Past is set for a version that a later one follows: the runs are left as they are.
+	Past bool
+}
+
+// AheadError is why a job is not adopted: it was planned here, after it was adopted before.
+type AheadError struct{ Job string }
+
+func (e AheadError) Error() string {
+	return "job " + e.Job + " was planned further than where it comes from"
+}
+
+// Need asks for what is there already.
+func (o *Adopt) Need(b *Batch, n *Need) {
+	for i := range o.Cells {
+		c := &o.Cells[i]
+		b.lookJob(n, c.Job.UID)
+		b.lookWhole(n, c.Job.UID)
+		b.lookCalendars(n, c.Document)
+	}
+	if o.Kept != nil {
+		b.lookKept(n)
+	}
+}
+
+// Decide compares and changes.
+func (o *Adopt) Decide(b *Batch) error {
+	o.Changed, o.More = 0, false
+	for i := range o.Cells {
+		if err := o.cell(b, &o.Cells[i]); err != nil {
+			return err
+		}
+	}
+	if o.Kept != nil {
+		o.kept(b)
+	}
+	b.done.Audit = append(b.done.Audit, o.Audit...)
+	b.done.Keys = append(b.done.Keys, o.Keys...)
+	return nil
+}
+
+// may tells whether another change fits into the step, and counts it.
+func (o *Adopt) may() bool {
+	if o.Changed == adoptMax {
+		o.More = true
+		return false
+	}
+	o.Changed++
+	return true
+}
+
+func (o *Adopt) cell(b *Batch, c *Adopted) error {
+	timing, err := TimingText(c.Document.Filled, b.calendar)
+	if err != nil {
+		return fmt.Errorf("job %s: %w", c.Job.FullName(), err)
+	}
+	is, there := b.job(c.Job.UID), true
+	if is == nil {
+		is, there = &Job{UID: c.Job.UID}, false
+	}
+	if there && is.Epoch == c.Job.Epoch && is.Cursor.After(c.Job.Cursor) {
+		return AheadError{c.Job.FullName()}
+	}
+	wanted := c.Job
+	wanted.Document, wanted.Policy = is.Document, is.Policy
+	wanted.changed, wanted.adopted, wanted.was = is.changed, is.adopted, is.was
+	if same := there && reflect.DeepEqual(wanted, *is) && is.Document.Timing == timing; !same {
+		if !o.may() {
+			return nil
+		}
+		wanted.Document = c.Document.with(func(d *Document) { d.Timing = timing })
+		wanted.Policy = c.Document.Policy
+		*is = wanted
+		if !there {
+			b.AddJob(is)
+			is.was = was{}
+			b.HasWhole(is.UID)
+		}
+		is.adopted = true
+		b.saveJob(is)
+	}
+	if !c.Past {
+		o.runs(b, c)
+	}
+	return nil
+}
+
+// runs makes the unfinished runs of a job what they are to be.
+func (o *Adopt) runs(b *Batch, c *Adopted) {
+	wanted := make(map[job.ID]bool, len(c.Runs))
+	for i := range c.Runs {
+		r := &c.Runs[i]
+		wanted[r.ID] = true
+		m := b.runs[r.ID]
+		if m != nil {
+			same := *r
+			same.AlertAt = m.AlertAt // it follows from the rest
+			if reflect.DeepEqual(same, m.Run) {
+				continue
+			}
+		}
+		switch {
+		case !o.may():
+			return
+		case m == nil:
+			b.makeRun(*r)
+		default:
+			m.Run = *r
+			b.save(m)
+		}
+	}
+	for _, m := range slices.Clone(b.unfinished(c.Job.UID)) {
+		if !wanted[m.ID] && !m.removed {
+			if !o.may() {
+				return
+			}
+			b.remove(m)
+		}
+	}
+}
+
+// kept makes what belongs to no job what it is to be.
+func (o *Adopt) kept(b *Batch) {
+	is, c := b.kept(), &b.done
+	adopt(o, o.Kept.Calendars, is.Calendars, func(_ string, d *job.Calendar) { c.Calendars = append(c.Calendars, d) },
+		func(name string) { c.Dropped = append(c.Dropped, Dropped{job.KindCalendar, name}) })
+	adopt(o, o.Kept.Pools, is.Pools, func(_ string, d *job.Pool) { c.Pools = append(c.Pools, d) },
+		func(name string) { c.Dropped = append(c.Dropped, Dropped{job.KindPool, name}) })
+	adopt(o, o.Kept.Tokens, is.Tokens, func(_ string, t store.Token) { c.Tokens = append(c.Tokens, t) },
+		func(name string) { c.Dropped = append(c.Dropped, Dropped{Name: name}) })
+	adopt(o, o.Kept.Drains, is.Drains, func(node string, d *store.Drain) { c.Drains = append(c.Drains, NodeDrain{node, d}) },
+		func(node string) { c.Drains = append(c.Drains, NodeDrain{Node: node}) })
+	adopt(o, o.Kept.Sessions, is.Sessions, func(_ job.ID, s store.Session) { c.Sessions = append(c.Sessions, &s) },
+		func(id job.ID) { c.Ended = append(c.Ended, id) })
+	adopt(o, o.Kept.Over, is.Over, func(id job.ID, _ bool) { c.Reaped = append(c.Reaped, id) }, func(job.ID) {})
+}
+
+// adopt calls put for what is not as it is to be, and drop for what is not to be.
+func adopt[K comparable, V any](o *Adopt, wanted, is map[K]V, put func(K, V), drop func(K)) {
+	for key := range is {
+		if _, ok := wanted[key]; !ok && o.may() {
+			drop(key)
+		}
+	}
+	for key, value := range wanted {
+		if known, ok := is[key]; (!ok || !reflect.DeepEqual(known, value)) && o.may() {
+			put(key, value)
+		}
+	}
+}
+
+// DeleteAdopted removes a job that was removed where it comes from, without a record in the
+// audit, which comes from there too.
+type DeleteAdopted struct{ Job job.ID }
+
+// Need asks for the job with its unfinished runs.
+func (o *DeleteAdopted) Need(b *Batch, n *Need) {
+	b.lookJob(n, o.Job)
+	b.lookWhole(n, o.Job)
+}
+
+// Decide removes both.
+func (o *DeleteAdopted) Decide(b *Batch) error {
+	j := b.job(o.Job)
+	if j == nil || j.Deleted {
+		return nil
+	}
+	j.Deleted = true
+	j.Version++
+	b.saveJob(j)
+	for _, m := range b.unfinished(o.Job) {
+		b.remove(m)
+	}
+	return nil
+}

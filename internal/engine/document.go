@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"sync/atomic"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Document is what a version of a job says, with what follows from it. Steps share it: it
+// is not changed once it is made.
+type Document struct {
+	// Definition is what the user wrote, and Filled that with all defaults. Neither has
+	// a uid, version, epoch or status.
+	Definition, Filled *job.Job
+	Policy             *Policy
+	// Text is the definition as a store encodes it; nil for a version that a decision
+	// has made.
+	Text []byte
+	// Timing decides when the job is due, as TimingText writes it. Calendars are the full
+	// names of those that it names.
+	Timing    string
+	Calendars []string
+	// Actor has made this version, which is a new one if a step has made the document.
+	Actor string
+
+	shown atomic.Pointer[shown]
+}
+
+// shown is a document as callers saw it last.
+type shown struct{ definition, filled *job.Job }
+
+// NewDocument returns the document of a definition whose defaults are filled in, without
+// Text, Timing and Actor.
+func NewDocument(definition, filled *job.Job) *Document {
+	return &Document{Definition: definition, Filled: filled, Policy: CompilePolicy(filled), Calendars: Calendars(filled)}
+}
+
+// with returns a document of its own, as a step changes it.
+func (d *Document) with(change func(*Document)) *Document {
+	own := &Document{
+		Definition: d.Definition, Filled: d.Filled, Policy: d.Policy, Text: d.Text, Timing: d.Timing, Calendars: d.Calendars, Actor: d.Actor,
+	}
+	change(own)
+	return own
+}
+
+// View returns a job as callers see it.
+func (j *Job) View() *store.Job {
+	status := j.Status(j.Created, j.Changed)
+	s := j.Document.shown.Load()
+	if s == nil || s.definition.UID != j.UID || s.definition.Version != j.Version || s.definition.Epoch != j.Epoch || *s.definition.Status != *status {
+		definition, filled := *j.Document.Definition, *j.Document.Filled
+		for _, d := range [...]*job.Job{&definition, &filled} {
+			d.UID, d.Version, d.Epoch, d.Status = j.UID, j.Version, j.Epoch, status
+		}
+		s = &shown{&definition, &filled}
+		j.Document.shown.Store(s)
+	}
+	return &store.Job{Definition: s.definition, Filled: s.filled, Cursor: j.Cursor, Planned: j.Planned, Deleted: j.Deleted}
+}
+
+// Made tells whether a step has created the job.
+func (j *Job) Made() bool { return j.was.version == 0 }
+
+// Revised tells whether a step has made a version of the job that has a definition: its
+// revision is to be kept.
+func (j *Job) Revised() bool { return j.Version != j.was.version && !j.Deleted }
+
+// News tells whether a step has changed what planners or users must be told: the job goes
+// into the feed of changes.
+func (j *Job) News() bool {
+	return j.Version != j.was.version || j.Epoch != j.was.epoch || j.State != j.was.state || j.Deleted != j.was.deleted || j.Retimed()
+}
+
+// Retimed tells whether a step has changed when the job is due.
+func (j *Job) Retimed() bool {
+	return j.Document != nil && (j.was.document == nil || j.Document.Timing != j.was.document.Timing)
+}
+
+// settleDocument gives a job that a decision has paused or resumed the definition that
+// says so.
+func (b *Batch) settleDocument(j *Job) {
+	d := j.Document
+	if d == nil {
+		return
+	}
+	if paused := j.State == job.JobPaused; j.Revised() && d == j.was.document && d.Definition.Paused != paused {
+		j.Document = d.with(func(own *Document) {
+			definition, filled := *d.Definition, *d.Filled
+			definition.Paused, filled.Paused = paused, paused
+			own.Definition, own.Filled, own.Text, own.Actor = &definition, &filled, nil, System
+		})
+	}
+	if j.News() && !j.adopted {
+		j.Changed = b.now
+	}
+}

@@ -1,0 +1,362 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// PutJobs creates and changes jobs: see store.Jobs.
+type PutJobs struct {
+	List []store.PutJob
+	// Documents are those of the definitions, in the same order, without Timing.
+	Documents []*Document
+	NewID     func(i int) job.ID // of the i-th that is created
+	Jobs      []*store.Job
+}
+
+// Need asks for the jobs with what changes of them look at, and for what the new
+// definitions name.
+func (o *PutJobs) Need(b *Batch, n *Need) {
+	b.lookSessions(n)
+	given := map[string]*Document{}
+	for _, d := range o.Documents {
+		given[d.Filled.FullName()] = d
+	}
+	for _, d := range o.Documents {
+		full := d.Filled.FullName()
+		b.lookCalendars(n, d)
+		b.lookFollows(n, Follows(d.Filled), given)
+		if j := b.lookName(n, full); j != nil {
+			b.lookEdit(n, j, d.Policy)
+			b.lookCalendars(n, j.Document)
+		}
+	}
+}
+
+// Decide decides about all of the jobs.
+func (o *PutJobs) Decide(b *Batch) error {
+	items := make([]PutItem, len(o.List))
+	timings := make([]string, len(o.List))
+	for i, d := range o.Documents {
+		var err error
+		if timings[i], err = TimingText(d.Filled, b.calendar); err != nil {
+			return &store.ItemError{Item: i, Err: fmt.Errorf("put job %s: %w", d.Filled.FullName(), err)}
+		}
+		put := o.List[i]
+		put.Definition = d.Definition
+		items[i] = PutItem{Put: &put, Filled: d.Filled, Policy: d.Policy}
+		if j := b.named(d.Filled.FullName()); j != nil {
+			items[i].Old = Stored{Job: j, Definition: j.Document.Definition, Filled: j.Document.Filled}
+		} else {
+			items[i].UID = o.NewID(i)
+		}
+	}
+	if err := b.Put(items, Names{Calendars: b.calendar, Upstreams: b.follows}); err != nil {
+		return err
+	}
+	o.Jobs = make([]*store.Job, len(items))
+	for i := range items {
+		j := items[i].Job
+		if items[i].Changed {
+			j.Document = o.Documents[i].with(func(d *Document) { d.Timing, d.Actor = timings[i], o.List[i].Actor })
+			b.settleDocument(j)
+		}
+		o.Jobs[i] = j.View()
+	}
+	return nil
+}
+
+// DeleteJob removes a job: see store.Jobs.
+type DeleteJob struct{ store.DeleteJob }
+
+// Need asks for the job.
+func (o *DeleteJob) Need(b *Batch, n *Need) { b.lookJob(n, o.UID) }
+
+// Decide decides about it.
+func (o *DeleteJob) Decide(b *Batch) error {
+	j := b.job(o.UID)
+	if j == nil {
+		return fmt.Errorf("delete job %s: %w", o.UID, store.ErrNotFound)
+	}
+	if err := b.Delete(j, o.IfVersion, o.Actor); err != nil {
+		return fmt.Errorf("delete job %s: %w", j.FullName(), err)
+	}
+	return nil
+}
+
+// PutCalendar creates or changes a calendar: see store.Jobs.
+type PutCalendar struct {
+	Given     *job.Calendar
+	IfVersion int64
+	Actor     string
+	NewID     func(i int) job.ID // of the i-th that is created
+	Calendar  *job.Calendar
+}
+
+// Need asks for the calendars, and for the jobs that name this one with what their new
+// epochs look at.
+func (o *PutCalendar) Need(b *Batch, n *Need) {
+	b.lookSessions(n)
+	n.Calendars = !b.facts.hasCalendars
+	full := CalendarHead(o.Given).FullName()
+	if !b.facts.naming[full] {
+		ask(&n.asked.naming, &n.Naming, full, full)
+		return
+	}
+	for _, j := range b.facts.namedBy[full] {
+		if p := j.Policy; p.MaxRuns > 0 || p.DeleteAfter >= 0 {
+			b.lookWhole(n, j.UID)
+		} else {
+			b.lookWaiting(n, j.UID)
+		}
+	}
+}
+
+// Decide decides about the calendar, and begins a new epoch of each job that names it.
+func (o *PutCalendar) Decide(b *Batch) error {
+	full := CalendarHead(o.Given).FullName()
+	all := maps.Clone(b.allCalendars())
+	old := all[full]
+	put, changed, err := PutDocument(old, *o.Given, CalendarHead, o.IfVersion, func() job.ID { return o.NewID(0) })
+	if err != nil {
+		return fmt.Errorf("put calendar %s: %w", full, err)
+	}
+	if o.Calendar = put; !changed {
+		return nil
+	}
+	if all == nil {
+		all = map[string]*job.Calendar{}
+	}
+	all[full] = put
+	b.UseCalendars(all)
+	list := slices.Clone(b.naming(full))
+	sortByName(list)
+	for _, j := range list {
+		if j.Deleted {
+			continue
+		}
+		timing, err := TimingText(j.Document.Filled, b.calendar)
+		if err != nil {
+			return fmt.Errorf("put calendar %s: %w", full, err)
+		}
+		j.Document = j.Document.with(func(d *Document) { d.Timing = timing })
+		b.Reschedule(j, j.Document.Filled, b.calendar, WhyCalendar(full, o.Actor))
+	}
+	b.done.Calendars = append(b.done.Calendars, put)
+	b.Audit(o.Actor, "calendar."+createOrChange(old == nil), full, put.Version, Differences(old, put)...)
+	b.done.Hints |= store.HintJobs
+	return nil
+}
+
+func createOrChange(isNew bool) string {
+	if isNew {
+		return "create"
+	}
+	return "change"
+}
+
+// PutPool creates or changes a pool: see store.Jobs.
+type PutPool struct {
+	Given     *job.Pool
+	IfVersion int64
+	Actor     string
+	NewID     func(i int) job.ID // of the i-th that is created
+	Pool      *job.Pool
+}
+
+// Need asks for the pools, and for who has or wants the slots of this one.
+func (o *PutPool) Need(b *Batch, n *Need) {
+	b.lookSessions(n)
+	n.Pools = !b.facts.hasPools
+	if key := PoolSlot(PoolHead(o.Given).FullName()); later(EndOfSlot, b.facts.slots[key]) {
+		n.slot(key, job.ID{}, EndOfSlot)
+	}
+}
+
+// Decide decides about the pool, and hands on the slots that it has more.
+func (o *PutPool) Decide(b *Batch) error {
+	full := PoolHead(o.Given).FullName()
+	old := b.allPools()[full]
+	put, changed, err := PutDocument(old, *o.Given, PoolHead, o.IfVersion, func() job.ID { return o.NewID(0) })
+	if err != nil {
+		return fmt.Errorf("put pool %s: %w", full, err)
+	}
+	if o.Pool = put; !changed {
+		return nil
+	}
+	b.AddPool(full, put.Slots.Size)
+	b.Refill(full)
+	b.done.Pools = append(b.done.Pools, put)
+	b.Audit(o.Actor, "pool."+createOrChange(old == nil), full, put.Version, Differences(old, put)...)
+	b.done.Hints |= store.HintJobs
+	return nil
+}
+
+// Drop removes a calendar or a pool: see store.Jobs.
+type Drop struct {
+	Kind            job.Kind
+	Namespace, Name string
+	IfVersion       int64
+	Actor           string
+}
+
+func (o *Drop) full() string { return o.Namespace + "/" + o.Name }
+
+// Need asks for the calendars and who names this one, or for the pools.
+func (o *Drop) Need(b *Batch, n *Need) {
+	if o.Kind == job.KindPool {
+		n.Pools = !b.facts.hasPools
+		return
+	}
+	n.Calendars = !b.facts.hasCalendars
+	if !b.facts.naming[o.full()] {
+		ask(&n.asked.naming, &n.Naming, o.full(), o.full())
+	}
+}
+
+// Decide decides about it.
+func (o *Drop) Decide(b *Batch) error {
+	refused := func(err error) error { return fmt.Errorf("delete %s %s: %w", o.Kind, o.full(), err) }
+	var version int64
+	if o.Kind == job.KindPool {
+		pool := b.allPools()[o.full()]
+		if pool == nil {
+			return refused(store.ErrNotFound)
+		}
+		version = pool.Version
+	} else {
+		calendar := b.allCalendars()[o.full()]
+		if calendar == nil {
+			return refused(store.ErrNotFound)
+		}
+		list := slices.Clone(b.naming(o.full()))
+		sortByName(list)
+		for _, j := range list {
+			if !j.Deleted {
+				return refused(store.NamedError{Job: j.FullName()})
+			}
+		}
+		version = calendar.Version
+	}
+	if o.IfVersion != store.AnyVersion && o.IfVersion != version {
+		return refused(store.ErrConflict)
+	}
+	b.done.Dropped = append(b.done.Dropped, Dropped{o.Kind, o.full()})
+	b.Audit(o.Actor, string(o.Kind)+".delete", o.full(), version)
+	return nil
+}
+
+// PutToken adds a token: see store.Tokens.
+type PutToken struct {
+	store.PutToken
+	Token store.Token
+}
+
+// Need asks for the tokens.
+func (o *PutToken) Need(b *Batch, n *Need) { n.Tokens = !b.facts.hasTokens }
+
+// Decide decides about it.
+func (o *PutToken) Decide(b *Batch) error {
+	t, changed, err := b.PutToken(b.allTokens(), &o.PutToken)
+	if err != nil {
+		return fmt.Errorf("add the token %s: %w", o.Name, err)
+	}
+	if o.Token = t; changed {
+		b.done.Tokens = append(b.done.Tokens, t)
+	}
+	return nil
+}
+
+// DeleteToken revokes a token: see store.Tokens.
+type DeleteToken struct{ Name, Actor string }
+
+// Need asks for the tokens.
+func (o *DeleteToken) Need(b *Batch, n *Need) { n.Tokens = !b.facts.hasTokens }
+
+// Decide decides about it.
+func (o *DeleteToken) Decide(b *Batch) error {
+	if err := b.DeleteToken(b.allTokens(), o.Name, o.Actor); err != nil {
+		return fmt.Errorf("revoke the token %s: %w", o.Name, err)
+	}
+	b.done.Dropped = append(b.done.Dropped, Dropped{Name: o.Name})
+	return nil
+}
+
+// lookCalendars asks for the calendars if a document names any.
+func (b *Batch) lookCalendars(n *Need, d *Document) {
+	n.Calendars = n.Calendars || len(d.Calendars) > 0 && !b.facts.hasCalendars
+}
+
+// lookName returns the job that has a full name, or asks for it.
+func (b *Batch) lookName(n *Need, full string) *Job {
+	if uid, ok := b.facts.names[full]; ok {
+		return b.jobs[uid]
+	}
+	ask(&n.asked.names, &n.Names, full, full)
+	return nil
+}
+
+// lookFollows asks for what jobs follow, and what those follow, and so on.
+func (b *Batch) lookFollows(n *Need, upstreams []string, given map[string]*Document) {
+	seen := map[string]bool{}
+	for len(upstreams) > 0 {
+		full := upstreams[0]
+		upstreams = upstreams[1:]
+		if seen[full] {
+			continue
+		}
+		seen[full] = true
+		if d := given[full]; d != nil {
+			upstreams = append(upstreams, Follows(d.Filled)...)
+			continue
+		}
+		if further, known := b.facts.follows[full]; known {
+			upstreams = append(slices.Clone(upstreams), further...)
+			continue
+		}
+		ask(&n.asked.follows, &n.Follows, full, full)
+	}
+}
+
+// named returns the job that has a full name, nil if there is none.
+func (b *Batch) named(full string) *Job {
+	uid, ok := b.facts.names[full]
+	b.missing(ok, "the job named", full)
+	return b.jobs[uid]
+}
+
+// follows returns the full names of the jobs that one follows.
+func (b *Batch) follows(full string) ([]string, error) {
+	list, ok := b.facts.follows[full]
+	b.missing(ok, "what is followed by job", full)
+	return list, nil
+}
+
+func (b *Batch) calendar(namespace, name string) *job.Calendar {
+	return b.facts.calendars[namespace+"/"+name]
+}
+
+func (b *Batch) allCalendars() map[string]*job.Calendar {
+	b.missing(b.facts.hasCalendars, "the calendars", "")
+	return b.facts.calendars
+}
+
+func (b *Batch) allPools() map[string]*job.Pool {
+	b.missing(b.facts.hasPools, "the pools", "")
+	return b.facts.pools
+}
+
+func (b *Batch) allTokens() []store.Token {
+	b.missing(b.facts.hasTokens, "the tokens", "")
+	return b.facts.tokens
+}
+
+// naming returns the jobs that name a calendar.
+func (b *Batch) naming(full string) []*Job {
+	b.missing(b.facts.naming[full], "who names calendar", full)
+	return b.facts.namedBy[full]
+}

@@ -1,0 +1,180 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// The floor of a job keeps a new epoch from planning again what was claimed or settled.
+// A claim that was made ahead raises it before its instant: until then, what has not
+// started gives its instant back, to the new epoch or to the next claim.
+
+// noFloor is the floor before the first claim of a job: zero in a run means that its claim
+// has not raised the floor, or that an older program has made it.
+var noFloor = time.UnixMicro(1).UTC()
+
+// floorBefore returns the floor as a run remembers it.
+func (j *Job) floorBefore() time.Time {
+	if j.Floor.IsZero() {
+		return noFloor
+	}
+	return j.Floor
+}
+
+// rememberFloor notes in a run that is claimed what its release would make of the floor.
+func (b *Batch) rememberFloor(j *Job, m *member) {
+	if m.Kind != job.RunScheduled {
+		return
+	}
+	if m.Scheduled.After(j.Floor) {
+		m.FloorBefore = j.floorBefore()
+	} else if later := b.claimOver(&m.Run); later != nil {
+		m.FloorBefore = later.FloorBefore
+	}
+}
+
+// raiseFloor notes that a scheduled time was claimed or settled. A later one that is claimed
+// and has not started gives back no more than that.
+func (b *Batch) raiseFloor(j *Job, r *store.Run) {
+	if r.Kind != job.RunScheduled || j.Deleted {
+		return
+	}
+	if r.Scheduled.After(j.Floor) {
+		j.Floor = r.Scheduled
+		b.saveJob(j)
+	} else if later := b.claimOver(r); later != nil {
+		later.FloorBefore = r.Scheduled
+		b.save(later)
+	}
+}
+
+// claimOver returns the claimed run whose release would take the floor from above a
+// scheduled time to below it; nil for none. Those that the batch has not claimed must be
+// known where wantsClaims says so.
+func (b *Batch) claimOver(r *store.Run) *member {
+	for _, m := range b.byJob[r.JobUID] {
+		if !m.removed && m.State == job.StateRunning && !m.FloorBefore.IsZero() && m.FloorBefore.Before(r.Scheduled) && m.Scheduled.After(r.Scheduled) {
+			return m
+		}
+	}
+	return nil
+}
+
+// wantsClaims tells whether a decision about a run must know the claimed runs of its job: a
+// later one may have raised the floor without having started.
+func (j *Job) wantsClaims(r *store.Run, now time.Time) bool {
+	return r.Kind == job.RunScheduled && r.Scheduled.Before(j.Floor) && j.mayHaveUnstarted(now)
+}
+
+// mayHaveUnstarted tells whether what has raised the floor may be claimed and not due.
+func (j *Job) mayHaveUnstarted(now time.Time) bool { return j.Floor.Add(j.Policy.PutOff).After(now) }
+
+// WantsRuns tells whether a change of a job to a policy must know all its unfinished runs:
+// its policies count them or hold them to a time, or some may be claimed that have not
+// started.
+func (j *Job) WantsRuns(policy *Policy, now time.Time) bool {
+	was := j.Policy
+	return was.NeedsPrevious || policy.NeedsPrevious || was.MaxRuns > 0 || policy.MaxRuns > 0 || was.LateBy != policy.LateBy ||
+		j.mayHaveUnstarted(now)
+}
+
+// restoreFloor gives back the instant of an attempt that was claimed and has not started.
+// What is split keeps it, because others of its runs may have started.
+func (b *Batch) restoreFloor(j *Job, m *member) {
+	before := m.FloorBefore
+	m.FloorBefore = time.Time{}
+	if before.IsZero() || m.Kind != job.RunScheduled || m.Shards > 0 || m.Attempt > 1 {
+		return
+	}
+	if j.Floor.Equal(m.Scheduled) {
+		j.Floor = before
+		b.saveJob(j)
+		return
+	}
+	for _, later := range b.byJob[m.JobUID] {
+		if !later.removed && later.State == job.StateRunning && later.FloorBefore.Equal(m.Scheduled) {
+			later.FloorBefore = before
+			b.save(later)
+		}
+	}
+}
+
+// unstarted returns the runs of a job that are claimed and have not started, because they
+// are not due, by their scheduled times, and the floor without them. A claim of the future
+// says that the clock was set back, and nothing about whether the run has started.
+func (b *Batch) unstarted(j *Job) (claims map[int64]*member, floor time.Time) {
+	for _, m := range b.waiting(j.UID) {
+		if !m.removed && m.State == job.StateRunning && m.Kind == job.RunScheduled && m.Shards == 0 && m.Attempt == 1 &&
+			m.Due.After(b.now) && !m.Claimed.After(b.now) {
+			if claims == nil {
+				claims = map[int64]*member{}
+			}
+			claims[m.Scheduled.UnixNano()] = m
+		}
+	}
+	floor = j.Floor
+	for m := claims[floor.UnixNano()]; m != nil && !m.FloorBefore.IsZero() && m.FloorBefore.Before(floor); m = claims[floor.UnixNano()] {
+		floor = m.FloorBefore
+	}
+	return claims, floor
+}
+
+// sharedMax bounds the instants that an edit looks at below the floor: more than fall due
+// while claims are made ahead.
+const sharedMax = 1000
+
+// takeOver returns the cursor of an epoch that begins at a moment. What both schedules have
+// in common and is claimed, but has not started, goes over into the new epoch: it runs
+// once, as it was claimed or, given back, under the new definition. What the new schedule
+// has before that is planned here, since the cursor passes it.
+//
+// Once: the cursor does not go back behind what was settled or may have started.
+func (b *Batch) takeOver(j *Job, from time.Time, timing *Timing) time.Time {
+	if timing == nil || !j.Floor.After(from) {
+		return lastOf(from, j.Floor)
+	}
+	claims, settled := b.unstarted(j)
+	if !timing.Planned || len(claims) == 0 {
+		return lastOf(from, j.Floor)
+	}
+	cursor := lastOf(from, settled)
+	var between []Occurrence
+	looked := 0
+	for next := timing.Schedule.Next(cursor); !next.IsZero() && !next.After(j.Floor); looked++ {
+		following := timing.Schedule.Next(next)
+		o := Occurrence{Scheduled: next, Due: timing.due(next, following)}
+		if !following.IsZero() {
+			o.NextDue = timing.dueAt(following)
+		}
+		if looked == sharedMax {
+			return lastOf(from, j.Floor)
+		}
+		if m := claims[next.UnixNano()]; m == nil || j.Policy.Shards > 0 || j.Policy.Broadcast {
+			between = append(between, o)
+		} else {
+			for _, o := range between {
+				b.spawn(j, store.Run{Run: job.Run{Kind: job.RunScheduled, Key: KeyOf(o.Scheduled), Scheduled: o.Scheduled, Due: o.Due}, NextDue: o.NextDue})
+				j.Planned++
+			}
+			between = nil
+			if isCounted(&m.Run) { // by the schedule before
+				m.Others = ""
+				j.Planned++
+			}
+			m.Epoch, m.Due, m.NextDue = j.Epoch, o.Due, o.NextDue
+			b.save(m)
+			cursor = next
+		}
+		next = following
+	}
+	return cursor
+}
+
+func lastOf(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,182 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// TestInstantsClaimedAheadInAnyOrderBelongToOneEpoch lets workers claim the next instants of
+// a job ahead in any order, give some back and start others, and then changes its timing:
+// what has not started falls due once under the new definition, what has started does not.
+func TestInstantsClaimedAheadInAnyOrderBelongToOneEpoch(t *testing.T) {
+	const instants = 4
+	for seed := range uint64(400) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		jitter := []string{"", ", jitter: 3s"}[seed%2]
+		w, uid := cell(t, "schedule: {cron: '* * * * * *'"+jitter+"}\npolicy: {overlap: allow}")
+		after := filled(t, "name: j\nschedule: {cron: '"+[]string{"*", "*/3"}[random.IntN(2)]+" * * * * *'"+jitter+"}")
+		timings := [2]Timing{} // before the change and after it
+		for i, f := range []*job.Job{filled(t, "name: j\nschedule: {cron: '* * * * * *'"+jitter+"}"), after} {
+			var err error
+			if timings[i], err = TimingOf(f, uid, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		start := w.now
+		began := start.Add(-time.Second)
+		change := w.jobs[uid]
+		change.Cursor, change.Floor = start.Add(instants*time.Second), began
+		w.jobs[uid] = change
+		var ids []job.ID
+		for i := range instants {
+			ids = append(ids, w.run(byte(i+1), uid, func(r *store.Run) {
+				r.Scheduled = start.Add(time.Duration(i+1) * time.Second)
+				r.Due = timings[0].dueAt(r.Scheduled)
+				r.Key = KeyOf(r.Scheduled)
+			}))
+		}
+		claimed := map[job.ID]store.Attempt{}
+		started := map[job.ID]bool{}
+		var story []string
+		tell := func(what string, id job.ID) {
+			story = append(story, fmt.Sprintf("%s %s %d", w.now.Sub(start), what, slices.Index(ids, id)+1))
+		}
+		for range 3 + random.IntN(12) {
+			w.now = w.now.Add(time.Duration(random.IntN(300)) * time.Millisecond)
+			w.sessions[0].Renewed = w.now
+			for id := range claimed {
+				if r := w.runs[id]; !started[id] && !r.Due.After(w.now) {
+					started[id] = true
+					tell("start", id)
+				}
+			}
+			id := ids[random.IntN(instants)]
+			r, active := w.runs[id]
+			a, mine := claimed[id]
+			switch n := random.IntN(3); {
+			case !active:
+			case !mine && r.Due.Sub(w.now) <= store.ClaimAhead:
+				a = store.Attempt{Job: uid, Run: id, Number: 1, Token: job.ID{7, byte(n), byte(len(story))}}
+				op := &Claim{Session: w.sessions[0].ID, Attempts: []store.Attempt{a}}
+				w.decide(op, func(b *Batch) { b.Claim(&w.sessions[0], a) })
+				claimed[id] = a
+				tell("claim", id)
+			case mine && !started[id] && n == 0:
+				op := &Release{Attempts: []store.Attempt{a}}
+				w.decide(op, func(b *Batch) { b.Release([]store.Attempt{a}) })
+				delete(claimed, id)
+				tell("release", id)
+			case mine && started[id]:
+				op := &Finish{Results: []store.Result{{Attempt: a, Outcome: job.OutcomeSucceeded}}}
+				w.decide(op, func(b *Batch) { b.Finish(op.Results[0]) })
+				tell("finish", id)
+			}
+		}
+		b := w.batch()
+		b.Reschedule(b.Job(uid), after, nil, "a test")
+		w.write(b)
+		j := w.jobs[uid]
+		tell("edit", job.ID{})
+		for i, id := range ids {
+			at := start.Add(time.Duration(i+1) * time.Second)
+			r, active := w.runs[id]
+			times := 0
+			shared := timings[1].Schedule.Next(at.Add(-1)).Equal(at)
+			if shared && j.Cursor.Before(at) {
+				times++ // it is planned again
+			}
+			if started[id] || active && r.State == job.StateRunning && r.Epoch == j.Epoch {
+				times++
+			}
+			for other, r := range w.runs {
+				if other != id && r.Epoch == j.Epoch && r.Scheduled.Equal(at) {
+					times++ // planned with the change
+				}
+			}
+			// What was late before the change, or is by the new jitter, the change withdraws.
+			late := !timings[0].dueAt(at).After(w.now) || !timings[1].dueAt(at).After(w.now)
+			if times > 1 || times == 0 && (started[id] || shared && !late) {
+				t.Errorf("seed %d: the instant %d falls due %d times: %v; cursor %s, floor %s", seed, i+1, times, story, j.Cursor.Sub(start), j.Floor.Sub(start))
+			}
+		}
+	}
+}
+
+// The run of 12:00:10 is late: that of 12:00:20 is claimed ahead before it. A change then
+// puts occurrences off so far that 12:00:10 is still to come.
+func TestWhatRanAfterALaterClaimIsNotPlannedAgain(t *testing.T) {
+	const timing = "schedule: {cron: '*/10 * * * * *'%s}\npolicy: {overlap: allow}"
+	for _, c := range []struct {
+		name string
+		ends func(*Batch, store.Attempt)
+	}{
+		{"it has succeeded", func(b *Batch, a store.Attempt) { b.Finish(store.Result{Attempt: a, Outcome: job.OutcomeSucceeded}) }},
+		{"it runs", func(*Batch, store.Attempt) {}},
+	} {
+		w, _ := cell(t, fmt.Sprintf(timing, ""))
+		start := w.now
+		after := filled(t, "name: j\n"+fmt.Sprintf(timing, ", jitter: 9900ms"))
+		j := w.jobs[job.ID{1}]
+		for n := byte(1); ; n++ { // a job whose 12:00:10 is put off until after the change
+			delete(w.jobs, j.UID)
+			j.UID, j.Floor, j.Cursor = job.ID{n}, start, start.Add(20*time.Second)
+			w.jobs[j.UID] = j
+			if put, err := TimingOf(after, j.UID, nil); err != nil {
+				t.Fatal(err)
+			} else if put.dueAt(start.Add(10 * time.Second)).After(start.Add(19 * time.Second)) {
+				break
+			}
+		}
+		var attempts []store.Attempt
+		for i := range 2 {
+			id := w.run(byte(i+1), j.UID, func(r *store.Run) {
+				r.Scheduled = start.Add(time.Duration(i+1) * 10 * time.Second)
+				r.Due, r.Key = r.Scheduled, KeyOf(r.Scheduled)
+			})
+			attempts = append(attempts, store.Attempt{Job: j.UID, Run: id, Number: 1, Token: job.ID{7, byte(i)}})
+		}
+		for i, a := range []store.Attempt{attempts[1], attempts[0]} {
+			w.now = start.Add(18500*time.Millisecond + time.Duration(i)*100*time.Millisecond)
+			w.sessions[0].Renewed = w.now
+			w.decide(&Claim{Session: w.sessions[0].ID, Attempts: []store.Attempt{a}}, func(b *Batch) {
+				if verdict := b.Claim(&w.sessions[0], a).Verdict; verdict != store.Started {
+					t.Fatalf("%s: claim %d: %v", c.name, i, verdict)
+				}
+			})
+		}
+		w.decide(&Finish{Results: []store.Result{{Attempt: attempts[0]}}}, func(b *Batch) { c.ends(b, attempts[0]) })
+		w.now = start.Add(19 * time.Second)
+		b := w.batch()
+		b.Reschedule(b.Job(j.UID), after, nil, "a test")
+		w.write(b)
+		planned := w.jobs[j.UID].Cursor.Before(start.Add(10 * time.Second))
+		for _, r := range w.runs {
+			planned = planned || r.ID != attempts[0].Run && r.Scheduled.Equal(start.Add(10*time.Second))
+		}
+		if planned {
+			t.Errorf("%s: 12:00:10 is planned again", c.name)
+		}
+	}
+}
+
+// decide decides in a batch that knows what an operation asks for and nothing else.
+func (w *world) decide(op Operation, decide func(*Batch)) {
+	b := NewBatch(w.now, lookAhead, 0)
+	b.Guard()
+	for n := (Need{}); ; {
+		n.Reset()
+		if b.Needs(op, &n); n.Empty() {
+			break
+		}
+		w.load(&n, b)
+		b.Answered(&n)
+	}
+	decide(b)
+	w.write(b)
+}

@@ -1,0 +1,272 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Damage is something in a store that contradicts itself, or that no step leaves behind.
+type Damage struct {
+	Check  string `json:"check"`
+	Object string `json:"object"` // a job, or a run
+	Found  string `json:"found"`
+	// Mend is what a repair does about it; "" where only a person can decide.
+	Mend   string `json:"mend,omitempty"`
+	Mended bool   `json:"mended,omitempty"`
+}
+
+// The checks of a store.
+const (
+	CheckRuns     = "runs"     // each unfinished run belongs to a job, is there once, and is not over
+	CheckCursors  = "cursors"  // what is planned is behind the cursor, and the cursor is not far ahead
+	CheckSlots    = "slots"    // no run waits for a slot that is free
+	CheckNames    = "names"    // names lead to their jobs
+	CheckIndexes  = "indexes"  // who follows a job, or names a calendar, is found by that
+	CheckFeed     = "feed"     // planners learn of each job as it is
+	CheckVersions = "versions" // the latest revision is the definition
+	CheckAudit    = "audit"    // numbers have no gaps
+	CheckHistory  = "history"  // records name jobs as they are called
+)
+
+// cursorAheadMax is how far in the future a cursor may be: nobody plans further than the
+// look-ahead, and a clock that was set back by more is a reason to look.
+const cursorAheadMax = time.Hour
+
+// Inspect looks for damage of jobs and their unfinished runs, and mends it if Fix is set.
+// Each is looked at and mended in one step, so it may be made beside running nodes.
+type Inspect struct {
+	Jobs  []job.ID
+	Runs  []RunRef // of jobs that may not exist
+	Fix   bool
+	Found []Damage
+}
+
+// Need asks for the jobs with their runs, and for what leads to them.
+func (o *Inspect) Need(b *Batch, n *Need) {
+	b.lookSessions(n)
+	for _, ref := range o.Runs {
+		b.lookWithAround(n, ref)
+	}
+	for _, uid := range o.Jobs {
+		j, _ := b.lookJob(n, uid)
+		if j == nil || j.Deleted {
+			continue
+		}
+		b.lookName(n, j.FullName())
+		b.lookCalendars(n, j.Document)
+		for _, up := range Follows(j.Document.Filled) {
+			if !b.facts.upstreams[up] {
+				ask(&n.asked.upstreams, &n.Upstreams, up, up)
+			}
+		}
+		for _, full := range j.Document.Calendars {
+			if !b.facts.naming[full] {
+				ask(&n.asked.naming, &n.Naming, full, full)
+			}
+		}
+		if !b.lookWhole(n, uid) {
+			continue
+		}
+		for _, m := range b.byJob[uid] {
+			b.lookAround(n, m, "")
+			b.lookRecords(n, RunRef{Run: m.ID, Job: uid})
+		}
+	}
+}
+
+// Decide looks, and mends.
+func (o *Inspect) Decide(b *Batch) error {
+	o.Found = nil
+	for _, ref := range o.Runs {
+		if m := b.run(ref.Run); m != nil && b.job(m.JobUID) == nil {
+			o.damage(CheckRuns, "run "+m.ID.String(), fmt.Sprintf("its job %s/%s (%s) does not exist", m.Namespace, m.Name, m.JobUID), "end it as withdrawn", func() { b.conclude(m, job.OutcomeWithdrawn, "its job does not exist") })
+		}
+	}
+	for _, uid := range o.Jobs {
+		if j := b.job(uid); j != nil && !j.Deleted {
+			if err := o.job(b, j); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (o *Inspect) damage(check, object, found, mend string, fix func()) {
+	d := Damage{Check: check, Object: object, Found: found, Mend: mend}
+	if o.Fix && fix != nil {
+		fix()
+		d.Mended = true
+	}
+	o.Found = append(o.Found, d)
+}
+
+func (o *Inspect) job(b *Batch, j *Job) error {
+	full := "job " + j.FullName()
+	if uid := b.facts.names[j.FullName()]; uid != j.UID {
+		found := "its name leads nowhere"
+		if !uid.IsZero() {
+			found = fmt.Sprintf("its name leads to another job, %s, than itself, %s", uid, j.UID)
+		}
+		o.damage(CheckNames, full, found, "", nil)
+	}
+	rewritten := false
+	rewrite := func() {
+		if !rewritten {
+			rewritten = true
+			b.rewrite(j)
+		}
+	}
+	const anew = "write a new version of it that says the same"
+	for _, up := range Follows(j.Document.Filled) {
+		if !slices.Contains(b.followers[up], j) {
+			o.damage(CheckIndexes, full, fmt.Sprintf("it follows job %s, whose end does not start it", up), anew, rewrite)
+		}
+	}
+	for _, calendar := range j.Document.Calendars {
+		if !slices.Contains(b.naming(calendar), j) {
+			o.damage(CheckIndexes, full, fmt.Sprintf("it names calendar %s, whose changes do not reach it", calendar), anew, rewrite)
+		}
+	}
+	if timing, err := TimingText(j.Document.Filled, b.calendar); err == nil && timing != j.Document.Timing {
+		o.damage(CheckFeed, full, "planners go by another schedule than its definition has", anew, rewrite)
+	}
+	o.runs(b, j)
+	return o.cursor(b, j)
+}
+
+// rewrite gives a job a new version that says what the present one does, so that everything
+// that follows from a definition is written again.
+func (b *Batch) rewrite(j *Job) {
+	j.Version++
+	if b.retime(j) != nil {
+		j.Document = j.Document.with(func(*Document) {})
+	}
+	j.Document.Actor = System
+	b.saveJob(j)
+	b.audit(System, "job.mend", j.FullName(), j.Version, "belfry store check wrote it again")
+}
+
+// runs looks at the unfinished runs of a job.
+func (o *Inspect) runs(b *Batch, j *Job) {
+	type occurrence struct {
+		Identity
+		epoch int64
+	}
+	seen := map[occurrence]*member{}
+	for _, m := range b.unfinishedInOrder(j.UID) {
+		object := fmt.Sprintf("run %s of job %s", m.ID, j.FullName())
+		if final := b.finalRecord(m.ID); final != nil {
+			o.damage(CheckRuns, object, fmt.Sprintf("it is %s, and history says that it has ended: %s", m.State, final.Attempt.Outcome), "remove it and hand on its slot", func() {
+				b.remove(m)
+				b.fill(m.Slot)
+			})
+			continue
+		}
+		id := occurrence{Identity{m.JobUID, m.Kind, m.Key, m.Shard}, m.Epoch}
+		if first := seen[id]; first != nil && m.Kind != job.RunOn && m.Kind != job.RunAfterEnd {
+			mend, fix := "", (func())(nil)
+			if m.State != job.StateRunning {
+				mend, fix = "end this one as withdrawn", func() { b.conclude(m, job.OutcomeWithdrawn, "it was there twice: "+ofTime(&first.Run)) }
+			}
+			o.damage(CheckRuns, object, fmt.Sprintf("run %s stands for the same occurrence", first.ID), mend, fix)
+			continue
+		}
+		seen[id] = m
+		if m.State != job.StateWaiting || m.AwaitsPrevious {
+			continue
+		}
+		if m.HoldsSlot {
+			o.damage(CheckSlots, object, "it waits for a slot that it holds", "let it run", func() {
+				m.State, m.Reason = job.StateReady, ""
+				b.save(m)
+				b.done.Hints |= store.HintRuns
+			})
+		} else if j.Policy.Contends(&m.Run) && b.waits(m) && b.free(&m.Run) > 0 {
+			o.damage(CheckSlots, object, "it waits, and its slot is free", "hand the slot to the run that is due first", func() { b.fill(m.Slot) })
+		}
+	}
+}
+
+// unfinishedInOrder returns the unfinished runs of a job: those that run first, then by due
+// time and id.
+func (b *Batch) unfinishedInOrder(uid job.ID) []*member {
+	list := slices.Clone(b.unfinished(uid))
+	slices.SortFunc(list, func(x, y *member) int {
+		if xr, yr := x.State == job.StateRunning, y.State == job.StateRunning; xr != yr {
+			if xr {
+				return -1
+			}
+			return 1
+		}
+		if before(&x.Run, &y.Run) {
+			return -1
+		}
+		return 1
+	})
+	return list
+}
+
+// finalRecord returns the record that has ended a run, nil if there is none.
+func (b *Batch) finalRecord(run job.ID) *store.Record {
+	for key, r := range b.recordsOf(run) {
+		if key.run == run && r.Final {
+			return r
+		}
+	}
+	return nil
+}
+
+// cursor compares the cursor of a job with what is planned, and with the clock.
+func (o *Inspect) cursor(b *Batch, j *Job) error {
+	full := "job " + j.FullName()
+	planned := j.Cursor
+	for _, m := range b.unfinished(j.UID) {
+		if m.Kind == job.RunScheduled && m.Epoch == j.Epoch && !m.removed && m.Scheduled.After(planned) {
+			planned = m.Scheduled
+		}
+	}
+	if planned.After(j.Cursor) {
+		o.damage(CheckCursors, full, fmt.Sprintf("the occurrence of %s is planned and would be planned again, since the cursor is at %s", inUTC(planned), inUTC(j.Cursor)), "move the cursor there", func() {
+			j.Cursor, j.Planner = planned, job.ID{}
+			b.saveJob(j)
+		})
+	}
+	if limit := b.now.Add(cursorAheadMax); j.State == job.JobActive && j.Policy.Planned && j.Cursor.After(limit) {
+		o.damage(CheckCursors, full, fmt.Sprintf("nothing is planned before %s, where the cursor is", inUTC(j.Cursor)), "begin a new epoch now", func() {
+			if j.Floor.After(b.now) {
+				j.Floor = b.now
+			}
+			b.Reschedule(j, j.Document.Filled, b.calendar, "belfry store check moved the cursor back")
+		})
+	}
+	return nil
+}
+
+func inUTC(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// Rewrite writes jobs again, with all that follows from their definitions.
+type Rewrite struct{ Jobs []job.ID }
+
+// Need asks for the jobs.
+func (o *Rewrite) Need(b *Batch, n *Need) {
+	for _, uid := range o.Jobs {
+		if j, _ := b.lookJob(n, uid); j != nil {
+			b.lookCalendars(n, j.Document)
+		}
+	}
+}
+
+// Decide gives each a new version.
+func (o *Rewrite) Decide(b *Batch) error {
+	for _, uid := range o.Jobs {
+		if j := b.job(uid); j != nil && !j.Deleted {
+			b.rewrite(j)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,561 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Need says what a decision reads, and what a store must therefore load. The zero
+// value needs nothing. Nothing is in it twice.
+//
+// A store adds what there is (Add...) and calls Batch.Answered: what a need names and
+// nothing was added for does not exist. A store may add more than was asked for, and
+// says so where that completes something (HasSlot, HasWhole, HasFollowers).
+type Need struct {
+	// Jobs are jobs by uid, deleted ones too, and Names jobs that are not deleted by
+	// full name.
+	Jobs  []job.ID
+	Names []string
+	// Runs are unfinished runs.
+	Runs []RunRef
+	// Whole are jobs all of whose unfinished runs are needed, and Waiting those of
+	// which the ones that wait or run are.
+	Whole, Waiting []job.ID
+	Slots          []SlotNeed
+	// Upstreams are full names of jobs: those that follow them are needed
+	// (AddFollower). Follows are full names of jobs of which is needed what they
+	// follow (AddFollows).
+	Upstreams, Follows []string
+	// Keys are identities of requests that are kept, Records runs that are over.
+	Keys    []Identity
+	Records []RunRef
+	// Sessions asks for all sessions, and Judges says that some may end: none is
+	// renewed from now until the end of the step.
+	Sessions, Judges bool
+	// Running are sessions of which is needed whether they run anything (AddRunning).
+	Running []job.ID
+	// Calendars, Pools, Tokens and Drains ask for all that there are, Naming for the
+	// jobs that name a calendar, by its full name (AddNaming).
+	Calendars, Pools, Tokens, Drains bool
+	Naming                           []string
+
+	asked asked
+}
+
+// RunRef names a run. Job is that of the run where the caller knows it, zero otherwise.
+type RunRef struct{ Run, Job job.ID }
+
+// SlotNeed asks for the members of a slot: the runs that hold it, the first
+// store.MaxBatch that wait for it, by due time and id, and the first store.MaxBatch that
+// are ready for it and due no later than Until. Batch.MoreWaiting says how many wait besides.
+// Where the key is that of a pool, its size is needed as well (AddPool).
+type SlotNeed struct {
+	Key string
+	// Job is set where the slot belongs to one job: no run of another one is in it.
+	Job   job.ID
+	Until store.RunRef
+}
+
+// Empty tells whether nothing is needed.
+func (n *Need) Empty() bool {
+	return len(n.Jobs)+len(n.Names)+len(n.Runs)+len(n.Whole)+len(n.Waiting)+len(n.Slots)+len(n.Upstreams)+len(n.Follows)+
+		len(n.Keys)+len(n.Records)+len(n.Running)+len(n.Naming) == 0 &&
+		!n.Sessions && !n.Judges && !n.Calendars && !n.Pools && !n.Tokens && !n.Drains
+}
+
+// Reset makes a need empty, to be filled again.
+func (n *Need) Reset() {
+	n.asked.clear()
+	*n = Need{
+		Jobs: n.Jobs[:0], Names: n.Names[:0], Runs: n.Runs[:0], Whole: n.Whole[:0], Waiting: n.Waiting[:0], Slots: n.Slots[:0],
+		Upstreams: n.Upstreams[:0], Follows: n.Follows[:0], Keys: n.Keys[:0], Records: n.Records[:0], Running: n.Running[:0], Naming: n.Naming[:0],
+		asked: n.asked,
+	}
+}
+
+// String writes what is needed, for messages.
+func (n *Need) String() string {
+	said := *n
+	said.asked = asked{}
+	return fmt.Sprintf("%+v", said)
+}
+
+// asked is what is in a need, with its places in the lists.
+type asked struct {
+	jobs, runs, whole, waiting, records, running map[job.ID]int
+	names, slots, upstreams, follows, naming     map[string]int
+	keys                                         map[Identity]int
+}
+
+func (a *asked) clear() {
+	for _, m := range [...]map[job.ID]int{a.jobs, a.runs, a.whole, a.waiting, a.records, a.running} {
+		clear(m)
+	}
+	for _, m := range [...]map[string]int{a.names, a.slots, a.upstreams, a.follows, a.naming} {
+		clear(m)
+	}
+	clear(a.keys)
+}
+
+// ask adds something to one of the lists of a need, unless it is there already.
+func ask[K comparable, T any](asked *map[K]int, list *[]T, key K, what T) {
+	if _, ok := (*asked)[key]; !ok {
+		put(asked, key, len(*list))
+		*list = append(*list, what)
+	}
+}
+
+func (n *Need) job(uid job.ID) { ask(&n.asked.jobs, &n.Jobs, uid, uid) }
+
+func (n *Need) slot(key string, uid job.ID, until store.RunRef) {
+	if key != uid.String() && !strings.HasPrefix(key, uid.String()) {
+		uid = job.ID{}
+	}
+	ask(&n.asked.slots, &n.Slots, key, SlotNeed{key, uid, until})
+	if s := &n.Slots[n.asked.slots[key]]; later(until, s.Until) {
+		s.Until = until
+	}
+}
+
+// later tells whether a place in the order of due time and id is behind another.
+func later(a, b store.RunRef) bool {
+	if c := a.Due.Compare(b.Due); c != 0 {
+		return c > 0
+	}
+	return slices.Compare(a.ID[:], b.ID[:]) > 0
+}
+
+// facts is what a batch was told about what there is and what is not. A decision that
+// touches anything else panics in a guarded batch.
+type facts struct {
+	guarded bool
+
+	jobs, runs, whole, waiting, records, running map[job.ID]bool // asked for
+	names                                        map[string]job.ID
+	slots                                        map[string]store.RunRef // and as far as
+	upstreams, naming                            map[string]bool
+	follows                                      map[string][]string
+	keys                                         map[Identity]bool
+	busy                                         map[job.ID]job.ID // a run of each session that runs something
+	sessions, judges                             bool
+	over                                         map[job.ID]bool
+
+	hasCalendars, hasPools, hasTokens, hasDrains bool
+	calendars                                    map[string]*job.Calendar
+	pools                                        map[string]*job.Pool
+	tokens                                       []store.Token
+	drains                                       map[string]*store.Drain
+	namedBy                                      map[string][]*Job
+
+	// looked is how many of the added runs were looked at for what they need, and open
+	// are those of them that need more.
+	looked int
+	open   []*member
+}
+
+func (f *facts) reset() {
+	for _, m := range [...]map[job.ID]bool{f.jobs, f.runs, f.whole, f.waiting, f.records, f.running, f.over} {
+		clear(m)
+	}
+	clear(f.names)
+	clear(f.slots)
+	clear(f.upstreams)
+	clear(f.naming)
+	clear(f.follows)
+	clear(f.keys)
+	clear(f.busy)
+	clear(f.namedBy)
+	clear(f.open)
+	*f = facts{
+		guarded: f.guarded, jobs: f.jobs, runs: f.runs, whole: f.whole, waiting: f.waiting, records: f.records, running: f.running,
+		names: f.names, slots: f.slots, upstreams: f.upstreams, naming: f.naming, follows: f.follows, keys: f.keys,
+		busy: f.busy, over: f.over, namedBy: f.namedBy, open: f.open[:0],
+	}
+}
+
+// Guard makes decisions panic that touch what no need has named: a mistake of this
+// package, which a store that happens to load more than it must would hide.
+func (b *Batch) Guard() { b.facts.guarded = true }
+
+// Answered says that all of a need is loaded: what was not added does not exist.
+func (b *Batch) Answered(n *Need) {
+	f := &b.facts
+	for _, uid := range n.Jobs {
+		put(&f.jobs, uid, true)
+	}
+	for _, name := range n.Names {
+		if _, ok := f.names[name]; !ok {
+			put(&f.names, name, job.ID{})
+		}
+	}
+	for _, r := range n.Runs {
+		put(&f.runs, r.Run, true)
+	}
+	for _, uid := range n.Whole {
+		b.HasWhole(uid)
+	}
+	for _, uid := range n.Waiting {
+		put(&f.waiting, uid, true)
+	}
+	for i := range n.Slots {
+		b.HasSlot(n.Slots[i].Key, n.Slots[i].Until)
+	}
+	for _, name := range n.Upstreams {
+		b.HasFollowers(name)
+	}
+	for _, name := range n.Follows {
+		if _, ok := f.follows[name]; !ok {
+			put(&f.follows, name, nil)
+		}
+	}
+	for _, id := range n.Keys {
+		put(&f.keys, id, true)
+	}
+	for _, r := range n.Records {
+		put(&f.records, r.Run, true)
+	}
+	for _, id := range n.Running {
+		put(&f.running, id, true)
+	}
+	for _, name := range n.Naming {
+		put(&f.naming, name, true)
+	}
+	f.sessions = f.sessions || n.Sessions
+	f.judges = f.judges || n.Judges
+	f.hasCalendars = f.hasCalendars || n.Calendars
+	f.hasPools = f.hasPools || n.Pools
+	f.hasTokens = f.hasTokens || n.Tokens
+	f.hasDrains = f.hasDrains || n.Drains
+}
+
+// HasWhole says that all unfinished runs of a job are added.
+func (b *Batch) HasWhole(uid job.ID) { put(&b.facts.whole, uid, true) }
+
+// HasSlot says that the members of a slot are added, as SlotNeed wants them, as far as a
+// place in their order. EndOfSlot is behind all of them.
+func (b *Batch) HasSlot(key string, until store.RunRef) {
+	if has, ok := b.facts.slots[key]; !ok || later(until, has) {
+		put(&b.facts.slots, key, until)
+	}
+}
+
+// EndOfSlot is behind all members of a slot.
+var EndOfSlot = store.RunRef{Due: time.Unix(0, math.MaxInt64).UTC()}
+
+// HasFollowers says that the jobs that follow one are added.
+func (b *Batch) HasFollowers(upstream string) { put(&b.facts.upstreams, upstream, true) }
+
+// AddNamed adds the job that has a full name.
+func (b *Batch) AddNamed(full string, j *Job) {
+	put(&b.facts.names, full, b.AddJob(j).UID)
+}
+
+// AddFollows adds the full names of the jobs that one follows.
+func (b *Batch) AddFollows(full string, upstreams []string) { put(&b.facts.follows, full, upstreams) }
+
+// AddRunning adds a run that a session runs.
+func (b *Batch) AddRunning(session, run job.ID) { put(&b.facts.busy, session, run) }
+
+// AddOver says that something of a session was reaped.
+func (b *Batch) AddOver(session job.ID) { put(&b.facts.over, session, true) }
+
+// AddNaming adds a job that names a calendar.
+func (b *Batch) AddNaming(calendar string, j *Job) {
+	put(&b.facts.namedBy, calendar, append(b.facts.namedBy[calendar], b.AddJob(j)))
+}
+
+// UseCalendars, UsePools, UseTokens and UseDrains add all that there are, by full name
+// or node. The batch changes none of them.
+func (b *Batch) UseCalendars(all map[string]*job.Calendar) { b.facts.calendars = all }
+
+// UsePools adds all pools, with their sizes.
+func (b *Batch) UsePools(all map[string]*job.Pool) { b.facts.pools = all }
+
+// UseTokens adds all tokens.
+func (b *Batch) UseTokens(all []store.Token) { b.facts.tokens = all }
+
+// UseDrains adds why nodes take no runs.
+func (b *Batch) UseDrains(all map[string]*store.Drain) { b.facts.drains = all }
+
+// missing panics in a guarded batch: a decision touches what it did not ask for.
+func (b *Batch) missing(known bool, what string, name any) {
+	if b.facts.guarded && !known {
+		panic(fmt.Sprintf("a decision touches %s %v, which no need has named", what, name))
+	}
+}
+
+// job returns a job, nil if there is none.
+func (b *Batch) job(uid job.ID) *Job {
+	j := b.jobs[uid]
+	if j == nil {
+		b.missing(b.facts.jobs[uid], "job", uid)
+	}
+	return j
+}
+
+func (b *Batch) run(id job.ID) *member {
+	m := b.runs[id]
+	if m == nil {
+		b.missing(b.facts.runs[id], "run", id)
+	}
+	return m
+}
+
+// slot returns the runs that hold a slot or want it.
+func (b *Batch) slot(key string) []*member {
+	if b.facts.guarded {
+		_, ok := b.facts.slots[key]
+		b.missing(ok, "slot", key)
+	}
+	return b.bySlot[key]
+}
+
+// slotUntil returns the runs in the slot of another one, for a decision about those
+// before it.
+func (b *Batch) slotUntil(r *store.Run) []*member {
+	if b.facts.guarded {
+		until, ok := b.facts.slots[r.Slot]
+		b.missing(ok && !later(placeOf(r), until), "the runs before "+r.ID.String()+" in slot", r.Slot)
+	}
+	return b.bySlot[r.Slot]
+}
+
+func placeOf(r *store.Run) store.RunRef { return store.RunRef{Due: r.Due, ID: r.ID} }
+
+// unfinished returns all unfinished runs of a job.
+func (b *Batch) unfinished(uid job.ID) []*member {
+	b.missing(b.facts.whole[uid], "all runs of job", uid)
+	return b.byJob[uid]
+}
+
+// waiting returns the runs of a job that wait or run, among others.
+func (b *Batch) waiting(uid job.ID) []*member {
+	b.missing(b.facts.whole[uid] || b.facts.waiting[uid], "the runs that wait or run of job", uid)
+	return b.byJob[uid]
+}
+
+// followersOf returns the jobs that follow one.
+func (b *Batch) followersOf(j *Job) []*Job {
+	if len(b.followers) == 0 && !b.facts.guarded {
+		return nil
+	}
+	name := j.FullName()
+	b.missing(b.facts.upstreams[name] || b.jobs[j.UID] == nil, "the followers of job", name)
+	return b.followers[name]
+}
+
+func (b *Batch) record(run job.ID, number int) *store.Record {
+	r := b.records[recordKey{run, number}]
+	if r == nil {
+		b.missing(b.facts.records[run], "the records of run", run)
+	}
+	return r
+}
+
+// recordsOf returns the records of a run, among others.
+func (b *Batch) recordsOf(run job.ID) map[recordKey]*store.Record {
+	b.missing(b.facts.records[run] || b.runs[run] != nil, "the records of run", run)
+	return b.records
+}
+
+// key returns the run of a request that already exists, zero for none.
+func (b *Batch) key(id Identity) job.ID {
+	run, ok := b.keys[id]
+	b.missing(ok || b.facts.keys[id], "key", id)
+	return run
+}
+
+func (b *Batch) session(id job.ID) *store.Session { return b.allSessions()[id] }
+
+func (b *Batch) allSessions() map[job.ID]*store.Session {
+	b.missing(b.facts.sessions, "the sessions", "")
+	return b.sessions
+}
+
+func (b *Batch) poolSize(name string) int {
+	_, ok := b.facts.slots[PoolSlot(name)]
+	b.missing(ok, "pool", name)
+	return b.pools[name]
+}
+
+// lookMembers asks for what the runs of a batch need: each its job; a shard those that follow
+// its job, and the other shards where what follows from its end depends on them; and one
+// that holds a slot between two attempts, which another one may end, what its end needs.
+func (b *Batch) lookMembers(n *Need) {
+	f := &b.facts
+	left := f.open[:0]
+	for _, m := range f.open {
+		if !b.isComplete(m, n) {
+			left = append(left, m)
+		}
+	}
+	for _, m := range b.added[f.looked:] {
+		if !b.isComplete(m, n) {
+			left = append(left, m)
+		}
+	}
+	f.open, f.looked = left, len(b.added)
+}
+
+func (b *Batch) isComplete(m *member, n *Need) bool {
+	j, known := b.lookJob(n, m.JobUID)
+	switch {
+	case !known:
+		return false
+	case j == nil:
+		return true
+	}
+	whole := m.HoldsSlot && m.State != job.StateRunning && j.Policy.endNeedsWhole()
+	if m.Shards > 0 {
+		followed, known := b.lookFollowed(n, j)
+		if !known {
+			return false
+		}
+		whole = whole || j.Policy.WantsShards(followed)
+	}
+	return !whole || b.lookWhole(n, j.UID)
+}
+
+// endNeedsWhole tells whether the end of a run needs the other unfinished runs of its job.
+func (p *Policy) endNeedsWhole() bool {
+	return p.NeedsPrevious || p.DeleteAfter >= 0 || p.MaxRuns > 0 && p.PauseOnFailure > 0
+}
+
+// lookJob returns a job, or asks for it.
+func (b *Batch) lookJob(n *Need, uid job.ID) (j *Job, known bool) {
+	if j = b.jobs[uid]; j != nil || b.facts.jobs[uid] {
+		return j, true
+	}
+	n.job(uid)
+	return nil, false
+}
+
+// lookWhole tells whether all runs of a job are known, or asks for them.
+func (b *Batch) lookWhole(n *Need, uid job.ID) bool {
+	if b.facts.whole[uid] {
+		return true
+	}
+	ask(&n.asked.whole, &n.Whole, uid, uid)
+	return false
+}
+
+// lookWaiting tells whether the runs of a job that wait or run are known, or asks for them.
+func (b *Batch) lookWaiting(n *Need, uid job.ID) bool {
+	if b.facts.waiting[uid] || b.facts.whole[uid] {
+		return true
+	}
+	ask(&n.asked.waiting, &n.Waiting, uid, uid)
+	return false
+}
+
+// lookFollowed tells whether other jobs follow a job, or asks for them.
+func (b *Batch) lookFollowed(n *Need, j *Job) (followed, known bool) {
+	name := j.FullName()
+	if b.facts.upstreams[name] {
+		return len(b.followers[name]) > 0, true
+	}
+	ask(&n.asked.upstreams, &n.Upstreams, name, name)
+	return false, false
+}
+
+// lookSlot tells whether the members of a slot are known as far as a run of it, or asks
+// for them.
+func (b *Batch) lookSlot(n *Need, key string, r *store.Run) bool {
+	until := placeOf(r)
+	if has, ok := b.facts.slots[key]; ok && !later(until, has) {
+		return true
+	}
+	n.slot(key, r.JobUID, until)
+	return false
+}
+
+// lookRun returns a run, or asks for it.
+func (b *Batch) lookRun(n *Need, ref RunRef) (m *member, known bool) {
+	if m = b.runs[ref.Run]; m != nil || b.facts.runs[ref.Run] {
+		return m, true
+	}
+	ask(&n.asked.runs, &n.Runs, ref.Run, ref)
+	return nil, false
+}
+
+// lookSessions asks for the sessions.
+func (b *Batch) lookSessions(n *Need) { n.Sessions = n.Sessions || !b.facts.sessions }
+
+// lookRecords tells whether the records of a run are known, or asks for them, and for
+// what a late report may change.
+func (b *Batch) lookRecords(n *Need, ref RunRef) {
+	if !b.facts.records[ref.Run] {
+		ask(&n.asked.records, &n.Records, ref.Run, ref)
+		return
+	}
+	for key, r := range b.records {
+		if key.run != ref.Run {
+			continue
+		}
+		if j, _ := b.lookJob(n, r.Run.JobUID); j != nil && j.Policy.NeedsPrevious {
+			b.lookWhole(n, j.UID)
+		}
+		return // all are of one job
+	}
+}
+
+// lookAround asks for what decisions look at that may end a run, which may be claimed on
+// a node, "" for where it is.
+func (b *Batch) lookAround(n *Need, m *member, node string) {
+	if m.around {
+		return
+	}
+	j, known := b.lookJob(n, m.JobUID)
+	if !known {
+		return
+	}
+	if j == nil {
+		m.around = b.lookSlot(n, m.Slot, &m.Run)
+		return
+	}
+	if node == "" {
+		node = m.Node
+	}
+	_, all := b.lookFollowed(n, j)
+	if p := j.Policy; p.Contends(&m.Run) {
+		all = b.lookSlot(n, m.Slot, &m.Run) && all
+		if key := p.SlotKey(&m.Run.Run, node); key != m.Slot {
+			all = b.lookSlot(n, key, &m.Run) && all
+		}
+	}
+	switch {
+	case j.Policy.endNeedsWhole():
+		all = b.lookWhole(n, j.UID) && all
+	case m.State != job.StateRunning && j.wantsClaims(&m.Run, b.now):
+		all = b.lookWaiting(n, j.UID) && all
+	}
+	m.around = all
+}
+
+// lookEdit asks for what a change of a job looks at, which is given a policy.
+func (b *Batch) lookEdit(n *Need, j *Job, p *Policy) {
+	whole := false
+	for _, p := range [...]*Policy{j.Policy, p} {
+		whole = whole || p.NeedsPrevious || p.MaxRuns > 0 || p.DeleteAfter >= 0
+	}
+	switch {
+	case whole || j.Policy.LateBy != p.LateBy:
+		if !b.lookWhole(n, j.UID) {
+			return
+		}
+	case !b.lookWaiting(n, j.UID):
+		return
+	}
+	for _, m := range b.byJob[j.UID] {
+		if m.State == job.StateWaiting {
+			b.lookSlot(n, m.Slot, &m.Run)
+			b.lookSlot(n, p.SlotKey(&m.Run.Run, m.Node), &m.Run)
+		}
+	}
+}

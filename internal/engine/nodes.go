@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// The rules about what a node may do, for those who act by them outside of a step.
+
+// MayGoTo tells whether a run that was placed on a node, "" for none, may go to another one.
+// A run that is bound belongs to its node.
+func MayGoTo(bound bool, placed, node string) bool { return !bound || placed == "" || placed == node }
+
+// JobVersion is a job as far as an attempt that was claimed ahead depends on it.
+type JobVersion struct {
+	Job     job.ID
+	Version int64
+	Changed time.Time
+	Deleted bool // also set for a job that is not known
+}
+
+// VersionOf returns the version of a job. j may be nil.
+func VersionOf(j *store.Job) JobVersion {
+	if j == nil {
+		return JobVersion{Deleted: true}
+	}
+	return JobVersion{j.Definition.UID, j.Definition.Version, j.Definition.Status.Changed, j.Deleted}
+}
+
+// Recalls tells whether an attempt that was claimed under a version of the job, and has not
+// started, is given back. An attempt that was due when the job was changed counts as started:
+// the answer to the change names it as running.
+func (v *JobVersion) Recalls(claimedUnder int64, due time.Time) bool {
+	changed := v.Deleted || claimedUnder != v.Version
+	return changed && due.After(v.Changed)
+}
+
+// BootRuns returns the runs of a job that is due at the start of a process, without their ids:
+// one, or one for each shard.
+func BootRuns(j *store.Job, session, process job.ID) []store.TriggerItem {
+	shards := j.Filled.Place.Shards
+	items := make([]store.TriggerItem, max(1, shards))
+	for shard := range items {
+		items[shard] = store.TriggerItem{
+			Job: j.Definition.UID, Kind: job.RunBoot, Key: process.String(), Session: session, Shard: shard, Shards: shards,
+		}
+	}
+	return items
+}
+
+// Turn tells whether a session is the one of all live ones whose turn it is to do what one of
+// them should do each time, such as reaping. Times are numbered; those that reach the store
+// itself take turns, which planners and nodes with the API do: where one is gone or stands
+// still, the next does it a time later. Two that disagree for a moment both do it, or neither.
+// A session that does not know that it is live itself counts all the same.
+func Turn(self job.ID, live []store.Session, number int64) bool {
+	keeps := func(s store.Session) bool { return s.Has(store.RolePlanner) || s.Has(store.RoleAPI) }
+	keepers := slices.ContainsFunc(live, keeps)
+	place, all := int64(0), int64(1)
+	for i := range live {
+		switch {
+		case keepers && !keeps(live[i]):
+			if live[i].ID == self {
+				return false
+			}
+			continue
+		case live[i].ID == self:
+			continue
+		case bytes.Compare(live[i].ID[:], self[:]) < 0:
+			place++
+		}
+		all++
+	}
+	return number%all == place
+}

@@ -1,0 +1,403 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Operation is something that a store does in one atomic step: data that says what it
+// needs to know, and a decision. Its outcomes are fields of it. It may be decided several
+// times, each time with another batch: what counts is the last one.
+type Operation interface {
+	// Need asks for what the decision reads and the batch does not know yet. It is
+	// called again with what was loaded, until nothing is left to ask for.
+	Need(b *Batch, n *Need)
+	// Decide changes the batch. After an error nothing of it is written.
+	Decide(b *Batch) error
+}
+
+// Needs fills an empty need with what an operation needs and a batch does not know yet.
+func (b *Batch) Needs(op Operation, n *Need) {
+	op.Need(b, n)
+	b.lookMembers(n)
+}
+
+// Present returns a session that is not over.
+func (b *Batch) Present(id job.ID) (*store.Session, error) {
+	s := b.session(id)
+	if s == nil || b.facts.over[id] {
+		return nil, fmt.Errorf("session %s: %w", id, store.ErrSessionOver)
+	}
+	return s, nil
+}
+
+// sized returns a list of so many zero values, in the room of another one.
+func sized[T any](list []T, n int) []T {
+	list = slices.Grow(list[:0], n)[:n]
+	clear(list)
+	return list
+}
+
+// Plan moves cursors: see store.Planning.
+type Plan struct {
+	Session  job.ID
+	Items    []store.PlanItem
+	Outcomes []store.PlanOutcome
+}
+
+// Need asks for the jobs, and for all runs of one that is completed and removed then.
+func (o *Plan) Need(b *Batch, n *Need) {
+	b.lookSessions(n)
+	for i := range o.Items {
+		if j, _ := b.lookJob(n, o.Items[i].Job); j != nil && o.Items[i].Complete && j.Policy.DeleteAfter >= 0 {
+			b.lookWhole(n, j.UID)
+		}
+	}
+}
+
+// Decide decides about each item.
+func (o *Plan) Decide(b *Batch) error {
+	if _, err := b.Present(o.Session); err != nil {
+		return err
+	}
+	o.Outcomes = sized(o.Outcomes, len(o.Items))
+	for i := range o.Items {
+		o.Outcomes[i] = b.Plan(o.Session, &o.Items[i])
+	}
+	return nil
+}
+
+// Trigger makes runs on request: see store.Planning.
+type Trigger struct {
+	Items    []store.TriggerItem
+	Outcomes []store.TriggerOutcome
+}
+
+// Need asks for the jobs and the keys of the requests.
+func (o *Trigger) Need(b *Batch, n *Need) {
+	b.lookSessions(n)
+	for i := range o.Items {
+		b.lookJob(n, o.Items[i].Job)
+		if id := IdentityOf(&o.Items[i]); !b.facts.keys[id] {
+			ask(&n.asked.keys, &n.Keys, id, id)
+		}
+	}
+}
+
+// Decide decides about each item.
+func (o *Trigger) Decide(b *Batch) error {
+	before := slices.Clone(o.Outcomes)
+	o.Outcomes = sized(o.Outcomes, len(o.Items))
+	for i := range o.Items {
+		o.Outcomes[i] = b.Trigger(&o.Items[i])
+		if before != nil && before[i].Made && before[i].Run == o.Outcomes[i].Run {
+			o.Outcomes[i].Made = true // by a try that was done in parts
+		}
+	}
+	return nil
+}
+
+// Place assigns runs to sessions: see store.Planning.
+type Place struct{ Placements []store.Placement }
+
+// Need asks for the runs and their jobs.
+func (o *Place) Need(b *Batch, n *Need) {
+	b.lookSessions(n)
+	for i := range o.Placements {
+		b.lookRun(n, RunRef{Run: o.Placements[i].Run, Job: o.Placements[i].Job})
+	}
+}
+
+// Decide decides about each placement.
+func (o *Place) Decide(b *Batch) error {
+	for _, p := range o.Placements {
+		b.Place(p)
+	}
+	return nil
+}
+
+// Claim starts attempts: see store.Working.
+type Claim struct {
+	Session  job.ID
+	Attempts []store.Attempt
+	Outcomes []store.ClaimOutcome
+}
+
+// Need asks for the runs with all around them where they are claimed, and for the
+// records of those that are over.
+func (o *Claim) Need(b *Batch, n *Need) {
+	b.lookSessions(n)
+	session := b.sessions[o.Session]
+	for i := range o.Attempts {
+		ref := refOf(&o.Attempts[i])
+		switch m, known := b.lookRun(n, ref); {
+		case !known:
+		case m == nil:
+			b.lookRecords(n, ref)
+		case session != nil:
+			b.lookAround(n, m, session.Node)
+		}
+	}
+}
+
+// Decide decides about each attempt.
+func (o *Claim) Decide(b *Batch) error {
+	claimer, err := b.Present(o.Session)
+	if err != nil {
+		return err
+	}
+	o.Outcomes = sized(o.Outcomes, len(o.Attempts))
+	for i, a := range o.Attempts {
+		o.Outcomes[i] = b.Claim(claimer, a)
+		if o.Outcomes[i].Verdict == store.Started {
+			o.Outcomes[i].Job = b.job(o.Outcomes[i].Run.JobUID).View()
+		}
+	}
+	return nil
+}
+
+// Release gives attempts back: see store.Working.
+type Release struct{ Attempts []store.Attempt }
+
+// Need asks for the runs with all around them, and for what else is claimed of their jobs.
+func (o *Release) Need(b *Batch, n *Need) {
+	b.lookAttempts(n, o.Attempts)
+	for i := range o.Attempts {
+		if m, _ := b.lookRun(n, refOf(&o.Attempts[i])); m != nil {
+			if j, _ := b.lookJob(n, m.JobUID); j != nil && j.wantsClaims(&m.Run, b.now) {
+				b.lookWaiting(n, j.UID)
+			}
+		}
+	}
+}
+
+// Decide decides about each attempt.
+func (o *Release) Decide(b *Batch) error {
+	b.Release(o.Attempts)
+	return nil
+}
+
+// lookAttempts asks for the runs of attempts with all around them, and for the sessions.
+func (b *Batch) lookAttempts(n *Need, attempts []store.Attempt) {
+	b.lookSessions(n)
+	for i := range attempts {
+		b.lookWithAround(n, refOf(&attempts[i]))
+	}
+}
+
+func refOf(a *store.Attempt) RunRef { return RunRef{Run: a.Run, Job: a.Job} }
+
+// lookWithAround asks for a run with all around it.
+func (b *Batch) lookWithAround(n *Need, ref RunRef) (m *member, known bool) {
+	if m, known = b.lookRun(n, ref); m != nil {
+		b.lookAround(n, m, "")
+	}
+	return m, known
+}
+
+// Finish ends attempts: see store.Working.
+type Finish struct {
+	Results []store.Result
+	// Past are records that the store does not have any more.
+	Past     []store.Record
+	Outcomes []store.FinishOutcome
+}
+
+// Need asks for the runs with all around them, and for the records of those of which
+// another attempt or none is running.
+func (o *Finish) Need(b *Batch, n *Need) {
+	b.lookSessions(n)
+	for i := range o.Results {
+		ref := refOf(&o.Results[i].Attempt)
+		if m, known := b.lookWithAround(n, ref); known && (m == nil || !runs(m, o.Results[i].Attempt)) {
+			if b.facts.records[ref.Run] {
+				o.recall(b, ref.Run)
+			}
+			b.lookRecords(n, ref)
+		}
+	}
+}
+
+// recall adds the records of a run that the store does not have any more.
+func (o *Finish) recall(b *Batch, run job.ID) {
+	for i := range o.Past {
+		if o.Past[i].Run.ID == run {
+			b.AddRecord(&o.Past[i])
+		}
+	}
+}
+
+// Decide decides about each result.
+func (o *Finish) Decide(b *Batch) error {
+	before := slices.Clone(o.Outcomes)
+	o.Outcomes = sized(o.Outcomes, len(o.Results))
+	for i := range o.Results {
+		if o.Outcomes[i] = b.Finish(o.Results[i]); o.Outcomes[i].Accepted {
+			b.done.Output = append(b.done.Output, o.Results[i].Output...)
+		}
+		if before != nil && before[i].Unplaced {
+			o.Outcomes[i].Unplaced = true // by a try that was done in parts
+		}
+	}
+	return nil
+}
+
+// Cancel ends runs that somebody wants ended: see store.Working.
+type Cancel struct {
+	Runs       []RunRef
+	By, Reason string
+	// Over asks for a run that is over as well, and says that one which never was is an
+	// ErrNotFound.
+	Over      bool
+	Cancelled []store.Run
+}
+
+// Need asks for the runs with all around them.
+func (o *Cancel) Need(b *Batch, n *Need) {
+	b.lookSessions(n)
+	for _, ref := range o.Runs {
+		if m, known := b.lookWithAround(n, ref); known && m == nil && o.Over {
+			b.lookRecords(n, ref)
+		}
+	}
+}
+
+// Decide decides about each run.
+func (o *Cancel) Decide(b *Batch) error {
+	o.Cancelled = nil
+	for _, ref := range o.Runs {
+		if b.run(ref.Run) == nil && !o.Over {
+			continue
+		}
+		r, ok := b.Cancel(ref.Run, o.By, o.Reason)
+		switch {
+		case ok:
+			o.Cancelled = append(o.Cancelled, r)
+		case o.Over:
+			return store.ErrNotFound
+		}
+	}
+	return nil
+}
+
+// Reap ends attempts as lost: see store.Working.
+type Reap struct {
+	Session  job.ID
+	Attempts []store.Attempt
+}
+
+// Need asks for the runs with all around them, and for the sessions as they stay.
+func (o *Reap) Need(b *Batch, n *Need) {
+	n.Judges = !b.facts.judges
+	b.lookAttempts(n, o.Attempts)
+}
+
+// Decide decides about each attempt.
+func (o *Reap) Decide(b *Batch) error {
+	reaper, err := b.Present(o.Session)
+	if err != nil {
+		return err
+	}
+	for _, a := range o.Attempts {
+		b.Reap(reaper, a)
+	}
+	return nil
+}
+
+// Alert says what was expected of runs by now: see store.Working.
+type Alert struct {
+	Runs   []RunRef
+	Alerts []store.Alert
+}
+
+// Need asks for the runs and their jobs.
+func (o *Alert) Need(b *Batch, n *Need) {
+	for _, ref := range o.Runs {
+		b.lookRun(n, ref)
+	}
+}
+
+// Decide decides about each run.
+func (o *Alert) Decide(b *Batch) error {
+	o.Alerts = nil
+	for _, ref := range o.Runs {
+		m := b.run(ref.Run)
+		if m == nil {
+			continue
+		}
+		r := m.Run
+		if unmet := b.Alert(ref.Run); len(unmet) > 0 {
+			o.Alerts = append(o.Alerts, store.Alert{Run: r, Unmet: unmet})
+		}
+	}
+	return nil
+}
+
+// Tidy ends runs that will never start, pauses that have run out, and removes completed
+// jobs whose time has come. Those given need not be such.
+type Tidy struct {
+	Runs []RunRef
+	Jobs []job.ID
+	// More is set when as many runs as a step may end have ended before the others were
+	// looked at.
+	More bool
+}
+
+// Need asks for the runs with all around them, and for the jobs.
+func (o *Tidy) Need(b *Batch, n *Need) {
+	b.lookSessions(n)
+	for _, ref := range o.Runs {
+		b.lookWithAround(n, ref)
+	}
+	for _, uid := range o.Jobs {
+		j, _ := b.lookJob(n, uid)
+		if j == nil || j.Deleted {
+			continue
+		}
+		if j.Policy.MaxRuns > 0 || j.Policy.DeleteAfter >= 0 {
+			b.lookWhole(n, uid)
+		} else {
+			b.lookWaiting(n, uid)
+		}
+		b.lookCalendars(n, j.Document)
+	}
+}
+
+// Decide decides about each run and job, the jobs by name.
+func (o *Tidy) Decide(b *Batch) error {
+	o.More = false
+	settled := 0
+	for _, ref := range o.Runs {
+		if o.More = settled == store.MaxBatch; o.More {
+			break
+		}
+		if b.Settle(ref.Run) {
+			settled++
+		}
+	}
+	var list []*Job
+	for _, uid := range o.Jobs {
+		if j := b.job(uid); j != nil {
+			list = append(list, j)
+		}
+	}
+	sortByName(list)
+	for _, j := range list {
+		if b.Expired(j) {
+			if err := b.Delete(j, store.AnyVersion, System); err != nil {
+				return err
+			}
+		} else if !j.Deleted {
+			b.Unpause(j, j.Document.Filled, b.calendar)
+		}
+	}
+	return nil
+}
+
+func sortByName(list []*Job) {
+	slices.SortFunc(list, func(a, b *Job) int { return strings.Compare(a.FullName(), b.FullName()) })
+}

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Refit gives jobs what follows from other defaults of the server than before. A job whose
+// schedule means something else by them begins a new epoch.
+type Refit struct{ Jobs []job.ID }
+
+// Need asks for the jobs with their unfinished runs.
+func (o *Refit) Need(b *Batch, n *Need) { b.lookRefitted(n, o.Jobs) }
+
+// lookRefitted asks for jobs with all that a new policy or epoch of them looks at.
+func (b *Batch) lookRefitted(n *Need, jobs []job.ID) {
+	b.lookSessions(n)
+	for _, uid := range jobs {
+		if j, _ := b.lookJob(n, uid); j != nil && !j.Deleted {
+			b.lookCalendars(n, j.Document)
+			b.lookWhole(n, uid)
+			b.lookEdit(n, j, j.Policy)
+		}
+	}
+}
+
+// Decide decides about each job.
+func (o *Refit) Decide(b *Batch) error {
+	for _, uid := range o.Jobs {
+		j := b.job(uid)
+		if j == nil || j.Deleted {
+			continue
+		}
+		was := j.Document.Timing
+		if err := b.retime(j); err != nil {
+			return err
+		}
+		b.Refit(j)
+		if b.saveJob(j); !SameOccurrences(was, j.Document.Timing) {
+			b.Reschedule(j, j.Document.Filled, b.calendar, WhyDefaults(was, j.Document.Timing))
+		}
+	}
+	return nil
+}
+
+// retime makes the text of a job that decides when it is due.
+func (b *Batch) retime(j *Job) error {
+	timing, err := TimingText(j.Document.Filled, b.calendar)
+	if err != nil {
+		return fmt.Errorf("job %s: %w", j.FullName(), err)
+	}
+	j.Document = j.Document.with(func(d *Document) { d.Timing = timing })
+	return nil
+}
+
+// Restart begins a new epoch for jobs of a store that was restored, and then ends runs, which
+// may have run elsewhere.
+type Restart struct {
+	Jobs       []job.ID
+	Runs       []store.Run
+	By, Reason string
+}
+
+// Need asks for the jobs, and for the runs with all around them.
+func (o *Restart) Need(b *Batch, n *Need) {
+	b.lookRefitted(n, o.Jobs)
+	for i := range o.Runs {
+		b.lookWithAround(n, RunRef{Run: o.Runs[i].ID, Job: o.Runs[i].JobUID})
+	}
+}
+
+// Decide decides about each job and run.
+func (o *Restart) Decide(b *Batch) error {
+	for _, uid := range o.Jobs {
+		j := b.job(uid)
+		if j == nil || j.Deleted {
+			continue
+		}
+		if err := b.retime(j); err != nil {
+			return err
+		}
+		b.Reschedule(j, j.Document.Filled, b.calendar, WhyRestored)
+	}
+	for i := range o.Runs {
+		r := &o.Runs[i]
+		if r.State == job.StateRunning {
+			b.Finish(store.Result{
+				Attempt: r.Present(), Started: r.Claimed, Ended: b.now,
+				Outcome: job.OutcomeCancelled, Reason: "by " + o.By + ": " + o.Reason,
+			})
+		} else if !b.Settle(r.ID) {
+			b.Cancel(r.ID, o.By, o.Reason)
+		}
+	}
+	return nil
+}
+
+// Note is a record of the audit about the store itself.
+type Note struct{ Actor, Action, Object, Detail string }
+
+// Need asks for nothing.
+func (o *Note) Need(*Batch, *Need) {}
+
+// Decide writes it.
+func (o *Note) Decide(b *Batch) error {
+	b.audit(o.Actor, o.Action, o.Object, 0, o.Detail)
+	return nil
+}

@@ -1,0 +1,203 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Work that something else does is planned like any other, so that each occurrence is
+// accounted for. Its runs wait: for a report instead of a slot. No node is offered them.
+
+// noReport is the reason of a run that waits for a report.
+const noReport = "no report has come yet"
+
+// reportEarly is how long before it is due a report may come for an occurrence: the clock of
+// whatever runs the work may be ahead.
+const reportEarly = 10 * time.Second
+
+// isReportedStart tells whether the start of a run was reported: its end is awaited then.
+func isReportedStart(j *Job, m *member) bool { return j.Policy.Reported && !m.First.IsZero() }
+
+// unreported tells whether a report of a run does not come any more.
+func (b *Batch) unreported(r *store.Run) (job.Outcome, string, bool) {
+	switch {
+	case r.LateAfter.IsZero() || !b.now.After(r.LateAfter):
+		return "", "", false
+	case r.First.IsZero():
+		return job.OutcomeMissed, fmt.Sprintf("no report came until %s, %s after it was due", inUTC(r.LateAfter), r.LateAfter.Sub(r.Due)), true
+	}
+	return job.OutcomeTimedOut, fmt.Sprintf("its start was reported at %s, and no end until %s", inUTC(r.First), inUTC(r.LateAfter)), true
+}
+
+// Report says that work which something else does has started or ended: see store.Working.
+type Report struct {
+	store.Report
+	Outcome store.ReportOutcome
+}
+
+func (o *Report) identity() Identity { return Identity{o.Job, job.RunByHand, o.Key, 0} }
+
+// Need asks for the job with its unfinished runs, and for the key of the report.
+func (o *Report) Need(b *Batch, n *Need) {
+	b.lookSessions(n)
+	j, _ := b.lookJob(n, o.Job)
+	if j == nil {
+		return
+	}
+	b.lookFollowed(n, j)
+	if b.lookWhole(n, o.Job) {
+		for _, m := range b.byJob[o.Job] {
+			b.lookAround(n, m, "")
+		}
+	}
+	if id := o.identity(); o.Key != "" && !b.facts.keys[id] {
+		ask(&n.asked.keys, &n.Keys, id, id)
+	}
+}
+
+// Decide finds the run that the report is about, or makes one, and starts or ends it.
+//
+// Accounted: a report that no occurrence waits for leaves a run of its own.
+func (o *Report) Decide(b *Batch) error {
+	o.Outcome = store.ReportOutcome{}
+	j := b.job(o.Job)
+	if j == nil || j.Deleted {
+		return fmt.Errorf("report on job %s: %w", o.Job, store.ErrNotFound)
+	}
+	if !j.Policy.Reported {
+		return fmt.Errorf("report on job %s: it has no run.external: %w", j.FullName(), store.ErrConflict)
+	}
+	if o.Key != "" {
+		if run := b.key(o.identity()); !run.IsZero() {
+			o.Outcome.Run = run // it came before
+			return nil
+		}
+	}
+	at := o.At
+	if at.IsZero() || at.After(b.now) {
+		at = b.now
+	}
+	if o.Starts {
+		return o.start(b, j, at)
+	}
+	m := b.reported(j, o.Run)
+	if m == nil {
+		m = b.awaited(j, at)
+	}
+	if m == nil {
+		m = o.own(b, j, at)
+	}
+	o.keep(b, m)
+	res := o.Result
+	res.Attempt = m.Present()
+	if res.Started.IsZero() {
+		res.Started = m.First
+	}
+	if res.Started.IsZero() || res.Started.After(at) {
+		res.Started = at
+	}
+	res.Ended = at
+	m.First = res.Started
+	o.Outcome.Attempt = m.Attempt
+	for _, chunk := range o.Result.Output {
+		chunk.Run, chunk.Attempt = m.ID, m.Attempt
+		b.done.Output = append(b.done.Output, chunk)
+	}
+	b.finish(m, res)
+	return nil
+}
+
+// start notes that work has started.
+func (o *Report) start(b *Batch, j *Job, at time.Time) error {
+	if running := b.reported(j, job.ID{}); running != nil && o.Lock {
+		return fmt.Errorf("start of job %s: run %s has not ended: %w", j.FullName(), running.ID, store.ErrExists)
+	}
+	m := b.awaited(j, at)
+	if m == nil {
+		m = o.own(b, j, at)
+	}
+	o.keep(b, m)
+	m.First, m.Claimed = at, at
+	m.LateAfter = at.Add(max(j.Policy.Grace, lateGrace))
+	m.Reason = "its start was reported at " + inUTC(at)
+	b.raiseFloor(j, &m.Run)
+	b.save(m)
+	return nil
+}
+
+// keep notes which run a report was about, so that one which comes again is known.
+func (o *Report) keep(b *Batch, m *member) {
+	o.Outcome.Run = m.ID
+	if o.Key != "" {
+		b.done.Keys = append(b.done.Keys, Key{o.identity(), m.ID, b.now.Add(store.KeyLife)})
+	}
+}
+
+// reported returns the run of a job whose start was reported: the one that is named, else the
+// latest.
+func (b *Batch) reported(j *Job, run job.ID) (latest *member) {
+	for _, m := range b.unfinished(j.UID) {
+		if m.removed || m.First.IsZero() || m.State != job.StateWaiting {
+			continue
+		}
+		if m.ID == run {
+			return m
+		}
+		if !run.IsZero() {
+			continue
+		}
+		if latest == nil || m.First.After(latest.First) {
+			latest = m
+		}
+	}
+	return latest
+}
+
+// awaited returns the run that a report at a moment stands for: the latest that is due then,
+// so that a report which never came leaves its own occurrence missed, else one that is due in
+// a moment.
+func (b *Batch) awaited(j *Job, at time.Time) (latest *member) {
+	var early *member
+	for _, m := range b.unfinished(j.UID) {
+		if m.removed || m.State != job.StateWaiting || !m.First.IsZero() || m.Due.After(at.Add(reportEarly)) || isTooLate(m, at) {
+			continue
+		}
+		if _, yes := withdrawn(j, &m.Run); yes {
+			continue
+		}
+		switch {
+		case m.Due.After(at):
+			if early == nil || before(&m.Run, &early.Run) {
+				early = m
+			}
+		case latest == nil || before(&latest.Run, &m.Run):
+			latest = m
+		}
+	}
+	if latest == nil {
+		return early
+	}
+	return latest
+}
+
+// isTooLate tells whether work was later than a run waits for it. A report that was held up on
+// its way is not.
+func isTooLate(m *member, at time.Time) bool {
+	return !m.LateAfter.IsZero() && at.After(m.LateAfter)
+}
+
+// own makes a run for a report that no occurrence waits for.
+func (o *Report) own(b *Batch, j *Job, at time.Time) *member {
+	key := o.Key
+	if key == "" {
+		key = o.ID.String()
+	}
+	r := b.newRun(j, o.ID, job.RunByHand, key)
+	r.State, r.Due, r.Scheduled = job.StateWaiting, at, at
+	r.Slot = j.Policy.SlotKey(&r.Run, "")
+	b.makeRun(r)
+	return b.runs[r.ID]
+}

@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"cmp"
+	"iter"
+	"time"
+
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Nodes are judged by their silence in one way, which is here: only time in which the
+// store was reachable counts. While the store is away no node can be heard, so a session
+// that was renewed without a gap is the witness that the store was there.
+
+// Renew notes a renewal of a session at a moment of the store's clock.
+func Renew(s *store.Session, now time.Time) {
+	if now.Sub(s.Renewed) > store.SessionLife {
+		s.BeforeGap, s.Steady = s.Renewed, now
+	}
+	s.Renewed = now
+}
+
+// Silence returns for how long a node has been silent that was heard last at a moment.
+// Sessions that are renewed are the witnesses: each vouches for the time since it is
+// steady, and the longest counts. Without a witness it is 0.
+func Silence(now, heard time.Time, sessions iter.Seq[*store.Session]) time.Duration {
+	var longest time.Duration
+	for witness := range sessions {
+		if isWitness(now, witness) {
+			longest = max(longest, min(now.Sub(heard), now.Sub(witness.Steady)))
+		}
+	}
+	return longest
+}
+
+// isWitness tells whether a session proves that the store was reachable since it is
+// steady. One of a belfry that did not note that yet proves nothing.
+func isWitness(now time.Time, s *store.Session) bool {
+	return !s.Steady.IsZero() && now.Sub(s.Renewed) < store.SessionLife
+}
+
+// IsLive tells whether a session is a member of the cluster. After an outage of the
+// store, which witnesses know of, the members of before have time to come back.
+func IsLive(now time.Time, s *store.Session, sessions iter.Seq[*store.Session]) bool {
+	if s.Leaving || s.Live(now) {
+		return !s.Leaving
+	}
+	known := false
+	for witness := range sessions {
+		// One that began after the silence did does not know what was before.
+		if !isWitness(now, witness) || witness.BeforeGap.IsZero() && witness.Steady.After(s.Renewed) {
+			continue
+		}
+		if silentFor(now, s.Renewed, witness) >= store.SessionLife {
+			return false
+		}
+		known = true
+	}
+	return known
+}
+
+// silentFor returns the time since a moment without the last gap of a witness.
+func silentFor(now, heard time.Time, witness *store.Session) time.Duration {
+	gap := witness.BeforeGap
+	if gap.Before(heard) {
+		gap = heard
+	}
+	return now.Sub(heard) - max(0, witness.Steady.Sub(gap))
+}
+
+// LostAfter returns for how long the node of a running attempt may be silent: what the job
+// said at the claim, because the node ends the attempt by that. A run that a Belfry of
+// before 2026-12 has claimed does not say it; the job as it is has the answer then.
+func LostAfter(r *store.Run, policy time.Duration) time.Duration {
+	return cmp.Or(r.LostAfter, policy)
+}
+
+// IsLost tells whether a running attempt may be recorded as lost: its session is silent
+// for longer than lostAfter, or has ended. session may be nil.
+func IsLost(now time.Time, lostAfter time.Duration, session *store.Session, sessions iter.Seq[*store.Session]) bool {
+	return session == nil || Silence(now, session.Renewed, sessions) > lostAfter
+}
+
+// IsForgotten tells whether a session was silent for so long that it is removed once it
+// runs nothing.
+func IsForgotten(now time.Time, s *store.Session, sessions iter.Seq[*store.Session]) bool {
+	return Silence(now, s.Renewed, sessions) > store.SilenceMax
+}

@@ -1,0 +1,63 @@
+package httpapi
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/belfry-cron/belfry/client"
+)
+
+// pingBodyMax is how much of a body is kept as output.
+const pingBodyMax = 100 << 10
+
+// pingRoutes take pings in the form of healthchecks.io: whoever has the key of a job needs no
+// token, and a program that can fetch a URL can report.
+func (a *api) pingRoutes() {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		a.mux.HandleFunc(method+" /ping/{key}", a.ping)
+		a.mux.HandleFunc(method+" /ping/{key}/{signal}", a.ping)
+	}
+}
+
+func (a *api) ping(w http.ResponseWriter, r *http.Request) {
+	said, ok := pingOf(r.PathValue("signal"))
+	if !ok {
+		a.writeProblem(w, refuse(client.TypeNotFound, "no ping ends like this").withHint("it ends with nothing, /start, /fail or an exit code from 0 to 255"))
+		return
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, pingBodyMax))
+	if err != nil {
+		a.writeProblem(w, refuse(client.TypeMalformed, "the body of the request cannot be read"))
+		return
+	}
+	said.Output = strings.ToValidUTF8(string(body), "\uFFFD")
+	if _, err := a.Service.Reports.Ping(r.Context(), r.PathValue("key"), said); err != nil {
+		a.writeProblem(w, a.asProblem(r.Context(), err))
+		return
+	}
+	plain(w, http.StatusOK, "OK\n")
+}
+
+// pingOf returns what the end of the path of a ping says.
+func pingOf(signal string) (client.Report, bool) {
+	switch signal {
+	case "":
+		return client.Report{State: client.ReportSucceeded}, true
+	case "start":
+		return client.Report{State: client.ReportStarted}, true
+	case "fail":
+		return client.Report{State: client.ReportFailed, Reason: "a failure was reported"}, true
+	}
+	code, err := strconv.ParseUint(signal, 10, 8)
+	if err != nil {
+		return client.Report{}, false
+	}
+	exit := int(code)
+	said := client.Report{State: client.ReportSucceeded, ExitCode: &exit}
+	if exit != 0 {
+		said.State = client.ReportFailed
+	}
+	return said, true
+}

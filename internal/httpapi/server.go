@@ -1,0 +1,127 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/auth"
+)
+
+// serverRoutes are about the server itself: its nodes, tokens and changes.
+func (a *api) serverRoutes() {
+	register(a, http.MethodGet, "/nodes", "list-nodes", "List nodes by name", a.listNodes)
+	register(a, http.MethodPost, "/nodes/{id}/drain", "drain-node", "Stop a node from accepting runs", a.drainNode)
+	register(a, http.MethodPost, "/nodes/{id}/undrain", "undrain-node", "Let a node accept runs again", a.undrainNode)
+	register(a, http.MethodGet, "/attention", "list-attention", "List what a person should look at, the worst first", a.listAttention)
+	register(a, http.MethodGet, "/audit", "list-audit", "List changes, the latest first", a.listAudit)
+	register(a, http.MethodGet, "/tokens", "list-tokens", "List tokens by name", a.listTokens)
+	register(a, http.MethodPost, "/tokens", "create-token", "Create a token", a.createToken, http.StatusCreated)
+	register(a, http.MethodDelete, "/tokens/{name}", "revoke-token", "Revoke a token", a.revokeToken)
+}
+
+func (a *api) listNodes(ctx context.Context, _ *struct{}) (*answer[client.Page[client.Node]], error) {
+	return listed(a.Service.Nodes.List(ctx, caller(ctx)))
+}
+
+// NodeInput names a node in a path.
+type NodeInput struct {
+	ID string `path:"id" minLength:"1" maxLength:"255" doc:"The name of the node, or its session."`
+}
+
+type drainNodeInput struct {
+	NodeInput
+	Body *client.DrainRequest `required:"false"`
+}
+
+func (a *api) drainNode(ctx context.Context, in *drainNodeInput) (*answer[client.Node], error) {
+	return answered(a.Service.Nodes.Drain(ctx, caller(ctx), in.ID, given(in.Body).Reason))
+}
+
+func (a *api) undrainNode(ctx context.Context, in *NodeInput) (*answer[client.Node], error) {
+	return answered(a.Service.Nodes.Undrain(ctx, caller(ctx), in.ID))
+}
+
+type attentionInput struct {
+	Namespace string `query:"namespace" maxLength:"128" doc:"Only what is about jobs of this namespace, and about nodes."`
+}
+
+func (a *api) listAttention(ctx context.Context, in *attentionInput) (*answer[client.Page[client.Attention]], error) {
+	return listed(a.Service.Attention.List(ctx, caller(ctx), in.Namespace))
+}
+
+type listAuditInput struct {
+	PageInput
+	Namespace string    `query:"namespace" maxLength:"128" doc:"Only changes of what is in this namespace."`
+	Object    string    `query:"object" maxLength:"257" doc:"Only changes of this: namespace/name, or the name of a token."`
+	Actor     string    `query:"actor" maxLength:"128" doc:"Only changes by the holder of this token, or by belfry itself."`
+	From      time.Time `query:"from" doc:"Only changes at this instant or later."`
+	To        time.Time `query:"to" doc:"Only changes before this instant."`
+}
+
+func (a *api) listAudit(ctx context.Context, in *listAuditInput) (*answer[client.Page[client.AuditRecord]], error) {
+	return answered(a.Service.Audit.List(ctx, caller(ctx), client.AuditQuery{
+		Namespace: in.Namespace, Object: in.Object, Actor: in.Actor, From: in.From, To: in.To,
+		PageSize: in.PageSize, PageToken: in.PageToken,
+	}))
+}
+
+func (a *api) listTokens(ctx context.Context, _ *struct{}) (*answer[client.Page[client.Token]], error) {
+	return listed(a.Service.Access.List(ctx, caller(ctx)))
+}
+
+type createTokenInput struct {
+	Body client.TokenRequest
+}
+
+type createTokenOutput struct {
+	Status       int
+	CacheControl string `header:"Cache-Control"`
+	Body         client.NewToken
+}
+
+func (a *api) createToken(ctx context.Context, in *createTokenInput) (*createTokenOutput, error) {
+	made, err := a.Service.Access.Create(ctx, caller(ctx), in.Body)
+	return &createTokenOutput{Status: http.StatusCreated, CacheControl: "no-store", Body: made}, err
+}
+
+// sessionRoutes begin sessions of browsers.
+func (a *api) sessionRoutes() {
+	register(a, http.MethodPost, "/sessions:code", "create-login-code", "Create a code that logs a browser in as the caller, once", a.createCode, http.StatusCreated)
+}
+
+type codeOutput struct {
+	Status       int
+	CacheControl string `header:"Cache-Control"`
+	Body         client.LoginCode
+}
+
+func (a *api) createCode(ctx context.Context, _ *struct{}) (*codeOutput, error) {
+	who := caller(ctx)
+	code, err := a.Sessions.NewCode(who.Token)
+	return &codeOutput{Status: http.StatusCreated, CacheControl: "no-store", Body: client.LoginCode{
+		Code: code, Expires: a.Now().Add(auth.CodeFor).UTC(),
+	}}, err
+}
+
+// TokenName names a token in a path.
+type TokenName struct {
+	Name string `path:"name" maxLength:"128" doc:"Its name."`
+}
+
+func (a *api) revokeToken(ctx context.Context, in *TokenName) (*struct{}, error) {
+	return nil, a.Service.Access.Revoke(ctx, caller(ctx), in.Name)
+}
+
+// elsewhereRoute answers on a node without the role api. A token is wanted as everywhere:
+// strangers do not learn which nodes there are.
+func (a *api) elsewhereRoute() {
+	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		where, err := a.Service.Nodes.WithAPI(r.Context(), caller(r.Context()))
+		if err != nil {
+			where = "another node may, but the store does not know which"
+		}
+		a.writeProblem(w, refuse(client.TypeElsewhere, "node %s does not have the role api and serves no API requests", a.Node).withHint("%s", where))
+	})
+}

@@ -1,0 +1,78 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// statsRoutes count what has run and what will.
+func (a *api) statsRoutes() {
+	register(a, http.MethodGet, "/stats", "get-stats", "Count what has run, in buckets of time", a.getStats, http.StatusNotFound)
+	register(a, http.MethodGet, "/load", "get-load", "Count what schedules will start, in steps of time", a.getLoad)
+	register(a, http.MethodGet, "/load/jobs", "list-due-jobs", "List the jobs that fall due within a span", a.listDueJobs)
+	register(a, http.MethodGet, "/jobs/{namespace}/{name}/statistics", "statistics-of-job", "Show how the last runs of a job went", a.statisticsOfJob)
+}
+
+type statsInput struct {
+	Namespace string    `query:"namespace" maxLength:"128" doc:"Only runs of jobs of this namespace."`
+	Job       string    `query:"job" maxLength:"257" doc:"Only runs of this job: name, namespace/name or uid."`
+	From      time.Time `query:"from" doc:"Count from the bucket with this instant on. Default: 24 hours ago."`
+	To        time.Time `query:"to" doc:"Count what ended before this instant. Default: now."`
+	Step      string    `query:"step" default:"60s" maxLength:"16" doc:"The length of a bucket, such as 60s, 10m or 1h: whole seconds, and 2,000 buckets at most."`
+}
+
+func (a *api) getStats(ctx context.Context, in *statsInput) (*answer[client.Stats], error) {
+	step, err := stepOf(in.Step)
+	if err != nil {
+		return nil, err
+	}
+	return answered(a.Service.Stats.Over(ctx, caller(ctx), client.StatsQuery{Namespace: in.Namespace, Job: in.Job, From: in.From, To: in.To, Step: step}))
+}
+
+// stepOf reads the length of a step.
+func stepOf(text string) (time.Duration, error) {
+	step, err := job.ParseDuration(text)
+	if err != nil {
+		return 0, wrongParameter("step", err.Error())
+	}
+	return time.Duration(step), nil
+}
+
+type loadInput struct {
+	Namespace string    `query:"namespace" maxLength:"128" doc:"Only jobs of this namespace."`
+	Label     []string  `query:"label,explode" nullable:"false" maxItems:"16" doc:"Only jobs with this label: key=value. May be repeated; all must match."`
+	From      time.Time `query:"from" doc:"Count from the step with this instant on. Default: now."`
+	To        time.Time `query:"to" doc:"Count what falls due before this instant, at most 32 days ahead. Default: 24 hours after from."`
+	Step      string    `query:"step" default:"60s" maxLength:"16" doc:"The length of a step, such as 60s, 10m or 1h: whole seconds, and 2,000 steps at most."`
+}
+
+func (a *api) getLoad(ctx context.Context, in *loadInput) (*answer[client.Load], error) {
+	step, err := stepOf(in.Step)
+	if err != nil {
+		return nil, err
+	}
+	labels, err := labelsOf(in.Label)
+	if err != nil {
+		return nil, err
+	}
+	return answered(a.Service.Load.Ahead(ctx, caller(ctx), client.LoadQuery{Namespace: in.Namespace, Labels: labels, From: in.From, To: in.To, Step: step}))
+}
+
+type dueJobsInput struct {
+	Namespace string    `query:"namespace" maxLength:"128" doc:"Only jobs of this namespace."`
+	From      time.Time `query:"from" doc:"The beginning of the span. Default: now."`
+	To        time.Time `query:"to" doc:"Its end, which is not part of it. Default: a minute after from."`
+	PageSize  int       `query:"page_size" minimum:"1" maximum:"500" default:"100" doc:"List at most so many."`
+}
+
+func (a *api) listDueJobs(ctx context.Context, in *dueJobsInput) (*answer[client.Page[client.DueJob]], error) {
+	return listed(a.Service.Load.Due(ctx, caller(ctx), in.Namespace, in.From, in.To, in.PageSize))
+}
+
+func (a *api) statisticsOfJob(ctx context.Context, in *JobName) (*answer[client.JobStatistics], error) {
+	return answered(a.Service.Stats.OfJob(ctx, caller(ctx), in.name()))
+}

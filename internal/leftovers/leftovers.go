@@ -1,0 +1,106 @@
+// Package leftovers settles in the store what a process of a node has left that died:
+// attempts that never began are given back, the rest is lost. The watchdog of the dead
+// process does so, and the next process on the machine: both may do it at the same time
+// and repeatedly, since the store compares the token of each attempt.
+package leftovers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Store is what is needed of a store.
+type Store interface {
+	Leave(ctx context.Context, session job.ID) error
+	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
+	Release(ctx context.Context, session job.ID, attempts []store.Attempt) error
+	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
+}
+
+// Dead is the session of a process that died.
+type Dead struct {
+	Session job.ID
+	// Began tells whether an attempt may have taken effect.
+	Began func(run job.ID, attempt int) bool
+	// Ended is closed when nothing of its attempts runs any more, and until then none
+	// is lost: it has its slot. Nil: nothing runs.
+	Ended <-chan struct{}
+}
+
+// Settled is what was settled.
+type Settled struct {
+	GivenBack []store.Attempt
+	Lost      []store.Run
+}
+
+// lookAgain is when the store is asked once more: a claim that was sent before the death
+// may be committed after it.
+var lookAgain = []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
+
+// Settle settles what the store knows of the session now.
+func (d *Dead) Settle(ctx context.Context, s Store) (settled Settled, err error) {
+	// No claim is accepted after this, and others take what was not claimed.
+	if err := s.Leave(ctx, d.Session); err != nil && !errors.Is(err, store.ErrSessionOver) {
+		return settled, fmt.Errorf("leave for session %s: %w", d.Session, err)
+	}
+	runs, err := s.Mine(ctx, d.Session)
+	if err != nil {
+		return settled, err
+	}
+	var lost []store.Run
+	var unbegun []store.Attempt
+	for i := range runs {
+		if d.Began(runs[i].ID, runs[i].Attempt) {
+			lost = append(lost, runs[i])
+		} else {
+			unbegun = append(unbegun, runs[i].Present())
+		}
+	}
+	for batch := range slices.Chunk(unbegun, store.MaxBatch) {
+		if err := s.Release(ctx, d.Session, batch); err != nil {
+			return settled, err
+		}
+		settled.GivenBack = append(settled.GivenBack, batch...)
+	}
+	if len(lost) > 0 && d.Ended != nil {
+		select {
+		case <-d.Ended:
+		case <-ctx.Done():
+			return settled, context.Cause(ctx)
+		}
+	}
+	for batch := range slices.Chunk(lost, store.MaxBatch) {
+		results := make([]store.Result, len(batch))
+		for i := range batch {
+			results[i] = store.Result{
+				Attempt: batch[i].Present(), Outcome: job.OutcomeLost, Reason: "the process of node " + batch[i].Node + " ended while it ran",
+			}
+		}
+		if _, err := s.Finish(ctx, d.Session, results); err != nil {
+			return settled, err
+		}
+		settled.Lost = append(settled.Lost, batch...)
+	}
+	return settled, nil
+}
+
+// Again settles for some seconds what the store comes to know of the session late.
+func (d *Dead) Again(ctx context.Context, s Store) (all Settled, err error) {
+	for _, wait := range lookAgain {
+		select {
+		case <-ctx.Done():
+			return all, context.Cause(ctx)
+		case <-time.After(wait):
+		}
+		var more Settled
+		more, err = d.Settle(ctx, s)
+		all.GivenBack, all.Lost = append(all.GivenBack, more.GivenBack...), append(all.Lost, more.Lost...)
+	}
+	return all, err
+}

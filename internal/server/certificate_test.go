@@ -1,0 +1,96 @@
+package server
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// issue writes a certificate with a number, and its key.
+func issue(t *testing.T, cert, key string, number int64) {
+	t.Helper()
+	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(number), NotAfter: time.Now().Add(time.Hour)}
+	signed, err := x509.CreateCertificate(rand.Reader, template, template, secret.Public(), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: signed}, key: {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		// Files that are written one after the other may have the same time.
+		if err := os.Chtimes(name, time.Time{}, time.Unix(1_800_000_000+number, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestACertificateThatIsRenewedIsReadAgain(t *testing.T) {
+	cert, key := filepath.Join(t.TempDir(), "cert"), filepath.Join(t.TempDir(), "key")
+	var log bytes.Buffer
+	now := time.Now()
+	c := &certificate{cert: cert, key: key, now: func() time.Time { return now }, log: slog.New(slog.NewTextHandler(&log, nil))}
+	if err := c.load(); err == nil {
+		t.Fatal("a certificate that does not exist was read")
+	}
+	shows := func(when string, want int64) {
+		t.Helper()
+		shown, err := c.get(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, err := x509.ParseCertificate(shown.Certificate[0])
+		if err != nil || leaf.SerialNumber.Int64() != want {
+			t.Errorf("%s it shows the certificate %v, want %d: %v", when, leaf.SerialNumber, want, err)
+		}
+	}
+	issue(t, cert, key, 1)
+	if err := c.load(); err != nil {
+		t.Fatal(err)
+	}
+	issue(t, cert, key, 2)
+	shows("within a minute", 1)
+	now = now.Add(certificateEvery)
+	shows("a minute later", 2)
+
+	// One of the two files comes first.
+	other := filepath.Join(t.TempDir(), "key")
+	issue(t, cert, other, 3)
+	for range 3 {
+		now = now.Add(certificateEvery)
+		shows("with a key that does not fit", 2)
+	}
+	if n := strings.Count(log.String(), "cannot read the changed"); n != 1 {
+		t.Errorf("it is said %d times:\n%s", n, log.String())
+	}
+	text, err := os.ReadFile(other)
+	if err == nil {
+		err = os.WriteFile(key, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(certificateEvery)
+	shows("with both", 3)
+	if n := strings.Count(log.String(), "certificate reloaded"); n != 2 {
+		t.Errorf("the log has:\n%s", log.String())
+	}
+}

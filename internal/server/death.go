@@ -1,0 +1,152 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/ends"
+	"github.com/belfry-cron/belfry/internal/leftovers"
+	"github.com/belfry-cron/belfry/internal/watchdog"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/etcd"
+	"github.com/belfry-cron/belfry/store/mysql"
+	"github.com/belfry-cron/belfry/store/postgres"
+	"github.com/belfry-cron/belfry/store/redis"
+)
+
+// reach is how the watchdog of a server reaches its store when the server has died.
+type reach struct {
+	Store config.Store
+	// Apart says that history is in another store. What the report ends is shipped there by
+	// servers.
+	Apart     bool
+	Defaults  job.Defaults
+	Revisions int
+	// Dir and Env are those of the server: an address may name files, and drivers read
+	// passwords and certificates of PGPASSWORD and the like.
+	Dir string
+	Env []string
+	// LogFormat is that of the server, whose log the watchdog continues.
+	LogFormat config.LogFormat
+}
+
+// reach returns how the watchdog reaches the store; nil where it cannot: a file is for
+// one process, and the next server settles what this one leaves.
+func (s *Server) reach() ([]byte, error) {
+	if s.Settings.Store.File() != "" {
+		return nil, nil
+	}
+	r := reach{Store: s.Settings.Store, Apart: s.Settings.History != "", Defaults: s.Settings.JobDefaults(), Revisions: s.Settings.Keep.Revisions, LogFormat: s.Settings.LogFormat}
+	r.Dir, _ = os.Getwd() // one that is gone has no files
+	r.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return !strings.HasPrefix(v, "PG") && !strings.HasPrefix(v, "SSL_CERT_") && !strings.HasPrefix(v, "HOME=")
+	})
+	return json.Marshal(r)
+}
+
+const (
+	// reportFirst and reportMost are the waits before the death of a server is
+	// reported again to a store that could not be reached.
+	reportFirst, reportMost = 250 * time.Millisecond, 5 * time.Second
+)
+
+// ReportDeath is the report of the watchdog of a server: it settles in the store what the
+// server has left, so that its slots are free at once. It tries until the store has
+// accepted it, ctx ends or the next server on the machine does the same.
+func ReportDeath(ctx context.Context, d watchdog.Dead) {
+	var r reach
+	if err := json.Unmarshal(d.Settings, &r); err != nil {
+		d.Log("cannot report the death of the server: " + err.Error())
+		return
+	}
+	_ = os.Chdir(r.Dir) // what is missing there, the driver says
+	for _, v := range r.Env {
+		name, value, _ := strings.Cut(v, "=")
+		_ = os.Setenv(name, value)
+	}
+	dead := leftovers.Dead{Session: d.Session, Ended: d.Ended, Began: func(run job.ID, attempt int) bool {
+		return d.Journal.Began(watchdog.Key{Run: run, Number: attempt})
+	}}
+	failed := false
+	for wait := reportFirst; ; wait = min(2*wait, reportMost) {
+		err := r.report(ctx, &dead, d.Log)
+		if err == nil {
+			return
+		}
+		if !failed {
+			d.Log("cannot report the death of the server yet: " + err.Error())
+		}
+		failed = true
+		select {
+		case <-ctx.Done():
+			d.Log("gave up reporting the death of the server: its runs are lost after the lost_after of their jobs")
+			return
+		case <-time.After(wait):
+		}
+		select {
+		case <-d.Ended:
+			if d.Replaced() {
+				return
+			}
+		default:
+		}
+	}
+}
+
+// report settles what a dead server has left.
+func (r *reach) report(ctx context.Context, dead *leftovers.Dead, log func(string)) error {
+	ended, flush := r.logEnds(os.Stderr) //nolint:contextcheck // the log is flushed when ctx has ended
+	s, err := r.open(ctx, ended)
+	if err != nil {
+		return err
+	}
+	defer flush()
+	defer s.Close()
+	settled, err := dead.Settle(ctx, s)
+	if err != nil {
+		return err
+	}
+	late, err := dead.Again(ctx, s)
+	if given, lost := len(settled.GivenBack)+len(late.GivenBack), len(settled.Lost)+len(late.Lost); given+lost > 0 {
+		log(fmt.Sprintf("the server has died: released %d runs that had not started; %d runs are lost", given, lost))
+	}
+	return err
+}
+
+// logEnds returns what takes the runs that the report ends, as lost mostly, and what logs them
+// as the server would have done.
+func (r *reach) logEnds(out io.Writer) (ended func(store.Ends), flush func()) {
+	var handler slog.Handler = slog.NewTextHandler(out, nil)
+	if r.LogFormat == config.LogJSON {
+		handler = slog.NewJSONHandler(out, nil)
+	}
+	lines := ends.New(slog.New(handler), nil)
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	return lines.Ended, func() { lines.Run(over) }
+}
+
+// open opens the store without changing anything about it.
+func (r *reach) open(ctx context.Context, ended func(store.Ends)) (store.Control, error) {
+	if r.Apart {
+		return openControl(ctx, r.Store, controlOptions{defaults: r.Defaults, revisions: r.Revisions, keepDefaults: true, ended: ended})
+	}
+	switch r.Store.Kind() {
+	case config.Etcd:
+		return etcd.Open(ctx, string(r.Store), etcd.Options{Defaults: r.Defaults, Revisions: r.Revisions, KeepDefaults: true, Ended: ended})
+	case config.MySQL:
+		return mysql.Open(ctx, string(r.Store), mysql.Options{Defaults: r.Defaults, Revisions: r.Revisions, KeepDefaults: true, Ended: ended})
+	case config.Redis:
+		return redis.Open(ctx, string(r.Store), redis.Options{Defaults: r.Defaults, Revisions: r.Revisions, KeepDefaults: true, Ended: ended})
+	}
+	return postgres.Open(ctx, string(r.Store), postgres.Options{Defaults: r.Defaults, Revisions: r.Revisions, KeepDefaults: true, Ended: ended})
+}

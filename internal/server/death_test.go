@@ -1,0 +1,29 @@
+package server
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+func TestTheWatchdogLogsTheRunsThatItEnds(t *testing.T) {
+	lost := store.Ends{Records: []*store.Record{{
+		Run: job.Run{ID: job.ID{1}, Namespace: "web", Name: "j"}, Attempt: job.Attempt{Number: 1, Outcome: job.OutcomeLost, Reason: "its process ended"}, Final: true, Count: 1,
+	}}}
+	for format, want := range map[config.LogFormat]string{
+		config.LogText: `level=WARN msg="a run was lost" job=web/j run=`,
+		config.LogJSON: `"level":"WARN","msg":"a run was lost","job":"web/j","run":`,
+	} {
+		var said bytes.Buffer
+		ended, flush := (&reach{LogFormat: format}).logEnds(&said)
+		ended(lost)
+		flush()
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("%s: the log says %q, want %q", format, said.String(), want)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	httpexec "github.com/belfry-cron/belfry/executor/http"
+	"github.com/belfry-cron/belfry/executor/shell"
+	"github.com/belfry-cron/belfry/internal/watchdog"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// makeExecutors makes what runs attempts, and the watchdog that ends commands when this process
+// dies. A node without the role worker has them too: its predecessor may have had the role,
+// and the commands it has left are ended and settled first.
+func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Executor, error) {
+	log := func(text string) { s.Log.Warn("watchdog: " + text) }
+	// The store has refused a directory in use; this waits for the watchdog of a node that
+	// has just died.
+	ctx, cancel := context.WithTimeout(ctx, watchdogWait)
+	defer cancel()
+	settings, err := s.reach()
+	if err != nil {
+		return nil, err
+	}
+	dog, err := watchdog.Open(ctx, watchdog.Config{Dir: s.Settings.Data, Settings: settings, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	s.watchdog = dog
+	s.closers = append(s.closers, dog.Close)
+	commands, err := shell.New(shell.Config{
+		Watch: dog, Dir: s.Settings.Shell.Dir, Path: s.Settings.Shell.Path, Env: s.Settings.Shell.Env,
+		DefaultUser: s.Settings.Shell.DefaultUser, AllowUsers: s.Settings.Shell.AllowUsers, AllowGroups: s.Settings.Shell.AllowGroups,
+		Umask: s.Settings.Shell.Umask, NiceMin: s.Settings.Shell.NiceMin,
+		File: s.SettingsFile,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, commands.Close)
+	s.commands = commands
+	for _, text := range commands.Features().Missing {
+		s.Log.Debug("commands run without: " + text)
+	}
+	requests, err := httpexec.New(s.access(s.Settings))
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, func() error { requests.Close(); return nil })
+	s.requests = requests
+	return executors{
+		job.WorkShell: toldLimits{commands, tellLimits(commands.Features(), s.Log)},
+		job.WorkHTTP:  requests,
+	}.of, nil
+}
+
+// executors has what executes each kind of work. A handler is registered by the program that
+// has it.
+type executors map[job.Work]executor.Executor
+
+// of returns what executes a job, nil if this node has nothing for it.
+func (e executors) of(j *job.Job) executor.Executor { return e[j.Run.Work()] }
+
+// toldLimits is an executor that tells of limits when the first job has some: most jobs have
+// none.
+type toldLimits struct {
+	executor.Executor
+	tell func()
+}
+
+// Run implements executor.Executor.
+func (t toldLimits) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
+	if a.Job.Run.Shell.Limits != nil {
+		t.tell()
+	}
+	return t.Executor.Run(ctx, a, out)
+}
+
+// tellLimits returns what logs once which limits do not hold for a run as a whole.
+func tellLimits(features shell.Features, log *slog.Logger) func() {
+	return sync.OnceFunc(func() {
+		const why = "belfry doctor says what is missing"
+		if features.Memory != "cgroup" {
+			log.Warn("a limit of memory holds here for each process alone", "why", why)
+		}
+		if features.CPU != "cgroup" {
+			log.Warn("a limit of CPU holds here for each process alone, as processor time within the timeout; without a timeout there is none", "why", why)
+		}
+	})
+}
+
+// watchdogWait is longer than a watchdog takes to kill what has got its signal.
+const watchdogWait = 15 * time.Second

@@ -1,0 +1,91 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/executor/shell"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Whoever sets a limit must hear that it is a weaker one, and nobody else.
+func TestLimitsOfEachProcessAreToldOfOnce(t *testing.T) {
+	plain := &job.Job{Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}}
+	limited := &job.Job{Run: job.RunSpec{Shell: &job.Shell{Command: "true", Limits: &job.Limits{CPU: 1}}}}
+	for _, c := range []struct {
+		features    shell.Features
+		memory, cpu int
+	}{
+		{shell.Features{Memory: "process", CPU: "process"}, 1, 1},
+		{shell.Features{Memory: "cgroup", CPU: "process"}, 0, 1},
+		{shell.Features{Memory: "cgroup", CPU: "cgroup"}, 0, 0},
+	} {
+		var said bytes.Buffer
+		commands := toldLimits{done{}, tellLimits(c.features, slog.New(slog.NewTextHandler(&said, nil)))}
+		run := func(j *job.Job) { commands.Run(t.Context(), executor.Attempt{Job: j}, executor.Output{}) }
+		run(plain)
+		if said.Len() > 0 {
+			t.Errorf("without limits it says:\n%s", said.String())
+		}
+		run(limited)
+		run(limited)
+		memory, cpu := strings.Count(said.String(), "limit of memory"), strings.Count(said.String(), "limit of CPU")
+		if memory != c.memory || cpu != c.cpu {
+			t.Errorf("memory by %s, CPU by %s: got %d and %d lines, want %d and %d:\n%s",
+				c.features.Memory, c.features.CPU, memory, cpu, c.memory, c.cpu, said.String())
+		}
+	}
+}
+
+// done is an executor of work that is done.
+type done struct{ _ int }
+
+func (done) Run(context.Context, executor.Attempt, executor.Output) executor.Result {
+	return executor.Result{Outcome: job.OutcomeSucceeded}
+}
+
+func TestAJobIsExecutedByWhatItsKindOfWorkIsRegisteredWith(t *testing.T) {
+	commands, requests := &done{}, &done{}
+	registered := executors{job.WorkShell: commands, job.WorkHTTP: requests}
+	for name, c := range map[string]struct {
+		run  job.RunSpec
+		want executor.Executor
+	}{
+		"a command":                      {job.RunSpec{Shell: &job.Shell{Command: "true"}}, commands},
+		"a request":                      {job.RunSpec{HTTP: &job.HTTP{URL: "http://localhost"}}, requests},
+		"a handler, which no node has":   {job.RunSpec{Handler: &job.Handler{Name: "report"}}, nil},
+		"nothing, as of a later version": {job.RunSpec{}, nil},
+	} {
+		if got := registered.of(&job.Job{Run: c.run}); got != c.want {
+			t.Errorf("%s is executed by %v", name, got)
+		}
+	}
+}
+
+func TestADataDirectoryIsToldApartFromOthersOfThisMachine(t *testing.T) {
+	of := func(dir string) string {
+		t.Helper()
+		machine, err := machineOf(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return machine
+	}
+	one, two, link := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(one, link); err != nil {
+		t.Fatal(err)
+	}
+	// Containers of one host have the same boot and may have the same path.
+	if of(one) == of(two) {
+		t.Errorf("two directories are both %s", of(one))
+	}
+	if of(one) != of(link) {
+		t.Errorf("one directory is %s, and %s by another path", of(one), of(link))
+	}
+}

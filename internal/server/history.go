@@ -1,0 +1,108 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/belfry-cron/belfry/history/mongo"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/metrics"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/etcd"
+	"github.com/belfry-cron/belfry/store/joined"
+	"github.com/belfry-cron/belfry/store/mysql"
+	"github.com/belfry-cron/belfry/store/postgres"
+	"github.com/belfry-cron/belfry/store/redis"
+	"github.com/belfry-cron/belfry/store/sqlite"
+)
+
+// openApart opens a control store and a history store, and makes one of them.
+func openApart(ctx context.Context, c config.Server, o StoreOptions) (store.Store, error) {
+	control, err := openControl(ctx, c.Store, controlOptions{
+		defaults: c.JobDefaults(), revisions: c.Keep.Revisions, refill: tellRefill(o.Log), ended: o.Ended, keepDefaults: o.KeepDefaults, lost: o.tellLost,
+	})
+	if err != nil {
+		return nil, err
+	}
+	history, err := openHistory(ctx, c.History, o.Log)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("history store: %w", err), control.Close())
+	}
+	s, err := joined.New(ctx, control, history, joined.Options{Log: o.Log, Dir: filepath.Join(c.Data, "output")})
+	if err != nil {
+		return nil, errors.Join(err, history.Close(), control.Close())
+	}
+	return s, nil
+}
+
+// controlOptions are what a store without history is opened with.
+type controlOptions struct {
+	defaults     job.Defaults
+	revisions    int
+	keepDefaults bool
+	refill       func(store.Refill)
+	ended        func(store.Ends)
+	lost         func(steps int64)
+}
+
+// openControl opens a store that keeps no history.
+func openControl(ctx context.Context, s config.Store, o controlOptions) (joined.Control, error) {
+	if s.Kind() == config.Redis {
+		return redis.OpenControl(ctx, string(s), redis.Options{
+			Defaults: o.defaults, Revisions: o.revisions, KeepDefaults: o.keepDefaults, Refill: o.refill, Ended: o.ended, Lost: o.lost,
+		})
+	}
+	return etcd.OpenControl(ctx, string(s), etcd.Options{
+		Defaults: o.defaults, Revisions: o.revisions, KeepDefaults: o.keepDefaults, Refill: o.refill, Ended: o.ended,
+	})
+}
+
+// OpenControl opens a store whose history is in another one, for a command that looks at it.
+func OpenControl(ctx context.Context, s config.Store) (store.Control, error) {
+	return openControl(ctx, s, controlOptions{keepDefaults: true})
+}
+
+// historyStore is a history that can be closed.
+type historyStore interface {
+	store.History
+	Close() error
+}
+
+// openHistory opens the store of a history. There are no jobs in it, so that defaults do not
+// matter.
+func openHistory(ctx context.Context, h config.History, log *slog.Logger) (historyStore, error) {
+	switch h.Kind() {
+	case config.Postgres:
+		return postgres.Open(ctx, string(h), postgres.Options{KeepDefaults: true})
+	case config.MySQL:
+		return mysql.Open(ctx, string(h), mysql.Options{KeepDefaults: true})
+	case config.MongoDB:
+		return mongo.Open(ctx, string(h), mongo.Options{Log: log})
+	}
+	return sqlite.Open(ctx, h.File(), sqlite.Options{KeepDefaults: true})
+}
+
+// historyBehind says how far history is behind, for /readyz.
+func (s *Server) historyBehind() (warning string, err error) {
+	if s.apart == nil {
+		return "", nil
+	}
+	status := s.apart.Status()
+	return status.Warning(), status.Err()
+}
+
+func (s *Server) historyMetrics() metrics.History {
+	status := s.apart.Status()
+	h := metrics.History{
+		Records: status.Held.Entries, Bytes: status.Held.Bytes, OutputBytes: status.OutputBytes,
+		Refused: status.Aside, OutputDropped: status.OutputDropped, Away: status.Away != nil,
+	}
+	if !status.Held.Oldest.IsZero() {
+		h.Oldest = max(0, s.Now().Sub(status.Held.Oldest))
+	}
+	return h
+}

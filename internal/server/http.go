@@ -1,0 +1,155 @@
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/internal/events"
+	"github.com/belfry-cron/belfry/internal/httpapi"
+	"github.com/belfry-cron/belfry/internal/metrics"
+	"github.com/belfry-cron/belfry/internal/service"
+	"github.com/belfry-cron/belfry/internal/web"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// ListenError is why a server could not take its address.
+type ListenError struct {
+	Address string
+	Err     error
+}
+
+func (e *ListenError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error of the system.
+func (e *ListenError) Unwrap() error { return e.Err }
+
+// listenHTTP takes the address of the API.
+func (s *Server) listenHTTP() error {
+	address := string(s.Settings.Listen)
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return &ListenError{address, err}
+	}
+	s.listen = limitConnections(l, connectionsFor(fileLimit(), s.capacity()), s.Log)
+	s.closers = append(s.closers, func() error {
+		if err := s.listen.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	return nil
+}
+
+// readCertificate reads the certificate of the server, if it has one.
+func (s *Server) readCertificate() error {
+	c := s.Settings.TLS
+	if c.Cert == "" {
+		return nil
+	}
+	s.own = &certificate{cert: c.Cert, key: c.Key, now: s.Now, log: s.Log}
+	if err := s.own.load(); err != nil {
+		return fmt.Errorf("read the certificate %s with the key %s: %w", c.Cert, c.Key, err)
+	}
+	return nil
+}
+
+// The bounds of a connection.
+const (
+	headerTime = 10 * time.Second // to send the headers
+	readTime   = time.Minute      // to send all of a request: 16 MiB on a slow line
+	answerTime = 2 * time.Minute  // to take the answer; a follower has it for each event
+	idleTime   = 2 * time.Minute  // until the next request
+	headerMax  = 64 << 10
+)
+
+// makeHTTP makes what answers requests.
+func (s *Server) makeHTTP() error {
+	hosts := []string{s.Settings.Name}
+	for _, host := range s.Settings.Hosts {
+		hosts = append(hosts, string(host))
+	}
+	if host, _, err := net.SplitHostPort(string(s.Settings.Listen)); err == nil && host != "" {
+		hosts = append(hosts, host)
+	}
+	if name, err := os.Hostname(); err == nil {
+		hosts = append(hosts, name)
+	}
+	s.events = events.New(s.measured)
+	answers, err := service.New(service.Config{
+		Store: s.measured, Planner: s.node.Planner(), Events: s.events, Followers: s.followers, Tokens: s.tokens,
+		Behind: s.historyBehind,
+		Node:   s.Settings.Name, SharedUser: s.Settings.SharedUser(), Defaults: s.Settings.JobDefaults(), Now: s.Now, Log: s.Log,
+	})
+	if err != nil {
+		return err
+	}
+	sessions, err := auth.OpenSessions(s.Settings.Data, s.Now)
+	if err != nil {
+		return err
+	}
+	pages, err := web.Handler(web.Config{
+		Service: answers, Tokens: s.tokens, Sessions: sessions, Node: s.Settings.Name, Version: s.Version, Now: s.Now, Log: s.Log,
+	})
+	if err != nil {
+		return err
+	}
+	if !s.Settings.Has(store.RoleAPI) {
+		pages = nil
+	}
+	handler, err := httpapi.Handler(httpapi.Config{
+		Service: answers, Tokens: s.tokens, Sessions: sessions, Pages: pages, Node: s.Settings.Name, Hosts: hosts, Metrics: s.metricsHandler(),
+		Version: s.Version, Now: s.Now, Log: s.Log, WithoutAPI: !s.Settings.Has(store.RoleAPI),
+	})
+	if err != nil {
+		return err
+	}
+	s.http = &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: answerTime,
+		IdleTimeout: idleTime, MaxHeaderBytes: headerMax, ConnState: s.listen.state,
+		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+	}
+	if s.own != nil {
+		s.http.TLSConfig = &tls.Config{GetCertificate: s.own.get, MinVersion: tls.VersionTLS12}
+	}
+	return nil
+}
+
+// metricsHandler returns what answers to Prometheus.
+func (s *Server) metricsHandler() http.Handler {
+	var history func() metrics.History
+	if s.apart != nil {
+		history = s.historyMetrics
+	}
+	return s.metrics.Handler(metrics.Sources{
+		History: history,
+		Version: s.Version, Store: s.measured, Next: s.node.Planner().NextAfter,
+		Load: func() metrics.Load {
+			stats := s.node.Stats()
+			return metrics.Load{
+				Jobs: stats.Planner.Jobs, CatchingUp: stats.Planner.Held, Ahead: stats.Planner.Ahead, Capacity: stats.Capacity,
+				Held: stats.Worker.Held, Pending: stats.Worker.Pending, Results: stats.Worker.Results,
+				ClockAhead: stats.ClockAhead,
+			}
+		},
+	})
+}
+
+// serve answers requests until the server is shut down.
+func (s *Server) serve() (err error) {
+	if s.own != nil {
+		err = s.http.ServeTLS(s.listen, "", "") // it has the certificate
+	} else {
+		err = s.http.Serve(s.listen)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,87 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor/http"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// reloadOn reads the configuration again for each request, until ctx ends.
+func (s *Server) reloadOn(ctx context.Context, requests <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-requests:
+			s.reload()
+		}
+	}
+}
+
+// reload reads the configuration again and takes what a running server can take. It stops
+// nothing, whatever it finds.
+func (s *Server) reload() {
+	if s.Read == nil {
+		return
+	}
+	next, mistakes, err := s.Read()
+	if err != nil {
+		s.Log.Error("cannot reload the configuration; the server keeps the old one", "error", err, "mistakes", mistakes)
+		return
+	}
+	var taken, needRestart []string
+	for _, f := range config.Changed(s.loaded, next) {
+		// A listener cannot change between HTTP and HTTPS.
+		other := strings.HasPrefix(f.Name, "tls.") && (s.own != nil) != (next.TLS.Cert != "")
+		if f.Reload && !other {
+			taken = append(taken, f.Name)
+		} else {
+			needRestart = append(needRestart, f.Name)
+		}
+	}
+	if err := s.take(next); err != nil {
+		s.Log.Error("cannot reload all of the configuration", "error", err)
+		return
+	}
+	s.loaded = next
+	s.Log.Info("configuration reloaded", "changed", taken)
+	if len(needRestart) > 0 {
+		s.Log.Warn("changed settings need a restart", "settings", needRestart)
+	}
+}
+
+// take applies the settings with Reload.
+func (s *Server) take(c config.Server) error {
+	s.Level.Set(c.Level())
+	s.node.Keep(retentionOf(c))
+	if s.own != nil && c.TLS.Cert != "" {
+		if err := s.own.reload(c.TLS.Cert, c.TLS.Key); err != nil {
+			return fmt.Errorf("the certificate %s with the key %s: %w", c.TLS.Cert, c.TLS.Key, err)
+		}
+	}
+	if err := s.commands.Allow(c.Shell.AllowUsers, c.Shell.AllowGroups); err != nil {
+		return err
+	}
+	return s.requests.Restrict(s.access(c))
+}
+
+// access returns what the requests of jobs may reach.
+func (s *Server) access(c config.Server) httpexec.Config {
+	return httpexec.Config{
+		Version: s.Version,
+		Allow:   config.Prefixes(c.HTTP.Allow), Deny: config.Prefixes(c.HTTP.Deny),
+		TLSDirs: config.Dirs(c.HTTP.TLSDirs), Loopback: s.Settings.LocalOnly(),
+	}
+}
+
+func retentionOf(c config.Server) store.Retention {
+	return store.Retention{
+		Runs: c.Keep.Runs, For: time.Duration(c.Keep.For), OutputFor: time.Duration(c.Keep.OutputFor),
+		Audit: c.Keep.Audit, AuditFor: time.Duration(c.Keep.AuditFor),
+	}
+}

@@ -1,0 +1,352 @@
+// Package server puts the process of a server together and runs it: it opens the store, makes
+// the executors, the node with its roles, the service and the HTTP API, and stops them in
+// order. It decides nothing about jobs, and has no command line: package cli reads flags and
+// files, and words what went wrong.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/belfry-cron/belfry/cron"
+	httpexec "github.com/belfry-cron/belfry/executor/http"
+	"github.com/belfry-cron/belfry/executor/shell"
+	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/ends"
+	"github.com/belfry-cron/belfry/internal/events"
+	"github.com/belfry-cron/belfry/internal/metrics"
+	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/service"
+	"github.com/belfry-cron/belfry/internal/watchdog"
+	"github.com/belfry-cron/belfry/internal/worker"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/joined"
+)
+
+// Config is what a server needs.
+type Config struct {
+	// Settings are checked, and say as which user commands run.
+	Settings config.Server
+	// SettingsFile is the name of the configuration file, for errors about it.
+	SettingsFile string
+	// Read reads the settings again, with the mistakes that it finds. Nil: they stay.
+	Read func() (c config.Server, mistakes []string, err error)
+	// Version is that of the program.
+	Version string
+	// Getenv reads the environment, in which systemd names its socket.
+	Getenv func(string) string
+	// Now is the clock of the machine.
+	Now func() time.Time
+	Log *slog.Logger
+	// Level is the level of Log, which a reload sets.
+	Level *slog.LevelVar
+	// Listening is called once, when the server has taken its address and is about to answer
+	// requests. Its context ends with the last answer.
+	Listening func(context.Context, *Server)
+}
+
+// Server is an open server. Use Open.
+type Server struct {
+	Config
+	manager  systemd
+	started  func()        // ends the reports that the start makes progress
+	loaded   config.Server // what was read last
+	commands *shell.Executor
+	requests *httpexec.Executor
+	store    store.Store
+	apart    *joined.Store // the store, if its history is in another one
+	metrics  *metrics.Metrics
+	ends     *ends.Log
+	measured store.Store // the store, with its calls measured
+	tokens   *auth.Tokens
+	watchdog *watchdog.Node
+	node     *node.Node
+	working  atomic.Pointer[node.Node] // the node, while it works
+	events   *events.Hub
+	// followers are those of the output of runs.
+	followers *service.Followers
+	http      *http.Server
+	own       *certificate // nil without TLS
+	listen    *connections
+	reloads   chan struct{}  // has room for one request
+	closers   []func() error // in the order of opening
+}
+
+// spawning gives the runtime one processor more than the machine has, unless its user has set
+// the number: a thread that starts a process keeps one until the program has begun, although
+// it only waits for the kernel.
+var spawning = sync.OnceFunc(func() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
+	}
+})
+
+// Open opens everything that can fail before the first job runs. What needs nothing on disk
+// comes first, so that a server that cannot start leaves nothing behind. The caller closes the
+// server. Errors are a *ListenError, a *StoreError, or others that speak for themselves.
+func Open(ctx context.Context, c Config) (*Server, error) {
+	keepInherited()
+	if c.Settings.Has(store.RoleWorker) {
+		spawning()
+	}
+	s := &Server{Config: c, loaded: c.Settings, reloads: make(chan struct{}, 1), manager: systemdOf(c.Getenv, c.Log)}
+	starting, started := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() { s.manager.starting(starting) })
+	s.started = func() { started(); group.Wait() }
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Server) open(ctx context.Context) error {
+	if err := s.listenHTTP(); err != nil {
+		return err
+	}
+	if err := s.readCertificate(); err != nil {
+		return err
+	}
+	s.metrics, s.ends = metrics.New(), ends.New(s.Log, s.Now)
+	if err := s.openData(ctx); err != nil {
+		return err
+	}
+	s.closers = append(s.closers, s.store.Close)
+	s.measured = s.metrics.Measure(s.store)
+	made, err := auth.First(ctx, s.store, s.Settings.Data)
+	if err != nil {
+		return err
+	}
+	s.tokens = auth.New(s.store, s.Now)
+	if file, there := s.TokenFile(); made {
+		s.Log.Info("created the admin token; the CLI finds it when run as this user", "file", file)
+	} else if !there {
+		s.Log.Info("the admin token file is missing, so the CLI on this machine needs BELFRY_TOKEN; an administrator creates one with belfry token create", "file", file)
+	}
+	choose, err := s.makeExecutors(ctx)
+	if err != nil {
+		return err
+	}
+	machine, err := machineOf(s.Settings.Data)
+	if err != nil {
+		return err
+	}
+	s.followers = service.NewFollowers(s.measured)
+	s.node, err = node.New(node.Config{
+		StoreName: s.Settings.Store.Shown(), Wrote: s.followers.Wrote, Executors: choose, Observer: s.metrics,
+		Watchdog: s.watchdog, OutputLimit: int(s.Settings.Output), Capacity: s.Settings.Capacity,
+		DrainTimeout: time.Duration(s.Settings.Drain),
+		Retention:    retentionOf(s.Settings),
+		Session: store.Session{
+			Node: s.Settings.Name, Machine: machine, DataDir: s.Settings.Data, Labels: s.Settings.Labels,
+			Roles: s.roles(), Capacity: s.capacity(), Version: s.Version, Zones: cron.ZoneTableVersion(),
+			Address: s.URL(),
+		},
+		Now: s.Now, Log: s.Log,
+	}.On(s.measured))
+	if err != nil {
+		return err
+	}
+	return s.makeHTTP()
+}
+
+// openData opens the store and the data directory, which it makes if need be.
+func (s *Server) openData(ctx context.Context) error {
+	dir := s.Settings.Data
+	_, err := os.Stat(dir)
+	isNew := errors.Is(err, fs.ErrNotExist)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the data directory: %w", err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("look at the data directory: %w", err)
+	}
+	if owner, foreign := config.OtherOwner(info); foreign {
+		name := config.UserName(owner)
+		return fmt.Errorf("the data directory %s belongs to %s and this server runs as %s: its owner could change what the server trusts (run it as %s, or give it the directory with chown)", dir, name, config.UserName(os.Geteuid()), name)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		// A mounted volume often has such a mode.
+		s.Log.Warn("the data directory is open to other users of this machine", "dir", dir, "mode", fmt.Sprintf("%04o", mode), "better", "0700")
+	}
+	ended := func(e store.Ends) {
+		s.metrics.RunsEnded(e)
+		s.ends.Ended(e)
+	}
+	s.store, err = OpenStore(ctx, s.Settings, StoreOptions{Now: s.Now, Log: s.Log, Ended: ended, Lost: s.metrics.StepsLost})
+	if err != nil && isNew {
+		_ = os.Remove(dir) // fails if something is in it by now
+	}
+	s.apart, _ = s.store.(*joined.Store)
+	return err
+}
+
+// roles returns what the node does, as the others see it.
+func (s *Server) roles() []string {
+	var list []string
+	for _, role := range s.Settings.Roles {
+		list = append(list, string(role))
+	}
+	return list
+}
+
+// capacity returns how many attempts the others see room for: none without the role worker.
+func (s *Server) capacity() int {
+	if !s.Settings.Has(store.RoleWorker) {
+		return 0
+	}
+	return s.Settings.Capacity
+}
+
+// Close closes what was opened, in reverse.
+func (s *Server) Close() (err error) {
+	s.started()
+	for _, last := range slices.Backward(s.closers) {
+		err = errors.Join(err, last())
+	}
+	return err
+}
+
+// URL returns the address of the server for clients on this machine.
+func (s *Server) URL() string {
+	return config.LocalURL(s.listen.Addr(), s.Settings.TLS.Cert != "")
+}
+
+// TokenFile returns the file of the administrator's token, and whether it is there.
+func (s *Server) TokenFile() (file string, there bool) {
+	file = filepath.Join(s.Settings.Data, auth.TokenFile)
+	_, err := os.Stat(file)
+	return file, !errors.Is(err, fs.ErrNotExist)
+}
+
+// HasJobs tells whether there are jobs, as far as that can be read.
+func (s *Server) HasJobs(ctx context.Context) bool {
+	jobs, _, err := s.store.ListJobs(ctx, store.JobQuery{Limit: 1})
+	return err != nil || len(jobs) > 0
+}
+
+// Running returns the attempts that are running; none before Run and after it. It may be
+// called from any goroutine.
+func (s *Server) Running() []worker.Running {
+	if n := s.working.Load(); n != nil {
+		return n.Running()
+	}
+	return nil
+}
+
+// Reload asks for the settings to be read again. It may be called from any goroutine.
+func (s *Server) Reload() {
+	select {
+	case s.reloads <- struct{}{}:
+	default: // a request is waiting already
+	}
+}
+
+// stopTime is how long answers may take that were begun before the end.
+const stopTime = 5 * time.Second
+
+// Run answers and works until ctx ends. Requests are answered while the node stops, so that
+// one can see what it waits for.
+func (s *Server) Run(ctx context.Context) error {
+	answering, stopAnswering := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopAnswering()
+	s.http.BaseContext = func(net.Listener) context.Context { return answering }
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+
+	var group sync.WaitGroup
+	served := make(chan error, 1)
+	group.Go(func() {
+		served <- s.serve()
+		stop()
+	})
+	token, _ := s.TokenFile()
+	if err := config.WriteAddress(s.Settings.Data, s.URL(), token, s.Settings.SharedUser()); err != nil {
+		s.Log.Warn("cannot write the address file; clients on this machine need --server", "error", err)
+	}
+	if s.Listening != nil {
+		s.Listening(answering, s)
+	}
+	group.Go(func() { _ = s.events.Run(answering) })
+	if s.apart != nil {
+		group.Go(func() { s.apart.Run(answering) })
+	}
+	group.Go(func() { s.ends.Run(answering) })
+	group.Go(func() { s.reloadOn(ctx, s.reloads) })
+	group.Go(func() { _ = s.followers.Run(answering) })
+	stopped := make(chan struct{}) // closed when the node has
+	group.Go(func() {
+		<-ctx.Done()
+		s.logWaiting(stopped)
+	})
+	group.Go(func() {
+		s.manager.run(ctx, s.node.Planner().Ready(), stopped, s.started, s.node.Planner().Sync)
+	})
+	s.working.Store(s.node)
+	worked := s.node.Run(ctx)
+	s.working.Store(nil)
+	close(stopped)
+	if ctx.Err() != nil && errors.Is(worked, context.Canceled) {
+		worked = nil // it was stopped before it had begun
+	}
+	stop()
+
+	if err := config.RemoveAddress(s.Settings.Data); err != nil {
+		s.Log.Debug("cannot remove the address file", "error", err)
+	}
+	stopAnswering() // ends the streams
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	defer cancel()
+	if err := s.http.Shutdown(closing); err != nil {
+		_ = s.http.Close() // the answers that are left have had the time
+	}
+	group.Wait()
+	if err := errors.Join(worked, <-served); err != nil {
+		return err
+	}
+	s.Log.Info("stopped")
+	return nil
+}
+
+const (
+	// NamedMax is how many attempts the log names when a server stops.
+	NamedMax = 20
+	// waitingEvery is how often a stopping server logs that it still waits.
+	waitingEvery = 10 * time.Second
+)
+
+// logWaiting logs what a stopping server waits for, until it has stopped.
+func (s *Server) logWaiting(stopped <-chan struct{}) {
+	list := s.node.Running()
+	s.Log.Info("stopping: nothing new starts, running attempts may finish; a second interrupt stops at once",
+		"within", time.Duration(s.Settings.Drain).String(), "attempts", len(list))
+	for _, a := range list[:min(len(list), NamedMax)] {
+		s.Log.Info("waiting for an attempt to end", "job", a.Job, "run", a.Run, "attempt", a.Attempt)
+	}
+	ticker := time.NewTicker(waitingEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-stopped:
+			return
+		case <-ticker.C:
+			if list := s.node.Running(); len(list) > 0 {
+				s.Log.Info("still waiting for attempts to end", slog.Int("attempts", len(list)), slog.String("job", list[0].Job), slog.Any("run", list[0].Run))
+			}
+		}
+	}
+}

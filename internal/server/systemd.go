@@ -1,0 +1,123 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"time"
+)
+
+// systemd tells the manager of services how the server is, by the protocol of
+// sd_notify: lines of text to a socket that the environment names. The zero value
+// has no manager and sends nothing.
+type systemd struct {
+	socket string
+	// within is how soon the manager wants to hear again that all is well; 0 if it
+	// does not.
+	within time.Duration
+	log    *slog.Logger
+}
+
+// systemdOf reads what the manager has put into the environment.
+func systemdOf(getenv func(string) string, log *slog.Logger) systemd {
+	d := systemd{socket: getenv("NOTIFY_SOCKET"), log: log}
+	if pid := getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
+		return d // it means another process
+	}
+	if usec, err := strconv.ParseInt(getenv("WATCHDOG_USEC"), 10, 64); err == nil && usec > 0 {
+		d.within = time.Duration(usec) * time.Microsecond
+	}
+	return d
+}
+
+// tellWithin is how long a manager may take to have room for a line. It reads at
+// once when it is well, and a server that stops must not wait for it.
+const tellWithin = time.Second
+
+// tell sends a state. A manager that does not listen is no reason to stop.
+func (d *systemd) tell(state string) {
+	if d.socket == "" {
+		return
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: d.socket, Net: "unixgram"})
+	if err == nil {
+		if err = conn.SetWriteDeadline(time.Now().Add(tellWithin)); err == nil {
+			_, err = conn.Write([]byte(state))
+		}
+		err = errors.Join(err, conn.Close())
+	}
+	if err != nil {
+		d.log.Debug("cannot notify systemd", "state", state, "error", err)
+	}
+}
+
+// What a start may take longer than the manager would wait: to bring a large database up
+// to date, or to read a million jobs.
+const (
+	startingEvery  = 10 * time.Second
+	startingWithin = 60 * time.Second // for a machine that stands still for a while
+)
+
+// starting says that the start makes progress, until ctx ends.
+func (d *systemd) starting(ctx context.Context) {
+	if d.socket == "" {
+		return
+	}
+	ticker := time.NewTicker(startingEvery)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		d.tell("EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(startingWithin.Microseconds(), 10))
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// run tells when the server is ready, after a call of started, that it stops when ctx
+// ends, and, until it has stopped, that all is well. well returns while the parts of the
+// server work; one that outlives its context says that they do not.
+func (d *systemd) run(ctx context.Context, ready, stopped <-chan struct{}, started func(), well func(context.Context) error) {
+	if d.socket == "" {
+		return
+	}
+	var alive <-chan time.Time
+	every := d.within / 2
+	if every > 0 {
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		alive = ticker.C
+	}
+	stopping, failing := ctx.Done(), false
+	for {
+		select {
+		case <-stopped:
+			return
+		case <-ready:
+			started()
+			d.tell("READY=1")
+			ready = nil
+		case <-stopping:
+			d.tell("STOPPING=1")
+			stopping = nil
+		case <-alive:
+			if ctx.Err() == nil {
+				within, cancel := context.WithTimeout(ctx, every)
+				err := well(within)
+				cancel()
+				// An error of the store is an answer: a restart does not mend it.
+				late := errors.Is(err, context.DeadlineExceeded)
+				if late && !failing {
+					d.log.Error("the planner does not respond: not notifying the systemd watchdog, which will restart this server")
+				}
+				if failing = late; late {
+					continue
+				}
+			}
+			d.tell("WATCHDOG=1")
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// attentionMax is how many things one list has: more are not looked at.
+	attentionMax = 100
+	// lateAfter is how long a run is due before it counts as late: a busy node or a stolen
+	// run takes some seconds.
+	lateAfter = 10 * time.Second
+	// lateLookMax is how many late runs are looked at, beginning with the oldest.
+	lateLookMax = 200
+	// failedWithin is how far back failures are looked for, failedLookMax how many, and
+	// failedJobsMax of how many jobs: each takes two short reads.
+	failedWithin  = 24 * time.Hour
+	failedLookMax = 500
+	failedJobsMax = 50
+	// inRowMax is how many ends of a job are counted.
+	inRowMax = 20
+	// clockOffAfter is how far a clock may be off: by more a node plans and claims nothing.
+	clockOffAfter = time.Second
+)
+
+// Attention finds what a person should look at.
+type Attention struct {
+	jobs  *Jobs
+	runs  *Runs
+	nodes *Nodes
+}
+
+// List returns what is wrong with the jobs of a namespace, or of all, and with the nodes: the
+// worst first.
+func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]client.Attention, error) {
+	namespace, err := who.reads(namespace)
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.jobs.store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := []client.Attention{}
+	for _, find := range []func() ([]client.Attention, error){
+		func() ([]client.Attention, error) { return s.ofNodes(ctx) },
+		func() ([]client.Attention, error) { return s.late(ctx, namespace, now) },
+		func() ([]client.Attention, error) { return s.paused(ctx, namespace) },
+		func() ([]client.Attention, error) { return s.failing(ctx, namespace, now) },
+	} {
+		found, err := find()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, found...)
+	}
+	slices.SortStableFunc(list, func(x, y client.Attention) int {
+		return cmp.Or(cmp.Compare(x.Severity, y.Severity), cmp.Compare(y.Count, x.Count), x.Since.Compare(y.Since))
+	})
+	return list[:min(len(list), attentionMax)], nil
+}
+
+// ofNodes finds nodes that are silent, or whose clock is off.
+func (s *Attention) ofNodes(ctx context.Context) (list []client.Attention, err error) {
+	nodes, err := s.nodes.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range nodes {
+		off := time.Duration(math.Round(n.ClockAhead*1000)) * time.Millisecond
+		switch {
+		case n.State == string(store.SessionSilent):
+			a := client.Attention{Kind: client.AttentionNodeSilent, Severity: client.SeverityWarning, Node: n.Name, Count: n.Running, Since: n.Renewed, Text: "the node is no longer heard of"}
+			if n.Running > 0 {
+				a.Severity, a.Text = client.SeverityBad, fmt.Sprintf("the node is no longer heard of, and had %d running attempts", n.Running)
+			}
+			list = append(list, a)
+		case off.Abs() > clockOffAfter:
+			way := "ahead"
+			if off < 0 {
+				way = "behind"
+			}
+			list = append(list, client.Attention{
+				Kind: client.AttentionClockOff, Severity: client.SeverityBad, Node: n.Name,
+				Text: fmt.Sprintf("the clock of the node is %s %s, so it plans and claims nothing", off.Abs(), way),
+			})
+		}
+	}
+	return list, nil
+}
+
+// late finds jobs with runs that are due and do not start, and says why.
+func (s *Attention) late(ctx context.Context, namespace string, now time.Time) (list []client.Attention, err error) {
+	runs, err := s.runs.store.ListActive(ctx, store.ActiveQuery{Namespace: namespace, State: job.StateReady, Limit: lateLookMax})
+	if err != nil {
+		return nil, err
+	}
+	before := now.Add(-lateAfter)
+	runs = slices.DeleteFunc(runs, func(r store.Run) bool { return r.Due.After(before) })
+	if err := s.runs.explain(ctx, runs); err != nil {
+		return nil, err
+	}
+	byJob := map[job.ID]int{}
+	for i := range runs {
+		r := &runs[i]
+		at, seen := byJob[r.JobUID]
+		if !seen {
+			at, byJob[r.JobUID] = len(list), len(list)
+			list = append(list, client.Attention{
+				Kind: client.AttentionLate, Severity: client.SeverityBad, Job: r.Namespace + "/" + r.Name, Run: r.ID, Since: r.Due,
+				Text: cmp.Or(r.Reason, "no node has claimed it yet"),
+			})
+		}
+		list[at].Count++
+	}
+	return list, nil
+}
+
+// paused finds jobs that Belfry has paused, because they failed too often.
+func (s *Attention) paused(ctx context.Context, namespace string) (list []client.Attention, err error) {
+	jobs, _, err := s.jobs.look(ctx, store.JobQuery{Namespace: namespace, State: job.JobPaused}, store.MaxBatch)
+	for _, j := range jobs {
+		if status := j.Definition.Status; status != nil && status.PausedBy == engine.System {
+			list = append(list, client.Attention{
+				Kind: client.AttentionPaused, Severity: client.SeverityBad, Job: j.Definition.FullName(), Text: status.PauseReason,
+			})
+		}
+	}
+	return list, err
+}
+
+// failing finds jobs whose last run failed, and counts how many have in a row.
+func (s *Attention) failing(ctx context.Context, namespace string, now time.Time) (list []client.Attention, err error) {
+	q := store.HistoryQuery{
+		Namespace: namespace, From: now.Add(-failedWithin), FinalOnly: true, Limit: failedLookMax,
+		Outcomes: []job.Outcome{job.OutcomeFailed, job.OutcomeTimedOut, job.OutcomeLost, job.OutcomeMissed},
+	}
+	failed, _, err := s.jobs.store.Attempts(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[job.ID]bool{}
+	for i := range failed {
+		uid := failed[i].Run.JobUID
+		if seen[uid] || len(seen) == failedJobsMax {
+			continue
+		}
+		seen[uid] = true
+		a, err := s.failuresOf(ctx, uid)
+		if err != nil {
+			return nil, err
+		}
+		if a != nil {
+			list = append(list, *a)
+		}
+	}
+	return list, nil
+}
+
+// failuresOf returns what is wrong with a job that has failed, nil if it has succeeded since
+// or is no longer active.
+func (s *Attention) failuresOf(ctx context.Context, uid job.ID) (*client.Attention, error) {
+	j, err := s.jobs.store.JobByUID(ctx, uid)
+	if errors.Is(err, store.ErrNotFound) || err == nil && (j.Deleted || stateOf(j) != job.JobActive) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ended, _, err := s.jobs.store.Attempts(ctx, store.HistoryQuery{Job: uid, FinalOnly: true, Limit: inRowMax})
+	if err != nil {
+		return nil, err
+	}
+	var failures []*store.Record
+	for i := range ended {
+		if ended[i].Attempt.Outcome == job.OutcomeSucceeded {
+			break
+		}
+		if ended[i].Attempt.Outcome.Alarms() { // skipped, cancelled and withdrawn runs say nothing about the job
+			failures = append(failures, &ended[i])
+		}
+	}
+	if len(failures) == 0 {
+		return nil, nil
+	}
+	latest, n := failures[0], len(failures)
+	a := client.Attention{
+		Kind: client.AttentionFailing, Severity: client.SeverityWarning, Job: j.Definition.FullName(), Run: latest.Run.ID,
+		Count: n, Since: failures[n-1].Attempt.Ended, Text: "the last run " + inWords(latest),
+	}
+	if n > 1 {
+		a.Severity, a.Text = client.SeverityBad, fmt.Sprintf("the last %d runs failed; the latest %s", n, inWords(latest))
+	}
+	return &a, nil
+}
+
+// inWords says how a run ended.
+func inWords(r *store.Record) string {
+	text := map[job.Outcome]string{
+		job.OutcomeFailed: "failed", job.OutcomeTimedOut: "timed out", job.OutcomeLost: "was lost", job.OutcomeMissed: "was missed",
+	}[r.Attempt.Outcome]
+	if r.Attempt.Reason != "" {
+		text += ": " + r.Attempt.Reason
+	}
+	return text
+}

@@ -1,0 +1,149 @@
+package service
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// pass lets time go by, in which the node lives.
+func (b *bench) pass(d time.Duration) {
+	b.t.Helper()
+	b.mu.Lock()
+	b.now = b.now.Add(d)
+	b.mu.Unlock()
+	b.renew(store.Load{})
+}
+
+func (b *bench) renew(load store.Load) {
+	b.t.Helper()
+	if err := b.store.Renew(b.t.Context(), b.session, load); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// ends makes a run of a job that ends so.
+func (b *bench) ends(s *Service, name string, outcome job.Outcome) {
+	b.t.Helper()
+	made, err := s.Runs.Start(b.t.Context(), admin, Name{"default", name}, client.RunRequest{}, "")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.start(made.Run)
+	b.finish(made.Run, outcome)
+	b.pass(time.Minute)
+}
+
+func attention(t *testing.T, s *Service, who Caller, namespace string) map[string]client.Attention {
+	t.Helper()
+	list, err := s.Attention.List(t.Context(), who, namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]client.Attention{}
+	for _, a := range list {
+		found[string(a.Kind)+" "+a.Job+a.Node] = a
+	}
+	if len(found) != len(list) {
+		t.Errorf("something is listed twice: %+v", list)
+	}
+	return found
+}
+
+func TestAttentionIsForWhatAPersonShouldLookAt(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	for _, document := range []string{
+		`{"name": "well", "run": {"shell": "true"}}`, `{"name": "once", "run": {"shell": "true"}}`, `{"name": "often", "run": {"shell": "true"}}`,
+		`{"name": "gives-up", "run": {"shell": "true"}, "policy": {"pause_on_failure": 1}}`,
+		`{"name": "by-hand", "paused": true, "run": {"shell": "true"}}`,
+		`{"name": "nowhere", "run": {"shell": "true"}, "place": {"labels": {"zone": "moon"}}}`,
+	} {
+		b.put(s, document)
+	}
+	b.ends(s, "well", job.OutcomeFailed)
+	b.ends(s, "well", job.OutcomeSucceeded)
+	b.ends(s, "once", job.OutcomeSucceeded)
+	b.ends(s, "once", job.OutcomeTimedOut)
+	for range 3 {
+		b.ends(s, "often", job.OutcomeFailed)
+	}
+	b.ends(s, "gives-up", job.OutcomeFailed)
+	for range 2 {
+		if _, err := s.Runs.Start(t.Context(), admin, Name{"default", "nowhere"}, client.RunRequest{}, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.pass(9 * time.Second)
+	if found := attention(t, s, admin, ""); found["late default/nowhere"].Kind != "" {
+		t.Errorf("a run is late after 9 s: %+v", found)
+	}
+	b.pass(2 * time.Second)
+	b.renew(store.Load{Running: 4})
+	b.mu.Lock()
+	b.now = b.now.Add(store.SessionLife)
+	b.mu.Unlock()
+
+	found := attention(t, s, admin, "")
+	for name, want := range map[string]client.Attention{
+		"failing default/once":    {Severity: client.SeverityWarning, Count: 1, Text: "timed out"},
+		"failing default/often":   {Severity: client.SeverityBad, Count: 3, Text: "the last 3 runs failed"},
+		"late default/nowhere":    {Severity: client.SeverityBad, Count: 2, Text: "no live node"},
+		"paused default/gives-up": {Severity: client.SeverityBad, Text: "fail"},
+		"node_silent one":         {Severity: client.SeverityBad, Count: 4, Text: "4 running attempts"},
+	} {
+		got := found[name]
+		if got.Severity != want.Severity || got.Count != want.Count || !strings.Contains(got.Text, want.Text) {
+			t.Errorf("%s is %+v, want %+v", name, got, want)
+		}
+		delete(found, name)
+	}
+	if len(found) > 0 {
+		t.Errorf("too much: %+v", found)
+	}
+	viewer := Caller{Name: "v", Role: store.RoleViewer, Namespace: "other"}
+	if found := attention(t, s, viewer, ""); len(found) != 1 {
+		t.Errorf("a caller of another namespace sees %+v", found)
+	}
+	if _, err := s.Attention.List(t.Context(), viewer, "default"); !isType(err, client.TypeForbidden) {
+		t.Errorf("another namespace: %v", err)
+	}
+	b.renew(store.Load{ClockAhead: -1500 * time.Millisecond})
+	if a := attention(t, s, admin, "")["clock_off one"]; !strings.Contains(a.Text, "1.5s behind") {
+		t.Errorf("the clock is %+v", a)
+	}
+}
+
+func TestAListShowsTheRecentRunsOfEachJob(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	for _, document := range []string{`{"name": "a", "run": {"shell": "true"}}`, `{"name": "b", "run": {"shell": "true"}}`} {
+		b.put(s, document)
+	}
+	b.ends(s, "a", job.OutcomeFailed)
+	b.ends(s, "a", job.OutcomeSucceeded)
+	for _, c := range []struct {
+		recent int
+		want   string
+	}{{0, ""}, {1, "succeeded"}, {20, "succeeded failed"}} {
+		page, err := s.Jobs.List(t.Context(), admin, client.JobQuery{Recent: c.recent}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range page.Recent["default/a"] {
+			got = append(got, string(r.Outcome))
+		}
+		if text := strings.Join(got, " "); text != c.want || len(page.Recent["default/b"]) > 0 {
+			t.Errorf("with recent=%d the runs are %q, want %q", c.recent, text, c.want)
+		}
+		last, err := page.Items[0].Job()
+		if err != nil || last.Status.LastOutcome != job.OutcomeSucceeded {
+			t.Errorf("the last outcome is %v (%v)", last.Status, err)
+		}
+	}
+}

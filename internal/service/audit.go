@@ -1,0 +1,71 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// auditStore is the part of a store that the audit uses.
+type auditStore interface {
+	Audit(ctx context.Context, q store.AuditQuery) ([]store.AuditRecord, int64, error)
+}
+
+// Audit shows who has changed what.
+type Audit struct {
+	*shared
+	store auditStore
+}
+
+// auditPlace is where a page of changes ended.
+type auditPlace struct {
+	Before int64 `json:"before"`
+}
+
+// List returns a page of changes, the latest first. A page searches a bounded part of them.
+func (s *Audit) List(ctx context.Context, who Caller, said client.AuditQuery) (client.Page[client.AuditRecord], error) {
+	page := client.Page[client.AuditRecord]{Items: []client.AuditRecord{}}
+	namespace, err := who.reads(said.Namespace)
+	if err != nil {
+		return page, err
+	}
+	var place auditPlace
+	if err := readToken(said.PageToken, &place); err != nil {
+		return page, err
+	}
+	if !said.From.IsZero() && !said.To.IsZero() && !said.From.Before(said.To) {
+		return page, WrongParameter("from", "is not before the end, "+said.To.Format(time.RFC3339), "")
+	}
+	q := store.AuditQuery{Namespace: namespace, Object: said.Object, Actor: said.Actor, From: said.From, To: said.To, Before: place.Before}
+	size, began := pageSize(said.PageSize), s.now()
+	for range partsMax {
+		q.Limit = size - len(page.Items)
+		records, next, err := s.store.Audit(ctx, q)
+		if err != nil {
+			return page, err
+		}
+		for i := range records {
+			page.Items = append(page.Items, auditRecord(&records[i]))
+		}
+		if q.Before = next; next == 0 {
+			return page, nil
+		}
+		if len(page.Items) == size || s.now().Sub(began) >= lookTime {
+			break
+		}
+	}
+	page.NextPageToken = writeToken(auditPlace{q.Before})
+	return page, nil
+}
+
+func auditRecord(r *store.AuditRecord) client.AuditRecord {
+	shown := client.AuditRecord{
+		Seq: r.Seq, Time: r.Time, Actor: r.Actor, Action: r.Action, Object: r.Object, Version: r.Version, Detail: r.Detail,
+	}
+	for _, c := range r.Changes {
+		shown.Changes = append(shown.Changes, client.FieldChange(c))
+	}
+	return shown
+}

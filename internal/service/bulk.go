@@ -1,0 +1,110 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// bulkMax is how many jobs one request changes: some ten seconds of a store.
+	bulkMax = 10_000
+	// bulkErrors is how many failures are listed.
+	bulkErrors = 100
+)
+
+var bulkActions = []client.BulkAction{client.BulkPause, client.BulkResume, client.BulkRun, client.BulkDelete}
+
+// Bulk changes many jobs at once.
+type Bulk struct {
+	jobs *Jobs
+	runs *Runs
+}
+
+// Do changes all jobs that are selected, one by one. With DryRun it counts them; with Expect
+// it refuses if another number is selected by now.
+func (s *Bulk) Do(ctx context.Context, who Caller, said client.Bulk) (client.BulkResult, error) {
+	result := client.BulkResult{DryRun: said.DryRun, Errors: []client.BulkError{}}
+	if err := who.May(Operate); err != nil {
+		return result, err
+	}
+	if !slices.Contains(bulkActions, said.Action) {
+		return result, Wrong(client.FieldError{Pointer: "/action", Path: "action", Detail: fmt.Sprintf("%q is not known", said.Action), Hint: "allowed: pause, resume, run, delete"})
+	}
+	right := Define
+	if said.Action == client.BulkRun {
+		right = Operate
+	}
+	if err := who.May(right); err != nil {
+		return result, err
+	}
+	namespace, err := who.reads(said.Namespace)
+	if err != nil {
+		return result, err
+	}
+	if namespace == "" && len(said.Labels) == 0 && said.Text == "" && said.State == "" && !said.All {
+		return result, Wrong(client.FieldError{Pointer: "/all", Path: "all", Detail: "is missing", Hint: "select jobs by namespace, labels, text or state, or say all: true"})
+	}
+	names, err := s.selected(ctx, store.JobQuery{Namespace: namespace, Labels: said.Labels, Text: said.Text, State: said.State, Limit: PageMax})
+	if err != nil {
+		return result, err
+	}
+	result.Matched = len(names)
+	if said.Expect != nil && *said.Expect != len(names) {
+		return result, refuse(client.TypeConflict, "%d jobs are selected by now; the request was for %d", len(names), *said.Expect).
+			withHint("count again with dry_run and retry")
+	}
+	if said.DryRun {
+		return result, nil
+	}
+	for _, name := range names {
+		switch err := s.one(ctx, who, name, &said); {
+		case err == nil:
+			result.Done++
+		case ctx.Err() != nil:
+			return result, err
+		case len(result.Errors) < bulkErrors:
+			result.Errors = append(result.Errors, client.BulkError{Job: name.String(), Detail: ErrorOf(err).Detail})
+		}
+	}
+	return result, nil
+}
+
+// selected returns the names of the jobs that a query selects.
+func (s *Bulk) selected(ctx context.Context, q store.JobQuery) (names []Name, err error) {
+	for {
+		jobs, next, err := s.jobs.store.ListJobs(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, j := range jobs {
+			names = append(names, nameOf(j.Definition))
+		}
+		if len(names) > bulkMax {
+			return nil, refuse(client.TypeInvalid, "more than %d jobs are selected", bulkMax).withHint("select fewer at a time")
+		}
+		if q.After = next; next == "" {
+			return names, nil
+		}
+	}
+}
+
+// one changes one job.
+func (s *Bulk) one(ctx context.Context, who Caller, name Name, said *client.Bulk) (err error) {
+	switch said.Action {
+	case client.BulkPause:
+		_, err = s.jobs.Pause(ctx, who, name, client.PauseRequest{Reason: said.Reason, Until: said.Until}, Expect{})
+	case client.BulkResume:
+		_, err = s.jobs.Resume(ctx, who, name, client.ResumeRequest{Missed: said.Missed}, Expect{})
+	case client.BulkRun:
+		_, err = s.runs.Start(ctx, who, name, client.RunRequest{}, "")
+	case client.BulkDelete:
+		if _, err = s.jobs.Delete(ctx, who, name, Expect{}); isType(err, client.TypeNotFound) {
+			err = nil // it was deleted meanwhile
+		}
+	}
+	return err
+}

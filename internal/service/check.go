@@ -1,0 +1,128 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/preview"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// checkNext is how many occurrences the check of a job shows.
+	checkNext = 10
+	// checkProblems is how many problems it lists.
+	checkProblems = 100
+)
+
+// Check says of a document, in YAML or JSON, what is wrong with it, what it means and what it
+// would change, and saves nothing.
+func (d *Documents) Check(ctx context.Context, who Caller, said client.Check) (client.Checked, error) {
+	checked := client.Checked{Problems: []client.CheckProblem{}, Warnings: []client.CheckProblem{}}
+	if err := who.May(Read); err != nil {
+		return checked, err
+	}
+	lang, err := cron.ParseLang(cmp.Or(said.Lang, "en"))
+	if err != nil {
+		return checked, Wrong(client.FieldError{Pointer: "/lang", Path: "lang", Detail: err.Error()})
+	}
+	list, err := job.Decode("", []byte(said.Text))
+	var problems job.Problems
+	if err != nil && !errors.As(err, &problems) {
+		return checked, err
+	}
+	if len(problems) == 0 && len(list) != 1 {
+		problems = job.Problems{{Line: 1, Column: 1, Message: fmt.Sprintf("the text holds %d documents", len(list)), Hint: "exactly one is checked"}}
+	}
+	if len(list) != 1 {
+		checked.Problems = shown(problems)
+		return checked, nil
+	}
+	document := list[0]
+	if document.IsNamed() && who.Namespace != "" && !document.Says("namespace") {
+		document.PutIn(who.Namespace)
+	}
+	rules, err := d.rules.present(ctx)
+	if err != nil {
+		return checked, err
+	}
+	if err := together(problems, check(document, rules)); err != nil && !errors.As(err, &problems) {
+		return checked, err
+	}
+	checked.Problems = shown(problems)
+	checked.Kind, checked.Name = document.Kind, document.FullName()
+	if len(problems) > 0 {
+		return checked, nil
+	}
+	checked.Valid = true
+	checked.Warnings = shown(document.Warnings(rules...))
+	return checked, d.explain(ctx, who, document, lang, &checked)
+}
+
+// shown returns problems as clients see them.
+func shown(problems job.Problems) []client.CheckProblem {
+	list := []client.CheckProblem{}
+	for _, p := range problems[:min(len(problems), checkProblems)] {
+		list = append(list, client.CheckProblem{Line: p.Line, Column: p.Column, Path: p.Path, Detail: p.Message, Hint: p.Hint})
+	}
+	return list
+}
+
+// explain adds what a valid document means and would change.
+func (d *Documents) explain(ctx context.Context, who Caller, document job.Document, lang cron.Lang, checked *client.Checked) (err error) {
+	if checked.YAML, err = inYAML(document.Bare()); err != nil {
+		return err
+	}
+	if who.sees(document.FullName()) {
+		s := &step{document: document, result: client.ApplyResult{Kind: document.Kind, Name: document.FullName()}}
+		if err := d.findAll(ctx, []*step{s}); err != nil {
+			return err
+		}
+		checked.Version = s.version
+		before := versioned(string(document.Kind)+" "+checked.Name, s.version)
+		if s.version == 0 {
+			before = nowhere
+		}
+		if checked.Diff, err = difference(before, s.present, "as edited", document); err != nil {
+			return err
+		}
+	}
+	if document.Job == nil {
+		return nil
+	}
+	filled := document.Bare()
+	filled.Job = document.Job.WithDefaults(d.rules.defaults)
+	if checked.Filled, err = inYAML(filled.Bare()); err != nil {
+		return err
+	}
+	calendars, err := d.rules.calendars(ctx)
+	if err != nil {
+		return err
+	}
+	now, err := d.rules.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	said, err := preview.Job(filled.Job, calendars, preview.Ask{Lang: lang, From: now, Count: checkNext})
+	if err != nil {
+		return err
+	}
+	checked.Preview = previewOf(&said)
+	if reason := neverDue(&store.Job{Definition: document.Job, Filled: filled.Job}); reason != "" && len(said.Next) == 0 {
+		checked.Preview.Reason = reason
+	}
+	return nil
+}
+
+// inYAML writes a document in YAML.
+func inYAML(d job.Document) (string, error) {
+	var b strings.Builder
+	err := job.Encode(&b, []job.Document{d}, job.YAML)
+	return b.String(), err
+}

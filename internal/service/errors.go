@@ -1,0 +1,181 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Error is why a request was refused or failed.
+type Error struct {
+	Type client.ProblemType
+	// Detail says what is wrong, and Hint what to do about it.
+	Detail, Hint string
+	// Errors are the mistakes in the request, ErrorsMax at most.
+	Errors []client.FieldError
+	// MoreErrors counts the mistakes that are not in Errors.
+	MoreErrors int
+	// Version is the present version of what was to be changed, with client.TypeChanged
+	// where it is known.
+	Version int64
+	// RetryAfter is how long to wait before the next try, where that is known.
+	RetryAfter time.Duration
+
+	cause error
+}
+
+// ErrorsMax is how many mistakes one error lists: more are not read by people, and a small
+// request could make a huge answer.
+const ErrorsMax = 100
+
+// Error returns what is wrong, with the mistakes a line each.
+func (e *Error) Error() string {
+	return (&client.Problem{Detail: e.Detail, Errors: e.Errors, MoreErrors: e.MoreErrors}).Error()
+}
+
+// Unwrap returns what has caused the error, if something has.
+func (e *Error) Unwrap() error { return e.cause }
+
+func refuse(kind client.ProblemType, format string, args ...any) *Error {
+	return &Error{Type: kind, Detail: fmt.Sprintf(format, args...)}
+}
+
+func (e *Error) withHint(format string, args ...any) *Error {
+	e.Hint = fmt.Sprintf(format, args...)
+	return e
+}
+
+func (e *Error) withErrors(mistakes ...client.FieldError) *Error {
+	room := min(ErrorsMax-len(e.Errors), len(mistakes))
+	e.Errors = append(e.Errors, mistakes[:room]...)
+	e.MoreErrors += len(mistakes) - room
+	return e
+}
+
+// addMistakes adds those of another error.
+func (e *Error) addMistakes(other *Error) {
+	e.withErrors(other.Errors...)
+	e.MoreErrors += other.MoreErrors
+}
+
+// mistakes counts all of them.
+func (e *Error) mistakes() int { return len(e.Errors) + e.MoreErrors }
+
+// Wrong is the error of a mistake that is not in a document.
+func Wrong(mistake client.FieldError) *Error {
+	return refuse(client.TypeInvalid, "the request has mistakes").withErrors(mistake)
+}
+
+// WrongParameter is the error of a parameter that cannot be understood.
+func WrongParameter(name, detail, hint string) *Error {
+	return Wrong(client.FieldError{Parameter: name, Detail: detail, Hint: hint})
+}
+
+// Away tells whether the store could not be reached. What else a store refuses, such as a
+// write to a full disk, it also says in the log.
+func (e *Error) Away() bool { return errors.Is(e.cause, store.ErrAway) }
+
+// ErrorOf returns any error of this package as an Error. One of client.TypeInternal is a
+// fault of the server: its cause belongs into the log and not into the answer.
+func ErrorOf(err error) *Error {
+	e := errorOf(err)
+	if e.cause == nil && !errors.Is(err, e) {
+		e.cause = err
+	}
+	return e
+}
+
+func errorOf(err error) *Error {
+	var e *Error
+	var mistakes job.Problems
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.As(err, &mistakes):
+		return invalid(mistakes, "")
+	case errors.Is(err, store.ErrNotFound):
+		return refuse(client.TypeNotFound, "%v", err)
+	case errors.Is(err, store.ErrExists):
+		return refuse(client.TypeExists, "%v", err)
+	case errors.Is(err, store.ErrConflict):
+		return refuse(client.TypeConflict, "%v", err).withHint("read it again and retry")
+	case errors.Is(err, store.ErrNoSpace):
+		return refuse(client.TypeUnavailable, "the store has no space left").withHint("nothing was changed")
+	case errors.Is(err, store.ErrReadOnly):
+		return refuse(client.TypeUnavailable, "the store is read-only").withHint("nothing was changed")
+	case errors.Is(err, store.ErrAway):
+		return refuse(client.TypeUnavailable, "the store cannot be reached").withHint("check what was done, or retry")
+	case errors.Is(err, context.DeadlineExceeded):
+		return refuse(client.TypeTimeout, "the store did not answer in time")
+	case errors.Is(err, context.Canceled):
+		return refuse(client.TypeTimeout, "the client disconnected")
+	}
+	return refuse(client.TypeInternal, "the reason is in the log of the server")
+}
+
+// invalid is the error of a document with mistakes. The pointer is where the document is in
+// the request.
+func invalid(mistakes job.Problems, pointer string) *Error {
+	e := refuse(client.TypeInvalid, "%s", mistakesIn(len(mistakes)))
+	e.addProblems(mistakes, pointer)
+	return e
+}
+
+// addProblems adds the problems of a document at a place in the request.
+func (e *Error) addProblems(problems job.Problems, pointer string) {
+	listed := problems[:min(len(problems), ErrorsMax-len(e.Errors))]
+	for _, p := range listed {
+		e.withErrors(client.FieldError{Pointer: pointer + Pointer(p.Path), Path: p.Path, Detail: p.Message, Hint: p.Hint})
+	}
+	e.MoreErrors += len(problems) - len(listed)
+}
+
+func mistakesIn(n int) string {
+	if n == 1 {
+		return "the document has a mistake"
+	}
+	return fmt.Sprintf("the document has %d mistakes", n)
+}
+
+// Pointer writes the path of a field as a JSON pointer: schedule.cron[1] is
+// /schedule/cron/1.
+func Pointer(path string) string {
+	var b strings.Builder
+	add := func(key string) {
+		b.WriteString("/" + strings.ReplaceAll(strings.ReplaceAll(key, "~", "~0"), "/", "~1"))
+	}
+	for path != "" {
+		switch path[0] {
+		case '.':
+			path = path[1:]
+		case '[':
+			if quoted, err := strconv.QuotedPrefix(path[1:]); err == nil {
+				key, _ := strconv.Unquote(quoted)
+				add(key)
+				path = strings.TrimPrefix(path[1+len(quoted):], "]")
+				continue
+			}
+			index, rest, _ := strings.Cut(path[1:], "]")
+			add(index)
+			path = rest
+		default:
+			end := strings.IndexAny(path, ".[")
+			if end < 0 {
+				end = len(path)
+			}
+			add(path[:end])
+			path = path[end:]
+		}
+	}
+	return b.String()
+}
+
+// inList joins words for a sentence.
+func inList(words []string) string { return strings.Join(words, ", ") }

@@ -1,0 +1,265 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// jobsPlace is where a page of jobs by name ended.
+type jobsPlace struct {
+	After string `json:"after"`
+}
+
+// List returns a page of jobs, with defaults filled in if that is wanted.
+func (s *Jobs) List(ctx context.Context, who Caller, said client.JobQuery, filled bool) (client.JobPage, error) {
+	page := client.JobPage{Page: client.Page[client.Document]{Items: []client.Document{}}}
+	namespace, err := who.reads(said.Namespace)
+	if err != nil {
+		return page, err
+	}
+	q := store.JobQuery{Namespace: namespace, Text: said.Text, State: said.State, Labels: said.Labels}
+	size := pageSize(said.PageSize)
+	at, err := s.store.Now(ctx)
+	if err != nil {
+		return page, err
+	}
+	var jobs []*store.Job
+	if said.Sort == client.ByNext && s.planner != nil {
+		var place upcomingPlace
+		if err := readToken(said.PageToken, &place); err != nil {
+			return page, err
+		}
+		if place.At.IsZero() {
+			place.At = at
+		}
+		at = place.At
+		jobs, page.NextPageToken, err = s.jobsByNext(ctx, q, place, size)
+	} else {
+		var place jobsPlace
+		if err := readToken(said.PageToken, &place); err != nil {
+			return page, err
+		}
+		q.After = place.After
+		var next string
+		if jobs, next, err = s.look(ctx, q, size); next != "" {
+			page.NextPageToken = writeToken(jobsPlace{next})
+		}
+	}
+	if err != nil {
+		return page, err
+	}
+	uids := make([]job.ID, len(jobs))
+	for i, j := range jobs {
+		uids[i] = j.Definition.UID
+	}
+	recent := min(max(said.Recent, 0), RecentMax)
+	last, err := s.store.Recent(ctx, uids, max(recent, 1))
+	if err != nil {
+		return page, err
+	}
+	for i, j := range jobs {
+		d, err := s.documentOf(ctx, j, filled, at, last[i])
+		if err != nil {
+			return page, err
+		}
+		page.Items = append(page.Items, d)
+		for k := range last[i][:min(recent, len(last[i]))] {
+			if page.Recent == nil {
+				page.Recent = map[string][]client.RecentRun{}
+			}
+			full, run := j.Definition.FullName(), endedRun(&last[i][k])
+			page.Recent[full] = append(page.Recent[full], client.RecentRun{ID: run.ID, Outcome: run.Outcome, Started: run.Started, Ended: run.Ended, Attempt: run.Attempt})
+		}
+	}
+	return page, nil
+}
+
+// RecentMax is how many of its last runs a list shows of each job: as many as a person tells
+// apart in a row.
+const RecentMax = 50
+
+const (
+	// lookTime is how long a page may search where a query selects a few of many. After
+	// that the page is returned as it is, with a token to continue: other requests need
+	// the store too, and a reader sees progress.
+	lookTime = 10 * time.Millisecond
+	// jobPartsMax is how many parts of store.JobLookMax jobs are searched for one page,
+	// however fast that is.
+	jobPartsMax = 50
+)
+
+// look returns at most n jobs by name, and the name to continue behind if there may be
+// more.
+func (s *Jobs) look(ctx context.Context, q store.JobQuery, n int) (jobs []*store.Job, next string, err error) {
+	began := s.now()
+	for range jobPartsMax {
+		q.Limit = n - len(jobs)
+		part, next, err := s.store.ListJobs(ctx, q)
+		if err != nil {
+			return nil, "", err
+		}
+		jobs = append(jobs, part...)
+		if q.After = next; next == "" || len(jobs) == n || s.now().Sub(began) >= lookTime {
+			break
+		}
+	}
+	return jobs, q.After, nil
+}
+
+// upcomingPlace is where a page of jobs by their next moment ended: behind a job
+// that falls due or, in the rest, behind a name.
+type upcomingPlace struct {
+	// At is when the first page was made. The moments of all pages are those
+	// after it, so that a job which comes round meanwhile is not listed again.
+	At   time.Time       `json:"at"`
+	Last engine.Upcoming `json:"last"`
+	Rest bool            `json:"rest,omitempty"`
+	Name string          `json:"name,omitempty"`
+	// Many says that more than sortMax jobs match, or that there are too many
+	// to look for those that do.
+	Many bool `json:"many,omitempty"`
+}
+
+const (
+	// sortMax is how many jobs are read and sorted for a page, where a query
+	// selects a few of many. If more match, jobs are taken as they come in the
+	// table of the planner: then some of each page's worth will match.
+	sortMax = 1000
+	// lookMax is how many jobs of the table are read for one page. Reading one
+	// that is not in memory takes some ten microseconds.
+	lookMax = 2000
+	// restPart is how many of those at the end are read at a time.
+	restPart = 200
+)
+
+// jobsByNext returns a page of jobs in the order in which they fall due, then
+// those that fall due at no known time, by name. A page may be shorter than asked
+// for and not the last.
+func (s *Jobs) jobsByNext(ctx context.Context, q store.JobQuery, place upcomingPlace, size int) (page []*store.Job, token string, err error) {
+	selective := q.Namespace != "" || len(q.Labels) > 0 || q.Text != "" || q.State != ""
+	if selective && !place.Many {
+		all, next, err := s.look(ctx, q, sortMax+1)
+		if err != nil {
+			return nil, "", err
+		}
+		if next == "" && len(all) <= sortMax {
+			page, token = s.sortByNext(all, place, size)
+			return page, token, nil
+		}
+		// What is paused or completed does not fall due.
+		place.Many, place.Rest = true, q.State != "" && q.State != job.JobActive
+	}
+	if !place.Rest {
+		if page, err = s.upcoming(ctx, &q, &place, size); err != nil || !place.Rest {
+			return page, writeToken(place), err
+		}
+	}
+	// The table has no more: what is left are the others.
+	q.After, q.Limit = place.Name, restPart
+	began := s.now()
+	for looked := 0; len(page) < size && looked < lookMax && s.now().Sub(began) < lookTime; looked += restPart {
+		jobs, next, err := s.store.ListJobs(ctx, q)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, j := range jobs {
+			if len(page) == size {
+				return page, writeToken(place), nil
+			}
+			place.Name = j.Definition.FullName()
+			if _, ok := s.planner.NextAfter(j.Definition.UID, place.At); !ok {
+				page = append(page, j)
+			}
+		}
+		if next == "" {
+			return page, "", nil
+		}
+		place.Name, q.After = next, next
+	}
+	return page, writeToken(place), nil
+}
+
+// sortByNext returns a page of few jobs, which come by name.
+func (s *Jobs) sortByNext(all []*store.Job, place upcomingPlace, size int) (page []*store.Job, token string) {
+	type entry struct {
+		engine.Upcoming
+		job *store.Job
+	}
+	var due, rest []entry
+	for _, j := range all {
+		e := entry{engine.Upcoming{Job: j.Definition.UID}, j}
+		var ok bool
+		if e.Next, ok = s.planner.NextAfter(e.Job, place.At); !ok {
+			rest = append(rest, e)
+		} else {
+			due = append(due, e)
+		}
+	}
+	slices.SortFunc(due, func(x, y entry) int { return x.Compare(y.Upcoming) })
+	for _, e := range slices.Concat(due, rest) {
+		unscheduled := e.Next.IsZero()
+		if unscheduled && place.Rest && e.job.Definition.FullName() <= place.Name || !unscheduled && (place.Rest || e.Compare(place.Last) <= 0) {
+			continue
+		}
+		if len(page) == size {
+			return page, writeToken(place)
+		}
+		page = append(page, e.job)
+		if place.Last, place.Rest = e.Upcoming, unscheduled; unscheduled {
+			place.Name = e.job.Definition.FullName()
+		}
+	}
+	return page, ""
+}
+
+// upcoming returns jobs that match from the table of the planner, and moves the
+// place to where the next page begins: to the rest when there are no more.
+func (s *Jobs) upcoming(ctx context.Context, q *store.JobQuery, place *upcomingPlace, size int) (page []*store.Job, err error) {
+	began := s.now()
+	// Where what matches is sparse, the table is looked through once more.
+	for _, part := range [...]int{size, lookMax - size} {
+		list := s.planner.Upcoming(place.At, place.Last, part)
+		for _, u := range list {
+			if len(page) == size {
+				return page, nil
+			}
+			place.Last = u
+			j, err := s.store.JobByUID(ctx, u.Job)
+			if errors.Is(err, store.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			// The table may be a moment behind.
+			if !j.Deleted && j.Definition.Status.State == job.JobActive && selects(q, j) {
+				page = append(page, j)
+			}
+			if place.Many && s.now().Sub(began) >= lookTime {
+				return page, nil
+			}
+		}
+		if len(list) < part {
+			place.Rest = true
+			return page, nil
+		}
+		if len(page) == size {
+			return page, nil
+		}
+	}
+	return page, nil
+}
+
+// selects tells whether a query wants a job, as a store does in its lists.
+func selects(q *store.JobQuery, j *store.Job) bool {
+	return (q.Namespace == "" || j.Filled.Namespace == q.Namespace) &&
+		(q.State == "" || j.Definition.Status.State == q.State) &&
+		q.Matches(j.Definition)
+}

@@ -1,0 +1,135 @@
+package service
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// wroteTo writes to the streams of a run in turns, in chunks of their own.
+func (b *bench) wroteTo(run client.Run, texts ...string) (list []store.OutputChunk) {
+	b.t.Helper()
+	capture := b.output.Capture(run.ID, run.Attempt)
+	for i, text := range texts {
+		if i%2 == 0 {
+			fmt.Fprint(capture.Stdout(), text)
+		} else {
+			fmt.Fprint(capture.Stderr(), text)
+		}
+	}
+	chunks, _ := capture.Close()
+	for _, c := range chunks {
+		list = append(list, store.OutputChunk(c))
+	}
+	return list
+}
+
+func (b *bench) ran(s *Service, texts ...string) client.Run {
+	b.t.Helper()
+	made, err := s.Runs.Start(b.t.Context(), admin, Name{"default", "a"}, client.RunRequest{}, "")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.start(made.Run)
+	b.finish(made.Run, job.OutcomeSucceeded, b.wroteTo(made.Run, texts...)...)
+	return made.Run
+}
+
+func inShort(lines client.OutputLines) string {
+	list := []string{fmt.Sprintf("of %d:", lines.Total)}
+	for _, l := range lines.Items {
+		list = append(list, fmt.Sprintf("%d%s %s", l.Line, strings.TrimPrefix(l.Stream, "std"), l.Text))
+	}
+	return strings.Join(list, " ")
+}
+
+func TestLinesOfAnOutput(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	b.put(s, `{"name": "a", "run": {"shell": "true"}}`)
+	run := b.ran(s, "one\ntwo\n", "Three\n", "fo", "5\n", "\x1b[31mred\x1b[0m\r\nlast")
+	for _, c := range []struct {
+		from, count int
+		want        string
+	}{
+		{1, 2, "of 7: 1out one 2out two"},
+		{3, 2, "of 7: 3err Three 4out fo"},
+		{0, 2, "of 7: 6out \x1b[31mred\x1b[0m 7out last"},
+		{8, 2, "of 7:"},
+	} {
+		lines, err := s.Lines.Read(t.Context(), admin, run.ID, 0, c.from, c.count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := inShort(lines); got != c.want || lines.Attempt != 1 {
+			t.Errorf("from %d the lines are %q, want %q", c.from, got, c.want)
+		}
+	}
+	found, err := s.Lines.Search(t.Context(), admin, run.ID, 1, "T", 0, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := inShort(found), "of 7: 2out two 3err Three"; got != want || found.NextLine != 7 {
+		t.Errorf("found are %q and next %d, want %q", got, found.NextLine, want)
+	}
+	if found, err = s.Lines.Search(t.Context(), admin, run.ID, 1, "T", found.NextLine, 2); err != nil || inShort(found) != "of 7: 7out last" || found.NextLine != 0 {
+		t.Errorf("then %q and next %d (%v)", inShort(found), found.NextLine, err)
+	}
+	viewer := Caller{Name: "v", Role: store.RoleViewer, Namespace: "other"}
+	if _, err := s.Lines.Read(t.Context(), viewer, run.ID, 0, 0, 0); !isType(err, client.TypeNotFound) {
+		t.Errorf("of a foreign run the error is %v", err)
+	}
+	if _, err := s.Lines.Read(t.Context(), admin, run.ID, 2, 0, 0); !isType(err, client.TypeNotFound) {
+		t.Errorf("of an attempt that was not the error is %v", err)
+	}
+}
+
+func TestManyLinesAreReadFromWhereTheyAre(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	b.put(s, `{"name": "a", "run": {"shell": "true"}}`)
+	const n = 60_000
+	var text strings.Builder
+	for i := 1; i <= n; i++ {
+		fmt.Fprintf(&text, "line %d of some length, so that there are many chunks\n", i)
+	}
+	run := b.ran(s, text.String())
+	last, err := s.Lines.Read(t.Context(), admin, run.ID, 0, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	idx := s.Lines.index(attemptKey{run.ID, 1})
+	if len(idx.points) < 3 {
+		t.Fatalf("the index has %d points for %d lines", len(idx.points), last.Total)
+	}
+	for _, from := range []int{1, 2, idx.points[1].lines, idx.points[1].lines + 1, last.Total / 2, last.Total} {
+		lines, err := s.Lines.Read(t.Context(), admin, run.ID, 0, from, 1)
+		if err != nil || len(lines.Items) != 1 || lines.Items[0].Line != from || lines.Total != last.Total {
+			t.Fatalf("line %d is %+v (%v)", from, lines, err)
+		}
+		if want := fmt.Sprintf("line %d ", from); last.Total == n && !strings.HasPrefix(lines.Items[0].Text, want) {
+			t.Errorf("line %d is %q", from, lines.Items[0].Text)
+		}
+		if p := idx.before(from); p.lines >= from {
+			t.Errorf("line %d is looked for behind line %d", from, p.lines)
+		}
+	}
+}
+
+func TestAVeryLongLineIsCut(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	b.put(s, `{"name": "a", "run": {"shell": "true"}}`)
+	run := b.ran(s, "x"+strings.Repeat("ü", lineMax)+"\n")
+	lines, err := s.Lines.Read(t.Context(), admin, run.ID, 0, 1, 1)
+	if err != nil || len(lines.Items) != 1 {
+		t.Fatalf("%+v, %v", lines, err)
+	}
+	if l := lines.Items[0]; len(l.Text) > lineMax || l.Cut != 2*lineMax+1 || strings.Contains(l.Text, "\uFFFD") {
+		t.Errorf("the line has %d bytes and %d are said", len(l.Text), l.Cut)
+	}
+}

@@ -1,0 +1,141 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/forecast"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// loadJobsMax is how many jobs a selection is counted of; all jobs of the server are
+	// counted without reading them.
+	loadJobsMax = 20_000
+	// aheadMax is how far ahead starts are counted.
+	aheadMax = 32 * 24 * time.Hour
+)
+
+// Load counts what schedules will start.
+type Load struct {
+	*shared
+	jobs *Jobs
+}
+
+// Ahead counts the starts of a span to come, in steps that begin at multiples of the step
+// since 1970. It begins with the step that From is in.
+func (s *Load) Ahead(ctx context.Context, who Caller, q client.LoadQuery) (client.Load, error) {
+	load := client.Load{Starts: []int{}}
+	namespace, err := who.reads(q.Namespace)
+	if err != nil {
+		return load, err
+	}
+	now, err := s.jobs.store.Now(ctx)
+	if err != nil {
+		return load, err
+	}
+	if q.From.IsZero() {
+		q.From = now
+	}
+	if q.To.IsZero() {
+		q.To = q.From.Add(24 * time.Hour)
+	}
+	if q.To.Sub(now) > aheadMax {
+		return load, WrongParameter("to", "is more than 32 days ahead", "")
+	}
+	first, n, err := buckets(&q.From, &q.To, &q.Step, now, now)
+	if err != nil {
+		return load, err
+	}
+	load.From, load.Step = first, int(q.Step/time.Second)
+	timings, err := s.timings(ctx, namespace, q.Labels)
+	if err != nil {
+		return load, err
+	}
+	counts := forecast.New(first, q.Step, n)
+	for _, t := range timings {
+		if err := ctx.Err(); err != nil {
+			return load, err
+		}
+		counts.Add(t)
+	}
+	load.Starts = counts.Starts()
+	return load, nil
+}
+
+// timings returns the schedules of the active jobs that are selected.
+func (s *Load) timings(ctx context.Context, namespace string, labels map[string]string) ([]forecast.Timing, error) {
+	if s.planner == nil {
+		return nil, nil
+	}
+	if namespace == "" && len(labels) == 0 {
+		return s.planner.Timings(nil), nil
+	}
+	uids := []job.ID{}
+	for q := (store.JobQuery{Namespace: namespace, Labels: labels, State: job.JobActive, Limit: PageMax}); ; {
+		jobs, next, err := s.jobs.store.ListJobs(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, j := range jobs {
+			uids = append(uids, j.Definition.UID)
+		}
+		if len(uids) > loadJobsMax {
+			return nil, WrongParameter("namespace", fmt.Sprintf("and label select more than %d jobs", loadJobsMax), "select fewer, or all jobs of the server")
+		}
+		if q.After = next; next == "" {
+			return s.planner.Timings(uids), nil
+		}
+	}
+}
+
+// Due returns the jobs that fall due within a span, each once, by when they do: at most a page
+// of them.
+func (s *Load) Due(ctx context.Context, who Caller, namespace string, from, to time.Time, size int) ([]client.DueJob, error) {
+	list := []client.DueJob{}
+	namespace, err := who.reads(namespace)
+	if err != nil || s.planner == nil {
+		return list, err
+	}
+	if from.IsZero() {
+		if from, err = s.jobs.store.Now(ctx); err != nil {
+			return list, err
+		}
+	}
+	if to.IsZero() {
+		to = from.Add(time.Minute)
+	}
+	if !from.Before(to) {
+		return list, WrongParameter("from", "is not before the end, "+to.Format(time.RFC3339), "")
+	}
+	size = pageSize(size)
+	var place engine.Upcoming
+	for looked := 0; looked < lookMax; looked += PageMax {
+		upcoming := s.planner.Upcoming(from, place, PageMax)
+		for _, u := range upcoming {
+			if !u.Next.Before(to) || len(list) == size {
+				return list, nil
+			}
+			place = u
+			j, err := s.jobs.store.JobByUID(ctx, u.Job)
+			if errors.Is(err, store.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			if !j.Deleted && (namespace == "" || j.Filled.Namespace == namespace) {
+				list = append(list, client.DueJob{Job: j.Definition.FullName(), Due: u.Next})
+			}
+		}
+		if len(upcoming) < PageMax {
+			break
+		}
+	}
+	return list, nil
+}

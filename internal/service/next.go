@@ -1,0 +1,144 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Next returns the next occurrences of a job that are due after an instant; zero is now.
+func (s *Jobs) Next(ctx context.Context, who Caller, name Name, from time.Time, count int) (client.Occurrences, error) {
+	next := client.Occurrences{Items: []client.Occurrence{}}
+	j, err := s.find(ctx, who, Read, name)
+	if err != nil {
+		return next, err
+	}
+	calendars, err := s.rules.calendars(ctx)
+	if err != nil {
+		return next, err
+	}
+	next.Timezone = j.Filled.Schedule.Timezone
+	zone, err := cron.LoadZone(next.Timezone)
+	if err != nil {
+		return next, err
+	}
+	add := func(scheduled, due time.Time) {
+		next.Items = append(next.Items, client.Occurrence{Scheduled: scheduled.In(zone.Location()), Due: due.In(zone.Location())})
+	}
+	if chained, err := s.nextInChain(ctx, j); err != nil || chained != nil {
+		if chained != nil && chained.Due.After(from) {
+			add(chained.Scheduled, chained.Due)
+		}
+		return next, err
+	}
+	if next.Reason = neverDue(j); next.Reason != "" {
+		return next, nil
+	}
+	timing, err := timingOf(j, calendars)
+	if err != nil {
+		return next, err
+	}
+	left := count
+	if most := j.Filled.Schedule.MaxRuns; most > 0 {
+		left = min(left, most-j.Planned)
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return next, err
+	}
+	for _, o := range upcoming(&timing, cmp.Or(from, now), count) {
+		// What is planned and not yet due is counted already.
+		if planned := !o.Scheduled.After(j.Cursor) && o.Due.After(now); !planned {
+			if left--; left < 0 {
+				break
+			}
+		}
+		add(o.Scheduled, o.Due)
+	}
+	if len(next.Items) == 0 {
+		next.Reason = "nothing follows in the schedule"
+	}
+	return next, nil
+}
+
+// timingOf returns what decides when a job falls due.
+func timingOf(j *store.Job, calendars job.Calendars) (engine.Timing, error) {
+	return engine.TimingOf(j.Filled, j.Definition.UID, calendars)
+}
+
+// upcoming returns the next occurrences that are due after a moment.
+func upcoming(t *engine.Timing, from time.Time, count int) []engine.Occurrence {
+	from = t.Begin(from)
+	var list []engine.Occurrence
+	for len(list) < count {
+		next := t.Schedule.Next(from)
+		if next.IsZero() {
+			break
+		}
+		// As the planner would see it at that moment: it alone is due.
+		list = append(list, t.Decide(engine.Progress{Cursor: next.Add(-1)}, next, 0, engine.Most{OnTime: 1}).Due...)
+		from = next
+	}
+	return list
+}
+
+// chainLookMax is how many runs of a job are searched for the next of its chain. A chain has
+// one; others are there only if many were started by hand.
+const chainLookMax = 100
+
+// nextInChain returns the next run of a job that falls due some time after the end of the
+// last one, nil while that is running.
+func (s *Jobs) nextInChain(ctx context.Context, j *store.Job) (*store.Run, error) {
+	if j.Filled.Schedule.AfterEnd == 0 || stateOf(j) != job.JobActive {
+		return nil, nil
+	}
+	list, err := s.store.ListActive(ctx, store.ActiveQuery{Job: j.Definition.UID, State: job.StateReady, Limit: chainLookMax})
+	for i := range list {
+		if r := &list[i]; r.Kind == job.RunAfterEnd && r.Epoch == j.Definition.Epoch && r.Attempt == 1 {
+			return r, nil
+		}
+	}
+	return nil, err
+}
+
+// stateOf returns the state of a job.
+func stateOf(j *store.Job) job.JobState {
+	if j.Definition.Status == nil {
+		return job.JobActive
+	}
+	return j.Definition.Status.State
+}
+
+// neverDue says why a job has no next moment, or returns "".
+func neverDue(j *store.Job) string {
+	s := &j.Filled.Schedule
+	state := stateOf(j)
+	switch {
+	case state == job.JobPaused:
+		reason := "the job is paused"
+		if by := j.Definition.Status.PausedBy; by != "" {
+			reason += " by " + by
+		}
+		if why := j.Definition.Status.PauseReason; why != "" {
+			reason += ": " + why
+		}
+		return reason
+	case state == job.JobCompleted:
+		return "the job is completed"
+	case len(s.Cron) > 0 || s.Every > 0 || len(s.At) > 0:
+		return ""
+	case len(s.On) > 0:
+		return "the job falls due when another one ends"
+	case s.AfterEnd > 0:
+		return "the job falls due " + s.AfterEnd.String() + " after its previous run has ended"
+	case s.Boot:
+		return "the job falls due when a node starts"
+	}
+	return "the job has no schedule; it runs by hand only"
+}

@@ -1,0 +1,211 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// nodeStore is the part of a store that nodes use.
+type nodeStore interface {
+	Sessions(ctx context.Context) ([]store.Session, error)
+	Drain(ctx context.Context, d store.DrainNode) error
+	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
+	Now(ctx context.Context) (time.Time, error)
+}
+
+// Nodes shows and drains nodes.
+type Nodes struct {
+	store   nodeStore
+	planner Planner
+	behind  func() (warning string, err error)
+	node    string
+}
+
+// List returns all nodes by name.
+func (s *Nodes) List(ctx context.Context, who Caller) ([]client.Node, error) {
+	if err := who.May(Read); err != nil {
+		return nil, err
+	}
+	return s.all(ctx)
+}
+
+// Drain makes a node, by name or session, take no more runs.
+func (s *Nodes) Drain(ctx context.Context, who Caller, id, reason string) (client.Node, error) {
+	return s.setDrain(ctx, who, id, store.DrainNode{Reason: reason})
+}
+
+// Undrain makes a node take runs again.
+func (s *Nodes) Undrain(ctx context.Context, who Caller, id string) (client.Node, error) {
+	return s.setDrain(ctx, who, id, store.DrainNode{Undo: true})
+}
+
+// setDrain drains a node or undoes that, and returns the node as it is then.
+func (s *Nodes) setDrain(ctx context.Context, who Caller, id string, d store.DrainNode) (client.Node, error) {
+	if err := who.May(Administer); err != nil {
+		return client.Node{}, err
+	}
+	before, err := s.all(ctx)
+	if err != nil {
+		return client.Node{}, err
+	}
+	d.Node, d.Actor = id, who.Name
+	for i := range before {
+		if before[i].Session.String() == id {
+			d.Node = before[i].Name
+		}
+	}
+	if err := s.store.Drain(ctx, d); errors.Is(err, store.ErrNotFound) {
+		return client.Node{}, refuse(client.TypeNotFound, "there is no node %s", id)
+	} else if err != nil {
+		return client.Node{}, err
+	}
+	after, err := s.all(ctx)
+	if err != nil {
+		return client.Node{}, err
+	}
+	drained := client.Node{Name: d.Node, State: string(store.SessionLeft), Roles: []string{}}
+	for _, n := range after {
+		// Of several sessions the latest belongs to the present process.
+		if n.Name == d.Node && !n.Joined.Before(drained.Joined) {
+			drained = n
+		}
+	}
+	return drained, nil
+}
+
+// all returns all nodes by name and session.
+func (s *Nodes) all(ctx context.Context) ([]client.Node, error) {
+	sessions, err := s.store.Sessions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := []client.Node{}
+	for i := range sessions {
+		if replaced(&sessions[i], sessions) {
+			continue
+		}
+		n := nodeOf(&sessions[i], now)
+		if sessions[i].Drain != nil {
+			// The node's own count is some seconds old, and a drain is watched for its end.
+			mine, err := s.store.Mine(ctx, n.Session)
+			if err != nil {
+				return nil, err
+			}
+			n.Running = len(mine)
+		}
+		list = append(list, n)
+	}
+	slices.SortFunc(list, func(x, y client.Node) int {
+		return cmp.Or(cmp.Compare(x.Name, y.Name), slices.Compare(x.Session[:], y.Session[:]))
+	})
+	return list, nil
+}
+
+// replaced tells whether a later process has the data directory of a session: then the
+// session's own process is gone and its last word is stale. A process that joins makes those
+// before it leave, which counts more than the times, as clocks may be set back.
+func replaced(s *store.Session, all []store.Session) bool {
+	return slices.ContainsFunc(all, func(other store.Session) bool {
+		later := other.Joined.After(s.Joined)
+		if s.Leaving != other.Leaving {
+			later = s.Leaving
+		}
+		return later && other.Machine == s.Machine && other.DataDir == s.DataDir
+	})
+}
+
+// nodeOf is a node as clients see it.
+func nodeOf(s *store.Session, now time.Time) client.Node {
+	n := client.Node{
+		Name: s.Node, Session: s.ID, State: string(s.State(now)), Roles: s.Roles, Labels: s.Labels, Handlers: s.Handlers,
+		Capacity: s.Capacity, Running: s.Load.Running, Ready: s.Load.Ready,
+		Version: s.Version, Zones: s.Zones, Address: s.Address, Joined: s.Joined, Renewed: s.Renewed,
+		ClockAhead: float64(s.Load.ClockAhead.Round(time.Millisecond).Milliseconds()) / 1000,
+	}
+	if d := s.Drain; d != nil {
+		n.DrainedBy, n.DrainReason, n.DrainedSince = d.By, d.Reason, d.Since
+	}
+	if n.Roles == nil {
+		n.Roles = []string{}
+	}
+	return n
+}
+
+// Why a node is not ready.
+var (
+	errNotRead = errors.New("the jobs have not been read yet")
+	errNoStore = errors.New("the store does not answer")
+)
+
+// Ready returns why requests cannot be served, or what else is to be said of a server that is
+// ready. It reads the store, whose clock may be the clock of this process. A drained node is
+// ready: it answers requests as any other. Everyone may ask, so that the answer has no details.
+func (s *Nodes) Ready(ctx context.Context) (note string, err error) {
+	sessions, err := s.store.Sessions(ctx)
+	if err != nil {
+		return "", errNoStore
+	}
+	if s.planner != nil {
+		select {
+		case <-s.planner.Ready():
+		default:
+			return "", errNotRead
+		}
+	}
+	var notes []string
+	if slices.ContainsFunc(sessions, func(n store.Session) bool { return n.Node == s.node && n.Drain != nil }) {
+		notes = append(notes, "node is drained, not accepting runs")
+	}
+	if s.behind != nil {
+		warning, err := s.behind()
+		if err != nil {
+			return "", err
+		}
+		if warning != "" {
+			notes = append(notes, warning)
+		}
+	}
+	return strings.Join(notes, "; "), nil
+}
+
+// namedMax is how many nodes WithAPI names: the first that is up is enough.
+const namedMax = 5
+
+// WithAPI says in words which nodes answer the API.
+func (s *Nodes) WithAPI(ctx context.Context, who Caller) (string, error) {
+	if err := who.May(Read); err != nil {
+		return "", err
+	}
+	sessions, err := s.store.Sessions(ctx)
+	if err != nil {
+		return "", err
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return "", err
+	}
+	sessions = slices.DeleteFunc(sessions, func(n store.Session) bool {
+		return !n.Live(now) || !slices.Contains(n.Roles, store.RoleAPI)
+	})
+	if len(sessions) == 0 {
+		return "no live node has the role; start one with belfry serve --roles api and the same store", nil
+	}
+	slices.SortFunc(sessions, func(x, y store.Session) int { return cmp.Compare(x.Node, y.Node) })
+	var list []string
+	for _, n := range sessions[:min(len(sessions), namedMax)] {
+		list = append(list, "node "+n.Node+" at "+n.Address)
+	}
+	return "these answer: " + strings.Join(list, ", "), nil
+}

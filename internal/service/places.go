@@ -1,0 +1,152 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Tokens is the cache of the tokens of the store.
+type Tokens interface {
+	// ByHash returns a token that is valid. Else the error is auth.ErrUnknown,
+	// auth.ErrExpired or one of the store.
+	ByHash(ctx context.Context, hash store.TokenHash) (store.Token, error)
+	// Forget makes the next call read the store.
+	Forget()
+}
+
+const (
+	// streamsMax is how many streams there are at a time. Each takes some 60 KB.
+	streamsMax = 4096
+	// streamsOfOne is how many of them one token has, so that a program which opens more
+	// and more leaves room for others.
+	streamsOfOne = 2560
+	// streamsRetry is how long a caller without room should wait: streams of browsers and
+	// terminals end all the time.
+	streamsRetry = 10 * time.Second
+	// validEvery is how often the token of streams is checked, once for all streams of it.
+	validEvery = time.Second
+)
+
+// places bounds the streams of callers, and ends those whose token is no longer valid.
+type places struct {
+	tokens Tokens
+
+	mu    sync.Mutex // guards what follows
+	taken int
+	of    map[Caller]*holder
+}
+
+// holder is a caller who has places.
+type holder struct {
+	who    Caller
+	places map[*place]bool
+	stop   context.CancelFunc
+	done   chan struct{} // closed when the token is no longer checked
+}
+
+// place is room for one stream.
+type place struct {
+	of     *places
+	holder *holder
+	ended  context.Context // whose cause is why the stream must end
+	end    context.CancelCauseFunc
+}
+
+// take takes a place for a caller, who must leave it.
+func (p *places) take(who Caller) (*place, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.of[who]
+	var full *Error
+	switch {
+	case p.taken >= streamsMax:
+		full = refuse(client.TypeTooMany, "%d clients already follow a stream", p.taken)
+	case h != nil && len(h.places) >= streamsOfOne:
+		full = refuse(client.TypeTooMany, "%d clients with the token %s already follow a stream", len(h.places), who.Name)
+	}
+	if full != nil {
+		full.RetryAfter = streamsRetry
+		return nil, full
+	}
+	if h == nil {
+		watching, stop := context.WithCancel(context.Background())
+		h = &holder{who: who, places: map[*place]bool{}, stop: stop, done: make(chan struct{})}
+		if p.of == nil {
+			p.of = map[Caller]*holder{}
+		}
+		p.of[who] = h
+		go p.watch(watching, h)
+	}
+	p.taken++
+	one := &place{of: p, holder: h}
+	one.ended, one.end = context.WithCancelCause(context.Background())
+	h.places[one] = true
+	return one, nil
+}
+
+// watch ends the streams of a token that is no longer valid, until ctx ends.
+func (p *places) watch(ctx context.Context, h *holder) {
+	defer close(h.done)
+	if h.who.Token == (store.TokenHash{}) {
+		return
+	}
+	ticker := time.NewTicker(validEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		_, err := p.tokens.ByHash(ctx, h.who.Token)
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		if errors.Is(err, auth.ErrUnknown) || errors.Is(err, auth.ErrExpired) {
+			err = refuse(client.TypeUnauthenticated, "the token is no longer valid").withHint(LostToken)
+		}
+		p.mu.Lock()
+		for one := range h.places {
+			one.end(err)
+		}
+		p.mu.Unlock()
+	}
+}
+
+// LostToken is the hint for callers whose token is not valid.
+const LostToken = "an administrator can create another one with belfry token create; belfry token reset replaces a lost admin token on the machine of the server"
+
+// within returns a context that ends with ctx, or when the stream must end: then its cause
+// says why.
+func (one *place) within(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(one.ended, func() { cancel(context.Cause(one.ended)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// leave gives the place back.
+func (one *place) leave() {
+	one.end(nil)
+	p, h := one.of, one.holder
+	p.mu.Lock()
+	p.taken--
+	delete(h.places, one)
+	last := len(h.places) == 0
+	if last {
+		delete(p.of, h.who)
+	}
+	p.mu.Unlock()
+	if last {
+		h.stop()
+		<-h.done
+	}
+}

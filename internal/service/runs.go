@@ -1,0 +1,379 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// runStore is the part of a store that runs use.
+type runStore interface {
+	Active(ctx context.Context, run job.ID) (store.Run, error)
+	ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error)
+	Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error)
+	AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, error)
+	Cancel(ctx context.Context, run job.ID, by, reason string) (store.Run, error)
+	CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by, reason string) ([]store.Run, error)
+	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)
+	Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error)
+	Report(ctx context.Context, r store.Report) (store.ReportOutcome, error)
+	Sessions(ctx context.Context) ([]store.Session, error)
+	Now(ctx context.Context) (time.Time, error)
+	auditStore
+}
+
+// Runs starts, cancels and shows runs, and says why one does not start.
+type Runs struct {
+	*shared
+	jobs  *Jobs
+	rules *rulebook
+	store runStore
+}
+
+// activeRun is a planned or running run as clients see it.
+func activeRun(r *store.Run) client.Run {
+	run := client.Run{
+		ID: r.ID, Job: r.Namespace + "/" + r.Name, JobUID: r.JobUID, Version: r.Version,
+		Kind: r.Kind, Key: r.Key, Shard: r.Shard, Shards: r.Shards,
+		State: r.State, Outcome: r.Outcome, Reason: r.Reason,
+		Scheduled: r.Scheduled, Due: r.Due, Attempt: r.Attempt, Node: r.Node,
+		Params: r.Params, Parent: r.Parent,
+		CancelBy: r.CancelBy, CancelReason: r.CancelReason,
+	}
+	if r.State == job.StateRunning || r.Attempt > 1 {
+		run.Started = engine.Begun(r)
+	}
+	return run
+}
+
+// endedRun is a finished run as clients see it, by its final record.
+func endedRun(r *store.Record) client.Run {
+	run := client.Run{
+		ID: r.Run.ID, Job: r.Run.Namespace + "/" + r.Run.Name, JobUID: r.Run.JobUID, Version: r.Run.Version,
+		Kind: r.Run.Kind, Key: r.Run.Key, Shard: r.Run.Shard, Shards: r.Run.Shards,
+		State: job.StateDone, Outcome: r.Attempt.Outcome, Reason: r.Attempt.Reason,
+		Scheduled: r.Run.Scheduled, Due: r.Run.Due, Started: r.Begun, Ended: r.Attempt.Ended,
+		Attempt: r.Attempt.Number, Node: r.Attempt.Node, Params: r.Run.Params, Parent: r.Run.Parent,
+		ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal, HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes,
+		Unmet: r.Unmet,
+	}
+	if run.Started.IsZero() {
+		run.Started = r.Attempt.Started
+	}
+	if r.Attempt.Number == 0 && r.Run.Attempt > 0 {
+		// It ended before the attempt that was to be next.
+		run.Attempt = r.Run.Attempt - 1
+	}
+	if r.Count > 1 {
+		run.Count, run.Until = r.Count, r.Until
+	}
+	return run
+}
+
+func attemptOf(r *store.Record) client.Attempt {
+	return client.Attempt{
+		Number: r.Attempt.Number, Node: r.Attempt.Node, Started: r.Attempt.Started, Ended: r.Attempt.Ended,
+		Outcome: r.Attempt.Outcome, Reason: r.Attempt.Reason, ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal,
+		HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes, Late: r.Replaces, Unmet: r.Unmet,
+	}
+}
+
+// finalOf returns the record that ends a run. That of a run which ended between
+// two attempts has no number, and comes before theirs.
+func finalOf(records []store.Record) *store.Record {
+	for i := range records {
+		if records[i].Final {
+			return &records[i]
+		}
+	}
+	return &records[len(records)-1]
+}
+
+// runOf returns an active or finished run that the caller may see. A foreign one is not
+// there: its id says nothing about its namespace.
+func (s *Runs) runOf(ctx context.Context, who Caller, r Right, id job.ID) (client.Run, error) {
+	if err := who.May(r); err != nil {
+		return client.Run{}, err
+	}
+	run, err := s.run(ctx, id)
+	if err == nil && !who.sees(run.Job) {
+		return client.Run{}, noRun(id)
+	}
+	return run, err
+}
+
+// run returns an active or finished run with its attempts.
+func (s *Runs) run(ctx context.Context, id job.ID) (client.Run, error) {
+	active, err := s.store.Active(ctx, id)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return client.Run{}, err
+	}
+	isActive := err == nil
+	if isActive {
+		one := []store.Run{active}
+		if err := s.explain(ctx, one); err != nil {
+			return client.Run{}, err
+		}
+		active = one[0]
+	}
+	// A run that ends between the two questions is in the answer to this one.
+	records, err := s.store.AttemptsOf(ctx, id)
+	if err != nil {
+		return client.Run{}, err
+	}
+	var run client.Run
+	switch {
+	case isActive:
+		run = activeRun(&active)
+	case len(records) > 0:
+		run = endedRun(finalOf(records))
+	default:
+		return client.Run{}, noRun(id)
+	}
+	for i := range records {
+		if records[i].Attempt.Number > 0 {
+			run.Attempts = append(run.Attempts, attemptOf(&records[i]))
+		}
+	}
+	return run, nil
+}
+
+func noRun(id job.ID) *Error {
+	return refuse(client.TypeNotFound, "there is no run %s", id).withHint("it may have been removed with its history")
+}
+
+// runsPlace is where a page of runs ended: among the active ones, by due time,
+// or among the finished ones.
+type runsPlace struct {
+	Active *store.RunRef    `json:"active,omitempty"`
+	Ended  *store.RecordRef `json:"ended,omitempty"`
+	Past   bool             `json:"past,omitempty"` // all active ones were shown
+}
+
+const (
+	// partsMax is how many parts of history are looked at for one page, each
+	// of store.LookMax records, if lookTime does not end it before.
+	partsMax = 10
+	// windowSlack is how much more than client.TextWindowMax is allowed, since
+	// clients count it by clocks of their own.
+	windowSlack = time.Hour
+)
+
+// activeStates are those of runs that have not ended.
+var activeStates = []job.RunState{job.StateReady, job.StateWaiting, job.StateRunning}
+
+// List returns a page of runs: the active ones by due time, and then the finished ones, the
+// latest first. A run that ends while pages are read may be in both parts, and is missing in
+// none.
+func (s *Runs) List(ctx context.Context, who Caller, q client.RunQuery) (client.Page[client.Run], error) {
+	page := client.Page[client.Run]{Items: []client.Run{}}
+	var err error
+	if q.Namespace, err = who.reads(q.Namespace); err != nil {
+		return page, err
+	}
+	q.PageSize = pageSize(q.PageSize)
+	var place runsPlace
+	if err := readToken(q.PageToken, &place); err != nil {
+		return page, err
+	}
+	uid, err := s.jobOf(ctx, who, q.Job)
+	if err != nil {
+		return page, err
+	}
+	if err := s.checkTime(ctx, &q); err != nil {
+		return page, err
+	}
+	onlyEnded := len(q.Outcomes) > 0 || q.Unmet || !q.From.IsZero() || !q.To.IsZero() || q.Text != ""
+	wanted := func(s job.RunState) bool { return len(q.States) == 0 || slices.Contains(q.States, s) }
+	states := slices.DeleteFunc(slices.Clone(activeStates), func(s job.RunState) bool { return !wanted(s) })
+
+	if !onlyEnded && len(states) > 0 && place.Ended == nil && !place.Past {
+		next, err := s.listActive(ctx, &q, uid, states, place.Active, &page)
+		if err != nil || next != nil {
+			if next != nil {
+				page.NextPageToken = writeToken(runsPlace{Active: next})
+			}
+			return page, err
+		}
+	}
+	if !wanted(job.StateDone) {
+		return page, nil
+	}
+	if len(page.Items) >= q.PageSize {
+		page.NextPageToken = writeToken(runsPlace{Past: true})
+		return page, nil
+	}
+	return page, s.listEnded(ctx, &q, uid, place.Ended, &page)
+}
+
+// checkTime reports a span of time that cannot be meant, and one that is too long
+// to look for a text q. With a text it sets the beginning of the span.
+func (s *Runs) checkTime(ctx context.Context, q *client.RunQuery) error {
+	if !q.From.IsZero() && !q.To.IsZero() && !q.From.Before(q.To) {
+		return WrongParameter("from", "is not before the end, "+q.To.Format(time.RFC3339), "")
+	}
+	if q.Text == "" {
+		return nil
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	to := cmp.Or(q.To, now)
+	if q.From.IsZero() {
+		q.From = to.Add(-client.TextWindow)
+	}
+	if span := to.Sub(q.From); q.PageToken == "" && span > client.TextWindowMax+windowSlack {
+		return WrongParameter("from", fmt.Sprintf("is %s before the end, and text is looked for in at most %s", days(span), days(client.TextWindowMax)),
+			"choose a later beginning or an earlier end")
+	}
+	return nil
+}
+
+// days writes a long span of time.
+func days(d time.Duration) string { return fmt.Sprintf("%d days", d/(24*time.Hour)) }
+
+// jobOf returns the uid of a job in a query; zero if none is named.
+func (s *Runs) jobOf(ctx context.Context, who Caller, name string) (job.ID, error) {
+	if name == "" {
+		return job.ID{}, nil
+	}
+	if id, err := job.ParseID(name); err == nil {
+		return id, nil
+	}
+	namespace, short, found := strings.Cut(name, "/")
+	if !found {
+		namespace, short = job.DefaultNamespace, name
+	}
+	j, err := s.jobs.find(ctx, who, Read, Name{namespace, short})
+	if err != nil {
+		return job.ID{}, err
+	}
+	return j.Definition.UID, nil
+}
+
+// listActive fills a page with active runs. It returns where to
+// continue if there are more.
+func (s *Runs) listActive(ctx context.Context, q *client.RunQuery, uid job.ID, states []job.RunState, after *store.RunRef, page *client.Page[client.Run]) (*store.RunRef, error) {
+	active := store.ActiveQuery{Namespace: q.Namespace, Job: uid, Limit: q.PageSize + 1}
+	if len(states) == 1 {
+		active.State = states[0]
+	}
+	if after != nil {
+		active.After = *after
+	}
+	for {
+		runs, err := s.store.ListActive(ctx, active)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.explain(ctx, runs); err != nil {
+			return nil, err
+		}
+		for i := range runs {
+			r := &runs[i]
+			if !slices.Contains(states, r.State) || len(q.Kinds) > 0 && !slices.Contains(q.Kinds, r.Kind) || q.Node != "" && r.Node != q.Node {
+				continue
+			}
+			if len(page.Items) == q.PageSize {
+				return &active.After, nil
+			}
+			page.Items = append(page.Items, activeRun(&runs[i]))
+			active.After = store.RunRef{Due: runs[i].Due, ID: runs[i].ID}
+		}
+		if len(runs) < active.Limit {
+			return nil, nil
+		}
+		last := runs[len(runs)-1]
+		active.After = store.RunRef{Due: last.Due, ID: last.ID}
+	}
+}
+
+// listEnded fills a page with runs that have ended.
+func (s *Runs) listEnded(ctx context.Context, q *client.RunQuery, uid job.ID, before *store.RecordRef, page *client.Page[client.Run]) error {
+	ended := store.HistoryQuery{
+		Namespace: q.Namespace, Job: uid, From: q.From, To: q.To, Text: q.Text, Unmet: q.Unmet, Outcomes: q.Outcomes, Kinds: q.Kinds, Node: q.Node, FinalOnly: true,
+	}
+	if before != nil {
+		ended.Before = *before
+	}
+	began := s.now()
+	for range partsMax {
+		ended.Limit = q.PageSize - len(page.Items)
+		records, next, err := s.store.Attempts(ctx, ended)
+		if err != nil {
+			return err
+		}
+		for i := range records {
+			page.Items = append(page.Items, endedRun(&records[i]))
+		}
+		if ended.Before = next; next == (store.RecordRef{}) {
+			return nil
+		}
+		if len(page.Items) == q.PageSize || s.now().Sub(began) >= lookTime {
+			break
+		}
+	}
+	page.NextPageToken = writeToken(runsPlace{Ended: &ended.Before})
+	return nil
+}
+
+// Get returns a run with its attempts.
+func (s *Runs) Get(ctx context.Context, who Caller, id job.ID) (client.Run, error) {
+	return s.runOf(ctx, who, Read, id)
+}
+
+// Cancel ends a run, or asks its node to.
+func (s *Runs) Cancel(ctx context.Context, who Caller, id job.ID, reason string) (client.Run, error) {
+	if err := who.May(Operate); err != nil {
+		return client.Run{}, err
+	}
+	if who.Namespace != "" {
+		if _, err := s.runOf(ctx, who, Operate, id); err != nil {
+			return client.Run{}, err
+		}
+	}
+	cancelled, err := s.store.Cancel(ctx, id, who.Name, reason)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return client.Run{}, err
+	}
+	if err == nil && cancelled.State != job.StateDone {
+		return activeRun(&cancelled), nil
+	}
+	run, err := s.runOf(ctx, who, Operate, id)
+	if err == nil && run.Outcome != job.OutcomeCancelled {
+		err = refuse(client.TypeConflict, "run %s has already ended: %s", id, run.Outcome)
+	}
+	return run, err
+}
+
+// Retry makes a new run by hand that stands for the same moment as a finished one.
+func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, key string) (Made, error) {
+	run, err := s.runOf(ctx, who, Operate, id)
+	if err != nil {
+		return Made{}, err
+	}
+	if run.State != job.StateDone {
+		return Made{}, refuse(client.TypeConflict, "run %s has not ended yet: it is %s", id, run.State)
+	}
+	j, err := s.store.JobByUID(ctx, run.JobUID)
+	if errors.Is(err, store.ErrNotFound) || err == nil && j.Deleted {
+		return Made{}, refuse(client.TypeNotFound, "the job %s of the run was deleted", run.Job)
+	}
+	if err != nil {
+		return Made{}, err
+	}
+	// Parameters that the job does not declare, or no longer does, are for its followers.
+	return s.trigger(ctx, who, j, store.TriggerItem{
+		Key: key, Params: run.Params, Scheduled: run.Scheduled, Shard: run.Shard, Shards: run.Shards,
+	})
+}

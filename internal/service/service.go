@@ -1,0 +1,169 @@
+// Package service holds what a server can be asked to do: apply documents, run, backfill,
+// cancel and explain runs, follow output and events, and list everything. The HTTP API, web
+// pages and other protocols parse a request, call a method here and print its result.
+//
+// Every method takes its Caller and checks the caller's role and namespace first, so that
+// no face of the server can forget it. Arguments and results are the plain types of package
+// client, which every face shows alike. An error is an *Error, or ErrorOf makes one of it.
+package service
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/events"
+	"github.com/belfry-cron/belfry/internal/forecast"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Store is the part of a store that the topics use together.
+type Store interface {
+	jobStore
+	applyStore
+	revisionStore
+	setStore
+	runStore
+	outputStore
+	nodeStore
+	auditStore
+	tokenStore
+	statsStore
+}
+
+// Planner is the part of the node that plans.
+type Planner interface {
+	// NextAfter returns the first moment, not before at, at which a job falls due.
+	NextAfter(uid job.ID, at time.Time) (time.Time, bool)
+	// Upcoming returns at most n jobs in the order of their next moments, not before at,
+	// beginning behind a place in that order.
+	Upcoming(at time.Time, after engine.Upcoming, n int) []engine.Upcoming
+	// Timings returns the schedules of some active jobs, nil for all.
+	Timings(of []job.ID) []forecast.Timing
+	// Sync plans recent changes now.
+	Sync(ctx context.Context) error
+	// Ready is closed when all jobs are loaded.
+	Ready() <-chan struct{}
+}
+
+// Config is what a Service needs.
+type Config struct {
+	Store Store
+	// Planner may be nil: then the next moments of jobs are unknown.
+	Planner Planner
+	// Events has what happens in the store while its Run works. Nil: there is nothing to
+	// follow.
+	Events *events.Hub
+	// Followers wakes the streams of output. Default: they poll.
+	Followers *Followers
+	// Tokens caches the tokens of the store.
+	Tokens Tokens
+	// Behind says how far a history that is kept apart is behind: a warning, and an error when
+	// the server takes no new work because of it. Nil: history is in the store.
+	Behind func() (warning string, err error)
+	// Node is the name of this node, "" for none.
+	Node string
+	// SharedUser is the user that both this server and commands of jobs run as, "" where
+	// these are different ones.
+	SharedUser string
+	// Defaults are the server's defaults for documents. The store has the same.
+	Defaults job.Defaults
+	// Now is the clock of this machine, which makes ids and measures waiting. Due times go
+	// by the clock of the store. Default: time.Now.
+	Now func() time.Time
+	// Log takes internal failures. Default: nothing.
+	Log *slog.Logger
+}
+
+// Service has the topics that a server is asked about. Use New. The methods of all topics
+// may be called from many goroutines.
+type Service struct {
+	Jobs      *Jobs
+	Documents *Documents
+	Schedules *Schedules
+	Calendars *Sets
+	Pools     *Sets
+	Runs      *Runs
+	Output    *Output
+	Lines     *Lines
+	Events    *Events
+	Nodes     *Nodes
+	Audit     *Audit
+	Access    *Access
+	Reports   *Reports
+	Attention *Attention
+	Stats     *Stats
+	Load      *Load
+	Bulk      *Bulk
+}
+
+// New returns a service.
+func New(c Config) (*Service, error) {
+	if c.Store == nil || c.Tokens == nil {
+		return nil, errors.New("make the service: a store and its tokens are needed")
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Followers == nil {
+		c.Followers = NewFollowers(nil)
+	}
+	s := &shared{now: c.Now, log: c.Log, planner: c.Planner}
+	rules := &rulebook{store: c.Store, defaults: c.Defaults}
+	streams := &places{tokens: c.Tokens}
+	jobs := &Jobs{shared: s, rules: rules, store: c.Store, revisions: c.Store}
+	runs := &Runs{shared: s, jobs: jobs, rules: rules, store: c.Store}
+	output := &Output{shared: s, runs: runs, store: c.Store, followers: c.Followers, places: streams, node: c.Node}
+	nodes := &Nodes{store: c.Store, planner: c.Planner, behind: c.Behind, node: c.Node}
+	return &Service{
+		Jobs:      jobs,
+		Documents: &Documents{shared: s, rules: rules, store: c.Store},
+		Schedules: &Schedules{rules: rules},
+		Calendars: calendars(s, rules, c.Store),
+		Pools:     pools(s, rules, c.Store),
+		Runs:      runs,
+		Output:    output,
+		Lines:     &Lines{output: output},
+		Events:    &Events{hub: c.Events, store: c.Store, places: streams},
+		Nodes:     nodes,
+		Audit:     &Audit{shared: s, store: c.Store},
+		Access:    &Access{store: c.Store, tokens: c.Tokens, sharedUser: c.SharedUser},
+		Reports:   &Reports{shared: s, jobs: jobs, store: c.Store, tokens: c.Tokens},
+		Attention: &Attention{jobs: jobs, runs: runs, nodes: nodes},
+		Stats:     &Stats{shared: s, jobs: jobs, runs: runs, store: c.Store},
+		Load:      &Load{shared: s, jobs: jobs},
+		Bulk:      &Bulk{jobs: jobs, runs: runs},
+	}, nil
+}
+
+// shared is what several topics use.
+type shared struct {
+	now     func() time.Time
+	log     *slog.Logger
+	planner Planner
+}
+
+// newID makes the id of a run.
+func (s *shared) newID() (job.ID, error) { return job.NewID(s.now(), rand.Reader) }
+
+// syncWithin bounds how long a change waits for the planner. What is planned after that is
+// late only if it was due at once.
+const syncWithin = 2 * time.Second
+
+// sync plans what was changed, so that a job that falls due in a second is in time.
+func (s *shared) sync(ctx context.Context) {
+	if s.planner == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, syncWithin)
+	defer cancel()
+	if err := s.planner.Sync(ctx); err != nil {
+		s.log.Debug("a change was not planned immediately", "error", err)
+	}
+}

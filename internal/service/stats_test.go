@@ -1,0 +1,229 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/forecast"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// counting counts how often history is aggregated.
+type counting struct {
+	Store
+	asked int
+}
+
+func (c *counting) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.Aggregate, error) {
+	c.asked++
+	return c.Store.Aggregate(ctx, q)
+}
+
+// text writes stats in a line.
+func text(t *testing.T, s *Service, who Caller, q client.StatsQuery) string {
+	t.Helper()
+	stats, err := s.Stats.Over(t.Context(), who, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := fmt.Sprint(stats.Step, "s")
+	for _, b := range stats.Items {
+		line += fmt.Sprintf(" %s %v", b.Start.Format("15:04"), b.Outcomes)
+	}
+	return line
+}
+
+func TestStatsCountWhatHistoryHas(t *testing.T) {
+	b := newBench(t)
+	history := &counting{Store: b.store}
+	s := b.serviceOn(Config{Store: history})
+	b.put(s, `{"name": "a", "run": {"shell": "true"}}`)
+	b.put(s, `{"name": "b", "run": {"shell": "true"}}`)
+	begin := b.clock().Truncate(time.Hour)
+	at := func(minutes int) time.Time { return begin.Add(time.Duration(minutes) * time.Minute) }
+	b.pass(at(60).Sub(b.clock()))
+	b.ends(s, "a", job.OutcomeFailed)
+	b.ends(s, "b", job.OutcomeSucceeded)
+	b.ends(s, "a", job.OutcomeSucceeded)
+
+	hour := at(60).Format("15:04")
+	if got, want := text(t, s, admin, client.StatsQuery{From: begin, Step: time.Hour}), "3600s "+hour+" map[failed:1 succeeded:2]"; got != want {
+		t.Errorf("the stats are %q, want %q", got, want)
+	}
+	want := fmt.Sprintf("60s %s map[failed:1] %s map[succeeded:1]", at(60).Format("15:04"), at(62).Format("15:04"))
+	if got := text(t, s, admin, client.StatsQuery{Job: "a", From: at(60)}); got != want {
+		t.Errorf("the stats of a job are %q, want %q", got, want)
+	}
+	// A bucket is whole where the span begins in the middle of it.
+	if got := text(t, s, admin, client.StatsQuery{Job: "a", From: at(60).Add(30 * time.Second), To: at(61)}); got != fmt.Sprintf("60s %s map[failed:1]", hour) {
+		t.Errorf("the stats of a part of a bucket are %q", got)
+	}
+	if got := text(t, s, Caller{Name: "x", Role: store.RoleViewer, Namespace: "other"}, client.StatsQuery{From: begin, Step: time.Hour}); got != "3600s" {
+		t.Errorf("a caller of another namespace sees %q", got)
+	}
+
+	// What is over is read once, and again after keptFor.
+	q := client.StatsQuery{From: at(60), To: at(61)}
+	b.pass(3 * time.Hour)
+	text(t, s, admin, q)
+	before := history.asked
+	text(t, s, admin, q)
+	if history.asked != before {
+		t.Error("a stretch of history that is over was read twice")
+	}
+	b.pass(keptFor)
+	text(t, s, admin, q)
+	if history.asked != before+1 {
+		t.Errorf("after keptFor it was read %d times", history.asked-before)
+	}
+}
+
+func TestStatsRefuseSpansThatCannotBeMeant(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	now := b.clock()
+	for name, q := range map[string]client.StatsQuery{
+		"from": {From: now, To: now.Add(-time.Hour)},
+		"step": {Step: 1500 * time.Millisecond},
+		"many": {From: now.Add(-time.Hour), Step: time.Second},
+		"job":  {Job: "nothing"},
+	} {
+		_, err := s.Stats.Over(t.Context(), admin, q)
+		var refused *Error
+		if !errors.As(err, &refused) {
+			t.Errorf("%s: the error is %v", name, err)
+		}
+	}
+}
+
+func TestStatisticsOfAJob(t *testing.T) {
+	at := time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)
+	ended := func(o job.Outcome, due, late, took time.Duration, number int) store.Record {
+		begun := at.Add(due + late)
+		return store.Record{
+			Run: job.Run{Due: at.Add(due)}, Final: true, Count: 1,
+			Attempt: job.Attempt{Number: number, Started: begun, Ended: begun.Add(took), Outcome: o},
+		}
+	}
+	missed := store.Record{Final: true, Count: 4, Attempt: job.Attempt{Outcome: job.OutcomeMissed, Ended: at}}
+	stats := statisticsOf([]store.Record{
+		ended(job.OutcomeSucceeded, 3*time.Minute, 2*time.Second, 3*time.Second, 1),
+		ended(job.OutcomeFailed, 2*time.Minute, 0, time.Minute, 1),
+		ended(job.OutcomeSucceeded, time.Minute, time.Second, time.Second, 2),
+		missed,
+	})
+	if got, want := fmt.Sprintf("%d %v %d %.2f", stats.Runs, stats.Outcomes, stats.Retried, *stats.SuccessRate), "4 map[failed:1 missed:4 succeeded:2] 1 0.29"; got != want {
+		t.Errorf("the statistics are %s, want %s", got, want)
+	}
+	if got, want := stats.Duration, (client.Quantiles{Count: 2, P50: 1, P95: 3, P99: 3, Max: 3}); got != want {
+		t.Errorf("the durations are %+v, want %+v", got, want)
+	}
+	if got, want := stats.Lateness, (client.Quantiles{Count: 2, P95: 2, P99: 2, Max: 2}); got != want {
+		t.Errorf("the lateness is %+v, want %+v", got, want)
+	}
+	if got := statisticsOf(nil); got.SuccessRate != nil || got.Runs != 0 {
+		t.Errorf("those of a job without runs are %+v", got)
+	}
+}
+
+// planned is a planner of given jobs.
+type planned struct {
+	timings map[job.ID]forecast.Timing
+}
+
+func (p *planned) NextAfter(uid job.ID, at time.Time) (time.Time, bool) {
+	t, ok := p.timings[uid]
+	if !ok {
+		return time.Time{}, false
+	}
+	return t.Schedule.Next(at.Add(-1)), true
+}
+
+func (p *planned) Upcoming(at time.Time, after engine.Upcoming, n int) (list []engine.Upcoming) {
+	for uid := range p.timings {
+		next, _ := p.NextAfter(uid, at)
+		if u := (engine.Upcoming{Next: next, Job: uid}); u.Compare(after) > 0 {
+			list = append(list, u)
+		}
+	}
+	slices.SortFunc(list, engine.Upcoming.Compare)
+	return list[:min(n, len(list))]
+}
+
+func (p *planned) Timings(of []job.ID) (list []forecast.Timing) {
+	if of == nil {
+		for _, t := range p.timings {
+			list = append(list, t)
+		}
+	}
+	for _, uid := range of {
+		list = append(list, p.timings[uid])
+	}
+	return list
+}
+
+func (p *planned) Sync(context.Context) error { return nil }
+func (p *planned) Ready() <-chan struct{}     { return nil }
+
+// each is due at multiples of itself.
+type each time.Duration
+
+func (e each) Next(t time.Time) time.Time {
+	return t.Truncate(time.Duration(e)).Add(time.Duration(e))
+}
+
+func TestLoadCountsTheJobsThatTheCallerMaySee(t *testing.T) {
+	b := newBench(t)
+	p := &planned{timings: map[job.ID]forecast.Timing{}}
+	s := b.serviceOn(Config{Planner: p})
+	for document, every := range map[string]time.Duration{
+		`{"name": "a", "run": {"shell": "true"}}`:                                                time.Minute,
+		`{"name": "b", "run": {"shell": "true"}, "labels": {"team": "x"}}`:                       2 * time.Minute,
+		`{"name": "c", "namespace": "other", "run": {"shell": "true"}, "labels": {"team": "x"}}`: 3 * time.Minute,
+	} {
+		name := b.put(s, document)
+		j, err := b.store.Job(t.Context(), name.Namespace, name.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.timings[j.Definition.UID] = forecast.Timing{Schedule: each(every), Jobs: 1}
+	}
+	from := b.clock().Truncate(time.Hour).Add(2 * time.Hour)
+	for _, c := range []struct {
+		name string
+		who  Caller
+		q    client.LoadQuery
+		want string
+	}{
+		{"all", admin, client.LoadQuery{}, "[3 1 2 2 2 1]"},
+		{"a namespace", admin, client.LoadQuery{Namespace: "other"}, "[1 0 0 1 0 0]"},
+		{"a label", admin, client.LoadQuery{Labels: map[string]string{"team": "x"}}, "[2 0 1 1 1 0]"},
+		{"what a caller may see", Caller{Name: "x", Role: store.RoleViewer, Namespace: "other"}, client.LoadQuery{}, "[1 0 0 1 0 0]"},
+		{"longer steps", admin, client.LoadQuery{Step: 2 * time.Minute}, "[4 4 3]"},
+	} {
+		c.q.From, c.q.To = from, from.Add(6*time.Minute)
+		load, err := s.Load.Ahead(t.Context(), c.who, c.q)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		} else if got := fmt.Sprint(load.Starts); got != c.want || !load.From.Equal(from) {
+			t.Errorf("%s: the load is %s from %s, want %s", c.name, got, load.From, c.want)
+		}
+	}
+	if _, err := s.Load.Ahead(t.Context(), admin, client.LoadQuery{From: from, To: from.Add(2 * aheadMax), Step: time.Hour}); err == nil {
+		t.Error("a load of two months was counted")
+	}
+	due, err := s.Load.Due(t.Context(), Caller{Name: "x", Role: store.RoleViewer, Namespace: "other"}, "", from, from.Add(time.Minute), 0)
+	if err != nil || len(due) != 1 || due[0].Job != "other/c" || !due[0].Due.Equal(from) {
+		t.Errorf("due are %+v (%v)", due, err)
+	}
+	if due, err = s.Load.Due(t.Context(), admin, "", from.Add(time.Second), from.Add(2*time.Minute), 0); err != nil || len(due) != 1 || due[0].Job != "default/a" {
+		t.Errorf("due in the minute after are %+v (%v)", due, err)
+	}
+}

@@ -1,0 +1,126 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// tokenStore is the part of a store that tokens use.
+type tokenStore interface {
+	PutToken(ctx context.Context, p store.PutToken) (store.Token, error)
+	DeleteToken(ctx context.Context, name, actor string) error
+	Tokens(ctx context.Context) ([]store.Token, error)
+	Now(ctx context.Context) (time.Time, error)
+}
+
+// Access makes, lists and revokes tokens.
+type Access struct {
+	store      tokenStore
+	tokens     Tokens
+	sharedUser string
+}
+
+// List returns all tokens by name: store.TokensMax at most.
+func (s *Access) List(ctx context.Context, who Caller) ([]client.Token, error) {
+	if err := who.May(Administer); err != nil {
+		return nil, err
+	}
+	tokens, err := s.store.Tokens(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := []client.Token{}
+	for i := range tokens {
+		if tokens[i].Role != pingRole { // a part of its job
+			list = append(list, shownToken(&tokens[i], now))
+		}
+	}
+	return list, nil
+}
+
+func shownToken(t *store.Token, now time.Time) client.Token {
+	return client.Token{
+		Name: t.Name, Role: client.Role(t.Role), Namespace: t.Namespace,
+		Created: t.Created, By: t.By, Expires: t.Expires, Expired: !t.Valid(now),
+	}
+}
+
+// lastsMin is the shortest life of a token: a shorter one ends before its first use. lastsMax
+// is the longest: a later date is a mistake, and at last does not fit.
+const (
+	lastsMin = job.Duration(time.Second)
+	lastsMax = 100 * 365 * job.Duration(24*time.Hour)
+)
+
+// Create makes a token.
+func (s *Access) Create(ctx context.Context, who Caller, said client.TokenRequest) (client.NewToken, error) {
+	if err := who.May(Administer); err != nil {
+		return client.NewToken{}, err
+	}
+	wrong := func(path, detail string) (client.NewToken, error) {
+		return client.NewToken{}, Wrong(client.FieldError{Pointer: "/" + path, Path: path, Detail: detail})
+	}
+	if said.Name == engine.System {
+		return wrong("name", "is the name that Belfry has in the audit")
+	}
+	var lasts job.Duration
+	if said.ExpiresIn != "" {
+		var err error
+		if lasts, err = job.ParseDuration(said.ExpiresIn); err != nil {
+			return wrong("expires_in", err.Error())
+		}
+		if lasts < lastsMin || lasts > lastsMax {
+			return wrong("expires_in", "must be from a second to 100 years; leave it out for a token that does not expire")
+		}
+	}
+	secret, err := auth.NewSecret()
+	if err != nil {
+		return client.NewToken{}, err
+	}
+	t, err := s.store.PutToken(ctx, store.PutToken{
+		Name: said.Name, Hash: auth.HashOf(secret), Role: store.Role(said.Role), Namespace: said.Namespace,
+		Lasts: time.Duration(lasts), Actor: who.Name,
+	})
+	switch {
+	case errors.Is(err, store.ErrExists):
+		return client.NewToken{}, refuse(client.TypeExists, "token %s already exists", said.Name).withHint("choose another name, or revoke it first")
+	case errors.Is(err, store.ErrLimit):
+		return client.NewToken{}, refuse(client.TypeConflict, "there are %d tokens already, the most that are allowed", store.TokensMax).withHint("revoke tokens that are no longer needed")
+	case err != nil:
+		return client.NewToken{}, err
+	}
+	s.tokens.Forget()
+	made := client.NewToken{Token: shownToken(&t, t.Created), Secret: secret}
+	if s.sharedUser != "" && t.Namespace != "" {
+		made.Warnings = []string{"commands run as " + s.sharedUser + ", the user of the server: a job of the namespace can read the server's own token and store, and so all others; run the server as root with --run-as to keep namespaces apart"}
+	}
+	return made, nil
+}
+
+// Revoke ends a token.
+func (s *Access) Revoke(ctx context.Context, who Caller, name string) error {
+	if err := who.May(Administer); err != nil {
+		return err
+	}
+	err := s.store.DeleteToken(ctx, name, who.Name)
+	s.tokens.Forget() // a failed call may have taken effect
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return refuse(client.TypeNotFound, "there is no token %s", name)
+	case errors.Is(err, store.ErrLastAdmin):
+		return refuse(client.TypeConflict, "%s is the last token that can create others", name).
+			withHint("first create another one with the role admin and without a namespace")
+	}
+	return err
+}

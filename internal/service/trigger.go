@@ -1,0 +1,211 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Made is the result of a request for a run: the run, and whether this request has made it
+// or an earlier one with the same key.
+type Made struct {
+	Run client.Run
+	New bool
+}
+
+// Start runs a job now. Requests with the same key, unless it is "", make one run in 24
+// hours; a key that comes again with other parameters or from another caller is refused.
+func (s *Runs) Start(ctx context.Context, who Caller, name Name, said client.RunRequest, key string) (Made, error) {
+	return s.StartWith(ctx, who, name, said, key, nil)
+}
+
+// MetadataPrefix begins the names of what travels with a run beside its parameters, such as
+// a trace. No job can declare a parameter with such a name.
+const MetadataPrefix = "meta."
+
+// StartWith is Start with metadata, which the run passes on to those that follow it. A
+// repeated request may have other metadata.
+func (s *Runs) StartWith(ctx context.Context, who Caller, name Name, said client.RunRequest, key string, metadata map[string]string) (Made, error) {
+	j, err := s.jobs.find(ctx, who, Operate, name)
+	if err != nil {
+		return Made{}, err
+	}
+	if err := checkParams(j.Filled, said.Params); err != nil {
+		return Made{}, err
+	}
+	params := said.Params
+	if len(metadata) > 0 {
+		params = maps.Clone(params)
+		if params == nil {
+			params = map[string]string{}
+		}
+		for name, value := range metadata {
+			params[MetadataPrefix+name] = value
+		}
+	}
+	return s.trigger(ctx, who, j, store.TriggerItem{Key: key, Params: params})
+}
+
+// paramMax is the longest value of a parameter: it must fit into the
+// environment of a command.
+const paramMax = 64 << 10
+
+// checkParams reports parameters that a job does not declare.
+func checkParams(j *job.Job, params map[string]string) error {
+	wrong := refuse(client.TypeInvalid, "the parameters do not fit job %s", j.FullName())
+	declared := slices.Sorted(maps.Keys(j.Params))
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		e := client.FieldError{Pointer: "/params" + Pointer("["+strconv.Quote(name)+"]"), Path: "params." + name}
+		_, known := j.Params[name]
+		switch {
+		case !known && len(declared) == 0:
+			e.Detail = "is not declared by the job, which takes no parameters"
+		case !known:
+			e.Detail, e.Hint = "is not declared by the job", "declared: "+inList(declared)
+		case len(params[name]) > paramMax:
+			e.Detail = fmt.Sprintf("has %d bytes, at most %d are allowed", len(params[name]), paramMax)
+		case strings.Contains(params[name], "\x00"):
+			e.Detail = "has a NUL byte"
+		default:
+			continue
+		}
+		wrong.withErrors(e)
+	}
+	if len(wrong.Errors) == 0 {
+		return nil
+	}
+	return wrong
+}
+
+// trigger makes the runs of a request by hand, one for each shard, placed on live nodes, and
+// returns the first.
+func (s *Runs) trigger(ctx context.Context, who Caller, j *store.Job, like store.TriggerItem) (Made, error) {
+	if err := startable(j); err != nil {
+		return Made{}, err
+	}
+	live, err := s.liveSessions(ctx)
+	if err != nil {
+		return Made{}, err
+	}
+	scheduled := cmp.Or(like.Scheduled, s.now())
+	first, err := s.newID()
+	if err != nil {
+		return Made{}, err
+	}
+	if like.Key == "" {
+		like.Key = first.String()
+	}
+	placed, _ := placement.Runs(placement.Request{
+		UID: j.Definition.UID, Place: j.Filled.Place, Handler: j.Filled.Run.HandlerName(), Scheduled: scheduled, Sequence: int(first[15]),
+	}, live)
+	if like.Shards > 0 {
+		// One share alone is asked for.
+		one := placed[like.Shard%len(placed)]
+		placed = []placement.Placed{{Session: one.Session, Node: one.Node, Shard: like.Shard, Shards: like.Shards}}
+	}
+	items := make([]store.TriggerItem, len(placed))
+	for i, p := range placed {
+		items[i] = like
+		items[i].ID, items[i].Job, items[i].Kind, items[i].Actor = first, j.Definition.UID, job.RunByHand, who.Name
+		items[i].Session, items[i].Node, items[i].Shard, items[i].Shards = p.Session, p.Node, p.Shard, p.Shards
+		if i > 0 {
+			if items[i].ID, err = s.newID(); err != nil {
+				return Made{}, err
+			}
+		}
+	}
+	var outcomes []store.TriggerOutcome
+	for part := range slices.Chunk(items, store.MaxBatch) {
+		made, err := s.store.Trigger(ctx, part)
+		if err != nil {
+			return Made{}, err
+		}
+		outcomes = append(outcomes, made...)
+	}
+	var made Made
+	var others []job.ID
+	for i, outcome := range outcomes {
+		if outcome.Err != nil {
+			return Made{}, noJob(nameOf(j.Definition))
+		}
+		made.New = made.New || outcome.Made
+		if i > 0 {
+			others = append(others, outcome.Run)
+		}
+	}
+	if made.Run, err = s.run(ctx, outcomes[0].Run); err != nil {
+		return Made{}, err
+	}
+	made.Run.Others = others
+	if !outcomes[0].Made {
+		return made, s.sameRequest(ctx, who, j, &like, &made.Run)
+	}
+	return made, nil
+}
+
+// sameRequest refuses a key that comes again with another request than the one that has made
+// the run.
+func (s *Runs) sameRequest(ctx context.Context, who Caller, j *store.Job, like *store.TriggerItem, run *client.Run) error {
+	differs := ""
+	switch {
+	case !maps.Equal(withoutMetadata(like.Params), withoutMetadata(run.Params)):
+		differs = "with other parameters"
+	case !like.Scheduled.IsZero() && (!like.Scheduled.Equal(run.Scheduled) || like.Shards > 0 && like.Shard != run.Shard):
+		differs = "for another run"
+	default:
+		actor, err := s.starterOf(ctx, j, run)
+		if err != nil {
+			return err
+		}
+		if actor != "" && actor != who.Name {
+			differs = "by another caller"
+		}
+	}
+	if differs == "" {
+		return nil
+	}
+	return WrongParameter("Idempotency-Key", "was used in the last 24 hours "+differs, "use a new key for each request; the same key only repeats a request")
+}
+
+// withoutMetadata returns the parameters alone.
+func withoutMetadata(params map[string]string) map[string]string {
+	params = maps.Clone(params)
+	maps.DeleteFunc(params, func(name, _ string) bool { return strings.HasPrefix(name, MetadataPrefix) })
+	return params
+}
+
+// clockSlack is how far the clock of a node, which is in the id of a run, and the clock of the
+// store, which is in the audit, may be apart.
+const clockSlack = time.Minute
+
+// starterOf returns who has started a run by hand, by the audit; "" if it no longer knows.
+func (s *Runs) starterOf(ctx context.Context, j *store.Job, run *client.Run) (string, error) {
+	made := run.ID.Time()
+	q := store.AuditQuery{Object: j.Definition.FullName(), From: made.Add(-clockSlack), To: made.Add(clockSlack), Limit: store.MaxBatch}
+	for range partsMax {
+		records, next, err := s.store.Audit(ctx, q)
+		if err != nil {
+			return "", err
+		}
+		for i := range records {
+			if engine.StartsRun(&records[i], run.ID) {
+				return records[i].Actor, nil
+			}
+		}
+		if q.Before = next; next == 0 {
+			break
+		}
+	}
+	return "", nil
+}

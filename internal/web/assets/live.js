@@ -1,0 +1,141 @@
+// Keeps a page current: one stream of events, and the parts of the page that are marked as
+// live are read again when something happened. HTML of our own pages is the only text that
+// becomes elements, and it does so here.
+import {tick} from "./belfry.js";
+import {say} from "./words.js";
+
+const policy = window.trustedTypes?.createPolicy("belfry", {createHTML: html => html}) ?? {createHTML: html => html};
+const silence = 20000; // the server says something each 15 s
+let stream, last = Date.now(), wait = 1000, pending = 0, reading = false, again = false, lastID = "", ended = false, opened = false;
+
+export function live() {
+  const channel = new BroadcastChannel("belfry");
+  channel.onmessage = e => { if (e.data === "ended") over(); };
+  if (document.body.dataset.events === undefined) return;
+  open();
+  setInterval(() => { if (stream && Date.now() - last > silence) lost(); }, 1000);
+  let hide;
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(hide);
+    if (document.hidden) hide = setTimeout(() => { stream?.abort(); stream = null; }, 60000);
+    else if (!stream && !ended) { open(); later(); }
+  });
+}
+
+// The stream is read by fetch, which tells the end of a session from a server that is away.
+async function open() {
+  const own = stream = new AbortController();
+  try {
+    const headers = {Accept: "text/event-stream"};
+    if (lastID) headers["Last-Event-ID"] = lastID;
+    const answer = await fetch("/api/v1/events?" + document.body.dataset.events, {headers, signal: own.signal, cache: "no-store"});
+    if (answer.status === 401) return over();
+    if (!answer.ok) throw new Error(answer.status);
+    well();
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const {value, done} = await reader.read();
+      if (done) break;
+      last = Date.now();
+      rest += value;
+      const parts = rest.split("\n\n");
+      rest = parts.pop();
+      for (const part of parts) {
+        const id = /^id: (.*)$/m.exec(part);
+        if (id) lastID = id[1];
+        if (/^event: problem$/m.test(part)) { const r = await fetch("/ui/kit", {method: "HEAD", headers: {"X-Belfry": "1"}}); if (r.status === 401) return over(); }
+        if (/^data: /m.test(part)) later();
+      }
+    }
+  } catch (error) {
+    if (own.signal.aborted) return;
+  }
+  if (stream === own) lost();
+}
+
+function lost() {
+  if (ended) return;
+  stream?.abort();
+  stream = null;
+  if (!document.body.classList.contains("stale") && Date.now() - last > 3000) stale();
+  setTimeout(() => { if (!stream && !document.hidden) open(); }, wait);
+  wait = Math.min(wait * 2, 30000);
+}
+
+function stale() {
+  document.body.classList.add("stale");
+  const bar = document.getElementById("stale");
+  bar.querySelector(".grow").textContent = say("stale", {t: new Date(last).toLocaleTimeString()});
+  bar.hidden = false;
+  document.querySelector("#live .dot")?.classList.add("off");
+}
+
+function well() {
+  last = Date.now();
+  wait = 1000;
+  const text = document.querySelector("[data-live-text]");
+  if (text) text.textContent = text.dataset.liveText;
+  document.querySelector("#live .dot")?.classList.remove("off");
+  if (!opened) { opened = true; later(); } // what happened between the page and the stream
+  if (!document.body.classList.contains("stale")) return;
+  document.body.classList.remove("stale");
+  document.getElementById("stale").hidden = true;
+  later();
+}
+
+// over says that the session has ended. What was typed stays.
+function over() {
+  ended = true;
+  stream?.abort();
+  stream = null;
+  const dialog = document.getElementById("ended");
+  if (dialog && !dialog.open) dialog.showModal();
+  const check = async () => {
+    const answer = await fetch("/ui/kit", {method: "HEAD", headers: {"X-Belfry": "1"}, cache: "no-store"}).catch(() => null);
+    if (answer?.ok) { removeEventListener("focus", check); location.reload(); }
+  };
+  addEventListener("focus", check);
+}
+
+// later gathers what happens within a quarter of a second, and reads at most once a second.
+function later() {
+  if (pending) return;
+  pending = setTimeout(async () => { pending = 0; await refresh(); }, Math.max(250, 1000 - (Date.now() - refreshed)));
+}
+
+// part is a page of this server as a document of its own.
+export const part = html => new DOMParser().parseFromString(policy.createHTML(html), "text/html");
+
+let refreshed = 0;
+export async function refresh() {
+  if (reading) { again = true; return; }
+  reading = true;
+  refreshed = Date.now();
+  try {
+    const answer = await fetch(location.href, {headers: {"X-Belfry": "1"}, cache: "no-store"});
+    if (answer.status === 401) return over();
+    if (!answer.ok) return;
+    const fresh = part(await answer.text());
+    for (const part of document.querySelectorAll("[data-live]")) swap(part, fresh.getElementById(part.id));
+    tick();
+    document.dispatchEvent(new Event("belfry:fresh"));
+  } finally {
+    reading = false;
+    if (again) { again = false; later(); }
+  }
+}
+
+// swap puts a part in place, unless a person is using it.
+function swap(part, fresh) {
+  if (!fresh || part.querySelector("details[open], :focus-visible") || part.querySelector("input:checked")) return;
+  if (part.innerHTML === fresh.innerHTML) return;
+  const known = new Set([...part.querySelectorAll("tr[id]")].map(row => row.id));
+  const cursor = part.querySelector("tr.cursor")?.dataset.href;
+  const left = part.querySelector(".scroll-x")?.scrollLeft ?? part.scrollLeft;
+  part.hidden = fresh.hidden;
+  part.replaceChildren(...document.importNode(fresh, true).childNodes);
+  part.scrollLeft = left;
+  if (known.size) for (const row of part.querySelectorAll("tr[id]")) if (!known.has(row.id)) row.classList.add("new-row");
+  if (cursor) part.querySelector(`tr[data-href="${CSS.escape(cursor)}"]`)?.classList.add("cursor");
+}

@@ -1,0 +1,74 @@
+// The palette: pages, jobs and what can be done, by a few letters.
+import {words} from "./words.js";
+
+const pages = [["nav.overview", "/"], ["nav.jobs", "/jobs"], ["nav.runs", "/runs"], ["nav.timeline", "/timeline"], ["nav.nodes", "/nodes"], ["nav.audit", "/audit"], ["nav.settings", "/settings"], ["jobs.new", "/jobs/new"]];
+const dialog = document.getElementById("palette");
+const input = dialog?.querySelector("input");
+const list = document.getElementById("found");
+let asked = 0, timer;
+
+export function palette() {
+  if (!dialog || dialog.open) return;
+  dialog.showModal();
+  input.value = "";
+  input.focus();
+  show(match(""));
+}
+
+function match(text) {
+  const t = text.toLowerCase();
+  const actions = [...document.querySelectorAll("main [data-key]")].map(el => ({text: el.textContent.trim(), kind: words.action, act: () => el.click()}));
+  return [...pages.map(([key, href]) => ({text: words[key], kind: words.page, href})), ...actions].filter(x => x.text?.toLowerCase().includes(t));
+}
+
+function show(items) {
+  list.replaceChildren(...items.map((item, i) => {
+    const option = document.createElement("div");
+    option.role = "option"; option.id = "found-" + i;
+    option.setAttribute("aria-selected", i === 0);
+    const kind = document.createElement("small");
+    kind.textContent = item.kind;
+    option.append(item.text, kind);
+    option.item = item;
+    option.addEventListener("click", () => choose(option));
+    return option;
+  }));
+  if (!items.length) {
+    const none = document.createElement("div");
+    none.className = "empty"; none.textContent = words.nothing;
+    list.append(none);
+  }
+  input.setAttribute("aria-activedescendant", items.length ? "found-0" : "");
+}
+
+function choose(option) {
+  if (!option?.item) return;
+  dialog.close();
+  if (option.item.href) location.href = option.item.href; else option.item.act();
+}
+
+input?.addEventListener("input", () => {
+  clearTimeout(timer);
+  const text = input.value.trim(), mine = ++asked;
+  show(match(text));
+  if (!text) return;
+  timer = setTimeout(async () => {
+    const answer = await fetch("/api/v1/jobs?page_size=12&text=" + encodeURIComponent(text)).catch(() => null);
+    if (!answer?.ok || mine !== asked) return;
+    const found = (await answer.json()).items.map(j => (j.namespace ?? "default") + "/" + j.name);
+    show([...found.map(name => ({text: name, kind: words.job, href: "/jobs/" + name})), ...match(text)]);
+  }, 120);
+});
+
+dialog?.addEventListener("keydown", e => {
+  const all = [...list.querySelectorAll("[role=option]")], at = all.findIndex(o => o.getAttribute("aria-selected") === "true");
+  if (e.key === "Enter") { e.preventDefault(); choose(all[at]); }
+  if (e.key !== "ArrowDown" && e.key !== "ArrowUp" || !all.length) return;
+  e.preventDefault();
+  const next = (at + (e.key === "ArrowDown" ? 1 : -1) + all.length) % all.length;
+  all[at]?.setAttribute("aria-selected", false);
+  all[next].setAttribute("aria-selected", true);
+  all[next].scrollIntoView({block: "nearest"});
+  input.setAttribute("aria-activedescendant", all[next].id);
+});
+dialog?.addEventListener("click", e => { if (e.target === dialog) dialog.close(); });

@@ -1,0 +1,239 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/internal/i18n"
+	"github.com/belfry-cron/belfry/internal/service"
+)
+
+// page is one request: who asks, and how the answer should look.
+type page struct {
+	site   *site
+	w      http.ResponseWriter
+	r      *http.Request
+	who    service.Caller
+	secret string // of the session
+	lang   i18n.Lang
+	zone   *time.Location
+	now    time.Time
+	looks  url.Values // what the reader has chosen: zone, lang, theme, keys
+}
+
+// looksCookie is the cookie of the choices that a page is rendered with.
+const looksCookie = "belfry-look"
+
+// open reads how the answer should look.
+func (s *site) open(w http.ResponseWriter, r *http.Request) *page {
+	p := &page{site: s, w: w, r: r, zone: time.UTC, looks: url.Values{}}
+	if cookie, err := r.Cookie(looksCookie); err == nil {
+		p.looks, _ = url.ParseQuery(cookie.Value)
+	}
+	if zone, err := cron.LoadZone(p.looks.Get("zone")); err == nil && p.looks.Get("zone") != "" {
+		p.zone = zone.Location()
+	}
+	p.lang = i18n.Choose(p.looks.Get("lang"), r.Header.Get("Accept-Language"))
+	p.now = s.Now().In(p.zone)
+	return p
+}
+
+// keepLooks makes the browser send the choices with each request.
+func (p *page) keepLooks() {
+	http.SetCookie(p.w, &http.Cookie{
+		Name: looksCookie, Value: p.looks.Encode(), Path: "/", MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteLaxMode,
+	})
+}
+
+func (p *page) ctx() context.Context { return p.r.Context() }
+
+// T returns a text in the language of the page.
+func (p *page) T(key string, values ...any) string { return p.lang.T(key, values...) }
+
+// query returns a parameter of the address.
+func (p *page) query(name string) string { return strings.TrimSpace(p.r.URL.Query().Get(name)) }
+
+// with returns the address of this page with another parameter; "" leaves it out.
+func (p *page) with(pairs ...string) string {
+	q := p.r.URL.Query()
+	for i := 0; i+1 < len(pairs); i += 2 {
+		q.Del(pairs[i])
+		if pairs[i+1] != "" {
+			q.Set(pairs[i], pairs[i+1])
+		}
+	}
+	q.Del("said")
+	if len(q) == 0 {
+		return p.r.URL.Path
+	}
+	return p.r.URL.Path + "?" + q.Encode()
+}
+
+// Layout is what the frame of each page shows.
+type Layout struct {
+	Title, Section    string
+	Lang              i18n.Lang
+	Theme, Zone, Keys string
+	Who               string
+	Role              string
+	CanRun            bool
+	CanDefine         bool
+	CanAdminister     bool
+	Form              string // the token of forms
+	Path              string // of this page, to come back to
+	Namespace         string // that the page is limited to
+	Namespaces        []string
+	Attention         int
+	Nodes             int
+	Version, Node     string
+	Words             template.JSStr // for scripts
+	Events            string         // what scripts follow to keep the page current; "" for nothing
+	Said              string         // what the last form has done
+	Failed            string
+	Commands          []Command
+	Bell              bool
+}
+
+// Command is what the page shows as a person types it.
+type Command struct{ Name, Text string }
+
+// L returns the layout itself, for templates.
+func (l *Layout) L() *Layout { return l }
+
+// bareLayout returns the frame of a page that asks the service nothing.
+func (p *page) bareLayout(title, section string, values ...any) *Layout {
+	l := &Layout{
+		Title: p.T(title, values...), Section: section, Lang: p.lang, Theme: p.looks.Get("theme"), Keys: p.looks.Get("keys"), Zone: p.zone.String(),
+		Who: p.who.Name, Role: string(p.who.Role), Version: p.site.Version, Node: p.site.Node,
+		CanRun:        p.who.MayIn(service.Operate, p.who.Namespace) == nil,
+		CanDefine:     p.who.MayIn(service.Define, p.who.Namespace) == nil,
+		CanAdminister: p.who.May(service.Administer) == nil,
+		Path:          p.r.URL.RequestURI(), Namespace: p.query("namespace"), Words: template.JSStr(p.words()),
+	}
+	if p.secret != "" {
+		l.Form = auth.FormToken(p.secret)
+	}
+	if key := "said." + p.query("said"); i18n.Has(key) {
+		l.Said = p.T(key, "n", p.query("n"))
+	}
+	return l
+}
+
+// layout returns the frame of a page.
+func (p *page) layout(title, section string, values ...any) *Layout {
+	l := p.bareLayout(title, section, values...)
+	known := p.site.frame(p.ctx(), p.who)
+	l.Attention, l.Nodes, l.Namespaces = known.attention, known.nodes, known.namespaces
+	return l
+}
+
+// frame is what the frame of pages shows of the server.
+type frame struct {
+	read       time.Time
+	attention  int
+	nodes      int
+	namespaces []string
+}
+
+// frameFor is how long a frame is believed: it is on each page.
+const frameFor = 5 * time.Second
+
+// frame returns what the frame shows to a caller. What cannot be read is left out: the page
+// itself says what is wrong.
+func (s *site) frame(ctx context.Context, who service.Caller) frame {
+	now := s.Now()
+	if f, ok := s.known.Load(who.Namespace); ok {
+		if age := now.Sub(f.(frame).read); 0 <= age && age < frameFor {
+			return f.(frame)
+		}
+	}
+	f := frame{read: now}
+	if list, err := s.Service.Attention.List(ctx, who, ""); err == nil {
+		f.attention = len(list)
+	}
+	if list, err := s.Service.Nodes.List(ctx, who); err == nil {
+		for _, node := range list {
+			if node.State == "live" || node.State == "drained" {
+				f.nodes++
+			}
+		}
+	}
+	if list, err := s.Service.Jobs.List(ctx, who, client.JobQuery{PageSize: service.PageMax}, false); err == nil {
+		for _, d := range list.Items {
+			f.namespaces = append(f.namespaces, namespaceIn(d))
+		}
+		slices.Sort(f.namespaces)
+		f.namespaces = slices.Compact(f.namespaces)
+	}
+	s.known.Store(who.Namespace, f)
+	return f
+}
+
+// words are the texts of scripts, in JSON.
+func (p *page) words() string {
+	said := map[string]string{}
+	for _, key := range scriptTexts {
+		said[strings.TrimPrefix(key, "js.")] = p.T(key)
+	}
+	data, _ := json.Marshal(said) // a map of texts has no other form
+	return string(data)
+}
+
+// show answers with a page.
+func (p *page) show(name string, view any) error {
+	p.site.write(p, http.StatusOK, name, view)
+	return nil
+}
+
+// done answers a form: back to a page that says what was done.
+func (p *page) done(address, said string, pairs ...string) error {
+	u, err := url.Parse(ours(address))
+	if err != nil {
+		u = &url.URL{Path: "/"}
+	}
+	q := u.Query()
+	q.Set("said", said)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		q.Set(pairs[i], pairs[i+1])
+	}
+	u.RawQuery = q.Encode()
+	http.Redirect(p.w, p.r, u.String(), http.StatusSeeOther)
+	return nil
+}
+
+// functions are what templates call.
+func (s *site) functions(lang i18n.Lang) template.FuncMap {
+	return template.FuncMap{
+		"t":     lang.T,
+		"asset": func(name string) string { return s.assets.prefix + name },
+		"icon":  func(name string) iconView { return iconView{s.assets.prefix + "icons.svg#" + name, ""} },
+		"spin":  func(name string) iconView { return iconView{s.assets.prefix + "icons.svg#" + name, "spin"} },
+		"dict":  dict,
+		"join":  strings.Join,
+		"clean": clean,
+	}
+}
+
+type iconView struct{ Address, Class string }
+
+// dict makes a map of pairs, for templates with several values.
+func dict(pairs ...any) (map[string]any, error) {
+	if len(pairs)%2 != 0 {
+		return nil, fmt.Errorf("dict has %d values, which are no pairs", len(pairs))
+	}
+	m := map[string]any{}
+	for i := 0; i < len(pairs); i += 2 {
+		m[fmt.Sprint(pairs[i])] = pairs[i+1]
+	}
+	return m, nil
+}

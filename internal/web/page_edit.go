@@ -1,0 +1,410 @@
+package web
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/crontab"
+	"github.com/belfry-cron/belfry/internal/service"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// editView is the editor: the document as text, and its most used fields as a form. The two
+// are kept in step by the server, which puts changed fields into the text.
+type editView struct {
+	*Layout
+	Of       string // the job that is edited, "" for a new one
+	Address  string // that the form is sent to
+	Discard  string
+	Present  int64 // the version that the change is for
+	Text     string
+	Lines    int
+	Fields   []editField
+	Problems []editProblem
+	Words    string // the schedule
+	Next     []nextRow
+	Notes    []string
+	Diff     []diffLine
+	IsSame   bool
+	Conflict []diffLine // what somebody else has changed meanwhile
+	Newer    int64
+}
+
+// editField is a field of the form, with its value in the document.
+type editField struct {
+	Path, Label, Value, Hint string
+	Mono, Area               bool
+	Problem                  string
+}
+
+type editProblem struct {
+	Line, Column int
+	Path         string
+	Text, Hint   string
+}
+
+type nextRow struct {
+	At, In When
+	UTC    string
+}
+
+// diffLine is a line of a difference.
+type diffLine struct{ Class, Text string }
+
+// editFields are the fields of the form, in the order of a document.
+var editFields = []struct {
+	path string
+	mono bool
+	area bool
+}{
+	{path: "name", mono: true}, {path: "namespace", mono: true}, {path: "description"},
+	{path: "schedule.cron", mono: true}, {path: "schedule.timezone"}, {path: "run.shell", mono: true, area: true}, {path: "policy.timeout"},
+}
+
+// newJob is what a new job begins with.
+const newJob = "name: my-job\nschedule:\n  cron: \"0 3 * * *\"\n  timezone: %s\nrun:\n  shell: |\n    echo hello\n"
+
+// editNext is how many occurrences the editor shows.
+const editNext = 5
+
+func (s *site) newJobPage(p *page) error {
+	text := fmt.Sprintf(newJob, p.zone)
+	if namespace, name := splitName(p.query("from")); namespace != "" {
+		d, _, err := s.Service.Jobs.Get(p.ctx(), p.who, service.Name{Namespace: namespace, Name: name}, false)
+		if err != nil {
+			return err
+		}
+		if text, err = yamlOf(d, true); err != nil {
+			return err
+		}
+		if text, err = setField(text, "name", name+"-copy"); err != nil {
+			return err
+		}
+	}
+	if line := p.query("line"); line != "" {
+		text = fromCrontab(line, p.zone.String())
+	}
+	return s.showEdit(p, http.StatusOK, "", 0, text)
+}
+
+func (s *site) editJob(p *page) error {
+	d, version, err := s.Service.Jobs.Get(p.ctx(), p.who, p.namedJob(), false)
+	if err != nil {
+		return err
+	}
+	text, err := yamlOf(d, true)
+	if err != nil {
+		return err
+	}
+	return s.showEdit(p, http.StatusOK, p.namedJob().String(), version, text)
+}
+
+// yamlOf writes a document as its author would, without what the server keeps.
+func yamlOf(d client.Document, bare bool) (string, error) {
+	list, err := job.Decode("", d.RawMessage)
+	if err != nil {
+		return "", err
+	}
+	if bare {
+		for i := range list {
+			list[i] = list[i].Bare()
+		}
+	}
+	var b bytes.Buffer
+	err = job.Encode(&b, list, job.YAML)
+	return b.String(), err
+}
+
+// saveJob checks a document, or saves it.
+func (s *site) saveJob(p *page) error {
+	form := p.r.PostForm
+	text := strings.ReplaceAll(form.Get("document"), "\r\n", "\n")
+	for _, f := range editFields {
+		was, is := form.Get("was."+f.path), strings.ReplaceAll(form.Get("field."+f.path), "\r\n", "\n")
+		if !form.Has("field."+f.path) || was == is {
+			continue
+		}
+		changed, err := setField(text, f.path, is)
+		if err != nil {
+			break // the text is no document yet; its problem is shown
+		}
+		text = changed
+	}
+	of, present := form.Get("of"), int64(0)
+	_, _ = fmt.Sscan(form.Get("present"), &present)
+	if form.Get("action") != "save" {
+		return s.showEdit(p, http.StatusOK, of, present, text)
+	}
+	draft, err := service.ReadDraft([]byte(text), "")
+	if err == nil && len(draft.Unread) > 0 {
+		return s.showEdit(p, http.StatusUnprocessableEntity, of, present, text)
+	}
+	if err != nil {
+		return s.showRefused(p, of, present, text, err)
+	}
+	var saved service.Changed
+	if of == "" {
+		if draft.Job == nil {
+			return service.WrongParameter("document", "is not a job", "")
+		}
+		saved, err = s.Service.Jobs.Create(p.ctx(), p.who, draft)
+	} else {
+		namespace, name := splitName(of)
+		saved, err = s.Service.Jobs.Put(p.ctx(), p.who, service.Name{Namespace: namespace, Name: name}, draft, service.Expect{Versions: []int64{present}})
+	}
+	if err != nil {
+		return s.showRefused(p, of, present, text, err)
+	}
+	said := "saved"
+	if saved.Result == client.Unchanged {
+		said = "unchanged"
+	}
+	j, err := saved.Job.Job()
+	if err != nil {
+		return err
+	}
+	return p.done("/jobs/"+j.FullName(), said)
+}
+
+// showEdit answers with the editor.
+func (s *site) showEdit(p *page, status int, of string, present int64, text string) error {
+	v, err := s.editView(p, of, present, text)
+	if err != nil {
+		return err
+	}
+	s.write(p, status, "edit", v)
+	return nil
+}
+
+// showRefused answers with the editor and why the document was not saved.
+func (s *site) showRefused(p *page, of string, present int64, text string, refused error) error {
+	v, err := s.editView(p, of, present, text)
+	if err != nil {
+		return err
+	}
+	e := service.ErrorOf(refused)
+	if e.Type == client.TypeInternal {
+		return refused
+	}
+	if len(v.Problems) == 0 {
+		for _, f := range e.Errors {
+			v.Problems = append(v.Problems, editProblem{Path: f.Path, Text: clean(f.Detail), Hint: clean(f.Hint)})
+		}
+		if len(e.Errors) == 0 {
+			v.Problems = append(v.Problems, editProblem{Text: clean(e.Detail), Hint: clean(e.Hint)})
+		}
+	}
+	if e.Type == client.TypeChanged && e.Version > 0 && of != "" {
+		namespace, name := splitName(of)
+		changed, err := s.Service.Jobs.Revision(p.ctx(), p.who, service.Name{Namespace: namespace, Name: name}, e.Version, present)
+		if err != nil {
+			return err
+		}
+		v.Conflict, v.Newer = diffLines(changed.Diff), e.Version
+	}
+	status, ok := statuses[e.Type]
+	if !ok {
+		status = http.StatusInternalServerError
+	}
+	s.write(p, status, "edit", v)
+	return nil
+}
+
+func (s *site) editView(p *page, of string, present int64, text string) (editView, error) {
+	v := editView{Of: of, Present: present, Text: text, Lines: strings.Count(text, "\n") + 2, Address: "/jobs/new", Discard: "/jobs"}
+	if of == "" {
+		v.Layout = p.layout("edit.new", "jobs")
+	} else {
+		v.Layout = p.layout("edit.title", "jobs", "name", of)
+		v.Address, v.Discard = "/jobs/"+of+"/edit", "/jobs/"+of
+	}
+	v.Layout.Namespace = ""
+	v.Commands = []Command{{p.T("command.shell"), "belfry apply -f job.yaml"}}
+	list, err := job.Decode("", []byte(text))
+	var problems job.Problems
+	if err != nil && !errors.As(err, &problems) {
+		return v, err
+	}
+	if len(list) == 1 && list[0].Job != nil {
+		if err := list[0].Validate(job.Now(p.now)); err != nil {
+			var more job.Problems
+			if errors.As(err, &more) && len(problems) == 0 {
+				problems = more
+			}
+		}
+	}
+	for _, problem := range problems {
+		v.Problems = append(v.Problems, editProblem{problem.Line, problem.Column, problem.Path, clean(problem.Message), clean(problem.Hint)})
+	}
+	for _, f := range editFields {
+		field := editField{Path: f.path, Label: p.T("edit." + f.path), Value: fieldOf(text, f.path), Mono: f.mono, Area: f.area}
+		for _, problem := range v.Problems {
+			if problem.Path == f.path || strings.HasPrefix(problem.Path, f.path+"[") || strings.HasPrefix(problem.Path, f.path+".") {
+				field.Problem = strings.TrimSpace(problem.Text + " " + problem.Hint)
+			}
+		}
+		v.Fields = append(v.Fields, field)
+	}
+	if len(problems) > 0 || len(list) != 1 || list[0].Job == nil {
+		return v, nil
+	}
+	return v, s.explainEdit(p, &v, list[0])
+}
+
+// explainEdit says what a valid document means and would change.
+func (s *site) explainEdit(p *page, v *editView, document job.Document) error {
+	j := document.Job
+	v.Words = p.schedule(&j.Schedule)
+	if len(j.Schedule.Cron) > 0 {
+		said, err := s.Service.Schedules.Preview(p.ctx(), p.who, client.PreviewQuery{
+			Expression: j.Schedule.Cron[0], Timezone: j.Schedule.Timezone, Dialect: string(j.Schedule.Dialect), Job: j.FullName(), Lang: string(p.lang), Count: editNext,
+		})
+		if err == nil {
+			v.Notes = said.Notes
+			for _, t := range said.Next {
+				v.Next = append(v.Next, nextRow{At: p.minute(t), In: p.relative(t), UTC: t.UTC().Format("15:04 UTC")})
+			}
+		}
+	}
+	d, err := client.DocumentOf(document)
+	if err != nil {
+		return err
+	}
+	applied, err := s.Service.Documents.Apply(p.ctx(), p.who, client.Apply{Documents: []client.Document{d}, DryRun: true, Diff: true})
+	if err != nil {
+		e := service.ErrorOf(err)
+		if e.Type == client.TypeInternal || e.Away() {
+			return err
+		}
+		for _, f := range e.Errors {
+			v.Problems = append(v.Problems, editProblem{Path: f.Path, Text: clean(f.Detail), Hint: clean(f.Hint)})
+		}
+		if len(e.Errors) == 0 {
+			v.Problems = append(v.Problems, editProblem{Text: clean(e.Detail), Hint: clean(e.Hint)})
+		}
+		return nil
+	}
+	for _, r := range applied.Results {
+		v.Diff, v.IsSame = diffLines(r.Diff), r.Result == client.Unchanged
+		for _, warning := range r.Warnings {
+			v.Notes = append(v.Notes, clean(warning))
+		}
+	}
+	return nil
+}
+
+// diffLines are the lines of a difference with their looks.
+func diffLines(diff string) (list []diffLine) {
+	for line := range strings.Lines(diff) {
+		line = strings.TrimSuffix(line, "\n")
+		class := "same"
+		switch {
+		case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"), strings.HasPrefix(line, "diff "):
+			continue
+		case strings.HasPrefix(line, "@@"):
+			class = "place"
+		case strings.HasPrefix(line, "+"):
+			class = "add"
+		case strings.HasPrefix(line, "-"):
+			class = "del"
+		}
+		list = append(list, diffLine{class, clean(line)})
+	}
+	return list
+}
+
+// importView shows what the lines of a crontab would become.
+type importView struct {
+	*Layout
+	Text  string
+	Zone  string
+	Lines []importLine
+	Jobs  int
+}
+
+type importLine struct {
+	Number        int
+	Text, Problem string
+	Name, Words   string
+	Notes         []string
+	Edit          string
+}
+
+func (s *site) importPage(p *page) error {
+	return p.show("import", importView{Layout: p.layout("import.title", "jobs"), Zone: p.zone.String()})
+}
+
+// importCrontab shows what the lines would become, or makes the jobs.
+func (s *site) importCrontab(p *page) error {
+	text := strings.ReplaceAll(p.r.PostForm.Get("crontab"), "\r\n", "\n")
+	v := importView{Layout: p.layout("import.title", "jobs"), Text: text, Zone: p.zone.String()}
+	var documents []client.Document
+	for _, line := range crontab.Import(text, crontab.Options{Format: crontab.FormatOf("crontab"), Zone: v.Zone}) {
+		row := importLine{Number: line.Number, Text: clean(line.Text), Problem: clean(line.Problem), Notes: line.Notes, Edit: "/jobs/new?line=" + url.QueryEscape(line.Text)}
+		for _, d := range line.Documents {
+			document, err := client.DocumentOf(d)
+			if err != nil {
+				return err
+			}
+			documents = append(documents, document)
+			if d.Job != nil {
+				v.Jobs++
+				row.Name, row.Words = d.FullName(), p.schedule(&d.Job.Schedule)
+			}
+		}
+		v.Lines = append(v.Lines, row)
+	}
+	if p.r.PostForm.Get("action") != "save" || len(documents) == 0 {
+		return p.show("import", v)
+	}
+	if _, err := s.Service.Documents.Apply(p.ctx(), p.who, client.Apply{Documents: documents, Owner: "crontab"}); err != nil {
+		return err
+	}
+	return p.done("/jobs", "imported", "n", fmt.Sprint(v.Jobs))
+}
+
+// fromCrontab is the document of a line of a crontab.
+func fromCrontab(line, zone string) string {
+	for _, l := range crontab.Import(line+"\n", crontab.Options{Format: crontab.FormatOf("crontab"), Zone: zone}) {
+		for _, d := range l.Documents {
+			var b bytes.Buffer
+			if d.Job != nil && job.Encode(&b, []job.Document{d}, job.YAML) == nil {
+				return b.String()
+			}
+		}
+	}
+	return fmt.Sprintf(newJob, zone)
+}
+
+// explainLine says what a line of a crontab means, for the page that a server without jobs has.
+func (p *page) explainLine(line string) (words string, next []nextRow, problem string) {
+	for _, l := range crontab.Import(line+"\n", crontab.Options{Format: crontab.FormatOf("crontab"), Zone: p.zone.String()}) {
+		if l.Problem != "" {
+			return "", nil, clean(l.Problem)
+		}
+		for _, d := range l.Documents {
+			if d.Job == nil {
+				continue
+			}
+			schedule, err := d.Job.CompileSchedule(nil)
+			if err != nil || schedule == nil {
+				return p.schedule(&d.Job.Schedule), nil, ""
+			}
+			t := p.now
+			for range 3 {
+				if t = schedule.Next(t); t.IsZero() {
+					break
+				}
+				next = append(next, nextRow{At: p.minute(t), In: p.relative(t), UTC: t.UTC().Format(time.RFC3339)})
+			}
+			return p.schedule(&d.Job.Schedule), next, ""
+		}
+	}
+	return "", nil, p.T("first.no_line")
+}

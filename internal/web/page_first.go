@@ -1,0 +1,26 @@
+package web
+
+// firstView is the overview of a server without jobs.
+type firstView struct {
+	*Layout
+	Line    string
+	Words   string
+	Problem string
+	Next    []nextRow
+	Create  string
+}
+
+// firstLine is a line to begin with.
+const firstLine = "30 2 * * 1-5 /usr/local/bin/report.sh"
+
+// firstStart explains a line of a crontab and leads to a first job.
+func (s *site) firstStart(p *page, l *Layout) error {
+	v := firstView{Layout: l, Line: p.query("line")}
+	if v.Line == "" {
+		v.Line = firstLine
+	}
+	v.Words, v.Next, v.Problem = p.explainLine(v.Line)
+	l.Events = "kind=job"
+	l.Commands = []Command{{p.T("command.shell"), "crontab -l | belfry crontab import -"}, {p.T("first.file"), "belfry apply -f jobs.yaml"}}
+	return p.show("first", v)
+}

@@ -1,0 +1,377 @@
+package web
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/draw"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// jobHead is the head of all pages of a job.
+type jobHead struct {
+	*Layout
+	Namespace, Name, Full string
+	Address               string
+	Version               int64
+	Description           string
+	State                 State
+	StateText             string
+	Schedule, Zone        string
+	Next                  When
+	NextAt                When
+	Runs                  string // what it runs: shell, http, the handler
+	Wants                 string
+	Labels                []string
+	Params                []param
+	IsPaused              bool
+	Tabs                  []tab
+	job                   *job.Job
+}
+
+// param is a parameter that a run by hand asks for.
+type param struct{ Name, Default, Description, Value string }
+
+// jobHeadOf reads the job that the address names.
+func (s *site) jobHeadOf(p *page, section string) (*jobHead, error) {
+	name := p.namedJob()
+	d, version, err := s.Service.Jobs.Get(p.ctx(), p.who, name, true)
+	if err != nil {
+		return nil, err
+	}
+	j, err := jobOf(d)
+	if err != nil {
+		return nil, err
+	}
+	l := p.layout("job.title", "jobs", "name", name.String())
+	h := &jobHead{
+		Layout: l, Namespace: name.Namespace, Name: name.Name, Full: name.String(), Address: "/jobs/" + name.String(), Version: version,
+		Description: clean(j.Description), Schedule: p.schedule(&j.Schedule), Zone: j.Schedule.Timezone, Runs: runsWhat(p, j), job: j,
+	}
+	l.Namespace = ""
+	l.Events = "job=" + template.URLQueryEscaper(name.String())
+	if wants := slices.Sorted(maps.Keys(j.Place.Labels)); len(wants) > 0 {
+		for i, key := range wants {
+			wants[i] = key + "=" + j.Place.Labels[key]
+		}
+		h.Wants = strings.Join(wants, " ")
+	}
+	for _, key := range slices.Sorted(maps.Keys(j.Labels)) {
+		h.Labels = append(h.Labels, key+"="+j.Labels[key])
+	}
+	for _, key := range slices.Sorted(maps.Keys(j.Params)) {
+		h.Params = append(h.Params, param{key, j.Params[key].Default, clean(j.Params[key].Description), j.Params[key].Default})
+	}
+	h.state(p)
+	for _, t := range []struct{ key, path string }{{"runs", ""}, {"schedule", "/schedule"}, {"definition", "/definition"}, {"statistics", "/statistics"}} {
+		tab := tab{Name: p.T("job." + t.key), Address: h.Address + t.path, Current: t.key == section}
+		if t.key == "definition" {
+			tab.Small = fmt.Sprintf("v%d", version)
+		}
+		h.Tabs = append(h.Tabs, tab)
+	}
+	l.Commands = []Command{{p.T("command.shell"), "belfry job get " + name.String() + " -o yaml"}}
+	if l.CanRun {
+		l.Commands = append(l.Commands, Command{p.T("job.run_now"), "belfry job run " + name.String() + " --logs"},
+			Command{"curl", p.curl("POST", "/api/v1/jobs/"+name.String()+"/run", "{}")})
+	}
+	return h, nil
+}
+
+// state says how the job is.
+func (h *jobHead) state(p *page) {
+	st := h.job.Status
+	if st == nil {
+		return
+	}
+	switch {
+	case st.State == job.JobPaused:
+		h.IsPaused = true
+		h.State = State{Class: "mute", Icon: "pause", Text: p.T("jobs.paused_by", "who", st.PausedBy)}
+		h.StateText = clean(st.PauseReason)
+	case st.State == job.JobCompleted:
+		h.State = State{Class: "mute", Icon: "check", Text: p.T("jobs.completed")}
+	case st.LastOutcome != "" && st.LastOutcome.Alarms():
+		h.State = p.outcome(st.LastOutcome)
+	}
+	if !st.Next.IsZero() && st.State == job.JobActive {
+		h.Next, h.NextAt = p.relative(st.Next), p.at(st.Next)
+	}
+}
+
+// runsWhat says what kind of work a job does.
+func runsWhat(p *page, j *job.Job) string {
+	if name := j.Run.HandlerName(); name != "" {
+		return p.T("job.handler", "name", name)
+	}
+	return string(j.Run.Work())
+}
+
+// jobView is the page of a job with its runs.
+type jobView struct {
+	*jobHead
+	Since   *failingSince
+	Chart   template.HTML
+	ChartN  int
+	Rows    []runRow
+	Filters []tab
+	Summary []fact
+	Policy  []fact
+	Links   []fact
+	Older   string
+}
+
+// fact is a line of a list of names and values.
+type fact struct {
+	Name, Value string
+	Default     bool
+	Link        string
+	Mono        bool
+}
+
+// failingSince says with which version failures began.
+type failingSince struct {
+	Count         int
+	Version       int64
+	Before        int64
+	SameVersion   bool
+	Since         When
+	Compare, Text string
+}
+
+// chartRuns is how many runs the chart of a job has, and jobRows how many the table below it.
+const (
+	chartRuns = 72
+	jobRows   = 25
+)
+
+func (s *site) jobRuns(p *page) error {
+	h, err := s.jobHeadOf(p, "runs")
+	if err != nil {
+		return err
+	}
+	v := jobView{jobHead: h}
+	list, err := s.Service.Runs.List(p.ctx(), p.who, client.RunQuery{Job: h.Full, PageSize: chartRuns})
+	if err != nil {
+		return err
+	}
+	shown := list.Items
+	only := p.query("only")
+	switch only {
+	case "unexpected", "hand":
+		q := client.RunQuery{Job: h.Full, PageSize: jobRows}
+		if only == "unexpected" {
+			q.Outcomes = []job.Outcome{job.OutcomeFailed, job.OutcomeTimedOut, job.OutcomeLost, job.OutcomeMissed, job.OutcomeSkipped}
+		} else {
+			q.PageSize = chartRuns * 2
+		}
+		page, err := s.Service.Runs.List(p.ctx(), p.who, q)
+		if err != nil {
+			return err
+		}
+		shown = page.Items
+		if only == "hand" {
+			shown = slices.DeleteFunc(shown, func(r client.Run) bool { return r.Kind != job.RunByHand })
+		}
+	default:
+		only = ""
+	}
+	v.Filters = []tab{
+		{Name: p.T("job.all"), Address: h.Address, Current: only == ""},
+		{Name: p.T("job.unexpected"), Address: h.Address + "?only=unexpected", Current: only == "unexpected"},
+		{Name: p.T("job.by_hand"), Address: h.Address + "?only=hand", Current: only == "hand"},
+	}
+	for i := range shown[:min(len(shown), jobRows)] {
+		v.Rows = append(v.Rows, p.runRow(&shown[i]))
+	}
+	v.Older = "/runs?job=" + template.URLQueryEscaper(h.Full)
+	finished := slices.DeleteFunc(slices.Clone(list.Items), func(r client.Run) bool { return r.State == job.StateReady })
+	v.ChartN = len(finished)
+	v.Chart = picture(p.durations(finished, h.job))
+	v.Since = p.failing(finished, h.Address)
+	if v.Since != nil && v.Since.Count > 1 {
+		h.State.Text = p.T("job.failing", "n", v.Since.Count)
+	}
+	v.Summary = p.summary(finished)
+	v.Policy = p.policy(h.job)
+	v.Links = p.links(h.job)
+	return p.show("job", v)
+}
+
+// durations draws how long the last runs took.
+func (p *page) durations(recent []client.Run, j *job.Job) string {
+	var marks []draw.Mark
+	var version int64
+	for i := range slices.Backward(recent) {
+		r := &recent[i]
+		m := p.markOf(r)
+		if version != 0 && r.Version != version && r.Version != 0 {
+			m.Note = fmt.Sprintf("v%d", r.Version)
+		}
+		if r.Version != 0 {
+			version = r.Version
+		}
+		if n := len(recent) - 1 - i; n%18 == 6 {
+			m.Tick = p.day(r.Scheduled, "15:04")
+		}
+		marks = append(marks, m)
+	}
+	var levels []draw.Level
+	if expect := j.Policy.Expect; expect != nil && expect.DurationBelow > 0 {
+		d := time.Duration(expect.DurationBelow)
+		levels = append(levels, draw.Level{Value: d.Seconds(), Text: p.T("job.expected", "d", p.took(d)), Warn: true})
+	}
+	if p50, p95, ok := quantiles(recent); ok {
+		levels = append(levels, draw.Level{Value: p95.Seconds(), Text: "p95 " + p.took(p95)}, draw.Level{Value: p50.Seconds(), Text: "p50 " + p.took(p50)})
+	}
+	slices.SortFunc(levels, func(a, b draw.Level) int { return cmp.Compare(b.Value, a.Value) })
+	return draw.Bars(p.T("job.durations", "n", len(recent)), marks, levels)
+}
+
+// quantiles returns the median and the 95th percentile of how long successful runs took.
+func quantiles(runs []client.Run) (p50, p95 time.Duration, ok bool) {
+	var list []time.Duration
+	for i := range runs {
+		if r := &runs[i]; r.Outcome == job.OutcomeSucceeded && !r.Started.IsZero() {
+			list = append(list, max(r.Ended.Sub(r.Started), 0))
+		}
+	}
+	if len(list) == 0 {
+		return 0, 0, false
+	}
+	slices.Sort(list)
+	return list[len(list)/2], list[min(len(list)*95/100, len(list)-1)], true
+}
+
+// failing finds where the failures of a job that fails now began. nil: it does not fail.
+func (p *page) failing(recent []client.Run, address string) *failingSince {
+	n := 0
+	for n < len(recent) && (recent[n].State != job.StateDone || recent[n].Outcome.Alarms()) {
+		n++
+	}
+	failed := slices.DeleteFunc(slices.Clone(recent[:n]), func(r client.Run) bool { return r.State != job.StateDone })
+	if len(failed) == 0 {
+		return nil
+	}
+	first := &failed[len(failed)-1]
+	f := &failingSince{Count: len(failed), Version: first.Version, Since: p.at(first.Scheduled), Text: clean(failed[0].Reason)}
+	if n < len(recent) && first.Version > recent[n].Version && recent[n].Version > 0 {
+		f.Before, f.SameVersion = recent[n].Version, true
+		f.Compare = fmt.Sprintf("%s/definition?version=%d&since=%d", address, f.Version, f.Before)
+	}
+	return f
+}
+
+// summary counts the runs of the chart.
+func (p *page) summary(runs []client.Run) []fact {
+	var succeeded, ended, retried, skipped, missed int
+	var late []time.Duration
+	for i := range runs {
+		r := &runs[i]
+		if r.State != job.StateDone {
+			continue
+		}
+		switch r.Outcome {
+		case job.OutcomeSkipped:
+			skipped++
+			continue
+		case job.OutcomeMissed:
+			missed++
+			continue
+		case job.OutcomeWithdrawn:
+			continue
+		case job.OutcomeSucceeded:
+			succeeded++
+		}
+		ended++
+		if r.Attempt > 1 {
+			retried++
+		} else if r.Kind == job.RunScheduled && !r.Started.IsZero() {
+			late = append(late, max(r.Started.Sub(r.Scheduled), 0))
+		}
+	}
+	if ended+skipped+missed == 0 {
+		return nil
+	}
+	list := []fact{{Name: p.T("outcome.succeeded"), Value: p.T("job.of", "share", percent(succeeded, ended), "n", ended)}}
+	if p50, p95, ok := quantiles(runs); ok {
+		list = append(list, fact{Name: p.T("job.duration"), Value: p.took(p50) + ", " + p.took(p95)})
+	}
+	if len(late) > 0 {
+		slices.Sort(late)
+		list = append(list, fact{Name: p.T("job.late"), Value: p.took(late[len(late)/2]) + ", " + p.took(late[min(len(late)*99/100, len(late)-1)])})
+	}
+	return append(list, fact{Name: p.T("job.retried"), Value: fmt.Sprint(retried)}, fact{Name: p.T("job.skipped_missed"), Value: fmt.Sprintf("%d, %d", skipped, missed)})
+}
+
+// percent writes a share with as many digits as tell it from all.
+func percent(part, whole int) string {
+	switch {
+	case whole == 0:
+		return "–"
+	case part == 0:
+		return "0 %"
+	case part == whole:
+		return "100 %"
+	case whole < 1000:
+		return fmt.Sprintf("%.1f %%", min(100*float64(part)/float64(whole), 99.9))
+	}
+	return fmt.Sprintf("%.2f %%", min(100*float64(part)/float64(whole), 99.99))
+}
+
+// policy says in words what happens if something goes wrong. Defaults are marked.
+func (p *page) policy(j *job.Job) []fact {
+	said := &j.Policy
+	list := []fact{{Name: p.T("policy.overlaps"), Value: p.T("policy.overlap." + string(said.Overlap)), Default: said.Overlap == job.OverlapSkip}}
+	retry := fact{Name: p.T("policy.fails"), Value: p.T("policy.no_retry"), Default: true}
+	if said.Retry != nil && said.Retry.Attempts != nil && *said.Retry.Attempts > 0 {
+		backoff := 10 * time.Second
+		if said.Retry.Backoff != nil {
+			backoff = time.Duration(*said.Retry.Backoff)
+		}
+		retry = fact{Name: retry.Name, Value: p.T("policy.retry", "n", *said.Retry.Attempts, "d", p.coarse(backoff))}
+	}
+	list = append(list, retry)
+	hangs := fact{Name: p.T("policy.hangs"), Value: p.T("policy.no_timeout"), Default: true}
+	if said.Timeout != nil && *said.Timeout > 0 {
+		hangs = fact{Name: hangs.Name, Value: p.T("policy.timeout", "d", p.coarse(time.Duration(*said.Timeout)))}
+	}
+	list = append(list, hangs, fact{Name: p.T("policy.dies"), Value: p.T("policy.lost", "d", p.coarse(time.Duration(said.LostAfter))), Default: said.LostAfter == job.Duration(time.Minute)})
+	away := fact{Name: p.T("policy.away"), Value: p.T("policy.missed." + string(said.Missed)), Default: said.Missed == job.MissedLatest}
+	if said.LateBy != nil && *said.LateBy < job.Duration(1000*time.Hour) {
+		away.Value += p.T("policy.late_by", "d", p.coarse(time.Duration(*said.LateBy)))
+	}
+	list = append(list, away)
+	if said.PauseOnFailure != nil && *said.PauseOnFailure > 0 {
+		list = append(list, fact{Name: p.T("policy.in_row", "n", *said.PauseOnFailure), Value: p.T("policy.pauses")})
+	}
+	return list
+}
+
+// links are what the job is connected with.
+func (p *page) links(j *job.Job) (list []fact) {
+	for _, u := range j.Schedule.On {
+		full := u.Job
+		if !strings.Contains(full, "/") {
+			namespace, _ := splitName(j.FullName())
+			full = namespace + "/" + full
+		}
+		list = append(list, fact{Name: p.T("job.follows"), Value: full, Link: "/jobs/" + full})
+	}
+	if j.Policy.ConcurrencyKey != "" {
+		list = append(list, fact{Name: p.T("job.pool"), Value: j.Policy.ConcurrencyKey})
+	}
+	if zone := j.Schedule.Timezone; zone != "" {
+		if _, err := cron.LoadZone(zone); err == nil {
+			list = append(list, fact{Name: p.T("job.zone"), Value: zone})
+		}
+	}
+	return append(list, fact{Name: "uid", Value: j.UID.String(), Mono: true})
+}

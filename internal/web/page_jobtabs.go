@@ -1,0 +1,375 @@
+package web
+
+import (
+	"fmt"
+	"html/template"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/draw"
+	"github.com/belfry-cron/belfry/internal/i18n"
+	"github.com/belfry-cron/belfry/internal/service"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// definitionView is a version of a job and its difference from another.
+type definitionView struct {
+	*jobHead
+	Versions  []versionRow
+	Older     string
+	Shown     int64
+	Since     int64
+	By        string
+	At        When
+	Modes     []tab
+	Lines     []diffLine
+	Text      []string
+	IsLatest  bool
+	CanRemove bool
+}
+
+type versionRow struct {
+	Version int64
+	Address string
+	Actor   string
+	At      When
+	Current bool
+	Latest  bool
+}
+
+// versionRows is how many versions a page lists.
+const versionRows = 20
+
+func (s *site) definition(p *page) error {
+	h, err := s.jobHeadOf(p, "definition")
+	if err != nil {
+		return err
+	}
+	v := definitionView{jobHead: h, Shown: h.Version, CanRemove: h.CanDefine}
+	name := p.namedJob()
+	list, err := s.Service.Jobs.Revisions(p.ctx(), p.who, name, versionRows, p.query("page"))
+	if err != nil {
+		return err
+	}
+	if list.NextPageToken != "" {
+		v.Older = p.with("page", list.NextPageToken)
+	}
+	if n, err := strconv.ParseInt(p.query("version"), 10, 64); err == nil && n > 0 {
+		v.Shown = n
+	}
+	v.IsLatest = v.Shown == h.Version
+	v.Since = v.Shown - 1
+	if n, err := strconv.ParseInt(p.query("since"), 10, 64); err == nil && n > 0 {
+		v.Since = n
+	}
+	for i := range list.Items {
+		r := &list.Items[i]
+		v.Versions = append(v.Versions, versionRow{
+			Version: r.Version, Address: fmt.Sprintf("%s/definition?version=%d", h.Address, r.Version), Actor: clean(r.Actor), At: p.minute(r.Changed),
+			Current: r.Version == v.Shown, Latest: r.Version == h.Version,
+		})
+	}
+	mode := p.query("as")
+	if mode == "" && v.Since < 1 {
+		mode = "whole"
+	}
+	for _, m := range []string{"diff", "whole", "filled"} {
+		if m == "diff" && v.Since < 1 {
+			continue
+		}
+		v.Modes = append(v.Modes, tab{Name: p.T("definition." + m), Address: p.with("as", m), Current: m == mode || m == "diff" && mode == ""})
+	}
+	if err := s.versionText(p, &v, mode); err != nil {
+		return err
+	}
+	return p.show("definition", v)
+}
+
+// versionText reads what the page shows of a version.
+func (s *site) versionText(p *page, v *definitionView, mode string) error {
+	revision, err := s.Service.Jobs.Revision(p.ctx(), p.who, p.namedJob(), v.Shown, max(v.Since, 0))
+	if err != nil {
+		return err
+	}
+	v.By, v.At = clean(revision.Actor), p.minute(revision.Changed)
+	document := revision.Job
+	switch mode {
+	case "filled":
+		if document, _, err = s.Service.Jobs.Get(p.ctx(), p.who, p.namedJob(), true); err != nil {
+			return err
+		}
+	case "whole":
+	default:
+		v.Lines = diffLines(revision.Diff)
+		return nil
+	}
+	text, err := yamlOf(document, true)
+	if err != nil {
+		return err
+	}
+	for _, line := range diffLines(text) {
+		v.Text = append(v.Text, line.Text)
+	}
+	return nil
+}
+
+// scheduleView says exactly when a job falls due.
+type scheduleView struct {
+	*jobHead
+	Expression string
+	Zones      [3]string
+	Upcoming   []scheduleRow
+	Notes      []string
+	Reason     string
+	Month      []calendarDay
+	MonthName  string
+	Weekdays   []string
+	From, To   string
+	Backfill   *client.Backfill
+	Rows       []backfillRow
+}
+
+type scheduleRow struct {
+	In         When
+	Due        string // later by jitter and spread
+	Own, UTC   string
+	JobsOwn    string
+	Other, Day bool
+}
+
+type calendarDay struct {
+	Day   int
+	Class string
+	Text  string
+}
+
+type backfillRow struct {
+	At     When
+	Run    string
+	IsMade bool
+}
+
+// scheduleRows is how many occurrences the page lists, and monthRows how many are looked at for
+// its calendar: one each minute of a month is too many, and its days say so.
+const (
+	scheduleRows = 20
+	monthRows    = 200
+)
+
+func (s *site) schedulePage(p *page) error { return s.showSchedule(p, http.StatusOK, nil) }
+
+func (s *site) showSchedule(p *page, status int, backfill *client.Backfill) error {
+	h, err := s.jobHeadOf(p, "schedule")
+	if err != nil {
+		return err
+	}
+	v := scheduleView{jobHead: h, Zones: [3]string{h.Zone, p.zone.String(), "UTC"}, Backfill: backfill}
+	for i, text := range h.job.Schedule.Cron {
+		if i > 0 {
+			v.Expression += "  |  "
+		}
+		v.Expression += text
+	}
+	list, err := s.Service.Jobs.Next(p.ctx(), p.who, p.namedJob(), time.Time{}, monthRows)
+	if err != nil {
+		return err
+	}
+	v.Reason = clean(list.Reason)
+	zone := p.zone
+	if at := list.Timezone; at != "" {
+		v.Zones[0] = at
+	}
+	for i := range list.Items[:min(len(list.Items), scheduleRows)] {
+		o := &list.Items[i]
+		row := scheduleRow{In: p.relative(o.Scheduled), Own: o.Scheduled.In(zone).Format("Mon 2 Jan 15:04:05"), UTC: o.Scheduled.UTC().Format("15:04:05"), JobsOwn: o.Scheduled.Format("Mon 2 Jan 15:04:05")}
+		if late := o.Due.Sub(o.Scheduled); late > 0 {
+			row.Due = "+" + p.took(late)
+		}
+		v.Upcoming = append(v.Upcoming, row)
+	}
+	if len(h.job.Schedule.Cron) > 0 {
+		said, err := s.Service.Schedules.Preview(p.ctx(), p.who, client.PreviewQuery{Expression: h.job.Schedule.Cron[0], Timezone: h.job.Schedule.Timezone, Dialect: string(h.job.Schedule.Dialect), Job: h.Full, Lang: string(p.lang), Count: 1})
+		if err == nil {
+			v.Notes = said.Notes
+		}
+	}
+	v.calendar(p, list.Items)
+	v.From, v.To = p.now.AddDate(0, 0, -1).Format("2006-01-02T15:04"), p.now.Format("2006-01-02T15:04")
+	if backfill != nil {
+		v.From, v.To = p.r.PostForm.Get("from"), p.r.PostForm.Get("to")
+		for _, item := range backfill.Items {
+			row := backfillRow{At: p.at(item.Scheduled), IsMade: item.Made}
+			if !item.Run.IsZero() {
+				row.Run = "/runs/" + item.Run.String()
+			}
+			v.Rows = append(v.Rows, row)
+		}
+	}
+	s.write(p, status, "schedule", v)
+	return nil
+}
+
+// calendar fills in the days of the month with how often the job falls due.
+func (v *scheduleView) calendar(p *page, items []client.Occurrence) {
+	for _, day := range []string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"} {
+		v.Weekdays = append(v.Weekdays, p.T("weekday."+day))
+	}
+	first := time.Date(p.now.Year(), p.now.Month(), 1, 0, 0, 0, 0, p.zone)
+	month := first.Month().String()
+	if p.lang == i18n.Chinese {
+		month = fmt.Sprint(int(first.Month()), "月")
+	}
+	v.MonthName = p.T("month", "year", first.Year(), "name", month)
+	counts := map[int]int{}
+	var last time.Time
+	for _, o := range items {
+		if t := o.Scheduled.In(p.zone); t.Month() == first.Month() && t.Year() == first.Year() {
+			counts[t.Day()]++
+		}
+		last = o.Scheduled
+	}
+	for range (int(first.Weekday()) + 6) % 7 {
+		v.Month = append(v.Month, calendarDay{Class: "out"})
+	}
+	for day := first; day.Month() == first.Month(); day = day.AddDate(0, 0, 1) {
+		c := calendarDay{Day: day.Day(), Class: "off"}
+		n := counts[day.Day()]
+		switch {
+		case n > 0:
+			c.Class, c.Text = "on", fmt.Sprintf("%d×", n)
+		case len(items) == monthRows && day.After(last):
+			c.Class, c.Text = "on", "…"
+		}
+		if day.Day() == p.now.Day() {
+			c.Class += " today"
+		}
+		v.Month = append(v.Month, c)
+	}
+}
+
+// backfill shows the times that a backfill would run, or makes the runs.
+func (s *site) backfill(p *page) error {
+	form := p.r.PostForm
+	said := client.BackfillRequest{Overlap: job.Overlap(form.Get("overlap")), DryRun: form.Get("action") != "run"}
+	for name, into := range map[string]*time.Time{"from": &said.From, "to": &said.To} {
+		t, err := time.ParseInLocation("2006-01-02T15:04", form.Get(name), p.zone)
+		if err != nil {
+			return service.WrongParameter(name, "is not a date and a time", "such as 2026-12-24T18:00")
+		}
+		*into = t
+	}
+	made, err := s.Service.Runs.Backfill(p.ctx(), p.who, p.namedJob(), said, p.once())
+	if err != nil {
+		return err
+	}
+	return s.showSchedule(p, http.StatusOK, &made)
+}
+
+// statisticsView says whether a job gets slower, or fails more often.
+type statisticsView struct {
+	*jobHead
+	Facts    []fact
+	Outcomes template.HTML
+	Seconds  template.HTML
+	Heat     template.HTML
+	HasRuns  bool
+}
+
+// statisticsDays is how far back the page looks.
+const statisticsDays = 30
+
+func (s *site) statistics(p *page) error {
+	h, err := s.jobHeadOf(p, "statistics")
+	if err != nil {
+		return err
+	}
+	v := statisticsView{jobHead: h}
+	said, err := s.Service.Stats.OfJob(p.ctx(), p.who, p.namedJob())
+	if err != nil {
+		return err
+	}
+	v.HasRuns = said.Runs > 0
+	if said.SuccessRate != nil {
+		v.Facts = append(v.Facts, fact{Name: p.T("outcome.succeeded"), Value: fmt.Sprintf("%.2f %%", *said.SuccessRate*100)})
+	}
+	seconds := func(q client.Quantiles) string {
+		d := func(s float64) string { return p.took(time.Duration(s * float64(time.Second))) }
+		return d(q.P50) + ", " + d(q.P95) + ", " + d(q.P99) + ", " + d(q.Max)
+	}
+	v.Facts = append(v.Facts, fact{Name: p.T("statistics.runs"), Value: number(int64(said.Runs))},
+		fact{Name: p.T("statistics.duration"), Value: seconds(said.Duration)}, fact{Name: p.T("statistics.late"), Value: seconds(said.Lateness)},
+		fact{Name: p.T("job.retried"), Value: number(int64(said.Retried))})
+	for _, o := range job.Outcome("").Values() {
+		if n := said.Outcomes[job.Outcome(o)]; n > 0 && o != string(job.OutcomeSucceeded) {
+			v.Facts = append(v.Facts, fact{Name: p.T("outcome." + o), Value: number(int64(n))})
+		}
+	}
+	from := p.now.AddDate(0, 0, -statisticsDays)
+	stats, err := s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Job: h.Full, From: from, To: p.now, Step: time.Hour})
+	if err != nil {
+		return err
+	}
+	p.statisticsCharts(&v, stats.Items, from)
+	return p.show("statistics", v)
+}
+
+// statisticsCharts draws outcomes and durations by day, and failures by day and hour.
+func (p *page) statisticsCharts(v *statisticsView, buckets []client.StatsBucket, from time.Time) {
+	days := make([]draw.Column, statisticsDays+1)
+	durations := make([]draw.Column, statisticsDays+1)
+	runs, seconds := make([]int, statisticsDays+1), make([]float64, statisticsDays+1)
+	good, bad := make([]int, statisticsDays+1), make([]int, statisticsDays+1)
+	hours := make([][]float64, 7)
+	for i := range hours {
+		hours[i] = make([]float64, 24)
+	}
+	start := midnight(from.In(p.zone))
+	for i := range buckets {
+		b := &buckets[i]
+		t := b.Start.In(p.zone)
+		day := min(max(int(midnight(t).Sub(start)/(24*time.Hour)), 0), statisticsDays)
+		for o, n := range b.Outcomes {
+			switch {
+			case o == job.OutcomeSucceeded:
+				good[day] += n
+			case o.Alarms():
+				bad[day] += n
+				hours[(int(t.Weekday())+6)%7][t.Hour()] += float64(n)
+			}
+			runs[day] += n
+		}
+		seconds[day] += b.Seconds
+	}
+	for i := range days {
+		name := p.date(from.AddDate(0, 0, i))
+		days[i] = draw.Column{Parts: []draw.Part{{Class: draw.Fail, Value: float64(bad[i])}, {Class: draw.OK, Value: float64(good[i])}}, Title: fmt.Sprintf("%s: %d, %d", name, good[i], bad[i])}
+		mean := 0.0
+		if good[i]+bad[i] > 0 {
+			mean = seconds[i] / float64(good[i]+bad[i])
+		}
+		durations[i] = draw.Column{Parts: []draw.Part{{Class: draw.Run, Value: mean}}, Title: name + ": " + p.took(time.Duration(mean*float64(time.Second)))}
+		if i%7 == 0 {
+			days[i].Tick, durations[i].Tick = name, name
+		}
+	}
+	v.Outcomes = picture(draw.Columns(p.T("statistics.by_day"), days, -1, "", half, 110))
+	v.Seconds = picture(draw.Columns(p.T("statistics.mean"), durations, -1, "", half, 110))
+	var names []string
+	for _, day := range []string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"} {
+		names = append(names, p.T("weekday."+day))
+	}
+	if slices.ContainsFunc(hours, func(line []float64) bool { return slices.Max(line) > 0 }) {
+		v.Heat = picture(draw.Heat(p.T("statistics.heat"), names, hours, func(i, j int) string { return fmt.Sprintf("%s %02d:00: %d", names[i], j, int(hours[i][j])) }, hourTicks(), [2]int{-1, -1}))
+	}
+}
+
+// hourTicks are those of a day.
+func hourTicks() (list []draw.Tick) {
+	for h := 0; h < 24; h += 3 {
+		list = append(list, draw.Tick{At: float64(h) / 24, Text: fmt.Sprintf("%02d:00", h)})
+	}
+	return list
+}

@@ -1,0 +1,358 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"html/template"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/draw"
+	"github.com/belfry-cron/belfry/internal/service"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// runView is the page of a run.
+type runView struct {
+	*Layout
+	Run               client.Run
+	ID, Short         string
+	Namespace, Name   string
+	JobAddress        string
+	State             State
+	Word              string // how it is, with the exit code or how long it runs
+	Scheduled         When
+	Node, Attempt     string
+	Reason, More      string
+	Bad               bool // the reason is one of a failure
+	Phases            []phase
+	Attempts          template.HTML
+	AttemptsText      string
+	Facts             []fact
+	Params            []param
+	Neighbours        []neighbour
+	Active, CanCancel bool
+	Cancelling        string
+	Output            []outputLine
+	OutputAttempt     int
+	OutputTabs        []tab
+	OutputText        string
+	OutputRaw         string
+	OutputLive        bool
+	Cut               bool
+	Refresh           bool // without script the page reads itself again
+}
+
+// phase is a step in the life of a run.
+type phase struct{ Class, Name, When, Text string }
+
+type neighbour struct {
+	Address  string
+	State    State
+	At       When
+	Took     string
+	This     bool
+	Reason   string
+	Relative When
+}
+
+// outputLine is a line of output, as far as a page without script shows it.
+type outputLine struct {
+	Number int
+	At     string
+	Error  bool
+	Parts  []ansiPart
+}
+
+const (
+	// outputTail is how many of the last lines a page shows without script.
+	outputTail = 1000
+	// lineMax is how much of a line a page shows without script: a browser needs long for a word
+	// of many letters.
+	lineMax = 4 << 10
+	// neighbourRuns is how many runs before and after are looked for.
+	neighbourRuns = 8
+)
+
+func (s *site) run(p *page) error {
+	id, err := job.ParseID(p.r.PathValue("id"))
+	if err != nil {
+		return &service.Error{Type: client.TypeNotFound, Detail: p.T("run.no_id", "id", clean(p.r.PathValue("id")))}
+	}
+	r, err := s.Service.Runs.Get(p.ctx(), p.who, id)
+	if err != nil {
+		return err
+	}
+	l := p.layout("run.title", "runs", "name", r.Job)
+	l.Namespace = ""
+	namespace, name := splitName(r.Job)
+	v := runView{
+		Layout: l, Run: r, ID: id.String(), Short: id.String()[:8] + "…" + id.String()[22:], Namespace: namespace, Name: name, JobAddress: "/jobs/" + r.Job,
+		State: p.runState(&r), Scheduled: p.at(r.Scheduled), Node: r.Node, Reason: clean(r.Reason), Active: r.State != job.StateDone,
+	}
+	v.Scheduled.Text = p.T("weekday."+r.Scheduled.In(p.zone).Format("Mon")) + " " + p.date(r.Scheduled) + ", " + r.Scheduled.In(p.zone).Format("15:04:05")
+	v.CanCancel = v.Active && l.CanRun
+	v.Word = p.stateWord(&r, v.State.Text)
+	v.Bad = r.State == job.StateDone && r.Outcome.Alarms()
+	if r.Outcome == job.OutcomeSucceeded {
+		v.Reason = "" // the outcome says it
+	}
+	if r.Attempt > 0 {
+		v.Attempt = p.T("run.attempt", "n", r.Attempt)
+	}
+	if r.Unmet != "" {
+		v.More = clean(r.Unmet)
+	}
+	if v.Active && r.CancelBy != "" {
+		v.Cancelling = p.T("run.cancelling", "who", r.CancelBy)
+	}
+	v.Phases = p.phases(&r)
+	v.Attempts, v.AttemptsText = p.attempts(&r)
+	v.Facts = p.runFacts(&r)
+	for _, key := range slices.Sorted(maps.Keys(r.Params)) {
+		v.Params = append(v.Params, param{Name: key, Value: r.Params[key]})
+	}
+	if v.Neighbours, err = s.neighbours(p, &r); err != nil {
+		return err
+	}
+	if err := s.outputOf(p, &r, &v); err != nil {
+		return err
+	}
+	v.Refresh = v.Active
+	l.Events = "kind=run&job=" + template.URLQueryEscaper(r.Job)
+	l.Commands = []Command{
+		{p.T("command.shell"), "belfry logs " + v.ID},
+		{p.T("run.retry"), "belfry run retry " + v.ID},
+		{"curl", p.curl("GET", "/api/v1/runs/"+v.ID, "")},
+	}
+	return p.show("run", v)
+}
+
+// stateWord is how a run is in a few words.
+func (p *page) stateWord(r *client.Run, word string) string {
+	switch {
+	case r.State == job.StateRunning && !r.Started.IsZero():
+		return p.T("run.running_for", "d", p.coarse(p.now.Sub(r.Started)))
+	case r.ExitCode != nil && *r.ExitCode != 0:
+		return p.T("run.exit_code", "outcome", word, "n", *r.ExitCode)
+	case r.Signal != "":
+		return word + ", " + r.Signal
+	case r.HTTPStatus >= 400:
+		return fmt.Sprintf("%s, HTTP %d", word, r.HTTPStatus)
+	}
+	return word
+}
+
+// phases are the steps in the life of a run.
+func (p *page) phases(r *client.Run) []phase {
+	exact := func(t time.Time) string { return p.day(t, "15:04:05.000") }
+	due := phase{Name: p.T("run.due"), When: exact(r.Due), Text: p.T("kind." + string(r.Kind))}
+	if r.Due.IsZero() || r.Scheduled.Before(r.Due) && r.Attempt <= 1 && r.State == job.StateDone {
+		due.When = exact(r.Scheduled)
+	}
+	list := []phase{due}
+	switch {
+	case r.Started.IsZero() && r.State == job.StateDone:
+		return append(list, phase{Class: classOf(r), Name: p.outcome(r.Outcome).Text, When: exact(r.Ended), Text: p.T("run.never_started")})
+	case r.Started.IsZero():
+		word := p.T("run.starts")
+		if r.State == job.StateWaiting || r.Reason != "" && r.Due.Before(p.now) {
+			word = p.T("state.waiting")
+		}
+		return append(list, phase{Class: "now", Name: word, When: p.distance(r.Due), Text: clean(r.Reason)}, phase{Class: "todo", Name: p.T("run.ends")})
+	}
+	started := phase{Name: p.T("run.started"), When: exact(r.Started), Text: p.T("run.after_due", "d", p.took(max(r.Started.Sub(r.Scheduled), 0)))}
+	if r.State == job.StateRunning {
+		running := phase{Class: "now part", Name: p.T("state.running"), When: p.coarse(p.now.Sub(r.Started)), Text: p.T("run.on", "node", r.Node)}
+		return append(list, started, running, phase{Class: "todo", Name: p.T("run.ends")})
+	}
+	if r.State != job.StateDone {
+		return append(list, started, phase{Class: "now", Name: p.T("run.retries"), When: p.distance(r.Due), Text: p.T("run.attempt", "n", r.Attempt)}, phase{Class: "todo", Name: p.T("run.ends")})
+	}
+	return append(list, started, phase{Class: classOf(r), Name: p.outcome(r.Outcome).Text, When: exact(r.Ended), Text: p.T("run.took", "d", p.took(max(r.Ended.Sub(r.Started), 0)))})
+}
+
+func classOf(r *client.Run) string {
+	if r.Outcome.Alarms() {
+		return "fail"
+	}
+	return ""
+}
+
+// attempts draws the attempts on a line of time.
+func (p *page) attempts(r *client.Run) (template.HTML, string) {
+	if len(r.Attempts) < 2 {
+		return "", ""
+	}
+	first, last := r.Attempts[0].Started, r.Attempts[len(r.Attempts)-1].Ended
+	if first.IsZero() || !last.After(first) {
+		return "", ""
+	}
+	length := last.Sub(first).Seconds() * 1.35 // room for the words beside the last one
+	var lanes []draw.Lane
+	for i := range r.Attempts {
+		a := &r.Attempts[i]
+		lane := draw.Lane{Name: p.T("run.attempt", "n", a.Number)}
+		if !a.Started.IsZero() {
+			text := p.T("run.on_node", "d", p.took(a.Ended.Sub(a.Started)), "node", a.Node)
+			lane.Spans = []draw.Span{{From: a.Started.Sub(first).Seconds(), To: a.Ended.Sub(first).Seconds(), Class: outcomeClasses[a.Outcome], Title: p.outcome(a.Outcome).Text + " " + clean(a.Reason), Text: text}}
+		}
+		lanes = append(lanes, lane)
+	}
+	var ticks []draw.Tick
+	for i := range 4 {
+		at := length * float64(i) / 4
+		text := p.day(first, "15:04:05")
+		if i > 0 {
+			text = "+" + p.took(time.Duration(at*float64(time.Second)))
+		}
+		ticks = append(ticks, draw.Tick{At: at, Text: text})
+	}
+	return picture(draw.Lanes(p.T("run.attempts"), lanes, length, ticks, -1, "")),
+		p.T("run.from_to", "from", p.day(first, "15:04:05"), "to", p.day(last, "15:04:05"))
+}
+
+// runFacts are what there is to know about a run beside its outcome.
+func (p *page) runFacts(r *client.Run) []fact {
+	list := []fact{{Name: p.T("run.made_by"), Value: p.T("kind." + string(r.Kind))}}
+	if !r.Parent.IsZero() {
+		list = append(list, fact{Name: p.T("run.parent"), Value: r.Parent.String()[:12] + "…", Link: "/runs/" + r.Parent.String(), Mono: true})
+	}
+	if r.Node != "" {
+		list = append(list, fact{Name: p.T("run.node"), Value: r.Node, Link: "/nodes#" + r.Node})
+	}
+	if r.Shards > 0 {
+		list = append(list, fact{Name: p.T("run.shard"), Value: p.T("run.shard_of", "i", r.Shard+1, "n", r.Shards)})
+	}
+	if r.Version > 0 {
+		list = append(list, fact{Name: p.T("job.definition"), Value: fmt.Sprintf("v%d", r.Version), Link: fmt.Sprintf("/jobs/%s/definition?version=%d", r.Job, r.Version)})
+	}
+	if r.CancelBy != "" {
+		list = append(list, fact{Name: p.T("run.cancelled_by"), Value: strings.TrimSuffix(r.CancelBy+": "+clean(r.CancelReason), ": ")})
+	}
+	return append(list, fact{Name: "id", Value: r.ID.String(), Mono: true})
+}
+
+// neighbours are the runs of the job around this one.
+func (s *site) neighbours(p *page, r *client.Run) ([]neighbour, error) {
+	var runs []client.Run
+	for _, q := range []client.RunQuery{
+		{Job: r.Job, PageSize: neighbourRuns},
+		{Job: r.Job, PageSize: neighbourRuns, To: laterOf(r.Ended, r.Scheduled).Add(time.Second)},
+	} {
+		page, err := s.Service.Runs.List(p.ctx(), p.who, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, run := range page.Items {
+			if !slices.ContainsFunc(runs, func(other client.Run) bool { return other.ID == run.ID }) {
+				runs = append(runs, run)
+			}
+		}
+	}
+	slices.SortStableFunc(runs, func(a, b client.Run) int { return b.Scheduled.Compare(a.Scheduled) })
+	at := slices.IndexFunc(runs, func(other client.Run) bool { return other.ID == r.ID })
+	if at < 0 {
+		return nil, nil
+	}
+	from := max(0, at-2)
+	var list []neighbour
+	for i := range runs[from:min(at+4, len(runs))] {
+		run := &runs[from+i]
+		n := neighbour{Address: "/runs/" + run.ID.String(), State: p.runState(run), At: p.minute(run.Scheduled), This: run.ID == r.ID}
+		if d := p.duration(run); d > 0 {
+			n.Took = p.took(d)
+		}
+		if run.State == job.StateReady && run.Due.After(p.now) {
+			n.Relative = p.relative(run.Due)
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// outputOf reads the end of the output, for pages without script.
+func (s *site) outputOf(p *page, r *client.Run, v *runView) error {
+	attempt := 0
+	if n := p.query("attempt"); n != "" {
+		_, _ = fmt.Sscan(n, &attempt)
+	}
+	latest := r.Attempt
+	if r.State == job.StateReady || r.State == job.StateWaiting {
+		latest--
+	}
+	if latest < 1 || r.Started.IsZero() {
+		v.OutputText = p.T("run.no_output_yet")
+		if r.State == job.StateDone {
+			v.OutputText = p.T("run.never_started")
+		}
+		return nil
+	}
+	if attempt < 1 || attempt > latest {
+		attempt = latest
+	}
+	v.OutputAttempt = attempt
+	v.OutputLive = r.State == job.StateRunning && attempt == r.Attempt
+	for n := 1; latest > 1 && n <= latest; n++ {
+		v.OutputTabs = append(v.OutputTabs, tab{Name: p.T("run.attempt", "n", n), Address: p.with("attempt", fmt.Sprint(n)) + "#output", Current: n == attempt})
+	}
+	v.OutputRaw = fmt.Sprintf("/api/v1/runs/%s/output?attempt=%d", r.ID, attempt)
+	text, err := s.tail(p.ctx(), p.who, r.ID, attempt)
+	if err != nil {
+		return err
+	}
+	v.Output = parseOutput(text, p.zone)
+	if len(v.Output) == 0 {
+		v.OutputText = p.T("run.no_output")
+	}
+	v.Cut = len(v.Output) >= outputTail
+	return nil
+}
+
+// tail returns the last lines of an attempt, with their times.
+func (s *site) tail(ctx context.Context, who service.Caller, run job.ID, attempt int) ([]byte, error) {
+	reader, err := s.Service.Output.Open(ctx, who, run, client.OutputQuery{Attempt: attempt, Tail: outputTail, Times: true}, nil, false)
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	var b bytes.Buffer
+	err = reader.Write(ctx, func(text []byte) error {
+		b.Write(text)
+		return nil
+	})
+	return b.Bytes(), err
+}
+
+// parseOutput divides output with times into lines.
+func parseOutput(text []byte, zone *time.Location) []outputLine {
+	var lines []outputLine
+	var colours ansi
+	for raw := range strings.Lines(strings.ToValidUTF8(string(text), "\uFFFD")) {
+		raw = strings.TrimSuffix(strings.TrimSuffix(raw, "\n"), "\r")
+		line := outputLine{Number: len(lines) + 1}
+		if at, rest, ok := strings.Cut(raw, " "); ok {
+			if t, err := time.Parse(time.RFC3339Nano, at); err == nil && len(rest) > 0 {
+				line.At, line.Error = t.In(zone).Format("15:04:05"), rest[0] == '!'
+				raw = strings.TrimPrefix(rest[1:], " ")
+			}
+		}
+		if len(raw) > lineMax {
+			raw = strings.ToValidUTF8(raw[:lineMax], "") + "…"
+		}
+		line.Parts = colours.parts(raw)
+		lines = append(lines, line)
+	}
+	return lines
+}

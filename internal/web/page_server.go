@@ -1,0 +1,304 @@
+package web
+
+import (
+	"fmt"
+	"html/template"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/draw"
+	"github.com/belfry-cron/belfry/internal/i18n"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// nodesView is the list of nodes.
+type nodesView struct {
+	*Layout
+	Lead string
+	Rows []nodeRow
+	Gone []nodeRow
+}
+
+type nodeRow struct {
+	Name              string
+	State             State
+	Roles             string
+	Labels            []string
+	Running, Capacity int
+	Share             template.HTML
+	Backlog           int
+	Clock             string
+	ClockOff          bool
+	Version           string
+	Up                string
+	Renewed           When
+	Drained, CanDrain bool
+	DrainText         string
+	Address           string
+}
+
+// clockOff is by how much a clock may differ before the page says so.
+const clockOff = 0.5
+
+var nodeLooks = map[string]State{
+	"live":    {Class: "ok", Icon: "ok"},
+	"drained": {Class: "mute", Icon: "drain"},
+	"leaving": {Class: "warn", Icon: "drain"},
+	"silent":  {Class: "lost", Icon: "lost"},
+	"left":    {Class: "mute", Icon: "skip"},
+}
+
+func (s *site) nodes(p *page) error {
+	l := p.layout("nodes.title", "nodes")
+	list, err := s.Service.Nodes.List(p.ctx(), p.who)
+	if err != nil {
+		return err
+	}
+	v := nodesView{Layout: l}
+	live, running, capacity := 0, 0, 0
+	for i := range list {
+		n := &list[i]
+		row := p.nodeRow(n)
+		if n.State == "left" || n.State == "silent" && n.Running == 0 {
+			v.Gone = append(v.Gone, row)
+			continue
+		}
+		if n.State == "live" {
+			live++
+			running, capacity = running+n.Running, capacity+n.Capacity
+		}
+		v.Rows = append(v.Rows, row)
+	}
+	v.Lead = p.T("nodes.lead", "n", live, "running", number(int64(running)), "capacity", number(int64(capacity)))
+	l.Events = "kind=node&kind=run.running&kind=run.done"
+	l.Commands = []Command{{p.T("command.shell"), "belfry node list"}, {"curl", p.curl("GET", "/api/v1/nodes", "")}}
+	return p.show("nodes", v)
+}
+
+func (p *page) nodeRow(n *client.Node) nodeRow {
+	state := nodeLooks[n.State]
+	state.Text = p.T("node." + n.State)
+	row := nodeRow{
+		Name: n.Name, State: state, Roles: strings.Join(n.Roles, ", "), Running: n.Running, Capacity: n.Capacity, Backlog: n.Ready,
+		Share: picture(draw.Share(float64(n.Running), float64(n.Capacity), draw.Run)), Version: n.Version, Up: p.coarse(p.now.Sub(n.Joined)),
+		Renewed: p.relative(n.Renewed), Drained: n.State == "drained", CanDrain: n.State == "live" && p.who.May(administer) == nil, Address: n.Address,
+	}
+	for _, key := range slices.Sorted(maps.Keys(n.Labels)) {
+		row.Labels = append(row.Labels, key+"="+n.Labels[key])
+	}
+	ahead := time.Duration(n.ClockAhead * float64(time.Second))
+	row.Clock, row.ClockOff = fmt.Sprintf("%+d %s", ahead.Milliseconds(), units[p.lang][4]), n.ClockAhead > clockOff || n.ClockAhead < -clockOff
+	if n.DrainedBy != "" {
+		row.DrainText = strings.TrimSuffix(p.T("nodes.drained_by", "who", n.DrainedBy, "when", p.distance(n.DrainedSince))+": "+clean(n.DrainReason), ": ")
+	}
+	return row
+}
+
+// auditView is the list of changes.
+type auditView struct {
+	*Layout
+	Object, Actor string
+	Days          []auditDay
+	Older         string
+	Filtered      bool
+}
+
+type auditDay struct {
+	Name    string
+	Records []auditRow
+}
+
+type auditRow struct {
+	change
+	Icon, Detail string
+	Version      int64
+	Fields       []fieldChange
+	Compare      string
+}
+
+type fieldChange struct{ Path, Before, After string }
+
+// auditPage is how many changes a page has.
+const auditPage = 100
+
+func (s *site) audit(p *page) error {
+	l := p.layout("audit.title", "audit")
+	v := auditView{Layout: l, Object: p.query("object"), Actor: p.query("actor")}
+	v.Filtered = v.Object != "" || v.Actor != "" || l.Namespace != ""
+	page, err := s.Service.Audit.List(p.ctx(), p.who, client.AuditQuery{
+		Namespace: l.Namespace, Object: v.Object, Actor: v.Actor, PageSize: auditPage, PageToken: p.query("page"),
+	})
+	if err != nil {
+		return err
+	}
+	for i := range page.Items {
+		c := &page.Items[i]
+		row := auditRow{change: p.change(c), Icon: actionIcon(c.Action), Detail: clean(c.Detail), Version: c.Version}
+		row.At.Text = c.Time.In(p.zone).Format("15:04:05")
+		for _, f := range c.Changes {
+			row.Fields = append(row.Fields, fieldChange{f.Path, clean(f.Before), clean(f.After)})
+		}
+		if row.Address != "" && c.Version > 1 {
+			row.Compare = fmt.Sprintf("%s/definition?version=%d&since=%d", row.Address, c.Version, c.Version-1)
+		}
+		name := p.dayName(c.Time)
+		if len(v.Days) == 0 || v.Days[len(v.Days)-1].Name != name {
+			v.Days = append(v.Days, auditDay{Name: name})
+		}
+		day := &v.Days[len(v.Days)-1]
+		day.Records = append(day.Records, row)
+	}
+	if page.NextPageToken != "" {
+		v.Older = p.with("page", page.NextPageToken)
+	}
+	l.Events = "kind=job&kind=node&kind=token"
+	l.Commands = []Command{{p.T("command.shell"), "belfry audit" + flagIf("--object", v.Object) + flagIf("--actor", v.Actor)}, {"curl", p.curl("GET", "/api/v1/audit", "")}}
+	return p.show("audit", v)
+}
+
+// dayName names the day of a moment.
+func (p *page) dayName(t time.Time) string {
+	t = t.In(p.zone)
+	switch days := int(midnight(p.now).Sub(midnight(t)).Round(24*time.Hour) / (24 * time.Hour)); days {
+	case 0:
+		return p.T("today")
+	case 1:
+		return p.T("yesterday")
+	}
+	return p.T("weekday."+t.Format("Mon")) + " " + p.date(t)
+}
+
+// action says what was done.
+func (p *page) action(action string) string {
+	if key := "action." + action; i18n.Has(key) {
+		return p.T(key)
+	}
+	return action
+}
+
+func actionIcon(action string) string {
+	object, verb, _ := strings.Cut(action, ".")
+	switch {
+	case verb == "pause":
+		return "pause"
+	case verb == "resume", verb == "run", verb == "trigger":
+		return "play"
+	case verb == "create":
+		return "plus"
+	case verb == "delete", verb == "cancel", verb == "revoke":
+		return "x"
+	case object == "node":
+		return "drain"
+	case object == "token":
+		return "key"
+	}
+	return "edit"
+}
+
+// settingsView is what a reader chooses, and what the server says of itself.
+type settingsView struct {
+	*Layout
+	Zones    []string
+	Tokens   []tokenRow
+	Nodes    int
+	MadeName string
+	Made     string // a new token, shown once
+	Facts    []fact
+	Shortcut [][2]string
+}
+
+type tokenRow struct {
+	Name, Role, Namespace, By string
+	Created                   When
+	Expires                   When
+	Expired, IsOwn            bool
+}
+
+func (s *site) settings(p *page) error { return s.showSettings(p, http.StatusOK, "", "") }
+
+// zones are offered for choice; any zone of the table may be typed.
+var zones = []string{"UTC", "Europe/Berlin", "Europe/London", "America/New_York", "America/Los_Angeles", "Asia/Shanghai", "Asia/Tokyo", "Asia/Kolkata", "Australia/Sydney"}
+
+func (s *site) showSettings(p *page, status int, name, secret string) error {
+	l := p.layout("settings.title", "settings")
+	v := settingsView{Layout: l, Zones: zones, MadeName: name, Made: secret}
+	v.Facts = []fact{
+		{Name: p.T("settings.version"), Value: s.Version}, {Name: p.T("settings.node"), Value: s.Node},
+		{Name: p.T("settings.address"), Value: p.r.Host},
+	}
+	if l.CanAdminister {
+		list, err := s.Service.Access.List(p.ctx(), p.who)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			t := &list[i]
+			v.Tokens = append(v.Tokens, tokenRow{
+				Name: t.Name, Role: p.T("role." + string(t.Role)), Namespace: t.Namespace, By: t.By, Created: p.minute(t.Created),
+				Expires: p.minute(t.Expires), Expired: t.Expired, IsOwn: t.Name == p.who.Name,
+			})
+		}
+	}
+	for _, key := range []string{"/", "Ctrl K", "?", "g o", "g j", "g r", "g t", "g n", "g a", "j k", "x", "Enter", "r", "p", "e", "c", "f", "w"} {
+		v.Shortcut = append(v.Shortcut, [2]string{key, p.T("key." + strings.ReplaceAll(key, " ", "_"))})
+	}
+	l.Commands = []Command{{p.T("command.shell"), "belfry token list"}, {p.T("settings.new_token"), "belfry token create NAME --role viewer"}}
+	s.write(p, status, "settings", v)
+	return nil
+}
+
+// kitView shows every component in every state.
+type kitView struct {
+	*Layout
+	Outcomes, States []State
+	Strip, Bars      template.HTML
+	Columns, Lanes   template.HTML
+	Heat, Share      template.HTML
+	Output           []outputLine
+}
+
+func (s *site) kit(p *page) error {
+	v := kitView{Layout: p.layout("kit.title", "kit")}
+	var marks []draw.Mark
+	for i, o := range job.Outcome("").Values() {
+		v.Outcomes = append(v.Outcomes, p.outcome(job.Outcome(o)))
+		marks = append(marks, draw.Mark{Class: outcomeClasses[job.Outcome(o)], Value: float64(8 - i), Title: p.T("outcome." + o)}, draw.Mark{Class: draw.OK, Value: float64(3 + i%4)})
+	}
+	for _, state := range []job.RunState{job.StateReady, job.StateWaiting, job.StateRunning} {
+		look := stateLooks[state]
+		look.Text = p.T("state." + string(state))
+		v.States = append(v.States, look)
+	}
+	marks = append(marks, draw.Mark{Class: draw.Run, Value: 6})
+	v.Strip = picture(draw.Strip(p.T("kit.strip"), marks))
+	v.Bars = picture(draw.Bars(p.T("kit.bars"), marks, []draw.Level{{Value: 7, Text: "p95 7 s"}, {Value: 4, Text: "p50 4 s"}, {Value: 8, Text: "8 s", Warn: true}}))
+	var columns []draw.Column
+	var cells [][]float64
+	for i := range 48 {
+		parts := []draw.Part{{Class: draw.Fail, Value: float64(i % 7 / 5)}, {Class: draw.OK, Value: float64(5 + i*7%11)}}
+		if i >= 30 {
+			parts = []draw.Part{{Class: draw.Next, Value: float64(5 + i*5%9)}}
+		}
+		columns = append(columns, draw.Column{Parts: parts})
+	}
+	for i := range 3 {
+		var line []float64
+		for j := range 96 {
+			line = append(line, float64((i*37+j*j)%29))
+		}
+		cells = append(cells, line)
+	}
+	v.Columns = picture(draw.Columns(p.T("kit.columns"), columns, 30, p.T("now"), whole, 90))
+	v.Heat = picture(draw.Heat(p.T("kit.heat"), []string{"1", "2", "3"}, cells, func(int, int) string { return "" }, nil, [2]int{1, 40}))
+	v.Lanes = picture(draw.Lanes(p.T("kit.lanes"), []draw.Lane{
+		{Name: "data/one", Spans: []draw.Span{{From: 1, To: 9, Class: draw.OK}, {From: 12, To: 13, Class: draw.Fail}}},
+		{Name: "data/two", Spans: []draw.Span{{From: 3, To: 15, Class: draw.Run}, {From: 18, To: 22, Class: draw.Plan}}},
+	}, 24, []draw.Tick{{At: 6, Text: "06:00"}, {At: 12, Text: "12:00"}}, 15, p.T("now")))
+	v.Share = picture(draw.Share(3, 8, draw.Run))
+	v.Output = parseOutput([]byte("2026-11-23T09:40:10.000Z | plain \x1b[32mgreen\x1b[0m \x1b[1;31mbold red\x1b[0m \x1b[33myellow\x1b[34m blue\x1b[35m magenta\x1b[90m grey\x1b[0m\n2026-11-23T09:40:10.100Z ! on stderr\n"), p.zone)
+	return p.show("kit", v)
+}

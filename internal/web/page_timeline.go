@@ -1,0 +1,304 @@
+package web
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/draw"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// timelineView shows what ran and what will run, around now.
+type timelineView struct {
+	*Layout
+	Views    []tab
+	Range    string
+	Heat     template.HTML
+	Lanes    template.HTML
+	LaneN    int
+	Cut      bool
+	Crowded  []minuteRow
+	Quiet    []minuteRow
+	Week     template.HTML
+	WeekDone template.HTML
+	Hour     template.HTML
+	Quietest string
+	Minute   When // of which the jobs are listed
+	Due      []dueRow
+	Earlier  string
+	Later    string
+}
+
+type minuteRow struct {
+	At      When
+	Starts  string
+	Address string
+}
+
+const (
+	// timelinePast and timelineAhead are what the page of a day shows around now.
+	timelinePast  = 12 * time.Hour
+	timelineAhead = 12 * time.Hour
+	// laneRuns is how many of the latest runs are drawn, and lanesMax how many jobs: more lanes
+	// than a screen has rows are not compared any more.
+	laneRuns = 500
+	lanesMax = 28
+	// minuteRows is how many crowded minutes are listed.
+	minuteRows = 6
+)
+
+func (s *site) timeline(p *page) error {
+	l := p.layout("timeline.title", "timeline")
+	v := timelineView{Layout: l}
+	week := p.query("view") == "week"
+	v.Views = []tab{
+		{Name: p.T("timeline.day"), Address: p.with("view", "", "minute", ""), Current: !week}, {Name: p.T("timeline.week"), Address: p.with("view", "week", "minute", ""), Current: week},
+	}
+	l.Commands = []Command{{"curl", p.curl("GET", "/api/v1/load?step=60s", "")}}
+	if err := s.dueMinute(p, &v); err != nil {
+		return err
+	}
+	if week {
+		if err := s.timelineWeek(p, &v); err != nil {
+			return err
+		}
+	} else if err := s.timelineDay(p, &v); err != nil {
+		return err
+	}
+	return p.show("timeline", v)
+}
+
+// dueMinute lists the jobs of the minute that was asked for.
+func (s *site) dueMinute(p *page, v *timelineView) error {
+	at, err := time.Parse(time.RFC3339, p.query("minute"))
+	if err != nil {
+		return nil //nolint:nilerr // no minute was asked for
+	}
+	v.Minute = p.minute(at)
+	list, err := s.Service.Load.Due(p.ctx(), p.who, v.Namespace, at, at.Add(time.Minute), 100)
+	if err != nil {
+		return err
+	}
+	for _, d := range list {
+		namespace, name := splitName(d.Job)
+		v.Due = append(v.Due, dueRow{At: p.at(d.Due), In: p.relative(d.Due), Namespace: namespace, Name: name, Address: "/jobs/" + d.Job})
+	}
+	return nil
+}
+
+// timelineDay draws half a day back and half a day ahead.
+func (s *site) timelineDay(p *page, v *timelineView) error {
+	from, to := p.now.Add(-timelinePast), p.now.Add(timelineAhead)
+	v.Range = p.T("run.from_to", "from", p.day(from, "15:04"), "to", p.day(to, "15:04"))
+	step := 10 * time.Minute
+	columns, now, err := s.columns(p, from, to, step, 18)
+	if err != nil {
+		return err
+	}
+	v.Heat = picture(draw.Columns(p.T("timeline.starts", "d", p.coarse(step)), columns, now, p.T("now")+" "+p.now.Format("15:04"), whole, 90))
+	load, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{Namespace: v.Namespace, From: p.now, To: p.now.Add(24 * time.Hour), Step: time.Minute})
+	if err != nil {
+		return err
+	}
+	v.crowded(p, load)
+	return s.lanes(p, v, from, to)
+}
+
+// crowded lists the minutes with the most starts.
+func (v *timelineView) crowded(p *page, load client.Load) {
+	order := make([]int, len(load.Starts))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(load.Starts[b], load.Starts[a]) })
+	for _, i := range order[:min(len(order), minuteRows)] {
+		if load.Starts[i] == 0 {
+			break
+		}
+		at := load.From.Add(time.Duration(i) * time.Minute)
+		v.Crowded = append(v.Crowded, minuteRow{At: p.minute(at), Starts: number(int64(load.Starts[i])), Address: p.with("minute", at.UTC().Format(time.RFC3339)) + "#minute"})
+	}
+}
+
+// lanes draws a row for each of the jobs that ran last.
+func (s *site) lanes(p *page, v *timelineView, from, to time.Time) error {
+	runs, err := s.Service.Runs.List(p.ctx(), p.who, client.RunQuery{Namespace: v.Namespace, From: from, PageSize: laneRuns})
+	if err != nil {
+		return err
+	}
+	v.Cut = runs.NextPageToken != ""
+	spans := map[string][]draw.Span{}
+	for i := range slices.Backward(runs.Items) {
+		r := &runs.Items[i]
+		begin, end := cmp.Or(r.Started, r.Due), cmp.Or(r.Ended, p.now)
+		if r.State == job.StateReady && r.Started.IsZero() {
+			begin, end = r.Due, r.Due
+		}
+		if end.Before(from) || begin.After(to) {
+			continue
+		}
+		m := p.markOf(r)
+		class := m.Class
+		if r.State == job.StateReady {
+			class = draw.Plan
+		}
+		spans[r.Job] = append(spans[r.Job], draw.Span{From: max(begin.Sub(from).Minutes(), 0), To: max(end.Sub(from).Minutes(), 0), Class: class, Title: r.Job + ": " + m.Title, Link: m.Link})
+	}
+	due, err := s.Service.Load.Due(p.ctx(), p.who, v.Namespace, p.now, to, 100)
+	if err != nil {
+		return err
+	}
+	for _, d := range due {
+		at := d.Due.Sub(from).Minutes()
+		spans[d.Job] = append(spans[d.Job], draw.Span{From: at, To: at + 4, Class: draw.Plan, Title: d.Job + ": " + p.day(d.Due, "15:04:05")})
+	}
+	names := make([]string, 0, len(spans))
+	for name := range spans {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	if len(names) > lanesMax {
+		v.Cut, names = true, names[:lanesMax]
+	}
+	var lanes []draw.Lane
+	for _, name := range names {
+		lanes = append(lanes, draw.Lane{Name: name, Link: "/jobs/" + name, Spans: spans[name]})
+	}
+	v.LaneN = len(lanes)
+	var ticks []draw.Tick
+	for t := from.Truncate(time.Hour).Add(time.Hour); t.Before(to); t = t.Add(time.Hour) {
+		if t.In(p.zone).Hour()%3 == 0 {
+			ticks = append(ticks, draw.Tick{At: t.Sub(from).Minutes(), Text: t.In(p.zone).Format("15:04")})
+		}
+	}
+	v.Lanes = picture(draw.Lanes(p.T("timeline.lanes"), lanes, to.Sub(from).Minutes(), ticks, p.now.Sub(from).Minutes(), p.T("now")))
+	return nil
+}
+
+// columns are what ended and what will start, by steps of time, and the column that is now.
+func (s *site) columns(p *page, from, to time.Time, step time.Duration, ticks int) ([]draw.Column, int, error) {
+	namespace := p.query("namespace")
+	first := from.Truncate(step)
+	n := int(to.Sub(first) / step)
+	columns := make([]draw.Column, n)
+	for i := range columns {
+		at := first.Add(time.Duration(i) * step)
+		columns[i].Title = p.day(at, "15:04")
+		if i%ticks == ticks/2 {
+			columns[i].Tick = p.day(at, "15:04")
+		}
+	}
+	stats, err := s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Namespace: namespace, From: first, To: p.now, Step: step})
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := range stats.Items {
+		b := &stats.Items[i]
+		at := int(b.Start.Sub(first) / step)
+		if at < 0 || at >= n {
+			continue
+		}
+		good, bad := 0, 0
+		for o, count := range b.Outcomes {
+			if o.Alarms() {
+				bad += count
+			} else if o != job.OutcomeWithdrawn {
+				good += count
+			}
+		}
+		columns[at].Parts = []draw.Part{{Class: draw.Fail, Value: float64(bad)}, {Class: draw.OK, Value: float64(good)}}
+		columns[at].Title += ": " + p.T("timeline.counted", "good", good, "bad", bad)
+		columns[at].Link = "/runs?from=" + template.URLQueryEscaper(b.Start.UTC().Format(time.RFC3339)) + "&to=" + template.URLQueryEscaper(b.Start.Add(step).UTC().Format(time.RFC3339))
+	}
+	now := int(p.now.Sub(first) / step)
+	if !to.After(p.now) {
+		return columns, -1, nil
+	}
+	load, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{Namespace: namespace, From: p.now, To: to, Step: step})
+	if err != nil {
+		return nil, 0, err
+	}
+	for i, starts := range load.Starts {
+		at := int(load.From.Add(time.Duration(i)*step).Sub(first) / step)
+		if at >= now && at < n && starts > 0 {
+			columns[at].Parts = append(columns[at].Parts, draw.Part{Class: draw.Next, Value: float64(starts)})
+			columns[at].Title += ": " + p.T("timeline.planned", "n", starts)
+		}
+	}
+	return columns, now, nil
+}
+
+// timelineWeek draws the starts of the week to come by quarters of an hour, and the minutes of
+// the hour at which they crowd.
+func (s *site) timelineWeek(p *page, v *timelineView) error {
+	const quarters = 96
+	first := time.Date(p.now.Year(), p.now.Month(), p.now.Day(), 0, 0, 0, 0, p.zone)
+	end := first.AddDate(0, 0, 7)
+	v.Range = p.T("run.from_to", "from", p.date(first), "to", p.date(end.AddDate(0, 0, -1)))
+	load, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{Namespace: v.Namespace, From: p.now, To: end, Step: 15 * time.Minute})
+	if err != nil {
+		return err
+	}
+	cells := make([][]float64, 7)
+	var names []string
+	for i := range cells {
+		cells[i] = make([]float64, quarters)
+		names = append(names, p.T("weekday."+first.AddDate(0, 0, i).Format("Mon")))
+	}
+	byHour := map[time.Time]int{}
+	for i, starts := range load.Starts {
+		t := load.From.Add(time.Duration(i) * 15 * time.Minute).In(p.zone)
+		day := int(midnight(t).Sub(midnight(first)) / (24 * time.Hour))
+		if day >= 0 && day < 7 {
+			cells[day][t.Hour()*4+t.Minute()/15] += float64(starts)
+			byHour[t.Truncate(time.Hour)] += starts
+		}
+	}
+	title := func(i, j int) string {
+		return fmt.Sprintf("%s %02d:%02d: %s", names[i], j/4, j%4*15, p.T("timeline.planned", "n", int(cells[i][j])))
+	}
+	now := [2]int{0, p.now.Hour()*4 + p.now.Minute()/15}
+	v.Week = picture(draw.Heat(p.T("timeline.week_ahead"), names, cells, title, hourTicks(), now))
+	past, err := s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Namespace: v.Namespace, From: first.AddDate(0, 0, -6), To: p.now, Step: 15 * time.Minute})
+	if err != nil {
+		return err
+	}
+	done := make([][]float64, 7)
+	var doneNames []string
+	for i := range done {
+		done[i] = make([]float64, quarters)
+		doneNames = append(doneNames, p.T("weekday."+first.AddDate(0, 0, i-6).Format("Mon")))
+	}
+	for i := range past.Items {
+		b := &past.Items[i]
+		t := b.Start.In(p.zone)
+		day := int(midnight(t).Sub(midnight(first.AddDate(0, 0, -6))) / (24 * time.Hour))
+		for o, n := range b.Outcomes {
+			if day >= 0 && day < 7 && o != job.OutcomeWithdrawn {
+				done[day][t.Hour()*4+t.Minute()/15] += float64(n)
+			}
+		}
+	}
+	v.WeekDone = picture(draw.Heat(p.T("timeline.week_past"), doneNames, done, func(i, j int) string {
+		return fmt.Sprintf("%s %02d:%02d: %d", doneNames[i], j/4, j%4*15, int(done[i][j]))
+	}, hourTicks(), [2]int{6, now[1]}))
+	v.quietest(p, byHour)
+	return nil
+}
+
+// quietest names the hour to come with the fewest starts.
+func (v *timelineView) quietest(p *page, byHour map[time.Time]int) {
+	var best time.Time
+	for t, n := range byHour {
+		if t.After(p.now) && (best.IsZero() || n < byHour[best] || n == byHour[best] && t.Before(best)) {
+			best = t
+		}
+	}
+	if !best.IsZero() {
+		v.Quietest = p.T("timeline.quietest", "when", p.day(best, "15:04"), "n", byHour[best])
+	}
+}

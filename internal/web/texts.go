@@ -1,0 +1,8 @@
+package web
+
+// scriptTexts are the texts that scripts show.
+var scriptTexts = []string{
+	"js.in", "js.ago", "js.units", "js.selected", "js.stale", "js.copied", "js.nothing", "js.hits", "js.lines", "js.more",
+	"js.page", "js.job", "js.action", "js.behind", "js.checking",
+	"nav.overview", "nav.jobs", "nav.runs", "nav.timeline", "nav.nodes", "nav.audit", "nav.settings", "jobs.new",
+}

@@ -1,0 +1,171 @@
+package web
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/i18n"
+)
+
+var (
+	inTemplates = regexp.MustCompile(`\bt "([^"]+)"`)
+	inCode      = regexp.MustCompile(`\bT\("([^"]+)"`)
+	inScripts   = regexp.MustCompile(`\b(?:words\.|say\(")([a-z]+)\b(?:[^.]|$)`)
+)
+
+// used are the keys that a kind of files names.
+func used(t *testing.T, pattern string, named *regexp.Regexp) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s: %v, %v", pattern, files, err)
+	}
+	keys := map[string]string{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range named.FindAllStringSubmatch(string(data), -1) {
+			keys[m[1]] = file
+		}
+	}
+	return keys
+}
+
+func TestEveryTextThatIsNamedIsThere(t *testing.T) {
+	for _, keys := range []map[string]string{used(t, "templates/*.html", inTemplates), used(t, "*.go", inCode)} {
+		for key, file := range keys {
+			// A key that ends with a dot is completed by a value.
+			if !strings.HasSuffix(key, ".") && !i18n.Has(key) {
+				t.Errorf("%s names the text %s, which does not exist", file, key)
+			}
+		}
+	}
+	for _, key := range scriptTexts {
+		if !i18n.Has(key) {
+			t.Errorf("scripts name the text %s, which does not exist", key)
+		}
+	}
+	known := strings.Join(scriptTexts, " ") + " "
+	for key, file := range used(t, "assets/*.js", inScripts) {
+		if key != "js" && !strings.Contains(known, "js."+key+" ") { // js is the file
+			t.Errorf("%s names the text %s, which pages do not bring", file, key)
+		}
+	}
+}
+
+// Texts in templates would be in one language alone.
+func TestTemplatesHaveNoTextsOfTheirOwn(t *testing.T) {
+	files, err := filepath.Glob("templates/*.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := regexp.MustCompile(`>[^<>{}]*[a-z]{3,}[^<>{}]*<`)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range words.FindAllString(string(data), -1) {
+			switch text {
+			case ">Belfry<", ">English<":
+			default:
+				if !strings.Contains(text, "kbd") && !allowedWords[strings.Trim(text, "<>")] {
+					t.Errorf("%s has the text %q", file, text)
+				}
+			}
+		}
+	}
+}
+
+// allowedWords are shown as examples, in any language.
+var allowedWords = map[string]bool{"Ctrl K": true, "label": true, "tier=1": true, "team=shop": true}
+
+// Bytes of scripts and styles are bytes before the first view.
+func TestScriptsAndStylesAreSmall(t *testing.T) {
+	sizes := map[string]int{}
+	err := fs.WalkDir(assetFiles, "assets", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			data, _ := assetFiles.ReadFile(name)
+			sizes[filepath.Ext(name)] += len(data)
+		}
+		return err
+	})
+	if err != nil || sizes[".js"] == 0 || sizes[".css"] == 0 {
+		t.Fatalf("the files cannot be read: %v, %v", sizes, err)
+	}
+	if sizes[".js"] > 60_000 || sizes[".css"] > 40_000 {
+		t.Errorf("scripts have %d bytes of 60,000, styles %d of 40,000", sizes[".js"], sizes[".css"])
+	}
+}
+
+func TestDurationsAreSaidAsPeopleCount(t *testing.T) {
+	for _, c := range []struct {
+		d            time.Duration
+		coarse, took string
+	}{
+		{3 * time.Millisecond, "0 s", "3 ms"},
+		{410 * time.Millisecond, "0 s", "0.41 s"},
+		{2100 * time.Millisecond, "2 s", "2.1 s"},
+		{38 * time.Second, "38 s", "38 s"},
+		{6*time.Minute + 2*time.Second, "6 min", "6 min 2 s"},
+		{2*time.Hour + 16*time.Minute, "2 h 16 min", "2 h 16 min"},
+		{29 * time.Hour, "1 d 5 h", "1 d 5 h"},
+	} {
+		if got := coarse(i18n.English, c.d); got != c.coarse {
+			t.Errorf("%s is %q, want %q", c.d, got, c.coarse)
+		}
+		if got := took(i18n.English, c.d); got != c.took {
+			t.Errorf("%s took %q, want %q", c.d, got, c.took)
+		}
+	}
+}
+
+func TestHiddenCharactersAreShown(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain 任务\ttab":        "plain 任务\ttab",
+		"a\u202eb":             "a‹U+202E›b",
+		"nul\x00 bell\x07":     "nul‹U+0000› bell‹U+0007›",
+		"\x00\x00\x00aa\x00":   "‹U+0000›×3aa‹U+0000›",
+		"\u2066isolated\u2069": "‹U+2066›isolated‹U+2069›",
+	} {
+		if got := clean(text); got != want {
+			t.Errorf("%q is shown as %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestOfTerminalSequencesOnlyColoursCount(t *testing.T) {
+	for _, c := range []struct {
+		line string
+		want []ansiPart
+	}{
+		{"plain", []ansiPart{{"", "plain"}}},
+		{"\x1b[31mred\x1b[0m rest", []ansiPart{{"a1", "red"}, {"", " rest"}}},
+		{"\x1b[1;32mbold\x1b[22m green", []ansiPart{{"a2 ab", "bold"}, {"a2", " green"}}},
+		{"\x1b[38;5;196mred\x1b[39m\x1b[38;2;0;200;0mgreen", []ansiPart{{"a1", "red"}, {"a2", "green"}}},
+		{"\x1b]8;;https://evil.example\x07link\x1b]8;;\x07", []ansiPart{{"", "link"}}},
+		{"\x1b]0;title\x1b\\after", []ansiPart{{"", "after"}}},
+		{"\x1b[2J\x1b[1;1Hmoved", []ansiPart{{"", "moved"}}},
+		{"cut \x1b[", []ansiPart{{"", "cut "}}},
+		{"<script>", []ansiPart{{"", "<script>"}}},
+	} {
+		var a ansi
+		got := a.parts(c.line)
+		if len(got) != len(c.want) {
+			t.Errorf("%q gives %q", c.line, got)
+			continue
+		}
+		for i := range got {
+			if got[i] != c.want[i] {
+				t.Errorf("%q gives %q, want %q", c.line, got, c.want)
+			}
+		}
+	}
+}

@@ -1,0 +1,471 @@
+package web_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/internal/service"
+	"github.com/belfry-cron/belfry/internal/web"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/memory"
+)
+
+// world is a web UI on a store in memory, with one of everything.
+type world struct {
+	t        *testing.T
+	now      time.Time
+	store    *memory.Store
+	tokens   *auth.Tokens
+	sessions *auth.Sessions
+	pages    http.Handler
+	ids      int
+	node     job.ID
+	failed   job.ID
+	running  job.ID
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, now: time.Date(2026, 11, 23, 8, 41, 0, 0, time.UTC)}
+	w.store = memory.New(memory.Options{Now: w.clock})
+	w.tokens = auth.New(w.store, w.clock)
+	var err error
+	w.sessions, err = auth.OpenSessions("", w.clock)
+	w.must(err)
+	s, err := service.New(service.Config{Store: w.store, Tokens: w.tokens, Now: w.clock})
+	w.must(err)
+	w.pages, err = web.Handler(web.Config{Service: s, Tokens: w.tokens, Sessions: w.sessions, Node: "ber-1", Version: "test", Now: w.clock})
+	w.must(err)
+	w.grant("ann", "", store.RoleAdmin)
+	w.grant("vera", "", store.RoleViewer)
+	return w
+}
+
+func (w *world) clock() time.Time { return w.now }
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) id() (id job.ID) {
+	w.ids++
+	id[0], id[14], id[15] = 1, byte(w.ids>>8), byte(w.ids)
+	return id
+}
+
+// secretOf is the token of a person.
+func secretOf(name string) string {
+	return "belfry_" + base64.RawURLEncoding.EncodeToString([]byte(fmt.Sprintf("%-32s", name)))
+}
+
+func (w *world) grant(name, namespace string, role store.Role) {
+	w.t.Helper()
+	_, err := w.store.PutToken(w.t.Context(), store.PutToken{Name: name, Hash: auth.HashOf(secretOf(name)), Role: role, Namespace: namespace, Actor: "ann"})
+	w.must(err)
+}
+
+// fill puts jobs and runs in.
+func (w *world) fill() {
+	w.t.Helper()
+	ctx := w.t.Context()
+	w.node = w.id()
+	_, err := w.store.Join(ctx, store.Session{ID: w.node, Node: "ber-1", Roles: []string{store.RoleWorker}, Capacity: 8, Labels: map[string]string{"zone": "de"}})
+	w.must(err)
+	for _, text := range []string{
+		"namespace: shop\nname: price-import\ndescription: prices\nlabels: {team: shop, tier: '1'}\nschedule: {cron: '*/10 * * * *', timezone: Europe/Berlin}\nparams: {feed: {default: v1, description: which}}\nrun: {shell: 'true'}\npolicy: {timeout: 30s, pause_on_failure: 10}\n",
+		"namespace: data\nname: warehouse-load\nschedule: {cron: '25 7 * * *'}\nrun: {http: {url: 'https://example.org'}}\n",
+		"namespace: ops\nname: by-hand\nrun: {handler: bake}\n",
+	} {
+		list, err := job.Decode("", []byte(text))
+		w.must(err)
+		j, err := w.store.PutJob(ctx, store.PutJob{Definition: list[0].Job, Actor: "wei"})
+		w.must(err)
+		if list[0].Job.Run.HandlerName() != "" {
+			continue // no node has it
+		}
+		made, err := w.store.Trigger(ctx, []store.TriggerItem{{ID: w.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: w.node, Actor: "ann"}})
+		w.must(err)
+		attempt := store.Attempt{Run: made[0].Run, Number: 1, Token: w.id()}
+		outcomes, err := w.store.Claim(ctx, w.node, []store.Attempt{attempt})
+		w.must(err)
+		if outcomes[0].Verdict != store.Started {
+			w.t.Fatalf("the run was not claimed: %+v", outcomes)
+		}
+		if list[0].Job.Name != "price-import" {
+			w.running = made[0].Run
+			continue
+		}
+		w.failed = made[0].Run
+		code := 1
+		_, err = w.store.Finish(ctx, w.node, []store.Result{{Attempt: attempt, Started: w.now, Ended: w.now.Add(400 * time.Millisecond), Outcome: job.OutcomeFailed, Reason: "exit status 1", ExitCode: &code}})
+		w.must(err)
+	}
+}
+
+// browser is one who is logged in.
+type browser struct {
+	*world
+	secret string
+}
+
+func (w *world) login(name string) *browser {
+	w.t.Helper()
+	secret, err := w.sessions.Begin(auth.HashOf(secretOf(name)))
+	w.must(err)
+	return &browser{w, secret}
+}
+
+// ask makes a request as the browser. Headers are pairs.
+func (b *browser) ask(method, path string, form url.Values, headers ...string) *httptest.ResponseRecorder {
+	b.t.Helper()
+	var body io.Reader
+	if form != nil {
+		body = strings.NewReader(form.Encode())
+	}
+	r := httptest.NewRequestWithContext(b.t.Context(), method, path, body)
+	r.Host = "127.0.0.1:8420"
+	r.AddCookie(&http.Cookie{Name: "belfry-8420", Value: b.secret})
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	b.pages.ServeHTTP(w, r)
+	return w
+}
+
+func (b *browser) send(path string, pairs ...string) *httptest.ResponseRecorder {
+	b.t.Helper()
+	form := url.Values{"form": {auth.FormToken(b.secret)}}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		form.Set(pairs[i], pairs[i+1])
+	}
+	return b.ask("POST", path, form)
+}
+
+// pagePaths are all pages of a world.
+func (w *world) pagePaths() []string {
+	return []string{
+		"/", "/jobs", "/jobs?q=label:team=shop&sort=next", "/jobs?q=nothing", "/jobs/shop/price-import", "/jobs/shop/price-import?only=hand", "/jobs/shop/price-import?only=unexpected",
+		"/jobs/data/warehouse-load", "/jobs/ops/by-hand", "/runs", "/runs?outcome=failed&range=24h", "/runs?q=nothing", "/runs/" + w.failed.String(), "/runs/" + w.running.String(),
+		"/jobs/new", "/jobs/new?from=shop/price-import", "/jobs/import", "/jobs/shop/price-import/edit", "/jobs/shop/price-import/definition", "/jobs/shop/price-import/definition?as=filled",
+		"/jobs/shop/price-import/schedule", "/jobs/shop/price-import/statistics", "/timeline", "/timeline?view=week", "/timeline?minute=2026-11-23T08:50:00Z",
+		"/nodes", "/audit", "/audit?actor=wei", "/settings", "/ui/kit",
+	}
+}
+
+var untranslated = regexp.MustCompile(`>[a-z]+\.[a-z_.]+<`)
+
+func TestEveryPageIsWrittenInBothLanguages(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	for _, name := range []string{"ann", "vera"} {
+		b := w.login(name)
+		for _, path := range w.pagePaths() {
+			for _, lang := range []string{"en", "zh"} {
+				answer := b.ask("GET", path, nil, "Accept-Language", lang)
+				body := answer.Body.String()
+				if answer.Code != http.StatusOK || !strings.Contains(body, "</html>") || !strings.Contains(body, `lang="`+lang+`"`) {
+					t.Errorf("%s for %s in %s answers %d: %.300s", path, name, lang, answer.Code, body)
+				}
+				if key := untranslated.FindString(body); key != "" {
+					t.Errorf("%s in %s shows the key %s", path, lang, key)
+				}
+				if strings.Contains(body, "<script>") || strings.Contains(body, " style=") || strings.Contains(body, " onclick=") {
+					t.Errorf("%s has what its policy forbids", path)
+				}
+			}
+		}
+	}
+}
+
+func TestAnEmptyServerSaysWhatToDoFirst(t *testing.T) {
+	answer := newWorld(t).login("ann").ask("GET", "/", nil)
+	if !strings.Contains(answer.Body.String(), "/jobs/new") {
+		t.Errorf("the first page does not lead to a first job: %s", answer.Body)
+	}
+}
+
+func TestStrangersAreSentToTheLoginPage(t *testing.T) {
+	w := newWorld(t)
+	stranger := &browser{w, "no session"}
+	for _, path := range w.pagePaths() {
+		if answer := stranger.ask("GET", path, nil); answer.Code != http.StatusSeeOther || !strings.HasPrefix(answer.Header().Get("Location"), "/ui/login?next=") {
+			t.Errorf("%s answers a stranger with %d", path, answer.Code)
+		}
+	}
+	if answer := stranger.ask("GET", "/runs?outcome=failed", nil); answer.Header().Get("Location") != "/ui/login?next=%2Fruns%3Foutcome%3Dfailed" {
+		t.Errorf("the login page does not know the way back: %s", answer.Header().Get("Location"))
+	}
+	if answer := stranger.ask("GET", "/jobs", nil, "X-Belfry", "1"); answer.Code != http.StatusUnauthorized {
+		t.Errorf("a script of a page whose session has ended is answered with %d", answer.Code)
+	}
+	// The browser has not sent the cookie, because the link is on another site.
+	if answer := stranger.ask("GET", "/jobs", nil, "Sec-Fetch-Site", "cross-site"); answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), `http-equiv="refresh"`) {
+		t.Errorf("a link of another site is answered with %d: %s", answer.Code, answer.Body)
+	}
+	if answer := stranger.send("/jobs/shop/price-import/pause"); answer.Code != http.StatusUnauthorized {
+		t.Errorf("a form of a stranger is answered with %d", answer.Code)
+	}
+}
+
+func TestLogInAndOut(t *testing.T) {
+	w := newWorld(t)
+	stranger := &browser{w, ""}
+	post := func(pairs ...string) *httptest.ResponseRecorder { return stranger.send("/ui/login", pairs...) }
+	if answer := post("token", secretOf("eve")); answer.Code != http.StatusUnauthorized || len(answer.Result().Cookies()) != 0 {
+		t.Errorf("a wrong token is answered with %d", answer.Code)
+	}
+	answer := post("token", " "+secretOf("ann")+" ", "next", "/runs", "zone", "Asia/Shanghai")
+	if answer.Code != http.StatusSeeOther || answer.Header().Get("Location") != "/runs" {
+		t.Fatalf("logging in answers %d to %s", answer.Code, answer.Header().Get("Location"))
+	}
+	cookies := answer.Result().Cookies()
+	if len(cookies) != 2 || !strings.Contains(cookies[1].Value, "Shanghai") {
+		t.Errorf("the cookies are %v", cookies)
+	}
+	b := &browser{w, cookies[0].Value}
+	if got := b.ask("GET", "/jobs", nil); got.Code != http.StatusOK {
+		t.Errorf("the session shows no page: %d", got.Code)
+	}
+	for _, next := range []string{"//evil.example", "https://evil.example", `/\evil.example`, "javascript:alert(1)"} {
+		if got := post("token", secretOf("ann"), "next", next).Header().Get("Location"); got != "/" {
+			t.Errorf("after logging in %q leads to %q", next, got)
+		}
+	}
+	if got := b.send("/ui/logout"); got.Code != http.StatusSeeOther {
+		t.Errorf("logging out answers %d", got.Code)
+	}
+	if got := b.ask("GET", "/jobs", nil); got.Code != http.StatusSeeOther {
+		t.Errorf("after logging out a page answers %d", got.Code)
+	}
+}
+
+func TestACodeOfTheCommandLineLogsInOnce(t *testing.T) {
+	w := newWorld(t)
+	code, err := w.sessions.NewCode(auth.HashOf(secretOf("ann")))
+	w.must(err)
+	stranger := &browser{w, ""}
+	if answer := stranger.send("/ui/login", "code", code); answer.Code != http.StatusSeeOther {
+		t.Errorf("the code answers %d", answer.Code)
+	}
+	if answer := stranger.send("/ui/login", "code", code); answer.Code != http.StatusUnauthorized {
+		t.Errorf("the code answers %d the second time", answer.Code)
+	}
+}
+
+func TestASessionEndsWithItsToken(t *testing.T) {
+	w := newWorld(t)
+	b := w.login("vera")
+	w.must(w.store.DeleteToken(context.WithoutCancel(t.Context()), "vera", "ann"))
+	w.tokens.Forget()
+	if answer := b.ask("GET", "/jobs", nil); answer.Code != http.StatusSeeOther {
+		t.Errorf("after its token was revoked the session answers %d", answer.Code)
+	}
+}
+
+func TestWrongTokensAreCounted(t *testing.T) {
+	stranger := &browser{newWorld(t), ""}
+	for range 20 {
+		stranger.send("/ui/login", "token", "wrong")
+	}
+	if answer := stranger.send("/ui/login", "token", "wrong"); answer.Code != http.StatusTooManyRequests || answer.Header().Get("Retry-After") == "" {
+		t.Errorf("the 21st wrong token is answered with %d", answer.Code)
+	}
+}
+
+func TestFormsOfOtherPagesAreRefused(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	b := w.login("ann")
+	for _, form := range []url.Values{{}, {"form": {"guessed"}}, {"form": {auth.FormToken("another session")}}} {
+		if answer := b.ask("POST", "/jobs/shop/price-import/pause", form); answer.Code != http.StatusForbidden {
+			t.Errorf("a form with %v answers %d", form, answer.Code)
+		}
+	}
+	if j, err := w.store.Job(t.Context(), "shop", "price-import"); err != nil || j.Definition.Paused {
+		t.Errorf("a foreign form has paused the job: %v", err)
+	}
+}
+
+func TestFormsDoWhatTheySay(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	b := w.login("ann")
+	leads := func(to, path string, pairs ...string) {
+		t.Helper()
+		answer := b.send(path, pairs...)
+		if answer.Code != http.StatusSeeOther || !strings.HasPrefix(answer.Header().Get("Location"), to) {
+			t.Errorf("%s answers %d to %s: %.400s", path, answer.Code, answer.Header().Get("Location"), answer.Body)
+		}
+	}
+	leads("/jobs/shop/price-import?said=paused", "/jobs/shop/price-import/pause", "reason", "the disk is full", "until", "2026-12-01T10:00")
+	if j, err := w.store.Job(t.Context(), "shop", "price-import"); err != nil || !j.Definition.Paused || j.Definition.Status.PauseReason != "the disk is full" {
+		t.Errorf("the job is not paused: %+v, %v", j.Definition.Status, err)
+	}
+	leads("/jobs?said=resumed", "/jobs/shop/price-import/resume", "back", "/jobs")
+	leads("/runs/", "/jobs/shop/price-import/run", "param.feed", "v2", "once", "k")
+	leads("/runs/", "/runs/"+w.failed.String()+"/retry")
+	leads("/runs/"+w.running.String(), "/runs/"+w.running.String()+"/cancel", "reason", "enough")
+	leads("/jobs?n=1&said=bulk", "/jobs/bulk", "job", "data/warehouse-load", "action", "pause", "back", "/jobs")
+	leads("/nodes?said=drained", "/nodes/ber-1/drain", "reason", "a new disk")
+	leads("/nodes?said=undrained", "/nodes/ber-1/undrain")
+	leads("/settings?said=revoked", "/tokens/vera/revoke")
+	leads("/jobs", "/ui/look", "theme", "dark", "lang", "zh", "back", "/jobs")
+	if answer := b.send("/jobs/ops/by-hand/delete", "confirm", "another"); answer.Code != http.StatusUnprocessableEntity {
+		t.Errorf("deleting without the name answers %d", answer.Code)
+	}
+	leads("/jobs?said=deleted", "/jobs/ops/by-hand/delete", "confirm", "by-hand")
+	answer := b.send("/tokens", "name", "ci", "role", "runner")
+	if answer.Code != http.StatusCreated || !strings.Contains(answer.Body.String(), "belfry_") {
+		t.Errorf("a new token is not shown: %d", answer.Code)
+	}
+}
+
+// offered are the forms that change something.
+var offered = regexp.MustCompile(`action="[^"]*/(?:run|pause|resume|cancel|retry|drain|tokens|delete|bulk|look|logout)"`)
+
+func TestADocumentIsCheckedAndSaved(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	b := w.login("ann")
+	shows := func(path string, status int, want string, pairs ...string) string {
+		t.Helper()
+		answer := b.send(path, pairs...)
+		if body := answer.Body.String(); answer.Code != status || !strings.Contains(body, want) {
+			t.Errorf("%s with %v answers %d without %q: %.600s", path, pairs, answer.Code, want, body[max(0, strings.Index(body, "<form method=\"post\" action=\"/jobs")):])
+		}
+		return answer.Body.String()
+	}
+	const good = "name: nightly\nschedule: {cron: '30 2 * * *', timezone: Europe/Berlin}\nrun: {shell: 'true'} # as ever\n"
+	shows("/jobs/new", 200, "at 02:30 every day", "document", good)
+	shows("/jobs/new", 200, "did you mean FRI?", "document", strings.Replace(good, "30 2 * * *", "30 2 * * MON-FIR", 1))
+	shows("/jobs/new", 200, "line 2", "document", strings.Replace(good, "30 2 * * *", "nonsense", 1))
+	// The form changes the text and keeps the rest of it.
+	body := shows("/jobs/new", 200, "# as ever", "document", good, "was.description", "", "field.description", "tells all", "was.schedule.cron", "30 2 * * *", "field.schedule.cron", "0 4 * * *")
+	if !strings.Contains(body, "description: tells all") || !strings.Contains(body, "at 04:00 every day") {
+		t.Errorf("the form has not changed the document: %s", body)
+	}
+	if answer := b.send("/jobs/new", "document", good, "action", "save"); answer.Header().Get("Location") != "/jobs/default/nightly?said=saved" {
+		t.Errorf("creating answers %d to %s", answer.Code, answer.Header().Get("Location"))
+	}
+	shows("/jobs/new", 409, "nightly", "document", good, "action", "save")
+	shows("/jobs/default/nightly/edit", 422, "schedule", "document", strings.Replace(good, "30 2 * * *", "nonsense", 1), "action", "save", "of", "default/nightly", "present", "1")
+	changed := strings.Replace(good, "30 2", "45 2", 1)
+	shows("/jobs/default/nightly/edit", 200, "cron: 45 2 * * *</span>", "document", changed, "of", "default/nightly", "present", "1")
+	if answer := b.send("/jobs/default/nightly/edit", "document", changed, "action", "save", "of", "default/nightly", "present", "1"); answer.Code != http.StatusSeeOther {
+		t.Errorf("saving answers %d: %s", answer.Code, answer.Body)
+	}
+	// Another person has saved meanwhile: both versions are there.
+	late := strings.Replace(good, "30 2", "50 2", 1)
+	body = shows("/jobs/default/nightly/edit", 412, "45 2 * * *", "document", late, "action", "save", "of", "default/nightly", "present", "1")
+	if !strings.Contains(body, "50 2 * * *") || !strings.Contains(body, `name="present" value="2"`) {
+		t.Errorf("the conflict does not offer both versions: %s", body)
+	}
+	if answer := b.send("/jobs/default/nightly/rollback", "version", "1", "present", "2"); answer.Code != http.StatusSeeOther {
+		t.Errorf("rolling back answers %d: %s", answer.Code, answer.Body)
+	}
+	if answer := b.send("/jobs/default/nightly/rollback", "version", "1", "present", "2"); answer.Code != http.StatusPreconditionFailed {
+		t.Errorf("rolling back an older page answers %d", answer.Code)
+	}
+}
+
+func TestACrontabIsShownBeforeItsJobsAreMade(t *testing.T) {
+	b := newWorld(t).login("ann")
+	const text = "30 2 * * 1-5 /usr/local/bin/report.sh\n@reboot /bin/true\n"
+	if answer := b.send("/jobs/import", "crontab", text); answer.Code != 200 || !strings.Contains(answer.Body.String(), "at 02:30") {
+		t.Errorf("the lines are not explained: %d %s", answer.Code, answer.Body)
+	}
+	if answer := b.send("/jobs/import", "crontab", text, "action", "save"); answer.Header().Get("Location") != "/jobs?n=2&said=imported" {
+		t.Errorf("importing answers %d to %s: %.500s", answer.Code, answer.Header().Get("Location"), answer.Body)
+	}
+}
+
+func TestABackfillShowsItsTimesFirst(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	b := w.login("ann")
+	before := len(b.ask("GET", "/runs", nil).Body.String())
+	form := []string{"from", "2026-11-23T08:00", "to", "2026-11-23T08:30", "overlap", "queue"}
+	if answer := b.send("/jobs/shop/price-import/backfill", form...); answer.Code != 200 || !strings.Contains(answer.Body.String(), "It would run 3 times") {
+		t.Errorf("the times are not shown: %d", answer.Code)
+	}
+	if after := len(b.ask("GET", "/runs", nil).Body.String()); after != before {
+		t.Error("showing the times has made runs")
+	}
+	if answer := b.send("/jobs/shop/price-import/backfill", append(form, "action", "run")...); answer.Code != 200 || !strings.Contains(answer.Body.String(), "3 runs were made") {
+		t.Errorf("the runs are not made: %d", answer.Code)
+	}
+}
+
+func TestAViewerSeesNoButtonsAndIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	b := w.login("vera")
+	for _, path := range w.pagePaths() {
+		body := b.ask("GET", path, nil).Body.String()
+		for _, action := range offered.FindAllString(body, -1) {
+			if action != `action="/ui/logout"` && action != `action="/ui/look"` {
+				t.Errorf("%s offers %s to a viewer", path, action)
+			}
+		}
+	}
+	for _, path := range []string{"/jobs/shop/price-import/pause", "/jobs/shop/price-import/run", "/jobs/shop/price-import/delete?confirm=price-import", "/runs/" + w.running.String() + "/cancel", "/nodes/ber-1/drain", "/tokens"} {
+		if answer := b.send(path, "confirm", "price-import", "name", "x", "role", "admin"); answer.Code != http.StatusForbidden {
+			t.Errorf("%s of a viewer answers %d", path, answer.Code)
+		}
+	}
+}
+
+func TestAHolderOfANamespaceSeesNoOther(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	w.grant("shopkeeper", "shop", store.RoleAdmin)
+	b := w.login("shopkeeper")
+	if body := b.ask("GET", "/jobs", nil).Body.String(); strings.Contains(body, "warehouse-load") || !strings.Contains(body, "price-import") {
+		t.Error("the list has jobs of another namespace, or not its own")
+	}
+	if answer := b.ask("GET", "/jobs/data/warehouse-load", nil); answer.Code != http.StatusForbidden && answer.Code != http.StatusNotFound {
+		t.Errorf("a job of another namespace answers %d", answer.Code)
+	}
+}
+
+func TestPagesForbidWhatTheyDoNotUse(t *testing.T) {
+	answer := newWorld(t).login("ann").ask("GET", "/", nil)
+	for name, want := range map[string]string{
+		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types belfry",
+		"Referrer-Policy":         "same-origin", "X-Content-Type-Options": "nosniff", "Cross-Origin-Opener-Policy": "same-origin", "Cache-Control": "no-store",
+	} {
+		if got := answer.Header().Get(name); got != want {
+			t.Errorf("%s is %q", name, got)
+		}
+	}
+}
+
+func TestWhatDoesNotExistSaysWhatStillWorks(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	b := w.login("ann")
+	for _, path := range []string{"/nothing", "/jobs/shop/nothing", "/runs/nothing", "/runs/" + w.id().String()} {
+		answer := b.ask("GET", path, nil)
+		if answer.Code != http.StatusNotFound || !strings.Contains(answer.Body.String(), `href="/jobs"`) {
+			t.Errorf("%s answers %d", path, answer.Code)
+		}
+	}
+}

@@ -1,0 +1,273 @@
+package belfry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// declaration is a job that the program declares.
+type declaration struct {
+	place    string // in the program
+	job      job.Job
+	handler  string
+	input    reflect.Type // of Do; nil if nothing is known about it
+	function HandlerFunc  // of Func
+	after    time.Duration
+	mistakes []string
+}
+
+// JobOption says something about a job: when it is due, what it calls, under which policies. A
+// later option counts before an earlier one.
+type JobOption func(*declaration)
+
+// Job declares a job, which belongs to the program from the next Run on. It needs what to call,
+// Do or Func, and mostly when: Cron, Every, At, AfterEnd, On or Boot. Without a schedule it
+// runs when it is triggered. It is called before Run; mistakes are reported by Check and Run.
+func (s *Scheduler) Job(name string, options ...JobOption) {
+	d := s.declare(caller(), name, options)
+	s.mu.Lock()
+	_, twice := s.jobs[name]
+	late := s.running || s.closed
+	if !twice && !late {
+		s.jobs[name] = d
+		s.names = append(s.names, name)
+	}
+	s.mu.Unlock()
+	switch {
+	case late:
+		s.mistake(d.place, "job %q is declared after Run: use Add for a job that comes later", name)
+	case twice:
+		s.mistake(d.place, "job %q is declared twice", name)
+	case s.settings.handlersOnly:
+		s.mistake(d.place, "job %q is declared by a program WithHandlersOnly, which declares none", name)
+	case d.after > 0:
+		s.mistake(d.place, "job %q: After counts from now, and each instance of the program would mean another moment: use At here, or Add", name)
+	case d.function != nil:
+		s.register(d.place, name, &handler{call: d.function})
+	}
+}
+
+// declare makes a declaration of options.
+func (s *Scheduler) declare(place, name string, options []JobOption) *declaration {
+	d := &declaration{place: place, job: job.Job{Namespace: s.settings.namespace, Name: name}}
+	for _, option := range options {
+		option(d)
+	}
+	if d.function != nil {
+		d.handler = name
+	}
+	if d.handler != "" {
+		d.job.Run = runSpec(d.handler)
+	}
+	return d
+}
+
+// check returns what is wrong with a declaration.
+func (d *declaration) check(handlers map[string]*handler) (list []error) {
+	report := func(format string, args ...any) {
+		list = append(list, fmt.Errorf("%s: job %q: "+format, append([]any{d.place, d.job.Name}, args...)...))
+	}
+	for _, m := range d.mistakes {
+		report("%s", m)
+	}
+	if d.handler == "" {
+		report("calls nothing: add Do or Func")
+		return list
+	}
+	if h := handlers[d.handler]; h != nil && d.input != nil && h.input != d.input {
+		report("Do gives %s to the handler %q, which takes %s", d.input, d.handler, h.input)
+	}
+	err := job.Document{Job: &d.job}.Validate()
+	var problems job.Problems
+	if errors.As(err, &problems) {
+		for _, p := range problems {
+			report("%s", p.Error())
+		}
+	} else if err != nil {
+		report("%w", err)
+	}
+	return list
+}
+
+// Do makes the job call a handler by its name, with an input: of this program, or of another
+// one on the same store. Handler.Do is the same with the type of the input checked by the compiler.
+func Do(handler string, input any) JobOption {
+	return func(d *declaration) {
+		params, err := declared(input)
+		if err != nil {
+			d.mistakes = append(d.mistakes, err.Error())
+		}
+		d.handler, d.input, d.job.Params = handler, reflect.TypeOf(input), params
+	}
+}
+
+// Func makes the job call a function, which is registered as a handler with the name of the job. It is
+// for jobs that are declared, not for Add.
+func Func(f func(ctx context.Context, run *Run) error) JobOption {
+	return func(d *declaration) {
+		d.function = func(ctx context.Context, run *Run) (err error) {
+			defer recovered(&err)
+			return f(ctx, run)
+		}
+	}
+}
+
+// Cron makes the job due by cron expressions, when any of them matches: 5 fields, 6 with
+// seconds first, 7 with seconds first and years last, @daily and its like. Package cron has the
+// grammar.
+func Cron(expressions ...string) JobOption {
+	return func(d *declaration) { d.job.Schedule.Cron = expressions }
+}
+
+// Every makes the job due at a fixed rate, at least each 10 ms, counted from 1970-01-01T00:00:00Z
+// so that all instances mean the same moments.
+func Every(d time.Duration) JobOption {
+	return func(o *declaration) { o.job.Schedule.Every = job.Duration(d) }
+}
+
+// AfterEnd makes the job due so long after its previous run has ended.
+func AfterEnd(d time.Duration) JobOption {
+	return func(o *declaration) { o.job.Schedule.AfterEnd = job.Duration(d) }
+}
+
+// At makes the job due at instants, and completed after the last.
+func At(instants ...time.Time) JobOption {
+	return func(d *declaration) { d.job.Schedule.At = instants }
+}
+
+// After makes a job that is added due once, so long after the call of Add by the clock of the
+// store, and removed an hour after it has run.
+func After(d time.Duration) JobOption {
+	return func(o *declaration) {
+		if d <= 0 {
+			o.mistakes = append(o.mistakes, fmt.Sprintf("After(%s) is not in the future", d))
+		}
+		o.after = d
+	}
+}
+
+// On makes the job due when a run of another job has succeeded, whose parameters and scheduled
+// time it gets.
+func On(upstream ...string) JobOption {
+	return func(d *declaration) {
+		for _, name := range upstream {
+			d.job.Schedule.On = append(d.job.Schedule.On, job.Upstream{Job: name})
+		}
+	}
+}
+
+// Boot makes the job due whenever an instance of a program with its handler starts.
+func Boot() JobOption { return func(d *declaration) { d.job.Schedule.Boot = true } }
+
+// Timezone is the IANA zone whose clock Cron means. Default: UTC.
+func Timezone(name string) JobOption {
+	return func(d *declaration) { d.job.Schedule.Timezone = name }
+}
+
+// Jitter puts each occurrence off by up to so much, the same on every node.
+func Jitter(max time.Duration) JobOption {
+	return func(d *declaration) { d.job.Schedule.Jitter = job.Duration(max) }
+}
+
+// Overlap says what a due run does while the one before has not ended: skip (default), queue,
+// replace or allow. It holds for all instances together.
+func Overlap(o job.Overlap) JobOption { return func(d *declaration) { d.job.Policy.Overlap = o } }
+
+// MaxParallel lets so many runs of the job run side by side before Overlap applies.
+func MaxParallel(n int) JobOption { return func(d *declaration) { d.job.Policy.MaxParallel = n } }
+
+// Pool lets the job share slots with other jobs that name the pool. One that is not declared
+// has one slot.
+func Pool(name string) JobOption { return func(d *declaration) { d.job.Policy.ConcurrencyKey = name } }
+
+// Missed says what happens with occurrences that fell due while no instance was running: none,
+// latest (default) or all of them run late.
+func Missed(m job.Missed) JobOption { return func(d *declaration) { d.job.Policy.Missed = m } }
+
+// LateBy is how late a run may start; after that it is missed. Default: an hour.
+func LateBy(d time.Duration) JobOption {
+	return func(o *declaration) { o.job.Policy.LateBy = new(job.Duration(d)) }
+}
+
+// Timeout ends the context of the handler after so long. Default: never.
+func Timeout(d time.Duration) JobOption {
+	return func(o *declaration) { o.job.Policy.Timeout = new(job.Duration(d)) }
+}
+
+// Retry gives a run that failed, timed out or was lost so many further attempts, the first after
+// backoff, each later one after twice as long, at most 10 minutes. Edit can say more.
+func Retry(attempts int, backoff time.Duration) JobOption {
+	return func(d *declaration) {
+		d.job.Policy.Retry = &job.Retry{Attempts: &attempts, Backoff: new(job.Duration(backoff))}
+	}
+}
+
+// PauseOnFailure pauses the job after so many failed runs in a row.
+func PauseOnFailure(runs int) JobOption {
+	return func(d *declaration) { d.job.Policy.PauseOnFailure = &runs }
+}
+
+// Priority orders runs that are due together on a full node, from -100 to 100, the highest first.
+func Priority(n int) JobOption { return func(d *declaration) { d.job.Policy.Priority = &n } }
+
+// Keep is how long the history of the job is kept.
+func Keep(k job.Keep) JobOption { return func(d *declaration) { d.job.Policy.Keep = &k } }
+
+// Shards splits each occurrence into so many runs, which know their Shard and Shards, and are
+// spread over the nodes.
+func Shards(n int) JobOption { return func(d *declaration) { d.job.Place.Shards = n } }
+
+// Broadcast runs each occurrence once on every node that has the handler.
+func Broadcast() JobOption { return Strategy(job.StrategyBroadcast) }
+
+// Strategy says which of the nodes that can run the job is taken. Default: any, the less loaded of
+// two.
+func Strategy(s job.Strategy) JobOption { return func(d *declaration) { d.job.Place.Strategy = s } }
+
+// PlaceOn runs the job on nodes that have all of these labels, see WithLabels.
+func PlaceOn(labels map[string]string) JobOption {
+	return func(d *declaration) { d.job.Place.Labels = labels }
+}
+
+// Labels marks the job, to find it and others by.
+func Labels(labels map[string]string) JobOption {
+	return func(d *declaration) { d.job.Labels = merged(d.job.Labels, labels) }
+}
+
+// Description says what the job is for.
+func Description(text string) JobOption { return func(d *declaration) { d.job.Description = text } }
+
+// Edit changes the definition itself: all that documents of jobs can say, and options cannot.
+// The name and what is called stay.
+func Edit(change func(*job.Job)) JobOption {
+	return func(d *declaration) {
+		namespace, name := d.job.Namespace, d.job.Name
+		change(&d.job)
+		d.job.Namespace, d.job.Name = namespace, name
+	}
+}
+
+// sortedJobs returns the declared jobs by name.
+func (s *Scheduler) sortedJobs() []*declaration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.SortedFunc(maps.Values(s.jobs), func(a, b *declaration) int { return strings.Compare(a.job.Name, b.job.Name) })
+}
+
+// Jobs returns the definitions of the declared jobs by name, as the program says them: without
+// the defaults.
+func (s *Scheduler) Jobs() []job.Job {
+	var list []job.Job
+	for _, d := range s.sortedJobs() {
+		list = append(list, d.job)
+	}
+	return list
+}

@@ -1,0 +1,93 @@
+package job
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/cron"
+)
+
+const (
+	// lostAfterMost is the default lost_after of a job that is due each minute or less
+	// often: a failover of the database must not end a night's work.
+	lostAfterMost = Duration(60 * time.Second)
+	// lostAfterFrequent is that of one which is due more often, and loses more by the
+	// silence of a dead node than by the end of a run. It is raised to what kill_grace needs.
+	lostAfterFrequent = Duration(20 * time.Second)
+	// frequent is the distance between occurrences that makes the difference.
+	frequent = time.Minute
+	// frequencySample is how many occurrences of cron expressions with seconds are looked
+	// at: those of one minute are next to each other.
+	frequencySample = 100
+)
+
+// lostAfter returns the default of lost_after.
+func (j *Job) lostAfter(killGrace Duration) Duration {
+	least := killGrace + lossMargin + silenceMax
+	if j.isFrequent() {
+		return max(lostAfterFrequent, least)
+	}
+	return max(lostAfterMost, least)
+}
+
+// isFrequent tells whether occurrences can be less than a minute apart. Calendars and
+// bounds are left out: they only make them fewer.
+func (j *Job) isFrequent() bool {
+	s := &j.Schedule
+	switch {
+	case s.Every > 0:
+		return time.Duration(s.Every) < frequent
+	case s.AfterEnd > 0:
+		return time.Duration(s.AfterEnd) < frequent
+	case len(s.Cron) > 0:
+		return s.hasSeconds() && isDense(j.crons())
+	}
+	at := slices.SortedFunc(slices.Values(s.At), time.Time.Compare)
+	for i := range at[min(1, len(at)):] {
+		if gap := at[i+1].Sub(at[i]); gap > 0 && gap < frequent {
+			return true
+		}
+	}
+	return false
+}
+
+// hasSeconds tells whether an expression may say more than one second of a minute. Those
+// of five fields, which most jobs have, say the first.
+func (s *Schedule) hasSeconds() bool {
+	for _, expression := range s.Cron {
+		fields := strings.Fields(zonePrefix.ReplaceAllString(expression, ""))
+		if len(fields) > 5 || len(fields) > 0 && strings.EqualFold(fields[0], "@every") {
+			return true
+		}
+	}
+	return false
+}
+
+// crons returns the union of the expressions that can be read; what is wrong with the
+// others says the validation.
+func (j *Job) crons() cron.Schedule {
+	var list []cron.Schedule
+	for _, expression := range j.Schedule.Cron {
+		if one, err := cron.ParseSchedule(expression, cron.WithJob(namespaceOf(j.Namespace), j.Name)); err == nil {
+			list = append(list, one)
+		}
+	}
+	return cron.Union(list...)
+}
+
+// isDense tells whether two of the first occurrences are less than a minute apart.
+func isDense(s cron.Schedule) bool {
+	last := s.Next(time.Unix(0, 0))
+	for range frequencySample {
+		next := s.Next(last)
+		if next.IsZero() {
+			return false
+		}
+		if next.Sub(last) < frequent {
+			return true
+		}
+		last = next
+	}
+	return false
+}

@@ -1,0 +1,180 @@
+package job
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A value that is quoted is one word, and yet decides what runs where the word is the
+// program, or code that a program reads. There values that may hold any text are refused,
+// unless the job says run.unsafe_params. What cannot be told for sure counts as such a place.
+
+// commandPosition follows the words of a command.
+type commandPosition struct {
+	// arguments is set once the program was named.
+	arguments bool
+	// file is set while the next word is the file of a redirection.
+	file bool
+	// wrapped is set behind a program that executes another one, operands counts its own words
+	// that come first, and option is set behind one of its options, which may have a value.
+	wrapped  bool
+	operands int
+	option   bool
+	// reader is a program that reads code in its next words; always is set for one that
+	// does in all of them.
+	reader string
+	always bool
+	// perhaps is an argument that has the name of an interpreter: with an option such as -c
+	// behind it, as in docker exec box sh -c, it is one.
+	perhaps string
+}
+
+// interpreters read code from the first word that is no option, or behind one such as -c.
+// Numbers at the end of their names are left out.
+var interpreters = []string{
+	"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "fish", "python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun", "lua", "luajit",
+	"php", "Rscript", "tclsh", "expect", "pwsh", "powershell", "osascript", "awk", "gawk", "mawk", "nawk",
+}
+
+// readers take all of their words for code.
+var readers = []string{"ssh", "su", "watch", "parallel", "eval"}
+
+// wrappers execute the program that their words name, behind as many operands of their own.
+var wrappers = map[string]int{
+	"env": 0, "sudo": 0, "doas": 0, "runuser": 0, "nohup": 0, "nice": 0, "ionice": 0, "chrt": 1, "taskset": 1, "setsid": 0, "stdbuf": 0, "time": 0,
+	"exec": 0, "command": 0, "builtin": 0, "xargs": 0, "busybox": 0, "strace": 0, "chronic": 0, "unshare": 0, "nsenter": 0, "systemd-run": 0,
+	"systemd-inhibit": 0, "setpriv": 0, "timeout": 1, "flock": 1, "chroot": 1,
+}
+
+// beforeCommands are words of the shell behind which a command begins.
+var beforeCommands = []string{"if", "then", "else", "elif", "while", "until", "do", "!", "{", "coproc"}
+
+// codeVariables are those by which a value decides what programs execute.
+var codeVariables = []string{
+	"PATH", "ENV", "BASH_ENV", "SHELL", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "IFS", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT",
+	"DYLD_INSERT_LIBRARIES", "DYLD_LIBRARY_PATH", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "PERL5LIB", "PERL5OPT", "RUBYLIB", "RUBYOPT",
+	"NODE_PATH", "NODE_OPTIONS", "CLASSPATH", "JAVA_TOOL_OPTIONS", "GIT_SSH", "GIT_SSH_COMMAND", "EDITOR", "VISUAL", "PAGER",
+}
+
+var (
+	assignmentPattern = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*)\+?=`)
+	codeOptionPattern = regexp.MustCompile(`^(-[A-Za-z]*[ceEr]|--(eval|command|print))$`)
+	numberPattern     = regexp.MustCompile(`^[0-9]+[smhd]?$`)
+)
+
+// refusal says where a value would decide what runs, if it were part of the next word, which
+// begins so; "" for nowhere.
+func (p *commandPosition) refusal(word string) string {
+	assigned := assignmentPattern.FindStringSubmatch(word)
+	switch {
+	case p.file:
+	case assigned != nil && slices.Contains(codeVariables, assigned[1]):
+		return "in " + assigned[1] + ", which decides what programs are executed"
+	case p.reader != "":
+		return "where " + p.reader + " reads code"
+	case !p.arguments && assigned == nil:
+		return "as the program of a command"
+	}
+	return ""
+}
+
+// end takes the word that has ended.
+func (p *commandPosition) end(word string) {
+	isOption := strings.HasPrefix(word, "-")
+	switch {
+	case p.file:
+		p.file = false
+		return
+	case p.always:
+		return
+	case p.reader != "" && !isOption:
+		p.reader = ""
+		return
+	}
+	name := word[strings.LastIndex(word, "/")+1:]
+	interprets := slices.Contains(interpreters, strings.TrimRight(name, "0123456789."))
+	if p.arguments {
+		switch {
+		case p.perhaps != "" && codeOptionPattern.MatchString(word):
+			p.reader, p.perhaps = p.perhaps, ""
+		case interprets:
+			p.perhaps = name
+		case !isOption:
+			p.perhaps = ""
+		}
+		return
+	}
+	afterOption := p.option
+	p.option = p.wrapped && isOption && len(word) == 2
+	switch {
+	case assignmentPattern.MatchString(word), slices.Contains(beforeCommands, word):
+	case p.operands > 0 && !isOption:
+		p.operands--
+	case p.wrapped && (isOption || afterOption || numberPattern.MatchString(word)):
+	case interprets:
+		*p = commandPosition{arguments: true, reader: name}
+	case slices.Contains(readers, name):
+		*p = commandPosition{arguments: true, reader: name, always: true}
+	default:
+		if operands, ok := wrappers[name]; ok {
+			*p = commandPosition{wrapped: true, operands: operands}
+			return
+		}
+		*p = commandPosition{arguments: true}
+	}
+}
+
+// join returns the position behind an if whose branches ended here and there.
+func (p commandPosition) join(other commandPosition) commandPosition {
+	switch {
+	case p == other, p.always:
+		return p
+	case other.always:
+		return other
+	case p.reader != "":
+		return p
+	case other.reader != "":
+		return other
+	}
+	return commandPosition{}
+}
+
+// unsafeHint is what a refusal advises.
+const unsafeHint = "write it out; or say run.unsafe_params: true, so that anyone who may run the job may run any program as its user"
+
+// checkPositions checks words that no shell reads, and the variables of the environment.
+func (s *Shell) checkPositions(v *validator, params []string, run *path) {
+	if s.UnsafeParams {
+		return
+	}
+	refuse := func(at *path, text string, where func(free string) string) {
+		t, err := CompileTemplate(TemplateText, text, params)
+		if err != nil || t.free == "" {
+			return // the error is reported by templates
+		}
+		if place := where(t.free); place != "" {
+			v.report(at, t.free+" may hold any text and cannot stand "+place, unsafeHint)
+		}
+	}
+	at := run.field("shell")
+	if len(s.Args) > 0 && s.Command != "" {
+		var position commandPosition
+		word := func(at *path, text string) {
+			before, _, _ := strings.Cut(text, "{{")
+			refuse(at, text, func(string) string { return position.refusal(before) })
+			position.end(text)
+		}
+		word(at.field("command"), s.Command)
+		for i, arg := range s.Args {
+			word(at.field("args").item(i), arg)
+		}
+	}
+	for _, name := range codeVariables {
+		if text, ok := s.Env[name]; ok {
+			refuse(run.field("env").field(name), text, func(string) string {
+				return "in " + name + ", which decides what programs are executed"
+			})
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package job_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// The fixture was written by the version before RunSpec became a union.
+func TestStoredJobsOfAnOlderVersionAreRead(t *testing.T) {
+	umask := job.Umask(0o27)
+	want := []job.RunSpec{
+		{Shell: &job.Shell{
+			Command: "report --day {{ .Scheduled }}", Env: map[string]string{"LANG": "C.UTF-8", "TOKEN": "x: <y>"}, Dir: "/srv", User: "www", Group: "33",
+			Umask: &umask, Nice: 5, Stdin: "hello", Limits: &job.Limits{Memory: 64 << 20, CPU: 0.5}, UnsafeParams: true,
+		}},
+		{Shell: &job.Shell{Script: "print(1)\n", Interpreter: []string{"python3", "-u"}, Args: []string{"a", "b"}}},
+		{HTTP: &job.HTTP{
+			URL: "https://example.com/x", Headers: map[string]string{"X-Key": "k"}, Body: "{}", Expect: []string{"2xx", "404"}, Match: "ok",
+			JSON: map[string]string{"status": "ok"}, Redirects: new(int), TLS: &job.TLS{CA: "/etc/ca.pem"},
+		}},
+		{Handler: &job.Handler{Name: "cleanup/daily"}},
+	}
+	stored, err := os.ReadFile("testdata/stored.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.Split(bytes.TrimSpace(stored), []byte("\n"))
+	if len(lines) != len(want) {
+		t.Fatalf("the fixture has %d jobs", len(lines))
+	}
+	for i, line := range lines {
+		var j job.Job
+		if err := json.Unmarshal(line, &j); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(j.Run, want[i]) {
+			t.Errorf("%s was read as %+v", line, j.Run)
+		}
+		if text, err := json.Marshal(&j); err != nil || string(text) != string(line) {
+			t.Errorf("stored again, %s\nbecame %s, %v", line, text, err)
+		}
+	}
+}
+
+func TestAStoredFieldOfANewerVersionIsIgnored(t *testing.T) {
+	var r job.RunSpec
+	text := `{"shell":{"command":"true","colour":"red"},"env":{"A":"b"},"flow":{"steps":[]}}`
+	if err := json.Unmarshal([]byte(text), &r); err != nil || r.Shell.Command != "true" || r.Shell.Env["A"] != "b" {
+		t.Errorf("read as %+v, %v", r, err)
+	}
+}
+
+func TestFieldsOfAnotherKindOfWorkAreRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		`{http: {url: "https://example.com"}, env: {A: b}}`: "a.yaml:2:48: run.env: is only valid with run.shell",
+		`{handler: h, nice: 0}`:                             "a.yaml:2:25: run.nice: is only valid with run.shell",
+		`{handler: h, nice: null}`:                          "",
+		`{env: {A: b}, shell: "true"}`:                      "",
+		`{env: {A: b}}`:                                     "a.yaml:2:6: run: must have exactly one of shell, http, handler and external",
+		`{shell: "true", handler: h}`:                       "a.yaml:2:6: run: must have exactly one of shell, http, handler and external",
+	} {
+		docs, err := job.Decode("a.yaml", []byte("name: a\nrun: "+text+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if err := docs[0].Validate(); err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestEachFieldOfTheUnionIsAKindOfWork(t *testing.T) {
+	union := reflect.TypeFor[job.RunSpec]()
+	for i := range union.NumField() {
+		f := union.Field(i)
+		var r job.RunSpec
+		reflect.ValueOf(&r).Elem().Field(i).Set(reflect.New(f.Type.Elem()))
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if string(r.Work()) != name {
+			t.Errorf("with %s set, the kind of work is %q, want %q", f.Name, r.Work(), name)
+		}
+	}
+}

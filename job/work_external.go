@@ -1,0 +1,41 @@
+package job
+
+// WorkExternal is the kind of work that something else does, and reports.
+const WorkExternal Work = "external"
+
+// External is work that Belfry does not start: a line of a crontab, a job of another system. It
+// is missed when no report of it comes in time.
+type External struct {
+	Grace Duration `json:"grace,omitzero" default:"5m" min:"30s" max:"30d" doc:"How long after it is due a report may come, and how long after a reported start its end."`
+}
+
+// GraceDefault is the grace of a job that says nothing of it.
+const GraceDefault = Duration(5 * 60 * 1e9)
+
+func (e *External) kind() Work { return WorkExternal }
+
+func (e *External) spec() RunSpec { return RunSpec{External: e} }
+
+func (e *External) traits() traits { return traits{isReported: true} }
+
+func (e *External) filled() work {
+	own := *e
+	if own.Grace == 0 {
+		own.Grace = GraceDefault
+	}
+	return &own
+}
+
+func (e *External) expand(visitor, *path) work { return e }
+
+func (e *External) check(v *validator, j *Job, _ *path) {
+	const why = "is only for jobs that Belfry starts, and those with run.external are started elsewhere"
+	schedule, policy := root.field("schedule"), root.field("policy")
+	s, p := &j.Schedule, &j.Policy
+	v.refuse(len(s.On) > 0, schedule.field("on"), why, "")
+	v.refuse(s.AfterEnd != 0, schedule.field("after_end"), why, "")
+	v.refuse(s.Boot, schedule.field("boot"), why, "")
+	v.refuse(p.ConcurrencyKey != "", policy.field("concurrency_key"), why, "")
+	v.refuse(j.Place.Shards > 0, root.field("place").field("shards"), why, "")
+	v.refuse(j.Place.Strategy == StrategyBroadcast, root.field("place").field("strategy"), why, "")
+}

@@ -1,0 +1,126 @@
+package job
+
+import (
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// WorkHTTP is the kind of work of a request.
+const WorkHTTP Work = "http"
+
+// HTTP is a request. What it reaches depends on the rules of the node.
+type HTTP struct {
+	Method    string            `json:"method,omitzero" max:"32" doc:"The method. Default: GET, or POST with a body."`
+	URL       string            `json:"url" secret:"address" max:"8192" doc:"The address, with http or https. A template after the host; values are escaped."`
+	Headers   map[string]string `json:"headers,omitzero" secret:"value" items:"100" max:"8192" doc:"The headers. Values are templates."`
+	Body      string            `json:"body,omitzero" secret:"value" max:"1048576" doc:"The body. A template; values are escaped as the Content-Type wants; without one as in JSON for a body that begins with { or [, and as in XML for one that begins with <."`
+	Expect    []string          `json:"expect,omitzero" max:"16" doc:"The status codes of success: 200, 200-204 or 2xx. Default: 2xx."`
+	Match     string            `json:"match,omitzero" max:"4096" doc:"A regular expression (RE2) that the body of the answer must match."`
+	JSON      map[string]string `json:"json,omitzero" items:"20" max:"4096" doc:"What the answer, read as JSON, must have: values by their place, for example {status: ok, data.items.0.state: ready}."`
+	Redirects *int              `json:"redirects,omitzero" min:"0" max:"20" doc:"How many redirects are followed. Default: 10."`
+	TLS       *TLS              `json:"tls,omitzero" doc:"How the server is recognised, and the node by the server."`
+}
+
+// TLS is how a server and a node recognise each other. Files are on the node.
+type TLS struct {
+	CA         string `json:"ca,omitzero" max:"4096" doc:"A file on the node, by absolute path in a directory of its http.tls_dirs, with the certificates to trust in place of the system's."`
+	Cert       string `json:"cert,omitzero" max:"4096" doc:"A file on the node, in a directory of its http.tls_dirs, with the certificate to show, together with key."`
+	Key        string `json:"key,omitzero" max:"4096" doc:"A file on the node, in a directory of its http.tls_dirs, with the key of cert."`
+	ServerName string `json:"server_name,omitzero" max:"256" doc:"The name that the certificate of the server must have. Default: the host of the URL."`
+	Insecure   bool   `json:"insecure,omitzero" doc:"Accept any certificate."`
+}
+
+func (h *HTTP) kind() Work { return WorkHTTP }
+
+func (h *HTTP) spec() RunSpec { return RunSpec{HTTP: h} }
+
+func (h *HTTP) traits() traits { return traits{hasOutput: true} }
+
+func (h *HTTP) filled() work {
+	filled := *h
+	method := "GET"
+	if h.Body != "" {
+		method = "POST"
+	}
+	fill(reflect.ValueOf(&filled).Elem(), reflect.ValueOf(HTTP{
+		Method:    method,
+		Expect:    []string{"2xx"},
+		Redirects: new(10),
+	}))
+	return &filled
+}
+
+func (h *HTTP) expand(visit visitor, run *path) work {
+	at := run.field("http")
+	expanded := *h
+	expanded.URL = visit(TemplateURL, h.URL, at.field("url"))
+	expanded.Headers = visit.all(TemplateHeader, h.Headers, at.field("headers"))
+	expanded.Body = visit(h.BodyKind(), h.Body, at.field("body"))
+	return &expanded
+}
+
+// BodyKind returns what the body of the request is, and so how values in it
+// are escaped: what the Content-Type says or, where there is none, JSON if it
+// begins like an object or array, and XML if it begins with <.
+func (h *HTTP) BodyKind() TemplateKind {
+	for name, value := range h.Headers {
+		if strings.EqualFold(name, "Content-Type") {
+			value = strings.ToLower(value)
+			switch {
+			case strings.Contains(value, "json"):
+				return TemplateJSON
+			case strings.Contains(value, "x-www-form-urlencoded"):
+				return TemplateForm
+			case strings.Contains(value, "xml"), strings.Contains(value, "html"):
+				return TemplateXML
+			}
+			return TemplateText
+		}
+	}
+	body := strings.TrimSpace(h.Body)
+	if strings.HasPrefix(body, "[") || strings.HasPrefix(body, "{") && !strings.HasPrefix(body, "{{") {
+		return TemplateJSON
+	}
+	if strings.HasPrefix(body, "<") {
+		return TemplateXML
+	}
+	return TemplateText
+}
+
+var (
+	methodPattern = regexp.MustCompile(`^[A-Z][A-Z-]*$`)
+	headerPattern = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+	statusPattern = regexp.MustCompile(`^([1-5]xx|[1-5]\d\d|[1-5]\d\d-[1-5]\d\d)$`)
+)
+
+// ownHeaders belong to the connection, not to the job.
+var ownHeaders = []string{"connection", "content-length", "transfer-encoding", "trailer", "upgrade"}
+
+func (h *HTTP) check(v *validator, j *Job, run *path) {
+	at := run.field("http")
+	v.refuse(h.URL == "", at.field("url"), "is missing", "for example https://example.com/hook")
+	if h.Method != "" {
+		v.refuse(!methodPattern.MatchString(h.Method), at.field("method"), quote(h.Method)+" is not a method", "GET, POST, PUT, PATCH, DELETE, HEAD or another one in upper case")
+	}
+	for _, name := range sortedKeys(reflect.ValueOf(h.Headers)) {
+		at := at.field("headers").field(name)
+		v.refuse(!headerPattern.MatchString(name), at, quote(name)+" is not the name of a header", "")
+		v.refuse(slices.Contains(ownHeaders, strings.ToLower(name)), at, "is set by the request itself", "leave it out")
+	}
+	for i, status := range h.Expect {
+		from, to, isRange := strings.Cut(status, "-")
+		v.refuse(!statusPattern.MatchString(status) || isRange && to < from, at.field("expect").item(i), quote(status)+" is not a status", "for example 200, 200-204 or 2xx")
+	}
+	v.regexp(h.Match, at.field("match"))
+	for _, place := range sortedKeys(reflect.ValueOf(h.JSON)) {
+		v.refuse(strings.TrimSpace(place) == "", at.field("json").field(place), "names no place in the answer", "for example data.items.0.state")
+	}
+	if t := h.TLS; t != nil {
+		v.refuse((t.Cert != "") != (t.Key != ""), at.field("tls"), "must have both of cert and key, or neither", "")
+		v.refuse(t.CA != "" && t.Insecure, at.at("tls.insecure"), "accepts any certificate, so that ca has no meaning", "leave one of them out")
+		v.refuse(strings.HasPrefix(strings.ToLower(h.URL), "http://"), at.field("tls"), "is only valid with https", "")
+	}
+	v.refuse(h.Match != "" && j.Policy.Success != nil && j.Policy.Success.Match != "", root.at("policy.success.match"), "cannot be combined with run.http.match, which does the same", "leave one of them out")
+}

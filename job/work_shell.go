@@ -1,0 +1,120 @@
+package job
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// WorkShell is the kind of work of a command or script.
+const WorkShell Work = "shell"
+
+// Shell is a command or a script. Exactly one of Command and Script is given.
+//
+// A Command without Args is a text for a shell, sh unless Interpreter names
+// another. A Command with Args is a program that is executed as it is, no
+// shell reads it. A Script is written to a file and executed by Interpreter
+// with that file and Args as its arguments; it is not a template, since
+// nothing is known about its language, and reads the environment instead.
+type Shell struct {
+	Command     string   `json:"command,omitzero" short:"true" max:"65536" doc:"A text for the shell; with args, the program to execute without a shell. A template."`
+	Script      string   `json:"script,omitzero" max:"262144" doc:"A script for the interpreter. Not a template: it reads BELFRY_ variables."`
+	Interpreter []string `json:"interpreter,omitzero" max:"4096" doc:"What executes the script or command, with its options: bash, or [python3, -u]. Default: what the first line of a script names behind #!, else sh; a command that is words without shell syntax is executed directly."`
+	Args        []string `json:"args,omitzero" items:"1000" max:"65536" doc:"Arguments of the program or script, passed as they are. Templates."`
+
+	// The environment and limits of the process.
+	Env    map[string]string `json:"env,omitzero" beside:"true" secret:"value" items:"1000" doc:"Environment variables. Values are templates."`
+	Dir    string            `json:"dir,omitzero" beside:"true" max:"4096" doc:"The working directory, an absolute path on the node. Default: the node's work directory."`
+	User   string            `json:"user,omitzero" beside:"true" max:"64" doc:"The user of the node's machine to run as, by name or number."`
+	Group  string            `json:"group,omitzero" beside:"true" max:"64" doc:"The group to run as. Default: the user's."`
+	Umask  *Umask            `json:"umask,omitzero" beside:"true" doc:"The file mode creation mask in octal digits, for example 027. It may close more than shell.umask of the node, not less. Default: that one, 022."`
+	Nice   int               `json:"nice,omitzero" beside:"true" min:"-20" max:"19" doc:"The scheduling priority, from -20 (first) to 19 (last), and at least shell.nice_min of the node, 0. Default: 0."`
+	Stdin  string            `json:"stdin,omitzero" beside:"true" secret:"value" max:"1048576" doc:"What the command reads from its standard input. A template. Default: nothing."`
+	Limits *Limits           `json:"limits,omitzero" beside:"true" doc:"What the command may use."`
+
+	UnsafeParams bool `json:"unsafe_params,omitzero" beside:"true" doc:"Parameters may be the program of a command, code that it reads, or part of PATH: anyone who may run the job may then run any program as its user."`
+}
+
+// Limits are what a command may use.
+type Limits struct {
+	Memory Size    `json:"memory,omitzero" min:"1MiB" max:"1024TiB" doc:"The most memory of all processes of the run, for example 512MiB. On a node without cgroup controllers: of each process."`
+	CPU    float64 `json:"cpu,omitzero" min:"0.01" max:"1024" doc:"The most processors at a time; 0.5 is half of one. On a node without cgroup controllers: so many times the timeout is the processor time of each process, without a limit if there is no timeout."`
+}
+
+func (s *Shell) kind() Work { return WorkShell }
+
+func (s *Shell) spec() RunSpec { return RunSpec{Shell: s} }
+
+func (s *Shell) traits() traits {
+	return traits{hasExitCode: true, hasOutput: true, unsafeParams: s.UnsafeParams}
+}
+
+func (s *Shell) filled() work { return s }
+
+func (s *Shell) expand(visit visitor, run *path) work {
+	expanded := *s
+	kind := TemplateShell
+	if len(s.Args) > 0 {
+		kind = TemplateText // no shell reads it
+	}
+	at := run.field("shell")
+	expanded.Command = visit(kind, s.Command, at.field("command"))
+	expanded.Args = slices.Clone(s.Args)
+	for i, arg := range s.Args {
+		expanded.Args[i] = visit(TemplateText, arg, at.field("args").item(i))
+	}
+	expanded.Env = visit.all(TemplateText, s.Env, run.field("env"))
+	expanded.Stdin = visit(TemplateText, s.Stdin, run.field("stdin"))
+	return &expanded
+}
+
+func (s *Shell) check(v *validator, j *Job, run *path) {
+	s.checkCommand(v, run.field("shell"))
+	s.checkProcess(v, run)
+	s.checkPositions(v, j.paramNames(), run)
+}
+
+// checkProcess checks what the process of the command is made with.
+func (s *Shell) checkProcess(v *validator, run *path) {
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		at := run.field("env").field(name)
+		v.checkVariable(at, name)
+		v.refuse(strings.HasPrefix(name, variablePrefix), at, "begins with "+variablePrefix+", which is reserved for what every run receives", "")
+	}
+	v.refuse(s.Dir != "" && !absolutePattern.MatchString(s.Dir), run.field("dir"), quote(s.Dir)+" is not an absolute path", "nodes have different working directories")
+	for _, account := range []struct{ field, name string }{{"user", s.User}, {"group", s.Group}} {
+		v.refuse(account.name != "" && !accountPattern.MatchString(account.name), run.field(account.field), quote(account.name)+" is not the name or number of a "+account.field, "")
+	}
+	for _, field := range []struct{ name, text string }{{"dir", s.Dir}, {"user", s.User}, {"group", s.Group}} {
+		v.refuse(strings.Contains(field.text, "{{"), run.field(field.name), "is not a template, so that {{ stands for itself", "")
+	}
+}
+
+var (
+	absolutePattern = regexp.MustCompile(`^(/|[A-Za-z]:[/\\])`)
+	accountPattern  = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_.-]*\$?|[0-9]+)$`)
+)
+
+// shells are the programs that read a command, by the last part of their path.
+// All of them quote alike, which makes templates in commands safe.
+var shells = []string{"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh"}
+
+func (s *Shell) checkCommand(v *validator, at *path) {
+	v.refuse((s.Command != "") == (s.Script != ""), at, "must have exactly one of command and script", "for example shell: echo hello")
+	v.refuse(s.Command != "" && strings.TrimSpace(s.Command) == "", at.field("command"), "is blank", "")
+	if len(s.Interpreter) == 0 {
+		return
+	}
+	if program := s.Interpreter[0]; strings.ContainsAny(program, " \t") {
+		v.report(at.field("interpreter").item(0), quote(program)+" has a blank", "write options as a list: ["+strings.Join(strings.Fields(program), ", ")+"]")
+		return
+	}
+	if s.Command == "" {
+		return
+	}
+	v.refuse(len(s.Args) > 0, at.field("interpreter"), "cannot be combined with a command with args, which is executed without a shell", "leave out args or interpreter, or use script")
+	program := s.Interpreter[0]
+	program = program[strings.LastIndex(program, "/")+1:]
+	v.refuse(!slices.Contains(shells, program), at.field("interpreter"), quote(program)+" is not a shell that reads a command", "for a command "+strings.Join(shells, ", ")+"; for other languages use script")
+}

@@ -1,0 +1,217 @@
+package belfry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/service"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// RunID names a run for ever. Its text sorts by the time at which runs were made.
+type RunID = job.ID
+
+// Run is an attempt of a run, as its handler sees it. Its methods may be called by any
+// goroutine until the handler returns.
+type Run struct {
+	ID        RunID
+	Job       string // its name
+	Namespace string
+	Kind      job.RunKind // what the run was made by: the schedule, a request, another job …
+
+	// Scheduled is the moment that the run stands for, in the zone of the job; Previous and Next
+	// are its neighbours in the schedule, zero where there are none. What a handler does for the
+	// time from Previous to Scheduled is done once for each stretch of time.
+	Scheduled, Previous, Next time.Time
+
+	Attempt       int // from 1
+	Shard, Shards int // the share of the work, from 0, and how many there are; 0 of 1 where it is not split
+	Node          string
+
+	// Params are the parameters of the job as texts. A handler has them as its input.
+	Params map[string]string
+	// Metadata is what WithMetadata has put there where the run, or the one that it follows, was
+	// triggered.
+	Metadata map[string]string
+
+	// Log writes into the output of the run.
+	Log *slog.Logger
+
+	out      executor.Output
+	result   []byte
+	mu       sync.Mutex // guards progress
+	progress time.Time
+}
+
+// Write adds to the standard error of the run, beside what Log writes. It never fails.
+func (r *Run) Write(p []byte) (int, error) { return r.out.Stderr.Write(p) }
+
+var _ io.Writer = (*Run)(nil)
+
+// progressEvery is how often a run writes how far it is: more are not read, and the output of a
+// run is bounded.
+const progressEvery = time.Second
+
+// Progress logs how much of the work is done, at most once a second and at the end.
+func (r *Run) Progress(done, total int64) {
+	r.mu.Lock()
+	now := time.Now()
+	due := done >= total || now.Sub(r.progress) >= progressEvery
+	if due {
+		r.progress = now
+	}
+	r.mu.Unlock()
+	if due {
+		r.Log.Info("progress", "done", done, "total", total, "percent", 100*done/max(1, total))
+	}
+}
+
+// functions executes the attempts of jobs that call handlers.
+type functions Scheduler
+
+// Run implements executor.Executor.
+func (f *functions) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
+	s := (*Scheduler)(f)
+	name := handlerOf(a.Job)
+	h := s.handlers[name] // nothing is added while the node runs
+	if h == nil {
+		return executor.Result{Unstarted: true, Reason: fmt.Sprintf("this program has no handler %q", name)}
+	}
+	if err := a.Start(); err != nil {
+		return executor.Result{Unstarted: true, Reason: err.Error()}
+	}
+	run := s.runOf(&a, out)
+	ended := make(chan error, 1) // has room for the one error
+	go func() {
+		var err error
+		defer func() { ended <- err }()
+		defer recovered(&err)
+		err = h.chain(ctx, run)
+	}()
+	err, left := s.await(ctx, &a, ended)
+	if left {
+		outcome, reason := executor.ByCause(ctx)
+		return executor.Result{Outcome: outcome, Reason: reason + "; the handler did not heed the end of its context and was left behind"}
+	}
+	return resultOf(ctx, run, err)
+}
+
+// runOf makes what a handler sees of an attempt.
+func (s *Scheduler) runOf(a *executor.Attempt, out executor.Output) *Run {
+	d := &a.Data
+	return &Run{
+		ID: a.Run.ID, Job: a.Run.Name, Namespace: a.Run.Namespace, Kind: a.Run.Kind,
+		Scheduled: d.Scheduled, Previous: d.Previous, Next: d.Next,
+		Attempt: a.Number, Shard: d.Shard, Shards: d.Shards, Node: d.Node,
+		Params: d.Params, Metadata: metadataOf(a.Run.Params),
+		Log: slog.New(slog.NewTextHandler(out.Stderr, &slog.HandlerOptions{Level: s.settings.logLevel})),
+		out: out,
+	}
+}
+
+// metadataOf returns what of the parameters of a run is metadata; nil for none.
+func metadataOf(params map[string]string) map[string]string {
+	var metadata map[string]string
+	for name, value := range params {
+		if name, is := strings.CutPrefix(name, service.MetadataPrefix); is {
+			if metadata == nil {
+				metadata = map[string]string{}
+			}
+			metadata[name] = value
+		}
+	}
+	return metadata
+}
+
+// await waits for a handler. One that runs on after its context has ended keeps the slot of its
+// job, so that no other run overlaps it, unless the node stops or others may run the job anyway.
+func (s *Scheduler) await(ctx context.Context, a *executor.Attempt, ended <-chan error) (err error, left bool) {
+	select {
+	case err := <-ended:
+		return err, false
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(a.Grace)
+	defer grace.Stop()
+	select {
+	case err := <-ended:
+		return err, false
+	case <-grace.C:
+	}
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ErrStopped) || errors.Is(cause, ErrFenced) {
+		return nil, true
+	}
+	s.settings.log.Warn("a handler does not heed the end of its context; its run continues until it returns",
+		"job", a.Run.Namespace+"/"+a.Run.Name, "run", a.Run.ID, "cause", cause)
+	select {
+	case err := <-ended:
+		return err, false
+	case <-s.abandon:
+		return nil, true
+	}
+}
+
+// recovered makes an error of a panic.
+func recovered(err *error) {
+	if value := recover(); value != nil {
+		*err = &PanicError{Value: value, Stack: debug.Stack()}
+	}
+}
+
+// resultOf says how an attempt has ended whose handler has returned an error, or none.
+func resultOf(ctx context.Context, run *Run, err error) executor.Result {
+	if err == nil {
+		if run.result != nil {
+			_, _ = run.out.Stdout.Write(append(run.result, '\n')) // it never fails
+		}
+		return executor.Result{Outcome: job.OutcomeSucceeded}
+	}
+	var panicked *PanicError
+	if errors.As(err, &panicked) {
+		_, _ = fmt.Fprintf(run, "panic: %v\n\n%s", panicked.Value, panicked.Stack)
+	}
+	if ctx.Err() != nil {
+		outcome, reason := executor.ByCause(ctx)
+		if text := err.Error(); text != context.Canceled.Error() && text != reason {
+			reason += ": " + text
+		}
+		return executor.Result{Outcome: outcome, Reason: bounded(reason)}
+	}
+	return executor.Result{Outcome: job.OutcomeFailed, Reason: bounded(err.Error()), Permanent: IsPermanent(err)}
+}
+
+// reasonMax is how many bytes of an error are kept as the reason of a failure, which lists show.
+const reasonMax = 4 << 10
+
+func bounded(text string) string {
+	if len(text) <= reasonMax {
+		return text
+	}
+	return strings.ToValidUTF8(text[:reasonMax], "") + "…"
+}
+
+// handlerOf returns the handler that a job calls, "" if it calls none.
+func handlerOf(j *job.Job) string { return j.Run.HandlerName() }
+
+// runSpec is what makes a job call a handler.
+func runSpec(handler string) job.RunSpec { return job.RunSpec{Handler: &job.Handler{Name: handler}} }
+
+// merged returns a map with the entries of both.
+func merged(a, b map[string]string) map[string]string {
+	if len(a) == 0 {
+		return b
+	}
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
+}

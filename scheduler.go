@@ -1,0 +1,459 @@
+package belfry
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/internal/clock"
+	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/service"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// ErrClosed is returned by methods of a Scheduler whose Run has returned or that was closed.
+var ErrClosed = errors.New("the scheduler is closed")
+
+// Scheduler runs the jobs of a program. Use New. Handlers are registered and jobs declared
+// before Run; the other methods may be called by any goroutine, also before Run, and in a
+// program that never calls it.
+type Scheduler struct {
+	settings settings
+	opener   store.Opener
+
+	mu       sync.Mutex
+	handlers map[string]*handler
+	jobs     map[string]*declaration
+	names    []string // of the jobs, in the order of their declaration
+	mistakes []error
+	running  bool
+	closed   bool
+	store    store.Store
+	service  *service.Service
+
+	// abandon is closed when handlers that do not heed their context are left behind,
+	// because the program stops.
+	abandon chan struct{}
+}
+
+// New returns a scheduler on a store, such as postgres.URL(url) or sqlite.File(path). It
+// does nothing yet: the store is opened by Run or the first call that needs it.
+func New(open store.Opener, options ...Option) *Scheduler {
+	s := &Scheduler{
+		opener: open, settings: defaultSettings(), abandon: make(chan struct{}),
+		handlers: map[string]*handler{}, jobs: map[string]*declaration{},
+	}
+	for _, option := range options {
+		option(&s.settings)
+	}
+	if open == nil {
+		s.mistake(caller(), "belfry.New: the store is missing: give sqlite.File(path), postgres.URL(url) or memory.Empty()")
+	}
+	return s
+}
+
+// mistake notes what is wrong with the code at a place, for Check and Run.
+func (s *Scheduler) mistake(place, format string, args ...any) {
+	s.mu.Lock()
+	s.mistakes = append(s.mistakes, fmt.Errorf(place+": "+format, args...))
+	late := s.running
+	s.mu.Unlock()
+	if late {
+		s.settings.log.Error("a handler or job was registered wrongly and is ignored", "error", fmt.Sprintf(format, args...), "at", place)
+	}
+}
+
+// caller returns the place in the program that has called this package.
+func caller() string {
+	pcs := make([]uintptr, 16)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for {
+		f, more := frames.Next()
+		own := packageOf(f.Function) == "github.com/belfry-cron/belfry" && !isTest(f.File)
+		if !own || !more {
+			return fmt.Sprintf("%s:%d", path.Base(f.File), f.Line)
+		}
+	}
+}
+
+func isTest(file string) bool {
+	const suffix = "_test.go"
+	return len(file) > len(suffix) && file[len(file)-len(suffix):] == suffix
+}
+
+// packageOf returns the import path of a function by its full name.
+func packageOf(function string) string {
+	dir, name := path.Split(function)
+	for i := range name {
+		if name[i] == '.' {
+			return dir + name[:i]
+		}
+	}
+	return function
+}
+
+// Check reports the mistakes in what was registered and declared so far: all of them, each
+// with its place in the program. Run does the same first. It is for tests of the program;
+// it opens no store.
+func (s *Scheduler) Check() error {
+	s.mu.Lock()
+	mistakes := slices.Clone(s.mistakes)
+	declared := make([]*declaration, len(s.names))
+	for i, name := range s.names {
+		declared[i] = s.jobs[name]
+	}
+	handlers := maps.Clone(s.handlers)
+	s.mu.Unlock()
+	for _, d := range declared {
+		mistakes = append(mistakes, d.check(handlers)...)
+	}
+	return errors.Join(mistakes...)
+}
+
+// open opens the store when it is first needed.
+func (s *Scheduler) open(ctx context.Context) (*service.Service, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	if s.service != nil {
+		return s.service, nil
+	}
+	if s.opener == nil {
+		return nil, errors.Join(s.mistakes...)
+	}
+	opened, err := s.opener(ctx)
+	if err != nil {
+		return nil, err
+	}
+	made, err := s.serviceOn(opened, nil)
+	if err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	s.store, s.service = opened, made
+	return made, nil
+}
+
+// serviceOn makes what answers the calls of the program. Without a planner, other nodes plan
+// what is changed.
+func (s *Scheduler) serviceOn(st store.Store, planner service.Planner) (*service.Service, error) {
+	return service.New(service.Config{
+		Store: st, Planner: planner, Tokens: auth.New(st, s.settings.now), Node: s.settings.node,
+		Now: s.settings.now, Log: s.settings.log,
+	})
+}
+
+// Close closes the store of a scheduler that does not Run. Run closes it at its end.
+func (s *Scheduler) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running || s.closed {
+		return nil
+	}
+	s.closed = true
+	if s.store == nil {
+		return nil
+	}
+	return s.store.Close()
+}
+
+// begin notes that Run was called.
+func (s *Scheduler) begin() error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return ErrClosed
+	case s.running:
+		return errors.New("belfry: Run was called twice")
+	}
+	s.running = true
+	for _, h := range s.handlers {
+		h.chain = chainOf(s.settings.middleware, h.call)
+	}
+	return nil
+}
+
+// end closes what Run has used.
+func (s *Scheduler) end() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running, s.closed = false, true
+	if s.store == nil {
+		return nil
+	}
+	return s.store.Close()
+}
+
+// Run is a node: it brings the declared jobs into the store, plans them together with the
+// other nodes, and runs its share, until ctx ends. Then it takes nothing new, waits for its
+// handlers, at most as long as WithDrainTimeout says, closes the store and returns nil. The
+// error is about mistakes in the program, see Check, or about a store that cannot be opened;
+// one that fails later is waited for.
+func (s *Scheduler) Run(ctx context.Context) (err error) {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.end()) }()
+	made, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	// The planner does not work yet: what is declared would wait for it.
+	owner := s.ownership(made)
+	if err := owner.start(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	n, err := s.makeNode(ctx)
+	if err != nil {
+		return err
+	}
+	if made, err = s.serviceOn(s.store, n.Planner()); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.service = made
+	s.mu.Unlock()
+	owner.service = made
+	var group sync.WaitGroup
+	owning, stopOwning := context.WithCancel(ctx)
+	group.Go(func() { owner.run(owning) })
+	over := make(chan struct{})
+	group.Go(func() { s.abandonAfter(ctx, over) })
+	err = n.Run(ctx)
+	close(over)
+	stopOwning()
+	group.Wait()
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = nil // it was stopped before it had begun
+	}
+	return err
+}
+
+// abandonMargin is how much longer than the drain timeout and the grace of its jobs Run waits
+// for handlers that do not heed their context.
+const abandonMargin = 15 * time.Second
+
+// abandonAfter leaves handlers behind that still run long after they were asked to end.
+func (s *Scheduler) abandonAfter(ctx context.Context, over <-chan struct{}) {
+	select {
+	case <-over:
+		return
+	case <-ctx.Done():
+	}
+	select {
+	case <-over:
+	case <-time.After(s.settings.drain + abandonMargin):
+		close(s.abandon)
+	}
+}
+
+// makeNode makes the node that Run runs.
+func (s *Scheduler) makeNode(ctx context.Context) (*node.Node, error) {
+	machine, err := s.machine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	roles := []string{store.RolePlanner, store.RoleHandlers}
+	if s.settings.handlersOnly {
+		roles = roles[1:]
+	}
+	session := store.Session{
+		Node: s.settings.node, Machine: machine, DataDir: machine, Roles: roles, Labels: s.sessionLabels(),
+		Handlers: slices.Sorted(maps.Keys(s.handlers)), Capacity: s.settings.capacity, Version: version(), Zones: cron.ZoneTableVersion(),
+	}
+	return node.New(node.Config{
+		StoreName: "the store", Session: session, Capacity: s.settings.capacity,
+		DrainTimeout: s.settings.drain, Retention: s.settings.retention, OutputLimit: s.settings.outputLimit,
+		Executors: func(j *job.Job) executor.Executor {
+			if handlerOf(j) == "" {
+				return nil // it is not placed here
+			}
+			return (*functions)(s)
+		},
+		Now: s.settings.now, Boot: s.settings.boot, Log: s.settings.log,
+	}.On(s.store))
+}
+
+// machine tells this process apart from others. What ran in earlier processes on a store
+// that belongs to one process is gone with them, and is settled at once.
+func (s *Scheduler) machine(ctx context.Context) (string, error) {
+	probe, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if s.store.EventsElsewhere(probe) == nil {
+		return "the only process", nil
+	}
+	id, err := job.NewID(s.settings.now(), rand.Reader)
+	return id.String(), err
+}
+
+// version returns the version of the program, as it was built.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	return info.Main.Version
+}
+
+// program returns the name of the program: the import path of its main package, or that of
+// the file where it has none.
+func program() string {
+	info, ok := debug.ReadBuildInfo()
+	if ok && info.Path != "" && info.Path != "command-line-arguments" {
+		return info.Path
+	}
+	return path.Base(os.Args[0])
+}
+
+// nodeName returns the name of this process among the nodes.
+func nodeName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	return fmt.Sprintf("%s-%d", host, os.Getpid())
+}
+
+// settings are what options set.
+type settings struct {
+	namespace    string
+	owner        string
+	node         string
+	labels       map[string]string
+	capacity     int
+	drain        time.Duration
+	retention    store.Retention
+	outputLimit  int
+	handlersOnly bool
+	middleware   []Middleware
+	inject       []func(ctx context.Context, metadata map[string]string)
+	log          *slog.Logger
+	logLevel     slog.Level
+	now          func() time.Time
+	boot         func() time.Duration
+}
+
+// What is kept unless an option says something else: as long as a server does.
+const (
+	keepHistory = 90 * 24 * time.Hour
+	keepOutput  = 30 * 24 * time.Hour
+	keepAudit   = 400 * 24 * time.Hour
+	auditMax    = 1_000_000
+)
+
+func defaultSettings() settings {
+	return settings{
+		namespace: job.DefaultNamespace, owner: program(), node: nodeName(), capacity: node.DefaultCapacity, drain: node.DefaultDrainTimeout,
+		retention: store.Retention{For: keepHistory, OutputFor: keepOutput, AuditFor: keepAudit, Audit: auditMax},
+		log:       slog.Default(), now: time.Now, boot: clock.Boot,
+	}
+}
+
+// Option changes what a Scheduler does.
+type Option func(*settings)
+
+// WithNamespace puts the jobs of the program into a namespace of the store, so that several
+// services can share one. Default: default.
+func WithNamespace(name string) Option { return func(s *settings) { s.namespace = name } }
+
+// WithOwner names the program that the declared jobs belong to. Instances with the same
+// owner are the same program, in one or more versions; two programs on one store and
+// namespace must have different ones. Default: the import path of the main package.
+//
+// A version of the program is the jobs that it declares. The store keeps in which order it has seen
+// the versions of an owner first: the latest declares, and instances of earlier ones leave the
+// jobs alone while an instance of the latest is live. When there has been none for half a
+// minute, as after a rollback, the version that runs becomes the latest.
+func WithOwner(name string) Option { return func(s *settings) { s.owner = name } }
+
+// WithNodeName names the process among the nodes. Default: the host and the process id.
+func WithNodeName(name string) Option { return func(s *settings) { s.node = name } }
+
+// WithLabels gives the node labels, by which PlaceOn chooses nodes.
+func WithLabels(labels map[string]string) Option {
+	return func(s *settings) { s.labels = maps.Clone(labels) }
+}
+
+// WithCapacity bounds how many handlers run at once in this process. Default: 512.
+func WithCapacity(n int) Option { return func(s *settings) { s.capacity = cmp.Or(n, s.capacity) } }
+
+// WithDrainTimeout bounds how long Run waits for handlers after its context has ended; then
+// their contexts end. Default: 30 s.
+func WithDrainTimeout(d time.Duration) Option {
+	return func(s *settings) { s.drain = cmp.Or(d, s.drain) }
+}
+
+// WithHistory sets how long finished runs and their output are kept where a job says
+// nothing, and how many of each job; 0 is without a bound. The nodes of one store should say the
+// same. Default: any number for 90 days, and output for 30 days.
+func WithHistory(keep job.Keep) Option {
+	return func(s *settings) {
+		s.retention.Runs = keep.Runs
+		s.retention.For, s.retention.OutputFor = time.Duration(keep.For), time.Duration(cmp.Or(keep.OutputFor, keep.For))
+	}
+}
+
+// WithOutputLimit sets how many bytes of the output of an attempt are kept, the first and the last
+// half; at least 8 KiB. Default: 1 MiB.
+func WithOutputLimit(bytes int) Option { return func(s *settings) { s.outputLimit = bytes } }
+
+// WithMiddleware puts functions around every handler, the first outermost.
+func WithMiddleware(m ...Middleware) Option {
+	return func(s *settings) { s.middleware = append(s.middleware, m...) }
+}
+
+// WithMetadata calls a function with the context of each Trigger. What it puts into the map
+// travels with the run, and is in Run.Metadata there and in the runs that follow it: the context
+// of a trace, for example. Package otelbelfry does that.
+func WithMetadata(inject func(ctx context.Context, metadata map[string]string)) Option {
+	return func(s *settings) { s.inject = append(s.inject, inject) }
+}
+
+// WithLogger sets where the node logs what operators should know. What handlers log goes
+// into the output of their runs. Default: slog.Default().
+func WithLogger(log *slog.Logger) Option { return func(s *settings) { s.log = log } }
+
+// WithLogLevel sets the least level that Run.Log keeps. Default: slog.LevelInfo.
+func WithLogLevel(level slog.Level) Option { return func(s *settings) { s.logLevel = level } }
+
+// WithHandlersOnly makes a program that only runs its handlers, for jobs that others declare
+// or apply: it declares none and plans none.
+func WithHandlersOnly() Option { return func(s *settings) { s.handlersOnly = true } }
+
+// WithClock replaces the clock of the machine, and the one that continues while it sleeps. It
+// is for tests; package belfrytest uses it.
+func WithClock(now func() time.Time, boot func() time.Duration) Option {
+	return func(s *settings) { s.now, s.boot = now, boot }
+}
+
+// WithOptions is several options as one.
+func WithOptions(options ...Option) Option {
+	return func(s *settings) {
+		for _, option := range options {
+			option(s)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// About is what a look at a cluster has found.
+type About struct {
+	Version string // of the server that answered
+	Members int
+	// Used is how many bytes of its database are in use, Size how large its file is.
+	Used, Size int64
+	// Full is set when a member has raised the alarm that its database is at the quota:
+	// nothing is written until the alarm is disarmed.
+	Full bool
+}
+
+// String says it in words.
+func (a About) String() string {
+	return fmt.Sprintf("etcd %s with %d members; %d MB of %d MB in use", a.Version, a.Members, a.Used>>20, a.Size>>20)
+}
+
+// Check looks at the cluster at an address without changing anything.
+func Check(ctx context.Context, address string) (about About, err error) {
+	a, err := parse(address)
+	if err != nil {
+		return about, err
+	}
+	client, err := connect(ctx, a)
+	if err != nil {
+		return about, err
+	}
+	defer client.Close()
+	within, cancel := context.WithTimeout(ctx, checkMax)
+	defer cancel()
+	s, err := client.Status(within, a.Hosts[0])
+	if err != nil {
+		return about, fmt.Errorf("connect to etcd at %s: %w", strings.Join(a.Hosts, ", "), failure(err))
+	}
+	about = About{Version: s.Version, Used: s.DbSizeInUse, Size: s.DbSize}
+	members, err := client.MemberList(within)
+	if err != nil {
+		return about, failure(err)
+	}
+	about.Members = len(members.Members)
+	alarms, err := client.AlarmList(within)
+	if err != nil {
+		return about, failure(err)
+	}
+	for _, alarm := range alarms.Alarms {
+		about.Full = about.Full || alarm.Alarm == etcdserverpb.AlarmType_NOSPACE
+	}
+	return about, nil
+}
+
+// checkMax is how long a look takes at most.
+const checkMax = 5 * time.Second
+
+func connect(ctx context.Context, a location) (*clientv3.Client, error) {
+	client, err := clientv3.New(configOf(ctx, a))
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(a.Hosts, ", "), failure(err))
+	}
+	return client, nil
+}

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Feed is a durable feed of what has ended, for consumers that act on each end:
+// notifications, webhooks, a history that is kept elsewhere.
+//
+// The step that ends an attempt adds its record to the entries of each consumer, in the same
+// commit. An entry stays until its consumer has taken it. So a consumer receives each record at
+// least once, also after a crash of any process. It must tolerate a second delivery, by run
+// and attempt: two processes may read the same entry, and the process that has acted on an
+// entry may die before it says so.
+//
+// A consumer works like this:
+//
+//	err := s.PutConsumer(ctx, store.Consumer{Name: "webhooks", FinalOnly: true}) // once
+//	entries, err := s.Ended(ctx, "webhooks", "", 100)
+//	// … act on each entry …
+//	err = s.Taken(ctx, "webhooks", refs)
+//
+// The entries that a consumer has not taken are its cursor. There is no number to continue
+// behind, because steps of several processes become visible in any order: a number would skip
+// the step that commits last.
+//
+// Consumers are independent of each other: a slow one delays none and costs only its own
+// entries. Most of one run's records come in the order of its attempts, but nothing
+// guarantees the order. A late result that replaces "lost" is an entry of its own, with
+// Record.Replaces. What History.Append adds is not fed: it has ended elsewhere.
+type Feed interface {
+	// PutConsumer adds a consumer, or changes what it wants. It receives what ends later than
+	// FeedDelay after the call, and may receive what ends earlier. Changing a consumer keeps
+	// its entries. ErrLimit is for more than ConsumersMax.
+	PutConsumer(ctx context.Context, c Consumer) error
+	// DeleteConsumer removes a consumer with its entries, and does nothing if there is none.
+	DeleteConsumer(ctx context.Context, name string) error
+	// Consumers returns the consumers by name, and how far each is behind.
+	Consumers(ctx context.Context) ([]ConsumerState, error)
+	// Ended returns entries of a consumer in the order of their places, behind a place; ""
+	// begins with the oldest. A new entry may have a place before one that was returned: a
+	// reader that has come to the end begins again at "". Without such a consumer it is an
+	// ErrNotFound.
+	Ended(ctx context.Context, consumer string, after FeedRef, limit int) ([]FeedEntry, error)
+	// Taken removes at most MaxBatch entries of a consumer. Entries that do not exist are
+	// passed over.
+	Taken(ctx context.Context, consumer string, refs []FeedRef) error
+}
+
+const (
+	// FeedMax is how many entries are kept for a consumer. Tidy drops the oldest beyond it, at
+	// the latest after a minute, and counts them in ConsumerState.Dropped: a consumer that is gone must not fill the
+	// store. The entries of ConsumerHistory are not dropped: claims stop instead.
+	FeedMax = 100_000
+	// FeedDelay is how soon all processes know a consumer: they remember the consumers for a
+	// second, and a commit takes at most ten.
+	FeedDelay = 15 * time.Second
+	// ConsumersMax is how many consumers there may be besides ConsumerHistory. Each makes the end of a run one
+	// write more expensive.
+	ConsumersMax = 8
+	// ConsumerHistory is the consumer that a store without history has: what its records
+	// are shipped by. See Outbox.
+	ConsumerHistory = "history"
+)
+
+// Consumer is a reader of the feed of what has ended.
+type Consumer struct {
+	// Name has lower-case letters, digits and hyphens, and begins with a letter.
+	Name string
+	// FinalOnly leaves out attempts that are followed by another one.
+	FinalOnly bool
+	// Outcomes are those that it wants. Default: all.
+	Outcomes []job.Outcome
+	// Max is how many entries are kept for it. Default and most: FeedMax.
+	Max int
+}
+
+// Most is how many entries are kept for the consumer.
+func (c *Consumer) Most() int {
+	if c.Max == 0 {
+		return FeedMax
+	}
+	return min(c.Max, FeedMax)
+}
+
+var consumerName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
+
+// Check returns what is wrong with a consumer.
+func (c *Consumer) Check() error {
+	if !consumerName.MatchString(c.Name) {
+		return fmt.Errorf("consumer %q: a name has at most 40 lower-case letters, digits and hyphens, and begins with a letter", c.Name)
+	}
+	if c.Name == ConsumerHistory {
+		return fmt.Errorf("consumer %q: the name belongs to the history store: %w", c.Name, ErrConflict)
+	}
+	if c.Max < 0 {
+		return fmt.Errorf("consumer %q: it cannot keep %d entries", c.Name, c.Max)
+	}
+	return nil
+}
+
+// Wants tells whether the consumer receives a record.
+func (c *Consumer) Wants(r *Record) bool {
+	return (r.Final || !c.FinalOnly) && (len(c.Outcomes) == 0 || slices.Contains(c.Outcomes, r.Attempt.Outcome))
+}
+
+// ConsumerState is how far a consumer is behind.
+type ConsumerState struct {
+	Consumer
+	Entries int
+	Bytes   int64     // about as many as the store needs for them
+	Oldest  time.Time // when the first of them was added; zero if there is none
+	Dropped int64     // entries beyond what is kept for it
+}
+
+// FeedRef is the place of an entry, as the store orders them.
+type FeedRef string
+
+// FeedEntry is a record that a consumer has not taken.
+type FeedEntry struct {
+	Ref    FeedRef
+	Record Record
+}

@@ -1,0 +1,208 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/events"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
+)
+
+// Options are what a ledger is opened with.
+type Options struct {
+	// LookAhead is how far ahead runs may be planned.
+	LookAhead time.Duration
+	// Defaults are filled in where jobs say nothing.
+	Defaults job.Defaults
+	// NewID makes the uids of jobs, calendars and pools.
+	NewID func() job.ID
+	// Guard makes a decision panic that touches what it has not asked for: see
+	// engine.Batch.Guard. It is for tests.
+	Guard bool
+	// Fleeting is set for a backend that keeps nothing of the runs that Tx.Write was given
+	// after Backend.Step: their memory is used again.
+	Fleeting bool
+	// Ended, if it is given, is told after each commit what has ended.
+	Ended func(store.Ends)
+}
+
+// Store is a store whose state and history a backend keeps.
+type Store struct {
+	*Control
+	store.History
+}
+
+// Control is a store whose state a backend keeps.
+type Control struct {
+	ControlBackend
+	opt   Options
+	feed  events.Feed
+	steps sync.Pool // of *step, to be used again
+}
+
+var (
+	_ store.Store   = (*Store)(nil)
+	_ store.Control = (*Control)(nil)
+)
+
+// New returns the store of a backend.
+func New(b Backend, opt Options) *Store { return &Store{NewControl(b, opt), b} }
+
+// NewControl returns the store of a backend that keeps no history.
+func NewControl(b ControlBackend, opt Options) *Control {
+	return &Control{ControlBackend: b, opt: opt}
+}
+
+// step is what is used again from one step to the next.
+type step struct {
+	batch *engine.Batch
+	need  engine.Need
+}
+
+// told is what a step has done, for others to be told after its commit.
+type told struct {
+	events []store.Event
+	ends   store.Ends
+}
+
+const (
+	// roundsMax is how often a step asks for more: it is about a run, its slot, the runs in
+	// that, and their jobs.
+	roundsMax = 12
+	// triesMax is how often a step is made again, and restMax how long it rests before a
+	// try when several before it have failed.
+	triesMax = 100
+	restMax  = 100 * time.Millisecond
+)
+
+// do makes a step: all of an operation, or nothing.
+func (s *Control) do(ctx context.Context, o Order, op engine.Operation) error {
+	if o.Items > store.MaxBatch {
+		return store.ErrTooMany
+	}
+	kept, _ := s.steps.Get().(*step)
+	if kept == nil {
+		kept = &step{batch: engine.NewBatch(time.Time{}, s.opt.LookAhead, 0)}
+		if s.opt.Guard {
+			kept.batch.Guard()
+		}
+		if s.opt.Fleeting {
+			kept.batch.Fleeting()
+		}
+	}
+	var told told
+	o.Committed = func() {
+		s.feed.Send(told.events)
+		if len(told.ends.Records) > 0 {
+			s.opt.Ended(told.ends)
+		}
+	}
+	for {
+		err := s.Step(ctx, &o, func(tx Tx) (err error) {
+			told, err = s.decide(tx, kept, op)
+			return err
+		})
+		if !errors.Is(err, ErrAgain) || o.Try == triesMax {
+			s.steps.Put(kept)
+			return err
+		}
+		o.Try++
+		if err := rest(ctx, o.Try); err != nil {
+			return err
+		}
+	}
+}
+
+// rest waits before a try, so that many who want the same do not meet again.
+func rest(ctx context.Context, try int) error {
+	if try < 3 {
+		return ctx.Err()
+	}
+	most := min(restMax, time.Millisecond<<min(try-3, 10))
+	timer := time.NewTimer(rand.N(most) + 1)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// decide loads what an operation needs, decides, and gives the changes to the backend. It
+// returns what others are told after the commit.
+func (s *Control) decide(tx Tx, kept *step, op engine.Operation) (told told, err error) {
+	b, need := kept.batch, &kept.need
+	b.Reset(time.Time{})
+	for round := 0; ; round++ {
+		need.Reset()
+		b.Needs(op, need)
+		if need.Empty() {
+			break
+		}
+		if round == roundsMax {
+			return told, fmt.Errorf("a step (%T) still needs %s", op, need)
+		}
+		if err := tx.Load(need, b); err != nil {
+			return told, err
+		}
+		b.Answered(need)
+	}
+	now, err := tx.Now()
+	if err != nil {
+		return told, err
+	}
+	b.At(now)
+	if err := op.Decide(b); err != nil {
+		return told, err
+	}
+	c := b.Changes()
+	for _, j := range c.Jobs {
+		if d := j.Document; j.Revised() && d.Text == nil {
+			if d.Text, _, err = columns.EncodeJob(d.Definition); err != nil {
+				return told, err
+			}
+		}
+	}
+	if s.feed.Wanted() {
+		told.events = b.Events(&c)
+	}
+	if s.opt.Ended != nil {
+		c.AddEnds(&told.ends)
+	}
+	return told, tx.Write(&c)
+}
+
+// Events implements store.Store.
+func (s *Control) Events(ctx context.Context) <-chan []store.Event { return s.feed.Follow(ctx) }
+
+// wrapped says what a call was about that has failed.
+func wrapped(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
+}
+
+// AppendOutput implements store.History.
+func (s *Store) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
+	if len(chunks) > store.MaxBatch {
+		return store.ErrTooMany
+	}
+	return s.History.AppendOutput(ctx, chunks)
+}
+
+// Append implements store.History.
+func (s *Store) Append(ctx context.Context, records []store.Record) error {
+	if len(records) > store.MaxBatch {
+		return store.ErrTooMany
+	}
+	return s.History.Append(ctx, records)
+}

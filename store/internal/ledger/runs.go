@@ -1,0 +1,300 @@
+package ledger
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Plan implements store.Planning.
+func (s *Control) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+	op := engine.Plan{Session: session, Items: items}
+	err := s.do(ctx, Order{Items: len(items), Adds: true, Parts: true}, &op)
+	return op.Outcomes, wrapped(err, "plan")
+}
+
+// Trigger implements store.Planning.
+func (s *Control) Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error) {
+	op := engine.Trigger{Items: items}
+	err := s.do(ctx, Order{Items: len(items), Adds: true, Parts: true}, &op)
+	return op.Outcomes, wrapped(err, "trigger")
+}
+
+// Backlog implements store.Planning.
+func (s *Control) Backlog(ctx context.Context, limit int) (map[job.ID]int, error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	backlog, err := s.ControlBackend.Backlog(ctx, now, limit)
+	return backlog, wrapped(err, "backlog")
+}
+
+// Unplaced implements store.Planning.
+func (s *Control) Unplaced(ctx context.Context, after store.RunRef, limit int) ([]store.Run, error) {
+	now, members, err := s.members(ctx)
+	if err != nil {
+		return nil, wrapped(err, "runs without a node")
+	}
+	q := RunQuery{State: job.StateReady, Except: true, After: after, Limit: limit}
+	for i := range members {
+		if m := &members[i]; !m.Over && engine.IsLive(now, &m.Session, each(members)) {
+			q.Sessions = append(q.Sessions, m.ID)
+		}
+	}
+	list, err := s.Runs(ctx, q)
+	return list, wrapped(err, "runs without a node")
+}
+
+// each ranges over the sessions of members.
+func each(members []Member) iter.Seq[*store.Session] {
+	return func(yield func(*store.Session) bool) {
+		for i := range members {
+			if !yield(&members[i].Session) {
+				return
+			}
+		}
+	}
+}
+
+// members returns the sessions at a moment.
+func (s *Control) members(ctx context.Context) (now time.Time, list []Member, err error) {
+	if now, err = s.Now(ctx); err == nil {
+		list, err = s.Members(ctx)
+	}
+	return now, list, err
+}
+
+// Place implements store.Planning.
+func (s *Control) Place(ctx context.Context, placements []store.Placement) error {
+	err := s.do(ctx, Order{Items: len(placements), Parts: true}, &engine.Place{Placements: placements})
+	return wrapped(err, "place")
+}
+
+// Ready implements store.Working.
+func (s *Control) Ready(ctx context.Context, session job.ID, after store.RunRef, until time.Time, limit int) ([]store.ReadyRun, error) {
+	list, err := s.ControlBackend.Ready(ctx, ReadyQuery{Session: session, After: after, Until: until, Limit: limit})
+	return list, wrapped(err, "ready runs")
+}
+
+// Overdue implements store.Working.
+func (s *Control) Overdue(ctx context.Context, before time.Time, after store.RunRef, limit int) ([]store.ReadyRun, error) {
+	list, err := s.ControlBackend.Ready(ctx, ReadyQuery{Any: true, After: after, Until: before.Add(-1), Limit: limit})
+	return list, wrapped(err, "overdue runs")
+}
+
+// Claim implements store.Working.
+func (s *Control) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
+	op := engine.Claim{Session: session, Attempts: attempts}
+	err := s.do(ctx, Order{Items: len(attempts), Adds: true, Parts: true}, &op)
+	return op.Outcomes, wrapped(err, "claim")
+}
+
+// Release implements store.Working.
+func (s *Control) Release(ctx context.Context, session job.ID, attempts []store.Attempt) error {
+	err := s.do(ctx, Order{Items: len(attempts), Parts: true}, &engine.Release{Attempts: attempts})
+	return wrapped(err, "release")
+}
+
+// Finish implements store.Working.
+func (s *Control) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
+	op := engine.Finish{Results: results}
+	err := s.do(ctx, Order{Items: len(results), Parts: true}, &op)
+	return op.Outcomes, wrapped(err, "finish")
+}
+
+// Report implements store.Working.
+func (s *Control) Report(ctx context.Context, r store.Report) (store.ReportOutcome, error) {
+	op := engine.Report{Report: r}
+	err := s.do(ctx, Order{Items: 1}, &op)
+	return op.Outcome, err
+}
+
+// Mine implements store.Working.
+func (s *Control) Mine(ctx context.Context, session job.ID) ([]store.Run, error) {
+	var all []store.Run
+	q := RunQuery{State: job.StateRunning, Sessions: []job.ID{session}, Limit: pageMax}
+	for {
+		page, err := s.Runs(ctx, q)
+		if err != nil {
+			return nil, wrapped(err, "running runs")
+		}
+		if all = append(all, page...); len(page) < pageMax {
+			return all, nil
+		}
+		q.After = placeOf(&page[len(page)-1])
+	}
+}
+
+// pageMax is how many runs are read at once.
+const pageMax = 1000
+
+func placeOf(r *store.Run) store.RunRef { return store.RunRef{Due: r.Due, ID: r.ID} }
+
+// FinishLate implements store.Outbox.
+func (s *Control) FinishLate(ctx context.Context, session job.ID, results []store.Result, was []store.Record) ([]store.FinishOutcome, error) {
+	op := engine.Finish{Results: results, Past: was}
+	err := s.do(ctx, Order{Items: len(results), Parts: true}, &op)
+	return op.Outcomes, wrapped(err, "finish late")
+}
+
+// Cancel implements store.Working.
+func (s *Control) Cancel(ctx context.Context, run job.ID, by, reason string) (store.Run, error) {
+	op := engine.Cancel{Runs: []engine.RunRef{{Run: run}}, By: by, Reason: reason, Over: true}
+	if err := s.do(ctx, Order{Items: 1}, &op); err != nil {
+		return store.Run{}, wrapped(err, "cancel run %s", run)
+	}
+	return op.Cancelled[0], nil
+}
+
+// CancelRuns implements store.Working.
+func (s *Control) CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by, reason string) ([]store.Run, error) {
+	op := engine.Cancel{By: by, Reason: reason}
+	for _, id := range runs {
+		op.Runs = append(op.Runs, engine.RunRef{Run: id, Job: uid})
+	}
+	err := s.do(ctx, Order{Items: len(runs), Parts: true}, &op)
+	return op.Cancelled, wrapped(err, "cancel runs")
+}
+
+// Active implements store.Working.
+func (s *Control) Active(ctx context.Context, run job.ID) (store.Run, error) {
+	list, err := s.Runs(ctx, RunQuery{Run: run, Limit: 1})
+	if err == nil && len(list) == 0 {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return store.Run{}, wrapped(err, "run %s", run)
+	}
+	return list[0], nil
+}
+
+// ListActive implements store.Working.
+func (s *Control) ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error) {
+	list, err := s.Runs(ctx, RunQuery{Namespace: q.Namespace, Job: q.Job, State: q.State, After: q.After, Limit: q.Limit})
+	return list, wrapped(err, "list runs")
+}
+
+// Lost implements store.Working.
+func (s *Control) Lost(ctx context.Context, limit int) ([]store.Attempt, error) {
+	lost, err := s.lost(ctx, limit)
+	return lost, wrapped(err, "lost runs")
+}
+
+func (s *Control) lost(ctx context.Context, limit int) (lost []store.Attempt, err error) {
+	now, members, err := s.members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sessions := make(map[job.ID]*store.Session, len(members))
+	q := RunQuery{State: job.StateRunning, Except: true, Limit: pageMax}
+	for i := range members {
+		m := &members[i].Session
+		if sessions[m.ID] = m; engine.Silence(now, m.Renewed, each(members)) < time.Duration(job.LostAfterMin) {
+			q.Sessions = append(q.Sessions, m.ID) // no job's lost_after is shorter
+		}
+	}
+	for {
+		page, err := s.Runs(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		present, err := s.lostAfter(ctx, page)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page {
+			r := &page[i]
+			if !engine.IsLost(now, engine.LostAfter(r, present[r.JobUID]), sessions[r.Session], each(members)) {
+				continue
+			}
+			if lost = append(lost, r.Present()); len(lost) == limit {
+				return lost, nil
+			}
+		}
+		if len(page) < pageMax {
+			return lost, nil
+		}
+		q.After = placeOf(&page[len(page)-1])
+	}
+}
+
+// lostAfter returns what lost_after is now of the jobs of those runs that do not say it.
+func (s *Control) lostAfter(ctx context.Context, runs []store.Run) (map[job.ID]time.Duration, error) {
+	present := map[job.ID]time.Duration{}
+	var uids []job.ID
+	for i := range runs {
+		if _, known := present[runs[i].JobUID]; !known && runs[i].LostAfter == 0 {
+			present[runs[i].JobUID] = 0
+			uids = append(uids, runs[i].JobUID)
+		}
+	}
+	for len(uids) > 0 {
+		n := min(len(uids), store.MaxBatch)
+		jobs, err := s.JobsByUID(ctx, uids[:n])
+		if err != nil {
+			return nil, err
+		}
+		for i, j := range jobs {
+			if j != nil {
+				present[uids[i]] = time.Duration(j.Filled.Policy.LostAfter)
+			}
+		}
+		uids = uids[n:]
+	}
+	return present, nil
+}
+
+// Alerts implements store.Working. Most calls find nothing and write nothing.
+func (s *Control) Alerts(ctx context.Context, limit int) ([]store.Alert, error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return nil, wrapped(err, "alerts")
+	}
+	op := engine.Alert{}
+	if op.Runs, err = s.Alarms(ctx, now, min(limit, store.MaxBatch)); err != nil || len(op.Runs) == 0 {
+		return nil, wrapped(err, "alerts")
+	}
+	err = s.do(ctx, Order{Items: len(op.Runs), Parts: true}, &op)
+	return op.Alerts, wrapped(err, "alerts")
+}
+
+// Reap implements store.Working.
+func (s *Control) Reap(ctx context.Context, session job.ID, attempts []store.Attempt) error {
+	err := s.do(ctx, Order{Items: len(attempts), Parts: true}, &engine.Reap{Session: session, Attempts: attempts})
+	return wrapped(err, "reap")
+}
+
+// Tidy implements store.Store.
+func (s *Control) Tidy(ctx context.Context) (more bool, err error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return false, wrapped(err, "tidy")
+	}
+	ending, err := s.Ending(ctx, now)
+	if err != nil {
+		return false, wrapped(err, "tidy")
+	}
+	op := engine.Tidy{Runs: ending.Runs, Jobs: ending.Jobs}
+	if len(op.Runs)+len(op.Jobs) > 0 {
+		if err := s.do(ctx, Order{Parts: true}, &op); err != nil {
+			return false, wrapped(err, "tidy")
+		}
+	}
+	now, members, err := s.members(ctx)
+	if err != nil {
+		return false, wrapped(err, "tidy")
+	}
+	var forgotten []job.ID
+	for i := range members {
+		if engine.IsForgotten(now, &members[i].Session, each(members)) {
+			forgotten = append(forgotten, members[i].ID)
+		}
+	}
+	left, err := s.Sweep(ctx, now, forgotten)
+	return ending.More || op.More || left, wrapped(err, "tidy")
+}

@@ -1,0 +1,106 @@
+package replica
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"slices"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	appendKey  = Copied + "x/a" // written by each call that appends records
+	historyKey = "history"      // what tells this history from others
+)
+
+// Append implements store.History.
+func (b *Backend) Append(ctx context.Context, records []store.Record) error {
+	for {
+		if err := b.fresh(ctx); err != nil {
+			return err
+		}
+		t := b.appending(records)
+		if len(t.Puts) == 0 {
+			return nil
+		}
+		t.put(appendKey, []byte(b.writer))
+		t.put(signalKey, encode(&signal{writer: b.writer}, codeSignal, 16))
+		version, done, err := b.driver.Commit(ctx, t)
+		if err != nil {
+			return err
+		}
+		if done {
+			return b.await(ctx, version)
+		}
+	}
+}
+
+// appending returns what records change.
+func (b *Backend) appending(records []store.Record) *Txn {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	s, t := b.state, newTxn()
+	t.Compares[appendKey] = s.versions[appendKey]
+	made := &group{}
+	groups := map[string]*group{}
+	place := func(key recordKey) (*group, int) {
+		if i := slices.IndexFunc(made.records, func(r *store.Record) bool { return (recordKey{r.Run.ID, r.Attempt.Number}) == key }); i >= 0 {
+			return made, i
+		}
+		g := s.groupOf[key]
+		if g == nil {
+			return nil, 0
+		}
+		if own := groups[g.key]; own != nil {
+			g = own
+		}
+		return g, slices.IndexFunc(g.records, func(r *store.Record) bool { return (recordKey{r.Run.ID, r.Attempt.Number}) == key })
+	}
+	for i := range records {
+		r := records[i]
+		switch g, at := place(recordKey{r.Run.ID, r.Attempt.Number}); {
+		case g == nil:
+			made.records = append(made.records, &r)
+		case g.records[at].Attempt.Outcome != job.OutcomeLost || r.Attempt.Outcome == job.OutcomeLost:
+		case g == made:
+			g.records[at] = &r
+		default:
+			own := &group{g.key, slices.Clone(g.records)}
+			own.records[at] = &r
+			groups[g.key] = own
+		}
+	}
+	if len(made.records) > 0 {
+		t.put(newGroupKey(made.records[0].Attempt.Ended), encodeGroup(made))
+	}
+	for key, g := range groups {
+		t.Compares[key] = s.versions[key]
+		t.put(key, encodeGroup(g))
+	}
+	return t
+}
+
+// HistoryID implements store.History.
+func (b *Backend) HistoryID(ctx context.Context) (store.HistoryID, error) {
+	for {
+		values, err := b.driver.Get(ctx, []string{historyKey})
+		if err != nil {
+			return 0, err
+		}
+		if len(values[0]) == 8 {
+			return store.HistoryID(binary.BigEndian.Uint64(values[0])), nil
+		}
+		var id [8]byte
+		_, _ = rand.Read(id[:]) // crypto/rand does not fail
+		id[0] &= 0x7f
+		id[7] |= 1
+		t := newTxn()
+		t.Compares[historyKey] = 0
+		t.put(historyKey, id[:])
+		if _, _, err := b.driver.Commit(ctx, t); err != nil {
+			return 0, err
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package replica
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// sharedClock is the clock that nodes agree on where the store has none: that of this
+// machine, moved by the median of how far the clocks of live nodes are from it. It never
+// goes back.
+type sharedClock struct {
+	mu    sync.Mutex
+	ahead map[job.ID]heard
+	last  time.Time
+}
+
+// heard is by how much the clock of a node was ahead when it renewed its session last.
+type heard struct {
+	by time.Duration
+	at time.Time
+}
+
+// observe takes the renewal of a node. What it took to get here counts as an error.
+func (c *sharedClock) observe(p Pair, now time.Time) {
+	if !strings.HasPrefix(p.Key, renewalKeys) {
+		return
+	}
+	r, err := decode(p.Value, codeRenewal)
+	if err != nil || r.clock.IsZero() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ahead == nil {
+		c.ahead = map[job.ID]heard{}
+	}
+	c.ahead[idIn(p.Key, renewalKeys)] = heard{r.clock.Sub(now), now}
+}
+
+func (c *sharedClock) now(local time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []time.Duration
+	for id, h := range c.ahead {
+		if age := local.Sub(h.at); age < 0 || age > store.SessionLife {
+			delete(c.ahead, id)
+			continue
+		}
+		all = append(all, h.by)
+	}
+	now := local
+	if n := len(all); n > 0 {
+		slices.Sort(all)
+		now = local.Add((all[(n-1)/2] + all[n/2]) / 2)
+	}
+	if now.Before(c.last) {
+		return c.last
+	}
+	c.last = now
+	return now
+}
+
+// localNow is the clock of this machine, or that of a test.
+func (b *Backend) localNow() time.Time {
+	if b.opt.Now != nil {
+		return b.opt.Now()
+	}
+	return time.Now()
+}
+
+// Now implements ledger.Backend.
+func (b *Backend) Now(ctx context.Context) (time.Time, error) {
+	if err := ctx.Err(); err != nil {
+		return time.Time{}, err
+	}
+	if b.opt.Now != nil {
+		return kept(b.opt.Now()), nil
+	}
+	now, has, err := b.driver.Now(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if !has {
+		now = b.clock.now(time.Now())
+	}
+	return kept(now), nil
+}
+
+// kept is a time as stores keep it.
+func kept(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }

@@ -1,0 +1,379 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Attempts implements store.History.
+func (b *Backend) Attempts(ctx context.Context, q store.HistoryQuery) (list []store.Record, next store.RecordRef, err error) {
+	err = b.read(ctx, func(s *state) {
+		looked, last := 0, store.RecordRef{}
+		each := func(r *store.Record) bool {
+			ref := r.Ref()
+			switch {
+			case q.Before != (store.RecordRef{}) && compareRecords(ref, q.Before) >= 0, !q.To.IsZero() && !ref.Ended.Before(q.To):
+				return true
+			case !q.From.IsZero() && ref.Ended.Before(q.From):
+				return false
+			case !q.Job.IsZero() && r.Run.JobUID != q.Job:
+				return true
+			case len(list) == q.Limit || looked == store.LookMax:
+				next = last
+				return false
+			}
+			looked, last = looked+1, ref
+			if q.Matches(r) {
+				list = append(list, *r)
+			}
+			return true
+		}
+		switch {
+		case q.Before != (store.RecordRef{}):
+			s.latest.DescendLessOrEqual(placeOf(q.Before), each)
+		case !q.To.IsZero():
+			s.latest.DescendLessOrEqual(placeOf(store.RecordRef{Ended: q.To}), each)
+		default:
+			s.latest.Descend(each)
+		}
+	})
+	return list, next, err
+}
+
+// placeOf is a record at a place.
+func placeOf(ref store.RecordRef) *store.Record {
+	return &store.Record{Run: job.Run{ID: ref.Run}, Attempt: job.Attempt{Number: ref.Attempt, Ended: ref.Ended}}
+}
+
+// AttemptsOf implements store.History.
+func (b *Backend) AttemptsOf(ctx context.Context, run job.ID) (list []store.Record, err error) {
+	err = b.read(ctx, func(s *state) {
+		for _, r := range s.records[run] {
+			list = append(list, *r)
+		}
+	})
+	slices.SortFunc(list, func(a, c store.Record) int { return cmp.Compare(a.Attempt.Number, c.Attempt.Number) })
+	return list, err
+}
+
+// Recent implements store.History.
+func (b *Backend) Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.Record, error) {
+	if len(jobs) > store.MaxBatch {
+		return nil, fmt.Errorf("recent runs: %w", store.ErrTooMany)
+	}
+	c := store.Collect(jobs, n)
+	err := b.read(ctx, func(s *state) { s.latest.Descend(c.Add) })
+	return c.Lists(), err
+}
+
+// Aggregate implements store.History.
+func (b *Backend) Aggregate(ctx context.Context, q store.AggregateQuery) (buckets []store.Aggregate, err error) {
+	err = b.read(ctx, func(s *state) {
+		s.latest.AscendGreaterOrEqual(placeOf(store.RecordRef{Ended: q.From}), func(r *store.Record) bool {
+			switch {
+			case !q.To.IsZero() && !r.Attempt.Ended.Before(q.To):
+				return false
+			case !r.Final, q.Namespace != "" && r.Run.Namespace != q.Namespace, !q.Job.IsZero() && r.Run.JobUID != q.Job:
+				return true
+			}
+			start := q.From.Add(r.Attempt.Ended.Sub(q.From).Truncate(q.Bucket))
+			if len(buckets) == 0 || !buckets[len(buckets)-1].Start.Equal(start) {
+				buckets = append(buckets, store.Aggregate{Start: start, Outcomes: map[job.Outcome]int{}})
+			}
+			bucket := &buckets[len(buckets)-1]
+			bucket.Outcomes[r.Attempt.Outcome] += r.Count
+			if r.Attempt.Number > 0 {
+				took := r.Attempt.Ended.Sub(r.Attempt.Started)
+				bucket.Duration += took
+				bucket.Longest = max(bucket.Longest, took)
+			}
+			return true
+		})
+	})
+	return buckets, err
+}
+
+// AppendOutput implements store.History.
+func (b *Backend) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
+	_, size := b.driver.Bounds()
+	for len(chunks) > 0 {
+		n, bytes := 0, 0
+		for n < len(chunks) && (n == 0 || bytes+len(chunks[n].Data) < size) {
+			bytes += len(chunks[n].Data) + 128
+			n++
+		}
+		if err := b.appendSome(ctx, chunks[:n]); err != nil {
+			return err
+		}
+		chunks = chunks[n:]
+	}
+	return nil
+}
+
+func (b *Backend) appendSome(ctx context.Context, chunks []store.OutputChunk) error {
+	keys := make([]string, len(chunks))
+	for i := range chunks {
+		keys[i] = outputPrefix(chunks[i].Run, chunks[i].Attempt) + big(int64(chunks[i].Seq))
+	}
+	values, err := b.driver.Get(ctx, keys)
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for i, key := range keys {
+		if values[i] != nil {
+			there[key] = true
+		}
+	}
+	var t Txn
+	putOutput(&t, chunks, there)
+	if len(t.Puts)+len(t.Deletes) == 0 {
+		return nil
+	}
+	_, _, err = b.driver.Commit(ctx, &t)
+	return err
+}
+
+// Output implements store.History.
+func (b *Backend) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) (list []store.OutputChunk, err error) {
+	prefix := outputPrefix(run, attempt)
+	pairs, err := b.driver.Range(ctx, prefix+big(int64(fromSeq)), prefix+"\xff", limit, false)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pairs {
+		c, err := decode(p.Value, codeChunk)
+		if err != nil {
+			return nil, fmt.Errorf("%w: output of run %s: %w", store.ErrDamaged, run, err)
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+// number reads what big has written.
+func number(text string) int64 { return int64(binary.BigEndian.Uint64([]byte(text))) }
+
+// expiry is what one call of Expire has found.
+type expiry struct {
+	left int
+	cut  bool // there may be more than some
+	// some are the records of which something may go, the latest first, and whether all of
+	// it does.
+	some []candidate
+	// groups are what stays of those of which some goes.
+	groups map[*group][]*store.Record
+}
+
+type candidate struct {
+	record *store.Record
+	old    bool
+}
+
+// Expire implements store.History.
+func (b *Backend) Expire(ctx context.Context, server store.Retention) (more bool, err error) {
+	now, err := b.Now(ctx)
+	if err != nil {
+		return false, err
+	}
+	if b.opt.Apart {
+		return b.expireAudit(ctx, now, server, &expiry{left: store.ExpireMax})
+	}
+	x := &expiry{left: store.ExpireMax, groups: map[*group][]*store.Record{}}
+	if err := b.expired(ctx, x, now, server); err != nil {
+		return false, err
+	}
+	versions := map[*group]int64{}
+	for _, c := range x.some {
+		if x.left == 0 {
+			break
+		}
+		key := recordKey{c.record.Run.ID, c.record.Attempt.Number}
+		n, err := b.removeOutput(ctx, key, x.left)
+		if err != nil {
+			return false, err
+		}
+		if x.left -= n; x.left == 0 || !c.old {
+			continue
+		}
+		b.mu.RLock()
+		g := b.state.groupOf[key]
+		if g != nil && x.groups[g] == nil {
+			x.groups[g], versions[g] = slices.Clone(g.records), b.state.versions[g.key]
+		}
+		b.mu.RUnlock()
+		if g != nil {
+			x.groups[g] = slices.DeleteFunc(x.groups[g], func(o *store.Record) bool { return o == c.record })
+			x.left--
+		}
+	}
+	if err := b.removeExpired(ctx, x, versions); err != nil {
+		return false, err
+	}
+	more, err = b.expireAudit(ctx, now, server, x)
+	return more || x.cut || x.left == 0, err
+}
+
+// expired looks for records that need not be kept, or not with their output.
+func (b *Backend) expired(ctx context.Context, x *expiry, now time.Time, server store.Retention) error {
+	keeps, err := b.retentions(ctx, server)
+	if err != nil {
+		return err
+	}
+	return b.read(ctx, func(s *state) {
+		runs := map[job.ID]int{}
+		total := 0
+		s.latest.Descend(func(r *store.Record) bool {
+			if s.runs[r.Run.ID] != nil {
+				return true
+			}
+			keep, known := keeps[r.Run.JobUID]
+			if !known {
+				keep = server
+			}
+			if r.Final {
+				runs[r.Run.JobUID]++
+			}
+			total++
+			age := now.Sub(r.Attempt.Ended)
+			old := over(age, keep.For) || keep.Runs > 0 && runs[r.Run.JobUID] > keep.Runs || b.opt.Records > 0 && total > b.opt.Records
+			if old || r.Attempt.Number > 0 && over(age, keep.OutputFor) && !s.silent[recordKey{r.Run.ID, r.Attempt.Number}] {
+				x.some = append(x.some, candidate{r, old})
+			}
+			x.cut = len(x.some) == store.ExpireMax
+			return !x.cut
+		})
+	})
+}
+
+// removeOutput removes at most so many chunks of an attempt, and returns how many it has.
+func (b *Backend) removeOutput(ctx context.Context, key recordKey, left int) (removed int, err error) {
+	prefix := outputPrefix(key.run, key.number)
+	most, _ := b.driver.Bounds()
+	for removed < left {
+		pairs, err := b.driver.Range(ctx, prefix, prefix+"\xff", min(most, left-removed), false)
+		if err != nil {
+			return removed, err
+		}
+		if len(pairs) == 0 {
+			b.mu.Lock()
+			b.state.silent[key] = true
+			b.mu.Unlock()
+			return removed, nil
+		}
+		var t Txn
+		for _, p := range pairs {
+			t.Deletes = append(t.Deletes, p.Key)
+		}
+		if _, _, err := b.driver.Commit(ctx, &t); err != nil {
+			return removed, err
+		}
+		removed += len(pairs)
+	}
+	return removed, nil
+}
+
+// retentions returns what jobs say about how long their history is kept.
+func (b *Backend) retentions(ctx context.Context, server store.Retention) (map[job.ID]store.Retention, error) {
+	var cells []*cell
+	if err := b.read(ctx, func(s *state) {
+		seen := map[job.ID]bool{}
+		s.latest.Ascend(func(r *store.Record) bool {
+			if c := s.cells[r.Run.JobUID]; c != nil && !seen[r.Run.JobUID] {
+				seen[r.Run.JobUID] = true
+				cells = append(cells, c)
+			}
+			return true
+		})
+	}); err != nil {
+		return nil, err
+	}
+	jobs, err := b.jobsOf(ctx, cells)
+	if err != nil {
+		return nil, err
+	}
+	keeps := make(map[job.ID]store.Retention, len(jobs))
+	for _, j := range jobs {
+		keep := server
+		if said := j.Document.Filled.Policy.Keep; said != nil {
+			keep.Runs = cmp.Or(said.Runs, server.Runs)
+			keep.For = cmp.Or(time.Duration(said.For), server.For)
+			keep.OutputFor = cmp.Or(time.Duration(said.OutputFor), server.OutputFor)
+		}
+		keeps[j.UID] = keep
+	}
+	return keeps, nil
+}
+
+// over tells whether an age is beyond a duration; zero and job.Forever are without end.
+func over(age, most time.Duration) bool {
+	return most > 0 && most != time.Duration(job.Forever) && age > most
+}
+
+func (b *Backend) removeExpired(ctx context.Context, x *expiry, versions map[*group]int64) error {
+	most, size := b.driver.Bounds()
+	t, bytes := newTxn(), 0
+	flush := func() error {
+		if len(t.Compares) == 0 {
+			return nil
+		}
+		err := b.change(ctx, t)
+		t, bytes = newTxn(), 0
+		return err
+	}
+	for g, left := range x.groups {
+		t.Compares[g.key] = versions[g]
+		if len(left) == 0 {
+			t.Deletes = append(t.Deletes, g.key)
+		} else {
+			value := encodeGroup(&group{g.key, left})
+			bytes += len(value)
+			t.Puts = append(t.Puts, Pair{Key: g.key, Value: value})
+		}
+		if len(t.Compares) >= most-1 || bytes > size/2 {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+// expireAudit removes changes that need not be kept. The latest stays, so that numbers
+// continue behind it.
+func (b *Backend) expireAudit(ctx context.Context, now time.Time, server store.Retention, x *expiry) (more bool, err error) {
+	var last int64
+	if err := b.read(ctx, func(s *state) { last = s.numbers.audit }); err != nil {
+		return false, err
+	}
+	most, _ := b.driver.Bounds()
+	for x.left > 0 && (server.Audit > 0 || server.AuditFor > 0) {
+		pairs, err := b.driver.Range(ctx, auditKeys, auditKeys+big(last), min(most, x.left), false)
+		if err != nil {
+			return false, err
+		}
+		var t Txn
+		for _, p := range pairs {
+			record, err := decode(p.Value, codeAudit)
+			if err == nil && !over(now.Sub(record.Time), server.AuditFor) && (server.Audit == 0 || last-record.Seq < int64(server.Audit)) {
+				break
+			}
+			t.Deletes = append(t.Deletes, p.Key)
+		}
+		if len(t.Deletes) == 0 {
+			return false, nil
+		}
+		if _, _, err := b.driver.Commit(ctx, &t); err != nil {
+			return false, err
+		}
+		x.left -= len(t.Deletes)
+	}
+	return x.left == 0, nil
+}

@@ -1,0 +1,512 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/btree"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
+	"github.com/belfry-cron/belfry/store/internal/ledger"
+)
+
+var _ ledger.Backend = (*Backend)(nil)
+
+// views returns jobs as callers see them, in the order of their cells.
+func (b *Backend) views(ctx context.Context, cells []*cell) ([]*store.Job, error) {
+	jobs, err := b.jobsOf(ctx, cells)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]*store.Job, len(jobs))
+	for i, j := range jobs {
+		if j != nil {
+			list[i] = j.View()
+		}
+	}
+	return list, nil
+}
+
+// JobsNamed implements ledger.Backend.
+func (b *Backend) JobsNamed(ctx context.Context, names []string) ([]*store.Job, error) {
+	cells := make([]*cell, len(names))
+	if err := b.read(ctx, func(s *state) {
+		for i, name := range names {
+			if found, ok := s.names.Get(named{full: name}); ok {
+				cells[i] = s.cells[found.uid]
+			}
+		}
+	}); err != nil {
+		return nil, err
+	}
+	return b.views(ctx, cells)
+}
+
+// JobsByUID implements ledger.Backend.
+func (b *Backend) JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error) {
+	var cells []*cell
+	if err := b.read(ctx, func(s *state) { cells = s.cellsOf(uids) }); err != nil {
+		return nil, err
+	}
+	return b.views(ctx, cells)
+}
+
+// ListJobs implements ledger.Backend.
+func (b *Backend) ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error) {
+	var cells []*cell
+	more := false
+	from := q.After
+	if q.Namespace != "" && from < q.Namespace+"/" {
+		from = q.Namespace + "/"
+	}
+	if err := b.read(ctx, func(s *state) {
+		s.names.AscendGreaterOrEqual(named{full: from}, func(n named) bool {
+			c := s.cells[n.uid]
+			switch {
+			case n.full <= q.After || c == nil:
+				return true
+			case q.Namespace != "" && !strings.HasPrefix(n.full, q.Namespace+"/"):
+				return false
+			case q.Boot && !c.boot:
+				return true
+			case len(cells) == store.JobLookMax:
+				more = true
+				return false
+			}
+			cells = append(cells, c)
+			return true
+		})
+	}); err != nil {
+		return nil, "", err
+	}
+	// Definitions are read as far as they are needed.
+	const some = 100
+	for at := 0; at < len(cells); at += some {
+		part := cells[at:min(at+some, len(cells))]
+		jobs, err := b.jobsOf(ctx, part)
+		if err != nil {
+			return nil, "", err
+		}
+		for i, j := range jobs {
+			if len(list) == q.Limit {
+				return list, next, nil
+			}
+			next = part[i].job.FullName()
+			if (q.State == "" || j.State == q.State) && q.Matches(j.Document.Definition) {
+				list = append(list, j.View())
+			}
+		}
+	}
+	if !more {
+		next = ""
+	}
+	return list, next, nil
+}
+
+// Revisions implements ledger.Backend.
+func (b *Backend) Revisions(ctx context.Context, uid job.ID, beforeVersion int64, limit int) ([]store.Revision, error) {
+	var c *cell
+	if err := b.read(ctx, func(s *state) { c = s.cells[uid] }); err != nil {
+		return nil, err
+	}
+	if c == nil {
+		return nil, fmt.Errorf("job %s: %w", uid, store.ErrNotFound)
+	}
+	prefix := definitionsOf(uid)
+	pairs, err := b.driver.Range(ctx, prefix, prefix+"\xff", 2*b.opt.Revisions+limit, true)
+	if err != nil {
+		return nil, err
+	}
+	byKey := map[string][]byte{}
+	for _, p := range pairs {
+		byKey[p.Key] = p.Value
+	}
+	// Each names the one before it. Others were written for changes that were refused.
+	var list []store.Revision
+	for key, n := c.document, 0; byKey[key] != nil && n < b.opt.Revisions && len(list) < limit; n++ {
+		var w written
+		if err := json.Unmarshal(byKey[key], &w); err != nil {
+			return nil, fmt.Errorf("%w: revision of job %s: %w", store.ErrDamaged, uid, err)
+		}
+		definition, err := columns.DecodeJob(w.Definition)
+		if err != nil {
+			return nil, fmt.Errorf("%w: revision of job %s: %w", store.ErrDamaged, uid, err)
+		}
+		definition.UID, definition.Version, definition.Epoch = uid, number(strings.TrimPrefix(key, prefix)[:8]), w.Epoch
+		if beforeVersion == 0 || definition.Version < beforeVersion {
+			list = append(list, store.Revision{Version: definition.Version, Changed: w.Changed, Actor: w.Actor, Definition: definition})
+		}
+		key = string(w.Before)
+	}
+	return list, nil
+}
+
+// JobsChanged implements ledger.Backend.
+func (b *Backend) JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) (changed []store.PlannedJob, next int64, err error) {
+	next = since
+	err = b.read(ctx, func(s *state) {
+		next = max(since, s.numbers.feed)
+		s.changes.AscendGreaterOrEqual(&cell{head: head{seq: since + 1}}, func(c *cell) bool {
+			j := &c.job
+			if !partitions.Has(job.Partition(j.UID)) {
+				return true
+			}
+			if len(changed) == limit {
+				return false
+			}
+			changed = append(changed, store.PlannedJob{
+				UID: j.UID, Epoch: j.Epoch, Version: j.Version, Cursor: j.Cursor, Planned: j.Planned,
+				Active: j.State == job.JobActive && !j.Deleted, Deleted: j.Deleted, Timing: c.timing,
+			})
+			if len(changed) == limit {
+				next = c.seq
+			}
+			return true
+		})
+	})
+	return changed, next, err
+}
+
+// Cursors implements ledger.Backend.
+func (b *Backend) Cursors(ctx context.Context, uids []job.ID) (list []store.JobCursor, err error) {
+	err = b.read(ctx, func(s *state) {
+		for _, c := range s.cellsOf(uids) {
+			if c != nil {
+				list = append(list, store.JobCursor{UID: c.job.UID, Epoch: c.job.Epoch, Cursor: c.job.Cursor, Planned: c.job.Planned})
+			}
+		}
+	})
+	return list, err
+}
+
+// Summary implements ledger.Backend.
+func (b *Backend) Summary(ctx context.Context) (sums [job.Partitions]store.PartitionSummary, err error) {
+	err = b.read(ctx, func(s *state) { sums = s.sums })
+	return sums, err
+}
+
+// Calendars implements ledger.Backend.
+func (b *Backend) Calendars(ctx context.Context) (list []*job.Calendar, err error) {
+	err = b.read(ctx, func(s *state) { list = byName(s.calendars) })
+	return list, err
+}
+
+// Pools implements ledger.Backend.
+func (b *Backend) Pools(ctx context.Context) (list []*job.Pool, err error) {
+	err = b.read(ctx, func(s *state) { list = byName(s.pools) })
+	return list, err
+}
+
+// Tokens implements ledger.Backend.
+func (b *Backend) Tokens(ctx context.Context) (list []store.Token, err error) {
+	err = b.read(ctx, func(s *state) { list = s.allTokens() })
+	return list, err
+}
+
+func (s *state) allTokens() []store.Token { return byName(s.tokens) }
+
+func byName[V any](all map[string]V) (list []V) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, all[name])
+	}
+	return list
+}
+
+// Audit implements ledger.Backend.
+func (b *Backend) Audit(ctx context.Context, q store.AuditQuery) (list []store.AuditRecord, next int64, err error) {
+	to := auditKeys + "\xff"
+	if q.Before > 0 {
+		to = auditKeys + big(q.Before)
+	}
+	pairs, err := b.driver.Range(ctx, auditKeys, to, store.LookMax+1, true)
+	if err != nil {
+		return nil, 0, err
+	}
+	last := int64(0)
+	for i, p := range pairs {
+		if len(list) == q.Limit || i == store.LookMax {
+			return list, last, nil
+		}
+		record, err := decode(p.Value, codeAudit)
+		if err != nil {
+			return nil, 0, fmt.Errorf("%w: audit: %w", store.ErrDamaged, err)
+		}
+		if last = record.Seq; q.Matches(&record) {
+			list = append(list, record)
+		}
+	}
+	return list, 0, nil
+}
+
+// Members implements ledger.Backend.
+func (b *Backend) Members(ctx context.Context) (list []ledger.Member, err error) {
+	err = b.read(ctx, func(s *state) {
+		for id, one := range s.sessions {
+			list = append(list, ledger.Member{Session: *one, Over: s.over[id]})
+		}
+	})
+	slices.SortFunc(list, func(a, c ledger.Member) int { return bytes.Compare(a.ID[:], c.ID[:]) })
+	return list, err
+}
+
+// Ready implements ledger.Backend.
+func (b *Backend) Ready(ctx context.Context, q ledger.ReadyQuery) (list []store.ReadyRun, err error) {
+	err = b.read(ctx, func(s *state) {
+		tree := s.due
+		if !q.Any {
+			tree = s.readyOf[q.Session]
+		}
+		behind(tree, q.After, func(r *store.Run) bool {
+			if r.Due.After(q.Until) || len(list) == q.Limit {
+				return false
+			}
+			list = append(list, store.ReadyRun{RunRef: refOf(r), Job: r.JobUID, Session: r.Session, Attempt: r.Attempt, Priority: r.Priority})
+			return true
+		})
+	})
+	return list, err
+}
+
+// behind walks over the runs of a tree that are behind a place.
+func behind(tree *btree.BTreeG[*store.Run], after store.RunRef, each func(*store.Run) bool) {
+	if tree == nil {
+		return
+	}
+	from := &store.Run{Run: job.Run{ID: after.ID, Due: after.Due}}
+	tree.AscendGreaterOrEqual(from, func(r *store.Run) bool {
+		if after != (store.RunRef{}) && columns.CompareRefs(refOf(r), after) <= 0 {
+			return true
+		}
+		return each(r)
+	})
+}
+
+// Runs implements ledger.Backend.
+func (b *Backend) Runs(ctx context.Context, q ledger.RunQuery) (list []store.Run, err error) {
+	err = b.read(ctx, func(s *state) {
+		each := func(r *store.Run) bool {
+			if len(list) == q.Limit {
+				return false
+			}
+			if (q.Run.IsZero() || r.ID == q.Run) &&
+				(q.Job.IsZero() || r.JobUID == q.Job) &&
+				(q.Namespace == "" || r.Namespace == q.Namespace) &&
+				(q.State == "" || r.State == q.State) &&
+				(len(q.Sessions) == 0 || slices.Contains(q.Sessions, r.Session) != q.Except) {
+				list = append(list, *r)
+			}
+			return true
+		}
+		some := s.someRuns(q)
+		if some == nil {
+			behind(s.all, q.After, each)
+			return
+		}
+		slices.SortFunc(some, func(a, b *store.Run) int { return columns.CompareRuns(*a, *b) })
+		for _, r := range some {
+			if (q.After == (store.RunRef{}) || columns.CompareRefs(refOf(r), q.After) > 0) && !each(r) {
+				return
+			}
+		}
+	})
+	return list, err
+}
+
+// someRuns returns those that a query can be about where they are found at once, nil where
+// all have to be looked at.
+func (s *state) someRuns(q ledger.RunQuery) []*store.Run {
+	some := []*store.Run{}
+	switch {
+	case !q.Run.IsZero():
+		if r := s.runs[q.Run]; r != nil {
+			some = append(some, r)
+		}
+	case !q.Job.IsZero():
+		if c := s.cells[q.Job]; c != nil {
+			some = append(some, c.runs...)
+		}
+	case q.State == job.StateRunning && len(q.Sessions) > 0 && !q.Except:
+		for _, id := range q.Sessions {
+			some = slices.AppendSeq(some, maps.Values(s.running[id]))
+		}
+	default:
+		return nil
+	}
+	return some
+}
+
+// Backlog implements ledger.Backend.
+func (b *Backend) Backlog(ctx context.Context, now time.Time, limit int) (backlog map[job.ID]int, err error) {
+	backlog = map[job.ID]int{}
+	err = b.read(ctx, func(s *state) {
+		for id, tree := range s.readyOf {
+			n := 0
+			tree.Ascend(func(r *store.Run) bool {
+				if r.Due.After(now) || n == limit {
+					return false
+				}
+				n++
+				return true
+			})
+			if n > 0 {
+				backlog[id] = n
+			}
+		}
+	})
+	return backlog, err
+}
+
+// Alarms implements ledger.Backend.
+func (b *Backend) Alarms(ctx context.Context, now time.Time, limit int) (refs []engine.RunRef, err error) {
+	err = b.read(ctx, func(s *state) {
+		var list []*store.Run
+		s.alarms.Ascend(func(r *store.Run) bool {
+			if r.AlertAt.After(now) || len(list) == limit {
+				return false
+			}
+			list = append(list, r)
+			return true
+		})
+		slices.SortFunc(list, func(a, b *store.Run) int { return columns.CompareRuns(*a, *b) })
+		refs = runRefs(list)
+	})
+	return refs, err
+}
+
+func runRefs(list []*store.Run) (refs []engine.RunRef) {
+	for _, r := range list {
+		refs = append(refs, engine.RunRef{Run: r.ID, Job: r.JobUID})
+	}
+	return refs
+}
+
+// endingMax is how much one call of Ending returns: what one step settles.
+const endingMax = store.MaxBatch
+
+// Ending implements ledger.Backend.
+func (b *Backend) Ending(ctx context.Context, now time.Time) (e ledger.Ending, err error) {
+	err = b.read(ctx, func(s *state) {
+		found := map[job.ID]*store.Run{}
+		s.late.Ascend(func(r *store.Run) bool {
+			if !now.After(r.LateAfter) || len(found) == endingMax/2 {
+				return false
+			}
+			found[r.ID] = r
+			return true
+		})
+		// In any order, so that none of many is always left out.
+		for id, r := range s.suspect {
+			if len(found) == endingMax {
+				break
+			}
+			found[id] = r
+		}
+		list := slices.SortedFunc(maps.Values(found), func(a, b *store.Run) int { return columns.CompareRuns(*a, *b) })
+		e.Runs, e.More = runRefs(list), len(found) == endingMax
+		for uid := range s.resting {
+			j := &s.cells[uid].job
+			at := j.Completed
+			if !j.PausedUntil.IsZero() {
+				at = j.PausedUntil
+			}
+			if at.After(now) {
+				continue
+			}
+			if len(e.Jobs) == store.MaxBatch {
+				e.More = true
+				break
+			}
+			e.Jobs = append(e.Jobs, uid)
+		}
+	})
+	slices.SortFunc(e.Jobs, func(a, c job.ID) int { return bytes.Compare(a[:], c[:]) })
+	return e, err
+}
+
+// sweepMax is how many keys one call of Sweep removes.
+const sweepMax = 100
+
+// Sweep implements ledger.Backend.
+func (b *Backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) (more bool, err error) {
+	t := newTxn()
+	var gone []job.ID
+	if err := b.read(ctx, func(s *state) {
+		remove := func(key string) { t.Compares[key] = s.versions[key]; t.Deletes = append(t.Deletes, key) }
+		for key, kept := range s.requests {
+			if len(t.Deletes) < sweepMax && !now.Before(kept.Expires) {
+				remove(key)
+			}
+		}
+		for uid := range s.deleted {
+			c := s.cells[uid]
+			if len(t.Deletes) < sweepMax && now.Sub(c.job.Changed) > store.TombstoneLife && len(c.runs) == 0 {
+				remove(cellKey(uid))
+				gone = append(gone, uid)
+			}
+		}
+		for _, id := range forgotten {
+			if len(t.Deletes) < sweepMax && s.sessions[id] != nil && len(s.running[id]) == 0 {
+				remove(sessionKey(id))
+				remove(renewalKey(id))
+				t.Compares[membersKey] = s.versions[membersKey]
+			}
+		}
+		if _, changed := t.Compares[membersKey]; changed {
+			t.Puts = append(t.Puts, Pair{Key: membersKey, Value: []byte(b.writer)})
+		}
+	}); err != nil {
+		return false, err
+	}
+	if err := b.sweepFeed(ctx, now); err != nil || len(t.Deletes) == 0 {
+		return false, err
+	}
+	if more, err = len(t.Deletes) >= sweepMax, b.change(ctx, t); err != nil {
+		return false, err
+	}
+	for _, uid := range gone {
+		if err := b.removeRange(ctx, definitionsOf(uid), definitionsOf(uid)+"\xff"); err != nil {
+			return false, err
+		}
+	}
+	return more, nil
+}
+
+func newTxn() *Txn { return &Txn{Compares: map[string]int64{}} }
+
+// change writes something outside of a step. What was changed meanwhile is left for the
+// next time.
+func (b *Backend) change(ctx context.Context, t *Txn) error {
+	t.Puts = append(t.Puts, Pair{Key: signalKey, Value: encode(&signal{writer: b.writer}, codeSignal, 16)})
+	version, done, err := b.driver.Commit(ctx, t)
+	if err != nil || !done {
+		return err
+	}
+	return b.await(ctx, version)
+}
+
+// removeRange removes keys that are not in the copy.
+func (b *Backend) removeRange(ctx context.Context, from, to string) error {
+	most, _ := b.driver.Bounds()
+	for {
+		pairs, err := b.driver.Range(ctx, from, to, most, false)
+		if err != nil || len(pairs) == 0 {
+			return err
+		}
+		var t Txn
+		for _, p := range pairs {
+			t.Deletes = append(t.Deletes, p.Key)
+		}
+		if _, _, err := b.driver.Commit(ctx, &t); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,308 @@
+// Package replica is a backend of the ledger on a shared key-value store that compares and
+// writes several keys at once and tells its followers what was written: etcd, Redis.
+//
+// # The idea
+//
+// All control state lies in few kinds of keys; a job with its unfinished runs is one, its
+// cell. Each process keeps a copy of that state in memory, which the feed of the key-value
+// store brings up to date. A step reads the copy, lets the engine decide, and commits what
+// came of it in one message that compares the versions of all keys that the step has read.
+// So indexes need no keys of their own, and reading costs nothing.
+//
+// A step that wrote was proved right by its compares. One that writes nothing is only as good
+// as the copy: it is accepted when the copy, brought up to the latest commit, still has what
+// the step has read.
+//
+// Documents, output and the audit can be large and are read seldom. They are not in the copy.
+package replica
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/events"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Driver is a shared, ordered map of keys to values. Keys that begin with Copied are
+// followed. Its errors are those of the contract of package store.
+type Driver interface {
+	// Now returns the clock that all processes share, or false if there is none: then the
+	// nodes agree on one by what their renewals say.
+	Now(ctx context.Context) (time.Time, bool, error)
+	// Get returns the values of keys in their order, nil for what does not exist.
+	Get(ctx context.Context, keys []string) ([][]byte, error)
+	// Range returns what is from one key up to another, which is excluded, in order or
+	// backwards, and at most limit of it.
+	Range(ctx context.Context, from, to string, limit int, backwards bool) ([]Pair, error)
+	// Commit does a transaction if each key that it compares has the version: all of it or
+	// nothing. The version that it returns is that of what was written. A transaction that
+	// writes has Signal written with it. An error that wraps store.ErrAway leaves open
+	// whether it was done.
+	Commit(ctx context.Context, t *Txn) (version int64, done bool, err error)
+	// Tail returns the version of the latest commit.
+	Tail(ctx context.Context) (int64, error)
+	// Follow gives apply all copied keys that there are, and then each change, in the order
+	// of versions and a commit at a time. It begins anew, with Update.Whole, when changes were
+	// lost, and returns when ctx ends.
+	Follow(ctx context.Context, apply func(Update))
+	// Bounds are how many keys one transaction compares, and how many bytes it has.
+	Bounds() (compares, size int)
+	Close() error
+}
+
+const (
+	// Copied begins the keys that are in the copy of each process.
+	Copied = "m/"
+	// Signal is the key that each commit of copied keys writes.
+	Signal = Copied + "v"
+)
+
+// Pair is a key with its value.
+type Pair struct {
+	Key     string
+	Value   []byte
+	Version int64 // of the commit that wrote it
+}
+
+// Txn is a transaction. A version of 0 is that of a key that does not exist.
+type Txn struct {
+	Compares map[string]int64
+	Puts     []Pair // without versions
+	Deletes  []string
+	// Adds says that it makes more than it removes: a driver may refuse it when space is short.
+	Adds bool
+}
+
+// Update is what a process is told of the copied keys.
+type Update struct {
+	// Whole says that these are all keys that there are: others are gone.
+	Whole   bool
+	Puts    []Pair
+	Deletes []string
+	// Version is how far the copy has come with this.
+	Version int64
+	// Lost is how many steps the store has acknowledged to this process and does not have.
+	Lost int64
+}
+
+// Options are what a replica is opened with.
+type Options struct {
+	// Now is the clock in the place of that of the driver, for tests.
+	Now func() time.Time
+	// Defaults are filled in where jobs say nothing.
+	Defaults job.Defaults
+	// Revisions is how many definitions of a job are kept.
+	Revisions int
+	// Records bounds the history that is kept in the store.
+	Records int
+	// Apart says that history is kept elsewhere: the Backend is a ledger.ControlBackend and
+	// has the methods of store.Outbox, and its History is not used.
+	Apart bool
+	// Lost is told how many acknowledged steps are gone. It may be nil.
+	Lost func(steps int64)
+}
+
+// Backend implements ledger.Backend.
+type Backend struct {
+	opt    Options
+	driver Driver
+	hints  events.Hints
+	feed   events.Feed
+	stop   context.CancelFunc
+	over   sync.WaitGroup
+	writer string // tells the commits of this process apart
+	docs   documents
+	clock  sharedClock
+	// numbering is held by the commit of this process that takes numbers.
+	numbering sync.Mutex
+	feedSwept struct { // when the feed was looked at for what is beyond its bounds
+		sync.Mutex
+		at time.Time
+	}
+	// turn is held by a step that has been made again several times.
+	turn sync.Mutex
+
+	mu      sync.RWMutex
+	state   *state
+	version int64
+	ready   chan struct{} // closed when the copy is there
+	// moved is closed, and made anew, when the copy has come further.
+	moved chan struct{}
+	// waiting are what is to be called when the copy has come to a version.
+	waiting []waiter
+}
+
+type waiter struct {
+	version int64
+	call    func()
+}
+
+// Open returns a backend whose copy is there.
+func Open(ctx context.Context, d Driver, opt Options) (*Backend, error) { //nolint:contextcheck // the copy is followed until Close
+	if opt.Revisions == 0 {
+		opt.Revisions = store.RevisionsDefault
+	}
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // crypto/rand does not fail
+	follow, stop := context.WithCancel(context.Background())
+	b := &Backend{
+		opt: opt, driver: d, stop: stop, writer: string(id[:]),
+		state: newState(opt.Apart), ready: make(chan struct{}), moved: make(chan struct{}),
+	}
+	b.docs.init(documentsMax)
+	b.over.Go(func() { d.Follow(follow, b.apply) })
+	select {
+	case <-b.ready:
+		if err := b.checkApart(ctx); err != nil {
+			_ = b.Close()
+			return nil, err
+		}
+		return b, nil
+	case <-ctx.Done():
+		_ = b.Close()
+		return nil, fmt.Errorf("read the store: %w", errors.Join(store.ErrAway, context.Cause(ctx)))
+	}
+}
+
+// Close ends the copy.
+func (b *Backend) Close() error {
+	b.stop()
+	err := b.driver.Close()
+	b.over.Wait()
+	return err
+}
+
+// apply brings the copy up to date, and tells those of this process who listen.
+func (b *Backend) apply(u Update) {
+	b.mu.Lock()
+	if u.Whole {
+		was := b.state
+		b.state = newState(b.opt.Apart)
+		if b.opt.Apart {
+			b.state.outbox.recent = was.outbox.recent
+		}
+	}
+	var hint store.Hint
+	var told []store.Event
+	elsewhere := b.feed.Wanted() && !u.Whole
+	for _, key := range u.Deletes {
+		b.state.remove(key, b.localNow())
+	}
+	for _, p := range u.Puts {
+		signal, happened := b.state.put(p, elsewhere)
+		if signal.writer != "" {
+			hint |= signal.hint
+			elsewhere = elsewhere && signal.writer != b.writer
+		}
+		if elsewhere {
+			told = append(told, happened...)
+		}
+		b.clock.observe(p, b.localNow())
+	}
+	if u.Whole {
+		hint |= store.HintJobs | store.HintRuns
+		if b.version > 0 { // what was copied before may be gone
+			hint |= store.HintLost
+		}
+	}
+	b.version = u.Version
+	var due []func()
+	b.waiting = slices.DeleteFunc(b.waiting, func(w waiter) bool {
+		if w.version > b.version && !u.Whole {
+			return false
+		}
+		due = append(due, w.call)
+		return true
+	})
+	close(b.moved)
+	b.moved = make(chan struct{})
+	select {
+	case <-b.ready:
+	default:
+		close(b.ready)
+	}
+	b.mu.Unlock()
+
+	for _, call := range due {
+		call()
+	}
+	if u.Lost > 0 && b.opt.Lost != nil {
+		b.opt.Lost(u.Lost)
+	}
+	b.hints.Send(hint)
+	b.feed.Send(told)
+}
+
+// await waits until the copy has come to a version.
+func (b *Backend) await(ctx context.Context, version int64) error {
+	for {
+		b.mu.RLock()
+		moved, here := b.moved, b.version >= version
+		b.mu.RUnlock()
+		if here {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: the feed of changes is behind: %w", store.ErrAway, context.Cause(ctx))
+		}
+	}
+}
+
+// fresh brings the copy up to what others have committed before the call.
+func (b *Backend) fresh(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	version, err := b.driver.Tail(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.await(ctx, version); err != nil {
+		return err
+	}
+	return b.whole()
+}
+
+// whole returns why the copy is not all of the state: what a step decides with a part of it, such
+// as who is in the slot of a pool, would be wrong.
+func (b *Backend) whole() error {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for key, err := range b.state.unread {
+		what := fmt.Sprintf("the key %q", key)
+		if strings.HasPrefix(key, cellKeys) {
+			what = "the state of job " + idIn(key, cellKeys).String()
+		}
+		return fmt.Errorf("read %s: %w", what, err)
+	}
+	return nil
+}
+
+// read gives a function the copy, brought up to date.
+func (b *Backend) read(ctx context.Context, f func(s *state)) error {
+	if err := b.fresh(ctx); err != nil {
+		return err
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	f(b.state)
+	return nil
+}
+
+// Hints implements ledger.Backend.
+func (b *Backend) Hints(ctx context.Context) <-chan store.Hint { return b.hints.Listen(ctx) }
+
+// EventsElsewhere implements ledger.Backend.
+func (b *Backend) EventsElsewhere(ctx context.Context) <-chan []store.Event {
+	return b.feed.Follow(ctx)
+}

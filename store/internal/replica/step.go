@@ -1,0 +1,395 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
+	"github.com/belfry-cron/belfry/store/internal/ledger"
+)
+
+// turnAfter is how often a step is made again at the same time as others.
+const turnAfter = 2
+
+// Step implements ledger.Backend.
+func (b *Backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.Tx) error) error {
+	if o.Try > turnAfter {
+		// Where many of this process want the same, they come one after another.
+		b.turn.Lock()
+		defer b.turn.Unlock()
+	}
+	if o.Try > 0 {
+		if err := b.fresh(ctx); err != nil {
+			return err
+		}
+	}
+	if err := b.whole(); err != nil {
+		return err
+	}
+	t := &tx{b: b, ctx: ctx, reads: map[string]int64{}}
+	if err := decide(t); err != nil {
+		return cmp.Or(t.confirm(ctx), err)
+	}
+	if t.commit == nil {
+		// A refusal is only as good as what it was decided by.
+		if err := t.confirm(ctx); err != nil {
+			return err
+		}
+		o.Committed()
+		return ctx.Err()
+	}
+	for _, p := range t.commit.parts {
+		p.Adds = o.Adds
+	}
+	version, err := t.commit.do(ctx, b)
+	if err != nil {
+		return err
+	}
+	return b.settle(ctx, version, o.Committed)
+}
+
+// settle waits until the copy has a commit, and calls a function then: in the order of the
+// commits of this process.
+func (b *Backend) settle(ctx context.Context, version int64, call func()) error {
+	done := make(chan struct{})
+	b.mu.Lock()
+	if b.version >= version {
+		b.mu.Unlock()
+		call()
+		return nil
+	}
+	b.waiting = append(b.waiting, waiter{version, func() { call(); close(done) }})
+	slices.SortStableFunc(b.waiting, func(a, c waiter) int { return int(a.version - c.version) })
+	b.mu.Unlock()
+	select {
+	case <-done:
+	case <-ctx.Done(): // it is committed all the same
+	}
+	return nil
+}
+
+// tx is a step in the making.
+type tx struct {
+	b   *Backend
+	ctx context.Context
+	// reads are the keys that the step has read, with their versions, and changed is set when
+	// one was read twice with different ones.
+	reads   map[string]int64
+	changed bool
+	now     time.Time // of the step
+	commit  *commit
+}
+
+// confirm returns ledger.ErrAgain if something that the step has read is another by now, and
+// another error if that cannot be known.
+func (t *tx) confirm(ctx context.Context) error {
+	if t.changed {
+		return ledger.ErrAgain
+	}
+	if len(t.reads) == 0 {
+		return nil
+	}
+	if err := t.b.fresh(ctx); err != nil {
+		return err
+	}
+	if t.b.differs(t.reads) {
+		return ledger.ErrAgain
+	}
+	return nil
+}
+
+// saw notes that a key was read. The copy is locked.
+func (t *tx) saw(key string) {
+	version := t.b.state.versions[key]
+	if was, ok := t.reads[key]; ok && was != version {
+		t.changed = true
+	}
+	t.reads[key] = version
+}
+
+// Now implements ledger.Tx.
+func (t *tx) Now() (time.Time, error) {
+	if t.changed {
+		return time.Time{}, ledger.ErrAgain
+	}
+	now, err := t.b.Now(t.ctx)
+	t.now = now
+	return now, err
+}
+
+// found is what a Load has found in the copy: documents are read when it is not locked.
+type found struct {
+	jobs, named, following, naming []*cell
+	names, upstreams, calendars    []string
+	add                            []*store.Run
+}
+
+// Load implements ledger.Tx.
+func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
+	anywhere := func(ref engine.RunRef) bool { return ref.Job.IsZero() }
+	if n.Judges || len(n.Running)+len(n.Names) > 0 || slices.ContainsFunc(n.Runs, anywhere) || slices.ContainsFunc(n.Records, anywhere) {
+		// Rare: edits, what others decide meanwhile, and runs of which it is not known which
+		// cell tells that they are not there.
+		if err := t.b.fresh(t.ctx); err != nil {
+			return err
+		}
+	}
+	now, err := t.b.Now(t.ctx)
+	if err != nil {
+		return err
+	}
+	var f found
+	t.b.mu.RLock()
+	t.look(n, b, &f, now)
+	t.b.mu.RUnlock()
+	if t.changed {
+		return ledger.ErrAgain
+	}
+	return t.add(b, &f)
+}
+
+// look reads the copy.
+func (t *tx) look(n *engine.Need, b *engine.Batch, f *found, now time.Time) {
+	s := t.b.state
+	for _, uid := range n.Jobs {
+		t.saw(cellKey(uid))
+		if c := s.cells[uid]; c != nil {
+			f.jobs = append(f.jobs, c)
+		}
+	}
+	for _, name := range n.Names {
+		t.saw(nameKey(name))
+		if found, ok := s.names.Get(named{full: name}); ok {
+			t.saw(cellKey(found.uid))
+			if c := s.cells[found.uid]; c != nil {
+				f.named, f.names = append(f.named, c), append(f.names, name)
+			}
+		}
+	}
+	for _, ref := range n.Runs {
+		r := s.runs[ref.Run]
+		switch {
+		case r != nil:
+			t.seeRun(f, r)
+		case !ref.Job.IsZero():
+			t.saw(cellKey(ref.Job))
+		}
+	}
+	for _, uid := range n.Whole {
+		t.seeRuns(f, uid, func(*store.Run) bool { return true })
+	}
+	for _, uid := range n.Waiting {
+		t.seeRuns(f, uid, func(r *store.Run) bool { return r.State != job.StateReady })
+	}
+	for i := range n.Slots {
+		t.slot(&n.Slots[i], b, f)
+	}
+	if len(n.Upstreams) > 0 || len(n.Follows) > 0 || len(n.Naming) > 0 {
+		t.saw(followsKey)
+	}
+	t.lookFollows(n, b, f)
+	for _, id := range n.Keys {
+		t.saw(cellKey(id.Job)) // which a request changes
+		if kept, ok := s.requests[requestKey(id)]; ok && now.Before(kept.Expires) {
+			b.AddKey(id, kept.Run)
+		}
+	}
+	for _, ref := range n.Records {
+		// The end of a run changes its cell.
+		if !ref.Job.IsZero() {
+			t.saw(cellKey(ref.Job))
+		}
+		if s.outbox != nil {
+			t.lookOutbox(ref.Run, b)
+		}
+		for _, r := range s.records[ref.Run] {
+			b.AddRecord(r)
+			t.saw(s.groupOf[recordKey{ref.Run, r.Attempt.Number}].key)
+		}
+	}
+	t.lookMembers(n, b)
+	t.lookDocuments(n, b)
+}
+
+func (t *tx) seeRun(f *found, r *store.Run) {
+	t.saw(cellKey(r.JobUID))
+	f.add = append(f.add, r)
+}
+
+func (t *tx) seeRuns(f *found, uid job.ID, wanted func(*store.Run) bool) {
+	t.saw(cellKey(uid))
+	if c := t.b.state.cells[uid]; c != nil {
+		for _, r := range c.runs {
+			if wanted(r) {
+				f.add = append(f.add, r)
+			}
+		}
+	}
+}
+
+// slot adds the members of a slot: see engine.SlotNeed.
+func (t *tx) slot(need *engine.SlotNeed, b *engine.Batch, f *found) {
+	s := t.b.state
+	var members []*store.Run
+	if name, pool := engine.PoolOf(need.Key); pool {
+		t.saw(slotKeys + need.Key)
+		t.saw(documentsKey)
+		if p := s.pools[name]; p != nil {
+			b.AddPool(name, p.Slots.Size)
+		}
+		for _, r := range s.slots[need.Key] {
+			members = append(members, r)
+		}
+	} else if !need.Job.IsZero() {
+		t.saw(cellKey(need.Job))
+		if c := s.cells[need.Job]; c != nil {
+			for _, r := range c.runs {
+				if r.Slot == need.Key {
+					members = append(members, r)
+				}
+			}
+		}
+	}
+	slices.SortFunc(members, func(a, b *store.Run) int { return columns.CompareRuns(*a, *b) })
+	waiting, ready, more := 0, 0, 0
+	for _, r := range members {
+		switch {
+		case r.HoldsSlot:
+		case r.State == job.StateWaiting:
+			if waiting++; waiting > store.MaxBatch {
+				if r.Overlap == "" && !r.AwaitsPrevious {
+					more++
+				}
+				continue
+			}
+		case columns.CompareRefs(refOf(r), need.Until) > 0:
+			continue
+		default:
+			if ready++; ready > store.MaxBatch {
+				continue
+			}
+		}
+		t.seeRun(f, r)
+	}
+	if more > 0 {
+		b.MoreWaiting(need.Key, more)
+	}
+}
+
+func (t *tx) lookFollows(n *engine.Need, b *engine.Batch, f *found) {
+	s := t.b.state
+	for _, name := range n.Upstreams {
+		for _, c := range s.sorted(s.followers[name]) {
+			t.saw(cellKey(c.job.UID))
+			f.following, f.upstreams = append(f.following, c), append(f.upstreams, name)
+		}
+	}
+	for _, name := range n.Follows {
+		if found, ok := s.names.Get(named{full: name}); ok {
+			b.AddFollows(name, s.cells[found.uid].follows)
+		}
+	}
+	for _, full := range n.Naming {
+		for _, c := range s.sorted(s.naming[full]) {
+			t.saw(cellKey(c.job.UID))
+			f.naming, f.calendars = append(f.naming, c), append(f.calendars, full)
+		}
+	}
+}
+
+// sorted returns cells by the names of their jobs.
+func (s *state) sorted(uids map[job.ID]bool) (cells []*cell) {
+	for uid := range uids {
+		cells = append(cells, s.cells[uid])
+	}
+	slices.SortFunc(cells, func(a, c *cell) int { return strings.Compare(a.job.FullName(), c.job.FullName()) })
+	return cells
+}
+
+func (t *tx) lookMembers(n *engine.Need, b *engine.Batch) {
+	s := t.b.state
+	if n.Sessions || n.Judges || len(n.Running) > 0 {
+		t.saw(membersKey)
+	}
+	if n.Sessions {
+		b.UseSessions(s.sessions)
+		for id := range s.over {
+			b.AddOver(id)
+		}
+	}
+	if n.Judges {
+		for id := range s.sessions {
+			t.saw(renewalKey(id))
+		}
+	}
+	for _, id := range n.Running {
+		for run := range s.running[id] {
+			b.AddRunning(id, run)
+			break
+		}
+	}
+}
+
+func (t *tx) lookDocuments(n *engine.Need, b *engine.Batch) {
+	s := t.b.state
+	if n.Calendars || n.Pools || n.Tokens || n.Drains {
+		t.saw(documentsKey)
+	}
+	if n.Calendars {
+		b.UseCalendars(clone(s.calendars))
+	}
+	if n.Pools {
+		b.UsePools(clone(s.pools))
+	}
+	if n.Tokens {
+		b.UseTokens(s.allTokens())
+	}
+	if n.Drains {
+		b.UseDrains(clone(s.drains))
+	}
+}
+
+func clone[V any](m map[string]V) map[string]V {
+	own := make(map[string]V, len(m))
+	for key, value := range m {
+		own[key] = value
+	}
+	return own
+}
+
+// add gives the batch what was found, with documents.
+func (t *tx) add(b *engine.Batch, f *found) error {
+	jobs, err := t.b.jobsOf(t.ctx, slices.Concat(f.jobs, f.named, f.following, f.naming))
+	if err != nil {
+		return err
+	}
+	next := func(n int) []*engine.Job {
+		first := jobs[:n]
+		jobs = jobs[n:]
+		return first
+	}
+	for _, j := range next(len(f.jobs)) {
+		b.AddJob(j)
+	}
+	for i, j := range next(len(f.named)) {
+		b.AddNamed(f.names[i], j)
+	}
+	for i, j := range next(len(f.following)) {
+		b.AddFollower(f.upstreams[i], j)
+	}
+	for i, j := range next(len(f.naming)) {
+		b.AddNaming(f.calendars[i], j)
+	}
+	for _, r := range f.add {
+		b.AddRun(r)
+	}
+	return nil
+}
+
+func refOf(r *store.Run) store.RunRef { return store.RunRef{Due: r.Due, ID: r.ID} }

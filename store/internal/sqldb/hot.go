@@ -1,0 +1,246 @@
+package sqldb
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
+)
+
+// Where one process has the database for itself, a run is planned, claimed and finished by
+// the same process within seconds. So steps remember what they have read and written last:
+// jobs, and the runs in the jobs' own slots. What is here is as it is in the open
+// transaction; after anything was undone, all is forgotten. docs/decisions/0026 has what
+// that saves.
+
+const (
+	// hotMax is how many jobs are remembered, at about a kilobyte each.
+	hotMax = 32768
+	// hotRuns is how many runs of a job that have begun, or wait, are
+	// remembered. A job with more waits for other things than the store.
+	hotRuns = 64
+	// hotPlanned is how many planned runs are remembered in all, at about 150
+	// bytes each: what the highest rate plans in a look-ahead.
+	hotPlanned = 400_000
+)
+
+// hotJob is what is remembered of a job.
+type hotJob struct {
+	job    engine.Job
+	seq    int64
+	stored stored
+	// planned and runs are unfinished runs in the slot of the job itself, all
+	// of them if complete is set: those that are as the planner made them, by
+	// due time and id, and the others.
+	planned  []plannedRun
+	runs     []*store.Run
+	complete bool
+}
+
+// plannedRun is a run that is as the planner made it: a fifth of store.Run.
+type plannedRun struct {
+	id, session               job.ID
+	node                      string
+	scheduled, due, lateAfter int64
+	nextDue                   int64
+	epoch, version            int64
+	priority                  int
+}
+
+// isPlanned tells whether a run is one that plannedRun can say all about.
+func isPlanned(r *store.Run) bool {
+	return r.Kind == job.RunScheduled && r.State == job.StateReady && r.Attempt == 1 && !r.HoldsSlot && r.First.IsZero() &&
+		r.Token.IsZero() && r.Claimed.IsZero() && r.Shards == 0 && r.Overlap == "" && !r.AwaitsPrevious && r.Reason == "" &&
+		r.Params == nil && r.Parent.IsZero() && r.Last == "" && r.CancelBy == "" && r.CancelReason == "" &&
+		r.FirstDue.IsZero() && r.AlertAt.IsZero() && r.Others == "" &&
+		r.FloorBefore.IsZero() && r.LostAfter == 0
+}
+
+func plannedOf(r *store.Run) plannedRun {
+	return plannedRun{
+		id: r.ID, session: r.Session, node: r.Node,
+		scheduled: columns.Nanos(r.Scheduled), due: columns.Nanos(r.Due), lateAfter: columns.Nanos(r.LateAfter), nextDue: columns.Nanos(r.NextDue),
+		epoch: r.Epoch, version: r.Version, priority: r.Priority,
+	}
+}
+
+func (p *plannedRun) run(uid job.ID) store.Run {
+	r := store.Run{
+		Run: job.Run{
+			ID: p.id, JobUID: uid, Kind: job.RunScheduled, State: job.StateReady, Attempt: 1, Node: p.node,
+			Epoch: p.epoch, Version: p.version, Scheduled: columns.FromNanos(p.scheduled), Due: columns.FromNanos(p.due),
+		},
+		Session: p.session, Slot: uid.String(), Priority: p.priority, LateAfter: columns.FromNanos(p.lateAfter), NextDue: columns.FromNanos(p.nextDue),
+	}
+	r.Key = columns.Key(&r.Run)
+	return r
+}
+
+func (p *plannedRun) compare(due int64, id job.ID) int {
+	return cmp.Or(cmp.Compare(p.due, due), bytes.Compare(p.id[:], id[:]))
+}
+
+// hot is what steps remember. It belongs to the step that is being made.
+type hot struct {
+	era     int64 // of the database
+	jobs    map[job.ID]*hotJob
+	runs    map[job.ID]*store.Run // those of the jobs, by id
+	planned map[job.ID]*hotJob    // whose planned runs have an id
+}
+
+// keepJob remembers a job as it was read or written.
+func (h *hot) keepJob(r jobRow, as stored) *hotJob {
+	if h.jobs == nil {
+		h.jobs, h.runs, h.planned = map[job.ID]*hotJob{}, map[job.ID]*store.Run{}, map[job.ID]*hotJob{}
+	}
+	kept := h.jobs[r.UID]
+	if kept == nil {
+		for uid := range h.jobs {
+			if len(h.jobs) < hotMax {
+				break
+			}
+			h.dropJob(uid) // any will do
+		}
+		kept = &hotJob{}
+		h.jobs[r.UID] = kept
+	}
+	kept.job, kept.seq, kept.stored = *r.Job, r.seq, as
+	return kept
+}
+
+func (h *hot) dropJob(uid job.ID) {
+	if kept := h.jobs[uid]; kept != nil {
+		h.dropRuns(kept)
+		delete(h.jobs, uid)
+	}
+}
+
+// dropRuns forgets the runs of a job.
+func (h *hot) dropRuns(kept *hotJob) {
+	for _, r := range kept.runs {
+		delete(h.runs, r.ID)
+	}
+	for i := range kept.planned {
+		delete(h.planned, kept.planned[i].id)
+	}
+	kept.runs, kept.planned, kept.complete = nil, nil, false
+}
+
+// keepRun remembers a run as it was read or written.
+func (h *hot) keepRun(r *store.Run) {
+	kept := h.jobs[r.JobUID]
+	if kept == nil {
+		return
+	}
+	own := columns.IsOwnSlot(r.Slot, r.JobUID)
+	if known := h.runs[r.ID]; known != nil && own && !isPlanned(r) {
+		*known = *r
+		return
+	}
+	h.dropRun(r)
+	switch {
+	case !own:
+	case isPlanned(r) && len(h.planned) < hotPlanned:
+		p := plannedOf(r)
+		i, _ := slices.BinarySearchFunc(kept.planned, &p, func(a plannedRun, b *plannedRun) int { return a.compare(b.due, b.id) })
+		kept.planned = slices.Insert(kept.planned, i, p)
+		h.planned[r.ID] = kept
+	case !isPlanned(r) && len(kept.runs) < hotRuns:
+		copied := *r
+		kept.runs = append(kept.runs, &copied)
+		h.runs[r.ID] = &copied
+	default:
+		kept.complete = false
+	}
+}
+
+func (h *hot) dropRun(r *store.Run) {
+	kept := h.jobs[r.JobUID]
+	if kept == nil {
+		return
+	}
+	if h.runs[r.ID] != nil {
+		kept.runs = slices.DeleteFunc(kept.runs, func(o *store.Run) bool { return o.ID == r.ID })
+		delete(h.runs, r.ID)
+	}
+	if h.planned[r.ID] != nil {
+		// It is the first, or near it.
+		i := slices.IndexFunc(kept.planned, func(p plannedRun) bool { return p.id == r.ID })
+		if i == 0 {
+			kept.planned = kept.planned[1:]
+		} else {
+			kept.planned = slices.Delete(kept.planned, i, i+1)
+		}
+		delete(h.planned, r.ID)
+	}
+}
+
+// run returns a run that is remembered.
+func (h *hot) run(id job.ID) (r store.Run, ok bool) {
+	if known := h.runs[id]; known != nil {
+		return *known, true
+	}
+	kept := h.planned[id]
+	if kept == nil {
+		return r, false
+	}
+	i := slices.IndexFunc(kept.planned, func(p plannedRun) bool { return p.id == id })
+	return kept.planned[i].run(kept.job.UID), true
+}
+
+// hasSlot tells whether all runs in the slot of a job are remembered.
+func (h *hot) hasSlot(uid job.ID) bool {
+	kept := h.jobs[uid]
+	return kept != nil && kept.complete
+}
+
+// ownSlot returns the remembered runs in the slot of a job that an attempt of a
+// run due at until has to do with: those that are planned for later do not matter
+// to it. Those that a batch has already are left out.
+func (h *hot) ownSlot(uid job.ID, until store.RunRef, b *engine.Batch) (list []store.Run) {
+	kept, due := h.jobs[uid], columns.Nanos(until.Due)
+	for i := range kept.planned {
+		p := &kept.planned[i]
+		if p.compare(due, until.ID) > 0 {
+			break
+		}
+		if !b.HasRun(p.id) {
+			list = append(list, p.run(uid))
+		}
+	}
+	for _, r := range kept.runs {
+		if !b.HasRun(r.ID) {
+			list = append(list, *r)
+		}
+	}
+	return list
+}
+
+// keepSlot remembers that runs are all that there are in the slot of a job.
+func (h *hot) keepSlot(uid job.ID, runs []store.Run) {
+	kept := h.jobs[uid]
+	if kept == nil {
+		return
+	}
+	h.dropRuns(kept)
+	kept.complete = true
+	for i := range runs {
+		h.keepRun(&runs[i])
+	}
+}
+
+// wrote remembers what a step has written.
+func (h *hot) wrote(c *engine.Changes) {
+	for _, r := range c.Removed {
+		h.dropRun(r)
+	}
+	for _, list := range [...][]*store.Run{c.Saved, c.Made} {
+		for _, r := range list {
+			h.keepRun(r)
+		}
+	}
+}

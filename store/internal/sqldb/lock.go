@@ -1,0 +1,367 @@
+package sqldb
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
+)
+
+// The locks of definitions, in the order in which they are taken, and of what is
+// done by one node at a time.
+const (
+	calendarsLock = "calendars" // of steps that name a calendar, or change one, a pool or a drain
+	graphLock     = "graph"     // of steps that make a job follow others
+	tokensLock    = "tokens"
+	defaultsLock  = "defaults"
+	expiryLock    = "expiry"
+)
+
+// lock takes one of the locks that are rows of the table counters.
+func (t *tx) lock(name string) error {
+	_, err := t.number("select value from counters where name = ? for update", name)
+	return err
+}
+
+// locksOf returns the locks of definitions that a step needs, in their order.
+func locksOf(n *engine.Need) (list []string) {
+	if n.Calendars || n.Pools || n.Drains || len(n.Naming) > 0 {
+		list = append(list, calendarsLock)
+	}
+	if len(n.Follows) > 0 {
+		list = append(list, graphLock)
+	}
+	if n.Tokens {
+		list = append(list, tokensLock)
+	}
+	return list
+}
+
+// mustHave notes the locks of definitions that are not held, for the next try.
+func (st *step) mustHave(n *engine.Need) {
+	if st.s.db.Alone() {
+		return
+	}
+	for _, name := range locksOf(n) {
+		if !st.locks[name] {
+			st.k.lock(name)
+			st.unlocked = true
+		}
+	}
+}
+
+// byKey makes MySQL and MariaDB, for which alone it is no comment, look up each id of
+// a set where they would rather read, and lock, the whole table, byRun the records of
+// each run.
+const (
+	byKey = "/*! force index (primary) */ "
+	byRun = "/*! force index (history_run) */ "
+)
+
+// lockStates sorts what is found, by an expression that no index has: otherwise
+// PostgreSQL may read all jobs in the order of the index and compare each with the set.
+const lockStates = "select " + stateColumns + " from job_state s " + byKey + "where s.uid in (?*) order by coalesce(s.uid, '') for update"
+
+// begin locks what a step is about, as far as its first need and earlier tries say, and reads
+// with it what most steps ask for next.
+func (st *step) begin(n *engine.Need, b *engine.Batch) error {
+	st.locks, st.pools = map[string]bool{}, map[string]bool{}
+	for _, name := range locksOf(n) {
+		st.k.lock(name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(st.k.locks)) { // which is their order
+		if err := st.lock(name); err != nil {
+			return err
+		}
+		st.locks[name] = true
+	}
+	f, err := st.foresee(n)
+	if err != nil {
+		return err
+	}
+	if err := st.lockPools(f); err != nil {
+		return err
+	}
+	return st.lockJobs(n, b, f)
+}
+
+// foreseen is what a step locks, and reads with the locks.
+type foreseen struct {
+	jobs  map[job.ID]bool
+	pools map[string]bool
+	slots []job.ID // jobs whose own slots are read
+}
+
+// foresee says what a step is about: what its first need names, and what the definitions
+// of the jobs say that this process has seen last. What is wrong of it is found behind the
+// locks.
+func (st *step) foresee(n *engine.Need) (*foreseen, error) {
+	f := &foreseen{jobs: maps.Clone(st.k.jobs), pools: maps.Clone(st.k.pools)}
+	for _, uid := range n.Jobs {
+		remember(&f.jobs, uid)
+	}
+	if len(n.Names) > 0 {
+		found, err := st.named(n.Names)
+		if err != nil {
+			return nil, err
+		}
+		for _, uid := range found {
+			remember(&f.jobs, uid)
+		}
+	}
+	for _, calendar := range n.Naming {
+		uids, err := st.ids(selectNaming, calendar)
+		if err != nil {
+			return nil, err
+		}
+		for _, uid := range uids {
+			remember(&f.jobs, uid)
+		}
+	}
+	for i := range n.Slots {
+		if pool, ok := engine.PoolOf(n.Slots[i].Key); ok {
+			remember(&f.pools, pool)
+		}
+	}
+	var unknown [][]byte
+	contended := make(map[job.ID]bool, len(n.Runs))
+	for i := range n.Runs {
+		if ref := &n.Runs[i]; !ref.Job.IsZero() {
+			remember(&f.jobs, ref.Job)
+			contended[ref.Job] = true
+		} else {
+			unknown = append(unknown, idBytes(&ref.Run))
+		}
+	}
+	if len(unknown) > 0 {
+		q := st.query("select a.job from active a "+byKey+"where a.id in (?*)", unknown)
+		for q.Next() {
+			uid := q.id()
+			remember(&f.jobs, uid)
+			contended[uid] = true
+		}
+		if err := q.Err(); err != nil {
+			return nil, err
+		}
+	}
+	var names []string
+	for uid := range f.jobs {
+		d := st.s.definitions.peek(uid)
+		if d == nil {
+			continue
+		}
+		p := d.document.Policy
+		if p.Pool != "" && len(n.Runs) > 0 {
+			remember(&f.pools, p.Pool)
+		}
+		if contended[uid] {
+			names = append(names, d.document.Filled.FullName())
+			if p.Pool == "" && p.Overlap != job.OverlapAllow && !p.Broadcast {
+				f.slots = append(f.slots, uid)
+			}
+		}
+	}
+	for _, follower := range st.s.follows.of(names) {
+		remember(&f.jobs, follower.job)
+	}
+	return f, nil
+}
+
+// lockPools locks pools, makes those that there are none of, and finds the jobs with runs in
+// them.
+func (st *step) lockPools(f *foreseen) error {
+	if len(f.pools) == 0 {
+		return nil
+	}
+	names := slices.Sorted(maps.Keys(f.pools))
+	const lockNames = "select name from pools where name in (?*) order by name for update"
+	there, err := st.texts(lockNames, names)
+	if err != nil {
+		return err
+	}
+	if len(there) < len(names) {
+		rows := st.rows(poolNames, len(names))
+		for _, name := range names {
+			rows.text(name)
+		}
+		if err := st.writeRows(InsertNew, rows); err != nil {
+			return err
+		}
+		if _, err := st.texts(lockNames, names); err != nil {
+			return err
+		}
+	}
+	slots := make([]string, len(names))
+	for i, name := range names {
+		st.pools[name] = true
+		slots[i] = engine.PoolSlot(name)
+	}
+	members, err := st.ids("select distinct a.job from active a where a.slot in (?*) and a.slot <> ''", slots)
+	for _, uid := range members {
+		remember(&f.jobs, uid)
+	}
+	return err
+}
+
+var poolNames = &Table{Name: "pools", Key: 1, Columns: []Column{{"name", Text}}}
+
+// lockJobs locks jobs, in the order of their uids, and asks in the same message for the
+// sessions, the clock, the runs of the step and those in the slots of their jobs.
+func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *foreseen) error {
+	uids := slices.SortedFunc(maps.Keys(f.jobs), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
+	ids := make([][]byte, len(n.Runs))
+	var asked conversation
+	var rows []jobRow
+	var runs []store.Run
+	if len(uids) > 0 {
+		asked.ask(func(q reader) error { rows = scanStates(q); return nil }, lockStates, set(uids))
+	}
+	// A step that is about sessions alone changes them, and one that judges them wants them
+	// as they are.
+	if n.Judges || n.Sessions && len(uids)+len(n.Runs)+len(n.Names)+len(n.Slots)+len(n.Naming)+len(n.Keys) == 0 && !n.Calendars && !n.Pools {
+		asked.ask(func(q reader) error {
+			for q.Next() {
+			}
+			return nil
+		}, "select id from sessions order by id for update")
+	}
+	if n.Sessions {
+		asked.ask(func(q reader) error { st.sessions = st.scanMembers(q); return nil }, selectSessions)
+	}
+	if len(n.Runs) > 0 {
+		asked.ask(st.readFollowers, selectFollowed, int64(followsMax))
+		for i := range n.Runs {
+			ids[i] = idBytes(&n.Runs[i].Run)
+		}
+		asked.ask(func(q reader) error { runs = append(runs, scanRuns(q, len(ids))...); return nil }, selectGiven, ids)
+	}
+	if st.s.clock.given == nil {
+		asked.ask(st.readClock, st.s.selectClock())
+	}
+	var members []store.Run
+	if len(f.slots) > 0 {
+		asked.ask(func(q reader) error { members = scanRuns(q, len(f.slots)); return nil },
+			selectOwnTo, set(f.slots), columns.States.Of(job.StateReady), ids, int64(store.MaxBatch))
+	}
+	if err := asked.with(st.tx); err != nil {
+		return err
+	}
+	for _, uid := range uids {
+		st.jobs[uid] = jobRead{}
+	}
+	if err := st.defineAll(rows); err != nil {
+		return err
+	}
+	st.took(rows)
+	if n.Sessions {
+		if err := st.tellAbout(st.sessions); err != nil {
+			return err
+		}
+	}
+	if err := st.addAll(b, runs); err != nil || len(f.slots) == 0 {
+		return err
+	}
+	until := store.RunRef{ID: lastID}
+	for i := range runs {
+		until.Due = latest(until.Due, runs[i].Due)
+	}
+	for _, uid := range f.slots {
+		b.HasSlot(uid.String(), until)
+	}
+	return st.addMembers(b, ownSlots, set(f.slots), nil, members)
+}
+
+// mayMatterTo is mayMatter by the latest of some runs.
+const mayMatterTo = " and (a.holds = 1 or a.state <> ? or a.due <= (select max(g.due) from active g where g.id in (?*)))"
+
+var selectOwnTo = ownSlots.members(mayMatterTo)
+
+// lastID is behind all other ids.
+var lastID = job.ID(bytes.Repeat([]byte{0xff}, len(job.ID{})))
+
+// conversation is what is asked at once, each question with what takes its answer.
+type conversation struct {
+	questions []Question
+	takes     []func(q reader) error
+}
+
+func (c *conversation) ask(take func(q reader) error, text string, args ...any) {
+	c.questions, c.takes = append(c.questions, Question{text, args}), append(c.takes, take)
+}
+
+// with asks, and takes the answers in the order of the questions until one of them is wrong.
+func (c *conversation) with(t *tx) error {
+	if len(c.questions) == 0 {
+		return nil
+	}
+	q := reader{t.Ask(t.ctx, c.questions...)}
+	defer q.Close()
+	for i, take := range c.takes {
+		if i > 0 {
+			q.More()
+		}
+		if err := take(q); err != nil {
+			return err
+		}
+	}
+	return q.Err()
+}
+
+// follower is a job that follows another one.
+type follower struct {
+	upstream string
+	job      job.ID
+}
+
+// selectFollowed reads all that is followed, where that is little: a server takes longer to
+// look up the names of a batch. followsMax is from how many on names are looked up: to read
+// this many takes less than a tenth of that.
+const (
+	selectFollowed = "select upstream, job from followers order by upstream, job limit ?"
+	followsMax     = 64
+)
+
+// following is who follows whom, as it was read last: it says what to lock.
+type following struct {
+	mu  sync.Mutex
+	all map[string][]job.ID
+}
+
+// of returns those that follow some jobs.
+func (f *following) of(upstreams []string) (list []follower) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return followersOf(f.all, upstreams)
+}
+
+func followersOf(all map[string][]job.ID, upstreams []string) (list []follower) {
+	if len(all) == 0 {
+		return nil
+	}
+	for _, upstream := range upstreams {
+		for _, uid := range all[upstream] {
+			list = append(list, follower{upstream, uid})
+		}
+	}
+	return list
+}
+
+// readFollowers reads who follows whom, if few do.
+func (st *step) readFollowers(q reader) error {
+	n := 0
+	for st.followers = map[string][]job.ID{}; q.Next(); n++ {
+		upstream := q.Text()
+		st.followers[upstream] = append(st.followers[upstream], q.id())
+	}
+	st.many = n == followsMax
+	f := &st.s.follows
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all = st.followers
+	return nil
+}

@@ -1,0 +1,191 @@
+package sqldb
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
+	"github.com/belfry-cron/belfry/store/internal/ledger"
+)
+
+// aboutsMax is how many sessions are remembered: more than there are at a time.
+const aboutsMax = 10_000
+
+// aboutCache keeps what does not change about sessions, by id. The zero value is
+// ready for use.
+type aboutCache struct {
+	mu       sync.Mutex
+	sessions map[job.ID]store.Session
+}
+
+func (c *aboutCache) get(id job.ID) (store.Session, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, ok := c.sessions[id]
+	return s, ok
+}
+
+func (c *aboutCache) forget(id job.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.sessions, id)
+}
+
+func (c *aboutCache) put(s store.Session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sessions == nil || len(c.sessions) >= aboutsMax {
+		c.sessions = map[job.ID]store.Session{}
+	}
+	c.sessions[s.ID] = s
+}
+
+// members returns all sessions by id.
+func (t *tx) members() ([]ledger.Member, error) {
+	q := t.query(selectSessions)
+	list := t.scanMembers(q)
+	if err := q.Err(); err != nil {
+		return nil, err
+	}
+	return list, t.tellAbout(list)
+}
+
+// selectSessions reads what changes about sessions, for scanMembers.
+const selectSessions = `select s.id, s.joined, s.renewed, s.steady, s.before_gap, s.leaving, s.reaped, s.running, s.ready, s.clock_ahead,
+	coalesce(d.since, 0), coalesce(d.made_by, ''), coalesce(d.reason, '')
+	from sessions s left join drains d on d.node = s.node order by s.id`
+
+func (t *tx) scanMembers(q reader) (list []ledger.Member) {
+	for q.Next() {
+		id := q.id()
+		about, _ := t.s.abouts.get(id)
+		about.ID = id
+		row := ledger.Member{Session: about}
+		row.Joined, row.Renewed, row.Steady, row.BeforeGap, row.Leaving, row.Over = q.time(), q.time(), q.time(), q.time(), q.bool(), q.bool()
+		row.Load = store.Load{Running: int(q.Int()), Ready: int(q.Int()), ClockAhead: time.Duration(q.Int())}
+		if d := (store.Drain{Since: q.time(), By: q.Text(), Reason: q.Text()}); !d.Since.IsZero() {
+			row.Drain = &d
+		}
+		list = append(list, row)
+	}
+	return list
+}
+
+// tellAbout adds what does not change about sessions, where it was not known.
+func (t *tx) tellAbout(list []ledger.Member) error {
+	var unknown []job.ID
+	for i := range list {
+		if s := &list[i].Session; s.Leaving && s.Left.IsZero() {
+			t.s.abouts.forget(s.ID) // another process may have written since when it leaves
+		}
+		if _, ok := t.s.abouts.get(list[i].ID); !ok {
+			unknown = append(unknown, list[i].ID)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	q := t.query("select about from sessions where id in (?*)", set(unknown))
+	for q.Next() {
+		var about store.Session
+		if err := json.Unmarshal(q.View(), &about); err != nil {
+			q.Close()
+			return err
+		}
+		t.s.abouts.put(about)
+	}
+	if err := q.Err(); err != nil {
+		return err
+	}
+	for i := range list {
+		row := &list[i]
+		about, _ := t.s.abouts.get(row.ID)
+		about.ID, about.Joined, about.Renewed, about.Leaving, about.Load, about.Drain = row.ID, row.Joined, row.Renewed, row.Leaving, row.Load, row.Drain
+		about.Steady, about.BeforeGap = row.Steady, row.BeforeGap
+		row.Session = about
+	}
+	return nil
+}
+
+// Members implements ledger.Backend.
+func (s *backend) Members(ctx context.Context) (list []ledger.Member, err error) {
+	err = s.read(ctx, func(t *tx) error {
+		list, err = t.members()
+		return err
+	})
+	return list, err
+}
+
+var sessionRows = &Table{Name: "sessions", Key: 1, Columns: []Column{
+	{"id", Blob}, {"node", Text}, {"machine", Text}, {"datadir", Text}, {"joined", Int}, {"renewed", Int}, {"steady", Int}, {"before_gap", Int},
+	{"leaving", Int}, {"reaped", Int}, {"running", Int}, {"ready", Int}, {"clock_ahead", Int}, {"about", Text},
+}}
+
+// writeSessions writes sessions that begin or have changed.
+func (st *step) writeSessions(list []*store.Session) error {
+	b := st.rows(sessionRows, len(list))
+	for _, s := range list {
+		about := *s
+		about.Joined, about.Renewed, about.Steady, about.BeforeGap = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+		about.Leaving, about.Load, about.Drain = false, store.Load{}, nil
+		text, err := json.Marshal(about)
+		if err != nil {
+			return err
+		}
+		st.s.abouts.forget(s.ID)
+		over := slices.ContainsFunc(st.sessions, func(m ledger.Member) bool { return m.ID == s.ID && m.Over })
+		b.id(&s.ID).text(s.Node).text(s.Machine).text(s.DataDir).time(s.Joined).time(s.Renewed).time(s.Steady).time(s.BeforeGap)
+		b.bool(s.Leaving).bool(over).int(int64(s.Load.Running)).int(int64(s.Load.Ready)).int(int64(s.Load.ClockAhead)).text(string(text))
+	}
+	return st.writeRows(Upsert, b)
+}
+
+var drainRows = &Table{Name: "drains", Key: 1, Columns: []Column{{"node", Text}, {"since", Int}, {"made_by", Text}, {"reason", Text}}}
+
+// drains returns why nodes take no runs.
+func (t *tx) drains() (map[string]*store.Drain, error) {
+	all := map[string]*store.Drain{}
+	q := t.query("select node, since, made_by, reason from drains")
+	for q.Next() {
+		all[q.Text()] = &store.Drain{Since: q.time(), By: q.Text(), Reason: q.Text()}
+	}
+	return all, q.Err()
+}
+
+func (st *step) writeDrains(list []engine.NodeDrain) error {
+	b := st.rows(drainRows, len(list))
+	for _, d := range list {
+		if d.Drain != nil {
+			b.text(d.Node).time(d.Drain.Since).text(d.Drain.By).text(d.Drain.Reason)
+		} else if err := st.exec("delete from drains where node = ?", d.Node); err != nil {
+			return err
+		}
+	}
+	return st.writeRows(Upsert, b)
+}
+
+// handOn leaves what a session has not claimed to be placed again. It waits for no step:
+// with a backlog it would stand in the queue for the locks of all jobs. A run that
+// a step is about meanwhile, or writes after it, keeps a session that takes nothing, and
+// is placed or claimed by others as well.
+func (s *backend) handOn(ctx context.Context, session job.ID) (err error) {
+	for more := true; err == nil && more; {
+		err = s.write(ctx, func(t *tx) error {
+			runs, err := t.ids("select id from active where session = ? and state = ? order by due, id limit ? for update skip locked",
+				idOf(session), columns.States.Of(job.StateReady), int64(store.MaxBatch))
+			if err != nil {
+				return err
+			}
+			more = len(runs) == store.MaxBatch
+			t.hint |= store.HintRuns
+			return t.exec("update active set session = ? where id in (?*)", none, set(runs))
+		})
+	}
+	return err
+}

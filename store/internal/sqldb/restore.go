@@ -1,0 +1,81 @@
+package sqldb
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
+	"github.com/belfry-cron/belfry/store/internal/ledger"
+)
+
+// Restored is what GoOnFromNow has found.
+type Restored struct {
+	Jobs int
+	// Ended are the runs that were planned or running when the backup was made,
+	// and will not run here.
+	Ended int
+	// Changed is when something was last changed in the backup, as far as runs
+	// and jobs tell.
+	Changed time.Time
+}
+
+const (
+	restoreActor  = "restore"
+	restoreReason = "the store was restored from a backup, and it may have run since the backup was made"
+)
+
+// GoOnFromNow ends what was planned or running in a store that was restored from a backup,
+// and lets all jobs go on from now.
+func (s *Store) GoOnFromNow(ctx context.Context) (r Restored, err error) {
+	var runs []store.Run
+	var jobs []job.ID
+	err = s.b.read(ctx, func(t *tx) (err error) {
+		t.Whole()
+		if runs, err = t.runs("select " + activeColumns + " from active a order by a.due, a.id"); err != nil {
+			return err
+		}
+		if jobs, err = t.ids("select uid from job_state where deleted = 0 and state <> ? order by uid", columns.JobStates.Of(job.JobCompleted)); err != nil {
+			return err
+		}
+		all, err := t.number("select count(*) from job_state where deleted = 0")
+		if err != nil {
+			return err
+		}
+		ended, err := t.number("select coalesce(max(ended), 0) from history")
+		if err != nil {
+			return err
+		}
+		written, err := t.number("select coalesce(max(written), 0) from audit")
+		r = Restored{Jobs: int(all), Ended: len(runs), Changed: columns.FromNanos(max(ended, written))}
+		return err
+	})
+	if err != nil {
+		return r, err
+	}
+	// A new epoch first: what then ends starts nothing after it, and an occurrence
+	// that is still to come is planned again.
+	for batch := range slices.Chunk(jobs, store.MaxBatch) {
+		if err := s.restart(ctx, len(batch), engine.Restart{Jobs: batch}); err != nil {
+			return r, err
+		}
+	}
+	for batch := range slices.Chunk(runs, store.MaxBatch) {
+		if err := s.restart(ctx, len(batch), engine.Restart{Runs: batch, By: restoreActor, Reason: restoreReason}); err != nil {
+			return r, err
+		}
+	}
+	if err := s.b.write(ctx, func(t *tx) error { return t.exec("delete from sessions") }); err != nil {
+		return r, err
+	}
+	note := engine.Note{Actor: restoreActor, Action: "store.restore", Object: "store", Detail: fmt.Sprintf("%d runs were ended", r.Ended)}
+	return r, s.Do(ctx, ledger.Order{Items: 1}, &note)
+}
+
+func (s *Store) restart(ctx context.Context, items int, op engine.Restart) error {
+	return s.Do(ctx, ledger.Order{Items: items}, &op)
+}

@@ -1,0 +1,78 @@
+package sqldb
+
+import (
+	"bytes"
+	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/columns"
+)
+
+// sieve finds the definitions that a query wants among many.
+type sieve struct {
+	*store.JobQuery
+	all bool // it selects by nothing that definitions say
+	// parts are in each definition that is wanted, as it is written but for the
+	// case of its letters. To look for them takes a tenth of reading it.
+	parts  [][]byte
+	folded []byte // the definition that is looked at, in small letters
+}
+
+func sieveOf(q *store.JobQuery) *sieve {
+	s := &sieve{JobQuery: q, all: q.Text == "" && len(q.Labels) == 0}
+	parts := []string{q.Text}
+	for key, value := range q.Labels {
+		parts = append(parts, key, value)
+	}
+	for _, part := range parts {
+		// What is written with an escape, or in other letters, is compared by
+		// those who can read it.
+		if quoted, err := json.Marshal(part); err == nil && len(quoted) == len(part)+2 && isASCII(quoted) {
+			s.parts = append(s.parts, fold(nil, []byte(part)))
+		}
+	}
+	return s
+}
+
+// has tells whether the query wants a definition by what it says, which is read only then
+// if it matters.
+func (s *sieve) has(q reader) (bool, error) {
+	if s.all {
+		return true, nil
+	}
+	return s.hasText(q.View())
+}
+
+func (s *sieve) hasText(text []byte) (bool, error) {
+	if isASCII(text) {
+		s.folded = fold(s.folded[:0], text)
+		for _, part := range s.parts {
+			if !bytes.Contains(s.folded, part) {
+				return false, nil
+			}
+		}
+	}
+	said, err := columns.DecodeSaid(text)
+	return err == nil && s.Matches(said), err
+}
+
+func isASCII(text []byte) bool {
+	for _, c := range text {
+		if c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
+}
+
+// fold appends a text of ASCII in small letters.
+func fold(to, text []byte) []byte {
+	for _, c := range text {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		to = append(to, c)
+	}
+	return to
+}

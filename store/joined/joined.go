@@ -1,0 +1,342 @@
+// Package joined makes one store of two: control state in one system, history in another.
+//
+// What ends is committed to the control store, in its outbox. A shipper appends it to history
+// and then takes it out of the outbox: both can be done twice, so that a crash between them
+// loses nothing and doubles nothing. Reads of history add what is still in the outbox. While
+// history is away, everything that is decided goes on, until the outbox is full: then claims
+// stop, and results are still taken.
+package joined
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Control is what a control store needs to have.
+type Control interface {
+	store.Control
+	store.Outbox
+}
+
+// Options are what two stores are joined with.
+type Options struct {
+	Log *slog.Logger
+	// OutboxMax is how many bytes may be in the outbox. Default: OutboxDefault.
+	OutboxMax int64
+	// Dir is where output waits while history is away. Default: in memory.
+	Dir string
+	// OutputMax is how many bytes of output wait. Default: OutputDefault.
+	OutputMax int64
+}
+
+// The bounds of what waits for a history that is away.
+const (
+	// OutboxDefault is what 100 runs a second fill in five hours.
+	OutboxDefault = 256 << 20
+	// claimShare is which part of the outbox is left to claims, in percent: the rest is for
+	// the results of what runs.
+	claimShare = 80
+	// OutputDefault is how many bytes of output wait on a node. Beyond it the oldest are
+	// dropped.
+	OutputDefault = 1 << 30
+	// warnShare is from which part of the outbox on a server says that history is behind.
+	warnShare = 50
+)
+
+// ErrOtherHistory is what New wraps when the control store was used with another history.
+var ErrOtherHistory = errors.New("the control store belongs to another history store: start with the one that it was used with, or with an empty control store")
+
+// Store is a store of two.
+type Store struct {
+	Control
+	store.History
+	opt Options
+
+	mu     sync.Mutex
+	held   store.ConsumerState
+	away   error // why history could not be written to when it was tried last
+	status Status
+	self   job.ID // the session of this node, once it has one
+	turn   bool   // this node ships
+
+	spool *spool
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Status says how far history is behind.
+type Status struct {
+	Held store.ConsumerState
+	// Full is how much of the outbox is taken, in percent.
+	Full int
+	// Away is why history could not be written to when it was tried last.
+	Away error
+	// Aside is how many records history has refused for what they are, and OutputDropped
+	// how many chunks of output there was no room for.
+	Aside, OutputDropped int
+	// OutputBytes is how much output waits on this node.
+	OutputBytes int64
+}
+
+// Warning says in words that history is behind by much, or away; "" if it is not.
+func (s Status) Warning() string {
+	switch {
+	case s.Away != nil:
+		return fmt.Sprintf("history cannot be written; %d records wait, and the outbox is %d%% full", s.Held.Entries, s.Full)
+	case s.Full >= warnShare:
+		return fmt.Sprintf("history is behind: %d records wait, and the outbox is %d%% full", s.Held.Entries, s.Full)
+	}
+	return ""
+}
+
+// Err returns why this store takes no new work: the outbox is full.
+func (s Status) Err() error {
+	if s.Full < 100 {
+		return nil
+	}
+	return fmt.Errorf("%w: %d records wait for the history store, and the outbox is full", store.ErrNoSpace, s.Held.Entries)
+}
+
+// New joins two stores. They are told of each other: a control store that was used with
+// another history is refused.
+func New(ctx context.Context, control Control, history store.History, opt Options) (*Store, error) {
+	if opt.OutboxMax == 0 {
+		opt.OutboxMax = OutboxDefault
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	id, err := history.HistoryID(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("history store: %w", err)
+	}
+	switch err := control.UseHistory(ctx, id); {
+	case errors.Is(err, store.ErrConflict):
+		return nil, ErrOtherHistory
+	case err != nil:
+		return nil, fmt.Errorf("control store: %w", err)
+	}
+	waiting, err := openSpool(opt.Dir, cmp.Or(opt.OutputMax, OutputDefault))
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{Control: control, History: history, opt: opt, turn: true, spool: waiting}
+	return s, s.look(ctx)
+}
+
+// Close closes the control store, and the history store if it can be closed.
+func (s *Store) Close() error {
+	err := s.Control.Close()
+	if c, ok := s.History.(io.Closer); ok {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
+
+// Join implements store.Membership. The session tells whether it is this node's turn to ship.
+func (s *Store) Join(ctx context.Context, session store.Session) (store.Session, error) {
+	joined, err := s.Control.Join(ctx, session)
+	if err == nil {
+		s.mu.Lock()
+		s.self, s.turn = joined.ID, false
+		s.mu.Unlock()
+		_ = s.look(ctx) // else the next look, in a second, finds whose turn it is
+	}
+	return joined, err
+}
+
+// Status returns how far history is behind, as it was at the last look.
+func (s *Store) Status() Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	status := s.status
+	status.Held, status.Away = s.held, s.away
+	status.OutputBytes, status.OutputDropped = s.spool.state()
+	status.Full = int(100 * s.held.Bytes / s.opt.OutboxMax)
+	return status
+}
+
+// look measures the outbox.
+func (s *Store) look(ctx context.Context) error {
+	held, err := s.Held(ctx)
+	if err != nil {
+		return err
+	}
+	turn, err := s.isTurn(ctx, held.Oldest)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held, s.turn = held, turn
+	return nil
+}
+
+// lateAfter is how old the oldest record becomes before all nodes ship: the node whose turn it
+// is may be the one that cannot reach history.
+const lateAfter = 15 * time.Second
+
+// isTurn tells whether this node ships: the live node with the lowest session does, as one is
+// enough and more do no harm, and a process without a session.
+func (s *Store) isTurn(ctx context.Context, oldest time.Time) (bool, error) {
+	s.mu.Lock()
+	self := s.self
+	s.mu.Unlock()
+	if self.IsZero() {
+		return true, nil
+	}
+	now, err := s.Now(ctx)
+	if err != nil {
+		return false, err
+	}
+	if !oldest.IsZero() && now.Sub(oldest) > lateAfter {
+		return true, nil
+	}
+	sessions, err := s.Sessions(ctx)
+	if err != nil {
+		return false, err
+	}
+	for i := range sessions {
+		one := &sessions[i]
+		if now.Sub(one.Renewed) < store.SessionLife && bytes.Compare(one.ID[:], self[:]) < 0 {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// Held returns how much waits for history now.
+func (s *Store) Held(ctx context.Context) (held store.ConsumerState, err error) {
+	list, err := s.Consumers(ctx)
+	if err != nil {
+		return held, fmt.Errorf("outbox: %w", err)
+	}
+	for i := range list {
+		if list[i].Name == store.ConsumerHistory {
+			held = list[i]
+		}
+	}
+	return held, nil
+}
+
+// Claim implements store.Working. It is refused while the outbox has room for the results
+// of what runs only.
+func (s *Store) Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error) {
+	if status := s.Status(); status.Full >= claimShare {
+		return nil, fmt.Errorf("claim: %w: %d records wait for the history store", store.ErrNoSpace, status.Held.Entries)
+	}
+	return s.Control.Claim(ctx, session, attempts)
+}
+
+// Finish implements store.Working. Output goes to history, or waits for it in this process.
+// A result of an attempt whose record is in history already is decided by that.
+func (s *Store) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
+	bare := make([]store.Result, len(results))
+	for i, r := range results {
+		bare[i] = r
+		bare[i].Output = nil
+	}
+	out, err := s.Control.Finish(ctx, session, bare)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.finishLate(ctx, session, bare, out); err != nil {
+		return nil, err
+	}
+	for i := range results {
+		if out[i].Accepted && len(results[i].Output) > 0 {
+			if err := s.AppendOutput(ctx, results[i].Output); err != nil {
+				s.opt.Log.Error("the end of the output of an attempt is lost", "run", results[i].Run, "attempt", results[i].Number, "error", err)
+			}
+		}
+	}
+	return out, nil
+}
+
+// Report implements store.Working. Output goes where that of Finish goes.
+func (s *Store) Report(ctx context.Context, r store.Report) (store.ReportOutcome, error) {
+	bare := r
+	bare.Result.Output = nil
+	out, err := s.Control.Report(ctx, bare)
+	if err != nil || out.Attempt == 0 || len(r.Result.Output) == 0 {
+		return out, err
+	}
+	chunks := slices.Clone(r.Result.Output)
+	for i := range chunks {
+		chunks[i].Run, chunks[i].Attempt = out.Run, out.Attempt
+	}
+	err = s.AppendOutput(ctx, chunks)
+	if err != nil && ctx.Err() != nil {
+		err = s.spool.put(chunks) // whoever reports may be gone, and a repeated report ends nothing
+	}
+	if err != nil {
+		s.opt.Log.Error("the output that came with a report is lost", "run", out.Run, "attempt", out.Attempt, "error", err)
+	}
+	return out, nil
+}
+
+// finishLate decides about results that were not accepted by what history has of their
+// attempts.
+func (s *Store) finishLate(ctx context.Context, session job.ID, results []store.Result, out []store.FinishOutcome) error {
+	var late []store.Result
+	var was []store.Record
+	var places []int
+	for i := range results {
+		if out[i].Accepted {
+			continue
+		}
+		records, err := s.History.AttemptsOf(ctx, results[i].Run)
+		if err != nil {
+			return fmt.Errorf("history of run %s: %w", results[i].Run, err)
+		}
+		for _, r := range records {
+			if r.Attempt.Number == results[i].Number && r.Attempt.Token == results[i].Token {
+				late, was, places = append(late, results[i]), append(was, r), append(places, i)
+			}
+		}
+	}
+	if len(late) == 0 {
+		return nil
+	}
+	again, err := s.FinishLate(ctx, session, late, was)
+	for i := range again {
+		out[places[i]] = again[i]
+	}
+	return err
+}
+
+// AppendOutput implements store.History: in history, or on this node until history is there
+// again. What comes later must not overtake what waits.
+func (s *Store) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
+	if len(chunks) > store.MaxBatch {
+		return store.ErrTooMany
+	}
+	if s.Status().Away == nil && s.spool.isEmpty() {
+		err := s.History.AppendOutput(ctx, chunks)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return s.spool.put(chunks)
+}
+
+// Expire implements store.Store: of both.
+func (s *Store) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
+	more, err = s.Control.Expire(ctx, keep)
+	if err != nil {
+		return more, err
+	}
+	left, err := s.History.Expire(ctx, keep)
+	return more || left, err
+}

@@ -1,0 +1,545 @@
+package joined_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/joined"
+	"github.com/belfry-cron/belfry/store/memory"
+	"github.com/belfry-cron/belfry/store/sqlite"
+)
+
+// faulty is a history whose calls fail as a test says.
+type faulty struct {
+	store.History
+	mu sync.Mutex
+	// before and after are errors of Append, before it does anything and after it has.
+	before, after error
+	refuses       func(*store.Record) bool
+}
+
+func (f *faulty) set(before, after error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.before, f.after = before, after
+}
+
+func (f *faulty) Append(ctx context.Context, records []store.Record) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.before != nil {
+		return f.before
+	}
+	for i := range records {
+		if f.refuses != nil && f.refuses(&records[i]) {
+			return errors.New("a value is too long")
+		}
+	}
+	if err := f.History.Append(ctx, records); err != nil {
+		return err
+	}
+	return f.after
+}
+
+func (f *faulty) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.before != nil {
+		return nil, f.before
+	}
+	return f.History.AttemptsOf(ctx, run)
+}
+
+func (f *faulty) AppendOutput(ctx context.Context, chunks []store.OutputChunk) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.before != nil {
+		return f.before
+	}
+	return f.History.AppendOutput(ctx, chunks)
+}
+
+// forgetful is a control store whose outbox fails to give away what was taken.
+type forgetful struct {
+	*memory.Control
+	fails int
+}
+
+func (f *forgetful) Taken(ctx context.Context, consumer string, refs []store.FeedRef) error {
+	if f.fails--; f.fails >= 0 {
+		return store.ErrAway
+	}
+	return f.Control.Taken(ctx, consumer, refs)
+}
+
+// rig is a joined store with a node and a job.
+type rig struct {
+	*testing.T
+	*joined.Store
+	control joined.Control
+	history *faulty
+	session store.Session
+	uid     job.ID
+	last    uint32
+}
+
+// both runs a test on a history in memory and on one in SQLite, in virtual time.
+func both(t *testing.T, test func(r *rig), opt joined.Options) {
+	t.Run("memory", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { test(newRig(t, memory.New(memory.Options{}), opt)) })
+	})
+	t.Run("sqlite", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "history.db"), sqlite.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = s.Close() }()
+			test(newRig(t, s, opt))
+		})
+	})
+}
+
+func newRig(t *testing.T, history store.History, opt joined.Options) *rig {
+	r := &rig{T: t, history: &faulty{History: history}, control: &forgetful{Control: memory.NewControl(memory.Options{})}}
+	var err error
+	r.Store, err = joined.New(t.Context(), r.control, r.history, opt)
+	r.must(err)
+	r.session, err = r.Join(t.Context(), store.Session{ID: r.id(), Node: "a", Machine: "m", Roles: []string{store.RoleWorker}})
+	r.must(err)
+	docs, err := job.Decode("test.yaml", []byte("name: j\nschedule: {every: 1m}\npolicy: {overlap: allow, lost_after: 20s}\nrun: {shell: 'true'}"))
+	r.must(err)
+	j, err := r.PutJob(t.Context(), store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion})
+	r.must(err)
+	r.uid = j.Definition.UID
+	return r
+}
+
+func (r *rig) must(err error) {
+	r.Helper()
+	if err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rig) id() job.ID {
+	r.last++
+	return job.ID{9, byte(r.last >> 16), byte(r.last >> 8), byte(r.last)}
+}
+
+// begin starts a run.
+func (r *rig) begin() (store.Attempt, error) {
+	r.Helper()
+	made, err := r.Trigger(r.Context(), []store.TriggerItem{{ID: r.id(), Job: r.uid, Kind: job.RunByHand, Session: r.session.ID}})
+	r.must(err)
+	a := store.Attempt{Job: r.uid, Run: made[0].Run, Number: 1, Token: r.id()}
+	out, err := r.Claim(r.Context(), r.session.ID, []store.Attempt{a})
+	if err == nil && out[0].Verdict != store.Started {
+		r.Fatalf("the claim is answered %d: %s", out[0].Verdict, out[0].Reason)
+	}
+	return a, err
+}
+
+// end ends an attempt, and tells whether that was accepted.
+func (r *rig) end(a store.Attempt, o job.Outcome) bool {
+	r.Helper()
+	out, err := r.Finish(r.Context(), r.session.ID, []store.Result{{
+		Attempt: a, Outcome: o, Started: time.Now(), Ended: time.Now(), Reason: "by the test",
+		Output: []store.OutputChunk{{Run: a.Run, Attempt: 1, Seq: 1, Bytes: 2, Data: []byte("hi")}}, OutputBytes: 2,
+	}})
+	r.must(err)
+	return out[0].Accepted
+}
+
+func (r *rig) ran() store.Attempt {
+	r.Helper()
+	a, err := r.begin()
+	r.must(err)
+	if !r.end(a, job.OutcomeSucceeded) {
+		r.Fatal("the result is not accepted")
+	}
+	return a
+}
+
+// shipped ships until nothing waits.
+func (r *rig) shipped() {
+	r.Helper()
+	for more := true; more; {
+		var err error
+		more, err = r.Ship(r.Context())
+		r.must(err)
+	}
+}
+
+// once checks that there is one final record of each run, in history and in what is read.
+func (r *rig) once(runs []store.Attempt) {
+	r.Helper()
+	for what, from := range map[string]store.History{"history": r.history.History, "the store": r.Store} {
+		seen := map[job.ID]int{}
+		q := store.HistoryQuery{Limit: 7, FinalOnly: true}
+		for {
+			list, next, err := from.Attempts(r.Context(), q)
+			r.must(err)
+			for i := range list {
+				seen[list[i].Run.ID]++
+			}
+			if q.Before = next; next == (store.RecordRef{}) {
+				break
+			}
+		}
+		for _, a := range runs {
+			if seen[a.Run] != 1 {
+				r.Errorf("%s has %d records of run %s", what, seen[a.Run], a.Run)
+			}
+		}
+		if len(seen) != len(runs) {
+			r.Errorf("%s has records of %d runs, want %d", what, len(seen), len(runs))
+		}
+	}
+}
+
+func TestWhatIsShippedTwiceIsThereOnce(t *testing.T) {
+	both(t, func(r *rig) {
+		var runs []store.Attempt
+		for range 3 {
+			runs = append(runs, r.ran())
+		}
+		r.history.set(nil, store.ErrAway) // it is appended, and the answer is lost
+		if _, err := r.Ship(r.Context()); !errors.Is(err, store.ErrAway) {
+			r.Fatalf("ship: %v", err)
+		}
+		runs = append(runs, r.ran())
+		r.history.set(nil, nil)
+		r.control.(*forgetful).fails = 1 // a crash between the append and its note
+		if _, err := r.Ship(r.Context()); !errors.Is(err, store.ErrAway) {
+			r.Fatalf("ship: %v", err)
+		}
+		other, err := joined.New(r.Context(), r.control, r.history, joined.Options{})
+		r.must(err)
+		var wait sync.WaitGroup
+		for _, s := range []*joined.Store{r.Store, other} { // two nodes at once
+			wait.Go(func() {
+				if _, err := s.Ship(r.Context()); err != nil {
+					r.Errorf("ship: %v", err)
+				}
+			})
+		}
+		wait.Wait()
+		r.shipped()
+		r.once(runs)
+		if held, err := r.Held(r.Context()); err != nil || held.Entries != 0 {
+			r.Errorf("the outbox holds %d records, %v", held.Entries, err)
+		}
+	}, joined.Options{})
+}
+
+func TestAHistoryThatIsAwayForAnHourLosesNothing(t *testing.T) {
+	both(t, func(r *rig) {
+		ctx, stop := context.WithCancel(r.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); r.Store.Run(ctx) }()
+		defer func() { stop(); <-done }()
+		runs := []store.Attempt{r.ran()}
+		time.Sleep(time.Second)
+		r.history.set(fmt.Errorf("no route to host: %w", store.ErrAway), nil)
+		for range 60 {
+			runs = append(runs, r.ran())
+			time.Sleep(time.Minute)
+		}
+		if s := r.Status(); s.Away == nil || s.Held.Entries != 60 || time.Since(s.Held.Oldest) < 59*time.Minute {
+			r.Errorf("after an hour: away %v, %d records, the oldest from %s", s.Away, s.Held.Entries, s.Held.Oldest)
+		}
+		// What waits is found all the same.
+		if list, err := r.AttemptsOf(r.Context(), runs[60].Run); err != nil || len(list) != 1 || !list[0].Final {
+			r.Errorf("the latest run has the records %v, %v", list, err)
+		}
+		r.history.set(nil, nil)
+		time.Sleep(time.Minute)
+		if s := r.Status(); s.Away != nil || s.Held.Entries != 0 {
+			r.Errorf("a minute after: away %v, %d records", s.Away, s.Held.Entries)
+		}
+		r.once(runs)
+		for _, a := range runs {
+			if chunks, err := r.Output(r.Context(), a.Run, 1, 0, 10); err != nil || len(chunks) != 1 {
+				r.Errorf("run %s has %d chunks of output, %v", a.Run, len(chunks), err)
+			}
+		}
+	}, joined.Options{})
+}
+
+func TestAFullOutboxStopsClaimsAndTakesResults(t *testing.T) {
+	both(t, func(r *rig) {
+		r.history.set(store.ErrAway, nil)
+		var going []store.Attempt
+		for range 3 {
+			a, err := r.begin()
+			r.must(err)
+			going = append(going, a)
+		}
+		var refused error
+		var runs []store.Attempt
+		for range 1000 {
+			a, err := r.begin()
+			if refused = err; err != nil {
+				break
+			}
+			if runs = append(runs, a); !r.end(a, job.OutcomeFailed) {
+				r.Fatal("a result is not accepted")
+			}
+			_, _ = r.Ship(r.Context()) // fails
+			r.looked()
+		}
+		if !errors.Is(refused, store.ErrNoSpace) || !strings.Contains(refused.Error(), "wait for the history store") {
+			r.Fatalf("after %d runs a claim is answered: %v", len(runs), refused)
+		}
+		for _, a := range going {
+			if !r.end(a, job.OutcomeSucceeded) {
+				r.Error("a result is not accepted while claims are refused")
+			}
+		}
+		r.history.set(nil, nil)
+		r.shipped()
+		runs = append(append(runs, going...), r.ran())
+		r.shipped()
+		r.once(runs)
+	}, joined.Options{OutboxMax: 20_000})
+}
+
+// looked has the outbox measured, as Run does each second.
+func (r *rig) looked() {
+	ctx, stop := context.WithTimeout(r.Context(), 1500*time.Millisecond)
+	defer stop()
+	r.Store.Run(ctx)
+}
+
+func TestALateResultReplacesLost(t *testing.T) {
+	for _, after := range []string{"before its lost is shipped", "when it was just shipped", "long after it was shipped"} {
+		t.Run(after, func(t *testing.T) {
+			both(t, func(r *rig) {
+				a, err := r.begin()
+				r.must(err)
+				b, err := r.begin()
+				r.must(err)
+				if !r.end(a, job.OutcomeLost) || !r.end(b, job.OutcomeSucceeded) {
+					r.Fatal("the first results are not accepted")
+				}
+				if after != "before its lost is shipped" {
+					r.shipped()
+				}
+				if after == "long after it was shipped" {
+					time.Sleep(time.Hour)
+					_, err := r.Tidy(r.Context())
+					r.must(err)
+					r.history.set(store.ErrAway, nil) // it needs history, and waits for it
+					if _, err := r.Finish(r.Context(), r.session.ID, []store.Result{{Attempt: a, Outcome: job.OutcomeSucceeded}}); !errors.Is(err, store.ErrAway) {
+						r.Errorf("without history a late result is answered %v", err)
+					}
+					r.history.set(nil, nil)
+				}
+				if !r.end(b, job.OutcomeSucceeded) || r.end(b, job.OutcomeFailed) {
+					r.Error("a repeated result is acknowledged, and another one is not")
+				}
+				for range 2 {
+					if !r.end(a, job.OutcomeFailed) {
+						r.Error("a late result is not accepted")
+					}
+				}
+				r.shipped()
+				r.once([]store.Attempt{a, b})
+				list, err := r.AttemptsOf(r.Context(), a.Run)
+				r.must(err)
+				if len(list) != 1 || list[0].Attempt.Outcome != job.OutcomeFailed || !list[0].Replaces {
+					r.Errorf("the run has the records %+v", list)
+				}
+			}, joined.Options{})
+		})
+	}
+}
+
+func TestPagesGoAcrossTheSeam(t *testing.T) {
+	both(t, func(r *rig) {
+		var runs []store.Attempt
+		for i := range 40 { // of one microsecond: the clock of a bubble stands
+			if runs = append(runs, r.ran()); i%9 == 4 {
+				r.shipped()
+			}
+		}
+		seen := map[job.ID]bool{}
+		var last store.RecordRef
+		for q := (store.HistoryQuery{Limit: 3}); ; {
+			list, next, err := r.Attempts(r.Context(), q)
+			r.must(err)
+			for i := range list {
+				if ref := list[i].Ref(); seen[ref.Run] || last.Run != (job.ID{}) && !ref.Ended.Equal(last.Ended) {
+					r.Errorf("record %v comes again or out of its order", ref)
+				}
+				seen[list[i].Run.ID], last = true, list[i].Ref()
+			}
+			if q.Before = next; next == (store.RecordRef{}) {
+				break
+			}
+		}
+		if len(seen) != len(runs) {
+			r.Errorf("the pages have %d runs, want %d", len(seen), len(runs))
+		}
+		counts, err := r.Aggregate(r.Context(), store.AggregateQuery{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour), Bucket: time.Hour})
+		r.must(err)
+		total := 0
+		for _, c := range counts {
+			total += c.Outcomes[job.OutcomeSucceeded]
+		}
+		if total != len(runs) {
+			r.Errorf("%d are counted, want %d", total, len(runs))
+		}
+	}, joined.Options{})
+}
+
+func TestARecordThatIsRefusedHoldsUpNoOther(t *testing.T) {
+	both(t, func(r *rig) {
+		runs := []store.Attempt{r.ran(), r.ran(), r.ran()}
+		tries := 0
+		r.history.refuses = func(rec *store.Record) bool { // as it is, and then whatever it is
+			bad := rec.Run.ID == runs[0].Run && !strings.Contains(rec.Attempt.Reason, "refused") || rec.Run.ID == runs[1].Run
+			if bad {
+				tries++
+			}
+			return bad
+		}
+		r.shipped()
+		list, err := r.history.History.AttemptsOf(r.Context(), runs[0].Run)
+		r.must(err)
+		if len(list) != 1 || !strings.Contains(list[0].Attempt.Reason, "a value is too long") {
+			r.Errorf("the record that was cut: %+v", list)
+		}
+		if list, _ := r.history.History.AttemptsOf(r.Context(), runs[2].Run); len(list) != 1 {
+			r.Error("the record behind them is not in history")
+		}
+		if s := r.Status(); s.Aside != 1 || s.Held.Entries != 0 {
+			r.Errorf("%d records are put aside, %d wait", s.Aside, s.Held.Entries)
+		}
+	}, joined.Options{})
+}
+
+func TestAnotherHistoryIsRefused(t *testing.T) {
+	both(t, func(r *rig) {
+		if _, err := joined.New(r.Context(), r.control, memory.New(memory.Options{}), joined.Options{}); !errors.Is(err, joined.ErrOtherHistory) {
+			r.Errorf("a second history: %v", err)
+		}
+		if _, err := joined.New(r.Context(), r.control, r.history, joined.Options{}); err != nil {
+			r.Errorf("the same history again: %v", err)
+		}
+	}, joined.Options{})
+}
+
+func TestOutputOfADeadProcessIsShippedByTheNext(t *testing.T) {
+	both(t, func(r *rig) {
+		dir := r.TempDir()
+		reopen := func(most int64) *joined.Store {
+			s, err := joined.New(r.Context(), r.control, r.history, joined.Options{Dir: dir, OutputMax: most})
+			r.must(err)
+			return s
+		}
+		first := reopen(0)
+		r.history.set(store.ErrAway, nil)
+		run := r.id()
+		chunk := func(seq int) store.OutputChunk {
+			return store.OutputChunk{Run: run, Attempt: 1, Seq: seq, Offset: int64(seq), Bytes: 100, Data: []byte(strings.Repeat("a", 100))}
+		}
+		for seq := range 4 {
+			c := chunk(seq)
+			if seq == 3 { // the third pushes out the first
+				c.DropFrom, c.DropTo = 0, 1
+			}
+			r.must(first.AppendOutput(r.Context(), []store.OutputChunk{c}))
+		}
+		second := reopen(0)
+		if list, err := second.Output(r.Context(), run, 1, 0, 10); err != nil || len(list) != 3 || list[0].Seq != 1 {
+			r.Errorf("what waits is read as %d chunks, %v", len(list), err)
+		}
+		r.history.set(nil, nil)
+		for range 2 {
+			_, err := second.Ship(r.Context())
+			r.must(err)
+		}
+		list, err := r.history.Output(r.Context(), run, 1, 0, 10)
+		if err != nil || len(list) != 3 || list[0].Seq != 1 {
+			r.Errorf("history has %d chunks, %v", len(list), err)
+		}
+		if s := second.Status(); s.OutputBytes != 0 || s.OutputDropped != 0 {
+			r.Errorf("%d bytes wait, %d chunks were dropped", s.OutputBytes, s.OutputDropped)
+		}
+		r.history.set(store.ErrAway, nil)
+		small := reopen(1000)
+		for seq := range 20 {
+			r.must(small.AppendOutput(r.Context(), []store.OutputChunk{chunk(10 + seq)}))
+		}
+		if s := small.Status(); s.OutputBytes > 1000 || s.OutputDropped == 0 || s.OutputDropped == 20 {
+			r.Errorf("%d bytes wait, %d chunks were dropped", s.OutputBytes, s.OutputDropped)
+		}
+	}, joined.Options{})
+}
+
+func TestOneNodeShipsUntilItCannot(t *testing.T) {
+	both(t, func(r *rig) {
+		other, err := joined.New(r.Context(), r.control, r.history, joined.Options{})
+		r.must(err)
+		_, err = other.Join(r.Context(), store.Session{ID: job.ID{200}, Node: "b", Machine: "other", Roles: []string{store.RoleWorker}})
+		r.must(err)
+		ctx, stop := context.WithCancel(r.Context())
+		var wait sync.WaitGroup
+		defer func() { stop(); wait.Wait() }()
+		wait.Go(func() { other.Run(ctx) }) // the session of the first node is lower, and does not ship
+		r.ran()
+		renewed := func(d time.Duration) {
+			for range d / time.Second {
+				r.must(r.Renew(r.Context(), r.session.ID, store.Load{}))
+				r.must(other.Renew(r.Context(), job.ID{200}, store.Load{}))
+				time.Sleep(time.Second)
+			}
+		}
+		renewed(10 * time.Second)
+		if held, err := r.Held(r.Context()); err != nil || held.Entries != 1 {
+			r.Errorf("after 10 s %d records wait, %v: the other node has shipped", held.Entries, err)
+		}
+		renewed(10 * time.Second)
+		if held, err := r.Held(r.Context()); err != nil || held.Entries != 0 {
+			r.Errorf("after 20 s %d records wait, %v: the other node has not shipped", held.Entries, err)
+		}
+	}, joined.Options{})
+}
+
+func TestOutputOfAReportWaitsForHistory(t *testing.T) {
+	both(t, func(r *rig) {
+		docs, err := job.Decode("test.yaml", []byte("name: r\nschedule: {cron: '* * * * *'}\nrun: {external: {grace: 5m}}"))
+		r.must(err)
+		j, err := r.PutJob(r.Context(), store.PutJob{Definition: docs[0].Job, IfVersion: store.AnyVersion})
+		r.must(err)
+		says := func(key, text string) job.ID {
+			out, err := r.Report(r.Context(), store.Report{Job: j.Definition.UID, ID: r.id(), Key: key, Result: store.Result{
+				Outcome: job.OutcomeSucceeded, OutputBytes: int64(len(text)), Output: []store.OutputChunk{{Seq: 1, Bytes: len(text), Data: []byte(text)}},
+			}})
+			r.must(err)
+			return out.Run
+		}
+		r.history.set(store.ErrAway, nil)
+		run := says("k", "hi")
+		waiting := r.Status().OutputBytes
+		if again := says("k", "other"); again != run || waiting == 0 || r.Status().OutputBytes != waiting {
+			r.Errorf("%d bytes of output wait, and %d after the report came again", waiting, r.Status().OutputBytes)
+		}
+		r.history.set(nil, nil)
+		r.shipped()
+		if list, err := r.history.Output(r.Context(), run, 1, 0, 10); err != nil || len(list) != 1 || string(list[0].Data) != "hi" {
+			r.Errorf("history has the output %v, %v", list, err)
+		}
+	}, joined.Options{})
+}

@@ -1,0 +1,244 @@
+package joined
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// readMax is how many records of the outbox a read looks at: what ends in about a second.
+// While more wait, the latest are still to come, as Status says.
+const readMax = 2000
+
+// waiting returns the records in the outbox that a condition holds for. Of an attempt that
+// is there twice the later one counts.
+func (s *Store) waiting(ctx context.Context, wanted func(*store.Record) bool) ([]store.Record, error) {
+	var list []store.Record
+	var after store.FeedRef
+	for looked := 0; looked < readMax; {
+		entries, err := s.Ended(ctx, store.ConsumerHistory, after, min(store.MaxBatch, readMax-looked))
+		if err != nil {
+			return nil, fmt.Errorf("outbox: %w", err)
+		}
+		if len(entries) == 0 {
+			break
+		}
+		for i := range entries {
+			r := &entries[i].Record
+			if at := slices.IndexFunc(list, func(o store.Record) bool { return isSame(&o, r) }); at >= 0 {
+				list = slices.Delete(list, at, at+1)
+			}
+			if wanted(r) {
+				list = append(list, *r)
+			}
+		}
+		looked += len(entries)
+		after = entries[len(entries)-1].Ref
+	}
+	return list, nil
+}
+
+func isSame(a, b *store.Record) bool {
+	return a.Run.ID == b.Run.ID && a.Attempt.Number == b.Attempt.Number
+}
+
+// compare orders records, the latest first.
+func compare(a, b store.RecordRef) int {
+	return cmp.Or(b.Ended.Compare(a.Ended), slices.Compare(b.Run[:], a.Run[:]), cmp.Compare(b.Attempt, a.Attempt))
+}
+
+// isWithin tells whether a moment is in a span whose ends may be open.
+func isWithin(t, from, to time.Time) bool {
+	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
+}
+
+// Attempts implements store.History: of history and of what waits for it.
+func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error) {
+	// First what waits: what is shipped between the two looks is found twice, and not never.
+	fresh, err := s.waiting(ctx, func(r *store.Record) bool {
+		return (q.Job.IsZero() || r.Run.JobUID == q.Job) && isWithin(r.Attempt.Ended, q.From, q.To) && q.Matches(r) &&
+			(q.Before == store.RecordRef{} || compare(q.Before, r.Ref()) < 0)
+	})
+	if err != nil {
+		return nil, store.RecordRef{}, err
+	}
+	list, next, err := s.History.Attempts(ctx, q)
+	if err != nil {
+		return nil, next, err
+	}
+	if next != (store.RecordRef{}) { // what is behind it comes with the next page
+		fresh = slices.DeleteFunc(fresh, func(r store.Record) bool { return compare(r.Ref(), next) > 0 })
+	}
+	list = slices.DeleteFunc(list, func(r store.Record) bool {
+		return slices.ContainsFunc(fresh, func(o store.Record) bool { return isSame(&o, &r) })
+	})
+	list = append(list, fresh...)
+	slices.SortFunc(list, func(a, b store.Record) int { return compare(a.Ref(), b.Ref()) })
+	if len(list) > q.Limit {
+		list = list[:q.Limit]
+		next = list[q.Limit-1].Ref()
+	}
+	return list, next, nil
+}
+
+// AttemptsOf implements store.History. A run whose end waits in the outbox is found while
+// history is away, without the attempts that history has.
+func (s *Store) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, error) {
+	fresh, err := s.waiting(ctx, func(r *store.Record) bool { return r.Run.ID == run })
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.History.AttemptsOf(ctx, run)
+	if err != nil {
+		if !slices.ContainsFunc(fresh, func(r store.Record) bool { return r.Final }) {
+			return nil, err
+		}
+		list = nil
+	}
+	list = slices.DeleteFunc(list, func(r store.Record) bool {
+		return slices.ContainsFunc(fresh, func(o store.Record) bool { return isSame(&o, &r) })
+	})
+	list = append(list, fresh...)
+	slices.SortFunc(list, func(a, b store.Record) int { return cmp.Compare(a.Attempt.Number, b.Attempt.Number) })
+	return list, nil
+}
+
+// Recent implements store.History.
+func (s *Store) Recent(ctx context.Context, jobs []job.ID, n int) ([][]store.Record, error) {
+	wanted := map[job.ID]bool{}
+	for _, uid := range jobs {
+		wanted[uid] = true
+	}
+	fresh, err := s.waiting(ctx, func(r *store.Record) bool { return wanted[r.Run.JobUID] })
+	if err != nil {
+		return nil, err
+	}
+	lists, err := s.History.Recent(ctx, jobs, n)
+	if err != nil || len(fresh) == 0 {
+		return lists, err
+	}
+	all := fresh
+	for _, list := range lists {
+		for i := range list {
+			if !slices.ContainsFunc(fresh, func(o store.Record) bool { return isSame(&o, &list[i]) }) {
+				all = append(all, list[i])
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b store.Record) int { return compare(a.Ref(), b.Ref()) })
+	c := store.Collect(jobs, n)
+	for i := range all {
+		c.Add(&all[i])
+	}
+	return c.Lists(), nil
+}
+
+// Aggregate implements store.History.
+func (s *Store) Aggregate(ctx context.Context, q store.AggregateQuery) ([]store.Aggregate, error) {
+	fresh, err := s.waiting(ctx, func(r *store.Record) bool {
+		return r.Final && isWithin(r.Attempt.Ended, q.From, q.To) && (q.Namespace == "" || r.Run.Namespace == q.Namespace) &&
+			(q.Job.IsZero() || r.Run.JobUID == q.Job)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if fresh, err = s.without(ctx, fresh, q); err != nil {
+		return nil, err
+	}
+	list, err := s.History.Aggregate(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	for i := range fresh {
+		list = count(list, &fresh[i], q)
+	}
+	slices.SortFunc(list, func(a, b store.Aggregate) int { return a.Start.Compare(b.Start) })
+	return list, nil
+}
+
+// without leaves out records that history has: those that are being shipped.
+func (s *Store) without(ctx context.Context, fresh []store.Record, of store.AggregateQuery) ([]store.Record, error) {
+	if len(fresh) == 0 {
+		return nil, nil
+	}
+	q := store.HistoryQuery{Namespace: of.Namespace, Job: of.Job, Limit: store.MaxBatch, FinalOnly: true}
+	q.From, q.To = fresh[0].Attempt.Ended, fresh[0].Attempt.Ended
+	for i := range fresh {
+		if ended := fresh[i].Attempt.Ended; ended.Before(q.From) {
+			q.From = ended
+		} else if ended.After(q.To) {
+			q.To = ended
+		}
+	}
+	q.To = q.To.Add(time.Microsecond)
+	for {
+		list, next, err := s.History.Attempts(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range list {
+			fresh = slices.DeleteFunc(fresh, func(r store.Record) bool { return isSame(&r, &list[i]) })
+		}
+		if q.Before = next; next == (store.RecordRef{}) || len(fresh) == 0 {
+			return fresh, nil
+		}
+	}
+}
+
+// count adds a record to the counts.
+func count(list []store.Aggregate, r *store.Record, q store.AggregateQuery) []store.Aggregate {
+	start := q.From.Add(r.Attempt.Ended.Sub(q.From).Truncate(q.Bucket))
+	at := slices.IndexFunc(list, func(a store.Aggregate) bool { return a.Start.Equal(start) })
+	if at < 0 {
+		list = append(list, store.Aggregate{Start: start, Outcomes: map[job.Outcome]int{}})
+		at = len(list) - 1
+	}
+	bucket := &list[at]
+	bucket.Outcomes[r.Attempt.Outcome] += r.Count
+	if r.Attempt.Number > 0 {
+		took := r.Attempt.Ended.Sub(r.Attempt.Started)
+		bucket.Duration += took
+		bucket.Longest = max(bucket.Longest, took)
+	}
+	return list
+}
+
+// Output implements store.History: of history and of what this process keeps for it.
+func (s *Store) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]store.OutputChunk, error) {
+	fresh := s.spool.of(run, attempt, fromSeq)
+	list, err := s.History.Output(ctx, run, attempt, fromSeq, limit)
+	if err != nil && len(fresh) == 0 {
+		return nil, err
+	}
+	for _, c := range fresh {
+		if !slices.ContainsFunc(list, func(o store.OutputChunk) bool { return same(&o, &c) }) {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(a, b store.OutputChunk) int { return cmp.Compare(a.Seq, b.Seq) })
+	return list[:min(limit, len(list))], nil
+}
+
+// Cancel implements store.Working. A run that is over is returned as history has it.
+func (s *Store) Cancel(ctx context.Context, run job.ID, by, reason string) (store.Run, error) {
+	out, err := s.Control.Cancel(ctx, run, by, reason)
+	if !errors.Is(err, store.ErrNotFound) {
+		return out, err
+	}
+	records, failed := s.AttemptsOf(ctx, run)
+	if failed != nil {
+		return store.Run{}, failed
+	}
+	for i := range records {
+		if records[i].Final {
+			return store.Run{Run: records[i].Run}, nil
+		}
+	}
+	return out, err
+}

@@ -1,0 +1,201 @@
+package joined
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// shipEvery is how long a record waits at most while history is there: a batch gathers
+	// meanwhile.
+	shipEvery = 200 * time.Millisecond
+	// lookEvery is how often the outbox is measured, also while shipping rests.
+	lookEvery = time.Second
+	// restMin and restMax are between what shipping rests when history is away.
+	restMin, restMax = 100 * time.Millisecond, 30 * time.Second
+	// refusedText is how long the texts of a record may be that history has refused.
+	refusedText = 4096
+)
+
+// Run ships until ctx ends.
+func (s *Store) Run(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for wait(ctx, lookEvery) {
+			if err := s.look(ctx); err != nil && ctx.Err() == nil {
+				s.opt.Log.Warn("the outbox cannot be measured", "error", err)
+			}
+		}
+	}()
+	rest := restMin
+	for pause := shipEvery; wait(ctx, pause); {
+		more, err := s.shipInTurn(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			if rest == restMin {
+				s.opt.Log.Error("history cannot be written: records wait in the control store", "error", err)
+			}
+			pause, rest = rest/2+rand.N(rest/2+1), min(2*rest, restMax)
+			continue
+		case rest != restMin:
+			s.opt.Log.Info("history is written again")
+		}
+		if pause, rest = shipEvery, restMin; more {
+			pause = 0
+		}
+	}
+	<-done
+}
+
+// wait waits, and tells whether ctx goes on.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// Ship appends the next batch to history and takes it out of the outbox. It tells whether
+// there may be more.
+func (s *Store) Ship(ctx context.Context) (more bool, err error) {
+	if err := s.shipOutput(ctx); err != nil {
+		return false, s.note(err)
+	}
+	entries, err := s.Ended(ctx, store.ConsumerHistory, "", store.MaxBatch)
+	if err != nil {
+		return false, fmt.Errorf("outbox: %w", err)
+	}
+	if len(entries) == 0 {
+		return false, s.askAgain(ctx)
+	}
+	records, refs := make([]store.Record, len(entries)), make([]store.FeedRef, len(entries))
+	for i := range entries {
+		records[i], refs[i] = entries[i].Record, entries[i].Ref
+	}
+	if err := s.note(s.append(ctx, records)); err != nil {
+		return false, err
+	}
+	if err := s.Taken(ctx, store.ConsumerHistory, refs); err != nil {
+		return false, fmt.Errorf("outbox: %w", err)
+	}
+	return len(entries) == store.MaxBatch, s.look(ctx)
+}
+
+// shipInTurn is Ship where it is the turn of this node, and else ships its output.
+func (s *Store) shipInTurn(ctx context.Context) (more bool, err error) {
+	s.mu.Lock()
+	turn := s.turn
+	s.mu.Unlock()
+	if turn {
+		return s.Ship(ctx)
+	}
+	if err := s.shipOutput(ctx); err != nil {
+		return false, s.note(err)
+	}
+	return false, s.askAgain(ctx)
+}
+
+// askAgain asks a history that was away whether it is there again, when there is nothing to
+// ship.
+func (s *Store) askAgain(ctx context.Context) error {
+	if s.Status().Away == nil {
+		return nil
+	}
+	_, err := s.HistoryID(ctx)
+	return s.note(err)
+}
+
+// note keeps why history could not be written to.
+func (s *Store) note(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = err
+	return err
+}
+
+// append appends records. When history refuses some of them for what they are, the others
+// must not wait for them: each is tried alone, then cut to what any store takes, and put
+// aside at last.
+func (s *Store) append(ctx context.Context, records []store.Record) error {
+	err := s.History.Append(ctx, records)
+	if err == nil || !isRefusal(ctx, err) {
+		return err
+	}
+	for i := range records {
+		r := records[i]
+		if err := s.History.Append(ctx, records[i:i+1]); err == nil {
+			continue
+		} else if !isRefusal(ctx, err) {
+			return err
+		}
+		cut(&r, err)
+		switch err := s.History.Append(ctx, []store.Record{r}); {
+		case err == nil:
+		case !isRefusal(ctx, err):
+			return err
+		default:
+			s.mu.Lock()
+			s.status.Aside++
+			s.mu.Unlock()
+			s.opt.Log.Error("history has refused a record, which is lost", "run", r.Run.ID, "attempt", r.Attempt.Number,
+				"job", r.Run.Namespace+"/"+r.Run.Name, "outcome", r.Attempt.Outcome, "reason", r.Attempt.Reason, "error", err)
+		}
+	}
+	return nil
+}
+
+// isRefusal tells whether history has refused what it was given, and would do so again.
+func isRefusal(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && !slices.ContainsFunc([]error{store.ErrAway, store.ErrNoSpace, store.ErrReadOnly, store.ErrDamaged}, func(kind error) bool {
+		return errors.Is(err, kind)
+	})
+}
+
+// cut makes a record one that any history takes, and says so in its reason.
+func cut(r *store.Record, err error) {
+	short := func(text string) string {
+		text = strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
+		return strings.ToValidUTF8(text[:min(len(text), refusedText)], "")
+	}
+	r.Run.Params = nil
+	r.Attempt.Reason = short(r.Attempt.Reason) + short("; the history store has refused the whole record: "+err.Error())
+	r.Run.Reason, r.Unmet, r.Attempt.Signal, r.Attempt.Node = r.Attempt.Reason, short(r.Unmet), short(r.Attempt.Signal), short(r.Attempt.Node)
+	r.Run.Node = short(r.Run.Node)
+}
+
+// shipOutput appends the output that waits on this node.
+func (s *Store) shipOutput(ctx context.Context) error {
+	for {
+		chunks, number, err := s.spool.oldest()
+		if err != nil || len(chunks) == 0 {
+			return err
+		}
+		switch err := s.History.AppendOutput(ctx, chunks); {
+		case err == nil:
+		case isRefusal(ctx, err):
+			s.opt.Log.Error("history has refused output, which is lost", "run", chunks[0].Run, "attempt", chunks[0].Attempt, "error", err)
+		default:
+			return err
+		}
+		if err := s.spool.taken(number); err != nil {
+			return err
+		}
+	}
+}
+
+func same(a, b *store.OutputChunk) bool {
+	return a.Run == b.Run && a.Attempt == b.Attempt && a.Seq == b.Seq
+}

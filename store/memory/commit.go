@@ -1,0 +1,334 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/ledger"
+)
+
+// Fate is what becomes of a part of a commit.
+type Fate uint8
+
+// What becomes of a part of a commit.
+const (
+	Done  Fate = iota
+	Again      // neither it nor those behind it are done: the step is made again
+	Away       // neither it nor those behind it are done, and the caller does not know
+	Lost       // it is done, those behind it are not, and the caller does not know
+	Late       // the caller does not know: all of it comes when the call was repeated
+)
+
+// commits are those of a store whose steps lock nothing: they compare what they have read
+// when they commit, and may commit in parts, as those on etcd and Redis.
+type commits struct {
+	fate     func(part, parts int) Fate
+	versions map[string]int64
+	last     int64
+	late     []*late
+}
+
+// late is a commit that is still on its way, for so many calls more.
+type late struct {
+	calls int
+	do    func()
+}
+
+// lateBy is after how many calls a late commit comes: after the one that repeats it.
+const lateBy = 2
+
+// arrive does what was on its way for long enough.
+func (c *commits) arrive() {
+	c.late = slices.DeleteFunc(c.late, func(l *late) bool {
+		l.calls--
+		if l.calls == 0 {
+			l.do()
+		}
+		return l.calls == 0
+	})
+}
+
+// compared is a step that locks nothing.
+type compared struct {
+	*backend
+	read    map[string]int64
+	changes *engine.Changes
+}
+
+// Load implements ledger.Tx.
+func (t *compared) Load(n *engine.Need, b *engine.Batch) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, list := range [][]job.ID{n.Jobs, n.Whole, n.Waiting} {
+		for _, uid := range list {
+			t.note(cellKey(uid))
+		}
+	}
+	for _, ref := range n.Runs {
+		if r := t.runs.byID[ref.Run]; r != nil {
+			t.note(cellKey(r.JobUID))
+		}
+		t.note(recordsKey(ref.Run))
+	}
+	for i := range n.Slots {
+		t.note(slotKey(n.Slots[i].Key))
+	}
+	for _, id := range n.Keys {
+		t.note(identityKey(id))
+	}
+	for _, ref := range n.Records {
+		t.note(recordsKey(ref.Run))
+	}
+	for _, id := range n.Running {
+		t.note(runningKey(id))
+	}
+	if len(n.Names)+len(n.Upstreams)+len(n.Follows)+len(n.Naming) > 0 || n.Calendars || n.Pools || n.Tokens {
+		t.note(documentsKey)
+	}
+	if n.Sessions || n.Drains {
+		t.note(sessionsKey)
+	}
+	return (*tx)(t.backend).Load(n, b)
+}
+
+// note notes as what something was read.
+func (t *compared) note(key string) {
+	if _, ok := t.read[key]; !ok {
+		t.read[key] = t.commits.versions[key]
+	}
+}
+
+// Now implements ledger.Tx.
+func (t *compared) Now() (time.Time, error) { return t.now(), nil }
+
+// Write implements ledger.Tx.
+func (t *compared) Write(c *engine.Changes) error {
+	t.changes = c
+	return nil
+}
+
+// stepCompared makes a step, and compares when it commits.
+func (s *backend) stepCompared(ctx context.Context, o *ledger.Order, decide func(ledger.Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.commits.arrive()
+	s.mu.Unlock()
+	t := &compared{backend: s, read: map[string]int64{}}
+	if err := decide(t); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.commits.hold(t.read) {
+		return fmt.Errorf("compare: %w", ledger.ErrAgain)
+	}
+	list := []*engine.Changes{t.changes}
+	if o.Parts {
+		list = parts(t.changes)
+	}
+	for i, part := range list {
+		switch s.commits.fate(i, len(list)) {
+		case Done:
+			s.commit(part)
+			continue
+		case Again:
+			return fmt.Errorf("part %d of %d: %w", i+1, len(list), ledger.ErrAgain)
+		case Lost:
+			s.commit(part)
+		case Late:
+			if i == 0 { // what was done before has changed what it compares
+				s.commits.late = append(s.commits.late, &late{lateBy, func() {
+					if s.commits.hold(t.read) {
+						s.commit(t.changes)
+					}
+				}})
+			}
+		}
+		return fmt.Errorf("part %d of %d: %w", i+1, len(list), store.ErrAway)
+	}
+	o.Committed()
+	return nil
+}
+
+// hold tells whether all that was read is as it was.
+func (c *commits) hold(read map[string]int64) bool {
+	for key, version := range read {
+		if c.versions[key] != version {
+			return false
+		}
+	}
+	return true
+}
+
+// commit applies changes, and notes what they change.
+func (s *backend) commit(c *engine.Changes) {
+	s.commits.last++
+	note := func(key string) { s.commits.versions[key] = s.commits.last }
+	run := func(r *store.Run) {
+		note(cellKey(r.JobUID))
+		note(slotKey(r.Slot))
+		note(runningKey(r.Session))
+		if was := s.runs.byID[r.ID]; was != nil {
+			note(slotKey(was.Slot))
+			note(runningKey(was.Session))
+		}
+	}
+	for _, list := range [][]*store.Run{c.Made, c.Saved, c.Removed} {
+		for _, r := range list {
+			run(r)
+		}
+	}
+	for _, id := range c.HandOn {
+		for _, r := range s.runs.where(func(r *store.Run) bool { return r.Session == id }) {
+			run(r)
+		}
+	}
+	for _, list := range [][]*store.Record{c.Records, c.Replaced} {
+		for _, r := range list {
+			note(recordsKey(r.Run.ID))
+		}
+	}
+	for _, j := range c.Jobs {
+		note(cellKey(j.UID))
+		if j.News() {
+			note(documentsKey)
+		}
+	}
+	for _, key := range c.Keys {
+		note(identityKey(key.Identity))
+	}
+	if len(c.Calendars)+len(c.Pools)+len(c.Tokens)+len(c.Dropped) > 0 {
+		note(documentsKey)
+	}
+	for _, p := range c.Pools {
+		note(slotKey(engine.PoolSlot(p.Namespace + "/" + p.Name)))
+	}
+	if len(c.Sessions)+len(c.Reaped)+len(c.Ended)+len(c.Drains) > 0 {
+		note(sessionsKey)
+	}
+	_ = (*tx)(s).Write(c) // it does not fail
+}
+
+// What is compared, by name. Everything that is changed seldom is compared as one.
+const (
+	documentsKey = "documents"
+	sessionsKey  = "sessions"
+)
+
+func cellKey(uid job.ID) string             { return "cell " + uid.String() }
+func slotKey(slot string) string            { return "slot " + slot }
+func recordsKey(run job.ID) string          { return "records " + run.String() }
+func runningKey(session job.ID) string      { return "running " + session.String() }
+func identityKey(id engine.Identity) string { return fmt.Sprint("key ", id) }
+
+// partOf returns what a cell is a part of.
+func partOf(of map[string]string, k string) string {
+	for of[k] != "" && of[k] != k {
+		k = of[k]
+	}
+	return k
+}
+
+// parts splits changes into such as can be made alone: those of one job, and of jobs that
+// meet in a pool or of which one follows the other.
+func parts(c *engine.Changes) []*engine.Changes {
+	of := map[string]string{} // what a cell is a part of
+	join := func(a, b string) { of[partOf(of, a)] = partOf(of, b) }
+	jobOf := map[job.ID]job.ID{}
+	for _, list := range [][]*store.Run{c.Made, c.Saved, c.Removed} {
+		for _, r := range list {
+			jobOf[r.ID] = r.JobUID
+		}
+	}
+	var order []string
+	split := map[string]*engine.Changes{}
+	for _, list := range [][]*store.Run{c.Made, c.Saved, c.Removed} {
+		for _, r := range list {
+			if strings.HasPrefix(r.Slot, engine.PoolSlot("")) {
+				join(cellKey(r.JobUID), slotKey(r.Slot))
+			}
+			if uid, ok := jobOf[r.Parent]; ok {
+				join(cellKey(r.JobUID), cellKey(uid))
+			}
+		}
+	}
+	part := func(uid job.ID) *engine.Changes {
+		key := partOf(of, cellKey(uid))
+		if split[key] == nil {
+			split[key] = &engine.Changes{}
+			order = append(order, key)
+		}
+		return split[key]
+	}
+	for _, r := range c.Made {
+		p := part(r.JobUID)
+		p.Made = append(p.Made, r)
+	}
+	for _, r := range c.Saved {
+		p := part(r.JobUID)
+		p.Saved = append(p.Saved, r)
+	}
+	for _, r := range c.Removed {
+		p := part(r.JobUID)
+		p.Removed = append(p.Removed, r)
+	}
+	for _, r := range c.Records {
+		p := part(r.Run.JobUID)
+		p.Records = append(p.Records, r)
+	}
+	for _, r := range c.Replaced {
+		p := part(r.Run.JobUID)
+		p.Replaced = append(p.Replaced, r)
+	}
+	for _, j := range c.Jobs {
+		p := part(j.UID)
+		p.Jobs = append(p.Jobs, j)
+	}
+	for _, k := range c.Keys {
+		p := part(k.Job)
+		p.Keys = append(p.Keys, k)
+	}
+	uids := map[string]job.ID{} // by full name
+	for _, r := range slices.Concat(c.Made, c.Saved, c.Removed) {
+		uids[r.Namespace+"/"+r.Name] = r.JobUID
+	}
+	for _, j := range c.Jobs {
+		uids[j.FullName()] = j.UID
+	}
+	var audit []store.AuditRecord // of no job
+	for _, a := range c.Audit {
+		if uid, ok := uids[a.Object]; ok {
+			p := part(uid)
+			p.Audit = append(p.Audit, a)
+		} else {
+			audit = append(audit, a)
+		}
+	}
+	// What is about no job comes first: a session that is over must be so before anything
+	// of it is reaped.
+	rest := *c
+	rest.Made, rest.Saved, rest.Removed, rest.Records, rest.Replaced, rest.Jobs, rest.Keys = nil, nil, nil, nil, nil, nil, nil
+	rest.Audit = audit
+	list := []*engine.Changes{&rest}
+	for _, key := range order {
+		list = append(list, split[key])
+	}
+	return list
+}
+
+// cloned returns a map that stays as it is while others change theirs.
+func cloned[M ~map[K]V, K comparable, V any](s *backend, m M) M {
+	if s.commits == nil {
+		return m
+	}
+	return maps.Clone(m)
+}

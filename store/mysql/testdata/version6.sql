@@ -1,0 +1,27 @@
+-- What version 6 of the schema has written: jobs, a revision of each, runs, history and a session.
+delete from counters;
+INSERT INTO `active` VALUES (0x01A208B7707B00002808112233445508,0x01A208B7707B00004A02112233445502,0,'',0,0,1795176003000000000,'','',0,0,0x01A208B7707B00002501112233445501,1795176003000000000,'',0,1,1,1,'a',0x00000000000000000000000000000000,0,0,0,1795179603000000000,0,0,0,'','','',0,0,0);
+INSERT INTO `active` VALUES (0x01A208B7707B0000DE06112233445506,0x01A208B7707B00004A02112233445502,0,'',0,0,1795176002000000000,'','',0,2,0x01A208B7707B00002501112233445501,1795176002000000000,'',1,1,1,1,'a',0x01A208B7707B00000307112233445507,0,0,0,1795179602000000000,1795176000000000000,1795176000000000000,0,'','','',0,0,0);
+INSERT INTO `audit` VALUES (1,1795176000000000000,'ann','job.create','default/daily',1,'','');
+INSERT INTO `audit` VALUES (2,1795176000000000000,'ann','job.create','default/paused',1,'','');
+INSERT INTO `counters` VALUES ('audit',2);
+INSERT INTO `counters` VALUES ('calendars',0);
+INSERT INTO `counters` VALUES ('change',1795176000000001);
+INSERT INTO `counters` VALUES ('defaults',0);
+INSERT INTO `counters` VALUES ('expiry',0);
+INSERT INTO `counters` VALUES ('graph',0);
+INSERT INTO `counters` VALUES ('tidy',0);
+INSERT INTO `counters` VALUES ('tokens',0);
+INSERT INTO `counters` VALUES ('told',0);
+INSERT INTO `history` VALUES (1795176001000000000,0x01A208B7707B00009404112233445504,1,0x01A208B7707B00004A02112233445502,1,2,0,'',0,0,1,1,1795176001000000000,1795176001000000000,1,0,1795176000000000000,'a',0x01A208B7707B0000B905112233445505,'it failed without saying why',1,3,'',0,'','',1,0,0,5,'');
+INSERT INTO `job_state` VALUES (0x01A208B7707B00004A02112233445502,1795176000000000,1,1,0,0,1795176003000000000,1795176002000000000,0x01A208B7707B00002501112233445501,3,0,0,0,0,'');
+INSERT INTO `job_state` VALUES (0x01A208B7707B00006F03112233445503,1795176000000001,1,1,1,0,1795176000000000000,0,'',0,0,0,0,0,'');
+INSERT INTO `jobs` VALUES (0x01A208B7707B00004A02112233445502,1795176000000000,1,167,'default/daily',0,'{\"namespace\":\"default\",\"name\":\"daily\",\"labels\":{\"team\":\"a\"},\"schedule\":{\"every\":\"1m\"},\"run\":{\"shell\":{\"command\":\"true\"}},\"policy\":{\"overlap\":\"allow\"}}','{\"schedule\":{\"every\":\"1m\",\"align\":\"epoch\",\"timezone\":\"UTC\"},\"missed\":\"latest\",\"late_by\":\"1h\",\"place\":{\"strategy\":\"any\"}}',1795176000000000000,1795176000000000000,0,0,0,'','',0,0,0,0);
+INSERT INTO `jobs` VALUES (0x01A208B7707B00006F03112233445503,1795176000000001,1,173,'default/paused',0,'{\"namespace\":\"default\",\"name\":\"paused\",\"paused\":true,\"schedule\":{\"every\":\"1m\"},\"run\":{\"shell\":{\"command\":\"true\"}}}','{\"schedule\":{\"every\":\"1m\",\"align\":\"epoch\",\"timezone\":\"UTC\"},\"missed\":\"latest\",\"late_by\":\"1h\",\"place\":{\"strategy\":\"any\"}}',1795176000000000000,1795176000000000000,0,1795176000000000000,1795179600000000000,'ann','holiday',0,0,0,0);
+INSERT INTO `names` VALUES (0x01A208B7707B00004A02112233445502,'default','daily');
+INSERT INTO `names` VALUES (0x01A208B7707B00006F03112233445503,'default','paused');
+INSERT INTO `output` VALUES (0x01A208B7707B00009404112233445504,1,0,0,5,1795176000000000000,0x68656C6C6F);
+INSERT INTO `revisions` VALUES (0x01A208B7707B00004A02112233445502,1,1795176000000000000,'ann','{\"namespace\":\"default\",\"name\":\"daily\",\"labels\":{\"team\":\"a\"},\"schedule\":{\"every\":\"1m\"},\"run\":{\"shell\":{\"command\":\"true\"}},\"policy\":{\"overlap\":\"allow\"}}');
+INSERT INTO `revisions` VALUES (0x01A208B7707B00006F03112233445503,1,1795176000000000000,'ann','{\"namespace\":\"default\",\"name\":\"paused\",\"paused\":true,\"schedule\":{\"every\":\"1m\"},\"run\":{\"shell\":{\"command\":\"true\"}}}');
+INSERT INTO `sessions` VALUES (0x01A208B7707B00002501112233445501,'a',0x626F6F742D31,0x2F64617461,1795176000000000000,1795176000000000000,0,0,0,0,'{\"ID\":\"01M84BEW3V0002A08H48SM8N81\",\"Node\":\"a\",\"Machine\":\"boot-1\",\"DataDir\":\"/data\",\"Roles\":[\"worker\"],\"Labels\":null,\"Handlers\":null,\"Capacity\":10,\"Version\":\"\",\"Zones\":\"\",\"Address\":\"\",\"Joined\":\"0001-01-01T00:00:00Z\",\"Renewed\":\"0001-01-01T00:00:00Z\",\"Leaving\":false,\"Drain\":null,\"Load\":{\"Running\":0,\"Ready\":0,\"ClockAhead\":0},\"Predecessors\":null}',0);
+INSERT INTO `settings` VALUES ('defaults','{}');

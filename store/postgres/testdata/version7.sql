@@ -1,0 +1,27 @@
+-- What version 7 of the schema has written: jobs, a revision of each, runs, history and a session.
+delete from counters;
+INSERT INTO active VALUES (1795176002000000000, 1795176002000000000, 1, 1, 0, 1795179602000000000, 1795176000000000000, 1795176000000000000, 0, 0, 0, 0, 1, 0, 0, 2, 1, 0, 0, 0, 0, '\x01a208b7707b0000de06112233445506', '\x01a208b7707b00004a02112233445502', '\x', '\x01a208b7707b00002501112233445501', '\x01a208b7707b00000307112233445507', '', '', '', 'a', '', '', '');
+INSERT INTO active VALUES (1795176003000000000, 1795176003000000000, 1, 1, 0, 1795179603000000000, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, '\x01a208b7707b00002808112233445508', '\x01a208b7707b00004a02112233445502', '\x', '\x01a208b7707b00002501112233445501', '\x', '', '', '', 'a', '', '', '');
+INSERT INTO audit VALUES (1, 1795176000000000000, 'ann', 'job.create', 'default/daily', 1, '', '');
+INSERT INTO audit VALUES (2, 1795176000000000000, 'ann', 'job.create', 'default/paused', 1, '', '');
+INSERT INTO counters VALUES ('calendars', 0);
+INSERT INTO counters VALUES ('defaults', 0);
+INSERT INTO counters VALUES ('expiry', 0);
+INSERT INTO counters VALUES ('graph', 0);
+INSERT INTO counters VALUES ('tidy', 0);
+INSERT INTO counters VALUES ('tokens', 0);
+INSERT INTO counters VALUES ('told', 0);
+INSERT INTO counters VALUES ('audit', 2);
+INSERT INTO counters VALUES ('change', 1795176000000001);
+INSERT INTO history VALUES (1795176001000000000, 1, 1, 1795176001000000000, 1795176001000000000, 1795176000000000000, 3, 1, 0, 5, 1, 0, 0, 1, 0, 1, 2, 0, 0, 1, 0, '\x01a208b7707b00009404112233445504', '\x01a208b7707b00004a02112233445502', '\x01a208b7707b0000b905112233445505', '\x', '', 'a', 'it failed without saying why', '', '', '');
+INSERT INTO job_state VALUES (1795176000000001, 1, 1, 1795176000000000000, 0, 0, 0, 0, 0, 1, 0, 0, '\x01a208b7707b00006f03112233445503', '\x', '');
+INSERT INTO job_state VALUES (1795176000000000, 1, 1, 1795176003000000000, 1795176002000000000, 3, 0, 0, 0, 0, 0, 0, '\x01a208b7707b00004a02112233445502', '\x01a208b7707b00002501112233445501', '');
+INSERT INTO jobs VALUES ('\x01a208b7707b00004a02112233445502', 1795176000000000, 1, 167, 'default/daily', 0, '{"namespace":"default","name":"daily","labels":{"team":"a"},"schedule":{"every":"1m"},"run":{"shell":{"command":"true"}},"policy":{"overlap":"allow"}}', '{"schedule":{"every":"1m","align":"epoch","timezone":"UTC"},"missed":"latest","late_by":"1h","place":{"strategy":"any"}}', 1795176000000000000, 1795176000000000000, 0, 0, 0, '', '', 0, 0, 0, 0);
+INSERT INTO jobs VALUES ('\x01a208b7707b00006f03112233445503', 1795176000000001, 1, 173, 'default/paused', 0, '{"namespace":"default","name":"paused","paused":true,"schedule":{"every":"1m"},"run":{"shell":{"command":"true"}}}', '{"schedule":{"every":"1m","align":"epoch","timezone":"UTC"},"missed":"latest","late_by":"1h","place":{"strategy":"any"}}', 1795176000000000000, 1795176000000000000, 0, 1795176000000000000, 1795179600000000000, 'ann', 'holiday', 0, 0, 0, 0);
+INSERT INTO names VALUES ('\x01a208b7707b00004a02112233445502', 'default', 'daily');
+INSERT INTO names VALUES ('\x01a208b7707b00006f03112233445503', 'default', 'paused');
+INSERT INTO output VALUES ('\x01a208b7707b00009404112233445504', 1, 0, 0, 5, 1795176000000000000, '\x68656c6c6f');
+INSERT INTO revisions VALUES ('\x01a208b7707b00004a02112233445502', 1, 1795176000000000000, 'ann', '{"namespace":"default","name":"daily","labels":{"team":"a"},"schedule":{"every":"1m"},"run":{"shell":{"command":"true"}},"policy":{"overlap":"allow"}}');
+INSERT INTO revisions VALUES ('\x01a208b7707b00006f03112233445503', 1, 1795176000000000000, 'ann', '{"namespace":"default","name":"paused","paused":true,"schedule":{"every":"1m"},"run":{"shell":{"command":"true"}}}');
+INSERT INTO sessions VALUES ('\x01a208b7707b00002501112233445501', 'a', 'boot-1', '/data', 1795176000000000000, 1795176000000000000, 0, 0, 0, 0, '{"ID":"01M84BEW3V0002A08H48SM8N81","Node":"a","Machine":"boot-1","DataDir":"/data","Roles":["worker"],"Labels":null,"Handlers":null,"Capacity":10,"Version":"","Zones":"","Address":"","Joined":"0001-01-01T00:00:00Z","Renewed":"0001-01-01T00:00:00Z","Leaving":false,"Drain":null,"Load":{"Running":0,"Ready":0,"ClockAhead":0},"Predecessors":null}', 0);
+INSERT INTO settings VALUES ('defaults', '{}');

@@ -1,0 +1,88 @@
+package redis
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/belfry-cron/belfry/store"
+)
+
+func TestAddressesAreRead(t *testing.T) {
+	a, err := parse("redis://u%40x:p%2Fw@one:1,two,[::1]:3/some/where/?sentinel=m&sentinel-auth=on&wait=2&db=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(a.Hosts, []string{"one:1", "two:6379", "[::1]:3"}) || a.User != "u@x" || a.Password != "p/w" ||
+		a.Prefix != "some/where" || a.TLS != nil || a.sentinel != "m" || !a.sentinelAuth || a.wait != 2 || a.db != 3 {
+		t.Errorf("got %+v", a)
+	}
+	if a, err = parse("rediss://one?server-name=redis"); err != nil || a.Prefix != "belfry" || a.TLS == nil || a.TLS.ServerName != "redis" {
+		t.Errorf("got %+v, %v", a, err)
+	}
+	if keysOf(a).meta != "{belfry}:meta" {
+		t.Errorf("the keys are %+v", keysOf(a))
+	}
+}
+
+func TestMistakesInAddressesAreNamed(t *testing.T) {
+	for address, want := range map[string]string{
+		"redis:///belfry":             "a host is missing",
+		"redis://a,,b":                "a host is missing",
+		"redis://u:%zz@a":             "in the password",
+		"redis://a?tsl=true":          `unknown parameter "tsl"`,
+		"redis://a?tls=maybe":         `"maybe" is neither true nor false`,
+		"rediss://a?tls=false":        "tls=false stands behind rediss://",
+		"redis://a/0":                 "a database is chosen with ?db=0",
+		"redis://a/{x}":               "neither { nor }",
+		"redis://a?db=x":              `"x" is not the number of a database`,
+		"redis://a?wait=11":           `"11" is not a number of replicas from 0 to 10`,
+		"redis://a?sentinel-auth=on":  "sentinel-auth stands beside sentinel",
+		"redis://a?ca=/does/not/real": "no such file",
+		"etcd://a":                    "does not begin with redis://",
+	} {
+		if _, err := parse(address); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", address, err, want)
+		}
+	}
+}
+
+func TestServersThatCannotKeepAStoreAreRefused(t *testing.T) {
+	const well = "redis_version:7.0.15\r\nredis_mode:standalone\r\nrole:master\r\nmaxmemory_policy:noeviction\r\n"
+	about := read(well)
+	if err := about.usable(location{}, true); err != nil {
+		t.Error(err)
+	}
+	for change, want := range map[string]string{
+		"maxmemory_policy:allkeys-lru":                "set it to noeviction",
+		"redis_version:6.0.16":                        "6.2 or later",
+		"redis_mode:sentinel":                         "add ?sentinel=",
+		"redis_mode:cluster":                          errCluster.Error(),
+		"role:slave":                                  store.ErrAway.Error(),
+		"redis_version:7.2.4\r\nvalkey_version:8.1.0": "",
+	} {
+		about := read(well + change)
+		switch err := about.usable(location{}, true); {
+		case want == "" && (err != nil || about.Server != "Valkey 8.1.0"):
+			t.Errorf("%s: got %v, %s", change, err, about.Server)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: got %v, want %q", change, err, want)
+		}
+	}
+}
+
+func TestReasonsAreFoundInErrorsOfScripts(t *testing.T) {
+	for message, want := range map[string]string{
+		"OOM command not allowed when used memory > 'maxmemory'. script: 5c5d, on @user_script:61.":                                       "OOM",
+		"ERR Error running script (call to f_a1): @user_script:61: @user_script: 61: -MISCONF Redis is configured to save RDB snapshots,": "MISCONF",
+		"READONLY You can't write against a read only replica.":                                                                           "READONLY",
+	} {
+		if got := reason(message); got != want {
+			t.Errorf("%s: got %s, want %s", message, got, want)
+		}
+	}
+	if err := failure(errors.New("EOF")); !errors.Is(err, store.ErrAway) {
+		t.Errorf("got %v", err)
+	}
+}

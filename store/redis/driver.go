@@ -1,0 +1,355 @@
+package redis
+
+import (
+	"context"
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/internal/replica"
+)
+
+const (
+	// comparesMax and sizeMax bound a commit, for which all other callers wait: 500 cells take
+	// about a millisecond.
+	comparesMax = 500
+	sizeMax     = 1 << 20
+	// someKeys is how many keys one command reads.
+	someKeys = 500
+	// restMin and restMax are how long a broken feed rests before it is read again.
+	restMin = 20 * time.Millisecond
+	restMax = 2 * time.Second
+	// redialMin is how long there is between two looks for another master.
+	redialMin = 500 * time.Millisecond
+	// roomEach is how often the memory of the server is looked at, and roomLeast how much of it
+	// must be free for more jobs and claims: results still fit then.
+	roomEach  = 5 * time.Second
+	roomLeast = 0.1
+)
+
+// keys are those of a store, which lie in one slot of a Redis Cluster.
+type keys struct {
+	meta   string // hash: the last version, the number of commits, the size of the feed
+	copied string // hash: the keys that each process copies
+	other  string // hash: definitions, output and the audit
+	order  string // sorted set: the keys of these
+	feed   string // stream: the changes of the copied keys
+	sizes  string // list: how large the entries of the feed are
+}
+
+func keysOf(a location) keys {
+	tag := "{" + a.Prefix + "}:"
+	return keys{tag + "meta", tag + "copied", tag + "other", tag + "order", tag + "feed", tag + "sizes"}
+}
+
+//go:embed commit.lua
+var commitText string
+
+var (
+	committing = rueidis.NewLuaScript(commitText)
+	telling    = rueidis.NewLuaScript("return redis.call('TIME')") // with a key, so that the master of the keys runs it
+)
+
+// driver implements replica.Driver.
+type driver struct {
+	keys keys
+	a    location
+	stop context.CancelFunc
+	over sync.WaitGroup
+	full atomic.Bool
+	ctx  context.Context //nolint:containedctx // of the work in the background, until Close
+
+	mu      sync.Mutex
+	client  rueidis.Client
+	dialing bool
+	dialed  time.Time
+	// mark is the latest commit that this process was told of: a server without it has lost it.
+	mark place
+}
+
+// place is a commit: its version, and how many came before it on the same line of masters.
+type place struct{ version, steps int64 }
+
+func newDriver(client rueidis.Client, a location) *driver {
+	d := &driver{keys: keysOf(a), a: a, client: client}
+	d.ctx, d.stop = context.WithCancel(context.Background())
+	d.over.Go(d.watchRoom)
+	return d
+}
+
+// Close implements replica.Driver.
+func (d *driver) Close() error {
+	d.stop()
+	d.over.Wait()
+	d.now().Close()
+	return nil
+}
+
+func (d *driver) now() rueidis.Client {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.client
+}
+
+// call does something with the client, in time. What shows that the server is no master, or
+// no more, has the master looked for.
+func (d *driver) call(ctx context.Context, do func(ctx context.Context, c rueidis.Client) error) error {
+	within, cancel := context.WithTimeout(ctx, callMax)
+	defer cancel()
+	c := d.now()
+	err := do(within, c)
+	if err == nil {
+		return nil
+	}
+	if err = ended(ctx, err); errors.Is(err, store.ErrAway) {
+		d.redial(c)
+	}
+	return err
+}
+
+// redial looks for the master again, in the background and once at a time.
+func (d *driver) redial(failed rueidis.Client) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.client != failed || d.dialing || time.Since(d.dialed) < redialMin || d.ctx.Err() != nil {
+		return
+	}
+	d.dialing = true
+	d.over.Go(func() {
+		client, _, err := dial(d.ctx, d.a)
+		d.mu.Lock()
+		d.dialing, d.dialed = false, time.Now()
+		if err == nil {
+			d.client = client
+		}
+		d.mu.Unlock()
+		if err == nil {
+			failed.Close()
+		}
+	})
+}
+
+// Bounds implements replica.Driver.
+func (d *driver) Bounds() (compares, size int) { return comparesMax, sizeMax }
+
+// Now implements replica.Driver.
+func (d *driver) Now(ctx context.Context) (now time.Time, _ bool, err error) {
+	err = d.call(ctx, func(ctx context.Context, c rueidis.Client) error {
+		parts, err := telling.Exec(ctx, c, []string{d.keys.meta}, nil).AsIntSlice()
+		if err == nil {
+			now = time.Unix(parts[0], 1000*parts[1])
+		}
+		return err
+	})
+	return now, true, err
+}
+
+// Tail implements replica.Driver.
+func (d *driver) Tail(ctx context.Context) (version int64, err error) {
+	err = d.call(ctx, func(ctx context.Context, c rueidis.Client) error {
+		version, err = c.Do(ctx, c.B().Hget().Key(d.keys.meta).Field("tail").Build()).AsInt64()
+		if rueidis.IsRedisNil(err) {
+			return nil
+		}
+		return err
+	})
+	return version, err
+}
+
+func isCopied(key string) bool { return strings.HasPrefix(key, replica.Copied) }
+
+// stampSize is how many bytes of each value are its version.
+const stampSize = 8
+
+func pairOf(key, value string) replica.Pair {
+	return replica.Pair{Key: key, Value: []byte(value[stampSize:]), Version: int64(binary.BigEndian.Uint64([]byte(value[:stampSize])))}
+}
+
+// Get implements replica.Driver.
+func (d *driver) Get(ctx context.Context, keys []string) ([][]byte, error) {
+	values := make([][]byte, 0, len(keys))
+	for len(keys) > 0 {
+		some := keys[:min(len(keys), someKeys)]
+		keys = keys[len(some):]
+		pairs, err := d.read(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range pairs {
+			values = append(values, p.Value)
+		}
+	}
+	return values, nil
+}
+
+// read returns pairs in the order of keys that are not copied, those that do not exist without
+// a version.
+func (d *driver) read(ctx context.Context, keys []string) (pairs []replica.Pair, err error) {
+	err = d.call(ctx, func(ctx context.Context, c rueidis.Client) error {
+		list, err := c.Do(ctx, c.B().Hmget().Key(d.keys.other).Field(keys...).Build()).ToArray()
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			value, err := list[i].ToString()
+			switch {
+			case rueidis.IsRedisNil(err):
+				pairs = append(pairs, replica.Pair{Key: keys[i]})
+			case err != nil:
+				return err
+			default:
+				pairs = append(pairs, pairOf(keys[i], value))
+			}
+		}
+		return nil
+	})
+	return pairs, err
+}
+
+// Range implements replica.Driver.
+func (d *driver) Range(ctx context.Context, from, to string, limit int, backwards bool) (list []replica.Pair, err error) {
+	var found []string
+	err = d.call(ctx, func(ctx context.Context, c rueidis.Client) error {
+		cmd := c.B().Zrangebylex().Key(d.keys.order).Min("["+from).Max("("+to).Limit(0, int64(limit)).Build()
+		if backwards {
+			cmd = c.B().Zrevrangebylex().Key(d.keys.order).Max("("+to).Min("["+from).Limit(0, int64(limit)).Build()
+		}
+		found, err = c.Do(ctx, cmd).AsStrSlice()
+		return err
+	})
+	for err == nil && len(found) > 0 {
+		some := found[:min(len(found), someKeys)]
+		found = found[len(some):]
+		var pairs []replica.Pair
+		pairs, err = d.read(ctx, some)
+		for _, p := range pairs {
+			if p.Version > 0 { // else it was removed in between
+				list = append(list, p)
+			}
+		}
+	}
+	return list, err
+}
+
+// Commit implements replica.Driver.
+func (d *driver) Commit(ctx context.Context, t *replica.Txn) (version int64, done bool, err error) {
+	if t.Adds && d.full.Load() {
+		return 0, false, fmt.Errorf("%w: Redis has less than %.0f %% of maxmemory left", store.ErrNoSpace, 100*roomLeast)
+	}
+	err = d.call(ctx, func(ctx context.Context, c rueidis.Client) error {
+		answer, err := d.execute(ctx, c, arguments(t))
+		if err != nil {
+			return err
+		}
+		if done = answer[0] == 1; done {
+			version = answer[1]
+			d.told(place{answer[1], answer[2]})
+		}
+		return nil
+	})
+	return version, done, err
+}
+
+// execute runs the script that commits, and waits for replicas where that is asked for. They
+// answer for the connection, so that it must be the same.
+func (d *driver) execute(ctx context.Context, c rueidis.Client, args []string) (answer []int64, err error) {
+	k := d.keys
+	names := []string{k.meta, k.copied, k.other, k.order, k.feed, k.sizes}
+	if d.a.wait == 0 {
+		return committing.Exec(ctx, c, names, args).AsIntSlice()
+	}
+	err = c.Dedicated(func(own rueidis.DedicatedClient) error {
+		if answer, err = committing.Exec(ctx, dedicated{c, own}, names, args).AsIntSlice(); err != nil || answer[0] == 0 {
+			return err
+		}
+		have, err := own.Do(ctx, own.B().Wait().Numreplicas(int64(d.a.wait)).Timeout(waitFor.Milliseconds()).Build()).AsInt64()
+		if err == nil && have < int64(d.a.wait) {
+			err = fmt.Errorf("%d of %d replicas have the commit after %v", have, d.a.wait, waitFor)
+		}
+		return err
+	})
+	return answer, err
+}
+
+// dedicated is a client of which commands go through one connection.
+type dedicated struct {
+	rueidis.Client
+	own rueidis.DedicatedClient
+}
+
+func (d dedicated) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	return d.own.Do(ctx, cmd)
+}
+
+// told notes a commit of which this process was told.
+func (d *driver) told(p place) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.steps > 0 && p.version > d.mark.version { // what changes no copied keys is not in the feed
+		d.mark = p
+	}
+}
+
+// arguments are those of commit.lua.
+func arguments(t *replica.Txn) []string {
+	// Of each kind those that are copied come first.
+	var compared, versions, puts, deletes [2][]string
+	which := func(key string) int {
+		if isCopied(key) {
+			return 0
+		}
+		return 1
+	}
+	for key, version := range t.Compares {
+		stamp := ""
+		if version > 0 {
+			stamp = string(binary.BigEndian.AppendUint64(nil, uint64(version)))
+		}
+		i := which(key)
+		compared[i], versions[i] = append(compared[i], key), append(versions[i], stamp)
+	}
+	for _, p := range t.Puts {
+		i := which(p.Key)
+		puts[i] = append(puts[i], p.Key, rueidis.BinaryString(p.Value))
+	}
+	for _, key := range t.Deletes {
+		i := which(key)
+		deletes[i] = append(deletes[i], key)
+	}
+	args := []string{strconv.Itoa(feedMax)}
+	for _, n := range []int{
+		len(compared[0]), len(compared[1]), len(puts[0]) / 2, len(puts[1]) / 2, len(deletes[0]), len(deletes[1]),
+	} {
+		args = append(args, strconv.Itoa(n))
+	}
+	for i := range 2 {
+		args = append(append(args, compared[i]...), versions[i]...)
+	}
+	args = append(append(args, puts[0]...), puts[1]...)
+	return append(append(args, deletes[0]...), deletes[1]...)
+}
+
+// watchRoom looks whether the server has memory left.
+func (d *driver) watchRoom() {
+	tick := time.NewTicker(roomEach)
+	defer tick.Stop()
+	for {
+		if about, err := look(d.ctx, d.now(), d.a); err == nil {
+			d.full.Store(about.Most > 0 && float64(about.Used) > (1-roomLeast)*float64(about.Most))
+		}
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package redis
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/belfry-cron/belfry/store/internal/replica"
+)
+
+const (
+	// feedMax is how many bytes of changes the server keeps, so that a process that was cut off
+	// for a moment continues where it was.
+	feedMax = 32 << 20
+	// feedPage is how many entries are read at once.
+	feedPage = 64
+	// feedWait is how long a read waits for a change: nodes that live make some every 2 s.
+	feedWait = 4 * time.Second
+	// scanPage is how many copied keys are read at once when the copy is filled.
+	scanPage = 1000
+)
+
+// errBroken is that of a feed that does not continue where the copy is.
+var errBroken = errors.New("the feed of changes does not continue where it was read")
+
+// entry is a commit in the feed.
+type entry struct {
+	place
+	before int64 // the version of the one before it
+	puts   []replica.Pair
+	gone   []string
+}
+
+func parseEntry(e rueidis.XRangeEntry) (is entry, err error) {
+	number := func(text string) (n int64) {
+		if err == nil {
+			n, err = strconv.ParseInt(text, 10, 64)
+		}
+		return n
+	}
+	id, _, _ := strings.Cut(e.ID, "-")
+	is.version, is.steps, is.before = number(id), number(e.FieldValues["n"]), number(e.FieldValues["p"])
+	if err != nil {
+		return is, fmt.Errorf("entry %s of the feed: %w", e.ID, err)
+	}
+	const head = 8
+	for text := e.FieldValues["d"]; text != ""; {
+		if len(text) < head {
+			return is, fmt.Errorf("entry %s of the feed is cut off", e.ID)
+		}
+		sizes := binary.BigEndian.Uint64([]byte(text[:head]))
+		text = text[head:]
+		key, value := int(sizes>>32), int(uint32(sizes)) // of the value one more than it has, or 0
+		if key+max(value-1, 0) > len(text) {
+			return is, fmt.Errorf("entry %s of the feed is cut off", e.ID)
+		}
+		name := text[:key]
+		text = text[key:]
+		if value == 0 {
+			is.gone = append(is.gone, name)
+			continue
+		}
+		is.puts = append(is.puts, replica.Pair{Key: name, Value: []byte(text[:value-1]), Version: is.version})
+		text = text[value-1:]
+	}
+	return is, nil
+}
+
+// Follow implements replica.Driver.
+func (d *driver) Follow(ctx context.Context, apply func(replica.Update)) {
+	rest := restMin
+	var at *place // how far the copy has come, nil before it was filled
+	for ctx.Err() == nil {
+		err := d.resume(ctx, &at, apply)
+		if err == nil {
+			rest = restMin
+			if err = d.continuing(ctx, at, apply); errors.Is(err, errBroken) {
+				at = nil
+				continue
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rest):
+			rest = min(2*rest, restMax)
+		}
+	}
+}
+
+// resume makes sure that the feed has the place of the copy, and else fills the copy.
+func (d *driver) resume(ctx context.Context, at **place, apply func(replica.Update)) error {
+	if *at != nil {
+		found, err := d.between(ctx, d.now(), id((*at).version), id((*at).version))
+		if err != nil || len(found) > 0 {
+			return err
+		}
+	}
+	filled, err := d.fill(ctx, apply)
+	if err == nil {
+		*at = &filled
+	}
+	return err
+}
+
+func id(version int64) string { return strconv.FormatInt(version, 10) }
+
+// doer is a client or a connection of it.
+type doer interface {
+	B() rueidis.Builder
+	Do(context.Context, rueidis.Completed) rueidis.RedisResult
+}
+
+// between returns entries of the feed, at most a page.
+func (d *driver) between(ctx context.Context, c doer, from, to string) (list []entry, err error) {
+	err = d.call(ctx, func(ctx context.Context, _ rueidis.Client) error {
+		found, err := c.Do(ctx, c.B().Xrange().Key(d.keys.feed).Start(from).End(to).Count(feedPage).Build()).AsXRange()
+		if err == nil {
+			list, err = parseEntries(found)
+		}
+		return err
+	})
+	return list, err
+}
+
+func parseEntries(found []rueidis.XRangeEntry) (list []entry, err error) {
+	for _, one := range found {
+		is, err := parseEntry(one)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, is)
+	}
+	return list, nil
+}
+
+// continuing passes changes on from a place, until the feed breaks.
+func (d *driver) continuing(ctx context.Context, at *place, apply func(replica.Update)) error {
+	client := d.now()
+	c, release := client.Dedicate()
+	defer release()
+	defer context.AfterFunc(ctx, c.Close)() // a read that waits does not end with its context
+	for {
+		var list []entry
+		within, cancel := context.WithTimeout(ctx, feedWait+callMax)
+		found, err := c.Do(within, c.B().Xread().Count(feedPage).Block(feedWait.Milliseconds()).Streams().Key(d.keys.feed).Id(id(at.version)).Build()).AsXRead()
+		cancel()
+		if err != nil {
+			if !rueidis.IsRedisNil(err) { // nil: nothing was changed, which is rare: is it the same server?
+				d.redial(client)
+			}
+			return ended(ctx, err)
+		}
+		if list, err = parseEntries(found[d.keys.feed]); err != nil {
+			return err
+		}
+		for _, is := range list {
+			// A commit of which this process was told is in the feed before what follows it, or
+			// it is gone.
+			if mark := d.marked(); is.before != at.version || at.version < mark && mark < is.version {
+				return errBroken
+			}
+			*at = is.place
+			if d.a.wait == 0 { // else it may not be acknowledged yet
+				d.told(is.place)
+			}
+			apply(replica.Update{Puts: is.puts, Deletes: is.gone, Version: is.version})
+		}
+	}
+}
+
+func (d *driver) marked() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mark.version
+}
+
+// fill reads all copied keys, and what was changed meanwhile, on one connection: another server
+// would have them in another order.
+func (d *driver) fill(ctx context.Context, apply func(replica.Update)) (at place, err error) {
+	client := d.now()
+	d.mu.Lock()
+	mark := d.mark
+	d.mu.Unlock()
+	var lost int64
+	all := map[string]replica.Pair{}
+	err = client.Dedicated(func(c rueidis.DedicatedClient) error {
+		if at, err = d.tail(ctx, c); err != nil {
+			return err
+		}
+		if err := d.scan(ctx, c, all); err != nil {
+			return err
+		}
+		if at, err = d.catchUp(ctx, c, all, at); err != nil {
+			return err
+		}
+		lost, err = d.missing(ctx, c, mark)
+		return err
+	})
+	if err != nil {
+		if !errors.Is(err, errBroken) {
+			d.redial(client)
+		}
+		return at, err
+	}
+	whole := replica.Update{Whole: true, Version: at.version, Lost: lost}
+	for _, p := range all {
+		whole.Puts = append(whole.Puts, p)
+	}
+	d.mu.Lock()
+	if lost > 0 && d.mark == mark { // what is lost is told once
+		d.mark = place{}
+	}
+	d.mu.Unlock()
+	apply(whole)
+	return at, nil
+}
+
+// tail returns the latest commit of the master.
+func (d *driver) tail(ctx context.Context, c rueidis.DedicatedClient) (at place, err error) {
+	err = d.call(ctx, func(ctx context.Context, _ rueidis.Client) error {
+		have, err := c.Do(ctx, c.B().Hmget().Key(d.keys.meta).Field("tail", "steps").Build()).AsStrSlice()
+		if err != nil || have[0] == "" {
+			return err
+		}
+		at.version, err = strconv.ParseInt(have[0], 10, 64)
+		if err == nil {
+			at.steps, err = strconv.ParseInt(have[1], 10, 64)
+		}
+		return err
+	})
+	return at, err
+}
+
+// scan reads all copied keys, each as it is at some moment.
+func (d *driver) scan(ctx context.Context, c rueidis.DedicatedClient, all map[string]replica.Pair) error {
+	for cursor := uint64(0); ; {
+		err := d.call(ctx, func(ctx context.Context, _ rueidis.Client) error {
+			page, err := c.Do(ctx, c.B().Hscan().Key(d.keys.copied).Cursor(cursor).Count(scanPage).Build()).AsScanEntry()
+			if err != nil {
+				return err
+			}
+			for i := 0; i+1 < len(page.Elements); i += 2 {
+				all[page.Elements[i]] = pairOf(page.Elements[i], page.Elements[i+1])
+			}
+			cursor = page.Cursor
+			return nil
+		})
+		if err != nil || cursor == 0 {
+			return err
+		}
+	}
+}
+
+// catchUp applies what was changed since a place.
+func (d *driver) catchUp(ctx context.Context, c rueidis.DedicatedClient, all map[string]replica.Pair, at place) (place, error) {
+	for {
+		list, err := d.between(ctx, c, "("+id(at.version), "+")
+		if err != nil || len(list) == 0 {
+			return at, err
+		}
+		for _, is := range list {
+			if is.before != at.version {
+				return at, errBroken // the feed was shorter than the reading was long
+			}
+			for _, p := range is.puts {
+				if all[p.Key].Version <= p.Version {
+					all[p.Key] = p
+				}
+			}
+			for _, key := range is.gone {
+				if all[key].Version < is.version {
+					delete(all, key)
+				}
+			}
+			at = is.place
+		}
+	}
+}
+
+// missing returns how many of the steps that this process was told of the master has not. They
+// are not counted where its feed does not reach back so far.
+func (d *driver) missing(ctx context.Context, c rueidis.DedicatedClient, mark place) (lost int64, err error) {
+	if mark.version == 0 {
+		return 0, nil
+	}
+	from, err := d.between(ctx, c, id(mark.version), "+")
+	if err != nil || len(from) > 0 && from[0].version == mark.version {
+		return 0, err
+	}
+	if len(from) > 0 {
+		if from[0].before > mark.version {
+			return 0, nil
+		}
+		return mark.steps - from[0].steps + 1, nil
+	}
+	at, err := d.tail(ctx, c)
+	return mark.steps - at.steps, err
+}

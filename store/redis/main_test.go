@@ -1,0 +1,60 @@
+//go:build servers
+
+package redis
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/storetest"
+	"github.com/belfry-cron/belfry/test/servers"
+)
+
+// server is that of all tests of the package. It need not survive a power cut.
+var server *servers.Redis
+
+func TestMain(m *testing.M) {
+	os.Exit(servers.Main(m, &server, func() (*servers.Redis, error) { return servers.NewRedis("--appendonly", "no") }))
+}
+
+var prefixes atomic.Int64
+
+// empty returns the address of an empty store.
+func empty() string { return server.URL() + fmt.Sprintf("/test%d", prefixes.Add(1)) }
+
+// open opens a store until the end of the test.
+func open(t testing.TB, address string, o Options) *Store {
+	t.Helper()
+	s, err := Open(context.Background(), address, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func optionsOf(o storetest.Options) Options {
+	return Options{Now: o.Now, LookAhead: o.LookAhead, Defaults: o.Defaults, NewID: o.NewID, Revisions: o.Revisions, guard: true}
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store { return open(t, empty(), optionsOf(o)) })
+}
+
+// The suite again, with every other call made by another node.
+func TestStoreOfTwoNodes(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
+		address := empty()
+		return storetest.Nodes(open(t, address, optionsOf(o)), open(t, address, optionsOf(o)))
+	})
+}

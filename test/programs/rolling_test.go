@@ -1,0 +1,122 @@
+//go:build servers
+
+package programs_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/test/servers"
+)
+
+// rollingFor is how long instances are restarted: BELFRY_ROLLING, which make test-long sets to
+// two minutes.
+func rollingFor(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("BELFRY_ROLLING")
+	if text == "" {
+		return 20 * time.Second
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatalf("BELFRY_ROLLING: %v", err)
+	}
+	return d
+}
+
+// tick is a run that an instance has written down.
+type tick struct{ scheduled, late, pid int }
+
+func readTicks(t *testing.T, file string) (list []tick) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		var one tick
+		if _, err := fmt.Sscan(line, &one.scheduled, &one.late, &one.pid); err != nil {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// judge checks that each second between the first and the last has one run.
+func judge(t *testing.T, file string, atLeast time.Duration) {
+	t.Helper()
+	ticks := readTicks(t, file)
+	runs, instances, late := map[int]int{}, map[int]bool{}, []int{}
+	for _, one := range ticks {
+		runs[one.scheduled]++
+		instances[one.pid] = true
+		late = append(late, one.late)
+	}
+	if len(ticks) == 0 {
+		t.Fatal("nothing has run")
+	}
+	slices.Sort(late)
+	first, last := ticks[0].scheduled, ticks[0].scheduled
+	for _, one := range ticks {
+		first, last = min(first, one.scheduled), max(last, one.scheduled)
+	}
+	for second := first; second <= last; second++ {
+		if n := runs[second]; n != 1 {
+			t.Errorf("second %d, %d after the first, has run %d times", second, second-first, n)
+		}
+	}
+	if span := time.Duration(last-first) * time.Second; span < atLeast-5*time.Second {
+		t.Errorf("the runs are of %s", span)
+	}
+	t.Logf("%d ticks by %d instances, late by at most %d ms, half of them by less than %d ms", len(ticks), len(instances), late[len(late)-1], late[len(late)/2])
+}
+
+// roll restarts instances one after the other. Each is ready when another is stopped; with
+// alone there is only one at a time.
+func roll(t *testing.T, store string, alone bool) {
+	t.Parallel()
+	file, lines, whole := build(t, "test/programs/ticker"), filepath.Join(t.TempDir(), "lines"), rollingFor(t)
+	env := []string{"STORE=" + store, "LINES=" + lines}
+	instances := []*program{start(t, file, env...)}
+	if !alone {
+		instances = append(instances, start(t, file, env...), start(t, file, env...))
+	}
+	// A deployment is paced by the clock of the machine, as the ticks are.
+	step := time.NewTicker(3 * time.Second)
+	defer step.Stop()
+	for deadline := time.Now().Add(whole); time.Now().Before(deadline); {
+		<-step.C
+		if !alone {
+			instances = append(instances, start(t, file, env...))
+		}
+		instances[0].stop()
+		instances = instances[1:]
+		if alone {
+			instances = append(instances, start(t, file, env...))
+		}
+	}
+	<-step.C // the last one has begun
+	for _, p := range instances {
+		p.stop()
+	}
+	judge(t, lines, whole)
+}
+
+func TestNoTickIsLostOrDoubledWhileInstancesAreRestarted(t *testing.T) {
+	t.Run("postgres", func(t *testing.T) { roll(t, servers.StartPostgres(t).Schema(), false) })
+	t.Run("mariadb", func(t *testing.T) {
+		server := servers.StartMariaDB(t)
+		url, err := server.Database()
+		if err != nil {
+			t.Fatal(err)
+		}
+		roll(t, url, false)
+	})
+	t.Run("sqlite", func(t *testing.T) { roll(t, filepath.Join(t.TempDir(), "belfry.db"), true) })
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// module is the prefix of all packages of the repository, also in modules of their own.
+const module = "github.com/belfry-cron/belfry"
+
+// event is one line of go test -json; go doc test2json describes it.
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of a package that is being built
+	Test       string
+	Output     string
+}
+
+// test is the name of a test with its package; the name is empty for the package itself.
+type test struct{ pkg, name string }
+
+// report collects the results of tests.
+type report struct {
+	out      io.Writer
+	output   map[test]*strings.Builder // of what has not ended
+	failed   []test
+	packages int
+	passed   int // tests that are no subtests
+}
+
+func newReport(out io.Writer) *report {
+	return &report{out: out, output: map[test]*strings.Builder{}}
+}
+
+// line takes a line of the output. What is no event of a test is shown as it is.
+func (r *report) line(line string) {
+	var e event
+	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &e) != nil || e.Action == "" {
+		fmt.Fprint(r.out, line)
+		return
+	}
+	if e.ImportPath != "" { // of a compiler, which says what is wrong and nothing else
+		fmt.Fprint(r.out, e.Output)
+		return
+	}
+	t := test{e.Package, e.Test}
+	switch e.Action {
+	case "output":
+		if r.output[t] == nil {
+			r.output[t] = &strings.Builder{}
+		}
+		r.output[t].WriteString(e.Output)
+	case "pass", "skip":
+		if e.Test == "" {
+			r.packageEnded(e)
+		} else if e.Action == "pass" && !strings.Contains(e.Test, "/") {
+			r.passed++
+		}
+		delete(r.output, t)
+	case "fail":
+		if e.Test == "" {
+			r.packageEnded(e)
+		} else {
+			r.testFailed(t)
+		}
+		delete(r.output, t)
+	}
+}
+
+// progress are the lines RUN, PAUSE and CONT of a test.
+var progress = regexp.MustCompile(`(?m)^=== .*\n`)
+
+// testFailed shows what a test said.
+func (r *report) testFailed(t test) {
+	r.failed = append(r.failed, t)
+	if said := r.output[t]; said != nil {
+		fmt.Fprintf(r.out, "%s %s\n%s", t.pkg, t.name, progress.ReplaceAllString(said.String(), ""))
+	}
+}
+
+// packageEnded shows the line of a package, and all of its output if it failed. A test that
+// has not ended then was interrupted by a panic or a timeout.
+func (r *report) packageEnded(e event) {
+	failures := len(r.failed)
+	for _, t := range r.unfinished(e.Package) {
+		if e.Action == "fail" {
+			r.testFailed(t)
+		}
+		delete(r.output, t)
+	}
+	said := ""
+	if b := r.output[test{pkg: e.Package}]; b != nil {
+		said = b.String()
+	}
+	if e.Action == "fail" {
+		ofPackage := func(t test) bool { return t.pkg == e.Package }
+		if len(r.failed) == failures && !slices.ContainsFunc(r.failed, ofPackage) {
+			r.failed = append(r.failed, test{pkg: e.Package})
+		}
+		fmt.Fprint(r.out, said)
+		return
+	}
+	for line := range strings.Lines(said) {
+		if strings.HasPrefix(line, "ok ") {
+			r.packages++
+			fmt.Fprint(r.out, line)
+		}
+	}
+}
+
+// unfinished returns the tests of a package that have begun and not ended.
+func (r *report) unfinished(pkg string) (tests []test) {
+	for t := range r.output {
+		if t.pkg == pkg && t.name != "" {
+			tests = append(tests, t)
+		}
+	}
+	slices.SortFunc(tests, func(a, b test) int { return cmp.Compare(a.name, b.name) })
+	return tests
+}
+
+// finish shows the end of the report, and tells whether all is well. The result of the
+// command is err; files is the root of the repository.
+func (r *report) finish(files fs.FS, took time.Duration, err error) bool {
+	took = took.Round(time.Second)
+	if len(r.failed) == 0 {
+		switch {
+		case err != nil:
+			fmt.Fprintf(r.out, "\nFAILED after %s, and not in a test: %v\n", took, err)
+		case r.passed == 0:
+			fmt.Fprintf(r.out, "\nFAILED: no test was run\n")
+		default:
+			fmt.Fprintf(r.out, "\nPASSED: %d tests of %d packages in %s\n", r.passed, r.packages, took)
+			return true
+		}
+		return false
+	}
+	var again []string
+	for _, t := range r.failed {
+		// A test that failed because of a subtest is not listed beside it.
+		within := func(other test) bool { return other.pkg == t.pkg && strings.HasPrefix(other.name, t.name+"/") }
+		if t.name == "" || !slices.ContainsFunc(r.failed, within) {
+			again = append(again, rerun(files, t))
+		}
+	}
+	slices.Sort(again)
+	again = slices.Compact(again)
+	fmt.Fprintf(r.out, "\nFAILED: %d, beside %d tests that passed, in %s. To run each again:\n", len(again), r.passed, took)
+	for _, command := range again {
+		fmt.Fprintf(r.out, "  %s\n", command)
+	}
+	return false
+}
+
+// rerun returns the command line that runs a test again.
+func rerun(files fs.FS, t test) string {
+	dir := cmp.Or(strings.TrimPrefix(strings.TrimPrefix(t.pkg, module), "/"), ".")
+	words := []string{"go"}
+	inside := "./" + dir
+	for parent := dir; parent != "."; parent = path.Dir(parent) {
+		if _, err := fs.Stat(files, path.Join(parent, "go.mod")); err == nil {
+			words = append(words, "-C", parent)
+			inside = "." + strings.TrimPrefix(dir, parent)
+			break
+		}
+	}
+	words = append(words, "test", "-count=1")
+	if needsServers(files, dir) {
+		words = append(words, "-tags", "servers")
+	}
+	if t.name != "" {
+		var pattern []string
+		for name := range strings.SplitSeq(t.name, "/") {
+			pattern = append(pattern, "^"+regexp.QuoteMeta(name)+"$")
+		}
+		quoted := "'" + strings.ReplaceAll(strings.Join(pattern, "/"), "'", `'\''`) + "'"
+		words = append(words, "-run", quoted)
+	}
+	return strings.Join(append(words, inside), " ")
+}
+
+// needsServers tells whether a folder has tests that are built only with the tag servers.
+func needsServers(files fs.FS, dir string) bool {
+	names, err := fs.Glob(files, path.Join(dir, "*_test.go"))
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		text, err := fs.ReadFile(files, name)
+		return err == nil && strings.HasPrefix(string(text), "//go:build servers\n")
+	})
+}

@@ -1,0 +1,516 @@
+//go:build servers
+
+package web
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha512"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// patience bounds each wait for the browser: a busy machine is slow and not wrong.
+const patience = 60 * time.Second
+
+// belfry is the program, the server that runs in a directory, and how a browser is started.
+var belfry struct {
+	program, data, url string
+	options            []chromedp.ExecAllocatorOption
+	axe                string
+}
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "belfry-web")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	belfry.program, belfry.data = filepath.Join(dir, "belfry"), filepath.Join(dir, "data")
+	if out, err := exec.Command("go", "build", "-o", belfry.program, "../../cmd/belfry").CombinedOutput(); err != nil {
+		panic(fmt.Sprintf("build belfry: %v\n%s", err, out))
+	}
+	server := exec.Command(belfry.program, "serve", "--data", belfry.data, "--listen", "127.0.0.1:0", "--name", "ber-1")
+	var said bytes.Buffer
+	server.Stderr = &said
+	if err := server.Start(); err != nil {
+		panic(err)
+	}
+	defer func() {
+		_ = server.Process.Signal(os.Interrupt)
+		_ = server.Wait()
+	}()
+	for end := time.Now().Add(patience); ; {
+		if out, err := command("ui"); err == nil {
+			belfry.url, _, _ = strings.Cut(out, "/ui/")
+			break
+		}
+		if time.Now().After(end) {
+			panic("the server does not answer:\n" + said.String())
+		}
+	}
+	if belfry.axe, err = axe(); err != nil {
+		panic(fmt.Sprintf("the tests of accessibility need axe-core: %v", err))
+	}
+	belfry.options = append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.Flag("force-color-profile", "srgb"))
+	if os.Geteuid() == 0 {
+		belfry.options = append(belfry.options, chromedp.NoSandbox)
+	}
+	return m.Run()
+}
+
+// command runs a command of the program against the server.
+func command(args ...string) (string, error) {
+	c := exec.Command(belfry.program, append(args, "--data", belfry.data)...)
+	if args[0] == "apply" {
+		c.Stdin = strings.NewReader(jobs)
+	}
+	out, err := c.Output()
+	return strings.TrimSpace(string(out)), err
+}
+
+func must(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := command(args...)
+	if err != nil {
+		t.Fatalf("belfry %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// The version of axe-core and the hash that the registry of npm gives for it.
+const (
+	axeVersion = "4.10.3"
+	axeHash    = "Xm7bpRXnDSX2YE2YFfBk2FnF0ep6tmG7xPh8iHee8MIcrgq762Nkce856dYtJYLkuIoYZvGfTs/PbZhideTcEg=="
+	axeMax     = 20 << 20
+)
+
+// axe returns the source of axe-core, from the cache of the user or the registry of npm.
+func axe() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(cache, "belfry-test", "axe-"+axeVersion+".js")
+	if source, err := os.ReadFile(file); err == nil {
+		return string(source), nil
+	}
+	answer, err := http.Get("https://registry.npmjs.org/axe-core/-/axe-core-" + axeVersion + ".tgz")
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	packed, err := io.ReadAll(io.LimitReader(answer.Body, axeMax))
+	if err != nil || answer.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("the registry answers %s: %w", answer.Status, err)
+	}
+	if sum := sha512.Sum512(packed); base64.StdEncoding.EncodeToString(sum[:]) != axeHash {
+		return "", fmt.Errorf("axe-core %s has another hash: %s", axeVersion, base64.StdEncoding.EncodeToString(sum[:]))
+	}
+	unzipped, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return "", err
+	}
+	for files := tar.NewReader(unzipped); ; {
+		header, err := files.Next()
+		if err != nil {
+			return "", errors.Join(errors.New("axe.min.js is not in the package"), err)
+		}
+		if header.Name != "package/axe.min.js" {
+			continue
+		}
+		source, err := io.ReadAll(io.LimitReader(files, axeMax))
+		if err != nil {
+			return "", err
+		}
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return "", err
+		}
+		return string(source), os.WriteFile(file, source, 0o644)
+	}
+}
+
+// tab is a browser of its own, and what its pages complain about.
+type tab struct {
+	context.Context
+	t  *testing.T
+	mu sync.Mutex
+	// complaints are errors of scripts, of the policy, and of requests.
+	complaints []string
+}
+
+// newTab opens a tab that is logged in.
+func newTab(t *testing.T) *tab {
+	t.Helper()
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), belfry.options...)
+	t.Cleanup(stop)
+	ctx, cancel := chromedp.NewContext(allocator)
+	t.Cleanup(cancel)
+	b := &tab{Context: ctx, t: t}
+	chromedp.ListenTarget(ctx, b.hear)
+	if err := chromedp.Run(ctx); err != nil {
+		t.Fatalf("start Chromium, which test/servers/install.sh installs: %v", err)
+	}
+	b.do(log.Enable(), runtime.Enable(), network.Enable())
+	b.login()
+	return b
+}
+
+func (b *tab) login() {
+	b.t.Helper()
+	b.do(chromedp.Navigate(must(b.t, "ui")), chromedp.WaitReady("nav.side", chromedp.ByQuery))
+}
+
+func (b *tab) hear(event any) {
+	var said string
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		said = e.ExceptionDetails.Text
+		if e.ExceptionDetails.Exception != nil {
+			said += " " + e.ExceptionDetails.Exception.Description
+		}
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.APITypeError || e.Type == runtime.APITypeWarning {
+			for _, a := range e.Args {
+				said += string(a.Value) + " "
+			}
+		}
+	case *log.EventEntryAdded:
+		if e.Entry.Level == log.LevelError {
+			said = e.Entry.Text + " " + e.Entry.URL
+		}
+	}
+	if said != "" {
+		b.mu.Lock()
+		b.complaints = append(b.complaints, said)
+		b.mu.Unlock()
+	}
+}
+
+// complained returns what the pages have complained about since the last call.
+func (b *tab) complained() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := b.complaints
+	b.complaints = nil
+	return list
+}
+
+func (b *tab) do(actions ...chromedp.Action) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.Context, patience)
+	defer cancel()
+	if err := chromedp.Run(ctx, actions...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *tab) open(path string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(belfry.url + path))
+}
+
+// value evaluates a script, and waits for its promise.
+func value[T any](b *tab, script string) (v T) {
+	b.t.Helper()
+	b.do(chromedp.Evaluate(script, &v, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	return v
+}
+
+// types puts a text into a field as a person does.
+func (b *tab) types(id, text string) {
+	b.t.Helper()
+	b.do(chromedp.Evaluate(`{ const f = document.getElementById("`+id+`"); f.focus(); f.value = "`+text+`"; f.dispatchEvent(new InputEvent("input", {bubbles: true})); }`, nil))
+}
+
+// until waits until a script gives true.
+func (b *tab) until(what, script string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.Context, patience)
+	defer cancel()
+	for {
+		var ok bool
+		err := chromedp.Run(ctx, chromedp.Evaluate(script, &ok)) // it fails while a page is left
+		if err == nil && ok {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			b.t.Fatalf("%s does not come: %v\n%s", what, err, value[string](b, `document.querySelector("main").innerText.slice(0, 1500)`))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// looks chooses the theme and the language.
+func (b *tab) looks(theme, lang string) {
+	b.t.Helper()
+	status := value[int](b, `fetch("/ui/look", {method: "POST", redirect: "manual", body: new URLSearchParams({form: document.querySelector("input[name=form]").value, back: "/", zone: "Europe/Berlin", theme: "`+theme+`", lang: "`+lang+`"})}).then(r => r.status)`)
+	if status != 0 { // of a redirect that is not followed
+		b.t.Fatalf("the look is answered with %d", status)
+	}
+}
+
+func (b *tab) width(width int64) {
+	b.t.Helper()
+	b.do(emulation.SetDeviceMetricsOverride(width, 900, 1, width < 640))
+}
+
+// jobs are those of the tests.
+const jobs = `
+namespace: shop
+name: price-import
+description: Imports the prices of the day
+labels: {team: shop, tier: "1"}
+params: {feed: {default: v1, description: which feed}}
+schedule: {cron: "*/10 * * * *", timezone: Europe/Berlin}
+run: {shell: "echo start; echo 'error: feed.csv has 0 rows' >&2; exit 1"}
+policy: {timeout: 30s, retry: {attempts: 1, backoff: 100ms}}
+---
+namespace: data
+name: warehouse-load-with-a-name-that-is-as-long-as-names-of-people-who-like-long-names
+schedule: {cron: "25 7 * * *"}
+run: {shell: "for i in 1 2 3; do echo line $i; done"}
+---
+namespace: ops
+name: slow
+run: {shell: "echo begun; for i in $(seq 600); do echo tick $i; sleep 0.1; done"}
+policy: {kill_grace: 1s, overlap: allow}
+---
+namespace: ops
+name: hostile
+description: "<script>document.title='owned'</script> \u202Egnp.exe"
+run: {shell: "printf '<script>document.title=1</script><img src=x onerror=alert(1)>\\033]8;;https://evil.example\\007link\\033]8;;\\007\\033]0;title\\007 \\342\\200\\256rtl\\000nul \\033[31mred\\033[0m\\n'; head -c 200000 /dev/zero | tr '\\\\0' x; exit 3"}
+---
+namespace: ml
+name: features
+schedule: {cron: "0 * * * *"}
+place: {labels: {gpu: a100}}
+run: {shell: "true"}
+`
+
+var fill = sync.OnceValues(func() (ids map[string]string, err error) {
+	ids = map[string]string{}
+	if _, err := command("apply", "-f", "-"); err != nil {
+		return nil, fmt.Errorf("apply: %w", err)
+	}
+	for _, name := range []string{"shop/price-import", "ops/hostile"} {
+		if _, err := command("job", "run", name, "--wait"); err == nil {
+			return nil, fmt.Errorf("%s succeeds", name)
+		}
+		out, err := command("run", "list", "--job", name, "-o", "name")
+		if err != nil {
+			return nil, err
+		}
+		first, _, _ := strings.Cut(out, "\n")
+		ids[name] = first[strings.LastIndex(first, "/")+1:]
+	}
+	_, err = command("job", "run", "data/warehouse-load-with-a-name-that-is-as-long-as-names-of-people-who-like-long-names", "--wait")
+	return ids, err
+})
+
+// pages are all pages with what the tests have made.
+func pages(t *testing.T) []string {
+	t.Helper()
+	ids, err := fill()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const j = "/jobs/shop/price-import"
+	return []string{
+		"/", "/jobs", "/jobs?q=label:team=shop", "/jobs/new", "/jobs/import", j, j + "/schedule", j + "/definition", j + "/statistics", j + "/edit", "/jobs/ops/hostile",
+		"/runs", "/runs?q=nothing", "/runs/" + ids["shop/price-import"], "/runs/" + ids["ops/hostile"], "/timeline", "/timeline?view=week", "/nodes", "/audit", "/settings", "/ui/kit", "/nothing",
+	}
+}
+
+// axeScript runs the rules of WCAG 2 and answers with a line for each violation.
+const axeScript = `axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"], resultTypes: ["violations"]}).then(r => r.violations.map(v => v.id + ": " + v.nodes.slice(0, 3).map(n => n.html.slice(0, 160)).join(" ; ")))`
+
+func TestEachPageInEachLook(t *testing.T) {
+	list := pages(t)
+	for _, theme := range []string{"light", "dark"} {
+		t.Run(theme, func(t *testing.T) {
+			t.Parallel()
+			b := newTab(t)
+			for _, lang := range []string{"en", "zh"} {
+				b.open("/jobs")
+				b.looks(theme, lang)
+				for _, path := range list {
+					b.width(1440)
+					b.complained()
+					b.open(path)
+					for _, said := range b.complained() {
+						if !strings.Contains(said, "/nothing") {
+							t.Errorf("%s in %s, %s complains: %s", path, theme, lang, said)
+						}
+					}
+					if lang == "en" {
+						b.do(chromedp.Evaluate(belfry.axe, nil))
+						for _, violation := range value[[]string](b, axeScript) {
+							t.Errorf("%s in %s violates %s", path, theme, violation)
+						}
+					}
+					for _, width := range []int64{1440, 390} {
+						b.width(width)
+						if got := value[int64](b, "document.documentElement.scrollWidth"); got > width {
+							wide := value[string](b, fmt.Sprintf(`[...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > %d && !e.closest(".scroll-x, pre, .cmd, .log, .tabs, .panel:has(>table:not(.cards))")).slice(0, 3).map(e => e.outerHTML.slice(0, 120)).join(" ; ")`, width))
+							t.Errorf("%s in %s, %s scrolls sideways at %d px: it is %d px wide: %s", path, theme, lang, width, got, wide)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestHostileNamesAndOutputAreText(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	ids, _ := fill()
+	b := newTab(t)
+	b.open("/runs/" + ids["ops/hostile"])
+	// The page reads itself again when its stream has begun, and shows the output anew.
+	b.until("the output", `document.querySelector("[data-log] .a1")?.textContent === "red"`)
+	for _, want := range []string{"<script>document.title=1</script>", "‹U+202E›rtl", "‹U+0000›nul"} {
+		b.until(want, fmt.Sprintf(`document.querySelector("[data-log]")?.textContent.includes(%q)`, want))
+	}
+	if n := value[int](b, `document.querySelectorAll("[data-log] script, [data-log] img, [data-log] a[href^=http]").length`); n != 0 {
+		t.Errorf("the output has become %d elements", n)
+	}
+	if n := value[int](b, `Math.max(0, ...[...document.querySelectorAll("[data-log] .x")].map(x => x.textContent.length))`); n > 66_000 {
+		t.Errorf("a line is shown with %d letters", n)
+	}
+	b.open("/jobs/ops/hostile")
+	if title := value[string](b, "document.title"); !strings.Contains(title, "ops/hostile") {
+		t.Errorf("the title is %q", title)
+	}
+	if text := value[string](b, `document.querySelector(".desc").textContent`); !strings.Contains(text, "<script>") || !strings.Contains(text, "‹U+202E›") {
+		t.Errorf("the description is %q", text)
+	}
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the pages complain: %q", list)
+	}
+}
+
+// A job that is made with the form is run, watched and cancelled.
+func TestAJobFromTheFormToTheEndOfItsProcess(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	b := newTab(t)
+	b.looks("light", "en")
+	b.open("/jobs/new")
+	b.until("the editor", `document.querySelector("[data-edit]").dataset.ready === "1"`)
+	b.types("f-name", "from-the-form")
+	b.types("f-schedule.cron", "30 2 * * MON-FIR")
+	b.until("the mistake", `document.querySelector("#checked .problems")?.textContent.includes("FRI")`)
+	b.types("f-schedule.cron", "30 2 * * MON-FRI")
+	b.until("the schedule in words", `document.querySelector("#checked .said")?.textContent.includes("02:30")`)
+	b.until("the form in the text", `document.querySelector("[data-document]").value.includes("name: from-the-form")`)
+	b.do(chromedp.Click("[data-save]", chromedp.ByQuery))
+	b.until("the page of the job", `location.pathname === "/jobs/default/from-the-form" && document.readyState === "complete"`)
+
+	b.open("/jobs/ops/slow")
+	b.do(chromedp.Click(`[data-key="r"]`, chromedp.ByQuery))
+	b.until("the page of the run", `location.pathname.startsWith("/runs/") && document.readyState === "complete"`)
+	b.until("the live output", `document.querySelector("[data-log]")?.textContent.includes("tick 5")`)
+	b.do(chromedp.Click(`summary[data-key="c"]`, chromedp.ByQuery), chromedp.Click(`form[action$="/cancel"] button`, chromedp.ByQuery))
+	b.until("the end of the run", `document.querySelector("#head .pill")?.textContent.includes("cancelled")`)
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the pages complain: %q", list)
+	}
+}
+
+func TestARunThatEndsIsOnThePageOfRuns(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	b := newTab(t)
+	b.open("/runs?job=ops/slow")
+	b.until("the live stream", `document.querySelector("[data-live-text]").textContent.includes("Live") || document.querySelector("[data-live-text]").textContent.includes("实时")`)
+	out := must(t, "job", "run", "ops/slow", "-o", "name")
+	id := out[strings.LastIndex(out, "/")+1:]
+	b.until("the run", `document.getElementById("run-`+id+`") !== null`)
+	must(t, "run", "cancel", id)
+	b.until("its end", `document.querySelector("[id='run-`+id+`'] .st .i use").getAttribute("href").endsWith("#cancel")`)
+}
+
+func TestASessionThatEndsElsewhereIsSaid(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	b := newTab(t)
+	b.open("/jobs")
+	b.do(chromedp.Evaluate(`fetch("/ui/logout", {method: "POST", redirect: "manual", body: new URLSearchParams({form: document.querySelector("input[name=form]").value})}).then(() => new BroadcastChannel("belfry").postMessage("ended"))`, nil))
+	must(t, "job", "run", "ops/hostile")
+	b.until("the dialog", `document.getElementById("ended").open`)
+}
+
+func TestPagesWorkWithoutScript(t *testing.T) {
+	t.Parallel()
+	ids, err := fill()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newTab(t)
+	b.do(emulation.SetScriptExecutionDisabled(true))
+	b.open("/runs/" + ids["shop/price-import"])
+	var text string
+	b.do(chromedp.Text("[data-log]", &text, chromedp.ByQuery))
+	if !strings.Contains(text, "feed.csv has 0 rows") {
+		t.Errorf("the output without script is %q", text)
+	}
+}
+
+// TestScreenshots writes a picture of every page into the directory SCREENSHOTS.
+func TestScreenshots(t *testing.T) {
+	dir := os.Getenv("SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	list := pages(t)
+	b := newTab(t)
+	for _, theme := range []string{"light", "dark"} {
+		for _, lang := range []string{"en", "zh"} {
+			b.open("/jobs")
+			b.looks(theme, lang)
+			for _, width := range []int64{1440, 390} {
+				b.width(width)
+				for _, path := range list {
+					b.open(path)
+					var picture []byte
+					b.do(page.SetWebLifecycleState(page.SetWebLifecycleStateStateActive), chromedp.FullScreenshot(&picture, 100))
+					name := strings.Trim(strings.NewReplacer("/", "-", "?", "-", "=", "-", ":", "-").Replace(path), "-")
+					if name == "" {
+						name = "overview"
+					}
+					if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s.%s.%s.%d.png", name, theme, lang, width)), picture, 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+	}
+}
