@@ -125,6 +125,7 @@ type Control interface {
 	Membership
 	Tokens
 	Feed
+	Registry
 
 	// Now returns the store's own clock, which all its decisions go by.
 	Now(ctx context.Context) (time.Time, error)

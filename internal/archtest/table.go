@@ -122,6 +122,7 @@ var table = map[string]line{
 		imports: []string{"job", "store", "internal/timer"},
 	},
 	"internal/timer": {layer: expressions, pure: true},
+	"internal/xxl":   {layer: expressions, pure: true},
 	"internal/forecast": {
 		layer:       core,
 		pure:        true,

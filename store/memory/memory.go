@@ -85,7 +85,8 @@ func newBackend(opt *Options) *backend {
 		clock:   opt.Now, revisions: opt.Revisions, recordsMax: opt.Records,
 		jobs: map[job.ID]*jobRow{}, names: map[string]*jobRow{},
 		calendars: map[string]*job.Calendar{}, pools: map[string]*job.Pool{}, tokens: map[string]store.Token{},
-		runs: runSet{byID: map[job.ID]*store.Run{}}, keys: map[engine.Identity]engine.Key{},
+		registrations: map[store.Registration]store.Registration{},
+		runs:          runSet{byID: map[job.ID]*store.Run{}}, keys: map[engine.Identity]engine.Key{},
 		sessions: map[job.ID]*store.Session{}, over: map[job.ID]bool{}, drains: map[string]*store.Drain{},
 		feed:    feed{consumers: map[string]*consumer{}},
 		records: map[job.ID][]*store.Record{}, output: map[attemptKey]map[int]store.OutputChunk{},
@@ -110,7 +111,9 @@ type backend struct {
 	calendars map[string]*job.Calendar
 	pools     map[string]*job.Pool
 	tokens    map[string]store.Token // by name
-	audit     []store.AuditRecord
+	// registrations have no address twice in a group of a kind. Their key has no time.
+	registrations map[store.Registration]store.Registration
+	audit         []store.AuditRecord
 
 	runs     runSet // that are planned or going on
 	keys     map[engine.Identity]engine.Key

@@ -3,6 +3,7 @@ package memory
 import (
 	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -143,6 +144,7 @@ func (s *backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) 
 			delete(s.keys, id)
 		}
 	}
+	maps.DeleteFunc(s.registrations, func(_, r store.Registration) bool { return !r.Live(now) })
 	for uid, row := range s.jobs {
 		if row.Deleted && now.Sub(row.Changed) > store.TombstoneLife && s.runs.first(func(r *store.Run) bool { return r.JobUID == uid }) == nil {
 			delete(s.jobs, uid)

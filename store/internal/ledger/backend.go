@@ -47,6 +47,7 @@ type ControlBackend interface {
 	// What the contract reads or does is documented there. A backend does it as it is. Records
 	// that Tx.Write gets, new ones and replacements, go into the feed as well.
 	store.Feed
+	store.Registry
 	Expire(ctx context.Context, keep store.Retention) (more bool, err error)
 	Now(ctx context.Context) (time.Time, error)
 	Hints(ctx context.Context) <-chan store.Hint

@@ -466,6 +466,9 @@ func (b *Backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) 
 	}); err != nil {
 		return false, err
 	}
+	if err := b.sweepRegistrations(ctx, now); err != nil {
+		return false, err
+	}
 	if err := b.sweepFeed(ctx, now); err != nil || len(t.Deletes) == 0 {
 		return false, err
 	}

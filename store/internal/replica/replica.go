@@ -127,6 +127,10 @@ type Backend struct {
 		sync.Mutex
 		at time.Time
 	}
+	registrySwept struct { // when the registrations were looked at for those that count no more
+		sync.Mutex
+		at time.Time
+	}
 	// turn is held by a step that has been made again several times.
 	turn sync.Mutex
 

@@ -189,7 +189,7 @@ func (t *tx) overTerms(now time.Time) (all []job.ID, more bool, err error) {
 func (s *backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) (more bool, err error) {
 	err = s.write(ctx, func(t *tx) error {
 		more = false
-		for _, part := range []func(time.Time) (bool, error){t.removeKeys, t.removeTombstones} {
+		for _, part := range []func(time.Time) (bool, error){t.removeKeys, t.removeTombstones, t.removeRegistrations} {
 			left, err := part(now)
 			if err != nil {
 				return err
@@ -207,6 +207,11 @@ func (s *backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) 
 	}
 	left, err := s.sweepFeed(ctx, now)
 	return more || left, err
+}
+
+// removeRegistrations removes those that count no more. They are few: all at once.
+func (t *tx) removeRegistrations(now time.Time) (more bool, err error) {
+	return false, t.exec("delete from registrations where seen <= ?", columns.Nanos(now.Add(-store.RegistrationLife)))
 }
 
 // removeKeys removes keys of requests that are old enough.

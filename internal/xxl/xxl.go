@@ -1,0 +1,375 @@
+// Package xxl is the protocol between XXL-JOB's executors and their admin, as bytes: it reads
+// what executors send and answer, and writes what they are asked. It sends nothing itself.
+//
+// Executors speak one of four generations, which differ in the names of fields and paths:
+//
+//	A  2.2.0             a callback has executeResult
+//	B  2.3.0 to 3.2.x    a callback has handleCode and handleMsg; answers are in content
+//	C  3.3.0 to 3.4.x    answers are in data
+//	D  3.5.0             /run is /trigger, callbacks are in an object, and a header names the group
+//
+// Everything is written with the names of all generations, and read with any of them.
+package xxl
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// The headers of the protocol.
+const (
+	HeaderToken = "XXL-JOB-ACCESS-TOKEN"
+	HeaderGroup = "XXL-JOB-APPNAME" // of generation D alone
+	ContentType = "application/json;charset=UTF-8"
+)
+
+// The bounds of what is read.
+const (
+	// MessageMax is how much of a message is kept: executors send whole stack traces.
+	MessageMax = 4 << 10
+	// CallbacksMax is how many results one body may have: 200 in one were seen.
+	CallbacksMax = 100_000
+	// fieldMax is how long the name of a group and an address may be: the columns of XXL-JOB
+	// have 255 characters.
+	fieldMax = 255
+)
+
+// Refusal is why a request of an executor is not taken, in the words that executors know.
+type Refusal string
+
+func (r Refusal) Error() string { return string(r) }
+
+// What requests of executors are refused with.
+const (
+	RefusedToken    Refusal = "The access token is wrong."
+	RefusedMethod   Refusal = "invalid request, HttpMethod not support."
+	RefusedEmpty    Refusal = "invalid request, requestBody empty."
+	RefusedArgument Refusal = "Illegal Argument."
+)
+
+// RefusedPath is the refusal of a path that does not exist.
+func RefusedPath(path string) Refusal {
+	return Refusal("invalid request, uri-mapping(" + path + ") not found.")
+}
+
+// The codes of answers and results.
+const (
+	CodeOK      = 200
+	CodeFailed  = 500
+	CodeTimeout = 502
+)
+
+// Accepted returns the answer to a request that was taken. It must not be changed.
+func Accepted() []byte { return accepted }
+
+var accepted = []byte(`{"code":200,"msg":null,"content":null,"data":null}`)
+
+// Refused returns the answer to a request that was not taken.
+func Refused(why string) []byte {
+	text, _ := json.Marshal(why) // a text can always be written
+	return append(append([]byte(`{"code":500,"msg":`), text...), `,"content":null,"data":null}`...)
+}
+
+// Registration is what an executor says of itself.
+type Registration struct {
+	Group   string // the appname
+	Address string // the base of all calls, as it was sent
+}
+
+// ReadRegistration reads the body of a registration or its removal. The error is a Refusal.
+func ReadRegistration(body []byte) (Registration, error) {
+	if blank(body) {
+		return Registration{}, RefusedEmpty
+	}
+	var said struct {
+		RegistryGroup, RegistryKey, RegistryValue string
+	}
+	if json.Unmarshal(body, &said) != nil {
+		return Registration{}, RefusedArgument
+	}
+	r := Registration{Group: strings.TrimSpace(said.RegistryKey), Address: strings.TrimSpace(said.RegistryValue)}
+	if said.RegistryGroup != "EXECUTOR" || !isField(r.Group) || !isField(r.Address) {
+		return Registration{}, RefusedArgument
+	}
+	return r, nil
+}
+
+// isField tells whether a text can be the name of a group or an address.
+func isField(text string) bool {
+	return text != "" && len(text) <= fieldMax && strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || r == utf8.RuneError }) < 0
+}
+
+func blank(body []byte) bool {
+	body = bytes.TrimSpace(body)
+	return len(body) == 0 || string(body) == "null"
+}
+
+// Callback is the result of a run.
+type Callback struct {
+	LogID   int64
+	Code    int // CodeOK, CodeTimeout or another one, which is a failure
+	Message string
+}
+
+// callback is one as it is sent: A has Result, all others Code and Message.
+type callback struct {
+	LogID   number          `json:"logId"`
+	Code    number          `json:"handleCode"`
+	Message json.RawMessage `json:"handleMsg"`
+	Result  *struct {
+		Code    number          `json:"code"`
+		Message json.RawMessage `json:"msg"`
+	} `json:"executeResult"`
+}
+
+// ReadCallbacks reads the body of callbacks: an array, or an object with callbackList, or one
+// alone. What of it cannot be read is left out and counted. The error is a Refusal, and is for
+// a body of which nothing can be read.
+func ReadCallbacks(body []byte) (list []Callback, unread int, err error) {
+	if blank(body) {
+		return nil, 0, RefusedEmpty
+	}
+	body = bytes.TrimSpace(body)
+	if body[0] == '{' {
+		var object struct {
+			List json.RawMessage `json:"callbackList"`
+		}
+		if json.Unmarshal(body, &object) != nil {
+			return nil, 0, RefusedArgument
+		}
+		if object.List == nil {
+			body = append(append([]byte{'['}, body...), ']')
+		} else {
+			body = object.List
+		}
+	}
+	from := json.NewDecoder(bytes.NewReader(body))
+	if start, err := from.Token(); err != nil || start != json.Delim('[') {
+		return nil, 0, RefusedArgument
+	}
+	for from.More() {
+		var raw json.RawMessage
+		if len(list)+unread == CallbacksMax || from.Decode(&raw) != nil {
+			return nil, 0, RefusedArgument
+		}
+		var c callback
+		if json.Unmarshal(raw, &c) != nil || c.LogID <= 0 {
+			unread++
+			continue
+		}
+		list = append(list, c.read())
+	}
+	if _, err := from.Token(); err != nil {
+		return nil, 0, RefusedArgument
+	}
+	return list, unread, nil
+}
+
+// read returns what a callback says.
+func (c *callback) read() Callback {
+	code, message := c.Code, text(c.Message)
+	if r := c.Result; r != nil {
+		if code <= 0 {
+			code = r.Code
+		}
+		if message == "" {
+			message = text(r.Message)
+		}
+	}
+	return Callback{LogID: int64(c.LogID), Code: int(int32(min(max(code, 0), 1<<30))), Message: message}
+}
+
+// number is an integer, also one that is written as a text or with a fraction of zero. What is
+// none is 0, so that it costs no other field.
+type number int64
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (n *number) UnmarshalJSON(raw []byte) error {
+	written := strings.Trim(string(raw), `" `)
+	if i, err := strconv.ParseInt(written, 10, 64); err == nil {
+		*n = number(i)
+	} else if f, err := strconv.ParseFloat(written, 64); err == nil && f == float64(int32(f)) {
+		*n = number(f)
+	}
+	return nil
+}
+
+// text returns a message for people: a text as it is, anything else in JSON, cut.
+func text(raw json.RawMessage) string {
+	if len(raw) == 0 || string(raw) == "null" {
+		return ""
+	}
+	var said string
+	if json.Unmarshal(raw, &said) != nil {
+		said = string(raw)
+	}
+	return Clean(said, MessageMax)
+}
+
+// Clean returns a text of an executor as it can be kept: valid UTF-8 without NUL, which some
+// databases refuse, and at most so many bytes.
+func Clean(said string, most int) string {
+	said = strings.ReplaceAll(strings.ToValidUTF8(said, "\uFFFD"), "\x00", "\uFFFD")
+	if len(said) <= most {
+		return said
+	}
+	const more = " […]"
+	cut := most - len(more)
+	for cut > 0 && !utf8.RuneStart(said[cut]) {
+		cut--
+	}
+	return said[:cut] + more
+}
+
+// Trigger asks an executor for a run.
+type Trigger struct {
+	JobID         int32  `json:"jobId"`
+	Handler       string `json:"executorHandler"`
+	Params        string `json:"executorParams"` // never null, which Node cannot read
+	Block         string `json:"executorBlockStrategy"`
+	Timeout       int    `json:"executorTimeout"` // in seconds; 0 for none
+	LogID         int64  `json:"logId"`
+	LogDateTime   int64  `json:"logDateTime"` // ms; a Log must repeat it
+	GlueType      string `json:"glueType"`
+	GlueSource    string `json:"glueSource"`
+	GlueUpdatedAt int64  `json:"glueUpdatetime"` // ms
+	Index         int    `json:"broadcastIndex"`
+	Total         int    `json:"broadcastTotal"`
+}
+
+// Body returns the request.
+func (t *Trigger) Body() []byte { return written(t) }
+
+// The block strategies.
+const (
+	BlockSerial  = "SERIAL_EXECUTION"
+	BlockDiscard = "DISCARD_LATER"
+	BlockCover   = "COVER_EARLY"
+)
+
+// The paths at an executor.
+const (
+	PathBeat     = "/beat"
+	PathIdleBeat = "/idleBeat"
+	PathRun      = "/run"
+	PathTrigger  = "/trigger" // is PathRun of generation D
+	PathKill     = "/kill"
+	PathLog      = "/log"
+)
+
+// OfJob returns the request of /idleBeat and /kill.
+func OfJob(id int32) []byte {
+	return written(struct {
+		JobID int32 `json:"jobId"`
+	}{id})
+}
+
+// OfLog returns the request of /log: from a line, from 1, of a run that was sent at a moment.
+func OfLog(logID, sent int64, from int) []byte {
+	return written(struct {
+		LogDateTim  int64 `json:"logDateTim"`
+		LogDateTime int64 `json:"logDateTime"`
+		LogID       int64 `json:"logId"`
+		From        int   `json:"fromLineNum"`
+	}{sent, sent, logID, from})
+}
+
+func written(v any) []byte {
+	text, _ := json.Marshal(v) // the types above can always be written
+	return text
+}
+
+// Answer is what an executor answers.
+type Answer struct {
+	Code    int
+	Message string
+	content json.RawMessage
+}
+
+// OK tells whether the executor has done what it was asked.
+func (a *Answer) OK() bool { return a.Code == CodeOK }
+
+// errAnswer is for what is no answer of an executor.
+var errAnswer = errors.New("the answer is not one of an executor")
+
+// ReadAnswer reads the answer of an executor, whatever its Content-Type says. Go executors
+// refuse with an array of callbacks.
+func ReadAnswer(body []byte) (Answer, error) {
+	body = bytes.TrimSpace(body)
+	if len(body) > 0 && body[0] == '[' {
+		list, _, err := ReadCallbacks(body)
+		if err != nil || len(list) != 1 || list[0].Code == 0 {
+			return Answer{}, errAnswer
+		}
+		return Answer{Code: list[0].Code, Message: list[0].Message}, nil
+	}
+	var said struct {
+		Code          number
+		Msg           json.RawMessage
+		Content, Data json.RawMessage
+	}
+	if err := json.Unmarshal(body, &said); err != nil || said.Code == 0 {
+		return Answer{}, errAnswer
+	}
+	a := Answer{Code: int(said.Code), Message: text(said.Msg), content: said.Data}
+	if len(a.content) == 0 || string(a.content) == "null" {
+		a.content = said.Content
+	}
+	return a, nil
+}
+
+// IsOtherPath tells whether an executor has refused a path because it is of generation D.
+func (a *Answer) IsOtherPath() bool {
+	return !a.OK() && strings.Contains(a.Message, "uri-mapping("+PathRun+") not found")
+}
+
+// busyTexts are what executors refuse a run with by their block strategy: Java, Go and Python.
+var busyTexts = []string{"block strategy effect", "There are tasks running", "The same job ["}
+
+// IsBusy tells whether an executor has refused a run because another one of the job is there.
+func (a *Answer) IsBusy() bool {
+	if a.OK() {
+		return false
+	}
+	return slices.ContainsFunc(busyTexts, func(some string) bool { return strings.Contains(a.Message, some) })
+}
+
+// Log is a part of the log of a run.
+type Log struct {
+	From, To int    // lines, from 1; To is before From if there are none
+	Text     string // as it was sent
+	End      bool
+}
+
+// missing is what Java and Python say of a log that they do not have.
+var missing = []string{"readLog fail, logFile not exists", "readLog fail, logId not found", "No such logid logs."}
+
+// Log returns the part of a log that an answer to /log has.
+func (a *Answer) Log() (Log, error) {
+	if !a.OK() {
+		return Log{}, fmt.Errorf("the executor answered with code %d: %s", a.Code, a.Message)
+	}
+	var said struct {
+		FromLineNum, ToLineNum number
+		LogContent             string
+		IsEnd                  bool
+	}
+	if len(a.content) == 0 || json.Unmarshal(a.content, &said) != nil {
+		return Log{}, errAnswer
+	}
+	l := Log{From: int(said.FromLineNum), To: int(said.ToLineNum), Text: said.LogContent, End: said.IsEnd}
+	if slices.Contains(missing, strings.TrimSpace(l.Text)) {
+		l.Text, l.To = "", 0
+	}
+	return l, nil
+}
+
+// Address returns the base of an executor's paths: without the slashes at its end, as two
+// executors of one address are compared.
+func Address(said string) string { return strings.TrimRight(said, "/") }

@@ -1,0 +1,133 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"maps"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/store"
+)
+
+// registryKeys are those of registrations: they are not copied, since nothing is decided by them
+// in a step and they are written again and again.
+const registryKeys = "registry/"
+
+func registryOf(kind string) string { return registryKeys + kind + "/" }
+
+func registryKey(r *store.Registration) string {
+	return registryOf(r.Kind) + url.PathEscape(r.Group) + "/" + url.PathEscape(r.Address)
+}
+
+// Register implements ledger.Backend.
+func (b *Backend) Register(ctx context.Context, list []store.Registration) error {
+	now, err := b.Now(ctx)
+	if err != nil {
+		return err
+	}
+	most, _ := b.driver.Bounds()
+	for some := range slices.Chunk(list, most) {
+		t := newTxn()
+		for i := range some {
+			r := some[i]
+			r.Seen = now
+			value, err := json.Marshal(r)
+			if err != nil {
+				return err
+			}
+			t.put(registryKey(&r), value)
+		}
+		if _, _, err := b.driver.Commit(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Unregister implements ledger.Backend.
+func (b *Backend) Unregister(ctx context.Context, list []store.Registration) error {
+	keys := map[string]bool{} // a key is deleted once
+	for i := range list {
+		keys[registryKey(&list[i])] = true
+	}
+	most, _ := b.driver.Bounds()
+	for some := range slices.Chunk(slices.Collect(maps.Keys(keys)), most) {
+		t := newTxn()
+		t.Deletes = some
+		if _, _, err := b.driver.Commit(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Registrations implements ledger.Backend.
+func (b *Backend) Registrations(ctx context.Context, kind string) ([]store.Registration, error) {
+	now, err := b.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var live []store.Registration
+	err = b.eachRegistration(ctx, registryOf(kind), func(r store.Registration, _ Pair) {
+		if r.Live(now) {
+			live = append(live, r)
+		}
+	})
+	slices.SortFunc(live, func(a, c store.Registration) int {
+		return cmp.Or(cmp.Compare(a.Group, c.Group), cmp.Compare(a.Address, c.Address))
+	})
+	return live[:min(len(live), store.RegistrationsMax)], err
+}
+
+// registryPage is how many registrations are read at once.
+const registryPage = 1000
+
+// eachRegistration gives all registrations whose keys begin with something to a function. What
+// cannot be read is left out: it is of a newer version of the program.
+func (b *Backend) eachRegistration(ctx context.Context, keys string, see func(store.Registration, Pair)) error {
+	for from := keys; ; {
+		pairs, err := b.driver.Range(ctx, from, keys+"\xff", registryPage, false)
+		if err != nil {
+			return err
+		}
+		for _, p := range pairs {
+			var r store.Registration
+			if json.Unmarshal(p.Value, &r) == nil {
+				see(r, p)
+			}
+		}
+		if len(pairs) < registryPage {
+			return nil
+		}
+		from = pairs[len(pairs)-1].Key + "\x00"
+	}
+}
+
+// registrySweepEvery is how often registrations that count no more are looked for: to find
+// them reads all.
+const registrySweepEvery = time.Minute
+
+// sweepRegistrations removes registrations that count no more.
+func (b *Backend) sweepRegistrations(ctx context.Context, now time.Time) error {
+	b.registrySwept.Lock()
+	defer b.registrySwept.Unlock()
+	if now.Sub(b.registrySwept.at) < registrySweepEvery {
+		return nil
+	}
+	t := newTxn()
+	err := b.eachRegistration(ctx, registryKeys, func(r store.Registration, p Pair) {
+		if !r.Live(now) && len(t.Deletes) < sweepMax {
+			t.Deletes, t.Compares[p.Key] = append(t.Deletes, p.Key), p.Version
+		}
+	})
+	if err == nil && len(t.Deletes) > 0 {
+		_, _, err = b.driver.Commit(ctx, t) // one that has given a sign of life meanwhile stays, with the others
+	}
+	if err == nil {
+		b.registrySwept.at = now
+	}
+	return err
+}

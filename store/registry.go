@@ -1,0 +1,40 @@
+package store
+
+import (
+	"context"
+	"time"
+)
+
+// Registry keeps what has said that work can be given to it, such as the executors of XXL-JOB:
+// it is in no session, and is known for as long as it says so again and again.
+type Registry interface {
+	// Register notes a sign of life of each, by the store's clock. Those that are there already
+	// have a newer one then, and what else is said of them. It takes at most MaxBatch.
+	Register(ctx context.Context, list []Registration) error
+	// Unregister forgets some at once. What is not there is left out.
+	Unregister(ctx context.Context, list []Registration) error
+	// Registrations returns those of a kind that gave a sign of life in the last
+	// RegistrationLife, by group and address, and no more than RegistrationsMax.
+	Registrations(ctx context.Context, kind string) ([]Registration, error)
+}
+
+const (
+	// RegistrationLife is how long after its last sign of life a registration counts: executors
+	// of XXL-JOB give one each 10 to 30 s, and one or two may be lost.
+	RegistrationLife = 90 * time.Second
+	// RegistrationsMax is how many there may be of a kind: each node has all of them in memory,
+	// and reads them every two seconds.
+	RegistrationsMax = 10_000
+)
+
+// Registration is something that work can be given to.
+type Registration struct {
+	Kind, Group, Address string // what it is known by
+	// Generation is which form of the protocol of its kind it speaks; "" for the usual one.
+	Generation string
+	// Seen is when it gave its last sign of life. The store adds it.
+	Seen time.Time
+}
+
+// Live tells whether a registration counts at a moment of the store's clock.
+func (r *Registration) Live(now time.Time) bool { return now.Sub(r.Seen) < RegistrationLife }

@@ -1,0 +1,10 @@
+-- oldest: 12
+-- What says that work can be given to it, such as executors of XXL-JOB.
+create table registrations (
+  kind       text not null,
+  team       text not null,
+  address    text not null,
+  generation text not null,
+  seen       integer not null,
+  primary key (kind, team, address)
+) without rowid;

@@ -1,0 +1,90 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/store"
+)
+
+// registryTests are about what says that work can be given to it.
+var registryTests = []test{
+	{"registrations count for a while after their last sign of life", func(e *env) {
+		e.register("b", "http://b:1", "")
+		e.register("a", "http://a:2", "")
+		e.register("a", "http://a:1", "D")
+		list, err := e.Registrations(e.ctx, "xxl")
+		e.must(err)
+		equal(e, "by group and address", registered(list), "a http://a:1 D, a http://a:2 , b http://b:1 ")
+		sameTime(e, "seen", list[0].Seen, e.now())
+		e.clock.Advance(store.RegistrationLife - time.Second)
+		e.register("a", "http://a:2", "")
+		e.clock.Advance(time.Second)
+		list, err = e.Registrations(e.ctx, "xxl")
+		e.must(err)
+		equal(e, "after its life", registered(list), "a http://a:2 ")
+		sameTime(e, "seen again", list[0].Seen, e.now().Add(-time.Second))
+		for more := true; more; {
+			more, err = e.Tidy(e.ctx)
+			e.must(err)
+		}
+		list, err = e.Registrations(e.ctx, "xxl")
+		e.must(err)
+		equal(e, "what counts is not tidied away", registered(list), "a http://a:2 ")
+	}},
+	{"what registers again has what it says then, and what leaves is gone at once", func(e *env) {
+		e.register("a", "http://a:1", "")
+		e.register("a", "http://a:1", "D")
+		e.register("a/b", "http://a:1", "")
+		list, err := e.Registrations(e.ctx, "xxl")
+		e.must(err)
+		equal(e, "registrations", registered(list), "a http://a:1 D, a/b http://a:1 ")
+		gone := []store.Registration{{Kind: "xxl", Group: "a", Address: "http://a:1"}, {Kind: "xxl", Group: "a", Address: "http://nowhere"}}
+		e.must(e.Unregister(e.ctx, gone))
+		e.must(e.Unregister(e.ctx, gone))
+		list, err = e.Registrations(e.ctx, "xxl")
+		e.must(err)
+		equal(e, "what is left", registered(list), "a/b http://a:1 ")
+	}},
+	{"registrations of kinds are apart", func(e *env) {
+		e.must(e.Register(e.ctx, []store.Registration{{Kind: "xxl", Group: "a", Address: "1"}, {Kind: "xxl-2", Group: "a", Address: "2"}}))
+		for kind, want := range map[string]string{"xxl": "a 1 ", "xxl-2": "a 2 ", "x": ""} {
+			list, err := e.Registrations(e.ctx, kind)
+			e.must(err)
+			equal(e, "those of "+kind, registered(list), want)
+		}
+	}},
+	{"a batch may name one twice, be empty, and has a bound", func(e *env) {
+		e.must(e.Register(e.ctx, []store.Registration{{Kind: "xxl", Group: "a", Address: "1"}, {Kind: "xxl", Group: "a", Address: "1", Generation: "D"}}))
+		e.must(e.Register(e.ctx, nil))
+		e.must(e.Unregister(e.ctx, nil))
+		list, err := e.Registrations(e.ctx, "xxl")
+		e.must(err)
+		equal(e, "the later counts", registered(list), "a 1 D")
+		many := make([]store.Registration, store.MaxBatch+1)
+		e.want(e.Register(e.ctx, many), store.ErrTooMany)
+		e.want(e.Unregister(e.ctx, many), store.ErrTooMany)
+		for i := range many {
+			many[i] = store.Registration{Kind: "xxl", Group: "many", Address: fmt.Sprintf("http://10.0.0.%d:9999", i)}
+		}
+		e.must(e.Register(e.ctx, many[1:]))
+		list, err = e.Registrations(e.ctx, "xxl")
+		e.must(err)
+		equal(e, "registrations", len(list), store.MaxBatch+1)
+	}},
+}
+
+func (e *env) register(group, address, generation string) {
+	e.Helper()
+	e.must(e.Register(e.ctx, []store.Registration{{Kind: "xxl", Group: group, Address: address, Generation: generation}}))
+}
+
+// registered writes registrations on one line.
+func registered(list []store.Registration) string {
+	var lines []string
+	for _, r := range list {
+		lines = append(lines, r.Group+" "+r.Address+" "+r.Generation)
+	}
+	return strings.Join(lines, ", ")
+}
