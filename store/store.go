@@ -122,6 +122,7 @@ type Control interface {
 	Jobs
 	Planning
 	Working
+	Handovers
 	Membership
 	Tokens
 	Feed

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -10,10 +11,11 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Cell is a job with its unfinished runs.
+// Cell is a job with its unfinished runs, and with the handovers of these that have not ended.
 type Cell struct {
-	Job  Job
-	Runs []store.Run
+	Job       Job
+	Runs      []store.Run
+	Handovers []store.Handover
 }
 
 // Kept is what a store keeps for its decisions that belongs to no job, by full name, name
@@ -25,6 +27,7 @@ type Kept struct {
 	Drains    map[string]*store.Drain
 	Sessions  map[job.ID]store.Session
 	Over      map[job.ID]bool // sessions of which something was reaped
+	Number    int64           // the last number of a handover that was reserved
 }
 
 // Survey reads jobs and, if All is set, what belongs to none. It changes nothing.
@@ -39,7 +42,7 @@ type Survey struct {
 func (o *Survey) Need(b *Batch, n *Need) {
 	for _, uid := range o.Jobs {
 		b.lookJob(n, uid)
-		b.lookWhole(n, uid)
+		b.lookCell(n, uid)
 	}
 	if o.All {
 		b.lookKept(n)
@@ -50,6 +53,7 @@ func (b *Batch) lookKept(n *Need) {
 	b.lookSessions(n)
 	f := &b.facts
 	n.Calendars, n.Pools, n.Tokens, n.Drains = !f.hasCalendars, !f.hasPools, !f.hasTokens, !f.hasDrains
+	n.Number = !b.handovers.hasLast
 }
 
 // Decide copies what was loaded.
@@ -57,13 +61,36 @@ func (o *Survey) Decide(b *Batch) error {
 	o.Cells = nil
 	for _, uid := range o.Jobs {
 		if j := b.job(uid); j != nil {
-			o.Cells = append(o.Cells, Cell{*j, b.unfinishedRuns(uid)})
+			o.Cells = append(o.Cells, Cell{*j, b.unfinishedRuns(uid), b.handoversOf(uid)})
 		}
 	}
 	if o.All {
 		o.Kept = b.kept()
 	}
 	return nil
+}
+
+// lookCell asks for the unfinished runs of a job with their handovers.
+func (b *Batch) lookCell(n *Need, uid job.ID) {
+	if !b.lookWhole(n, uid) {
+		return
+	}
+	for _, m := range b.byJob[uid] {
+		if isHandedOver(&m.Run) {
+			b.lookHandoversOf(n, RunRef{m.ID, uid})
+		}
+	}
+}
+
+// handoversOf returns copies of the handovers of the runs of a job that have not ended.
+func (b *Batch) handoversOf(uid job.ID) (list []store.Handover) {
+	for _, m := range b.unfinished(uid) {
+		for _, h := range b.openHandovers(m) {
+			list = append(list, *h)
+		}
+	}
+	slices.SortFunc(list, func(x, y store.Handover) int { return cmp.Compare(x.Number, y.Number) })
+	return list
 }
 
 // unfinishedRuns returns copies of all unfinished runs of a job, by due time and id.
@@ -86,6 +113,7 @@ func (b *Batch) kept() Kept {
 	k := Kept{
 		Calendars: maps.Clone(b.allCalendars()), Pools: maps.Clone(b.allPools()), Drains: maps.Clone(b.drains()),
 		Tokens: map[string]store.Token{}, Sessions: map[job.ID]store.Session{}, Over: maps.Clone(b.facts.over),
+		Number: b.handovers.last,
 	}
 	for _, t := range b.allTokens() {
 		k.Tokens[t.Name] = t
@@ -135,7 +163,10 @@ func (o *Adopt) Need(b *Batch, n *Need) {
 	for i := range o.Cells {
 		c := &o.Cells[i]
 		b.lookJob(n, c.Job.UID)
-		b.lookWhole(n, c.Job.UID)
+		b.lookCell(n, c.Job.UID)
+		for i := range c.Handovers {
+			b.lookHandover(n, c.Handovers[i].Number)
+		}
 		b.lookCalendars(n, c.Document)
 	}
 	if o.Kept != nil {
@@ -201,6 +232,7 @@ func (o *Adopt) cell(b *Batch, c *Adopted) error {
 	}
 	if !c.Past {
 		o.runs(b, c)
+		o.handovers(b, c)
 	}
 	return nil
 }
@@ -239,9 +271,28 @@ func (o *Adopt) runs(b *Batch, c *Adopted) {
 	}
 }
 
+// handovers makes the handovers of a job what they are to be. One that is not to be there ends
+// when it is asked after.
+func (o *Adopt) handovers(b *Batch, c *Adopted) {
+	for i := range c.Handovers {
+		h := &c.Handovers[i]
+		is := b.handover(h.Number)
+		if is != nil && reflect.DeepEqual(*is, *h) {
+			continue
+		}
+		if !o.may() {
+			return
+		}
+		b.saveHandover(h)
+	}
+}
+
 // kept makes what belongs to no job what it is to be.
 func (o *Adopt) kept(b *Batch) {
 	is, c := b.kept(), &b.done
+	if o.Kept.Number > is.Number && o.may() {
+		c.Number = o.Kept.Number
+	}
 	adopt(o, o.Kept.Calendars, is.Calendars, func(_ string, d *job.Calendar) { c.Calendars = append(c.Calendars, d) },
 		func(name string) { c.Dropped = append(c.Dropped, Dropped{job.KindCalendar, name}) })
 	adopt(o, o.Kept.Pools, is.Pools, func(_ string, d *job.Pool) { c.Pools = append(c.Pools, d) },

@@ -57,6 +57,7 @@ type Batch struct {
 	absent      []store.Absence
 	absentKnown bool
 
+	handovers  handovers
 	backfilled map[job.ID]*backfilled // nil until there are any
 	// asked has the requests by hand for several shares that have a record.
 	asked map[Identity]bool
@@ -101,6 +102,18 @@ type Changes struct {
 	HandOn []job.ID
 	// Drains are set, or removed where the Drain is nil.
 	Drains []NodeDrain
+	// Handovers are new, or replace those of the same number. AskNow are runs whose handovers
+	// that have not ended are to be asked after. Number is the last that is reserved, if it is
+	// not 0.
+	Handovers []*store.Handover
+	AskNow    []AskNow
+	Number    int64
+}
+
+// AskNow sets Handover.Ask of the handovers of a run that have not ended.
+type AskNow struct {
+	Run, Job job.ID
+	At       time.Time
 }
 
 // Dropped names a calendar, pool or token that is removed: a token by its name, the

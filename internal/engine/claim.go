@@ -365,6 +365,7 @@ func (b *Batch) replace(by *member) {
 	default:
 		holder.CancelBy, holder.CancelReason = System, reason
 		b.save(holder)
+		b.askNow(holder)
 		b.done.Hints |= store.HintCancels
 	}
 }

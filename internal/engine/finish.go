@@ -62,7 +62,7 @@ func (b *Batch) finish(m *member, res store.Result) {
 	m.Last = a.Outcome
 	m.Reason = fmt.Sprintf("attempt %d %s: %s", a.Number, strings.ReplaceAll(string(a.Outcome), "_", " "), a.Reason)
 	m.Attempt++
-	if s := b.session(m.Session); a.Outcome == job.OutcomeLost || s != nil && s.Drain != nil {
+	if s := b.session(m.Session); a.Outcome == job.OutcomeLost || m.Session.IsZero() || s != nil && s.Drain != nil {
 		b.unassign(m, j)
 		b.done.Hints |= store.HintRuns
 	}

@@ -38,6 +38,12 @@ type Need struct {
 	// Sessions asks for all sessions, and Judges says that some may end: none is
 	// renewed from now until the end of the step.
 	Sessions, Judges bool
+	// Handovers are handovers by number, and HandedOver runs whose handovers that have not
+	// ended are needed (AddHandover). Number asks for the last number that was reserved
+	// (UseNumber).
+	Handovers  []int64
+	HandedOver []RunRef
+	Number     bool
 	// Running are sessions of which is needed whether they run anything (AddRunning).
 	Running []job.ID
 	// Calendars, Pools, Tokens and Drains ask for all that there are, Naming for the
@@ -65,8 +71,8 @@ type SlotNeed struct {
 // Empty tells whether nothing is needed.
 func (n *Need) Empty() bool {
 	return len(n.Jobs)+len(n.Names)+len(n.Runs)+len(n.Whole)+len(n.Waiting)+len(n.Slots)+len(n.Upstreams)+len(n.Follows)+
-		len(n.Keys)+len(n.Records)+len(n.Running)+len(n.Naming) == 0 &&
-		!n.Sessions && !n.Judges && !n.Calendars && !n.Pools && !n.Tokens && !n.Drains
+		len(n.Keys)+len(n.Records)+len(n.Running)+len(n.Naming)+len(n.Handovers)+len(n.HandedOver) == 0 &&
+		!n.Number && !n.Sessions && !n.Judges && !n.Calendars && !n.Pools && !n.Tokens && !n.Drains
 }
 
 // Reset makes a need empty, to be filled again.
@@ -75,6 +81,7 @@ func (n *Need) Reset() {
 	*n = Need{
 		Jobs: n.Jobs[:0], Names: n.Names[:0], Runs: n.Runs[:0], Whole: n.Whole[:0], Waiting: n.Waiting[:0], Slots: n.Slots[:0],
 		Upstreams: n.Upstreams[:0], Follows: n.Follows[:0], Keys: n.Keys[:0], Records: n.Records[:0], Running: n.Running[:0], Naming: n.Naming[:0],
+		Handovers: n.Handovers[:0], HandedOver: n.HandedOver[:0],
 		asked: n.asked,
 	}
 }
@@ -89,14 +96,17 @@ func (n *Need) String() string {
 // asked is what is in a need, with its places in the lists.
 type asked struct {
 	jobs, runs, whole, waiting, records, running map[job.ID]int
+	handedOver                                   map[job.ID]int
+	handovers                                    map[int64]int
 	names, slots, upstreams, follows, naming     map[string]int
 	keys                                         map[Identity]int
 }
 
 func (a *asked) clear() {
-	for _, m := range [...]map[job.ID]int{a.jobs, a.runs, a.whole, a.waiting, a.records, a.running} {
+	for _, m := range [...]map[job.ID]int{a.jobs, a.runs, a.whole, a.waiting, a.records, a.running, a.handedOver} {
 		clear(m)
 	}
+	clear(a.handovers)
 	for _, m := range [...]map[string]int{a.names, a.slots, a.upstreams, a.follows, a.naming} {
 		clear(m)
 	}
@@ -226,6 +236,7 @@ func (b *Batch) Answered(n *Need) {
 	for _, name := range n.Naming {
 		put(&f.naming, name, true)
 	}
+	b.answeredHandovers(n)
 	f.sessions = f.sessions || n.Sessions
 	f.judges = f.judges || n.Judges
 	f.hasCalendars = f.hasCalendars || n.Calendars

@@ -73,6 +73,7 @@ func (b *Batch) Cancel(id job.ID, by, reason string) (store.Run, bool) {
 	} else if m.CancelBy == "" {
 		m.CancelBy, m.CancelReason = by, reason
 		b.save(m)
+		b.askNow(m)
 		b.done.Hints |= store.HintCancels
 	} else {
 		return m.Run, true // it was asked before
@@ -139,7 +140,7 @@ func (b *Batch) silence(node string, since time.Time) time.Duration {
 // under is over.
 func (b *Batch) Reap(reaper *store.Session, a store.Attempt) bool {
 	m := b.run(a.Run)
-	if m == nil || m.removed || !runs(m, a) {
+	if m == nil || m.removed || !runs(m, a) || isHandedOver(&m.Run) {
 		return false
 	}
 	session := b.session(m.Session)

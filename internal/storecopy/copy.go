@@ -334,7 +334,7 @@ func (c *copying) versions(ctx context.Context, cell *engine.Cell, known int64) 
 			return nil, err
 		}
 		past := engine.Adopted{Cell: *cell, Document: d, Past: true}
-		past.Runs = nil
+		past.Runs, past.Handovers = nil, nil
 		past.Job.Version, past.Job.Changed = r.Version, r.Changed
 		if r.Definition.Epoch > 0 {
 			past.Job.Epoch = r.Definition.Epoch

@@ -89,6 +89,18 @@ func (t *compared) Load(n *engine.Need, b *engine.Batch) error {
 	for _, id := range n.Running {
 		t.note(runningKey(id))
 	}
+	for _, number := range n.Handovers {
+		t.note(handoverKey(number))
+	}
+	for _, ref := range n.HandedOver {
+		t.note(cellKey(ref.Job))
+		for _, h := range t.openHandovers(ref.Run) {
+			t.note(handoverKey(h.Number))
+		}
+	}
+	if n.Number {
+		t.note(numberKey)
+	}
 	if len(n.Names)+len(n.Upstreams)+len(n.Follows)+len(n.Naming) > 0 || n.Calendars || n.Pools || n.Tokens {
 		t.note(documentsKey)
 	}
@@ -206,6 +218,17 @@ func (s *backend) commit(c *engine.Changes) {
 	for _, key := range c.Keys {
 		note(identityKey(key.Identity))
 	}
+	for _, h := range c.Handovers {
+		note(handoverKey(h.Number))
+	}
+	for _, ask := range c.AskNow {
+		for _, h := range s.openHandovers(ask.Run) {
+			note(handoverKey(h.Number))
+		}
+	}
+	if c.Number > 0 {
+		note(numberKey)
+	}
 	if len(c.Calendars)+len(c.Pools)+len(c.Tokens)+len(c.Dropped) > 0 {
 		note(documentsKey)
 	}
@@ -222,10 +245,12 @@ func (s *backend) commit(c *engine.Changes) {
 const (
 	documentsKey = "documents"
 	sessionsKey  = "sessions"
+	numberKey    = "number"
 )
 
 func cellKey(uid job.ID) string             { return "cell " + uid.String() }
 func slotKey(slot string) string            { return "slot " + slot }
+func handoverKey(number int64) string       { return fmt.Sprint("handover ", number) }
 func recordsKey(run job.ID) string          { return "records " + run.String() }
 func runningKey(session job.ID) string      { return "running " + session.String() }
 func identityKey(id engine.Identity) string { return fmt.Sprint("key ", id) }
@@ -297,6 +322,14 @@ func parts(c *engine.Changes) []*engine.Changes {
 		p := part(k.Job)
 		p.Keys = append(p.Keys, k)
 	}
+	for _, h := range c.Handovers {
+		p := part(h.Attempt.Job)
+		p.Handovers = append(p.Handovers, h)
+	}
+	for _, ask := range c.AskNow {
+		p := part(ask.Job)
+		p.AskNow = append(p.AskNow, ask)
+	}
 	uids := map[string]job.ID{} // by full name
 	for _, r := range slices.Concat(c.Made, c.Saved, c.Removed) {
 		uids[r.Namespace+"/"+r.Name] = r.JobUID
@@ -317,6 +350,7 @@ func parts(c *engine.Changes) []*engine.Changes {
 	// of it is reaped.
 	rest := *c
 	rest.Made, rest.Saved, rest.Removed, rest.Records, rest.Replaced, rest.Jobs, rest.Keys = nil, nil, nil, nil, nil, nil, nil
+	rest.Handovers, rest.AskNow = nil, nil
 	rest.Audit = audit
 	list := []*engine.Changes{&rest}
 	for _, key := range order {

@@ -88,8 +88,9 @@ func newBackend(opt *Options) *backend {
 		registrations: map[store.Registration]store.Registration{},
 		runs:          runSet{byID: map[job.ID]*store.Run{}}, keys: map[engine.Identity]engine.Key{},
 		sessions: map[job.ID]*store.Session{}, over: map[job.ID]bool{}, drains: map[string]*store.Drain{},
-		feed:    feed{consumers: map[string]*consumer{}},
-		records: map[job.ID][]*store.Record{}, output: map[attemptKey]map[int]store.OutputChunk{},
+		handovers: map[int64]*store.Handover{},
+		feed:      feed{consumers: map[string]*consumer{}},
+		records:   map[job.ID][]*store.Record{}, output: map[attemptKey]map[int]store.OutputChunk{},
 	}
 }
 
@@ -122,12 +123,15 @@ type backend struct {
 	over     map[job.ID]bool         // sessions of which something was reaped
 	drains   map[string]*store.Drain // by node
 
-	id      store.HistoryID
-	feed    feed
-	outbox  *outbox                    // nil if history is kept here
-	records map[job.ID][]*store.Record // by run
-	latest  []*store.Record            // all of them, the latest last
-	output  map[attemptKey]map[int]store.OutputChunk
+	id     store.HistoryID
+	feed   feed
+	outbox *outbox // nil if history is kept here
+	// handovers are by number, and number is the last that was reserved.
+	handovers map[int64]*store.Handover
+	number    int64
+	records   map[job.ID][]*store.Record // by run
+	latest    []*store.Record            // all of them, the latest last
+	output    map[attemptKey]map[int]store.OutputChunk
 
 	commits *commits // of steps that lock nothing; nil if they lock all
 

@@ -145,6 +145,9 @@ func (s *backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) 
 		}
 	}
 	maps.DeleteFunc(s.registrations, func(_, r store.Registration) bool { return !r.Live(now) })
+	maps.DeleteFunc(s.handovers, func(_ int64, h *store.Handover) bool {
+		return h.IsOver() && now.Sub(h.Ended) > store.HandoverLife
+	})
 	for uid, row := range s.jobs {
 		if row.Deleted && now.Sub(row.Changed) > store.TombstoneLife && s.runs.first(func(r *store.Run) bool { return r.JobUID == uid }) == nil {
 			delete(s.jobs, uid)

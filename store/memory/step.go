@@ -54,6 +54,7 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 			b.AddRecord(r)
 		}
 	}
+	t.loadHandovers(n, b)
 	t.loadMembers(n, b)
 	if n.Calendars {
 		b.UseCalendars(cloned((*backend)(t), t.calendars))
@@ -207,6 +208,7 @@ func (t *tx) Write(c *engine.Changes) error {
 	}
 	t.writeDocuments(c)
 	t.writeMembers(c)
+	t.writeHandovers(c)
 	t.hints.Send(c.Hints)
 	return nil
 }

@@ -95,12 +95,15 @@ type ControlBackend interface {
 	Backlog(ctx context.Context, now time.Time, limit int) (map[job.ID]int, error)
 	// Alarms returns runs whose AlertAt is at a moment or before, by due time and id.
 	Alarms(ctx context.Context, now time.Time, limit int) ([]engine.RunRef, error)
+	// Handovers returns handovers, those by number in the order of their numbers, those to
+	// ask after in that of Ask.
+	Handovers(ctx context.Context, q HandoverQuery) ([]store.Handover, error)
 	// Ending returns what may have come to an end by a moment. It may return what has
 	// not, but what has must come in one of the next calls, however much of the other
 	// there is.
 	Ending(ctx context.Context, now time.Time) (Ending, error)
 	// Sweep removes a bounded part of what may be removed at a moment: keys that have
-	// expired, entries of the feed beyond store.FeedMax, deleted jobs without runs whose tombstones are older than
+	// expired, handovers that have ended store.HandoverLife ago, entries of the feed beyond store.FeedMax, deleted jobs without runs whose tombstones are older than
 	// store.TombstoneLife, and of the given sessions those that run nothing. It tells
 	// whether there may be more.
 	Sweep(ctx context.Context, now time.Time, forgotten []job.ID) (more bool, err error)
@@ -179,6 +182,16 @@ type RunQuery struct {
 	Except   bool
 	After    store.RunRef
 	Limit    int
+}
+
+// HandoverQuery selects handovers: by their Numbers, those of a Run, or of a Kind those that
+// have not ended and whose Ask is at AskBy or before, at most Limit.
+type HandoverQuery struct {
+	Numbers []int64
+	Run     job.ID
+	Kind    string
+	AskBy   time.Time
+	Limit   int
 }
 
 // Ending is what may have come to an end.

@@ -191,7 +191,8 @@ func (s *Control) lost(ctx context.Context, limit int) (lost []store.Attempt, er
 		return nil, err
 	}
 	sessions := make(map[job.ID]*store.Session, len(members))
-	q := RunQuery{State: job.StateRunning, Except: true, Limit: pageMax}
+	// What is handed over has no session, and is never lost by a node.
+	q := RunQuery{State: job.StateRunning, Sessions: []job.ID{{}}, Except: true, Limit: pageMax}
 	for i := range members {
 		m := &members[i].Session
 		if sessions[m.ID] = m; engine.Silence(now, m.Renewed, each(members)) < time.Duration(job.LostAfterMin) {

@@ -73,6 +73,7 @@ func TestEachFieldIsKept(t *testing.T) {
 	isKept(t, "token", codeToken, check)
 	isKept(t, "audit", codeAudit, check)
 	isKept(t, "drain", codeDrain, check)
+	isKept(t, "handover", codeHandover, check)
 
 	var j engine.Job
 	fill(t, reflect.ValueOf(&j).Elem(), "", []string{".Policy", ".Document"})

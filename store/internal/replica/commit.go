@@ -68,6 +68,9 @@ func (t *tx) Write(c *engine.Changes) error {
 		return ledger.ErrAgain
 	}
 	t.commit = w.commit(c)
+	if t.changed {
+		return ledger.ErrAgain
+	}
 	if len(w.loose) > 0 {
 		if err := t.b.fresh(t.ctx); err != nil {
 			return err
@@ -367,6 +370,7 @@ func (w *writer) commit(c *engine.Changes) *commit {
 		of(uid).put(slotKeys+slot, []byte(w.t.b.writer))
 	}
 	w.records(c, of)
+	handed := w.handovers(c, of)
 	for i := range c.Keys {
 		of(c.Keys[i].Job).put(requestKey(c.Keys[i].Identity), encode(&c.Keys[i], codeKey, 96))
 	}
@@ -384,6 +388,7 @@ func (w *writer) commit(c *engine.Changes) *commit {
 			list = append(list, p)
 		}
 	}
+	list = append(list, handed...)
 	if w.members {
 		w.rest.put(membersKey, []byte(w.t.b.writer))
 	}

@@ -453,6 +453,10 @@ func (b *Backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) 
 				gone = append(gone, uid)
 			}
 		}
+		s.handovers.outdated(now, func(h *store.Handover) bool {
+			remove(handoverKey(h.Number))
+			return len(t.Deletes) < sweepMax
+		})
 		for _, id := range forgotten {
 			if len(t.Deletes) < sweepMax && s.sessions[id] != nil && len(s.running[id]) == 0 {
 				remove(sessionKey(id))

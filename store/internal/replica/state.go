@@ -20,18 +20,20 @@ import (
 
 // The keys. Those behind Copied are in the copy of each process.
 const (
-	cellKeys     = Copied + "c/" // a job and its unfinished runs, by uid
-	nameKeys     = Copied + "n/" // the uid of the job that has a name
-	requestKeys  = Copied + "k/" // identities of requests
-	sessionKeys  = Copied + "s/" // what a node says when it joins
-	renewalKeys  = Copied + "r/" // what it says each time it renews
-	calendarKeys = Copied + "y/c/"
-	poolKeys     = Copied + "y/p/"
-	tokenKeys    = Copied + "y/t/"
-	drainKeys    = Copied + "y/d/"
-	historyKeys  = Copied + "h/" // groups of records that were written together
-	numbersKey   = Copied + "e"  // the last numbers of the audit and of the feed of changes
-	signalKey    = Signal        // who has made the latest commit, and its hints
+	cellKeys        = Copied + "c/" // a job and its unfinished runs, by uid
+	nameKeys        = Copied + "n/" // the uid of the job that has a name
+	requestKeys     = Copied + "k/" // identities of requests
+	sessionKeys     = Copied + "s/" // what a node says when it joins
+	renewalKeys     = Copied + "r/" // what it says each time it renews
+	calendarKeys    = Copied + "y/c/"
+	poolKeys        = Copied + "y/p/"
+	tokenKeys       = Copied + "y/t/"
+	drainKeys       = Copied + "y/d/"
+	historyKeys     = Copied + "h/" // groups of records that were written together
+	handoverKeys    = Copied + "o/" // attempts that were handed over, by number
+	numbersKey      = Copied + "e"  // the last numbers of the audit and of the feed of changes
+	lastHandoverKey = Copied + "q"  // the last number of a handover that was reserved
+	signalKey       = Signal        // who has made the latest commit, and its hints
 
 	// Versions of what a step reads as a whole: written by each commit that changes any
 	// of it, and compared by each step that has read it.
@@ -176,6 +178,7 @@ type state struct {
 	deleted   map[job.ID]bool
 	sums      [job.Partitions]store.PartitionSummary
 
+	handovers handovers
 	consumers map[string]*keptConsumer // replaced, not changed
 	outbox    *outbox                  // nil if history is kept here
 
@@ -206,8 +209,8 @@ func newState(apart bool) *state {
 		})
 	}
 	s := &state{
-		consumers: map[string]*keptConsumer{},
-		versions:  map[string]int64{}, unread: map[string]error{}, cells: map[job.ID]*cell{}, requests: map[string]engine.Key{},
+		consumers: map[string]*keptConsumer{}, handovers: newHandovers(),
+		versions: map[string]int64{}, unread: map[string]error{}, cells: map[job.ID]*cell{}, requests: map[string]engine.Key{},
 		names:    btree.NewG(degree, func(a, b named) bool { return a.full < b.full }),
 		sessions: map[job.ID]*store.Session{}, over: map[job.ID]bool{}, renewals: map[job.ID]renewal{},
 		calendars: map[string]*job.Calendar{}, pools: map[string]*job.Pool{}, tokens: map[string]store.Token{}, drains: map[string]*store.Drain{},
@@ -294,6 +297,13 @@ func (s *state) put(p Pair, tell bool) (sig signal, happened []store.Event) {
 		if d, err = decode(p.Value, codeDrain); err == nil {
 			s.drains[strings.TrimPrefix(key, drainKeys)] = &d
 		}
+	case strings.HasPrefix(key, handoverKeys):
+		var h store.Handover
+		if h, err = decode(p.Value, codeHandover); err == nil {
+			s.handovers.put(&h)
+		}
+	case key == lastHandoverKey:
+		s.handovers.last, err = decode(p.Value, (*coder).int64)
 	case key == numbersKey:
 		s.numbers, err = decode(p.Value, codeNumbers)
 	case key == signalKey:
@@ -334,6 +344,8 @@ func (s *state) remove(key string, now time.Time) {
 		} else if g := s.groups[key]; g != nil {
 			s.dropGroup(g)
 		}
+	case strings.HasPrefix(key, handoverKeys):
+		s.handovers.drop(number(strings.TrimPrefix(key, handoverKeys)))
 	case strings.HasPrefix(key, nameKeys):
 		s.names.Delete(named{full: strings.TrimPrefix(key, nameKeys)})
 	case strings.HasPrefix(key, requestKeys):
@@ -429,7 +441,8 @@ func (s *state) putCell(c *cell, tell bool) (happened []store.Event) {
 func changed(was, is *cell) (list []store.Event) {
 	for _, r := range is.runs {
 		before := was.run(r.ID)
-		if before == nil || before.State != r.State || before.Attempt != r.Attempt || before.Session != r.Session {
+		placed := before != nil && before.Session != r.Session && r.State != job.StateRunning // a handover is no news
+		if before == nil || before.State != r.State || before.Attempt != r.Attempt || placed {
 			shown := *r
 			list = append(list, store.Event{Kind: store.RunEvent(r.State), Time: latestOf(r), Run: &shown})
 		}

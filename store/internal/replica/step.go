@@ -213,6 +213,7 @@ func (t *tx) look(n *engine.Need, b *engine.Batch, f *found, now time.Time) {
 			t.saw(s.groupOf[recordKey{ref.Run, r.Attempt.Number}].key)
 		}
 	}
+	t.lookHandovers(n, b)
 	t.lookMembers(n, b)
 	t.lookDocuments(n, b)
 }

@@ -25,8 +25,11 @@ type Restored struct {
 }
 
 const (
-	restoreActor  = "restore"
-	restoreReason = "the store was restored from a backup, and it may have run since the backup was made"
+	restoreActor = "restore"
+	// restoreNumbers is how many numbers of handovers are left out: more than were reserved
+	// since the backup, so that a result of then is not taken for that of another attempt.
+	restoreNumbers = 10_000_000
+	restoreReason  = "the store was restored from a backup, and it may have run since the backup was made"
 )
 
 // GoOnFromNow ends what was planned or running in a store that was restored from a backup,
@@ -69,7 +72,13 @@ func (s *Store) GoOnFromNow(ctx context.Context) (r Restored, err error) {
 			return r, err
 		}
 	}
-	if err := s.b.write(ctx, func(t *tx) error { return t.exec("delete from sessions") }); err != nil {
+	err = s.b.write(ctx, func(t *tx) error {
+		if err := t.exec("update counters set value = value + ? where name = ?", int64(restoreNumbers), handoversCounter); err != nil {
+			return err
+		}
+		return t.exec("delete from sessions")
+	})
+	if err != nil {
 		return r, err
 	}
 	note := engine.Note{Actor: restoreActor, Action: "store.restore", Object: "store", Detail: fmt.Sprintf("%d runs were ended", r.Ended)}

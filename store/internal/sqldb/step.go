@@ -76,6 +76,7 @@ func (st *step) Load(n *engine.Need, b *engine.Batch) error {
 	st.mustHave(n)
 	for _, part := range [...]func(*engine.Need, *engine.Batch) error{
 		st.loadMembers, st.loadDocuments, st.loadJobs, st.loadRuns, st.loadSlots, st.loadFollowers, st.loadKeys, st.loadRecords,
+		st.loadHandovers,
 	} {
 		if err := part(n, b); err != nil {
 			return err

@@ -189,7 +189,7 @@ func (t *tx) overTerms(now time.Time) (all []job.ID, more bool, err error) {
 func (s *backend) Sweep(ctx context.Context, now time.Time, forgotten []job.ID) (more bool, err error) {
 	err = s.write(ctx, func(t *tx) error {
 		more = false
-		for _, part := range []func(time.Time) (bool, error){t.removeKeys, t.removeTombstones, t.removeRegistrations} {
+		for _, part := range []func(time.Time) (bool, error){t.removeKeys, t.removeHandovers, t.removeTombstones, t.removeRegistrations} {
 			left, err := part(now)
 			if err != nil {
 				return err

@@ -14,7 +14,9 @@ import (
 // Write implements ledger.Tx.
 func (st *step) Write(c *engine.Changes) error {
 	st.hint |= c.Hints
-	for _, part := range [...]func(*engine.Changes) error{st.writeRuns, st.writeRecords, st.writeKeys, st.writeDocuments, st.writeMembers, st.writeJobs} {
+	for _, part := range [...]func(*engine.Changes) error{
+		st.writeRuns, st.writeRecords, st.writeKeys, st.writeDocuments, st.writeMembers, st.writeHandovers, st.writeJobs,
+	} {
 		if err := part(c); err != nil {
 			return err
 		}

@@ -1,0 +1,107 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Handovers keeps the attempts whose work happens outside of Belfry: an executor, a service
+// or a person was asked to do it and will say how it ended. Such an attempt is running
+// and belongs to no session, so that no node can lose it. It ends by its result, a cancel, its
+// timeout, or the silence of the receiver, never by that of a node: Working.Finish ends it for
+// any node that has its token, and the first result wins.
+type Handovers interface {
+	// Numbers reserves n numbers, none of them below from, and returns the first. Numbers
+	// are for protocols that know an attempt by one. They grow, and begin with 1.
+	Numbers(ctx context.Context, n int, from int64) (first int64, err error)
+	// HandOver notes who is asked to do the work of attempts, before anything is sent. An
+	// attempt must be running under its token, for this session or handed over before: the
+	// next address of the same attempt, whose earlier handover ends. It belongs to no session
+	// since. A call that is repeated gives the same answers.
+	HandOver(ctx context.Context, session job.ID, list []Handover) ([]HandedOver, error)
+	// HandoversOf returns handovers by their numbers, in their order, those that are known.
+	// They are known for HandoverLife after their end.
+	HandoversOf(ctx context.Context, numbers []int64) ([]Handover, error)
+	// HandoversOfRun returns the handovers of all attempts of a run, by number.
+	HandoversOfRun(ctx context.Context, run job.ID) ([]Handover, error)
+	// ToAsk takes handovers of a kind whose Ask has come, and puts that off by AskAgain in
+	// the same step: no other call returns them until then, unless somebody wants one ended.
+	// It ends those whose attempt is over.
+	ToAsk(ctx context.Context, kind string, limit int) ([]Outstanding, error)
+	// Asked notes what came of asking.
+	Asked(ctx context.Context, list []Answer) error
+}
+
+const (
+	// HandoverLife is how long a handover is known after its end: results that come late
+	// name it by its number.
+	HandoverLife = 7 * 24 * time.Hour
+	// AskAgain is for how long ToAsk gives a handover to one caller.
+	AskAgain = 15 * time.Second
+	// HandoverAboutMax is how many bytes of About are kept: an address and some settings.
+	HandoverAboutMax = 16 << 10
+)
+
+// Handover is an attempt whose work somebody outside was asked to do.
+type Handover struct {
+	// Number identifies it. It is one of those that Numbers has returned.
+	Number int64
+	// Attempt is what Finish and Release need.
+	Attempt Attempt
+	// Kind is the protocol, such as "xxl". To is who was asked, in words, and About what the
+	// protocol needs to find the work again, which others do not read.
+	Kind, To, About string
+	// Timeout is how long after Sent the work may take; 0 without end.
+	Timeout time.Duration
+	// Sent is when it was handed over, Seen the last sign of life of the receiver, zero for
+	// none, and Ask when to ask next, zero once it has ended. HandOver sets them.
+	Sent, Seen, Ask time.Time
+	// Ended is when it was found to be over, zero while it is not. The attempt may have
+	// ended some seconds before.
+	Ended time.Time
+}
+
+// IsOver tells whether the handover has ended.
+func (h *Handover) IsOver() bool { return !h.Ended.IsZero() }
+
+// Deadline returns when the timeout of the work has passed, zero if it has none.
+func (h *Handover) Deadline() time.Time {
+	if h.Timeout == 0 {
+		return time.Time{}
+	}
+	return h.Sent.Add(h.Timeout)
+}
+
+// HandedOver says what became of a Handover.
+type HandedOver uint8
+
+// What becomes of a Handover. With all but Handed nothing was changed, and nothing must be sent.
+const (
+	Handed      HandedOver = iota
+	HandGone               // the attempt is not running under its token
+	HandEnding             // the run is to be ended: it was cancelled
+	HandNumbers            // another attempt has the number: take another one
+)
+
+// Outstanding is a handover to ask after.
+type Outstanding struct {
+	Handover
+	// Run is the run as it is. CancelBy says whether it is to be ended, LostAfter for how
+	// long the receiver may be silent.
+	Run Run
+	// Now is the store's clock.
+	Now time.Time
+}
+
+// Answer is what came of asking after a handover.
+type Answer struct {
+	// Handover is that of the Outstanding. Its Ask tells whether somebody has asked for the
+	// end of the run since: then that is not put off.
+	Handover Handover
+	// Seen is set when the receiver has shown a sign of life.
+	Seen bool
+	// Next is how long from now to ask again.
+	Next time.Duration
+}

@@ -1,0 +1,73 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Numbers implements store.Handovers.
+func (s *Control) Numbers(ctx context.Context, n int, from int64) (first int64, err error) {
+	op := engine.Numbers{N: n, From: from}
+	err = s.do(ctx, Order{Items: 1}, &op)
+	return op.First, wrapped(err, "reserve numbers")
+}
+
+// HandOver implements store.Handovers.
+func (s *Control) HandOver(ctx context.Context, session job.ID, list []store.Handover) ([]store.HandedOver, error) {
+	for i := range list {
+		if n := len(list[i].About); n > store.HandoverAboutMax {
+			return nil, fmt.Errorf("hand over run %s: about has %d bytes, and %d are allowed", list[i].Attempt.Run, n, store.HandoverAboutMax)
+		}
+	}
+	op := engine.HandOver{Session: session, List: list}
+	err := s.do(ctx, Order{Items: len(list), Adds: true, Parts: true}, &op)
+	return op.Outcomes, wrapped(err, "hand over")
+}
+
+// HandoversOf implements store.Handovers.
+func (s *Control) HandoversOf(ctx context.Context, numbers []int64) ([]store.Handover, error) {
+	if len(numbers) > store.MaxBatch {
+		return nil, store.ErrTooMany
+	}
+	list, err := s.Handovers(ctx, HandoverQuery{Numbers: numbers, Limit: store.MaxBatch})
+	return list, wrapped(err, "handovers")
+}
+
+// HandoversOfRun implements store.Handovers.
+func (s *Control) HandoversOfRun(ctx context.Context, run job.ID) ([]store.Handover, error) {
+	list, err := s.Handovers(ctx, HandoverQuery{Run: run, Limit: pageMax})
+	return list, wrapped(err, "handovers of run %s", run)
+}
+
+// ToAsk implements store.Handovers.
+func (s *Control) ToAsk(ctx context.Context, kind string, limit int) ([]store.Outstanding, error) {
+	limit = min(limit, store.MaxBatch)
+	var all []store.Outstanding
+	for {
+		now, err := s.Now(ctx)
+		if err != nil {
+			return nil, wrapped(err, "handovers to ask after")
+		}
+		op := engine.ToAsk{}
+		if op.Given, err = s.Handovers(ctx, HandoverQuery{Kind: kind, AskBy: now, Limit: limit - len(all)}); err != nil || len(op.Given) == 0 {
+			return all, wrapped(err, "handovers to ask after")
+		}
+		if err := s.do(ctx, Order{Items: len(op.Given), Parts: true}, &op); err != nil {
+			return nil, wrapped(err, "take handovers to ask after")
+		}
+		asked := len(all) + len(op.Given)
+		if all = append(all, op.Taken...); asked < limit || len(all) == limit {
+			return all, nil
+		}
+	}
+}
+
+// Asked implements store.Handovers.
+func (s *Control) Asked(ctx context.Context, list []store.Answer) error {
+	err := s.do(ctx, Order{Items: len(list), Parts: true}, &engine.Asked{List: list})
+	return wrapped(err, "note answers about handovers")
+}
