@@ -305,6 +305,9 @@ type FinishOutcome struct {
 	Accepted bool
 	// Unplaced is set when the step has made runs that must be placed.
 	Unplaced bool
+	// Ready are runs that the step has made ready for the session that reports, so that it
+	// need not look for them. A repeated call may not name them again: Ready finds them.
+	Ready []ReadyRun
 }
 
 // Report is what something else says of work that it does.

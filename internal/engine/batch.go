@@ -53,6 +53,10 @@ type Batch struct {
 	lists    []*member // room for the first of each list in bySlot and byJob
 	done     Changes
 	unplaced int // how many runs were left to be placed
+	// reporter is the session whose results are decided, zero for none, and handed are the runs
+	// that the latest of them has made ready for it.
+	reporter job.ID
+	handed   []store.ReadyRun
 	// absent are the absences that the sessions know, once they were asked for.
 	absent      []store.Absence
 	absentKnown bool
@@ -528,8 +532,20 @@ func (b *Batch) fill(key string) {
 		}
 		next.State, next.HoldsSlot, next.Reason = job.StateReady, true, ""
 		b.save(next)
-		b.done.Hints |= store.HintRuns
+		if !b.handTo(&next.Run) {
+			b.done.Hints |= store.HintRuns
+		}
 	}
+}
+
+// handTo hands a run that has become ready to the session whose results are decided, if it is
+// assigned to that: the answer saves the session a look, and the other nodes a hint.
+func (b *Batch) handTo(r *store.Run) bool {
+	if r.Session.IsZero() || r.Session != b.reporter {
+		return false
+	}
+	b.handed = append(b.handed, store.ReadyRun{RunRef: placeOf(r), Job: r.JobUID, Session: r.Session, Attempt: r.Attempt, Priority: r.Priority})
+	return true
 }
 
 // hint tells nodes of a run that may be due before they look again. What it is about is

@@ -22,8 +22,9 @@ func (b *Batch) Finish(res store.Result) store.FinishOutcome {
 		return store.FinishOutcome{Accepted: b.report(res)}
 	}
 	before := b.unplaced
+	b.handed = nil
 	b.finish(m, res)
-	return store.FinishOutcome{Accepted: true, Unplaced: b.unplaced > before}
+	return store.FinishOutcome{Accepted: true, Unplaced: b.unplaced > before, Ready: b.handed}
 }
 
 // runs tells whether an attempt is the one that is running.
@@ -67,7 +68,9 @@ func (b *Batch) finish(m *member, res store.Result) {
 		b.done.Hints |= store.HintRuns
 	}
 	b.save(m)
-	b.hint(m.Due)
+	if !b.handTo(&m.Run) {
+		b.hint(m.Due)
+	}
 }
 
 // unassign leaves a run to be placed again. One that belongs to a node waits for

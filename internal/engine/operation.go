@@ -201,6 +201,8 @@ func (b *Batch) lookWithAround(n *Need, ref RunRef) (m *member, known bool) {
 
 // Finish ends attempts: see store.Working.
 type Finish struct {
+	// Session is that which reports, and learns from the outcomes what is ready for it since.
+	Session job.ID
 	Results []store.Result
 	// Past are records that the store does not have any more.
 	Past     []store.Record
@@ -235,6 +237,8 @@ func (o *Finish) recall(b *Batch, run job.ID) {
 func (o *Finish) Decide(b *Batch) error {
 	before := slices.Clone(o.Outcomes)
 	o.Outcomes = sized(o.Outcomes, len(o.Results))
+	b.reporter = o.Session
+	defer func() { b.reporter = job.ID{} }()
 	for i := range o.Results {
 		if o.Outcomes[i] = b.Finish(o.Results[i]); o.Outcomes[i].Accepted {
 			b.done.Output = append(b.done.Output, o.Results[i].Output...)

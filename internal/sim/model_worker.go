@@ -359,6 +359,11 @@ func (n *model) reportAll() {
 		for _, it := range batch {
 			it.With.mind.Reported(it)
 		}
+		for i := range out {
+			if n.session == session {
+				n.mind.Hold(out[i].Ready, n.elapsed())
+			}
+		}
 		n.act()
 		n.reportAll()
 	})

@@ -172,7 +172,7 @@ func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble, again
 			}
 			continue
 		}
-		err := w.finish(ctx, batch)
+		ready, err := w.finish(ctx, batch)
 		w.Lanes.Leave(within)
 		if ctx.Err() != nil {
 			return
@@ -193,12 +193,12 @@ func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble, again
 				w.Journal.Forget(batch[i].Run, batch[i].Number)
 			}
 		}
-		w.reported(batch)
+		w.reported(batch, ready)
 	}
 }
 
-// finish reports a batch.
-func (w *Worker) finish(ctx context.Context, batch []*result) error {
+// finish reports a batch, and returns the runs that are ready for this node since.
+func (w *Worker) finish(ctx context.Context, batch []*result) (ready []store.ReadyRun, err error) {
 	var results []store.Result
 	var released []store.Attempt
 	for i := range batch {
@@ -209,22 +209,27 @@ func (w *Worker) finish(ctx context.Context, batch []*result) error {
 		}
 	}
 	if len(results) > 0 {
-		if _, err := w.Store.Finish(ctx, w.Self.ID, results); err != nil {
-			return err
+		outcomes, err := w.Store.Finish(ctx, w.Self.ID, results)
+		if err != nil {
+			return nil, err
+		}
+		for i := range outcomes {
+			ready = append(ready, outcomes[i].Ready...)
 		}
 	}
 	if len(released) > 0 {
-		return w.Store.Release(ctx, w.Self.ID, released)
+		return ready, w.Store.Release(ctx, w.Self.ID, released)
 	}
-	return nil
+	return ready, nil
 }
 
-// reported forgets what the store has acknowledged.
-func (w *Worker) reported(batch []*result) {
+// reported forgets what the store has acknowledged, and holds what is ready since.
+func (w *Worker) reported(batch []*result, ready []store.ReadyRun) {
 	w.decide(func(mind *agenda.Agenda[claim]) {
 		for i := range batch {
 			mind.Reported(batch[i].item)
 		}
+		mind.Hold(ready, w.elapsed())
 	})
 	w.results.taken(batch)
 }

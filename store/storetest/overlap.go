@@ -47,6 +47,32 @@ var overlapTests = []test{
 		equal(e, "holds the slot", r.HoldsSlot, true)
 		e.claim(e.a, runs[1], store.Started)
 	}},
+	{"overlap: a result is answered with the runs that it has made ready for its session", func(e *env) {
+		j, runs := overlapping(e, "overlap: queue, queue_limit: 5, retry: {attempts: 1, backoff: 10s}")
+		e.claim(e.a, runs[1], store.Waiting)
+		retry := e.finish(runs[0], job.OutcomeFailed).Ready
+		equal(e, "runs that are ready after a failure", len(retry), 1)
+		equal(e, "ready after a failure", retry[0], store.ReadyRun{
+			RunRef: store.RunRef{Due: e.run(runs[0].Run).Due, ID: runs[0].Run}, Job: j.Definition.UID, Session: e.a.ID, Attempt: 2,
+		})
+		e.clock.Advance(10 * time.Second)
+		runs[0].Number = 2
+		e.claim(e.a, runs[0], store.Started)
+		waiting := e.run(runs[1].Run)
+		next := e.finish(runs[0], job.OutcomeFailed).Ready
+		equal(e, "runs that are ready after the end", len(next), 1)
+		equal(e, "ready after the end", next[0], store.ReadyRun{
+			RunRef: store.RunRef{Due: waiting.Due, ID: waiting.ID}, Job: j.Definition.UID, Session: e.a.ID, Attempt: 1,
+		})
+		e.claim(e.a, runs[1], store.Started)
+
+		// What was assigned to another session is not for this one.
+		e.claim(e.a, runs[2], store.Waiting)
+		ended, err := e.Finish(e.ctx, e.join("b").ID, []store.Result{{Attempt: runs[1], Outcome: job.OutcomeSucceeded, Started: e.now(), Ended: e.now()}})
+		e.must(err)
+		equal(e, "runs that are ready for another session", len(ended[0].Ready), 0)
+		e.claim(e.a, runs[2], store.Started)
+	}},
 	{"overlap: the slot goes to the run that is due first", func(e *env) {
 		j, runs := overlapping(e, "overlap: queue, queue_limit: 5")
 		late := e.plan(j, time.Second)[0]

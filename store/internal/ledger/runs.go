@@ -102,7 +102,7 @@ func (s *Control) Release(ctx context.Context, session job.ID, attempts []store.
 
 // Finish implements store.Working.
 func (s *Control) Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error) {
-	op := engine.Finish{Results: results}
+	op := engine.Finish{Session: session, Results: results}
 	err := s.do(ctx, Order{Items: len(results), Parts: true}, &op)
 	return op.Outcomes, wrapped(err, "finish")
 }
