@@ -34,6 +34,15 @@ var byKey = func() map[string]text {
 // Has tells whether there is a text.
 func Has(key string) bool { return byKey[key].key != "" }
 
+// Keys returns the keys of all texts.
+func Keys() []string {
+	keys := make([]string, 0, len(catalogue))
+	for _, t := range catalogue {
+		keys = append(keys, t.key)
+	}
+	return keys
+}
+
 // T returns a text with its values: pairs of a name and a value. A key without a text is
 // returned as it is; a test finds those.
 func (l Lang) T(key string, values ...any) string {

@@ -28,17 +28,7 @@ type Bulk struct {
 // it refuses if another number is selected by now.
 func (s *Bulk) Do(ctx context.Context, who Caller, said client.Bulk) (client.BulkResult, error) {
 	result := client.BulkResult{DryRun: said.DryRun, Errors: []client.BulkError{}}
-	if err := who.May(Operate); err != nil {
-		return result, err
-	}
-	if !slices.Contains(bulkActions, said.Action) {
-		return result, Wrong(client.FieldError{Pointer: "/action", Path: "action", Detail: fmt.Sprintf("%q is not known", said.Action), Hint: "allowed: pause, resume, run, delete"})
-	}
-	right := Define
-	if said.Action == client.BulkRun {
-		right = Operate
-	}
-	if err := who.May(right); err != nil {
+	if err := mayBulk(who, said.Action); err != nil {
 		return result, err
 	}
 	namespace, err := who.reads(said.Namespace)
@@ -60,17 +50,47 @@ func (s *Bulk) Do(ctx context.Context, who Caller, said client.Bulk) (client.Bul
 	if said.DryRun {
 		return result, nil
 	}
+	err = s.change(ctx, who, names, &said, "", &result)
+	return result, err
+}
+
+// Each changes the jobs that are named. Requests to run with the same key run each job once.
+func (s *Bulk) Each(ctx context.Context, who Caller, names []Name, said client.Bulk, key string) (client.BulkResult, error) {
+	result := client.BulkResult{Matched: len(names), Errors: []client.BulkError{}}
+	if err := mayBulk(who, said.Action); err != nil {
+		return result, err
+	}
+	err := s.change(ctx, who, names, &said, key, &result)
+	return result, err
+}
+
+// mayBulk refuses an action that does not exist or that the caller may not take.
+func mayBulk(who Caller, action client.BulkAction) error {
+	if err := who.May(Operate); err != nil {
+		return err
+	}
+	if !slices.Contains(bulkActions, action) {
+		return Wrong(client.FieldError{Pointer: "/action", Path: "action", Detail: fmt.Sprintf("%q is not known", action), Hint: "allowed: pause, resume, run, delete"})
+	}
+	if action == client.BulkRun {
+		return nil
+	}
+	return who.May(Define)
+}
+
+// change changes jobs one by one, and notes in the result what became of them.
+func (s *Bulk) change(ctx context.Context, who Caller, names []Name, said *client.Bulk, key string, result *client.BulkResult) error {
 	for _, name := range names {
-		switch err := s.one(ctx, who, name, &said); {
+		switch err := s.one(ctx, who, name, said, key); {
 		case err == nil:
 			result.Done++
 		case ctx.Err() != nil:
-			return result, err
+			return err
 		case len(result.Errors) < bulkErrors:
 			result.Errors = append(result.Errors, client.BulkError{Job: name.String(), Detail: ErrorOf(err).Detail})
 		}
 	}
-	return result, nil
+	return nil
 }
 
 // selected returns the names of the jobs that a query selects.
@@ -93,14 +113,14 @@ func (s *Bulk) selected(ctx context.Context, q store.JobQuery) (names []Name, er
 }
 
 // one changes one job.
-func (s *Bulk) one(ctx context.Context, who Caller, name Name, said *client.Bulk) (err error) {
+func (s *Bulk) one(ctx context.Context, who Caller, name Name, said *client.Bulk, key string) (err error) {
 	switch said.Action {
 	case client.BulkPause:
 		_, err = s.jobs.Pause(ctx, who, name, client.PauseRequest{Reason: said.Reason, Until: said.Until}, Expect{})
 	case client.BulkResume:
 		_, err = s.jobs.Resume(ctx, who, name, client.ResumeRequest{Missed: said.Missed}, Expect{})
 	case client.BulkRun:
-		_, err = s.runs.Start(ctx, who, name, client.RunRequest{}, "")
+		_, err = s.runs.Start(ctx, who, name, client.RunRequest{}, key)
 	case client.BulkDelete:
 		if _, err = s.jobs.Delete(ctx, who, name, Expect{}); isType(err, client.TypeNotFound) {
 			err = nil // it was deleted meanwhile

@@ -21,7 +21,6 @@ func (s *site) actions() {
 	s.page("POST /jobs/{namespace}/{name}/resume", s.resumeJob)
 	s.page("POST /jobs/{namespace}/{name}/delete", s.deleteJob)
 	s.page("POST /jobs/{namespace}/{name}/rollback", s.rollBack)
-	s.page("POST /jobs/bulk", s.bulk)
 	s.page("POST /runs/{id}/cancel", s.cancelRun)
 	s.page("POST /runs/{id}/retry", s.retryRun)
 	s.page("POST /nodes/{id}/drain", s.drainNode)
@@ -78,33 +77,6 @@ func (s *site) resumeJob(p *page) error {
 		return err
 	}
 	return p.done(p.back("/jobs/"+p.namedJob().String()), "resumed")
-}
-
-// bulk does the same with each job that is selected on a page of the list. The first refusal
-// ends it; what was done before stays done, as the page then shows.
-func (s *site) bulk(p *page) error {
-	names := p.r.PostForm["job"]
-	if len(names) == 0 || len(names) > jobsPage {
-		return service.WrongParameter("job", "is not given, or too often", "select the jobs in the list")
-	}
-	for _, full := range names {
-		namespace, name := splitName(full)
-		of, err := service.Name{Namespace: namespace, Name: name}, error(nil)
-		switch p.r.PostForm.Get("action") {
-		case "run":
-			_, err = s.Service.Runs.Start(p.ctx(), p.who, of, client.RunRequest{}, p.once())
-		case "pause":
-			_, err = s.Service.Jobs.Pause(p.ctx(), p.who, of, client.PauseRequest{}, service.Expect{})
-		case "resume":
-			_, err = s.Service.Jobs.Resume(p.ctx(), p.who, of, client.ResumeRequest{}, service.Expect{})
-		default:
-			err = service.WrongParameter("action", "is not run, pause or resume", "")
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return p.done(p.back("/jobs"), "bulk", "n", strconv.Itoa(len(names)))
 }
 
 func (s *site) deleteJob(p *page) error {

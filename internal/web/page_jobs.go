@@ -27,6 +27,7 @@ type jobsView struct {
 	Older    string
 	Filtered bool
 	Clear    string
+	State    string
 }
 
 type tab struct {
@@ -75,7 +76,7 @@ func (s *site) jobs(p *page) error {
 	if err != nil {
 		return err
 	}
-	v := jobsView{Layout: l, Text: text, Sort: p.query("sort"), Clear: "/jobs"}
+	v := jobsView{Layout: l, Text: text, Sort: p.query("sort"), Clear: "/jobs", State: p.query("state")}
 	v.SortName, v.SortNext = p.with("sort", "", "page", ""), p.with("sort", "next", "page", "")
 	v.Filtered = text != "" || q.State != "" || l.Namespace != ""
 	for _, key := range slices.Sorted(maps.Keys(labels)) {

@@ -121,6 +121,7 @@ type scheduleView struct {
 	*jobHead
 	Expression string
 	Zones      [3]string
+	OwnZone    bool // the zone of the reader is another than that of the job
 	Upcoming   []scheduleRow
 	Notes      []string
 	Reason     string
@@ -182,6 +183,7 @@ func (s *site) showSchedule(p *page, status int, backfill *client.Backfill) erro
 	if at := list.Timezone; at != "" {
 		v.Zones[0] = at
 	}
+	v.OwnZone = v.Zones[0] != v.Zones[1]
 	for i := range list.Items[:min(len(list.Items), scheduleRows)] {
 		o := &list.Items[i]
 		row := scheduleRow{In: p.relative(o.Scheduled), Own: o.Scheduled.In(zone).Format("Mon 2 Jan 15:04:05"), UTC: o.Scheduled.UTC().Format("15:04:05"), JobsOwn: o.Scheduled.Format("Mon 2 Jan 15:04:05")}
@@ -296,6 +298,9 @@ func (s *site) statistics(p *page) error {
 		v.Facts = append(v.Facts, fact{Name: p.T("outcome.succeeded"), Value: fmt.Sprintf("%.2f %%", *said.SuccessRate*100)})
 	}
 	seconds := func(q client.Quantiles) string {
+		if q.Count == 0 {
+			return "–"
+		}
 		d := func(s float64) string { return p.took(time.Duration(s * float64(time.Second))) }
 		return d(q.P50) + ", " + d(q.P95) + ", " + d(q.P99) + ", " + d(q.Max)
 	}

@@ -151,7 +151,7 @@ func (p *page) stateWord(r *client.Run, word string) string {
 func (p *page) phases(r *client.Run) []phase {
 	exact := func(t time.Time) string { return p.day(t, "15:04:05.000") }
 	due := phase{Name: p.T("run.due"), When: exact(r.Due), Text: p.T("kind." + string(r.Kind))}
-	if r.Due.IsZero() || r.Scheduled.Before(r.Due) && r.Attempt <= 1 && r.State == job.StateDone {
+	if r.Due.IsZero() || r.Scheduled.Before(r.Due) && (r.Attempt > 1 || r.State == job.StateDone) {
 		due.When = exact(r.Scheduled)
 	}
 	list := []phase{due}
@@ -316,7 +316,11 @@ func (s *site) outputOf(p *page, r *client.Run, v *runView) error {
 	if len(v.Output) == 0 {
 		v.OutputText = p.T("run.no_output")
 	}
-	v.Cut = len(v.Output) >= outputTail
+	if v.Cut = len(v.Output) >= outputTail; v.Cut {
+		for i := range v.Output {
+			v.Output[i].Number = 0 // which lines of all these are is not known
+		}
+	}
 	return nil
 }
 

@@ -185,7 +185,7 @@ func actionIcon(action string) string {
 	switch {
 	case verb == "pause":
 		return "pause"
-	case verb == "resume", verb == "run", verb == "trigger":
+	case verb == "resume", verb == "hand", verb == "backfill", verb == "retry":
 		return "play"
 	case verb == "create":
 		return "plus"

@@ -2,7 +2,7 @@ package web
 
 // scriptTexts are the texts that scripts show.
 var scriptTexts = []string{
-	"js.in", "js.ago", "js.units", "js.selected", "js.stale", "js.copied", "js.nothing", "js.hits", "js.lines", "js.more",
-	"js.page", "js.job", "js.action", "js.behind", "js.checking",
+	"js.in", "js.ago", "js.units", "js.selected", "js.stale", "js.copied", "js.nothing", "js.hits", "js.lines", "js.cut",
+	"js.page", "js.job", "js.action", "js.behind", "js.checking", "js.matching",
 	"nav.overview", "nav.jobs", "nav.runs", "nav.timeline", "nav.nodes", "nav.audit", "nav.settings", "jobs.new",
 }

@@ -60,6 +60,35 @@ func TestEveryTextThatIsNamedIsThere(t *testing.T) {
 	}
 }
 
+// A text that nothing names is translated in vain.
+func TestEveryTextIsNamed(t *testing.T) {
+	var sources strings.Builder
+	for _, pattern := range []string{"templates/*.html", "*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources.Write(data)
+		}
+	}
+	text := sources.String()
+	for _, key := range i18n.Keys() {
+		named := strings.Contains(text, `"`+key+`"`)
+		// A key may be completed by a value.
+		for at := strings.LastIndex(key, "."); at > 0 && !named; at = strings.LastIndex(key[:at], ".") {
+			named = strings.Contains(text, `"`+key[:at+1]+`"`)
+		}
+		if !named {
+			t.Errorf("nothing names the text %s", key)
+		}
+	}
+}
+
 // Texts in templates would be in one language alone.
 func TestTemplatesHaveNoTextsOfTheirOwn(t *testing.T) {
 	files, err := filepath.Glob("templates/*.html")

@@ -108,6 +108,7 @@ func (s *site) routes() {
 
 	s.page("GET /{$}", s.overview)
 	s.page("GET /jobs", s.jobs)
+	s.slowPage("POST /jobs/bulk", s.bulk)
 	s.page("GET /jobs/{namespace}/{name}", s.jobRuns)
 	s.page("GET /jobs/new", s.newJobPage)
 	s.page("POST /jobs/new", s.saveJob)
@@ -134,13 +135,25 @@ func (s *site) routes() {
 // pageTime is how long a page may take. The store needs milliseconds unless it hangs.
 const pageTime = 20 * time.Second
 
+// slowPageTime is how long the change of many jobs may take.
+const slowPageTime = 100 * time.Second
+
 // formMax bounds what a form sends: a definition of a job is the largest.
 const formMax = 4 << 20
 
 // page adds a route for those who are logged in.
 func (s *site) page(pattern string, answer func(*page) error) {
+	s.timedPage(pattern, pageTime, answer)
+}
+
+// slowPage adds a route that may take longer than pages do.
+func (s *site) slowPage(pattern string, answer func(*page) error) {
+	s.timedPage(pattern, slowPageTime, answer)
+}
+
+func (s *site) timedPage(pattern string, most time.Duration, answer func(*page) error) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), pageTime)
+		ctx, cancel := context.WithTimeout(r.Context(), most)
 		defer cancel()
 		p := s.open(w, r.WithContext(ctx))
 		secret := auth.SessionOf(r)

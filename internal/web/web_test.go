@@ -154,7 +154,7 @@ func (b *browser) send(path string, pairs ...string) *httptest.ResponseRecorder 
 	b.t.Helper()
 	form := url.Values{"form": {auth.FormToken(b.secret)}}
 	for i := 0; i+1 < len(pairs); i += 2 {
-		form.Set(pairs[i], pairs[i+1])
+		form.Add(pairs[i], pairs[i+1])
 	}
 	return b.ask("POST", path, form)
 }
@@ -323,7 +323,7 @@ func TestFormsDoWhatTheySay(t *testing.T) {
 	leads("/runs/", "/jobs/shop/price-import/run", "param.feed", "v2", "once", "k")
 	leads("/runs/", "/runs/"+w.failed.String()+"/retry")
 	leads("/runs/"+w.running.String(), "/runs/"+w.running.String()+"/cancel", "reason", "enough")
-	leads("/jobs?n=1&said=bulk", "/jobs/bulk", "job", "data/warehouse-load", "action", "pause", "back", "/jobs")
+	leads("/jobs?n=1&said=bulk", "/jobs/bulk", "job", "data/warehouse-load", "action", "pause", "back", "/jobs", "confirmed", "1")
 	leads("/nodes?said=drained", "/nodes/ber-1/drain", "reason", "a new disk")
 	leads("/nodes?said=undrained", "/nodes/ber-1/undrain")
 	leads("/settings?said=revoked", "/tokens/vera/revoke")
@@ -335,6 +335,49 @@ func TestFormsDoWhatTheySay(t *testing.T) {
 	answer := b.send("/tokens", "name", "ci", "role", "runner")
 	if answer.Code != http.StatusCreated || !strings.Contains(answer.Body.String(), "belfry_") {
 		t.Errorf("a new token is not shown: %d", answer.Code)
+	}
+}
+
+// isPaused tells which of the jobs are paused.
+func (w *world) isPaused(names ...string) (paused []bool) {
+	w.t.Helper()
+	for _, full := range names {
+		namespace, name, _ := strings.Cut(full, "/")
+		j, err := w.store.Job(w.t.Context(), namespace, name)
+		w.must(err)
+		paused = append(paused, j.Definition.Paused)
+	}
+	return paused
+}
+
+func TestManyJobsAreCountedBeforeTheyAreChanged(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	b := w.login("ann")
+	filter := []string{"action", "pause", "all", "1", "q", "label:team=shop", "back", "/jobs?q=label:team=shop"}
+	answer := b.send("/jobs/bulk", filter...)
+	if body := answer.Body.String(); answer.Code != http.StatusOK || !strings.Contains(body, "Pause 1 job<") || !strings.Contains(body, `name="expect" value="1"`) {
+		t.Errorf("the confirmation answers %d: %.1500s", answer.Code, body)
+	}
+	names := []string{"shop/price-import", "data/warehouse-load"}
+	if got := w.isPaused(names...); got[0] || got[1] {
+		t.Errorf("before the confirmation the jobs are paused: %v", got)
+	}
+	if answer := b.send("/jobs/bulk", append(filter, "confirmed", "1", "expect", "2")...); answer.Code != http.StatusConflict || w.isPaused(names...)[0] {
+		t.Errorf("another number than was confirmed answers %d", answer.Code)
+	}
+	if answer := b.send("/jobs/bulk", append(filter, "confirmed", "1", "expect", "1", "reason", "the disk is full")...); answer.Code != http.StatusSeeOther {
+		t.Errorf("the change answers %d: %.400s", answer.Code, answer.Body)
+	}
+	if got := w.isPaused(names...); !got[0] || got[1] {
+		t.Errorf("after the confirmation the jobs are paused: %v", got)
+	}
+	answer = b.send("/jobs/bulk", "action", "run", "job", "shop/price-import", "job", "shop/none", "confirmed", "1")
+	if body := answer.Body.String(); answer.Code != http.StatusConflict || !strings.Contains(body, "shop/none") || !strings.Contains(body, "1 job was changed") {
+		t.Errorf("a job that does not exist answers %d: %.1500s", answer.Code, body[strings.Index(body, "<main"):])
+	}
+	if answer := w.login("vera").send("/jobs/bulk", append(filter, "confirmed", "1", "expect", "1")...); answer.Code != http.StatusForbidden {
+		t.Errorf("a viewer is answered with %d", answer.Code)
 	}
 }
 

@@ -52,7 +52,11 @@ func run(m *testing.M) int {
 	if out, err := exec.Command("go", "build", "-o", belfry.program, "../../cmd/belfry").CombinedOutput(); err != nil {
 		panic(fmt.Sprintf("build belfry: %v\n%s", err, out))
 	}
-	server := exec.Command(belfry.program, "serve", "--data", belfry.data, "--listen", "127.0.0.1:0", "--name", "ber-1")
+	settings := filepath.Join(dir, "belfry.yaml") // a million lines are more than is kept by default
+	if err := os.WriteFile(settings, []byte("output_limit: 32MiB\n"), 0o600); err != nil {
+		panic(err)
+	}
+	server := exec.Command(belfry.program, "serve", "--config", settings, "--data", belfry.data, "--listen", "127.0.0.1:0", "--name", "ber-1")
 	var said bytes.Buffer
 	server.Stderr = &said
 	if err := server.Start(); err != nil {
@@ -300,6 +304,11 @@ run: {shell: "echo begun; for i in $(seq 600); do echo tick $i; sleep 0.1; done"
 policy: {kill_grace: 1s, overlap: allow}
 ---
 namespace: ops
+name: million
+description: Writes a million lines
+run: {shell: "seq 1000000; echo the last line >&2"}
+---
+namespace: ops
 name: hostile
 description: "<script>document.title='owned'</script> \u202Egnp.exe"
 run: {shell: "printf '<script>document.title=1</script><img src=x onerror=alert(1)>\\033]8;;https://evil.example\\007link\\033]8;;\\007\\033]0;title\\007 \\342\\200\\256rtl\\000nul \\033[31mred\\033[0m\\n'; head -c 200000 /dev/zero | tr '\\\\0' x; exit 3"}
@@ -478,6 +487,66 @@ func TestPagesWorkWithoutScript(t *testing.T) {
 	b.do(chromedp.Text("[data-log]", &text, chromedp.ByQuery))
 	if !strings.Contains(text, "feed.csv has 0 rows") {
 		t.Errorf("the output without script is %q", text)
+	}
+}
+
+// A million lines are not in the page: they are read where they are seen.
+func TestAMillionLinesOpenAtTheirEnd(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	out := must(t, "job", "run", "ops/million", "--wait", "-o", "name")
+	id := out[strings.LastIndex(out, "/")+1:]
+	b := newTab(t)
+	b.width(1440)
+	b.open("/runs/" + id)
+	shows := func(line string) string {
+		return `[...document.querySelectorAll("[data-log] .view .x")].some(x => x.textContent === "` + line + `")`
+	}
+	b.until("the last line", shows("the last line")+` && document.querySelector("[data-log] .e .n").textContent === "1000001"`)
+	if n := value[int](b, `document.querySelectorAll("[data-log] div").length`); n > 200 {
+		t.Errorf("%d lines are in the page", n)
+	}
+	b.do(chromedp.Evaluate(`document.querySelector("[data-log]").scrollTop = 0`, nil))
+	b.until("the first line", shows("1"))
+	b.do(chromedp.Evaluate(`{ const f = document.querySelector("[data-output-search]"); f.value = "777777"; f.dispatchEvent(new InputEvent("input")); }`, nil))
+	b.until("the hit", `document.querySelector("[data-log] .hit mark")?.textContent === "777777" && document.querySelector("[data-output-hits]").textContent === "1 of 1"`)
+	b.do(chromedp.Evaluate(`location.hash = "L500000-500002"`, nil))
+	b.until("the lines of the link", `[...document.querySelectorAll("[data-log] .lnk .x")].map(x => x.textContent).join() === "500000,500001,500002"`)
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the page complains: %q", list)
+	}
+}
+
+func TestAThousandJobsArePausedByAFilter(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	var documents strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&documents, "---\nnamespace: crowd\nname: job-%04d\nlabels: {crowd: \"yes\"}\nschedule: {cron: \"0 0 1 1 *\"}\nrun: {shell: \"true\"}\n", i)
+	}
+	apply(t, documents.String())
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	b.open("/jobs?q=label:crowd=yes")
+	b.until("the list", `document.querySelectorAll("[data-list] tbody tr").length === 100 && !document.querySelector("[data-match-all]").closest("[hidden]") || document.querySelector("[data-all]").click()`)
+	b.do(chromedp.Click("[data-match-all]", chromedp.ByQuery), chromedp.Click(`#bulkbar button[value="pause"]`, chromedp.ByQuery))
+	b.until("the count", `document.querySelector("[data-confirm]")?.textContent === "Pause 1000 jobs"`)
+	b.do(chromedp.SendKeys("#why", "the warehouse moves", chromedp.ByQuery), chromedp.Click("[data-confirm]", chromedp.ByQuery))
+	b.until("what was done", `document.querySelector("main > [role=status]:not([hidden])")?.textContent.includes("Done with 1000 jobs.")`)
+	b.until("the reason in the list", `[...document.querySelectorAll("[data-list] td.why")].every(td => td.textContent === "the warehouse moves")`)
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the pages complain: %q", list)
+	}
+}
+
+// apply makes jobs of documents.
+func apply(t *testing.T, documents string) {
+	t.Helper()
+	c := exec.Command(belfry.program, "apply", "-f", "-", "--data", belfry.data)
+	c.Stdin = strings.NewReader(documents)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("apply: %v\n%s", err, out)
 	}
 }
 

@@ -67,6 +67,8 @@ if (document.body.dataset.login !== undefined) {
   keys();
   live();
   if (document.querySelector("[data-list] input[type=checkbox]")) import("./bulk.js").then(m => m.bulk());
+  const saved = document.querySelector("[data-views]");
+  if (saved) import("./views.js").then(m => m.views(saved));
   const output = document.querySelector("[data-output]");
   if (output) import("./output.js").then(m => m.output(output));
   if (document.querySelector("[data-edit]")) import("./edit.js").then(m => m.edit());

@@ -1,150 +1,200 @@
-// The output of a run: lines in memory, elements for those that are seen alone. Text becomes
-// text nodes, and of the escape sequences of terminals only colours and weights count.
+// The output of a run. The server knows where each line begins: lines are read where they are
+// seen, and searched on the server. Text becomes text nodes, and of the escape sequences of
+// terminals only colours and weights count.
 import {words, say} from "./words.js";
 
-const row = 19;             // the height of a line in the style sheet
-const wrapMax = 2000;       // so many lines wrap; more are shown unwrapped, each of one height
-const heightMax = 15e6;     // browsers draw no higher element
-const lineMax = 64 * 1024;  // of a line; the rest comes when it is asked for
-const hitsMax = 10000;
+const row = 19;          // the height of a line in the style sheet
+const wrapMax = 2000;    // so many lines are all in the page and wrap; of more only those that are seen
+const heightMax = 15e6;  // browsers draw no higher element
+const page = 500;        // lines that are read at once
+const pagesMax = 60;     // pages of lines in memory
+const hitsMax = 1000;    // hits that are read at once
+const rest = 250;        // milliseconds between reads of output that is being written
 
 export function output(panel) {
   const log = panel.querySelector("[data-log]"), size = panel.querySelector("[data-output-size]");
   const followButton = panel.querySelector("[data-output-follow]"), wrapButton = panel.querySelector("[data-output-wrap]");
   const search = panel.querySelector("[data-output-search]"), hitText = panel.querySelector("[data-output-hits]");
-  const query = `?timestamps=true&attempt=${panel.dataset.attempt}`;
-  let lines = [], rest = "", follow = panel.dataset.follow !== undefined, wrap = true, drawn = 0, first = -1, hits = [], hit = -1, linked = [0, 0], frame = 0;
+  const address = panel.dataset.output.replace(/output$/, "lines"), attempt = panel.dataset.attempt;
   const clock = new Intl.DateTimeFormat("en-GB", {hour: "2-digit", minute: "2-digit", second: "2-digit", timeZone: panel.dataset.zone});
-  const wide = new Set(); // lines that are shown whole
+  const pages = new Map(), reading = new Set(); // by the number of a page, from 0
+  let total = 0, follow = panel.dataset.follow !== undefined, wrap = true, drawn = 0, frame = 0, hits = [], hit = -1, more = 0, linked = [0, 0];
 
-  const virtual = () => lines.length > wrapMax;
+  const virtual = () => total > wrapMax;
   const view = document.createElement("div");
   view.className = "view";
 
-  function element(i) {
-    const raw = lines[i], div = document.createElement("div");
-    const m = /^(\d{4}-\d\d-\d\dT\S+) ([|!]) ?/.exec(raw);
-    const n = document.createElement("span"), t = document.createElement("span"), x = document.createElement("span");
-    n.className = "n"; n.textContent = i + 1;
-    t.className = "t";
-    x.className = "x";
-    if (m) { t.textContent = clock.format(new Date(m[1])); if (m[2] === "!") div.className = "e"; }
-    let text = m ? raw.slice(m[0].length) : raw;
-    const cut = text.length > lineMax && !wide.has(i);
-    if (cut) text = text.slice(0, lineMax);
-    colour(x, text, search.value.toLowerCase());
-    if (cut) {
-      const more = document.createElement("button");
-      more.className = "btn s"; more.type = "button"; more.textContent = words.more;
-      more.onclick = () => { wide.add(i); first = -1; draw(true); };
-      x.append(more);
+  const lineAt = n => pages.get(Math.floor((n - 1) / page))?.[(n - 1) % page];
+
+  // ask reads lines from a number on, or the last ones, and keeps them.
+  async function ask(path, query) {
+    const answer = await fetch(`${address}${path}?${new URLSearchParams({attempt, ...query})}`, {cache: "no-store"}).catch(() => null);
+    return answer?.ok ? answer.json() : null;
+  }
+  async function read(query) {
+    const answer = await ask("", {count: page, ...query});
+    if (!answer) return;
+    total = Math.max(total, answer.total);
+    for (const line of answer.items) {
+      const at = Math.floor((line.line - 1) / page), lines = pages.get(at) ?? [];
+      lines[(line.line - 1) % page] = line;
+      pages.delete(at); // so that the page used last stands last
+      pages.set(at, lines);
     }
-    if (hits[hit] === i) div.classList.add("hit");
-    if (i + 1 >= linked[0] && i + 1 <= linked[1]) div.classList.add("lnk");
-    div.append(n, t, x);
+    for (const at of pages.keys()) { if (pages.size <= pagesMax) break; pages.delete(at); }
+  }
+
+  // need reads the lines of a span that are missing, and draws again when they have come.
+  async function need(from, to) {
+    const missing = [];
+    for (let n = from; n <= to; n++) {
+      const at = Math.floor((n - 1) / page);
+      if (!lineAt(n) && !reading.has(at)) { reading.add(at); missing.push(at); }
+      if (!lineAt(n)) n = (at + 1) * page;
+    }
+    if (!missing.length) return;
+    await Promise.all(missing.map(at => read({from: at * page + 1}).finally(() => reading.delete(at))));
+    soon();
+  }
+
+  function element(n) {
+    const line = lineAt(n), div = document.createElement("div");
+    const [number, time, text] = ["n", "t", "x"].map(name => { const s = document.createElement("span"); s.className = name; div.append(s); return s; });
+    number.textContent = n;
+    if (!line) return div;
+    if (line.time) time.textContent = clock.format(new Date(line.time));
+    if (line.stream === "stderr") div.classList.add("e");
+    colour(text, line.text, search.value.toLowerCase());
+    if (line.cut) {
+      const cut = document.createElement("i");
+      cut.textContent = " " + say("cut", {n: line.cut.toLocaleString()});
+      text.append(cut);
+    }
+    if (hits[hit] === n) div.classList.add("hit");
+    if (n >= linked[0] && n <= linked[1]) div.classList.add("lnk");
     return div;
   }
 
-  function draw(anew) {
-    if (!virtual()) {
-      log.classList.toggle("nowrap", !wrap);
-      if (anew || log.firstChild === view) { log.replaceChildren(); drawn = 0; }
-      const part = document.createDocumentFragment();
-      for (; drawn < lines.length; drawn++) part.append(element(drawn));
-      log.append(part);
-    } else {
-      if (log.firstChild !== view) { log.replaceChildren(view); log.classList.add("nowrap"); first = -1; wrapButton.disabled = true; wrapButton.setAttribute("aria-pressed", false); }
-      const high = Math.min(lines.length * row, heightMax);
-      view.style.height = high + "px";
-      const seen = Math.ceil(log.clientHeight / row), most = Math.max(1, high - log.clientHeight);
-      if (follow && !anew) log.scrollTop = high;
-      const from = Math.max(0, Math.round(Math.min(1, log.scrollTop / most) * Math.max(0, lines.length - seen)) - 10);
-      const to = Math.min(lines.length, from + seen + 20);
-      if (from !== first || anew || to > drawn) {
-        const top = Math.min(log.scrollTop - (log.scrollTop / most >= 1 ? 0 : 0), most) - 10 * row;
-        const part = document.createDocumentFragment();
-        for (let i = from; i < to; i++) {
-          const div = element(i);
-          div.style.transform = `translateY(${lines.length * row <= heightMax ? i * row : Math.max(0, top) + (i - from) * row}px)`;
-          part.append(div);
-        }
-        view.replaceChildren(part);
-        first = from; drawn = to;
-      }
-    }
-    if (follow && !virtual()) log.scrollTop = log.scrollHeight;
-    size.textContent = say("lines", {n: lines.length.toLocaleString()});
+  function draw() {
+    frame = 0;
+    if (virtual()) drawSeen(); else drawAll();
+    size.textContent = total ? say("lines", {n: total.toLocaleString()}) : size.textContent;
     followButton.setAttribute("aria-pressed", follow);
   }
-  const soon = anew => { frame ||= requestAnimationFrame(() => { frame = 0; draw(anew); }); };
 
-  function take(text) {
-    const parts = (rest + text).split("\n");
-    rest = parts.pop();
-    for (const p of parts) lines.push(p.endsWith("\r") ? p.slice(0, -1) : p);
+  function drawAll() {
+    if (!total) return;
+    log.classList.toggle("nowrap", !wrap);
+    if (!drawn) log.replaceChildren();
+    let end = drawn;
+    while (end < total && lineAt(end + 1)) end++;
+    if (drawn) { log.lastChild?.remove(); drawn--; } // it may not have been whole
+    const part = document.createDocumentFragment();
+    for (; drawn < end; drawn++) part.append(element(drawn + 1));
+    log.append(part);
+    if (follow) log.scrollTop = log.scrollHeight;
+    if (drawn < total) need(drawn + 1, total);
   }
-  function end() { if (rest) { lines.push(rest); rest = ""; } soon(); }
 
-  async function read() {
-    const live = panel.dataset.follow !== undefined;
-    const answer = await fetch(panel.dataset.output + query, {headers: {Accept: live ? "text/event-stream" : "text/plain"}, cache: "no-store"});
-    if (!answer.ok) return;
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    let stream = "";
-    log.replaceChildren();
-    for (;;) {
-      const {value, done} = await reader.read();
-      if (done) break;
-      if (!live) { take(value); soon(); continue; }
-      stream += value;
-      const events = stream.split("\n\n");
-      stream = events.pop();
-      for (const event of events) {
-        const data = /^event: output\ndata: (.*)$/m.exec(event);
-        if (data) take(JSON.parse(data[1]).text);
-      }
-      soon();
+  function drawSeen() {
+    if (log.firstChild !== view) {
+      log.replaceChildren(view);
+      log.classList.add("nowrap");
+      wrapButton.disabled = true;
+      wrapButton.setAttribute("aria-pressed", false);
     }
-    end();
+    const high = Math.min(total * row, heightMax);
+    view.style.height = high + "px";
+    if (follow) log.scrollTop = high;
+    const seen = Math.ceil(log.clientHeight / row), most = Math.max(1, high - log.clientHeight), top = Math.min(log.scrollTop, most);
+    const from = Math.max(1, Math.round(top / most * Math.max(0, total - seen)) + 1 - 10), to = Math.min(total, from + seen + 20);
+    const exact = total * row <= heightMax;
+    const part = document.createDocumentFragment();
+    for (let n = from; n <= to; n++) {
+      const div = element(n);
+      div.style.transform = `translateY(${exact ? (n - 1) * row : Math.max(0, top - 10 * row) + (n - from) * row}px)`;
+      part.append(div);
+    }
+    view.replaceChildren(part);
+    need(from, to);
+  }
+
+  const soon = () => { frame ||= requestAnimationFrame(draw); };
+  const anew = () => { drawn = 0; soon(); };
+
+  async function begin() {
+    await read({});
+    if (!total) return;
+    if (panel.dataset.follow === undefined && virtual()) { draw(); log.scrollTop = log.scrollHeight; }
+    soon();
     jump();
   }
 
-  function go(i) {
+  // watch follows output that is being written: its events say that there is more.
+  async function watch() {
+    const answer = await fetch(`${panel.dataset.output}?attempt=${attempt}&tail=1`, {headers: {Accept: "text/event-stream"}, cache: "no-store"}).catch(() => null);
+    if (!answer?.ok) return;
+    const reader = answer.body.getReader();
+    let busy = false, again = false;
+    const news = async () => {
+      if (busy) { again = true; return; }
+      busy = true;
+      const before = total;
+      await read({from: Math.max(1, total)});
+      // What does not fit into one answer is read where it is seen.
+      if (total > before + page && follow) await read({});
+      soon();
+      setTimeout(() => { busy = false; if (again) { again = false; news(); } }, rest);
+    };
+    for (;;) {
+      const {done} = await reader.read();
+      news();
+      if (done) return;
+    }
+  }
+
+  function go(n) {
     follow = false;
     if (virtual()) {
-      const high = Math.min(lines.length * row, heightMax);
-      log.scrollTop = lines.length * row <= heightMax ? i * row - log.clientHeight / 2 : i / lines.length * high;
-      first = -1;
+      const high = Math.min(total * row, heightMax), seen = log.clientHeight / row;
+      log.scrollTop = Math.max(0, n - seen / 2) / Math.max(1, total - seen) * (high - log.clientHeight);
     }
-    draw(true);
-    if (!virtual()) log.children[i]?.scrollIntoView({block: "center"});
+    drawn = 0;
+    draw();
+    if (!virtual()) log.children[n - 1]?.scrollIntoView({block: "nearest"});
   }
 
   function jump() {
     const m = /^#L(\d+)(?:-L?(\d+))?$/.exec(location.hash);
-    if (m) { linked = [+m[1], +(m[2] ?? m[1])]; go(Math.min(linked[0], lines.length) - 1); } else if (panel.dataset.follow === undefined && virtual()) { log.scrollTop = log.scrollHeight; soon(true); }
+    if (!m) return;
+    linked = [+m[1], +(m[2] ?? m[1])];
+    go(Math.min(linked[0], total));
   }
   addEventListener("hashchange", jump);
 
-  function find(step) {
-    const text = search.value.toLowerCase();
-    if (step === 0) {
-      hits = []; hit = -1;
-      if (text) for (let i = 0; i < lines.length && hits.length < hitsMax; i++) if (lines[i].toLowerCase().includes(text, 24)) hits.push(i);
-      if (hits.length) hit = 0;
-    } else if (hits.length) hit = (hit + step + hits.length) % hits.length;
-    hitText.textContent = text ? say("hits", {i: hit + 1, n: hits.length}) : "";
-    if (hits.length) go(hits[hit]); else draw(true);
+  let asked = 0;
+  async function find(step) {
+    const text = search.value, mine = ++asked;
+    if (step === 0) { hits = []; hit = -1; more = text ? 1 : 0; }
+    if (more && hit + step >= hits.length - 1) {
+      const answer = await ask(":search", {text, from: more, count: hitsMax});
+      if (!answer || mine !== asked) return;
+      hits.push(...answer.items.map(line => line.line));
+      more = answer.next_line ?? 0;
+    }
+    if (hits.length) hit = step === 0 ? 0 : (hit + step + hits.length) % hits.length;
+    hitText.textContent = text ? say("hits", {i: hit + 1, n: hits.length + (more ? "+" : "")}) : "";
+    if (hits.length) go(hits[hit]); else anew();
   }
   let typing;
   search.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(find, 150, 0); });
   search.addEventListener("keydown", e => { if (e.key === "Enter") { e.preventDefault(); find(e.shiftKey ? -1 : 1); } });
-  followButton.addEventListener("click", () => { follow = !follow; draw(); if (follow) log.scrollTop = log.scrollHeight; });
-  wrapButton.addEventListener("click", () => { wrap = !wrap; wrapButton.setAttribute("aria-pressed", wrap); draw(true); });
+  followButton.addEventListener("click", () => { follow = !follow; if (follow) log.scrollTop = log.scrollHeight; draw(); });
+  wrapButton.addEventListener("click", () => { wrap = !wrap; wrapButton.setAttribute("aria-pressed", wrap); anew(); });
   log.addEventListener("click", e => { if (e.target.matches(".n")) location.hash = "L" + e.target.textContent; });
   log.addEventListener("wheel", e => { if (e.deltaY < 0) { follow = false; followButton.setAttribute("aria-pressed", false); } }, {passive: true});
   log.addEventListener("scroll", () => { if (virtual()) soon(); }, {passive: true});
-  read();
+  begin().then(() => { if (panel.dataset.follow !== undefined) watch(); });
 }
 
 const hidden = /([\u0000-\u0008\u000b-\u001a\u001c-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufffd])\1*/g;
