@@ -56,6 +56,20 @@ type Attempt struct {
 	// process is made or the request is sent. When it returns an error the
 	// attempt must not start, and Run returns a Result with Unstarted set.
 	Start func() error
+	// HandOver says that somebody outside is asked to do the work, and is called before
+	// anything is sent: once for each address that is tried. It returns a number that
+	// identifies the request. When it returns an error nothing must be sent, and Run
+	// returns a Result with Unstarted set. From then on the attempt belongs to no node, and
+	// the timeout counts: where it is not known whether the request arrived, Run returns a
+	// Result with HandedOver set.
+	HandOver func(ctx context.Context, h Handover) (number int64, err error)
+}
+
+// Handover says who is asked to do the work of an attempt.
+type Handover struct {
+	// Kind is the protocol, To who is asked, in words, and About what the protocol needs to
+	// find the work again.
+	Kind, To, About string
 }
 
 // Process is a command that runs an attempt, as what watches over the node must
@@ -92,6 +106,9 @@ type Result struct {
 	// Unstarted is set when nothing has taken effect: another node may run the
 	// attempt as if this one had never had it.
 	Unstarted bool
+	// HandedOver is set when somebody outside was asked to do the work, after
+	// Attempt.HandOver, and will say how it ended. Nothing else is set then.
+	HandedOver bool
 	// Retryable is set on a failure that has nothing to do with the job, such
 	// as a fork for which the machine had no room: it may be retried however
 	// the policy restricts the exit codes.

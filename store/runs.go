@@ -179,7 +179,8 @@ type Working interface {
 	// repeated, and one for a run that an earlier claim has ended, is told the
 	// same again.
 	Claim(ctx context.Context, session job.ID, attempts []Attempt) ([]ClaimOutcome, error)
-	// Release gives back attempts that were claimed and surely not started.
+	// Release gives back attempts that were claimed and surely not started: those of
+	// nodes with the session of any, those that were handed over with the zero session.
 	// One that was cancelled or withdrawn meanwhile ends.
 	Release(ctx context.Context, session job.ID, attempts []Attempt) error
 	// Finish ends attempts. In the same step the slot goes to the run that

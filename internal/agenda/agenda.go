@@ -46,6 +46,8 @@ type Item[P any] struct {
 	// says so has come. It is looked for then.
 	again    bool
 	answered time.Duration // when its claim was
+	// handedOver is set when the store was asked to note that somebody outside does the work.
+	handedOver bool
 }
 
 // State is how far an item is.
@@ -469,6 +471,10 @@ func (a *Agenda[P]) Release(it *Item[P]) bool {
 	return true
 }
 
+// HandOver says that the store is asked to note that somebody outside does the work of an item
+// that runs: it is not to end because the store does not take it for this node's any more.
+func (a *Agenda[P]) HandOver(it *Item[P]) { it.handedOver = true }
+
 // Reported forgets an item whose result, or release, the store has acknowledged.
 func (a *Agenda[P]) Reported(it *Item[P]) {
 	a.drop(it)
@@ -494,7 +500,7 @@ func (a *Agenda[P]) Compare(mine []store.Run, before []*Item[P], cancelled func(
 		}
 	}
 	for _, it := range before {
-		if !believed[it.Attempt.Token] && it.State == Running && a.Holds(it) {
+		if !believed[it.Attempt.Token] && it.State == Running && !it.handedOver && a.Holds(it) {
 			taken(it)
 		}
 	}

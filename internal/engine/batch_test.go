@@ -222,7 +222,7 @@ func decision(random *rand.Rand, w *world, n byte) func(*Batch) string {
 		}
 	case 5:
 		return func(b *Batch) string {
-			b.Release([]store.Attempt{{Run: r.ID, Number: r.Attempt, Token: r.Token}})
+			b.Release(s.ID, []store.Attempt{{Run: r.ID, Number: r.Attempt, Token: r.Token}})
 			return "release"
 		}
 	default:

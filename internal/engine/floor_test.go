@@ -68,8 +68,8 @@ func TestInstantsClaimedAheadInAnyOrderBelongToOneEpoch(t *testing.T) {
 				claimed[id] = a
 				tell("claim", id)
 			case mine && !started[id] && n == 0:
-				op := &Release{Attempts: []store.Attempt{a}}
-				w.decide(op, func(b *Batch) { b.Release([]store.Attempt{a}) })
+				op := &Release{Session: w.sessions[0].ID, Attempts: []store.Attempt{a}}
+				w.decide(op, func(b *Batch) { b.Release(op.Session, []store.Attempt{a}) })
 				delete(claimed, id)
 				tell("release", id)
 			case mine && started[id]:

@@ -161,7 +161,10 @@ func (o *Claim) Decide(b *Batch) error {
 }
 
 // Release gives attempts back: see store.Working.
-type Release struct{ Attempts []store.Attempt }
+type Release struct {
+	Session  job.ID
+	Attempts []store.Attempt
+}
 
 // Need asks for the runs with all around them, and for what else is claimed of their jobs.
 func (o *Release) Need(b *Batch, n *Need) {
@@ -177,7 +180,7 @@ func (o *Release) Need(b *Batch, n *Need) {
 
 // Decide decides about each attempt.
 func (o *Release) Decide(b *Batch) error {
-	b.Release(o.Attempts)
+	b.Release(o.Session, o.Attempts)
 	return nil
 }
 

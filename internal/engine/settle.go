@@ -13,8 +13,10 @@ import (
 
 // Release decides about attempts that were claimed and surely not started: they
 // are ready again, or end if they were cancelled or withdrawn meanwhile. The one that was
-// scheduled last comes first, since it was the last to raise the floor.
-func (b *Batch) Release(attempts []store.Attempt) {
+// scheduled last comes first, since it was the last to raise the floor. Without a session they
+// were handed over: a node that looks for what it has claimed and does not know must not take
+// back what it has just handed over.
+func (b *Batch) Release(session job.ID, attempts []store.Attempt) {
 	scheduled := func(a store.Attempt) (at time.Time) {
 		if m := b.run(a.Run); m != nil {
 			at = m.Scheduled
@@ -22,7 +24,9 @@ func (b *Batch) Release(attempts []store.Attempt) {
 		return at
 	}
 	for _, a := range slices.SortedStableFunc(slices.Values(attempts), func(a, c store.Attempt) int { return scheduled(c).Compare(scheduled(a)) }) {
-		b.release(a)
+		if m := b.run(a.Run); m != nil && isHandedOver(&m.Run) == session.IsZero() {
+			b.release(a)
+		}
 	}
 }
 

@@ -23,8 +23,6 @@ import (
 type Store interface {
 	Session
 	Runs
-	// AppendOutput keeps output of attempts that run. A chunk that is there is left as it is.
-	AppendOutput(ctx context.Context, chunks []store.OutputChunk) error
 	// Calendars returns all calendars. Schedules name them, and attempts are told the
 	// occurrences before and after theirs.
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
@@ -57,6 +55,12 @@ type Runs interface {
 	Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error)
 	Release(ctx context.Context, session job.ID, attempts []store.Attempt) error
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
+	// Numbers and HandOver are about attempts whose work somebody outside does: see
+	// store.Handovers.
+	Numbers(ctx context.Context, n int, from int64) (first int64, err error)
+	HandOver(ctx context.Context, session job.ID, list []store.Handover) ([]store.HandedOver, error)
+	// AppendOutput keeps output of attempts that run. A chunk that is there is left as it is.
+	AppendOutput(ctx context.Context, chunks []store.OutputChunk) error
 	// Mine returns the runs that the store believes the session to run, with their cancels.
 	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
 	// Versions returns the present versions of at most store.MaxBatch jobs, in their order.
@@ -80,6 +84,8 @@ type Backing interface {
 	Claim(ctx context.Context, session job.ID, attempts []store.Attempt) ([]store.ClaimOutcome, error)
 	Release(ctx context.Context, session job.ID, attempts []store.Attempt) error
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
+	Numbers(ctx context.Context, n int, from int64) (first int64, err error)
+	HandOver(ctx context.Context, session job.ID, list []store.Handover) ([]store.HandedOver, error)
 	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 	AppendOutput(ctx context.Context, chunks []store.OutputChunk) error

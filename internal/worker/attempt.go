@@ -61,6 +61,7 @@ type prepared struct {
 	capture  *output.Capture
 	problem  error       // why it cannot start; nil if it can
 	started  time.Time   // when it took effect
+	handed   bool        // somebody outside may have been asked to do the work
 	timeout  *time.Timer // from then on; nil for none
 	ended    executor.Result
 	over     time.Time // when it had ended
@@ -107,6 +108,13 @@ func (w *Worker) prepare(ctx context.Context, it *item) {
 			}
 			return nil
 		},
+		HandOver: func(ctx context.Context, h executor.Handover) (int64, error) {
+			if p.timeout != nil {
+				p.timeout.Stop()
+			}
+			p.handed = true
+			return w.handOver(ctx, it, &store.Handover{Attempt: it.Attempt, Kind: h.Kind, To: h.To, About: h.About, Timeout: timeout})
+		},
 	}
 	it.With.prepared = p
 }
@@ -147,6 +155,11 @@ func (w *Worker) resultOf(it *item) *result {
 		res.Started = res.Ended // it never took effect, or the clock was put back
 	}
 	res.Outcome, res.Reason = ended.Outcome, ended.Reason
+	res.handed = p.handed
+	// No node loses what was handed over: not by its end, nor by that of its session.
+	if res.handedOver = p.handed && !ended.Unstarted && (ended.HandedOver || ended.Outcome == job.OutcomeLost); res.handedOver {
+		res.Outcome, res.Reason = "", ""
+	}
 	if ended.Unstarted {
 		// A cancelled attempt is over although it never began. Any other may still run, here
 		// or on another node: its timeout counts from the moment that it takes effect.
@@ -161,7 +174,7 @@ func (w *Worker) resultOf(it *item) *result {
 	}
 	res.ExitCode, res.Signal, res.HTTPStatus = ended.ExitCode, ended.Signal, ended.HTTPStatus
 	res.Retryable, res.Permanent = ended.Retryable, ended.Permanent
-	if w.Observer != nil && !p.started.IsZero() {
+	if w.Observer != nil && !p.started.IsZero() && !res.handedOver {
 		w.Observer.Ended(it.Ready.Job, res.Outcome, res.Ended)
 	}
 	// Asked first: there are thousands a second, and mostly nobody wants to know.
@@ -196,6 +209,9 @@ func (w *Worker) safely(p *prepared) (ended executor.Result) {
 			run := &p.attempt.Run
 			w.Log.Error("an executor panicked", "run", run.ID, "job", run.Namespace+"/"+run.Name, "attempt", p.attempt.Number, "panic", cause, "stack", string(debug.Stack()))
 			ended = executor.Result{Outcome: job.OutcomeFailed, Reason: fmt.Sprintf("panic: %v", cause)}
+			if p.handed { // the request may have arrived
+				ended = executor.Result{HandedOver: true}
+			}
 		}
 	}()
 	if p.executor == nil {

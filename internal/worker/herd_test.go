@@ -21,11 +21,12 @@ import (
 // herd is a store with many runs that are due at one instant and whose claims
 // all succeed at once.
 type herd struct {
-	runs     []store.Run
-	job      *store.Job
-	mu       sync.Mutex // guards what follows, and the tokens
-	finished int
-	done     chan struct{}
+	work.Runs // what it does not have, no herd needs
+	runs      []store.Run
+	job       *store.Job
+	mu        sync.Mutex // guards what follows, and the tokens
+	finished  int
+	done      chan struct{}
 }
 
 func newHerd(n int, due time.Time) *herd {

@@ -10,6 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/agenda"
 	"github.com/belfry-cron/belfry/internal/lanes"
 	"github.com/belfry-cron/belfry/internal/trouble"
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -32,6 +33,9 @@ type result struct {
 	// unstarted is set when the attempt has not taken effect: it is released
 	// and not finished.
 	unstarted bool
+	// handed is set when the store may have noted that somebody outside does the work, and
+	// handedOver when somebody does: then there is nothing to report.
+	handed, handedOver bool
 }
 
 // lane is that of the job.
@@ -200,12 +204,24 @@ func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble, again
 // finish reports a batch, and returns the runs that are ready for this node since.
 func (w *Worker) finish(ctx context.Context, batch []*result) (ready []store.ReadyRun, err error) {
 	var results []store.Result
-	var released []store.Attempt
-	for i := range batch {
-		if batch[i].unstarted {
-			released = append(released, batch[i].Attempt)
-		} else {
-			results = append(results, batch[i].Result)
+	var released, takenBack []store.Attempt
+	var output []store.OutputChunk
+	for _, r := range batch {
+		switch {
+		case r.handedOver:
+			output = append(output, r.Output...)
+		case !r.unstarted:
+			results = append(results, r.Result)
+		default:
+			released = append(released, r.Attempt)
+			if r.handed {
+				takenBack = append(takenBack, r.Attempt)
+			}
+		}
+	}
+	for some := range slices.Chunk(output, store.MaxBatch) {
+		if err := w.Store.AppendOutput(ctx, some); err != nil {
+			return nil, err
 		}
 	}
 	if len(results) > 0 {
@@ -218,7 +234,12 @@ func (w *Worker) finish(ctx context.Context, batch []*result) (ready []store.Rea
 		}
 	}
 	if len(released) > 0 {
-		return ready, w.Store.Release(ctx, w.Self.ID, released)
+		if err := w.Store.Release(ctx, w.Self.ID, released); err != nil {
+			return ready, err
+		}
+	}
+	if len(takenBack) > 0 {
+		return ready, w.Store.Release(ctx, job.ID{}, takenBack)
 	}
 	return ready, nil
 }
@@ -262,7 +283,7 @@ const namedMax = 20
 // nameUnreported names the results that wait.
 func (w *Worker) nameUnreported() {
 	for _, r := range w.results.first(namedMax) {
-		if r.unstarted {
+		if r.unstarted || r.handedOver {
 			continue // nothing is lost
 		}
 		w.Log.Warn("a result was not accepted", "job", r.item.With.run.Namespace+"/"+r.item.With.run.Name, "run", r.Run, "attempt", r.Number, "outcome", r.Outcome)

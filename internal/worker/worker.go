@@ -145,7 +145,8 @@ type Worker struct {
 	// while claims are refused for that.
 	full, noRoom bool
 
-	results results
+	results   results
+	handovers handovers
 
 	unstarted trouble.Limit // of what the log says
 
@@ -202,6 +203,7 @@ func New(c Config) *Worker {
 	w := &Worker{
 		Config: c, base: time.Now(), unstarted: trouble.Limit{Every: unstartedEvery}, mind: agenda.New[claim](c.Capacity, lanes.Of),
 		claimWake: make(chan struct{}, 1), startWake: make(chan struct{}, 1), results: results{wake: make(chan struct{}, 1)},
+		handovers: handovers{wake: make(chan struct{}, 1)},
 		clockWake: make(chan struct{}, 1), restWake: make(chan struct{}, 1), lookWake: make(chan struct{}, 1), heedWake: make(chan struct{}, 1),
 	}
 	w.starter = newStarter(w.execute, func(it *item) { w.results.add(w.resultOf(it)) })
@@ -226,6 +228,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	for range callsUnderWay {
 		loops.Go(func() { w.claimLoop(ctx, claims, &claimAgain) })
 		reporters.Go(func() { w.reportLoop(outer, reports, &reportAgain) })
+		reporters.Go(func() { w.handOverLoop(outer) })
 	}
 	loops.Wait()
 	w.giveBack(outer)

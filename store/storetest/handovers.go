@@ -236,6 +236,33 @@ var handoverTests = []test{
 		e.toAsk(want[10:]...)
 		e.toAsk()
 	}},
+	{"many callers ask after each handover once", func(e *env) {
+		for i := range 12 {
+			e.handedOver(fmt.Sprintf("name: j%d", i))
+		}
+		e.clock.Advance(store.AskAgain)
+		var mu sync.Mutex
+		given := map[int64]int{}
+		var all sync.WaitGroup
+		for range 6 {
+			all.Go(func() {
+				list, err := e.ToAsk(e.ctx, elsewhere, 12)
+				if err != nil {
+					e.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for i := range list {
+					given[list[i].Number]++
+				}
+			})
+		}
+		all.Wait()
+		equal(e, "handovers", len(given), 12)
+		for number, n := range given {
+			equal(e, fmt.Sprintf("callers that have handover %d", number), n, 1)
+		}
+	}},
 	{"what is cancelled is asked after at once", func(e *env) {
 		a, h := e.handedOver("name: a")
 		_, err := e.Cancel(e.ctx, a.Run, "ann", "enough")
@@ -298,7 +325,9 @@ var handoverTests = []test{
 	}},
 	{"what surely was not sent is given back", func(e *env) {
 		a, h := e.handedOver("name: a")
-		e.must(e.Release(e.ctx, e.a.ID, []store.Attempt{a}))
+		e.must(e.Release(e.ctx, e.a.ID, []store.Attempt{a})) // its node thinks that it has not started it
+		equal(e, "state", e.run(a.Run).State, job.StateRunning)
+		e.must(e.Release(e.ctx, job.ID{}, []store.Attempt{a}))
 		r := e.run(a.Run)
 		equal(e, "state", r.State, job.StateReady)
 		equal(e, "attempt", r.Attempt, 1)

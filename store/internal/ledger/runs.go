@@ -96,7 +96,7 @@ func (s *Control) Claim(ctx context.Context, session job.ID, attempts []store.At
 
 // Release implements store.Working.
 func (s *Control) Release(ctx context.Context, session job.ID, attempts []store.Attempt) error {
-	err := s.do(ctx, Order{Items: len(attempts), Parts: true}, &engine.Release{Attempts: attempts})
+	err := s.do(ctx, Order{Items: len(attempts), Parts: true}, &engine.Release{Session: session, Attempts: attempts})
 	return wrapped(err, "release")
 }
 

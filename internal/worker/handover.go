@@ -1,0 +1,149 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/agenda"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// numbersReserved is how many numbers of handovers a loop reserves at once: those of a
+	// second at the highest rate that a node hands over.
+	numbersReserved = 1000
+	// numbersTries is how often other numbers are taken for attempts whose numbers have others:
+	// a store that was set back may have reserved some twice.
+	numbersTries = 3
+)
+
+// errNotRunning says that an attempt is not this node's to hand over.
+var errNotRunning = errors.New("the attempt is not running on this node any more")
+
+// handing is an attempt that waits to be handed over.
+type handing struct {
+	handover *store.Handover
+	// done has room for the answer.
+	done chan handed
+}
+
+type handed struct {
+	number int64
+	err    error
+}
+
+// handovers are attempts that wait to be handed over: while a batch is in flight the next
+// gathers.
+type handovers struct {
+	mu      sync.Mutex
+	waiting []*handing
+	wake    chan struct{}
+}
+
+func (q *handovers) add(h *handing) {
+	q.mu.Lock()
+	q.waiting = append(q.waiting, h)
+	q.mu.Unlock()
+	signal(q.wake)
+}
+
+// take takes a batch, and leaves the rest to the next.
+func (q *handovers) take() []*handing {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := min(len(q.waiting), store.MaxBatch)
+	batch := q.waiting[:n:n]
+	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
+		q.waiting = nil
+	} else {
+		signal(q.wake)
+	}
+	return batch
+}
+
+// handOver notes in the store that somebody outside does the work of an attempt.
+func (w *Worker) handOver(ctx context.Context, it *item, h *store.Handover) (int64, error) {
+	// Before the store has it: from then on it does not take the attempt for this node's.
+	w.decide(func(mind *agenda.Agenda[claim]) {
+		mind.HandOver(it)
+		it.With.fence = 0
+	})
+	waits := &handing{h, make(chan handed, 1)}
+	w.handovers.add(waits)
+	select {
+	case answer := <-waits.done:
+		return answer.number, answer.err
+	case <-ctx.Done():
+		return 0, fmt.Errorf("hand over: %w", context.Cause(ctx))
+	}
+}
+
+// handOverLoop hands attempts over, in batches, until ctx ends.
+func (w *Worker) handOverLoop(ctx context.Context) {
+	var free numbers
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.handovers.wake:
+		}
+		if batch := w.handovers.take(); len(batch) > 0 {
+			w.handOverAll(ctx, batch, &free)
+		}
+	}
+}
+
+// handOverAll hands a batch over and answers those who wait.
+func (w *Worker) handOverAll(ctx context.Context, batch []*handing, free *numbers) {
+	for try := 0; len(batch) > 0; try++ {
+		list := make([]store.Handover, len(batch))
+		outcomes, err := w.number(ctx, batch, list, free)
+		var again []*handing
+		for i, h := range batch {
+			switch {
+			case err != nil:
+				h.done <- handed{err: err}
+			case outcomes[i] == store.Handed:
+				h.done <- handed{number: list[i].Number}
+			case outcomes[i] == store.HandEnding:
+				h.done <- handed{err: executor.ErrCancelled}
+			case outcomes[i] == store.HandNumbers && try < numbersTries:
+				again = append(again, h)
+			case outcomes[i] == store.HandNumbers:
+				h.done <- handed{err: errors.New("the numbers of handovers are in use: the store was set back")}
+			default:
+				h.done <- handed{err: errNotRunning}
+			}
+		}
+		if batch = again; len(again) > 0 {
+			*free = numbers{}
+		}
+	}
+}
+
+// number gives handovers their numbers and notes them.
+func (w *Worker) number(ctx context.Context, batch []*handing, list []store.Handover, free *numbers) ([]store.HandedOver, error) {
+	if free.left < len(batch) {
+		first, err := w.Store.Numbers(ctx, numbersReserved, 0)
+		if err != nil {
+			return nil, err
+		}
+		*free = numbers{first, numbersReserved}
+	}
+	for i, h := range batch {
+		list[i] = *h.handover
+		list[i].Number = free.next
+		free.next++
+		free.left--
+	}
+	return w.Store.HandOver(ctx, w.Self.ID, list)
+}
+
+// numbers are reserved, and not used yet.
+type numbers struct {
+	next int64
+	left int
+}
