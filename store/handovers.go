@@ -28,6 +28,7 @@ type Handovers interface {
 	HandoversOfRun(ctx context.Context, run job.ID) ([]Handover, error)
 	// ToAsk takes handovers of a kind whose Ask has come, and puts that off by AskAgain in
 	// the same step: no other call returns them until then, unless somebody wants one ended.
+	// Those of a call whose answer is lost come again then.
 	// It ends those whose attempt is over.
 	ToAsk(ctx context.Context, kind string, limit int) ([]Outstanding, error)
 	// Asked notes what came of asking.

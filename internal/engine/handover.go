@@ -179,13 +179,11 @@ func (b *Batch) openHandovers(m *member) (list []*store.Handover) {
 }
 
 // ToAsk gives handovers to a caller that asks after them: see store.Handovers. Those given
-// need not be due, nor be running any more.
+// need not be due, nor be running any more. Of a step that was committed in parts and made
+// again, those parts are left to the next call.
 type ToAsk struct {
 	Given []store.Handover
 	Taken []store.Outstanding
-	// at is until when an earlier try of the step has put off what it took: a store may have
-	// committed that although the step is made again.
-	at map[int64]int64
 }
 
 // Need asks for the handovers and their runs.
@@ -211,12 +209,10 @@ func (o *ToAsk) Decide(b *Batch) error {
 			b.endHandover(h)
 			continue
 		}
-		mine := o.at[h.Number] != 0 && h.Ask.UnixMicro() == o.at[h.Number]
-		if h.Ask.After(b.now) && !mine {
+		if h.Ask.After(b.now) {
 			continue // another caller has it
 		}
 		h.Ask = b.now.Add(store.AskAgain)
-		put(&o.at, h.Number, h.Ask.UnixMicro())
 		b.saveHandover(h)
 		o.Taken = append(o.Taken, store.Outstanding{Handover: *h, Run: m.Run, Now: b.now})
 	}

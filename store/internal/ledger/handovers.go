@@ -43,6 +43,10 @@ func (s *Control) HandoversOfRun(ctx context.Context, run job.ID) ([]store.Hando
 	return list, wrapped(err, "handovers of run %s", run)
 }
 
+// askMax is how many handovers one step takes: as many as all stores commit at once, so that a
+// step which is made again has taken none before.
+const askMax = 50
+
 // ToAsk implements store.Handovers.
 func (s *Control) ToAsk(ctx context.Context, kind string, limit int) ([]store.Outstanding, error) {
 	limit = min(limit, store.MaxBatch)
@@ -53,14 +57,14 @@ func (s *Control) ToAsk(ctx context.Context, kind string, limit int) ([]store.Ou
 			return nil, wrapped(err, "handovers to ask after")
 		}
 		op := engine.ToAsk{}
-		if op.Given, err = s.Handovers(ctx, HandoverQuery{Kind: kind, AskBy: now, Limit: limit - len(all)}); err != nil || len(op.Given) == 0 {
+		page := min(askMax, limit-len(all))
+		if op.Given, err = s.Handovers(ctx, HandoverQuery{Kind: kind, AskBy: now, Limit: page}); err != nil || len(op.Given) == 0 {
 			return all, wrapped(err, "handovers to ask after")
 		}
 		if err := s.do(ctx, Order{Items: len(op.Given), Parts: true}, &op); err != nil {
 			return nil, wrapped(err, "take handovers to ask after")
 		}
-		asked := len(all) + len(op.Given)
-		if all = append(all, op.Taken...); asked < limit || len(all) == limit {
+		if all = append(all, op.Taken...); len(op.Given) < page || len(all) == limit {
 			return all, nil
 		}
 	}
