@@ -64,6 +64,7 @@ var table = map[string]line{
 	},
 	"cron/internal/zonegen": {layer: aside},
 	"internal/spelling":     {layer: expressions, pure: true},
+	"internal/systemd":      {layer: expressions, pure: true, std: []string{"embed", "path", "text/template"}},
 	"job": {
 		layer: nouns,
 		pure:  true,
@@ -352,7 +353,7 @@ var table = map[string]line{
 		layer: commandLine,
 		imports: []string{
 			"history/mongo", "cron", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor/shell", "client",
-			"internal/auth", "internal/config", "internal/crontab", "internal/node", "internal/parallel", "internal/preview", "internal/server", "internal/spelling", "internal/storecopy", "internal/watchdog",
+			"internal/auth", "internal/config", "internal/crontab", "internal/node", "internal/parallel", "internal/preview", "internal/server", "internal/spelling", "internal/storecopy", "internal/systemd", "internal/watchdog",
 		},
 		testImports: []string{"internal/helptest", "internal/logtest"},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},

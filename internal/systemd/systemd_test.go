@@ -1,0 +1,56 @@
+package systemd_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/belfry-cron/belfry/internal/systemd"
+)
+
+func TestAUnitNamesWhatItRuns(t *testing.T) {
+	got, err := systemd.Unit(systemd.Options{Program: "/usr/bin/belfry"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"ExecStart=/usr/bin/belfry serve --data /var/lib/belfry --run-as belfry", "StateDirectory=belfry", "NoNewPrivileges=yes"} {
+		if !strings.Contains(got, "\n"+line+"\n") {
+			t.Errorf("the unit has no line %q:\n%s", line, got)
+		}
+	}
+}
+
+func TestAUnitLeavesDirectoriesElsewhereToTheServer(t *testing.T) {
+	got, err := systemd.Unit(systemd.Options{Program: "/opt/belfry", Data: "/srv/belfry", RunAs: "jobs"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(got, "StateDirectory") || !strings.Contains(got, "--data /srv/belfry --run-as jobs\n") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+func TestAUnitRefusesWhatItWouldMisread(t *testing.T) {
+	for _, o := range []systemd.Options{
+		{}, {Program: "belfry"}, {Program: "/usr/bin/belfry", Data: "data"}, {Program: "/usr/bin/belfry", Data: "/var/my data"},
+		{Program: "/usr/bin/belfry", RunAs: "a\nExecStartPre=/bin/sh"}, {Program: "/usr/bin/%n"},
+	} {
+		if got, err := systemd.Unit(o); err == nil {
+			t.Errorf("%+v: got\n%s", o, got)
+		}
+	}
+}
+
+func TestTheGuideShowsTheUnit(t *testing.T) {
+	want, err := systemd.Unit(systemd.Options{Program: "/usr/local/bin/belfry"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	guide, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(guide), "# /etc/systemd/system/belfry.service\n"+want+"```") {
+		t.Errorf("docs/operations.md shows another unit than\n%s", want)
+	}
+}
