@@ -9,8 +9,8 @@ import (
 type Tokens interface {
 	// PutToken adds a token and writes the audit record in the same step. Its
 	// expiry counts from the store's now. ErrExists is about its name and about
-	// First, ErrLimit about TokensMax. Adding again what is there, with the same
-	// hash, changes nothing.
+	// First, ErrLimit about TokensMax and SessionsMax. Adding again what is there, with
+	// the same hash, changes nothing, unless it extends its life.
 	PutToken(ctx context.Context, p PutToken) (Token, error)
 	// DeleteToken revokes a token. ErrLastAdmin refuses the last that could make
 	// others, ErrNotFound is about one that does not exist.
@@ -19,9 +19,13 @@ type Tokens interface {
 	Tokens(ctx context.Context) ([]Token, error)
 }
 
-// TokensMax is how many tokens a store keeps. Every node has all of them in
-// memory, and reads them every second when there are requests.
-const TokensMax = 1000
+// TokensMax is how many tokens a store keeps, and SessionsMax how many sessions and codes that
+// stand for them. Every node has all of them in memory, and reads them every second when there
+// are requests.
+const (
+	TokensMax   = 1000
+	SessionsMax = 1000
+)
 
 // Role is what the holder of a token may do.
 type Role string
@@ -32,6 +36,16 @@ const (
 	RoleRunner Role = "runner" // runs what is defined, and cancels it
 	RoleAdmin  Role = "admin"  // defines
 )
+
+// The roles of what stands for another token, and has no rights of its own: a browser session
+// and the code that begins one. Both are many and short-lived, so the audit leaves them out.
+const (
+	RoleSession Role = "session"
+	RoleCode    Role = "code"
+)
+
+// StandsIn tells whether a token with this role stands for another one.
+func (r Role) StandsIn() bool { return r == RoleSession || r == RoleCode }
 
 // Allows tells whether a role may do what another one may. Roles that are not
 // known may nothing.
@@ -68,5 +82,7 @@ type PutToken struct {
 	First bool
 	// Replace puts it in the place of one with the same name.
 	Replace bool
-	Actor   string
+	// Extend moves the expiry of a token that is there with the same hash, and adds none.
+	Extend bool
+	Actor  string
 }

@@ -58,6 +58,7 @@ var (
 // Store is what is wanted of a store.
 type Store interface {
 	PutToken(ctx context.Context, p store.PutToken) (store.Token, error)
+	DeleteToken(ctx context.Context, name, actor string) error
 	Tokens(ctx context.Context) ([]store.Token, error)
 	Now(ctx context.Context) (time.Time, error)
 }
@@ -100,9 +101,14 @@ func New(s Store, now func() time.Time) *Tokens {
 }
 
 // Authenticate returns the token that a secret is. The error is ErrUnknown,
-// ErrExpired, with which the token comes as well, or one of the store.
+// ErrExpired, with which the token comes as well, or one of the store. A session or a login
+// code is no token: only Sessions knows whom it stands for.
 func (t *Tokens) Authenticate(ctx context.Context, secret string) (store.Token, error) {
-	return t.ByHash(ctx, HashOf(secret))
+	token, err := t.ByHash(ctx, HashOf(secret))
+	if token.Role.StandsIn() {
+		return store.Token{}, ErrUnknown
+	}
+	return token, err
 }
 
 // ByHash is Authenticate for a token of which the hash is known, to see whether it
@@ -131,12 +137,39 @@ func (t *Tokens) LastKnown(secret string) (store.Token, bool) {
 	}
 	age := t.now().Sub(k.asked)
 	token, ok := k.byHash[HashOf(secret)]
-	return token, ok && 0 <= age && age < knownFor && token.Valid(k.now.Add(age))
+	return token, ok && !token.Role.StandsIn() && 0 <= age && age < knownFor && token.Valid(k.now.Add(age))
+}
+
+// reread is how old what was read may be to say that there is no such session: one that has
+// just begun by way of another node must work here at once, and guesses must cost the store
+// little.
+const reread = 100 * time.Millisecond
+
+// lately is ByHash for what may be newer than what was read last.
+func (t *Tokens) lately(ctx context.Context, hash store.TokenHash) (store.Token, error) {
+	token, err := t.ByHash(ctx, hash)
+	if !errors.Is(err, ErrUnknown) {
+		return token, err
+	}
+	if k := t.known.Load(); k != nil && t.now().Sub(k.asked) >= reread {
+		t.Forget()
+		return t.ByHash(ctx, hash)
+	}
+	return token, err
 }
 
 // Forget makes the next call read the store again: what was changed by way of
 // this node takes effect at once.
 func (t *Tokens) Forget() { t.changes.Add(1) }
+
+// storeNow returns the clock of the store, as it follows from what was read.
+func (t *Tokens) storeNow(ctx context.Context) (time.Time, error) {
+	k, err := t.current(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return k.now.Add(t.now().Sub(k.asked)), nil
+}
 
 // current returns the tokens, read within freshFor.
 func (t *Tokens) current(ctx context.Context) (*known, error) {

@@ -1,25 +1,21 @@
 package auth
 
 import (
+	"cmp"
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/store"
 )
-
-// SessionFile is the file in a data directory that holds the sessions of browsers.
-const SessionFile = "sessions"
 
 const (
 	// SessionIdle ends a session that was not used: a night passes, a weekend does not.
@@ -28,185 +24,207 @@ const (
 	SessionMax = 7 * 24 * time.Hour
 	// CodeFor is how long a login code is valid: a browser starts within it.
 	CodeFor = time.Minute
-	// sessionsMax bounds the sessions of a node; a new one evicts the one not used longest.
-	sessionsMax = 1000
-	// codesMax bounds the codes that were not redeemed; a new one evicts the oldest.
-	codesMax = 100
-	// savedEvery is how often the last use of sessions is written: a crash ends a session at
-	// most that much early.
-	savedEvery = 10 * time.Minute
+	// extendAfter is how often the use of a session is written: the session may end that much
+	// before its idle time.
+	extendAfter = time.Hour
+	// tidyMax bounds how many ended sessions a log-in removes: it waits for them.
+	tidyMax = 20
 )
 
-// Sessions are the sessions of browsers on one node. A session stands for a token and has no
-// rights of its own: its token is looked up for each request. The file has hashes of sessions
-// and of tokens, neither of which opens anything. Its methods may be called from many
-// goroutines.
+// Sessions are the sessions of browsers. The store keeps each as a token that stands for
+// another one, so that a browser may come to any node: it has the hash of the session and that
+// of the token, neither of which opens anything. A session has no rights of its own: its token is looked up
+// for each request. Its methods may be called from many goroutines.
 type Sessions struct {
-	file string
-	now  func() time.Time
+	tokens *Tokens
 
-	mu    sync.Mutex
-	known map[[sha256.Size]byte]session
-	codes map[[sha256.Size]byte]session
-	saved time.Time
+	mu       sync.Mutex
+	extended map[store.TokenHash]time.Time // when a session was extended by way of this node
 }
 
-type session struct {
-	Token      store.TokenHash
-	Made, Used time.Time
+// extendedMax bounds what a node remembers of extensions; without it a session is extended once
+// more.
+const extendedMax = store.SessionsMax
+
+// NewSessions returns the sessions that stand for tokens.
+func NewSessions(tokens *Tokens) *Sessions {
+	return &Sessions{tokens: tokens, extended: map[store.TokenHash]time.Time{}}
 }
 
-// OpenSessions reads the sessions of a data directory, "" for none on disk. now is the clock
-// of the process; nil is that of the machine.
-func OpenSessions(dir string, now func() time.Time) (*Sessions, error) {
-	if now == nil {
-		now = time.Now
-	}
-	s := &Sessions{now: now, known: map[[sha256.Size]byte]session{}, codes: map[[sha256.Size]byte]session{}, saved: now()}
-	if dir == "" {
-		return s, nil
-	}
-	s.file = filepath.Join(dir, SessionFile)
-	data, err := os.ReadFile(s.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the sessions: %w", err)
-	}
-	var list []savedSession
-	if err := json.Unmarshal(data, &list); err != nil {
-		return s, nil //nolint:nilerr // a file cut by a full disk logs people out and must not stop the server
-	}
-	for _, one := range list {
-		id, err := hex.DecodeString(one.ID)
-		token, err2 := hex.DecodeString(one.Token)
-		if err == nil && err2 == nil && len(id) == sha256.Size && len(token) == sha256.Size && len(s.known) < sessionsMax {
-			s.known[[sha256.Size]byte(id)] = session{store.TokenHash(token), one.Made, one.Used}
-		}
-	}
-	return s, nil
+// nameOf returns the name of what stands for a token, which has the hash of that token: one of
+// the same name that is made later has another hash. id tells it apart from others.
+func nameOf(role store.Role, token, id store.TokenHash) string {
+	return string(role) + "/" + base64.RawURLEncoding.EncodeToString(token[:]) + "/" + base64.RawURLEncoding.EncodeToString(id[:8])
 }
 
-type savedSession struct {
-	ID    string    `json:"id"`
-	Token string    `json:"token"`
-	Made  time.Time `json:"made"`
-	Used  time.Time `json:"used"`
+// standsFor returns the hash of the token that a session or code stands for.
+func standsFor(t *store.Token) (hash store.TokenHash, ok bool) {
+	role, rest, _ := strings.Cut(t.Name, "/")
+	text, _, _ := strings.Cut(rest, "/")
+	data, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(data) != len(hash) || role != string(t.Role) || !t.Role.StandsIn() {
+		return hash, false
+	}
+	return store.TokenHash(data), true
 }
 
 // Begin makes a session for a token and returns its secret.
-func (s *Sessions) Begin(token store.TokenHash) (secret string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.add(s.known, sessionsMax, token, true)
+func (s *Sessions) Begin(ctx context.Context, token store.TokenHash) (secret string, err error) {
+	return s.add(ctx, store.RoleSession, token, SessionIdle)
 }
 
 // NewCode makes a code that begins a session for a token once, within CodeFor.
-func (s *Sessions) NewCode(token store.TokenHash) (code string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.add(s.codes, codesMax, token, false)
+func (s *Sessions) NewCode(ctx context.Context, token store.TokenHash) (code string, err error) {
+	return s.add(ctx, store.RoleCode, token, CodeFor)
 }
 
-func (s *Sessions) add(to map[[sha256.Size]byte]session, most int, token store.TokenHash, save bool) (secret string, err error) {
+func (s *Sessions) add(ctx context.Context, role store.Role, token store.TokenHash, lasts time.Duration) (secret string, err error) {
 	random := make([]byte, tokenBytes)
 	if _, err := rand.Read(random); err != nil {
 		return "", fmt.Errorf("create a session: %w", err)
 	}
-	if len(to) >= most {
-		evictOldest(to)
-	}
 	secret = base64.RawURLEncoding.EncodeToString(random)
-	now := s.now()
-	to[sha256.Sum256([]byte(secret))] = session{token, now, now}
-	if save {
-		err = s.save()
+	put := store.PutToken{Name: nameOf(role, token, HashOf(secret)), Hash: HashOf(secret), Role: role, Lasts: lasts, Actor: system}
+	defer s.tokens.Forget()
+	if err := s.tidy(ctx, false); err != nil {
+		return "", err
+	}
+	_, err = s.tokens.store.PutToken(ctx, put)
+	if errors.Is(err, store.ErrLimit) {
+		if err := s.tidy(ctx, true); err != nil {
+			return "", err
+		}
+		_, err = s.tokens.store.PutToken(ctx, put)
 	}
 	return secret, err
 }
 
-func evictOldest(from map[[sha256.Size]byte]session) {
-	var oldest [sha256.Size]byte
-	var used time.Time
-	for id, one := range from {
-		if used.IsZero() || one.Used.Before(used) {
-			oldest, used = id, one.Used
+// tidy removes sessions and codes that are over, and with room the one that was not used longest
+// as well.
+func (s *Sessions) tidy(ctx context.Context, room bool) error {
+	now, err := s.tokens.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := s.tokens.store.Tokens(ctx)
+	if err != nil {
+		return err
+	}
+	list = slices.DeleteFunc(list, func(t store.Token) bool { return !t.Role.StandsIn() })
+	slices.SortFunc(list, func(a, b store.Token) int { return cmp.Or(a.Expires.Compare(b.Expires), cmp.Compare(a.Name, b.Name)) })
+	for i := range list[:min(len(list), tidyMax)] {
+		if list[i].Valid(now) && (!room || i > 0) {
+			break
+		}
+		if err := s.remove(ctx, list[i].Name); err != nil {
+			return err
 		}
 	}
-	delete(from, oldest)
+	return nil
 }
 
-// Redeem returns the token of a code, once.
-func (s *Sessions) Redeem(code string) (token store.TokenHash, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	id := sha256.Sum256([]byte(code))
-	one, ok := s.codes[id]
-	delete(s.codes, id)
-	age := s.now().Sub(one.Made)
-	return one.Token, ok && 0 <= age && age <= CodeFor
+func (s *Sessions) remove(ctx context.Context, name string) error {
+	err := s.tokens.store.DeleteToken(ctx, name, system)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil // another node was first
+	}
+	return err
 }
 
-// Token returns the token that a session stands for, and counts as a use of it.
-func (s *Sessions) Token(secret string) (token store.TokenHash, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	id, now := sha256.Sum256([]byte(secret)), s.now()
-	one, ok := s.known[id]
+// Redeem returns the token of a code, once. The error is ErrUnknown, ErrExpired or one of the
+// store.
+func (s *Sessions) Redeem(ctx context.Context, code string) (store.Token, error) {
+	made, err := s.tokens.lately(ctx, HashOf(code))
+	if errors.Is(err, ErrExpired) || err == nil && made.Role != store.RoleCode {
+		return store.Token{}, ErrUnknown
+	}
+	if err != nil {
+		return store.Token{}, err
+	}
+	defer s.tokens.Forget()
+	// The removal decides who redeems it.
+	switch err := s.tokens.store.DeleteToken(ctx, made.Name, system); {
+	case errors.Is(err, store.ErrNotFound):
+		return store.Token{}, ErrUnknown
+	case err != nil:
+		return store.Token{}, err
+	}
+	return s.principal(ctx, &made)
+}
+
+// principal returns the token that another one stands for.
+func (s *Sessions) principal(ctx context.Context, t *store.Token) (store.Token, error) {
+	hash, ok := standsFor(t)
 	if !ok {
-		return token, false
+		return store.Token{}, ErrUnknown
 	}
-	if isOver(one, now) {
-		delete(s.known, id)
-		return token, false
+	token, err := s.tokens.ByHash(ctx, hash)
+	if token.Role.StandsIn() {
+		return store.Token{}, ErrUnknown
 	}
-	one.Used = now
-	s.known[id] = one
-	if age := now.Sub(s.saved); age < 0 || age >= savedEvery {
-		_ = s.save() // the next use tries again
-	}
-	return one.Token, true
+	return token, err
 }
 
-func isOver(one session, now time.Time) bool {
-	return now.Sub(one.Used) >= SessionIdle || now.Sub(one.Made) >= SessionMax
+// Holder returns the token that a session stands for, and counts as a use of the session. The
+// error is ErrUnknown, ErrExpired if the token has expired, or one of the store.
+func (s *Sessions) Holder(ctx context.Context, secret string) (store.Token, error) {
+	session, err := s.tokens.lately(ctx, HashOf(secret))
+	if errors.Is(err, ErrExpired) || err == nil && session.Role != store.RoleSession {
+		return store.Token{}, ErrUnknown
+	}
+	if err != nil {
+		return store.Token{}, err
+	}
+	token, err := s.principal(ctx, &session)
+	if err == nil {
+		s.extend(ctx, &session)
+	}
+	return token, err
 }
 
-// End ends a session.
-func (s *Sessions) End(secret string) error {
+// extend writes that a session is used, unless that was written lately. When it fails, the next
+// use tries again.
+func (s *Sessions) extend(ctx context.Context, session *store.Token) {
+	now, err := s.tokens.storeNow(ctx)
+	lasts := min(SessionIdle, session.Created.Add(SessionMax).Sub(now))
+	if err != nil || session.Expires.Sub(now) > lasts-extendAfter || lasts <= 0 {
+		return
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.known, sha256.Sum256([]byte(secret)))
-	return s.save()
+	last, known := s.extended[session.Hash]
+	begun := known && now.Sub(last) < extendAfter
+	if !begun {
+		if len(s.extended) >= extendedMax {
+			clear(s.extended)
+		}
+		s.extended[session.Hash] = now
+	}
+	s.mu.Unlock()
+	if begun {
+		return
+	}
+	if _, err := s.tokens.store.PutToken(ctx, store.PutToken{
+		Name: session.Name, Hash: session.Hash, Role: session.Role, Lasts: lasts, Extend: true, Actor: system,
+	}); err != nil {
+		s.mu.Lock()
+		delete(s.extended, session.Hash)
+		s.mu.Unlock()
+		return
+	}
+	s.tokens.Forget()
 }
 
-// save writes the sessions. The caller holds the lock: the file has at most sessionsMax lines,
-// and a log-in waits for it anyway.
-func (s *Sessions) save() error {
-	if s.file == "" {
+// End ends a session, on all nodes within a second.
+func (s *Sessions) End(ctx context.Context, secret string) error {
+	session, err := s.tokens.lately(ctx, HashOf(secret))
+	if errors.Is(err, ErrUnknown) || errors.Is(err, ErrExpired) {
 		return nil
 	}
-	now := s.now()
-	list := []savedSession{}
-	for id, one := range s.known {
-		if !isOver(one, now) {
-			list = append(list, savedSession{hex.EncodeToString(id[:]), hex.EncodeToString(one.Token[:]), one.Made, one.Used})
-		}
+	if err != nil || session.Role != store.RoleSession {
+		return err
 	}
-	data, err := json.Marshal(list)
-	if err != nil {
-		return fmt.Errorf("write the sessions: %w", err)
-	}
-	temporary := s.file + ".new"
-	if err := os.WriteFile(temporary, data, 0o600); err != nil {
-		return fmt.Errorf("write the sessions: %w", err)
-	}
-	if err := os.Rename(temporary, s.file); err != nil {
-		return fmt.Errorf("write the sessions: %w", err)
-	}
-	s.saved = now
-	return nil
+	defer s.tokens.Forget()
+	return s.remove(ctx, session.Name)
 }
 
 // FormToken returns what forms of a session carry: a page of another site cannot know it.

@@ -2,113 +2,169 @@ package auth_test
 
 import (
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/memory"
 )
 
-// clockOf is a clock that a test sets.
-func clockOf(now *time.Time) func() time.Time { return func() time.Time { return *now } }
+// sessionWorld is a store with the token ann, and nodes that share its sessions.
+type sessionWorld struct {
+	*testing.T
+	now   time.Time
+	store *memory.Store
+	token store.TokenHash
+}
 
-func openSessions(t *testing.T, dir string, now *time.Time) *auth.Sessions {
+func newSessionWorld(t *testing.T) *sessionWorld {
 	t.Helper()
-	s, err := auth.OpenSessions(dir, clockOf(now))
-	if err != nil {
-		t.Fatal(err)
+	w := &sessionWorld{T: t, now: time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC), token: auth.HashOf("a token")}
+	w.store = memory.New(memory.Options{Now: func() time.Time { return w.now }})
+	for _, name := range []string{"ann", "admin"} {
+		hash := w.token
+		if name == "admin" {
+			hash = auth.HashOf("another")
+		}
+		_, err := w.store.PutToken(t.Context(), store.PutToken{Name: name, Hash: hash, Role: store.RoleAdmin, Actor: "belfry"})
+		w.must(err)
 	}
-	return s
+	return w
+}
+
+func (w *sessionWorld) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// node returns the sessions as a node of its own sees them.
+func (w *sessionWorld) node() (*auth.Sessions, *auth.Tokens) {
+	tokens := auth.New(w.store, func() time.Time { return w.now })
+	return auth.NewSessions(tokens), tokens
 }
 
 func TestASessionStandsForItsTokenUntilItEnds(t *testing.T) {
-	now := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
-	s := openSessions(t, t.TempDir(), &now)
-	token := auth.HashOf("a token")
+	w := newSessionWorld(t)
+	one, _ := w.node()
+	other, _ := w.node()
 	begin := func() string {
-		secret, err := s.Begin(token)
-		if err != nil {
-			t.Fatal(err)
-		}
+		secret, err := one.Begin(t.Context(), w.token)
+		w.must(err)
 		return secret
 	}
-	holds := func(secret string, want bool, when string) {
+	holds := func(s *auth.Sessions, secret string, want bool, when string) {
 		t.Helper()
-		if got, ok := s.Token(secret); ok != want || ok && got != token {
-			t.Errorf("%s the session holds is %t, want %t", when, ok, want)
+		token, err := s.Holder(t.Context(), secret)
+		if got := err == nil; got != want || got && token.Name != "ann" || !got && !errors.Is(err, auth.ErrUnknown) {
+			t.Errorf("%s the session holds for %q, %v, want %t", when, token.Name, err, want)
 		}
 	}
 	idle, used, ended := begin(), begin(), begin()
-	holds(idle, true, "at the beginning")
-	holds("another", false, "for a guess")
-	if err := s.End(ended); err != nil {
-		t.Fatal(err)
-	}
-	holds(ended, false, "after its end")
+	holds(one, idle, true, "at the beginning")
+	holds(other, idle, true, "at the beginning, on another node,")
+	holds(one, "another", false, "for a guess")
+	w.must(other.End(t.Context(), ended))
+	w.now = w.now.Add(time.Second)
+	holds(one, ended, false, "after its end")
 	for range 13 {
-		now = now.Add(auth.SessionIdle - time.Minute)
-		holds(used, true, "while it is used")
+		w.now = w.now.Add(auth.SessionIdle - time.Minute)
+		holds(other, used, true, "while it is used")
 	}
-	holds(idle, false, "after a time without use")
-	now = now.Add(auth.SessionIdle - time.Minute)
-	now = now.Add(time.Hour)
-	holds(used, false, "after its longest time")
+	holds(one, idle, false, "after a time without use")
+	w.now = w.now.Add(auth.SessionIdle + time.Hour)
+	holds(one, used, false, "after its longest time")
 }
 
-func TestSessionsOutliveARestartAndAreKeptAsHashes(t *testing.T) {
-	now := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
-	dir := t.TempDir()
-	secret, err := openSessions(t, dir, &now).Begin(auth.HashOf("a token"))
-	if err != nil {
-		t.Fatal(err)
+func TestASessionIsNoTokenAndEndsWithItsOwn(t *testing.T) {
+	w := newSessionWorld(t)
+	s, tokens := w.node()
+	secret, err := s.Begin(t.Context(), w.token)
+	w.must(err)
+	if _, err := tokens.Authenticate(t.Context(), secret); !errors.Is(err, auth.ErrUnknown) {
+		t.Errorf("a session is taken for a token: %v", err)
 	}
-	file := filepath.Join(dir, auth.SessionFile)
-	data, err := os.ReadFile(file)
-	if err != nil || strings.Contains(string(data), secret) {
-		t.Errorf("the file has the secret itself, or cannot be read: %v", err)
+	if _, ok := tokens.LastKnown(secret); ok {
+		t.Error("a session is taken for a token while the store is away")
 	}
-	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file can be read by others: %v, %v", info.Mode(), err)
+	list, err := w.store.Tokens(t.Context())
+	w.must(err)
+	for _, one := range list {
+		if strings.Contains(one.Name, secret) {
+			t.Errorf("the store has the secret of the session in %q", one.Name)
+		}
 	}
-	if _, ok := openSessions(t, dir, &now).Token(secret); !ok {
-		t.Error("the session is gone after a restart")
+	// Another token of the same name does not bring the session back.
+	w.must(w.store.DeleteToken(t.Context(), "ann", "admin"))
+	_, err = w.store.PutToken(t.Context(), store.PutToken{Name: "ann", Hash: auth.HashOf("a newer token"), Role: store.RoleAdmin, Actor: "admin"})
+	w.must(err)
+	tokens.Forget()
+	if _, err := s.Holder(t.Context(), secret); !errors.Is(err, auth.ErrUnknown) {
+		t.Errorf("the session outlives its token: %v", err)
 	}
-	if err := os.WriteFile(file, data[:len(data)/2], 0o600); err != nil {
-		t.Fatal(err)
+}
+
+func TestANewSessionTakesTheRoomOfTheOldest(t *testing.T) {
+	w := newSessionWorld(t)
+	s, tokens := w.node()
+	oldest, err := s.Begin(t.Context(), w.token)
+	w.must(err)
+	w.now = w.now.Add(time.Second)
+	for i := range store.SessionsMax - 1 {
+		name := fmt.Sprintf("session/x/%d", i)
+		_, err := w.store.PutToken(t.Context(), store.PutToken{Name: name, Hash: auth.HashOf(name), Role: store.RoleSession, Lasts: auth.SessionIdle, Actor: "belfry"})
+		w.must(err)
 	}
-	if _, ok := openSessions(t, dir, &now).Token(secret); ok {
-		t.Error("half a file still has the session")
+	secret, err := s.Begin(t.Context(), w.token)
+	w.must(err)
+	if _, err := s.Holder(t.Context(), secret); err != nil {
+		t.Errorf("the new session does not hold: %v", err)
+	}
+	if _, err := s.Holder(t.Context(), oldest); !errors.Is(err, auth.ErrUnknown) {
+		t.Errorf("the oldest session holds: %v", err)
+	}
+	w.now = w.now.Add(auth.SessionIdle + time.Second)
+	for range 2 {
+		_, err = s.Begin(t.Context(), w.token)
+		w.must(err)
+	}
+	tokens.Forget()
+	list, err := w.store.Tokens(t.Context())
+	w.must(err)
+	if len(list) > store.SessionsMax-30 {
+		t.Errorf("%d tokens are left: log-ins do not remove what is over", len(list))
 	}
 }
 
 func TestALoginCodeWorksOnceAndForAMinute(t *testing.T) {
-	now := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
-	s := openSessions(t, "", &now)
-	token := auth.HashOf("a token")
+	w := newSessionWorld(t)
+	s, _ := w.node()
+	other, _ := w.node()
 	code := func() string {
-		c, err := s.NewCode(token)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, err := s.NewCode(t.Context(), w.token)
+		w.must(err)
 		return c
 	}
 	first, late := code(), code()
-	if got, ok := s.Redeem(first); !ok || got != token {
-		t.Error("a fresh code does not work")
+	if got, err := other.Redeem(t.Context(), first); err != nil || got.Name != "ann" {
+		t.Errorf("a fresh code does not work on another node: %v", err)
 	}
-	if _, ok := s.Redeem(first); ok {
-		t.Error("a code works twice")
+	if _, err := s.Redeem(t.Context(), first); !errors.Is(err, auth.ErrUnknown) {
+		t.Errorf("a code works twice: %v", err)
 	}
-	if _, ok := s.Token(late); ok {
-		t.Error("a code is taken for a session")
+	if _, err := s.Holder(t.Context(), late); !errors.Is(err, auth.ErrUnknown) {
+		t.Errorf("a code is taken for a session: %v", err)
 	}
-	now = now.Add(auth.CodeFor + time.Second)
-	if _, ok := s.Redeem(late); ok {
-		t.Error("a code works after its minute")
+	w.now = w.now.Add(auth.CodeFor + time.Second)
+	if _, err := s.Redeem(t.Context(), late); !errors.Is(err, auth.ErrUnknown) {
+		t.Errorf("a code works after its minute: %v", err)
 	}
 }
 

@@ -10,9 +10,15 @@ import (
 // PutToken decides about a token that is to be added to those that a store has.
 // It returns the token as it is to be written, and whether anything changes.
 func (b *Batch) PutToken(have []store.Token, p *store.PutToken) (t store.Token, changed bool, err error) {
-	replaces := false
+	replaces, kin := false, 0
 	for _, old := range have {
+		if old.Role.StandsIn() == p.Role.StandsIn() {
+			kin++
+		}
 		switch {
+		case old.Hash == p.Hash && old.Name == p.Name && p.Extend:
+			old.Expires = b.now.Add(p.Lasts)
+			return old, true, nil
 		case old.Hash == p.Hash && old.Name == p.Name:
 			return old, false, nil // the answer was lost
 		case old.Hash == p.Hash, p.First, old.Name == p.Name && !p.Replace:
@@ -21,12 +27,22 @@ func (b *Batch) PutToken(have []store.Token, p *store.PutToken) (t store.Token, 
 			replaces = true
 		}
 	}
-	if len(have) >= store.TokensMax && !replaces {
-		return t, false, fmt.Errorf("%d tokens: %w", len(have), store.ErrLimit)
+	most := store.TokensMax
+	if p.Role.StandsIn() {
+		most = store.SessionsMax
+	}
+	if p.Extend {
+		return t, false, store.ErrNotFound
+	}
+	if kin >= most && !replaces {
+		return t, false, fmt.Errorf("%d tokens: %w", kin, store.ErrLimit)
 	}
 	t = store.Token{Name: p.Name, Hash: p.Hash, Role: p.Role, Namespace: p.Namespace, Created: b.now, By: p.Actor}
 	if p.Lasts > 0 {
 		t.Expires = b.now.Add(p.Lasts)
+	}
+	if p.Role.StandsIn() {
+		return t, true, nil
 	}
 	action := "token.create"
 	if replaces {
@@ -54,6 +70,9 @@ func (b *Batch) DeleteToken(have []store.Token, name, actor string) error {
 		return store.ErrNotFound
 	case admins == 0 && administers(gone):
 		return store.ErrLastAdmin
+	}
+	if gone.Role.StandsIn() {
+		return nil
 	}
 	b.audit(actor, "token.revoke", name, 0, tokenInWords(gone))
 	return nil

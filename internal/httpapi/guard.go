@@ -189,16 +189,12 @@ func (a *api) holderOf(r *http.Request, secret string) (service.Caller, *problem
 		return service.Caller{}, refuse(client.TypeCrossOrigin, "a session is good for pages of this server alone").
 			withHint("send the header Authorization: Bearer TOKEN")
 	}
-	hash, ok := a.Sessions.Token(secret)
-	if !ok {
-		return service.Caller{}, unauthenticated("the session has ended").withHint("log in at /ui/login")
-	}
-	token, err := a.Tokens.ByHash(r.Context(), hash)
+	token, err := a.Sessions.Holder(r.Context(), secret)
 	switch {
 	case err == nil:
 		return service.CallerOf(token), nil
 	case errors.Is(err, auth.ErrUnknown), errors.Is(err, auth.ErrExpired):
-		return service.Caller{}, unauthenticated("the token of the session is not valid any more").withHint("log in with another one at /ui/login")
+		return service.Caller{}, unauthenticated("the session has ended, or its token is not valid any more").withHint("log in at /ui/login")
 	}
 	return service.Caller{}, storeAway()
 }

@@ -32,7 +32,7 @@ type Config struct {
 	Service *service.Service
 	// Tokens knows the caller of a request by its token.
 	Tokens *auth.Tokens
-	// Sessions are those of browsers. Default: none yet, and none that outlive the process.
+	// Sessions are those of browsers. Default: those of the store of Tokens.
 	Sessions *auth.Sessions
 	// Pages answers whatever is not for the API: the pages of the web UI. Nil: there are none.
 	Pages http.Handler
@@ -89,10 +89,7 @@ func newAPI(c Config) (*api, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Sessions == nil {
-		var err error
-		if c.Sessions, err = auth.OpenSessions("", c.Now); err != nil {
-			return nil, err
-		}
+		c.Sessions = auth.NewSessions(c.Tokens)
 	}
 	a := &api{Config: c, mux: &routes{}, lookups: trouble.With(c.Log, "cannot look up tokens", "looking up tokens works again")}
 	a.mux.refuse, a.mux.bodies = a.writeProblem, newBodies()

@@ -99,7 +99,7 @@ type codeOutput struct {
 
 func (a *api) createCode(ctx context.Context, _ *struct{}) (*codeOutput, error) {
 	who := caller(ctx)
-	code, err := a.Sessions.NewCode(who.Token)
+	code, err := a.Sessions.NewCode(ctx, who.Token)
 	return &codeOutput{Status: http.StatusCreated, CacheControl: "no-store", Body: client.LoginCode{
 		Code: code, Expires: a.Now().Add(auth.CodeFor).UTC(),
 	}}, err

@@ -15,14 +15,11 @@ import (
 // the page is.
 func TestASessionIsGoodForPagesOfThisServerAlone(t *testing.T) {
 	s := newServer(t)
-	sessions, err := auth.OpenSessions("", s.clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sessions := auth.NewSessions(s.tokens)
 	pages := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
 	handler := newHandler(t, service.Config{Store: s.store, Tokens: s.tokens, Now: s.clock}, httpapi.Config{Tokens: s.tokens, Sessions: sessions, Pages: pages, Now: s.clock})
 	s.grant("vera", "a viewer's token", store.RoleViewer, "")
-	secret, err := sessions.Begin(auth.HashOf("a viewer's token"))
+	secret, err := sessions.Begin(t.Context(), auth.HashOf("a viewer's token"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,10 +90,7 @@ func (s *Server) makeHTTP() error {
 	if err != nil {
 		return err
 	}
-	sessions, err := auth.OpenSessions(s.Settings.Data, s.Now)
-	if err != nil {
-		return err
-	}
+	sessions := auth.NewSessions(s.tokens)
 	pages, err := web.Handler(web.Config{
 		Service: answers, Tokens: s.tokens, Sessions: sessions, Node: s.Settings.Name, Version: s.Version, Now: s.Now, Log: s.Log,
 	})

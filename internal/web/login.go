@@ -51,14 +51,9 @@ func (s *site) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	next := ours(r.PostForm.Get("next"))
-	hash := auth.HashOf(strings.TrimSpace(r.PostForm.Get("token")))
-	known := true
+	token, err := s.Tokens.Authenticate(r.Context(), strings.TrimSpace(r.PostForm.Get("token")))
 	if code := r.PostForm.Get("code"); code != "" {
-		hash, known = s.Sessions.Redeem(code)
-	}
-	token, err := s.Tokens.ByHash(r.Context(), hash)
-	if !known {
-		err = auth.ErrUnknown
+		token, err = s.Sessions.Redeem(r.Context(), code)
 	}
 	switch {
 	case errors.Is(err, auth.ErrExpired):
@@ -71,7 +66,7 @@ func (s *site) login(w http.ResponseWriter, r *http.Request) {
 		s.fail(p, err)
 		return
 	}
-	secret, err := s.Sessions.Begin(hash)
+	secret, err := s.Sessions.Begin(r.Context(), token.Hash)
 	if err != nil {
 		s.Log.Error("a session could not be kept", "error", err)
 		s.fail(p, err)
@@ -107,7 +102,7 @@ func (s *site) wrongToken(p *page, next string, code bool) {
 }
 
 func (s *site) logout(p *page) error {
-	if err := s.Sessions.End(p.secret); err != nil {
+	if err := s.Sessions.End(p.ctx(), p.secret); err != nil {
 		s.Log.Warn("the end of a session could not be written", "error", err)
 	}
 	auth.SetSession(p.w, p.r, "")

@@ -185,11 +185,10 @@ var errNoSession = errors.New("no session")
 
 // holder returns whose session it is.
 func (s *site) holder(ctx context.Context, secret string) (service.Caller, error) {
-	hash, ok := s.Sessions.Token(secret)
-	if secret == "" || !ok {
+	if secret == "" {
 		return service.Caller{}, errNoSession
 	}
-	token, err := s.Tokens.ByHash(ctx, hash)
+	token, err := s.Sessions.Holder(ctx, secret)
 	if errors.Is(err, auth.ErrUnknown) || errors.Is(err, auth.ErrExpired) {
 		return service.Caller{}, errNoSession
 	}

@@ -41,8 +41,7 @@ func newWorld(t *testing.T) *world {
 	w.store = memory.New(memory.Options{Now: w.clock})
 	w.tokens = auth.New(w.store, w.clock)
 	var err error
-	w.sessions, err = auth.OpenSessions("", w.clock)
-	w.must(err)
+	w.sessions = auth.NewSessions(w.tokens)
 	s, err := service.New(service.Config{Store: w.store, Tokens: w.tokens, Now: w.clock})
 	w.must(err)
 	w.pages, err = web.Handler(web.Config{Service: s, Tokens: w.tokens, Sessions: w.sessions, Node: "ber-1", Version: "test", Now: w.clock})
@@ -124,7 +123,7 @@ type browser struct {
 
 func (w *world) login(name string) *browser {
 	w.t.Helper()
-	secret, err := w.sessions.Begin(auth.HashOf(secretOf(name)))
+	secret, err := w.sessions.Begin(w.t.Context(), auth.HashOf(secretOf(name)))
 	w.must(err)
 	return &browser{w, secret}
 }
@@ -259,7 +258,7 @@ func TestLogInAndOut(t *testing.T) {
 
 func TestACodeOfTheCommandLineLogsInOnce(t *testing.T) {
 	w := newWorld(t)
-	code, err := w.sessions.NewCode(auth.HashOf(secretOf("ann")))
+	code, err := w.sessions.NewCode(t.Context(), auth.HashOf(secretOf("ann")))
 	w.must(err)
 	stranger := &browser{w, ""}
 	if answer := stranger.send("/ui/login", "code", code); answer.Code != http.StatusSeeOther {
@@ -267,6 +266,45 @@ func TestACodeOfTheCommandLineLogsInOnce(t *testing.T) {
 	}
 	if answer := stranger.send("/ui/login", "code", code); answer.Code != http.StatusUnauthorized {
 		t.Errorf("the code answers %d the second time", answer.Code)
+	}
+}
+
+// Nodes share the sessions by the store: a browser may come to any of them.
+func TestABrowserMayComeToAnyNode(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	other := *w
+	other.tokens = auth.New(w.store, w.clock)
+	other.sessions = auth.NewSessions(other.tokens)
+	s, err := service.New(service.Config{Store: w.store, Tokens: other.tokens, Now: w.clock})
+	w.must(err)
+	other.pages, err = web.Handler(web.Config{Service: s, Tokens: other.tokens, Sessions: other.sessions, Node: "ber-2", Version: "test", Now: w.clock})
+	w.must(err)
+
+	code, err := w.sessions.NewCode(t.Context(), auth.HashOf(secretOf("ann")))
+	w.must(err)
+	stranger := &browser{&other, ""}
+	stranger.ask("GET", "/jobs", nil) // this node has read the tokens by now
+	w.now = w.now.Add(150 * time.Millisecond)
+	other.now = w.now
+	answer := stranger.send("/ui/login", "code", code)
+	cookies := answer.Result().Cookies()
+	if answer.Code != http.StatusSeeOther || len(cookies) == 0 {
+		t.Fatalf("the code of another node answers %d: %.400s", answer.Code, answer.Body)
+	}
+	here, there := &browser{w, cookies[0].Value}, &browser{&other, cookies[0].Value}
+	for name, b := range map[string]*browser{"one node": here, "the other": there} {
+		if answer := b.ask("GET", "/jobs", nil); answer.Code != http.StatusOK {
+			t.Errorf("the session answers %d on %s", answer.Code, name)
+		}
+		if answer := b.send("/jobs/shop/price-import/run"); answer.Code != http.StatusSeeOther {
+			t.Errorf("a form answers %d on %s", answer.Code, name)
+		}
+	}
+	here.send("/ui/logout")
+	w.now = w.now.Add(time.Second)
+	if answer := there.ask("GET", "/jobs", nil); answer.Code != http.StatusSeeOther {
+		t.Errorf("a second after logging out on one node, the other answers %d", answer.Code)
 	}
 }
 

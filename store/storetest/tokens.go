@@ -44,6 +44,24 @@ var tokenTests = []test{
 		e.must(err)
 		equal(e, "detail", records[0].Detail, "runner in the namespace web, until 2026-11-21T12:00:00Z")
 	}},
+	{"sessions live as long as they are extended, and the audit leaves them out", func(e *env) {
+		e.admin()
+		session := store.PutToken{Name: "session/ann/1", Hash: hashOf("session"), Role: store.RoleSession, Lasts: time.Hour, Actor: "ann"}
+		made := e.putToken(session)
+		e.clock.Advance(30 * time.Minute)
+		equal(e, "again", e.putToken(session), made)
+		session.Extend = true
+		extended := e.putToken(session)
+		sameTime(e, "expiry", extended.Expires, e.now().Add(time.Hour))
+		sameTime(e, "created", extended.Created, made.Created)
+		list, err := e.Tokens(e.ctx)
+		e.must(err)
+		equal(e, "kept", list[1], extended)
+		e.must(e.DeleteToken(e.ctx, session.Name, "ann"))
+		_, err = e.PutToken(e.ctx, session)
+		e.want(err, store.ErrNotFound)
+		equal(e, "audit", strings.Join(e.actions(), ", "), "belfry token.create admin")
+	}},
 	{"a token that replaces another one ends it", func(e *env) {
 		e.admin()
 		e.putToken(store.PutToken{Name: "admin", Hash: hashOf("new"), Role: store.RoleAdmin, Replace: true, Actor: "belfry"})
