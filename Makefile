@@ -120,7 +120,7 @@ cluster: ## kill, freeze and cut off nodes that share a database server: DATABAS
 crash: ## the shortest part of make cluster, and Go programs that are restarted: two minutes
 	@test/servers/install.sh
 	$(GO_TEST) -count=1 -v -tags servers -run '^TestNodesComeAndGo$$' ./test/cluster
-	$(GO_TEST) -count=1 -v -tags servers -run '^Test(NoTickIsLost|AServerOnTheSame)' ./test/programs
+	$(GO_TEST) -count=1 -v -tags servers -run '^Test(NoTickIsLost|AServerOnTheSame|AServerStartsWhile)' ./test/programs
 
 check: lint ## before each commit: lint and the short tests, under a minute
 	$(GO) test -short ./...

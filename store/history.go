@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -140,4 +141,28 @@ type Retention struct {
 	// Of the audit.
 	Audit    int
 	AuditFor time.Duration
+	// Jobs are for a history that does not have the jobs whose runs it keeps. A caller
+	// passes another pointer when something in it has changed.
+	Jobs *JobKeeps
+}
+
+// JobKeeps is how long the history of jobs is kept that say so themselves.
+type JobKeeps map[job.ID]job.Keep
+
+// Of returns what Jobs says about the history of a job.
+func (r *Retention) Of(uid job.ID) (keep job.Keep, said bool) {
+	if r.Jobs == nil {
+		return job.Keep{}, false
+	}
+	keep, said = (*r.Jobs)[uid]
+	return keep, said
+}
+
+// With returns how long history is kept of a job that says something itself.
+func (r Retention) With(said job.Keep) Retention {
+	return Retention{
+		Runs:      cmp.Or(said.Runs, r.Runs),
+		For:       cmp.Or(time.Duration(said.For), r.For),
+		OutputFor: cmp.Or(time.Duration(said.OutputFor), r.OutputFor),
+	}
 }

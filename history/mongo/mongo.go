@@ -21,6 +21,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -41,6 +42,9 @@ type History struct {
 
 	mu   sync.Mutex
 	ttls map[string]time.Duration // of the collections, as they were set last
+	// silent is up to when the output of jobs is gone that say themselves how long it is kept.
+	silent      map[job.ID]time.Time
+	silentSince time.Time
 }
 
 var _ store.History = (*History)(nil)
@@ -103,7 +107,7 @@ func connect(url string, o Options) (*History, error) {
 	db := client.Database(databaseOf(url))
 	return &History{
 		client: client, attempts: db.Collection("attempts"), output: db.Collection("output"), common: db.Collection("belfry"),
-		now: o.Now, log: o.Log, ttls: map[string]time.Duration{},
+		now: o.Now, log: o.Log, ttls: map[string]time.Duration{}, silent: map[job.ID]time.Time{},
 	}, nil
 }
 

@@ -2,7 +2,9 @@ package mongo
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -93,10 +95,10 @@ func (h *History) Output(ctx context.Context, run job.ID, attempt, fromSeq, limi
 func (h *History) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	h.expireInServer(ctx, h.attempts, keep.For)
-	h.expireInServer(ctx, h.output, keep.OutputFor)
+	h.expireInServer(ctx, h.attempts, longest(keep, func(k store.Retention) time.Duration { return k.For }))
+	h.expireInServer(ctx, h.output, longest(keep, func(k store.Retention) time.Duration { return k.OutputFor }))
 	left := store.ExpireMax
-	for _, part := range []func(context.Context, store.Retention, *int) error{h.expireOutput, h.expireByAge, h.expireByCount} {
+	for _, part := range []func(context.Context, store.Retention, *int) error{h.expireOutput, h.expireByAge, h.expireByCount, h.expireOfJobs} {
 		if err := part(ctx, keep, &left); err != nil {
 			return false, fmt.Errorf("expire history: %w", fault(ctx, err))
 		}
@@ -105,6 +107,35 @@ func (h *History) Expire(ctx context.Context, keep store.Retention) (more bool, 
 		}
 	}
 	return false, nil
+}
+
+// longest returns the longest of a time that the server and single jobs keep something for; 0 if
+// one of them has no bound.
+func longest(keep store.Retention, of func(store.Retention) time.Duration) time.Duration {
+	most := of(keep)
+	if keep.Jobs != nil {
+		for _, said := range *keep.Jobs {
+			if one := of(keep.With(said)); most > 0 && (one <= 0 || one > most) {
+				most = one
+			}
+		}
+	}
+	return max(most, 0)
+}
+
+// saying returns the jobs that say something themselves, in order.
+func saying(keep store.Retention, something func(job.Keep) bool) []string {
+	if keep.Jobs == nil {
+		return nil
+	}
+	var list []string
+	for uid, said := range *keep.Jobs {
+		if something(said) {
+			list = append(list, uid.String())
+		}
+	}
+	slices.Sort(list)
+	return list
 }
 
 // ttlName is the index that expires.
@@ -144,6 +175,7 @@ func (h *History) expireOutput(ctx context.Context, keep store.Retention, left *
 		return nil
 	}
 	ended := map[string]bool{} // attempts, and whether they ended long ago
+	own := saying(keep, func(k job.Keep) bool { return k.OutputFor != 0 })
 	old := bson.D{{Key: "at", Value: bson.D{{Key: "$lt", Value: before}}}}
 	found, err := h.output.Find(ctx, old, options.Find().SetSort(bson.D{{Key: "at", Value: 1}, {Key: "_id", Value: 1}}).SetProjection(bson.D{{Key: "of", Value: 1}}))
 	if err != nil {
@@ -158,11 +190,13 @@ func (h *History) expireOutput(ctx context.Context, keep store.Retention, left *
 		}
 		gone, known := ended[c.Of]
 		if !known {
-			n, err := h.attempts.CountDocuments(ctx, bson.D{{Key: "_id", Value: c.Of}, {Key: "ended", Value: bson.D{{Key: "$lt", Value: before.UnixMicro()}}}})
-			if err != nil {
+			var of document
+			err := h.attempts.FindOne(ctx, bson.D{{Key: "_id", Value: c.Of}}, options.FindOne().SetProjection(bson.D{{Key: "job", Value: 1}, {Key: "ended", Value: 1}})).Decode(&of)
+			if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
 				return err
 			}
-			gone = n > 0
+			_, says := slices.BinarySearch(own, of.Job)
+			gone = err == nil && of.Ended < before.UnixMicro() && !says
 			ended[c.Of] = gone
 		}
 		if gone {
@@ -185,12 +219,93 @@ func (h *History) expireByAge(ctx context.Context, keep store.Retention, left *i
 	if !ok {
 		return nil
 	}
-	return h.remove(ctx, selected(job.ID{}, time.Time{}, before), left)
+	old := selected(job.ID{}, time.Time{}, before)
+	if own := saying(keep, func(k job.Keep) bool { return k.For != 0 }); len(own) > 0 {
+		old = append(old, bson.E{Key: "job", Value: bson.D{{Key: "$nin", Value: own}}})
+	}
+	return h.remove(ctx, old, left)
 }
+
+// expireOfJobs removes records and output by what single jobs say about their age.
+func (h *History) expireOfJobs(ctx context.Context, keep store.Retention, left *int) error {
+	for _, text := range saying(keep, func(k job.Keep) bool { return k.For != 0 || k.OutputFor != 0 }) {
+		uid, err := job.ParseID(text)
+		if err != nil {
+			return err
+		}
+		said, _ := keep.Of(uid)
+		if before, ok := h.cutoff(time.Duration(said.For)); ok && *left > 0 {
+			if err := h.remove(ctx, selected(uid, time.Time{}, before), left); err != nil {
+				return err
+			}
+		}
+		if before, ok := h.cutoff(time.Duration(said.OutputFor)); ok && *left > 0 {
+			if err := h.removeOutputOf(ctx, uid, before, left); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// removeOutputOf removes the output of the attempts of a job that ended before a moment. What
+// it has removed once it does not look at again.
+func (h *History) removeOutputOf(ctx context.Context, uid job.ID, before time.Time, left *int) error {
+	h.mu.Lock()
+	from := h.silent[uid]
+	h.mu.Unlock()
+	found, err := h.attempts.Find(ctx, selected(uid, from, before), options.Find().SetSort(bson.D{{Key: "ended", Value: 1}, {Key: "_id", Value: 1}}).
+		SetLimit(int64(*left)).SetProjection(bson.D{{Key: "ended", Value: 1}}))
+	if err != nil {
+		return err
+	}
+	var list []document
+	if err := found.All(ctx, &list); err != nil || len(list) == 0 {
+		return err
+	}
+	of := bson.A{}
+	for i := range list {
+		of = append(of, list[i].ID)
+	}
+	output, err := h.output.Find(ctx, bson.D{{Key: "of", Value: bson.D{{Key: "$in", Value: of}}}}, options.Find().SetLimit(int64(*left)).SetProjection(bson.D{{Key: "_id", Value: 1}}))
+	if err != nil {
+		return err
+	}
+	var chunks []chunk
+	if err := output.All(ctx, &chunks); err != nil {
+		return err
+	}
+	if full := len(chunks) == *left; !full {
+		h.mu.Lock()
+		if now := h.now(); len(h.silent) >= silentMax || now.Sub(h.silentSince) > silentLife {
+			clear(h.silent)
+			h.silentSince = now
+		}
+		h.silent[uid] = time.UnixMicro(list[len(list)-1].Ended)
+		h.mu.Unlock()
+	}
+	if len(chunks) == 0 {
+		return nil
+	}
+	old := bson.A{}
+	for i := range chunks {
+		old = append(old, chunks[i].ID)
+	}
+	*left -= len(old)
+	_, err = h.output.DeleteMany(ctx, in(old))
+	return err
+}
+
+const (
+	// silentMax bounds the jobs in History.silent.
+	silentMax = 10_000
+	// silentLife is how long they stay: a record may come late, with an end before that moment.
+	silentLife = 24 * time.Hour
+)
 
 // expireByCount removes the oldest records of jobs that have too many.
 func (h *History) expireByCount(ctx context.Context, keep store.Retention, left *int) error {
-	if keep.Runs <= 0 {
+	if keep.Runs <= 0 && len(saying(keep, func(k job.Keep) bool { return k.Runs != 0 })) == 0 {
 		return nil
 	}
 	found, err := h.attempts.Aggregate(ctx, mongo.Pipeline{
@@ -208,14 +323,19 @@ func (h *History) expireByCount(ctx context.Context, keep store.Retention, left 
 		return err
 	}
 	for _, c := range counts {
-		if c.N <= int64(keep.Runs) || *left <= 0 {
+		uid, err := job.ParseID(c.Job)
+		if err != nil {
+			return fmt.Errorf("%w: %w", store.ErrDamaged, err)
+		}
+		said, _ := keep.Of(uid)
+		most := keep.With(said).Runs
+		if most <= 0 || c.N <= int64(most) || *left <= 0 {
 			continue
 		}
 		// The latest final record that is one too many.
 		var d document
 		final := bson.D{{Key: "job", Value: c.Job}, {Key: "final", Value: true}}
-		err := h.attempts.FindOne(ctx, final, options.FindOne().SetSort(latestFirst).SetSkip(int64(keep.Runs))).Decode(&d)
-		if err != nil {
+		if err := h.attempts.FindOne(ctx, final, options.FindOne().SetSort(latestFirst).SetSkip(int64(most))).Decode(&d); err != nil {
 			return err
 		}
 		older := bson.D{{Key: "job", Value: c.Job}, {Key: "$or", Value: bson.A{

@@ -193,7 +193,7 @@ var table = map[string]line{
 	"store/joined": {
 		// One store of two.
 		layer:       shells,
-		imports:     []string{"job", "store"},
+		imports:     []string{"job", "store", "internal/engine"},
 		testImports: []string{"store/memory", "store/sqlite", "store/storetest"},
 	},
 	"history/mongo": {
@@ -226,7 +226,7 @@ var table = map[string]line{
 		// It copies and checks stores as wholes.
 		layer:       shells,
 		imports:     []string{"job", "store", "internal/engine"},
-		testImports: []string{"store/memory", "store/sqlite", "store/postgres", "store/mysql", "store/etcd", "store/redis", "test/servers"},
+		testImports: []string{"store/joined", "store/memory", "store/sqlite", "store/postgres", "store/mysql", "store/etcd", "store/redis", "test/servers"},
 		testModules: []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5"},
 	},
 	"internal/metrics": {
@@ -301,7 +301,7 @@ var table = map[string]line{
 		layer:       shells,
 		imports:     []string{"job", "store", "store/internal/address", "store/internal/ledger", "store/internal/replica"},
 		modules:     []string{"github.com/redis/rueidis"},
-		testImports: []string{"store/storetest", "test/servers"},
+		testImports: []string{"store/joined", "store/memory", "store/storetest", "test/servers"},
 	},
 	"store/etcd": {
 		layer:       shells,

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +28,7 @@ func newStoreCheck(env Env) *cobra.Command {
 		Long: `Check a store for damage: what contradicts itself in jobs, cursors, unfinished runs,
 slots, names, indexes, the feed of planners, revisions, the audit and history. URL is as
 for belfry serve --store; without it the store is that of the server's configuration.
+With --history, or that of the configuration, history in another store is checked too.
 
 With --fix what can be mended without knowing more is mended: each job in one step, with a
 record in the audit. The rest says what is wrong and is left to you; a backup may be the
@@ -48,6 +50,9 @@ The exit code is 1 if there is damage that is not mended.`,
 			if len(args) == 1 {
 				if c.Store, err = storeAddress(env, "URL", args[0]); err != nil {
 					return err
+				}
+				if !c.Store.KeepsNoHistory() {
+					c.History = "" // that of the configuration
 				}
 			}
 			ctx, stop := untilSignal(cmd.Context(), nothing, nil)
@@ -71,8 +76,11 @@ func checkStore(ctx context.Context, env Env, c config.Server, fix bool, output 
 		}
 	}
 	list := []finding{storeIntegrity(ctx, "store", c.Store)}
-	if list[0].Status != isWrong {
-		s, err := openWhole(ctx, env, c, c.Store, "URL")
+	if c.History != "" {
+		list = append(list, historyStore(ctx, c.History))
+	}
+	if !slices.ContainsFunc(list, func(f finding) bool { return f.Status == isWrong }) {
+		s, err := openWhole(ctx, env, c, c.Store, c.History, "URL")
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/server"
 	"github.com/belfry-cron/belfry/internal/storecopy"
+	"github.com/belfry-cron/belfry/store"
 )
 
 func newStore(env Env) *cobra.Command {
@@ -44,10 +45,10 @@ func storeAddress(env Env, name, text string) (s config.Store, err error) {
 	return s, nil
 }
 
-// openWhole opens a store for a command that looks at it as a whole. named is what its user
-// calls its address.
-func openWhole(ctx context.Context, env Env, c config.Server, at config.Store, named string) (storecopy.Store, error) {
-	c.Store = at
+// openWhole opens a store for a command that looks at it as a whole, with its history if that
+// is in another store. named is what its user calls its address.
+func openWhole(ctx context.Context, env Env, c config.Server, at config.Store, history config.History, named string) (storecopy.Store, error) {
+	c.Store, c.History = at, history
 	s, err := server.OpenStore(ctx, c, server.StoreOptions{Now: env.Now, Log: logger(env, c), KeepDefaults: true})
 	if err != nil {
 		return nil, openFailure(err, c, named, "stop the server that has it open")
@@ -55,11 +56,36 @@ func openWhole(ctx context.Context, env Env, c config.Server, at config.Store, n
 	return s.(storecopy.Store), nil
 }
 
+// historyAddress is storeAddress for the store of a history, which goes with a store that may have
+// its history elsewhere.
+func historyAddress(env Env, name, text string, of config.Store) (h config.History, err error) {
+	if text == "" {
+		return h, nil
+	}
+	if variable, ok := strings.CutPrefix(text, fromVariable); ok {
+		if text = env.Getenv(variable); text == "" {
+			return h, misused("%s: the environment variable %s is empty", name, variable)
+		}
+	}
+	if err := h.UnmarshalText([]byte(text)); err != nil {
+		return h, misused("%s %v", name, err)
+	}
+	if !of.KeepsNoHistory() {
+		return h, misused("%s: a store of the kind %s keeps its own history", name, of.Kind())
+	}
+	if file := h.File(); file != "" {
+		h = config.History(config.StoreIn(env.path(file)))
+	}
+	return h, nil
+}
+
 type copyFlags struct {
-	file   string
-	dry    bool
-	active bool
-	output string
+	file string
+	// fromHistory and toHistory are where FROM and TO have their history if that is elsewhere.
+	fromHistory, toHistory string
+	dry                    bool
+	active                 bool
+	output                 string
 }
 
 func newStoreCopy(env Env) *cobra.Command {
@@ -70,7 +96,8 @@ func newStoreCopy(env Env) *cobra.Command {
 		Long: `Copy all that a store keeps to another store of any kind: jobs with revisions and
 cursors, planned runs, calendars, pools, tokens, the audit, and history with output.
 FROM and TO are URLs as for belfry serve --store; env:NAME is the URL in the environment
-variable NAME, which hides a password from other users of the machine.
+variable NAME, which hides a password from other users of the machine. A store in etcd
+or Redis whose history is in another store needs --from-history or --to-history.
 
 Stop all servers of FROM first, and start them with TO afterwards: what was planned and
 what was not planned yet then runs there, once. The copy is refused while servers of
@@ -83,7 +110,8 @@ what is new; an interrupted one continues. At the end both are read again and co
 If the servers have a configuration file, name it with --config: jobs are copied with
 the defaults in it.`,
 		Example: `belfry store copy sqlite:/var/lib/belfry/belfry.db postgres://belfry@db.example.com/belfry
-belfry store copy sqlite:belfry.db env:NEW_STORE --dry-run`,
+belfry store copy sqlite:belfry.db env:NEW_STORE --dry-run
+belfry store copy sqlite:belfry.db etcd://etcd1.example.com/belfry --to-history env:NEW_HISTORY`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return misused("wants FROM and TO, the URLs of two stores")
@@ -103,6 +131,8 @@ belfry store copy sqlite:belfry.db env:NEW_STORE --dry-run`,
 	f := cmd.Flags()
 	f.BoolVar(&ask.dry, "dry-run", false, "count what FROM keeps, and write nothing")
 	f.BoolVar(&ask.active, "active", false, "copy even if servers of FROM are live or runs are running; these become lost in TO")
+	addWord(f, &ask.fromHistory, "from-history", "", "URL", "history store of FROM; else its history is in FROM")
+	addWord(f, &ask.toHistory, "to-history", "", "URL", "history store of TO; else its history goes to TO")
 	addWord(f, &ask.file, "config", "c", "FILE", "configuration file of the servers")
 	addOutput(cmd, &ask.output, asTable, asJSON, asYAML)
 	return cmd
@@ -129,6 +159,7 @@ type copied struct {
 
 func copyStore(ctx context.Context, env Env, c config.Server, args []string, ask copyFlags) (err error) {
 	at := make([]config.Store, 2)
+	history := make([]config.History, 2)
 	for i, name := range []string{"FROM", "TO"} {
 		if at[i], err = storeAddress(env, name, args[i]); err != nil {
 			return err
@@ -136,13 +167,23 @@ func copyStore(ctx context.Context, env Env, c config.Server, args []string, ask
 		if at[i].Password() && !strings.HasPrefix(args[i], fromVariable) {
 			env.tell("the password in %s is visible to other users of this machine; better %sNAME\n", name, fromVariable)
 		}
+		flag, text := "--from-history", ask.fromHistory
+		if i == 1 {
+			flag, text = "--to-history", ask.toHistory
+		}
+		if history[i], err = historyAddress(env, flag, text, at[i]); err != nil {
+			return err
+		}
+		if history[i].Password() && !strings.HasPrefix(text, fromVariable) {
+			env.tell("the password in %s is visible to other users of this machine; better %sNAME\n", flag, fromVariable)
+		}
 	}
 	if at[0].Kind() == config.SQLite {
 		if _, err := os.Stat(at[0].File()); errors.Is(err, fs.ErrNotExist) {
 			return &failure{code: ExitUsage, message: fmt.Sprintf("FROM: %s does not exist", at[0].File())}
 		}
 	}
-	from, err := openWhole(ctx, env, c, at[0], "FROM")
+	from, err := openWhole(ctx, env, c, at[0], history[0], "FROM")
 	if err != nil {
 		return err
 	}
@@ -150,12 +191,20 @@ func copyStore(ctx context.Context, env Env, c config.Server, args []string, ask
 	o := storecopy.Options{Active: ask.active, Dry: ask.dry, From: at[0].Shown(), Progress: progress(env)}
 	var to storecopy.Store
 	if !ask.dry {
-		if to, err = openWhole(ctx, env, c, at[1], "TO"); err != nil {
+		if to, err = openWhole(ctx, env, c, at[1], history[1], "TO"); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, to.Close()) }()
 	}
+	if !ask.dry {
+		if err := shipAll(ctx, from); err != nil { // reads of history see only some of what waits
+			return failed("FROM: %v", err)
+		}
+	}
 	r, err := storecopy.Copy(ctx, from, to, o)
+	if err == nil && !ask.dry {
+		err = shipAll(ctx, to)
+	}
 	if err != nil {
 		return copyFailure(ctx, err)
 	}
@@ -164,6 +213,16 @@ func copyStore(ctx context.Context, env Env, c config.Server, args []string, ask
 		Runs: r.Ready + r.Waiting, Running: r.Running, LeftOut: r.LeftOut, AuditRecords: r.Audit, Attempts: r.Attempts, Written: r.Written, Digest: r.Digest,
 	}
 	return showOne(env, ask.output, shown, "", func(w io.Writer) { copyTable(w, &shown) })
+}
+
+// shipAll has what waits for a history that is in another store sent there.
+func shipAll(ctx context.Context, s store.Store) error {
+	if apart, ok := s.(interface {
+		ShipAll(ctx context.Context) error
+	}); ok {
+		return apart.ShipAll(ctx)
+	}
+	return nil
 }
 
 // progress returns what shows how far a copy is: each part of it, and every few seconds how

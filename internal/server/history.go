@@ -28,15 +28,25 @@ func openApart(ctx context.Context, c config.Server, o StoreOptions) (store.Stor
 	if err != nil {
 		return nil, err
 	}
-	history, err := openHistory(ctx, c.History, o.Log)
+	s, err := joinHistory(ctx, control, c, o)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("history store: %w", err), control.Close())
-	}
-	s, err := joined.New(ctx, control, history, joined.Options{Log: o.Log, Dir: filepath.Join(c.Data, "output")})
-	if err != nil {
-		return nil, errors.Join(err, history.Close(), control.Close())
+		return nil, errors.Join(err, control.Close())
 	}
 	return s, nil
+}
+
+// joinHistory joins a control store with its history, which a server can start without.
+func joinHistory(ctx context.Context, control joined.Control, c config.Server, o StoreOptions) (*joined.Store, error) {
+	opt := joined.Options{Log: o.Log, Dir: filepath.Join(c.Data, "output")}
+	if !o.KeepDefaults {
+		return joined.Open(ctx, control, func(ctx context.Context) (store.History, error) { return openHistory(ctx, c.History, o.Log) }, opt)
+	}
+	opt.Dir = "" // what waits on a node is for its server to ship
+	history, err := openHistory(ctx, c.History, o.Log)
+	if err != nil {
+		return nil, fmt.Errorf("history store: %w", err)
+	}
+	return joined.New(ctx, control, history, opt)
 }
 
 // controlOptions are what a store without history is opened with.

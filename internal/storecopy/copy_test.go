@@ -12,6 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/storecopy"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/joined"
 	"github.com/belfry-cron/belfry/store/memory"
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
@@ -140,6 +141,18 @@ func (w *world) live() {
 
 func inMemory(now func() time.Time) storecopy.Store { return memory.New(memory.Options{Now: now}) }
 
+// apart is a store whose history is in another one, in memory both.
+func apart(t *testing.T) func(func() time.Time) storecopy.Store {
+	return func(now func() time.Time) storecopy.Store {
+		o := memory.Options{Now: now}
+		s, err := joined.New(t.Context(), memory.NewControl(o), memory.New(o), joined.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}
+
 func inFile(t *testing.T) func(now func() time.Time) storecopy.Store {
 	return func(now func() time.Time) storecopy.Store {
 		s, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "belfry.db"), sqlite.Options{Now: now, Guard: true})
@@ -165,7 +178,7 @@ func TestCopyTakesEverythingAlong(t *testing.T) {
 	w := newWorld(t, inMemory)
 	w.live()
 	w.leave()
-	copyAlong(t, w, inFile(t), inMemory)
+	copyAlong(t, w, inFile(t), apart(t), inMemory)
 }
 
 // copyAlong copies a store to others, one after another.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/belfry-cron/belfry/internal/storecopy"
 	"github.com/belfry-cron/belfry/store/etcd"
+	"github.com/belfry-cron/belfry/store/joined"
 	"github.com/belfry-cron/belfry/store/mysql"
 	"github.com/belfry-cron/belfry/store/postgres"
 	"github.com/belfry-cron/belfry/store/redis"
@@ -32,7 +33,7 @@ func TestCopyTakesEverythingThroughDatabases(t *testing.T) {
 	w := newWorld(t, inFile(t))
 	w.live()
 	w.leave()
-	copyAlong(t, w, inPostgres(t), inMariaDB(t), inEtcd(t), inRedis(t), inFile(t))
+	copyAlong(t, w, inPostgres(t), inMariaDB(t), inEtcd(t), inRedis(t), inTwo(t), inFile(t))
 }
 
 func inPostgres(t *testing.T) func(func() time.Time) storecopy.Store {
@@ -51,6 +52,23 @@ func inMariaDB(t *testing.T) func(func() time.Time) storecopy.Store {
 			t.Fatal(err)
 		}
 		s, err := mysql.Open(t.Context(), address, mysql.Options{Now: now, Guard: true})
+		return opened(t, s, err)
+	}
+}
+
+// inTwo has jobs in Redis, and history in PostgreSQL.
+func inTwo(t *testing.T) func(func() time.Time) storecopy.Store {
+	r, p := servers.StartRedis(t), servers.StartPostgres(t, "fsync = off")
+	return func(now func() time.Time) storecopy.Store {
+		control, err := redis.OpenControl(t.Context(), r.URL()+"/two", redis.Options{Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		history, err := postgres.Open(t.Context(), p.URL(), postgres.Options{Now: now, Guard: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := joined.New(t.Context(), control, history, joined.Options{})
 		return opened(t, s, err)
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -27,6 +27,10 @@ import (
 type Control interface {
 	store.Control
 	store.Outbox
+	// Operate makes a step of the core, and Document makes of a definition what such a step
+	// writes: for package storecopy.
+	Operate(ctx context.Context, op engine.Operation) error
+	Document(definition *job.Job) (*engine.Document, error)
 }
 
 // Options are what two stores are joined with.
@@ -61,7 +65,9 @@ var ErrOtherHistory = errors.New("the control store belongs to another history s
 type Store struct {
 	Control
 	store.History
-	opt Options
+	opt   Options
+	gate  *gate
+	keeps keeps
 
 	mu     sync.Mutex
 	held   store.ConsumerState
@@ -92,6 +98,8 @@ type Status struct {
 // Warning says in words that history is behind by much, or away; "" if it is not.
 func (s Status) Warning() string {
 	switch {
+	case errors.Is(s.Away, ErrOtherHistory):
+		return s.Away.Error()
 	case s.Away != nil:
 		return fmt.Sprintf("history cannot be written; %d records wait, and the outbox is %d%% full", s.Held.Entries, s.Full)
 	case s.Full >= warnShare:
@@ -100,48 +108,75 @@ func (s Status) Warning() string {
 	return ""
 }
 
-// Err returns why this store takes no new work: the outbox is full.
+// Err returns why a server is not ready: the outbox is full, or it has another history than the
+// control store was used with.
 func (s Status) Err() error {
+	if errors.Is(s.Away, ErrOtherHistory) {
+		return s.Away
+	}
 	if s.Full < 100 {
 		return nil
 	}
 	return fmt.Errorf("%w: %d records wait for the history store, and the outbox is full", store.ErrNoSpace, s.Held.Entries)
 }
 
-// New joins two stores. They are told of each other: a control store that was used with
-// another history is refused.
+// New joins two stores. A control store that was used with another history is refused, and the
+// history is closed.
 func New(ctx context.Context, control Control, history store.History, opt Options) (*Store, error) {
+	s, err := unmet(control, func(context.Context) (store.History, error) { return history, nil }, opt)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.gate.meet(ctx); err != nil {
+		return nil, err
+	}
+	return s, s.look(ctx)
+}
+
+// meetMax is how long Open waits for a history before it continues without.
+const meetMax = 10 * time.Second
+
+// Open is New for a history that may be away: then Run opens it as soon as it can be reached,
+// and meanwhile what ends waits as it does whenever history is away. A history that answers
+// and is not the one that the control store was used with is refused.
+func Open(ctx context.Context, control Control, history Opener, opt Options) (*Store, error) {
+	s, err := unmet(control, history, opt)
+	if err != nil {
+		return nil, err
+	}
+	meeting, cancel := context.WithTimeout(ctx, meetMax)
+	defer cancel()
+	err = s.gate.meet(meeting)
+	switch away := errors.Is(err, store.ErrAway) || errors.Is(err, context.DeadlineExceeded); {
+	case err == nil:
+	case !away || ctx.Err() != nil:
+		return nil, err
+	default:
+		_ = s.note(err)
+		s.opt.Log.Warn("the history store is away: starting without it; records wait in the control store", "error", err)
+	}
+	return s, s.look(ctx)
+}
+
+// unmet returns a store whose history is not open yet.
+func unmet(control Control, history Opener, opt Options) (*Store, error) {
 	if opt.OutboxMax == 0 {
 		opt.OutboxMax = OutboxDefault
 	}
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	id, err := history.HistoryID(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("history store: %w", err)
-	}
-	switch err := control.UseHistory(ctx, id); {
-	case errors.Is(err, store.ErrConflict):
-		return nil, ErrOtherHistory
-	case err != nil:
-		return nil, fmt.Errorf("control store: %w", err)
-	}
 	waiting, err := openSpool(opt.Dir, cmp.Or(opt.OutputMax, OutputDefault))
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{Control: control, History: history, opt: opt, turn: true, spool: waiting}
-	return s, s.look(ctx)
+	g := &gate{open: history, use: control.UseHistory}
+	return &Store{Control: control, History: g, gate: g, keeps: keeps{control: control}, opt: opt, turn: true, spool: waiting}, nil
 }
 
 // Close closes the control store, and the history store if it can be closed.
 func (s *Store) Close() error {
-	err := s.Control.Close()
-	if c, ok := s.History.(io.Closer); ok {
-		err = errors.Join(err, c.Close())
-	}
-	return err
+	return errors.Join(s.Control.Close(), s.gate.Close())
 }
 
 // Join implements store.Membership. The session tells whether it is this node's turn to ship.
@@ -337,6 +372,20 @@ func (s *Store) Expire(ctx context.Context, keep store.Retention) (more bool, er
 	if err != nil {
 		return more, err
 	}
+	if keep.Jobs == nil {
+		if keep.Jobs, err = s.saidByJobs(ctx); err != nil {
+			return more, err
+		}
+	}
 	left, err := s.History.Expire(ctx, keep)
 	return more || left, err
+}
+
+// saidByJobs returns how long jobs keep their history that say so themselves.
+func (s *Store) saidByJobs(ctx context.Context) (*store.JobKeeps, error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.keeps.now(ctx, now)
 }

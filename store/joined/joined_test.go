@@ -440,6 +440,79 @@ func TestAnotherHistoryIsRefused(t *testing.T) {
 	}, joined.Options{})
 }
 
+func TestAServerStartsWhileItsHistoryIsAway(t *testing.T) {
+	both(t, func(r *rig) {
+		runs := []store.Attempt{r.ran()} // the control store knows its history
+		r.shipped()
+		var there store.History // none while it is away
+		var mu sync.Mutex
+		second, err := joined.Open(r.Context(), r.control, func(context.Context) (store.History, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if there == nil {
+				return nil, fmt.Errorf("connection refused: %w", store.ErrAway)
+			}
+			return there, nil
+		}, joined.Options{})
+		r.must(err)
+		r.Store = second
+		ctx, stop := context.WithCancel(r.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); second.Run(ctx) }()
+		defer func() { stop(); <-done }()
+		for range 10 {
+			runs = append(runs, r.ran())
+			time.Sleep(time.Minute)
+		}
+		if s := second.Status(); s.Away == nil || s.Err() != nil || !strings.Contains(s.Warning(), "10 records wait") {
+			r.Errorf("after ten minutes: away %v, error %v, warning %q", s.Away, s.Err(), s.Warning())
+		}
+		if list, err := second.AttemptsOf(r.Context(), runs[10].Run); err != nil || len(list) != 1 {
+			r.Errorf("the latest run has the records %v, %v", list, err)
+		}
+		going, err := r.begin()
+		r.must(err)
+		if list, err := second.AttemptsOf(r.Context(), going.Run); err != nil || len(list) != 0 {
+			r.Errorf("a run in its first attempt has the records %v, %v", list, err)
+		}
+		if _, err := second.Recent(r.Context(), []job.ID{r.uid}, 1); !errors.Is(err, store.ErrAway) {
+			r.Errorf("a read of history: %v", err)
+		}
+		put := func(h store.History) {
+			mu.Lock()
+			defer mu.Unlock()
+			there = h
+		}
+		put(memory.New(memory.Options{}))
+		time.Sleep(time.Minute)
+		if s := second.Status(); !errors.Is(s.Err(), joined.ErrOtherHistory) || s.Held.Entries != 10 {
+			r.Errorf("with another history: %v, %d records wait", s.Err(), s.Held.Entries)
+		}
+		put(r.history)
+		time.Sleep(time.Minute)
+		if s := second.Status(); s.Away != nil || s.Err() != nil || s.Held.Entries != 0 {
+			r.Errorf("when history is there: away %v, %v, %d records wait", s.Away, s.Err(), s.Held.Entries)
+		}
+		r.once(runs)
+		if chunks, err := r.history.Output(r.Context(), runs[10].Run, 1, 0, 10); err != nil || len(chunks) != 1 {
+			r.Errorf("the latest run has %d chunks of output, %v", len(chunks), err)
+		}
+	}, joined.Options{})
+}
+
+func TestAServerDoesNotStartWithAHistoryThatRefusesIt(t *testing.T) {
+	both(t, func(r *rig) {
+		wrong := errors.New("the password is wrong")
+		if _, err := joined.Open(r.Context(), r.control, func(context.Context) (store.History, error) { return nil, wrong }, joined.Options{}); !errors.Is(err, wrong) {
+			r.Errorf("open: %v", err)
+		}
+		other := func(context.Context) (store.History, error) { return memory.New(memory.Options{}), nil }
+		if _, err := joined.Open(r.Context(), r.control, other, joined.Options{}); !errors.Is(err, joined.ErrOtherHistory) {
+			r.Errorf("open with another history: %v", err)
+		}
+	}, joined.Options{})
+}
+
 func TestOutputOfADeadProcessIsShippedByTheNext(t *testing.T) {
 	both(t, func(r *rig) {
 		dir := r.TempDir()

@@ -87,8 +87,8 @@ func (s *Store) Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Rec
 	return list, next, nil
 }
 
-// AttemptsOf implements store.History. A run whose end waits in the outbox is found while
-// history is away, without the attempts that history has.
+// AttemptsOf implements store.History. While history is away a run is found whose end waits in
+// the outbox, without the attempts that history has, and one that is in its first attempt.
 func (s *Store) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, error) {
 	fresh, err := s.waiting(ctx, func(r *store.Record) bool { return r.Run.ID == run })
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *Store) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, err
 	}
 	list, err := s.History.AttemptsOf(ctx, run)
 	if err != nil {
-		if !slices.ContainsFunc(fresh, func(r store.Record) bool { return r.Final }) {
+		if !slices.ContainsFunc(fresh, func(r store.Record) bool { return r.Final }) && !s.isFirstAttempt(ctx, run) {
 			return nil, err
 		}
 		list = nil
@@ -107,6 +107,13 @@ func (s *Store) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, err
 	list = append(list, fresh...)
 	slices.SortFunc(list, func(a, b store.Record) int { return cmp.Compare(a.Attempt.Number, b.Attempt.Number) })
 	return list, nil
+}
+
+// isFirstAttempt tells whether a run is unfinished and in its first attempt: then history has
+// nothing of it.
+func (s *Store) isFirstAttempt(ctx context.Context, run job.ID) bool {
+	r, err := s.Active(ctx, run)
+	return err == nil && r.Attempt <= 1
 }
 
 // Recent implements store.History.

@@ -35,18 +35,19 @@ func (s *Store) Run(ctx context.Context) {
 			}
 		}
 	}()
-	rest := restMin
+	rest, away := restMin, s.Status().Away != nil
 	for pause := shipEvery; wait(ctx, pause); {
 		more, err := s.shipInTurn(ctx)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			if rest == restMin {
+			if !away {
 				s.opt.Log.Error("history cannot be written: records wait in the control store", "error", err)
 			}
-			pause, rest = rest/2+rand.N(rest/2+1), min(2*rest, restMax)
+			pause, rest, away = rest/2+rand.N(rest/2+1), min(2*rest, restMax), true
 			continue
-		case rest != restMin:
+		case away:
+			away = false
 			s.opt.Log.Info("history is written again")
 		}
 		if pause, rest = shipEvery, restMin; more {
@@ -71,6 +72,9 @@ func wait(ctx context.Context, d time.Duration) bool {
 // Ship appends the next batch to history and takes it out of the outbox. It tells whether
 // there may be more.
 func (s *Store) Ship(ctx context.Context) (more bool, err error) {
+	if err := s.gate.meet(ctx); err != nil {
+		return false, s.note(err)
+	}
 	if err := s.shipOutput(ctx); err != nil {
 		return false, s.note(err)
 	}
@@ -94,6 +98,19 @@ func (s *Store) Ship(ctx context.Context) (more bool, err error) {
 	return len(entries) == store.MaxBatch, s.look(ctx)
 }
 
+// ShipAll ships until nothing waits, neither records nor output.
+func (s *Store) ShipAll(ctx context.Context) error {
+	for {
+		more, err := s.Ship(ctx)
+		if err != nil {
+			return err
+		}
+		if !more && s.spool.isEmpty() {
+			return nil
+		}
+	}
+}
+
 // shipInTurn is Ship where it is the turn of this node, and else ships its output.
 func (s *Store) shipInTurn(ctx context.Context) (more bool, err error) {
 	s.mu.Lock()
@@ -101,6 +118,9 @@ func (s *Store) shipInTurn(ctx context.Context) (more bool, err error) {
 	s.mu.Unlock()
 	if turn {
 		return s.Ship(ctx)
+	}
+	if err := s.gate.meet(ctx); err != nil {
+		return false, s.note(err)
 	}
 	if err := s.shipOutput(ctx); err != nil {
 		return false, s.note(err)

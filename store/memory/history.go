@@ -273,16 +273,14 @@ func over(age, most time.Duration) bool {
 // retention returns what a job says about how long its history is kept, and
 // what the server says where the job says nothing.
 func (s *backend) retention(r *store.Record, server store.Retention) store.Retention {
-	row, ok := s.jobs[r.Run.JobUID]
-	if !ok || row.Document.Filled.Policy.Keep == nil {
+	said, ok := server.Of(r.Run.JobUID)
+	if row := s.jobs[r.Run.JobUID]; row != nil && row.Document.Filled.Policy.Keep != nil {
+		said, ok = *row.Document.Filled.Policy.Keep, true
+	}
+	if !ok {
 		return server
 	}
-	said := row.Document.Filled.Policy.Keep
-	return store.Retention{
-		Runs:      cmp.Or(said.Runs, server.Runs),
-		For:       cmp.Or(time.Duration(said.For), server.For),
-		OutputFor: cmp.Or(time.Duration(said.OutputFor), server.OutputFor),
-	}
+	return server.With(said)
 }
 
 func (s *backend) removeRecord(r *store.Record) {

@@ -49,16 +49,16 @@ func Open(ctx context.Context, text string, o Options) (*Store, error) {
 		return nil, &AddressError{Cause: err}
 	}
 	if err := migrate(ctx, a); err != nil {
-		return nil, fmt.Errorf("open %s: %w", a.name, err)
+		return nil, fmt.Errorf("open %s: %w", a.name, unreached(err))
 	}
 	d, err := connect(ctx, a)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", a.name, err)
+		return nil, fmt.Errorf("open %s: %w", a.name, unreached(err))
 	}
 	s, err := sqldb.Open(ctx, d, o)
 	if err != nil {
 		_ = d.pool.Close()
-		return nil, fmt.Errorf("open %s: %w", a.name, err)
+		return nil, fmt.Errorf("open %s: %w", a.name, unreached(err))
 	}
 	return &Store{s}, nil
 }
@@ -233,6 +233,15 @@ func wasUndone(err error) bool {
 		return true
 	}
 	return errors.Is(err, driver.ErrBadConn) // nothing was sent
+}
+
+// unreached gives what kept a database from being opened the sentinel of one that is away, if it
+// may be there later. A wrong password or database is a mistake of the configuration.
+func unreached(err error) error {
+	if n := number(err); n == errAccessDenied || (&database{}).Fault(err) != sqldb.Broken {
+		return err
+	}
+	return &failure{err, store.ErrAway}
 }
 
 // Fault implements sqldb.DB.

@@ -98,12 +98,12 @@ func Open(ctx context.Context, address string, o Options) (*Store, error) {
 	}
 	if err := d.migrate(ctx); err != nil {
 		d.pool.Close()
-		return nil, fmt.Errorf("open %s: %w", d.name, err)
+		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
 	}
 	s, err := sqldb.Open(ctx, d, o)
 	if err != nil {
 		d.pool.Close()
-		return nil, fmt.Errorf("open %s: %w", d.name, err)
+		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
 	}
 	return &Store{s}, nil
 }
@@ -168,7 +168,7 @@ func connect(ctx context.Context, address string) (*database, error) {
 	d := &database{schema: schema, writings: map[writing][]*written{}, name: fmt.Sprintf("postgres://%s/%s", net.JoinHostPort(c.Host, fmt.Sprint(c.Port)), c.Database)}
 	config.AfterConnect = useArrays
 	if d.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
-		return nil, fmt.Errorf("open %s: %w", d.name, err)
+		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
 	}
 	err = d.seesSettings(ctx, slices.Collect(maps.Keys(c.RuntimeParams)))
 	if err == nil {
@@ -176,9 +176,25 @@ func connect(ctx context.Context, address string) (*database, error) {
 	}
 	if err != nil {
 		d.pool.Close()
-		return nil, fmt.Errorf("open %s: %w", d.name, err)
+		return nil, fmt.Errorf("open %s: %w", d.name, unreached(err))
 	}
 	return d, nil
+}
+
+// unreached gives what kept a database from being opened the sentinel of one that is away, if it
+// may be there later. A wrong password or database is a mistake of the configuration.
+func unreached(err error) error {
+	var said *pgconn.PgError
+	switch {
+	case errors.As(err, &said):
+		// cannot_connect_now, too_many_connections and those of a server that stops.
+		if !slices.Contains([]string{"57P01", "57P02", "57P03", "53300"}, said.Code) {
+			return err
+		}
+	case !isNetwork(err):
+		return err
+	}
+	return &failure{err, store.ErrAway}
 }
 
 // seesSettings tells whether the server has the settings of a connection. Poolers refuse

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/joined"
+	"github.com/belfry-cron/belfry/store/memory"
 	"github.com/belfry-cron/belfry/store/storetest"
 	"github.com/belfry-cron/belfry/test/servers"
 )
@@ -56,5 +58,26 @@ func TestStoreOfTwoNodes(t *testing.T) {
 	storetest.Run(t, func(t *testing.T, o storetest.Options) store.Store {
 		address := empty()
 		return storetest.Nodes(open(t, address, optionsOf(o)), open(t, address, optionsOf(o)))
+	})
+}
+
+// The suite again, with history in another store.
+func TestStoreWithHistoryApart(t *testing.T) {
+	t.Parallel()
+	storetest.RunJoined(t, func(t *testing.T, o storetest.Options) store.Store {
+		control, err := OpenControl(context.Background(), empty(), optionsOf(o))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := joined.New(t.Context(), control, memory.New(memory.Options{Now: o.Now}), joined.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return storetest.Shipping(s, true)
 	})
 }

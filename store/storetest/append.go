@@ -50,6 +50,64 @@ var appendTests = []test{
 		e.must(err)
 		equal(e, "records", len(list), len(records))
 	}},
+	{"history of jobs that it does not have expires by what they say", func(e *env) {
+		// Each has three records, ten minutes apart, the latest of now.
+		keep := store.JobKeeps{}
+		records := map[string][]store.Record{}
+		for n := range 3 {
+			if n > 0 {
+				e.clock.Advance(10 * time.Minute)
+			}
+			for i, name := range []string{"silent", "few", "short", "long", "mute"} {
+				r := e.foreign(job.OutcomeSucceeded, "ok")
+				r.Run.Name, r.Run.JobUID[15] = name, byte(200+i)
+				r.Attempt.Ended, r.OutputBytes = e.now(), 1
+				records[name] = append(records[name], r)
+				e.must(e.Append(e.ctx, []store.Record{r}))
+				e.must(e.AppendOutput(e.ctx, []store.OutputChunk{{Run: r.Run.ID, Attempt: 1, Seq: 1, Time: e.now(), Data: []byte("x")}}))
+			}
+		}
+		uid := func(name string) job.ID { return records[name][0].Run.JobUID }
+		keep[uid("few")] = job.Keep{Runs: 2}
+		keep[uid("short")] = job.Keep{For: job.Duration(5 * time.Minute)}
+		keep[uid("long")] = job.Keep{For: job.Forever, OutputFor: job.Forever}
+		keep[uid("mute")] = job.Keep{OutputFor: job.Duration(15 * time.Minute)}
+		left := func(name string) (n, output int) {
+			for _, r := range records[name] {
+				n += len(e.attempts(r.Run.ID))
+				chunks, err := e.Output(e.ctx, r.Run.ID, 1, 0, 10)
+				e.must(err)
+				output += len(chunks)
+			}
+			return n, output
+		}
+		want := func(name string, records, chunks int) {
+			e.Helper()
+			n, output := left(name)
+			equal(e, "records of "+name, n, records)
+			equal(e, "output of "+name, output, chunks)
+		}
+		expireAll(e, store.Retention{Jobs: &keep})
+		want("silent", 3, 3)
+		want("few", 2, 2)
+		want("short", 1, 1)
+		want("long", 3, 3)
+		want("mute", 3, 2)
+		expireAll(e, store.Retention{For: 15 * time.Minute, OutputFor: 5 * time.Minute, Jobs: &keep})
+		want("silent", 2, 1)
+		want("few", 2, 1)
+		want("short", 1, 1)
+		want("long", 3, 3)
+		want("mute", 2, 2)
+		e.clock.Advance(time.Hour)
+		expireAll(e, store.Retention{For: time.Minute, Jobs: &keep})
+		want("silent", 0, 0)
+		want("few", 0, 0)
+		want("long", 3, 3)
+		changed := store.JobKeeps{} // nothing is said any more
+		expireAll(e, store.Retention{For: time.Minute, Jobs: &changed})
+		want("long", 0, 0)
+	}},
 	{"a history has an id that stays", func(e *env) {
 		id, err := e.HistoryID(e.ctx)
 		e.must(err)

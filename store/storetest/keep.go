@@ -7,8 +7,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// keepTests are about how long history stays that jobs and runs of the same store say
-// something about. A history that is kept apart from jobs does not know them.
+// keepTests are about how long history stays that jobs say something about.
 var keepTests = []test{
 	{"history expires by age and by count, output before it", func(e *env) {
 		j := e.put("name: a")
@@ -84,6 +83,11 @@ var keepTests = []test{
 			equal(e, "output of "+c.text, len(list), 0)
 		}
 	}},
+}
+
+// unfinishedTests are about history of unfinished runs. A history that is kept apart from jobs
+// does not know which these are.
+var unfinishedTests = []test{
 	{"what is going on does not expire", func(e *env) {
 		j := e.put("name: a\npolicy: {retry: {attempts: 1, backoff: 7d}}")
 		a := e.trigger(j)

@@ -235,7 +235,9 @@ func (b *Backend) expired(ctx context.Context, x *expiry, now time.Time, server 
 				return true
 			}
 			keep, known := keeps[r.Run.JobUID]
-			if !known {
+			if said, ok := server.Of(r.Run.JobUID); !known && ok {
+				keep = server.With(said)
+			} else if !known {
 				keep = server
 			}
 			if r.Final {
@@ -303,9 +305,7 @@ func (b *Backend) retentions(ctx context.Context, server store.Retention) (map[j
 	for _, j := range jobs {
 		keep := server
 		if said := j.Document.Filled.Policy.Keep; said != nil {
-			keep.Runs = cmp.Or(said.Runs, server.Runs)
-			keep.For = cmp.Or(time.Duration(said.For), server.For)
-			keep.OutputFor = cmp.Or(time.Duration(said.OutputFor), server.OutputFor)
+			keep = server.With(*said)
 		}
 		keeps[j.UID] = keep
 	}

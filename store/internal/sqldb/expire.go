@@ -55,6 +55,8 @@ type expiry struct {
 	all     bool
 	running bool
 	stage   int
+	// says are the jobs that keep.Jobs is about, in order.
+	says []job.ID
 	// left is how many rows the present call may still remove or look at.
 	left int
 	// job is the latest that was looked at.
@@ -81,11 +83,7 @@ var firstRecord = oldRecord{ended: math.MinInt64}
 // are a round, which looks at all history that is old by age, and by number at
 // the jobs that have got any since the last round. One node does so at a time.
 func (s *backend) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
-	before := time.Time{}
-	if keep.For > 0 && keep.For != time.Duration(job.Forever) {
-		before = s.clock.now().Add(-keep.For)
-	}
-	if err := s.partition(ctx, before); err != nil {
+	if err := s.partition(ctx, s.allOld(keep)); err != nil {
 		return false, wrapped(err, "expire history")
 	}
 	err = s.write(ctx, func(t *tx) error {
@@ -110,6 +108,23 @@ func (s *backend) Expire(ctx context.Context, keep store.Retention) (more bool, 
 	return more, wrapped(err, "expire history")
 }
 
+// allOld returns the moment before which all history is old, of the jobs that keep.Jobs is
+// about as well; zero if there is none.
+func (s *backend) allOld(keep store.Retention) time.Time {
+	longest := keep.For
+	if keep.Jobs != nil {
+		for _, said := range *keep.Jobs {
+			if of := keep.With(said).For; longest > 0 && (of <= 0 || of > longest) {
+				longest = of
+			}
+		}
+	}
+	if longest <= 0 || longest == time.Duration(job.Forever) {
+		return time.Time{}
+	}
+	return s.clock.now().Add(-longest)
+}
+
 // partition has the database make room for the history that comes, and remove
 // what is old as a whole: all in front of a moment, zero for nothing.
 func (s *backend) partition(ctx context.Context, before time.Time) error {
@@ -130,11 +145,16 @@ func (s *backend) begin(keep store.Retention) expiry {
 		e.since, e.age, e.output, e.outputOf = now, firstRecord, firstRecord, nil
 	}
 	e.all = s.expiring.touched == nil || e.keep != keep
-	e.jobs = slices.SortedFunc(maps.Keys(s.expiring.touched), func(a, b job.ID) int { return bytes.Compare(a[:], b[:]) })
+	e.jobs = slices.SortedFunc(maps.Keys(s.expiring.touched), compareIDs)
 	s.expiring.touched = map[job.ID]bool{}
-	e.running, e.keep, e.stage, e.job = true, keep, 0, job.ID{}
+	e.running, e.keep, e.stage, e.job, e.says = true, keep, 0, job.ID{}, nil
+	if keep.Jobs != nil {
+		e.says = slices.SortedFunc(maps.Keys(*keep.Jobs), compareIDs)
+	}
 	return e
 }
+
+func compareIDs(a, b job.ID) int { return bytes.Compare(a[:], b[:]) }
 
 // The stages of a round. By number go all jobs; byJob those that say something
 // themselves.
@@ -202,7 +222,7 @@ const (
 	staysFor    = "(exists (select 1 from jobs j where j.uid = /*uid*/h.job and j.keep_for <> 0) or " + isActive + ")"
 	staysOutput = "(exists (select 1 from jobs j where j.uid = /*uid*/h.job and j.keep_output <> 0) or " + isActive + ")"
 
-	selectOld = "select h.ended, h.run, h.attempt, case when "
+	selectOld = "select h.ended, h.run, h.attempt, /*uid*/h.job, case when "
 	fromOld   = " then 1 else 0 end from history h where "
 	between   = "h.ended >= ? and (h.ended, h.run, h.attempt) > (?, ?, ?) and h.ended < ?"
 	oldFirst  = " order by h.ended, h.run, h.attempt limit ?"
@@ -220,7 +240,7 @@ func (t *tx) expireAge(e *expiry) (done bool, err error) {
 	if !ok {
 		return true, nil
 	}
-	return t.removeOld(e, &e.age, false, selectOld+staysFor+fromOld+between+oldFirst, e.age.between(before)...)
+	return t.removeOld(e, &e.age, false, func(k job.Keep) bool { return k.For != 0 }, selectOld+staysFor+fromOld+between+oldFirst, e.age.between(before)...)
 }
 
 // expireOutput removes output that is older than what the server keeps, of jobs
@@ -230,7 +250,7 @@ func (t *tx) expireOutput(e *expiry) (done bool, err error) {
 	if !ok {
 		return true, nil
 	}
-	return t.removeOld(e, &e.output, true, selectOld+staysOutput+fromOld+between+oldFirst, e.output.between(before)...)
+	return t.removeOld(e, &e.output, true, func(k job.Keep) bool { return k.OutputFor != 0 }, selectOld+staysOutput+fromOld+between+oldFirst, e.output.between(before)...)
 }
 
 // expireAudit removes what was changed too long ago, and what is beyond the
@@ -299,6 +319,15 @@ func (t *tx) nextToExpire(e *expiry) (uid job.ID, keep store.Retention, ok bool,
 			return uid, keep, false, nil
 		}
 		uid = e.jobs[0]
+	} else if e.stage == byJob && len(e.says) > 0 {
+		at, found := slices.BinarySearchFunc(e.says, e.job, compareIDs)
+		if found {
+			at++
+		}
+		if at == len(e.says) {
+			return uid, keep, false, nil
+		}
+		uid = e.says[at]
 	} else {
 		list, err := t.ids(query, idOf(e.job))
 		if err != nil || len(list) == 0 {
@@ -307,6 +336,9 @@ func (t *tx) nextToExpire(e *expiry) (uid job.ID, keep store.Retention, ok bool,
 		uid = list[0]
 	}
 	keep.Runs = e.keep.Runs
+	if said, ok := e.keep.Of(uid); ok {
+		keep = store.Retention{Runs: e.keep.Runs}.With(said)
+	}
 	q := t.query("select keep_runs, keep_for, keep_output from jobs where uid = ?", idOf(uid))
 	for q.Next() {
 		if runs := int(q.Int()); runs > 0 {
@@ -343,7 +375,7 @@ func (t *tx) expireJob(e *expiry, uid job.ID, keep store.Retention) (finished bo
 	}
 	if end != firstRecord {
 		var last oldRecord
-		if done, err := t.removeOld(e, &last, false, oldOfJob, idOf(uid), end.ended, end.ended, idOf(end.run), end.attempt); err != nil || !done {
+		if done, err := t.removeOld(e, &last, false, nil, oldOfJob, idOf(uid), end.ended, end.ended, idOf(end.run), end.attempt); err != nil || !done {
 			return false, err
 		}
 	}
@@ -355,7 +387,7 @@ func (t *tx) expireJob(e *expiry, uid job.ID, keep store.Retention) (finished bo
 	if !ok {
 		from = firstRecord
 	}
-	finished, err = t.removeOld(e, &from, true, outputOfJob, append([]any{idOf(uid)}, from.between(before)...)...)
+	finished, err = t.removeOld(e, &from, true, nil, outputOfJob, append([]any{idOf(uid)}, from.between(before)...)...)
 	if e.outputOf == nil || len(e.outputOf) > touchedMax {
 		e.outputOf = map[job.ID]oldRecord{}
 	}
@@ -367,9 +399,9 @@ func (t *tx) expireJob(e *expiry, uid job.ID, keep store.Retention) (finished bo
 var historyKeys = &Table{Name: "history", Key: 3, Columns: []Column{{"ended", Int}, {"run", Blob}, {"attempt", Int}}}
 
 // removeOld removes those records of a query that it does not say are to stay,
-// or only their output. from moves up to where it has come; done tells whether
+// or only their output. stays tells it by what Retention.Jobs has; nil is never. from moves up to where it has come; done tells whether
 // it has come to the end.
-func (t *tx) removeOld(e *expiry, from *oldRecord, outputOnly bool, text string, args ...any) (done bool, err error) {
+func (t *tx) removeOld(e *expiry, from *oldRecord, outputOnly bool, stays func(job.Keep) bool, text string, args ...any) (done bool, err error) {
 	type row struct {
 		oldRecord
 		stays bool
@@ -379,7 +411,11 @@ func (t *tx) removeOld(e *expiry, from *oldRecord, outputOnly bool, text string,
 	var runs []job.ID
 	q := t.query(text, append(args, int64(limit))...)
 	for q.Next() {
-		r := row{oldRecord{q.Int(), q.id(), q.Int()}, q.bool()}
+		r := row{oldRecord: oldRecord{q.Int(), q.id(), q.Int()}}
+		said, ok := e.keep.Of(q.id())
+		if r.stays = q.bool(); ok && stays != nil && stays(said) {
+			r.stays = true
+		}
 		if list = append(list, r); !r.stays {
 			runs = append(runs, r.run)
 		}

@@ -1,0 +1,91 @@
+package joined
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// keeps is what jobs say about how long their history is kept, for a history that does not have
+// the jobs. It follows the feed of changed jobs.
+type keeps struct {
+	mu      sync.Mutex
+	said    *store.JobKeeps // replaced, never changed
+	since   int64
+	looked  time.Time
+	control store.Control
+}
+
+// deletionsMissed is after how long without a look all jobs are read again: a tombstone may be
+// gone by then.
+const deletionsMissed = store.TombstoneLife / 2
+
+// now returns what jobs say at the moment.
+func (k *keeps) now(ctx context.Context, now time.Time) (*store.JobKeeps, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	said, since, changed := store.JobKeeps{}, int64(0), true
+	if k.said != nil && now.Sub(k.looked) < deletionsMissed {
+		said, since, changed = *k.said, k.since, false
+	}
+	for {
+		list, next, err := k.control.JobsChanged(ctx, store.AllPartitions, since, store.MaxBatch)
+		if err != nil {
+			return nil, fmt.Errorf("read how long jobs keep their history: %w", err)
+		}
+		if len(list) == 0 {
+			break
+		}
+		since = next
+		fresh, err := k.saidBy(ctx, list)
+		if err != nil {
+			return nil, err
+		}
+		for i := range list {
+			uid := list[i].UID
+			was, had := said[uid]
+			is, has := fresh[uid]
+			if had == has && was == is {
+				continue
+			}
+			if !changed { // a round of Expire may be reading the one before
+				copied := make(store.JobKeeps, len(said)+1)
+				for uid, keep := range said {
+					copied[uid] = keep
+				}
+				said, changed = copied, true
+			}
+			if delete(said, uid); has {
+				said[uid] = is
+			}
+		}
+	}
+	if changed {
+		k.said = &said
+	}
+	k.since, k.looked = since, now
+	return k.said, nil
+}
+
+// saidBy returns what jobs say that were changed.
+func (k *keeps) saidBy(ctx context.Context, list []store.PlannedJob) (store.JobKeeps, error) {
+	uids := make([]job.ID, len(list))
+	for i := range list {
+		uids[i] = list[i].UID
+	}
+	jobs, err := k.control.JobsByUID(ctx, uids)
+	if err != nil {
+		return nil, fmt.Errorf("read how long jobs keep their history: %w", err)
+	}
+	said := store.JobKeeps{}
+	for i, j := range jobs {
+		if j != nil && !j.Deleted && j.Filled.Policy.Keep != nil {
+			said[uids[i]] = *j.Filled.Policy.Keep
+		}
+	}
+	return said, nil
+}
