@@ -260,8 +260,8 @@ const (
 
 // Report is what another program says of work that it does, for a job with run.external.
 type Report struct {
-	State    ReportState `json:"state" enum:"started,succeeded,failed" doc:"What has become of the work."`
-	Run      job.ID      `json:"run,omitzero" doc:"The run that a report of the start has returned. Default: the latest whose start was reported."`
+	State    ReportState `json:"state" enum:"started,succeeded,failed,skipped" doc:"What has become of the work."`
+	Run      job.ID      `json:"run,omitzero" doc:"The run that a report of the start has returned. Default: the latest whose start was reported. With started: it is still running."`
 	At       time.Time   `json:"at,omitzero" doc:"When it started or ended. Default: now."`
 	Started  time.Time   `json:"started,omitzero" doc:"When what has ended had started. Default: as its start was reported."`
 	ExitCode *int        `json:"exit_code,omitempty" doc:"With which the command exited."`
@@ -279,11 +279,13 @@ const (
 	ReportStarted   ReportState = "started"
 	ReportSucceeded ReportState = "succeeded"
 	ReportFailed    ReportState = "failed"
+	ReportSkipped   ReportState = "skipped" // it was not started
 )
 
 // Reported is the run that a report was about.
 type Reported struct {
-	Run job.ID `json:"run" doc:"The run."`
+	Run   job.ID    `json:"run" doc:"The run."`
+	Until time.Time `json:"until,omitzero" doc:"By when a run whose start was reported must end, or be reported as started again. Absent if it is over."`
 }
 
 // PingKey lets its holder report on one job, and do nothing else.

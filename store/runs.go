@@ -195,6 +195,7 @@ type Working interface {
 	// else about one of its own. ErrNotFound is for a job that is gone, ErrConflict for one that
 	// Belfry starts, ErrExists for a start with Lock while another one has not ended. A report
 	// with the key of one that came in the last 24 hours is told the same run, and ends nothing.
+	// A start of a run whose start was reported says that it is still running.
 	Report(ctx context.Context, r Report) (ReportOutcome, error)
 	// Mine returns what the store believes a session to run.
 	Mine(ctx context.Context, session job.ID) ([]Run, error)
@@ -318,7 +319,8 @@ type Report struct {
 	ID job.ID
 	// Key recognizes a report that comes again; "" for none.
 	Key string
-	// Run is that whose start was reported; zero for the latest.
+	// Run is that whose start was reported; zero for the latest. An end for a run that is over
+	// makes a run of its own.
 	Run job.ID
 	// Starts is set for a start. Lock refuses it while another one has not ended.
 	Starts, Lock bool
@@ -334,6 +336,8 @@ type ReportOutcome struct {
 	// Attempt is the one that the report has ended: 0 for a start, and for a report that came
 	// before.
 	Attempt int
+	// Until is when the end of a run whose start was reported is due; zero for one that is over.
+	Until time.Time
 }
 
 // ActiveQuery selects runs that are planned or going on.

@@ -174,6 +174,13 @@ var table = map[string]line{
 		testImports: []string{"store/memory", "internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
+	"internal/wrap": {
+		// What belfry exec does beside the command line.
+		layer:       shells,
+		imports:     []string{"client", "job"},
+		modules:     []string{"golang.org/x/sys/unix", "golang.org/x/term"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
 	"executor/http": {
 		layer:       shells,
 		imports:     []string{"executor", "job"},
@@ -353,7 +360,7 @@ var table = map[string]line{
 		layer: commandLine,
 		imports: []string{
 			"history/mongo", "cron", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor/shell", "client",
-			"internal/auth", "internal/config", "internal/crontab", "internal/node", "internal/parallel", "internal/preview", "internal/server", "internal/spelling", "internal/storecopy", "internal/systemd", "internal/watchdog",
+			"internal/auth", "internal/config", "internal/crontab", "internal/node", "internal/parallel", "internal/preview", "internal/server", "internal/spelling", "internal/storecopy", "internal/systemd", "internal/watchdog", "internal/wrap",
 		},
 		testImports: []string{"internal/helptest", "internal/logtest"},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},

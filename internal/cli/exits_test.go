@@ -53,6 +53,7 @@ var conflicts = []ending{
 // unconflicted says of the other commands that change something why they find no
 // conflict, or where it is tested.
 var unconflicted = map[string]string{
+	"exec":         "it runs its command in any case",
 	"job edit":     "it wants a terminal, see edit.txtar",
 	"job pause":    "whatever the job is by then, it is paused",
 	"job resume":   "the same",
@@ -217,8 +218,8 @@ func TestEachCommandThatAsksEndsWhenItIsInterrupted(t *testing.T) {
 	}
 	b, all := exitBench(t), commands(t)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if !strings.Contains(all[name], "--server URL") || name == "job edit" || name == "doctor" {
-			continue // these want a terminal, and the machine
+		if !strings.Contains(all[name], "--server URL") || name == "job edit" || name == "doctor" || name == "exec" {
+			continue // these want a terminal, the machine, and a signal
 		}
 		t.Run(name, func(t *testing.T) {
 			b.t = t

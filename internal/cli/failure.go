@@ -146,7 +146,7 @@ func columns(text string) int {
 var synonyms = map[string]string{
 	"ls": "list", "ps": "list", "show": "get", "describe": "get", "inspect": "get",
 	"add": "create", "new": "create", "rm": "delete", "remove": "delete",
-	"trigger": "run", "start": "run", "exec": "run", "fire": "run", "stop": "cancel", "kill": "cancel",
+	"trigger": "run", "start": "run", "fire": "run", "stop": "cancel", "kill": "cancel",
 	"disable": "pause", "suspend": "pause", "enable": "resume", "unpause": "resume", "rerun": "retry", "tail": "logs",
 }
 

@@ -80,7 +80,7 @@ func flagLines(flags *pflag.FlagSet) string {
 	var b strings.Builder
 	for _, r := range rows {
 		left := r.left
-		for _, line := range wrap(r.right, helpWidth-width-4) {
+		for _, line := range wrapText(r.right, helpWidth-width-4) {
 			fmt.Fprintf(&b, "  %-*s  %s\n", width, left, line)
 			left = ""
 		}
@@ -91,8 +91,8 @@ func flagLines(flags *pflag.FlagSet) string {
 // helpWidth is the width of the narrowest terminal that people use.
 const helpWidth = 80
 
-// wrap breaks a text into lines of at most so many bytes, where it has blanks.
-func wrap(text string, width int) []string {
+// wrapText breaks a text into lines of at most so many bytes, where it has blanks.
+func wrapText(text string, width int) []string {
 	var lines []string
 	line := ""
 	for _, word := range strings.Fields(text) {

@@ -206,6 +206,12 @@ func (r *reader) name(t task) string {
 	return r.free(slug(program(t.command)) + "-" + hex.EncodeToString(sum[:hashLen]))
 }
 
+// NameOf returns the name that a command of a user has as a job.
+func NameOf(user, command string) string {
+	r := &reader{taken: map[string]bool{}}
+	return r.name(task{user: user, command: command})
+}
+
 // free returns a name that no other line has.
 func (r *reader) free(base string) string {
 	name := base

@@ -73,6 +73,9 @@ func (o *Report) Decide(b *Batch) error {
 	if o.Key != "" {
 		if run := b.key(o.identity()); !run.IsZero() {
 			o.Outcome.Run = run // it came before
+			if m := b.reported(j, run); m != nil {
+				o.Outcome.Until = m.LateAfter
+			}
 			return nil
 		}
 	}
@@ -80,11 +83,18 @@ func (o *Report) Decide(b *Batch) error {
 	if at.IsZero() || at.After(b.now) {
 		at = b.now
 	}
-	if o.Starts {
+	switch {
+	case o.Starts && !o.Run.IsZero():
+		o.renew(b, j)
+		return nil
+	case o.Starts:
 		return o.start(b, j, at)
 	}
-	m := b.reported(j, o.Run)
-	if m == nil {
+	var m *member
+	if o.Result.Outcome != job.OutcomeSkipped { // it has not started, beside one that has
+		m = b.reported(j, o.Run)
+	}
+	if m == nil && o.Run.IsZero() {
 		m = b.awaited(j, at)
 	}
 	if m == nil {
@@ -121,11 +131,27 @@ func (o *Report) start(b *Batch, j *Job, at time.Time) error {
 	}
 	o.keep(b, m)
 	m.First, m.Claimed = at, at
-	m.LateAfter = at.Add(max(j.Policy.Grace, lateGrace))
 	m.Reason = "its start was reported at " + inUTC(at)
 	b.raiseFloor(j, &m.Run)
-	b.save(m)
+	o.await(b, j, m)
 	return nil
+}
+
+// renew puts off when the end of a run is expected: its work is still running. A run that is
+// over stays so.
+func (o *Report) renew(b *Batch, j *Job) {
+	o.Outcome.Run = o.Run
+	if m := b.reported(j, o.Run); m != nil {
+		o.await(b, j, m)
+	}
+}
+
+// await expects the end of a run within the grace from now on. A report of its start may have
+// been held up, so the grace does not begin with the start.
+func (o *Report) await(b *Batch, j *Job, m *member) {
+	m.LateAfter = b.now.Add(max(j.Policy.Grace, lateGrace))
+	o.Outcome.Until = m.LateAfter
+	b.save(m)
 }
 
 // keep notes which run a report was about, so that one which comes again is known.

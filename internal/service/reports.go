@@ -110,7 +110,10 @@ func (s *Reports) take(ctx context.Context, j *store.Job, said client.Report, ke
 	}
 	r := store.Report{Job: j.Definition.UID, ID: id, Key: key, Run: said.Run, At: said.At, Lock: said.Lock, Starts: said.State == client.ReportStarted}
 	r.Result = store.Result{Started: said.Started, Outcome: job.OutcomeSucceeded, Reason: said.Reason, ExitCode: said.ExitCode, Signal: said.Signal}
-	if said.State == client.ReportFailed {
+	switch said.State {
+	case client.ReportSkipped:
+		r.Result.Outcome = job.OutcomeSkipped
+	case client.ReportFailed:
 		r.Result.Outcome = job.OutcomeFailed
 		if r.Result.Reason == "" && said.ExitCode != nil {
 			r.Result.Reason = fmt.Sprintf("exit status %d", *said.ExitCode)
@@ -128,9 +131,9 @@ func (s *Reports) take(ctx context.Context, j *store.Job, said client.Report, ke
 	case errors.Is(err, store.ErrNotFound):
 		return client.Reported{}, noJob(Name{j.Definition.Namespace, j.Definition.Name})
 	case errors.Is(err, store.ErrExists):
-		return client.Reported{}, refuse(client.TypeConflict, "job %s is running already", j.Filled.FullName()).withHint("without the lock it starts beside it")
+		return client.Reported{}, refuse(client.TypeExists, "job %s is running already", j.Filled.FullName()).withHint("without the lock it starts beside it")
 	}
-	return client.Reported{Run: got.Run}, err
+	return client.Reported{Run: got.Run, Until: got.Until}, err
 }
 
 // discarded takes output that is larger than its memory, which that of a report is not.

@@ -108,6 +108,48 @@ var reportTests = []test{
 		e.says(store.Report{Job: j.Definition.UID, Run: first, Result: store.Result{Outcome: job.OutcomeSucceeded}})
 		e.says(store.Report{Job: j.Definition.UID, ID: e.id(), Starts: true, Lock: true})
 	}},
+	{"a start that is reported again puts off when its end is due", func(e *env) {
+		j := e.put(reported)
+		run := e.says(store.Report{Job: j.Definition.UID, Starts: true, Key: "start"})
+		for range 3 {
+			e.pass(4*time.Minute, e.a)
+			e.tidy()
+			got, err := e.Report(e.ctx, store.Report{Job: j.Definition.UID, ID: e.id(), Starts: true, Run: run})
+			e.must(err)
+			if want := e.now().Add(5 * time.Minute); got.Run != run || !got.Until.Equal(want) {
+				e.Errorf("run %s is due at %s, want %s at %s", got.Run, got.Until, run, want)
+			}
+		}
+		e.isWaiting(run)
+		e.says(store.Report{Job: j.Definition.UID, Run: run, Result: store.Result{Outcome: job.OutcomeSucceeded}})
+		got, err := e.Report(e.ctx, store.Report{Job: j.Definition.UID, ID: e.id(), Starts: true, Run: run})
+		e.must(err)
+		if got.Run != run || !got.Until.IsZero() {
+			e.Errorf("a run that is over is awaited: %+v", got)
+		}
+	}},
+	{"an end for a run that is over takes no other occurrence", func(e *env) {
+		j := e.put(reported)
+		a := e.plan(j, time.Second)[0]
+		e.clock.Advance(time.Second)
+		own := e.id()
+		if got := e.says(store.Report{Job: j.Definition.UID, ID: own, Run: e.id(), Result: store.Result{Outcome: job.OutcomeSucceeded}}); got != own {
+			e.Errorf("the report is about %s, want a run of its own", got)
+		}
+		e.isWaiting(a.Run)
+	}},
+	{"work that was skipped beside what is running leaves that alone", func(e *env) {
+		j := e.put(reported)
+		runs := e.plan(j, time.Second, 2*time.Second)
+		e.clock.Advance(time.Second)
+		e.says(store.Report{Job: j.Definition.UID, Starts: true})
+		e.clock.Advance(time.Second)
+		got := e.says(store.Report{Job: j.Definition.UID, Result: store.Result{Outcome: job.OutcomeSkipped, Reason: "it is running"}})
+		if r := e.record(got); got != runs[1].Run || r.Attempt.Outcome != job.OutcomeSkipped || r.Attempt.Reason != "it is running" {
+			e.Errorf("recorded is %+v", r)
+		}
+		e.isWaiting(runs[0].Run)
+	}},
 	{"a report on what Belfry starts is refused, and so is a start of what it does not", func(e *env) {
 		j := e.put(everyMinute)
 		_, err := e.Report(e.ctx, store.Report{Job: j.Definition.UID, ID: e.id()})

@@ -61,6 +61,7 @@ var calls = []call{
 	{"validate", "-f {path}/jobs.yaml", 0},
 	{"apply", "-f {path}/jobs.yaml", 0},
 	{"diff", "-f {path}/changed.yaml", 1},
+	{"exec", "--job pinged --spool {path}/spool -- true", 0},
 	{"export", "", 0},
 	{"crontab import", "{path}/crontab --format user --apply", 0},
 	{"crontab export", "", 0},
@@ -182,7 +183,7 @@ func TestEachCommandOfTheProgramAsPeopleTypeIt(t *testing.T) {
 				t.Errorf("belfry %q prints no JSON:\n%s", args, out)
 			}
 			// What asks a server ends with 6 where there is none, whatever it asks.
-			if i == 0 && strings.Contains(helps[c.verb], "--server URL") && c.verb != "job edit" && c.verb != "events" {
+			if i == 0 && strings.Contains(helps[c.verb], "--server URL") && c.verb != "job edit" && c.verb != "events" && c.verb != "exec" {
 				if out, told, code := f.belfry(t, withFlags(args, "--server", "http://127.0.0.1:1")...); code != 6 || out != "" {
 					t.Errorf("belfry %q without a server ends with %d:\n%s%s", args, code, out, told)
 				}

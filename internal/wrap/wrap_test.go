@@ -1,0 +1,213 @@
+package wrap
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// server answers as one that has each report take effect, or does not answer.
+type server struct {
+	mu   sync.Mutex
+	away error
+	got  []client.Report
+	// until is how long after a start its end is due.
+	until time.Duration
+	heard func(n int) // is called with the number of reports
+}
+
+func (s *server) Report(_ context.Context, _, _ string, r client.Report, _ string) (client.Reported, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away != nil {
+		return client.Reported{}, s.away
+	}
+	s.got = append(s.got, r)
+	if s.heard != nil {
+		s.heard(len(s.got))
+	}
+	return client.Reported{Run: job.ID{1}, Until: time.Now().Add(s.until)}, nil
+}
+
+func (s *server) Apply(context.Context, client.Apply) (client.Applied, error) {
+	return client.Applied{}, nil
+}
+
+func openSpool(t *testing.T) *Spool {
+	t.Helper()
+	spool, err := OpenSpool(filepath.Join(t.TempDir(), "spool"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spool
+}
+
+func config(t *testing.T, s *server, spool *Spool, script string) (Config, *strings.Builder) {
+	said := &strings.Builder{}
+	return Config{
+		Namespace: "default", Name: "j", Command: []string{"sh", "-c", script}, Server: s, Spool: spool, Now: time.Now,
+		Stdin: strings.NewReader(""), Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{},
+		Warn: func(format string, args ...any) { fmt.Fprintf(said, format+"\n", args...) },
+	}, said
+}
+
+func states(list []client.Report) string {
+	var b strings.Builder
+	for i := range list {
+		fmt.Fprintf(&b, "%s %s\n", list[i].State, list[i].Run)
+	}
+	return b.String()
+}
+
+// A server takes a run whose end is overdue for timed out: it hears of it again before that.
+func TestACommandThatRunsLongIsReportedAgain(t *testing.T) {
+	end := filepath.Join(t.TempDir(), "end")
+	s := &server{until: 30 * time.Millisecond, heard: func(n int) {
+		if n == 3 {
+			if err := os.WriteFile(end, nil, 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	c, said := config(t, s, openSpool(t), "while ! test -e "+end+"; do sleep 0.01; done")
+	if code := Run(t.Context(), c); code != 0 || said.Len() > 0 {
+		t.Fatalf("it ends with %d: %s", code, said)
+	}
+	id := job.ID{1}
+	want := fmt.Sprintf("started %s\nstarted %s\nstarted %s\n", job.ID{}, id, id)
+	if got := states(s.got); !strings.HasPrefix(got, want) || !strings.HasSuffix(got, fmt.Sprintf("succeeded %s\n", id)) {
+		t.Errorf("reported is\n%s", got)
+	}
+}
+
+func TestAFullSpoolGivesUpTheOldest(t *testing.T) {
+	s, spool := &server{away: errors.New("away")}, openSpool(t)
+	spool.entries = 3
+	var all string
+	for i := range 5 {
+		c, said := config(t, s, spool, fmt.Sprintf("exit %d", i+1))
+		if code := Run(t.Context(), c); code != i+1 {
+			t.Fatalf("it ends with %d", code)
+		}
+		all += said.String()
+	}
+	if strings.Count(all, "is full: its oldest report is given up") == 0 {
+		t.Errorf("nothing is said of what is given up: %q", all)
+	}
+	list, err := spool.list()
+	if err != nil || len(list) != 3 {
+		t.Fatalf("the spool has %d files, %v", len(list), err)
+	}
+	s.away = nil
+	f, err := Flush(t.Context(), s, "", spool, t.Logf)
+	if err != nil || f != (Flushed{Sent: 3}) {
+		t.Errorf("flush ends with %+v, %v", f, err)
+	}
+	var codes []int
+	for _, r := range s.got {
+		if r.ExitCode != nil {
+			codes = append(codes, *r.ExitCode)
+		}
+	}
+	if fmt.Sprint(codes) != "[3 4 5]" {
+		t.Errorf("sent are %v, want the latest", codes)
+	}
+}
+
+func TestAFullSpoolKeepsReportsWithoutTheirOutput(t *testing.T) {
+	s, spool := &server{away: errors.New("away")}, openSpool(t)
+	spool.bytes = 4000
+	for range 2 {
+		c, said := config(t, s, spool, "yes | head -n 1000")
+		if code := Run(t.Context(), c); code != 0 || said.Len() > 0 {
+			t.Fatalf("it ends with %d: %s", code, said)
+		}
+	}
+	s.away = nil
+	f, err := Flush(t.Context(), s, "", spool, t.Logf)
+	if err != nil || f.Sent != 2 {
+		t.Fatalf("flush ends with %+v, %v", f, err)
+	}
+	var sizes []int
+	for _, r := range s.got {
+		if r.State == client.ReportSucceeded {
+			sizes = append(sizes, len(r.Output))
+		}
+	}
+	if fmt.Sprint(sizes) != "[2000 0]" {
+		t.Errorf("the outputs are %v bytes long", sizes)
+	}
+}
+
+// With a disk that is full, or no directory, the command runs, and its report is sent if a
+// server takes it.
+func TestACommandRunsWithoutASpool(t *testing.T) {
+	s, spool := &server{}, &Spool{dir: filepath.Join(t.TempDir(), "absent"), entries: 1, bytes: 1}
+	c, said := config(t, s, spool, "exit 3")
+	c.Lock = true
+	if code := Run(t.Context(), c); code != 3 || !strings.Contains(said.String(), "the lock is not held on this machine") {
+		t.Errorf("it ends with %d: %s", code, said)
+	}
+	if got := states(s.got); !strings.HasSuffix(got, fmt.Sprintf("failed %s\n", job.ID{1})) {
+		t.Errorf("reported is\n%s", got)
+	}
+	s.away = errors.New("away")
+	c, said = config(t, s, spool, "exit 4")
+	if code := Run(t.Context(), c); code != 4 || !strings.Contains(said.String(), "the report is lost: away") {
+		t.Errorf("it ends with %d: %s", code, said)
+	}
+}
+
+func TestASpoolThatOthersMayWriteIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenSpool(dir); err == nil || !strings.Contains(err.Error(), "0700") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhatAnotherServerIsMeantToHaveStays(t *testing.T) {
+	s, spool := &server{away: errors.New("away")}, openSpool(t)
+	c, _ := config(t, s, spool, "true")
+	c.Address = "https://one"
+	Run(t.Context(), c)
+	s.away = nil
+	if f, err := Flush(t.Context(), s, "https://two", spool, t.Logf); err != nil || f != (Flushed{Left: 1}) {
+		t.Errorf("flush ends with %+v, %v", f, err)
+	}
+	if f, err := Flush(t.Context(), s, "https://one", spool, t.Logf); err != nil || f != (Flushed{Sent: 1}) {
+		t.Errorf("flush ends with %+v, %v", f, err)
+	}
+}
+
+func TestOfMuchOutputTheBeginningAndTheEndAreKept(t *testing.T) {
+	var k kept
+	for i := range 100_000 {
+		k.add(fmt.Appendf(nil, "line %d\n", i))
+	}
+	got := k.text()
+	if !strings.HasPrefix(got, "line 0\nline 1\n") || !strings.HasSuffix(got, "line 99999\n") || !strings.Contains(got, "bytes left out ...") || len(got) > 256<<10 {
+		t.Errorf("%d bytes are kept", len(got))
+	}
+	var small kept
+	small.add([]byte("a\xffb"))
+	if got := small.text(); got != "a\uFFFDb" {
+		t.Errorf("got %q", got)
+	}
+}
