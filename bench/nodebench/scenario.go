@@ -70,6 +70,7 @@ func Scenarios() []Scenario {
 	})
 	add("store", "the store alone, from planned to finished in batches of 500", (*bench).store)
 	add("api", "pages, and making jobs, with 100,000 jobs and 1,000,000 runs in the store", (*bench).api)
+	add("ui", "pages of the web UI with 100,000 jobs and 1,000,000 runs in the store", (*bench).ui)
 	add("apply", "belfry apply of a file with 10,000 jobs", (*bench).apply)
 	add("million", "a node with 1,000,000 jobs", (*bench).million)
 	add("followers", "10 commands each second beside 1,000 who follow events and 1,000 who follow an output", (*bench).followers)

@@ -25,8 +25,9 @@ const (
 	settledAfter = time.Minute
 	// keptFor is how long: a late result replaces the loss of an attempt in the past.
 	keptFor = 5 * time.Minute
-	// stretchBuckets is how many buckets a stretch has that is read at once and kept.
-	stretchBuckets = 60
+	// stretchBuckets is how many buckets a stretch has that is read at once and kept: the
+	// last one is read each time, so it is short.
+	stretchBuckets = 15
 	// stretchesMax bounds the stretches in memory, of some kilobytes each.
 	stretchesMax = 1000
 )

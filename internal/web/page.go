@@ -132,35 +132,41 @@ func (p *page) bareLayout(title, section string, values ...any) *Layout {
 // layout returns the frame of a page.
 func (p *page) layout(title, section string, values ...any) *Layout {
 	l := p.bareLayout(title, section, values...)
-	known := p.site.frame(p.ctx(), p.who)
-	l.Attention, l.Nodes, l.Namespaces = known.attention, known.nodes, known.namespaces
+	known := p.site.frame(p.ctx(), p.who, frameFor)
+	l.Attention, l.Nodes, l.Namespaces = len(known.attention), known.nodes, known.namespaces
 	return l
 }
 
 // frame is what the frame of pages shows of the server.
 type frame struct {
 	read       time.Time
-	attention  int
+	listed     time.Time // when the namespaces were read
+	attention  []client.Attention
 	nodes      int
 	namespaces []string
+	err        error // why there is no attention
 }
 
-// frameFor is how long a frame is believed: it is on each page.
-const frameFor = 5 * time.Second
+// frameFor is how long a frame is believed: it is on each page. attentionFor is how long the
+// overview believes its list, which takes some dozens of reads: many may look at it.
+// namespacesFor is how long a new namespace may be missing in the menu.
+const (
+	frameFor      = 5 * time.Second
+	attentionFor  = time.Second
+	namespacesFor = time.Minute
+)
 
 // frame returns what the frame shows to a caller. What cannot be read is left out: the page
 // itself says what is wrong.
-func (s *site) frame(ctx context.Context, who service.Caller) frame {
+func (s *site) frame(ctx context.Context, who service.Caller, most time.Duration) frame {
 	now := s.Now()
-	if f, ok := s.known.Load(who.Namespace); ok {
-		if age := now.Sub(f.(frame).read); 0 <= age && age < frameFor {
-			return f.(frame)
-		}
+	old, _ := s.known.Load(who.Namespace)
+	f, _ := old.(frame)
+	if age := now.Sub(f.read); 0 <= age && age < most {
+		return f
 	}
-	f := frame{read: now}
-	if list, err := s.Service.Attention.List(ctx, who, ""); err == nil {
-		f.attention = len(list)
-	}
+	f = frame{read: now, listed: f.listed, namespaces: f.namespaces}
+	f.attention, f.err = s.Service.Attention.List(ctx, who, "")
 	if list, err := s.Service.Nodes.List(ctx, who); err == nil {
 		for _, node := range list {
 			if node.State == "live" || node.State == "drained" {
@@ -168,12 +174,18 @@ func (s *site) frame(ctx context.Context, who service.Caller) frame {
 			}
 		}
 	}
-	if list, err := s.Service.Jobs.List(ctx, who, client.JobQuery{PageSize: service.PageMax}, false); err == nil {
-		for _, d := range list.Items {
-			f.namespaces = append(f.namespaces, namespaceIn(d))
+	if age := now.Sub(f.listed); age < 0 || age >= namespacesFor {
+		if list, err := s.Service.Jobs.List(ctx, who, client.JobQuery{PageSize: service.PageMax}, false); err == nil {
+			f.listed, f.namespaces = now, nil
+			for _, d := range list.Items {
+				f.namespaces = append(f.namespaces, namespaceIn(d))
+			}
+			slices.Sort(f.namespaces)
+			f.namespaces = slices.Compact(f.namespaces)
 		}
-		slices.Sort(f.namespaces)
-		f.namespaces = slices.Compact(f.namespaces)
+	}
+	if f.err != nil {
+		return f
 	}
 	s.known.Store(who.Namespace, f)
 	return f

@@ -87,7 +87,7 @@ func (s *site) overview(p *page) error {
 		return s.firstStart(p, l)
 	}
 	v := overviewView{Layout: l, Now: p.T("weekday."+p.now.Format("Mon")) + " " + p.date(p.now) + ", " + p.now.Format("15:04")}
-	list, err := s.Service.Attention.List(p.ctx(), p.who, l.Namespace)
+	list, err := s.attention(p, l.Namespace)
 	if err != nil {
 		return err
 	}
@@ -127,19 +127,28 @@ func (s *site) overview(p *page) error {
 	return p.show("overview", v)
 }
 
+// attention returns what needs a person in a namespace, or in all.
+func (s *site) attention(p *page, namespace string) ([]client.Attention, error) {
+	if namespace != "" {
+		return s.Service.Attention.List(p.ctx(), p.who, namespace)
+	}
+	known := s.frame(p.ctx(), p.who, attentionFor)
+	return known.attention, known.err
+}
+
 // overviewCharts draws half a day back and ahead, and counts the outcomes of a day.
 func (s *site) overviewCharts(p *page, v *overviewView) error {
 	const step = 10 * time.Minute
-	columns, now, err := s.columns(p, p.now.Add(-12*time.Hour), p.now.Add(12*time.Hour), step, 18)
+	day, err := s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Namespace: v.Namespace, From: p.now.Add(-24 * time.Hour), To: p.now, Step: step})
+	if err != nil {
+		return err
+	}
+	columns, now, err := s.columns(p, day, p.now.Add(-12*time.Hour), p.now.Add(12*time.Hour), step, 18)
 	if err != nil {
 		return err
 	}
 	v.ChartOf = p.T("timeline.starts", "d", p.coarse(step))
 	v.Chart = picture(draw.Columns(v.ChartOf, columns, now, p.T("now")+" "+p.now.Format("15:04"), half, 110))
-	day, err := s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Namespace: v.Namespace, From: p.now.Add(-24 * time.Hour), To: p.now, Step: step})
-	if err != nil {
-		return err
-	}
 	counts, all := map[job.Outcome]int{}, 0
 	for i := range day.Items {
 		for o, n := range day.Items[i].Outcomes {

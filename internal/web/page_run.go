@@ -242,7 +242,7 @@ func (s *site) neighbours(p *page, r *client.Run) ([]neighbour, error) {
 	var runs []client.Run
 	for _, q := range []client.RunQuery{
 		{Job: r.Job, PageSize: neighbourRuns},
-		{Job: r.Job, PageSize: neighbourRuns, To: laterOf(r.Ended, r.Scheduled).Add(time.Second)},
+		{Job: r.Job, PageSize: neighbourRuns, To: later(r.Ended, r.Scheduled).Add(time.Second)},
 	} {
 		page, err := s.Service.Runs.List(p.ctx(), p.who, q)
 		if err != nil {
@@ -273,13 +273,6 @@ func (s *site) neighbours(p *page, r *client.Run) ([]neighbour, error) {
 		list = append(list, n)
 	}
 	return list, nil
-}
-
-func laterOf(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // outputOf reads the end of the output, for pages without script.

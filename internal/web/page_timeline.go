@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"html/template"
+	"maps"
 	"slices"
 	"time"
 
@@ -31,33 +32,41 @@ type timelineView struct {
 	Due      []dueRow
 	Earlier  string
 	Later    string
+	Now      string
+	IsMoved  bool // the page is not about now
+	Per      string
+	By       string // what lanes are of
+	Lane     []tab
 }
 
 type minuteRow struct {
 	At      When
 	Starts  string
 	Address string
+	Quieter []When
 }
 
 const (
-	// timelinePast and timelineAhead are what the page of a day shows around now.
-	timelinePast  = 12 * time.Hour
-	timelineAhead = 12 * time.Hour
+	// timelineFar is how far from now the page can be moved: as far as starts are counted.
+	timelineFar = 31 * 24 * time.Hour
 	// laneRuns is how many of the latest runs are drawn, and lanesMax how many jobs: more lanes
 	// than a screen has rows are not compared any more.
 	laneRuns = 500
 	lanesMax = 28
 	// minuteRows is how many crowded minutes are listed.
 	minuteRows = 6
+	// nearMinutes is how far from a crowded minute quieter ones are looked for, and quieterRows
+	// how many are listed.
+	nearMinutes = 15
+	quieterRows = 3
+	// dueShown is how many jobs that will start are drawn.
+	dueShown = 100
 )
 
 func (s *site) timeline(p *page) error {
 	l := p.layout("timeline.title", "timeline")
 	v := timelineView{Layout: l}
 	week := p.query("view") == "week"
-	v.Views = []tab{
-		{Name: p.T("timeline.day"), Address: p.with("view", "", "minute", ""), Current: !week}, {Name: p.T("timeline.week"), Address: p.with("view", "week", "minute", ""), Current: week},
-	}
 	l.Commands = []Command{{"curl", p.curl("GET", "/api/v1/load?step=60s", "")}}
 	if err := s.dueMinute(p, &v); err != nil {
 		return err
@@ -66,9 +75,13 @@ func (s *site) timeline(p *page) error {
 		if err := s.timelineWeek(p, &v); err != nil {
 			return err
 		}
+		for _, span := range timelineSpans {
+			v.Views = append(v.Views, tab{Name: p.T("timeline.hours", "n", int(span.span/time.Hour)), Address: p.with("view", "", "minute", "", "span", span.name)})
+		}
 	} else if err := s.timelineDay(p, &v); err != nil {
 		return err
 	}
+	v.Views = append(v.Views, tab{Name: p.T("timeline.week"), Address: p.with("view", "week", "minute", "", "span", "", "at", "", "by", ""), Current: week})
 	return p.show("timeline", v)
 }
 
@@ -90,16 +103,43 @@ func (s *site) dueMinute(p *page, v *timelineView) error {
 	return nil
 }
 
-// timelineDay draws half a day back and half a day ahead.
+// timelineSpans are how much of time the page shows, and the steps in which it counts.
+var timelineSpans = []struct {
+	name       string
+	span, step time.Duration
+}{{"24h", 24 * time.Hour, 10 * time.Minute}, {"6h", 6 * time.Hour, 2 * time.Minute}, {"1h", time.Hour, 30 * time.Second}}
+
+// timelineDay draws a span around now, or around the moment that was asked for.
 func (s *site) timelineDay(p *page, v *timelineView) error {
-	from, to := p.now.Add(-timelinePast), p.now.Add(timelineAhead)
+	shown := timelineSpans[0]
+	for _, span := range timelineSpans {
+		current := p.query("span") == span.name || p.query("span") == "" && span == shown
+		v.Views = append(v.Views, tab{Name: p.T("timeline.hours", "n", int(span.span/time.Hour)), Address: p.with("view", "", "span", span.name), Current: current})
+		if current {
+			shown = span
+		}
+	}
+	middle := p.now
+	if t, err := time.Parse(time.RFC3339, p.query("at")); err == nil && t.Sub(p.now).Abs() < timelineFar {
+		middle = t
+	}
+	from, to := middle.Add(-shown.span/2), middle.Add(shown.span/2)
 	v.Range = p.T("run.from_to", "from", p.day(from, "15:04"), "to", p.day(to, "15:04"))
-	step := 10 * time.Minute
-	columns, now, err := s.columns(p, from, to, step, 18)
+	around := func(t time.Time) string { return p.with("at", t.UTC().Format(time.RFC3339)) }
+	v.Earlier, v.Later, v.IsMoved = around(middle.Add(-shown.span/2)), around(middle.Add(shown.span/2)), !middle.Equal(p.now)
+	v.Now, v.Per = p.with("at", ""), p.T("timeline.per", "d", p.took(shown.step))
+	var stats client.Stats
+	if first := from.Truncate(shown.step); first.Before(p.now) {
+		var err error
+		if stats, err = s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Namespace: v.Namespace, From: first, To: earlier(to, p.now), Step: shown.step}); err != nil {
+			return err
+		}
+	}
+	columns, now, err := s.columns(p, stats, from, to, shown.step, 18)
 	if err != nil {
 		return err
 	}
-	v.Heat = picture(draw.Columns(p.T("timeline.starts", "d", p.coarse(step)), columns, now, p.T("now")+" "+p.now.Format("15:04"), whole, 90))
+	v.Heat = picture(draw.Columns(p.T("timeline.starts", "d", p.took(shown.step)), columns, now, p.T("now")+" "+p.now.Format("15:04"), whole, 90))
 	load, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{Namespace: v.Namespace, From: p.now, To: p.now.Add(24 * time.Hour), Step: time.Minute})
 	if err != nil {
 		return err
@@ -108,79 +148,156 @@ func (s *site) timelineDay(p *page, v *timelineView) error {
 	return s.lanes(p, v, from, to)
 }
 
-// crowded lists the minutes with the most starts.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// crowded lists the minutes with the most starts, and quieter ones near them.
 func (v *timelineView) crowded(p *page, load client.Load) {
 	order := make([]int, len(load.Starts))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(load.Starts[b], load.Starts[a]) })
+	minute := func(i int) When { return p.minute(load.From.Add(time.Duration(i) * time.Minute)) }
 	for _, i := range order[:min(len(order), minuteRows)] {
 		if load.Starts[i] == 0 {
 			break
 		}
-		at := load.From.Add(time.Duration(i) * time.Minute)
-		v.Crowded = append(v.Crowded, minuteRow{At: p.minute(at), Starts: number(int64(load.Starts[i])), Address: p.with("minute", at.UTC().Format(time.RFC3339)) + "#minute"})
+		row := minuteRow{At: minute(i), Starts: number(int64(load.Starts[i])), Address: p.with("minute", load.From.Add(time.Duration(i)*time.Minute).UTC().Format(time.RFC3339)) + "#minute"}
+		for _, quiet := range quieter(load.Starts, i) {
+			row.Quieter = append(row.Quieter, minute(quiet))
+		}
+		v.Crowded = append(v.Crowded, row)
 	}
 }
 
-// lanes draws a row for each of the jobs that ran last.
+// quieter returns the minutes near a crowded one that have the fewest starts, in the order of
+// time. None has more than half of its starts.
+func quieter(starts []int, crowded int) []int {
+	var near []int
+	for i := max(0, crowded-nearMinutes); i <= min(len(starts)-1, crowded+nearMinutes); i++ {
+		if 2*starts[i] <= starts[crowded] && i != crowded {
+			near = append(near, i)
+		}
+	}
+	slices.SortStableFunc(near, func(a, b int) int {
+		return cmp.Or(cmp.Compare(starts[a], starts[b]), cmp.Compare(max(a-crowded, crowded-a), max(b-crowded, crowded-b)))
+	})
+	near = near[:min(len(near), quieterRows)]
+	slices.Sort(near)
+	return near
+}
+
+// laneOf returns the lane that a run of a job on a node is in, and where its name leads.
+func (v *timelineView) laneOf(p *page, full, node string) (name, link string) {
+	switch v.By {
+	case "namespace":
+		name, _ = splitName(full)
+		return name, p.with("namespace", name)
+	case "node":
+		if node == "" {
+			return p.T("timeline.no_node"), ""
+		}
+		return node, "/nodes#" + node
+	}
+	return full, "/jobs/" + full
+}
+
+// lanes draws what ran, runs and will run side by side.
 func (s *site) lanes(p *page, v *timelineView, from, to time.Time) error {
-	runs, err := s.Service.Runs.List(p.ctx(), p.who, client.RunQuery{Namespace: v.Namespace, From: from, PageSize: laneRuns})
-	if err != nil {
-		return err
+	v.By = p.query("by")
+	for _, by := range []string{"", "namespace", "node"} {
+		v.Lane = append(v.Lane, tab{Name: p.T("timeline.by." + cmp.Or(by, "job")), Address: p.with("by", by), Current: v.By == by})
 	}
-	v.Cut = runs.NextPageToken != ""
-	spans := map[string][]draw.Span{}
-	for i := range slices.Backward(runs.Items) {
-		r := &runs.Items[i]
-		begin, end := cmp.Or(r.Started, r.Due), cmp.Or(r.Ended, p.now)
-		if r.State == job.StateReady && r.Started.IsZero() {
-			begin, end = r.Due, r.Due
+	spans, links := map[string][]draw.Span{}, map[string]string{}
+	add := func(full, node string, span draw.Span) {
+		name, link := v.laneOf(p, full, node)
+		spans[name], links[name] = append(spans[name], span), link
+	}
+	if from.Before(p.now) {
+		runs, err := s.Service.Runs.List(p.ctx(), p.who, client.RunQuery{Namespace: v.Namespace, From: from, PageSize: laneRuns})
+		if err != nil {
+			return err
 		}
-		if end.Before(from) || begin.After(to) {
-			continue
+		v.Cut = runs.NextPageToken != ""
+		for i := range slices.Backward(runs.Items) {
+			r := &runs.Items[i]
+			begin, end := cmp.Or(r.Started, r.Due), cmp.Or(r.Ended, p.now)
+			if r.State == job.StateReady && r.Started.IsZero() {
+				begin, end = r.Due, r.Due
+			}
+			if end.Before(from) || begin.After(to) {
+				continue
+			}
+			m := p.markOf(r)
+			class := m.Class
+			if r.State == job.StateReady {
+				class = draw.Plan
+			}
+			add(r.Job, r.Node, draw.Span{From: max(begin.Sub(from).Minutes(), 0), To: max(earlier(end, to).Sub(from).Minutes(), 0), Class: class, Title: r.Job + ": " + m.Title, Link: m.Link})
 		}
-		m := p.markOf(r)
-		class := m.Class
-		if r.State == job.StateReady {
-			class = draw.Plan
+	}
+	if to.After(p.now) && v.By != "node" { // which node will run it is not known
+		begin := p.now
+		if from.After(begin) {
+			begin = from
 		}
-		spans[r.Job] = append(spans[r.Job], draw.Span{From: max(begin.Sub(from).Minutes(), 0), To: max(end.Sub(from).Minutes(), 0), Class: class, Title: r.Job + ": " + m.Title, Link: m.Link})
+		due, err := s.Service.Load.Due(p.ctx(), p.who, v.Namespace, begin, to, dueShown)
+		if err != nil {
+			return err
+		}
+		for _, d := range due {
+			at := d.Due.Sub(from).Minutes()
+			add(d.Job, "", draw.Span{From: at, To: min(at+to.Sub(from).Minutes()/360, to.Sub(from).Minutes()), Class: draw.Plan, Title: d.Job + ": " + p.day(d.Due, "15:04:05"), Link: "/jobs/" + d.Job})
+		}
 	}
-	due, err := s.Service.Load.Due(p.ctx(), p.who, v.Namespace, p.now, to, 100)
-	if err != nil {
-		return err
-	}
-	for _, d := range due {
-		at := d.Due.Sub(from).Minutes()
-		spans[d.Job] = append(spans[d.Job], draw.Span{From: at, To: at + 4, Class: draw.Plan, Title: d.Job + ": " + p.day(d.Due, "15:04:05")})
-	}
-	names := make([]string, 0, len(spans))
-	for name := range spans {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(spans))
 	if len(names) > lanesMax {
 		v.Cut, names = true, names[:lanesMax]
 	}
 	var lanes []draw.Lane
 	for _, name := range names {
-		lanes = append(lanes, draw.Lane{Name: name, Link: "/jobs/" + name, Spans: spans[name]})
+		lanes = append(lanes, draw.Lane{Name: name, Link: links[name], Spans: spans[name]})
 	}
 	v.LaneN = len(lanes)
-	var ticks []draw.Tick
-	for t := from.Truncate(time.Hour).Add(time.Hour); t.Before(to); t = t.Add(time.Hour) {
-		if t.In(p.zone).Hour()%3 == 0 {
-			ticks = append(ticks, draw.Tick{At: t.Sub(from).Minutes(), Text: t.In(p.zone).Format("15:04")})
-		}
+	now := -1.0
+	if p.now.After(from) && p.now.Before(to) {
+		now = p.now.Sub(from).Minutes()
 	}
-	v.Lanes = picture(draw.Lanes(p.T("timeline.lanes"), lanes, to.Sub(from).Minutes(), ticks, p.now.Sub(from).Minutes(), p.T("now")))
+	v.Lanes = picture(draw.Lanes(p.T("timeline.lanes"), lanes, to.Sub(from).Minutes(), p.ticks(from, to), now, p.T("now")))
 	return nil
 }
 
+// ticks are full hours, or minutes, of which about eight fit into a span.
+func (p *page) ticks(from, to time.Time) (list []draw.Tick) {
+	step := 10 * time.Minute
+	for _, longer := range []time.Duration{30 * time.Minute, time.Hour, 3 * time.Hour} {
+		if to.Sub(from)/step > 10 {
+			step = longer
+		}
+	}
+	for t := from.Truncate(10 * time.Minute); t.Before(to); t = t.Add(10 * time.Minute) {
+		own := t.In(p.zone)
+		if t.After(from) && (own.Hour()*60+own.Minute())%int(step/time.Minute) == 0 {
+			list = append(list, draw.Tick{At: t.Sub(from).Minutes(), Text: own.Format("15:04")})
+		}
+	}
+	return list
+}
+
 // columns are what ended and what will start, by steps of time, and the column that is now.
-func (s *site) columns(p *page, from, to time.Time, step time.Duration, ticks int) ([]draw.Column, int, error) {
+func (s *site) columns(p *page, stats client.Stats, from, to time.Time, step time.Duration, ticks int) ([]draw.Column, int, error) {
 	namespace := p.query("namespace")
 	first := from.Truncate(step)
 	n := int(to.Sub(first) / step)
@@ -191,10 +308,6 @@ func (s *site) columns(p *page, from, to time.Time, step time.Duration, ticks in
 		if i%ticks == ticks/2 {
 			columns[i].Tick = p.day(at, "15:04")
 		}
-	}
-	stats, err := s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Namespace: namespace, From: first, To: p.now, Step: step})
-	if err != nil {
-		return nil, 0, err
 	}
 	for i := range stats.Items {
 		b := &stats.Items[i]
@@ -215,10 +328,13 @@ func (s *site) columns(p *page, from, to time.Time, step time.Duration, ticks in
 		columns[at].Link = "/runs?from=" + template.URLQueryEscaper(b.Start.UTC().Format(time.RFC3339)) + "&to=" + template.URLQueryEscaper(b.Start.Add(step).UTC().Format(time.RFC3339))
 	}
 	now := int(p.now.Sub(first) / step)
+	if p.now.Before(first) {
+		now = -1
+	}
 	if !to.After(p.now) {
 		return columns, -1, nil
 	}
-	load, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{Namespace: namespace, From: p.now, To: to, Step: step})
+	load, err := s.Service.Load.Ahead(p.ctx(), p.who, client.LoadQuery{Namespace: namespace, From: later(p.now, first), To: to, Step: step})
 	if err != nil {
 		return nil, 0, err
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -153,6 +154,20 @@ func TestDurationsAreSaidAsPeopleCount(t *testing.T) {
 		if got := took(i18n.English, c.d); got != c.took {
 			t.Errorf("%s took %q, want %q", c.d, got, c.took)
 		}
+	}
+}
+
+func TestQuieterMinutesAreNearACrowdedOne(t *testing.T) {
+	starts := make([]int, 60)
+	for i := range starts {
+		starts[i] = 4
+	}
+	starts[30], starts[14], starts[33], starts[27], starts[44], starts[29] = 10, 0, 1, 2, 3, 6
+	if got := quieter(starts, 30); !slices.Equal(got, []int{27, 33, 44}) {
+		t.Errorf("the quieter minutes are %v", got)
+	}
+	if got := quieter([]int{3, 3, 2, 3}, 1); len(got) != 0 {
+		t.Errorf("minutes that are nearly as crowded are named: %v", got)
 	}
 }
 
