@@ -434,9 +434,9 @@ type JobStatistics struct {
 	To       time.Time           `json:"to,omitzero" doc:"When the last of them ended."`
 	Outcomes map[job.Outcome]int `json:"outcomes" doc:"How they ended. A record of several missed occurrences counts as that many."`
 	// SuccessRate is of those that say how the job does.
-	SuccessRate *float64  `json:"success_rate,omitempty" doc:"The share that succeeded of those that succeeded, failed, timed out, were lost or missed; absent if there were none."`
+	SuccessRate *float64  `json:"success_rate,omitempty" doc:"Successful runs as a share of the runs that succeeded, failed, timed out, were lost or missed; absent without any."`
 	Retried     int       `json:"retried" doc:"How many took more than one attempt."`
-	Duration    Quantiles `json:"duration" doc:"How long those that succeeded took, from the start of the first attempt, in seconds."`
+	Duration    Quantiles `json:"duration" doc:"How long successful runs took, from the start of the first attempt, in seconds."`
 	Lateness    Quantiles `json:"lateness" doc:"How long after it was due the attempt of a run with one attempt started, in seconds."`
 }
 

@@ -323,7 +323,7 @@ func (p *parser) oneQuestion(questions uint8, day, weekday int) error {
 	case 1 << dayField, 1 << weekdayField:
 		return nil
 	case 0:
-		return p.fail(day, p.wordEnd(weekday), `the quartz dialect wants a "?" in day of month or day of week`, "", "")
+		return p.fail(day, p.wordEnd(weekday), `the quartz dialect requires a "?" in day of month or day of week`, "", "")
 	default:
 		return p.fail(day, p.wordEnd(weekday), `only one of day of month and day of week may be "?"`, "", "")
 	}
@@ -667,7 +667,7 @@ func (p *parser) specialDay(e *Expression, start int, word string) (uint64, bool
 		return 0, false, nil
 	}
 	if digits == "" {
-		return 0, true, p.fail(start, p.pos, "W wants the day that it is nearest to", "", `such as "15W"; "LW" is the last working day`)
+		return 0, true, p.fail(start, p.pos, "W needs the day to be nearest to", "", `such as "15W"; "LW" is the last working day`)
 	}
 	n := number(digits)
 	if n < spec.min || n > spec.max {
@@ -685,7 +685,7 @@ func (p *parser) specialWeekday(e *Expression, start int, word string) (uint64, 
 		if p.dialect == Quartz {
 			return 1 << 6, true, nil
 		}
-		return 0, true, p.fail(start, p.pos, "L wants the day of the week that is the last of its kind", "", `such as "5L" or "FRIL"; Saturday is "6"`)
+		return 0, true, p.fail(start, p.pos, "L needs a day of the week", "", `such as "5L" or "FRIL"; Saturday is "6"`)
 	case last:
 		d, err := p.value(start, day)
 		if err != nil {

@@ -514,13 +514,13 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 		// Special days and signs where they have no place.
 		{Default, "? * * * *", "minute", 0, 1, `"?" stands only in day of month and day of week`, "", `write "*"`},
 		{Default, "* * ?,1 * *", "day of month", 4, 3, `"?" stands alone in its field`, "", ""},
-		{Default, "0 0 W * *", "day of month", 4, 1, "W wants the day that it is nearest to", "", `such as "15W"; "LW" is the last working day`},
+		{Default, "0 0 W * *", "day of month", 4, 1, "W needs the day to be nearest to", "", `such as "15W"; "LW" is the last working day`},
 		{Default, "0 0 32W * *", "day of month", 4, 2, "32 is out of range", "1-31", ""},
 		{Default, "0 0 L-31 * *", "day of month", 6, 2, "31 days before the last is out of range", "0-30", ""},
 		{Default, "0 0 L- * *", "day of month", 6, 0, "after L- a number of days is wanted", "0-30", ""},
 		{Default, "0 0 L/2 * *", "day of month", 5, 1, `"/" is not expected here`, "", ""},
 		{Default, "L * * * *", "minute", 0, 1, `"L" is not a number`, "0-59", "L and W stand in day of month, and L behind a day of week"},
-		{Default, "0 0 * * L", "day of week", 8, 1, "L wants the day of the week that is the last of its kind", "", `such as "5L" or "FRIL"; Saturday is "6"`},
+		{Default, "0 0 * * L", "day of week", 8, 1, "L needs a day of the week", "", `such as "5L" or "FRIL"; Saturday is "6"`},
 		{Default, "0 0 * * 5#6", "day of week", 10, 1, "#6 is out of range", "1-5 or L", ""},
 		{Default, "0 0 * * 5#0", "day of week", 10, 1, "#0 is out of range", "1-5 or L", ""},
 		{Default, "0 0 * * 5#", "day of week", 10, 0, "after # the number of the week is wanted", "1-5 or L", ""},
@@ -531,7 +531,7 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 		{Vixie5, "0 0 * * 5#2", "day of week", 9, 1, `"#" is not expected here`, "", "d#n is part of the default and quartz dialects"},
 		{Vixie5, "H * * * *", "minute", 0, 1, `"H" is not a number`, "0-59", "H is part of the default dialect"},
 		{Vixie5, "0 0 * * +1", "day of week", 8, 1, `"+" is not expected here`, "", "a plus sign is part of the default dialect, in front of day of week"},
-		{Quartz, "0 0 0 1 * 1", "day of month", 6, 5, `the quartz dialect wants a "?" in day of month or day of week`, "", ""},
+		{Quartz, "0 0 0 1 * 1", "day of month", 6, 5, `the quartz dialect requires a "?" in day of month or day of week`, "", ""},
 		{Quartz, "0 0 0 ? * ?", "day of month", 6, 5, `only one of day of month and day of week may be "?"`, "", ""},
 
 		// Drawn values without a job, or where nothing can be drawn.

@@ -15,7 +15,7 @@ type HTTP struct {
 	Method    string            `json:"method,omitzero" max:"32" doc:"The method. Default: GET, or POST with a body."`
 	URL       string            `json:"url" secret:"address" max:"8192" doc:"The address, with http or https. A template after the host; values are escaped."`
 	Headers   map[string]string `json:"headers,omitzero" secret:"value" items:"100" max:"8192" doc:"The headers. Values are templates."`
-	Body      string            `json:"body,omitzero" secret:"value" max:"1048576" doc:"The body. A template; values are escaped as the Content-Type wants; without one as in JSON for a body that begins with { or [, and as in XML for one that begins with <."`
+	Body      string            `json:"body,omitzero" secret:"value" max:"1048576" doc:"The body. A template; values are escaped as the Content-Type requires; without one as in JSON for a body that begins with { or [, and as in XML for one that begins with <."`
 	Expect    []string          `json:"expect,omitzero" max:"16" doc:"The status codes of success: 200, 200-204 or 2xx. Default: 2xx."`
 	Match     string            `json:"match,omitzero" max:"4096" doc:"A regular expression (RE2) that the body of the answer must match."`
 	JSON      map[string]string `json:"json,omitzero" items:"20" max:"4096" doc:"What the answer, read as JSON, must have: values by their place, for example {status: ok, data.items.0.state: ready}."`

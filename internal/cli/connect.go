@@ -139,7 +139,7 @@ func (r *remote) refused(err error) error {
 		f.details = append(f.details, fmt.Sprintf("and %d more", p.MoreErrors))
 	}
 	if p.Type == client.TypeUnauthenticated {
-		f.message = fmt.Sprintf("%s wants a token, and %s", r.URL(), f.message)
+		f.message = fmt.Sprintf("%s requires a token: %s", r.URL(), f.message)
 		if r.tokenFrom != "" {
 			f.message += ": it is from " + r.tokenFrom
 		}

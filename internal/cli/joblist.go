@@ -35,8 +35,8 @@ func newJobList(env Env) *cobra.Command {
 		Use:     "list [flags]",
 		Aliases: []string{"ls"},
 		Short:   "List jobs with their next due time and last outcome",
-		Long: `List the jobs of all namespaces, or of one. --sort next puts jobs first that are due
-first, --sort last those that ended last (for at most 10000 jobs). -o wide shows the
+		Long: `List the jobs of all namespaces, or of one. --sort next begins with the job that is due
+next, --sort last with the job that ended last (for at most 10000 jobs). -o wide shows the
 last 20 runs of each job, the latest at the end: . succeeded, F failed, T timed out,
 L lost, M missed, s skipped, c cancelled.`,
 		Example: `belfry job list

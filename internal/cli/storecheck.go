@@ -30,15 +30,14 @@ slots, names, indexes, the feed of planners, revisions, the audit and history. U
 for belfry serve --store; without it the store is that of the server's configuration.
 With --history, or that of the configuration, history in another store is checked too.
 
-With --fix what can be mended without knowing more is mended: each job in one step, with a
-record in the audit. The rest says what is wrong and is left to you; a backup may be the
-answer. Servers on a database may run meanwhile; an SQLite file must not be in use.
+--fix mends damage that has only one possible repair: each job in one step, with a record
+in the audit. Other damage is reported and left to you; a backup may be the answer. Servers on a database may run meanwhile; an SQLite file must not be in use.
 
 The exit code is 1 if there is damage that is not mended.`,
 		Example: "belfry store check\nbelfry store check postgres://belfry@db.example.com/belfry\nbelfry store check --fix -o json",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return misused("wants at most one URL")
+				return misused("takes at most one URL")
 			}
 			return nil
 		},

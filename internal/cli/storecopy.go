@@ -99,11 +99,10 @@ FROM and TO are URLs as for belfry serve --store; env:NAME is the URL in the env
 variable NAME, which hides a password from other users of the machine. A store in etcd
 or Redis whose history is in another store needs --from-history or --to-history.
 
-Stop all servers of FROM first, and start them with TO afterwards: what was planned and
-what was not planned yet then runs there, once. The copy is refused while servers of
-FROM are live or runs are running. With --active it is made nevertheless: what was
-running is copied as running and becomes lost in TO, and servers that still use FROM
-continue to run the same jobs.
+Stop all servers of FROM first, and start them with TO afterwards: planned runs and later
+occurrences then start there, once. The copy is refused while servers of FROM are live or
+runs are running. --active copies anyway: running runs become lost in TO, and servers that
+still use FROM continue to run the same jobs.
 
 TO must be empty, or a copy of FROM that was not used since. A repeated copy writes only
 what is new; an interrupted one continues. At the end both are read again and compared.
@@ -114,7 +113,7 @@ belfry store copy sqlite:belfry.db env:NEW_STORE --dry-run
 belfry store copy sqlite:belfry.db etcd://etcd1.example.com/belfry --to-history env:NEW_HISTORY`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return misused("wants FROM and TO, the URLs of two stores")
+				return misused("takes FROM and TO, the URLs of two stores")
 			}
 			return nil
 		},

@@ -86,7 +86,7 @@ func entries(j *job.Job, format Format) (lines []string, reason string) {
 	case j.Paused:
 		return nil, "it is paused"
 	case format == System && j.Run.Shell.User == "":
-		return nil, "it names no user, and a system crontab wants one"
+		return nil, "it names no user, which a system crontab requires"
 	case len(j.Schedule.Only)+len(j.Schedule.Except) > 0:
 		return nil, "its schedule has only or except"
 	case j.Schedule.Boot && len(j.Schedule.Cron) > 0:

@@ -623,7 +623,7 @@ func TestApplyWarnsOfJobsThatFollowNone(t *testing.T) {
 		return `{"name": "f", "schedule": {"on": ` + on + `}, "run": {"shell": "true"}}`
 	}
 	const a = `{"name": "a", "run": {"shell": "true"}}`
-	const missing = "schedule.on: there is no job "
+	const missing = "schedule.on: job "
 	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "there", "run": {"shell": "true"}}`)
 	for _, c := range []struct{ what, body, want string }{
 		{"a name that is nowhere", `{"documents": [` + follower(`"nope"`) + `]}`, missing + "default/nope"},
@@ -639,7 +639,7 @@ func TestApplyWarnsOfJobsThatFollowNone(t *testing.T) {
 		for _, r := range ok[client.Applied](s, "POST", "/api/v1/jobs:apply", c.body).Results {
 			got = append(got, r.Warnings...)
 		}
-		if c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], c.want+":")) {
+		if c.want == "" && len(got) > 0 || c.want != "" && (len(got) != 1 || !strings.HasPrefix(got[0], c.want+" does not exist")) {
 			t.Errorf("%s: the warnings are %q, want %q", c.what, got, c.want)
 		}
 	}

@@ -337,7 +337,7 @@ func (a *api) cancelBackfill(ctx context.Context, in *cancelBackfillInput) (*ans
 type nextInput struct {
 	JobName
 	Count int       `query:"count" minimum:"1" maximum:"1000" default:"10" doc:"How many."`
-	From  time.Time `query:"from" doc:"Those that are due after this instant. Default: now."`
+	From  time.Time `query:"from" doc:"Only occurrences after this instant. Default: now."`
 }
 
 func (a *api) nextOfJob(ctx context.Context, in *nextInput) (*answer[client.Occurrences], error) {

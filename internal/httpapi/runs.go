@@ -70,7 +70,7 @@ func (a *api) retryRun(ctx context.Context, in *retryRunInput) (*madeRunOutput, 
 type LinesInput struct {
 	RunInput
 	Attempt int `query:"attempt" minimum:"0" doc:"The number of the attempt. Default: the latest."`
-	From    int `query:"from" minimum:"0" doc:"The first line, from 1. Default: that which makes the answer end with the last line; of a search the first."`
+	From    int `query:"from" minimum:"0" doc:"The first line, from 1. Default: 1 for a search, else the line from which the answer reaches the last one."`
 	Count   int `query:"count" minimum:"1" maximum:"2000" default:"500" doc:"At most so many lines."`
 }
 

@@ -199,7 +199,7 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 	p.sample("", float64(load.Pending))
 	p.family("belfry_results_waiting", gauge, "Results of attempts that the store has not acknowledged.")
 	p.sample("", float64(load.Results))
-	p.family("belfry_planned_jobs", gauge, "Jobs that this node plans: its share of those that are neither paused nor completed.")
+	p.family("belfry_planned_jobs", gauge, "Jobs that this node plans: its share of the jobs that are neither paused nor completed.")
 	p.sample("", float64(load.Jobs))
 	p.family("belfry_catching_up_jobs", gauge, "Jobs that missed more occurrences than are planned at once and catch up when fewer runs wait.")
 	p.sample("", float64(load.CatchingUp))
