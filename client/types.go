@@ -282,6 +282,30 @@ const (
 	ReportSkipped   ReportState = "skipped" // it was not started
 )
 
+// Callback is what a service reports about a request with run.http.callback.
+type Callback struct {
+	State    CallbackState `json:"state" enum:"running,succeeded,failed" doc:"What has become of the work; running is a sign of life."`
+	ExitCode *int          `json:"exit_code,omitempty" doc:"With which a command exited."`
+	Reason   string        `json:"reason,omitempty" maxLength:"1024" doc:"Why, in words."`
+	Output   string        `json:"output,omitempty" maxLength:"262144" doc:"What the work wrote."`
+}
+
+// The bounds of a Callback.
+const (
+	CallbackReasonMax = 1024
+	CallbackOutputMax = 256 << 10
+)
+
+// CallbackState is what has become of work that a service has taken.
+type CallbackState string
+
+// What becomes of work that a service has taken.
+const (
+	CallbackRunning   CallbackState = "running" // a sign of life
+	CallbackSucceeded CallbackState = "succeeded"
+	CallbackFailed    CallbackState = "failed"
+)
+
 // Reported is the run that a report was about.
 type Reported struct {
 	Run   job.ID    `json:"run" doc:"The run."`

@@ -20,6 +20,7 @@ type HTTP struct {
 	Match     string            `json:"match,omitzero" max:"4096" doc:"A regular expression (RE2) that the body of the answer must match."`
 	JSON      map[string]string `json:"json,omitzero" items:"20" max:"4096" doc:"What the answer, read as JSON, must have: values by their place, for example {status: ok, data.items.0.state: ready}."`
 	Redirects *int              `json:"redirects,omitzero" min:"0" max:"20" doc:"How many redirects are followed. Default: 10."`
+	Callback  bool              `json:"callback,omitzero" doc:"The service answers 202 and reports the result later, to the address and with the secret in the headers Belfry-Callback and Belfry-Callback-Secret."`
 	TLS       *TLS              `json:"tls,omitzero" doc:"How the server is recognised, and the node by the server."`
 }
 
@@ -40,14 +41,17 @@ func (h *HTTP) traits() traits { return traits{hasOutput: true} }
 
 func (h *HTTP) filled() work {
 	filled := *h
-	method := "GET"
-	if h.Body != "" {
+	method, redirects := "GET", 10
+	if h.Body != "" || h.Callback {
 		method = "POST"
+	}
+	if h.Callback {
+		redirects = 0 // a redirect sends the request again
 	}
 	fill(reflect.ValueOf(&filled).Elem(), reflect.ValueOf(HTTP{
 		Method:    method,
 		Expect:    []string{"2xx"},
-		Redirects: new(10),
+		Redirects: new(redirects),
 	}))
 	return &filled
 }
@@ -95,6 +99,15 @@ var (
 	statusPattern = regexp.MustCompile(`^([1-5]xx|[1-5]\d\d|[1-5]\d\d-[1-5]\d\d)$`)
 )
 
+// The headers of a request with callback.
+const (
+	HeaderCallback       = "Belfry-Callback"        // the URL to report to
+	HeaderCallbackSecret = "Belfry-Callback-Secret" // the bearer token of the report
+)
+
+// repeatable are the methods that a client may send again when a connection breaks.
+var repeatable = []string{"GET", "HEAD", "OPTIONS", "TRACE"}
+
 // ownHeaders belong to the connection, not to the job.
 var ownHeaders = []string{"connection", "content-length", "transfer-encoding", "trailer", "upgrade"}
 
@@ -112,6 +125,15 @@ func (h *HTTP) check(v *validator, j *Job, run *path) {
 	for i, status := range h.Expect {
 		from, to, isRange := strings.Cut(status, "-")
 		v.refuse(!statusPattern.MatchString(status) || isRange && to < from, at.field("expect").item(i), quote(status)+" is not a status", "for example 200, 200-204 or 2xx")
+	}
+	if h.Callback {
+		const twice = "would send a request with callback twice"
+		v.refuse(h.Redirects != nil && *h.Redirects > 0, at.field("redirects"), twice, "leave it out")
+		v.refuse(slices.Contains(repeatable, h.Method), at.field("method"), quote(h.Method)+" may be sent twice, and a request with callback must not", "for example POST")
+		for name := range h.Headers {
+			v.refuse(strings.EqualFold(name, "X-Idempotency-Key"), at.field("headers").field(name), "lets connections send a request again, and a request with callback must not", "Idempotency-Key does not")
+			v.refuse(strings.EqualFold(name, HeaderCallback) || strings.EqualFold(name, HeaderCallbackSecret), at.field("headers").field(name), "is set by callback", "leave it out")
+		}
 	}
 	v.regexp(h.Match, at.field("match"))
 	for _, place := range sortedKeys(reflect.ValueOf(h.JSON)) {

@@ -75,6 +75,10 @@ type Config struct {
 	// may name files. They are read with the rights of the node. Default: none.
 	TLSDirs []string
 
+	// CallbackURL is where services reach this cluster to report results: run.http.callback
+	// needs it. Default: none.
+	CallbackURL string
+
 	// BodyMax is how many bytes an answer may have. All of it is read, since
 	// the work may last as long as the answer, but how much is kept is decided
 	// by who takes the output. Default: 1 GiB, so that an endless answer ends.
@@ -108,7 +112,7 @@ func New(config Config) (*Executor, error) {
 	return e, nil
 }
 
-// Restrict replaces Allow, Deny, Loopback and TLSDirs for the attempts that begin after
+// Restrict replaces Allow, Deny, Loopback, TLSDirs and CallbackURL for the attempts that begin after
 // it. It is not called concurrently with itself or with Close.
 func (e *Executor) Restrict(config Config) error {
 	g, err := newGuard(config)
@@ -120,7 +124,7 @@ func (e *Executor) Restrict(config Config) error {
 		return err
 	}
 	// Connections of the old pool may lead to addresses that are closed now.
-	if old := e.pool.Swap(&pool{guard: g, files: f, proxy: e.proxy}); old != nil {
+	if old := e.pool.Swap(&pool{guard: g, files: f, proxy: e.proxy, callback: config.CallbackURL}); old != nil {
 		old.close()
 	}
 	return nil
@@ -164,6 +168,9 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 	if ctx.Err() != nil {
 		return endedBefore(ctx)
 	}
+	if h.Callback {
+		return e.handOver(ctx, &client, request, h, a, out)
+	}
 	if err := a.Start(); err != nil {
 		return executor.Result{Outcome: job.OutcomeFailed, Reason: err.Error(), Unstarted: true}
 	}
@@ -178,10 +185,16 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 		}
 		return failed("%s: %s", what, inWords(err))
 	}
+	return e.judge(ctx, response, h, a, out)
+}
+
+// judge reads an answer, and decides by it.
+func (e *Executor) judge(ctx context.Context, response *http.Response, h *job.HTTP, a executor.Attempt, out executor.Output) executor.Result {
 	what := response.Request.Method + " " + place(response.Request.URL)
 	defer response.Body.Close()
 	writeHead(out.Stdout, response)
 	body := &body{out: out.Stdout, pattern: cmp.Or(h.Match, successMatch(a.Job)), json: h.JSON, left: e.bodyMax}
+	var err error
 	if response.StatusCode != http.StatusSwitchingProtocols { // its body is the connection
 		_, err = io.Copy(body, response.Body)
 	}
@@ -197,11 +210,11 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 		r.HTTPStatus = response.StatusCode
 		return r
 	}
-	return judge(response, h, body)
+	return judged(response, h, body)
 }
 
-// judge decides by an answer that was read.
-func judge(response *http.Response, h *job.HTTP, b *body) executor.Result {
+// judged decides by an answer that was read.
+func judged(response *http.Response, h *job.HTTP, b *body) executor.Result {
 	status := response.StatusCode
 	if !expected(status, h.Expect) {
 		r := failed("status %s, expected %s", statusText(status), strings.Join(h.Expect, ", "))

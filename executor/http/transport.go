@@ -43,6 +43,8 @@ type pool struct {
 	files *files
 	guard *guard
 	proxy func(*http.Request) (*url.URL, error)
+	// callback is Config.CallbackURL.
+	callback string
 
 	mu     sync.Mutex
 	byTLS  map[tlsKey]*roundTripper

@@ -181,6 +181,7 @@ var table = map[string]line{
 		modules:     []string{"golang.org/x/sys/unix", "golang.org/x/term"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
+	"internal/callback": {layer: shells, imports: []string{"job", "store"}},
 	"executor/http": {
 		layer:       shells,
 		imports:     []string{"executor", "job"},
@@ -226,7 +227,7 @@ var table = map[string]line{
 			"internal/clock", "internal/garbage", "internal/lanes", "internal/leftovers", "internal/output", "internal/membership", "internal/planner", "internal/worker",
 			"internal/trouble", "internal/watchdog", "internal/work",
 		},
-		testImports: []string{"store/memory", "internal/logtest"},
+		testImports: []string{"store/memory", "internal/callback", "internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/storecopy": {
@@ -351,7 +352,7 @@ var table = map[string]line{
 		layer: assembly,
 		imports: []string{
 			"history/mongo", "cron", "job", "store", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/shell", "executor/http",
-			"internal/auth", "internal/config", "internal/ends", "internal/events", "internal/httpapi", "internal/leftovers", "internal/metrics", "internal/node", "internal/service", "internal/trouble", "internal/watchdog", "internal/web", "internal/worker",
+			"internal/auth", "internal/callback", "internal/clock", "internal/config", "internal/ends", "internal/events", "internal/httpapi", "internal/leftovers", "internal/metrics", "internal/node", "internal/service", "internal/trouble", "internal/watchdog", "internal/web", "internal/worker",
 		},
 		testImports: []string{"internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},

@@ -108,6 +108,8 @@ type HTTP struct {
 	Allow []Prefix `json:"allow,omitzero" items:"256" doc:"Addresses that jobs may call although they are closed by default." why:"link-local addresses, the metadata services of clouds and carrier-grade NAT are closed, and so is loopback unless listen is a loopback address and the store is a file; the longest prefix counts" reload:"yes"`
 	Deny  []Prefix `json:"deny,omitzero" items:"256" doc:"Addresses that jobs may not call although they are open by default." why:"private networks are open, since most calls go there" reload:"yes"`
 
+	CallbackURL URL `json:"callback_url,omitzero" max:"1024" doc:"Where services report the results of jobs with run.http.callback, for example https://belfry.example.com." default:"the address of this server, if listen names one" why:"services on other machines need a name that leads to a server of the cluster"`
+
 	TLSDirs []Dir `json:"tls_dirs,omitzero" items:"64" max:"4096" doc:"The directories in which jobs may name files for run.http.tls, by absolute path." why:"the server can read keys that are none of the job's, its own among them" reload:"yes"`
 }
 
@@ -382,6 +384,28 @@ func Dirs(list []Dir) []string {
 		dirs = append(dirs, string(dir))
 	}
 	return dirs
+}
+
+// URL is an address of HTTP without a query.
+type URL string
+
+// UnmarshalText checks the address.
+func (u *URL) UnmarshalText(text []byte) error {
+	parsed, err := url.Parse(string(text))
+	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" || parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "" {
+		return fmt.Errorf("%q is not an address with http or https, without user and query; want for example https://belfry.example.com", text)
+	}
+	*u = URL(text)
+	return nil
+}
+
+// Host returns the name or address in it.
+func (u URL) Host() string {
+	parsed, err := url.Parse(string(u))
+	if err != nil {
+		return ""
+	}
+	return parsed.Hostname()
 }
 
 // Prefix is an address or a range of addresses.

@@ -192,6 +192,9 @@ func TestNoRouteIsReachedWithoutATokenHoweverItIsWritten(t *testing.T) {
 				if w.Code == http.StatusNotFound && strings.Contains(path, "/ping/") {
 					continue // its key stands in for a token, and this is none
 				}
+				if w.Code >= 400 && w.Code < 500 && strings.Contains(path, "/callbacks/") {
+					continue // its secret does
+				}
 				if w.Code != want && (w.Code != http.StatusNotFound || !public[path]) {
 					t.Errorf("%s %s with %q has the status %d, want %d", method, spelled, header, w.Code, want)
 				}

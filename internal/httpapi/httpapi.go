@@ -104,6 +104,7 @@ func newAPI(c Config) (*api, error) {
 	a.huma.UseMiddleware(a.once)
 	a.jobRoutes()
 	a.setRoutes()
+	a.callbackRoutes()
 	a.runRoutes()
 	a.outputRoutes()
 	a.eventRoutes()

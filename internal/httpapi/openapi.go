@@ -58,6 +58,7 @@ var tags = []*huma.Tag{
 	{Name: "attention", Description: "What a person should look at."},
 	{Name: "tokens", Description: "Who may do what."},
 	{Name: "sessions", Description: "Codes that log browsers in."},
+	{Name: "callbacks", Description: "Results of requests that services have taken and report later."},
 	{Name: "events", Description: "Events as they happen."},
 	{Name: "audit", Description: "Who changed what."},
 	{Name: "server", Description: "For programs that watch the server."},
@@ -236,7 +237,7 @@ func problemsOf(o *huma.Operation, wanted need) []int {
 	switch {
 	case strings.HasPrefix(o.Path, "/ping/"):
 		return append(list, http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable, http.StatusGatewayTimeout)
-	case wanted.public:
+	case wanted.public && o.RequestBody == nil:
 		return list
 	}
 	list = append(list, http.StatusBadRequest, http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -110,7 +111,12 @@ func (w *world) fill() {
 			n.finish(*run, job.OutcomeSucceeded, n.wrote(*run, "one\ntwo\n")...)
 		}
 	}
+	w.handOver(callbackNumber, token)
 }
+
+// callbackNumber is that of a request that was handed over, whose secret is the token that
+// requests of this world have.
+const callbackNumber = 17
 
 // pingKey is that of the job reported.
 const pingKey = "the-key-of-reported"
@@ -147,7 +153,7 @@ func (w *world) target(o *operation) string {
 	case strings.HasPrefix(o.path, "/api/v1/nodes/"):
 		id = "one" // as node names it
 	}
-	return strings.NewReplacer("{namespace}", "default", "{name}", name, "{id}", id, "{version}", "1", "{key}", pingKey, "{signal}", "start").Replace(o.path)
+	return strings.NewReplacer("{namespace}", "default", "{name}", name, "{id}", id, "{version}", "1", "{key}", pingKey, "{number}", strconv.Itoa(callbackNumber), "{signal}", "start").Replace(o.path)
 }
 
 // request makes a request that the server need not refuse.
@@ -195,6 +201,8 @@ func examples(t testing.TB, o *operation) []string {
 			`{"action": "pause", "namespace": "default", "labels": {"team": "a"}, "text": "n", "state": "active", "reason": "the disk is full", "until": "2026-12-01T00:00:00Z", "dry_run": true, "expect": 0}`,
 			`{"action": "resume", "all": true, "missed": "latest"}`,
 		}
+	case "callback":
+		return []string{`{"state": "running"}`, `{"state": "failed", "exit_code": 3, "reason": "no disk", "output": "half"}`}
 	case "report-job":
 		return []string{
 			`{"state": "started", "lock": true}`,

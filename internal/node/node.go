@@ -59,6 +59,8 @@ type Config struct {
 	Session store.Session
 	// Executors is asked for what runs the attempts of a job.
 	Executors worker.Executors
+	// Keepers look after work that was handed over, on a node that runs jobs.
+	Keepers []Keeper
 	// Watchdog ends what runs when this process dies or hangs, and keeps the
 	// journal of what has begun. Nil where commands are not run.
 	Watchdog *watchdog.Node
@@ -160,6 +162,7 @@ type Node struct {
 	booted bool
 
 	plannerWake, workerWake chan store.Hint
+	keeperWakes             []chan store.Hint
 	// member and worker are those of the present session.
 	member atomic.Pointer[membership.Member]
 	worker atomic.Pointer[worker.Worker]
@@ -250,10 +253,14 @@ func (n *Node) Run(ctx context.Context) error {
 	defer stop()
 	var group sync.WaitGroup
 	// It hears what the planner does first, which nobody says again.
+	keepers := n.keeps()
 	hints := n.config.Members.Hints(parts)
 	group.Go(func() { n.distributeHints(parts, hints) })
 	group.Go(func() { n.watchClock(parts) })
 	group.Go(func() { n.renewAfterSteps(parts) })
+	for _, keep := range keepers {
+		group.Go(func() { keep(parts) })
+	}
 	planning, stopPlanning := context.WithCancel(parts)
 	defer stopPlanning()
 	var flushed error
@@ -530,6 +537,11 @@ func (n *Node) distributeHints(ctx context.Context, hints <-chan store.Hint) {
 			pass(n.plannerWake, hint)
 		}
 		pass(n.workerWake, hint)
+		if hint&store.HintCancels != 0 {
+			for _, wake := range n.keeperWakes {
+				pass(wake, hint)
+			}
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/callback"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/memory"
@@ -97,6 +98,7 @@ func (w *world) start(name string) (stop func()) {
 	n, err := New(Config{
 		Session:   store.Session{Node: name, Machine: "m1", DataDir: "/" + name, Roles: []string{store.RolePlanner, store.RoleWorker}, Capacity: 100},
 		Executors: func(*job.Job) executor.Executor { return w.exec },
+		Keepers:   []Keeper{callback.New(w.store, func() time.Duration { return time.Since(w.boot) })},
 		Capacity:  w.capacity,
 		Wrote:     w.wrote,
 		Now:       func() time.Time { return w.now() },

@@ -75,6 +75,9 @@ func (s *Server) makeHTTP() error {
 	for _, host := range s.Settings.Hosts {
 		hosts = append(hosts, string(host))
 	}
+	if host := s.Settings.HTTP.CallbackURL.Host(); host != "" {
+		hosts = append(hosts, host)
+	}
 	if host, _, err := net.SplitHostPort(string(s.Settings.Listen)); err == nil && host != "" {
 		hosts = append(hosts, host)
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -75,8 +76,17 @@ func (s *Server) access(c config.Server) httpexec.Config {
 	return httpexec.Config{
 		Version: s.Version,
 		Allow:   config.Prefixes(c.HTTP.Allow), Deny: config.Prefixes(c.HTTP.Deny),
-		TLSDirs: config.Dirs(c.HTTP.TLSDirs), Loopback: s.Settings.LocalOnly(),
+		TLSDirs: config.Dirs(c.HTTP.TLSDirs), Loopback: s.Settings.LocalOnly(), CallbackURL: s.callbackURL(),
 	}
+}
+
+// callbackURL returns where services report to: where nothing is configured, the address that
+// this server listens on.
+func (s *Server) callbackURL() string {
+	if at, ok := s.listen.Addr().(*net.TCPAddr); s.Settings.HTTP.CallbackURL == "" && ok && !at.IP.IsUnspecified() {
+		return s.URL()
+	}
+	return string(s.Settings.HTTP.CallbackURL)
 }
 
 func retentionOf(c config.Server) store.Retention {

@@ -24,6 +24,8 @@ import (
 	httpexec "github.com/belfry-cron/belfry/executor/http"
 	"github.com/belfry-cron/belfry/executor/shell"
 	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/internal/callback"
+	"github.com/belfry-cron/belfry/internal/clock"
 	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/ends"
 	"github.com/belfry-cron/belfry/internal/events"
@@ -147,6 +149,7 @@ func (s *Server) open(ctx context.Context) error {
 	s.followers = service.NewFollowers(s.measured)
 	s.node, err = node.New(node.Config{
 		StoreName: s.Settings.Store.Shown(), Wrote: s.followers.Wrote, Executors: choose, Observer: s.metrics,
+		Keepers:  []node.Keeper{callback.New(s.measured, clock.Boot)},
 		Watchdog: s.watchdog, OutputLimit: int(s.Settings.Output), Capacity: s.Settings.Capacity,
 		DrainTimeout: time.Duration(s.Settings.Drain),
 		Retention:    retentionOf(s.Settings),

@@ -18,6 +18,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/internal/forecast"
 	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
 )
 
 // Store is the part of a store that the topics use together.
@@ -32,6 +33,9 @@ type Store interface {
 	auditStore
 	tokenStore
 	statsStore
+	HandoversOf(ctx context.Context, numbers []int64) ([]store.Handover, error)
+	Asked(ctx context.Context, list []store.Answer) error
+	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
 }
 
 // Planner is the part of the node that plans.
@@ -94,6 +98,7 @@ type Service struct {
 	Audit     *Audit
 	Access    *Access
 	Reports   *Reports
+	Callbacks *Callbacks
 	Attention *Attention
 	Stats     *Stats
 	Load      *Load
@@ -135,6 +140,7 @@ func New(c Config) (*Service, error) {
 		Audit:     &Audit{shared: s, store: c.Store},
 		Access:    &Access{store: c.Store, tokens: c.Tokens, sharedUser: c.SharedUser},
 		Reports:   &Reports{shared: s, jobs: jobs, store: c.Store, tokens: c.Tokens},
+		Callbacks: &Callbacks{shared: s, store: c.Store},
 		Attention: &Attention{jobs: jobs, runs: runs, nodes: nodes},
 		Stats:     &Stats{shared: s, jobs: jobs, runs: runs, store: c.Store},
 		Load:      &Load{shared: s, jobs: jobs},

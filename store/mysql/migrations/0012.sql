@@ -1,5 +1,5 @@
 -- oldest: 1
--- Attempts whose work somebody outside was asked to do. ask_at is 0 once they have ended.
+-- Attempts whose work a service or executor outside of Belfry does. ask_at is 0 once they have ended.
 create table if not exists handovers (
   number   bigint primary key,
   job      varbinary(16) not null default '',

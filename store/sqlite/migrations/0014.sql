@@ -1,5 +1,5 @@
 -- oldest: 1
--- Attempts whose work somebody outside was asked to do. ask_at is 0 once they have ended.
+-- Attempts whose work a service or executor outside of Belfry does. ask_at is 0 once they have ended.
 create table handovers (
   number   integer primary key,
   job      blob not null,

@@ -1,0 +1,80 @@
+package httpexec
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// CallbackPath is the path, behind Config.CallbackURL, that results are reported to. The number
+// of the handover follows it.
+const CallbackPath = "/api/v1/callbacks/"
+
+// answerMax is how long a service may take to say that it has taken a request with callback.
+// After that it may have taken it: the result is waited for.
+const answerMax = 30 * time.Second
+
+// handOver sends a request whose result is reported later. The store knows of it before, so
+// that a report may come before the answer.
+func (e *Executor) handOver(ctx context.Context, client *http.Client, request *http.Request, h *job.HTTP, a executor.Attempt, out executor.Output) executor.Result {
+	base := e.pool.Load().callback
+	if base == "" {
+		return failed("this node has no http.callback_url in its configuration, which run.http.callback needs")
+	}
+	if err := a.Start(); err != nil {
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: err.Error(), Unstarted: true}
+	}
+	secret := newSecret()
+	hash := sha256.Sum256([]byte(secret))
+	to := request.Method + " " + place(request.URL)
+	number, err := a.HandOver(ctx, executor.Handover{Kind: string(job.WorkHTTP), To: to, About: hex.EncodeToString(hash[:])})
+	if err != nil {
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: err.Error(), Unstarted: true}
+	}
+	request.Header.Set(job.HeaderCallback, strings.TrimSuffix(base, "/")+CallbackPath+strconv.FormatInt(number, 10))
+	request.Header.Set(job.HeaderCallbackSecret, secret)
+
+	ctx, cancel := context.WithTimeoutCause(ctx, answerMax, errNoAnswer)
+	defer cancel()
+	var connected atomic.Bool
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
+	response, err := client.Do(request.WithContext(httptrace.WithClientTrace(ctx, trace)))
+	switch {
+	case err == nil:
+	case connected.Load(): // it may have arrived
+		return executor.Result{HandedOver: true}
+	case errors.Is(context.Cause(ctx), errNoAnswer):
+		return failed("%s: no connection within %s", to, answerMax)
+	case ctx.Err() != nil:
+		return executor.Result{Outcome: job.OutcomeFailed, Reason: fmt.Sprintf("%s: %v, before anything was sent", to, context.Cause(ctx)), Unstarted: true}
+	default:
+		return failed("%s: %s", to, inWords(err))
+	}
+	if response.StatusCode == http.StatusAccepted {
+		response.Body.Close()
+		return executor.Result{HandedOver: true}
+	}
+	return e.judge(ctx, response, h, a, out)
+}
+
+var errNoAnswer = errors.New("the service did not answer in time")
+
+// newSecret returns what lets its holder report on one attempt.
+func newSecret() string {
+	var random [32]byte
+	_, _ = rand.Read(random[:]) // crypto/rand does not fail
+	return base64.RawURLEncoding.EncodeToString(random[:])
+}

@@ -1,0 +1,137 @@
+// Package callback ends HTTP jobs with callback: true whose service does not report in time.
+// The reports themselves come through the API. It sends nothing.
+package callback
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Kind is that of the handovers of HTTP jobs.
+const Kind = string(job.WorkHTTP)
+
+const (
+	// TimeoutDefault is the timeout of a job that has none: a report that never comes must not
+	// hold its slot for ever.
+	TimeoutDefault = 24 * time.Hour
+	// nextMax is how long a handover rests at most: a timeout may be of days, and a clock be set.
+	nextMax = time.Hour
+	// gapMax is for how long looks may fail without this node losing track: that of a session.
+	gapMax = store.SessionLife
+	// pagesMax is how many batches one look takes.
+	pagesMax = 20
+)
+
+// Store is what is needed of a store.
+type Store interface {
+	ToAsk(ctx context.Context, kind string, limit int) ([]store.Outstanding, error)
+	Asked(ctx context.Context, list []store.Answer) error
+	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
+}
+
+// Keeper looks after the handovers of HTTP jobs. Use New.
+type Keeper struct {
+	store Store
+	boot  func() time.Duration
+
+	mu sync.Mutex
+	// since is from when on this node looks without a gap, and looked when it did last.
+	since, looked time.Duration
+	watches       bool
+}
+
+// Kind returns that of the handovers.
+func (k *Keeper) Kind() string { return Kind }
+
+// New returns a keeper. boot is a clock that goes on while the machine sleeps.
+func New(s Store, boot func() time.Duration) *Keeper { return &Keeper{store: s, boot: boot} }
+
+// Look ends what is over and says when to look at the rest again.
+func (k *Keeper) Look(ctx context.Context) error {
+	for range pagesMax {
+		list, err := k.store.ToAsk(ctx, Kind, store.MaxBatch)
+		if err != nil {
+			return err
+		}
+		watched := k.watch()
+		var results []store.Result
+		var answers []store.Answer
+		for i := range list {
+			o := &list[i]
+			if res, next := Decide(o, watched); res != nil {
+				results = append(results, *res)
+			} else {
+				answers = append(answers, store.Answer{Handover: o.Handover, Next: next})
+			}
+		}
+		if len(results) > 0 {
+			// Of no session: what follows from these is for any node.
+			if _, err := k.store.Finish(ctx, job.ID{}, results); err != nil {
+				return err
+			}
+		}
+		if len(answers) > 0 {
+			if err := k.store.Asked(ctx, answers); err != nil {
+				return err
+			}
+		}
+		if len(list) < store.MaxBatch {
+			return nil
+		}
+	}
+	return nil
+}
+
+// watch notes that this node reaches the store, and returns for how long it has without a gap:
+// while it did not, reports may have come that no node took.
+func (k *Keeper) watch() time.Duration {
+	now := k.boot()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.watches || now-k.looked > gapMax {
+		k.watches, k.since = true, now
+	}
+	k.looked = now
+	return now - k.since
+}
+
+// Decide returns how an attempt has ended, nil if it has not, and then when to look at it again.
+// Reports could be taken for a time.
+//
+// Silence counts only for a service that has reported that it is running: one that never does is
+// bounded by the timeout.
+func Decide(o *store.Outstanding, watched time.Duration) (res *store.Result, next time.Duration) {
+	end := func(outcome job.Outcome, format string, args ...any) *store.Result {
+		return &store.Result{Attempt: o.Attempt, Started: o.Sent, Ended: o.Now, Outcome: outcome, Reason: fmt.Sprintf(format, args...)}
+	}
+	timeout := o.Timeout
+	if timeout == 0 {
+		timeout = TimeoutDefault
+	}
+	left := o.Sent.Add(timeout).Sub(o.Now)
+	switch {
+	case o.Run.CancelBy != "":
+		why := ""
+		if o.Run.CancelReason != "" {
+			why = ": " + o.Run.CancelReason
+		}
+		return end(job.OutcomeCancelled, "cancelled by %s%s; %s learns of it when it reports", o.Run.CancelBy, why, o.To), 0
+	case left <= 0:
+		return end(job.OutcomeTimedOut, "no result was reported by %s within the timeout of %s", o.To, job.Duration(timeout)), 0
+	}
+	next = min(left, nextMax)
+	if !o.Seen.IsZero() && o.Run.LostAfter > 0 {
+		silent := min(o.Now.Sub(o.Seen), watched)
+		if silent > o.Run.LostAfter {
+			return end(job.OutcomeLost, "%s reported last that it is running at %s, and nothing for longer than lost_after (%s)",
+				o.To, o.Seen.UTC().Format(time.RFC3339), job.Duration(o.Run.LostAfter)), 0
+		}
+		next = min(next, o.Run.LostAfter-silent+time.Millisecond)
+	}
+	return nil, next
+}
