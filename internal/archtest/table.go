@@ -408,7 +408,7 @@ var table = map[string]line{
 	// The end of make test.
 	"test/report": {layer: aside},
 	// Its tests have the build tag servers.
-	"test/web": {layer: aside, testModules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto"}},
+	"test/web": {layer: aside, testImports: []string{"test/servers"}, testModules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto"}},
 	// It starts database servers for the tests that need one.
 	"test/servers":     {layer: aside, modules: []string{"github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql"}},
 	"test/e2e/witness": {layer: programs, imports: []string{"test/e2e/evidence"}},

@@ -98,6 +98,7 @@ type Layout struct {
 	Version, Node     string
 	Words             template.JSStr // for scripts
 	Events            string         // what scripts follow to keep the page current; "" for nothing
+	Again             int            // seconds after which the page is read again without an event
 	Said              string         // what the last form has done
 	Failed            string
 	Commands          []Command

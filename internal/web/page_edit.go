@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -138,7 +139,12 @@ func (s *site) saveJob(p *page) error {
 	}
 	of, present := form.Get("of"), int64(0)
 	_, _ = fmt.Sscan(form.Get("present"), &present)
-	if form.Get("action") != "save" {
+	// After a conflict its author saves over the version that he has seen by then.
+	over, wrong := strconv.ParseInt(form.Get("over"), 10, 64)
+	if wrong == nil {
+		present = over
+	}
+	if form.Get("action") != "save" && wrong != nil {
 		return s.showEdit(p, http.StatusOK, of, present, text)
 	}
 	draft, err := service.ReadDraft([]byte(text), "")

@@ -119,7 +119,7 @@ func (s *site) overview(p *page) error {
 	if err := s.overviewCharts(p, &v); err != nil {
 		return err
 	}
-	l.Events = "kind=run.done&kind=job&kind=node"
+	l.Events, l.Again = "kind=run.done&kind=job&kind=node", 15
 	if l.Namespace != "" {
 		l.Events += "&namespace=" + template.URLQueryEscaper(l.Namespace)
 	}

@@ -74,7 +74,7 @@ func (s *site) nodes(p *page) error {
 		v.Rows = append(v.Rows, row)
 	}
 	v.Lead = p.T("nodes.lead", "n", live, "running", number(int64(running)), "capacity", number(int64(capacity)))
-	l.Events = "kind=node&kind=run.running&kind=run.done"
+	l.Events, l.Again = "kind=node&kind=run.running&kind=run.done", 3
 	l.Commands = []Command{{p.T("command.shell"), "belfry node list"}, {"curl", p.curl("GET", "/api/v1/nodes", "")}}
 	return p.show("nodes", v)
 }

@@ -67,6 +67,7 @@ func (s *site) timeline(p *page) error {
 	l := p.layout("timeline.title", "timeline")
 	v := timelineView{Layout: l}
 	week := p.query("view") == "week"
+	l.Again = 15
 	l.Commands = []Command{{"curl", p.curl("GET", "/api/v1/load?step=60s", "")}}
 	if err := s.dueMinute(p, &v); err != nil {
 		return err

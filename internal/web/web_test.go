@@ -419,6 +419,24 @@ func TestManyJobsAreCountedBeforeTheyAreChanged(t *testing.T) {
 	}
 }
 
+var identified = regexp.MustCompile(`\sid="([^"]+)"`)
+
+// Parts of pages are replaced by their ids.
+func TestNoIDIsTwiceInAPage(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	b := w.login("ann")
+	for _, path := range w.pagePaths() {
+		seen := map[string]bool{}
+		for _, m := range identified.FindAllStringSubmatch(b.ask("GET", path, nil).Body.String(), -1) {
+			if seen[m[1]] {
+				t.Errorf("%s has the id %s twice", path, m[1])
+			}
+			seen[m[1]] = true
+		}
+	}
+}
+
 // offered are the forms that change something.
 var offered = regexp.MustCompile(`action="[^"]*/(?:run|pause|resume|cancel|retry|drain|tokens|delete|bulk|look|logout)"`)
 
@@ -456,10 +474,13 @@ func TestADocumentIsCheckedAndSaved(t *testing.T) {
 	// Another person has saved meanwhile: both versions are there.
 	late := strings.Replace(good, "30 2", "50 2", 1)
 	body = shows("/jobs/default/nightly/edit", 412, "45 2 * * *", "document", late, "action", "save", "of", "default/nightly", "present", "1")
-	if !strings.Contains(body, "50 2 * * *") || !strings.Contains(body, `name="present" value="2"`) {
+	if !strings.Contains(body, "50 2 * * *") || !strings.Contains(body, `name="over" value="2"`) {
 		t.Errorf("the conflict does not offer both versions: %s", body)
 	}
-	if answer := b.send("/jobs/default/nightly/rollback", "version", "1", "present", "2"); answer.Code != http.StatusSeeOther {
+	if answer := b.send("/jobs/default/nightly/edit", "document", late, "of", "default/nightly", "present", "1", "over", "2"); answer.Code != http.StatusSeeOther {
+		t.Errorf("saving over the version that was shown answers %d", answer.Code)
+	}
+	if answer := b.send("/jobs/default/nightly/rollback", "version", "1", "present", "3"); answer.Code != http.StatusSeeOther {
 		t.Errorf("rolling back answers %d: %s", answer.Code, answer.Body)
 	}
 	if answer := b.send("/jobs/default/nightly/rollback", "version", "1", "present", "2"); answer.Code != http.StatusPreconditionFailed {

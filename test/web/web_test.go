@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -33,11 +34,18 @@ import (
 // patience bounds each wait for the browser: a busy machine is slow and not wrong.
 const patience = 60 * time.Second
 
-// belfry is the program, the server that runs in a directory, and how a browser is started.
+// belfry is the program, the server of most tests, and how a browser is started.
 var belfry struct {
-	program, data, url string
-	options            []chromedp.ExecAllocatorOption
-	axe                string
+	program string
+	*served
+	options []chromedp.ExecAllocatorOption
+	axe     string
+}
+
+// served is a server.
+type served struct {
+	data, listen, url string
+	process           *exec.Cmd
 }
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -48,7 +56,7 @@ func run(m *testing.M) int {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	belfry.program, belfry.data = filepath.Join(dir, "belfry"), filepath.Join(dir, "data")
+	belfry.program = filepath.Join(dir, "belfry")
 	if out, err := exec.Command("go", "build", "-o", belfry.program, "../../cmd/belfry").CombinedOutput(); err != nil {
 		panic(fmt.Sprintf("build belfry: %v\n%s", err, out))
 	}
@@ -56,25 +64,10 @@ func run(m *testing.M) int {
 	if err := os.WriteFile(settings, []byte("output_limit: 32MiB\n"), 0o600); err != nil {
 		panic(err)
 	}
-	server := exec.Command(belfry.program, "serve", "--config", settings, "--data", belfry.data, "--listen", "127.0.0.1:0", "--name", "ber-1")
-	var said bytes.Buffer
-	server.Stderr = &said
-	if err := server.Start(); err != nil {
+	if belfry.served, err = serve(filepath.Join(dir, "data"), "", "--config", settings, "--name", "ber-1"); err != nil {
 		panic(err)
 	}
-	defer func() {
-		_ = server.Process.Signal(os.Interrupt)
-		_ = server.Wait()
-	}()
-	for end := time.Now().Add(patience); ; {
-		if out, err := command("ui"); err == nil {
-			belfry.url, _, _ = strings.Cut(out, "/ui/")
-			break
-		}
-		if time.Now().After(end) {
-			panic("the server does not answer:\n" + said.String())
-		}
-	}
+	defer belfry.stop(os.Interrupt)
 	if belfry.axe, err = axe(); err != nil {
 		panic(fmt.Sprintf("the tests of accessibility need axe-core: %v", err))
 	}
@@ -85,9 +78,48 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
+// serve starts a server on an address of loopback, "" for any that is free, and waits until it
+// answers.
+func serve(data, listen string, args ...string) (*served, error) {
+	if listen == "" {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		listen = l.Addr().String()
+		l.Close()
+	}
+	s := &served{data: data, listen: listen, url: "http://" + listen}
+	s.process = exec.Command(belfry.program, append([]string{"serve", "--data", data, "--listen", listen}, args...)...)
+	var said bytes.Buffer
+	s.process.Stderr = &said
+	if err := s.process.Start(); err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		if answer, err := http.Get(s.url + "/readyz"); err == nil {
+			answer.Body.Close()
+			if answer.StatusCode == http.StatusOK {
+				return s, nil
+			}
+		}
+		if time.Now().After(end) {
+			s.stop(os.Kill)
+			return nil, fmt.Errorf("the server does not answer:\n%s", said.String())
+		}
+	}
+}
+
+// stop ends the server and waits for its end.
+func (s *served) stop(by os.Signal) {
+	_ = s.process.Process.Signal(by)
+	_ = s.process.Wait()
+}
+
 // command runs a command of the program against the server.
-func command(args ...string) (string, error) {
-	c := exec.Command(belfry.program, append(args, "--data", belfry.data)...)
+func (s *served) command(args ...string) (string, error) {
+	c := exec.Command(belfry.program, args...)
+	c.Env = append(os.Environ(), "BELFRY_DATA="+s.data)
 	if args[0] == "apply" {
 		c.Stdin = strings.NewReader(jobs)
 	}
@@ -95,13 +127,18 @@ func command(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-func must(t *testing.T, args ...string) string {
+func (s *served) must(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := command(args...)
+	out, err := s.command(args...)
 	if err != nil {
 		t.Fatalf("belfry %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return out
+}
+
+func must(t *testing.T, args ...string) string {
+	t.Helper()
+	return belfry.must(t, args...)
 }
 
 // The version of axe-core and the hash that the registry of npm gives for it.
@@ -160,6 +197,7 @@ func axe() (string, error) {
 type tab struct {
 	context.Context
 	t  *testing.T
+	on *served
 	mu sync.Mutex
 	// complaints are errors of scripts, of the policy, and of requests.
 	complaints []string
@@ -168,23 +206,30 @@ type tab struct {
 // newTab opens a tab that is logged in.
 func newTab(t *testing.T) *tab {
 	t.Helper()
+	b := newStranger(t, belfry.served)
+	b.login()
+	return b
+}
+
+// newStranger opens a tab on a server.
+func newStranger(t *testing.T, on *served) *tab {
+	t.Helper()
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), belfry.options...)
 	t.Cleanup(stop)
 	ctx, cancel := chromedp.NewContext(allocator)
 	t.Cleanup(cancel)
-	b := &tab{Context: ctx, t: t}
+	b := &tab{Context: ctx, t: t, on: on}
 	chromedp.ListenTarget(ctx, b.hear)
 	if err := chromedp.Run(ctx); err != nil {
 		t.Fatalf("start Chromium, which test/servers/install.sh installs: %v", err)
 	}
 	b.do(log.Enable(), runtime.Enable(), network.Enable())
-	b.login()
 	return b
 }
 
 func (b *tab) login() {
 	b.t.Helper()
-	b.do(chromedp.Navigate(must(b.t, "ui")), chromedp.WaitReady("nav.side", chromedp.ByQuery))
+	b.do(chromedp.Navigate(b.on.must(b.t, "ui")), chromedp.WaitReady("nav.side", chromedp.ByQuery))
 }
 
 func (b *tab) hear(event any) {
@@ -233,7 +278,7 @@ func (b *tab) do(actions ...chromedp.Action) {
 
 func (b *tab) open(path string) {
 	b.t.Helper()
-	b.do(chromedp.Navigate(belfry.url + path))
+	b.do(chromedp.Navigate(b.on.url + path))
 }
 
 // value evaluates a script, and waits for its promise.
@@ -322,21 +367,21 @@ run: {shell: "true"}
 
 var fill = sync.OnceValues(func() (ids map[string]string, err error) {
 	ids = map[string]string{}
-	if _, err := command("apply", "-f", "-"); err != nil {
+	if _, err := belfry.command("apply", "-f", "-"); err != nil {
 		return nil, fmt.Errorf("apply: %w", err)
 	}
 	for _, name := range []string{"shop/price-import", "ops/hostile"} {
-		if _, err := command("job", "run", name, "--wait"); err == nil {
+		if _, err := belfry.command("job", "run", name, "--wait"); err == nil {
 			return nil, fmt.Errorf("%s succeeds", name)
 		}
-		out, err := command("run", "list", "--job", name, "-o", "name")
+		out, err := belfry.command("run", "list", "--job", name, "-o", "name")
 		if err != nil {
 			return nil, err
 		}
 		first, _, _ := strings.Cut(out, "\n")
 		ids[name] = first[strings.LastIndex(first, "/")+1:]
 	}
-	_, err = command("job", "run", "data/warehouse-load-with-a-name-that-is-as-long-as-names-of-people-who-like-long-names", "--wait")
+	_, err = belfry.command("job", "run", "data/warehouse-load-with-a-name-that-is-as-long-as-names-of-people-who-like-long-names", "--wait")
 	return ids, err
 })
 

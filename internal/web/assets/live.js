@@ -11,6 +11,9 @@ let stream, last = Date.now(), wait = 1000, pending = 0, reading = false, again 
 export function live() {
   const channel = new BroadcastChannel("belfry");
   channel.onmessage = e => { if (e.data === "ended") over(); };
+  // What changes without an event, such as the silence of a node, is read again in any case.
+  const every = document.body.dataset.again * 1000;
+  if (every) setInterval(() => { if (!document.hidden && !ended && !document.body.classList.contains("stale")) refresh(); }, every);
   if (document.body.dataset.events === undefined) return;
   open();
   setInterval(() => { if (stream && Date.now() - last > silence) lost(); }, 1000);
