@@ -383,7 +383,7 @@ var table = map[string]line{
 	"examples/sharding": {layer: programs, imports: []string{".", "store/memory"}},
 	// It sees the programs from outside.
 	"test/programs":        {layer: aside, testImports: []string{"test/servers"}},
-	"test/programs/ticker": {layer: programs, imports: []string{".", "job", "store", "store/mysql", "store/postgres", "store/sqlite"}},
+	"test/programs/ticker": {layer: programs, imports: []string{".", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite"}},
 	"internal/archtest":    {layer: aside},
 	"internal/helptest":    {layer: aside},
 	"internal/logtest":     {layer: aside},

@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bytes"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -44,16 +45,10 @@ func codeOf(t *testing.T, err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case !asExit(err, &exit) || exit.ExitCode() < 0:
+	case !errors.As(err, &exit) || exit.ExitCode() < 0:
 		t.Fatalf("belfry exec itself: %v", err)
 	}
 	return exit.ExitCode()
-}
-
-func asExit(err error, exit **exec.ExitError) bool {
-	e, ok := err.(*exec.ExitError) //nolint:errorlint // package exec returns it as it is
-	*exit = e
-	return ok
 }
 
 func TestExecPassesStreamsByteForByte(t *testing.T) {

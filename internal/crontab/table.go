@@ -192,7 +192,7 @@ func (r *reader) schedule(when string, s *settings, l *Line) (job.Schedule, bool
 		l.note("runs at each start of the node, not of the machine")
 		return job.Schedule{Boot: true}, true
 	}
-	e, err := cron.Parse(when, cron.WithDialect(cron.Vixie5))
+	e, err := cron.Parse(when, cron.WithDialect(cron.Vixie5), cron.WithJob("default", "any"))
 	if err != nil {
 		l.refuse("%v", err)
 		return job.Schedule{}, false
@@ -200,6 +200,9 @@ func (r *reader) schedule(when string, s *settings, l *Line) (job.Schedule, bool
 	if reason := e.NeverReason(never); reason != "" {
 		l.refuse("never falls due: %s", reason)
 		return job.Schedule{}, false
+	}
+	if strings.Contains(when, "~") {
+		l.note("cron draws the value of ~ when it starts; the job keeps the one that its name gives")
 	}
 	schedule.Cron, schedule.Dialect = []string{when}, job.DialectVixie5
 	return schedule, true

@@ -118,5 +118,9 @@ func TestNoTickIsLostOrDoubledWhileInstancesAreRestarted(t *testing.T) {
 		}
 		roll(t, url, false)
 	})
+	t.Run("etcd", func(t *testing.T) {
+		roll(t, strings.Replace(servers.StartEtcd(t).URL(), "http:", "etcd:", 1), false)
+	})
+	t.Run("redis", func(t *testing.T) { roll(t, servers.StartRedis(t).URL(), false) })
 	t.Run("sqlite", func(t *testing.T) { roll(t, filepath.Join(t.TempDir(), "belfry.db"), true) })
 }

@@ -15,8 +15,10 @@ import (
 	"github.com/belfry-cron/belfry"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/etcd"
 	"github.com/belfry-cron/belfry/store/mysql"
 	"github.com/belfry-cron/belfry/store/postgres"
+	"github.com/belfry-cron/belfry/store/redis"
 	"github.com/belfry-cron/belfry/store/sqlite"
 )
 
@@ -34,6 +36,10 @@ func open(address string) store.Opener {
 		return postgres.URL(address)
 	case strings.HasPrefix(address, "mysql:"):
 		return mysql.URL(address)
+	case strings.HasPrefix(address, "etcd:"):
+		return etcd.URL(address)
+	case strings.HasPrefix(address, "redis:"):
+		return redis.URL(address)
 	}
 	return sqlite.File(address)
 }
