@@ -196,6 +196,7 @@ var table = map[string]line{
 	"store/memory": {
 		layer:       shells,
 		imports:     []string{"cron", "job", "store", "store/internal/ledger", "internal/engine", "internal/events"},
+		modules:     []string{"github.com/google/btree"},
 		testImports: []string{"store/storetest"},
 	},
 	"store/joined": {

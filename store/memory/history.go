@@ -208,7 +208,8 @@ func (s *backend) Output(ctx context.Context, run job.ID, attempt, fromSeq, limi
 	return list[:min(limit, len(list))], nil
 }
 
-// Expire implements ledger.Backend.
+// Expire implements ledger.Backend. What it removes it takes out of the list at once: to move
+// the rest for each record would take longer than the runs.
 func (s *backend) Expire(ctx context.Context, server store.Retention) (more bool, err error) {
 	unlock, err := s.begin(ctx)
 	if err != nil {
@@ -218,7 +219,8 @@ func (s *backend) Expire(ctx context.Context, server store.Retention) (more bool
 	now := s.now()
 	left := store.ExpireMax
 	runs := map[job.ID]int{} // by job, how many later ones there are
-	for _, r := range slices.Backward(slices.Clone(s.latest)) {
+	old := map[*store.Record]bool{}
+	for _, r := range slices.Backward(s.latest) {
 		if _, active := s.runs.byID[r.Run.ID]; active {
 			continue
 		}
@@ -227,26 +229,27 @@ func (s *backend) Expire(ctx context.Context, server store.Retention) (more bool
 		if r.Final {
 			runs[r.Run.JobUID]++
 		}
-		old := over(age, keep.For) || keep.Runs > 0 && runs[r.Run.JobUID] > keep.Runs
-		if old || over(age, keep.OutputFor) {
-			if left = s.removeOutput(attemptKey{r.Run.ID, r.Attempt.Number}, left); left == 0 {
-				return true, nil
-			}
+		isOld := over(age, keep.For) || keep.Runs > 0 && runs[r.Run.JobUID] > keep.Runs
+		if isOld || over(age, keep.OutputFor) {
+			left = s.removeOutput(attemptKey{r.Run.ID, r.Attempt.Number}, left)
 		}
-		if old {
-			s.removeRecord(r)
-			if left--; left == 0 {
-				return true, nil
-			}
+		if isOld && left > 0 {
+			old[r] = true
+			s.forget(r)
+			left--
+		}
+		if left == 0 {
+			break
 		}
 	}
-	for len(s.audit) > 1 && (over(now.Sub(s.audit[0].Time), server.AuditFor) || server.Audit > 0 && len(s.audit) > server.Audit) {
+	if len(old) > 0 {
+		s.latest = slices.DeleteFunc(s.latest, func(r *store.Record) bool { return old[r] })
+	}
+	for left > 0 && len(s.audit) > 1 && (over(now.Sub(s.audit[0].Time), server.AuditFor) || server.Audit > 0 && len(s.audit) > server.Audit) {
 		s.audit = s.audit[1:]
-		if left--; left == 0 {
-			return true, nil
-		}
+		left--
 	}
-	return false, nil
+	return left == 0, nil
 }
 
 // removeOutput removes at most so many chunks of an attempt and returns how many
@@ -283,8 +286,8 @@ func (s *backend) retention(r *store.Record, server store.Retention) store.Reten
 	return server.With(said)
 }
 
-func (s *backend) removeRecord(r *store.Record) {
-	s.drop(r)
+// forget takes a record from those of its run.
+func (s *backend) forget(r *store.Record) {
 	list := slices.DeleteFunc(s.records[r.Run.ID], func(o *store.Record) bool { return o.Attempt.Number == r.Attempt.Number })
 	if len(list) == 0 {
 		delete(s.records, r.Run.ID)

@@ -86,7 +86,7 @@ func newBackend(opt *Options) *backend {
 		jobs: map[job.ID]*jobRow{}, names: map[string]*jobRow{},
 		calendars: map[string]*job.Calendar{}, pools: map[string]*job.Pool{}, tokens: map[string]store.Token{},
 		registrations: map[store.Registration]store.Registration{},
-		runs:          runSet{byID: map[job.ID]*store.Run{}}, keys: map[engine.Identity]engine.Key{},
+		runs:          newRunSet(), suspects: map[job.ID]bool{}, keys: map[engine.Identity]engine.Key{},
 		sessions: map[job.ID]*store.Session{}, over: map[job.ID]bool{}, drains: map[string]*store.Drain{},
 		handovers: map[int64]*store.Handover{},
 		feed:      feed{consumers: map[string]*consumer{}},
@@ -116,7 +116,9 @@ type backend struct {
 	registrations map[store.Registration]store.Registration
 	audit         []store.AuditRecord
 
-	runs     runSet // that are planned or going on
+	runs runSet // that are planned or going on
+	// suspects are jobs that may have runs which they want no more: see mayEnd.
+	suspects map[job.ID]bool
 	keys     map[engine.Identity]engine.Key
 	sessions map[job.ID]*store.Session
 	members  []ledger.Member         // by id; nil when others may be there

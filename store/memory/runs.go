@@ -37,15 +37,18 @@ func (s *backend) Ready(ctx context.Context, q ledger.ReadyQuery) ([]store.Ready
 		return nil, err
 	}
 	defer unlock()
-	list := s.runs.where(func(r *store.Run) bool {
-		return r.State == job.StateReady && (q.Any || r.Session == q.Session) && !r.Due.After(q.Until)
-	})
 	var ready []store.ReadyRun
-	for _, r := range page(list, q.After, q.Limit) {
-		ready = append(ready, store.ReadyRun{
-			RunRef: store.RunRef{Due: r.Due, ID: r.ID}, Job: r.JobUID, Session: r.Session, Attempt: r.Attempt, Priority: r.Priority,
-		})
-	}
+	s.runs.behind(q.After, func(r *store.Run) bool {
+		if r.Due.After(q.Until) || len(ready) >= q.Limit {
+			return false
+		}
+		if r.State == job.StateReady && (q.Any || r.Session == q.Session) {
+			ready = append(ready, store.ReadyRun{
+				RunRef: store.RunRef{Due: r.Due, ID: r.ID}, Job: r.JobUID, Session: r.Session, Attempt: r.Attempt, Priority: r.Priority,
+			})
+		}
+		return true
+	})
 	return ready, nil
 }
 
@@ -56,14 +59,14 @@ func (s *backend) Runs(ctx context.Context, q ledger.RunQuery) ([]store.Run, err
 		return nil, err
 	}
 	defer unlock()
-	list := s.runs.where(func(r *store.Run) bool {
+	list := s.runs.page(q.After, q.Limit, func(r *store.Run) bool {
 		return (q.Run.IsZero() || r.ID == q.Run) &&
 			(q.Job.IsZero() || r.JobUID == q.Job) &&
 			(q.Namespace == "" || r.Namespace == q.Namespace) &&
 			(q.State == "" || r.State == q.State) &&
 			(len(q.Sessions) == 0 || slices.Contains(q.Sessions, r.Session) != q.Except)
 	})
-	return copies(page(list, q.After, q.Limit)), nil
+	return copies(list), nil
 }
 
 // Backlog implements ledger.Backend.
@@ -74,9 +77,11 @@ func (s *backend) Backlog(ctx context.Context, now time.Time, limit int) (map[jo
 	}
 	defer unlock()
 	backlog := map[job.ID]int{}
-	for _, r := range s.runs.where(func(r *store.Run) bool { return r.State == job.StateReady && !r.Due.After(now) }) {
-		backlog[r.Session] = min(limit, backlog[r.Session]+1)
-	}
+	s.runs.due(now, func(r *store.Run) {
+		if r.State == job.StateReady {
+			backlog[r.Session] = min(limit, backlog[r.Session]+1)
+		}
+	})
 	return backlog, nil
 }
 
@@ -87,7 +92,13 @@ func (s *backend) Alarms(ctx context.Context, now time.Time, limit int) ([]engin
 		return nil, err
 	}
 	defer unlock()
-	late := s.runs.where(func(r *store.Run) bool { return !r.AlertAt.IsZero() && !r.AlertAt.After(now) })
+	var late []*store.Run
+	for _, r := range s.runs.alarms {
+		if !r.AlertAt.After(now) {
+			late = append(late, r)
+		}
+	}
+	late = inOrder(late)
 	return runRefs(late[:min(limit, len(late))]), nil
 }
 
@@ -98,7 +109,7 @@ func (s *backend) Ending(ctx context.Context, now time.Time) (e ledger.Ending, e
 		return e, err
 	}
 	defer unlock()
-	e.Runs = runRefs(s.runs.where(func(r *store.Run) bool { return s.mayEnd(r, now) }))
+	e.Runs = runRefs(s.mayEnd(now))
 	for _, name := range sortedKeys(s.names) {
 		row := s.names[name]
 		if at := row.RemoveAt(); !row.PausedUntil.IsZero() && !row.PausedUntil.After(now) || !at.IsZero() && !at.After(now) {
@@ -115,17 +126,38 @@ func runRefs(list []*store.Run) (refs []engine.RunRef) {
 	return refs
 }
 
-// mayEnd tells whether a run that is not running may have to be settled.
-func (s *backend) mayEnd(r *store.Run, now time.Time) bool {
-	row, ok := s.jobs[r.JobUID]
-	switch {
-	case r.State == job.StateRunning:
-		return false
-	case !ok || row.Deleted || row.State == job.JobPaused || row.Epoch != r.Epoch:
-		return true
+// mayEnd returns the runs that are not running and may have to be settled: those of jobs that
+// want them no more, those that are too late, which are due, and those that were tried before.
+func (s *backend) mayEnd(now time.Time) (list []*store.Run) {
+	add := func(r *store.Run) {
+		if r.State != job.StateRunning {
+			list = append(list, r)
+		}
 	}
-	gone := row.Policy.Broadcast && now.Sub(r.Due) > row.Policy.LostAfter // its node may be
-	return !r.LateAfter.IsZero() && now.After(r.LateAfter) || gone || r.Last != ""
+	for uid := range s.suspects {
+		row, ok := s.jobs[uid]
+		stays := ok && (row.Deleted || row.State == job.JobPaused)
+		for _, r := range s.runs.byJob[uid] {
+			if !ok || row.Deleted || row.State == job.JobPaused || row.Epoch != r.Epoch {
+				stays = true
+				add(r)
+			}
+		}
+		if !stays {
+			delete(s.suspects, uid)
+		}
+	}
+	s.runs.due(now, func(r *store.Run) {
+		row, ok := s.jobs[r.JobUID]
+		gone := ok && row.Policy.Broadcast && now.Sub(r.Due) > row.Policy.LostAfter // its node may be
+		if gone || !r.LateAfter.IsZero() && now.After(r.LateAfter) {
+			add(r)
+		}
+	})
+	for _, r := range s.runs.retried {
+		add(r)
+	}
+	return inOrder(list)
 }
 
 // Sweep implements ledger.Backend.

@@ -104,13 +104,26 @@ func (t *tx) loadMany(n *engine.Need, b *engine.Batch) {
 			b.AddPool(name, t.pools[name].Slots.Size)
 		}
 	}
-	for _, r := range t.runs.order {
-		if m := slots[r.Slot]; m != nil && m.takes(r) ||
-			slices.Contains(n.Whole, r.JobUID) || r.State != job.StateReady && slices.Contains(n.Waiting, r.JobUID) {
+	for _, uid := range n.Whole {
+		for _, r := range t.runs.byJob[uid] {
 			b.AddRun(r)
 		}
 	}
-	for key, m := range slots {
+	for _, uid := range n.Waiting {
+		for _, r := range t.runs.byJob[uid] {
+			if r.State != job.StateReady {
+				b.AddRun(r)
+			}
+		}
+	}
+	for i := range n.Slots {
+		key := n.Slots[i].Key
+		m := slots[key]
+		for _, r := range t.runs.bySlot[key] {
+			if m.takes(r) {
+				b.AddRun(r)
+			}
+		}
 		if m.more > 0 {
 			b.MoreWaiting(key, m.more)
 		}
@@ -288,6 +301,9 @@ func (t *tx) writeJob(j *engine.Job) {
 	if row == nil {
 		row = &jobRow{partition: job.Partition(j.UID)}
 		t.jobs[j.UID] = row
+	}
+	if row.Epoch != j.Epoch || j.Deleted || j.State == job.JobPaused {
+		t.suspects[j.UID] = true
 	}
 	row.Job = *j
 	if full := j.FullName(); j.Made() {
