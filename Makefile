@@ -21,9 +21,9 @@ WORLDS   ?= 20
 DATABASE ?= postgres,mariadb,etcd,redis
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
-# bench/ and test/openapi/ are modules of their own, so that the libraries they compare
-# or check with never become Belfry's dependencies.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod test/openapi/go.mod))
+# bench/, packaging/ and test/openapi/ are modules of their own, so that the libraries that they
+# compare, pack or check with never become Belfry's dependencies.
+MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod packaging/go.mod test/openapi/go.mod))
 GOFMT    = "$$($(GO) env GOROOT)/bin/gofmt"
 TOOL     = $(GO) tool -modfile="$(CURDIR)/tools/go.mod"
 
@@ -66,7 +66,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-web screenshots test-packages test-waiting test-long e2e servers servers-stores servers-bench cluster crash check lint race race-bubbles race-others fuzz sim sim-core sim-nodes seeds soak bench fmt tidy
+.PHONY: help run build release test test-web screenshots test-packages test-waiting test-long e2e servers servers-stores servers-bench cluster crash check lint race race-bubbles race-others fuzz sim sim-core sim-nodes seeds soak bench fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ run: ## run belfry; other arguments: make run ARGS="next '@daily' -n 3"
 
 build: ## build ./belfry, one static file
 	CGO_ENABLED=0 $(GO) build -trimpath -o belfry ./cmd/belfry
+
+release: ## build the release VERSION (1.2.3) into dist: programs, packages, an image, checksums
+	$(GO) -C packaging run . -version "$(VERSION)" -dir "$(CURDIR)/dist"
 
 test: ## run all tests, on database servers too; 10 minutes at most on two quiet cores
 	@echo 'Running all tests. They start database servers of their own in temporary directories.'

@@ -89,6 +89,9 @@ func Run(ctx context.Context, env Env, args []string) ExitCode {
 	return f.code
 }
 
+// Commands returns the tree of all commands, for manual pages.
+func Commands() *cobra.Command { return newRoot(System()) }
+
 // newRoot returns the tree of all commands.
 func newRoot(env Env) *cobra.Command {
 	root := &cobra.Command{

@@ -46,8 +46,8 @@ func newServiceInstall(env Env) *cobra.Command {
 		Short: "Write the unit, enable it and start the server",
 		Long: `Create the user that jobs run as, write ` + unitDir + `/` + unitName + `, enable it and start
 the server. What is there already is left as it is: a second install changes nothing.
-Settings go to /etc/default/belfry, such as BELFRY_STORE=postgres://..., or to a
-configuration file.`,
+Settings go to the configuration file that --config names; a store with a password goes to
+/etc/default/belfry, as BELFRY_STORE=postgres://...`,
 		Example: "belfry service install\nbelfry service install --data /srv/belfry --run-as jobs --dry-run",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -64,6 +64,7 @@ configuration file.`,
 	cmd.Flags().StringVar(&o.Data, "data", systemd.DefaultData, "the data directory of the server")
 	cmd.Flags().StringVar(&o.RunAs, "run-as", systemd.DefaultUser, "the user whose rights jobs have; created if it does not exist")
 	cmd.Flags().StringVar(&o.Program, "program", "", "the program to start (default: this one)")
+	cmd.Flags().StringVar(&o.Config, "config", "", "the configuration file of the server, an absolute path")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be done, and do nothing")
 	return cmd
 }

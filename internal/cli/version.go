@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"runtime"
@@ -10,6 +11,9 @@ import (
 
 	"github.com/belfry-cron/belfry/cron"
 )
+
+// release is the version of a release, which its build sets.
+var release string
 
 // version is what belfry version says. Its keys are a contract.
 type version struct {
@@ -52,7 +56,7 @@ func versionOf(info *debug.BuildInfo) version {
 	if info == nil {
 		return v
 	}
-	v.Version = info.Main.Version
+	v.Version = cmp.Or(release, info.Main.Version)
 	if v.Version == "" || v.Version == "(devel)" {
 		v.Version = "development"
 	}

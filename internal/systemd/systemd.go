@@ -27,6 +27,7 @@ type Options struct {
 	Program string // the absolute path of belfry
 	Data    string // the data directory; "" is DefaultData
 	RunAs   string // whose rights commands have; "" is DefaultUser
+	Config  string // the configuration file; "" is none
 }
 
 // Unit returns the text of the unit.
@@ -37,14 +38,16 @@ func Unit(o Options) (string, error) {
 	if o.RunAs == "" {
 		o.RunAs = DefaultUser
 	}
-	for _, p := range []struct{ what, value string }{{"the program", o.Program}, {"the data directory", o.Data}} {
-		if !path.IsAbs(p.value) {
-			return "", fmt.Errorf("%s %q is not an absolute path", p.what, p.value)
-		}
+	words := []word{{"the program", o.Program, true}, {"the data directory", o.Data, true}, {"the user", o.RunAs, false}}
+	if o.Config != "" {
+		words = append(words, word{"the configuration file", o.Config, true})
 	}
-	for _, s := range []struct{ what, value string }{{"the program", o.Program}, {"the data directory", o.Data}, {"the user", o.RunAs}} {
-		if s.value == "" || strings.ContainsFunc(s.value, special) {
-			return "", fmt.Errorf("%s %q has a blank, a quote or another character with a meaning in units", s.what, s.value)
+	for _, w := range words {
+		switch {
+		case w.path && !path.IsAbs(w.value):
+			return "", fmt.Errorf("%s %q is not an absolute path", w.what, w.value)
+		case strings.ContainsFunc(w.value, special):
+			return "", fmt.Errorf("%s %q has a blank, a quote or another character with a meaning in units", w.what, w.value)
 		}
 	}
 	// systemd makes the directory, with its mode and owner, where it knows how.
@@ -58,6 +61,12 @@ func Unit(o Options) (string, error) {
 		State string
 	}{o, state})
 	return b.String(), err
+}
+
+// word is one in the command line of the unit.
+type word struct {
+	what, value string
+	path        bool
 }
 
 // special tells whether a character has a meaning in units, or ends a word.

@@ -21,11 +21,11 @@ func TestAUnitNamesWhatItRuns(t *testing.T) {
 }
 
 func TestAUnitLeavesDirectoriesElsewhereToTheServer(t *testing.T) {
-	got, err := systemd.Unit(systemd.Options{Program: "/opt/belfry", Data: "/srv/belfry", RunAs: "jobs"})
+	got, err := systemd.Unit(systemd.Options{Program: "/opt/belfry", Data: "/srv/belfry", RunAs: "jobs", Config: "/etc/b.yaml"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(got, "StateDirectory") || !strings.Contains(got, "--data /srv/belfry --run-as jobs\n") {
+	if strings.Contains(got, "StateDirectory") || !strings.Contains(got, "--data /srv/belfry --run-as jobs --config /etc/b.yaml\n") {
 		t.Errorf("got\n%s", got)
 	}
 }
@@ -33,7 +33,7 @@ func TestAUnitLeavesDirectoriesElsewhereToTheServer(t *testing.T) {
 func TestAUnitRefusesWhatItWouldMisread(t *testing.T) {
 	for _, o := range []systemd.Options{
 		{}, {Program: "belfry"}, {Program: "/usr/bin/belfry", Data: "data"}, {Program: "/usr/bin/belfry", Data: "/var/my data"},
-		{Program: "/usr/bin/belfry", RunAs: "a\nExecStartPre=/bin/sh"}, {Program: "/usr/bin/%n"},
+		{Program: "/usr/bin/belfry", RunAs: "a\nExecStartPre=/bin/sh"}, {Program: "/usr/bin/%n"}, {Program: "/usr/bin/belfry", Config: "belfry.yaml"},
 	} {
 		if got, err := systemd.Unit(o); err == nil {
 			t.Errorf("%+v: got\n%s", o, got)

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/pem"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+)
+
+// imageUser is who the server is in a container: it has no name elsewhere and no rights.
+const (
+	imageUser = 65532
+	imageData = "/data"
+)
+
+// image is a program for a platform, to be put into an image.
+type image struct {
+	platform
+	program string
+}
+
+// image writes the image of all platforms, an OCI layout in a tar file, which docker load,
+// podman load and skopeo read.
+func (r *release) image(ctx context.Context, list []image, name string) (err error) {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, i := range list {
+		img, err := r.imageOf(ctx, i)
+		if err != nil {
+			return err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: i.os, Architecture: i.arch}}})
+	}
+	// What loads the file finds the name here, Docker in the one form and others in the other.
+	named := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), mutate.IndexAddendum{Add: index, Descriptor: v1.Descriptor{
+		Annotations: map[string]string{
+			"io.containerd.image.name": "docker.io/library/belfry:" + r.version, "org.opencontainers.image.ref.name": r.version,
+		},
+	}})
+	dir, err := os.MkdirTemp("", "belfry-image")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if _, err := layout.Write(dir, named); err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(r.dir, name))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return writeTar(f, dir, "", r.date)
+}
+
+func (r *release) imageOf(ctx context.Context, i image) (v1.Image, error) {
+	system, err := r.systemLayer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	program, err := os.ReadFile(i.program)
+	if err != nil {
+		return nil, err
+	}
+	own, err := layer(func(tw *tar.Writer) error { return addFile(tw, "usr/bin/belfry", program, 0o755, r.date) })
+	if err != nil {
+		return nil, err
+	}
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img, err = mutate.ConfigFile(img, &v1.ConfigFile{
+		OS: i.os, Architecture: i.arch, Created: v1.Time{Time: r.date},
+		RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{
+			User:       "65532:65532",
+			Env:        []string{"PATH=/usr/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt", "ZONEINFO=/usr/share/zoneinfo.zip", "HOME=" + imageData},
+			Entrypoint: []string{"/usr/bin/belfry"},
+			// What is outside of the container reaches nothing else. Something in front of it,
+			// or tls in a configuration file, keeps the token from being read on its way.
+			Cmd:          []string{"serve", "--data", imageData, "--listen", "0.0.0.0:8420", "--plain-http"},
+			Volumes:      map[string]struct{}{imageData: {}},
+			ExposedPorts: map[string]struct{}{"8420/tcp": {}},
+			StopSignal:   "SIGTERM",
+			Labels: map[string]string{
+				"org.opencontainers.image.title": "belfry", "org.opencontainers.image.version": r.version,
+				"org.opencontainers.image.licenses": "Apache-2.0",
+			},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return mutate.Append(img, mutate.Addendum{Layer: system, MediaType: types.OCILayer}, mutate.Addendum{Layer: own, MediaType: types.OCILayer})
+}
+
+// systemLayer is what a program finds on any system: users, certificates, zones, directories
+// to write to.
+func (r *release) systemLayer(ctx context.Context) (v1.Layer, error) {
+	root, err := r.command(ctx, nil, "go", "env", "GOROOT")
+	if err != nil {
+		return nil, err
+	}
+	zones, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(root)), "lib", "time", "zoneinfo.zip"))
+	if err != nil {
+		return nil, err
+	}
+	return layer(func(tw *tar.Writer) error {
+		for _, dir := range []struct {
+			name  string
+			mode  fs.FileMode
+			owner int
+		}{{"tmp/", 0o1777, 0}, {"data/", 0o700, imageUser}} {
+			if err := tw.WriteHeader(&tar.Header{Name: dir.name, Typeflag: tar.TypeDir, Mode: int64(dir.mode), Uid: dir.owner, Gid: dir.owner, ModTime: r.date}); err != nil {
+				return err
+			}
+		}
+		for _, file := range []struct {
+			name string
+			data []byte
+		}{
+			{"etc/passwd", []byte("root:x:0:0:root:/:/sbin/nologin\nbelfry:x:65532:65532:belfry:/data:/sbin/nologin\n")},
+			{"etc/group", []byte("root:x:0:\nbelfry:x:65532:\n")},
+			{"etc/ssl/certs/ca-certificates.crt", certificates()},
+			{"usr/share/zoneinfo.zip", zones},
+		} {
+			if err := addFile(tw, file.name, file.data, 0o644, r.date); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// certificates returns the authorities that Mozilla trusts without limits, as the Go team
+// keeps them.
+func certificates() []byte {
+	var b bytes.Buffer
+	for root := range bundle.Roots() {
+		if root.Constraint == nil {
+			// A buffer takes everything.
+			_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})
+		}
+	}
+	return b.Bytes()
+}
+
+// layer makes a layer of what is written to it.
+func layer(write func(*tar.Writer) error) (v1.Layer, error) {
+	var b bytes.Buffer
+	tw := tar.NewWriter(&b)
+	if err := errors.Join(write(tw), tw.Close()); err != nil {
+		return nil, err
+	}
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil }
+	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer))
+}

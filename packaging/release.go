@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// platform is a system and a processor.
+type platform struct{ os, arch string }
+
+func (p platform) String() string { return p.os + "/" + p.arch }
+
+// platforms are those of a release.
+var platforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"freebsd", "amd64"}}
+
+// platformOf finds a platform of a release by its name.
+func platformOf(name string) (platform, error) {
+	i := slices.IndexFunc(platforms, func(p platform) bool { return p.String() == name })
+	if i < 0 {
+		return platform{}, fmt.Errorf("there is no release for %q; there is one for %v", name, platforms)
+	}
+	return platforms[i], nil
+}
+
+// release is what is built.
+type release struct {
+	version   string
+	dir       string
+	platforms []platform
+
+	program string    // that was built for all platforms, in tests; "" builds one for each
+	root    string    // of the repository
+	date    time.Time // of all files: that of the commit, so that a second build gives the same bytes
+}
+
+// versions are those that Go, Debian and Red Hat sort alike.
+var versions = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z]+(\.[0-9A-Za-z]+)*)?$`)
+
+// make builds everything.
+func (r *release) make(ctx context.Context) error {
+	if !versions.MatchString(r.version) {
+		return fmt.Errorf("version %q is none: it has the form 1.2.3 or 1.3.0-rc.1", r.version)
+	}
+	var err error
+	if r.root, err = filepath.Abs(".."); err != nil {
+		return err
+	}
+	if r.date, err = r.dateOf(ctx); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.dir, 0o755); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "belfry-release")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	common := filepath.Join(work, "common")
+	if err := r.documents(ctx, common); err != nil {
+		return err
+	}
+	var made []string
+	var images []image
+	for _, p := range r.platforms {
+		stage := filepath.Join(work, p.os+"-"+p.arch)
+		if err := r.build(ctx, p, stage); err != nil {
+			return fmt.Errorf("build for %s: %w", p, err)
+		}
+		if err := os.CopyFS(stage, os.DirFS(common)); err != nil {
+			return err
+		}
+		name := fmt.Sprintf("belfry-%s-%s-%s", r.version, p.os, p.arch)
+		if err := r.archive(stage, name); err != nil {
+			return err
+		}
+		if err := r.contents(filepath.Join(stage, "belfry"), name+".cdx.json"); err != nil {
+			return err
+		}
+		made = append(made, name+".tar.gz", name+".cdx.json")
+		if p.os != "linux" {
+			continue
+		}
+		packages, err := r.packages(p, stage)
+		if err != nil {
+			return err
+		}
+		made = append(made, packages...)
+		images = append(images, image{p, filepath.Join(stage, "belfry")})
+	}
+	if len(images) > 0 {
+		name := "belfry-" + r.version + "-image.tar"
+		if err := r.image(ctx, images, name); err != nil {
+			return err
+		}
+		made = append(made, name)
+	}
+	return r.checksums(made)
+}
+
+// dateOf returns the date of the commit, or SOURCE_DATE_EPOCH where that is set.
+func (r *release) dateOf(ctx context.Context) (time.Time, error) {
+	text := os.Getenv("SOURCE_DATE_EPOCH")
+	if text == "" {
+		out, err := r.command(ctx, nil, "git", "log", "-1", "--format=%ct")
+		if err != nil {
+			return time.Time{}, fmt.Errorf("the date of the commit: %w; outside of a repository set SOURCE_DATE_EPOCH", err)
+		}
+		text = strings.TrimSpace(string(out))
+	}
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("the date of the commit: %w", err)
+	}
+	return time.Unix(seconds, 0).UTC(), nil
+}
+
+// build builds the program for a platform.
+func (r *release) build(ctx context.Context, p platform, stage string) error {
+	if r.program != "" {
+		data, err := os.ReadFile(r.program)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(stage, 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(stage, "belfry"), data, 0o755)
+	}
+	const stamp = "-s -w -X github.com/belfry-cron/belfry/internal/cli.release="
+	_, err := r.command(ctx, []string{"CGO_ENABLED=0", "GOOS=" + p.os, "GOARCH=" + p.arch},
+		"go", "build", "-trimpath", "-ldflags", stamp+r.version, "-o", filepath.Join(stage, "belfry"), "./cmd/belfry")
+	return err
+}
+
+// command runs a command in the repository and returns what it prints.
+func (r *release) command(ctx context.Context, environment []string, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = r.root, append(os.Environ(), environment...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w\n%s", name, err, said.Bytes())
+	}
+	return out, nil
+}
+
+// checksums writes SHA256SUMS for what was made.
+func (r *release) checksums(names []string) error {
+	var list strings.Builder
+	for _, name := range names {
+		f, err := os.Open(filepath.Join(r.dir, name))
+		if err != nil {
+			return err
+		}
+		sum := sha256.New()
+		_, err = io.Copy(sum, f)
+		f.Close()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&list, "%s  %s\n", hex.EncodeToString(sum.Sum(nil)), name)
+	}
+	return os.WriteFile(filepath.Join(r.dir, "SHA256SUMS"), []byte(list.String()), 0o644)
+}
