@@ -34,6 +34,8 @@ package store
 import (
 	"context"
 	"errors"
+	"hash/fnv"
+	"math"
 	"math/bits"
 	"time"
 
@@ -157,8 +159,8 @@ type Control interface {
 
 // Hint says that something changed which is due at once. It may be lost, doubled
 // or late: nothing but speed depends on it, and how soon it is seen what a database that
-// was away has lost.
-type Hint uint8
+// was away has lost. Several make one by With.
+type Hint uint64
 
 // What a hint is about. A set of bits, so that several make one.
 const (
@@ -169,6 +171,49 @@ const (
 	HintNodes                    // a node takes no more runs, or does so again
 	HintLost                     // the database was away: what it has acknowledged before may be lost
 )
+
+// HintAny goes with HintJobs and HintCancels that may be about any job and run. Without it, and
+// without what HintAbout adds, they are about any as well.
+const HintAny Hint = math.MaxUint64 &^ (1<<hintKinds - 1)
+
+const (
+	// hintKinds is how many bits say what a hint is about; the others are a Bloom filter of the
+	// jobs and runs, of which each sets hintHashes bits. One that a hint is not about is taken
+	// for one that it is about once in 40,000 times, and of four at once one in 200 times.
+	hintKinds  = 8
+	hintBits   = 64 - hintKinds
+	hintHashes = 4
+)
+
+// HintAbout is added to HintJobs for the jobs that were changed, and to HintCancels for the runs
+// that were cancelled, so that only nodes that have them look.
+func HintAbout(id job.ID) (h Hint) {
+	f := fnv.New64a()
+	_, _ = f.Write(id[:]) // it does not fail
+	for sum, n := f.Sum64(), 0; n < hintHashes; n++ {
+		h |= 1 << (hintKinds + sum%hintBits)
+		sum /= hintBits
+	}
+	return h
+}
+
+// MayConcern tells whether a hint may be about a job or a run.
+func (h Hint) MayConcern(id job.ID) bool {
+	about := HintAbout(id)
+	return h&HintAny == 0 || h&about == about
+}
+
+// With returns the hint that says what two hints say.
+func (h Hint) With(other Hint) Hint {
+	both := h | other
+	if both&HintAny != 0 && (h.isAboutAny() || other.isAboutAny()) {
+		both |= HintAny
+	}
+	return both
+}
+
+// isAboutAny tells whether a hint may be about any job or run without saying so.
+func (h Hint) isAboutAny() bool { return h&(HintJobs|HintCancels) != 0 && h&HintAny == 0 }
 
 // Event is something that has changed, for those who follow what happens. Whoever
 // reads what there is after Events has returned, and then goes by the events,

@@ -134,6 +134,12 @@ func (a *Agenda[P]) Items(s State, do func(*Item[P])) {
 	}
 }
 
+// AnyBusy tells whether a condition holds for an item that takes capacity: its claim is in
+// flight, or it is claimed and has not ended.
+func (a *Agenda[P]) AnyBusy(condition func(*Item[P]) bool) bool {
+	return slices.ContainsFunc(a.slots, func(it *Item[P]) bool { return it != nil && it.State != Ready && condition(it) })
+}
+
 // Load is what there is to do.
 type Load struct {
 	// Held are the runs that are not claimed, Pending those of them that are to be claimed now.

@@ -366,7 +366,7 @@ func (b *Batch) replace(by *member) {
 		holder.CancelBy, holder.CancelReason = System, reason
 		b.save(holder)
 		b.askNow(holder)
-		b.done.Hints |= store.HintCancels
+		b.done.Hints |= store.HintCancels | store.HintAbout(holder.ID)
 	}
 }
 

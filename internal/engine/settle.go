@@ -78,7 +78,7 @@ func (b *Batch) Cancel(id job.ID, by, reason string) (store.Run, bool) {
 		m.CancelBy, m.CancelReason = by, reason
 		b.save(m)
 		b.askNow(m)
-		b.done.Hints |= store.HintCancels
+		b.done.Hints |= store.HintCancels | store.HintAbout(m.ID)
 	} else {
 		return m.Run, true // it was asked before
 	}

@@ -44,7 +44,7 @@ func (h *Hints) Send(hint store.Hint) {
 		all := hint
 		select {
 		case missed := <-ch:
-			all |= missed
+			all = all.With(missed)
 		default:
 		}
 		// Only this function sends, under the lock: there is room.

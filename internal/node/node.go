@@ -555,7 +555,7 @@ func pass(c chan store.Hint, hint store.Hint) {
 		}
 		select {
 		case earlier := <-c:
-			hint |= earlier
+			hint = hint.With(earlier)
 		default:
 		}
 	}

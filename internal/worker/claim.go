@@ -139,7 +139,7 @@ func (w *Worker) claim(ctx context.Context, batch []*item) (err error) {
 			err = w.release(ctx, started, outdated)
 		}
 		if edited && err == nil {
-			err = w.recall(ctx)
+			err = w.recall(ctx, started)
 		}
 	}
 	w.decide(func(mind *agenda.Agenda[claim]) {

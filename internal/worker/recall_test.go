@@ -391,3 +391,52 @@ func TestAClaimWhoseAnswerWasLostIsCalledBackIfItsJobHasChanged(t *testing.T) {
 		})
 	}
 }
+
+// A change concerns the nodes that have its job, and a cancel the one that has its run: others
+// read nothing.
+func TestHintsAboutOthersReadNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		j := r.put("j", besides)
+		r.start()
+		r.claimsFar()
+		r.exec.does(lasts(time.Hour))
+		running := r.plan(j, in(time.Second))[0]
+		r.until("it has started", 5*time.Second, func() bool { return r.startsOf(running) == 1 })
+		ahead := r.plan(j, in(2*time.Second))[0]
+		r.claimedAhead(ahead)
+		var runs, jobs atomic.Int32
+		r.store.set(func(h *hooks) {
+			h.mine = func(do func() ([]store.Run, error)) ([]store.Run, error) {
+				list, err := do()
+				runs.Add(int32(len(list)))
+				return list, err
+			}
+			h.job = func() error { jobs.Add(1); return nil }
+		})
+		read := func(hint store.Hint) (ofRuns, ofJobs int) {
+			runs.Store(0)
+			jobs.Store(0)
+			r.wake <- hint
+			time.Sleep(60 * time.Millisecond) // less than until the worker looks anyway
+			return int(runs.Load()), int(jobs.Load())
+		}
+		other := job.ID{1, 2, 3}
+		for _, c := range []struct {
+			what       string
+			hint       store.Hint
+			runs, jobs int
+		}{
+			{"a cancel of another run", store.HintCancels | store.HintAbout(other), 0, 0},
+			{"a change of another job", store.HintJobs | store.HintAbout(other), 0, 0},
+			{"a cancel of its run", store.HintCancels | store.HintAbout(other) | store.HintAbout(running), 2, 0},
+			{"a change of its job", store.HintJobs | store.HintAbout(j.Definition.UID), 0, 1},
+			{"a cancel of any run", store.HintCancels, 2, 0},
+			{"a change of any job", store.HintJobs | store.HintAny, 0, 1},
+		} {
+			if runs, jobs := read(c.hint); runs != c.runs || jobs != c.jobs {
+				t.Errorf("%s: read %d runs and %d jobs, want %d and %d", c.what, runs, jobs, c.runs, c.jobs)
+			}
+		}
+	})
+}

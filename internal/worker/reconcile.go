@@ -136,17 +136,30 @@ func (w *Worker) reconcile(ctx context.Context) error {
 	return w.releaseAll(ctx, unknown)
 }
 
-// recall gives back what was claimed ahead and has not started, and whose job was
+// recallAll recalls what is claimed of the jobs that a hint is about.
+func (w *Worker) recallAll(ctx context.Context, hint store.Hint) error {
+	var items []*item
+	w.mu.Lock()
+	w.edits++ // for the claims in flight
+	w.mind.Items(agenda.Claimed, func(it *item) {
+		if hint.MayConcern(it.With.run.JobUID) {
+			items = append(items, it)
+		}
+	})
+	w.mu.Unlock()
+	return w.recall(ctx, items)
+}
+
+// recall gives back those items, of what was claimed ahead and has not started, and whose job was
 // paused, deleted or given another schedule before it was due: the store then settles it as
 // withdrawn, unless its occurrence exists by the new schedule too. An edit that leaves the
 // schedule alone recalls as well, so that the run is claimed again under the definition that
 // is current then.
-func (w *Worker) recall(ctx context.Context) error {
-	w.mu.Lock()
-	w.edits++ // for the claims that are under way
+func (w *Worker) recall(ctx context.Context, items []*item) error {
 	held := map[job.ID][]*item{}
-	w.mind.Items(agenda.Claimed, func(it *item) { held[it.With.run.JobUID] = append(held[it.With.run.JobUID], it) })
-	w.mu.Unlock()
+	for _, it := range items {
+		held[it.With.run.JobUID] = append(held[it.With.run.JobUID], it)
+	}
 	// What starts first before the rest: of a herd there are thousands.
 	soonest := make(map[job.ID]time.Time, len(held))
 	for uid, list := range held {

@@ -265,8 +265,8 @@ func (w *Worker) hintLoop(ctx context.Context) {
 		case hint := <-w.Wake:
 			w.mu.Lock()
 			w.wakeLook(hint & looked)
-			if hint &= heeded; hint != 0 {
-				w.heeds |= hint
+			if hint&heeded != 0 {
+				w.heeds = w.heeds.With(hint & (heeded | store.HintAny))
 				signal(w.heedWake)
 			}
 			w.mu.Unlock()
@@ -293,7 +293,7 @@ func (w *Worker) heedLoop(ctx context.Context) {
 			continue
 		}
 		w.mu.Lock()
-		due |= w.heeds
+		due = due.With(w.heeds)
 		w.heeds = 0
 		w.mu.Unlock()
 		if due == 0 {
@@ -332,7 +332,7 @@ func (w *Worker) wakeLook(hint store.Hint) {
 // heed ends what was cancelled and gives back what is not to start: first what takes
 // one call, however much there is.
 func (w *Worker) heed(ctx context.Context, hint store.Hint) error {
-	if hint&store.HintCancels != 0 {
+	if hint&store.HintCancels != 0 && w.has(hint) {
 		if err := w.reconcile(ctx); err != nil {
 			return err
 		}
@@ -343,9 +343,16 @@ func (w *Worker) heed(ctx context.Context, hint store.Hint) error {
 		}
 	}
 	if hint&store.HintJobs != 0 {
-		return w.recall(ctx)
+		return w.recallAll(ctx, hint)
 	}
 	return nil
+}
+
+// has tells whether a hint may be about a run that this node has claimed or is claiming.
+func (w *Worker) has(hint store.Hint) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mind.AnyBusy(func(it *item) bool { return hint.MayConcern(it.Ready.ID) })
 }
 
 // drained tells whether this node is to take no runs. The store refuses its claims

@@ -322,6 +322,6 @@ func (t *tx) writeJob(j *engine.Job) {
 	if j.News() {
 		t.seq++
 		row.seq, t.following = t.seq, nil
-		t.hints.Send(store.HintJobs)
+		t.hints.Send(store.HintJobs | store.HintAbout(j.UID))
 	}
 }

@@ -141,6 +141,9 @@ func (d *database) Snapshot(ctx context.Context) (sqldb.Tx, error) {
 	return d.begin(ctx, "set transaction isolation level repeatable read;start transaction read only")
 }
 
+// KeepsNotices implements sqldb.DB.
+func (d *database) KeepsNotices() bool { return true }
+
 // Alone implements sqldb.DB.
 func (d *database) Alone() bool { return false }
 

@@ -418,13 +418,17 @@ func TestOtherNodesAreTold(t *testing.T) {
 	for n := 1; ; n++ {
 		// The first may be lost while b has not begun to listen.
 		definition.Description = time.Duration(n).String()
-		if _, err := a.PutJob(ctx, store.PutJob{Definition: definition, IfVersion: store.AnyVersion, Actor: "ann"}); err != nil {
+		j, err := a.PutJob(ctx, store.PutJob{Definition: definition, IfVersion: store.AnyVersion, Actor: "ann"})
+		if err != nil {
 			t.Fatal(err)
 		}
 		select {
 		case hint := <-hints:
-			// Whoever begins to listen is hinted at everything.
+			// A listener begins with a hint about everything.
 			if hint&store.HintJobs != 0 && hint&store.HintNodes == 0 {
+				if !hint.MayConcern(j.Definition.UID) || hint.MayConcern(job.ID{1, 2, 3}) {
+					t.Errorf("the hint %b is about something else than the job", hint)
+				}
 				return
 			}
 		case <-time.After(200 * time.Millisecond):

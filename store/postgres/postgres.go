@@ -227,6 +227,9 @@ func (d *database) hasLetters(ctx context.Context) error {
 	return err
 }
 
+// KeepsNotices implements sqldb.DB.
+func (d *database) KeepsNotices() bool { return false }
+
 // Alone implements sqldb.DB.
 func (d *database) Alone() bool { return false }
 

@@ -308,6 +308,9 @@ func fileError(err error) error {
 	return err
 }
 
+// KeepsNotices implements sqldb.DB.
+func (d *database) KeepsNotices() bool { return false }
+
 // Alone implements sqldb.DB.
 func (d *database) Alone() bool { return true }
 

@@ -770,18 +770,32 @@ var jobTests = []test{
 			e.Errorf("got %v, want %v", objects, want)
 		}
 	}},
-	{"hints come for changes, and end with their context", func(e *env) {
+	{"hints come for changes and cancels, name what they are about, and end with their context", func(e *env) {
 		ctx, cancel := context.WithCancel(e.ctx)
 		hints := e.Hints(ctx)
-		e.put("name: a")
-		select {
-		case h := <-hints:
-			if h&store.HintJobs == 0 {
-				e.Errorf("got the hint %b, want one about jobs", h)
+		comes := func(kind store.Hint, about job.ID) {
+			e.Helper()
+			for late := time.After(10 * time.Second); ; {
+				select {
+				case h := <-hints:
+					if h&kind != 0 && h.MayConcern(about) {
+						return
+					}
+				case <-late:
+					e.Errorf("no hint %b about %s came", kind, about)
+					return
+				}
 			}
-		case <-time.After(10 * time.Second):
-			e.Error("no hint came")
 		}
+		j := e.put("name: a")
+		comes(store.HintJobs, j.Definition.UID)
+		other := e.put("name: b")
+		comes(store.HintJobs, other.Definition.UID)
+		a := e.trigger(j)
+		e.claim(e.a, a, store.Started)
+		_, err := e.Cancel(e.ctx, a.Run, "ann", "")
+		e.must(err)
+		comes(store.HintCancels, a.Run)
 		cancel()
 		for range hints { // closed, or the test does not end
 		}

@@ -568,8 +568,8 @@ func (w *writer) output(c *engine.Changes, list []*part) {
 // signal tells others what a commit is about, and whose it is.
 func (w *writer) signal(c *engine.Changes, list []*part) {
 	hint := c.Hints
-	if len(w.news) > 0 {
-		hint |= store.HintJobs
+	for uid := range w.news {
+		hint = hint.With(store.HintJobs | store.HintAbout(uid))
 	}
 	value := encode(&signal{w.t.b.writer, hint}, codeSignal, 16)
 	for _, p := range list {

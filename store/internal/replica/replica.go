@@ -203,7 +203,7 @@ func (b *Backend) apply(u Update) {
 	for _, p := range u.Puts {
 		signal, happened := b.state.put(p, elsewhere)
 		if signal.writer != "" {
-			hint |= signal.hint
+			hint = hint.With(signal.hint)
 			elsewhere = elsewhere && signal.writer != b.writer
 		}
 		if elsewhere {
@@ -212,7 +212,7 @@ func (b *Backend) apply(u Update) {
 		b.clock.observe(p, b.localNow())
 	}
 	if u.Whole {
-		hint |= store.HintJobs | store.HintRuns
+		hint = hint.With(store.HintJobs | store.HintRuns)
 		if b.version > 0 { // what was copied before may be gone
 			hint |= store.HintLost
 		}

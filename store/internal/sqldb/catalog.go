@@ -83,14 +83,14 @@ func (st *step) writeDocuments(c *engine.Changes) error {
 		tokens.text(t.Name).blob(t.Hash[:]).text(string(t.Role)).text(t.Namespace).time(t.Created).text(t.By).time(t.Expires)
 	}
 	if documents.Len() > 0 {
-		st.hint |= store.HintJobs
+		st.hint = st.hint.With(store.HintJobs)
 	}
 	for _, d := range c.Dropped {
 		var err error
 		if d.Kind == "" {
 			err = st.exec("delete from tokens where name = ?", d.Name)
 		} else {
-			st.hint |= store.HintJobs
+			st.hint = st.hint.With(store.HintJobs)
 			err = st.exec("delete from documents where kind = ? and full_name = ?", string(d.Kind), d.Name)
 		}
 		if err != nil {

@@ -28,6 +28,9 @@ type DB interface {
 	// Era is, where one process has the database for itself, another number after anything
 	// was undone, or changed otherwise than by Write.
 	Era() int64
+	// KeepsNotices tells that the database keeps a row for each payload of Notify, so that
+	// there must be few different ones.
+	KeepsNotices() bool
 	// Notify tells all nodes, in a transaction of its own, and Listen calls do
 	// with what they tell from its call of begun on, until ctx ends.
 	Notify(ctx context.Context, payload string) error

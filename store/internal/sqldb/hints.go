@@ -27,7 +27,7 @@ const (
 // notices tells the other nodes what changed.
 type notices struct {
 	sender  string // tells our notices from theirs
-	pending atomic.Uint32
+	pending atomic.Uint64
 	wake    chan struct{} // of one: there is something pending
 }
 
@@ -48,7 +48,15 @@ func (s *backend) send(hint store.Hint) {
 	if s.db.Alone() {
 		return
 	}
-	s.notices.pending.Or(uint32(hint))
+	if s.db.KeepsNotices() {
+		hint &^= store.HintAny // which makes it about any job and run
+	}
+	for {
+		pending := s.notices.pending.Load()
+		if s.notices.pending.CompareAndSwap(pending, uint64(store.Hint(pending).With(hint))) {
+			break
+		}
+	}
 	select {
 	case s.notices.wake <- struct{}{}:
 	default: // it is awake
@@ -102,7 +110,7 @@ func (s *backend) heard(payload string) {
 		s.followed.heard()
 		return
 	}
-	if hint, err := strconv.ParseUint(said, 10, 8); err == nil {
+	if hint, err := strconv.ParseUint(said, 10, 64); err == nil {
 		s.hints.Send(store.Hint(hint))
 	}
 }

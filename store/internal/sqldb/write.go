@@ -13,7 +13,7 @@ import (
 
 // Write implements ledger.Tx.
 func (st *step) Write(c *engine.Changes) error {
-	st.hint |= c.Hints
+	st.hint = st.hint.With(c.Hints)
 	for _, part := range [...]func(*engine.Changes) error{
 		st.writeRuns, st.writeRecords, st.writeKeys, st.writeDocuments, st.writeMembers, st.writeHandovers, st.writeJobs,
 	} {
@@ -145,7 +145,9 @@ func (st *step) writeJobs(c *engine.Changes) error {
 		numbers[j] = change + int64(i)
 	}
 	if len(news) > 0 {
-		st.hint |= store.HintJobs
+		for _, j := range news {
+			st.hint = st.hint.With(store.HintJobs | store.HintAbout(j.UID))
+		}
 		if err := st.writeNews(news, numbers); err != nil {
 			return err
 		}
