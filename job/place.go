@@ -9,9 +9,27 @@ import (
 // Place is which of the nodes run a job.
 type Place struct {
 	Labels   map[string]string `json:"labels,omitzero" items:"64" doc:"The labels that a node must have, all of them. Default: any node."`
-	Strategy Strategy          `json:"strategy,omitzero" doc:"Which of the nodes that match is taken. Default: any, the less loaded of two."`
+	Strategy Strategy          `json:"strategy,omitzero" doc:"Which of the nodes that match is taken; with run.xxl which of the executors. Default: any, the less loaded of two nodes, or a random executor."`
 	Shards   int               `json:"shards,omitzero" min:"1" max:"1000" doc:"Each occurrence is split into so many runs, which know their index and the total."`
 	Sticky   bool              `json:"sticky,omitzero" doc:"A run waits for its node; no other takes it over when it is late."`
+}
+
+// Nodes returns which of the nodes run the job. Where executors do the work, the strategy of
+// the place is about them: any node that matches may send it to one.
+func (j *Job) Nodes() Place {
+	if !j.Run.traits().isElsewhere {
+		return j.Place
+	}
+	return Place{Labels: j.Place.Labels, Strategy: StrategyAny, Shards: j.Place.Shards}
+}
+
+// SplitBy returns the group of executors of which each gets a run of its own of each
+// occurrence, "" for none.
+func (j *Job) SplitBy() string {
+	if j.Place.Strategy != StrategyBroadcast {
+		return ""
+	}
+	return j.Run.Group()
 }
 
 // Binds tells whether a run belongs to the node that it was placed on: one that is sticky, and
@@ -34,7 +52,10 @@ func (p *Place) Wants(handler string) string {
 		}
 		wants = append(wants, word+strings.Join(pairs, ", "))
 	}
-	if handler != "" {
+	switch {
+	case handler == XXLHandler:
+		wants = append(wants, "xxl in its configuration")
+	case handler != "":
 		wants = append(wants, "the handler "+handler)
 	}
 	return strings.Join(wants, " and ")
@@ -53,11 +74,12 @@ const (
 	StrategyHash                Strategy = "hash" // the same for all runs of a job
 	StrategyLeastRecentlyUsed   Strategy = "least_recently_used"
 	StrategyLeastFrequentlyUsed Strategy = "least_frequently_used"
-	StrategyBroadcast           Strategy = "broadcast" // all of them, each with a run of its own
+	StrategyFirstIdle           Strategy = "first_idle" // the first executor that does not run the job
+	StrategyBroadcast           Strategy = "broadcast"  // all of them, each with a run of its own
 )
 
 // Values returns all strategies.
 func (Strategy) Values() []string {
 	return texts(StrategyAny, StrategyRoundRobin, StrategyRandom, StrategyFirst, StrategyLast, StrategyHash,
-		StrategyLeastRecentlyUsed, StrategyLeastFrequentlyUsed, StrategyBroadcast)
+		StrategyLeastRecentlyUsed, StrategyLeastFrequentlyUsed, StrategyFirstIdle, StrategyBroadcast)
 }

@@ -18,6 +18,7 @@ type RunSpec struct {
 	Shell    *Shell    `json:"shell,omitzero" short:"read" doc:"A command or a script on the node: a text for sh, or a mapping."`
 	HTTP     *HTTP     `json:"http,omitzero" doc:"A request to a web server."`
 	Handler  *Handler  `json:"handler,omitzero" doc:"The name of a function that a Go program has registered with package belfry. Runs wait for a node that has it."`
+	XXL      *XXL      `json:"xxl,omitzero" doc:"Work of an executor of XXL-JOB, which is registered with Belfry or listed."`
 	External *External `json:"external,omitzero" doc:"Work that something else does and reports, such as a line of a crontab: Belfry does not start it, and says when no report comes."`
 }
 
@@ -44,6 +45,8 @@ type work interface {
 // traits are what policies, placement and templates ask of work.
 type traits struct {
 	handler      string // the handler that a node must have, "" for none
+	group        string // of the executors that do the work
+	isElsewhere  bool   // executors do it, and place.strategy is about them
 	hasExitCode  bool   // policies may name exit codes
 	hasOutput    bool   // policies may match its output
 	isCheap      bool   // it may fall due more often than each RateMin
@@ -88,6 +91,9 @@ func (r *RunSpec) Work() Work {
 // HandlerName returns the handler that a node must have registered to run the job, "" if
 // it needs none.
 func (r *RunSpec) HandlerName() string { return r.traits().handler }
+
+// Group returns the group of executors that do the work, "" if nodes do it.
+func (r *RunSpec) Group() string { return r.traits().group }
 
 // IsReported tells whether something else does the work and reports it.
 func (r *RunSpec) IsReported() bool { return r.traits().isReported }

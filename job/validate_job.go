@@ -19,7 +19,7 @@ func (v *validator) job(j *Job) {
 	v.params(j.Params)
 	v.schedule(j)
 	v.runSpec(j)
-	v.place(&j.Place)
+	v.place(j)
 	v.policy(j, &filled)
 	v.templates(j)
 }
@@ -161,10 +161,11 @@ func (v *validator) upstream(j *Job, up Upstream, at *path) {
 	v.refuse(namespace == namespaceOf(j.Namespace) && name == j.Name, at.field("job"), "is the job itself", "use after_end for a job that follows itself")
 }
 
-func (v *validator) place(p *Place) {
-	at := root.field("place")
+func (v *validator) place(j *Job) {
+	p, at := &j.Place, root.field("place")
 	v.labels(p.Labels, at.field("labels"))
 	v.refuse(p.Strategy == StrategyBroadcast && p.Shards > 0, at.field("shards"), "cannot be combined with strategy: broadcast, which creates one run for each node", "leave one of them out")
+	v.refuse(p.Strategy == StrategyFirstIdle && !j.Run.traits().isElsewhere, at.field("strategy"), "first_idle is only valid with "+worksWhere(func(t traits) bool { return t.isElsewhere }), "use any")
 }
 
 const (

@@ -154,3 +154,48 @@ func TestWarningsLookAtDefaults(t *testing.T) {
 		t.Errorf("defaults of another namespace: got %v", got)
 	}
 }
+
+func TestWorkOfExecutorsIsChecked(t *testing.T) {
+	for text, want := range map[string]string{
+		`run: {xxl: {handler: h}}`:                                                                         `run.xxl.group: is missing (the appname of the executors, for example order-service)`,
+		`run: {xxl: {group: a b, handler: h}}`:                                                             `run.xxl.group: "a b" has a blank`,
+		`run: {xxl: {group: g}}`:                                                                           `run.xxl: must have exactly one of handler and glue`,
+		`run: {xxl: {group: g, handler: h, glue: {type: shell, source: ls}}}`:                              `run.xxl: must have exactly one of handler and glue`,
+		`run: {xxl: {group: g, glue: {type: shell, source: " "}}}`:                                         `run.xxl.glue.source: is missing`,
+		`run: {xxl: {group: g, glue: {type: cobol, source: x}}}`:                                           `run.xxl.glue.type: "cobol" is not known`,
+		`run: {xxl: {group: g, handler: h, id: 2147483648}}`:                                               `run.xxl.id: `,
+		`run: {xxl: {group: g, handler: h, block: serial}}`:                                                `run.xxl.block: is only valid with policy.overlap: allow (with overlap: skip no executor ever has two runs of the job)`,
+		`{run: {xxl: {group: g, handler: h}}, place: {sticky: true}}`:                                      `place.sticky: is about nodes, and executors do the work of this job`,
+		`{run: {xxl: {group: g, handler: h}}, schedule: {boot: true}, place: {strategy: broadcast}}`:       `schedule.boot: cannot be combined with a broadcast over executors`,
+		`{run: {shell: ls}, place: {strategy: first_idle}}`:                                                `place.strategy: first_idle is only valid with run.xxl (use any)`,
+		`{run: {xxl: {group: g, handler: h}}, policy: {success: {match: x}}}`:                              `success.match: is not valid with run.xxl`,
+		`{run: {xxl: {group: g, handler: h, block: discard_later}}, policy: {overlap: allow}}`:             ``,
+		`{run: {xxl: {group: g, handler: h, param: "{{ .Shard }}"}}, place: {strategy: first, shards: 3}}`: ``,
+	} {
+		docs, err := job.Decode("a.yaml", []byte(text))
+		var problems []string
+		for _, found := range []error{err, docs[0].Validate()} {
+			if found != nil {
+				problems = append(problems, found.Error())
+			}
+		}
+		if got := strings.Join(problems, "\n"); want == "" && strings.Contains(got, "run") || !strings.Contains(got, want) {
+			t.Errorf("%s:\n%s\nwant %s", text, got, want)
+		}
+	}
+}
+
+// Executors know a job by its number for ever, so that these never change.
+func TestNumbersOfJobsAtExecutors(t *testing.T) {
+	uid := job.ID{1, 2, 3}
+	if got := (&job.XXL{}).Number(uid); got != 1457766814 {
+		t.Errorf("made from the uid: %d", got)
+	}
+	if got := (&job.XXL{ID: 17}).Number(uid); got != 17 {
+		t.Errorf("named: %d", got)
+	}
+	g := job.Glue{Type: job.GlueShell, Source: "ls"}
+	if got := g.Moment(); got != 399506973541 {
+		t.Errorf("made from the code: %d", got)
+	}
+}

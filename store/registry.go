@@ -18,6 +18,9 @@ type Registry interface {
 	Registrations(ctx context.Context, kind string) ([]Registration, error)
 }
 
+// ExecutorsOfXXL is the kind of the registrations of executors of XXL-JOB.
+const ExecutorsOfXXL = "xxl"
+
 const (
 	// RegistrationLife is how long after its last sign of life a registration counts: executors
 	// of XXL-JOB give one each 10 to 30 s, and one or two may be lost.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/reach"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -41,7 +42,7 @@ const (
 // of options.
 type pool struct {
 	files *files
-	guard *guard
+	guard *reach.Guard
 	proxy func(*http.Request) (*url.URL, error)
 	// callback is Config.CallbackURL.
 	callback string
@@ -165,7 +166,7 @@ func (p *pool) close() {
 
 // roundTripper sends each request where it is to go: directly, with every address checked, or to a proxy.
 type roundTripper struct {
-	guard   *guard
+	guard   *reach.Guard
 	proxy   func(*http.Request) (*url.URL, error)
 	direct  *http.Transport
 	proxied *http.Transport // nil without proxies
@@ -175,7 +176,7 @@ func (p *pool) newRoundTripper(config *tls.Config) *roundTripper {
 	t := &roundTripper{
 		guard:  p.guard,
 		proxy:  p.proxy,
-		direct: newTransport(config, &net.Dialer{Timeout: dialTimeout, Control: p.guard.control}),
+		direct: newTransport(config, &net.Dialer{Timeout: dialTimeout, Control: p.guard.Control}),
 	}
 	if p.proxy != nil {
 		t.proxied = newTransport(config.Clone(), &net.Dialer{Timeout: dialTimeout})
@@ -212,7 +213,7 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 		return t.direct.RoundTrip(r)
 	}
 	if addr, ok := literal(r.URL); ok {
-		if err := t.guard.check(addr); err != nil {
+		if err := t.guard.Check(addr); err != nil {
 			return nil, err
 		}
 	}

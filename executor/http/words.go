@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"unicode/utf8"
+
+	"github.com/belfry-cron/belfry/internal/reach"
 )
 
 // described returns the request that an error is about, which may be one that
@@ -52,7 +54,7 @@ func withoutURL(err error) error {
 func inWords(err error) string {
 	err = withoutURL(err)
 	var (
-		refused     *refusal
+		refused     *reach.Refusal
 		unknownName *net.DNSError
 		notTLS      tls.RecordHeaderError
 		unknownCA   x509.UnknownAuthorityError
@@ -62,7 +64,7 @@ func inWords(err error) string {
 	)
 	switch {
 	case errors.As(err, &refused):
-		return refused.text
+		return refused.Error()
 	case isShortage(err):
 		return "the machine has no room for another connection: " + err.Error()
 	case errors.As(err, &unknownName) && unknownName.IsNotFound:

@@ -182,9 +182,16 @@ var table = map[string]line{
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/callback": {layer: shells, imports: []string{"job", "store"}},
+	"internal/reach":    {layer: foundations},
+	"executor/xxl": {
+		layer:       shells,
+		imports:     []string{"executor", "job", "store", "internal/output", "internal/reach", "internal/trouble", "internal/xxl"},
+		testImports: []string{"store/memory"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
 	"executor/http": {
 		layer:       shells,
-		imports:     []string{"executor", "job"},
+		imports:     []string{"executor", "job", "internal/reach"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"executor/shell": {
@@ -352,7 +359,7 @@ var table = map[string]line{
 	"internal/server": {
 		layer: assembly,
 		imports: []string{
-			"history/mongo", "cron", "job", "store", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/shell", "executor/http",
+			"history/mongo", "cron", "job", "store", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/shell", "executor/http", "executor/xxl",
 			"internal/auth", "internal/callback", "internal/clock", "internal/config", "internal/ends", "internal/events", "internal/httpapi", "internal/leftovers", "internal/metrics", "internal/node", "internal/service", "internal/trouble", "internal/watchdog", "internal/web", "internal/worker",
 		},
 		testImports: []string{"internal/logtest"},

@@ -33,6 +33,8 @@ func addServerFlags(cmd *cobra.Command, file *string, c *config.Server) {
 	addWord(f, &c.TLS.Cert, "tls-cert", "", "FILE", "certificate of the server, a PEM file")
 	addWord(f, &c.TLS.Key, "tls-key", "", "FILE", "private key of the certificate, a PEM file")
 	addSwitch(f, &c.PlainHTTP, "plain-http", "allow plain HTTP on an address that other machines can reach")
+	addText(f, &c.XXL.Listen, "xxl-listen", "", "none", "ADDRESS", "address for executors of XXL-JOB; else BELFRY_XXL_LISTEN")
+	addParsed(f, &c.XXL.Tokens, "xxl-token", "", "none", "FILE,...", "files with the access token of executors; else BELFRY_XXL_TOKENS", config.ParsePaths)
 	addWord(f, &c.Shell.DefaultUser, "run-as", "", "USER", "user that runs commands of jobs without run.user; only root can switch users")
 	addChoice(cmd, (*string)(&c.LogFormat), "log-format", "", "log format; text on a terminal, else json", c.LogFormat.Values()...)
 	addChoice(cmd, (*string)(&c.LogLevel), "log-level", "", "lowest level that is logged; else info", c.LogLevel.Values()...)
@@ -55,6 +57,11 @@ func serverConfig(env Env, file string, flags config.Server) (config.Layers, con
 	for _, name := range []*string{&l.Flags.Data, &l.Flags.TLS.Cert, &l.Flags.TLS.Key, &l.Env.Data} {
 		if *name != "" {
 			*name = env.path(*name)
+		}
+	}
+	for _, list := range [][]config.Path{l.Flags.XXL.Tokens, l.Env.XXL.Tokens} {
+		for i, name := range list {
+			list[i] = config.Path(env.path(string(name)))
 		}
 	}
 	hostname, err := os.Hostname()

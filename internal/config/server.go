@@ -58,6 +58,7 @@ type Server struct {
 
 	Shell Shell `json:"shell,omitzero" doc:"How commands run on this node."`
 	HTTP  HTTP  `json:"http,omitzero" doc:"What requests of jobs may reach from this node."`
+	XXL   XXL   `json:"xxl,omitzero" doc:"How executors of XXL-JOB reach this node, and it them."`
 
 	LogFormat LogFormat `json:"log_format,omitzero" doc:"text or json." flag:"log-format" default:"text on a terminal, else json" why:"people read the first, programs the second"`
 	LogLevel  LogLevel  `json:"log_level,omitzero" doc:"debug, info, warn or error." flag:"log-level" default:"info" why:"a line for what operators should know, none for each run" reload:"yes"`
@@ -479,6 +480,7 @@ func ReadServer(path, shown string) (Server, error) {
 		s.Store = StoreIn(filepath.Join(filepath.Dir(path), file))
 	}
 	s.History = s.History.beside(filepath.Dir(path))
+	s.XXL = s.XXL.beside(filepath.Dir(path))
 	return s, nil
 }
 
@@ -511,6 +513,17 @@ func ServerFromEnv(getenv func(string) string) (Server, error) {
 			return s, fmt.Errorf("BELFRY_HISTORY: %w", err)
 		}
 	}
+	if text := getenv("BELFRY_XXL_LISTEN"); text != "" {
+		if err := s.XXL.Listen.UnmarshalText([]byte(text)); err != nil {
+			return s, fmt.Errorf("BELFRY_XXL_LISTEN: %w", err)
+		}
+	}
+	if text := getenv("BELFRY_XXL_TOKENS"); text != "" {
+		var err error
+		if s.XXL.Tokens, err = ParsePaths(text); err != nil {
+			return s, fmt.Errorf("BELFRY_XXL_TOKENS: %w", err)
+		}
+	}
 	return s, nil
 }
 
@@ -536,6 +549,10 @@ func (s Server) Over(base Server) Server {
 	}
 	base.PlainHTTP = cmp.Or(s.PlainHTTP, base.PlainHTTP)
 	base.Shell.DefaultUser = cmp.Or(s.Shell.DefaultUser, base.Shell.DefaultUser)
+	base.XXL.Listen = cmp.Or(s.XXL.Listen, base.XXL.Listen)
+	if len(s.XXL.Tokens) > 0 {
+		base.XXL.Tokens = s.XXL.Tokens
+	}
 	base.LogFormat = cmp.Or(s.LogFormat, base.LogFormat)
 	base.LogLevel = cmp.Or(s.LogLevel, base.LogLevel)
 	return base
@@ -593,6 +610,9 @@ func (s Server) Check() error {
 		return err
 	}
 	if err := s.checkHistory(); err != nil {
+		return err
+	}
+	if err := s.XXL.check(); err != nil {
 		return err
 	}
 	switch {

@@ -20,7 +20,7 @@ func timingOf(t *testing.T, text string) engine.Timing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	timing, _, _, err := engine.CompileTiming(written, nil)
+	timing, _, err := engine.CompileTiming(written, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -287,6 +287,7 @@ func (b *Batch) AddJob(j *Job) *Job {
 	j.changed, j.adopted = false, false // in the batch that it was part of before
 	j.was = was{j.Version, j.Epoch, j.State, j.Deleted, j.Document}
 	b.jobs[j.UID] = j
+	b.facts.splits = b.facts.splits || j.Document != nil && j.Policy != nil && j.Policy.Split != ""
 	return j
 }
 

@@ -34,6 +34,10 @@ func runs(m *member, a store.Attempt) bool {
 
 func (b *Batch) finish(m *member, res store.Result) {
 	j := b.jobOf(&m.Run)
+	if isHandedOver(&m.Run) && m.CancelBy != "" && res.Outcome != job.OutcomeCancelled && res.Outcome != job.OutcomeLost {
+		// What was asked to end reports that in any way, even as a success.
+		res.Outcome, res.Reason = job.OutcomeCancelled, cancelled(m.CancelBy, m.CancelReason)
+	}
 	a := job.Attempt{
 		Run: m.ID, Number: m.Attempt, Token: m.Token, Node: m.Node,
 		Started: res.Started, Ended: res.Ended,
@@ -462,7 +466,7 @@ func (b *Batch) spawn(j *Job, r store.Run) {
 			nodes = eligible
 		}
 		r.Shards = len(nodes)
-	} else if n := j.Policy.Shards; n > 0 {
+	} else if n := cmp.Or(b.splitOf(j.Policy), j.Policy.Shards); n > 0 {
 		nodes = make([]*store.Session, n)
 		r.Shards = n
 	}
@@ -479,6 +483,34 @@ func (b *Batch) spawn(j *Job, r store.Run) {
 		b.makeRun(shard)
 	}
 	b.done.Hints |= store.HintRuns
+}
+
+// splitOf returns among how many executors an occurrence is split, 0 if nodes do the work.
+func (b *Batch) splitOf(p *Policy) int {
+	if p.Split == "" {
+		return 0
+	}
+	b.missing(b.facts.hasExecutors, "executors", p.Split)
+	return SplitOf(p.Split, b.facts.executors)
+}
+
+// splitMax bounds how many runs a broadcast over executors has: as many as shards of a job.
+const splitMax = 1000
+
+// SplitOf returns among how many executors the occurrences of a job are split, by the group
+// whose executors each get a run; 0 without such a group. Without a registered executor there
+// is one run, which says so.
+func SplitOf(group string, registered []store.Registration) int {
+	if group == "" {
+		return 0
+	}
+	n := 0
+	for i := range registered {
+		if registered[i].Group == group {
+			n++
+		}
+	}
+	return min(max(1, n), splitMax)
 }
 
 // eligible returns the live sessions that may run a job, by the names of their

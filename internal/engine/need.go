@@ -50,6 +50,8 @@ type Need struct {
 	// jobs that name a calendar, by its full name (AddNaming).
 	Calendars, Pools, Tokens, Drains bool
 	Naming                           []string
+	// Executors asks for the executors of XXL-JOB that are registered.
+	Executors bool
 
 	asked asked
 }
@@ -72,7 +74,7 @@ type SlotNeed struct {
 func (n *Need) Empty() bool {
 	return len(n.Jobs)+len(n.Names)+len(n.Runs)+len(n.Whole)+len(n.Waiting)+len(n.Slots)+len(n.Upstreams)+len(n.Follows)+
 		len(n.Keys)+len(n.Records)+len(n.Running)+len(n.Naming)+len(n.Handovers)+len(n.HandedOver) == 0 &&
-		!n.Number && !n.Sessions && !n.Judges && !n.Calendars && !n.Pools && !n.Tokens && !n.Drains
+		!n.Number && !n.Executors && !n.Sessions && !n.Judges && !n.Calendars && !n.Pools && !n.Tokens && !n.Drains
 }
 
 // Reset makes a need empty, to be filled again.
@@ -155,6 +157,10 @@ type facts struct {
 	busy                                         map[job.ID]job.ID // a run of each session that runs something
 	sessions, judges                             bool
 	over                                         map[job.ID]bool
+
+	// splits is set when a job was added whose occurrences are split among executors.
+	splits, hasExecutors bool
+	executors            []store.Registration
 
 	hasCalendars, hasPools, hasTokens, hasDrains bool
 	calendars                                    map[string]*job.Calendar
@@ -239,6 +245,7 @@ func (b *Batch) Answered(n *Need) {
 	b.answeredHandovers(n)
 	f.sessions = f.sessions || n.Sessions
 	f.judges = f.judges || n.Judges
+	f.hasExecutors = f.hasExecutors || n.Executors
 	f.hasCalendars = f.hasCalendars || n.Calendars
 	f.hasPools = f.hasPools || n.Pools
 	f.hasTokens = f.hasTokens || n.Tokens
@@ -290,6 +297,9 @@ func (b *Batch) UsePools(all map[string]*job.Pool) { b.facts.pools = all }
 
 // UseTokens adds all tokens.
 func (b *Batch) UseTokens(all []store.Token) { b.facts.tokens = all }
+
+// UseExecutors adds all executors that are registered.
+func (b *Batch) UseExecutors(all []store.Registration) { b.facts.executors = all }
 
 // UseDrains adds why nodes take no runs.
 func (b *Batch) UseDrains(all map[string]*store.Drain) { b.facts.drains = all }
@@ -497,6 +507,11 @@ func (b *Batch) lookRun(n *Need, ref RunRef) (m *member, known bool) {
 
 // lookSessions asks for the sessions.
 func (b *Batch) lookSessions(n *Need) { n.Sessions = n.Sessions || !b.facts.sessions }
+
+// lookExecutors asks for the executors that occurrences of the jobs are split among.
+func (b *Batch) lookExecutors(n *Need) {
+	n.Executors = n.Executors || b.facts.splits && !b.facts.hasExecutors
+}
 
 // lookRecords tells whether the records of a run are known, or asks for them, and for
 // what a late report may change.

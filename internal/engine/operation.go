@@ -24,6 +24,7 @@ type Operation interface {
 func (b *Batch) Needs(op Operation, n *Need) {
 	op.Need(b, n)
 	b.lookMembers(n)
+	b.lookExecutors(n)
 }
 
 // Present returns a session that is not over.

@@ -57,6 +57,7 @@ type Policy struct {
 	StartWithin, FinishWithin, DurationBelow time.Duration
 
 	Broadcast bool
+	Split     string // the group of executors of which each gets a run; "" for none
 	Shards    int
 	Bound     bool // see job.Place.Binds
 	Labels    map[string]string
@@ -79,7 +80,7 @@ const forever = time.Duration(-1)
 
 // CompilePolicy returns the policy of a job whose defaults are filled in.
 func CompilePolicy(filled *job.Job) *Policy {
-	s, place, said := &filled.Schedule, &filled.Place, &filled.Policy
+	s, place, said := &filled.Schedule, filled.Nodes(), &filled.Policy
 	p := &Policy{
 		Planned:     len(s.Cron) > 0 || s.Every > 0 || len(s.At) > 0,
 		AfterEnd:    time.Duration(s.AfterEnd),
@@ -104,6 +105,7 @@ func CompilePolicy(filled *job.Job) *Policy {
 
 		Broadcast: place.Strategy == job.StrategyBroadcast,
 		Shards:    place.Shards,
+		Split:     filled.SplitBy(),
 		Bound:     place.Binds(),
 		Labels:    place.Labels,
 		Handler:   filled.Run.HandlerName(),

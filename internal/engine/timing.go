@@ -27,6 +27,8 @@ type timingText struct {
 	LateBy       *job.Duration     `json:"late_by,omitzero"`
 	Place        job.Place         `json:"place,omitzero"`
 	Handler      string            `json:"handler,omitzero"`
+	// Split is the group of executors of which each gets a run.
+	Split string `json:"split,omitzero"`
 	// Serial is set where it matters how fast what was missed is planned.
 	Serial bool `json:"serial,omitzero"`
 }
@@ -53,7 +55,8 @@ func timingOf(filled *job.Job, calendars job.Calendars) (timingText, error) {
 		Missed:      filled.Policy.Missed,
 		MissedLimit: filled.Policy.MissedLimit,
 		LateBy:      filled.Policy.LateBy,
-		Place:       filled.Place,
+		Place:       filled.Nodes(),
+		Split:       filled.SplitBy(),
 		Handler:     filled.Run.HandlerName(),
 		Serial:      filled.Policy.Missed == job.MissedAll && (filled.Policy.Overlap != job.OverlapAllow || filled.Policy.ConcurrencyKey != ""),
 	}
@@ -142,15 +145,28 @@ func TimingOf(filled *job.Job, uid job.ID, calendars job.Calendars) (Timing, err
 // calendars. Within a string the quotes would be escaped.
 func NamesCalendars(text string) bool { return strings.Contains(text, `"calendars":`) }
 
+// Whereabouts are where the runs of a job are placed.
+type Whereabouts struct {
+	Place   job.Place
+	Handler string
+	// Split is the group of executors of which each gets a run of an occurrence; "" for none.
+	Split string
+}
+
+// WhereaboutsOf returns where the runs of a job are placed.
+func WhereaboutsOf(filled *job.Job) Whereabouts {
+	return Whereabouts{filled.Nodes(), filled.Run.HandlerName(), filled.SplitBy()}
+}
+
 // CompileTiming reads what TimingText has written. The result has no uid yet; it
 // says besides where the runs are placed.
-func CompileTiming(text string, calendars job.Calendars) (Timing, job.Place, string, error) {
+func CompileTiming(text string, calendars job.Calendars) (Timing, Whereabouts, error) {
 	var t timingText
 	if err := json.Unmarshal([]byte(text), &t); err != nil {
-		return Timing{}, job.Place{}, "", fmt.Errorf("read the timing of a job: %w", err)
+		return Timing{}, Whereabouts{}, fmt.Errorf("read the timing of a job: %w", err)
 	}
 	timing, err := t.compile(calendars)
-	return timing, t.Place, t.Handler, err
+	return timing, Whereabouts{t.Place, t.Handler, t.Split}, err
 }
 
 // compile returns the timing without a uid.

@@ -18,9 +18,11 @@ import (
 
 // Request is an occurrence, or another run, that needs a node.
 type Request struct {
-	UID       job.ID
-	Place     job.Place
-	Handler   string // "" for what every worker can run
+	UID     job.ID
+	Place   job.Place
+	Handler string // "" for what every worker can run
+	// Split is among how many executors elsewhere each occurrence is split; 0 if nodes do the work.
+	Split     int
 	Scheduled time.Time
 	// With is the scheduled time of an occurrence that any is to put onto the same node;
 	// the zero time for none.
@@ -74,6 +76,9 @@ func Runs(r Request, live []store.Session) (runs []Placed, reason string) {
 			runs = []Placed{{Shards: 1}} // for the first that comes
 		}
 		return runs, reason
+	}
+	if r.Split > 0 {
+		r.Place.Shards = r.Split
 	}
 	shards := max(1, r.Place.Shards)
 	runs = make([]Placed, shards)

@@ -68,28 +68,22 @@ func (p *Planner) placeRest(ctx context.Context) error {
 }
 
 // sessionFor returns the session that a run is placed on, which is zero if none is eligible.
-func sessionFor(run *store.Run, there whereabouts, live []store.Session) job.ID {
-	request := placement.Request{UID: run.JobUID, Place: there.place, Handler: there.handler, Scheduled: run.Scheduled, Sequence: int(run.ID[15])}
+func sessionFor(run *store.Run, there engine.Whereabouts, live []store.Session) job.ID {
+	request := placement.Request{UID: run.JobUID, Place: there.Place, Handler: there.Handler, Scheduled: run.Scheduled, Sequence: int(run.ID[15])}
 	request.Place.Shards = 0 // it is one shard already, or not split
-	if there.place.Strategy == job.StrategyBroadcast {
+	if there.Place.Strategy == job.StrategyBroadcast {
 		request.Place.Strategy = job.StrategyAny
 	}
-	if bound := there.place.Binds(); bound && run.Node != "" {
+	if bound := there.Place.Binds(); bound && run.Node != "" {
 		live = slices.DeleteFunc(slices.Clone(live), func(s store.Session) bool { return !engine.MayGoTo(bound, run.Node, s.Node) })
 	}
 	placed, _ := placement.Runs(request, live)
 	return placed[0].Session
 }
 
-// whereabouts are where a job may run.
-type whereabouts struct {
-	place   job.Place
-	handler string
-}
-
 // placesOf returns where the jobs of a batch of runs may run, of those that there are.
-func (p *Planner) placesOf(ctx context.Context, runs []store.Run) (map[job.ID]whereabouts, error) {
-	places := make(map[job.ID]whereabouts, len(runs))
+func (p *Planner) placesOf(ctx context.Context, runs []store.Run) (map[job.ID]engine.Whereabouts, error) {
+	places := make(map[job.ID]engine.Whereabouts, len(runs))
 	seen := make(map[job.ID]bool, len(runs))
 	var others []job.ID // paused, or not ours any more
 	p.mu.Lock()
@@ -101,7 +95,7 @@ func (p *Planner) placesOf(ctx context.Context, runs []store.Run) (map[job.ID]wh
 		seen[uid] = true
 		if e, ok := p.table.byUID[uid]; ok {
 			t := p.table.timings[p.table.entries[e].timing]
-			places[uid] = whereabouts{t.place, t.handler}
+			places[uid] = t.where
 		} else {
 			others = append(others, uid)
 		}
@@ -116,7 +110,7 @@ func (p *Planner) placesOf(ctx context.Context, runs []store.Run) (map[job.ID]wh
 	}
 	for i, j := range jobs {
 		if j != nil {
-			places[others[i]] = whereabouts{j.Filled.Place, j.Filled.Run.HandlerName()}
+			places[others[i]] = engine.WhereaboutsOf(j.Filled)
 		}
 	}
 	return places, nil

@@ -29,6 +29,7 @@ type Store interface {
 	Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor, error)
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
+	Registrations(ctx context.Context, kind string) ([]store.Registration, error)
 	Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error)
 	Backlog(ctx context.Context, limit int) (map[job.ID]int, error)
 	Unplaced(ctx context.Context, after store.RunRef, limit int) ([]store.Run, error)
@@ -115,6 +116,10 @@ type Planner struct {
 	// failedAt is since when the store may have lost what this node has planned, because a
 	// round has failed or the store says that it was away. Zero if that was read again.
 	failedAt time.Time
+	// executors are those that occurrences are split among, and executorsRead when they were
+	// read. They are Run's alone.
+	executors     []store.Registration
+	executorsRead time.Time
 	// used is what jobs whose strategy goes by it have used the nodes for.
 	used map[job.ID]map[string]placement.Use
 }
@@ -236,7 +241,30 @@ func (p *Planner) round(ctx context.Context) error {
 	// What the node before has left comes before what it has missed: it was due first. But
 	// where it cannot be placed, the others are planned all the same.
 	err := p.placeRest(ctx)
+	if err := p.readExecutors(ctx); err != nil {
+		return err
+	}
 	return errors.Join(err, p.planDue(ctx))
+}
+
+// executorsEvery is how often the executors that occurrences are split among are read: as often
+// as nodes read the sessions of each other.
+const executorsEvery = 2 * time.Second
+
+// readExecutors reads the executors that occurrences are split among, if there are such jobs.
+func (p *Planner) readExecutors(ctx context.Context) error {
+	p.mu.Lock()
+	splits := slices.ContainsFunc(p.table.timings, func(t timing) bool { return t.where.Split != "" })
+	p.mu.Unlock()
+	if !splits || time.Since(p.executorsRead) < executorsEvery {
+		return nil
+	}
+	list, err := p.Store.Registrations(ctx, store.ExecutorsOfXXL)
+	if err != nil {
+		return fmt.Errorf("read executors: %w", err)
+	}
+	p.executors, p.executorsRead = list, time.Now()
+	return nil
 }
 
 // planDue plans all jobs whose next occurrence is within the look-ahead.
@@ -381,7 +409,7 @@ func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.P
 		item := store.PlanItem{Job: e.uid, Epoch: e.epoch, From: from.Cursor, To: d.To, Complete: d.Complete, Planned: from.Planned}
 		for sequence, o := range d.Due {
 			request := placement.Request{
-				UID: e.uid, Place: t.place, Handler: t.handler, Scheduled: o.Scheduled,
+				UID: e.uid, Place: t.where.Place, Handler: t.where.Handler, Split: engine.SplitOf(t.where.Split, p.executors), Scheduled: o.Scheduled,
 				Sequence: from.Planned + sequence, Used: p.used[e.uid],
 			}
 			if catchesUp {
@@ -390,7 +418,7 @@ func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.P
 				request.With, request.Near = d.Due[0].Scheduled, p.Session()
 			}
 			placed, _ := placement.Runs(request, live)
-			p.remember(e.uid, t.place.Strategy, placed, live, o.Scheduled)
+			p.remember(e.uid, t.where.Place.Strategy, placed, live, o.Scheduled)
 			if catchesUp && !o.Due.After(now) {
 				p.backlog.plan(len(placed))
 			}

@@ -65,6 +65,8 @@ func (f *fake) JobsByUID(_ context.Context, uids []job.ID) (list []*store.Job, e
 	return list, nil
 }
 
+func (f *fake) Registrations(context.Context, string) ([]store.Registration, error) { return nil, nil }
+
 func (f *fake) Calendars(context.Context) ([]*job.Calendar, error) { return nil, nil }
 
 func (f *fake) Plan(_ context.Context, _ job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {

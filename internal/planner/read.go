@@ -312,12 +312,12 @@ func (p *Planner) readCalendars(ctx context.Context) error {
 // compile reads the timing that jobs share. One that cannot be compiled, which
 // validation should have refused, is not planned and delays nobody.
 func (p *Planner) compile(text string) timing {
-	t, place, handler, err := engine.CompileTiming(text, func(namespace, name string) *job.Calendar {
+	t, where, err := engine.CompileTiming(text, func(namespace, name string) *job.Calendar {
 		return p.calendars[namespace+"/"+name]
 	})
 	if err != nil {
 		p.Log.Error("cannot plan a schedule", "timing", text, "error", err)
 		return timing{broken: err.Error()}
 	}
-	return timing{engine: t, place: place, handler: handler}
+	return timing{engine: t, where: where}
 }

@@ -47,12 +47,11 @@ const never = math.MaxInt64
 
 // timing is shared by the jobs with one text.
 type timing struct {
-	text    string
-	jobs    int // that share it
-	engine  engine.Timing
-	place   job.Place
-	handler string
-	broken  string // why it does not compile; such jobs are not planned
+	text   string
+	jobs   int // that share it
+	engine engine.Timing
+	where  engine.Whereabouts
+	broken string // why it does not compile; such jobs are not planned
 }
 
 func newTable() *table {

@@ -52,10 +52,14 @@ func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Exe
 	}
 	s.closers = append(s.closers, func() error { requests.Close(); return nil })
 	s.requests = requests
-	return executors{
+	all := executors{
 		job.WorkShell: toldLimits{commands, tellLimits(commands.Features(), s.Log)},
 		job.WorkHTTP:  requests,
-	}.of, nil
+	}
+	if s.xxl.admin != nil {
+		all[job.WorkXXL] = s.xxl.admin
+	}
+	return all.of, nil
 }
 
 // executors has what executes each kind of work. A handler is registered by the program that

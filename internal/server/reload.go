@@ -68,6 +68,15 @@ func (s *Server) take(c config.Server) error {
 	if err := s.commands.Allow(c.Shell.AllowUsers, c.Shell.AllowGroups); err != nil {
 		return err
 	}
+	if s.xxl.admin != nil && c.XXL.IsOn() {
+		settings, err := s.settingsOfXXL(c)
+		if err != nil {
+			return err
+		}
+		if err := s.xxl.admin.Set(settings); err != nil {
+			return err
+		}
+	}
 	return s.requests.Restrict(s.access(c))
 }
 

@@ -81,6 +81,7 @@ type Server struct {
 	// followers are those of the output of runs.
 	followers *service.Followers
 	http      *http.Server
+	xxl       executorsOfXXL
 	own       *certificate // nil without TLS
 	listen    *connections
 	reloads   chan struct{}  // has room for one request
@@ -119,6 +120,9 @@ func (s *Server) open(ctx context.Context) error {
 	if err := s.listenHTTP(); err != nil {
 		return err
 	}
+	if err := s.listenXXL(); err != nil {
+		return err
+	}
 	if err := s.readCertificate(); err != nil {
 		return err
 	}
@@ -138,6 +142,10 @@ func (s *Server) open(ctx context.Context) error {
 	} else if !there {
 		s.Log.Info("the admin token file is missing, so the CLI on this machine needs BELFRY_TOKEN; an administrator creates one with belfry token create", "file", file)
 	}
+	s.followers = service.NewFollowers(s.measured)
+	if err := s.makeXXL(); err != nil {
+		return err
+	}
 	choose, err := s.makeExecutors(ctx)
 	if err != nil {
 		return err
@@ -146,7 +154,6 @@ func (s *Server) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.followers = service.NewFollowers(s.measured)
 	s.node, err = node.New(node.Config{
 		StoreName: s.Settings.Store.Shown(), Wrote: s.followers.Wrote, Executors: choose, Observer: s.metrics,
 		Keepers:  []node.Keeper{callback.New(s.measured, clock.Boot)},
@@ -156,7 +163,7 @@ func (s *Server) open(ctx context.Context) error {
 		Session: store.Session{
 			Node: s.Settings.Name, Machine: machine, DataDir: s.Settings.Data, Labels: s.Settings.Labels,
 			Roles: s.roles(), Capacity: s.capacity(), Version: s.Version, Zones: cron.ZoneTableVersion(),
-			Address: s.URL(),
+			Address: s.URL(), Handlers: s.handlers(),
 		},
 		Now: s.Now, Log: s.Log,
 	}.On(s.measured))
@@ -288,6 +295,13 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.apart != nil {
 		group.Go(func() { s.apart.Run(answering) })
 	}
+	executorsServed := make(chan error, 1)
+	group.Go(func() {
+		executorsServed <- s.serveXXL(answering)
+		if s.xxl.admin != nil {
+			stop()
+		}
+	})
 	group.Go(func() { s.ends.Run(answering) })
 	group.Go(func() { s.reloadOn(ctx, s.reloads) })
 	group.Go(func() { _ = s.followers.Run(answering) })
@@ -311,14 +325,15 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := config.RemoveAddress(s.Settings.Data); err != nil {
 		s.Log.Debug("cannot remove the address file", "error", err)
 	}
-	stopAnswering() // ends the streams
+	s.stopXXL(ctx, stopTime) // results are taken until the end
+	stopAnswering()          // ends the streams
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
 	if err := s.http.Shutdown(closing); err != nil {
 		_ = s.http.Close() // the answers that are left have had the time
 	}
 	group.Wait()
-	if err := errors.Join(worked, <-served); err != nil {
+	if err := errors.Join(worked, <-served, <-executorsServed); err != nil {
 		return err
 	}
 	s.Log.Info("stopped")

@@ -130,7 +130,10 @@ func (s *Runs) backfillItems(ctx context.Context, who Caller, j *store.Job, said
 	if err != nil {
 		return nil, err
 	}
-	request := placement.Request{UID: j.Definition.UID, Place: j.Filled.Place, Handler: j.Filled.Run.HandlerName()}
+	request, err := s.placing(ctx, j)
+	if err != nil {
+		return nil, err
+	}
 	split := 1
 	if len(times) > 0 {
 		request.Scheduled = times[0]
@@ -175,6 +178,18 @@ func tooManyRuns(times []time.Time, count, split int) *Error {
 		return e.withHint("split it: the first part is up to %s", times[first].UTC().Format(time.RFC3339Nano))
 	}
 	return e
+}
+
+// placing returns what runs of a job need of nodes.
+func (s *Runs) placing(ctx context.Context, j *store.Job) (placement.Request, error) {
+	where := engine.WhereaboutsOf(j.Filled)
+	r := placement.Request{UID: j.Definition.UID, Place: where.Place, Handler: where.Handler}
+	if where.Split == "" {
+		return r, nil
+	}
+	registered, err := s.store.Registrations(ctx, store.ExecutorsOfXXL)
+	r.Split = engine.SplitOf(where.Split, registered)
+	return r, err
 }
 
 // liveSessions returns the sessions that runs can be placed on.

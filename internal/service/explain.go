@@ -75,7 +75,7 @@ func (s *Runs) unplaced(ctx context.Context, r *store.Run, live []store.Session,
 	if j == nil {
 		return "", nil // it is about to be withdrawn
 	}
-	place := &j.Filled.Place
+	place := j.Filled.Nodes()
 	if place.Binds() && r.Node != "" {
 		for i := range live {
 			if live[i].Node == r.Node && live[i].Drain != nil {
@@ -84,5 +84,5 @@ func (s *Runs) unplaced(ctx context.Context, r *store.Run, live []store.Session,
 		}
 		return "it belongs to node " + r.Node + ", which is not live", nil
 	}
-	return placement.Nowhere(place, j.Filled.Run.HandlerName(), live), nil
+	return placement.Nowhere(&place, j.Filled.Run.HandlerName(), live), nil
 }

@@ -27,6 +27,7 @@ type runStore interface {
 	Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error)
 	Report(ctx context.Context, r store.Report) (store.ReportOutcome, error)
 	Sessions(ctx context.Context) ([]store.Session, error)
+	Registrations(ctx context.Context, kind string) ([]store.Registration, error)
 	Now(ctx context.Context) (time.Time, error)
 	auditStore
 }

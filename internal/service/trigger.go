@@ -106,9 +106,12 @@ func (s *Runs) trigger(ctx context.Context, who Caller, j *store.Job, like store
 	if like.Key == "" {
 		like.Key = first.String()
 	}
-	placed, _ := placement.Runs(placement.Request{
-		UID: j.Definition.UID, Place: j.Filled.Place, Handler: j.Filled.Run.HandlerName(), Scheduled: scheduled, Sequence: int(first[15]),
-	}, live)
+	request, err := s.placing(ctx, j)
+	if err != nil {
+		return Made{}, err
+	}
+	request.Scheduled, request.Sequence = scheduled, int(first[15])
+	placed, _ := placement.Runs(request, live)
 	if like.Shards > 0 {
 		// One share alone is asked for.
 		one := placed[like.Shard%len(placed)]

@@ -52,9 +52,8 @@ type Core struct {
 
 // timing is when and where a job is planned.
 type timing struct {
-	engine  engine.Timing
-	place   job.Place
-	handler string
+	engine engine.Timing
+	where  engine.Whereabouts
 }
 
 // event is something that happens at a moment.
@@ -193,16 +192,16 @@ func (c *Core) Fingerprint() (uint64, error) {
 func (c *Core) newID() job.ID { return newID(c.now, c.ids) }
 
 // compile compiles the timing of a job.
-func (c *Core) compile(text string) (engine.Timing, job.Place, string, error) {
+func (c *Core) compile(text string) (engine.Timing, engine.Whereabouts, error) {
 	t, ok := c.timings[text]
 	if !ok {
 		var err error
-		if t.engine, t.place, t.handler, err = engine.CompileTiming(text, nil); err != nil {
-			return t.engine, t.place, "", err
+		if t.engine, t.where, err = engine.CompileTiming(text, nil); err != nil {
+			return t.engine, t.where, err
 		}
 		c.timings[text] = t
 	}
-	return t.engine, t.place, t.handler, nil
+	return t.engine, t.where, nil
 }
 
 // after makes something happen after a time.

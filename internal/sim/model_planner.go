@@ -19,8 +19,7 @@ type planned struct {
 	nextOf  time.Time
 	timing  engine.Timing
 	catchUp time.Time // of the decision before
-	place   job.Place
-	handler string
+	where   engine.Whereabouts
 }
 
 // plan reads what has changed, and plans what is due.
@@ -64,7 +63,7 @@ func (n *model) know(j store.PlannedJob) {
 	}
 	p := &planned{PlannedJob: j}
 	var err error
-	if p.timing, p.place, p.handler, err = n.core.compile(j.Timing); err != nil {
+	if p.timing, p.where, err = n.core.compile(j.Timing); err != nil {
 		n.core.fail(err)
 		return
 	}
@@ -99,7 +98,7 @@ func (n *model) planDue() {
 		d := p.timing.Decide(engine.Progress{Cursor: p.Cursor, Planned: p.Planned, CatchUp: p.catchUp}, now, ahead, engine.Most{Missed: most, OnTime: most}, engine.AbsencesOf(n.live)...)
 		item := store.PlanItem{Job: p.UID, Epoch: p.Epoch, From: p.Cursor, To: d.To, Planned: p.Planned, Complete: d.Complete}
 		for sequence, o := range d.Due {
-			request := placement.Request{UID: p.UID, Place: p.place, Handler: p.handler, Scheduled: o.Scheduled, Sequence: p.Planned + sequence}
+			request := placement.Request{UID: p.UID, Place: p.where.Place, Handler: p.where.Handler, Scheduled: o.Scheduled, Sequence: p.Planned + sequence}
 			placed, _ := placement.Runs(request, n.live)
 			for _, r := range placed {
 				item.Runs = append(item.Runs, store.NewRun{ID: n.core.newID(), Session: r.Session, Node: r.Node, Scheduled: o.Scheduled, Due: o.Due, NextDue: o.NextDue, Shard: r.Shard, Shards: r.Shards})

@@ -152,8 +152,8 @@ func (l *local) takeable(ctx context.Context, self *store.Session, runs []store.
 		if j == nil {
 			return true // it is gone, and the run with it
 		}
-		place := &j.Filled.Place
-		return place.Binds() && !r.Session.IsZero() || !placement.Eligible(self, place, j.Filled.Run.HandlerName())
+		place := j.Filled.Nodes()
+		return place.Binds() && !r.Session.IsZero() || !placement.Eligible(self, &place, j.Filled.Run.HandlerName())
 	}), nil
 }
 
@@ -181,7 +181,7 @@ func (l *local) StartBoot(ctx context.Context, self store.Session, process job.I
 		}
 		var items []store.TriggerItem
 		for _, j := range jobs {
-			if placement.Eligible(&self, &j.Filled.Place, j.Filled.Run.HandlerName()) {
+			if place := j.Filled.Nodes(); placement.Eligible(&self, &place, j.Filled.Run.HandlerName()) {
 				items = append(items, engine.BootRuns(j, self.ID, process)...)
 			}
 		}

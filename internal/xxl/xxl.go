@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -345,10 +346,25 @@ type Log struct {
 	From, To int    // lines, from 1; To is before From if there are none
 	Text     string // as it was sent
 	End      bool
+	Cut      bool // there is more in it than was read
 }
 
 // missing is what Java and Python say of a log that they do not have.
 var missing = []string{"readLog fail, logFile not exists", "readLog fail, logId not found", "No such logid logs."}
+
+// ReadLog reads the answer to /log, of which there are at most so many bytes of text: executors
+// know no pages, and send all that there is. Of an answer that was cut it reads what is there.
+func ReadLog(body []byte, most int) (Log, error) {
+	a, err := ReadAnswer(body)
+	if err != nil {
+		return readCutLog(body, most)
+	}
+	l, err := a.Log()
+	if len(l.Text) > most {
+		l.Text, l.Cut = whole(l.Text[:most]), true
+	}
+	return l, err
+}
 
 // Log returns the part of a log that an answer to /log has.
 func (a *Answer) Log() (Log, error) {
@@ -368,6 +384,73 @@ func (a *Answer) Log() (Log, error) {
 		l.Text, l.To = "", 0
 	}
 	return l, nil
+}
+
+var logField = regexp.MustCompile(`"logContent"\s*:\s*"`)
+
+// readCutLog reads the text of a log from an answer whose end is missing.
+func readCutLog(body []byte, most int) (Log, error) {
+	at := logField.FindIndex(body)
+	if at == nil {
+		return Log{}, errAnswer
+	}
+	raw := body[at[1]:]
+	end := 0 // of what can be read: a character or an escape as a whole
+	for end < len(raw) && raw[end] != '"' {
+		n := 1
+		if raw[end] == '\\' {
+			n = 2
+			if end+1 < len(raw) && raw[end+1] == 'u' {
+				n = 6
+			}
+		}
+		if end+n > len(raw) {
+			break
+		}
+		end += n
+	}
+	var l Log
+	if json.Unmarshal([]byte(`"`+whole(string(raw[:end]))+`"`), &l.Text) != nil {
+		return Log{}, errAnswer
+	}
+	if len(l.Text) > most {
+		l.Text = l.Text[:most]
+	}
+	l.Text, l.Cut = whole(l.Text), true
+	l.To = strings.Count(l.Text, "\n") + 1
+	return l, nil
+}
+
+// whole returns a text without a letter at its end that is not complete.
+func whole(text string) string {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if last := text[len(text)-n:]; utf8.RuneStart(last[0]) {
+			if !utf8.ValidString(last) {
+				return text[:len(text)-n]
+			}
+			break
+		}
+	}
+	return text
+}
+
+// Callbacks returns callbacks as all generations but D send them.
+func Callbacks(list []Callback) []byte {
+	type result struct {
+		Code    int    `json:"code"`
+		Message string `json:"msg"`
+	}
+	type one struct {
+		LogID   int64  `json:"logId"`
+		Code    int    `json:"handleCode"`
+		Message string `json:"handleMsg"`
+		Result  result `json:"executeResult"`
+	}
+	said := make([]one, len(list))
+	for i, c := range list {
+		said[i] = one{c.LogID, c.Code, c.Message, result{c.Code, c.Message}}
+	}
+	return written(said)
 }
 
 // Address returns the base of an executor's paths: without the slashes at its end, as two

@@ -2,6 +2,7 @@ package xxl
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -63,11 +64,11 @@ func TestBodiesThatAreRefused(t *testing.T) {
 		"": RefusedEmpty, " \n": RefusedEmpty, "null": RefusedEmpty,
 		"[": RefusedArgument, "7": RefusedArgument, `{"callbackList":7}`: RefusedArgument, `[{"logId":1}`: RefusedArgument, `[1 2]`: RefusedArgument,
 	} {
-		if _, _, err := ReadCallbacks([]byte(body)); err != want {
+		if _, _, err := ReadCallbacks([]byte(body)); !errors.Is(err, want) {
 			t.Errorf("callbacks %q: %v, want %v", body, err, want)
 		}
 	}
-	if _, _, err := ReadCallbacks([]byte("[" + strings.Repeat("1,", CallbacksMax) + "1]")); err != RefusedArgument {
+	if _, _, err := ReadCallbacks([]byte("[" + strings.Repeat("1,", CallbacksMax) + "1]")); !errors.Is(err, RefusedArgument) {
 		t.Errorf("more callbacks than there may be: %v", err)
 	}
 }
@@ -92,7 +93,7 @@ func TestRegistrations(t *testing.T) {
 		`{"registryGroup":"EXECUTOR","registryKey":["a"],"registryValue":"http://h/"}`:                                            RefusedArgument,
 		fmt.Sprintf(`{"registryGroup":"EXECUTOR","registryKey":%q,"registryValue":"http://h/"}`, strings.Repeat("a", fieldMax+1)): RefusedArgument,
 	} {
-		if _, err := ReadRegistration([]byte(body)); err != want {
+		if _, err := ReadRegistration([]byte(body)); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", body, err, want)
 		}
 	}
@@ -141,7 +142,7 @@ func TestLogsOfEachGeneration(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l, err := a.Log(); err != nil || l != (Log{1, 4, "a\nb\n", true}) {
+		if l, err := a.Log(); err != nil || l != (Log{1, 4, "a\nb\n", true, false}) {
 			t.Errorf("%s: %+v, %v", body, l, err)
 		}
 	}
@@ -160,6 +161,34 @@ func TestLogsOfEachGeneration(t *testing.T) {
 		if l, err := a.Log(); err == nil {
 			t.Errorf("%s was read as %+v", bad, l)
 		}
+	}
+}
+
+func TestLogsThatAreTooLongAreCut(t *testing.T) {
+	text := strings.Repeat("Zeile äöü \"x\"\n", 100)
+	part, _ := json.Marshal(map[string]any{"fromLineNum": 1, "toLineNum": 100, "logContent": text, "isEnd": false})
+	answer := []byte(`{"code":200,"content":` + string(part) + `}`)
+	if l, err := ReadLog(answer, len(text)); err != nil || l.Text != text || l.Cut {
+		t.Errorf("all of it: %d bytes, cut %v, %v", len(l.Text), l.Cut, err)
+	}
+	for n := len(answer) - 1; n > 90; n-- { // of the answer as well
+		l, err := ReadLog(answer[:n], 500)
+		if err != nil {
+			t.Fatalf("%d bytes: %v", n, err)
+		}
+		if !l.Cut || len(l.Text) > 500 || !strings.HasPrefix(text, l.Text) {
+			t.Fatalf("%d bytes: cut %v, %q", n, l.Cut, l.Text)
+		}
+	}
+	if _, err := ReadLog([]byte("<html>"), 10); err == nil {
+		t.Error("what is no answer was read")
+	}
+}
+
+func TestForwardedCallbacksAreReadAsTheyWere(t *testing.T) {
+	want := []Callback{{7, 200, "ok"}, {8, 502, ""}}
+	if got, unread, err := ReadCallbacks(Callbacks(want)); err != nil || unread != 0 || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %d unread, %v", got, unread, err)
 	}
 }
 

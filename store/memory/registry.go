@@ -29,17 +29,21 @@ func (s *backend) Unregister(ctx context.Context, list []store.Registration) err
 
 // Registrations implements ledger.Backend.
 func (s *backend) Registrations(ctx context.Context, kind string) (list []store.Registration, err error) {
-	err = s.withRegistry(ctx, func() {
-		for _, r := range s.registrations {
-			if r.Kind == kind && r.Live(s.now()) {
-				list = append(list, r)
-			}
+	err = s.withRegistry(ctx, func() { list = s.registered(kind) })
+	return list, err
+}
+
+// registered returns the registrations of a kind that count. The store is locked.
+func (s *backend) registered(kind string) (list []store.Registration) {
+	for _, r := range s.registrations {
+		if r.Kind == kind && r.Live(s.now()) {
+			list = append(list, r)
 		}
-	})
+	}
 	slices.SortFunc(list, func(a, b store.Registration) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Address, b.Address))
 	})
-	return list[:min(len(list), store.RegistrationsMax)], err
+	return list[:min(len(list), store.RegistrationsMax)]
 }
 
 // withRegistry does something with the store locked.

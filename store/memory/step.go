@@ -44,6 +44,9 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 		}
 	}
 	now := (*backend)(t).now()
+	if n.Executors {
+		b.UseExecutors((*backend)(t).registered(store.ExecutorsOfXXL))
+	}
 	for _, id := range n.Keys {
 		if key, ok := t.keys[id]; ok && now.Before(key.Expires) {
 			b.AddKey(id, key.Run)

@@ -2,9 +2,11 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -72,6 +74,31 @@ var registryTests = []test{
 		list, err = e.Registrations(e.ctx, "xxl")
 		e.must(err)
 		equal(e, "registrations", len(list), store.MaxBatch+1)
+	}},
+	{"a follower with a broadcast over executors has a run for each that is registered", func(e *env) {
+		up := e.put("name: first\nrun: {shell: ls}")
+		down := e.put("name: second\nschedule: {on: first}\nrun: {xxl: {group: g, handler: h}}\nplace: {strategy: broadcast}")
+		shards := func() string {
+			first := e.trigger(up)
+			e.claim(e.a, first, store.Started)
+			e.finish(first, job.OutcomeSucceeded)
+			list, err := e.ListActive(e.ctx, store.ActiveQuery{Job: down.Definition.UID, Limit: 10})
+			e.must(err)
+			var made []string
+			for _, r := range list {
+				made = append(made, fmt.Sprintf("%d/%d", r.Shard, r.Shards))
+				_, err := e.Cancel(e.ctx, r.ID, "ann", "")
+				e.must(err)
+			}
+			slices.Sort(made)
+			return strings.Join(made, " ")
+		}
+		equal(e, "without an executor", shards(), "0/1")
+		for _, address := range []string{"http://a", "http://b", "http://c"} {
+			e.register("g", address, "")
+		}
+		e.register("other", "http://a", "")
+		equal(e, "with three", shards(), "0/3 1/3 2/3")
 	}},
 }
 

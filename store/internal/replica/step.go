@@ -144,6 +144,13 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 	if err != nil {
 		return err
 	}
+	if n.Executors {
+		list, err := t.b.Registrations(t.ctx, store.ExecutorsOfXXL)
+		if err != nil {
+			return err
+		}
+		b.UseExecutors(list)
+	}
 	var f found
 	t.b.mu.RLock()
 	t.look(n, b, &f, now)

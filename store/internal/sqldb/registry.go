@@ -2,6 +2,7 @@ package sqldb
 
 import (
 	"context"
+	"time"
 
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/internal/columns"
@@ -43,17 +44,22 @@ func (s *backend) Unregister(ctx context.Context, list []store.Registration) err
 // Registrations implements ledger.Backend.
 func (s *backend) Registrations(ctx context.Context, kind string) (list []store.Registration, err error) {
 	err = s.read(ctx, func(t *tx) error {
-		list = nil
 		now, err := t.now()
 		if err != nil {
 			return err
 		}
-		q := t.query("select team, address, generation, seen from registrations where kind = ? and seen > ? order by team, address limit ?",
-			kind, columns.Nanos(now.Add(-store.RegistrationLife)), int64(store.RegistrationsMax))
-		for q.Next() {
-			list = append(list, store.Registration{Kind: kind, Group: q.Text(), Address: q.Text(), Generation: q.Text(), Seen: q.time()})
-		}
-		return q.Err()
+		list, err = t.registered(kind, now)
+		return err
 	})
 	return list, wrapped(err, "registrations")
+}
+
+// registered returns the registrations of a kind that count at a moment.
+func (t *tx) registered(kind string, now time.Time) (list []store.Registration, err error) {
+	q := t.query("select team, address, generation, seen from registrations where kind = ? and seen > ? order by team, address limit ?",
+		kind, columns.Nanos(now.Add(-store.RegistrationLife)), int64(store.RegistrationsMax))
+	for q.Next() {
+		list = append(list, store.Registration{Kind: kind, Group: q.Text(), Address: q.Text(), Generation: q.Text(), Seen: q.time()})
+	}
+	return list, q.Err()
 }

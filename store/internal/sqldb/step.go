@@ -556,6 +556,14 @@ func (st *step) loadRecords(n *engine.Need, b *engine.Batch) error {
 }
 
 func (st *step) loadMembers(n *engine.Need, b *engine.Batch) error {
+	if n.Executors {
+		// By the clock of this process: that of the step is read behind its locks.
+		list, err := st.registered(store.ExecutorsOfXXL, st.s.clock.now())
+		if err != nil {
+			return err
+		}
+		b.UseExecutors(list)
+	}
 	if n.Sessions && st.sessions == nil {
 		var err error
 		if st.sessions, err = st.members(); err != nil {

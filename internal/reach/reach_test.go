@@ -1,4 +1,4 @@
-package httpexec
+package reach
 
 import (
 	"net/netip"
@@ -7,7 +7,7 @@ import (
 )
 
 func TestGuardByDefault(t *testing.T) {
-	g, err := newGuard(Config{})
+	g, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -15,7 +15,7 @@ func TestGuardByDefault(t *testing.T) {
 		"1.1.1.1", "8.8.8.8", "10.0.0.1", "172.16.0.1", "192.168.1.1", "198.18.0.1", "100.63.255.255", "100.128.0.0",
 		"2606:4700::1111", "fd12:3456::1", "fc00::1", "::ffff:1.1.1.1", "64:ff9b::1.1.1.1", "64:ff9b::10.0.0.1",
 	} {
-		if err := g.check(netip.MustParseAddr(open)); err != nil {
+		if err := g.Check(netip.MustParseAddr(open)); err != nil {
 			t.Errorf("%s: %v", open, err)
 		}
 	}
@@ -52,7 +52,7 @@ func TestGuardByDefault(t *testing.T) {
 		"2002:7f00:1::":          "6to4",
 		"2001:0:1::1":            "Teredo",
 	} {
-		if err := g.check(netip.MustParseAddr(address)); err == nil || !strings.Contains(err.Error(), what) {
+		if err := g.Check(netip.MustParseAddr(address)); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v, not %q", address, err, what)
 		}
 	}
@@ -85,17 +85,17 @@ func TestLongestPrefixDecides(t *testing.T) {
 		{"loopback, but a part of it is closed", nil, prefixes("127.0.0.1/32"), "127.0.0.2 ::1", "127.0.0.1", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			g, err := newGuard(Config{Allow: test.allow, Deny: test.deny, Loopback: test.loopback})
+			g, err := New(Config{Allow: test.allow, Deny: test.deny, Loopback: test.loopback})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, a := range strings.Fields(test.open) {
-				if err := g.check(netip.MustParseAddr(a)); err != nil {
+				if err := g.Check(netip.MustParseAddr(a)); err != nil {
 					t.Errorf("%s is closed: %v", a, err)
 				}
 			}
 			for _, a := range strings.Fields(test.closed) {
-				if g.check(netip.MustParseAddr(a)) == nil {
+				if g.Check(netip.MustParseAddr(a)) == nil {
 					t.Errorf("%s is open", a)
 				}
 			}

@@ -1,4 +1,6 @@
-package httpexec
+// Package reach says which addresses Belfry calls on behalf of others: what users name in jobs,
+// and what registers itself.
+package reach
 
 import (
 	"fmt"
@@ -64,18 +66,27 @@ type rule struct {
 	own  bool // of the configuration
 }
 
-// guard decides which addresses may be called. The longest prefix that holds
+// Config opens and closes ranges of addresses. The longest prefix that holds an address
+// decides; if one is in both lists it is closed. Loopback opens loopback addresses that Deny
+// does not close.
+type Config struct {
+	Allow, Deny []netip.Prefix
+	Loopback    bool
+}
+
+// Guard decides which addresses may be called. The longest prefix that holds
 // an address decides, so that a range can be opened but for a part of it, and
 // opening everything (0.0.0.0/0) does not open what is closed for a reason. If
 // one prefix is both in Deny and in Allow it is closed.
-type guard struct {
+type Guard struct {
 	rules []rule
 	// loopback opens loopback addresses that no rule of the configuration closes.
 	loopback bool
 }
 
-func newGuard(config Config) (*guard, error) {
-	g := guard{loopback: config.Loopback}
+// New returns a guard.
+func New(config Config) (*Guard, error) {
+	g := Guard{loopback: config.Loopback}
 	for _, r := range closed {
 		r.net = netip.MustParsePrefix(r.prefix)
 		g.rules = append(g.rules, r)
@@ -98,13 +109,13 @@ func newGuard(config Config) (*guard, error) {
 	return &g, nil
 }
 
-// refusal says why an address is not called.
-type refusal struct{ text string }
+// Refusal says why an address is not called.
+type Refusal struct{ text string }
 
-func (r *refusal) Error() string { return r.text }
+func (r *Refusal) Error() string { return r.text }
 
-// check returns a *refusal if the address may not be called.
-func (g *guard) check(addr netip.Addr) error {
+// Check returns a *Refusal if the address may not be called.
+func (g *Guard) Check(addr netip.Addr) error {
 	addr = addr.WithZone("").Unmap()
 	inside := addr
 	if nat64.Contains(addr) {
@@ -128,9 +139,9 @@ func (g *guard) check(addr netip.Addr) error {
 	case longest == nil || longest.open:
 		return nil
 	case longest.own:
-		return &refusal{fmt.Sprintf("address %v is in %v, which http.deny closes", addr, longest.net)}
+		return &Refusal{fmt.Sprintf("address %v is in %v, which http.deny closes", addr, longest.net)}
 	default:
-		return &refusal{fmt.Sprintf("address %v is %s: open it with http.allow: [%v]", addr, longest.what, longest.net)}
+		return &Refusal{fmt.Sprintf("address %v is %s: open it with http.allow: [%v]", addr, longest.what, longest.net)}
 	}
 }
 
@@ -143,13 +154,13 @@ func (r *rule) length() int {
 	return r.net.Bits()
 }
 
-// control refuses a connection when its address is known and nothing has been
+// Control refuses a connection when its address is known and nothing has been
 // sent: net.Dialer calls it for every address that a name stands for, so that
 // a name which changes between a check and the call gains nothing.
-func (g *guard) control(network, address string, _ syscall.RawConn) error {
+func (g *Guard) Control(network, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return fmt.Errorf("check address %q: %w", address, err)
 	}
-	return g.check(to.Addr())
+	return g.Check(to.Addr())
 }

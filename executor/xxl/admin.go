@@ -1,0 +1,215 @@
+// Package xxlexec stands in the place of xxl-job-admin: it gives work to executors of XXL-JOB,
+// which register themselves, run it and call back.
+//
+// An attempt that was sent belongs to no node: store.Handovers keeps it. It ends by the callback
+// of its executor, which any node may take, or by the keeper, which each node runs: that asks
+// executors whether they still work, and ends what was cancelled, took too long, or is lost.
+//
+// Nothing is sent twice: what is sent was noted before under a number of its own, and only what
+// surely did not arrive is sent to another executor.
+package xxlexec
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/reach"
+	"github.com/belfry-cron/belfry/internal/trouble"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Kind is that of the handovers and registrations of this package.
+const Kind = store.ExecutorsOfXXL
+
+// Store is what an Admin wants of a store.
+type Store interface {
+	store.Registry
+	store.Handovers
+	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
+	AppendOutput(ctx context.Context, chunks []store.OutputChunk) error
+	Now(ctx context.Context) (time.Time, error)
+	Hints(ctx context.Context) <-chan store.Hint
+}
+
+// Config is what an Admin needs.
+type Config struct {
+	Store Store
+	// OutputLimit is how much of the log of a run is kept. Default: 1 MiB.
+	OutputLimit int
+	// Wrote is told of each run whose log has come into the store after its result. May be nil.
+	Wrote func(run job.ID)
+	Log   *slog.Logger
+	Settings
+	// dial is what connects to executors in tests.
+	dial dial
+}
+
+// Settings are what of a Config can change while an Admin works.
+type Settings struct {
+	// Tokens are the access tokens that executors may show, at least one. The first is shown to them.
+	Tokens []string
+	// Glue allows code to be sent to executors.
+	Glue bool
+	// Forward is the address of an admin of XXL-JOB that gets registrations, and callbacks of
+	// runs that are not Belfry's; "" for none.
+	Forward string
+	// Allow and Deny open and close addresses of executors as they do for HTTP jobs.
+	Allow, Deny []netip.Prefix
+}
+
+const (
+	outputLimitDefault = 1 << 20
+	// refreshEvery is how often the copy of the registry is read: as often as nodes read the
+	// sessions of each other.
+	refreshEvery = 2 * time.Second
+	// flushEvery is for how long signs of life are gathered.
+	flushEvery = time.Second
+	// keepEvery is how often the keeper looks when nothing wakes it.
+	keepEvery = time.Second
+)
+
+// Admin stands in the place of xxl-job-admin. Its method Run makes it an executor.Executor.
+type Admin struct {
+	store       Store
+	outputLimit int
+	wrote       func(run job.ID)
+	log         *slog.Logger
+	dial        dial
+
+	current  atomic.Pointer[settings]
+	registry registry
+	routes   routes
+	keeper   keeper
+	lateLogs lateLogs
+	failures failures
+	forwards forwards
+}
+
+// settings are Settings, prepared.
+type settings struct {
+	Settings
+	hashes []tokenHash
+	remote *reach.Guard // for addresses of other machines
+	local  *reach.Guard // for loopback addresses, which only callers of this machine register
+	caller *caller
+}
+
+// New returns an Admin. Serve makes it work.
+func New(c Config) (*Admin, error) {
+	a := &Admin{
+		store: c.Store, outputLimit: cmp.Or(c.OutputLimit, outputLimitDefault), wrote: c.Wrote, log: c.Log, dial: c.dial,
+	}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	if a.wrote == nil {
+		a.wrote = func(job.ID) {}
+	}
+	a.registry.init()
+	a.routes.init()
+	a.keeper.init()
+	a.lateLogs.init()
+	a.forwards.init()
+	if err := a.Set(c.Settings); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// Set replaces the settings for what begins after it.
+func (a *Admin) Set(s Settings) error {
+	if len(s.Tokens) == 0 {
+		return errors.New("executors need an access token: xxl.tokens names the files that have one")
+	}
+	next := &settings{Settings: s}
+	for _, token := range s.Tokens {
+		next.hashes = append(next.hashes, hashOf(token))
+	}
+	var err error
+	if next.remote, err = reach.New(reach.Config{Allow: s.Allow, Deny: s.Deny}); err != nil {
+		return fmt.Errorf("addresses of executors: %w", err)
+	}
+	if next.local, err = reach.New(reach.Config{Allow: s.Allow, Deny: s.Deny, Loopback: true}); err != nil {
+		return fmt.Errorf("addresses of executors: %w", err)
+	}
+	next.caller = newCaller(s.Tokens[0], a.dialer(next.remote), a.dialer(next.local))
+	if old := a.current.Swap(next); old != nil {
+		old.caller.close()
+	}
+	return nil
+}
+
+// dialer returns what connects to executors that a guard allows.
+func (a *Admin) dialer(g *reach.Guard) dial {
+	if a.dial != nil {
+		return a.dial
+	}
+	return (&net.Dialer{Timeout: dialMax, Control: g.Control}).DialContext
+}
+
+// Close closes connections that nothing uses.
+func (a *Admin) Close() { a.current.Load().caller.close() }
+
+// Serve keeps the registry and what was handed over, until ctx ends.
+func (a *Admin) Serve(ctx context.Context) {
+	var group sync.WaitGroup
+	group.Go(func() { a.keepRegistry(ctx) })
+	group.Go(func() { a.keep(ctx) })
+	group.Go(func() { a.keepLogs(ctx) })
+	group.Go(func() { a.forwards.run(ctx, a) })
+	group.Wait()
+}
+
+// keepRegistry writes signs of life, and reads those that other nodes have written.
+func (a *Admin) keepRegistry(ctx context.Context) {
+	failing := trouble.With(a.log, "the registry of executors cannot be read or written", "the registry of executors is read and written again")
+	flush, refresh := time.NewTicker(flushEvery), time.NewTicker(refreshEvery)
+	defer flush.Stop()
+	defer refresh.Stop()
+	failing.Saw(a.refresh(ctx))
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-flush.C:
+			failing.Saw(a.flush(ctx))
+		case <-refresh.C:
+			failing.Saw(a.refresh(ctx))
+		}
+	}
+}
+
+// keep runs the keeper: each second, and when a run is to be ended.
+func (a *Admin) keep(ctx context.Context) {
+	failing := trouble.With(a.log, "runs at executors cannot be asked after", "runs at executors are asked after again")
+	hints := a.store.Hints(ctx)
+	tick := time.NewTicker(keepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case hint, ok := <-hints:
+			if !ok {
+				hints = nil // the ticker is left
+			}
+			if hint&store.HintCancels == 0 {
+				continue
+			}
+		case <-tick.C:
+		}
+		failing.Saw(a.askAll(ctx))
+	}
+}
+
+var _ http.Handler = (*Admin)(nil)

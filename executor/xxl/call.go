@@ -1,0 +1,171 @@
+package xxlexec
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/xxl"
+)
+
+const (
+	// dialMax is how long a connection may take: an executor is near, and another one may wait.
+	dialMax = 2 * time.Second
+	// answerWait is how long an executor may take to answer: it only puts the run in a queue.
+	answerWait = 3 * time.Second
+	// idleMax is how long a connection is kept. Executors in Node close theirs after 5 s; a
+	// request that meets the closing may have arrived or not.
+	idleMax     = 2 * time.Second
+	idlePerHost = 64
+	// answerMax is how many bytes an answer may have, that of a log aside.
+	answerMax = 1 << 20
+)
+
+// generationD is what the registry calls executors of the generation D.
+const generationD = "D"
+
+// target is an executor.
+type target struct {
+	group      string
+	address    string // without a slash at its end
+	generation string
+}
+
+// caller sends requests to executors.
+type caller struct {
+	token         string
+	remote, local *http.Client
+}
+
+// dial connects to an address.
+type dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+func newCaller(token string, remote, local dial) *caller {
+	return &caller{token: token, remote: clientOf(remote), local: clientOf(local)}
+}
+
+func clientOf(connect dial) *http.Client {
+	return &http.Client{
+		// Without a proxy: the environment of a node should not lead its requests.
+		Transport: &http.Transport{
+			DialContext: connect, TLSHandshakeTimeout: dialMax, ResponseHeaderTimeout: answerWait,
+			IdleConnTimeout: idleMax, MaxIdleConnsPerHost: idlePerHost, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+func (c *caller) close() {
+	c.remote.CloseIdleConnections()
+	c.local.CloseIdleConnections()
+}
+
+// notSent is why a request surely did not arrive.
+type notSent struct{ cause error }
+
+func (e *notSent) Error() string { return e.cause.Error() }
+
+// Unwrap returns the cause.
+func (e *notSent) Unwrap() error { return e.cause }
+
+// post sends a request and returns the body of the answer, cut at a bound. An error that is
+// not a *notSent leaves open whether the executor has read it.
+func (c *caller) post(ctx context.Context, to target, path string, body []byte, most int64) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialMax+answerWait)
+	defer cancel()
+	var connected atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.address+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, &notSent{err}
+	}
+	request.Header["Content-Type"] = []string{xxl.ContentType}
+	request.Header[xxl.HeaderToken] = []string{c.token}
+	if to.generation == generationD {
+		request.Header[xxl.HeaderGroup] = []string{to.group}
+	}
+	client := c.remote
+	if isLoopback(request.URL.Hostname()) {
+		client = c.local
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		err = withoutURL(err)
+		if !connected.Load() {
+			return nil, &notSent{err}
+		}
+		return nil, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	read, err := io.ReadAll(io.LimitReader(answer.Body, most+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read the answer: %w", err)
+	case answer.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("it answered with the status %d", answer.StatusCode)
+	}
+	return read, nil
+}
+
+// ask sends a request and reads the answer.
+func (c *caller) ask(ctx context.Context, to target, path string, body []byte) (xxl.Answer, error) {
+	read, err := c.post(ctx, to, path, body, answerMax)
+	if err != nil {
+		return xxl.Answer{}, err
+	}
+	return xxl.ReadAnswer(read)
+}
+
+// withoutURL takes the URL out of an error: the address is named beside it.
+func withoutURL(err error) error {
+	var failure *url.Error
+	if errors.As(err, &failure) {
+		return failure.Err
+	}
+	return err
+}
+
+// isLoopback tells whether a host is this machine by its name alone.
+func isLoopback(host string) bool {
+	if strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// checkAddress returns why an address that a caller has registered is not one to call.
+func (s *settings) checkAddress(address string, callerIsLocal bool) error {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Host == "" || u.Hostname() == "":
+		return errors.New("it is no URL with a host, such as http://10.0.0.5:9999")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return errors.New("only http and https are called")
+	case u.User != nil:
+		return errors.New("it has a user or password in it")
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return errors.New("it has a query or fragment")
+	case isLoopback(u.Hostname()) && !callerIsLocal:
+		return errors.New("it is a loopback address, and the caller is on another machine: set xxl.job.executor.address, or its ip")
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	if err != nil {
+		return nil // a name is looked up, and checked, when it is called
+	}
+	guard := s.remote
+	if ip.Unmap().IsLoopback() {
+		guard = s.local
+	}
+	return guard.Check(ip)
+}

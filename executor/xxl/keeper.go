@@ -1,0 +1,284 @@
+package xxlexec
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/xxl"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// askEvery is how often an executor is asked whether it still runs a job.
+	askEvery = 15 * time.Second
+	// overtime is how long after its timeout a run is ended by the keeper: executors end it by themselves.
+	overtime = 15 * time.Second
+	// lostMin is the least time of silence after which a run is lost: after an outage Java sends
+	// its results again within 30 s.
+	lostMin = 40 * time.Second
+	// lostUnseen is that of a run at an executor that is registered, and was never seen busy: some
+	// answer idle whatever they do.
+	lostUnseen = 10 * time.Minute
+	// killTries is how often an executor is asked to end a run before it is given up, killRest
+	// the time between: three times in 10 s.
+	killTries = 3
+	killRest  = 5 * time.Second
+	// askers is how many executors are asked at once, and pagesMax how many batches a look takes.
+	askers   = 32
+	pagesMax = 20
+	// gapMax is for how long looks may fail without this node losing track: that of a session.
+	gapMax = store.SessionLife
+	// rememberedMax bounds what a keeper remembers of addresses and runs.
+	rememberedMax = 20_000
+)
+
+// keeper asks after what was handed over.
+type keeper struct {
+	mu sync.Mutex
+	// since is from when on this node looks without a gap, and looked when it did last.
+	since, looked time.Time
+	// kills are how often an end was asked for in vain.
+	kills map[int64]int
+	// busy are addresses that have shown that they tell what they run.
+	busy map[string]bool
+	// over are the last runs of jobs at addresses that have ended, where an executor may have
+	// several: what was sent before and is said to be busy may be another one.
+	over map[place]int64
+}
+
+// place is a job at an executor.
+type place struct {
+	address string
+	job     int32
+}
+
+func (k *keeper) init() {
+	k.kills, k.busy, k.over = map[int64]int{}, map[string]bool{}, map[place]int64{}
+}
+
+// ended notes the end of a run.
+func (k *keeper) ended(e *endedRun) {
+	if !e.about.Allows {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.over) >= rememberedMax {
+		clear(k.over)
+	}
+	at := place{e.about.Address, e.about.Job}
+	k.over[at] = max(k.over[at], e.handover.Number)
+}
+
+// overtaken tells whether a run that was sent later has ended.
+func (k *keeper) overtaken(at place, number int64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.over[at] > number
+}
+
+// tried counts an attempt to end a run in vain, and tells whether it was the last.
+func (k *keeper) tried(number int64) (last bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.kills) >= rememberedMax {
+		clear(k.kills)
+	}
+	k.kills[number]++
+	if k.kills[number] < killTries {
+		return false
+	}
+	delete(k.kills, number)
+	return true
+}
+
+// sawBusy notes that an address tells what it runs.
+func (k *keeper) sawBusy(address string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.busy) >= rememberedMax {
+		clear(k.busy)
+	}
+	k.busy[address] = true
+}
+
+func (k *keeper) tells(address string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.busy[address]
+}
+
+// look notes that this node looks, and returns for how long it has done so without a gap. While
+// it did not, results may have come that nobody took.
+func (k *keeper) look(now time.Time) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.since.IsZero() || now.Sub(k.looked) > gapMax {
+		k.since = now
+	}
+	k.looked = now
+	return now.Sub(k.since)
+}
+
+// askAll asks after all runs whose time has come.
+func (a *Admin) askAll(ctx context.Context) error {
+	for range pagesMax {
+		list, err := a.store.ToAsk(ctx, Kind, store.MaxBatch)
+		if err != nil {
+			return err
+		}
+		watched := a.keeper.look(time.Now())
+		if err := a.askSome(ctx, list, watched); err != nil {
+			return err
+		}
+		if len(list) < store.MaxBatch {
+			return nil
+		}
+	}
+	return nil
+}
+
+// outstanding is a run to ask after, and what came of that.
+type outstanding struct {
+	*store.Outstanding
+	about  about
+	answer store.Answer
+	result *store.Result // how it ended; nil if it did not
+}
+
+// askSome asks after runs: once for all of a job at an executor.
+func (a *Admin) askSome(ctx context.Context, list []store.Outstanding, watched time.Duration) error {
+	groups := map[place][]*outstanding{}
+	for i := range list {
+		o := &outstanding{Outstanding: &list[i], answer: store.Answer{Handover: list[i].Handover, Next: askEvery}}
+		var err error
+		if o.about, err = aboutOf(&list[i].Handover); err != nil {
+			a.log.Warn("what is known about a run at an executor cannot be read", "number", list[i].Number, "error", err)
+		}
+		at := place{o.about.Address, o.about.Job}
+		groups[at] = append(groups[at], o)
+	}
+	next := make(chan []*outstanding)
+	var group sync.WaitGroup
+	for range min(askers, len(groups)) {
+		group.Go(func() {
+			for runs := range next {
+				a.askPlace(ctx, runs, watched)
+			}
+		})
+	}
+	for _, runs := range groups {
+		next <- runs
+	}
+	close(next)
+	group.Wait()
+
+	var results []store.Result
+	var answers []store.Answer
+	for _, runs := range groups {
+		for _, o := range runs {
+			if o.result != nil {
+				results = append(results, *o.result)
+			} else {
+				answers = append(answers, o.answer)
+			}
+		}
+	}
+	if len(results) > 0 {
+		if _, err := a.store.Finish(ctx, job.ID{}, results); err != nil {
+			return err
+		}
+	}
+	if len(answers) > 0 {
+		return a.store.Asked(ctx, answers)
+	}
+	return nil
+}
+
+// askPlace asks after the runs of a job at an executor.
+func (a *Admin) askPlace(ctx context.Context, runs []*outstanding, watched time.Duration) {
+	var silent []*outstanding
+	for _, o := range runs {
+		deadline := o.Deadline()
+		switch {
+		case o.Run.CancelBy != "":
+			a.end(ctx, o, job.OutcomeCancelled, cancelReason(&o.Run))
+		case !o.about.Allows && !deadline.IsZero() && o.Now.Sub(deadline) >= overtime:
+			a.end(ctx, o, job.OutcomeTimedOut, fmt.Sprintf("it took longer than its timeout of %v, and the executor did not end it", job.Duration(o.Timeout)))
+		default:
+			silent = append(silent, o)
+		}
+	}
+	if len(silent) == 0 {
+		return
+	}
+	first := silent[0]
+	to, at := first.about.target(), place{first.about.Address, first.about.Job}
+	answer, err := a.current.Load().caller.ask(ctx, to, xxl.PathIdleBeat, xxl.OfJob(at.job))
+	if ctx.Err() != nil {
+		return // the question was not asked
+	}
+	busy := err == nil && !answer.OK()
+	if busy {
+		a.keeper.sawBusy(to.address)
+	}
+	for _, o := range silent {
+		limit := max(o.Run.LostAfter, lostMin)
+		o.answer.Next = min(askEvery, limit/4)
+		if o.answer.Seen = busy && !(o.about.Allows && a.keeper.overtaken(at, o.Number)); o.answer.Seen {
+			continue
+		}
+		registered := a.registry.has(to.group, to.address)
+		if registered && o.Seen.IsZero() && !a.keeper.tells(to.address) {
+			limit = max(limit, lostUnseen)
+		}
+		if watched < limit || o.Now.Sub(o.Sent) < limit || o.Now.Sub(o.Seen) < limit {
+			continue
+		}
+		o.result = &store.Result{Attempt: o.Attempt, Started: o.Sent, Outcome: job.OutcomeLost, Reason: silence(to, limit, busy, registered, err)}
+	}
+}
+
+// silence says why a run is lost.
+func silence(to target, limit time.Duration, busy, registered bool, err error) string {
+	span := job.Duration(limit.Round(time.Second))
+	switch {
+	case err != nil && !registered:
+		return fmt.Sprintf("the executor %s is not registered any more, and was not reached for %v: %v", to.address, span, err)
+	case err != nil:
+		return fmt.Sprintf("the executor %s was not reached for %v: %v", to.address, span, err)
+	case busy:
+		return fmt.Sprintf("the executor %s has ended a later run of the job, and has not reported this one for %v", to.address, span)
+	}
+	return fmt.Sprintf("the executor %s does not run it, and has not reported its end for %v", to.address, span)
+}
+
+func cancelReason(r *store.Run) string {
+	if r.CancelReason == "" {
+		return "cancelled by " + r.CancelBy
+	}
+	return "cancelled by " + r.CancelBy + ": " + r.CancelReason
+}
+
+// end asks an executor to end a run. It is over when the executor has answered, or does not
+// answer again and again.
+func (a *Admin) end(ctx context.Context, o *outstanding, outcome job.Outcome, reason string) {
+	answer, err := a.current.Load().caller.ask(ctx, o.about.target(), xxl.PathKill, xxl.OfJob(o.about.Job))
+	if ctx.Err() != nil {
+		return
+	}
+	var refused string
+	switch {
+	case err != nil && !a.keeper.tried(o.Number):
+		o.answer.Next = killRest
+		return
+	case err != nil:
+		refused = fmt.Sprintf("; the executor %s did not answer, and may still run it: %v", o.about.Address, err)
+	case !answer.OK():
+		refused = fmt.Sprintf("; the executor %s answered: %s", o.about.Address, orCode(answer))
+	}
+	o.result = &store.Result{Attempt: o.Attempt, Started: o.Sent, Outcome: outcome, Reason: xxl.Clean(reason+refused, xxl.MessageMax)}
+}

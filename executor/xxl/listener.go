@@ -1,0 +1,196 @@
+package xxlexec
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/xxl"
+)
+
+// bodyMax is how many bytes a request of an executor may have: callbacks come in batches, with
+// messages of 50,000 characters.
+const bodyMax = 16 << 20
+
+// The paths of an admin, behind its root.
+const (
+	pathRegistry = "/api/registry"
+	pathRemove   = "/api/registryRemove"
+	pathCallback = "/api/callback"
+	// oldRoot is the root of admins before 3.4.1; later ones have none.
+	oldRoot = "/xxl-job-admin"
+)
+
+// ServeHTTP answers executors. It has the paths of an admin that they call, and no others.
+func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	answer := xxl.Accepted()
+	if err := a.answer(w, r); err != nil {
+		var refused xxl.Refusal
+		if !errors.As(err, &refused) {
+			a.log.Error("a request of an executor could not be taken; most executors repeat it", "path", r.URL.Path, "error", err)
+			refused = "Belfry could not store it; try again."
+		}
+		answer = xxl.Refused(string(refused))
+	}
+	w.Header().Set("Content-Type", xxl.ContentType)
+	_, _ = w.Write(answer) // else the executor has gone
+}
+
+// answer does what a request asks for. The error is a Refusal if the request is wrong.
+func (a *Admin) answer(w http.ResponseWriter, r *http.Request) error {
+	s := a.current.Load()
+	if r.Method != http.MethodPost {
+		return xxl.RefusedMethod
+	}
+	path := pathOfRequest(r.URL.Path)
+	if path != pathRegistry && path != pathRemove && path != pathCallback {
+		return xxl.RefusedPath(r.URL.Path)
+	}
+	if !s.isToken(r.Header.Get(xxl.HeaderToken)) {
+		a.failures.add(r.RemoteAddr, a.log)
+		return xxl.RefusedToken
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bodyMax))
+	if err != nil {
+		return xxl.RefusedArgument
+	}
+	if path == pathCallback {
+		return a.answerCallbacks(r, body)
+	}
+	said, err := xxl.ReadRegistration(body)
+	if err != nil {
+		return err
+	}
+	if err := s.checkAddress(said.Address, isLocal(r.RemoteAddr)); err != nil {
+		a.log.Warn("an executor was refused", "group", said.Group, "address", said.Address, "caller", r.RemoteAddr, "reason", err)
+		return xxl.Refusal("the address " + said.Address + " is refused: " + err.Error())
+	}
+	if s.Forward != "" {
+		a.forwards.add(forward{path: path, body: body, header: r.Header.Get(xxl.HeaderGroup)})
+	}
+	if path == pathRemove {
+		return a.unregister(r.Context(), said)
+	}
+	generation := ""
+	if r.Header.Get(xxl.HeaderGroup) != "" {
+		generation = generationD
+	}
+	return a.register(r.Context(), said, generation)
+}
+
+// answerCallbacks takes results. All that can be read of them is taken: executors in Go and
+// Node send nothing again.
+func (a *Admin) answerCallbacks(r *http.Request, body []byte) error {
+	list, unread, err := xxl.ReadCallbacks(body)
+	if err != nil {
+		return err
+	}
+	if unread > 0 {
+		a.log.Warn("some results of an executor cannot be read, and are left out", "results", unread, "caller", r.RemoteAddr)
+	}
+	unknown, err := a.take(r.Context(), list)
+	if err != nil {
+		return err
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	if a.current.Load().Forward == "" {
+		a.log.Debug("an executor has sent results of runs that are not known", "results", len(unknown), "first", unknown[0].LogID, "caller", r.RemoteAddr)
+		return nil
+	}
+	a.forwards.add(forward{path: pathCallback, body: xxl.Callbacks(unknown), header: r.Header.Get(xxl.HeaderGroup)})
+	return nil
+}
+
+// pathOfRequest returns the path behind the root, with single slashes: Go executors write two
+// where the address of the admin ends in one.
+func pathOfRequest(path string) string {
+	for strings.Contains(path, "//") {
+		path = strings.ReplaceAll(path, "//", "/")
+	}
+	if rest, ok := strings.CutPrefix(path, oldRoot+"/"); ok {
+		path = "/" + rest
+	}
+	return path
+}
+
+// isLocal tells whether a caller is on this machine.
+func isLocal(remote string) bool {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// tokenHash makes tokens as long as each other, so that they can be compared in constant time.
+type tokenHash [sha256.Size]byte
+
+func hashOf(token string) tokenHash { return sha256.Sum256([]byte(token)) }
+
+// isToken tells whether a token is one that executors may show. It takes the same time
+// whichever it is.
+func (s *settings) isToken(token string) bool {
+	given, found := hashOf(token), 0
+	for i := range s.hashes {
+		found |= subtle.ConstantTimeCompare(given[:], s.hashes[i][:])
+	}
+	return found == 1
+}
+
+const (
+	// failuresMax is how many addresses are counted apart; the others count as one.
+	failuresMax = 1000
+	// failuresEvery is how often the log names an address again.
+	failuresEvery = time.Minute
+)
+
+// failures counts requests with a wrong token, by address.
+type failures struct {
+	mu   sync.Mutex
+	byIP map[string]*failure
+}
+
+type failure struct {
+	count int
+	said  time.Time
+}
+
+func (f *failures) add(remote string, log *slog.Logger) {
+	host, _, err := net.SplitHostPort(remote)
+	if err != nil {
+		host = remote
+	}
+	f.mu.Lock()
+	one := f.byIP[host]
+	if one == nil && len(f.byIP) >= failuresMax {
+		host = "others"
+		one = f.byIP[host]
+	}
+	if one == nil {
+		if f.byIP == nil {
+			f.byIP = map[string]*failure{}
+		}
+		one = &failure{}
+		f.byIP[host] = one
+	}
+	one.count++
+	count, say := one.count, time.Since(one.said) >= failuresEvery
+	if say {
+		one.said = time.Now()
+	}
+	f.mu.Unlock()
+	if say {
+		log.Warn("an executor has shown a wrong access token", "caller", host, "times", count)
+	}
+}

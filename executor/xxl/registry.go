@@ -1,0 +1,205 @@
+package xxlexec
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/xxl"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// beatEvery is how often a sign of life is written that says nothing new: four of them within
+// the life of a registration.
+const beatEvery = 20 * time.Second
+
+// registry is this node's copy of who has registered. What this node was told and has not
+// written yet is in it as well.
+type registry struct {
+	mu sync.Mutex
+	// groups are the executors of each group, by address.
+	groups map[string][]store.Registration
+	// read is when the copy was read, by the clock of this process; zero before.
+	read time.Time
+	// written is when this node wrote a sign of life of each, by the clock of this process, and
+	// waiting are those to be written.
+	written map[store.Registration]time.Time
+	waiting map[store.Registration]store.Registration
+	// learned are addresses that have shown to be of another generation than they registered with.
+	learned map[string]string
+}
+
+func (r *registry) init() {
+	r.groups, r.written = map[string][]store.Registration{}, map[store.Registration]time.Time{}
+	r.waiting, r.learned = map[store.Registration]store.Registration{}, map[string]string{}
+}
+
+// keyOf returns what a registration is known by.
+func keyOf(r store.Registration) store.Registration {
+	return store.Registration{Kind: r.Kind, Group: r.Group, Address: r.Address}
+}
+
+// refresh reads the registry.
+func (a *Admin) refresh(ctx context.Context) error {
+	list, err := a.store.Registrations(ctx, Kind)
+	if err != nil {
+		return fmt.Errorf("read the executors: %w", err)
+	}
+	a.registry.set(list)
+	return nil
+}
+
+func (r *registry) set(list []store.Registration) {
+	groups := map[string][]store.Registration{}
+	for _, one := range list {
+		groups[one.Group] = append(groups[one.Group], one)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.groups, r.read = groups, time.Now()
+	for key, at := range r.written {
+		if time.Since(at) > store.RegistrationLife {
+			delete(r.written, key)
+		}
+	}
+}
+
+// find returns an executor of the copy.
+func (r *registry) find(key store.Registration) (store.Registration, bool) {
+	for _, one := range r.groups[key.Group] {
+		if one.Address == key.Address {
+			return one, true
+		}
+	}
+	return store.Registration{}, false
+}
+
+// has tells whether an address is registered in a group.
+func (r *registry) has(group, address string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.find(store.Registration{Group: group, Address: address})
+	return ok
+}
+
+// targets returns the executors of a group by address.
+func (r *registry) targets(group string) []target {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := make([]target, 0, len(r.groups[group]))
+	for _, one := range r.groups[group] {
+		list = append(list, target{group: group, address: one.Address, generation: cmp.Or(one.Generation, r.learned[one.Address])})
+	}
+	return list
+}
+
+// learn notes the generation of an address.
+func (r *registry) learn(address, generation string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.learned) >= store.RegistrationsMax {
+		clear(r.learned)
+	}
+	r.learned[address] = generation
+}
+
+// targetsOf returns the executors of a group; where the copy has none the registry is read.
+func (a *Admin) targetsOf(ctx context.Context, group string) ([]target, error) {
+	list := a.registry.targets(group)
+	if len(list) > 0 {
+		return list, nil
+	}
+	if err := a.refresh(ctx); err != nil {
+		return nil, err
+	}
+	return a.registry.targets(group), nil
+}
+
+// register takes a sign of life. What is new is written at once, all else soon.
+func (a *Admin) register(ctx context.Context, said xxl.Registration, generation string) error {
+	one := store.Registration{Kind: Kind, Group: said.Group, Address: xxl.Address(said.Address), Generation: generation}
+	key := keyOf(one)
+	r := &a.registry
+	r.mu.Lock()
+	known, there := r.find(key)
+	total := 0
+	for _, group := range r.groups {
+		total += len(group)
+	}
+	isNew := !there || known.Generation != generation
+	if !isNew {
+		if time.Since(r.written[key]) >= beatEvery {
+			r.waiting[key] = one
+		}
+		r.mu.Unlock()
+		return nil
+	}
+	r.mu.Unlock()
+	if !there && total >= store.RegistrationsMax {
+		return xxl.Refusal(fmt.Sprintf("%d executors are registered already, the most that are allowed", total))
+	}
+	if err := a.store.Register(ctx, []store.Registration{one}); err != nil {
+		return err
+	}
+	a.log.Info("an executor has registered", "group", one.Group, "address", one.Address)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.written[key] = time.Now()
+	group := slices.DeleteFunc(slices.Clone(r.groups[one.Group]), func(other store.Registration) bool { return other.Address == one.Address })
+	group = append(group, one)
+	slices.SortFunc(group, func(a, b store.Registration) int { return cmp.Compare(a.Address, b.Address) })
+	r.groups[one.Group] = group
+	return nil
+}
+
+// unregister forgets an executor that stops.
+func (a *Admin) unregister(ctx context.Context, said xxl.Registration) error {
+	key := store.Registration{Kind: Kind, Group: said.Group, Address: xxl.Address(said.Address)}
+	r := &a.registry
+	r.mu.Lock()
+	delete(r.waiting, key)
+	delete(r.written, key)
+	r.groups[key.Group] = slices.DeleteFunc(slices.Clone(r.groups[key.Group]), func(other store.Registration) bool { return other.Address == key.Address })
+	r.mu.Unlock()
+	if err := a.store.Unregister(ctx, []store.Registration{key}); err != nil {
+		return err
+	}
+	a.log.Info("an executor has stopped", "group", key.Group, "address", key.Address)
+	return nil
+}
+
+// flush writes the signs of life that were gathered.
+func (a *Admin) flush(ctx context.Context) error {
+	r := &a.registry
+	for {
+		r.mu.Lock()
+		var list []store.Registration
+		for key, one := range r.waiting {
+			if len(list) == store.MaxBatch {
+				break
+			}
+			list = append(list, one)
+			delete(r.waiting, key)
+		}
+		r.mu.Unlock()
+		if len(list) == 0 {
+			return nil
+		}
+		err := a.store.Register(ctx, list)
+		r.mu.Lock()
+		for _, one := range list {
+			if err != nil {
+				r.waiting[keyOf(one)] = one
+			} else {
+				r.written[keyOf(one)] = time.Now()
+			}
+		}
+		r.mu.Unlock()
+		if err != nil {
+			return fmt.Errorf("write signs of life of executors: %w", err)
+		}
+	}
+}

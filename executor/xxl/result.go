@@ -1,0 +1,118 @@
+package xxlexec
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/xxl"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// logsWithin is how long results wait for the logs of their runs. An executor waits for the
+// answer, for 3 s at most; a log that takes longer comes into the store behind its result.
+const logsWithin = 150 * time.Millisecond
+
+// take takes the results of runs, and returns those of runs that are not Belfry's.
+func (a *Admin) take(ctx context.Context, list []xxl.Callback) (unknown []xxl.Callback, err error) {
+	now, err := a.store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for len(list) > 0 {
+		some := list[:min(len(list), store.MaxBatch)]
+		list = list[len(some):]
+		others, err := a.takeSome(ctx, some, now)
+		if err != nil {
+			return nil, err
+		}
+		unknown = append(unknown, others...)
+	}
+	return unknown, nil
+}
+
+// takeSome takes at most store.MaxBatch results.
+func (a *Admin) takeSome(ctx context.Context, list []xxl.Callback, now time.Time) (unknown []xxl.Callback, err error) {
+	numbers, first := make([]int64, 0, len(list)), map[int64]*xxl.Callback{}
+	for i := range list {
+		if c := &list[i]; first[c.LogID] == nil { // the first result counts
+			first[c.LogID] = c
+			numbers = append(numbers, c.LogID)
+		}
+	}
+	known, err := a.store.HandoversOf(ctx, numbers)
+	if err != nil {
+		return nil, err
+	}
+	ended := make([]endedRun, 0, len(known))
+	for i := range known {
+		h := &known[i]
+		if h.Kind != Kind {
+			continue
+		}
+		note, err := aboutOf(h)
+		if err != nil {
+			a.log.Warn("what is known about a run at an executor cannot be read", "number", h.Number, "error", err)
+		}
+		ended = append(ended, endedRun{handover: h, about: note, said: first[h.Number]})
+		delete(first, h.Number)
+	}
+	for i := range list {
+		if c := &list[i]; first[c.LogID] == c {
+			unknown = append(unknown, *c)
+		}
+	}
+	a.readLogs(ctx, ended)
+	results := make([]store.Result, len(ended))
+	for i := range ended {
+		results[i] = ended[i].result(now)
+	}
+	if len(results) == 0 {
+		return unknown, nil
+	}
+	if _, err := a.store.Finish(ctx, job.ID{}, results); err != nil {
+		return nil, err
+	}
+	for i := range ended {
+		a.keeper.ended(&ended[i])
+		if !ended[i].logged {
+			a.lateLogs.add(&ended[i])
+		}
+	}
+	return unknown, nil
+}
+
+// endedRun is a run that an executor says to have ended.
+type endedRun struct {
+	handover *store.Handover
+	about    about
+	said     *xxl.Callback
+	// output is its log, and logged is set when that was read.
+	output []store.OutputChunk
+	bytes  int64
+	logged bool
+}
+
+// result returns how the run ended. What was cancelled counts as cancelled in the store,
+// whatever the executor says.
+func (e *endedRun) result(now time.Time) store.Result {
+	h := e.handover
+	r := store.Result{Attempt: h.Attempt, Started: h.Sent, Outcome: job.OutcomeFailed, Reason: e.said.Message, Output: e.output, OutputBytes: e.bytes}
+	deadline := h.Deadline()
+	switch {
+	case e.said.Code == xxl.CodeOK && !e.about.Allows && !deadline.IsZero() && now.After(deadline):
+		// Executors in Go report what they have ended for its timeout as a success.
+		r.Outcome = job.OutcomeTimedOut
+		r.Reason = fmt.Sprintf("the executor reported success %v after it was sent, later than the timeout of %v", now.Sub(h.Sent).Round(time.Millisecond), h.Timeout)
+	case e.said.Code == xxl.CodeOK:
+		r.Outcome, r.Reason = job.OutcomeSucceeded, ""
+	case e.said.Code == xxl.CodeTimeout:
+		r.Outcome = job.OutcomeTimedOut
+	case r.Reason == "" && e.said.Code != 0:
+		r.Reason = fmt.Sprintf("the executor reported code %d", e.said.Code)
+	case r.Reason == "":
+		r.Reason = "the executor reported a result without a code"
+	}
+	return r
+}

@@ -1,0 +1,125 @@
+package xxlexec
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// routedMax is how many jobs a node remembers the executors of. One that is forgotten begins
+// anew with the first.
+const routedMax = 10_000
+
+// routes is what this node has sent where, for the strategies that go by it.
+type routes struct {
+	mu   sync.Mutex
+	jobs map[job.ID]*usage
+}
+
+// usage is how a job has used executors.
+type usage struct {
+	turn  int
+	count map[string]int
+	last  map[string]time.Time
+}
+
+func (r *routes) init() { r.jobs = map[job.ID]*usage{} }
+
+// order returns executors in the order in which they are tried. They are given by address.
+func (r *routes) order(list []target, strategy job.Strategy, uid job.ID, shard, shards int) []target {
+	order := slices.Clone(list)
+	n := len(order)
+	if n < 2 {
+		return order
+	}
+	switch strategy {
+	case job.StrategyFirst, job.StrategyFirstIdle:
+	case job.StrategyLast:
+		slices.Reverse(order)
+	case job.StrategyBroadcast:
+		order = rotated(order, shard)
+	case job.StrategyRoundRobin:
+		order = rotated(order, r.next(uid))
+	case job.StrategyHash:
+		slices.SortStableFunc(order, func(a, b target) int { return bytes.Compare(rank(uid, shard, b), rank(uid, shard, a)) })
+	case job.StrategyLeastFrequentlyUsed, job.StrategyLeastRecentlyUsed:
+		r.byUse(order, strategy, uid)
+	default: // any, random
+		rand.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+	}
+	return order
+}
+
+// rotated returns a list that begins with another item.
+func rotated(list []target, by int) []target {
+	by %= len(list)
+	return slices.Concat(list[by:], list[:by])
+}
+
+// rank returns the weight of an executor for a job: when one comes or goes, only the jobs that
+// it gets or had move.
+func rank(uid job.ID, shard int, t target) []byte {
+	sum := sha256.Sum256(append(append(uid[:], byte(shard>>8), byte(shard)), t.address...))
+	return sum[:]
+}
+
+// of returns how a job has used executors. The caller holds the mutex.
+func (r *routes) of(uid job.ID) *usage {
+	u := r.jobs[uid]
+	if u == nil {
+		for old := range r.jobs { // any will do
+			if len(r.jobs) < routedMax {
+				break
+			}
+			delete(r.jobs, old)
+		}
+		u = &usage{count: map[string]int{}, last: map[string]time.Time{}}
+		r.jobs[uid] = u
+	}
+	return u
+}
+
+// next returns whose turn it is.
+func (r *routes) next(uid job.ID) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.of(uid)
+	u.turn++
+	return u.turn - 1
+}
+
+func (r *routes) byUse(order []target, strategy job.Strategy, uid job.ID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.of(uid)
+	slices.SortStableFunc(order, func(a, b target) int {
+		if strategy == job.StrategyLeastFrequentlyUsed {
+			return cmp.Compare(u.count[a.address], u.count[b.address])
+		}
+		return u.last[a.address].Compare(u.last[b.address])
+	})
+}
+
+// used notes that a run was sent. Executors that are gone are forgotten with the others of the
+// job when there are too many.
+func (r *routes) used(uid job.ID, strategy job.Strategy, address string) {
+	if strategy != job.StrategyLeastFrequentlyUsed && strategy != job.StrategyLeastRecentlyUsed {
+		return
+	}
+	const addressesMax = 1000
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u := r.of(uid)
+	if len(u.count) >= addressesMax {
+		clear(u.count)
+		clear(u.last)
+	}
+	u.count[address]++
+	u.last[address] = time.Now()
+}

@@ -1,0 +1,207 @@
+package xxlexec
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/xxl"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// refusedFor is for how long a run is sent again that an executor refuses although the store
+	// knows that nothing of the job runs: Java takes up to 45 ms to notice the end of a run.
+	refusedFor = 2 * time.Second
+	// refusedRest is the time between these tries.
+	refusedRest = 50 * time.Millisecond
+	// triedMax is how many executors are tried: one that cannot be reached takes 2 s.
+	triedMax = 10
+)
+
+// about is what a handover says about work at an executor.
+type about struct {
+	Group      string `json:"group"`
+	Address    string `json:"address"`
+	Generation string `json:"generation,omitempty"`
+	Job        int32  `json:"job"`
+	// SentAt is when the run was sent, in ms: executors file its log by it.
+	SentAt int64 `json:"sent_at"`
+	// Allows is set where an executor may have several runs of the job.
+	Allows bool `json:"allows,omitempty"`
+}
+
+// aboutOf returns what a handover of this package says.
+func aboutOf(h *store.Handover) (about, error) {
+	var about about
+	if err := json.Unmarshal([]byte(h.About), &about); err != nil {
+		return about, fmt.Errorf("read handover %d: %w", h.Number, err)
+	}
+	return about, nil
+}
+
+func (ab *about) target() target { return target{ab.Group, ab.Address, ab.Generation} }
+
+var _ executor.Executor = (*Admin)(nil)
+
+// Run gives an attempt to an executor. It does not wait for its end.
+func (a *Admin) Run(ctx context.Context, at executor.Attempt, _ executor.Output) executor.Result {
+	spec, err := at.Job.Expand(at.Data)
+	if err != nil {
+		return failed("%v", err)
+	}
+	x := spec.XXL
+	s := a.current.Load()
+	if x.Glue != nil && !s.Glue {
+		return failed("this node sends no code to executors: xxl.glue of its configuration allows that")
+	}
+	if err := at.Start(); err != nil {
+		return executor.Result{Unstarted: true, Reason: err.Error()}
+	}
+	list, err := a.targetsOf(ctx, x.Group)
+	if err != nil {
+		return executor.Result{Unstarted: true, Reason: err.Error()}
+	}
+	if len(list) == 0 {
+		return failed("no executor of the group %s is registered", x.Group)
+	}
+	strategy := at.Job.Place.Strategy
+	order := a.routes.order(list, strategy, at.Run.JobUID, at.Run.Shard, at.Run.Shards)
+	g := giving{admin: a, settings: s, attempt: &at, xxl: x}
+	for _, to := range order[:min(len(order), triedMax)] {
+		if ctx.Err() != nil {
+			outcome, reason := executor.ByCause(ctx)
+			return executor.Result{Outcome: outcome, Reason: reason}
+		}
+		if strategy == job.StrategyFirstIdle && !g.isIdle(ctx, to) {
+			continue
+		}
+		if result, done := g.give(ctx, to); done {
+			return result
+		}
+	}
+	what := "can be reached"
+	if strategy == job.StrategyFirstIdle {
+		what = "is idle"
+	}
+	more := ""
+	if left := len(order) - triedMax; left > 0 {
+		more = fmt.Sprintf(", and %d more were not tried", left)
+	}
+	return failed("no executor of the group %s %s: %s%s", x.Group, what, strings.Join(g.passed, ", "), more)
+}
+
+func failed(format string, args ...any) executor.Result {
+	return executor.Result{Outcome: job.OutcomeFailed, Reason: xxl.Clean(fmt.Sprintf(format, args...), xxl.MessageMax)}
+}
+
+// giving is an attempt on its way to an executor.
+type giving struct {
+	admin    *Admin
+	settings *settings
+	attempt  *executor.Attempt
+	xxl      *job.XXL
+	passed   []string // the addresses that did not take it, with the reason
+}
+
+func (g *giving) pass(to target, why any) {
+	g.passed = append(g.passed, fmt.Sprintf("%s (%v)", to.address, why))
+}
+
+// isIdle asks an executor whether it runs the job.
+func (g *giving) isIdle(ctx context.Context, to target) bool {
+	answer, err := g.settings.caller.ask(ctx, to, xxl.PathIdleBeat, xxl.OfJob(g.xxl.Number(g.attempt.Run.JobUID)))
+	if err == nil && !answer.OK() {
+		err = errors.New("busy")
+	}
+	if err != nil {
+		g.pass(to, err)
+	}
+	return err == nil
+}
+
+// give sends the attempt to an executor, and tells whether that is the end of it: it is not if
+// the request surely did not arrive.
+func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
+	at, x := g.attempt, g.xxl
+	allows := at.Job.Policy.Overlap == job.OverlapAllow
+	note := about{
+		Group: to.group, Address: to.address, Generation: to.generation, Job: x.Number(at.Run.JobUID),
+		SentAt: time.Now().UnixMilli(), Allows: allows,
+	}
+	text, err := json.Marshal(note)
+	if err != nil {
+		return failed("%v", err), true
+	}
+	number, err := at.HandOver(ctx, executor.Handover{Kind: Kind, To: to.address, About: string(text)})
+	if err != nil {
+		// Nothing was sent: neither here, nor at an address before.
+		return executor.Result{Unstarted: true, Reason: err.Error()}, true
+	}
+	// From here on the end of ctx must not leave open what was sent, so that it does not end it.
+	ctx = context.WithoutCancel(ctx)
+	request := g.trigger(note, number, allows)
+	until := time.Now().Add(refusedFor)
+	for {
+		answer, err := g.settings.caller.ask(ctx, to, pathOf(to), request.Body())
+		var unsent *notSent
+		switch {
+		case errors.As(err, &unsent):
+			g.pass(to, err)
+			return executor.Result{}, false
+		case err != nil || answer.OK():
+			// What has no answer may have arrived: it is not sent again.
+			g.admin.routes.used(at.Run.JobUID, at.Job.Place.Strategy, to.address)
+			return executor.Result{HandedOver: true}, true
+		case answer.IsOtherPath() && to.generation != generationD:
+			to.generation = generationD
+			g.admin.registry.learn(to.address, generationD)
+			continue // it was refused: nothing runs
+		case answer.IsBusy() && allows:
+			return executor.Result{Outcome: job.OutcomeSkipped, Reason: fmt.Sprintf("the executor %s runs the job already: %s", to.address, answer.Message)}, true
+		case answer.IsBusy() && time.Now().Before(until):
+			time.Sleep(refusedRest)
+			continue
+		}
+		return failed("the executor %s has refused it: %s", to.address, orCode(answer)), true
+	}
+}
+
+// orCode returns what an executor says, or its code.
+func orCode(a xxl.Answer) string {
+	if a.Message == "" {
+		return fmt.Sprintf("code %d", a.Code)
+	}
+	return a.Message
+}
+
+func pathOf(to target) string {
+	if to.generation == generationD {
+		return xxl.PathTrigger
+	}
+	return xxl.PathRun
+}
+
+// trigger returns the request for the attempt.
+func (g *giving) trigger(note about, number int64, allows bool) *xxl.Trigger {
+	at, x := g.attempt, g.xxl
+	t := &xxl.Trigger{
+		JobID: note.Job, Handler: x.Handler, Params: x.Param, Block: job.BlockSerial.Name(),
+		LogID: number, LogDateTime: note.SentAt, GlueType: "BEAN", Index: at.Run.Shard, Total: max(1, at.Run.Shards),
+	}
+	if allows {
+		t.Block = x.Block.Name()
+	}
+	if limit := at.Job.Policy.Timeout; limit != nil {
+		t.Timeout = int((time.Duration(*limit) + time.Second - 1) / time.Second)
+	}
+	if x.Glue != nil {
+		t.GlueType, t.GlueSource, t.GlueUpdatedAt = x.Glue.Type.Name(), x.Glue.Source, x.Glue.Moment()
+	}
+	return t
+}

@@ -1,0 +1,121 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	xxlexec "github.com/belfry-cron/belfry/executor/xxl"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// executorsOfXXL is what answers executors of XXL-JOB and gives them work. The zero value is
+// that of a server without them.
+type executorsOfXXL struct {
+	admin  *xxlexec.Admin
+	listen *connections
+	http   *http.Server
+}
+
+// listenXXL takes the address for executors.
+func (s *Server) listenXXL() error {
+	if !s.Settings.XXL.IsOn() {
+		return nil
+	}
+	address := string(s.Settings.XXL.Listen)
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return &ListenError{address, err}
+	}
+	s.xxl.listen = limitConnections(l, connectionsFor(fileLimit(), s.capacity()), s.Log)
+	s.closers = append(s.closers, func() error {
+		if err := s.xxl.listen.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	return nil
+}
+
+// makeXXL makes what answers executors of XXL-JOB, if there are any.
+func (s *Server) makeXXL() error {
+	if s.xxl.listen == nil {
+		return nil
+	}
+	settings, err := s.settingsOfXXL(s.Settings)
+	if err != nil {
+		return err
+	}
+	s.xxl.admin, err = xxlexec.New(xxlexec.Config{
+		Store: s.measured, OutputLimit: int(s.Settings.Output), Wrote: func(run job.ID) { s.followers.Wrote(run) }, Log: s.Log, Settings: settings,
+	})
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, func() error { s.xxl.admin.Close(); return nil })
+	s.xxl.http = &http.Server{
+		Handler: s.xxl.admin, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: headerMax, ConnState: s.xxl.listen.state, ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+	}
+	s.Log.Info("executors of XXL-JOB may register", "address", s.xxl.listen.Addr())
+	return nil
+}
+
+// settingsOfXXL reads the tokens, and returns what the node knows of executors.
+func (s *Server) settingsOfXXL(c config.Server) (xxlexec.Settings, error) {
+	tokens, err := c.XXL.ReadTokens()
+	if err != nil {
+		return xxlexec.Settings{}, err
+	}
+	if config.HasDefaultToken(tokens) {
+		s.Log.Warn("executors are recognised by default_token, which everyone knows: any machine that reaches the address for executors can register as one and report results", "setting", "xxl.insecure_default_token")
+	}
+	return xxlexec.Settings{
+		Tokens: tokens, Glue: c.XXL.Glue, Forward: string(c.XXL.Forward),
+		Allow: config.Prefixes(c.HTTP.Allow), Deny: config.Prefixes(c.HTTP.Deny),
+	}, nil
+}
+
+// handlers returns what the node offers beside commands and requests.
+func (s *Server) handlers() []string {
+	if s.xxl.admin == nil || !s.Settings.Has(store.RoleWorker) {
+		return nil
+	}
+	return []string{job.XXLHandler}
+}
+
+// serveXXL answers executors until it is shut down, and asks after runs until ctx ends.
+func (s *Server) serveXXL(ctx context.Context) error {
+	if s.xxl.admin == nil {
+		return nil
+	}
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		s.xxl.admin.Serve(ctx)
+	}()
+	err := s.xxl.http.Serve(s.xxl.listen)
+	<-kept
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("answer executors: %w", err)
+}
+
+// stopXXL ends the answers to executors. What runs at executors goes on.
+func (s *Server) stopXXL(ctx context.Context, within time.Duration) {
+	if s.xxl.http == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
+	defer cancel()
+	if err := s.xxl.http.Shutdown(ctx); err != nil {
+		_ = s.xxl.http.Close()
+	}
+}

@@ -1,0 +1,135 @@
+package job
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// WorkXXL is the kind of work of an executor of XXL-JOB.
+const WorkXXL Work = "xxl"
+
+// XXL is work that executors of XXL-JOB do. A node chooses one of their group, asks it to run
+// the handler, and the executor calls back when that has ended: see docs/xxl.md.
+type XXL struct {
+	Group   string `json:"group" max:"255" doc:"The group of executors: the appname that they register with."`
+	Handler string `json:"handler,omitzero" max:"255" doc:"The name of the handler in the executor, as @XxlJob has it. Not with glue."`
+	Param   string `json:"param,omitzero" secret:"value" max:"1048576" doc:"The parameter that the handler gets. A template."`
+	ID      int    `json:"id,omitzero" min:"1" max:"2147483647" doc:"The number by which executors know the job. Executors queue the runs of one number. Default: one made from the uid of the job."`
+	Block   Block  `json:"block,omitzero" doc:"What an executor does with a run while it has another one of the job. Only with overlap: allow; every other overlap holds for all executors together. Default: serial."`
+	Glue    *Glue  `json:"glue,omitzero" doc:"Code that is sent to the executor, in place of a handler. Nodes send it only with xxl.glue."`
+}
+
+// Glue is code that an executor runs.
+type Glue struct {
+	Type    GlueType  `json:"type" doc:"The language of the code."`
+	Source  string    `json:"source" max:"1048576" doc:"The code. Not a template."`
+	Updated time.Time `json:"updated,omitzero" doc:"When the code was changed, as the old admin has it. An executor that gets another moment than before ends what it runs of the job. Default: one made from the code."`
+}
+
+// GlueType is the language of code for executors.
+type GlueType string
+
+// The languages of code for executors.
+const (
+	GlueGroovy     GlueType = "groovy"
+	GlueShell      GlueType = "shell"
+	GluePython     GlueType = "python"
+	GluePython2    GlueType = "python2"
+	GlueNodeJS     GlueType = "nodejs"
+	GluePowerShell GlueType = "powershell"
+	GluePHP        GlueType = "php"
+)
+
+// Values returns all languages.
+func (GlueType) Values() []string {
+	return texts(GlueGroovy, GlueShell, GluePython, GluePython2, GlueNodeJS, GluePowerShell, GluePHP)
+}
+
+// Name returns what executors call the language.
+func (t GlueType) Name() string { return "GLUE_" + strings.ToUpper(string(t)) }
+
+// Block is what an executor does with a run while it has another one of the job.
+type Block string
+
+// What an executor does with a run while it has another one of the job.
+const (
+	BlockSerial  Block = "serial"
+	BlockDiscard Block = "discard_later"
+	BlockCover   Block = "cover_early"
+)
+
+// Values returns all blocks.
+func (Block) Values() []string { return texts(BlockSerial, BlockDiscard, BlockCover) }
+
+// Name returns what executors call the block strategy.
+func (b Block) Name() string {
+	if b == BlockDiscard || b == BlockCover {
+		return strings.ToUpper(string(b))
+	}
+	return "SERIAL_EXECUTION"
+}
+
+// Moment returns when the code was changed, as executors know it: in milliseconds.
+func (g *Glue) Moment() int64 {
+	if !g.Updated.IsZero() {
+		return g.Updated.UnixMilli()
+	}
+	sum := sha256.Sum256([]byte(g.Type.Name() + "\x00" + g.Source))
+	return int64(binary.BigEndian.Uint64(sum[:8]) % glueMoments)
+}
+
+// glueMoments bounds moments that are made from code: none is later than 2001, when the first
+// executor was not written.
+const glueMoments = 1_000_000_000_000
+
+// Number returns the number by which executors know the job. One that the job does not name
+// is made from its uid, and lies above those that an admin of XXL-JOB has given.
+func (x *XXL) Number(uid ID) int32 {
+	if x.ID != 0 {
+		return int32(x.ID)
+	}
+	sum := sha256.Sum256(uid[:])
+	return int32(1<<30 | binary.BigEndian.Uint32(sum[:4])&(1<<30-1))
+}
+
+// XXLHandler is what a node has among its handlers that may send work to executors. No handler
+// of a program has such a name.
+const XXLHandler = ":xxl"
+
+func (x *XXL) kind() Work { return WorkXXL }
+
+func (x *XXL) spec() RunSpec { return RunSpec{XXL: x} }
+
+func (x *XXL) traits() traits { return traits{handler: XXLHandler, group: x.Group, isElsewhere: true} }
+
+func (x *XXL) filled() work { return x }
+
+func (x *XXL) expand(visit visitor, run *path) work {
+	expanded := *x
+	expanded.Param = visit(TemplateText, x.Param, run.at("xxl.param"))
+	return &expanded
+}
+
+func (x *XXL) check(v *validator, j *Job, run *path) {
+	at := run.field("xxl")
+	v.refuse(strings.TrimSpace(x.Group) == "", at.field("group"), "is missing", "the appname of the executors, for example order-service")
+	v.refuse(strings.ContainsFunc(x.Group, isBlankOrControl), at.field("group"), quote(x.Group)+" has a blank", "the appname of the executors, for example order-service")
+	v.refuse(strings.ContainsFunc(x.Handler, unicode.IsControl), at.field("handler"), "has a control character", "")
+	v.refuse((x.Handler != "") == (x.Glue != nil), at, "must have exactly one of handler and glue", "for example handler: orderSync")
+	if g := x.Glue; g != nil {
+		v.refuse(strings.TrimSpace(g.Source) == "", at.at("glue.source"), "is missing", "")
+		v.refuse(!g.Updated.IsZero() && g.Updated.UnixMilli() <= 0, at.at("glue.updated"), "is before 1970", "")
+	}
+	policy := j.Policy
+	policy.fill(v.defaults.in(j.Namespace), j)
+	v.refuse(x.Block != "" && policy.Overlap != OverlapAllow, at.field("block"), "is only valid with policy.overlap: allow",
+		"with overlap: "+string(policy.Overlap)+" no executor ever has two runs of the job")
+	place := root.field("place")
+	v.refuse(j.Place.Sticky, place.field("sticky"), "is about nodes, and executors do the work of this job", "use strategy: hash, which keeps a job on one executor")
+	v.refuse(j.Place.Strategy == StrategyBroadcast && j.Schedule.Boot, root.at("schedule.boot"), "cannot be combined with a broadcast over executors", "")
+}
+
+func isBlankOrControl(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
