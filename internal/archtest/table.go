@@ -397,7 +397,7 @@ var table = map[string]line{
 	"internal/logtest":     {layer: aside},
 	"internal/sim": {
 		layer:       aside,
-		imports:     []string{"cron", "job", "store", "store/memory", "internal/agenda", "internal/engine", "internal/leftovers", "internal/placement"},
+		imports:     []string{"cron", "job", "store", "store/memory", "internal/agenda", "internal/callback", "internal/engine", "internal/leftovers", "internal/placement"},
 		testImports: []string{"executor", "internal/node"},
 	},
 	// Its tests have the build tag servers.

@@ -64,6 +64,7 @@ func (h *History) Check(s store.Store, calm time.Time, lookAhead, late time.Dura
 	c.checkLateness()
 	c.checkIdle()
 	c.checkStale()
+	c.checkHandedOver()
 	c.checkReasons()
 	c.checkAbsences()
 	if err := c.checkShared(); err != nil {
@@ -160,6 +161,7 @@ func (c *checker) checkAttempts() {
 		case outcome != "" && record.Attempt.Outcome != outcome:
 			c.problem("nothing acknowledged is lost", "attempt %d of %s of %s was acknowledged as %s and is kept as %s",
 				a.Number, a.Run.Name, a.Run.Due, outcome, record.Attempt.Outcome)
+		case specOf(a.Run.Name).handed && outcome == "": // what nobody was told, or too late
 		case record.Attempt.Outcome != a.Outcome && record.Attempt.Outcome != job.OutcomeLost:
 			c.problem("nothing acknowledged is lost", "attempt %d of %s of %s ended as %s and is kept as %s",
 				a.Number, a.Run.Name, a.Run.Due, a.Outcome, record.Attempt.Outcome)
@@ -248,7 +250,7 @@ func (c *checker) checkOutcome(r *store.Record) {
 			c.problem("accounted", "a run of %s was withdrawn, and nobody has changed it: %s", r.Run.Name, r.Attempt.Reason)
 		}
 	case job.OutcomeCancelled:
-		if _, ok := steady[r.Run.Name]; ok && r.Run.Name != "replace" {
+		if _, ok := steady[r.Run.Name]; ok && !strings.Contains(steady[r.Run.Name].rest, "overlap: replace") {
 			c.problem("accounted", "a run of %s was cancelled by nobody: %s", r.Run.Name, r.Attempt.Reason)
 		}
 	}

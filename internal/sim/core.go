@@ -38,6 +38,7 @@ type Core struct {
 	memory  *memory.Store
 	random  *rand.Rand
 	user    *user
+	outside *outside
 	nodes   []*model
 	outage  bool // nobody reaches the store
 	calm    bool // nothing goes wrong any more
@@ -135,6 +136,7 @@ func runCore(seed uint64, d time.Duration, fate func(part, parts int) memory.Fat
 	clock := func() time.Time { return c.now }
 	c.memory = memory.New(memory.Options{Now: clock, LookAhead: lookAhead, NewID: c.newID, Fate: fate})
 	c.store = NewTap(c.memory, c.history, clock, lookAhead)
+	c.outside = newOutside(c.history, clock)
 	var err error
 	if c.user, err = newUser(c.store, rand.New(rand.NewPCG(seed, 3)), clock); err != nil {
 		return nil, err

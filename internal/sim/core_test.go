@@ -58,6 +58,7 @@ type load struct {
 	attempts, changes, faults, steps int
 	mute, unheard                    int
 	within, absences                 int
+	handed, outlived                 int
 }
 
 func (l *load) add(h *History) {
@@ -74,6 +75,8 @@ func (l *load) add(h *History) {
 	l.unheard += h.Unheard
 	l.within += h.Within
 	l.absences += h.Absences
+	l.handed += h.HandedOver
+	l.outlived += h.Outlived
 }
 
 // tell logs the load, and demands that it was about what docs/testing-sim.md says: two
@@ -88,7 +91,7 @@ func (l *load) tell(t *testing.T, took time.Duration) {
 		n     int
 		every time.Duration
 	}{{"attempts", l.attempts, time.Second}, {"changes of jobs", l.changes, 10 * time.Second}, {"faults", l.faults, time.Minute},
-		{"absences of all nodes", l.absences, 30 * time.Minute}, {"requests while claims are made", l.within, 20 * time.Second}} {
+		{"absences of all nodes", l.absences, 30 * time.Minute}, {"attempts that were handed over", l.handed, 30 * time.Second}, {"of them that outlived an absence of all nodes", l.outlived, time.Hour}, {"requests while claims are made", l.within, 20 * time.Second}} {
 		if want := int(ran/got.every) * 2 / 3; got.n < want {
 			t.Errorf("in %s there were %d %s, want at least %d", ran, got.n, got.what, want)
 		}

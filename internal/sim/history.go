@@ -15,28 +15,31 @@ type History struct {
 	problems []string
 	more     int // problems beyond those that are kept
 
-	attempts  []*Attempt
-	acked     map[attemptKey]job.Outcome // results that the store has acknowledged
-	lost      map[attemptKey]time.Time   // when the store took an attempt for lost
-	faults    []fault
-	jobs      map[job.ID]*book
-	holders   map[string]map[job.ID]bool // by slot: who holds it
-	runs      map[job.ID]*runBook        // that were claimed
-	asked     map[string]job.ID          // runs by job and idempotency key
-	cancelled map[job.ID]bool            // of which users were told that they end
-	sessions  map[job.ID]*session
-	absences  []absent
-	claims    map[job.ID][]claim // by run
-	edits     []change
-	begun     map[attemptKey]bool // attempts that have started
-	idle      []idle
-	stale     []stale
-	Commits   int // steps that the store has made
-	Changes   int // jobs that users have made, changed or deleted
-	Faults    int // times that something went wrong
-	Reports   int // deaths of processes that their watchdogs have reported
-	Within    int // changes in the time in which claims are made
-	Absences  int // of all nodes
+	attempts   []*Attempt
+	acked      map[attemptKey]job.Outcome // results that the store has acknowledged
+	lost       map[attemptKey]time.Time   // when the store took an attempt for lost
+	faults     []fault
+	jobs       map[job.ID]*book
+	holders    map[string]map[job.ID]bool // by slot: who holds it
+	runs       map[job.ID]*runBook        // that were claimed
+	asked      map[string]job.ID          // runs by job and idempotency key
+	cancelled  map[job.ID]bool            // of which users were told that they end
+	sessions   map[job.ID]*session
+	absences   []absent
+	claims     map[job.ID][]claim // by run
+	edits      []change
+	begun      map[attemptKey]bool // attempts that have started
+	idle       []idle
+	stale      []stale
+	Commits    int // steps that the store has made
+	Changes    int // jobs that users have made, changed or deleted
+	Faults     int // times that something went wrong
+	Reports    int // deaths of processes that their watchdogs have reported
+	Within     int // changes in the time in which claims are made
+	Absences   int // of all nodes
+	HandedOver int // attempts
+	Outlived   int // of them that ended after an absence of all nodes
+	handed     map[attemptKey]handedOver
 	// Calls that were neither answered nor refused: Mute never arrived, Unheard were made.
 	Mute, Unheard int
 }
@@ -103,7 +106,7 @@ func newHistory() *History {
 	return &History{
 		acked: map[attemptKey]job.Outcome{}, lost: map[attemptKey]time.Time{}, jobs: map[job.ID]*book{},
 		holders: map[string]map[job.ID]bool{}, runs: map[job.ID]*runBook{}, asked: map[string]job.ID{},
-		cancelled: map[job.ID]bool{}, sessions: map[job.ID]*session{}, begun: map[attemptKey]bool{}, claims: map[job.ID][]claim{},
+		cancelled: map[job.ID]bool{}, sessions: map[job.ID]*session{}, begun: map[attemptKey]bool{}, handed: map[attemptKey]handedOver{}, claims: map[job.ID][]claim{},
 	}
 }
 
@@ -124,6 +127,13 @@ func (h *History) problem(invariant, format string, args ...any) {
 		return
 	}
 	h.problems = append(h.problems, invariant+": "+fmt.Sprintf(format, args...))
+}
+
+// broken is problem for a caller without the mutex.
+func (h *History) broken(invariant, format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.problem(invariant, format, args...)
 }
 
 // begin notes that an attempt starts.

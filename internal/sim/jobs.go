@@ -26,6 +26,7 @@ type spec struct {
 	onLost   bool          // a lost attempt is retried
 	lateBy   time.Duration // how late an occurrence may start, where its policy says so
 	missed   job.Missed    // "" is latest
+	handed   bool          // its attempts are handed over
 }
 
 // pool is the pool of the jobs that share one, with so many slots.
@@ -59,6 +60,8 @@ var steady = map[string]spec{
 	"previous":  {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {needs_previous: true, late_by: 20s, retry: {attempts: 20, backoff: 1s, on: [failed, lost]}}`, most: 1, gains: true, retries: 20, onLost: true, lateBy: 20 * time.Second},
 	"follower":  {schedule: `on: [{job: retry, outcome: finished}]`, rest: `policy: {overlap: allow}`},
 	"chain":     {schedule: `after_end: 15s`, most: 1, gains: true},
+	"handed":    {schedule: `cron: "*/20 * * * * *"`, rest: `policy: {timeout: 2m, lost_after: 20s, kill_grace: 1s, retry: {attempts: 2, backoff: 2s, on: [failed, lost]}}`, most: 1, retries: 2, onLost: true, handed: true},
+	"outside":   {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {overlap: replace, timeout: 1m}`, most: 1, handed: true},
 	"twenty":    {schedule: `cron: "*/30 * * * * *", max_runs: 20`, rest: `policy: {overlap: allow}`, prompt: true},
 }
 

@@ -88,6 +88,7 @@ func (n *model) start() {
 	n.every(stealEvery, n.steal)
 	n.every(reconcileEvery, n.reconcile)
 	n.every(tidyEvery, n.tidy)
+	n.every(keepEvery, n.keep)
 	n.every(placeEvery, n.placeRest)
 }
 
@@ -301,6 +302,7 @@ const (
 	errandReconcile
 	errandRenew
 	errandTidy
+	errandKeep
 	errands // how many there are
 )
 

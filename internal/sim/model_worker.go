@@ -25,6 +25,7 @@ type claimed struct {
 	seen   *Attempt
 	result *store.Result // nil for what has not started
 	cancel bool
+	handed bool // the store may have noted that the service outside does the work
 }
 
 // newMind begins the agenda of a session.
@@ -271,6 +272,10 @@ func (n *model) begin(it *held) {
 		n.report(it)
 		return
 	}
+	if specOf(c.run.Name).handed {
+		n.handOver(it)
+		return
+	}
 	c.seen = &Attempt{Run: c.run.Run, Number: it.Attempt.Number, Node: n.name, Gains: c.fence > 0, Started: n.core.now}
 	n.core.history.begin(c.seen)
 	if !n.core.calm && n.core.chance(50) {
@@ -327,10 +332,12 @@ func (n *model) reportAll() {
 	batch := n.results
 	n.results = nil
 	var results []store.Result
-	var unstarted []store.Attempt
+	var unstarted, takenBack []store.Attempt
 	for _, it := range batch {
 		if it.With.result == nil {
-			unstarted = append(unstarted, it.Attempt)
+			if unstarted = append(unstarted, it.Attempt); it.With.handed {
+				takenBack = append(takenBack, it.Attempt)
+			}
 		} else {
 			results = append(results, *it.With.result)
 		}
@@ -340,6 +347,11 @@ func (n *model) reportAll() {
 	n.call(func() (err error) {
 		if len(unstarted) > 0 {
 			if err := n.core.store.Release(context.Background(), session, unstarted); err != nil {
+				return err
+			}
+		}
+		if len(takenBack) > 0 {
+			if err := n.core.store.Release(context.Background(), job.ID{}, takenBack); err != nil {
 				return err
 			}
 		}

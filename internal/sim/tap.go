@@ -245,6 +245,23 @@ func (h *History) ack(results []store.Result, out []store.FinishOutcome) {
 	}
 }
 
+// HandOver implements store.Handovers.
+func (t *Tap) HandOver(ctx context.Context, session job.ID, list []store.Handover) ([]store.HandedOver, error) {
+	h := t.history
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out, err := t.Store.HandOver(ctx, session, list)
+	h.Commits++
+	for i := range out {
+		key := attemptKey{list[i].Attempt.Run, list[i].Attempt.Number}
+		if _, known := h.handed[key]; out[i] == store.Handed && !known {
+			h.handed[key] = handedOver{t.now(), list[i].Timeout}
+			h.HandedOver++
+		}
+	}
+	return out, err
+}
+
 // Release implements store.Working.
 func (t *Tap) Release(ctx context.Context, session job.ID, attempts []store.Attempt) error {
 	h := t.history
@@ -254,6 +271,13 @@ func (t *Tap) Release(ctx context.Context, session job.ID, attempts []store.Atte
 	err := t.Store.Release(ctx, session, attempts)
 	h.Commits++
 	for _, a := range attempts {
+		r, gone := t.Store.Active(ctx, a.Run)
+		if err == nil && gone == nil && r.Token == a.Token {
+			continue // it is handed over, and not given back by its session
+		}
+		if err == nil {
+			delete(h.handed, attemptKey{a.Run, a.Number})
+		}
 		if known := h.runs[a.Run]; err == nil && known != nil && known.token == a.Token {
 			h.unclaimed(a.Run)
 			h.closeClaim(a.Run, t.now())
@@ -284,6 +308,9 @@ func (t *Tap) Reap(ctx context.Context, session job.ID, attempts []store.Attempt
 				h.takeForLost(a, t.now())
 				h.unclaimed(a.Run)
 				h.closeClaim(a.Run, t.now())
+				if was.Session.IsZero() {
+					h.problem("handed over", "attempt %d of %s of %s was handed over, and %s has taken it for lost", a.Number, was.Name, was.Due, session)
+				}
 				t.reaped(session, &was)
 			}
 		}
