@@ -102,7 +102,7 @@ func TestAnOutageOfTokensIsLoggedOnce(t *testing.T) {
 	}
 }
 
-func TestReadyzSaysThatHistoryIsBehind(t *testing.T) {
+func TestReadyzHasRemarks(t *testing.T) {
 	s := memory.New(memory.Options{})
 	tokens := auth.New(s, nil)
 	for _, c := range []struct {
@@ -115,8 +115,8 @@ func TestReadyzSaysThatHistoryIsBehind(t *testing.T) {
 		{"history is behind: 7 records wait", nil, 200, "ok; history is behind: 7 records wait\n"},
 		{"", errors.New("the outbox is full"), 503, "the outbox is full\n"},
 	} {
-		behind := func() (string, error) { return c.warning, c.err }
-		handler := newHandler(t, service.Config{Store: s, Tokens: tokens, Behind: behind}, httpapi.Config{Tokens: tokens})
+		remark := func() (string, error) { return c.warning, c.err }
+		handler := newHandler(t, service.Config{Store: s, Tokens: tokens, Remark: remark}, httpapi.Config{Tokens: tokens})
 		r := httptest.NewRequest("GET", "/readyz", nil)
 		r.Host = "localhost"
 		w := httptest.NewRecorder()

@@ -152,11 +152,13 @@ func (c Config) withDefaults() Config {
 
 // Node is a running process. Use New.
 type Node struct {
-	config  Config
-	planner *planner.Planner // nil without Config.Planning
-	lanes   lanes.Lanes      // in which the planner and the worker keep apart
-	output  *output.Collector
-	process job.ID // of this start, for jobs with boot
+	config Config
+	// writable notices when the store cannot be written.
+	writable *writable
+	planner  *planner.Planner // nil without Config.Planning
+	lanes    lanes.Lanes      // in which the planner and the worker keep apart
+	output   *output.Collector
+	process  job.ID // of this start, for jobs with boot
 	// booted is set when these were started. A later session starts none: the
 	// process is the same, and its keys are not kept for ever.
 	booted bool
@@ -183,10 +185,10 @@ func New(c Config) (*Node, error) {
 	if c.Members == nil {
 		return nil, errors.New("a node needs a store for its session")
 	}
-	c.observe()
+	writable := c.observe()
 	c.Log = slog.New(quiet{c.Log.Handler()})
 	n := &Node{
-		config: c, plannerWake: make(chan store.Hint, 1), workerWake: make(chan store.Hint, 1),
+		config: c, writable: writable, plannerWake: make(chan store.Hint, 1), workerWake: make(chan store.Hint, 1),
 		clock: clock.NewWatch(c.Now, c.Boot), clockSet: make(chan struct{}, 1),
 		predecessors: make(chan []job.ID, 1),
 	}

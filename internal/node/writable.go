@@ -49,6 +49,17 @@ func (w *writable) saw(err error, grows bool) {
 	}
 }
 
+// wrong returns why the store cannot be written, or nil.
+func (w *writable) wrong() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now
+}
+
+// Unwritable returns store.ErrNoSpace or store.ErrReadOnly while the store cannot be written,
+// and else nil. It may be called from any goroutine.
+func (n *Node) Unwritable() error { return n.writable.wrong() }
+
 // noWrites returns which of the two an error is, or nil.
 func noWrites(err error) error {
 	for _, wrong := range []error{store.ErrNoSpace, store.ErrReadOnly} {
@@ -95,8 +106,8 @@ type observer struct {
 	slow     *slow
 }
 
-// observe puts an observer before the stores of a node.
-func (c *Config) observe() {
+// observe puts an observer before the stores of a node, and returns what it says of writes.
+func (c *Config) observe() *writable {
 	o := observer{&writable{log: c.Log, store: c.StoreName}, &slow{log: c.Log, store: c.StoreName}}
 	c.Members = &observedSession{c.Members, o}
 	if c.Work != nil {
@@ -108,6 +119,7 @@ func (c *Config) observe() {
 	if c.Upkeep != nil {
 		c.Upkeep = &observedUpkeep{c.Upkeep, o}
 	}
+	return o.writable
 }
 
 type observedSession struct {

@@ -38,6 +38,9 @@ func TestAStoreThatCannotBeWrittenIsSaidOnce(t *testing.T) {
 			for _, write := range c.writes {
 				w.saw(write.err, write.grows)
 			}
+			if last := c.writes[len(c.writes)-1].err; (w.wrong() == nil) != (len(c.want) == 0 || strings.Contains(c.want[len(c.want)-1], "again")) {
+				t.Errorf("after %v the store is said to be unwritable for %v", last, w.wrong())
+			}
 			said := log.Lines("")
 			if len(said) != len(c.want) {
 				t.Fatalf("got %d lines, want %d:\n%s", len(said), len(c.want), said)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 
 	"github.com/belfry-cron/belfry/history/mongo"
 	"github.com/belfry-cron/belfry/internal/config"
@@ -96,13 +97,27 @@ func openHistory(ctx context.Context, h config.History, log *slog.Logger) (histo
 	return sqlite.Open(ctx, h.File(), sqlite.Options{KeepDefaults: true})
 }
 
-// historyBehind says how far history is behind, for /readyz.
-func (s *Server) historyBehind() (warning string, err error) {
-	if s.apart == nil {
-		return "", nil
+// remark is what /readyz says about a store that cannot be written and a history that is behind.
+func (s *Server) remark() (warning string, err error) {
+	var warnings []string
+	if n := s.working.Load(); n != nil {
+		switch err := n.Unwritable(); {
+		case errors.Is(err, store.ErrNoSpace):
+			warnings = append(warnings, "the store has no space left: nothing starts")
+		case err != nil:
+			warnings = append(warnings, "the store is read-only: nothing starts")
+		}
 	}
-	status := s.apart.Status()
-	return status.Warning(), status.Err()
+	if s.apart != nil {
+		status := s.apart.Status()
+		if err := status.Err(); err != nil {
+			return "", err
+		}
+		if text := status.Warning(); text != "" {
+			warnings = append(warnings, text)
+		}
+	}
+	return strings.Join(warnings, "; "), nil
 }
 
 func (s *Server) historyMetrics() metrics.History {

@@ -87,7 +87,7 @@ func (s *Server) makeHTTP() error {
 	s.events = events.New(s.measured)
 	answers, err := service.New(service.Config{
 		Store: s.measured, Planner: s.node.Planner(), Events: s.events, Followers: s.followers, Tokens: s.tokens,
-		Behind: s.historyBehind,
+		Remark: s.remark,
 		Node:   s.Settings.Name, SharedUser: s.Settings.SharedUser(), Defaults: s.Settings.JobDefaults(), Now: s.Now, Log: s.Log,
 	})
 	if err != nil {

@@ -25,7 +25,7 @@ type nodeStore interface {
 type Nodes struct {
 	store   nodeStore
 	planner Planner
-	behind  func() (warning string, err error)
+	remark  func() (warning string, err error)
 	node    string
 }
 
@@ -168,8 +168,8 @@ func (s *Nodes) Ready(ctx context.Context) (note string, err error) {
 	if slices.ContainsFunc(sessions, func(n store.Session) bool { return n.Node == s.node && n.Drain != nil }) {
 		notes = append(notes, "node is drained, not accepting runs")
 	}
-	if s.behind != nil {
-		warning, err := s.behind()
+	if s.remark != nil {
+		warning, err := s.remark()
 		if err != nil {
 			return "", err
 		}

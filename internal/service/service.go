@@ -65,9 +65,10 @@ type Config struct {
 	Followers *Followers
 	// Tokens caches the tokens of the store.
 	Tokens Tokens
-	// Behind says how far a history that is kept apart is behind: a warning, and an error when
-	// the server takes no new work because of it. Nil: history is in the store.
-	Behind func() (warning string, err error)
+	// Remark returns a warning for those who ask whether the server is ready, such as a full store
+	// or a history store that is behind, and an error when it is not ready because of that. May be
+	// nil.
+	Remark func() (warning string, err error)
 	// Node is the name of this node, "" for none.
 	Node string
 	// SharedUser is the user that both this server and commands of jobs run as, "" where
@@ -125,7 +126,7 @@ func New(c Config) (*Service, error) {
 	jobs := &Jobs{shared: s, rules: rules, store: c.Store, revisions: c.Store}
 	runs := &Runs{shared: s, jobs: jobs, rules: rules, store: c.Store}
 	output := &Output{shared: s, runs: runs, store: c.Store, followers: c.Followers, places: streams, node: c.Node}
-	nodes := &Nodes{store: c.Store, planner: c.Planner, behind: c.Behind, node: c.Node}
+	nodes := &Nodes{store: c.Store, planner: c.Planner, remark: c.Remark, node: c.Node}
 	return &Service{
 		Jobs:      jobs,
 		Documents: &Documents{shared: s, rules: rules, store: c.Store},

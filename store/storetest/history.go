@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -278,8 +279,12 @@ var historyTests = []test{
 		loud := e.put("name: b")
 		noise := e.trigger(loud)
 		e.claim(e.a, noise, store.Started)
+		var chunks []store.OutputChunk
 		for seq := range store.ExpireMax * 3 / 2 {
-			e.must(e.AppendOutput(e.ctx, []store.OutputChunk{{Run: noise.Run, Attempt: 1, Seq: seq, Data: []byte("x")}}))
+			chunks = append(chunks, store.OutputChunk{Run: noise.Run, Attempt: 1, Seq: seq, Data: []byte("x")})
+		}
+		for batch := range slices.Chunk(chunks, store.MaxBatch) {
+			e.must(e.AppendOutput(e.ctx, batch))
 		}
 		e.finish(noise, job.OutcomeSucceeded)
 		item := store.PlanItem{Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: e.now().Add(time.Hour)}
