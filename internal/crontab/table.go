@@ -12,7 +12,8 @@ import (
 
 const blank = " \t"
 
-// crontab reads a table of crontab(5), as cronie and Debian's cron do.
+// crontab reads a table of crontab(5), as cronie does, and Debian's cron but for what
+// notForCron in cron_test.go names.
 func (r *reader) crontab(text string) {
 	var s settings
 	last := strings.Count(text, "\n") + 1
@@ -103,6 +104,9 @@ func (r *reader) entry(text string, s *settings, l *Line) {
 	schedule, ok := r.schedule(when, s, l)
 	if !ok {
 		return
+	}
+	if strings.Contains(rest, `\\`) {
+		l.note("two backslashes stay two, as with cronie; Debian's cron makes one of them")
 	}
 	if r.runParts(t, s, schedule, l) {
 		return

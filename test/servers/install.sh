@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs Debian's PostgreSQL, MariaDB, Redis and Chromium if they are missing and this user
-# may. The tests start them, so that none need run.
+# Installs Debian's PostgreSQL, MariaDB, Redis, Chromium and cron if they are missing and this
+# user may. The tests start them, so that none need run.
 set -euo pipefail
 
 missing=()
@@ -8,6 +8,7 @@ compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgre
 [ -x /usr/sbin/mariadbd ] || command -v mariadbd >/dev/null || missing+=(mariadb-server)
 command -v redis-server >/dev/null || missing+=(redis-server)
 command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing+=(chromium)
+[ -x /usr/sbin/cron ] || missing+=(cron)
 [ ${#missing[@]} -gt 0 ] || exit 0
 if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
   echo "${missing[*]} is missing, and can be installed here by root on Debian only: the tests that need it will fail" >&2
