@@ -520,8 +520,9 @@ var catalogue = []text{
 
 	{"statistics.title", "The last 2,000 runs", "最近 2000 次运行"},
 	{"statistics.runs", "Runs", "运行"},
-	{"statistics.duration", "Duration p50, p95, p99, max", "耗时 p50, p95, p99, 最长"},
-	{"statistics.late", "Late p50, p95, p99, max", "延迟 p50, p95, p99, 最长"},
+	{"statistics.duration", "Duration", "耗时"},
+	{"statistics.late", "Late", "延迟"},
+	{"statistics.max", "longest", "最长"},
 	{"statistics.by_day", "Outcomes by day", "每日结果"},
 	{"statistics.mean", "Mean duration by day", "每日平均耗时"},
 	{"statistics.heat", "Failures by weekday and hour", "按星期和小时的失败"},

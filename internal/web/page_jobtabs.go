@@ -297,16 +297,20 @@ func (s *site) statistics(p *page) error {
 	if said.SuccessRate != nil {
 		v.Facts = append(v.Facts, fact{Name: p.T("outcome.succeeded"), Value: fmt.Sprintf("%.2f %%", *said.SuccessRate*100)})
 	}
-	seconds := func(q client.Quantiles) string {
-		if q.Count == 0 {
-			return "–"
+	v.Facts = append(v.Facts, fact{Name: p.T("statistics.runs"), Value: number(int64(said.Runs))}, fact{Name: p.T("job.retried"), Value: number(int64(said.Retried))})
+	for _, measured := range []struct {
+		key string
+		of  client.Quantiles
+	}{{"statistics.duration", said.Duration}, {"statistics.late", said.Lateness}} {
+		for _, q := range []struct {
+			name    string
+			seconds float64
+		}{{"p50", measured.of.P50}, {"p95", measured.of.P95}, {"p99", measured.of.P99}, {p.T("statistics.max"), measured.of.Max}} {
+			if measured.of.Count > 0 {
+				v.Facts = append(v.Facts, fact{Name: p.T(measured.key) + " " + q.name, Value: p.took(time.Duration(q.seconds * float64(time.Second)))})
+			}
 		}
-		d := func(s float64) string { return p.took(time.Duration(s * float64(time.Second))) }
-		return d(q.P50) + ", " + d(q.P95) + ", " + d(q.P99) + ", " + d(q.Max)
 	}
-	v.Facts = append(v.Facts, fact{Name: p.T("statistics.runs"), Value: number(int64(said.Runs))},
-		fact{Name: p.T("statistics.duration"), Value: seconds(said.Duration)}, fact{Name: p.T("statistics.late"), Value: seconds(said.Lateness)},
-		fact{Name: p.T("job.retried"), Value: number(int64(said.Retried))})
 	for _, o := range job.Outcome("").Values() {
 		if n := said.Outcomes[job.Outcome(o)]; n > 0 && o != string(job.OutcomeSucceeded) {
 			v.Facts = append(v.Facts, fact{Name: p.T("outcome." + o), Value: number(int64(n))})

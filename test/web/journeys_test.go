@@ -80,6 +80,19 @@ func TestThePageOfARunSaysWhyItWaits(t *testing.T) {
 	b.until("the reason", `document.querySelector("#why")?.textContent.includes("gpu=a100") && document.querySelector("#head .pill").textContent.includes("waiting")`)
 }
 
+// A page that is open before its run begins shows the output, and that of the next attempt.
+func TestOutputThatBeginsIsOnThePage(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	apply(t, "namespace: ops\nname: gated\nrun: {shell: \"echo attempt {{ .Attempt }}; exit 1\"}\nschedule: {at: [2100-01-01T00:00:00Z]}\nplace: {labels: {gate: open}}\npolicy: {retry: {attempts: 1, backoff: 1s}}\n")
+	out := must(t, "job", "run", "ops/gated", "-o", "name")
+	b := newTab(t)
+	b.open("/runs/" + out[strings.LastIndex(out, "/")+1:])
+	b.until("no output", `document.querySelector("#output [data-log] .nothing") !== null`)
+	apply(t, "namespace: ops\nname: gated\nrun: {shell: \"echo attempt {{ .Attempt }}; exit 1\"}\nschedule: {at: [2100-01-01T00:00:00Z]}\npolicy: {retry: {attempts: 1, backoff: 1s}}\n")
+	b.until("the output of the second attempt", `document.querySelector("#output [data-log]")?.textContent.includes("attempt 2")`)
+}
+
 // Two people edit a job. The second sees what the first has changed, keeps his own text, and
 // then rolls back.
 func TestAConflictAndARollBack(t *testing.T) {

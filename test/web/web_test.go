@@ -588,14 +588,20 @@ func TestAThousandJobsArePausedByAFilter(t *testing.T) {
 // apply makes jobs of documents.
 func apply(t *testing.T, documents string) {
 	t.Helper()
-	c := exec.Command(belfry.program, "apply", "-f", "-", "--data", belfry.data)
+	belfry.apply(t, documents)
+}
+
+func (s *served) apply(t *testing.T, documents string) {
+	t.Helper()
+	c := exec.Command(belfry.program, "apply", "-f", "-", "--data", s.data)
 	c.Stdin = strings.NewReader(documents)
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("apply: %v\n%s", err, out)
 	}
 }
 
-// TestScreenshots writes a picture of every page into the directory SCREENSHOTS.
+// TestScreenshots writes a picture of every page into the directory SCREENSHOTS, and of some on
+// a server with a history, of which two are in README.md and docs/ui.md.
 func TestScreenshots(t *testing.T) {
 	dir := os.Getenv("SCREENSHOTS")
 	if dir == "" {
@@ -604,23 +610,34 @@ func TestScreenshots(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	list := pages(t)
-	b := newTab(t)
+	photograph(t, belfry.served, dir, "", pages(t))
+	told := serveFor(t, filepath.Join(t.TempDir(), "data"), "", "--name", "ber-1")
+	tell(t, told)
+	photograph(t, told, dir, "story-", []string{
+		"/", "/jobs", "/jobs/shop/price-import", "/jobs/shop/price-import/statistics", "/jobs/shop/price-import/schedule", "/runs", "/timeline", "/timeline?span=6h&by=namespace", "/timeline?view=week",
+	})
+}
+
+// photograph writes pictures of pages in each look.
+func photograph(t *testing.T, on *served, dir, prefix string, paths []string) {
+	t.Helper()
+	b := newStranger(t, on)
+	b.login()
 	for _, theme := range []string{"light", "dark"} {
 		for _, lang := range []string{"en", "zh"} {
 			b.open("/jobs")
 			b.looks(theme, lang)
 			for _, width := range []int64{1440, 390} {
 				b.width(width)
-				for _, path := range list {
+				for _, path := range paths {
 					b.open(path)
 					var picture []byte
 					b.do(page.SetWebLifecycleState(page.SetWebLifecycleStateStateActive), chromedp.FullScreenshot(&picture, 100))
-					name := strings.Trim(strings.NewReplacer("/", "-", "?", "-", "=", "-", ":", "-").Replace(path), "-")
+					name := strings.Trim(strings.NewReplacer("/", "-", "?", "-", "=", "-", ":", "-", "&", "-").Replace(path), "-")
 					if name == "" {
 						name = "overview"
 					}
-					if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s.%s.%s.%d.png", name, theme, lang, width)), picture, 0o644); err != nil {
+					if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s%s.%s.%s.%d.png", prefix, name, theme, lang, width)), picture, 0o644); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -121,12 +121,21 @@ export async function refresh() {
     if (!answer.ok) return;
     const fresh = part(await answer.text());
     for (const part of document.querySelectorAll("[data-live]")) swap(part, fresh.getElementById(part.id));
+    begun(document.getElementById("output"), fresh.getElementById("output"));
     tick();
     document.dispatchEvent(new Event("belfry:fresh"));
   } finally {
     reading = false;
     if (again) { again = false; later(); }
   }
+}
+
+// begun shows the output of an attempt that has begun since the page was read.
+function begun(was, is) {
+  if (!was || !is || was.dataset.attempt === is.dataset.attempt) return;
+  const panel = document.importNode(is, true);
+  was.replaceWith(panel);
+  if (panel.dataset.output) import("./output.js").then(m => m.output(panel));
 }
 
 // swap puts a part in place, unless a person is using it.
