@@ -174,7 +174,7 @@ func resultOf(ctx context.Context, run *Run, err error) executor.Result {
 		if run.result != nil {
 			_, _ = run.out.Stdout.Write(append(run.result, '\n')) // it never fails
 		}
-		return executor.Result{Outcome: job.OutcomeSucceeded}
+		return executor.Result{Outcome: job.OutcomeSucceeded, Value: run.result}
 	}
 	var panicked *PanicError
 	if errors.As(err, &panicked) {

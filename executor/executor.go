@@ -46,6 +46,8 @@ type Attempt struct {
 	Number int
 	// Data is what the templates of the definition are executed with.
 	Data job.TemplateData
+	// WantsResult is set for a step of a flow: what it leaves as its result is kept.
+	WantsResult bool
 	// Grace is the time between asking the attempt to end and ending it by
 	// force.
 	Grace time.Duration
@@ -103,6 +105,9 @@ type Result struct {
 	ExitCode   *int
 	Signal     string
 	HTTPStatus int
+	// Value is the result of the attempt in JSON, at most job.ResultMax bytes; nil for none.
+	// It is only kept where Attempt.WantsResult says so.
+	Value []byte
 	// Unstarted is set when nothing has taken effect: another node may run the
 	// attempt as if this one had never had it.
 	Unstarted bool

@@ -97,6 +97,10 @@ func (d *Defaults) in(namespace string) *Defaults {
 
 // fill fills in the policies that a job does not say, by the defaults of its namespace.
 func (p *Policy) fill(d *Defaults, j *Job) {
+	if j.Run.traits().isFlow {
+		said := p.Retry
+		defer func() { p.Retry = said }() // each step has its own
+	}
 	hasExitCode := j.Run.traits().hasExitCode
 	p.fillChosen(&d.Policy, hasExitCode)
 	fill(reflect.ValueOf(p).Elem(), reflect.ValueOf(&builtIn).Elem())

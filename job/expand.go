@@ -55,7 +55,7 @@ func (j *Job) Expand(data TemplateData) (*RunSpec, error) {
 	var first error
 	names := j.paramNames()
 	expanded := j.Run.expand(func(kind TemplateKind, text string, at *path) string {
-		t, err := CompileTemplate(kind, text, names)
+		t, err := compileTemplate(kind, text, &compiler{params: names, flow: data.Steps != nil, item: data.Item != nil})
 		if err == nil {
 			text, err = t.Execute(data)
 		}
@@ -77,23 +77,28 @@ func (v *validator) templates(j *Job) {
 	sample.Scheduled = v.now
 	strict := !j.Run.traits().unsafeParams
 	j.Run.expand(func(kind TemplateKind, text string, at *path) string {
-		t, err := compileTemplate(kind, text, &compiler{params: names, strict: strict})
-		if err != nil {
-			v.reportError(at, err)
-			return text
-		}
-		switch kind {
-		case TemplateURL:
-			if made, err := t.Execute(sample); err == nil && made != "" {
-				v.url(made, at)
-			}
-		case TemplateJSON:
-			if made, err := t.Execute(sample); err == nil {
-				v.json(made, at)
-			}
-		}
+		v.templateOf(kind, text, at, &compiler{params: names, strict: strict}, &sample)
 		return text
 	})
+}
+
+// templateOf checks a template, and what it makes of some data.
+func (v *validator) templateOf(kind TemplateKind, text string, at *path, c *compiler, sample *TemplateData) {
+	t, err := compileTemplate(kind, text, c)
+	if err != nil {
+		v.reportError(at, err)
+		return
+	}
+	switch kind {
+	case TemplateURL:
+		if made, err := t.Execute(*sample); err == nil && made != "" {
+			v.url(made, at)
+		}
+	case TemplateJSON:
+		if made, err := t.Execute(*sample); err == nil {
+			v.json(made, at)
+		}
+	}
 }
 
 func (v *validator) url(made string, at *path) {

@@ -1,6 +1,10 @@
 package job
 
-import "time"
+import (
+	"strconv"
+	"strings"
+	"time"
+)
 
 // Run is the work for one occurrence of a job, or for one request. Kind, Key
 // and Shard tell it apart from all other runs of the job, so that making it
@@ -12,8 +16,8 @@ type Run struct {
 	Name      string
 	Kind      RunKind
 	// Key is the scheduled time (schedule, backfill), the idempotency key or
-	// request id (hand), the parent run (on, after_end) or the process id of
-	// the node (boot).
+	// request id (hand), the parent run (on, after_end), the process id of the
+	// node (boot), or the parent run with the step and its item (step, flow): see StepKey.
 	Key           string
 	Shard, Shards int // Shards is 0 where the occurrence is not split
 
@@ -30,8 +34,38 @@ type Run struct {
 	Params map[string]string
 	Parent ID // the run that made this one; zero for none
 
+	// Flow is how far a run of a flow has come, as package flow writes it; nil before it has
+	// started, and for all other runs.
+	Flow []byte
+
 	Outcome Outcome // once it is done
 	Reason  string  // why it waits, or ended so, in words
+}
+
+// StepKey returns the key of the run of a step; item is -1 where there are none.
+func StepKey(flow ID, step string, item int) string {
+	key := flow.String() + "/" + step
+	if item >= 0 {
+		key += "/" + strconv.Itoa(item)
+	}
+	return key
+}
+
+// Step returns the step that a run is of, "" for none, and its item, -1 for none.
+func (r *Run) Step() (step string, item int) {
+	if r.Kind != RunStep && r.Kind != RunByFlow {
+		return "", -1
+	}
+	_, step, _ = strings.Cut(r.Key, "/")
+	step, number, isItem := strings.Cut(step, "/")
+	if !isItem {
+		return step, -1
+	}
+	item, err := strconv.Atoi(number)
+	if err != nil {
+		return step, -1
+	}
+	return step, item
 }
 
 // Attempt is one try of a run on a node.
@@ -60,11 +94,13 @@ const (
 	RunOn        RunKind = "on"        // the end of another job's run
 	RunAfterEnd  RunKind = "after_end" // the end of the job's previous run
 	RunBoot      RunKind = "boot"      // the start of a node
+	RunStep      RunKind = "step"      // a step of a flow: it is part of the run that is its parent
+	RunByFlow    RunKind = "flow"      // a step of another job's flow
 )
 
 // Values returns all kinds of runs.
 func (RunKind) Values() []string {
-	return texts(RunScheduled, RunBackfill, RunByHand, RunOn, RunAfterEnd, RunBoot)
+	return texts(RunScheduled, RunBackfill, RunByHand, RunOn, RunAfterEnd, RunBoot, RunStep, RunByFlow)
 }
 
 // RunState is how far a run has come.

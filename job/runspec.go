@@ -19,6 +19,8 @@ type RunSpec struct {
 	HTTP     *HTTP     `json:"http,omitzero" doc:"A request to a web server."`
 	Handler  *Handler  `json:"handler,omitzero" doc:"The name of a function that a Go program has registered with package belfry. Runs wait for a node that has it."`
 	XXL      *XXL      `json:"xxl,omitzero" doc:"Work of an executor of XXL-JOB, which is registered with Belfry or listed."`
+	Flow     *Flow     `json:"flow,omitzero" doc:"Several steps that depend on each other, as one run."`
+	Job      *OtherJob `json:"job,omitzero" doc:"Only in a step of a flow: a run of another job, whose end is that of the step."`
 	External *External `json:"external,omitzero" doc:"Work that something else does and reports, such as a line of a crontab: Belfry does not start it, and says when no report comes."`
 }
 
@@ -51,6 +53,8 @@ type traits struct {
 	hasOutput    bool   // policies may match its output
 	isCheap      bool   // it may fall due more often than each RateMin
 	isReported   bool   // Belfry does not start it
+	isFlow       bool   // its steps are what is started
+	isStep       bool   // it is only for steps of flows
 	unsafeParams bool   // parameters may decide what is executed
 }
 
@@ -95,6 +99,9 @@ func (r *RunSpec) HandlerName() string { return r.traits().handler }
 // Group returns the group of executors that do the work, "" if nodes do it.
 func (r *RunSpec) Group() string { return r.traits().group }
 
+// IsFlow tells whether the work has steps, which are what is started.
+func (r *RunSpec) IsFlow() bool { return r.traits().isFlow }
+
 // IsReported tells whether something else does the work and reports it.
 func (r *RunSpec) IsReported() bool { return r.traits().isReported }
 
@@ -109,7 +116,14 @@ func (r RunSpec) MarshalJSON() ([]byte, error) {
 			continue
 		}
 		b = append(appendJSONText(appendComma(b, said), f.name), ':')
-		if said++; f.isWork() && !isStoredShort(value) {
+		if flow, ok := value.Interface().(*Flow); ok { // it has works in it
+			text, err := json.Marshal(flow)
+			if err != nil {
+				return nil, err
+			}
+			b = append(b, text...)
+			said++
+		} else if said++; f.isWork() && !isStoredShort(value) {
 			b, _, _ = appendFields(append(b, '{'), value.Elem())
 			b = append(b, '}')
 		} else {
@@ -168,16 +182,31 @@ func inWordsList(names []string, conjunction string) string {
 }
 
 // runSpec checks what a job runs, its templates excepted.
-func (v *validator) runSpec(j *Job) {
-	at := root.field("run")
-	if w := j.Run.work(); w != nil {
+func (v *validator) runSpec(j *Job) { v.runSpecOf(j, &j.Run, root.field("run"), false) }
+
+// runSpecOf checks what a job runs, or a step of its flow.
+func (v *validator) runSpecOf(j *Job, r *RunSpec, at *path, inFlow bool) {
+	fits := func(t traits) bool {
+		if inFlow {
+			return !t.isFlow && !t.isReported
+		}
+		return !t.isStep
+	}
+	if w := r.work(); w != nil {
 		v.misplaced(w.kind(), at)
-		w.check(v, j, at)
+		switch {
+		case fits(w.traits()):
+			w.check(v, j, at)
+		case w.traits().isStep:
+			v.report(at.field(string(w.kind())), "is only for steps of a flow", "run: {flow: {steps: [...]}}, or schedule: {on: NAME} to follow another job")
+		default:
+			v.report(at.field(string(w.kind())), "is not for steps of a flow", "make it a job of its own, and the step run: {job: NAME}")
+		}
 		return
 	}
 	var kinds []string
 	for _, f := range fieldsOf(runSpecType) {
-		if f.isWork() {
+		if f.isWork() && fits(reflect.New(f.typ.Elem()).Interface().(work).traits()) {
 			kinds = append(kinds, f.name)
 		}
 	}
@@ -189,7 +218,7 @@ func (v *validator) misplaced(kind Work, at *path) {
 	if v.doc.source == nil {
 		return
 	}
-	run := v.doc.source.get("run")
+	_, run := at.locate(v.doc.source)
 	fields := fieldsOf(runSpecType)
 	for _, f := range fields {
 		owner := slices.IndexFunc(fields, func(o *field) bool { return o.isWork() && o.index == f.owner })

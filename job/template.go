@@ -1,6 +1,7 @@
 package job
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,6 +15,8 @@ import (
 //	{{ .Run }}  {{ .Attempt }}  {{ .Shard }}  {{ .Shards }}
 //	{{ .Job }}  {{ .Namespace }}  {{ .Name }}  {{ .Node }}
 //	{{ .Param.name }}                                a declared parameter
+//	{{ .Steps.name.Result.key }}  .Outcome  .Attempt   of a step of a flow that is over
+//	{{ .Item }}  {{ .Item.key }}                     the item of a for_each
 //	{{ .Scheduled.Format "2006-01-02" }}             a method of times
 //	{{ (.Scheduled.AddDate 0 0 -1).Format "Jan" }}   date arithmetic
 //	{{ .Param.name | lower }}                        a function
@@ -95,6 +98,19 @@ type TemplateData struct {
 	Name      string
 	Node      string
 	Params    map[string]string
+
+	// Steps are those of a flow that are over, by name; nil outside of flows. Item is that of
+	// a for_each, nil for none, and Index its place.
+	Steps map[string]StepData
+	Item  json.RawMessage
+	Index int
+}
+
+// StepData is what templates read of a step that is over.
+type StepData struct {
+	Outcome Outcome
+	Attempt int
+	Result  json.RawMessage // nil for none
 }
 
 // Environment returns the variables of the environment that every command is
@@ -115,6 +131,10 @@ func (d TemplateData) Environment() map[string]string {
 	}
 	for name, value := range d.Params {
 		env[ParamVariable(name)] = value
+	}
+	if d.Item != nil {
+		env[variablePrefix+"ITEM"] = valueText(plainOfJSON(d.Item))
+		env[variablePrefix+"ITEM_INDEX"] = fmt.Sprint(d.Index)
 	}
 	return env
 }

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,6 +26,7 @@ const (
 	truthValue  valueKind = "truth value" // a bool
 	momentValue valueKind = "time"        // a time.Time; the zero one is empty
 	anyValue    valueKind = "value"       // as a parameter of functions only
+	foundValue  valueKind = "result"      // what a result has in some place: any of the others
 )
 
 // expression is a compiled expression.
@@ -35,6 +37,8 @@ type expression struct {
 	// machines choose, and not what a schedule or a counter makes.
 	free bool
 	eval func(*TemplateData) (any, error)
+	// raw returns what eval does in JSON; nil for what is not of a result.
+	raw func(*TemplateData) (json.RawMessage, error)
 	// source is the expression as it was written.
 	source string
 }
@@ -220,6 +224,13 @@ func momentText(t time.Time) string {
 // compiler makes expressions of the nodes of the template parser.
 type compiler struct {
 	params []string
+	// flow is set for steps of flows, whose templates may read the results of those in steps;
+	// nil are all. item is set where there is an item.
+	flow, item bool
+	// early is set for what is evaluated before a node has the step.
+	early bool
+	steps map[string]bool
+	uses  map[string]bool // the steps that were named; nil if that does not matter
 	// strict refuses values that would decide what a command executes.
 	strict bool
 	free   string // that of the Template
@@ -317,9 +328,21 @@ func (c *compiler) field(n *parse.FieldNode, args []*expression) (*expression, e
 	if name == "Param" {
 		return c.param(rest, args)
 	}
+	switch {
+	case name == "Steps" && c.flow:
+		return c.step(n, args)
+	case name == "Item" && c.item:
+		return c.itemValue(n, args)
+	}
 	f, ok := rootFields[name]
+	if ok && c.early && slices.Contains([]string{"Previous", "Next", "Node"}, name) {
+		return nil, mistake("."+name+" is not known before the step starts", "use it in run")
+	}
 	if !ok {
 		names := append(slices.Sorted(maps.Keys(rootFields)), "Param")
+		if c.flow {
+			names = append(names, "Steps")
+		}
 		return nil, mistake("unknown field ."+name, orElse(nearest(name, names), "there are ."+strings.Join(names, ", .")+`; write {{"{{"}} for the braces themselves`))
 	}
 	e := &expression{
@@ -389,7 +412,7 @@ func call(name string, f function, args []*expression) (*expression, error) {
 	free := false
 	for i, arg := range args {
 		want := f.takes[min(i, len(f.takes)-1)]
-		if want != anyValue && want != arg.kind {
+		if want != anyValue && want != arg.kind && arg.kind != foundValue {
 			return nil, mistake(fmt.Sprintf("%s takes a %s, but %s is a %s", name, want, arg.source, arg.kind), "")
 		}
 		if arg.constant {
@@ -410,6 +433,11 @@ func call(name string, f function, args []*expression) (*expression, error) {
 				var err error
 				if values[i], err = arg.eval(d); err != nil {
 					return nil, err
+				}
+				if arg.kind == foundValue {
+					if values[i], err = convert(values[i], f.takes[min(i, len(f.takes)-1)], arg.source); err != nil {
+						return nil, err
+					}
 				}
 			}
 			return f.call(values)

@@ -198,18 +198,25 @@ func (v *validator) policy(j *Job, filled *Policy) {
 			fmt.Sprintf("at least %s, or a shorter kill_grace", least))
 	}
 
-	work := j.Run.traits()
-	if s := p.Success; s != nil {
-		v.refuse(len(s.ExitCodes) > 0 && !work.hasExitCode, at.at("success.exit_codes"), "is only valid with "+exitCodeWorks(), "use run.http.expect for the status of an answer")
-		v.refuse(s.Match != "" && !work.hasOutput && j.Run.Work() != "", at.at("success.match"), "is not valid with run."+string(j.Run.Work())+", which has no output", "")
-		v.regexp(s.Match, at.at("success.match"))
+	if !j.Run.traits().isFlow {
+		v.success(j, p.Success, at.field("success"))
 	}
 	v.retry(j, filled, at.field("retry"))
 }
 
+func (v *validator) success(j *Job, s *Success, at *path) {
+	if s == nil {
+		return
+	}
+	work := j.Run.traits()
+	v.refuse(len(s.ExitCodes) > 0 && !work.hasExitCode, at.field("exit_codes"), "is only valid with "+exitCodeWorks(), "use run.http.expect for the status of an answer")
+	v.refuse(s.Match != "" && !work.hasOutput && j.Run.Work() != "", at.field("match"), "is not valid with run."+string(j.Run.Work())+", which has no output", "")
+	v.regexp(s.Match, at.field("match"))
+}
+
 func (v *validator) retry(j *Job, filled *Policy, at *path) {
 	said, r := j.Policy.Retry, filled.Retry
-	if said == nil {
+	if said == nil || j.Run.traits().isFlow {
 		return
 	}
 	if *r.Attempts == 0 {

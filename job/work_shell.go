@@ -75,9 +75,11 @@ func (s *Shell) check(v *validator, j *Job, run *path) {
 	s.checkPositions(v, j.paramNames(), run)
 }
 
+func (s *Shell) envNames() []string { return slices.Sorted(maps.Keys(s.Env)) }
+
 // checkProcess checks what the process of the command is made with.
 func (s *Shell) checkProcess(v *validator, run *path) {
-	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+	for _, name := range s.envNames() {
 		at := run.field("env").field(name)
 		v.checkVariable(at, name)
 		v.refuse(strings.HasPrefix(name, variablePrefix), at, "begins with "+variablePrefix+", which is reserved for what every run receives", "")

@@ -48,7 +48,8 @@ type History interface {
 type Record struct {
 	Run     job.Run
 	Attempt job.Attempt // its number is 0 when there was none
-	// Final is set on the record that ends its run.
+	// Final is set on the record that ends its run. Those of the steps of a flow have none: the
+	// record of their flow says how they have ended.
 	Final bool
 	// Count is more than 1 for a record that stands for so many occurrences,
 	// the last of which was scheduled for Until.

@@ -266,6 +266,12 @@ type ClaimOutcome struct {
 	Now time.Time
 	// Reason is given with Waiting, Skipped and Late.
 	Reason string
+	// Of the run of a step: the results that its templates read, its item, nil for none, with
+	// its place, and whether its flow is kept together.
+	Steps    map[string]job.StepData
+	Item     []byte
+	Index    int
+	Together bool
 }
 
 // Verdict is what a store says to a claim.
@@ -274,7 +280,7 @@ type Verdict uint8
 // What a store says to a claim.
 const (
 	Started Verdict = iota // it is yours, or was already
-	Taken                  // it is somebody else's, or over
+	Taken                  // it is somebody else's, over, or nothing that a node runs
 	Gone                   // it was withdrawn
 	Early                  // too early for the store's clock, or its slot is taken before it is due: ask again when it is due
 	Late                   // it may not start so late and was recorded as missed
@@ -300,6 +306,8 @@ type Result struct {
 	// Output is what of the output is not in the store yet, and its size.
 	Output      []OutputChunk
 	OutputBytes int64
+	// Value is the result of a step of a flow, in JSON; nil for none.
+	Value []byte
 }
 
 // FinishOutcome says what became of a Result.

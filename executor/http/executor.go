@@ -15,12 +15,15 @@
 package httpexec
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"mime"
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
@@ -194,7 +197,7 @@ func (e *Executor) judge(ctx context.Context, response *http.Response, h *job.HT
 	what := response.Request.Method + " " + place(response.Request.URL)
 	defer response.Body.Close()
 	writeHead(out.Stdout, response)
-	body := &body{out: out.Stdout, pattern: cmp.Or(h.Match, successMatch(a.Job)), json: h.JSON, left: e.bodyMax}
+	body := &body{out: out.Stdout, pattern: cmp.Or(h.Match, successMatch(a.Job)), json: h.JSON, left: e.bodyMax, keep: a.WantsResult}
 	var err error
 	if response.StatusCode != http.StatusSwitchingProtocols { // its body is the connection
 		_, err = io.Copy(body, response.Body)
@@ -235,7 +238,29 @@ func judged(response *http.Response, h *job.HTTP, b *body) executor.Result {
 	if reason != "" {
 		return executor.Result{Outcome: job.OutcomeFailed, Reason: reason, HTTPStatus: status}
 	}
+	if b.keep {
+		return withValue(response, b)
+	}
 	return executor.Result{Outcome: job.OutcomeSucceeded, HTTPStatus: status}
+}
+
+// withValue is the success of a request whose answer is the result, if it is JSON.
+func withValue(response *http.Response, b *body) executor.Result {
+	r := executor.Result{Outcome: job.OutcomeSucceeded, HTTPStatus: response.StatusCode}
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	isJSON := kind == "application/json" || strings.HasSuffix(kind, "+json")
+	switch {
+	case !isJSON && !json.Valid(b.kept), len(bytes.TrimSpace(b.kept)) == 0:
+	case b.read > job.ResultMax:
+		if isJSON {
+			r.Outcome, r.Reason = job.OutcomeFailed, fmt.Sprintf("the answer has %d bytes, and the result of a step at most %d", b.read, job.ResultMax)
+		}
+	case !json.Valid(b.kept):
+		r.Outcome, r.Reason = job.OutcomeFailed, "the answer is not JSON, though its Content-Type says so"
+	default:
+		r.Value = bytes.TrimSpace(b.kept)
+	}
+	return r
 }
 
 func failed(format string, args ...any) executor.Result {
@@ -347,6 +372,7 @@ type body struct {
 	pattern string
 	json    map[string]string // what it must have by place
 	left    int64             // that it may still have
+	keep    bool              // its JSON is the result
 
 	read int64
 	kept []byte
@@ -362,7 +388,7 @@ func (b *body) Write(p []byte) (int, error) {
 	b.left -= int64(len(p))
 	b.read += int64(len(p))
 	b.out.Write(p) // it never fails
-	if b.pattern != "" || len(b.json) > 0 {
+	if b.pattern != "" || len(b.json) > 0 || b.keep {
 		n := min(len(p), matchMax-len(b.kept))
 		b.kept = append(b.kept, p[:n]...)
 		b.cut = b.cut || n < len(p)

@@ -44,6 +44,7 @@ type prepared struct {
 	ends           [2]int   // the child's, of the pipes of its output; -1 while not open
 	stdout, stderr *os.File // to read the output from, once they are open
 	scriptDir      string
+	result         string // the file for the result of a step of a flow; "" for none
 	watched        executor.Process
 	cgroups        *cgroups
 }
@@ -86,6 +87,12 @@ func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
 		if p.scriptDir, file, err = writeScript(e.config.TempDir, spec.Script, p.account); err != nil {
 			return nil, fmt.Errorf("write the script: %w", err)
 		}
+	}
+	if a.WantsResult {
+		if err := p.makeResult(e.config.TempDir); err != nil {
+			return nil, fmt.Errorf("make the file of the result: %w", err)
+		}
+		p.env = append(p.env, resultVariable+"="+p.result)
 	}
 	if p.argv, err = commandLine(spec, file); err != nil {
 		return nil, err

@@ -324,7 +324,13 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 		p.cgroup.kill()
 	}
 	e.config.Watch.Ended(p.watched)
-	return s.result(ctx, a.Job.Policy.Success, match)
+	result := s.result(ctx, a.Job.Policy.Success, match)
+	if result.Outcome == job.OutcomeSucceeded {
+		if result.Value, err = p.readResult(); err != nil {
+			result.Outcome, result.Reason = job.OutcomeFailed, err.Error()
+		}
+	}
+	return result
 }
 
 // errUnstarted wraps what Attempt.Start or the watchdog said, errRefused what

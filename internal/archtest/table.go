@@ -93,7 +93,13 @@ var table = map[string]line{
 		pure:  true,
 		// Steps that share a document share what callers see of it.
 		std:     []string{"sync/atomic"},
-		imports: []string{"cron", "job", "store"},
+		imports: []string{"cron", "internal/flow", "job", "store"},
+	},
+	// Package engine decides about flows by it.
+	"internal/flow": {
+		layer:   contracts,
+		pure:    true,
+		imports: []string{"job"},
 	},
 	"internal/draw": {
 		layer: core,

@@ -328,6 +328,11 @@ func TestReferenceOfJobFilesIsComplete(t *testing.T) {
 	}
 	r := reference{defs: child(schema.Content[0], "$defs")}
 	r.table("A job", "", "Job")
+	for len(r.later) > 0 {
+		next := r.later[0]
+		r.later = r.later[1:]
+		r.table("`"+next.path+"`", next.path+".", next.def)
+	}
 	r.table("A calendar", "", "Calendar")
 	r.table("A pool", "", "Pool")
 	expect(t, name, text, before+mark+r.b.String())
@@ -337,12 +342,21 @@ func TestReferenceOfJobFilesIsComplete(t *testing.T) {
 type reference struct {
 	b    strings.Builder
 	defs *yaml.Node
+	// later are the tables of flows, whose steps have again what a job has: shown are the
+	// definitions that have a table by then.
+	later []inner
+	shown map[string]bool
 }
+
+type inner struct{ path, def string }
 
 // table describes the fields of a definition, and those of what is in it.
 func (r *reference) table(title, path, def string) {
-	type inner struct{ path, def string }
 	var inside []inner
+	if r.shown == nil {
+		r.shown = map[string]bool{}
+	}
+	r.shown[def] = true
 	definition := child(r.defs, def)
 	required := map[string]bool{}
 	for _, n := range items(child(definition, "required")) {
@@ -364,6 +378,12 @@ func (r *reference) table(title, path, def string) {
 		}
 	}
 	for _, in := range inside {
+		if isFlow := strings.HasPrefix(in.path, "run.flow"); isFlow && r.shown[in.def] {
+			continue
+		} else if isFlow && in.path == "run.flow" {
+			r.later = append(r.later, in)
+			continue
+		}
 		r.table("`"+in.path+"`", in.path+".", in.def)
 	}
 }

@@ -211,6 +211,9 @@ type recordKey struct {
 type member struct {
 	store.Run
 	made, saved, removed bool
+	flow                 *flowRun     // of a flow that has begun, once it was read
+	value                []byte       // the result of a step that ends
+	quiet                bool         // what follows from its end is decided by the caller
 	around               bool         // what decisions about it look at is known
 	was                  job.RunState // when it was added; "" for one that was made
 }
@@ -388,6 +391,7 @@ func (b *Batch) Changes() Changes {
 	}
 	c := b.done
 	for _, m := range b.order {
+		m.settleFlow()
 		b.setAlert(m)
 		switch {
 		case m.made && m.removed: // it came and went: there is only its record
@@ -403,8 +407,16 @@ func (b *Batch) Changes() Changes {
 }
 
 // jobOf returns the job of a run. One that is not known any more is deleted.
+//
+// That of a step has the policy of the step.
 func (b *Batch) jobOf(r *store.Run) *Job {
-	if j := b.job(r.JobUID); j != nil {
+	j := b.job(r.JobUID)
+	switch {
+	case j != nil && isStep(&r.Run):
+		own := *j
+		own.Policy = b.policyOfStep(r)
+		return &own
+	case j != nil:
 		return j
 	}
 	return &Job{UID: r.JobUID, Namespace: r.Namespace, Name: r.Name, Deleted: true, Policy: &Policy{}}
@@ -460,10 +472,14 @@ func (b *Batch) audit(actor, action, object string, version int64, detail string
 // newID makes the id of something that follows from something else. It is a
 // hash: a step that is repeated makes the same things.
 func (b *Batch) newID(purpose string, from job.ID, with job.ID, n int) job.ID {
+	return idAt(b.now, purpose, from, with, n)
+}
+
+func idAt(at time.Time, purpose string, from job.ID, with job.ID, n int) job.ID {
 	text := append(append(append(make([]byte, 0, 64), purpose...), from[:]...), with[:]...)
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64(text, uint64(n)))
 	var id job.ID
-	binary.BigEndian.PutUint64(id[:8], uint64(b.now.UnixMilli())<<16)
+	binary.BigEndian.PutUint64(id[:8], uint64(at.UnixMilli())<<16)
 	copy(id[6:], sum[:])
 	return id
 }
@@ -562,7 +578,7 @@ func (b *Batch) hint(due time.Time) {
 
 // waits tells whether a run waits for its slot and may still get it.
 func (b *Batch) waits(m *member) bool {
-	if m.removed || m.State != job.StateWaiting || m.AwaitsPrevious || b.tooLate(&m.Run) || b.jobOf(&m.Run).Policy.Reported {
+	if m.removed || m.State != job.StateWaiting || m.AwaitsPrevious || isStep(&m.Run.Run) || b.tooLate(&m.Run) || b.jobOf(&m.Run).Policy.Reported {
 		return false
 	}
 	_, yes := withdrawn(b.jobOf(&m.Run), &m.Run)
@@ -583,13 +599,15 @@ func (b *Batch) tooLate(r *store.Run) bool {
 func withdrawn(j *Job, r *store.Run) (reason string, yes bool) {
 	paused := j.State == job.JobPaused
 	switch {
+	case isStep(&r.Run), isFlow(r):
+		return "", false // it ends with its flow
 	case j.Deleted:
 		return "the job was deleted", true
 	case r.Kind == job.RunByHand:
 		return "", false
 	case paused:
 		return "the job was paused" + by(j.PausedBy) + because(j.PauseReason), true
-	case r.Kind == job.RunOn || r.Kind == job.RunBackfill || r.Epoch == j.Epoch:
+	case r.Kind == job.RunOn || r.Kind == job.RunByFlow || r.Kind == job.RunBackfill || r.Epoch == j.Epoch:
 		return "", false
 	}
 	return j.whyWithdrawn(r.Epoch), true

@@ -50,6 +50,13 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	if r.Due.Sub(b.now) > store.ClaimAhead {
 		return b.answer(store.Early, r)
 	}
+	if b.isTimer(r) {
+		if b.now.Before(r.Due) {
+			return b.answer(store.Early, r)
+		}
+		b.ring(m)
+		return b.answer(store.Taken, r)
+	}
 	if outcome, reason, yes := b.expired(j, r); yes {
 		b.conclude(m, outcome, reason)
 		return b.answer(store.Late, r)
@@ -132,6 +139,9 @@ func (b *Batch) claimable(j *Job, m *member, s *store.Session) bool {
 	if s.Leaving {
 		return false
 	}
+	if isStep(&m.Run.Run) && !b.mayRunOn(m, s.Node) {
+		return false
+	}
 	if reason, ok := j.Policy.fits(s); !ok {
 		if m.Session == s.ID && !j.Policy.Broadcast {
 			m.Session, m.Node, m.Reason = job.ID{}, "", reason
@@ -181,6 +191,13 @@ func (b *Batch) expired(j *Job, r *store.Run) (job.Outcome, string, bool) {
 // take starts the attempt.
 func (b *Batch) take(j *Job, m *member, s *store.Session, a store.Attempt) store.ClaimOutcome {
 	r := &m.Run
+	if j.Policy.Flow != nil {
+		b.beginFlow(j, m)
+		return b.answer(store.Taken, r) // its steps are what runs
+	}
+	if isStep(&r.Run) {
+		b.settleOn(m, s.Node)
+	}
 	r.State, r.Token, r.Session, r.Node = job.StateRunning, a.Token, s.ID, s.Node
 	r.HoldsSlot, r.Version, r.Claimed, r.Reason, r.Last = true, j.Version, b.now, "", ""
 	r.LostAfter = j.Policy.LostAfter
@@ -363,10 +380,7 @@ func (b *Batch) replace(by *member) {
 	case holder.State == job.StateReady:
 		b.concludeKeeping(holder, job.OutcomeCancelled, reason)
 	default:
-		holder.CancelBy, holder.CancelReason = System, reason
-		b.save(holder)
-		b.askNow(holder)
-		b.done.Hints |= store.HintCancels | store.HintAbout(holder.ID)
+		b.endRunning(holder, System, reason)
 	}
 }
 

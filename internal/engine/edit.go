@@ -122,6 +122,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	}
 
 	j = b.AddJob(old.Job)
+	b.freezeFlows(j)
 	j.Version++
 	if policy.NeedsPrevious && !j.Policy.NeedsPrevious {
 		j.Previous, j.PreviousOK = time.Time{}, false // others may have ended since
@@ -439,7 +440,7 @@ func (b *Batch) startChain(j *Job) {
 func (b *Batch) Refit(j *Job) {
 	slots := map[string]bool{}
 	for _, m := range slices.Clone(b.waiting(j.UID)) {
-		if m.removed {
+		if m.removed || isStep(&m.Run.Run) || isFlow(&m.Run) {
 			continue
 		}
 		// Also of one that runs: it may be released.

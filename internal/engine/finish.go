@@ -38,6 +38,10 @@ func (b *Batch) finish(m *member, res store.Result) {
 		// What was asked to end reports that in any way, even as a success.
 		res.Outcome, res.Reason = job.OutcomeCancelled, cancelled(m.CancelBy, m.CancelReason)
 	}
+	if m.Kind == job.RunStep || m.Kind == job.RunByFlow {
+		b.bounded(m, &res)
+		m.value = res.Value
+	}
 	a := job.Attempt{
 		Run: m.ID, Number: m.Attempt, Token: m.Token, Node: m.Node,
 		Started: res.Started, Ended: res.Ended,
@@ -152,8 +156,14 @@ func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 	m.HoldsSlot = false
 	b.remove(m)
 	record := b.recordOf(m, a)
-	record.Final, record.OutputBytes, record.Unmet = true, output, j.Policy.unmet(&m.Run, &a, true)
+	record.Final, record.OutputBytes, record.Unmet = !isStep(&m.Run.Run), output, j.Policy.unmet(&m.Run, &a, true)
 	b.keep(record)
+	if isStep(&m.Run.Run) {
+		if !m.quiet {
+			b.stepEnded(m, a)
+		}
+		return
+	}
 	if a.Outcome != job.OutcomeWithdrawn {
 		// What is withdrawn may be planned again in a new epoch, and the floor
 		// must not keep that from falling due.
@@ -179,6 +189,9 @@ func (b *Batch) end(m *member, a job.Attempt, output int64, handOn bool) {
 		b.follow(j, &m.Run, outcome, followers)
 	}
 	b.succeed(j, &m.Run)
+	if m.Kind == job.RunByFlow && !m.quiet {
+		b.stepEnded(m, a)
+	}
 	if j.Completed.After(b.now) && j.Policy.DeleteAfter >= 0 && !b.unended(j) {
 		j.Completed = b.now // that was the last
 		b.saveJob(j)

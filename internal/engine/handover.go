@@ -13,7 +13,9 @@ import (
 // only in steps that have read its run, so that a store need not lock or compare more.
 
 // isHandedOver tells whether somebody outside does the work of a run.
-func isHandedOver(r *store.Run) bool { return r.State == job.StateRunning && r.Session.IsZero() }
+func isHandedOver(r *store.Run) bool {
+	return r.State == job.StateRunning && r.Session.IsZero() && !isFlow(r)
+}
 
 // handovers are those that a batch was told of.
 type handovers struct {

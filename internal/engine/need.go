@@ -425,12 +425,20 @@ func (b *Batch) lookMembers(n *Need) {
 }
 
 func (b *Batch) isComplete(m *member, n *Need) bool {
+	if (m.Kind == job.RunStep || m.Kind == job.RunByFlow) && !b.lookParent(n, m) {
+		return false
+	}
+	if isFlow(&m.Run) && !b.lookFlow(n, m) {
+		return false
+	}
 	j, known := b.lookJob(n, m.JobUID)
 	switch {
 	case !known:
 		return false
 	case j == nil:
 		return true
+	case j.Policy.Flow != nil && !isFlow(&m.Run) && !b.lookNames(n, j.Policy.Flow.jobs):
+		return false // it may begin
 	}
 	whole := m.HoldsSlot && m.State != job.StateRunning && j.Policy.endNeedsWhole()
 	if m.Shards > 0 {
@@ -535,6 +543,10 @@ func (b *Batch) lookRecords(n *Need, ref RunRef) {
 // a node, "" for where it is.
 func (b *Batch) lookAround(n *Need, m *member, node string) {
 	if m.around {
+		return
+	}
+	if isStep(&m.Run.Run) {
+		m.around = b.lookParent(n, m)
 		return
 	}
 	j, known := b.lookJob(n, m.JobUID)

@@ -156,6 +156,7 @@ func (o *Claim) Decide(b *Batch) error {
 		o.Outcomes[i] = b.Claim(claimer, a)
 		if o.Outcomes[i].Verdict == store.Started {
 			o.Outcomes[i].Job = b.job(o.Outcomes[i].Run.JobUID).View()
+			b.ofClaim(&o.Outcomes[i])
 		}
 	}
 	return nil

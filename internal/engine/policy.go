@@ -67,6 +67,10 @@ type Policy struct {
 	// Grace is how long after it is due a report may come.
 	Reported bool
 	Grace    time.Duration
+
+	// Flow is set for a job whose work is a flow. Strategy is that of its place.
+	Flow     *Flow
+	Strategy job.Strategy
 }
 
 // Upstream is a job whose runs make another one due.
@@ -109,6 +113,10 @@ func CompilePolicy(filled *job.Job) *Policy {
 		Bound:     place.Binds(),
 		Labels:    place.Labels,
 		Handler:   filled.Run.HandlerName(),
+		Strategy:  place.Strategy,
+	}
+	if filled.Run.IsFlow() {
+		p.Flow = compileFlow(filled)
 	}
 	if s.DeleteAfter != nil {
 		p.DeleteAfter = time.Duration(*s.DeleteAfter)
@@ -131,7 +139,7 @@ func CompilePolicy(filled *job.Job) *Policy {
 		p.FinishWithin = time.Duration(expect.FinishWithin)
 		p.DurationBelow = time.Duration(expect.DurationBelow)
 	}
-	if retry := said.Retry; retry != nil && !p.Reported {
+	if retry := said.Retry; retry != nil && !p.Reported && p.Flow == nil {
 		p.Retries = valueOf(retry.Attempts)
 		p.Backoff = time.Duration(valueOf(retry.Backoff))
 		p.Factor = max(1, retry.Factor)
@@ -244,7 +252,7 @@ func (b *Batch) unattended(p *Policy, due time.Time) bool {
 // lateAfter returns when the first attempt of a run is too late. What somebody
 // asked for, by hand or as a backfill, is never too late.
 func (p *Policy) lateAfter(kind job.RunKind, due time.Time) time.Time {
-	if p.LateBy < 0 || kind == job.RunByHand || kind == job.RunBackfill {
+	if p.LateBy < 0 || kind == job.RunByHand || kind == job.RunBackfill || kind == job.RunByFlow {
 		return time.Time{}
 	}
 	return due.Add(max(p.LateBy, lateGrace))

@@ -66,7 +66,7 @@ func (b *Batch) Cancel(id job.ID, by, reason string) (store.Run, bool) {
 	m := b.run(id)
 	if m == nil || m.removed {
 		for key, record := range b.recordsOf(id) {
-			if key.run == id && record.Final {
+			if key.run == id && (record.Final || isStep(&record.Run)) {
 				return store.Run{Run: record.Run}, true
 			}
 		}
@@ -75,15 +75,26 @@ func (b *Batch) Cancel(id job.ID, by, reason string) (store.Run, bool) {
 	if m.State != job.StateRunning {
 		b.conclude(m, job.OutcomeCancelled, cancelled(by, reason))
 	} else if m.CancelBy == "" {
-		m.CancelBy, m.CancelReason = by, reason
-		b.save(m)
-		b.askNow(m)
-		b.done.Hints |= store.HintCancels | store.HintAbout(m.ID)
+		b.endRunning(m, by, reason)
+	} else if isFlow(&m.Run) && !b.flowOf(m).Abandoned {
+		b.stopFlow(m, job.OutcomeCancelled, cancelled(by, reason), true)
 	} else {
 		return m.Run, true // it was asked before
 	}
 	b.audit(by, "run.cancel", m.Namespace+"/"+m.Name, 0, "run "+id.String()+because(reason))
 	return m.Run, true
+}
+
+// endRunning asks the node of a run to end it. A flow ends what runs of it.
+func (b *Batch) endRunning(m *member, by, reason string) {
+	m.CancelBy, m.CancelReason = by, reason
+	b.save(m)
+	if isFlow(&m.Run) {
+		b.stopFlow(m, job.OutcomeCancelled, cancelled(by, reason), false)
+		return
+	}
+	b.askNow(m)
+	b.done.Hints |= store.HintCancels | store.HintAbout(m.ID)
 }
 
 // CancelRuns decides about many runs as Cancel does about one. It returns those that
@@ -144,7 +155,7 @@ func (b *Batch) silence(node string, since time.Time) time.Duration {
 // under is over.
 func (b *Batch) Reap(reaper *store.Session, a store.Attempt) bool {
 	m := b.run(a.Run)
-	if m == nil || m.removed || !runs(m, a) || isHandedOver(&m.Run) {
+	if m == nil || m.removed || !runs(m, a) || isHandedOver(&m.Run) || isFlow(&m.Run) {
 		return false
 	}
 	session := b.session(m.Session)

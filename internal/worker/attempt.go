@@ -87,7 +87,7 @@ func (w *Worker) prepare(ctx context.Context, it *item) {
 	p.problem = err
 	p.attempt = executor.Attempt{
 		Job: definition, Run: it.With.run.Run, Number: it.Attempt.Number,
-		Data: data, Grace: grace(&definition.Policy), Fence: it.With.fence,
+		Data: data, WantsResult: it.With.run.Kind == job.RunStep || it.With.run.Kind == job.RunByFlow, Grace: grace(&definition.Policy), Fence: it.With.fence,
 		Start: func() error {
 			if w.fenced(it) {
 				return errFenced
@@ -173,7 +173,7 @@ func (w *Worker) resultOf(it *item) *result {
 		}
 	}
 	res.ExitCode, res.Signal, res.HTTPStatus = ended.ExitCode, ended.Signal, ended.HTTPStatus
-	res.Retryable, res.Permanent = ended.Retryable, ended.Permanent
+	res.Retryable, res.Permanent, res.Value = ended.Retryable, ended.Permanent, ended.Value
 	if w.Observer != nil && !p.started.IsZero() && !res.handedOver {
 		w.Observer.Ended(it.Ready.Job, res.Outcome, res.Ended)
 	}
@@ -238,6 +238,7 @@ func (w *Worker) dataOf(ctx context.Context, it *item) (data job.TemplateData, e
 			data.Params[name] = value
 		}
 	}
+	data.Steps, data.Item, data.Index = it.With.steps, it.With.item, it.With.index
 	if w.Around != nil {
 		data.Previous, data.Scheduled, data.Next, err = w.Around(ctx, it.With.job, r.Scheduled)
 	}

@@ -113,6 +113,7 @@ func (w *Worker) claim(ctx context.Context, batch []*item) (err error) {
 			if o := &outcomes[i]; o.Verdict == store.Started {
 				run := o.Run // apart from the answers to the whole batch
 				it.With.run, it.With.job = &run, o.Job
+				it.With.steps, it.With.item, it.With.index = o.Steps, o.Item, o.Index
 			}
 		}
 		started = mind.Answered(batch, outcomes, sent, answered)

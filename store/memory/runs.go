@@ -130,7 +130,7 @@ func runRefs(list []*store.Run) (refs []engine.RunRef) {
 // want them no more, those that are too late, which are due, and those that were tried before.
 func (s *backend) mayEnd(now time.Time) (list []*store.Run) {
 	add := func(r *store.Run) {
-		if r.State != job.StateRunning {
+		if r.State != job.StateRunning && r.Kind != job.RunStep {
 			list = append(list, r)
 		}
 	}

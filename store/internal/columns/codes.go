@@ -16,7 +16,7 @@ type Codes[T ~string] []T
 // The enumerations.
 var (
 	States   = Codes[job.RunState]{job.StateReady, job.StateWaiting, job.StateRunning, job.StateDone}
-	Kinds    = Codes[job.RunKind]{job.RunScheduled, job.RunBackfill, job.RunByHand, job.RunOn, job.RunAfterEnd, job.RunBoot}
+	Kinds    = Codes[job.RunKind]{job.RunScheduled, job.RunBackfill, job.RunByHand, job.RunOn, job.RunAfterEnd, job.RunBoot, job.RunStep, job.RunByFlow}
 	Overlaps = Codes[job.Overlap]{"", job.OverlapSkip, job.OverlapQueue, job.OverlapReplace, job.OverlapAllow}
 	Outcomes = Codes[job.Outcome]{
 		"", job.OutcomeSucceeded, job.OutcomeFailed, job.OutcomeTimedOut, job.OutcomeCancelled,

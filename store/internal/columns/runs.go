@@ -50,6 +50,14 @@ func Params(text []byte) map[string]string {
 	return p
 }
 
+// Flow returns the state of a flow that was read, nil where there is none.
+func Flow(text []byte) []byte {
+	if len(text) == 0 {
+		return nil
+	}
+	return bytes.Clone(text)
+}
+
 // CompareRefs compares places in the order of due time and id.
 func CompareRefs(a, b store.RunRef) int {
 	return cmp.Or(a.Due.Compare(b.Due), bytes.Compare(a.ID[:], b.ID[:]))

@@ -210,6 +210,9 @@ func (s *Control) lost(ctx context.Context, limit int) (lost []store.Attempt, er
 		}
 		for i := range page {
 			r := &page[i]
+			if r.Flow != nil {
+				continue // no node runs it
+			}
 			if !engine.IsLost(now, engine.LostAfter(r, present[r.JobUID]), sessions[r.Session], each(members)) {
 				continue
 			}

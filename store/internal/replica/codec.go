@@ -228,6 +228,7 @@ func codeJobRun(c *coder, r *job.Run) {
 	c.id(&r.Parent)
 	text(c, &r.Outcome)
 	text(c, &r.Reason)
+	c.bytes(&r.Flow)
 }
 
 func codeRecord(c *coder, r *store.Record) {

@@ -123,6 +123,7 @@ func (w *writer) collect(c *engine.Changes) error {
 	for _, r := range c.Removed {
 		w.removeRun(r)
 	}
+	w.tieFlows(c)
 	w.handOn(c.HandOn)
 	for _, is := range w.cells {
 		if n := len(is.runs); n > runsMax {
@@ -166,6 +167,30 @@ func (w *writer) tieParent(r *store.Run, c *engine.Changes) {
 		if record.Run.ID == r.Parent && record.Run.JobUID != r.JobUID {
 			w.cell(record.Run.JobUID)
 			w.tie(r.JobUID, record.Run.JobUID)
+		}
+	}
+}
+
+// tieFlows ties the cells of runs that flows of other jobs have made to those of the flows, where
+// the step is about both.
+func (w *writer) tieFlows(c *engine.Changes) {
+	var of map[job.ID]job.ID // the jobs of the runs
+	for _, list := range [...][]*store.Run{c.Made, c.Saved, c.Removed} {
+		for _, r := range list {
+			if r.Kind != job.RunByFlow {
+				continue
+			}
+			if of == nil {
+				of = map[job.ID]job.ID{}
+				for _, all := range [...][]*store.Run{c.Made, c.Saved, c.Removed} {
+					for _, o := range all {
+						of[o.ID] = o.JobUID
+					}
+				}
+			}
+			if uid, ok := of[r.Parent]; ok {
+				w.tie(r.JobUID, uid)
+			}
 		}
 	}
 }

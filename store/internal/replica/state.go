@@ -521,6 +521,9 @@ func (s *state) addRun(c *cell, r *store.Run) {
 	if !r.LateAfter.IsZero() {
 		s.late.ReplaceOrInsert(r)
 	}
+	if r.Kind == job.RunStep {
+		return // it ends with its flow
+	}
 	if c.job.Deleted || c.job.State == job.JobPaused || c.job.Epoch != r.Epoch || r.Last != "" || c.broadcast {
 		s.suspect[r.ID] = r
 	}

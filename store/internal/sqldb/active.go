@@ -14,7 +14,7 @@ import (
 const activeColumns = `a.id, a.job, a.state, a.session, a.due, a.slot, a.holds, a.attempt, a.kind, a.run_key, a.shard, a.shards,
 	a.epoch, a.version, a.scheduled, a.node, a.token, a.overlap, a.awaits, a.priority, a.late_after, a.first_claimed, a.claimed,
 	a.params, a.parent, a.last_outcome, a.reason, a.cancel_by, a.cancel_reason, a.first_due, a.alert_at, a.others,
-	a.next_due, a.floor_before, a.lost_after`
+	a.next_due, a.floor_before, a.lost_after, a.flow`
 
 // scanRun reads a run but for the names of its job.
 func scanRun(q reader, r *store.Run) {
@@ -45,6 +45,7 @@ func scanRun(q reader, r *store.Run) {
 	r.FirstDue, r.AlertAt = q.time(), q.time()
 	r.Others = columns.Outcomes.Value(q.Int())
 	r.NextDue, r.FloorBefore, r.LostAfter = q.time(), q.time(), time.Duration(q.Int())
+	r.Flow = columns.Flow(q.View())
 	r.Key = columns.Key(&r.Run)
 }
 
@@ -95,7 +96,7 @@ var (
 		{"state", Int}, {"holds", Int}, {"attempt", Int}, {"epoch", Int}, {"version", Int},
 		{"node", Text}, {"token", Blob}, {"overlap", Int}, {"awaits", Int}, {"priority", Int}, {"late_after", Int},
 		{"first_claimed", Int}, {"claimed", Int}, {"last_outcome", Int}, {"reason", Text}, {"cancel_by", Text}, {"cancel_reason", Text},
-		{"first_due", Int}, {"others", Int}, {"next_due", Int}, {"floor_before", Int}, {"lost_after", Int},
+		{"first_due", Int}, {"others", Int}, {"next_due", Int}, {"floor_before", Int}, {"lost_after", Int}, {"flow", Text},
 	}}
 	placeColumns = []Column{{"session", Blob}, {"due", Int}, {"slot", Text}, {"alert_at", Int}}
 	movedRuns    = &Table{Name: "active", Key: 1, Columns: slices.Concat(savedRuns.Columns, placeColumns)}
@@ -120,7 +121,7 @@ func (b *Batch) changeable(r *store.Run) {
 	b.int(columns.States.Of(r.State)).bool(r.HoldsSlot).int(int64(r.Attempt)).int(r.Epoch).int(r.Version)
 	b.text(r.Node).id(&r.Token).int(columns.Overlaps.Of(r.Overlap)).bool(r.AwaitsPrevious).int(int64(r.Priority)).time(r.LateAfter)
 	b.time(r.First).time(r.Claimed).int(columns.Outcomes.Of(r.Last)).text(r.Reason).text(r.CancelBy).text(r.CancelReason)
-	b.time(r.FirstDue).int(columns.Outcomes.Of(r.Others)).time(r.NextDue).time(r.FloorBefore).int(int64(r.LostAfter))
+	b.time(r.FirstDue).int(columns.Outcomes.Of(r.Others)).time(r.NextDue).time(r.FloorBefore).int(int64(r.LostAfter)).text(string(r.Flow))
 }
 
 // place adds placeColumns.

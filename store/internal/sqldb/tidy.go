@@ -76,13 +76,13 @@ func (t *tx) endingRuns(text string, args ...any) (list []endingRun, err error) 
 // withdrawnRuns are those that were withdrawn, by the rules of package engine,
 // which decides about each. What stays (a run by hand of a paused job) is not
 // among them, so that it cannot hide the others.
-const withdrawnRuns = ` where a.state <> ? and (s.deleted <> 0
-	or a.kind <> ? and (s.state = ? or s.epoch <> a.epoch and a.kind not in (?, ?)))`
+const withdrawnRuns = ` where a.state <> ? and a.kind <> ? and (s.deleted <> 0
+	or a.kind <> ? and (s.state = ? or s.epoch <> a.epoch and a.kind not in (?, ?, ?)))`
 
 func withdrawnArgs() []any {
 	return []any{
-		columns.States.Of(job.StateRunning), columns.Kinds.Of(job.RunByHand), columns.JobStates.Of(job.JobPaused),
-		columns.Kinds.Of(job.RunOn), columns.Kinds.Of(job.RunBackfill),
+		columns.States.Of(job.StateRunning), columns.Kinds.Of(job.RunStep), columns.Kinds.Of(job.RunByHand), columns.JobStates.Of(job.JobPaused),
+		columns.Kinds.Of(job.RunOn), columns.Kinds.Of(job.RunByFlow), columns.Kinds.Of(job.RunBackfill),
 	}
 }
 

@@ -1,0 +1,473 @@
+// Package flow decides what follows when a step of a flow ends: which steps start, which are
+// cancelled, and how the flow ends. It knows graphs and states, and no runs, stores or clocks.
+//
+// The same ends in any order give the same state, each step starts at most once, and a flow
+// ends exactly when nothing of it is open and nothing can start any more.
+package flow
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Graph is how the steps of a flow depend on each other. It is not changed once it is made.
+type Graph struct {
+	Steps       []Step // those of finally last
+	MaxParallel int
+	FailFast    bool
+	index       map[string]int
+}
+
+// Step is what decisions know of a step.
+type Step struct {
+	Name         string
+	Needs        []int
+	When         job.UpstreamOn
+	AllowFailure bool
+	Finally      bool
+	// HasIf and HasItems are set where Asker must be asked; Waits where it takes no room.
+	HasIf, HasItems, Waits bool
+	MaxParallel            int // of items; 0 is as many as the flow allows
+	FailFast               bool
+}
+
+// NewGraph returns the graph of a flow whose defaults are filled in.
+func NewGraph(f *job.Flow) *Graph {
+	all := f.All()
+	g := &Graph{MaxParallel: max(1, f.MaxParallel), FailFast: f.FailFast, index: make(map[string]int, len(all))}
+	for i, s := range all {
+		g.index[s.Name] = i
+	}
+	for i, s := range all {
+		step := Step{
+			Name: s.Name, When: s.When, AllowFailure: s.AllowFailure, Finally: f.IsFinally(i),
+			HasIf: s.If != "", HasItems: len(s.ForEach) > 0, Waits: s.Wait != nil,
+			MaxParallel: s.MaxParallel, FailFast: s.FailFast,
+		}
+		for _, need := range s.Needs {
+			if n, ok := g.index[need]; ok {
+				step.Needs = append(step.Needs, n)
+			}
+		}
+		g.Steps = append(g.Steps, step)
+	}
+	return g
+}
+
+// Index returns the place of a step, -1 for one that there is not.
+func (g *Graph) Index(name string) int {
+	if i, ok := g.index[name]; ok {
+		return i
+	}
+	return -1
+}
+
+// Mark is how far a step or an item has come.
+type Mark string
+
+// How far a step or an item has come.
+const (
+	Pending   Mark = ""          // it may still start
+	Open      Mark = "open"      // it has started
+	Succeeded Mark = "succeeded" // it has ended so
+	Failed    Mark = "failed"    // it has ended otherwise
+	Skipped   Mark = "skipped"   // its if was false: it counts as succeeded
+	Blocked   Mark = "blocked"   // it does not start: what it needs has failed, or the flow was ended
+	Unneeded  Mark = "unneeded"  // it does not start: what it needs has not ended so that it should
+)
+
+// IsOver tells whether nothing more becomes of it.
+func (m Mark) IsOver() bool { return m != Pending && m != Open }
+
+// State is how far a run of a flow has come.
+type State struct {
+	Steps []StepState `json:"steps"`
+	// Ending is set when the flow was cancelled or timed out: nothing but finally starts since.
+	Ending    job.Outcome `json:"ending,omitempty"`
+	EndReason string      `json:"end_reason,omitempty"`
+	// Abandoned is set when finally was to end as well.
+	Abandoned bool `json:"abandoned,omitempty"`
+}
+
+// StepState is how far a step has come.
+type StepState struct {
+	Name string `json:"name"`
+	Unit
+	// Items are those of a for_each that has started.
+	Items []Item `json:"items,omitempty"`
+}
+
+// Item is one of a for_each.
+type Item struct {
+	Unit
+	Value json.RawMessage `json:"value"`
+}
+
+// Unit is what has a run of its own: a step without items, or an item.
+type Unit struct {
+	Mark    Mark            `json:"mark,omitempty"`
+	Outcome job.Outcome     `json:"outcome,omitempty"`
+	Reason  string          `json:"reason,omitempty"`
+	Attempt int             `json:"attempt,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	// Began and Ended are when its run was made and has ended, in milliseconds since 1970.
+	Began int64 `json:"began,omitempty"`
+	Ended int64 `json:"ended,omitempty"`
+}
+
+// End is how a unit has ended.
+type End struct {
+	Outcome job.Outcome
+	Reason  string
+	Attempt int
+	Result  json.RawMessage
+	At      int64
+}
+
+// Ref names a unit: a step, and its item, -1 for a step without.
+type Ref struct{ Step, Item int }
+
+// Begin returns the state of a flow of which nothing has started.
+func (g *Graph) Begin() *State {
+	s := &State{Steps: make([]StepState, len(g.Steps))}
+	for i := range g.Steps {
+		s.Steps[i].Name = g.Steps[i].Name
+	}
+	return s
+}
+
+// Unit returns a unit, nil for one that there is not.
+func (s *State) Unit(ref Ref) *Unit {
+	if ref.Step < 0 || ref.Step >= len(s.Steps) {
+		return nil
+	}
+	step := &s.Steps[ref.Step]
+	if ref.Item < 0 {
+		return &step.Unit
+	}
+	if ref.Item >= len(step.Items) {
+		return nil
+	}
+	return &step.Items[ref.Item].Unit
+}
+
+// Open returns the units that have started and not ended.
+func (s *State) Open() (list []Ref) {
+	for i := range s.Steps {
+		step := &s.Steps[i]
+		if step.Mark != Open {
+			continue
+		}
+		if step.Items == nil {
+			list = append(list, Ref{i, -1})
+		}
+		for k := range step.Items {
+			if step.Items[k].Mark == Open {
+				list = append(list, Ref{i, k})
+			}
+		}
+	}
+	return list
+}
+
+// End notes how an open unit has ended, and tells whether it was open.
+func (s *State) End(ref Ref, end End) bool {
+	u := s.Unit(ref)
+	if u == nil || u.Mark != Open {
+		return false
+	}
+	u.Mark = Failed
+	if end.Outcome == job.OutcomeSucceeded {
+		u.Mark = Succeeded
+	}
+	u.Outcome, u.Reason, u.Attempt, u.Result, u.Ended = end.Outcome, end.Reason, end.Attempt, end.Result, end.At
+	return true
+}
+
+// Stop ends a flow as cancelled or timed out; the second time, finally with it.
+func (s *State) Stop(outcome job.Outcome, reason string) {
+	if s.Ending != "" {
+		s.Abandoned = true
+		return
+	}
+	s.Ending, s.EndReason = outcome, reason
+}
+
+// Asker answers what depends on the results of steps that are over.
+type Asker interface {
+	// If tells whether a step is to start.
+	If(step int) (bool, error)
+	// Items returns the items of a step.
+	Items(step int) ([]json.RawMessage, error)
+}
+
+// Next is what is to be done.
+type Next struct {
+	Start  []Ref // they are open from now on
+	Cancel []Ref // they are open, and are to end
+	// Over is set when the flow has ended, so and for that reason.
+	Over    bool
+	Outcome job.Outcome
+	Reason  string
+}
+
+// Advance decides what is to be done, and notes what starts and what never will. It is called
+// again when the units to cancel have ended.
+func (g *Graph) Advance(s *State, ask Asker, now int64) (next Next) {
+	p := pass{g: g, s: s, ask: ask, now: now, room: g.MaxParallel}
+	for _, ref := range s.Open() {
+		if !g.Steps[ref.Step].Waits {
+			p.room--
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for i := range g.Steps {
+			changed = p.step(i) || changed
+		}
+	}
+	next.Start, next.Cancel = p.start, p.cancels()
+	if next.Over = !slices.ContainsFunc(s.Steps, func(st StepState) bool { return !st.Mark.IsOver() }); next.Over {
+		next.Outcome, next.Reason = g.outcome(s)
+	}
+	return next
+}
+
+// pass is one call of Advance.
+type pass struct {
+	g     *Graph
+	s     *State
+	ask   Asker
+	now   int64
+	room  int
+	start []Ref
+}
+
+// step moves one step on, and tells whether anything has changed that others may depend on.
+func (p *pass) step(i int) bool {
+	step, state := &p.g.Steps[i], &p.s.Steps[i]
+	switch {
+	case state.Mark == Pending:
+		return p.begin(step, state, i)
+	case state.Mark == Open && state.Items != nil:
+		return p.items(step, state, i)
+	}
+	return false
+}
+
+// begin decides about a step that has not started.
+func (p *pass) begin(step *Step, state *StepState, i int) bool {
+	over := func(mark Mark, reason string) bool {
+		state.Mark, state.Reason = mark, reason
+		if mark == Failed {
+			state.Outcome, state.Ended = job.OutcomeFailed, p.now
+		}
+		return true
+	}
+	if reason, yes := p.refused(step); yes {
+		return over(Blocked, reason)
+	}
+	ready, mark, reason := p.needs(step)
+	switch {
+	case !ready:
+		return false
+	case mark != Pending:
+		return over(mark, reason)
+	}
+	if !step.Waits && p.room <= 0 {
+		return false
+	}
+	if step.HasIf {
+		yes, err := p.ask.If(i)
+		if err != nil {
+			return over(Failed, "if: "+err.Error())
+		}
+		if !yes {
+			return over(Skipped, "its if is false")
+		}
+	}
+	state.Began = p.now
+	if !step.HasItems {
+		state.Mark = Open
+		p.start = append(p.start, Ref{i, -1})
+		if !step.Waits {
+			p.room--
+		}
+		return true
+	}
+	values, err := p.ask.Items(i)
+	if err != nil {
+		return over(Failed, "for_each: "+err.Error())
+	}
+	state.Mark, state.Items = Open, make([]Item, len(values))
+	for k := range values {
+		state.Items[k].Value = values[k]
+	}
+	p.items(step, state, i)
+	return true
+}
+
+// refused tells whether a step that has not started never will, whatever it needs.
+func (p *pass) refused(step *Step) (reason string, yes bool) {
+	switch {
+	case p.s.Ending != "" && (!step.Finally || p.s.Abandoned):
+		return "the flow was " + strings.ReplaceAll(string(p.s.Ending), "_", " "), true
+	case p.g.FailFast && !step.Finally:
+		if name := p.firstFailure(); name != "" {
+			return "step " + name + " has failed", true
+		}
+	}
+	return "", false
+}
+
+// firstFailure returns the first step that has failed and must not, "" for none.
+func (p *pass) firstFailure() string {
+	for i := range p.g.Steps {
+		if p.s.Steps[i].Mark == Failed && !p.g.Steps[i].AllowFailure && !p.g.Steps[i].Finally {
+			return p.g.Steps[i].Name
+		}
+	}
+	return ""
+}
+
+// needs tells whether all that a step needs is over, and if it does not start then, why.
+func (p *pass) needs(step *Step) (ready bool, mark Mark, reason string) {
+	if step.Finally {
+		for i := range p.g.Steps {
+			if !p.g.Steps[i].Finally && !p.s.Steps[i].Mark.IsOver() {
+				return false, Pending, ""
+			}
+		}
+	}
+	failed, unneeded, bad := "", "", ""
+	for _, n := range step.Needs {
+		name := p.g.Steps[n].Name
+		switch p.s.Steps[n].Mark {
+		case Pending, Open:
+			return false, Pending, ""
+		case Failed:
+			failed = name
+			if !p.g.Steps[n].AllowFailure {
+				bad = name
+			}
+		case Blocked:
+			failed, bad = name, name
+		case Unneeded:
+			unneeded = name
+		}
+	}
+	switch {
+	case step.When == job.OnFinished, step.When == job.OnFailed && failed != "":
+		return true, Pending, ""
+	case step.When == job.OnFailed:
+		return true, Unneeded, "nothing that it needs has failed"
+	case bad != "":
+		return true, Blocked, "step " + bad + " has not succeeded"
+	case unneeded != "":
+		return true, Unneeded, "step " + unneeded + " was not needed"
+	}
+	return true, Pending, ""
+}
+
+// items starts items of a step as far as there is room, and ends the step with the last.
+func (p *pass) items(step *Step, state *StepState, i int) (ended bool) {
+	refusal := ""
+	switch {
+	case p.s.Ending != "" && (!step.Finally || p.s.Abandoned):
+		refusal = "the flow was " + strings.ReplaceAll(string(p.s.Ending), "_", " ")
+	case p.g.FailFast && !step.Finally && p.firstFailure() != "":
+		refusal = "step " + p.firstFailure() + " has failed"
+	case step.FailFast && slices.ContainsFunc(state.Items, func(it Item) bool { return it.Mark == Failed }):
+		refusal = "another item has failed"
+	}
+	open, left := 0, 0
+	for k := range state.Items {
+		if state.Items[k].Mark == Open {
+			open++
+		}
+	}
+	for k := range state.Items {
+		it := &state.Items[k]
+		switch {
+		case it.Mark != Pending:
+		case refusal != "":
+			it.Mark, it.Reason = Blocked, refusal
+		case p.room > 0 && (step.MaxParallel == 0 || open < step.MaxParallel):
+			it.Mark, it.Began = Open, p.now
+			p.start = append(p.start, Ref{i, k})
+			p.room--
+			open++
+		default:
+			left++
+		}
+	}
+	if open+left > 0 {
+		return false
+	}
+	p.endItems(state)
+	return true
+}
+
+// endItems ends a step whose items have all ended: it has failed if one of them has.
+func (p *pass) endItems(state *StepState) {
+	state.Mark, state.Outcome, state.Ended = Succeeded, job.OutcomeSucceeded, p.now
+	failed := 0
+	results := make([]json.RawMessage, len(state.Items))
+	for k := range state.Items {
+		it := &state.Items[k]
+		if it.Mark != Succeeded {
+			failed++
+		}
+		if results[k] = it.Result; it.Result == nil {
+			results[k] = json.RawMessage("null")
+		}
+		state.Attempt = max(state.Attempt, it.Attempt)
+	}
+	if failed > 0 {
+		state.Mark, state.Outcome = Failed, job.OutcomeFailed
+		state.Reason = fmt.Sprintf("%d of %d items have not succeeded", failed, len(state.Items))
+	}
+	// A list of values that were read from JSON can be written.
+	state.Result, _ = json.Marshal(results)
+}
+
+// cancels returns the open units that must end.
+func (p *pass) cancels() (list []Ref) {
+	fast := p.g.FailFast && p.firstFailure() != ""
+	for _, ref := range p.s.Open() {
+		step := &p.g.Steps[ref.Step]
+		items := p.s.Steps[ref.Step].Items
+		switch {
+		case p.s.Ending != "" && (!step.Finally || p.s.Abandoned), fast && !step.Finally:
+		case step.FailFast && slices.ContainsFunc(items, func(it Item) bool { return it.Mark == Failed }):
+		default:
+			continue
+		}
+		list = append(list, ref)
+	}
+	return list
+}
+
+// outcome returns how a flow has ended.
+func (g *Graph) outcome(s *State) (job.Outcome, string) {
+	if s.Ending != "" {
+		return s.Ending, s.EndReason
+	}
+	var failed []string
+	for i := range g.Steps {
+		if s.Steps[i].Mark == Failed && !g.Steps[i].AllowFailure {
+			failed = append(failed, g.Steps[i].Name)
+		}
+	}
+	switch len(failed) {
+	case 0:
+		return job.OutcomeSucceeded, "all steps have ended in success"
+	case 1:
+		return job.OutcomeFailed, "step " + failed[0] + " has failed: " + s.Steps[g.Index(failed[0])].Reason
+	}
+	return job.OutcomeFailed, "steps " + strings.Join(failed, ", ") + " have failed"
+}

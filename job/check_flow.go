@@ -1,0 +1,291 @@
+package job
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var stepPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
+
+const stepHint = "letters, digits and underscores, at most 64, the first a letter"
+
+func (f *Flow) check(v *validator, j *Job, run *path) {
+	at := run.field("flow")
+	const notHere = "is not for a flow: each step has its own"
+	policy := root.field("policy")
+	v.refuse(j.Policy.Retry != nil, policy.field("retry"), notHere, "set run.flow.defaults.retry")
+	v.refuse(j.Policy.Success != nil, policy.field("success"), notHere, "set success beside the run of a step")
+	place := root.field("place")
+	v.refuse(j.Place.Shards > 0, place.field("shards"), "is not for a flow", "use for_each in a step")
+	v.refuse(j.Place.Strategy == StrategyBroadcast, place.field("strategy"), "is broadcast, which is not for a flow", "make a step that runs a job with broadcast")
+	if len(f.Steps) == 0 {
+		v.report(at.field("steps"), "is missing", "for example [{name: first, run: {shell: echo hello}}]")
+		return
+	}
+	g := f.graph(v, at)
+	if d := f.Defaults; d != nil {
+		v.flowDefaults(j, d, at.field("defaults"))
+	}
+	for i, s := range f.All() {
+		v.step(j, f, s, g, i, f.pathOf(i, at))
+	}
+}
+
+// pathOf returns the place of the i-th step of All.
+func (f *Flow) pathOf(i int, at *path) *path {
+	if f.IsFinally(i) {
+		return at.field("finally").item(i - len(f.Steps))
+	}
+	return at.field("steps").item(i)
+}
+
+func (v *validator) flowDefaults(j *Job, d *StepDefaults, at *path) {
+	if d.Place != nil {
+		v.stepPlace(d.Place, at.field("place"))
+	}
+	sh := &Shell{Env: d.Env, Dir: d.Dir, User: d.User}
+	sh.checkProcess(v, at)
+	of := &Job{Run: RunSpec{Shell: &Shell{Command: "true"}}, Policy: Policy{Retry: d.Retry}}
+	filled := of.Policy
+	filled.fill(&Defaults{}, of)
+	v.retry(of, &filled, at.field("retry"))
+	for _, name := range sh.envNames() {
+		v.template(TemplateText, d.Env[name], at.field("env").field(name), &compiler{params: j.paramNames()})
+	}
+}
+
+// stepPlace checks where a step runs.
+func (v *validator) stepPlace(p *Place, at *path) {
+	v.labels(p.Labels, at.field("labels"))
+	v.refuse(p.Shards > 0, at.field("shards"), "is not for a step", "use for_each")
+	v.refuse(p.Strategy == StrategyBroadcast, at.field("strategy"), "is broadcast, which is not for a step", "run a job with broadcast: run: {job: NAME}")
+}
+
+// graph is how steps depend on each other.
+type graph struct {
+	index map[string]int
+	// over are the steps that have surely ended when another one starts.
+	over []map[string]bool
+}
+
+// graph checks the names of the steps and what they need.
+func (f *Flow) graph(v *validator, at *path) graph {
+	all := f.All()
+	g := graph{index: map[string]int{}, over: make([]map[string]bool, len(all))}
+	var names []string
+	for i, s := range all {
+		here := f.pathOf(i, at).field("name")
+		switch _, twice := g.index[s.Name]; {
+		case s.Name == "":
+			v.report(here, "is missing", stepHint)
+		case !stepPattern.MatchString(s.Name):
+			v.report(here, quote(s.Name)+" is not the name of a step", stepHint)
+		case twice:
+			v.report(here, "is given twice: another step is named "+quote(s.Name), "")
+		default:
+			g.index[s.Name] = i
+			names = append(names, s.Name)
+		}
+	}
+	for i, s := range all {
+		here := f.pathOf(i, at).field("needs")
+		for k, need := range s.Needs {
+			n, known := g.index[need]
+			switch {
+			case !known:
+				v.report(here.item(k), "there is no step "+quote(need), nearest(need, names))
+			case slices.Contains(s.Needs[:k], need):
+				v.report(here.item(k), quote(need)+" is given twice", "")
+			case f.IsFinally(n) && !f.IsFinally(i):
+				v.report(here.item(k), quote(need)+" is in finally, which starts when all steps have ended", "")
+			case !f.IsFinally(n) && f.IsFinally(i):
+				v.report(here.item(k), quote(need)+" has ended before finally starts", "leave it out")
+			}
+		}
+		v.refuse(s.When == OnFailed && len(s.Needs) == 0, f.pathOf(i, at).field("when"), "is failed, but the step needs no other", "name in needs what may fail")
+	}
+	if circle := f.circle(&g, all); circle != nil {
+		first := g.index[circle[0]]
+		v.report(f.pathOf(first, at).field("needs"), "is a circle: "+strings.Join(circle, " needs "), "")
+		return g
+	}
+	for i := range all {
+		f.reach(&g, all, i)
+	}
+	return g
+}
+
+// reach notes all that has surely ended when the i-th step starts. There is no circle.
+func (f *Flow) reach(g *graph, all []*Step, i int) map[string]bool {
+	if g.over[i] != nil {
+		return g.over[i]
+	}
+	over := map[string]bool{}
+	if f.IsFinally(i) {
+		for k := range f.Steps {
+			over[f.Steps[k].Name] = true
+		}
+	}
+	for _, need := range all[i].Needs {
+		if n, known := g.index[need]; known {
+			over[need] = true
+			for name := range f.reach(g, all, n) {
+				over[name] = true
+			}
+		}
+	}
+	g.over[i] = over
+	return over
+}
+
+// circle returns the names along a circle, the first of them again at the end; nil if there
+// is none.
+func (f *Flow) circle(g *graph, all []*Step) []string {
+	const (
+		unseen = iota
+		open
+		closed
+	)
+	state := make([]int, len(all))
+	var way []string
+	var visit func(i int) []string
+	visit = func(i int) []string {
+		state[i] = open
+		way = append(way, all[i].Name)
+		for _, need := range all[i].Needs {
+			n, known := g.index[need]
+			switch {
+			case !known || state[n] == closed:
+			case state[n] == open:
+				return append(slices.Clone(way[slices.Index(way, need):]), need)
+			default:
+				if circle := visit(n); circle != nil {
+					return circle
+				}
+			}
+		}
+		state[i] = closed
+		way = way[:len(way)-1]
+		return nil
+	}
+	for i := range all {
+		if state[i] == unseen {
+			if circle := visit(i); circle != nil {
+				return circle
+			}
+		}
+	}
+	return nil
+}
+
+// step checks a step.
+func (v *validator) step(j *Job, f *Flow, s *Step, g graph, i int, at *path) {
+	over := g.over[i]
+	if over == nil {
+		over = map[string]bool{} // there is a circle; what is over cannot be told
+		for name := range g.index {
+			over[name] = true
+		}
+	}
+	of := &Job{Namespace: j.Namespace, Name: j.Name, Params: j.Params, Run: s.Run, Policy: Policy{Overlap: OverlapAllow, Retry: s.Retry, KillGrace: s.KillGrace, LostAfter: s.LostAfter}}
+	scope := func() *compiler {
+		return &compiler{params: j.paramNames(), flow: true, steps: over, item: len(s.ForEach) > 0}
+	}
+	early := func() *compiler {
+		c := scope()
+		c.early = true
+		return c
+	}
+	v.template(TemplateText, s.If, at.field("if"), early())
+	v.forEach(s, at, early)
+	w := s.Run.work()
+	v.refuse(s.Wait != nil && s.Run != (RunSpec{}), at.field("wait"), "cannot be combined with run", "make it two steps")
+	if s.Wait != nil {
+		v.wait(s, at, early)
+		return
+	}
+	v.runSpecOf(of, &s.Run, at.field("run"), true)
+	if w == nil {
+		return
+	}
+	if s.Place != nil {
+		v.stepPlace(s.Place, at.field("place"))
+	}
+	filled := of.Policy
+	filled.fill(&Defaults{}, of)
+	if s.LostAfter != 0 {
+		least := *filled.KillGrace + LostAfterMin
+		v.refuse(s.LostAfter < least, at.field("lost_after"), fmt.Sprintf("%s is too short", s.LostAfter), fmt.Sprintf("at least %s, or a shorter kill_grace", least))
+	}
+	v.retry(of, &filled, at.field("retry"))
+	v.success(of, s.Success, at.field("success"))
+	if w.kind() == WorkJob {
+		const why = "is not for run.job: the other job says it"
+		v.refuse(s.Retry != nil, at.field("retry"), why, "")
+		v.refuse(s.Timeout != nil, at.field("timeout"), why, "")
+		v.refuse(s.Place != nil, at.field("place"), why, "")
+	}
+	strict := !w.traits().unsafeParams
+	w.expand(func(kind TemplateKind, text string, at *path) string {
+		c := scope()
+		c.strict, c.early = strict, w.kind() == WorkJob
+		v.templateOf(kind, text, at, c, &TemplateData{Attempt: 1, Shards: 1, Namespace: namespaceOf(j.Namespace), Name: j.Name, Node: "node", Scheduled: v.now})
+		return text
+	}, at.field("run"))
+}
+
+func (v *validator) forEach(s *Step, at *path, scope func() *compiler) {
+	if len(s.ForEach) == 0 {
+		v.refuse(s.MaxParallel != 0, at.field("max_parallel"), "is only valid with for_each", "set run.flow.max_parallel for all steps")
+		v.refuse(s.FailFast, at.field("fail_fast"), "is only valid with for_each", "set run.flow.fail_fast for all steps")
+		return
+	}
+	v.refuse(s.Wait != nil, at.field("for_each"), "is not for a step that waits", "")
+	for i, text := range s.ForEach {
+		c := scope()
+		c.item = false
+		v.template(TemplateText, text, at.field("for_each").item(i), c)
+	}
+}
+
+func (v *validator) wait(s *Step, at *path, scope func() *compiler) {
+	wait := at.field("wait")
+	w := s.Wait
+	var said []string
+	for _, kind := range []struct{ name, text string }{{"until", w.Until}, {"approval", w.Approval}, {"signal", w.Signal}} {
+		if kind.text != "" {
+			said = append(said, kind.name)
+		}
+	}
+	switch {
+	case len(said) == 0 && w.For == 0:
+		v.report(wait, "must have one of for, until, approval and signal", "for example {for: 10m}")
+	case len(said) > 1:
+		v.report(wait.field(said[1]), "cannot be combined with "+said[0], "make it two steps")
+	case w.Until != "" && w.For != 0:
+		v.report(wait.field("for"), "cannot be combined with until", "")
+	}
+	v.refuse(w.Signal != "" && !stepPattern.MatchString(w.Signal), wait.field("signal"), quote(w.Signal)+" is not the name of a signal", stepHint)
+	v.template(TemplateText, w.Until, wait.field("until"), scope())
+	if w.Until != "" && !strings.Contains(w.Until, "{{") {
+		_, err := parseInstant(w.Until)
+		v.reportError(wait.field("until"), err)
+	}
+	v.template(TemplateText, w.Approval, wait.field("approval"), scope())
+	for _, f := range []struct {
+		set  bool
+		name string
+	}{{s.Retry != nil, "retry"}, {s.Timeout != nil, "timeout"}, {s.Success != nil, "success"}, {s.Place != nil, "place"}, {s.KillGrace != nil, "kill_grace"}, {s.LostAfter != 0, "lost_after"}} {
+		v.refuse(f.set, at.field(f.name), "is not for a step that waits", "its limit is wait.for")
+	}
+}
+
+// template checks a template of a flow.
+func (v *validator) template(kind TemplateKind, text string, at *path, c *compiler) {
+	if text != "" {
+		_, err := compileTemplate(kind, text, c)
+		v.reportError(at, err)
+	}
+}

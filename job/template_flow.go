@@ -1,0 +1,264 @@
+package job
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template/parse"
+	"time"
+)
+
+// What templates of flows read: results of steps, and items.
+
+// step compiles .Steps.name.Outcome, .Attempt, .Result and what follows that.
+func (c *compiler) step(n *parse.FieldNode, args []*expression) (*expression, error) {
+	const form = ".Steps.NAME.Result, .Steps.NAME.Outcome or .Steps.NAME.Attempt"
+	if len(args) > 0 {
+		return nil, mistake(n.String()+" is not a function and takes no arguments", "")
+	}
+	if len(n.Ident) < 3 {
+		return nil, mistake(n.String()+" is not complete", form)
+	}
+	name, what, rest := n.Ident[1], n.Ident[2], n.Ident[3:]
+	if c.steps != nil && !c.steps[name] {
+		return nil, mistake(fmt.Sprintf("%s: step %s is not surely over when this starts", n, quote(name)),
+			orElse(nearest(name, slices.Collect(maps.Keys(c.steps))), "name it in needs, of this step or of one that this needs"))
+	}
+	if c.uses != nil {
+		c.uses[name] = true
+	}
+	e := &expression{source: n.String()}
+	switch {
+	case what == "Outcome" && len(rest) == 0:
+		e.kind, e.eval = textValue, func(d *TemplateData) (any, error) { return string(d.Steps[name].Outcome), nil }
+	case what == "Attempt" && len(rest) == 0:
+		e.kind, e.eval = numberValue, func(d *TemplateData) (any, error) { return d.Steps[name].Attempt, nil }
+	case what == "Result":
+		e.kind, e.free = foundValue, true
+		e.raw = func(d *TemplateData) (json.RawMessage, error) {
+			s := d.Steps[name]
+			if s.Result == nil {
+				return nil, fmt.Errorf("step %s has no result: it is %s", name, orElse(string(s.Outcome), "not over"))
+			}
+			return pick(s.Result, rest, "the result of step "+name)
+		}
+		e.eval = plainEval(e.raw)
+	default:
+		return nil, mistake(n.String()+" has no meaning", form)
+	}
+	return e, nil
+}
+
+// itemValue compiles .Item and what follows it.
+func (c *compiler) itemValue(n *parse.FieldNode, args []*expression) (*expression, error) {
+	if len(args) > 0 {
+		return nil, mistake(n.String()+" is not a function and takes no arguments", "")
+	}
+	rest := n.Ident[1:]
+	e := &expression{kind: foundValue, free: true, source: n.String()}
+	e.raw = func(d *TemplateData) (json.RawMessage, error) { return pick(d.Item, rest, "the item") }
+	e.eval = plainEval(e.raw)
+	return e, nil
+}
+
+func plainEval(raw func(*TemplateData) (json.RawMessage, error)) func(*TemplateData) (any, error) {
+	return func(d *TemplateData) (any, error) {
+		value, err := raw(d)
+		if err != nil {
+			return nil, err
+		}
+		return plainOfJSON(value), nil
+	}
+}
+
+// pick returns what stands at a place in a JSON value.
+func pick(value json.RawMessage, place []string, of string) (json.RawMessage, error) {
+	for i, key := range place {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(value, &object) != nil || object == nil {
+			return nil, fmt.Errorf("%s has no %s: there is no object", of, strings.Join(place[:i+1], "."))
+		}
+		inner, ok := object[key]
+		if !ok {
+			return nil, fmt.Errorf("%s has no %s; there are %s", of, strings.Join(place[:i+1], "."), inWordsList(slices.Sorted(maps.Keys(object)), "and"))
+		}
+		value = inner
+	}
+	return value, nil
+}
+
+// plainOfJSON returns a JSON value as templates have it: texts, whole numbers and truth values
+// as such, all else as it is written.
+func plainOfJSON(value json.RawMessage) any {
+	decoder := json.NewDecoder(bytes.NewReader(value))
+	decoder.UseNumber()
+	var v any
+	if decoder.Decode(&v) != nil {
+		return string(value)
+	}
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string, bool:
+		return v
+	case json.Number:
+		if n, err := strconv.Atoi(v.String()); err == nil {
+			return n
+		}
+		return v.String()
+	}
+	var compact bytes.Buffer
+	if json.Compact(&compact, value) != nil {
+		return string(value)
+	}
+	return compact.String()
+}
+
+// convert makes of what was found in a result what a function takes.
+func convert(v any, want valueKind, source string) (any, error) {
+	switch want {
+	case textValue:
+		return valueText(v), nil
+	case numberValue:
+		switch v := v.(type) {
+		case int:
+			return v, nil
+		case string:
+			if n, err := strconv.Atoi(v); err == nil {
+				return n, nil
+			}
+		}
+	case truthValue:
+		return truth(v), nil
+	case momentValue:
+		if text, ok := v.(string); ok {
+			if t, err := parseInstant(text); err == nil {
+				return t, nil
+			}
+		}
+	default:
+		return v, nil
+	}
+	return nil, fmt.Errorf("%s is %s, not a %s", source, quote(valueText(v)), want)
+}
+
+// Uses returns the steps whose results the templates of a step read, and those of for_each and
+// if. The step is valid.
+func (s *Step) Uses(params []string) []string {
+	uses := map[string]bool{}
+	visit := func(kind TemplateKind, text string, _ *path) string {
+		// What is not valid has no uses.
+		_, _ = compileTemplate(kind, text, &compiler{params: params, flow: true, item: true, uses: uses})
+		return text
+	}
+	for _, text := range append(slices.Clone(s.ForEach), s.If) {
+		visit(TemplateText, text, nil)
+	}
+	if s.Wait != nil {
+		visit(TemplateText, s.Wait.Until, nil)
+		visit(TemplateText, s.Wait.Approval, nil)
+	}
+	if w := s.Run.work(); w != nil {
+		w.expand(visit, root)
+	}
+	return slices.Sorted(maps.Keys(uses))
+}
+
+// flowCompiler is for templates that are evaluated with all steps that are over.
+func flowCompiler(data *TemplateData) *compiler {
+	return &compiler{params: slices.Sorted(maps.Keys(data.Params)), flow: true, item: data.Item != nil}
+}
+
+// Text returns what a template of a flow makes.
+func (d TemplateData) Text(template string) (string, error) {
+	t, err := compileTemplate(TemplateText, template, flowCompiler(&d))
+	if err != nil {
+		return "", err
+	}
+	return t.Execute(d)
+}
+
+// Condition returns what an if makes: true or false, all else is an error.
+func (d TemplateData) Condition(template string) (bool, error) {
+	text, err := d.Text(template)
+	if err != nil {
+		return false, err
+	}
+	switch strings.TrimSpace(text) {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, fmt.Errorf("%s is neither true nor false", quote(text))
+}
+
+// Instant returns the moment that an until makes.
+func (d TemplateData) Instant(template string) (time.Time, error) {
+	text, err := d.Text(template)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return parseInstant(strings.TrimSpace(text))
+}
+
+// Items returns the items of a for_each.
+func (d TemplateData) Items(forEach []string) ([]json.RawMessage, error) {
+	if len(forEach) == 1 && strings.Contains(forEach[0], "{{") {
+		return d.list(forEach[0])
+	}
+	items := make([]json.RawMessage, len(forEach))
+	for i, template := range forEach {
+		text, err := d.Text(template)
+		if err != nil {
+			return nil, err
+		}
+		items[i] = jsonText(text)
+	}
+	return items, nil
+}
+
+// list returns the list that a template makes: a value that is one, or a text that JSON reads
+// as one.
+func (d TemplateData) list(template string) ([]json.RawMessage, error) {
+	t, err := compileTemplate(TemplateText, template, flowCompiler(&d))
+	if err != nil {
+		return nil, err
+	}
+	var value json.RawMessage
+	if len(t.parts) == 1 && t.parts[0].value != nil && t.parts[0].value.raw != nil {
+		value, err = t.parts[0].value.raw(&d)
+	} else {
+		var text string
+		text, err = t.Execute(d)
+		value = json.RawMessage(text)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var items []json.RawMessage
+	if json.Unmarshal(value, &items) != nil || items == nil {
+		return nil, fmt.Errorf("%s is not a list", quote(shortened(string(value))))
+	}
+	if len(items) > ItemsMax {
+		return nil, fmt.Errorf("it has %d items, at most %d are allowed", len(items), ItemsMax)
+	}
+	return items, nil
+}
+
+// shownMax is how much of a value an error shows.
+const shownMax = 80
+
+func shortened(text string) string {
+	if len(text) > shownMax {
+		return strings.ToValidUTF8(text[:shownMax], "") + "…"
+	}
+	return text
+}
+
+// jsonText returns a text in JSON.
+func jsonText(text string) json.RawMessage { return appendJSONText(nil, text) }

@@ -1,0 +1,188 @@
+package job
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+)
+
+// WorkFlow is the kind of work of several steps that depend on each other.
+const WorkFlow Work = "flow"
+
+const (
+	// StepsMax is how many steps a flow may have: the state of all of them is written whenever
+	// one ends.
+	StepsMax = 500
+	// ItemsMax is how many items a for_each may have: each is a run of its own, and a store
+	// keeps some thousand unfinished runs of a job.
+	ItemsMax = 1000
+	// ResultMax is how many bytes of JSON a step may leave as its result. What is larger belongs
+	// where the next step can fetch it.
+	ResultMax = 64 << 10
+	// ResultsMax is how many bytes all results of one run of a flow may have together: they are
+	// part of its state.
+	ResultsMax = 1 << 20
+	// FlowDepthMax is how deep flows may start flows.
+	FlowDepthMax = 5
+
+	flowParallelDefault = 16
+	// finallyTimeoutDefault bounds what runs after everything else: a step that hangs there
+	// would keep the slot of the job for ever.
+	finallyTimeoutDefault = Duration(3600 * 1e9)
+)
+
+// Flow is work in several steps, each of which is a run of its own.
+type Flow struct {
+	MaxParallel  int           `json:"max_parallel,omitzero" min:"1" max:"1000" doc:"How many steps and items of one run may run at once. Default: 16."`
+	FailFast     bool          `json:"fail_fast,omitzero" doc:"The first step that fails cancels the steps that run, and the rest does not start. Default: steps that do not need the failed one still run."`
+	KeepTogether bool          `json:"keep_together,omitzero" doc:"All steps run on the node of the first."`
+	Defaults     *StepDefaults `json:"defaults,omitzero" doc:"What counts for the steps that say nothing about it."`
+	Steps        []Step        `json:"steps" items:"500" doc:"The steps. Those without needs start at once."`
+	Finally      []Step        `json:"finally,omitzero" items:"50" doc:"The steps that run when all others have ended, however: also after a cancel or a timeout."`
+}
+
+// StepDefaults are what counts for the steps of a flow that say nothing about it.
+type StepDefaults struct {
+	Retry   *Retry            `json:"retry,omitzero" doc:"Further attempts after one that did not succeed."`
+	Timeout *Duration         `json:"timeout,omitzero" min:"0s" max:"365d" doc:"How long an attempt may take."`
+	Place   *Place            `json:"place,omitzero" doc:"Which nodes run the steps. Default: what the job says."`
+	Env     map[string]string `json:"env,omitzero" secret:"value" items:"1000" doc:"Environment variables of the steps with shell. Values are templates."`
+	Dir     string            `json:"dir,omitzero" max:"4096" doc:"The working directory of the steps with shell."`
+	User    string            `json:"user,omitzero" max:"64" doc:"The user to run the steps with shell as."`
+}
+
+// Step is a part of a flow.
+type Step struct {
+	Name  string     `json:"name" max:"64" doc:"The name of the step in its flow: letters, digits and underscores."`
+	Needs []string   `json:"needs,omitzero" items:"500" max:"64" doc:"The steps that must have ended before."`
+	When  UpstreamOn `json:"when,omitzero" doc:"How what it needs must have ended: succeeded (default), failed (at least one has) or finished (however)."`
+	If    string     `json:"if,omitzero" doc:"A template. The step is skipped, and counts as succeeded, unless it makes true."`
+
+	Run  RunSpec `json:"run,omitzero" doc:"What to run, as in a job, or job: another job."`
+	Wait *Wait   `json:"wait,omitzero" doc:"What to wait for, in place of run. It takes no room on a node."`
+
+	ForEach     []string `json:"for_each,omitzero" items:"1000" doc:"The items: a template that makes a list, or a list. The step runs once for each, as .Item and BELFRY_ITEM; its result is the list of their results."`
+	MaxParallel int      `json:"max_parallel,omitzero" min:"1" max:"1000" doc:"How many items run at once. Default: as many as the flow allows."`
+	FailFast    bool     `json:"fail_fast,omitzero" doc:"The first item that fails cancels the others. Default: they go on."`
+
+	AllowFailure bool      `json:"allow_failure,omitzero" doc:"A failure of the step does not fail the flow, and what needs the step starts."`
+	Retry        *Retry    `json:"retry,omitzero" doc:"Further attempts after one that did not succeed."`
+	Timeout      *Duration `json:"timeout,omitzero" min:"0s" max:"365d" doc:"How long an attempt may take; 0 is without end. Default: without end, and 1h in finally."`
+	KillGrace    *Duration `json:"kill_grace,omitzero" min:"0s" max:"1h" doc:"How long an attempt that must end has to do so before it is killed. Default: what the job says."`
+	LostAfter    Duration  `json:"lost_after,omitzero" min:"1s" max:"7d" doc:"How long after the last sign of life of its node an attempt counts as lost. Default: what the job says."`
+	Success      *Success  `json:"success,omitzero" doc:"What counts as success. Default: exit status 0, or an expected HTTP status."`
+	Place        *Place    `json:"place,omitzero" doc:"Which nodes run the step: labels and strategy. Default: what the job says."`
+}
+
+// Wait is what a step waits for. Exactly one of until, approval, signal and for alone is given.
+type Wait struct {
+	For      Duration `json:"for,omitzero" min:"1ms" max:"365d" doc:"How long to wait. Beside approval or signal: the step fails if nothing has come by then."`
+	Until    string   `json:"until,omitzero" doc:"The instant to wait for. A template."`
+	Approval string   `json:"approval,omitzero" doc:"What a person is asked to approve or reject. A template."`
+	Signal   string   `json:"signal,omitzero" max:"64" doc:"The name of a signal, which comes through the API; its data is the result."`
+}
+
+func (f *Flow) kind() Work { return WorkFlow }
+
+func (f *Flow) spec() RunSpec { return RunSpec{Flow: f} }
+
+func (f *Flow) traits() traits { return traits{isFlow: true} }
+
+// expand leaves templates alone: each step expands its own when it starts.
+func (f *Flow) expand(visitor, *path) work { return f }
+
+// All returns all steps, those of finally last.
+func (f *Flow) All() []*Step {
+	list := make([]*Step, 0, len(f.Steps)+len(f.Finally))
+	for i := range f.Steps {
+		list = append(list, &f.Steps[i])
+	}
+	for i := range f.Finally {
+		list = append(list, &f.Finally[i])
+	}
+	return list
+}
+
+// IsFinally tells whether the i-th of All is of finally.
+func (f *Flow) IsFinally(i int) bool { return i >= len(f.Steps) }
+
+func (f *Flow) filled() work {
+	filled := *f
+	if filled.MaxParallel == 0 {
+		filled.MaxParallel = flowParallelDefault
+	}
+	filled.Steps, filled.Finally = slices.Clone(f.Steps), slices.Clone(f.Finally)
+	for i, s := range filled.All() {
+		s.fill(f.Defaults, filled.IsFinally(i))
+	}
+	return &filled
+}
+
+func (s *Step) fill(d *StepDefaults, finally bool) {
+	if s.When == "" {
+		s.When = OnSucceeded
+	}
+	w := s.Run.work()
+	if w == nil {
+		return
+	}
+	if d == nil {
+		d = &StepDefaults{}
+	}
+	s.Run = w.filled().spec()
+	if s.Run.Job != nil {
+		return // all else is said by that job
+	}
+	fill(reflect.ValueOf(&s.Retry).Elem(), reflect.ValueOf(d.Retry))
+	if s.Timeout == nil {
+		s.Timeout = d.Timeout
+	}
+	if s.Timeout == nil && finally {
+		s.Timeout = new(finallyTimeoutDefault)
+	}
+	if s.Place == nil {
+		s.Place = d.Place
+	}
+	if sh := s.Run.Shell; sh != nil {
+		own := *sh
+		if len(d.Env) > 0 {
+			own.Env = maps.Clone(d.Env)
+			maps.Copy(own.Env, sh.Env)
+		}
+		if own.Dir == "" {
+			own.Dir = d.Dir
+		}
+		if own.User == "" {
+			own.User = d.User
+		}
+		s.Run.Shell = &own
+	}
+}
+
+// OfStep returns the definition that the attempts of a step run under. The defaults of the job
+// are filled in.
+func (j *Job) OfStep(s *Step) *Job {
+	of := &Job{
+		Namespace: j.Namespace, Name: j.Name, Params: j.Params, Run: s.Run, Place: Place{Labels: j.Place.Labels, Strategy: j.Place.Strategy, Sticky: j.Place.Sticky},
+		Schedule: Schedule{Timezone: j.Schedule.Timezone},
+		Policy: Policy{
+			Overlap: OverlapAllow, LateBy: new(Forever), Timeout: s.Timeout, KillGrace: s.KillGrace, Retry: s.Retry,
+			LostAfter: s.LostAfter, Success: s.Success, Priority: j.Policy.Priority,
+		},
+		UID: j.UID, Version: j.Version, Epoch: j.Epoch, Status: j.Status,
+	}
+	if s.Place != nil {
+		of.Place = *s.Place
+	}
+	if of.Place.Strategy == "" {
+		of.Place.Strategy = StrategyAny
+	}
+	if of.Policy.KillGrace == nil {
+		of.Policy.KillGrace = j.Policy.KillGrace
+	}
+	of.Policy.fill(&Defaults{}, of)
+	if least := *of.Policy.KillGrace + LostAfterMin; s.LostAfter == 0 {
+		of.Policy.LostAfter = max(j.Policy.LostAfter, least)
+	}
+	return of
+}
