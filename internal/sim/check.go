@@ -158,10 +158,11 @@ func (c *checker) checkAttempts() {
 		case record == nil && !c.old(a.Ended):
 		case record == nil:
 			c.problem("nothing acknowledged is lost", "attempt %d of %s of %s ended as %s at %s and is nowhere", a.Number, a.Run.Name, a.Run.Due, a.Outcome, a.Ended)
+		case specOf(a.Run.Name).handed && record.Attempt.Outcome == job.OutcomeCancelled: // whatever it says after that
 		case outcome != "" && record.Attempt.Outcome != outcome:
 			c.problem("nothing acknowledged is lost", "attempt %d of %s of %s was acknowledged as %s and is kept as %s",
 				a.Number, a.Run.Name, a.Run.Due, outcome, record.Attempt.Outcome)
-		case specOf(a.Run.Name).handed && outcome == "": // what nobody was told, or too late
+		case specOf(a.Run.Name).handed && record.Attempt.Outcome == job.OutcomeTimedOut: // the word of its end came too late
 		case record.Attempt.Outcome != a.Outcome && record.Attempt.Outcome != job.OutcomeLost:
 			c.problem("nothing acknowledged is lost", "attempt %d of %s of %s ended as %s and is kept as %s",
 				a.Number, a.Run.Name, a.Run.Due, a.Outcome, record.Attempt.Outcome)

@@ -359,6 +359,7 @@ type witness struct {
 	node    string
 	gate    *gate
 	history *History
+	cluster *cluster
 	calm    func() bool
 
 	mu      sync.Mutex
@@ -373,6 +374,9 @@ func (x *witness) Run(ctx context.Context, a executor.Attempt, _ executor.Output
 	}
 	if err := a.Start(); err != nil {
 		return executor.Result{Unstarted: true, Reason: err.Error()}
+	}
+	if specOf(a.Run.Name).handed {
+		return x.handOver(ctx, a)
 	}
 	x.mu.Lock()
 	seen := &Attempt{Run: a.Run, Number: a.Number, Node: x.node, Gains: a.Fence > 0, Started: time.Now()}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/callback"
 	"github.com/belfry-cron/belfry/internal/node"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -31,12 +32,15 @@ type cluster struct {
 	tap     *Tap
 	random  *rand.Rand
 	user    *user
+	outside *outside
 	hosts   []*host
 	boot    time.Time
 	good    atomic.Bool   // nothing goes wrong any more
 	gentle  chan struct{} // of one, which is there while a node is restarted gently
 	group   sync.WaitGroup
 	done    chan struct{}
+	over    chan struct{}  // the world is
+	tells   sync.WaitGroup // words about the end of what was handed over
 }
 
 // host is a machine and the process on it.
@@ -63,10 +67,11 @@ type process struct {
 func runNodes(t *testing.T, seed uint64) *History {
 	c := &cluster{
 		t: t, seed: seed, history: newHistory(), memory: memory.New(memory.Options{LookAhead: lookAhead}),
-		random: rand.New(rand.NewPCG(seed, 1)), boot: time.Now(), done: make(chan struct{}),
+		random: rand.New(rand.NewPCG(seed, 1)), boot: time.Now(), done: make(chan struct{}), over: make(chan struct{}),
 		gentle: make(chan struct{}, 1),
 	}
 	c.tap = NewTap(c.memory, c.history, time.Now, lookAhead)
+	c.outside = newOutside(c.history, time.Now)
 	var err error
 	if c.user, err = newUser(c.tap, rand.New(rand.NewPCG(seed, 3)), time.Now); err != nil {
 		t.Fatal(err)
@@ -98,6 +103,8 @@ func runNodes(t *testing.T, seed uint64) *History {
 	for _, h := range c.hosts {
 		h.kill()
 	}
+	close(c.over)
+	c.tells.Wait()
 	return c.history
 }
 
@@ -262,7 +269,7 @@ func (h *host) start() {
 	h.life++
 	c := h.cluster
 	g := &gate{Store: c.tap, weather: h.weather, history: c.history, killed: make(chan struct{})}
-	w := &witness{node: h.name, gate: g, history: c.history, calm: c.good.Load, running: map[*Attempt]bool{},
+	w := &witness{node: h.name, gate: g, history: c.history, cluster: c, calm: c.good.Load, running: map[*Attempt]bool{},
 		random: rand.New(rand.NewPCG(c.seed, uint64(h.life)<<8+uint64(h.name[5])))}
 	zone := "b"
 	if h.name < "node-2" {
@@ -274,6 +281,7 @@ func (h *host) start() {
 			Roles: []string{store.RolePlanner, store.RoleWorker},
 		},
 		Executors: func(*job.Job) executor.Executor { return w },
+		Keepers:   []node.Keeper{callback.New(killing{g, c.outside}, func() time.Duration { return time.Since(c.boot) })},
 		LookAhead: lookAhead, Capacity: 20, DrainTimeout: 10 * time.Second,
 		Now:  func() time.Time { return time.Now().Add(time.Duration(h.skew.Load())) },
 		Boot: func() time.Duration { return time.Hour + time.Since(c.boot) },
