@@ -15,12 +15,16 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// The errors of calls that callers act on, with errors.Is.
+// The errors of calls that a caller can act on, for errors.Is.
 var (
+	// ErrNotFound means that there is no such job or run.
 	ErrNotFound = errors.New("not found")
-	ErrExists   = errors.New("exists already")
+	// ErrExists means that a job of that name exists.
+	ErrExists = errors.New("exists already")
+	// ErrConflict means that the state of the job or run does not allow the call.
 	ErrConflict = errors.New("conflict")
-	ErrInvalid  = errors.New("invalid")
+	// ErrInvalid means that an argument or an option is wrong; the error says where.
+	ErrInvalid = errors.New("invalid")
 )
 
 // callError is what a call was refused with.
@@ -70,7 +74,7 @@ func (s *Scheduler) nameOf(name string) service.Name {
 	return service.Name{Namespace: s.settings.namespace, Name: name}
 }
 
-// TriggerOption says something about a run that Trigger makes.
+// TriggerOption configures a run that Trigger creates.
 type TriggerOption func(*triggering)
 
 type triggering struct {
@@ -87,8 +91,8 @@ func Params(values map[string]string) TriggerOption {
 // because its answer was lost changes nothing.
 func Key(key string) TriggerOption { return func(t *triggering) { t.key = key } }
 
-// Trigger runs a job now, on any node that can, and returns its run at once. A job that is paused is
-// run, too. With Shards it returns the first of the runs.
+// Trigger runs a job now, on any eligible node, even if the job is paused. It returns the run
+// without waiting for it; with Shards, the first of the runs.
 func (s *Scheduler) Trigger(ctx context.Context, name string, options ...TriggerOption) (RunID, error) {
 	made, err := s.open(ctx)
 	if err != nil {
@@ -265,7 +269,7 @@ func (s *Scheduler) Wait(ctx context.Context, id RunID) (client.Run, error) {
 	}
 }
 
-// RunError is how a run ended that did not succeed.
+// RunError is the error of a run that did not succeed. Run has its outcome and reason.
 type RunError struct{ Run client.Run }
 
 func (e *RunError) Error() string {

@@ -22,8 +22,8 @@
 // # Stores
 //
 // A program links the one store that it names: packages store/sqlite, store/postgres,
-// store/mysql, store/etcd and store/memory each have a function that opens it. SQLite and
-// memory belong to one process, the others to any number of them.
+// store/mysql, store/etcd, store/redis and store/memory each have a function that opens it. SQLite
+// and memory belong to one process, the others to any number of them.
 //
 // # Handlers
 //
@@ -42,8 +42,8 @@
 // The jobs that a program declares with Job belong to it: Run creates and changes them, and
 // deletes those that an earlier version of the program has declared and this one does not.
 // During a rolling deployment the latest version decides, also when an instance of an
-// earlier one is restarted; after a rollback the earlier one does, see WithOwner. Whether a
-// job is paused is not the code's to say: a pause by hand stays.
+// earlier one is restarted; after a rollback the earlier one does, see WithOwner. A pause by hand
+// stays: code neither pauses a job nor resumes it.
 //
 // Add creates a job that does not belong to the code, such as one for a customer.
 package belfry

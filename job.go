@@ -24,8 +24,8 @@ type declaration struct {
 	mistakes []string
 }
 
-// JobOption says something about a job: when it is due, what it calls, under which policies. A
-// later option counts before an earlier one.
+// JobOption configures a job: when it is due, what it calls, under which policies. A later option
+// overrides an earlier one.
 type JobOption func(*declaration)
 
 // Job declares a job, which belongs to the program from the next Run on. It needs what to call,
@@ -120,9 +120,9 @@ func Func(f func(ctx context.Context, run *Run) error) JobOption {
 	}
 }
 
-// Cron makes the job due by cron expressions, when any of them matches: 5 fields, 6 with
-// seconds first, 7 with seconds first and years last, @daily and its like. Package cron has the
-// grammar.
+// Cron makes the job due by cron expressions, whenever one of them matches. An expression has 5
+// fields, 6 with seconds first, or 7 with seconds first and years last, or is a macro such as
+// @daily. Package cron describes the grammar.
 func Cron(expressions ...string) JobOption {
 	return func(d *declaration) { d.job.Schedule.Cron = expressions }
 }
@@ -133,7 +133,7 @@ func Every(d time.Duration) JobOption {
 	return func(o *declaration) { o.job.Schedule.Every = job.Duration(d) }
 }
 
-// AfterEnd makes the job due so long after its previous run has ended.
+// AfterEnd makes the job due when d has passed since the end of its previous run.
 func AfterEnd(d time.Duration) JobOption {
 	return func(o *declaration) { o.job.Schedule.AfterEnd = job.Duration(d) }
 }
@@ -143,8 +143,8 @@ func At(instants ...time.Time) JobOption {
 	return func(d *declaration) { d.job.Schedule.At = instants }
 }
 
-// After makes a job that is added due once, so long after the call of Add by the clock of the
-// store, and removed an hour after it has run.
+// After makes a job created by Add due once, d after the call by the clock of the store. The job
+// is removed an hour after its run.
 func After(d time.Duration) JobOption {
 	return func(o *declaration) {
 		if d <= 0 {
@@ -154,8 +154,8 @@ func After(d time.Duration) JobOption {
 	}
 }
 
-// On makes the job due when a run of another job has succeeded, whose parameters and scheduled
-// time it gets.
+// On makes the job due when a run of one of the upstream jobs has succeeded. The run gets the
+// parameters and the scheduled time of that run.
 func On(upstream ...string) JobOption {
 	return func(d *declaration) {
 		for _, name := range upstream {
@@ -172,45 +172,46 @@ func Timezone(name string) JobOption {
 	return func(d *declaration) { d.job.Schedule.Timezone = name }
 }
 
-// Jitter puts each occurrence off by up to so much, the same on every node.
+// Jitter delays each occurrence by up to max, by the same amount on every node.
 func Jitter(max time.Duration) JobOption {
 	return func(d *declaration) { d.job.Schedule.Jitter = job.Duration(max) }
 }
 
-// Overlap says what a due run does while the one before has not ended: skip (default), queue,
-// replace or allow. It holds for all instances together.
+// Overlap sets what happens to a due run while the previous one has not ended: skip (default),
+// queue, replace or allow. It applies to all instances together.
 func Overlap(o job.Overlap) JobOption { return func(d *declaration) { d.job.Policy.Overlap = o } }
 
-// MaxParallel lets so many runs of the job run side by side before Overlap applies.
+// MaxParallel lets n runs of the job run side by side before Overlap applies.
 func MaxParallel(n int) JobOption { return func(d *declaration) { d.job.Policy.MaxParallel = n } }
 
-// Pool lets the job share slots with other jobs that name the pool. One that is not declared
-// has one slot.
+// Pool makes the job share slots with the other jobs that name the pool. A pool that is not
+// declared has one slot.
 func Pool(name string) JobOption { return func(d *declaration) { d.job.Policy.ConcurrencyKey = name } }
 
-// Missed says what happens with occurrences that fell due while no instance was running: none,
+// Missed sets what happens to occurrences that fell due while no instance was running: none, the
 // latest (default) or all of them run late.
 func Missed(m job.Missed) JobOption { return func(d *declaration) { d.job.Policy.Missed = m } }
 
-// LateBy is how late a run may start; after that it is missed. Default: an hour.
+// LateBy sets how late a run may start; a later one is missed. Default: an hour.
 func LateBy(d time.Duration) JobOption {
 	return func(o *declaration) { o.job.Policy.LateBy = new(job.Duration(d)) }
 }
 
-// Timeout ends the context of the handler after so long. Default: never.
+// Timeout ends the context of the handler after d. Default: never.
 func Timeout(d time.Duration) JobOption {
 	return func(o *declaration) { o.job.Policy.Timeout = new(job.Duration(d)) }
 }
 
-// Retry gives a run that failed, timed out or was lost so many further attempts, the first after
-// backoff, each later one after twice as long, at most 10 minutes. Edit can say more.
+// Retry retries a run that failed, timed out or was lost, up to the given number of further
+// attempts. The first one starts after backoff; the wait doubles after each, up to 10 minutes.
+// Edit can set more.
 func Retry(attempts int, backoff time.Duration) JobOption {
 	return func(d *declaration) {
 		d.job.Policy.Retry = &job.Retry{Attempts: &attempts, Backoff: new(job.Duration(backoff))}
 	}
 }
 
-// PauseOnFailure pauses the job after so many failed runs in a row.
+// PauseOnFailure pauses the job after this many consecutive failed runs.
 func PauseOnFailure(runs int) JobOption {
 	return func(d *declaration) { d.job.Policy.PauseOnFailure = &runs }
 }
@@ -218,18 +219,18 @@ func PauseOnFailure(runs int) JobOption {
 // Priority orders runs that are due together on a full node, from -100 to 100, the highest first.
 func Priority(n int) JobOption { return func(d *declaration) { d.job.Policy.Priority = &n } }
 
-// Keep is how long the history of the job is kept.
+// Keep sets how long the history of the job is kept.
 func Keep(k job.Keep) JobOption { return func(d *declaration) { d.job.Policy.Keep = &k } }
 
-// Shards splits each occurrence into so many runs, which know their Shard and Shards, and are
-// spread over the nodes.
+// Shards splits each occurrence into n runs, which are spread over the nodes. A handler finds its
+// part of the work in Run.Shard and Run.Shards.
 func Shards(n int) JobOption { return func(d *declaration) { d.job.Place.Shards = n } }
 
 // Broadcast runs each occurrence once on every node that has the handler.
 func Broadcast() JobOption { return Strategy(job.StrategyBroadcast) }
 
-// Strategy says which of the nodes that can run the job is taken. Default: any, the less loaded of
-// two.
+// Strategy sets which of the eligible nodes runs the job. Default: any, the less loaded of two
+// random ones.
 func Strategy(s job.Strategy) JobOption { return func(d *declaration) { d.job.Place.Strategy = s } }
 
 // PlaceOn runs the job on nodes that have all of these labels, see WithLabels.
@@ -237,7 +238,7 @@ func PlaceOn(labels map[string]string) JobOption {
 	return func(d *declaration) { d.job.Place.Labels = labels }
 }
 
-// Labels marks the job, to find it and others by.
+// Labels adds labels to the job, by which lists and commands select it.
 func Labels(labels map[string]string) JobOption {
 	return func(d *declaration) { d.job.Labels = merged(d.job.Labels, labels) }
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// RunID names a run for ever. Its text sorts by the time at which runs were made.
+// RunID identifies a run. Its text sorts by the time of creation.
 type RunID = job.ID
 
 // Run is an attempt of a run, as its handler sees it. Its methods may be called by any

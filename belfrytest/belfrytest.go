@@ -115,7 +115,7 @@ func Advance(d time.Duration) {
 	synctest.Wait()
 }
 
-// Ended returns the runs of a job that have ended, the first first.
+// Ended returns the runs of a job that have ended, the oldest first.
 func Ended(t testing.TB, s *belfry.Scheduler, name string) []client.Run {
 	t.Helper()
 	const most = 100_000 // in one test

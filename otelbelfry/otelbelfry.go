@@ -42,8 +42,8 @@ func WithPropagator(p propagation.TextMapPropagator) Option {
 	return func(c *config) { c.propagator = p }
 }
 
-// Tracing makes a scheduler trace its runs. Middleware that should be inside of the span comes after
-// it.
+// Tracing makes a scheduler trace its runs. Options after it that add middleware add it inside
+// the span.
 func Tracing(options ...Option) belfry.Option {
 	c := config{propagator: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})}
 	for _, option := range options {

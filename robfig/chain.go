@@ -15,7 +15,7 @@ import (
 // JobWrapper makes a job of a job, to do something before and after it.
 type JobWrapper func(Job) Job
 
-// Chain is wrappers, the first outermost.
+// Chain is a sequence of wrappers, of which the first is the outermost.
 type Chain struct{ wrappers []JobWrapper }
 
 // NewChain returns a chain of wrappers.

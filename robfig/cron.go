@@ -245,7 +245,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// Entry returns an entry; one that does not exist is not Valid.
+// Entry returns an entry. An entry that does not exist is not Valid.
 func (c *Cron) Entry(id EntryID) Entry {
 	for _, e := range c.Entries() {
 		if e.ID == id {

@@ -45,7 +45,7 @@ var standard = NewParser(Minute | Hour | Dom | Month | Dow | Descriptor)
 // ParseStandard reads an expression with five fields, or a descriptor.
 func ParseStandard(spec string) (Schedule, error) { return standard.Parse(spec) }
 
-// SpecSchedule is an expression.
+// SpecSchedule is the schedule of an expression.
 type SpecSchedule struct {
 	expression string // as package cron reads it
 	zone       string // "" for that of the Cron
@@ -61,7 +61,7 @@ func (s *SpecSchedule) Next(t time.Time) time.Time {
 	return next.In(t.Location())
 }
 
-// ConstantDelaySchedule is a fixed rate.
+// ConstantDelaySchedule is due at a fixed rate.
 type ConstantDelaySchedule struct{ Delay time.Duration }
 
 // Every returns a fixed rate in whole seconds, at least one, counted from 1970-01-01T00:00:00Z.
