@@ -45,6 +45,11 @@ type History struct {
 	// silent is up to when the output of jobs is gone that say themselves how long it is kept.
 	silent      map[job.ID]time.Time
 	silentSince time.Time
+	// looked is how far expireOutput has come since a moment, with what is kept.
+	looked struct {
+		keep        store.Retention
+		since, from time.Time
+	}
 }
 
 var _ store.History = (*History)(nil)

@@ -138,6 +138,17 @@ func saying(keep store.Retention, something func(job.Keep) bool) []string {
 	return list
 }
 
+// lookedFrom returns from when on output may have become too old by what the server keeps. All is
+// looked at again each day, and when jobs say something else.
+func (h *History) lookedFrom(keep store.Retention) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now := h.now(); h.looked.keep != keep || now.Sub(h.looked.since) > silentLife {
+		h.looked.keep, h.looked.since, h.looked.from = keep, now, time.Time{}
+	}
+	return h.looked.from
+}
+
 // ttlName is the index that expires.
 const ttlName = "belfry_expiry"
 
@@ -176,13 +187,20 @@ func (h *History) expireOutput(ctx context.Context, keep store.Retention, left *
 	}
 	ended := map[string]bool{} // attempts, and whether they ended long ago
 	own := saying(keep, func(k job.Keep) bool { return k.OutputFor != 0 })
-	old := bson.D{{Key: "at", Value: bson.D{{Key: "$lt", Value: before}}}}
-	found, err := h.output.Find(ctx, old, options.Find().SetSort(bson.D{{Key: "at", Value: 1}, {Key: "_id", Value: 1}}).SetProjection(bson.D{{Key: "of", Value: 1}}))
+	within := bson.D{{Key: "$lt", Value: before}}
+	from := h.lookedFrom(keep)
+	if !from.IsZero() {
+		within = append(within, bson.E{Key: "$gte", Value: from})
+	}
+	old := bson.D{{Key: "at", Value: within}}
+	found, err := h.output.Find(ctx, old, options.Find().SetSort(bson.D{{Key: "at", Value: 1}, {Key: "_id", Value: 1}}).SetProjection(bson.D{{Key: "of", Value: 1}, {Key: "at", Value: 1}}))
 	if err != nil {
 		return err
 	}
 	defer found.Close(ctx)
 	ids := bson.A{}
+	stays := map[string]bool{} // attempts whose jobs say how long their output is kept
+	last, waits := from, false // up to where all is gone or stays
 	for len(ids) < *left && found.Next(ctx) {
 		var c chunk
 		if err := found.Decode(&c); err != nil {
@@ -195,20 +213,30 @@ func (h *History) expireOutput(ctx context.Context, keep store.Retention, left *
 			if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
 				return err
 			}
-			_, says := slices.BinarySearch(own, of.Job)
-			gone = err == nil && of.Ended < before.UnixMicro() && !says
+			_, stays[c.Of] = slices.BinarySearch(own, of.Job)
+			gone = err == nil && of.Ended < before.UnixMicro() && !stays[c.Of]
 			ended[c.Of] = gone
 		}
 		if gone {
 			ids = append(ids, c.ID)
 		}
+		if waits = waits || !gone && !stays[c.Of]; !waits {
+			last = c.At
+		}
 	}
-	if err := found.Err(); err != nil || len(ids) == 0 {
+	if err := found.Err(); err != nil {
 		return err
 	}
-	*left -= len(ids)
-	_, err = h.output.DeleteMany(ctx, in(ids))
-	return err
+	if len(ids) > 0 {
+		*left -= len(ids)
+		if _, err := h.output.DeleteMany(ctx, in(ids)); err != nil {
+			return err
+		}
+	}
+	h.mu.Lock()
+	h.looked.from = last
+	h.mu.Unlock()
+	return nil
 }
 
 func in(ids bson.A) bson.D { return bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}} }

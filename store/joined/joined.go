@@ -366,7 +366,7 @@ func (s *Store) AppendOutput(ctx context.Context, chunks []store.OutputChunk) er
 	return s.spool.put(chunks)
 }
 
-// Expire implements store.Store: of both.
+// Expire implements store.Store: of both. While history is away nothing of it expires.
 func (s *Store) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
 	more, err = s.Control.Expire(ctx, keep)
 	if err != nil {
@@ -378,6 +378,9 @@ func (s *Store) Expire(ctx context.Context, keep store.Retention) (more bool, er
 		}
 	}
 	left, err := s.History.Expire(ctx, keep)
+	if errors.Is(err, store.ErrAway) && s.Status().Away != nil {
+		return more, nil // Run has said so
+	}
 	return more || left, err
 }
 

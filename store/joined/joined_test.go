@@ -475,6 +475,9 @@ func TestAServerStartsWhileItsHistoryIsAway(t *testing.T) {
 		if list, err := second.AttemptsOf(r.Context(), going.Run); err != nil || len(list) != 0 {
 			r.Errorf("a run in its first attempt has the records %v, %v", list, err)
 		}
+		if more, err := second.Expire(r.Context(), store.Retention{For: time.Minute}); more || err != nil {
+			r.Errorf("expire: %t, %v", more, err)
+		}
 		if _, err := second.Recent(r.Context(), []job.ID{r.uid}, 1); !errors.Is(err, store.ErrAway) {
 			r.Errorf("a read of history: %v", err)
 		}
