@@ -97,6 +97,7 @@ type copying struct {
 	kept     engine.Kept
 	jobs     map[job.ID]bool // of the source
 	keys     []engine.Key
+	keyed    map[engine.Identity]bool // those of keys
 	audit    auditPlace
 }
 
@@ -220,7 +221,15 @@ func (c *copying) addKey(r *job.Run) {
 		return
 	}
 	if expires := r.ID.Time().UTC().Add(store.KeyLife); expires.After(c.now) {
-		c.keys = append(c.keys, engine.Key{Identity: engine.Identity{Job: r.JobUID, Kind: r.Kind, Key: r.Key, Shard: r.Shard}, Run: r.ID, Expires: expires})
+		id := engine.Identity{Job: r.JobUID, Kind: r.Kind, Key: r.Key, Shard: r.Shard}
+		if c.keyed[id] {
+			return // by another attempt
+		}
+		if c.keyed == nil {
+			c.keyed = map[engine.Identity]bool{}
+		}
+		c.keyed[id] = true
+		c.keys = append(c.keys, engine.Key{Identity: id, Run: r.ID, Expires: expires})
 	}
 }
 

@@ -181,6 +181,19 @@ func TestCopyTakesEverythingAlong(t *testing.T) {
 	copyAlong(t, w, inFile(t), apart(t), inMemory)
 }
 
+func TestCopyTakesTheKeyOfARetriedRunOnce(t *testing.T) {
+	w := newWorld(t, inMemory)
+	w.join()
+	j := w.put("name: a\nschedule: {cron: '* * * * *'}\nrun: {shell: 'true'}\npolicy: {retry: {attempts: 2}}")
+	got, err := w.Trigger(w.ctx, []store.TriggerItem{{ID: w.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: "once", Actor: "ann", Session: w.node.ID}})
+	w.must(err)
+	w.run(store.Attempt{Job: j.Definition.UID, Run: got[0].Run, Number: 1, Token: w.id()}, job.OutcomeFailed, "") // it will be tried again
+	w.leave()
+	if r := copied(t, w.Store, inMemory(w.clock), storecopy.Options{From: "a store"}); r.Keys != 1 || r.Attempts != 1 || r.Ready != 1 {
+		t.Errorf("got %+v", r)
+	}
+}
+
 // copyAlong copies a store to others, one after another.
 func copyAlong(t *testing.T, w *world, opens ...func(func() time.Time) storecopy.Store) {
 	from := w.Store
