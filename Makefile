@@ -111,7 +111,7 @@ servers: ## run only the tests on database servers; installs Debian's if it may
 
 # The benchmarks wait for most of the time, which the stores use.
 servers-stores:
-	$(GO_TEST) -tags servers ./test/servers ./store/postgres ./store/mysql ./store/etcd ./store/redis ./history/mongo ./internal/crontab
+	$(GO_TEST) -tags servers ./test/servers ./test/tutorial ./store/postgres ./store/mysql ./store/etcd ./store/redis ./history/mongo ./internal/crontab
 
 servers-bench:
 	$(GO) -C bench test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestEachScenarioRunsAtATinyScale$$/^(postgres|mariadb-nodes|leave|kill)' ./nodebench

@@ -421,6 +421,8 @@ var table = map[string]line{
 	},
 	// The end of make test.
 	"test/report": {layer: aside},
+	// A reader of the tutorial.
+	"test/tutorial": {layer: aside, testImports: []string{"test/servers"}},
 	// Its tests have the build tag servers.
 	"test/web": {layer: aside, testImports: []string{"test/servers"}, testModules: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto"}},
 	// It starts database servers for the tests that need one.

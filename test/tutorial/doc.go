@@ -1,0 +1,3 @@
+// Package tutorial runs docs/tutorial.md as a reader would: command by command, from its text
+// alone.
+package tutorial
