@@ -227,7 +227,7 @@ type Node struct {
 
 // Attention is something that a person should look at.
 type Attention struct {
-	Kind     AttentionKind `json:"kind" enum:"failing,late,paused,node_silent,clock_off" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a job that Belfry has paused; a node that is no longer heard of; a node whose clock is off."`
+	Kind     AttentionKind `json:"kind" enum:"failing,late,slow,paused,node_silent,clock_off" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a node that is no longer heard of; a node whose clock is off."`
 	Severity Severity      `json:"severity" enum:"bad,warning" doc:"How urgent it is."`
 	Job      string        `json:"job,omitempty" doc:"The job, namespace/name."`
 	Run      job.ID        `json:"run,omitzero" doc:"The latest run that shows it."`
@@ -244,6 +244,7 @@ type AttentionKind string
 const (
 	AttentionFailing    AttentionKind = "failing"
 	AttentionLate       AttentionKind = "late"
+	AttentionSlow       AttentionKind = "slow"
 	AttentionPaused     AttentionKind = "paused"
 	AttentionNodeSilent AttentionKind = "node_silent"
 	AttentionClockOff   AttentionKind = "clock_off"

@@ -134,6 +134,7 @@ var catalogue = []text{
 	{"overview.nothing", "Nothing is failing, late or waiting for a node.", "没有失败、延迟或等待节点的任务。"},
 	{"need.failing", "{text}", "失败（{text}）"},
 	{"need.late", "{text}", "到期后未开始（{text}）"},
+	{"need.slow", "{text}", "耗时过长（{text}）"},
 	{"need.paused", "{text}", "已被 Belfry 暂停（{text}）"},
 	{"need.node_silent", "{text}", "节点失联（{text}）"},
 	{"need.clock_off", "{text}", "时钟偏差（{text}）"},

@@ -30,6 +30,14 @@ const (
 	failedJobsMax = 50
 	// inRowMax is how many ends of a job are counted.
 	inRowMax = 20
+	// A run takes long when it has been running for slowAfter, and for slowTimes as long as the
+	// longest of the last slowRuns that succeeded, of which there are slowFew at least. slowLookMax
+	// is how many running attempts are looked at, beginning with the oldest.
+	slowAfter   = time.Minute
+	slowTimes   = 2
+	slowRuns    = 20
+	slowFew     = 3
+	slowLookMax = 200
 	// clockOffAfter is how far a clock may be off: by more a node plans and claims nothing.
 	clockOffAfter = time.Second
 )
@@ -56,6 +64,7 @@ func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]c
 	for _, find := range []func() ([]client.Attention, error){
 		func() ([]client.Attention, error) { return s.ofNodes(ctx) },
 		func() ([]client.Attention, error) { return s.late(ctx, namespace, now) },
+		func() ([]client.Attention, error) { return s.slow(ctx, namespace, now) },
 		func() ([]client.Attention, error) { return s.paused(ctx, namespace) },
 		func() ([]client.Attention, error) { return s.failing(ctx, namespace, now) },
 	} {
@@ -123,6 +132,45 @@ func (s *Attention) late(ctx context.Context, namespace string, now time.Time) (
 			})
 		}
 		list[at].Count++
+	}
+	return list, nil
+}
+
+// slow finds runs that take much longer than those before them.
+func (s *Attention) slow(ctx context.Context, namespace string, now time.Time) (list []client.Attention, err error) {
+	runs, err := s.runs.store.ListActive(ctx, store.ActiveQuery{Namespace: namespace, State: job.StateRunning, Limit: slowLookMax})
+	if err != nil {
+		return nil, err
+	}
+	runs = slices.DeleteFunc(runs, func(r store.Run) bool { return now.Sub(engine.Begun(&r)) < slowAfter })
+	if len(runs) == 0 {
+		return nil, nil
+	}
+	var uids []job.ID
+	for i := range runs {
+		if !slices.Contains(uids, runs[i].JobUID) {
+			uids = append(uids, runs[i].JobUID)
+		}
+	}
+	recent, err := s.jobs.store.Recent(ctx, uids, slowRuns)
+	if err != nil {
+		return nil, err
+	}
+	for i := range runs {
+		r := &runs[i]
+		n, longest := 0, time.Duration(0)
+		for _, record := range recent[slices.Index(uids, r.JobUID)] {
+			if record.Attempt.Outcome == job.OutcomeSucceeded {
+				n, longest = n+1, max(longest, record.Attempt.Ended.Sub(endedRun(&record).Started))
+			}
+		}
+		began := engine.Begun(r)
+		if took := now.Sub(began); n >= slowFew && took >= slowTimes*longest {
+			list = append(list, client.Attention{
+				Kind: client.AttentionSlow, Severity: client.SeverityWarning, Job: r.Namespace + "/" + r.Name, Run: r.ID, Count: 1, Since: began,
+				Text: fmt.Sprintf("has been running for %s; the longest of the last %d that succeeded took %s", took.Round(time.Second), n, longest.Round(time.Millisecond)),
+			})
+		}
 	}
 	return list, nil
 }

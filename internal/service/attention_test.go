@@ -73,12 +73,24 @@ func TestAttentionIsForWhatAPersonShouldLookAt(t *testing.T) {
 		b.ends(s, "often", job.OutcomeFailed)
 	}
 	b.ends(s, "gives-up", job.OutcomeFailed)
+	b.put(s, `{"name": "usually-quick", "run": {"shell": "true"}}`)
+	for range 3 {
+		b.ends(s, "usually-quick", job.OutcomeSucceeded)
+	}
+	long, err := s.Runs.Start(t.Context(), admin, Name{"default", "usually-quick"}, client.RunRequest{}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.start(long.Run)
 	for range 2 {
 		if _, err := s.Runs.Start(t.Context(), admin, Name{"default", "nowhere"}, client.RunRequest{}, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b.pass(9 * time.Second)
+	if found := attention(t, s, admin, ""); found["slow default/usually-quick"].Kind != "" {
+		t.Errorf("a run is slow after 9 s: %+v", found)
+	}
 	if found := attention(t, s, admin, ""); found["late default/nowhere"].Kind != "" {
 		t.Errorf("a run is late after 9 s: %+v", found)
 	}
@@ -88,13 +100,20 @@ func TestAttentionIsForWhatAPersonShouldLookAt(t *testing.T) {
 	b.now = b.now.Add(store.SessionLife)
 	b.mu.Unlock()
 
+	if found := attention(t, s, admin, ""); found["slow default/usually-quick"].Kind != "" {
+		t.Errorf("a run is slow before a minute is over: %+v", found)
+	}
+	b.mu.Lock()
+	b.now = b.now.Add(time.Minute)
+	b.mu.Unlock()
 	found := attention(t, s, admin, "")
 	for name, want := range map[string]client.Attention{
-		"failing default/once":    {Severity: client.SeverityWarning, Count: 1, Text: "timed out"},
-		"failing default/often":   {Severity: client.SeverityBad, Count: 3, Text: "the last 3 runs failed"},
-		"late default/nowhere":    {Severity: client.SeverityBad, Count: 2, Text: "no live node"},
-		"paused default/gives-up": {Severity: client.SeverityBad, Text: "fail"},
-		"node_silent one":         {Severity: client.SeverityBad, Count: 4, Text: "4 running attempts"},
+		"failing default/once":       {Severity: client.SeverityWarning, Count: 1, Text: "timed out"},
+		"failing default/often":      {Severity: client.SeverityBad, Count: 3, Text: "the last 3 runs failed"},
+		"late default/nowhere":       {Severity: client.SeverityBad, Count: 2, Text: "no live node"},
+		"slow default/usually-quick": {Severity: client.SeverityWarning, Count: 1, Text: "running for 1m17s"},
+		"paused default/gives-up":    {Severity: client.SeverityBad, Text: "fail"},
+		"node_silent one":            {Severity: client.SeverityBad, Count: 4, Text: "4 running attempts"},
 	} {
 		got := found[name]
 		if got.Severity != want.Severity || got.Count != want.Count || !strings.Contains(got.Text, want.Text) {

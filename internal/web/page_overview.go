@@ -221,6 +221,8 @@ func (p *page) need(a *client.Attention) need {
 	switch a.Kind {
 	case client.AttentionLate:
 		n.State, n.Nodes = State{Class: "run", Icon: "wait"}, true
+	case client.AttentionSlow:
+		n.State.Icon = "time"
 	case client.AttentionPaused:
 		n.State.Icon, n.See = "pause", true
 	case client.AttentionFailing:
