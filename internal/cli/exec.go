@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/user"
@@ -175,7 +176,12 @@ func (ask *execFlags) document(env Env, name jobName) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	err := job.Encode(&b, []job.Document{d}, job.JSON)
-	return bytes.TrimSpace(b.Bytes()), err
+	if err != nil {
+		return nil, err
+	}
+	var line bytes.Buffer
+	err = json.Compact(&line, b.Bytes())
+	return line.Bytes(), err
 }
 
 // flushReports sends what waits in the spool.

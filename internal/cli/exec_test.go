@@ -233,7 +233,7 @@ func TestExecReportsWhenTheServerIsBack(t *testing.T) {
 		t.Errorf("the job is\n%s", got)
 	}
 	gone.Store(true)
-	ends(4, "--job", "new", "--", "sh", "-c", "echo second; exit 4")
+	ends(4, "--job", "new", "--schedule", "29 2 * * *", "--", "sh", "-c", "echo second; exit 4")
 	// This one was killed: nobody else can say that.
 	cmd := wrapped(t, env, "--job", "new", "--", "sh", "-c", "echo $$; exec sleep 30")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -54,7 +54,7 @@ func (s *sender) deliver(ctx context.Context, e *entry) error {
 func (s *sender) send(ctx context.Context, e *entry, r client.Report, key string) (client.Reported, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	if e.Document != nil && !s.spool.isKnown(e) {
+	if e.fresh && e.Document != nil && !s.spool.isKnown(e) {
 		if err := s.apply(ctx, e); err != nil {
 			return client.Reported{}, err
 		}

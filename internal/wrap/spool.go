@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -66,6 +65,9 @@ type entry struct {
 	Run job.ID `json:"run,omitzero"`
 	// End is nil as long as the command is running.
 	End *client.Report `json:"end,omitempty"`
+	// fresh is set in the process that has started the command: what waits in the spool may
+	// have an older definition of the job than the server.
+	fresh bool
 }
 
 // record is the file of an entry, and locked as long as its process lives. Nil is one that
@@ -328,9 +330,7 @@ func (s *Spool) know(e *entry) {
 }
 
 func (s *Spool) forget(e *entry) {
-	if err := os.Remove(s.definition(e)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return // it is compared anyway
-	}
+	_ = os.Remove(s.definition(e)) // the server gets the definition in any case
 }
 
 func (s *Spool) definition(e *entry) string {

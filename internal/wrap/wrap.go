@@ -55,7 +55,8 @@ type Server interface {
 // Config says what to run and where to report.
 type Config struct {
 	Namespace, Name string // the job
-	// Document is the job itself, to be created or changed; nil leaves that to others.
+	// Document is the job itself as JSON without line breaks, to be created or changed; nil leaves
+	// that to others.
 	Document []byte
 	Command  []string
 
@@ -96,7 +97,7 @@ type wrapping struct {
 func Run(ctx context.Context, c Config) int {
 	c.RetryFirst = cmp.Or(c.RetryFirst, retryFirst)
 	w := &wrapping{Config: c, sender: sender{server: c.Server, address: c.Address, spool: c.Spool, warn: c.Warn}}
-	w.entry = entry{Server: c.Address, Namespace: c.Namespace, Name: c.Name, Key: newKey(), Started: c.Now(), Document: c.Document}
+	w.entry = entry{Server: c.Address, Namespace: c.Namespace, Name: c.Name, Key: newKey(), Started: c.Now(), Document: c.Document, fresh: true}
 	w.signals = catch()
 	defer w.signals.stop()
 
@@ -104,7 +105,7 @@ func Run(ctx context.Context, c Config) int {
 	sending, stop := context.WithCancel(ctx)
 	defer stop()
 	if busy := w.begin(sending); busy != "" {
-		c.Warn("%s", busy)
+		c.Warn("job %s/%s: %s", c.Namespace, c.Name, busy)
 		w.skip(sending, busy)
 		return CodeLocked
 	}
