@@ -199,3 +199,30 @@ func TestNumbersOfJobsAtExecutors(t *testing.T) {
 		t.Errorf("made from the code: %d", got)
 	}
 }
+
+func TestARequestWithCallbackIsSentOnce(t *testing.T) {
+	for fields, want := range map[string]string{
+		"":                                     "",
+		"method: PUT":                          "",
+		"headers: {Idempotency-Key: a}":        "",
+		"method: GET":                          `run.http.method: "GET" may be sent twice, and a request with callback must not`,
+		"redirects: 1":                         "run.http.redirects: would send a request with callback twice",
+		"headers: {x-idempotency-key: a}":      "run.http.headers.x-idempotency-key: lets connections send a request again",
+		"headers: {belfry-callback: a}":        "run.http.headers.belfry-callback: is set by callback",
+		"headers: {Belfry-Callback-Secret: a}": "run.http.headers.Belfry-Callback-Secret: is set by callback",
+	} {
+		docs, err := job.Decode("a.yaml", []byte("{name: a, run: {http: {url: 'http://a', callback: true, "+fields+"}}}"))
+		if err == nil {
+			err = docs[0].Job.Validate()
+		}
+		switch {
+		case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, want %q", fields, err, want)
+		case want == "":
+			filled := docs[0].Job.WithDefaults(job.Defaults{}).Run.HTTP
+			if filled.Method == "GET" || *filled.Redirects != 0 {
+				t.Errorf("%s: the method is %s, and %d redirects are followed", fields, filled.Method, *filled.Redirects)
+			}
+		}
+	}
+}

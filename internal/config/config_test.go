@@ -467,3 +467,20 @@ func TestHistoryGoesWithAStoreThatKeepsNone(t *testing.T) {
 		}
 	}
 }
+
+func TestACallbackURLIsAnAddress(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"https://belfry.example.com": true, "http://10.0.0.5:8420/behind": true, "https://[::1]:8420": true,
+		"": false, "belfry.example.com": false, "ftp://a": false, "https://": false,
+		"https://u:secret@a": false, "https://a?secret=1": false, "https://a#b": false,
+	} {
+		var u config.URL
+		err := u.UnmarshalText([]byte(text))
+		if (err == nil) != ok || err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if host := config.URL("https://belfry.example.com:8420/x").Host(); host != "belfry.example.com" {
+		t.Errorf("the host is %q", host)
+	}
+}

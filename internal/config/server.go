@@ -394,7 +394,7 @@ type URL string
 func (u *URL) UnmarshalText(text []byte) error {
 	parsed, err := url.Parse(string(text))
 	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" || parsed.User != nil || parsed.RawQuery != "" || parsed.Fragment != "" {
-		return fmt.Errorf("%q is not an address with http or https, without user and query; want for example https://belfry.example.com", text)
+		return errors.New("is not an address with http or https, without user, password and query; for example https://belfry.example.com")
 	}
 	*u = URL(text)
 	return nil

@@ -157,8 +157,10 @@ func (b *Batch) handOver(session job.ID, given *store.Handover) store.HandedOver
 	case known != nil:
 		return store.Handed // the answer was lost
 	}
-	for _, h := range b.openHandovers(m) {
-		b.endHandover(h)
+	if m.Session.IsZero() {
+		for _, h := range b.openHandovers(m) {
+			b.endHandover(h)
+		}
 	}
 	own := *given
 	own.Sent, own.Seen, own.Ended = b.now, time.Time{}, time.Time{}

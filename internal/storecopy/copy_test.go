@@ -366,3 +366,39 @@ func TestCopyContinuesWhereItWasKilled(t *testing.T) {
 		}
 	}
 }
+
+// What a service works on is known in the target, under its number, so that its result is taken there.
+func TestCopyTakesHandoversAlong(t *testing.T) {
+	w := newWorld(t, inMemory)
+	plain := w.put("name: plain\nschedule: {cron: '* * * * *'}\nrun: {shell: 'true'}")
+	w.join()
+	w.now = start.Add(3 * time.Minute)
+	w.must(w.Renew(w.ctx, w.node.ID, store.Load{}))
+	a := w.plan(plain, 3)[0]
+	_, err := w.Claim(w.ctx, w.node.ID, []store.Attempt{a})
+	w.must(err)
+	number, err := w.Numbers(w.ctx, 10, 1000)
+	w.must(err)
+	handed, err := w.HandOver(w.ctx, w.node.ID, []store.Handover{{Number: number, Attempt: a, Kind: "stub", To: "someone", About: "{}", Timeout: time.Hour}})
+	w.must(err)
+	if handed[0] != store.Handed {
+		t.Fatalf("handed over: %d", handed[0])
+	}
+	w.must(w.Leave(w.ctx, w.node.ID))
+	w.must(w.End(w.ctx, w.node.ID))
+	to := inMemory(w.clock)
+	copied(t, w, to, storecopy.Options{Active: true})
+	copied(t, w, to, storecopy.Options{Active: true}) // again, which changes nothing
+	known, err := to.HandoversOf(w.ctx, []int64{number})
+	w.must(err)
+	if len(known) != 1 || known[0].Attempt != a || known[0].About != "{}" || known[0].IsOver() {
+		t.Fatalf("the target knows %+v", known)
+	}
+	if next, err := to.Numbers(w.ctx, 1, 0); err != nil || next != 1010 {
+		t.Errorf("the next number is %d, %v", next, err)
+	}
+	done, err := to.Finish(w.ctx, job.ID{}, []store.Result{{Attempt: known[0].Attempt, Outcome: job.OutcomeSucceeded}})
+	if err != nil || !done[0].Accepted {
+		t.Errorf("its result: %+v, %v", done, err)
+	}
+}

@@ -75,6 +75,13 @@ func Upgraded(t *testing.T, s store.Store) {
 	if claimed[0].Verdict != store.Started {
 		t.Errorf("a claim of what was planned before: %+v", claimed[0])
 	}
+	number, err := s.Numbers(ctx, 1, 0)
+	must(err)
+	handed, err := s.HandOver(ctx, joined.ID, []store.Handover{{Number: number, Attempt: a, Kind: "stub"}})
+	must(err)
+	if handed[0] != store.Handed {
+		t.Errorf("a handover of what was planned before: %d", handed[0])
+	}
 	_, err = s.PutJob(ctx, store.PutJob{Definition: &job.Job{
 		Name: "new", Schedule: job.Schedule{Every: job.Duration(time.Minute)}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
 	}, Actor: "ann"})
