@@ -54,6 +54,9 @@ const (
 	TypeTooMany          ProblemType = "urn:belfry:problem:too-many"
 	TypeTooManyFailures  ProblemType = "urn:belfry:problem:too-many-failures"
 	TypeUnavailable      ProblemType = "urn:belfry:problem:unavailable"
+	TypeNoSpace          ProblemType = "urn:belfry:problem:no-space"
+	TypeSessionOver      ProblemType = "urn:belfry:problem:session-over"
+	TypeProtocol         ProblemType = "urn:belfry:problem:protocol"
 	TypeTimeout          ProblemType = "urn:belfry:problem:timeout"
 	TypeInternal         ProblemType = "urn:belfry:problem:internal"
 )

@@ -15,12 +15,13 @@ const (
 	RoleViewer Role = "viewer" // reads
 	RoleRunner Role = "runner" // runs what is defined, and cancels it
 	RoleAdmin  Role = "admin"  // defines
+	RoleWorker Role = "worker" // runs jobs as a worker that reaches no store, and nothing else
 )
 
 // Token is a token, without the secret.
 type Token struct {
 	Name      string    `json:"name" doc:"The name of the token, which is who its holder is in the audit."`
-	Role      Role      `json:"role" enum:"viewer,runner,admin" doc:"What its holder may do: a viewer reads, a runner also runs, cancels and retries, an admin does everything."`
+	Role      Role      `json:"role" enum:"viewer,runner,admin,worker" doc:"What its holder may do: a viewer reads, a runner also runs, cancels and retries, an admin does everything but the part of a worker. A worker takes runs and reports on them, and does nothing else."`
 	Namespace string    `json:"namespace,omitempty" doc:"The namespace that it is for; all, if there is none."`
 	Created   time.Time `json:"created" doc:"When it was made."`
 	By        string    `json:"by" doc:"Who made it."`
@@ -31,7 +32,7 @@ type Token struct {
 // TokenRequest asks for a token.
 type TokenRequest struct {
 	Name      string `json:"name" minLength:"1" maxLength:"128" pattern:"^[a-z0-9][a-z0-9._-]*$" patternDescription:"a name: small letters, digits, and dots, dashes and underscores behind the first" doc:"Its name."`
-	Role      Role   `json:"role" enum:"viewer,runner,admin" doc:"What its holder may do."`
+	Role      Role   `json:"role" enum:"viewer,runner,admin,worker" doc:"What its holder may do."`
 	Namespace string `json:"namespace,omitempty" maxLength:"128" pattern:"^[a-z0-9][a-z0-9._-]*$" patternDescription:"the name of a namespace, which has small letters, digits, and dots, dashes and underscores behind the first" doc:"The namespace that it is for. Default: all."`
 	// ExpiresIn counts from now, by the clock of the store. It is written as in
 	// job files.

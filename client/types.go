@@ -214,7 +214,7 @@ type Node struct {
 	Ready    int               `json:"ready" doc:"How many of its runs are due and not claimed."`
 	Version  string            `json:"version" doc:"The version of the program."`
 	Zones    string            `json:"zone_table" doc:"The version of its time zone data."`
-	Address  string            `json:"address,omitempty" doc:"Where its API listens."`
+	Address  string            `json:"address,omitempty" doc:"Where its API listens; of a worker that reaches no store, via and the name of the server that it has joined through."`
 	Joined   time.Time         `json:"joined" doc:"When the session began."`
 	Renewed  time.Time         `json:"renewed" doc:"When it last renewed its session."`
 	// ClockAhead is rounded to milliseconds.

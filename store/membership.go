@@ -82,7 +82,13 @@ const (
 	// RoleHandlers is the role of a program that has handlers and runs nothing else. A node
 	// with RoleWorker runs the jobs of handlers too, if it has them.
 	RoleHandlers = "handlers"
+	// RoleBound is the role of a worker that takes no job but those that choose it by LabelWorker.
+	RoleBound = "bound"
 )
+
+// LabelWorker is the label of workers that reach no store: the name of their token. The server
+// sets it.
+const LabelWorker = "worker"
 
 // Has tells whether the node has a role.
 func (s *Session) Has(role string) bool { return slices.Contains(s.Roles, role) }
@@ -91,12 +97,15 @@ func (s *Session) Has(role string) bool { return slices.Contains(s.Roles, role) 
 func (s *Session) Works() bool { return s.Has(RoleWorker) || s.Has(RoleHandlers) }
 
 // Suits tells whether the node has what a job wants: all of the labels, and the
-// handler unless that is "".
+// handler unless that is "". A bound node suits only jobs that name it.
 func (s *Session) Suits(labels map[string]string, handler string) bool {
 	if handler != "" && !slices.Contains(s.Handlers, handler) {
 		return false
 	}
 	if handler == "" && s.Has(RoleHandlers) && !s.Has(RoleWorker) {
+		return false
+	}
+	if labels[LabelWorker] == "" && s.Has(RoleBound) {
 		return false
 	}
 	for key, want := range labels {

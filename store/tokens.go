@@ -47,9 +47,16 @@ const (
 // StandsIn tells whether a token with this role stands for another one.
 func (r Role) StandsIn() bool { return r == RoleSession || r == RoleCode }
 
+// RoleRemote is the role of workers that reach no store. It may do nothing but a worker's
+// part, which no other role may.
+const RoleRemote Role = "worker"
+
 // Allows tells whether a role may do what another one may. Roles that are not
 // known may nothing.
 func (r Role) Allows(wanted Role) bool {
+	if wanted == RoleRemote {
+		return r == RoleRemote
+	}
 	weight := map[Role]int{RoleViewer: 1, RoleRunner: 2, RoleAdmin: 3}
 	return weight[wanted] > 0 && weight[r] >= weight[wanted]
 }

@@ -165,6 +165,18 @@ var table = map[string]line{
 		imports:     []string{"job", "store", "internal/engine", "internal/placement"},
 		testImports: []string{"store/memory"},
 	},
+	"internal/wire": {
+		// The messages between a server and a worker that reaches no store.
+		layer:   foundations,
+		imports: []string{"job", "store", "internal/engine"},
+	},
+	"internal/remote": {
+		// What a worker needs of its cluster, over HTTP.
+		layer:       shells,
+		imports:     []string{"client", "job", "store", "internal/engine", "internal/trouble", "internal/wire", "internal/work"},
+		testImports: []string{"executor", "internal/auth", "internal/httpapi", "internal/node", "internal/output", "internal/service", "store/memory"},
+		testModules: []string{"go.uber.org/goleak"},
+	},
 	"internal/membership": {
 		layer:       shells,
 		imports:     []string{"job", "store", "internal/engine", "internal/clock", "internal/trouble"},
@@ -279,7 +291,7 @@ var table = map[string]line{
 		layer: useCases,
 		imports: []string{
 			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/forecast", "internal/garbage", "internal/parallel", "internal/placement",
-			"internal/preview", "internal/output",
+			"internal/preview", "internal/output", "internal/wire", "internal/work",
 		},
 		modules:     []string{"github.com/rogpeppe/go-internal/diff"},
 		testImports: []string{"store/memory"},
@@ -288,7 +300,7 @@ var table = map[string]line{
 	"internal/httpapi": {
 		// No store: what it shows and changes it asks of the service, which checks the caller.
 		layer:       faces,
-		imports:     []string{"job", "client", "internal/auth", "internal/events", "internal/parallel", "internal/service", "internal/trouble"},
+		imports:     []string{"job", "client", "internal/auth", "internal/events", "internal/parallel", "internal/service", "internal/trouble", "internal/wire"},
 		modules:     []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync/semaphore"},
 		testImports: []string{"store", "store/memory", "internal/engine", "internal/forecast", "internal/output"},
 		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6", "go.uber.org/goleak"},
@@ -366,7 +378,7 @@ var table = map[string]line{
 		layer: assembly,
 		imports: []string{
 			"history/mongo", "cron", "job", "store", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/shell", "executor/http", "executor/xxl",
-			"internal/auth", "internal/callback", "internal/clock", "internal/config", "internal/ends", "internal/events", "internal/httpapi", "internal/leftovers", "internal/metrics", "internal/node", "internal/service", "internal/trouble", "internal/watchdog", "internal/web", "internal/worker",
+			"internal/auth", "internal/callback", "internal/clock", "internal/config", "internal/ends", "internal/events", "internal/httpapi", "internal/leftovers", "internal/metrics", "internal/node", "internal/remote", "internal/service", "internal/trouble", "internal/watchdog", "internal/web", "internal/worker",
 		},
 		testImports: []string{"internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
@@ -375,7 +387,7 @@ var table = map[string]line{
 		layer: commandLine,
 		imports: []string{
 			"history/mongo", "cron", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor/shell", "client",
-			"internal/auth", "internal/config", "internal/crontab", "internal/node", "internal/parallel", "internal/preview", "internal/server", "internal/spelling", "internal/storecopy", "internal/systemd", "internal/watchdog", "internal/wrap",
+			"internal/auth", "internal/config", "internal/crontab", "internal/node", "internal/parallel", "internal/preview", "internal/server", "internal/spelling", "internal/storecopy", "internal/systemd", "internal/watchdog", "internal/worker", "internal/wrap",
 		},
 		testImports: []string{"internal/helptest", "internal/logtest"},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},

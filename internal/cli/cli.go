@@ -123,6 +123,7 @@ belfry next '30 2 * * 1-5' --tz Europe/Berlin`,
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		newServe(env),
+		newWorker(env),
 		newUI(env),
 		newConfig(env),
 		newDoctor(env),

@@ -81,7 +81,13 @@ func serve(ctx context.Context, env Env, c config.Server, from config.Layers, re
 		return err
 	}
 	var opened atomic.Pointer[server.Server]
-	ctx, stop := untilSignal(ctx, func(by os.Signal) { logLost(log, opened.Load(), by) }, func() {
+	ctx, stop := untilSignal(ctx, func(by os.Signal) {
+		if s := opened.Load(); s != nil {
+			logLost(log, s.Running, by)
+			return
+		}
+		logLost(log, nil, by)
+	}, func() {
 		if s := opened.Load(); s != nil {
 			s.Reload()
 		}
@@ -166,10 +172,13 @@ func chooseUser(c *config.Server, from config.Layers, root bool, log *slog.Logge
 		return true, nil
 	case len(c.Shell.AllowUsers) == 0:
 		through := string(c.Listen)
-		if c.Listen.Loopback() {
+		switch {
+		case len(c.Worker.Servers) > 0:
+			through = "its servers"
+		case c.Listen.Loopback():
 			through = "the database " + c.Store.Shown()
 		}
-		return false, (&failure{code: ExitUsage, message: fmt.Sprintf("this server runs as root and other machines can give it jobs through %s, so it needs a user to run commands as", through)}).
+		return false, (&failure{code: ExitUsage, message: fmt.Sprintf("this process runs as root and other machines can give it jobs through %s, so it needs a user to run commands as", through)}).
 			withHint("--run-as names one; shell.allow_users in the configuration file lets jobs choose one in run.user")
 	default:
 		log.Warn("this server runs as root and other machines can give it jobs: jobs without run.user will fail; --run-as names a user for them", "allowed", c.Shell.AllowUsers)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/belfry-cron/belfry/internal/server"
+	"github.com/belfry-cron/belfry/internal/worker"
 )
 
 // untilSignal returns a context that ends with the first SIGINT or SIGTERM. The second one
@@ -55,12 +56,12 @@ func untilSignal(ctx context.Context, atOnce func(os.Signal), hangUp func()) (co
 }
 
 // logLost logs what is lost by a stop at once. The server is nil before it has started.
-func logLost(log *slog.Logger, s *server.Server, by os.Signal) {
-	if s == nil {
+func logLost(log *slog.Logger, running func() []worker.Running, by os.Signal) {
+	if running == nil {
 		log.Warn("stopping at once", "signal", by.String())
 		return
 	}
-	list := s.Running()
+	list := running()
 	log.Warn("stopping at once", "signal", by.String(), "lost", len(list))
 	for _, a := range list[:min(len(list), server.NamedMax)] {
 		log.Warn("ended an attempt, which counts as lost at the next start", "job", a.Job, "run", a.Run, "attempt", a.Attempt)

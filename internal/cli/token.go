@@ -36,13 +36,15 @@ func newTokenCreate(env Env) *cobra.Command {
 The audit shows its name.
 
 A viewer can read. A runner can also run, cancel and retry jobs. An admin can do
-everything. With a namespace the token is valid in that namespace only.`,
+everything. A worker runs jobs, see belfry worker, and can do nothing else. With a
+namespace the token is valid in that namespace only.`,
 		Example: `belfry token create ann --role admin
-belfry token create ci --role runner --namespace web --expires 30d >ci-token`,
+belfry token create ci --role runner --namespace web --expires 30d >ci-token
+belfry token create edge --role worker >edge-token`,
 		Args: oneName("token"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if role == "" {
-				return misused("--role is missing: viewer, runner or admin")
+				return misused("--role is missing: viewer, runner, admin or worker")
 			}
 			request.Name, request.Role = args[0], client.Role(role)
 			server, err := connect(env, asked)
@@ -53,7 +55,7 @@ belfry token create ci --role runner --namespace web --expires 30d >ci-token`,
 		},
 	}
 	f := cmd.Flags()
-	addChoice(cmd, &role, "role", "", "what the token allows", string(client.RoleViewer), string(client.RoleRunner), string(client.RoleAdmin))
+	addChoice(cmd, &role, "role", "", "what the token allows", string(client.RoleViewer), string(client.RoleRunner), string(client.RoleAdmin), string(client.RoleWorker))
 	addWord(f, &request.Namespace, "namespace", "n", "NAME", "namespace in which it is valid; else all")
 	addParsed(f, &request.ExpiresIn, "expires", "", "", "DURATION", "how long it is valid, such as 30d; else until it is revoked", func(text string) (string, error) {
 		_, err := job.ParseDuration(text)

@@ -60,8 +60,16 @@ type Server struct {
 	HTTP  HTTP  `json:"http,omitzero" doc:"What requests of jobs may reach from this node."`
 	XXL   XXL   `json:"xxl,omitzero" doc:"How executors of XXL-JOB reach this node, and it them."`
 
+	Worker Worker `json:"worker,omitzero" doc:"What belfry worker asks in place of a store."`
+
 	LogFormat LogFormat `json:"log_format,omitzero" doc:"text or json." flag:"log-format" default:"text on a terminal, else json" why:"people read the first, programs the second"`
 	LogLevel  LogLevel  `json:"log_level,omitzero" doc:"debug, info, warn or error." flag:"log-level" default:"info" why:"a line for what operators should know, none for each run" reload:"yes"`
+}
+
+// Worker is how a worker without a store reaches its cluster.
+type Worker struct {
+	Servers   []string `json:"servers,omitzero" items:"16" max:"1024" doc:"For belfry worker: the addresses of servers, any of which will do." flag:"server" why:"a worker has no store of its own; with several it continues when one is away"`
+	TokenFile string   `json:"token_file,omitzero" max:"4096" doc:"For belfry worker: the file of its token, which has the role worker." flag:"token-file" why:"a token on the command line is visible to other users"`
 }
 
 // Defaults are what jobs have that say nothing.
@@ -553,6 +561,10 @@ func (s Server) Over(base Server) Server {
 	if len(s.XXL.Tokens) > 0 {
 		base.XXL.Tokens = s.XXL.Tokens
 	}
+	if len(s.Worker.Servers) > 0 {
+		base.Worker.Servers = s.Worker.Servers
+	}
+	base.Worker.TokenFile = cmp.Or(s.Worker.TokenFile, base.Worker.TokenFile)
 	base.LogFormat = cmp.Or(s.LogFormat, base.LogFormat)
 	base.LogLevel = cmp.Or(s.LogLevel, base.LogLevel)
 	return base

@@ -77,6 +77,7 @@ func TestEachRouteIsOpenToWhomItIsFor(t *testing.T) {
 		{"none", "", ""}, {"wrong", "", ""}, {"expired", "", ""},
 		{"viewer", store.RoleViewer, ""}, {"runner", store.RoleRunner, ""}, {"admin", store.RoleAdmin, ""},
 		{"web-viewer", store.RoleViewer, "web"}, {"web-runner", store.RoleRunner, "web"}, {"web-admin", store.RoleAdmin, "web"},
+		{"worker", store.RoleRemote, ""}, {"web-worker", store.RoleRemote, "web"},
 		{"other-viewer", store.RoleViewer, "other"}, {"other-runner", store.RoleRunner, "other"}, {"other-admin", store.RoleAdmin, "other"},
 	}
 	for _, pattern := range allPatterns(t) {
@@ -99,7 +100,7 @@ func TestEachRouteIsOpenToWhomItIsFor(t *testing.T) {
 		if !found {
 			method, path = "GET", pattern+"nothing"
 		}
-		path = strings.NewReplacer("{namespace}", "web", "{name}", "a", "{id}", run.ID.String()).Replace(path)
+		path = strings.NewReplacer("{namespace}", "web", "{name}", "a", "{id}", run.ID.String(), "{session}", run.ID.String()).Replace(path)
 		if about == "query" {
 			path += "?namespace=web"
 		}

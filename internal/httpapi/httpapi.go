@@ -111,6 +111,7 @@ func newAPI(c Config) (*api, error) {
 	a.serverRoutes()
 	a.statsRoutes()
 	a.sessionRoutes()
+	a.workerRoutes()
 	a.plainRoutes()
 	a.describe()
 	a.document = sync.OnceValues(a.writeDescription)

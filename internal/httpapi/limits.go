@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/wire"
 )
 
 // limit bounds the body of a route. It is checked before the body is parsed, as parsing and
@@ -31,6 +32,8 @@ var (
 	// paramsBody has values for the 256 parameters that a job may declare, at most as many
 	// bytes as the arguments and environment of a process.
 	paramsBody = limit{2 << 20, 1000}
+	// workerBody has the claims or results of a batch, with output.
+	workerBody = limit{wire.BodyMax, 50_000}
 	// documentBody is one document: a job with all its lists full, or a calendar of ten
 	// thousands of days.
 	documentBody = limit{4 << 20, 50_000}

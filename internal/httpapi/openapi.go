@@ -13,21 +13,23 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/wire"
 	"github.com/belfry-cron/belfry/job"
 )
 
 // humaConfig is how the routes' library is used: JSON only, no pages of its own,
 // unknown parameters are mistakes.
 func (a *api) humaConfig() huma.Config {
-	registry := huma.NewMapRegistry(schemasAt, huma.DefaultSchemaNamer)
+	registry := huma.NewMapRegistry(schemasAt, schemaName)
 	registry.RegisterTypeAlias(reflect.TypeFor[client.Document](), reflect.TypeFor[document]())
+	registry.RegisterTypeAlias(reflect.TypeFor[wire.Document](), reflect.TypeFor[document]())
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
 				Title: "Belfry", Version: a.Version, License: &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"},
 				Description: "A distributed crontab. Errors are problems as in RFC 9457. " +
-					"The security of each operation names the least role of its token: viewer, runner or admin.",
+					"The security of each operation names the least role of its token: viewer, runner or admin; or worker, for which there is no other.",
 			},
 			Servers: []*huma.Server{{URL: "/", Description: "The server that this is from."}},
 			Tags:    tags,
@@ -45,6 +47,18 @@ func (a *api) humaConfig() huma.Config {
 	}
 }
 
+// schemaName names a type in the description. The messages of workers have names of their own.
+func schemaName(t reflect.Type, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.PkgPath() == reflect.TypeFor[wire.Join]().PkgPath() {
+		return "Worker" + name
+	}
+	return name
+}
+
 // tags are what operations are about: the first part of their path.
 var tags = []*huma.Tag{
 	{Name: "jobs", Description: "What runs when."},
@@ -60,6 +74,7 @@ var tags = []*huma.Tag{
 	{Name: "sessions", Description: "Codes that log browsers in."},
 	{Name: "callbacks", Description: "Results of requests that services have taken and report later."},
 	{Name: "events", Description: "Events as they happen."},
+	{Name: "worker", Description: "The part of a worker that reaches no store: version 1 of the protocol. Every request can be repeated after a lost answer."},
 	{Name: "audit", Description: "Who changed what."},
 	{Name: "server", Description: "For programs that watch the server."},
 }
@@ -301,7 +316,8 @@ func addDocuments(tree map[string]any) error {
 			tree["paths"].(map[string]any)[path] = withDocuments(item, kind)
 		}
 	}
-	for _, name := range []string{"Change", "Revision", "JobPage"} {
+	schemas["WorkerCalendars"] = withDocuments(schemas["WorkerCalendars"], "Calendar")
+	for _, name := range []string{"Change", "Revision", "JobPage", "WorkerClaim"} {
 		schemas[name] = withDocuments(schemas[name], "Job")
 	}
 	schemas["Apply"] = withDocuments(schemas["Apply"], "Document")

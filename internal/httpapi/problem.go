@@ -50,6 +50,9 @@ var kinds = map[client.ProblemType]struct {
 	client.TypeTooMany:          {http.StatusTooManyRequests, "too much at once"},
 	client.TypeTooManyFailures:  {http.StatusTooManyRequests, "too many invalid tokens"},
 	client.TypeUnavailable:      {http.StatusServiceUnavailable, "temporarily unavailable"},
+	client.TypeNoSpace:          {http.StatusInsufficientStorage, "the store has no space left"},
+	client.TypeSessionOver:      {http.StatusGone, "the session of the worker is over"},
+	client.TypeProtocol:         {http.StatusUpgradeRequired, "the worker and the server have no version of the protocol in common"},
 	client.TypeTimeout:          {http.StatusGatewayTimeout, "the request took too long"},
 	client.TypeInternal:         {http.StatusInternalServerError, "internal error"},
 }

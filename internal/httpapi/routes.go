@@ -88,6 +88,24 @@ var access = map[string]need{
 	"POST /api/v1/tokens":             {right: service.Administer, body: smallBody},
 	"DELETE /api/v1/tokens/{name}":    {right: service.Administer},
 	"POST /api/v1/sessions:code":      {right: service.Read},
+
+	"POST /api/v1/worker/sessions":                    {right: service.WorkAsWorker, body: workerBody},
+	"GET /api/v1/worker/clock":                        {right: service.WorkAsWorker},
+	"GET /api/v1/worker/calendars":                    {right: service.WorkAsWorker},
+	"POST /api/v1/worker/sessions/{session}/renew":    {right: service.WorkAsWorker, body: smallBody},
+	"POST /api/v1/worker/sessions/{session}/leave":    {right: service.WorkAsWorker},
+	"DELETE /api/v1/worker/sessions/{session}":        {right: service.WorkAsWorker},
+	"GET /api/v1/worker/sessions/{session}/members":   {right: service.WorkAsWorker},
+	"GET /api/v1/worker/sessions/{session}/ready":     {right: service.WorkAsWorker},
+	"POST /api/v1/worker/sessions/{session}/overdue":  {right: service.WorkAsWorker, body: smallBody},
+	"POST /api/v1/worker/sessions/{session}/claims":   {right: service.WorkAsWorker, body: workerBody},
+	"POST /api/v1/worker/sessions/{session}/releases": {right: service.WorkAsWorker, body: workerBody},
+	"POST /api/v1/worker/sessions/{session}/results":  {right: service.WorkAsWorker, body: workerBody},
+	"GET /api/v1/worker/sessions/{session}/runs":      {right: service.WorkAsWorker},
+	"POST /api/v1/worker/sessions/{session}/output":   {right: service.WorkAsWorker, body: workerBody},
+	"POST /api/v1/worker/sessions/{session}/versions": {right: service.WorkAsWorker, body: workerBody},
+	"POST /api/v1/worker/sessions/{session}/boot":     {right: service.WorkAsWorker, body: smallBody},
+	"GET /api/v1/worker/sessions/{session}/hints":     {right: service.WorkAsWorker},
 }
 
 // routes is a mux that asks for the right of a route before the route is taken. No route can

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"encoding/hex"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -79,6 +80,8 @@ func (w *world) fill() {
 	}
 	_, err := w.store.PutToken(ctx, store.PutToken{Name: "ci", Hash: auth.HashOf("of ci"), Role: store.RoleRunner, Actor: "alice"})
 	must(err)
+	_, err = w.store.PutToken(ctx, store.PutToken{Name: "far", Hash: auth.HashOf(tokenOfWorker), Role: store.RoleRemote, Actor: "alice"})
+	must(err)
 	_, err = w.store.PutCalendar(ctx, &job.Calendar{Name: "holidays", Days: job.Days{Include: []string{"2026-12-25"}}}, 0, "alice")
 	must(err)
 	_, err = w.store.PutPool(ctx, &job.Pool{Name: "database", Slots: job.Slots{Size: 3}}, 0, "alice")
@@ -118,6 +121,9 @@ func (w *world) fill() {
 // requests of this world have.
 const callbackNumber = 17
 
+// tokenOfWorker is the token of a worker without a store.
+const tokenOfWorker = "of far"
+
 // pingKey is that of the job reported.
 const pingKey = "the-key-of-reported"
 
@@ -147,13 +153,21 @@ func (w *world) target(o *operation) string {
 		name = "ci"
 	}
 	id := w.ended.ID.String()
+	var session job.ID
+	if strings.Contains(o.path, "{session}") {
+		session = w.id()
+		hash := auth.HashOf(tokenOfWorker)
+		if _, err := w.store.Join(w.t.Context(), store.Session{ID: session, Node: "far", Machine: "worker/" + hex.EncodeToString(hash[:]) + "/m", DataDir: "/", Roles: []string{store.RoleWorker}, Capacity: 1}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 	switch {
 	case strings.HasSuffix(o.path, "/cancel"):
 		id = w.active.ID.String()
 	case strings.HasPrefix(o.path, "/api/v1/nodes/"):
 		id = "one" // as node names it
 	}
-	return strings.NewReplacer("{namespace}", "default", "{name}", name, "{id}", id, "{version}", "1", "{key}", pingKey, "{number}", strconv.Itoa(callbackNumber), "{signal}", "start").Replace(o.path)
+	return strings.NewReplacer("{namespace}", "default", "{name}", name, "{id}", id, "{version}", "1", "{session}", session.String(), "{key}", pingKey, "{number}", strconv.Itoa(callbackNumber), "{signal}", "start").Replace(o.path)
 }
 
 // request makes a request that the server need not refuse.
@@ -161,6 +175,9 @@ func (w *world) request(o *operation, target, body string, headers ...string) *h
 	r := httptest.NewRequest(o.method, target, strings.NewReader(body))
 	r.Host = "127.0.0.1:8420"
 	r.Header.Set("Authorization", "Bearer "+token)
+	if strings.HasPrefix(o.path, "/api/v1/worker/") {
+		r.Header.Set("Authorization", "Bearer "+tokenOfWorker)
+	}
 	if o.node["requestBody"] != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -222,6 +239,23 @@ func examples(t testing.TB, o *operation) []string {
 		return []string{`{"version": 1}`}
 	case "run-job":
 		return []string{``, `{"params": {"day": "monday"}}`}
+	case "worker-join":
+		return []string{`{"oldest_protocol": 1, "newest_protocol": 2, "session": "01M7WD7TG05Y77ZYHQG119SMKS", "node": "far", "machine": "m", "directory": "/var/lib/belfry", "capacity": 8, "labels": {"zone": "a"}, "handlers": ["a"], "handlers_only": true, "version": "1.0", "zone_table": "2026a"}`}
+	case "worker-renew":
+		return []string{`{"running": 1, "ready": 2, "clock_ahead_ms": -3}`}
+	case "worker-overdue":
+		return []string{`{"now": "2026-11-20T14:00:00Z", "by_ms": 1000, "limit": 10}`, `{"now": "2026-11-20T14:00:00Z", "by_ms": 1000, "limit": 10, "after": {"due": "2026-11-20T13:00:00Z", "id": "01M7WD7TG05Y77ZYHQG119SMKS"}}`}
+	case "worker-claim", "worker-release":
+		return []string{`{"attempts": []}`, `{"attempts": [{"job": "01M7WD7TG05Y77ZYHQG119SMKS", "run": "01M7WD7TG05Y77ZYHQG119SMKT", "attempt": 1, "token": "01M7WD7TG05Y77ZYHQG119SMKV"}]}`}
+	case "worker-finish":
+		return []string{`{"results": [{"job": "01M7WD7TG05Y77ZYHQG119SMKS", "run": "01M7WD7TG05Y77ZYHQG119SMKT", "attempt": 1, "token": "01M7WD7TG05Y77ZYHQG119SMKV", "started": "2026-11-20T13:00:00Z", "ended": "2026-11-20T14:00:00Z", "outcome": "failed", "reason": "no", "exit_code": 3, "output_bytes": 3,
+			"output": [{"run": "01M7WD7TG05Y77ZYHQG119SMKT", "attempt": 1, "seq": 0, "offset": 0, "bytes": 3, "time": "2026-11-20T14:00:00Z", "data": "AAADAGFiYw=="}]}]}`}
+	case "worker-output":
+		return []string{`{"chunks": [{"run": "01M7WD7TG05Y77ZYHQG119SMKT", "attempt": 1, "seq": 0, "offset": 0, "bytes": 3, "time": "2026-11-20T14:00:00Z", "data": "AAADAGFiYw=="}]}`}
+	case "worker-versions":
+		return []string{`{"jobs": ["01M7WD7TG05Y77ZYHQG119SMKS"]}`}
+	case "worker-boot":
+		return []string{`{"process": "01M7WD7TG05Y77ZYHQG119SMKS"}`}
 	case "create-token":
 		return []string{`{"name": "ann", "role": "viewer"}`, `{"name": "bob", "role": "runner", "namespace": "web", "expires_in": "30d"}`}
 	default:

@@ -57,6 +57,7 @@ var catalogue = []text{
 	{"role.viewer", "viewer", "只读"},
 	{"role.runner", "runner", "运行者"},
 	{"role.admin", "admin", "管理员"},
+	{"role.worker", "worker", "执行节点"},
 
 	{"command.title", "The same from a shell", "用命令完成同样的操作"},
 	{"command.shell", "Command", "命令"},

@@ -93,6 +93,7 @@ func (s *Server) makeHTTP() error {
 	if err != nil {
 		return err
 	}
+	s.service = answers
 	sessions := auth.NewSessions(s.tokens)
 	pages, err := web.Handler(web.Config{
 		Service: answers, Tokens: s.tokens, Sessions: sessions, Node: s.Settings.Name, Version: s.Version, Now: s.Now, Log: s.Log,

@@ -92,6 +92,9 @@ func (s *Server) access(c config.Server) httpexec.Config {
 // callbackURL returns where services report to: where nothing is configured, the address that
 // this server listens on.
 func (s *Server) callbackURL() string {
+	if s.listen == nil {
+		return "" // a worker without a store hands nothing over
+	}
 	if at, ok := s.listen.Addr().(*net.TCPAddr); s.Settings.HTTP.CallbackURL == "" && ok && !at.IP.IsUnspecified() {
 		return s.URL()
 	}

@@ -80,6 +80,7 @@ type Server struct {
 	events   *events.Hub
 	// followers are those of the output of runs.
 	followers *service.Followers
+	service   *service.Service
 	http      *http.Server
 	xxl       executorsOfXXL
 	own       *certificate // nil without TLS
@@ -173,11 +174,9 @@ func (s *Server) open(ctx context.Context) error {
 	return s.makeHTTP()
 }
 
-// openData opens the store and the data directory, which it makes if need be.
-func (s *Server) openData(ctx context.Context) error {
+// makeData makes the data directory if need be, and refuses one of another user.
+func (s *Server) makeData() error {
 	dir := s.Settings.Data
-	_, err := os.Stat(dir)
-	isNew := errors.Is(err, fs.ErrNotExist)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the data directory: %w", err)
 	}
@@ -193,13 +192,23 @@ func (s *Server) openData(ctx context.Context) error {
 		// A mounted volume often has such a mode.
 		s.Log.Warn("the data directory is open to other users of this machine", "dir", dir, "mode", fmt.Sprintf("%04o", mode), "better", "0700")
 	}
+	return nil
+}
+
+// openData opens the store and the data directory, which it makes if need be.
+func (s *Server) openData(ctx context.Context) error {
+	_, err := os.Stat(s.Settings.Data)
+	isNew := errors.Is(err, fs.ErrNotExist)
+	if err := s.makeData(); err != nil {
+		return err
+	}
 	ended := func(e store.Ends) {
 		s.metrics.RunsEnded(e)
 		s.ends.Ended(e)
 	}
 	s.store, err = OpenStore(ctx, s.Settings, StoreOptions{Now: s.Now, Log: s.Log, Ended: ended, Lost: s.metrics.StepsLost})
 	if err != nil && isNew {
-		_ = os.Remove(dir) // fails if something is in it by now
+		_ = os.Remove(s.Settings.Data) // fails if something is in it by now
 	}
 	s.apart, _ = s.store.(*joined.Store)
 	return err
@@ -305,6 +314,7 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() { s.ends.Run(answering) })
 	group.Go(func() { s.reloadOn(ctx, s.reloads) })
 	group.Go(func() { _ = s.followers.Run(answering) })
+	group.Go(func() { _ = s.service.Run(answering) })
 	stopped := make(chan struct{}) // closed when the node has
 	group.Go(func() {
 		<-ctx.Done()

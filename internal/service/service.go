@@ -36,6 +36,7 @@ type Store interface {
 	HandoversOf(ctx context.Context, numbers []int64) ([]store.Handover, error)
 	Asked(ctx context.Context, list []store.Answer) error
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
+	workerStore
 }
 
 // Planner is the part of the node that plans.
@@ -104,6 +105,7 @@ type Service struct {
 	Stats     *Stats
 	Load      *Load
 	Bulk      *Bulk
+	Workers   *Workers
 }
 
 // New returns a service.
@@ -146,7 +148,15 @@ func New(c Config) (*Service, error) {
 		Stats:     &Stats{shared: s, jobs: jobs, runs: runs, store: c.Store},
 		Load:      &Load{shared: s, jobs: jobs},
 		Bulk:      &Bulk{jobs: jobs, runs: runs},
+		Workers:   newWorkers(c.Store, c.Followers, c.Node, c.Now),
 	}, nil
+}
+
+// Run hears what workers without a store wait for, until ctx ends. Without it they look from
+// time to time.
+func (s *Service) Run(ctx context.Context) error {
+	s.Workers.readHints(ctx)
+	return nil
 }
 
 // shared is what several topics use.

@@ -1,0 +1,346 @@
+// Package remote is the contract of package work over HTTP, for workers that reach no store:
+// see package wire for the messages. It knows several servers, of which any will do, and asks
+// the next one when one does not answer. What it returns are the errors of package store, so
+// that a worker cannot tell it from a store that is sometimes away.
+package remote
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/trouble"
+	"github.com/belfry-cron/belfry/internal/wire"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const (
+	// tryTime is how long one server may take to answer. A request for hints has WaitMax
+	// besides.
+	tryTime = 10 * time.Second
+	// tryFirst is how long the servers but the last one have when there are several: a worker
+	// must hear of another one before its session is over.
+	tryFirst = 2 * time.Second
+	// restMin and restMax bound for how long a server that does not answer is asked only when
+	// no other is left.
+	restMin = 250 * time.Millisecond
+	restMax = 10 * time.Second
+	// answerMax bounds an answer: a batch of large definitions.
+	answerMax = 64 << 20
+	// ServersMax is how many servers a worker may know: each is tried before a call fails.
+	ServersMax = 16
+)
+
+// Config says which servers are asked.
+type Config struct {
+	// Servers are their addresses, such as https://belfry.example.com:8420.
+	Servers []string
+	// Token returns the token of the worker, which is read before each try to begin a session:
+	// it may be replaced meanwhile.
+	Token func() (string, error)
+	// UserAgent names the program.
+	UserAgent string
+	// PlainHTTP allows servers of other machines without TLS.
+	PlainHTTP bool
+	// Transport makes the connections. Default: http.DefaultTransport with time-outs.
+	Transport http.RoundTripper
+	Log       *slog.Logger
+}
+
+// Client implements work.Store. Its methods may be called from many goroutines.
+type Client struct {
+	config  Config
+	http    http.Client
+	servers []*server
+
+	mu    sync.Mutex // guards what follows, and what of a server says so
+	first int        // the server that has answered last
+	token string
+	own   own
+
+	log *trouble.Trouble
+}
+
+// server is one of the servers.
+type server struct {
+	base  string
+	rest  time.Duration // after the next failure; under the client's mutex
+	until time.Time     // not asked before, unless no other is left; likewise
+}
+
+// New returns a client. It connects when it is used.
+func New(c Config) (*Client, error) {
+	if len(c.Servers) == 0 {
+		return nil, errors.New("the address of a server is missing, such as https://belfry.example.com:8420")
+	}
+	if len(c.Servers) > ServersMax {
+		return nil, fmt.Errorf("there are %d addresses of servers, and at most %d are allowed", len(c.Servers), ServersMax)
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	remote := &Client{config: c, log: trouble.With(c.Log, "no server answers", "a server answers again")}
+	for _, address := range c.Servers {
+		base, err := addressOf(address, c.PlainHTTP)
+		if err != nil {
+			return nil, err
+		}
+		remote.servers = append(remote.servers, &server{base: base, rest: restMin})
+	}
+	remote.http.Transport = c.Transport
+	if c.Transport == nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.MaxIdleConnsPerHost = 16 // a worker makes several calls at once
+		remote.http.Transport = transport
+	}
+	// A redirect would take the token somewhere else.
+	remote.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return remote, nil
+}
+
+// addressOf returns the address of a server without a slash at its end.
+func addressOf(address string, plain bool) (string, error) {
+	base, err := url.Parse(address)
+	switch {
+	case err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https":
+		return "", fmt.Errorf("%q is not the address of a server, such as https://belfry.example.com:8420", address)
+	case base.User != nil || base.RawQuery != "" || base.Fragment != "":
+		return "", fmt.Errorf("the address of a server has no user, query or fragment: %q", base.Redacted())
+	case base.Scheme == "http" && !plain && !isLoopback(base.Hostname()):
+		return "", fmt.Errorf("%q has no TLS, and others could read the token on its way: use https, or allow plain HTTP", address)
+	}
+	return strings.TrimSuffix(base.String(), "/"), nil
+}
+
+func isLoopback(host string) bool {
+	return host == "localhost" || host == "::1" || strings.HasPrefix(host, "127.")
+}
+
+// RefusedError is what a server has refused: repeating it changes nothing.
+type RefusedError struct {
+	Server  string
+	Problem client.Problem
+}
+
+func (e *RefusedError) Error() string {
+	text := e.Problem.Error()
+	if e.Problem.Hint != "" {
+		text += ": " + e.Problem.Hint
+	}
+	return "the server " + e.Server + " has refused it: " + text
+}
+
+// Wait returns when a server answers to the token. It waits for one that does not answer, and
+// returns an error only if ctx ends or the token or the protocol is refused.
+func (c *Client) Wait(ctx context.Context) error {
+	for rest := restMin; ; rest = min(2*rest, restMax) {
+		var clock wire.Clock
+		err := c.do(ctx, call{method: http.MethodGet, path: "/clock", answer: &clock})
+		var refused *RefusedError
+		if err == nil || errors.Is(err, errToken) || errors.As(err, &refused) && !errors.Is(err, store.ErrAway) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(jittered(rest)):
+		}
+	}
+}
+
+// errToken is the error of a token that cannot be read.
+var errToken = errors.New("cannot read the token")
+
+// readToken returns the token; again reads it anew.
+func (c *Client) readToken(again bool) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.token != "" && !again {
+		return c.token, nil
+	}
+	token, err := c.config.Token()
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errToken, err)
+	}
+	if token = strings.TrimSpace(token); token == "" {
+		return "", fmt.Errorf("%w: it is empty", errToken)
+	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return "", fmt.Errorf("%w: it has an invalid character", errToken)
+	}
+	c.token = token
+	return token, nil
+}
+
+// call is a request and what is expected of its answer.
+type call struct {
+	method, path string // behind /api/v1/worker
+	query        url.Values
+	body         any           // written as JSON unless it is nil
+	answer       any           // read from JSON unless it is nil
+	wait         time.Duration // how long the server waits before it answers
+}
+
+// do makes a call, of one server after the other.
+func (c *Client) do(ctx context.Context, call call) error {
+	var body []byte
+	if call.body != nil {
+		var err error
+		if body, err = json.Marshal(call.body); err != nil {
+			return fmt.Errorf("write the request: %w", err)
+		}
+	}
+	var last error
+	order := c.order(time.Now())
+	for i, s := range order {
+		limit := tryTime
+		if i < len(order)-1 {
+			limit = tryFirst
+		}
+		answered, err := c.try(ctx, s, call, body, limit+call.wait)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		c.saw(s, answered)
+		if answered {
+			c.log.Saw(nil)
+			return err
+		}
+		last = err
+	}
+	c.log.Saw(last)
+	return fmt.Errorf("%w: %w", store.ErrAway, last)
+}
+
+// order returns the servers to try: the one that has answered last, then those behind it. Those
+// that rest come last.
+func (c *Client) order(now time.Time) []*server {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list, resting []*server
+	for i := range c.servers {
+		s := c.servers[(c.first+i)%len(c.servers)]
+		if now.Before(s.until) {
+			resting = append(resting, s)
+		} else {
+			list = append(list, s)
+		}
+	}
+	if len(list) == 0 {
+		return resting // a caller repeats it after a while of its own
+	}
+	return list
+}
+
+// saw takes notice of whether a server has answered.
+func (c *Client) saw(s *server, answered bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !answered {
+		s.until = time.Now().Add(jittered(s.rest))
+		s.rest = min(2*s.rest, restMax)
+		return
+	}
+	s.rest, s.until = restMin, time.Time{}
+	for i := range c.servers {
+		if c.servers[i] == s {
+			c.first = i
+		}
+	}
+}
+
+// jittered returns between half of a time and all of it, so that the workers of a server that
+// is back do not come together.
+func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+// try makes a call of one server. It has answered unless another one is to be asked.
+func (c *Client) try(ctx context.Context, s *server, call call, body []byte, limit time.Duration) (answered bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	again := false
+	for {
+		token, err := c.readToken(again)
+		if err != nil {
+			return true, err
+		}
+		answered, err = c.send(ctx, s, call, body, token)
+		var refused *RefusedError
+		if again || !errors.As(err, &refused) || refused.Problem.Type != client.TypeUnauthenticated {
+			return answered, err
+		}
+		again = true // it may have been replaced
+	}
+}
+
+// send makes a request.
+func (c *Client) send(ctx context.Context, s *server, call call, body []byte, token string) (answered bool, err error) {
+	target := s.base + "/api/v1/worker" + call.path
+	if len(call.query) > 0 {
+		target += "?" + call.query.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, call.method, target, bytes.NewReader(body))
+	if err != nil {
+		return true, fmt.Errorf("make the request: %w", err)
+	}
+	request.Header.Set("Accept", "application/json")
+	request.Header.Set("Authorization", "Bearer "+token)
+	if c.config.UserAgent != "" {
+		request.Header.Set("User-Agent", c.config.UserAgent)
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return false, err
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(response.Body, answerMax+1))
+	if err != nil {
+		return false, fmt.Errorf("read the answer of %s: %w", s.base, err)
+	}
+	if len(data) > answerMax {
+		return true, fmt.Errorf("the answer of %s has more than %d MiB", s.base, answerMax>>20)
+	}
+	if response.StatusCode >= 200 && response.StatusCode < 300 {
+		if call.answer == nil {
+			return true, nil
+		}
+		if err := json.Unmarshal(data, call.answer); err != nil {
+			return true, fmt.Errorf("read the answer of %s: %w", s.base, err)
+		}
+		return true, nil
+	}
+	return s.refusal(response.StatusCode, data)
+}
+
+// refusal is what an answer says that is no success.
+func (s *server) refusal(status int, data []byte) (answered bool, err error) {
+	var p client.Problem
+	if json.Unmarshal(data, &p) != nil || p.Type == "" {
+		// A proxy, or something that is no server.
+		return false, fmt.Errorf("%s answers with the status %s, which no server of Belfry does", s.base, strconv.Itoa(status))
+	}
+	refused := &RefusedError{s.base, p}
+	switch p.Type {
+	case client.TypeSessionOver:
+		return true, store.ErrSessionOver
+	case client.TypeNoSpace:
+		return true, store.ErrNoSpace
+	case client.TypeUnavailable, client.TypeTimeout, client.TypeInternal, client.TypeElsewhere, client.TypeTooMany, client.TypeTooManyFailures, client.TypeTooSlow:
+		return false, refused // another server may do better
+	}
+	return true, refused
+}

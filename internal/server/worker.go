@@ -1,0 +1,141 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/remote"
+	"github.com/belfry-cron/belfry/internal/worker"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Worker is a node that runs jobs and reaches no store: it asks servers. Use OpenWorker.
+type Worker struct {
+	parts  *Server // its executors and its watchdog, no more
+	remote *remote.Client
+	node   *node.Node
+}
+
+// OpenWorker opens everything that can fail before a server is asked. The caller closes the
+// worker. Of the config it takes the settings, the version, the clock and the log.
+func OpenWorker(ctx context.Context, c Config) (*Worker, error) {
+	keepInherited()
+	spawning()
+	w := &Worker{parts: &Server{Config: c, manager: systemdOf(c.Getenv, c.Log), started: func() {}}}
+	if err := w.open(ctx); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
+	return w, nil
+}
+
+func (w *Worker) open(ctx context.Context) error {
+	s := w.parts.Settings
+	var err error
+	w.remote, err = remote.New(remote.Config{
+		Servers: s.Worker.Servers, Token: func() (string, error) { return auth.ReadToken(s.Worker.TokenFile) },
+		UserAgent: "belfry-worker/" + w.parts.Version, PlainHTTP: s.AllowsPlainHTTP(), Log: w.parts.Log,
+	})
+	if err != nil {
+		return err
+	}
+	_, err = os.Stat(s.Data)
+	isNew := errors.Is(err, fs.ErrNotExist)
+	if err := w.parts.makeData(); err != nil {
+		return err
+	}
+	choose, err := w.parts.makeExecutors(ctx)
+	if err != nil {
+		if isNew {
+			_ = os.Remove(s.Data) // fails if something is in it by now
+		}
+		return err
+	}
+	machine, err := machineOf(s.Data)
+	if err != nil {
+		return err
+	}
+	w.node, err = node.New(node.Config{
+		Members: w.remote, Work: w.remote, StoreName: "the store of the servers", Executors: choose, Watchdog: w.parts.watchdog,
+		OutputLimit: int(s.Output), Capacity: s.Capacity, DrainTimeout: time.Duration(s.Drain),
+		Session: store.Session{
+			Node: s.Name, Machine: machine, DataDir: s.Data, Labels: s.Labels, Roles: []string{store.RoleWorker},
+			Capacity: s.Capacity, Version: w.parts.Version, Zones: cron.ZoneTableVersion(),
+		},
+		Now: w.parts.Now, Log: w.parts.Log,
+	})
+	return err
+}
+
+// Close closes what was opened.
+func (w *Worker) Close() error { return w.parts.Close() }
+
+// Running returns the attempts that are running. It may be called from any goroutine.
+func (w *Worker) Running() []worker.Running {
+	if w.node == nil {
+		return nil
+	}
+	return w.node.Running()
+}
+
+// joinAgain is the wait between two tries to begin the first session.
+const joinAgain = time.Second
+
+// Run works until ctx ends. A server that does not answer is waited for; a token or a version
+// that is refused at the start is an error.
+func (w *Worker) Run(ctx context.Context) error {
+	log := w.parts.Log
+	log.Info("waiting for a server", "servers", w.parts.Settings.Worker.Servers, "node", w.parts.Settings.Name)
+	if err := w.remote.Wait(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	log.Info("working", "node", w.parts.Settings.Name, "data", w.parts.Settings.Data, "capacity", w.parts.Settings.Capacity, "version", w.parts.Version)
+	ready, stopped := make(chan struct{}), make(chan struct{})
+	close(ready)
+	var group sync.WaitGroup
+	group.Go(func() {
+		// It is well while it runs: that no server answers is no reason to start it again.
+		w.parts.manager.run(ctx, ready, stopped, func() {}, func(context.Context) error { return nil })
+	})
+	err := w.work(ctx)
+	close(stopped)
+	group.Wait()
+	if err == nil {
+		log.Info("stopped")
+	}
+	return err
+}
+
+// work runs the node. One that cannot begin its first session, since the servers have gone away
+// again, begins anew.
+func (w *Worker) work(ctx context.Context) error {
+	for {
+		err := w.node.Run(ctx)
+		var refused *remote.RefusedError
+		switch {
+		case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, store.ErrAway)):
+			if errors.Is(err, store.ErrAway) {
+				w.parts.Log.Warn("stopped while no server answers", "error", err)
+			}
+			return nil
+		case err == nil || errors.As(err, &refused) && !errors.Is(err, store.ErrAway):
+			return err
+		}
+		w.parts.Log.Warn("cannot begin a session; trying again", slog.Any("error", err))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(joinAgain):
+		}
+	}
+}

@@ -1,0 +1,597 @@
+package service
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/internal/wire"
+	"github.com/belfry-cron/belfry/internal/work"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// workerStore is the part of a store that workers without a store use.
+type workerStore interface {
+	work.Backing
+	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
+}
+
+// Workers does for workers that reach no store what package work asks of one. A worker is
+// believed about what it runs, and nothing else: its sessions are those of its token, it is
+// given no definition but that of a job it may run, and it reports on no attempts but its own,
+// whose tokens it alone knows.
+type Workers struct {
+	store     workerStore
+	work      work.Store
+	followers *Followers
+	node      string
+	hints     hintBoard
+	owned     ownedSessions
+}
+
+// WorkAsWorker is the right of workers.
+var WorkAsWorker = Right{Role: store.RoleRemote}
+
+// newWorkers returns the workers of a store.
+func newWorkers(s workerStore, followers *Followers, node string, now func() time.Time) *Workers {
+	return &Workers{store: s, work: work.On(s, now), followers: followers, node: node, hints: hintBoard{news: make(chan struct{})}}
+}
+
+// machineOf returns how the machine of a worker is called in the store: no worker can pass for
+// a server, or for one with another token, and settle what that has left.
+func machineOf(who Caller, machine string) string {
+	return ownMachines(who) + machine
+}
+
+func ownMachines(who Caller) string { return "worker/" + hex.EncodeToString(who.Token[:]) + "/" }
+
+// viaPrefix begins the address of a session whose worker was let in by a server. It has no
+// address of its own.
+const viaPrefix = "via "
+
+// protocolOf returns the version that both sides speak.
+func protocolOf(oldest, newest int) (int, error) {
+	const theirs = "this worker speaks the versions %d to %d of the protocol of workers, and the server %d to %d"
+	switch {
+	case newest < wire.Oldest:
+		return 0, refuse(client.TypeProtocol, theirs, oldest, newest, wire.Oldest, wire.Newest).withHint("the worker is too old: upgrade it to the version of the server")
+	case oldest > wire.Newest:
+		return 0, refuse(client.TypeProtocol, theirs, oldest, newest, wire.Oldest, wire.Newest).withHint("the worker is too new: upgrade the servers first, then their workers")
+	}
+	return min(newest, wire.Newest), nil
+}
+
+// Join begins a session.
+func (s *Workers) Join(ctx context.Context, who Caller, said wire.Join) (wire.Joined, error) {
+	if err := who.May(WorkAsWorker); err != nil {
+		return wire.Joined{}, err
+	}
+	version, err := protocolOf(said.Oldest, said.Newest)
+	if err != nil {
+		return wire.Joined{}, err
+	}
+	if said.Only && len(said.Handlers) == 0 {
+		return wire.Joined{}, Wrong(client.FieldError{Pointer: "/handlers", Path: "handlers", Detail: "is empty, and with handlers_only the worker would run nothing"})
+	}
+	if _, err := s.sessionOf(ctx, who, said.Session); err != nil && !errors.Is(err, store.ErrSessionOver) {
+		return wire.Joined{}, err
+	}
+	roles := []string{store.RoleWorker}
+	if said.Only {
+		roles = []string{store.RoleHandlers}
+	}
+	if who.Namespace != "" {
+		roles = append(roles, store.RoleBound)
+	}
+	labels := maps.Clone(said.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[store.LabelWorker] = who.Name
+	session, err := s.store.Join(ctx, store.Session{
+		ID: said.Session, Node: said.Node, Machine: machineOf(who, said.Machine), DataDir: said.DataDir, Roles: roles, Labels: labels,
+		Handlers: said.Handlers, Capacity: said.Capacity, Version: said.Version, Zones: said.Zones, Address: viaPrefix + s.node,
+	})
+	if err != nil {
+		return wire.Joined{}, workerError(err)
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return wire.Joined{}, err
+	}
+	return wire.Joined{Protocol: version, Now: now, Predecessors: orEmpty(session.Predecessors)}, nil
+}
+
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// Clock returns the clock of the store.
+func (s *Workers) Clock(ctx context.Context, who Caller) (wire.Clock, error) {
+	if err := who.May(WorkAsWorker); err != nil {
+		return wire.Clock{}, err
+	}
+	now, err := s.store.Now(ctx)
+	return wire.Clock{Now: now}, err
+}
+
+// Renew says that a worker lives.
+func (s *Workers) Renew(ctx context.Context, who Caller, id job.ID, load wire.Load) error {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return err
+	}
+	return workerError(s.store.Renew(ctx, id, store.Load{Running: load.Running, Ready: load.Ready, ClockAhead: time.Duration(load.ClockAhead) * time.Millisecond}))
+}
+
+// Leave says that a worker takes no more runs.
+func (s *Workers) Leave(ctx context.Context, who Caller, id job.ID) error {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return err
+	}
+	return workerError(s.store.Leave(ctx, id))
+}
+
+// End removes the session of a worker that runs nothing any more.
+func (s *Workers) End(ctx context.Context, who Caller, id job.ID) error {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return err
+	}
+	return workerError(s.store.End(ctx, id))
+}
+
+// Members returns the session of a worker and what it may know of the others.
+func (s *Workers) Members(ctx context.Context, who Caller, id job.ID) (wire.Members, error) {
+	own, err := s.sessionOf(ctx, who, id)
+	if err != nil {
+		return wire.Members{}, err
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return wire.Members{}, err
+	}
+	sessions, err := s.store.Sessions(ctx)
+	if err != nil {
+		return wire.Members{}, err
+	}
+	members := wire.Members{Now: now, Sessions: []wire.Member{}}
+	for i := range sessions {
+		m := wire.MemberOf(&sessions[i])
+		if m.ID != id {
+			hash := sha256.Sum256(append([]byte("member"), m.ID[:]...))
+			copy(m.ID[:], hash[:])
+			m.Drain = nil
+			if m.Node != own.Node {
+				m.Node = ""
+			}
+		}
+		m.Roles = orEmpty(m.Roles)
+		members.Sessions = append(members.Sessions, m)
+	}
+	return members, nil
+}
+
+// Ready returns runs that are assigned to a worker.
+func (s *Workers) Ready(ctx context.Context, who Caller, id job.ID, after wire.Place, until time.Time, limit int) (wire.Runs, error) {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return wire.Runs{}, err
+	}
+	var err error
+	if until.IsZero() {
+		if until, err = s.store.Now(ctx); err != nil {
+			return wire.Runs{}, err
+		}
+	}
+	runs, err := s.store.Ready(ctx, id, store.RunRef(after), until, limit)
+	return wire.Runs{Runs: wire.ReadyOf(runs, id)}, workerError(err)
+}
+
+// Takeable returns runs that other nodes have left and the worker may run.
+func (s *Workers) Takeable(ctx context.Context, who Caller, id job.ID, said wire.Overdue) (wire.Runs, error) {
+	self, err := s.sessionOf(ctx, who, id)
+	if err != nil {
+		return wire.Runs{}, err
+	}
+	runs, next, err := s.work.Takeable(ctx, self, work.Overdue{
+		Now: said.Now, By: time.Duration(said.By) * time.Millisecond, After: store.RunRef(said.After), Limit: said.Limit,
+	})
+	return wire.Runs{Runs: wire.ReadyOf(runs, id), Next: wire.Place(next)}, workerError(err)
+}
+
+// Claim starts attempts of a worker.
+func (s *Workers) Claim(ctx context.Context, who Caller, id job.ID, said wire.Attempts) (wire.Claims, error) {
+	self, err := s.sessionOf(ctx, who, id)
+	if err != nil {
+		return wire.Claims{}, err
+	}
+	now, err := s.store.Now(ctx)
+	if err != nil {
+		return wire.Claims{}, err
+	}
+	attempts := said.List()
+	jobs, err := s.jobsOf(ctx, attempts)
+	if err != nil {
+		return wire.Claims{}, err
+	}
+	var allowed []store.Attempt
+	var at []int // where they are in the answer
+	outcomes := make([]store.ClaimOutcome, len(attempts))
+	for i, a := range attempts {
+		outcomes[i] = store.ClaimOutcome{Verdict: store.Taken, Now: now}
+		if serves(&self, who, jobs[a.Job]) {
+			allowed, at = append(allowed, a), append(at, i)
+		}
+	}
+	var foreign []store.Attempt
+	if len(allowed) > 0 {
+		made, err := s.store.Claim(ctx, id, allowed)
+		if err != nil {
+			return wire.Claims{}, workerError(err)
+		}
+		for i, o := range made {
+			// The job was named by the worker, and may be changed since it was read.
+			if o.Verdict == store.Started && (o.Job.Definition.UID != allowed[i].Job || !serves(&self, who, o.Job)) {
+				foreign = append(foreign, store.Attempt{Job: o.Run.JobUID, Run: o.Run.ID, Number: o.Run.Attempt, Token: o.Run.Token})
+				continue
+			}
+			outcomes[at[i]] = o
+		}
+	}
+	if len(foreign) > 0 {
+		if err := s.store.Release(ctx, id, foreign); err != nil {
+			return wire.Claims{}, workerError(err)
+		}
+	}
+	answer := wire.Claims{Claims: make([]wire.Claim, len(outcomes))}
+	for i := range outcomes {
+		if answer.Claims[i], err = wire.ClaimOf(&outcomes[i]); err != nil {
+			return wire.Claims{}, err
+		}
+	}
+	return answer, nil
+}
+
+// jobsOf returns the jobs that attempts name, those that exist.
+func (s *Workers) jobsOf(ctx context.Context, attempts []store.Attempt) (map[job.ID]*store.Job, error) {
+	named := make([]job.ID, len(attempts))
+	for i := range attempts {
+		named[i] = attempts[i].Job
+	}
+	slices.SortFunc(named, func(a, b job.ID) int { return slices.Compare(a[:], b[:]) })
+	return s.jobsByUID(ctx, slices.Compact(named))
+}
+
+func (s *Workers) jobsByUID(ctx context.Context, uids []job.ID) (map[job.ID]*store.Job, error) {
+	jobs := make(map[job.ID]*store.Job, len(uids))
+	if len(uids) == 0 {
+		return jobs, nil
+	}
+	list, err := s.store.JobsByUID(ctx, uids)
+	if err != nil {
+		return nil, err
+	}
+	for i, j := range list {
+		if j != nil {
+			jobs[uids[i]] = j
+		}
+	}
+	return jobs, nil
+}
+
+// serves tells whether a worker may run a job. j may be nil. A drained worker may still claim
+// for all that is asked here: the store refuses it.
+func serves(self *store.Session, who Caller, j *store.Job) bool {
+	if j == nil || who.Namespace != "" && j.Filled.Namespace != who.Namespace {
+		return false
+	}
+	// What is handed over is asked after by servers, at an address that the worker would say.
+	if j.Filled.Run.Group() != "" {
+		return false
+	}
+	at := *self
+	at.Drain, at.Leaving = nil, false
+	place := j.Filled.Nodes()
+	return placement.Eligible(&at, &place, j.Filled.Run.HandlerName())
+}
+
+// Release gives back attempts that have not begun.
+func (s *Workers) Release(ctx context.Context, who Caller, id job.ID, said wire.Attempts) error {
+	if err := s.mineOrOver(ctx, who, id); err != nil {
+		return err
+	}
+	return workerError(s.store.Release(ctx, id, said.List()))
+}
+
+// Finish ends attempts. Results count by the tokens of their attempts, also those of a session
+// that is over.
+func (s *Workers) Finish(ctx context.Context, who Caller, id job.ID, said wire.Results) (wire.Finished, error) {
+	if err := s.mineOrOver(ctx, who, id); err != nil {
+		return wire.Finished{}, err
+	}
+	results := make([]store.Result, len(said.Results))
+	for i := range said.Results {
+		r := &said.Results[i]
+		if r.Value != nil && (!json.Valid(r.Value) || len(r.Value) > job.ResultMax) {
+			path := fmt.Sprintf("results[%d].value", i)
+			return wire.Finished{}, Wrong(client.FieldError{Pointer: Pointer(path), Path: path, Detail: fmt.Sprintf("must be JSON of at most %d bytes", job.ResultMax)})
+		}
+		for k := range r.Output {
+			if r.Output[k].Run != r.Run || r.Output[k].Attempt != r.Number {
+				path := fmt.Sprintf("results[%d].output[%d]", i, k)
+				return wire.Finished{}, Wrong(client.FieldError{Pointer: Pointer(path), Path: path, Detail: "is of another attempt than the result"})
+			}
+		}
+		results[i] = r.Result()
+	}
+	outcomes, err := s.store.Finish(ctx, id, results)
+	if err != nil {
+		return wire.Finished{}, workerError(err)
+	}
+	answer := wire.Finished{Results: make([]wire.Accepted, len(outcomes))}
+	for i, o := range outcomes {
+		answer.Results[i] = wire.Accepted{Accepted: o.Accepted, Ready: wire.ReadyOf(o.Ready, id)}
+	}
+	return answer, nil
+}
+
+// Mine returns the runs that the store believes a worker to run.
+func (s *Workers) Mine(ctx context.Context, who Caller, id job.ID) (wire.Mine, error) {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return wire.Mine{}, err
+	}
+	runs, err := s.store.Mine(ctx, id)
+	if err != nil {
+		return wire.Mine{}, workerError(err)
+	}
+	mine := wire.Mine{Runs: make([]wire.Run, len(runs))}
+	for i := range runs {
+		mine.Runs[i] = wire.RunOf(&runs[i])
+	}
+	return mine, nil
+}
+
+// Output keeps output of attempts that the worker runs. What is of others, or of attempts that
+// have ended, is left out.
+func (s *Workers) Output(ctx context.Context, who Caller, id job.ID, said wire.Output) error {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return err
+	}
+	runs, err := s.store.Mine(ctx, id)
+	if err != nil {
+		return workerError(err)
+	}
+	present := make(map[job.ID]int, len(runs))
+	for i := range runs {
+		present[runs[i].ID] = runs[i].Attempt
+	}
+	chunks := slices.DeleteFunc(wire.OutputChunks(said.Chunks), func(c store.OutputChunk) bool { return present[c.Run] != c.Attempt })
+	if len(chunks) == 0 {
+		return nil
+	}
+	if err := s.store.AppendOutput(ctx, chunks); err != nil {
+		return workerError(err)
+	}
+	for i := range chunks {
+		if i == 0 || chunks[i].Run != chunks[i-1].Run {
+			s.followers.Wrote(chunks[i].Run)
+		}
+	}
+	return nil
+}
+
+// Versions returns the present versions of jobs that the worker may run.
+func (s *Workers) Versions(ctx context.Context, who Caller, id job.ID, said wire.Jobs) (wire.Versions, error) {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return wire.Versions{}, err
+	}
+	versions, err := s.work.Versions(ctx, said.Jobs)
+	return wire.VersionsOf(versions), workerError(err)
+}
+
+// Calendars returns the calendars that the jobs of a worker may name.
+func (s *Workers) Calendars(ctx context.Context, who Caller) (wire.Calendars, error) {
+	if err := who.May(WorkAsWorker); err != nil {
+		return wire.Calendars{}, err
+	}
+	list, err := s.store.Calendars(ctx)
+	if err != nil {
+		return wire.Calendars{}, workerError(err)
+	}
+	calendars := wire.Calendars{Calendars: []wire.Document{}}
+	for _, c := range list {
+		if who.Namespace != "" && c.Namespace != who.Namespace {
+			continue
+		}
+		text, err := json.Marshal(c)
+		if err != nil {
+			return wire.Calendars{}, err
+		}
+		calendars.Calendars = append(calendars.Calendars, wire.Document{RawMessage: text})
+	}
+	return calendars, nil
+}
+
+// StartBoot starts the jobs that are due at the start of a worker.
+func (s *Workers) StartBoot(ctx context.Context, who Caller, id job.ID, said wire.Boot) error {
+	self, err := s.sessionOf(ctx, who, id)
+	if err != nil {
+		return err
+	}
+	return workerError(s.work.StartBoot(ctx, self, said.Process))
+}
+
+// Hints waits until there is something to look at behind a place, and returns the next place.
+// A worker that has no place, or one of another server, is told to look at everything.
+func (s *Workers) Hints(ctx context.Context, who Caller, id job.ID, place string, wait time.Duration) (wire.Hints, error) {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return wire.Hints{}, err
+	}
+	hint, next := s.hints.wait(ctx, place, min(wait, wire.WaitMax))
+	return wire.Hints{Place: next, Hints: wire.HintNames(hint)}, nil
+}
+
+// readHints reads the hints of the store for workers, until ctx ends.
+func (s *Workers) readHints(ctx context.Context) {
+	for hint := range s.store.Hints(ctx) {
+		s.hints.put(hint)
+	}
+}
+
+// sessionOf returns a session of the caller.
+func (s *Workers) sessionOf(ctx context.Context, who Caller, id job.ID) (store.Session, error) {
+	if err := who.May(WorkAsWorker); err != nil {
+		return store.Session{}, err
+	}
+	session, known := s.owned.get(id)
+	if !known {
+		sessions, err := s.store.Sessions(ctx)
+		if err != nil {
+			return store.Session{}, err
+		}
+		i := slices.IndexFunc(sessions, func(one store.Session) bool { return one.ID == id })
+		if i < 0 {
+			return store.Session{}, workerError(store.ErrSessionOver)
+		}
+		session = sessions[i]
+		s.owned.put(session)
+	}
+	if !strings.HasPrefix(session.Machine, ownMachines(who)) {
+		return store.Session{}, refuse(client.TypeForbidden, "the session %s was not begun with the token %s", id, who.Name)
+	}
+	return session, nil
+}
+
+// mineOrOver is sessionOf for what counts although the session is over.
+func (s *Workers) mineOrOver(ctx context.Context, who Caller, id job.ID) error {
+	_, err := s.sessionOf(ctx, who, id)
+	if errors.Is(err, store.ErrSessionOver) {
+		return nil
+	}
+	return err
+}
+
+// ownedMax is how many sessions are remembered: more than there are at a time.
+const ownedMax = 10_000
+
+// ownedSessions remembers what does not change about sessions: whose they are, and what they
+// suit. A session that the store forgets is refused by the store.
+type ownedSessions struct {
+	mu       sync.Mutex
+	sessions map[job.ID]store.Session
+}
+
+func (o *ownedSessions) get(id job.ID) (store.Session, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s, ok := o.sessions[id]
+	return s, ok
+}
+
+func (o *ownedSessions) put(s store.Session) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.sessions == nil || len(o.sessions) >= ownedMax {
+		o.sessions = map[job.ID]store.Session{}
+	}
+	s.Drain, s.Leaving = nil, false
+	o.sessions[s.ID] = s
+}
+
+// workerError is an error of the store for a worker, which does different things about them.
+func workerError(err error) error {
+	var e *Error
+	switch {
+	case errors.Is(err, store.ErrSessionOver):
+		e = refuse(client.TypeSessionOver, "the session is over").withHint("begin another one")
+	case errors.Is(err, store.ErrNoSpace):
+		e = refuse(client.TypeNoSpace, "the store has no space left").withHint("repeat the request: it is not known whether anything was changed")
+	default:
+		return err
+	}
+	e.cause = err
+	return e
+}
+
+// hintBoard has the latest hints, each with a number: workers ask for those behind a place, and
+// none is lost between two requests.
+type hintBoard struct {
+	mu   sync.Mutex
+	name string // of the board, which no other has
+	last int64
+	at   [8]int64 // the number of the latest hint of each bit
+	news chan struct{}
+}
+
+// put takes a hint.
+func (b *hintBoard) put(hint store.Hint) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.last++
+	for bit := range b.at {
+		if hint&(1<<bit) != 0 {
+			b.at[bit] = b.last
+		}
+	}
+	close(b.news)
+	b.news = make(chan struct{})
+}
+
+// since returns the hints behind a place, and what is closed when there are more.
+func (b *hintBoard) since(place string) (hint store.Hint, next string, news <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.name == "" {
+		b.name = newPlaceName()
+	}
+	next = b.name + "-" + strconv.FormatInt(b.last, 10)
+	name, number, _ := strings.Cut(place, "-")
+	seen, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || name != b.name {
+		return ^store.Hint(0), next, b.news
+	}
+	for bit, at := range b.at {
+		if at > seen {
+			hint |= 1 << bit
+		}
+	}
+	return hint, next, b.news
+}
+
+func (b *hintBoard) wait(ctx context.Context, place string, wait time.Duration) (store.Hint, string) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		hint, next, news := b.since(place)
+		if hint != 0 {
+			return hint, next
+		}
+		select {
+		case <-news:
+		case <-timer.C:
+			return 0, next
+		case <-ctx.Done():
+			return 0, next
+		}
+	}
+}
+
+// newPlaceName makes the name of a board: random, so that a place of a server before this one
+// is not taken for one of this.
+func newPlaceName() string {
+	return strings.ToLower(rand.Text())
+}
