@@ -37,9 +37,8 @@ type History interface {
 	// Output returns the chunks of an attempt from a sequence number on.
 	Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]OutputChunk, error)
 
-	// Expire removes what need not be kept any more, of the history and of the
-	// audit, at most ExpireMax rows of it, and tells whether there may be more.
-	// The latest change of the audit stays, so that numbers go on behind it.
+	// Expire removes what need not be kept of the history, at most ExpireMax rows of it, and
+	// tells whether there may be more.
 	Expire(ctx context.Context, keep Retention) (more bool, err error)
 }
 
@@ -128,8 +127,8 @@ type OutputChunk struct {
 	DropFrom, DropTo int
 }
 
-// ExpireMax is how many rows one call of Expire removes: records, chunks of their
-// output and changes together. Nothing else is written meanwhile, and this takes
+// ExpireMax is how many rows one call of Expire or ExpireAudit removes: records and chunks
+// of their output together, or changes. Nothing else is written meanwhile, and this takes
 // about ten milliseconds.
 const ExpireMax = 1000
 

@@ -151,9 +151,9 @@ type Control interface {
 	// that have run out are ended, completed jobs and old keys are removed. It
 	// tells whether there may be more to do. It also drops entries of the feed beyond FeedMax.
 	Tidy(ctx context.Context) (more bool, err error)
-	// Expire is that of History. Of control state it removes changes from the audit: at
-	// most ExpireMax, and the latest stays, so that numbers go on behind it.
-	Expire(ctx context.Context, keep Retention) (more bool, err error)
+	// ExpireAudit removes changes from the audit that need not be kept, at most ExpireMax, and
+	// tells whether there may be more. The latest stays: the next one has the number behind it.
+	ExpireAudit(ctx context.Context, keep Retention) (more bool, err error)
 	Close() error
 }
 

@@ -234,6 +234,12 @@ func (s *measured) Tidy(ctx context.Context) (more bool, err error) {
 	return s.Store.Tidy(ctx)
 }
 
+// ExpireAudit implements store.Store.
+func (s *measured) ExpireAudit(ctx context.Context, keep store.Retention) (more bool, err error) {
+	defer s.m.done(callExpire, time.Now(), &err)
+	return s.Store.ExpireAudit(ctx, keep)
+}
+
 // Expire implements store.History.
 func (s *measured) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
 	defer s.m.done(callExpire, time.Now(), &err)

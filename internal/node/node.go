@@ -95,6 +95,7 @@ type Config struct {
 type Upkeep interface {
 	Tidy(ctx context.Context) (more bool, err error)
 	Expire(ctx context.Context, keep store.Retention) (more bool, err error)
+	ExpireAudit(ctx context.Context, keep store.Retention) (more bool, err error)
 	Alerts(ctx context.Context, limit int) ([]store.Alert, error)
 	Lost(ctx context.Context, limit int) ([]store.Attempt, error)
 	Reap(ctx context.Context, session job.ID, attempts []store.Attempt) error

@@ -53,15 +53,25 @@ func (n *Node) tend(ctx context.Context) {
 		}
 		if err == nil && expires {
 			expired = minute
-			expiring, err = untilDone(ctx, func(ctx context.Context) (bool, error) {
-				return n.config.Upkeep.Expire(ctx, *n.retention.Load())
-			})
+			expiring, err = n.expire(ctx)
 		}
 		if ctx.Err() != nil {
 			return
 		}
 		fails.Saw(err)
 	}
+}
+
+// expire removes what need not be kept of history and of the audit. It tells whether there is
+// more of history.
+func (n *Node) expire(ctx context.Context) (more bool, err error) {
+	keep := *n.retention.Load()
+	more, err = untilDone(ctx, func(ctx context.Context) (bool, error) { return n.config.Upkeep.Expire(ctx, keep) })
+	if err != nil || more {
+		return more, err
+	}
+	_, err = untilDone(ctx, func(ctx context.Context) (bool, error) { return n.config.Upkeep.ExpireAudit(ctx, keep) })
+	return false, err
 }
 
 // minuteOf returns the number of the minute in which history is looked through. It

@@ -366,22 +366,18 @@ func (s *Store) AppendOutput(ctx context.Context, chunks []store.OutputChunk) er
 	return s.spool.put(chunks)
 }
 
-// Expire implements store.Store: of both. While history is away nothing of it expires.
+// Expire implements store.History. While history is away nothing of it expires.
 func (s *Store) Expire(ctx context.Context, keep store.Retention) (more bool, err error) {
-	more, err = s.Control.Expire(ctx, keep)
-	if err != nil {
-		return more, err
-	}
 	if keep.Jobs == nil {
 		if keep.Jobs, err = s.saidByJobs(ctx); err != nil {
-			return more, err
+			return false, err
 		}
 	}
-	left, err := s.History.Expire(ctx, keep)
+	more, err = s.History.Expire(ctx, keep)
 	if errors.Is(err, store.ErrAway) && s.Status().Away != nil {
-		return more, nil // Run has said so
+		return false, nil // Run has said so
 	}
-	return more || left, err
+	return more, err
 }
 
 // saidByJobs returns how long jobs keep their history that say so themselves.

@@ -245,6 +245,17 @@ func (s *backend) Expire(ctx context.Context, server store.Retention) (more bool
 	if len(old) > 0 {
 		s.latest = slices.DeleteFunc(s.latest, func(r *store.Record) bool { return old[r] })
 	}
+	return left == 0, nil
+}
+
+// ExpireAudit implements ledger.Backend.
+func (s *backend) ExpireAudit(ctx context.Context, server store.Retention) (more bool, err error) {
+	unlock, err := s.begin(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	now, left := s.now(), store.ExpireMax
 	for left > 0 && len(s.audit) > 1 && (over(now.Sub(s.audit[0].Time), server.AuditFor) || server.Audit > 0 && len(s.audit) > server.Audit) {
 		s.audit = s.audit[1:]
 		left--

@@ -34,7 +34,11 @@ func expireAll(e *env, keep store.Retention) {
 	for {
 		more, err := e.Expire(e.ctx, keep)
 		e.must(err)
-		if !more {
+		if more {
+			continue
+		}
+		if more, err = e.ExpireAudit(e.ctx, keep); !more {
+			e.must(err)
 			return
 		}
 	}

@@ -48,7 +48,7 @@ type ControlBackend interface {
 	// that Tx.Write gets, new ones and replacements, go into the feed as well.
 	store.Feed
 	store.Registry
-	Expire(ctx context.Context, keep store.Retention) (more bool, err error)
+	ExpireAudit(ctx context.Context, keep store.Retention) (more bool, err error)
 	Now(ctx context.Context) (time.Time, error)
 	Hints(ctx context.Context) <-chan store.Hint
 	EventsElsewhere(ctx context.Context) <-chan []store.Event

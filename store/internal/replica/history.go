@@ -183,9 +183,6 @@ func (b *Backend) Expire(ctx context.Context, server store.Retention) (more bool
 	if err != nil {
 		return false, err
 	}
-	if b.opt.Apart {
-		return b.expireAudit(ctx, now, server, &expiry{left: store.ExpireMax})
-	}
 	x := &expiry{left: store.ExpireMax, groups: map[*group][]*store.Record{}}
 	if err := b.expired(ctx, x, now, server); err != nil {
 		return false, err
@@ -217,8 +214,7 @@ func (b *Backend) Expire(ctx context.Context, server store.Retention) (more bool
 	if err := b.removeExpired(ctx, x, versions); err != nil {
 		return false, err
 	}
-	more, err = b.expireAudit(ctx, now, server, x)
-	return more || x.cut || x.left == 0, err
+	return x.cut || x.left == 0, nil
 }
 
 // expired looks for records that need not be kept, or not with their output.
@@ -346,16 +342,20 @@ func (b *Backend) removeExpired(ctx context.Context, x *expiry, versions map[*gr
 	return flush()
 }
 
-// expireAudit removes changes that need not be kept. The latest stays, so that numbers
-// continue behind it.
-func (b *Backend) expireAudit(ctx context.Context, now time.Time, server store.Retention, x *expiry) (more bool, err error) {
+// ExpireAudit implements ledger.Backend.
+func (b *Backend) ExpireAudit(ctx context.Context, server store.Retention) (more bool, err error) {
+	now, err := b.Now(ctx)
+	if err != nil {
+		return false, err
+	}
+	left := store.ExpireMax
 	var last int64
 	if err := b.read(ctx, func(s *state) { last = s.numbers.audit }); err != nil {
 		return false, err
 	}
 	most, _ := b.driver.Bounds()
-	for x.left > 0 && (server.Audit > 0 || server.AuditFor > 0) {
-		pairs, err := b.driver.Range(ctx, auditKeys, auditKeys+big(last), min(most, x.left), false)
+	for left > 0 && (server.Audit > 0 || server.AuditFor > 0) {
+		pairs, err := b.driver.Range(ctx, auditKeys, auditKeys+big(last), min(most, left), false)
 		if err != nil {
 			return false, err
 		}
@@ -373,7 +373,7 @@ func (b *Backend) expireAudit(ctx context.Context, now time.Time, server store.R
 		if _, _, err := b.driver.Commit(ctx, &t); err != nil {
 			return false, err
 		}
-		x.left -= len(t.Deletes)
+		left -= len(t.Deletes)
 	}
-	return x.left == 0, nil
+	return left == 0, nil
 }

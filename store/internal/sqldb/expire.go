@@ -125,6 +125,18 @@ func (s *backend) allOld(keep store.Retention) time.Time {
 	return s.clock.now().Add(-longest)
 }
 
+// ExpireAudit implements ledger.Backend.
+func (s *backend) ExpireAudit(ctx context.Context, keep store.Retention) (more bool, err error) {
+	err = s.write(ctx, func(t *tx) error {
+		if err := t.lock(expiryLock); err != nil {
+			return err
+		}
+		more, err = t.expireAudit(keep)
+		return err
+	})
+	return more, wrapped(err, "expire the audit")
+}
+
 // partition has the database make room for the history that comes, and remove
 // what is old as a whole: all in front of a moment, zero for nothing.
 func (s *backend) partition(ctx context.Context, before time.Time) error {
@@ -163,7 +175,6 @@ const (
 	byOutput
 	byNumber
 	byJob
-	byAudit
 	lastStage
 )
 
@@ -180,8 +191,6 @@ func (t *tx) expire(e *expiry) error {
 			done, err = t.expireOutput(e)
 		case byNumber, byJob:
 			done, err = t.expireJobs(e)
-		case byAudit:
-			done, err = t.expireAudit(e)
 		case lastStage:
 			e.running = false
 			return t.removeOrphans()
@@ -255,8 +264,8 @@ func (t *tx) expireOutput(e *expiry) (done bool, err error) {
 
 // expireAudit removes what was changed too long ago, and what is beyond the
 // number. The latest change stays: the next one gets the number behind it.
-func (t *tx) expireAudit(e *expiry) (done bool, err error) {
-	before, ok := t.cutoff(e.keep.AuditFor)
+func (t *tx) expireAudit(keep store.Retention) (more bool, err error) {
+	before, ok := t.cutoff(keep.AuditFor)
 	if !ok {
 		before = math.MinInt64
 	}
@@ -265,11 +274,11 @@ func (t *tx) expireAudit(e *expiry) (done bool, err error) {
 		return false, err
 	}
 	beyond := int64(0)
-	if e.keep.Audit > 0 {
-		beyond = last - int64(e.keep.Audit)
+	if keep.Audit > 0 {
+		beyond = last - int64(keep.Audit)
 	}
 	remove, count := int64(0), 0
-	q := t.query("select seq, written from audit order by seq limit ?", int64(e.left))
+	q := t.query("select seq, written from audit order by seq limit ?", int64(store.ExpireMax))
 	for q.Next() {
 		if seq, at := q.Int(), q.Int(); seq < last && (seq <= beyond || at < before) {
 			remove = seq
@@ -279,9 +288,10 @@ func (t *tx) expireAudit(e *expiry) (done bool, err error) {
 	if err := q.Err(); err != nil {
 		return false, err
 	}
-	limit := e.left
-	e.left -= count
-	return count < limit, t.exec("delete from audit where seq <= ?", remove)
+	if count == 0 {
+		return false, nil
+	}
+	return count == store.ExpireMax, t.exec("delete from audit where seq <= ?", remove)
 }
 
 // expireJobs removes records and output by what each job says, and the records
