@@ -3,6 +3,7 @@ package web
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +33,9 @@ type bulkView struct {
 // bulkFilter is the filter of the list of jobs, as the form carries it.
 type bulkFilter struct{ Namespace, Text, State string }
 
+// bulkActions are what the list of jobs offers.
+var bulkActions = []client.BulkAction{client.BulkRun, client.BulkPause, client.BulkResume, client.BulkDelete}
+
 // bulkShown is how many names the confirmation lists.
 const bulkShown = 12
 
@@ -42,6 +46,9 @@ func (s *site) bulk(p *page) error {
 	v := bulkView{
 		Action: form.Get("action"), Names: form["job"], All: form.Get("all") != "", Back: p.back("/jobs"),
 		Filter: bulkFilter{Namespace: form.Get("namespace"), Text: form.Get("q"), State: form.Get("state")},
+	}
+	if !slices.Contains(bulkActions, client.BulkAction(v.Action)) {
+		return service.WrongParameter("action", "is not known", "allowed: run, pause, resume, delete")
 	}
 	if !v.All && len(v.Names) > jobsPage {
 		return service.WrongParameter("job", "is given too often", "select the jobs in the list")

@@ -414,6 +414,9 @@ func TestManyJobsAreCountedBeforeTheyAreChanged(t *testing.T) {
 	if body := answer.Body.String(); answer.Code != http.StatusConflict || !strings.Contains(body, "shop/none") || !strings.Contains(body, "1 job was changed") {
 		t.Errorf("a job that does not exist answers %d: %.1500s", answer.Code, body[strings.Index(body, "<main"):])
 	}
+	if answer := b.send("/jobs/bulk", "action", "paint", "job", "shop/price-import"); answer.Code != http.StatusUnprocessableEntity && answer.Code != http.StatusBadRequest {
+		t.Errorf("an action that does not exist answers %d", answer.Code)
+	}
 	if answer := w.login("vera").send("/jobs/bulk", append(filter, "confirmed", "1", "expect", "1")...); answer.Code != http.StatusForbidden {
 		t.Errorf("a viewer is answered with %d", answer.Code)
 	}
