@@ -108,7 +108,7 @@ const gcPercent = 400
 
 func apply(ctx context.Context, env Env, ask applyFlags) error {
 	if ask.dryRun == "client" {
-		return validate(env, ask.files, ask.recursive, ask.output)
+		return validate(env, ask.files, ask.recursive, ask.output, "")
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	v, server, request, err := ask.request(ctx, env)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/belfry-cron/belfry/internal/flow"
 	"github.com/belfry-cron/belfry/internal/parallel"
 	"github.com/belfry-cron/belfry/job"
 )
@@ -29,28 +30,38 @@ func newValidate(env Env) *cobra.Command {
 		names     []string
 		recursive bool
 		output    string
+		graph     string
 	)
 	cmd := &cobra.Command{
 		Use:   "validate -f FILE|FOLDER|- [flags]",
 		Short: "Check job files for mistakes",
 		Long: `Find all mistakes in job files, each with its place and what would be right, without
-a server. With -o yaml or json, valid documents are printed with all defaults.
+a server. With -o yaml or json, valid documents are printed with all defaults; with --graph the
+steps of flows are drawn: as text, or for Mermaid or Graphviz.
 
 The exit code is 1 for a file with mistakes, and 2 for a wrong command line.`,
 		Example: `belfry validate -f jobs.yaml
 belfry validate -f jobs/ -R              # with all folders inside
 belfry validate -f jobs.yaml -o yaml     # with every default filled in
+belfry validate -f flow.yaml --graph dot | dot -Tsvg > flow.svg
 generate-jobs | belfry validate -f -`,
 		Args: noFiles,
 		RunE: func(*cobra.Command, []string) error {
 			if len(names) == 0 {
 				return misused("nothing to validate: -f is missing").withHint("name a file, a folder, or - for standard input")
 			}
-			return validate(env, names, recursive, output)
+			if graph != "" && !slices.Contains(flow.Drawings(), graph) {
+				return misused("--graph %q: want %s", graph, strings.Join(flow.Drawings(), ", "))
+			}
+			return validate(env, names, recursive, output, flow.Drawing(graph))
 		},
 	}
 	addFiles(cmd, &names, &recursive)
 	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
+	cmd.Flags().StringVar(&graph, "graph", "", "draw the steps of flows as `FORM` in place of documents: "+strings.Join(flow.Drawings(), ", "))
+	if err := cmd.RegisterFlagCompletionFunc("graph", cobra.FixedCompletions(flow.Drawings(), cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag does not exist
+	}
 	return cmd
 }
 
@@ -115,7 +126,21 @@ func readFiles(env Env, names []string, recursive bool) (*validation, error) {
 	return v, nil
 }
 
-func validate(env Env, names []string, recursive bool, output string) error {
+// draw draws the flows among the documents.
+func (v *validation) draw(as flow.Drawing) []byte {
+	var b bytes.Buffer
+	if len(v.problems) > 0 {
+		return nil // a circle has no layers
+	}
+	for _, d := range v.documents {
+		if d.Job != nil {
+			b.WriteString(flow.Draw(d.Job, as))
+		}
+	}
+	return b.Bytes()
+}
+
+func validate(env Env, names []string, recursive bool, output string, graph flow.Drawing) error {
 	v, err := readFiles(env, names, recursive)
 	if err != nil {
 		return err
@@ -123,6 +148,9 @@ func validate(env Env, names []string, recursive bool, output string) error {
 	v.judge(env.Now())
 
 	data, err := v.render(output)
+	if graph != "" {
+		data, err = v.draw(graph), nil
+	}
 	if err != nil {
 		return err
 	}
