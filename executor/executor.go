@@ -58,7 +58,7 @@ type Attempt struct {
 	// process is made or the request is sent. When it returns an error the
 	// attempt must not start, and Run returns a Result with Unstarted set.
 	Start func() error
-	// HandOver says that somebody outside is asked to do the work, and is called before
+	// HandOver says that a receiver outside of Belfry is asked to do the work, and is called before
 	// anything is sent: once for each address that is tried. It returns a number that
 	// identifies the request. When it returns an error nothing must be sent, and Run
 	// returns a Result with Unstarted set. From then on the attempt belongs to no node, and
@@ -111,7 +111,7 @@ type Result struct {
 	// Unstarted is set when nothing has taken effect: another node may run the
 	// attempt as if this one had never had it.
 	Unstarted bool
-	// HandedOver is set when somebody outside was asked to do the work, after
+	// HandedOver is set when a receiver outside of Belfry was asked to do the work, after
 	// Attempt.HandOver, and will say how it ended. Nothing else is set then.
 	HandedOver bool
 	// Retryable is set on a failure that has nothing to do with the job, such

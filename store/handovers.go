@@ -7,8 +7,8 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Handovers keeps the attempts whose work happens outside of Belfry: an executor, a service
-// or a person was asked to do it and will say how it ended. Such an attempt is running
+// Handovers keeps the attempts whose work happens outside of Belfry: a receiver, such as an
+// executor or a service, was asked to do it and will report how it ended. Such an attempt is running
 // and belongs to no session, so that no node can lose it. It ends by its result, a cancel, its
 // timeout, or the silence of the receiver, never by that of a node: Working.Finish ends it for
 // any node that has its token, and the first result wins.
@@ -27,7 +27,7 @@ type Handovers interface {
 	// HandoversOfRun returns the handovers of all attempts of a run, by number.
 	HandoversOfRun(ctx context.Context, run job.ID) ([]Handover, error)
 	// ToAsk takes handovers of a kind whose Ask has come, and puts that off by AskAgain in
-	// the same step: no other call returns them until then, unless somebody wants one ended.
+	// the same step: no other call returns them until then, unless the run is cancelled.
 	// Those of a call whose answer is lost come again then.
 	// It ends those whose attempt is over.
 	ToAsk(ctx context.Context, kind string, limit int) ([]Outstanding, error)
@@ -45,7 +45,7 @@ const (
 	HandoverAboutMax = 16 << 10
 )
 
-// Handover is an attempt whose work somebody outside was asked to do.
+// Handover is an attempt whose work a receiver outside of Belfry was asked to do.
 type Handover struct {
 	// Number identifies it. It is one of those that Numbers has returned.
 	Number int64
@@ -98,8 +98,8 @@ type Outstanding struct {
 
 // Answer is what came of asking after a handover.
 type Answer struct {
-	// Handover is that of the Outstanding. Its Ask tells whether somebody has asked for the
-	// end of the run since: then that is not put off.
+	// Handover is that of the Outstanding. If the run was cancelled since, which its Ask tells,
+	// asking is not put off.
 	Handover Handover
 	// Seen is set when the receiver has shown a sign of life.
 	Seen bool

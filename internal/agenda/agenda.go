@@ -46,7 +46,7 @@ type Item[P any] struct {
 	// says so has come. It is looked for then.
 	again    bool
 	answered time.Duration // when its claim was
-	// handedOver is set when the store was asked to note that somebody outside does the work.
+	// handedOver is set when the store was asked to note that a receiver outside of Belfry does the work.
 	handedOver bool
 }
 
@@ -477,7 +477,7 @@ func (a *Agenda[P]) Release(it *Item[P]) bool {
 	return true
 }
 
-// HandOver says that the store is asked to note that somebody outside does the work of an item
+// HandOver says that the store is asked to note that a receiver outside of Belfry does the work of an item
 // that runs: it is not to end because the store does not take it for this node's any more.
 func (a *Agenda[P]) HandOver(it *Item[P]) { it.handedOver = true }
 

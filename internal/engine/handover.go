@@ -12,7 +12,7 @@ import (
 // An attempt that was handed over is running and belongs to no session. A handover is changed
 // only in steps that have read its run, so that a store need not lock or compare more.
 
-// isHandedOver tells whether somebody outside does the work of a run.
+// isHandedOver tells whether a receiver outside of Belfry does the work of a run.
 func isHandedOver(r *store.Run) bool {
 	return r.State == job.StateRunning && r.Session.IsZero() && !isFlow(r)
 }
@@ -88,7 +88,7 @@ func (b *Batch) runsUnder(h *store.Handover) (m *member, yes bool) {
 	return m, m != nil && !m.removed && runs(m, h.Attempt) && isHandedOver(&m.Run)
 }
 
-// askNow makes whoever is next ask after a run that is to be ended.
+// askNow makes the next keeper ask after a run that is to be ended.
 func (b *Batch) askNow(m *member) {
 	if isHandedOver(&m.Run) {
 		b.done.AskNow = append(b.done.AskNow, AskNow{Run: m.ID, Job: m.JobUID, At: b.now})

@@ -61,7 +61,7 @@ type prepared struct {
 	capture  *output.Capture
 	problem  error       // why it cannot start; nil if it can
 	started  time.Time   // when it took effect
-	handed   bool        // somebody outside may have been asked to do the work
+	handed   bool        // a receiver outside may have been asked to do the work
 	timeout  *time.Timer // from then on; nil for none
 	ended    executor.Result
 	over     time.Time // when it had ended

@@ -64,7 +64,7 @@ func (q *handovers) take() []*handing {
 	return batch
 }
 
-// handOver notes in the store that somebody outside does the work of an attempt.
+// handOver notes in the store that a receiver outside of Belfry does the work of an attempt.
 func (w *Worker) handOver(ctx context.Context, it *item, h *store.Handover) (int64, error) {
 	// Before the store has it: from then on it does not take the attempt for this node's.
 	w.decide(func(mind *agenda.Agenda[claim]) {

@@ -33,8 +33,8 @@ type result struct {
 	// unstarted is set when the attempt has not taken effect: it is released
 	// and not finished.
 	unstarted bool
-	// handed is set when the store may have noted that somebody outside does the work, and
-	// handedOver when somebody does: then there is nothing to report.
+	// handed is set when the store may have noted that a receiver outside of Belfry does the work, and
+	// handedOver when one does: then there is nothing to report.
 	handed, handedOver bool
 }
 
