@@ -529,6 +529,24 @@ func (c *Client) Cancel(ctx context.Context, id job.ID, r CancelRequest) (Run, e
 	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + id.String() + "/cancel", body: r, answer: &run})
 }
 
+// Approve lets a step of a flow succeed that waits for an approval.
+func (c *Client) Approve(ctx context.Context, flow job.ID, step string, r AnswerRequest) (Run, error) {
+	var run Run
+	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + flow.String() + "/steps/" + url.PathEscape(step) + "/approve", body: r, answer: &run})
+}
+
+// Reject lets a step of a flow fail that waits for an approval.
+func (c *Client) Reject(ctx context.Context, flow job.ID, step string, r AnswerRequest) (Run, error) {
+	var run Run
+	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + flow.String() + "/steps/" + url.PathEscape(step) + "/reject", body: r, answer: &run})
+}
+
+// Signal ends the steps of a flow that wait for a signal.
+func (c *Client) Signal(ctx context.Context, flow job.ID, signal string, r SignalRequest) (Run, error) {
+	var run Run
+	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + flow.String() + "/signals/" + url.PathEscape(signal), body: r, answer: &run})
+}
+
 // Retry runs a run that has ended once more: a new run with its scheduled time
 // and parameters.
 func (c *Client) Retry(ctx context.Context, id job.ID, idempotencyKey string) (Run, error) {

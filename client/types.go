@@ -130,7 +130,7 @@ type Run struct {
 	Job       string            `json:"job" doc:"The full name of the job, namespace/name."`
 	JobUID    job.ID            `json:"job_uid" doc:"The identity of the job."`
 	Version   int64             `json:"job_version,omitempty" doc:"The version of the job that the latest attempt ran under, or the run was planned under."`
-	Kind      job.RunKind       `json:"kind" enum:"schedule,backfill,hand,on,after_end,boot" doc:"What the run was made by."`
+	Kind      job.RunKind       `json:"kind" enum:"schedule,backfill,hand,on,after_end,boot,step,flow" doc:"What the run was made by."`
 	Key       string            `json:"key" doc:"With kind and shard it tells the run apart from the others of the job."`
 	Shard     int               `json:"shard,omitempty" doc:"The share of the work, from 0, where it is split."`
 	Shards    int               `json:"shards,omitempty" doc:"How many shares there are, where the work is split."`
@@ -157,6 +157,10 @@ type Run struct {
 
 	Count int       `json:"count,omitempty" doc:"How many occurrences this stands for, where several were missed in a row."`
 	Until time.Time `json:"until,omitzero" doc:"The scheduled time of the last of them."`
+
+	Step  string      `json:"step,omitempty" doc:"The step of a flow that this is a run of; parent is the run of the flow."`
+	Item  *int        `json:"item,omitempty" doc:"The place of the item, from 0, where the step has several."`
+	Steps []StepState `json:"steps,omitempty" nullable:"false" doc:"Of the run of a flow that has begun: how far its steps have come."`
 
 	Attempts []Attempt `json:"attempts,omitempty" nullable:"false" doc:"The attempts that have ended, by number. Only in the answer about a single run."`
 	Others   []job.ID  `json:"others,omitempty" nullable:"false" doc:"The runs of the other shards. Only in the answer to a request that made them."`
@@ -422,6 +426,29 @@ type BackfillRun struct {
 type BackfillCancelled struct {
 	Ended   int   `json:"ended" doc:"How many runs had not started and never will."`
 	Running []Run `json:"running" nullable:"false" doc:"The running runs, which are asked to end."`
+}
+
+// StepState is how far a step of a flow, or an item of one, has come.
+type StepState struct {
+	Name    string          `json:"name,omitempty" doc:"The name of the step."`
+	State   string          `json:"state" enum:"pending,open,succeeded,failed,skipped,blocked,unneeded" doc:"How far it has come: skipped by its own if, blocked by a failure or the end of the flow, unneeded because what it waits for has not happened."`
+	Outcome job.Outcome     `json:"outcome,omitempty" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How its run ended."`
+	Reason  string          `json:"reason,omitempty" doc:"Why, in words; while it waits for an approval, what is asked."`
+	Attempt int             `json:"attempt,omitempty" doc:"How many attempts it took."`
+	Result  json.RawMessage `json:"result,omitempty" doc:"Its result."`
+	Started time.Time       `json:"started,omitzero" doc:"When it could start."`
+	Ended   time.Time       `json:"ended,omitzero" doc:"When it ended."`
+	Items   []StepState     `json:"items,omitempty" nullable:"false" doc:"Its items, in their order."`
+}
+
+// AnswerRequest answers a step that waits for an approval.
+type AnswerRequest struct {
+	Note string `json:"note,omitempty" maxLength:"1024" doc:"Why, for later readers."`
+}
+
+// SignalRequest is what comes with a signal.
+type SignalRequest struct {
+	Data json.RawMessage `json:"data,omitempty" doc:"Any JSON value, which becomes the result of the steps that wait for the signal."`
 }
 
 // CancelRequest asks for the end of a run.

@@ -203,6 +203,9 @@ type Working interface {
 	// node. It returns the run as it is then; one that is over is returned as
 	// history has it, ErrNotFound is for what was never there.
 	Cancel(ctx context.Context, run job.ID, by, reason string) (Run, error)
+	// AnswerFlow ends the steps of a flow that wait for a person or a signal. ErrNotFound is for a
+	// run that is over or was never there, ErrConflict for one in which no such step waits.
+	AnswerFlow(ctx context.Context, a FlowAnswer) error
 	// CancelRuns ends several runs of a job, each by itself, as Cancel does, and returns
 	// those that had not ended before.
 	CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by, reason string) ([]Run, error)

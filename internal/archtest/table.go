@@ -290,7 +290,7 @@ var table = map[string]line{
 	"internal/service": {
 		layer: useCases,
 		imports: []string{
-			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/forecast", "internal/garbage", "internal/parallel", "internal/placement",
+			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/flow", "internal/forecast", "internal/garbage", "internal/parallel", "internal/placement",
 			"internal/preview", "internal/output", "internal/wire", "internal/work",
 		},
 		modules:     []string{"github.com/rogpeppe/go-internal/diff"},

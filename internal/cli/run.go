@@ -31,7 +31,7 @@ belfry run cancel 01M7WSD70J4JVRQ9N4TN6P9NR3`)
 	logs.Use = strings.Replace(logs.Use, "NAME|RUN", "RUN", 1)
 	logs.Example = "belfry run logs 01M7WSD70J4JVRQ9N4TN6P9NR3"
 	logs.ValidArgsFunction = nil // ids are copied, not typed
-	cmd.AddCommand(newRunList(env), newRunGet(env), logs, newRunCancel(env), newRunRetry(env))
+	cmd.AddCommand(newRunList(env), newRunGet(env), logs, newRunCancel(env), newRunRetry(env), newRunApprove(env), newRunReject(env), newRunSignal(env))
 	return cmd
 }
 

@@ -83,6 +83,9 @@ var verbs = map[string]verb{
 	"service uninstall": {unrun: "the same"},
 	"store check":       {unrun: "the same"},
 	"store copy":        {unrun: "it wants a stopped server, see store.txtar"},
+	"run approve":       {args: []string{"{flow}/ask"}, absent: []string{"01M7WSD70J4JVRQ9N4TN6P9NR3/ask"}},
+	"run reject":        {args: []string{"{flow}/ask"}, absent: []string{"01M7WSD70J4JVRQ9N4TN6P9NR3/ask"}},
+	"run signal":        {args: []string{"{flow}", "go"}, absent: []string{"01M7WSD70J4JVRQ9N4TN6P9NR3", "go"}},
 	"run cancel":        {args: []string{"{active}"}, absent: []string{"01M7WSD70J4JVRQ9N4TN6P9NR3"}},
 	"run get":           {args: []string{"{ended}"}, absent: []string{"01M7WSD70J4JVRQ9N4TN6P9NR3"}, reads: true},
 	"run list":          {reads: true},
@@ -220,12 +223,30 @@ func (b *bench) command(name string, args []string) []string {
 				b.ended = b.need("job", "run", "a", "--wait", "-o", "name")
 			}
 			arg = b.ended
+		case "{ended}/step":
+			arg = b.command(name, []string{"{ended}"})[len(words)] + "/step"
 		case "{active}":
 			arg = b.need("job", "run", "slow", "-o", "name")
+		case "{flow}", "{flow}/ask":
+			arg = strings.ReplaceAll(arg, "{flow}", b.flow())
 		}
 		words = append(words, strings.ReplaceAll(arg, "{n}", fmt.Sprint(b.n)))
 	}
 	return words
+}
+
+// flow returns a run of a flow that waits.
+func (b *bench) flow() string {
+	b.t.Helper()
+	b.write("flow.yaml", "name: flow\npolicy: {overlap: allow}\nrun: {flow: {steps: [{name: ask, wait: {approval: sure}}, {name: told, wait: {signal: go}}]}}")
+	b.need("apply", "-f", "flow.yaml")
+	run := b.need("job", "run", "flow", "-o", "name")
+	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(b.need("run", "get", run, "-o", "json"), `"open"`); <-time.After(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("run %s of the flow does not begin", run)
+		}
+	}
+	return run
 }
 
 // commands returns the commands that have none below them, with their help.

@@ -15,6 +15,9 @@ func (a *api) runRoutes() {
 	register(a, http.MethodGet, "/runs/{id}/lines", "output-lines", "Get some lines of the output of a run", a.outputLines)
 	register(a, http.MethodGet, "/runs/{id}/lines:search", "search-output", "Search the output of a run", a.searchOutput)
 	register(a, http.MethodPost, "/runs/{id}/cancel", "cancel-run", "Cancel a run", a.cancelRun)
+	register(a, http.MethodPost, "/runs/{id}/steps/{step}/approve", "approve-step", "Approve a step that waits for it", a.approveStep, http.StatusConflict)
+	register(a, http.MethodPost, "/runs/{id}/steps/{step}/reject", "reject-step", "Reject a step that waits for an approval", a.rejectStep, http.StatusConflict)
+	register(a, http.MethodPost, "/runs/{id}/signals/{signal}", "signal-run", "Send a signal to the steps that wait for it", a.signalRun, http.StatusConflict)
 	register(a, http.MethodPost, "/runs/{id}/retry", "retry-run", "Run a finished run again", a.retryRun, http.StatusCreated, http.StatusOK)
 }
 
@@ -25,7 +28,7 @@ type listRunsInput struct {
 	State     []job.RunState `query:"state,explode" nullable:"false" enum:"ready,waiting,running,done" doc:"Only runs in this state. May be repeated; any may match."`
 	Outcome   []job.Outcome  `query:"outcome,explode" nullable:"false" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"Only finished runs with this outcome. May be repeated; any may match."`
 	Unmet     bool           `query:"unmet" doc:"Only finished runs that did not meet the expectations of their job (policy.expect)."`
-	Kind      []job.RunKind  `query:"kind,explode" nullable:"false" enum:"schedule,backfill,hand,on,after_end,boot" doc:"Only runs that were made by this. May be repeated; any may match."`
+	Kind      []job.RunKind  `query:"kind,explode" nullable:"false" enum:"schedule,backfill,hand,on,after_end,boot,step,flow" doc:"Only runs that were made by this. May be repeated; any may match."`
 	Node      string         `query:"node" maxLength:"255" doc:"Only runs on this node, or assigned to it."`
 	From      time.Time      `query:"from" doc:"Only runs that have ended at this instant or later."`
 	To        time.Time      `query:"to" doc:"Only runs that have ended before this instant."`
@@ -55,6 +58,30 @@ type cancelRunInput struct {
 
 func (a *api) cancelRun(ctx context.Context, in *cancelRunInput) (*answer[client.Run], error) {
 	return answered(a.Service.Runs.Cancel(ctx, caller(ctx), in.ID, given(in.Body).Reason))
+}
+
+type answerInput struct {
+	RunInput
+	Step string                `path:"step" maxLength:"64" doc:"The step."`
+	Body *client.AnswerRequest `required:"false"`
+}
+
+func (a *api) approveStep(ctx context.Context, in *answerInput) (*answer[client.Run], error) {
+	return answered(a.Service.Runs.Approve(ctx, caller(ctx), in.ID, in.Step, false, given(in.Body).Note))
+}
+
+func (a *api) rejectStep(ctx context.Context, in *answerInput) (*answer[client.Run], error) {
+	return answered(a.Service.Runs.Approve(ctx, caller(ctx), in.ID, in.Step, true, given(in.Body).Note))
+}
+
+type signalInput struct {
+	RunInput
+	Signal string                `path:"signal" maxLength:"64" doc:"The name of the signal."`
+	Body   *client.SignalRequest `required:"false"`
+}
+
+func (a *api) signalRun(ctx context.Context, in *signalInput) (*answer[client.Run], error) {
+	return answered(a.Service.Runs.Signal(ctx, caller(ctx), in.ID, in.Signal, given(in.Body).Data))
 }
 
 type retryRunInput struct {

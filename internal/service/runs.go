@@ -22,6 +22,7 @@ type runStore interface {
 	Attempts(ctx context.Context, q store.HistoryQuery) ([]store.Record, store.RecordRef, error)
 	AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, error)
 	Cancel(ctx context.Context, run job.ID, by, reason string) (store.Run, error)
+	AnswerFlow(ctx context.Context, a store.FlowAnswer) error
 	CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by, reason string) ([]store.Run, error)
 	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)
 	Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error)
@@ -50,6 +51,7 @@ func activeRun(r *store.Run) client.Run {
 		Params: r.Params, Parent: r.Parent,
 		CancelBy: r.CancelBy, CancelReason: r.CancelReason,
 	}
+	ofFlow(&run, &r.Run)
 	if r.State == job.StateRunning || r.Attempt > 1 {
 		run.Started = engine.Begun(r)
 	}
@@ -67,6 +69,7 @@ func endedRun(r *store.Record) client.Run {
 		ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal, HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes,
 		Unmet: r.Unmet,
 	}
+	ofFlow(&run, &r.Run)
 	if run.Started.IsZero() {
 		run.Started = r.Attempt.Started
 	}
@@ -357,11 +360,42 @@ func (s *Runs) Cancel(ctx context.Context, who Caller, id job.ID, reason string)
 	return run, err
 }
 
+// Approve answers a step of a flow that waits for an approval, and returns the run of the flow.
+func (s *Runs) Approve(ctx context.Context, who Caller, flow job.ID, step string, reject bool, note string) (client.Run, error) {
+	return s.answer(ctx, who, store.FlowAnswer{Run: flow, Step: step, Reject: reject, Note: note})
+}
+
+// Signal ends the steps of a flow that wait for a signal, and returns the run of the flow.
+func (s *Runs) Signal(ctx context.Context, who Caller, flow job.ID, signal string, data []byte) (client.Run, error) {
+	return s.answer(ctx, who, store.FlowAnswer{Run: flow, Signal: signal, Data: data})
+}
+
+func (s *Runs) answer(ctx context.Context, who Caller, a store.FlowAnswer) (client.Run, error) {
+	if _, err := s.runOf(ctx, who, Operate, a.Run); err != nil {
+		return client.Run{}, err
+	}
+	a.By = who.Name
+	err := s.store.AnswerFlow(ctx, a)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return client.Run{}, refuse(client.TypeConflict, "run %s has already ended", a.Run)
+	case errors.Is(err, store.ErrConflict):
+		_, why, _ := strings.Cut(err.Error(), store.ErrConflict.Error()+": ")
+		return client.Run{}, refuse(client.TypeConflict, "%s", why)
+	case err != nil:
+		return client.Run{}, err
+	}
+	return s.runOf(ctx, who, Read, a.Run)
+}
+
 // Retry makes a new run by hand that stands for the same moment as a finished one.
 func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, key string) (Made, error) {
 	run, err := s.runOf(ctx, who, Operate, id)
 	if err != nil {
 		return Made{}, err
+	}
+	if run.Kind == job.RunStep {
+		return Made{}, refuse(client.TypeConflict, "run %s is a step of run %s: retry that one", id, run.Parent)
 	}
 	if run.State != job.StateDone {
 		return Made{}, refuse(client.TypeConflict, "run %s has not ended yet: it is %s", id, run.State)

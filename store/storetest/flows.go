@@ -367,6 +367,53 @@ var flowTests = []test{
 		e.step(f, "c", job.OutcomeSucceeded, "")
 		e.gone(f.Run, job.OutcomeSucceeded)
 	}},
+	{"an approval counts once, and is audited", func(e *env) {
+		j := e.put(flowJob("f", "", `steps: [{name: a, wait: {approval: 'publish {{ .Name }}?', for: 12h}}, {name: b, needs: a, run: 'echo {{ .Steps.a.Result.by }}'}]`))
+		f := e.trigger(j)
+		e.begin(f)
+		e.want(e.AnswerFlow(e.ctx, store.FlowAnswer{Run: f.Run, Step: "b", By: "ann"}), store.ErrConflict)
+		e.want(e.AnswerFlow(e.ctx, store.FlowAnswer{Run: f.Run, Signal: "x", By: "ann"}), store.ErrConflict)
+		var wait sync.WaitGroup
+		errs := make([]error, 2)
+		for i := range errs {
+			wait.Go(func() {
+				errs[i] = e.AnswerFlow(e.ctx, store.FlowAnswer{Run: f.Run, Step: "a", Reject: i == 1, By: "ann", Note: "it is right"})
+			})
+		}
+		wait.Wait()
+		if (errs[0] == nil) == (errs[1] == nil) {
+			e.Fatalf("two answers gave %v and %v", errs[0], errs[1])
+		}
+		if errs[0] != nil {
+			contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason, "rejected by ann: it is right")
+			equal(e, "audit", e.actions()[0], "ann run.reject default/f")
+			return
+		}
+		equal(e, "audit", e.actions()[0], "ann run.approve default/f")
+		got := e.step(f, "b", job.OutcomeSucceeded, "")
+		contains(e, "result", string(got.Steps["a"].Result), `"by":"ann"`)
+		e.gone(f.Run, job.OutcomeSucceeded)
+		e.want(e.AnswerFlow(e.ctx, store.FlowAnswer{Run: f.Run, Step: "a", By: "ann"}), store.ErrNotFound)
+	}},
+	{"an approval that does not come in time fails the step", func(e *env) {
+		j := e.put(flowJob("f", "", `steps: [{name: a, wait: {approval: 'ok?', for: 1h}}]`))
+		f := e.trigger(j)
+		e.begin(f)
+		timer := e.steps(f)["a"]
+		timer.Token = e.id()
+		e.pass(time.Hour, e.a)
+		e.claim(e.a, timer, store.Taken)
+		e.gone(f.Run, job.OutcomeFailed)
+	}},
+	{"a signal ends all steps that wait for it, with its data", func(e *env) {
+		j := e.put(flowJob("f", "", `steps: [{name: a, wait: {signal: go}}, {name: b, wait: {signal: go}}, {name: c, needs: [a, b], run: 'echo {{ .Steps.a.Result.n }}'}]`))
+		f := e.trigger(j)
+		e.begin(f)
+		e.must(e.AnswerFlow(e.ctx, store.FlowAnswer{Run: f.Run, Signal: "go", Data: []byte(`{"n": 1}`), By: "ann"}))
+		got := e.step(f, "c", job.OutcomeSucceeded, "")
+		equal(e, "result", string(got.Steps["a"].Result), `{"n":1}`)
+		e.gone(f.Run, job.OutcomeSucceeded)
+	}},
 	{"the steps of a flow that is kept together run on the node of the first", func(e *env) {
 		b := e.join("b")
 		j := e.put(flowJob("f", "", `keep_together: true, `+diamond))

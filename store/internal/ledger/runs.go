@@ -151,6 +151,11 @@ func (s *Control) Cancel(ctx context.Context, run job.ID, by, reason string) (st
 	return op.Cancelled[0], nil
 }
 
+// AnswerFlow implements store.Working.
+func (s *Control) AnswerFlow(ctx context.Context, a store.FlowAnswer) error {
+	return s.do(ctx, Order{Items: 1}, &engine.AnswerFlow{FlowAnswer: a})
+}
+
 // CancelRuns implements store.Working.
 func (s *Control) CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by, reason string) ([]store.Run, error) {
 	op := engine.Cancel{By: by, Reason: reason}

@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/flow"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// AnswerFlow ends steps that wait for a person or a signal: see store.Working.
+type AnswerFlow struct{ store.FlowAnswer }
+
+// Need asks for the flow with all around it.
+func (o *AnswerFlow) Need(b *Batch, n *Need) {
+	b.lookSessions(n)
+	b.lookWithAround(n, RunRef{Run: o.Run})
+}
+
+// Decide ends the steps that the answer is about.
+//
+// Once: a step that has ended is open no more, so that of two answers one counts.
+func (o *AnswerFlow) Decide(b *Batch) error {
+	m := b.run(o.Run)
+	if m == nil || m.removed {
+		return store.ErrNotFound
+	}
+	if !isFlow(&m.Run) {
+		return fmt.Errorf("run %s: %w: it is not that of a flow which has begun", o.Run, store.ErrConflict)
+	}
+	f := b.flowOf(m)
+	var refs []flow.Ref
+	for _, ref := range f.Open() {
+		if w := f.plan.steps[ref.Step].Wait; w != nil && o.concerns(f.State.Steps[ref.Step].Name, w) {
+			refs = append(refs, ref)
+		}
+	}
+	if len(refs) == 0 {
+		return fmt.Errorf("run %s: %w: %s", o.Run, store.ErrConflict, o.whyNot(f))
+	}
+	a := job.Attempt{Number: 1, Ended: b.now, Outcome: job.OutcomeSucceeded}
+	action, value := "run.signal", o.Data
+	switch {
+	case o.Signal != "":
+		a.Reason = "signal " + o.Signal + by(o.By)
+	case o.Reject:
+		action, a.Outcome, a.Reason = "run.reject", job.OutcomeFailed, "rejected"+by(o.By)+because(o.Note)
+	default:
+		action, a.Reason = "run.approve", "approved"+by(o.By)+because(o.Note)
+		// Two texts can be written.
+		value, _ = json.Marshal(map[string]string{"by": o.By, "note": o.Note})
+	}
+	for _, ref := range refs {
+		c := b.run(b.unitID(m, f, ref))
+		if c == nil || c.removed {
+			continue
+		}
+		res := store.Result{Outcome: a.Outcome, Value: value}
+		if b.bounded(c, &res); res.Outcome != a.Outcome {
+			return fmt.Errorf("run %s: %w: %s", o.Run, store.ErrConflict, res.Reason)
+		}
+		c.value = res.Value
+		end := a
+		end.Run, end.Started = c.ID, lastOf(c.Claimed, time.Time{})
+		b.endQuietly(c, end)
+	}
+	b.audit(o.By, action, m.Namespace+"/"+m.Name, 0, "run "+o.Run.String()+o.where()+because(o.Note))
+	b.advance(m)
+	return nil
+}
+
+// concerns tells whether the answer is about an open step.
+func (o *AnswerFlow) concerns(step string, w *job.Wait) bool {
+	if o.Signal != "" {
+		return w.Signal == o.Signal
+	}
+	return step == o.Step && w.Approval != ""
+}
+
+func (o *AnswerFlow) where() string {
+	if o.Signal != "" {
+		return ", signal " + o.Signal
+	}
+	return ", step " + o.Step
+}
+
+// whyNot says why no step is concerned.
+func (o *AnswerFlow) whyNot(f *flowRun) string {
+	if o.Signal != "" {
+		return "no step waits for signal " + o.Signal
+	}
+	i := slices.IndexFunc(f.State.Steps, func(s flow.StepState) bool { return s.Name == o.Step })
+	switch {
+	case i < 0:
+		return "there is no step " + o.Step
+	case f.State.Steps[i].Mark.IsOver():
+		return "step " + o.Step + " is over: " + f.State.Steps[i].Reason
+	case f.State.Steps[i].Mark == flow.Pending:
+		return "step " + o.Step + " has not started"
+	}
+	return "step " + o.Step + " does not wait for an approval"
+}
