@@ -560,6 +560,12 @@ func (c *Client) Nodes(ctx context.Context) (Page[Node], error) {
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/nodes", answer: &page})
 }
 
+// Executors returns the executors of XXL-JOB that are registered, by group and address.
+func (c *Client) Executors(ctx context.Context) (Page[Executor], error) {
+	var page Page[Executor]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/xxl/executors", answer: &page})
+}
+
 // DrainNode lets a node take no more runs; what it has goes on to its end. It holds
 // for the name of the node, also after a new start, until UndrainNode.
 func (c *Client) DrainNode(ctx context.Context, name string, r DrainRequest) (Node, error) {

@@ -143,6 +143,7 @@ type Run struct {
 	Ended     time.Time         `json:"ended,omitzero" doc:"When it ended."`
 	Attempt   int               `json:"attempt" doc:"The number of the latest attempt or, while it is ready, of the next; 0 if there was none."`
 	Node      string            `json:"node,omitempty" doc:"The node that it is assigned to, or ran on."`
+	Executor  string            `json:"executor,omitempty" doc:"Who outside was asked last to do the work, such as the address of an executor of XXL-JOB. Only for one run alone."`
 	Params    map[string]string `json:"params,omitempty" doc:"The parameters that were given."`
 	Parent    job.ID            `json:"parent,omitzero" doc:"The run that made this one."`
 
@@ -203,6 +204,15 @@ type Preview struct {
 	Next        []time.Time `json:"next" nullable:"false" doc:"The next occurrences, in the time zone; fewer than asked for if there are no more."`
 	Notes       []string    `json:"notes" nullable:"false" doc:"What changes of the clock do to it, for what is shown and the year to come."`
 	Reason      string      `json:"reason,omitempty" doc:"Why there are no occurrences."`
+}
+
+// Executor is an executor of XXL-JOB that is registered.
+type Executor struct {
+	Group      string    `json:"group" doc:"The group that it belongs to: the appname that it registers with."`
+	Address    string    `json:"address" doc:"Where it is called."`
+	Generation string    `json:"generation,omitempty" doc:"D for XXL-JOB 3.5, which speaks another form of the protocol."`
+	Running    int       `json:"running" doc:"How many runs it has, of those that have not ended."`
+	Seen       time.Time `json:"seen" doc:"When it gave its last sign of life."`
 }
 
 // Node is a process that takes part.

@@ -91,6 +91,7 @@ type Admin struct {
 	routes   routes
 	keeper   keeper
 	lateLogs lateLogs
+	live     liveLogs
 	failures failures
 	forwards forwards
 }
@@ -119,6 +120,7 @@ func New(c Config) (*Admin, error) {
 	a.routes.init()
 	a.keeper.init()
 	a.lateLogs.init()
+	a.live.init()
 	a.forwards.init()
 	if err := a.Set(c.Settings); err != nil {
 		return nil, err

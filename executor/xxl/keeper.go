@@ -281,4 +281,12 @@ func (a *Admin) end(ctx context.Context, o *outstanding, outcome job.Outcome, re
 		refused = fmt.Sprintf("; the executor %s answered: %s", o.about.Address, orCode(answer))
 	}
 	o.result = &store.Result{Attempt: o.Attempt, Started: o.Sent, Outcome: outcome, Reason: xxl.Clean(reason+refused, xxl.MessageMax)}
+	if err != nil {
+		return
+	}
+	e := endedRun{handover: &o.Handover, about: o.about, said: &xxl.Callback{}}
+	ctx, cancel := context.WithTimeout(ctx, logsWithin)
+	defer cancel()
+	a.readLog(ctx, &e)
+	o.result.Output, o.result.OutputBytes = e.output, e.bytes
 }

@@ -50,7 +50,7 @@ func TestACancelReachesTheExecutor(t *testing.T) {
 				return ""
 			}
 		})
-		_, err := r.store.Cancel(t.Context(), a.Run, "ann", "wrong day")
+		_, err := r.store.Cancel(r.Context(), a.Run, "ann", "wrong day")
 		r.must(err)
 		time.Sleep(time.Second)
 		r.wants(a, job.OutcomeCancelled, "ann: wrong day")
@@ -66,7 +66,7 @@ func TestACancelOfWhatNobodyAnswersEnds(t *testing.T) {
 		r.keep(r.admin)
 		a := r.run(plain)
 		r.cut("10.0.0.5:9999")
-		_, err := r.store.Cancel(t.Context(), a.Run, "ann", "")
+		_, err := r.store.Cancel(r.Context(), a.Run, "ann", "")
 		r.must(err)
 		time.Sleep(8 * time.Second)
 		r.wants(a, "", "")

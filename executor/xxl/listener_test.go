@@ -71,7 +71,7 @@ func TestAddressesThatAreNotCalled(t *testing.T) {
 				t.Errorf("%s: %q, want %q", address, said.Message, want)
 			}
 		}
-		list, err := r.store.Registrations(t.Context(), Kind)
+		list, err := r.store.Registrations(r.Context(), Kind)
 		r.must(err)
 		if len(list) > 0 {
 			t.Errorf("registered: %v", list)
@@ -121,19 +121,19 @@ func TestSignsOfLifeAreGathered(t *testing.T) {
 		if n := counted.registered; n < 12 || n > 50 {
 			t.Errorf("written %d times in 5 min", n)
 		}
-		list, err := r.store.Registrations(t.Context(), Kind)
+		list, err := r.store.Registrations(r.Context(), Kind)
 		r.must(err)
 		if len(list) != 3 {
 			t.Errorf("registered: %v", list)
 		}
 		r.register("g", "10.0.0.5:9999", "D")
-		list, err = r.store.Registrations(t.Context(), Kind)
+		list, err = r.store.Registrations(r.Context(), Kind)
 		r.must(err)
 		if list[0].Generation != "D" {
 			t.Errorf("a new generation is not written at once: %+v", list[0])
 		}
 		r.say(r.admin, "/api/registryRemove", nil, `{"registryGroup":"EXECUTOR","registryKey":"g","registryValue":"http://10.0.0.5:9999"}`, 200)
-		list, err = r.store.Registrations(t.Context(), Kind)
+		list, err = r.store.Registrations(r.Context(), Kind)
 		r.must(err)
 		if len(list) != 2 || r.admin.registry.has("g", "http://10.0.0.5:9999") {
 			t.Errorf("after it has gone: %v", list)

@@ -329,7 +329,7 @@ func TestLogsBecomeOutput(t *testing.T) {
 		if got, want := r.output(a), "started \n----- start -----\nzwei\nThe executor reported: 3 rows\n"; got != want {
 			t.Errorf("kept %q, want %q", got, want)
 		}
-		records, err := r.store.AttemptsOf(t.Context(), a.Run)
+		records, err := r.store.AttemptsOf(r.Context(), a.Run)
 		r.must(err)
 		if records[0].OutputBytes == 0 {
 			t.Error("the record does not say how much there is")
@@ -396,5 +396,46 @@ func TestAnAnswerThatTheStoreDidNotTakeIsNotOne(t *testing.T) {
 		r.callback(r.admin, 1, 200, "")
 		r.wants(a, job.OutcomeSucceeded, "")
 		synctest.Wait()
+	})
+}
+
+func TestTheLogOfARunThatGoesOnIsReadInPieces(t *testing.T) {
+	bubble(t, func(r *rig) {
+		e := r.executor("g", "10.0.0.5:9999", "")
+		a := r.run(plain)
+		text := func() (text string, chunks int) {
+			list, err := r.admin.Log(r.Context(), a.Run, 1)
+			r.must(err)
+			for i := range list {
+				if chunk := outputChunk(list[i]); chunk.Seq != i || chunk.Offset != int64(len(text)) {
+					t.Errorf("chunk %d has the number %d and the offset %d, want %d", i, chunk.Seq, chunk.Offset, len(text))
+				} else {
+					for piece, err := range chunk.Pieces() {
+						r.must(err)
+						text += string(piece.Data)
+					}
+				}
+			}
+			return text, len(list)
+		}
+		var want string
+		for i := range 3 {
+			line := fmt.Sprintf("line %d <br>\n", i)
+			want += fmt.Sprintf("line %d \n\n", i)
+			e.set(func(e *stub) { e.log += line })
+			time.Sleep(liveEvery)
+			for range 5 { // several who follow
+				if got, n := text(); got != want || n != i+1 {
+					t.Errorf("read %q in %d chunks, want %q", got, n, want)
+				}
+			}
+		}
+		if n := e.sent("/log"); n != 3 {
+			t.Errorf("asked %d times", n)
+		}
+		r.callback(r.admin, 1, 200, "")
+		if got := r.output(a); got != want {
+			t.Errorf("after its end %q is kept, want %q", got, want)
+		}
 	})
 }

@@ -73,6 +73,7 @@ var verbs = map[string]verb{
 	"next":              {args: []string{"0 9 * * *"}},
 	"node drain":        {args: []string{"one"}, absent: []string{"nobody"}},
 	"node list":         {reads: true},
+	"xxl executors":     {reads: true},
 	"node undrain":      {args: []string{"one"}, absent: []string{"nobody"}},
 	"pool delete":       {args: []string{"db", "--yes"}, absent: []string{"nobody", "--yes"}},
 	"pool get":          {args: []string{"db"}, absent: []string{"nobody"}, reads: true},

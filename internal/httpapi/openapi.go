@@ -67,6 +67,7 @@ var tags = []*huma.Tag{
 	{Name: "calendars", Description: "Days that schedules skip or are restricted to."},
 	{Name: "pools", Description: "Bounds on how many runs of several jobs run at once."},
 	{Name: "nodes", Description: "The processes that plan and run jobs."},
+	{Name: "xxl", Description: "Executors of XXL-JOB."},
 	{Name: "stats", Description: "What has run, counted."},
 	{Name: "load", Description: "What schedules will start."},
 	{Name: "attention", Description: "What a person should look at."},

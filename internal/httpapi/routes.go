@@ -80,6 +80,7 @@ var access = map[string]need{
 	"GET " + eventsPath: {right: service.Read},
 
 	"GET /api/v1/nodes":               {right: service.Read},
+	"GET /api/v1/xxl/executors":       {right: service.Read},
 	"POST /api/v1/nodes/{id}/drain":   {right: service.Administer, body: smallBody},
 	"POST /api/v1/nodes/{id}/undrain": {right: service.Administer},
 	"GET /api/v1/attention":           {right: service.Read},

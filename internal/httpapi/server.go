@@ -14,6 +14,7 @@ func (a *api) serverRoutes() {
 	register(a, http.MethodGet, "/nodes", "list-nodes", "List nodes by name", a.listNodes)
 	register(a, http.MethodPost, "/nodes/{id}/drain", "drain-node", "Stop a node from accepting runs", a.drainNode)
 	register(a, http.MethodPost, "/nodes/{id}/undrain", "undrain-node", "Let a node accept runs again", a.undrainNode)
+	register(a, http.MethodGet, "/xxl/executors", "list-executors", "List the executors of XXL-JOB that are registered", a.listExecutors)
 	register(a, http.MethodGet, "/attention", "list-attention", "List what a person should look at, the worst first", a.listAttention)
 	register(a, http.MethodGet, "/audit", "list-audit", "List changes, the latest first", a.listAudit)
 	register(a, http.MethodGet, "/tokens", "list-tokens", "List tokens by name", a.listTokens)
@@ -23,6 +24,10 @@ func (a *api) serverRoutes() {
 
 func (a *api) listNodes(ctx context.Context, _ *struct{}) (*answer[client.Page[client.Node]], error) {
 	return listed(a.Service.Nodes.List(ctx, caller(ctx)))
+}
+
+func (a *api) listExecutors(ctx context.Context, _ *struct{}) (*answer[client.Page[client.Executor]], error) {
+	return listed(a.Service.Executors.List(ctx, caller(ctx)))
 }
 
 // NodeInput names a node in a path.

@@ -85,8 +85,12 @@ func (s *Server) makeHTTP() error {
 		hosts = append(hosts, name)
 	}
 	s.events = events.New(s.measured)
+	var live service.LiveLogs
+	if s.xxl.admin != nil {
+		live = s.xxl.admin
+	}
 	answers, err := service.New(service.Config{
-		Store: s.measured, Planner: s.node.Planner(), Events: s.events, Followers: s.followers, Tokens: s.tokens,
+		LiveLogs: live, Store: s.measured, Planner: s.node.Planner(), Events: s.events, Followers: s.followers, Tokens: s.tokens,
 		Remark: s.remark,
 		Node:   s.Settings.Name, SharedUser: s.Settings.SharedUser(), Defaults: s.Settings.JobDefaults(), Now: s.Now, Log: s.Log,
 	})

@@ -63,7 +63,7 @@ func (s *Server) makeXXL() error {
 		Handler: s.xxl.admin, ReadHeaderTimeout: headerTime, ReadTimeout: readTime, WriteTimeout: answerTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: headerMax, ConnState: s.xxl.listen.state, ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 	}
-	s.Log.Info("executors of XXL-JOB may register", "address", s.xxl.listen.Addr())
+	s.Log.Info("executors of XXL-JOB may register", "address", s.xxl.listen.Addr().String())
 	return nil
 }
 

@@ -28,6 +28,7 @@ type runStore interface {
 	Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error)
 	Report(ctx context.Context, r store.Report) (store.ReportOutcome, error)
 	Sessions(ctx context.Context) ([]store.Session, error)
+	HandoversOfRun(ctx context.Context, run job.ID) ([]store.Handover, error)
 	Registrations(ctx context.Context, kind string) ([]store.Registration, error)
 	Now(ctx context.Context) (time.Time, error)
 	auditStore
@@ -148,7 +149,8 @@ func (s *Runs) run(ctx context.Context, id job.ID) (client.Run, error) {
 			run.Attempts = append(run.Attempts, attemptOf(&records[i]))
 		}
 	}
-	return run, nil
+	run.Executor, err = s.executorOf(ctx, id)
+	return run, err
 }
 
 func noRun(id job.ID) *Error {

@@ -64,6 +64,8 @@ type Config struct {
 	Events *events.Hub
 	// Followers wakes the streams of output. Default: they poll.
 	Followers *Followers
+	// LiveLogs reads the logs of runs elsewhere while they go on. May be nil.
+	LiveLogs LiveLogs
 	// Tokens caches the tokens of the store.
 	Tokens Tokens
 	// Remark returns a warning for those who ask whether the server is ready, such as a full store
@@ -97,6 +99,7 @@ type Service struct {
 	Lines     *Lines
 	Events    *Events
 	Nodes     *Nodes
+	Executors *Executors
 	Audit     *Audit
 	Access    *Access
 	Reports   *Reports
@@ -127,7 +130,11 @@ func New(c Config) (*Service, error) {
 	streams := &places{tokens: c.Tokens}
 	jobs := &Jobs{shared: s, rules: rules, store: c.Store, revisions: c.Store}
 	runs := &Runs{shared: s, jobs: jobs, rules: rules, store: c.Store}
-	output := &Output{shared: s, runs: runs, store: c.Store, followers: c.Followers, places: streams, node: c.Node}
+	var outputs outputStore = c.Store
+	if c.LiveLogs != nil {
+		outputs = &liveOutput{c.Store, c.LiveLogs}
+	}
+	output := &Output{shared: s, runs: runs, store: outputs, followers: c.Followers, places: streams, node: c.Node}
 	nodes := &Nodes{store: c.Store, planner: c.Planner, remark: c.Remark, node: c.Node}
 	return &Service{
 		Jobs:      jobs,
@@ -140,6 +147,7 @@ func New(c Config) (*Service, error) {
 		Lines:     &Lines{output: output},
 		Events:    &Events{hub: c.Events, store: c.Store, places: streams},
 		Nodes:     nodes,
+		Executors: &Executors{store: c.Store},
 		Audit:     &Audit{shared: s, store: c.Store},
 		Access:    &Access{store: c.Store, tokens: c.Tokens, sharedUser: c.SharedUser},
 		Reports:   &Reports{shared: s, jobs: jobs, store: c.Store, tokens: c.Tokens},

@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/config"
+)
+
+func newXXL(env Env) *cobra.Command {
+	cmd := group("xxl", "executors of XXL-JOB", "Show executors of XXL-JOB", "belfry xxl executors")
+	cmd.AddCommand(newXXLExecutors(env))
+	return cmd
+}
+
+func newXXLExecutors(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "executors [flags]",
+		Short: "List the executors that are registered",
+		Long: `List the executors of XXL-JOB that are registered, by group and address, with their
+last sign of life and how many runs they have. An executor that gives none for 90
+seconds is not registered any more.
+
+GENERATION is D for executors of XXL-JOB 3.5, which speak another form of the protocol.`,
+		Example: "belfry xxl executors\nbelfry xxl executors -o json",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			server, err := connect(env, asked)
+			if err != nil {
+				return err
+			}
+			page, err := server.Executors(cmd.Context())
+			if err != nil {
+				return server.refused(err)
+			}
+			return showList(env, output, page.Items, page.NextPageToken, func(e client.Executor) string { return e.Address }, func(w io.Writer) {
+				executorTable(w, env, page.Items)
+			})
+		},
+	}
+	addServer(cmd, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
+	return cmd
+}
+
+// executorTable writes executors for people.
+func executorTable(w io.Writer, env Env, list []client.Executor) {
+	var rows [][]string
+	for i := range list {
+		e := &list[i]
+		rows = append(rows, []string{e.Group, e.Address, orDash(e.Generation), fmt.Sprint(e.Running), instant(env, e.Seen)})
+	}
+	table(w, styleFor(env, env.StdoutIsTerminal), []string{"GROUP", "ADDRESS", "GENERATION", "RUNNING", "SEEN"}, rows)
+}

@@ -1,0 +1,49 @@
+package service
+
+import (
+	"context"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// LiveLogs reads the logs of runs that executors elsewhere do, while they go on.
+type LiveLogs interface {
+	// Log returns the log of an attempt so far, in chunks that stay as they are from one call
+	// to the next; none if it runs nowhere else.
+	Log(ctx context.Context, run job.ID, attempt int) ([]store.OutputChunk, error)
+}
+
+// liveSeq is where the numbers of chunks begin that no store has: those of a store begin with 0.
+const liveSeq = 1 << 30
+
+// liveOutput is output of which the store has nothing while its attempt runs elsewhere. A reader
+// that has read live chunks and comes back for more, when the store has the output, gets it from
+// the beginning: it goes by offsets, and leaves out what it has.
+type liveOutput struct {
+	outputStore
+	live LiveLogs
+}
+
+// Output implements outputStore.
+func (o *liveOutput) Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]store.OutputChunk, error) {
+	from := fromSeq
+	if from >= liveSeq {
+		from = 0
+	}
+	kept, err := o.outputStore.Output(ctx, run, attempt, from, limit)
+	if err != nil || len(kept) > 0 || from > 0 {
+		return kept, err
+	}
+	all, err := o.live.Log(ctx, run, attempt)
+	if err != nil {
+		return nil, err
+	}
+	var list []store.OutputChunk
+	for _, c := range all {
+		if c.Seq += liveSeq; c.Seq >= fromSeq && len(list) < limit {
+			list = append(list, c)
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,63 @@
+// Goexecutor is an executor of XXL-JOB, unmodified, with some handlers: what Belfry is tested
+// with. Its arguments are the address of an admin, an access token, and a port.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	xxl "github.com/xxl-job/xxl-job-executor-go"
+)
+
+// logs are what runs have written, by their numbers.
+var logs sync.Map
+
+func write(p *xxl.RunReq, format string, args ...any) {
+	before, _ := logs.Load(p.LogID)
+	lines, _ := before.([]string)
+	logs.Store(p.LogID, append(lines, fmt.Sprintf(format, args...)))
+}
+
+func main() {
+	e := xxl.NewExecutor(xxl.ServerAddr(os.Args[1]), xxl.AccessToken(os.Args[2]), xxl.ExecutorIp("127.0.0.1"), xxl.ExecutorPort(os.Args[3]), xxl.RegistryKey("go-group"), xxl.SetLogger(quiet{}))
+	e.Init()
+	e.RegTask("echo", func(_ context.Context, p *xxl.RunReq) string {
+		write(p, "got %s, shard %d of %d", p.ExecutorParams, p.BroadcastIndex, p.BroadcastTotal)
+		return "done"
+	})
+	e.RegTask("sleep", func(ctx context.Context, p *xxl.RunReq) string {
+		d, _ := time.ParseDuration(p.ExecutorParams)
+		write(p, "sleeping %v", d)
+		select {
+		case <-ctx.Done():
+			return "cancelled"
+		case <-time.After(d):
+			return "slept"
+		}
+	})
+	e.RegTask("panic", func(context.Context, *xxl.RunReq) string { panic("deliberate") })
+	e.LogHandler(func(r *xxl.LogReq) *xxl.LogRes {
+		kept, _ := logs.Load(r.LogID)
+		lines, _ := kept.([]string)
+		lines = lines[min(max(0, r.FromLineNum-1), len(lines)):]
+		text := strings.Join(lines, "\n")
+		if text != "" {
+			text += "\n"
+		}
+		return &xxl.LogRes{Code: 200, Content: xxl.LogResContent{FromLineNum: r.FromLineNum, ToLineNum: r.FromLineNum + len(lines) - 1, LogContent: text}}
+	})
+	if err := e.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// quiet is a logger that writes nothing.
+type quiet struct{}
+
+func (quiet) Info(string, ...any)  {}
+func (quiet) Error(string, ...any) {}

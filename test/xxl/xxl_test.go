@@ -1,0 +1,327 @@
+// Package xxl tests Belfry with an unmodified executor of XXL-JOB in Go, in a process of its
+// own. It is a module of its own, so that the executor never becomes Belfry's dependency.
+package xxl
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const token = "a-token-for-tests-of-executors"
+
+// programs are those that are tested, built once.
+var programs = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "belfry-xxl"); err != nil {
+		return "", err
+	}
+	for _, build := range [][]string{{"-C", "../..", "build", "-o", dir, "./cmd/belfry"}, {"build", "-o", dir, "./goexecutor"}} {
+		if out, err := exec.Command("go", build...).CombinedOutput(); err != nil {
+			return dir, fmt.Errorf("%w: %s", err, out)
+		}
+	}
+	return dir, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if dir, _ := programs(); dir != "" {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+// free returns a port that nothing listens on.
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+// process is a program that is ended with the test.
+type process struct {
+	*exec.Cmd
+	log  bytes.Buffer
+	done chan struct{}
+}
+
+func start(t *testing.T, program string, args ...string) *process {
+	t.Helper()
+	dir, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Cmd: exec.Command(filepath.Join(dir, program), args...), done: make(chan struct{})}
+	p.Stdout, p.Stderr = &p.log, &p.log
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { defer close(p.done); _ = p.Wait() }()
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		<-p.done
+		if t.Failed() {
+			t.Logf("%s %s:\n%s", program, strings.Join(args, " "), p.log.String())
+		}
+	})
+	return p
+}
+
+// end ends a process by a signal.
+func (p *process) end(t *testing.T, by os.Signal) {
+	t.Helper()
+	if err := p.Process.Signal(by); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Fatal(err)
+	}
+	<-p.done
+}
+
+// node is a server.
+type node struct {
+	*process
+	t         *testing.T
+	data, url string
+	xxl       string // its address for executors
+	args      []string
+}
+
+// serve starts a server.
+func serve(t *testing.T, args ...string) *node {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "token")
+	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := &node{t: t, data: filepath.Join(dir, "data"), url: "http://127.0.0.1:" + free(t), xxl: "http://127.0.0.1:" + free(t)}
+	n.args = append([]string{
+		"serve", "--data", n.data, "--listen", strings.TrimPrefix(n.url, "http://"), "--xxl-listen", strings.TrimPrefix(n.xxl, "http://"),
+		"--xxl-token", file, "--log-format", "text",
+	}, args...)
+	n.start()
+	return n
+}
+
+func (n *node) start() {
+	n.t.Helper()
+	n.process = start(n.t, "belfry", n.args...)
+	n.waits("the server answers", func() bool {
+		answer, err := http.Get(n.url + "/readyz")
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+		return err == nil && answer.StatusCode == http.StatusOK
+	})
+}
+
+// waits waits until something holds.
+func (n *node) waits(what string, holds func() bool) {
+	n.t.Helper()
+	for until := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(until) {
+			n.t.Fatalf("waited a minute until %s", what)
+		}
+	}
+}
+
+// try runs a command of the CLI.
+func (n *node) try(args ...string) (string, error) {
+	n.t.Helper()
+	dir, err := programs()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(dir, "belfry"), append(args, "--data", n.data)...)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("belfry %s: %w: %s", strings.Join(args, " "), err, said.String())
+	}
+	return out.String(), nil
+}
+
+func (n *node) cli(args ...string) string {
+	n.t.Helper()
+	out, err := n.try(args...)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return out
+}
+
+// apply makes jobs.
+func (n *node) apply(text string) {
+	n.t.Helper()
+	file := filepath.Join(n.t.TempDir(), "jobs.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+	n.cli("apply", "-f", file)
+}
+
+// run makes a run of a job.
+func (n *node) run(job string, params ...string) string {
+	n.t.Helper()
+	args := []string{"job", "run", job, "-o", "name"}
+	for _, p := range params {
+		args = append(args, "--param", p)
+	}
+	return strings.TrimPrefix(strings.TrimSpace(n.cli(args...)), "run/")
+}
+
+// run is what the API says of one.
+type run struct {
+	State, Outcome, Reason string
+	Attempt                int
+	Attempts               []struct{ Number int }
+}
+
+func (n *node) get(id string) (r run) {
+	n.t.Helper()
+	if err := json.Unmarshal([]byte(n.cli("run", "get", id, "-o", "json")), &r); err != nil {
+		n.t.Fatal(err)
+	}
+	return r
+}
+
+// ends waits until a run has ended.
+func (n *node) ends(id string) (r run) {
+	n.t.Helper()
+	n.waits("run "+id+" ends", func() bool { r = n.get(id); return r.State == "done" })
+	return r
+}
+
+// wants checks how a run ends.
+func (n *node) wants(id, outcome, reason string) {
+	n.t.Helper()
+	if r := n.ends(id); r.Outcome != outcome || !strings.Contains(r.Reason, reason) || r.Attempt != 1 {
+		n.t.Errorf("the run ended as %s in attempt %d: %s; want %s: %s", r.Outcome, r.Attempt, r.Reason, outcome, reason)
+	}
+}
+
+// executor starts an executor and waits until its admin knows it.
+func (n *node) executor() *process {
+	n.t.Helper()
+	port := free(n.t)
+	e := start(n.t, "goexecutor", n.xxl+"/xxl-job-admin", token, port)
+	n.registered(port, true)
+	return e
+}
+
+// registered waits until an executor is registered, or is not.
+func (n *node) registered(port string, yes bool) {
+	n.t.Helper()
+	n.waits("the registration of "+port+" changes", func() bool {
+		return strings.Contains(n.cli("xxl", "executors", "-o", "json"), ":"+port) == yes
+	})
+}
+
+const jobs = `
+name: echo
+params: {param: full}
+run: {xxl: {group: go-group, handler: echo, param: "{{ .Param.param }}", id: 17}}
+---
+name: sleep
+params: {param: 20s}
+run: {xxl: {group: go-group, handler: sleep, param: "{{ .Param.param }}"}}
+---
+name: panic
+run: {xxl: {group: go-group, handler: panic}}
+---
+name: unknown
+run: {xxl: {group: go-group, handler: nowhere}}
+---
+name: overlaps
+params: {param: 20s}
+run: {xxl: {group: go-group, handler: sleep, param: "{{ .Param.param }}", block: discard_later}}
+policy: {overlap: allow}
+---
+name: everywhere
+run: {xxl: {group: go-group, handler: echo, param: x}}
+place: {strategy: broadcast}
+`
+
+func TestAnExecutorInGo(t *testing.T) {
+	n := serve(t)
+	n.apply(jobs)
+	n.wants(n.run("echo"), "failed", "no executor of the group go-group is registered")
+	e := n.executor()
+
+	id := n.run("echo", "param=some 世界")
+	n.wants(id, "succeeded", "")
+	if got := n.cli("run", "logs", id); !strings.Contains(got, "got some 世界, shard 0 of 1\n") {
+		t.Errorf("the log is %q", got)
+	}
+	n.wants(n.run("panic"), "failed", "task panic:deliberate")
+	n.wants(n.run("unknown"), "failed", "Task not registered")
+
+	id = n.run("sleep")
+	n.waits("the run is at the executor", func() bool { return n.get(id).State == "running" })
+	n.waits("its log can be read", func() bool { return strings.Contains(n.cli("run", "logs", id), "sleeping 20s") })
+	n.cli("run", "cancel", id)
+	n.wants(id, "cancelled", "")
+
+	first := n.run("overlaps")
+	n.waits("the run is at the executor", func() bool { return n.get(first).State == "running" })
+	n.wants(n.run("overlaps"), "skipped", "There are tasks running")
+	n.cli("run", "cancel", first)
+	n.wants(first, "cancelled", "")
+
+	e.end(t, syscall.SIGTERM)
+	n.waits("it has unregistered", func() bool { return !strings.Contains(n.cli("xxl", "executors", "-o", "json"), "http://") })
+}
+
+// What runs at an executor costs a restart of Belfry nothing, whether it stops or is killed.
+func TestARestartInTheMiddleOfARun(t *testing.T) {
+	for _, by := range []os.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			n := serve(t)
+			n.apply(jobs)
+			n.executor()
+			id := n.run("sleep", "param=6s")
+			n.waits("the run is at the executor", func() bool { return strings.Contains(n.cli("run", "logs", id), "sleeping") })
+			begun := time.Now()
+			n.end(t, by)
+			if took := time.Since(begun); took > 5*time.Second {
+				t.Errorf("the server waited %v for what runs elsewhere", took)
+			}
+			n.start()
+			n.wants(id, "succeeded", "")
+		})
+	}
+}
+
+func TestAnExecutorThatWasKilledGetsNothing(t *testing.T) {
+	n := serve(t)
+	n.apply(jobs)
+	first, second := n.executor(), n.executor()
+	id := n.run("everywhere")
+	var whole struct{ Others []string }
+	if err := json.Unmarshal([]byte(n.cli("run", "get", id, "-o", "json")), &whole); err != nil {
+		t.Fatal(err)
+	}
+	n.wants(id, "succeeded", "")
+	first.end(t, syscall.SIGKILL)
+	for range 4 {
+		n.wants(n.run("echo"), "succeeded", "")
+	}
+	second.end(t, syscall.SIGKILL)
+	n.wants(n.run("echo"), "failed", "connection refused")
+}
