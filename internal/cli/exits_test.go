@@ -57,6 +57,7 @@ var conflicts = []ending{
 // conflict, or where it is tested.
 var unconflicted = map[string]string{
 	"exec":         "it runs its command in any case",
+	"worker":       "it runs until it is stopped",
 	"job edit":     "it wants a terminal, see edit.txtar",
 	"job pause":    "whatever the job is by then, it is paused",
 	"job resume":   "the same",
@@ -221,7 +222,7 @@ func TestEachCommandThatAsksEndsWhenItIsInterrupted(t *testing.T) {
 	}
 	b, all := exitBench(t), commands(t)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if !strings.Contains(all[name], "--server URL") || name == "job edit" || name == "doctor" || name == "exec" {
+		if !strings.Contains(all[name], "--server URL") || name == "job edit" || name == "doctor" || name == "exec" || name == "worker" {
 			continue // these want a terminal, the machine, and a signal
 		}
 		t.Run(name, func(t *testing.T) {

@@ -93,6 +93,7 @@ var verbs = map[string]verb{
 	"run logs":          {args: []string{"{ended}"}, absent: []string{"01M7WSD70J4JVRQ9N4TN6P9NR3"}, reads: true},
 	"run retry":         {args: []string{"{ended}"}, absent: []string{"01M7WSD70J4JVRQ9N4TN6P9NR3"}},
 	"schema":            {},
+	"worker":            {unrun: "it runs until it is stopped, see internal/remote"},
 	"serve":             {unrun: "it is the server of this test"},
 	"token create":      {args: []string{"t{n}", "--role", "viewer"}},
 	"token list":        {},
@@ -300,8 +301,8 @@ func TestEachCommandEndsAsDocumented(t *testing.T) {
 			if v.absent != nil {
 				ends(cli.ExitNotFound, "there is no |is no |no such", nil, append(words, v.absent...)...)
 			}
-			if name == "job edit" || name == "exec" {
-				return // what follows wants a terminal, and a command runs whatever the server says
+			if name == "job edit" || name == "exec" || name == "worker" {
+				return // what follows wants a terminal; a command runs whatever the server says, and a worker waits for it
 			}
 			args := b.command(name, v.args)
 			if name == "events" {
