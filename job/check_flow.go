@@ -29,7 +29,7 @@ func (f *Flow) check(v *validator, j *Job, run *path) {
 		v.flowDefaults(j, d, at.field("defaults"))
 	}
 	for i, s := range f.All() {
-		v.step(j, f, s, g, i, f.pathOf(i, at))
+		v.step(j, s, g, i, f.pathOf(i, at))
 	}
 }
 
@@ -52,7 +52,7 @@ func (v *validator) flowDefaults(j *Job, d *StepDefaults, at *path) {
 	filled.fill(&Defaults{}, of)
 	v.retry(of, &filled, at.field("retry"))
 	for _, name := range sh.envNames() {
-		v.template(TemplateText, d.Env[name], at.field("env").field(name), &compiler{params: j.paramNames()})
+		v.template(d.Env[name], at.field("env").field(name), &compiler{params: j.paramNames()})
 	}
 }
 
@@ -181,7 +181,7 @@ func (f *Flow) circle(g *graph, all []*Step) []string {
 }
 
 // step checks a step.
-func (v *validator) step(j *Job, f *Flow, s *Step, g graph, i int, at *path) {
+func (v *validator) step(j *Job, s *Step, g graph, i int, at *path) {
 	over := g.over[i]
 	if over == nil {
 		over = map[string]bool{} // there is a circle; what is over cannot be told
@@ -198,7 +198,7 @@ func (v *validator) step(j *Job, f *Flow, s *Step, g graph, i int, at *path) {
 		c.early = true
 		return c
 	}
-	v.template(TemplateText, s.If, at.field("if"), early())
+	v.template(s.If, at.field("if"), early())
 	v.forEach(s, at, early)
 	w := s.Run.work()
 	v.refuse(s.Wait != nil && s.Run != (RunSpec{}), at.field("wait"), "cannot be combined with run", "make it two steps")
@@ -246,7 +246,7 @@ func (v *validator) forEach(s *Step, at *path, scope func() *compiler) {
 	for i, text := range s.ForEach {
 		c := scope()
 		c.item = false
-		v.template(TemplateText, text, at.field("for_each").item(i), c)
+		v.template(text, at.field("for_each").item(i), c)
 	}
 }
 
@@ -268,12 +268,12 @@ func (v *validator) wait(s *Step, at *path, scope func() *compiler) {
 		v.report(wait.field("for"), "cannot be combined with until", "")
 	}
 	v.refuse(w.Signal != "" && !stepPattern.MatchString(w.Signal), wait.field("signal"), quote(w.Signal)+" is not the name of a signal", stepHint)
-	v.template(TemplateText, w.Until, wait.field("until"), scope())
+	v.template(w.Until, wait.field("until"), scope())
 	if w.Until != "" && !strings.Contains(w.Until, "{{") {
 		_, err := parseInstant(w.Until)
 		v.reportError(wait.field("until"), err)
 	}
-	v.template(TemplateText, w.Approval, wait.field("approval"), scope())
+	v.template(w.Approval, wait.field("approval"), scope())
 	for _, f := range []struct {
 		set  bool
 		name string
@@ -283,9 +283,9 @@ func (v *validator) wait(s *Step, at *path, scope func() *compiler) {
 }
 
 // template checks a template of a flow.
-func (v *validator) template(kind TemplateKind, text string, at *path, c *compiler) {
+func (v *validator) template(text string, at *path, c *compiler) {
 	if text != "" {
-		_, err := compileTemplate(kind, text, c)
+		_, err := compileTemplate(TemplateText, text, c)
 		v.reportError(at, err)
 	}
 }

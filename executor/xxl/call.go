@@ -161,7 +161,7 @@ func (s *settings) checkAddress(address string, callerIsLocal bool) error {
 	}
 	ip, err := netip.ParseAddr(u.Hostname())
 	if err != nil {
-		return nil // a name is looked up, and checked, when it is called
+		return nil //nolint:nilerr // a name is looked up, and checked, when it is called
 	}
 	guard := s.remote
 	if ip.Unmap().IsLoopback() {

@@ -32,7 +32,7 @@ type usage struct {
 func (r *routes) init() { r.jobs = map[job.ID]*usage{} }
 
 // order returns executors in the order in which they are tried. They are given by address.
-func (r *routes) order(list []target, strategy job.Strategy, uid job.ID, shard, shards int) []target {
+func (r *routes) order(list []target, strategy job.Strategy, uid job.ID, shard int) []target {
 	order := slices.Clone(list)
 	n := len(order)
 	if n < 2 {

@@ -71,7 +71,7 @@ func (a *Admin) Run(ctx context.Context, at executor.Attempt, _ executor.Output)
 		return failed("no executor of the group %s is registered", x.Group)
 	}
 	strategy := at.Job.Place.Strategy
-	order := a.routes.order(list, strategy, at.Run.JobUID, at.Run.Shard, at.Run.Shards)
+	order := a.routes.order(list, strategy, at.Run.JobUID, at.Run.Shard)
 	g := giving{admin: a, settings: s, attempt: &at, xxl: x}
 	for _, to := range order[:min(len(order), triedMax)] {
 		if ctx.Err() != nil {

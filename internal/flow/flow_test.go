@@ -15,11 +15,10 @@ import (
 
 // plan is a random flow with what becomes of each of its units.
 type plan struct {
-	spec    *job.Flow
-	fails   map[flow.Ref]bool
-	ifs     map[int]string // false, error
-	items   map[int]int    // -1 is an error
-	outcome func(flow.Ref) job.Outcome
+	spec  *job.Flow
+	fails map[flow.Ref]bool
+	ifs   map[int]string // false, error
+	items map[int]int    // -1 is an error
 }
 
 func (p *plan) If(step int) (bool, error) {

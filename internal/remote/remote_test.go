@@ -38,7 +38,6 @@ type world struct {
 	store  *memory.Store
 	tokens *auth.Tokens
 	boot   time.Time
-	done   context.CancelFunc
 	over   sync.WaitGroup
 }
 

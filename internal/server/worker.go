@@ -95,7 +95,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	log.Info("waiting for a server", "servers", w.parts.Settings.Worker.Servers, "node", w.parts.Settings.Name)
 	if err := w.remote.Wait(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // it was stopped before a server answered
 		}
 		return err
 	}

@@ -58,7 +58,7 @@ func (x *witness) handOver(ctx context.Context, a executor.Attempt) executor.Res
 	if !x.gate.awake() || ctx.Err() != nil || time.Since(began) > sendMax {
 		return executor.Result{HandedOver: true} // it cannot say what it has sent
 	}
-	known, err := x.cluster.tap.HandoversOf(context.Background(), []int64{number})
+	known, err := x.cluster.tap.HandoversOf(context.WithoutCancel(ctx), []int64{number})
 	if err != nil || len(known) != 1 {
 		x.history.broken("handed over", "handover %d of %s is not known: %v", number, a.Run.Name, err)
 		return executor.Result{HandedOver: true}
@@ -70,7 +70,7 @@ func (x *witness) handOver(ctx context.Context, a executor.Attempt) executor.Res
 	random := rand.New(rand.NewPCG(x.random.Uint64(), 0))
 	x.mu.Unlock()
 	if f.arrives {
-		x.cluster.send(known[0].Attempt, &a.Run, f, random)
+		x.cluster.send(known[0].Attempt, &a.Run, f, random) //nolint:contextcheck // the service outside outlives the attempt
 	}
 	return executor.Result{HandedOver: true}
 }

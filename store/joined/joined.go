@@ -375,7 +375,7 @@ func (s *Store) Expire(ctx context.Context, keep store.Retention) (more bool, er
 	}
 	more, err = s.History.Expire(ctx, keep)
 	if errors.Is(err, store.ErrAway) && s.Status().Away != nil {
-		return false, nil // Run has said so
+		return false, nil //nolint:nilerr // Run has said so
 	}
 	return more, err
 }
