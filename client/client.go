@@ -613,6 +613,48 @@ func (c *Client) DeletePool(ctx context.Context, namespace, name string, version
 	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("pools", namespace, name), header: ifMatch(version)})
 }
 
+// Channels returns the channels of a namespace, "" for all, by name.
+func (c *Client) Channels(ctx context.Context, namespace string) (Page[Document], error) {
+	var page Page[Document]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/channels", query: values("namespace", namespace), answer: &page})
+}
+
+// Channel returns a channel.
+func (c *Client) Channel(ctx context.Context, namespace, name string) (Document, error) {
+	var d Document
+	return d, c.do(ctx, call{method: http.MethodGet, path: pathOf("channels", namespace, name), answer: &d})
+}
+
+// DeleteChannel removes a channel of a version; 0 is any. What it had to say is not said.
+func (c *Client) DeleteChannel(ctx context.Context, namespace, name string, version int64) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("channels", namespace, name), header: ifMatch(version)})
+}
+
+// TestChannel sends a test message to a channel and waits for the answer of its service.
+func (c *Client) TestChannel(ctx context.Context, namespace, name string) (ChannelTest, error) {
+	var t ChannelTest
+	return t, c.do(ctx, call{method: http.MethodPost, path: pathOf("channels", namespace, name) + "/test", answer: &t})
+}
+
+// Deliveries returns how the channels of a namespace, "" for all, deliver.
+func (c *Client) Deliveries(ctx context.Context, namespace string) (Page[Delivery], error) {
+	var page Page[Delivery]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/deliveries", query: values("namespace", namespace), answer: &page})
+}
+
+// Notifications returns what channels of a namespace, "" for all, tell of: what waits to be
+// said and what lasts.
+func (c *Client) Notifications(ctx context.Context, namespace string) (Page[Notification], error) {
+	var page Page[Notification]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/notifications", query: values("namespace", namespace), answer: &page})
+}
+
+// AckNotification says that a person has seen a notification, so that it is not repeated.
+func (c *Client) AckNotification(ctx context.Context, id string) (Notification, error) {
+	var n Notification
+	return n, c.do(ctx, call{method: http.MethodPost, path: "/notifications/" + url.PathEscape(id) + "/ack", answer: &n})
+}
+
 // Attention returns what a person should look at, the worst first: at most 100 things, in a
 // namespace or, if that is "", everywhere.
 func (c *Client) Attention(ctx context.Context, namespace string) (Page[Attention], error) {

@@ -12,14 +12,15 @@ import (
 	"unicode/utf8"
 )
 
-// Document is one job, calendar or pool, as files and the API hold them.
-// Exactly one of the three is not nil, the one that Kind names. Documents that
+// Document is one job, calendar, pool or channel, as files and the API hold them.
+// Exactly one of the four is not nil, the one that Kind names. Documents that
 // are not read from text may leave Kind empty.
 type Document struct {
 	Kind     Kind
 	Job      *Job
 	Calendar *Calendar
 	Pool     *Pool
+	Channel  *Channel
 
 	File string // the name given to Decode
 	Line int    // where the document begins; 0 if it was not read from text
@@ -38,10 +39,11 @@ const (
 	KindJob      Kind = "job"
 	KindCalendar Kind = "calendar"
 	KindPool     Kind = "pool"
+	KindChannel  Kind = "channel"
 )
 
 // Values returns all kinds of documents.
-func (Kind) Values() []string { return texts(KindJob, KindCalendar, KindPool) }
+func (Kind) Values() []string { return texts(KindJob, KindCalendar, KindPool, KindChannel) }
 
 // Format is a notation of documents.
 type Format string
@@ -64,6 +66,8 @@ func (d Document) FullName() string {
 		return d.Calendar.FullName()
 	case d.Pool != nil:
 		return d.Pool.FullName()
+	case d.Channel != nil:
+		return d.Channel.FullName()
 	}
 	return ""
 }
@@ -96,6 +100,9 @@ func (d Document) Bare() Document {
 	case d.Pool != nil:
 		p := *d.Pool
 		d.Pool = &p
+	case d.Channel != nil:
+		c := *d.Channel
+		d.Channel = &c
 	}
 	h := d.head()
 	*h.uid, *h.version = ID{}, 0
@@ -118,6 +125,8 @@ func (d Document) head() head {
 		return head{&d.Calendar.Namespace, &d.Calendar.Name, &d.Calendar.UID, &d.Calendar.Version}
 	case d.Pool != nil:
 		return head{&d.Pool.Namespace, &d.Pool.Name, &d.Pool.UID, &d.Pool.Version}
+	case d.Channel != nil:
+		return head{&d.Channel.Namespace, &d.Channel.Name, &d.Channel.UID, &d.Channel.Version}
 	}
 	return head{new(string), new(string), new(ID), new(int64)}
 }
@@ -256,7 +265,7 @@ func withoutKind(n *node) *node {
 }
 
 // kind returns what the document describes, which Kind need not say where one
-// of the three is set.
+// of the four is set.
 func (d Document) kind() Kind {
 	switch {
 	case d.Job != nil:
@@ -265,6 +274,8 @@ func (d Document) kind() Kind {
 		return KindCalendar
 	case d.Pool != nil:
 		return KindPool
+	case d.Channel != nil:
+		return KindChannel
 	}
 	return d.Kind
 }
@@ -279,6 +290,9 @@ func (d *Document) body() reflect.Value {
 	case KindPool:
 		d.Pool = orNew(d.Pool)
 		return reflect.ValueOf(d.Pool).Elem()
+	case KindChannel:
+		d.Channel = orNew(d.Channel)
+		return reflect.ValueOf(d.Channel).Elem()
 	}
 	d.Job = orNew(d.Job)
 	return reflect.ValueOf(d.Job).Elem()

@@ -62,6 +62,9 @@ func (d Document) Validate(options ...Option) error {
 		v.name(d.Pool.Namespace, d.Pool.Name)
 		v.labels(d.Pool.Labels, root.field("labels"))
 		v.refuse(d.Pool.Slots.Size == 0, root.at("pool.size"), "is missing", "how many runs may run at a time")
+	case KindChannel:
+		v.name(d.Channel.Namespace, d.Channel.Name)
+		v.channel(d.Channel)
 	default:
 		v.name(d.Job.Namespace, d.Job.Name)
 		v.job(d.Job)

@@ -103,6 +103,9 @@ const (
 	SessionLife = 6 * time.Second
 	// RevisionsDefault is how many definitions of a job are kept.
 	RevisionsDefault = 100
+	// ChannelsMax is how many channels of notifications there may be: the node that delivers
+	// compares each event with the rules of all of them.
+	ChannelsMax = 1000
 	// SilenceMax is how long after its last renewal a session that runs nothing
 	// is forgotten.
 	SilenceMax = 10 * time.Minute
@@ -129,6 +132,7 @@ type Control interface {
 	Tokens
 	Feed
 	Registry
+	Notes
 
 	// Now returns the store's own clock, which all its decisions go by.
 	Now(ctx context.Context) (time.Time, error)
@@ -366,6 +370,12 @@ type Jobs interface {
 	DeletePool(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	Pools(ctx context.Context) ([]*job.Pool, error)
+
+	// PutChannel creates or changes a channel by name, as PutPool does, and DeleteChannel
+	// removes one. ErrLimit is for more than ChannelsMax.
+	PutChannel(ctx context.Context, c *job.Channel, ifVersion int64, actor string) (*job.Channel, error)
+	DeleteChannel(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
+	Channels(ctx context.Context) ([]*job.Channel, error)
 
 	// Audit returns records of changes, the latest first, and the sequence
 	// number to go on before, which is 0 when there is nothing before it. A

@@ -31,6 +31,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/belfry-cron/belfry/executor"
@@ -132,6 +133,12 @@ func (e *Executor) Restrict(config Config) error {
 		old.close()
 	}
 	return nil
+}
+
+// Control refuses connections to addresses that the settings do not open. It is for
+// net.Dialer.Control of others that call addresses which users give.
+func (e *Executor) Control(network, address string, c syscall.RawConn) error {
+	return e.pool.Load().guard.Control(network, address, c)
 }
 
 // Close closes the connections that no attempt uses. No attempt may be begun

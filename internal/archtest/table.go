@@ -148,6 +148,17 @@ var table = map[string]line{
 		imports:     []string{"job"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
+	"internal/notice": {
+		// What is said about problems, and when.
+		layer:   core,
+		pure:    true,
+		imports: []string{"job", "store"},
+	},
+	"internal/notify": {
+		layer:       shells,
+		imports:     []string{"job", "store", "internal/notice", "internal/trouble"},
+		testImports: []string{"store/memory", "internal/logtest"},
+	},
 	"internal/ends": {
 		layer:       shells,
 		imports:     []string{"job", "store", "internal/trouble"},
@@ -290,7 +301,7 @@ var table = map[string]line{
 	"internal/service": {
 		layer: useCases,
 		imports: []string{
-			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/flow", "internal/forecast", "internal/garbage", "internal/parallel", "internal/placement",
+			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/flow", "internal/forecast", "internal/garbage", "internal/notice", "internal/parallel", "internal/placement",
 			"internal/preview", "internal/output", "internal/wire", "internal/work",
 		},
 		modules:     []string{"github.com/rogpeppe/go-internal/diff"},
@@ -302,7 +313,7 @@ var table = map[string]line{
 		layer:       faces,
 		imports:     []string{"job", "client", "internal/auth", "internal/events", "internal/parallel", "internal/service", "internal/trouble", "internal/wire"},
 		modules:     []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync/semaphore"},
-		testImports: []string{"store", "store/memory", "internal/engine", "internal/forecast", "internal/output"},
+		testImports: []string{"store", "store/memory", "internal/engine", "internal/forecast", "internal/notice", "internal/output"},
 		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6", "go.uber.org/goleak"},
 	},
 	"internal/web": {
@@ -378,7 +389,7 @@ var table = map[string]line{
 		layer: assembly,
 		imports: []string{
 			"history/mongo", "cron", "job", "store", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/shell", "executor/http", "executor/xxl",
-			"internal/auth", "internal/callback", "internal/clock", "internal/config", "internal/ends", "internal/events", "internal/httpapi", "internal/leftovers", "internal/metrics", "internal/node", "internal/remote", "internal/service", "internal/trouble", "internal/watchdog", "internal/web", "internal/worker",
+			"internal/auth", "internal/callback", "internal/clock", "internal/config", "internal/ends", "internal/events", "internal/httpapi", "internal/leftovers", "internal/metrics", "internal/node", "internal/notice", "internal/notify", "internal/remote", "internal/service", "internal/trouble", "internal/watchdog", "internal/web", "internal/worker",
 		},
 		testImports: []string{"internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},

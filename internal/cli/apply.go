@@ -72,7 +72,7 @@ func newApply(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE|FOLDER|- [flags]",
 		Short: "Create or update jobs to match the files",
-		Long: `Create or update jobs, calendars and pools to match the files. All of them are
+		Long: `Create or update jobs, calendars, pools and channels to match the files. All of them are
 checked before the first is written.
 
 A paused job stays paused unless its file says paused: false. --owner marks the

@@ -28,7 +28,7 @@ func newAudit(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit [flags]",
 		Short: "Show who changed what",
-		Long: `Show changes of jobs, calendars, pools and tokens, and runs started or cancelled by
+		Long: `Show changes of jobs, calendars, pools, channels and tokens, and runs started or cancelled by
 hand, latest first. The actor is the name of a token; belfry is the server, for
 example when it ends a pause.
 

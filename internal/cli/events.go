@@ -31,7 +31,7 @@ func newEvents(env Env) *cobra.Command {
 		Use:   "events [flags]",
 		Short: "Follow events as they happen",
 		Long: `Print a line for each event from now on, until interrupted: changes of jobs,
-calendars, pools and tokens by their actions, as in belfry audit; runs by state
+calendars, pools, channels and tokens by their actions, as in belfry audit; runs by state
 (run.ready, run.waiting, run.running, run.done); nodes by state (node.live,
 node.drained, node.leaving, node.silent, node.left).
 

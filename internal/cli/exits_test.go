@@ -42,6 +42,7 @@ var conflicts = []ending{
 	{command: "job create", args: []string{"a", "--", "true"}, says: "job default/a already exists"},
 	{command: "calendar delete", before: []string{"apply", "-f", "user.yaml"}, args: []string{"off", "--yes"}, says: "names the calendar default/off"},
 	{command: "pool delete", args: []string{"db", "--yes"}, meanwhile: []string{"apply", "-f", "larger.yaml"}, says: "version"},
+	{command: "channel delete", args: []string{"ops", "--yes"}, meanwhile: []string{"apply", "-f", "louder.yaml"}, says: "version"},
 	{command: "job backfill", before: []string{"job", "pause", "a"}, args: []string{"a", "--from", "1d"}, says: "is paused"},
 	{command: "job delete", args: []string{"b", "--yes"}, meanwhile: []string{"apply", "-f", "other.yaml"}, says: "version"},
 	{command: "run cancel", args: []string{"{ended}"}, says: "has already ended"},
@@ -56,17 +57,19 @@ var conflicts = []ending{
 // unconflicted says of the other commands that change something why they find no
 // conflict, or where it is tested.
 var unconflicted = map[string]string{
-	"exec":         "it runs its command in any case",
-	"worker":       "it runs until it is stopped",
-	"job edit":     "it wants a terminal, see edit.txtar",
-	"job pause":    "whatever the job is by then, it is paused",
-	"job resume":   "the same",
-	"job ping-key": "whatever key there is, it makes another one",
-	"job rollback": "it makes a new version, whatever the latest is",
-	"job run":      "it runs the job as it is",
-	"node drain":   "it may be drained already",
-	"node undrain": "the same",
-	"token list":   "it changes nothing",
+	"exec":             "it runs its command in any case",
+	"worker":           "it runs until it is stopped",
+	"job edit":         "it wants a terminal, see edit.txtar",
+	"job pause":        "whatever the job is by then, it is paused",
+	"job resume":       "the same",
+	"job ping-key":     "whatever key there is, it makes another one",
+	"job rollback":     "it makes a new version, whatever the latest is",
+	"job run":          "it runs the job as it is",
+	"node drain":       "it may be drained already",
+	"node undrain":     "the same",
+	"token list":       "it changes nothing",
+	"channel test":     "it sends in any case",
+	"notification ack": "it may be acknowledged already",
 }
 
 // timeouts and failures have the commands that wait for something.
@@ -102,6 +105,7 @@ func exitBench(t *testing.T) *bench {
 	b := newBench(t)
 	b.write("other.yaml", "name: b\nrun: {shell: \"echo b\"}\n")
 	b.write("larger.yaml", "kind: pool\nname: db\npool: {size: 3}\n")
+	b.write("louder.yaml", "kind: channel\nname: ops\nto: {teams: {url: {file: teams}}}\nrules: [{events: [failed, missed]}]\n")
 	b.write("user.yaml", "name: user\nschedule: {cron: \"@daily\", only: [off]}\nrun: {shell: \"true\"}\n")
 	b.write("failing.yaml", "name: failing\nrun: {shell: \"exit 3\"}\npolicy: {overlap: allow}\n")
 	b.need("apply", "-f", "failing.yaml")

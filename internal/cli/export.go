@@ -23,8 +23,8 @@ func newExport(env Env) *cobra.Command {
 	var ask exportFlags
 	cmd := &cobra.Command{
 		Use:   "export [flags]",
-		Short: "Print all jobs, calendars and pools as files for belfry apply",
-		Long: `Print the calendars, pools and jobs of all namespaces, or of one, as users wrote
+		Short: "Print all jobs, calendars, pools and channels as files for belfry apply",
+		Long: `Print the calendars, pools, channels and jobs of all namespaces, or of one, as users wrote
 them. belfry apply reads them back, here or on another server. Runs and history
 are not included.`,
 		Example: `belfry export > all.yaml
@@ -65,6 +65,13 @@ func export(ctx context.Context, server *remote, ask exportFlags) error {
 	if documents, err = exported(server, documents, pools.Items, job.KindPool, ask.labels); err != nil {
 		return err
 	}
+	channels, err := server.Channels(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	if documents, err = exported(server, documents, channels.Items, job.KindChannel, ask.labels); err != nil {
+		return err
+	}
 	query := client.JobQuery{Namespace: namespace, Labels: ask.labels, PageSize: pageSize}
 	for {
 		page, err := server.Jobs(ctx, query)
@@ -102,6 +109,8 @@ func exported(server *remote, documents []job.Document, page []client.Document, 
 			has = d.Calendar.Labels
 		case d.Pool != nil:
 			has = d.Pool.Labels
+		case d.Channel != nil:
+			has = d.Channel.Labels
 		}
 		if hasAll(has, labels) {
 			documents = append(documents, d)

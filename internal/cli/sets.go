@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -48,6 +49,30 @@ func newPool(env Env) *cobra.Command {
 		},
 		list: (*client.Client).Pools, get: (*client.Client).Pool, remove: (*client.Client).DeletePool,
 	})
+}
+
+func newChannel(env Env) *cobra.Command {
+	k := setKind{
+		kind: job.KindChannel, about: "What it had to say and has not said is dropped.", example: "ops",
+		head: []string{"NAME", "SERVICE", "EVENTS", "DESCRIPTION"},
+		row: func(d job.Document) []string {
+			var events []string
+			for _, r := range d.Channel.Rules {
+				for _, e := range r.Events {
+					if !slices.Contains(events, string(e)) {
+						events = append(events, string(e))
+					}
+				}
+			}
+			return []string{d.FullName(), d.Channel.To.Kind(), strings.Join(events, ","), orDash(d.Channel.Description)}
+		},
+		list: (*client.Client).Channels, get: (*client.Client).Channel, remove: (*client.Client).DeleteChannel,
+	}
+	cmd := newSet(env, k)
+	cmd.Short = "List, show, test and delete channels of notifications"
+	cmd.Long = "List, show, test and delete channels, through which notifications reach people and programs. belfry apply creates and updates them."
+	cmd.AddCommand(newChannelTest(env, k), newChannelStatus(env))
+	return cmd
 }
 
 // shortDays writes the first of some dates, and how many more there are.

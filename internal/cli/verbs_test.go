@@ -43,6 +43,11 @@ var verbs = map[string]verb{
 	"calendar delete":   {args: []string{"off", "--yes"}, absent: []string{"nobody", "--yes"}},
 	"calendar get":      {args: []string{"off"}, absent: []string{"nobody"}, reads: true},
 	"calendar list":     {reads: true},
+	"channel delete":    {args: []string{"ops", "--yes"}, absent: []string{"nobody", "--yes"}},
+	"channel get":       {args: []string{"ops"}, absent: []string{"nobody"}, reads: true},
+	"channel list":      {reads: true},
+	"channel status":    {reads: true},
+	"channel test":      {args: []string{"ops"}, absent: []string{"nobody"}, unrun: "its service refuses it, see notifications.txtar"},
 	"completion":        {args: []string{"bash"}},
 	"config":            {},
 	"crontab export":    {reads: true},
@@ -75,6 +80,8 @@ var verbs = map[string]verb{
 	"node list":         {reads: true},
 	"xxl executors":     {reads: true},
 	"node undrain":      {args: []string{"one"}, absent: []string{"nobody"}},
+	"notification ack":  {args: []string{"x"}, absent: []string{"nobody"}, unrun: "it wants a notification, see notifications.txtar"},
+	"notification list": {reads: true},
 	"pool delete":       {args: []string{"db", "--yes"}, absent: []string{"nobody", "--yes"}},
 	"pool get":          {args: []string{"db"}, absent: []string{"nobody"}, reads: true},
 	"pool list":         {reads: true},
@@ -127,6 +134,11 @@ policy: {overlap: allow}
 kind: calendar
 name: off
 calendar: {weekdays: sat-sun, include: [2026-12-25, 2026-12-26]}
+---
+kind: channel
+name: ops
+to: {teams: {url: {file: teams}}}
+rules: [{events: failed}]
 ---
 kind: pool
 name: db

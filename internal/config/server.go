@@ -57,10 +57,11 @@ type Server struct {
 	PlainHTTP *bool  `json:"plain_http,omitzero" doc:"Allow an address that others reach without TLS." flag:"plain-http" default:"false" why:"without TLS others read the token on its way; for servers behind something that has TLS"`
 
 	Shell Shell `json:"shell,omitzero" doc:"How commands run on this node."`
-	HTTP  HTTP  `json:"http,omitzero" doc:"What requests of jobs may reach from this node."`
+	HTTP  HTTP  `json:"http,omitzero" doc:"What requests of jobs, and notifications, may reach from this node."`
 	XXL   XXL   `json:"xxl,omitzero" doc:"How executors of XXL-JOB reach this node, and it them."`
 
 	Worker Worker `json:"worker,omitzero" doc:"What belfry worker asks in place of a store."`
+	Notify Notify `json:"notify,omitzero" doc:"How this node delivers notifications."`
 
 	LogFormat LogFormat `json:"log_format,omitzero" doc:"text or json." flag:"log-format" default:"text on a terminal, else json" why:"people read the first, programs the second"`
 	LogLevel  LogLevel  `json:"log_level,omitzero" doc:"debug, info, warn or error." flag:"log-level" default:"info" why:"a line for what operators should know, none for each run" reload:"yes"`
@@ -120,6 +121,16 @@ type HTTP struct {
 	CallbackURL URL `json:"callback_url,omitzero" max:"1024" doc:"Where services report the results of jobs with run.http.callback, for example https://belfry.example.com." default:"the address of this server, if listen names one" why:"services on other machines need a name that leads to a server of the cluster"`
 
 	TLSDirs []Dir `json:"tls_dirs,omitzero" items:"64" max:"4096" doc:"The directories in which jobs may name files for run.http.tls, by absolute path." why:"the server can read keys that are none of the job's, its own among them" reload:"yes"`
+}
+
+// Notify is how notifications are delivered.
+type Notify struct {
+	Secrets Dir `json:"secrets,omitzero" max:"4096" doc:"The directory of the secrets that channels name by file, with a directory for each namespace." default:"secrets in the data directory" why:"each namespace reaches its own secrets alone, and only users of the server read the directory"`
+}
+
+// SecretsDir returns the directory of the secrets of channels.
+func (s *Server) SecretsDir() string {
+	return cmp.Or(string(s.Notify.Secrets), filepath.Join(s.Data, "secrets"))
 }
 
 // The defaults of a Server. The others are those of the parts.

@@ -23,6 +23,7 @@ type Cell struct {
 type Kept struct {
 	Calendars map[string]*job.Calendar
 	Pools     map[string]*job.Pool
+	Channels  map[string]*job.Channel
 	Tokens    map[string]store.Token
 	Drains    map[string]*store.Drain
 	Sessions  map[job.ID]store.Session
@@ -52,7 +53,7 @@ func (o *Survey) Need(b *Batch, n *Need) {
 func (b *Batch) lookKept(n *Need) {
 	b.lookSessions(n)
 	f := &b.facts
-	n.Calendars, n.Pools, n.Tokens, n.Drains = !f.hasCalendars, !f.hasPools, !f.hasTokens, !f.hasDrains
+	n.Calendars, n.Pools, n.Channels, n.Tokens, n.Drains = !f.hasCalendars, !f.hasPools, !f.hasChannels, !f.hasTokens, !f.hasDrains
 	n.Number = !b.handovers.hasLast
 }
 
@@ -111,7 +112,7 @@ func (b *Batch) unfinishedRuns(uid job.ID) (list []store.Run) {
 
 func (b *Batch) kept() Kept {
 	k := Kept{
-		Calendars: maps.Clone(b.allCalendars()), Pools: maps.Clone(b.allPools()), Drains: maps.Clone(b.drains()),
+		Calendars: maps.Clone(b.allCalendars()), Pools: maps.Clone(b.allPools()), Channels: maps.Clone(b.allChannels()), Drains: maps.Clone(b.drains()),
 		Tokens: map[string]store.Token{}, Sessions: map[job.ID]store.Session{}, Over: maps.Clone(b.facts.over),
 		Number: b.handovers.last,
 	}
@@ -297,6 +298,8 @@ func (o *Adopt) kept(b *Batch) {
 		func(name string) { c.Dropped = append(c.Dropped, Dropped{job.KindCalendar, name}) })
 	adopt(o, o.Kept.Pools, is.Pools, func(_ string, d *job.Pool) { c.Pools = append(c.Pools, d) },
 		func(name string) { c.Dropped = append(c.Dropped, Dropped{job.KindPool, name}) })
+	adopt(o, o.Kept.Channels, is.Channels, func(_ string, d *job.Channel) { c.Channels = append(c.Channels, d) },
+		func(name string) { c.Dropped = append(c.Dropped, Dropped{job.KindChannel, name}) })
 	adopt(o, o.Kept.Tokens, is.Tokens, func(_ string, t store.Token) { c.Tokens = append(c.Tokens, t) },
 		func(name string) { c.Dropped = append(c.Dropped, Dropped{Name: name}) })
 	adopt(o, o.Kept.Drains, is.Drains, func(node string, d *store.Drain) { c.Drains = append(c.Drains, NodeDrain{node, d}) },

@@ -93,10 +93,11 @@ type Changes struct {
 
 	// Output is what came with results that were accepted.
 	Output []store.OutputChunk
-	// Calendars, Pools and Tokens are created, or replace those of the same name.
+	// Calendars, Pools, Channels and Tokens are created, or replace those of the same name.
 	// Dropped are removed.
 	Calendars []*job.Calendar
 	Pools     []*job.Pool
+	Channels  []*job.Channel
 	Tokens    []store.Token
 	Dropped   []Dropped
 	// Sessions begin, or replace those of the same id. Ended are removed.
@@ -120,7 +121,7 @@ type AskNow struct {
 	At       time.Time
 }
 
-// Dropped names a calendar, pool or token that is removed: a token by its name, the
+// Dropped names a calendar, pool, channel or token that is removed: a token by its name, the
 // others by their full names.
 type Dropped struct {
 	Kind job.Kind // "" is a token

@@ -7,7 +7,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Head is what calendars and pools have alike.
+// Head is what calendars, pools and channels have alike.
 type Head struct {
 	Kind            job.Kind
 	Namespace, Name *string
@@ -30,7 +30,12 @@ func PoolHead(p *job.Pool) Head {
 	return Head{job.KindPool, &p.Namespace, &p.Name, &p.UID, &p.Version}
 }
 
-// PutDocument decides what becomes of a calendar or pool that is to replace an
+// ChannelHead returns the head of a channel.
+func ChannelHead(c *job.Channel) Head {
+	return Head{job.KindChannel, &c.Namespace, &c.Name, &c.UID, &c.Version}
+}
+
+// PutDocument decides what becomes of a calendar, pool or channel that is to replace an
 // old one, nil for none: it gets the uid of the old one or a new one, and the
 // next version. The old one stays if it says the same.
 func PutDocument[T any](old *T, given T, head func(*T) Head, ifVersion int64, newID func() job.ID) (put *T, changed bool, err error) {

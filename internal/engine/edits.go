@@ -196,7 +196,38 @@ func (o *PutPool) Decide(b *Batch) error {
 	return nil
 }
 
-// Drop removes a calendar or a pool: see store.Jobs.
+// PutChannel creates or changes a channel: see store.Jobs.
+type PutChannel struct {
+	Given     *job.Channel
+	IfVersion int64
+	Actor     string
+	NewID     func(i int) job.ID // of the i-th that is created
+	Channel   *job.Channel
+}
+
+// Need asks for the channels.
+func (o *PutChannel) Need(b *Batch, n *Need) { n.Channels = !b.facts.hasChannels }
+
+// Decide decides about the channel.
+func (o *PutChannel) Decide(b *Batch) error {
+	full := ChannelHead(o.Given).FullName()
+	old := b.allChannels()[full]
+	if old == nil && len(b.allChannels()) >= store.ChannelsMax {
+		return fmt.Errorf("put channel %s: %w", full, store.ErrLimit)
+	}
+	put, changed, err := PutDocument(old, *o.Given, ChannelHead, o.IfVersion, func() job.ID { return o.NewID(0) })
+	if err != nil {
+		return fmt.Errorf("put channel %s: %w", full, err)
+	}
+	if o.Channel = put; !changed {
+		return nil
+	}
+	b.done.Channels = append(b.done.Channels, put)
+	b.Audit(o.Actor, "channel."+createOrChange(old == nil), full, put.Version, Differences(old, put)...)
+	return nil
+}
+
+// Drop removes a calendar, a pool or a channel: see store.Jobs.
 type Drop struct {
 	Kind            job.Kind
 	Namespace, Name string
@@ -206,10 +237,14 @@ type Drop struct {
 
 func (o *Drop) full() string { return o.Namespace + "/" + o.Name }
 
-// Need asks for the calendars and who names this one, or for the pools.
+// Need asks for the calendars and who names this one, or for the pools or channels.
 func (o *Drop) Need(b *Batch, n *Need) {
-	if o.Kind == job.KindPool {
+	switch o.Kind {
+	case job.KindPool:
 		n.Pools = !b.facts.hasPools
+		return
+	case job.KindChannel:
+		n.Channels = !b.facts.hasChannels
 		return
 	}
 	n.Calendars = !b.facts.hasCalendars
@@ -222,13 +257,20 @@ func (o *Drop) Need(b *Batch, n *Need) {
 func (o *Drop) Decide(b *Batch) error {
 	refused := func(err error) error { return fmt.Errorf("delete %s %s: %w", o.Kind, o.full(), err) }
 	var version int64
-	if o.Kind == job.KindPool {
+	switch o.Kind {
+	case job.KindPool:
 		pool := b.allPools()[o.full()]
 		if pool == nil {
 			return refused(store.ErrNotFound)
 		}
 		version = pool.Version
-	} else {
+	case job.KindChannel:
+		channel := b.allChannels()[o.full()]
+		if channel == nil {
+			return refused(store.ErrNotFound)
+		}
+		version = channel.Version
+	default:
 		calendar := b.allCalendars()[o.full()]
 		if calendar == nil {
 			return refused(store.ErrNotFound)
@@ -348,6 +390,11 @@ func (b *Batch) allCalendars() map[string]*job.Calendar {
 func (b *Batch) allPools() map[string]*job.Pool {
 	b.missing(b.facts.hasPools, "the pools", "")
 	return b.facts.pools
+}
+
+func (b *Batch) allChannels() map[string]*job.Channel {
+	b.missing(b.facts.hasChannels, "the channels", "")
+	return b.facts.channels
 }
 
 func (b *Batch) allTokens() []store.Token {

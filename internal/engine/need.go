@@ -46,10 +46,10 @@ type Need struct {
 	Number     bool
 	// Running are sessions of which is needed whether they run anything (AddRunning).
 	Running []job.ID
-	// Calendars, Pools, Tokens and Drains ask for all that there are, Naming for the
+	// Calendars, Pools, Channels, Tokens and Drains ask for all that there are, Naming for the
 	// jobs that name a calendar, by its full name (AddNaming).
-	Calendars, Pools, Tokens, Drains bool
-	Naming                           []string
+	Calendars, Pools, Channels, Tokens, Drains bool
+	Naming                                     []string
 	// Executors asks for the executors of XXL-JOB that are registered.
 	Executors bool
 
@@ -74,7 +74,7 @@ type SlotNeed struct {
 func (n *Need) Empty() bool {
 	return len(n.Jobs)+len(n.Names)+len(n.Runs)+len(n.Whole)+len(n.Waiting)+len(n.Slots)+len(n.Upstreams)+len(n.Follows)+
 		len(n.Keys)+len(n.Records)+len(n.Running)+len(n.Naming)+len(n.Handovers)+len(n.HandedOver) == 0 &&
-		!n.Number && !n.Executors && !n.Sessions && !n.Judges && !n.Calendars && !n.Pools && !n.Tokens && !n.Drains
+		!n.Number && !n.Executors && !n.Sessions && !n.Judges && !n.Calendars && !n.Pools && !n.Channels && !n.Tokens && !n.Drains
 }
 
 // Reset makes a need empty, to be filled again.
@@ -162,12 +162,13 @@ type facts struct {
 	splits, hasExecutors bool
 	executors            []store.Registration
 
-	hasCalendars, hasPools, hasTokens, hasDrains bool
-	calendars                                    map[string]*job.Calendar
-	pools                                        map[string]*job.Pool
-	tokens                                       []store.Token
-	drains                                       map[string]*store.Drain
-	namedBy                                      map[string][]*Job
+	hasCalendars, hasPools, hasChannels, hasTokens, hasDrains bool
+	calendars                                                 map[string]*job.Calendar
+	pools                                                     map[string]*job.Pool
+	channels                                                  map[string]*job.Channel
+	tokens                                                    []store.Token
+	drains                                                    map[string]*store.Drain
+	namedBy                                                   map[string][]*Job
 
 	// looked is how many of the added runs were looked at for what they need, and open
 	// are those of them that need more.
@@ -248,6 +249,7 @@ func (b *Batch) Answered(n *Need) {
 	f.hasExecutors = f.hasExecutors || n.Executors
 	f.hasCalendars = f.hasCalendars || n.Calendars
 	f.hasPools = f.hasPools || n.Pools
+	f.hasChannels = f.hasChannels || n.Channels
 	f.hasTokens = f.hasTokens || n.Tokens
 	f.hasDrains = f.hasDrains || n.Drains
 }
@@ -294,6 +296,9 @@ func (b *Batch) UseCalendars(all map[string]*job.Calendar) { b.facts.calendars =
 
 // UsePools adds all pools, with their sizes.
 func (b *Batch) UsePools(all map[string]*job.Pool) { b.facts.pools = all }
+
+// UseChannels adds all channels.
+func (b *Batch) UseChannels(all map[string]*job.Channel) { b.facts.channels = all }
 
 // UseTokens adds all tokens.
 func (b *Batch) UseTokens(all []store.Token) { b.facts.tokens = all }

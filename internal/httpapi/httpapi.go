@@ -110,6 +110,7 @@ func newAPI(c Config) (*api, error) {
 	a.eventRoutes()
 	a.serverRoutes()
 	a.statsRoutes()
+	a.notificationRoutes()
 	a.sessionRoutes()
 	a.workerRoutes()
 	a.plainRoutes()

@@ -779,6 +779,7 @@ func TestAStaleIfMatchIsRefusedWhateverTheChangeSays(t *testing.T) {
 	for path, document := range map[string]string{
 		"jobs":      `{"name": "x", "description": "%s", "run": {"shell": "true"}}`,
 		"pools":     `{"kind": "pool", "name": "x", "description": "%s", "pool": {"size": 1}}`,
+		"channels":  `{"kind": "channel", "name": "x", "description": "%s", "to": {"teams": {"url": {"file": "x"}}}, "rules": [{"events": ["failed"]}]}`,
 		"calendars": `{"kind": "calendar", "name": "x", "description": "%s", "calendar": {"include": "2026-12-25"}}`,
 	} {
 		path = "/api/v1/" + path + "/default/x"

@@ -66,6 +66,9 @@ var tags = []*huma.Tag{
 	{Name: "schedules", Description: "What schedules mean, before a job uses them."},
 	{Name: "calendars", Description: "Days that schedules skip or are restricted to."},
 	{Name: "pools", Description: "Bounds on how many runs of several jobs run at once."},
+	{Name: "channels", Description: "Where notifications go, and which."},
+	{Name: "notifications", Description: "What channels have to say."},
+	{Name: "deliveries", Description: "How channels deliver."},
 	{Name: "nodes", Description: "The processes that plan and run jobs."},
 	{Name: "xxl", Description: "Executors of XXL-JOB."},
 	{Name: "stats", Description: "What has run, counted."},
@@ -91,7 +94,7 @@ func tagOf(path string) string {
 
 // documented says what documents the operations with a tag are about: those
 // below /jobs are jobs.
-var documented = map[string]string{"jobs": "Job", "calendars": "Calendar", "pools": "Pool"}
+var documented = map[string]string{"jobs": "Job", "calendars": "Calendar", "pools": "Pool", "channels": "Channel"}
 
 // schemasAt is where the schemas are in the description.
 const schemasAt = "#/components/schemas/"

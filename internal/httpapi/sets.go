@@ -12,9 +12,10 @@ import (
 func (a *api) setRoutes() {
 	a.routesOf(a.Service.Calendars, "calendar")
 	a.routesOf(a.Service.Pools, "pool")
+	a.routesOf(a.Service.Channels, "channel")
 }
 
-// SetName names a calendar or pool in a path.
+// SetName names a calendar, pool or channel in a path.
 type SetName struct {
 	Namespace string `path:"namespace" maxLength:"128" doc:"Its namespace."`
 	Name      string `path:"name" maxLength:"128" doc:"Its name."`
@@ -43,7 +44,7 @@ type setOutput struct {
 
 func (n SetName) name() service.Name { return service.Name(n) }
 
-// routesOf adds the routes of calendars or pools.
+// routesOf adds the routes of calendars, pools or channels.
 func (a *api) routesOf(sets *service.Sets, kind string) {
 	plural := kind + "s"
 	one := "/" + plural + "/{namespace}/{name}"

@@ -1,7 +1,9 @@
 package httpapi_test
 
 import (
+	"context"
 	"encoding/hex"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/httpapi"
+	"github.com/belfry-cron/belfry/internal/notice"
 	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -26,6 +29,8 @@ type world struct {
 	*server
 	ended  client.Run // with output
 	active client.Run
+	// notification is the id of one.
+	notification string
 }
 
 // exchanged is a store that can be exchanged for another one, so that the routes
@@ -50,7 +55,7 @@ func newWorld(t *testing.T) *world {
 	if routes.on == nil {
 		routes.on = &exchanged{s.store}
 		routes.tokens = auth.New(routes.on, s.clock)
-		routes.Handler = newHandler(t, service.Config{Store: routes.on, Tokens: routes.tokens, Now: s.clock, Planner: &planner{ready: closed()}}, httpapi.Config{
+		routes.Handler = newHandler(t, service.Config{Store: routes.on, Tokens: routes.tokens, Now: s.clock, Planner: &planner{ready: closed()}, Send: func(context.Context, *job.Channel, *notice.Message) error { return nil }}, httpapi.Config{
 			Tokens: routes.tokens, Now: s.clock, Version: "test", Metrics: http.HandlerFunc(writeMetrics),
 		})
 	}
@@ -86,6 +91,18 @@ func (w *world) fill() {
 	must(err)
 	_, err = w.store.PutPool(ctx, &job.Pool{Name: "database", Slots: job.Slots{Size: 3}}, 0, "alice")
 	must(err)
+	channel, err := w.store.PutChannel(ctx, &job.Channel{
+		Name: "ops", To: job.Service{Teams: &job.AddressService{URL: job.Secret{File: "teams"}}}, Rules: []job.ChannelRule{{Events: []job.Notice{job.NoticeFailed}}},
+	}, 0, "alice")
+	must(err)
+	event := notice.Event{Kind: job.NoticeFailed, Namespace: "default", Job: "nightly", Run: w.id(), Time: w.clock(), Text: "exit status 1", Lasting: true}
+	group := notice.NewGroup(channel, &event)
+	group.Add(channel, event, w.clock())
+	text, err := json.Marshal(group)
+	must(err)
+	_, err = w.store.PutNote(ctx, store.Note{Name: notice.GroupNotes + channel.UID.String() + "/" + group.ID, Text: text})
+	must(err)
+	w.notification = channel.UID.String() + "-" + group.ID
 	definition := job.Job{
 		Name: "nightly", Schedule: job.Schedule{Cron: []string{"30 2 * * *"}},
 		Params: map[string]job.Param{"day": {}}, Run: job.RunSpec{Shell: &job.Shell{Command: "true"}},
@@ -149,6 +166,8 @@ func (w *world) target(o *operation) string {
 		name = "holidays"
 	case tag[3] == "pools":
 		name = "database"
+	case tag[3] == "channels":
+		name = "ops"
 	case tag[3] == "tokens":
 		name = "ci"
 	}
@@ -166,6 +185,8 @@ func (w *world) target(o *operation) string {
 		id = w.active.ID.String()
 	case strings.HasPrefix(o.path, "/api/v1/nodes/"):
 		id = "one" // as node names it
+	case strings.HasPrefix(o.path, "/api/v1/notifications/"):
+		id = w.notification
 	}
 	return strings.NewReplacer("{namespace}", "default", "{name}", name, "{id}", id, "{version}", "1", "{session}", session.String(), "{key}", pingKey, "{number}", strconv.Itoa(callbackNumber), "{signal}", "start").Replace(o.path)
 }
@@ -205,6 +226,10 @@ func examples(t testing.TB, o *operation) []string {
 		return []string{`{"kind": "calendar", "name": "holidays", "description": "free days", "labels": {"a": "b"}, "calendar": {"weekdays": "mon-fri", "include": ["2026-12-24"], "exclude": "2026-10-01..2026-10-07"}}`}
 	case "put-pool":
 		return []string{`{"kind": "pool", "name": "database", "description": "three", "labels": {"a": "b"}, "pool": {"size": 3}}`}
+	case "put-channel":
+		return []string{
+			`{"kind": "channel", "name": "ops", "description": "all", "labels": {"a": "b"}, "to": {"slack": {"url": {"file": "slack"}}}, "rules": [{"events": ["failed", "failing"], "jobs": ["a*"], "labels": {"x": "y"}, "in_a_row": 4}], "group": {"by": "run", "wait": "5s", "every": "1m"}, "repeat": "1h", "limit": {"messages": 5, "per": "1m"}, "quiet": [{"from": "22:00", "to": "07:00", "days": ["mon"], "except": ["failing"]}], "zone": "Europe/Berlin", "link": "https://belfry.example.org"}`,
+		}
 	case "apply":
 		return []string{
 			`{"documents": []}`,

@@ -57,6 +57,17 @@ type History struct {
 	Away bool
 }
 
+// Notifications is how notifications are delivered by this node.
+type Notifications struct {
+	Delivers bool  // it has the lease
+	Pending  int   // groups with something to say
+	Open     int   // groups with a problem that lasts
+	Sent     int64 // messages
+	Failed   int64 // tries
+	GivenUp  int64 // messages
+	Dropped  int64 // events
+}
+
 // Sources are what is asked when somebody reads the metrics. None but History may be nil.
 type Sources struct {
 	Version string
@@ -64,6 +75,8 @@ type Sources struct {
 	Load    func() Load
 	// History is nil where the store keeps its history.
 	History func() History
+	// Notifications is how notifications are delivered by this node. Nil: not by it.
+	Notifications func() Notifications
 	// Next returns when a job falls due next, and whether it does.
 	Next func(uid job.ID, at time.Time) (time.Time, bool)
 }
@@ -211,6 +224,9 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 	p.family("belfry_store_steps_lost_total", counter, "Steps that the store had acknowledged and no longer has, as after a failover of Redis.")
 	p.sample("", float64(m.lost.Load()))
 
+	if s.Notifications != nil {
+		writeNotifications(p, s.Notifications())
+	}
 	if s.History != nil {
 		writeHistory(p, s.History())
 	}
@@ -229,6 +245,28 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 	m.writeCalls(p)
 	writeProcess(p)
 	return p.text()
+}
+
+// writeNotifications writes how notifications are delivered.
+func writeNotifications(p *page, n Notifications) {
+	delivers := 0.0
+	if n.Delivers {
+		delivers = 1
+	}
+	p.family("belfry_notifications_delivering", gauge, "1 on the node that delivers notifications. The next two are 0 on the others.")
+	p.sample("", delivers)
+	p.family("belfry_notifications_waiting", gauge, "Notifications that are not delivered: they wait for others, for quiet hours, the limit of their channel or a service that is away.")
+	p.sample("", float64(n.Pending))
+	p.family("belfry_notifications_open", gauge, "Notifications about a problem that lasts.")
+	p.sample("", float64(n.Open))
+	p.family("belfry_notifications_sent_total", counter, "Messages that services have taken from this node.")
+	p.sample("", float64(n.Sent))
+	p.family("belfry_notifications_failures_total", counter, "Tries of this node to deliver a message that failed.")
+	p.sample("", float64(n.Failed))
+	p.family("belfry_notifications_given_up_total", counter, "Messages that services have refused for a day.")
+	p.sample("", float64(n.GivenUp))
+	p.family("belfry_notifications_dropped_total", counter, "Events for which notifications had no room.")
+	p.sample("", float64(n.Dropped))
 }
 
 // writeHistory writes how far history is behind.

@@ -32,6 +32,9 @@ func sourcesOf(s Store) Sources {
 		Load: func() Load {
 			return Load{Jobs: 2, CatchingUp: 1, Ahead: -time.Second, Capacity: 7, Held: 5, Pending: 3, Results: 1, ClockAhead: -1500 * time.Millisecond}
 		},
+		Notifications: func() Notifications {
+			return Notifications{Delivers: true, Pending: 3, Open: 2, Sent: 41, Failed: 5, GivenUp: 1, Dropped: 6}
+		},
 		History: func() History {
 			return History{Records: 12, Bytes: 3400, Oldest: 90 * time.Second, OutputBytes: 77, Refused: 2, OutputDropped: 4, Away: true}
 		},

@@ -91,13 +91,14 @@ func (s *Server) makeHTTP() error {
 	}
 	answers, err := service.New(service.Config{
 		LiveLogs: live, Store: s.measured, Planner: s.node.Planner(), Events: s.events, Followers: s.followers, Tokens: s.tokens,
-		Remark: s.remark,
-		Node:   s.Settings.Name, SharedUser: s.Settings.SharedUser(), Defaults: s.Settings.JobDefaults(), Now: s.Now, Log: s.Log,
+		Remark: s.remark, Send: s.sender.Send,
+		Node: s.Settings.Name, SharedUser: s.Settings.SharedUser(), Defaults: s.Settings.JobDefaults(), Now: s.Now, Log: s.Log,
 	})
 	if err != nil {
 		return err
 	}
 	s.service = answers
+	s.makeNotifier(answers)
 	sessions := auth.NewSessions(s.tokens)
 	pages, err := web.Handler(web.Config{
 		Service: answers, Tokens: s.tokens, Sessions: sessions, Node: s.Settings.Name, Version: s.Version, Now: s.Now, Log: s.Log,
@@ -133,8 +134,9 @@ func (s *Server) metricsHandler() http.Handler {
 		history = s.historyMetrics
 	}
 	return s.metrics.Handler(metrics.Sources{
-		History: history,
-		Version: s.Version, Store: s.measured, Next: s.node.Planner().NextAfter,
+		History:       history,
+		Notifications: func() metrics.Notifications { return metrics.Notifications(s.notifier.Stats()) },
+		Version:       s.Version, Store: s.measured, Next: s.node.Planner().NextAfter,
 		Load: func() metrics.Load {
 			stats := s.node.Stats()
 			return metrics.Load{

@@ -31,6 +31,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/internal/metrics"
 	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/notify"
 	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/internal/watchdog"
 	"github.com/belfry-cron/belfry/internal/worker"
@@ -72,7 +73,10 @@ type Server struct {
 	apart    *joined.Store // the store, if its history is in another one
 	metrics  *metrics.Metrics
 	ends     *ends.Log
-	measured store.Store // the store, with its calls measured
+	sender   *notify.Sender
+	notifier *notify.Notifier
+	waking   atomic.Pointer[notify.Notifier] // the same, for commits before it was made
+	measured store.Store                     // the store, with its calls measured
 	tokens   *auth.Tokens
 	watchdog *watchdog.Node
 	node     *node.Node
@@ -155,7 +159,8 @@ func (s *Server) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.node, err = node.New(node.Config{
+	s.makeSender()
+	parts := node.Config{
 		StoreName: s.Settings.Store.Shown(), Wrote: s.followers.Wrote, Executors: choose, Observer: s.metrics,
 		Keepers:  []node.Keeper{callback.New(s.measured, clock.Boot)},
 		Watchdog: s.watchdog, OutputLimit: int(s.Settings.Output), Capacity: s.Settings.Capacity,
@@ -167,7 +172,9 @@ func (s *Server) open(ctx context.Context) error {
 			Address: s.URL(), Handlers: s.handlers(),
 		},
 		Now: s.Now, Log: s.Log,
-	}.On(s.measured))
+	}.On(s.measured)
+	parts.Upkeep = overdue{parts.Upkeep, s}
+	s.node, err = node.New(parts)
 	if err != nil {
 		return err
 	}
@@ -205,6 +212,7 @@ func (s *Server) openData(ctx context.Context) error {
 	ended := func(e store.Ends) {
 		s.metrics.RunsEnded(e)
 		s.ends.Ended(e)
+		s.wakeNotifier(e)
 	}
 	s.store, err = OpenStore(ctx, s.Settings, StoreOptions{Now: s.Now, Log: s.Log, Ended: ended, Lost: s.metrics.StepsLost})
 	if err != nil && isNew {
@@ -312,6 +320,9 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	})
 	group.Go(func() { s.ends.Run(answering) })
+	if s.Settings.Has(store.RoleAPI) {
+		group.Go(func() { s.notifier.Run(answering) })
+	}
 	group.Go(func() { s.reloadOn(ctx, s.reloads) })
 	group.Go(func() { _ = s.followers.Run(answering) })
 	group.Go(func() { _ = s.service.Run(answering) })

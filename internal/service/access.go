@@ -97,6 +97,11 @@ func (c Caller) mayName(d job.Document, pointer string) error {
 	if !c.sees(d.FullName()) {
 		return c.outside().withErrors(client.FieldError{Pointer: pointer + "/namespace", Path: "namespace", Detail: "is another one"})
 	}
+	if d.Channel != nil {
+		if path, what := d.Channel.Foreign(); path != "" {
+			return c.outside().withErrors(client.FieldError{Pointer: pointer + Pointer(path), Path: path, Detail: "names " + what})
+		}
+	}
 	if d.Job == nil {
 		return nil
 	}

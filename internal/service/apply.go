@@ -46,7 +46,7 @@ type identity struct {
 }
 
 // order is the order of writing: jobs name calendars and pools.
-var order = map[job.Kind]int{job.KindCalendar: 0, job.KindPool: 1, job.KindJob: 2}
+var order = map[job.Kind]int{job.KindCalendar: 0, job.KindPool: 1, job.KindChannel: 2, job.KindJob: 3}
 
 // step is what applying does to one document.
 type step struct {
@@ -69,7 +69,7 @@ type step struct {
 	absent  map[string]bool
 }
 
-// Apply creates and changes jobs, calendars and pools to match documents. All documents are
+// Apply creates and changes jobs, calendars, pools and channels to match documents. All documents are
 // checked before the first is written. Jobs are written in batches: a store that fails in
 // the middle keeps some of them, and applying again does the rest.
 func (d *Documents) Apply(ctx context.Context, who Caller, said client.Apply) (client.Applied, error) {
@@ -325,6 +325,13 @@ func (d *Documents) findAll(ctx context.Context, steps []*step) error {
 	for _, p := range pools {
 		present[identity{job.KindPool, p.FullName()}] = job.Document{Pool: p}
 	}
+	channels, err := d.store.Channels(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range channels {
+		present[identity{job.KindChannel, c.FullName()}] = job.Document{Channel: c}
+	}
 	var jobs []*step
 	for _, s := range steps {
 		if s.document.Job != nil {
@@ -515,6 +522,13 @@ func (d *Documents) write(ctx context.Context, who Caller, part []*step) (failed
 		p, err := d.store.PutPool(ctx, s.document.Pool, s.version, actor)
 		if err == nil {
 			s.result.Version = p.Version
+		}
+		return s, err
+	}
+	if s.document.Channel != nil {
+		c, err := putChannel(ctx, d.store, s.document.Channel, s.version, actor)
+		if err == nil {
+			s.result.Version = c.Version
 		}
 		return s, err
 	}

@@ -16,6 +16,7 @@ import (
 
 // jobStore is the part of a store that jobs use.
 type jobStore interface {
+	JobsNamed(ctx context.Context, names []string) ([]*store.Job, error)
 	PutJob(ctx context.Context, p store.PutJob) (*store.Job, error)
 	Job(ctx context.Context, namespace, name string) (*store.Job, error)
 	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)

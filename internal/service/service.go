@@ -17,6 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/internal/forecast"
+	"github.com/belfry-cron/belfry/internal/notice"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -33,6 +34,7 @@ type Store interface {
 	auditStore
 	tokenStore
 	statsStore
+	noticeStore
 	HandoversOf(ctx context.Context, numbers []int64) ([]store.Handover, error)
 	Asked(ctx context.Context, list []store.Answer) error
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
@@ -72,6 +74,9 @@ type Config struct {
 	// or a history store that is behind, and an error when it is not ready because of that. May be
 	// nil.
 	Remark func() (warning string, err error)
+	// Send delivers a message to the service of a channel, for tests of channels. Nil: channels
+	// cannot be tested.
+	Send func(ctx context.Context, c *job.Channel, m *notice.Message) error
 	// Node is the name of this node, "" for none.
 	Node string
 	// SharedUser is the user that both this server and commands of jobs run as, "" where
@@ -94,6 +99,7 @@ type Service struct {
 	Schedules *Schedules
 	Calendars *Sets
 	Pools     *Sets
+	Channels  *Sets
 	Runs      *Runs
 	Output    *Output
 	Lines     *Lines
@@ -109,6 +115,8 @@ type Service struct {
 	Load      *Load
 	Bulk      *Bulk
 	Workers   *Workers
+	// Notifications are what channels tell of.
+	Notifications *Notifications
 }
 
 // New returns a service.
@@ -137,26 +145,28 @@ func New(c Config) (*Service, error) {
 	output := &Output{shared: s, runs: runs, store: outputs, followers: c.Followers, places: streams, node: c.Node}
 	nodes := &Nodes{store: c.Store, planner: c.Planner, remark: c.Remark, node: c.Node}
 	return &Service{
-		Jobs:      jobs,
-		Documents: &Documents{shared: s, rules: rules, store: c.Store},
-		Schedules: &Schedules{rules: rules},
-		Calendars: calendars(s, rules, c.Store),
-		Pools:     pools(s, rules, c.Store),
-		Runs:      runs,
-		Output:    output,
-		Lines:     &Lines{output: output},
-		Events:    &Events{hub: c.Events, store: c.Store, places: streams},
-		Nodes:     nodes,
-		Executors: &Executors{store: c.Store},
-		Audit:     &Audit{shared: s, store: c.Store},
-		Access:    &Access{store: c.Store, tokens: c.Tokens, sharedUser: c.SharedUser},
-		Reports:   &Reports{shared: s, jobs: jobs, store: c.Store, tokens: c.Tokens},
-		Callbacks: &Callbacks{shared: s, store: c.Store},
-		Attention: &Attention{jobs: jobs, runs: runs, nodes: nodes},
-		Stats:     &Stats{shared: s, jobs: jobs, runs: runs, store: c.Store},
-		Load:      &Load{shared: s, jobs: jobs},
-		Bulk:      &Bulk{jobs: jobs, runs: runs},
-		Workers:   newWorkers(c.Store, c.Followers, c.Node, c.Now),
+		Jobs:          jobs,
+		Documents:     &Documents{shared: s, rules: rules, store: c.Store},
+		Schedules:     &Schedules{rules: rules},
+		Calendars:     calendars(s, rules, c.Store),
+		Pools:         pools(s, rules, c.Store),
+		Channels:      channels(s, rules, c.Store),
+		Runs:          runs,
+		Output:        output,
+		Lines:         &Lines{output: output},
+		Events:        &Events{hub: c.Events, store: c.Store, places: streams},
+		Nodes:         nodes,
+		Executors:     &Executors{store: c.Store},
+		Audit:         &Audit{shared: s, store: c.Store},
+		Access:        &Access{store: c.Store, tokens: c.Tokens, sharedUser: c.SharedUser},
+		Reports:       &Reports{shared: s, jobs: jobs, store: c.Store, tokens: c.Tokens},
+		Callbacks:     &Callbacks{shared: s, store: c.Store},
+		Attention:     &Attention{jobs: jobs, runs: runs, nodes: nodes},
+		Stats:         &Stats{shared: s, jobs: jobs, runs: runs, store: c.Store},
+		Load:          &Load{shared: s, jobs: jobs},
+		Bulk:          &Bulk{jobs: jobs, runs: runs},
+		Notifications: &Notifications{shared: s, store: c.Store, send: c.Send},
+		Workers:       newWorkers(c.Store, c.Followers, c.Node, c.Now),
 	}, nil
 }
 

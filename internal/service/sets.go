@@ -7,11 +7,12 @@ import (
 	"strings"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/notice"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
-// setStore is the part of a store that calendars and pools use.
+// setStore is the part of a store that calendars, pools and channels use.
 type setStore interface {
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error)
@@ -19,9 +20,13 @@ type setStore interface {
 	Pools(ctx context.Context) ([]*job.Pool, error)
 	PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (*job.Pool, error)
 	DeletePool(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
+	Channels(ctx context.Context) ([]*job.Channel, error)
+	PutChannel(ctx context.Context, c *job.Channel, ifVersion int64, actor string) (*job.Channel, error)
+	DeleteChannel(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
+	PutConsumer(ctx context.Context, c store.Consumer) error
 }
 
-// Sets has the calendars or the pools.
+// Sets has the calendars, the pools or the channels.
 type Sets struct {
 	*shared
 	rules  *rulebook
@@ -61,6 +66,31 @@ func pools(s *shared, rules *rulebook, in setStore) *Sets {
 		},
 		in.DeletePool,
 	}
+}
+
+func channels(s *shared, rules *rulebook, in setStore) *Sets {
+	document := func(c *job.Channel) job.Document { return job.Document{Channel: c} }
+	return &Sets{
+		s, rules, job.KindChannel,
+		func(ctx context.Context) ([]job.Document, error) {
+			list, err := in.Channels(ctx)
+			return documentsOf(list, document), err
+		},
+		func(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error) {
+			c, err := putChannel(ctx, in, d.Channel, ifVersion, actor)
+			return document(c), err
+		},
+		in.DeleteChannel,
+	}
+}
+
+// putChannel creates or changes a channel. The feed receives what ends from then on, before the
+// node that delivers has seen the channel.
+func putChannel(ctx context.Context, in setStore, c *job.Channel, ifVersion int64, actor string) (*job.Channel, error) {
+	if err := in.PutConsumer(ctx, notice.Consumer()); err != nil {
+		return nil, err
+	}
+	return in.PutChannel(ctx, c, ifVersion, actor)
 }
 
 func documentsOf[T any](list []T, document func(T) job.Document) []job.Document {

@@ -157,6 +157,11 @@ func (s *backend) Calendars(ctx context.Context) ([]*job.Calendar, error) {
 // Pools implements ledger.Backend.
 func (s *backend) Pools(ctx context.Context) ([]*job.Pool, error) { return byName(ctx, s, s.pools) }
 
+// Channels implements ledger.Backend.
+func (s *backend) Channels(ctx context.Context) ([]*job.Channel, error) {
+	return byName(ctx, s, s.channels)
+}
+
 func byName[T any](ctx context.Context, s *backend, all map[string]*T) ([]*T, error) {
 	unlock, err := s.begin(ctx)
 	if err != nil {

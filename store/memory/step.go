@@ -65,6 +65,9 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 	if n.Pools {
 		b.UsePools(cloned((*backend)(t), t.pools))
 	}
+	if n.Channels {
+		b.UseChannels(cloned((*backend)(t), t.channels))
+	}
 	if n.Tokens {
 		b.UseTokens((*backend)(t).allTokens())
 	}
@@ -256,6 +259,9 @@ func (t *tx) writeDocuments(c *engine.Changes) {
 	for _, d := range c.Pools {
 		t.pools[d.Namespace+"/"+d.Name] = d
 	}
+	for _, d := range c.Channels {
+		t.channels[d.Namespace+"/"+d.Name] = d
+	}
 	for _, token := range c.Tokens {
 		t.tokens[token.Name] = token
 	}
@@ -265,6 +271,8 @@ func (t *tx) writeDocuments(c *engine.Changes) {
 			delete(t.calendars, d.Name)
 		case job.KindPool:
 			delete(t.pools, d.Name)
+		case job.KindChannel:
+			delete(t.channels, d.Name)
 		default:
 			delete(t.tokens, d.Name)
 		}

@@ -54,7 +54,7 @@ func Run(t *testing.T, open Open) {
 // RunJoined tests a store whose history is kept apart from its jobs.
 func RunJoined(t *testing.T, open Open) {
 	run(t, open,
-		keepTests, jobTests, planningTests, claimTests, handoverTests, overlapTests, endTests, expectTests, membershipTests, absenceTests, historyTests, tokenTests, auditTests, faultTests, appendTests, feedTests, reportTests, eventTests, batchTests, atOnceTests, registryTests, flowTests,
+		keepTests, jobTests, planningTests, claimTests, handoverTests, overlapTests, endTests, expectTests, membershipTests, absenceTests, historyTests, tokenTests, auditTests, faultTests, appendTests, feedTests, reportTests, eventTests, batchTests, atOnceTests, registryTests, flowTests, noteTests,
 	)
 	t.Run("the same random steps as on the model give the same answers", func(t *testing.T) { testModel(t, open) })
 	t.Run("many writers at once keep the invariants", func(t *testing.T) { testConcurrent(t, open) })

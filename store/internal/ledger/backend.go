@@ -7,7 +7,7 @@
 //
 // The state is cells, one for each job: the job (engine.Job with its engine.Document) and
 // its unfinished runs. Besides there are sessions, the keys of requests, calendars, pools,
-// tokens, the audit, and history. Runs of several jobs meet only in the slot of a pool.
+// channels, tokens, the audit, and history. Runs of several jobs meet only in the slot of a pool.
 //
 // # What the ledger does for a backend
 //
@@ -48,6 +48,7 @@ type ControlBackend interface {
 	// that Tx.Write gets, new ones and replacements, go into the feed as well.
 	store.Feed
 	store.Registry
+	store.Notes
 	ExpireAudit(ctx context.Context, keep store.Retention) (more bool, err error)
 	Now(ctx context.Context) (time.Time, error)
 	Hints(ctx context.Context) <-chan store.Hint
@@ -62,6 +63,7 @@ type ControlBackend interface {
 	Summary(ctx context.Context) ([job.Partitions]store.PartitionSummary, error)
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	Pools(ctx context.Context) ([]*job.Pool, error)
+	Channels(ctx context.Context) ([]*job.Channel, error)
 	Tokens(ctx context.Context) ([]store.Token, error)
 	Audit(ctx context.Context, q store.AuditQuery) (list []store.AuditRecord, next int64, err error)
 

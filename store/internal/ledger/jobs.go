@@ -127,6 +127,17 @@ func (s *Control) PutPool(ctx context.Context, p *job.Pool, ifVersion int64, act
 	return op.Pool, err
 }
 
+// PutChannel implements store.Jobs.
+func (s *Control) PutChannel(ctx context.Context, c *job.Channel, ifVersion int64, actor string) (*job.Channel, error) {
+	given, err := columns.Copied(*c)
+	if err != nil {
+		return nil, err
+	}
+	op := engine.PutChannel{Given: &given, IfVersion: ifVersion, Actor: actor, NewID: s.newIDs()}
+	err = s.do(ctx, Order{Items: 1, Adds: true}, &op)
+	return op.Channel, err
+}
+
 // DeleteCalendar implements store.Jobs.
 func (s *Control) DeleteCalendar(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
 	return s.do(ctx, Order{Items: 1}, &engine.Drop{Kind: job.KindCalendar, Namespace: namespace, Name: name, IfVersion: ifVersion, Actor: actor})
@@ -135,6 +146,11 @@ func (s *Control) DeleteCalendar(ctx context.Context, namespace, name string, if
 // DeletePool implements store.Jobs.
 func (s *Control) DeletePool(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
 	return s.do(ctx, Order{Items: 1}, &engine.Drop{Kind: job.KindPool, Namespace: namespace, Name: name, IfVersion: ifVersion, Actor: actor})
+}
+
+// DeleteChannel implements store.Jobs.
+func (s *Control) DeleteChannel(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
+	return s.do(ctx, Order{Items: 1}, &engine.Drop{Kind: job.KindChannel, Namespace: namespace, Name: name, IfVersion: ifVersion, Actor: actor})
 }
 
 // PutToken implements store.Tokens.

@@ -330,13 +330,18 @@ func (w *writer) documents(c *engine.Changes) error {
 			return err
 		}
 	}
+	for _, d := range c.Channels {
+		if err := w.document(channelKeys+d.FullName(), d); err != nil {
+			return err
+		}
+	}
 	for i := range c.Tokens {
 		w.docs = true
 		w.rest.put(tokenKeys+c.Tokens[i].Name, encode(&c.Tokens[i], codeToken, 128))
 	}
 	for _, d := range c.Dropped {
 		w.docs = true
-		prefix := map[job.Kind]string{job.KindCalendar: calendarKeys, job.KindPool: poolKeys, "": tokenKeys}[d.Kind]
+		prefix := map[job.Kind]string{job.KindCalendar: calendarKeys, job.KindPool: poolKeys, job.KindChannel: channelKeys, "": tokenKeys}[d.Kind]
 		w.rest.Deletes = append(w.rest.Deletes, prefix+d.Name)
 	}
 	for _, d := range c.Drains {

@@ -206,6 +206,12 @@ func (b *Backend) Pools(ctx context.Context) (list []*job.Pool, err error) {
 	return list, err
 }
 
+// Channels implements ledger.Backend.
+func (b *Backend) Channels(ctx context.Context) (list []*job.Channel, err error) {
+	err = b.read(ctx, func(s *state) { list = byName(s.channels) })
+	return list, err
+}
+
 // Tokens implements ledger.Backend.
 func (b *Backend) Tokens(ctx context.Context) (list []store.Token, err error) {
 	err = b.read(ctx, func(s *state) { list = s.allTokens() })

@@ -346,7 +346,7 @@ func (t *tx) lookMembers(n *engine.Need, b *engine.Batch) {
 
 func (t *tx) lookDocuments(n *engine.Need, b *engine.Batch) {
 	s := t.b.state
-	if n.Calendars || n.Pools || n.Tokens || n.Drains {
+	if n.Calendars || n.Pools || n.Channels || n.Tokens || n.Drains {
 		t.saw(documentsKey)
 	}
 	if n.Calendars {
@@ -354,6 +354,9 @@ func (t *tx) lookDocuments(n *engine.Need, b *engine.Batch) {
 	}
 	if n.Pools {
 		b.UsePools(clone(s.pools))
+	}
+	if n.Channels {
+		b.UseChannels(clone(s.channels))
 	}
 	if n.Tokens {
 		b.UseTokens(s.allTokens())

@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// documentsByName returns the calendars or pools by full name.
+// documentsByName returns the calendars, pools or channels by full name.
 func documentsByName[T any](t *tx, kind job.Kind) (map[string]*T, error) {
 	all := map[string]*T{}
 	q := t.query("select full_name, definition from documents where kind = ?", string(kind))
@@ -26,7 +26,7 @@ func documentsByName[T any](t *tx, kind job.Kind) (map[string]*T, error) {
 	return all, q.Err()
 }
 
-// documentsOf returns the calendars or pools in the order of their full names.
+// documentsOf returns the calendars, pools or channels in the order of their full names.
 func documentsOf[T any](ctx context.Context, s *backend, kind job.Kind) (list []*T, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		all, err := documentsByName[T](t, kind)
@@ -49,6 +49,11 @@ func (s *backend) Pools(ctx context.Context) ([]*job.Pool, error) {
 	return documentsOf[job.Pool](ctx, s, job.KindPool)
 }
 
+// Channels implements ledger.Backend.
+func (s *backend) Channels(ctx context.Context) ([]*job.Channel, error) {
+	return documentsOf[job.Channel](ctx, s, job.KindChannel)
+}
+
 var documentRows = &Table{Name: "documents", Key: 2, Columns: []Column{
 	{"kind", Text}, {"full_name", Text}, {"uid", Blob}, {"version", Int}, {"definition", Text},
 }}
@@ -65,7 +70,7 @@ var tokenRows = &Table{Name: "tokens", Key: 1, Columns: []Column{
 	{"name", Text}, {"hash", Blob}, {"role", Text}, {"namespace", Text}, {"created", Int}, {"made_by", Text}, {"expires", Int},
 }}
 
-// writeDocuments writes calendars, pools and tokens.
+// writeDocuments writes calendars, pools, channels and tokens.
 func (st *step) writeDocuments(c *engine.Changes) error {
 	documents, tokens := st.rows(documentRows, 0), st.rows(tokenRows, 0)
 	for _, d := range c.Calendars {
@@ -75,6 +80,11 @@ func (st *step) writeDocuments(c *engine.Changes) error {
 	}
 	for _, d := range c.Pools {
 		if err := documents.document(engine.PoolHead(d), d); err != nil {
+			return err
+		}
+	}
+	for _, d := range c.Channels {
+		if err := documents.document(engine.ChannelHead(d), d); err != nil {
 			return err
 		}
 	}

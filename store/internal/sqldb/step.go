@@ -612,6 +612,13 @@ func (st *step) loadDocuments(n *engine.Need, b *engine.Batch) error {
 		}
 		b.UsePools(all)
 	}
+	if n.Channels {
+		all, err := documentsByName[job.Channel](st.tx, job.KindChannel)
+		if err != nil {
+			return err
+		}
+		b.UseChannels(all)
+	}
 	if n.Tokens {
 		all, err := st.tokens()
 		if err != nil {

@@ -1,0 +1,72 @@
+package client
+
+import (
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Notification is what a channel has to say about one group of problems.
+type Notification struct {
+	ID       string            `json:"id" doc:"Its id, for the acknowledgement."`
+	Channel  string            `json:"channel" doc:"The channel, namespace/name."`
+	About    string            `json:"about" doc:"What the problems have in common: a job, a run, a node, a namespace or the channel."`
+	State    NotificationState `json:"state" enum:"waiting,retrying,refused,sent" doc:"Whether the latest news was delivered: it waits for others, for quiet hours or the limit; a try has failed; the service has refused it; it was delivered."`
+	Open     bool              `json:"open" doc:"A problem lasts."`
+	Events   []NotifiedEvent   `json:"events" doc:"The problems that last or that are not delivered."`
+	More     int               `json:"more,omitempty" doc:"Events of problems that are not listed."`
+	Messages int               `json:"messages,omitempty" doc:"How many messages were delivered."`
+	SentAt   time.Time         `json:"sent_at,omitzero" doc:"When the latest was."`
+	Tries    int               `json:"tries,omitempty" doc:"How often the next message was tried."`
+	Error    string            `json:"error,omitempty" doc:"Why the latest try failed."`
+	AckedBy  string            `json:"acked_by,omitempty" doc:"Who has acknowledged it."`
+	AckedAt  time.Time         `json:"acked_at,omitzero" doc:"When."`
+}
+
+// NotificationState is whether the latest news was delivered.
+type NotificationState string
+
+// Whether the latest news was delivered.
+const (
+	NotificationWaiting  NotificationState = "waiting"
+	NotificationRetrying NotificationState = "retrying"
+	NotificationRefused  NotificationState = "refused"
+	NotificationSent     NotificationState = "sent"
+)
+
+// NotifiedEvent is one thing that a notification is about.
+type NotifiedEvent struct {
+	Event job.Notice `json:"event" enum:"failed,failing,recovered,missed,late,waiting,slow,unmet,paused,node_lost,history_away" doc:"What it is."`
+	Job   string     `json:"job,omitempty" doc:"The job, namespace/name."`
+	Node  string     `json:"node,omitempty" doc:"The node."`
+	Run   job.ID     `json:"run,omitzero" doc:"The latest run that shows it."`
+	Count int        `json:"count" doc:"How many events it is."`
+	First time.Time  `json:"first" doc:"When the first was."`
+	Last  time.Time  `json:"last" doc:"When the latest was."`
+	Over  time.Time  `json:"over,omitzero" doc:"When it was over."`
+	Text  string     `json:"text,omitempty" doc:"The reason, in words."`
+}
+
+// Delivery is how a channel delivers.
+type Delivery struct {
+	Channel  string    `json:"channel" doc:"The channel, namespace/name."`
+	Service  string    `json:"service" doc:"The service: webhook, mail, slack and so on."`
+	Paused   bool      `json:"paused,omitempty" doc:"The channel is paused."`
+	Waiting  int       `json:"waiting" doc:"Notifications that are not delivered yet."`
+	Open     int       `json:"open" doc:"Notifications with a problem that lasts."`
+	Sent     int64     `json:"sent" doc:"Messages that were delivered."`
+	Failed   int64     `json:"failed" doc:"Tries that failed."`
+	GivenUp  int64     `json:"given_up" doc:"Messages that the service refused for a day, and that are not tried again."`
+	Dropped  int64     `json:"dropped" doc:"Events for which there was no room."`
+	SentAt   time.Time `json:"sent_at,omitzero" doc:"When the latest message was delivered."`
+	Error    string    `json:"error,omitempty" doc:"Why the latest try failed, empty if it did not."`
+	FailedAt time.Time `json:"failed_at,omitzero" doc:"When the latest try failed."`
+	Next     time.Time `json:"next,omitzero" doc:"Before this nothing is tried, after failures."`
+}
+
+// ChannelTest is what came of a test of a channel.
+type ChannelTest struct {
+	Delivered bool    `json:"delivered" doc:"The service has taken the message."`
+	Error     string  `json:"error,omitempty" doc:"Why it has not."`
+	Seconds   float64 `json:"seconds" doc:"How long that took."`
+}

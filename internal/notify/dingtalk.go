@@ -1,0 +1,56 @@
+package notify
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/notice"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// dingTalkMax is how many bytes a message has at most: DingTalk takes 20,000.
+const dingTalkMax = 16_000
+
+// dingTalkBusy are the numbers of errors after which the same message may be taken later: more
+// than 20 messages in a minute.
+var dingTalkBusy = map[int]time.Duration{130101: time.Minute, -1: 30 * time.Second}
+
+// dingTalk delivers text to the webhook of a robot, signed if there is a key.
+func (s *Sender) dingTalk(ctx context.Context, c *job.Channel, m *notice.Message) error {
+	to := c.To.DingTalk
+	address, err := s.secret(c, &to.URL)
+	if err != nil {
+		return err
+	}
+	key, err := s.secret(c, to.Secret)
+	if err != nil {
+		return err
+	}
+	if key != "" {
+		u, err := url.Parse(address)
+		if err != nil {
+			return refused("the address is not that of a web server")
+		}
+		at := strconv.FormatInt(s.config.Now().UnixMilli(), 10)
+		query := u.Query()
+		query.Set("timestamp", at)
+		query.Set("sign", signed(key, at+"\n"+key))
+		u.RawQuery = query.Encode()
+		address = u.String()
+	}
+	return s.post(ctx, request{url: address, judge: coded("errcode", dingTalkBusy), body: map[string]any{
+		"msgtype": "text", "text": map[string]any{"content": plainText(m, dingTalkMax)},
+	}})
+}
+
+// signed returns the HMAC-SHA256 of a text in base64.
+func signed(key, text string) string {
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write([]byte(text))
+	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}

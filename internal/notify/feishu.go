@@ -1,0 +1,37 @@
+package notify
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/notice"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// feishuMax is how many bytes a message has at most: Feishu takes requests of 20 KB.
+const feishuMax = 12_000
+
+// feishuBusy are the numbers of errors after which the same message may be taken later: too
+// many messages at once.
+var feishuBusy = map[int]time.Duration{9499: 30 * time.Second, 11232: 30 * time.Second}
+
+// feishu delivers text to the webhook of a bot, signed if there is a key: what is signed is
+// nothing, with the time and the key as the key.
+func (s *Sender) feishu(ctx context.Context, c *job.Channel, m *notice.Message) error {
+	to := c.To.Feishu
+	address, err := s.secret(c, &to.URL)
+	if err != nil {
+		return err
+	}
+	key, err := s.secret(c, to.Secret)
+	if err != nil {
+		return err
+	}
+	body := map[string]any{"msg_type": "text", "content": map[string]any{"text": plainText(m, feishuMax)}}
+	if key != "" {
+		at := strconv.FormatInt(s.config.Now().Unix(), 10)
+		body["timestamp"], body["sign"] = at, signed(at+"\n"+key, "")
+	}
+	return s.post(ctx, request{url: address, body: body, judge: coded("code", feishuBusy)})
+}

@@ -1,0 +1,46 @@
+package notify
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"strings"
+
+	"github.com/belfry-cron/belfry/internal/notice"
+	"github.com/belfry-cron/belfry/job"
+)
+
+const (
+	opsgenieServer     = "https://api.opsgenie.com"
+	opsgenieMessageMax = 130   // letters
+	opsgenieTextMax    = 15000 // letters of the description
+)
+
+var opsgeniePriorities = map[notice.Severity]string{notice.Bad: "P2", notice.Warning: "P3", notice.Good: "P5"}
+
+// opsgenie creates or closes an alert. All messages of a group have one alias.
+func (s *Sender) opsgenie(ctx context.Context, c *job.Channel, m *notice.Message) error {
+	to := c.To.Opsgenie
+	key, err := s.secret(c, &to.Key)
+	if err != nil {
+		return err
+	}
+	r := request{
+		url:    strings.TrimRight(cmp.Or(to.Server, opsgenieServer), "/") + "/v2/alerts",
+		header: map[string]string{"Authorization": "GenieKey " + key},
+	}
+	if isOver(m) {
+		r.url += "/" + url.PathEscape(m.Key) + "/close?identifierType=alias"
+		r.body = map[string]any{"source": "belfry", "note": m.Title}
+		return s.post(ctx, r)
+	}
+	details := map[string]string{"channel": m.Channel, "message": m.ID}
+	if link := linkOf(m); link != "" {
+		details["link"] = link
+	}
+	r.body = map[string]any{
+		"message": shorten(m.Title, opsgenieMessageMax), "alias": m.Key, "description": m.Body(opsgenieTextMax),
+		"source": "belfry", "tags": []string{"belfry"}, "priority": opsgeniePriorities[m.Severity], "details": details,
+	}
+	return s.post(ctx, r)
+}

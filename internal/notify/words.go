@@ -1,0 +1,30 @@
+package notify
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/belfry-cron/belfry/internal/notice"
+)
+
+// markdownEscape writes what Markdown takes for more than letters. Reasons come from the
+// output of commands.
+var markdownEscape = strings.NewReplacer(
+	`\`, `\\`, "*", `\*`, "_", `\_`, "`", "\\`", "[", `\[`, "]", `\]`, "~", `\~`, "|", `\|`, "<", `\<`, ">", `\>`, "#", `\#`,
+)
+
+func moreText(n int) string { return fmt.Sprintf("… and %d more", n) }
+
+// linkOf returns where a message leads.
+func linkOf(m *notice.Message) string {
+	if len(m.Lines) == 1 && m.Lines[0].Link != "" {
+		return m.Lines[0].Link
+	}
+	return m.Link
+}
+
+// plainText returns a message as text of at most so many bytes, with its title.
+func plainText(m *notice.Message, most int) string {
+	title := marks[m.Severity] + " " + m.Title
+	return title + "\n" + m.Body(most-len(title)-1)
+}

@@ -1,0 +1,86 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/notice"
+	"github.com/belfry-cron/belfry/internal/notify"
+	"github.com/belfry-cron/belfry/internal/service"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// makeNotifier makes what delivers notifications. Nodes with the role api do that in turn.
+func (s *Server) makeNotifier(answers *service.Service) {
+	s.notifier = notify.New(notify.Config{
+		Store: s.measured, Node: s.Settings.Name, Send: s.sender.Send, Now: s.Now, Log: s.Log,
+		Look: func(ctx context.Context) (notice.Lasting, error) {
+			l, err := answers.Attention.Lasting(ctx, service.Caller{Name: s.Settings.Name, Role: store.RoleViewer})
+			if err == nil && s.apart != nil {
+				s.historyAway(&l)
+			}
+			return l, err
+		},
+	})
+	s.waking.Store(s.notifier)
+}
+
+// makeSender makes what speaks to the services of channels. It reaches what requests of jobs
+// may reach.
+func (s *Server) makeSender() {
+	s.sender = notify.NewSender(notify.SenderConfig{
+		Secrets: s.Settings.SecretsDir(), Getenv: s.Getenv, Control: s.requests.Control, Version: s.Version, Now: s.Now,
+	})
+	s.closers = append(s.closers, func() error { s.sender.Close(); return nil })
+}
+
+// historyAway adds that the history store is away.
+func (s *Server) historyAway(l *notice.Lasting) {
+	l.Whole = append(l.Whole, job.NoticeHistory)
+	if status := s.apart.Status(); status.Away != nil {
+		e := notice.Event{Kind: job.NoticeHistory, Time: s.Now(), Text: fmt.Sprintf("%d records wait for it: %v", status.Held.Entries, status.Away)}
+		if !status.Held.Oldest.IsZero() {
+			e.Time = status.Held.Oldest
+		}
+		l.Events = append(l.Events, e)
+	}
+}
+
+// overdue is an upkeep whose alerts are kept for notifications.
+type overdue struct {
+	node.Upkeep
+	server *Server
+}
+
+// keepWithin bounds the keeping of alerts, which are logged in any case.
+const keepWithin = 5 * time.Second
+
+// Alerts implements node.Upkeep.
+func (o overdue) Alerts(ctx context.Context, limit int) ([]store.Alert, error) {
+	list, err := o.Upkeep.Alerts(ctx, limit)
+	if err == nil && len(list) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, keepWithin)
+		defer cancel()
+		if err := notify.Overdue(ctx, o.server.measured, o.server.Now(), list); err != nil {
+			o.server.Log.Warn("cannot keep alerts for notifications", "error", err)
+		}
+	}
+	return list, err
+}
+
+// wakeNotifier lets the notifier look soon at what has ended in failure.
+func (s *Server) wakeNotifier(e store.Ends) {
+	n := s.waking.Load()
+	if n == nil {
+		return
+	}
+	for _, r := range e.Records {
+		if r.Final && r.Attempt.Outcome.Alarms() {
+			n.Wake()
+			return
+		}
+	}
+}

@@ -1,0 +1,430 @@
+package job
+
+import (
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/cron"
+)
+
+// Channel is a place where notifications go, with the rules that say which.
+type Channel struct {
+	Namespace   string            `json:"namespace,omitzero" max:"128" doc:"The namespace of the channel. Default: default."`
+	Name        string            `json:"name" max:"128" doc:"The name of the channel in its namespace."`
+	Description string            `json:"description,omitzero" max:"4096" doc:"What the channel is for, in words for people."`
+	Labels      map[string]string `json:"labels,omitzero" items:"64" doc:"Free marks to find and group channels by."`
+	To          Service           `json:"to" doc:"Where notifications go: exactly one service."`
+	Rules       []ChannelRule     `json:"rules" items:"50" doc:"What is sent. An event that matches one of the rules is sent once."`
+	Group       Grouping          `json:"group,omitzero" doc:"Which events share a message, and how often messages come."`
+	Repeat      Duration          `json:"repeat,omitzero" min:"1m" max:"30d" doc:"How often a message is repeated while its problem lasts and is not acknowledged. Default: never."`
+	Limit       MessageLimit      `json:"limit,omitzero" doc:"How many messages are sent at most. What is beyond the limit waits and is sent together."`
+	Quiet       []QuietHours      `json:"quiet,omitzero" items:"20" doc:"Hours in which messages wait."`
+	Zone        string            `json:"zone,omitzero" max:"64" doc:"The time zone of quiet hours and of times in messages. Default: UTC."`
+	Link        string            `json:"link,omitzero" max:"1024" doc:"The address of the web UI, for links in messages: https://belfry.example.org. Default: no links."`
+	Paused      bool              `json:"paused,omitzero" doc:"Nothing is sent, and events are not kept for later."`
+	UID         ID                `json:"uid,omitzero" doc:"Read-only. The identity of the channel."`
+	Version     int64             `json:"version,omitzero" min:"1" doc:"Read-only. Every change of the channel increments it."`
+}
+
+// FullName returns "namespace/name".
+func (c *Channel) FullName() string { return fullName(c.Namespace, c.Name) }
+
+// Service is where notifications go: exactly one of its fields is set.
+type Service struct {
+	Webhook   *WebhookService   `json:"webhook,omitzero" doc:"A POST of JSON, signed as Standard Webhooks."`
+	Mail      *MailService      `json:"mail,omitzero" doc:"Mail by SMTP."`
+	Slack     *SlackService     `json:"slack,omitzero" doc:"Slack, by an incoming webhook or a bot."`
+	Teams     *AddressService   `json:"teams,omitzero" doc:"Microsoft Teams, by the webhook of a workflow."`
+	Discord   *AddressService   `json:"discord,omitzero" doc:"Discord, by a webhook."`
+	Telegram  *TelegramService  `json:"telegram,omitzero" doc:"Telegram, by a bot."`
+	PagerDuty *PagerDutyService `json:"pagerduty,omitzero" doc:"PagerDuty, by its Events API 2. Incidents are resolved when the problem is over."`
+	Opsgenie  *OpsgenieService  `json:"opsgenie,omitzero" doc:"Opsgenie, by its alert API. Alerts are closed when the problem is over."`
+	DingTalk  *SignedService    `json:"dingtalk,omitzero" doc:"DingTalk, by the webhook of a robot."`
+	Feishu    *SignedService    `json:"feishu,omitzero" doc:"Feishu or Lark, by the webhook of a bot."`
+	WeCom     *AddressService   `json:"wecom,omitzero" doc:"WeCom, by the webhook of a group robot."`
+}
+
+// Secret names a secret that the servers have. Documents never hold the secret.
+type Secret struct {
+	File string `json:"file,omitzero" max:"128" doc:"The name of a file in the directory of the channel's namespace in notify.secrets of the servers."`
+	Env  string `json:"env,omitzero" max:"128" doc:"The end of the name of a variable of the servers: with TOKEN in the namespace web-shop it is BELFRY_SECRET_WEB_SHOP__TOKEN."`
+}
+
+// WebhookService is a receiver of Standard Webhooks.
+type WebhookService struct {
+	URL       string  `json:"url,omitzero" max:"2048" doc:"The address, with https or http. An address that is a secret is url_secret."`
+	URLSecret *Secret `json:"url_secret,omitzero" doc:"The address, in place of url."`
+	Secret    *Secret `json:"secret" doc:"The key of the signature: whsec_ and base64 of 24 to 64 bytes."`
+}
+
+// MailService is a server for mail and the addresses of a message.
+type MailService struct {
+	Server   string   `json:"server" max:"256" doc:"The server, host:port. Port 465 has TLS from the beginning."`
+	From     string   `json:"from" max:"256" doc:"The address of the sender."`
+	To       []string `json:"to" items:"100" max:"256" doc:"The addresses of the receivers."`
+	Username string   `json:"username,omitzero" max:"256" doc:"The user at the server. Default: none."`
+	Password *Secret  `json:"password,omitzero" doc:"The password of the user."`
+	TLS      MailTLS  `json:"tls,omitzero" doc:"How the connection is encrypted. Default: implicit on port 465, else starttls."`
+	Plain    bool     `json:"plain,omitzero" doc:"Send only plain text, without HTML."`
+}
+
+// MailTLS is how a connection for mail is encrypted.
+type MailTLS string
+
+// How a connection for mail is encrypted.
+const (
+	MailStartTLS MailTLS = "starttls" // from STARTTLS on, which the server must offer
+	MailImplicit MailTLS = "implicit" // from the beginning
+	MailNoTLS    MailTLS = "none"     // not at all, and then without a password
+)
+
+// Values returns all ways of encryption.
+func (MailTLS) Values() []string { return texts(MailStartTLS, MailImplicit, MailNoTLS) }
+
+// SlackService is Slack, by an incoming webhook or by the token of a bot and a channel.
+type SlackService struct {
+	URL     *Secret `json:"url,omitzero" doc:"The address of an incoming webhook, which is a secret."`
+	Token   *Secret `json:"token,omitzero" doc:"The token of a bot with chat:write, in place of url."`
+	Channel string  `json:"channel,omitzero" max:"128" doc:"With token: the id of the channel or its name."`
+	Server  string  `json:"server,omitzero" max:"1024" doc:"With token: the address of Slack. Default: https://slack.com."`
+}
+
+// AddressService is a service whose address is its secret.
+type AddressService struct {
+	URL Secret `json:"url" doc:"The address of the webhook, which is a secret."`
+}
+
+// SignedService is a service whose address is a secret, and that may want signed messages.
+type SignedService struct {
+	URL    Secret  `json:"url" doc:"The address of the webhook, which is a secret."`
+	Secret *Secret `json:"secret,omitzero" doc:"The key of the signature, if the robot wants one."`
+}
+
+// TelegramService is a bot of Telegram and a chat.
+type TelegramService struct {
+	Token  Secret `json:"token" doc:"The token of the bot."`
+	Chat   string `json:"chat" max:"128" doc:"The id of the chat, or @name of a channel."`
+	Server string `json:"server,omitzero" max:"1024" doc:"The address of the Bot API. Default: https://api.telegram.org."`
+}
+
+// PagerDutyService is an integration of PagerDuty.
+type PagerDutyService struct {
+	Key    Secret `json:"key" doc:"The integration key (routing key)."`
+	Server string `json:"server,omitzero" max:"1024" doc:"The address of the Events API. Default: https://events.pagerduty.com."`
+}
+
+// OpsgenieService is an integration of Opsgenie.
+type OpsgenieService struct {
+	Key    Secret `json:"key" doc:"The API key of the integration."`
+	Server string `json:"server,omitzero" max:"1024" doc:"The address of the API; in the EU https://api.eu.opsgenie.com. Default: https://api.opsgenie.com."`
+}
+
+// Notice is a kind of event that channels tell of.
+type Notice string
+
+// The kinds of events.
+const (
+	NoticeFailed    Notice = "failed"    // a run failed, timed out or was lost, and is not tried again
+	NoticeFailing   Notice = "failing"   // so did in_a_row runs of a job one after another
+	NoticeRecovered Notice = "recovered" // the problem of an earlier message is over
+	NoticeMissed    Notice = "missed"    // an occurrence was not run in time
+	NoticeLate      Notice = "late"      // a run is due and does not start
+	NoticeWaiting   Notice = "waiting"   // a run is due and no node may run it
+	NoticeSlow      Notice = "slow"      // a run takes longer than usual
+	NoticeUnmet     Notice = "unmet"     // an expectation of policy.expect is not met
+	NoticePaused    Notice = "paused"    // Belfry has paused a job after failures
+	NoticeNodeLost  Notice = "node_lost" // a node is silent
+	NoticeHistory   Notice = "history_away"
+)
+
+// Values returns all kinds of events.
+func (Notice) Values() []string {
+	return texts(NoticeFailed, NoticeFailing, NoticeRecovered, NoticeMissed, NoticeLate, NoticeWaiting, NoticeSlow, NoticeUnmet,
+		NoticePaused, NoticeNodeLost, NoticeHistory)
+}
+
+// OfServer tells whether the event is about a node or the server, and not about a job.
+func (n Notice) OfServer() bool { return n == NoticeNodeLost || n == NoticeHistory }
+
+// ChannelRule selects events. All that is given must match.
+type ChannelRule struct {
+	Events     []Notice          `json:"events" items:"20" doc:"The kinds of events: failed, failing, recovered, missed, late, waiting, slow, unmet, paused, node_lost or history_away."`
+	Namespaces []string          `json:"namespaces,omitzero" items:"100" max:"128" doc:"The namespaces of the jobs; * is all. Only administrators of the whole server may name others. Default: that of the channel."`
+	Jobs       []string          `json:"jobs,omitzero" items:"100" max:"128" doc:"The names of the jobs; * stands for any letters. Default: all."`
+	Labels     map[string]string `json:"labels,omitzero" items:"64" doc:"The labels that a job must have, all of them."`
+	InARow     int               `json:"in_a_row,omitzero" min:"2" max:"20" doc:"For failing: after how many failed runs. Default: 3."`
+	For        Duration          `json:"for,omitzero" min:"1s" max:"7d" doc:"For late, waiting, slow and node_lost: how long that must last. Default: as soon as it is seen."`
+}
+
+// Grouping says which events share a message.
+type Grouping struct {
+	By    GroupBy  `json:"by,omitzero" doc:"What events of one message have in common: the job (default), the run, the namespace or only the channel."`
+	Wait  Duration `json:"wait,omitzero" min:"1s" max:"1h" doc:"How long the first event waits for others. Default: 10s."`
+	Every Duration `json:"every,omitzero" min:"1s" max:"7d" doc:"The shortest time between two messages of one group. Default: 5m."`
+}
+
+// GroupBy is what the events of one message have in common.
+type GroupBy string
+
+// What the events of one message have in common.
+const (
+	GroupByJob       GroupBy = "job" // or the node
+	GroupByRun       GroupBy = "run"
+	GroupByNamespace GroupBy = "namespace"
+	GroupByChannel   GroupBy = "channel"
+)
+
+// Values returns all groupings.
+func (GroupBy) Values() []string {
+	return texts(GroupByJob, GroupByRun, GroupByNamespace, GroupByChannel)
+}
+
+// MessageLimit is how many messages a channel sends within a time.
+type MessageLimit struct {
+	Messages int      `json:"messages,omitzero" min:"1" max:"10000" doc:"How many messages. Default: 60."`
+	Per      Duration `json:"per,omitzero" min:"1s" max:"1d" doc:"Within which time. Default: 1h."`
+}
+
+// QuietHours are hours of days in which messages wait.
+type QuietHours struct {
+	From   string   `json:"from" max:"5" doc:"The beginning, as 22:00."`
+	To     string   `json:"to" max:"5" doc:"The end, as 07:00; before from, it is that of the next day, and equal to it, a whole day."`
+	Days   []string `json:"days,omitzero" items:"7" max:"3" doc:"The weekdays on which they begin: mon, tue and so on. Default: all."`
+	Except []Notice `json:"except,omitzero" items:"20" doc:"Events that are sent all the same."`
+}
+
+// The defaults of a channel.
+const (
+	GroupWaitDefault  = 10 * time.Second // events of one outage come within seconds
+	GroupEveryDefault = 5 * time.Minute  // what a person can follow
+	InARowDefault     = 3                // one failure may be chance
+	limitDefault      = 60
+	limitPerDefault   = time.Hour
+)
+
+// WithDefaults returns the channel with all defaults filled in.
+func (c *Channel) WithDefaults() *Channel {
+	filled := *c
+	filled.Namespace = namespaceOf(c.Namespace)
+	fill(reflect.ValueOf(&filled.Group).Elem(), reflect.ValueOf(Grouping{GroupByJob, Duration(GroupWaitDefault), Duration(GroupEveryDefault)}))
+	fill(reflect.ValueOf(&filled.Limit).Elem(), reflect.ValueOf(MessageLimit{limitDefault, Duration(limitPerDefault)}))
+	filled.Rules = make([]ChannelRule, len(c.Rules))
+	for i, r := range c.Rules {
+		if len(r.Namespaces) == 0 {
+			r.Namespaces = []string{filled.Namespace}
+		}
+		if r.InARow == 0 {
+			r.InARow = InARowDefault
+		}
+		filled.Rules[i] = r
+	}
+	return &filled
+}
+
+// Foreign returns what the rules of the channel see outside of its own namespace, "" for
+// nothing: only administrators of the whole server may define that.
+func (c *Channel) Foreign() (path, what string) {
+	own := namespaceOf(c.Namespace)
+	for i, r := range c.Rules {
+		at := root.field("rules").item(i)
+		for n, namespace := range r.Namespaces {
+			if namespace != own {
+				return at.field("namespaces").item(n).String(), "the namespace " + namespace
+			}
+		}
+		for n, event := range r.Events {
+			if event.OfServer() {
+				return at.field("events").item(n).String(), "the event " + string(event) + " of the whole server"
+			}
+		}
+	}
+	return "", ""
+}
+
+// Location returns the time zone of the channel.
+func (c *Channel) Location() (*cron.Zone, error) {
+	if c.Zone == "" {
+		return cron.LoadZone("UTC")
+	}
+	return cron.LoadZone(c.Zone)
+}
+
+var (
+	clockPattern  = regexp.MustCompile(`^([01][0-9]|2[0-3]):[0-5][0-9]$`)
+	secretEnv     = regexp.MustCompile(`^[A-Z0-9]+(_[A-Z0-9]+)*$`)
+	globPattern   = regexp.MustCompile(`^[a-z0-9*][a-z0-9._*-]*$`)
+	serverPattern = regexp.MustCompile(`^([A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}$`)
+	mailPattern   = regexp.MustCompile(`^[^\s@<>"(),:;\\]+@[^\s@<>"(),:;\\]+$`)
+	// weekdays are those of quiet hours, in the order of time.Weekday.
+	weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
+)
+
+// Weekday returns the day that a text of QuietHours.Days names.
+func Weekday(text string) (day time.Weekday, ok bool) {
+	for i, name := range weekdays {
+		if name == text {
+			return time.Weekday(i), true
+		}
+	}
+	return 0, false
+}
+
+// channel checks a channel.
+func (v *validator) channel(c *Channel) {
+	v.labels(c.Labels, root.field("labels"))
+	v.service(c)
+	v.refuse(len(c.Rules) == 0, root.field("rules"), "is missing", "for example [{events: [failed, recovered]}]")
+	for i := range c.Rules {
+		v.channelRule(&c.Rules[i], root.field("rules").item(i))
+	}
+	for i := range c.Quiet {
+		v.quietHours(&c.Quiet[i], root.field("quiet").item(i))
+	}
+	if _, err := c.Location(); err != nil {
+		v.report(root.field("zone"), err.Error(), "")
+	}
+	v.address(c.Link, root.field("link"))
+}
+
+// address checks the address of a server, if there is one.
+func (v *validator) address(text string, at *path) {
+	v.refuse(text != "" && !strings.HasPrefix(text, "https://") && !strings.HasPrefix(text, "http://"), at,
+		quote(text)+" is not an address", "for example https://belfry.example.org")
+}
+
+func (v *validator) channelRule(r *ChannelRule, at *path) {
+	v.refuse(len(r.Events) == 0, at.field("events"), "is missing", "for example [failed, recovered]")
+	for n, name := range r.Namespaces {
+		v.refuse(name != "*" && !isName(name), at.field("namespaces").item(n), quote(name)+" is not a namespace", "a name, or * for all")
+	}
+	for n, name := range r.Jobs {
+		v.refuse(!globPattern.MatchString(name), at.field("jobs").item(n), quote(name)+" is not the name of a job", "a name in which * stands for any letters")
+	}
+	v.labels(r.Labels, at.field("labels"))
+	has := func(wanted ...Notice) bool {
+		for _, e := range r.Events {
+			for _, w := range wanted {
+				if e == w {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	v.refuse(r.InARow != 0 && !has(NoticeFailing), at.field("in_a_row"), "is only valid with the event failing", "")
+	v.refuse(r.For != 0 && !has(NoticeLate, NoticeWaiting, NoticeSlow, NoticeNodeLost), at.field("for"),
+		"is only valid with the events late, waiting, slow and node_lost", "")
+}
+
+func (v *validator) quietHours(q *QuietHours, at *path) {
+	for name, clock := range map[string]string{"from": q.From, "to": q.To} {
+		v.refuse(!clockPattern.MatchString(clock), at.field(name), quote(clock)+" is not a time of day", "for example 22:00")
+	}
+	for i, day := range q.Days {
+		_, ok := Weekday(day)
+		v.refuse(!ok, at.field("days").item(i), quote(day)+" is not a weekday", strings.Join(weekdays, ", "))
+	}
+}
+
+// secret checks a reference to a secret of a channel.
+func (v *validator) secret(c *Channel, s *Secret, at *path) {
+	if s == nil {
+		return
+	}
+	v.refuse((s.File == "") == (s.Env == ""), at, "must have one of file and env", "for example {file: slack-url}")
+	v.refuse(s.File != "" && !isName(s.File), at.field("file"), quote(s.File)+" is not the name of a file alone", nameHint)
+	v.refuse(s.Env != "" && !secretEnv.MatchString(s.Env), at.field("env"), quote(s.Env)+" is not the end of the name of a variable", "upper-case letters and digits in words with single underscores, for example SLACK_URL")
+	// Two namespaces must not have the same prefix of variables.
+	v.refuse(s.Env != "" && strings.ContainsAny(c.Namespace, "._"), at.field("env"), "is not possible in a namespace with dots or underscores", "use file")
+}
+
+// service checks where notifications go.
+func (v *validator) service(c *Channel) {
+	at, to := root.field("to"), &c.To
+	count := 0
+	value := reflect.ValueOf(to).Elem()
+	for i := range value.NumField() {
+		if !value.Field(i).IsNil() {
+			count++
+		}
+	}
+	v.refuse(count != 1, at, "must name exactly one service", "one of "+strings.Join(ServiceNames(), ", "))
+	if w := to.Webhook; w != nil {
+		at := at.field("webhook")
+		v.refuse((w.URL == "") == (w.URLSecret == nil), at, "must have one of url and url_secret", "")
+		v.address(w.URL, at.field("url"))
+		v.refuse(w.Secret == nil, at.field("secret"), "is missing", "for example {file: webhook-key}")
+		v.secret(c, w.URLSecret, at.field("url_secret"))
+		v.secret(c, w.Secret, at.field("secret"))
+	}
+	if m := to.Mail; m != nil {
+		v.mail(c, m, at.field("mail"))
+	}
+	if s := to.Slack; s != nil {
+		at := at.field("slack")
+		v.refuse((s.URL == nil) == (s.Token == nil), at, "must have one of url and token", "")
+		v.refuse(s.Token != nil && s.Channel == "", at.field("channel"), "is missing", "a token needs to know the channel")
+		v.refuse(s.URL != nil && s.Channel != "", at.field("channel"), "is only valid with token", "an incoming webhook has its channel")
+		v.address(s.Server, at.field("server"))
+		v.secret(c, s.URL, at.field("url"))
+		v.secret(c, s.Token, at.field("token"))
+	}
+	for name, s := range map[string]*AddressService{"teams": to.Teams, "discord": to.Discord, "wecom": to.WeCom} {
+		if s != nil {
+			v.secret(c, &s.URL, at.field(name).field("url"))
+		}
+	}
+	for name, s := range map[string]*SignedService{"dingtalk": to.DingTalk, "feishu": to.Feishu} {
+		if s != nil {
+			v.secret(c, &s.URL, at.field(name).field("url"))
+			v.secret(c, s.Secret, at.field(name).field("secret"))
+		}
+	}
+	if t := to.Telegram; t != nil {
+		at := at.field("telegram")
+		v.secret(c, &t.Token, at.field("token"))
+		v.refuse(t.Chat == "", at.field("chat"), "is missing", "the id of a chat, or @name of a channel")
+		v.address(t.Server, at.field("server"))
+	}
+	if p := to.PagerDuty; p != nil {
+		v.secret(c, &p.Key, at.field("pagerduty").field("key"))
+		v.address(p.Server, at.field("pagerduty").field("server"))
+	}
+	if o := to.Opsgenie; o != nil {
+		v.secret(c, &o.Key, at.field("opsgenie").field("key"))
+		v.address(o.Server, at.field("opsgenie").field("server"))
+	}
+}
+
+func (v *validator) mail(c *Channel, m *MailService, at *path) {
+	v.refuse(!serverPattern.MatchString(m.Server), at.field("server"), quote(m.Server)+" is not the address of a server", "host:port, for example smtp.example.org:587")
+	v.refuse(!mailPattern.MatchString(m.From), at.field("from"), quote(m.From)+" is not an address of mail", "")
+	v.refuse(len(m.To) == 0, at.field("to"), "is missing", "the addresses of the receivers")
+	for i, to := range m.To {
+		v.refuse(!mailPattern.MatchString(to), at.field("to").item(i), quote(to)+" is not an address of mail", "")
+	}
+	v.refuse((m.Username == "") != (m.Password == nil), at, "must have both of username and password, or neither", "")
+	v.refuse(m.TLS == MailNoTLS && m.Password != nil, at.field("tls"), "would send the password without encryption", "use starttls or implicit")
+	v.secret(c, m.Password, at.field("password"))
+}
+
+// Kind returns the name of the service that is set, as in documents.
+func (s *Service) Kind() string {
+	value := reflect.ValueOf(s).Elem()
+	for i, name := range ServiceNames() {
+		if !value.Field(i).IsNil() {
+			return name
+		}
+	}
+	return ""
+}
+
+// ServiceNames returns the names of all services, as in documents.
+func ServiceNames() (names []string) {
+	for _, f := range fieldsOf(reflect.TypeFor[Service]()) {
+		names = append(names, f.name)
+	}
+	return names
+}

@@ -1,0 +1,46 @@
+package memory
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Notes implements ledger.Backend.
+func (s *backend) Notes(ctx context.Context, prefix, after string, limit int) (list []store.Note, err error) {
+	unlock, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	for _, name := range sortedKeys(s.notes) {
+		if name > after && strings.HasPrefix(name, prefix) && len(list) < limit {
+			n := s.notes[name]
+			n.Text = slices.Clone(n.Text)
+			list = append(list, n)
+		}
+	}
+	return list, nil
+}
+
+// PutNote implements ledger.Backend.
+func (s *backend) PutNote(ctx context.Context, n store.Note) (version int64, err error) {
+	unlock, err := s.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	if s.notes[n.Name].Version != n.Version {
+		return 0, store.ErrConflict
+	}
+	n.Version++
+	if len(n.Text) == 0 {
+		delete(s.notes, n.Name)
+		return n.Version, nil
+	}
+	n.Text = slices.Clone(n.Text)
+	s.notes[n.Name] = n
+	return n.Version, nil
+}

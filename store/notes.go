@@ -1,0 +1,50 @@
+package store
+
+import (
+	"context"
+	"fmt"
+)
+
+// Notes are small texts that nodes share and change by comparison: what the deliverer of
+// notifications has to say and who delivers. They are the state of a service beside the runs
+// and need no place in the model of jobs.
+type Notes interface {
+	// Notes returns notes whose names begin with a prefix, in the order of names, behind a
+	// name; "" begins with the first.
+	Notes(ctx context.Context, prefix, after string, limit int) ([]Note, error)
+	// PutNote writes a note if the one with its name still has its Version, 0 for a note that
+	// does not exist, and returns the new version. An empty Text removes the note. ErrConflict
+	// says that the note has another version.
+	PutNote(ctx context.Context, n Note) (version int64, err error)
+}
+
+const (
+	// NoteMax is how many bytes a note has at most: each is one row or key, read as a whole.
+	NoteMax = 256 << 10
+	// noteNameMax is how long the name of a note may be: keys of indexes are bounded.
+	noteNameMax = 200
+)
+
+// Note is a small text with a name. Its versions are positive and grow, not always by one; a
+// note that was removed and made again may have any.
+type Note struct {
+	Name    string
+	Version int64
+	Text    []byte
+}
+
+// Check returns what is wrong with a note.
+func (n *Note) Check() error {
+	if n.Name == "" || len(n.Name) > noteNameMax {
+		return fmt.Errorf("note %q: a name has 1 to %d bytes", n.Name, noteNameMax)
+	}
+	for _, b := range []byte(n.Name) {
+		if b <= ' ' || b >= 0x7f {
+			return fmt.Errorf("note %q: a name has printable ASCII without spaces", n.Name)
+		}
+	}
+	if len(n.Text) > NoteMax {
+		return fmt.Errorf("note %s: it has %d bytes, at most %d are allowed: %w", n.Name, len(n.Text), NoteMax, ErrTooMany)
+	}
+	return nil
+}

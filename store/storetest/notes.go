@@ -1,0 +1,144 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// noteTests are about notes and about channels of notifications.
+var noteTests = []test{
+	{"a note is changed only by a writer that knows its version", func(e *env) {
+		first := e.note("a/1", 0, "one “quoted” line\n")
+		e.noteRefused(store.Note{Name: "a/1", Text: []byte("again")})
+		e.noteRefused(store.Note{Name: "a/1", Version: first + 1, Text: []byte("later")})
+		second := e.note("a/1", first, "two")
+		if second <= first {
+			e.Errorf("version %d follows %d", second, first)
+		}
+		e.noteRefused(store.Note{Name: "a/1", Version: first})
+		equal(e, "notes", e.notes("a/", ""), fmt.Sprintf("a/1=%d:two ", second))
+		e.note("a/1", second, "")
+		equal(e, "notes after the removal", e.notes("", ""), "")
+		e.noteRefused(store.Note{Name: "a/1", Version: second, Text: []byte("gone")})
+		e.note("a/1", 0, "made again")
+	}},
+	{"notes are listed by prefix, in order, behind a name", func(e *env) {
+		for _, name := range []string{"b/1", "a/2", "a/1", "a/10", "a", "a~", "b"} {
+			e.note(name, 0, name)
+		}
+		names := func(prefix, after string, limit int) string {
+			list, err := e.Notes(e.ctx, prefix, after, limit)
+			e.must(err)
+			var b strings.Builder
+			for _, n := range list {
+				b.WriteString(n.Name + " ")
+			}
+			return b.String()
+		}
+		equal(e, "all", names("", "", 100), "a a/1 a/10 a/2 a~ b b/1 ")
+		equal(e, "of a prefix", names("a/", "", 100), "a/1 a/10 a/2 ")
+		equal(e, "the first two", names("a/", "", 2), "a/1 a/10 ")
+		equal(e, "behind them", names("a/", "a/10", 2), "a/2 ")
+		equal(e, "behind the last", names("a/", "a/2", 2), "")
+		equal(e, "that has the name of the prefix", names("b", "", 1), "b ")
+	}},
+	{"notes that are too large or badly named are refused", func(e *env) {
+		for _, n := range []store.Note{
+			{Name: ""}, {Name: strings.Repeat("x", 201)}, {Name: "a b", Text: []byte("x")}, {Name: "ä", Text: []byte("x")},
+			{Name: "large", Text: make([]byte, store.NoteMax+1)},
+		} {
+			if _, err := e.PutNote(e.ctx, n); err == nil {
+				e.Errorf("note %.20q of %d bytes was taken", n.Name, len(n.Text))
+			}
+		}
+		large := strings.Repeat("x", store.NoteMax)
+		e.note("large", 0, large)
+		list, err := e.Notes(e.ctx, "large", "", 1)
+		e.must(err)
+		equal(e, "the largest", string(list[0].Text) == large, true)
+	}},
+	{"of writers that know the same version one succeeds", func(e *env) {
+		version := e.note("lease", 0, "nobody")
+		for range 3 {
+			var won atomic.Int64
+			var next atomic.Int64
+			var group sync.WaitGroup
+			for n := range 6 {
+				group.Go(func() {
+					if v, err := e.PutNote(e.ctx, store.Note{Name: "lease", Version: version, Text: fmt.Append(nil, n)}); err == nil {
+						won.Add(1)
+						next.Store(v)
+					}
+				})
+			}
+			group.Wait()
+			equal(e, "writers that succeeded", won.Load(), 1)
+			version = next.Load()
+		}
+	}},
+	{"a channel is created, changed and deleted by version", func(e *env) {
+		c := &job.Channel{
+			Name: "ops", To: job.Service{Slack: &job.SlackService{URL: &job.Secret{File: "slack"}}},
+			Rules: []job.ChannelRule{{Events: []job.Notice{job.NoticeFailed}}},
+		}
+		made, err := e.PutChannel(e.ctx, c, 0, "wei")
+		e.must(err)
+		if made.FullName() != "default/ops" || made.Version != 1 || made.UID.IsZero() || c.Version != 0 {
+			e.Errorf("the channel is %+v, and the one given %+v", made, c)
+		}
+		same, err := e.PutChannel(e.ctx, c, 1, "wei")
+		e.must(err)
+		equal(e, "version of what says the same", same.Version, 1)
+		changed := *c
+		changed.Rules = []job.ChannelRule{{Events: []job.Notice{job.NoticeFailed, job.NoticeRecovered}}}
+		_, err = e.PutChannel(e.ctx, &changed, 7, "wei")
+		e.want(err, store.ErrConflict)
+		next, err := e.PutChannel(e.ctx, &changed, 1, "wei")
+		e.must(err)
+		equal(e, "version", next.Version, 2)
+		equal(e, "uid stays", next.UID, made.UID)
+		list, err := e.Channels(e.ctx)
+		e.must(err)
+		if len(list) != 1 || list[0].To.Slack == nil || list[0].To.Slack.URL.File != "slack" || len(list[0].Rules[0].Events) != 2 {
+			e.Fatalf("the channels are %+v", list)
+		}
+		e.want(e.DeleteChannel(e.ctx, "default", "ops", 1, "wei"), store.ErrConflict)
+		e.must(e.DeleteChannel(e.ctx, "default", "ops", 2, "wei"))
+		e.want(e.DeleteChannel(e.ctx, "default", "ops", store.AnyVersion, "wei"), store.ErrNotFound)
+		list, err = e.Channels(e.ctx)
+		e.must(err)
+		equal(e, "channels", len(list), 0)
+		equal(e, "audit", strings.Join(e.actions(), " "), "wei channel.delete default/ops wei channel.change default/ops wei channel.create default/ops")
+	}},
+}
+
+// note writes a note and returns its version.
+func (e *env) note(name string, version int64, text string) int64 {
+	e.Helper()
+	next, err := e.PutNote(e.ctx, store.Note{Name: name, Version: version, Text: []byte(text)})
+	e.must(err)
+	return next
+}
+
+func (e *env) noteRefused(n store.Note) {
+	e.Helper()
+	_, err := e.PutNote(e.ctx, n)
+	e.want(err, store.ErrConflict)
+}
+
+// notes writes all notes with a prefix.
+func (e *env) notes(prefix, after string) string {
+	e.Helper()
+	list, err := e.Notes(e.ctx, prefix, after, 100)
+	e.must(err)
+	var b strings.Builder
+	for _, n := range list {
+		fmt.Fprintf(&b, "%s=%d:%s ", n.Name, n.Version, n.Text)
+	}
+	return b.String()
+}
