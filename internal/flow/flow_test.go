@@ -94,8 +94,15 @@ func run(t *testing.T, p *plan, r *rand.Rand, stopAfter int) (*flow.State, flow.
 	started := map[flow.Ref]bool{}
 	var open []flow.Ref
 	for ends := 0; ; ends++ {
+		rest := s.Ending != "" // nothing but finally may start
+		for i := range g.Steps {
+			rest = rest || g.FailFast && s.Steps[i].Mark == flow.Failed && !g.Steps[i].AllowFailure && !g.Steps[i].Finally
+		}
 		next := g.Advance(s, p, 0)
 		for _, ref := range next.Start {
+			if rest && !g.Steps[ref.Step].Finally {
+				t.Fatalf("%v starts behind the first failure or the stop", ref)
+			}
 			if started[ref] {
 				t.Fatalf("%v starts twice", ref)
 			}

@@ -34,6 +34,12 @@ func ofFlow(run *client.Run, r *job.Run) {
 	}
 }
 
+// isFlowTimer tells whether a run stands for the timeout of a flow, which is no work to show.
+func isFlowTimer(r *job.Run) bool {
+	step, _ := r.Step()
+	return r.Kind == job.RunStep && step == ""
+}
+
 // stepState is a step or an item as clients see it.
 func stepState(u *flow.Unit) client.StepState {
 	state := string(u.Mark)

@@ -287,7 +287,7 @@ func (s *Runs) listActive(ctx context.Context, q *client.RunQuery, uid job.ID, s
 		}
 		for i := range runs {
 			r := &runs[i]
-			if !slices.Contains(states, r.State) || len(q.Kinds) > 0 && !slices.Contains(q.Kinds, r.Kind) || q.Node != "" && r.Node != q.Node {
+			if isFlowTimer(&r.Run) || !slices.Contains(states, r.State) || len(q.Kinds) > 0 && !slices.Contains(q.Kinds, r.Kind) || q.Node != "" && r.Node != q.Node {
 				continue
 			}
 			if len(page.Items) == q.PageSize {
