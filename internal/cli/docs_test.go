@@ -289,7 +289,7 @@ func TestDependenciesHaveTheirReason(t *testing.T) {
 	required := regexp.MustCompile(`(?m)^(?:require|\t)\s*(\S+) v\S+( // indirect)?$`)
 	own := "github.com/belfry-cron/belfry"
 	named := map[string]bool{}
-	for _, file := range []string{"go.mod", "tools/go.mod", "bench/go.mod", "test/openapi/go.mod", "test/xxl/go.mod", "test/servers/etcd/go.mod", "test/servers/ferretdb/go.mod"} {
+	for _, file := range []string{"go.mod", "tools/go.mod", "bench/go.mod", "test/openapi/go.mod", "packaging/go.mod", "test/xxl/go.mod", "test/servers/etcd/go.mod", "test/servers/ferretdb/go.mod"} {
 		text, err := os.ReadFile(filepath.Join(repository, file))
 		if os.IsNotExist(err) && file == "bench/go.mod" {
 			continue
