@@ -80,6 +80,8 @@ type Agenda[P any] struct {
 	laneOf   func(job.ID) int
 
 	items map[job.ID]*Item[P]
+	// givenBack has when the claims were answered of the runs that were given back.
+	givenBack map[job.ID]time.Duration
 	// slots gives the queues small handles for items.
 	slots []*Item[P]
 	free  []uint32
@@ -106,7 +108,7 @@ type Agenda[P any] struct {
 // returns the lane of a job, below Lanes.
 func New[P any](capacity int, laneOf func(job.ID) int) *Agenda[P] {
 	return &Agenda[P]{
-		capacity: capacity, laneOf: laneOf, items: map[job.ID]*Item[P]{}, herds: map[int64]int{}, lead: leadAtFirst,
+		capacity: capacity, laneOf: laneOf, items: map[job.ID]*Item[P]{}, givenBack: map[job.ID]time.Duration{}, herds: map[int64]int{}, lead: leadAtFirst,
 		pending: pending[P]{laneOf: laneOf},
 	}
 }
@@ -183,7 +185,10 @@ func (a *Agenda[P]) Hold(runs []store.ReadyRun, read time.Duration) bool {
 		r := &runs[i]
 		known := a.items[r.ID]
 		switch {
+		case known == nil && read < a.givenBack[r.ID]:
+			// It was read before its claim, which is being given back.
 		case known == nil:
+			delete(a.givenBack, r.ID)
 			a.enqueue(a.add(*r))
 			a.wake |= WakeClaims
 		case known.State == Ready && (known.Ready.Attempt != r.Attempt || !known.Ready.Due.Equal(r.Due)):
@@ -472,6 +477,10 @@ func (a *Agenda[P]) Release(it *Item[P]) bool {
 		return false
 	}
 	a.forget(it)
+	if len(a.givenBack) >= HeldMax {
+		clear(a.givenBack) // a claim in vain does no harm
+	}
+	a.givenBack[it.Ready.ID] = it.answered
 	a.busy--
 	a.wake |= WakeClaims
 	return true

@@ -213,3 +213,21 @@ func TestNothingIsClaimedWhileTheStoresClockIsNotKnown(t *testing.T) {
 		t.Errorf("when it is due %d claims are made", len(batch))
 	}
 }
+
+func TestARunThatIsGivenBackIsNotTakenFromAnOldRead(t *testing.T) {
+	r := newRig(t, 10)
+	one := run(1, time.Second)
+	r.Hold([]store.ReadyRun{one}, 0)
+	batch, _ := r.claimAt(990 * time.Millisecond)
+	it := batch[0]
+	r.answer(batch, 990*time.Millisecond, store.Started)
+	if !r.Release(it) {
+		t.Fatal("it is not given back")
+	}
+	r.Hold([]store.ReadyRun{one}, 990*time.Millisecond)
+	r.claimsNone(993*time.Millisecond, "it was read before the answer to its claim, and")
+	r.Hold([]store.ReadyRun{one}, 992*time.Millisecond)
+	if again, _ := r.claimAt(950 * time.Millisecond); len(again) != 1 {
+		t.Errorf("it was read after that, and %d claims are made", len(again))
+	}
+}

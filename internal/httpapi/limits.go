@@ -13,6 +13,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/wire"
+	"github.com/belfry-cron/belfry/job"
 )
 
 // limit bounds the body of a route. It is checked before the body is parsed, as parsing and
@@ -29,6 +30,8 @@ var (
 	smallBody = limit{16 << 10, 100}
 	// reportBody has the output of a run, each byte of which may be six in JSON.
 	reportBody = limit{2 << 20, 100}
+	// resultBody has the result of a step, as JSON, and a little around it.
+	resultBody = limit{job.ResultMax + 1<<10, 5000}
 	// paramsBody has values for the 256 parameters that a job may declare, at most as many
 	// bytes as the arguments and environment of a process.
 	paramsBody = limit{2 << 20, 1000}

@@ -77,9 +77,14 @@ var access = map[string]need{
 	"GET /api/v1/notifications":                     {right: service.Read},
 	"POST /api/v1/notifications/{id}/ack":           {right: service.Operate},
 
-	"GET /api/v1/runs":                   {right: service.Read},
-	"GET /api/v1/runs/{id}":              {right: service.Read},
-	"POST /api/v1/runs/{id}/cancel":      {right: service.Operate, body: smallBody},
+	"GET /api/v1/runs":              {right: service.Read},
+	"GET /api/v1/runs/{id}":         {right: service.Read},
+	"POST /api/v1/runs/{id}/cancel": {right: service.Operate, body: smallBody},
+
+	"POST /api/v1/runs/{id}/steps/{step}/approve": {right: service.Operate, body: smallBody},
+	"POST /api/v1/runs/{id}/steps/{step}/reject":  {right: service.Operate, body: smallBody},
+	"POST /api/v1/runs/{id}/signals/{signal}":     {right: service.Operate, body: resultBody},
+
 	"POST /api/v1/runs/{id}/retry":       {right: service.Operate},
 	"GET /api/v1/runs/{id}/lines":        {right: service.Read},
 	"GET /api/v1/runs/{id}/lines:search": {right: service.Read},

@@ -128,7 +128,7 @@ func TestBodiesThatTheDescriptionRefusesAreRefused(t *testing.T) {
 			})
 		}
 		t.Logf("%s: %d bodies, %d against the schema", o.pattern, tried/every, refused)
-		if refused == 0 && tried > every {
+		if refused == 0 && tried > every && o.node["operationId"] != "signal-run" { // whose data may be anything
 			t.Errorf("%s: no body was made that the schema refuses", o.pattern)
 		}
 	}

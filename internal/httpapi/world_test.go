@@ -31,6 +31,7 @@ type world struct {
 	active client.Run
 	// notification is the id of one.
 	notification string
+	waiting      job.ID // the run of a flow that waits for a person and a signal
 }
 
 // exchanged is a store that can be exchanged for another one, so that the routes
@@ -132,6 +133,7 @@ func (w *world) fill() {
 		}
 	}
 	w.handOver(callbackNumber, token)
+	w.waiting = w.flow()
 }
 
 // callbackNumber is that of a request that was handed over, whose secret is the token that
@@ -183,12 +185,38 @@ func (w *world) target(o *operation) string {
 	switch {
 	case strings.HasSuffix(o.path, "/cancel"):
 		id = w.active.ID.String()
+	case strings.Contains(o.path, "/steps/"), strings.Contains(o.path, "/signals/"):
+		id = w.waiting.String()
 	case strings.HasPrefix(o.path, "/api/v1/nodes/"):
 		id = "one" // as node names it
 	case strings.HasPrefix(o.path, "/api/v1/notifications/"):
 		id = w.notification
 	}
-	return strings.NewReplacer("{namespace}", "default", "{name}", name, "{id}", id, "{version}", "1", "{session}", session.String(), "{key}", pingKey, "{number}", strconv.Itoa(callbackNumber), "{signal}", "start").Replace(o.path)
+	return strings.NewReplacer("{namespace}", "default", "{name}", name, "{id}", id, "{version}", "1", "{session}", session.String(), "{key}", pingKey, "{number}", strconv.Itoa(callbackNumber), "{signal}", "start", "{step}", "ask").Replace(o.path)
+}
+
+// flow starts a flow that waits for an approval and a signal, and returns its run.
+func (w *world) flow() job.ID {
+	w.t.Helper()
+	definition := job.Job{Name: "release", Run: job.RunSpec{Flow: &job.Flow{Steps: []job.Step{
+		{Name: "ask", Wait: &job.Wait{Approval: "release it?"}}, {Name: "hear", Wait: &job.Wait{Signal: "start"}},
+	}}}}
+	j, err := w.store.PutJob(w.t.Context(), store.PutJob{Definition: &definition, Actor: "alice"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n := w.node()
+	made, err := w.store.Trigger(w.t.Context(), []store.TriggerItem{{
+		ID: w.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: n.session, Actor: "alice",
+	}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	// The claim starts the flow, which no node runs.
+	if _, err := w.store.Claim(w.t.Context(), n.session, []store.Attempt{{Job: j.Definition.UID, Run: made[0].Run, Number: 1, Token: w.id()}}); err != nil {
+		w.t.Fatal(err)
+	}
+	return made[0].Run
 }
 
 // request makes a request that the server need not refuse.
@@ -254,6 +282,10 @@ func examples(t testing.TB, o *operation) []string {
 		return []string{`{"from": "2026-11-18T00:00:00Z"}`, `{"from": "2026-11-18T00:00:00Z", "to": "2026-11-19T00:00:00+01:00", "overlap": "allow", "dry_run": true}`}
 	case "cancel-backfill", "cancel-run":
 		return []string{``, `{}`, `{"reason": "enough"}`}
+	case "approve-step", "reject-step":
+		return []string{``, `{"note": "it looks right"}`}
+	case "signal-run":
+		return []string{``, `{"data": {"rows": 3}}`}
 	case "drain-node":
 		return []string{``, `{"reason": "a new disk"}`}
 	case "pause-job":

@@ -170,12 +170,6 @@ func EnvOf(namespace, name string) string {
 	return "BELFRY_SECRET_" + strings.ToUpper(strings.ReplaceAll(namespace, "-", "_")) + "__" + name
 }
 
-// answer is what a service has answered.
-type answer struct {
-	status int
-	body   []byte
-}
-
 // request is a POST of JSON.
 type request struct {
 	url    string

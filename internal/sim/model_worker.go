@@ -342,7 +342,7 @@ func (n *model) reportAll() {
 			results = append(results, *it.With.result)
 		}
 	}
-	session := n.session
+	session, sent := n.session, n.elapsed()
 	var out []store.FinishOutcome
 	n.call(func() (err error) {
 		if len(unstarted) > 0 {
@@ -373,7 +373,7 @@ func (n *model) reportAll() {
 		}
 		for i := range out {
 			if n.session == session {
-				n.mind.Hold(out[i].Ready, n.elapsed())
+				n.mind.Hold(out[i].Ready, sent)
 			}
 		}
 		n.act()

@@ -176,6 +176,7 @@ func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble, again
 			}
 			continue
 		}
+		sent := w.elapsed()
 		ready, err := w.finish(ctx, batch)
 		w.Lanes.Leave(within)
 		if ctx.Err() != nil {
@@ -197,7 +198,7 @@ func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble, again
 				w.Journal.Forget(batch[i].Run, batch[i].Number)
 			}
 		}
-		w.reported(batch, ready)
+		w.reported(batch, ready, sent)
 	}
 }
 
@@ -244,13 +245,14 @@ func (w *Worker) finish(ctx context.Context, batch []*result) (ready []store.Rea
 	return ready, nil
 }
 
-// reported forgets what the store has acknowledged, and holds what is ready since.
-func (w *Worker) reported(batch []*result, ready []store.ReadyRun) {
+// reported forgets what the store has acknowledged, and holds what is ready since the report
+// that was sent at a moment.
+func (w *Worker) reported(batch []*result, ready []store.ReadyRun, sent time.Duration) {
 	w.decide(func(mind *agenda.Agenda[claim]) {
 		for i := range batch {
 			mind.Reported(batch[i].item)
 		}
-		mind.Hold(ready, w.elapsed())
+		mind.Hold(ready, sent)
 	})
 	w.results.taken(batch)
 }
