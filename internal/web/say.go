@@ -98,7 +98,7 @@ func (p *page) full(t time.Time) string {
 // units are the words of durations: day, hour, minute, second, millisecond.
 var units = map[i18n.Lang][5]string{
 	i18n.English: {"d", "h", "min", "s", "ms"},
-	i18n.Chinese: {"天", "小时", "分", "秒", "毫秒"},
+	i18n.Chinese: {"天", "小时", "分钟", "秒", "毫秒"},
 }
 
 // coarse says a duration as people count it: two units at most.
