@@ -25,7 +25,7 @@ const repository = "../.."
 // documents returns the pages that people read.
 func documents(t *testing.T) []string {
 	t.Helper()
-	files := []string{"README.md", "CONTRIBUTING.md"}
+	files := []string{"README.md", "README.zh.md", "CONTRIBUTING.md"}
 	for _, pattern := range []string{"docs/*.md", "docs/*/*.md"} {
 		found, err := filepath.Glob(filepath.Join(repository, pattern))
 		if err != nil {

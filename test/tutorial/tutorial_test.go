@@ -21,9 +21,6 @@ import (
 // patience is how long the tutorial waits for what a reader waits for, on a busy machine.
 const patience = 2 * time.Minute
 
-// block is a code block of the page: its info string and its text.
-var block = regexp.MustCompile("(?ms)^```(\\S[^\n]*)\n(.*?)^```$")
-
 // reader is who follows the tutorial.
 type reader struct {
 	t        *testing.T
