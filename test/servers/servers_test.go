@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,13 @@ func TestAReplicaOfARedisClusterTakesOver(t *testing.T) {
 		}
 	})
 	do(t, c.Nodes[0], "-c", "set", "{belfry}:key", "value")
+	// What its replica does not have yet would be lost with it.
+	offset := regexp.MustCompile(`(?:,offset=|master_repl_offset:)(\d+)`)
+	await(t, func() bool {
+		answer, err := c.Nodes[0].Do("info", "replication")
+		offsets := offset.FindAllStringSubmatch(answer, -1)
+		return err == nil && strings.Contains(answer, "state=online") && len(offsets) == 2 && offsets[0][1] == offsets[1][1]
+	})
 	if err := c.Nodes[0].Kill(); err != nil {
 		t.Fatal(err)
 	}
