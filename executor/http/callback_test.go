@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/belfry-cron/belfry/executor"
@@ -76,22 +77,22 @@ func TestARequestWithCallbackThatMayHaveArrivedIsHandedOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	taken := 0
+	var taken atomic.Int64
 	go func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			taken++
+			taken.Add(1)
 			_, _ = c.Read(make([]byte, 4096))
 			c.Close() // without an answer
 		}
 	}()
 	e := newExecutor(t, withCallbacks)
 	a, _ := calling(job.HTTP{URL: "http://" + l.Addr().String(), Body: "work"})
-	if r, _ := run(t, e, a); !r.HandedOver || taken != 1 {
-		t.Errorf("broken off: %+v after %d connections", r, taken)
+	if r, _ := run(t, e, a); !r.HandedOver || taken.Load() != 1 {
+		t.Errorf("broken off: %+v after %d connections", r, taken.Load())
 	}
 	l.Close()
 	a, _ = calling(job.HTTP{URL: "http://" + l.Addr().String()})

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -143,11 +144,14 @@ func TestSignsOfLifeAreGathered(t *testing.T) {
 
 func TestWhatIsNotKnownGoesOnToTheOtherAdmin(t *testing.T) {
 	bubble(t, func(r *rig) {
+		var mu sync.Mutex
 		var got []string
 		other := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 			body := make([]byte, q.ContentLength)
 			_, _ = q.Body.Read(body)
+			mu.Lock()
 			got = append(got, q.URL.Path+" "+q.Header.Get(xxl.HeaderToken)+" "+string(body))
+			mu.Unlock()
 			_, _ = w.Write(xxl.Accepted())
 		})
 		l := r.net.listen("old:8080")
@@ -161,7 +165,9 @@ func TestWhatIsNotKnownGoesOnToTheOtherAdmin(t *testing.T) {
 		r.say(r.admin, "/api/callback", nil, `[{"logId":1,"handleCode":200},{"logId":77,"handleCode":200,"handleMsg":"old"}]`, 200)
 		r.wants(a, job.OutcomeSucceeded, "")
 		time.Sleep(time.Second)
+		mu.Lock()
 		text := strings.Join(got, "\n")
+		mu.Unlock()
 		for _, want := range []string{
 			"/xxl-job-admin/api/registry " + token + ` {"registryGroup":"EXECUTOR"`,
 			"/xxl-job-admin/api/callback " + token + ` [{"logId":77,"handleCode":200,"handleMsg":"old","executeResult":{"code":200,"msg":"old"}}]`,
