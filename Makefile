@@ -142,7 +142,7 @@ race: ## run the tests in random order under the race detector (needs a C compil
 # the API make thousands of requests one by one: a part of them does.
 race-bubbles:
 	CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -cpu 1 -short -timeout 2h ./internal/httpapi
-	CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -cpu 1 -timeout 2h -skip '^(TestCore|TestNodes)$$' $$($(TESTS_IMPORT) | awk '/testing\/synctest/ && !/internal\/httpapi / {print $$1}')
+	CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -cpu 1 -timeout 2h -skip '^(TestCore|TestNodes)$$' $$($(TESTS_IMPORT) | awk '/testing\/synctest/ && $$1 !~ /internal\/httpapi$$/ {print $$1}')
 
 # More tests at once than there are processors, since those of internal/cli wait for servers.
 # The decisions of internal/engine and their tests start no goroutine.
