@@ -111,7 +111,7 @@ servers: ## run only the tests on database servers; installs Debian's if it may
 
 # The benchmarks wait for most of the time, which the stores use.
 servers-stores:
-	$(GO_TEST) -tags servers ./test/servers ./test/tutorial ./store/postgres ./store/mysql ./store/etcd ./store/redis ./history/mongo ./internal/crontab
+	$(GO_TEST) -tags servers ./test/servers ./test/tutorial ./store/postgres ./store/mysql ./store/etcd ./store/redis ./history/mongo ./internal/crontab ./internal/xxltables
 
 servers-bench:
 	$(GO) -C test/xxl test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestThreeNodes$$' .
@@ -147,7 +147,7 @@ race-bubbles:
 # More tests at once than there are processors, since those of internal/cli wait for servers.
 # The decisions of internal/engine and their tests start no goroutine.
 race-others:
-	CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -parallel 4 -timeout 2h $$($(TESTS_IMPORT) | awk '!/testing\/synctest|\/test\/e2e |\/internal\/engine / {print $$1}' | $(LONG_FIRST))
+	CGO_ENABLED=1 $(GO) test -vet=off $(DETECTOR) -shuffle=on -parallel 4 -timeout 2h $$($(TESTS_IMPORT) | awk '!/testing\/synctest/ && $$1 !~ /\/(test\/e2e|internal\/engine)$$/ {print $$1}' | $(LONG_FIRST))
 
 fuzz: ## run each fuzz target with FUZZTIME inputs (50000x), or for a time
 	@targets=$$($(IN_TESTS) -o '^func Fuzz[A-Za-z0-9]+' . | sed -E 's|/[^/]*:func |=|' | sort); \

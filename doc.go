@@ -25,6 +25,9 @@
 // store/mysql, store/etcd, store/redis and store/memory each have a function that opens it. SQLite
 // and memory belong to one process, the others to any number of them.
 //
+// Connect is New for a program that reaches no database: it runs its handlers for servers, over
+// HTTP.
+//
 // # Handlers
 //
 // A handler takes a value and returns one. The fields of the value are the parameters of
@@ -36,6 +39,28 @@
 // when its node may no longer run it; context.Cause says which. A handler that returns an error
 // has failed and is retried as Retry says, unless the error is Permanent. A handler that
 // panics has failed with the stack as its output.
+//
+// # Flows
+//
+// A flow is work of several steps that depend on each other, as one run. Step, ForEach and the
+// methods of a Flow add its steps; a step reads what earlier ones have returned, with its type:
+//
+//	load := belfry.NewFlow[Region](s, "load")
+//	files := belfry.Step(load, "list", func(ctx context.Context, run *belfry.Run, in Region) ([]File, error) {
+//		return list(ctx, in.Region)
+//	})
+//	rows := belfry.ForEach(load, "copy", files, func(ctx context.Context, run *belfry.Run, in Region, file File) (int, error) {
+//		return copy(ctx, file)
+//	}, belfry.MaxParallel(4), belfry.Retry(2, time.Minute))
+//	belfry.Step(load, "publish", func(ctx context.Context, run *belfry.Run, in Region) (belfry.None, error) {
+//		counts, err := rows.Result(run) // []int
+//		...
+//	}, belfry.Needs(rows))
+//	s.Job("load-eu", belfry.Cron("0 2 * * *"), load.Do(Region{"eu"}))
+//
+// Each step has a run of its own, on any instance, and the flow is in the store: what it has
+// reached survives every instance. Steps may also be commands, requests and other jobs, or wait
+// for a time, an approval or a signal.
 //
 // # Jobs belong to the code
 //

@@ -81,6 +81,34 @@ func ExampleHandle() {
 	// Output: 14 <nil>
 }
 
+type Region struct {
+	Region string `json:"region"`
+}
+
+func ExampleFlow() {
+	s := belfry.New(memory.Empty())
+	nightly := belfry.NewFlow[Region](s, "nightly", belfry.Retry(2, 30*time.Second))
+	files := belfry.Step(nightly, "list", func(_ context.Context, _ *belfry.Run, in Region) ([]string, error) {
+		return []string{in.Region + "/orders", in.Region + "/refunds"}, nil
+	})
+	// A run for each file, at most four side by side.
+	sizes := belfry.ForEach(nightly, "load", files, func(_ context.Context, _ *belfry.Run, _ Region, file string) (int, error) {
+		return len(file), nil
+	}, belfry.MaxParallel(4))
+	publish := belfry.Step(nightly, "publish", func(_ context.Context, run *belfry.Run, in Region) (string, error) {
+		rows, err := sizes.Result(run) // []int
+		return fmt.Sprintf("%v rows of %s", rows, in.Region), err
+	}, belfry.Needs(sizes))
+	s.Job("nightly-eu", belfry.Cron("0 2 * * *"), nightly.Do(Region{"eu"}))
+	ctx, stop := running(s)
+	defer stop()
+
+	// By hand, with another input.
+	id := eventually(func() (belfry.RunID, error) { return nightly.Trigger(ctx, "nightly-eu", Region{"asia"}) })
+	fmt.Println(publish.Wait(ctx, id))
+	// Output: [11 12] rows of asia <nil>
+}
+
 func ExamplePermanent() {
 	s := belfry.New(memory.Empty())
 	s.Job("invoice", belfry.Retry(5, time.Minute), belfry.Func(func(context.Context, *belfry.Run) error {
@@ -162,4 +190,37 @@ func ExampleScheduler_Check() {
 	s.Job("nightly", belfry.Cron("30 25 * * *"), belfry.Overlap(job.OverlapQueue), belfry.Do("cleanup", belfry.None{}))
 	fmt.Println(s.Check() != nil) // each mistake with its file and line
 	// Output: true
+}
+
+type Reading struct {
+	Sensor string `json:"sensor"`
+}
+
+func ExampleConnect() {
+	address, token, stopServer := aServer()
+	defer stopServer()
+	s := belfry.Connect(address, token) // such as https://belfry.example.com:8420
+	measured := make(chan string, 1)
+	belfry.Handle(s, "measure", func(_ context.Context, run *belfry.Run, in Reading) (float64, error) {
+		measured <- run.Job + " on the " + in.Sensor
+		return 21.5, nil
+	})
+	_, stop := running(s)
+	defer stop()
+	fmt.Println(<-measured)
+	// Output: temperature on the roof
+}
+
+// aServer starts a server that has a run for the handler measure.
+func aServer() (address, token string, stop func()) {
+	on := memory.New(memory.Options{})
+	planner := belfry.New(shared(on), belfry.WithNodeName("server"), belfry.WithLogger(slog.New(slog.DiscardHandler)))
+	planner.Job("temperature", belfry.Cron("0 0 * * *"), belfry.Do("measure", Reading{Sensor: "roof"}))
+	ctx, stop := running(planner)
+	address, token, err := newServer(ctx, on, "")
+	if err != nil {
+		fmt.Println(err)
+	}
+	eventually(func() (belfry.RunID, error) { return planner.Trigger(ctx, "temperature") })
+	return address, token, stop
 }

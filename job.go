@@ -20,6 +20,7 @@ type declaration struct {
 	handler  string
 	input    reflect.Type // of Do; nil if nothing is known about it
 	function HandlerFunc  // of Func
+	flow     *flow        // of Flow.Do
 	after    time.Duration
 	mistakes []string
 }
@@ -29,7 +30,7 @@ type declaration struct {
 type JobOption func(*declaration)
 
 // Job declares a job, which belongs to the program from the next Run on. It needs what to call,
-// Do or Func, and mostly when: Cron, Every, At, AfterEnd, On or Boot. Without a schedule it
+// Do, Func or Flow.Do, and mostly when: Cron, Every, At, AfterEnd, On or Boot. Without a schedule it
 // runs when it is triggered. It is called before Run; mistakes are reported by Check and Run.
 func (s *Scheduler) Job(name string, options ...JobOption) {
 	d := s.declare(caller(), name, options)
@@ -64,7 +65,10 @@ func (s *Scheduler) declare(place, name string, options []JobOption) *declaratio
 	if d.function != nil {
 		d.handler = name
 	}
-	if d.handler != "" {
+	switch {
+	case d.flow != nil:
+		d.job.Run = job.RunSpec{Flow: &d.flow.spec}
+	case d.handler != "":
 		d.job.Run = runSpec(d.handler)
 	}
 	return d
@@ -78,7 +82,7 @@ func (d *declaration) check(handlers map[string]*handler) (list []error) {
 	for _, m := range d.mistakes {
 		report("%s", m)
 	}
-	if d.handler == "" {
+	if d.handler == "" && d.flow == nil {
 		report("calls nothing: add Do or Func")
 		return list
 	}
@@ -89,7 +93,9 @@ func (d *declaration) check(handlers map[string]*handler) (list []error) {
 	var problems job.Problems
 	if errors.As(err, &problems) {
 		for _, p := range problems {
-			report("%s", p.Error())
+			if d.flow == nil || !strings.HasPrefix(p.Path, flowPath) { // else the flow has said so
+				report("%s", p.Error())
+			}
 		}
 	} else if err != nil {
 		report("%w", err)
@@ -105,7 +111,7 @@ func Do(handler string, input any) JobOption {
 		if err != nil {
 			d.mistakes = append(d.mistakes, err.Error())
 		}
-		d.handler, d.input, d.job.Params = handler, reflect.TypeOf(input), params
+		d.handler, d.input, d.job.Params, d.flow = handler, reflect.TypeOf(input), params, nil
 	}
 }
 
@@ -113,6 +119,7 @@ func Do(handler string, input any) JobOption {
 // for jobs that are declared, not for Add.
 func Func(f func(ctx context.Context, run *Run) error) JobOption {
 	return func(d *declaration) {
+		d.flow = nil
 		d.function = func(ctx context.Context, run *Run) (err error) {
 			defer recovered(&err)
 			return f(ctx, run)

@@ -2,6 +2,7 @@ package belfry
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +38,13 @@ type Run struct {
 	Shard, Shards int // the share of the work, from 0, and how many there are; 0 of 1 where it is not split
 	Node          string
 
+	// Flow is the run of the flow that this one is a step of, Step the name of the step, and Steps
+	// what the step can read of others by name: see StepOf.Result and StepResult. They are zero
+	// outside of flows.
+	Flow  RunID
+	Step  string
+	Steps map[string]job.StepData
+
 	// Params are the parameters of the job as texts. A handler has them as its input.
 	Params map[string]string
 	// Metadata is what WithMetadata has put there where the run, or the one that it follows, was
@@ -48,7 +56,8 @@ type Run struct {
 
 	out      executor.Output
 	result   []byte
-	mu       sync.Mutex // guards progress
+	item     json.RawMessage // of ForEach; nil for none
+	mu       sync.Mutex      // guards progress
 	progress time.Time
 }
 
@@ -108,7 +117,7 @@ func (f *functions) Run(ctx context.Context, a executor.Attempt, out executor.Ou
 // runOf makes what a handler sees of an attempt.
 func (s *Scheduler) runOf(a *executor.Attempt, out executor.Output) *Run {
 	d := &a.Data
-	return &Run{
+	run := &Run{
 		ID: a.Run.ID, Job: a.Run.Name, Namespace: a.Run.Namespace, Kind: a.Run.Kind,
 		Scheduled: d.Scheduled, Previous: d.Previous, Next: d.Next,
 		Attempt: a.Number, Shard: d.Shard, Shards: d.Shards, Node: d.Node,
@@ -116,6 +125,11 @@ func (s *Scheduler) runOf(a *executor.Attempt, out executor.Output) *Run {
 		Log: slog.New(slog.NewTextHandler(out.Stderr, &slog.HandlerOptions{Level: s.settings.logLevel})),
 		out: out,
 	}
+	if a.Run.Kind == job.RunStep {
+		run.Step, _ = a.Run.Step()
+		run.Flow, run.Steps, run.item = a.Run.Parent, d.Steps, d.Item
+	}
+	return run
 }
 
 // metadataOf returns what of the parameters of a run is metadata; nil for none.

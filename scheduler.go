@@ -21,6 +21,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/clock"
 	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/remote"
 	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -29,16 +30,18 @@ import (
 // ErrClosed is returned by methods of a Scheduler whose Run has returned or that was closed.
 var ErrClosed = errors.New("the scheduler is closed")
 
-// Scheduler runs the jobs of a program. Use New. Handlers are registered and jobs declared
+// Scheduler runs the jobs of a program. Use New, or Connect without a store. Handlers are registered and jobs declared
 // before Run; the other methods may be called by any goroutine, also before Run, and in a
 // program that never calls it.
 type Scheduler struct {
 	settings settings
 	opener   store.Opener
+	remote   *remote.Client // of Connect, which has no opener
 
 	mu       sync.Mutex
 	handlers map[string]*handler
 	jobs     map[string]*declaration
+	flows    []*flow
 	names    []string // of the jobs, in the order of their declaration
 	mistakes []error
 	running  bool
@@ -54,15 +57,24 @@ type Scheduler struct {
 // New returns a scheduler on a store, such as postgres.URL(url) or sqlite.File(path). It
 // does nothing yet: the store is opened by Run or the first call that needs it.
 func New(open store.Opener, options ...Option) *Scheduler {
+	s := newScheduler(options)
+	s.opener = open
+	if open == nil {
+		s.mistake(caller(), "belfry.New: the store is missing: give sqlite.File(path), postgres.URL(url) or memory.Empty()")
+	}
+	if s.settings.connection.isSet() {
+		s.mistake(caller(), "belfry.New: WithServers, WithToken, WithTransport, WithPlainHTTP and WithSpool are for Connect")
+	}
+	return s
+}
+
+func newScheduler(options []Option) *Scheduler {
 	s := &Scheduler{
-		opener: open, settings: defaultSettings(), abandon: make(chan struct{}),
+		settings: defaultSettings(), abandon: make(chan struct{}),
 		handlers: map[string]*handler{}, jobs: map[string]*declaration{},
 	}
 	for _, option := range options {
 		option(&s.settings)
-	}
-	if open == nil {
-		s.mistake(caller(), "belfry.New: the store is missing: give sqlite.File(path), postgres.URL(url) or memory.Empty()")
 	}
 	return s
 }
@@ -117,10 +129,16 @@ func (s *Scheduler) Check() error {
 	for i, name := range s.names {
 		declared[i] = s.jobs[name]
 	}
-	handlers := maps.Clone(s.handlers)
+	handlers, flows := maps.Clone(s.handlers), slices.Clone(s.flows)
 	s.mu.Unlock()
+	for _, f := range flows {
+		mistakes = append(mistakes, f.check()...)
+	}
 	for _, d := range declared {
 		mistakes = append(mistakes, d.check(handlers)...)
+	}
+	if s.remote != nil && len(handlers) == 0 {
+		mistakes = append(mistakes, errors.New("belfry.Connect: the program has no handlers and would run nothing: register them with Handle"))
 	}
 	return errors.Join(mistakes...)
 }
@@ -134,6 +152,9 @@ func (s *Scheduler) open(ctx context.Context) (*service.Service, error) {
 	}
 	if s.service != nil {
 		return s.service, nil
+	}
+	if s.remote != nil {
+		return nil, ErrNoStore
 	}
 	if s.opener == nil {
 		return nil, errors.Join(s.mistakes...)
@@ -214,6 +235,9 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.end()) }()
+	if s.remote != nil {
+		return s.runConnected(ctx)
+	}
 	made, err := s.open(ctx)
 	if err != nil {
 		return err
@@ -240,15 +264,23 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 	var group sync.WaitGroup
 	owning, stopOwning := context.WithCancel(ctx)
 	group.Go(func() { owner.run(owning) })
-	over := make(chan struct{})
-	group.Go(func() { s.abandonAfter(ctx, over) })
-	err = n.Run(ctx)
-	close(over)
+	err = s.runNode(ctx, n)
 	stopOwning()
 	group.Wait()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = nil // it was stopped before it had begun
 	}
+	return err
+}
+
+// runNode runs a node, and leaves handlers behind that do not heed their context.
+func (s *Scheduler) runNode(ctx context.Context, n *node.Node) error {
+	var group sync.WaitGroup
+	over := make(chan struct{})
+	group.Go(func() { s.abandonAfter(ctx, over) })
+	err := n.Run(ctx)
+	close(over)
+	group.Wait()
 	return err
 }
 
@@ -280,12 +312,19 @@ func (s *Scheduler) makeNode(ctx context.Context) (*node.Node, error) {
 	if s.settings.handlersOnly {
 		roles = roles[1:]
 	}
+	c := s.nodeConfig(machine, roles)
+	c.StoreName = "the store"
+	return node.New(c.On(s.store))
+}
+
+// nodeConfig describes this process as a node, but for its store.
+func (s *Scheduler) nodeConfig(machine string, roles []string) node.Config {
 	session := store.Session{
 		Node: s.settings.node, Machine: machine, DataDir: machine, Roles: roles, Labels: s.sessionLabels(),
 		Handlers: slices.Sorted(maps.Keys(s.handlers)), Capacity: s.settings.capacity, Version: version(), Zones: cron.ZoneTableVersion(),
 	}
-	return node.New(node.Config{
-		StoreName: "the store", Session: session, Capacity: s.settings.capacity,
+	return node.Config{
+		Session: session, Capacity: s.settings.capacity,
 		DrainTimeout: s.settings.drain, Retention: s.settings.retention, OutputLimit: s.settings.outputLimit,
 		Executors: func(j *job.Job) executor.Executor {
 			if handlerOf(j) == "" {
@@ -294,7 +333,7 @@ func (s *Scheduler) makeNode(ctx context.Context) (*node.Node, error) {
 			return (*functions)(s)
 		},
 		Now: s.settings.now, Boot: s.settings.boot, Log: s.settings.log,
-	}.On(s.store))
+	}
 }
 
 // machine tells this process apart from others. What ran in earlier processes on a store
@@ -354,6 +393,7 @@ type settings struct {
 	logLevel     slog.Level
 	now          func() time.Time
 	boot         func() time.Duration
+	connection   connection
 }
 
 // What is kept unless an option says something else: as long as a server does.

@@ -23,6 +23,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,18 +141,10 @@ type Call[Out any] struct {
 func Do[In, Out any](t testing.TB, s *belfry.Scheduler, h *belfry.Handler[In, Out], in In, options ...belfry.JobOption) Call[Out] {
 	t.Helper()
 	ctx := t.Context()
-	name := fmt.Sprintf("test-of-%d", time.Now().UnixNano())
-	if err := s.Add(ctx, name, append([]belfry.JobOption{h.Do(in)}, options...)...); err != nil {
-		t.Fatalf("belfry: %v", err)
-	}
-	id, err := s.Trigger(ctx, name)
-	if err != nil {
-		t.Fatalf("belfry: %v", err)
-	}
-	var call Call[Out]
-	if call.Run, err = s.Wait(ctx, id); err != nil {
-		t.Fatalf("belfry: %v", err)
-	}
+	id, remove := start(t, s, append([]belfry.JobOption{h.Do(in)}, options...))
+	defer remove()
+	call := Call[Out]{Run: waitFor(t, s, id)}
+	var err error
 	var failed *belfry.RunError
 	if call.Result, err = h.Result(ctx, id); err != nil && !errors.As(err, &failed) {
 		t.Fatalf("belfry: %v", err)
@@ -159,10 +152,40 @@ func Do[In, Out any](t testing.TB, s *belfry.Scheduler, h *belfry.Handler[In, Ou
 	if call.Output, err = s.Output(ctx, id); err != nil {
 		t.Fatalf("belfry: %v", err)
 	}
-	if err := s.Remove(ctx, name); err != nil {
+	return call
+}
+
+// started counts the jobs of start: in a bubble of synctest, time may stand still between two.
+var started atomic.Int64
+
+// start runs a new job, which remove deletes.
+func start(t testing.TB, s *belfry.Scheduler, options []belfry.JobOption) (id belfry.RunID, remove func()) {
+	t.Helper()
+	ctx := t.Context()
+	name := fmt.Sprintf("test-of-%d-%d", time.Now().UnixNano(), started.Add(1))
+	if err := s.Add(ctx, name, options...); err != nil {
 		t.Fatalf("belfry: %v", err)
 	}
-	return call
+	id, err := s.Trigger(ctx, name)
+	if err != nil {
+		t.Fatalf("belfry: %v", err)
+	}
+	return id, func() {
+		t.Helper()
+		// The context of the test has ended when what it has left is cleaned up.
+		if err := s.Remove(context.WithoutCancel(ctx), name); err != nil && !errors.Is(err, belfry.ErrClosed) {
+			t.Errorf("belfry: %v", err)
+		}
+	}
+}
+
+func waitFor(t testing.TB, s *belfry.Scheduler, id belfry.RunID) client.Run {
+	t.Helper()
+	run, err := s.Wait(t.Context(), id)
+	if err != nil {
+		t.Fatalf("belfry: %v", err)
+	}
+	return run
 }
 
 // Times returns when a declared job is scheduled from one moment, included, to another, excluded,

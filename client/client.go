@@ -230,6 +230,7 @@ type JobQuery struct {
 	Labels    map[string]string
 	Text      string // in name or description
 	State     job.JobState
+	Work      job.Work // what they run, such as job.WorkFlow
 	Sort      JobOrder
 	PageSize  int // 0 for the server's default
 	PageToken string
@@ -250,7 +251,7 @@ const (
 
 // Jobs returns a page of jobs.
 func (c *Client) Jobs(ctx context.Context, q JobQuery) (JobPage, error) {
-	query := values("namespace", q.Namespace, "text", q.Text, "state", string(q.State), "sort", string(q.Sort), "page_token", q.PageToken)
+	query := values("namespace", q.Namespace, "text", q.Text, "state", string(q.State), "work", string(q.Work), "sort", string(q.Sort), "page_token", q.PageToken)
 	for key, value := range q.Labels {
 		query.Add("label", key+"="+value)
 	}
@@ -549,9 +550,9 @@ func (c *Client) Signal(ctx context.Context, flow job.ID, signal string, r Signa
 
 // Retry runs a run that has ended once more: a new run with its scheduled time
 // and parameters.
-func (c *Client) Retry(ctx context.Context, id job.ID, idempotencyKey string) (Run, error) {
+func (c *Client) Retry(ctx context.Context, id job.ID, r RetryRequest, idempotencyKey string) (Run, error) {
 	var run Run
-	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + id.String() + "/retry", header: onceBy(idempotencyKey), answer: &run})
+	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + id.String() + "/retry", body: r, header: onceBy(idempotencyKey), answer: &run})
 }
 
 // Nodes returns all nodes by name.
@@ -560,13 +561,20 @@ func (c *Client) Nodes(ctx context.Context) (Page[Node], error) {
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/nodes", answer: &page})
 }
 
+// RaiseNumbers lets the numbers of runs at executors of XXL-JOB begin with one that is not below
+// another. Repeated, it only leaves out a number more.
+func (c *Client) RaiseNumbers(ctx context.Context, from int64) (Number, error) {
+	var n Number
+	return n, c.do(ctx, call{method: http.MethodPost, path: "/xxl/numbers", body: NumberRequest{From: from}, answer: &n})
+}
+
 // Executors returns the executors of XXL-JOB that are registered, by group and address.
 func (c *Client) Executors(ctx context.Context) (Page[Executor], error) {
 	var page Page[Executor]
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/xxl/executors", answer: &page})
 }
 
-// DrainNode lets a node take no more runs; what it has goes on to its end. It holds
+// DrainNode lets a node take no more runs; what it has runs to its end. It holds
 // for the name of the node, also after a new start, until UndrainNode.
 func (c *Client) DrainNode(ctx context.Context, name string, r DrainRequest) (Node, error) {
 	var n Node

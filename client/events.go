@@ -22,9 +22,9 @@ type EventQuery struct {
 }
 
 // Events passes what happens to show, until ctx ends or show returns an error. A
-// connection that breaks is made anew, and goes on where it was; what could not be
-// told then is an event of the kind EventGap. begun is called whenever a connection
-// stands: what happens after it is told. It may be nil.
+// connection that breaks is made anew, and continues where it was; events that were lost
+// meanwhile are one of the kind EventGap. begun is called whenever a connection stands:
+// what happens after it is passed. It may be nil.
 func (c *Client) Events(ctx context.Context, q EventQuery, begun func(), show func(Event) error) error {
 	for failures := 0; ; failures++ {
 		progress, err := c.events(ctx, &q, begun, show)

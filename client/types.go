@@ -28,6 +28,7 @@ type RecentRun struct {
 	Started time.Time   `json:"started,omitzero" doc:"When its first attempt started."`
 	Ended   time.Time   `json:"ended" doc:"When it ended."`
 	Attempt int         `json:"attempt" doc:"The number of its last attempt; 0 if there was none."`
+	Steps   []string    `json:"steps,omitempty" nullable:"false" doc:"Of the latest run of a flow: how far its steps came, in their order."`
 }
 
 // Document is a job, calendar or pool, as files have it.
@@ -83,7 +84,7 @@ type Apply struct {
 }
 
 // body returns what encoding/json writes, but that the documents, which may be many, are
-// taken as they are: whoever reads them finds what is no JSON.
+// taken as they are: the server finds what is not JSON.
 func (a Apply) body() ([]byte, error) {
 	documents := a.Documents
 	if len(documents) > 0 {
@@ -139,6 +140,8 @@ type Run struct {
 	Reason    string            `json:"reason,omitempty" doc:"Why it waits, or ended so, in words."`
 	Scheduled time.Time         `json:"scheduled" doc:"The moment that the run stands for."`
 	Due       time.Time         `json:"due" doc:"When its attempt may start."`
+	Planned   time.Time         `json:"planned,omitzero" doc:"When the run was made: a scheduled one some time before it is due. Not for a step of a flow."`
+	Claimed   time.Time         `json:"claimed,omitzero" doc:"While it is running: when a node took its latest attempt, up to a moment before it was due."`
 	Started   time.Time         `json:"started,omitzero" doc:"When its first attempt started."`
 	Ended     time.Time         `json:"ended,omitzero" doc:"When it ended."`
 	Attempt   int               `json:"attempt" doc:"The number of the latest attempt or, while it is ready, of the next; 0 if there was none."`
@@ -146,6 +149,8 @@ type Run struct {
 	Executor  string            `json:"executor,omitempty" doc:"Who outside was asked last to do the work, such as the address of an executor of XXL-JOB. Only for one run alone."`
 	Params    map[string]string `json:"params,omitempty" doc:"The parameters that were given."`
 	Parent    job.ID            `json:"parent,omitzero" doc:"The run that made this one."`
+	RetryOf   job.ID            `json:"retry_of,omitzero" doc:"The run that this one repeats."`
+	Retried   *RetryRequest     `json:"retried,omitempty" doc:"Of a flow that is run again: which of its steps."`
 
 	ExitCode    *int   `json:"exit_code,omitempty" doc:"The exit code of the latest attempt, unless a signal ended the command."`
 	Signal      string `json:"signal,omitempty" doc:"The signal that ended the latest attempt."`
@@ -206,6 +211,16 @@ type Preview struct {
 	Reason      string      `json:"reason,omitempty" doc:"Why there are no occurrences."`
 }
 
+// NumberRequest asks for the numbers of runs at executors to begin higher.
+type NumberRequest struct {
+	From int64 `json:"from" minimum:"1" maximum:"4503599627370496" doc:"The least number that a run may have."`
+}
+
+// Number is the answer to NumberRequest.
+type Number struct {
+	First int64 `json:"first" doc:"The number that was reserved: runs have higher ones, except for those that a node has reserved before."`
+}
+
 // Executor is an executor of XXL-JOB that is registered.
 type Executor struct {
 	Group      string    `json:"group" doc:"The group that it belongs to: the appname that it registers with."`
@@ -241,7 +256,7 @@ type Node struct {
 
 // Attention is something that a person should look at.
 type Attention struct {
-	Kind     AttentionKind `json:"kind" enum:"failing,late,slow,paused,node_silent,clock_off" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a node that is no longer heard of; a node whose clock is off."`
+	Kind     AttentionKind `json:"kind" enum:"failing,late,slow,paused,approval,node_silent,clock_off" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a step of a flow that waits for a person; a node that is no longer heard of; a node whose clock is off."`
 	Severity Severity      `json:"severity" enum:"bad,warning" doc:"How urgent it is."`
 	Job      string        `json:"job,omitempty" doc:"The job, namespace/name."`
 	Run      job.ID        `json:"run,omitzero" doc:"The latest run that shows it."`
@@ -260,6 +275,7 @@ const (
 	AttentionLate       AttentionKind = "late"
 	AttentionSlow       AttentionKind = "slow"
 	AttentionPaused     AttentionKind = "paused"
+	AttentionApproval   AttentionKind = "approval"
 	AttentionNodeSilent AttentionKind = "node_silent"
 	AttentionClockOff   AttentionKind = "clock_off"
 )
@@ -352,8 +368,8 @@ type Event struct {
 	Node    *Node     `json:"node,omitempty" doc:"The node as it is since."`
 }
 
-// EventGap is the kind of the event that stands for those that are not known any
-// more: whoever shows something must read it again.
+// EventGap is the kind of the event that stands for lost events: what is shown must be
+// read again.
 const EventGap = "gap"
 
 // AuditRecord is one change, by whom.
@@ -395,6 +411,19 @@ type RollbackRequest struct {
 type RunRequest struct {
 	Params map[string]string `json:"params,omitempty" doc:"Values for the parameters that the job declares."`
 }
+
+// RetryRequest asks for another run of one that has ended. The run of a flow takes over the
+// results of the steps that do not run again: by default, those that have succeeded and need
+// no step that has not.
+type RetryRequest struct {
+	From   []string          `json:"from,omitempty" nullable:"false" maxItems:"500" doc:"Run these steps and all behind them again, and no others."`
+	Only   []string          `json:"only,omitempty" nullable:"false" maxItems:"500" doc:"Run these steps again, and no others."`
+	Skip   []string          `json:"skip,omitempty" nullable:"false" maxItems:"500" doc:"Take these steps as succeeded."`
+	Params map[string]string `json:"params,omitempty" doc:"Other values for parameters that the job declares."`
+}
+
+// ChoosesSteps tells whether the request is about steps.
+func (r *RetryRequest) ChoosesSteps() bool { return len(r.From)+len(r.Only)+len(r.Skip) > 0 }
 
 // PauseRequest asks for a pause.
 type PauseRequest struct {
@@ -448,6 +477,8 @@ type StepState struct {
 	Result  json.RawMessage `json:"result,omitempty" doc:"Its result."`
 	Started time.Time       `json:"started,omitzero" doc:"When it could start."`
 	Ended   time.Time       `json:"ended,omitzero" doc:"When it ended."`
+	Run     job.ID          `json:"run,omitzero" doc:"Its own run, once it has one: with attempts and output."`
+	From    job.ID          `json:"from,omitzero" doc:"The run of the flow that it was taken over from, whose steps have its output."`
 	Items   []StepState     `json:"items,omitempty" nullable:"false" doc:"Its items, in their order."`
 }
 

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// notesMax is how many changes of the clock are told one by one: years of
-	// two changes each, and more than anybody reads.
+	// notesMax is how many changes of the clock are listed one by one: years of
+	// two changes each, and more than a person reads.
 	notesMax = 10
 	// noteTimesMax is how many times of the day one note lists.
 	noteTimesMax = 6
@@ -20,7 +20,7 @@ const (
 // in Berlin: runs at 03:00". When there are many, the last sentence counts the
 // rest.
 //
-// A schedule that simply goes on through the change, such as every 15 minutes of
+// A schedule that simply continues through the change, such as every 15 minutes of
 // every hour, has no note about it: its runs stay equally far apart.
 func (e *Expression) Notes(lang Lang, from, to time.Time) []string {
 	low, high := from.Unix(), to.Unix()

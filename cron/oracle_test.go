@@ -571,6 +571,9 @@ func (g *generator) item(rule fieldRule, mark func(int)) string {
 	switch kind := g.r.IntN(12); {
 	case kind < 3:
 		walk(low, high, step)
+		if g.dialect == Quartz && stepText != "" && g.oneIn(3) {
+			return stepText
+		}
 		return "*" + stepText
 	case kind < 6 && (stepText == "" || g.dialect == Vixie5):
 		walk(a, a, 1)

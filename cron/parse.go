@@ -9,7 +9,7 @@ import (
 )
 
 // maxLength bounds an expression. The longest list that says something new has
-// all 60 seconds, minutes and so on, and nobody writes that.
+// all 60 seconds, minutes and so on, and is never written.
 const maxLength = 256
 
 // The fields in the order of the seven-field form. The numbers are part of the
@@ -381,6 +381,12 @@ func (p *parser) item(e *Expression) (uint64, error) {
 			return 0, err
 		}
 		return p.span(e, spec.min, spec.max, step), nil
+	case c == '/' && p.dialect == Quartz:
+		step, _, err := p.step()
+		if err != nil {
+			return 0, err
+		}
+		return p.span(e, spec.min, spec.max, step), nil
 	case c == '~':
 		return p.random(e, spec.min)
 	}
@@ -409,6 +415,9 @@ func (p *parser) item(e *Expression) (uint64, error) {
 	case '/':
 		if p.dialect == Vixie5 {
 			return 0, p.fail(start, p.end, "a step after a single value is not part of the vixie5 dialect", "", fmt.Sprintf("write %s-%d%s", word, spec.max, p.expr[p.pos:p.end]))
+		}
+		if p.noStep() {
+			return p.span(e, from, from, 1), nil
 		}
 		step, _, err := p.step()
 		if err != nil {
@@ -499,6 +508,20 @@ func (p *parser) step() (n int, found bool, err error) {
 	}
 	p.warnOfStep(n)
 	return n, true, nil
+}
+
+// noStep reads "/0" in the quartz dialect, which means the value in front alone.
+func (p *parser) noStep() bool {
+	end := p.pos + 1
+	for end < p.end && isAlnum(p.expr[end]) {
+		end++
+	}
+	digits := p.expr[p.pos+1 : end]
+	if p.dialect != Quartz || !isDigits(digits) || number(digits) != 0 {
+		return false
+	}
+	p.pos = end
+	return true
 }
 
 // random reads the rest of "from~to", "from~", "~to" or "~" and draws a value.
@@ -725,6 +748,9 @@ func (p *parser) value(start int, word string) (int, error) {
 		if v, ok := named(spec, word); ok {
 			return v, nil
 		}
+		if v, ok := p.longName(spec, start, word); ok {
+			return v, nil
+		}
 		return 0, p.notAValue(start, word)
 	}
 	v := number(word)
@@ -748,6 +774,18 @@ func (p *parser) weekdayZero(v int) int {
 		return v % 7
 	}
 	return v
+}
+
+// longName looks up a word whose first three letters are a name, which is how Quartz reads
+// "THUR" and "FEBRUARY". It ignores what follows such a word up to the next comma, so only one
+// at the end of its item is a name here.
+func (p *parser) longName(spec *fieldSpec, start int, word string) (int, bool) {
+	end := start + len(word)
+	isLast := end == p.end || p.expr[end] == ','
+	if p.dialect != Quartz || len(word) < 4 || !isLast || strings.ContainsAny(word, "0123456789") {
+		return 0, false
+	}
+	return named(spec, word[:3])
 }
 
 // named looks a word up in the names of a field.

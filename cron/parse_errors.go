@@ -100,6 +100,8 @@ func (p *parser) meant(word string) string {
 	switch {
 	case strings.EqualFold(word, "H"):
 		return "H is part of the default dialect"
+	case p.field == dayField && p.dialect != Vixie5 && last == 'w' && isDigits(word[:len(word)-1]):
+		return fmt.Sprintf("W stands behind a single day: write %q, or a range without W", word)
 	case last != 'l' && last != 'w' || len(word) > 4:
 		return ""
 	case p.dialect == Vixie5 && (p.field == dayField || p.field == weekdayField):

@@ -126,6 +126,24 @@ func TestFieldsCompileTo(t *testing.T) {
 		{Default, "0 0 0 1 1 * 1970-2199", yearField, "*"},
 		{Quartz, "1 2 3 4 5 ? 2030", yearField, "2030"},
 		{Quartz, "1 2 3 4 5 ?", secondField, "1"},
+
+		// What users of Quartz write besides.
+		{Quartz, "/20 0 0 * * ?", secondField, "0,20,40"},
+		{Quartz, "0 7,/20 0 * * ?", minuteField, "0,7,20,40"},
+		{Quartz, "0 0 /8 * * ?", hourField, "0,8,16"},
+		{Quartz, "0 0 0 /10 * ?", dayField, "1,11,21,31"},
+		{Quartz, "0 0 0 1 /5 ?", monthField, "1,6,11"},
+		{Quartz, "0 0 0 ? * /3", weekdayField, "0,3,6"},
+		{Quartz, "0 0/0 0 * * ?", minuteField, "0"},
+		{Quartz, "0 5/00,7 0 * * ?", minuteField, "5,7"},
+		{Quartz, "0 0/90 0 * * ?", minuteField, "0"},
+		{Quartz, "0 0 0 ? * 2/0", weekdayField, "1"},
+		{Quartz, "0 0 0 ? * THUR", weekdayField, "4"},
+		{Quartz, "0 0 0 ? * Monday,thurs", weekdayField, "1,4"},
+		{Quartz, "0 0 0 ? * MON-FRIDAY", weekdayField, "1,2,3,4,5"},
+		{Quartz, "0 0 0 1 FEBRUARY,june ?", monthField, "2,6"},
+		{Quartz, "0 0 0 L,L-3 * ?", dayField, "L-0,L-3"},
+		{Quartz, "0 0 0 ? * 2#1,2#3,6L", weekdayField, "1#1,1#3,5#L"},
 		{Default, "  0\t 12  * * *  ", hourField, "12"},
 
 		// From a value to the end.
@@ -533,6 +551,20 @@ func TestErrorsSayWhereAndWhat(t *testing.T) {
 		{Vixie5, "0 0 * * +1", "day of week", 8, 1, `"+" is not expected here`, "", "a plus sign is part of the default dialect, in front of day of week"},
 		{Quartz, "0 0 0 1 * 1", "day of month", 6, 5, `the quartz dialect requires a "?" in day of month or day of week`, "", ""},
 		{Quartz, "0 0 0 ? * ?", "day of month", 6, 5, `only one of day of month and day of week may be "?"`, "", ""},
+
+		{Quartz, "0 0 0 1-15W * ?", "day of month", 8, 3, `"15W" is not a number`, "1-31", `W stands behind a single day: write "15W", or a range without W`},
+		{Default, "0 0 1-15w * *", "day of month", 6, 3, `"15w" is not a number`, "1-31", `W stands behind a single day: write "15w", or a range without W`},
+		{Quartz, "0 */0 0 * * ?", "minute", 4, 1, "a step of 0 goes nowhere", "1 or more", ""},
+		{Quartz, "0 1-5/0 0 * * ?", "minute", 6, 1, "a step of 0 goes nowhere", "1 or more", ""},
+		{Quartz, "0 /0 0 * * ?", "minute", 3, 1, "a step of 0 goes nowhere", "1 or more", ""},
+		{Quartz, "0 / 0 * * ?", "minute", 3, 0, "the step is missing", "1 or more", ""},
+		{Quartz, "0 0/0x 0 * * ?", "minute", 4, 2, `the step "0x" is not a number`, "1 or more", ""},
+		{Quartz, "0 0 0 ? * MONDAY-FRI", "day of week", 10, 6, `"MONDAY" is not a number or a name`, "1-7 or SUN-SAT", "did you mean MON?"},
+		{Quartz, "0 0 0 ? * FRIDAYL", "day of week", 10, 6, `"FRIDAY" is not a number or a name`, "1-7 or SUN-SAT", "did you mean FRI?"},
+		{Quartz, "0 0 0 ? * THU5", "day of week", 10, 4, `"THU5" is not a number or a name`, "1-7 or SUN-SAT", "did you mean THU?"},
+		{Default, "0 0 * * THUR", "day of week", 8, 4, `"THUR" is not a number or a name`, "0-7 or SUN-SAT", "did you mean THU?"},
+		{Default, "/5 * * * *", "minute", 0, 1, `"/" is not expected here`, "", ""},
+		{Default, "0/0 * * * *", "minute", 2, 1, "a step of 0 goes nowhere", "1 or more", ""},
 
 		// Drawn values without a job, or where nothing can be drawn.
 		{Default, "0 H * * *", "hour", 2, 1, "H draws its value from the name of a job, and none is given", "", ""},

@@ -5,7 +5,9 @@ package executor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -34,7 +36,19 @@ var (
 	// ErrStopped ends an attempt because its node stops and does not wait any
 	// longer.
 	ErrStopped = errors.New("the node has stopped")
+	// ErrCarried says that the process of the node is about to execute another version of its
+	// program. A Carrier leaves the attempt running and returns a Result with Carried set;
+	// what it cannot carry over it ends as by ErrStopped.
+	ErrCarried = fmt.Errorf("%w, to continue as another version", ErrStopped)
 )
+
+// Carrier is an executor whose attempts can continue while the process of the node executes
+// another version of its program.
+type Carrier interface {
+	Executor
+	// Carries tells whether they can, on this machine.
+	Carries() bool
+}
 
 // Attempt is what an executor needs to know to run one.
 type Attempt struct {
@@ -58,6 +72,9 @@ type Attempt struct {
 	// process is made or the request is sent. When it returns an error the
 	// attempt must not start, and Run returns a Result with Unstarted set.
 	Start func() error
+	// Carried is what the executor of the version before has returned for the attempt, which
+	// runs already: neither Start nor HandOver is called. Nil: the attempt is to begin.
+	Carried json.RawMessage
 	// HandOver says that a receiver outside of Belfry is asked to do the work, and is called before
 	// anything is sent: once for each address that is tried. It returns a number that
 	// identifies the request. When it returns an error nothing must be sent, and Run
@@ -114,6 +131,9 @@ type Result struct {
 	// HandedOver is set when a receiver outside of Belfry was asked to do the work, after
 	// Attempt.HandOver, and will say how it ended. Nothing else is set then.
 	HandedOver bool
+	// Carried is set when the attempt continues after ErrCarried: what the executor of the
+	// next version needs to continue with it. Nothing else is set then.
+	Carried json.RawMessage
 	// Retryable is set on a failure that has nothing to do with the job, such
 	// as a fork for which the machine had no room: it may be retried however
 	// the policy restricts the exit codes.

@@ -48,8 +48,31 @@ type Service struct {
 
 // Secret names a secret that the servers have. Documents never hold the secret.
 type Secret struct {
+	Name string `json:"name,omitzero" max:"64" doc:"The name of a secret in the namespace of the channel, as belfry secret set has made it."`
 	File string `json:"file,omitzero" max:"128" doc:"The name of a file in the directory of the channel's namespace in notify.secrets of the servers."`
 	Env  string `json:"env,omitzero" max:"128" doc:"The end of the name of a variable of the servers: with TOKEN in the namespace web-shop it is BELFRY_SECRET_WEB_SHOP__TOKEN."`
+}
+
+// Secrets returns the secrets that the service of a channel needs.
+func (c *Channel) Secrets() (list []Secret) {
+	services := reflect.ValueOf(c.To)
+	for i := range services.NumField() {
+		if services.Field(i).IsNil() {
+			continue
+		}
+		service := services.Field(i).Elem()
+		for k := range service.NumField() {
+			switch s := service.Field(k).Interface().(type) {
+			case Secret:
+				list = append(list, s)
+			case *Secret:
+				if s != nil {
+					list = append(list, *s)
+				}
+			}
+		}
+	}
+	return list
 }
 
 // WebhookService is a receiver of Standard Webhooks.
@@ -135,6 +158,7 @@ const (
 	NoticeSlow      Notice = "slow"      // a run takes longer than usual
 	NoticeUnmet     Notice = "unmet"     // an expectation of policy.expect is not met
 	NoticePaused    Notice = "paused"    // Belfry has paused a job after failures
+	NoticeApproval  Notice = "approval"  // a step of a flow waits for a person
 	NoticeNodeLost  Notice = "node_lost" // a node is silent
 	NoticeHistory   Notice = "history_away"
 )
@@ -142,7 +166,7 @@ const (
 // Values returns all kinds of events.
 func (Notice) Values() []string {
 	return texts(NoticeFailed, NoticeFailing, NoticeRecovered, NoticeMissed, NoticeLate, NoticeWaiting, NoticeSlow, NoticeUnmet,
-		NoticePaused, NoticeNodeLost, NoticeHistory)
+		NoticePaused, NoticeApproval, NoticeNodeLost, NoticeHistory)
 }
 
 // OfServer tells whether the event is about a node or the server, and not about a job.
@@ -150,12 +174,12 @@ func (n Notice) OfServer() bool { return n == NoticeNodeLost || n == NoticeHisto
 
 // ChannelRule selects events. All that is given must match.
 type ChannelRule struct {
-	Events     []Notice          `json:"events" items:"20" doc:"The kinds of events: failed, failing, recovered, missed, late, waiting, slow, unmet, paused, node_lost or history_away."`
+	Events     []Notice          `json:"events" items:"20" doc:"The kinds of events: failed, failing, recovered, missed, late, waiting, slow, unmet, paused, approval, node_lost or history_away."`
 	Namespaces []string          `json:"namespaces,omitzero" items:"100" max:"128" doc:"The namespaces of the jobs; * is all. Only administrators of the whole server may name others. Default: that of the channel."`
 	Jobs       []string          `json:"jobs,omitzero" items:"100" max:"128" doc:"The names of the jobs; * stands for any letters. Default: all."`
 	Labels     map[string]string `json:"labels,omitzero" items:"64" doc:"The labels that a job must have, all of them."`
 	InARow     int               `json:"in_a_row,omitzero" min:"2" max:"20" doc:"For failing: after how many failed runs. Default: 3."`
-	For        Duration          `json:"for,omitzero" min:"1s" max:"7d" doc:"For late, waiting, slow and node_lost: how long that must last. Default: as soon as it is seen."`
+	For        Duration          `json:"for,omitzero" min:"1s" max:"7d" doc:"For late, waiting, slow, approval and node_lost: how long that must last. Default: as soon as it is seen."`
 }
 
 // Grouping says which events share a message.
@@ -314,8 +338,8 @@ func (v *validator) channelRule(r *ChannelRule, at *path) {
 		return false
 	}
 	v.refuse(r.InARow != 0 && !has(NoticeFailing), at.field("in_a_row"), "is only valid with the event failing", "")
-	v.refuse(r.For != 0 && !has(NoticeLate, NoticeWaiting, NoticeSlow, NoticeNodeLost), at.field("for"),
-		"is only valid with the events late, waiting, slow and node_lost", "")
+	v.refuse(r.For != 0 && !has(NoticeLate, NoticeWaiting, NoticeSlow, NoticeApproval, NoticeNodeLost), at.field("for"),
+		"is only valid with the events late, waiting, slow, approval and node_lost", "")
 }
 
 func (v *validator) quietHours(q *QuietHours, at *path) {
@@ -333,7 +357,17 @@ func (v *validator) secret(c *Channel, s *Secret, at *path) {
 	if s == nil {
 		return
 	}
-	v.refuse((s.File == "") == (s.Env == ""), at, "must have one of file and env", "for example {file: slack-url}")
+	given := 0
+	for _, text := range []string{s.Name, s.File, s.Env} {
+		if text != "" {
+			given++
+		}
+	}
+	v.refuse(given != 1, at, "must have one of name, file and env", "for example {name: slack_url}")
+	if s.Name != "" {
+		v.knowSecret(at.field("name"), namespaceOf(c.Namespace), s.Name)
+	}
+	v.refuse(s.Name != "" && !IsSecretName(s.Name), at.field("name"), quote(s.Name)+" is not the name of a secret", "letters, digits and underscores, for example slack_url")
 	v.refuse(s.File != "" && !isName(s.File), at.field("file"), quote(s.File)+" is not the name of a file alone", nameHint)
 	v.refuse(s.Env != "" && !secretEnv.MatchString(s.Env), at.field("env"), quote(s.Env)+" is not the end of the name of a variable", "upper-case letters and digits in words with single underscores, for example SLACK_URL")
 	// Two namespaces must not have the same prefix of variables.

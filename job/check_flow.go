@@ -52,7 +52,7 @@ func (v *validator) flowDefaults(j *Job, d *StepDefaults, at *path) {
 	filled.fill(&Defaults{}, of)
 	v.retry(of, &filled, at.field("retry"))
 	for _, name := range sh.envNames() {
-		v.template(d.Env[name], at.field("env").field(name), &compiler{params: j.paramNames()})
+		v.templateOf(TemplatePrivate, d.Env[name], at.field("env").field(name), &compiler{params: j.paramNames()}, &TemplateData{Namespace: namespaceOf(j.Namespace)})
 	}
 }
 

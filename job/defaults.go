@@ -139,7 +139,7 @@ func (p *Policy) fill(d *Defaults, j *Job) {
 
 // fillChosen fills in the policies of a server or namespace. A default that
 // stands only beside another policy is left out where the job has chosen
-// differently, since nobody wants to be told that it does not fit.
+// differently: an error that it does not fit would help no user.
 func (p *Policy) fillChosen(defaults *Policy, hasExitCode bool) {
 	said := *p
 	fill(reflect.ValueOf(p).Elem(), reflect.ValueOf(defaults).Elem())

@@ -132,8 +132,7 @@ func (d Document) head() head {
 }
 
 // Says tells whether a document that was read from text has a field at its top,
-// be it zero: "paused: false" is not the same as nothing for whoever changes a
-// job that is paused.
+// be it zero: in an edit of a paused job, "paused: false" differs from no field.
 func (d Document) Says(field string) bool { return d.source != nil && d.source.get(field) != nil }
 
 // WithoutSource returns the document without what it was read from, which takes more
@@ -144,7 +143,7 @@ func (d Document) WithoutSource() Document {
 }
 
 // Place returns where a field stands that a JSON pointer names, or what is nearest
-// to it, as file:line:column. It is for mistakes that somebody else has found.
+// to it, as file:line:column. It is for mistakes that a caller has found.
 func (d Document) Place(pointer string) string {
 	here := d.source
 	if here == nil {
@@ -167,7 +166,7 @@ func (d Document) Place(pointer string) string {
 // Decode reads the documents of a file: YAML with one or more documents, or
 // JSON with an object, an array of objects, or several after one another. A
 // name that ends in .json, .yaml or .yml decides which it is; without one it is
-// JSON if it begins with { or [ and goes on with a quote, as YAML seldom does.
+// JSON if it begins with { or [ and a quote follows, which is rare in YAML.
 //
 // The error is of type Problems and holds every field that is unknown, given
 // twice or of a wrong type. Documents with such mistakes are returned as far as
@@ -244,7 +243,7 @@ func (d *decoder) document(docs []Document, n *node) []Document {
 	if kind := n.get("kind"); kind != nil && kind.kind != nullNode {
 		d.decodeLeaf(kind, reflect.ValueOf(&doc.Kind).Elem(), root.field("kind"))
 		if len(d.broken) > before {
-			return docs // nobody knows what its fields mean
+			return docs // the meaning of its fields is unknown
 		}
 	}
 	d.decodeStruct(withoutKind(n), doc.body(), root)

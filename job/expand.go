@@ -76,6 +76,7 @@ func (v *validator) templates(j *Job) {
 	sample := TemplateData{Attempt: 1, Shards: 1, Namespace: namespaceOf(j.Namespace), Name: j.Name, Node: "node"}
 	sample.Scheduled = v.now
 	strict := !j.Run.traits().unsafeParams
+	v.refuse(len(j.SecretNames()) > SecretsOfJobMax, root.field("run"), fmt.Sprintf("names more than %d secrets", SecretsOfJobMax), "")
 	j.Run.expand(func(kind TemplateKind, text string, at *path) string {
 		v.templateOf(kind, text, at, &compiler{params: names, strict: strict}, &sample)
 		return text
@@ -84,11 +85,19 @@ func (v *validator) templates(j *Job) {
 
 // templateOf checks a template, and what it makes of some data.
 func (v *validator) templateOf(kind TemplateKind, text string, at *path, c *compiler, sample *TemplateData) {
+	c.named = map[string]bool{}
 	t, err := compileTemplate(kind, text, c)
 	if err != nil {
 		v.reportError(at, err)
 		return
 	}
+	own := *sample
+	own.Secrets = map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(c.named)) {
+		own.Secrets[name] = "secret"
+		v.knowSecret(at, sample.Namespace, name)
+	}
+	sample = &own
 	switch kind {
 	case TemplateURL:
 		if made, err := t.Execute(*sample); err == nil && made != "" {

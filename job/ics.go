@@ -18,7 +18,7 @@ const workingDayMark = "班"
 const icsMax = 4 << 20
 
 // InlineCalendars replaces the ics files of calendars by the dates in them, so
-// that whoever gets the documents opens no files. Names of files are relative
+// that receivers of the documents open no files. Names of files are relative
 // to the file of the document; open gets them joined. With weekdays given, the
 // days of a file are excluded, except for those of events whose summary has the
 // mark 班, which are included; without weekdays all of them are included.

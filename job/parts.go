@@ -27,7 +27,7 @@ func decodeInParts(file string, data []byte, least int, each func(n int, do func
 	aliased := 0
 	for _, p := range parts {
 		if aliased += p.aliased; p.bad || aliased > aliasedMax {
-			// What is wrong, and what counts before it, is told of the whole file.
+			// Mistakes, and the counts before them, are reported for the whole file.
 			return Decode(file, data)
 		}
 		docs = append(docs, p.docs...)
@@ -71,8 +71,8 @@ func (p *section) read(file string) {
 
 // partsOf cuts a file in front of lines that begin a document of YAML, wherever they
 // stand: such a line ends every text. A file is one part if it is not YAML, is
-// not allowed, or has what goes on from a document to the next or is rare: directives,
-// and other ends of lines than those that are counted here.
+// not allowed, or has what concerns several documents or is rare: directives, and line
+// endings that are not counted here.
 func partsOf(file string, data []byte, least int) []section {
 	text := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if len(text) > fileMax || isJSON(file, text) || !utf8.Valid(text) {

@@ -14,13 +14,27 @@ type Place struct {
 	Sticky   bool              `json:"sticky,omitzero" doc:"A run waits for its node; no other takes it over when it is late."`
 }
 
+// Labels that servers give to workers that reach no store.
+const (
+	// LabelWorker is the name of the token of the worker.
+	LabelWorker = "worker"
+	// LabelWorkerNamespace is the namespace of the token, if it has one: the worker takes jobs of
+	// no other. Place.Labels have it with LabelWorker, whatever the document says.
+	LabelWorkerNamespace = "worker-namespace"
+)
+
 // Nodes returns which of the nodes run the job. Where executors do the work, the strategy of
 // the place is about them: any node that matches may send it to one.
 func (j *Job) Nodes() Place {
-	if !j.Run.traits().isElsewhere {
-		return j.Place
+	place := j.Place
+	if j.Run.traits().isElsewhere {
+		place = Place{Labels: place.Labels, Strategy: StrategyAny, Shards: place.Shards}
 	}
-	return Place{Labels: j.Place.Labels, Strategy: StrategyAny, Shards: j.Place.Shards}
+	if place.Labels[LabelWorker] != "" {
+		place.Labels = maps.Clone(place.Labels)
+		place.Labels[LabelWorkerNamespace] = j.Namespace
+	}
+	return place
 }
 
 // SplitBy returns the group of executors of which each gets a run of its own of each
@@ -36,6 +50,10 @@ func (j *Job) SplitBy() string {
 // that of a broadcast, of which each node has its own.
 func (p *Place) Binds() bool { return p.Sticky || p.Strategy == StrategyBroadcast }
 
+// AnyNode stands in the place of a handler for what starts nothing on the node that claims it, a
+// flow or a wait: a program that only has handlers claims it too. No handler can have this name.
+const AnyNode = ":any"
+
 // Wants says in words what a node must have to run a job with such a place and a
 // handler, "" being none: "the labels disk=ssd, zone=a and the handler bake". It is
 // empty if any node will do.
@@ -44,6 +62,9 @@ func (p *Place) Wants(handler string) string {
 	if len(p.Labels) > 0 {
 		var pairs []string
 		for _, key := range slices.Sorted(maps.Keys(p.Labels)) {
+			if key == LabelWorkerNamespace {
+				continue // most workers have none
+			}
 			pairs = append(pairs, key+"="+p.Labels[key])
 		}
 		word := "the label "
@@ -53,6 +74,7 @@ func (p *Place) Wants(handler string) string {
 		wants = append(wants, word+strings.Join(pairs, ", "))
 	}
 	switch {
+	case handler == AnyNode:
 	case handler == XXLHandler:
 		wants = append(wants, "xxl in its configuration")
 	case handler != "":

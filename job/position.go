@@ -149,7 +149,7 @@ func (s *Shell) checkPositions(v *validator, params []string, run *path) {
 		return
 	}
 	refuse := func(at *path, text string, where func(free string) string) {
-		t, err := CompileTemplate(TemplateText, text, params)
+		t, err := CompileTemplate(TemplatePrivate, text, params)
 		if err != nil || t.free == "" {
 			return // the error is reported by templates
 		}

@@ -141,7 +141,7 @@ func TestValuesInXMLStayValues(t *testing.T) {
 		}
 	}
 	plain := &job.HTTP{Body: "<{{ .Param.p }}>", Headers: map[string]string{"Content-Type": "text/plain"}}
-	if plain.BodyKind() != job.TemplateText {
+	if plain.BodyKind() != job.TemplatePrivate {
 		t.Error("plain text is taken for XML")
 	}
 }

@@ -72,8 +72,8 @@ func (ps Problems) asError() error {
 	return ps.sorted()
 }
 
-// mistakeError is what is wrong with a value, by whoever knows nothing of its
-// place in a document.
+// mistakeError is a mistake in a value, found by code that does not know its place in a
+// document.
 type mistakeError struct{ message, hint string }
 
 func (e *mistakeError) Error() string { return e.message + suffix(" (", e.hint, ")") }

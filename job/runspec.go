@@ -92,6 +92,9 @@ func (r *RunSpec) Work() Work {
 	return ""
 }
 
+// Does tells whether it is this kind of work.
+func (r *RunSpec) Does(work Work) bool { return r.Work() == work }
+
 // HandlerName returns the handler that a node must have registered to run the job, "" if
 // it needs none.
 func (r *RunSpec) HandlerName() string { return r.traits().handler }

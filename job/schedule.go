@@ -8,9 +8,9 @@ import (
 )
 
 // Schedule is when a job falls due: by at most one of Cron, Every, AfterEnd,
-// At and On, and besides at the start of nodes if Boot is set. Boot does not
-// go together with AfterEnd, whose chain of runs it would double. With none of
-// them the job runs only by hand.
+// At and On, except that On may stand beside Cron or Every, and besides at the
+// start of nodes if Boot is set. Boot does not go together with AfterEnd, whose
+// chain of runs it would double. With none of them the job runs only by hand.
 type Schedule struct {
 	Cron     []string    `json:"cron,omitzero" short:"read" items:"100" max:"256" doc:"Cron expressions; the job falls due when any of them does. 5 fields, 6 with seconds first, 7 with seconds first and years last, @daily and its like, or @every 10s."`
 	Every    Duration    `json:"every,omitzero" min:"10ms" max:"3650d" doc:"A fixed rate. At least 1s for shell and http, 10ms for handlers."`
@@ -18,7 +18,7 @@ type Schedule struct {
 	Offset   Duration    `json:"offset,omitzero" max:"3650d" doc:"How long after the aligned moments of every the job falls due."`
 	AfterEnd Duration    `json:"after_end,omitzero" min:"10ms" max:"3650d" doc:"Due this long after the previous run has ended, however it ended."`
 	At       []time.Time `json:"at,omitzero" items:"1000" doc:"Fixed instants, RFC 3339 with an offset. The job is completed after the last."`
-	On       []Upstream  `json:"on,omitzero" items:"100" doc:"Due when a run of another job ends. Its parameters and its scheduled time are passed on."`
+	On       []Upstream  `json:"on,omitzero" items:"100" doc:"Due when a run of another job ends. Its parameters and its scheduled time are passed on. Stands alone or beside cron or every."`
 	Boot     bool        `json:"boot,omitzero" doc:"Due once whenever the process of a node that may run the job starts. Stands alone or beside cron, every, at or on."`
 
 	Dialect     Dialect     `json:"dialect,omitzero" doc:"The grammar of cron: default, vixie5 (that of cronie, strictly, for lines from a crontab) or quartz (seconds first, 1 is Sunday). Default: default."`

@@ -347,7 +347,7 @@ func (s *shellPlacement) closeParenthesis() {
 		s.top().position = commandPosition{}
 		return
 	}
-	// After $( ) a word goes on. After ( ) it may, as in @(a|b): shells differ.
+	// After $( ) a word continues. After ( ) it may, as in @(a|b): shells differ.
 	place := unsureOfWord
 	if s.top().kind == inSubstitution {
 		place = inWord
@@ -379,7 +379,7 @@ func (s *shellPlacement) endWord() {
 	case "eval", "let":
 		s.lose("after " + f.word + ", which evaluates its words")
 	case "case":
-		// The patterns of a case may close parentheses that nobody opened.
+		// The patterns of a case may close parentheses that were never opened.
 		if slices.ContainsFunc(s.frames, func(f shellFrame) bool { return f.kind == inSubstitution }) {
 			s.lose("after a case inside of $( )")
 		}

@@ -15,6 +15,7 @@ import (
 //	{{ .Run }}  {{ .Attempt }}  {{ .Shard }}  {{ .Shards }}
 //	{{ .Job }}  {{ .Namespace }}  {{ .Name }}  {{ .Node }}
 //	{{ .Param.name }}                                a declared parameter
+//	{{ .Secret.name }}                               a secret, where it stays private
 //	{{ .Steps.name.Result.key }}  .Outcome  .Attempt   of a step of a flow that is over
 //	{{ .Item }}  {{ .Item.key }}                     the item of a for_each
 //	{{ .Scheduled.Format "2006-01-02" }}             a method of times
@@ -45,8 +46,13 @@ type TemplateKind uint8
 // The kinds of templates.
 const (
 	// TemplateText takes values as they are: arguments of programs, which no
-	// shell reads, variables of the environment, standard input and bodies.
+	// shell reads, and what is shown to users.
 	TemplateText TemplateKind = iota
+
+	// TemplatePrivate is like TemplateText, for what only the command or the
+	// receiver reads: variables of the environment, standard input, files and
+	// bodies. Secrets may be in it, as in the headers and bodies of requests.
+	TemplatePrivate
 
 	// TemplateShell is a command for a POSIX shell. Outside of quotes each
 	// value is quoted, so that it is one literal word of the command or part
@@ -98,6 +104,7 @@ type TemplateData struct {
 	Name      string
 	Node      string
 	Params    map[string]string
+	Secrets   map[string]string // those that the job names
 
 	// Steps are those of a flow that are over, by name; nil outside of flows. Item is that of
 	// a for_each, nil for none, and Index its place.
@@ -175,6 +182,7 @@ func compileTemplate(kind TemplateKind, text string, c *compiler) (*Template, er
 	if !strings.Contains(text, "{{") {
 		return &Template{kind: kind, parts: []part{{text: text}}, fixed: true}, nil
 	}
+	c.private = kind != TemplateText && kind != TemplateShell && kind != TemplateURL
 	tree := parse.New("template")
 	tree.Mode = parse.SkipFuncCheck
 	trees := map[string]*parse.Tree{}
@@ -249,6 +257,9 @@ func (c *compiler) list(list *parse.ListNode, at placement, depth int) ([]part, 
 					c.free = p.value.source
 				}
 				p.escape, err = at.value(p.value)
+				if p.value.kind == secretValue {
+					p.escape = silent(p.escape, p.value.source)
+				}
 			}
 		case *parse.IfNode:
 			p, err = c.choice(n, at, depth)
@@ -266,6 +277,9 @@ func (c *compiler) list(list *parse.ListNode, at placement, depth int) ([]part, 
 func (c *compiler) choice(n *parse.IfNode, at placement, depth int) (p part, err error) {
 	if p.condition, err = c.pipe(n.Pipe, 0); err != nil {
 		return p, err
+	}
+	if p.condition.kind == secretValue {
+		return p, secretAlone(p.condition)
 	}
 	other := at.branch()
 	if p.then, err = c.list(n.List, at, depth+1); err != nil {

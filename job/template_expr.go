@@ -27,6 +27,7 @@ const (
 	momentValue valueKind = "time"        // a time.Time; the zero one is empty
 	anyValue    valueKind = "value"       // as a parameter of functions only
 	foundValue  valueKind = "result"      // what a result has in some place: any of the others
+	secretValue valueKind = "secret"
 )
 
 // expression is a compiled expression.
@@ -234,6 +235,9 @@ type compiler struct {
 	// strict refuses values that would decide what a command executes.
 	strict bool
 	free   string // that of the Template
+	// private is set where secrets may be, and named receives the names of those that are there.
+	private bool
+	named   map[string]bool
 }
 
 // pipe compiles a | b | c, where each value is the last argument of the next.
@@ -328,6 +332,9 @@ func (c *compiler) field(n *parse.FieldNode, args []*expression) (*expression, e
 	if name == "Param" {
 		return c.param(rest, args)
 	}
+	if name == "Secret" {
+		return c.secret(n, args)
+	}
 	switch {
 	case name == "Steps" && c.flow:
 		return c.step(n, args)
@@ -339,7 +346,7 @@ func (c *compiler) field(n *parse.FieldNode, args []*expression) (*expression, e
 		return nil, mistake("."+name+" is not known before the step starts", "use it in run")
 	}
 	if !ok {
-		names := append(slices.Sorted(maps.Keys(rootFields)), "Param")
+		names := append(slices.Sorted(maps.Keys(rootFields)), "Param", "Secret")
 		if c.flow {
 			names = append(names, "Steps")
 		}
@@ -412,6 +419,9 @@ func call(name string, f function, args []*expression) (*expression, error) {
 	free := false
 	for i, arg := range args {
 		want := f.takes[min(i, len(f.takes)-1)]
+		if arg.kind == secretValue {
+			return nil, secretAlone(arg)
+		}
 		if want != anyValue && want != arg.kind && arg.kind != foundValue {
 			return nil, mistake(fmt.Sprintf("%s takes a %s, but %s is a %s", name, want, arg.source, arg.kind), "")
 		}

@@ -146,10 +146,22 @@ func convert(v any, want valueKind, source string) (any, error) {
 	return nil, fmt.Errorf("%s is %s, not a %s", source, quote(valueText(v)), want)
 }
 
-// Uses returns the steps whose results the templates of a step read, and those of for_each and
-// if. The step is valid.
-func (s *Step) Uses(params []string) []string {
+// Uses returns the steps whose results the i-th step of All reads: those that its templates name
+// and, for a handler, which reads them in its own code, those that it needs; in finally all
+// others. The flow is valid.
+func (f *Flow) Uses(i int, params []string) []string {
+	s := f.All()[i]
 	uses := map[string]bool{}
+	if s.Run.Handler != nil {
+		for _, name := range s.Needs {
+			uses[name] = true
+		}
+		for k := range f.Steps {
+			if f.IsFinally(i) {
+				uses[f.Steps[k].Name] = true
+			}
+		}
+	}
 	visit := func(kind TemplateKind, text string, _ *path) string {
 		// What is not valid has no uses.
 		_, _ = compileTemplate(kind, text, &compiler{params: params, flow: true, item: true, uses: uses})

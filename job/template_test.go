@@ -243,9 +243,9 @@ func TestBodyKindFollowsTheContentType(t *testing.T) {
 	}{
 		{"", ` {"a": 1}`, job.TemplateJSON},
 		{"", `[1]`, job.TemplateJSON},
-		{"", `{{ .Name }}`, job.TemplateText},
-		{"", `hello`, job.TemplateText},
-		{"text/plain", `{"a": 1}`, job.TemplateText},
+		{"", `{{ .Name }}`, job.TemplatePrivate},
+		{"", `hello`, job.TemplatePrivate},
+		{"text/plain", `{"a": 1}`, job.TemplatePrivate},
 		{"application/problem+JSON", `x`, job.TemplateJSON},
 		{"application/x-www-form-urlencoded; charset=utf-8", `a=1`, job.TemplateForm},
 	} {

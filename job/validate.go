@@ -26,11 +26,18 @@ func Among(calendars Calendars) Option {
 	return func(v *validator) { v.calendars, v.wantCalendars = calendars, true }
 }
 
+// KnownSecrets sets what says why there is no secret of a name in a namespace, "" for one that
+// exists. Without it every name of a secret is accepted.
+func KnownSecrets(unknown func(namespace, name string) string) Option {
+	return func(v *validator) { v.unknownSecret = unknown }
+}
+
 // validator collects what is wrong with a document.
 type validator struct {
 	doc           Document
 	now           time.Time
 	defaults      *Defaults
+	unknownSecret func(namespace, name string) string // nil: all are known
 	calendars     Calendars
 	wantCalendars bool // calendars must exist
 	unknownDays   bool // a calendar was named and not looked for
@@ -126,7 +133,7 @@ func (d *Document) isBroken(at string, beside bool) bool {
 }
 
 // locate returns the path as the user wrote it, and the node that is nearest to
-// it. The two forms in which one thing can be written are told apart here: a
+// it. The two forms in which one thing can be written are distinguished here: a
 // single item without its list has no index, and a text in place of a mapping
 // no field.
 func (p *path) locate(source *node) (shown string, nearest *node) {
@@ -245,6 +252,9 @@ func (v *validator) checkVariable(at *path, name string) {
 }
 
 const nameHint = "lower-case letters, digits, dots, dashes and underscores, at most 128, the first a letter or digit"
+
+// IsNamespace tells whether a namespace may have a name.
+func IsNamespace(name string) bool { return isName(name) }
 
 // isName tells whether a text has the form that nameHint says.
 func isName(text string) bool {

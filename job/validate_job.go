@@ -60,13 +60,14 @@ func (v *validator) schedule(j *Job) {
 		{"cron", len(s.Cron) > 0}, {"every", s.Every != 0}, {"after_end", s.AfterEnd != 0},
 		{"at", len(s.At) > 0}, {"on", len(s.On) > 0},
 	} {
-		if source.set {
+		isBeside := source.name == "on" && (len(s.Cron) > 0 || s.Every > 0)
+		if source.set && !isBeside {
 			sources = append(sources, source.name)
 		}
 	}
 	if len(sources) > 1 {
 		v.report(at.field(sources[1]), "stands beside "+sources[0]+", but a job has only one of cron, every, after_end, at and on",
-			"make it two jobs; several cron expressions or instants are a list")
+			"make it two jobs; only on may stand beside cron or every, and several cron expressions or instants are a list")
 		return
 	}
 	v.refuse(s.Boot && s.AfterEnd != 0, at.field("boot"), "cannot be combined with after_end, because each start of a node would double its chain of runs", "make it two jobs")

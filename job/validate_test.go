@@ -95,6 +95,22 @@ func TestPoliciesAreJudgedUnderTheDefaultsOfTheServer(t *testing.T) {
 	}
 }
 
+func TestOnStandsBesideCronAndEveryOnly(t *testing.T) {
+	for schedule, want := range map[string]string{
+		`{cron: "@daily", on: b}`: "",
+		`{every: 1h, on: b}`:      "",
+		`{cron: "@daily", dialect: quartz, on: b, at: 2030-01-01T00:00:00Z}`: "schedule.at: stands beside cron",
+		`{at: 2030-01-01T00:00:00Z, on: b}`:                                  "schedule.on: stands beside at",
+		`{after_end: 1h, on: b}`:                                             "schedule.on: stands beside after_end",
+		`{cron: "@daily", every: 1h, on: b}`:                                 "schedule.every: stands beside cron",
+	} {
+		err := decode(t, "a.yaml", "{name: a, run: {shell: x}, schedule: "+schedule+"}")[0].Validate()
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", schedule, err, want)
+		}
+	}
+}
+
 // Applying a file again must not fail because time has passed.
 func TestSchedulesThatAreOverAreNoMistake(t *testing.T) {
 	later := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -86,7 +86,7 @@ func (f *Flow) kind() Work { return WorkFlow }
 
 func (f *Flow) spec() RunSpec { return RunSpec{Flow: f} }
 
-func (f *Flow) traits() traits { return traits{isFlow: true} }
+func (f *Flow) traits() traits { return traits{handler: AnyNode, isFlow: true} }
 
 // expand leaves templates alone: each step expands its own when it starts.
 func (f *Flow) expand(visitor, *path) work { return f }

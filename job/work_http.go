@@ -80,7 +80,7 @@ func (h *HTTP) BodyKind() TemplateKind {
 			case strings.Contains(value, "xml"), strings.Contains(value, "html"):
 				return TemplateXML
 			}
-			return TemplateText
+			return TemplatePrivate
 		}
 	}
 	body := strings.TrimSpace(h.Body)
@@ -90,7 +90,7 @@ func (h *HTTP) BodyKind() TemplateKind {
 	if strings.HasPrefix(body, "<") {
 		return TemplateXML
 	}
-	return TemplateText
+	return TemplatePrivate
 }
 
 var (

@@ -30,6 +30,7 @@ type Shell struct {
 	Group  string            `json:"group,omitzero" beside:"true" max:"64" doc:"The group to run as. Default: the user's."`
 	Umask  *Umask            `json:"umask,omitzero" beside:"true" doc:"The file mode creation mask in octal digits, for example 027. It may close more than shell.umask of the node, not less. Default: that one, 022."`
 	Nice   int               `json:"nice,omitzero" beside:"true" min:"-20" max:"19" doc:"The scheduling priority, from -20 (first) to 19 (last), and at least shell.nice_min of the node, 0. Default: 0."`
+	Files  map[string]string `json:"files,omitzero" beside:"true" secret:"value" items:"50" max:"262144" doc:"Files that exist while the command runs and that its user alone can read. The keys are the variables that hold their paths, the values their contents, which are templates."`
 	Stdin  string            `json:"stdin,omitzero" beside:"true" secret:"value" max:"1048576" doc:"What the command reads from its standard input. A template. Default: nothing."`
 	Limits *Limits           `json:"limits,omitzero" beside:"true" doc:"What the command may use."`
 
@@ -64,8 +65,9 @@ func (s *Shell) expand(visit visitor, run *path) work {
 	for i, arg := range s.Args {
 		expanded.Args[i] = visit(TemplateText, arg, at.field("args").item(i))
 	}
-	expanded.Env = visit.all(TemplateText, s.Env, run.field("env"))
-	expanded.Stdin = visit(TemplateText, s.Stdin, run.field("stdin"))
+	expanded.Env = visit.all(TemplatePrivate, s.Env, run.field("env"))
+	expanded.Files = visit.all(TemplatePrivate, s.Files, run.field("files"))
+	expanded.Stdin = visit(TemplatePrivate, s.Stdin, run.field("stdin"))
 	return &expanded
 }
 
@@ -79,10 +81,19 @@ func (s *Shell) envNames() []string { return slices.Sorted(maps.Keys(s.Env)) }
 
 // checkProcess checks what the process of the command is made with.
 func (s *Shell) checkProcess(v *validator, run *path) {
-	for _, name := range s.envNames() {
-		at := run.field("env").field(name)
+	variable := func(at *path, name string) {
 		v.checkVariable(at, name)
 		v.refuse(strings.HasPrefix(name, variablePrefix), at, "begins with "+variablePrefix+", which is reserved for what every run receives", "")
+	}
+	for _, name := range s.envNames() {
+		variable(run.field("env").field(name), name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
+		at := run.field("files").field(name)
+		variable(at, name)
+		_, twice := s.Env[name]
+		v.refuse(twice, at, "is in env as well", "leave it out there: the variable holds the path of the file")
+		v.refuse(slices.Contains(codeVariables, name), at, "decides what programs are executed, and cannot be the path of a file", "")
 	}
 	v.refuse(s.Dir != "" && !absolutePattern.MatchString(s.Dir), run.field("dir"), quote(s.Dir)+" is not an absolute path", "nodes have different working directories")
 	for _, account := range []struct{ field, name string }{{"user", s.User}, {"group", s.Group}} {

@@ -109,7 +109,7 @@ func (x *XXL) filled() work { return x }
 
 func (x *XXL) expand(visit visitor, run *path) work {
 	expanded := *x
-	expanded.Param = visit(TemplateText, x.Param, run.at("xxl.param"))
+	expanded.Param = visit(TemplatePrivate, x.Param, run.at("xxl.param"))
 	return &expanded
 }
 

@@ -12,19 +12,22 @@ import (
 type Membership interface {
 	// Join begins a session and returns it as it is kept, with the sessions of
 	// earlier processes on the same data directory and boot of the machine,
-	// whose attempts can be reaped at once. They take no more runs.
+	// whose attempts can be reaped at once. They take no more runs. Joining again with the
+	// same ID renews the session and describes it anew, and what it runs stays its own: so
+	// does a process that executes another version of its program. ErrSessionOver: something
+	// of it was reaped, it leaves, or a later process has joined on its data directory.
 	Join(ctx context.Context, s Session) (Session, error)
 	// Renew says that the node lives. ErrSessionOver: something of it was
 	// reaped, or it has left; the node must begin anew.
 	Renew(ctx context.Context, session job.ID, load Load) error
 	// Leave says that the node takes no more runs. Its ready runs are to be
-	// placed again; it goes on renewing until its attempts have ended.
+	// placed again; it keeps renewing until its attempts have ended.
 	Leave(ctx context.Context, session job.ID) error
 	// End removes a session that runs nothing; ErrConflict if it does.
 	End(ctx context.Context, session job.ID) error
 	// Drain makes a node take no more runs, or do so again, and writes the audit
 	// record in the same step: what it has not claimed is to be placed again, and
-	// what it has claimed goes on to its end. It holds for the node by its name,
+	// what it has claimed runs to its end. It holds for the node by its name,
 	// whatever session it has, until it is undone. Saying again what holds changes
 	// nothing. ErrNotFound is for a node that is not known.
 	Drain(ctx context.Context, d DrainNode) error
@@ -53,7 +56,7 @@ type Session struct {
 	// BeforeGap its last renewal before that gap; zero if there was none.
 	Steady, BeforeGap time.Time
 	Leaving           bool
-	// Drain is set while the node takes no runs, because somebody has said so.
+	// Drain is set while the node is drained by an operator.
 	Drain        *Drain
 	Load         Load
 	Predecessors []job.ID
@@ -82,13 +85,10 @@ const (
 	// RoleHandlers is the role of a program that has handlers and runs nothing else. A node
 	// with RoleWorker runs the jobs of handlers too, if it has them.
 	RoleHandlers = "handlers"
-	// RoleBound is the role of a worker that takes no job but those that choose it by LabelWorker.
+	// RoleBound is the role of a worker that takes only jobs that choose it by
+	// job.LabelWorker.
 	RoleBound = "bound"
 )
-
-// LabelWorker is the label of workers that reach no store: the name of their token. The server
-// sets it.
-const LabelWorker = "worker"
 
 // Has tells whether the node has a role.
 func (s *Session) Has(role string) bool { return slices.Contains(s.Roles, role) }
@@ -99,17 +99,22 @@ func (s *Session) Works() bool { return s.Has(RoleWorker) || s.Has(RoleHandlers)
 // Suits tells whether the node has what a job wants: all of the labels, and the
 // handler unless that is "". A bound node suits only jobs that name it.
 func (s *Session) Suits(labels map[string]string, handler string) bool {
-	if handler != "" && !slices.Contains(s.Handlers, handler) {
+	switch {
+	case handler == job.AnyNode:
+	case handler != "" && !slices.Contains(s.Handlers, handler):
+		return false
+	case handler == "" && s.Has(RoleHandlers) && !s.Has(RoleWorker):
 		return false
 	}
-	if handler == "" && s.Has(RoleHandlers) && !s.Has(RoleWorker) {
-		return false
-	}
-	if labels[LabelWorker] == "" && s.Has(RoleBound) {
+	if labels[job.LabelWorker] == "" && s.Has(RoleBound) {
 		return false
 	}
 	for key, want := range labels {
-		if has, ok := s.Labels[key]; !ok || has != want {
+		has, ok := s.Labels[key]
+		if !ok && key == job.LabelWorkerNamespace && labels[job.LabelWorker] != "" {
+			continue // it takes jobs of all
+		}
+		if !ok || has != want {
 			return false
 		}
 	}
@@ -128,7 +133,7 @@ type SessionState string
 // The states of a session.
 const (
 	SessionLive    SessionState = "live"
-	SessionDrained SessionState = "drained" // its node takes no runs, as somebody has said
+	SessionDrained SessionState = "drained" // its node was drained by an operator
 	SessionLeaving SessionState = "leaving" // its node stops
 	SessionSilent  SessionState = "silent"  // it was not heard of
 	SessionLeft    SessionState = "left"    // it has ended, and is not kept

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -25,5 +26,31 @@ func TestTheStateOfASessionSaysFirstThatItIsSilent(t *testing.T) {
 		if got := c.session.State(now); got != c.want {
 			t.Errorf("renewed %s ago, %+v: %s, want %s", c.renewed, c.session, got, c.want)
 		}
+	}
+}
+
+func TestAProgramWithHandlersTakesWhatStartsNothingOnItsNode(t *testing.T) {
+	program := store.Session{Roles: []string{store.RoleHandlers}, Handlers: []string{"bake"}}
+	worker := store.Session{Roles: []string{store.RoleWorker}}
+	bound := store.Session{Roles: []string{store.RoleWorker, store.RoleBound}}
+	for _, c := range []struct {
+		name    string
+		s       *store.Session
+		handler string
+		want    bool
+	}{
+		{"a program, a command", &program, "", false},
+		{"a program, its handler", &program, "bake", true},
+		{"a program, another handler", &program, "fry", false},
+		{"a program, a flow", &program, job.AnyNode, true},
+		{"a worker, a flow", &worker, job.AnyNode, true},
+		{"a bound worker, a flow", &bound, job.AnyNode, false},
+	} {
+		if got := c.s.Suits(nil, c.handler); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+	if program.Suits(map[string]string{"disk": "ssd"}, job.AnyNode) {
+		t.Error("a flow with a label goes to a node without it")
 	}
 }

@@ -16,6 +16,15 @@ type Notes interface {
 	// does not exist, and returns the new version. An empty Text removes the note. ErrConflict
 	// says that the note has another version.
 	PutNote(ctx context.Context, n Note) (version int64, err error)
+	// PutAudited is PutNote for what users change: it writes a record of the audit in the same
+	// step.
+	PutAudited(ctx context.Context, n AuditedNote) error
+}
+
+// AuditedNote is a note with what the audit says about its change.
+type AuditedNote struct {
+	Note
+	Audit AuditRecord // without Seq and Time
 }
 
 const (

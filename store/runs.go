@@ -70,8 +70,10 @@ type Planning interface {
 	// item by itself: both or neither. An item is refused when the cursor or
 	// epoch is another, when the job is paused or gone, or when a run lies
 	// further ahead than the look-ahead allows. An item that the same session
-	// repeats gives Planned again and makes nothing.
-	Plan(ctx context.Context, session job.ID, items []PlanItem) ([]PlanOutcome, error)
+	// repeats gives Planned again and makes nothing. Of the runs with a token those
+	// that can start now are claimed for the session in the same step: see
+	// NewRun.Token.
+	Plan(ctx context.Context, session job.ID, items []PlanItem) ([]PlanOutcome, []ClaimOutcome, error)
 	// Trigger makes runs that no cursor stands for: by hand, backfills, boots.
 	// A request with the key of one made in the last 24 hours returns that
 	// run, also when it has ended since.
@@ -114,6 +116,10 @@ type NewRun struct {
 	Due           time.Time
 	NextDue       time.Time // see Run
 	Shard, Shards int
+	// Token is that of a claim by the session that plans, zero for none. What becomes of the
+	// claims is answered in the order of the runs that have one, across all items. Taken is
+	// for a run that was not made, or is left for a claim of its own.
+	Token job.ID
 }
 
 // MissedSpan is one record for occurrences that were missed.
@@ -130,7 +136,7 @@ type PlanOutcome uint8
 // What becomes of a PlanItem.
 const (
 	Planned   PlanOutcome = iota
-	Moved                 // somebody else planned it: the cursor is another
+	Moved                 // another planner has moved the cursor
 	Withdrawn             // the epoch is another, or the job is paused, completed or gone
 	TooFar                // an occurrence is later than the store's now and the look-ahead, or a missed one later than now
 	Malformed             // an occurrence is not between From and To: a mistake of the planner
@@ -151,6 +157,10 @@ type TriggerItem struct {
 	Params         map[string]string
 	Overlap        job.Overlap // of a backfill; "" is the job's
 	Actor          string      // "" for boots, which are not audited
+	// Again is the run that this one repeats, zero for none, and Flow the state in which the
+	// flow of the job begins, as package flow writes it; nil for one that begins anew.
+	Again job.ID
+	Flow  []byte
 }
 
 // TriggerOutcome is the run that a TriggerItem has made, or had made before.
@@ -176,8 +186,8 @@ type Working interface {
 	// by due time and id, beginning behind a run of an earlier page.
 	Overdue(ctx context.Context, before time.Time, after RunRef, limit int) ([]ReadyRun, error)
 	// Claim starts attempts, each by itself. See ClaimOutcome. A claim that is
-	// repeated, and one for a run that an earlier claim has ended, is told the
-	// same again.
+	// repeated, and one for a run that an earlier claim has ended, gets the same
+	// answer again.
 	Claim(ctx context.Context, session job.ID, attempts []Attempt) ([]ClaimOutcome, error)
 	// Release gives back attempts that were claimed and surely not started: those of
 	// nodes with the session of any, those that were handed over with the zero session.
@@ -194,7 +204,7 @@ type Working interface {
 	// ended. It is about the run whose start was reported, else about the latest that is due,
 	// else about one of its own. ErrNotFound is for a job that is gone, ErrConflict for one that
 	// Belfry starts, ErrExists for a start with Lock while another one has not ended. A report
-	// with the key of one that came in the last 24 hours is told the same run, and ends nothing.
+	// with the key of one that came in the last 24 hours gets the same run, and ends nothing.
 	// A start of a run whose start was reported says that it is still running.
 	Report(ctx context.Context, r Report) (ReportOutcome, error)
 	// Mine returns what the store believes a session to run.
@@ -283,7 +293,7 @@ type Verdict uint8
 // What a store says to a claim.
 const (
 	Started Verdict = iota // it is yours, or was already
-	Taken                  // it is somebody else's, over, or nothing that a node runs
+	Taken                  // another node has it, it is over, or no node runs it
 	Gone                   // it was withdrawn
 	Early                  // too early for the store's clock, or its slot is taken before it is due: ask again when it is due
 	Late                   // it may not start so late and was recorded as missed

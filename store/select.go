@@ -16,6 +16,9 @@ func (q *JobQuery) Matches(definition *job.Job) bool {
 			return false
 		}
 	}
+	if q.Work != "" && !definition.Run.Does(q.Work) {
+		return false
+	}
 	return q.Text == "" || contains(definition.Name, q.Text) || contains(definition.Description, q.Text)
 }
 

@@ -27,7 +27,7 @@
 // and ErrSessionOver as they say, and ErrTooMany for more than MaxBatch items. Any of
 // them may return an error that wraps ErrNoSpace or ErrReadOnly when the store cannot
 // write for now, ErrDamaged when it cannot be read, or ErrAway when it cannot be
-// reached: then nobody knows whether the call was done. What comes beside an error means
+// reached: then the outcome of the call is unknown. What comes beside an error means
 // nothing. Lists are cut at the given limit, which is positive.
 package store
 
@@ -97,7 +97,7 @@ const (
 	PlanSlack = time.Second
 	// KeyLife is how long an idempotency key is kept.
 	KeyLife = 24 * time.Hour
-	// TombstoneLife is how long a deleted job is told to planners.
+	// TombstoneLife is how long planners can read that a job was deleted.
 	TombstoneLife = time.Hour
 	// SessionLife is how long after its last renewal a session is a member.
 	SessionLife = 6 * time.Second
@@ -142,8 +142,8 @@ type Control interface {
 	// Events returns a channel of what this process changes after the call, in
 	// the order in which it becomes visible, which is closed when ctx ends. What
 	// belongs to one step comes together. A receiver that is slow loses events, and
-	// is told so by one of the kind EventLost in their place. While nobody receives
-	// them, events cost nothing.
+	// and gets one of the kind EventLost in their place. Events without a receiver
+	// cost nothing.
 	Events(ctx context.Context) <-chan []Event
 	// EventsElsewhere is Events for what other processes change in a store that
 	// they share. It takes a second to begin, and what it tells comes some tenths
@@ -219,9 +219,8 @@ func (h Hint) With(other Hint) Hint {
 // isAboutAny tells whether a hint may be about any job or run without saying so.
 func (h Hint) isAboutAny() bool { return h&(HintJobs|HintCancels) != 0 && h&HintAny == 0 }
 
-// Event is something that has changed, for those who follow what happens. Whoever
-// reads what there is after Events has returned, and then goes by the events,
-// knows all of it.
+// Event is a change, for followers. A reader that reads the state after Events has
+// returned, and then applies the events, misses nothing.
 type Event struct {
 	// Kind is what has happened: the action of an audit record; for a run
 	// "run." and the state that it has since, as RunEvent writes it; for a node
@@ -235,7 +234,7 @@ type Event struct {
 	Session *Session
 }
 
-// EventLost is the kind of the event that stands for those that a slow receiver
+// EventLost is the kind of the event that stands for events that a slow receiver
 // has lost.
 const EventLost = "lost"
 
@@ -325,7 +324,7 @@ type Jobs interface {
 	// Job returns a job by name, ErrNotFound if there is none.
 	Job(ctx context.Context, namespace, name string) (*Job, error)
 	// JobsNamed returns at most MaxBatch jobs by their full names, in the same
-	// order, with nil for those that there are none of.
+	// order, with nil for unknown names.
 	JobsNamed(ctx context.Context, names []string) ([]*Job, error)
 	// JobByUID returns a job by its uid, deleted ones too as long as their
 	// tombstone is kept.
@@ -339,7 +338,7 @@ type Jobs interface {
 	// fewer than its limit, even none, and not be at the end.
 	ListJobs(ctx context.Context, q JobQuery) (list []*Job, next string, err error)
 	// DeleteJob removes a job. What was planned never starts; what is running
-	// goes on to its end. Deleting again what has a tombstone changes nothing.
+	// runs to its end. Deleting a deleted job again changes nothing.
 	DeleteJob(ctx context.Context, d DeleteJob) error
 	// Revisions returns the definitions that a job has had, the latest first:
 	// as many as the store was opened to keep, which is RevisionsDefault if
@@ -430,6 +429,7 @@ type JobQuery struct {
 	Labels    map[string]string // all must match
 	Text      string            // in name or description
 	State     job.JobState      // "" for all
+	Work      job.Work          // "" for all
 	Boot      bool              // only those that are due at the start of a node
 	After     string            // the full name that the list follows
 	Limit     int
@@ -505,6 +505,6 @@ type AuditQuery struct {
 	Object    string    // its full name, or that of a token
 	Actor     string    // the name of a token
 	From, To  time.Time // To is excluded
-	Before    int64     // the sequence number that the list goes on before; 0 begins with the latest
+	Before    int64     // the sequence number that the list continues before; 0 begins with the latest
 	Limit     int
 }

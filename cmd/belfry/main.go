@@ -12,7 +12,7 @@ import (
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == watchdog.Argument {
-		os.Exit(watchdog.Main(server.ReportDeath))
+		os.Exit(server.Watchdog())
 	}
 	run := cli.Run
 	if os.Getpid() == 1 {

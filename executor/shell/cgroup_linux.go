@@ -37,7 +37,7 @@ type cgroup struct {
 	fd, events int
 	// vacated is set when the command is over and nothing of it is left.
 	vacated bool
-	// spoiled is set when nobody else may use it: limits were written, or it
+	// spoiled is set when no other attempt may use it: limits were written, or it
 	// was killed. Some kernels (6.18) also kill what is made in a cgroup after
 	// that.
 	spoiled bool
@@ -229,8 +229,8 @@ func makeNodesCgroup(base string, pid int) (dir string, lock int, err error) {
 	return "", 0, err
 }
 
-// lockCgroup locks a folder, until it is closed or the process has ended, if it is
-// there and nobody else has.
+// lockCgroup locks a folder, until it is closed or the process has ended, if it
+// exists and is not locked.
 func lockCgroup(dir string) (lock int, err error) {
 	if lock, err = unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return 0, err
@@ -337,15 +337,45 @@ func makeCgroup(dir string) (*cgroup, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a cgroup: %w", err)
 	}
-	g := &cgroup{dir: dir, fd: -1, events: -1}
+	g, err := openCgroup(dir)
+	if err != nil {
+		_ = unix.Rmdir(dir)
+		return nil, fmt.Errorf("open a cgroup: %w", err)
+	}
+	return g, nil
+}
+
+// openCgroup opens one.
+func openCgroup(dir string) (g *cgroup, err error) {
+	g = &cgroup{dir: dir, fd: -1, events: -1}
 	if g.fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
 		g.events, err = unix.Openat(g.fd, "cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
-		g.remove()
-		return nil, fmt.Errorf("open a cgroup: %w", err)
+		g.close()
+		return nil, err
 	}
 	return g, nil
+}
+
+// reopenCgroup returns the cgroup of a command that another version of the program has
+// started, nil if there is none or nothing is in it any more.
+func reopenCgroup(dir string) *cgroup {
+	if dir == "" {
+		return nil
+	}
+	g, err := openCgroup(dir)
+	if err != nil {
+		return nil
+	}
+	return g
+}
+
+// retire removes a cgroup that another version of the program has made, and the folder of
+// its cgroups with the last of them.
+func (g *cgroup) retire() {
+	g.remove()
+	_ = unix.Rmdir(filepath.Dir(g.dir))
 }
 
 // put takes a cgroup back. One that is not as it was is removed, and what is more
@@ -372,12 +402,16 @@ func (c *cgroups) close() {
 	unix.Close(c.lock)
 }
 
-func (g *cgroup) remove() {
+func (g *cgroup) close() {
 	for _, fd := range []int{g.fd, g.events} {
 		if fd >= 0 {
 			unix.Close(fd)
 		}
 	}
+}
+
+func (g *cgroup) remove() {
+	g.close()
 	// One that is in use, by something that hangs, is removed by a later node.
 	_ = unix.Rmdir(g.dir)
 }

@@ -24,8 +24,9 @@ const (
 // \A and \z mean nothing useful. After the first match nothing is searched any
 // more.
 type matcher struct {
-	re    *regexp.Regexp // nil when everything will do
-	found atomic.Bool
+	re      *regexp.Regexp // nil when everything will do
+	found   atomic.Bool
+	streams [2]streamMatcher
 }
 
 func newMatcher(s *job.Success) (*matcher, error) {
@@ -43,11 +44,21 @@ func newMatcher(s *job.Success) (*matcher, error) {
 func (m *matcher) ok() bool { return m.re == nil || m.found.Load() }
 
 // stream returns what searches one stream of the output.
-func (m *matcher) stream(int) *streamMatcher {
+func (m *matcher) stream(i int) *streamMatcher {
 	if m.re == nil {
 		return nil
 	}
-	return &streamMatcher{matcher: m}
+	m.streams[i].matcher = m
+	return &m.streams[i]
+}
+
+// end searches what is left of both streams, when nothing follows.
+func (m *matcher) end() {
+	for i := range m.streams {
+		if s := &m.streams[i]; m.re != nil && !m.found.Load() && m.re.Match(s.kept) {
+			m.found.Store(true)
+		}
+	}
 }
 
 type streamMatcher struct {
@@ -70,7 +81,7 @@ func (m *streamMatcher) write(p []byte) {
 }
 
 // search searches the whole lines that are kept, and keeps enough of them for a
-// match that goes on.
+// match that continues in the next.
 func (m *streamMatcher) search() {
 	whole := bytes.LastIndexByte(m.kept, '\n') + 1
 	if whole <= matchWindow {
@@ -86,11 +97,4 @@ func (m *streamMatcher) search() {
 		from += i + 1
 	}
 	m.kept = append(m.kept[:0], m.kept[from:]...)
-}
-
-// end searches the rest. It may be called on nil.
-func (m *streamMatcher) end() {
-	if m != nil && !m.found.Load() && m.re.Match(m.kept) {
-		m.found.Store(true)
-	}
 }

@@ -46,7 +46,8 @@ type prepared struct {
 	scriptDir      string
 	result         string // the file for the result of a step of a flow; "" for none
 	watched        executor.Process
-	cgroups        *cgroups
+	cgroups        *cgroups // nil for a cgroup that another program has made
+	carried        bool     // another program continues with the command
 }
 
 // prepare does all that can be done and refused before a process is made.
@@ -74,6 +75,9 @@ func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
 	if p.account, err = e.accounts.Load().of(spec.User, spec.Group); err != nil {
 		return nil, err
 	}
+	if err := p.makeFiles(e.config.TempDir, spec); err != nil {
+		return nil, fmt.Errorf("write the files: %w", err)
+	}
 	p.env, p.searched = e.environment(a, spec, p)
 	for _, v := range p.env {
 		if strings.Contains(v, "\x00") {
@@ -84,7 +88,7 @@ func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
 
 	file := ""
 	if spec.Script != "" {
-		if p.scriptDir, file, err = writeScript(e.config.TempDir, spec.Script, p.account); err != nil {
+		if file, err = p.newFile(e.config.TempDir, "script", spec.Script); err != nil {
 			return nil, fmt.Errorf("write the script: %w", err)
 		}
 	}
@@ -93,6 +97,9 @@ func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
 			return nil, fmt.Errorf("make the file of the result: %w", err)
 		}
 		p.env = append(p.env, resultVariable+"="+p.result)
+	}
+	if err := p.giveFolder(); err != nil {
+		return nil, fmt.Errorf("give the files to the user of the job: %w", err)
 	}
 	if p.argv, err = commandLine(spec, file); err != nil {
 		return nil, err
@@ -297,49 +304,28 @@ func (p *prepared) closeChildEnds() {
 
 // release frees what the command needed until its end.
 func (p *prepared) release() {
+	if p.carried {
+		return
+	}
 	if p.scriptDir != "" {
 		// A script may remove itself.
 		_ = os.RemoveAll(p.scriptDir)
 	}
-	if p.cgroup != nil {
+	switch {
+	case p.cgroup == nil:
+	case p.cgroups == nil:
+		p.cgroup.retire()
+	default:
 		p.cgroups.put(p.cgroup)
 	}
 }
 
-// scriptPrefix begins the names of the folders of scripts. The process id of
+// scriptPrefix begins the names of the folders of scripts and files. The process id of
 // the node follows.
 const scriptPrefix = "belfry-script-"
 
-// writeScript writes a script to a file in a folder that only its user can
-// enter.
-func writeScript(temp, text string, as account) (dir, file string, err error) {
-	dir, err = os.MkdirTemp(temp, scriptPrefix+strconv.Itoa(os.Getpid())+"-")
-	if err != nil {
-		return "", "", err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.RemoveAll(dir)
-			dir = ""
-		}
-	}()
-	file = filepath.Join(dir, "script")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return dir, "", err
-	}
-	if as.change {
-		// The folder comes last: until then nobody else can reach the file.
-		for _, name := range []string{file, dir} {
-			if err := os.Chown(name, int(as.uid), int(as.gid)); err != nil {
-				return dir, "", err
-			}
-		}
-	}
-	return dir, file, nil
-}
-
-// removeOldScripts removes the scripts of nodes that have died.
-func removeOldScripts(temp string) {
+// RemoveOldScripts removes the folders with scripts and files of nodes that have died.
+func RemoveOldScripts(temp string) {
 	old, _ := filepath.Glob(filepath.Join(temp, scriptPrefix+"*"))
 	for _, dir := range old {
 		text, _, _ := strings.Cut(filepath.Base(dir)[len(scriptPrefix):], "-")

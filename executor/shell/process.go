@@ -22,6 +22,10 @@ type process struct {
 	exited chan struct{} // closed when it has ended and was waited for
 	// status is valid after exited.
 	status unix.WaitStatus
+	// watching is closed when nothing waits for it any more, and pidfd what it is waited for
+	// by, nil where that is not possible. Both are there after watch.
+	watching chan struct{}
+	pidfd    *os.File
 }
 
 func newProcess(pid int) *process { return &process{pid: pid, exited: make(chan struct{})} }
@@ -56,14 +60,20 @@ func (p *process) gone() bool {
 // watch begins to wait for the process. With a pidfd that takes no thread: ten thousand
 // commands may run.
 func (p *process) watch() {
+	p.watching, p.pidfd = make(chan struct{}), pidfdFile(p.pid)
 	go func() {
-		defer close(p.exited)
-		if pidfd := pidfdFile(p.pid); pidfd != nil {
-			defer pidfd.Close()
-			if p.waitReadable(pidfd) {
+		defer close(p.watching)
+		if p.pidfd != nil {
+			defer p.pidfd.Close()
+			switch waited, err := p.waitReadable(); {
+			case errors.Is(err, os.ErrDeadlineExceeded):
+				return // by unwatch
+			case waited:
+				close(p.exited)
 				return
 			}
 		}
+		defer close(p.exited)
 		for {
 			if _, err := unix.Wait4(p.pid, &p.status, 0, nil); !errors.Is(err, unix.EINTR) {
 				return
@@ -72,14 +82,29 @@ func (p *process) watch() {
 	}()
 }
 
-// waitReadable waits by the runtime's poller, which sees a pidfd as readable
-// when its process has ended. It returns false when that does not work.
-func (p *process) waitReadable(pidfd *os.File) bool {
-	raw, err := pidfd.SyscallConn()
-	if err != nil {
+// unwatch ends the wait for a process that is watched, and tells whether another program can
+// wait for it now: not if it has ended, or if nothing but its end can end the wait.
+func (p *process) unwatch() bool {
+	if p.pidfd == nil {
 		return false
 	}
-	waited := false
+	_ = p.pidfd.SetReadDeadline(time.Now()) // it may be closed: then the process has ended
+	<-p.watching
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// waitReadable waits by the runtime's poller, which sees a pidfd as readable
+// when its process has ended. It returns false when that does not work.
+func (p *process) waitReadable() (waited bool, err error) {
+	raw, err := p.pidfd.SyscallConn()
+	if err != nil {
+		return false, err
+	}
 	err = raw.Read(func(uintptr) bool {
 		for {
 			pid, err := unix.Wait4(p.pid, &p.status, unix.WNOHANG, nil)
@@ -90,7 +115,7 @@ func (p *process) waitReadable(pidfd *os.File) bool {
 			return waited || err != nil
 		}
 	})
-	return err == nil && waited
+	return err == nil && waited, err
 }
 
 // bufferSize is how much output is read at a time: half of what fits into a
@@ -100,7 +125,6 @@ const bufferSize = 32 << 10
 // pump copies what a command writes until the pipe is at its end or its
 // deadline. Only while there is something to copy does it hold a buffer.
 func (e *Executor) pump(pipe *os.File, to io.Writer, match *streamMatcher) {
-	defer match.end()
 	raw, err := pipe.SyscallConn()
 	if err != nil {
 		return
@@ -156,7 +180,8 @@ type supervision struct {
 	ended        time.Time // when the process, not its group, had ended
 	stuck        bool      // it does not react to SIGKILL
 	leftover     bool      // it left something behind that had to be ended
-	fenced       bool      // somebody else has made it end, because the node was silent
+	carried      bool      // another program continues with it
+	fenced       bool      // the watchdog has ended it, because the node was silent
 }
 
 // run waits until nothing of the command is left, and sees to it when ctx ends.
@@ -172,8 +197,9 @@ func (s *supervision) run(ctx context.Context) {
 	if !s.proc.over() {
 		s.proc.watch()
 	}
-	s.await(ctx)
-	s.drain()
+	if s.await(ctx); !s.carried {
+		s.drain()
+	}
 }
 
 // await waits until the process has ended, and makes it end when ctx does.
@@ -181,6 +207,9 @@ func (s *supervision) await(ctx context.Context) {
 	select {
 	case <-s.proc.exited:
 	case <-ctx.Done():
+	}
+	if s.carried = errors.Is(context.Cause(ctx), executor.ErrCarried) && !s.proc.gone() && s.proc.unwatch(); s.carried {
+		return
 	}
 	if !s.proc.gone() {
 		s.end() //nolint:contextcheck // ctx may have ended, and the grace begins then
@@ -253,8 +282,8 @@ func (s *supervision) settle(ctx context.Context) {
 	}
 }
 
-// drain reads what is still in the pipes. When somebody beyond the group has
-// them open, it is looked for and killed.
+// drain reads what is still in the pipes. A process outside the group that
+// has them open is searched for and killed.
 func (s *supervision) drain() {
 	if s.forced() && s.prepared.cgroup == nil {
 		s.endRest()
@@ -443,7 +472,7 @@ func stuckOr(s *supervision, sent, ending string) string {
 	return sent
 }
 
-// why says why a signal came that nobody here has sent, if it can be known.
+// why says why a signal came that this process has not sent, if it can be known.
 func (s *supervision) why(signal string) string {
 	p := s.prepared
 	switch {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -19,27 +20,56 @@ import (
 // resultVariable names the file into which a step of a flow writes its result.
 const resultVariable = "BELFRY_RESULT"
 
+// filePrefix begins the names of files of jobs: no script and no result has such a name.
+const filePrefix = "file-"
+
 // makeResult makes the file for the result of a command.
 func (p *prepared) makeResult(temp string) (err error) {
+	p.result, err = p.newFile(temp, "result", "")
+	return err
+}
+
+// newFile makes a file in the folder of the attempt, which its user alone can read.
+func (p *prepared) newFile(temp, name, text string) (file string, err error) {
 	if p.scriptDir == "" {
 		if p.scriptDir, err = os.MkdirTemp(temp, scriptPrefix+strconv.Itoa(os.Getpid())+"-"); err != nil {
+			return "", err
+		}
+	}
+	file = filepath.Join(p.scriptDir, name)
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteString(text)
+	if p.account.change {
+		err = errors.Join(err, f.Chown(int(p.account.uid), int(p.account.gid)))
+	}
+	return file, errors.Join(err, f.Close())
+}
+
+// giveFolder gives the folder of the attempt to its user. It comes after all files: a folder that
+// belongs to another user could be replaced by a link to where this process alone may write.
+func (p *prepared) giveFolder() error {
+	if p.scriptDir == "" || !p.account.change {
+		return nil
+	}
+	return os.Chown(p.scriptDir, int(p.account.uid), int(p.account.gid))
+}
+
+// makeFiles writes the files of the job, and puts their paths into its environment.
+func (p *prepared) makeFiles(temp string, spec *job.Shell) error {
+	if len(spec.Files) > 0 && spec.Env == nil {
+		spec.Env = map[string]string{}
+	}
+	for variable, text := range spec.Files {
+		file, err := p.newFile(temp, filePrefix+variable, text)
+		if err != nil {
 			return err
 		}
-		if p.account.change {
-			if err := os.Chown(p.scriptDir, int(p.account.uid), int(p.account.gid)); err != nil {
-				return err
-			}
-		}
+		spec.Env[variable] = file
 	}
-	p.result = filepath.Join(p.scriptDir, "result")
-	f, err := os.OpenFile(p.result, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	if p.account.change {
-		err = f.Chown(int(p.account.uid), int(p.account.gid))
-	}
-	return errors.Join(err, f.Close())
+	return nil
 }
 
 // readResult returns what a command has written as its result, in JSON; nil for nothing.
@@ -56,8 +86,13 @@ func (p *prepared) readResult() (json.RawMessage, error) {
 		return nil, fmt.Errorf("%s: %w", resultVariable, errors.Unwrap(err))
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no longer a regular file", resultVariable)
+	}
+	// The folder may be a link by now, to a file that only this process may read.
+	if of, ok := info.Sys().(*syscall.Stat_t); p.account.change && (!ok || of.Uid != p.account.uid) {
+		return nil, fmt.Errorf("%s is a file of another user", resultVariable)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, job.ResultMax+1))
 	if err != nil {

@@ -53,7 +53,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Watch is told which processes there are, so that they end when the node dies.
+// Watch learns of all processes, so that they end when the node dies.
 // Its methods are called from many goroutines.
 type Watch interface {
 	// Spawning is called right before a process is made. When it returns an
@@ -73,7 +73,7 @@ type Watch interface {
 
 // Config says how commands run on a node. It is copied by New.
 type Config struct {
-	// Watch is told of each process. Default: nobody.
+	// Watch learns of each process. Default: none.
 	Watch Watch
 	// Dir is the directory of commands that name none. Default: the working
 	// directory of the node.
@@ -93,8 +93,8 @@ type Config struct {
 	// users is refused another one than its own.
 	DefaultUser string
 	// AllowUsers are the users, by name or number, that jobs may name where the
-	// node is root, besides DefaultUser; "*" is everybody but root, which has
-	// to be named. Default: nobody. A node that is not root runs everything as
+	// node is root, besides DefaultUser; "*" is every user but root, which has
+	// to be named. Default: none. A node that is not root runs everything as
 	// its own user.
 	AllowUsers []string
 	// AllowGroups are the groups, by name or number, that jobs may name where the
@@ -164,6 +164,7 @@ type Executor struct {
 	buffers  sync.Pool // of *[]byte, of bufferSize
 
 	shortageRest time.Duration
+	carries      bool
 }
 
 var _ executor.Executor = (*Executor)(nil)
@@ -220,7 +221,7 @@ func New(config Config) (*Executor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shell executor: %w", err)
 	}
-	e := &Executor{config: config, null: null, shortageRest: shortageRest, features: Features{Memory: "process", CPU: "process"}}
+	e := &Executor{config: config, null: null, shortageRest: shortageRest, carries: hasPidfd(), features: Features{Memory: "process", CPU: "process"}}
 	e.buffers.New = func() any { b := make([]byte, bufferSize); return &b }
 	accounts, err := newAccounts(config)
 	if err != nil {
@@ -230,7 +231,7 @@ func New(config Config) (*Executor, error) {
 	e.accounts.Store(accounts)
 	e.spawners = newSpawners(config.Spawns, *config.Umask, !config.AllowNewPrivileges, &e.features)
 	e.cgroups = newCgroups(config.Cgroup, &e.features)
-	removeOldScripts(config.TempDir)
+	RemoveOldScripts(config.TempDir)
 	return e, nil
 }
 
@@ -280,6 +281,9 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 	if out.Stderr == nil {
 		out.Stderr = io.Discard
 	}
+	if a.Carried != nil {
+		return e.resume(ctx, a, out)
+	}
 	p, err := e.prepare(a)
 	if err != nil {
 		return e.notRun(ctx, err)
@@ -296,6 +300,11 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 		p.closePipes()
 		return e.notSpawned(ctx, p, err, out)
 	}
+	return e.follow(ctx, a, p, &supervision{proc: proc, began: time.Now()}, match, out)
+}
+
+// follow reads what the command of an attempt writes, and waits for its end.
+func (e *Executor) follow(ctx context.Context, a executor.Attempt, p *prepared, s *supervision, match *matcher, out executor.Output) executor.Result {
 	drained := make(chan struct{}) // closed when both pipes are at their end
 	var ended atomic.Int32
 	pump := func(from *os.File, to io.Writer, match *streamMatcher) {
@@ -307,25 +316,30 @@ func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Out
 	go pump(p.stdout, out.Stdout, match.stream(0))
 	go pump(p.stderr, out.Stderr, match.stream(1))
 
-	s := supervision{proc: proc, prepared: p, watch: e.config.Watch, grace: a.Grace, drained: drained, began: time.Now()}
+	s.prepared, s.watch, s.grace, s.drained = p, e.config.Watch, a.Grace, drained
 	s.run(ctx)
 	select {
 	case <-drained:
 	default:
-		// Whoever still has the pipes open is beyond reach.
+		// What still has the pipes open is beyond reach, or continues.
 		now := time.Now()
 		_ = p.stdout.SetReadDeadline(now)
 		_ = p.stderr.SetReadDeadline(now)
 		<-drained
 	}
+	if s.carried {
+		return p.carry(s, match)
+	}
+	match.end()
 	p.closePipes()
 	if s.fenced = e.config.Watch.Fenced(p.watched); s.fenced {
-		// The watchdog may be at it still: nobody else gets this cgroup.
+		// The watchdog may still use it: no other attempt gets this cgroup.
 		p.cgroup.kill()
 	}
 	e.config.Watch.Ended(p.watched)
 	result := s.result(ctx, a.Job.Policy.Success, match)
 	if result.Outcome == job.OutcomeSucceeded {
+		var err error
 		if result.Value, err = p.readResult(); err != nil {
 			result.Outcome, result.Reason = job.OutcomeFailed, err.Error()
 		}

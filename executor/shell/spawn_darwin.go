@@ -54,6 +54,9 @@ func outputPipe() (read *os.File, write int, err error) {
 // isZombie is not known here without waiting for the process.
 func isZombie(int) bool { return false }
 
+// isChild is not asked: nothing is carried over without pidfds.
+func isChild(int) bool { return false }
+
 func pidfdFile(int) *os.File { return nil }
 
 func textFile(text, temp string) (*os.File, error) { return unlinkedFile(text, temp) }
@@ -64,10 +67,13 @@ func groupAlive(group int) bool { return !errors.Is(syscall.Kill(-group, 0), sys
 type cgroup struct{ fd int }
 
 func (*cgroup) path() string            { return "" }
+func (*cgroup) retire()                 {}
 func (*cgroup) kill()                   {}
 func (*cgroup) terminate(int)           {}
 func (*cgroup) vacate() bool            { return true }
 func (*cgroup) oomKills(job.Limits) int { return 0 }
+
+func reopenCgroup(string) *cgroup { return nil }
 
 type cgroups struct{}
 

@@ -127,6 +127,17 @@ func isZombie(pid int) bool {
 	}
 }
 
+// isChild tells whether a process is a child of this one that was not waited for.
+func isChild(pid int) bool {
+	var info unix.Siginfo
+	for {
+		err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if !errors.Is(err, unix.EINTR) {
+			return err == nil
+		}
+	}
+}
+
 // pidfdFile returns a file of a process that can be waited for, or nil. The process must
 // not have been waited for.
 func pidfdFile(pid int) *os.File {

@@ -163,6 +163,7 @@ func TestWhatIsNotKnownGoesOnToTheOtherAdmin(t *testing.T) {
 		r.keep(r.admin)
 		a := r.run(plain)
 		r.say(r.admin, "/api/callback", nil, `[{"logId":1,"handleCode":200},{"logId":77,"handleCode":200,"handleMsg":"old"}]`, 200)
+		r.say(r.admin, "/api/callback", nil, `{"callbackList":[{"logId":1,"handleCode":200},{"logId":78,"logDateTime":5,"handleCode":500}]}`, 200)
 		r.wants(a, job.OutcomeSucceeded, "")
 		time.Sleep(time.Second)
 		mu.Lock()
@@ -170,7 +171,8 @@ func TestWhatIsNotKnownGoesOnToTheOtherAdmin(t *testing.T) {
 		mu.Unlock()
 		for _, want := range []string{
 			"/xxl-job-admin/api/registry " + token + ` {"registryGroup":"EXECUTOR"`,
-			"/xxl-job-admin/api/callback " + token + ` [{"logId":77,"handleCode":200,"handleMsg":"old","executeResult":{"code":200,"msg":"old"}}]`,
+			"/xxl-job-admin/api/callback " + token + ` [{"logId":77,"handleCode":200,"handleMsg":"old"}]`,
+			"/xxl-job-admin/api/callback " + token + ` {"callbackList":[{"logId":78,"logDateTime":5,"handleCode":500}]}`,
 		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("passed on:\n%s\nwant %s", text, want)

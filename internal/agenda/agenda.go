@@ -38,6 +38,8 @@ type Item[P any] struct {
 
 	handle uint32
 	queued bool // in a queue, not pending
+	// planned is set while it is claimed by the step that makes its run.
+	planned bool
 	// instant is set when the claim must wait for the due time: ahead of it the slot was
 	// taken, or the store's clock was behind.
 	instant bool
@@ -221,6 +223,14 @@ func (a *Agenda[P]) add(r store.ReadyRun) *Item[P] {
 	return it
 }
 
+// Adopt takes in a run that an earlier version of the program has started in this process.
+func (a *Agenda[P]) Adopt(r store.ReadyRun, attempt store.Attempt) *Item[P] {
+	it := a.add(r)
+	it.Attempt, it.State = attempt, Running
+	a.busy++
+	return it
+}
+
 // forget drops an item that is in a queue. Its handle is used again once it has left the
 // queue: until then the slot is empty.
 func (a *Agenda[P]) forget(it *Item[P]) {
@@ -370,6 +380,33 @@ func (a *Agenda[P]) take(most, room int, busy Set, newToken func() (job.ID, erro
 	return batch, within
 }
 
+// Reserve takes runs that a step is to make and to claim, as far as there is room for them
+// beside what is pending, and returns the claims of the first of them. The batch must be
+// followed by Answered or Refused.
+func (a *Agenda[P]) Reserve(runs []store.ReadyRun, newToken func() (job.ID, error)) (batch []*Item[P]) {
+	room := min(a.Room(), HeldMax-len(a.items))
+	if a.stuck || a.clock.n == 0 {
+		return nil
+	}
+	for _, r := range runs[:max(0, min(len(runs), room))] {
+		if a.items[r.ID] != nil {
+			break // an earlier try of the step has made it, and it was found since
+		}
+		token, err := newToken()
+		if err != nil {
+			break
+		}
+		it := a.add(r)
+		it.Attempt = store.Attempt{Job: r.Job, Run: r.ID, Number: r.Attempt, Token: token}
+		it.State, it.planned = Claiming, true
+		batch = append(batch, it)
+	}
+	a.busy += len(batch)
+	a.asked += len(batch)
+	a.asking += len(batch)
+	return batch
+}
+
 // Stall says that a call has failed: until Done no other is made, since nothing helps but time.
 func (a *Agenda[P]) Stall() { a.refused = true }
 
@@ -379,8 +416,10 @@ func (a *Agenda[P]) Refused(batch []*Item[P]) {
 	a.asking -= len(batch)
 	a.Stall()
 	for _, it := range batch {
+		it.planned = false
 		a.pending.push(it)
 	}
+	a.wake |= WakeClaims
 }
 
 // Done says that the call of a batch is over, and the rest after one that was refused.
@@ -394,10 +433,13 @@ func (a *Agenda[P]) Done() {
 // their start. It uses the memory of the batch.
 func (a *Agenda[P]) Answered(batch []*Item[P], outcomes []store.ClaimOutcome, sent, answered time.Duration) (started []*Item[P]) {
 	a.asking -= len(batch)
-	a.lead.measured(answered-sent, len(batch), answered)
+	if len(batch) > 0 && !batch[0].planned { // a plan takes longer
+		a.lead.measured(answered-sent, len(batch), answered)
+	}
 	started = batch[:0]
 	for i, it := range batch {
 		a.asked--
+		it.planned = false
 		switch outcome := &outcomes[i]; outcome.Verdict {
 		case store.Started:
 			it.Attempt.Number = outcome.Run.Attempt

@@ -231,3 +231,39 @@ func TestARunThatIsGivenBackIsNotTakenFromAnOldRead(t *testing.T) {
 		t.Errorf("it was read after that, and %d claims are made", len(again))
 	}
 }
+
+func TestWhatAStepMakesIsReservedWithinTheRoomAndOnce(t *testing.T) {
+	r := newRig(t, 3)
+	reserve := func(runs ...store.ReadyRun) []*Item[int] {
+		return r.Reserve(runs, func() (job.ID, error) {
+			r.tokens++
+			return job.ID{r.tokens}, nil
+		})
+	}
+	r.Hold([]store.ReadyRun{run(1, time.Hour)}, 0)
+	if batch := reserve(run(2, 0), run(1, time.Hour), run(3, 0)); len(batch) != 1 || batch[0].Ready.ID != (job.ID{2}) {
+		t.Errorf("beside a run that is held %d are reserved", len(batch))
+	}
+	batch := reserve(run(4, 0), run(5, 0), run(6, 0))
+	if len(batch) != 2 || r.Load().Asking != 3 || r.Room() != 0 {
+		t.Fatalf("%d are reserved where there is room for 2: %+v", len(batch), r.Load())
+	}
+	lead := r.lead
+	r.answer(batch[:1], time.Second, store.Started)
+	if r.lead != lead {
+		t.Error("a plan counts for how far ahead claims are made")
+	}
+	if begin, _ := r.Starts(time.Minute); len(begin) != 1 {
+		t.Errorf("%d have started", len(begin))
+	}
+	r.Refused(batch[1:2])
+	r.refused = false
+	again, _ := r.claimAt(2 * time.Second)
+	if len(again) != 1 || again[0].Attempt.Token != batch[1].Attempt.Token {
+		t.Errorf("after an answer that was lost these are claimed: %+v", again)
+	}
+	r.Stick(true)
+	if more := reserve(run(7, 0)); len(more) != 0 {
+		t.Error("runs are reserved while results are not taken")
+	}
+}

@@ -130,6 +130,19 @@ var table = map[string]line{
 	},
 	"internal/timer": {layer: expressions, pure: true},
 	"internal/xxl":   {layer: expressions, pure: true},
+	"internal/xxltables": {
+		layer:   core,
+		pure:    true,
+		imports: []string{"cron", "job"},
+		// Its tests take jobs over from a database.
+		testImports: []string{"internal/xxlmysql", "test/servers"},
+		testModules: []string{"github.com/go-sql-driver/mysql"},
+	},
+	"internal/xxlmysql": {
+		layer:   shells,
+		imports: []string{"internal/xxltables"},
+		modules: []string{"github.com/go-sql-driver/mysql"},
+	},
 	"internal/forecast": {
 		layer:       core,
 		pure:        true,
@@ -154,9 +167,15 @@ var table = map[string]line{
 		pure:    true,
 		imports: []string{"job", "store"},
 	},
+	"internal/secret": {
+		// Seals values and reads them where they are.
+		layer:       foundations,
+		imports:     []string{"job", "store", "internal/spelling"},
+		testImports: []string{"store/memory"},
+	},
 	"internal/notify": {
 		layer:       shells,
-		imports:     []string{"job", "store", "internal/notice", "internal/trouble"},
+		imports:     []string{"job", "store", "internal/notice", "internal/secret", "internal/trouble"},
 		testImports: []string{"store/memory", "internal/logtest"},
 	},
 	"internal/ends": {
@@ -184,7 +203,7 @@ var table = map[string]line{
 	"internal/remote": {
 		// What a worker needs of its cluster, over HTTP.
 		layer:       shells,
-		imports:     []string{"client", "job", "store", "internal/engine", "internal/trouble", "internal/wire", "internal/work"},
+		imports:     []string{"client", "job", "store", "internal/engine", "internal/secret", "internal/spool", "internal/trouble", "internal/wire", "internal/work"},
 		testImports: []string{"executor", "internal/auth", "internal/httpapi", "internal/node", "internal/output", "internal/service", "store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
@@ -198,7 +217,7 @@ var table = map[string]line{
 		layer: shells,
 		imports: []string{
 			"job", "store", "executor", "internal/agenda", "internal/engine",
-			"internal/clock", "internal/lanes", "internal/output", "internal/trouble", "internal/work",
+			"internal/clock", "internal/lanes", "internal/output", "internal/secret", "internal/trouble", "internal/wire", "internal/work",
 		},
 		testImports: []string{"store/memory", "internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
@@ -206,12 +225,13 @@ var table = map[string]line{
 	"internal/wrap": {
 		// What belfry exec does beside the command line.
 		layer:       shells,
-		imports:     []string{"client", "job"},
+		imports:     []string{"client", "job", "internal/spool"},
 		modules:     []string{"golang.org/x/sys/unix", "golang.org/x/term"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/callback": {layer: shells, imports: []string{"job", "store"}},
 	"internal/reach":    {layer: foundations},
+	"internal/spool":    {layer: foundations},
 	"executor/xxl": {
 		layer:       shells,
 		imports:     []string{"executor", "job", "store", "internal/output", "internal/reach", "internal/trouble", "internal/xxl"},
@@ -223,9 +243,10 @@ var table = map[string]line{
 		imports:     []string{"executor", "job", "internal/reach"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
+	"internal/inherit": {layer: foundations},
 	"executor/shell": {
 		layer:       shells,
-		imports:     []string{"executor", "job"},
+		imports:     []string{"executor", "internal/inherit", "job"},
 		modules:     []string{"golang.org/x/sys/unix"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
@@ -255,7 +276,7 @@ var table = map[string]line{
 	},
 	"store/storetest": {
 		layer:   aside,
-		imports: []string{"cron", "job", "store", "store/memory"},
+		imports: []string{"cron", "job", "store", "store/memory", "internal/flow"},
 	},
 	"internal/node": {
 		layer: node,
@@ -270,7 +291,7 @@ var table = map[string]line{
 	"internal/storecopy": {
 		// It copies and checks stores as wholes.
 		layer:       shells,
-		imports:     []string{"job", "store", "internal/engine"},
+		imports:     []string{"job", "store", "internal/engine", "internal/notice"},
 		testImports: []string{"store/joined", "store/memory", "store/sqlite", "store/postgres", "store/mysql", "store/etcd", "store/redis", "test/servers"},
 		testModules: []string{"modernc.org/sqlite", "github.com/jackc/pgx/v5"},
 	},
@@ -288,7 +309,7 @@ var table = map[string]line{
 	},
 	"internal/watchdog": {
 		layer:       shells,
-		imports:     []string{"job", "executor", "internal/clock"},
+		imports:     []string{"job", "executor", "internal/clock", "internal/inherit"},
 		modules:     []string{"golang.org/x/sys/unix"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
@@ -302,7 +323,7 @@ var table = map[string]line{
 		layer: useCases,
 		imports: []string{
 			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/flow", "internal/forecast", "internal/garbage", "internal/notice", "internal/parallel", "internal/placement",
-			"internal/preview", "internal/output", "internal/wire", "internal/work",
+			"internal/preview", "internal/output", "internal/secret", "internal/spelling", "internal/wire", "internal/work",
 		},
 		modules:     []string{"github.com/rogpeppe/go-internal/diff"},
 		testImports: []string{"store/memory"},
@@ -313,15 +334,15 @@ var table = map[string]line{
 		layer:       faces,
 		imports:     []string{"job", "client", "internal/auth", "internal/events", "internal/parallel", "internal/service", "internal/trouble", "internal/wire"},
 		modules:     []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync/semaphore"},
-		testImports: []string{"store", "store/memory", "internal/engine", "internal/forecast", "internal/notice", "internal/output"},
+		testImports: []string{"store", "store/memory", "internal/engine", "internal/forecast", "internal/notice", "internal/output", "internal/secret"},
 		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6", "go.uber.org/goleak"},
 	},
 	"internal/web": {
 		// A page asks the service, and reads no store.
 		layer:       faces,
-		imports:     []string{"cron", "job", "client", "internal/auth", "internal/crontab", "internal/draw", "internal/i18n", "internal/service"},
+		imports:     []string{"cron", "job", "client", "internal/auth", "internal/crontab", "internal/draw", "internal/flow", "internal/i18n", "internal/service"},
 		modules:     []string{"go.yaml.in/yaml/v3"}, // forms change documents and keep their comments
-		testImports: []string{"store", "store/memory"},
+		testImports: []string{"store", "store/memory", "internal/notice"},
 	},
 	"store/internal/columns": {
 		// It hands hints to who listens, which is its one effect.
@@ -379,9 +400,9 @@ var table = map[string]line{
 		layer: assembly,
 		imports: []string{
 			"cron", "job", "store", "executor", "client",
-			"internal/auth", "internal/clock", "internal/node", "internal/output", "internal/service",
+			"internal/auth", "internal/clock", "internal/node", "internal/output", "internal/remote", "internal/service",
 		},
-		testImports: []string{"belfrytest", "store/memory"},
+		testImports: []string{"belfrytest", "store/memory", "internal/auth", "internal/httpapi", "internal/service"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"belfrytest": {layer: aside, imports: []string{".", "client", "job", "store", "store/memory"}},
@@ -389,7 +410,7 @@ var table = map[string]line{
 		layer: assembly,
 		imports: []string{
 			"history/mongo", "cron", "job", "store", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/shell", "executor/http", "executor/xxl",
-			"internal/auth", "internal/callback", "internal/clock", "internal/config", "internal/ends", "internal/events", "internal/httpapi", "internal/leftovers", "internal/metrics", "internal/node", "internal/notice", "internal/notify", "internal/remote", "internal/service", "internal/trouble", "internal/watchdog", "internal/web", "internal/worker",
+			"internal/auth", "internal/callback", "internal/clock", "internal/config", "internal/ends", "internal/events", "internal/httpapi", "internal/inherit", "internal/leftovers", "internal/metrics", "internal/node", "internal/notice", "internal/notify", "internal/remote", "internal/secret", "internal/service", "internal/trouble", "internal/watchdog", "internal/web", "internal/work", "internal/worker",
 		},
 		testImports: []string{"internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
@@ -398,7 +419,7 @@ var table = map[string]line{
 		layer: commandLine,
 		imports: []string{
 			"history/mongo", "cron", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor/shell", "client",
-			"internal/auth", "internal/config", "internal/crontab", "internal/flow", "internal/node", "internal/parallel", "internal/preview", "internal/server", "internal/spelling", "internal/storecopy", "internal/systemd", "internal/watchdog", "internal/worker", "internal/wrap",
+			"internal/auth", "internal/config", "internal/crontab", "internal/flow", "internal/node", "internal/parallel", "internal/preview", "internal/secret", "internal/server", "internal/spelling", "internal/storecopy", "internal/systemd", "internal/watchdog", "internal/worker", "internal/wrap", "internal/xxlmysql", "internal/xxltables",
 		},
 		testImports: []string{"internal/helptest", "internal/logtest"},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},
@@ -415,9 +436,11 @@ var table = map[string]line{
 	"otelbelfry": {
 		layer: commandLine, imports: []string{"."}, modules: []string{"go.opentelemetry.io/otel"}, testImports: []string{"belfrytest"},
 	},
-	"examples/embedded": {layer: programs, imports: []string{".", "store", "store/postgres", "store/sqlite"}},
-	"examples/handlers": {layer: programs, imports: []string{".", "store/postgres"}},
-	"examples/sharding": {layer: programs, imports: []string{".", "store/memory"}},
+	"examples/embedded":  {layer: programs, imports: []string{".", "store", "store/postgres", "store/sqlite"}},
+	"examples/flow":      {layer: programs, imports: []string{".", "store/memory"}},
+	"examples/handlers":  {layer: programs, imports: []string{".", "store/postgres"}},
+	"examples/sharding":  {layer: programs, imports: []string{".", "store/memory"}},
+	"examples/connected": {layer: programs, imports: []string{"."}},
 	// It sees the programs from outside.
 	"test/programs":        {layer: aside, testImports: []string{"test/servers"}},
 	"test/programs/ticker": {layer: programs, imports: []string{".", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite"}},

@@ -38,8 +38,8 @@ func NewSecret() (string, error) {
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(secret), nil
 }
 
-// isSecret tells whether a text is as NewSecret makes them: one that somebody has
-// thought of is guessed.
+// isSecret tells whether a text is as NewSecret makes them: a secret that a person has
+// chosen can be guessed.
 func isSecret(text string) bool {
 	random, found := strings.CutPrefix(text, tokenPrefix)
 	data, err := base64.RawURLEncoding.DecodeString(random)
@@ -73,7 +73,7 @@ const freshFor = time.Second
 const knownFor = 24 * time.Hour
 
 // Tokens recognises tokens. It has those of the store in memory, at most
-// store.TokensMax, so that whoever guesses costs the store nothing. Its methods
+// store.TokensMax, so that guesses cost the store nothing. Its methods
 // may be called from many goroutines.
 type Tokens struct {
 	store   Store
@@ -183,7 +183,7 @@ func (t *Tokens) current(ctx context.Context) (*known, error) {
 	}
 	defer func() { <-t.reading }()
 	if k := t.known.Load(); t.fresh(k) {
-		return k, nil // somebody else has read them meanwhile
+		return k, nil // another caller has read them meanwhile
 	}
 	k := &known{byHash: map[store.TokenHash]store.Token{}, changes: t.changes.Load(), asked: t.now()}
 	var err error

@@ -12,8 +12,8 @@ const (
 	// fewer than would be of any use.
 	failuresMax    = 20
 	failuresWithin = time.Minute
-	// addressesMax bounds how many addresses are counted. Whoever has more of
-	// them shares one count.
+	// addressesMax bounds how many addresses are counted. All addresses beyond
+	// share one count.
 	addressesMax = 4096
 	// networkBits is what one holder of IPv6 addresses has: counting single ones
 	// would count nothing.
@@ -21,8 +21,8 @@ const (
 )
 
 // Failures counts the wrong tokens that addresses have sent. The zero value is
-// ready. It does not touch valid tokens: nobody is locked out by what others send
-// from the same address.
+// ready. It does not touch valid tokens: no user is locked out by requests of
+// others from the same address.
 type Failures struct {
 	mu     sync.Mutex
 	counts map[netip.Prefix]failures

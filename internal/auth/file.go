@@ -28,7 +28,7 @@ const system = "belfry"
 // at the same time only that which adds the token keeps a file.
 //
 // The file is written before the store knows the token: after a crash between
-// the two the next start goes on with what is in it.
+// the two the next start uses the token in the file.
 func First(ctx context.Context, s Store, dir string) (made bool, err error) {
 	tokens, err := s.Tokens(ctx)
 	if err != nil || len(tokens) > 0 {
@@ -80,7 +80,7 @@ func writeNew(dir string) (string, error) {
 	return secret, write(dir, secret)
 }
 
-// write writes the file, which nobody else can read, whole or not at all.
+// write writes the file, readable by its owner alone, whole or not at all.
 func write(dir, secret string) error {
 	f, err := os.CreateTemp(dir, TokenFile+"-") // its mode is 0600
 	if err != nil {

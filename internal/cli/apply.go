@@ -129,8 +129,8 @@ func apply(ctx context.Context, env Env, ask applyFlags) error {
 	return showList(env, ask.output, applied.Results, "", resultName, func(w io.Writer) { applyText(w, env, applied) })
 }
 
-// applyAll applies documents. When the connection breaks before the answer, nobody
-// knows how many of them were written: so it asks again, which changes nothing more
+// applyAll applies documents. When the connection breaks before the answer, it is
+// unknown how many of them were written: so it asks again, which changes nothing more
 // than asking once.
 func (r *remote) applyAll(ctx context.Context, request client.Apply) (applied client.Applied, err error) {
 	if applied, err = r.Apply(ctx, request); !broken(err) {
@@ -193,7 +193,7 @@ func readAll(ctx context.Context, env Env, names []string, recursive bool, asked
 	if err != nil || len(v.problems) == 0 {
 		return v, err
 	}
-	v.judge(env.Now()) // so that all mistakes are told, and not those first that are seen first
+	v.judge(env.Now()) // so that all mistakes are reported, and not only those found first
 	wrong := v.wrongFiles()
 	rest := v.askAboutTheRest(ctx, env, asked, wrong)
 	tellProblems(env, v.problems)

@@ -55,7 +55,7 @@ sudo -u belfry belfry backup --data /var/lib/belfry /backup/belfry.db`,
 				return err
 			}
 			// An interrupt leaves no part of it lying.
-			ctx, stop := untilSignal(cmd.Context(), nothing, nil)
+			ctx, stop := untilSignal(cmd.Context(), nothing, nil, nil)
 			defer stop()
 			if err := sqlite.Backup(ctx, path, env.path(args[0])); err != nil {
 				return storeFailure(ctx, err, "choose a new file name; existing files are not overwritten")
@@ -97,7 +97,7 @@ belfry restore --data /var/lib/belfry /backup/belfry.db`,
 			if err != nil {
 				return err
 			}
-			ctx, stop := untilSignal(cmd.Context(), nothing, nil)
+			ctx, stop := untilSignal(cmd.Context(), nothing, nil, nil)
 			defer stop()
 			r, err := sqlite.Restore(ctx, env.path(args[0]), path, env.Now)
 			if err != nil {

@@ -74,7 +74,7 @@ func Run(ctx context.Context, env Env, args []string) ExitCode {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help = printHelp(env, cmd) })
 	root.SetArgs(args)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		// Whoever mistypes a command gives it flags that those above it do not have.
+		// A mistyped command comes with flags that its parents do not have.
 		if group, rest, e := root.Find(args); e == nil && group.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 			return unknownCommand(group, slices.DeleteFunc(rest, func(word string) bool { return strings.HasPrefix(word, "-") }))
 		}
@@ -149,6 +149,7 @@ belfry next '30 2 * * 1-5' --tz Europe/Berlin`,
 		newNode(env),
 		newXXL(env),
 		newToken(env),
+		newSecret(env),
 		newAudit(env),
 		newNext(env),
 		newValidate(env),

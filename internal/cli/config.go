@@ -16,7 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// addServerFlags adds the flags by which a server is told something.
+// addServerFlags adds the flags that configure a server.
 func addServerFlags(cmd *cobra.Command, file *string, c *config.Server) {
 	f := cmd.Flags()
 	addWord(f, file, "config", "c", "FILE", "configuration file")

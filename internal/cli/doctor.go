@@ -355,7 +355,7 @@ func serverAndToken(ctx context.Context, env Env, c config.Server, running bool)
 	case err == nil:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()
 		token.Status, token.Found = isWell, "is taken"
-		return []finding{server, token, rolesOf(nodes.Items)}
+		return append([]finding{server, token, rolesOf(nodes.Items)}, channelsOf(ctx, remote, c)...)
 	case errors.As(err, &f) && f.problem != nil && f.problem.Type == client.TypeElsewhere:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()+", without the role api"
 		token.Status, token.Found = isWell, "is taken"

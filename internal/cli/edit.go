@@ -145,7 +145,7 @@ func (e *editing) run(ctx context.Context) (*client.Change, error) {
 	}
 }
 
-// ours is what the lines begin with that are for whoever edits, and no part of the
+// ours is the prefix of lines that are for the editor's user, and no part of the
 // document.
 const ours = "#: "
 
@@ -251,8 +251,8 @@ func (e *editing) send(ctx context.Context) (*client.Change, job.Problems, error
 	return nil, wrong, nil
 }
 
-// changedMeanwhile shows what somebody else has changed, and asks whether to go on
-// with the text on top of that.
+// changedMeanwhile shows the changes of another user, and asks whether to continue
+// with the text on top of them.
 func (e *editing) changedMeanwhile(ctx context.Context) (theirs string, err error) {
 	latest, err := revisionsOf(ctx, e.server, e.name, 1)
 	if err != nil {

@@ -107,7 +107,7 @@ func showEvents(ctx context.Context, server *remote, ask eventsFlags) error {
 		}
 		ask.query.Job, ask.query.Namespace = name.String(), "" // it has one in its name
 	}
-	// Whoever waits for the first event must know from when on there are any.
+	// A user who waits for the first event must know since when there are any.
 	begun := func() { server.env.tell("events of %s\n", server.URL()) }
 	told := 0
 	err := server.Events(ctx, ask.query, begun, func(e client.Event) error {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -158,6 +159,9 @@ func started(t *testing.T, cmd *exec.Cmd) (rest func() (string, int)) {
 func TestExecPassesSignalsToTheWholeGroup(t *testing.T) {
 	for s, want := range map[syscall.Signal]string{syscall.SIGTERM: "TERM", syscall.SIGHUP: "HUP", syscall.SIGINT: "INT", syscall.SIGUSR1: "USR1", syscall.SIGQUIT: "QUIT"} {
 		t.Run(want, func(t *testing.T) {
+			// A test that is run by nohup ignores SIGHUP, which its commands would inherit.
+			signal.Notify(make(chan os.Signal, 1), s)
+			t.Cleanup(func() { signal.Reset(s) })
 			// The shell and the one below it both say that they have got it.
 			script := fmt.Sprintf("trap 'echo %[1]s; exit 7' %[1]s; sh -c 'trap \"echo inner %[1]s; exit 0\" %[1]s; echo ready; while :; do sleep 0.05; done'; echo no signal", want)
 			cmd := wrapped(t, away(t), "--", "sh", "-c", script)

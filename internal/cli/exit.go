@@ -14,7 +14,7 @@ const (
 	// For commands that talk to a server.
 	ExitNotFound    ExitCode = 3 // what was named does not exist
 	ExitNotAllowed  ExitCode = 4 // the server refused
-	ExitConflict    ExitCode = 5 // somebody else changed it meanwhile
+	ExitConflict    ExitCode = 5 // it was changed meanwhile
 	ExitUnreachable ExitCode = 6 // no server answered
 	ExitTimedOut    ExitCode = 7 // waiting took too long
 	ExitRunFailed   ExitCode = 8 // the run that was waited for failed

@@ -58,6 +58,9 @@ var conflicts = []ending{
 // conflict, or where it is tested.
 var unconflicted = map[string]string{
 	"exec":             "it runs its command in any case",
+	"xxl import":       "the same tables make the same jobs, whatever they were",
+	"xxl take-over":    "it may be repeated, and does what is left to do",
+	"xxl give-back":    "the same",
 	"worker":           "it runs until it is stopped",
 	"job edit":         "it wants a terminal, see edit.txtar",
 	"job pause":        "whatever the job is by then, it is paused",
@@ -70,6 +73,9 @@ var unconflicted = map[string]string{
 	"token list":       "it changes nothing",
 	"channel test":     "it sends in any case",
 	"notification ack": "it may be acknowledged already",
+	"secret set":       "it replaces whatever value there is",
+	"secret delete":    "it deletes whatever value there is",
+	"secret rotate":    "it may be repeated, and seals what is left with the new key",
 }
 
 // timeouts and failures have the commands that wait for something.

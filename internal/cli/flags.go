@@ -226,3 +226,26 @@ func (l *labels) String() string { return "" }
 
 // Type is called by the flag library.
 func (l *labels) Type() string { return "KEY=VALUE" }
+
+// names is a flag for names that may be given several times, or separated by commas.
+type names struct {
+	list *[]string
+	kind string
+}
+
+// Set is called by the flag library.
+func (n names) Set(text string) error {
+	for part := range strings.SplitSeq(text, ",") {
+		if part == "" {
+			return errors.New("a value is missing")
+		}
+		*n.list = append(*n.list, part)
+	}
+	return nil
+}
+
+// String is called by the flag library.
+func (n names) String() string { return "" }
+
+// Type is called by the flag library.
+func (n names) Type() string { return n.kind }

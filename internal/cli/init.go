@@ -11,10 +11,10 @@ import (
 )
 
 // RunAsFirst is Run for the first process of a system or container, which every
-// orphan becomes a child of and for which nobody else waits. A server is run once
-// more below this process, which hands on the signals that stop it and waits for all
+// orphan becomes a child of and which must wait for them. A server is run once more
+// below this process, which hands on the signals that stop it and waits for all
 // children that end. The server's own children are not among them, since it is a
-// process of its own: nothing is taken from whoever has started them.
+// process of its own: nothing is taken from their parents.
 func RunAsFirst(ctx context.Context, env Env, args []string) ExitCode {
 	if len(args) == 0 || args[0] != "serve" {
 		return Run(ctx, env, args) // it ends soon, and starts nothing

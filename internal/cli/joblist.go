@@ -24,6 +24,7 @@ type jobListFlags struct {
 	labels     map[string]string
 	text       string
 	state      string
+	work       string
 	sort       string
 	limit      int
 	output     string
@@ -56,6 +57,7 @@ belfry job list -o name`,
 	f.VarP((*labels)(&ask.labels), "label", "l", "only jobs with this label: KEY=VALUE; may be repeated")
 	addWord(f, &ask.text, "text", "", "TEXT", "only jobs with this text in name or description")
 	addChoice(cmd, &ask.state, "state", "", "only jobs in this state", job.JobState("").Values()...)
+	addChoice(cmd, &ask.work, "work", "", "only jobs that run this", "shell", "http", "handler", "xxl", "flow", "external")
 	addChoice(cmd, &ask.sort, "sort", "", "order of the jobs", "name", "next", "last")
 	addParsed(f, &ask.limit, "limit", "", "", "N", "how many jobs to show; else all", parsePositive)
 	addConnection(cmd, &ask.connection)
@@ -71,7 +73,7 @@ const sortMax = 10_000
 const pageSize = 500
 
 func listJobs(ctx context.Context, server *remote, ask jobListFlags) error {
-	query := client.JobQuery{Namespace: server.listNamespace(ask.all), Labels: ask.labels, Text: ask.text, State: job.JobState(ask.state), Sort: client.ByName, PageSize: pageSize}
+	query := client.JobQuery{Namespace: server.listNamespace(ask.all), Labels: ask.labels, Text: ask.text, State: job.JobState(ask.state), Work: job.Work(ask.work), Sort: client.ByName, PageSize: pageSize}
 	if ask.sort == "next" {
 		query.Sort = client.ByNext
 	}

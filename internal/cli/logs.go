@@ -90,7 +90,7 @@ func logs(ctx context.Context, server *remote, ask logsFlags, text string) error
 	return err
 }
 
-// latestRun returns the run of a job that has started last: one that goes on, one that
+// latestRun returns the run of a job that has started last: one that is running, one that
 // waits for its next attempt, or the last that has ended.
 func latestRun(ctx context.Context, server *remote, text string) (client.Run, error) {
 	name, err := server.named(text)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/config"
@@ -102,20 +103,24 @@ func runText(w io.Writer, env Env, r *client.Run) {
 	for _, name := range slices.Sorted(maps.Keys(r.Params)) {
 		params = append(params, name+"="+r.Params[name])
 	}
-	parent := ""
-	if !r.Parent.IsZero() {
-		parent = r.Parent.String()
+	id := func(id job.ID) string {
+		if id.IsZero() {
+			return ""
+		}
+		return id.String()
 	}
 	pairs := []string{
 		"run", r.ID.String(), "job", jobAndShard(r), "version", fmt.Sprint(r.Version), "kind", string(r.Kind),
 		"status", runStatus(r), "reason", reasonOf(r), "scheduled", at(r.Scheduled), "until", at(r.Until), "due", at(r.Due),
-		"started", at(r.Started), "ended", at(r.Ended), "node", r.Node, "executor", r.Executor, "params", strings.Join(params, " "), "parent", parent,
+		"started", at(r.Started), "ended", at(r.Ended), "node", r.Node, "executor", r.Executor, "params", strings.Join(params, " "), "parent", id(r.Parent), "repeats", id(r.RetryOf),
 	}
 	if !r.Started.IsZero() {
 		pairs = append(pairs, "took", took(env, r))
 	}
 	fieldLines(w, s, pairs...)
-	if len(r.Attempts) == 0 {
+	stepTable(w, env, s, r)
+	if len(r.Attempts) == 0 || len(r.Steps) > 0 { // a flow has no attempts but those of its steps
+
 		return
 	}
 	fmt.Fprintln(w)
@@ -307,10 +312,15 @@ belfry job run -l team=a`,
 		},
 	}
 	which.addFlags(cmd)
-	cmd.Flags().Var((*labels)(&params), "param", "value of a parameter: KEY=VALUE; may be repeated")
+	addParams(cmd.Flags(), &params)
 	ask.addFlags(cmd)
 	cmd.ValidArgsFunction = jobNames(env, &ask.connection)
 	return cmd
+}
+
+// addParams adds the flag for values of parameters.
+func addParams(f *pflag.FlagSet, params *map[string]string) {
+	f.VarP((*labels)(params), "param", "p", "value of a parameter: KEY=VALUE; may be repeated")
 }
 
 // runAll runs jobs, one after the other, and shows their runs. It ends with the first job
@@ -332,14 +342,24 @@ func runAll(ctx context.Context, server *remote, names []jobName, ask waiting, r
 }
 
 func newRunRetry(env Env) *cobra.Command {
-	var ask waiting
+	var (
+		ask    waiting
+		said   client.RetryRequest
+		params map[string]string
+	)
 	cmd := &cobra.Command{
 		Use:   "retry RUN [flags]",
 		Short: "Run a finished run again",
 		Long: `Run a finished run again: create a new run of the job as it is now, with the
-scheduled time and the parameters of the old run.`,
-		Example: "belfry run retry 01M7WSD70J4JVRQ9N4TN6P9NR3 --wait",
-		Args:    oneRun,
+scheduled time and the parameters of the old run.
+
+The run of a flow keeps the definition of the old run, and takes over the results of
+the steps that have succeeded: what failed, what did not start, all behind it and
+finally run again.`,
+		Example: `belfry run retry 01M7WSD70J4JVRQ9N4TN6P9NR3 --wait
+belfry run retry 01M7WSD70J4JVRQ9N4TN6P9NR3 --from load
+belfry run retry 01M7WSD70J4JVRQ9N4TN6P9NR3 --skip check --param day=monday`,
+		Args: oneRun,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := parseRun(args[0])
 			if err != nil {
@@ -349,13 +369,33 @@ scheduled time and the parameters of the old run.`,
 			if err != nil {
 				return err
 			}
+			said.Params = params
 			return server.refused(makeRun(cmd.Context(), server, ask, func(ctx context.Context, key string) (client.Run, error) {
-				return server.Retry(ctx, id, key)
+				run, err := server.Retry(ctx, id, said, key)
+				return run, stepsInFlags(err)
 			}))
 		},
 	}
+	f := cmd.Flags()
+	f.Var(names{&said.From, "STEP"}, "from", "run this step of the flow and all behind it, and take over the others; may be repeated")
+	f.Var(names{&said.Only, "STEP"}, "only", "run this step of the flow alone, and take over the others; may be repeated")
+	f.Var(names{&said.Skip, "STEP"}, "skip", "take this step of the flow as succeeded; may be repeated")
+	addParams(f, &params)
 	ask.addFlags(cmd)
 	return cmd
+}
+
+// stepsInFlags names the flags for fields of a request for another run.
+func stepsInFlags(err error) error {
+	var p *client.Problem
+	if errors.As(err, &p) {
+		for i := range p.Errors {
+			if field, _, ok := strings.Cut(p.Errors[i].Path, "["); ok {
+				p.Errors[i].Path = "--" + field
+			}
+		}
+	}
+	return err
 }
 
 // makeRun creates a run and shows it.
@@ -445,7 +485,7 @@ func showMade(ctx context.Context, server *remote, ask waiting, run client.Run) 
 // time to wait for that.
 const lastLook = 5 * time.Second
 
-// outOfTime says that a run has not ended in time: that it goes on, or why it has not begun.
+// outOfTime says that a run has not ended in time: that it is running, or why it has not begun.
 func (r *remote) outOfTime(ctx context.Context, id job.ID, after job.Duration) *failure {
 	ctx, cancel := context.WithTimeout(ctx, lastLook)
 	defer cancel()
@@ -463,15 +503,15 @@ func hasBegun(run *client.Run) bool {
 	return run.State != job.StateReady && run.State != job.StateWaiting || len(run.Attempts) > 0
 }
 
-// keptFirst and keptMost are the pauses before looks at what keeps a run that somebody
-// waits for.
+// keptFirst and keptMost are the pauses between polls for the reason that keeps a run
+// from beginning.
 const (
 	keptFirst = 2 * time.Second
 	keptMost  = time.Minute
 )
 
-// sayKept tells what keeps a run from beginning, for whoever waits for it would see nothing
-// at all, until the run has begun. The caller calls stop when it has stopped waiting.
+// sayKept prints what keeps a run from beginning, since its user would see nothing at all
+// until the run has begun. The caller calls stop when it has stopped waiting.
 func (r *remote) sayKept(ctx context.Context, id job.ID) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
@@ -511,7 +551,7 @@ func awaitMade(ctx context.Context, server *remote, ask waiting, run client.Run)
 			return run, err
 		}
 	}
-	// Data are the output of the run; what it was is told beside them.
+	// Standard output is the output of the run; its name goes to standard error.
 	server.env.tell("run %s of %s\n", run.ID, jobAndShard(&run))
 	return server.Follow(ctx, run.ID, client.OutputQuery{FromFirst: true}, showPart(server.env))
 }

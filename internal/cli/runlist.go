@@ -135,8 +135,8 @@ func inFlags(err error, flags map[string]string) error {
 	return err
 }
 
-// outputSize returns how much an attempt has written, as far as anybody knows: of
-// one that goes on or was lost there may be output all the same.
+// outputSize returns how much an attempt has written, as far as known: one
+// that is running or was lost may have output all the same.
 func outputSize(outcome job.Outcome, size int64) string {
 	if size == 0 && (outcome == "" || outcome == job.OutcomeLost) {
 		return "-"

@@ -37,7 +37,9 @@ The first start creates the admin token in a file in the data directory, where t
 CLI finds it when run as the same user.
 
 The first interrupt stops gently: nothing new starts, and running commands have the
-drain time to end. The second one stops at once. SIGHUP reloads the configuration.`,
+drain time to end. The second one stops at once. SIGHUP reloads the configuration.
+SIGUSR2 executes the file of the program again, after an upgrade has replaced it:
+running commands continue under the new version.`,
 		Example: `belfry serve
 belfry serve --data ./belfry --listen 127.0.0.1:9000
 belfry serve --config /etc/belfry.yaml
@@ -73,6 +75,10 @@ func serve(ctx context.Context, env Env, c config.Server, from config.Layers, re
 	var level slog.LevelVar
 	level.Set(c.Level())
 	log := loggerAt(env, c, &level)
+	carried, checked, err := inherited(env)
+	if err != nil || checked {
+		return err
+	}
 	if err := watchdog.HideMemory(); err != nil {
 		return failed("%v", err)
 	}
@@ -91,7 +97,7 @@ func serve(ctx context.Context, env Env, c config.Server, from config.Layers, re
 		if s := opened.Load(); s != nil {
 			s.Reload()
 		}
-	})
+	}, upgrades(log, func() bool { return opened.Load() != nil }))
 	defer stop()
 	s, err := server.Open(ctx, server.Config{
 		Settings: c, SettingsFile: from.FileName, Version: versionOf(buildInfo()).Version,
@@ -105,7 +111,7 @@ func serve(ctx context.Context, env Env, c config.Server, from config.Layers, re
 			}
 			return next, strings.Split(strings.TrimSpace(mistakes.String()), "\n"), err
 		},
-		Getenv: env.Getenv, Now: env.Now, Log: log, Level: &level,
+		Getenv: env.Getenv, Now: env.Now, Log: log, Level: &level, Carried: carried,
 		Listening: func(ctx context.Context, s *server.Server) {
 			announce(env, c, s, asRoot, log)
 			welcome(ctx, env, c, s, log)
@@ -114,12 +120,14 @@ func serve(ctx context.Context, env Env, c config.Server, from config.Layers, re
 	if err != nil {
 		return startFailure(err, c, from)
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
 	opened.Store(s)
 	if err := s.Run(ctx); err != nil {
-		return failed("%v", err)
+		return errors.Join(failed("%v", err), s.Close())
 	}
-	return nil
+	if err := s.Close(); err != nil {
+		return err
+	}
+	return continueAs(s.Carrying(), c.Data, log)
 }
 
 // startFailure says why a server did not start.

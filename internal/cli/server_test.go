@@ -29,7 +29,7 @@ import (
 // starts one.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == watchdog.Argument {
-		os.Exit(watchdog.Main(server.ReportDeath))
+		os.Exit(server.Watchdog())
 	}
 	if len(os.Args) > 2 && os.Args[1] == asBelfry {
 		os.Exit(int(cli.Run(context.Background(), cli.System(), os.Args[2:])))

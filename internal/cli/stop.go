@@ -15,12 +15,15 @@ import (
 // untilSignal returns a context that ends with the first SIGINT or SIGTERM. The second one
 // ends the process, after atOnce, and the watchdog then ends its children. SIGHUP calls
 // hangUp and stops nothing. Without hangUp it is a first signal and never the second, since a
-// terminal that closes sends several; nohup keeps it away. The function that is returned
-// must be called.
-func untilSignal(ctx context.Context, atOnce func(os.Signal), hangUp func()) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
+// terminal that closes sends several; nohup keeps it away. With SIGUSR2 the context ends by
+// server.ErrUpgrade if upgrade agrees. The function that is returned must be called.
+func untilSignal(ctx context.Context, atOnce func(os.Signal), hangUp func(), upgrade func(context.Context) bool) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 8) // so that none is lost while another is handled
 	asked := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if upgrade != nil {
+		asked = append(asked, syscall.SIGUSR2)
+	}
 	if hangUp != nil || !signal.Ignored(syscall.SIGHUP) {
 		asked = append(asked, syscall.SIGHUP)
 	}
@@ -37,12 +40,16 @@ func untilSignal(ctx context.Context, atOnce func(os.Signal), hangUp func()) (co
 				switch {
 				case s == syscall.SIGHUP && hangUp != nil:
 					hangUp()
+				case s == syscall.SIGUSR2:
+					if ctx.Err() == nil && upgrade(ctx) {
+						cancel(server.ErrUpgrade)
+					}
 				case stopping && s != syscall.SIGHUP:
 					atOnce(s)
 					os.Exit(int(ExitInterrupted))
 				default:
 					stopping = true
-					cancel()
+					cancel(context.Canceled)
 				}
 			}
 		}
@@ -51,7 +58,7 @@ func untilSignal(ctx context.Context, atOnce func(os.Signal), hangUp func()) (co
 		signal.Stop(signals)
 		close(done)
 		group.Wait()
-		cancel()
+		cancel(nil)
 	}
 }
 

@@ -54,7 +54,7 @@ The exit code is 1 if there is damage that is not mended.`,
 					c.History = "" // that of the configuration
 				}
 			}
-			ctx, stop := untilSignal(cmd.Context(), nothing, nil)
+			ctx, stop := untilSignal(cmd.Context(), nothing, nil, nil)
 			defer stop()
 			return checkStore(ctx, env, c, fix, output)
 		},

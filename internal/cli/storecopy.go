@@ -94,7 +94,8 @@ func newStoreCopy(env Env) *cobra.Command {
 		Use:   "copy FROM TO [flags]",
 		Short: "Copy all that a store keeps to another store",
 		Long: `Copy all that a store keeps to another store of any kind: jobs with revisions and
-cursors, planned runs, calendars, pools, tokens, the audit, and history with output.
+cursors, planned runs, calendars, pools, channels, tokens, notifications that wait, the audit,
+and history with output.
 FROM and TO are URLs as for belfry serve --store; env:NAME is the URL in the environment
 variable NAME, which hides a password from other users of the machine. A store in etcd
 or Redis whose history is in another store needs --from-history or --to-history.
@@ -122,7 +123,7 @@ belfry store copy sqlite:belfry.db etcd://etcd1.example.com/belfry --to-history 
 			if err != nil {
 				return err
 			}
-			ctx, stop := untilSignal(cmd.Context(), nothing, nil)
+			ctx, stop := untilSignal(cmd.Context(), nothing, nil, nil)
 			defer stop()
 			return copyStore(ctx, env, c, args, ask)
 		},

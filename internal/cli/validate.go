@@ -22,7 +22,7 @@ import (
 )
 
 // fileMax bounds a file of documents: ten thousand jobs of a kilobyte each, and
-// no surprise for the memory when somebody names a disk image.
+// no surprise for the memory when a disk image is named.
 const fileMax = 16 << 20
 
 func newValidate(env Env) *cobra.Command {
@@ -208,7 +208,7 @@ func filesOf(env Env, name string, recursive bool) ([]string, error) {
 				return fs.SkipDir
 			}
 		case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(file)) && !entry.IsDir() && entry.Type()&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeDevice) == 0:
-			// Nobody may ever write into a pipe that lies there.
+			// A pipe in the folder may never have a writer.
 			files = append(files, file)
 		}
 		return nil

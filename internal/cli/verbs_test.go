@@ -79,6 +79,9 @@ var verbs = map[string]verb{
 	"node drain":        {args: []string{"one"}, absent: []string{"nobody"}},
 	"node list":         {reads: true},
 	"xxl executors":     {reads: true},
+	"xxl give-back":     {args: []string{"--group", "shop", "--from", "mysql://127.0.0.1:1/xxl_job"}, unrun: "it wants the database of an xxl-job-admin, see xxlchange_test.go"},
+	"xxl take-over":     {args: []string{"--group", "shop", "--from", "mysql://127.0.0.1:1/xxl_job"}, unrun: "the same"},
+	"xxl import":        {args: []string{"--dump", "xxl_job.sql", "--zone", "Asia/Shanghai", "--apply"}, unrun: "-o yaml and --apply exclude each other, see xxl.txtar"},
 	"node undrain":      {args: []string{"one"}, absent: []string{"nobody"}},
 	"notification ack":  {args: []string{"x"}, absent: []string{"nobody"}, unrun: "it wants a notification, see notifications.txtar"},
 	"notification list": {reads: true},
@@ -102,6 +105,11 @@ var verbs = map[string]verb{
 	"schema":            {},
 	"worker":            {unrun: "it runs until it is stopped, see internal/remote"},
 	"serve":             {unrun: "it is the server of this test"},
+	"secret set":        {args: []string{"s{n}", "--file", "s"}},
+	"secret list":       {reads: true},
+	"secret delete":     {args: []string{"s{n}", "--yes"}, absent: []string{"none", "--yes"}, unrun: "it wants a secret that exists, see secret.txtar"},
+	"secret rotate":     {},
+	"secret key":        {},
 	"token create":      {args: []string{"t{n}", "--role", "viewer"}},
 	"token list":        {},
 	"token reset":       {unrun: "it wants a server that is stopped, see token.txtar"},
@@ -153,6 +161,9 @@ func newBench(t *testing.T) *bench {
 	b := &bench{t: t, dir: t.TempDir()}
 	b.env = map[string]string{"BELFRY_DATA": filepath.Join(b.dir, "data"), "BELFRY_SPOOL": filepath.Join(b.dir, "spool"), "HOME": b.dir, "NO_COLOR": "1"}
 	b.write("jobs.yaml", benchJobs)
+	b.write("xxl_job.sql", "CREATE TABLE xxl_job_group (id int, app_name text, address_type int); INSERT INTO xxl_job_group VALUES (1, 'shop', 0);\n"+
+		"CREATE TABLE xxl_job_info (id int, job_group int, executor_handler text, glue_type text, trigger_status int, executor_route_strategy text, executor_block_strategy text);\n"+
+		"INSERT INTO xxl_job_info VALUES (1, 1, 'sync', 'BEAN', 0, 'FIRST', 'SERIAL_EXECUTION');\n")
 	b.write("jobs.cron", "0 9 * * * echo hello\n")
 	b.write("changed.yaml", strings.Replace(benchJobs, "hello", "bye", 1))
 	me, err := user.Current()

@@ -33,7 +33,9 @@ worker, with the name of the token. With a token for a namespace it runs only jo
 the namespace that choose it by this label.
 
 With several servers it continues when one of them is away. The first interrupt stops
-gently: nothing new starts, and running commands have the drain time to end.`,
+gently: nothing new starts, and running commands have the drain time to end. SIGUSR2
+executes the file of the program again, after an upgrade has replaced it: running
+commands continue under the new version.`,
 		Example: `belfry token create edge --role worker >edge-token
 belfry worker --server https://belfry.example.com:8420 --token-file edge-token
 belfry worker --server https://one.example.com --server https://two.example.com --token-file edge-token
@@ -109,6 +111,10 @@ func runWorker(ctx context.Context, env Env, c config.Server, from config.Layers
 	var level slog.LevelVar
 	level.Set(c.Level())
 	log := loggerAt(env, c, &level)
+	carried, checked, err := inherited(env)
+	if err != nil || checked {
+		return err
+	}
 	if err := watchdog.HideMemory(); err != nil {
 		return failed("%v", err)
 	}
@@ -124,18 +130,20 @@ func runWorker(ctx context.Context, env Env, c config.Server, from config.Layers
 		logLost(log, nil, by)
 	}, func() {
 		log.Info("a worker reads its configuration at its start, and its token when a server refuses it")
-	})
+	}, upgrades(log, func() bool { return opened.Load() != nil }))
 	defer stop()
 	w, err := server.OpenWorker(ctx, server.Config{
-		Settings: c, SettingsFile: from.FileName, Version: versionOf(buildInfo()).Version, Getenv: env.Getenv, Now: env.Now, Log: log, Level: &level,
+		Settings: c, SettingsFile: from.FileName, Version: versionOf(buildInfo()).Version, Getenv: env.Getenv, Now: env.Now, Log: log, Level: &level, Carried: carried,
 	})
 	if err != nil {
 		return failed("%v", err)
 	}
-	defer func() { err = errors.Join(err, w.Close()) }()
 	opened.Store(w)
 	if err := w.Run(ctx); err != nil {
-		return failed("%v", err)
+		return errors.Join(failed("%v", err), w.Close())
 	}
-	return nil
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return continueAs(w.Carrying(), c.Data, log)
 }

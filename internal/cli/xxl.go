@@ -11,8 +11,8 @@ import (
 )
 
 func newXXL(env Env) *cobra.Command {
-	cmd := group("xxl", "executors of XXL-JOB", "Show executors of XXL-JOB", "belfry xxl executors")
-	cmd.AddCommand(newXXLExecutors(env))
+	cmd := group("xxl", "XXL-JOB", "Show executors of XXL-JOB, and take jobs over from xxl-job-admin", "belfry xxl executors\nbelfry xxl import --dump xxl_job.sql --zone Asia/Shanghai")
+	cmd.AddCommand(newXXLExecutors(env), newXXLImport(env), newXXLTakeOver(env), newXXLGiveBack(env))
 	return cmd
 }
 

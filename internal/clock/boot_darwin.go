@@ -2,5 +2,5 @@ package clock
 
 import "golang.org/x/sys/unix"
 
-// bootClock goes on during a suspend, which it does not on Linux.
+// bootClock runs during a suspend, which CLOCK_MONOTONIC of Linux does not.
 const bootClock = unix.CLOCK_MONOTONIC

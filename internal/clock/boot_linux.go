@@ -2,5 +2,5 @@ package clock
 
 import "golang.org/x/sys/unix"
 
-// bootClock goes on during a suspend.
+// bootClock runs during a suspend.
 const bootClock = unix.CLOCK_BOOTTIME

@@ -39,7 +39,7 @@ func NewWatch(now func() time.Time, boot func() time.Duration) *Watch {
 }
 
 // Stepped returns by how much the wall clock was set since the last call, or 0.
-// Of several callers one is told.
+// Of several callers one gets it.
 func (w *Watch) Stepped() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

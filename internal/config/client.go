@@ -108,7 +108,7 @@ func Connect(asked Asked, getenv func(string) string, readToken func(path string
 	}
 	if !isLocal {
 		result.NoToken = "set BELFRY_TOKEN, or put a context with a token into " + ClientFile(getenv)
-		if named == "" && c.Server == "" { // it is asked because nobody has said which
+		if named == "" && c.Server == "" { // no server was named
 			result.NoToken = "name the data directory of your server with --data or BELFRY_DATA, " + result.NoToken
 		}
 		return result, nil
@@ -198,7 +198,7 @@ func WriteAddress(dir, url, tokenFile, sharedUser string) error {
 }
 
 // RemoveAddress says that no server is running on a data directory, so that its token
-// is not sent to whoever takes its port.
+// is not sent to another program that takes its port.
 func RemoveAddress(dir string) error { return os.Remove(filepath.Join(dir, addressFile)) }
 
 // readAddress returns what a server on this machine has left, if it is still

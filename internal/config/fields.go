@@ -10,7 +10,7 @@ import (
 type Field struct {
 	Name    string // such as keep.for
 	Doc     string // what it means
-	Default string // what it is when nobody says it, in words; "" for nothing
+	Default string // the default in words; "" for none
 	Why     string // the reason for the default
 	Flag    string // the flag of belfry serve, without its dashes; "" for none
 	Env     string // the variable of the environment; "" for none
@@ -55,7 +55,7 @@ func Changed(a, b Server) []Field {
 	})
 }
 
-// Setting is what a server is told by a field, and by whom.
+// Setting is the value of a field, and where it comes from.
 type Setting struct {
 	Field
 	// Value is nil where nothing is said and nothing is filled in.
@@ -64,7 +64,7 @@ type Setting struct {
 	From string
 }
 
-// Layers are what the places say in which a server is told something.
+// Layers are the values in each place of the configuration.
 type Layers struct {
 	Flags, Env, File Server
 	// FileName is what the user calls the file.
@@ -85,7 +85,7 @@ func (l *Layers) Settings(result Server) []Setting {
 	return list
 }
 
-// NameOf returns a field as whoever says it calls it: the flag, the variable, or its name
+// NameOf returns a field by the name that its place has for it: the flag, the variable, or its name
 // with that of the file.
 func (l *Layers) NameOf(name string) string {
 	for _, f := range Fields() {

@@ -60,8 +60,9 @@ type Server struct {
 	HTTP  HTTP  `json:"http,omitzero" doc:"What requests of jobs, and notifications, may reach from this node."`
 	XXL   XXL   `json:"xxl,omitzero" doc:"How executors of XXL-JOB reach this node, and it them."`
 
-	Worker Worker `json:"worker,omitzero" doc:"What belfry worker asks in place of a store."`
-	Notify Notify `json:"notify,omitzero" doc:"How this node delivers notifications."`
+	Worker  Worker  `json:"worker,omitzero" doc:"What belfry worker asks in place of a store."`
+	Notify  Notify  `json:"notify,omitzero" doc:"How this node delivers notifications."`
+	Secrets Secrets `json:"secrets,omitzero" doc:"How this node reads secrets."`
 
 	LogFormat LogFormat `json:"log_format,omitzero" doc:"text or json." flag:"log-format" default:"text on a terminal, else json" why:"people read the first, programs the second"`
 	LogLevel  LogLevel  `json:"log_level,omitzero" doc:"debug, info, warn or error." flag:"log-level" default:"info" why:"a line for what operators should know, none for each run" reload:"yes"`
@@ -125,10 +126,10 @@ type HTTP struct {
 
 // Notify is how notifications are delivered.
 type Notify struct {
-	Secrets Dir `json:"secrets,omitzero" max:"4096" doc:"The directory of the secrets that channels name by file, with a directory for each namespace." default:"secrets in the data directory" why:"each namespace reaches its own secrets alone, and only users of the server read the directory"`
+	Secrets Dir `json:"secrets,omitzero" max:"4096" doc:"The directory of the secrets in files, with a directory for each namespace." default:"secrets in the data directory" why:"each namespace reaches its own secrets alone, and only users of the server read the directory"`
 }
 
-// SecretsDir returns the directory of the secrets of channels.
+// SecretsDir returns the directory of the secrets in files.
 func (s *Server) SecretsDir() string {
 	return cmp.Or(string(s.Notify.Secrets), filepath.Join(s.Data, "secrets"))
 }
@@ -169,7 +170,7 @@ func (a *Address) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Loopback tells whether nobody on another machine reaches the address.
+// Loopback tells whether only this machine reaches the address.
 func (a Address) Loopback() bool {
 	host, _, _ := net.SplitHostPort(string(a))
 	if host == "localhost" {
@@ -500,6 +501,7 @@ func ReadServer(path, shown string) (Server, error) {
 	}
 	s.History = s.History.beside(filepath.Dir(path))
 	s.XXL = s.XXL.beside(filepath.Dir(path))
+	s.Secrets = s.Secrets.beside(filepath.Dir(path))
 	return s, nil
 }
 
@@ -638,6 +640,9 @@ func (s Server) Check() error {
 	if err := s.XXL.check(); err != nil {
 		return err
 	}
+	if err := s.Secrets.check(); err != nil {
+		return err
+	}
 	switch {
 	case strings.ContainsFunc(s.Name, unicode.IsControl):
 		return fmt.Errorf("name: %q has a character that cannot be shown", s.Name)
@@ -677,7 +682,7 @@ func (s Server) JobDefaults() job.Defaults {
 	return d
 }
 
-// DefaultData returns the data directory of a server that is told none: where its
+// DefaultData returns the data directory of a server without a configured one: where its
 // user keeps the state of programs.
 func DefaultData(getenv func(string) string) string {
 	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {

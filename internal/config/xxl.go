@@ -74,8 +74,8 @@ func (x XXL) check() error {
 const (
 	// defaultToken is the one of XXL-JOB's own configuration.
 	defaultToken = "default_token"
-	// tokenMin is how long an access token must be: 16 letters can be guessed by nobody who has
-	// to ask for each.
+	// tokenMin is how long an access token must be: 16 letters cannot be guessed by
+	// requests.
 	tokenMin = 16
 	// tokenMax bounds a file with a token.
 	tokenMax = 4096

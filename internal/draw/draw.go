@@ -276,13 +276,19 @@ type Span struct {
 	Title    string
 	Link     string
 	Text     string // beside it
+	// Critical is set where the whole would have been shorter without it.
+	Critical bool
+	// Usual is where it usually ends at the latest, with words; 0 for nowhere.
+	Usual     float64
+	UsualText string
 }
 
 // Lane is a row of spans.
 type Lane struct {
-	Name  string
-	Link  string
-	Spans []Span
+	Name   string
+	Link   string
+	Strong bool
+	Spans  []Span
 }
 
 // Tick is a word on an axis.
@@ -313,7 +319,11 @@ func Lanes(label string, lanes []Lane, length float64, ticks []Tick, now float64
 			name = string(runes[:28]) + "…"
 		}
 		end := s.link(lane.Link, lane.Name)
-		s.text(0, y+17, "lane", "", name)
+		class := "lane"
+		if lane.Strong {
+			class = "lane strong"
+		}
+		s.text(0, y+17, class, "", name)
 		end()
 		s.line(left, y+row, w, y+row, "ax")
 		for _, span := range lane.Spans {
@@ -322,8 +332,14 @@ func Lanes(label string, lanes []Lane, length float64, ticks []Tick, now float64
 			end := s.link(span.Link, span.Title)
 			s.rect(x, y+6, min(wide, w-x), row-12, min(2, wide/2), string(span.Class), span.Title)
 			end()
+			if span.Critical {
+				s.rect(x, y+row-4, min(wide, w-x), 1.5, 0, "under", "")
+			}
 			if span.Text != "" {
 				s.text(x+wide+7, y+17, "", "", span.Text)
+			}
+			if span.Usual > 0 {
+				s.usual(left+span.Usual*scale, y, row, w, &span)
 			}
 		}
 	}
@@ -333,6 +349,21 @@ func Lanes(label string, lanes []Lane, length float64, ticks []Tick, now float64
 		s.text(x+5, -3, "nowt", "", nowText)
 	}
 	return s.close()
+}
+
+// usual marks where a span usually ends at the latest. The words stand where nothing is.
+func (s *svg) usual(x, y, row, w float64, span *Span) {
+	const room = 130 // of the words
+	s.line(x, y+3, x, y+row-3, "usual")
+	switch {
+	case span.UsualText == "":
+	case span.Usual >= span.To && x+room < w:
+		s.text(x+6, y+17, "", "", span.UsualText)
+	case x+room < w:
+		s.text(x+6, y+17, "onbar", "", span.UsualText)
+	default:
+		s.text(x-6, y+17, "onbar", "end", span.UsualText)
+	}
 }
 
 // Heat draws a table of counts as shades: rows of cells, a word before each row and ticks

@@ -26,6 +26,8 @@ func pictures() map[string]string {
 		"empty":   Lanes("l", nil, 0, nil, -1, ""),
 		"heat":    Heat("h", []string{"a"}, [][]float64{{0, 1, 5}}, func(int, int) string { return "<" }, []Tick{{At: 0.5, Text: "12"}}, [2]int{0, 1}),
 		"share":   Share(3, 8, Run),
+		"graph":   Graph("g", []Node{{Name: "<b>", Text: "&", Title: `"`, Icon: "/i?a&b", Link: "/r?a=1&b=2", Several: true}, {Layer: 2, Name: "任务的名字很长很长很长很长", Class: "ok"}}, []Edge{{From: 0, To: 1, Critical: true, Text: "<"}}),
+		"sketch":  Sketch("<", []Dot{{Class: OK}, {Layer: 1, Class: Fail}}, []Edge{{From: 0, To: 1}}),
 	}
 }
 
@@ -46,7 +48,7 @@ func TestPicturesAreWellFormedAndTheirTextsEscaped(t *testing.T) {
 				continue
 			}
 			switch element.Name.Local {
-			case "svg", "rect", "line", "text", "title", "a":
+			case "svg", "rect", "line", "text", "title", "a", "g", "path", "use", "circle":
 			default:
 				t.Errorf("%s has the element %s", name, element.Name.Local)
 			}

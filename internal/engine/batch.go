@@ -100,6 +100,8 @@ type Changes struct {
 	Channels  []*job.Channel
 	Tokens    []store.Token
 	Dropped   []Dropped
+	// Notes replace those that have the Version, 0 for none. An empty Text removes.
+	Notes []store.Note
 	// Sessions begin, or replace those of the same id. Ended are removed.
 	Sessions []*store.Session
 	Ended    []job.ID
@@ -148,8 +150,8 @@ type Job struct {
 	// Floor is the latest scheduled time ever claimed or settled. A new epoch
 	// does not go back behind it.
 	Floor time.Time
-	// Planner is the session that moved the cursor to where it is, so that it
-	// is told the same again.
+	// Planner is the session that moved the cursor to where it is, so that a repeated
+	// call gets the same answer.
 	Planner job.ID
 	Planned int
 

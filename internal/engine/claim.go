@@ -14,7 +14,7 @@ import (
 // more. The store puts the job into an outcome that is Started.
 //
 // Started once: only a ready run with this attempt number is started, and it is
-// ready no more; who asks again with the token of that claim is told the same.
+// ready no more; a repeated claim with the same token gets the same answer.
 func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	m := b.run(a.Run)
 	if m == nil || m.removed {
@@ -86,7 +86,7 @@ func (b *Batch) Claim(s *store.Session, a store.Attempt) store.ClaimOutcome {
 	b.fill(r.Slot)
 	free := b.free(r)
 	if b.now.Before(r.Due) {
-		// Made ahead, a claim takes only a slot that nobody before it can want.
+		// Made ahead, a claim takes only a slot that no earlier run can want.
 		if free > b.earlier(r) {
 			return b.take(j, m, s, a)
 		}
@@ -191,7 +191,7 @@ func (b *Batch) expired(j *Job, r *store.Run) (job.Outcome, string, bool) {
 // take starts the attempt.
 func (b *Batch) take(j *Job, m *member, s *store.Session, a store.Attempt) store.ClaimOutcome {
 	r := &m.Run
-	if j.Policy.Flow != nil {
+	if b.toBegin(j, m) != nil {
 		b.beginFlow(j, m)
 		return b.answer(store.Taken, r) // its steps are what runs
 	}
@@ -224,7 +224,7 @@ func (b *Batch) earlier(r *store.Run) (n int) {
 }
 
 // sweep ends runs that hold a slot and were withdrawn between two attempts, so
-// that nobody waits for them.
+// that no run waits for them.
 func (b *Batch) sweep(key string) {
 	for _, m := range slices.Clone(b.slot(key)) {
 		if m.removed || !m.HoldsSlot || m.State == job.StateRunning || b.job(m.JobUID) == nil {

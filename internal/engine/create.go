@@ -10,7 +10,8 @@ import (
 
 // Plan decides whether a cursor moves, and creates the runs of what it passes.
 // It needs the job and, for their names, the sessions; where the item completes a job
-// that is to be removed then, also its unfinished runs.
+// that is to be removed then, also its unfinished runs. Runs with a token are claimed, and
+// hinted at where they are not, once all items are decided: see claimPlanned.
 //
 // Once: the cursor moves from where the planner believes it to be, in the step
 // that creates the runs, and each run lies in the part that it moves over.
@@ -21,7 +22,7 @@ func (b *Batch) Plan(planner job.ID, item *store.PlanItem) store.PlanOutcome {
 	switch {
 	case j == nil || j.Deleted || j.Epoch != item.Epoch:
 		return store.Withdrawn
-	case j.Planner == planner && j.Cursor.Equal(item.To) && (!item.From.Equal(item.To) || j.State == job.JobCompleted):
+	case j.repeats(planner, item):
 		return store.Planned // the answer was lost
 	case j.State != job.JobActive:
 		return store.Withdrawn
@@ -40,6 +41,9 @@ func (b *Batch) Plan(planner job.ID, item *store.PlanItem) store.PlanOutcome {
 		r := b.newRun(j, n.ID, job.RunScheduled, KeyOf(n.Scheduled))
 		r.Scheduled, r.Due, r.NextDue, r.Shard, r.Shards = n.Scheduled, n.Due, n.NextDue, n.Shard, n.Shards
 		b.place(j, &r, n.Session, n.Node)
+		if n.Token.IsZero() {
+			b.hint(r.Due)
+		}
 	}
 	for _, span := range item.Missed {
 		b.miss(j, span)
@@ -141,7 +145,9 @@ func (b *Batch) Trigger(item *store.TriggerItem) store.TriggerOutcome {
 		r.Scheduled = r.Due
 	}
 	r.Shard, r.Shards, r.Params, r.Overlap = item.Shard, item.Shards, item.Params, item.Overlap
+	r.Parent, r.Flow = item.Again, item.Flow
 	b.place(j, &r, item.Session, item.Node)
+	b.hint(r.Due)
 	put(&b.keys, identity, r.ID)
 	b.done.Keys = append(b.done.Keys, Key{identity, r.ID, b.now.Add(store.KeyLife)})
 	switch {
@@ -208,7 +214,6 @@ func (b *Batch) place(j *Job, r *store.Run, session job.ID, node string) {
 	r.LateAfter = j.Policy.lateAfter(r.Kind, r.Due)
 	r.Slot = j.Policy.SlotKey(&r.Run, r.Node)
 	b.makeRun(*r)
-	b.hint(r.Due)
 }
 
 // Place decides whether a run is assigned to a session. It needs both, and the

@@ -165,7 +165,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 }
 
 // checkVersion tells whether something of a version, 0 for what does not exist,
-// may be changed by somebody who means to change ifVersion. same says that it is
+// may be changed by a caller who means to change ifVersion. same says that it is
 // as it is to become: then the change already exists and its answer was lost.
 func checkVersion(version, ifVersion int64, same bool) error {
 	switch {
@@ -370,7 +370,7 @@ func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.J
 
 // Unpause ends a pause that has run out, and tells whether it did. The store
 // writes the definition without the pause. What has fallen due since the pause was to
-// end is planned late, or was missed like what nobody plans in time.
+// end is planned late, or was missed like what is not planned in time.
 func (b *Batch) Unpause(j *Job, filled *job.Job, calendars job.Calendars) bool {
 	if j.Deleted || j.State != job.JobPaused || j.PausedUntil.IsZero() || b.now.Before(j.PausedUntil) {
 		return false

@@ -168,7 +168,7 @@ type PutPool struct {
 	Pool      *job.Pool
 }
 
-// Need asks for the pools, and for who has or wants the slots of this one.
+// Need asks for the pools, and for the runs that hold or want the slots of this one.
 func (o *PutPool) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	n.Pools = !b.facts.hasPools

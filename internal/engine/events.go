@@ -15,8 +15,8 @@ func (c *Changes) AddEnds(e *store.Ends) {
 	}
 }
 
-// Events returns what the decisions have changed, for those who follow the store:
-// first what somebody did, then what has ended, then the runs that have another
+// Events returns what the decisions have changed, for followers of the store:
+// first what a user did, then what has ended, then the runs that have another
 // state than before, in the order of the decisions. It takes copies, since the
 // runs of a batch may change in the next one.
 func (b *Batch) Events(c *Changes) []store.Event {

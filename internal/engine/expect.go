@@ -39,7 +39,7 @@ func startOf(claimed, due time.Time) time.Time {
 	return claimed
 }
 
-// deadline is a moment by which something is expected of a run that goes on.
+// deadline is a moment by which something is expected of an unfinished run.
 type deadline struct {
 	at    time.Time
 	unmet string // what to say if it is not met

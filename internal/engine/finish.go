@@ -281,7 +281,7 @@ func (b *Batch) redeem(j *Job, r *job.Run) {
 }
 
 // resume makes those runs ready for which the occurrence before has succeeded. Where
-// one has not, all that wait are told: those behind the next one wait for it no less.
+// one has not, all that wait learn it: those behind the next one wait for it no less.
 func (b *Batch) resume(j *Job) {
 	for _, m := range slices.Clone(b.waiting(j.UID)) {
 		if m.removed || !m.AwaitsPrevious {
@@ -326,8 +326,8 @@ func (b *Batch) follow(j *Job, parent *store.Run, outcome job.Outcome, followers
 }
 
 // whole tells how all the runs of an occurrence or request have ended, of which one
-// ends now: as the worst of them has. While others go on, one of those keeps that
-// until its own end; a success only where somebody asks for it.
+// ends now: as the worst of them has. While others run, one of those keeps that
+// until its own end; a success only where it is needed.
 func (b *Batch) whole(j *Job, r *store.Run) (outcome job.Outcome, over bool) {
 	outcome = r.Outcome
 	if outcome == job.OutcomeWithdrawn && r.Attempt > 1 {
@@ -417,7 +417,7 @@ func (b *Batch) succeed(j *Job, r *store.Run) {
 	if r.Shards > 0 {
 		for _, m := range slices.Clone(b.unfinished(j.UID)) {
 			if !m.removed && m.Kind == r.Kind && m.Key == r.Key {
-				return // the last shard goes on
+				return // the last shard is running
 			}
 		}
 	}
@@ -563,7 +563,7 @@ func (b *Batch) live(holds func(*store.Session) bool) []*store.Session {
 // whether it is kept.
 //
 // Nothing acknowledged is lost: a repeated result is acknowledged again. A
-// terminal state is final: only "lost" that nobody retried is replaced, by the
+// terminal state is final: only "lost" without a retry is replaced, by the
 // same attempt, and nothing else follows from it; where a retry has taken over,
 // the report is kept in words.
 func (b *Batch) report(res store.Result) bool {

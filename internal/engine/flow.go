@@ -54,10 +54,13 @@ func compileFlow(filled *job.Job) *Flow {
 	for name := range filled.Params {
 		params = append(params, name)
 	}
-	for _, s := range spec.All() {
-		step := flowStep{Step: s, uses: s.Uses(params), filled: filled.OfStep(s)}
+	for i, s := range spec.All() {
+		step := flowStep{Step: s, uses: spec.Uses(i, params), filled: filled.OfStep(s)}
 		step.policy = CompilePolicy(step.filled)
 		step.policy.ofStep(spec.KeepTogether)
+		if s.Wait != nil {
+			step.policy.Handler = job.AnyNode
+		}
 		if step.calls = s.Calls(filled.Namespace); step.calls != "" {
 			f.jobs = append(f.jobs, step.calls)
 		}
@@ -82,24 +85,27 @@ func (f *Flow) step(name string) *flowStep {
 
 // flowRun is a run of a flow that has begun.
 type flowRun struct {
-	flowState
+	flow.Saved
 	plan    *Flow
 	changed bool
 }
 
-// flowState is what is kept of it.
-type flowState struct {
-	flow.State
-	// Definition is that of the job when the flow began, once it has another.
-	Definition json.RawMessage `json:"definition,omitempty"`
-	// Depth is how many flows are around this one.
-	Depth int `json:"depth,omitempty"`
-	// From is the flow run whose results this one has taken over.
-	From string `json:"from,omitempty"`
+// isFlow tells whether a run is one of a flow that has begun. One that repeats another has a
+// state before.
+func isFlow(r *store.Run) bool {
+	return r.Flow != nil && r.State != job.StateReady && r.State != job.StateWaiting
 }
 
-// isFlow tells whether a run is one of a flow that has begun.
-func isFlow(r *store.Run) bool { return r.Flow != nil }
+// toBegin returns the flow that a run begins when it is claimed, nil for none.
+func (b *Batch) toBegin(j *Job, m *member) *Flow {
+	switch {
+	case isFlow(&m.Run), isStep(&m.Run.Run):
+		return nil
+	case m.Flow != nil:
+		return b.flowOf(m).plan
+	}
+	return j.Policy.Flow
+}
 
 // isStep tells whether a run is a part of one of a flow.
 func isStep(r *job.Run) bool { return r.Kind == job.RunStep }
@@ -113,7 +119,7 @@ func (b *Batch) flowOf(m *member) *flowRun {
 		return m.flow
 	}
 	m.flow = &flowRun{plan: noFlow}
-	if json.Unmarshal(m.Flow, &m.flow.flowState) != nil {
+	if json.Unmarshal(m.Flow, &m.flow.Saved) != nil {
 		return m.flow
 	}
 	if own := m.flow.Definition; own != nil {
@@ -137,7 +143,7 @@ func (b *Batch) saveFlow(m *member) {
 func (m *member) settleFlow() {
 	if m.flow != nil && m.flow.changed {
 		// What was read from JSON, or by a decoder of it, can be written.
-		m.Flow, _ = json.Marshal(&m.flow.flowState)
+		m.Flow, _ = json.Marshal(&m.flow.Saved)
 		m.flow.changed = false
 	}
 }
@@ -210,7 +216,13 @@ func (b *Batch) unitID(m *member, f *flowRun, ref flow.Ref) job.ID {
 // stepID returns the id of the run of a step: a step that is repeated makes the same, and who
 // knows the flow knows its runs.
 func (b *Batch) stepID(m *member, step string, item int) job.ID {
-	return idAt(m.First, "step "+step, m.ID, job.ID{}, item)
+	return StepID(m.ID, Begun(&m.Run), step, item)
+}
+
+// StepID returns the id of the run of a step of a flow that began so; item is -1 where there
+// are none.
+func StepID(run job.ID, began time.Time, step string, item int) job.ID {
+	return idAt(began, "step "+step, run, job.ID{}, item)
 }
 
 // unitOf returns the unit of a flow that a run is of.
@@ -259,8 +271,14 @@ func (b *Batch) ring(m *member) {
 
 // beginFlow starts a flow whose run was claimed.
 func (b *Batch) beginFlow(j *Job, m *member) {
-	f := &flowRun{plan: j.Policy.Flow}
-	f.State = *f.plan.graph.Begin()
+	var f *flowRun
+	if m.Flow != nil {
+		f = b.flowOf(m)
+		f.Resume(b.now.UnixMilli())
+	} else {
+		f = &flowRun{plan: j.Policy.Flow}
+		f.State = *f.plan.graph.Begin()
+	}
 	if m.Kind == job.RunByFlow {
 		if p := b.run(m.Parent); p != nil && isFlow(&p.Run) {
 			f.Depth = b.flowOf(p).Depth + 1

@@ -32,7 +32,7 @@ const (
 	CheckHistory  = "history"  // records name jobs as they are called
 )
 
-// cursorAheadMax is how far in the future a cursor may be: nobody plans further than the
+// cursorAheadMax is how far in the future a cursor may be: no planner plans further than the
 // look-ahead, and a clock that was set back by more is a reason to look.
 const cursorAheadMax = time.Hour
 

@@ -32,9 +32,8 @@ func (o *Join) Decide(b *Batch) error {
 	if o.Session.ID.IsZero() {
 		return errors.New("a session needs an id")
 	}
-	if known := b.session(o.Session.ID); known != nil {
-		o.Session = *known
-		return nil // the answer was lost
+	if b.session(o.Session.ID) != nil {
+		return o.again(b)
 	}
 	s := o.Session
 	s.Joined, s.Renewed, s.Leaving, s.Predecessors = b.now, b.now, false, nil
@@ -57,10 +56,44 @@ func (o *Join) Decide(b *Batch) error {
 	return nil
 }
 
+// again decides about a session that is known: the answer was lost, or its process executes
+// another version of the program by now. What it runs stays its own.
+func (o *Join) again(b *Batch) error {
+	known, err := b.Present(o.Session.ID)
+	if err != nil {
+		return err
+	}
+	if known.Leaving {
+		// Another process on its data directory has taken its place, or it has said that it stops.
+		return fmt.Errorf("session %s: %w", known.ID, store.ErrSessionOver)
+	}
+	said := o.Session
+	o.Session = *known
+	if describedAs(known, &said) {
+		return nil
+	}
+	o.Session.Node, o.Session.Roles, o.Session.Labels, o.Session.Handlers = said.Node, said.Roles, said.Labels, said.Handlers
+	o.Session.Capacity, o.Session.Version, o.Session.Zones, o.Session.Address = said.Capacity, said.Version, said.Zones, said.Address
+	o.Session.Drain = b.drains()[said.Node]
+	// The presence is the same one, and a cache of descriptions sees that there is another.
+	o.Session.Joined = known.Joined.Add(time.Microsecond)
+	Renew(&o.Session, b.now)
+	s := o.Session
+	b.done.Sessions = append(b.done.Sessions, &s)
+	b.done.Hints |= store.HintRuns | store.HintNodes
+	return nil
+}
+
+// describedAs tells whether two sessions say the same of their node.
+func describedAs(a, b *store.Session) bool {
+	return a.Node == b.Node && slices.Equal(a.Roles, b.Roles) && maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Handlers, b.Handlers) &&
+		a.Capacity == b.Capacity && a.Version == b.Version && a.Zones == b.Zones && a.Address == b.Address
+}
+
 // IsPredecessor tells whether a session is that of an earlier process on the data directory
 // and boot of the machine that another session has. Until 2026-11 the machine was the boot
 // alone, which is the beginning of what it is now: containers of one host have the same
-// boot and may have the same path, and are told apart by the name of the node then.
+// boot and may have the same path, and are distinguished by the name of the node then.
 func IsPredecessor(earlier, s *store.Session) bool {
 	if earlier.DataDir != s.DataDir {
 		return false
@@ -160,7 +193,7 @@ func (o *End) Decide(b *Batch) error {
 	}
 	if s := b.session(o.Session); s != nil && RemembersEnd(s, slices.Collect(maps.Values(b.sessions)), b.now) {
 		b.leave(s)
-		b.done.Reaped = append(b.done.Reaped, o.Session) // nobody renews it
+		b.done.Reaped = append(b.done.Reaped, o.Session) // it is never renewed
 		return nil
 	}
 	b.done.Ended = append(b.done.Ended, o.Session)

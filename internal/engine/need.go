@@ -50,6 +50,8 @@ type Need struct {
 	// jobs that name a calendar, by its full name (AddNaming).
 	Calendars, Pools, Channels, Tokens, Drains bool
 	Naming                                     []string
+	// Notes are notes by name: needed is which version each has (AddNote).
+	Notes []string
 	// Executors asks for the executors of XXL-JOB that are registered.
 	Executors bool
 
@@ -73,7 +75,7 @@ type SlotNeed struct {
 // Empty tells whether nothing is needed.
 func (n *Need) Empty() bool {
 	return len(n.Jobs)+len(n.Names)+len(n.Runs)+len(n.Whole)+len(n.Waiting)+len(n.Slots)+len(n.Upstreams)+len(n.Follows)+
-		len(n.Keys)+len(n.Records)+len(n.Running)+len(n.Naming)+len(n.Handovers)+len(n.HandedOver) == 0 &&
+		len(n.Keys)+len(n.Records)+len(n.Running)+len(n.Naming)+len(n.Handovers)+len(n.HandedOver)+len(n.Notes) == 0 &&
 		!n.Number && !n.Executors && !n.Sessions && !n.Judges && !n.Calendars && !n.Pools && !n.Channels && !n.Tokens && !n.Drains
 }
 
@@ -83,7 +85,7 @@ func (n *Need) Reset() {
 	*n = Need{
 		Jobs: n.Jobs[:0], Names: n.Names[:0], Runs: n.Runs[:0], Whole: n.Whole[:0], Waiting: n.Waiting[:0], Slots: n.Slots[:0],
 		Upstreams: n.Upstreams[:0], Follows: n.Follows[:0], Keys: n.Keys[:0], Records: n.Records[:0], Running: n.Running[:0], Naming: n.Naming[:0],
-		Handovers: n.Handovers[:0], HandedOver: n.HandedOver[:0],
+		Handovers: n.Handovers[:0], HandedOver: n.HandedOver[:0], Notes: n.Notes[:0],
 		asked: n.asked,
 	}
 }
@@ -157,6 +159,7 @@ type facts struct {
 	busy                                         map[job.ID]job.ID // a run of each session that runs something
 	sessions, judges                             bool
 	over                                         map[job.ID]bool
+	notes                                        map[string]int64
 
 	// splits is set when a job was added whose occurrences are split among executors.
 	splits, hasExecutors bool
@@ -186,13 +189,14 @@ func (f *facts) reset() {
 	clear(f.naming)
 	clear(f.follows)
 	clear(f.keys)
+	clear(f.notes)
 	clear(f.busy)
 	clear(f.namedBy)
 	clear(f.open)
 	*f = facts{
 		guarded: f.guarded, jobs: f.jobs, runs: f.runs, whole: f.whole, waiting: f.waiting, records: f.records, running: f.running,
 		names: f.names, slots: f.slots, upstreams: f.upstreams, naming: f.naming, follows: f.follows, keys: f.keys,
-		busy: f.busy, over: f.over, namedBy: f.namedBy, open: f.open[:0],
+		notes: f.notes, busy: f.busy, over: f.over, namedBy: f.namedBy, open: f.open[:0],
 	}
 }
 
@@ -243,6 +247,11 @@ func (b *Batch) Answered(n *Need) {
 	for _, name := range n.Naming {
 		put(&f.naming, name, true)
 	}
+	for _, name := range n.Notes {
+		if _, ok := f.notes[name]; !ok {
+			put(&f.notes, name, 0)
+		}
+	}
 	b.answeredHandovers(n)
 	f.sessions = f.sessions || n.Sessions
 	f.judges = f.judges || n.Judges
@@ -289,6 +298,9 @@ func (b *Batch) AddOver(session job.ID) { put(&b.facts.over, session, true) }
 func (b *Batch) AddNaming(calendar string, j *Job) {
 	put(&b.facts.namedBy, calendar, append(b.facts.namedBy[calendar], b.AddJob(j)))
 }
+
+// AddNote adds the version of a note.
+func (b *Batch) AddNote(name string, version int64) { put(&b.facts.notes, name, version) }
 
 // UseCalendars, UsePools, UseTokens and UseDrains add all that there are, by full name
 // or node. The batch changes none of them.
@@ -442,8 +454,9 @@ func (b *Batch) isComplete(m *member, n *Need) bool {
 		return false
 	case j == nil:
 		return true
-	case j.Policy.Flow != nil && !isFlow(&m.Run) && !b.lookNames(n, j.Policy.Flow.jobs):
-		return false // it may begin
+	}
+	if f := b.toBegin(j, m); f != nil && !b.lookNames(n, f.jobs) {
+		return false
 	}
 	whole := m.HoldsSlot && m.State != job.StateRunning && j.Policy.endNeedsWhole()
 	if m.Shards > 0 {

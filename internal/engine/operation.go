@@ -48,26 +48,44 @@ type Plan struct {
 	Session  job.ID
 	Items    []store.PlanItem
 	Outcomes []store.PlanOutcome
+	// Claims are what became of the runs with a token.
+	Claims []store.ClaimOutcome
 }
 
-// Need asks for the jobs, and for all runs of one that is completed and removed then.
+// Need asks for the jobs, for all runs of one that is completed and removed then, and for
+// what the claims look at.
 func (o *Plan) Need(b *Batch, n *Need) {
 	b.lookSessions(n)
 	for i := range o.Items {
-		if j, _ := b.lookJob(n, o.Items[i].Job); j != nil && o.Items[i].Complete && j.Policy.DeleteAfter >= 0 {
+		item := &o.Items[i]
+		j, _ := b.lookJob(n, item.Job)
+		if j == nil {
+			continue
+		}
+		if item.Complete && j.Policy.DeleteAfter >= 0 {
 			b.lookWhole(n, j.UID)
 		}
+		b.lookClaims(n, j, o.Session, item)
 	}
 }
 
 // Decide decides about each item.
 func (o *Plan) Decide(b *Batch) error {
-	if _, err := b.Present(o.Session); err != nil {
+	planner, err := b.Present(o.Session)
+	if err != nil {
 		return err
 	}
 	o.Outcomes = sized(o.Outcomes, len(o.Items))
 	for i := range o.Items {
 		o.Outcomes[i] = b.Plan(o.Session, &o.Items[i])
+	}
+	o.Claims = o.Claims[:0]
+	for i := range o.Items {
+		for k := range o.Items[i].Runs {
+			if r := &o.Items[i].Runs[k]; !r.Token.IsZero() {
+				o.Claims = append(o.Claims, b.claimPlanned(planner, o.Outcomes[i], o.Items[i].Job, r))
+			}
+		}
 	}
 	return nil
 }
@@ -153,13 +171,19 @@ func (o *Claim) Decide(b *Batch) error {
 	}
 	o.Outcomes = sized(o.Outcomes, len(o.Attempts))
 	for i, a := range o.Attempts {
-		o.Outcomes[i] = b.Claim(claimer, a)
-		if o.Outcomes[i].Verdict == store.Started {
-			o.Outcomes[i].Job = b.job(o.Outcomes[i].Run.JobUID).View()
-			b.ofClaim(&o.Outcomes[i])
-		}
+		o.Outcomes[i] = b.claimed(claimer, a)
 	}
 	return nil
+}
+
+// claimed is the answer to a claim, with what its attempt needs.
+func (b *Batch) claimed(by *store.Session, a store.Attempt) store.ClaimOutcome {
+	out := b.Claim(by, a)
+	if out.Verdict == store.Started {
+		out.Job = b.job(out.Run.JobUID).View()
+		b.ofClaim(&out)
+	}
+	return out
 }
 
 // Release gives attempts back: see store.Working.
@@ -255,7 +279,7 @@ func (o *Finish) Decide(b *Batch) error {
 	return nil
 }
 
-// Cancel ends runs that somebody wants ended: see store.Working.
+// Cancel ends runs at a user's request: see store.Working.
 type Cancel struct {
 	Runs       []RunRef
 	By, Reason string

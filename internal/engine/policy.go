@@ -249,7 +249,7 @@ func (b *Batch) unattended(p *Policy, due time.Time) bool {
 	return absent
 }
 
-// lateAfter returns when the first attempt of a run is too late. What somebody
+// lateAfter returns when the first attempt of a run is too late. What a user
 // asked for, by hand or as a backfill, is never too late.
 func (p *Policy) lateAfter(kind job.RunKind, due time.Time) time.Time {
 	if p.LateBy < 0 || kind == job.RunByHand || kind == job.RunBackfill || kind == job.RunByFlow {

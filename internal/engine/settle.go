@@ -59,7 +59,7 @@ func (b *Batch) release(a store.Attempt) {
 
 func cancelled(by, reason string) string { return "cancelled by " + by + because(reason) }
 
-// Cancel decides about a run that somebody wants ended: it ends at once if it is
+// Cancel decides about a run that is to be cancelled: it ends at once if it is
 // not running, else its node is asked. It returns the run as it is then, and
 // false if it is not known. For a run that is over the store adds its records.
 func (b *Batch) Cancel(id job.ID, by, reason string) (store.Run, bool) {

@@ -165,7 +165,7 @@ func drawMermaid(b *strings.Builder, name string, f *job.Flow) {
 		// The prefix keeps words of the language, such as end, from being names.
 		fmt.Fprintf(b, "    s_%s%s\"%s<br><small>%s</small>\"%s\n", s.Name, open, s.Name, workOf(s), end)
 	}
-	edges(f, func(from, to, label string) {
+	Edges(f, func(from, to, label string) {
 		if label != "" {
 			label = "|" + label + "|"
 		}
@@ -185,7 +185,7 @@ func drawDOT(b *strings.Builder, name string, f *job.Flow) {
 		}
 		fmt.Fprintf(b, "    %s [label=\"%s\\n%s\"%s];\n", strconv.Quote(s.Name), s.Name, workOf(s), shape)
 	}
-	edges(f, func(from, to, label string) {
+	Edges(f, func(from, to, label string) {
 		if label != "" {
 			label = fmt.Sprintf(" [label=%s]", strconv.Quote(label))
 		}
@@ -194,9 +194,9 @@ func drawDOT(b *strings.Builder, name string, f *job.Flow) {
 	b.WriteString("}\n")
 }
 
-// edges calls draw for each step that another one needs. Steps of finally come after those
-// that nothing else needs.
-func edges(f *job.Flow, draw func(from, to, label string)) {
+// Edges calls draw for each step that another one needs, with words about how it must have
+// ended. Steps of finally come after those that nothing else needs.
+func Edges(f *job.Flow, draw func(from, to, label string)) {
 	needed := map[string]bool{}
 	for i := range f.Steps {
 		for _, need := range f.Steps[i].Needs {

@@ -117,6 +117,10 @@ type Unit struct {
 	// Began and Ended are when its run was made and has ended, in milliseconds since 1970.
 	Began int64 `json:"began,omitempty"`
 	Ended int64 `json:"ended,omitempty"`
+	// From is the run of the flow that it was taken over from, and Run what it was a run of
+	// there.
+	From job.ID `json:"from,omitzero"`
+	Run  job.ID `json:"run,omitzero"`
 }
 
 // End is how a unit has ended.
@@ -327,7 +331,8 @@ func (p *pass) refused(step *Step) (reason string, yes bool) {
 // firstFailure returns the first step that has failed and must not, "" for none.
 func (p *pass) firstFailure() string {
 	for i := range p.g.Steps {
-		if p.s.Steps[i].Mark == Failed && !p.g.Steps[i].AllowFailure && !p.g.Steps[i].Finally {
+		// A step that was taken over from another run has failed there, and stops nothing here.
+		if p.s.Steps[i].Mark == Failed && p.s.Steps[i].From.IsZero() && !p.g.Steps[i].AllowFailure && !p.g.Steps[i].Finally {
 			return p.g.Steps[i].Name
 		}
 	}
@@ -457,17 +462,22 @@ func (g *Graph) outcome(s *State) (job.Outcome, string) {
 	if s.Ending != "" {
 		return s.Ending, s.EndReason
 	}
-	var failed []string
+	var failed, blocked []string
 	for i := range g.Steps {
-		if s.Steps[i].Mark == Failed && !g.Steps[i].AllowFailure {
+		switch {
+		case s.Steps[i].Mark == Failed && !g.Steps[i].AllowFailure:
 			failed = append(failed, g.Steps[i].Name)
+		case s.Steps[i].Mark == Blocked:
+			blocked = append(blocked, g.Steps[i].Name)
 		}
 	}
-	switch len(failed) {
-	case 0:
-		return job.OutcomeSucceeded, "all steps have ended in success"
-	case 1:
+	switch {
+	case len(failed) == 1:
 		return job.OutcomeFailed, "step " + failed[0] + " has failed: " + s.Steps[g.Index(failed[0])].Reason
+	case len(failed) > 1:
+		return job.OutcomeFailed, "steps " + strings.Join(failed, ", ") + " have failed"
+	case len(blocked) > 0: // only a part of the flow was run again
+		return job.OutcomeFailed, "not yet run again: " + strings.Join(blocked, ", ")
 	}
-	return job.OutcomeFailed, "steps " + strings.Join(failed, ", ") + " have failed"
+	return job.OutcomeSucceeded, "all steps have ended in success"
 }

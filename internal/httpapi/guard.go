@@ -208,7 +208,7 @@ func storeAway() *problem {
 // most of the 10 s that Prometheus waits for the answer.
 const tokenWithin = 2 * time.Second
 
-// whose returns who has a secret, and when the token expires.
+// whose returns the caller with a secret, and when the token expires.
 func (a *api) whose(ctx context.Context, secret string, without bool) (who service.Caller, expires time.Time, err error) {
 	asked := ctx
 	if without {
@@ -221,7 +221,7 @@ func (a *api) whose(ctx context.Context, secret string, without bool) (who servi
 		a.lookups.Saw(nil)
 		return service.CallerOf(token), token.Expires, err
 	}
-	if asked.Err() == nil { // else it was the caller who has given up
+	if asked.Err() == nil { // else the caller has given up
 		a.lookups.Saw(err)
 	}
 	if known, ok := a.Tokens.LastKnown(secret); ok && without {
@@ -240,7 +240,7 @@ const challenge = `Bearer realm="belfry"`
 // callerKey is the key of the caller in the context of a request.
 type callerKey struct{}
 
-// caller returns who has made a request. The zero Caller may do nothing.
+// caller returns the caller of a request. The zero Caller may do nothing.
 func caller(ctx context.Context) service.Caller {
 	who, _ := ctx.Value(callerKey{}).(service.Caller)
 	return who

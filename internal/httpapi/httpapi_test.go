@@ -21,6 +21,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/internal/forecast"
 	"github.com/belfry-cron/belfry/internal/httpapi"
+	"github.com/belfry-cron/belfry/internal/secret"
 	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -171,6 +172,10 @@ func newHandler(t testing.TB, behind service.Config, c httpapi.Config) http.Hand
 func withService(t testing.TB, behind service.Config, c httpapi.Config) httpapi.Config {
 	t.Helper()
 	var err error
+	if behind.Secrets == nil {
+		now := func() time.Time { return time.Now() }
+		behind.Secrets = &secret.Keeper{Store: behind.Store, Now: now, Getenv: func(string) string { return "" }, Ring: &secret.Ring{Command: []string{"/bin/echo", secret.NewKey(now())}, Now: now}}
+	}
 	if c.Service, err = service.New(behind); err != nil {
 		t.Fatal(err)
 	}

@@ -68,6 +68,7 @@ var tags = []*huma.Tag{
 	{Name: "pools", Description: "Bounds on how many runs of several jobs run at once."},
 	{Name: "channels", Description: "Where notifications go, and which."},
 	{Name: "notifications", Description: "What channels have to say."},
+	{Name: "secrets", Description: "Named values for jobs and channels, without the values."},
 	{Name: "deliveries", Description: "How channels deliver."},
 	{Name: "nodes", Description: "The processes that plan and run jobs."},
 	{Name: "xxl", Description: "Executors of XXL-JOB."},

@@ -12,8 +12,8 @@ import (
 // pingBodyMax is how much of a body is kept as output.
 const pingBodyMax = 100 << 10
 
-// pingRoutes take pings in the form of healthchecks.io: whoever has the key of a job needs no
-// token, and a program that can fetch a URL can report.
+// pingRoutes take pings in the form of healthchecks.io: the key of a job serves as the
+// token, so that a program that can fetch a URL can report.
 func (a *api) pingRoutes() {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		a.mux.HandleFunc(method+" /ping/{key}", a.ping)

@@ -74,6 +74,10 @@ var access = map[string]need{
 	"DELETE /api/v1/channels/{namespace}/{name}":    {right: service.Define},
 	"POST /api/v1/channels/{namespace}/{name}/test": {right: service.Define},
 	"GET /api/v1/deliveries":                        {right: service.Read},
+	"GET /api/v1/secrets":                           {right: service.Read},
+	"PUT /api/v1/secrets/{namespace}/{name}":        {right: service.Define, body: documentBody},
+	"DELETE /api/v1/secrets/{namespace}/{name}":     {right: service.Define},
+	"POST /api/v1/secrets:rotate":                   {right: service.Administer},
 	"GET /api/v1/notifications":                     {right: service.Read},
 	"POST /api/v1/notifications/{id}/ack":           {right: service.Operate},
 
@@ -85,7 +89,7 @@ var access = map[string]need{
 	"POST /api/v1/runs/{id}/steps/{step}/reject":  {right: service.Operate, body: smallBody},
 	"POST /api/v1/runs/{id}/signals/{signal}":     {right: service.Operate, body: resultBody},
 
-	"POST /api/v1/runs/{id}/retry":       {right: service.Operate},
+	"POST /api/v1/runs/{id}/retry":       {right: service.Operate, body: paramsBody},
 	"GET /api/v1/runs/{id}/lines":        {right: service.Read},
 	"GET /api/v1/runs/{id}/lines:search": {right: service.Read},
 	"GET " + outputPath:                  {right: service.Read},
@@ -94,6 +98,7 @@ var access = map[string]need{
 
 	"GET /api/v1/nodes":               {right: service.Read},
 	"GET /api/v1/xxl/executors":       {right: service.Read},
+	"POST /api/v1/xxl/numbers":        {right: service.Administer, body: smallBody},
 	"POST /api/v1/nodes/{id}/drain":   {right: service.Administer, body: smallBody},
 	"POST /api/v1/nodes/{id}/undrain": {right: service.Administer},
 	"GET /api/v1/attention":           {right: service.Read},
@@ -118,6 +123,7 @@ var access = map[string]need{
 	"GET /api/v1/worker/sessions/{session}/runs":      {right: service.WorkAsWorker},
 	"POST /api/v1/worker/sessions/{session}/output":   {right: service.WorkAsWorker, body: workerBody},
 	"POST /api/v1/worker/sessions/{session}/versions": {right: service.WorkAsWorker, body: workerBody},
+	"POST /api/v1/worker/sessions/{session}/secrets":  {right: service.WorkAsWorker, body: smallBody},
 	"POST /api/v1/worker/sessions/{session}/boot":     {right: service.WorkAsWorker, body: smallBody},
 	"GET /api/v1/worker/sessions/{session}/hints":     {right: service.WorkAsWorker},
 }

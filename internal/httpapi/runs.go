@@ -86,11 +86,12 @@ func (a *api) signalRun(ctx context.Context, in *signalInput) (*answer[client.Ru
 
 type retryRunInput struct {
 	RunInput
-	IdempotencyKey string `header:"Idempotency-Key" maxLength:"256" doc:"Requests with the same key create one run within 24 hours."`
+	IdempotencyKey string               `header:"Idempotency-Key" maxLength:"256" doc:"Requests with the same key create one run within 24 hours."`
+	Body           *client.RetryRequest `required:"false"`
 }
 
 func (a *api) retryRun(ctx context.Context, in *retryRunInput) (*madeRunOutput, error) {
-	return made(a.Service.Runs.Retry(ctx, caller(ctx), in.ID, in.IdempotencyKey))
+	return made(a.Service.Runs.Retry(ctx, caller(ctx), in.ID, given(in.Body), in.IdempotencyKey))
 }
 
 // LinesInput says which lines of which attempt.

@@ -714,7 +714,7 @@ func (n *node) plan(name string, after time.Duration) client.Run {
 	}
 	due := n.clock().Add(after)
 	item := store.PlanItem{Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: due, Runs: []store.NewRun{{ID: n.id(), Session: n.session, Node: "one", Scheduled: due, Due: due}}}
-	out, err := n.store.Plan(n.t.Context(), n.session, []store.PlanItem{item})
+	out, _, err := n.store.Plan(n.t.Context(), n.session, []store.PlanItem{item})
 	if err != nil || out[0] != store.Planned {
 		n.t.Fatalf("plan: %v, %v", err, out)
 	}

@@ -13,6 +13,7 @@ func (a *api) setRoutes() {
 	a.routesOf(a.Service.Calendars, "calendar")
 	a.routesOf(a.Service.Pools, "pool")
 	a.routesOf(a.Service.Channels, "channel")
+	a.secretRoutes()
 }
 
 // SetName names a calendar, pool or channel in a path.

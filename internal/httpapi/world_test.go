@@ -17,6 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/httpapi"
 	"github.com/belfry-cron/belfry/internal/notice"
+	"github.com/belfry-cron/belfry/internal/secret"
 	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -103,6 +104,10 @@ func (w *world) fill() {
 	must(err)
 	_, err = w.store.PutNote(ctx, store.Note{Name: notice.GroupNotes + channel.UID.String() + "/" + group.ID, Text: text})
 	must(err)
+	for _, name := range []string{"api_key", "kubeconfig"} {
+		_, err = w.store.PutNote(ctx, store.Note{Name: secret.Prefix + "default/" + name, Text: []byte(`{"version": 1, "by": "alice", "file": "key"}`)})
+		must(err)
+	}
 	w.notification = channel.UID.String() + "-" + group.ID
 	definition := job.Job{
 		Name: "nightly", Schedule: job.Schedule{Cron: []string{"30 2 * * *"}},
@@ -172,6 +177,8 @@ func (w *world) target(o *operation) string {
 		name = "ops"
 	case tag[3] == "tokens":
 		name = "ci"
+	case tag[3] == "secrets":
+		name = "api_key"
 	}
 	id := w.ended.ID.String()
 	var session job.ID
@@ -288,12 +295,16 @@ func examples(t testing.TB, o *operation) []string {
 		return []string{``, `{"data": {"rows": 3}}`}
 	case "drain-node":
 		return []string{``, `{"reason": "a new disk"}`}
+	case "raise-numbers":
+		return []string{`{"from": 1000001}`}
 	case "pause-job":
 		return []string{``, `{"reason": "the disk is full", "until": "2026-12-01T00:00:00Z"}`}
 	case "resume-job":
 		return []string{``, `{"missed": "latest"}`}
 	case "rollback-job":
 		return []string{`{"version": 1}`}
+	case "retry-run":
+		return []string{``, `{"params": {"day": "monday"}}`, `{"from": [], "only": [], "skip": []}`}
 	case "run-job":
 		return []string{``, `{"params": {"day": "monday"}}`}
 	case "worker-join":
@@ -309,6 +320,10 @@ func examples(t testing.TB, o *operation) []string {
 			"output": [{"run": "01M7WD7TG05Y77ZYHQG119SMKT", "attempt": 1, "seq": 0, "offset": 0, "bytes": 3, "time": "2026-11-20T14:00:00Z", "data": "AAADAGFiYw=="}]}]}`}
 	case "worker-output":
 		return []string{`{"chunks": [{"run": "01M7WD7TG05Y77ZYHQG119SMKT", "attempt": 1, "seq": 0, "offset": 0, "bytes": 3, "time": "2026-11-20T14:00:00Z", "data": "AAADAGFiYw=="}]}`}
+	case "worker-secrets":
+		return []string{`{"attempt": {"job": "01M7WD7TG05Y77ZYHQG119SMKS", "run": "01M7WD7TG05Y77ZYHQG119SMKT", "attempt": 1, "token": "01M7WD7TG05Y77ZYHQG119SMKV"}, "names": ["api_key"]}`}
+	case "put-secret":
+		return []string{`{"value": "hunter2", "description": "for the shop"}`, `{"file": "key"}`, `{"env": "KEY"}`}
 	case "worker-versions":
 		return []string{`{"jobs": ["01M7WD7TG05Y77ZYHQG119SMKS"]}`}
 	case "worker-boot":

@@ -31,17 +31,18 @@ type Store interface {
 // Config is what a membership needs.
 type Config struct {
 	Store Store
-	// Session describes this node. Its ID is made anew for each session.
+	// Session describes this node. Its ID is made anew for each session, unless it is that of
+	// a session which an earlier version of the program has begun in this process.
 	Session store.Session
 	// NewID makes the identity of a session.
 	NewID func() (job.ID, error)
 	// Load says what the node has to do. How its clock is, is added.
 	Load func() store.Load
-	// Boot is the clock that goes on during a suspend, Now the wall clock, which is
+	// Boot is the clock that runs during a suspend, Now the wall clock, which is
 	// compared with that of the store and decides nothing.
 	Boot func() time.Duration
 	Now  func() time.Time
-	// Renewed is told when a renewal that was acknowledged was sent, by Boot.
+	// Renewed receives when an acknowledged renewal was sent, by Boot.
 	// May be nil.
 	Renewed func(sent time.Duration)
 	Log     *slog.Logger
@@ -61,7 +62,7 @@ const (
 	judgeWithin = renewEvery + renewEvery/4
 
 	// skewMax is how far the wall clock may be off from the store's without a word:
-	// below it nobody wonders at the times in logs of two machines. It counts as
+	// below it the times in logs of two machines raise no question. It counts as
 	// right again below half of that, so that one at the bound is not told of all
 	// the time.
 	skewMax = time.Second
@@ -90,13 +91,16 @@ type Member struct {
 
 // Join begins a session.
 func Join(ctx context.Context, c Config) (*Member, error) {
-	id, err := c.NewID()
-	if err != nil {
-		return nil, err
+	if c.Session.ID.IsZero() {
+		id, err := c.NewID()
+		if err != nil {
+			return nil, err
+		}
+		c.Session.ID = id
 	}
-	c.Session.ID = id
-	m := &Member{config: c, id: id, over: make(chan struct{})}
+	m := &Member{config: c, id: c.Session.ID, over: make(chan struct{})}
 	m.renewed = c.Boot()
+	var err error
 	if m.joined, err = c.Store.Join(ctx, c.Session); err != nil {
 		return nil, fmt.Errorf("begin a session: %w", err)
 	}
@@ -156,8 +160,7 @@ func (m *Member) ClockAhead() time.Duration {
 	return m.ahead
 }
 
-// Drained tells whether somebody has said that this node is to take no runs, as of
-// the last look.
+// Drained tells whether this node is drained, as of the last poll.
 func (m *Member) Drained() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,8 +222,8 @@ func (m *Member) Renew(ctx context.Context) error {
 	if err := m.config.Store.Renew(ctx, m.id, load); err != nil {
 		return fmt.Errorf("renew session %s: %w", m.id, err)
 	}
-	// First whoever ends what is past its fence, then whoever begins: or what
-	// begins just now would be ended by the renewal before.
+	// First the part that ends what is past its fence, then the part that starts: or
+	// an attempt that has just begun would be ended by the renewal before.
 	m.tell(sent)
 	m.mu.Lock()
 	m.renewed = sent

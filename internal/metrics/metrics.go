@@ -1,6 +1,6 @@
 // Package metrics counts what a server does and writes it in the text form that
 // Prometheus reads. What is counted while runs are started and ended costs some
-// atomic additions and no allocation; all else is asked for when somebody reads.
+// atomic additions and no allocation; all else is read at each scrape.
 //
 // It is own code, since it is less than what a library would want: docs/decisions
 // has the reasons.
@@ -19,7 +19,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Store is what the metrics read of a store when somebody asks for them.
+// Store is what the metrics read of a store at a scrape.
 type Store interface {
 	Now(ctx context.Context) (time.Time, error)
 	Sessions(ctx context.Context) ([]store.Session, error)
@@ -68,7 +68,7 @@ type Notifications struct {
 	Dropped  int64 // events
 }
 
-// Sources are what is asked when somebody reads the metrics. None but History may be nil.
+// Sources are read at each scrape. None but History may be nil.
 type Sources struct {
 	Version string
 	Store   Store
@@ -129,6 +129,9 @@ func (m *Metrics) Started(late time.Duration) {
 	m.running.Add(1)
 	m.lateness.observe(late)
 }
+
+// Resumed notes that an attempt continues that an earlier version of the program has begun.
+func (m *Metrics) Resumed() { m.running.Add(1) }
 
 // Ended notes that an attempt which had begun is over.
 func (m *Metrics) Ended(uid job.ID, outcome job.Outcome, at time.Time) {

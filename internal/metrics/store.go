@@ -78,8 +78,8 @@ func (m *Metrics) done(call method, began time.Time, err *error) {
 	}
 }
 
-// answers are errors by which a store that works says no, and that of a caller who has
-// gone away. A store that does not answer in time does not work.
+// answers are expected refusals, not failures, and the error of a caller who has gone
+// away. A store that does not answer in time has failed.
 var answers = []error{
 	store.ErrNotFound, store.ErrExists, store.ErrConflict, store.ErrCycle, store.ErrSessionOver, store.ErrTooMany,
 	context.Canceled,
@@ -139,7 +139,7 @@ func (s *measured) ListJobs(ctx context.Context, q store.JobQuery) (list []*stor
 }
 
 // Plan implements store.Planning.
-func (s *measured) Plan(ctx context.Context, session job.ID, items []store.PlanItem) (outcomes []store.PlanOutcome, err error) {
+func (s *measured) Plan(ctx context.Context, session job.ID, items []store.PlanItem) (outcomes []store.PlanOutcome, claims []store.ClaimOutcome, err error) {
 	defer s.m.done(callPlan, time.Now(), &err)
 	return s.Store.Plan(ctx, session, items)
 }

@@ -17,7 +17,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -28,7 +27,6 @@ import (
 	"github.com/belfry-cron/belfry/internal/clock"
 	"github.com/belfry-cron/belfry/internal/garbage"
 	"github.com/belfry-cron/belfry/internal/lanes"
-	"github.com/belfry-cron/belfry/internal/leftovers"
 	"github.com/belfry-cron/belfry/internal/membership"
 	"github.com/belfry-cron/belfry/internal/output"
 	"github.com/belfry-cron/belfry/internal/placement"
@@ -59,15 +57,23 @@ type Config struct {
 	Session store.Session
 	// Executors is asked for what runs the attempts of a job.
 	Executors worker.Executors
+	// Secrets are those of attempts: see worker.Config.
+	Secrets func(ctx context.Context, of work.SecretsOf) (map[string]string, error)
 	// Keepers look after work that was handed over, on a node that runs jobs.
 	Keepers []Keeper
+	// Carried is what Node.Carried has returned in the version of the program before, which was
+	// executed in this process. Nil: there was none.
+	Carried *Carried
 	// Watchdog ends what runs when this process dies or hangs, and keeps the
 	// journal of what has begun. Nil where commands are not run.
 	Watchdog *watchdog.Node
-	// Observer is told when attempts begin and end. May be nil.
+	// Spool keeps results that the store does not have, beyond the life of this process. May be
+	// nil.
+	Spool Spool
+	// Observer is called when attempts begin and end. May be nil.
 	Observer worker.Observer
-	// Wrote is told of each run of which output has come into the store while it
-	// goes on. May be nil.
+	// Wrote is called for each run whose output has come into the store while it is
+	// running. May be nil.
 	Wrote func(run job.ID)
 	// OutputLimit is how much of the output of an attempt is kept. Default:
 	// 1 MiB.
@@ -89,6 +95,14 @@ type Config struct {
 	Now  func() time.Time
 	Boot func() time.Duration
 	Log  *slog.Logger
+}
+
+// Spool is that of a worker, and brings what it has to the store.
+type Spool interface {
+	worker.Spool
+	// Deliver brings the results of earlier sessions to the store, for a session that is to
+	// begin, and returns their attempts.
+	Deliver(ctx context.Context, session job.ID, finish func(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)) ([]store.Attempt, error)
 }
 
 // Upkeep is what the nodes that reach a store do in turn: see store.Control.
@@ -166,6 +180,7 @@ type Node struct {
 
 	plannerWake, workerWake chan store.Hint
 	keeperWakes             []chan store.Hint
+	carried                 *Carried // what continues without this program; nil for nothing
 	// member and worker are those of the present session.
 	member atomic.Pointer[membership.Member]
 	worker atomic.Pointer[worker.Worker]
@@ -198,6 +213,9 @@ func New(c Config) (*Node, error) {
 	if n.process, err = n.newID(); err != nil {
 		return nil, err
 	}
+	if c.Carried != nil {
+		n.process, n.booted = c.Carried.Process, true
+	}
 	if c.Work != nil {
 		n.schedules = newSchedules(c.Work)
 		n.output, err = output.New(output.Config{Sink: sink{c.Work, c.Wrote}, Limit: c.OutputLimit, Log: c.Log, Now: c.Now})
@@ -212,6 +230,7 @@ func New(c Config) (*Node, error) {
 			Live:       func() []store.Session { return n.member.Load().Live() },
 			Partitions: n.partitions,
 			Look:       func(ctx context.Context) error { return n.member.Load().Look(ctx) },
+			ClaimWith:  n.claimWith,
 			LookAhead:  c.LookAhead, Lanes: &n.lanes, Wake: n.plannerWake, Now: n.storeNow, Log: c.Log,
 		})
 	}
@@ -230,6 +249,16 @@ func (n *Node) partitions() store.Partitions {
 	}
 	m := n.member.Load()
 	return n.share.Of(m.ID(), m.Live())
+}
+
+// claimWith lets the worker claim what is for its session in a step of the planner.
+func (n *Node) claimWith(ctx context.Context, runs []store.ReadyRun, step func(tokens []job.ID) ([]store.ClaimOutcome, error)) error {
+	w := n.worker.Load()
+	if w == nil || w.Self.ID != runs[0].Session {
+		_, err := step(nil)
+		return err
+	}
+	return w.ClaimWith(ctx, runs, step)
 }
 
 // storeNow returns what the store's clock shows, which is that of the cluster.
@@ -255,7 +284,7 @@ func (n *Node) Run(ctx context.Context) error {
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var group sync.WaitGroup
-	// It hears what the planner does first, which nobody says again.
+	// It listens before the planner starts: what it misses is not repeated.
 	keepers := n.keeps()
 	hints := n.config.Members.Hints(parts)
 	group.Go(func() { n.distributeHints(parts, hints) })
@@ -289,20 +318,10 @@ func (n *Node) Run(ctx context.Context) error {
 
 // join begins a session and settles what a predecessor on this machine has left.
 func (n *Node) join(ctx context.Context) error {
-	m, err := membership.Join(ctx, membership.Config{
-		Store: n.config.Members, Session: n.config.Session, NewID: n.newID, Boot: n.config.Boot, Now: n.config.Now, Log: n.config.Log,
-		Renewed: func(sent time.Duration) {
-			if n.config.Watchdog != nil {
-				n.config.Watchdog.Renewed(sent)
-			}
-		},
-		Load: func() store.Load {
-			if w := n.worker.Load(); w != nil {
-				return w.Load()
-			}
-			return store.Load{}
-		},
-	})
+	if err := n.deliver(ctx); err != nil {
+		return err
+	}
+	m, err := n.begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -324,69 +343,24 @@ func (n *Node) join(ctx context.Context) error {
 	return nil
 }
 
-// settlePredecessors settles what the sessions of earlier processes on this machine have left.
-func (n *Node) settlePredecessors(ctx context.Context, m *membership.Member) error {
-	if n.config.Work == nil {
-		return nil
-	}
-	for _, predecessor := range m.Predecessors() {
-		settled, err := n.deadOf(predecessor).Settle(ctx, n.config.Work)
-		n.sayLeft(settled)
-		if err != nil {
-			return fmt.Errorf("settle the runs of session %s: %w", predecessor, err)
-		}
-	}
-	return nil
-}
-
-// deadOf returns a session of this machine whose process is gone.
-func (n *Node) deadOf(session job.ID) *leftovers.Dead {
-	return &leftovers.Dead{Session: session, Began: func(run job.ID, attempt int) bool {
-		return n.config.Watchdog == nil || n.config.Watchdog.Began(watchdog.Key{Run: run, Number: attempt})
-	}}
-}
-
-// sayLeft logs and forgets what was settled of a process before this one.
-func (n *Node) sayLeft(s leftovers.Settled) {
-	if len(s.Lost)+len(s.GivenBack) == 0 {
-		return
-	}
-	n.config.Log.Warn("the previous process ended while attempts were running", "lost", len(s.Lost), "not_begun", len(s.GivenBack))
-	for i := range s.Lost {
-		r := &s.Lost[i]
-		if i < namedMax {
-			n.config.Log.Warn("an attempt is lost: the previous process ended while it ran",
-				"job", r.Namespace+"/"+r.Name, "run", r.ID, "attempt", r.Attempt)
-		}
-		if n.config.Watchdog != nil {
-			n.config.Watchdog.Forget(watchdog.Key{Run: r.ID, Number: r.Attempt})
-		}
-	}
-}
-
-// settleAgain looks for some seconds what comes late of the processes before this one,
-// and ends their sessions.
-func (n *Node) settleAgain(ctx context.Context) {
-	for {
-		var sessions []job.ID
-		select {
-		case <-ctx.Done():
-			return
-		case sessions = <-n.predecessors:
-		}
-		var group sync.WaitGroup
-		for _, session := range sessions {
-			group.Go(func() {
-				settled, err := n.deadOf(session).Again(ctx, n.config.Work)
-				n.sayLeft(settled)
-				if err == nil {
-					// One that cannot be ended is forgotten by the store in some minutes.
-					_ = n.config.Members.End(ctx, session)
-				}
-			})
-		}
-		group.Wait()
-	}
+// joinAs begins a session with an identity, a new one for the zero id.
+func (n *Node) joinAs(ctx context.Context, id job.ID) (*membership.Member, error) {
+	self := n.config.Session
+	self.ID = id
+	return membership.Join(ctx, membership.Config{
+		Store: n.config.Members, Session: self, NewID: n.newID, Boot: n.config.Boot, Now: n.config.Now, Log: n.config.Log,
+		Renewed: func(sent time.Duration) {
+			if n.config.Watchdog != nil {
+				n.config.Watchdog.Renewed(sent)
+			}
+		},
+		Load: func() store.Load {
+			if w := n.worker.Load(); w != nil {
+				return w.Load()
+			}
+			return store.Load{}
+		},
+	})
 }
 
 // sayNamesake says that another live node has the name of this one, which people mean
@@ -427,15 +401,27 @@ func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, er
 	group.Go(func() { _ = m.Run(working) })
 	w := n.newWorker(m)
 	if n.worker.Store(w); w != nil {
+		if err := n.adopt(w); err != nil {
+			return false, err
+		}
 		group.Go(func() { _ = w.Run(working) })
 		n.startBootJobs(ctx, m)
 	}
 	select {
 	case <-ctx.Done():
 		stopPlanning()
-		n.leave(working, m, w)
+		carry := errors.Is(context.Cause(ctx), executor.ErrCarried)
+		if carry {
+			n.carry(working, w)
+		} else {
+			n.leave(working, m, w)
+		}
 		stop(executor.ErrStopped)
 		group.Wait()
+		if carry {
+			n.carryOver(m, w)
+			return false, nil
+		}
 		err := m.End(context.WithoutCancel(ctx))
 		if err == nil && n.config.Watchdog != nil {
 			n.config.Watchdog.Session(job.ID{})
@@ -460,10 +446,13 @@ func (n *Node) newWorker(m *membership.Member) *worker.Worker {
 		Lanes: &n.lanes, NeedRoom: garbage.NeedRoom,
 		Capacity: n.config.Capacity, StealAfter: n.config.StealAfter,
 		Renewed: m.Renewed, Drained: m.Drained, Boot: n.config.Boot, Now: n.config.Now, Around: n.schedules.around,
-		Wake: n.workerWake, NewID: n.newID, Log: n.config.Log,
+		Secrets: n.config.Secrets, Wake: n.workerWake, NewID: n.newID, Log: n.config.Log,
 	}
 	if n.config.Watchdog != nil {
 		config.Journal = journal{n.config.Watchdog}
+	}
+	if n.config.Spool != nil {
+		config.Spool = n.config.Spool
 	}
 	return worker.New(config)
 }
@@ -499,7 +488,12 @@ func (n *Node) leave(ctx context.Context, m *membership.Member, w *worker.Worker
 	if w == nil {
 		return
 	}
-	if err := w.Leave(ctx); errors.Is(err, context.DeadlineExceeded) {
+	n.sayEnded(w, w.Leave(ctx))
+}
+
+// sayEnded logs which attempts did not end in time.
+func (n *Node) sayEnded(w *worker.Worker, err error) {
+	if errors.Is(err, context.DeadlineExceeded) {
 		list := w.Running()
 		n.config.Log.Warn("ended attempts that did not finish within the drain timeout", "timeout", n.config.DrainTimeout, "attempts", len(list))
 		for _, a := range list[:min(len(list), namedMax)] {

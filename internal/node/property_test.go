@@ -135,9 +135,9 @@ func (w *weather) Release(ctx context.Context, s job.ID, a []store.Attempt) erro
 	return w.call(ctx, func() error { return w.Store.Release(ctx, s, a) })
 }
 
-func (w *weather) Plan(ctx context.Context, s job.ID, items []store.PlanItem) (out []store.PlanOutcome, err error) {
-	err = w.call(ctx, func() (err error) { out, err = w.Store.Plan(ctx, s, items); return err })
-	return out, err
+func (w *weather) Plan(ctx context.Context, s job.ID, items []store.PlanItem) (out []store.PlanOutcome, claims []store.ClaimOutcome, err error) {
+	err = w.call(ctx, func() (err error) { out, claims, err = w.Store.Plan(ctx, s, items); return err })
+	return out, claims, err
 }
 
 func (w *weather) JobsChanged(ctx context.Context, p store.Partitions, since int64, limit int) (out []store.PlannedJob, next int64, err error) {

@@ -414,7 +414,7 @@ func (s *slowToListen) Hints(ctx context.Context) <-chan store.Hint {
 	return s.Store.Hints(ctx)
 }
 
-func (s *slowToListen) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+func (s *slowToListen) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	if s.plans.Add(1); !s.heard.Load() {
 		s.t.Error("runs are planned before anybody hears of them")
 	}

@@ -11,7 +11,7 @@ import (
 const slowAfter = 5 * time.Second
 
 // slow notices calls of the store that are not answered, and says so while they wait: they
-// may end well in the end, as when somebody had locked a table by hand. It says so once
+// may end well in the end, as when a table was locked by hand. It says so once
 // until the store responds again.
 type slow struct {
 	log   *slog.Logger

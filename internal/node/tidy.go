@@ -26,8 +26,8 @@ func (n *Node) tend(ctx context.Context) {
 	ticker := time.NewTicker(tendEvery)
 	defer ticker.Stop()
 	expired := minuteOf(n.storeNow())
-	// As much comes to its end as is made: where there is more to remove, it
-	// goes on at the next tick.
+	// As many runs expire as are made: where there is more to remove, the next tick
+	// continues.
 	expiring := false
 	fails := trouble.With(n.config.Log, "cannot tidy the store", "tidying the store works again")
 	for {

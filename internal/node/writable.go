@@ -14,8 +14,8 @@ import (
 )
 
 // writable notices when the store has no space or cannot be written, and when that
-// is over. It says so once for the whole node, in words for whoever can mend it:
-// each of the parts would say it by itself, in those of the database.
+// is over. It says so once for the whole node, in words for its operator: each of
+// the parts would log it by itself, in those of the database.
 type writable struct {
 	log   *slog.Logger
 	store string // where it is: on a disk of this machine, or of another one
@@ -151,12 +151,12 @@ func (o *observedWork) Ready(ctx context.Context, session job.ID, after store.Ru
 }
 
 // Plan implements planner.Store.
-func (o *observedPlanning) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+func (o *observedPlanning) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	ended := o.slow.call("plan")
-	outcomes, err := o.Store.Plan(ctx, session, items)
+	outcomes, claims, err := o.Store.Plan(ctx, session, items)
 	ended(err)
 	o.writable.saw(err, true)
-	return outcomes, err
+	return outcomes, claims, err
 }
 
 // Claim implements work.Runs.

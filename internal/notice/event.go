@@ -25,6 +25,7 @@ type Event struct {
 	Node      string            `json:"node,omitempty"`
 	Run       job.ID            `json:"run,omitzero"` // the latest
 	Attempt   int               `json:"attempt,omitempty"`
+	Step      string            `json:"step,omitempty"` // of a flow, for an approval
 	Time      time.Time         `json:"time"`
 	Text      string            `json:"text,omitempty"`
 	// Count is how many occurrences it is about, at least 1.
@@ -37,8 +38,11 @@ type Event struct {
 
 // Key is the same for events about the same problem.
 func (e *Event) Key() string {
-	if e.Kind.OfServer() {
+	switch {
+	case e.Kind.OfServer():
 		return string(e.Kind) + " " + e.Node
+	case e.Kind == job.NoticeApproval: // each is asked for by itself
+		return string(e.Kind) + " " + e.Run.String() + "/" + e.Step
 	}
 	return string(e.Kind) + " " + e.Namespace + "/" + e.Job
 }
@@ -79,7 +83,7 @@ func selects(r *job.ChannelRule, kind job.Notice, e *Event, now time.Time) bool 
 		return false
 	}
 	switch kind {
-	case job.NoticeLate, job.NoticeWaiting, job.NoticeSlow, job.NoticeNodeLost:
+	case job.NoticeLate, job.NoticeWaiting, job.NoticeSlow, job.NoticeApproval, job.NoticeNodeLost:
 		if now.Sub(e.Time) < time.Duration(r.For) {
 			return false
 		}
@@ -151,5 +155,5 @@ func short(text string) string {
 
 // mark is what tells apart events that were counted.
 func (e *Event) mark() string {
-	return short(string(e.Kind) + " " + e.Run.String() + " " + strconv.Itoa(e.Attempt))
+	return short(string(e.Kind) + " " + e.Run.String() + " " + strconv.Itoa(e.Attempt) + e.Step)
 }

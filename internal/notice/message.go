@@ -22,7 +22,7 @@ const (
 // severityOf returns how urgent events of a kind are.
 func severityOf(kind job.Notice) Severity {
 	switch kind {
-	case job.NoticeLate, job.NoticeSlow, job.NoticeUnmet:
+	case job.NoticeLate, job.NoticeSlow, job.NoticeUnmet, job.NoticeApproval:
 		return Warning
 	}
 	return Bad
@@ -94,6 +94,7 @@ var words = map[job.Notice][2]string{
 	job.NoticeSlow:     {"takes longer than usual", "no longer takes longer than usual"},
 	job.NoticeUnmet:    {"does not meet an expectation", ""},
 	job.NoticePaused:   {"was paused", "is no longer paused"},
+	job.NoticeApproval: {"waits for an approval", "has its answer"},
 	job.NoticeNodeLost: {"is silent", "is back"},
 	job.NoticeHistory:  {"is away", "is back"},
 }

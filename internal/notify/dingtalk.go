@@ -23,11 +23,11 @@ var dingTalkBusy = map[int]time.Duration{130101: time.Minute, -1: 30 * time.Seco
 // dingTalk delivers text to the webhook of a robot, signed if there is a key.
 func (s *Sender) dingTalk(ctx context.Context, c *job.Channel, m *notice.Message) error {
 	to := c.To.DingTalk
-	address, err := s.secret(c, &to.URL)
+	address, err := s.secret(ctx, c, &to.URL)
 	if err != nil {
 		return err
 	}
-	key, err := s.secret(c, to.Secret)
+	key, err := s.secret(ctx, c, to.Secret)
 	if err != nil {
 		return err
 	}

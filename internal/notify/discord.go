@@ -16,7 +16,7 @@ var discordColours = map[notice.Severity]int{notice.Bad: 0xb42318, notice.Warnin
 
 // discord delivers an embed to a webhook. Nothing in it mentions anyone.
 func (s *Sender) discord(ctx context.Context, c *job.Channel, m *notice.Message) error {
-	address, err := s.secret(c, &c.To.Discord.URL)
+	address, err := s.secret(ctx, c, &c.To.Discord.URL)
 	if err != nil {
 		return err
 	}

@@ -13,18 +13,18 @@ import (
 const feishuMax = 12_000
 
 // feishuBusy are the numbers of errors after which the same message may be taken later: too
-// many messages at once.
-var feishuBusy = map[int]time.Duration{9499: 30 * time.Second, 11232: 30 * time.Second}
+// many messages at once. Feishu says that with the status 400 as well.
+var feishuBusy = map[int]time.Duration{11232: 30 * time.Second}
 
 // feishu delivers text to the webhook of a bot, signed if there is a key: what is signed is
 // nothing, with the time and the key as the key.
 func (s *Sender) feishu(ctx context.Context, c *job.Channel, m *notice.Message) error {
 	to := c.To.Feishu
-	address, err := s.secret(c, &to.URL)
+	address, err := s.secret(ctx, c, &to.URL)
 	if err != nil {
 		return err
 	}
-	key, err := s.secret(c, to.Secret)
+	key, err := s.secret(ctx, c, to.Secret)
 	if err != nil {
 		return err
 	}

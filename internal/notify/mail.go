@@ -29,7 +29,7 @@ const mailMax = 64 << 10
 // mail delivers by SMTP.
 func (s *Sender) mail(ctx context.Context, c *job.Channel, m *notice.Message) error {
 	to := c.To.Mail
-	password, err := s.secret(c, to.Password)
+	password, err := s.secret(ctx, c, to.Password)
 	if err != nil {
 		return err
 	}

@@ -577,3 +577,46 @@ func TestLastingProblemsOfServerAndJobs(t *testing.T) {
 		}
 	})
 }
+
+func TestEachApprovalIsAskedForAndEndsWithItsAnswer(t *testing.T) {
+	inTime(t, func(w *world) {
+		w.channel("ops", "rules: [{events: [approval, recovered], for: 1m}]\ngroup: {every: 1s}\n")
+		j := w.job("deploy", "")
+		run := newID()
+		asked := func(step string) notice.Event {
+			return notice.Event{Kind: job.NoticeApproval, Namespace: "default", Job: "deploy", UID: j.Definition.UID, Run: run, Step: step, Time: time.Now(), Text: "step " + step + ": go on?"}
+		}
+		test, live := asked("test"), asked("live")
+		set := func(events ...notice.Event) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.lasting = notice.Lasting{Events: events, Whole: []job.Notice{job.NoticeApproval}}
+		}
+		set(test, live)
+		defer w.start("a")()
+		w.after(30 * time.Second)
+		if got := w.said(); got != "" {
+			t.Errorf("before the minute of the rule is over: %q", got)
+		}
+		lines := func() (text string) {
+			for _, m := range w.messages() {
+				for _, line := range m.message.Lines {
+					text += line.Text(time.UTC) + "\n"
+				}
+			}
+			return text
+		}
+		w.after(2 * time.Minute)
+		got := lines()
+		for _, step := range []string{"test", "live"} {
+			if strings.Count(got, "default/deploy waits for an approval: step "+step+": go on?") != 1 {
+				t.Errorf("said of step %s: %q", step, got)
+			}
+		}
+		set(live)
+		w.after(time.Minute)
+		if after := strings.TrimPrefix(lines(), got); strings.Count(after, "default/deploy has its answer") != 1 {
+			t.Errorf("after one answer: %q", after)
+		}
+	})
+}

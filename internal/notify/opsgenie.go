@@ -21,7 +21,7 @@ var opsgeniePriorities = map[notice.Severity]string{notice.Bad: "P2", notice.War
 // opsgenie creates or closes an alert. All messages of a group have one alias.
 func (s *Sender) opsgenie(ctx context.Context, c *job.Channel, m *notice.Message) error {
 	to := c.To.Opsgenie
-	key, err := s.secret(c, &to.Key)
+	key, err := s.secret(ctx, c, &to.Key)
 	if err != nil {
 		return err
 	}

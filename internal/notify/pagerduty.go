@@ -21,7 +21,7 @@ var pagerDutySeverities = map[notice.Severity]string{notice.Bad: "error", notice
 // one dedup_key.
 func (s *Sender) pagerDuty(ctx context.Context, c *job.Channel, m *notice.Message) error {
 	to := c.To.PagerDuty
-	key, err := s.secret(c, &to.Key)
+	key, err := s.secret(ctx, c, &to.Key)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package notify
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,14 +11,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/notice"
+	"github.com/belfry-cron/belfry/internal/secret"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -28,18 +28,14 @@ const (
 	dialMax = 10 * time.Second
 	// answerMax is how much of an answer is read: services answer with some words.
 	answerMax = 64 << 10
-	// secretMax is how long a secret is at most.
-	secretMax = 8 << 10
 	// shownMax is how much of an answer is shown.
 	shownMax = 200
 )
 
 // SenderConfig is what a Sender needs.
 type SenderConfig struct {
-	// Secrets is the directory of secrets, with a directory for each namespace.
-	Secrets string
-	// Getenv reads the variables that channels name. Default: os.Getenv.
-	Getenv func(string) string
+	// Secrets reads the secrets that channels name.
+	Secrets *secret.Keeper
 	// Control refuses connections to addresses that are closed: see net.Dialer.
 	Control func(network, address string, c syscall.RawConn) error
 	// Version is that of the program.
@@ -68,9 +64,6 @@ var services = map[string]func(*Sender, context.Context, *job.Channel, *notice.M
 
 // NewSender returns a sender.
 func NewSender(c SenderConfig) *Sender {
-	if c.Getenv == nil {
-		c.Getenv = os.Getenv
-	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -112,62 +105,30 @@ func refused(format string, args ...any) *notice.Failure {
 }
 
 // secret reads a secret of a channel.
-func (s *Sender) secret(c *job.Channel, ref *job.Secret) (string, error) {
-	namespace := c.WithDefaults().Namespace
-	var text string
-	switch {
-	case ref == nil:
+func (s *Sender) secret(ctx context.Context, c *job.Channel, ref *job.Secret) (text string, err error) {
+	if ref == nil {
 		return "", nil
+	}
+	namespace := c.WithDefaults().Namespace
+	switch {
+	case ref.Name != "":
+		if text, err = s.config.Secrets.Value(ctx, namespace, ref.Name); err != nil && !errors.As(err, new(*secret.Missing)) {
+			return "", &notice.Failure{Err: err} // it may be read the next time
+		}
 	case ref.Env != "":
-		name := EnvOf(namespace, ref.Env)
-		if text = s.config.Getenv(name); text == "" {
-			return "", refused("the variable %s of the server is not set", name)
-		}
+		text, err = s.config.Secrets.Variable(namespace, ref.Env)
 	default:
-		data, err := s.secretFile(namespace, ref.File)
-		if err != nil {
-			return "", refused("read the secret %s of the namespace %s: %w", ref.File, namespace, err)
+		if text, err = s.config.Secrets.Files.Read(namespace, ref.File); err != nil {
+			err = fmt.Errorf("read the secret %s of the namespace %s: %w", ref.File, namespace, err)
 		}
-		text = string(data)
+	}
+	if err != nil {
+		return "", refused("%w", err)
 	}
 	if text = strings.TrimSpace(text); text == "" {
 		return "", refused("the secret is empty")
 	}
 	return text, nil
-}
-
-// secretFile reads a file below the directory of a namespace. Links may not lead out of the
-// directory of secrets: whoever writes for one namespace must not read another file.
-func (s *Sender) secretFile(namespace, name string) ([]byte, error) {
-	if s.config.Secrets == "" {
-		return nil, errors.New("this server has no directory of secrets (notify.secrets)")
-	}
-	root, err := os.OpenRoot(filepath.Join(s.config.Secrets, namespace))
-	if err != nil {
-		return nil, plainError(err)
-	}
-	defer root.Close()
-	f, err := root.Open(name)
-	if err != nil {
-		return nil, plainError(err)
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, secretMax))
-}
-
-// plainError returns the cause of an error about a file, whose name the caller says.
-func plainError(err error) error {
-	var at *os.PathError
-	if errors.As(err, &at) {
-		return at.Err
-	}
-	return err
-}
-
-// EnvOf returns the name of the variable with a secret of a namespace. The name has no double
-// underscore, so that two namespaces never share a variable.
-func EnvOf(namespace, name string) string {
-	return "BELFRY_SECRET_" + strings.ToUpper(strings.ReplaceAll(namespace, "-", "_")) + "__" + name
 }
 
 // request is a POST of JSON.
@@ -216,8 +177,12 @@ func (s *Sender) post(ctx context.Context, r request) error {
 		}
 		return r.judge(text)
 	case status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status == http.StatusTooEarly, status >= 500:
-		return &notice.Failure{Err: statusError(status, text), After: s.retryAfter(response)}
+		return &notice.Failure{Err: statusError(status, text), After: cmp.Or(s.retryAfter(response), saidWait(text))}
 	default:
+		var busy *notice.Failure // some say in the body of a refusal that they are only busy
+		if r.judge != nil && errors.As(r.judge(text), &busy) && !busy.Refused && !busy.Unsure {
+			return busy
+		}
 		return &notice.Failure{Err: statusError(status, text), Refused: true}
 	}
 }
@@ -253,7 +218,7 @@ func unreached(err error) error {
 // retryAfter returns how long a service asks to wait.
 func (s *Sender) retryAfter(r *http.Response) time.Duration {
 	text := r.Header.Get("Retry-After")
-	if seconds, err := strconv.ParseFloat(text, 64); err == nil && seconds > 0 && seconds < 1e6 {
+	if seconds, err := strconv.ParseFloat(text, 64); err == nil && seconds > 0 && seconds < retryAfterMax {
 		return time.Duration(seconds * float64(time.Second))
 	}
 	if at, err := http.ParseTime(text); err == nil {
@@ -261,6 +226,27 @@ func (s *Sender) retryAfter(r *http.Response) time.Duration {
 	}
 	return 0
 }
+
+// saidWait returns how long Discord and Telegram ask to wait in the body of an answer.
+func saidWait(body []byte) time.Duration {
+	var said struct {
+		RetryAfter float64 `json:"retry_after"`
+		Parameters struct {
+			RetryAfter float64 `json:"retry_after"`
+		} `json:"parameters"`
+	}
+	if json.Unmarshal(body, &said) != nil {
+		return 0
+	}
+	seconds := max(said.RetryAfter, said.Parameters.RetryAfter)
+	if seconds <= 0 || seconds >= retryAfterMax {
+		return 0
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// retryAfterMax bounds the seconds that a service may ask to wait: what is longer is a mistake.
+const retryAfterMax = 1e6
 
 // coded is the answer of services that say in a number what went wrong.
 func coded(field string, busy map[int]time.Duration) func([]byte) error {

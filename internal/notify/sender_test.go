@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/notice"
+	"github.com/belfry-cron/belfry/internal/secret"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -59,7 +60,7 @@ func newTestSender(t *testing.T, secrets map[string]string) *Sender {
 			t.Fatal(err)
 		}
 	}
-	s := NewSender(SenderConfig{Secrets: dir, Getenv: func(string) string { return "" }, Version: "1.2", Now: func() time.Time { return at }})
+	s := NewSender(SenderConfig{Secrets: &secret.Keeper{Files: secret.Files(dir), Getenv: func(string) string { return "" }}, Version: "1.2", Now: func() time.Time { return at }})
 	t.Cleanup(s.Close)
 	return s
 }
@@ -241,6 +242,8 @@ func TestDiscord(t *testing.T) {
 		"color": 11805464, "timestamp": "2026-11-23T12:00:00.000Z", "url": "`+runLink+`"}]}`)
 	fake.status, fake.header = http.StatusTooManyRequests, map[string]string{"Retry-After": "1.5"}
 	isRetried(t, s.Send(t.Context(), c, message(c)), 1500*time.Millisecond)
+	fake.header, fake.answer = nil, `{"message":"You are being rate limited.","retry_after":0.5,"global":false}`
+	isRetried(t, s.Send(t.Context(), c, message(c)), 500*time.Millisecond)
 }
 
 func TestTelegram(t *testing.T) {
@@ -249,6 +252,8 @@ func TestTelegram(t *testing.T) {
 	c := to(t, "{telegram: {token: {file: token}, chat: \"-100\", server: "+fake.URL+"}}")
 	fake.sent(t, s.Send(t.Context(), c, message(c)), "/bot12:ab/sendMessage",
 		`{"chat_id": "-100", "link_preview_options": {"is_disabled": true}, "text": `+quote("🔴 shop/backup failed\n"+line+"\n"+runLink)+`}`)
+	fake.status, fake.answer = http.StatusTooManyRequests, `{"ok":false,"error_code":429,"description":"Too Many Requests: retry after 15","parameters":{"retry_after":15}}`
+	isRetried(t, s.Send(t.Context(), c, message(c)), 15*time.Second)
 	fake.status, fake.answer = http.StatusUnauthorized, `{"ok":false,"error_code":401,"description":"Unauthorized"}`
 	isRefused(t, s.Send(t.Context(), c, message(c)), "status 401")
 }
@@ -309,6 +314,10 @@ func TestFeishu(t *testing.T) {
 	isRefused(t, s.Send(t.Context(), c, message(c)), "sign match fail")
 	fake.answer = `{"code":11232,"msg":"frequency limited"}`
 	isRetried(t, s.Send(t.Context(), c, message(c)), 30*time.Second)
+	fake.status = http.StatusBadRequest
+	isRetried(t, s.Send(t.Context(), c, message(c)), 30*time.Second)
+	fake.answer = `{"code":9499,"msg":"Bad Request","data":{}}`
+	isRefused(t, s.Send(t.Context(), c, message(c)), "Bad Request")
 }
 
 func TestWeCom(t *testing.T) {
@@ -381,12 +390,12 @@ func TestAddressesThatAreClosedAreNotCalled(t *testing.T) {
 
 func TestSecretsAreThoseOfTheNamespace(t *testing.T) {
 	s := newTestSender(t, map[string]string{"mine": "x"})
-	if err := errors.Join(os.WriteFile(filepath.Join(s.config.Secrets, "outside"), []byte("y"), 0o600),
-		os.Symlink("../outside", filepath.Join(s.config.Secrets, "default", "link"))); err != nil {
+	if err := errors.Join(os.WriteFile(filepath.Join(string(s.config.Secrets.Files), "outside"), []byte("y"), 0o600),
+		os.Symlink("../outside", filepath.Join(string(s.config.Secrets.Files), "default", "link"))); err != nil {
 		t.Fatal(err)
 	}
 	variables := map[string]string{"BELFRY_SECRET_WEB_SHOP__TOKEN": "z", "TOKEN": "no"}
-	s.config.Getenv = func(name string) string { return variables[name] }
+	s.config.Secrets.Getenv = func(name string) string { return variables[name] }
 	for _, test := range []struct {
 		namespace  string
 		ref        job.Secret
@@ -400,7 +409,7 @@ func TestSecretsAreThoseOfTheNamespace(t *testing.T) {
 		{"web-shop", job.Secret{Env: "TOKEN"}, "z", ""},
 		{"web", job.Secret{Env: "TOKEN"}, "", "the variable BELFRY_SECRET_WEB__TOKEN of the server is not set"},
 	} {
-		got, err := s.secret(&job.Channel{Namespace: test.namespace}, &test.ref)
+		got, err := s.secret(t.Context(), &job.Channel{Namespace: test.namespace}, &test.ref)
 		if got != test.want || (err == nil) != (test.fail == "") || err != nil && !strings.Contains(err.Error(), test.fail) {
 			t.Errorf("%s %+v is %q, %v", test.namespace, test.ref, got, err)
 		}

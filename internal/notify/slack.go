@@ -37,13 +37,13 @@ func (s *Sender) slack(ctx context.Context, c *job.Channel, m *notice.Message) e
 		"unfurl_links": false,
 	}
 	if to.Token == nil {
-		address, err := s.secret(c, to.URL)
+		address, err := s.secret(ctx, c, to.URL)
 		if err != nil {
 			return err
 		}
 		return s.post(ctx, request{url: address, body: body})
 	}
-	token, err := s.secret(c, to.Token)
+	token, err := s.secret(ctx, c, to.Token)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ var teamsColours = map[notice.Severity]string{notice.Bad: "attention", notice.Wa
 
 // teams delivers an adaptive card to the webhook of a workflow.
 func (s *Sender) teams(ctx context.Context, c *job.Channel, m *notice.Message) error {
-	address, err := s.secret(c, &c.To.Teams.URL)
+	address, err := s.secret(ctx, c, &c.To.Teams.URL)
 	if err != nil {
 		return err
 	}

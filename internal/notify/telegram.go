@@ -17,7 +17,7 @@ const (
 // telegram delivers plain text by sendMessage.
 func (s *Sender) telegram(ctx context.Context, c *job.Channel, m *notice.Message) error {
 	to := c.To.Telegram
-	token, err := s.secret(c, &to.Token)
+	token, err := s.secret(ctx, c, &to.Token)
 	if err != nil {
 		return err
 	}

@@ -19,11 +19,11 @@ func (s *Sender) webhook(ctx context.Context, c *job.Channel, m *notice.Message)
 	address := w.URL
 	if w.URLSecret != nil {
 		var err error
-		if address, err = s.secret(c, w.URLSecret); err != nil {
+		if address, err = s.secret(ctx, c, w.URLSecret); err != nil {
 			return err
 		}
 	}
-	secret, err := s.secret(c, w.Secret)
+	secret, err := s.secret(ctx, c, w.Secret)
 	if err != nil {
 		return err
 	}

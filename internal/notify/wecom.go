@@ -17,7 +17,7 @@ var weComBusy = map[int]time.Duration{45009: time.Minute, -1: 30 * time.Second}
 
 // weCom delivers text to the webhook of a group robot.
 func (s *Sender) weCom(ctx context.Context, c *job.Channel, m *notice.Message) error {
-	address, err := s.secret(c, &c.To.WeCom.URL)
+	address, err := s.secret(ctx, c, &c.To.WeCom.URL)
 	if err != nil {
 		return err
 	}

@@ -354,8 +354,8 @@ func (c *Capture) complete() int64 {
 	return c.made - 1
 }
 
-// packNext packs a block that is not. One at a time, so that whoever writes
-// waits a quarter of a millisecond at most.
+// packNext packs a block that is not. One at a time, so that a writer waits a quarter
+// of a millisecond at most.
 func (c *Capture) packNext(last int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

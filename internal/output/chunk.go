@@ -82,7 +82,7 @@ func (c Chunk) Unpacked() Chunk {
 //
 // Append adds chunks of many attempts, in the order of Seq for each, and then
 // removes what they drop. A chunk whose key exists is left as it is: it is the
-// same one, repeated after an answer was lost. Nobody may see a chunk without
+// same one, repeated after an answer was lost. No reader may see a chunk without
 // those of its attempt that came before it in this or an earlier call, unless
 // they are dropped. The chunks that [Capture.Close] returns are written in
 // the same way, in one step with the result of the attempt.

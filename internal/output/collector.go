@@ -16,7 +16,7 @@
 // Nothing here blocks or fails an attempt. When the store is slow or away the
 // blocks stay in memory, and there they have the same bound. A [Reader] makes
 // text of chunks. What was written is kept byte for byte, control characters
-// included: whoever shows it escapes it.
+// included: it is escaped where it is shown.
 package output
 
 import (
@@ -83,7 +83,7 @@ type Config struct {
 	// very many attempts write a lot at once. Default: 128 MiB.
 	MemoryMax int64
 
-	// Log is told when the sink fails and when it is well again. Default:
+	// Log is written when the sink fails and when it works again. Default:
 	// nothing is logged.
 	Log *slog.Logger
 
@@ -105,7 +105,7 @@ type Collector struct {
 	memory atomic.Int64 // held by all captures
 
 	// wake has room for one signal that the list is no longer empty; what
-	// does not fit in says nothing new. Nobody closes it.
+	// does not fit in says nothing new. It is never closed.
 	wake chan struct{}
 
 	mu   sync.Mutex

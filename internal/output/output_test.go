@@ -3,6 +3,7 @@ package output_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -346,9 +347,11 @@ func compareWithModel(t *testing.T, random *rand.Rand) {
 		return nil
 	}
 	shelf.before, shelf.after = fail, fail
-	collector := collector(t, output.Config{Sink: shelf, Limit: limit})
-	stop := start(collector)
-	c := collector.Capture(run1, 1)
+	config := output.Config{Sink: shelf, Limit: limit}
+	first := collector(t, config)
+	stop := start(first)
+	c := first.Capture(run1, 1)
+	carries := random.IntN(2) == 0
 
 	var all []byte
 	var pieces []written
@@ -371,6 +374,16 @@ func compareWithModel(t *testing.T, random *rand.Rand) {
 		pieces = append(pieces, w)
 		streams = append(streams, slices.Repeat([]output.Stream{w.stream}, len(data))...)
 		time.Sleep(time.Duration(random.Int64N(int64(pause) + 1)))
+		if carries && random.IntN(40) == 0 {
+			state, err := json.Marshal(c.Carry())
+			_ = stop() // what the sink refuses is carried over
+			var carried output.State
+			if err := errors.Join(err, json.Unmarshal(state, &carried)); err != nil {
+				t.Fatal(err)
+			}
+			next := collector(t, config)
+			stop, c = start(next), next.Resume(run1, 1, carried)
+		}
 	}
 	chunks, summary := c.Close()
 	if err := stop(); err != nil {

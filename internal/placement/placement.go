@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"sort"
 	"strings"
@@ -194,13 +195,16 @@ func (r *Request) number(shard, n int) uint64 {
 // "" if one may.
 func Nowhere(place *job.Place, handler string, live []store.Session) string {
 	workers, programs := 0, 0
-	drained := ""
+	drained, bound := "", ""
 	for i := range live {
 		if Eligible(&live[i], place, handler) {
 			return ""
 		}
 		if d := live[i].Drain; d != nil && drained == "" && suits(&live[i], place, handler) {
 			drained = d.InWords(live[i].Node)
+		}
+		if bound == "" {
+			bound = boundElsewhere(&live[i], place)
 		}
 		switch {
 		case live[i].Has(store.RoleWorker):
@@ -212,6 +216,8 @@ func Nowhere(place *job.Place, handler string, live []store.Session) string {
 	switch {
 	case drained != "":
 		return drained
+	case bound != "":
+		return bound
 	case workers == 0 && programs == 0:
 		return "no live node runs jobs"
 	case workers == 0 && handler == "":
@@ -254,4 +260,15 @@ func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
+}
+
+// boundElsewhere says that a session is the worker that a place names, with a token for another
+// namespace; "" if it is not.
+func boundElsewhere(s *store.Session, place *job.Place) string {
+	theirs, own := place.Labels[job.LabelWorkerNamespace], s.Labels[job.LabelWorkerNamespace]
+	name := place.Labels[job.LabelWorker]
+	if own == "" || own == theirs || name == "" || s.Labels[job.LabelWorker] != name {
+		return ""
+	}
+	return fmt.Sprintf("the token of the worker %s is for the namespace %s, and the job is in %s", name, own, theirs)
 }

@@ -113,6 +113,28 @@ func TestLabelsAndHandlersDecideWhoMay(t *testing.T) {
 	}
 }
 
+func TestAWorkerOfANamespaceTakesNoJobsOfAnotherOne(t *testing.T) {
+	live := nodes("far", "near")
+	live[0].Labels = map[string]string{job.LabelWorker: "edge", job.LabelWorkerNamespace: "web"}
+	live[0].Roles = append(live[0].Roles, store.RoleBound)
+	live[1].Labels = map[string]string{job.LabelWorker: "any"}
+	for _, c := range []struct{ namespace, worker, want, reason string }{
+		{"web", "edge", "far", ""},
+		{"pay", "edge", "", "the token of the worker edge is for the namespace web, and the job is in pay"},
+		{"pay", "any", "near", ""},
+		{"pay", "none", "", "no live node has the label worker=none"},
+	} {
+		j := job.Job{Namespace: c.namespace, Place: job.Place{Labels: map[string]string{job.LabelWorker: c.worker}}}
+		runs, reason := Runs(Request{Place: j.Nodes()}, live)
+		if nameOf(live, runs[0].Session) != c.want || reason != c.reason {
+			t.Errorf("%s for %s: got %v, %q, want %q, %q", c.worker, c.namespace, runs, reason, c.want, c.reason)
+		}
+		if len(j.Place.Labels) != 1 {
+			t.Errorf("the job itself was changed: %v", j.Place.Labels)
+		}
+	}
+}
+
 func TestAnyPrefersTheLessLoadedOfTwo(t *testing.T) {
 	live := nodes("a", "b")
 	live[0].Load.Running = 10

@@ -33,7 +33,7 @@ type between struct {
 	items    []store.PlanItem
 	outcomes []store.PlanOutcome // of the items that were answered
 	biggest  int                 // items in one call
-	size     *int                // if it is set, it is told how many are in each
+	size     *int                // if it is set, it receives how many are in each
 	reads    int
 	whole    int
 	// onCursors, if it is set, answers who asks how far jobs are planned.
@@ -43,11 +43,11 @@ type between struct {
 	failReads atomic.Bool
 	// onSummary is called when jobs were counted, before the answer. May be nil.
 	onSummary func() error
-	// beforeRead is told from where jobs are about to be read. May be nil.
+	// beforeRead is called with the place from which jobs are about to be read. May be nil.
 	beforeRead func(since int64)
 }
 
-func (b *between) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+func (b *between) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	b.mu.Lock()
 	hook := b.onPlan
 	b.biggest = max(b.biggest, len(items))
@@ -55,7 +55,10 @@ func (b *between) Plan(ctx context.Context, session job.ID, items []store.PlanIt
 		*b.size = len(items)
 	}
 	b.mu.Unlock()
-	do := func() ([]store.PlanOutcome, error) { return b.Store.Plan(ctx, session, items) }
+	do := func() ([]store.PlanOutcome, error) {
+		outcomes, _, err := b.Store.Plan(ctx, session, items)
+		return outcomes, err
+	}
 	var outcomes []store.PlanOutcome
 	var err error
 	if hook != nil {
@@ -67,7 +70,7 @@ func (b *between) Plan(ctx context.Context, session job.ID, items []store.PlanIt
 	defer b.mu.Unlock()
 	b.items = append(b.items, items...)
 	b.outcomes = append(b.outcomes, outcomes...)
-	return outcomes, err
+	return outcomes, nil, err
 }
 
 func (b *between) JobsChanged(ctx context.Context, p store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error) {
@@ -468,7 +471,7 @@ func TestTheClockMayBeSet(t *testing.T) {
 				r.planner.ClockStepped()
 				time.Sleep(30 * time.Second)
 				if step < 0 {
-					// What is planned goes on counting: the cursor does not go back.
+					// What is planned still counts: the cursor does not go back.
 					if got := len(r.due(j)); got != before {
 						t.Errorf("%d runs planned an hour ago", got-before)
 					}
@@ -589,7 +592,7 @@ func TestRunsWithoutANodeArePlacedWhenThereIsOne(t *testing.T) {
 	})
 }
 
-// Others would be refused by the store, so that nobody ran it.
+// The store would refuse other nodes, so that the run never started.
 func TestWhatBelongsToANodeIsPlacedOnItsNewSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

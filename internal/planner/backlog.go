@@ -136,7 +136,7 @@ func (b *backlog) look(waits []int, share float64, now time.Time) {
 		// A stall, or what ends all at once, is no rate: it moves by steps.
 		step := 2
 		if all == 0 {
-			step = 4 // somebody may have nothing to do
+			step = 4 // a worker may be idle
 		}
 		b.limit = min(max(int(each), b.limit/2, backlogMin), step*b.limit, backlogMax)
 	}

@@ -37,7 +37,7 @@ func TestPartitionsThatAreGainedArePlannedFromWhereTheyAre(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		// Another planner has planned the other job, in a session of its own.
 		item := store.PlanItem{Job: b.Definition.UID, Epoch: 1, From: b.Cursor, To: r.wall().Add(4 * time.Second).Truncate(time.Second)}
-		if out, err := r.memory.Plan(context.Background(), r.self, []store.PlanItem{item}); err != nil || out[0] != store.Planned {
+		if out, _, err := r.memory.Plan(context.Background(), r.self, []store.PlanItem{item}); err != nil || out[0] != store.Planned {
 			t.Fatal(out, err)
 		}
 		r.parts.Store(partitionsOf(b))
@@ -68,7 +68,7 @@ func (r *rig) plans(j *store.Job, to time.Time) {
 		r.t.Fatal(err)
 	}
 	item := store.PlanItem{Job: j.Definition.UID, Epoch: now.Definition.Epoch, From: now.Cursor, To: to, Planned: now.Planned}
-	if out, err := r.memory.Plan(context.Background(), other.ID, []store.PlanItem{item}); err != nil || out[0] != store.Planned {
+	if out, _, err := r.memory.Plan(context.Background(), other.ID, []store.PlanItem{item}); err != nil || out[0] != store.Planned {
 		r.t.Fatal(out, err)
 	}
 }

@@ -16,7 +16,7 @@ const placePages = 10
 
 // placeRest assigns the runs that have no node: followers, runs by hand that were
 // asked for while there was none, and those of nodes that have left. Where there
-// are very many the next round goes on: those that fit no node do not hide others.
+// are very many the next round continues: runs that fit no node do not hide others.
 func (p *Planner) placeRest(ctx context.Context) error {
 	looked := p.Look == nil
 	for range placePages {
@@ -81,7 +81,7 @@ func sessionFor(run *store.Run, there engine.Whereabouts, live []store.Session) 
 	return placed[0].Session
 }
 
-// placesOf returns where the jobs of a batch of runs may run, of those that there are.
+// placesOf returns where the jobs of a batch of runs may run; deleted jobs are left out.
 func (p *Planner) placesOf(ctx context.Context, runs []store.Run) (map[job.ID]engine.Whereabouts, error) {
 	places := make(map[job.ID]engine.Whereabouts, len(runs))
 	seen := make(map[job.ID]bool, len(runs))

@@ -30,7 +30,7 @@ type Store interface {
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	Registrations(ctx context.Context, kind string) ([]store.Registration, error)
-	Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error)
+	Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error)
 	Backlog(ctx context.Context, limit int) (map[job.ID]int, error)
 	Unplaced(ctx context.Context, after store.RunRef, limit int) ([]store.Run, error)
 	Place(ctx context.Context, placements []store.Placement) error
@@ -48,12 +48,15 @@ type Config struct {
 	// Look makes Live and Partitions up to date. It is called when there are runs
 	// without a node, which may be those of one that has just left. May be nil.
 	Look func(ctx context.Context) error
+	// ClaimWith lets the worker of this node claim runs in the step that plans them: see
+	// worker.ClaimWith. May be nil.
+	ClaimWith func(ctx context.Context, runs []store.ReadyRun, step func(tokens []job.ID) ([]store.ClaimOutcome, error)) error
 	// LookAhead is how far ahead runs are written: longer than it takes the
 	// others to notice that a planner is gone.
 	LookAhead time.Duration
 	// Lanes are those of this node. May be nil.
 	Lanes *lanes.Lanes
-	// Wake is told when jobs have changed or runs must be placed. It is never
+	// Wake receives a hint when jobs have changed or runs must be placed. It is never
 	// closed.
 	Wake <-chan store.Hint
 	// Now is the store's clock, as this node knows it.
@@ -110,8 +113,9 @@ type Planner struct {
 	saidHeld bool             // that jobs are held
 	compared time.Time        // when the table was last compared with the store
 	counting <-chan counted   // by the store, to compare; nil when it does not
+	changing store.Partitions // with jobs that have changed since the count began
 	doubtful store.Partitions // that have differed
-	work     sync.WaitGroup   // of what goes on beside the rounds
+	work     sync.WaitGroup   // beside the rounds
 	ready    chan struct{}
 	// failedAt is since when the store may have lost what this node has planned, because a
 	// round has failed or the store says that it was away. Zero if that was read again.
@@ -358,7 +362,7 @@ func (p *Planner) planSome(ctx context.Context, now time.Time, due []uint32, mos
 	if err != nil || len(items) == 0 {
 		return n, err
 	}
-	outcomes, err := p.Store.Plan(ctx, p.Session(), items)
+	outcomes, err := p.plan(ctx, now, items)
 	if err != nil {
 		return 0, fmt.Errorf("plan: %w", err)
 	}
@@ -381,6 +385,35 @@ func (p *Planner) planSome(ctx context.Context, now time.Time, due []uint32, mos
 		}
 	}
 	return n, p.readCursors(ctx, moved)
+}
+
+// plan gives items to the store. Those of their runs that are for this node and due are claimed
+// in the same step, as far as its worker has room for them: it makes half as many steps then.
+func (p *Planner) plan(ctx context.Context, now time.Time, items []store.PlanItem) (outcomes []store.PlanOutcome, err error) {
+	session := p.Session()
+	var due []*store.NewRun
+	var runs []store.ReadyRun
+	for i := range items {
+		for k := range items[i].Runs {
+			if r := &items[i].Runs[k]; p.ClaimWith != nil && r.Session == session && !r.Due.After(now) {
+				due = append(due, r)
+				runs = append(runs, store.ReadyRun{RunRef: store.RunRef{Due: r.Due, ID: r.ID}, Job: items[i].Job, Session: session, Attempt: 1})
+			}
+		}
+	}
+	step := func(tokens []job.ID) (claims []store.ClaimOutcome, err error) {
+		for i, token := range tokens {
+			due[i].Token = token
+		}
+		outcomes, claims, err = p.Store.Plan(ctx, session, items)
+		return claims, err
+	}
+	if len(due) == 0 {
+		_, err = step(nil)
+		return outcomes, err
+	}
+	err = p.ClaimWith(ctx, runs, step)
+	return outcomes, err
 }
 
 // decide asks what to plan for the first of the entries, and returns how many it

@@ -69,21 +69,21 @@ func (f *fake) Registrations(context.Context, string) ([]store.Registration, err
 
 func (f *fake) Calendars(context.Context) ([]*job.Calendar, error) { return nil, nil }
 
-func (f *fake) Plan(_ context.Context, _ job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+func (f *fake) Plan(_ context.Context, _ job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	f.calls = append(f.calls, "plan")
 	outcomes := make([]store.PlanOutcome, len(items))
 	for i := range items {
 		if f.outcome != nil {
 			var err error
 			if outcomes[i], err = f.outcome(items[i]); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		if outcomes[i] == store.Planned {
 			f.planned = append(f.planned, items[i])
 		}
 	}
-	return outcomes, nil
+	return outcomes, nil, nil
 }
 
 func (f *fake) Backlog(context.Context, int) (map[job.ID]int, error) {
@@ -332,7 +332,7 @@ type batches struct {
 	calls [][]job.ID
 }
 
-func (b *batches) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+func (b *batches) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	var jobs []job.ID
 	for i := range items {
 		jobs = append(jobs, items[i].Job)
@@ -408,6 +408,10 @@ func TestJobsThatChangeOrGoAreFollowed(t *testing.T) {
 	put(4, hourly, true)
 	if len(tb.entries) != 3 || len(tb.timings) != 2 {
 		t.Errorf("%d entries and %d timings: what was given back is not used again", len(tb.entries), len(tb.timings))
+	}
+	queued := tb.due.Len()
+	if put(4, hourly, true); tb.due.Len() != queued {
+		t.Error("a job that is read again as it was is queued again")
 	}
 }
 

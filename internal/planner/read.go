@@ -96,7 +96,7 @@ func (p *Planner) gain(partitions store.Partitions) {
 	}
 	var list []urgent
 	now, memo := p.Now(), &memo{}
-	planned := now.Add(p.LookAhead + store.PlanSlack).UnixNano() // nobody has planned further
+	planned := now.Add(p.LookAhead + store.PlanSlack).UnixNano() // no planner has planned further
 	p.mu.Lock()
 	all := len(p.table.entries)
 	if partitions == (store.Partitions{}) {
@@ -153,7 +153,7 @@ func (p *Planner) readGained(ctx context.Context) error {
 	return nil
 }
 
-// readCursors reads how far jobs are planned that somebody else has planned. One with
+// readCursors reads how far other planners have planned jobs. One with
 // another epoch is about to be read as a whole.
 func (p *Planner) readCursors(ctx context.Context, uids []job.ID) error {
 	if len(uids) == 0 {
@@ -185,7 +185,7 @@ func (p *Planner) behind() int {
 	return len(p.gained)
 }
 
-// counted is what the store has answered to whoever compares.
+// counted is the answer of the store to a comparison.
 type counted struct {
 	sums [job.Partitions]store.PartitionSummary
 	err  error
@@ -209,6 +209,7 @@ func (p *Planner) compare(ctx context.Context) error {
 	default:
 	}
 	if p.counting == nil && time.Since(p.compared) >= compareEvery {
+		p.changing = store.Partitions{}
 		answer := make(chan counted, 1) // never closed
 		p.counting = answer
 		p.work.Go(func() {
@@ -221,7 +222,8 @@ func (p *Planner) compare(ctx context.Context) error {
 }
 
 // compareWith reads partitions again that have differed from what was counted twice in a
-// row. Most often it is a change while jobs were counted.
+// row. Those in which jobs have changed meanwhile are left to a later comparison: while many
+// jobs are created all partitions differ, and to read them all takes longer each time.
 func (p *Planner) compareWith(ctx context.Context, sums *[job.Partitions]store.PartitionSummary) error {
 	var differ store.Partitions
 	p.mu.Lock()
@@ -231,6 +233,7 @@ func (p *Planner) compareWith(ctx context.Context, sums *[job.Partitions]store.P
 		}
 	}
 	p.mu.Unlock()
+	differ = differ.Without(p.changing)
 	once := differ.Without(p.doubtful)
 	differ = differ.Without(once)
 	if p.doubtful = once; once != (store.Partitions{}) {
@@ -255,7 +258,7 @@ func (p *Planner) compareWith(ctx context.Context, sums *[job.Partitions]store.P
 }
 
 // readJobs takes over the jobs that were changed after a place in the feed, and
-// returns the place to go on from. Each may be told of; nil for nobody.
+// returns the place to continue from. each, which may be nil, is called for every job.
 func (p *Planner) readJobs(ctx context.Context, partitions store.Partitions, since int64, each func(*store.PlannedJob)) (next int64, err error) {
 	for read := false; ; read = true {
 		changed, next, err := p.Store.JobsChanged(ctx, partitions, since, page)
@@ -271,6 +274,7 @@ func (p *Planner) readJobs(ctx context.Context, partitions store.Partitions, sin
 		}
 		p.mu.Lock()
 		for i := range changed {
+			p.changing.Add(job.Partition(changed[i].UID))
 			p.table.put(changed[i], p.compile)
 			if each != nil {
 				each(&changed[i])
@@ -310,7 +314,7 @@ func (p *Planner) readCalendars(ctx context.Context) error {
 }
 
 // compile reads the timing that jobs share. One that cannot be compiled, which
-// validation should have refused, is not planned and delays nobody.
+// validation should have refused, is not planned and delays no other job.
 func (p *Planner) compile(text string) timing {
 	t, where, err := engine.CompileTiming(text, func(namespace, name string) *job.Calendar {
 		return p.calendars[namespace+"/"+name]

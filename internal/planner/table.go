@@ -67,13 +67,14 @@ func (t *table) put(j store.PlannedJob, compile func(text string) timing) {
 		}
 		return
 	}
-	if !known {
-		i = t.add(j.UID)
-	} else if t.timings[t.entries[i].timing].text != j.Timing {
-		t.release(t.entries[i].timing)
-		t.entries[i].timing = t.share(j.Timing, compile)
+	if known && t.agrees(i, j) {
+		return // an entry is queued once: the queue forgets none before it is due
 	}
 	if !known {
+		i = t.add(j.UID)
+		t.entries[i].timing = t.share(j.Timing, compile)
+	} else if t.timings[t.entries[i].timing].text != j.Timing {
+		t.release(t.entries[i].timing)
 		t.entries[i].timing = t.share(j.Timing, compile)
 	}
 	delete(t.catchUp, i) // it may follow another policy
@@ -82,6 +83,13 @@ func (t *table) put(j store.PlannedJob, compile func(text string) timing) {
 	e.epoch, e.version = j.Epoch, j.Version
 	e.cursor, e.planned = j.Cursor.UnixNano(), uint32(j.Planned)
 	t.schedule(i)
+}
+
+// agrees tells whether an entry is as the store has its job.
+func (t *table) agrees(i uint32, j store.PlannedJob) bool {
+	e := &t.entries[i]
+	return e.epoch == j.Epoch && e.version == j.Version && e.cursor == j.Cursor.UnixNano() && e.planned == uint32(j.Planned) &&
+		t.timings[e.timing].text == j.Timing
 }
 
 // timingOf returns the timing of an entry.

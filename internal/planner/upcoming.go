@@ -81,7 +81,7 @@ func (p *Planner) scan(from int, at int64, after upcoming, first *firsts, memo *
 
 // nextAfter returns when an entry falls due first at a moment or after it. What it
 // has is the first that is not planned yet: what is planned ahead is still to
-// come, and what nobody planned in time is over.
+// come, and what was not planned in time is over.
 func (t *table) nextAfter(i uint32, at int64, memo *memo) int64 {
 	if e := &t.entries[i]; e.cursor < at && e.next >= at {
 		return e.next

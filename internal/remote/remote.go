@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -125,7 +126,8 @@ func addressOf(address string, plain bool) (string, error) {
 }
 
 func isLoopback(host string) bool {
-	return host == "localhost" || host == "::1" || strings.HasPrefix(host, "127.")
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // RefusedError is what a server has refused: repeating it changes nothing.
@@ -156,6 +158,33 @@ func (c *Client) Wait(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(jittered(rest)):
+		}
+	}
+}
+
+// beginAgain is the wait between two tries to begin the first session.
+const beginAgain = time.Second
+
+// Work runs a node until ctx ends. One that cannot begin its first session, since the servers
+// have gone away again, begins anew; what a server refuses is an error.
+func (c *Client) Work(ctx context.Context, run func(ctx context.Context) error) error {
+	for {
+		err := run(ctx)
+		var refused *RefusedError
+		switch {
+		case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, store.ErrAway)):
+			if errors.Is(err, store.ErrAway) {
+				c.config.Log.Warn("stopped while no server answers", "error", err)
+			}
+			return nil
+		case err == nil || errors.As(err, &refused) && !errors.Is(err, store.ErrAway):
+			return err
+		}
+		c.config.Log.Warn("cannot begin a session; trying again", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(beginAgain):
 		}
 	}
 }

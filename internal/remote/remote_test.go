@@ -363,7 +363,7 @@ func TestAWorkerSeesAndDoesNothingBesideItsPart(t *testing.T) {
 		return s
 	}
 	bound, other := connect(t, n, w.grant("bound", "web"), "http://a"), connect(t, n, w.grant("other", ""), "http://a")
-	self, theirs := join(bound, map[string]string{"worker": "other"}), join(other, nil)
+	self, theirs := join(bound, map[string]string{"worker": "other", "worker-namespace": "pay"}), join(other, map[string]string{"worker-namespace": "pay"})
 
 	// The same machine and directory, another token: nobody's predecessor.
 	if len(theirs.Predecessors) != 0 {
@@ -398,6 +398,9 @@ func TestAWorkerSeesAndDoesNothingBesideItsPart(t *testing.T) {
 	if got := w.eligible(self.ID, jobs["not asked"]); got {
 		t.Error("a bound worker suits a job that does not choose it")
 	}
+	if !w.eligible(self.ID, jobs["meant"]) || w.eligible(self.ID, jobs["foreign"]) {
+		t.Error("a bound worker suits a job of another namespace, or not one of its own")
+	}
 	var refused *remote.RefusedError
 	for what, err := range map[string]error{
 		"runs": second(bound.Mine(ctx, theirs.ID)), "renewal": bound.Renew(ctx, theirs.ID, store.Load{}), "end": bound.End(ctx, theirs.ID),
@@ -431,7 +434,8 @@ func (w *world) eligible(session job.ID, j *store.Job) bool {
 	}
 	for i := range sessions {
 		if sessions[i].ID == session {
-			return sessions[i].Suits(j.Filled.Place.Labels, j.Filled.Run.HandlerName())
+			place := j.Filled.Nodes()
+			return sessions[i].Suits(place.Labels, j.Filled.Run.HandlerName())
 		}
 	}
 	w.t.Fatal("the session is missing")

@@ -97,7 +97,8 @@ func (c *Client) Now(ctx context.Context) (time.Time, error) {
 }
 
 // Hints implements work.Session. The server is asked again as soon as it has answered, for what
-// was there since: nothing is missed between two requests.
+// was there since: nothing is missed between two requests. A stream would bring little, see
+// docs/decisions/0050.
 func (c *Client) Hints(ctx context.Context) <-chan store.Hint {
 	out := make(chan store.Hint, 1)
 	go func() {

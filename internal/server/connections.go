@@ -97,7 +97,7 @@ func (c *connections) admit(conn net.Conn) bool {
 	return true
 }
 
-// state is told by the server what a connection does.
+// state receives from the server what a connection does.
 func (c *connections) state(conn net.Conn, state http.ConnState) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()

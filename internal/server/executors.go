@@ -26,12 +26,12 @@ func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Exe
 	if err != nil {
 		return nil, err
 	}
-	dog, err := watchdog.Open(ctx, watchdog.Config{Dir: s.Settings.Data, Settings: settings, Log: log})
+	dog, err := watchdog.Open(ctx, watchdog.Config{Dir: s.Settings.Data, Settings: settings, Carried: s.Carried.watchdog(), Log: log})
 	if err != nil {
 		return nil, err
 	}
 	s.watchdog = dog
-	s.closers = append(s.closers, dog.Close)
+	s.closers = append(s.closers, s.closeWatchdog)
 	commands, err := shell.New(shell.Config{
 		Watch: dog, Dir: s.Settings.Shell.Dir, Path: s.Settings.Shell.Path, Env: s.Settings.Shell.Env,
 		DefaultUser: s.Settings.Shell.DefaultUser, AllowUsers: s.Settings.Shell.AllowUsers, AllowGroups: s.Settings.Shell.AllowGroups,
@@ -72,7 +72,7 @@ func (e executors) of(j *job.Job) executor.Executor { return e[j.Run.Work()] }
 // toldLimits is an executor that tells of limits when the first job has some: most jobs have
 // none.
 type toldLimits struct {
-	executor.Executor
+	executor.Carrier
 	tell func()
 }
 
@@ -81,7 +81,7 @@ func (t toldLimits) Run(ctx context.Context, a executor.Attempt, out executor.Ou
 	if a.Job.Run.Shell.Limits != nil {
 		t.tell()
 	}
-	return t.Executor.Run(ctx, a, out)
+	return t.Carrier.Run(ctx, a, out)
 }
 
 // tellLimits returns what logs once which limits do not hold for a run as a whole.

@@ -50,6 +50,8 @@ func (done) Run(context.Context, executor.Attempt, executor.Output) executor.Res
 	return executor.Result{Outcome: job.OutcomeSucceeded}
 }
 
+func (done) Carries() bool { return false }
+
 func TestAJobIsExecutedByWhatItsKindOfWorkIsRegisteredWith(t *testing.T) {
 	commands, requests := &done{}, &done{}
 	registered := executors{job.WorkShell: commands, job.WorkHTTP: requests}

@@ -33,10 +33,14 @@ func (e *ListenError) Unwrap() error { return e.Err }
 // listenHTTP takes the address of the API.
 func (s *Server) listenHTTP() error {
 	address := string(s.Settings.Listen)
-	l, err := net.Listen("tcp", address)
+	l, err := s.Carried.listener(address)
+	if l == nil && err == nil {
+		l, err = net.Listen("tcp", address)
+	}
 	if err != nil {
 		return &ListenError{address, err}
 	}
+	s.socket, _ = l.(*net.TCPListener)
 	s.listen = limitConnections(l, connectionsFor(fileLimit(), s.capacity()), s.Log)
 	s.closers = append(s.closers, func() error {
 		if err := s.listen.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -91,7 +95,7 @@ func (s *Server) makeHTTP() error {
 	}
 	answers, err := service.New(service.Config{
 		LiveLogs: live, Store: s.measured, Planner: s.node.Planner(), Events: s.events, Followers: s.followers, Tokens: s.tokens,
-		Remark: s.remark, Send: s.sender.Send,
+		Remark: s.remark, Secrets: s.secrets, Send: s.sender.Send,
 		Node: s.Settings.Name, SharedUser: s.Settings.SharedUser(), Defaults: s.Settings.JobDefaults(), Now: s.Now, Log: s.Log,
 	})
 	if err != nil {

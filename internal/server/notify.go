@@ -32,7 +32,7 @@ func (s *Server) makeNotifier(answers *service.Service) {
 // may reach.
 func (s *Server) makeSender() {
 	s.sender = notify.NewSender(notify.SenderConfig{
-		Secrets: s.Settings.SecretsDir(), Getenv: s.Getenv, Control: s.requests.Control, Version: s.Version, Now: s.Now,
+		Secrets: s.secrets, Control: s.requests.Control, Version: s.Version, Now: s.Now,
 	})
 	s.closers = append(s.closers, func() error { s.sender.Close(); return nil })
 }

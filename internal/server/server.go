@@ -32,6 +32,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/metrics"
 	"github.com/belfry-cron/belfry/internal/node"
 	"github.com/belfry-cron/belfry/internal/notify"
+	"github.com/belfry-cron/belfry/internal/secret"
 	"github.com/belfry-cron/belfry/internal/service"
 	"github.com/belfry-cron/belfry/internal/watchdog"
 	"github.com/belfry-cron/belfry/internal/worker"
@@ -56,6 +57,8 @@ type Config struct {
 	Log *slog.Logger
 	// Level is the level of Log, which a reload sets.
 	Level *slog.LevelVar
+	// Carried is what the version before in this process has left running; nil for nothing.
+	Carried *Carried
 	// Listening is called once, when the server has taken its address and is about to answer
 	// requests. Its context ends with the last answer.
 	Listening func(context.Context, *Server)
@@ -73,6 +76,7 @@ type Server struct {
 	apart    *joined.Store // the store, if its history is in another one
 	metrics  *metrics.Metrics
 	ends     *ends.Log
+	secrets  *secret.Keeper
 	sender   *notify.Sender
 	notifier *notify.Notifier
 	waking   atomic.Pointer[notify.Notifier] // the same, for commits before it was made
@@ -91,6 +95,8 @@ type Server struct {
 	listen    *connections
 	reloads   chan struct{}  // has room for one request
 	closers   []func() error // in the order of opening
+	socket    *net.TCPListener
+	carrying  *Carried // what the next version of the program continues with
 }
 
 // spawning gives the runtime one processor more than the machine has, unless its user has set
@@ -111,6 +117,7 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 		spawning()
 	}
 	s := &Server{Config: c, loaded: c.Settings, reloads: make(chan struct{}, 1), manager: systemdOf(c.Getenv, c.Log)}
+	s.manager.continues = c.Carried != nil
 	starting, started := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	group.Go(func() { s.manager.starting(starting) })
@@ -159,8 +166,10 @@ func (s *Server) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.makeSecrets()
 	s.makeSender()
 	parts := node.Config{
+		Carried:   s.Carried.node(),
 		StoreName: s.Settings.Store.Shown(), Wrote: s.followers.Wrote, Executors: choose, Observer: s.metrics,
 		Keepers:  []node.Keeper{callback.New(s.measured, clock.Boot)},
 		Watchdog: s.watchdog, OutputLimit: int(s.Settings.Output), Capacity: s.Settings.Capacity,
@@ -171,7 +180,8 @@ func (s *Server) open(ctx context.Context) error {
 			Roles: s.roles(), Capacity: s.capacity(), Version: s.Version, Zones: cron.ZoneTableVersion(),
 			Address: s.URL(), Handlers: s.handlers(),
 		},
-		Now: s.Now, Log: s.Log,
+		Secrets: s.secretsOf,
+		Now:     s.Now, Log: s.Log,
 	}.On(s.measured)
 	parts.Upkeep = overdue{parts.Upkeep, s}
 	s.node, err = node.New(parts)
@@ -329,7 +339,7 @@ func (s *Server) Run(ctx context.Context) error {
 	stopped := make(chan struct{}) // closed when the node has
 	group.Go(func() {
 		<-ctx.Done()
-		s.logWaiting(stopped)
+		s.logWaiting(ctx, stopped)
 	})
 	group.Go(func() {
 		s.manager.run(ctx, s.node.Planner().Ready(), stopped, s.started, s.node.Planner().Sync)
@@ -337,13 +347,16 @@ func (s *Server) Run(ctx context.Context) error {
 	s.working.Store(s.node)
 	worked := s.node.Run(ctx)
 	s.working.Store(nil)
+	s.carryOver(s.node.Carried())
 	close(stopped)
 	if ctx.Err() != nil && errors.Is(worked, context.Canceled) {
 		worked = nil // it was stopped before it had begun
 	}
 	stop()
 
-	if err := config.RemoveAddress(s.Settings.Data); err != nil {
+	if s.carrying != nil {
+		// The address stays, and what comes to it now waits for the next version.
+	} else if err := config.RemoveAddress(s.Settings.Data); err != nil {
 		s.Log.Debug("cannot remove the address file", "error", err)
 	}
 	s.stopXXL(ctx, stopTime) // results are taken until the end
@@ -357,7 +370,9 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := errors.Join(worked, <-served, <-executorsServed); err != nil {
 		return err
 	}
-	s.Log.Info("stopped")
+	if s.carrying == nil {
+		s.Log.Info("stopped")
+	}
 	return nil
 }
 
@@ -369,8 +384,12 @@ const (
 )
 
 // logWaiting logs what a stopping server waits for, until it has stopped.
-func (s *Server) logWaiting(stopped <-chan struct{}) {
+func (s *Server) logWaiting(ctx context.Context, stopped <-chan struct{}) {
 	list := s.node.Running()
+	if isUpgrade(ctx) {
+		s.Log.Info("upgrading: nothing new starts, running commands continue, other attempts may finish", "within", time.Duration(s.Settings.Drain).String(), "attempts", len(list))
+		return
+	}
 	s.Log.Info("stopping: nothing new starts, running attempts may finish; a second interrupt stops at once",
 		"within", time.Duration(s.Settings.Drain).String(), "attempts", len(list))
 	for _, a := range list[:min(len(list), NamedMax)] {

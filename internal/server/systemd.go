@@ -18,7 +18,10 @@ type systemd struct {
 	// within is how soon the manager wants to hear again that all is well; 0 if it
 	// does not.
 	within time.Duration
-	log    *slog.Logger
+	// continues is set in a version that has taken the place of another one: the manager knows
+	// the process as ready, and expects to hear so.
+	continues bool
+	log       *slog.Logger
 }
 
 // systemdOf reads what the manager has put into the environment.
@@ -69,6 +72,9 @@ func (d *systemd) starting(ctx context.Context) {
 	ticker := time.NewTicker(startingEvery)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
+		if d.continues {
+			d.tell("WATCHDOG=1")
+		}
 		d.tell("EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(startingWithin.Microseconds(), 10))
 		select {
 		case <-ctx.Done():
@@ -101,7 +107,11 @@ func (d *systemd) run(ctx context.Context, ready, stopped <-chan struct{}, start
 			d.tell("READY=1")
 			ready = nil
 		case <-stopping:
-			d.tell("STOPPING=1")
+			if isUpgrade(ctx) {
+				d.tell("RELOADING=1") // until the next version is ready
+			} else {
+				d.tell("STOPPING=1")
+			}
 			stopping = nil
 		case <-alive:
 			if ctx.Err() == nil {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -21,6 +21,7 @@ import (
 type Worker struct {
 	parts  *Server // its executors and its watchdog, no more
 	remote *remote.Client
+	spool  *remote.Spool // nil until it is open
 	node   *node.Node
 }
 
@@ -62,8 +63,11 @@ func (w *Worker) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if w.spool, err = remote.OpenSpool(filepath.Join(s.Data, "spool"), w.parts.Log); err != nil {
+		return err
+	}
 	w.node, err = node.New(node.Config{
-		Members: w.remote, Work: w.remote, StoreName: "the store of the servers", Executors: choose, Watchdog: w.parts.watchdog,
+		Carried: w.parts.Carried.node(), Members: w.remote, Work: w.remote, Spool: w.spool, Secrets: w.remote.Secrets, StoreName: "the store of the servers", Executors: choose, Watchdog: w.parts.watchdog,
 		OutputLimit: int(s.Output), Capacity: s.Capacity, DrainTimeout: time.Duration(s.Drain),
 		Session: store.Session{
 			Node: s.Name, Machine: machine, DataDir: s.Data, Labels: s.Labels, Roles: []string{store.RoleWorker},
@@ -75,7 +79,10 @@ func (w *Worker) open(ctx context.Context) error {
 }
 
 // Close closes what was opened.
-func (w *Worker) Close() error { return w.parts.Close() }
+func (w *Worker) Close() error { return errors.Join(w.parts.Close(), w.spool.Close()) }
+
+// Carrying is Server.Carrying for a worker.
+func (w *Worker) Carrying() *Carried { return w.parts.Carrying() }
 
 // Running returns the attempts that are running. It may be called from any goroutine.
 func (w *Worker) Running() []worker.Running {
@@ -84,9 +91,6 @@ func (w *Worker) Running() []worker.Running {
 	}
 	return w.node.Running()
 }
-
-// joinAgain is the wait between two tries to begin the first session.
-const joinAgain = time.Second
 
 // Run works until ctx ends. A server that does not answer is waited for; a token or a version
 // that is refused at the start is an error.
@@ -107,35 +111,12 @@ func (w *Worker) Run(ctx context.Context) error {
 		// It is well while it runs: that no server answers is no reason to start it again.
 		w.parts.manager.run(ctx, ready, stopped, func() {}, func(context.Context) error { return nil })
 	})
-	err := w.work(ctx)
+	err := w.remote.Work(ctx, w.node.Run)
+	w.parts.carryOver(w.node.Carried())
 	close(stopped)
 	group.Wait()
-	if err == nil {
+	if err == nil && w.parts.carrying == nil {
 		log.Info("stopped")
 	}
 	return err
-}
-
-// work runs the node. One that cannot begin its first session, since the servers have gone away
-// again, begins anew.
-func (w *Worker) work(ctx context.Context) error {
-	for {
-		err := w.node.Run(ctx)
-		var refused *remote.RefusedError
-		switch {
-		case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, store.ErrAway)):
-			if errors.Is(err, store.ErrAway) {
-				w.parts.Log.Warn("stopped while no server answers", "error", err)
-			}
-			return nil
-		case err == nil || errors.As(err, &refused) && !errors.Is(err, store.ErrAway):
-			return err
-		}
-		w.parts.Log.Warn("cannot begin a session; trying again", slog.Any("error", err))
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(joinAgain):
-		}
-	}
 }

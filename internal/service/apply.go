@@ -144,7 +144,7 @@ func warnOfAbsent(steps []*step) {
 }
 
 func absentWarning(up string) string {
-	return job.Problem{Path: "schedule.on", Message: fmt.Sprintf("job %s does not exist; this job does not run until it does", up)}.Error()
+	return job.Problem{Path: "schedule.on", Message: fmt.Sprintf("job %s does not exist; it starts no runs of this job until it does", up)}.Error()
 }
 
 // diffAll adds to the results which lines change.

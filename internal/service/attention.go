@@ -38,6 +38,9 @@ const (
 	slowRuns    = 20
 	slowFew     = 3
 	slowLookMax = 200
+	// flowLookMax is how many running runs are looked at for flows that wait for a person,
+	// beginning with the oldest.
+	flowLookMax = 500
 	// clockOffAfter is how far a clock may be off: by more a node plans and claims nothing.
 	clockOffAfter = time.Second
 )
@@ -65,6 +68,7 @@ func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]c
 		func() ([]client.Attention, error) { return s.ofNodes(ctx) },
 		func() ([]client.Attention, error) { return s.late(ctx, namespace, now) },
 		func() ([]client.Attention, error) { return s.slow(ctx, namespace, now) },
+		func() ([]client.Attention, error) { return s.asked(ctx, namespace) },
 		func() ([]client.Attention, error) { return s.paused(ctx, namespace) },
 		func() ([]client.Attention, error) { return s.failing(ctx, namespace, now) },
 	} {
@@ -173,6 +177,18 @@ func (s *Attention) slow(ctx context.Context, namespace string, now time.Time) (
 		}
 	}
 	return list, nil
+}
+
+// asked finds flows that wait for a person.
+func (s *Attention) asked(ctx context.Context, namespace string) (list []client.Attention, err error) {
+	waiting, _, err := s.questions(ctx, namespace)
+	for _, q := range waiting {
+		list = append(list, client.Attention{
+			Kind: client.AttentionApproval, Severity: client.SeverityWarning, Job: q.run.Namespace + "/" + q.run.Name, Run: q.run.ID, Count: 1, Since: q.since,
+			Text: fmt.Sprintf("step %s waits for a person: %s", q.step, q.text),
+		})
+	}
+	return list, err
 }
 
 // paused finds jobs that Belfry has paused, because they failed too often.

@@ -13,7 +13,7 @@ type auditStore interface {
 	Audit(ctx context.Context, q store.AuditQuery) ([]store.AuditRecord, int64, error)
 }
 
-// Audit shows who has changed what.
+// Audit shows changes and their actors.
 type Audit struct {
 	*shared
 	store auditStore

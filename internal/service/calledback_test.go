@@ -68,7 +68,7 @@ func TestAChangeIsAcknowledgedWhenWhatIsAboutToStartWasCalledBack(t *testing.T) 
 				Job: a.Job, Epoch: 1, From: j.Cursor, To: due,
 				Runs: []store.NewRun{{ID: a.Run, Session: b.session, Scheduled: due, Due: due}},
 			}
-			if out, err := b.store.Plan(t.Context(), b.session, []store.PlanItem{item}); err != nil || out[0] != store.Planned {
+			if out, _, err := b.store.Plan(t.Context(), b.session, []store.PlanItem{item}); err != nil || out[0] != store.Planned {
 				t.Fatal(out, err)
 			}
 			claim := func() error {

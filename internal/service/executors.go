@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/belfry-cron/belfry/client"
@@ -56,6 +57,22 @@ func (s *Executors) running(ctx context.Context) (map[string]int, error) {
 		}
 	}
 	return count, nil
+}
+
+// NumberMax bounds the numbers that may be left out: executors in Node read no larger ones.
+const NumberMax = 1 << 52
+
+// Raise lets the numbers of runs at executors begin with one that is not below another, so that
+// no run has the number of one that another admin has sent. It returns the first.
+func (s *Executors) Raise(ctx context.Context, who Caller, r client.NumberRequest) (client.Number, error) {
+	if err := who.May(Administer); err != nil {
+		return client.Number{}, err
+	}
+	if r.From < 1 || r.From > NumberMax {
+		return client.Number{}, Wrong(client.FieldError{Pointer: "/from", Path: "from", Detail: fmt.Sprintf("must be from 1 to %d", int64(NumberMax))})
+	}
+	first, err := s.store.Numbers(ctx, 1, r.From)
+	return client.Number{First: first}, err
 }
 
 // executorOf returns who was asked to do the work of a run last, "" if nodes do it.

@@ -5,12 +5,17 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/flow"
 	"github.com/belfry-cron/belfry/job"
 )
 
-// ofFlow adds to a run what flows have: the step that it is of, or how far its steps have come.
-func ofFlow(run *client.Run, r *job.Run) {
+// ofFlow adds to a run what flows have: the step that it is of, or how far the steps have come
+// of a flow that began so, and which run it repeats.
+func ofFlow(run *client.Run, r *job.Run, began time.Time) {
+	if r.Kind == job.RunByHand {
+		run.RetryOf, run.Parent = r.Parent, job.ID{}
+	}
 	step, item := r.Step()
 	if run.Step = step; item >= 0 {
 		run.Item = &item
@@ -18,20 +23,40 @@ func ofFlow(run *client.Run, r *job.Run) {
 	if r.Flow == nil {
 		return
 	}
-	var state flow.State
+	var state flow.Saved
 	if json.Unmarshal(r.Flow, &state) != nil {
 		return
+	}
+	if again := state.Again; again != nil {
+		run.Retried = &client.RetryRequest{From: again.From, Only: again.Only, Skip: again.Skip}
 	}
 	run.Steps = make([]client.StepState, len(state.Steps))
 	for i := range state.Steps {
 		s := &state.Steps[i]
 		shown := stepState(&s.Unit)
 		shown.Name = s.Name
+		if s.Items == nil {
+			shown.Run = runOfUnit(&s.Unit, r.ID, began, s.Name, -1)
+		}
 		for k := range s.Items {
-			shown.Items = append(shown.Items, stepState(&s.Items[k].Unit))
+			item := stepState(&s.Items[k].Unit)
+			item.Run = runOfUnit(&s.Items[k].Unit, r.ID, began, s.Name, k)
+			shown.Items = append(shown.Items, item)
 		}
 		run.Steps[i] = shown
 	}
+}
+
+// runOfUnit returns the run of a step or an item, zero for none: one that failed before an
+// attempt, for example by its template, has none.
+func runOfUnit(u *flow.Unit, of job.ID, began time.Time, step string, item int) job.ID {
+	switch {
+	case !u.From.IsZero():
+		return u.Run
+	case u.Mark == flow.Open || u.Attempt > 0:
+		return engine.StepID(of, began, step, item)
+	}
+	return job.ID{}
 }
 
 // isFlowTimer tells whether a run stands for the timeout of a flow, which is no work to show.
@@ -48,7 +73,7 @@ func stepState(u *flow.Unit) client.StepState {
 	}
 	return client.StepState{
 		State: state, Outcome: u.Outcome, Reason: u.Reason, Attempt: u.Attempt, Result: u.Result,
-		Started: milli(u.Began), Ended: milli(u.Ended),
+		Started: milli(u.Began), Ended: milli(u.Ended), From: u.From,
 	}
 }
 

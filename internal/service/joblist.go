@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -24,7 +23,7 @@ func (s *Jobs) List(ctx context.Context, who Caller, said client.JobQuery, fille
 	if err != nil {
 		return page, err
 	}
-	q := store.JobQuery{Namespace: namespace, Text: said.Text, State: said.State, Labels: said.Labels}
+	q := store.JobQuery{Namespace: namespace, Text: said.Text, State: said.State, Work: said.Work, Labels: said.Labels}
 	size := pageSize(said.PageSize)
 	at, err := s.store.Now(ctx)
 	if err != nil {
@@ -75,7 +74,11 @@ func (s *Jobs) List(ctx context.Context, who Caller, said client.JobQuery, fille
 				page.Recent = map[string][]client.RecentRun{}
 			}
 			full, run := j.Definition.FullName(), endedRun(&last[i][k])
-			page.Recent[full] = append(page.Recent[full], client.RecentRun{ID: run.ID, Outcome: run.Outcome, Started: run.Started, Ended: run.Ended, Attempt: run.Attempt})
+			one := client.RecentRun{ID: run.ID, Outcome: run.Outcome, Started: run.Started, Ended: run.Ended, Attempt: run.Attempt}
+			for i := range run.Steps[:len(run.Steps)*max(0, 1-k)] {
+				one.Steps = append(one.Steps, run.Steps[i].State)
+			}
+			page.Recent[full] = append(page.Recent[full], one)
 		}
 	}
 	return page, nil
@@ -135,6 +138,9 @@ const (
 	// lookMax is how many jobs of the table are read for one page. Reading one
 	// that is not in memory takes some ten microseconds.
 	lookMax = 2000
+	// readTogether is how many of them are read at once: a page of the web UI, so that it takes
+	// one round trip to the store.
+	readTogether = 100
 	// restPart is how many of those at the end are read at a time.
 	restPart = 200
 )
@@ -143,7 +149,7 @@ const (
 // those that fall due at no known time, by name. A page may be shorter than asked
 // for and not the last.
 func (s *Jobs) jobsByNext(ctx context.Context, q store.JobQuery, place upcomingPlace, size int) (page []*store.Job, token string, err error) {
-	selective := q.Namespace != "" || len(q.Labels) > 0 || q.Text != "" || q.State != ""
+	selective := q.Namespace != "" || len(q.Labels) > 0 || q.Text != "" || q.State != "" || q.Work != ""
 	if selective && !place.Many {
 		all, next, err := s.look(ctx, q, sortMax+1)
 		if err != nil {
@@ -226,21 +232,20 @@ func (s *Jobs) upcoming(ctx context.Context, q *store.JobQuery, place *upcomingP
 	// Where what matches is sparse, the table is looked through once more.
 	for _, part := range [...]int{size, lookMax - size} {
 		list := s.planner.Upcoming(place.At, place.Last, part)
-		for _, u := range list {
-			if len(page) == size {
-				return page, nil
-			}
-			place.Last = u
-			j, err := s.store.JobByUID(ctx, u.Job)
-			if errors.Is(err, store.ErrNotFound) {
-				continue
-			}
+		for some := range slices.Chunk(list, readTogether) {
+			jobs, err := s.jobsOf(ctx, some)
 			if err != nil {
 				return nil, err
 			}
-			// The table may be a moment behind.
-			if !j.Deleted && j.Definition.Status.State == job.JobActive && selects(q, j) {
-				page = append(page, j)
+			for i, u := range some {
+				if len(page) == size {
+					return page, nil
+				}
+				place.Last = u
+				// The table may be a moment behind.
+				if j := jobs[i]; j != nil && !j.Deleted && j.Definition.Status.State == job.JobActive && selects(q, j) {
+					page = append(page, j)
+				}
 			}
 			if place.Many && s.now().Sub(began) >= lookTime {
 				return page, nil
@@ -255,6 +260,15 @@ func (s *Jobs) upcoming(ctx context.Context, q *store.JobQuery, place *upcomingP
 		}
 	}
 	return page, nil
+}
+
+// jobsOf reads jobs of the table, with nil for those that are there no more.
+func (s *Jobs) jobsOf(ctx context.Context, list []engine.Upcoming) ([]*store.Job, error) {
+	uids := make([]job.ID, len(list))
+	for i, u := range list {
+		uids[i] = u.Job
+	}
+	return s.store.JobsByUID(ctx, uids)
 }
 
 // selects tells whether a query wants a job, as a store does in its lists.

@@ -20,6 +20,7 @@ type jobStore interface {
 	PutJob(ctx context.Context, p store.PutJob) (*store.Job, error)
 	Job(ctx context.Context, namespace, name string) (*store.Job, error)
 	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)
+	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 	ListJobs(ctx context.Context, q store.JobQuery) (list []*store.Job, next string, err error)
 	DeleteJob(ctx context.Context, d store.DeleteJob) error
 	ListActive(ctx context.Context, q store.ActiveQuery) ([]store.Run, error)

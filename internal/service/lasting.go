@@ -1,12 +1,15 @@
 package service
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/flow"
 	"github.com/belfry-cron/belfry/internal/notice"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -22,7 +25,7 @@ func (s *Attention) Lasting(ctx context.Context, who Caller) (notice.Lasting, er
 	if err != nil {
 		return l, err
 	}
-	for _, find := range []func(context.Context, *notice.Lasting, time.Time) error{s.lostNodes, s.lateRuns, s.slowRuns, s.pausedJobs} {
+	for _, find := range []func(context.Context, *notice.Lasting, time.Time) error{s.lostNodes, s.lateRuns, s.slowRuns, s.pausedJobs, s.approvals} {
 		if err := find(ctx, &l, now); err != nil {
 			return l, err
 		}
@@ -153,4 +156,47 @@ func (s *Attention) pausedJobs(ctx context.Context, l *notice.Lasting, now time.
 		l.Whole = append(l.Whole, job.NoticePaused)
 	}
 	return nil
+}
+
+// approvals finds steps of flows that wait for a person.
+func (s *Attention) approvals(ctx context.Context, l *notice.Lasting, _ time.Time) error {
+	list, all, err := s.questions(ctx, "")
+	if err != nil {
+		return err
+	}
+	if all {
+		l.Whole = append(l.Whole, job.NoticeApproval)
+	}
+	for _, q := range list {
+		l.Events = append(l.Events, notice.Event{
+			Kind: job.NoticeApproval, Namespace: q.run.Namespace, Job: q.run.Name, UID: q.run.JobUID, Run: q.run.ID, Step: q.step,
+			Time: cmp.Or(q.since, q.run.Due), Text: "step " + q.step + ": " + q.text,
+		})
+	}
+	return nil
+}
+
+// question is a step of a flow that waits for a person.
+type question struct {
+	run        *store.Run
+	step, text string
+	since      time.Time
+}
+
+// questions finds steps of flows that wait for a person, and tells whether these are all.
+func (s *Attention) questions(ctx context.Context, namespace string) (list []question, all bool, err error) {
+	runs, err := s.runs.store.ListActive(ctx, store.ActiveQuery{Namespace: namespace, State: job.StateRunning, Limit: flowLookMax})
+	for i := range runs {
+		var state flow.State
+		if runs[i].Flow == nil || json.Unmarshal(runs[i].Flow, &state) != nil {
+			continue
+		}
+		for _, ref := range state.Open() {
+			// Of the steps that are open, those have a reason that ask something.
+			if u := state.Unit(ref); u.Reason != "" {
+				list = append(list, question{&runs[i], state.Steps[ref.Step].Name, u.Reason, milli(u.Began)})
+			}
+		}
+	}
+	return list, len(runs) < flowLookMax, err
 }

@@ -42,7 +42,7 @@ type places struct {
 	of    map[Caller]*holder
 }
 
-// holder is a caller who has places.
+// holder is a caller with places.
 type holder struct {
 	who    Caller
 	places map[*place]bool

@@ -71,7 +71,7 @@ func (s *Reports) RotatePingKey(ctx context.Context, who Caller, name Name) (cli
 	return client.PingKey{Key: secret, Path: "/ping/" + secret}, err
 }
 
-// Ping takes a report from whoever has the ping key of a job.
+// Ping takes a report from a caller with the ping key of a job.
 func (s *Reports) Ping(ctx context.Context, key string, said client.Report) (client.Reported, error) {
 	t, err := s.tokens.ByHash(ctx, auth.HashOf(key))
 	if err != nil && !errors.Is(err, auth.ErrUnknown) {

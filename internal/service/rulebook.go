@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/secret"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -44,6 +45,7 @@ type rulebook struct {
 		Now(ctx context.Context) (time.Time, error)
 	}
 	defaults job.Defaults
+	secrets  *secret.Keeper
 }
 
 // calendars returns a way to look up the calendars of the store.
@@ -71,7 +73,25 @@ func (b *rulebook) present(ctx context.Context) ([]job.Option, error) {
 // with returns the rules with other calendars.
 func (b *rulebook) with(ctx context.Context, calendars job.Calendars) ([]job.Option, error) {
 	now, err := b.store.Now(ctx)
-	return []job.Option{job.Now(now), job.Under(b.defaults), job.Among(calendars)}, err
+	return []job.Option{job.Now(now), job.Under(b.defaults), job.Among(calendars), job.KnownSecrets(b.unknownSecret(ctx))}, err
+}
+
+// unknownSecret returns what says why there is no secret of a name, "" if there is one or that
+// cannot be read: then its use says it.
+func (b *rulebook) unknownSecret(ctx context.Context) func(namespace, name string) string {
+	type full struct{ namespace, name string }
+	known := map[full]string{}
+	return func(namespace, name string) string {
+		said, ok := known[full{namespace, name}]
+		if !ok {
+			_, err := b.secrets.Get(ctx, namespace, name)
+			if missing := (*secret.Missing)(nil); errors.As(err, &missing) {
+				said = missing.Error()
+			}
+			known[full{namespace, name}] = said
+		}
+		return said
+	}
 }
 
 // accept checks that a draft is a document of a kind, that it stays in the caller's

@@ -25,11 +25,13 @@ type runStore interface {
 	AnswerFlow(ctx context.Context, a store.FlowAnswer) error
 	CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by, reason string) ([]store.Run, error)
 	JobByUID(ctx context.Context, uid job.ID) (*store.Job, error)
+	revisionStore
 	Trigger(ctx context.Context, items []store.TriggerItem) ([]store.TriggerOutcome, error)
 	Report(ctx context.Context, r store.Report) (store.ReportOutcome, error)
 	Sessions(ctx context.Context) ([]store.Session, error)
 	HandoversOfRun(ctx context.Context, run job.ID) ([]store.Handover, error)
 	Registrations(ctx context.Context, kind string) ([]store.Registration, error)
+	Numbers(ctx context.Context, n int, from int64) (int64, error)
 	Now(ctx context.Context) (time.Time, error)
 	auditStore
 }
@@ -52,10 +54,14 @@ func activeRun(r *store.Run) client.Run {
 		Params: r.Params, Parent: r.Parent,
 		CancelBy: r.CancelBy, CancelReason: r.CancelReason,
 	}
-	ofFlow(&run, &r.Run)
+	ofFlow(&run, &r.Run, engine.Begun(r))
 	if r.State == job.StateRunning || r.Attempt > 1 {
 		run.Started = engine.Begun(r)
 	}
+	if r.State == job.StateRunning {
+		run.Claimed = r.Claimed
+	}
+	run.Planned = plannedAt(&r.Run)
 	return run
 }
 
@@ -70,7 +76,7 @@ func endedRun(r *store.Record) client.Run {
 		ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal, HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes,
 		Unmet: r.Unmet,
 	}
-	ofFlow(&run, &r.Run)
+	ofFlow(&run, &r.Run, cmp.Or(r.Begun, r.Attempt.Started))
 	if run.Started.IsZero() {
 		run.Started = r.Attempt.Started
 	}
@@ -81,7 +87,17 @@ func endedRun(r *store.Record) client.Run {
 	if r.Count > 1 {
 		run.Count, run.Until = r.Count, r.Until
 	}
+	run.Planned = plannedAt(&r.Run)
 	return run
+}
+
+// plannedAt returns when a run was made, which its id says. That of a step says when its flow
+// began.
+func plannedAt(r *job.Run) time.Time {
+	if r.Kind == job.RunStep || r.Kind == job.RunByFlow {
+		return time.Time{}
+	}
+	return r.ID.Time()
 }
 
 func attemptOf(r *store.Record) client.Attempt {
@@ -388,29 +404,4 @@ func (s *Runs) answer(ctx context.Context, who Caller, a store.FlowAnswer) (clie
 		return client.Run{}, err
 	}
 	return s.runOf(ctx, who, Read, a.Run)
-}
-
-// Retry makes a new run by hand that stands for the same moment as a finished one.
-func (s *Runs) Retry(ctx context.Context, who Caller, id job.ID, key string) (Made, error) {
-	run, err := s.runOf(ctx, who, Operate, id)
-	if err != nil {
-		return Made{}, err
-	}
-	if run.Kind == job.RunStep {
-		return Made{}, refuse(client.TypeConflict, "run %s is a step of run %s: retry that one", id, run.Parent)
-	}
-	if run.State != job.StateDone {
-		return Made{}, refuse(client.TypeConflict, "run %s has not ended yet: it is %s", id, run.State)
-	}
-	j, err := s.store.JobByUID(ctx, run.JobUID)
-	if errors.Is(err, store.ErrNotFound) || err == nil && j.Deleted {
-		return Made{}, refuse(client.TypeNotFound, "the job %s of the run was deleted", run.Job)
-	}
-	if err != nil {
-		return Made{}, err
-	}
-	// Parameters that the job does not declare, or no longer does, are for its followers.
-	return s.trigger(ctx, who, j, store.TriggerItem{
-		Key: key, Params: run.Params, Scheduled: run.Scheduled, Shard: run.Shard, Shards: run.Shards,
-	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/internal/forecast"
 	"github.com/belfry-cron/belfry/internal/notice"
+	"github.com/belfry-cron/belfry/internal/secret"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -35,6 +36,7 @@ type Store interface {
 	tokenStore
 	statsStore
 	noticeStore
+	secret.Notes
 	HandoversOf(ctx context.Context, numbers []int64) ([]store.Handover, error)
 	Asked(ctx context.Context, list []store.Answer) error
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
@@ -74,6 +76,8 @@ type Config struct {
 	// or a history store that is behind, and an error when it is not ready because of that. May be
 	// nil.
 	Remark func() (warning string, err error)
+	// Secrets keeps secrets. Default: those of the store, without keys.
+	Secrets *secret.Keeper
 	// Send delivers a message to the service of a channel, for tests of channels. Nil: channels
 	// cannot be tested.
 	Send func(ctx context.Context, c *job.Channel, m *notice.Message) error
@@ -115,6 +119,7 @@ type Service struct {
 	Load      *Load
 	Bulk      *Bulk
 	Workers   *Workers
+	Secrets   *Secrets
 	// Notifications are what channels tell of.
 	Notifications *Notifications
 }
@@ -133,8 +138,11 @@ func New(c Config) (*Service, error) {
 	if c.Followers == nil {
 		c.Followers = NewFollowers(nil)
 	}
+	if c.Secrets == nil {
+		c.Secrets = &secret.Keeper{Store: c.Store, Ring: &secret.Ring{Now: c.Now}, Getenv: func(string) string { return "" }, Now: c.Now}
+	}
 	s := &shared{now: c.Now, log: c.Log, planner: c.Planner}
-	rules := &rulebook{store: c.Store, defaults: c.Defaults}
+	rules := &rulebook{store: c.Store, defaults: c.Defaults, secrets: c.Secrets}
 	streams := &places{tokens: c.Tokens}
 	jobs := &Jobs{shared: s, rules: rules, store: c.Store, revisions: c.Store}
 	runs := &Runs{shared: s, jobs: jobs, rules: rules, store: c.Store}
@@ -165,8 +173,9 @@ func New(c Config) (*Service, error) {
 		Stats:         &Stats{shared: s, jobs: jobs, runs: runs, store: c.Store},
 		Load:          &Load{shared: s, jobs: jobs},
 		Bulk:          &Bulk{jobs: jobs, runs: runs},
+		Secrets:       &Secrets{c.Secrets},
 		Notifications: &Notifications{shared: s, store: c.Store, send: c.Send},
-		Workers:       newWorkers(c.Store, c.Followers, c.Node, c.Now),
+		Workers:       newWorkers(c.Store, c.Secrets, c.Followers, c.Node, c.Now),
 	}, nil
 }
 

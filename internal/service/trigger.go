@@ -164,6 +164,8 @@ func (s *Runs) sameRequest(ctx context.Context, who Caller, j *store.Job, like *
 	switch {
 	case !maps.Equal(withoutMetadata(like.Params), withoutMetadata(run.Params)):
 		differs = "with other parameters"
+	case like.Again != run.RetryOf, like.Flow != nil && !sameSteps(like.Flow, run.Retried):
+		differs = "for another run"
 	case !like.Scheduled.IsZero() && (!like.Scheduled.Equal(run.Scheduled) || like.Shards > 0 && like.Shard != run.Shard):
 		differs = "for another run"
 	default:
@@ -192,7 +194,7 @@ func withoutMetadata(params map[string]string) map[string]string {
 // store, which is in the audit, may be apart.
 const clockSlack = time.Minute
 
-// starterOf returns who has started a run by hand, by the audit; "" if it no longer knows.
+// starterOf returns the caller that started a run by hand, from the audit; "" if it has expired.
 func (s *Runs) starterOf(ctx context.Context, j *store.Job, run *client.Run) (string, error) {
 	made := run.ID.Time()
 	q := store.AuditQuery{Object: j.Definition.FullName(), From: made.Add(-clockSlack), To: made.Add(clockSlack), Limit: store.MaxBatch}

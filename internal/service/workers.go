@@ -17,6 +17,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/internal/secret"
 	"github.com/belfry-cron/belfry/internal/wire"
 	"github.com/belfry-cron/belfry/internal/work"
 	"github.com/belfry-cron/belfry/job"
@@ -36,6 +37,7 @@ type workerStore interface {
 type Workers struct {
 	store     workerStore
 	work      work.Store
+	secrets   *secret.Keeper
 	followers *Followers
 	node      string
 	hints     hintBoard
@@ -46,8 +48,8 @@ type Workers struct {
 var WorkAsWorker = Right{Role: store.RoleRemote}
 
 // newWorkers returns the workers of a store.
-func newWorkers(s workerStore, followers *Followers, node string, now func() time.Time) *Workers {
-	return &Workers{store: s, work: work.On(s, now), followers: followers, node: node, hints: hintBoard{news: make(chan struct{})}}
+func newWorkers(s workerStore, secrets *secret.Keeper, followers *Followers, node string, now func() time.Time) *Workers {
+	return &Workers{store: s, secrets: secrets, work: work.On(s, now), followers: followers, node: node, hints: hintBoard{news: make(chan struct{})}}
 }
 
 // machineOf returns how the machine of a worker is called in the store: no worker can pass for
@@ -93,14 +95,16 @@ func (s *Workers) Join(ctx context.Context, who Caller, said wire.Join) (wire.Jo
 	if said.Only {
 		roles = []string{store.RoleHandlers}
 	}
-	if who.Namespace != "" {
-		roles = append(roles, store.RoleBound)
-	}
 	labels := maps.Clone(said.Labels)
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels[store.LabelWorker] = who.Name
+	labels[job.LabelWorker] = who.Name
+	delete(labels, job.LabelWorkerNamespace)
+	if who.Namespace != "" {
+		roles = append(roles, store.RoleBound)
+		labels[job.LabelWorkerNamespace] = who.Namespace
+	}
 	session, err := s.store.Join(ctx, store.Session{
 		ID: said.Session, Node: said.Node, Machine: machineOf(who, said.Machine), DataDir: said.DataDir, Roles: roles, Labels: labels,
 		Handlers: said.Handlers, Capacity: said.Capacity, Version: said.Version, Zones: said.Zones, Address: viaPrefix + s.node,
@@ -403,6 +407,48 @@ func (s *Workers) Versions(ctx context.Context, who Caller, id job.ID, said wire
 	return wire.VersionsOf(versions), workerError(err)
 }
 
+// Secrets returns the values of secrets for an attempt that a session runs: those that its job
+// names, and no others.
+func (s *Workers) Secrets(ctx context.Context, who Caller, id job.ID, said wire.SecretsOf) (wire.Secrets, error) {
+	self, err := s.sessionOf(ctx, who, id)
+	if err != nil {
+		return wire.Secrets{}, err
+	}
+	runs, err := s.store.Mine(ctx, id)
+	if err != nil {
+		return wire.Secrets{}, workerError(err)
+	}
+	at := slices.IndexFunc(runs, func(r store.Run) bool {
+		return r.ID == said.Attempt.Run && r.Attempt == said.Attempt.Number && r.Token == said.Attempt.Token
+	})
+	if at < 0 {
+		return wire.Secrets{Problem: fmt.Sprintf("the session does not run attempt %d of the run %s", said.Attempt.Number, said.Attempt.Run)}, nil
+	}
+	jobs, err := s.jobsByUID(ctx, []job.ID{runs[at].JobUID})
+	if err != nil {
+		return wire.Secrets{}, workerError(err)
+	}
+	j := jobs[runs[at].JobUID]
+	if j == nil || who.Namespace != "" && j.Filled.Namespace != who.Namespace || !serves(&self, who, j) {
+		return wire.Secrets{}, refuse(client.TypeForbidden, "the worker may not run the job of the run %s", said.Attempt.Run)
+	}
+	named := j.Filled.SecretNames()
+	for _, name := range said.Names {
+		if !slices.Contains(named, name) {
+			return wire.Secrets{}, refuse(client.TypeForbidden, "job %s does not name the secret %s", j.Filled.FullName(), name)
+		}
+	}
+	values, err := s.secrets.Values(ctx, j.Filled.Namespace, said.Names)
+	var missing *secret.Missing
+	switch {
+	case errors.As(err, &missing):
+		return wire.Secrets{Missing: missing.Name, Near: missing.Near}, nil
+	case err != nil:
+		return wire.Secrets{Problem: err.Error()}, nil //nolint:nilerr // the worker tries again
+	}
+	return wire.Secrets{Values: values}, nil
+}
+
 // Calendars returns the calendars that the jobs of a worker may name.
 func (s *Workers) Calendars(ctx context.Context, who Caller) (wire.Calendars, error) {
 	if err := who.May(WorkAsWorker); err != nil {
@@ -436,7 +482,7 @@ func (s *Workers) StartBoot(ctx context.Context, who Caller, id job.ID, said wir
 }
 
 // Hints waits until there is something to look at behind a place, and returns the next place.
-// A worker that has no place, or one of another server, is told to look at everything.
+// A worker that has no place, or one of another server, must look at everything.
 func (s *Workers) Hints(ctx context.Context, who Caller, id job.ID, place string, wait time.Duration) (wire.Hints, error) {
 	if _, err := s.sessionOf(ctx, who, id); err != nil {
 		return wire.Hints{}, err

@@ -328,8 +328,8 @@ func (c *checker) checkJob(uid job.ID, b *book) error {
 	return c.checkPlan(j, b, planned, missed[1])
 }
 
-// checkPlan compares what was planned of a job that nobody changes, and the records of
-// what it has missed, with its schedule.
+// checkPlan compares the planned runs of a job without edits, and the records of what it
+// has missed, with its schedule.
 //
 // Accounted: each occurrence that a cursor has passed is one run or in one record.
 func (c *checker) checkPlan(j *store.Job, b *book, planned map[moment]int, missed []*store.Record) error {

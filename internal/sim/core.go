@@ -40,7 +40,7 @@ type Core struct {
 	user    *user
 	outside *outside
 	nodes   []*model
-	outage  bool // nobody reaches the store
+	outage  bool // no node reaches the store
 	calm    bool // nothing goes wrong any more
 	err     error
 
@@ -360,7 +360,7 @@ func (c *Core) leaveAll(d time.Duration) {
 	}
 }
 
-// Describe writes what has happened to a job, for whoever looks for the reason of a
+// Describe writes what has happened to a job, for the search for the cause of a
 // problem.
 func (c *Core) Describe(w io.Writer, name string) error {
 	for _, a := range c.history.attempts {

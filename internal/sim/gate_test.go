@@ -249,9 +249,9 @@ func (g *gate) Release(ctx context.Context, s job.ID, a []store.Attempt) error {
 	return g.write(ctx, func() error { return g.Store.Release(ctx, s, a) })
 }
 
-func (g *gate) Plan(ctx context.Context, s job.ID, items []store.PlanItem) (out []store.PlanOutcome, err error) {
-	err = g.write(ctx, func() (err error) { out, err = g.Store.Plan(ctx, s, items); return err })
-	return out, err
+func (g *gate) Plan(ctx context.Context, s job.ID, items []store.PlanItem) (out []store.PlanOutcome, claims []store.ClaimOutcome, err error) {
+	err = g.write(ctx, func() (err error) { out, claims, err = g.Store.Plan(ctx, s, items); return err })
+	return out, claims, err
 }
 
 func (g *gate) Trigger(ctx context.Context, items []store.TriggerItem) (out []store.TriggerOutcome, err error) {

@@ -32,6 +32,7 @@ type History struct {
 	idle       []idle
 	stale      []stale
 	Commits    int // steps that the store has made
+	Planned    int // claims that were part of a plan
 	Changes    int // jobs that users have made, changed or deleted
 	Faults     int // times that something went wrong
 	Reports    int // deaths of processes that their watchdogs have reported

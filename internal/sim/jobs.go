@@ -35,7 +35,7 @@ const (
 	poolSlots = 2
 )
 
-// steady are jobs that nobody changes, so that each of their occurrences must be
+// steady are jobs without edits, so that each of their occurrences must be
 // accounted for. Together they make one run a second with those of edited.
 var steady = map[string]spec{
 	"skip":      {schedule: `cron: "*/15 * * * * *"`, rest: `policy: {expect: {start_within: 1m}}`, most: 1, gains: true},
@@ -97,8 +97,8 @@ func slotOf(r *job.Run, node string) string {
 	return fmt.Sprint(r.JobUID, "/", r.Shard)
 }
 
-// user is somebody who makes jobs and changes them. What they are told they rely
-// on: a request whose answer is lost is made again.
+// user creates and changes jobs, and relies on the answers: a request whose answer is
+// lost is made again.
 type user struct {
 	store     store.Store
 	random    *rand.Rand
@@ -107,7 +107,7 @@ type user struct {
 	key       string            // the last idempotency key
 }
 
-// editEvery is how often somebody asks for something, on average. A job is changed every
+// editEvery is how often a user makes a request, on average. A job is changed every
 // ten seconds: some ask for runs or cancel them, or say what is so already.
 const editEvery = 6 * time.Second
 

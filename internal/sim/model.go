@@ -47,11 +47,11 @@ type model struct {
 	cut  bool
 	skew time.Duration
 
-	// The process. life counts those that there were; a message for another one is
-	// for nobody.
+	// The process. life counts them; a message for an earlier one is
+	// dropped.
 	life    int
 	up      bool
-	frozen  time.Time // since when; zero when it goes on
+	frozen  time.Time // since when; zero while it runs
 	inbox   []func()  // what comes while it is frozen
 	leaving bool
 

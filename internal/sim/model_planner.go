@@ -117,11 +117,21 @@ func (n *model) planDue() {
 // send plans, and asks again when the answer was lost.
 func (n *model) send(items []store.PlanItem, decisions []engine.Decision, tries int) {
 	session := n.session
+	batch, mind, sent := n.reserve(items), n.mind, n.elapsed()
 	var outcomes []store.PlanOutcome
+	var claims []store.ClaimOutcome
 	n.call(func() (err error) {
-		outcomes, err = n.core.store.Plan(context.Background(), session, items)
+		outcomes, claims, err = n.core.store.Plan(context.Background(), session, items)
 		return err
 	}, func(err error) {
+		if session == n.session && len(batch) > 0 {
+			if err == nil {
+				n.took(batch, claims, sent)
+			} else {
+				mind.Refused(batch) // they are asked for by claims
+			}
+			defer n.act()
+		}
 		switch {
 		case errors.Is(err, store.ErrSessionOver):
 		case err != nil && tries > 0:
@@ -132,6 +142,33 @@ func (n *model) send(items []store.PlanItem, decisions []engine.Decision, tries 
 			}
 		}
 	})
+}
+
+// reserve gives tokens to runs that are due and its own, most of the time. A step that is
+// repeated has its tokens: more of them would get the answers of those before.
+func (n *model) reserve(items []store.PlanItem) []*held {
+	if n.leaving || !n.core.calm && n.core.chance(20) {
+		return nil
+	}
+	var due []*store.NewRun
+	var runs []store.ReadyRun
+	for i := range items {
+		for k := range items[i].Runs {
+			r := &items[i].Runs[k]
+			if !r.Token.IsZero() {
+				return nil
+			}
+			if r.Session == n.session && !r.Due.After(n.core.now.Add(n.skew)) {
+				due = append(due, r)
+				runs = append(runs, store.ReadyRun{RunRef: store.RunRef{Due: r.Due, ID: r.ID}, Job: items[i].Job, Session: r.Session, Attempt: 1})
+			}
+		}
+	}
+	batch := n.mind.Reserve(runs, func() (job.ID, error) { return n.core.newID(), nil })
+	for i, it := range batch {
+		due[i].Token = it.Attempt.Token
+	}
+	return batch
 }
 
 // answered makes the table agree with the answer to an item.

@@ -89,7 +89,7 @@ func (n *model) hold(runs []store.ReadyRun, began time.Duration) {
 }
 
 // claimAhead claims a run earlier than is allowed, as a node with a wrong clock would. The
-// answer is for nobody.
+// answer is dropped.
 func (n *model) claimAhead(r *store.ReadyRun) {
 	if n.core.outage {
 		return
@@ -182,7 +182,8 @@ func (n *model) claim(batch []*held) {
 // then, and the next one ready or run.
 const lateMost = 10 * time.Second
 
-// claimLate lets the claim of an attempt that runs come once more, late, for nobody.
+// claimLate lets the claim of an attempt that runs arrive once more, late; its answer is
+// dropped.
 func (n *model) claimLate(a store.Attempt) {
 	session := n.session
 	n.core.after(n.core.between(0, lateMost), func() {
@@ -382,8 +383,8 @@ func (n *model) reportAll() {
 }
 
 // sayOtherwise now and then reports again what is acknowledged, in another way, at once or
-// when the next attempt runs: what is final stays as it is, whoever says what. Only a loss
-// may turn out to be none.
+// when the next attempt runs: what is final stays as it is. Only a loss may turn out
+// to be none.
 func (n *model) sayOtherwise(results []store.Result) {
 	if n.core.calm || !n.core.chance(20) {
 		return

@@ -83,7 +83,7 @@ type fate struct {
 	arrives bool
 	takes   time.Duration
 	outcome job.Outcome
-	// tells are how long after the end it is told, again and again: none for never.
+	// tells are how long after the end it is reported, again and again: none for never.
 	tells []time.Duration
 }
 

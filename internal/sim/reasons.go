@@ -70,7 +70,7 @@ func (h *History) wasKept(a absent) bool {
 }
 
 // claim is a time in which a run was claimed and due.
-type claim struct{ made, from, to time.Time } // to is zero while it goes on
+type claim struct{ made, from, to time.Time } // to is zero while it lasts
 
 // claimedOver tells whether a run was claimed before an absence and after it: its node stood
 // still, and what it starts when it wakes no missed policy decides.

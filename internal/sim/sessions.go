@@ -90,7 +90,7 @@ func (t *Tap) Join(ctx context.Context, given store.Session) (store.Session, err
 
 // Renew implements store.Membership.
 //
-// No zombies: who was taken for dead is told so.
+// No zombies: a session that was taken for dead gets an error.
 func (t *Tap) Renew(ctx context.Context, id job.ID, load store.Load) error {
 	h := t.history
 	h.mu.Lock()

@@ -27,11 +27,11 @@ func NewTap(s store.Store, h *History, now func() time.Time, lookAhead time.Dura
 // Plan implements store.Planning.
 //
 // Once, and accounted: a cursor moves on from where it stood.
-func (t *Tap) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+func (t *Tap) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	h := t.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out, err := t.Store.Plan(ctx, session, items)
+	out, claims, err := t.Store.Plan(ctx, session, items)
 	h.Commits++
 	for i, outcome := range out {
 		item := &items[i]
@@ -58,7 +58,13 @@ func (t *Tap) Plan(ctx context.Context, session job.ID, items []store.PlanItem) 
 			h.problem("once", "the cursor of %s moved from %s to %s, and stood at %s", b.name, item.From, item.To, s.to)
 		}
 	}
-	return out, err
+	for i := range claims {
+		if claims[i].Verdict == store.Started {
+			h.Planned++
+			t.claimed(ctx, &claims[i])
+		}
+	}
+	return out, claims, err
 }
 
 // Claim implements store.Working.
@@ -168,7 +174,7 @@ func (t *Tap) hold(ctx context.Context, r *store.Run) {
 }
 
 // settle forgets who holds slots and holds them no more, which is known only when
-// the step is made: a run that is to be retried goes on holding its slot.
+// the step is made: a run that is to be retried keeps its slot.
 func (t *Tap) settle(ctx context.Context, runs []job.ID) {
 	for _, id := range runs {
 		known := t.history.runs[id]
@@ -353,7 +359,7 @@ func (t *Tap) PutJob(ctx context.Context, p store.PutJob) (*store.Job, error) {
 	return list[0], nil
 }
 
-// PutJobs implements store.Jobs. What it answers is what the user is told.
+// PutJobs implements store.Jobs. Its answer is the user's.
 func (t *Tap) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.Job, error) {
 	h := t.history
 	h.mu.Lock()

@@ -53,6 +53,7 @@ type Counts struct {
 	Audit                    int
 	Attempts, Chunks         int // of the history, and of its output
 	Keys                     int // of requests by hand in the last 24 hours
+	Notes                    int // of notifications that wait, and of their channels
 	Nodes                    int // that are live
 	LeftOut                  int // unfinished runs of deleted jobs, which never start
 }
@@ -111,7 +112,7 @@ func (c *copying) run(ctx context.Context) error {
 	if c.result.Nodes+c.result.Running > 0 && !c.o.Active {
 		return fmt.Errorf("%w: %s and %s in the source", ErrActive, plural(c.result.Nodes, "live node"), plural(c.result.Running, "running run"))
 	}
-	for _, stage := range []func(context.Context) error{c.mark, c.rest, c.removeJobs, c.copyJobs, c.copyAudit, c.copyHistory, c.copyKeys} {
+	for _, stage := range []func(context.Context) error{c.mark, c.rest, c.removeJobs, c.copyJobs, c.copyAudit, c.copyHistory, c.copyKeys, c.copyNotes} {
 		if err := stage(ctx); err != nil {
 			return err
 		}
@@ -153,7 +154,11 @@ func (c *copying) examine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.result.Jobs = len(c.jobs)
+	notes, err := notesOf(ctx, c.from)
+	if err != nil {
+		return err
+	}
+	c.result.Jobs, c.result.Notes = len(c.jobs), len(notes)
 	return eachRun(ctx, c.from, func(list []store.Run) error {
 		for i := range list {
 			r := &list[i]

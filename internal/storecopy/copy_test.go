@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/notice"
 	"github.com/belfry-cron/belfry/internal/storecopy"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -82,7 +83,7 @@ func (w *world) plan(j *store.Job, minutes ...int) (list []store.Attempt) {
 		item.To = at
 		list = append(list, store.Attempt{Job: item.Job, Run: item.Runs[len(item.Runs)-1].ID, Number: 1, Token: w.id()})
 	}
-	got, err := w.Plan(w.ctx, w.node.ID, []store.PlanItem{item})
+	got, _, err := w.Plan(w.ctx, w.node.ID, []store.PlanItem{item})
 	w.must(err)
 	if got[0] != store.Planned {
 		w.Fatalf("planned: %d", got[0])
@@ -400,5 +401,44 @@ func TestCopyTakesHandoversAlong(t *testing.T) {
 	done, err := to.Finish(w.ctx, job.ID{}, []store.Result{{Attempt: known[0].Attempt, Outcome: job.OutcomeSucceeded}})
 	if err != nil || !done[0].Accepted {
 		t.Errorf("its result: %+v, %v", done, err)
+	}
+}
+
+func TestCopyTakesMessagesThatWaitAlong(t *testing.T) {
+	w := newWorld(t, inMemory)
+	put := func(s store.Notes, name, text string, version int64) {
+		t.Helper()
+		_, err := s.PutNote(w.ctx, store.Note{Name: name, Version: version, Text: []byte(text)})
+		w.must(err)
+	}
+	w.put("name: plain\nschedule: {cron: '* * * * *'}\nrun: {shell: 'true'}")
+	put(w, notice.LeaseNote, `{"node": "a"}`, 0)
+	put(w, notice.ChannelNotes+"x", `{"sent": 7}`, 0)
+	for i := range 450 {
+		put(w, fmt.Sprintf("%sx/%03d", notice.GroupNotes, i), `{"news": 1}`, 0)
+	}
+	to := inMemory(w.clock)
+	put(to, notice.ChannelNotes+"x", `{"sent": 6}`, 0) // of an earlier copy
+	put(to, notice.ChannelNotes+"gone", `{"sent": 1}`, 0)
+	if r := copied(t, w, to, storecopy.Options{}); r.Notes != 451 {
+		t.Errorf("%d notes are copied", r.Notes)
+	}
+	list := func() (texts []string) {
+		for after := ""; ; {
+			page, err := to.Notes(w.ctx, "", after, 100)
+			w.must(err)
+			for _, n := range page {
+				texts, after = append(texts, n.Name+" "+string(n.Text)), n.Name
+			}
+			if len(page) < 100 {
+				return texts
+			}
+		}
+	}
+	if got := list(); len(got) != 451 || got[0] != notice.ChannelNotes+`x {"sent": 7}` || got[450] != notice.GroupNotes+`x/449 {"news": 1}` {
+		t.Errorf("the target has %d notes: %.3q", len(got), got)
+	}
+	if r := copied(t, w, to, storecopy.Options{}); r.Written != 0 {
+		t.Errorf("a second copy has written %d", r.Written)
 	}
 }

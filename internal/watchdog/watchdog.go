@@ -27,7 +27,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -35,6 +34,7 @@ import (
 
 	"github.com/belfry-cron/belfry/executor"
 	"github.com/belfry-cron/belfry/internal/clock"
+	"github.com/belfry-cron/belfry/internal/inherit"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -58,6 +58,9 @@ type Config struct {
 	// died: how it reaches the store. They go through a pipe, since they hold a
 	// password. Nil: nothing is reported.
 	Settings []byte
+	// Carried is what Node.Carry has returned in the version of the program before, which was
+	// executed in this process. Its commands continue. Nil: there was none.
+	Carried *Carried
 	// Log takes what is worth knowing, such as that the watchdog had to be
 	// started again. Default: nothing.
 	Log func(text string)
@@ -90,6 +93,7 @@ type Node struct {
 
 	stop    context.CancelFunc
 	stopped chan struct{} // closed when the supervisor has ended
+	left    *child        // the watchdog that continues after stopped; nil for none
 	// beats wakes the supervisor to send the heartbeat. A full buffer means
 	// that it will.
 	beats chan struct{}
@@ -104,6 +108,7 @@ type Node struct {
 	renewed  time.Duration
 	session  job.ID // zero while there is none to report
 	pid      int    // of the watchdog, 0 while there is none
+	carrying bool   // another version of the program continues
 	// untold are closed when the session is on its way to the watchdog.
 	untold []chan struct{}
 }
@@ -129,7 +134,7 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 	if n.boot, err = bootID(); err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(filepath.Join(config.Dir, fileName), os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := openJournal(config)
 	if err != nil {
 		return nil, fmt.Errorf("open the watchdog's journal: %w", err)
 	}
@@ -141,6 +146,14 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 	return n, nil
 }
 
+func openJournal(config Config) (*os.File, error) {
+	name := filepath.Join(config.Dir, fileName)
+	if c := config.Carried; c != nil {
+		return inherit.File(c.Journal, name), nil
+	}
+	return os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+}
+
 func (n *Node) begin(ctx context.Context) error {
 	if err := lock(ctx, n.table.file); err != nil {
 		return err
@@ -149,11 +162,13 @@ func (n *Node) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Usually the watchdog has done this, unless it was killed as well.
-	end(n.table, slots, n.config.Log)
-	for i, s := range slots {
-		if s.alive() {
-			slots[i].State = Ended
+	if n.config.Carried == nil {
+		// Usually the watchdog has done this, unless it was killed as well.
+		end(n.table, slots, n.config.Log)
+		for i, s := range slots {
+			if s.alive() {
+				slots[i].State = Ended
+			}
 		}
 	}
 	n.complete = complete
@@ -200,6 +215,7 @@ func (n *Node) begin(ctx context.Context) error {
 		child.kill()
 		return context.Cause(ctx)
 	}
+	n.config.Carried.replace()
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.stop = stop
 	go func() {
@@ -425,6 +441,10 @@ func (n *Node) supervise(ctx context.Context, c *child) {
 		err := n.talk(ctx, c)
 		if ctx.Err() != nil {
 			_ = c.send(n.beat()) // which session there is to report, if there is one
+			if n.isCarrying() {
+				n.left = c
+				return
+			}
 			c.end()
 			return
 		}
@@ -492,102 +512,4 @@ func (n *Node) beat() []byte {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return append(order.AppendUint64(nil, uint64(n.renewed)), n.session[:]...)
-}
-
-// child is a running watchdog.
-type child struct {
-	cmd     *exec.Cmd
-	in, out *os.File
-	// answers has something when the watchdog has answered; several answers
-	// may become one.
-	answers chan struct{}
-	exited  chan struct{} // closed when it has ended and was waited for
-}
-
-// start starts a watchdog and does not wait for its first answer.
-func (n *Node) start() (*child, error) {
-	fail := func(err error) (*child, error) { return nil, fmt.Errorf("start the watchdog: %w", err) }
-	childIn, in, err := os.Pipe()
-	if err != nil {
-		return fail(err)
-	}
-	defer childIn.Close()
-	out, childOut, err := os.Pipe()
-	if err != nil {
-		in.Close()
-		return fail(err)
-	}
-	defer childOut.Close()
-	cmd := exec.Command(n.config.Command[0], n.config.Command[1:]...)
-	cmd.Args[0] = "belfry-watchdog"
-	cmd.Dir = "/"
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = childIn, childOut, os.Stderr
-	cmd.ExtraFiles = []*os.File{n.table.file}
-	cmd.Env = []string{"GOMAXPROCS=1"}
-	// A session of its own: signals to the node's group are not for it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		in.Close()
-		out.Close()
-		return fail(err)
-	}
-	c := &child{cmd: cmd, in: in, out: out, answers: make(chan struct{}, 1), exited: make(chan struct{})}
-	n.mu.Lock()
-	n.pid = cmd.Process.Pid
-	n.mu.Unlock()
-	go func() {
-		defer close(c.exited)
-		defer func() {
-			// It is gone, or it has closed its output and is as good as gone.
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-			n.mu.Lock()
-			n.pid = 0
-			n.mu.Unlock()
-		}()
-		b := make([]byte, 64)
-		for {
-			if _, err := out.Read(b); err != nil {
-				return
-			}
-			select {
-			case c.answers <- struct{}{}:
-			default:
-			}
-		}
-	}()
-	settings := order.AppendUint32(nil, uint32(len(n.config.Settings)))
-	if err := c.send(append(settings, n.config.Settings...)); err != nil {
-		c.kill()
-		return fail(err)
-	}
-	return c, nil
-}
-
-// send writes to the watchdog. It waits no longer than for an answer.
-func (c *child) send(text []byte) error {
-	_ = c.in.SetWriteDeadline(time.Now().Add(answerWithin))
-	_, err := c.in.Write(text)
-	return err
-}
-
-// end closes the pipe, upon which the watchdog ends what runs and then itself,
-// and kills it when that takes longer than it should.
-func (c *child) end() {
-	c.in.Close()
-	select {
-	case <-c.exited:
-		c.out.Close()
-	case <-time.After(deathGrace + killWait + answerWithin):
-		c.kill()
-	}
-}
-
-// kill ends the watchdog without that it ends anything: while it can still
-// read, the pipe to it is open.
-func (c *child) kill() {
-	_ = c.cmd.Process.Kill()
-	<-c.exited
-	c.in.Close()
-	c.out.Close()
 }

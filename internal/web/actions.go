@@ -23,6 +23,11 @@ func (s *site) actions() {
 	s.page("POST /jobs/{namespace}/{name}/rollback", s.rollBack)
 	s.page("POST /runs/{id}/cancel", s.cancelRun)
 	s.page("POST /runs/{id}/retry", s.retryRun)
+	s.page("POST /runs/{id}/steps/{step}/answer", s.answerStep)
+	s.page("POST /runs/{id}/signal", s.signalFlow)
+	s.page("POST /channels/{namespace}/{name}/test", s.testChannel)
+	s.page("POST /channels/{namespace}/{name}/delete", s.deleteChannel)
+	s.page("POST /notifications/{id}/ack", s.ackNotice)
 	s.page("POST /nodes/{id}/drain", s.drainNode)
 	s.page("POST /nodes/{id}/undrain", s.undrainNode)
 	s.page("POST /tokens", s.createToken)
@@ -129,7 +134,7 @@ func (s *site) retryRun(p *page) error {
 	if err != nil {
 		return err
 	}
-	made, err := s.Service.Runs.Retry(p.ctx(), p.who, id, p.once())
+	made, err := s.Service.Runs.Retry(p.ctx(), p.who, id, client.RetryRequest{From: p.r.PostForm["from"], Skip: p.r.PostForm["skip"]}, p.once())
 	if err != nil {
 		return err
 	}

@@ -227,13 +227,14 @@ func (p *page) done(address, said string, pairs ...string) error {
 // functions are what templates call.
 func (s *site) functions(lang i18n.Lang) template.FuncMap {
 	return template.FuncMap{
-		"t":     lang.T,
-		"asset": func(name string) string { return s.assets.prefix + name },
-		"icon":  func(name string) iconView { return iconView{s.assets.prefix + "icons.svg#" + name, ""} },
-		"spin":  func(name string) iconView { return iconView{s.assets.prefix + "icons.svg#" + name, "spin"} },
-		"dict":  dict,
-		"join":  strings.Join,
-		"clean": clean,
+		"t":      lang.T,
+		"asset":  func(name string) string { return s.assets.prefix + name },
+		"icon":   func(name string) iconView { return iconView{s.assets.prefix + "icons.svg#" + name, ""} },
+		"spin":   func(name string) iconView { return iconView{s.assets.prefix + "icons.svg#" + name, "spin"} },
+		"dict":   dict,
+		"join":   strings.Join,
+		"clean":  clean,
+		"anchor": anchor,
 	}
 }
 

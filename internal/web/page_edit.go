@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"html/template"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -28,7 +29,8 @@ type editView struct {
 	Lines    int
 	Fields   []editField
 	Problems []editProblem
-	Words    string // the schedule
+	Graph    template.HTML // of a flow
+	Words    string        // the schedule
 	Next     []nextRow
 	Notes    []string
 	Diff     []diffLine
@@ -71,17 +73,46 @@ var editFields = []struct {
 // newJob is what a new job begins with.
 const newJob = "name: my-job\nschedule:\n  cron: \"0 3 * * *\"\n  timezone: %s\nrun:\n  shell: |\n    echo hello\n"
 
+// newFlow is what a new flow begins with: it has no field of the form that a command would be in.
+const newFlow = `name: my-flow
+schedule:
+  cron: "0 2 * * *"
+  timezone: %s
+run:
+  flow:
+    steps:
+      - name: extract
+        run:
+          shell: echo '{"rows":12}' > "$BELFRY_RESULT"
+      - name: load
+        needs: extract
+        run:
+          shell: echo loaded {{ .Steps.extract.Result.rows }} rows
+      - name: publish
+        needs: load
+        wait:
+          approval: publish {{ .Steps.extract.Result.rows }} rows?
+          for: 12h
+    finally:
+      - name: tell
+        run:
+          shell: echo the flow has ended
+`
+
 // editNext is how many occurrences the editor shows.
 const editNext = 5
 
 func (s *site) newJobPage(p *page) error {
 	text := fmt.Sprintf(newJob, p.zone)
+	if p.query("flow") != "" {
+		text = fmt.Sprintf(newFlow, p.zone)
+	}
 	if namespace, name := splitName(p.query("from")); namespace != "" {
 		d, _, err := s.Service.Jobs.Get(p.ctx(), p.who, service.Name{Namespace: namespace, Name: name}, false)
 		if err != nil {
 			return err
 		}
-		if text, err = yamlOf(d, true); err != nil {
+		if text, err = yamlOf(d); err != nil {
 			return err
 		}
 		if text, err = setField(text, "name", name+"-copy"); err != nil {
@@ -99,7 +130,7 @@ func (s *site) editJob(p *page) error {
 	if err != nil {
 		return err
 	}
-	text, err := yamlOf(d, true)
+	text, err := yamlOf(d)
 	if err != nil {
 		return err
 	}
@@ -107,15 +138,13 @@ func (s *site) editJob(p *page) error {
 }
 
 // yamlOf writes a document as its author would, without what the server keeps.
-func yamlOf(d client.Document, bare bool) (string, error) {
+func yamlOf(d client.Document) (string, error) {
 	list, err := job.Decode("", d.RawMessage)
 	if err != nil {
 		return "", err
 	}
-	if bare {
-		for i := range list {
-			list[i] = list[i].Bare()
-		}
+	for i := range list {
+		list[i] = list[i].Bare()
 	}
 	var b bytes.Buffer
 	err = job.Encode(&b, list, job.YAML)
@@ -248,7 +277,11 @@ func (s *site) editView(p *page, of string, present int64, text string) (editVie
 	for _, problem := range problems {
 		v.Problems = append(v.Problems, editProblem{problem.Line, problem.Column, problem.Path, clean(problem.Message), clean(problem.Hint)})
 	}
+	isFlow := len(list) == 1 && list[0].Job != nil && list[0].Job.Run.IsFlow()
 	for _, f := range editFields {
+		if isFlow && f.area {
+			continue // its steps have commands
+		}
 		field := editField{Path: f.path, Label: p.T("edit." + f.path), Value: fieldOf(text, f.path), Mono: f.mono, Area: f.area}
 		for _, problem := range v.Problems {
 			if problem.Path == f.path || strings.HasPrefix(problem.Path, f.path+"[") || strings.HasPrefix(problem.Path, f.path+".") {
@@ -267,6 +300,9 @@ func (s *site) editView(p *page, of string, present int64, text string) (editVie
 func (s *site) explainEdit(p *page, v *editView, document job.Document) error {
 	j := document.Job
 	v.Words = p.schedule(&j.Schedule)
+	if j.Run.IsFlow() {
+		v.Graph = p.graphOfPlan(planOf(j.Run.Flow), func(string) string { return "" })
+	}
 	if len(j.Schedule.Cron) > 0 {
 		said, err := s.Service.Schedules.Preview(p.ctx(), p.who, client.PreviewQuery{
 			Expression: j.Schedule.Cron[0], Timezone: j.Schedule.Timezone, Dialect: string(j.Schedule.Dialect), Job: j.FullName(), Lang: string(p.lang), Count: editNext,

@@ -70,7 +70,10 @@ func (s *site) jobHeadOf(p *page, section string) (*jobHead, error) {
 		h.Params = append(h.Params, param{key, j.Params[key].Default, clean(j.Params[key].Description), j.Params[key].Default})
 	}
 	h.state(p)
-	for _, t := range []struct{ key, path string }{{"runs", ""}, {"schedule", "/schedule"}, {"definition", "/definition"}, {"statistics", "/statistics"}} {
+	for _, t := range []struct{ key, path string }{{"runs", ""}, {"graph", "/graph"}, {"schedule", "/schedule"}, {"definition", "/definition"}, {"statistics", "/statistics"}} {
+		if t.key == "graph" && !j.Run.IsFlow() {
+			continue
+		}
 		tab := tab{Name: p.T("job." + t.key), Address: h.Address + t.path, Current: t.key == section}
 		if t.key == "definition" {
 			tab.Small = fmt.Sprintf("v%d", version)
@@ -108,8 +111,8 @@ func (h *jobHead) state(p *page) {
 
 // runsWhat says what kind of work a job does.
 func runsWhat(p *page, j *job.Job) string {
-	if name := j.Run.HandlerName(); name != "" {
-		return p.T("job.handler", "name", name)
+	if h := j.Run.Handler; h != nil {
+		return p.T("job.handler", "name", h.Name)
 	}
 	return string(j.Run.Work())
 }
@@ -126,6 +129,10 @@ type jobView struct {
 	Policy  []fact
 	Links   []fact
 	Older   string
+	// Of a flow: its last run, step by step.
+	Graph    template.HTML
+	GraphRun string
+	GraphAt  When
 }
 
 // fact is a line of a list of names and values.
@@ -160,6 +167,10 @@ func (s *site) jobRuns(p *page) error {
 	v := jobView{jobHead: h}
 	list, err := s.Service.Runs.List(p.ctx(), p.who, client.RunQuery{Job: h.Full, PageSize: chartRuns})
 	if err != nil {
+		return err
+	}
+	list.Items = slices.DeleteFunc(list.Items, func(r client.Run) bool { return r.Step != "" })
+	if err := s.lastFlow(p, &v, list.Items); err != nil {
 		return err
 	}
 	shown := list.Items

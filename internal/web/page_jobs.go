@@ -132,7 +132,7 @@ func (s *site) jobPage(p *page, q client.JobQuery) (client.Page[listedJob], erro
 			return out, err
 		}
 		listed := listedJob{Job: j}
-		if at := slices.IndexFunc(active.Items, func(r client.Run) bool { return r.JobUID == j.UID }); at >= 0 {
+		if at := slices.IndexFunc(active.Items, func(r client.Run) bool { return r.JobUID == j.UID && r.Step == "" }); at >= 0 {
 			listed.Recent = append(listed.Recent, active.Items[at])
 		}
 		listed.Recent = append(listed.Recent, runsOf(list.Recent[j.FullName()])...)
@@ -147,6 +147,10 @@ func runsOf(recent []client.RecentRun) (list []client.Run) {
 		list = append(list, client.Run{
 			ID: r.ID, State: job.StateDone, Outcome: r.Outcome, Started: r.Started, Ended: r.Ended, Attempt: r.Attempt, Scheduled: cmp.Or(r.Started, r.Ended),
 		})
+		for _, state := range r.Steps {
+			at := &list[len(list)-1]
+			at.Steps = append(at.Steps, client.StepState{State: state})
+		}
 	}
 	return list
 }

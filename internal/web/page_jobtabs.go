@@ -106,7 +106,7 @@ func (s *site) versionText(p *page, v *definitionView, mode string) error {
 		v.Lines = diffLines(revision.Diff)
 		return nil
 	}
-	text, err := yamlOf(document, true)
+	text, err := yamlOf(document)
 	if err != nil {
 		return err
 	}

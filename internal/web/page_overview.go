@@ -225,6 +225,8 @@ func (p *page) need(a *client.Attention) need {
 		n.State.Icon = "time"
 	case client.AttentionPaused:
 		n.State.Icon, n.See = "pause", true
+	case client.AttentionApproval:
+		n.State = State{Class: "run", Icon: "user"}
 	case client.AttentionFailing:
 		n.Pause = true
 		if !a.Run.IsZero() {

@@ -45,6 +45,9 @@ type runView struct {
 	OutputLive        bool
 	Cut               bool
 	Refresh           bool // without script the page reads itself again
+	Flow              *flowView
+	Shards            []shard
+	ShardsText        string
 }
 
 // phase is a step in the life of a run.
@@ -122,6 +125,12 @@ func (s *site) run(p *page) error {
 	if err := s.outputOf(p, &r, &v); err != nil {
 		return err
 	}
+	if err := s.flowOf(p, &r, &v); err != nil {
+		return err
+	}
+	if v.Shards, v.ShardsText, err = s.shardsOf(p, &r); err != nil {
+		return err
+	}
 	v.Refresh = v.Active
 	l.Events = "kind=run&job=" + template.URLQueryEscaper(r.Job)
 	l.Commands = []Command{
@@ -154,7 +163,11 @@ func (p *page) phases(r *client.Run) []phase {
 	if r.Due.IsZero() || r.Scheduled.Before(r.Due) && (r.Attempt > 1 || r.State == job.StateDone) {
 		due.When = exact(r.Scheduled)
 	}
-	list := []phase{due}
+	var list []phase
+	if !r.Planned.IsZero() && r.Kind != job.RunByHand {
+		list = append(list, phase{Name: p.T("run.planned"), When: exact(r.Planned), Text: p.T("run.before_due", "d", p.took(max(r.Scheduled.Sub(r.Planned), 0)))})
+	}
+	list = append(list, due)
 	switch {
 	case r.Started.IsZero() && r.State == job.StateDone:
 		return append(list, phase{Class: classOf(r), Name: p.outcome(r.Outcome).Text, When: exact(r.Ended), Text: p.T("run.never_started")})
@@ -165,9 +178,16 @@ func (p *page) phases(r *client.Run) []phase {
 		}
 		return append(list, phase{Class: "now", Name: word, When: p.distance(r.Due), Text: clean(r.Reason)}, phase{Class: "todo", Name: p.T("run.ends")})
 	}
+	if ahead := r.Due.Sub(r.Claimed); !r.Claimed.IsZero() && r.Attempt <= 1 && ahead >= time.Millisecond {
+		claimed := phase{Name: p.T("run.claimed"), When: exact(r.Claimed), Text: p.T("run.before_due", "d", p.took(ahead))}
+		list = slices.Insert(list, len(list)-1, claimed)
+	}
 	started := phase{Name: p.T("run.started"), When: exact(r.Started), Text: p.T("run.after_due", "d", p.took(max(r.Started.Sub(r.Scheduled), 0)))}
 	if r.State == job.StateRunning {
-		running := phase{Class: "now part", Name: p.T("state.running"), When: p.coarse(p.now.Sub(r.Started)), Text: p.T("run.on", "node", r.Node)}
+		running := phase{Class: "now part", Name: p.T("state.running"), When: p.coarse(p.now.Sub(r.Started))}
+		if r.Node != "" { // that of a flow runs on none
+			running.Text = p.T("run.on", "node", r.Node)
+		}
 		return append(list, started, running, phase{Class: "todo", Name: p.T("run.ends")})
 	}
 	if r.State != job.StateDone {
@@ -219,12 +239,22 @@ func (p *page) attempts(r *client.Run) (template.HTML, string) {
 // runFacts are what there is to know about a run beside its outcome.
 func (p *page) runFacts(r *client.Run) []fact {
 	list := []fact{{Name: p.T("run.made_by"), Value: p.T("kind." + string(r.Kind))}}
-	if !r.Parent.IsZero() {
+	if !r.RetryOf.IsZero() {
+		list = append(list, fact{Name: p.T("run.retry_of"), Value: r.RetryOf.String()[:12] + "…", Link: "/runs/" + r.RetryOf.String(), Mono: true})
+	}
+	if r.Step != "" {
+		name := r.Step
+		if r.Item != nil {
+			name = fmt.Sprintf("%s/%d", r.Step, *r.Item)
+		}
+		list = append(list, fact{Name: p.T("run.step_of"), Value: name, Link: selectStep("/runs/" + r.Parent.String())(r.Step)})
+	} else if !r.Parent.IsZero() {
 		list = append(list, fact{Name: p.T("run.parent"), Value: r.Parent.String()[:12] + "…", Link: "/runs/" + r.Parent.String(), Mono: true})
 	}
 	if r.Node != "" {
 		list = append(list, fact{Name: p.T("run.node"), Value: r.Node, Link: "/nodes#" + r.Node})
 	}
+	list = append(list, p.executorFact(r)...)
 	if r.Shards > 0 {
 		list = append(list, fact{Name: p.T("run.shard"), Value: p.T("run.shard_of", "i", r.Shard+1, "n", r.Shards)})
 	}
@@ -249,7 +279,7 @@ func (s *site) neighbours(p *page, r *client.Run) ([]neighbour, error) {
 			return nil, err
 		}
 		for _, run := range page.Items {
-			if !slices.ContainsFunc(runs, func(other client.Run) bool { return other.ID == run.ID }) {
+			if run.Step == r.Step && (run.Key != r.Key || run.ID == r.ID) && !slices.ContainsFunc(runs, func(other client.Run) bool { return other.ID == run.ID }) {
 				runs = append(runs, run)
 			}
 		}
@@ -281,11 +311,8 @@ func (s *site) outputOf(p *page, r *client.Run, v *runView) error {
 	if n := p.query("attempt"); n != "" {
 		_, _ = fmt.Sscan(n, &attempt)
 	}
-	latest := r.Attempt
-	if r.State == job.StateReady || r.State == job.StateWaiting {
-		latest--
-	}
-	if latest < 1 || r.Started.IsZero() {
+	latest := lastAttempt(r)
+	if latest < 1 {
 		v.OutputText = p.T("run.no_output_yet")
 		if r.State == job.StateDone {
 			v.OutputText = p.T("run.never_started")
@@ -301,7 +328,7 @@ func (s *site) outputOf(p *page, r *client.Run, v *runView) error {
 		v.OutputTabs = append(v.OutputTabs, tab{Name: p.T("run.attempt", "n", n), Address: p.with("attempt", fmt.Sprint(n)) + "#output", Current: n == attempt})
 	}
 	v.OutputRaw = fmt.Sprintf("/api/v1/runs/%s/output?attempt=%d", r.ID, attempt)
-	text, err := s.tail(p.ctx(), p.who, r.ID, attempt)
+	text, err := s.tail(p.ctx(), p.who, r.ID, attempt, outputTail)
 	if err != nil {
 		return err
 	}
@@ -318,8 +345,8 @@ func (s *site) outputOf(p *page, r *client.Run, v *runView) error {
 }
 
 // tail returns the last lines of an attempt, with their times.
-func (s *site) tail(ctx context.Context, who service.Caller, run job.ID, attempt int) ([]byte, error) {
-	reader, err := s.Service.Output.Open(ctx, who, run, client.OutputQuery{Attempt: attempt, Tail: outputTail, Times: true}, nil, false)
+func (s *site) tail(ctx context.Context, who service.Caller, run job.ID, attempt, lines int) ([]byte, error) {
+	reader, err := s.Service.Output.Open(ctx, who, run, client.OutputQuery{Attempt: attempt, Tail: lines, Times: true}, nil, false)
 	if err != nil {
 		return nil, err
 	}

@@ -174,6 +174,9 @@ func (p *page) runRow(r *client.Run) runRow {
 		ID: r.ID.String(), Address: "/runs/" + r.ID.String(), State: p.runState(r), Job: r.Job, Namespace: namespace, Name: name,
 		Scheduled: p.at(r.Scheduled), Node: r.Node, Kind: p.T("kind." + string(r.Kind)), Attempt: r.Attempt, Reason: clean(r.Reason), Version: r.Version,
 	}
+	if r.Step != "" {
+		row.Name += " / " + r.Step
+	}
 	if r.Outcome == job.OutcomeSucceeded {
 		row.Reason = "" // the outcome says it
 	}

@@ -18,6 +18,7 @@ import (
 // nodesView is the list of nodes.
 type nodesView struct {
 	*Layout
+	Tabs []tab
 	Lead string
 	Rows []nodeRow
 	Gone []nodeRow
@@ -58,7 +59,7 @@ func (s *site) nodes(p *page) error {
 	if err != nil {
 		return err
 	}
-	v := nodesView{Layout: l}
+	v := nodesView{Layout: l, Tabs: p.nodeTabs("nodes")}
 	live, running, capacity := 0, 0, 0
 	for i := range list {
 		n := &list[i]

@@ -33,6 +33,7 @@ type world struct {
 	node     job.ID
 	failed   job.ID
 	running  job.ID
+	flow     job.ID // it waits for an answer, and for a signal
 }
 
 func newWorld(t *testing.T) *world {
@@ -113,6 +114,83 @@ func (w *world) fill() {
 		_, err = w.store.Finish(ctx, w.node, []store.Result{{Attempt: attempt, Started: w.now, Ended: w.now.Add(400 * time.Millisecond), Outcome: job.OutcomeFailed, Reason: "exit status 1", ExitCode: &code}})
 		w.must(err)
 	}
+	w.begin()
+	w.reach()
+}
+
+// begin puts in a flow that waits.
+func (w *world) begin() {
+	w.t.Helper()
+	ctx := w.t.Context()
+	list, err := job.Decode("", []byte("namespace: data\nname: nightly\nschedule: {cron: '0 2 * * *'}\nrun: {flow: {steps: [{name: extract, wait: {for: 1h}}, "+
+		"{name: ask, wait: {approval: 'publish?'}}, {name: ready, wait: {signal: open}}, {name: each, for_each: [a, b], run: {shell: 'true'}}, {name: publish, needs: [extract, ask], run: {shell: 'true'}}], finally: [{name: tell, run: {handler: say}}]}}\n"))
+	w.must(err)
+	j, err := w.store.PutJob(ctx, store.PutJob{Definition: list[0].Job, Actor: "wei"})
+	w.must(err)
+	made, err := w.store.Trigger(ctx, []store.TriggerItem{{ID: w.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: w.id().String(), Session: w.node, Actor: "ann"}})
+	w.must(err)
+	w.flow = made[0].Run
+	_, err = w.store.Claim(ctx, w.node, []store.Attempt{{Run: w.flow, Number: 1, Token: w.id()}})
+	w.must(err)
+}
+
+func TestAFlowIsAnsweredOnItsPage(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	ann, vera := w.login("ann"), w.login("vera")
+	path := "/runs/" + w.flow.String()
+	shows := func(b *browser, path string, texts ...string) {
+		t.Helper()
+		body := b.ask("GET", path, nil).Body.String()
+		for _, text := range texts {
+			if !strings.Contains(body, text) {
+				t.Errorf("%s does not show %q", path, text)
+			}
+		}
+	}
+	shows(ann, "/", "step ask waits for a person: publish?")
+	shows(ann, "/flows", "nightly", "0 of 6 steps")
+	shows(ann, "/jobs/data/nightly/graph", "for each item", "after extract, ask", "approval: publish?")
+	shows(ann, path, "running, 0 of 6 steps done", "waits for extract, ask", "0 of 2 items have ended", "waits for signal open", path+"/steps/ask/answer")
+	shows(ann, path+"?step=ready", "Send signal open")
+	if body := vera.ask("GET", path, nil).Body.String(); strings.Contains(body, "/answer") {
+		t.Error("a viewer may answer")
+	}
+	if answer := vera.send(path+"/steps/ask/answer", "answer", "approve"); answer.Code != http.StatusForbidden {
+		t.Errorf("the answer of a viewer is answered with %d", answer.Code)
+	}
+	if answer := ann.send(path+"/steps/ask/answer", "answer", "perhaps"); answer.Code != http.StatusUnprocessableEntity {
+		t.Errorf("an answer that is none is answered with %d", answer.Code)
+	}
+	if answer := ann.send(path+"/steps/ask/answer", "answer", "reject", "note", "too few rows"); answer.Code != http.StatusSeeOther {
+		t.Errorf("a rejection is answered with %d: %.300s", answer.Code, answer.Body)
+	}
+	shows(ann, path, "too few rows", "1 of 6 steps")
+	if answer := ann.send(path+"/signal", "signal", "open", "data", "{"); answer.Code != http.StatusUnprocessableEntity {
+		t.Errorf("a signal that is not JSON is answered with %d", answer.Code)
+	}
+	if answer := ann.send(path+"/signal", "signal", "open", "data", `{"rows":12}`); answer.Code != http.StatusSeeOther {
+		t.Errorf("a signal is answered with %d: %.300s", answer.Code, answer.Body)
+	}
+	shows(ann, path+"?step=ready", "{&#34;rows&#34;:12}")
+	if answer := ann.send(path+"/retry", "from", "ask"); answer.Code != http.StatusConflict {
+		t.Errorf("a flow that has not ended is run again: %d", answer.Code)
+	}
+	if answer := ann.send("/runs/"+w.flow.String()+"/cancel", "reason", "enough"); answer.Code != http.StatusSeeOther {
+		t.Errorf("the end is answered with %d", answer.Code)
+	}
+	if answer := ann.send("/runs/"+w.flow.String()+"/cancel", "reason", "at once"); answer.Code != http.StatusSeeOther {
+		t.Errorf("the second end is answered with %d", answer.Code)
+	}
+	shows(ann, path+"?step=ready", "From ready", "Take ready as succeeded")
+	again := ann.send(path+"/retry", "from", "extract", "from", "ask")
+	if again.Code != http.StatusSeeOther {
+		t.Fatalf("running again from a step is answered with %d: %s", again.Code, again.Body)
+	}
+	shows(ann, again.Header().Get("Location"), "Runs again")
+	if answer := ann.ask("GET", "/jobs/shop/price-import/graph", nil); answer.Code != http.StatusNotFound {
+		t.Errorf("the graph of a job that is no flow is answered with %d", answer.Code)
+	}
 }
 
 // browser is one who is logged in.
@@ -166,6 +244,8 @@ func (w *world) pagePaths() []string {
 		"/jobs/new", "/jobs/new?from=shop/price-import", "/jobs/import", "/jobs/shop/price-import/edit", "/jobs/shop/price-import/definition", "/jobs/shop/price-import/definition?as=filled",
 		"/jobs/shop/price-import/schedule", "/jobs/shop/price-import/statistics", "/timeline", "/timeline?span=1h&by=node", "/timeline?span=6h&by=namespace&at=2026-11-24T08:00:00Z", "/timeline?at=2026-11-20T08:00:00Z", "/timeline?view=week", "/timeline?minute=2026-11-23T08:50:00Z",
 		"/nodes", "/audit", "/audit?actor=wei", "/settings", "/ui/kit",
+		"/executors", "/notifications", "/channels/new", "/channels/ops/hook",
+		"/flows", "/jobs/data/nightly", "/jobs/data/nightly/graph", "/jobs/data/nightly/edit", "/jobs/new?flow=1", "/runs/" + w.flow.String(), "/runs/" + w.flow.String() + "?step=ready",
 	}
 }
 

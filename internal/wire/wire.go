@@ -230,7 +230,7 @@ type Claim struct {
 	Epoch   int64     `json:"epoch,omitempty" doc:"The epoch of the definition."`
 	Changed time.Time `json:"changed,omitzero" doc:"When the definition was changed last."`
 	// Steps and what follows are given for the run of a step.
-	Steps    map[string]Step `json:"steps,omitempty" doc:"For the run of a step of a flow: the steps whose results its templates read."`
+	Steps    map[string]Step `json:"steps,omitempty" doc:"For the run of a step of a flow: the steps whose results it reads."`
 	Item     []byte          `json:"item,omitempty" doc:"The item of the step, in JSON, in base64."`
 	Index    int             `json:"index,omitempty" doc:"The place of the item."`
 	Together bool            `json:"together,omitempty" doc:"The steps of the flow are kept on one node."`
@@ -530,4 +530,18 @@ func (h *Hints) Hint() (all store.Hint) {
 		}
 	}
 	return all
+}
+
+// SecretsOf asks for secrets of an attempt that the worker has claimed.
+type SecretsOf struct {
+	Attempt Attempt  `json:"attempt" doc:"The attempt."`
+	Names   []string `json:"names" nullable:"false" minItems:"1" maxItems:"50" doc:"The names of secrets that its job names."`
+}
+
+// Secrets are the values, or why there are none.
+type Secrets struct {
+	Values  map[string]string `json:"values,omitempty" doc:"All values by name; none beside missing and problem."`
+	Missing string            `json:"missing,omitempty" doc:"The name of a secret that does not exist: the attempt fails."`
+	Near    string            `json:"near,omitempty" doc:"A name that may be meant."`
+	Problem string            `json:"problem,omitempty" doc:"Why a value cannot be read now: the worker asks again."`
 }

@@ -68,6 +68,14 @@ type Runs interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
+// SecretsOf asks for the secrets of an attempt.
+type SecretsOf struct {
+	Session   job.ID
+	Attempt   store.Attempt
+	Namespace string
+	Names     []string
+}
+
 // Overdue asks for runs that are overdue by a time.
 type Overdue struct {
 	Now   time.Time // by the store's clock

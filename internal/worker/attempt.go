@@ -59,10 +59,12 @@ type prepared struct {
 	executor executor.Executor       // nil when the node has none for the job
 	attempt  executor.Attempt
 	capture  *output.Capture
-	problem  error       // why it cannot start; nil if it can
-	started  time.Time   // when it took effect
-	handed   bool        // a receiver outside may have been asked to do the work
-	timeout  *time.Timer // from then on; nil for none
+	problem  error         // why it cannot start; nil if it can
+	secrets  *fetched      // nil for an attempt that names none
+	started  time.Time     // when it took effect
+	handed   bool          // a receiver outside may have been asked to do the work
+	timeout  *time.Timer   // from then on; nil for none
+	deadline time.Duration // when it comes, by the boot clock; 0 for none
 	ended    executor.Result
 	over     time.Time // when it had ended
 	// result is filled at its end: those of a herd that ends at once must take no
@@ -72,9 +74,16 @@ type prepared struct {
 
 // prepare makes what an attempt needs to start.
 func (w *Worker) prepare(ctx context.Context, it *item) {
+	w.make(it, w.Output.Capture(it.With.run.ID, it.Attempt.Number))
+	p := it.With.prepared
+	p.attempt.Data, p.problem = w.dataOf(ctx, it)
+}
+
+// make makes what an attempt needs, but for the data of its templates.
+func (w *Worker) make(it *item, capture *output.Capture) {
 	it.With.fence = fenceOf(it)
 	definition := it.With.job.Filled
-	p := &prepared{executor: w.Executors(definition), capture: w.Output.Capture(it.With.run.ID, it.Attempt.Number)}
+	p := &prepared{executor: w.Executors(definition), capture: capture}
 	// It outlives the context of Run, and is ended by endAll. Without a parent it
 	// costs a third, at the instant too.
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
@@ -83,11 +92,9 @@ func (w *Worker) prepare(ctx context.Context, it *item) {
 	if t := definition.Policy.Timeout; t != nil {
 		timeout = time.Duration(*t)
 	}
-	data, err := w.dataOf(ctx, it)
-	p.problem = err
 	p.attempt = executor.Attempt{
 		Job: definition, Run: it.With.run.Run, Number: it.Attempt.Number,
-		Data: data, WantsResult: it.With.run.Kind == job.RunStep || it.With.run.Kind == job.RunByFlow, Grace: grace(&definition.Policy), Fence: it.With.fence,
+		WantsResult: it.With.run.Kind == job.RunStep || it.With.run.Kind == job.RunByFlow, Grace: grace(&definition.Policy), Fence: it.With.fence,
 		Start: func() error {
 			if w.fenced(it) {
 				return errFenced
@@ -101,6 +108,7 @@ func (w *Worker) prepare(ctx context.Context, it *item) {
 			// part of it.
 			if timeout > 0 {
 				p.timeout = time.AfterFunc(timeout, func() { p.cancel(executor.ErrTimeout) })
+				p.deadline = w.Boot() + timeout
 			}
 			begun := !p.started.IsZero()
 			if p.started = w.Now(); w.Observer != nil && !begun {
@@ -115,6 +123,9 @@ func (w *Worker) prepare(ctx context.Context, it *item) {
 			p.handed = true
 			return w.handOver(ctx, it, &store.Handover{Attempt: it.Attempt, Kind: h.Kind, To: h.To, About: h.About, Timeout: timeout})
 		},
+	}
+	if names := definition.SecretNames(); len(names) > 0 && p.problem == nil {
+		p.secrets = w.fetch(p.ctx, it, names)
 	}
 	it.With.prepared = p
 }
@@ -133,8 +144,10 @@ func (w *Worker) execute(it *item) {
 	case p.ctx.Err() != nil: // cancelled between its claim and its start
 	case p.problem != nil:
 		p.ended.Reason = p.problem.Error()
+	case p.secrets != nil:
+		p.ended = w.withSecrets(p)
 	default:
-		p.ended = w.safely(p)
+		p.ended = w.safely(p, executor.Output{Stdout: p.capture.Stdout(), Stderr: p.capture.Stderr()})
 	}
 	p.over = w.Now()
 }
@@ -177,7 +190,7 @@ func (w *Worker) resultOf(it *item) *result {
 	if w.Observer != nil && !p.started.IsZero() && !res.handedOver {
 		w.Observer.Ended(it.Ready.Job, res.Outcome, res.Ended)
 	}
-	// Asked first: there are thousands a second, and mostly nobody wants to know.
+	// Asked first: there are thousands a second, and debug logs are rare.
 	if w.Log.Enabled(p.ctx, slog.LevelDebug) {
 		w.Log.Debug("an attempt has ended", "job", it.With.run.Namespace+"/"+it.With.run.Name, "run", it.With.run.ID, "attempt", it.Attempt.Number,
 			"outcome", res.Outcome, "reason", res.Reason, "took", res.Ended.Sub(res.Started))
@@ -203,7 +216,7 @@ func (w *Worker) sayUnstarted(it *item, reason string) {
 }
 
 // safely runs an attempt; an executor that panics has failed.
-func (w *Worker) safely(p *prepared) (ended executor.Result) {
+func (w *Worker) safely(p *prepared, out executor.Output) (ended executor.Result) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			run := &p.attempt.Run
@@ -217,7 +230,7 @@ func (w *Worker) safely(p *prepared) (ended executor.Result) {
 	if p.executor == nil {
 		return executor.Result{Outcome: job.OutcomeFailed, Reason: "this node has no executor for it"}
 	}
-	return p.executor.Run(p.ctx, p.attempt, executor.Output{Stdout: p.capture.Stdout(), Stderr: p.capture.Stderr()})
+	return p.executor.Run(p.ctx, p.attempt, out)
 }
 
 // dataOf returns what templates are executed with.

@@ -13,6 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/lanes"
 	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/internal/work"
+	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
@@ -87,7 +88,38 @@ func (w *Worker) gather() (batch []*item, within lanes.Set, next time.Duration) 
 }
 
 // claim asks the store for a batch and acts on the answers.
-func (w *Worker) claim(ctx context.Context, batch []*item) (err error) {
+func (w *Worker) claim(ctx context.Context, batch []*item) error {
+	return w.claimBy(ctx, batch, func(attempts []store.Attempt) ([]store.ClaimOutcome, error) {
+		return w.Store.Claim(ctx, w.Self.ID, attempts)
+	})
+}
+
+// ClaimWith lets a step that makes runs for this node claim them at once. It is given the tokens
+// for the first of them, as many as there is room for, and returns the answers to their claims.
+func (w *Worker) ClaimWith(ctx context.Context, runs []store.ReadyRun, step func(tokens []job.ID) ([]store.ClaimOutcome, error)) error {
+	var batch []*item
+	if !w.drained() {
+		w.decide(func(mind *agenda.Agenda[claim]) {
+			batch = mind.Reserve(runs, w.NewID)
+			w.claimed += len(batch)
+		})
+	}
+	if len(batch) == 0 {
+		_, err := step(nil)
+		return err
+	}
+	// What follows from the answer must be done also if the planner is stopped meanwhile.
+	return w.claimBy(context.WithoutCancel(ctx), batch, func(attempts []store.Attempt) ([]store.ClaimOutcome, error) {
+		tokens := make([]job.ID, len(attempts))
+		for i := range attempts {
+			tokens[i] = attempts[i].Token
+		}
+		return step(tokens)
+	})
+}
+
+// claimBy makes a call that claims a batch, and acts on the answers.
+func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.Attempt) ([]store.ClaimOutcome, error)) (err error) {
 	defer func() {
 		if err != nil {
 			w.decide(func(mind *agenda.Agenda[claim]) { mind.Stall() })
@@ -101,7 +133,7 @@ func (w *Worker) claim(ctx context.Context, batch []*item) (err error) {
 	edits := w.edits
 	w.mu.Unlock()
 	sent := w.elapsed()
-	outcomes, err := w.Store.Claim(ctx, w.Self.ID, attempts)
+	outcomes, err := call(attempts)
 	answered := w.elapsed()
 	var started []*item
 	w.decide(func(mind *agenda.Agenda[claim]) {
@@ -156,7 +188,7 @@ func outdated(it *item) bool {
 	return version.Recalls(it.With.run.Version, it.With.run.Due)
 }
 
-// stealLoop takes over what is overdue, whoever it is assigned to.
+// stealLoop takes over what is overdue, on any node.
 func (w *Worker) stealLoop(ctx context.Context) {
 	overdue := trouble.With(w.Log, "cannot read overdue runs", "reading overdue runs works again")
 	wait := time.NewTimer(stealEvery)

@@ -108,7 +108,7 @@ func (w *Worker) enforceFences() {
 	})
 }
 
-// cancelled is the cause with which an attempt ends that somebody wants ended.
+// cancelled is the cause with which a cancelled attempt ends.
 func cancelled(r *store.Run) error {
 	if r.CancelReason == "" {
 		return fmt.Errorf("%w by %s", executor.ErrCancelled, r.CancelBy)

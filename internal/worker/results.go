@@ -38,6 +38,24 @@ type result struct {
 	handed, handedOver bool
 }
 
+// Spool keeps results while the store does not have them. Its methods may be called from many
+// goroutines.
+type Spool interface {
+	// Keep keeps a result, which does not change any more.
+	Keep(r *store.Result)
+	// Forget forgets the result of an attempt, by its token.
+	Forget(token job.ID)
+}
+
+// finished keeps the result of an attempt and has it reported.
+func (w *Worker) finished(it *item) {
+	r := w.resultOf(it)
+	if w.Spool != nil && !r.unstarted && !r.handedOver {
+		w.Spool.Keep(&r.Result)
+	}
+	w.results.add(r)
+}
+
 // lane is that of the job.
 func (r *result) lane() int { return lanes.Of(r.item.Ready.Job) }
 
@@ -142,8 +160,8 @@ func order(a, b bool) int {
 	return 1
 }
 
-// ended takes results for a batch. It hurries when runs wait for the room that they make.
-func (w *Worker) ended() (batch []*result, within lanes.Set, wait time.Duration) {
+// toReport takes results for a batch. It hurries when runs wait for the room that they make.
+func (w *Worker) toReport() (batch []*result, within lanes.Set, wait time.Duration) {
 	w.mu.Lock()
 	hurry := w.mind.Load().Pending > 0
 	w.mu.Unlock()
@@ -161,7 +179,7 @@ func (w *Worker) ended() (batch []*result, within lanes.Set, wait time.Duration)
 func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble, again *backoff) {
 	for {
 		w.starter.settle()
-		batch, within, wait := w.ended()
+		batch, within, wait := w.toReport()
 		if wait > 0 {
 			if rest(ctx, wait); ctx.Err() != nil {
 				return
@@ -193,9 +211,12 @@ func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble, again
 			rest(ctx, pause)
 			continue
 		}
-		if w.Journal != nil {
-			for i := range batch {
-				w.Journal.Forget(batch[i].Run, batch[i].Number)
+		for _, r := range batch {
+			if w.Journal != nil {
+				w.Journal.Forget(r.Run, r.Number)
+			}
+			if w.Spool != nil {
+				w.Spool.Forget(r.Token)
 			}
 		}
 		w.reported(batch, ready, sent)
@@ -270,6 +291,10 @@ func (w *Worker) awaitReports(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
+			if w.Spool != nil {
+				w.Log.Warn("the store did not accept all results; they wait in the spool", "results", left)
+				return
+			}
 			w.Log.Warn("the store did not accept all results; those runs will count as lost", "results", left)
 			w.nameUnreported()
 			return

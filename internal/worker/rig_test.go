@@ -390,6 +390,7 @@ type rig struct {
 	silent atomic.Bool // the session is not renewed
 
 	observer worker.Observer
+	secrets  func(context.Context, work.SecretsOf) (map[string]string, error)
 	around   func(context.Context, *store.Job, time.Time) (previous, same, next time.Time, err error)
 	log      *slog.Logger
 	capacity int
@@ -457,7 +458,7 @@ func (r *rig) start() {
 		Output: collector, Journal: r.book, Observer: r.observer, Capacity: r.capacity, StealAfter: time.Second,
 		Renewed: func() time.Duration { return time.Duration(r.renewed.Load()) },
 		Boot:    func() time.Duration { return time.Since(r.began) },
-		Now:     func() time.Time { return r.now() }, Wake: r.wake, NewID: r.newID, Log: r.log, Around: r.around,
+		Now:     func() time.Time { return r.now() }, Wake: r.wake, NewID: r.newID, Log: r.log, Around: r.around, Secrets: r.secrets,
 	})
 	ctx, cancel := context.WithCancelCause(context.Background())
 	r.cancel, r.ended = cancel, make(chan struct{})
@@ -535,7 +536,7 @@ func (r *rig) planFor(session job.ID, j *store.Job, due ...time.Time) []job.ID {
 		ids = append(ids, id)
 		item.Runs = append(item.Runs, store.NewRun{ID: id, Session: session, Scheduled: at, Due: at})
 	}
-	outcomes, err := r.memory.Plan(ctx, r.self.ID, []store.PlanItem{item})
+	outcomes, _, err := r.memory.Plan(ctx, r.self.ID, []store.PlanItem{item})
 	if err != nil || outcomes[0] != store.Planned {
 		r.t.Fatalf("plan: %v, %v", outcomes, err)
 	}
@@ -568,7 +569,7 @@ func (r *rig) shards(j *store.Job, due time.Time, n int) {
 		}
 		item.Runs = append(item.Runs, store.NewRun{ID: id, Session: r.self.ID, Scheduled: due, Due: due, Shard: i, Shards: n})
 	}
-	outcomes, err := r.memory.Plan(context.Background(), r.self.ID, []store.PlanItem{item})
+	outcomes, _, err := r.memory.Plan(context.Background(), r.self.ID, []store.PlanItem{item})
 	if err != nil || outcomes[0] != store.Planned {
 		r.t.Fatalf("plan: %v, %v", outcomes, err)
 	}

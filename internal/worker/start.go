@@ -74,7 +74,7 @@ func (s *starter) add(items []*item) {
 	s.summon()
 }
 
-// summon sees to it that somebody does what is next.
+// summon wakes a goroutine for what is next.
 func (s *starter) summon() {
 	switch {
 	case len(s.queue) == 0 && s.ended.len() == 0 || s.coming:

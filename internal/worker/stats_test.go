@@ -11,6 +11,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
+// Resumed implements worker.Observer.
+func (*tally) Resumed() {}
+
 // tally keeps what an observer was told.
 type tally struct {
 	mu    sync.Mutex

@@ -30,9 +30,12 @@ type Journal interface {
 // Observer counts attempts. It is called by many goroutines at moments that
 // matter: it must neither wait nor take long.
 type Observer interface {
-	// Started is told how long after it was due an attempt has begun, Ended that
-	// it is over. An attempt that never begins is neither.
+	// Started receives how long after it was due an attempt has begun, Ended is called
+	// when it is over. An attempt that never begins is neither.
 	Started(late time.Duration)
+	// Resumed is told that an attempt continues that an earlier version of the program in this
+	// process has begun.
+	Resumed()
 	Ended(job job.ID, outcome job.Outcome, at time.Time)
 }
 
@@ -48,11 +51,13 @@ type Config struct {
 	// for the job.
 	Executors Executors
 	Output    *output.Collector
-	// Journal is told of each attempt before it begins and when the store has
-	// its result, so that the next process on this machine knows what may have
+	// Journal notes each attempt before it begins and when the store has its
+	// result, so that the next process on this machine knows what may have
 	// taken effect. May be nil.
 	Journal Journal
-	// Observer is told when attempts begin and end. May be nil.
+	// Spool keeps results until the store has them, beyond the life of this process. May be nil.
+	Spool Spool
+	// Observer is called when attempts begin and end. May be nil.
 	Observer Observer
 	// Lanes are those of this node. May be nil.
 	Lanes *lanes.Lanes
@@ -73,7 +78,11 @@ type Config struct {
 	// Around returns a scheduled time of a job, in the job's zone, between the
 	// ones before and after it. An attempt for which it fails is released.
 	Around func(ctx context.Context, j *store.Job, scheduled time.Time) (previous, same, next time.Time, err error)
-	// Wake is told when runs or cancels may be there. It is never closed.
+	// Secrets returns the values of the secrets that an attempt names, all of them. An error that
+	// is no *secret.Missing may go away: the attempt is not started, and tried again. Nil: there
+	// are none.
+	Secrets func(ctx context.Context, of work.SecretsOf) (map[string]string, error)
+	// Wake receives a hint when there may be runs or cancels. It is never closed.
 	Wake  <-chan store.Hint
 	NewID func() (job.ID, error)
 	Log   *slog.Logger
@@ -118,6 +127,8 @@ const (
 	// about what is to be claimed.
 	heeded = store.HintJobs | store.HintCancels | store.HintNodes
 	looked = store.HintRuns | store.HintPlaced
+	// leaveEvery is how often a worker that leaves looks whether its attempts have ended.
+	leaveEvery = 50 * time.Millisecond
 	// stealEvery is how often it looks for what others have left lying.
 	stealEvery = 250 * time.Millisecond
 	// callsUnderWay is how many batches of claims, and of results, are under way
@@ -144,6 +155,9 @@ type Worker struct {
 	// full is set while results are not taken because the store has no space, and noRoom
 	// while claims are refused for that.
 	full, noRoom bool
+
+	// carried are the attempts that continue without this program.
+	carried []Carried
 
 	results   results
 	handovers handovers
@@ -210,7 +224,7 @@ func New(c Config) *Worker {
 		handovers: handovers{wake: make(chan struct{}, 1)},
 		clockWake: make(chan struct{}, 1), restWake: make(chan struct{}, 1), lookWake: make(chan struct{}, 1), heedWake: make(chan struct{}, 1),
 	}
-	w.starter = newStarter(w.execute, func(it *item) { w.results.add(w.resultOf(it)) })
+	w.starter = newStarter(w.execute, w.ended)
 	return w
 }
 
@@ -418,7 +432,7 @@ func (w *Worker) hinted(ctx context.Context) error {
 	err := w.lookNear(ctx, now, ahead)
 	if err != nil {
 		w.mu.Lock()
-		w.wakeLook(hint) // nobody says it again
+		w.wakeLook(hint) // it is not repeated
 		w.mu.Unlock()
 	}
 	return err
@@ -517,7 +531,7 @@ func (w *Worker) ClockStepped() {
 func (w *Worker) Leave(ctx context.Context) error {
 	w.decide(func(mind *agenda.Agenda[claim]) { mind.Leave() })
 	w.giveBack(ctx)
-	ticker := time.NewTicker(50 * time.Millisecond)
+	ticker := time.NewTicker(leaveEvery)
 	defer ticker.Stop()
 	for {
 		w.mu.Lock()

@@ -125,35 +125,35 @@ func Flush(ctx context.Context, server Server, address string, spool *Spool, war
 
 // Flush sends what the spool has for the server, the oldest first, until that does not answer.
 func (s *sender) Flush(ctx context.Context) (f Flushed, failed error) {
-	list, err := s.spool.list()
+	list, err := s.spool.List()
 	if err != nil {
 		return f, err
 	}
 	for _, w := range list {
-		r, e := s.spool.open(w.path)
+		r, e := open(w.Path)
 		switch {
 		case r == nil: // its command is running, or another process is sending it
-		case e == nil || time.Since(w.at) > ageMax:
-			r.remove()
+		case e == nil || time.Since(w.At) > ageMax:
+			r.Remove()
 			f.Old++
-		case e.Server != s.address || failed != nil || ctx.Err() != nil || !s.isOver(e, w.at):
+		case e.Server != s.address || failed != nil || ctx.Err() != nil || !s.isOver(e, w.At):
 			f.Left++
 		default:
 			err := s.deliver(ctx, e)
 			switch {
 			case err == nil:
 				f.Sent++
-				r.remove()
+				r.Remove()
 			case isFinal(err):
 				f.Refused++
-				r.remove()
+				r.Remove()
 				s.complain(err)
 			default:
 				f.Left++
 				failed = err
 			}
 		}
-		r.release()
+		r.Release()
 	}
 	if f.Old > 0 {
 		s.warn("given up: %d reports that were unreadable or older than %s", f.Old, ageMax)

@@ -5,15 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/spool"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -29,27 +28,16 @@ const (
 // Spool is a directory of a user with what commands have to report, a file each, and with
 // their locks. Any number of processes share it.
 type Spool struct {
-	dir string
+	*spool.Dir
 	// Its bounds.
 	entries int
 	bytes   int64
 }
 
-// OpenSpool opens a spool, and makes it if it does not exist. Others must not be able to
-// write there: what they put there would be sent with the token of this user.
+// OpenSpool opens a spool, and makes it if it does not exist.
 func OpenSpool(dir string) (*Spool, error) {
-	s := &Spool{dir: dir, entries: entriesMax, bytes: bytesMax}
-	if err := os.MkdirAll(filepath.Join(dir, "locks"), 0o700); err != nil {
-		return s, err
-	}
-	info, err := os.Stat(dir)
-	if err != nil {
-		return s, err
-	}
-	if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
-		return s, fmt.Errorf("%s may be written by other users; it should belong to this one and have the mode 0700", dir)
-	}
-	return s, nil
+	d, err := spool.Open(dir, "locks")
+	return &Spool{d, entriesMax, bytesMax}, err
 }
 
 // entry is what there is to report on one start of a command.
@@ -70,94 +58,44 @@ type entry struct {
 	fresh bool
 }
 
-// record is the file of an entry, and locked as long as its process lives. Nil is one that
-// could not be written.
-type record struct {
-	file *os.File
-	path string
-}
-
-func (s *Spool) path(e *entry) string { return filepath.Join(s.dir, e.Key+".json") }
-
 // begin writes that a command is running: when this process does not come to say how it ended,
 // another one finds that out.
-func (s *Spool) begin(e *entry) (*record, error) {
-	list, _ := s.list() // what is wrong with it is found by what follows
+func (s *Spool) begin(e *entry) (*spool.Record, error) {
+	list, _ := s.List() // what is wrong with it is found by what follows
 	if s.makeRoom(list, 0); len(list) >= s.entries+running {
-		return nil, fmt.Errorf("%s has %d reports of commands that are running", s.dir, len(list))
+		return nil, fmt.Errorf("%s has %d reports of commands that are running", s.Path(), len(list))
 	}
 	data, err := json.Marshal(e)
 	if err != nil {
 		return nil, err
 	}
-	return s.write(data, s.path(e))
+	return s.Create(e.Key, data)
 }
 
 // running is how many commands may run besides the reports that wait: they have files too.
 const running = 1000
 
-// write makes the file of an entry, under a lock.
-func (s *Spool) write(data []byte, path string) (*record, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	r := &record{f, path}
-	if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
-		_, err = f.Write(append(data, '\n'))
-	}
-	if err != nil {
-		r.remove()
-		r.release()
-		return nil, err
-	}
-	return r, nil
-}
-
-// note adds what has become known of an entry. The last line of a file counts, and one that is
-// cut off does not.
-func (r *record) note(e *entry) {
-	if r == nil {
-		return
-	}
+// note adds what has become known of an entry to its record. The last line of a file counts, and
+// one that is cut off does not.
+func note(r *spool.Record, e *entry) {
 	if data, err := json.Marshal(e); err == nil {
-		_, _ = r.file.Write(append(data, '\n')) // without it the run is found by the key of its start
-	}
-}
-
-// touch notes that the command is alive.
-func (r *record) touch() {
-	if r != nil {
-		now := time.Now()
-		_ = os.Chtimes(r.path, now, now) // the reason of a report is less exact without it
-	}
-}
-
-func (r *record) remove() {
-	if r != nil {
-		_ = os.Remove(r.path) // another process may have sent it
-	}
-}
-
-func (r *record) release() {
-	if r != nil {
-		r.file.Close()
+		_ = r.Add(data) // without it the run is found by the key of its start
 	}
 }
 
 // end writes how a command has ended in the place of its record, which may be nil. Reports that
 // waited longest are dropped when there is no room, and output before that.
-func (s *Spool) end(was *record, e *entry) (r *record, dropped int, err error) {
-	defer was.release()
-	list, err := s.list()
+func (s *Spool) end(was *spool.Record, e *entry) (r *spool.Record, dropped int, err error) {
+	defer was.Release()
+	list, err := s.List()
 	if err != nil {
 		return nil, 0, err
 	}
 	if was == nil {
-		list = append(list, waiting{})
+		list = append(list, spool.File{})
 	}
 	data, err := json.Marshal(e)
-	if err == nil && total(list)+int64(len(data)) > s.bytes {
+	if err == nil && spool.Total(list)+int64(len(data)) > s.bytes {
 		kept, short := *e, *e.End
 		short.Output, kept.End = "", &short
 		data, err = json.Marshal(&kept)
@@ -166,103 +104,42 @@ func (s *Spool) end(was *record, e *entry) (r *record, dropped int, err error) {
 		return nil, 0, err
 	}
 	dropped = s.makeRoom(list, int64(len(data)))
-	fresh := s.path(e) + unfinished
-	if r, err = s.write(data, fresh); err != nil {
-		return nil, dropped, err
-	}
-	r.path = s.path(e)
-	if err = os.Rename(fresh, r.path); err != nil {
-		_ = os.Remove(fresh) // the rename has failed, and says why
-		r.release()
-		return nil, dropped, err
-	}
-	return r, dropped, nil
-}
-
-// unfinished is the end of the name of a file that is being written.
-const unfinished = ".new"
-
-// waiting is a file of the spool.
-type waiting struct {
-	path string
-	size int64
-	at   time.Time
-}
-
-// list returns the files of entries, the oldest first.
-func (s *Spool) list() (list []waiting, err error) {
-	names, err := os.ReadDir(s.dir)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		info, err := name.Info()
-		if err == nil && strings.HasSuffix(name.Name(), unfinished) && time.Since(info.ModTime()) > time.Hour {
-			_ = os.Remove(filepath.Join(s.dir, name.Name())) // of a process that was killed
-		}
-		if err != nil || !strings.HasSuffix(name.Name(), ".json") {
-			continue // it is gone, or of something else
-		}
-		list = append(list, waiting{filepath.Join(s.dir, name.Name()), info.Size(), info.ModTime()})
-	}
-	return list, nil
-}
-
-func total(list []waiting) (sum int64) {
-	for _, w := range list {
-		sum += w.size
-	}
-	return sum
+	r, err = s.Replace(e.Key, data)
+	return r, dropped, err
 }
 
 // makeRoom drops the oldest reports until one more fits, and returns how many. Commands that
 // are running keep theirs.
-func (s *Spool) makeRoom(list []waiting, size int64) (dropped int) {
-	count, sum := len(list), total(list)
+func (s *Spool) makeRoom(list []spool.File, size int64) (dropped int) {
+	count, sum := len(list), spool.Total(list)
 	for _, w := range list {
 		if count <= s.entries && sum+size <= s.bytes {
 			break
 		}
-		r, e := s.open(w.path)
+		r, e := open(w.Path)
 		if r == nil {
 			continue
 		}
 		if e == nil || e.End != nil {
-			r.remove()
+			r.Remove()
 			count--
-			sum -= w.size
+			sum -= w.Size
 			dropped++
 		}
-		r.release()
+		r.Release()
 	}
 	return dropped
 }
 
+// reportMax is many times what the file of a report has.
+const reportMax = 8 << 20
+
 // open locks a record that no process has. It returns no record if one has, and no entry if
 // the file has none.
-func (s *Spool) open(path string) (*record, *entry) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return nil, nil
-	}
-	r := &record{f, path}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		r.release()
-		return nil, nil
-	}
-	// Between both steps another process may have sent it, or written its end.
-	mine, err := f.Stat()
-	now, gone := os.Stat(path)
-	if err != nil || gone != nil || !os.SameFile(mine, now) {
-		r.release()
-		return nil, nil
-	}
-	data, err := io.ReadAll(io.LimitReader(f, 8<<20)) // many times what a report has
-	if err != nil {
-		return r, nil
-	}
+func open(path string) (*spool.Record, *entry) {
+	r, lines := spool.Take(path, reportMax)
 	var last *entry
-	for line := range bytes.Lines(data) {
+	for _, line := range lines {
 		var e entry
 		if json.Unmarshal(line, &e) == nil {
 			last = &e
@@ -284,7 +161,7 @@ const (
 // lock takes the lock of a job for this process and the command, or returns nil if it is
 // taken.
 func (s *Spool) lock(namespace, name string) (*lock, error) {
-	path := filepath.Join(s.dir, "locks", url.PathEscape(namespace+"/"+name))
+	path := s.Path("locks", url.PathEscape(namespace+"/"+name))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
@@ -334,5 +211,5 @@ func (s *Spool) forget(e *entry) {
 }
 
 func (s *Spool) definition(e *entry) string {
-	return filepath.Join(s.dir, "jobs", url.PathEscape(e.Server), url.PathEscape(e.Namespace+"/"+e.Name))
+	return s.Path("jobs", url.PathEscape(e.Server), url.PathEscape(e.Namespace+"/"+e.Name))
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/spool"
 )
 
 // The exit codes that a wrapped command does not have itself. They are those of timeout(1),
@@ -86,7 +87,7 @@ type wrapping struct {
 	Config
 	sender
 	entry   entry
-	record  *record // nil if the spool cannot be written
+	record  *spool.Record // nil if the spool cannot be written
 	lock    *lock
 	alone   bool // no server has confirmed the lock
 	signals *signals
@@ -191,7 +192,7 @@ func (w *wrapping) begin(ctx context.Context) (busy string) {
 	_, err = w.start(asked, &w.entry, true)
 	switch {
 	case client.IsType(err, client.TypeExists):
-		w.record.remove()
+		w.record.Remove()
 		w.record = nil
 		w.lock.release()
 		return "it is running already, on another machine or under another user"
@@ -199,7 +200,7 @@ func (w *wrapping) begin(ctx context.Context) (busy string) {
 		w.alone = true
 		w.complain(err)
 	default:
-		w.record.note(&w.entry)
+		note(w.record, &w.entry)
 	}
 	return ""
 }
@@ -232,9 +233,9 @@ func (w *wrapping) reportRunning(ctx context.Context, ended <-chan struct{}) {
 			w.complain(err)
 		}
 		if err == nil && first {
-			w.record.note(&w.entry)
+			note(w.record, &w.entry)
 		}
-		w.record.touch()
+		w.record.Touch()
 		due = startAgain
 		if left := until.Sub(w.Now()) / 3; err == nil && left > 0 {
 			due = left
@@ -253,16 +254,16 @@ func (w *wrapping) end(ctx context.Context, said client.Report) {
 		w.Warn("the spool cannot keep the report: %v", err)
 	}
 	if dropped > 0 {
-		w.Warn("the spool %s is full: its oldest %s given up", w.Spool.dir, reports(dropped))
+		w.Warn("the spool %s is full: its oldest %s given up", w.Spool.Path(), reports(dropped))
 	}
 	delivered := w.deliver(ctx, &w.entry)
 	switch {
 	case delivered == nil || isFinal(delivered):
-		kept.remove()
+		kept.Remove()
 	case err != nil:
 		w.Warn("the report is lost: %v", delivered)
 	}
-	kept.release()
+	kept.Release()
 	w.complain(delivered)
 	if delivered == nil {
 		if _, err := w.Flush(ctx); err != nil {

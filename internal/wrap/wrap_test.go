@@ -108,7 +108,7 @@ func TestAFullSpoolGivesUpTheOldest(t *testing.T) {
 	if strings.Count(all, "is full: its oldest report is given up") == 0 {
 		t.Errorf("nothing is said of what is given up: %q", all)
 	}
-	list, err := spool.list()
+	list, err := spool.List()
 	if err != nil || len(list) != 3 {
 		t.Fatalf("the spool has %d files, %v", len(list), err)
 	}
@@ -156,7 +156,16 @@ func TestAFullSpoolKeepsReportsWithoutTheirOutput(t *testing.T) {
 // With a disk that is full, or no directory, the command runs, and its report is sent if a
 // server takes it.
 func TestACommandRunsWithoutASpool(t *testing.T) {
-	s, spool := &server{}, &Spool{dir: filepath.Join(t.TempDir(), "absent"), entries: 1, bytes: 1}
+	dir := filepath.Join(t.TempDir(), "absent")
+	spool, err := OpenSpool(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	spool.entries, spool.bytes = 1, 1
+	s := &server{}
 	c, said := config(t, s, spool, "exit 3")
 	c.Lock = true
 	if code := Run(t.Context(), c); code != 3 || !strings.Contains(said.String(), "the lock is not held on this machine") {

@@ -116,6 +116,9 @@ type Callback struct {
 	LogID   int64
 	Code    int // CodeOK, CodeTimeout or another one, which is a failure
 	Message string
+	// raw is what was sent, and inObject is set if it was in an object, as D sends it.
+	raw      json.RawMessage
+	inObject bool
 }
 
 // callback is one as it is sent: A has Result, all others Code and Message.
@@ -137,6 +140,7 @@ func ReadCallbacks(body []byte) (list []Callback, unread int, err error) {
 		return nil, 0, RefusedEmpty
 	}
 	body = bytes.TrimSpace(body)
+	inObject := false
 	if body[0] == '{' {
 		var object struct {
 			List json.RawMessage `json:"callbackList"`
@@ -147,7 +151,7 @@ func ReadCallbacks(body []byte) (list []Callback, unread int, err error) {
 		if object.List == nil {
 			body = append(append([]byte{'['}, body...), ']')
 		} else {
-			body = object.List
+			body, inObject = object.List, true
 		}
 	}
 	from := json.NewDecoder(bytes.NewReader(body))
@@ -164,7 +168,9 @@ func ReadCallbacks(body []byte) (list []Callback, unread int, err error) {
 			unread++
 			continue
 		}
-		list = append(list, c.read())
+		said := c.read()
+		said.raw, said.inObject = raw, inObject
+		list = append(list, said)
 	}
 	if _, err := from.Token(); err != nil {
 		return nil, 0, RefusedArgument
@@ -434,23 +440,18 @@ func whole(text string) string {
 	return text
 }
 
-// Callbacks returns callbacks as all generations but D send them.
+// Callbacks returns callbacks of one body that ReadCallbacks has read, for another admin: as they
+// came, with what only that admin knows, and in the form of their generation.
 func Callbacks(list []Callback) []byte {
-	type result struct {
-		Code    int    `json:"code"`
-		Message string `json:"msg"`
+	raw := make([]json.RawMessage, len(list))
+	inObject := false
+	for i := range list {
+		raw[i], inObject = list[i].raw, inObject || list[i].inObject
 	}
-	type one struct {
-		LogID   int64  `json:"logId"`
-		Code    int    `json:"handleCode"`
-		Message string `json:"handleMsg"`
-		Result  result `json:"executeResult"`
+	if inObject {
+		return written(map[string]any{"callbackList": raw})
 	}
-	said := make([]one, len(list))
-	for i, c := range list {
-		said[i] = one{c.LogID, c.Code, c.Message, result{c.Code, c.Message}}
-	}
-	return written(said)
+	return written(raw)
 }
 
 // Address returns the base of an executor's paths: without the slashes at its end, as two

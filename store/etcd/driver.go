@@ -23,6 +23,9 @@ const (
 	callMax = 10 * time.Second
 	// keepAlive is how soon a connection that says nothing is noticed.
 	keepAlive = 5 * time.Second
+	// redialMax is how long at most after an outage etcd is tried again. By default gRPC
+	// waits up to two minutes, long after others take a silent node for lost.
+	redialMax = time.Second
 	// opsMax is how many operations a server takes in a transaction by default,
 	// --max-txn-ops. comparesMax leaves room for operations beside as many compares:
 	// nested transactions get what the outer one leaves.

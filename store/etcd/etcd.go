@@ -16,6 +16,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -41,9 +43,9 @@ type Options struct {
 	// KeepDefaults leaves jobs with the defaults that they have, for a process that is not a
 	// server.
 	KeepDefaults bool
-	// Refill is told how far the jobs have other defaults than before.
+	// Refill receives how far the jobs have the new defaults.
 	Refill func(store.Refill)
-	// Ended is told after each commit what has ended.
+	// Ended receives after each commit what has ended.
 	Ended func(store.Ends)
 
 	guard bool // see ledger.Options
@@ -145,10 +147,13 @@ func openBackend(ctx context.Context, address string, opt Options, apart bool) (
 }
 
 func configOf(ctx context.Context, a location) clientv3.Config {
+	redial := grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: keepAlive}
+	redial.Backoff.BaseDelay, redial.Backoff.MaxDelay = redialMax/4, redialMax
 	return clientv3.Config{
 		Endpoints: a.Hosts, Username: a.User, Password: a.Password, TLS: a.TLS,
 		DialTimeout: callMax, DialKeepAliveTime: keepAlive, DialKeepAliveTimeout: keepAlive,
 		PermitWithoutStream: true, Logger: zap.NewNop(), Context: context.WithoutCancel(ctx),
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(redial)},
 	}
 }
 

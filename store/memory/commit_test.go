@@ -86,7 +86,7 @@ func wrongCommits(t *testing.T, seed uint64) {
 			planned++
 		}
 		again(func() error {
-			out, err := s.Plan(ctx, session.ID, items)
+			out, _, err := s.Plan(ctx, session.ID, items)
 			for i := range out {
 				if err == nil && out[i] != store.Planned {
 					t.Fatalf("a plan that is repeated is answered %d", out[i])

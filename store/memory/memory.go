@@ -94,7 +94,7 @@ func newBackend(opt *Options) *backend {
 	}
 }
 
-// backend keeps all that there is. Nothing that it gives away is changed in place.
+// backend keeps everything. Nothing that it gives away is changed in place.
 type backend struct {
 	clock     func() time.Time
 	revisions int
@@ -166,7 +166,7 @@ func (s *backend) begin(ctx context.Context) (unlock func(), err error) {
 	return s.mu.Unlock, nil
 }
 
-// Step implements ledger.Backend: nobody else does anything meanwhile.
+// Step implements ledger.Backend: one step at a time.
 func (s *backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.Tx) error) error {
 	if s.commits != nil {
 		return s.stepCompared(ctx, o, decide)

@@ -35,12 +35,17 @@ func (s *backend) PutNote(ctx context.Context, n store.Note) (version int64, err
 	if s.notes[n.Name].Version != n.Version {
 		return 0, store.ErrConflict
 	}
-	n.Version++
+	s.writeNote(n)
+	return n.Version + 1, nil
+}
+
+// writeNote writes a note in the place of one with its version.
+func (s *backend) writeNote(n store.Note) {
 	if len(n.Text) == 0 {
 		delete(s.notes, n.Name)
-		return n.Version, nil
+		return
 	}
+	n.Version++
 	n.Text = slices.Clone(n.Text)
 	s.notes[n.Name] = n
-	return n.Version, nil
 }

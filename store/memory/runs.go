@@ -102,7 +102,7 @@ func (s *backend) Alarms(ctx context.Context, now time.Time, limit int) ([]engin
 	return runRefs(late[:min(limit, len(late))]), nil
 }
 
-// Ending implements ledger.Backend: all that there is.
+// Ending implements ledger.Backend: everything at once.
 func (s *backend) Ending(ctx context.Context, now time.Time) (e ledger.Ending, err error) {
 	unlock, err := s.begin(ctx)
 	if err != nil {

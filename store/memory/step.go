@@ -59,6 +59,19 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 	}
 	t.loadHandovers(n, b)
 	t.loadMembers(n, b)
+	t.loadDocuments(n, b)
+	for _, full := range n.Naming {
+		for _, name := range sortedKeys(t.names) {
+			if row := t.names[name]; slices.Contains(row.Document.Calendars, full) {
+				b.AddNaming(full, t.copy(row))
+			}
+		}
+	}
+	return nil
+}
+
+// loadDocuments adds what is not of a job.
+func (t *tx) loadDocuments(n *engine.Need, b *engine.Batch) {
 	if n.Calendars {
 		b.UseCalendars(cloned((*backend)(t), t.calendars))
 	}
@@ -71,14 +84,9 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 	if n.Tokens {
 		b.UseTokens((*backend)(t).allTokens())
 	}
-	for _, full := range n.Naming {
-		for _, name := range sortedKeys(t.names) {
-			if row := t.names[name]; slices.Contains(row.Document.Calendars, full) {
-				b.AddNaming(full, t.copy(row))
-			}
-		}
+	for _, name := range n.Notes {
+		b.AddNote(name, t.notes[name].Version)
 	}
-	return nil
 }
 
 // copy returns a job for the step to change.
@@ -226,6 +234,9 @@ func (t *tx) Write(c *engine.Changes) error {
 		t.audit = append(t.audit, record)
 	}
 	t.writeDocuments(c)
+	for _, n := range c.Notes {
+		(*backend)(t).writeNote(n)
+	}
 	t.writeMembers(c)
 	t.writeHandovers(c)
 	t.hints.Send(c.Hints)

@@ -112,8 +112,8 @@ func denied(ctx context.Context, conn *sql.Conn, tables []string, a *About) erro
 	return deniedChanges(ctx, conn, a)
 }
 
-// deniedChanges finds what of the rights is missing that change the schema, as far as the
-// server says: not of a user who has roles.
+// deniedChanges finds missing rights to change the schema, as far as the server lists them:
+// not for a user with roles.
 func deniedChanges(ctx context.Context, conn *sql.Conn, a *About) error {
 	given, err := texts(ctx, conn, `select privilege_type from information_schema.user_privileges where grantee = concat('\'', replace(current_user(), '@', '\'@\''), '\'')
 		union select privilege_type from information_schema.schema_privileges where grantee = concat('\'', replace(current_user(), '@', '\'@\''), '\'') and database() like table_schema`)

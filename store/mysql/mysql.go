@@ -2,7 +2,7 @@
 // or later: the store of nodes that form a cluster by using the same database.
 // What it does is in package sqldb; here is what is MySQL's own, as far as both
 // servers have it: connections, statements for many rows, the schema, and the
-// notices that nodes look for, since the servers tell nobody.
+// notices that nodes poll for, since the servers have no notifications.
 //
 // # Durability
 //
@@ -210,7 +210,7 @@ type failure struct {
 
 func (f *failure) Unwrap() []error { return []error{f.error, f.is} }
 
-// errTooLong is the driver's ErrPktTooLarge for people: that one names what nobody can set.
+// errTooLong is the driver's ErrPktTooLarge for people: that one names a setting that does not exist.
 var errTooLong = errors.New("a statement is longer than the server's max_allowed_packet")
 
 // marked gives an error the sentinel that it stands for.

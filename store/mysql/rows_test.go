@@ -24,7 +24,7 @@ func TestAClaimChangesNoLengths(t *testing.T) {
 	}
 	run := job.ID{2}
 	to := j.Cursor.Add(1)
-	planned, err := s.Plan(t.Context(), session.ID, []store.PlanItem{{
+	planned, _, err := s.Plan(t.Context(), session.ID, []store.PlanItem{{
 		Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: to,
 		Runs: []store.NewRun{{ID: run, Session: session.ID, Scheduled: to, Due: to}},
 	}})

@@ -152,7 +152,7 @@ func (t *text) write(op sqldb.Op, b *sqldb.Batch, row int) int {
 		key := b.Columns[0].Name
 		fmt.Fprintf(t, " on duplicate key update %s=%s.%s", key, b.Name, key)
 	case sqldb.Upsert, sqldb.Update:
-		// Rows to update are there: whoever writes them has locked them.
+		// Rows to update exist: the step has locked them.
 		t.WriteString(" on duplicate key update ")
 		for i := b.Key; i < len(b.Columns); i++ {
 			t.comma(i - b.Key)

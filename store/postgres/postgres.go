@@ -54,7 +54,7 @@ const (
 	// connections is how many there are at most, where the address does not say
 	// pool_max_conns: beyond some, commits wait for each other.
 	connections = 10
-	// rollbackMax bounds a rollback, which goes on after the context of its call.
+	// rollbackMax bounds a rollback, which continues after the context of its call.
 	rollbackMax = time.Second
 	// versionMin is the oldest server that there are the statements for.
 	versionMin = 13
@@ -63,10 +63,10 @@ const (
 // settings are what connections set, where the address does not.
 var settings = map[string]string{
 	"application_name": "belfry",
-	// Whoever waits for a lock has to see what was done behind it, also where transactions
-	// are begun by the pool.
+	// A transaction that has waited for a lock must see what was committed before it was
+	// released, also where the pool begins transactions.
 	"default_transaction_isolation": "read committed",
-	// Otherwise it is that of the database, or what somebody has said for the user.
+	// The default is that of the database, or of the user.
 	"client_encoding": "UTF8",
 	// No statement takes long. One that does is in the way of others.
 	"statement_timeout": "30s",
@@ -75,12 +75,12 @@ var settings = map[string]string{
 	// locks: no transaction waits for its client.
 	"idle_in_transaction_session_timeout": "5s",
 	// A page of the feed of changes is read in some milliseconds: processes that would help
-	// with it take longer to start, and read ahead what nobody asked for.
+	// with it take longer to start, and read ahead for nothing.
 	"max_parallel_workers_per_gather": "0",
 	// To compile statements takes longer than they do.
 	"jit": "off",
-	// Whoever plans a statement once for arrays of any length, on tables that are empty
-	// now and full later, finds it cheap to read all rows: each has an index instead.
+	// A plan that is made once for arrays of any length, on tables that are empty now and
+	// full later, would read all rows: each statement has an index instead.
 	// Only a plain scan of it marks the entries of rows that are gone, so that the next
 	// one passes over them; where runs come and go they pile up otherwise.
 	"enable_seqscan":    "off",
@@ -198,8 +198,8 @@ func unreached(err error) error {
 }
 
 // seesSettings tells whether the server has the settings of a connection. Poolers refuse
-// them, or leave them out: then the tables would be those of another schema, and whoever is
-// frozen would hold its locks.
+// them, or leave them out: then the tables would be those of another schema, and a frozen
+// process would hold its locks.
 func (d *database) seesSettings(ctx context.Context, names []string) error {
 	const instead = "the address must be that of the database itself, and not of a connection pooler such as PgBouncer"
 	var lost []string

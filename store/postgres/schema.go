@@ -17,11 +17,11 @@ var migrations embed.FS
 // scripts returns the migrations in their order.
 func scripts() (sqldb.Migrations, error) { return sqldb.ReadMigrations(migrations) }
 
-// migrationLock is the advisory lock of whoever changes the schema: "belfry".
+// migrationLock is the advisory lock for changes of the schema: "belfry".
 const migrationLock = 0x62656c667279
 
-// partsLock is that of whoever changes the parts of history: two that make the same one at
-// once have an error in the server's log.
+// partsLock is the one for changes of the parts of history: two processes that make the same
+// part at once leave an error in the server's log.
 const partsLock = migrationLock + 1
 
 // migrateMax is how often nodes that go on meanwhile may be in the way of who changes the
@@ -66,8 +66,8 @@ func (d *database) tryMigrate(ctx context.Context) error {
 	})
 }
 
-// makeSchema makes the schema that the address names. One that is there is left alone:
-// "if not exists" wants the right to make schemas all the same.
+// makeSchema makes the schema that the address names. An existing one is left alone:
+// "if not exists" needs the right to create schemas all the same.
 func (d *database) makeSchema(ctx context.Context, t pgx.Tx) error {
 	if d.schema == "" {
 		return nil
@@ -114,8 +114,8 @@ const (
 	// daysAhead is for how many days to come there are parts of history: nodes
 	// that could not make any for so long go on.
 	daysAhead = 3
-	// partMax bounds the wait of whoever makes or removes a part for what is going
-	// on in the table, and by that the wait of others behind it.
+	// partMax bounds how long the making or removal of a part waits for transactions on
+	// the table, and by that the wait of others behind it.
 	partMax = "200ms"
 )
 

@@ -213,7 +213,7 @@ func (d *driver) fill(ctx context.Context, apply func(replica.Update)) (at place
 		whole.Puts = append(whole.Puts, p)
 	}
 	d.mu.Lock()
-	if lost > 0 && d.mark == mark { // what is lost is told once
+	if lost > 0 && d.mark == mark { // a loss is reported once
 		d.mark = place{}
 	}
 	d.mu.Unlock()

@@ -41,11 +41,11 @@ type Options struct {
 	// KeepDefaults leaves jobs with the defaults that they have, for a process that is not a
 	// server.
 	KeepDefaults bool
-	// Refill is told how far the jobs have other defaults than before.
+	// Refill receives how far the jobs have the new defaults.
 	Refill func(store.Refill)
-	// Ended is told after each commit what has ended.
+	// Ended receives after each commit what has ended.
 	Ended func(store.Ends)
-	// Lost is told how many acknowledged steps are gone after a failover or a restart. It is
+	// Lost receives how many acknowledged steps are gone after a failover or a restart. It is
 	// called on the goroutine that follows the server and must not wait.
 	Lost func(steps int64)
 

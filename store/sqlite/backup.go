@@ -17,7 +17,7 @@ import (
 
 // Backup writes all of a database, as it is at one moment, into a file that must
 // not exist yet. A server may have the database open, in this or in another
-// process: it goes on, and its log grows until the backup is done. The file is
+// process: it keeps running, and its log grows until the backup is done. The file is
 // whole when Backup returns nil, and not there otherwise.
 func Backup(ctx context.Context, path, to string) error {
 	if err := backup(ctx, path, to); err != nil {
@@ -78,7 +78,7 @@ func copyInto(ctx context.Context, c *conn, path, to string) error {
 	return err
 }
 
-// publish gives a file that is whole its name, unless somebody else has taken it
+// publish gives a file that is whole its name, unless another process has taken it
 // meanwhile, and sees to it that both are on disk.
 func publish(part, to string) error {
 	if err := syncFile(part); err != nil {

@@ -129,7 +129,7 @@ func TestWhatWasPlannedOrGoingOnDoesNotRunAfterARestore(t *testing.T) {
 	}
 	due := clock.Add(10 * time.Second)
 	planned := ids.next()
-	out, err := s.Plan(ctx, session.ID, []store.PlanItem{{
+	out, _, err := s.Plan(ctx, session.ID, []store.PlanItem{{
 		Job: main.Definition.UID, Epoch: main.Definition.Epoch, From: main.Cursor, To: due,
 		Runs: []store.NewRun{{ID: planned, Session: session.ID, Scheduled: due, Due: due}},
 	}})

@@ -153,7 +153,7 @@ func (l *lives) flush(ctx context.Context, share, size, at, n, batch int) error 
 	for done := 0; done < n; done += batch {
 		from := share + (at+done)%(size-size%batch)
 		items, attempts := l.plan(from, batch)
-		planned, err := l.s.Plan(ctx, l.session, items)
+		planned, _, err := l.s.Plan(ctx, l.session, items)
 		if err != nil {
 			return err
 		}
@@ -276,7 +276,7 @@ func BenchmarkClaim10000(b *testing.B) {
 		var attempts []store.Attempt
 		for from := 0; from < runs; from += store.MaxBatch {
 			items, batch := l.plan(from, store.MaxBatch)
-			if _, err := s.Plan(b.Context(), session, items); err != nil {
+			if _, _, err := s.Plan(b.Context(), session, items); err != nil {
 				b.Fatal(err)
 			}
 			attempts = append(attempts, batch...)
@@ -458,7 +458,7 @@ func BenchmarkSearch(b *testing.B) {
 			at := item.From.Add(time.Duration(i+1) * time.Microsecond)
 			item.Missed = append(item.Missed, store.MissedSpan{ID: ids.next(), First: at, Last: at, Count: 1, Reason: "no node planned it in time"})
 		}
-		if outcomes, err := s.Plan(b.Context(), session, []store.PlanItem{item}); err != nil || outcomes[0] != store.Planned {
+		if outcomes, _, err := s.Plan(b.Context(), session, []store.PlanItem{item}); err != nil || outcomes[0] != store.Planned {
 			b.Fatal(outcomes, err)
 		}
 	}
@@ -522,7 +522,7 @@ func BenchmarkExpire(b *testing.B) {
 			at := item.From.Add(time.Duration(i+1) * time.Microsecond)
 			item.Missed = append(item.Missed, store.MissedSpan{ID: ids.next(), First: at, Last: at, Count: 1})
 		}
-		if outcomes, err := s.Plan(b.Context(), session, []store.PlanItem{item}); err != nil || outcomes[0] != store.Planned {
+		if outcomes, _, err := s.Plan(b.Context(), session, []store.PlanItem{item}); err != nil || outcomes[0] != store.Planned {
 			b.Fatal(outcomes, err)
 		}
 		clock = clock.Add(time.Hour)

@@ -180,7 +180,7 @@ func TestWhatWasUndoneIsForgotten(t *testing.T) {
 		Runs: []store.NewRun{{ID: job.ID{1}, Session: session, Scheduled: from.Add(time.Microsecond), Due: from.Add(time.Microsecond)}},
 	}
 	plan := func() error {
-		out, err := s.Plan(t.Context(), session, []store.PlanItem{item})
+		out, _, err := s.Plan(t.Context(), session, []store.PlanItem{item})
 		if err == nil && out[0] != store.Planned {
 			err = fmt.Errorf("plan: %v", out)
 		}

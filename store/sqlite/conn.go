@@ -56,7 +56,7 @@ func openConn(path string, create bool) (*conn, error) {
 		return nil, err
 	}
 	lib.Xsqlite3_extended_result_codes(c.tls, c.db, 1)
-	// Nobody else writes, so that only a checkpoint or a recovery of the log
+	// There is no other writer, so that only a checkpoint or a recovery of the log
 	// can be in the way, for a moment.
 	lib.Xsqlite3_busy_timeout(c.tls, c.db, 10_000)
 	// Without it SQLite plans a statement again whenever another value is bound
@@ -110,7 +110,7 @@ func (c *conn) inserted() int64 { return lib.Xsqlite3_last_insert_rowid(c.tls, c
 // connection was opened.
 func (c *conn) totalChanges() int64 { return lib.Xsqlite3_total_changes64(c.tls, c.db) }
 
-// checkpoint writes the log back as far as nobody is in the way, and returns
+// checkpoint writes the log back as far as no reader is in the way, and returns
 // the pages in the log and those of them that are written back.
 func (c *conn) checkpoint(mode int32) (pages, done int, err error) {
 	rc := lib.Xsqlite3_wal_checkpoint_v2(c.tls, c.db, 0, mode, c.out, c.out+4)

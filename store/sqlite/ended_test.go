@@ -68,7 +68,7 @@ func TestEachEndIsToldOnceAfterItsCommit(t *testing.T) {
 		Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: j.Cursor.Add(10 * time.Minute),
 		Missed: []store.MissedSpan{{ID: ids.next(), First: j.Cursor.Add(time.Minute), Last: j.Cursor.Add(10 * time.Minute), Count: 10}},
 	}
-	if out, err := s.Plan(ctx, session.ID, []store.PlanItem{item}); err != nil || out[0] != store.Planned {
+	if out, _, err := s.Plan(ctx, session.ID, []store.PlanItem{item}); err != nil || out[0] != store.Planned {
 		t.Fatal(out, err)
 	}
 	if pauses != "" {

@@ -55,7 +55,7 @@ func writeUntilKilled(path string) error {
 					Job: j.Definition.UID, Epoch: 1, From: cursor, To: to,
 					Runs: []store.NewRun{{ID: a.Run, Session: session.ID, Scheduled: to, Due: to}},
 				}
-				if _, err = s.Plan(ctx, session.ID, []store.PlanItem{item}); err != nil {
+				if _, _, err = s.Plan(ctx, session.ID, []store.PlanItem{item}); err != nil {
 					break
 				}
 				cursor = to

@@ -22,7 +22,7 @@ func lockFile(path string) (*os.File, error) {
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		// Whoever has the lock has written its number there.
+		// The owner of the lock has written its process id there.
 		text, _ := io.ReadAll(io.LimitReader(f, 32))
 		who := ""
 		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {

@@ -251,8 +251,8 @@ func damage(ctx context.Context, c *conn, pragma string) error {
 	return fmt.Errorf("%w: %s", store.ErrDamaged, wrong)
 }
 
-// interruptEvery is how often what goes on after the end of its context is
-// interrupted: SQLite forgets an interrupt that comes between two statements.
+// interruptEvery is how often a statement that outlives its context is interrupted:
+// SQLite forgets an interrupt that comes between two statements.
 const interruptEvery = 10 * time.Millisecond
 
 // interruptible has a connection interrupted when the context ends, until release is
@@ -350,5 +350,5 @@ func (d *database) Close() error {
 	return errors.Join(append(errs, d.writer.close(), unlock(d.lock))...)
 }
 
-// passive is the checkpoint mode that writes back what nobody is in the way of.
+// passive is the checkpoint mode that writes back what no reader is in the way of.
 const passive = lib.SQLITE_CHECKPOINT_PASSIVE

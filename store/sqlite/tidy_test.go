@@ -135,7 +135,7 @@ func TestWhatStaysHidesNothingFromTidy(t *testing.T) {
 					Runs: []store.NewRun{{ID: job.ID{0xff, byte(i)}, Session: session.ID, Scheduled: at, Due: at}}, // behind all others
 				})
 			}
-			if _, err := s.Plan(ctx, session.ID, plan); err != nil {
+			if _, _, err := s.Plan(ctx, session.ID, plan); err != nil {
 				t.Fatal(err)
 			}
 			other := benchJob(3, job.Policy{LateBy: &forever})

@@ -252,7 +252,7 @@ func (d *database) statement(text string) *statement {
 	if s, ok := d.statements.Load(text); ok {
 		return s.(*statement)
 	}
-	// Nobody else is in the way of the one who writes.
+	// There is one writer, without conflicts.
 	own, _, _ := strings.Cut(text, " for update")
 	own = strings.TrimSuffix(own, " order by coalesce(s.uid, '')")
 	own = strings.ReplaceAll(own, "uid/*n*/", "n")

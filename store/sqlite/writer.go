@@ -187,7 +187,7 @@ func (w *writer) lose(err error) {
 	}
 }
 
-// leave ends the turn of a call: the next one goes on in the same transaction, or it is
+// leave ends the turn of a call: the next one continues in the same transaction, or it is
 // committed first.
 func (w *writer) leave() {
 	if g := w.group; g != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// auditTests are about who has changed what.
+// auditTests are about changes and their actors.
 var auditTests = []test{
 	{"a record of the audit says what is different", func(e *env) {
 		e.put("name: a\ndescription: old\nschedule: {cron: '0 1 * * *'}\nrun: {shell: one, env: {A: '1', PASSWORD: hunter2}}")

@@ -21,7 +21,7 @@ func (e *env) puts(texts ...string) (list []store.PutJob) {
 	return list
 }
 
-// refusedItem wants a batch to be refused because of one of its items.
+// refusedItem demands that a batch is refused because of one of its items.
 func (e *env) refusedItem(list []store.PutJob, item int, want error) {
 	e.Helper()
 	_, err := e.PutJobs(e.ctx, list)
@@ -214,7 +214,7 @@ var batchTests = []test{
 			equal(e, "name", found[i+1].Definition.FullName(), name)
 		}
 		compareJobs(e, "a job by its name", found[1], got[len(got)-1])
-		uids := make([]job.ID, len(names)) // the first is nobody's
+		uids := make([]job.ID, len(names)) // the first belongs to no job
 		for i, j := range slices.Backward(got) {
 			uids[len(got)-i] = j.Definition.UID
 		}

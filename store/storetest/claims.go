@@ -266,7 +266,7 @@ var claimTests = []test{
 		}
 		e.must(e.Leave(e.ctx, b.ID))
 		e.must(e.Leave(e.ctx, c.ID))
-		e.must(e.End(e.ctx, c.ID)) // nobody knows it any more
+		e.must(e.End(e.ctx, c.ID)) // it is forgotten
 		e.planned(item, store.Planned)
 		e.clock.Advance(time.Second)
 		again := []store.Session{e.join("b"), e.join("c")}

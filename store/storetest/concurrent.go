@@ -227,7 +227,7 @@ func (c *crowd) planSome(r *rand.Rand, node store.Session) {
 		return
 	}
 	for range 1 + r.IntN(2) { // sometimes the answer is lost
-		got, err := c.Plan(c.ctx, node.ID, []store.PlanItem{item})
+		got, _, err := c.Plan(c.ctx, node.ID, []store.PlanItem{item})
 		if !c.check(err) || got[0] != store.Planned {
 			return
 		}

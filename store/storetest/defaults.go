@@ -37,7 +37,7 @@ func (r *refills) startWith(d job.Defaults, most time.Duration) (s store.Store, 
 	return r.open(r.T, d, most, func(is store.Refill) { c <- is }), c
 }
 
-// end waits for the last that is told.
+// end waits for the last report.
 func (r *refills) end(heard <-chan store.Refill) store.Refill {
 	r.Helper()
 	const told = 2 * time.Minute // for a machine that does much else

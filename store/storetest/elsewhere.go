@@ -27,7 +27,7 @@ func Elsewhere(t *testing.T, open func() store.Store) {
 		t.Errorf("told was\n%s\nwant\n%s", got, want)
 	}
 
-	// Its own changes are told to nobody but the other.
+	// Only the other one receives its changes.
 	back := changes.EventsElsewhere(ctx)
 	hears(ctx, t, back, follows)
 	live(t, follows, "two")
@@ -58,8 +58,8 @@ func Elsewhere(t *testing.T, open func() store.Store) {
 	}
 }
 
-// hears returns when one node is told what another one does from then on. What was told
-// before is gone.
+// hears returns when one node receives what another one does from then on. Earlier events
+// are gone.
 func hears(ctx context.Context, t *testing.T, from <-chan []store.Event, other store.Store) {
 	t.Helper()
 	for {

@@ -233,7 +233,7 @@ var endTests = []test{
 		equal(e, "attempt", r.Attempt, 2)
 		equal(e, "session", r.Session, job.ID{})
 		e.want(e.Renew(e.ctx, e.a.ID, store.Load{}), store.ErrSessionOver) // something of it was reaped
-		_, err := e.Plan(e.ctx, e.a.ID, nil)
+		_, _, err := e.Plan(e.ctx, e.a.ID, nil)
 		e.want(err, store.ErrSessionOver)
 		e.pass(30*time.Second, b)
 		e.must(e.Renew(e.ctx, b.ID, store.Load{}))
@@ -366,16 +366,30 @@ var endTests = []test{
 		e.must(err)
 		counts(1, 1, 2, 0) // a cancelled run has neither succeeded nor failed
 
+		// A job may follow beside a schedule of its own.
+		both := e.put("name: both\nschedule: {cron: '* * * * *', on: [{job: a, outcome: finished}]}")
+		upstream := e.trigger(j)
+		e.claim(e.a, upstream, store.Started)
+		e.finish(upstream, job.OutcomeSucceeded)
+		counts(2, 1, 3, 0)
+		e.plan(both, 2*time.Second)
+		kinds := map[job.RunKind]int{}
+		for _, r := range e.active(both) {
+			kinds[r.Kind]++
+		}
+		equal(e, "runs that follow", kinds[job.RunOn], 1)
+		equal(e, "runs by the clock", kinds[job.RunScheduled], 1)
+
 		// A timeout is a failure, and so is a loss.
 		e.put(everyMinute + "\npolicy: {overlap: allow}")
 		late := e.trigger(j)
 		e.claim(e.a, late, store.Started)
 		e.finish(late, job.OutcomeTimedOut)
-		counts(1, 2, 3, 0)
+		counts(2, 2, 4, 0)
 		lost := e.trigger(j)
 		e.claim(e.a, lost, store.Started)
 		e.must(e.Reap(e.ctx, e.join("a").ID, []store.Attempt{lost}))
-		counts(1, 3, 4, 0)
+		counts(2, 3, 5, 0)
 	}},
 	{"once: what is split is followed when the last shard has ended, by the worst of them", func(e *env) {
 		e.join("b")

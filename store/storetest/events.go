@@ -106,7 +106,7 @@ var eventTests = []test{
 		e.clock.Advance(time.Second)
 		e.claim(e.a, runs[0], store.Started)
 		told := e.follow()
-		_, err := e.Cancel(e.ctx, runs[0].Run, "ann", "enough") // it goes on until it has ended
+		_, err := e.Cancel(e.ctx, runs[0].Run, "ann", "enough") // it runs until it has ended
 		e.must(err)
 		e.must(e.Drain(e.ctx, store.DrainNode{Node: "a", Actor: "bob"})) // and has the other no more
 		e.told(told(), "run.cancel "+j.Definition.FullName()+" ann", "node.drain a bob")

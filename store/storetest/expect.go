@@ -18,7 +18,7 @@ func expecting(e *env, policy string) (*store.Job, store.Attempt) {
 	return j, a
 }
 
-// alerts returns what is told now, by scheduled time.
+// alerts returns the alerts that are due now, by scheduled time.
 func (e *env) alerts() string {
 	e.Helper()
 	list, err := e.Alerts(e.ctx, 10)

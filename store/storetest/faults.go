@@ -19,7 +19,7 @@ var faultTests = []test{
 		if _, err := e.Store.PutJob(ctx, store.PutJob{Definition: e.document("name: b"), Actor: "ann"}); !errors.Is(err, context.Canceled) {
 			e.Errorf("put: %v", err)
 		}
-		if _, err := e.Store.Plan(ctx, e.a.ID, []store.PlanItem{e.planItem(e.reload(j), start.Add(5*time.Second))}); !errors.Is(err, context.Canceled) {
+		if _, _, err := e.Store.Plan(ctx, e.a.ID, []store.PlanItem{e.planItem(e.reload(j), start.Add(5*time.Second))}); !errors.Is(err, context.Canceled) {
 			e.Errorf("plan: %v", err)
 		}
 		if _, err := e.Store.Claim(ctx, e.a.ID, []store.Attempt{a}); !errors.Is(err, context.Canceled) {
@@ -47,7 +47,7 @@ var faultTests = []test{
 			item := e.planItem(j, start.Add(time.Second))
 			var planned []store.PlanOutcome
 			e.interrupted(delay, func(ctx context.Context) (err error) {
-				planned, err = e.Plan(ctx, e.a.ID, []store.PlanItem{item})
+				planned, _, err = e.Plan(ctx, e.a.ID, []store.PlanItem{item})
 				return err
 			})
 			equal(e, "planned", planOutcomes[planned[0]], "planned")

@@ -273,7 +273,7 @@ var handoverTests = []test{
 		one := e.toAsk(h.Number)[0]
 		equal(e, "by", one.Run.CancelBy, "ann")
 		e.toAsk()
-		// Cancelled while somebody asks after it: that is not put off.
+		// Cancelled while a keeper asks after it: that is not put off.
 		b, k := e.handedOver("name: b")
 		e.clock.Advance(store.AskAgain)
 		list, err := e.ToAsk(e.ctx, elsewhere, 10)

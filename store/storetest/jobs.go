@@ -246,7 +246,7 @@ var jobTests = []test{
 		})
 		e.tidy()
 		equal(e, "state", e.reload(j).Definition.Status.State, job.JobPaused)
-		e.clock.Advance(5 * time.Minute) // nobody looks before
+		e.clock.Advance(5 * time.Minute) // no node looks before
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
 		e.tidy()
 		j = e.reload(j)
@@ -425,6 +425,8 @@ var jobTests = []test{
 		equal(e, "text in a name", names(store.JobQuery{Limit: 3, Text: "j3"}), "n1/j3")
 		equal(e, "text with signs", names(store.JobQuery{Limit: 3, Text: "%"}), "")
 		equal(e, "state", names(store.JobQuery{Limit: 3, State: job.JobPaused}), "n0/j0")
+		e.put("name: graph\nnamespace: n2\nlabels: {shell: flow}\nrun: {flow: {steps: [{name: a, run: {shell: 'true'}}]}}")
+		equal(e, "work", names(store.JobQuery{Limit: 3, Work: job.WorkFlow}), "n2/graph")
 	}},
 	{"a query that selects few of many jobs looks at a bounded part, and goes on", func(e *env) {
 		// At once, since stores write together what comes together.

@@ -52,7 +52,7 @@ func (l *life) batch(ctx context.Context, n int) error {
 		attempts[i] = store.Attempt{Job: items[i].Job, Run: items[i].Runs[0].ID, Number: 1, Token: l.ids.next()}
 	}
 	l.at += n
-	planned, err := l.s.Plan(ctx, l.session, items)
+	planned, _, err := l.s.Plan(ctx, l.session, items)
 	if err != nil {
 		return err
 	}

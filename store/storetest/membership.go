@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,50 @@ var membershipTests = []test{
 			sameTime(e, "renewed", got.Renewed, start.Add(time.Second))
 		}
 	}},
+	{"a process that executes another version describes its session anew and keeps its attempts", func(e *env) {
+		a := e.plan(e.put(everyMinute), time.Second)[0]
+		e.claim(e.a, a, store.Started)
+		e.clock.Advance(time.Second)
+		_, err := e.Sessions(e.ctx) // as a cache may know them
+		e.must(err)
+		next := e.a
+		next.Version, next.Labels, next.Roles, next.Capacity, next.Address = "2.0", map[string]string{"zone": "b"}, []string{store.RoleWorker}, 3, "http://new"
+		joined, err := e.Join(e.ctx, next)
+		e.must(err)
+		if since := joined.Joined.Sub(e.a.Joined); since <= 0 || since > time.Millisecond {
+			e.Errorf("the session began %s later, want a trace later so that caches notice", since)
+		}
+		list, err := e.Sessions(e.ctx)
+		e.must(err)
+		equal(e, "sessions", len(list), 1)
+		got := list[0]
+		equal(e, "description", fmt.Sprint(got.Version, got.Labels["zone"], got.Roles, got.Capacity, got.Address), "2.0b[worker] 3http://new")
+		sameTime(e, "renewed", got.Renewed, e.clock.Now())
+		mine, err := e.Mine(e.ctx, e.a.ID)
+		e.must(err)
+		if len(mine) != 1 || mine[0].Present() != a {
+			e.Errorf("the session runs %+v, want %+v", mine, a)
+		}
+		e.finish(a, job.OutcomeSucceeded)
+	}},
+	{"a process does not take back a session that is over, leaves or was succeeded", func(e *env) {
+		b, c := e.join("b"), e.join("c")
+		e.must(e.Leave(e.ctx, b.ID))
+		_, err := e.Join(e.ctx, b)
+		e.want(err, store.ErrSessionOver)
+		later := c
+		later.ID = e.id()
+		_, err = e.Join(e.ctx, later)
+		e.must(err)
+		_, err = e.Join(e.ctx, c)
+		e.want(err, store.ErrSessionOver)
+		a := e.plan(e.put(everyMinute+"\npolicy: {lost_after: 10s}"), time.Second)[0]
+		e.claim(e.a, a, store.Started)
+		e.pass(time.Minute, later)
+		e.must(e.Reap(e.ctx, later.ID, []store.Attempt{a}))
+		_, err = e.Join(e.ctx, e.a)
+		e.want(err, store.ErrSessionOver)
+	}},
 	{"a session that was silent may go on as long as nothing of it was reaped", func(e *env) {
 		e.clock.Advance(time.Minute)
 		e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
@@ -80,7 +125,7 @@ var membershipTests = []test{
 		j := e.put(everyMinute)
 		at := e.clock.Now().Add(time.Second).Truncate(time.Second)
 		run := store.NewRun{ID: e.id(), Session: b.ID, Scheduled: at, Due: at}
-		out, err := e.Plan(e.ctx, e.a.ID, []store.PlanItem{{Job: j.Definition.UID, Epoch: 1, From: j.Cursor, To: at, Runs: []store.NewRun{run}}})
+		out, _, err := e.Plan(e.ctx, e.a.ID, []store.PlanItem{{Job: j.Definition.UID, Epoch: 1, From: j.Cursor, To: at, Runs: []store.NewRun{run}}})
 		e.must(err)
 		equal(e, "outcome", out[0], store.Planned)
 		equal(e, "session", e.run(run.ID).Session, job.ID{})
@@ -188,7 +233,7 @@ var membershipTests = []test{
 		equal(e, "session of a run that was placed on it", e.run(runs[2].Run).Session, job.ID{})
 		e.clock.Advance(2 * time.Second)
 		e.claim(e.a, runs[2], store.Taken)
-		hand := e.trigger(j) // placed on it by somebody who does not know yet
+		hand := e.trigger(j) // placed on it by a planner that does not know yet
 		equal(e, "session of a run by hand", e.run(hand.Run).Session, job.ID{})
 		e.claim(e.a, hand, store.Taken)
 		e.must(e.Release(e.ctx, e.a.ID, runs[1:2]))
@@ -222,7 +267,7 @@ var membershipTests = []test{
 		equal(e, "the other takes runs", b.Takes(), true)
 		e.must(e.End(e.ctx, e.a.ID))
 		e.must(e.End(e.ctx, again.ID))
-		// Nobody has the name, and it is still drained.
+		// No session has the name, and it is still drained.
 		e.must(e.Drain(e.ctx, store.DrainNode{Node: "a", Undo: true, Actor: "ann"}))
 		equal(e, "takes runs", func() bool { s := e.join("a"); return s.Takes() }(), true)
 	}},

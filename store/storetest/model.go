@@ -441,6 +441,12 @@ func (p *pair) delete() {
 	_, _ = both(p, "delete "+j.Definition.Name, func(s store.Store) (bool, error) { return true, s.DeleteJob(p.ctx, d) })
 }
 
+// planAnswer is what Plan returns.
+type planAnswer struct {
+	outcomes []store.PlanOutcome
+	claims   []store.ClaimOutcome
+}
+
 func (p *pair) plan() {
 	j := p.job()
 	if j == nil {
@@ -472,11 +478,15 @@ func (p *pair) plan() {
 		if shards > 1 {
 			n.Shards = shards
 		}
+		claims := p.chance(40)
 		for n.Shard = range shards {
 			n.ID = p.id()
 			n.Session = job.ID{}
 			if p.chance(80) {
 				n.Session = pick(p, p.nodes).ID
+			}
+			if n.Token = (job.ID{}); claims {
+				n.Token = p.id()
 			}
 			item.Runs = append(item.Runs, n)
 		}
@@ -485,8 +495,9 @@ func (p *pair) plan() {
 	item.Complete = p.chance(3)
 	session := pick(p, p.nodes).ID
 	for range 1 + p.random.IntN(2) {
-		_, _ = both(p, fmt.Sprintf("plan %s: %+v", j.Definition.Name, item), func(s store.Store) ([]store.PlanOutcome, error) {
-			return s.Plan(p.ctx, session, []store.PlanItem{item})
+		_, _ = both(p, fmt.Sprintf("plan %s: %+v", j.Definition.Name, item), func(s store.Store) (a planAnswer, err error) {
+			a.outcomes, a.claims, err = s.Plan(p.ctx, session, []store.PlanItem{item})
+			return a, err
 		})
 	}
 }
@@ -659,11 +670,18 @@ func (p *pair) join() {
 
 func (p *pair) membership() {
 	n := pick(p, p.nodes)
-	switch p.random.IntN(4) {
+	switch p.random.IntN(5) {
 	case 0:
 		_, _ = both(p, "leave "+n.Node, func(s store.Store) (bool, error) { return true, s.Leave(p.ctx, n.ID) })
 	case 1:
 		_, _ = both(p, "end "+n.Node, func(s store.Store) (bool, error) { return true, s.End(p.ctx, n.ID) })
+	case 2:
+		n.Version += "+"
+		_, _ = both(p, "join "+n.Node+" again", func(s store.Store) (store.Session, error) {
+			got, err := s.Join(p.ctx, n)
+			sortIDs(got.Predecessors)
+			return got, err
+		})
 	default:
 		p.join()
 	}

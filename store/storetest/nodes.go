@@ -63,7 +63,7 @@ func (n *nodes) Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor, 
 	return n.next().Cursors(ctx, uids)
 }
 
-func (n *nodes) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+func (n *nodes) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	return n.next().Plan(ctx, session, items)
 }
 

@@ -81,6 +81,42 @@ var noteTests = []test{
 			version = next.Load()
 		}
 	}},
+	{"a note with an audit record is written with it or not at all", func(e *env) {
+		put := func(version int64, text, action string) error {
+			return e.PutAudited(e.ctx, store.AuditedNote{
+				Note:  store.Note{Name: "s/1", Version: version, Text: []byte(text)},
+				Audit: store.AuditRecord{Actor: "wei", Action: action, Object: "default/s", Version: 7, Detail: "in words"},
+			})
+		}
+		version := func() int64 {
+			list, err := e.Notes(e.ctx, "s/", "", 1)
+			e.must(err)
+			if len(list) == 0 {
+				return 0
+			}
+			return list[0].Version
+		}
+		e.must(put(0, "one", "secret.create"))
+		first := version()
+		e.want(put(0, "again", "secret.create"), store.ErrConflict)
+		e.want(put(first+1, "later", "secret.change"), store.ErrConflict)
+		e.must(put(first, "two", "secret.change"))
+		e.note("s/1", version(), "three")
+		e.want(put(first, "late", "secret.change"), store.ErrConflict)
+		e.must(put(version(), "", "secret.delete"))
+		equal(e, "notes", e.notes("s/", ""), "")
+		e.want(put(first, "", "secret.delete"), store.ErrConflict)
+		if err := put(0, strings.Repeat("x", store.NoteMax+1), "secret.create"); err == nil {
+			e.Errorf("a note that is too large was taken")
+		}
+		list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 10})
+		e.must(err)
+		var said []string
+		for _, a := range list {
+			said = append(said, fmt.Sprintf("%d %s %s %s v%d %s", a.Seq, a.Actor, a.Action, a.Object, a.Version, a.Detail))
+		}
+		equal(e, "audit", strings.Join(said, "; "), "3 wei secret.delete default/s v7 in words; 2 wei secret.change default/s v7 in words; 1 wei secret.create default/s v7 in words")
+	}},
 	{"a channel is created, changed and deleted by version", func(e *env) {
 		c := &job.Channel{
 			Name: "ops", To: job.Service{Slack: &job.SlackService{URL: &job.Secret{File: "slack"}}},

@@ -703,7 +703,7 @@ var overlapTests = []test{
 		contains(e, "reason", e.claim(e.a, runs[1][0], store.Waiting).Reason, "has not succeeded")
 		e.again(j, scheduled, 1, 3)
 
-		// What failed while nobody asked for it, and before, is not waited for.
+		// What failed without a follower, and before, is not waited for.
 		fail(runs[1]...)
 		e.put(split + "false}")
 		runs = e.planSplit(e.put(split+"true}"), 3, time.Second, 2*time.Second)

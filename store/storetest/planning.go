@@ -27,7 +27,7 @@ var planningTests = []test{
 		sameTime(e, "late after", r.LateAfter, start.Add(time.Hour+5*time.Second))
 
 		other := e.planItem(j, start.Add(5*time.Second))
-		got, err := e.Plan(e.ctx, e.join("b").ID, []store.PlanItem{other})
+		got, _, err := e.Plan(e.ctx, e.join("b").ID, []store.PlanItem{other})
 		e.must(err)
 		equal(e, "a second planner", planOutcomes[got[0]], "moved")
 		equal(e, "runs", len(e.active(j)), 1)
@@ -91,7 +91,7 @@ var planningTests = []test{
 		} {
 			item := e.planItem(j, second(3), second(6))
 			spoil(&item)
-			got, err := e.Plan(e.ctx, e.a.ID, []store.PlanItem{item})
+			got, _, err := e.Plan(e.ctx, e.a.ID, []store.PlanItem{item})
 			e.must(err)
 			equal(e, name, planOutcomes[got[0]], "malformed")
 		}
@@ -108,12 +108,12 @@ var planningTests = []test{
 			e.planItem(a, start.Add(time.Second)), e.planItem(b, start.Add(time.Hour)),
 			e.planItem(b, start.Add(2*time.Second)), e.planItem(a, start.Add(3*time.Second)),
 		}
-		got, err := e.Plan(e.ctx, e.a.ID, items)
+		got, _, err := e.Plan(e.ctx, e.a.ID, items)
 		e.must(err)
 		equal(e, "outcomes", fmt.Sprint(got), fmt.Sprint([]store.PlanOutcome{store.Planned, store.TooFar, store.Planned, store.Moved}))
 	}},
 	{"batches are bounded", func(e *env) {
-		_, err := e.Plan(e.ctx, e.a.ID, make([]store.PlanItem, store.MaxBatch+1))
+		_, _, err := e.Plan(e.ctx, e.a.ID, make([]store.PlanItem, store.MaxBatch+1))
 		e.want(err, store.ErrTooMany)
 		_, err = e.Trigger(e.ctx, make([]store.TriggerItem, store.MaxBatch+1))
 		e.want(err, store.ErrTooMany)
@@ -131,7 +131,7 @@ var planningTests = []test{
 		for i := range store.MaxBatch {
 			items = append(items, e.planItem(e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}", i)), start.Add(time.Second)))
 		}
-		got, err := e.Plan(e.ctx, e.a.ID, items)
+		got, _, err := e.Plan(e.ctx, e.a.ID, items)
 		e.must(err)
 		var attempts []store.Attempt
 		var results []store.Result
@@ -580,7 +580,7 @@ var planningTests = []test{
 		j := e.put("name: j\nschedule: {cron: '* * * * * *'}")
 		item := e.planItem(j, start.Add(time.Second), start.Add(2*time.Second), start.Add(3*time.Second), start.Add(4*time.Second))
 		item.Runs[3].Session = job.ID{}
-		_, err := e.Plan(e.ctx, e.a.ID, []store.PlanItem{item})
+		_, _, err := e.Plan(e.ctx, e.a.ID, []store.PlanItem{item})
 		e.must(err)
 		backlog("nothing is due", 10, nil)
 		e.clock.Advance(2 * time.Second)
@@ -596,7 +596,7 @@ var planningTests = []test{
 		for i := range 20 {
 			items = append(items, e.planItem(e.put(fmt.Sprintf("name: j%d\nschedule: {cron: '* * * * *'}", i)), start.Add(time.Second)))
 		}
-		_, err := e.Plan(e.ctx, e.a.ID, items)
+		_, _, err := e.Plan(e.ctx, e.a.ID, items)
 		e.must(err)
 		seen := map[job.ID]bool{}
 		for after := (store.RunRef{}); ; {

@@ -54,7 +54,7 @@ func Run(t *testing.T, open Open) {
 // RunJoined tests a store whose history is kept apart from its jobs.
 func RunJoined(t *testing.T, open Open) {
 	run(t, open,
-		keepTests, jobTests, planningTests, claimTests, handoverTests, overlapTests, endTests, expectTests, membershipTests, absenceTests, historyTests, tokenTests, auditTests, faultTests, appendTests, feedTests, reportTests, eventTests, batchTests, atOnceTests, registryTests, flowTests, noteTests,
+		keepTests, jobTests, planningTests, planClaimTests, claimTests, handoverTests, overlapTests, endTests, expectTests, membershipTests, absenceTests, historyTests, tokenTests, auditTests, faultTests, appendTests, feedTests, reportTests, eventTests, batchTests, atOnceTests, registryTests, flowTests, flowAgainTests, noteTests,
 	)
 	t.Run("the same random steps as on the model give the same answers", func(t *testing.T) { testModel(t, open) })
 	t.Run("many writers at once keep the invariants", func(t *testing.T) { testConcurrent(t, open) })
@@ -300,7 +300,7 @@ func (e *env) again(j *store.Job, scheduled time.Time, shard, shards int) {
 
 func (e *env) planned(item store.PlanItem, want store.PlanOutcome) {
 	e.Helper()
-	got, err := e.Plan(e.ctx, e.a.ID, []store.PlanItem{item})
+	got, _, err := e.Plan(e.ctx, e.a.ID, []store.PlanItem{item})
 	e.must(err)
 	if got[0] != want {
 		e.Fatalf("plan from %s to %s: got %s, want %s", item.From, item.To, planOutcomes[got[0]], planOutcomes[want])

@@ -12,7 +12,7 @@ import (
 var UpgradedAt = time.Date(2026, 11, 20, 12, 0, 5, 0, time.UTC)
 
 // Upgraded asks whether a store that was made of the fixture of an earlier version, at
-// UpgradedAt, has all that it had, and goes on. Each release line leaves such a fixture in
+// UpgradedAt, has all that it had, and works. Each release line leaves such a fixture in
 // testdata of each store, with the same jobs and runs.
 func Upgraded(t *testing.T, s store.Store) {
 	t.Helper()

@@ -457,7 +457,7 @@ run: {shell: 'true'}
 			}
 			// Somebody mends it: the job succeeds now, and the first is run again.
 			s.apply("name: ordered\nschedule: {every: 1s, max_runs: 2}\nrun: {shell: " + f.witness() + "}\npolicy: {needs_previous: true, overlap: queue}\n")
-			again, err := s.Retry(t.Context(), failed.ID, "")
+			again, err := s.Retry(t.Context(), failed.ID, client.RetryRequest{}, "")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -153,3 +153,10 @@ func TestSharesOfAJobRunAndAreFollowedByASummary(t *testing.T) {
 		}
 	}
 }
+
+func TestAFlowOfFunctionsRunsToItsEnd(t *testing.T) {
+	p := start(t, build(t, "examples/flow"))
+	p.wait("europe: published [12 3] rows, the rows are right")
+	p.wait("europe: succeeded, cleaned")
+	p.stop()
+}

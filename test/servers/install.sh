@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs Debian's PostgreSQL, MariaDB, Redis, Chromium and cron if they are missing and this
+# Installs Debian's PostgreSQL, MariaDB, Redis, Chromium, a Chinese font and cron if they are missing and this
 # user may. The tests start them, so that none need run.
 set -euo pipefail
 
@@ -8,6 +8,8 @@ compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || command -v postgre
 [ -x /usr/sbin/mariadbd ] || command -v mariadbd >/dev/null || missing+=(mariadb-server)
 command -v redis-server >/dev/null || missing+=(redis-server)
 command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing+=(chromium)
+# The pages in Chinese are looked at as well.
+{ command -v fc-list >/dev/null && fc-list :lang=zh | grep -q .; } || missing+=(fonts-wqy-microhei)
 [ -x /usr/sbin/cron ] || missing+=(cron)
 [ ${#missing[@]} -gt 0 ] || exit 0
 if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then

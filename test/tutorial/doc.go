@@ -1,3 +1,3 @@
-// Package tutorial runs docs/tutorial.md as a reader would: command by command, from its text
-// alone.
+// Package tutorial runs docs/tutorial.md and docs/flows.md as a reader would: command by command,
+// from their text alone.
 package tutorial

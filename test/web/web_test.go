@@ -358,6 +358,31 @@ name: hostile
 description: "<script>document.title='owned'</script> \u202Egnp.exe"
 run: {shell: "printf '<script>document.title=1</script><img src=x onerror=alert(1)>\\033]8;;https://evil.example\\007link\\033]8;;\\007\\033]0;title\\007 \\342\\200\\256rtl\\000nul \\033[31mred\\033[0m\\n'; head -c 200000 /dev/zero | tr '\\\\0' x; exit 3"}
 ---
+namespace: data
+name: nightly-load
+description: Loads the warehouse of the day
+schedule: {cron: "0 2 * * *", timezone: Europe/Berlin}
+policy: {overlap: allow}
+run:
+  flow:
+    steps:
+      - {name: extract_orders, run: {shell: 'echo ''{"rows":1200,"files":["a","b","c","d"]}'' > $BELFRY_RESULT; echo read 1200 rows'}}
+      - {name: extract_stock, run: {shell: "sleep 0.5; echo stock"}}
+      - {name: stage, needs: [extract_orders, extract_stock], run: {shell: "echo staged"}}
+      - {name: load, needs: [stage], for_each: "{{ .Steps.extract_orders.Result.files }}", run: {shell: "echo load $BELFRY_ITEM"}}
+      - {name: check, needs: [extract_orders], allow_failure: true, run: {shell: "echo 'the figures differ' >&2; exit 3"}}
+      - {name: approve, needs: [load, check], wait: {approval: "1200 rows: publish?", for: 12h}}
+      - {name: open, needs: [approve], wait: {signal: doors}}
+      - {name: publish, needs: [open], run: {shell: "echo published"}}
+      - {name: compensate, needs: [publish], when: failed, run: {shell: "echo undone"}}
+    finally: [{name: tell, run: {shell: "echo told"}}]
+---
+kind: channel
+namespace: ops
+name: hook
+to: {webhook: {url: "https://127.0.0.1:9/a-service-with-an-address-that-is-as-long-as-addresses-of-services-are", secret: {file: there-is-none}}}
+rules: [{events: [failed, recovered, missed]}]
+---
 namespace: ml
 name: features
 schedule: {cron: "0 * * * *"}
@@ -381,6 +406,11 @@ var fill = sync.OnceValues(func() (ids map[string]string, err error) {
 		first, _, _ := strings.Cut(out, "\n")
 		ids[name] = first[strings.LastIndex(first, "/")+1:]
 	}
+	out, err := belfry.command("job", "run", "data/nightly-load", "-o", "name")
+	if err != nil {
+		return nil, err
+	}
+	ids["data/nightly-load"] = out[strings.LastIndex(out, "/")+1:]
 	_, err = belfry.command("job", "run", "data/warehouse-load-with-a-name-that-is-as-long-as-names-of-people-who-like-long-names", "--wait")
 	return ids, err
 })
@@ -395,7 +425,7 @@ func pages(t *testing.T) []string {
 	const j = "/jobs/shop/price-import"
 	return []string{
 		"/", "/jobs", "/jobs?q=label:team=shop", "/jobs/new", "/jobs/import", j, j + "/schedule", j + "/definition", j + "/statistics", j + "/edit", "/jobs/ops/hostile",
-		"/runs", "/runs?q=nothing", "/runs/" + ids["shop/price-import"], "/runs/" + ids["ops/hostile"], "/timeline", "/timeline?view=week", "/nodes", "/audit", "/settings", "/ui/kit", "/nothing",
+		"/runs", "/runs?q=nothing", "/runs/" + ids["shop/price-import"], "/runs/" + ids["ops/hostile"], "/executors", "/notifications", "/channels/new", "/channels/ops/hook", "/flows", "/jobs/data/nightly-load", "/jobs/data/nightly-load/graph", "/jobs/data/nightly-load/edit", "/runs/" + ids["data/nightly-load"], "/timeline", "/timeline?view=week", "/nodes", "/audit", "/settings", "/ui/kit", "/nothing",
 	}
 }
 

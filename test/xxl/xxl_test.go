@@ -235,6 +235,7 @@ func (n *node) registered(port string, yes bool) {
 const jobs = `
 name: echo
 params: {param: full}
+policy: {overlap: queue}
 run: {xxl: {group: go-group, handler: echo, param: "{{ .Param.param }}", id: 17}}
 ---
 name: sleep

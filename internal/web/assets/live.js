@@ -120,6 +120,9 @@ export async function refresh() {
     if (answer.status === 401) return over();
     if (!answer.ok) return;
     const fresh = part(await answer.text());
+    // A part that the page did not have, such as the steps of a flow that has begun, has no place yet.
+    const come = [...fresh.querySelectorAll("[data-live]")].some(part => !document.getElementById(part.id));
+    if (come && !document.querySelector("main details[open], main :focus-visible")) return location.reload();
     for (const part of document.querySelectorAll("[data-live]")) swap(part, fresh.getElementById(part.id));
     begun(document.getElementById("output"), fresh.getElementById("output"));
     tick();

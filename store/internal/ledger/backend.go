@@ -48,7 +48,8 @@ type ControlBackend interface {
 	// that Tx.Write gets, new ones and replacements, go into the feed as well.
 	store.Feed
 	store.Registry
-	store.Notes
+	Notes(ctx context.Context, prefix, after string, limit int) ([]store.Note, error)
+	PutNote(ctx context.Context, n store.Note) (version int64, err error)
 	ExpireAudit(ctx context.Context, keep store.Retention) (more bool, err error)
 	Now(ctx context.Context) (time.Time, error)
 	Hints(ctx context.Context) <-chan store.Hint

@@ -29,7 +29,7 @@ type Options struct {
 	// Fleeting is set for a backend that keeps nothing of the runs that Tx.Write was given
 	// after Backend.Step: their memory is used again.
 	Fleeting bool
-	// Ended, if it is given, is told after each commit what has ended.
+	// Ended, if it is given, receives after each commit what has ended.
 	Ended func(store.Ends)
 }
 
@@ -137,7 +137,7 @@ func rest(ctx context.Context, try int) error {
 }
 
 // decide loads what an operation needs, decides, and gives the changes to the backend. It
-// returns what others are told after the commit.
+// returns what others must know after the commit.
 func (s *Control) decide(tx Tx, kept *step, op engine.Operation) (told told, err error) {
 	b, need := kept.batch, &kept.need
 	b.Reset(time.Time{})

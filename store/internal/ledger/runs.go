@@ -11,10 +11,10 @@ import (
 )
 
 // Plan implements store.Planning.
-func (s *Control) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, error) {
+func (s *Control) Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error) {
 	op := engine.Plan{Session: session, Items: items}
 	err := s.do(ctx, Order{Items: len(items), Adds: true, Parts: true}, &op)
-	return op.Outcomes, wrapped(err, "plan")
+	return op.Outcomes, op.Claims, wrapped(err, "plan")
 }
 
 // Trigger implements store.Planning.

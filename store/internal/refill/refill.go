@@ -17,7 +17,7 @@ const (
 	StartMax = 3 * time.Second
 	// countMax is how long it may take to count jobs: that of some millions.
 	countMax = 2 * time.Second
-	// tellEvery is how often it is told how far all is.
+	// tellEvery is how often progress is reported.
 	tellEvery = 10 * time.Second
 	// again is how long after a failure it is tried again.
 	again = time.Second
@@ -37,15 +37,15 @@ type Jobs interface {
 	// Count returns how many jobs there are.
 	Count(ctx context.Context) (int, error)
 	// Part looks at the next jobs and writes those again to which the defaults give
-	// another meaning. After an error it goes on where it was.
+	// another meaning. After an error it continues where it was.
 	Part(ctx context.Context) (Part, error)
 }
 
 // Refill is one such work. It is for one goroutine at a time.
 type Refill struct {
 	Jobs Jobs
-	// Tell is told how far it is: at the beginning, now and then, and at the end.
-	// Nil: nobody.
+	// Tell receives the progress: at the beginning, now and then, and at the end. May be
+	// nil.
 	Tell func(store.Refill)
 
 	is          store.Refill

@@ -344,6 +344,9 @@ func (w *writer) documents(c *engine.Changes) error {
 		prefix := map[job.Kind]string{job.KindCalendar: calendarKeys, job.KindPool: poolKeys, job.KindChannel: channelKeys, "": tokenKeys}[d.Kind]
 		w.rest.Deletes = append(w.rest.Deletes, prefix+d.Name)
 	}
+	for _, n := range c.Notes {
+		writeNote(&w.rest.Txn, n)
+	}
 	for _, d := range c.Drains {
 		w.docs = true
 		if d.Drain == nil {

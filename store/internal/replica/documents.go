@@ -115,7 +115,7 @@ func (b *Backend) document(value []byte, timing string) (*engine.Document, error
 	return doc, nil
 }
 
-// cellsOf returns cells by uid, nil for those that there are none of.
+// cellsOf returns cells by uid, nil for unknown ones.
 func (s *state) cellsOf(uids []job.ID) []*cell {
 	cells := make([]*cell, len(uids))
 	for i, uid := range uids {

@@ -27,15 +27,29 @@ func (b *Backend) Notes(ctx context.Context, prefix, after string, limit int) (l
 	return list, nil
 }
 
-// PutNote implements ledger.Backend.
-func (b *Backend) PutNote(ctx context.Context, n store.Note) (version int64, err error) {
-	t := newTxn()
+// writeNote writes a note in the place of one with its version.
+func writeNote(t *Txn, n store.Note) {
 	t.Compares[noteKeys+n.Name] = n.Version
 	if len(n.Text) == 0 {
-		t.Deletes = []string{noteKeys + n.Name}
+		t.Deletes = append(t.Deletes, noteKeys+n.Name)
 	} else {
 		t.put(noteKeys+n.Name, n.Text)
 	}
+}
+
+// noteVersion returns the version of a note, 0 for none.
+func (b *Backend) noteVersion(ctx context.Context, name string) (int64, error) {
+	pairs, err := b.driver.Range(ctx, noteKeys+name, noteKeys+name+"\x00", 1, false)
+	if err != nil || len(pairs) == 0 {
+		return 0, err
+	}
+	return pairs[0].Version, nil
+}
+
+// PutNote implements ledger.Backend.
+func (b *Backend) PutNote(ctx context.Context, n store.Note) (version int64, err error) {
+	t := newTxn()
+	writeNote(t, n)
 	version, done, err := b.driver.Commit(ctx, t)
 	if err == nil && !done {
 		err = fmt.Errorf("it has another version: %w", store.ErrConflict)

@@ -81,7 +81,7 @@ type Txn struct {
 	Adds bool
 }
 
-// Update is what a process is told of the copied keys.
+// Update is a change of the copied keys.
 type Update struct {
 	// Whole says that these are all keys that there are: others are gone.
 	Whole   bool
@@ -106,7 +106,7 @@ type Options struct {
 	// Apart says that history is kept elsewhere: the Backend is a ledger.ControlBackend and
 	// has the methods of store.Outbox, and its History is not used.
 	Apart bool
-	// Lost is told how many acknowledged steps are gone. It may be nil.
+	// Lost receives how many acknowledged steps are gone. It may be nil.
 	Lost func(steps int64)
 }
 

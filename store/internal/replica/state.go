@@ -34,7 +34,7 @@ const (
 	handoverKeys    = Copied + "o/" // attempts that were handed over, by number
 	numbersKey      = Copied + "e"  // the last numbers of the audit and of the feed of changes
 	lastHandoverKey = Copied + "q"  // the last number of a handover that was reserved
-	signalKey       = Signal        // who has made the latest commit, and its hints
+	signalKey       = Signal        // the process of the latest commit, and its hints
 
 	// Versions of what a step reads as a whole: written by each commit that changes any
 	// of it, and compared by each step that has read it.
@@ -124,7 +124,7 @@ type numbers struct{ audit, feed int64 }
 
 func codeNumbers(c *coder, n *numbers) { c.int64(&n.audit); c.int64(&n.feed) }
 
-// signal is who has made a commit, and what others must look at because of it.
+// signal is the process of a commit, and what others must look at because of it.
 type signal struct {
 	writer string
 	hint   store.Hint
@@ -442,7 +442,7 @@ func (s *state) putCell(c *cell, tell bool) (happened []store.Event) {
 	return happened
 }
 
-// changed returns what has happened to the runs of a job. How they ended is told with
+// changed returns what has happened to the runs of a job. How they ended comes with
 // their records.
 func changed(was, is *cell) (list []store.Event) {
 	for _, r := range is.runs {

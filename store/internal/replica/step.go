@@ -151,6 +151,13 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 		}
 		b.UseExecutors(list)
 	}
+	for _, name := range n.Notes {
+		version, err := t.b.noteVersion(t.ctx, name)
+		if err != nil {
+			return err
+		}
+		b.AddNote(name, version)
+	}
 	var f found
 	t.b.mu.RLock()
 	t.look(n, b, &f, now)

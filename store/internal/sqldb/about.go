@@ -16,8 +16,8 @@ type About struct {
 	Durable bool
 	// Unusable says why this belfry cannot use its schema; nil if it can.
 	Unusable error
-	// Denied is what servers do and the user may not, or nobody may for now: each goes
-	// behind "may not".
+	// Denied is what servers do and the user may not, or no user may for now: each follows
+	// "may not".
 	Denied []string
 }
 

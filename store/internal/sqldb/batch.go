@@ -157,7 +157,7 @@ func toInt(v bool) int64 {
 	return 0
 }
 
-// clean makes a text of one that somebody else's program may have written:
+// clean makes a text of one that another program may have written:
 // databases refuse zeros, and what is not UTF-8.
 func clean(s string) string {
 	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {

@@ -92,6 +92,11 @@ func (st *step) writeDocuments(c *engine.Changes) error {
 		t := &c.Tokens[i]
 		tokens.text(t.Name).blob(t.Hash[:]).text(string(t.Role)).text(t.Namespace).time(t.Created).text(t.By).time(t.Expires)
 	}
+	for _, n := range c.Notes {
+		if err := st.writeNote(n); err != nil {
+			return err
+		}
+	}
 	if documents.Len() > 0 {
 		st.hint = st.hint.With(store.HintJobs)
 	}

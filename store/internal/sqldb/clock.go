@@ -22,8 +22,8 @@ const (
 )
 
 // clock is the clock of the database as this process believes it to be. Between
-// measurements it goes on by the clock of the machine that nobody sets, and that does not
-// stand still while the machine sleeps.
+// measurements it advances by the boot clock of the machine, which cannot be set and runs
+// while the machine sleeps.
 type clock struct {
 	given func() time.Time // if set, it is that
 	boot  func() time.Duration

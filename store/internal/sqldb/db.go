@@ -23,10 +23,10 @@ type DB interface {
 	// Fault tells what an error of this package's calls means.
 	Fault(err error) Fault
 	// Clock is an expression for the clock of the database, in nanoseconds
-	// since 1970, that goes on inside a transaction.
+	// since 1970, that advances inside a transaction.
 	Clock() string
 	// Era is, where one process has the database for itself, another number after anything
-	// was undone, or changed otherwise than by Write.
+	// was undone, or changed by other means than Write.
 	Era() int64
 	// KeepsNotices tells that the database keeps a row for each payload of Notify, so that
 	// there must be few different ones.
@@ -53,7 +53,7 @@ const (
 	// and nothing was changed. The same call again may succeed at once.
 	Conflict
 	// Broken: the connection is lost. Before the commit was sent nothing was
-	// changed; after it nobody knows.
+	// changed; after it the outcome is unknown.
 	Broken
 )
 

@@ -16,14 +16,13 @@ import (
 
 // What planners read of a job has the defaults filled in, so that it is written
 // again after a start with others. All jobs are looked at, in the order of their
-// uids: for some seconds before the start goes on, and for the rest beside what the
-// server does, which goes by the old defaults for a job until its turn has come. Those
-// of the latest start count: whoever has begun with others before leaves off.
+// uids: for some seconds before the start continues, and for the rest in the background,
+// while the server uses the old defaults for a job until its turn has come. The defaults
+// of the latest start count: an earlier process that has begun with others stops.
 
 const (
 	// DefaultsName is the setting that holds the defaults that all jobs have. It
-	// does not exist while some may have others: then begunName holds those that they
-	// are given.
+	// does not exist while some may have others: then begunName holds the new ones.
 	DefaultsName = "defaults"
 	begunName    = "defaults begun"
 	// refillLook is how many jobs are looked at in one read, some tens of
@@ -59,8 +58,8 @@ func (s *backend) applyDefaults(ctx, background context.Context, most time.Durat
 	return err
 }
 
-// defaults returns those that all jobs have, and those that they are given; "" if there
-// are none.
+// defaults returns the defaults that all jobs have, and the new ones that are being
+// filled in; "" for none.
 func (t *tx) defaults() (have, begun string, err error) {
 	q := t.query("select name, value from settings where name in (?*)", []string{DefaultsName, begunName})
 	for q.Next() {

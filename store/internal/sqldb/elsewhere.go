@@ -13,38 +13,36 @@ import (
 	"github.com/belfry-cron/belfry/store/internal/columns"
 )
 
-// Who follows what happens on other nodes says so to all of them, again and again.
-// As long as they hear it, they write what they change into a table, which those who
-// follow read: in transactions of their own, behind those that they tell of. While
-// nobody follows, nobody does anything.
+// A node that follows what happens on other nodes announces itself to all of them, again
+// and again. As long as they hear it, they write their changes into a table, which the
+// followers read: in transactions of their own, after those that made the changes. Without
+// a follower nothing is written.
 const (
-	// followAgain is how often somebody who follows says so, followLife how long it
-	// holds: some may be lost.
+	// followAgain is how often a follower announces itself, followLife how long that
+	// holds: some announcements may be lost.
 	followAgain = 5 * time.Second
 	followLife  = 15 * time.Second
 	// followWait is how long the others get to begin before the following has begun:
-	// more than it takes them to hear of it. Of one that begins later it is not known
-	// what it has done before.
+	// more than it takes them to hear of it. What a node that begins later has done
+	// before is unknown.
 	followWait = time.Second
-	// tellEvery is how long a node gathers what it tells the others, and tellMax the
-	// most events that it tells at once: beyond 20,000 a second some are lost, and
-	// said to be.
+	// tellEvery is how long a node gathers events for the others, and tellMax the most
+	// that it writes at once: beyond 20,000 a second some are lost, and reported as lost.
 	tellEvery = 100 * time.Millisecond
 	tellMax   = 2000
-	// hearEvery is how often who follows reads what was told, and hearMax how much of
-	// it at a time.
+	// hearEvery is how often a follower reads, and hearMax how many rows at a time.
 	hearEvery = 200 * time.Millisecond
 	hearMax   = 20
-	// toldLife is how long what was told is kept: who has not read it by then has lost
-	// it, and is told so.
+	// toldLife is how long events are kept: a follower that has not read them by then has
+	// lost them, and gets an event that says so.
 	toldLife = 15 * time.Second
-	// followPayload is what a notice says of who follows, in the place of hints.
+	// followPayload is the text of an announcement, in the place of hints.
 	followPayload = "follow"
 )
 
 // followed knows how long others follow what this node does.
 type followed struct {
-	wake  chan struct{} // of one: somebody follows
+	wake  chan struct{} // of one: there is a follower
 	mu    sync.Mutex
 	until time.Time
 }
@@ -120,14 +118,14 @@ func (s *backend) tellFollowers(ctx context.Context, batch int64) int64 {
 			return batch
 		}
 	}
-	_ = s.write(ctx, func(t *tx) error { // or whoever is followed next removes it
+	_ = s.write(ctx, func(t *tx) error { // or the next node that is followed removes it
 		return t.exec("delete from told where sender = ?", s.notices.sender)
 	})
 	return batch
 }
 
-// writeTold writes what is told, with the next of the numbers of all, and removes what
-// is old. The counter stays locked until the commit, so that numbers become visible in
+// writeTold writes events, with the next of the numbers of all, and removes old ones.
+// The counter stays locked until the commit, so that numbers become visible in
 // their order.
 func (s *backend) writeTold(ctx context.Context, batch int64, next *told) error {
 	data, err := pack(next)
@@ -183,8 +181,8 @@ func (s *backend) EventsElsewhere(ctx context.Context) <-chan []store.Event {
 	return ch
 }
 
-// hear reads what others tell and sends it to a channel, until ctx ends or the store is
-// closed. It closes begun when what happens from then on is told.
+// hear reads the events of others and sends them to a channel, until ctx ends or the store
+// is closed. It closes begun when the following has begun.
 func (s *backend) hear(ctx context.Context, begun chan<- struct{}, to chan<- []store.Event) {
 	const unknown = -1
 	last, began := int64(unknown), time.Now()
@@ -260,9 +258,9 @@ func (s *backend) lastTold(ctx context.Context) (last int64, err error) {
 	return last, nil
 }
 
-// readTold returns what others have told behind a number, and the number to go on from.
-// What is missing there, or may be as somebody has begun to tell only now, is an event
-// that says so; while everybody begins nothing is missing.
+// readTold returns the events of others after a number, and the number to continue from.
+// Missing events, and possibly missing ones of a node that has begun to write only now, are
+// an event that says so; while all nodes begin nothing is missing.
 func (s *backend) readTold(ctx context.Context, behind int64, beginning bool) (heard []store.Event, last int64, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		heard, last = nil, behind
@@ -288,7 +286,7 @@ func (s *backend) readTold(ctx context.Context, behind int64, beginning bool) (h
 	return heard, last, nil
 }
 
-// pack writes what is told, smaller.
+// pack compresses events.
 func pack(next *told) ([]byte, error) {
 	var b bytes.Buffer
 	w, err := flate.NewWriter(&b, flate.BestSpeed)
@@ -309,5 +307,5 @@ func unpack(data []byte, next *told) error {
 	return json.NewDecoder(io.LimitReader(r, unpackedMax)).Decode(next)
 }
 
-// unpackedMax bounds what is told at once: tellMax events of some kilobytes.
+// unpackedMax bounds what is written at once: tellMax events of some kilobytes.
 const unpackedMax = 64 << 20

@@ -143,7 +143,7 @@ func (s *backend) partition(ctx context.Context, before time.Time) error {
 	return s.db.Partition(ctx, columns.Nanos(s.clock.now()), columns.Nanos(before))
 }
 
-// begin returns the round that goes on, or a new one.
+// begin returns the current round, or a new one.
 func (s *backend) begin(keep store.Retention) expiry {
 	s.expiring.mu.Lock()
 	defer s.expiring.mu.Unlock()

@@ -94,9 +94,9 @@ func (s *backend) listen(ctx context.Context) {
 	}
 }
 
-// listening passes on whatever was told while nobody listened, as after a failover, which
-// may be over before a call has failed by it. Not before: while the database is away it
-// would only have everybody ask it, twice a second.
+// listening hints at everything that may have changed while this process did not listen, as
+// after a failover, which may be over before a call has failed by it. Not before: while the
+// database is away all workers would only ask it, twice a second.
 func (s *backend) listening() {
 	s.hints.Send(store.HintJobs | store.HintRuns | store.HintCancels | store.HintPlaced | store.HintNodes | store.HintLost)
 }

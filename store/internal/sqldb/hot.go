@@ -199,8 +199,8 @@ func (h *hot) hasSlot(uid job.ID) bool {
 }
 
 // ownSlot returns the remembered runs in the slot of a job that an attempt of a
-// run due at until has to do with: those that are planned for later do not matter
-// to it. Those that a batch has already are left out.
+// run due at until concerns: later planned runs do not matter to it. Runs that the batch
+// has already are left out.
 func (h *hot) ownSlot(uid job.ID, until store.RunRef, b *engine.Batch) (list []store.Run) {
 	kept, due := h.jobs[uid], columns.Nanos(until.Due)
 	for i := range kept.planned {
@@ -220,7 +220,7 @@ func (h *hot) ownSlot(uid job.ID, until store.RunRef, b *engine.Batch) (list []s
 	return list
 }
 
-// keepSlot remembers that runs are all that there are in the slot of a job.
+// keepSlot remembers all runs in the slot of a job.
 func (h *hot) keepSlot(uid job.ID, runs []store.Run) {
 	kept := h.jobs[uid]
 	if kept == nil {

@@ -40,6 +40,9 @@ func locksOf(n *engine.Need) (list []string) {
 	if n.Tokens {
 		list = append(list, tokensLock)
 	}
+	if len(n.Notes) > 0 {
+		list = append(list, notesLock)
+	}
 	return list
 }
 
@@ -173,7 +176,7 @@ func (st *step) foresee(n *engine.Need) (*foreseen, error) {
 	return f, nil
 }
 
-// lockPools locks pools, makes those that there are none of, and finds the jobs with runs in
+// lockPools locks pools, creates those that are missing, and finds the jobs with runs in
 // them.
 func (st *step) lockPools(f *foreseen) error {
 	if len(f.pools) == 0 {

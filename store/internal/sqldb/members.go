@@ -84,7 +84,8 @@ func (t *tx) tellAbout(list []ledger.Member) error {
 		if s := &list[i].Session; s.Leaving && s.Left.IsZero() {
 			t.s.abouts.forget(s.ID) // another process may have written since when it leaves
 		}
-		if _, ok := t.s.abouts.get(list[i].ID); !ok {
+		// A process that executes another version has described itself anew, and joined later.
+		if about, ok := t.s.abouts.get(list[i].ID); !ok || !about.Joined.Equal(list[i].Joined) {
 			unknown = append(unknown, list[i].ID)
 		}
 	}
@@ -97,6 +98,9 @@ func (t *tx) tellAbout(list []ledger.Member) error {
 		if err := json.Unmarshal(q.View(), &about); err != nil {
 			q.Close()
 			return err
+		}
+		if i := slices.IndexFunc(list, func(m ledger.Member) bool { return m.ID == about.ID }); i >= 0 {
+			about.Joined = list[i].Joined
 		}
 		t.s.abouts.put(about)
 	}

@@ -33,7 +33,7 @@ func (s *backend) PutNote(ctx context.Context, n store.Note) (version int64, err
 				return err
 			}
 		}
-		is, err := t.number("select coalesce(max(version), 0) from notes where name = ?", n.Name)
+		is, err := t.noteVersion(n.Name)
 		if err != nil {
 			return err
 		}
@@ -41,10 +41,19 @@ func (s *backend) PutNote(ctx context.Context, n store.Note) (version int64, err
 			return store.ErrConflict
 		}
 		version = n.Version + 1
-		if len(n.Text) == 0 {
-			return t.exec("delete from notes where name = ?", n.Name)
-		}
-		return t.writeRows(Upsert, t.rows(noteRows, 1).text(n.Name).int(version).text(string(n.Text)))
+		return t.writeNote(n)
 	})
 	return version, err
+}
+
+func (t *tx) noteVersion(name string) (int64, error) {
+	return t.number("select coalesce(max(version), 0) from notes where name = ?", name)
+}
+
+// writeNote writes a note in the place of one with its version.
+func (t *tx) writeNote(n store.Note) error {
+	if len(n.Text) == 0 {
+		return t.exec("delete from notes where name = ?", n.Name)
+	}
+	return t.writeRows(Upsert, t.rows(noteRows, 1).text(n.Name).int(n.Version+1).text(string(n.Text)))
 }

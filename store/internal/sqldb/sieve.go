@@ -20,8 +20,8 @@ type sieve struct {
 }
 
 func sieveOf(q *store.JobQuery) *sieve {
-	s := &sieve{JobQuery: q, all: q.Text == "" && len(q.Labels) == 0}
-	parts := []string{q.Text}
+	s := &sieve{JobQuery: q, all: q.Text == "" && len(q.Labels) == 0 && q.Work == ""}
+	parts := []string{q.Text, string(q.Work)}
 	for key, value := range q.Labels {
 		parts = append(parts, key, value)
 	}
@@ -53,7 +53,11 @@ func (s *sieve) hasText(text []byte) (bool, error) {
 			}
 		}
 	}
-	said, err := columns.DecodeSaid(text)
+	decode := columns.DecodeSaid
+	if s.Work != "" {
+		decode = columns.DecodeJob
+	}
+	said, err := decode(text)
 	return err == nil && s.Matches(said), err
 }
 

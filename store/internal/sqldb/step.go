@@ -619,6 +619,13 @@ func (st *step) loadDocuments(n *engine.Need, b *engine.Batch) error {
 		}
 		b.UseChannels(all)
 	}
+	for _, name := range n.Notes {
+		version, err := st.noteVersion(name)
+		if err != nil {
+			return err
+		}
+		b.AddNote(name, version)
+	}
 	if n.Tokens {
 		all, err := st.tokens()
 		if err != nil {

@@ -69,11 +69,11 @@ type Options struct {
 	Defaults job.Defaults
 	// KeepDefaults is for a process that is no server: jobs stay filled in as they are.
 	KeepDefaults bool
-	// Refill is told, if the defaults are others than before, how far they are filled
+	// Refill receives, if the defaults have changed, how far they are filled
 	// in: at once, now and then, and at the end. It is called by Open, and later by one
 	// goroutine. May be nil.
 	Refill func(store.Refill)
-	// Ended is told after each commit that has ended attempts. It is called by the
+	// Ended is called after each commit that has ended attempts. It is called by the
 	// goroutine of the call and must not wait. May be nil.
 	Ended func(store.Ends)
 	// RefillMax is how long that may hold Open up; the rest is done beside. Default:
@@ -90,8 +90,8 @@ type Options struct {
 }
 
 const (
-	// conflictsMax is how often a transaction is made that others are in the
-	// way of. Each time somebody else has got on.
+	// conflictsMax is how often a transaction with conflicts is tried. Each time
+	// another one has succeeded.
 	conflictsMax = 20
 	// breaksMax is how often one is made whose connection breaks: it bounds how
 	// long a call takes whose database is gone. Callers try again by themselves.
@@ -135,14 +135,14 @@ type backend struct {
 	hints    events.Hints
 	notices  notices
 	followed followed
-	// writing is held by each transaction that writes, and taken by whoever has to
-	// know that those before it have ended.
+	// writing is read-locked by each transaction that writes. Its write lock proves that
+	// all transactions before have ended.
 	writing sync.RWMutex
 
 	closing sync.Once
 	closed  chan struct{} // closed by Close
 	stop    context.CancelFunc
-	work    sync.WaitGroup // of what goes on beside the calls
+	work    sync.WaitGroup // in the background
 	failure error          // of Close
 }
 

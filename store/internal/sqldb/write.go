@@ -168,9 +168,8 @@ func (st *step) writeJobs(c *engine.Changes) error {
 		} else {
 			saved.state(j, seq)
 		}
-		if st.s.db.Alone() {
-			kept := st.s.hot.keepJob(jobRow{j, seq}, stored{j.Document, j.RemoveAt()})
-			kept.complete = kept.complete || j.Made() // it has no runs yet
+		if st.s.db.Alone() && !j.Made() {
+			st.s.hot.keepJob(jobRow{j, seq}, stored{j.Document, j.RemoveAt()})
 		}
 	}
 	if err := st.writeRows(Insert, made); err != nil {
@@ -227,7 +226,9 @@ func (st *step) writeNews(list []*engine.Job, numbers map[*engine.Job]int64) err
 	pools := map[string]bool{}
 	for _, j := range list {
 		seq, d := numbers[j], j.Document
-		st.remember(j.UID, definitionOf(j, seq))
+		if !j.Made() { // most of many new jobs are not due soon
+			st.remember(j.UID, definitionOf(j, seq))
+		}
 		boot, text := d.Filled.Schedule.Boot, string(d.Text)
 		was := st.jobs[j.UID].was.document
 		switch {

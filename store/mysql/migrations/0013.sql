@@ -1,5 +1,5 @@
--- oldest: 1
--- How far a flow has come.
+-- oldest: 13
+-- How far a flow has come. A program that knows no flows would claim their runs, and fail them.
 set @missing = (select count(*) = 0 from information_schema.columns
   where table_schema = database() and table_name = 'active' and column_name = 'flow');
 set @change = if(@missing, 'alter table active add column flow longtext not null default ('''')', 'do 0');

@@ -1,0 +1,119 @@
+package belfry
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+
+	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/remote"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// ErrNoStore is returned by methods of a Scheduler of Connect that need a store: its token
+// runs jobs and can do nothing else. Package client speaks with a server for a person or program.
+var ErrNoStore = errors.New("a program that is connected to a server reaches no store: ask the server, with package client or the command line")
+
+// Connect returns a scheduler that runs its handlers for the servers of Belfry at an address,
+// such as https://belfry.example.com:8420, and reaches no database. The token has the role
+// worker: belfry token create NAME --role worker.
+//
+// The jobs are declared or applied elsewhere, as with WithHandlersOnly, and name the handlers.
+// With a token for a namespace only its jobs are run, and only those that choose the program
+// by place.labels.worker, which is the name of the token.
+//
+// Run waits for a server that does not answer. Its error is about mistakes in the program, or a
+// token or protocol that a server refuses. WithNamespace, WithOwner and WithHistory have no
+// effect: that is up to the jobs and servers.
+func Connect(address, token string, options ...Option) *Scheduler {
+	s := newScheduler(options)
+	s.settings.handlersOnly = true
+	c := &s.settings.connection
+	c.servers = append([]string{address}, c.servers...)
+	if c.token == nil {
+		c.token = func() (string, error) { return token, nil }
+	}
+	var err error
+	s.remote, err = remote.New(remote.Config{
+		Servers: c.servers, Token: c.token, PlainHTTP: c.plain, Transport: c.transport,
+		UserAgent: "belfry-go/" + version(), Log: s.settings.log,
+	})
+	if err != nil {
+		s.mistake(caller(), "belfry.Connect: %v", err)
+	}
+	return s
+}
+
+// connection is what options say about the servers of Connect.
+type connection struct {
+	servers   []string
+	token     func() (string, error)
+	transport http.RoundTripper
+	plain     bool
+	spool     string
+}
+
+// isSet tells whether an option for Connect was given.
+func (c *connection) isSet() bool {
+	return len(c.servers) > 0 || c.token != nil || c.transport != nil || c.plain || c.spool != ""
+}
+
+// WithServers gives Connect the addresses of further servers on the same store: any of them is
+// asked when another one does not answer.
+func WithServers(addresses ...string) Option {
+	return func(s *settings) { s.connection.servers = append(s.connection.servers, addresses...) }
+}
+
+// WithToken replaces the token of Connect by a function, which is called at the start and
+// whenever a server refuses what it has returned: tokens are rotated without a restart.
+func WithToken(token func() (string, error)) Option {
+	return func(s *settings) { s.connection.token = token }
+}
+
+// WithTransport replaces how Connect makes its requests: for certificates of an own authority,
+// client certificates or a proxy. Default: http.DefaultTransport.
+func WithTransport(t http.RoundTripper) Option {
+	return func(s *settings) { s.connection.transport = t }
+}
+
+// WithPlainHTTP allows Connect servers of other machines without TLS. Anyone on the way can
+// read the token and the jobs.
+func WithPlainHTTP() Option { return func(s *settings) { s.connection.plain = true } }
+
+// WithSpool keeps results of Connect in a directory until a server has them: what ended while no
+// server answered survives the end of the process, and is reported by the next one. Each process
+// needs a directory of its own. Default: results wait in memory, and are lost with the process.
+func WithSpool(directory string) Option {
+	return func(s *settings) { s.connection.spool = directory }
+}
+
+// runConnected is Run for a scheduler of Connect.
+func (s *Scheduler) runConnected(ctx context.Context) (err error) {
+	machine, err := job.NewID(s.settings.now(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	c := s.nodeConfig(machine.String(), []string{store.RoleHandlers})
+	c.Members, c.Work, c.StoreName = s.remote, s.remote, "the store of the servers"
+	if dir := s.settings.connection.spool; dir != "" {
+		spool, err := remote.OpenSpool(dir, s.settings.log)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, spool.Close()) }()
+		c.Spool = spool
+	}
+	n, err := node.New(c)
+	if err != nil {
+		return err
+	}
+	if err := s.remote.Wait(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // it was stopped before a server answered
+		}
+		return err
+	}
+	return s.remote.Work(ctx, func(ctx context.Context) error { return s.runNode(ctx, n) })
+}

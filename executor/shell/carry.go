@@ -1,0 +1,103 @@
+package shell
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/inherit"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// carried is a command that runs while the process of the node executes another version of its
+// program: the process stays its parent, and keeps the files that it writes to.
+type carried struct {
+	PID int `json:"pid"`
+	// Stdout and Stderr are the numbers of the files to read its output from.
+	Stdout int       `json:"stdout"`
+	Stderr int       `json:"stderr"`
+	Began  time.Time `json:"began"`
+	Cgroup string    `json:"cgroup,omitempty"`
+	// Dir is the folder of its script and of its result, and Result the file.
+	Dir    string `json:"dir,omitempty"`
+	Result string `json:"result,omitempty"`
+	// What it was limited to, for the reason of its end.
+	Limits   job.Limits    `json:"limits"`
+	CPUTime  time.Duration `json:"cpu_time,omitempty"`
+	OOMKills int           `json:"oom_kills,omitempty"`
+	// Found and Searched are how far its output was searched.
+	Found    bool      `json:"found,omitempty"`
+	Searched [2][]byte `json:"searched"`
+}
+
+var _ executor.Carrier = (*Executor)(nil)
+
+// Carries implements executor.Carrier: a wait for a process can be given up where it goes by a
+// pidfd.
+func (e *Executor) Carries() bool { return e.carries }
+
+// hasPidfd tells whether processes can be waited for by pidfds.
+func hasPidfd() bool {
+	pidfd := pidfdFile(os.Getpid())
+	if pidfd == nil {
+		return false
+	}
+	pidfd.Close()
+	return true
+}
+
+// carry leaves a command to the next version of the program. Nothing reads its output until
+// then: it has the room of a pipe.
+func (p *prepared) carry(s *supervision, match *matcher) executor.Result {
+	c := carried{
+		PID: s.proc.pid, Began: s.began, Cgroup: p.cgroup.path(), Dir: p.scriptDir, Result: p.result,
+		Limits: p.limits, CPUTime: p.cpuTime, OOMKills: p.oomKills, Found: match.found.Load(),
+	}
+	for i := range match.streams {
+		c.Searched[i] = match.streams[i].kept
+	}
+	var err error
+	if c.Stdout, err = inherit.Keep(p.stdout); err == nil {
+		c.Stderr, err = inherit.Keep(p.stderr)
+	}
+	text, jsonErr := json.Marshal(c)
+	if err != nil || jsonErr != nil {
+		// Its pipes close with the program, and the watchdog ends it.
+		return executor.Result{Outcome: job.OutcomeLost, Reason: fmt.Sprintf("%v: %v", executor.ErrStopped, err)}
+	}
+	p.carried = true
+	p.closePipes()
+	return executor.Result{Carried: text}
+}
+
+// resume continues with a command that another version of the program has started.
+func (e *Executor) resume(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
+	lost := func(err error) executor.Result {
+		return executor.Result{Outcome: job.OutcomeLost, Reason: fmt.Sprintf("this version of the program cannot continue with it: %v", err)}
+	}
+	var c carried
+	if err := json.Unmarshal(a.Carried, &c); err != nil {
+		return lost(err)
+	}
+	if !isChild(c.PID) {
+		return lost(fmt.Errorf("process %d is not its child", c.PID))
+	}
+	p := &prepared{
+		limits: c.Limits, cpuTime: c.CPUTime, oomKills: c.OOMKills, cgroup: reopenCgroup(c.Cgroup), scriptDir: c.Dir, result: c.Result,
+		stdout: inherit.File(c.Stdout, "output"), stderr: inherit.File(c.Stderr, "output"),
+		watched: executor.Process{Run: a.Run.ID, Number: a.Number, PID: c.PID, Cgroup: c.Cgroup, Grace: a.Grace, Fence: a.Fence},
+	}
+	defer p.release()
+	match, err := newMatcher(a.Job.Policy.Success)
+	if err != nil {
+		return lost(err)
+	}
+	match.found.Store(c.Found)
+	for i := range match.streams {
+		match.streams[i].kept = c.Searched[i]
+	}
+	return e.follow(ctx, a, p, &supervision{proc: newProcess(c.PID), began: c.Began}, match, out)
+}

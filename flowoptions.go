@@ -1,0 +1,145 @@
+package belfry
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// StepOption configures a step of a flow: Needs, When, If, AllowFailure, FailFast, Within and
+// Finally, and those of jobs that make sense for a step, such as Retry, Timeout, PlaceOn and, for
+// the items of ForEach, MaxParallel.
+type StepOption interface{ configure(d *stepDeclaration) }
+
+// stepOption is an option that only steps have.
+type stepOption func(*stepDeclaration)
+
+func (o stepOption) configure(d *stepDeclaration) { o(d) }
+
+func (o JobOption) configure(d *stepDeclaration) { o(&d.ofJob) }
+
+// stepDeclaration is a step while its options are applied.
+type stepDeclaration struct {
+	flow     *flow
+	place    string
+	name     string
+	step     job.Step
+	finally  bool
+	within   time.Duration
+	ofJob    declaration // what the options of jobs have set
+	mistakes []string
+}
+
+func (d *stepDeclaration) mistake(format string, args ...any) {
+	d.mistakes = append(d.mistakes, fmt.Sprintf(format, args...))
+}
+
+// report hands the mistakes to the scheduler.
+func (d *stepDeclaration) report() {
+	for _, m := range d.mistakes {
+		d.flow.s.mistake(d.place, "flow %q: step %q: %s", d.flow.name, d.name, m)
+	}
+}
+
+// configure applies options to a step.
+func (f *flow) configure(name string, step job.Step, options []StepOption) *stepDeclaration {
+	d := &stepDeclaration{flow: f, place: f.place, name: name, step: step}
+	for _, option := range options {
+		option.configure(d)
+	}
+	d.take()
+	return d
+}
+
+// take moves what the options of jobs have set into the step.
+func (d *stepDeclaration) take() {
+	j := &d.ofJob.job
+	p := &j.Policy
+	d.step.Retry, d.step.Timeout, d.step.KillGrace, d.step.LostAfter, d.step.Success = p.Retry, p.Timeout, p.KillGrace, p.LostAfter, p.Success
+	d.step.MaxParallel = p.MaxParallel
+	p.Retry, p.Timeout, p.KillGrace, p.LostAfter, p.Success, p.MaxParallel = nil, nil, nil, 0, nil, 0
+	if len(saidBy(&j.Place)) > 0 {
+		place := j.Place
+		d.step.Place, j.Place = &place, job.Place{}
+	}
+	if d.ofJob.handler != "" || d.ofJob.function != nil || d.ofJob.flow != nil {
+		d.mistake("Do and Func are for jobs: Step takes the function itself, and Flow.Run the name of a handler")
+		j.Params = nil
+	}
+	for _, said := range append(saidBy(p), saidBy(j)...) {
+		if said != "policy" {
+			d.mistake("an option sets %s, which jobs have and steps have not", said)
+		}
+	}
+	if d.within > 0 {
+		if d.step.Wait == nil {
+			d.mistake("Within is for Approval and Signal: use Timeout")
+		} else {
+			d.step.Wait.For = job.Duration(d.within)
+		}
+	}
+}
+
+// saidBy returns the names of the fields of a struct that are set.
+func saidBy(of any) (names []string) {
+	v := reflect.ValueOf(of).Elem()
+	for i := range v.NumField() {
+		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		if name != "" && name != "-" && !v.Field(i).IsZero() {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Needs lets a step start when these steps have ended. The functions of the step read their
+// results.
+func Needs(steps ...AnyStep) StepOption {
+	return stepOption(func(d *stepDeclaration) {
+		for _, s := range steps {
+			ref := s.ref()
+			if ref.of != d.flow {
+				d.mistake("needs step %q, which is of another flow", ref.name)
+			} else if !slices.Contains(d.step.Needs, ref.name) {
+				d.step.Needs = append(d.step.Needs, ref.name)
+			}
+		}
+	})
+}
+
+// When says how the steps that are needed must have ended: job.OnSucceeded (default),
+// job.OnFailed, at least one of them, or job.OnFinished.
+func When(end job.UpstreamOn) StepOption {
+	return stepOption(func(d *stepDeclaration) { d.step.When = end })
+}
+
+// If lets a step start if a template makes true, such as {{ gt .Steps.extract.Result.rows 1000 }}.
+// Otherwise it is skipped, and counts as succeeded.
+func If(template string) StepOption {
+	return stepOption(func(d *stepDeclaration) { d.step.If = template })
+}
+
+// AllowFailure lets the flow succeed and the next steps start although the step has failed.
+func AllowFailure() StepOption {
+	return stepOption(func(d *stepDeclaration) { d.step.AllowFailure = true })
+}
+
+// FailFast ends the other items of ForEach when one has failed.
+func FailFast() StepOption {
+	return stepOption(func(d *stepDeclaration) { d.step.FailFast = true })
+}
+
+// Within bounds how long Approval and Signal wait: the step fails after that.
+func Within(d time.Duration) StepOption {
+	return stepOption(func(s *stepDeclaration) { s.within = d })
+}
+
+// Finally runs a step when all others have ended, whatever happened: also after a cancel or a
+// timeout of the flow. Its function may read the results of all of them.
+func Finally() StepOption {
+	return stepOption(func(d *stepDeclaration) { d.finally = true })
+}

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// channelsOf tells whether the channels of notifications deliver, and whether this server has
+// their secrets. Without channels it has nothing to say.
+func channelsOf(ctx context.Context, server *remote, c config.Server) []finding {
+	found := finding{Check: "channels", Status: isNote}
+	deliveries, err := server.Deliveries(ctx, "")
+	if err != nil {
+		found.Found = "not checked: " + server.refused(err).Error()
+		return []finding{found}
+	}
+	if len(deliveries.Items) == 0 {
+		return nil
+	}
+	var list []finding
+	for i := range deliveries.Items {
+		if d := &deliveries.Items[i]; d.Error != "" && !d.Paused {
+			list = append(list, undelivered(server.env, d))
+		}
+	}
+	documents, err := server.Channels(ctx, "")
+	if err != nil {
+		found.Found = "not checked: " + server.refused(err).Error()
+		return append(list, found)
+	}
+	if c.Has(store.RoleAPI) {
+		for i := range documents.Items {
+			decoded, err := job.Decode("", documents.Items[i].RawMessage)
+			if err != nil || len(decoded) != 1 || decoded[0].Channel == nil {
+				continue // of a newer version
+			}
+			list = append(list, secretsOf(decoded[0].Channel, c.SecretsDir())...)
+		}
+	}
+	if len(list) == 0 {
+		found.Status, found.Found = isWell, fmt.Sprintf("all deliver: %d", len(deliveries.Items))
+		return []finding{found}
+	}
+	return list
+}
+
+// undelivered says why a channel does not deliver.
+func undelivered(env Env, d *client.Delivery) finding {
+	f := finding{
+		Check: "channel " + d.Channel, Status: isWrong, Found: fmt.Sprintf("the latest try, at %s, has failed: %s", instant(env, d.FailedAt), d.Error),
+		Do: "belfry channel test " + strings.TrimPrefix(d.Channel, job.DefaultNamespace+"/") + " tries again, and says what the service answers",
+	}
+	if d.Waiting > 0 {
+		f.Found += fmt.Sprintf("; messages that wait: %d", d.Waiting)
+	}
+	return f
+}
+
+// secretsOf returns the secrets of a channel that this user cannot read from a file.
+func secretsOf(c *job.Channel, dir string) (list []finding) {
+	for _, s := range c.Secrets() {
+		if s.File == "" {
+			continue // the environment of the server is not that of this command
+		}
+		namespace := c.WithDefaults().Namespace
+		file := filepath.Join(dir, namespace, s.File)
+		f := finding{Check: "channel " + c.FullName(), Status: isWrong, Do: "put the secret into " + file + ", readable for the user of the server"}
+		data, err := os.ReadFile(file)
+		var at *fs.PathError
+		switch {
+		case errors.As(err, &at):
+			f.Found = fmt.Sprintf("secret %s: %v", s.File, at.Err)
+		case err != nil:
+			f.Found = fmt.Sprintf("secret %s: %v", s.File, err)
+		case len(strings.TrimSpace(string(data))) == 0:
+			f.Found = fmt.Sprintf("secret %s is empty", s.File)
+		default:
+			continue
+		}
+		list = append(list, f)
+	}
+	return list
+}

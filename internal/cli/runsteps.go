@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/belfry-cron/belfry/client"
+)
+
+// stepsShownMax is how many items of a step are listed: those that are over in success say least,
+// so that the others of a large fan-out are seen.
+const stepsShownMax = 50
+
+// stepTable writes how far the steps of a flow have come, with their items below them.
+func stepTable(w io.Writer, env Env, s style, r *client.Run) {
+	if len(r.Steps) == 0 {
+		return
+	}
+	var rows [][]string
+	line := func(name string, st *client.StepState) {
+		rows = append(rows, []string{name, stateOfStep(st), stepTook(env, st), reasonOfStep(st)})
+	}
+	for i := range r.Steps {
+		st := &r.Steps[i]
+		line(st.Name, st)
+		shown, left := 0, 0
+		for k := range st.Items {
+			it := &st.Items[k]
+			if it.State == "succeeded" && len(st.Items) > stepsShownMax || shown == stepsShownMax {
+				left++
+				continue
+			}
+			shown++
+			line(fmt.Sprintf("  %s/%d", st.Name, k), it)
+		}
+		if left > 0 {
+			rows = append(rows, []string{fmt.Sprintf("  and %d more", left), "", "", ""})
+		}
+	}
+	fmt.Fprintln(w)
+	table(w, s, []string{"STEP", "STATE", "TOOK", "REASON"}, rows)
+}
+
+// stateOfStep says how far a step has come, with the way in which it has failed.
+func stateOfStep(st *client.StepState) string {
+	if st.State == "failed" && st.Outcome != "" {
+		return strings.ReplaceAll(string(st.Outcome), "_", " ")
+	}
+	return st.State
+}
+
+// reasonOfStep says why a step is as it is; of one with items, how many are over.
+func reasonOfStep(st *client.StepState) string {
+	if st.State != "open" || len(st.Items) == 0 {
+		return orDash(st.Reason)
+	}
+	over := 0
+	for i := range st.Items {
+		if st.Items[i].State != "open" && st.Items[i].State != "pending" {
+			over++
+		}
+	}
+	return fmt.Sprintf("%d of %d items have ended", over, len(st.Items))
+}
+
+func stepTook(env Env, st *client.StepState) string {
+	switch {
+	case st.Started.IsZero():
+		return "-"
+	case st.Ended.IsZero():
+		return shortDuration(env.Now().Sub(st.Started))
+	}
+	return shortDuration(st.Ended.Sub(st.Started))
+}

@@ -1,0 +1,276 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/secret"
+	"github.com/belfry-cron/belfry/job"
+)
+
+func newSecret(env Env) *cobra.Command {
+	cmd := group("secret", "secrets", "Set, list and delete secrets of jobs and channels", "belfry secret set db_password <password.txt\nbelfry secret list")
+	cmd.Long = `Set, list and delete secrets: values that jobs and channels of a namespace name and that
+are never shown again. A job has them in its environment, in files, in its standard input, or
+in a request: {{ .Secret.db_password }}.`
+	cmd.AddCommand(newSecretSet(env), newSecretList(env), newSecretDelete(env), newSecretRotate(env), newSecretKey(env))
+	return cmd
+}
+
+func newSecretSet(env Env) *cobra.Command {
+	var (
+		asked    config.Asked
+		request  client.SecretRequest
+		fromFile string
+	)
+	cmd := &cobra.Command{
+		Use:   "set NAME [flags]",
+		Short: "Create or change a secret",
+		Long: `Create or change a secret. The value is read from standard input, which asks for it on a
+terminal, or from a file; the end of a single line is not part of it. The servers seal
+it before they store it, and never show it again.
+
+With --file, --env or --vault the store keeps no value but the place where servers read it
+when an attempt starts.`,
+		Example: `belfry secret set db_password <password.txt
+belfry secret set tls_key --from-file key.pem -n web
+belfry secret set api_token --vault kv/belfry/web/api#token`,
+		Args: oneName("secret"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, name, err := connectFor(env, asked, args[0])
+			if err != nil {
+				return err
+			}
+			if !job.IsSecretName(name.name) {
+				return misused("%q is not the name of a secret: it has 1 to %d ASCII letters, digits and underscores", name.name, job.SecretNameMax)
+			}
+			places := 0
+			for _, place := range []string{fromFile, request.File, request.Env, request.Vault} {
+				if place != "" {
+					places++
+				}
+			}
+			if places > 1 {
+				return misused("only one of --from-file, --file, --env and --vault can be given")
+			}
+			if request.File+request.Env+request.Vault == "" {
+				if request.Value, err = readSecret(env, name, fromFile); err != nil {
+					return err
+				}
+			}
+			return server.refused(setSecret(cmd.Context(), server, name, request))
+		},
+	}
+	f := cmd.Flags()
+	addWord(f, &fromFile, "from-file", "", "FILE", "file of this machine with the value; - is standard input")
+	addWord(f, &request.File, "file", "", "NAME", "file of the servers, in the directory of the namespace in notify.secrets")
+	addWord(f, &request.Env, "env", "", "NAME", "end of the name of a variable of the servers")
+	addWord(f, &request.Vault, "vault", "", "PLACE", "place in Vault, mount/path#field")
+	addWord(f, &request.Description, "description", "", "TEXT", "what the secret is for")
+	addConnection(cmd, &asked)
+	return cmd
+}
+
+// readSecret reads a value from a file, or from standard input, which asks for it on a terminal.
+func readSecret(env Env, name jobName, file string) (string, error) {
+	var data []byte
+	var err error
+	switch stdin, isFile := env.Stdin.(*os.File); {
+	case file != "" && file != "-":
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(env.Dir, file)
+		}
+		f, err := os.Open(file)
+		if err != nil {
+			return "", misused("%v", err)
+		}
+		defer f.Close()
+		data, err = io.ReadAll(io.LimitReader(f, job.SecretMax+2))
+		if err != nil {
+			return "", err
+		}
+	case file == "" && env.StdinIsTerminal && isFile:
+		env.tell("value of %s: ", name)
+		data, err = term.ReadPassword(int(stdin.Fd()))
+		env.tell("\n")
+	default:
+		data, err = io.ReadAll(io.LimitReader(env.Stdin, job.SecretMax+2))
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the value: %w", err)
+	}
+	value := secret.Trim(string(data))
+	switch {
+	case value == "":
+		return "", misused("the value of %s is empty", name)
+	case len(value) > job.SecretMax:
+		return "", misused("the value of %s has more than %d bytes", name, job.SecretMax)
+	case strings.ContainsRune(value, 0):
+		return "", misused("the value of %s has a NUL byte, which no variable and no header can hold", name)
+	}
+	return value, nil
+}
+
+func setSecret(ctx context.Context, server *remote, name jobName, request client.SecretRequest) error {
+	set, err := server.SetSecret(ctx, name.namespace, name.name, request)
+	if err != nil {
+		return err
+	}
+	done := "changed"
+	if set.Version == 1 {
+		done = "created"
+	}
+	if n := len(request.Value); n > 0 && n < secret.MaskMin {
+		server.env.tell("warning: %s has fewer than %d bytes, and is not masked in output\n", name, secret.MaskMin)
+	}
+	return write(server.env, fmt.Appendf(nil, "secret %s %s\n", name, done))
+}
+
+func newSecretList(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		all    bool
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:     "list [flags]",
+		Aliases: []string{"ls"},
+		Short:   "List secrets without their values",
+		Example: "belfry secret list\nbelfry secret list -A -o json",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			server, err := connect(env, asked)
+			if err != nil {
+				return err
+			}
+			page, err := server.Secrets(cmd.Context(), server.listNamespace(all))
+			if err != nil {
+				return server.refused(err)
+			}
+			return showList(env, output, page.Items, page.NextPageToken, func(s client.SecretInfo) string { return s.FullName() }, func(w io.Writer) {
+				var rows [][]string
+				for _, s := range page.Items {
+					rows = append(rows, []string{s.FullName(), secretSource(&s), fmt.Sprint(s.Version), instant(env, s.Changed), oneLine(s.By), orDash(oneLine(s.Description))})
+				}
+				table(w, styleFor(env, env.StdoutIsTerminal), []string{"NAME", "VALUE", "VERSION", "CHANGED", "BY", "DESCRIPTION"}, rows)
+			})
+		},
+	}
+	addConnection(cmd, &asked)
+	addAll(cmd, &all)
+	addOutput(cmd, &output, asTable, asJSON, asYAML, asJSONL, asName)
+	return cmd
+}
+
+// secretSource says where the value of a secret is.
+func secretSource(s *client.SecretInfo) string {
+	switch {
+	case s.File != "":
+		return "file " + oneLine(s.File)
+	case s.Env != "":
+		return "env " + oneLine(s.Env)
+	case s.Vault != "":
+		return "vault " + oneLine(s.Vault)
+	}
+	return "key " + oneLine(s.Key)
+}
+
+func newSecretDelete(env Env) *cobra.Command {
+	var (
+		asked config.Asked
+		yes   bool
+	)
+	cmd := &cobra.Command{
+		Use:     "delete NAME [flags]",
+		Aliases: []string{"rm"},
+		Short:   "Delete a secret",
+		Long:    "Delete a secret. Attempts of jobs that name it fail from then on.",
+		Example: "belfry secret delete db_password --yes",
+		Args:    oneName("secret"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, name, err := connectFor(env, asked, args[0])
+			if err != nil {
+				return err
+			}
+			page, err := server.Secrets(cmd.Context(), name.namespace)
+			if err != nil {
+				return server.refused(err)
+			}
+			exists := false
+			for _, s := range page.Items {
+				exists = exists || s.Name == name.name
+			}
+			if exists { // the server words the rest
+				if err := agree(env, yes, "delete the secret %s", name); err != nil {
+					return err
+				}
+			}
+			if err := server.DeleteSecret(cmd.Context(), name.namespace, name.name); err != nil {
+				return server.refused(err)
+			}
+			return write(env, fmt.Appendf(nil, "secret %s deleted\n", name))
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "delete without asking")
+	addConnection(cmd, &asked)
+	return cmd
+}
+
+func newSecretRotate(env Env) *cobra.Command {
+	var (
+		asked  config.Asked
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "rotate [flags]",
+		Short: "Seal all secrets with the newest key",
+		Long: `Seal all secrets of the store with the first key of the server, which reads its keys
+again. Before, write a new key (belfry secret key) at the top of the keys of all servers;
+afterwards the older keys can be removed.`,
+		Example: "belfry secret rotate",
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			server, err := connect(env, asked)
+			if err != nil {
+				return err
+			}
+			done, err := server.RotateSecrets(cmd.Context())
+			if err != nil {
+				return server.refused(err)
+			}
+			return showOne(env, output, done, done.Key, func(w io.Writer) {
+				fmt.Fprintf(w, "%d secrets were sealed with the key %s; %d had it already, %d are not in the store\n", done.Sealed, oneLine(done.Key), done.Before, done.Elsewhere)
+			})
+		},
+	}
+	addServer(cmd, &asked)
+	addOutput(cmd, &output, asTable, asJSON, asYAML)
+	return cmd
+}
+
+func newSecretKey(env Env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "key",
+		Short: "Print a new key for secrets",
+		Long: `Print a line with a new key, for the file of secrets.key_file or for the output of
+secrets.key_command. The first key of a server seals; the others still open what they have sealed.`,
+		Example: "(umask 077; belfry secret key >/etc/belfry/secret.key)",
+		Args:    noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			if env.StdoutIsTerminal {
+				return errors.New("the key would stay on the screen: write it to a file, for example (umask 077; belfry secret key >secret.key)")
+			}
+			return write(env, []byte(secret.NewKey(env.Now())))
+		},
+	}
+}

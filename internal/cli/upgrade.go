@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/belfry-cron/belfry/internal/server"
+)
+
+// upgrades returns what decides about a signal to upgrade: the new version must be able to read
+// the configuration. Until then the process continues as it is.
+func upgrades(log *slog.Logger, opened func() bool) func(context.Context) bool {
+	return func(ctx context.Context) bool {
+		if !opened() {
+			log.Warn("cannot upgrade while the server starts; send the signal again")
+			return false
+		}
+		program, err := server.Program()
+		if err == nil {
+			err = server.CheckProgram(ctx, program)
+		}
+		if err != nil {
+			log.Error("cannot upgrade; this version continues", "error", err)
+			return false
+		}
+		return true
+	}
+}
+
+// inherited returns what the version before has left running, and whether it only asks for the
+// configuration to be checked, which was done.
+func inherited(env Env) (c *server.Carried, checked bool, err error) {
+	c, checked, err = server.Inherited(env.Getenv)
+	if err != nil {
+		return nil, checked, failed("%v", err)
+	}
+	return c, checked, nil
+}
+
+// continueAs executes the next version of the program, if it is to continue with something.
+func continueAs(c *server.Carried, data string, log *slog.Logger) error {
+	if c == nil {
+		return nil
+	}
+	program, err := server.Program()
+	if err == nil {
+		log.Info("executing the new version", "program", program, "attempts", len(c.Node.Attempts))
+		err = c.Execute(program, data)
+	}
+	if err != nil {
+		return failed("cannot upgrade, and the commands that ran are ended: %v", err)
+	}
+	return nil
+}

@@ -1,0 +1,438 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/xxlmysql"
+	"github.com/belfry-cron/belfry/internal/xxltables"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// xxlImportFlags are the flags of belfry xxl import.
+type xxlImportFlags struct {
+	connection config.Asked
+	from, dump string
+	zone       string
+	overlap    string
+	out        string
+	apply      bool
+	skip       bool
+	output     string
+}
+
+func newXXLImport(env Env) *cobra.Command {
+	ask := xxlImportFlags{overlap: "executor"}
+	cmd := &cobra.Command{
+		Use:   "import --from URL|--dump FILE --zone ZONE [flags]",
+		Short: "Turn the jobs of an xxl-job-admin into jobs; without --apply, show what would become of each",
+		Long: `Turn the jobs of an xxl-job-admin of XXL-JOB 2.2 to 3.5 into jobs that do the same at
+the same executors. It reads the tables from MySQL or MariaDB, or from a file of
+mysqldump. Without --apply nothing is written: the command shows what becomes of
+each job, and what is different.
+
+--zone is the time zone of the process of the old admin, by which it reads cron
+expressions.
+
+Imported jobs are paused, and the label xxl-status says which were started. The old
+admin keeps giving the work until belfry xxl take-over. The same tables make the
+same jobs, so a second import changes nothing; of jobs that were taken over, it
+leaves pauses and starts as they are.`,
+		Example: `belfry xxl import --dump xxl_job.sql --zone Asia/Shanghai
+belfry xxl import --from mysql://root@db:3306/xxl_job --zone Asia/Shanghai --apply
+belfry xxl import --dump xxl_job.sql --zone Asia/Shanghai --out jobs/`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return importXXL(cmd.Context(), env, ask) },
+	}
+	f := cmd.Flags()
+	addWord(f, &ask.from, "from", "", "URL", "database of the old admin: mysql://user:password@host:3306/xxl_job; MYSQL_PWD may have the password")
+	addWord(f, &ask.dump, "dump", "", "FILE", "file of mysqldump with the tables; - is standard input")
+	addWord(f, &ask.zone, "zone", "", "ZONE", "time zone of the process of the old admin, such as Asia/Shanghai")
+	addChoice(cmd, &ask.overlap, "overlap", "", "what block strategies hold for where a job may run on several executors: each executor, or the job as a whole", "executor", "job")
+	addWord(f, &ask.out, "out", "", "DIRECTORY", "write the jobs there, a file for each group")
+	f.BoolVar(&ask.apply, "apply", false, "create and update the jobs on the server")
+	f.BoolVar(&ask.skip, "skip-errors", false, "with --apply or --out, take the other jobs where some cannot be imported")
+	addServer(cmd, &ask.connection)
+	addOutput(cmd, &ask.output, asTable, asYAML, asJSON)
+	return cmd
+}
+
+func (ask *xxlImportFlags) check() error {
+	switch {
+	case (ask.from == "") == (ask.dump == ""):
+		return misused("name the old admin by one of --from and --dump")
+	case ask.zone == "":
+		return misused("--zone is missing: the time zone of the process of the old admin, such as Asia/Shanghai")
+	case ask.skip && !ask.apply && ask.out == "":
+		return misused("--skip-errors needs --apply or --out")
+	case ask.apply && ask.output == asYAML:
+		return misused("-o yaml prints the jobs and --apply sends them: choose one")
+	}
+	if _, err := cron.LoadZone(ask.zone); err != nil {
+		return misused("--zone: %v", err)
+	}
+	return nil
+}
+
+func importXXL(ctx context.Context, env Env, ask xxlImportFlags) error {
+	if err := ask.check(); err != nil {
+		return err
+	}
+	admin, err := readOldAdmin(ctx, env, ask)
+	if err != nil {
+		return err
+	}
+	plan, err := xxltables.Convert(admin, xxltables.Options{Zone: ask.zone, OneRun: ask.overlap == "job", Now: env.Now()})
+	if err != nil {
+		return failed("%v", err)
+	}
+	bad := 0
+	for i := range plan.Jobs {
+		if plan.Jobs[i].Job == nil {
+			bad++
+		}
+	}
+	if (ask.apply || ask.out != "") && bad > 0 && !ask.skip {
+		planText(env.Stderr, styleFor(env, env.StderrIsTerminal), plan, true)
+		return failed("%s cannot be imported, and nothing was changed", counted(bad, "job")).withHint("--skip-errors imports the other jobs")
+	}
+	if ask.apply {
+		if err := applyPlan(ctx, env, ask, plan); err != nil {
+			return err
+		}
+	}
+	if ask.out != "" {
+		if err := writePlan(env, env.path(ask.out), plan); err != nil {
+			return err
+		}
+	}
+	if err := showPlan(env, ask, plan); err != nil || ask.apply {
+		return err
+	}
+	if bad > 0 && !ask.skip {
+		return failed("%s cannot be imported", counted(bad, "job"))
+	}
+	if ask.out == "" && ask.output == asTable {
+		env.tell("Nothing was written. --apply creates the jobs, paused.\n")
+	}
+	return nil
+}
+
+// readOldAdmin reads the tables of the old admin.
+func readOldAdmin(ctx context.Context, env Env, ask xxlImportFlags) (*xxltables.Admin, error) {
+	zone, err := cron.LoadZone(ask.zone)
+	if err != nil {
+		return nil, misused("--zone: %v", err)
+	}
+	var tables map[string]*xxltables.Table
+	if ask.dump != "" {
+		tables, err = readDump(env, ask.dump)
+	} else {
+		tables, err = readDatabase(ctx, env, ask.from)
+	}
+	if err != nil {
+		return nil, err
+	}
+	admin, err := xxltables.Read(tables, zone.Location())
+	if err != nil {
+		return nil, failed("%v", err)
+	}
+	return admin, nil
+}
+
+func readDump(env Env, file string) (map[string]*xxltables.Table, error) {
+	source := env.Stdin
+	if file != "-" {
+		opened, err := os.Open(env.path(file))
+		if err != nil {
+			return nil, unreadable(file, err)
+		}
+		defer opened.Close()
+		source = opened
+	}
+	tables, err := xxltables.ReadDump(source)
+	if err != nil {
+		return nil, failed("%s: %v", file, err)
+	}
+	return tables, nil
+}
+
+// openOldAdmin connects to the database of the old admin.
+func openOldAdmin(ctx context.Context, env Env, from string) (*xxlmysql.DB, error) {
+	db, err := xxlmysql.Open(ctx, from, env.Getenv("MYSQL_PWD"))
+	if err != nil {
+		return nil, failed("--from: %v", err)
+	}
+	return db, nil
+}
+
+func readDatabase(ctx context.Context, env Env, from string) (map[string]*xxltables.Table, error) {
+	db, err := openOldAdmin(ctx, env, from)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = db.Close() }() // it has only read
+	tables, err := db.Tables(ctx)
+	if err != nil {
+		return nil, failed("%v", err)
+	}
+	return tables, nil
+}
+
+// planned is a job of the plan as -o json prints it.
+type planned struct {
+	ID          int64            `json:"id"`
+	Group       string           `json:"group"`
+	Description string           `json:"description"`
+	Job         string           `json:"job"`
+	Status      string           `json:"status"`
+	TheirNext   time.Time        `json:"their_next,omitzero"`
+	Next        time.Time        `json:"next,omitzero"`
+	Versions    int              `json:"versions"`
+	Notes       []xxltables.Note `json:"notes"`
+	Problem     string           `json:"problem"`
+}
+
+func showPlan(env Env, ask xxlImportFlags, plan *xxltables.Plan) error {
+	var b bytes.Buffer
+	switch ask.output {
+	case asYAML:
+		if err := job.Encode(&b, planDocuments(plan, ""), job.YAML); err != nil {
+			return failed("write the jobs: %v", err)
+		}
+	case asJSON:
+		if err := encodeJSON(&b, planJSON(plan)); err != nil {
+			return err
+		}
+	default:
+		planText(&b, styleFor(env, env.StdoutIsTerminal), plan, false)
+	}
+	return write(env, b.Bytes())
+}
+
+func planJSON(plan *xxltables.Plan) any {
+	type plannedGroup struct {
+		ID        int64            `json:"id"`
+		Group     string           `json:"group"`
+		Namespace string           `json:"namespace"`
+		Notes     []xxltables.Note `json:"notes"`
+	}
+	notes := func(list []xxltables.Note) []xxltables.Note { return append([]xxltables.Note{}, list...) }
+	groups, jobs := []plannedGroup{}, []planned{}
+	for _, g := range plan.Groups {
+		groups = append(groups, plannedGroup{g.ID, g.AppName, g.Namespace, notes(g.Notes)})
+	}
+	for i := range plan.Jobs {
+		p := &plan.Jobs[i]
+		one := planned{
+			ID: p.Old.ID, Group: p.Group, Description: p.Old.Description, TheirNext: p.Old.Next, Next: p.Next,
+			Versions: len(p.Versions), Notes: notes(p.Notes), Problem: p.Problem,
+		}
+		if p.Job != nil {
+			one.Job, one.Status = p.Job.FullName(), p.Job.Labels[xxltables.StatusLabel]
+		}
+		jobs = append(jobs, one)
+	}
+	return struct {
+		Groups      []plannedGroup   `json:"groups"`
+		Items       []planned        `json:"items"`
+		People      []xxltables.Note `json:"people"`
+		FirstNumber int64            `json:"first_number"`
+	}{groups, jobs, notes(plan.People), plan.FirstNumber}
+}
+
+// planText writes for people what becomes of each job, or only what is wrong.
+func planText(w io.Writer, s style, plan *xxltables.Plan, wrongOnly bool) {
+	note := func(indent, field, text string) {
+		fmt.Fprintf(w, "%s%s %s: %s\n", indent, s.faint("!"), field, printable(text))
+	}
+	for i := range plan.Groups {
+		g := &plan.Groups[i]
+		if !wrongOnly {
+			fmt.Fprintf(w, "%s → namespace %s\n", s.strong(printable(g.AppName)), g.Namespace)
+			for _, n := range g.Notes {
+				note("  ", n.Field, n.Text)
+			}
+		}
+		for i := range plan.Jobs {
+			if plan.Jobs[i].Old.Group == g.ID {
+				plannedText(w, s, &plan.Jobs[i], wrongOnly, note)
+			}
+		}
+	}
+	for i := range plan.Jobs {
+		if plan.Jobs[i].Group == "" {
+			plannedText(w, s, &plan.Jobs[i], wrongOnly, note)
+		}
+	}
+	if wrongOnly {
+		return
+	}
+	if len(plan.People) > 0 {
+		fmt.Fprintf(w, "%s\n", s.strong("users, whose passwords are not taken over"))
+		for _, n := range plan.People {
+			fmt.Fprintf(w, "  %s: %s\n", printable(n.Field), n.Text)
+		}
+	}
+	fmt.Fprintf(w, "Runs get numbers from %d on.\n", plan.FirstNumber)
+}
+
+func plannedText(w io.Writer, s style, p *xxltables.JobPlan, wrongOnly bool, note func(indent, field, text string)) {
+	what := strings.TrimSpace(fmt.Sprintf("%d %s", p.Old.ID, printable(p.Old.Description)))
+	if p.Job == nil {
+		fmt.Fprintf(w, "  %s\n    %s %s\n", what, s.wrong("not imported:"), printable(p.Problem))
+		return
+	}
+	if wrongOnly {
+		return
+	}
+	facts := []string{p.Job.Labels[xxltables.StatusLabel], scheduleText(&p.Job.Schedule)}
+	if !p.Next.IsZero() && p.Starts() {
+		facts = append(facts, "next "+p.Next.Format("2006-01-02 15:04:05 -07:00"))
+	}
+	fmt.Fprintf(w, "  %s → %s  %s\n", what, s.right(p.Job.FullName()), printable(strings.Join(facts, ", ")))
+	for _, n := range p.Notes {
+		note("    ", n.Field, n.Text)
+	}
+}
+
+// planDocuments returns the jobs of a namespace, or of all for "".
+func planDocuments(plan *xxltables.Plan, namespace string) (list []job.Document) {
+	for i := range plan.Jobs {
+		if j := plan.Jobs[i].Job; j != nil && (namespace == "" || j.Namespace == namespace) {
+			list = append(list, job.Document{Kind: job.KindJob, Job: j})
+		}
+	}
+	return list
+}
+
+// writePlan writes a file for each group that has jobs. Files of an earlier import are replaced.
+func writePlan(env Env, dir string, plan *xxltables.Plan) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return failed("write the jobs: %v", err)
+	}
+	for _, g := range plan.Groups {
+		documents := planDocuments(plan, g.Namespace)
+		if len(documents) == 0 {
+			continue
+		}
+		var b bytes.Buffer
+		if err := job.Encode(&b, documents, job.YAML); err != nil {
+			return failed("write the jobs: %v", err)
+		}
+		path := filepath.Join(dir, g.Namespace+".yaml")
+		if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+			return failed("write the jobs: %v", err)
+		}
+		env.tell("%s has %s\n", path, counted(len(documents), "job"))
+	}
+	return nil
+}
+
+// applyPlan creates and updates the jobs on the server. Code that a job had before comes first,
+// so that it is among the revisions of a new job.
+func applyPlan(ctx context.Context, env Env, ask xxlImportFlags, plan *xxltables.Plan) error {
+	server, err := connect(env, ask.connection)
+	if err != nil {
+		return err
+	}
+	versions, created := 0, map[string]bool{}
+	for i := range plan.Jobs {
+		p := &plan.Jobs[i]
+		if p.Job == nil {
+			continue
+		}
+		isNew, err := keepTaken(ctx, server, p.Job)
+		if err != nil {
+			return server.refused(err)
+		}
+		if created[p.Job.FullName()] = isNew; !isNew {
+			p.Versions = nil
+		}
+		versions = max(versions, len(p.Versions))
+	}
+	if _, err := server.RaiseNumbers(ctx, plan.FirstNumber); err != nil {
+		return server.refused(err)
+	}
+	for n := range versions {
+		var older []job.Document
+		for _, p := range plan.Jobs {
+			if n < len(p.Versions) {
+				older = append(older, job.Document{Kind: job.KindJob, Job: p.Versions[n]})
+			}
+		}
+		if _, err := applyDocuments(ctx, server, older); err != nil {
+			return err
+		}
+	}
+	applied, err := applyDocuments(ctx, server, planDocuments(plan, ""))
+	if err != nil {
+		return err
+	}
+	warn(env, applied)
+	changed := map[client.ChangeResult]int{}
+	for _, r := range applied.Results {
+		if created[r.Name] {
+			r.Result = client.Created // with code that it had before, it has changed since
+		}
+		changed[r.Result]++
+	}
+	env.tell("%s: %d created, %d changed, %d as they were\n", counted(len(applied.Results), "job"), changed[client.Created], changed[client.Changed], changed[client.Unchanged])
+	return nil
+}
+
+// keepTaken keeps in a job what belfry xxl take-over, or a person, has changed since an earlier
+// import: whether it is paused, since when it runs, and what it was in the old admin.
+func keepTaken(ctx context.Context, server *remote, j *job.Job) (isNew bool, err error) {
+	is, err := jobOf(ctx, server, j.Namespace, j.Name)
+	if client.IsType(err, client.TypeNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if len(j.Schedule.Cron) > 0 && len(is.Schedule.Cron) > 0 || j.Schedule.Every != 0 && j.Schedule.Every == is.Schedule.Every {
+		j.Schedule.Start, j.Schedule.Align = is.Schedule.Start, is.Schedule.Align
+	}
+	if j.Paused = is.Paused; !is.Paused && is.Labels[xxltables.StatusLabel] != "" {
+		j.Labels[xxltables.StatusLabel] = is.Labels[xxltables.StatusLabel]
+	}
+	return false, nil
+}
+
+// jobOf returns a job as users wrote it.
+func jobOf(ctx context.Context, server *remote, namespace, name string) (*job.Job, error) {
+	d, err := server.Job(ctx, namespace, name, false)
+	if err != nil {
+		return nil, err
+	}
+	read, err := server.read(d, job.KindJob)
+	if err != nil {
+		return nil, err
+	}
+	return read.Job, nil
+}
+
+func applyDocuments(ctx context.Context, server *remote, documents []job.Document) (client.Applied, error) {
+	v := &validation{documents: documents}
+	request, err := v.request(server.namespace)
+	if err != nil {
+		return client.Applied{}, err
+	}
+	applied, err := server.applyAll(ctx, request)
+	if err != nil {
+		return applied, v.placed(server.refused(err))
+	}
+	return applied, nil
+}

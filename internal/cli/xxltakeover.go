@@ -1,0 +1,331 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/xxlmysql"
+	"github.com/belfry-cron/belfry/internal/xxltables"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// wheelTime is how long the old admins may still send what they have read: they read 5 s ahead.
+const wheelTime = 6 * time.Second
+
+// changeFlags are the flags of the commands that change over a group.
+type changeFlags struct {
+	connection  config.Asked
+	from, group string
+	yes         bool
+}
+
+func newXXLTakeOver(env Env) *cobra.Command {
+	return newXXLChange(env, &cobra.Command{
+		Use:   "take-over --group APPNAME --from URL [flags]",
+		Short: "Stop the jobs of a group in an xxl-job-admin, and resume them here",
+		Long: `Stop the started jobs of a group in the old admin, wait 6 seconds until it has sent
+what it had read, and resume the imported jobs with all that fell due in between: no
+occurrence is left out and none runs twice.
+
+Import the jobs before, and point the executors of the group at Belfry with
+xxl.forward set. The command may be repeated, also after it was interrupted.`,
+		Example: "belfry xxl take-over --group order-service --from mysql://root@db:3306/xxl_job",
+		Args:    noArguments,
+	}, takeOver)
+}
+
+func newXXLGiveBack(env Env) *cobra.Command {
+	return newXXLChange(env, &cobra.Command{
+		Use:   "give-back --group APPNAME --from URL [flags]",
+		Short: "Pause the jobs of a group here, and start them in the xxl-job-admin again",
+		Long: `Pause the jobs of a group that belfry xxl take-over has taken, and start them in the
+old admin with the first occurrence that Belfry has not run. Jobs that were stopped
+there before stay stopped. The command may be repeated.`,
+		Example: "belfry xxl give-back --group order-service --from mysql://root@db:3306/xxl_job",
+		Args:    noArguments,
+	}, giveBack)
+}
+
+func newXXLChange(env Env, cmd *cobra.Command, change func(context.Context, *changeOver) error) *cobra.Command {
+	var ask changeFlags
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return changeGroup(cmd.Context(), env, ask, change) }
+	f := cmd.Flags()
+	addWord(f, &ask.group, "group", "", "APPNAME", "group of executors, as the old admin has it")
+	addWord(f, &ask.from, "from", "", "URL", "database of the old admin: mysql://user:password@host:3306/xxl_job; MYSQL_PWD may have the password")
+	f.BoolVarP(&ask.yes, "yes", "y", false, "change over without asking")
+	addServer(cmd, &ask.connection)
+	return cmd
+}
+
+// changeOver is a group on its way from one admin to the other.
+type changeOver struct {
+	env    Env
+	ask    changeFlags
+	server *remote
+	db     *xxlmysql.DB
+	plan   *xxltables.Plan
+	// jobs are those of the group in Belfry, by their numbers in the old admin.
+	jobs map[int64]*job.Job
+}
+
+func changeGroup(ctx context.Context, env Env, ask changeFlags, change func(context.Context, *changeOver) error) error {
+	switch {
+	case ask.group == "":
+		return misused("--group is missing: the appname of the executors")
+	case ask.from == "":
+		return misused("--from is missing: mysql://user:password@host:3306/xxl_job")
+	}
+	server, err := connect(env, ask.connection)
+	if err != nil {
+		return err
+	}
+	executors, err := server.Executors(ctx)
+	if err != nil {
+		return server.refused(err)
+	}
+	// This needs the rights that the rest needs, before anything is stopped.
+	if _, err := server.RaiseNumbers(ctx, 1); err != nil {
+		return server.refused(err)
+	}
+	db, err := openOldAdmin(ctx, env, ask.from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }() // what it has changed is committed
+	c := &changeOver{env: env, ask: ask, server: server, db: db, jobs: map[int64]*job.Job{}}
+	if err := c.read(ctx); err != nil {
+		return server.refused(err)
+	}
+	isThere := slices.ContainsFunc(executors.Items, func(e client.Executor) bool { return e.Group == ask.group })
+	if !isThere && len(c.jobs) > 0 {
+		return failed("no executor of the group %s is registered with Belfry", ask.group).withHint("point xxl.job.admin.addresses of its executors at Belfry first")
+	}
+	return server.refused(change(ctx, c))
+}
+
+// read finds the jobs of the group in both admins.
+func (c *changeOver) read(ctx context.Context) error {
+	tables, err := c.db.Tables(ctx)
+	if err != nil {
+		return err
+	}
+	admin, err := xxltables.Read(tables, time.UTC)
+	if err != nil {
+		return err
+	}
+	// Names do not depend on the zone.
+	if c.plan, err = xxltables.Convert(admin, xxltables.Options{Zone: "UTC", Now: c.env.Now()}); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(admin.Groups, func(g xxltables.Group) bool { return g.AppName == c.ask.group }) {
+		var names []string
+		for _, g := range admin.Groups {
+			names = append(names, g.AppName)
+		}
+		return failed("the old admin has no group %s", c.ask.group).withHint("it has %s", strings.Join(names, ", "))
+	}
+	var missing []string
+	for i := range c.plan.Jobs {
+		p := &c.plan.Jobs[i]
+		if p.Group != c.ask.group {
+			continue
+		}
+		var is *job.Job
+		if p.Job != nil {
+			is, err = jobOf(ctx, c.server, p.Job.Namespace, p.Job.Name)
+		}
+		switch {
+		case err != nil && !client.IsType(err, client.TypeNotFound):
+			return err
+		case is != nil:
+			c.jobs[p.Old.ID] = is
+		case p.Old.IsOn:
+			missing = append(missing, fmt.Sprintf("%d %s", p.Old.ID, p.Old.Description))
+		}
+	}
+	if len(missing) > 0 {
+		return failed("%s of the group %s not in Belfry: %s", counted(len(missing), "job"), c.ask.group, strings.Join(missing, "; ")).
+			withHint("belfry xxl import --apply brings them")
+	}
+	return nil
+}
+
+func takeOver(ctx context.Context, c *changeOver) error {
+	if err := agree(c.env, c.ask.yes, "stop the jobs of the group %s in the old admin and resume them in Belfry", c.ask.group); err != nil {
+		return err
+	}
+	if _, err := c.server.RaiseNumbers(ctx, c.plan.FirstNumber); err != nil {
+		return err
+	}
+	stopped, err := c.db.Stop(ctx, c.ask.group)
+	if err != nil {
+		return err
+	}
+	c.env.tell("%s stopped in the old admin; waiting %s for what it still sends\n", counted(len(stopped), "job"), wheelTime)
+	select {
+	case <-ctx.Done():
+		return failed("interrupted: the jobs are stopped in the old admin and paused in Belfry").withHint("repeat the command, or belfry xxl give-back")
+	case <-time.After(wheelTime):
+	}
+	resumed := 0
+	for _, one := range stopped {
+		is := c.jobs[one.ID]
+		if is == nil {
+			return failed("job %d was started in the old admin meanwhile, and is not in Belfry", one.ID).withHint("import again, and repeat the command")
+		}
+		if !is.Paused {
+			continue
+		}
+		if err := c.resumeAt(ctx, is, one.Next); err != nil {
+			return err
+		}
+		resumed++
+	}
+	for _, id := range c.ids() {
+		if is := c.jobs[id]; is.Paused && is.Labels[xxltables.StatusLabel] == xxltables.StatusChild {
+			if _, err := c.server.Resume(ctx, is.Namespace, is.Name, client.ResumeRequest{}); err != nil {
+				return err
+			}
+			resumed++
+		}
+	}
+	c.warnOfOthers()
+	return write(c.env, fmt.Appendf(nil, "group %s is taken over: %s resumed\n", c.ask.group, counted(resumed, "job")))
+}
+
+// resumeAt resumes a job with all that fell due since a moment.
+func (c *changeOver) resumeAt(ctx context.Context, is *job.Job, next time.Time) error {
+	s := &is.Schedule
+	if (len(s.Cron) > 0 || s.Every != 0) && !s.Start.Equal(next) {
+		version := is.Version
+		s.Start = next.UTC()
+		if s.Every != 0 {
+			s.Align = job.AlignStart
+		}
+		d, err := client.DocumentOf(job.Document{Kind: job.KindJob, Job: is}.Bare())
+		if err != nil {
+			return err
+		}
+		if _, err := c.server.PutJob(ctx, is.Namespace, is.Name, d, version); err != nil {
+			return err
+		}
+	}
+	_, err := c.server.Resume(ctx, is.Namespace, is.Name, client.ResumeRequest{Missed: job.MissedAll})
+	return err
+}
+
+func (c *changeOver) ids() (list []int64) {
+	for id := range c.jobs {
+		list = append(list, id)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// warnOfOthers names jobs of other groups that follow jobs of this one, and still have a
+// schedule in the old admin: there is one group at a time to change over.
+func (c *changeOver) warnOfOthers() {
+	for i := range c.plan.Jobs {
+		p := &c.plan.Jobs[i]
+		if p.Job == nil || p.Group == c.ask.group {
+			continue
+		}
+		for _, up := range p.Job.Schedule.On {
+			for _, id := range c.ids() {
+				if c.jobs[id].FullName() == up.Job {
+					c.env.tell("warning: job %s of the group %s follows %s: take over its group as well\n", p.Job.FullName(), p.Group, up.Job)
+				}
+			}
+		}
+	}
+}
+
+func giveBack(ctx context.Context, c *changeOver) error {
+	stopped, err := c.db.Stopped(ctx, c.ask.group)
+	if err != nil {
+		return err
+	}
+	if err := agree(c.env, c.ask.yes, "pause the jobs of the group %s in Belfry and start them in the old admin", c.ask.group); err != nil {
+		return err
+	}
+	paused := 0
+	for i := range stopped {
+		if is := c.jobs[stopped[i].ID]; is != nil {
+			if stopped[i].Next, err = c.pauseFor(ctx, is, stopped[i].Next); err != nil {
+				return err
+			}
+			paused++
+		}
+	}
+	if err := c.db.Start(ctx, stopped); err != nil {
+		return err
+	}
+	for _, id := range c.ids() {
+		if is := c.jobs[id]; !is.Paused && is.Labels[xxltables.StatusLabel] == xxltables.StatusChild {
+			if _, err := c.server.Pause(ctx, is.Namespace, is.Name, client.PauseRequest{Reason: givenBack}); err != nil {
+				return err
+			}
+			paused++
+		}
+	}
+	return write(c.env, fmt.Appendf(nil, "group %s is given back: %s paused, %d started in the old admin\n", c.ask.group, counted(paused, "job"), len(stopped)))
+}
+
+// givenBack is the reason of the pause.
+const givenBack = "given back to the old admin"
+
+// pauseFor pauses a job, and returns when the old admin has to send it first: the first
+// occurrence that Belfry has not settled since it took over.
+func (c *changeOver) pauseFor(ctx context.Context, is *job.Job, began time.Time) (time.Time, error) {
+	if !is.Paused {
+		if _, err := c.server.Pause(ctx, is.Namespace, is.Name, client.PauseRequest{Reason: givenBack}); err != nil {
+			return began, err
+		}
+	}
+	settled, err := c.settled(ctx, is, began)
+	if err != nil || settled.Before(began) {
+		return began, err
+	}
+	schedule, err := is.CompileSchedule(nil)
+	if err != nil {
+		return began, err
+	}
+	if next := schedule.Next(settled); !next.IsZero() {
+		return next, nil
+	}
+	return began, nil
+}
+
+// settled returns the latest occurrence of a paused job, not before a moment, that has run, runs,
+// or was recorded as skipped or missed; zero for none. What is withdrawn by the pause is none.
+func (c *changeOver) settled(ctx context.Context, is *job.Job, since time.Time) (latest time.Time, err error) {
+	q := client.RunQuery{Job: is.FullName(), Kinds: []job.RunKind{job.RunScheduled}, PageSize: pageSize}
+	for {
+		page, err := c.server.Runs(ctx, q)
+		if err != nil {
+			return latest, err
+		}
+		isOld := false
+		for i := range page.Items {
+			r := &page.Items[i]
+			at := r.Scheduled
+			if r.Until.After(at) {
+				at = r.Until
+			}
+			isPlanned := r.Attempt <= 1 && (r.State == job.StateReady || r.State == job.StateWaiting)
+			if isOld = r.State == job.StateDone && at.Before(since); !isPlanned && r.Outcome != job.OutcomeWithdrawn && at.After(latest) {
+				latest = at
+			}
+		}
+		if q.PageToken = page.NextPageToken; q.PageToken == "" || isOld {
+			return latest, nil
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// What is due already when the node that is to run it plans it is claimed in the step that
+// makes it. A step that is repeated finds the runs, and claims them with the same tokens.
+
+// repeats tells whether an item was planned before, by the same session.
+func (j *Job) repeats(planner job.ID, item *store.PlanItem) bool {
+	return j.Planner == planner && j.Cursor.Equal(item.To) && (!item.From.Equal(item.To) || j.State == job.JobCompleted)
+}
+
+// claimsWhole tells whether the step that plans a run may claim it. The shares of a job that is
+// split depend on each other, and a flow begins with its steps.
+func (p *Policy) claimsWhole(n *store.NewRun) bool { return p.Flow == nil && n.Shards == 0 }
+
+// lookClaims asks for what the claims of an item look at.
+func (b *Batch) lookClaims(n *Need, j *Job, planner job.ID, item *store.PlanItem) {
+	var first, latest *member
+	for i := range item.Runs {
+		r := &item.Runs[i]
+		switch {
+		case r.Token.IsZero() || !j.Policy.claimsWhole(r):
+		case j.repeats(planner, item):
+			ref := RunRef{Run: r.ID, Job: j.UID}
+			if m, known := b.lookRun(n, ref); m != nil {
+				b.lookAround(n, m, r.Node)
+			} else if known {
+				b.lookRecords(n, ref)
+			}
+		default:
+			run := store.Run{Run: job.Run{ID: r.ID, JobUID: j.UID, Kind: job.RunScheduled, State: job.StateReady, Node: r.Node, Scheduled: r.Scheduled, Due: r.Due}}
+			if latest == nil || before(&latest.Run, &run) {
+				run.Slot = j.Policy.SlotKey(&run.Run, run.Node)
+				latest = &member{Run: run}
+			}
+			if first == nil {
+				first = latest
+			}
+		}
+	}
+	if first != nil { // those between them look at nothing else
+		b.lookAround(n, first, "")
+		b.lookAround(n, latest, "")
+	}
+}
+
+// claimPlanned claims a run with a token after its item was decided.
+func (b *Batch) claimPlanned(by *store.Session, planned store.PlanOutcome, uid job.ID, n *store.NewRun) store.ClaimOutcome {
+	out := store.ClaimOutcome{Verdict: store.Taken, Now: b.now}
+	if planned != store.Planned {
+		return out
+	}
+	if j := b.job(uid); j.Policy.claimsWhole(n) && !b.isBehind(j, n.ID) {
+		out = b.claimed(by, store.Attempt{Job: uid, Run: n.ID, Number: 1, Token: n.Token})
+	}
+	if m := b.runs[n.ID]; m != nil && !m.removed && m.State == job.StateReady {
+		b.hint(n.Due)
+	}
+	return out
+}
+
+// isBehind tells whether a run of the same slot is ready that was due before: it is claimed
+// first.
+func (b *Batch) isBehind(j *Job, run job.ID) bool {
+	r := b.run(run)
+	if r == nil || !j.Policy.Contends(&r.Run) {
+		return false
+	}
+	return slices.ContainsFunc(b.slotUntil(&r.Run), func(m *member) bool {
+		return m != r && !m.removed && m.State == job.StateReady && !m.HoldsSlot && before(&m.Run, &r.Run) && !b.tooLate(&m.Run)
+	})
+}

@@ -1,0 +1,146 @@
+package flow
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// Saved is what is kept of a run of a flow.
+type Saved struct {
+	State
+	// Definition is that of the job when the flow began, once the job has another.
+	Definition json.RawMessage `json:"definition,omitempty"`
+	// Depth is how many flows are around this one.
+	Depth int `json:"depth,omitempty"`
+	// Again is set where the run repeats another one.
+	Again *Again `json:"again,omitempty"`
+}
+
+// Again says what of a flow run is run again. Without From and Only that is what has not
+// succeeded, and what is behind it.
+type Again struct {
+	Of   job.ID   `json:"of"`
+	From []string `json:"from,omitempty"` // these steps, and all that is behind them
+	Only []string `json:"only,omitempty"` // these steps alone
+	Skip []string `json:"skip,omitempty"` // these count as succeeded
+	// Changed is set when the new run has other parameters.
+	Changed bool `json:"changed,omitempty"`
+}
+
+// Again returns the state in which a flow is run again that has ended in another one. It
+// takes over what does not run again. The steps that are named exist.
+func (g *Graph) Again(old *State, a *Again) (*State, error) {
+	if len(old.Steps) != len(g.Steps) {
+		return nil, fmt.Errorf("the run has %d steps, its definition %d", len(old.Steps), len(g.Steps))
+	}
+	runs := g.repeated(old, a)
+	if err := g.canRepeat(old, a, runs); err != nil {
+		return nil, err
+	}
+	s := g.Begin()
+	for i := range g.Steps {
+		was := &old.Steps[i]
+		switch {
+		case runs[i] && g.keepsItems(i, was, a, runs):
+			s.Steps[i].Mark, s.Steps[i].Items = Open, succeededItems(was.Items, a.Of)
+		case runs[i]:
+		case slices.Contains(a.Skip, was.Name) && !isFine(was.Mark):
+			s.Steps[i].Mark, s.Steps[i].Reason = Skipped, "skipped when the flow was run again"
+		default:
+			s.Steps[i] = StepState{Name: was.Name, Unit: taken(was.Unit, a.Of), Items: slices.Clone(was.Items)}
+			for k := range s.Steps[i].Items {
+				s.Steps[i].Items[k].Unit = taken(was.Items[k].Unit, a.Of)
+			}
+		}
+	}
+	return s, nil
+}
+
+// isFine tells whether a step that has ended so need not run again.
+func isFine(m Mark) bool { return m == Succeeded || m == Skipped || m == Unneeded }
+
+// repeated returns which steps run again.
+func (g *Graph) repeated(old *State, a *Again) []bool {
+	runs := make([]bool, len(g.Steps))
+	moved := make([]bool, len(g.Steps)) // what is behind them runs again
+	for i := range g.Steps {
+		name := g.Steps[i].Name
+		switch skipped := slices.Contains(a.Skip, name); {
+		case skipped:
+			moved[i] = !isFine(old.Steps[i].Mark)
+		case len(a.Only) > 0:
+			runs[i] = slices.Contains(a.Only, name)
+		case len(a.From) > 0:
+			runs[i] = slices.Contains(a.From, name) || g.Steps[i].Finally
+		default:
+			runs[i] = g.Steps[i].Finally || !isFine(old.Steps[i].Mark)
+		}
+	}
+	for changed := len(a.Only) == 0; changed; {
+		changed = false
+		for i := range g.Steps {
+			behind := slices.ContainsFunc(g.Steps[i].Needs, func(n int) bool { return runs[n] || moved[n] })
+			if behind && !runs[i] && !moved[i] {
+				moved[i], changed = true, true
+				runs[i] = !slices.Contains(a.Skip, g.Steps[i].Name)
+			}
+		}
+	}
+	return runs
+}
+
+// canRepeat refuses steps that could not start.
+func (g *Graph) canRepeat(old *State, a *Again, runs []bool) error {
+	if !slices.Contains(runs, true) {
+		return fmt.Errorf("all steps have succeeded: name the step to begin with")
+	}
+	for i := range g.Steps {
+		if !runs[i] || g.Steps[i].When == job.OnFinished || g.Steps[i].When == job.OnFailed {
+			continue
+		}
+		for _, n := range g.Steps[i].Needs {
+			need := &g.Steps[n]
+			if m := old.Steps[n].Mark; !runs[n] && !slices.Contains(a.Skip, need.Name) && (m == Blocked || m == Failed && !need.AllowFailure) {
+				return fmt.Errorf("step %s needs step %s, which has not succeeded: begin with that, or skip it", g.Steps[i].Name, need.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// keepsItems tells whether the items of a step that have succeeded need not run again: what
+// they are made from is as it was.
+func (g *Graph) keepsItems(i int, was *StepState, a *Again, runs []bool) bool {
+	return len(was.Items) > 0 && !g.Steps[i].Finally && !a.Changed && len(a.From) == 0 && len(a.Only) == 0 &&
+		!slices.ContainsFunc(g.Steps[i].Needs, func(n int) bool { return runs[n] || slices.Contains(a.Skip, g.Steps[n].Name) })
+}
+
+func succeededItems(was []Item, of job.ID) []Item {
+	items := make([]Item, len(was))
+	for k := range was {
+		if items[k].Value = was[k].Value; was[k].Mark == Succeeded {
+			items[k].Unit = taken(was[k].Unit, of)
+		}
+	}
+	return items
+}
+
+// taken returns a unit as it was in a run, which had perhaps taken it over itself.
+func taken(u Unit, of job.ID) Unit {
+	if u.From.IsZero() && u.Outcome != "" {
+		u.From = of
+	}
+	return u
+}
+
+// Resume notes the moment at which a flow begins that has taken something over.
+func (s *State) Resume(now int64) {
+	for i := range s.Steps {
+		if s.Steps[i].Mark == Open {
+			s.Steps[i].Began = now
+		}
+	}
+}

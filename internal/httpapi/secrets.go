@@ -1,0 +1,42 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/belfry-cron/belfry/client"
+)
+
+type putSecretInput struct {
+	SetName
+	Body client.SecretRequest
+}
+
+type secretOutput struct {
+	Status int
+	Body   client.SecretInfo
+}
+
+// secretRoutes set and list secrets. No answer has a value.
+func (a *api) secretRoutes() {
+	register(a, http.MethodGet, "/secrets", "list-secrets", "List secrets without their values", func(ctx context.Context, in *listSetsInput) (*answer[client.Page[client.SecretInfo]], error) {
+		return listed(a.Service.Secrets.List(ctx, caller(ctx), in.Namespace))
+	})
+	register(a, http.MethodPut, "/secrets/{namespace}/{name}", "put-secret", "Create or change a secret", func(ctx context.Context, in *putSecretInput) (*secretOutput, error) {
+		s, created, err := a.Service.Secrets.Set(ctx, caller(ctx), in.name(), in.Body)
+		if err != nil {
+			return nil, err
+		}
+		out := &secretOutput{Status: http.StatusOK, Body: s}
+		if created {
+			out.Status = http.StatusCreated
+		}
+		return out, nil
+	}, http.StatusOK, http.StatusCreated, http.StatusConflict)
+	register(a, http.MethodDelete, "/secrets/{namespace}/{name}", "delete-secret", "Delete a secret", func(ctx context.Context, in *SetName) (*struct{}, error) {
+		return nil, a.Service.Secrets.Delete(ctx, caller(ctx), in.name())
+	}, http.StatusNotFound)
+	register(a, http.MethodPost, "/secrets:rotate", "rotate-secrets", "Seal all secrets with the newest key", func(ctx context.Context, _ *struct{}) (*answer[client.SecretRotation], error) {
+		return answered(a.Service.Secrets.Rotate(ctx, caller(ctx)))
+	}, http.StatusConflict)
+}

@@ -1,0 +1,76 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	"github.com/belfry-cron/belfry/internal/membership"
+	"github.com/belfry-cron/belfry/internal/worker"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Carried is a node whose process executes another version of its program: its session and the
+// attempts that continue.
+type Carried struct {
+	Session job.ID `json:"session"`
+	// Process is that of the start, for jobs with boot.
+	Process  job.ID           `json:"process"`
+	Attempts []worker.Carried `json:"attempts,omitempty"`
+	// Unreported is set if attempts have ended whose results the store does not have.
+	Unreported bool `json:"unreported,omitempty"`
+}
+
+// Carried returns what continues after Run, whose context has ended with executor.ErrCarried;
+// nil when nothing does.
+func (n *Node) Carried() *Carried { return n.carried }
+
+// begin begins a session, or continues with that of the version of the program before.
+func (n *Node) begin(ctx context.Context) (*membership.Member, error) {
+	if c := n.config.Carried; c != nil {
+		works := n.config.Work != nil && n.config.Session.Works()
+		// The session would take a run whose result the store does not have for one that never
+		// began, and give it back. A new one asks the journal, as after any restart.
+		if !c.Unreported && (works || len(c.Attempts) == 0) {
+			if m, err := n.joinAs(ctx, c.Session); !errors.Is(err, store.ErrSessionOver) {
+				return m, err
+			}
+		}
+		// Another session settles what this one leaves.
+		n.config.Log.Error("cannot continue with the session of the version before; ending its attempts", "session", c.Session, "attempts", len(c.Attempts), "runs_jobs", works, "unreported", c.Unreported)
+		worker.End(c.Attempts, n.config.Executors) //nolint:contextcheck // they end even if the start is cancelled
+		n.config.Carried = nil
+	}
+	return n.joinAs(ctx, job.ID{})
+}
+
+// carry takes nothing new and waits for the attempts that cannot continue without this program.
+// The session stays: what is assigned to it waits for the next version of the program, or for a
+// node that takes it over.
+func (n *Node) carry(ctx context.Context, w *worker.Worker) {
+	if w == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.config.DrainTimeout)
+	defer cancel()
+	n.sayEnded(w, w.Carry(ctx))
+}
+
+// carryOver notes what the next version of the program continues with.
+func (n *Node) carryOver(m *membership.Member, w *worker.Worker) {
+	n.carried = &Carried{Session: m.ID(), Process: n.process}
+	if w != nil {
+		n.carried.Attempts, n.carried.Unreported = w.TakeCarried(), w.Unreported()
+	}
+}
+
+// adopt gives the first worker of this program the attempts of the version before.
+func (n *Node) adopt(w *worker.Worker) error {
+	c := n.config.Carried
+	if c == nil {
+		return nil
+	}
+	n.config.Carried = nil
+	n.config.Log.Info("continuing with the attempts of the version before", "attempts", len(c.Attempts))
+	return w.Adopt(c.Attempts)
+}

@@ -1,0 +1,96 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/belfry-cron/belfry/internal/leftovers"
+	"github.com/belfry-cron/belfry/internal/membership"
+	"github.com/belfry-cron/belfry/internal/watchdog"
+	"github.com/belfry-cron/belfry/job"
+)
+
+// deliver brings the results of earlier sessions to the store, before what they have left is
+// settled: the first result of an attempt counts.
+func (n *Node) deliver(ctx context.Context) error {
+	if n.config.Spool == nil || n.config.Work == nil {
+		return nil
+	}
+	session, err := n.newID() // that of no node: results count by the tokens of their attempts
+	if err != nil {
+		return err
+	}
+	attempts, err := n.config.Spool.Deliver(ctx, session, n.config.Work.Finish)
+	if n.config.Watchdog != nil {
+		for i := range attempts {
+			n.config.Watchdog.Forget(watchdog.Key{Run: attempts[i].Run, Number: attempts[i].Number})
+		}
+	}
+	return err
+}
+
+// settlePredecessors settles what the sessions of earlier processes on this machine have left.
+func (n *Node) settlePredecessors(ctx context.Context, m *membership.Member) error {
+	if n.config.Work == nil {
+		return nil
+	}
+	for _, predecessor := range m.Predecessors() {
+		settled, err := n.deadOf(predecessor).Settle(ctx, n.config.Work)
+		n.sayLeft(settled)
+		if err != nil {
+			return fmt.Errorf("settle the runs of session %s: %w", predecessor, err)
+		}
+	}
+	return nil
+}
+
+// deadOf returns a session of this machine whose process is gone.
+func (n *Node) deadOf(session job.ID) *leftovers.Dead {
+	return &leftovers.Dead{Session: session, Began: func(run job.ID, attempt int) bool {
+		return n.config.Watchdog == nil || n.config.Watchdog.Began(watchdog.Key{Run: run, Number: attempt})
+	}}
+}
+
+// sayLeft logs and forgets what was settled of a process before this one.
+func (n *Node) sayLeft(s leftovers.Settled) {
+	if len(s.Lost)+len(s.GivenBack) == 0 {
+		return
+	}
+	n.config.Log.Warn("the previous process ended while attempts were running", "lost", len(s.Lost), "not_begun", len(s.GivenBack))
+	for i := range s.Lost {
+		r := &s.Lost[i]
+		if i < namedMax {
+			n.config.Log.Warn("an attempt is lost: the previous process ended while it ran",
+				"job", r.Namespace+"/"+r.Name, "run", r.ID, "attempt", r.Attempt)
+		}
+		if n.config.Watchdog != nil {
+			n.config.Watchdog.Forget(watchdog.Key{Run: r.ID, Number: r.Attempt})
+		}
+	}
+}
+
+// settleAgain looks for some seconds what comes late of the processes before this one,
+// and ends their sessions.
+func (n *Node) settleAgain(ctx context.Context) {
+	for {
+		var sessions []job.ID
+		select {
+		case <-ctx.Done():
+			return
+		case sessions = <-n.predecessors:
+		}
+		var group sync.WaitGroup
+		for _, session := range sessions {
+			group.Go(func() {
+				settled, err := n.deadOf(session).Again(ctx, n.config.Work)
+				n.sayLeft(settled)
+				if err == nil {
+					// One that cannot be ended is forgotten by the store in some minutes.
+					_ = n.config.Members.End(ctx, session)
+				}
+			})
+		}
+		group.Wait()
+	}
+}

@@ -1,0 +1,86 @@
+package output
+
+import (
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// State is a capture that another version of the program continues.
+type State struct {
+	Made     int64 `json:"made"`
+	Seq      int   `json:"seq"`
+	Bytes    int64 `json:"bytes"`
+	Lost     int64 `json:"lost,omitempty"`
+	HeadLeft int   `json:"head_left"`
+	InTail   bool  `json:"in_tail,omitempty"`
+	TailCost int   `json:"tail_cost,omitempty"`
+	DropFrom int   `json:"drop_from,omitempty"`
+	DropTo   int   `json:"drop_to,omitempty"`
+	Heads    int   `json:"heads,omitempty"`
+	// Kept are the stored blocks of the last half: number, cost and bytes of each.
+	Kept    [][3]int32    `json:"kept,omitempty"`
+	Pending []StoredBlock `json:"pending,omitempty"`
+}
+
+// StoredBlock is a block that is not known to be stored.
+type StoredBlock struct {
+	Number int64     `json:"number"`
+	Seq    int       `json:"seq"`
+	Offset int64     `json:"offset"`
+	Bytes  int       `json:"bytes"`
+	Began  time.Time `json:"began"`
+	Cost   int       `json:"cost"`
+	Tail   bool      `json:"tail,omitempty"`
+	Data   []byte    `json:"data"`
+}
+
+// Carry ends a capture that another version of the program continues. It does not wait for the
+// sink.
+func (c *Capture) Carry() State {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if c.dirty {
+		c.collector.forget(c)
+	}
+	c.seal()
+	for _, b := range c.pending {
+		c.pack(b)
+	}
+	s := State{
+		Made: c.made, Seq: c.seq, Bytes: c.bytes, Lost: c.lost, HeadLeft: c.headLeft, InTail: c.inTail, TailCost: c.tailCost,
+		DropFrom: c.dropFrom, DropTo: c.dropTo, Heads: c.heads,
+	}
+	for _, k := range c.kept {
+		s.Kept = append(s.Kept, [3]int32{k.seq, k.cost, k.bytes})
+	}
+	for _, b := range c.pending {
+		s.Pending = append(s.Pending, StoredBlock{Number: b.number, Seq: b.seq, Offset: b.offset, Bytes: b.bytes, Began: b.began, Cost: b.cost, Tail: b.tail, Data: b.data})
+	}
+	c.pending, c.kept, c.spare = nil, nil, nil
+	c.hold(-c.held)
+	return s
+}
+
+// Resume returns a capture that continues where Carry has ended one.
+func (c *Collector) Resume(run job.ID, attempt int, s State) *Capture {
+	capture := c.Capture(run, attempt)
+	capture.made, capture.seq, capture.bytes, capture.lost, capture.headLeft = s.Made, s.Seq, s.Bytes, s.Lost, s.HeadLeft
+	capture.inTail, capture.tailCost, capture.dropFrom, capture.dropTo, capture.heads = s.InTail, s.TailCost, s.DropFrom, s.DropTo, s.Heads
+	for _, k := range s.Kept {
+		capture.kept = append(capture.kept, span{k[0], k[1], k[2]})
+	}
+	for _, b := range s.Pending {
+		capture.pending = append(capture.pending, &block{
+			number: b.Number, seq: b.Seq, offset: b.Offset, bytes: b.Bytes, began: b.Began, cost: b.Cost, tail: b.Tail, data: b.Data,
+			sealed: true, packed: true,
+		})
+		capture.hold(int64(cap(b.Data)))
+	}
+	if len(capture.pending) > 0 {
+		capture.dirty = true
+		c.enqueue(capture)
+	}
+	return capture
+}

@@ -1,0 +1,199 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/inherit"
+	"github.com/belfry-cron/belfry/internal/node"
+	"github.com/belfry-cron/belfry/internal/watchdog"
+)
+
+// ErrUpgrade is the cause with which the context of Run ends when the process is about to
+// execute another version of its program.
+var ErrUpgrade = executor.ErrCarried
+
+func isUpgrade(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrUpgrade) }
+
+const (
+	// carriedFormat is that of Carried. A version with another one must be restarted.
+	carriedFormat = 1
+	// upgradeVariable is what the next version of the program is told by: the number of the
+	// file with a Carried, or the question whether it reads the format.
+	upgradeVariable = "BELFRY_UPGRADE"
+	checkPrefix     = "check:"
+	// checkWithin is how long the next version may take to read the configuration.
+	checkWithin = 10 * time.Second
+	// carriedMax bounds what the version before has written: the output of 512 attempts that
+	// could not be stored, with room.
+	carriedMax = 2 << 30
+)
+
+// Carried is what a process leaves running when it executes another version of its program.
+type Carried struct {
+	Format   int               `json:"format"`
+	Version  string            `json:"version"`
+	Node     *node.Carried     `json:"node"`
+	Watchdog *watchdog.Carried `json:"watchdog"`
+	// Address is that of the API, and Listener the number of the file that listens there.
+	Address  string `json:"address,omitempty"`
+	Listener int    `json:"listener,omitempty"`
+}
+
+func (c *Carried) node() *node.Carried {
+	if c == nil {
+		return nil
+	}
+	return c.Node
+}
+
+func (c *Carried) watchdog() *watchdog.Carried {
+	if c == nil {
+		return nil
+	}
+	return c.Watchdog
+}
+
+// listener returns what listens at an address already, nil for nothing.
+func (c *Carried) listener(address string) (net.Listener, error) {
+	if c == nil || c.Listener == 0 {
+		return nil, nil
+	}
+	file := inherit.File(c.Listener, "listener")
+	defer file.Close()
+	if c.Address != address {
+		return nil, nil
+	}
+	return net.FileListener(file)
+}
+
+// carryOver notes what continues, before the listener is closed; nil for nothing.
+func (s *Server) carryOver(n *node.Carried) {
+	if n == nil {
+		return
+	}
+	s.carrying = &Carried{Format: carriedFormat, Version: s.Version, Node: n}
+	if s.socket == nil {
+		return
+	}
+	if fd, err := inherit.Keep(s.socket); err == nil {
+		s.carrying.Address, s.carrying.Listener = string(s.Settings.Listen), fd
+	}
+}
+
+// closeWatchdog ends the watchdog, or leaves it to the next version of the program.
+func (s *Server) closeWatchdog() (err error) {
+	if s.carrying == nil {
+		return s.watchdog.Close()
+	}
+	if s.carrying.Watchdog, err = s.watchdog.Carry(); err != nil {
+		s.Log.Error("cannot carry running commands over to the next version; they are ended", "error", err)
+		s.carrying = nil
+	}
+	return nil
+}
+
+// Carrying returns what the next version of the program continues with, nil for nothing. It is
+// to be asked after Close.
+func (s *Server) Carrying() *Carried { return s.carrying }
+
+// Inherited returns what the version before in this process has left running, nil for nothing.
+// checked is set when it only asks whether this version can continue: then nothing else is to
+// be done.
+func Inherited(getenv func(string) string) (c *Carried, checked bool, err error) {
+	text := getenv(upgradeVariable)
+	if text == "" {
+		return nil, false, nil
+	}
+	if format, ok := strings.CutPrefix(text, checkPrefix); ok {
+		if format != strconv.Itoa(carriedFormat) {
+			return nil, true, fmt.Errorf("this version cannot continue with the commands of the running one: restart it instead (format %s, want %d)", format, carriedFormat)
+		}
+		return nil, true, nil
+	}
+	if err := os.Unsetenv(upgradeVariable); err != nil {
+		return nil, false, err
+	}
+	fd, err := strconv.Atoi(text)
+	if err != nil || fd <= 2 {
+		return nil, false, fmt.Errorf("%s: %q is not the number of a file", upgradeVariable, text)
+	}
+	f := inherit.File(fd, "upgrade")
+	defer f.Close()
+	c = &Carried{}
+	if err := json.NewDecoder(io.LimitReader(f, carriedMax)).Decode(c); err != nil {
+		return nil, false, fmt.Errorf("read what the version before has left running: %w", err)
+	}
+	return c, false, nil
+}
+
+// CheckProgram asks a program whether it can take the place of this one, with the same arguments.
+func CheckProgram(ctx context.Context, program string) error {
+	ctx, cancel := context.WithTimeout(ctx, checkWithin)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, os.Args[1:]...)
+	cmd.Env = append(os.Environ(), upgradeVariable+"="+checkPrefix+strconv.Itoa(carriedFormat))
+	cmd.WaitDelay = time.Second
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(said.String()))
+	}
+	return nil
+}
+
+// Program returns the file that this program was started by, where an upgrade has put another
+// version.
+func Program() (string, error) {
+	if strings.Contains(os.Args[0], "/") {
+		return filepath.Abs(os.Args[0])
+	}
+	if path, err := exec.LookPath(os.Args[0]); err == nil {
+		return filepath.Abs(path)
+	}
+	return os.Executable()
+}
+
+// Execute executes a program in the place of this one, which continues with what is carried. It
+// returns only when that fails.
+func (c *Carried) Execute(program, data string) error {
+	f, err := os.CreateTemp(data, "upgrade-")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := os.Remove(f.Name()); err != nil {
+		return err
+	}
+	err = json.NewEncoder(f).Encode(c)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return fmt.Errorf("write what is left running: %w", err)
+	}
+	fd, err := inherit.Keep(f)
+	if err != nil {
+		return err
+	}
+	env := append(os.Environ(), upgradeVariable+"="+strconv.Itoa(fd))
+	err = syscall.Exec(program, os.Args, env)
+	// Without the new file the present program continues: what it left running has no other.
+	if again := syscall.Exec("/proc/self/exe", os.Args, env); again != nil {
+		return fmt.Errorf("execute %s: %w", program, errors.Join(err, again))
+	}
+	return nil
+}

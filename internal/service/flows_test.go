@@ -1,0 +1,78 @@
+package service
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+const approvedFlow = `{"name": "load", "run": {"flow": {"steps": [
+	{"name": "extract", "run": {"shell": "true"}},
+	{"name": "publish", "needs": ["extract"], "wait": {"approval": "publish?"}}]}}}`
+
+// startStep claims the run of a step.
+func (b *bench) startStep(s *Service, id job.ID) client.Run {
+	b.t.Helper()
+	run, err := s.Runs.Get(b.t.Context(), admin, id)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.start(run)
+	return run
+}
+
+func TestTheStepsOfAFlowLeadToTheirRuns(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	run := b.runOf(s, approvedFlow)
+	// The claim of a flow makes its first steps.
+	if _, err := b.store.Claim(t.Context(), b.session, []store.Attempt{{Run: run.ID, Number: 1, Token: b.id()}}); err != nil {
+		t.Fatal(err)
+	}
+	begun, err := s.Runs.Get(t.Context(), admin, run.ID)
+	if err != nil || len(begun.Steps) != 2 {
+		t.Fatalf("the flow is %+v (%v)", begun, err)
+	}
+	if !begun.Steps[1].Run.IsZero() {
+		t.Errorf("a step that has not started has the run %s", begun.Steps[1].Run)
+	}
+	step := b.startStep(s, begun.Steps[0].Run)
+	if step.Step != "extract" || step.Parent != run.ID {
+		t.Errorf("the run of the step is %+v", step)
+	}
+	if found := attention(t, s, admin, ""); len(found) > 0 {
+		t.Errorf("nobody is asked yet: %+v", found)
+	}
+	b.finish(step, job.OutcomeSucceeded)
+	b.pass(time.Second)
+	a := attention(t, s, admin, "")["approval default/load"]
+	if a.Run != run.ID || a.Severity != client.SeverityWarning || !strings.Contains(a.Text, "step publish waits for a person: publish?") {
+		t.Errorf("the approval is %+v", a)
+	}
+	if l, err := s.Attention.Lasting(t.Context(), admin); err != nil || len(l.Events) != 1 || l.Events[0].Kind != job.NoticeApproval ||
+		l.Events[0].Text != "step publish: publish?" || l.Events[0].Run != run.ID || !slices.Contains(l.Whole, job.NoticeApproval) {
+		t.Errorf("a channel is told of %+v, %v", l, err)
+	}
+	if found := attention(t, s, Caller{Name: "v", Role: store.RoleViewer, Namespace: "other"}, ""); len(found) > 0 {
+		t.Errorf("a caller of another namespace sees %+v", found)
+	}
+	if _, err := s.Runs.Approve(t.Context(), admin, run.ID, "publish", false, "fine"); err != nil {
+		t.Fatal(err)
+	}
+	if found := attention(t, s, admin, ""); len(found) > 0 {
+		t.Errorf("after the answer: %+v", found)
+	}
+	ended, err := s.Runs.Get(t.Context(), admin, run.ID)
+	if err != nil || ended.State != job.StateDone || ended.Steps[0].Run != step.ID {
+		t.Errorf("the flow has ended as %+v (%v)", ended, err)
+	}
+	page, err := s.Jobs.List(t.Context(), admin, client.JobQuery{Work: job.WorkFlow, Recent: 2}, false)
+	if err != nil || len(page.Items) != 1 || strings.Join(page.Recent["default/load"][0].Steps, " ") != "succeeded succeeded" {
+		t.Errorf("the flows are %+v (%v)", page, err)
+	}
+}

@@ -1,0 +1,175 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/executor"
+	"github.com/belfry-cron/belfry/internal/agenda"
+	"github.com/belfry-cron/belfry/internal/output"
+	"github.com/belfry-cron/belfry/internal/wire"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// Carried is an attempt that continues while the process of its node executes another version
+// of the program.
+type Carried struct {
+	// Claim is what the store has answered to its claim.
+	Claim   wire.Claim `json:"claim"`
+	Started time.Time  `json:"started"`
+	// Deadline is when it has timed out, by the boot clock; 0 for never.
+	Deadline time.Duration `json:"deadline,omitempty"`
+	Output   output.State  `json:"output"`
+	// Executor is what its executor needs to continue with it.
+	Executor json.RawMessage `json:"executor"`
+}
+
+// Carry is Leave for a process that is about to execute another version of its program: it does
+// not wait for the attempts that can continue meanwhile. Once Run has returned, TakeCarried
+// returns them.
+func (w *Worker) Carry(ctx context.Context) error {
+	w.decide(func(mind *agenda.Agenda[claim]) { mind.Leave() })
+	w.giveBack(ctx)
+	ticker := time.NewTicker(leaveEvery)
+	defer ticker.Stop()
+	for {
+		w.mu.Lock()
+		left := w.mind.Load().Busy
+		w.mind.Items(agenda.Running, func(it *item) {
+			if carries(it) {
+				left--
+			}
+		})
+		w.mu.Unlock()
+		if left == 0 {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			w.askToCarry()
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+	w.askToCarry()
+	return nil
+}
+
+// carries tells whether an attempt that runs can continue without this program. One with secrets
+// cannot: the next program would not know what to mask.
+func carries(it *item) bool {
+	if it.With.prepared.secrets != nil {
+		return false
+	}
+	c, ok := it.With.prepared.executor.(executor.Carrier)
+	return ok && c.Carries()
+}
+
+func (w *Worker) askToCarry() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mind.Items(agenda.Running, func(it *item) {
+		if carries(it) {
+			it.With.prepared.cancel(executor.ErrCarried)
+		}
+	})
+}
+
+// TakeCarried returns the attempts that continue. They are not running any more for this worker.
+func (w *Worker) TakeCarried() []Carried {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := w.carried
+	w.carried = nil
+	return list
+}
+
+// Unreported tells whether attempts have ended of which neither the store nor a spool has the
+// result.
+func (w *Worker) Unreported() bool { return w.Spool == nil && w.results.len() > 0 }
+
+// ended does what there is to do when an attempt was executed.
+func (w *Worker) ended(it *item) {
+	p := it.With.prepared
+	if p.ended.Carried == nil {
+		w.finished(it)
+		return
+	}
+	defer p.cancel(nil)
+	if p.timeout != nil {
+		p.timeout.Stop()
+	}
+	outcome := &store.ClaimOutcome{
+		Verdict: store.Started, Job: it.With.job, Run: *it.With.run, Steps: it.With.steps, Item: it.With.item, Index: it.With.index,
+	}
+	written, err := wire.ClaimOf(outcome)
+	if err != nil { // a job that was read cannot be written: then nothing continues with it
+		p.ended = executor.Result{Outcome: job.OutcomeLost, Reason: err.Error()}
+		w.finished(it)
+		return
+	}
+	c := Carried{Claim: written, Started: p.started, Deadline: p.deadline, Output: p.capture.Carry(), Executor: p.ended.Carried}
+	w.decide(func(mind *agenda.Agenda[claim]) {
+		w.carried = append(w.carried, c)
+		it.State = agenda.Ended
+		mind.Reported(it)
+	})
+}
+
+// Adopt continues with attempts that an earlier version of the program in this process has
+// begun. It is called before Run.
+func (w *Worker) Adopt(list []Carried) error {
+	var items []*item
+	for i := range list {
+		c := &list[i]
+		outcome, err := c.Claim.Outcome()
+		if err != nil {
+			return err
+		}
+		run := outcome.Run
+		var it *item
+		w.decide(func(mind *agenda.Agenda[claim]) {
+			ready := store.ReadyRun{RunRef: store.RunRef{Due: run.Due, ID: run.ID}, Job: run.JobUID, Session: w.Self.ID, Attempt: run.Attempt, Priority: run.Priority}
+			it = mind.Adopt(ready, run.Present())
+			it.With.run, it.With.job, it.With.steps, it.With.item, it.With.index = &run, outcome.Job, outcome.Steps, outcome.Item, outcome.Index
+			w.make(it, w.Output.Resume(run.ID, run.Attempt, c.Output))
+		})
+		p := it.With.prepared
+		p.attempt.Carried, p.started, p.deadline = c.Executor, c.Started, c.Deadline
+		if p.deadline > 0 {
+			p.timeout = time.AfterFunc(max(0, p.deadline-w.Boot()), func() { p.cancel(executor.ErrTimeout) })
+		}
+		if w.Observer != nil {
+			w.Observer.Resumed()
+		}
+		items = append(items, it)
+	}
+	w.starter.add(items)
+	return nil
+}
+
+// End ends attempts that cannot be continued, because their session is over, and returns when
+// nothing of them runs. Their results cannot count.
+func End(list []Carried, executors Executors) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(executor.ErrFenced)
+	var group sync.WaitGroup
+	for i := range list {
+		outcome, err := list[i].Claim.Outcome()
+		if err != nil || outcome.Job == nil {
+			continue
+		}
+		definition := outcome.Job.Filled
+		if e := executors(definition); e != nil {
+			group.Go(func() {
+				e.Run(ctx, executor.Attempt{
+					Job: definition, Run: outcome.Run.Run, Number: outcome.Run.Attempt, Grace: grace(&definition.Policy), Carried: list[i].Executor,
+				}, executor.Output{})
+			})
+		}
+	}
+	group.Wait()
+}

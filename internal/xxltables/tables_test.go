@@ -1,0 +1,222 @@
+package xxltables_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/xxltables"
+	"github.com/belfry-cron/belfry/job"
+)
+
+var now = time.Date(2026, 11, 24, 8, 0, 0, 0, time.UTC)
+
+func zone(t testing.TB) *time.Location {
+	t.Helper()
+	z, err := cron.LoadZone("Asia/Shanghai")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return z.Location()
+}
+
+func planOf(t *testing.T, dump string, o xxltables.Options) *xxltables.Plan {
+	t.Helper()
+	tables, err := xxltables.ReadDump(strings.NewReader(dump))
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := xxltables.Read(tables, zone(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Zone, o.Now = "Asia/Shanghai", now
+	plan, err := xxltables.Convert(admin, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+func byID(t *testing.T, plan *xxltables.Plan, id int64) *xxltables.JobPlan {
+	t.Helper()
+	at := slices.IndexFunc(plan.Jobs, func(p xxltables.JobPlan) bool { return p.Old.ID == id })
+	if at < 0 {
+		t.Fatalf("job %d is missing", id)
+	}
+	return &plan.Jobs[at]
+}
+
+func notes(list []xxltables.Note) string {
+	var all []string
+	for _, n := range list {
+		all = append(all, n.Field+": "+n.Text)
+	}
+	return strings.Join(all, "\n")
+}
+
+func TestAllSchemasMakeTheSameJobs(t *testing.T) {
+	for _, s := range schemas {
+		t.Run(s.name, func(t *testing.T) {
+			var b strings.Builder
+			plan := planOf(t, s.tables()+s.rows(), xxltables.Options{})
+			for _, d := range plan.Jobs {
+				if d.Job != nil {
+					if err := job.Encode(&b, []job.Document{{Job: d.Job}}, job.YAML); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			sync := byID(t, plan, 1)
+			want := job.Job{
+				Namespace: "order-service", Name: "ordersync-1", Description: `sync it's "all"`, Paused: true,
+				Labels: map[string]string{"xxl-status": "started", "author": "李四", "alarm-email": "ops@example.org,li@example.org"},
+				Params: map[string]job.Param{"param": {Default: "full\nnow; {{x}}"}},
+			}
+			j := sync.Job
+			if j == nil {
+				t.Fatal(sync.Problem)
+			}
+			if j.FullName() != want.FullName() || j.Description != want.Description || !j.Paused || j.Params["param"] != want.Params["param"] ||
+				j.Labels["author"] != want.Labels["author"] || j.Labels["xxl-status"] != "started" || j.Labels["alarm-email"] != want.Labels["alarm-email"] {
+				t.Errorf("the job is %+v", j)
+			}
+			if x := j.Run.XXL; x.ID != 1 || x.Group != "order-service" || x.Handler != "orderSync" || x.Param != "{{ .Param.param }}" || x.Block != job.BlockSerial {
+				t.Errorf("its run is %+v", x)
+			}
+			if p := j.Policy; p.Overlap != job.OverlapAllow || p.Missed != job.MissedNone || time.Duration(*p.Timeout) != 5*time.Minute || *p.Retry.Attempts != 2 || *p.Retry.Backoff != 0 {
+				t.Errorf("its policy is %+v", p)
+			}
+			if s := j.Schedule; s.Cron[0] != "0 0/5 * * * ?" || s.Dialect != job.DialectQuartz || s.Timezone != "Asia/Shanghai" || s.ClockChange != job.ClockSkipLast {
+				t.Errorf("its schedule is %+v", s)
+			}
+			if !sync.Next.Equal(time.UnixMilli(1795507800000)) {
+				t.Errorf("it is due at %s", sync.Next)
+			}
+			if said := notes(sync.Notes); !strings.Contains(said, "child_jobid: 1 is the job itself") || !strings.Contains(said, "child_jobid: 99 is no job") || strings.Contains(said, "trigger_next_time") {
+				t.Errorf("its notes are\n%s", said)
+			}
+			if b.Len() == 0 {
+				t.Error("there is no document")
+			}
+
+			child := byID(t, plan, 2)
+			if s := child.Job.Schedule; len(s.Cron) != 0 || len(s.On) != 1 || s.On[0].Job != "ordersync-1" || child.Job.Labels["xxl-status"] != "child" || !child.Starts() {
+				t.Errorf("the stopped child is %+v, %v", s, child.Job.Labels)
+			}
+			beside := byID(t, plan, 3)
+			if s := beside.Job.Schedule; len(s.Cron) != 1 || len(s.On) != 1 || beside.Job.Policy.Overlap != job.OverlapReplace {
+				t.Errorf("the child with a cron is %+v", s)
+			}
+			if said := notes(beside.Notes); !strings.Contains(said, "child_jobid: 1 leads back") {
+				t.Errorf("the notes of the circle are\n%s", said)
+			}
+			if forever := beside.Job.Policy.LateBy; s.hasCron != (forever == nil) {
+				t.Errorf("a misfire that fires once is late by %v", forever)
+			}
+			if broken := byID(t, plan, 4); broken.Job != nil || !strings.Contains(broken.Problem, "W stands behind a single day") {
+				t.Errorf("the broken job: %q", broken.Problem)
+			}
+			code := byID(t, plan, 5)
+			if g := code.Job.Run.XXL.Glue; code.Job.Name != "job-5" || g.Type != job.GlueShell || g.Source != "df -h" || !g.Updated.Equal(time.Date(2026, 5, 4, 4, 30, 15, 0, time.UTC)) {
+				t.Errorf("the code is %+v", g)
+			}
+			if len(code.Versions) != 2 || code.Versions[0].Run.XXL.Glue.Source != "df" || code.Versions[1].Run.XXL.Glue.Source != "df -k" ||
+				code.Versions[1].FullName() != code.Job.FullName() {
+				t.Errorf("its versions are %+v", code.Versions)
+			}
+			if code.Job.Policy.Overlap != job.OverlapQueue || code.Job.Namespace != "fixed_group" {
+				t.Errorf("a group of one address has %+v", code.Job.Policy)
+			}
+			if every := byID(t, plan, 6); every.Job.Namespace != "order-service-3" || every.Job.Place.Strategy != job.StrategyBroadcast {
+				t.Errorf("the broadcast is %+v", every.Job)
+			}
+			if lone := byID(t, plan, 7); !strings.Contains(lone.Problem, "there is no group 9") {
+				t.Errorf("the job without a group: %q", lone.Problem)
+			}
+			if !s.hasCron {
+				rate := byID(t, plan, 8)
+				if s := rate.Job.Schedule; s.Every != job.Duration(30*time.Second) || !s.Start.Equal(time.UnixMilli(1795507815500)) || !rate.Next.Equal(s.Start) || rate.Job.Run.XXL.Block != job.BlockDiscard {
+					t.Errorf("the fixed rate is %+v, next %s", s, rate.Next)
+				}
+				if s := byID(t, plan, 9).Job.Schedule; len(s.Cron) != 0 || s.Every != 0 || len(s.On) != 0 {
+					t.Errorf("the job without a schedule has %+v", s)
+				}
+			}
+			if plan.FirstNumber != 1_123_456 {
+				t.Errorf("the first number is %d", plan.FirstNumber)
+			}
+			if said := notes(plan.People); said != "admin: belfry token create admin --role admin\n"+
+				"li: belfry token create li-order-service --role admin -n order-service\n"+
+				"li: belfry token create li-fixed_group --role admin -n fixed_group\n"+
+				"wang: has rights for no group: needs no token" {
+				t.Errorf("people:\n%s", said)
+			}
+		})
+	}
+}
+
+func TestOneRunForAllExecutors(t *testing.T) {
+	plan := planOf(t, schemas[1].tables()+schemas[1].rows(), xxltables.Options{OneRun: true})
+	if p := byID(t, plan, 1).Job; p.Policy.Overlap != job.OverlapQueue || p.Policy.QueueLimit != 10_000 || p.Run.XXL.Block != "" {
+		t.Errorf("it has %+v", p.Policy)
+	}
+}
+
+func TestDumpsOfOtherToolsAreRead(t *testing.T) {
+	s := schemas[1]
+	for name, dump := range map[string]string{
+		"names of the database": strings.NewReplacer("INSERT INTO `", "INSERT INTO `xxl_job`.`", "CREATE TABLE `", "CREATE TABLE IF NOT EXISTS xxl_job.`").Replace(s.tables() + s.rows()),
+		"comments and other tables": "/*!40101 SET NAMES utf8mb4 */;\n-- a comment; with ' in it\n# another '\nDROP TABLE IF EXISTS `a`;\nCREATE TABLE `a` (`id` int);\nINSERT INTO `a` VALUES (1,'x;(');\n" +
+			s.tables() + "LOCK TABLES `xxl_job_info` WRITE;\n" + s.rows() + "UNLOCK TABLES;\n",
+		"other words": strings.NewReplacer("INSERT INTO", "insert ignore into", "VALUES", "values\n").Replace(s.tables() + s.rows()),
+	} {
+		plan := planOf(t, dump, xxltables.Options{})
+		if got, want := len(plan.Jobs), 9; got != want {
+			t.Errorf("%s: %d jobs, want %d", name, got, want)
+		}
+	}
+}
+
+func TestBrokenDumpsAreRefused(t *testing.T) {
+	s := schemas[1]
+	whole := s.tables() + s.rows()
+	for name, test := range map[string]struct{ dump, want string }{
+		"cut in a text":      {whole[:strings.Index(whole, "INSERT INTO `xxl_job_info`")+700], "the dump ends inside"},
+		"cut in a statement": {whole[:strings.Index(whole, "VALUES (1,'order-service'")+9], "the dump ends inside"},
+		"no tables":          {"CREATE TABLE a (id int);", "the dump does not have the table xxl_job_group"},
+		"too few values":     {s.tables() + "INSERT INTO xxl_job_group VALUES (1,'a');", "has 2 values for 5 columns"},
+		"another column":     {s.tables() + "INSERT INTO xxl_job_group (id, shape) VALUES (1,'a');", "has no column shape"},
+	} {
+		if _, err := xxltables.ReadDump(strings.NewReader(test.dump)); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+	tables, err := xxltables.ReadDump(strings.NewReader("CREATE TABLE xxl_job_group (id int); CREATE TABLE xxl_job_info (id int); INSERT INTO xxl_job_group VALUES (1);"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := xxltables.Read(tables, time.UTC); err == nil || !strings.Contains(err.Error(), "table xxl_job_group: column app_name is missing") {
+		t.Errorf("other columns: %v", err)
+	}
+}
+
+func FuzzReadDump(f *testing.F) {
+	f.Add(schemas[0].tables() + schemas[0].rows())
+	f.Add("INSERT INTO xxl_job_info VALUES (1,_binary 'x',0x41,now(),-5,NULL);")
+	f.Fuzz(func(t *testing.T, dump string) {
+		tables, err := xxltables.ReadDump(strings.NewReader(dump))
+		if err != nil {
+			return
+		}
+		admin, err := xxltables.Read(tables, time.UTC)
+		if err != nil {
+			return
+		}
+		if _, err := xxltables.Convert(admin, xxltables.Options{Zone: "UTC", Now: now}); err != nil {
+			t.Error(err)
+		}
+	})
+}

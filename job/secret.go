@@ -1,0 +1,117 @@
+package job
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/template/parse"
+)
+
+// What templates read of secrets: {{ .Secret.name }}, by itself and only where no one but the
+// command or the receiver reads it.
+
+const (
+	// SecretNameMax is how long the name of a secret may be: with the longest namespace it fits
+	// into the name of a note.
+	SecretNameMax = 64
+	// SecretMax is how many bytes a secret has at most: certificates, keys and files of
+	// credentials have less.
+	SecretMax = 64 << 10
+	// SecretsOfJobMax is how many secrets a job may name: an attempt reads all of them before
+	// it starts.
+	SecretsOfJobMax = 50
+)
+
+const (
+	secretFirst  = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
+	secretOthers = secretFirst + "0123456789"
+)
+
+// IsSecretName tells whether a secret may have a name: letters, digits and underscores, as
+// templates and variables have them.
+func IsSecretName(name string) bool { return hasForm(name, SecretNameMax, secretFirst, secretOthers) }
+
+// secret compiles .Secret.name.
+func (c *compiler) secret(n *parse.FieldNode, args []*expression) (*expression, error) {
+	switch {
+	case len(n.Ident) != 2 || len(args) > 0:
+		return nil, mistake(n.String()+" has no meaning", "a secret stands by itself: {{ .Secret.name }}")
+	case !c.private || c.early:
+		return nil, mistake(n.String()+" cannot be here, where others could read it", "use it in env, files, stdin, the headers or the body of a request, or xxl.param")
+	case !IsSecretName(n.Ident[1]):
+		return nil, mistake(quote(n.Ident[1])+" is not the name of a secret", fmt.Sprintf("it has 1 to %d ASCII letters, digits and underscores", SecretNameMax))
+	}
+	name := n.Ident[1]
+	if c.named != nil {
+		c.named[name] = true
+	}
+	return &expression{
+		kind: secretValue, free: true, source: n.String(),
+		eval: func(d *TemplateData) (any, error) {
+			value, ok := d.Secrets[name]
+			if !ok {
+				return nil, fmt.Errorf("there is no value for %s", n)
+			}
+			return value, nil
+		},
+	}, nil
+}
+
+// secretAlone refuses to compute with a secret: its output would not be masked.
+func secretAlone(e *expression) error {
+	return mistake(e.source+" is a secret, which no function takes", "write it by itself: {{ "+e.source+" }}")
+}
+
+// silent keeps the value of a secret out of what an escaper says is wrong with it.
+func silent(escape escaper, source string) escaper {
+	if escape == nil {
+		return nil
+	}
+	return func(v any) (string, error) {
+		text, err := escape(v)
+		if err != nil {
+			return "", fmt.Errorf("the value of %s has a character that is not allowed here, such as a line break in a header", source)
+		}
+		return text, nil
+	}
+}
+
+// knowSecret reports a secret that there is not.
+func (v *validator) knowSecret(at *path, namespace, name string) {
+	if v.unknownSecret != nil {
+		if said := v.unknownSecret(namespace, name); said != "" {
+			v.report(at, said, "belfry secret set "+name+" makes it")
+		}
+	}
+}
+
+// SecretNames returns the names of the secrets that the templates of the job name, or those of
+// the steps of its flow.
+func (j *Job) SecretNames() []string {
+	named := map[string]bool{}
+	visit := func(kind TemplateKind, text string, _ *path) string {
+		if strings.Contains(text, ".Secret.") {
+			// What is not valid names nothing.
+			_, _ = compileTemplate(kind, text, &compiler{params: j.paramNames(), flow: true, item: true, named: named})
+		}
+		return text
+	}
+	if w := j.Run.work(); w != nil {
+		w.expand(visit, root)
+	}
+	if f := j.Run.Flow; f != nil {
+		if f.Defaults != nil {
+			visitor(visit).all(TemplatePrivate, f.Defaults.Env, root)
+		}
+		for _, s := range f.All() {
+			if w := s.Run.work(); w != nil {
+				w.expand(visit, root)
+			}
+		}
+	}
+	if len(named) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(named))
+}

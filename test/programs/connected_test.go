@@ -1,0 +1,93 @@
+package programs_test
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// site is a server that can be started again, at the same address.
+type site struct {
+	t                       *testing.T
+	cli, data, address, who string
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	self, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer free.Close()
+	return &site{t, build(t, "cmd/belfry"), t.TempDir(), free.Addr().String(), self.Username}
+}
+
+// serve starts the server.
+func (s *site) serve() *program {
+	s.t.Helper()
+	return launch(s.t, exec.Command(s.cli, "serve", "--data", s.data, "--listen", s.address, "--name", "server", "--log-format", "text", "--run-as", s.who))
+}
+
+// ask runs a command of the command line.
+func (s *site) ask(args ...string) (string, error) {
+	cmd := exec.Command(s.cli, args...)
+	cmd.Env = append(os.Environ(), "BELFRY_DATA="+s.data)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// until runs a command until its output has a text.
+func (s *site) until(want string, args ...string) {
+	s.t.Helper()
+	var out string
+	var err error
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); <-time.After(100 * time.Millisecond) {
+		if out, err = s.ask(args...); err == nil && strings.Contains(out, want) {
+			return
+		}
+	}
+	s.t.Fatalf("belfry %s has not printed %q: %v\n%s", strings.Join(args, " "), want, err, out)
+}
+
+// token creates the token edge of a worker.
+func (s *site) token() string {
+	s.t.Helper()
+	out, err := s.ask("token", "create", "edge", "--role", "worker", "-o", "json")
+	_, rest, _ := strings.Cut(out, `"secret": "`)
+	secret, _, found := strings.Cut(rest, `"`)
+	if err != nil || !found {
+		s.t.Fatalf("create a token: %v\n%s", err, out)
+	}
+	return secret
+}
+
+// A program on a machine without the database runs what a server has, also after that was away.
+func TestAConnectedProgramWorksForAServer(t *testing.T) {
+	s := newSite(t)
+	server := s.serve()
+	s.until("server", "node", "list")
+	secret := s.token()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := s.ask("apply", "-f", filepath.Join(root, "examples", "connected", "jobs.yaml")); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	far := start(t, build(t, "examples/connected"), "BELFRY_SERVER=http://"+s.address, "BELFRY_TOKEN="+secret)
+	s.until(`{"sensor":"cellar","celsius":21.5}`, "job", "run", "temperature", "--param", "sensor=cellar", "--wait", "--logs")
+	server.stop()
+	server = s.serve()
+	s.until(`{"sensor":"attic","celsius":21.5}`, "job", "run", "temperature", "--param", "sensor=attic", "--wait", "--logs")
+	far.stop()
+	server.stop()
+}

@@ -1,0 +1,76 @@
+//go:build servers
+
+package web
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// A flow is started, looked at while it waits, approved, signalled and followed to its end.
+func TestAFlowFromItsStartToItsEnd(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	b := newTab(t)
+	b.width(1440)
+	b.looks("light", "en")
+	b.open("/jobs/data/nightly-load")
+	b.do(chromedp.Click(`[data-key="r"]`, chromedp.ByQuery))
+	b.until("the page of the run", `location.pathname.startsWith("/runs/") && document.readyState === "complete"`)
+	b.until("the graph of its steps", `document.querySelectorAll("#graph .g-node").length === 10`)
+	b.until("the failed step", `[...document.querySelectorAll("#graph .g-node.fail text")].some(t => t.textContent === "check")`)
+	b.until("the question", `document.querySelector("#step .said")?.textContent === "1200 rows: publish?"`)
+	b.until("what others wait for", `document.querySelector("#step-open .fill").textContent === "waits for approve"`)
+	b.until("the items", `document.querySelectorAll("#steps .items li").length === 4`)
+
+	// A step leads to its output.
+	run := value[string](b, "location.pathname")
+	b.do(chromedp.Evaluate(`document.querySelector('#graph a[href*="step=extract_orders"]').dispatchEvent(new MouseEvent("click", {bubbles: true}))`, nil))
+	b.until("the output of the step", `document.querySelector("#step .log")?.textContent.includes("read 1200 rows") && document.querySelector("#step .result").textContent.includes('"rows"')`)
+	b.do(chromedp.Click(`#step header a`, chromedp.ByQuery))
+	b.until("the run of the step", `document.querySelector("[data-log]")?.textContent.includes("read 1200 rows") && document.querySelector("#facts").textContent.includes("extract_orders")`)
+
+	b.open("/")
+	b.until("the approval among what needs a person", `[...document.querySelectorAll("#needs .need")].some(n => n.textContent.includes("1200 rows: publish?") && n.querySelector('a[href="`+run+`"]'))`)
+	b.open(run)
+	b.do(chromedp.SendKeys("#note", "looks right", chromedp.ByQuery), chromedp.Click(`button[value="approve"]`, chromedp.ByQuery))
+	b.until("the approval", `document.querySelector("#step-approve")?.textContent.includes("looks right")`)
+	b.open(run)
+	b.until("the signal that is waited for", `document.querySelector("#step form[action$='/signal'] input[name=signal]")?.value === "doors"`)
+	b.do(chromedp.SendKeys("#signal-data", `{"by": "key"}`, chromedp.ByQuery), chromedp.Click(`#step form[action$="/signal"] button`, chromedp.ByQuery))
+	b.until("the end", `document.querySelector("#head .pill")?.textContent.includes("succeeded")`)
+	b.until("the step that was not needed", `document.querySelector("#step-compensate")?.textContent.includes("not needed")`)
+
+	// Again from the last step, which takes over the others.
+	b.open(run + "?step=tell")
+	b.do(chromedp.Click(`#step summary`, chromedp.ByQuery), chromedp.Click(`#step button[name="from"]`, chromedp.ByQuery))
+	b.until("the new run", `location.pathname.startsWith("/runs/") && location.pathname !== "`+run+`" && document.querySelector("#facts a[href='`+run+`']") !== null`)
+	b.until("its end", `document.querySelector("#head .pill")?.textContent.includes("succeeded") && document.querySelector("#step-extract_orders").textContent.includes("succeeded")`)
+	b.open("/flows")
+	b.until("the list", `document.querySelector("table.flows .sketch circle.f-ok") !== null`)
+	if text := value[string](b, `document.querySelector("table.flows").textContent`); !strings.Contains(text, "of 10 steps") {
+		t.Errorf("the list of flows shows %q", text)
+	}
+	if list := b.complained(); len(list) > 0 {
+		t.Errorf("the pages complain: %q", list)
+	}
+}
+
+// The editor draws a flow while its document is typed.
+func TestAFlowIsDrawnWhileItIsTyped(t *testing.T) {
+	t.Parallel()
+	pages(t)
+	b := newTab(t)
+	b.looks("light", "en")
+	b.open("/jobs/new?flow=1")
+	b.until("the editor", `document.querySelector("[data-edit]").dataset.ready === "1"`)
+	b.until("the graph", `document.querySelectorAll("#checked .g-node").length === 4`)
+	b.do(chromedp.Evaluate(`{ const f = document.querySelector("[data-document]"); f.value = f.value.replace("needs: load", "needs: lod"); f.dispatchEvent(new InputEvent("input", {bubbles: true})); }`, nil))
+	b.until("the mistake", `document.querySelector("#checked .problems")?.textContent.includes("lod")`)
+	b.do(chromedp.Evaluate(`{ const f = document.querySelector("[data-document]"); f.value = f.value.replace("needs: lod", "needs: load"); f.dispatchEvent(new InputEvent("input", {bubbles: true})); }`, nil))
+	b.until("the graph again", `document.querySelectorAll("#checked .g-node").length === 4`)
+	b.do(chromedp.Click("[data-save]", chromedp.ByQuery))
+	b.until("the page of the flow", `location.pathname === "/jobs/default/my-flow" && document.querySelectorAll("#graph .g-node").length === 4`)
+}
