@@ -160,7 +160,7 @@ func TestTheContextOfAHandlerEndsWithTheReason(t *testing.T) {
 	}
 }
 
-func TestAHandlerThatDoesNotHeedItsContextKeepsTheSlotOfItsJob(t *testing.T) {
+func TestHandlerThatIgnoresItsContextKeepsItsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := belfrytest.New(t)
 		var now, most atomic.Int32
@@ -217,7 +217,7 @@ func TestMiddlewareIsAroundEveryHandler(t *testing.T) {
 	})
 }
 
-func TestMetadataTravelsWithARunAndWithThoseThatFollowIt(t *testing.T) {
+func TestMetadataTravelsToFollowers(t *testing.T) {
 	type key struct{}
 	synctest.Test(t, func(t *testing.T) {
 		s := belfrytest.New(t, belfry.WithMetadata(func(ctx context.Context, metadata map[string]string) {

@@ -113,7 +113,7 @@ func TestAConnectedProgramRunsItsHandlersForAServer(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithAConnectionIsSaidByCheckAndRun(t *testing.T) {
+func TestCheckAndRunReportConnectionMistakes(t *testing.T) {
 	handled := func(s *belfry.Scheduler) *belfry.Scheduler {
 		belfry.HandleFunc(s, "x", func(context.Context, *belfry.Run) error { return nil })
 		return s

@@ -80,7 +80,7 @@ func (d *deployment) want(when, jobs string) {
 	}
 }
 
-func TestWhatTheCodeNoLongerDeclaresIsWithdrawn(t *testing.T) {
+func TestUndeclaredJobsAreWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeployment(t)
 		stop := d.start("a b")

@@ -387,7 +387,7 @@ func walkedWindows(f *fields) (step int, windows []window) {
 	return step, windows
 }
 
-func TestWindowsAreThoseOfAWalkThroughTheDay(t *testing.T) {
+func TestWindowsMatchAWalkThroughTheDay(t *testing.T) {
 	random := newRand(t)
 	// A set is some progressions, which windows are made of.
 	set := func(length int) (set uint64) {

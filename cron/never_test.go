@@ -65,7 +65,7 @@ func TestNeverReasonAtTheHorizon(t *testing.T) {
 	}
 }
 
-func TestNeverReasonIsGivenForWhateverNeverFallsDue(t *testing.T) {
+func TestEveryScheduleThatNeverFallsDueHasAReason(t *testing.T) {
 	now := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 	r := newRand(t)
 	never := 0

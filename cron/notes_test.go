@@ -114,7 +114,7 @@ func TestNotesInChinese(t *testing.T) {
 	}
 }
 
-func TestNotesCountWhatIsTooMuch(t *testing.T) {
+func TestLongNotesEndWithACount(t *testing.T) {
 	e := mustParse(t, "30 2 * * *", In(loadZone(t, "Europe/Berlin")))
 	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, c := range []struct {

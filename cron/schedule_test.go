@@ -88,7 +88,7 @@ func TestParseScheduleReadsIntervals(t *testing.T) {
 	}
 }
 
-func TestParseScheduleRefusesWhatIsNoInterval(t *testing.T) {
+func TestParseScheduleRefusesBadIntervals(t *testing.T) {
 	for _, c := range []struct{ expr, want string }{
 		{"@every", "a duration is missing"},
 		{"@every 5x", `"5x" is not a duration`},
@@ -118,7 +118,7 @@ func TestInstantsInAnyOrder(t *testing.T) {
 	}
 }
 
-func TestUnionMergesWhatFallsTogether(t *testing.T) {
+func TestUnionMergesEqualInstants(t *testing.T) {
 	hourly, err := Parse("0 * * * *")
 	if err != nil {
 		t.Fatal(err)

@@ -293,7 +293,7 @@ func isAnyDay(moment) bool { return true }
 // A zone file of the machine, or one that ZONEINFO points to, changes nothing:
 // neither for a process that starts with it nor for one that is running. The time
 // package reads the variable once, so that a process of its own is needed.
-func TestFilesOfTheMachineChangeNothing(t *testing.T) {
+func TestZoneFilesOfTheMachineAreIgnored(t *testing.T) {
 	const child = "BELFRY_TEST_FALSIFIED_ZONES"
 	if dir := os.Getenv(child); dir != "" {
 		withFalsifiedZones(t, filepath.Join(dir, "Europe", "Berlin"))
@@ -312,7 +312,7 @@ func TestFilesOfTheMachineChangeNothing(t *testing.T) {
 	if err := os.WriteFile(file, []byte(data), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command(os.Args[0], "-test.run", "^TestFilesOfTheMachineChangeNothing$")
+	command := exec.Command(os.Args[0], "-test.run", "^TestZoneFilesOfTheMachineAreIgnored$")
 	command.Env = append(os.Environ(), "ZONEINFO="+dir, child+"="+dir)
 	if output, err := command.CombinedOutput(); err != nil {
 		t.Errorf("with a falsified file: %v\n%s", err, output)

@@ -171,7 +171,7 @@ func TestJSONMayHoldSeveralDocuments(t *testing.T) {
 	}
 }
 
-// TestValidateSaysWhatElseIsWrong reads documents with mistakes that Decode finds
+// TestValidateReportsFurtherMistakes reads documents with mistakes that Decode finds
 // beside others that Validate finds, and some that only seem to follow.
 // Standard input has no name that says what it is.
 func TestYAMLMayBeginWithABracket(t *testing.T) {
@@ -192,7 +192,7 @@ func TestYAMLMayBeginWithABracket(t *testing.T) {
 	}
 }
 
-func TestValidateSaysWhatElseIsWrong(t *testing.T) {
+func TestValidateReportsFurtherMistakes(t *testing.T) {
 	for _, c := range []struct {
 		what, text string
 		want       []string // the paths that Validate reports
@@ -375,7 +375,7 @@ func TestSettingsAreReadByTheRulesOfDocuments(t *testing.T) {
 	}
 }
 
-func TestATextAloneIsAScheduleOrACommand(t *testing.T) {
+func TestPlainTextIsAScheduleOrACommand(t *testing.T) {
 	for short, long := range map[string]string{
 		`{name: a, schedule: "*/5 * * * *", run: ls -l}`: `{name: a, schedule: {cron: "*/5 * * * *"}, run: {shell: ls -l}}`,
 	} {

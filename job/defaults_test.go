@@ -101,7 +101,7 @@ func TestANamespaceHasDefaultsOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestDefaultsLeaveAloneWhatIsSaid(t *testing.T) {
+func TestDefaultsKeepExplicitFields(t *testing.T) {
 	yes, hour := true, job.Duration(time.Hour)
 	server := job.Defaults{Policy: job.Policy{NeedsPrevious: &yes, Timeout: &hour, KillGrace: &hour}}
 	text := "{name: a, run: {shell: x}, policy: {needs_previous: false, timeout: 0, kill_grace: 0, late_by: 0, priority: 0}}"

@@ -46,7 +46,7 @@ func TestPlainDocuments(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotPlainIsLeft(t *testing.T) {
+func TestDocumentsBeyondThePlainFormUseYAML(t *testing.T) {
 	for name, text := range map[string]string{
 		"nothing":                   "---\n",
 		"a text":                    "name\n",

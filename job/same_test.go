@@ -9,7 +9,7 @@ import (
 
 // Two documents say the same exactly if Encode writes the same of both, but for what
 // servers add.
-func TestDocumentsSayTheSameIfTheyAreWrittenAlike(t *testing.T) {
+func TestEqualDocumentsEncodeAlike(t *testing.T) {
 	texts := []string{
 		"name: a",
 		"{name: a, namespace: default}",
@@ -76,7 +76,7 @@ func TestDocumentsSayTheSameIfTheyAreWrittenAlike(t *testing.T) {
 	}
 }
 
-func TestJobsAreToldApartByTheirFields(t *testing.T) {
+func TestJobsAreComparedByTheirFields(t *testing.T) {
 	a := &Job{
 		Name: "a", Version: 1, Labels: map[string]string{"x": "y"}, Paused: true,
 		Schedule: Schedule{Cron: []string{"@daily"}}, Policy: Policy{Priority: new(1)},

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestTreesAreReadAsTheirTextIs(t *testing.T) {
+func TestTreesDecodeLikeTheirText(t *testing.T) {
 	d := Document{Job: &Job{
 		Name: "a", Paused: true, Labels: map[string]string{"x": "true", "y": "1"},
 		Schedule: Schedule{At: []time.Time{time.Unix(1e9, 0).UTC()}},
@@ -62,7 +62,7 @@ func sameOnOneLine(t *testing.T, d Document) {
 	}
 }
 
-func TestADocumentOnOneLineSaysWhatItsNodeDoes(t *testing.T) {
+func TestOneLineDocumentDecodesLikeItsNode(t *testing.T) {
 	files, _ := filepath.Glob("testdata/good/*")
 	if len(files) == 0 {
 		t.Fatal("there are no samples")

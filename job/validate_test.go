@@ -112,7 +112,7 @@ func TestOnStandsBesideCronAndEveryOnly(t *testing.T) {
 }
 
 // Applying a file again must not fail because time has passed.
-func TestSchedulesThatAreOverAreNoMistake(t *testing.T) {
+func TestFinishedSchedulesAreValid(t *testing.T) {
 	later := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, schedule := range []string{
 		"{at: 2026-10-01T00:00:00Z}",
@@ -126,7 +126,7 @@ func TestSchedulesThatAreOverAreNoMistake(t *testing.T) {
 	}
 }
 
-func TestWarningsTellWhatIsProbablyNotMeant(t *testing.T) {
+func TestWarningsNameLikelyMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"policy: {missed: all}":                                            "policy.missed: all is limited by late_by, which is 1h",
 		"policy: {missed: all, late_by: forever}":                          "",

@@ -56,7 +56,7 @@ func TestARequestWithCallbackIsHandedOverBeforeItIsSent(t *testing.T) {
 	}
 }
 
-func TestOtherAnswersThanAcceptedEndARequestWithCallback(t *testing.T) {
+func TestOnlyAcceptedKeepsACallbackRequestOpen(t *testing.T) {
 	for status, want := range map[int]job.Outcome{200: job.OutcomeSucceeded, 500: job.OutcomeFailed, 307: job.OutcomeFailed} {
 		calls := 0
 		s := server(t, "", func(w http.ResponseWriter, r *http.Request) {
@@ -72,7 +72,7 @@ func TestOtherAnswersThanAcceptedEndARequestWithCallback(t *testing.T) {
 }
 
 // What may have arrived is neither sent again nor ended; what could not connect did not arrive.
-func TestARequestWithCallbackThatMayHaveArrivedIsHandedOver(t *testing.T) {
+func TestUncertainCallbackRequestIsHandedOver(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -118,7 +118,7 @@ func wantFailure(t testing.TB, r executor.Result, parts ...string) {
 	}
 }
 
-func TestRequestTellsWhichRunItIsFor(t *testing.T) {
+func TestRequestNamesItsRun(t *testing.T) {
 	var got *http.Request
 	var body []byte
 	s := server(t, "", func(w http.ResponseWriter, r *http.Request) {
@@ -165,7 +165,7 @@ func TestRequestTellsWhichRunItIsFor(t *testing.T) {
 	}
 }
 
-func TestJobsMaySetHeadersOfTheRequestButNotThoseOfTheRun(t *testing.T) {
+func TestJobsMayNotOverrideRunHeaders(t *testing.T) {
 	var got http.Header
 	s := server(t, "", func(_ http.ResponseWriter, r *http.Request) { got = r.Header })
 	r, _ := run(t, newExecutor(t, httpexec.Config{}), attempt(job.HTTP{URL: s.URL, Headers: map[string]string{
@@ -179,7 +179,7 @@ func TestJobsMaySetHeadersOfTheRequestButNotThoseOfTheRun(t *testing.T) {
 	}
 }
 
-func TestAnswerDecides(t *testing.T) {
+func TestResponseDecidesTheOutcome(t *testing.T) {
 	s := server(t, "", func(w http.ResponseWriter, r *http.Request) {
 		var status int
 		fmt.Sscan(r.URL.Path[1:], &status)
@@ -224,7 +224,7 @@ func TestAnswerDecides(t *testing.T) {
 	}
 }
 
-func TestMatchOfThePoliciesCounts(t *testing.T) {
+func TestMatchOfThePolicyCounts(t *testing.T) {
 	s := server(t, "", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "failed") })
 	a := attempt(job.HTTP{URL: s.URL})
 	a.Job.Policy.Success = &job.Success{Match: "done"}
@@ -232,7 +232,7 @@ func TestMatchOfThePoliciesCounts(t *testing.T) {
 	wantFailure(t, r, `the answer does not match "done"`)
 }
 
-func TestWhatTheJSONOfTheAnswerMustHave(t *testing.T) {
+func TestExpectedJSONOfTheResponse(t *testing.T) {
 	s := server(t, "", func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, `{"status": "ok", "items": [{"n": 3}]}`)
 	})
@@ -245,7 +245,7 @@ func TestWhatTheJSONOfTheAnswerMustHave(t *testing.T) {
 	wantFailure(t, r, `the answer has items.0.n: "3", expected "4"`)
 }
 
-func TestMatchLooksAtTheBeginningOfALongAnswer(t *testing.T) {
+func TestMatchReadsTheBeginningOfALongResponse(t *testing.T) {
 	s := server(t, "", func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "begin"+strings.Repeat(".", 2<<20)+"end")
 	})
@@ -257,7 +257,7 @@ func TestMatchLooksAtTheBeginningOfALongAnswer(t *testing.T) {
 	wantFailure(t, r, `the first 1048576 bytes of the answer do not match "end"`)
 }
 
-func TestEndlessAnswerEnds(t *testing.T) {
+func TestEndlessResponseIsCut(t *testing.T) {
 	s := server(t, "", func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {
 			if _, err := io.WriteString(w, strings.Repeat("all work and no play\n", 100)); err != nil {
@@ -272,7 +272,7 @@ func TestEndlessAnswerEnds(t *testing.T) {
 	}
 }
 
-func TestBrokenAnswerFails(t *testing.T) {
+func TestBrokenResponseFails(t *testing.T) {
 	s := server(t, "", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100")
 		fmt.Fprint(w, "half")
@@ -328,7 +328,7 @@ type writerFunc func([]byte)
 
 func (f writerFunc) Write(p []byte) (int, error) { f(p); return len(p), nil }
 
-func TestNothingIsSentWithoutLeave(t *testing.T) {
+func TestNothingIsSentWithoutPermissionToStart(t *testing.T) {
 	var calls atomic.Int32
 	s := server(t, "", func(http.ResponseWriter, *http.Request) { calls.Add(1) })
 	e := newExecutor(t, httpexec.Config{})
@@ -362,7 +362,7 @@ func TestNothingIsSentWithoutLeave(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeSentFailsBeforeItStarts(t *testing.T) {
+func TestUnsendableRequestFailsBeforeItStarts(t *testing.T) {
 	e := newExecutor(t, httpexec.Config{})
 	for name, h := range map[string]job.HTTP{
 		"a parameter that is not declared": {URL: "http://example.com/{{ .Param.other }}"},
@@ -380,7 +380,7 @@ func TestWhatCannotBeSentFailsBeforeItStarts(t *testing.T) {
 	}
 }
 
-func TestFailureIsSaidInWords(t *testing.T) {
+func TestFailureHasAReason(t *testing.T) {
 	gone := server(t, "", nil)
 	gone.Close()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -742,7 +742,7 @@ func TestTLSFilesAreThoseOfTheAllowedDirectories(t *testing.T) {
 }
 
 // A pipe that no process writes to would hold a run for ever.
-func TestATLSFileThatIsAPipeHoldsNothingUp(t *testing.T) {
+func TestPipeAsTLSFileBlocksNothing(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "ca.pem")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
@@ -751,7 +751,7 @@ func TestATLSFileThatIsAPipeHoldsNothingUp(t *testing.T) {
 	wantFailure(t, r, "is not a regular file")
 }
 
-func TestAFileSystemThatHangsHoldsNothingUp(t *testing.T) {
+func TestHangingFileSystemBlocksNothing(t *testing.T) {
 	e := newExecutor(t, httpexec.Config{})
 	release := e.HoldReads()
 	defer release()
@@ -807,7 +807,7 @@ func TestManyTLSOptionsKeepABoundedNumberOfTransports(t *testing.T) {
 	}
 }
 
-func TestNewRefusesARangeThatIsNone(t *testing.T) {
+func TestNewRefusesABadRange(t *testing.T) {
 	if _, err := httpexec.New(httpexec.Config{Deny: []netip.Prefix{{}}}); err == nil || !strings.Contains(err.Error(), "http.deny") {
 		t.Errorf("got %v", err)
 	}

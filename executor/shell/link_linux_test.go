@@ -23,7 +23,7 @@ func needOwnFiles(t *testing.T, e *Executor) {
 
 // The runtime uses its files on any thread: when one goes to sleep that has set a timer, and
 // when one has collected garbage. Without them it ends the process.
-func TestTheRuntimeGoesOnWithFewFiles(t *testing.T) {
+func TestRuntimeContinuesWithFewFiles(t *testing.T) {
 	t.Parallel()
 	needOwnFiles(t, newExecutor(t))
 	keep, err := runtimeFiles()
@@ -52,7 +52,7 @@ func TestTheRuntimeGoesOnWithFewFiles(t *testing.T) {
 }
 
 // It is not parallel: it looks at all threads of the process.
-func TestWhatTheNodeHasOpenIsNotCopied(t *testing.T) {
+func TestOpenFilesOfTheNodeAreNotInherited(t *testing.T) {
 	e := newExecutor(t)
 	needOwnFiles(t, e)
 	const more = 100

@@ -226,7 +226,7 @@ func TestOtherUsers(t *testing.T) {
 	})
 }
 
-func TestANodeThatIsNotRootRunsOnlyAsItself(t *testing.T) {
+func TestUnprivilegedNodeRunsOnlyAsItself(t *testing.T) {
 	t.Parallel()
 	a := &accounts{self: account{name: "me", uid: 1000, gid: 1000, home: "/home/me"}, known: map[[2]string]knownAccount{}}
 	for _, name := range []string{"", "me"} {

@@ -13,7 +13,7 @@ import (
 
 // A node that was stopped for a while finds, when it wakes, the end of a process and that of
 // its context at once. The process was first.
-func TestAProcessThatEndedBeforeItsContextHasEndedByItself(t *testing.T) {
+func TestProcessThatEndedBeforeItsContextEndedOnItsOwn(t *testing.T) {
 	child, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "exit 3"}, &os.ProcAttr{Sys: &syscall.SysProcAttr{Setpgid: true}})
 	if err != nil {
 		t.Fatal(err)

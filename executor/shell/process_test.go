@@ -47,7 +47,7 @@ func ending(t *testing.T, e *Executor, a executor.Attempt, cause error) (executo
 	return r, rest.String()
 }
 
-func TestACommandThatMustEnd(t *testing.T) {
+func TestEndingACommand(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
 	for _, c := range []struct {
@@ -80,7 +80,7 @@ func TestACommandThatMustEnd(t *testing.T) {
 	}
 }
 
-func TestTimesAreSaidShortly(t *testing.T) {
+func TestTimesAreShort(t *testing.T) {
 	t.Parallel()
 	s := supervision{began: time.Unix(0, 0)}
 	s.asked = s.began.Add(10*time.Minute + 3*time.Millisecond)
@@ -119,7 +119,7 @@ func isGone(t *testing.T, read *os.File) {
 	}
 }
 
-func TestWhatACommandLeavesBehindIsEnded(t *testing.T) {
+func TestLeftoverProcessesAreEnded(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
 	const (
@@ -183,7 +183,7 @@ type fencing struct{ nobody }
 
 func (fencing) Fenced(executor.Process) bool { return true }
 
-func TestWhatTheWatchdogHasEndedIsLost(t *testing.T) {
+func TestAttemptEndedByTheWatchdogIsLost(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t, func(c *Config) { c.Watch = fencing{} })
 	for _, c := range []struct{ text, want string }{
@@ -214,7 +214,7 @@ func (f *finder) EndRest(executor.Process) int {
 	return 0
 }
 
-func TestWithoutCgroupsThePipesDoNotHoldARun(t *testing.T) {
+func TestPipesDoNotBlockARunWithoutCgroups(t *testing.T) {
 	t.Parallel()
 	for _, found := range []bool{true, false} {
 		t.Run(fmt.Sprint("found ", found), func(t *testing.T) {

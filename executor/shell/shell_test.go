@@ -110,7 +110,7 @@ func describe(r executor.Result) string {
 	return text + ": " + r.Reason
 }
 
-func TestHowACommandEndsIsKept(t *testing.T) {
+func TestExitOfACommandIsKept(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
 	dir := t.TempDir()
@@ -218,7 +218,7 @@ func TestGigabytesOfOutput(t *testing.T) {
 	t.Logf("%.0f MB/s, %d KiB allocated", float64(size)/1e6/took.Seconds(), (after.TotalAlloc-before.TotalAlloc)>>10)
 }
 
-func TestAWriterThatFailsDoesNotHurt(t *testing.T) {
+func TestFailingWriterDoesNotAffectTheCommand(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
 	read, write := io.Pipe()
@@ -229,7 +229,7 @@ func TestAWriterThatFailsDoesNotHurt(t *testing.T) {
 	}
 }
 
-func TestSuccessIsWhatThePolicySays(t *testing.T) {
+func TestSuccessFollowsThePolicy(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t)
 	for _, c := range []struct {
@@ -253,7 +253,7 @@ func TestSuccessIsWhatThePolicySays(t *testing.T) {
 	}
 }
 
-func TestFeaturesSayWhatIsMissing(t *testing.T) {
+func TestFeaturesNameMissingSupport(t *testing.T) {
 	t.Parallel()
 	f := newExecutor(t).Features()
 	t.Logf("%+v", f)

@@ -22,7 +22,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-func TestWhatDoesNotStart(t *testing.T) {
+func TestCommandsThatCannotStart(t *testing.T) {
 	t.Parallel()
 	var started atomic.Int64
 	e := newExecutor(t)
@@ -135,7 +135,7 @@ func withoutDescriptors(t *testing.T, f func()) {
 	f()
 }
 
-func TestALookupThatFailsSaysNothingAboutTheUser(t *testing.T) {
+func TestFailedLookupDoesNotBlameTheUser(t *testing.T) {
 	for err, unknown := range map[error]bool{
 		user.UnknownUserError("x"):  true,
 		user.UnknownUserIdError(5):  true,
@@ -183,7 +183,7 @@ func TestSpawnsAreBounded(t *testing.T) {
 	}
 }
 
-func TestASpawnerThatCannotBePutBackIsReplaced(t *testing.T) {
+func TestBrokenSpawnerIsReplaced(t *testing.T) {
 	t.Parallel()
 	e := newExecutor(t, func(c *Config) { c.Spawns = 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -47,7 +47,7 @@ func (r *recorder) Spawned(p executor.Process) {
 	}
 }
 
-func TestTheWatchdogIsToldOfEachCommand(t *testing.T) {
+func TestWatchdogHearsOfEachCommand(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, command string
@@ -74,7 +74,7 @@ func TestTheWatchdogIsToldOfEachCommand(t *testing.T) {
 	}
 }
 
-func TestTheRestOfACommandThatHadToEndIsLookedFor(t *testing.T) {
+func TestLeftoversOfAKilledCommandAreSearched(t *testing.T) {
 	t.Parallel()
 	w := &recorder{}
 	e := newExecutor(t, func(c *Config) { c.Watch, c.Cgroup = w, "none" })

@@ -60,7 +60,7 @@ func TestACancelReachesTheExecutor(t *testing.T) {
 	})
 }
 
-func TestACancelOfWhatNobodyAnswersEnds(t *testing.T) {
+func TestCancelEndsWithoutAnAnswerFromTheExecutor(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.executor("g", "10.0.0.5:9999", "")
 		r.keep(r.admin)
@@ -75,7 +75,7 @@ func TestACancelOfWhatNobodyAnswersEnds(t *testing.T) {
 	})
 }
 
-func TestATimeoutThatTheExecutorDoesNotKeepIsEnforced(t *testing.T) {
+func TestIgnoredTimeoutIsEnforced(t *testing.T) {
 	bubble(t, func(r *rig) {
 		e := r.executor("g", "10.0.0.5:9999", "")
 		e.busy = true
@@ -92,7 +92,7 @@ func TestATimeoutThatTheExecutorDoesNotKeepIsEnforced(t *testing.T) {
 }
 
 // What works for hours says so all the time, and no node is needed for it in between.
-func TestABusyExecutorIsAskedAndNothingIsLost(t *testing.T) {
+func TestBusyExecutorIsPolledAndNothingIsLost(t *testing.T) {
 	bubble(t, func(r *rig) {
 		e := r.executor("g", "10.0.0.5:9999", "")
 		e.busy = true
@@ -108,7 +108,7 @@ func TestABusyExecutorIsAskedAndNothingIsLost(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotRunAnyMoreIsLostAndALateResultReplacesThat(t *testing.T) {
+func TestVanishedRunIsLostUntilALateResult(t *testing.T) {
 	bubble(t, func(r *rig) {
 		e := r.executor("g", "10.0.0.5:9999", "")
 		e.busy = true
@@ -162,7 +162,7 @@ func TestAnExecutorThatIsGoneLosesItsRuns(t *testing.T) {
 }
 
 // After an outage of Belfry executors need time to call back.
-func TestANodeThatHasJustBegunJudgesNothing(t *testing.T) {
+func TestFreshNodeDeclaresNothingLost(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.executor("g", "10.0.0.5:9999", "")
 		a := r.run(plain + "\npolicy: {lost_after: 60s}")

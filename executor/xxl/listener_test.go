@@ -142,7 +142,7 @@ func TestSignsOfLifeAreGathered(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotKnownGoesOnToTheOtherAdmin(t *testing.T) {
+func TestUnknownCallbacksAreForwarded(t *testing.T) {
 	bubble(t, func(r *rig) {
 		var mu sync.Mutex
 		var got []string

@@ -67,7 +67,7 @@ func TestACallbackMayComeBeforeTheAnswer(t *testing.T) {
 	})
 }
 
-func TestWhatMayHaveArrivedIsNotSentAgain(t *testing.T) {
+func TestUncertainRequestIsNotRepeated(t *testing.T) {
 	for name, answer := range map[string]string{"hangs up": hangsUp, "no answer of an executor": "<html>bad gateway</html>"} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(r *rig) {
@@ -94,7 +94,7 @@ func TestWhatMayHaveArrivedIsNotSentAgain(t *testing.T) {
 	})
 }
 
-func TestWhatCannotConnectGoesToTheNextExecutor(t *testing.T) {
+func TestUnreachableExecutorIsSkipped(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.executor("g", "10.0.0.5:9999", "")
 		other := r.executor("g", "10.0.0.6:9999", "")
@@ -141,7 +141,7 @@ func TestRefusals(t *testing.T) {
 }
 
 // Java takes some milliseconds to notice that a run has ended.
-func TestAnExecutorThatIsBusyForAMomentGetsTheRunAgain(t *testing.T) {
+func TestBrieflyBusyExecutorGetsTheRunAgain(t *testing.T) {
 	bubble(t, func(r *rig) {
 		e := r.executor("g", "10.0.0.5:9999", "")
 		e.answer = func(string, *xxl.Trigger) string {
@@ -385,7 +385,7 @@ func TestALongLogIsCut(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatTheStoreDidNotTakeIsNotOne(t *testing.T) {
+func TestUnstoredCallbackIsNotAcknowledged(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.executor("g", "10.0.0.5:9999", "")
 		a := r.run(plain)
@@ -399,7 +399,7 @@ func TestAnAnswerThatTheStoreDidNotTakeIsNotOne(t *testing.T) {
 	})
 }
 
-func TestTheLogOfARunThatGoesOnIsReadInPieces(t *testing.T) {
+func TestLiveLogIsReadInPieces(t *testing.T) {
 	bubble(t, func(r *rig) {
 		e := r.executor("g", "10.0.0.5:9999", "")
 		a := r.run(plain)

@@ -57,7 +57,7 @@ func (r *rig) claimsNone(elapsed time.Duration, why string) {
 	}
 }
 
-func TestARunIsClaimedAheadAndStartsAtItsInstant(t *testing.T) {
+func TestRunIsClaimedAheadAndStartsAtItsInstant(t *testing.T) {
 	r := newRig(t, 10)
 	r.Hold([]store.ReadyRun{run(1, time.Second)}, 0)
 	if r.Wakes() != WakeClaims {
@@ -91,7 +91,7 @@ func TestARunIsClaimedAheadAndStartsAtItsInstant(t *testing.T) {
 	}
 }
 
-func TestAClaimWithoutAnAnswerIsRepeatedWithItsToken(t *testing.T) {
+func TestUnansweredClaimIsRepeatedUnderItsToken(t *testing.T) {
 	r := newRig(t, 10)
 	r.Hold([]store.ReadyRun{run(1, 0)}, 0)
 	batch, _ := r.claimAt(0)
@@ -107,7 +107,7 @@ func TestAClaimWithoutAnAnswerIsRepeatedWithItsToken(t *testing.T) {
 	}
 }
 
-func TestNoMoreIsClaimedThanThereIsRoomFor(t *testing.T) {
+func TestClaimsStayWithinCapacity(t *testing.T) {
 	r := newRig(t, 2)
 	r.Hold([]store.ReadyRun{run(1, 0), run(2, 0), run(3, 0)}, 0)
 	batch, _ := r.claimAt(0)
@@ -129,7 +129,7 @@ func TestNoMoreIsClaimedThanThereIsRoomFor(t *testing.T) {
 	}
 }
 
-func TestASlotThatIsTakenIsAskedForAtTheInstant(t *testing.T) {
+func TestTakenSlotIsClaimedAgainAtTheInstant(t *testing.T) {
 	r := newRig(t, 10)
 	r.Hold([]store.ReadyRun{run(1, time.Second)}, 0)
 	ahead := time.Second - 10*time.Millisecond
@@ -141,7 +141,7 @@ func TestASlotThatIsTakenIsAskedForAtTheInstant(t *testing.T) {
 	}
 }
 
-func TestWhatIsReleasedDoesNotStart(t *testing.T) {
+func TestReleasedRunDoesNotStart(t *testing.T) {
 	r := newRig(t, 10)
 	r.Hold([]store.ReadyRun{run(1, time.Second), run(2, time.Second)}, 0)
 	ahead := time.Second - 10*time.Millisecond
@@ -160,7 +160,7 @@ func TestWhatIsReleasedDoesNotStart(t *testing.T) {
 	}
 }
 
-func TestTheStoreAndTheWorkerAreCompared(t *testing.T) {
+func TestReconcileComparesStoreAndWorker(t *testing.T) {
 	r := newRig(t, 10)
 	r.Hold([]store.ReadyRun{run(1, 0), run(2, 0)}, 0)
 	batch, _ := r.claimAt(0)
@@ -181,7 +181,7 @@ func TestTheStoreAndTheWorkerAreCompared(t *testing.T) {
 	}
 }
 
-func TestARunThatIsPutOffIsClaimedAtItsNewTime(t *testing.T) {
+func TestPostponedRunIsClaimedAtItsNewTime(t *testing.T) {
 	r := newRig(t, 10)
 	r.Hold([]store.ReadyRun{run(1, time.Second)}, 0)
 	again := run(1, 3*time.Second)
@@ -196,7 +196,7 @@ func TestARunThatIsPutOffIsClaimedAtItsNewTime(t *testing.T) {
 	}
 }
 
-func TestNothingIsClaimedWhileTheStoresClockIsNotKnown(t *testing.T) {
+func TestNothingIsClaimedWithoutAStoreClock(t *testing.T) {
 	r := newRig(t, 10)
 	r.Hold([]store.ReadyRun{run(1, 0)}, 0)
 	asked := r.Forgotten()
@@ -214,7 +214,7 @@ func TestNothingIsClaimedWhileTheStoresClockIsNotKnown(t *testing.T) {
 	}
 }
 
-func TestARunThatIsGivenBackIsNotTakenFromAnOldRead(t *testing.T) {
+func TestReleasedRunIsNotTakenFromAStaleRead(t *testing.T) {
 	r := newRig(t, 10)
 	one := run(1, time.Second)
 	r.Hold([]store.ReadyRun{one}, 0)
@@ -232,7 +232,7 @@ func TestARunThatIsGivenBackIsNotTakenFromAnOldRead(t *testing.T) {
 	}
 }
 
-func TestWhatAStepMakesIsReservedWithinTheRoomAndOnce(t *testing.T) {
+func TestRunsOfAPlanAreReservedOnceWithinCapacity(t *testing.T) {
 	r := newRig(t, 3)
 	reserve := func(runs ...store.ReadyRun) []*Item[int] {
 		return r.Reserve(runs, func() (job.ID, error) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestAStoreThatStandsStillNowAndThenIsAskedAhead(t *testing.T) {
+func TestLeadCoversAStoreWithPauses(t *testing.T) {
 	lead := leadAtFirst
 	var now time.Duration
 	batches := func(took time.Duration, n int) {

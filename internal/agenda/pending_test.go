@@ -14,7 +14,7 @@ func inLane(lane int) (uid job.ID) {
 	return uid
 }
 
-func TestABatchOfClaimsKeepsToALaneAmongWhatIsAsUrgent(t *testing.T) {
+func TestClaimBatchKeepsToOneLaneAmongEquallyUrgentRuns(t *testing.T) {
 	at := time.Unix(1e9, 0)
 	p := pending[int]{laneOf: func(uid job.ID) int { return int(uid[len(uid)-1]) }}
 	for i, c := range []struct {

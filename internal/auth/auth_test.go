@@ -90,7 +90,7 @@ type lateStore struct{ auth.Store }
 
 func (lateStore) Tokens(context.Context) ([]store.Token, error) { return nil, nil }
 
-func TestAStartGoesOnAfterACrash(t *testing.T) {
+func TestStartContinuesAfterACrash(t *testing.T) {
 	// The file is there, and the store does not know the token yet.
 	dir := t.TempDir()
 	first(t, memory.New(memory.Options{}), dir)
@@ -121,7 +121,7 @@ func TestAFileThatHoldsNoTokenIsRefused(t *testing.T) {
 	}
 }
 
-func TestAResetEndsTheTokenThatWasLost(t *testing.T) {
+func TestResetRevokesTheLostToken(t *testing.T) {
 	s, dir := memory.New(memory.Options{}), t.TempDir()
 	first(t, s, dir)
 	lost := secretIn(t, dir)
@@ -239,7 +239,7 @@ func TestARevokedTokenIsRefusedAtOnceHereAndWithinASecondElsewhere(t *testing.T)
 	}
 }
 
-func TestAStoreThatDoesNotAnswerLetsNobodyIn(t *testing.T) {
+func TestSilentStoreAdmitsNoToken(t *testing.T) {
 	c, broken := newClock(), errors.New("broken")
 	s := &counting{Store: memory.New(memory.Options{})}
 	if _, err := s.PutToken(t.Context(), store.PutToken{Name: "admin", Hash: auth.HashOf("secret"), Role: store.RoleAdmin, Actor: "belfry"}); err != nil {
@@ -260,7 +260,7 @@ func TestAStoreThatDoesNotAnswerLetsNobodyIn(t *testing.T) {
 	}
 }
 
-func TestWhatTheStoreSaidLastIsKnownForADay(t *testing.T) {
+func TestKnownTokensAreCachedForADay(t *testing.T) {
 	c := newClock()
 	s := &counting{Store: memory.New(memory.Options{Now: c.Now})}
 	for name, lasts := range map[string]time.Duration{"long": 0, "short": time.Hour} {
@@ -302,7 +302,7 @@ func TestWhatTheStoreSaidLastIsKnownForADay(t *testing.T) {
 	knows("after a change by way of this node", false, "long")
 }
 
-func TestAnAddressMayNotFailForEver(t *testing.T) {
+func TestFailuresOfAnAddressAreBounded(t *testing.T) {
 	c := newClock()
 	var f auth.Failures
 	guess := func(address string) time.Duration {

@@ -82,7 +82,7 @@ func TestExecPassesStreamsByteForByte(t *testing.T) {
 	}
 }
 
-func TestExecEndsAsItsCommandDoes(t *testing.T) {
+func TestExecExitsLikeItsCommand(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
 	for name, text := range map[string]string{script: "exit 9\n", script + "-not": "exit 9\n"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -186,7 +186,7 @@ func TestExecEndsACommandThatTakesTooLong(t *testing.T) {
 	}
 }
 
-func TestExecStartsAFailedCommandAgain(t *testing.T) {
+func TestExecRetriesAFailedCommand(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "n")
 	script := fmt.Sprintf("echo x >>%s; test $(wc -l <%s) = 3", file, file)
 	cmd := wrapped(t, away(t), "--retries", "2", "--backoff", "1ms", "--", "sh", "-c", script)

@@ -190,7 +190,7 @@ func between(t *testing.T, server string, pass func(http.ResponseWriter, *http.R
 }
 
 // Each exit code that not all commands have, for each command that has it.
-func TestEachCommandEndsWithTheCodeOfWhatHasHappened(t *testing.T) {
+func TestEachCommandExitsWithTheDocumentedCode(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server")
 	}
@@ -226,7 +226,7 @@ func TestEachCommandEndsWithTheCodeOfWhatHasHappened(t *testing.T) {
 	}
 }
 
-func TestEachCommandThatAsksEndsWhenItIsInterrupted(t *testing.T) {
+func TestInterruptEndsEachClientCommand(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server")
 	}
@@ -276,7 +276,7 @@ func TestEachCommandThatAsksEndsWhenItIsInterrupted(t *testing.T) {
 }
 
 // Whoever has sent too many invalid tokens is told that they were wrong, by the same code.
-func TestAWrongTokenIsNotAllowedHoweverManyThereWere(t *testing.T) {
+func TestRepeatedWrongTokensStayForbidden(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server")
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/cli"
 )
 
-func TestMoreJobsThanCanBeSortedAreNotRead(t *testing.T) {
+func TestSortingReadsABoundedNumberOfJobs(t *testing.T) {
 	pages := 0
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		pages++

@@ -12,9 +12,9 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// TestWhoWaitsIsToldWhyARunHasNotBegun has a server with a run that begins when that was told,
+// TestWaitExplainsWhyARunHasNotStarted has a server with a run that begins when that was told,
 // or never.
-func TestWhoWaitsIsToldWhyARunHasNotBegun(t *testing.T) {
+func TestWaitExplainsWhyARunHasNotStarted(t *testing.T) {
 	const id, why = "01M7WSD70J4JVRQ9N4TN6P9NR3", "no live node has the label a=b"
 	for _, test := range []struct {
 		args  string
@@ -67,7 +67,7 @@ func TestWhoWaitsIsToldWhyARunHasNotBegun(t *testing.T) {
 }
 
 // 0 would say that there is no output where nobody has counted it.
-func TestOutputThatNobodyHasCounted(t *testing.T) {
+func TestOutputWithoutACountIsShown(t *testing.T) {
 	for _, test := range []struct {
 		outcome job.Outcome
 		size    int64

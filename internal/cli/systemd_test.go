@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/logtest"
 )
 
-func TestSystemdIsToldHowTheServerIs(t *testing.T) {
+func TestSystemdReceivesTheServerState(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a server")
 	}

@@ -25,7 +25,7 @@ func environment(pairs ...string) func(string) string {
 	return func(name string) string { return values[name] }
 }
 
-func TestAMachineHasLabelsOfItsOwn(t *testing.T) {
+func TestMachineProvidesLabels(t *testing.T) {
 	for _, c := range []struct {
 		said     map[string]string
 		hostname string
@@ -50,7 +50,7 @@ func TestAMachineHasLabelsOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestFlagsWeighMoreThanEnvironmentAndFile(t *testing.T) {
+func TestFlagsOverrideEnvironmentAndFile(t *testing.T) {
 	file := config.Server{Data: "file", Name: "file", Capacity: 1, Listen: "127.0.0.1:1", Hosts: []config.Host{"a"}}
 	env := config.Server{Data: "env"}
 	flags := config.Server{Capacity: 3}
@@ -66,7 +66,7 @@ func TestFlagsWeighMoreThanEnvironmentAndFile(t *testing.T) {
 	}
 }
 
-func TestANoOfAFlagBeatsAYesOfTheFile(t *testing.T) {
+func TestFlagFalseOverridesFileTrue(t *testing.T) {
 	no, yes := config.Server{PlainHTTP: new(false)}, config.Server{PlainHTTP: new(true)}
 	for _, c := range []struct {
 		flags, file config.Server
@@ -80,7 +80,7 @@ func TestANoOfAFlagBeatsAYesOfTheFile(t *testing.T) {
 	}
 }
 
-func TestDataIsWhereTheStateOfProgramsIs(t *testing.T) {
+func TestDefaultDataDirectory(t *testing.T) {
 	home := "/home/ann/.local/state/belfry"
 	if os.Geteuid() == 0 {
 		home = "/var/lib/belfry"
@@ -230,7 +230,7 @@ func TestClientsFindTheServerOfTheirMachine(t *testing.T) {
 	}
 }
 
-func TestATokenIsSentToItsServerAlone(t *testing.T) {
+func TestTokenIsSentOnlyToItsServer(t *testing.T) {
 	home := t.TempDir()
 	data := filepath.Join(home, "data")
 	must := func(err error) {
@@ -315,7 +315,7 @@ contexts:
 	}
 }
 
-func TestAStoreOfAServerShowsNoPassword(t *testing.T) {
+func TestStoreURLIsShownWithoutPassword(t *testing.T) {
 	for text, want := range map[string]struct{ kind, shown string }{
 		"postgres://u:secret@h/d?sslmode=disable":  {config.Postgres, "postgres://u:xxxxx@h/d?sslmode=disable"},
 		"postgresql://h/d?password=secret&user=u":  {config.Postgres, "postgresql://h/d?password=xxxxx&user=u"},
@@ -339,7 +339,7 @@ func TestAStoreOfAServerShowsNoPassword(t *testing.T) {
 	}
 }
 
-func TestAStoreIsWhatItsURLSaysInAnyCase(t *testing.T) {
+func TestSchemeOfTheStoreURLIgnoresCase(t *testing.T) {
 	for text, want := range map[string]config.Store{
 		"MySQL://u@h/D":      "mysql://u@h/D",
 		"POSTGRES://u@h/D":   "postgres://u@h/D",
@@ -375,7 +375,7 @@ func TestAURLOfAStoreThatIsWrongIsRefusedWithoutItsPassword(t *testing.T) {
 	}
 }
 
-func TestRolesAreThoseThatAreKnownAndEachOnce(t *testing.T) {
+func TestRolesAreKnownAndUnique(t *testing.T) {
 	for text, want := range map[string]string{
 		"planner":               "",
 		"api, worker,planner":   "",
@@ -446,7 +446,7 @@ func TestHistoriesHaveOneKind(t *testing.T) {
 	}
 }
 
-func TestHistoryGoesWithAStoreThatKeepsNone(t *testing.T) {
+func TestHistoryRequiresAControlStore(t *testing.T) {
 	check := func(control, history string) error {
 		s := config.Server{}
 		if err := s.Store.UnmarshalText([]byte(control)); err != nil {

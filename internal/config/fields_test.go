@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/config"
 )
 
-func TestEveryFieldSaysWhatItIsAndWhy(t *testing.T) {
+func TestEveryFieldIsDocumented(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range config.Fields() {
 		if f.Doc == "" || f.Why == "" || seen[f.Name] {
@@ -24,7 +24,7 @@ func TestEveryFieldSaysWhatItIsAndWhy(t *testing.T) {
 	}
 }
 
-func TestDefaultsAreTheOnesThatAreDocumented(t *testing.T) {
+func TestDefaultsMatchTheDocumentation(t *testing.T) {
 	filled := config.Server{Data: "DATA"}.Filled(environment(), "machine", false)
 	layers := config.Layers{}
 	checked := 0
@@ -50,7 +50,7 @@ func TestDefaultsAreTheOnesThatAreDocumented(t *testing.T) {
 	}
 }
 
-func TestSettingsSayWhereTheyAreFromAndHideSecrets(t *testing.T) {
+func TestSettingsNameTheirSourceAndHideSecrets(t *testing.T) {
 	l := config.Layers{
 		Flags:    config.Server{Capacity: 3, Labels: map[string]string{"zone": "a"}},
 		Env:      config.Server{Data: filepath.Join("env", "data")},

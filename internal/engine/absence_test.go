@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestAbsencesThatASessionKnows(t *testing.T) {
+func TestSessionsKnowEarlierAbsences(t *testing.T) {
 	now := at(t, "2026-11-20T12:00:00Z")
 	ago := func(s int) time.Time { return now.Add(-time.Duration(s) * time.Second) }
 	worker := []string{store.RoleWorker}
@@ -50,7 +50,7 @@ func TestAbsencesThatASessionKnows(t *testing.T) {
 	}
 }
 
-func TestAnAbsenceBeginsWhenTheLastNodeTookNoMoreRuns(t *testing.T) {
+func TestAbsenceBeginsWhenTheLastNodeStopsTakingRuns(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		renewed []time.Duration // before the node says that it leaves, and after
@@ -120,7 +120,7 @@ func TestTheLastSignOfLifeIsKept(t *testing.T) {
 
 // What is settled because its node is gone goes by the last renewal, which the next node to
 // come must not forget.
-func TestAJoinForgetsNoSession(t *testing.T) {
+func TestJoinKeepsAllSessions(t *testing.T) {
 	w, _ := cell(t, "schedule: {cron: '* * * * *'}")
 	w.sessions[0].Leaving, w.sessions[0].Left = true, w.now
 	b := NewBatch(w.now.Add(30*time.Second), lookAhead, 0)
@@ -136,7 +136,7 @@ func TestAJoinForgetsNoSession(t *testing.T) {
 }
 
 // A node that could not reach the store for a while was no absent node.
-func TestAnAbsenceOverWhichASessionWasKeptWasNone(t *testing.T) {
+func TestKeptSessionMeansNoAbsence(t *testing.T) {
 	now := at(t, "2026-11-20T12:00:00Z")
 	roles := []string{store.RoleWorker}
 	knows := store.Session{Roles: roles, Joined: now, Renewed: now.Add(time.Second), Absences: []store.Absence{{From: now.Add(-time.Minute), To: now}}}
@@ -156,10 +156,10 @@ func TestAnAbsenceOverWhichASessionWasKeptWasNone(t *testing.T) {
 	}
 }
 
-// TestWhatFellDueInAnAbsenceFollowsMissed takes what was planned ahead before an absence, and
+// TestOccurrencesOfAnAbsenceFollowTheMissedPolicy takes what was planned ahead before an absence, and
 // what was planned after it, together: of what fell due more than OnTime before its end, none
 // runs with the policy none, the latest with latest, and all with all.
-func TestWhatFellDueInAnAbsenceFollowsMissed(t *testing.T) {
+func TestOccurrencesOfAnAbsenceFollowTheMissedPolicy(t *testing.T) {
 	const seed = 5
 	random := rand.New(rand.NewPCG(seed, 1))
 	for n := range 3000 {

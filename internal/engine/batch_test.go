@@ -160,10 +160,10 @@ func worldOf(t *testing.T, random *rand.Rand) *world {
 	return w
 }
 
-// TestABatchOfDecisionsIsWorthTheSameOneByOne takes the same decisions in one
+// TestBatchedDecisionsEqualSingleOnes takes the same decisions in one
 // batch and in a batch each: a store is free in how it gathers them. On the way
 // each world keeps the invariants.
-func TestABatchOfDecisionsIsWorthTheSameOneByOne(t *testing.T) {
+func TestBatchedDecisionsEqualSingleOnes(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 3))

@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-func TestDifferencesHideWhatOftenIsASecret(t *testing.T) {
+func TestDifferencesMaskLikelySecrets(t *testing.T) {
 	of := func(secret string) *job.Job {
 		return &job.Job{
 			UID: job.ID{byte(len(secret))}, Version: int64(len(secret)), Name: "a",
@@ -52,7 +52,7 @@ func TestDifferencesAreBounded(t *testing.T) {
 	}
 }
 
-func TestWhatSaysTheSameHasNoDifferences(t *testing.T) {
+func TestEqualDocumentsHaveNoDifferences(t *testing.T) {
 	if changes := engine.Differences(&job.Job{Name: "a"}, &job.Job{Name: "a", Version: 2}); len(changes) != 0 {
 		t.Errorf("there are %+v", changes)
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// TestWhatIsPutOffRunsOnceWhateverIsEdited changes jobs at any time between the moments
+// TestDelayedOccurrenceRunsOnceAcrossEdits changes jobs at any time between the moments
 // for which their occurrences are scheduled and those at which they are due: what is due
 // while the job is active runs, once, and what is due while it is paused does not.
-func TestWhatIsPutOffRunsOnceWhateverIsEdited(t *testing.T) {
+func TestDelayedOccurrenceRunsOnceAcrossEdits(t *testing.T) {
 	schedules := []string{
 		"every: 20s, spread: 3m", "every: 7s, jitter: 7s", "cron: '* * * * *', spread: 10m, jitter: 50s",
 		"cron: '*/5 * * * *', jitter: 5m", "every: 3m", "cron: '0,1,5 * * * *', spread: 20s, jitter: 10m",

@@ -11,10 +11,10 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// TestInstantsClaimedAheadInAnyOrderBelongToOneEpoch lets workers claim the next instants of
+// TestEarlyClaimsInAnyOrderBelongToOneEpoch lets workers claim the next instants of
 // a job ahead in any order, give some back and start others, and then changes its timing:
 // what has not started falls due once under the new definition, what has started does not.
-func TestInstantsClaimedAheadInAnyOrderBelongToOneEpoch(t *testing.T) {
+func TestEarlyClaimsInAnyOrderBelongToOneEpoch(t *testing.T) {
 	const instants = 4
 	for seed := range uint64(400) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -110,7 +110,7 @@ func TestInstantsClaimedAheadInAnyOrderBelongToOneEpoch(t *testing.T) {
 
 // The run of 12:00:10 is late: that of 12:00:20 is claimed ahead before it. A change then
 // puts occurrences off so far that 12:00:10 is still to come.
-func TestWhatRanAfterALaterClaimIsNotPlannedAgain(t *testing.T) {
+func TestRunBehindALaterClaimIsNotReplanned(t *testing.T) {
 	const timing = "schedule: {cron: '*/10 * * * * *'%s}\npolicy: {overlap: allow}"
 	for _, c := range []struct {
 		name string

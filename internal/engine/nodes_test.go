@@ -18,7 +18,7 @@ func sessions(n int, first byte, role string) []store.Session {
 	return list
 }
 
-func TestEachTurnIsThatOfOneSessionThatReachesTheStore(t *testing.T) {
+func TestHousekeepingTurnBelongsToOneReachableSession(t *testing.T) {
 	workers := sessions(3, 2, store.RoleWorker)
 	for name, c := range map[string]struct {
 		live []store.Session
@@ -57,7 +57,7 @@ func TestEachTurnIsThatOfOneSessionThatReachesTheStore(t *testing.T) {
 	}
 }
 
-func TestABoundRunStaysWithItsNode(t *testing.T) {
+func TestBoundRunStaysWithItsNode(t *testing.T) {
 	for _, c := range []struct {
 		place  job.Place
 		placed string
@@ -75,7 +75,7 @@ func TestABoundRunStaysWithItsNode(t *testing.T) {
 	}
 }
 
-func TestAClaimIsRecalledByAChangeBeforeItIsDue(t *testing.T) {
+func TestChangeRecallsClaimsThatAreNotDue(t *testing.T) {
 	changed := time.Unix(100, 0)
 	now := &store.Job{Definition: &job.Job{Version: 2, Status: &job.Status{Changed: changed}}}
 	deleted := &store.Job{Definition: now.Definition, Deleted: true}

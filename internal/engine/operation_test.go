@@ -102,7 +102,7 @@ func goesOn(r *store.Run) {
 }
 
 // The node of an attempt ends it by what the job said at the claim.
-func TestAnEditOfLostAfterLeavesRunningAttemptsAlone(t *testing.T) {
+func TestEditOfLostAfterKeepsRunningAttempts(t *testing.T) {
 	const short, long = 20 * time.Second, time.Minute
 	for _, c := range []struct {
 		name             string
@@ -146,7 +146,7 @@ func TestAnEditOfLostAfterLeavesRunningAttemptsAlone(t *testing.T) {
 	}
 }
 
-func TestTheWorstOfTheShardsDecides(t *testing.T) {
+func TestWorstShardDecidesTheOutcome(t *testing.T) {
 	s, f, c, w := job.OutcomeSucceeded, job.OutcomeFailed, job.OutcomeCancelled, job.OutcomeWithdrawn
 	for _, test := range []struct{ a, b, want job.Outcome }{
 		{s, "", s}, {"", s, s}, {s, f, f}, {f, s, f}, {f, job.OutcomeLost, f}, {s, c, c}, {c, f, f}, {w, w, w}, {w, "", w},
@@ -158,7 +158,7 @@ func TestTheWorstOfTheShardsDecides(t *testing.T) {
 	}
 }
 
-func TestAnOccurrenceInSharesIsFollowedOnceByTheWorst(t *testing.T) {
+func TestSplitOccurrenceIsFollowedOnceByItsWorstShard(t *testing.T) {
 	for _, test := range []struct {
 		outcomes []job.Outcome
 		follows  bool // a job that follows failures
@@ -195,7 +195,7 @@ func TestAnOccurrenceInSharesIsFollowedOnceByTheWorst(t *testing.T) {
 	}
 }
 
-func TestWhatIsPlannedAsMissedHasARecordAndRaisesTheFloor(t *testing.T) {
+func TestMissedOccurrenceIsRecordedAndRaisesTheFloor(t *testing.T) {
 	w, uid := cell(t, "schedule: {every: 1m}")
 	from := w.now.Add(-time.Hour)
 	j := w.jobs[uid]
@@ -227,7 +227,7 @@ func TestWhatIsPlannedAsMissedHasARecordAndRaisesTheFloor(t *testing.T) {
 	}
 }
 
-func TestAnExpectationIsToldOnce(t *testing.T) {
+func TestUnmetExpectationAlertsOnce(t *testing.T) {
 	w, uid := cell(t, "schedule: {every: 1m}\npolicy: {late_by: 1h, expect: {start_within: 10s, finish_within: 30s}}")
 	id := w.run(1, uid, func(r *store.Run) { r.AlertAt = r.Due.Add(10 * time.Second) })
 	for _, test := range []struct {
@@ -249,7 +249,7 @@ func TestAnExpectationIsToldOnce(t *testing.T) {
 	}
 }
 
-func TestOnlyTheSilentAreReaped(t *testing.T) {
+func TestOnlySilentNodesAreReaped(t *testing.T) {
 	other := job.ID{6}
 	for _, test := range []struct {
 		name   string
@@ -334,7 +334,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-func TestCountingAnewKeepsWhatGoesOn(t *testing.T) {
+func TestRecountKeepsRunningRuns(t *testing.T) {
 	w, uid := cell(t, "schedule: {every: 1m, max_runs: 5}")
 	w.run(1, uid, goesOn)
 	w.run(2, uid, nil)

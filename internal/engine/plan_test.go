@@ -38,7 +38,7 @@ func scheduled(d Decision) []string {
 	return list
 }
 
-func TestWhatFallsDueWithinTheLookAheadIsPlanned(t *testing.T) {
+func TestOccurrencesWithinTheLookAheadArePlanned(t *testing.T) {
 	timing := Timing{Schedule: parse(t, "@every 5s"), Missed: job.MissedLatest, LateBy: time.Hour}
 	d := timing.Decide(Progress{Cursor: at(t, "2026-11-20T12:00:00Z")}, at(t, "2026-11-20T12:00:01Z"), lookAhead, Most{1000, 1000})
 	want := []string{"2026-11-20T12:00:05Z", "2026-11-20T12:00:10Z", "2026-11-20T12:00:15Z"}
@@ -129,7 +129,7 @@ func TestMissedOccurrencesFollowTheirPolicy(t *testing.T) {
 	}
 }
 
-func TestARestartOfANodeIsNotDowntime(t *testing.T) {
+func TestNodeRestartIsNotDowntime(t *testing.T) {
 	timing := Timing{Schedule: parse(t, "* * * * *"), Missed: job.MissedNone}
 	d := timing.Decide(Progress{Cursor: at(t, "2026-11-20T12:00:00Z")}, at(t, "2026-11-20T12:01:30Z"), lookAhead, Most{1000, 1000})
 	if got, want := scheduled(d), []string{"2026-11-20T12:01:00Z"}; !slices.Equal(got, want) || len(d.Missed) != 0 {
@@ -139,7 +139,7 @@ func TestARestartOfANodeIsNotDowntime(t *testing.T) {
 
 // What spread and jitter put off is no less on time because a node was away when it
 // was scheduled.
-func TestWhatIsDueLaterIsNotMissed(t *testing.T) {
+func TestFutureOccurrencesAreNotMissed(t *testing.T) {
 	now := at(t, "2026-11-20T12:25:00Z")
 	for _, c := range []struct {
 		name           string
@@ -188,7 +188,7 @@ func TestWhatIsDueLaterIsNotMissed(t *testing.T) {
 	}
 }
 
-func TestALongGapCostsWhatItsPolicySays(t *testing.T) {
+func TestCostOfALongGapFollowsThePolicy(t *testing.T) {
 	calls := 0
 	timing := Timing{Schedule: counted{parse(t, "* * * * * *"), &calls}, Missed: job.MissedLatest, LateBy: -1}
 	now := at(t, "2026-11-20T12:00:00Z")
@@ -218,7 +218,7 @@ func (c counted) Next(t time.Time) time.Time {
 	return c.Schedule.Next(t)
 }
 
-func TestJobsAreCompleted(t *testing.T) {
+func TestJobsWithoutFurtherOccurrencesAreCompleted(t *testing.T) {
 	now := at(t, "2026-11-20T12:00:00Z")
 	once := Timing{Schedule: cron.At(now.Add(5 * time.Second)), LateBy: -1}
 	if d := once.Decide(Progress{Cursor: now}, now, lookAhead, Most{1000, 1000}); len(d.Due) != 1 || !d.Complete {
@@ -230,7 +230,7 @@ func TestJobsAreCompleted(t *testing.T) {
 	}
 }
 
-func TestJitterIsTheSameEverywhereAndStaysBeforeTheNext(t *testing.T) {
+func TestJitterIsDeterministicAndStaysBeforeTheNextOccurrence(t *testing.T) {
 	now := at(t, "2026-11-20T12:00:00Z")
 	timing := Timing{UID: job.ID{7}, Schedule: parse(t, "@every 2s"), Jitter: time.Minute, Spread: 10 * time.Second}
 	d, again := timing.Decide(Progress{Cursor: now}, now, time.Minute, Most{1000, 1000}), timing.Decide(Progress{Cursor: now}, now, time.Minute, Most{1000, 1000})
@@ -308,9 +308,9 @@ func TestPlanningInStepsEqualsPlanningAtOnce(t *testing.T) {
 	}
 }
 
-// TestEveryOccurrenceIsAccounted plans after random downtimes: each occurrence
+// TestEveryOccurrenceIsAccountedFor plans after random downtimes: each occurrence
 // is due or missed, once.
-func TestEveryOccurrenceIsAccounted(t *testing.T) {
+func TestEveryOccurrenceIsAccountedFor(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 2))

@@ -30,7 +30,7 @@ func compiled(t testing.TB, text string) *Policy {
 	return CompilePolicy(filled(t, text))
 }
 
-func TestAJobWithoutPoliciesHasSafeOnes(t *testing.T) {
+func TestDefaultPoliciesAreSafe(t *testing.T) {
 	p := compiled(t, "name: a")
 	got := fmt.Sprint(p.Overlap, p.MaxParallel, p.LateBy, p.Retries, p.LostAfter, p.PauseOnFailure, p.Planned, p.DeleteAfter)
 	if want := "skip1 1h0m0s 0 1m0s 0 false -1ns"; got != want {
@@ -38,7 +38,7 @@ func TestAJobWithoutPoliciesHasSafeOnes(t *testing.T) {
 	}
 }
 
-func TestSlotsAreOfTheJobTheShardTheNodeOrThePool(t *testing.T) {
+func TestSlotKeyIsJobShardNodeOrPool(t *testing.T) {
 	uid := job.ID{1}
 	for _, c := range []struct {
 		name, text string
@@ -59,7 +59,7 @@ func TestSlotsAreOfTheJobTheShardTheNodeOrThePool(t *testing.T) {
 	}
 }
 
-func TestRetriesWaitLongerEachTimeUpToABound(t *testing.T) {
+func TestRetryBackoffGrowsUpToItsMax(t *testing.T) {
 	for _, c := range []struct {
 		retry string
 		want  []int
@@ -84,7 +84,7 @@ func TestRetriesWaitLongerEachTimeUpToABound(t *testing.T) {
 	}
 }
 
-func TestTheJitterOfARetryIsTheSameWhenAskedAgain(t *testing.T) {
+func TestRetryJitterIsDeterministic(t *testing.T) {
 	p := compiled(t, "policy: {retry: {attempts: 3, backoff: 1s, factor: 1, jitter: 10s}}")
 	different := map[time.Duration]bool{}
 	for i := range byte(20) {
@@ -104,7 +104,7 @@ func TestTheJitterOfARetryIsTheSameWhenAskedAgain(t *testing.T) {
 	}
 }
 
-func TestWhatAJobNamesOfCalendars(t *testing.T) {
+func TestCalendarsNamedByAJob(t *testing.T) {
 	for text, want := range map[string]string{
 		"schedule: {cron: '@daily'}": "",
 		"schedule: {cron: '@daily', only: [mon-fri, '09:00-17:00'], except: [2026-12-24..2026-12-26]}": "",
@@ -117,7 +117,7 @@ func TestWhatAJobNamesOfCalendars(t *testing.T) {
 }
 
 // Withdrawn means withdrawn: what each kind of run is withdrawn by.
-func TestKindsOfRunsAreWithdrawnByDifferentThings(t *testing.T) {
+func TestWithdrawalDependsOnTheKindOfRun(t *testing.T) {
 	planned := []job.RunKind{job.RunScheduled, job.RunAfterEnd, job.RunBoot}
 	lasting := []job.RunKind{job.RunOn, job.RunBackfill}
 	hand := []job.RunKind{job.RunByHand}
@@ -165,7 +165,7 @@ func TestVersionsAreCompared(t *testing.T) {
 	}
 }
 
-func TestNodesFitByLabelsAndHandlers(t *testing.T) {
+func TestLabelsAndHandlersDecideFit(t *testing.T) {
 	p := &Policy{Labels: map[string]string{"zone": "a", "gpu": ""}, Handler: "h"}
 	good := store.Session{Labels: map[string]string{"zone": "a", "gpu": "", "more": "x"}, Handlers: []string{"h"}}
 	if reason, ok := p.fits(&good); !ok {

@@ -11,7 +11,7 @@ import (
 
 // A node was heard last at 100 s. Each witness has renewed its session as it says, in
 // seconds; the last renewal is at most a moment before now.
-func TestSilenceCountsOnlyWhileTheStoreWasThere(t *testing.T) {
+func TestSilenceDuringAnOutageDoesNotCount(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
 	every2s := func(from, to int) (renewals []int) {
 		for s := from; s <= to; s += 2 {

@@ -6,7 +6,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-func TestWhyADefaultBeginsAnEpoch(t *testing.T) {
+func TestDefaultsThatBeginAnEpoch(t *testing.T) {
 	text := func(zone string, clockChange job.ClockChange) string {
 		j := filled(t, "name: a\nschedule: {cron: '0 3 * * *'}")
 		j.Schedule.Timezone, j.Schedule.ClockChange = zone, clockChange

@@ -52,7 +52,7 @@ func allPatterns(t *testing.T) []string {
 	return patterns
 }
 
-func TestEachRouteSaysWhatItWantsOfItsCaller(t *testing.T) {
+func TestEachRouteDeclaresItsRight(t *testing.T) {
 	registered, listed := allPatterns(t), httpapi.Listed()
 	for _, pattern := range registered {
 		if !slices.Contains(listed, pattern) {
@@ -68,7 +68,7 @@ func TestEachRouteSaysWhatItWantsOfItsCaller(t *testing.T) {
 
 // Every route with every kind of caller. Those who may not come first, so that
 // those who may find what they are about.
-func TestEachRouteIsOpenToWhomItIsFor(t *testing.T) {
+func TestEachRouteAdmitsTheRightRoles(t *testing.T) {
 	callers := []struct {
 		name      string
 		role      store.Role // "" for nobody
@@ -172,7 +172,7 @@ func subject(pattern string, right service.Right) string {
 	return "nothing"
 }
 
-func TestNoRouteIsReachedWithoutATokenHoweverItIsWritten(t *testing.T) {
+func TestNoSpellingOfARouteAvoidsTheToken(t *testing.T) {
 	s := newServer(t)
 	public := map[string]bool{"/livez": true, "/readyz": true}
 	tried := 0
@@ -204,7 +204,7 @@ func TestNoRouteIsReachedWithoutATokenHoweverItIsWritten(t *testing.T) {
 	}
 }
 
-func TestATokenThatIsNotValidIsRefusedInTheSameWords(t *testing.T) {
+func TestInvalidTokensGetTheSameAnswer(t *testing.T) {
 	s := newServer(t)
 	var said string
 	for _, header := range []string{"Bearer wrong", "Bearer " + token[:4], "Bearer " + strings.ToUpper(token), "Basic " + token, "Bearer belfry_" + strings.Repeat("x", 43)} {
@@ -224,7 +224,7 @@ func TestATokenThatIsNotValidIsRefusedInTheSameWords(t *testing.T) {
 	}
 }
 
-func TestWhoeverGuessesIsSlowedAndNobodyElse(t *testing.T) {
+func TestOnlyGuessingAddressesAreSlowed(t *testing.T) {
 	s := newServer(t)
 	const address = "198.51.100.7:4000"
 	guess := func() *httptest.ResponseRecorder {
@@ -251,7 +251,7 @@ func TestWhoeverGuessesIsSlowedAndNobodyElse(t *testing.T) {
 	}
 }
 
-func TestListsShowTheNamespaceOfTheTokenAlone(t *testing.T) {
+func TestListsShowOnlyTheNamespaceOfTheToken(t *testing.T) {
 	s := newServer(t)
 	s.grant("web", "of web", store.RoleAdmin, "web")
 	for _, namespace := range []string{"web", "other"} {
@@ -306,7 +306,7 @@ func TestListsShowTheNamespaceOfTheTokenAlone(t *testing.T) {
 	}
 }
 
-func TestAJobNamesNothingOutsideTheNamespaceOfTheToken(t *testing.T) {
+func TestJobReferencesStayInTheNamespaceOfTheToken(t *testing.T) {
 	s := newServer(t)
 	s.grant("web", "of web", store.RoleAdmin, "web")
 	for _, tt := range []struct{ fields, path string }{

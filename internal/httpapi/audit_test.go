@@ -73,7 +73,7 @@ func TestEachChangeIsAudited(t *testing.T) {
 	}
 }
 
-func TestTheAuditIsSelectedAndRestricted(t *testing.T) {
+func TestAuditIsFilteredAndRestricted(t *testing.T) {
 	s := newServer(t)
 	s.grant("web", "of web", store.RoleViewer, "web")
 	s.grant("bob", "of bob", store.RoleAdmin, "")

@@ -17,7 +17,7 @@ const (
 	threeHours   = `{"from": "2026-11-20T08:00:00Z", "to": "2026-11-20T11:00:00Z"}`
 )
 
-func TestABackfillIsPreviewedMadeOnceAndCancelledAsAWhole(t *testing.T) {
+func TestBackfillIsPreviewedCreatedOnceAndCancelledAsAWhole(t *testing.T) {
 	s := newServer(t)
 	n := s.node()
 	ok[client.Change](s, "POST", "/api/v1/jobs", hourly)
@@ -84,7 +84,7 @@ func TestABackfillIsPreviewedMadeOnceAndCancelledAsAWhole(t *testing.T) {
 	}
 }
 
-func TestABackfillOfASplitJobMakesAllShards(t *testing.T) {
+func TestBackfillOfASplitJobCreatesAllShards(t *testing.T) {
 	s := newServer(t)
 	s.node()
 	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "hourly", "schedule": {"every": "1h"}, "run": {"shell": "true"}, "place": {"shards": 2}}`)
@@ -94,7 +94,7 @@ func TestABackfillOfASplitJobMakesAllShards(t *testing.T) {
 	}
 }
 
-func TestABackfillIsRefusedWithItsReason(t *testing.T) {
+func TestRefusedBackfillNamesItsReason(t *testing.T) {
 	s := newServer(t)
 	ok[client.Change](s, "POST", "/api/v1/jobs", hourly)
 	for _, c := range []struct {

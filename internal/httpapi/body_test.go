@@ -75,7 +75,7 @@ func emptied(tree any) {
 	}
 }
 
-func TestBodiesReadByTheirOutlineAreAsTheWhole(t *testing.T) {
+func TestOutlineOfABodyMatchesTheWhole(t *testing.T) {
 	for body, want := range applyBodies {
 		sameAsWhole(t, body)
 		outline, documents := outlineOf([]byte(body))
@@ -88,7 +88,7 @@ func TestBodiesReadByTheirOutlineAreAsTheWhole(t *testing.T) {
 	}
 }
 
-func TestKeysThatAreGivenTwiceAreFound(t *testing.T) {
+func TestDuplicateKeysAreFound(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"params":{"a":"1","a":"2"}}`:                      "a",
 		`{"params":{"a":"1"},"params":{"b":"2"}}`:           "params",

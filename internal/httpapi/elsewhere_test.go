@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestANodeWithoutTheAPISaysWhereItIs(t *testing.T) {
+func TestNodeWithoutTheAPINamesOneWithIt(t *testing.T) {
 	s := newServer(t)
 	s.handler = newHandler(t, service.Config{Store: s.store, Tokens: s.tokens, Now: s.clock}, httpapi.Config{
 		Tokens: s.tokens, Now: s.clock, Node: "w1", WithoutAPI: true, Metrics: http.HandlerFunc(writeMetrics),

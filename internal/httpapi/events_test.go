@@ -97,7 +97,7 @@ func (l *listening) end() {
 	}
 }
 
-func TestWhatHappensIsToldToThoseWhoMayKnowIt(t *testing.T) {
+func TestEventsReachOnlyPermittedFollowers(t *testing.T) {
 	s := newServer(t)
 	s.tells()
 	at := httptest.NewServer(s.handler)
@@ -146,7 +146,7 @@ func TestWhatHappensIsToldToThoseWhoMayKnowIt(t *testing.T) {
 	}
 }
 
-func TestWhoFollowsWhatHappensGoesOnWhereItWas(t *testing.T) {
+func TestEventStreamResumesAtItsPlace(t *testing.T) {
 	s := newServer(t)
 	stop := s.tells()
 	at := httptest.NewServer(s.handler)
@@ -175,7 +175,7 @@ func TestWhoFollowsWhatHappensGoesOnWhereItWas(t *testing.T) {
 
 // The place to go on from is told before the first event, and moves on with what a client
 // has not asked for: it would else ask for one that is not known any more.
-func TestThePlaceMovesOnWithWhatIsNotWanted(t *testing.T) {
+func TestFilteredEventsAdvanceThePlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		stop := s.tells()
@@ -208,7 +208,7 @@ func TestThePlaceMovesOnWithWhatIsNotWanted(t *testing.T) {
 	})
 }
 
-func TestWhoFollowsWhatHappensIsSentAwayWithItsReason(t *testing.T) {
+func TestEventStreamEndsWithAReason(t *testing.T) {
 	s := newServer(t)
 	stop := s.tells()
 	at := httptest.NewServer(s.handler)
@@ -264,7 +264,7 @@ func (s *server) stream(url string) <-chan string {
 	return lines
 }
 
-func TestMistakesInWhatIsFollowedAreNamed(t *testing.T) {
+func TestBadEventFiltersAreNamed(t *testing.T) {
 	s := newServer(t)
 	s.tells()
 	for query, parameter := range map[string]string{

@@ -8,7 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestARunThatNoNodeTakesSaysWhy(t *testing.T) {
+func TestRunWithoutANodeSaysWhy(t *testing.T) {
 	s := newServer(t)
 	n := s.node()
 	for _, c := range []struct{ document, want string }{

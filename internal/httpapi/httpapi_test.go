@@ -48,7 +48,7 @@ func TestJobsThatFollowThemselvesAreRefused(t *testing.T) {
 
 // What jobs follow may be turned round: in the end there is no circle, whatever the
 // order of the documents.
-func TestJobsThatFollowEachOtherCanBeTurnedRound(t *testing.T) {
+func TestFollowersCanBeReversed(t *testing.T) {
 	s := newServer(t)
 	chain := func(names ...string) (docs []string) {
 		for i, name := range names {
@@ -534,7 +534,7 @@ func TestApplyChecksAllBeforeItWritesAny(t *testing.T) {
 	}
 }
 
-func TestApplyWritesWhatOthersNameFirst(t *testing.T) {
+func TestApplyWritesReferencedDocumentsFirst(t *testing.T) {
 	s := newServer(t)
 	body := `{"documents": [
 		{"name": "workdays", "schedule": {"cron": "0 9 * * *", "except": "holidays"}, "run": {"shell": "true"}, "policy": {"concurrency_key": "disk"}},
@@ -587,7 +587,7 @@ func (s *meddlingStore) Pools(ctx context.Context) ([]*job.Pool, error) {
 	return list, err
 }
 
-func TestWhatIsChangedMeanwhileIsNotDeleted(t *testing.T) {
+func TestPruneSparesJobsChangedMeanwhile(t *testing.T) {
 	s := newServer(t)
 	ok[client.Applied](s, "POST", "/api/v1/jobs:apply", `{"documents": [{"kind": "pool", "name": "disk", "pool": {"size": 1}}]}`)
 	s.handle(&meddlingStore{s.store, 1})
@@ -597,7 +597,7 @@ func TestWhatIsChangedMeanwhileIsNotDeleted(t *testing.T) {
 	}
 }
 
-func TestPruneDeletesWhatAnOwnerHasNoMore(t *testing.T) {
+func TestPruneDeletesDocumentsTheOwnerDropped(t *testing.T) {
 	s := newServer(t)
 	a, b := `{"name": "a", "run": {"shell": "true"}}`, `{"name": "b", "run": {"shell": "true"}}`
 	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "nobodys", "run": {"shell": "true"}}`)
@@ -622,7 +622,7 @@ func TestPruneDeletesWhatAnOwnerHasNoMore(t *testing.T) {
 	}
 }
 
-func TestApplyWarnsOfJobsThatFollowNone(t *testing.T) {
+func TestApplyWarnsOfFollowersWithoutALeader(t *testing.T) {
 	s := newServer(t)
 	follower := func(on string) string {
 		return `{"name": "f", "schedule": {"on": ` + on + `}, "run": {"shell": "true"}}`
@@ -650,7 +650,7 @@ func TestApplyWarnsOfJobsThatFollowNone(t *testing.T) {
 	}
 }
 
-func TestBodiesThatSayAThingTwiceAreRefused(t *testing.T) {
+func TestBodiesWithDuplicateKeysAreRefused(t *testing.T) {
 	s := newServer(t)
 	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
 	for body, key := range map[string]string{
@@ -691,7 +691,7 @@ func (s *fullStore) PutJobs(ctx context.Context, list []store.PutJob) ([]*store.
 	return s.Store.PutJobs(ctx, list)
 }
 
-func TestApplyAgainDoesTheRest(t *testing.T) {
+func TestRepeatedApplyFinishesTheRest(t *testing.T) {
 	s := newServer(t)
 	full := &fullStore{Store: s.store, left: 2*store.PutMax + 1}
 	s.plain(full)
@@ -743,7 +743,7 @@ func (s brokenStore) ListJobs(context.Context, store.JobQuery) ([]*store.Job, st
 	return nil, "", s.err
 }
 
-func TestFailuresInsideAreNotTold(t *testing.T) {
+func TestInternalErrorsAreNotShown(t *testing.T) {
 	for _, tt := range []struct {
 		err    error
 		kind   client.ProblemType
@@ -779,7 +779,7 @@ func (s *server) dial() *client.Client {
 }
 
 // A change that is meant for an old version is refused even if it would change nothing.
-func TestAStaleIfMatchIsRefusedWhateverTheChangeSays(t *testing.T) {
+func TestStaleIfMatchIsRefusedWhateverTheBody(t *testing.T) {
 	s := newServer(t)
 	for path, document := range map[string]string{
 		"jobs":      `{"name": "x", "description": "%s", "run": {"shell": "true"}}`,
@@ -820,7 +820,7 @@ func (s fasterStore) PutJob(ctx context.Context, p store.PutJob) (*store.Job, er
 	return s.Store.PutJob(ctx, p)
 }
 
-func TestOfTwoThatMakeTheSameChangeToAVersionOneIsRefused(t *testing.T) {
+func TestSecondEqualChangeToAVersionIsRefused(t *testing.T) {
 	s := newServer(t)
 	ok[client.Change](s, "POST", "/api/v1/jobs", nightly)
 	s.handle(fasterStore{s.store})

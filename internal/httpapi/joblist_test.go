@@ -41,7 +41,7 @@ func listAll(s *server, query string, size int) (names []string, next []time.Tim
 	}
 }
 
-func TestJobsAreListedInTheOrderInWhichTheyFallDue(t *testing.T) {
+func TestJobsAreListedByDueTime(t *testing.T) {
 	s := newServer(t)
 	s.planner.table = map[job.ID]time.Time{}
 	const n = 2500
@@ -147,7 +147,7 @@ func TestARareJobAmongManyIsFoundInBoundedSteps(t *testing.T) {
 }
 
 // However few of what a page could have were found by then, it is given in time.
-func TestAPageThatTakesLongIsGivenAsItIs(t *testing.T) {
+func TestSlowPageIsReturnedPartially(t *testing.T) {
 	s := newServer(t)
 	s.planner.table = map[job.ID]time.Time{}
 	slow := &countingStore{Store: s.store, endless: true, took: func() { s.pass(time.Second) }}
@@ -194,7 +194,7 @@ func (s *countingStore) ListJobs(ctx context.Context, q store.JobQuery) ([]*stor
 	return s.Store.ListJobs(ctx, q)
 }
 
-func TestThePageOfOneListIsNotThatOfAnother(t *testing.T) {
+func TestPageTokensBelongToOneList(t *testing.T) {
 	s := newServer(t)
 	s.planner.table = map[job.ID]time.Time{}
 	for _, name := range []string{"a", "b"} {

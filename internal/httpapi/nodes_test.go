@@ -54,7 +54,7 @@ func TestANodeIsDrainedAndTakesRunsAgain(t *testing.T) {
 }
 
 // The process before may be known still, and have something to end.
-func TestOfSeveralSessionsOfANodeTheLatestIsShown(t *testing.T) {
+func TestLatestSessionOfANodeIsShown(t *testing.T) {
 	s := newServer(t)
 	s.node()
 	s.pass(time.Second)
@@ -100,7 +100,7 @@ func TestANodeSaysByHowMuchItsClockIsAhead(t *testing.T) {
 	}
 }
 
-func TestAProcessThatAnotherOneHasReplacedIsNoNodeAnyMore(t *testing.T) {
+func TestReplacedProcessIsNoLongerListed(t *testing.T) {
 	s := newServer(t)
 	for i, session := range []store.Session{
 		{Node: "a", Machine: "m", DataDir: "/d"}, {Node: "b", Machine: "m", DataDir: "/e"}, {Node: "a", Machine: "m", DataDir: "/d"},

@@ -240,7 +240,7 @@ func eventsOf(text string) (any, error) {
 
 // UPDATE=1 go test ./internal/httpapi writes it, for those who look at it without a
 // server, and for test/openapi.
-func TestTheDescriptionIsInTheDocumentation(t *testing.T) {
+func TestOpenAPIDescriptionIsInTheDocumentation(t *testing.T) {
 	const name = "../../docs/openapi.json"
 	want, err := json.MarshalIndent(description(t).tree, "", " ")
 	if err != nil {
@@ -260,7 +260,7 @@ func TestTheDescriptionIsInTheDocumentation(t *testing.T) {
 }
 
 // It is written at the first request, beside others.
-func TestTheDescriptionIsWhatAServerAnswers(t *testing.T) {
+func TestOpenAPIDescriptionIsServed(t *testing.T) {
 	s, want := newServer(t), any(description(t).tree)
 	var group sync.WaitGroup
 	for range 2 {
@@ -276,7 +276,7 @@ func TestTheDescriptionIsWhatAServerAnswers(t *testing.T) {
 	group.Wait()
 }
 
-func TestTheDescriptionHasEachRoute(t *testing.T) {
+func TestOpenAPIDescriptionHasEachRoute(t *testing.T) {
 	d, routes := description(t), allPatterns(t)
 	for _, pattern := range routes {
 		if d.operations[pattern] == nil && pattern != "/" {
@@ -290,7 +290,7 @@ func TestTheDescriptionHasEachRoute(t *testing.T) {
 	}
 }
 
-func TestTheDescriptionHasWhatGeneratorsOfClientsNeed(t *testing.T) {
+func TestOpenAPIDescriptionSuitsClientGenerators(t *testing.T) {
 	d := description(t)
 	if d.tree["openapi"] != "3.1.0" {
 		t.Errorf("the version is %v", d.tree["openapi"])
@@ -354,7 +354,7 @@ func TestTheDescriptionHasWhatGeneratorsOfClientsNeed(t *testing.T) {
 	}
 }
 
-func TestTheDescriptionIsWhole(t *testing.T) {
+func TestOpenAPIDescriptionIsComplete(t *testing.T) {
 	d := description(t)
 	used := map[string]bool{}
 	var walk func(where string, v any)

@@ -65,7 +65,7 @@ func TestVersionsAreListedComparedAndRestored(t *testing.T) {
 	s.refused(client.TypeInvalid, 422, "POST", rollback, `{}`)
 }
 
-func TestAVersionThatNamesAnotherNamespaceIsNotRestoredByATokenOfOne(t *testing.T) {
+func TestRestoringAVersionRespectsTheNamespaceOfTheToken(t *testing.T) {
 	s := newServer(t)
 	ok[client.Change](s, "POST", "/api/v1/jobs", `{"namespace": "web", "name": "a", "schedule": {"on": "ops/secret"}, "run": {"shell": "true"}}`)
 	ok[client.Change](s, "PUT", "/api/v1/jobs/web/a", webJob, "If-Match", "*")
@@ -78,7 +78,7 @@ func TestAVersionThatNamesAnotherNamespaceIsNotRestoredByATokenOfOne(t *testing.
 	}
 }
 
-func TestAVersionThatIsNotRightAnyMoreIsNotRestored(t *testing.T) {
+func TestInvalidVersionIsNotRestored(t *testing.T) {
 	s := newServer(t)
 	const calendar = `{"kind": "calendar", "name": "holidays", "calendar": {"include": ["2026-12-25"]}}`
 	ok[client.Document](s, "PUT", "/api/v1/calendars/default/holidays", calendar, "If-None-Match", "*")

@@ -192,7 +192,7 @@ func TestARunThatEndsBetweenTwoAttemptsSaysHow(t *testing.T) {
 	}
 }
 
-func TestRunsSayWhatWasNotAsExpected(t *testing.T) {
+func TestRunsNameUnmetExpectations(t *testing.T) {
 	s := newServer(t)
 	n := s.node()
 	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "a", "run": {"shell": "true"}, "policy": {"overlap": "allow", "expect": {"start_within": "5s"}}}`)
@@ -219,7 +219,7 @@ func TestRunsSayWhatWasNotAsExpected(t *testing.T) {
 	}
 }
 
-func TestAFollowerIsRetriedWithAllThatItWasGiven(t *testing.T) {
+func TestRetriedFollowerKeepsItsInput(t *testing.T) {
 	s := newServer(t)
 	n := s.node()
 	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "leader", "params": {"day": "", "who": ""}, "run": {"shell": "true"}}`)
@@ -254,7 +254,7 @@ func TestShardsAreMadeTogether(t *testing.T) {
 	}
 }
 
-func TestActiveRunsComeFirstAndPagesLeaveNoneOut(t *testing.T) {
+func TestActiveRunsComeFirstAndPagesAreComplete(t *testing.T) {
 	s := newServer(t)
 	n := s.node()
 	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "a", "run": {"shell": "true"}, "policy": {"overlap": "allow"}}`)
@@ -302,7 +302,7 @@ func TestActiveRunsComeFirstAndPagesLeaveNoneOut(t *testing.T) {
 	s.refused(client.TypeNotFound, 404, "GET", "/api/v1/runs?job=default/none", "")
 }
 
-func TestTextIsLookedForInABoundedTime(t *testing.T) {
+func TestTextSearchTakesABoundedTime(t *testing.T) {
 	s := newServer(t)
 	n := s.node()
 	s.call("POST", "/api/v1/jobs", nightly)
@@ -361,7 +361,7 @@ func (r *rare) Attempts(_ context.Context, q store.HistoryQuery) ([]store.Record
 	return nil, next, nil
 }
 
-func TestASearchThatFindsLittleIsAnsweredInParts(t *testing.T) {
+func TestSparseSearchIsAnsweredInParts(t *testing.T) {
 	s := newServer(t)
 	r := &rare{Store: s.store}
 	s.plain(r)
@@ -721,7 +721,7 @@ func (n *node) plan(name string, after time.Duration) client.Run {
 	return client.Run{ID: item.Runs[0].ID, Attempt: 1}
 }
 
-func TestAChangeNamesWhatRunsAndNotWhatItCallsBack(t *testing.T) {
+func TestChangeNamesRunningButNotRecalledRuns(t *testing.T) {
 	s := newServer(t)
 	n := s.node()
 	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "a", "schedule": {"cron": ["7 7 7 7 *"]}, "run": {"shell": "true"}, "policy": {"overlap": "allow"}}`)
@@ -747,7 +747,7 @@ func TestAChangeNamesWhatRunsAndNotWhatItCallsBack(t *testing.T) {
 	}
 }
 
-func TestARunOfSeveralAttemptsBeganWithTheFirst(t *testing.T) {
+func TestRunBeginsWithItsFirstAttempt(t *testing.T) {
 	s := newServer(t)
 	n := s.node()
 	ok[client.Change](s, "POST", "/api/v1/jobs", `{"name": "a", "schedule": {"cron": ["7 7 7 7 *"]}, "run": {"shell": "true"}, "policy": {"retry": {"attempts": 1, "backoff": "0s"}}}`)

@@ -96,7 +96,7 @@ func TestAScheduleIsPreviewed(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithAScheduleHasItsPlace(t *testing.T) {
+func TestScheduleMistakesHaveTheirPlace(t *testing.T) {
 	s := newServer(t)
 	for _, tt := range []struct {
 		name  string
@@ -153,7 +153,7 @@ func TestWhatIsWrongWithAScheduleHasItsPlace(t *testing.T) {
 	}
 }
 
-func TestAPreviewTellsNothingOfAnotherNamespace(t *testing.T) {
+func TestPreviewReadsNoOtherNamespace(t *testing.T) {
 	s := newServer(t)
 	s.call("PUT", "/api/v1/calendars/ops/holidays", `{"kind": "calendar", "namespace": "ops", "name": "holidays", "calendar": {"include": ["2026-11-21"]}}`, "If-None-Match", "*")
 	s.grant("web-viewer", "of web", store.RoleViewer, "web")

@@ -13,7 +13,7 @@ import (
 
 // A browser sends the cookie of its session with whatever a page asks for, of whichever site
 // the page is.
-func TestASessionIsGoodForPagesOfThisServerAlone(t *testing.T) {
+func TestSessionServesOnlyPagesOfThisServer(t *testing.T) {
 	s := newServer(t)
 	sessions := auth.NewSessions(s.tokens)
 	pages := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })

@@ -113,7 +113,7 @@ func (w *watched) writes(seq int, offset int64, text string) {
 
 // A client that follows something and does not read is cut off after 30 s, and not
 // before; the others are told meanwhile.
-func TestWhoFollowsAndDoesNotReadIsCutOff(t *testing.T) {
+func TestFollowerThatDoesNotReadIsDisconnected(t *testing.T) {
 	for name, what := range map[string]struct {
 		path    string
 		happens func(w *watched, n int)
@@ -173,7 +173,7 @@ func (hanging) Sessions(ctx context.Context) ([]store.Session, error) {
 	return nil, ctx.Err()
 }
 
-func TestAStoreThatHangsIsWaitedForNoLongerThanARequestMayTake(t *testing.T) {
+func TestHangingStoreIsBoundedByTheRequestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		s.handle(hanging{s.store})
@@ -189,7 +189,7 @@ func TestAStoreThatHangsIsWaitedForNoLongerThanARequestMayTake(t *testing.T) {
 	})
 }
 
-func TestABodyThatDoesNotArriveIsNotWaitedForForEver(t *testing.T) {
+func TestMissingBodyTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		l := dialSlow(t, s.handler, head("POST", "/api/v1/jobs")+"Content-Type: application/json\nContent-Length: 100\n\n{")

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestATokenIsMadeShownOnceUsedAndRevoked(t *testing.T) {
+func TestTokenIsCreatedShownOnceUsedAndRevoked(t *testing.T) {
 	s := newServer(t)
 	made := ok[client.NewToken](s, "POST", "/api/v1/tokens", `{"name": "ci", "role": "viewer", "namespace": "web", "expires_in": "30d"}`)
 	if made.Name != "ci" || made.Role != client.RoleViewer || made.Namespace != "web" || made.By != "alice" || !made.Expires.Equal(s.clock().Add(30*24*time.Hour)) {
@@ -53,7 +53,7 @@ func TestATokenThatHasExpiredSaysSo(t *testing.T) {
 	}
 }
 
-func TestTokensThatCannotBeMadeOrRevoked(t *testing.T) {
+func TestForbiddenTokenOperationsAreRefused(t *testing.T) {
 	s := newServer(t)
 	for body, field := range map[string]string{
 		`{"name": "Ann Smith", "role": "viewer"}`:                   "name",
@@ -81,7 +81,7 @@ func TestTokensThatCannotBeMadeOrRevoked(t *testing.T) {
 	}
 }
 
-func TestWhoFollowsIsSentAwayWhenTheTokenIsRevoked(t *testing.T) {
+func TestRevokedTokenEndsItsStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		s.grant("ann", "of ann", store.RoleViewer, "")
@@ -100,7 +100,7 @@ func TestWhoFollowsIsSentAwayWhenTheTokenIsRevoked(t *testing.T) {
 	})
 }
 
-func TestARunThatIsNotSeenIsNotCancelled(t *testing.T) {
+func TestHiddenRunIsNotCancelled(t *testing.T) {
 	s := newServer(t)
 	s.grant("other", "of other", store.RoleAdmin, "other")
 	ok[client.Change](s, "POST", "/api/v1/jobs", webJob)

@@ -200,7 +200,7 @@ func variants(value any, visit func(where string, other any)) {
 	walk("", value, nil)
 }
 
-func TestWhatIsNoBodyIsRefused(t *testing.T) {
+func TestMalformedBodiesAreRefused(t *testing.T) {
 	for _, o := range description(t).sorted() {
 		node, _ := o.node["requestBody"].(map[string]any)
 		if node == nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // What cannot be read hides nothing of what is wrong besides.
-func TestAllMistakesAreToldAtOnce(t *testing.T) {
+func TestAllMistakesAreReportedAtOnce(t *testing.T) {
 	s := newServer(t)
 	one := `{"name": "A", "policy": {"timeout": [], "queue_limit": 3}, "schedule": {"cron": "61 * * * *"}, "run": {"shell": {"a": 1}}}`
 	broken := `{"name": "b", "shedule": {}, "run": {"shell": "true"}}`
@@ -40,7 +40,7 @@ func TestAllMistakesAreToldAtOnce(t *testing.T) {
 	}
 }
 
-func TestWrongValuesAreNamedAndSaidWhatWouldBeRight(t *testing.T) {
+func TestWrongValuesAreNamedWithARemedy(t *testing.T) {
 	s := newServer(t)
 	s.call("POST", "/api/v1/jobs", nightly)
 	for _, c := range []struct{ method, target, body, field, detail string }{

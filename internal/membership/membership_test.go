@@ -136,7 +136,7 @@ func names(sessions []store.Session) string {
 	return strings.Join(list, " ")
 }
 
-func TestMembersKnowEachOtherAsLongAsTheyLive(t *testing.T) {
+func TestMembersSeeEachOtherWhileLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a := w.join("a")
@@ -159,7 +159,7 @@ func TestMembersKnowEachOtherAsLongAsTheyLive(t *testing.T) {
 	})
 }
 
-func TestAMemberKnowsAtOnceThatAnotherHasEnded(t *testing.T) {
+func TestEndOfAMemberIsSeenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a := w.join("a")
@@ -178,7 +178,7 @@ func TestAMemberKnowsAtOnceThatAnotherHasEnded(t *testing.T) {
 	})
 }
 
-func TestAMemberThatCannotSeeTheOthersDoesNotAskAllTheTime(t *testing.T) {
+func TestFailedReadOfMembersBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a := w.join("a")
@@ -201,7 +201,7 @@ func TestAMemberThatCannotSeeTheOthersDoesNotAskAllTheTime(t *testing.T) {
 	})
 }
 
-func TestAMemberKnowsWhetherItIsDrained(t *testing.T) {
+func TestMemberKnowsWhetherItIsDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a := w.join("a")
@@ -222,7 +222,7 @@ func TestAMemberKnowsWhetherItIsDrained(t *testing.T) {
 	})
 }
 
-func TestWhatNoLiveNodeDoesIsLoggedOnceAndOnceWhenOneDoes(t *testing.T) {
+func TestMissingRoleIsLoggedOnceAndItsReturnOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		expect := func(planning, starts, again int) {
@@ -249,7 +249,7 @@ func TestWhatNoLiveNodeDoesIsLoggedOnceAndOnceWhenOneDoes(t *testing.T) {
 	})
 }
 
-func TestTheClockOfTheStoreIsKnownBetweenLooks(t *testing.T) {
+func TestStoreClockIsKnownBetweenPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.memory = memory.New(memory.Options{Now: func() time.Time { return time.Now().Add(time.Hour) }}) // the node is an hour behind
@@ -269,7 +269,7 @@ func TestTheClockOfTheStoreIsKnownBetweenLooks(t *testing.T) {
 	})
 }
 
-func TestTheClockOfTheStoreIsNotAheadOfItHoweverLongItTakesToAsk(t *testing.T) {
+func TestStoreClockNeverRunsAheadHoweverSlowTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		m := w.join("a")
@@ -290,7 +290,7 @@ func TestTheClockOfTheStoreIsNotAheadOfItHoweverLongItTakesToAsk(t *testing.T) {
 	})
 }
 
-func TestAClockThatIsOffIsLoggedOnceAndOnceWhenItIsRight(t *testing.T) {
+func TestClockSkewIsLoggedOnceAndItsEndOnce(t *testing.T) {
 	const off, right = "the clock of this machine differs from the clock of the store", "the clock of this machine agrees with the clock of the store again"
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -328,7 +328,7 @@ func TestAClockThatIsOffIsLoggedOnceAndOnceWhenItIsRight(t *testing.T) {
 	})
 }
 
-func TestARenewalCountsFromItsSending(t *testing.T) {
+func TestRenewalCountsFromItsSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		m := w.join("a")
@@ -359,7 +359,7 @@ func TestARenewalCountsFromItsSending(t *testing.T) {
 	})
 }
 
-func TestAStoreThatHangsDoesNotHideThatItIsBack(t *testing.T) {
+func TestHangingRenewalDoesNotHideThatTheStoreIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		m := w.join("a")
@@ -391,7 +391,7 @@ func TestTroubleIsLoggedOnce(t *testing.T) {
 	})
 }
 
-func TestMembersStayMembersAfterAnOutageOfTheStore(t *testing.T) {
+func TestMembersSurviveAStoreOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a := w.join("a")
@@ -411,7 +411,7 @@ func TestMembersStayMembersAfterAnOutageOfTheStore(t *testing.T) {
 	})
 }
 
-func TestASessionThatWasReapedIsOverForGood(t *testing.T) {
+func TestReapedSessionNeverReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		m := w.join("a")
@@ -438,7 +438,7 @@ func TestASessionThatWasReapedIsOverForGood(t *testing.T) {
 	})
 }
 
-func TestAFailureOfTheStoreDoesNotEndASession(t *testing.T) {
+func TestStoreFailureDoesNotEndASession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		m := w.join("a")
@@ -457,7 +457,7 @@ func TestAFailureOfTheStoreDoesNotEndASession(t *testing.T) {
 	})
 }
 
-func TestAProcessKnowsThoseBeforeItOnItsMachine(t *testing.T) {
+func TestProcessKnowsItsPredecessors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		before, stop := w.joinUntil("a")
@@ -470,7 +470,7 @@ func TestAProcessKnowsThoseBeforeItOnItsMachine(t *testing.T) {
 	})
 }
 
-func TestANodeThatLeavesIsNoMemberAndGoesOnRenewing(t *testing.T) {
+func TestLeavingNodeIsNoMemberButKeepsRenewing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a := w.join("a")
@@ -498,7 +498,7 @@ func TestANodeThatLeavesIsNoMemberAndGoesOnRenewing(t *testing.T) {
 	})
 }
 
-func TestJoiningSaysWhatFailed(t *testing.T) {
+func TestJoinErrorNamesTheCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.store.blind.Store(true)

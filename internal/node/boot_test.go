@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestBootIsTheStartOfTheProcessAndNotOfASession(t *testing.T) {
+func TestBootJobsRunPerProcessNotPerSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.exec.do = sleeps(time.Hour)
@@ -44,7 +44,7 @@ func TestBootIsTheStartOfTheProcessAndNotOfASession(t *testing.T) {
 	})
 }
 
-func TestABootThatIsSplitHasAllItsShards(t *testing.T) {
+func TestSplitBootJobHasAllItsShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		split := w.apply("{name: split, schedule: {boot: true}, place: {shards: 3}, run: {shell: 'true'}}")

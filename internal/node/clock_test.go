@@ -84,7 +84,7 @@ func newSettable(t *testing.T, o *odd) *settable {
 	return s
 }
 
-func TestAStepOfTheClockIsNoticedHoweverSlowTheStoreIs(t *testing.T) {
+func TestClockStepIsNoticedWithASlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := func(ctx context.Context) {
 			select {
@@ -105,7 +105,7 @@ func TestAStepOfTheClockIsNoticedHoweverSlowTheStoreIs(t *testing.T) {
 	})
 }
 
-func TestAStepOfTheClockTakesNobodyForDead(t *testing.T) {
+func TestClockStepReapsNoLiveNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &odd{}
 		s := newSettable(t, o)
@@ -123,7 +123,7 @@ func TestAStepOfTheClockTakesNobodyForDead(t *testing.T) {
 	})
 }
 
-func TestAStepWhileTheClocksAreComparedStopsNothing(t *testing.T) {
+func TestClockStepDuringAComparisonStopsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &odd{}
 		s := newSettable(t, o)

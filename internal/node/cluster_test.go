@@ -33,7 +33,7 @@ func (w *world) nodeAs(name string, now func() time.Time, exec executor.Executor
 	return n, w.run(n)
 }
 
-func TestNodesDoWhatTheirRolesSay(t *testing.T) {
+func TestNodesFollowTheirRoles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		plans, works := &fake{}, &fake{}
@@ -57,7 +57,7 @@ func TestNodesDoWhatTheirRolesSay(t *testing.T) {
 	})
 }
 
-func TestANodePlansByTheClockOfTheStore(t *testing.T) {
+func TestNodePlansByTheStoreClock(t *testing.T) {
 	for _, wrong := range []time.Duration{-time.Hour, time.Hour} {
 		t.Run(wrong.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestANodePlansByTheClockOfTheStore(t *testing.T) {
 
 // A node whose clock is wrong says so to all, and neither it nor another one starts
 // anything at another time.
-func TestANodeWhoseClockIsWrongSaysSoAndStartsNothingEarly(t *testing.T) {
+func TestNodeWithAWrongClockSaysSoAndStartsNothingEarly(t *testing.T) {
 	for _, wrong := range []time.Duration{-time.Hour, -1500 * time.Millisecond, 1500 * time.Millisecond, time.Hour} {
 		t.Run(wrong.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestANodeWhoseClockIsWrongSaysSoAndStartsNothingEarly(t *testing.T) {
 
 // What a node has planned that leaves the others plan from that moment on, before it has
 // ended what it runs, and before they would look who is there.
-func TestOthersPlanAtOnceWhatANodeThatLeavesHasPlanned(t *testing.T) {
+func TestPartitionsOfALeavingNodeArePlannedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		const jobs = 50
@@ -147,7 +147,7 @@ func TestOthersPlanAtOnceWhatANodeThatLeavesHasPlanned(t *testing.T) {
 }
 
 // A rolling restart loses and delays nothing.
-func TestNothingIsLateWhenNodesAreRestartedOneAfterTheOther(t *testing.T) {
+func TestRollingRestartDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		for i := range 10 {

@@ -33,7 +33,7 @@ func (w *world) endedOn(j *store.Job, since time.Time) (nodes []string) {
 	return nodes
 }
 
-func TestWhatIsPlannedForADrainedNodeStartsElsewhereInTime(t *testing.T) {
+func TestRunsOfADrainedNodeStartElsewhereInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		j := w.apply(`{name: tick, schedule: {cron: "* * * * * *"}, run: {shell: "true"}, place: {strategy: first}, policy: {overlap: allow}}`)
@@ -61,7 +61,7 @@ func TestWhatIsPlannedForADrainedNodeStartsElsewhereInTime(t *testing.T) {
 	})
 }
 
-func TestADrainedNodeEndsWhatItRunsAndStartsNothing(t *testing.T) {
+func TestDrainedNodeFinishesItsRunsAndStartsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.exec.do = sleeps(30 * time.Second)
@@ -106,7 +106,7 @@ func TestADrainedNodeEndsWhatItRunsAndStartsNothing(t *testing.T) {
 	})
 }
 
-func TestWhatWasClaimedAheadIsGivenBackByADrainedNode(t *testing.T) {
+func TestDrainedNodeReleasesEarlyClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		f := w.withFaults()
@@ -132,7 +132,7 @@ func TestWhatWasClaimedAheadIsGivenBackByADrainedNode(t *testing.T) {
 }
 
 // The end of a drain is told: nobody waits for the next look, whenever that is.
-func TestWhatHasWaitedStartsAtOnceWhenTheDrainEnds(t *testing.T) {
+func TestWaitingRunsStartWhenTheDrainEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		j := w.apply(`{name: hand, run: {shell: "true"}, policy: {overlap: allow}}`)
@@ -159,7 +159,7 @@ func TestWhatHasWaitedStartsAtOnceWhenTheDrainEnds(t *testing.T) {
 }
 
 // What this node has claimed ahead stays its own when another one is drained.
-func TestWhatWasClaimedAheadIsKeptWhenAnotherNodeIsDrained(t *testing.T) {
+func TestDrainOfAnotherNodeKeepsEarlyClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		f := w.withFaults()

@@ -14,7 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestARunThatTakesLongerThanExpectedIsToldOnceWhileItGoesOn(t *testing.T) {
+func TestOverlongRunAlertsOnceWhileRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.exec.do = sleeps(time.Minute)

@@ -78,7 +78,7 @@ func (w *world) withFaults() *faulty {
 	return f
 }
 
-func TestALostAnswerLeadsNeitherToTwoStartsNorToNone(t *testing.T) {
+func TestLostAnswersNeitherDoubleNorLoseStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		f := w.withFaults()
@@ -94,7 +94,7 @@ func TestALostAnswerLeadsNeitherToTwoStartsNorToNone(t *testing.T) {
 	})
 }
 
-func TestResultsAreKeptWhileTheStoreIsAway(t *testing.T) {
+func TestResultsSurviveAStoreOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		f := w.withFaults()
@@ -118,7 +118,7 @@ func TestResultsAreKeptWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-func TestANodeOutOfTouchEndsWhatOthersMayTakeOver(t *testing.T) {
+func TestIsolatedNodeEndsAttemptsThatOthersMayTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		f := w.withFaults()
@@ -151,7 +151,7 @@ func TestANodeOutOfTouchEndsWhatOthersMayTakeOver(t *testing.T) {
 	})
 }
 
-func TestCapacityBoundsWhatRunsAndPriorityDecidesWhoIsFirst(t *testing.T) {
+func TestCapacityBoundsRunsAndPriorityOrdersThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.capacity = 3
@@ -184,7 +184,7 @@ func TestCapacityBoundsWhatRunsAndPriorityDecidesWhoIsFirst(t *testing.T) {
 // herd is a number that takes several batches, were they not so slow.
 const herd = 100
 
-func TestAHerdStartsAtItsInstantHoweverSlowTheStore(t *testing.T) {
+func TestHerdStartsAtItsInstantOnASlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		f := w.withFaults()
@@ -213,9 +213,9 @@ func TestAHerdStartsAtItsInstantHoweverSlowTheStore(t *testing.T) {
 	})
 }
 
-// TestWhatWasClaimedAheadIsCalledBack pauses jobs in the moment between their
+// TestEarlyClaimsAreRecalled pauses jobs in the moment between their
 // claim and their start.
-func TestWhatWasClaimedAheadIsCalledBack(t *testing.T) {
+func TestEarlyClaimsAreRecalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		f := w.withFaults()
@@ -244,7 +244,7 @@ func TestWhatWasClaimedAheadIsCalledBack(t *testing.T) {
 	})
 }
 
-func TestWhatANodeLeavesLyingIsTakenOver(t *testing.T) {
+func TestOverdueRunsAreStolenByAnotherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		// A node that has joined and does nothing, and is the first by name.
@@ -270,7 +270,7 @@ func TestWhatANodeLeavesLyingIsTakenOver(t *testing.T) {
 	})
 }
 
-func TestWhatADeadProcessHasLeftIsSettledAtOnce(t *testing.T) {
+func TestRunsOfADeadProcessAreSettledAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.level = silent
@@ -307,7 +307,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-func TestAPanicIsAFailureOfTheAttemptAlone(t *testing.T) {
+func TestPanicFailsOnlyItsAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.level = silent

@@ -33,7 +33,7 @@ func (w *world) handed() store.Run {
 	return list[0]
 }
 
-func TestAHandedOverRunOutlivesTheRestartOfAllNodes(t *testing.T) {
+func TestHandoverOutlivesTheRestartOfAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.exec.do = handsOver
@@ -65,7 +65,7 @@ func TestAHandedOverRunOutlivesTheRestartOfAllNodes(t *testing.T) {
 	})
 }
 
-func TestAnyNodeEndsWhatWasCancelledOrTimesOut(t *testing.T) {
+func TestAnyNodeEndsCancelledAndTimedOutHandovers(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		end  func(w *world, run job.ID)

@@ -126,7 +126,7 @@ func (w *world) run(n *Node) (stop func()) {
 }
 
 // Those who follow output go by this.
-func TestANodeTellsWhenOutputHasComeIntoTheStore(t *testing.T) {
+func TestNodeAnnouncesStoredOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var told []job.ID
@@ -320,7 +320,7 @@ func TestPoliciesOnOneNode(t *testing.T) {
 	}
 }
 
-func TestAOneOffJobIsRemovedAfterItHasRun(t *testing.T) {
+func TestOneOffJobIsRemovedAfterItsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		j := w.apply(`{name: once, schedule: {at: ["2000-01-01T00:00:10Z"], delete_after: 0s}, run: {shell: "true"}}`)
@@ -340,7 +340,7 @@ func TestAOneOffJobIsRemovedAfterItHasRun(t *testing.T) {
 	})
 }
 
-func TestFollowersRunAfterTheJobTheyName(t *testing.T) {
+func TestFollowersRunAfterTheirJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.apply(every10s)
@@ -363,7 +363,7 @@ func TestFollowersRunAfterTheJobTheyName(t *testing.T) {
 	})
 }
 
-func TestAPausedJobDoesNotStartAgain(t *testing.T) {
+func TestPausedJobStartsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.apply(every10s)
@@ -384,7 +384,7 @@ func TestAPausedJobDoesNotStartAgain(t *testing.T) {
 	})
 }
 
-func TestARestartLosesAndDoublesNothing(t *testing.T) {
+func TestRestartNeitherLosesNorDoublesRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		j := w.apply(every10s)
@@ -427,7 +427,7 @@ func TestDowntimeFollowsTheMissedPolicy(t *testing.T) {
 	})
 }
 
-func TestAStepOfTheClockDoublesNothing(t *testing.T) {
+func TestClockStepDoublesNothing(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)

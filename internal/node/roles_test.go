@@ -17,7 +17,7 @@ import (
 type remote struct{ work.Store }
 
 // A worker may have no more than a work.Store: on the other side there is a server.
-func TestAWorkerAloneNeedsNoMoreThanTheContractOfWork(t *testing.T) {
+func TestWorkerRoleNeedsOnlyTheWorkContract(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		start := func(name string, c Config) (stop func()) {
@@ -71,7 +71,7 @@ func TestAWorkerAloneNeedsNoMoreThanTheContractOfWork(t *testing.T) {
 	})
 }
 
-func TestANodeWithoutAStoreForItsSessionIsRefused(t *testing.T) {
+func TestNodeWithoutASessionStoreIsRefused(t *testing.T) {
 	if _, err := New(Config{}); err == nil || err.Error() != "a node needs a store for its session" {
 		t.Errorf("the error is %v", err)
 	}

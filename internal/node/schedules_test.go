@@ -32,7 +32,7 @@ func (a *absent) Calendars(ctx context.Context) ([]*job.Calendar, error) {
 }
 
 // Neighbours that cannot be known are an error, and no times.
-func TestNeighboursThatCannotBeKnownAreAnError(t *testing.T) {
+func TestUnknownNeighboursAreAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		if _, err := w.store.PutCalendar(t.Context(), &job.Calendar{Name: "holidays", Days: job.Days{Include: []string{"2030-01-02"}}}, 0, "ann"); err != nil {
@@ -64,7 +64,7 @@ func TestNeighboursThatCannotBeKnownAreAnError(t *testing.T) {
 	})
 }
 
-func TestNeighboursFollowTheCalendarsOfTheJob(t *testing.T) {
+func TestNeighboursFollowTheCalendars(t *testing.T) {
 	w := newWorld(t)
 	holidays := func(day string) {
 		t.Helper()

@@ -69,7 +69,7 @@ func endSessions(t *testing.T, s store.Store) {
 	}
 }
 
-func TestANodeWhoseSessionIsOverBeginsAnother(t *testing.T) {
+func TestNodeBeginsANewSessionAfterItsOwnEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		s := &stubborn{Store: w.store}
@@ -109,7 +109,7 @@ func TestANodeWhoseSessionIsOverBeginsAnother(t *testing.T) {
 	})
 }
 
-func TestWhatRunsUnderASessionThatIsOverIsEndedBecauseOfIt(t *testing.T) {
+func TestAttemptsOfAnEndedSessionAreEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		s := &stubborn{Store: w.store}
@@ -130,7 +130,7 @@ func TestWhatRunsUnderASessionThatIsOverIsEndedBecauseOfIt(t *testing.T) {
 	})
 }
 
-func TestWhatANodeThatLeavesHasNotStartedGoesToOthersInTime(t *testing.T) {
+func TestUnstartedRunsOfALeavingNodeMoveInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.exec.do = func(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
@@ -167,7 +167,7 @@ func TestWhatANodeThatLeavesHasNotStartedGoesToOthersInTime(t *testing.T) {
 	})
 }
 
-func TestANodeThatStopsWithoutASessionIsNoFailure(t *testing.T) {
+func TestStoppingWithoutASessionSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		s := &stubborn{Store: w.store}
@@ -181,7 +181,7 @@ func TestANodeThatStopsWithoutASessionIsNoFailure(t *testing.T) {
 	})
 }
 
-func TestANodeSaysThatAnotherHasItsName(t *testing.T) {
+func TestDuplicateNodeNameIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		defer w.start("a")()
@@ -213,7 +213,7 @@ func TestANodeSaysThatAnotherHasItsName(t *testing.T) {
 	})
 }
 
-func TestEachProcessRunsItsBootJobsOnce(t *testing.T) {
+func TestBootJobsRunOncePerProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		boot := w.apply(`{name: boot, schedule: {boot: true}, run: {shell: "true"}}`)
@@ -233,7 +233,7 @@ func TestEachProcessRunsItsBootJobsOnce(t *testing.T) {
 	})
 }
 
-func TestARollingRestartLosesAndDoublesNothing(t *testing.T) {
+func TestRollingRestartNeitherLosesNorDoublesRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.exec.do = sleeps(1500 * time.Millisecond)
@@ -269,7 +269,7 @@ func TestARollingRestartLosesAndDoublesNothing(t *testing.T) {
 	})
 }
 
-func TestAStopEndsWhatTakesTooLong(t *testing.T) {
+func TestStopEndsOverlongAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.level = silent
@@ -327,7 +327,7 @@ func TestAttemptsOfASilentNodeAreLostAndRetried(t *testing.T) {
 	})
 }
 
-func TestANodeThatWasSilentItselfTakesNobodyForDead(t *testing.T) {
+func TestNodeBackFromSilenceReapsNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		healthy := w.store
@@ -355,7 +355,7 @@ func TestANodeThatWasSilentItselfTakesNobodyForDead(t *testing.T) {
 	})
 }
 
-func TestTheOutputOfARunningAttemptIsInTheStoreWithinASecond(t *testing.T) {
+func TestOutputOfARunningAttemptIsStoredWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var run atomic.Value
@@ -376,7 +376,7 @@ func TestTheOutputOfARunningAttemptIsInTheStoreWithinASecond(t *testing.T) {
 	})
 }
 
-func TestAnAttemptIsToldItsNeighboursInTime(t *testing.T) {
+func TestAttemptReceivesItsNeighboursInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var data atomic.Value
@@ -422,7 +422,7 @@ func (s *slowToListen) Plan(ctx context.Context, session job.ID, items []store.P
 }
 
 // A hint that nobody has heard costs the first runs of a node a second.
-func TestANodeHearsHintsBeforeItPlans(t *testing.T) {
+func TestNodeSubscribesToHintsBeforeItPlans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		slow := &slowToListen{Store: w.store, t: t}
@@ -437,7 +437,7 @@ func TestANodeHearsHintsBeforeItPlans(t *testing.T) {
 	})
 }
 
-func TestHintsThatWereNotTakenAreOneHint(t *testing.T) {
+func TestPendingHintsAreMerged(t *testing.T) {
 	c := make(chan store.Hint, 1)
 	for _, hint := range []store.Hint{store.HintJobs, store.HintRuns, store.HintCancels} {
 		pass(c, hint)

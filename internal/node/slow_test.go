@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/logtest"
 )
 
-func TestAStoreThatDoesNotAnswerIsSaidOnce(t *testing.T) {
+func TestSilentStoreIsLoggedOnce(t *testing.T) {
 	const away, back = "the store does not respond", "the store responds again"
 	broken := errors.New("lock timeout")
 	type call struct {

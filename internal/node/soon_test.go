@@ -13,7 +13,7 @@ import (
 
 // What becomes known between two looks of a node and is due before the second of them
 // starts in time, however the looks lie.
-func TestWhatIsDueBeforeTheNextLookStartsInTime(t *testing.T) {
+func TestRunDueBeforeTheNextPollStartsInTime(t *testing.T) {
 	for phase := range 10 {
 		t.Run(fmt.Sprint(phase), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

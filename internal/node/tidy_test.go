@@ -22,7 +22,7 @@ func (f *full) Expire(context.Context, store.Retention) (bool, error) {
 	return f.left.Add(-1) > 0, nil
 }
 
-func TestWhatNeedNotBeKeptIsRemovedAsFastAsItIsMade(t *testing.T) {
+func TestExpiryKeepsUpWithNewRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		f := &full{Store: w.store}
@@ -69,7 +69,7 @@ func (s *tended) counts() map[string]int64 {
 	return map[string]int64{"Tidy": s.tidied.Swap(0), "Lost": s.looked.Swap(0), "Alerts": s.alerted.Swap(0), "Expire": s.expired.Swap(0)}
 }
 
-func TestManyNodesTendTheStoreNoMoreThanOne(t *testing.T) {
+func TestHousekeepingDoesNotGrowWithTheNodes(t *testing.T) {
 	for _, nodes := range []int{1, 5} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestManyNodesTendTheStoreNoMoreThanOne(t *testing.T) {
 }
 
 // The turns of a node that stands still are passed over.
-func TestTheStoreIsTendedThoughANodeStandsStill(t *testing.T) {
+func TestHousekeepingSurvivesAStuckNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		s := &tended{Store: w.store}

@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestAStoreThatCannotBeWrittenIsSaidOnce(t *testing.T) {
+func TestReadOnlyStoreIsLoggedOnce(t *testing.T) {
 	full := fmt.Errorf("claim: %w on the disk of /data/belfry.db", store.ErrNoSpace)
 	readOnly := fmt.Errorf("plan: %w", store.ErrReadOnly)
 	type write struct {
@@ -54,7 +54,7 @@ func TestAStoreThatCannotBeWrittenIsSaidOnce(t *testing.T) {
 	}
 }
 
-func TestPartsDoNotSayWhatTheNodeSays(t *testing.T) {
+func TestPartsDoNotRepeatTheMessagesOfTheNode(t *testing.T) {
 	text := &logtest.Log{}
 	log := slog.New(quiet{slog.NewTextHandler(text, nil)}).With("a", 1).WithGroup("g")
 	log.Error("planning has stopped", "error", fmt.Errorf("plan: %w", store.ErrNoSpace))

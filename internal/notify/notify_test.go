@@ -197,7 +197,7 @@ func (w *world) left() int {
 
 const all = "rules: [{events: [failed, recovered, missed, late, paused, node_lost]}]\n"
 
-func TestAFailureAndItsRecoveryAreSaidOnce(t *testing.T) {
+func TestFailureAndRecoveryAreSentOnce(t *testing.T) {
 	inTime(t, func(w *world) {
 		w.channel("ops", all)
 		defer w.start("a")()
@@ -222,7 +222,7 @@ func TestAFailureAndItsRecoveryAreSaidOnce(t *testing.T) {
 	})
 }
 
-func TestEventsOfOneGroupShareAMessageAndKeepTheirDistance(t *testing.T) {
+func TestEventsOfAGroupShareRateLimitedMessages(t *testing.T) {
 	inTime(t, func(w *world) {
 		w.channel("ops", all+"group: {by: channel, wait: 30s, every: 10m}\n")
 		defer w.start("a")()
@@ -248,7 +248,7 @@ func TestEventsOfOneGroupShareAMessageAndKeepTheirDistance(t *testing.T) {
 	})
 }
 
-func TestAServiceThatIsAwayForAnHourLosesNothing(t *testing.T) {
+func TestServiceOutageOfAnHourLosesNothing(t *testing.T) {
 	inTime(t, func(w *world) {
 		w.channel("ops", all)
 		w.setDown(&notice.Failure{Err: errors.New("status 503")})
@@ -281,7 +281,7 @@ func TestAServiceThatIsAwayForAnHourLosesNothing(t *testing.T) {
 	})
 }
 
-func TestAServiceThatIsSlowHoldsNoOtherUp(t *testing.T) {
+func TestSlowServiceDelaysNoOther(t *testing.T) {
 	inTime(t, func(w *world) {
 		w.channel("slow", "rules: [{events: [failed], jobs: [slow]}]\n")
 		w.channel("ops", "rules: [{events: [failed], jobs: [quick]}]\n")
@@ -300,7 +300,7 @@ func TestAServiceThatIsSlowHoldsNoOtherUp(t *testing.T) {
 	})
 }
 
-func TestWhatAServiceRefusesIsKeptUntilTheChannelIsChanged(t *testing.T) {
+func TestRefusedMessagesWaitForAChangeOfTheChannel(t *testing.T) {
 	inTime(t, func(w *world) {
 		w.channel("ops", all)
 		w.setDown(&notice.Failure{Err: errors.New("status 404: no_service"), Refused: true})
@@ -317,7 +317,7 @@ func TestWhatAServiceRefusesIsKeptUntilTheChannelIsChanged(t *testing.T) {
 	})
 }
 
-func TestWhatIsRefusedForADayIsGivenUpAndCounted(t *testing.T) {
+func TestMessagesRefusedForADayAreDroppedAndCounted(t *testing.T) {
 	inTime(t, func(w *world) {
 		c := w.channel("ops", "rules: [{events: [missed, failed]}]\n")
 		w.setDown(&notice.Failure{Err: errors.New("status 400"), Refused: true})
@@ -414,7 +414,7 @@ func TestRulesSelectByNameLabelAndFailuresInARow(t *testing.T) {
 	})
 }
 
-func TestTheLastMessageOfTheLimitTellsOfAllThatWaits(t *testing.T) {
+func TestLastMessageWithinTheLimitSummarizesTheRest(t *testing.T) {
 	inTime(t, func(w *world) {
 		w.channel("ops", all+"limit: {messages: 3, per: 1h}\n")
 		defer w.start("a")()
@@ -472,7 +472,7 @@ func (f *frozen) PutNote(ctx context.Context, n store.Note) (int64, error) {
 	return f.Store.PutNote(ctx, n)
 }
 
-func TestAProcessThatDiesInTheMiddleRepeatsUnderTheSameID(t *testing.T) {
+func TestCrashedDeliveryIsRepeatedUnderTheSameID(t *testing.T) {
 	inTime(t, func(w *world) {
 		w.channel("ops", all)
 		real := w.store
@@ -500,7 +500,7 @@ func TestAProcessThatDiesInTheMiddleRepeatsUnderTheSameID(t *testing.T) {
 	})
 }
 
-func TestAnEntryOfTheFeedThatIsReadTwiceCountsOnce(t *testing.T) {
+func TestFeedEntryReadTwiceCountsOnce(t *testing.T) {
 	c := (&job.Channel{Name: "ops", UID: job.ID{1}, Rules: []job.ChannelRule{{Events: []job.Notice{job.NoticeFailed}}}}).WithDefaults()
 	e := notice.Event{Kind: job.NoticeFailed, Namespace: "default", Job: "a", Run: job.ID{7}, Attempt: 1, Lasting: true}
 	g := notice.NewGroup(c, &e)
@@ -529,7 +529,7 @@ func TestWithoutChannelsTheFeedHasNoConsumer(t *testing.T) {
 	})
 }
 
-func TestEventsBeyondTheRoomAreCounted(t *testing.T) {
+func TestEventsBeyondTheBoundAreCounted(t *testing.T) {
 	inTime(t, func(w *world) {
 		c := w.channel("ops", "rules: [{events: [failed]}]\n")
 		w.setDown(&notice.Failure{Err: errors.New("status 503")})
@@ -578,7 +578,7 @@ func TestLastingProblemsOfServerAndJobs(t *testing.T) {
 	})
 }
 
-func TestEachApprovalIsAskedForAndEndsWithItsAnswer(t *testing.T) {
+func TestApprovalsAreRequestedAndEndWithTheirAnswer(t *testing.T) {
 	inTime(t, func(w *world) {
 		w.channel("ops", "rules: [{events: [approval, recovered], for: 1m}]\ngroup: {every: 1s}\n")
 		j := w.job("deploy", "")

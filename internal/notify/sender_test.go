@@ -340,7 +340,7 @@ func TestWeCom(t *testing.T) {
 	}
 }
 
-func TestWhatAnswersMean(t *testing.T) {
+func TestAnswersOfServicesAreUnderstood(t *testing.T) {
 	fake := newService(t)
 	s := newTestSender(t, map[string]string{"url": fake.URL})
 	c := to(t, "{slack: {url: {file: url}}}")
@@ -544,7 +544,7 @@ func TestMail(t *testing.T) {
 	}
 }
 
-func TestMailIsNotSentWithoutTheEncryptionThatIsWanted(t *testing.T) {
+func TestMailRequiresTheConfiguredEncryption(t *testing.T) {
 	server := newMailServer(t, nil, false)
 	s := newTestSender(t, map[string]string{"pw": "pw"})
 	c := to(t, fmt.Sprintf("{mail: {server: %q, from: a@b.org, to: [c@d.org], username: u, password: {file: pw}}}", server.Addr()))

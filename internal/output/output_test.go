@@ -140,7 +140,7 @@ func start(c *output.Collector) (stop func() error) {
 
 var run1, run2 = job.ID{15: 1}, job.ID{15: 2}
 
-func TestShortOutputIsHandedOutByClose(t *testing.T) {
+func TestShortOutputIsReturnedByClose(t *testing.T) {
 	c := collector(t, output.Config{}).Capture(run1, 2)
 	fmt.Fprintln(c.Stdout(), "copied 12 rows")
 	fmt.Fprintln(c.Stderr(), "one was empty")
@@ -168,7 +168,7 @@ func TestShortOutputIsHandedOutByClose(t *testing.T) {
 	}
 }
 
-func TestNoOutputIsNoChunk(t *testing.T) {
+func TestEmptyOutputHasNoChunk(t *testing.T) {
 	c := collector(t, output.Config{}).Capture(run1, 1)
 	c.Stdout().Write(nil)
 	if chunks, summary := c.Close(); len(chunks) != 0 || summary != (output.Summary{}) {
@@ -200,7 +200,7 @@ func TestOutputIsReadableWithinASecond(t *testing.T) {
 	})
 }
 
-func TestAnAttemptThatEndsSoonIsNotFlushed(t *testing.T) {
+func TestShortAttemptIsNotFlushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shelf := newShelf(t)
 		collector := collector(t, output.Config{Sink: shelf})
@@ -241,7 +241,7 @@ func TestManyAttemptsAreFlushedTogether(t *testing.T) {
 	})
 }
 
-func TestStoppingFlushesAll(t *testing.T) {
+func TestStopFlushesEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shelf := newShelf(t)
 		collector := collector(t, output.Config{Sink: shelf})
@@ -263,7 +263,7 @@ func TestStoppingFlushesAll(t *testing.T) {
 	})
 }
 
-func TestStoppingSaysWhatTheSinkSaid(t *testing.T) {
+func TestStopReturnsTheErrorOfTheSink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shelf := newShelf(t)
 		full := errors.New("disk full")
@@ -281,7 +281,7 @@ func TestStoppingSaysWhatTheSinkSaid(t *testing.T) {
 	})
 }
 
-func TestFirstAndLastHalfAreKept(t *testing.T) {
+func TestHeadAndTailAreKept(t *testing.T) {
 	const limit = 64 << 10
 	shelf := newShelf(t)
 	c := collector(t, output.Config{Sink: shelf, Limit: limit}).Capture(run1, 1)
@@ -319,9 +319,9 @@ func TestFirstAndLastHalfAreKept(t *testing.T) {
 	}
 }
 
-// TestWhatIsKeptAgreesWithAModel writes at random while the sink fails at
+// TestKeptOutputMatchesAModel writes at random while the sink fails at
 // random, and compares what is stored with all that was written.
-func TestWhatIsKeptAgreesWithAModel(t *testing.T) {
+func TestKeptOutputMatchesAModel(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { compareWithModel(t, rand.New(rand.NewPCG(seed, 0))) })
@@ -454,7 +454,7 @@ func timeAt(pieces []written, offset int64) time.Time {
 	panic("beyond the end")
 }
 
-func TestSlowSinkHoldsUpNobody(t *testing.T) {
+func TestSlowSinkBlocksNoWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shelf := newShelf(t)
 		shelf.before = func(ctx context.Context) error {
@@ -484,7 +484,7 @@ func TestSlowSinkHoldsUpNobody(t *testing.T) {
 	})
 }
 
-func TestTroubleWithTheSinkIsLoggedOnce(t *testing.T) {
+func TestSinkFailureIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shelf := newShelf(t)
 		var trouble atomic.Bool
@@ -518,7 +518,7 @@ func TestTroubleWithTheSinkIsLoggedOnce(t *testing.T) {
 	})
 }
 
-func TestSinkThatFailsIsLeftInPeace(t *testing.T) {
+func TestFailingSinkBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shelf := newShelf(t)
 		calls := 0
@@ -536,7 +536,7 @@ func TestSinkThatFailsIsLeftInPeace(t *testing.T) {
 	})
 }
 
-func TestOneAttemptThatTheSinkRefusesHoldsUpNoOther(t *testing.T) {
+func TestRefusedAttemptBlocksNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shelf := newShelf(t)
 		picky := pickySink{shelf, run1}
@@ -579,7 +579,7 @@ func (s pickySink) Append(ctx context.Context, chunks []output.Chunk) error {
 	return s.shelf.Append(ctx, chunks)
 }
 
-func TestMemoryIsBoundedForAllTogether(t *testing.T) {
+func TestTotalMemoryIsBounded(t *testing.T) {
 	const memory, runs, limit = 1 << 20, 200, 64 << 10
 	collector := collector(t, output.Config{Limit: limit, MemoryMax: memory})
 	quiet := collector.Capture(run2, 1)
@@ -613,7 +613,7 @@ func TestMemoryIsBoundedForAllTogether(t *testing.T) {
 	}
 }
 
-func TestFewBytesASecondMakeABoundedNumberOfChunks(t *testing.T) {
+func TestSlowOutputMakesABoundedNumberOfChunks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shelf := newShelf(t)
 		collector := collector(t, output.Config{Sink: shelf, Limit: 8 << 10})
@@ -662,7 +662,7 @@ func TestOutputIsReadableWithinASecondWhenTheClockIsSetBack(t *testing.T) {
 	})
 }
 
-func TestStreamsMayBeWrittenAtOnce(t *testing.T) {
+func TestStreamsMayBeWrittenConcurrently(t *testing.T) {
 	shelf := newShelf(t)
 	collector := collector(t, output.Config{Sink: shelf})
 	stop := start(collector)
@@ -691,7 +691,7 @@ func TestStreamsMayBeWrittenAtOnce(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewRefusesBadConfigurations(t *testing.T) {
 	if _, err := output.New(output.Config{}); err == nil {
 		t.Error("no sink")
 	}

@@ -25,7 +25,7 @@ func sample(t testing.TB) output.Chunk {
 	return chunks[0]
 }
 
-func TestReaderShows(t *testing.T) {
+func TestReaderShowsStoredOutput(t *testing.T) {
 	chunk := sample(t)
 	later := chunk
 	later.Seq, later.Offset = 9, 12_345_678
@@ -64,7 +64,7 @@ func TestReaderShows(t *testing.T) {
 	}
 }
 
-func TestReadingInStepsShowsTheSame(t *testing.T) {
+func TestReadingInStepsGivesTheSame(t *testing.T) {
 	chunk := sample(t)
 	whole := read(t, &output.Reader{}, chunk)
 	for from := range int64(len(whole)) + 1 {
@@ -119,7 +119,7 @@ func readWith(r *output.Reader, c *output.Chunk) result {
 	return result{string(text), err}
 }
 
-func TestDamagedChunkIsPassedOver(t *testing.T) {
+func TestDamagedChunkIsSkipped(t *testing.T) {
 	good := sample(t)
 	var bomb bytes.Buffer
 	bomb.WriteByte(1)

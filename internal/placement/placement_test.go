@@ -72,7 +72,7 @@ func TestShardsKnowTheirIndexAndTotal(t *testing.T) {
 	}
 }
 
-func TestWithoutANodeTheRunIsPlannedAllTheSame(t *testing.T) {
+func TestRunIsPlannedWithoutAnEligibleNode(t *testing.T) {
 	for _, strategy := range []job.Strategy{job.StrategyAny, job.StrategyBroadcast, job.StrategyHash} {
 		runs, reason := Runs(Request{Place: job.Place{Strategy: strategy}}, nil)
 		if len(runs) != 1 || !runs[0].Session.IsZero() || reason == "" {
@@ -84,7 +84,7 @@ func TestWithoutANodeTheRunIsPlannedAllTheSame(t *testing.T) {
 	}
 }
 
-func TestLabelsAndHandlersDecideWhoMay(t *testing.T) {
+func TestLabelsAndHandlersDecideEligibility(t *testing.T) {
 	live := nodes("a", "b", "c")
 	live[0].Labels = map[string]string{"zone": "x"}
 	live[1].Labels = map[string]string{"zone": "x", "gpu": "yes"}
@@ -113,7 +113,7 @@ func TestLabelsAndHandlersDecideWhoMay(t *testing.T) {
 	}
 }
 
-func TestAWorkerOfANamespaceTakesNoJobsOfAnotherOne(t *testing.T) {
+func TestWorkerBoundToANamespaceRefusesOtherJobs(t *testing.T) {
 	live := nodes("far", "near")
 	live[0].Labels = map[string]string{job.LabelWorker: "edge", job.LabelWorkerNamespace: "web"}
 	live[0].Roles = append(live[0].Roles, store.RoleBound)
@@ -135,7 +135,7 @@ func TestAWorkerOfANamespaceTakesNoJobsOfAnotherOne(t *testing.T) {
 	}
 }
 
-func TestAnyPrefersTheLessLoadedOfTwo(t *testing.T) {
+func TestAnyPrefersTheLessLoadedOfTwoNodes(t *testing.T) {
 	live := nodes("a", "b")
 	live[0].Load.Running = 10
 	count := map[string]int{}
@@ -148,7 +148,7 @@ func TestAnyPrefersTheLessLoadedOfTwo(t *testing.T) {
 	}
 }
 
-func TestHowFullANodeIsGoesByItsCapacity(t *testing.T) {
+func TestLoadIsRelativeToCapacity(t *testing.T) {
 	live := nodes("a", "b")
 	live[0].Load.Running, live[0].Capacity = 10, 100
 	live[1].Load.Running, live[1].Capacity = 5, 10
@@ -173,7 +173,7 @@ func TestHashSpreadsShards(t *testing.T) {
 	}
 }
 
-func TestHashMovesOnlyWhatItMust(t *testing.T) {
+func TestHashMovesFewRunsWhenNodesChange(t *testing.T) {
 	three, four := nodes("a", "b", "c"), nodes("a", "b", "c", "d")
 	moved := 0
 	for i := range 1000 {
@@ -223,7 +223,7 @@ func TestEachPartitionHasOnePlanner(t *testing.T) {
 	}
 }
 
-func TestOnlyThePartitionsOfAPlannerThatGoesMove(t *testing.T) {
+func TestOnlyPartitionsOfAGonePlannerMove(t *testing.T) {
 	all := planners(4)
 	gone := Partitions(all[0].ID, all)
 	for _, s := range all[1:] {
@@ -236,13 +236,13 @@ func TestOnlyThePartitionsOfAPlannerThatGoesMove(t *testing.T) {
 	}
 }
 
-func TestAPlannerThatDoesNotKnowOfItselfPlans(t *testing.T) {
+func TestPlannerMissingFromItsListStillPlans(t *testing.T) {
 	if got := Partitions(job.ID{1}, nil); got != store.AllPartitions {
 		t.Error("alone it does not plan everything")
 	}
 }
 
-func TestAShareIsWhatPartitionsSays(t *testing.T) {
+func TestShareMatchesPartitions(t *testing.T) {
 	all := nodes("a", "b", "c")
 	for i := range all {
 		all[i].Roles = []string{store.RolePlanner}
@@ -261,7 +261,7 @@ func TestAShareIsWhatPartitionsSays(t *testing.T) {
 	}
 }
 
-func TestAnyPutsTogetherWhatItIsTold(t *testing.T) {
+func TestAnyKeepsRelatedRunsTogether(t *testing.T) {
 	live := nodes("a", "b", "c", "d")
 	on := func(strategy job.Strategy, with time.Time) map[job.ID]int {
 		used := map[job.ID]int{}
@@ -282,7 +282,7 @@ func TestAnyPutsTogetherWhatItIsTold(t *testing.T) {
 	}
 }
 
-func TestAnyStaysNearWhileOthersHaveNotMuchLessToDo(t *testing.T) {
+func TestAnyStaysLocalUntilOthersAreMuchLessLoaded(t *testing.T) {
 	on := func(r Request, ready ...int) map[string]int {
 		live := nodes("a", "b", "c", "d")
 		for i, n := range ready {

@@ -235,7 +235,7 @@ func seconds(from time.Time, list []time.Time) (s []int) {
 	return s
 }
 
-func TestEachOccurrenceIsPlannedOnceAndInTime(t *testing.T) {
+func TestOccurrencesArePlannedOnceAndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put(`{name: j, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
@@ -255,7 +255,7 @@ func TestEachOccurrenceIsPlannedOnceAndInTime(t *testing.T) {
 	})
 }
 
-func TestAPlanWhoseAnswerWasLostDoublesAndLosesNothing(t *testing.T) {
+func TestPlanWithALostAnswerNeitherDoublesNorLosesRuns(t *testing.T) {
 	for _, made := range []bool{true, false} {
 		t.Run(fmt.Sprintf("made=%t", made), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -281,7 +281,7 @@ func TestAPlanWhoseAnswerWasLostDoublesAndLosesNothing(t *testing.T) {
 	}
 }
 
-func TestTwoPlannersOfOneJobDoNoHarm(t *testing.T) {
+func TestTwoPlannersOfOneJobAreHarmless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newRig(t), newRig(t)
 		b.memory, b.store = a.memory, &between{Store: a.memory}
@@ -362,7 +362,7 @@ func TestChangesOfJobsAreFollowed(t *testing.T) {
 	})
 }
 
-func TestRunsAreNotPlacedByWhoDoesNotPlanTheirJobs(t *testing.T) {
+func TestOnlyThePlannerOfAJobPlacesItsRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		a, b := r.inTwoPartitions()
@@ -387,7 +387,7 @@ func TestRunsAreNotPlacedByWhoDoesNotPlanTheirJobs(t *testing.T) {
 	})
 }
 
-func TestDowntimeIsPlannedByThePolicyAndRecorded(t *testing.T) {
+func TestDowntimeFollowsTheMissedPolicyAndIsRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put(`{name: j, schedule: {cron: "*/10 * * * * *"}, run: {shell: x}, policy: {missed: latest, late_by: 1h}}`)
@@ -406,7 +406,7 @@ func TestDowntimeIsPlannedByThePolicyAndRecorded(t *testing.T) {
 	})
 }
 
-func TestAJobWithoutAnyMoreOccurrencesIsCompleted(t *testing.T) {
+func TestJobWithoutFurtherOccurrencesIsCompleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put(`{name: j, schedule: {cron: "*/10 * * * * *", max_runs: 2}, run: {shell: x}}`)
@@ -423,7 +423,7 @@ func TestAJobWithoutAnyMoreOccurrencesIsCompleted(t *testing.T) {
 }
 
 // Of what is past when a job is put no occurrence is planned that would be the last.
-func TestAJobThatNeverFallsDueAnyMoreIsCompletedAtOnce(t *testing.T) {
+func TestJobThatNeverFallsDueAgainIsCompletedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t) // its clock begins with the year 2000
 		state := func(j *store.Job) job.JobState {
@@ -458,7 +458,7 @@ func TestAJobThatNeverFallsDueAnyMoreIsCompletedAtOnce(t *testing.T) {
 	})
 }
 
-func TestTheClockMayBeSet(t *testing.T) {
+func TestPlannerFollowsClockSteps(t *testing.T) {
 	for _, step := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(step.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -491,7 +491,7 @@ func TestTheClockMayBeSet(t *testing.T) {
 	}
 }
 
-func TestAChangeIsPlannedWhenItIsHintedAtOrAskedFor(t *testing.T) {
+func TestChangesArePlannedOnHintOrRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.start()
@@ -509,7 +509,7 @@ func TestAChangeIsPlannedWhenItIsHintedAtOrAskedFor(t *testing.T) {
 	})
 }
 
-func TestOneRoundAnswersAllWhoAskForOne(t *testing.T) {
+func TestOneRoundAnswersAllCallersOfSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.start()
@@ -544,7 +544,7 @@ func TestOneRoundAnswersAllWhoAskForOne(t *testing.T) {
 	})
 }
 
-func TestSyncSaysThatItFailed(t *testing.T) {
+func TestSyncReportsItsFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.start()
@@ -566,7 +566,7 @@ func TestSyncSaysThatItFailed(t *testing.T) {
 	})
 }
 
-func TestRunsWithoutANodeArePlacedWhenThereIsOne(t *testing.T) {
+func TestUnplacedRunsArePlacedWhenANodeFits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		sessions := *r.live.Load()
@@ -593,7 +593,7 @@ func TestRunsWithoutANodeArePlacedWhenThereIsOne(t *testing.T) {
 }
 
 // The store would refuse other nodes, so that the run never started.
-func TestWhatBelongsToANodeIsPlacedOnItsNewSession(t *testing.T) {
+func TestBoundRunsFollowTheirNodeToItsNewSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		ctx := context.Background()
@@ -631,7 +631,7 @@ func TestWhatBelongsToANodeIsPlacedOnItsNewSession(t *testing.T) {
 	})
 }
 
-func TestAManyTimesMissedJobDoesNotHoldUpTheOthers(t *testing.T) {
+func TestJobWithManyMissedOccurrencesDelaysNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		var long []*store.Job
@@ -667,7 +667,7 @@ func TestAManyTimesMissedJobDoesNotHoldUpTheOthers(t *testing.T) {
 	})
 }
 
-func TestRunsThatFitNoNodeDoNotHideOthers(t *testing.T) {
+func TestUnplaceableRunsDoNotHideOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		trigger := func(j *store.Job, first, n int) {
@@ -697,7 +697,7 @@ func TestRunsThatFitNoNodeDoNotHideOthers(t *testing.T) {
 }
 
 // Of a paused job the planner keeps nothing, and reads where it may run.
-func TestRunsByHandOfPausedJobsArePlacedWhereTheyMayRun(t *testing.T) {
+func TestHandStartedRunsOfPausedJobsArePlaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		var jobs []*store.Job

@@ -26,7 +26,7 @@ func away(t *testing.T, n int, missed job.Missed, long time.Duration) (list []st
 	return list
 }
 
-func TestJobsWhoseRunsWaitForEachOtherTakeTurns(t *testing.T) {
+func TestJobsWithQueuedRunsTakeTurns(t *testing.T) {
 	for _, c := range []struct {
 		overlap job.Overlap
 		jobs    int
@@ -129,7 +129,7 @@ func newWaiting(jobs []store.PlannedJob) *waiting {
 // jobsInTheLongest is so many that a minute of theirs is not much beside the bounds.
 const jobsInTheLongest = 30
 
-func TestWhatWasMissedIsPlannedAsItIsRun(t *testing.T) {
+func TestBacklogIsPlannedAsItRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting(away(t, jobsInTheLongest, job.MissedAll, 2*time.Hour))
 		other := active(t, 1000, "* * * * * *")
@@ -193,7 +193,7 @@ func TestWhatWasMissedIsPlannedAsItIsRun(t *testing.T) {
 }
 
 // From few that wait to as many as fast nodes run it does not take long.
-func TestFastNodesAreGivenMuchSoon(t *testing.T) {
+func TestFastNodesReceiveLargerShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting(away(t, jobsInTheLongest, job.MissedAll, 2*time.Hour))
 		p := newPlanner(&w.fake)
@@ -205,7 +205,7 @@ func TestFastNodesAreGivenMuchSoon(t *testing.T) {
 }
 
 // What is planned with what was missed and is on time is not taken for what was run.
-func TestTheEndOfWhatWasMissedIsPlannedAsItIsRun(t *testing.T) {
+func TestTailOfTheBacklogIsPlannedAsItRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const jobs, rate = 100, 200
 		w := newWaiting(away(t, jobs, job.MissedAll, engine.OnTime+5*time.Second))
@@ -227,7 +227,7 @@ func TestTheEndOfWhatWasMissedIsPlannedAsItIsRun(t *testing.T) {
 }
 
 // What nodes catch up of a job together they do in turns, one after the other.
-func TestWhatOneDecisionCatchesUpGoesToOneNode(t *testing.T) {
+func TestOneCatchUpDecisionGoesToOneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting(away(t, jobsInTheLongest, job.MissedAll, 2*time.Hour))
 		p := newPlanner(&w.fake)
@@ -252,7 +252,7 @@ func TestWhatOneDecisionCatchesUpGoesToOneNode(t *testing.T) {
 
 // So the calls of two nodes, of the one that plans a job and of the one that runs it, do
 // not wait for each other.
-func TestWhatIsCaughtUpGoesToTheNodeThatPlansIt(t *testing.T) {
+func TestCatchUpRunsGoToTheirPlanner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting(append(away(t, jobsInTheLongest, job.MissedAll, 2*time.Hour), active(t, 1000, "* * * * * *")))
 		p := newPlanner(&w.fake)
@@ -287,7 +287,7 @@ func twoWorkers() []store.Session {
 
 // Others than missed: all make at most one run for a gap, however long: a wait would make
 // two gaps one.
-func TestOnlyWhatIsCaughtUpInFullWaits(t *testing.T) {
+func TestOnlyFullCatchUpsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting(away(t, 10, job.MissedLatest, time.Hour))
 		w.backlog = func() (map[job.ID]int, error) { return map[job.ID]int{{1}: backlogMax}, nil }
@@ -299,7 +299,7 @@ func TestOnlyWhatIsCaughtUpInFullWaits(t *testing.T) {
 	})
 }
 
-func TestTheBacklogIsDividedAmongPlannersAndNodes(t *testing.T) {
+func TestBacklogIsDividedAmongPlannersAndNodes(t *testing.T) {
 	half := store.AllPartitions
 	half[0], half[1] = 0, 0
 	worker := func(n byte) store.Session {
@@ -337,7 +337,7 @@ func TestTheBacklogIsDividedAmongPlannersAndNodes(t *testing.T) {
 }
 
 // A planner that had nothing to plan for a moment begins anew.
-func TestThereIsRoomWhenPartitionsComeBack(t *testing.T) {
+func TestReturnedPartitionsFreeBacklogRoom(t *testing.T) {
 	p := newPlanner(&fake{})
 	for _, c := range []struct {
 		mine store.Partitions
@@ -351,7 +351,7 @@ func TestThereIsRoomWhenPartitionsComeBack(t *testing.T) {
 }
 
 // As many may wait as the nodes run in a while: by how many they have run of late.
-func TestTheBacklogIsOfAsLongAsItTakes(t *testing.T) {
+func TestBacklogCoversABoundedTime(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
 		name  string
@@ -395,7 +395,7 @@ func TestTheBacklogIsOfAsLongAsItTakes(t *testing.T) {
 
 // What is to be caught up is decided once, however long the rest of it waits, unless the
 // job is changed.
-func TestWhatIsCaughtUpIsDecidedOnce(t *testing.T) {
+func TestCatchUpIsDecidedOnce(t *testing.T) {
 	const limit = 3 * catchUpMost
 	for _, c := range []struct {
 		name         string
@@ -452,7 +452,7 @@ func TestWhatIsCaughtUpIsDecidedOnce(t *testing.T) {
 	}
 }
 
-func TestAStoreThatCannotCountHoldsNothingForGood(t *testing.T) {
+func TestFailedCountDoesNotBlockTheBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting(away(t, 3, job.MissedAll, time.Hour))
 		fails := true
@@ -477,7 +477,7 @@ func TestAStoreThatCannotCountHoldsNothingForGood(t *testing.T) {
 	})
 }
 
-func TestAnEditOrAClockThatStepsLosesNothingThatWaits(t *testing.T) {
+func TestEditsAndClockStepsKeepTheBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting(away(t, jobsInTheLongest, job.MissedAll, 2*time.Hour))
 		p := newPlanner(&w.fake)

@@ -14,7 +14,7 @@ import (
 
 // A node that cannot read for longer than the store remembers what was deleted finds out
 // by counting.
-func TestAJobThatWasDeletedLongAgoIsForgotten(t *testing.T) {
+func TestLongDeletedJobIsEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		gone := r.put(`{name: gone, schedule: {cron: "*/5 * * * * *"}, run: {shell: x}}`)
@@ -49,7 +49,7 @@ func TestAJobThatWasDeletedLongAgoIsForgotten(t *testing.T) {
 	})
 }
 
-func TestPlanningDoesNotWaitForTheStoreToCount(t *testing.T) {
+func TestPlanningDoesNotWaitForTheStoreToCountJobs(t *testing.T) {
 	for _, err := range []error{nil, errAway} {
 		t.Run(fmt.Sprint(err), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestPlanningDoesNotWaitForTheStoreToCount(t *testing.T) {
 	}
 }
 
-func TestJobsThatChangeWhileTheyAreCountedAreNotReadAgain(t *testing.T) {
+func TestChangesDuringACountCauseNoFullRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		const text = `{name: j, schedule: {cron: "*/5 * * * * *"}, run: {shell: x%d}}`
@@ -99,7 +99,7 @@ func TestJobsThatChangeWhileTheyAreCountedAreNotReadAgain(t *testing.T) {
 	})
 }
 
-func TestAnEditThatLeavesTheScheduleAloneLeavesThePlan(t *testing.T) {
+func TestEditsOutsideTheScheduleKeepThePlan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		text := `{name: j, schedule: {cron: "*/5 * * * * *", max_runs: 12}, run: {shell: x%d}}`
@@ -116,7 +116,7 @@ func TestAnEditThatLeavesTheScheduleAloneLeavesThePlan(t *testing.T) {
 	})
 }
 
-func TestACalendarIsReadAgainWhenItChanges(t *testing.T) {
+func TestChangedCalendarIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		calendar := func(dates string) {
@@ -148,7 +148,7 @@ func TestACalendarIsReadAgainWhenItChanges(t *testing.T) {
 	})
 }
 
-func TestACalendarThatIsMadeAgainIsAnother(t *testing.T) {
+func TestRecreatedCalendarIsANewOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		calendar := func(date string) {
@@ -179,7 +179,7 @@ func TestACalendarThatIsMadeAgainIsAnother(t *testing.T) {
 	})
 }
 
-func TestACalendarThatChangesBetweenTwoPagesIsReadAgain(t *testing.T) {
+func TestCalendarChangedBetweenPagesIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		calendar := func(date string) {
@@ -208,7 +208,7 @@ func TestACalendarThatChangesBetweenTwoPagesIsReadAgain(t *testing.T) {
 	})
 }
 
-func TestAllPagesOfChangesAreRead(t *testing.T) {
+func TestEveryPageOfChangesIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		// A planner reads some thousand at a time.

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestOnlyItsPartitionsArePlannedAndAllAreKnown(t *testing.T) {
+func TestPlannerPlansItsOwnPartitionsAndKnowsAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		a, b := r.inTwoPartitions()
@@ -28,7 +28,7 @@ func TestOnlyItsPartitionsArePlannedAndAllAreKnown(t *testing.T) {
 	})
 }
 
-func TestPartitionsThatAreGainedArePlannedFromWhereTheyAre(t *testing.T) {
+func TestGainedPartitionsContinueFromTheirCursors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		a, b := r.inTwoPartitions()
@@ -92,7 +92,7 @@ func (r *rig) plannedUpTo(j *store.Job, want time.Time) {
 	}
 }
 
-func TestOfPartitionsThatAreGainedOnlyWhatMayHaveMovedIsReadAndTheMostUrgentFirst(t *testing.T) {
+func TestGainedPartitionsReadOnlyMovedJobsMostUrgentFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t) // its clock begins at midnight
 		jobs := r.minutes(20)
@@ -128,7 +128,7 @@ func TestOfPartitionsThatAreGainedOnlyWhatMayHaveMovedIsReadAndTheMostUrgentFirs
 
 // The store's clock was put back after entries had left the queue by it, and nobody has
 // noticed on this machine.
-func TestPartitionsThatAreGainedAfterTheClockWasPutBackArePlanned(t *testing.T) {
+func TestPartitionsGainedAfterTheClockWentBackArePlanned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		jobs := r.minutes(3)
@@ -149,7 +149,7 @@ func TestPartitionsThatAreGainedAfterTheClockWasPutBackArePlanned(t *testing.T) 
 	})
 }
 
-func TestAJobIsNotSaidToBePlannedBeforeItIsKnownHowFar(t *testing.T) {
+func TestSyncWaitsForTheCursorOfAJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		a, b := r.inTwoPartitions()
@@ -174,7 +174,7 @@ func TestAJobIsNotSaidToBePlannedBeforeItIsKnownHowFar(t *testing.T) {
 	})
 }
 
-func TestWhatIsGainedOrGivenUpBeforeAllIsRead(t *testing.T) {
+func TestPartitionsMayMoveBeforeTheyAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		a, b := r.inTwoPartitions()
@@ -200,7 +200,7 @@ func TestWhatIsGainedOrGivenUpBeforeAllIsRead(t *testing.T) {
 }
 
 // Where another one has planned many of its jobs, as after a time without a session.
-func TestJobsThatHaveMovedAreReadTogether(t *testing.T) {
+func TestMovedJobsAreReadInOneBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		var jobs []*store.Job
@@ -224,7 +224,7 @@ func TestJobsThatHaveMovedAreReadTogether(t *testing.T) {
 	})
 }
 
-func TestPartitionsThatCouldNotBeReadAreReadAgain(t *testing.T) {
+func TestFailedReadsOfPartitionsAreRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		a, b := r.inTwoPartitions()

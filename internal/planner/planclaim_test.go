@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestWhatIsDueAndForThisNodeIsClaimedWithThePlan(t *testing.T) {
+func TestDueRunsOfThisNodeAreClaimedWithTheirPlan(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	self, other, token := job.ID{1}, job.ID{2}, job.ID{9}
 	run := func(n byte, session job.ID, due time.Duration) store.NewRun {

@@ -142,7 +142,7 @@ func active(t testing.TB, n int, expr string) store.PlannedJob {
 	return store.PlannedJob{UID: uid(n), Epoch: 1, Version: 1, Active: true, Cursor: time.Now(), Timing: timingOf(t, expr)}
 }
 
-func TestWhatANodeHasLeftIsPlacedBeforeWhatItHasMissedIsPlanned(t *testing.T) {
+func TestRunsOfAGoneNodeArePlacedBeforeItsBacklogIsPlanned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{jobs: []store.PlannedJob{active(t, 1, "* * * * *")}}
 		f.jobs[0].Cursor = time.Now().Add(-time.Hour)
@@ -154,7 +154,7 @@ func TestWhatANodeHasLeftIsPlacedBeforeWhatItHasMissedIsPlanned(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBePlacedIsInNobodysWay(t *testing.T) {
+func TestUnplaceableRunsBlockNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{jobs: []store.PlannedJob{active(t, 1, "* * * * *")}, unplaced: errors.New("unreadable")}
 		run(newPlanner(f), 2*time.Minute)
@@ -164,7 +164,7 @@ func TestWhatCannotBePlacedIsInNobodysWay(t *testing.T) {
 	})
 }
 
-func TestAJobThatHasHadItsMaxRunsIsCompletedAtOnce(t *testing.T) {
+func TestJobIsCompletedAtOnceAfterItsMaxRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &job.Job{Name: "j", Schedule: job.Schedule{Every: job.Duration(24 * time.Hour), MaxRuns: 2}, Run: job.RunSpec{Handler: &job.Handler{Name: "h"}}}
 		text, err := engine.TimingText(j.WithDefaults(job.Defaults{}), nil)
@@ -211,7 +211,7 @@ func TestRunsArePlannedAheadOnceAndPlaced(t *testing.T) {
 	})
 }
 
-func TestARefusedItemIsPlannedFromWhereTheCursorIs(t *testing.T) {
+func TestRefusedItemIsReplannedFromTheCursor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{jobs: []store.PlannedJob{active(t, 1, "*/10 * * * * *")}}
 		f.cursor = time.Now().Add(30 * time.Second)
@@ -230,7 +230,7 @@ func TestARefusedItemIsPlannedFromWhereTheCursorIs(t *testing.T) {
 	})
 }
 
-func TestWhatTheStoreDidNotTakeIsPlannedLater(t *testing.T) {
+func TestRejectedItemsAreReplanned(t *testing.T) {
 	for name, refuse := range map[string]func() (store.PlanOutcome, error){
 		"the store fails":     func() (store.PlanOutcome, error) { return 0, errors.New("away") },
 		"its clock is behind": func() (store.PlanOutcome, error) { return store.TooFar, nil },
@@ -260,7 +260,7 @@ func TestWhatTheStoreDidNotTakeIsPlannedLater(t *testing.T) {
 }
 
 // A standby that takes over may not have got what was acknowledged last.
-func TestWhatAStoreThatWasAwayHasLostIsPlannedAgain(t *testing.T) {
+func TestStepsLostInAnOutageAreReplanned(t *testing.T) {
 	for name, fails := range map[string]bool{"a call fails": true, "the store says so": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -294,7 +294,7 @@ func TestWhatAStoreThatWasAwayHasLostIsPlannedAgain(t *testing.T) {
 	}
 }
 
-func TestAllJobsThatAreGainedAreReadWithoutARest(t *testing.T) {
+func TestGainedJobsAreReadWithoutBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 2*page + 1
 		f := &fake{}
@@ -341,7 +341,7 @@ func (b *batches) Plan(ctx context.Context, session job.ID, items []store.PlanIt
 	return b.fake.Plan(ctx, session, items)
 }
 
-func TestACrowdIsPlannedLaneByLaneAndNobodyWaitsForLong(t *testing.T) {
+func TestCrowdIsPlannedLaneByLaneWithoutLongWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3 * laneEntries
 		b := &batches{}
@@ -387,7 +387,7 @@ func TestACrowdIsPlannedLaneByLaneAndNobodyWaitsForLong(t *testing.T) {
 	})
 }
 
-func TestJobsThatChangeOrGoAreFollowed(t *testing.T) {
+func TestChangedAndDeletedJobsAreFollowed(t *testing.T) {
 	tb := newTable()
 	compile := newPlanner(&fake{}).compile
 	hourly, daily := timingOf(t, "0 * * * *"), timingOf(t, "0 0 * * *")
@@ -415,7 +415,7 @@ func TestJobsThatChangeOrGoAreFollowed(t *testing.T) {
 	}
 }
 
-func TestAScheduleThatCannotBeReadDelaysNobody(t *testing.T) {
+func TestUnreadableScheduleDelaysNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := active(t, 1, "* * * * * *")
 		bad.Timing = `{"schedule":{"cron":["nonsense"]}}`
@@ -443,7 +443,7 @@ func million(tb testing.TB, n int) []store.PlannedJob {
 	return jobs
 }
 
-func TestAJobCostsAboutAHundredAndTwentyBytes(t *testing.T) {
+func TestPlannedJobUsesAbout120Bytes(t *testing.T) {
 	const n = 200_000
 	jobs := million(t, n)
 	before := heap()

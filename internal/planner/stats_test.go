@@ -8,7 +8,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestStatsSayHowFarAheadAllJobsArePlanned(t *testing.T) {
+func TestStatsShowHowFarAheadJobsArePlanned(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	p := New(Config{LookAhead: 15 * time.Second, Now: func() time.Time { return now }})
 	p.table.timings = []timing{{jobs: 3}}

@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-func TestJobsOfEqualSchedulesShareATiming(t *testing.T) {
+func TestEqualSchedulesShareATiming(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		a := r.put(`{name: a, schedule: {cron: "0 * * * *"}, run: {shell: x}}`)

@@ -26,7 +26,7 @@ func pages(p *Planner, at time.Time, n int) (all []engine.Upcoming) {
 	}
 }
 
-func TestJobsComeInTheOrderInWhichTheyFallDue(t *testing.T) {
+func TestJobsAreOrderedByDueTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 2))
 		f := &fake{}
@@ -82,7 +82,7 @@ func TestJobsComeInTheOrderInWhichTheyFallDue(t *testing.T) {
 	})
 }
 
-func TestATimingThatIsReplacedIsNotTakenForTheOneBefore(t *testing.T) {
+func TestReplacedTimingIsNotReused(t *testing.T) {
 	f := &fake{jobs: []store.PlannedJob{active(t, 1, "0 3 * * *")}}
 	p := newPlanner(f)
 	if err := p.refresh(context.Background()); err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // The example shows that the protocol is enough to write a worker.
-func TestTheWorkerInPythonRunsJobs(t *testing.T) {
+func TestPythonWorkerRunsJobs(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Fatal("this test runs a worker in Python: install python3:", err)

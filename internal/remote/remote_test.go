@@ -196,7 +196,7 @@ func newNetwork() *network {
 }
 
 // Whatever is asked over HTTP has the answer that the store has given in this process.
-func TestTheContractOverHTTPIsTheContractOnTheStore(t *testing.T) {
+func TestHTTPContractEqualsTheStoreContract(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -348,7 +348,7 @@ func text(t *testing.T, j *job.Job) string {
 }
 
 // A worker is given nothing that is not for it, whatever it asks for.
-func TestAWorkerSeesAndDoesNothingBesideItsPart(t *testing.T) {
+func TestWorkerTokenReachesNothingElse(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -442,7 +442,7 @@ func (w *world) eligible(session job.ID, j *store.Job) bool {
 	return false
 }
 
-func TestAWorkerOfAnotherAgeIsToldSo(t *testing.T) {
+func TestWorkerOfAnotherVersionGetsAClearError(t *testing.T) {
 	w := newWorld(t)
 	s, err := service.New(service.Config{Store: w.store, Tokens: w.tokens, Node: "a"})
 	if err != nil {
@@ -493,7 +493,7 @@ func (e *witness) Run(ctx context.Context, a executor.Attempt, out executor.Outp
 
 // Two workers behind a network that cuts, delays, doubles and swallows, servers that go away
 // and come back: each occurrence is recorded once, and no attempt has begun twice.
-func TestWorkersBehindABadNetworkLoseAndDoubleNothing(t *testing.T) {
+func TestWorkersBehindABadNetworkNeitherLoseNorDoubleRuns(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { badNetwork(t, seed) })

@@ -15,7 +15,7 @@ import (
 )
 
 // A worker receives what the job of an attempt names that it runs, and nothing else.
-func TestAWorkerReceivesTheSecretsOfItsAttemptsAlone(t *testing.T) {
+func TestWorkerReceivesOnlyTheSecretsOfItsAttempts(t *testing.T) {
 	w := newWorld(t)
 	values := map[string]string{"BELFRY_SECRET_WEB__DB": "of web", "BELFRY_SECRET_PAY__DB": "of pay"}
 	keeper := &secret.Keeper{Store: w.store, Ring: &secret.Ring{Now: time.Now}, Getenv: func(name string) string { return values[name] }, Now: time.Now}

@@ -70,7 +70,7 @@ func files(t *testing.T, dir string) (list []string) {
 	return list
 }
 
-func TestWhatAServerDoesNotHaveSurvivesTheProcess(t *testing.T) {
+func TestUnreportedResultsSurviveTheProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "spool")
 	s, _ := openSpool(t, dir)
 	if _, err := remote.OpenSpool(dir, nil); err == nil || !strings.Contains(err.Error(), "another process") {
@@ -117,7 +117,7 @@ func TestWhatAServerDoesNotHaveSurvivesTheProcess(t *testing.T) {
 	}
 }
 
-func TestASpoolIsEmptyWhenAllIsReported(t *testing.T) {
+func TestSpoolIsEmptyAfterAllReports(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestASpoolIsEmptyWhenAllIsReported(t *testing.T) {
 	}
 }
 
-func TestDamagedFilesAreSetAsideAndHoldUpNothing(t *testing.T) {
+func TestDamagedSpoolFilesAreSetAside(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "spool")
 	s, log := openSpool(t, dir)
 	good := someResult(t, 5)
@@ -167,7 +167,7 @@ func TestDamagedFilesAreSetAsideAndHoldUpNothing(t *testing.T) {
 	}
 }
 
-func TestAResultThatIsRefusedForEverHoldsUpNoOther(t *testing.T) {
+func TestPermanentlyRefusedResultBlocksNoOther(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "spool")
 	s, log := openSpool(t, dir)
 	bad := someResult(t, 0)
@@ -199,7 +199,7 @@ func TestAResultThatIsRefusedForEverHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-func TestAFullSpoolKeepsResultsWithoutTheirOutput(t *testing.T) {
+func TestFullSpoolKeepsResultsWithoutOutput(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "spool")
 	s, log := openSpool(t, dir)
 	remote.SetSpoolMax(s, 10_000)
@@ -235,7 +235,7 @@ func (e ending) Run(_ context.Context, a executor.Attempt, out executor.Output) 
 
 // An attempt that ends in an outage is reported by the next process, although that begins after
 // others took the attempt for lost.
-func TestAResultOfAnOutageIsReportedByTheNextProcess(t *testing.T) {
+func TestNextProcessReportsResultsOfAnOutage(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprint("late=", late), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "spool")

@@ -43,7 +43,7 @@ func issue(t *testing.T, cert, key string, number int64) {
 	}
 }
 
-func TestACertificateThatIsRenewedIsReadAgain(t *testing.T) {
+func TestRenewedCertificateIsReloaded(t *testing.T) {
 	cert, key := filepath.Join(t.TempDir(), "cert"), filepath.Join(t.TempDir(), "key")
 	var log bytes.Buffer
 	now := time.Now()

@@ -35,7 +35,7 @@ func TestConnectionsLeaveDescriptorsForCommands(t *testing.T) {
 
 // Idle connections, for which no token is needed, neither keep others out nor take the
 // descriptors of commands.
-func TestIdleConnectionsMakeRoomForOthers(t *testing.T) {
+func TestIdleConnectionsAreEvicted(t *testing.T) {
 	const most = 5
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestTheWatchdogLogsTheRunsThatItEnds(t *testing.T) {
+func TestWatchdogLogsTheRunsItEnds(t *testing.T) {
 	lost := store.Ends{Records: []*store.Record{{
 		Run: job.Run{ID: job.ID{1}, Namespace: "web", Name: "j"}, Attempt: job.Attempt{Number: 1, Outcome: job.OutcomeLost, Reason: "its process ended"}, Final: true, Count: 1,
 	}}}

@@ -15,7 +15,7 @@ import (
 )
 
 // Whoever sets a limit must hear that it is a weaker one, and nobody else.
-func TestLimitsOfEachProcessAreToldOfOnce(t *testing.T) {
+func TestProcessLimitsAreLoggedOnce(t *testing.T) {
 	plain := &job.Job{Run: job.RunSpec{Shell: &job.Shell{Command: "true"}}}
 	limited := &job.Job{Run: job.RunSpec{Shell: &job.Shell{Command: "true", Limits: &job.Limits{CPU: 1}}}}
 	for _, c := range []struct {
@@ -52,7 +52,7 @@ func (done) Run(context.Context, executor.Attempt, executor.Output) executor.Res
 
 func (done) Carries() bool { return false }
 
-func TestAJobIsExecutedByWhatItsKindOfWorkIsRegisteredWith(t *testing.T) {
+func TestExecutorsAreChosenByKindOfWork(t *testing.T) {
 	commands, requests := &done{}, &done{}
 	registered := executors{job.WorkShell: commands, job.WorkHTTP: requests}
 	for name, c := range map[string]struct {
@@ -70,7 +70,7 @@ func TestAJobIsExecutedByWhatItsKindOfWorkIsRegisteredWith(t *testing.T) {
 	}
 }
 
-func TestADataDirectoryIsToldApartFromOthersOfThisMachine(t *testing.T) {
+func TestDataDirectoriesOfOneMachineDiffer(t *testing.T) {
 	of := func(dir string) string {
 		t.Helper()
 		machine, err := machineOf(dir)

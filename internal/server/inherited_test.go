@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestWhatTheServerInheritsIsNotHandedOn(t *testing.T) {
+func TestInheritedFilesAreNotPassedToCommands(t *testing.T) {
 	var pipe [2]int
 	if err := syscall.Pipe(pipe[:]); err != nil { // as a parent leaves it open
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestOtherDefaultsAreLogged(t *testing.T) {
+func TestChangedDefaultsAreLogged(t *testing.T) {
 	for name, c := range map[string]struct {
 		told []store.Refill
 		want []string // in the lines

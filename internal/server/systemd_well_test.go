@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func TestSystemdIsNotToldThatAllIsWellWhileItIsNot(t *testing.T) {
+func TestSystemdWatchdogStopsWhileTheServerIsUnwell(t *testing.T) {
 	dir, err := os.MkdirTemp("", "notify") // short enough for the name of a socket
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestSystemdIsNotToldThatAllIsWellWhileItIsNot(t *testing.T) {
 }
 
 // A manager that does not read has room for some lines and no more.
-func TestASystemdThatDoesNotReadHoldsNobodyUp(t *testing.T) {
+func TestUnreadSystemdSocketBlocksNothing(t *testing.T) {
 	dir, err := os.MkdirTemp("", "notify")
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestASystemdThatDoesNotReadHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-func TestWhatSystemdWantsIsReadFromTheEnvironment(t *testing.T) {
+func TestSystemdSettingsComeFromTheEnvironment(t *testing.T) {
 	for _, c := range []struct {
 		pid, usec string
 		within    time.Duration

@@ -54,7 +54,7 @@ func attention(t *testing.T, s *Service, who Caller, namespace string) map[strin
 	return found
 }
 
-func TestAttentionIsForWhatAPersonShouldLookAt(t *testing.T) {
+func TestAttentionListsWhatNeedsAPerson(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})
 	for _, document := range []string{
@@ -137,7 +137,7 @@ func TestAttentionIsForWhatAPersonShouldLookAt(t *testing.T) {
 	}
 }
 
-func TestAListShowsTheRecentRunsOfEachJob(t *testing.T) {
+func TestJobListCarriesRecentRuns(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})
 	for _, document := range []string{`{"name": "a", "run": {"shell": "true"}}`, `{"name": "b", "run": {"shell": "true"}}`} {

@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestCheckSaysWhatADocumentMeansAndChanges(t *testing.T) {
+func TestCheckShowsMeaningAndChangesOfADocument(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})
 	b.put(s, `{"name": "a", "schedule": "0 3 * * *", "run": {"shell": "true"}}`)

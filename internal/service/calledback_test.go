@@ -26,7 +26,7 @@ func (r *recalling) ListActive(ctx context.Context, q store.ActiveQuery) ([]stor
 	return r.Store.ListActive(ctx, q)
 }
 
-func TestAChangeIsAcknowledgedWhenWhatIsAboutToStartWasCalledBack(t *testing.T) {
+func TestChangeIsAcknowledgedAfterImminentStartsAreRecalled(t *testing.T) {
 	edit := func(s *Service, name Name) (Changed, error) {
 		draft, err := ReadDraft([]byte(`{"name": "j", "schedule": {"cron": "* * * * * *"}, "run": {"shell": "false"}}`), "")
 		if err != nil {

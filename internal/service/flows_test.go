@@ -26,7 +26,7 @@ func (b *bench) startStep(s *Service, id job.ID) client.Run {
 	return run
 }
 
-func TestTheStepsOfAFlowLeadToTheirRuns(t *testing.T) {
+func TestFlowStepsLinkToTheirRuns(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})
 	run := b.runOf(s, approvedFlow)

@@ -151,7 +151,7 @@ func (w *watched) over() {
 	}
 }
 
-func TestThoseWhoFollowARunReadItOnceForAll(t *testing.T) {
+func TestFollowersOfARunShareReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clients = 50
 		w := follows(t, "one", true)
@@ -182,7 +182,7 @@ func TestThoseWhoFollowARunReadItOnceForAll(t *testing.T) {
 }
 
 // A run of another node of the store: nothing tells of it.
-func TestARunThatIsElsewhereIsLookedAtLessAndLessOften(t *testing.T) {
+func TestPollOfARunElsewhereBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := follows(t, "another", false)
 		w.follow(5)
@@ -206,7 +206,7 @@ func TestARunThatIsElsewhereIsLookedAtLessAndLessOften(t *testing.T) {
 	})
 }
 
-func TestTheEndOfARunIsToldAtOnce(t *testing.T) {
+func TestEndOfARunIsSentAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := follows(t, "one", true)
 		w.follow(1)
@@ -222,7 +222,7 @@ func TestTheEndOfARunIsToldAtOnce(t *testing.T) {
 }
 
 // What is written between two looks is not lost because the run has ended by then.
-func TestTheLastWordsAreToldHoweverTheEndComes(t *testing.T) {
+func TestLastOutputIsSentHoweverTheRunEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := follows(t, "one", true)
 		ends := func() { w.finish(w.run, job.OutcomeSucceeded, w.wrote(w.run, "the last words\n")...) }
@@ -234,7 +234,7 @@ func TestTheLastWordsAreToldHoweverTheEndComes(t *testing.T) {
 	})
 }
 
-func TestNothingIsKeptForThoseWhoHaveLeft(t *testing.T) {
+func TestFollowStateIsDroppedWithItsLastFollower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := follows(t, "one", true)
 		w.follow(2)
@@ -252,7 +252,7 @@ func TestNothingIsKeptForThoseWhoHaveLeft(t *testing.T) {
 	})
 }
 
-func TestTheEndOfAnAttemptIsToldAtOnce(t *testing.T) {
+func TestEndOfAnAttemptIsSentAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := follows(t, "one", true)
 		w.starts(`{"name": "again", "run": {"shell": "true"}, "policy": {"retry": {"attempts": 1, "backoff": "1h"}}}`)
@@ -275,7 +275,7 @@ type feed struct{ events.Feed }
 func (f *feed) Events(ctx context.Context) <-chan []store.Event { return f.Follow(ctx) }
 
 // What this process was not told in time may be the end of any run.
-func TestWhoeverFollowsLooksWhenEventsAreLost(t *testing.T) {
+func TestFollowersPollWhenEventsAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := follows(t, "one", false)
 		f := &feed{}
@@ -304,7 +304,7 @@ func TestWhoeverFollowsLooksWhenEventsAreLost(t *testing.T) {
 }
 
 // What is kept for others is bounded, and what is not kept is read by each.
-func TestWhatIsSharedIsBounded(t *testing.T) {
+func TestSharedFollowStateIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := follows(t, "one", true)
 		w.followers.shared.Add(sharedMax) // as much as there may be

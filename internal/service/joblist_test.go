@@ -30,7 +30,7 @@ func (c *reads) JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, err
 }
 
 // A round trip for each of them would take a database some 40 ms.
-func TestJobsByDueTimeAreReadTogether(t *testing.T) {
+func TestJobsByDueTimeAreReadInBatches(t *testing.T) {
 	b := newBench(t)
 	c := &reads{Store: b.store}
 	p := &planned{timings: map[job.ID]forecast.Timing{}}

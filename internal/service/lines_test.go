@@ -88,7 +88,7 @@ func TestLinesOfAnOutput(t *testing.T) {
 	}
 }
 
-func TestManyLinesAreReadFromWhereTheyAre(t *testing.T) {
+func TestLongOutputIsReadByLineIndex(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})
 	b.put(s, `{"name": "a", "run": {"shell": "true"}}`)
@@ -120,7 +120,7 @@ func TestManyLinesAreReadFromWhereTheyAre(t *testing.T) {
 	}
 }
 
-func TestAVeryLongLineIsCut(t *testing.T) {
+func TestOverlongLineIsCut(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})
 	b.put(s, `{"name": "a", "run": {"shell": "true"}}`)

@@ -40,7 +40,7 @@ func text(t *testing.T, s *Service, who Caller, q client.StatsQuery) string {
 	return line
 }
 
-func TestStatsCountWhatHistoryHas(t *testing.T) {
+func TestStatsAgreeWithHistory(t *testing.T) {
 	b := newBench(t)
 	history := &counting{Store: b.store}
 	s := b.serviceOn(Config{Store: history})
@@ -85,7 +85,7 @@ func TestStatsCountWhatHistoryHas(t *testing.T) {
 	}
 }
 
-func TestStatsRefuseSpansThatCannotBeMeant(t *testing.T) {
+func TestStatsRefuseMeaninglessSpans(t *testing.T) {
 	b := newBench(t)
 	s := b.serviceOn(Config{})
 	now := b.clock()
@@ -179,7 +179,7 @@ func (e each) Next(t time.Time) time.Time {
 	return t.Truncate(time.Duration(e)).Add(time.Duration(e))
 }
 
-func TestLoadCountsTheJobsThatTheCallerMaySee(t *testing.T) {
+func TestLoadCountsOnlyVisibleJobs(t *testing.T) {
 	b := newBench(t)
 	p := &planned{timings: map[job.ID]forecast.Timing{}}
 	s := b.serviceOn(Config{Planner: p})

@@ -268,7 +268,7 @@ func open(t *testing.T, dir string) *Node {
 	return n
 }
 
-func TestADeadNodesCommandsEnd(t *testing.T) {
+func TestCommandsOfADeadNodeAreEnded(t *testing.T) {
 	for _, c := range []struct {
 		name, command string
 		grace         time.Duration
@@ -294,7 +294,7 @@ func TestADeadNodesCommandsEnd(t *testing.T) {
 	}
 }
 
-func TestADeathIsReportedAtOnceAndAgainWhenTheCommandsHaveEnded(t *testing.T) {
+func TestDeathIsReportedAtOnceAndAfterTheCommandsEnd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	r := startNode(t, dir, time.Minute, 0, stubborn)
@@ -304,7 +304,7 @@ func TestADeathIsReportedAtOnceAndAgainWhenTheCommandsHaveEnded(t *testing.T) {
 
 // The next node need not wait for the report, which the store may not accept, and the
 // report learns that there is another node.
-func TestTheNextNodeDoesNotWaitForTheReport(t *testing.T) {
+func TestNextNodeDoesNotWaitForTheReport(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	r := startNode(t, dir, time.Minute, 0, stubborn)
@@ -319,7 +319,7 @@ func TestTheNextNodeDoesNotWaitForTheReport(t *testing.T) {
 	reported(t, dir, text+"replaced\n")
 }
 
-func TestANodeThatHasEndedItsSessionIsNotReported(t *testing.T) {
+func TestCleanExitIsNotReportedAsDeath(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	n, err := Open(t.Context(), Config{Dir: dir, Settings: []byte(filepath.Join(dir, reportName))})
@@ -336,7 +336,7 @@ func TestANodeThatHasEndedItsSessionIsNotReported(t *testing.T) {
 	}
 }
 
-func TestAStoppedNodesCommandsEndAtTheFence(t *testing.T) {
+func TestCommandsOfAFrozenNodeEndAtTheFence(t *testing.T) {
 	t.Parallel()
 	const fence = silence
 	const grace = 3 * time.Second // for a shell on a busy machine to say goodbye
@@ -376,7 +376,7 @@ func TestAStoppedNodesCommandsEndAtTheFence(t *testing.T) {
 	}
 }
 
-func TestAWatchdogThatDiesIsReplaced(t *testing.T) {
+func TestDeadWatchdogIsReplaced(t *testing.T) {
 	t.Parallel()
 	r := startNode(t, t.TempDir(), 0, 0, `echo up >&3; sleep 1000`)
 	if err := syscall.Kill(r.wd, syscall.SIGKILL); err != nil {
@@ -388,7 +388,7 @@ func TestAWatchdogThatDiesIsReplaced(t *testing.T) {
 	r.gone()
 }
 
-func TestSignalsToTheNodesGroupLeaveTheWatchdog(t *testing.T) {
+func TestGroupSignalsSpareTheWatchdog(t *testing.T) {
 	t.Parallel()
 	n := open(t, t.TempDir())
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
@@ -410,7 +410,7 @@ func TestSignalsToTheNodesGroupLeaveTheWatchdog(t *testing.T) {
 	}
 }
 
-func TestTheNextNodeEndsWhatAKilledWatchdogLeft(t *testing.T) {
+func TestNextNodeEndsOrphansOfAKilledWatchdog(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	r := startNode(t, dir, 0, 0, `echo up >&3; sleep 1000`)
@@ -428,7 +428,7 @@ func TestTheNextNodeEndsWhatAKilledWatchdogLeft(t *testing.T) {
 	}
 }
 
-func TestTheNextNodeWaitsForTheWatchdog(t *testing.T) {
+func TestNextNodeWaitsForTheWatchdog(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	r := startNode(t, dir, time.Minute, 0, `trap 'sleep 0.3; echo bye >&3; exit' TERM; echo up >&3; while :; do sleep 0.01; done`)
@@ -442,7 +442,7 @@ func TestTheNextNodeWaitsForTheWatchdog(t *testing.T) {
 	}
 }
 
-func TestAFolderHasOneNode(t *testing.T) {
+func TestDirectoryServesOneNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	open(t, dir)
@@ -453,7 +453,7 @@ func TestAFolderHasOneNode(t *testing.T) {
 	}
 }
 
-func TestTheJournalSaysWhatHasBegun(t *testing.T) {
+func TestJournalNamesStartedAttempts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	k := func(number int) Key { return Key{runID, number} }
@@ -497,7 +497,7 @@ func TestTheJournalSaysWhatHasBegun(t *testing.T) {
 	}
 }
 
-func TestTheMarkOfAnAttemptIsForNoOther(t *testing.T) {
+func TestMarkBelongsToOneAttempt(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	n := open(t, dir)
@@ -528,7 +528,7 @@ func TestTheMarkOfAnAttemptIsForNoOther(t *testing.T) {
 	}
 }
 
-func TestAJournalIsBounded(t *testing.T) {
+func TestJournalIsBounded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	n := open(t, dir)
@@ -554,7 +554,7 @@ func TestAJournalIsBounded(t *testing.T) {
 	}
 }
 
-func TestAJournalThatCannotBeReliedOnIsNotComplete(t *testing.T) {
+func TestDoubtfulJournalIsIncomplete(t *testing.T) {
 	t.Parallel()
 	boot, err := bootID()
 	if err != nil {
@@ -605,7 +605,7 @@ func TestAJournalThatCannotBeReliedOnIsNotComplete(t *testing.T) {
 	}
 }
 
-func TestAProcessThatOnlyGotTheNumberIsLeft(t *testing.T) {
+func TestReusedProcessIDIsSpared(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("sleep", "1000")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

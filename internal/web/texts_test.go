@@ -39,7 +39,7 @@ func used(t *testing.T, pattern string, named *regexp.Regexp) map[string]string 
 	return keys
 }
 
-func TestEveryTextThatIsNamedIsThere(t *testing.T) {
+func TestEveryNamedTextExists(t *testing.T) {
 	for _, keys := range []map[string]string{used(t, "templates/*.html", inTemplates), used(t, "*.go", inCode)} {
 		for key, file := range keys {
 			// A key that ends with a dot is completed by a value.
@@ -62,7 +62,7 @@ func TestEveryTextThatIsNamedIsThere(t *testing.T) {
 }
 
 // A text that nothing names is translated in vain.
-func TestEveryTextIsNamed(t *testing.T) {
+func TestEveryTextIsUsed(t *testing.T) {
 	var sources strings.Builder
 	for _, pattern := range []string{"templates/*.html", "*.go"} {
 		files, err := filepath.Glob(pattern)
@@ -135,7 +135,7 @@ func TestScriptsAndStylesAreSmall(t *testing.T) {
 	}
 }
 
-func TestDurationsAreSaidAsPeopleCount(t *testing.T) {
+func TestDurationsReadNaturally(t *testing.T) {
 	for _, c := range []struct {
 		d            time.Duration
 		coarse, took string

@@ -274,7 +274,7 @@ func TestEveryPageIsWrittenInBothLanguages(t *testing.T) {
 	}
 }
 
-func TestAnEmptyServerSaysWhatToDoFirst(t *testing.T) {
+func TestEmptyServerOffersFirstSteps(t *testing.T) {
 	answer := newWorld(t).login("ann").ask("GET", "/", nil)
 	if !strings.Contains(answer.Body.String(), "/jobs/new") {
 		t.Errorf("the first page does not lead to a first job: %s", answer.Body)
@@ -422,7 +422,7 @@ func TestFormsOfOtherPagesAreRefused(t *testing.T) {
 	}
 }
 
-func TestFormsDoWhatTheySay(t *testing.T) {
+func TestFormsPerformTheirAction(t *testing.T) {
 	w := newWorld(t)
 	w.fill()
 	b := w.login("ann")
@@ -618,7 +618,7 @@ func TestAViewerSeesNoButtonsAndIsRefused(t *testing.T) {
 	}
 }
 
-func TestAHolderOfANamespaceSeesNoOther(t *testing.T) {
+func TestNamespaceTokenSeesNoOtherNamespace(t *testing.T) {
 	w := newWorld(t)
 	w.fill()
 	w.grant("shopkeeper", "shop", store.RoleAdmin)
@@ -631,7 +631,7 @@ func TestAHolderOfANamespaceSeesNoOther(t *testing.T) {
 	}
 }
 
-func TestPagesForbidWhatTheyDoNotUse(t *testing.T) {
+func TestPagesCarryAStrictPolicy(t *testing.T) {
 	answer := newWorld(t).login("ann").ask("GET", "/", nil)
 	for name, want := range map[string]string{
 		"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types belfry",
@@ -643,7 +643,7 @@ func TestPagesForbidWhatTheyDoNotUse(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotExistSaysWhatStillWorks(t *testing.T) {
+func TestErrorPagesNameWhatStillWorks(t *testing.T) {
 	w := newWorld(t)
 	w.fill()
 	b := w.login("ann")

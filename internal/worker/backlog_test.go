@@ -51,7 +51,7 @@ func (b *backlogged) add(n byte, due time.Time) {
 	slices.SortFunc(b.runs, func(x, y store.ReadyRun) int { return cmp.Or(x.Due.Compare(y.Due), bytes.Compare(x.ID[:], y.ID[:])) })
 }
 
-func TestALongBacklogIsNotReadAllTheTimeAndNothingIsMissed(t *testing.T) {
+func TestLongBacklogIsPolledRarelyWithoutLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 12_000
 		r := newRig(t)
@@ -125,7 +125,7 @@ func (r *rig) leftLying(session job.ID, n int) (list []store.ReadyRun) {
 	return list
 }
 
-func TestANodeWithABacklogOfItsOwnTakesNothingOver(t *testing.T) {
+func TestNodeWithBacklogStealsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.capacity = 50_000
@@ -154,7 +154,7 @@ func TestANodeWithABacklogOfItsOwnTakesNothingOver(t *testing.T) {
 }
 
 // What it may run of that is found with one call for each batch.
-func TestTheJobsOfWhatOthersLeaveAreReadTogether(t *testing.T) {
+func TestJobsOfStolenRunsAreReadInOneBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		o := &overdue{Store: r.memory}
@@ -183,7 +183,7 @@ func TestTheJobsOfWhatOthersLeaveAreReadTogether(t *testing.T) {
 	})
 }
 
-func TestOfALotThatOthersLeaveEachNodeTakesSomeAtRandom(t *testing.T) {
+func TestStealingNodesPickOverdueRunsAtRandom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.capacity = 50_000
@@ -210,7 +210,7 @@ func TestOfALotThatOthersLeaveEachNodeTakesSomeAtRandom(t *testing.T) {
 	})
 }
 
-func TestWhatWasMissedIsLeftToItsNodeForAMoment(t *testing.T) {
+func TestCatchUpRunsStayWithTheirNodeBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -226,7 +226,7 @@ func TestWhatWasMissedIsLeftToItsNodeForAMoment(t *testing.T) {
 	})
 }
 
-func TestComparingWithASlowStoreRests(t *testing.T) {
+func TestReconcilingBacksOffOnASlowStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		var calls atomic.Int64

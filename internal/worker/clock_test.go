@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestNothingStartsBeforeItsTimeByTheClockOfTheStore(t *testing.T) {
+func TestNoAttemptStartsEarlyByTheStoreClock(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		offset time.Duration        // of the clock of the node
@@ -62,7 +62,7 @@ func TestNothingStartsBeforeItsTimeByTheClockOfTheStore(t *testing.T) {
 	}
 }
 
-func TestAStepOfTheClockMovesWhatIsHeld(t *testing.T) {
+func TestClockStepMovesHeldRuns(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		step  time.Duration
@@ -101,7 +101,7 @@ func TestAStepOfTheClockMovesWhatIsHeld(t *testing.T) {
 	}
 }
 
-func TestAStepOfTheNodesClockMakesNothingEarly(t *testing.T) {
+func TestNodeClockStepStartsNothingEarly(t *testing.T) {
 	for _, step := range []time.Duration{3 * time.Second, time.Hour, -time.Hour} {
 		t.Run(step.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestAStepOfTheNodesClockMakesNothingEarly(t *testing.T) {
 	}
 }
 
-func TestAStepOfTheClockForgetsNoClaim(t *testing.T) {
+func TestClockStepKeepsClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.store.set(func(h *hooks) {
@@ -156,7 +156,7 @@ func TestAStepOfTheClockForgetsNoClaim(t *testing.T) {
 	})
 }
 
-func TestWhatIsClaimedStartsInTimeWhenTheClockIsSet(t *testing.T) {
+func TestClaimedRunsStartOnTimeAfterAClockStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -174,7 +174,7 @@ func TestWhatIsClaimedStartsInTimeWhenTheClockIsSet(t *testing.T) {
 	})
 }
 
-func TestAStoreWhoseClockGoesBackIsNotAskedAllTheTime(t *testing.T) {
+func TestStoreClockGoingBackDoesNotCauseBusyPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.now = time.Now
@@ -194,7 +194,7 @@ func TestAStoreWhoseClockGoesBackIsNotAskedAllTheTime(t *testing.T) {
 	})
 }
 
-func TestTheAnswerToAClaimMakesNothingLateHoweverLongItTakes(t *testing.T) {
+func TestSlowClaimAnswersDelayNoStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -222,7 +222,7 @@ func TestTheAnswerToAClaimMakesNothingLateHoweverLongItTakes(t *testing.T) {
 	})
 }
 
-func TestWhatTheClockOfTheStoreIsSetToCounts(t *testing.T) {
+func TestStoreClockStepIsFollowed(t *testing.T) {
 	for _, step := range []time.Duration{
 		time.Hour, 1500 * time.Millisecond, 20 * time.Millisecond, -20 * time.Millisecond, -1500 * time.Millisecond,
 	} {

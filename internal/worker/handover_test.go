@@ -39,7 +39,7 @@ func (r *rig) handoversOf(run job.ID) []store.Handover {
 	return list
 }
 
-func TestAHandedOverAttemptTakesNoRoom(t *testing.T) {
+func TestHandedOverAttemptUsesNoCapacity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.capacity = 3
@@ -71,7 +71,7 @@ func TestAHandedOverAttemptTakesNoRoom(t *testing.T) {
 
 // The node compares with the store all the time, and the store does not know the attempt for its
 // own: while it is sent, when the session is over, and when the node stops.
-func TestNoNodeLosesWhatItHandsOver(t *testing.T) {
+func TestNodeNeverLosesHandedOverAttempts(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		then func(r *rig)
@@ -109,7 +109,7 @@ func TestNoNodeLosesWhatItHandsOver(t *testing.T) {
 }
 
 // An answer of the store that was true before the handover does not give back what was sent.
-func TestAStaleComparisonGivesBackNothingThatWasHandedOver(t *testing.T) {
+func TestStaleReconcileReleasesNoHandover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.exec.do = hands(0)
@@ -144,7 +144,7 @@ func TestAStaleComparisonGivesBackNothingThatWasHandedOver(t *testing.T) {
 	})
 }
 
-func TestWhatWasNotSentIsGivenBackAndRunsAgain(t *testing.T) {
+func TestUnsentHandoverIsReleasedAndRunsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		tries := 0
@@ -167,7 +167,7 @@ func TestWhatWasNotSentIsGivenBackAndRunsAgain(t *testing.T) {
 	})
 }
 
-func TestACancelledAttemptIsNotHandedOver(t *testing.T) {
+func TestCancelledAttemptIsNotHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		var refused error

@@ -21,7 +21,7 @@ func inLane(lane int) (uid job.ID) {
 	return uid
 }
 
-func TestABatchOfResultsIsOfOneLaneWhereNoOtherCallIs(t *testing.T) {
+func TestResultBatchUsesOneIdleLane(t *testing.T) {
 	q := &results{}
 	var busy lanes.Set
 	busy.Add(0)
@@ -117,7 +117,7 @@ func (c *calls) Finish(ctx context.Context, session job.ID, results []store.Resu
 	return c.herd.Finish(ctx, session, results)
 }
 
-func TestCallsOfABacklogAreAboutDifferentJobs(t *testing.T) {
+func TestConcurrentBacklogCallsCoverDifferentJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 20_000
 		due := time.Now().Add(-time.Minute)

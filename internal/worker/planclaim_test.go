@@ -47,7 +47,7 @@ func (p *planned) with(r *rig, answer error) error {
 	})
 }
 
-func TestWhatAPlanHasClaimedStartsOnceWithoutAClaim(t *testing.T) {
+func TestRunClaimedByItsPlanStartsOnceWithoutAnotherClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.capacity = 6
@@ -73,7 +73,7 @@ func TestWhatAPlanHasClaimedStartsOnceWithoutAClaim(t *testing.T) {
 }
 
 // Whether the step was made or not, each run starts once.
-func TestAPlanWhoseAnswerIsLostIsClaimedWithTheSameTokens(t *testing.T) {
+func TestPlanWithALostAnswerIsClaimedUnderTheSameTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -96,7 +96,7 @@ func TestAPlanWhoseAnswerIsLostIsClaimedWithTheSameTokens(t *testing.T) {
 	})
 }
 
-func TestAWorkerThatLeavesClaimsNothingWithAPlan(t *testing.T) {
+func TestLeavingWorkerClaimsNothingWithAPlan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)

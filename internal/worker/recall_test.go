@@ -13,7 +13,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestWhatWasClaimedAheadIsCalledBackWhenItsJobChanges(t *testing.T) {
+func TestEarlyClaimsAreRecalledWhenTheirJobChanges(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(r *rig, j *store.Job)
@@ -73,7 +73,7 @@ func TestWhatWasClaimedAheadIsCalledBackWhenItsJobChanges(t *testing.T) {
 	}
 }
 
-func TestACancelEndsWhatRunsAndWhatIsClaimed(t *testing.T) {
+func TestCancelEndsRunningAndClaimedAttempts(t *testing.T) {
 	for _, ahead := range []bool{true, false} {
 		t.Run(fmt.Sprintf("ahead=%t", ahead), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestACancelEndsWhatRunsAndWhatIsClaimed(t *testing.T) {
 	}
 }
 
-func TestHintsAreFollowedAtOnceAndNotAllTheTime(t *testing.T) {
+func TestHintsAreFollowedAtOnceButRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -142,7 +142,7 @@ func TestHintsAreFollowedAtOnceAndNotAllTheTime(t *testing.T) {
 
 // Whoever has claimed much of what a look has found, and has little more to do, does not
 // wait for the rest after it.
-func TestARestEndsWhenAPageIsClaimed(t *testing.T) {
+func TestBackoffEndsWhenAPageIsClaimed(t *testing.T) {
 	const page = 2000
 	for n, ends := range map[int]bool{page - 50: false, page + 50: true} {
 		t.Run(fmt.Sprintf("%d runs", n), func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestARestEndsWhenAPageIsClaimed(t *testing.T) {
 }
 
 // A cancel, a pause or an edit does not wait for the rest after a look for runs.
-func TestWhatIsNotToRunIsLookedAtWithoutARest(t *testing.T) {
+func TestRevocationsSkipTheBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -201,7 +201,7 @@ func TestWhatIsNotToRunIsLookedAtWithoutARest(t *testing.T) {
 	})
 }
 
-func TestThousandsOfChangesAreNotThousandsOfReads(t *testing.T) {
+func TestThousandsOfChangesShareReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -243,7 +243,7 @@ func TestThousandsOfChangesAreNotThousandsOfReads(t *testing.T) {
 
 // Of very many jobs with claims those that start first are called back first, a batch with
 // each call.
-func TestWhatStartsFirstIsCalledBackFirst(t *testing.T) {
+func TestEarliestStartsAreRecalledFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		const all, paused = 3 * store.MaxBatch, 50
@@ -280,7 +280,7 @@ func TestWhatStartsFirstIsCalledBackFirst(t *testing.T) {
 }
 
 // A pause that could not be looked at is looked at again: no hint comes a second time.
-func TestAPauseIsLookedAtAgainWhenTheStoreFails(t *testing.T) {
+func TestPauseIsReadAgainAfterAStoreFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -300,7 +300,7 @@ func TestAPauseIsLookedAtAgainWhenTheStoreFails(t *testing.T) {
 	})
 }
 
-func TestAClaimUnderWayWhenItsJobChangesIsCalledBackToo(t *testing.T) {
+func TestClaimInFlightIsRecalledWhenItsJobChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -317,7 +317,7 @@ func TestAClaimUnderWayWhenItsJobChangesIsCalledBackToo(t *testing.T) {
 }
 
 // The answer to the change names it as running.
-func TestWhatWasDueWhenItsJobChangedRuns(t *testing.T) {
+func TestRunAlreadyDueSurvivesAnEdit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -342,7 +342,7 @@ func TestWhatWasDueWhenItsJobChangedRuns(t *testing.T) {
 	})
 }
 
-func TestAClaimWhoseAnswerWasLostIsCalledBackIfItsJobHasChanged(t *testing.T) {
+func TestClaimWithALostAnswerIsRecalledAfterAnEdit(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(r *rig, j *store.Job)
 		starts int
@@ -394,7 +394,7 @@ func TestAClaimWhoseAnswerWasLostIsCalledBackIfItsJobHasChanged(t *testing.T) {
 
 // A change concerns the nodes that have its job, and a cancel the one that has its run: others
 // read nothing.
-func TestHintsAboutOthersReadNothing(t *testing.T) {
+func TestHintsAboutOtherRunsReadNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)

@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestWithoutRenewalsAttemptsEndBeforeOthersTakeThem(t *testing.T) {
+func TestFencedAttemptsEndBeforeOthersMayTakeThem(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		policy string
@@ -77,7 +77,7 @@ func TestWithoutRenewalsAttemptsEndBeforeOthersTakeThem(t *testing.T) {
 }
 
 // A network that swallows all gives no errors: a call ends when somebody loses patience.
-func TestFencesAreLookedAtWhileTheStoreDoesNotAnswer(t *testing.T) {
+func TestFencesHoldWhileTheStoreIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		var ended atomic.Int64
@@ -109,7 +109,7 @@ func TestFencesAreLookedAtWhileTheStoreDoesNotAnswer(t *testing.T) {
 	})
 }
 
-func TestWhatComesPastTheFenceIsNotStarted(t *testing.T) {
+func TestNothingStartsPastItsFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.exec.before = func(executor.Attempt) { time.Sleep(30 * time.Second) } // no room to start it
@@ -131,7 +131,7 @@ func TestWhatComesPastTheFenceIsNotStarted(t *testing.T) {
 	})
 }
 
-func TestAnAttemptThatWasTakenAwayIsEnded(t *testing.T) {
+func TestAttemptTakenByAnotherNodeIsEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.exec.do = lasts(time.Hour)
@@ -148,7 +148,7 @@ func TestAnAttemptThatWasTakenAwayIsEnded(t *testing.T) {
 	})
 }
 
-func TestWhatBeginsDuringAComparisonIsNotJudgedByIt(t *testing.T) {
+func TestReconcileIgnoresAttemptsThatBeganMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.exec.do = lasts(5 * time.Second)
@@ -174,7 +174,7 @@ func TestWhatBeginsDuringAComparisonIsNotJudgedByIt(t *testing.T) {
 	})
 }
 
-func TestWhatTheStoreBelievesToRunHereIsGivenBackIfItIsNowhere(t *testing.T) {
+func TestUnknownAttemptsAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.start()
@@ -190,7 +190,7 @@ func TestWhatTheStoreBelievesToRunHereIsGivenBackIfItIsNowhere(t *testing.T) {
 	})
 }
 
-func TestWhatOthersLeaveLyingIsTakenOver(t *testing.T) {
+func TestOverdueRunsOfOtherNodesAreStolen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.labels = map[string]string{"zone": "a"}
@@ -234,7 +234,7 @@ func TestWhatOthersLeaveLyingIsTakenOver(t *testing.T) {
 
 // A node that could not ask for long, as a network has swallowed what it has asked, or has
 // waited long for its answer, must not rest for a multiple of that.
-func TestWhatOthersLeaveLyingIsTakenOverSoonAfterASilence(t *testing.T) {
+func TestOverdueRunsAreStolenSoonAfterTheStoreIsBack(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		answer error
@@ -269,7 +269,7 @@ func TestWhatOthersLeaveLyingIsTakenOverSoonAfterASilence(t *testing.T) {
 	}
 }
 
-func TestAFullNodeTakesNothingOver(t *testing.T) {
+func TestFullNodeStealsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.capacity = 1

@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestResultsAreKeptUntilTheStoreHasThem(t *testing.T) {
+func TestResultsAreRetriedUntilAcknowledged(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		made bool
@@ -85,7 +85,7 @@ func TestResultsAreKeptUntilTheStoreHasThem(t *testing.T) {
 	}
 }
 
-func TestAResultThatIsRefusedIsOver(t *testing.T) {
+func TestRefusedResultIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.capacity = 1
@@ -115,7 +115,7 @@ func TestAResultThatIsRefusedIsOver(t *testing.T) {
 	})
 }
 
-func TestWhatHasEndedTakesRoomUntilItIsReported(t *testing.T) {
+func TestEndedAttemptUsesCapacityUntilReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.capacity = 1
@@ -139,7 +139,7 @@ func TestWhatHasEndedTakesRoomUntilItIsReported(t *testing.T) {
 	})
 }
 
-func TestAResultComesWithItsOutput(t *testing.T) {
+func TestResultCarriesItsOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.exec.do = func(_ context.Context, _ executor.Attempt, out executor.Output) executor.Result {
@@ -162,7 +162,7 @@ func TestAResultComesWithItsOutput(t *testing.T) {
 	})
 }
 
-func TestATimeoutCountsFromTheStart(t *testing.T) {
+func TestTimeoutCountsFromTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.exec.before = func(executor.Attempt) { time.Sleep(4 * time.Second) } // no room to start it
@@ -180,7 +180,7 @@ func TestATimeoutCountsFromTheStart(t *testing.T) {
 	})
 }
 
-func TestAnExecutorThatPanicsHasFailed(t *testing.T) {
+func TestPanickingExecutorFailsTheAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.capacity = 1
@@ -199,7 +199,7 @@ func TestAnExecutorThatPanicsHasFailed(t *testing.T) {
 	})
 }
 
-func TestTheJournalIsWrittenBeforeTheStartAndUntilTheResultIsTaken(t *testing.T) {
+func TestJournalCoversAnAttemptFromStartToAcknowledgedResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.exec.before = func(executor.Attempt) { r.book.note("asks") }
@@ -224,7 +224,7 @@ func TestTheJournalIsWrittenBeforeTheStartAndUntilTheResultIsTaken(t *testing.T)
 	})
 }
 
-func TestWithoutRoomInTheJournalNothingStarts(t *testing.T) {
+func TestFullJournalStartsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.book.fails = true

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestAWorkerNeedsRoomForGarbageWhileItIsBusy(t *testing.T) {
+func TestBusyWorkerCollectsGarbageLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rooms, asked := 0, 0
 		w := New(Config{NeedRoom: func() func() {

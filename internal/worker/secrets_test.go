@@ -17,7 +17,7 @@ import (
 
 const usesSecret = `{name: uses, schedule: {cron: '* * * * * *'}, run: {shell: 'true', env: {A: '{{ .Secret.db }}'}}, policy: {overlap: allow}}`
 
-func TestAnAttemptWaitsForItsSecretsAndHidesThem(t *testing.T) {
+func TestAttemptWaitsForItsSecretsAndMasksThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		var asked atomic.Int64
@@ -45,7 +45,7 @@ func TestAnAttemptWaitsForItsSecretsAndHidesThem(t *testing.T) {
 	})
 }
 
-func TestAnAttemptWithoutASecretFailsAndNeverStarts(t *testing.T) {
+func TestAttemptWithoutItsSecretFailsBeforeItStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.secrets = func(context.Context, work.SecretsOf) (map[string]string, error) {
@@ -61,7 +61,7 @@ func TestAnAttemptWithoutASecretFailsAndNeverStarts(t *testing.T) {
 	})
 }
 
-func TestAnAttemptWhoseSecretsStayAwayIsGivenBack(t *testing.T) {
+func TestAttemptWithUnreachableSecretsIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		var back atomic.Bool

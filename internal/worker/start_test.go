@@ -36,7 +36,7 @@ func alone(s *starter, begin, end func(*item)) {
 	}
 }
 
-func TestTheEndsWaitForTheStarts(t *testing.T) {
+func TestResultsWaitForStarts(t *testing.T) {
 	const n = 1000
 	now := time.Now()
 	s := newStarter(nil, nil)
@@ -59,7 +59,7 @@ func TestTheEndsWaitForTheStarts(t *testing.T) {
 	}
 }
 
-func TestAnEndWaitsForStartsForAWhileOnly(t *testing.T) {
+func TestResultsWaitForStartsOnlyBriefly(t *testing.T) {
 	const each, most = time.Millisecond, 200
 	now := time.Now()
 	s := newStarter(nil, nil)
@@ -78,7 +78,7 @@ func TestAnEndWaitsForStartsForAWhileOnly(t *testing.T) {
 	}
 }
 
-func TestAnEndDoesNotWaitForWhatGoesOn(t *testing.T) {
+func TestResultsDoNotWaitForRunningAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		items := waiting(4)
 		release := make(chan struct{})

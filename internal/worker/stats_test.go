@@ -33,7 +33,7 @@ func (o *tally) Ended(_ job.ID, outcome job.Outcome, _ time.Time) {
 	o.ended = append(o.ended, outcome)
 }
 
-func TestObserverIsToldWhatHasBegun(t *testing.T) {
+func TestObserverSeesStartedAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		told := &tally{}
@@ -69,7 +69,7 @@ func TestObserverIsToldWhatHasBegun(t *testing.T) {
 	})
 }
 
-func TestObserverIsNotToldOfWhatNeverBegins(t *testing.T) {
+func TestObserverSeesNoAttemptThatNeverStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		told := &tally{}
@@ -89,7 +89,7 @@ func TestObserverIsNotToldOfWhatNeverBegins(t *testing.T) {
 
 // A store that refuses claims makes no node look busy, and one that is slow does not hide
 // what the node is about to have.
-func TestWhatIsAskedForIsReadyUntilItIsClaimed(t *testing.T) {
+func TestStatsCountClaimsInFlightAsReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.capacity = 5

@@ -16,7 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestLeavingGivesBackWhatHasNotStartedAndWaitsForTheRest(t *testing.T) {
+func TestDrainReleasesUnstartedRunsAndWaitsForTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -47,7 +47,7 @@ func TestLeavingGivesBackWhatHasNotStartedAndWaitsForTheRest(t *testing.T) {
 }
 
 // The rig fails for a batch that is too large.
-func TestManyThatAreGivenBackAreGivenBackInBatches(t *testing.T) {
+func TestReleasesAreBatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.capacity = 3 * store.MaxBatch
@@ -70,7 +70,7 @@ func TestManyThatAreGivenBackAreGivenBackInBatches(t *testing.T) {
 	})
 }
 
-func TestLeavingTakesNothingOver(t *testing.T) {
+func TestDrainingNodeStealsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -87,7 +87,7 @@ func TestLeavingTakesNothingOver(t *testing.T) {
 	})
 }
 
-func TestLeavingEndsWithItsContext(t *testing.T) {
+func TestDrainEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.exec.do = lasts(time.Hour)
@@ -108,7 +108,7 @@ func TestLeavingEndsWithItsContext(t *testing.T) {
 }
 
 // A store that is away comes back; one that is full waits for somebody who makes room.
-func TestLeavingWaitsForResultsButNotForSpace(t *testing.T) {
+func TestDrainWaitsForResultsButNotForAFullStore(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		err  error
@@ -145,7 +145,7 @@ func TestLeavingWaitsForResultsButNotForSpace(t *testing.T) {
 
 // A disk that is full is full when a node is stopped because of that, and what has fallen
 // due meanwhile has been asked for.
-func TestLeavingWaitsForClaimsButNotForSpace(t *testing.T) {
+func TestDrainWaitsForClaimsButNotForAFullStore(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		err  error
@@ -181,7 +181,7 @@ func TestLeavingWaitsForClaimsButNotForSpace(t *testing.T) {
 	}
 }
 
-func TestAStopIsShortAlsoWithoutAStore(t *testing.T) {
+func TestStopIsQuickWithoutAStore(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		hangs bool
@@ -215,7 +215,7 @@ func TestAStopIsShortAlsoWithoutAStore(t *testing.T) {
 	}
 }
 
-func TestAStopReportsWhatItHasEnded(t *testing.T) {
+func TestStopReportsTheAttemptsItEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -244,7 +244,7 @@ func TestAStopReportsWhatItHasEnded(t *testing.T) {
 	})
 }
 
-func TestAClaimUnderWayWhenTheNodeLeavesIsGivenBackToo(t *testing.T) {
+func TestClaimInFlightIsReleasedWhenTheNodeLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)

@@ -10,9 +10,9 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// TestWhatFollowsCloselyIsClaimedAndReportedTogether has one run fall due each
+// TestCallsThatFollowCloselyShareABatch has one run fall due each
 // millisecond, which a store would otherwise be asked about one by one.
-func TestWhatFollowsCloselyIsClaimedAndReportedTogether(t *testing.T) {
+func TestCallsThatFollowCloselyShareABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		const n = 200
@@ -51,9 +51,9 @@ func TestWhatFollowsCloselyIsClaimedAndReportedTogether(t *testing.T) {
 	})
 }
 
-// TestAResultIsReportedAtOnce has nothing to wait for: neither is there another
+// TestResultIsReportedAtOnce has nothing to wait for: neither is there another
 // report, nor, for the second, may what waits for its room wait longer.
-func TestAResultIsReportedAtOnce(t *testing.T) {
+func TestResultIsReportedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.capacity = 1

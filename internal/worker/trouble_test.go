@@ -13,7 +13,7 @@ import (
 
 // A store that is away is told of once, however many hints come meanwhile about which
 // it need not be asked, and once when it is back.
-func TestAStoreThatIsAwayIsToldOfOnce(t *testing.T) {
+func TestStoreOutageIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		var said logtest.Log

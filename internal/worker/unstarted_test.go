@@ -16,7 +16,7 @@ import (
 
 // A machine without room for a command is no failure of the job: the attempt is tried until
 // there is room, even if its timeout passes meanwhile, and the log says so now and then.
-func TestAnAttemptWithoutRoomIsTriedAgain(t *testing.T) {
+func TestAttemptWithoutResourcesIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		var said logtest.Log

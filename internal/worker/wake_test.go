@@ -25,7 +25,7 @@ func (r *rig) byHand(j *store.Job) job.ID {
 	return id
 }
 
-func TestAHintIsFollowedAgainAfterALookThatFailed(t *testing.T) {
+func TestHintSurvivesAFailedPoll(t *testing.T) {
 	for fails, after := range []time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond, 700 * time.Millisecond} {
 		t.Run(fmt.Sprint(fails), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestAHintIsFollowedAgainAfterALookThatFailed(t *testing.T) {
 	}
 }
 
-func TestAHintThatCannotBeFollowedIsNotFollowedAllTheTime(t *testing.T) {
+func TestHintsBackOffWhileTheStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -83,7 +83,7 @@ func TestAHintThatCannotBeFollowedIsNotFollowedAllTheTime(t *testing.T) {
 }
 
 // Nothing else wakes the loop that claims: its next look may be a second later.
-func TestRoomThatAPauseMakesIsUsedAtOnce(t *testing.T) {
+func TestCapacityFreedByAPauseIsUsedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.capacity = 1
@@ -107,7 +107,7 @@ func TestRoomThatAPauseMakesIsUsedAtOnce(t *testing.T) {
 
 // What a run waits for may happen, and be told, while the answer that it is to wait is
 // on its way.
-func TestARunWhoseSlotIsFreedBeforeItsClaimIsAnsweredStartsAtOnce(t *testing.T) {
+func TestSlotFreedDuringAClaimStartsItsRunAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		ctx := context.Background()
@@ -148,7 +148,7 @@ func TestARunWhoseSlotIsFreedBeforeItsClaimIsAnsweredStartsAtOnce(t *testing.T) 
 
 // The next attempt may be due, and told of, before the node knows that the store has the
 // result of this one.
-func TestARetryThatIsDueBeforeItsResultIsAcknowledgedStartsAtOnce(t *testing.T) {
+func TestRetryDueBeforeItsAcknowledgementStartsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", "policy: {overlap: allow, retry: {attempts: 1, backoff: 0s, jitter: 0s}}")
@@ -174,7 +174,7 @@ func TestARetryThatIsDueBeforeItsResultIsAcknowledgedStartsAtOnce(t *testing.T) 
 }
 
 // What is to end is compared with the store, which may take long.
-func TestWhatIsDueDoesNotWaitForWhatIsCancelled(t *testing.T) {
+func TestDueRunsDoNotWaitForCancellations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -198,7 +198,7 @@ func TestWhatIsDueDoesNotWaitForWhatIsCancelled(t *testing.T) {
 
 // What was read as ready before its claim was made, or while it was, says nothing about
 // what comes after it.
-func TestARunThatWasReadBeforeItWasClaimedIsNotLookedForAgain(t *testing.T) {
+func TestRunReadBeforeItsClaimIsNotReadAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		read         time.Duration // begins, from its due time on
 		claim, takes time.Duration // how long each takes
@@ -239,7 +239,7 @@ func TestARunThatWasReadBeforeItWasClaimedIsNotLookedForAgain(t *testing.T) {
 }
 
 // A herd is claimed far ahead, and what becomes due meanwhile is not part of it.
-func TestARunThatIsDueWhileAHerdWasClaimedAheadStartsAtOnce(t *testing.T) {
+func TestRunDueBehindAHerdStartsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const herd = 2000 // claimed by what was measured last, 173 ms ahead
 		r := newRig(t)

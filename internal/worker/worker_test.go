@@ -19,7 +19,7 @@ import (
 
 const besides = "policy: {overlap: allow}"
 
-func TestClaimsGoOutAsFarAheadAsTheyTake(t *testing.T) {
+func TestClaimLeadFollowsTheMeasuredRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", besides)
@@ -52,7 +52,7 @@ func TestClaimsGoOutAsFarAheadAsTheyTake(t *testing.T) {
 	})
 }
 
-func TestAsManyRunAsTheNodeHasRoomFor(t *testing.T) {
+func TestCapacityBoundsRunningAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.capacity = 3
@@ -75,7 +75,7 @@ func TestAsManyRunAsTheNodeHasRoomFor(t *testing.T) {
 	})
 }
 
-func TestPriorityAndThenTheDueTimeDecideWhoIsNext(t *testing.T) {
+func TestRunsAreTakenByPriorityThenDueTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.capacity = 1
@@ -105,7 +105,7 @@ func TestPriorityAndThenTheDueTimeDecideWhoIsNext(t *testing.T) {
 }
 
 // A worker that had nothing to wait for would never let fake time go on.
-func TestAFullWorkerWaitsWithALongQueue(t *testing.T) {
+func TestFullWorkerKeepsItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.capacity = 1
@@ -123,7 +123,7 @@ func TestAFullWorkerWaitsWithALongQueue(t *testing.T) {
 	})
 }
 
-func TestAClaimWhoseAnswerWasLostIsRepeatedAsTheSame(t *testing.T) {
+func TestClaimWithALostAnswerIsRepeatedUnderItsToken(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		made bool // the claim was made all the same
@@ -167,7 +167,7 @@ func TestAClaimWhoseAnswerWasLostIsRepeatedAsTheSame(t *testing.T) {
 	}
 }
 
-func TestAClaimThatIsRefusedTakesNoRoom(t *testing.T) {
+func TestRefusedClaimUsesNoCapacity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.capacity = 2
@@ -197,7 +197,7 @@ func TestAClaimThatIsRefusedTakesNoRoom(t *testing.T) {
 	})
 }
 
-func TestAStoreThatRefusesClaimsIsNotAskedAllTheTime(t *testing.T) {
+func TestRefusedClaimsBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.store.set(func(h *hooks) {
@@ -222,7 +222,7 @@ func TestAStoreThatRefusesClaimsIsNotAskedAllTheTime(t *testing.T) {
 
 // The loops that claim wait for each other after an error. What one of them had to wait in
 // an outage is no measure of the next error.
-func TestAfterAnOutageASingleErrorIsSoonForgotten(t *testing.T) {
+func TestBackoffIsResetAfterAnOutage(t *testing.T) {
 	for name, fails := range map[string]func(h *hooks, fail func() error){
 		"of a claim": func(h *hooks, fail func() error) {
 			h.claim = func(func() ([]store.ClaimOutcome, error), []store.Attempt) ([]store.ClaimOutcome, error) {
@@ -275,7 +275,7 @@ func TestAfterAnOutageASingleErrorIsSoonForgotten(t *testing.T) {
 	}
 }
 
-func TestAFollowerIsGivenTheParametersThatItDeclares(t *testing.T) {
+func TestFollowerReceivesItsDeclaredParameters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		leader := r.putText("{name: leader, params: {who: nobody, code: '0'}, run: {shell: 'true'}}")
@@ -307,7 +307,7 @@ func TestAFollowerIsGivenTheParametersThatItDeclares(t *testing.T) {
 	})
 }
 
-func TestARetryIsClaimedUnderItsNumberAtItsTime(t *testing.T) {
+func TestRetryIsClaimedUnderItsNumberWhenDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", "policy: {overlap: allow, retry: {attempts: 1, backoff: 10s, jitter: 0s}}")
@@ -344,7 +344,7 @@ func TestARetryIsClaimedUnderItsNumberAtItsTime(t *testing.T) {
 	})
 }
 
-func TestARetryThatIsHeldAlreadyComesAtItsNewTime(t *testing.T) {
+func TestHeldRetryMovesToItsNewTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", "policy: {overlap: allow, retry: {attempts: 1, backoff: 1s, jitter: 0s}}")
@@ -378,7 +378,7 @@ func TestARetryThatIsHeldAlreadyComesAtItsNewTime(t *testing.T) {
 	})
 }
 
-func TestAClaimWhoseSlotIsTakenIsMadeAgainAtItsInstant(t *testing.T) {
+func TestClaimWithoutASlotIsRepeatedAtItsInstant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		j := r.put("j", "policy: {overlap: skip}")
@@ -419,7 +419,7 @@ func (e *endless) Ready(_ context.Context, session job.ID, after store.RunRef, u
 	return runs, nil
 }
 
-func TestWhatIsHeldInMemoryIsBounded(t *testing.T) {
+func TestHeldRunsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		e := &endless{between: r.store}
@@ -479,7 +479,7 @@ func (p *paged) Finish(_ context.Context, _ job.ID, results []store.Result) ([]s
 
 func (p *paged) Mine(context.Context, job.ID) ([]store.Run, error) { return nil, nil }
 
-func TestAllPagesOfReadyRunsAreReadInTime(t *testing.T) {
+func TestEveryPageOfReadyRunsIsReadInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 5000 // several pages
 		r := newRig(t)
@@ -517,7 +517,7 @@ func TestAllPagesOfReadyRunsAreReadInTime(t *testing.T) {
 	})
 }
 
-func TestAHerdOfLongAttemptsStartsTogether(t *testing.T) {
+func TestHerdOfLongAttemptsStartsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.exec.do = lasts(5 * time.Second)
@@ -532,7 +532,7 @@ func TestAHerdOfLongAttemptsStartsTogether(t *testing.T) {
 }
 
 // An attempt whose neighbours in time cannot be known is released, and starts when they can.
-func TestAnAttemptWithoutItsNeighboursIsReleased(t *testing.T) {
+func TestAttemptWithoutItsNeighboursIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		var away atomic.Bool

@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store/storetest"
 )
 
-func TestOtherDefaults(t *testing.T) {
+func TestChangedDefaults(t *testing.T) {
 	address := emptyDatabase(t)
 	storetest.OtherDefaults(t, func(t *testing.T, d job.Defaults, most time.Duration, tell func(store.Refill)) store.Store {
 		s, err := Open(t.Context(), address, Options{Defaults: d, RefillMax: most, Refill: tell})

@@ -53,7 +53,7 @@ func TestLongBytesAreWrittenWhole(t *testing.T) {
 	}
 }
 
-func TestAnAddressSaysWhatIsUsed(t *testing.T) {
+func TestAddressDecidesTheConnection(t *testing.T) {
 	a, err := parseAddress("mysql://ann:p%40ss@db.example.com/belfry?pool_max_conns=20&pool_max_conn_lifetime=1h&connect_timeout=2s&statement_timeout=1m&ssl-mode=required")
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestAnAddressSaysWhatIsUsed(t *testing.T) {
 	}
 }
 
-func TestTLSIsWhatAnAddressSays(t *testing.T) {
+func TestTLSFollowsTheAddress(t *testing.T) {
 	for mode, want := range map[string]struct{ tls, fallback, blind, own bool }{
 		"DISABLED":        {},
 		"PREFERRED":       {tls: true, fallback: true, blind: true},
@@ -100,7 +100,7 @@ type unreachable struct{ driver.Connector }
 
 func (unreachable) Connect(context.Context) (driver.Conn, error) { return nil, mysql.ErrInvalidConn }
 
-func TestAServerThatEndsAConnectionWithACertificateMayNotTakeThat(t *testing.T) {
+func TestRejectedClientCertificateIsNamed(t *testing.T) {
 	for certified, want := range map[bool]string{false: "invalid connection", true: "invalid connection: the server may not take the certificate of ssl-cert"} {
 		_, err := (&connector{unreachable{}, "", certified, connectTimeout}).Connect(t.Context())
 		if !errors.Is(err, mysql.ErrInvalidConn) || err.Error() != want {
@@ -110,7 +110,7 @@ func TestAServerThatEndsAConnectionWithACertificateMayNotTakeThat(t *testing.T) 
 }
 
 // PostgreSQL, say, takes a connection and waits for its client to begin.
-func TestAServerThatSaysNothingIsNotWaitedForLongerThanTheAddressSays(t *testing.T) {
+func TestSilentServerTimesOutAsTheAddressSays(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestAnAddressThatIsWrongIsRefused(t *testing.T) {
 
 // Statements are the same for all databases, so that they must have the same tables
 // and columns.
-func TestTheSchemaHasWhatThatOfPostgreSQLHas(t *testing.T) {
+func TestSchemaMatchesThatOfPostgreSQL(t *testing.T) {
 	ours, theirs := columns(t, "migrations"), columns(t, "../postgres/migrations")
 	for name := range theirs {
 		if !ours[name] {

@@ -36,14 +36,14 @@ func connected(t *testing.T, address string) *database {
 	return d
 }
 
-func TestTenNodesMakeTheSchemaAtOnce(t *testing.T) {
+func TestTenNodesCreateTheSchemaConcurrently(t *testing.T) {
 	address := newDatabase(t)
 	storetest.OpenAtOnce(t, func() (io.Closer, error) { return Open(t.Context(), address, Options{}) })
 }
 
 // Each statement that changes a schema is committed by itself: a node that ends
 // between two of them leaves a part, which the next one completes.
-func TestASchemaThatWasLeftHalfMadeIsCompleted(t *testing.T) {
+func TestHalfCreatedSchemaIsCompleted(t *testing.T) {
 	address := newDatabase(t)
 	d := connected(t, address)
 	list, err := scripts()
@@ -77,7 +77,7 @@ func TestEachScriptMayBeRunAgain(t *testing.T) {
 }
 
 // What is said for a server holds for connections that say nothing else.
-func TestAServerThatDoesNotCommitByItselfIsUsed(t *testing.T) {
+func TestServerWithoutAutocommitIsSupported(t *testing.T) {
 	address := newDatabase(t)
 	set := func(autocommit int) {
 		if err := server.Exec(context.Background(), fmt.Sprintf("set global autocommit = %d", autocommit)); err != nil {
@@ -115,7 +115,7 @@ func TestAServerThatTakesNoLongStatementsIsRefused(t *testing.T) {
 	}
 }
 
-func TestASchemaThatIsTooNewIsRefusedAndOneVersionAheadIsNot(t *testing.T) {
+func TestSchemaOneVersionAheadIsAcceptedAndNewerIsRefused(t *testing.T) {
 	address := newDatabase(t)
 	if err := open(t, address, Options{}).Close(); err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestADatabaseOfAnotherProgramIsRefused(t *testing.T) {
 }
 
 // Nodes look for what others tell.
-func TestOtherNodesAreTold(t *testing.T) {
+func TestOtherNodesAreNotified(t *testing.T) {
 	address := emptyDatabase(t)
 	a, b := open(t, address, Options{}), open(t, address, Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -257,7 +257,7 @@ func (c *changer) check(t *testing.T) {
 }
 
 // A connection that is ended in the middle of something is made again.
-func TestConnectionsThatAreEndedAreMadeAgain(t *testing.T) {
+func TestEndedConnectionsAreReopened(t *testing.T) {
 	c := &changer{s: open(t, emptyDatabase(t), Options{})}
 	for range 60 {
 		ended := make(chan error)
@@ -281,7 +281,7 @@ func TestConnectionsThatAreEndedAreMadeAgain(t *testing.T) {
 
 // A server that ends in the middle of something, and starts again, has what was
 // acknowledged.
-func TestAServerThatIsStartedAgainIsUsedAgain(t *testing.T) {
+func TestRestartedServerIsUsedAgain(t *testing.T) {
 	server := servers.StartMariaDB(t, "--innodb-flush-log-at-trx-commit=1")
 	address, err := server.Database()
 	if err != nil {
@@ -377,7 +377,7 @@ func (c *cutter) pass(client net.Conn) {
 
 // What was removed by a commit whose answer is lost does not exist when that is made again:
 // the call is answered as if it were.
-func TestARemovalWhoseAnswerIsLostIsMade(t *testing.T) {
+func TestRemovalWithALostAnswerIsDone(t *testing.T) {
 	s, proxy := openBehindCutter(t)
 	put := func(calendar, day string) error {
 		_, err := s.PutCalendar(t.Context(), &job.Calendar{Name: calendar, Days: job.Days{Include: []string{day}}}, store.AnyVersion, "ann")
@@ -433,7 +433,7 @@ func openBehindCutter(t *testing.T) (*Store, *cutter) {
 
 // What became of a commit whose answer is lost is found out by making the call
 // again.
-func TestACommitWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
+func TestCommitWithALostAnswerIsDoneOnce(t *testing.T) {
 	s, proxy := openBehindCutter(t)
 	c := &changer{s: s}
 	c.change(t, 100)
@@ -445,7 +445,7 @@ func TestACommitWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
 
 // While a server takes no changes a call says so, and goes on when it does again, on
 // another connection.
-func TestAServerThatTakesNoChangesIsNamed(t *testing.T) {
+func TestReadOnlyServerIsNamed(t *testing.T) {
 	if err := server.Exec(t.Context(), "create or replace user clerk identified by 'none of yours'; grant all on *.* to clerk; revoke super, read only admin on *.* from clerk"); err != nil {
 		t.Fatal(err)
 	}
@@ -469,7 +469,7 @@ func TestAServerThatTakesNoChangesIsNamed(t *testing.T) {
 
 // Of a user who may not connect, because somebody has changed the password or others have
 // all connections, the database is away, and not what the call has asked for is wrong.
-func TestWhoIsNotLetInIsTold(t *testing.T) {
+func TestRefusedLoginIsNamed(t *testing.T) {
 	do := func(statements string) {
 		t.Helper()
 		if err := server.Exec(t.Context(), statements); err != nil {
@@ -560,7 +560,7 @@ func withAJob(t *testing.T) (*Store, *store.Job, store.Session, *sql.DB) {
 }
 
 // The views say what the program says.
-func TestTheViewsSayWhatIsThere(t *testing.T) {
+func TestViewsShowTheState(t *testing.T) {
 	s, j, session, pool := withAJob(t)
 	seen := func(query string, want ...string) {
 		t.Helper()
@@ -606,7 +606,7 @@ func TestTheViewsSayWhatIsThere(t *testing.T) {
 
 // What a database is called that does not keep what it has acknowledged, and one
 // that is not ours.
-func TestALookChangesNothingAndSaysWhatItFinds(t *testing.T) {
+func TestCheckIsReadOnlyAndReports(t *testing.T) {
 	address := newDatabase(t)
 	list, err := scripts()
 	if err != nil {
@@ -644,7 +644,7 @@ func TestALookChangesNothingAndSaysWhatItFinds(t *testing.T) {
 	}
 }
 
-func TestALookFindsWhatAUserMayNotDo(t *testing.T) {
+func TestCheckFindsMissingRights(t *testing.T) {
 	address := newDatabase(t)
 	open(t, address, Options{})
 	a, err := parseAddress(address)
@@ -684,7 +684,7 @@ func TestALookFindsWhatAUserMayNotDo(t *testing.T) {
 	finds(as, "write anything: the server is read-only, as a replica is")
 }
 
-func TestNodesTellEachOtherWhatHappens(t *testing.T) {
+func TestNodesExchangeEvents(t *testing.T) {
 	address := emptyDatabase(t)
 	storetest.Elsewhere(t, func() store.Store { return open(t, address, Options{}) })
 }

@@ -47,7 +47,7 @@ func TestAClaimChangesNoLengths(t *testing.T) {
 
 // A server that believes that most runs have many records, as one that was tried again and
 // again has, rather reads all records than to look up those of a batch.
-func TestRecordsAreLookedUpWhateverTheServerBelieves(t *testing.T) {
+func TestRecordLookupsIgnoreServerStatistics(t *testing.T) {
 	s, j, session, pool := withAJob(t)
 	exec := func(statement string, args ...any) {
 		t.Helper()

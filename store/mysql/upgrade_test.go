@@ -11,7 +11,7 @@ import (
 )
 
 // A database that version 6 of the schema has written has all that it had.
-func TestADatabaseOfVersion6GoesOn(t *testing.T) {
+func TestDatabaseOfVersion6IsUpgraded(t *testing.T) {
 	t.Parallel()
 	ctx, text := t.Context(), newDatabase(t)
 	data, err := os.ReadFile("testdata/version6.sql")

@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestEachEndIsToldOnceAfterItsCommit(t *testing.T) {
+func TestEachEndIsPublishedOnceAfterItsCommit(t *testing.T) {
 	t.Parallel()
 	told := map[job.Outcome]int{}
 	var paused []string

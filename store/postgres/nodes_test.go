@@ -38,7 +38,7 @@ func TestStoreOfTwoNodes(t *testing.T) {
 	})
 }
 
-func TestTenNodesMakeTheSchemaAtOnce(t *testing.T) {
+func TestTenNodesCreateTheSchemaConcurrently(t *testing.T) {
 	address := server.Schema()
 	storetest.OpenAtOnce(t, func() (io.Closer, error) { return Open(t.Context(), address, Options{}) })
 	log, err := os.ReadFile(filepath.Join(server.Dir, "log"))
@@ -131,7 +131,7 @@ func exec(t *testing.T, address, statements string) {
 
 // Nodes of the version before go on while the schema is changed, and take locks in another
 // order than the scripts do.
-func TestWhoChangesTheSchemaMayMeetOthers(t *testing.T) {
+func TestMigrationMeetsActiveNodes(t *testing.T) {
 	address := server.Schema()
 	list, err := scripts()
 	if err != nil {
@@ -184,7 +184,7 @@ func TestWhoChangesTheSchemaMayMeetOthers(t *testing.T) {
 
 // Of a user who may not connect, because somebody has changed the password or others have
 // all connections, the database is away, and not what the call has asked for is wrong.
-func TestWhoIsNotLetInIsTold(t *testing.T) {
+func TestRefusedLoginIsNamed(t *testing.T) {
 	exec(t, server.URL(), "create user porter superuser")
 	address := emptySchema(t)
 	for name, refuse := range map[string]struct{ by, back string }{
@@ -244,7 +244,7 @@ func TestASchemaOfItsOwnIsEnough(t *testing.T) {
 	}
 }
 
-func TestALookFindsWhatAUserMayNotDo(t *testing.T) {
+func TestCheckFindsMissingRights(t *testing.T) {
 	d, err := connect(t.Context(), server.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -371,7 +371,7 @@ func pool(client net.Conn, meets func(net.Conn, *pgproto3.StartupMessage)) {
 	_, _ = io.Copy(client, behind)
 }
 
-func TestASchemaThatIsTooNewIsRefusedAndOneVersionAheadIsNot(t *testing.T) {
+func TestSchemaOneVersionAheadIsAcceptedAndNewerIsRefused(t *testing.T) {
 	address := server.Schema()
 	if err := open(t, address, Options{}).Close(); err != nil {
 		t.Fatal(err)
@@ -408,7 +408,7 @@ func TestASchemaThatIsTooNewIsRefusedAndOneVersionAheadIsNot(t *testing.T) {
 }
 
 // A hint of another node comes by NOTIFY.
-func TestOtherNodesAreTold(t *testing.T) {
+func TestOtherNodesAreNotified(t *testing.T) {
 	address := emptySchema(t)
 	a, b := open(t, address, Options{}), open(t, address, Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -507,7 +507,7 @@ const measured = 3 * time.Second
 
 // What the connections of a node are ended in the middle of, and what meets a
 // server that is starting, is made again.
-func TestConnectionsThatAreEndedAreMadeAgain(t *testing.T) {
+func TestEndedConnectionsAreReopened(t *testing.T) {
 	address := emptySchema(t)
 	s := open(t, address, Options{})
 	admin, err := pgx.Connect(t.Context(), server.URL())
@@ -563,7 +563,7 @@ func TestConnectionsThatAreEndedAreMadeAgain(t *testing.T) {
 }
 
 // The views say what the program says.
-func TestTheViewsSayWhatIsThere(t *testing.T) {
+func TestViewsShowTheState(t *testing.T) {
 	address := emptySchema(t)
 	s := open(t, address, Options{})
 	j, err := s.PutJob(t.Context(), store.PutJob{Actor: "ann", Definition: &job.Job{
@@ -610,12 +610,12 @@ func TestTheViewsSayWhatIsThere(t *testing.T) {
 		run.String(), "seen", "cancelled", "cancelled by ann: enough", "true", "none")
 }
 
-func TestNodesTellEachOtherWhatHappens(t *testing.T) {
+func TestNodesExchangeEvents(t *testing.T) {
 	address := emptySchema(t)
 	storetest.Elsewhere(t, func() store.Store { return open(t, address, Options{}) })
 }
 
-func TestWhatWasToldAndIsNotThereAnyMoreIsLost(t *testing.T) {
+func TestLostNotificationsAreNoticed(t *testing.T) {
 	address := emptySchema(t)
 	a, b := open(t, address, Options{}), open(t, address, Options{})
 	d, err := connect(t.Context(), address)

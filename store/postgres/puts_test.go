@@ -13,7 +13,7 @@ import (
 )
 
 // Calls that go together in one step are refused each alone.
-func TestOneOfManyJobsThatArePutAtOnceIsRefusedAlone(t *testing.T) {
+func TestOneBadJobOfABatchIsRefusedAlone(t *testing.T) {
 	t.Parallel()
 	s := open(t, emptySchema(t), Options{})
 	const callers = 24

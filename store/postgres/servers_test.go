@@ -62,7 +62,7 @@ func TestConnectionsHaveTLS(t *testing.T) {
 
 // A primary dies with changes on their way, and a synchronous standby takes over: each
 // change that was acknowledged is there, once, and the node goes on by itself.
-func TestAFailoverKeepsWhatWasAcknowledged(t *testing.T) {
+func TestFailoverKeepsAcknowledgedChanges(t *testing.T) {
 	primary := servers.StartPostgres(t, servers.SynchronousStandby...)
 	standby, err := primary.Standby()
 	if err != nil {
@@ -133,7 +133,7 @@ func TestAFailoverKeepsWhatWasAcknowledged(t *testing.T) {
 
 // A failover to a standby that was behind loses what was acknowledged last. What another
 // node has seen of it is not taken for what is written next in its place.
-func TestWhatAFailoverHasLostIsNotTakenForWhatCameAfterIt(t *testing.T) {
+func TestChangesLostInAFailoverAreNotConfusedWithLaterOnes(t *testing.T) {
 	address := server.Schema()
 	writer, reader := open(t, address, Options{}), open(t, address, Options{})
 	put := func(description string, version int64) *store.Job {

@@ -13,7 +13,7 @@ import (
 )
 
 // A schema that version 7 has written has all that it had.
-func TestASchemaOfVersion7GoesOn(t *testing.T) {
+func TestSchemaOfVersion7IsUpgraded(t *testing.T) {
 	t.Parallel()
 	ctx, address := t.Context(), server.Schema()
 	data, err := os.ReadFile("testdata/version7.sql")

@@ -48,7 +48,7 @@ func TestMistakesInAddressesAreNamed(t *testing.T) {
 	}
 }
 
-func TestServersThatCannotKeepAStoreAreRefused(t *testing.T) {
+func TestUnsuitableServersAreRefused(t *testing.T) {
 	const well = "redis_version:7.0.15\r\nredis_mode:standalone\r\nrole:master\r\nmaxmemory_policy:noeviction\r\n"
 	about := read(well)
 	if err := about.usable(location{}, true); err != nil {

@@ -215,7 +215,7 @@ func TestAGentleFailoverLosesNothing(t *testing.T) {
 	expectLost(t, lost, 0)
 }
 
-func TestACrashOfAServerThatSyncsAlwaysLosesNothing(t *testing.T) {
+func TestCrashWithAppendfsyncAlwaysLosesNothing(t *testing.T) {
 	t.Parallel()
 	lone := servers.StartRedis(t)
 	o, lost := counted()
@@ -282,7 +282,7 @@ func (d *deaf) answer(near, far net.Conn) {
 	}
 }
 
-func TestAStepWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
+func TestStepWithALostAnswerIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	proxy := newDeaf(t, strings.TrimPrefix(server.URL(), "redis://"))
 	prefix := fmt.Sprintf("/test%d", prefixes.Add(1))
@@ -302,7 +302,7 @@ func TestAStepWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
 	expectLost(t, lost, 0)
 }
 
-func TestAServerThatPausesGetsNothingTwice(t *testing.T) {
+func TestPausingServerGetsNothingTwice(t *testing.T) {
 	t.Parallel()
 	lone := servers.StartRedis(t)
 	o, lost := counted()
@@ -348,7 +348,7 @@ func TestAFullServerTakesNoMoreJobs(t *testing.T) {
 	eventually(t, "jobs are taken again", func() bool { return tryPut(t.Context(), s, "b") == nil })
 }
 
-func TestWhatAServerRefusesIsSaid(t *testing.T) {
+func TestRefusalsOfTheServerAreReported(t *testing.T) {
 	t.Parallel()
 	lone := servers.StartRedis(t)
 	s := open(t, lone.URL(), Options{})
@@ -380,7 +380,7 @@ func TestWhatAServerRefusesIsSaid(t *testing.T) {
 	}
 }
 
-func TestReplicasThatAreAwaitedHaveEachStep(t *testing.T) {
+func TestAwaitedReplicasHaveEachStep(t *testing.T) {
 	t.Parallel()
 	_, replica, address := pair(t)
 	s := open(t, address+"/belfry?wait=1", Options{KeepDefaults: true}) // which would be written once

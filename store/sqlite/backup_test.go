@@ -82,7 +82,7 @@ func TestABackupIsOneMomentOfAStoreThatIsWritten(t *testing.T) {
 	}
 }
 
-func TestWhatWasPlannedOrGoingOnDoesNotRunAfterARestore(t *testing.T) {
+func TestActiveRunsDoNotRunAfterARestore(t *testing.T) {
 	clock := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	now := func() time.Time { return clock }
 	dir := t.TempDir()

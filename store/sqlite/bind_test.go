@@ -9,7 +9,7 @@ import (
 )
 
 // A parameter has what it was given last, whatever it had in the row before.
-func TestAParameterKeepsNothingOfTheRowBefore(t *testing.T) {
+func TestParameterKeepsNothingOfAnEarlierRow(t *testing.T) {
 	c, err := connect(filepath.Join(t.TempDir(), "bind.db"), true, "")
 	if err != nil {
 		t.Fatal(err)

@@ -91,7 +91,7 @@ func TestAReadEndsWithItsContext(t *testing.T) {
 
 // A call that fails undoes its own changes, and not those of the others in its
 // group.
-func TestACallThatFailsLeavesTheRestOfItsGroup(t *testing.T) {
+func TestFailedCallSparesTheRestOfItsGroup(t *testing.T) {
 	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{})
 	audit := func(object string) func(*tx) error {
 		return func(t *tx) error {
@@ -172,7 +172,7 @@ func undone(t *testing.T, s *Store, call func() error) {
 }
 
 // What was undone is not remembered by later steps.
-func TestWhatWasUndoneIsForgotten(t *testing.T) {
+func TestRolledBackStateIsEvicted(t *testing.T) {
 	s, session, jobs := benchStore(t, 1, job.Policy{Overlap: job.OverlapAllow})
 	from := jobs[0].Cursor
 	item := store.PlanItem{

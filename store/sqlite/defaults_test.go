@@ -13,7 +13,7 @@ import (
 )
 
 // What is planned goes by the policies of the server that is there.
-func TestOtherDefaultsReachWhatIsPlanned(t *testing.T) {
+func TestChangedDefaultsReachPlannedRuns(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	start := func(lateBy job.Duration) *Store {
@@ -42,7 +42,7 @@ func TestOtherDefaultsReachWhatIsPlanned(t *testing.T) {
 
 // A server that starts with another time zone plans the jobs that name none by
 // it, and leaves the others alone.
-func TestOtherDefaultsReachThePlanners(t *testing.T) {
+func TestChangedDefaultsReachPlanners(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
 	s := openStore(t, path, Options{})
 	plain := benchJob(1, job.Policy{})
@@ -92,7 +92,7 @@ func TestOtherDefaultsReachThePlanners(t *testing.T) {
 
 // What a start does not wait for is done beside the server. A stop in the middle of
 // it loses nothing and does nothing twice, whatever the defaults of the next start.
-func TestOtherDefaultsOfManyJobsAreFilledInBesides(t *testing.T) {
+func TestChangedDefaultsOfManyJobsAreFilledInTheBackground(t *testing.T) {
 	const many = 500 + 100 // more than are looked at together
 	path := filepath.Join(t.TempDir(), "belfry.db")
 	var over chan struct{} // closed when all jobs have the defaults of the last start
@@ -176,7 +176,7 @@ func TestOtherDefaultsOfManyJobsAreFilledInBesides(t *testing.T) {
 }
 
 // A start with defaults that change nothing for a job leaves it alone.
-func TestOtherDefaultsLeaveAloneWhatSaysItself(t *testing.T) {
+func TestChangedDefaultsKeepExplicitFields(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
 	s := openStore(t, path, Options{})
 	at := job.Duration(time.Minute)

@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-func TestEachEndIsToldOnceAfterItsCommit(t *testing.T) {
+func TestEachEndIsPublishedOnceAfterItsCommit(t *testing.T) {
 	clock := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	ended := map[job.Outcome]int{}
 	attempts, pauses := 0, ""
@@ -93,7 +93,7 @@ func TestEachEndIsToldOnceAfterItsCommit(t *testing.T) {
 }
 
 // A transaction that is undone undoes the calls of its group, which had gone well.
-func TestWhatACommitUndoesIsNotTold(t *testing.T) {
+func TestRolledBackEndsAreNotPublished(t *testing.T) {
 	told := 0
 	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Ended: func(store.Ends) { told++ }})
 	j, err := s.PutJob(t.Context(), store.PutJob{Definition: benchJob(1, job.Policy{})})

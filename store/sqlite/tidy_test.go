@@ -83,7 +83,7 @@ func TestADeletedJobLeavesNothingBehind(t *testing.T) {
 
 // Runs that stay, more of them than one call looks at, do not hide those behind
 // them that end.
-func TestWhatStaysHidesNothingFromTidy(t *testing.T) {
+func TestRetainedRowsHideNothingFromTidy(t *testing.T) {
 	const many = 500 + 100
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	lateBy, forever := job.Duration(10*time.Second), job.Forever
@@ -165,7 +165,7 @@ func TestWhatStaysHidesNothingFromTidy(t *testing.T) {
 }
 
 // A pause that was to run out and whose job is deleted is looked at once more.
-func TestTheEndOfThePauseOfADeletedJobIsForgotten(t *testing.T) {
+func TestPauseOfADeletedJobIsForgotten(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	s := openStore(t, filepath.Join(t.TempDir(), "belfry.db"), Options{Now: func() time.Time { return now }})
 	paused := benchJob(1, job.Policy{})

@@ -11,7 +11,7 @@ import (
 )
 
 // A store that version 7 of the schema has written has all that it had.
-func TestAStoreOfVersion7GoesOn(t *testing.T) {
+func TestStoreOfVersion7IsUpgraded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "belfry.db")
 	data, err := os.ReadFile("testdata/version7.sql")
 	if err != nil {

@@ -394,7 +394,7 @@ func TestTheDatabaseIsRestarted(t *testing.T) {
 	}
 }
 
-func TestNodesAreRestartedOneAfterTheOther(t *testing.T) {
+func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, c *cluster) {
 		h := c.withstand(0, func() {
@@ -476,7 +476,7 @@ func (c *cluster) cancels(n int) {
 }
 
 // Whichever node is asked tells what the others do.
-func TestANodeTellsTheEventsOfAll(t *testing.T) {
+func TestEachNodeServesTheEventsOfAll(t *testing.T) {
 	each(t, func(t *testing.T, c *cluster) {
 		c.nodes[1].apply("name: quick\nrun: {shell: 'true'}\nplace: {strategy: last}\n")
 		// One that begins to tell late is a gap, after which a client begins anew. Each

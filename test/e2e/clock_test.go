@@ -143,7 +143,7 @@ func succeeded(runs []client.Run) int {
 	return n
 }
 
-func TestWhatFallsDueWithoutAServerFollowsItsPolicy(t *testing.T) {
+func TestDowntimeFollowsTheMissedPolicyOfEachJob(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	o := f.withClock(t)
@@ -193,7 +193,7 @@ func TestWhatFallsDueWithoutAServerFollowsItsPolicy(t *testing.T) {
 	}
 }
 
-func TestStepsOfTheClockDoubleNothing(t *testing.T) {
+func TestClockStepsDoubleNothing(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	o := f.withClock(t)

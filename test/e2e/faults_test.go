@@ -40,7 +40,7 @@ func (f *folder) starts(t testing.TB, name string) []int {
 	return pids
 }
 
-func TestAKilledServerLosesAndDoublesNothing(t *testing.T) {
+func TestKilledServerNeitherLosesNorDoublesRuns(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	s := f.serve(t, options{})
@@ -108,7 +108,7 @@ func withoutChildren(events []evidence.Event) []evidence.Event {
 	return slices.DeleteFunc(events, func(e evidence.Event) bool { return strings.HasSuffix(e.Job, ".child") })
 }
 
-func TestAGentleStopLosesAndDelaysNothing(t *testing.T) {
+func TestGracefulStopNeitherLosesNorDelaysRuns(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	s := f.serve(t, options{})
@@ -205,7 +205,7 @@ policy: {timeout: 3s, kill_grace: 300ms}
 	eventually(t, "its child is gone", func() bool { return !slices.ContainsFunc(f.starts(t, "stubborn.child"), alive) })
 }
 
-func TestWhatIgnoresItsEndBelowAShellIsReportedTruly(t *testing.T) {
+func TestSurvivorsBelowAShellAreReportedTruthfully(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	s := f.serve(t, options{})
@@ -228,7 +228,7 @@ func TestWhatIgnoresItsEndBelowAShellIsReportedTruly(t *testing.T) {
 	}
 }
 
-func TestAGrandchildDoesNotHoldARun(t *testing.T) {
+func TestGrandchildDoesNotBlockARun(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	s := f.serve(t, options{})
@@ -256,7 +256,7 @@ policy: {kill_grace: 300ms}
 	}
 }
 
-func TestOutputIsReadWhileTheRunGoesOn(t *testing.T) {
+func TestOutputIsReadableWhileRunning(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	s := f.serve(t, options{})

@@ -21,7 +21,7 @@ func (s *server) signal(sig syscall.Signal) {
 	}
 }
 
-func TestAFrozenServerDoublesNothing(t *testing.T) {
+func TestFrozenServerDoublesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	s := f.serve(t, options{})

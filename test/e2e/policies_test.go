@@ -108,7 +108,7 @@ func equal[T any](t testing.TB, what string, got, want T) {
 
 // TestPolicies has a part for each row of what job files can say about when a job
 // runs and what happens then, as far as one node can show it. What needs another
-// time than now is in TestWhatFallsDueWithoutAServerFollowsItsPolicy.
+// time than now is in TestDowntimeFollowsTheMissedPolicyOfEachJob.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)

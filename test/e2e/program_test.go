@@ -14,7 +14,7 @@ import (
 )
 
 // What a server says at its first start is done as it stands there.
-func TestWhatAServerSaysMakesAFirstJob(t *testing.T) {
+func TestFirstStartHintsCreateAFirstJob(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	s := f.serve(t, options{})

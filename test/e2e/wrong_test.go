@@ -64,7 +64,7 @@ func (f *folder) restarted(t testing.TB, before *server) *server {
 	return f.serve(t, options{args: []string{"--listen", strings.TrimPrefix(before.url, "http://")}})
 }
 
-func TestWhatACallerDoesWrongIsToldWithItsPlace(t *testing.T) {
+func TestMistakesOfACallerNameTheirPlace(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	s := f.serve(t, options{})
@@ -103,7 +103,7 @@ func TestWhatACallerDoesWrongIsToldWithItsPlace(t *testing.T) {
 
 // Connections that send nothing, send slowly or never read, and a thousand streams,
 // delay nobody else.
-func TestClientsThatDoNotReadOrSendDelayNobody(t *testing.T) {
+func TestStuckClientsDelayNoOthers(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	s := f.serve(t, options{})
@@ -155,7 +155,7 @@ func TestClientsThatDoNotReadOrSendDelayNobody(t *testing.T) {
 
 // Whoever follows or waits while the server is killed and started again is told how
 // the run has ended.
-func TestWhoWaitsOutlivesADeathOfTheServer(t *testing.T) {
+func TestWaitingClientSurvivesAServerRestart(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	s := f.serve(t, apart)
@@ -218,7 +218,7 @@ func TestWhoWaitsOutlivesADeathOfTheServer(t *testing.T) {
 }
 
 // A folder is applied as a whole, although the server dies in the middle.
-func TestAFolderIsAppliedAlthoughTheServerDies(t *testing.T) {
+func TestDirectoryIsAppliedAcrossAServerCrash(t *testing.T) {
 	t.Parallel()
 	f := newFolder(t)
 	s := f.serve(t, apart)

@@ -432,7 +432,7 @@ func pages(t *testing.T) []string {
 // axeScript runs the rules of WCAG 2 and answers with a line for each violation.
 const axeScript = `axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"], resultTypes: ["violations"]}).then(r => r.violations.map(v => v.id + ": " + v.nodes.slice(0, 3).map(n => n.html.slice(0, 160)).join(" ; ")))`
 
-func TestEachPageInEachLook(t *testing.T) {
+func TestEachPageInEveryThemeLanguageAndSize(t *testing.T) {
 	list := pages(t)
 	for _, theme := range []string{"light", "dark"} {
 		t.Run(theme, func(t *testing.T) {
@@ -539,7 +539,7 @@ func TestARunThatEndsIsOnThePageOfRuns(t *testing.T) {
 	b.until("its end", `document.querySelector("[id='run-`+id+`'] .st .i use").getAttribute("href").endsWith("#cancel")`)
 }
 
-func TestASessionThatEndsElsewhereIsSaid(t *testing.T) {
+func TestSessionEndedElsewhereIsShown(t *testing.T) {
 	t.Parallel()
 	pages(t)
 	b := newTab(t)
