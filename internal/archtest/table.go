@@ -155,7 +155,14 @@ var table = map[string]line{
 	"internal/garbage":  {layer: foundations},
 	"internal/parallel": {layer: foundations},
 	"internal/trouble":  {layer: foundations, testImports: []string{"internal/logtest"}},
-	"internal/lanes":    {layer: foundations, imports: []string{"job", "internal/agenda"}},
+	"internal/timetable": {
+		// The mind of a planner.
+		layer:       foundations,
+		pure:        true,
+		imports:     []string{"job", "store", "internal/agenda", "internal/engine", "internal/forecast", "internal/placement", "internal/timer"},
+		testImports: []string{"internal/lanes"},
+	},
+	"internal/lanes": {layer: foundations, imports: []string{"job", "internal/agenda"}},
 	"internal/output": {
 		layer:       foundations,
 		imports:     []string{"job"},
@@ -303,7 +310,7 @@ var table = map[string]line{
 	},
 	"internal/planner": {
 		layer:       shells,
-		imports:     []string{"cron", "job", "store", "internal/engine", "internal/forecast", "internal/lanes", "internal/placement", "internal/timer", "internal/trouble"},
+		imports:     []string{"job", "store", "internal/agenda", "internal/engine", "internal/forecast", "internal/lanes", "internal/timetable", "internal/trouble"},
 		testImports: []string{"store/memory"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
@@ -449,7 +456,7 @@ var table = map[string]line{
 	"internal/logtest":     {layer: aside},
 	"internal/sim": {
 		layer:       aside,
-		imports:     []string{"cron", "job", "store", "store/memory", "internal/agenda", "internal/callback", "internal/engine", "internal/leftovers", "internal/placement"},
+		imports:     []string{"cron", "job", "store", "store/memory", "internal/agenda", "internal/callback", "internal/engine", "internal/lanes", "internal/leftovers", "internal/placement", "internal/timetable"},
 		testImports: []string{"executor", "internal/node"},
 	},
 	// Its tests have the build tag servers.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/timetable"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -34,8 +35,8 @@ func TestJobsWithQueuedRunsTakeTurns(t *testing.T) {
 	}{
 		{job.OverlapSkip, 2000, 1},
 		{job.OverlapQueue, 200, 10},
-		{job.OverlapSkip, 3, catchUpMost},
-		{job.OverlapAllow, 2000, catchUpMost},
+		{job.OverlapSkip, 3, timetable.CatchUpMost},
+		{job.OverlapAllow, 2000, timetable.CatchUpMost},
 	} {
 		t.Run(fmt.Sprint(c.overlap, c.jobs), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -121,7 +122,7 @@ func newWaiting(jobs []store.PlannedJob) *waiting {
 	w := &waiting{fake: fake{jobs: jobs}, rate: math.MaxInt32, until: time.Now()}
 	w.backlog = func() (map[job.ID]int, error) {
 		w.asked++
-		return map[job.ID]int{{1}: min(backlogMax, w.work())}, nil
+		return map[job.ID]int{{1}: min(timetable.BacklogMax, w.work())}, nil
 	}
 	return w
 }
@@ -150,10 +151,10 @@ func TestBacklogIsPlannedAsItRuns(t *testing.T) {
 			before, asked := w.taken, w.asked
 			run(p, 10*time.Second)
 			waits, did := w.work(), w.taken-before
-			if asked = w.asked - asked; rate > backlogFew && asked > 30 {
+			if asked = w.asked - asked; rate > timetable.BacklogFew && asked > 30 {
 				t.Errorf("%d a second are run, and it was counted %d times in 10 s how many wait", rate, asked)
 			}
-			if most := max(backlogMin, rate*int(backlogFor/time.Second)) + onTime; waits > most {
+			if most := max(timetable.BacklogMin, rate*int(timetable.BacklogFor/time.Second)) + onTime; waits > most {
 				t.Errorf("%d a second are run, and %d wait, want at most %d", rate, waits, most)
 			}
 			if did < 10*rate*9/10 {
@@ -198,7 +199,7 @@ func TestFastNodesReceiveLargerShares(t *testing.T) {
 		w := newWaiting(away(t, jobsInTheLongest, job.MissedAll, 2*time.Hour))
 		p := newPlanner(&w.fake)
 		run(p, 1500*time.Millisecond)
-		if n := w.due(); n < 2*backlogMax {
+		if n := w.due(); n < 2*timetable.BacklogMax {
 			t.Errorf("%d were planned", n)
 		}
 	})
@@ -220,7 +221,7 @@ func TestTailOfTheBacklogIsPlannedAsItRuns(t *testing.T) {
 		if p.Stats().Held > 0 || w.work() > jobs {
 			t.Errorf("%d are held, %d runs wait", p.Stats().Held, w.work())
 		}
-		if limit := rate*int(backlogFor/time.Second) + 5*jobs; most > limit {
+		if limit := rate*int(timetable.BacklogFor/time.Second) + 5*jobs; most > limit {
 			t.Errorf("up to %d waited, want at most %d", most, limit)
 		}
 	})
@@ -290,7 +291,7 @@ func twoWorkers() []store.Session {
 func TestOnlyFullCatchUpsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWaiting(away(t, 10, job.MissedLatest, time.Hour))
-		w.backlog = func() (map[job.ID]int, error) { return map[job.ID]int{{1}: backlogMax}, nil }
+		w.backlog = func() (map[job.ID]int, error) { return map[job.ID]int{{1}: timetable.BacklogMax}, nil }
 		p := newPlanner(&w.fake)
 		run(p, time.Second)
 		if len(w.planned) < 10 || p.Stats().Held > 0 {
@@ -299,125 +300,31 @@ func TestOnlyFullCatchUpsWait(t *testing.T) {
 	})
 }
 
-func TestBacklogIsDividedAmongPlannersAndNodes(t *testing.T) {
-	half := store.AllPartitions
-	half[0], half[1] = 0, 0
-	worker := func(n byte) store.Session {
-		return store.Session{ID: job.ID{n}, Node: string('a' + rune(n)), Roles: []string{store.RoleWorker}, Capacity: 1}
-	}
-	drained, leaving, planner := worker(4), worker(5), worker(6)
-	drained.Drain, leaving.Leaving, planner.Roles = &store.Drain{}, true, []string{store.RolePlanner}
-	for _, c := range []struct {
-		name    string
-		live    []store.Session
-		mine    store.Partitions
-		backlog map[job.ID]int
-		room    int
-	}{
-		{"one node", []store.Session{worker(1)}, store.AllPartitions, nil, backlogMin},
-		{"some waits", []store.Session{worker(1)}, store.AllPartitions, map[job.ID]int{{1}: 50}, backlogMin - 50},
-		{"much waits for what is gone, or for a place", []store.Session{worker(1)}, store.AllPartitions, map[job.ID]int{{9}: backlogMin, {}: backlogMin}, backlogMin},
-		{"another plans the other half", []store.Session{worker(1), worker(2)}, half, map[job.ID]int{{1}: 50}, backlogMin - 25},
-		{"one is full", []store.Session{worker(1), worker(2)}, store.AllPartitions, map[job.ID]int{{1}: backlogMin}, backlogMin},
-		{"one has too many", []store.Session{worker(1), worker(2)}, store.AllPartitions, map[job.ID]int{{1}: 3 * backlogMin}, backlogMin},
-		{"some take nothing", []store.Session{worker(1), drained, leaving, planner}, store.AllPartitions, nil, backlogMin},
-		{"none takes anything", []store.Session{planner}, store.AllPartitions, map[job.ID]int{{}: 100}, backlogMin - 100},
-		{"one partition is planned here", []store.Session{worker(1)}, store.Partitions{1}, nil, 1},
-		{"none plans anything here", []store.Session{worker(1)}, store.Partitions{}, nil, 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			p := newPlanner(&fake{backlog: func() (map[job.ID]int, error) { return c.backlog, nil }})
-			p.Live = func() []store.Session { return c.live }
-			p.mine = c.mine
-			if err := p.measureRoom(t.Context()); err != nil || p.backlog.room != c.room {
-				t.Errorf("room for %d (%v), want %d", p.backlog.room, err, c.room)
-			}
-		})
-	}
-}
-
-// A planner that had nothing to plan for a moment begins anew.
-func TestReturnedPartitionsFreeBacklogRoom(t *testing.T) {
-	p := newPlanner(&fake{})
-	for _, c := range []struct {
-		mine store.Partitions
-		room int
-	}{{store.AllPartitions, backlogMin}, {store.Partitions{}, 0}, {store.AllPartitions, backlogMin}} {
-		p.mine = c.mine
-		if err := p.measureRoom(t.Context()); err != nil || p.backlog.room != c.room {
-			t.Errorf("room for %d (%v), want %d", p.backlog.room, err, c.room)
-		}
-	}
-}
-
-// As many may wait as the nodes run in a while: by how many they have run of late.
-func TestBacklogCoversABoundedTime(t *testing.T) {
-	now := time.Now()
-	for _, c := range []struct {
-		name  string
-		was   backlog // half a second ago
-		waits []int
-		share float64
-		limit int
-	}{
-		{"all were run", backlog{limit: 200, added: 200}, []int{0}, 1, 800},
-		{"all were run at once", backlog{limit: 200, added: 1000}, []int{0}, 1, 800},
-		{"many ended at once", backlog{limit: 1000, waits: 900, added: 900}, []int{400}, 1, 2000},
-		{"as many as before, and 500 were run", backlog{limit: 2000, waits: 1000, added: 500}, []int{1000}, 1, 2000},
-		{"fewer, and none was added", backlog{limit: 2000, waits: 1000}, []int{700}, 1, 1200},
-		{"none was run", backlog{limit: 2000, waits: 1000, added: 300}, []int{1300}, 1, 1000},
-		{"none was run for long", backlog{limit: 250, waits: 1000}, []int{1000}, 1, backlogMin},
-		{"more fell due than was run", backlog{limit: 2000, waits: 1000}, []int{3000}, 1, 1000},
-		{"more were run than anybody counts", backlog{limit: 20_000, added: 20_000}, []int{0}, 1, backlogMax},
-		{"another has added as many", backlog{limit: 400, added: 100}, []int{0}, 0.5, 800},
-		{"two nodes have run them", backlog{limit: 400, added: 200}, []int{0, 0}, 1, 400},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			b := c.was
-			b.seen = now.Add(-every)
-			if b.look(c.waits, c.share, now); b.limit != c.limit {
-				t.Errorf("%d may wait, want %d", b.limit, c.limit)
-			}
-			b = c.was
-			b.seen, b.waits, b.limit = now.Add(-6*time.Second), 0, 1000 // it took so long to plan
-			b.added = int(3000*c.share) * len(c.waits)
-			if b.look(make([]int, len(c.waits)), c.share, now); b.limit != 1000 {
-				t.Errorf("%d may wait, 6 s after the last look", b.limit)
-			}
-			b = c.was
-			b.seen = now.Add(-time.Hour)
-			if b.look(c.waits, c.share, now); b.limit != backlogMin {
-				t.Errorf("%d may wait, long after the last look", b.limit)
-			}
-		})
-	}
-}
-
 // What is to be caught up is decided once, however long the rest of it waits, unless the
 // job is changed.
 func TestCatchUpIsDecidedOnce(t *testing.T) {
-	const limit = 3 * catchUpMost
+	const limit = 3 * timetable.CatchUpMost
 	for _, c := range []struct {
 		name         string
 		edit         job.Missed // meanwhile
 		runs, missed int
 	}{
 		{"the job stays", "", limit, 7200 - 30 - limit},
-		{"its policy is none now", job.MissedNone, catchUpMost, 7200 - 30 - catchUpMost},
+		{"its policy is none now", job.MissedNone, timetable.CatchUpMost, 7200 - 30 - timetable.CatchUpMost},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWaiting(away(t, 1, job.MissedAll, 2*time.Hour))
 				w.jobs[0].Timing = missing(t, job.MissedAll, limit)
 				began := time.Now()
-				waiting := backlogMin - 1
+				waiting := timetable.BacklogMin - 1
 				w.backlog = func() (map[job.ID]int, error) { return map[job.ID]int{{1}: waiting}, nil }
 				p := newPlanner(&w.fake)
 				run(p, time.Nanosecond)
 				if p.Stats().Held != 1 {
 					t.Fatal("it does not wait")
 				}
-				waiting = backlogMax
+				waiting = timetable.BacklogMax
 				run(p, 250*time.Second)
 				if len(w.planned) != 1 || p.Stats().Held != 1 {
 					t.Fatalf("%d decisions, %d are held", len(w.planned), p.Stats().Held)

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/belfry-cron/belfry/internal/engine"
-	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/internal/timetable"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -43,16 +43,7 @@ func (p *Planner) placeRest(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		placements := make([]store.Placement, 0, len(runs))
-		for i := range runs {
-			there, ok := places[runs[i].JobUID]
-			if !ok {
-				continue // the job is gone, and the run with it
-			}
-			if session := sessionFor(&runs[i], there, live); !session.IsZero() {
-				placements = append(placements, store.Placement{Job: runs[i].JobUID, Run: runs[i].ID, Attempt: runs[i].Attempt, Session: session})
-			}
-		}
+		placements := timetable.Place(runs, places, live)
 		if len(placements) > 0 {
 			if err := p.Store.Place(ctx, placements); err != nil {
 				return fmt.Errorf("place runs: %w", err)
@@ -67,40 +58,10 @@ func (p *Planner) placeRest(ctx context.Context) error {
 	return nil
 }
 
-// sessionFor returns the session that a run is placed on, which is zero if none is eligible.
-func sessionFor(run *store.Run, there engine.Whereabouts, live []store.Session) job.ID {
-	request := placement.Request{UID: run.JobUID, Place: there.Place, Handler: there.Handler, Scheduled: run.Scheduled, Sequence: int(run.ID[15])}
-	request.Place.Shards = 0 // it is one shard already, or not split
-	if there.Place.Strategy == job.StrategyBroadcast {
-		request.Place.Strategy = job.StrategyAny
-	}
-	if bound := there.Place.Binds(); bound && run.Node != "" {
-		live = slices.DeleteFunc(slices.Clone(live), func(s store.Session) bool { return !engine.MayGoTo(bound, run.Node, s.Node) })
-	}
-	placed, _ := placement.Runs(request, live)
-	return placed[0].Session
-}
-
 // placesOf returns where the jobs of a batch of runs may run; deleted jobs are left out.
-func (p *Planner) placesOf(ctx context.Context, runs []store.Run) (map[job.ID]engine.Whereabouts, error) {
-	places := make(map[job.ID]engine.Whereabouts, len(runs))
-	seen := make(map[job.ID]bool, len(runs))
-	var others []job.ID // paused, or not ours any more
-	p.mu.Lock()
-	for i := range runs {
-		uid := runs[i].JobUID
-		if seen[uid] {
-			continue
-		}
-		seen[uid] = true
-		if e, ok := p.table.byUID[uid]; ok {
-			t := p.table.timings[p.table.entries[e].timing]
-			places[uid] = t.where
-		} else {
-			others = append(others, uid)
-		}
-	}
-	p.mu.Unlock()
+func (p *Planner) placesOf(ctx context.Context, runs []store.Run) (places map[job.ID]engine.Whereabouts, err error) {
+	var others []job.ID
+	p.ask(func(mind *timetable.Timetable) { places, others = mind.Whereabouts(runs) })
 	if len(others) == 0 {
 		return places, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/timetable"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -31,7 +32,7 @@ func TestDueRunsOfThisNodeAreClaimedWithTheirPlan(t *testing.T) {
 		_, err := step([]job.ID{token}) // there is room for one
 		return err
 	}})
-	if outcomes, err := p.plan(context.Background(), now, items()); err != nil || len(outcomes) != 2 {
+	if outcomes, err := p.plan(context.Background(), &timetable.View{Now: now, Self: self}, &timetable.Batch{Items: items()}); err != nil || len(outcomes) != 2 {
 		t.Fatalf("planned: %v, %v", outcomes, err)
 	}
 	var ids []byte
@@ -49,7 +50,7 @@ func TestDueRunsOfThisNodeAreClaimedWithTheirPlan(t *testing.T) {
 			t.Errorf("run %d has the token %s", r.ID[0]-10, r.Token)
 		}
 	}
-	if _, err := p.plan(context.Background(), now, items()[1:]); err != nil || calls != 1 {
+	if _, err := p.plan(context.Background(), &timetable.View{Now: now, Self: self}, &timetable.Batch{Items: items()[1:]}); err != nil || calls != 1 {
 		t.Errorf("without a run to claim the worker is asked: %d, %v", calls, err)
 	}
 }

@@ -1,7 +1,8 @@
 // Package planner writes the runs of the next seconds into the store, ahead of
-// time and assigned to nodes. It keeps the timing and cursor of its jobs in
-// memory; what it believes of them is compared in the store, so that two
-// planners of one job do no harm. It runs nothing.
+// time and assigned to nodes. What to plan is decided by internal/timetable; this
+// package asks the store what that must know, and tells it what it has decided. What it
+// believes of jobs is compared in the store, so that two planners of one job do no
+// harm. It runs nothing.
 package planner
 
 import (
@@ -10,13 +11,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
+	mathrand "math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/agenda"
 	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/forecast"
 	"github.com/belfry-cron/belfry/internal/lanes"
-	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/internal/timetable"
 	"github.com/belfry-cron/belfry/internal/trouble"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -64,82 +67,53 @@ type Config struct {
 	Log *slog.Logger
 }
 
-const (
-	// every is how often a planner looks. As it looks ahead, nothing waits
-	// for it but what it is woken for.
-	every = 500 * time.Millisecond
-	// pause is the wait after an error of the store.
-	pause = time.Second
+// pause is the wait after an error of the store.
+const pause = time.Second
 
-	// runsMax is how many runs go into one call, besides those of its last
-	// item: a call that takes long holds up the claims.
-	runsMax = store.MaxBatch
-	// A job is planned for so many occurrences at a time: all of a look-ahead
-	// at 10 ms, but only a few when more than a crowd of jobs are due, so that
-	// after a start none waits until the others are planned to the end.
-	occurrencesMax   = 2000
-	occurrencesCrowd = 4
-	crowd            = 2 * store.MaxBatch
-	// laneEntries is among how many entries of a crowd those of one lane are sought: about
-	// a batch of them, and no others wait for long.
-	laneEntries = lanes.Number * store.MaxBatch
-
-	// A job is planned again when less than this part of its look-ahead is
-	// planned, and then for all of it: one that is due each second costs one
-	// move of its cursor for some of its runs.
-	planAgainAt, planAgainOf = 2, 3
-)
+// Stats are what a planner has at a moment.
+type Stats = timetable.Stats
 
 // Planner plans. Use New.
 type Planner struct {
 	Config
-	sync chan chan error // requests for a round, answered when it is over
+	sync  chan chan error // requests for a round, answered when it is over
+	ready chan struct{}
 
-	mu        sync.Mutex // guards what follows, never held across a store call
-	table     *table
-	mine      store.Partitions // that it plans, as of the last refresh
-	calendars map[string]*job.Calendar
-	// asked is up to which moment entries have left the queue.
-	asked int64
-	// gained are entries whose cursors another one may have moved, by which they were
-	// planned before: to be read, the most urgent first.
-	gained []uint32
+	mu sync.Mutex // guards mind, never held across a store call
+	// mind decides. Run alone changes it, but for the clock; others ask it.
+	mind *timetable.Timetable
 
-	// since is how far the changes of jobs were read, unplaced how far the runs
-	// to be placed. They are Run's alone.
+	// Run's alone is what follows: how far the changes of jobs and the runs to be placed were
+	// read, that jobs are held, when the table was last compared with the store, and the
+	// answer if that counts just now.
 	since    int64
 	unplaced store.RunRef
-	backlog  backlog
-	saidHeld bool             // that jobs are held
-	compared time.Time        // when the table was last compared with the store
-	counting <-chan counted   // by the store, to compare; nil when it does not
-	changing store.Partitions // with jobs that have changed since the count began
-	doubtful store.Partitions // that have differed
-	work     sync.WaitGroup   // beside the rounds
-	ready    chan struct{}
-	// failedAt is since when the store may have lost what this node has planned, because a
-	// round has failed or the store says that it was away. Zero if that was read again.
-	failedAt time.Time
+	saidHeld bool
+	compared time.Time
+	counting <-chan counted
+	work     sync.WaitGroup // beside the rounds
 	// executors are those that occurrences are split among, and executorsRead when they were
-	// read. They are Run's alone.
+	// read.
 	executors     []store.Registration
 	executorsRead time.Time
-	// used is what jobs whose strategy goes by it have used the nodes for.
-	used map[job.ID]map[string]placement.Use
 }
 
 // New makes a planner; Run makes it work.
 func New(c Config) *Planner {
-	return &Planner{
-		Config: c, table: newTable(), sync: make(chan chan error), ready: make(chan struct{}),
-		used: map[job.ID]map[string]placement.Use{},
-	}
+	return &Planner{Config: c, mind: timetable.New(c.LookAhead, lanes.Of), sync: make(chan chan error), ready: make(chan struct{})}
+}
+
+// ask asks the mind, or tells it something.
+func (p *Planner) ask(do func(mind *timetable.Timetable)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	do(p.mind)
 }
 
 // Run plans until ctx ends.
 func (p *Planner) Run(ctx context.Context) error {
 	defer p.work.Wait()
-	ticker := time.NewTicker(every)
+	ticker := time.NewTicker(timetable.Every)
 	defer ticker.Stop()
 	fails := trouble.With(p.Log, "planning has stopped because the store fails", "planning continues")
 	var asked []chan error // by calls of Sync, for the next round
@@ -154,17 +128,22 @@ func (p *Planner) Run(ctx context.Context) error {
 			return nil
 		}
 		fails.Saw(err)
-		if err != nil {
-			p.mayHaveLost()
-		}
+		var behind int
+		var soon time.Duration
+		p.ask(func(mind *timetable.Timetable) {
+			if err != nil {
+				mind.MayHaveLost(p.Now())
+			}
+			behind, soon = mind.Behind(), mind.LookSoon()
+		})
 		wait, wake := ticker.C, p.Wake
 		switch {
 		case err != nil:
 			wait, wake = time.After(pause), nil
-		case p.behind() > 0:
+		case behind > 0:
 			continue
-		case p.saidHeld && p.backlog.again < every:
-			wait = time.After(p.backlog.again)
+		case p.saidHeld && soon < timetable.Every:
+			wait = time.After(soon)
 		}
 		select {
 		case <-ctx.Done():
@@ -196,13 +175,7 @@ func (p *Planner) waiting(asked []chan error) []chan error {
 // woken takes note of what woke the planner: all else is in the store.
 func (p *Planner) woken(hint store.Hint) {
 	if hint&store.HintLost != 0 {
-		p.mayHaveLost()
-	}
-}
-
-func (p *Planner) mayHaveLost() {
-	if p.failedAt.IsZero() {
-		p.failedAt = p.Now()
+		p.ask(func(mind *timetable.Timetable) { mind.MayHaveLost(p.Now()) })
 	}
 }
 
@@ -239,7 +212,7 @@ func (p *Planner) round(ctx context.Context) error {
 	default:
 		close(p.ready)
 	}
-	if err := p.readGained(ctx); err != nil {
+	if err := p.readCursors(ctx, page); err != nil {
 		return err
 	}
 	// What the node before has left comes before what it has missed: it was due first. But
@@ -257,9 +230,8 @@ const executorsEvery = 2 * time.Second
 
 // readExecutors reads the executors that occurrences are split among, if there are such jobs.
 func (p *Planner) readExecutors(ctx context.Context) error {
-	p.mu.Lock()
-	splits := slices.ContainsFunc(p.table.timings, func(t timing) bool { return t.where.Split != "" })
-	p.mu.Unlock()
+	var splits bool
+	p.ask(func(mind *timetable.Timetable) { splits = mind.Splits() })
 	if !splits || time.Since(p.executorsRead) < executorsEvery {
 		return nil
 	}
@@ -271,141 +243,72 @@ func (p *Planner) readExecutors(ctx context.Context) error {
 	return nil
 }
 
-// planDue plans all jobs whose next occurrence is within the look-ahead.
+// planDue plans all jobs whose next occurrence is within the look-ahead, in turns.
 func (p *Planner) planDue(ctx context.Context) error {
-	var due []uint32
 	for {
 		now := p.Now()
-		moment := now.Add(p.planAgain()).UnixNano()
-		p.mu.Lock()
-		if moment < p.asked-int64(store.PlanSlack) {
-			p.table.rebuild() // the store's clock was put back
+		var wantsRoom bool
+		p.ask(func(mind *timetable.Timetable) { wantsRoom = mind.Collect(now, time.Now()) })
+		err := p.measureRoom(ctx, wantsRoom)
+		left := 0
+		if err == nil {
+			p.ask(func(mind *timetable.Timetable) { left = mind.Admit() })
 		}
-		p.asked = moment
-		due = p.table.due.Due(moment, due[:0])
-		p.mu.Unlock()
-		var admitted int
-		var err error
-		if due, admitted, err = p.admit(ctx, now, due); err != nil {
-			p.requeue(due)
-			return err
-		}
-		if len(due) == 0 {
+		if left == 0 && err == nil {
 			p.sayHeld()
 			return nil
 		}
-		most, crowded := occurrencesMax, len(due) > crowd
-		if crowded {
-			most = occurrencesCrowd
+		for left > 0 && err == nil {
+			err = p.planSome(ctx, now)
+			p.ask(func(mind *timetable.Timetable) { left = mind.Left() })
 		}
-		for rest := due; len(rest) > 0; {
-			some := rest
-			within := p.Lanes.Enter(func(busy lanes.Set) (within lanes.Set) {
-				if crowded || admitted > 0 {
-					some, within = p.ofOneLane(rest, busy)
-				}
-				return within
-			})
-			n, err := p.planSome(ctx, now, some, most)
-			p.Lanes.Leave(within)
-			if err != nil {
-				p.requeue(rest)
-				return err
-			}
-			rest = rest[n:]
+		if err != nil {
+			p.ask((*timetable.Timetable).Failed)
+			return err
 		}
 	}
 }
 
-// ofOneLane returns those of the first entries that are in the same lane, one in which no
-// other call is if there is one, and puts them before the others.
-func (p *Planner) ofOneLane(due []uint32, busy lanes.Set) (some []uint32, within lanes.Set) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	lane := func(i uint32) int { return lanes.Of(p.table.entries[i].uid) }
-	first := due[:min(len(due), laneEntries)]
-	free := slices.IndexFunc(first, func(i uint32) bool { return !busy.Has(lane(i)) })
-	chosen := lane(first[max(0, free)])
-	var others []uint32
-	n := 0
-	for _, i := range first {
-		if lane(i) != chosen {
-			others = append(others, i)
-			continue
-		}
-		first[n] = i
-		n++
+// planSome plans a batch.
+func (p *Planner) planSome(ctx context.Context, now time.Time) (err error) {
+	v := timetable.View{Now: now, Self: p.Session(), Live: p.Live(), Executors: p.executors}
+	newID := func() (job.ID, error) { return job.NewID(now, rand.Reader) }
+	var b timetable.Batch
+	var within agenda.Set
+	p.ask(func(mind *timetable.Timetable) { b, within, err = mind.Next(v, p.Lanes.Enter, newID) })
+	defer p.Lanes.Leave(within)
+	if err != nil || len(b.Items) == 0 {
+		return err
 	}
-	copy(first[n:], others)
-	within.Add(chosen)
-	return first[:n], within
-}
-
-// planAgain returns how far ahead a job is planned at least.
-func (p *Planner) planAgain() time.Duration { return p.LookAhead * planAgainAt / planAgainOf }
-
-// requeue puts entries back that were not planned.
-func (p *Planner) requeue(due []uint32) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, i := range due {
-		if e := &p.table.entries[i]; e.next != never {
-			p.table.due.Push(e.next, i)
-		}
-	}
-}
-
-// planSome plans as many of the entries as make a batch, each for at most so many
-// occurrences, and returns how many that were.
-func (p *Planner) planSome(ctx context.Context, now time.Time, due []uint32, most int) (n int, err error) {
-	items, decisions, n, err := p.decide(now, due, most)
-	if err != nil || len(items) == 0 {
-		return n, err
-	}
-	outcomes, err := p.plan(ctx, now, items)
+	outcomes, err := p.plan(ctx, &v, &b)
 	if err != nil {
-		return 0, fmt.Errorf("plan: %w", err)
+		return fmt.Errorf("plan: %w", err)
 	}
-	var moved []job.ID
-	for i, outcome := range outcomes {
-		switch outcome {
-		case store.Planned:
-			p.moved(items[i], decisions[i])
-		case store.Moved:
-			moved = append(moved, items[i].Job)
-		case store.TooFar:
-			// The clocks differ: it is not due yet by the store's.
-			p.again(items[i].Job)
-		case store.Withdrawn:
-			// The change that has done so is about to be read.
-		case store.Malformed:
-			// It would be refused again: a fault of this program that must
-			// not hold up the other jobs.
-			p.Log.Error("the store refused the plan of a job", "uid", items[i].Job, "from", items[i].From, "to", items[i].To)
-		}
+	var moved bool
+	var refused []*store.PlanItem
+	p.ask(func(mind *timetable.Timetable) { moved, refused = mind.Answered(&b, outcomes, p.Now()) })
+	for _, item := range refused {
+		p.Log.Error("the store refused the plan of a job", "uid", item.Job, "from", item.From, "to", item.To)
 	}
-	return n, p.readCursors(ctx, moved)
+	if moved {
+		return p.readCursors(ctx, store.MaxBatch)
+	}
+	return nil
 }
 
-// plan gives items to the store. Those of their runs that are for this node and due are claimed
+// plan gives a batch to the store. Those of its runs that are for this node and due are claimed
 // in the same step, as far as its worker has room for them: it makes half as many steps then.
-func (p *Planner) plan(ctx context.Context, now time.Time, items []store.PlanItem) (outcomes []store.PlanOutcome, err error) {
-	session := p.Session()
+func (p *Planner) plan(ctx context.Context, v *timetable.View, b *timetable.Batch) (outcomes []store.PlanOutcome, err error) {
 	var due []*store.NewRun
 	var runs []store.ReadyRun
-	for i := range items {
-		for k := range items[i].Runs {
-			if r := &items[i].Runs[k]; p.ClaimWith != nil && r.Session == session && !r.Due.After(now) {
-				due = append(due, r)
-				runs = append(runs, store.ReadyRun{RunRef: store.RunRef{Due: r.Due, ID: r.ID}, Job: items[i].Job, Session: session, Attempt: 1})
-			}
-		}
+	if p.ClaimWith != nil {
+		due, runs = b.Own(v.Self, v.Now)
 	}
 	step := func(tokens []job.ID) (claims []store.ClaimOutcome, err error) {
 		for i, token := range tokens {
 			due[i].Token = token
 		}
-		outcomes, claims, err = p.Store.Plan(ctx, session, items)
+		outcomes, claims, err = p.Store.Plan(ctx, v.Self, b.Items)
 		return claims, err
 	}
 	if len(due) == 0 {
@@ -416,123 +319,70 @@ func (p *Planner) plan(ctx context.Context, now time.Time, items []store.PlanIte
 	return outcomes, err
 }
 
-// decide asks what to plan for the first of the entries, and returns how many it
-// has asked for.
-func (p *Planner) decide(now time.Time, due []uint32, most int) (items []store.PlanItem, decisions []engine.Decision, n int, err error) {
-	live := p.Live()
-	absences := engine.AbsencesOf(live)
-	runs := 0
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	horizon := now.Add(p.LookAhead).UnixNano()
-	seen := make(map[uint32]bool, len(due))
-	for n < len(due) && len(items) < store.MaxBatch && runs < runsMax {
-		i := due[n]
-		n++
-		e := &p.table.entries[i]
-		if e.next > horizon || seen[i] || !p.mine.Has(job.Partition(e.uid)) {
-			continue // it was planned or changed meanwhile, or is another's
-		}
-		seen[i] = true
-		t := &p.table.timings[e.timing]
-		timing := t.engine
-		timing.UID = e.uid
-		from, catchesUp := p.table.progress(i), p.catchesUp(e, now)
-		d := timing.Decide(from, now, p.LookAhead, engine.Most{Missed: p.backlog.most(&timing), OnTime: most}, absences...)
-		item := store.PlanItem{Job: e.uid, Epoch: e.epoch, From: from.Cursor, To: d.To, Complete: d.Complete, Planned: from.Planned}
-		for sequence, o := range d.Due {
-			request := placement.Request{
-				UID: e.uid, Place: t.where.Place, Handler: t.where.Handler, Split: engine.SplitOf(t.where.Split, p.executors), Scheduled: o.Scheduled,
-				Sequence: from.Planned + sequence, Used: p.used[e.uid],
-			}
-			if catchesUp {
-				// Nodes that work through the same jobs at the same time would wait
-				// for each other in the store, also the one that plans them.
-				request.With, request.Near = d.Due[0].Scheduled, p.Session()
-			}
-			placed, _ := placement.Runs(request, live)
-			p.remember(e.uid, t.where.Place.Strategy, placed, live, o.Scheduled)
-			if catchesUp && !o.Due.After(now) {
-				p.backlog.plan(len(placed))
-			}
-			for _, r := range placed {
-				id, err := job.NewID(now, rand.Reader)
-				if err != nil {
-					return nil, nil, 0, err
-				}
-				item.Runs = append(item.Runs, store.NewRun{
-					ID: id, Session: r.Session, Node: r.Node, Scheduled: o.Scheduled, Due: o.Due, NextDue: o.NextDue,
-					Shard: r.Shard, Shards: r.Shards,
-				})
-			}
-		}
-		for _, s := range d.Missed {
-			id, err := job.NewID(now, rand.Reader)
-			if err != nil {
-				return nil, nil, 0, err
-			}
-			item.Missed = append(item.Missed, store.MissedSpan{ID: id, First: s.First, Last: s.Last, Count: s.Count, Reason: s.Reason})
-		}
-		runs += len(item.Runs)
-		items = append(items, item)
-		decisions = append(decisions, d)
+// measureRoom finds out how many runs this node may add to what waits, if that is wanted.
+func (p *Planner) measureRoom(ctx context.Context, wanted bool) error {
+	if !wanted {
+		return nil
 	}
-	return items, decisions, n, nil
+	waiting, err := p.Store.Backlog(ctx, timetable.BacklogMax)
+	if err != nil {
+		return fmt.Errorf("count the backlog: %w", err)
+	}
+	p.ask(func(mind *timetable.Timetable) { mind.Room(waiting, p.Live(), time.Now()) })
+	return nil
 }
 
-// remember keeps what a job has used the nodes for, where its strategy asks.
-func (p *Planner) remember(uid job.ID, strategy job.Strategy, runs []placement.Placed, live []store.Session, at time.Time) {
-	if strategy != job.StrategyLeastRecentlyUsed && strategy != job.StrategyLeastFrequentlyUsed {
+// sayHeld logs that jobs have begun to wait, and that none does any more.
+func (p *Planner) sayHeld() {
+	var held int
+	p.ask(func(mind *timetable.Timetable) { held = mind.Held() })
+	if (held > 0) == p.saidHeld {
 		return
 	}
-	uses := p.used[uid]
-	if uses == nil {
-		uses = map[string]placement.Use{}
-		p.used[uid] = uses
-	}
-	for _, r := range runs {
-		for i := range live {
-			if live[i].ID == r.Session {
-				use := uses[live[i].Node]
-				uses[live[i].Node] = placement.Use{Count: use.Count + 1, Last: at}
-			}
-		}
-	}
-}
-
-// moved makes an entry agree with what was planned.
-func (p *Planner) moved(item store.PlanItem, d engine.Decision) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	i, ok := p.table.byUID[item.Job]
-	if !ok || p.table.entries[i].epoch != item.Epoch {
-		return
-	}
-	e := &p.table.entries[i]
-	p.table.keepCatchUp(i, d.CatchUp)
-	e.cursor = item.To.UnixNano()
-	e.planned += uint32(len(d.Due))
-	e.next = never
-	if !d.Next.IsZero() {
-		e.next = d.Next.UnixNano()
-		p.table.due.Push(e.next, i)
-	}
-}
-
-// again queues an entry that could not be planned yet, for the next look.
-func (p *Planner) again(uid job.ID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if i, ok := p.table.byUID[uid]; ok && p.table.entries[i].next != never {
-		p.table.due.Push(p.Now().Add(p.planAgain()+every).UnixNano(), i)
+	if p.saidHeld = held > 0; p.saidHeld {
+		p.Log.Info("more occurrences were missed than can run at once; catching up step by step", "jobs", held)
+	} else {
+		p.Log.Info("caught up: all missed occurrences are planned")
 	}
 }
 
 // ClockStepped must be called when the wall clock was set: what was queued goes
 // by the old one.
-func (p *Planner) ClockStepped() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.table.rebuild()
-	p.asked = 0
+func (p *Planner) ClockStepped() { p.ask((*timetable.Timetable).ClockStepped) }
+
+// NextAfter returns when a job falls due first at a moment or after it, as far as
+// this node plans it; the zero time and false if it does not.
+func (p *Planner) NextAfter(uid job.ID, at time.Time) (next time.Time, ok bool) {
+	p.ask(func(mind *timetable.Timetable) { next, ok = mind.NextAfter(uid, at) })
+	return next, ok
+}
+
+// Upcoming returns the jobs that fall due first at a moment or after it: at most
+// n of them, which is positive, in order, of those that come after a place in it;
+// the zero Upcoming is the beginning. With one moment for all pages a job that
+// does not change is on one of them. Those that fall due at no known time are not
+// among them. Planning waits for some ten microseconds at a time, however many jobs there are.
+func (p *Planner) Upcoming(at time.Time, after engine.Upcoming, n int) []engine.Upcoming {
+	scan := timetable.NewScan(at, after, n)
+	var parts int
+	p.ask(func(mind *timetable.Timetable) { parts = mind.Parts() })
+	// By chance, since tables are often in some order: in the opposite one each
+	// entry would be among the first when it is looked at.
+	for _, part := range mathrand.Perm(parts) {
+		p.ask(func(mind *timetable.Timetable) { mind.Scan(scan, part) })
+	}
+	return scan.Found()
+}
+
+// Timings returns the schedules of the active jobs, those of equal schedules once. Of lists
+// the jobs to count; nil is for all.
+func (p *Planner) Timings(of []job.ID) (list []forecast.Timing) {
+	p.ask(func(mind *timetable.Timetable) { list = mind.Timings(of) })
+	return list
+}
+
+// Stats returns what the planner has.
+func (p *Planner) Stats() (s Stats) {
+	p.ask(func(mind *timetable.Timetable) { s = mind.Stats(p.Now()) })
+	return s
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/lanes"
+	"github.com/belfry-cron/belfry/internal/timetable"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -313,11 +314,11 @@ func TestGainedJobsAreReadWithoutBackoff(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() { _ = p.Run(ctx); close(done) }()
-		time.Sleep(time.Minute + every/2)
+		time.Sleep(time.Minute + timetable.Every/2)
 		mu.Lock()
 		mine = store.AllPartitions
 		mu.Unlock()
-		time.Sleep(every)
+		time.Sleep(timetable.Every)
 		if got := p.Stats().Jobs; got != n || len(f.planned) > 0 {
 			t.Errorf("after a look it plans %d of %d jobs, %d from where they were", got, n, len(f.planned))
 		}
@@ -343,7 +344,7 @@ func (b *batches) Plan(ctx context.Context, session job.ID, items []store.PlanIt
 
 func TestCrowdIsPlannedLaneByLaneWithoutLongWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 3 * laneEntries
+		const n = 3 * timetable.LaneEntries
 		b := &batches{}
 		j := active(t, 0, "*/10 * * * * *")
 		j.Cursor = j.Cursor.Add(-time.Hour)
@@ -369,10 +370,10 @@ func TestCrowdIsPlannedLaneByLaneWithoutLongWaits(t *testing.T) {
 			if bits.OnesCount8(uint8(within)) > 1 {
 				t.Fatalf("call %d of %d is within lanes %b", i, len(b.calls), within)
 			}
-			if within == busy && len(planned) < laneEntries/2 {
+			if within == busy && len(planned) < timetable.LaneEntries/2 {
 				t.Fatalf("call %d is in the lane that is busy", i)
 			}
-			if len(planned) > 2*laneEntries {
+			if len(planned) > 2*timetable.LaneEntries {
 				break
 			}
 		}
@@ -385,34 +386,6 @@ func TestCrowdIsPlannedLaneByLaneWithoutLongWaits(t *testing.T) {
 			t.Errorf("%d of %d jobs were planned", len(b.planned), n)
 		}
 	})
-}
-
-func TestChangedAndDeletedJobsAreFollowed(t *testing.T) {
-	tb := newTable()
-	compile := newPlanner(&fake{}).compile
-	hourly, daily := timingOf(t, "0 * * * *"), timingOf(t, "0 0 * * *")
-	put := func(n int, text string, active bool) {
-		tb.put(store.PlannedJob{UID: uid(n), Epoch: 1, Active: active, Cursor: time.Unix(0, 0), Timing: text}, compile)
-	}
-	put(1, hourly, true)
-	put(2, hourly, true)
-	put(3, daily, true)
-	if len(tb.byText) != 2 || tb.timings[tb.byText[hourly]].jobs != 2 {
-		t.Errorf("three jobs with two schedules have %d timings", len(tb.byText))
-	}
-	put(2, daily, true)
-	put(1, hourly, false)
-	if _, ok := tb.byText[hourly]; ok || tb.timings[tb.byText[daily]].jobs != 2 {
-		t.Error("a timing that no job has is kept")
-	}
-	put(4, hourly, true)
-	if len(tb.entries) != 3 || len(tb.timings) != 2 {
-		t.Errorf("%d entries and %d timings: what was given back is not used again", len(tb.entries), len(tb.timings))
-	}
-	queued := tb.due.Len()
-	if put(4, hourly, true); tb.due.Len() != queued {
-		t.Error("a job that is read again as it was is queued again")
-	}
 }
 
 func TestUnreadableScheduleDelaysNoOthers(t *testing.T) {

@@ -82,24 +82,6 @@ func TestJobsAreOrderedByDueTime(t *testing.T) {
 	})
 }
 
-func TestReplacedTimingIsNotReused(t *testing.T) {
-	f := &fake{jobs: []store.PlannedJob{active(t, 1, "0 3 * * *")}}
-	p := newPlanner(f)
-	if err := p.refresh(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	at := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
-	var m memo
-	p.table.nextAfter(0, at, &m)
-	f.jobs = append(f.jobs, store.PlannedJob{UID: uid(1), Deleted: true}, active(t, 2, "0 5 * * *"))
-	if err := p.refresh(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if next := time.Unix(0, p.table.nextAfter(0, at, &m)); next.UTC().Hour() != 5 {
-		t.Errorf("the next is %s", next.UTC())
-	}
-}
-
 // BenchmarkUpcoming is a page of 100 out of a million jobs: spread over the week,
 // all due within the look-ahead, and in the order that is worst for the heap.
 func BenchmarkUpcoming(b *testing.B) {

@@ -44,17 +44,10 @@ type Core struct {
 	calm    bool // nothing goes wrong any more
 	err     error
 
-	now     time.Time
-	events  events
-	seq     int
-	ids     *rand.Rand
-	timings map[string]timing // by text, compiled once
-}
-
-// timing is when and where a job is planned.
-type timing struct {
-	engine engine.Timing
-	where  engine.Whereabouts
+	now    time.Time
+	events events
+	seq    int
+	ids    *rand.Rand
 }
 
 // event is something that happens at a moment.
@@ -132,7 +125,7 @@ func RunCoreInParts(seed uint64, d time.Duration) (*Core, error) {
 }
 
 func runCore(seed uint64, d time.Duration, fate func(part, parts int) memory.Fate) (*Core, error) {
-	c := &Core{history: newHistory(), random: rand.New(rand.NewPCG(seed, 1)), ids: rand.New(rand.NewPCG(seed, 2)), now: beginning, timings: map[string]timing{}}
+	c := &Core{history: newHistory(), random: rand.New(rand.NewPCG(seed, 1)), ids: rand.New(rand.NewPCG(seed, 2)), now: beginning}
 	clock := func() time.Time { return c.now }
 	c.memory = memory.New(memory.Options{Now: clock, LookAhead: lookAhead, NewID: c.newID, Fate: fate})
 	c.store = NewTap(c.memory, c.history, clock, lookAhead)
@@ -192,19 +185,6 @@ func (c *Core) Fingerprint() (uint64, error) {
 }
 
 func (c *Core) newID() job.ID { return newID(c.now, c.ids) }
-
-// compile compiles the timing of a job.
-func (c *Core) compile(text string) (engine.Timing, engine.Whereabouts, error) {
-	t, ok := c.timings[text]
-	if !ok {
-		var err error
-		if t.engine, t.where, err = engine.CompileTiming(text, nil); err != nil {
-			return t.engine, t.where, err
-		}
-		c.timings[text] = t
-	}
-	return t.engine, t.where, nil
-}
 
 // after makes something happen after a time.
 func (c *Core) after(d time.Duration, do func()) {

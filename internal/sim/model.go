@@ -7,6 +7,7 @@ import (
 
 	"github.com/belfry-cron/belfry/internal/agenda"
 	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/internal/timetable"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -58,16 +59,15 @@ type model struct {
 	session job.ID
 	renewed time.Time // when the last acknowledged renewal was sent
 	live    []store.Session
-	table   []*planned
-	since   int64
-	parts   store.Partitions
 	share   placement.Share
+	plans   *timetable.Timetable
+	since   int64 // how far the changes of jobs were read
 	mind    *agenda.Agenda[claimed]
 	begun   time.Time // when the clock of the mind began
 	results []*held
 	// claimsAsked and startsAsked count how often the mind was to be asked.
 	claimsAsked, startsAsked int
-	sending                  bool
+	sending, planning        bool
 	busy                     [errands]bool // calls of a kind that are under way
 }
 
@@ -78,7 +78,8 @@ func (n *model) start() {
 	}
 	n.life++
 	n.up, n.leaving, n.frozen, n.inbox = true, false, time.Time{}, nil
-	n.table, n.since, n.live, n.parts = nil, 0, nil, store.Partitions{}
+	n.live = nil
+	n.newTimetable()
 	n.busy = [errands]bool{}
 	n.results, n.sending = nil, false
 	n.join()
@@ -295,7 +296,6 @@ type errand int
 
 const (
 	errandOther errand = iota
-	errandPlan
 	errandPlace
 	errandLook
 	errandSteal

@@ -2,200 +2,205 @@ package sim
 
 import (
 	"context"
-	"errors"
-	"slices"
+	"fmt"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/agenda"
 	"github.com/belfry-cron/belfry/internal/engine"
-	"github.com/belfry-cron/belfry/internal/placement"
+	"github.com/belfry-cron/belfry/internal/lanes"
+	"github.com/belfry-cron/belfry/internal/timetable"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
-// planned is a job in the table of a planner.
-type planned struct {
-	store.PlannedJob
-	next    time.Time // what is due after nextOf, which the cursor was
-	nextOf  time.Time
-	timing  engine.Timing
-	catchUp time.Time // of the decision before
-	where   engine.Whereabouts
+// changedMax is how many changed jobs are read at a time.
+const changedMax = 1000
+
+// newTimetable begins the timetable of a process: what it decides is real, and only the calls
+// are modelled.
+func (n *model) newTimetable() {
+	n.since, n.planning = 0, false
+	n.plans = timetable.New(lookAhead, lanes.Of)
+}
+
+// clock returns the store's clock as the node knows it.
+func (n *model) clock() time.Time { return n.core.now.Add(n.skew) }
+
+// ask makes a call of the planner.
+func (n *model) ask(do func() error, then func()) {
+	n.call(do, func(err error) {
+		if err != nil {
+			n.unanswered()
+			return
+		}
+		then()
+	})
+}
+
+// unanswered ends a round: what the store had acknowledged before may be lost.
+func (n *model) unanswered() {
+	n.plans.Failed()
+	n.plans.MayHaveLost(n.clock())
+	n.planning = false
 }
 
 // plan reads what has changed, and plans what is due.
 func (n *model) plan() {
-	if n.session.IsZero() || n.leaving {
+	if n.session.IsZero() || n.leaving || n.planning {
 		return
 	}
+	n.planning = true
 	parts := n.share.Of(n.session, n.live)
 	if !n.core.calm && n.core.chance(50) {
 		parts = store.AllPartitions // the view of a node may be an old one
 	}
-	if parts != n.parts {
-		n.parts, n.table, n.since = parts, nil, 0
-	}
 	var changed []store.PlannedJob
 	var next int64
-	since := n.since
-	n.once(errandPlan, func() (err error) {
-		changed, next, err = n.core.store.JobsChanged(context.Background(), parts, since, 1000)
+	n.ask(func() (err error) {
+		changed, next, err = n.core.store.JobsChanged(context.Background(), store.AllPartitions, n.since, changedMax)
 		return err
-	}, func(err error) {
-		if err != nil || parts != n.parts || since != n.since {
+	}, func() {
+		n.since = next
+		for text, err := range n.plans.Put(changed) {
+			n.core.fail(fmt.Errorf("compile %s: %w", text, err))
+		}
+		if len(changed) == changedMax {
+			n.planning = false
+			n.plan()
 			return
 		}
-		n.since = next
-		for _, j := range changed {
-			n.know(j)
-		}
-		n.planDue()
+		n.plans.Take(parts, n.clock())
+		n.readCursors(n.turn)
 	})
 }
 
-// know takes a job into the table, or out of it.
-func (n *model) know(j store.PlannedJob) {
-	i := slices.IndexFunc(n.table, func(p *planned) bool { return p.UID == j.UID })
-	if !j.Active || j.Deleted {
-		if i >= 0 {
-			n.table = slices.Delete(n.table, i, i+1)
-		}
+// readCursors reads how far jobs are planned of which that is not known.
+func (n *model) readCursors(then func()) {
+	uids := n.plans.ToRead()
+	if len(uids) == 0 {
+		then()
 		return
 	}
-	p := &planned{PlannedJob: j}
-	var err error
-	if p.timing, p.where, err = n.core.compile(j.Timing); err != nil {
+	var list []store.JobCursor
+	n.ask(func() (err error) { list, err = n.core.store.Cursors(context.Background(), uids); return err }, func() {
+		n.plans.Read(len(uids), list)
+		n.readCursors(then)
+	})
+}
+
+// turn plans what is due within the look-ahead.
+func (n *model) turn() {
+	now := n.clock()
+	if !n.core.calm && n.core.chance(20) {
+		n.plans.LookAhead = time.Minute // a node that is configured in another way
+	}
+	if !n.plans.Collect(now, n.core.now) {
+		n.admit(now)
+		return
+	}
+	var waiting map[job.ID]int
+	n.ask(func() (err error) {
+		waiting, err = n.core.store.Backlog(context.Background(), timetable.BacklogMax)
+		return err
+	}, func() {
+		n.plans.Room(waiting, n.live, n.core.now)
+		n.admit(now)
+	})
+}
+
+// admit plans what is due and what there is room for, or ends the round.
+func (n *model) admit(now time.Time) {
+	if n.plans.Admit() > 0 {
+		n.batch(now)
+		return
+	}
+	n.planning = false
+	n.plans.LookAhead = lookAhead
+	if n.plans.Held() > 0 {
+		n.later(n.plans.LookSoon(), n.plan)
+	}
+}
+
+// batch plans a batch of the turn.
+func (n *model) batch(now time.Time) {
+	if n.plans.Left() == 0 {
+		n.turn()
+		return
+	}
+	v := timetable.View{Now: now, Self: n.session, Live: n.live}
+	if !n.core.calm && n.core.chance(5) {
+		v.Most = 2
+	}
+	b, _, err := n.plans.Next(v, func(choose func(agenda.Set) agenda.Set) agenda.Set { return choose(0) },
+		func() (job.ID, error) { return n.core.newID(), nil })
+	n.plans.LookAhead = lookAhead
+	if err != nil {
 		n.core.fail(err)
 		return
 	}
-	p.timing.UID = j.UID
-	if i >= 0 {
-		n.table[i] = p
-	} else {
-		n.table = append(n.table, p)
+	if len(b.Items) == 0 {
+		n.batch(now)
+		return
 	}
+	n.send(&b, now)
 }
 
-// planDue plans what is due within the look-ahead.
-func (n *model) planDue() {
-	now := n.core.now.Add(n.skew)
-	ahead := lookAhead
-	if !n.core.calm && n.core.chance(20) {
-		ahead = time.Minute // a node that is configured in another way
-	}
-	var items []store.PlanItem
-	var decisions []engine.Decision
-	for _, p := range n.table {
-		if p.nextOf != p.Cursor {
-			p.next, p.nextOf = p.timing.Schedule.Next(p.Cursor), p.Cursor
-		}
-		if p.next.IsZero() || p.next.After(now.Add(ahead*2/3)) {
-			continue
-		}
-		most := 100
-		if !n.core.calm && n.core.chance(5) {
-			most = 2
-		}
-		d := p.timing.Decide(engine.Progress{Cursor: p.Cursor, Planned: p.Planned, CatchUp: p.catchUp}, now, ahead, engine.Most{Missed: most, OnTime: most}, engine.AbsencesOf(n.live)...)
-		item := store.PlanItem{Job: p.UID, Epoch: p.Epoch, From: p.Cursor, To: d.To, Planned: p.Planned, Complete: d.Complete}
-		for sequence, o := range d.Due {
-			request := placement.Request{UID: p.UID, Place: p.where.Place, Handler: p.where.Handler, Scheduled: o.Scheduled, Sequence: p.Planned + sequence}
-			placed, _ := placement.Runs(request, n.live)
-			for _, r := range placed {
-				item.Runs = append(item.Runs, store.NewRun{ID: n.core.newID(), Session: r.Session, Node: r.Node, Scheduled: o.Scheduled, Due: o.Due, NextDue: o.NextDue, Shard: r.Shard, Shards: r.Shards})
-			}
-		}
-		for _, s := range d.Missed {
-			item.Missed = append(item.Missed, store.MissedSpan{ID: n.core.newID(), First: s.First, Last: s.Last, Count: s.Count, Reason: s.Reason})
-		}
-		items, decisions = append(items, item), append(decisions, d)
-	}
-	if len(items) > 0 {
-		n.send(items, decisions, 2)
-	}
-}
-
-// send plans, and asks again when the answer was lost.
-func (n *model) send(items []store.PlanItem, decisions []engine.Decision, tries int) {
-	session := n.session
-	batch, mind, sent := n.reserve(items), n.mind, n.elapsed()
+// send gives a batch to the store, together with the claims of what is due and its own.
+func (n *model) send(b *timetable.Batch, now time.Time) {
+	session, mind, sent := n.session, n.mind, n.elapsed()
+	claimed := n.reserve(b, now)
 	var outcomes []store.PlanOutcome
 	var claims []store.ClaimOutcome
 	n.call(func() (err error) {
-		outcomes, claims, err = n.core.store.Plan(context.Background(), session, items)
+		outcomes, claims, err = n.core.store.Plan(context.Background(), session, b.Items)
+		n.planLate(session, b.Items)
 		return err
 	}, func(err error) {
-		if session == n.session && len(batch) > 0 {
+		if session == n.session && len(claimed) > 0 {
 			if err == nil {
-				n.took(batch, claims, sent)
+				n.took(claimed, claims, sent)
 			} else {
-				mind.Refused(batch) // they are asked for by claims
+				mind.Refused(claimed) // they are asked for by claims
 			}
-			defer n.act()
+			n.act()
 		}
-		switch {
-		case errors.Is(err, store.ErrSessionOver):
-		case err != nil && tries > 0:
-			n.send(items, decisions, tries-1)
-		case err == nil:
-			for i, outcome := range outcomes {
-				n.answered(&items[i], &decisions[i], outcome)
-			}
+		if err != nil {
+			n.unanswered()
+			return
+		}
+		_, refused := n.plans.Answered(b, outcomes, n.clock())
+		for _, item := range refused {
+			n.core.history.mu.Lock()
+			n.core.history.problem("accounted", "what was planned for a job is malformed: %+v", *item)
+			n.core.history.mu.Unlock()
+		}
+		n.readCursors(func() { n.batch(now) })
+	})
+}
+
+// planLate lets a plan arrive once more, late; its answer is dropped.
+func (n *model) planLate(session job.ID, items []store.PlanItem) {
+	if n.core.calm || !n.core.chance(50) {
+		return
+	}
+	n.core.after(n.core.between(0, lateMost), func() {
+		if !n.core.outage {
+			_, _, _ = n.core.store.Plan(context.Background(), session, items)
 		}
 	})
 }
 
-// reserve gives tokens to runs that are due and its own, most of the time. A step that is
-// repeated has its tokens: more of them would get the answers of those before.
-func (n *model) reserve(items []store.PlanItem) []*held {
+// reserve gives tokens to runs that are due and its own, most of the time.
+func (n *model) reserve(b *timetable.Batch, now time.Time) []*held {
 	if n.leaving || !n.core.calm && n.core.chance(20) {
 		return nil
 	}
-	var due []*store.NewRun
-	var runs []store.ReadyRun
-	for i := range items {
-		for k := range items[i].Runs {
-			r := &items[i].Runs[k]
-			if !r.Token.IsZero() {
-				return nil
-			}
-			if r.Session == n.session && !r.Due.After(n.core.now.Add(n.skew)) {
-				due = append(due, r)
-				runs = append(runs, store.ReadyRun{RunRef: store.RunRef{Due: r.Due, ID: r.ID}, Job: items[i].Job, Session: r.Session, Attempt: 1})
-			}
-		}
-	}
+	due, runs := b.Own(n.session, now)
 	batch := n.mind.Reserve(runs, func() (job.ID, error) { return n.core.newID(), nil })
 	for i, it := range batch {
 		due[i].Token = it.Attempt.Token
 	}
 	return batch
-}
-
-// answered makes the table agree with the answer to an item.
-func (n *model) answered(item *store.PlanItem, d *engine.Decision, outcome store.PlanOutcome) {
-	i := slices.IndexFunc(n.table, func(p *planned) bool { return p.UID == item.Job && p.Epoch == item.Epoch })
-	if i < 0 {
-		return
-	}
-	p := n.table[i]
-	switch outcome {
-	case store.Planned:
-		if p.Cursor.Before(item.To) {
-			p.Cursor, p.catchUp = item.To, d.CatchUp
-			p.Planned += len(d.Due)
-		}
-	case store.Moved:
-		var j *store.Job
-		n.call(func() (err error) { j, err = n.core.store.JobByUID(context.Background(), item.Job); return err }, func(err error) {
-			if err == nil && j.Definition.Epoch == p.Epoch {
-				p.Cursor, p.Planned = j.Cursor, j.Planned
-			}
-		})
-	case store.Malformed:
-		n.core.history.mu.Lock()
-		n.core.history.problem("accounted", "what was planned for a job is malformed: %+v", *item)
-		n.core.history.mu.Unlock()
-	}
 }
 
 // placeRest places what has no node.
@@ -205,29 +210,21 @@ func (n *model) placeRest() {
 	}
 	ctx := context.Background()
 	var runs []store.Run
+	places, others := map[job.ID]engine.Whereabouts{}, []job.ID(nil)
 	n.once(errandPlace, func() (err error) {
-		runs, err = n.core.store.Unplaced(ctx, store.RunRef{}, store.MaxBatch)
-		return err
-	}, func(err error) {
-		var placements []store.Placement
-		for i := range runs {
-			r := &runs[i]
-			j, err := n.core.memory.JobByUID(ctx, r.JobUID)
-			if err != nil {
-				continue
-			}
-			request := placement.Request{UID: r.JobUID, Place: j.Filled.Place, Scheduled: r.Scheduled}
-			request.Place.Shards = 0
-			bound := request.Place.Binds()
-			candidates := slices.DeleteFunc(slices.Clone(n.live), func(s store.Session) bool { return !engine.MayGoTo(bound, r.Node, s.Node) })
-			if request.Place.Strategy == job.StrategyBroadcast {
-				request.Place.Strategy = job.StrategyAny
-			}
-			if placed, _ := placement.Runs(request, candidates); !placed[0].Session.IsZero() {
-				placements = append(placements, store.Placement{Job: r.JobUID, Run: r.ID, Attempt: r.Attempt, Session: placed[0].Session})
+		if runs, err = n.core.store.Unplaced(ctx, store.RunRef{}, store.MaxBatch); err != nil {
+			return err
+		}
+		places, others = n.plans.Whereabouts(runs)
+		jobs, err := n.core.store.JobsByUID(ctx, others)
+		for i, j := range jobs {
+			if j != nil {
+				places[others[i]] = engine.WhereaboutsOf(j.Filled)
 			}
 		}
-		if err == nil && len(placements) > 0 {
+		return err
+	}, func(err error) {
+		if placements := timetable.Place(runs, places, n.live); err == nil && len(placements) > 0 {
 			n.call(func() error { return n.core.store.Place(ctx, placements) }, func(error) {})
 		}
 	})

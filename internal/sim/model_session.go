@@ -76,7 +76,7 @@ func (n *model) over() {
 		n.end(it, job.OutcomeLost)
 	}
 	n.giveBack()
-	n.table, n.since, n.live = nil, 0, nil
+	n.live = nil
 	n.join()
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfry-cron/belfry/internal/agenda"
 	"github.com/belfry-cron/belfry/internal/engine"
+	"github.com/belfry-cron/belfry/internal/lanes"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -31,7 +32,7 @@ type claimed struct {
 // newMind begins the agenda of a session.
 func (n *model) newMind() {
 	n.begun = n.core.now
-	n.mind = agenda.New[claimed](capacity, func(uid job.ID) int { return int(uid[len(uid)-1] % agenda.Lanes) })
+	n.mind = agenda.New[claimed](capacity, lanes.Of)
 }
 
 // elapsed returns what the monotonic clock of the session shows.

@@ -1,9 +1,8 @@
-package planner
+package timetable
 
 import (
 	"bytes"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -11,72 +10,68 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// sliceMax is how many entries are looked at while the lock is held: planning
-// waits for some ten microseconds at a time, however many jobs there are.
-const sliceMax = 4096
-
-// NextAfter returns when a job falls due first at a moment or after it, as far as
-// this node plans it; the zero time and false if it does not.
-func (p *Planner) NextAfter(uid job.ID, at time.Time) (time.Time, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	i, ok := p.table.byUID[uid]
+// NextAfter returns when a job falls due first at a moment or after it; the zero time and false
+// if it does not.
+func (t *Timetable) NextAfter(uid job.ID, at time.Time) (time.Time, bool) {
+	i, ok := t.byUID[uid]
 	if !ok {
 		return time.Time{}, false
 	}
-	next := p.table.nextAfter(i, at.UnixNano(), nil)
+	next := t.nextAfter(i, at.UnixNano(), nil)
 	if next == never {
 		return time.Time{}, false
 	}
 	return time.Unix(0, next), true
 }
 
-// Upcoming returns the jobs that fall due first at a moment or after it: at most
-// n of them, which is positive, in order, of those that come after a place in it;
-// the zero Upcoming is the beginning. With one moment for all pages a job that
-// does not change is on one of them. Those that fall due at no known time are not
-// among them.
-//
-// It looks at all entries, but keeps no more than n and no index: the table stays
-// as small as it is.
-func (p *Planner) Upcoming(at time.Time, after engine.Upcoming, n int) []engine.Upcoming {
-	place := upcoming{next: math.MinInt64}
+// sliceMax is how many entries a Scan looks at.
+const sliceMax = 4096
+
+// Scan is a search for the jobs that fall due first, in parts between which the timetable may
+// change. It keeps no more than it returns, and no index: the table stays as small as it is.
+type Scan struct {
+	at    int64
+	after upcoming
+	first firsts
+	memo  memo
+}
+
+// NewScan returns a search for at most n jobs, which is positive, that fall due first at a moment
+// or after it and come behind a place in that order; the zero Upcoming is the beginning.
+func NewScan(at time.Time, after engine.Upcoming, n int) *Scan {
+	s := &Scan{at: at.UnixNano(), after: upcoming{next: math.MinInt64}, first: firsts{n: n}}
 	if !after.Next.IsZero() {
-		place = upcoming{after.Next.UnixNano(), after.Job}
+		s.after = upcoming{after.Next.UnixNano(), after.Job}
 	}
-	p.mu.Lock()
-	parts := (len(p.table.entries) + sliceMax - 1) / sliceMax
-	p.mu.Unlock()
-	first := firsts{n: n}
-	memo := &memo{}
-	// By chance, since tables are often in some order: in the opposite one each
-	// entry would be among the first when it is looked at.
-	for _, i := range rand.Perm(parts) {
-		p.scan(i*sliceMax, at.UnixNano(), place, &first, memo)
+	return s
+}
+
+// Parts returns how many parts a search has.
+func (t *Timetable) Parts() int { return (len(t.entries) + sliceMax - 1) / sliceMax }
+
+// Scan looks at one part of the jobs.
+func (t *Timetable) Scan(s *Scan, part int) {
+	latest := s.first.latest()
+	for i := part * sliceMax; i < min((part+1)*sliceMax, len(t.entries)); i++ {
+		next := t.nextAfter(uint32(i), s.at, &s.memo)
+		if next > latest {
+			continue // most of them
+		}
+		if uid := &t.entries[i].uid; next != never && s.after.before(next, uid) {
+			s.first.add(next, uid)
+			latest = s.first.latest()
+		}
 	}
-	list := make([]engine.Upcoming, len(first.heap))
-	for i, u := range first.heap {
+}
+
+// Found returns what a search has found, in order.
+func (s *Scan) Found() []engine.Upcoming {
+	list := make([]engine.Upcoming, len(s.first.heap))
+	for i, u := range s.first.heap {
 		list[i] = engine.Upcoming{Next: time.Unix(0, u.next), Job: u.job}
 	}
 	slices.SortFunc(list, engine.Upcoming.Compare)
 	return list
-}
-
-// scan looks at a slice of the entries.
-func (p *Planner) scan(from int, at int64, after upcoming, first *firsts, memo *memo) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	latest := first.latest()
-	for i := from; i < min(from+sliceMax, len(p.table.entries)); i++ {
-		next := p.table.nextAfter(uint32(i), at, memo)
-		if next > latest {
-			continue // most of them
-		}
-		if uid := &p.table.entries[i].uid; next != never && after.before(next, uid) {
-			first.add(next, uid)
-			latest = first.latest()
-		}
-	}
 }
 
 // nextAfter returns when an entry falls due first at a moment or after it. What it

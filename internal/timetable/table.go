@@ -1,4 +1,4 @@
-package planner
+package timetable
 
 import (
 	"math"
@@ -54,8 +54,8 @@ type timing struct {
 	broken string // why it does not compile; such jobs are not planned
 }
 
-func newTable() *table {
-	return &table{byUID: map[job.ID]uint32{}, byText: map[string]uint32{}, catchUp: map[uint32]time.Time{}}
+func newTable() table {
+	return table{byUID: map[job.ID]uint32{}, byText: map[string]uint32{}, catchUp: map[uint32]time.Time{}}
 }
 
 // put makes the table agree with a job as the store has it.
