@@ -55,7 +55,7 @@ type connection struct {
 	spool     string
 }
 
-// isSet tells whether an option for Connect was given.
+// isSet reports whether an option for Connect was given.
 func (c *connection) isSet() bool {
 	return len(c.servers) > 0 || c.token != nil || c.transport != nil || c.plain || c.spool != ""
 }

@@ -107,7 +107,7 @@ func (f *flow) add(step job.Step, options []StepOption) stepRef {
 	return ref
 }
 
-// isClosed tells whether Run was called.
+// isClosed reports whether Run was called.
 func (f *flow) isClosed() bool {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()

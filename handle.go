@@ -150,7 +150,7 @@ type permanentError struct{ error }
 // Unwrap returns the error that is permanent.
 func (e *permanentError) Unwrap() error { return e.error }
 
-// IsPermanent tells whether an error was marked by Permanent.
+// IsPermanent reports whether an error was marked by Permanent.
 func IsPermanent(err error) bool {
 	var p *permanentError
 	return errors.As(err, &p)

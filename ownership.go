@@ -190,7 +190,7 @@ func (o *ownership) evaluate(ctx context.Context) error {
 	return fmt.Errorf("note the version of the program: others did so %d times in between", contestsMax)
 }
 
-// outlives tells whether no instance of a later version has been live for long enough.
+// outlives reports whether no instance of a later version has been live for long enough.
 func (o *ownership) outlives(ctx context.Context, seen map[string]int, mine int) (bool, error) {
 	sessions, err := o.store.Sessions(ctx)
 	if err != nil {

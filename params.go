@@ -75,7 +75,7 @@ func shapeOf(t reflect.Type) shape {
 	return s
 }
 
-// isText tells whether values of a type are texts: written without quotes.
+// isText reports whether values of a type are texts: written without quotes.
 func isText(t reflect.Type) bool {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()

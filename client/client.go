@@ -159,7 +159,7 @@ func (c *Client) send(ctx context.Context, call call, accept string) (*http.Resp
 	return nil, c.problem(response)
 }
 
-// fitsHeader tells whether a value can be sent in a header. One that cannot is never
+// fitsHeader reports whether a value can be sent in a header. One that cannot is never
 // sent, which is not the server's doing.
 func fitsHeader(value string) bool {
 	return !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
@@ -490,7 +490,7 @@ const (
 	TextWindowMax = 31 * 24 * time.Hour
 )
 
-// Runs returns a page of runs: those that are planned or going on by due time,
+// Runs returns a page of runs: those that are planned or running by due time,
 // then those that have ended, the latest first. Where few of many are selected, a
 // page may have fewer than were asked for, even none, and yet a token for the
 // next.
@@ -524,7 +524,7 @@ func (c *Client) Run(ctx context.Context, id job.ID) (Run, error) {
 	return run, c.do(ctx, call{method: http.MethodGet, path: "/runs/" + id.String(), answer: &run})
 }
 
-// Cancel ends a run. One that is going on has ended some time after the answer.
+// Cancel ends a run. One that is running has ended some time after the answer.
 func (c *Client) Cancel(ctx context.Context, id job.ID, r CancelRequest) (Run, error) {
 	var run Run
 	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + id.String() + "/cancel", body: r, answer: &run})

@@ -17,7 +17,7 @@ type EventQuery struct {
 	Namespace string
 	Job       string   // namespace/name
 	Kinds     []string // such as run.done, or run for all of runs
-	// After is the id of an event to go on behind; "" begins now.
+	// After is the id of an event to continue behind; "" begins now.
 	After string
 }
 
@@ -44,7 +44,7 @@ func (c *Client) Events(ctx context.Context, q EventQuery, begun func(), show fu
 	}
 }
 
-// events follows by one connection, and tells whether anything came.
+// events follows by one connection, and reports whether anything came.
 func (c *Client) events(ctx context.Context, q *EventQuery, begun func(), show func(Event) error) (progress bool, err error) {
 	query := values("namespace", q.Namespace, "job", q.Job)
 	for _, kind := range q.Kinds {

@@ -95,7 +95,7 @@ func (e FieldError) String() string {
 	return text
 }
 
-// IsType tells whether an error is a problem of a kind.
+// IsType reports whether an error is a problem of a kind.
 func IsType(err error, kind ProblemType) bool {
 	var p *Problem
 	return errors.As(err, &p) && p.Type == kind

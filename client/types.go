@@ -422,7 +422,7 @@ type RetryRequest struct {
 	Params map[string]string `json:"params,omitempty" doc:"Other values for parameters that the job declares."`
 }
 
-// ChoosesSteps tells whether the request is about steps.
+// ChoosesSteps reports whether the request is about steps.
 func (r *RetryRequest) ChoosesSteps() bool { return len(r.From)+len(r.Only)+len(r.Skip) > 0 }
 
 // PauseRequest asks for a pause.

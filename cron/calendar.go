@@ -50,10 +50,10 @@ func WeekdaysOf(days ...time.Weekday) Weekdays {
 	return set
 }
 
-// Has tells whether a day of the week is in the set.
+// Has reports whether a day of the week is in the set.
 func (w Weekdays) Has(day time.Weekday) bool { return w>>day&1 != 0 }
 
-// Contains tells whether a date falls on a day of the set, which makes Weekdays
+// Contains reports whether a date falls on a day of the set, which makes Weekdays
 // one kind of Days.
 func (w Weekdays) Contains(d Date) bool { return w.Has(d.Weekday()) }
 
@@ -78,7 +78,7 @@ func NewCalendar(weekdays Weekdays, include, exclude []DateRange) *Calendar {
 	return &Calendar{weekdays: weekdays, include: newDateSet(include), exclude: newDateSet(exclude)}
 }
 
-// Contains tells whether a date is in the calendar.
+// Contains reports whether a date is in the calendar.
 func (c *Calendar) Contains(d Date) bool {
 	day := daysOf(d)
 	return c.include.has(day) || c.weekdays.Has(time.Weekday(weekdayOf(day))) && !c.exclude.has(day)
@@ -193,13 +193,13 @@ const (
 	filterHorizon = 40 * 366
 )
 
-// allowsDay tells whether a day, counted from 1970, is not left out.
+// allowsDay reports whether a day, counted from 1970, is not left out.
 func (f *Filter) allowsDay(day int64) bool {
 	d := dateOf(day)
 	return (len(f.Only.Days) == 0 || f.Only.hasDay(d)) && !f.Except.hasDay(d)
 }
 
-// allowsTime tells whether a second of the day is not left out.
+// allowsTime reports whether a second of the day is not left out.
 func (f *Filter) allowsTime(second int64) bool {
 	return (len(f.Only.Times) == 0 || f.Only.hasTime(second)) && !f.Except.hasTime(second)
 }

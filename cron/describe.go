@@ -68,13 +68,13 @@ type description struct {
 	years    []stretch // nil for every year
 }
 
-// isDate tells whether the dates are a single day of a single month, such as 25
+// isDate reports whether the dates are a single day of a single month, such as 25
 // December.
 func (d *description) isDate() bool {
 	return (d.rule == byDate || d.rule == byBoth) && oneOf(d.months) && len(d.dates.specials) == 0 && oneOf(d.dates.days)
 }
 
-// isFullDate tells whether that day is in a single year, too.
+// isFullDate reports whether that day is in a single year, too.
 func (d *description) isFullDate() bool { return d.isDate() && oneOf(d.years) }
 
 // dayRule says which of dates and weekdays count.
@@ -109,7 +109,7 @@ type factors struct {
 	secondStep, minuteStep int
 }
 
-// wholeDay tells whether the times go on from midnight to midnight, so that
+// wholeDay reports whether the times continue from midnight to midnight, so that
 // "every day" need not be said.
 func (t *times) wholeDay() bool {
 	return t.clock == nil && t.windows == nil && t.factors.hour == nil
@@ -121,7 +121,7 @@ type stretch struct{ first, last, step int }
 
 func (s stretch) single() bool { return s.first == s.last }
 
-// oneOf tells whether a list is a single value.
+// oneOf reports whether a list is a single value.
 func oneOf(list []stretch) bool { return len(list) == 1 && list[0].single() }
 
 // monthDays are days of the month.
@@ -182,7 +182,7 @@ func (d monthDay) plain() monthDay {
 	return d
 }
 
-// one tells whether there is at most one day of the month.
+// one reports whether there is at most one day of the month.
 func (d *monthDays) one() bool {
 	return d.parity == mixed && (len(d.specials) == 0 && oneOf(d.days) || len(d.days) == 0 && len(d.specials) == 1)
 }
@@ -202,12 +202,12 @@ type nthWeekday struct {
 
 const lastWeekday = nthLast + 1
 
-// one tells whether there is at most one such day in a week.
+// one reports whether there is at most one such day in a week.
 func (w *weekdays) one() bool {
 	return len(w.nth) == 0 && oneOf(w.every) || len(w.every) == 0 && len(w.nth) == 1 && len(w.nth[0].numbers) == 1
 }
 
-// hasFifth tells whether a day is named that not every month has.
+// hasFifth reports whether a day is named that not every month has.
 func (w *weekdays) hasFifth() bool {
 	for _, d := range w.nth {
 		if slices.Contains(d.numbers, nthLast) {
@@ -384,7 +384,7 @@ func inEach(inUnit []window, set uint64, length, step int) (all []window) {
 	return all
 }
 
-// fewPhases tells whether the minutes of an hour, or the seconds of every
+// fewPhases reports whether the minutes of an hour, or the seconds of every
 // minute, are few enough to name them.
 func (f *fields) fewPhases() bool {
 	n := bits.OnesCount64(f.second)

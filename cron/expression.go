@@ -100,7 +100,7 @@ func (e *Expression) ClockChange() ClockChange { return e.clockChange }
 // Dialect returns the grammar that the expression was written in.
 func (e *Expression) Dialect() Dialect { return e.dialect }
 
-// Equal tells whether two expressions have the same occurrences by construction:
+// Equal reports whether two expressions have the same occurrences by construction:
 // the same sets, zone and rule for changes of the clock. The grammar they were
 // written in does not matter.
 func (e *Expression) Equal(other *Expression) bool {

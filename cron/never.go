@@ -39,7 +39,7 @@ func (e *Expression) endedReason(last time.Time, year int) string {
 	}
 }
 
-// isPossible tells whether there is a day that the sets match.
+// isPossible reports whether there is a day that the sets match.
 func (f *fields) isPossible() bool {
 	_, ok := f.onOrAfter(daysOf(Date{firstYear, time.January, 1}) * secondsPerDay)
 	return ok

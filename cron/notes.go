@@ -100,7 +100,7 @@ func (e *Expression) changeAt(i int) (first, last int64, what outcome) {
 	return start + after, start + before - 1, what
 }
 
-// isNoted tells whether the change at the beginning of segment i does something
+// isNoted reports whether the change at the beginning of segment i does something
 // to the expression between two instants that is worth a note.
 func (e *Expression) isNoted(i int, low, high int64) bool {
 	start := e.zone.segments[i].start
@@ -133,7 +133,7 @@ func (e *Expression) isNoted(i int, low, high int64) bool {
 	return !e.goesOn(first, last, max(before-after, after-before))
 }
 
-// goesOn tells whether the runs stay equally far apart although the civil times
+// goesOn reports whether the runs stay equally far apart although the civil times
 // from first to last, so many seconds, are skipped or come twice: every hour has
 // the same times, they stay the same when moved by the change, and so do the
 // days.
@@ -151,7 +151,7 @@ func (e *Expression) goesOn(first, last, length int64) bool {
 	return true
 }
 
-// repeatsAfter tells whether the minutes and seconds of an hour are the same
+// repeatsAfter reports whether the minutes and seconds of an hour are the same
 // when they are moved by so many seconds.
 func (e *Expression) repeatsAfter(length int64) bool {
 	turned := func(set uint64, by int64) bool {
@@ -163,12 +163,12 @@ func (e *Expression) repeatsAfter(length int64) bool {
 	return turned(e.minute, length/secondsPerMinute%60)
 }
 
-// rulesOutDays tells whether there are days without any occurrence.
+// rulesOutDays reports whether there are days without any occurrence.
 func (f *fields) rulesOutDays() bool {
 	return !f.anyDayOfMonth() || !f.anyWeekday() || f.month != allMonths || !f.anyYear()
 }
 
-// hasDay tells whether a day, counted from 1970, matches.
+// hasDay reports whether a day, counted from 1970, matches.
 func (f *fields) hasDay(day int64) bool {
 	d := dateOf(day)
 	return f.hasYear(d.Year) && f.month>>d.Month&1 != 0 &&
@@ -209,7 +209,7 @@ func (e *Expression) noteOf(i int) note {
 	return n
 }
 
-// shows tells whether a civil time is one that the expression names.
+// shows reports whether a civil time is one that the expression names.
 func (f *fields) shows(c int64) bool {
 	found, ok := f.onOrAfter(c)
 	return ok && found == c
@@ -224,7 +224,7 @@ func placeOf(z *Zone) string {
 // secondOfDay returns the second of its day that a civil time is.
 func secondOfDay(c int64) int { return int(c - floorDiv(c, secondsPerDay)*secondsPerDay) }
 
-// sameDay tells whether two civil times are on one day.
+// sameDay reports whether two civil times are on one day.
 func sameDay(a, b int64) bool { return floorDiv(a, secondsPerDay) == floorDiv(b, secondsPerDay) }
 
 // offsetOf writes an offset such as UTC+02:00.

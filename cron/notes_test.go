@@ -241,7 +241,7 @@ func TestNotesSayWhatNextDoes(t *testing.T) {
 	}
 }
 
-// checkGoesOn tells whether the hours around a change have runs at the same
+// checkGoesOn reports whether the hours around a change have runs at the same
 // seconds.
 func checkGoesOn(t *testing.T, where string, runsAt func(int64) bool, start int64) {
 	t.Helper()

@@ -57,7 +57,7 @@ func daysInMonth(year, month int) int16 {
 	return 31
 }
 
-// plus counts on by less than a day, as a clock does that nobody touches.
+// plus counts on by less than a day, as a clock does that no one touches.
 func (m moment) plus(seconds int64) moment {
 	s := int64(m.hour)*3600 + int64(m.minute)*60 + int64(m.second) + seconds
 	if s >= 24*3600 {
@@ -109,12 +109,12 @@ func (n *meaning) compile(t testing.TB, zone *Zone) *Expression {
 	return e
 }
 
-// holds tells whether the clock shows a time of the expression.
+// holds reports whether the clock shows a time of the expression.
 func (n *meaning) holds(m moment) bool {
 	return n.second[m.second] && n.minute[m.minute] && n.hour[m.hour] && n.holdsOn(m)
 }
 
-// holdsOn tells whether the calendar shows a day of the expression.
+// holdsOn reports whether the calendar shows a day of the expression.
 func (n *meaning) holdsOn(m moment) bool {
 	if !n.month[m.month] || n.years != nil && !n.years[m.year] {
 		return false
@@ -727,7 +727,7 @@ func (g *generator) anyCase(text string) string {
 	return text
 }
 
-// isNearestWorkday tells whether of all Mondays to Fridays of the month this day
+// isNearestWorkday reports whether of all Mondays to Fridays of the month this day
 // is the nearest to another, which must be a day of the month.
 func isNearestWorkday(m moment, to int) bool {
 	if to < 1 || to > int(m.length) {

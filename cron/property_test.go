@@ -250,7 +250,7 @@ func (c daysOfUTC) before(n *meaning, to int64, most int) []int64 {
 	return found
 }
 
-// holdsAt tells whether a second of the day is a time of the expression.
+// holdsAt reports whether a second of the day is a time of the expression.
 func (n *meaning) holdsAt(s int64) bool {
 	return n.second[s%60] && n.minute[s/60%60] && n.hour[s/3600]
 }

@@ -26,7 +26,7 @@ const (
 )
 
 // fields is the compiled form that the grammars share. It is plain data, so
-// that == tells whether two expressions fall due at the same civil times.
+// that == reports whether two expressions fall due at the same civil times.
 type fields struct {
 	second, minute uint64
 	nth            uint64    // d#n and dL: bit d*nthBits + n-1, or + nthLast
@@ -66,10 +66,10 @@ func (f *fields) hasYear(year int) bool {
 	return i >= 0 && i < years && f.years[i>>6]>>(i&63)&1 != 0
 }
 
-// anyDayOfMonth tells whether the day of the month restricts nothing.
+// anyDayOfMonth reports whether the day of the month restricts nothing.
 func (f *fields) anyDayOfMonth() bool { return f.day == allDays }
 
-// anyWeekday tells whether the day of the week restricts nothing.
+// anyWeekday reports whether the day of the week restricts nothing.
 func (f *fields) anyWeekday() bool { return f.weekday == allWeekdays }
 
 // days returns the matching days of a month as bits 1 to 31. first is the day

@@ -177,7 +177,7 @@ func fromUTC(name string) string {
 	return strings.TrimPrefix(name, fixedZone+"+") + "h behind UTC"
 }
 
-// isAbbreviation tells whether a name is of the form of CST, which stands for several
+// isAbbreviation reports whether a name is of the form of CST, which stands for several
 // zones. What is near it in letters is none of them.
 func isAbbreviation(name string) bool {
 	return len(name) <= 4 && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""

@@ -20,7 +20,7 @@ type Executor interface {
 	// Run executes one attempt from start to end and says how it ended. It
 	// returns only when nothing of the attempt is left running.
 	//
-	// When ctx ends, the attempt is to be ended: politely first, by force
+	// When ctx ends, the attempt must end: politely first, by force
 	// after Attempt.Grace. context.Cause(ctx) wraps ErrTimeout, ErrCancelled,
 	// ErrFenced or ErrStopped, and ByCause says what that makes of it.
 	Run(ctx context.Context, a Attempt, out Output) Result
@@ -46,7 +46,7 @@ var (
 // another version of its program.
 type Carrier interface {
 	Executor
-	// Carries tells whether they can, on this machine.
+	// Carries reports whether they can, on this machine.
 	Carries() bool
 }
 

@@ -169,7 +169,7 @@ func (Notice) Values() []string {
 		NoticePaused, NoticeApproval, NoticeNodeLost, NoticeHistory)
 }
 
-// OfServer tells whether the event is about a node or the server, and not about a job.
+// OfServer reports whether the event is about a node or the server, and not about a job.
 func (n Notice) OfServer() bool { return n == NoticeNodeLost || n == NoticeHistory }
 
 // ChannelRule selects events. All that is given must match.

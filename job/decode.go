@@ -192,7 +192,7 @@ func (d *decoder) hintOfUnknown(name string, fields []*field) string {
 	return cmp.Or(nearest(name, names), "known: "+strings.Join(names, ", "))
 }
 
-// isZeroText tells whether a number was written that is zero, and not one that
+// isZeroText reports whether a number was written that is zero, and not one that
 // could not be read.
 func isZeroText(n *node) bool {
 	return n.kind == scalarNode && strings.HasPrefix(strings.TrimLeft(n.text, "-"), "0")

@@ -119,7 +119,7 @@ func TestDecodeReadsWhatEncodeWrites(t *testing.T) {
 	}
 }
 
-// same tells whether documents say the same, wherever they stand.
+// same reports whether documents say the same, wherever they stand.
 func same(a, b job.Document) bool {
 	return a.Kind == b.Kind && reflect.DeepEqual(a.Job, b.Job) && reflect.DeepEqual(a.Calendar, b.Calendar) && reflect.DeepEqual(a.Pool, b.Pool)
 }

@@ -72,7 +72,7 @@ func (d Document) FullName() string {
 	return ""
 }
 
-// IsNamed tells whether a name could be read.
+// IsNamed reports whether a name could be read.
 func (d Document) IsNamed() bool { return *d.head().name != "" }
 
 // Version returns the version of what the document describes, 0 for what no server has
@@ -131,7 +131,7 @@ func (d Document) head() head {
 	return head{new(string), new(string), new(ID), new(int64)}
 }
 
-// Says tells whether a document that was read from text has a field at its top,
+// Says reports whether a document that was read from text has a field at its top,
 // be it zero: in an edit of a paused job, "paused: false" differs from no field.
 func (d Document) Says(field string) bool { return d.source != nil && d.source.get(field) != nil }
 

@@ -18,7 +18,7 @@ func encode(v reflect.Value) *node {
 	return encodeSet(v)
 }
 
-// isSaid tells whether a document has the field with a value.
+// isSaid reports whether a document has the field with a value.
 func isSaid(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Pointer:

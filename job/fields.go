@@ -75,7 +75,7 @@ var (
 	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// isText tells whether values of the type are single texts in documents.
+// isText reports whether values of the type are single texts in documents.
 func isText(t reflect.Type) bool {
 	if t.Kind() == reflect.String || t == timeType {
 		return true
@@ -148,7 +148,7 @@ func (f *field) of(v reflect.Value) reflect.Value {
 	return f.zero
 }
 
-// isWork tells whether a field of RunSpec is a kind of work, and not a field of one.
+// isWork reports whether a field of RunSpec is a kind of work, and not a field of one.
 func (f *field) isWork() bool { return f.owner < 0 }
 
 // shortField returns the field of a struct that a text alone stands for, nil if there
@@ -222,7 +222,7 @@ func bound(t reflect.Type, text string) float64 {
 	return n
 }
 
-// isLeaf tells whether values of the type are single ones in documents, be they
+// isLeaf reports whether values of the type are single ones in documents, be they
 // texts, numbers or truth values.
 func isLeaf(t reflect.Type) bool {
 	switch t.Kind() {

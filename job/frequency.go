@@ -31,7 +31,7 @@ func (j *Job) lostAfter(killGrace Duration) Duration {
 	return max(lostAfterMost, least)
 }
 
-// isFrequent tells whether occurrences can be less than a minute apart. Calendars and
+// isFrequent reports whether occurrences can be less than a minute apart. Calendars and
 // bounds are left out: they only make them fewer.
 func (j *Job) isFrequent() bool {
 	s := &j.Schedule
@@ -52,7 +52,7 @@ func (j *Job) isFrequent() bool {
 	return false
 }
 
-// hasSeconds tells whether an expression may say more than one second of a minute. Those
+// hasSeconds reports whether an expression may say more than one second of a minute. Those
 // of five fields, which most jobs have, say the first.
 func (s *Schedule) hasSeconds() bool {
 	for _, expression := range s.Cron {
@@ -76,7 +76,7 @@ func (j *Job) crons() cron.Schedule {
 	return cron.Union(list...)
 }
 
-// isDense tells whether two of the first occurrences are less than a minute apart.
+// isDense reports whether two of the first occurrences are less than a minute apart.
 func isDense(s cron.Schedule) bool {
 	last := s.Next(time.Unix(0, 0))
 	for range frequencySample {

@@ -83,7 +83,7 @@ func (id ID) String() string {
 	return string(text[:])
 }
 
-// IsZero tells whether the id names nothing.
+// IsZero reports whether the id names nothing.
 func (id ID) IsZero() bool { return id == ID{} }
 
 // Time returns the millisecond in which the id was made.

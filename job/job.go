@@ -64,7 +64,7 @@ type Status struct {
 	LastOutcome Outcome   `json:"last_outcome,omitzero" doc:"How it ended."`
 }
 
-// JobState tells whether a job can fall due.
+// JobState reports whether a job can fall due.
 type JobState string
 
 // The states of a job.

@@ -274,7 +274,7 @@ func appendJSONText(b []byte, text string) []byte {
 	return append(b, bytes.TrimRight(escaped.Bytes(), "\n")...)
 }
 
-// isPlain tells whether JSON writes a text as it is. Nearly all are.
+// isPlain reports whether JSON writes a text as it is. Nearly all are.
 func isPlain(text string) bool {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {

@@ -46,7 +46,7 @@ func (j *Job) SplitBy() string {
 	return j.Run.Group()
 }
 
-// Binds tells whether a run belongs to the node that it was placed on: one that is sticky, and
+// Binds reports whether a run belongs to the node that it was placed on: one that is sticky, and
 // that of a broadcast, of which each node has its own.
 func (p *Place) Binds() bool { return p.Sticky || p.Strategy == StrategyBroadcast }
 

@@ -134,7 +134,7 @@ const (
 	OutcomeWithdrawn Outcome = "withdrawn" // the job was paused, deleted or given another schedule
 )
 
-// Alarms tells whether a run that ended so is one that its owner wants to hear of: it
+// Alarms reports whether a run that ended so is one that its owner wants to hear of: it
 // failed, timed out, was lost or missed.
 func (o Outcome) Alarms() bool {
 	switch o {

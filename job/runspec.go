@@ -92,7 +92,7 @@ func (r *RunSpec) Work() Work {
 	return ""
 }
 
-// Does tells whether it is this kind of work.
+// Does reports whether it is this kind of work.
 func (r *RunSpec) Does(work Work) bool { return r.Work() == work }
 
 // HandlerName returns the handler that a node must have registered to run the job, "" if
@@ -102,10 +102,10 @@ func (r *RunSpec) HandlerName() string { return r.traits().handler }
 // Group returns the group of executors that do the work, "" if nodes do it.
 func (r *RunSpec) Group() string { return r.traits().group }
 
-// IsFlow tells whether the work has steps, which are what is started.
+// IsFlow reports whether the work has steps, which are what is started.
 func (r *RunSpec) IsFlow() bool { return r.traits().isFlow }
 
-// IsReported tells whether something else does the work and reports it.
+// IsReported reports whether something else does the work and reports it.
 func (r *RunSpec) IsReported() bool { return r.traits().isReported }
 
 // MarshalJSON implements json.Marshaler: the form in which stores keep what is run, which is
@@ -136,7 +136,7 @@ func (r RunSpec) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// isStoredShort tells whether stores keep a kind of work as the text that stands for it.
+// isStoredShort reports whether stores keep a kind of work as the text that stands for it.
 func isStoredShort(work reflect.Value) bool {
 	_, ok := work.Interface().(json.Unmarshaler)
 	return ok

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Same tells whether two documents say the same: whether Encode writes the same of
+// Same reports whether two documents say the same: whether Encode writes the same of
 // both, but for what servers add. What is empty says nothing.
 func Same(a, b Document) bool {
 	if a.kind() != b.kind() {
@@ -56,7 +56,7 @@ func apart(a, b reflect.Value) iter.Seq[*field] {
 	}
 }
 
-// SameSchedule tells whether two schedules say the same.
+// SameSchedule reports whether two schedules say the same.
 func SameSchedule(a, b *Schedule) bool {
 	return sameStruct(reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
 }

@@ -28,7 +28,7 @@ const (
 	secretOthers = secretFirst + "0123456789"
 )
 
-// IsSecretName tells whether a secret may have a name: letters, digits and underscores, as
+// IsSecretName reports whether a secret may have a name: letters, digits and underscores, as
 // templates and variables have them.
 func IsSecretName(name string) bool { return hasForm(name, SecretNameMax, secretFirst, secretOthers) }
 

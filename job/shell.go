@@ -213,7 +213,7 @@ func (s *shellPlacement) doubleQuoted(c byte) {
 // word in which the quotes are.
 func (s *shellPlacement) quoted(c byte) { s.frames[len(s.frames)-2].grow(c) }
 
-// dollar takes the character after a dollar sign, and tells whether the two
+// dollar takes the character after a dollar sign, and reports whether the two
 // belong together. If not, it is like any other character.
 func (s *shellPlacement) dollar(c byte) bool {
 	switch c {

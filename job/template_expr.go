@@ -192,7 +192,7 @@ func checkPad(constants []any) error {
 	return nil
 }
 
-// truth tells whether a value counts as true: a text or time that is not
+// truth reports whether a value counts as true: a text or time that is not
 // empty, a number that is not zero.
 func truth(v any) bool {
 	switch v := v.(type) {

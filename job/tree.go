@@ -56,7 +56,7 @@ func (n *node) get(key string) *node {
 	return nil
 }
 
-// repeats tells whether a mapping may have a key twice. It is sure of short ones, as
+// repeats reports whether a mapping may have a key twice. It is sure of short ones, as
 // nearly all are.
 func (n *node) repeats() bool {
 	const short = 16

@@ -115,7 +115,7 @@ func (v *validator) refuse(set bool, at *path, message, hint string) {
 	}
 }
 
-// isBroken tells whether a problem of a field may only follow from a mistake
+// isBroken reports whether a problem of a field may only follow from a mistake
 // that Decode has reported: in the field itself, in something around it or inside
 // of it and, for what is wrong only beside other fields, in one of these.
 func (d *Document) isBroken(at string, beside bool) bool {
@@ -253,16 +253,16 @@ func (v *validator) checkVariable(at *path, name string) {
 
 const nameHint = "lower-case letters, digits, dots, dashes and underscores, at most 128, the first a letter or digit"
 
-// IsNamespace tells whether a namespace may have a name.
+// IsNamespace reports whether a namespace may have a name.
 func IsNamespace(name string) bool { return isName(name) }
 
-// isName tells whether a text has the form that nameHint says.
+// isName reports whether a text has the form that nameHint says.
 func isName(text string) bool {
 	const first = "abcdefghijklmnopqrstuvwxyz0123456789"
 	return hasForm(text, 128, first, first+"._-")
 }
 
-// hasForm tells whether a text has at most so many bytes, a first one and others of
+// hasForm reports whether a text has at most so many bytes, a first one and others of
 // these. Each document has several: a regular expression takes ten times as long.
 func hasForm(text string, most int, first, others string) bool {
 	return text != "" && len(text) <= most && strings.IndexByte(first, text[0]) >= 0 && strings.Trim(text, others) == ""

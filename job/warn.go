@@ -43,7 +43,7 @@ func (v *validator) warnOfPast(s *Schedule) {
 	}
 }
 
-// mayWarn tells whether a policy has what warnings are about. Few have, and to fill
+// mayWarn reports whether a policy has what warnings are about. Few have, and to fill
 // in the defaults takes as long as to check a job.
 func mayWarn(p *Policy) bool {
 	return p.Missed == MissedAll || p.Expect != nil || p.Overlap == OverlapReplace

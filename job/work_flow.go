@@ -103,7 +103,7 @@ func (f *Flow) All() []*Step {
 	return list
 }
 
-// IsFinally tells whether the i-th of All is of finally.
+// IsFinally reports whether the i-th of All is of finally.
 func (f *Flow) IsFinally(i int) bool { return i >= len(f.Steps) }
 
 func (f *Flow) filled() work {

@@ -66,7 +66,7 @@ type Entry struct {
 	Job        Job
 }
 
-// Valid tells whether the entry exists.
+// Valid reports whether the entry exists.
 func (e Entry) Valid() bool { return e.ID != 0 }
 
 // Cron runs entries. Use New.

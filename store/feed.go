@@ -105,7 +105,7 @@ func (c *Consumer) Check() error {
 	return nil
 }
 
-// Wants tells whether the consumer receives a record.
+// Wants reports whether the consumer receives a record.
 func (c *Consumer) Wants(r *Record) bool {
 	return (r.Final || !c.FinalOnly) && (len(c.Outcomes) == 0 || slices.Contains(c.Outcomes, r.Attempt.Outcome))
 }

@@ -64,7 +64,7 @@ type Handover struct {
 	Ended time.Time
 }
 
-// IsOver tells whether the handover has ended.
+// IsOver reports whether the handover has ended.
 func (h *Handover) IsOver() bool { return !h.Ended.IsZero() }
 
 // Deadline returns when the timeout of the work has passed, zero if it has none.
@@ -82,14 +82,14 @@ type HandedOver uint8
 const (
 	Handed      HandedOver = iota
 	HandGone               // the attempt is not running under its token
-	HandEnding             // the run is to be ended: it was cancelled
+	HandEnding             // the run must end: it was cancelled
 	HandNumbers            // another attempt has the number: take another one
 )
 
 // Outstanding is a handover to ask after.
 type Outstanding struct {
 	Handover
-	// Run is the run as it is. CancelBy says whether it is to be ended, LostAfter for how
+	// Run is the run as it is. CancelBy says whether it must end, LostAfter for how
 	// long the receiver may be silent.
 	Run Run
 	// Now is the store's clock.

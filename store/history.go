@@ -38,7 +38,7 @@ type History interface {
 	Output(ctx context.Context, run job.ID, attempt, fromSeq, limit int) ([]OutputChunk, error)
 
 	// Expire removes what need not be kept of the history, at most ExpireMax rows of it, and
-	// tells whether there may be more.
+	// reports whether there may be more.
 	Expire(ctx context.Context, keep Retention) (more bool, err error)
 }
 

@@ -74,7 +74,7 @@ type Absence struct {
 	To   time.Time // when the first node was back
 }
 
-// Has tells whether a moment lies in the span.
+// Has reports whether a moment lies in the span.
 func (a Absence) Has(at time.Time) bool { return !at.Before(a.From) && at.Before(a.To) }
 
 // The roles of a node: what of the work of a cluster it does.
@@ -90,13 +90,13 @@ const (
 	RoleBound = "bound"
 )
 
-// Has tells whether the node has a role.
+// Has reports whether the node has a role.
 func (s *Session) Has(role string) bool { return slices.Contains(s.Roles, role) }
 
-// Works tells whether the node runs jobs, all or those of its handlers.
+// Works reports whether the node runs jobs, all or those of its handlers.
 func (s *Session) Works() bool { return s.Has(RoleWorker) || s.Has(RoleHandlers) }
 
-// Suits tells whether the node has what a job wants: all of the labels, and the
+// Suits reports whether the node has what a job wants: all of the labels, and the
 // handler unless that is "". A bound node suits only jobs that name it.
 func (s *Session) Suits(labels map[string]string, handler string) bool {
 	switch {
@@ -121,7 +121,7 @@ func (s *Session) Suits(labels map[string]string, handler string) bool {
 	return true
 }
 
-// Live tells whether the session was renewed lately, at a moment of the store's clock.
+// Live reports whether the session was renewed lately, at a moment of the store's clock.
 // Whether it is a member decides the engine, which knows of outages of the store.
 func (s *Session) Live(now time.Time) bool {
 	return !s.Leaving && now.Sub(s.Renewed) < SessionLife
@@ -139,7 +139,7 @@ const (
 	SessionLeft    SessionState = "left"    // it has ended, and is not kept
 )
 
-// Takes tells whether the node may be given runs, as far as that does not depend on
+// Takes reports whether the node may be given runs, as far as that does not depend on
 // the time.
 func (s *Session) Takes() bool { return !s.Leaving && s.Drain == nil }
 

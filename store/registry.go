@@ -39,5 +39,5 @@ type Registration struct {
 	Seen time.Time
 }
 
-// Live tells whether a registration counts at a moment of the store's clock.
+// Live reports whether a registration counts at a moment of the store's clock.
 func (r *Registration) Live(now time.Time) bool { return now.Sub(r.Seen) < RegistrationLife }

@@ -7,7 +7,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Run is a run that is planned or going on, as a store keeps it.
+// Run is a run that is planned or running, as a store keeps it.
 type Run struct {
 	job.Run
 
@@ -55,7 +55,7 @@ type Run struct {
 	// that some did. What is not split has it where it was counted for max_runs before
 	// the count began anew.
 	Others job.Outcome
-	// CancelBy and CancelReason are set when a running attempt is to be ended.
+	// CancelBy and CancelReason are set when a running attempt must end.
 	CancelBy, CancelReason string
 }
 
@@ -219,9 +219,9 @@ type Working interface {
 	// CancelRuns ends several runs of a job, each by itself, as Cancel does, and returns
 	// those that had not ended before.
 	CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by, reason string) ([]Run, error)
-	// Active returns a run that is planned or going on, ErrNotFound otherwise.
+	// Active returns a run that is planned or running, ErrNotFound otherwise.
 	Active(ctx context.Context, run job.ID) (Run, error)
-	// ListActive returns a page of runs that are planned or going on, by due
+	// ListActive returns a page of runs that are planned or running, by due
 	// time and id.
 	ListActive(ctx context.Context, q ActiveQuery) ([]Run, error)
 	// Lost returns running attempts whose session is silent for longer than
@@ -361,7 +361,7 @@ type ReportOutcome struct {
 	Until time.Time
 }
 
-// ActiveQuery selects runs that are planned or going on.
+// ActiveQuery selects runs that are planned or running.
 type ActiveQuery struct {
 	Namespace string
 	Job       job.ID       // zero for all

@@ -7,7 +7,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Matches tells whether the labels and the text of a query match the definition
+// Matches reports whether the labels and the text of a query match the definition
 // of a job: what a store has to look into definitions for. It is here so that
 // all mean the same.
 func (q *JobQuery) Matches(definition *job.Job) bool {
@@ -22,7 +22,7 @@ func (q *JobQuery) Matches(definition *job.Job) bool {
 	return q.Text == "" || contains(definition.Name, q.Text) || contains(definition.Description, q.Text)
 }
 
-// Matches tells whether a query wants a record that lies within its time, and is
+// Matches reports whether a query wants a record that lies within its time, and is
 // of its job: the rest of the conditions.
 func (q *HistoryQuery) Matches(r *Record) bool {
 	return (r.Final || !q.FinalOnly) &&
@@ -65,7 +65,7 @@ func (c *Collector) Add(r *Record) bool {
 // Lists returns what was gathered, in the order of the jobs.
 func (c *Collector) Lists() [][]Record { return c.lists }
 
-// Matches tells whether a query wants a record, wherever its list begins.
+// Matches reports whether a query wants a record, wherever its list begins.
 func (q *AuditQuery) Matches(r *AuditRecord) bool {
 	return (q.Namespace == "" || strings.HasPrefix(r.Object, q.Namespace+"/")) &&
 		(q.Object == "" || r.Object == q.Object) &&
@@ -74,7 +74,7 @@ func (q *AuditQuery) Matches(r *AuditRecord) bool {
 		(q.To.IsZero() || r.Time.Before(q.To))
 }
 
-// contains tells whether a text contains another one, in whatever case.
+// contains reports whether a text contains another one, in whatever case.
 func contains(text, part string) bool {
 	return strings.Contains(strings.ToLower(text), strings.ToLower(part))
 }

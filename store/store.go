@@ -1,5 +1,5 @@
 // Package store is the contract between Belfry and what keeps its state: jobs,
-// the runs that are planned or going on, sessions of nodes, and the history of
+// the runs that are planned or running, sessions of nodes, and the history of
 // what has run. It keeps nothing itself: there is one package for each store
 // beside it, and package storetest is what they all must pass.
 //
@@ -153,10 +153,10 @@ type Control interface {
 	// Tidy does a bounded part of what can be done at any time by any node:
 	// runs that were withdrawn or have become too late are settled, pauses
 	// that have run out are ended, completed jobs and old keys are removed. It
-	// tells whether there may be more to do. It also drops entries of the feed beyond FeedMax.
+	// reports whether there may be more to do. It also drops entries of the feed beyond FeedMax.
 	Tidy(ctx context.Context) (more bool, err error)
 	// ExpireAudit removes changes from the audit that need not be kept, at most ExpireMax, and
-	// tells whether there may be more. The latest stays: the next one has the number behind it.
+	// reports whether there may be more. The latest stays: the next one has the number behind it.
 	ExpireAudit(ctx context.Context, keep Retention) (more bool, err error)
 	Close() error
 }
@@ -170,7 +170,7 @@ type Hint uint64
 const (
 	HintJobs    Hint = 1 << iota // a job, calendar or pool was changed
 	HintRuns                     // a run is ready, or must be placed, before the next look
-	HintCancels                  // a running attempt is to be ended
+	HintCancels                  // a running attempt must end
 	HintPlaced                   // runs of nodes may be due before these look again
 	HintNodes                    // a node takes no more runs, or does so again
 	HintLost                     // the database was away: what it has acknowledged before may be lost
@@ -201,7 +201,7 @@ func HintAbout(id job.ID) (h Hint) {
 	return h
 }
 
-// MayConcern tells whether a hint may be about a job or a run.
+// MayConcern reports whether a hint may be about a job or a run.
 func (h Hint) MayConcern(id job.ID) bool {
 	about := HintAbout(id)
 	return h&HintAny == 0 || h&about == about
@@ -216,7 +216,7 @@ func (h Hint) With(other Hint) Hint {
 	return both
 }
 
-// isAboutAny tells whether a hint may be about any job or run without saying so.
+// isAboutAny reports whether a hint may be about any job or run without saying so.
 func (h Hint) isAboutAny() bool { return h&(HintJobs|HintCancels) != 0 && h&HintAny == 0 }
 
 // Event is a change, for followers. A reader that reads the state after Events has
@@ -346,7 +346,7 @@ type Jobs interface {
 	Revisions(ctx context.Context, uid job.ID, beforeVersion int64, limit int) ([]Revision, error)
 	// JobsChanged returns what a planner keeps of the jobs in the given
 	// partitions that were changed after a sequence number, in the order of
-	// change, deleted ones included, and the number to go on from. Nothing is
+	// change, deleted ones included, and the number to continue from. Nothing is
 	// ever left out: numbers are given in the order in which changes become
 	// visible. A planner with a million jobs starts with it, so it decodes no
 	// definitions.
@@ -377,7 +377,7 @@ type Jobs interface {
 	Channels(ctx context.Context) ([]*job.Channel, error)
 
 	// Audit returns records of changes, the latest first, and the sequence
-	// number to go on before, which is 0 when there is nothing before it. A
+	// number to continue before, which is 0 when there is nothing before it. A
 	// call looks at LookMax records: a query that selects few of many may
 	// return fewer than its limit, even none, and not be at the end.
 	Audit(ctx context.Context, q AuditQuery) (list []AuditRecord, next int64, err error)
@@ -458,7 +458,7 @@ var AllPartitions = Partitions{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}
 // Add puts a partition into the set.
 func (p *Partitions) Add(n uint8) { p[n>>6] |= 1 << (n & 63) }
 
-// Has tells whether a partition is in the set.
+// Has reports whether a partition is in the set.
 func (p *Partitions) Has(n uint8) bool { return p[n>>6]>>(n&63)&1 != 0 }
 
 // Len returns how many partitions are in the set.

@@ -44,14 +44,14 @@ const (
 	RoleCode    Role = "code"
 )
 
-// StandsIn tells whether a token with this role stands for another one.
+// StandsIn reports whether a token with this role stands for another one.
 func (r Role) StandsIn() bool { return r == RoleSession || r == RoleCode }
 
 // RoleRemote is the role of workers that reach no store. It may do nothing but a worker's
 // part, which no other role may.
 const RoleRemote Role = "worker"
 
-// Allows tells whether a role may do what another one may. Roles that are not
+// Allows reports whether a role may do what another one may. Roles that are not
 // known may nothing.
 func (r Role) Allows(wanted Role) bool {
 	if wanted == RoleRemote {
@@ -75,7 +75,7 @@ type Token struct {
 	Expires   time.Time // zero: it does not
 }
 
-// Valid tells whether a token may be used at a moment.
+// Valid reports whether a token may be used at a moment.
 func (t *Token) Valid(now time.Time) bool { return t.Expires.IsZero() || now.Before(t.Expires) }
 
 // PutToken is a token to add.

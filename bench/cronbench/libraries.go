@@ -1,6 +1,6 @@
 // Package cronbench measures Belfry's cron expressions beside those of other
 // libraries in one run, and checks what they answer against the vectors of
-// package cron. It belongs to a module of its own, so that nobody who uses
+// package cron. It belongs to a module of its own, so that no one who uses
 // Belfry depends on these libraries.
 package cronbench
 

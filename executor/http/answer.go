@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// expected tells whether a status is one of those in expect: 200, 200-204 or
+// expected reports whether a status is one of those in expect: 200, 200-204 or
 // 2xx. Others, which validation refuses, match nothing.
 func expected(status int, expect []string) bool {
 	for _, e := range expect {

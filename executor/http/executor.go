@@ -456,7 +456,7 @@ func redirectPolicy(h *job.HTTP, log io.Writer) func(*http.Request, []*http.Requ
 	}
 }
 
-// sameParty tells whether what a job tells from may be told to as well: the same
+// sameParty reports whether what a job tells from may be told to as well: the same
 // host by the same scheme and port, or over TLS what was not before.
 func sameParty(from, to *url.URL) bool {
 	if !strings.EqualFold(from.Hostname(), to.Hostname()) {

@@ -70,7 +70,7 @@ func (f *files) within(ctx context.Context, read func() (http.RoundTripper, erro
 	}
 }
 
-// stamp tells whether a file was changed.
+// stamp reports whether a file was changed.
 type stamp struct {
 	modified time.Time
 	size     int64

@@ -17,7 +17,7 @@ import (
 // a shortage takes seconds to end, and each try costs the store two calls.
 const shortageRest = 2 * time.Second
 
-// isShortage tells whether an error says that the machine has no room for another file or
+// isShortage reports whether an error says that the machine has no room for another file or
 // connection at the moment.
 func isShortage(err error) bool {
 	shortages := []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EAGAIN}

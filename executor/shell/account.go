@@ -100,7 +100,7 @@ func checkDefaultUser(name string, root bool, self account) error {
 	return nil
 }
 
-// allows tells whether commands may run as a user. The error is an errLookup.
+// allows reports whether commands may run as a user. The error is an errLookup.
 func (a *accounts) allows(uid uint32) (bool, error) {
 	return anyOf(a.allowed, func(name string) (bool, error) {
 		if name == "*" {
@@ -111,7 +111,7 @@ func (a *accounts) allows(uid uint32) (bool, error) {
 	})
 }
 
-// anyOf tells whether one of some names is allowed. A name that this machine does not have
+// anyOf reports whether one of some names is allowed. A name that this machine does not have
 // allows nothing; one that could not be looked up counts only when no other one allows.
 func anyOf(names []string, allows func(name string) (bool, error)) (bool, error) {
 	var failed error
@@ -128,7 +128,7 @@ func anyOf(names []string, allows func(name string) (bool, error)) (bool, error)
 	return false, failed
 }
 
-// allowsGroup tells whether commands of a user may have a group: one of the user's own, or
+// allowsGroup reports whether commands of a user may have a group: one of the user's own, or
 // one that the configuration names. Others would give the user what it does not have: files
 // of the group shadow or disk, the sockets of docker. The error is an errLookup.
 func (a *accounts) allowsGroup(u account, gid uint32) (bool, error) {
@@ -232,7 +232,7 @@ type errLookup struct {
 func (e errLookup) Error() string { return fmt.Sprintf("%s could not be looked up: %v", e.what, e.err) }
 func (e errLookup) Unwrap() error { return e.err }
 
-// isUnknown tells whether the system has answered that there is no such account. A machine
+// isUnknown reports whether the system has answered that there is no such account. A machine
 // without a list of accounts has none.
 func isUnknown(err error) bool {
 	var (

@@ -39,7 +39,7 @@ var _ executor.Carrier = (*Executor)(nil)
 // pidfd.
 func (e *Executor) Carries() bool { return e.carries }
 
-// hasPidfd tells whether processes can be waited for by pidfds.
+// hasPidfd reports whether processes can be waited for by pidfds.
 func hasPidfd() bool {
 	pidfd := pidfdFile(os.Getpid())
 	if pidfd == nil {

@@ -31,7 +31,7 @@ type cgroups struct {
 // cgroup is the cgroup of a command. A nil one is none, and is empty.
 type cgroup struct {
 	dir string
-	// fd is the folder, and events the file in it that tells whether it is empty. They
+	// fd is the folder, and events the file in it that reports whether it is empty. They
 	// stay open, since to open and close them for each command took longer than to make
 	// its pipes.
 	fd, events int
@@ -158,7 +158,7 @@ func delegatedCgroup() (string, error) {
 	return "", errors.New("no cgroup version 2 is mounted")
 }
 
-// delegated tells whether systemd has marked the cgroup as its service's own.
+// delegated reports whether systemd has marked the cgroup as its service's own.
 func delegated(dir string) bool {
 	value := make([]byte, 8)
 	for _, name := range []string{"user.delegate", "trusted.delegate"} {
@@ -481,7 +481,7 @@ func (g *cgroup) vacate() bool {
 	return g.vacated
 }
 
-// empty tells whether the cgroup has no processes.
+// empty reports whether the cgroup has no processes.
 func (g *cgroup) empty() bool {
 	if g == nil {
 		return true

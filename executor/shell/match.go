@@ -40,7 +40,7 @@ func newMatcher(s *job.Success) (*matcher, error) {
 	return &matcher{re: re}, nil
 }
 
-// ok tells whether the output has what is wanted.
+// ok reports whether the output has what is wanted.
 func (m *matcher) ok() bool { return m.re == nil || m.found.Load() }
 
 // stream returns what searches one stream of the output.

@@ -30,7 +30,7 @@ type process struct {
 
 func newProcess(pid int) *process { return &process{pid: pid, exited: make(chan struct{})} }
 
-// over tells whether the process has ended, and if so closes exited. It is not to be called
+// over reports whether the process has ended, and if so closes exited. It is not to be called
 // after watch.
 func (p *process) over() bool {
 	for {
@@ -46,7 +46,7 @@ func (p *process) over() bool {
 	}
 }
 
-// gone tells whether the process has ended, be it waited for or not: a node that was
+// gone reports whether the process has ended, be it waited for or not: a node that was
 // stopped and wakes finds that and the end of a context in any order.
 func (p *process) gone() bool {
 	select {
@@ -82,7 +82,7 @@ func (p *process) watch() {
 	}()
 }
 
-// unwatch ends the wait for a process that is watched, and tells whether another program can
+// unwatch ends the wait for a process that is watched, and reports whether another program can
 // wait for it now: not if it has ended, or if nothing but its end can end the wait.
 func (p *process) unwatch() bool {
 	if p.pidfd == nil {
@@ -304,7 +304,7 @@ func (s *supervision) drain() {
 	}
 }
 
-// endRest kills what has left the group, and tells whether there was something.
+// endRest kills what has left the group, and reports whether there was something.
 func (s *supervision) endRest() bool {
 	if s.watch.EndRest(s.prepared.watched) == 0 {
 		return false
@@ -315,7 +315,7 @@ func (s *supervision) endRest() bool {
 	return true
 }
 
-// forced tells whether the process did not end by itself.
+// forced reports whether the process did not end by itself.
 func (s *supervision) forced() bool {
 	return !s.leftover && !s.asked.IsZero() || !s.killed.IsZero()
 }
@@ -335,7 +335,7 @@ func (s *supervision) signal(sig syscall.Signal) {
 	}
 }
 
-// empty tells whether the group has no processes any more. The process itself
+// empty reports whether the group has no processes any more. The process itself
 // must have been waited for.
 func (s *supervision) empty() bool {
 	if s.prepared.cgroup != nil {

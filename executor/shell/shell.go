@@ -178,9 +178,9 @@ type Features struct {
 	// which counts what is only reserved too, and with RLIMIT_CPU of cpu times
 	// timeout, so that without a timeout there is no limit.
 	Memory, CPU string
-	// NoNewPrivileges tells whether commands are kept from gaining privileges.
+	// NoNewPrivileges reports whether commands are kept from gaining privileges.
 	NoNewPrivileges bool
-	// OwnFiles tells whether what the node has open makes the start of a command no
+	// OwnFiles reports whether what the node has open makes the start of a command no
 	// dearer.
 	OwnFiles bool
 	// Missing says in sentences what is not there and what that means.
@@ -394,7 +394,7 @@ func (e *Executor) notRun(ctx context.Context, err error) executor.Result {
 	return executor.Result{Outcome: job.OutcomeFailed, Reason: err.Error(), Retryable: errors.Is(err, syscall.ENOSPC)}
 }
 
-// isShortage tells whether an error is about the state of the machine at the moment, and
+// isShortage reports whether an error is about the state of the machine at the moment, and
 // not about the job: no room for another process or file, or no answer about a user.
 func isShortage(err error) bool {
 	var lookup errLookup

@@ -116,7 +116,7 @@ func outputPipe() (read *os.File, write int, err error) {
 	return os.NewFile(uintptr(fds[0]), "output"), fds[1], nil
 }
 
-// isZombie tells whether a child has ended, also when it was waited for since.
+// isZombie reports whether a child has ended, also when it was waited for since.
 func isZombie(pid int) bool {
 	var info unix.Siginfo
 	for {
@@ -127,7 +127,7 @@ func isZombie(pid int) bool {
 	}
 }
 
-// isChild tells whether a process is a child of this one that was not waited for.
+// isChild reports whether a process is a child of this one that was not waited for.
 func isChild(pid int) bool {
 	var info unix.Siginfo
 	for {
@@ -162,7 +162,7 @@ func textFile(text, temp string) (*os.File, error) {
 	return withText(os.NewFile(uintptr(fd), "stdin"), text)
 }
 
-// groupAlive tells whether a process group has a member that is more than a
+// groupAlive reports whether a process group has a member that is more than a
 // zombie, which the system's first process should have waited for but does not
 // always. It reads the state of every process.
 func groupAlive(group int) bool {

@@ -46,7 +46,7 @@ type Config struct {
 	Store Store
 	// OutputLimit is how much of the log of a run is kept. Default: 1 MiB.
 	OutputLimit int
-	// Wrote is told of each run whose log has come into the store after its result. May be nil.
+	// Wrote hears of each run whose log has come into the store after its result. May be nil.
 	Wrote func(run job.ID)
 	Log   *slog.Logger
 	Settings
@@ -191,7 +191,7 @@ func (a *Admin) keepRegistry(ctx context.Context) {
 	}
 }
 
-// keep runs the keeper: each second, and when a run is to be ended.
+// keep runs the keeper: each second, and when a run must end.
 func (a *Admin) keep(ctx context.Context) {
 	failing := trouble.With(a.log, "runs at executors cannot be asked after", "runs at executors are asked after again")
 	hints := a.store.Hints(ctx)

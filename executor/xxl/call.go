@@ -135,7 +135,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// isLoopback tells whether a host is this machine by its name alone.
+// isLoopback reports whether a host is this machine by its name alone.
 func isLoopback(host string) bool {
 	if strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
 		return true

@@ -73,14 +73,14 @@ func (k *keeper) ended(e *endedRun) {
 	k.over[at] = max(k.over[at], e.handover.Number)
 }
 
-// overtaken tells whether a run that was sent later has ended.
+// overtaken reports whether a run that was sent later has ended.
 func (k *keeper) overtaken(at place, number int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.over[at] > number
 }
 
-// tried counts an attempt to end a run in vain, and tells whether it was the last.
+// tried counts an attempt to end a run in vain, and reports whether it was the last.
 func (k *keeper) tried(number int64) (last bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -112,7 +112,7 @@ func (k *keeper) tells(address string) bool {
 }
 
 // look notes that this node looks, and returns for how long it has done so without a gap. While
-// it did not, results may have come that nobody took.
+// it did not, results may have come that no one took.
 func (k *keeper) look(now time.Time) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -123,7 +123,7 @@ func pathOfRequest(path string) string {
 	return path
 }
 
-// isLocal tells whether a caller is on this machine.
+// isLocal reports whether a caller is on this machine.
 func isLocal(remote string) bool {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {
@@ -138,7 +138,7 @@ type tokenHash [sha256.Size]byte
 
 func hashOf(token string) tokenHash { return sha256.Sum256([]byte(token)) }
 
-// isToken tells whether a token is one that executors may show. It takes the same time
+// isToken reports whether a token is one that executors may show. It takes the same time
 // whichever it is.
 func (s *settings) isToken(token string) bool {
 	given, found := hashOf(token), 0

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// liveEvery is how often an executor is asked for the log of a run that goes on, however
+	// liveEvery is how often an executor is asked for the log of a run in progress, however
 	// many follow it.
 	liveEvery = time.Second
 	// liveKept is for how long what was read is kept after the last follower, and liveMax of how
@@ -21,7 +21,7 @@ const (
 	liveMax  = 1000
 )
 
-// liveLogs are logs of runs that go on, as far as they were read.
+// liveLogs are logs of runs in progress, as far as they were read.
 type liveLogs struct {
 	mu   sync.Mutex
 	runs map[job.ID]*liveLog
@@ -61,7 +61,7 @@ func (l *liveLogs) of(run job.ID, attempt int) *liveLog {
 	return one
 }
 
-// forget drops a log that nobody follows any more.
+// forget drops a log that no one follows any more.
 func (l *liveLogs) forget(run job.ID, one *liveLog) {
 	one.gate <- struct{}{}
 	used := time.Since(one.read) < liveKept

@@ -77,7 +77,7 @@ func (r *registry) find(key store.Registration) (store.Registration, bool) {
 	return store.Registration{}, false
 }
 
-// has tells whether an address is registered in a group.
+// has reports whether an address is registered in a group.
 func (r *registry) has(group, address string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -86,7 +86,7 @@ func (n *network) cut(addr string) {
 	}
 }
 
-// stub is an executor that answers as it is told, and keeps what it was asked.
+// stub is an executor that answers as configured, and keeps what it was asked.
 type stub struct {
 	addr   string
 	header http.Header // of the latest request

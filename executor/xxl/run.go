@@ -125,7 +125,7 @@ func (g *giving) isIdle(ctx context.Context, to target) bool {
 	return err == nil
 }
 
-// give sends the attempt to an executor, and tells whether that is the end of it: it is not if
+// give sends the attempt to an executor, and reports whether that is the end of it: it is not if
 // the request surely did not arrive.
 func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 	at, x := g.attempt, g.xxl

@@ -85,7 +85,7 @@ func (h *History) Append(ctx context.Context, records []store.Record) error {
 }
 
 // append appends the records that are not there, and puts others in the place of those that
-// are lost. It tells whether another process has appended some of them at the same time.
+// are lost. It reports whether another process has appended some of them at the same time.
 func (h *History) append(ctx context.Context, records []store.Record) (again bool, err error) {
 	list, at := []document{}, map[string]int{}
 	ids := bson.A{}
@@ -135,7 +135,7 @@ func (h *History) append(ctx context.Context, records []store.Record) (again boo
 	return onlyDuplicates(err)
 }
 
-// onlyDuplicates tells whether what an insert was refused for is that documents are there, and
+// onlyDuplicates reports whether what an insert was refused for is that documents are there, and
 // returns any other error.
 func onlyDuplicates(err error) (some bool, other error) {
 	var bulk mongo.BulkWriteException

@@ -125,7 +125,7 @@ func (a *Agenda[P]) Wakes() Wake {
 // Item returns the item of a run, nil if it is not held.
 func (a *Agenda[P]) Item(run job.ID) *Item[P] { return a.items[run] }
 
-// Holds tells whether an item is the present one of its run.
+// Holds reports whether an item is the present one of its run.
 func (a *Agenda[P]) Holds(it *Item[P]) bool { return a.items[it.Ready.ID] == it }
 
 // Items calls do for each item in a state, in the same order for the same history.
@@ -138,7 +138,7 @@ func (a *Agenda[P]) Items(s State, do func(*Item[P])) {
 	}
 }
 
-// AnyBusy tells whether a condition holds for an item that takes capacity: its claim is in
+// AnyBusy reports whether a condition holds for an item that takes capacity: its claim is in
 // flight, or it is claimed and has not ended.
 func (a *Agenda[P]) AnyBusy(condition func(*Item[P]) bool) bool {
 	return slices.ContainsFunc(a.slots, func(it *Item[P]) bool { return it != nil && it.State != Ready && condition(it) })
@@ -170,7 +170,7 @@ func (a *Agenda[P]) Room() int {
 // Leave makes the agenda claim nothing more.
 func (a *Agenda[P]) Leave() { a.leaving = true }
 
-// IsLeaving tells whether Leave was called.
+// IsLeaving reports whether Leave was called.
 func (a *Agenda[P]) IsLeaving() bool { return a.leaving }
 
 // Stick says whether results are not taken: what has ended holds its slot until then, so that
@@ -513,7 +513,7 @@ func (a *Agenda[P]) Starts(elapsed time.Duration) (begin []*Item[P], wait time.D
 	return nil, wait
 }
 
-// Release gives back an item that is claimed and has not started, and tells whether it was.
+// Release gives back an item that is claimed and has not started, and reports whether it was.
 func (a *Agenda[P]) Release(it *Item[P]) bool {
 	if it.State != Claimed || !a.Holds(it) {
 		return false
@@ -542,7 +542,7 @@ func (a *Agenda[P]) Reported(it *Item[P]) {
 // Compare compares what the store believes this node to run with what is held. before are the
 // items that ran when the question was asked. It returns the attempts that are nowhere here,
 // so that they were never started: the answer to their claim was lost. cancelled is called
-// for each that is to be ended as its run says, and taken for each that the store knows no
+// for each that must end as its run says, and taken for each that the store knows no
 // more.
 func (a *Agenda[P]) Compare(mine []store.Run, before []*Item[P], cancelled func(*Item[P], *store.Run), taken func(*Item[P])) (unknown []store.Attempt) {
 	believed := make(map[job.ID]bool, len(mine))

@@ -19,7 +19,7 @@ type Set uint8
 // Add adds a lane.
 func (s *Set) Add(lane int) { *s |= 1 << lane }
 
-// Has tells whether a lane is in the set.
+// Has reports whether a lane is in the set.
 func (s Set) Has(lane int) bool { return s&(1<<lane) != 0 }
 
 // choiceFrom is from how many items on a batch of claims keeps to the lanes that other calls
@@ -71,7 +71,7 @@ func (p *pending[P]) first(choice bool, within, busy Set) (lane int, ok bool) {
 	return lane, ok
 }
 
-// comesFirst tells whether to take from lane a rather than from lane b.
+// comesFirst reports whether to take from lane a rather than from lane b.
 func (p *pending[P]) comesFirst(a, b int, choice bool, within, busy Set) bool {
 	x, y := p.lanes[a][0], p.lanes[b][0]
 	switch {

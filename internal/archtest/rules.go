@@ -174,7 +174,7 @@ func checkImports(p pkg, l line) []string {
 	return wrong
 }
 
-// below tells whether a package is one of the named ones, or inside of one.
+// below reports whether a package is one of the named ones, or inside of one.
 func below(path string, named []string) bool {
 	return slices.ContainsFunc(named, func(n string) bool {
 		return path == n || strings.HasPrefix(path, n+"/")
@@ -311,7 +311,7 @@ func kindsOfWork(packages []pkg) []string {
 	return kinds
 }
 
-// isKindOfWork tells whether an expression is a field of the union of kinds of work, as in
+// isKindOfWork reports whether an expression is a field of the union of kinds of work, as in
 // j.Run.Shell, or the kind itself, as in j.Run.Work().
 func isKindOfWork(e ast.Expr, kinds []string) bool {
 	if call, ok := e.(*ast.CallExpr); ok {
@@ -415,7 +415,7 @@ func receiverName(list *ast.FieldList) string {
 	}
 }
 
-// begins tells whether a comment begins with a name, an article in front of it
+// begins reports whether a comment begins with a name, an article in front of it
 // not counted.
 func begins(doc *ast.CommentGroup, name string) bool {
 	text := doc.Text()

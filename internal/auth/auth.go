@@ -38,7 +38,7 @@ func NewSecret() (string, error) {
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(secret), nil
 }
 
-// isSecret tells whether a text is as NewSecret makes them: a secret that a person has
+// isSecret reports whether a text is as NewSecret makes them: a secret that a person has
 // chosen can be guessed.
 func isSecret(text string) bool {
 	random, found := strings.CutPrefix(text, tokenPrefix)

@@ -45,7 +45,7 @@ func SetSession(w http.ResponseWriter, r *http.Request, secret string) {
 	})
 }
 
-// IsSameOrigin tells whether a browser made a request for a page of this server. Requests
+// IsSameOrigin reports whether a browser made a request for a page of this server. Requests
 // without a cookie need not be: they are not a browser's.
 func IsSameOrigin(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {

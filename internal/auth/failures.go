@@ -65,7 +65,7 @@ func (f *Failures) Add(address netip.Addr, now time.Time) (wait time.Duration, f
 	return c.since.Add(failuresWithin).Sub(now), c.n == failuresMax+1
 }
 
-// over tells whether a count need not be kept any more. One from the future is of
+// over reports whether a count need not be kept any more. One from the future is of
 // a clock that was set back.
 func over(c failures, now time.Time) bool {
 	return now.Before(c.since) || now.Sub(c.since) >= failuresWithin

@@ -23,7 +23,7 @@ const Admin = "admin"
 // system makes the tokens that no other token has made.
 const system = "belfry"
 
-// First sees to it that a store has a token, and tells whether it is the one that
+// First sees to it that a store has a token, and reports whether it is the one that
 // is in TokenFile of the data directory. Of several nodes on a store that begin
 // at the same time only that which adds the token keeps a file.
 //

@@ -234,7 +234,7 @@ func FormToken(secret string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// IsFormToken tells whether a form belongs to a session.
+// IsFormToken reports whether a form belongs to a session.
 func IsFormToken(secret, token string) bool {
 	return hmac.Equal([]byte(FormToken(secret)), []byte(token))
 }

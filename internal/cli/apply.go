@@ -145,7 +145,7 @@ func (r *remote) applyAll(ctx context.Context, request client.Apply) (applied cl
 	return applied, err
 }
 
-// broken tells whether a request may have reached a server that has not answered.
+// broken reports whether a request may have reached a server that has not answered.
 func broken(err error) bool {
 	var untrusted *tls.CertificateVerificationError
 	var op *net.OpError
@@ -238,7 +238,7 @@ func (v *validation) documentAt(pointer string) (document int, rest string, ok b
 	return i, strings.TrimPrefix(pointer, m[0]), err == nil && i < len(v.documents)
 }
 
-// isWrong tells whether there are mistakes on the lines of a document. They are in order.
+// isWrong reports whether there are mistakes on the lines of a document. They are in order.
 func (v *validation) isWrong(document int) bool {
 	d, end := v.documents[document], math.MaxInt
 	for _, next := range v.documents[document+1:] {

@@ -5,7 +5,7 @@ import "syscall"
 // unsynchronized is the bit of the kernel that says so, STA_UNSYNC.
 const unsynchronized = 0x40
 
-// clock tells whether something keeps the clock of the machine right.
+// clock reports whether something keeps the clock of the machine right.
 func clock() finding {
 	f := finding{Check: "clock", Status: isNote}
 	var t syscall.Timex

@@ -103,7 +103,7 @@ func (ask *createFlags) described(name jobName, command []string) *job.Job {
 	return &j
 }
 
-// isPlain tells whether the words of a command mean the same to a shell when they are
+// isPlain reports whether the words of a command mean the same to a shell when they are
 // joined by blanks.
 func isPlain(command []string) bool {
 	for _, word := range command {

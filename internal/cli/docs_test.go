@@ -267,7 +267,7 @@ func TestLinksBetweenDocumentsLeadSomewhere(t *testing.T) {
 	}
 }
 
-// hasHeading tells whether a document has a heading with an anchor.
+// hasHeading reports whether a document has a heading with an anchor.
 func hasHeading(text, anchor string) bool {
 	for line := range strings.Lines(text) {
 		title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " ")

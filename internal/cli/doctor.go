@@ -118,7 +118,7 @@ func examine(ctx context.Context, env Env, c config.Server) []finding {
 	return append(list, watchdogOf(pid, running), separation(c), controllers())
 }
 
-// separation tells whether commands of jobs run as another user than the server.
+// separation reports whether commands of jobs run as another user than the server.
 func separation(c config.Server) finding {
 	f := finding{Check: "user of jobs", Status: isWell, Found: "another one than that of the server"}
 	name, running := config.RunningAs(c.Data)
@@ -251,7 +251,7 @@ func storeIntegrity(ctx context.Context, check string, s config.Store) finding {
 	return f
 }
 
-// writable tells whether this user may write the file of a store, and those beside it.
+// writable reports whether this user may write the file of a store, and those beside it.
 func writable(path string) error {
 	for _, name := range []string{path, path + "-wal", path + "-shm", path + "-lock", path + "-ballast"} {
 		if err := syscall.Access(name, mayWrite); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -430,7 +430,7 @@ func watchdogOf(pid int, running bool) finding {
 	return f
 }
 
-// controllers tells whether limits of memory and CPU can be those of a whole run.
+// controllers reports whether limits of memory and CPU can be those of a whole run.
 func controllers() finding {
 	f := finding{Check: "cgroup controllers", Status: isNote, Do: "limits of memory and CPU then apply to each process instead of the run as a whole"}
 	own, err := os.ReadFile("/proc/self/cgroup")

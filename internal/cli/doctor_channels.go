@@ -15,7 +15,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// channelsOf tells whether the channels of notifications deliver, and whether this server has
+// channelsOf reports whether the channels of notifications deliver, and whether this server has
 // their secrets. Without channels it has nothing to say.
 func channelsOf(ctx context.Context, server *remote, c config.Server) []finding {
 	found := finding{Check: "channels", Status: isNote}

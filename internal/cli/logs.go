@@ -256,7 +256,7 @@ func (t *tamed) add(out []byte, b byte) []byte {
 	return out
 }
 
-// isColour tells whether a sequence that ends in m has numbers alone: others with
+// isColour reports whether a sequence that ends in m has numbers alone: others with
 // this end set what keys send.
 func isColour(sequence []byte) bool {
 	for _, b := range sequence[2 : len(sequence)-1] {

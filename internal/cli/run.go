@@ -498,7 +498,7 @@ func (r *remote) outOfTime(ctx context.Context, id job.ID, after job.Duration) *
 	return f.withHint("belfry logs -f %s follows it", id)
 }
 
-// hasBegun tells whether a run has had an attempt, or will have none any more.
+// hasBegun reports whether a run has had an attempt, or will have none any more.
 func hasBegun(run *client.Run) bool {
 	return run.State != job.StateReady && run.State != job.StateWaiting || len(run.Attempts) > 0
 }

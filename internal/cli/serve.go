@@ -160,7 +160,7 @@ func loggerAt(env Env, c config.Server, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(env.Stderr, options))
 }
 
-// chooseUser decides which user runs the commands of jobs that name none, and tells whether
+// chooseUser decides which user runs the commands of jobs that name none, and reports whether
 // it is root because no user is configured. Root runs them as root, as cron does, where only
 // users of this machine can define jobs.
 func chooseUser(c *config.Server, from config.Layers, root bool, log *slog.Logger) (asRoot bool, err error) {

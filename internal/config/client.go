@@ -129,7 +129,7 @@ func Connect(asked Asked, getenv func(string) string, readToken func(path string
 	return result, nil
 }
 
-// sameServer tells whether two addresses mean one server.
+// sameServer reports whether two addresses mean one server.
 func sameServer(a, b string) bool {
 	return b != "" && strings.TrimSuffix(a, "/") == strings.TrimSuffix(b, "/")
 }

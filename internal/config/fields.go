@@ -15,7 +15,7 @@ type Field struct {
 	Flag    string // the flag of belfry serve, without its dashes; "" for none
 	Env     string // the variable of the environment; "" for none
 
-	// Reload tells whether a running server takes a change of the field.
+	// Reload reports whether a running server takes a change of the field.
 	Reload bool
 
 	secret bool // its values are not shown

@@ -55,7 +55,7 @@ func (h History) Kind() string {
 // File returns the file of a history in SQLite, "" for another one.
 func (h History) File() string { return Store(h).File() }
 
-// Password tells whether the URL holds a password.
+// Password reports whether the URL holds a password.
 func (h History) Password() bool { return h != "" && Store(h).Password() }
 
 // Shown returns the URL without its password.
@@ -77,5 +77,5 @@ func (s Server) checkHistory() error {
 	return fmt.Errorf("history: a store of the kind %s keeps its own history; history goes with a store in etcd or Redis", s.Store.Kind())
 }
 
-// KeepsNoHistory tells whether the history of the store may be in another one.
+// KeepsNoHistory reports whether the history of the store may be in another one.
 func (s Store) KeepsNoHistory() bool { return s.Kind() == Etcd || s.Kind() == Redis }

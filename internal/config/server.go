@@ -170,7 +170,7 @@ func (a *Address) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Loopback tells whether only this machine reaches the address.
+// Loopback reports whether only this machine reaches the address.
 func (a Address) Loopback() bool {
 	host, _, _ := net.SplitHostPort(string(a))
 	if host == "localhost" {
@@ -310,7 +310,7 @@ var inURL = strings.NewReplacer("%", "%25", "?", "%3F", "#", "%23")
 // StoreIn returns the URL of the SQLite store in a file.
 func StoreIn(file string) Store { return Store(SQLite + ":" + inURL.Replace(file)) }
 
-// Password tells whether the URL holds a password.
+// Password reports whether the URL holds a password.
 func (s Store) Password() bool {
 	u, err := parseStore(string(s))
 	if err != nil {
@@ -371,7 +371,7 @@ func ParseRoles(text string) ([]Role, error) {
 	return list, nil
 }
 
-// Has tells whether the node has a role.
+// Has reports whether the node has a role.
 func (s Server) Has(role Role) bool { return slices.Contains(s.Roles, role) }
 
 // Zone is the name of a time zone.
@@ -656,7 +656,7 @@ func (s Server) Check() error {
 	return nil
 }
 
-// AllowsPlainHTTP tells whether others may reach this server without TLS.
+// AllowsPlainHTTP reports whether others may reach this server without TLS.
 func (s Server) AllowsPlainHTTP() bool { return s.PlainHTTP != nil && *s.PlainHTTP }
 
 // Level returns the level of the log.
@@ -666,7 +666,7 @@ func (s Server) Level() slog.Level {
 	return level
 }
 
-// LocalOnly tells whether only this machine can reach the API and the store, and so only
+// LocalOnly reports whether only this machine can reach the API and the store, and so only
 // its own users can define jobs.
 func (s Server) LocalOnly() bool { return s.Listen.Loopback() && s.Store.File() != "" }
 

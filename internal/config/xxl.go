@@ -58,7 +58,7 @@ func (x XXL) beside(dir string) XXL {
 	return x
 }
 
-// IsOn tells whether executors may call the server.
+// IsOn reports whether executors may call the server.
 func (x XXL) IsOn() bool { return x.Listen != "" }
 
 func (x XXL) check() error {
@@ -130,5 +130,5 @@ func (x XXL) checkToken(token string) error {
 	return nil
 }
 
-// HasDefaultToken tells whether everyone knows one of the tokens.
+// HasDefaultToken reports whether everyone knows one of the tokens.
 func HasDefaultToken(tokens []string) bool { return slices.Contains(tokens, defaultToken) }

@@ -174,7 +174,7 @@ func (r *reader) newJob(t task, s *settings, line *Line) *job.Job {
 	return j
 }
 
-// isVariable tells whether a job can have an environment variable of this name.
+// isVariable reports whether a job can have an environment variable of this name.
 func isVariable(name string) bool {
 	return strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") == "" && strings.Trim(name[:1], "0123456789") != ""
 }

@@ -163,7 +163,7 @@ func timesOf(j *job.Job) (times []string, reason string) {
 	return times, ""
 }
 
-// sameTimes tells whether two expressions fall due at the same times, as far as the next
+// sameTimes reports whether two expressions fall due at the same times, as far as the next
 // ones show: the grammars differ where days are bounded twice.
 func sameTimes(a, b *cron.Expression) bool {
 	const compared = 100

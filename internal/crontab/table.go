@@ -275,7 +275,7 @@ func runPartsFolder(command string) (string, bool) {
 	return folder, folder != ""
 }
 
-// IsScript tells whether run-parts executes a file by its name: letters, digits,
+// IsScript reports whether run-parts executes a file by its name: letters, digits,
 // underscores and hyphens.
 func IsScript(name string) bool {
 	return name != "" && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") == ""

@@ -25,7 +25,7 @@ const (
 	Next   Class = "f-next" // load to come
 )
 
-// isMarked tells whether a mark has a stroke below it, so that it is seen without colour.
+// isMarked reports whether a mark has a stroke below it, so that it is seen without colour.
 func isMarked(c Class) bool { return c == Fail || c == Time || c == Missed || c == Lost }
 
 // svg writes the elements of one picture.

@@ -20,7 +20,7 @@ const (
 	// jobsMax is how many jobs have lines of their own within that time. An outage that
 	// fails all jobs would else fill the disk with what it says.
 	jobsMax = 1000
-	// queueMax is how many ends wait to be logged. A log that nobody reads blocks its
+	// queueMax is how many ends wait to be logged. A log that no one reads blocks its
 	// writer, and must not block the store.
 	queueMax = 10_000
 	// flushEvery is how often it is looked for lines that were left out and that no other

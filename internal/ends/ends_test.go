@@ -102,7 +102,7 @@ func TestAJobThatFailsAllTheTimeDoesNotFillTheLog(t *testing.T) {
 	})
 }
 
-// A log that nobody reads must not hold up the store.
+// A log that no one reads must not hold up the store.
 func TestALogThatIsNotReadHoldsNothingUp(t *testing.T) {
 	var said logtest.Log
 	l := ends.New(slog.New(slog.NewTextHandler(&said, nil)), nil)

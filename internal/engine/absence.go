@@ -52,10 +52,10 @@ func lastSign(s *store.Session) time.Time {
 	return s.Left
 }
 
-// keepsJobs tells whether the node of a session plans or runs jobs.
+// keepsJobs reports whether the node of a session plans or runs jobs.
 func keepsJobs(s *store.Session) bool { return s.Has(store.RolePlanner) || s.Works() }
 
-// RemembersEnd tells whether the row of a session that ends is kept until it is forgotten: it
+// RemembersEnd reports whether the row of a session that ends is kept until it is forgotten: it
 // may be the last sign of life before an absence of all nodes. One that is live and was not
 // renewed since may be that of a process that is dead.
 func RemembersEnd(ending *store.Session, others []*store.Session, now time.Time) bool {
@@ -68,11 +68,11 @@ func RemembersEnd(ending *store.Session, others []*store.Session, now time.Time)
 	})
 }
 
-// Ended tells whether a session is only kept as a sign of life: its node has stopped.
+// Ended reports whether a session is only kept as a sign of life: its node has stopped.
 // over says that cannot renew the session.
 func Ended(s *store.Session, over bool) bool { return s.Leaving && over }
 
-// SettledByMissed tells whether the missed policy of a job settles an occurrence that was
+// SettledByMissed reports whether the missed policy of a job settles an occurrence that was
 // planned before an absence of all nodes and fell due in it, and with which reason. next
 // is when the occurrence after it is due.
 //

@@ -191,7 +191,7 @@ func (o *Adopt) Decide(b *Batch) error {
 	return nil
 }
 
-// may tells whether another change fits into the step, and counts it.
+// may reports whether another change fits into the step, and counts it.
 func (o *Adopt) may() bool {
 	if o.Changed == adoptMax {
 		o.More = true

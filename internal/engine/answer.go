@@ -72,7 +72,7 @@ func (o *AnswerFlow) Decide(b *Batch) error {
 	return nil
 }
 
-// concerns tells whether the answer is about an open step.
+// concerns reports whether the answer is about an open step.
 func (o *AnswerFlow) concerns(step string, w *job.Wait) bool {
 	if o.Signal != "" {
 		return w.Signal == o.Signal

@@ -315,7 +315,7 @@ func (b *Batch) AddRun(r *store.Run) {
 	}
 }
 
-// HasRun tells whether a run was added.
+// HasRun reports whether a run was added.
 func (b *Batch) HasRun(id job.ID) bool { return b.runs[id] != nil }
 
 // add adds a copy of a run.
@@ -487,7 +487,7 @@ func idAt(at time.Time, purpose string, from job.ID, with job.ID, n int) job.ID 
 	return id
 }
 
-// before tells whether a run is due before another; ids decide between equals.
+// before reports whether a run is due before another; ids decide between equals.
 func before(a, b *store.Run) bool {
 	if c := a.Due.Compare(b.Due); c != 0 {
 		return c < 0
@@ -579,7 +579,7 @@ func (b *Batch) hint(due time.Time) {
 	}
 }
 
-// waits tells whether a run waits for its slot and may still get it.
+// waits reports whether a run waits for its slot and may still get it.
 func (b *Batch) waits(m *member) bool {
 	if m.removed || m.State != job.StateWaiting || m.AwaitsPrevious || isStep(&m.Run.Run) || b.tooLate(&m.Run) || b.jobOf(&m.Run).Policy.Reported {
 		return false
@@ -588,12 +588,12 @@ func (b *Batch) waits(m *member) bool {
 	return !yes || b.job(m.JobUID) == nil
 }
 
-// tooLate tells whether a run that was never started cannot start any more.
+// tooLate reports whether a run that was never started cannot start any more.
 func (b *Batch) tooLate(r *store.Run) bool {
 	return r.First.IsZero() && !r.LateAfter.IsZero() && b.now.After(r.LateAfter)
 }
 
-// withdrawn tells whether a run may not start any more, and why.
+// withdrawn reports whether a run may not start any more, and why.
 //
 // Withdrawn means withdrawn: every claim asks here, in the step that starts the
 // attempt. A run by hand is withdrawn only by the deletion of its job, one that

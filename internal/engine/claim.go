@@ -132,7 +132,7 @@ func (b *Batch) ended(a store.Attempt) store.ClaimOutcome {
 	return out
 }
 
-// claimable tells whether the session may run the job at all: who asks may know
+// claimable reports whether the session may run the job at all: who asks may know
 // an older definition. A run that is assigned to a node which does not fit any
 // more is to be placed again.
 func (b *Batch) claimable(j *Job, m *member, s *store.Session) bool {
@@ -153,7 +153,7 @@ func (b *Batch) claimable(j *Job, m *member, s *store.Session) bool {
 	return MayGoTo(j.Policy.Bound, m.Node, s.Node)
 }
 
-// expired tells whether it is too late for the next attempt, and how the run
+// expired reports whether it is too late for the next attempt, and how the run
 // ends then.
 func (b *Batch) expired(j *Job, r *store.Run) (job.Outcome, string, bool) {
 	if j.Policy.Reported {
@@ -342,7 +342,7 @@ func (b *Batch) replacedBy(m *member) *store.Run {
 	return later
 }
 
-// withShards tells whether another shard of the occurrence of a run holds its slot or
+// withShards reports whether another shard of the occurrence of a run holds its slot or
 // waits for it: in a pool they have one together.
 func (b *Batch) withShards(r *store.Run) bool {
 	return slices.ContainsFunc(b.slot(r.Slot), func(m *member) bool {
@@ -384,12 +384,12 @@ func (b *Batch) replace(by *member) {
 	}
 }
 
-// isOccurrence tells whether runs of a kind stand for occurrences of their job.
+// isOccurrence reports whether runs of a kind stand for occurrences of their job.
 func isOccurrence(k job.RunKind) bool {
 	return k == job.RunScheduled || k == job.RunAfterEnd || k == job.RunOn
 }
 
-// previous tells whether the occurrence before a run has succeeded, or why the
+// previous reports whether the occurrence before a run has succeeded, or why the
 // run must wait.
 func (b *Batch) previous(j *Job, r *store.Run) (reason string, ok bool) {
 	var first *store.Run // that it waits for, in whatever order they were added
@@ -397,7 +397,7 @@ func (b *Batch) previous(j *Job, r *store.Run) (reason string, ok bool) {
 		if m.removed || !isOccurrence(m.Kind) || !m.Scheduled.Before(r.Scheduled) {
 			continue
 		}
-		// One that is going on ends as what it is, also if its epoch is over.
+		// One that is running ends as what it is, also if its epoch is over.
 		if _, yes := withdrawn(j, &m.Run); (!yes || m.State == job.StateRunning) && (first == nil || before(&m.Run, first)) {
 			first = &m.Run
 		}

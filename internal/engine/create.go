@@ -57,7 +57,7 @@ func (b *Batch) Plan(planner job.ID, item *store.PlanItem) store.PlanOutcome {
 	return store.Planned
 }
 
-// wellFormed tells whether an item creates only what its cursor passes, in
+// wellFormed reports whether an item creates only what its cursor passes, in
 // order.
 func wellFormed(j *Job, item *store.PlanItem) bool {
 	if !j.Policy.Planned || item.To.Before(item.From) {
@@ -91,7 +91,7 @@ func wellFormed(j *Job, item *store.PlanItem) bool {
 	return j.Policy.MaxRuns == 0 || j.Planned+occurrences <= j.Policy.MaxRuns
 }
 
-// tooFar tells whether an item goes beyond what the store's clock allows: the
+// tooFar reports whether an item goes beyond what the store's clock allows: the
 // clock of a planner must not move a cursor into the future.
 func (b *Batch) tooFar(item *store.PlanItem) bool {
 	return item.To.After(b.now.Add(b.lookAhead+store.PlanSlack)) ||
@@ -184,7 +184,7 @@ func IdentityOf(item *store.TriggerItem) Identity {
 // startedRun is the detail in the audit of a run that was started by hand.
 func startedRun(run job.ID) string { return "run " + run.String() }
 
-// StartsRun tells whether a record of the audit is about the start of a run by hand.
+// StartsRun reports whether a record of the audit is about the start of a run by hand.
 func StartsRun(r *store.AuditRecord, run job.ID) bool {
 	return r.Action == "run."+string(job.RunByHand) && r.Detail == startedRun(run)
 }

@@ -60,20 +60,20 @@ func (j *Job) View() *store.Job {
 	return &store.Job{Definition: s.definition, Filled: s.filled, Cursor: j.Cursor, Planned: j.Planned, Deleted: j.Deleted}
 }
 
-// Made tells whether a step has created the job.
+// Made reports whether a step has created the job.
 func (j *Job) Made() bool { return j.was.version == 0 }
 
-// Revised tells whether a step has made a version of the job that has a definition: its
+// Revised reports whether a step has made a version of the job that has a definition: its
 // revision is to be kept.
 func (j *Job) Revised() bool { return j.Version != j.was.version && !j.Deleted }
 
-// News tells whether a step has changed what planners or users must be told: the job goes
+// News reports whether a step has changed what planners or users must be told: the job goes
 // into the feed of changes.
 func (j *Job) News() bool {
 	return j.Version != j.was.version || j.Epoch != j.was.epoch || j.State != j.was.state || j.Deleted != j.was.deleted || j.Retimed()
 }
 
-// Retimed tells whether a step has changed when the job is due.
+// Retimed reports whether a step has changed when the job is due.
 func (j *Job) Retimed() bool {
 	return j.Document != nil && (j.was.document == nil || j.Document.Timing != j.was.document.Timing)
 }

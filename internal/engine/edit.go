@@ -164,7 +164,7 @@ func (b *Batch) put(item *PutItem, names Names) (j *Job, changed bool, err error
 	return j, true, nil
 }
 
-// checkVersion tells whether something of a version, 0 for what does not exist,
+// checkVersion reports whether something of a version, 0 for what does not exist,
 // may be changed by a caller who means to change ifVersion. same says that it is
 // as it is to become: then the change already exists and its answer was lost.
 func checkVersion(version, ifVersion int64, same bool) error {
@@ -274,10 +274,10 @@ func (b *Batch) uncount(j *Job) {
 	}
 }
 
-// counts tells whether runs of a kind count for max_runs.
+// counts reports whether runs of a kind count for max_runs.
 func counts(k job.RunKind) bool { return k == job.RunScheduled || k == job.RunAfterEnd }
 
-// countsShards tells whether the shards of a run remember of each other whether any has
+// countsShards reports whether the shards of a run remember of each other whether any has
 // started, because the occurrence counts then.
 func (p *Policy) countsShards(r *store.Run) bool {
 	return p.MaxRuns > 0 && r.Shards > 0 && counts(r.Kind)
@@ -304,7 +304,7 @@ func (b *Batch) uncountReleased(j *Job, r *store.Run) {
 	}
 }
 
-// isCounted tells whether an occurrence counts for max_runs whatever becomes of this run,
+// isCounted reports whether an occurrence counts for max_runs whatever becomes of this run,
 // or is not to be taken back from what has been counted since.
 func isCounted(r *store.Run) bool { return r.Others != "" && r.Others != job.OutcomeWithdrawn }
 
@@ -368,7 +368,7 @@ func (b *Batch) makeUp(j *Job, since time.Time, policy job.Missed, filled *job.J
 	return nil
 }
 
-// Unpause ends a pause that has run out, and tells whether it did. The store
+// Unpause ends a pause that has run out, and reports whether it did. The store
 // writes the definition without the pause. What has fallen due since the pause was to
 // end is planned late, or was missed like what is not planned in time.
 func (b *Batch) Unpause(j *Job, filled *job.Job, calendars job.Calendars) bool {
@@ -414,7 +414,7 @@ func (b *Batch) Delete(j *Job, ifVersion int64, actor string) error {
 	return nil
 }
 
-// Expired tells whether a completed job is to be removed.
+// Expired reports whether a completed job is to be removed.
 func (b *Batch) Expired(j *Job) bool {
 	at := j.RemoveAt()
 	return !at.IsZero() && !b.now.Before(at)

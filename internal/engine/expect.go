@@ -9,7 +9,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// expects tells whether anything is expected of the runs of a job.
+// expects reports whether anything is expected of the runs of a job.
 func (p *Policy) expects() bool {
 	return p.StartWithin > 0 || p.FinishWithin > 0 || p.DurationBelow > 0
 }

@@ -27,7 +27,7 @@ func (b *Batch) Finish(res store.Result) store.FinishOutcome {
 	return store.FinishOutcome{Accepted: true, Unplaced: b.unplaced > before, Ready: b.handed}
 }
 
-// runs tells whether an attempt is the one that is running.
+// runs reports whether an attempt is the one that is running.
 func runs(m *member, a store.Attempt) bool {
 	return m.State == job.StateRunning && m.Attempt == a.Number && m.Token == a.Token
 }
@@ -222,7 +222,7 @@ func (b *Batch) recordOf(m *member, a job.Attempt) store.Record {
 	return record
 }
 
-// failed tells whether an outcome is a failure of the work itself.
+// failed reports whether an outcome is a failure of the work itself.
 func failed(o job.Outcome) bool {
 	return o == job.OutcomeFailed || o == job.OutcomeTimedOut || o == job.OutcomeLost
 }
@@ -359,7 +359,7 @@ func (b *Batch) shardsBeside(r *store.Run) []*member {
 	return b.unfinished(r.JobUID)
 }
 
-// isOther tells whether a run that has not ended is another shard of the occurrence or
+// isOther reports whether a run that has not ended is another shard of the occurrence or
 // request that a run is part of. A new epoch may plan again what an old one has.
 func isOther(m *member, r *store.Run) bool {
 	return r.Shards > 0 && !m.removed && m.Kind == r.Kind && m.Key == r.Key &&
@@ -461,7 +461,7 @@ func (b *Batch) complete(j *Job) {
 	b.saveJob(j)
 }
 
-// unended tells whether a job has runs that have not ended.
+// unended reports whether a job has runs that have not ended.
 func (b *Batch) unended(j *Job) bool {
 	return slices.ContainsFunc(b.unfinished(j.UID), func(m *member) bool { return !m.removed })
 }

@@ -62,16 +62,16 @@ func (b *Batch) claimOver(r *store.Run) *member {
 	return nil
 }
 
-// wantsClaims tells whether a decision about a run must know the claimed runs of its job: a
+// wantsClaims reports whether a decision about a run must know the claimed runs of its job: a
 // later one may have raised the floor without having started.
 func (j *Job) wantsClaims(r *store.Run, now time.Time) bool {
 	return r.Kind == job.RunScheduled && r.Scheduled.Before(j.Floor) && j.mayHaveUnstarted(now)
 }
 
-// mayHaveUnstarted tells whether what has raised the floor may be claimed and not due.
+// mayHaveUnstarted reports whether what has raised the floor may be claimed and not due.
 func (j *Job) mayHaveUnstarted(now time.Time) bool { return j.Floor.Add(j.Policy.PutOff).After(now) }
 
-// WantsRuns tells whether a change of a job to a policy must know all its unfinished runs:
+// WantsRuns reports whether a change of a job to a policy must know all its unfinished runs:
 // its policies count them or hold them to a time, or some may be claimed that have not
 // started.
 func (j *Job) WantsRuns(policy *Policy, now time.Time) bool {

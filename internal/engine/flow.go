@@ -90,7 +90,7 @@ type flowRun struct {
 	changed bool
 }
 
-// isFlow tells whether a run is one of a flow that has begun. One that repeats another has a
+// isFlow reports whether a run is one of a flow that has begun. One that repeats another has a
 // state before.
 func isFlow(r *store.Run) bool {
 	return r.Flow != nil && r.State != job.StateReady && r.State != job.StateWaiting
@@ -107,7 +107,7 @@ func (b *Batch) toBegin(j *Job, m *member) *Flow {
 	return j.Policy.Flow
 }
 
-// isStep tells whether a run is a part of one of a flow.
+// isStep reports whether a run is a part of one of a flow.
 func isStep(r *job.Run) bool { return r.Kind == job.RunStep }
 
 // noFlow stands for what cannot be read: nothing of it starts.
@@ -182,7 +182,7 @@ func (b *Batch) lookFlow(n *Need, m *member) bool {
 	return b.lookNames(n, f.plan.jobs) && all
 }
 
-// lookNames tells whether some jobs are known, or asks for them.
+// lookNames reports whether some jobs are known, or asks for them.
 func (b *Batch) lookNames(n *Need, names []string) bool {
 	all := true
 	for _, full := range names {
@@ -231,7 +231,7 @@ func (f *flowRun) unitOf(r *job.Run) flow.Ref {
 	return flow.Ref{Step: f.plan.graph.Index(name), Item: item}
 }
 
-// isTimer tells whether a run is one whose claim starts nothing: a wait, or the timeout of a
+// isTimer reports whether a run is one whose claim starts nothing: a wait, or the timeout of a
 // flow.
 func (b *Batch) isTimer(r *store.Run) bool {
 	if !isStep(&r.Run) {
@@ -462,7 +462,7 @@ func (b *Batch) stopFlow(m *member, outcome job.Outcome, reason string, all bool
 	b.advance(m)
 }
 
-// cancelUnit ends the run of an open unit, and tells whether it has ended at once.
+// cancelUnit ends the run of an open unit, and reports whether it has ended at once.
 func (b *Batch) cancelUnit(m *member, f *flowRun, ref flow.Ref) bool {
 	by, reason := System, "another step or item has failed"
 	if f.Ending != "" {
@@ -496,7 +496,7 @@ func (b *Batch) endQuietly(c *member, a job.Attempt) {
 	b.noteEnd(c, a)
 }
 
-// startUnit makes the run of a unit, and tells whether it was made: otherwise the unit has
+// startUnit makes the run of a unit, and reports whether it was made: otherwise the unit has
 // failed.
 func (b *Batch) startUnit(m *member, f *flowRun, ref flow.Ref) bool {
 	s := &f.plan.steps[ref.Step]
@@ -688,7 +688,7 @@ func (b *Batch) freezeFlows(j *Job) {
 	}
 }
 
-// together tells whether a step that wants to run on a node may: the first decides for those
+// together reports whether a step that wants to run on a node may: the first decides for those
 // of a flow that is kept together.
 func (b *Batch) mayRunOn(m *member, node string) bool {
 	p := b.run(m.Parent)

@@ -12,7 +12,7 @@ import (
 // An attempt that was handed over is running and belongs to no session. A handover is changed
 // only in steps that have read its run, so that a store need not lock or compare more.
 
-// isHandedOver tells whether a receiver outside of Belfry does the work of a run.
+// isHandedOver reports whether a receiver outside of Belfry does the work of a run.
 func isHandedOver(r *store.Run) bool {
 	return r.State == job.StateRunning && r.Session.IsZero() && !isFlow(r)
 }
@@ -82,13 +82,13 @@ func (b *Batch) endHandover(h *store.Handover) {
 	}
 }
 
-// runsUnder tells whether the attempt of a handover is running, and handed over.
+// runsUnder reports whether the attempt of a handover is running, and handed over.
 func (b *Batch) runsUnder(h *store.Handover) (m *member, yes bool) {
 	m = b.run(h.Attempt.Run)
 	return m, m != nil && !m.removed && runs(m, h.Attempt) && isHandedOver(&m.Run)
 }
 
-// askNow makes the next keeper ask after a run that is to be ended.
+// askNow makes the next keeper ask after a run that must end.
 func (b *Batch) askNow(m *member) {
 	if isHandedOver(&m.Run) {
 		b.done.AskNow = append(b.done.AskNow, AskNow{Run: m.ID, Job: m.JobUID, At: b.now})

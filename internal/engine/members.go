@@ -84,13 +84,13 @@ func (o *Join) again(b *Batch) error {
 	return nil
 }
 
-// describedAs tells whether two sessions say the same of their node.
+// describedAs reports whether two sessions say the same of their node.
 func describedAs(a, b *store.Session) bool {
 	return a.Node == b.Node && slices.Equal(a.Roles, b.Roles) && maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Handlers, b.Handlers) &&
 		a.Capacity == b.Capacity && a.Version == b.Version && a.Zones == b.Zones && a.Address == b.Address
 }
 
-// IsPredecessor tells whether a session is that of an earlier process on the data directory
+// IsPredecessor reports whether a session is that of an earlier process on the data directory
 // and boot of the machine that another session has. Until 2026-11 the machine was the boot
 // alone, which is the beginning of what it is now: containers of one host have the same
 // boot and may have the same path, and are distinguished by the name of the node then.

@@ -72,7 +72,7 @@ type SlotNeed struct {
 	Until store.RunRef
 }
 
-// Empty tells whether nothing is needed.
+// Empty reports whether nothing is needed.
 func (n *Need) Empty() bool {
 	return len(n.Jobs)+len(n.Names)+len(n.Runs)+len(n.Whole)+len(n.Waiting)+len(n.Slots)+len(n.Upstreams)+len(n.Follows)+
 		len(n.Keys)+len(n.Records)+len(n.Running)+len(n.Naming)+len(n.Handovers)+len(n.HandedOver)+len(n.Notes) == 0 &&
@@ -137,7 +137,7 @@ func (n *Need) slot(key string, uid job.ID, until store.RunRef) {
 	}
 }
 
-// later tells whether a place in the order of due time and id is behind another.
+// later reports whether a place in the order of due time and id is behind another.
 func later(a, b store.RunRef) bool {
 	if c := a.Due.Compare(b.Due); c != 0 {
 		return c > 0
@@ -469,7 +469,7 @@ func (b *Batch) isComplete(m *member, n *Need) bool {
 	return !whole || b.lookWhole(n, j.UID)
 }
 
-// endNeedsWhole tells whether the end of a run needs the other unfinished runs of its job.
+// endNeedsWhole reports whether the end of a run needs the other unfinished runs of its job.
 func (p *Policy) endNeedsWhole() bool {
 	return p.NeedsPrevious || p.DeleteAfter >= 0 || p.MaxRuns > 0 && p.PauseOnFailure > 0
 }
@@ -483,7 +483,7 @@ func (b *Batch) lookJob(n *Need, uid job.ID) (j *Job, known bool) {
 	return nil, false
 }
 
-// lookWhole tells whether all runs of a job are known, or asks for them.
+// lookWhole reports whether all runs of a job are known, or asks for them.
 func (b *Batch) lookWhole(n *Need, uid job.ID) bool {
 	if b.facts.whole[uid] {
 		return true
@@ -492,7 +492,7 @@ func (b *Batch) lookWhole(n *Need, uid job.ID) bool {
 	return false
 }
 
-// lookWaiting tells whether the runs of a job that wait or run are known, or asks for them.
+// lookWaiting reports whether the runs of a job that wait or run are known, or asks for them.
 func (b *Batch) lookWaiting(n *Need, uid job.ID) bool {
 	if b.facts.waiting[uid] || b.facts.whole[uid] {
 		return true
@@ -501,7 +501,7 @@ func (b *Batch) lookWaiting(n *Need, uid job.ID) bool {
 	return false
 }
 
-// lookFollowed tells whether other jobs follow a job, or asks for them.
+// lookFollowed reports whether other jobs follow a job, or asks for them.
 func (b *Batch) lookFollowed(n *Need, j *Job) (followed, known bool) {
 	name := j.FullName()
 	if b.facts.upstreams[name] {
@@ -511,7 +511,7 @@ func (b *Batch) lookFollowed(n *Need, j *Job) (followed, known bool) {
 	return false, false
 }
 
-// lookSlot tells whether the members of a slot are known as far as a run of it, or asks
+// lookSlot reports whether the members of a slot are known as far as a run of it, or asks
 // for them.
 func (b *Batch) lookSlot(n *Need, key string, r *store.Run) bool {
 	until := placeOf(r)
@@ -539,7 +539,7 @@ func (b *Batch) lookExecutors(n *Need) {
 	n.Executors = n.Executors || b.facts.splits && !b.facts.hasExecutors
 }
 
-// lookRecords tells whether the records of a run are known, or asks for them, and for
+// lookRecords reports whether the records of a run are known, or asks for them, and for
 // what a late report may change.
 func (b *Batch) lookRecords(n *Need, ref RunRef) {
 	if !b.facts.records[ref.Run] {

@@ -11,7 +11,7 @@ import (
 
 // The rules about what a node may do, for those who act by them outside of a step.
 
-// MayGoTo tells whether a run that was placed on a node, "" for none, may go to another one.
+// MayGoTo reports whether a run that was placed on a node, "" for none, may go to another one.
 // A run that is bound belongs to its node.
 func MayGoTo(bound bool, placed, node string) bool { return !bound || placed == "" || placed == node }
 
@@ -31,7 +31,7 @@ func VersionOf(j *store.Job) JobVersion {
 	return JobVersion{j.Definition.UID, j.Definition.Version, j.Definition.Status.Changed, j.Deleted}
 }
 
-// Recalls tells whether an attempt that was claimed under a version of the job, and has not
+// Recalls reports whether an attempt that was claimed under a version of the job, and has not
 // started, is given back. An attempt that was due when the job was changed counts as started:
 // the answer to the change names it as running.
 func (v *JobVersion) Recalls(claimedUnder int64, due time.Time) bool {
@@ -52,7 +52,7 @@ func BootRuns(j *store.Job, session, process job.ID) []store.TriggerItem {
 	return items
 }
 
-// Turn tells whether a session is the one of all live ones whose turn it is to do what one of
+// Turn reports whether a session is the one of all live ones whose turn it is to do what one of
 // them should do each time, such as reaping. Times are numbered; those that reach the store
 // itself take turns, which planners and nodes with the API do: where one is gone or stands
 // still, the next does it a time later. Two that disagree for a moment both do it, or neither.

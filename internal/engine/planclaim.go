@@ -10,12 +10,12 @@ import (
 // What is due already when the node that is to run it plans it is claimed in the step that
 // makes it. A step that is repeated finds the runs, and claims them with the same tokens.
 
-// repeats tells whether an item was planned before, by the same session.
+// repeats reports whether an item was planned before, by the same session.
 func (j *Job) repeats(planner job.ID, item *store.PlanItem) bool {
 	return j.Planner == planner && j.Cursor.Equal(item.To) && (!item.From.Equal(item.To) || j.State == job.JobCompleted)
 }
 
-// claimsWhole tells whether the step that plans a run may claim it. The shares of a job that is
+// claimsWhole reports whether the step that plans a run may claim it. The shares of a job that is
 // split depend on each other, and a flow begins with its steps.
 func (p *Policy) claimsWhole(n *store.NewRun) bool { return p.Flow == nil && n.Shards == 0 }
 
@@ -65,7 +65,7 @@ func (b *Batch) claimPlanned(by *store.Session, planned store.PlanOutcome, uid j
 	return out
 }
 
-// isBehind tells whether a run of the same slot is ready that was due before: it is claimed
+// isBehind reports whether a run of the same slot is ready that was due before: it is claimed
 // first.
 func (b *Batch) isBehind(j *Job, run job.ID) bool {
 	r := b.run(run)

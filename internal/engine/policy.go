@@ -189,7 +189,7 @@ func Calendars(filled *job.Job) []string {
 // SlotKey returns the key of the slot that a run on a node needs: that of the
 // pool, of the job, of the job and the shard or, for broadcasts, of the job and
 // the node. Runs of jobs whose runs may overlap have one too, so that an edit
-// which ends that finds the ones that are going on.
+// which ends that finds the ones that are running.
 func (p *Policy) SlotKey(r *job.Run, node string) string {
 	switch {
 	case p.Pool != "":
@@ -202,14 +202,14 @@ func (p *Policy) SlotKey(r *job.Run, node string) string {
 	return r.JobUID.String()
 }
 
-// Contends tells whether the overlap policy may stop this run or others of its
+// Contends reports whether the overlap policy may stop this run or others of its
 // slot, so that a step which starts or ends the run must know about them. In a pool
 // that of other jobs may, also after an edit by which this one has left it.
 func (p *Policy) Contends(r *store.Run) bool {
 	return p.Overlap != job.OverlapAllow || p.overlap(r) != job.OverlapAllow || p.Pool != "" || strings.HasPrefix(r.Slot, poolSlot)
 }
 
-// WantsShards tells whether what follows from the end of a shard depends on the others;
+// WantsShards reports whether what follows from the end of a shard depends on the others;
 // followed says that other jobs follow the job.
 func (p *Policy) WantsShards(followed bool) bool {
 	return followed || p.AfterEnd > 0 || p.MaxRuns > 0 || p.PauseOnFailure > 0
@@ -235,7 +235,7 @@ func (p *Policy) caughtUp() job.Overlap {
 	return ""
 }
 
-// unattended tells whether a run that is claimed late stands for what was missed, so that
+// unattended reports whether a run that is claimed late stands for what was missed, so that
 // it waits for its turn instead of being skipped: it fell due while no node was running,
 // or the policy catches up everything and it is no longer on time.
 func (b *Batch) unattended(p *Policy, due time.Time) bool {
@@ -274,7 +274,7 @@ func (p *Policy) retryDelay(run job.ID, n int) time.Duration {
 	return time.Duration(delay).Round(time.Millisecond) + share(run, p.RetryJitter, "retry", int64(n))
 }
 
-// retries tells whether an attempt that ended so is followed by another one, as
+// retries reports whether an attempt that ended so is followed by another one, as
 // far as the outcome decides.
 func (p *Policy) retries(r *store.Result) bool {
 	if !slices.Contains(p.RetryOn, job.RetryOn(r.Outcome)) || r.Permanent && r.Outcome == job.OutcomeFailed {
@@ -286,7 +286,7 @@ func (p *Policy) retries(r *store.Result) bool {
 	return r.ExitCode != nil && slices.Contains(p.RetryExitCodes, *r.ExitCode)
 }
 
-// fits tells whether a session may run the job, and why not.
+// fits reports whether a session may run the job, and why not.
 func (p *Policy) fits(s *store.Session) (reason string, ok bool) {
 	switch {
 	case s.Drain != nil:
@@ -298,5 +298,5 @@ func (p *Policy) fits(s *store.Session) (reason string, ok bool) {
 	return "", true
 }
 
-// suits tells whether a session has what the job wants.
+// suits reports whether a session has what the job wants.
 func (p *Policy) suits(s *store.Session) bool { return s.Suits(p.Labels, p.Handler) }

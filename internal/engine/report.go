@@ -18,10 +18,10 @@ const noReport = "no report has come yet"
 // whatever runs the work may be ahead.
 const reportEarly = 10 * time.Second
 
-// isReportedStart tells whether the start of a run was reported: its end is awaited then.
+// isReportedStart reports whether the start of a run was reported: its end is awaited then.
 func isReportedStart(j *Job, m *member) bool { return j.Policy.Reported && !m.First.IsZero() }
 
-// unreported tells whether a report of a run does not come any more.
+// unreported reports whether a report of a run does not come any more.
 func (b *Batch) unreported(r *store.Run) (job.Outcome, string, bool) {
 	switch {
 	case r.LateAfter.IsZero() || !b.now.After(r.LateAfter):
@@ -209,7 +209,7 @@ func (b *Batch) awaited(j *Job, at time.Time) (latest *member) {
 	return latest
 }
 
-// isTooLate tells whether work was later than a run waits for it. A report that was held up on
+// isTooLate reports whether work was later than a run waits for it. A report that was held up on
 // its way is not.
 func isTooLate(m *member, at time.Time) bool {
 	return !m.LateAfter.IsZero() && at.After(m.LateAfter)

@@ -151,7 +151,7 @@ func (b *Batch) silence(node string, since time.Time) time.Duration {
 }
 
 // Reap ends a running attempt as lost, if it is, or if it belongs to a
-// predecessor of the reaper. It tells whether it did. The session that it ran
+// predecessor of the reaper. It reports whether it did. The session that it ran
 // under is over.
 func (b *Batch) Reap(reaper *store.Session, a store.Attempt) bool {
 	m := b.run(a.Run)

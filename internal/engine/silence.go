@@ -33,13 +33,13 @@ func Silence(now, heard time.Time, sessions iter.Seq[*store.Session]) time.Durat
 	return longest
 }
 
-// isWitness tells whether a session proves that the store was reachable since it is
+// isWitness reports whether a session proves that the store was reachable since it is
 // steady. One of a belfry that did not note that yet proves nothing.
 func isWitness(now time.Time, s *store.Session) bool {
 	return !s.Steady.IsZero() && now.Sub(s.Renewed) < store.SessionLife
 }
 
-// IsLive tells whether a session is a member of the cluster. After an outage of the
+// IsLive reports whether a session is a member of the cluster. After an outage of the
 // store, which witnesses know of, the members of before have time to come back.
 func IsLive(now time.Time, s *store.Session, sessions iter.Seq[*store.Session]) bool {
 	if s.Leaving || s.Live(now) {
@@ -75,13 +75,13 @@ func LostAfter(r *store.Run, policy time.Duration) time.Duration {
 	return cmp.Or(r.LostAfter, policy)
 }
 
-// IsLost tells whether a running attempt may be recorded as lost: its session is silent
+// IsLost reports whether a running attempt may be recorded as lost: its session is silent
 // for longer than lostAfter, or has ended. session may be nil.
 func IsLost(now time.Time, lostAfter time.Duration, session *store.Session, sessions iter.Seq[*store.Session]) bool {
 	return session == nil || Silence(now, session.Renewed, sessions) > lostAfter
 }
 
-// IsForgotten tells whether a session was silent for so long that it is removed once it
+// IsForgotten reports whether a session was silent for so long that it is removed once it
 // runs nothing.
 func IsForgotten(now time.Time, s *store.Session, sessions iter.Seq[*store.Session]) bool {
 	return Silence(now, s.Renewed, sessions) > store.SilenceMax

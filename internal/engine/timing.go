@@ -109,7 +109,7 @@ func WhyDefaults(was, is string) string {
 	return "the defaults of the server were changed"
 }
 
-// SameOccurrences tells whether by two texts that TimingText has written for one job,
+// SameOccurrences reports whether by two texts that TimingText has written for one job,
 // with the same calendars, the same occurrences exist.
 func SameOccurrences(a, b string) bool {
 	type part struct{ Namespace, Calendars, Schedule json.RawMessage }
@@ -141,7 +141,7 @@ func TimingOf(filled *job.Job, uid job.ID, calendars job.Calendars) (Timing, err
 	return timing, err
 }
 
-// NamesCalendars tells whether a text that TimingText has written is compiled with
+// NamesCalendars reports whether a text that TimingText has written is compiled with
 // calendars. Within a string the quotes would be escaped.
 func NamesCalendars(text string) bool { return strings.Contains(text, `"calendars":`) }
 

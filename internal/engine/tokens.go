@@ -78,7 +78,7 @@ func (b *Batch) DeleteToken(have []store.Token, name, actor string) error {
 	return nil
 }
 
-// administers tells whether a token can make others.
+// administers reports whether a token can make others.
 func administers(t *store.Token) bool { return t.Role == store.RoleAdmin && t.Namespace == "" }
 
 // tokenInWords says what a token is good for.

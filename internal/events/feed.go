@@ -28,7 +28,7 @@ type Feed struct {
 	to map[chan []store.Event]bool
 }
 
-// Wanted tells whether there is a receiver: else nothing need be sent.
+// Wanted reports whether there is a receiver: else nothing need be sent.
 func (f *Feed) Wanted() bool { return f.wanted.Load() > 0 }
 
 // Follow adds a receiver until ctx ends; then its channel is closed.

@@ -173,7 +173,7 @@ func (h *Hub) tell(whose int) int {
 	return turns
 }
 
-// untold tells whether some listeners have not seen all events.
+// untold reports whether some listeners have not seen all events.
 func (h *Hub) untold() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

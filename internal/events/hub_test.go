@@ -89,7 +89,7 @@ func listen(t *testing.T, h *events.Hub, behind string) *events.Listener {
 	return l
 }
 
-// gathered is longer than it takes until all are told of an event.
+// gathered is longer than it takes until all hear of an event.
 const gathered = time.Second
 
 // heard returns the kinds of all that a listener is given at once, and whether

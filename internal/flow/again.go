@@ -59,7 +59,7 @@ func (g *Graph) Again(old *State, a *Again) (*State, error) {
 	return s, nil
 }
 
-// isFine tells whether a step that has ended so need not run again.
+// isFine reports whether a step that has ended so need not run again.
 func isFine(m Mark) bool { return m == Succeeded || m == Skipped || m == Unneeded }
 
 // repeated returns which steps run again.
@@ -111,7 +111,7 @@ func (g *Graph) canRepeat(old *State, a *Again, runs []bool) error {
 	return nil
 }
 
-// keepsItems tells whether the items of a step that have succeeded need not run again: what
+// keepsItems reports whether the items of a step that have succeeded need not run again: what
 // they are made from is as it was.
 func (g *Graph) keepsItems(i int, was *StepState, a *Again, runs []bool) bool {
 	return len(was.Items) > 0 && !g.Steps[i].Finally && !a.Changed && len(a.From) == 0 && len(a.Only) == 0 &&

@@ -80,7 +80,7 @@ const (
 	Unneeded  Mark = "unneeded"  // it does not start: what it needs has not ended so that it should
 )
 
-// IsOver tells whether nothing more becomes of it.
+// IsOver reports whether nothing more becomes of it.
 func (m Mark) IsOver() bool { return m != Pending && m != Open }
 
 // State is how far a run of a flow has come.
@@ -178,7 +178,7 @@ func (s *State) Open() (list []Ref) {
 	return list
 }
 
-// End notes how an open unit has ended, and tells whether it was open.
+// End notes how an open unit has ended, and reports whether it was open.
 func (s *State) End(ref Ref, end End) bool {
 	u := s.Unit(ref)
 	if u == nil || u.Mark != Open {
@@ -203,7 +203,7 @@ func (s *State) Stop(outcome job.Outcome, reason string) {
 
 // Asker answers what depends on the results of steps that are over.
 type Asker interface {
-	// If tells whether a step is to start.
+	// If reports whether a step is to start.
 	If(step int) (bool, error)
 	// Items returns the items of a step.
 	Items(step int) ([]json.RawMessage, error)
@@ -251,7 +251,7 @@ type pass struct {
 	start []Ref
 }
 
-// step moves one step on, and tells whether anything has changed that others may depend on.
+// step moves one step on, and reports whether anything has changed that others may depend on.
 func (p *pass) step(i int) bool {
 	step, state := &p.g.Steps[i], &p.s.Steps[i]
 	switch {
@@ -315,7 +315,7 @@ func (p *pass) begin(step *Step, state *StepState, i int) bool {
 	return true
 }
 
-// refused tells whether a step that has not started never will, whatever it needs.
+// refused reports whether a step that has not started never will, whatever it needs.
 func (p *pass) refused(step *Step) (reason string, yes bool) {
 	switch {
 	case p.s.Ending != "" && (!step.Finally || p.s.Abandoned):
@@ -339,7 +339,7 @@ func (p *pass) firstFailure() string {
 	return ""
 }
 
-// needs tells whether all that a step needs is over, and if it does not start then, why.
+// needs reports whether all that a step needs is over, and if it does not start then, why.
 func (p *pass) needs(step *Step) (ready bool, mark Mark, reason string) {
 	if step.Finally {
 		for i := range p.g.Steps {

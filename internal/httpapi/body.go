@@ -96,7 +96,7 @@ func repeatedKey(body []byte) (key string, twice bool) {
 	}
 }
 
-// areJSON tells whether all texts are JSON.
+// areJSON reports whether all texts are JSON.
 func areJSON(texts [][]byte) bool {
 	var wrong atomic.Bool
 	const least = 64 // texts that are worth a goroutine

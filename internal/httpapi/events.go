@@ -103,7 +103,7 @@ func (e *eventStream) mark() error {
 	return e.stream.write(fmt.Appendf(nil, ": alive\nid: %s\n\n", e.events.Place()))
 }
 
-// write writes the next events, and tells whether there may be more.
+// write writes the next events, and reports whether there may be more.
 func (e *eventStream) write(ctx context.Context) (more bool, err error) {
 	list, gap, more, err := e.events.Take(ctx)
 	if err != nil {

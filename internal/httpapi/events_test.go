@@ -173,7 +173,7 @@ func TestEventStreamResumesAtItsPlace(t *testing.T) {
 	l.end()
 }
 
-// The place to go on from is told before the first event, and moves on with what a client
+// The place to continue from is told before the first event, and moves on with what a client
 // has not asked for: it would else ask for one that is not known any more.
 func TestFilteredEventsAdvanceThePlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -56,7 +56,7 @@ func (d *described) with(condition func(o *operation) bool) []*operation {
 
 func (o *operation) takesBody() bool { return o.node["requestBody"] != nil }
 
-// takes tells whether an operation has a parameter.
+// takes reports whether an operation has a parameter.
 func (o *operation) takes(name string) bool {
 	return slices.ContainsFunc(anys(o.node["parameters"]), func(p any) bool { return p.(map[string]any)["name"] == name })
 }

@@ -48,7 +48,7 @@ func (a *api) orPages(next http.Handler) http.Handler {
 	})
 }
 
-// isForAPI tells whether a path is one for programs.
+// isForAPI reports whether a path is one for programs.
 func isForAPI(path string) bool {
 	switch path {
 	case "/api", "/livez", "/readyz", "/metrics", "/openapi.json":

@@ -49,7 +49,7 @@ type outputInput struct {
 	LastEventID string    `header:"Last-Event-ID" maxLength:"64" doc:"The id of the last event that was seen."`
 }
 
-// wantsEvents tells whether a client follows.
+// wantsEvents reports whether a client follows.
 func wantsEvents(accept string) bool { return strings.Contains(accept, "text/event-stream") }
 
 func (a *api) runOutput(ctx context.Context, in *outputInput) (*huma.StreamResponse, error) {

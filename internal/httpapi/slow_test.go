@@ -65,7 +65,7 @@ func (l *line) until(end string) {
 	}
 }
 
-// over tells whether the answer has ended.
+// over reports whether the answer has ended.
 func (l *line) over() bool {
 	synctest.Wait()
 	select {

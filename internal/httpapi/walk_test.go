@@ -43,7 +43,7 @@ func ask(t *testing.T, o *operation, change func(w *world) *http.Request) (*http
 	return answer, p
 }
 
-// endless tells whether the answers of an operation have no end. The worlds have
+// endless reports whether the answers of an operation have no end. The worlds have
 // nothing to tell there, and say so with the status 503.
 func (o *operation) endless() bool {
 	succeeded, _ := o.node["responses"].(map[string]any)["200"].(map[string]any)
@@ -134,7 +134,7 @@ func TestBodiesThatTheDescriptionRefusesAreRefused(t *testing.T) {
 	}
 }
 
-// leads tells whether a pointer leads to a value, or to a place in an object
+// leads reports whether a pointer leads to a value, or to a place in an object
 // that is there.
 func leads(value any, pointer string) bool {
 	parts := strings.Split(strings.TrimPrefix(pointer, "/"), "/")

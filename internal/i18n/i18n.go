@@ -31,7 +31,7 @@ var byKey = func() map[string]text {
 	return all
 }()
 
-// Has tells whether there is a text.
+// Has reports whether there is a text.
 func Has(key string) bool { return byKey[key].key != "" }
 
 // Keys returns the keys of all texts.

@@ -26,7 +26,7 @@ type Store interface {
 // Dead is the session of a process that died.
 type Dead struct {
 	Session job.ID
-	// Began tells whether an attempt may have taken effect.
+	// Began reports whether an attempt may have taken effect.
 	Began func(run job.ID, attempt int) bool
 	// Ended is closed when nothing of its attempts runs any more, and until then none
 	// is lost: it has its slot. Nil: nothing runs.

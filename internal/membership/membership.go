@@ -160,7 +160,7 @@ func (m *Member) ClockAhead() time.Duration {
 	return m.ahead
 }
 
-// Drained tells whether this node is drained, as of the last poll.
+// Drained reports whether this node is drained, as of the last poll.
 func (m *Member) Drained() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -392,7 +392,7 @@ func published(t *testing.T) []string {
 }
 
 // TestDocumentsNameMetricsThatExist looks at the dashboard, the alerts and the
-// guide. A metric that none of them names is one that nobody learns of.
+// guide. A metric that none of them names is one that no one learns of.
 func TestDocumentsNameMetricsThatExist(t *testing.T) {
 	exist := published(t)
 	named := regexp.MustCompile(`\b(?:belfry|go|process)_[a-z_]*[a-z]\b`)

@@ -392,7 +392,7 @@ func (j journal) Forget(run job.ID, attempt int) {
 }
 
 // session works under one session until ctx ends or the session is over. It
-// tells whether to begin another.
+// reports whether to begin another.
 func (n *Node) session(ctx context.Context, stopPlanning func()) (again bool, err error) {
 	m := n.member.Load()
 	working, stop := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -458,7 +458,7 @@ func (n *Node) newWorker(m *membership.Member) *worker.Worker {
 }
 
 // joinAgain begins another session, however long the store takes to let it. It
-// tells whether it has: ctx may end before.
+// reports whether it has: ctx may end before.
 func (n *Node) joinAgain(ctx context.Context) bool {
 	fails := trouble.With(n.config.Log, "this node has no session and runs nothing: cannot begin another session", "this node has a session again")
 	for {

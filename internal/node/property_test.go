@@ -257,7 +257,7 @@ func (x *witness) Run(ctx context.Context, a executor.Attempt, _ executor.Output
 	return r
 }
 
-// steady are jobs that nobody changes while the test runs, so that each of their
+// steady are jobs that no one changes while the test runs, so that each of their
 // occurrences must be accounted for. The number is how many may run at once.
 var steady = map[string]struct {
 	text string

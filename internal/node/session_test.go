@@ -421,7 +421,7 @@ func (s *slowToListen) Plan(ctx context.Context, session job.ID, items []store.P
 	return s.Store.Plan(ctx, session, items)
 }
 
-// A hint that nobody has heard costs the first runs of a node a second.
+// A hint that no one has heard costs the first runs of a node a second.
 func TestNodeSubscribesToHintsBeforeItPlans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -36,7 +36,7 @@ func (n *Node) Stats() Stats {
 	return s
 }
 
-// Running returns the attempts that are going on.
+// Running returns the attempts that are running.
 func (n *Node) Running() []worker.Running {
 	if w := n.worker.Load(); w != nil {
 		return w.Running()

@@ -62,7 +62,7 @@ func (n *Node) tend(ctx context.Context) {
 	}
 }
 
-// expire removes what need not be kept of history and of the audit. It tells whether there is
+// expire removes what need not be kept of history and of the audit. It reports whether there is
 // more of history.
 func (n *Node) expire(ctx context.Context) (more bool, err error) {
 	keep := *n.retention.Load()
@@ -78,7 +78,7 @@ func (n *Node) expire(ctx context.Context) (more bool, err error) {
 // begins half a minute after those in which most jobs fall due.
 func minuteOf(at time.Time) int64 { return at.Add(expireEvery/2).UnixNano() / int64(expireEvery) }
 
-// turn tells whether it is the turn of this node.
+// turn reports whether it is the turn of this node.
 func (n *Node) turn(number int64) bool {
 	m := n.member.Load()
 	return engine.Turn(m.ID(), m.Live(), number)
@@ -109,7 +109,7 @@ func (n *Node) alert(ctx context.Context) error {
 }
 
 // untilDone repeats a step, within bounds, while it says that there is more to
-// do, and tells whether there still is.
+// do, and reports whether there still is.
 func untilDone(ctx context.Context, step func(context.Context) (bool, error)) (more bool, err error) {
 	for range stepsMax {
 		if more, err = step(ctx); err != nil || !more {

@@ -58,20 +58,20 @@ func (e *Event) About() string {
 	return e.Namespace + "/" + e.Job
 }
 
-// Wants tells whether a channel, with its defaults filled in, tells of an event at a moment.
+// Wants reports whether a channel, with its defaults filled in, tells of an event at a moment.
 func Wants(c *job.Channel, e *Event, now time.Time) bool {
 	return !c.Paused && slices.ContainsFunc(c.Rules, func(r job.ChannelRule) bool { return selects(&r, e.Kind, e, now) })
 }
 
-// wantsEnd tells whether a channel tells of the end of a problem.
+// wantsEnd reports whether a channel tells of the end of a problem.
 func wantsEnd(c *job.Channel, e *Event, now time.Time) bool {
 	return keepsOpen(c) || slices.ContainsFunc(c.Rules, func(r job.ChannelRule) bool { return selects(&r, job.NoticeRecovered, e, now) })
 }
 
-// keepsOpen tells whether the service itself keeps problems open until their end is said.
+// keepsOpen reports whether the service itself keeps problems open until their end is said.
 func keepsOpen(c *job.Channel) bool { return c.To.PagerDuty != nil || c.To.Opsgenie != nil }
 
-// apart tells whether each group of a channel has messages of its own, however many there are:
+// apart reports whether each group of a channel has messages of its own, however many there are:
 // programs go by their keys.
 func apart(c *job.Channel) bool { return keepsOpen(c) || c.To.Webhook != nil }
 
@@ -105,7 +105,7 @@ func selects(r *job.ChannelRule, kind job.Notice, e *Event, now time.Time) bool 
 	return true
 }
 
-// matches tells whether a name matches a pattern in which * stands for any letters.
+// matches reports whether a name matches a pattern in which * stands for any letters.
 func matches(glob, name string) bool {
 	first, rest, found := strings.Cut(glob, "*")
 	if !found {

@@ -82,7 +82,7 @@ func NewGroup(c *job.Channel, e *Event) *Group {
 	return &Group{ID: GroupID(c, e), Channel: c.FullName(), UID: c.UID, About: groupOf(c, e)}
 }
 
-// Add takes an event that the channel wants, and tells whether anything changed.
+// Add takes an event that the channel wants, and reports whether anything changed.
 func (g *Group) Add(c *job.Channel, e Event, now time.Time) bool {
 	e.Count, e.Text = max(e.Count, 1), cut(e.Text, textMax)
 	if !e.Run.IsZero() && !e.Kind.OfServer() {
@@ -138,7 +138,7 @@ func (g *Group) tell(is *Item, now time.Time) {
 	}
 }
 
-// End ends a problem, and tells whether anything changed.
+// End ends a problem, and reports whether anything changed.
 func (g *Group) End(key string, now time.Time) bool {
 	for _, is := range g.Items {
 		if is.Key() == key && is.Over.IsZero() {
@@ -166,7 +166,7 @@ func (g *Group) Open() (open []*Item) {
 	return open
 }
 
-// Pending tells whether something waits to be said.
+// Pending reports whether something waits to be said.
 func (g *Group) Pending() bool { return g.News > g.Said }
 
 // due returns when the next message of the group is due; zero for never, as things are.
@@ -193,7 +193,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// Idle tells whether the group can be forgotten: nothing waits or lasts, and the next event
+// Idle reports whether the group can be forgotten: nothing waits or lasts, and the next event
 // need not wait for the latest message.
 func (g *Group) Idle(c *job.Channel, now time.Time) bool {
 	return !g.Pending() && len(g.Open()) == 0 && now.Sub(g.SaidAt) >= time.Duration(c.Group.Every)
@@ -251,7 +251,7 @@ func (f *Failure) Error() string { return f.Err.Error() }
 // Unwrap returns what went wrong.
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Refuse notes that a message was refused, and tells whether it was given up.
+// Refuse notes that a message was refused, and reports whether it was given up.
 func (g *Group) Refuse(f *Failure, now time.Time) (givenUp bool) {
 	g.Tries++
 	if g.Tries >= refusedMax {
@@ -343,7 +343,7 @@ func Plan(c *job.Channel, s *ChannelState, groups []*Group, now time.Time) (next
 	return next[:min(len(next), itemsMax)]
 }
 
-// quiet tells whether a group waits for the end of quiet hours.
+// quiet reports whether a group waits for the end of quiet hours.
 func quiet(c *job.Channel, g *Group, now time.Time) bool {
 	for i := range c.Quiet {
 		q := &c.Quiet[i]
@@ -357,7 +357,7 @@ func quiet(c *job.Channel, g *Group, now time.Time) bool {
 	return false
 }
 
-// within tells whether a moment lies in quiet hours.
+// within reports whether a moment lies in quiet hours.
 func within(c *job.Channel, q *job.QuietHours, now time.Time) bool {
 	zone, err := c.Location()
 	if err != nil {

@@ -15,7 +15,7 @@ type Lasting struct {
 	Live map[string]bool
 }
 
-// Over tells whether a problem that is not among the events is over. A silent node that the
+// Over reports whether a problem that is not among the events is over. A silent node that the
 // store has forgotten is not back: it is waited for until a person has seen that.
 func (l *Lasting) Over(e *Event, acked bool) bool {
 	if e.Kind == job.NoticeNodeLost {

@@ -87,7 +87,7 @@ func (n *Notifier) events(ctx context.Context, entries []store.FeedEntry) (list 
 	return list, nil
 }
 
-// wantsRows tells whether a channel wants to know of failures in a row.
+// wantsRows reports whether a channel wants to know of failures in a row.
 func (n *Notifier) wantsRows() bool {
 	for _, c := range n.channels {
 		for _, r := range c.Rules {

@@ -18,7 +18,7 @@ type lease struct {
 	own     bool
 }
 
-// hold takes or renews the lease, and tells whether this node has it.
+// hold takes or renews the lease, and reports whether this node has it.
 func (n *Notifier) hold(ctx context.Context) (bool, error) {
 	now, is := n.Now(), &n.lease
 	if is.own && now.Sub(is.seen) < leaseMax/3 {

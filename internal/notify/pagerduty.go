@@ -45,5 +45,5 @@ func (s *Sender) pagerDuty(ctx context.Context, c *job.Channel, m *notice.Messag
 	return s.post(ctx, request{url: strings.TrimRight(cmp.Or(to.Server, pagerDutyServer), "/") + "/v2/enqueue", body: body})
 }
 
-// isOver tells whether a message says that all of its group is over.
+// isOver reports whether a message says that all of its group is over.
 func isOver(m *notice.Message) bool { return !m.Open && m.Severity == notice.Good }

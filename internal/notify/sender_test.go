@@ -23,7 +23,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// service is a fake of a service: it keeps the latest request and answers as it is told.
+// service is a fake of a service: it keeps the latest request and answers as configured.
 type service struct {
 	*httptest.Server
 	request *http.Request

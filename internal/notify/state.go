@@ -174,7 +174,7 @@ func (n *Notifier) note(e notice.Event, now time.Time, done *changes) {
 	}
 }
 
-// room tells whether a channel may have one more group.
+// room reports whether a channel may have one more group.
 func (n *Notifier) room(c *job.Channel) bool {
 	if len(n.groups) >= allGroupsMax {
 		return false

@@ -51,12 +51,12 @@ type Placed struct {
 	Shard, Shards int
 }
 
-// Eligible tells whether a session may run a job with such a place and handler.
+// Eligible reports whether a session may run a job with such a place and handler.
 func Eligible(s *store.Session, place *job.Place, handler string) bool {
 	return s.Takes() && suits(s, place, handler)
 }
 
-// suits tells whether a session runs jobs and has what one wants.
+// suits reports whether a session runs jobs and has what one wants.
 func suits(s *store.Session, place *job.Place, handler string) bool {
 	return s.Works() && s.Suits(place.Labels, handler)
 }

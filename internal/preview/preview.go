@@ -129,7 +129,7 @@ func Wording(e *cron.ParseError) string {
 	return message
 }
 
-// MissesJob tells whether an expression was refused only because no job is named:
+// MissesJob reports whether an expression was refused only because no job is named:
 // with any job the error is another one, or none.
 func MissesJob(err error, text string, options []cron.Option) bool {
 	_, with := cron.ParseSchedule(text, append(slices.Clip(options), cron.WithJob("any", "job"))...)

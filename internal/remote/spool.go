@@ -284,7 +284,7 @@ func (s *Spool) deliver(ctx context.Context, session job.ID, results []store.Res
 	return nil
 }
 
-// isFinal tells whether a server will refuse a request however often it is sent.
+// isFinal reports whether a server will refuse a request however often it is sent.
 func isFinal(err error) bool {
 	var refused *RefusedError
 	if !errors.As(err, &refused) {

@@ -187,7 +187,7 @@ type Put struct {
 	Actor                        string
 }
 
-// Set creates or changes a secret, and tells whether it was created.
+// Set creates or changes a secret, and reports whether it was created.
 func (k *Keeper) Set(ctx context.Context, p Put) (s *Secret, created bool, err error) {
 	now := k.Now().UTC().Truncate(time.Microsecond)
 	s = &Secret{Namespace: p.Namespace, Name: p.Name, Created: now}

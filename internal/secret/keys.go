@@ -128,7 +128,7 @@ type Ring struct {
 	loaded time.Time
 }
 
-// without tells whether the server has no keys.
+// without reports whether the server has no keys.
 func (r *Ring) without() bool { return r.File == "" && len(r.Command) == 0 }
 
 // get returns the keys, read again when they are older than a time.

@@ -71,7 +71,7 @@ func (m *Mask) addValue(value string) {
 	}
 }
 
-// isTelling tells whether a line has as many letters and digits as a secret needs.
+// isTelling reports whether a line has as many letters and digits as a secret needs.
 func isTelling(line string) bool {
 	n := 0
 	for _, r := range line {

@@ -110,7 +110,7 @@ func ParseVault(ref string) (at, field string, err error) {
 	return at, field, nil
 }
 
-// allows tells whether a namespace may read a path.
+// allows reports whether a namespace may read a path.
 func (v *Vault) allows(namespace, at string) bool {
 	for _, pattern := range v.Paths {
 		pattern = strings.ReplaceAll(pattern, "{namespace}", namespace)

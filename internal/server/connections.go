@@ -79,7 +79,7 @@ func (c *connections) Accept() (net.Conn, error) {
 	}
 }
 
-// admit makes room for a connection, and tells whether there is some.
+// admit makes room for a connection, and reports whether there is some.
 func (c *connections) admit(conn net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

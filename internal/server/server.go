@@ -270,7 +270,7 @@ func (s *Server) TokenFile() (file string, there bool) {
 	return file, !errors.Is(err, fs.ErrNotExist)
 }
 
-// HasJobs tells whether there are jobs, as far as that can be read.
+// HasJobs reports whether there are jobs, as far as that can be read.
 func (s *Server) HasJobs(ctx context.Context) bool {
 	jobs, _, err := s.store.ListJobs(ctx, store.JobQuery{Limit: 1})
 	return err != nil || len(jobs) > 0

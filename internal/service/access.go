@@ -82,7 +82,7 @@ func (c Caller) outside() *Error {
 	return refuse(client.TypeForbidden, "the token %s is for the namespace %s alone", c.Name, c.Namespace)
 }
 
-// sees tells whether something with this full name is in a namespace of the caller.
+// sees reports whether something with this full name is in a namespace of the caller.
 func (c Caller) sees(full string) bool {
 	return c.Namespace == "" || strings.HasPrefix(full, c.Namespace+"/")
 }

@@ -79,7 +79,7 @@ func (s *Callbacks) find(ctx context.Context, number int64, secret string) (*sto
 	return &list[0], nil
 }
 
-// isRunning tells whether the attempt of a handover has not ended.
+// isRunning reports whether the attempt of a handover has not ended.
 func (s *Callbacks) isRunning(ctx context.Context, h *store.Handover) (bool, error) {
 	r, err := s.store.Active(ctx, h.Attempt.Run)
 	if errors.Is(err, store.ErrNotFound) {

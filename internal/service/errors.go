@@ -78,7 +78,7 @@ func WrongParameter(name, detail, hint string) *Error {
 	return Wrong(client.FieldError{Parameter: name, Detail: detail, Hint: hint})
 }
 
-// Away tells whether the store could not be reached. What else a store refuses, such as a
+// Away reports whether the store could not be reached. What else a store refuses, such as a
 // write to a full disk, it also says in the log.
 func (e *Error) Away() bool { return errors.Is(e.cause, store.ErrAway) }
 

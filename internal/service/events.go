@@ -67,7 +67,7 @@ func overOr(err error) error {
 	return err
 }
 
-// validKind tells whether a text may be a kind of events. An unknown kind may be known to a
+// validKind reports whether a text may be a kind of events. An unknown kind may be known to a
 // later version.
 func validKind(kind string) bool {
 	const longest = 64
@@ -122,7 +122,7 @@ func (e *EventStream) Take(ctx context.Context) (list []*events.Event, gap *clie
 	return list, gap, more, nil
 }
 
-// wants tells whether the client has asked for an event.
+// wants reports whether the client has asked for an event.
 func (e *EventStream) wants(event *events.Event) bool {
 	object := objectOf(event)
 	if e.query.Job != "" {

@@ -59,7 +59,7 @@ func runOfUnit(u *flow.Unit, of job.ID, began time.Time, step string, item int) 
 	return job.ID{}
 }
 
-// isFlowTimer tells whether a run stands for the timeout of a flow, which is no work to show.
+// isFlowTimer reports whether a run stands for the timeout of a flow, which is no work to show.
 func isFlowTimer(r *job.Run) bool {
 	step, _ := r.Step()
 	return r.Kind == job.RunStep && step == ""

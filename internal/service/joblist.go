@@ -271,7 +271,7 @@ func (s *Jobs) jobsOf(ctx context.Context, list []engine.Upcoming) ([]*store.Job
 	return s.store.JobsByUID(ctx, uids)
 }
 
-// selects tells whether a query wants a job, as a store does in its lists.
+// selects reports whether a query wants a job, as a store does in its lists.
 func selects(q *store.JobQuery, j *store.Job) bool {
 	return (q.Namespace == "" || j.Filled.Namespace == q.Namespace) &&
 		(q.State == "" || j.Definition.Status.State == q.State) &&

@@ -183,7 +183,7 @@ type question struct {
 	since      time.Time
 }
 
-// questions finds steps of flows that wait for a person, and tells whether these are all.
+// questions finds steps of flows that wait for a person, and reports whether these are all.
 func (s *Attention) questions(ctx context.Context, namespace string) (list []question, all bool, err error) {
 	runs, err := s.runs.store.ListActive(ctx, store.ActiveQuery{Namespace: namespace, State: job.StateRunning, Limit: flowLookMax})
 	for i := range runs {

@@ -113,7 +113,7 @@ func (s *Nodes) all(ctx context.Context) ([]client.Node, error) {
 	return list, nil
 }
 
-// replaced tells whether a later process has the data directory of a session: then the
+// replaced reports whether a later process has the data directory of a session: then the
 // session's own process is gone and its last word is stale. A process that joins makes those
 // before it leave, which counts more than the times, as clocks may be set back.
 func replaced(s *store.Session, all []store.Session) bool {

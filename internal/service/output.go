@@ -368,7 +368,7 @@ func (r *OutputReader) next() {
 	r.reader = output.Reader{Stream: r.reader.Stream, Since: r.reader.Since, Times: r.reader.Times}
 }
 
-// ended tells whether the attempt being read has ended.
+// ended reports whether the attempt being read has ended.
 func (r *OutputReader) ended(run *client.Run) bool {
 	isRead := func(a client.Attempt) bool { return a.Number == r.number }
 	return run.State == job.StateDone || slices.ContainsFunc(run.Attempts, isRead)

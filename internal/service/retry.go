@@ -176,7 +176,7 @@ func checkSteps(definition *job.Job, said *client.RetryRequest) error {
 	return wrong
 }
 
-// sameSteps tells whether a flow begins again as a run has that was made before.
+// sameSteps reports whether a flow begins again as a run has that was made before.
 func sameSteps(begin []byte, run *client.RetryRequest) bool {
 	var saved flow.Saved
 	if run == nil || json.Unmarshal(begin, &saved) != nil || saved.Again == nil {

@@ -39,7 +39,7 @@ func shownSecret(s *secret.Secret) client.SecretInfo {
 	return shown
 }
 
-// Set creates or changes a secret, and tells whether it was created.
+// Set creates or changes a secret, and reports whether it was created.
 func (s *Secrets) Set(ctx context.Context, who Caller, name Name, said client.SecretRequest) (set client.SecretInfo, created bool, err error) {
 	if err := who.MayIn(Define, name.Namespace); err != nil {
 		return client.SecretInfo{}, false, err

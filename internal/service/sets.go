@@ -135,7 +135,7 @@ func (s *Sets) find(ctx context.Context, who Caller, r Right, name Name) (job.Do
 	return job.Document{}, refuse(client.TypeNotFound, "there is no %s %s", s.kind, name)
 }
 
-// Put creates one or replaces its definition, and tells whether it was created. The document
+// Put creates one or replaces its definition, and reports whether it was created. The document
 // must have the name.
 func (s *Sets) Put(ctx context.Context, who Caller, name Name, draft Draft, expect Expect) (put job.Document, created bool, err error) {
 	if err := who.MayIn(Define, name.Namespace); err != nil {

@@ -297,7 +297,7 @@ func (s *Workers) jobsByUID(ctx context.Context, uids []job.ID) (map[job.ID]*sto
 	return jobs, nil
 }
 
-// serves tells whether a worker may run a job. j may be nil. A drained worker may still claim
+// serves reports whether a worker may run a job. j may be nil. A drained worker may still claim
 // for all that is asked here: the store refuses it.
 func serves(self *store.Session, who Caller, j *store.Job) bool {
 	if j == nil || who.Namespace != "" && j.Filled.Namespace != who.Namespace {

@@ -110,7 +110,7 @@ func (c *checker) read() error {
 	return err
 }
 
-// old tells whether what happened at a moment is long enough ago to have had its
+// old reports whether what happened at a moment is long enough ago to have had its
 // effect. In the end attempts take shortAttempt at most.
 func (c *checker) old(at time.Time) bool { return at.Before(c.calm.Add(-quietAfter)) }
 
@@ -484,7 +484,7 @@ func (c *checker) checkChain() {
 // start on time: as long as it takes to plan and place anew.
 const settled = 20 * time.Second
 
-// faulty tells whether anything was wrong between two moments, but for deaths if
+// faulty reports whether anything was wrong between two moments, but for deaths if
 // those do not count.
 func (c *checker) faulty(from, to time.Time, deaths bool) bool {
 	return slices.ContainsFunc(c.faults, func(f fault) bool { return f.from.Before(to) && f.to.After(from) && (deaths || !f.death) })

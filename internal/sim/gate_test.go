@@ -109,7 +109,7 @@ type gate struct {
 // errKilled is what remains of a process is told.
 var errKilled = errors.New("this process was killed")
 
-// awake waits until the process goes on, and tells whether it does.
+// awake waits until the process goes on, and reports whether it does.
 func (g *gate) awake() bool {
 	for {
 		g.mu.Lock()

@@ -257,7 +257,7 @@ func fenceOf(out *store.ClaimOutcome) time.Duration {
 	return out.Run.LostAfter - time.Duration(*filled.Policy.KillGrace) - fenceMargin
 }
 
-// fenced tells whether an attempt may not go on, or start.
+// fenced reports whether an attempt may not go on, or start.
 func (n *model) fenced(it *held) bool {
 	return it.With.fence > 0 && n.core.now.Sub(n.renewed) > it.With.fence
 }

@@ -116,7 +116,7 @@ const lateMax = 100 * time.Millisecond
 // that it is there.
 const joinMax = 3 * time.Second
 
-// pause waits for a time that is drawn, and tells whether the faults go on.
+// pause waits for a time that is drawn, and reports whether the faults go on.
 func (c *cluster) pause(random *rand.Rand, mean time.Duration) bool {
 	timer := time.NewTimer(time.Duration(random.Int64N(int64(2*mean))) + 1)
 	defer timer.Stop()
@@ -187,7 +187,7 @@ func (c *cluster) fault(h *host, kind int, d time.Duration, loss float64, slow b
 	if slow {
 		away, waits = silence, patience
 	}
-	// Calls that nobody answers wait on when the store can be reached again.
+	// Calls that no one answers wait on when the store can be reached again.
 	waitAway := func() {
 		pause()
 		c.history.fault(began, time.Now().Add(waits), false)

@@ -58,7 +58,7 @@ func (h *History) joins(by job.ID, predecessors []job.ID, now time.Time) {
 	}
 }
 
-// wasKept tells whether a session was kept over an absence: its node could not reach the
+// wasKept reports whether a session was kept over an absence: its node could not reach the
 // store, or stood still.
 func (h *History) wasKept(a absent) bool {
 	for _, s := range h.sessions {
@@ -72,18 +72,18 @@ func (h *History) wasKept(a absent) bool {
 // claim is a time in which a run was claimed and due.
 type claim struct{ made, from, to time.Time } // to is zero while it lasts
 
-// claimedOver tells whether a run was claimed before an absence and after it: its node stood
+// claimedOver reports whether a run was claimed before an absence and after it: its node stood
 // still, and what it starts when it wakes no missed policy decides.
 func (h *History) claimedOver(run job.ID, a absent) bool {
 	return slices.ContainsFunc(h.claims[run], func(c claim) bool { return c.made.Before(a.from) && (c.to.IsZero() || c.to.After(a.to)) })
 }
 
-// holds tells whether a run was claimed and due at a moment.
+// holds reports whether a run was claimed and due at a moment.
 func (h *History) holds(run job.ID, at time.Time) bool {
 	return slices.ContainsFunc(h.claims[run], func(c claim) bool { return !at.Before(c.from) && (c.to.IsZero() || !at.After(c.to)) })
 }
 
-// isClaimed tells whether a claim of a run lasts. One that was given back is claimed again by a
+// isClaimed reports whether a claim of a run lasts. One that was given back is claimed again by a
 // request that comes late.
 func (h *History) isClaimed(run job.ID) bool {
 	list := h.claims[run]
@@ -249,7 +249,7 @@ func (c *checker) settledBefore(e change) (settled, claimed time.Time) {
 	return settled, claimed
 }
 
-// isAccounted tells whether an occurrence has a run or a record that is no withdrawal by
+// isAccounted reports whether an occurrence has a run or a record that is no withdrawal by
 // an epoch before its own.
 func (c *checker) isAccounted(e change, at time.Time) bool {
 	for _, r := range c.byJob[e.job] {

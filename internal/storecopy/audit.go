@@ -20,7 +20,7 @@ const (
 )
 
 // auditPlace is where the audit of the target has got to.
-type auditPlace struct{ next int64 } // the number in the source to go on with
+type auditPlace struct{ next int64 } // the number in the source to continue with
 
 // mark sees to it that the target is empty, or a copy of the same source, and says so in it.
 func (c *copying) mark(ctx context.Context) error {

@@ -69,7 +69,7 @@ type word struct {
 	path        bool
 }
 
-// special tells whether a character has a meaning in units, or ends a word.
+// special reports whether a character has a meaning in units, or ends a word.
 func special(r rune) bool {
 	return r <= ' ' || r == 0x7f || strings.ContainsRune(`%"'\$;`, r)
 }

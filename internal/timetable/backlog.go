@@ -38,7 +38,7 @@ const (
 	CatchUpMost = 50
 )
 
-// catchesUp tells whether an entry has missed occurrences that may be many.
+// catchesUp reports whether an entry has missed occurrences that may be many.
 func (t *Timetable) catchesUp(i uint32, now time.Time) bool {
 	return t.entries[i].next < now.Add(-engine.OnTime).UnixNano() && t.timingOf(i).Missed == job.MissedAll
 }

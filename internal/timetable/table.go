@@ -85,7 +85,7 @@ func (t *table) put(j store.PlannedJob, compile func(text string) timing) {
 	t.schedule(i)
 }
 
-// agrees tells whether an entry is as the store has its job.
+// agrees reports whether an entry is as the store has its job.
 func (t *table) agrees(i uint32, j store.PlannedJob) bool {
 	e := &t.entries[i]
 	return e.epoch == j.Epoch && e.version == j.Version && e.cursor == j.Cursor.UnixNano() && e.planned == uint32(j.Planned) &&

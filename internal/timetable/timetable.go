@@ -93,7 +93,7 @@ func (t *Timetable) SetCalendars(list []*job.Calendar) {
 	}
 }
 
-// NamesCalendars tells whether jobs name calendars in a way that was not seen yet: then these
+// NamesCalendars reports whether jobs name calendars in a way that was not seen yet: then these
 // are to be read before the jobs are put.
 func (t *Timetable) NamesCalendars(jobs []store.PlannedJob) bool {
 	return slices.ContainsFunc(jobs, func(j store.PlannedJob) bool {
@@ -259,7 +259,7 @@ func (t *Timetable) Read(n int, list []store.JobCursor) {
 // Behind returns how many jobs there are whose cursors are to be read.
 func (t *Timetable) Behind() int { return len(t.gained) + len(t.doubted) }
 
-// Splits tells whether there are jobs whose occurrences are split among executors.
+// Splits reports whether there are jobs whose occurrences are split among executors.
 func (t *Timetable) Splits() bool {
 	return slices.ContainsFunc(t.timings, func(tm timing) bool { return tm.where.Split != "" })
 }

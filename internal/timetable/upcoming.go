@@ -127,7 +127,7 @@ type upcoming struct {
 	job  job.ID
 }
 
-// before tells whether u comes before a job and its moment.
+// before reports whether u comes before a job and its moment.
 func (u *upcoming) before(next int64, uid *job.ID) bool {
 	if u.next != next {
 		return u.next < next

@@ -29,7 +29,7 @@ type Dead struct {
 	Journal Journal
 	// Ended is closed when nothing of its commands runs any more.
 	Ended <-chan struct{}
-	// Replaced tells whether another node uses the folder by now, which reports the
+	// Replaced reports whether another node uses the folder by now, which reports the
 	// same. It is to be asked only when Ended is closed.
 	Replaced func() bool
 	Log      func(text string)
@@ -174,7 +174,7 @@ func (g *guard) run(in io.Reader, out io.Writer) {
 	}
 }
 
-// fence ends what is past its fence, and tells whether something of it is left.
+// fence ends what is past its fence, and reports whether something of it is left.
 // The node does so itself if it can, with a better reason, and a little earlier.
 func (g *guard) fence() (left bool) {
 	_, slots, err := g.table.read(g.boot)
@@ -257,7 +257,7 @@ func (g *guard) bury(settings []byte, report Report) {
 	<-reported
 }
 
-// replaced tells whether another node has the journal.
+// replaced reports whether another node has the journal.
 func (g *guard) replaced() bool {
 	fd := int(g.table.file.Fd())
 	err := syscall.Flock(fd, syscall.LOCK_SH|syscall.LOCK_NB)
@@ -319,7 +319,7 @@ func end(t table, slots []slot, log func(string)) {
 	}
 }
 
-// alive tells whether processes of the entry may be there.
+// alive reports whether processes of the entry may be there.
 func (e Entry) alive() bool { return e.Command && (e.State == Announced || e.State == Spawned) }
 
 // signal sends a signal to the process group and to those of the found

@@ -89,7 +89,7 @@ type Journal struct {
 	Entries  map[Key]Entry
 }
 
-// Began tells whether an attempt may have taken effect. When it is false, the
+// Began reports whether an attempt may have taken effect. When it is false, the
 // attempt surely has not, and can be given to another node as it is.
 func (j Journal) Began(k Key) bool {
 	_, ok := j.Entries[k]
@@ -154,14 +154,14 @@ func (t table) mark(s slot) error {
 	return err
 }
 
-// marked tells whether a slot has the mark of its attempt.
+// marked reports whether a slot has the mark of its attempt.
 func (t table) marked(s slot) bool {
 	var b [markSize]byte
 	_, err := t.file.ReadAt(b[:], markAt(s.index))
 	return err == nil && order.Uint32(b[:]) == s.Key.sum()
 }
 
-// has tells whether a slot still has its attempt, and processes of it may be there.
+// has reports whether a slot still has its attempt, and processes of it may be there.
 func (t table) has(s slot) bool {
 	var b [slotSize]byte
 	if _, err := t.file.ReadAt(b[:], headerSize+int64(s.index)*slotSize); err != nil || !sealed(b[:]) {

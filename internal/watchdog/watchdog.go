@@ -244,7 +244,7 @@ func lock(ctx context.Context, f *os.File) error {
 	}
 }
 
-// Began tells whether an attempt may have taken effect on this machine, by an earlier
+// Began reports whether an attempt may have taken effect on this machine, by an earlier
 // node or this one. It is to be asked before the attempt is forgotten.
 func (n *Node) Began(k Key) bool {
 	n.mu.Lock()
@@ -326,7 +326,7 @@ func (n *Node) Ended(p executor.Process) {
 	n.change(Key{p.Run, p.Number}, func(e *Entry) { e.State = Ended })
 }
 
-// Fenced tells whether the watchdog has asked an attempt to end, because the node
+// Fenced reports whether the watchdog has asked an attempt to end, because the node
 // was silent past its fence. It is to be called before Ended.
 func (n *Node) Fenced(p executor.Process) bool {
 	n.mu.Lock()

@@ -37,7 +37,7 @@ func fieldOf(text, path string) string {
 	return ""
 }
 
-// isShort tells whether a document may write the field at a part of a path as the text alone.
+// isShort reports whether a document may write the field at a part of a path as the text alone.
 func isShort(path string, part int) bool {
 	return part == 1 && (path == "schedule.cron" || path == "run.shell")
 }

@@ -65,7 +65,7 @@ func (s *site) planOfRun(p *page, r *client.Run) (*flowPlan, error) {
 	return planOf(bare), nil
 }
 
-// fits tells whether steps are those of the graph.
+// fits reports whether steps are those of the graph.
 func (plan *flowPlan) fits(steps []client.StepState) bool {
 	return slices.EqualFunc(plan.steps, steps, func(s *job.Step, state client.StepState) bool { return s.Name == state.Name })
 }
@@ -270,7 +270,7 @@ func (f *flowProgress) criticalPath() []bool {
 	return marked
 }
 
-// lasts tells whether a step ends later than another: of two open ones, the one that began
+// lasts reports whether a step ends later than another: of two open ones, the one that began
 // first.
 func (f *flowProgress) lasts(a, b *client.StepState) bool {
 	switch {

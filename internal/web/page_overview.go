@@ -264,7 +264,7 @@ func (p *page) due(v *overviewView, documents []client.Document) error {
 	return nil
 }
 
-// isConstant tells whether a schedule is due all the time: its next occurrences are at most
+// isConstant reports whether a schedule is due all the time: its next occurrences are at most
 // denserThan apart.
 func isConstant(s *job.Schedule, next time.Time) bool {
 	if s.Every > 0 {

@@ -47,7 +47,7 @@ func grace(p *job.Policy) time.Duration {
 	return time.Duration(*p.KillGrace)
 }
 
-// fenced tells whether an attempt is past its fence.
+// fenced reports whether an attempt is past its fence.
 func (w *Worker) fenced(it *item) bool {
 	return it.With.fence > 0 && w.Boot() > w.Renewed()+it.With.fence
 }

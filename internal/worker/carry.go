@@ -58,7 +58,7 @@ func (w *Worker) Carry(ctx context.Context) error {
 	return nil
 }
 
-// carries tells whether an attempt that runs can continue without this program. One with secrets
+// carries reports whether an attempt that runs can continue without this program. One with secrets
 // cannot: the next program would not know what to mask.
 func carries(it *item) bool {
 	if it.With.prepared.secrets != nil {
@@ -87,7 +87,7 @@ func (w *Worker) TakeCarried() []Carried {
 	return list
 }
 
-// Unreported tells whether attempts have ended of which neither the store nor a spool has the
+// Unreported reports whether attempts have ended of which neither the store nor a spool has the
 // result.
 func (w *Worker) Unreported() bool { return w.Spool == nil && w.results.len() > 0 }
 

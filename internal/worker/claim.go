@@ -181,7 +181,7 @@ func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.A
 	return err
 }
 
-// outdated tells whether the job of a claim was changed between the claim and its
+// outdated reports whether the job of a claim was changed between the claim and its
 // answer, which came when it was repeated.
 func outdated(it *item) bool {
 	version := engine.VersionOf(it.With.job)

@@ -684,5 +684,5 @@ func (r *rig) state(run job.ID) job.RunState {
 	return active.State
 }
 
-// isOver returns what tells whether a run is over.
+// isOver returns the check for the end of a run.
 func (r *rig) isOver(run job.ID) func() bool { return func() bool { return r.outcome(run) != "" } }

@@ -164,7 +164,7 @@ func (e *endings) pop() *item {
 	return it
 }
 
-// long tells whether the first have waited for as long as they may.
+// long reports whether the first have waited for as long as they may.
 func (e *endings) long() bool {
 	return e.len() > 0 && e.items[len(e.items)-1].With.prepared.over.Sub(e.items[e.first].With.prepared.over) > startsFirst
 }

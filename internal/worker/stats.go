@@ -27,14 +27,14 @@ func (w *Worker) Stats() Stats {
 	return Stats{Held: load.Held, Pending: load.Pending, Busy: load.Busy, Results: results}
 }
 
-// Running is an attempt that is going on.
+// Running is an attempt that is running.
 type Running struct {
 	Job     string // its full name
 	Run     job.ID
 	Attempt int
 }
 
-// Running returns the attempts that are going on, by run, which is about the order
+// Running returns the attempts that are running, by run, which is about the order
 // in which they were planned.
 func (w *Worker) Running() []Running {
 	w.mu.Lock()

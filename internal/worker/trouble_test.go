@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// A store that is away is told of once, however many hints come meanwhile about which
+// A store that is away hears of once, however many hints come meanwhile about which
 // it need not be asked, and once when it is back.
 func TestStoreOutageIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

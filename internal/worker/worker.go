@@ -71,7 +71,7 @@ type Config struct {
 	// Renewed returns when the last acknowledged renewal of the session was
 	// sent, by Boot.
 	Renewed func() time.Duration
-	// Drained tells whether this node is to take no runs. May be nil.
+	// Drained reports whether this node is to take no runs. May be nil.
 	Drained func() bool
 	Boot    func() time.Duration
 	Now     func() time.Time
@@ -366,14 +366,14 @@ func (w *Worker) heed(ctx context.Context, hint store.Hint) error {
 	return nil
 }
 
-// has tells whether a hint may be about a run that this node has claimed or is claiming.
+// has reports whether a hint may be about a run that this node has claimed or is claiming.
 func (w *Worker) has(hint store.Hint) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mind.AnyBusy(func(it *item) bool { return hint.MayConcern(it.Ready.ID) })
 }
 
-// drained tells whether this node is to take no runs. The store refuses its claims
+// drained reports whether this node is to take no runs. The store refuses its claims
 // in any case: it need not try.
 func (w *Worker) drained() bool { return w.Drained != nil && w.Drained() }
 

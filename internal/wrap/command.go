@@ -128,7 +128,7 @@ func (p process) kill(s syscall.Signal) {
 	_ = unix.Kill(p.pid, s)
 }
 
-// isGone tells whether nothing of the group is left.
+// isGone reports whether nothing of the group is left.
 func (p process) isGone() bool { return !p.group || errors.Is(unix.Kill(-p.pid, 0), unix.ESRCH) }
 
 // supervise passes signals on until the process has ended, and ends it when its time is over.
@@ -174,7 +174,7 @@ func (p process) endRest(kill <-chan time.Time) {
 	}
 }
 
-// onTerminal tells whether the signals of a terminal come to this process and its children.
+// onTerminal reports whether the signals of a terminal come to this process and its children.
 func onTerminal() bool {
 	tty, err := os.Open("/dev/tty")
 	if err != nil {
@@ -184,7 +184,7 @@ func onTerminal() bool {
 	return term.IsTerminal(int(tty.Fd()))
 }
 
-// fromTerminal tells whether a terminal sends a signal to the whole group.
+// fromTerminal reports whether a terminal sends a signal to the whole group.
 func fromTerminal(s syscall.Signal) bool {
 	return s == unix.SIGINT || s == unix.SIGQUIT || s == unix.SIGHUP
 }

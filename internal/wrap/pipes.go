@@ -50,7 +50,7 @@ func connect(stdout, stderr io.Writer, silent bool) (*pipes, error) {
 	return p, err
 }
 
-// isSame tells whether two streams are one file, pipe or device.
+// isSame reports whether two streams are one file, pipe or device.
 func isSame(a, b io.Writer) bool {
 	x, ok := a.(*os.File)
 	y, too := b.(*os.File)

@@ -79,7 +79,7 @@ func (s *sender) apply(ctx context.Context, e *entry) error {
 	return nil
 }
 
-// isFinal tells whether a server will refuse a report however often it is sent.
+// isFinal reports whether a server will refuse a report however often it is sent.
 func isFinal(err error) bool {
 	for _, kind := range []client.ProblemType{client.TypeNotFound, client.TypeConflict, client.TypeInvalid, client.TypeMalformed, client.TypeTooLarge} {
 		if client.IsType(err, kind) {
@@ -161,7 +161,7 @@ func (s *sender) Flush(ctx context.Context) (f Flushed, failed error) {
 	return f, failed
 }
 
-// isOver tells whether a command has ended whose process is gone. If it did not say how, it was
+// isOver reports whether a command has ended whose process is gone. If it did not say how, it was
 // killed, and its command with a lock may still be running.
 func (s *sender) isOver(e *entry, at time.Time) bool {
 	if e.End != nil {

@@ -52,10 +52,10 @@ func (s *signals) taken(one os.Signal) syscall.Signal {
 	return number
 }
 
-// asked tells whether the end was asked for.
+// asked reports whether the end was asked for.
 func (s *signals) asked() bool { return s.ending.Load() }
 
-// within tells whether the end is asked for within a time.
+// within reports whether the end is asked for within a time.
 func (s *signals) within(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

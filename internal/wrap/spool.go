@@ -192,7 +192,7 @@ func (l *lock) release() {
 	l.file = nil
 }
 
-// isKnown tells whether a server has this definition of a job, as far as this spool knows.
+// isKnown reports whether a server has this definition of a job, as far as this spool knows.
 func (s *Spool) isKnown(e *entry) bool {
 	data, err := os.ReadFile(s.definition(e))
 	return err == nil && bytes.Equal(data, e.Document)

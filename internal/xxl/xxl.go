@@ -101,7 +101,7 @@ func ReadRegistration(body []byte) (Registration, error) {
 	return r, nil
 }
 
-// isField tells whether a text can be the name of a group or an address.
+// isField reports whether a text can be the name of a group or an address.
 func isField(text string) bool {
 	return text != "" && len(text) <= fieldMax && strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || r == utf8.RuneError }) < 0
 }
@@ -299,7 +299,7 @@ type Answer struct {
 	content json.RawMessage
 }
 
-// OK tells whether the executor has done what it was asked.
+// OK reports whether the executor has done what it was asked.
 func (a *Answer) OK() bool { return a.Code == CodeOK }
 
 // errAnswer is for what is no answer of an executor.
@@ -331,7 +331,7 @@ func ReadAnswer(body []byte) (Answer, error) {
 	return a, nil
 }
 
-// IsOtherPath tells whether an executor has refused a path because it is of generation D.
+// IsOtherPath reports whether an executor has refused a path because it is of generation D.
 func (a *Answer) IsOtherPath() bool {
 	return !a.OK() && strings.Contains(a.Message, "uri-mapping("+PathRun+") not found")
 }
@@ -339,7 +339,7 @@ func (a *Answer) IsOtherPath() bool {
 // busyTexts are what executors refuse a run with by their block strategy: Java, Go and Python.
 var busyTexts = []string{"block strategy effect", "There are tasks running", "The same job ["}
 
-// IsBusy tells whether an executor has refused a run because another one of the job is there.
+// IsBusy reports whether an executor has refused a run because another one of the job is there.
 func (a *Answer) IsBusy() bool {
 	if a.OK() {
 		return false

@@ -80,7 +80,7 @@ type JobPlan struct {
 	Problem string
 }
 
-// Starts tells whether the job is to be active after the change.
+// Starts reports whether the job is to be active after the change.
 func (p *JobPlan) Starts() bool { return p.Job != nil && p.Job.Labels[StatusLabel] != StatusStopped }
 
 // Note is what a person should know: about a field of the old admin, or about a user.
@@ -283,7 +283,7 @@ func (c *converter) schedule(p *JobPlan) {
 	}
 }
 
-// hasSeveralTimes tells whether an expression is due several times on the day when it is due next.
+// hasSeveralTimes reports whether an expression is due several times on the day when it is due next.
 func hasSeveralTimes(e *cron.Expression, now time.Time) bool {
 	first := e.Next(now)
 	day := time.Date(first.Year(), first.Month(), first.Day(), 0, 0, 0, 0, first.Location())
@@ -403,7 +403,7 @@ func (p *JobPlan) follow(parent *JobPlan) {
 	s.On = append(s.On, job.Upstream{Job: name})
 }
 
-// reaches tells whether one job leads to another over children.
+// reaches reports whether one job leads to another over children.
 func reaches(follows map[int64][]int64, from, to int64) bool {
 	seen := map[int64]bool{}
 	var walk func(int64) bool

@@ -161,7 +161,7 @@ func (d *dump) create() error {
 	}
 }
 
-// isKeyWord tells whether a definition in a table is about a key and not about a column.
+// isKeyWord reports whether a definition in a table is about a key and not about a column.
 func isKeyWord(word string) bool {
 	return slices.Contains([]string{"primary", "unique", "key", "index", "constraint", "fulltext", "spatial", "foreign", "check"}, strings.ToLower(word))
 }

@@ -179,7 +179,7 @@ func (s *Store) Close() error {
 	return errors.Join(s.Control.Close(), s.gate.Close())
 }
 
-// Join implements store.Membership. The session tells whether it is this node's turn to ship.
+// Join implements store.Membership. The session reports whether it is this node's turn to ship.
 func (s *Store) Join(ctx context.Context, session store.Session) (store.Session, error) {
 	joined, err := s.Control.Join(ctx, session)
 	if err == nil {
@@ -222,7 +222,7 @@ func (s *Store) look(ctx context.Context) error {
 // is may be the one that cannot reach history.
 const lateAfter = 15 * time.Second
 
-// isTurn tells whether this node ships: the live node with the lowest session does, as one is
+// isTurn reports whether this node ships: the live node with the lowest session does, as one is
 // enough and more do no harm, and a process without a session.
 func (s *Store) isTurn(ctx context.Context, oldest time.Time) (bool, error) {
 	s.mu.Lock()

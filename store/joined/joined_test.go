@@ -149,7 +149,7 @@ func (r *rig) begin() (store.Attempt, error) {
 	return a, err
 }
 
-// end ends an attempt, and tells whether that was accepted.
+// end ends an attempt, and reports whether that was accepted.
 func (r *rig) end(a store.Attempt, o job.Outcome) bool {
 	r.Helper()
 	out, err := r.Finish(r.Context(), r.session.ID, []store.Result{{

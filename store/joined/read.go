@@ -53,7 +53,7 @@ func compare(a, b store.RecordRef) int {
 	return cmp.Or(b.Ended.Compare(a.Ended), slices.Compare(b.Run[:], a.Run[:]), cmp.Compare(b.Attempt, a.Attempt))
 }
 
-// isWithin tells whether a moment is in a span whose ends may be open.
+// isWithin reports whether a moment is in a span whose ends may be open.
 func isWithin(t, from, to time.Time) bool {
 	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
 }
@@ -109,7 +109,7 @@ func (s *Store) AttemptsOf(ctx context.Context, run job.ID) ([]store.Record, err
 	return list, nil
 }
 
-// isFirstAttempt tells whether a run is unfinished and in its first attempt: then history has
+// isFirstAttempt reports whether a run is unfinished and in its first attempt: then history has
 // nothing of it.
 func (s *Store) isFirstAttempt(ctx context.Context, run job.ID) bool {
 	r, err := s.Active(ctx, run)

@@ -57,7 +57,7 @@ func (s *Store) Run(ctx context.Context) {
 	<-done
 }
 
-// wait waits, and tells whether ctx goes on.
+// wait waits, and reports whether ctx goes on.
 func wait(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -69,7 +69,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Ship appends the next batch to history and takes it out of the outbox. It tells whether
+// Ship appends the next batch to history and takes it out of the outbox. It reports whether
 // there may be more.
 func (s *Store) Ship(ctx context.Context) (more bool, err error) {
 	if err := s.gate.meet(ctx); err != nil {
@@ -177,7 +177,7 @@ func (s *Store) append(ctx context.Context, records []store.Record) error {
 	return nil
 }
 
-// isRefusal tells whether history has refused what it was given, and would do so again.
+// isRefusal reports whether history has refused what it was given, and would do so again.
 func isRefusal(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && !slices.ContainsFunc([]error{store.ErrAway, store.ErrNoSpace, store.ErrReadOnly, store.ErrDamaged}, func(kind error) bool {
 		return errors.Is(err, kind)

@@ -184,7 +184,7 @@ func (s *spool) taken(number int) error {
 	return nil
 }
 
-// isEmpty tells whether nothing waits.
+// isEmpty reports whether nothing waits.
 func (s *spool) isEmpty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -171,7 +171,7 @@ func (s *backend) stepCompared(ctx context.Context, o *ledger.Order, decide func
 	return nil
 }
 
-// hold tells whether all that was read is as it was.
+// hold reports whether all that was read is as it was.
 func (c *commits) hold(read map[string]int64) bool {
 	for key, version := range read {
 		if c.versions[key] != version {

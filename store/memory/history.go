@@ -84,7 +84,7 @@ func (s *backend) drop(r *store.Record) {
 	s.latest = slices.Delete(s.latest, i, i+1)
 }
 
-// within tells whether a moment is in a span whose ends may be open. The second
+// within reports whether a moment is in a span whose ends may be open. The second
 // end is excluded.
 func within(t, from, to time.Time) bool {
 	return (from.IsZero() || !t.Before(from)) && (to.IsZero() || t.Before(to))
@@ -278,7 +278,7 @@ func (s *backend) removeOutput(key attemptKey, left int) int {
 	return left
 }
 
-// over tells whether an age is beyond a duration; zero and job.Forever are
+// over reports whether an age is beyond a duration; zero and job.Forever are
 // without end.
 func over(age, most time.Duration) bool {
 	return most > 0 && most != time.Duration(job.Forever) && age > most

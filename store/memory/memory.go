@@ -118,7 +118,7 @@ type backend struct {
 	registrations map[store.Registration]store.Registration
 	audit         []store.AuditRecord
 
-	runs runSet // that are planned or going on
+	runs runSet // that are planned or running
 	// suspects are jobs that may have runs which they want no more: see mayEnd.
 	suspects map[job.ID]bool
 	keys     map[engine.Identity]engine.Key

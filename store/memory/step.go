@@ -150,7 +150,7 @@ type members struct {
 	waiting, ready, more int
 }
 
-// takes tells whether the next run in the order of due time and id is one of them.
+// takes reports whether the next run in the order of due time and id is one of them.
 func (m *members) takes(r *store.Run) bool {
 	switch {
 	case r.HoldsSlot:

@@ -229,7 +229,7 @@ func marked(err error) error {
 	return err
 }
 
-// wasUndone tells whether a commit that failed so was surely not done.
+// wasUndone reports whether a commit that failed so was surely not done.
 func wasUndone(err error) bool {
 	switch number(err) {
 	case errDeadlock, errLockWaitTimeout, errDuplicateKey, errCheckRead:

@@ -112,7 +112,7 @@ func (t *text) blob(v []byte) {
 const statementMax = 1 << 20
 
 // write writes a statement for the rows of a batch from one on, and returns the
-// row to go on with. Servers take longer to read a value than to write it, so what
+// row to continue with. Servers take longer to read a value than to write it, so what
 // is the same in all rows is left out of them.
 func (t *text) write(op sqldb.Op, b *sqldb.Batch, row int) int {
 	if op == sqldb.Delete {
@@ -174,7 +174,7 @@ func (t *text) comma(n int) {
 	}
 }
 
-// zero tells whether the first row has the default in a column.
+// zero reports whether the first row has the default in a column.
 func zero(b *sqldb.Batch, column int) bool {
 	switch b.Columns[column].Kind {
 	case sqldb.Int:

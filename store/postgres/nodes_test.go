@@ -640,7 +640,7 @@ func TestLostNotificationsAreNoticed(t *testing.T) {
 		t.Errorf("%d batches were told to nobody, %v", told, err)
 	}
 	elsewhere := a.EventsElsewhere(ctx)
-	// heard reads until the last change was told, and tells whether something was lost
+	// heard reads until the last change was told, and reports whether something was lost
 	// before it.
 	heard := func(patience time.Duration) (told, lost bool) {
 		t.Helper()
@@ -670,7 +670,7 @@ func TestLostNotificationsAreNoticed(t *testing.T) {
 	if told, lost := heard(time.Minute); !told || !lost {
 		t.Errorf("the next change is told: %t, and that something is lost: %t", told, lost)
 	}
-	// A failover to a standby that was behind: the numbers go on from an earlier one, and what
+	// A failover to a standby that was behind: the numbers continue from an earlier one, and what
 	// is told by them is not behind the last that was heard.
 	for _, sql := range []string{"update counters set value = -1000 where name = 'told'", "truncate told"} {
 		if _, err := d.pool.Exec(ctx, sql); err != nil {

@@ -197,7 +197,7 @@ func unreached(err error) error {
 	return &failure{err, store.ErrAway}
 }
 
-// seesSettings tells whether the server has the settings of a connection. Poolers refuse
+// seesSettings reports whether the server has the settings of a connection. Poolers refuse
 // them, or leave them out: then the tables would be those of another schema, and a frozen
 // process would hold its locks.
 func (d *database) seesSettings(ctx context.Context, names []string) error {
@@ -216,7 +216,7 @@ func (d *database) seesSettings(ctx context.Context, names []string) error {
 	return brief(err)
 }
 
-// hasLetters tells whether the database takes all texts. One that does not would refuse a
+// hasLetters reports whether the database takes all texts. One that does not would refuse a
 // batch of results for a letter in a single reason, again and again.
 func (d *database) hasLetters(ctx context.Context) error {
 	var encoding string
@@ -291,7 +291,7 @@ func (d *database) Listen(ctx context.Context, begun func(), do func(payload str
 	}
 }
 
-// isNetwork tells whether an error is one of the connection and not of what was
+// isNetwork reports whether an error is one of the connection and not of what was
 // said over it.
 func isNetwork(err error) bool {
 	var network net.Error

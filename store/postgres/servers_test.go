@@ -61,7 +61,7 @@ func TestConnectionsHaveTLS(t *testing.T) {
 }
 
 // A primary dies with changes on their way, and a synchronous standby takes over: each
-// change that was acknowledged is there, once, and the node goes on by itself.
+// change that was acknowledged is there, once, and the node recovers.
 func TestFailoverKeepsAcknowledgedChanges(t *testing.T) {
 	primary := servers.StartPostgres(t, servers.SynchronousStandby...)
 	standby, err := primary.Standby()

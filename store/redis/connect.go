@@ -237,7 +237,7 @@ func Check(ctx context.Context, url string) (about About, err error) {
 	return about, nil
 }
 
-// Durable tells whether a crash of the server loses nothing that it has acknowledged.
+// Durable reports whether a crash of the server loses nothing that it has acknowledged.
 func (about About) Durable() bool { return about.AOF && about.Sync == "always" }
 
 // String says in words what the server promises.

@@ -105,7 +105,7 @@ type Restored = sqldb.Restored
 // a database is refused, and so is one that a server holds.
 //
 // What fell due between the backup and now may have run where the backup is from.
-// So nothing of it runs here: jobs go on from now, and what was planned or going on
+// So nothing of it runs here: jobs continue from now, and what was planned or running
 // is ended. Each job begins a new epoch for it.
 func Restore(ctx context.Context, from, path string, now func() time.Time) (Restored, error) {
 	r, err := restore(ctx, from, path, now)

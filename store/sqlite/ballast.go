@@ -32,13 +32,13 @@ type ballast struct {
 	tried time.Time
 }
 
-// free gives the space back and tells whether there was any.
+// free gives the space back and reports whether there was any.
 func (b *ballast) free() bool {
 	b.there = false
 	return os.Remove(b.path) == nil
 }
 
-// restore makes the file if it does not exist and tells whether it is. While the
+// restore makes the file if it does not exist and reports whether it is. While the
 // disk is full it tries once a second.
 func (b *ballast) restore(now time.Time) bool {
 	if b.there || now.Sub(b.tried).Abs() < time.Second {
@@ -50,7 +50,7 @@ func (b *ballast) restore(now time.Time) bool {
 	return b.there
 }
 
-// fits tells whether there is room for the file beside what is written meanwhile: to try it
+// fits reports whether there is room for the file beside what is written meanwhile: to try it
 // on a disk that is nearly full would take the rest from results.
 func (b *ballast) fits() bool {
 	room := roomOf(filepath.Dir(b.path))

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// Check looks through a database for damage, as far as ctx lasts, and tells whether
+// Check looks through a database for damage, as far as ctx lasts, and reports whether
 // it has come to the end. A server may have the file open. It returns an error that
 // wraps store.ErrDamaged for what is damaged.
 func Check(ctx context.Context, path string) (complete bool, err error) {

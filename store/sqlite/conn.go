@@ -95,7 +95,7 @@ func (c *conn) interrupt() {
 	tls.Close()
 }
 
-// inTransaction tells whether a transaction is open. SQLite ends some by itself
+// inTransaction reports whether a transaction is open. SQLite ends some by itself
 // when a statement fails.
 func (c *conn) inTransaction() bool { return lib.Xsqlite3_get_autocommit(c.tls, c.db) == 0 }
 
@@ -179,7 +179,7 @@ func (e *failure) Unwrap() error {
 	return nil
 }
 
-// interrupted tells whether an error comes from conn.interrupt.
+// interrupted reports whether an error comes from conn.interrupt.
 func interrupted(err error) bool {
 	var e *failure
 	return errors.As(err, &e) && e.code&0xff == lib.SQLITE_INTERRUPT
@@ -228,7 +228,7 @@ const (
 	emptyBlob
 )
 
-// has tells whether the next parameter has a value already, and notes that it has.
+// has reports whether the next parameter has a value already, and notes that it has.
 func (s *stmt) has(kind valueKind, n int64) bool {
 	i, v := int(s.bound)-1, lastValue{kind, n}
 	if i >= len(s.last) {

@@ -14,7 +14,7 @@ import (
 )
 
 // On a full disk nothing new is taken, what has happened is recorded in the
-// space of the ballast, and all goes on by itself when there is space again.
+// space of the ballast, and all recovers when there is space again.
 func TestAFullDisk(t *testing.T) {
 	dir := mounted(t, "size=24m")
 	path := filepath.Join(dir, "belfry.db")

@@ -242,7 +242,7 @@ func (w *writer) watchLog() {
 	}
 }
 
-// fits tells whether half of the ballast is enough for what the log adds to the
+// fits reports whether half of the ballast is enough for what the log adds to the
 // database. A log with more would take what the ballast has given back without
 // being written back to the end, and then there is no room in either file.
 func (w *writer) fits() bool {

@@ -395,7 +395,7 @@ func (c *crowd) checkFeed(feed map[job.ID]store.PlannedJob) {
 	}
 }
 
-// drain runs what is left, until nothing is planned or going on.
+// drain runs what is left, until nothing is planned or running.
 func (c *crowd) drain(node store.Session) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 2000 {

@@ -605,7 +605,7 @@ var jobTests = []test{
 		e.want(err, store.ErrTooMany)
 	}},
 	{"a page of one partition does not skip changes of others", func(e *env) {
-		// The number to go on from must not pass what a fuller page has left.
+		// The number to continue from must not pass what a fuller page has left.
 		for i := range 20 {
 			e.put(fmt.Sprintf("name: j%d", i))
 		}

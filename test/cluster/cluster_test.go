@@ -24,7 +24,7 @@ import (
 // beyondSession is longer than a node is believed to live that says nothing, 6 s.
 const beyondSession = 10 * time.Second
 
-// lateMax bounds how late a run starts that nobody had claimed when something went
+// lateMax bounds how late a run starts that no one had claimed when something went
 // wrong: five times the 1.5 s of docs/benchmarks.md, on machines that are busy.
 const lateMax = 7500 * time.Millisecond
 

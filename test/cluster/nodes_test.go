@@ -219,7 +219,7 @@ func (n *node) connect() bool {
 	return false
 }
 
-// live tells whether this node says that one is.
+// live reports whether this node says that one is.
 func (n *node) live(name string) bool {
 	nodes, err := n.Nodes(n.t.Context())
 	if err != nil {

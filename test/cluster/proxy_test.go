@@ -112,7 +112,7 @@ func (p *proxy) carry(to, from net.Conn) {
 	}
 }
 
-// passes waits while nothing arrives, and tells whether it arrives then.
+// passes waits while nothing arrives, and reports whether it arrives then.
 func (p *proxy) passes() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

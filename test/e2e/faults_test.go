@@ -18,7 +18,7 @@ import (
 	"github.com/belfry-cron/belfry/test/e2e/evidence"
 )
 
-// alive tells whether a process is there.
+// alive reports whether a process is there.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

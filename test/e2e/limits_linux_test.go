@@ -51,7 +51,7 @@ func TestAFullDisk(t *testing.T) {
 	})
 }
 
-// immutable makes a file one that nobody can write, also through what is open, or
+// immutable makes a file one that no one can write, also through what is open, or
 // undoes that.
 func immutable(path string, on bool) error {
 	file, err := os.Open(path)
@@ -71,7 +71,7 @@ func immutable(path string, on bool) error {
 	return unix.IoctlSetPointerInt(int(file.Fd()), unix.FS_IOC_SETFLAGS, flags)
 }
 
-// canForbidWriting tells whether this file system keeps to immutable.
+// canForbidWriting reports whether this file system keeps to immutable.
 func canForbidWriting(t *testing.T, path string) error {
 	t.Helper()
 	file, err := os.Create(path)

@@ -115,7 +115,7 @@ type fault struct {
 	says string
 }
 
-// survives shows what a server does about a fault, and that it goes on afterwards.
+// survives shows what a server does about a fault, and that it continues afterwards.
 func (f *folder) survives(t *testing.T, s *server, fault fault) {
 	t.Helper()
 	beat := newWatched("beat", time.Second)

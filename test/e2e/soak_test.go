@@ -213,7 +213,7 @@ func (r *requester) repeatKeys() {
 	}
 }
 
-// again tells whether a request that failed is made again, by the next server,
+// again reports whether a request that failed is made again, by the next server,
 // which it waits for.
 func (r *requester) again(err error) bool {
 	if !errors.Is(err, client.ErrUnreachable) {
@@ -330,7 +330,7 @@ func (r *requester) byHand(name, key string) {
 	r.did("run")
 }
 
-// cancel cancels one of the runs that are planned or going on.
+// cancel cancels one of the runs that are planned or running.
 func (r *requester) cancel() {
 	page, err := r.server().Runs(r.t.Context(), client.RunQuery{States: []job.RunState{job.StateRunning, job.StateWaiting}})
 	if err != nil && r.again(err) {

@@ -46,7 +46,7 @@ func (f *folder) write(t *testing.T, program, command, from string) {
 	}
 }
 
-// gone tells whether a process has ended, be it waited for or not.
+// gone reports whether a process has ended, be it waited for or not.
 func gone(pid string) bool {
 	stat, err := os.ReadFile("/proc/" + strings.TrimSpace(pid) + "/stat")
 	return err != nil || strings.Contains(string(stat), ") Z ")

@@ -128,7 +128,7 @@ func (r *report) unfinished(pkg string) (tests []test) {
 	return tests
 }
 
-// finish shows the end of the report, and tells whether all is well. The result of the
+// finish shows the end of the report, and reports whether all is well. The result of the
 // command is err; files is the root of the repository.
 func (r *report) finish(files fs.FS, took time.Duration, err error) bool {
 	took = took.Round(time.Second)
@@ -188,7 +188,7 @@ func rerun(files fs.FS, t test) string {
 	return strings.Join(append(words, inside), " ")
 }
 
-// needsServers tells whether a folder has tests that are built only with the tag servers.
+// needsServers reports whether a folder has tests that are built only with the tag servers.
 func needsServers(files fs.FS, dir string) bool {
 	names, err := fs.Glob(files, path.Join(dir, "*_test.go"))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// IsOwnSlot tells whether a slot is that of the job itself, which rows leave out.
+// IsOwnSlot reports whether a slot is that of the job itself, which rows leave out.
 func IsOwnSlot(slot string, uid job.ID) bool { return slot == uid.String() }
 
 // Key returns the key of a run that was read: where there is none it is the

@@ -53,7 +53,7 @@ type Refill struct {
 }
 
 // Start does what can be done in a time, at least a part, by which the store takes note
-// that it has begun. It tells whether that is all.
+// that it has begun. It reports whether that is all.
 func (r *Refill) Start(ctx context.Context, most time.Duration) (over bool, err error) {
 	r.began = time.Now()
 	r.count(ctx)

@@ -389,7 +389,7 @@ func (w *writer) commit(c *engine.Changes) *commit {
 		byName[full] = uid
 		switch {
 		case w.made[uid]:
-			delete(p.Compares, cellKey(uid)) // a new uid; its name tells whether it is there
+			delete(p.Compares, cellKey(uid)) // a new uid; its name decides
 			p.Compares[nameKey(full)] = 0
 			p.put(nameKey(full), uid[:])
 		case w.dropped[uid]:
@@ -719,7 +719,7 @@ func (p *part) write(ctx context.Context, b *Backend) (version int64, err error)
 // numberTries is how often a part takes other numbers because other processes were quicker.
 const numberTries = 50
 
-// differs tells whether the copy has other versions of keys.
+// differs reports whether the copy has other versions of keys.
 func (b *Backend) differs(versions map[string]int64) bool {
 	b.mu.RLock()
 	defer b.mu.RUnlock()

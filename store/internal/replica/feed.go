@@ -98,7 +98,7 @@ func (b *Backend) DeleteConsumer(ctx context.Context, name string) error {
 	return b.removeRange(ctx, feedOf(name), feedOf(name)+"\xff")
 }
 
-// write writes something outside of a step, and tells whether the compares held.
+// write writes something outside of a step, and reports whether the compares held.
 func (b *Backend) write(ctx context.Context, t *Txn) (done bool, err error) {
 	t.put(signalKey, encode(&signal{writer: b.writer}, codeSignal, 16))
 	version, done, err := b.driver.Commit(ctx, t)

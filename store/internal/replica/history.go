@@ -308,7 +308,7 @@ func (b *Backend) retentions(ctx context.Context, server store.Retention) (map[j
 	return keeps, nil
 }
 
-// over tells whether an age is beyond a duration; zero and job.Forever are without end.
+// over reports whether an age is beyond a duration; zero and job.Forever are without end.
 func over(age, most time.Duration) bool {
 	return most > 0 && most != time.Duration(job.Forever) && age > most
 }

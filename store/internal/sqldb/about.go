@@ -12,7 +12,7 @@ type About struct {
 	Schema int    // the version of its schema; 0 while there is none
 	// Offset is how far its clock is ahead of that of this machine.
 	Offset time.Duration
-	// Durable tells whether what is acknowledged survives a crash of it.
+	// Durable reports whether what is acknowledged survives a crash of it.
 	Durable bool
 	// Unusable says why this belfry cannot use its schema; nil if it can.
 	Unusable error

@@ -80,7 +80,7 @@ func (b *Batch) Column(i int) any {
 	return b.Blobs[i]
 }
 
-// Same tells whether all rows have the same value in a column. Servers take longer to
+// Same reports whether all rows have the same value in a column. Servers take longer to
 // read a value than to write it, so that dialects leave such values out of the rows.
 func (b *Batch) Same(column int) bool {
 	switch b.Columns[column].Kind {

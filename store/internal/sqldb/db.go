@@ -80,7 +80,7 @@ type Tx interface {
 	// Whole says that what follows reads most rows of tables: the database need not find
 	// an index for it.
 	Whole()
-	// Commit commits. sent tells whether an error may have come after the
+	// Commit commits. sent reports whether an error may have come after the
 	// commit was done.
 	Commit(ctx context.Context) (sent bool, err error)
 	// Rollback undoes, and gives the connection back. After Commit it does

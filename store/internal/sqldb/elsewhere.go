@@ -218,7 +218,7 @@ func (s *backend) hear(ctx context.Context, begun chan<- struct{}, to chan<- []s
 			}
 		}
 		if s.awayWithin(ctx, hints, hearEvery) {
-			last = unknown // the numbers may go on from an earlier one
+			last = unknown // the numbers may continue from an earlier one
 		}
 		if s.check(ctx) != nil {
 			return
@@ -226,7 +226,7 @@ func (s *backend) hear(ctx context.Context, begun chan<- struct{}, to chan<- []s
 	}
 }
 
-// awayWithin waits, and tells whether the database was away meanwhile, by the hints.
+// awayWithin waits, and reports whether the database was away meanwhile, by the hints.
 func (s *backend) awayWithin(ctx context.Context, hints <-chan store.Hint, wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

@@ -224,9 +224,9 @@ func (t *tx) cutoff(keep time.Duration) (int64, bool) {
 }
 
 const (
-	// isActive tells whether a record is that of a run which is going on.
+	// isActive reports whether a record is that of a run which is running.
 	isActive = "exists (select 1 from active a where a.id = h.run)"
-	// staysFor and staysOutput tell whether the job of a record says itself how
+	// staysFor and staysOutput report whether the job of a record says itself how
 	// long that is kept.
 	staysFor    = "(exists (select 1 from jobs j where j.uid = /*uid*/h.job and j.keep_for <> 0) or " + isActive + ")"
 	staysOutput = "(exists (select 1 from jobs j where j.uid = /*uid*/h.job and j.keep_output <> 0) or " + isActive + ")"
@@ -365,7 +365,7 @@ const (
 	outputOfJob = selectOld + isActive + fromOld + "h.job = /*n*/? and " + between + oldFirst
 )
 
-// expireJob removes what a job does not keep, and tells whether that was all.
+// expireJob removes what a job does not keep, and reports whether that was all.
 func (t *tx) expireJob(e *expiry, uid job.ID, keep store.Retention) (finished bool, err error) {
 	end := firstRecord // what is in front of it goes
 	if before, ok := t.cutoff(keep.For); ok {
@@ -409,7 +409,7 @@ func (t *tx) expireJob(e *expiry, uid job.ID, keep store.Retention) (finished bo
 var historyKeys = &Table{Name: "history", Key: 3, Columns: []Column{{"ended", Int}, {"run", Blob}, {"attempt", Int}}}
 
 // removeOld removes those records of a query that it does not say are to stay,
-// or only their output. stays tells it by what Retention.Jobs has; nil is never. from moves up to where it has come; done tells whether
+// or only their output. stays tells it by what Retention.Jobs has; nil is never. from moves up to where it has come; done reports whether
 // it has come to the end.
 func (t *tx) removeOld(e *expiry, from *oldRecord, outputOnly bool, stays func(job.Keep) bool, text string, args ...any) (done bool, err error) {
 	type row struct {

@@ -51,7 +51,7 @@ type plannedRun struct {
 	priority                  int
 }
 
-// isPlanned tells whether a run is one that plannedRun can say all about.
+// isPlanned reports whether a run is one that plannedRun can say all about.
 func isPlanned(r *store.Run) bool {
 	return r.Kind == job.RunScheduled && r.State == job.StateReady && r.Attempt == 1 && !r.HoldsSlot && r.First.IsZero() &&
 		r.Token.IsZero() && r.Claimed.IsZero() && r.Shards == 0 && r.Overlap == "" && !r.AwaitsPrevious && r.Reason == "" &&
@@ -192,7 +192,7 @@ func (h *hot) run(id job.ID) (r store.Run, ok bool) {
 	return kept.planned[i].run(kept.job.UID), true
 }
 
-// hasSlot tells whether all runs in the slot of a job are remembered.
+// hasSlot reports whether all runs in the slot of a job are remembered.
 func (h *hot) hasSlot(uid job.ID) bool {
 	kept := h.jobs[uid]
 	return kept != nil && kept.complete

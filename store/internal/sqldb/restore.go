@@ -33,7 +33,7 @@ const (
 )
 
 // GoOnFromNow ends what was planned or running in a store that was restored from a backup,
-// and lets all jobs go on from now.
+// and lets all jobs continue from now.
 func (s *Store) GoOnFromNow(ctx context.Context) (r Restored, err error) {
 	var runs []store.Run
 	var jobs []job.ID

@@ -35,7 +35,7 @@ func sieveOf(q *store.JobQuery) *sieve {
 	return s
 }
 
-// has tells whether the query wants a definition by what it says, which is read only then
+// has reports whether the query wants a definition by what it says, which is read only then
 // if it matters.
 func (s *sieve) has(q reader) (bool, error) {
 	if s.all {

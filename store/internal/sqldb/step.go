@@ -306,7 +306,7 @@ func (st *step) addAll(b *engine.Batch, runs []store.Run) error {
 	return nil
 }
 
-// isNew tells whether a run in a pool was made since the step began: its job is not locked,
+// isNew reports whether a run in a pool was made since the step began: its job is not locked,
 // and it can only be ready.
 func (st *step) isNew(r *store.Run) bool {
 	if _, locked := st.jobs[r.JobUID]; locked || st.s.db.Alone() || r.State != job.StateReady || r.HoldsSlot {

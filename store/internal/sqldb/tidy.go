@@ -130,7 +130,7 @@ func (t *tx) late(now time.Time) (all []endingRun, more bool, err error) {
 	return all, more, nil
 }
 
-// lateOf looks at so many of the next runs of a session, and tells whether there are
+// lateOf looks at so many of the next runs of a session, and reports whether there are
 // more. All states are looked at together: of one that few runs have, a look would pass
 // over the whole backlog.
 func (t *tx) lateOf(session job.ID, now time.Time, most int) (late []endingRun, left bool, err error) {

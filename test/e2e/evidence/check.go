@@ -260,8 +260,8 @@ func (c *checker) checkLateness(r *attempts) {
 // that is busy with something else.
 const reportedWithin = 10 * time.Second
 
-// unacknowledged tells whether an attempt ended so shortly before its server died
-// that nobody can have heard of it: it is lost, and is made again by the policy.
+// unacknowledged reports whether an attempt ended so shortly before its server died
+// that no one can have heard of it: it is lost, and is made again by the policy.
 func (c *checker) unacknowledged(r *Record, attempt int, ended time.Time) bool {
 	if r == nil || len(r.Attempts) < attempt || r.Attempts[attempt-1] != "lost" {
 		return false
@@ -352,7 +352,7 @@ func (c *checker) checkOccurrences(j *Job) {
 	}
 }
 
-// withdrawn tells whether an occurrence was withdrawn by a change that was made, or
+// withdrawn reports whether an occurrence was withdrawn by a change that was made, or
 // came to its end, after it had fallen due. One that was withdrawn before, and not
 // planned again, has vanished.
 func (c *checker) withdrawn(j *Job, t time.Time) bool {

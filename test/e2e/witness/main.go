@@ -141,7 +141,7 @@ func (w *witness) write(kind evidence.Kind, detail string) error {
 	return w.file.Sync()
 }
 
-// takeSlot takes one of the locks, and tells whether others have all of them. The
+// takeSlot takes one of the locks, and reports whether others have all of them. The
 // kernel gives a lock back when the process is gone.
 func (w *witness) takeSlot() (taken bool, err error) {
 	slots := w.words.number("slots")
@@ -210,7 +210,7 @@ func flood(mebibytes int) error {
 	return nil
 }
 
-// last lasts as long as it shall and tells whether SIGTERM has ended it.
+// last lasts as long as it shall and reports whether SIGTERM has ended it.
 func (w *witness) last(terminated <-chan os.Signal) (bool, error) {
 	var over <-chan time.Time
 	if text, ok := w.words["for"]; ok {
