@@ -299,6 +299,12 @@ func etcdOf(f finding, about etcd.About, err error) finding {
 	case about.Full:
 		f.Found = about.String() + "; its database is full, and nothing is written"
 		f.Do = "etcdctl defrag, then etcdctl alarm disarm"
+	case about.NearlyFull():
+		f.Found = about.String() + "; it is nearly full, and with less than a tenth left no run starts"
+		f.Do = "raise --quota-backend-bytes of etcd, or keep history in another store with --history"
+	case about.IsLoose():
+		f.Status, f.Found = isNote, about.String()
+		f.Do = "etcdctl defrag gives the rest back to the disk, one member after the other"
 	default:
 		f.Status, f.Found = isWell, about.String()
 	}

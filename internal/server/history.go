@@ -68,7 +68,7 @@ func openControl(ctx context.Context, s config.Store, o controlOptions) (joined.
 		})
 	}
 	return etcd.OpenControl(ctx, string(s), etcd.Options{
-		Defaults: o.defaults, Revisions: o.revisions, KeepDefaults: o.keepDefaults, Refill: o.refill, Ended: o.ended,
+		Defaults: o.defaults, Revisions: o.revisions, KeepDefaults: o.keepDefaults, Refill: o.refill, Ended: o.ended, Lost: o.lost,
 	})
 }
 

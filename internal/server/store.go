@@ -56,7 +56,7 @@ func OpenStore(ctx context.Context, c config.Server, o StoreOptions) (s store.St
 	case config.Postgres:
 		s, err = postgres.Open(ctx, string(c.Store), postgres.Options{Defaults: defaults, Revisions: c.Keep.Revisions, Refill: refill, Ended: o.Ended, KeepDefaults: o.KeepDefaults})
 	case config.Etcd:
-		s, err = etcd.Open(ctx, string(c.Store), etcd.Options{Defaults: defaults, Revisions: c.Keep.Revisions, Refill: refill, Ended: o.Ended, KeepDefaults: o.KeepDefaults})
+		s, err = etcd.Open(ctx, string(c.Store), etcd.Options{Defaults: defaults, Revisions: c.Keep.Revisions, Refill: refill, Ended: o.Ended, KeepDefaults: o.KeepDefaults, Lost: o.tellLost})
 	case config.MySQL:
 		s, err = mysql.Open(ctx, string(c.Store), mysql.Options{Defaults: defaults, Revisions: c.Keep.Revisions, Refill: refill, Ended: o.Ended, KeepDefaults: o.KeepDefaults})
 	case config.Redis:

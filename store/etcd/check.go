@@ -14,8 +14,9 @@ import (
 type About struct {
 	Version string // of the server that answered
 	Members int
-	// Used is how many bytes of its database are in use, Size how large its file is.
-	Used, Size int64
+	// Used is how many bytes of its database are in use, Size how large its file is, and Quota
+	// how large that may be; 0 if it is not known, as of servers before 3.6.
+	Used, Size, Quota int64
 	// Full is set when a member has raised the alarm that its database is at the quota:
 	// nothing is written until the alarm is disarmed.
 	Full bool
@@ -23,8 +24,22 @@ type About struct {
 
 // String says it in words.
 func (a About) String() string {
-	return fmt.Sprintf("etcd %s with %d members; %d MB of %d MB in use", a.Version, a.Members, a.Used>>20, a.Size>>20)
+	text := fmt.Sprintf("etcd %s with %d members; %d MB of %d MB in use", a.Version, a.Members, a.Used>>20, a.Size>>20)
+	if a.Quota > 0 {
+		text += fmt.Sprintf(", the quota is %d MB", a.Quota>>20)
+	}
+	return text
 }
+
+// NearlyFull is set where less than a fifth of the quota is left: at a tenth no run is planned
+// or claimed any more.
+func (a About) NearlyFull() bool { return a.Quota > 0 && a.Used > a.Quota/5*4 }
+
+// IsLoose is set where most of a large file is not in use, which only defragmentation gives back.
+func (a About) IsLoose() bool { return a.Size > looseMin && a.Used < a.Size/2 }
+
+// looseMin is from which size on the file of a database is worth to be defragmented.
+const looseMin = 512 << 20
 
 // Check looks at the cluster at an address without changing anything.
 func Check(ctx context.Context, address string) (about About, err error) {
@@ -43,7 +58,7 @@ func Check(ctx context.Context, address string) (about About, err error) {
 	if err != nil {
 		return about, fmt.Errorf("connect to etcd at %s: %w", strings.Join(a.Hosts, ", "), failure(err))
 	}
-	about = About{Version: s.Version, Used: s.DbSizeInUse, Size: s.DbSize}
+	about = About{Version: s.Version, Used: s.DbSizeInUse, Size: s.DbSize, Quota: s.DbSizeQuota}
 	members, err := client.MemberList(within)
 	if err != nil {
 		return about, failure(err)

@@ -7,25 +7,25 @@ import (
 )
 
 const (
-	// compactEach is how often a node looks whether old revisions can go. Nodes do so in
-	// any order: who is late finds it done.
+	// lookEach is how often a node looks how full the database is.
+	lookEach = 5 * time.Second
+	// compactEach is how often old revisions are removed. Nodes do so in any order: who is late
+	// finds it done.
 	compactEach = 30 * time.Second
 	// keptFor is how long revisions are kept, so that a watch that was broken can continue.
 	keptFor = 5 * time.Minute
 	// grownMax is by how much the database may grow before that.
 	grownMax = 256 << 20
+	// roomLeast is how much of the quota must be free for more jobs and claims: results and
+	// removals still fit then. At the quota etcd refuses everything until an operator helps.
+	roomLeast = 0.1
 )
 
-// compact removes old revisions, without which a server is full after some hours: by
-// default it removes none.
-func (d *driver) compact(ctx context.Context) {
-	type past struct {
-		revision int64
-		at       time.Time
-	}
-	var seen []past
-	var size int64 // of the database after the last compaction
-	timer := time.NewTimer(rand.N(compactEach) + time.Second)
+// upkeep watches how full the database is, and removes old revisions, without which a server is
+// full after some hours: by default it removes none.
+func (d *driver) upkeep(ctx context.Context, compacts bool) {
+	h := heap{}
+	timer := time.NewTimer(rand.N(lookEach))
 	defer timer.Stop()
 	for {
 		select {
@@ -33,30 +33,57 @@ func (d *driver) compact(ctx context.Context) {
 			return
 		case <-timer.C:
 		}
-		timer.Reset(compactEach/2 + rand.N(compactEach))
+		timer.Reset(lookEach/2 + rand.N(lookEach))
+		endpoints := d.client.Endpoints()
 		within, cancel := bounded(ctx)
-		s, err := d.client.Status(within, d.client.Endpoints()[0])
+		s, err := d.client.Status(within, endpoints[rand.N(len(endpoints))])
 		cancel()
 		if err != nil {
 			continue
 		}
-		grown := size > 0 && s.DbSizeInUse > size+grownMax
-		target := int64(0)
-		for len(seen) > 0 && (grown || time.Since(seen[0].at) > keptFor) {
-			target, seen = seen[0].revision, seen[1:]
+		// Servers before 3.6 do not tell their quota.
+		d.full.Store(s.DbSizeQuota > 0 && float64(s.DbSizeInUse) > (1-roomLeast)*float64(s.DbSizeQuota))
+		if !compacts {
+			continue
 		}
-		seen = append(seen, past{s.Header.Revision, time.Now()})
-		if size == 0 {
-			size = s.DbSizeInUse
-		}
+		target := h.look(time.Now(), s.Header.Revision, s.DbSizeInUse, s.DbSizeQuota)
 		if target == 0 {
 			continue
 		}
 		within, cancel = bounded(ctx)
 		// That another node was quicker is no failure, and another one is tried again.
-		if _, err := d.client.Compact(within, target); err == nil {
-			size = min(size, s.DbSizeInUse)
-		}
+		_, _ = d.client.Compact(within, target)
 		cancel()
 	}
+}
+
+// heap is the database as one node has seen it.
+type heap struct {
+	seen []past
+	next time.Time // when to compact again
+	size int64     // after the last compaction
+}
+
+// past is what the latest revision was at a moment.
+type past struct {
+	revision int64
+	at       time.Time
+}
+
+// look notes the latest revision, how much of the database is in use, and the quota if it is
+// known. It returns the revision up to which older ones can go, 0 for none.
+func (h *heap) look(now time.Time, revision, used, quota int64) (target int64) {
+	if now.Before(h.next) {
+		return 0
+	}
+	h.next = now.Add(compactEach/2 + rand.N(compactEach))
+	grown := h.size > 0 && used > h.size+grownMax || quota > 0 && used > quota/2
+	for len(h.seen) > 0 && (grown || now.Sub(h.seen[0].at) > keptFor) {
+		target, h.seen = h.seen[0].revision, h.seen[1:]
+	}
+	h.seen = append(h.seen, past{revision, now})
+	if h.size == 0 || target > 0 && used < h.size {
+		h.size = used
+	}
+	return target
 }

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -46,15 +48,54 @@ type driver struct {
 	prefix string
 	stop   context.CancelFunc
 	over   sync.WaitGroup
+	full   atomic.Bool // see upkeep
+
+	mu sync.Mutex
+	// cluster and revision are of the latest answer, and steps is how many commits the copy has.
+	cluster  uint64
+	revision int64
+	steps    int64
+	// wentBack is set once an answer was older than one before it, until the copy is filled
+	// again. refill ends the watch then.
+	wentBack bool
+	refill   context.CancelFunc
 }
+
+// errWentBack is that of a cluster which has forgotten what it has answered before.
+var errWentBack = fmt.Errorf("%w: etcd is another cluster than before, or was restored from an older snapshot", store.ErrAway)
 
 func newDriver(client *clientv3.Client, a location) *driver {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &driver{client: client, prefix: a.Prefix + "/", stop: stop}
-	if a.compact {
-		d.over.Go(func() { d.compact(ctx) })
-	}
+	d.over.Go(func() { d.upkeep(ctx, a.compact) })
 	return d
+}
+
+// latest returns the revision of the latest answer, to be noted before a call.
+func (d *driver) latest() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.revision
+}
+
+// answered takes the header of a linearizable answer: it is never older than an answer that was
+// there before the call, unless the cluster was restored from an older snapshot. Then the copy
+// is filled again: its watch would wait for a revision that is long to come.
+func (d *driver) answered(before int64, h *etcdserverpb.ResponseHeader) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cluster == 0 {
+		d.cluster = h.ClusterId
+	}
+	if d.wentBack || h.ClusterId != d.cluster || h.Revision < before {
+		d.wentBack = true
+		if d.refill != nil {
+			d.refill()
+		}
+		return errWentBack
+	}
+	d.revision = max(d.revision, h.Revision)
+	return nil
 }
 
 // Close implements replica.Driver.
@@ -117,10 +158,14 @@ func (d *driver) Get(ctx context.Context, keys []string) ([][]byte, error) {
 			ops[i] = clientv3.OpGet(d.prefix + key)
 		}
 		within, cancel := bounded(ctx)
+		before := d.latest()
 		r, err := d.client.Txn(within).Then(ops...).Commit()
 		cancel()
 		if err != nil {
 			return nil, ended(ctx, err)
+		}
+		if err := d.answered(before, r.Header); err != nil {
+			return nil, err
 		}
 		for _, one := range r.Responses {
 			if kvs := one.GetResponseRange().Kvs; len(kvs) > 0 {
@@ -142,9 +187,13 @@ func (d *driver) Range(ctx context.Context, from, to string, limit int, backward
 	}
 	within, cancel := bounded(ctx)
 	defer cancel()
+	before := d.latest()
 	r, err := d.client.Get(within, d.prefix+from, opts...)
 	if err != nil {
 		return nil, ended(ctx, err)
+	}
+	if err := d.answered(before, r.Header); err != nil {
+		return nil, err
 	}
 	list := make([]replica.Pair, len(r.Kvs))
 	for i, kv := range r.Kvs {
@@ -159,6 +208,9 @@ func (d *driver) pair(kv *mvccpb.KeyValue) replica.Pair {
 
 // Commit implements replica.Driver.
 func (d *driver) Commit(ctx context.Context, t *replica.Txn) (version int64, done bool, err error) {
+	if t.Adds && d.full.Load() {
+		return 0, false, fmt.Errorf("%w: etcd has less than %.0f %% of its quota left", store.ErrNoSpace, 100*roomLeast)
+	}
 	var ifs []clientv3.Cmp
 	for key, version := range t.Compares {
 		ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(d.prefix+key), "=", version))
@@ -175,9 +227,13 @@ func (d *driver) Commit(ctx context.Context, t *replica.Txn) (version int64, don
 	}
 	within, cancel := bounded(ctx)
 	defer cancel()
+	before := d.latest()
 	r, err := d.client.Txn(within).If(ifs...).Then(ops...).Commit()
 	if err != nil {
 		return 0, false, ended(ctx, err)
+	}
+	if err := d.answered(before, r.Header); err != nil {
+		return 0, false, err
 	}
 	return r.Header.Revision, r.Succeeded, nil
 }
@@ -203,9 +259,13 @@ func nested(ops []clientv3.Op, compares int) (list []clientv3.Op) {
 func (d *driver) Tail(ctx context.Context) (int64, error) {
 	within, cancel := bounded(ctx)
 	defer cancel()
+	before := d.latest()
 	r, err := d.client.Get(within, d.prefix+replica.Signal, clientv3.WithKeysOnly())
 	if err != nil {
 		return 0, ended(ctx, err)
+	}
+	if err := d.answered(before, r.Header); err != nil {
+		return 0, err
 	}
 	if len(r.Kvs) == 0 {
 		return 0, nil
@@ -217,11 +277,16 @@ func (d *driver) Tail(ctx context.Context) (int64, error) {
 func (d *driver) Follow(ctx context.Context, apply func(replica.Update)) {
 	rest := restMin
 	for ctx.Err() == nil {
+		watching, cancel := context.WithCancel(ctx)
+		d.mu.Lock()
+		d.refill = cancel
+		d.mu.Unlock()
 		version, err := d.fill(ctx, apply)
 		if err == nil {
 			rest = restMin
-			d.watch(ctx, version+1, apply)
+			d.watch(watching, version+1, apply)
 		}
+		cancel()
 		select {
 		case <-ctx.Done():
 		case <-time.After(rest):
@@ -233,6 +298,8 @@ func (d *driver) Follow(ctx context.Context, apply func(replica.Update)) {
 // fill reads all copied keys at one revision.
 func (d *driver) fill(ctx context.Context, apply func(replica.Update)) (version int64, err error) {
 	whole := replica.Update{Whole: true}
+	var cluster uint64
+	var steps int64
 	from := d.prefix + replica.Copied
 	to := clientv3.GetPrefixRangeEnd(from)
 	for {
@@ -247,10 +314,14 @@ func (d *driver) fill(ctx context.Context, apply func(replica.Update)) (version 
 			return 0, failure(err)
 		}
 		if version == 0 {
-			version = r.Header.Revision
+			version, cluster = r.Header.Revision, r.Header.ClusterId
 		}
 		for _, kv := range r.Kvs {
-			whole.Puts = append(whole.Puts, d.pair(kv))
+			p := d.pair(kv)
+			if p.Key == replica.Signal {
+				steps = kv.Version
+			}
+			whole.Puts = append(whole.Puts, p)
 		}
 		if !r.More {
 			break
@@ -258,6 +329,13 @@ func (d *driver) fill(ctx context.Context, apply func(replica.Update)) (version 
 		from = string(r.Kvs[len(r.Kvs)-1].Key) + "\x00"
 	}
 	whole.Version = version
+	d.mu.Lock()
+	if whole.Lost = max(0, d.steps-steps); d.wentBack {
+		whole.Lost = max(whole.Lost, 1) // others may have written as many since
+		d.revision = 0
+	}
+	d.wentBack, d.cluster, d.revision, d.steps = false, cluster, max(d.revision, version), steps
+	d.mu.Unlock()
 	apply(whole)
 	return version, nil
 }
@@ -274,10 +352,16 @@ func (d *driver) watch(ctx context.Context, from int64, apply func(replica.Updat
 			u := replica.Update{Version: events[0].Kv.ModRevision}
 			n := 0
 			for ; n < len(events) && events[n].Kv.ModRevision == u.Version; n++ {
-				if p := d.pair(events[n].Kv); events[n].Type == clientv3.EventTypeDelete {
+				p := d.pair(events[n].Kv)
+				if events[n].Type == clientv3.EventTypeDelete {
 					u.Deletes = append(u.Deletes, p.Key)
-				} else {
-					u.Puts = append(u.Puts, p)
+					continue
+				}
+				u.Puts = append(u.Puts, p)
+				if p.Key == replica.Signal {
+					d.mu.Lock()
+					d.steps = events[n].Kv.Version // each commit of copied keys writes it
+					d.mu.Unlock()
 				}
 			}
 			events = events[n:]

@@ -47,6 +47,9 @@ type Options struct {
 	Refill func(store.Refill)
 	// Ended receives after each commit what has ended.
 	Ended func(store.Ends)
+	// Lost receives how many steps, at least, are gone that this process was told of, after
+	// etcd was restored from an older snapshot.
+	Lost func(steps int64)
 
 	guard bool // see ledger.Options
 }
@@ -130,7 +133,7 @@ func openBackend(ctx context.Context, address string, opt Options, apart bool) (
 		_ = d.Close()
 		return nil, ledgers, fmt.Errorf("connect to etcd at %s: %w", strings.Join(a.Hosts, ", "), err)
 	}
-	b, err = replica.Open(ctx, d, replica.Options{Now: opt.Now, Defaults: opt.Defaults, Revisions: opt.Revisions, Records: RecordsMax, Apart: apart})
+	b, err = replica.Open(ctx, d, replica.Options{Now: opt.Now, Defaults: opt.Defaults, Revisions: opt.Revisions, Records: RecordsMax, Apart: apart, Lost: opt.Lost})
 	if err != nil {
 		return nil, ledgers, err
 	}

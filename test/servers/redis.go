@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -42,13 +43,16 @@ func NewRedis(options ...string) (r *Redis, err error) {
 	return r, err
 }
 
+// redisProgram is the server to run: BELFRY_REDIS may name that of Valkey or another version.
+func redisProgram() string { return cmp.Or(os.Getenv("BELFRY_REDIS"), "redis-server") }
+
 // redisReady is in the log of a server, not of a sentinel, that is ready.
 const redisReady = "Ready to accept connections"
 
 // redisCommand returns the command line of a server that keeps every write.
 func redisCommand(options []string) func(*process) *exec.Cmd {
 	return func(p *process) *exec.Cmd {
-		return exec.Command("redis-server", append([]string{
+		return exec.Command(redisProgram(), append([]string{
 			"--bind", "127.0.0.1", "--port", strconv.Itoa(p.Port), "--dir", p.Dir,
 			"--save", "", "--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0",
 		}, options...)...)
@@ -61,7 +65,7 @@ func NewRedisTLS(password string) (r *Redis, authority string, err error) {
 	r = &Redis{}
 	var c Certificate
 	r.process, err = prepareProcess("redis", redisReady, func(p *process) *exec.Cmd {
-		return exec.Command("redis-server", "--bind", "127.0.0.1", "--port", "0", "--tls-port", strconv.Itoa(p.Port), "--dir", p.Dir,
+		return exec.Command(redisProgram(), "--bind", "127.0.0.1", "--port", "0", "--tls-port", strconv.Itoa(p.Port), "--dir", p.Dir,
 			"--tls-cert-file", c.Certificate, "--tls-key-file", c.Key, "--tls-ca-cert-file", c.Certificate, "--tls-auth-clients", "no",
 			"--requirepass", password, "--save", "")
 	})
@@ -218,7 +222,7 @@ sentinel failover-timeout %[1]s 10000
 `
 	for range sentinels {
 		p, err := prepareProcess("sentinel", "Sentinel ID is", func(p *process) *exec.Cmd {
-			return exec.Command("redis-server", filepath.Join(p.Dir, "sentinel.conf"), "--sentinel", "--port", strconv.Itoa(p.Port), "--dir", p.Dir)
+			return exec.Command(redisProgram(), filepath.Join(p.Dir, "sentinel.conf"), "--sentinel", "--port", strconv.Itoa(p.Port), "--dir", p.Dir)
 		})
 		if err != nil {
 			return nil, err

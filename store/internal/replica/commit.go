@@ -71,6 +71,9 @@ func (t *tx) Write(c *engine.Changes) error {
 	if t.changed {
 		return ledger.ErrAgain
 	}
+	if n := len(t.commit.parts); t.whole && n > 1 {
+		return fmt.Errorf("the jobs have so many unfinished runs that they do not fit into one commit of this store, put fewer at once: %w", store.ErrTooMany)
+	}
 	if len(w.loose) > 0 {
 		if err := t.b.fresh(t.ctx); err != nil {
 			return err
@@ -443,6 +446,9 @@ func (w *writer) commit(c *engine.Changes) *commit {
 func (w *writer) gather(list []*part) []*part {
 	common := w.common(append(list, w.rest))
 	most, size := w.t.b.driver.Bounds()
+	if w.t.whole {
+		size += size / 3 // drivers leave room for more
+	}
 	var together []*part
 	var last *part
 	for _, p := range append(list, w.rest) {
@@ -474,8 +480,8 @@ func (w *writer) common(list []*part) map[string]int64 {
 			writes[key] = p
 		}
 	}
-	common := map[string]int64{}
-	defer func() { w.loosen(common) }()
+	common, most := map[string]int64{}, commonMax
+	defer func() { w.loosen(common, most) }()
 	for key, version := range w.t.reads {
 		switch p := writes[key]; {
 		case p != nil:
@@ -488,6 +494,12 @@ func (w *writer) common(list []*part) map[string]int64 {
 			common[key] = version
 		}
 	}
+	if w.t.whole {
+		most, _ = w.t.b.driver.Bounds()
+		for _, p := range list {
+			most -= len(p.Compares)
+		}
+	}
 	return common
 }
 
@@ -498,13 +510,14 @@ const commonMax = 40
 // loosen takes cells and renewals out of what all parts compare where there are too many. They
 // are what refusals were decided by, each by itself, and are compared with the copy before
 // the commit.
-func (w *writer) loosen(common map[string]int64) {
-	if len(common) <= commonMax {
+func (w *writer) loosen(common map[string]int64, most int) {
+	if len(common) <= most {
 		return
 	}
 	w.loose = map[string]int64{}
 	for key, version := range common {
-		if strings.HasPrefix(key, cellKeys) || strings.HasPrefix(key, renewalKeys) {
+		// The names of jobs that others follow are guarded by followsKey.
+		if strings.HasPrefix(key, cellKeys) || strings.HasPrefix(key, renewalKeys) || w.t.whole && strings.HasPrefix(key, nameKeys) {
 			w.loose[key] = version
 			delete(common, key)
 		}

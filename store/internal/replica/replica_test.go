@@ -1,9 +1,13 @@
 package replica_test
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,4 +99,183 @@ func TestAStoreWhoseHistoryIsElsewhereIsNotOpenedWithoutIt(t *testing.T) {
 	if _, err := replica.Open(t.Context(), driver{s}, replica.Options{}); !errors.Is(err, replica.ErrHistoryApart) {
 		t.Errorf("opened with its own history: %v", err)
 	}
+}
+
+// A call that makes several commits, of which one fails or does not answer, is done once when it
+// is repeated, and answers as if it was made once.
+func TestHalfABatchIsDoneOnceWhenItIsRepeated(t *testing.T) {
+	for _, done := range []bool{false, true} {
+		for failing := 1; failing <= 4; failing++ {
+			t.Run(fmt.Sprintf("commit %d fails, done: %t", failing, done), func(t *testing.T) { halfABatch(t, failing, done) })
+		}
+	}
+}
+
+func halfABatch(t *testing.T, failing int, done bool) {
+	s, now := newShelf(), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	flaky := &halfway{driver: driver{s}, done: done}
+	one := openOn(t, flaky, storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute})
+	const many = 400 // cells, of which a shelf takes some 120 at once
+	newID := func() job.ID {
+		id, _ := job.NewID(now, rand.Reader)
+		return id
+	}
+	var jobs []*store.Job
+	for len(jobs) < many {
+		var list []store.PutJob
+		for range store.PutMax {
+			documents, err := job.Decode("job.yaml", fmt.Appendf(nil, "name: j%d\nschedule: {every: 1h}\nrun: {shell: 'true'}", len(jobs)+len(list)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, store.PutJob{Definition: documents[0].Job, Actor: "ann"})
+		}
+		made, err := one.PutJobs(t.Context(), list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs = append(jobs, made...)
+	}
+	node, err := one.Join(t.Context(), store.Session{ID: newID(), Node: "n", Machine: "m", Roles: []string{store.RoleWorker}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// repeated makes a call until it answers, of which a commit fails once.
+	repeated := func(what string, call func() error) {
+		t.Helper()
+		flaky.in = failing
+		if err := call(); !errors.Is(err, store.ErrAway) {
+			t.Fatalf("%s: got %v, want %v", what, err, store.ErrAway)
+		}
+		if err := call(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	var items []store.PlanItem
+	var attempts []store.Attempt
+	for _, j := range jobs {
+		at := j.Cursor.Add(time.Second)
+		run := store.NewRun{ID: newID(), Session: node.ID, Node: "n", Scheduled: at, Due: at, Shards: 1}
+		items = append(items, store.PlanItem{Job: j.Definition.UID, Epoch: j.Definition.Epoch, From: j.Cursor, To: at, Runs: []store.NewRun{run}})
+		attempts = append(attempts, store.Attempt{Job: j.Definition.UID, Run: run.ID, Number: 1, Token: newID()})
+	}
+	repeated("plan", func() error {
+		outcomes, _, err := one.Plan(t.Context(), node.ID, items)
+		for i, o := range outcomes {
+			if err == nil && o != store.Planned {
+				t.Errorf("item %d is planned with outcome %d", i, o)
+			}
+		}
+		return err
+	})
+	now = now.Add(time.Second)
+	repeated("claim", func() error {
+		outcomes, err := one.Claim(t.Context(), node.ID, attempts)
+		for i, o := range outcomes {
+			if err == nil && o.Verdict != store.Started {
+				t.Errorf("attempt %d is claimed with verdict %d: %s", i, o.Verdict, o.Reason)
+			}
+		}
+		return err
+	})
+	var results []store.Result
+	for _, a := range attempts {
+		results = append(results, store.Result{Attempt: a, Started: now, Ended: now, Outcome: job.OutcomeSucceeded})
+	}
+	repeated("finish", func() error {
+		outcomes, err := one.Finish(t.Context(), node.ID, results)
+		for i, o := range outcomes {
+			if err == nil && !o.Accepted {
+				t.Errorf("result %d is refused", i)
+			}
+		}
+		return err
+	})
+	for _, a := range attempts {
+		list, err := one.AttemptsOf(t.Context(), a.Run)
+		if err != nil || len(list) != 1 || list[0].Attempt.Outcome != job.OutcomeSucceeded {
+			t.Fatalf("run %s has the records %+v, %v", a.Run, list, err)
+		}
+	}
+	left, err := one.ListActive(t.Context(), store.ActiveQuery{Limit: many})
+	if err != nil || len(left) > 0 {
+		t.Errorf("%d runs have not ended, %v", len(left), err)
+	}
+}
+
+// halfway is a driver of which one commit fails, before or after it is done.
+type halfway struct {
+	driver
+	in   int // after so many commits of cells
+	done bool
+}
+
+func (d *halfway) Commit(ctx context.Context, txn *replica.Txn) (int64, bool, error) {
+	d.in--
+	if d.in != 0 {
+		return d.driver.Commit(ctx, txn)
+	}
+	if d.done {
+		if _, _, err := d.driver.Commit(ctx, txn); err != nil {
+			return 0, false, err
+		}
+	}
+	return 0, false, fmt.Errorf("%w: the answer is lost", store.ErrAway)
+}
+
+// A step about several jobs is one commit, whatever else it has read.
+func TestJobsThatArePutTogetherAreOneCommit(t *testing.T) {
+	s, now := newShelf(), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	counted := &counting{driver: driver{s}}
+	one := openOn(t, counted, storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute})
+	put := func(from string, follows string) []store.PutJob {
+		var list []store.PutJob
+		for i := range store.PutMax {
+			text := fmt.Sprintf("name: %s%d\nrun: {shell: 'true'}\nschedule: {every: 1h}", from, i)
+			if follows != "" {
+				text = fmt.Sprintf("name: %s%d\nrun: {shell: 'true'}\nschedule: {on: [%s%d, missing%d]}", from, i, follows, i, i)
+			}
+			documents, err := job.Decode("job.yaml", []byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, store.PutJob{Definition: documents[0].Job, Actor: "ann"})
+		}
+		return list
+	}
+	for _, list := range [][]store.PutJob{put("up", ""), put("down", "up")} {
+		counted.cells = 0
+		if _, err := one.PutJobs(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		if counted.cells != 1 {
+			t.Errorf("%s and others: %d commits, want 1", list[0].Definition.Name, counted.cells)
+		}
+	}
+	// One that does not fit is refused as a whole.
+	small := openOn(t, &counting{driver: driver{s}, size: 8 << 10}, storetest.Options{Now: func() time.Time { return now }, LookAhead: time.Minute})
+	if _, err := small.PutJobs(t.Context(), put("late", "")); !errors.Is(err, store.ErrTooMany) {
+		t.Errorf("got %v, want %v", err, store.ErrTooMany)
+	}
+	if j, err := small.Job(t.Context(), "default", "late0"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("a part of it was made: %v, %v", j, err)
+	}
+}
+
+// counting is a driver that counts the commits which write cells.
+type counting struct {
+	driver
+	cells, size int
+}
+
+func (d *counting) Bounds() (compares, size int) {
+	compares, size = d.driver.Bounds()
+	return compares, cmp.Or(d.size, size)
+}
+
+func (d *counting) Commit(ctx context.Context, txn *replica.Txn) (int64, bool, error) {
+	if slices.ContainsFunc(txn.Puts, func(p replica.Pair) bool { return strings.HasPrefix(p.Key, replica.Copied+"c/") }) {
+		d.cells++
+	}
+	return d.driver.Commit(ctx, txn)
 }

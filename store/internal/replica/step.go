@@ -32,7 +32,7 @@ func (b *Backend) Step(ctx context.Context, o *ledger.Order, decide func(ledger.
 	if err := b.whole(); err != nil {
 		return err
 	}
-	t := &tx{b: b, ctx: ctx, reads: map[string]int64{}}
+	t := &tx{b: b, ctx: ctx, reads: map[string]int64{}, whole: o.Items > 1 && !o.Parts}
 	if err := decide(t); err != nil {
 		return cmp.Or(t.confirm(ctx), err)
 	}
@@ -82,8 +82,10 @@ type tx struct {
 	// one was read twice with different ones.
 	reads   map[string]int64
 	changed bool
-	now     time.Time // of the step
-	commit  *commit
+	// whole is set for a step about several items that must not be divided.
+	whole  bool
+	now    time.Time // of the step
+	commit *commit
 }
 
 // confirm returns ledger.ErrAgain if something that the step has read is another by now, and
