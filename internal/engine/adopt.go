@@ -111,6 +111,7 @@ func (b *Batch) unfinishedRuns(uid job.ID) (list []store.Run) {
 }
 
 func (b *Batch) kept() Kept {
+	b.missing(b.handovers.hasLast, "the last number", "")
 	k := Kept{
 		Calendars: maps.Clone(b.allCalendars()), Pools: maps.Clone(b.allPools()), Channels: maps.Clone(b.allChannels()), Drains: maps.Clone(b.drains()),
 		Tokens: map[string]store.Token{}, Sessions: map[job.ID]store.Session{}, Over: maps.Clone(b.facts.over),
@@ -202,7 +203,7 @@ func (o *Adopt) may() bool {
 }
 
 func (o *Adopt) cell(b *Batch, c *Adopted) error {
-	timing, err := TimingText(c.Document.Filled, b.calendar)
+	timing, err := TimingText(c.Document.Filled, b.calendarsOf(c.Document))
 	if err != nil {
 		return fmt.Errorf("job %s: %w", c.Job.FullName(), err)
 	}

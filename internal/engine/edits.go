@@ -43,7 +43,7 @@ func (o *PutJobs) Decide(b *Batch) error {
 	timings := make([]string, len(o.List))
 	for i, d := range o.Documents {
 		var err error
-		if timings[i], err = TimingText(d.Filled, b.calendar); err != nil {
+		if timings[i], err = TimingText(d.Filled, b.calendarsOf(d)); err != nil {
 			return &store.ItemError{Item: i, Err: fmt.Errorf("put job %s: %w", d.Filled.FullName(), err)}
 		}
 		put := o.List[i]
@@ -139,12 +139,12 @@ func (o *PutCalendar) Decide(b *Batch) error {
 		if j.Deleted {
 			continue
 		}
-		timing, err := TimingText(j.Document.Filled, b.calendar)
+		timing, err := TimingText(j.Document.Filled, b.calendarsOf(j.Document))
 		if err != nil {
 			return fmt.Errorf("put calendar %s: %w", full, err)
 		}
 		j.Document = j.Document.with(func(d *Document) { d.Timing = timing })
-		b.Reschedule(j, j.Document.Filled, b.calendar, WhyCalendar(full, o.Actor))
+		b.Reschedule(j, j.Document.Filled, b.calendarsOf(j.Document), WhyCalendar(full, o.Actor))
 	}
 	b.done.Calendars = append(b.done.Calendars, put)
 	b.Audit(o.Actor, "calendar."+createOrChange(old == nil), full, put.Version, Differences(old, put)...)
@@ -380,6 +380,12 @@ func (b *Batch) follows(full string) ([]string, error) {
 
 func (b *Batch) calendar(namespace, name string) *job.Calendar {
 	return b.facts.calendars[namespace+"/"+name]
+}
+
+// calendarsOf returns what finds the calendars that a document names.
+func (b *Batch) calendarsOf(d *Document) job.Calendars {
+	b.missing(len(d.Calendars) == 0 || b.facts.hasCalendars, "the calendars of job", d.Filled.FullName())
+	return b.calendar
 }
 
 func (b *Batch) allCalendars() map[string]*job.Calendar {

@@ -174,6 +174,7 @@ func (b *Batch) handOver(session job.ID, given *store.Handover) store.HandedOver
 
 // openHandovers returns those of a run that have not ended, by number.
 func (b *Batch) openHandovers(m *member) (list []*store.Handover) {
+	b.missing(!isHandedOver(&m.Run) || b.handovers.ofRun[m.ID], "the handovers of run", m.ID)
 	for _, number := range slices.Sorted(maps.Keys(b.handovers.byNumber)) {
 		if h := b.handovers.byNumber[number]; h.Attempt.Run == m.ID && !h.IsOver() {
 			list = append(list, h)

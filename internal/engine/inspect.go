@@ -107,7 +107,9 @@ func (o *Inspect) damage(check, object, found, mend string, fix func()) {
 
 func (o *Inspect) job(b *Batch, j *Job) error {
 	full := "job " + j.FullName()
-	if uid := b.facts.names[j.FullName()]; uid != j.UID {
+	uid, known := b.facts.names[j.FullName()]
+	b.missing(known, "the job named", j.FullName())
+	if uid != j.UID {
 		found := "its name leads nowhere"
 		if !uid.IsZero() {
 			found = fmt.Sprintf("its name leads to another job, %s, than itself, %s", uid, j.UID)
@@ -123,6 +125,7 @@ func (o *Inspect) job(b *Batch, j *Job) error {
 	}
 	const anew = "write a new version of it that says the same"
 	for _, up := range Follows(j.Document.Filled) {
+		b.missing(b.facts.upstreams[up], "who follows job", up)
 		if !slices.Contains(b.followers[up], j) {
 			o.damage(CheckIndexes, full, fmt.Sprintf("it follows job %s, whose end does not start it", up), anew, rewrite)
 		}
@@ -132,7 +135,7 @@ func (o *Inspect) job(b *Batch, j *Job) error {
 			o.damage(CheckIndexes, full, fmt.Sprintf("it names calendar %s, whose changes do not reach it", calendar), anew, rewrite)
 		}
 	}
-	if timing, err := TimingText(j.Document.Filled, b.calendar); err == nil && timing != j.Document.Timing {
+	if timing, err := TimingText(j.Document.Filled, b.calendarsOf(j.Document)); err == nil && timing != j.Document.Timing {
 		o.damage(CheckFeed, full, "planners go by another schedule than its definition has", anew, rewrite)
 	}
 	o.runs(b, j)
@@ -213,6 +216,7 @@ func (b *Batch) unfinishedInOrder(uid job.ID) []*member {
 
 // finalRecord returns the record that has ended a run, nil if there is none.
 func (b *Batch) finalRecord(run job.ID) *store.Record {
+	b.missing(b.facts.records[run], "the records of run", run)
 	for key, r := range b.recordsOf(run) {
 		if key.run == run && r.Final {
 			return r
@@ -241,7 +245,7 @@ func (o *Inspect) cursor(b *Batch, j *Job) error {
 			if j.Floor.After(b.now) {
 				j.Floor = b.now
 			}
-			b.Reschedule(j, j.Document.Filled, b.calendar, "belfry store check moved the cursor back")
+			b.Reschedule(j, j.Document.Filled, b.calendarsOf(j.Document), "belfry store check moved the cursor back")
 		})
 	}
 	return nil

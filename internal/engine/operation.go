@@ -335,6 +335,7 @@ func (o *Reap) Decide(b *Batch) error {
 	if err != nil {
 		return err
 	}
+	b.missing(b.facts.judges, "sessions", "that may end")
 	for _, a := range o.Attempts {
 		b.Reap(reaper, a)
 	}
@@ -425,7 +426,7 @@ func (o *Tidy) Decide(b *Batch) error {
 				return err
 			}
 		} else if !j.Deleted {
-			b.Unpause(j, j.Document.Filled, b.calendar)
+			b.Unpause(j, j.Document.Filled, b.calendarsOf(j.Document))
 		}
 	}
 	return nil

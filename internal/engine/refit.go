@@ -39,7 +39,7 @@ func (o *Refit) Decide(b *Batch) error {
 		}
 		b.Refit(j)
 		if b.saveJob(j); !SameOccurrences(was, j.Document.Timing) {
-			b.Reschedule(j, j.Document.Filled, b.calendar, WhyDefaults(was, j.Document.Timing))
+			b.Reschedule(j, j.Document.Filled, b.calendarsOf(j.Document), WhyDefaults(was, j.Document.Timing))
 		}
 	}
 	return nil
@@ -47,7 +47,7 @@ func (o *Refit) Decide(b *Batch) error {
 
 // retime makes the text of a job that decides when it is due.
 func (b *Batch) retime(j *Job) error {
-	timing, err := TimingText(j.Document.Filled, b.calendar)
+	timing, err := TimingText(j.Document.Filled, b.calendarsOf(j.Document))
 	if err != nil {
 		return fmt.Errorf("job %s: %w", j.FullName(), err)
 	}
@@ -81,7 +81,7 @@ func (o *Restart) Decide(b *Batch) error {
 		if err := b.retime(j); err != nil {
 			return err
 		}
-		b.Reschedule(j, j.Document.Filled, b.calendar, WhyRestored)
+		b.Reschedule(j, j.Document.Filled, b.calendarsOf(j.Document), WhyRestored)
 	}
 	for i := range o.Runs {
 		r := &o.Runs[i]

@@ -346,20 +346,26 @@ func TestAFullDatabaseTakesNoMoreJobs(t *testing.T) {
 		}
 		return nil
 	}
-	if err := fill(232); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "jobs are refused", func() bool { return errors.Is(tryPut(t.Context(), s, "b", "1h"), store.ErrNoSpace) })
 	about, err := Check(t.Context(), addressOf(own))
-	if err != nil || !about.NearlyFull() || about.Full {
-		t.Errorf("got %+v, %v", about, err)
-	}
-	a, err := s.Job(t.Context(), "default", "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.DeleteJob(t.Context(), store.DeleteJob{UID: a.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}); err != nil {
-		t.Errorf("a job is not deleted although there is some room: %v", err)
+	if about.Quota > 0 { // servers before 3.6 do not tell it
+		if err := fill(232); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "jobs are refused", func() bool { return errors.Is(tryPut(t.Context(), s, "b", "1h"), store.ErrNoSpace) })
+		about, err := Check(t.Context(), addressOf(own))
+		if err != nil || !about.NearlyFull() || about.Full {
+			t.Errorf("got %+v, %v", about, err)
+		}
+		a, err := s.Job(t.Context(), "default", "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.DeleteJob(t.Context(), store.DeleteJob{UID: a.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}); err != nil {
+			t.Errorf("a job is not deleted although there is some room: %v", err)
+		}
 	}
 	if err := fill(400); err == nil {
 		t.Fatal("the quota is not reached")
