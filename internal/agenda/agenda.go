@@ -10,6 +10,7 @@
 package agenda
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -48,6 +49,7 @@ type Item[P any] struct {
 	// says so has come. It is looked for then.
 	again    bool
 	answered time.Duration // when its claim was
+	edits    int           // how often jobs were known to have changed when its claim was made
 	// handedOver is set when the store was asked to note that a receiver outside of Belfry does the work.
 	handedOver bool
 }
@@ -61,8 +63,18 @@ const (
 	Claiming       // a claim is in flight, or its answer was lost
 	Claimed
 	Running
-	Ended // its result is being reported
+	Ended   // its result is being reported
+	Carried // it continues without this program
 )
+
+// Attempts returns the attempts of items.
+func Attempts[P any](items []*Item[P]) []store.Attempt {
+	list := make([]store.Attempt, len(items))
+	for i, it := range items {
+		list[i] = it.Attempt
+	}
+	return list
+}
 
 // Wake is what the caller is to do sooner than it would.
 type Wake uint8
@@ -73,6 +85,7 @@ const (
 	WakeStarts                  // Starts may return some
 	WakeLook                    // runs may be due in a moment: look for them
 	WakeReader                  // there is little left to claim: read on
+	WakeHeed                    // something was cancelled or changed
 )
 
 // Agenda is the mind of a worker. Use New. Its times are those of the monotonic clock, since
@@ -99,11 +112,22 @@ type Agenda[P any] struct {
 	claimedSince          int  // runs, since the reader was last woken for them
 	busy                  int  // items that take capacity: claimed, running, or with a result to report
 	asked, asking         int  // those of them whose claim has no answer yet, and is in flight just now
-	leaving, stuck        bool
-	lead                  Lead
-	clock                 Clock
-	forgotten             int // how often the clock was forgotten
-	wake                  Wake
+	leaving               bool
+	// stuck is set while results are not taken, full if that is because the store has no space,
+	// and noRoom while claims are refused for that.
+	stuck, full, noRoom bool
+	made                int // claims, since it was last asked
+	edits               int // how often jobs are known to have changed
+	// hints are those that were not looked for yet, and heeds those that were not heeded.
+	hints, heeds store.Hint
+	// backlogAt is when all that is overdue is to be read again, if there is plenty to do, and
+	// read how far ahead ready runs were read.
+	backlogAt time.Duration
+	read      store.RunRef
+	lead      Lead
+	clock     Clock
+	forgotten int // how often the clock was forgotten
+	wake      Wake
 }
 
 // New returns the agenda of a worker that runs at most so many attempts at once. laneOf
@@ -173,9 +197,37 @@ func (a *Agenda[P]) Leave() { a.leaving = true }
 // IsLeaving reports whether Leave was called.
 func (a *Agenda[P]) IsLeaving() bool { return a.leaving }
 
-// Stick says whether results are not taken: what has ended holds its slot until then, so that
-// nothing is claimed before.
-func (a *Agenda[P]) Stick(yes bool) { a.stuck = yes }
+// Left returns how many attempts a worker that leaves waits for, of which so many have ended and
+// are not reported. It does not wait for a store without space for claims or results.
+func (a *Agenda[P]) Left(unreported int) int {
+	left := a.busy
+	if a.noRoom {
+		left -= a.asked
+	}
+	if a.full && left == unreported {
+		return 0
+	}
+	return left
+}
+
+// Reports says how a report of results went. While they are not taken, what has ended holds its
+// slot, so that nothing is claimed.
+func (a *Agenda[P]) Reports(err error) {
+	a.stuck, a.full = err != nil, errors.Is(err, store.ErrNoSpace)
+}
+
+// Made returns how many claims were made since it was last called.
+func (a *Agenda[P]) Made() int {
+	made := a.made
+	a.made = 0
+	return made
+}
+
+// Recalled reports whether jobs have changed since the claims of a batch were made: what was claimed
+// may be outdated.
+func (a *Agenda[P]) Recalled(batch []*Item[P]) bool {
+	return slices.ContainsFunc(batch, func(it *Item[P]) bool { return it.edits != a.edits })
+}
 
 // Hold takes runs into memory and returns false when there is no more room. read is when the
 // reading of them began.
@@ -245,7 +297,7 @@ func (a *Agenda[P]) drop(it *Item[P]) {
 	a.forget(it)
 	a.free = append(a.free, it.handle)
 	if it.again {
-		a.wake |= WakeLook // it may be due in a moment
+		a.Hint(store.HintPlaced) // it may be due in a moment
 	}
 }
 
@@ -319,9 +371,9 @@ func (a *Agenda[P]) Claims(elapsed time.Duration, enter func(choose func(busy Se
 		batch, within = a.take(most, room, busy, newToken)
 		return within
 	})
+	a.sent(batch)
 	if len(batch) > 0 {
 		a.inFlight++
-		a.asking += len(batch)
 		a.claimedSince += len(batch)
 		if a.claimedSince >= PageSize && a.pending.len() < store.MaxBatch {
 			a.claimedSince = 0
@@ -403,8 +455,17 @@ func (a *Agenda[P]) Reserve(runs []store.ReadyRun, newToken func() (job.ID, erro
 	}
 	a.busy += len(batch)
 	a.asked += len(batch)
-	a.asking += len(batch)
+	a.sent(batch)
 	return batch
+}
+
+// sent notes that claims are made.
+func (a *Agenda[P]) sent(batch []*Item[P]) {
+	a.asking += len(batch)
+	a.made += len(batch)
+	for _, it := range batch {
+		it.edits = a.edits
+	}
 }
 
 // Stall says that a call has failed: until Done no other is made, since nothing helps but time.
@@ -412,8 +473,9 @@ func (a *Agenda[P]) Stall() { a.refused = true }
 
 // Refused takes a batch back whose claim has failed. The runs may be ours: they are asked for
 // again, with the same tokens.
-func (a *Agenda[P]) Refused(batch []*Item[P]) {
+func (a *Agenda[P]) Refused(batch []*Item[P], err error) {
 	a.asking -= len(batch)
+	a.noRoom = errors.Is(err, store.ErrNoSpace)
 	a.Stall()
 	for _, it := range batch {
 		it.planned = false
@@ -433,6 +495,7 @@ func (a *Agenda[P]) Done() {
 // their start. It uses the memory of the batch.
 func (a *Agenda[P]) Answered(batch []*Item[P], outcomes []store.ClaimOutcome, sent, answered time.Duration) (started []*Item[P]) {
 	a.asking -= len(batch)
+	a.noRoom = false
 	if len(batch) > 0 && !batch[0].planned { // a plan takes longer
 		a.lead.measured(answered-sent, len(batch), answered)
 	}
@@ -513,11 +576,19 @@ func (a *Agenda[P]) Starts(elapsed time.Duration) (begin []*Item[P], wait time.D
 	return nil, wait
 }
 
-// Release gives back an item that is claimed and has not started, and reports whether it was.
-func (a *Agenda[P]) Release(it *Item[P]) bool {
-	if it.State != Claimed || !a.Holds(it) {
-		return false
+// Release gives back those of some items that are claimed, have not started and are chosen, and
+// returns them: the store is to be told.
+func (a *Agenda[P]) Release(items []*Item[P], choose func(*Item[P]) bool) (released []*Item[P]) {
+	for _, it := range items {
+		if it.State == Claimed && a.Holds(it) && choose(it) {
+			a.giveBack(it)
+			released = append(released, it)
+		}
 	}
+	return released
+}
+
+func (a *Agenda[P]) giveBack(it *Item[P]) {
 	a.forget(it)
 	if len(a.givenBack) >= HeldMax {
 		clear(a.givenBack) // a claim in vain does no harm
@@ -525,7 +596,6 @@ func (a *Agenda[P]) Release(it *Item[P]) bool {
 	a.givenBack[it.Ready.ID] = it.answered
 	a.busy--
 	a.wake |= WakeClaims
-	return true
 }
 
 // HandOver says that the store is asked to note that a receiver outside of Belfry does the work of an item
@@ -589,7 +659,7 @@ func (a *Agenda[P]) Forgotten() int { return a.forgotten }
 // forward: a clock that was put back needs others. What is claimed stays: it goes by the
 // monotonic clock.
 func (a *Agenda[P]) ForgetClock() {
-	a.clock = Clock{}
+	a.clock, a.read = Clock{}, store.RunRef{}
 	a.forgotten++
 	a.due, a.instants, a.collected = timer.Queue{}, timer.Queue{}, 0
 	clear(a.herds)
@@ -601,9 +671,9 @@ func (a *Agenda[P]) ForgetClock() {
 	}
 }
 
-// Running returns the items that run.
-func (a *Agenda[P]) Running() (list []*Item[P]) {
-	a.Items(Running, func(it *Item[P]) { list = append(list, it) })
+// All returns the items in a state, in the same order for the same history.
+func (a *Agenda[P]) All(s State) (list []*Item[P]) {
+	a.Items(s, func(it *Item[P]) { list = append(list, it) })
 	return list
 }
 

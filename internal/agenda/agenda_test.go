@@ -1,6 +1,7 @@
 package agenda
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -50,6 +51,11 @@ func (r *rig) answer(batch []*Item[int], elapsed time.Duration, verdict store.Ve
 	r.Done()
 }
 
+// release reports whether an item is given back that is chosen.
+func (r *rig) release(it *Item[int]) bool {
+	return len(r.Release([]*Item[int]{it}, func(*Item[int]) bool { return true })) == 1
+}
+
 func (r *rig) claimsNone(elapsed time.Duration, why string) {
 	r.t.Helper()
 	if batch, _ := r.claimAt(elapsed); len(batch) != 0 {
@@ -96,7 +102,7 @@ func TestUnansweredClaimIsRepeatedUnderItsToken(t *testing.T) {
 	r.Hold([]store.ReadyRun{run(1, 0)}, 0)
 	batch, _ := r.claimAt(0)
 	token := batch[0].Attempt.Token
-	r.Refused(batch)
+	r.Refused(batch, errors.New("away"))
 	r.claimsNone(time.Millisecond, "before the rest after a failure is over")
 	r.Done()
 	if batch, _ = r.claimAt(time.Second); len(batch) != 1 || batch[0].Attempt.Token != token {
@@ -121,9 +127,9 @@ func TestClaimsStayWithinCapacity(t *testing.T) {
 	if r.Wakes()&WakeClaims == 0 {
 		t.Error("a report does not wake the claims")
 	}
-	r.Stick(true)
+	r.Reports(errors.New("away"))
 	r.claimsNone(2*time.Millisecond, "while results are not taken")
-	r.Stick(false)
+	r.Reports(nil)
 	if batch, _ = r.claimAt(3 * time.Millisecond); len(batch) != 1 || batch[0].Ready.ID != (job.ID{3}) {
 		t.Errorf("with room for one, %d claims are made", len(batch))
 	}
@@ -148,14 +154,14 @@ func TestReleasedRunDoesNotStart(t *testing.T) {
 	batch, _ := r.claimAt(ahead)
 	items := append([]*Item[int](nil), batch...)
 	r.answer(batch, ahead, store.Started)
-	if !r.Release(items[0]) || r.Release(items[0]) {
+	if !r.release(items[0]) || r.release(items[0]) {
 		t.Error("a claimed run is released once")
 	}
 	begin, _ := r.Starts(time.Second)
 	if len(begin) != 1 || begin[0] != items[1] {
 		t.Fatalf("%d start, not the other one alone", len(begin))
 	}
-	if r.Release(items[1]) {
+	if r.release(items[1]) {
 		t.Error("a run that has started is released")
 	}
 }
@@ -172,7 +178,7 @@ func TestReconcileComparesStoreAndWorker(t *testing.T) {
 		{Run: job.Run{ID: job.ID{9}, JobUID: job.ID{109}, Attempt: 3}, Token: job.ID{99}},
 	}
 	var cancelled, taken []*Item[int]
-	unknown := r.Compare(mine, r.Running(), func(it *Item[int], _ *store.Run) { cancelled = append(cancelled, it) }, func(it *Item[int]) { taken = append(taken, it) })
+	unknown := r.Compare(mine, r.All(Running), func(it *Item[int], _ *store.Run) { cancelled = append(cancelled, it) }, func(it *Item[int]) { taken = append(taken, it) })
 	if len(unknown) != 1 || unknown[0] != (store.Attempt{Job: job.ID{109}, Run: job.ID{9}, Number: 3, Token: job.ID{99}}) {
 		t.Errorf("unknown here are %+v", unknown)
 	}
@@ -221,7 +227,7 @@ func TestReleasedRunIsNotTakenFromAStaleRead(t *testing.T) {
 	batch, _ := r.claimAt(990 * time.Millisecond)
 	it := batch[0]
 	r.answer(batch, 990*time.Millisecond, store.Started)
-	if !r.Release(it) {
+	if !r.release(it) {
 		t.Fatal("it is not given back")
 	}
 	r.Hold([]store.ReadyRun{one}, 990*time.Millisecond)
@@ -256,13 +262,13 @@ func TestRunsOfAPlanAreReservedOnceWithinCapacity(t *testing.T) {
 	if begin, _ := r.Starts(time.Minute); len(begin) != 1 {
 		t.Errorf("%d have started", len(begin))
 	}
-	r.Refused(batch[1:2])
+	r.Refused(batch[1:2], errors.New("away"))
 	r.refused = false
 	again, _ := r.claimAt(2 * time.Second)
 	if len(again) != 1 || again[0].Attempt.Token != batch[1].Attempt.Token {
 		t.Errorf("after an answer that was lost these are claimed: %+v", again)
 	}
-	r.Stick(true)
+	r.Reports(errors.New("away"))
 	if more := reserve(run(7, 0)); len(more) != 0 {
 		t.Error("runs are reserved while results are not taken")
 	}

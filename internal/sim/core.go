@@ -274,7 +274,7 @@ func (c *Core) editLater() {
 		}
 		for _, n := range c.nodes {
 			if !c.chance(200) {
-				n.later(n.delay(), n.recall)
+				n.later(n.delay(), n.edited)
 			}
 		}
 		c.editLater()

@@ -17,18 +17,16 @@ import (
 const (
 	renewEvery     = 2 * time.Second
 	planEvery      = 5 * time.Second
-	lookEvery      = 4 * time.Second
+	lookEvery      = 2 * time.Second
 	stealEvery     = 4 * time.Second
 	reconcileEvery = 6 * time.Second
 	tidyEvery      = 15 * time.Second
 	placeEvery     = 8 * time.Second
 
-	stealAfter  = time.Second
-	fenceMargin = 3 * time.Second
+	stealAfter = time.Second
 	// callTimeout is how long a node waits for an answer.
 	callTimeout = 3 * time.Second
 	retryEvery  = time.Second
-	window      = 7 * time.Second
 	// capacity is how many attempts a node may run.
 	capacity = 20
 )
@@ -103,7 +101,7 @@ func (n *model) kill() {
 	}
 	n.up = false
 	n.life++
-	for _, it := range n.mind.Running() {
+	for _, it := range n.mind.All(agenda.Running) {
 		it.With.seen.Ended, it.With.seen.Outcome = n.core.now, job.OutcomeLost
 	}
 	n.inbox = nil
@@ -115,7 +113,7 @@ func (n *model) freeze() {
 		return
 	}
 	n.frozen = n.core.now
-	for _, it := range n.mind.Running() {
+	for _, it := range n.mind.All(agenda.Running) {
 		if it.With.seen.Frozen.IsZero() {
 			it.With.seen.Frozen = n.core.now
 		}
@@ -124,7 +122,7 @@ func (n *model) freeze() {
 
 // wakeEvidence notes when what was frozen went on.
 func (n *model) wakeEvidence() {
-	for _, it := range n.mind.Running() {
+	for _, it := range n.mind.All(agenda.Running) {
 		it.With.seen.Woken = n.core.now
 	}
 	n.frozen = time.Time{}

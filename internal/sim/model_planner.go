@@ -153,14 +153,16 @@ func (n *model) send(b *timetable.Batch, now time.Time) {
 	var claims []store.ClaimOutcome
 	n.call(func() (err error) {
 		outcomes, claims, err = n.core.store.Plan(context.Background(), session, b.Items)
-		n.planLate(session, b.Items)
+		if len(claimed) == 0 {
+			n.planLate(session, b.Items)
+		}
 		return err
 	}, func(err error) {
 		if session == n.session && len(claimed) > 0 {
 			if err == nil {
 				n.took(claimed, claims, sent)
 			} else {
-				mind.Refused(claimed) // they are asked for by claims
+				mind.Refused(claimed, err) // they are asked for by claims
 			}
 			n.act()
 		}
@@ -178,7 +180,7 @@ func (n *model) send(b *timetable.Batch, now time.Time) {
 	})
 }
 
-// planLate lets a plan arrive once more, late; its answer is dropped.
+// planLate lets a plan that claims nothing arrive once more, late; its answer is dropped.
 func (n *model) planLate(session job.ID, items []store.PlanItem) {
 	if n.core.calm || !n.core.chance(50) {
 		return

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/agenda"
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -72,7 +73,7 @@ func (n *model) reapThese(lost []store.Attempt, then func(error)) {
 
 // over begins another session: the store has said that this one is over.
 func (n *model) over() {
-	for _, it := range n.mind.Running() {
+	for _, it := range n.mind.All(agenda.Running) {
 		n.end(it, job.OutcomeLost)
 	}
 	n.giveBack()

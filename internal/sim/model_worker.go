@@ -46,34 +46,67 @@ func (n *model) look() {
 	if n.session.IsZero() || n.leaving {
 		return
 	}
-	session, until, began, asked := n.session, n.core.now.Add(window), n.elapsed(), n.mind.Forgotten()
-	var runs []store.ReadyRun
+	session, asked := n.session, n.mind.Forgotten()
 	var theirs time.Time
-	n.once(errandLook, func() (err error) {
-		theirs = n.core.now
-		runs, err = n.core.store.Ready(context.Background(), session, store.RunRef{}, until, 1000)
-		return err
-	}, func(err error) {
+	n.once(errandLook, func() error { theirs = n.core.now; return nil }, func(err error) {
 		if err == nil && session == n.session {
 			n.mind.Sample(theirs, n.elapsed(), asked)
+			n.read(n.mind.Looks(n.elapsed()), 0)
+		}
+	})
+}
+
+// hinted reads what hints are about.
+func (n *model) hinted() {
+	if n.session.IsZero() || n.leaving {
+		return
+	}
+	windows, hint := n.mind.Hinted(n.elapsed())
+	n.read(windows, hint)
+}
+
+// read reads what is assigned to the node, one window after the other. Without an answer a hint is
+// given again.
+func (n *model) read(windows []agenda.Window, hint store.Hint) {
+	if len(windows) == 0 {
+		return
+	}
+	session, mind, began, w := n.session, n.mind, n.elapsed(), windows[0]
+	var runs []store.ReadyRun
+	n.call(func() (err error) {
+		runs, err = n.core.store.Ready(context.Background(), session, w.After, w.Until, agenda.PageSize)
+		return err
+	}, func(err error) {
+		switch {
+		case session != n.session:
+		case err != nil:
+			mind.Hint(hint)
+			n.act()
+		default:
+			mind.Saw(w, began, n.elapsed())
 			n.hold(runs, began)
+			n.read(windows[1:], hint)
 		}
 	})
 }
 
 // steal looks for what others have left lying.
 func (n *model) steal() {
-	if n.session.IsZero() || n.leaving || n.mind.Room() == 0 {
+	if n.session.IsZero() || n.leaving {
 		return
 	}
-	session, before, began := n.session, n.core.now.Add(-stealAfter), n.elapsed()
+	now, room := n.mind.Overdue(n.elapsed())
+	if room == 0 {
+		return
+	}
+	session, began := n.session, n.elapsed()
 	var runs []store.ReadyRun
 	n.once(errandSteal, func() (err error) {
-		runs, err = n.core.store.Overdue(context.Background(), before, store.RunRef{}, 1000)
+		runs, err = n.core.store.Overdue(context.Background(), now.Add(-stealAfter), store.RunRef{}, agenda.PageSize)
 		return err
 	}, func(err error) {
 		if err == nil && session == n.session {
-			n.hold(runs[:min(len(runs), n.mind.Room())], began)
+			n.hold(runs[:min(len(runs), room)], began)
 		}
 	})
 }
@@ -111,7 +144,11 @@ func (n *model) act() {
 		n.starts()
 	}
 	if wake&agenda.WakeLook != 0 {
-		n.later(n.delay(), n.look)
+		n.later(n.delay(), n.hinted)
+	}
+	if wake&agenda.WakeHeed != 0 {
+		n.mind.Heeds()
+		n.release(n.mind.All(agenda.Claimed), n.changed)
 	}
 }
 
@@ -147,10 +184,7 @@ func (n *model) claims() {
 // claim claims runs, with the same tokens again when the answer was lost.
 func (n *model) claim(batch []*held) {
 	session, mind, sent := n.session, n.mind, n.elapsed()
-	attempts := make([]store.Attempt, len(batch))
-	for i, it := range batch {
-		attempts[i] = it.Attempt
-	}
+	attempts := agenda.Attempts(batch)
 	var out []store.ClaimOutcome
 	n.call(func() (err error) { out, err = n.core.store.Claim(context.Background(), session, attempts); return err }, func(err error) {
 		if session != n.session {
@@ -163,7 +197,7 @@ func (n *model) claim(batch []*held) {
 			}
 		}
 		if err != nil {
-			mind.Refused(batch)
+			mind.Refused(batch, err)
 			n.later(retryEvery, func() {
 				if session == n.session {
 					mind.Done()
@@ -198,14 +232,16 @@ func (n *model) claimLate(a store.Attempt) {
 func (n *model) took(batch []*held, out []store.ClaimOutcome, sent time.Duration) {
 	for i, it := range batch {
 		if o := &out[i]; o.Verdict == store.Started {
-			it.With = claimed{mind: n.mind, run: &o.Run, job: o.Job, fence: fenceOf(o)}
+			it.With = claimed{mind: n.mind, run: &o.Run, job: o.Job, fence: agenda.FenceOf(o.Job.Filled, &o.Run)}
 		}
 	}
 	answered := n.elapsed()
 	started := n.mind.Answered(batch, out, sent, answered)
 	n.mind.Prepared(started)
-	n.release(started, func(*held) bool {
-		return n.leaving || !n.core.calm && n.core.chance(50) // as when a job was changed
+	recalled := n.mind.Recalled(started)
+	n.release(started, func(it *held) bool {
+		version := engine.VersionOf(it.With.job)
+		return n.leaving || version.Recalls(it.With.run.Version, it.With.run.Due) || recalled && n.changed(it) || !n.core.calm && n.core.chance(20)
 	})
 	n.mind.Queue(started, out[0].Now, sent, answered, n.elapsed(), func(it *held) time.Time { return it.With.run.Due })
 }
@@ -227,34 +263,13 @@ func (n *model) starts() {
 // release gives back those of some items that are claimed, have not started and are chosen.
 // Where the store does not learn of it, Mine tells the node of them later.
 func (n *model) release(items []*held, choose func(*held) bool) {
-	var attempts []store.Attempt
-	for _, it := range items {
-		if choose(it) && n.mind.Release(it) {
-			attempts = append(attempts, it.Attempt)
-		}
-	}
-	n.releaseThese(attempts)
+	n.releaseThese(agenda.Attempts(n.mind.Release(items, choose)))
 }
 
 func (n *model) releaseThese(attempts []store.Attempt) {
 	if session := n.session; len(attempts) > 0 {
 		n.call(func() error { return n.core.store.Release(context.Background(), session, attempts) }, func(error) {})
 	}
-}
-
-// claimedItems returns what is claimed and has not started.
-func (n *model) claimedItems() (list []*held) {
-	n.mind.Items(agenda.Claimed, func(it *held) { list = append(list, it) })
-	return list
-}
-
-// fenceOf returns how long after the last renewal an attempt may go on.
-func fenceOf(out *store.ClaimOutcome) time.Duration {
-	filled := out.Job.Filled
-	if !specOf(filled.Name).gains {
-		return 0
-	}
-	return out.Run.LostAfter - time.Duration(*filled.Policy.KillGrace) - fenceMargin
 }
 
 // fenced reports whether an attempt may not go on, or start.
@@ -278,7 +293,7 @@ func (n *model) begin(it *held) {
 		n.handOver(it)
 		return
 	}
-	c.seen = &Attempt{Run: c.run.Run, Number: it.Attempt.Number, Node: n.name, Gains: c.fence > 0, Started: n.core.now}
+	c.seen = &Attempt{Run: c.run.Run, Number: it.Attempt.Number, Node: n.name, Gains: specOf(c.run.Name).gains, Started: n.core.now}
 	n.core.history.begin(c.seen)
 	if !n.core.calm && n.core.chance(50) {
 		n.claimLate(it.Attempt)
@@ -311,7 +326,7 @@ func (n *model) end(it *held, outcome job.Outcome) {
 
 // enforceFences ends what another node may soon take for lost.
 func (n *model) enforceFences() {
-	for _, it := range n.mind.Running() {
+	for _, it := range n.mind.All(agenda.Running) {
 		if n.fenced(it) {
 			n.end(it, job.OutcomeLost)
 		}
@@ -363,7 +378,7 @@ func (n *model) reportAll() {
 		return err
 	}, func(err error) {
 		n.sending = false
-		if n.mind.Stick(err != nil); err != nil {
+		if n.mind.Reports(err); err != nil {
 			n.results = append(batch, n.results...)
 			n.later(retryEvery, n.reportAll)
 			return
@@ -413,19 +428,24 @@ func (n *model) sayOtherwise(results []store.Result) {
 }
 
 // giveBack releases what is claimed and has not started.
-func (n *model) giveBack() { n.release(n.claimedItems(), func(*held) bool { return true }) }
+func (n *model) giveBack() {
+	n.release(n.mind.All(agenda.Claimed), func(*held) bool { return true })
+}
 
-// recall gives back what is claimed and not due, and whose job was changed since. The hint
-// to do so may be lost.
-func (n *model) recall() {
-	n.release(n.claimedItems(), func(it *held) bool {
-		j, err := n.core.memory.JobByUID(context.Background(), it.With.run.JobUID)
-		if err != nil {
-			return false
-		}
-		version := engine.VersionOf(j)
-		return version.Recalls(it.With.run.Version, it.With.run.Due)
-	})
+// changed reports whether the job of what is claimed and not due was changed since.
+func (n *model) changed(it *held) bool {
+	j, err := n.core.memory.JobByUID(context.Background(), it.With.run.JobUID)
+	if err != nil {
+		return false
+	}
+	version := engine.VersionOf(j)
+	return version.Recalls(it.With.run.Version, it.With.run.Due)
+}
+
+// edited tells the node that jobs were changed.
+func (n *model) edited() {
+	n.mind.Hint(store.HintJobs)
+	n.act()
 }
 
 // reconcile compares with what the store believes.
@@ -434,7 +454,7 @@ func (n *model) reconcile() {
 	if n.session.IsZero() {
 		return
 	}
-	session, before := n.session, n.mind.Running()
+	session, before := n.session, n.mind.All(agenda.Running)
 	var mine []store.Run
 	n.once(errandReconcile, func() (err error) { mine, err = n.core.store.Mine(context.Background(), session); return err }, func(err error) {
 		if err != nil || session != n.session {

@@ -83,17 +83,9 @@ func (h *History) holds(run job.ID, at time.Time) bool {
 	return slices.ContainsFunc(h.claims[run], func(c claim) bool { return !at.Before(c.from) && (c.to.IsZero() || !at.After(c.to)) })
 }
 
-// isClaimed reports whether a claim of a run lasts. One that was given back is claimed again by a
-// request that comes late.
-func (h *History) isClaimed(run job.ID) bool {
-	list := h.claims[run]
-	return len(list) > 0 && list[len(list)-1].to.IsZero()
-}
-
 // closeClaim notes that a claim is over. The caller holds the mutex.
 func (h *History) closeClaim(run job.ID, now time.Time) {
-	if h.isClaimed(run) {
-		list := h.claims[run]
+	if list := h.claims[run]; len(list) > 0 && list[len(list)-1].to.IsZero() {
 		list[len(list)-1].to = now
 	}
 }

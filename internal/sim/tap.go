@@ -124,7 +124,7 @@ func (t *Tap) taken(ctx context.Context, session job.ID, a store.Attempt) {
 func (t *Tap) claimed(ctx context.Context, out *store.ClaimOutcome) {
 	h, now := t.history, t.now()
 	r, b := &out.Run, h.book(out.Run.JobUID)
-	if known := h.runs[r.ID]; known != nil && known.token == r.Token && h.isClaimed(r.ID) {
+	if known := h.runs[r.ID]; known != nil && known.token == r.Token {
 		return // the answer was lost
 	}
 	occurrence := r.Kind == job.RunScheduled || r.Kind == job.RunAfterEnd || r.Kind == job.RunBoot

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,36 +15,8 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// fenceMargin is how long before others may take an attempt for lost its end
-// begins, besides the grace that it is given.
-const fenceMargin = 3 * time.Second
-
 // errFenced says that an attempt must not start any more.
 var errFenced = errors.New("the node could not reach the store for too long to start it safely")
-
-// fenceOf returns how long after the last renewal an attempt may go on: as long
-// as another node cannot have its retry or slot. 0 is without end.
-func fenceOf(it *item) time.Duration {
-	p := &it.With.job.Filled.Policy
-	// Beside a run that overlaps nothing others may run anyway.
-	gains := p.ConcurrencyKey != "" || cmp.Or(it.With.run.Overlap, p.Overlap) != job.OverlapAllow
-	if r := p.Retry; r != nil && r.Attempts != nil && *r.Attempts > 0 {
-		for _, on := range r.On {
-			gains = gains || on == job.RetryLost
-		}
-	}
-	if !gains {
-		return 0
-	}
-	return max(time.Millisecond, it.With.run.LostAfter-grace(p)-fenceMargin)
-}
-
-func grace(p *job.Policy) time.Duration {
-	if p.KillGrace == nil {
-		return 0
-	}
-	return time.Duration(*p.KillGrace)
-}
 
 // fenced reports whether an attempt is past its fence.
 func (w *Worker) fenced(it *item) bool {
@@ -81,7 +52,7 @@ func (w *Worker) prepare(ctx context.Context, it *item) {
 
 // make makes what an attempt needs, but for the data of its templates.
 func (w *Worker) make(it *item, capture *output.Capture) {
-	it.With.fence = fenceOf(it)
+	it.With.fence = agenda.FenceOf(it.With.job.Filled, it.With.run)
 	definition := it.With.job.Filled
 	p := &prepared{executor: w.Executors(definition), capture: capture}
 	// It outlives the context of Run, and is ended by endAll. Without a parent it
@@ -94,7 +65,7 @@ func (w *Worker) make(it *item, capture *output.Capture) {
 	}
 	p.attempt = executor.Attempt{
 		Job: definition, Run: it.With.run.Run, Number: it.Attempt.Number,
-		WantsResult: it.With.run.Kind == job.RunStep || it.With.run.Kind == job.RunByFlow, Grace: grace(&definition.Policy), Fence: it.With.fence,
+		WantsResult: it.With.run.Kind == job.RunStep || it.With.run.Kind == job.RunByFlow, Grace: agenda.Grace(&definition.Policy), Fence: it.With.fence,
 		Start: func() error {
 			if w.fenced(it) {
 				return errFenced
@@ -258,9 +229,13 @@ func (w *Worker) dataOf(ctx context.Context, it *item) (data job.TemplateData, e
 	return data, err
 }
 
-// endAll ends the attempts that run.
-func (w *Worker) endAll(cause error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mind.Items(agenda.Running, func(it *item) { it.With.prepared.cancel(cause) })
+// endRunning ends those attempts that run and are chosen.
+func (w *Worker) endRunning(cause error, choose func(*item) bool) {
+	w.decide(func(mind *agenda.Agenda[claim]) {
+		mind.Items(agenda.Running, func(it *item) {
+			if choose(it) {
+				it.With.prepared.cancel(cause)
+			}
+		})
+	})
 }

@@ -36,25 +36,26 @@ func (w *Worker) Carry(ctx context.Context) error {
 	ticker := time.NewTicker(leaveEvery)
 	defer ticker.Stop()
 	for {
-		w.mu.Lock()
-		left := w.mind.Load().Busy
-		w.mind.Items(agenda.Running, func(it *item) {
-			if carries(it) {
-				left--
-			}
+		left := 0
+		w.decide(func(mind *agenda.Agenda[claim]) {
+			left = mind.Load().Busy
+			mind.Items(agenda.Running, func(it *item) {
+				if carries(it) {
+					left--
+				}
+			})
 		})
-		w.mu.Unlock()
 		if left == 0 {
 			break
 		}
 		select {
 		case <-ctx.Done():
-			w.askToCarry()
+			w.endRunning(executor.ErrCarried, carries)
 			return ctx.Err()
 		case <-ticker.C:
 		}
 	}
-	w.askToCarry()
+	w.endRunning(executor.ErrCarried, carries)
 	return nil
 }
 
@@ -68,22 +69,14 @@ func carries(it *item) bool {
 	return ok && c.Carries()
 }
 
-func (w *Worker) askToCarry() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mind.Items(agenda.Running, func(it *item) {
-		if carries(it) {
-			it.With.prepared.cancel(executor.ErrCarried)
+// TakeCarried returns the attempts that continue. They are not running any more for this worker.
+func (w *Worker) TakeCarried() (list []Carried) {
+	w.decide(func(mind *agenda.Agenda[claim]) {
+		for _, it := range mind.All(agenda.Carried) {
+			list = append(list, *it.With.carried)
+			mind.Reported(it)
 		}
 	})
-}
-
-// TakeCarried returns the attempts that continue. They are not running any more for this worker.
-func (w *Worker) TakeCarried() []Carried {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	list := w.carried
-	w.carried = nil
 	return list
 }
 
@@ -111,12 +104,8 @@ func (w *Worker) ended(it *item) {
 		w.finished(it)
 		return
 	}
-	c := Carried{Claim: written, Started: p.started, Deadline: p.deadline, Output: p.capture.Carry(), Executor: p.ended.Carried}
-	w.decide(func(mind *agenda.Agenda[claim]) {
-		w.carried = append(w.carried, c)
-		it.State = agenda.Ended
-		mind.Reported(it)
-	})
+	c := &Carried{Claim: written, Started: p.started, Deadline: p.deadline, Output: p.capture.Carry(), Executor: p.ended.Carried}
+	w.decide(func(*agenda.Agenda[claim]) { it.State, it.With.carried = agenda.Carried, c })
 }
 
 // Adopt continues with attempts that an earlier version of the program in this process has
@@ -166,7 +155,7 @@ func End(list []Carried, executors Executors) {
 		if e := executors(definition); e != nil {
 			group.Go(func() {
 				e.Run(ctx, executor.Attempt{
-					Job: definition, Run: outcome.Run.Run, Number: outcome.Run.Attempt, Grace: grace(&definition.Policy), Carried: list[i].Executor,
+					Job: definition, Run: outcome.Run.Run, Number: outcome.Run.Attempt, Grace: agenda.Grace(&definition.Policy), Carried: list[i].Executor,
 				}, executor.Output{})
 			})
 		}

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -82,7 +81,6 @@ func rest(ctx context.Context, d time.Duration) {
 func (w *Worker) gather() (batch []*item, within lanes.Set, next time.Duration) {
 	w.decide(func(mind *agenda.Agenda[claim]) {
 		batch, within, next = mind.Claims(w.elapsed(), w.Lanes.Enter, w.NewID)
-		w.claimed += len(batch)
 	})
 	return batch, within, next
 }
@@ -99,10 +97,7 @@ func (w *Worker) claim(ctx context.Context, batch []*item) error {
 func (w *Worker) ClaimWith(ctx context.Context, runs []store.ReadyRun, step func(tokens []job.ID) ([]store.ClaimOutcome, error)) error {
 	var batch []*item
 	if !w.drained() {
-		w.decide(func(mind *agenda.Agenda[claim]) {
-			batch = mind.Reserve(runs, w.NewID)
-			w.claimed += len(batch)
-		})
+		w.decide(func(mind *agenda.Agenda[claim]) { batch = mind.Reserve(runs, w.NewID) })
 	}
 	if len(batch) == 0 {
 		_, err := step(nil)
@@ -125,20 +120,13 @@ func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.A
 			w.decide(func(mind *agenda.Agenda[claim]) { mind.Stall() })
 		}
 	}()
-	attempts := make([]store.Attempt, len(batch))
-	for i, it := range batch {
-		attempts[i] = it.Attempt
-	}
-	w.mu.Lock()
-	edits := w.edits
-	w.mu.Unlock()
 	sent := w.elapsed()
-	outcomes, err := call(attempts)
+	outcomes, err := call(agenda.Attempts(batch))
 	answered := w.elapsed()
 	var started []*item
 	w.decide(func(mind *agenda.Agenda[claim]) {
-		if w.noRoom = errors.Is(err, store.ErrNoSpace); err != nil {
-			mind.Refused(batch)
+		if err != nil {
+			mind.Refused(batch, err)
 			return
 		}
 		for i, it := range batch {
@@ -161,7 +149,7 @@ func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.A
 	var edited, leaving bool
 	w.decide(func(mind *agenda.Agenda[claim]) {
 		mind.Prepared(started)
-		edited, leaving = w.edits != edits, mind.IsLeaving()
+		edited, leaving = mind.Recalled(started), mind.IsLeaving()
 	})
 	// What was to be given back while the answer was on its way is given back
 	// before it can start.
@@ -217,12 +205,10 @@ func (w *Worker) steal(ctx context.Context) error {
 	if w.drained() {
 		return nil
 	}
-	w.mu.Lock()
-	room, load := w.mind.Room(), w.mind.Load()
-	now, known := w.mind.Now(w.elapsed())
-	w.mu.Unlock()
-	// With a batch and more of its own to claim it has enough to do.
-	if room == 0 || load.Pending >= store.MaxBatch || !known {
+	var now time.Time
+	var room int
+	w.decide(func(mind *agenda.Agenda[claim]) { now, room = mind.Overdue(w.elapsed()) })
+	if room == 0 {
 		return nil
 	}
 	var after store.RunRef
@@ -250,9 +236,8 @@ func (w *Worker) steal(ctx context.Context) error {
 
 // readClock reads the store's clock.
 func (w *Worker) readClock(ctx context.Context) error {
-	w.mu.Lock()
-	asked := w.mind.Forgotten()
-	w.mu.Unlock()
+	var asked int
+	w.decide(func(mind *agenda.Agenda[claim]) { asked = mind.Forgotten() })
 	theirs, err := w.Store.Now(ctx)
 	if err != nil {
 		return err

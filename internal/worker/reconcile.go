@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// busyFrom is how many claims within lookEvery make a worker busy: more than a small
+	// busyFrom is how many claims within agenda.LookEvery make a worker busy: more than a small
 	// machine can make processes, also after a pause, so that the garbage counts. busyFor
 	// is how long it is taken for busy then.
 	busyFrom = 10 * store.MaxBatch
@@ -26,7 +26,7 @@ const (
 // fenceLoop looks at the fences every second. It waits for nothing: they matter most while
 // the store does not answer.
 func (w *Worker) fenceLoop(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(agenda.LookEvery)
 	defer ticker.Stop()
 	for {
 		select {
@@ -41,7 +41,7 @@ func (w *Worker) fenceLoop(ctx context.Context) {
 // reconcileLoop compares with the store every second, less often one that takes long
 // to answer.
 func (w *Worker) reconcileLoop(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(agenda.LookEvery)
 	defer ticker.Stop()
 	compares := trouble.With(w.Log, "cannot reconcile the runs of this node with the store", "reconciling runs with the store works again")
 	var next time.Time
@@ -53,7 +53,9 @@ func (w *Worker) reconcileLoop(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		w.makeRoom(&room)
+		var busy bool
+		w.decide(func(mind *agenda.Agenda[claim]) { busy = mind.Made() >= busyFrom })
+		w.makeRoom(&room, busy)
 		began := time.Now()
 		if began.Before(next) {
 			continue
@@ -81,11 +83,7 @@ func (r *room) leave() {
 
 // makeRoom sees to it that there is room for garbage while there is much to do, and for
 // some time after that: herds come again.
-func (w *Worker) makeRoom(r *room) {
-	w.mu.Lock()
-	busy := w.claimed >= busyFrom
-	w.claimed = 0
-	w.mu.Unlock()
+func (w *Worker) makeRoom(r *room, busy bool) {
 	switch {
 	case w.NeedRoom == nil:
 	case busy:
@@ -99,13 +97,7 @@ func (w *Worker) makeRoom(r *room) {
 
 // enforceFences ends the attempts that another node may soon take for lost.
 func (w *Worker) enforceFences() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.mind.Items(agenda.Running, func(it *item) {
-		if w.fenced(it) {
-			it.With.prepared.cancel(executor.ErrFenced)
-		}
-	})
+	w.endRunning(executor.ErrFenced, w.fenced)
 }
 
 // cancelled is the cause with which a cancelled attempt ends.
@@ -119,9 +111,8 @@ func cancelled(r *store.Run) error {
 // reconcile compares what the store believes this node to run with what it runs.
 func (w *Worker) reconcile(ctx context.Context) error {
 	// What begins or ends meanwhile is not to be judged by an old answer.
-	w.mu.Lock()
-	before := w.mind.Running()
-	w.mu.Unlock()
+	var before []*item
+	w.decide(func(mind *agenda.Agenda[claim]) { before = mind.All(agenda.Running) })
 	mine, err := w.Store.Mine(ctx, w.Self.ID)
 	if err != nil {
 		return err
@@ -139,14 +130,13 @@ func (w *Worker) reconcile(ctx context.Context) error {
 // recallAll recalls what is claimed of the jobs that a hint is about.
 func (w *Worker) recallAll(ctx context.Context, hint store.Hint) error {
 	var items []*item
-	w.mu.Lock()
-	w.edits++ // for the claims in flight
-	w.mind.Items(agenda.Claimed, func(it *item) {
-		if hint.MayConcern(it.With.run.JobUID) {
-			items = append(items, it)
-		}
+	w.decide(func(mind *agenda.Agenda[claim]) {
+		mind.Items(agenda.Claimed, func(it *item) {
+			if hint.MayConcern(it.With.run.JobUID) {
+				items = append(items, it)
+			}
+		})
 	})
-	w.mu.Unlock()
 	return w.recall(ctx, items)
 }
 
@@ -196,19 +186,17 @@ func (w *Worker) giveBack(ctx context.Context) {
 
 // release gives back those of some items, nil for all, that are claimed and chosen.
 func (w *Worker) release(ctx context.Context, items []*item, choose func(*item) bool) error {
-	var attempts []store.Attempt
+	var released []*item
 	w.decide(func(mind *agenda.Agenda[claim]) {
 		if items == nil {
-			mind.Items(agenda.Claimed, func(it *item) { items = append(items, it) })
+			items = mind.All(agenda.Claimed)
 		}
-		for _, it := range items {
-			if choose(it) && mind.Release(it) {
-				attempts = append(attempts, it.Attempt)
-				it.With.prepared.discard()
-			}
-		}
+		released = mind.Release(items, choose)
 	})
-	return w.releaseAll(ctx, attempts)
+	for _, it := range released {
+		it.With.prepared.discard()
+	}
+	return w.releaseAll(ctx, agenda.Attempts(released))
 }
 
 func (w *Worker) releaseAll(ctx context.Context, attempts []store.Attempt) error {

@@ -162,15 +162,12 @@ func order(a, b bool) int {
 
 // toReport takes results for a batch. It hurries when runs wait for the room that they make.
 func (w *Worker) toReport() (batch []*result, within lanes.Set, wait time.Duration) {
-	w.mu.Lock()
-	hurry := w.mind.Load().Pending > 0
-	w.mu.Unlock()
-	batch, within, wait = w.results.batch(hurry, w.Lanes)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := range batch {
-		batch[i].item.State = agenda.Ended
-	}
+	batch, within, wait = w.results.batch(w.load().Pending > 0, w.Lanes)
+	w.decide(func(*agenda.Agenda[claim]) {
+		for i := range batch {
+			batch[i].item.State = agenda.Ended
+		}
+	})
 	return batch, within, wait
 }
 
@@ -202,10 +199,7 @@ func (w *Worker) reportLoop(ctx context.Context, reports *trouble.Trouble, again
 		}
 		reports.Saw(err)
 		pause := again.after(err)
-		w.decide(func(mind *agenda.Agenda[claim]) {
-			mind.Stick(err != nil)
-			w.full = errors.Is(err, store.ErrNoSpace)
-		})
+		w.decide(func(mind *agenda.Agenda[claim]) { mind.Reports(err) })
 		if err != nil && !errors.Is(err, store.ErrSessionOver) {
 			w.results.refused(batch)
 			rest(ctx, pause)

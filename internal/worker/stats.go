@@ -20,11 +20,8 @@ type Stats struct {
 
 // Stats returns what the worker holds.
 func (w *Worker) Stats() Stats {
-	results := w.results.len()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	load := w.mind.Load()
-	return Stats{Held: load.Held, Pending: load.Pending, Busy: load.Busy, Results: results}
+	load := w.load()
+	return Stats{Held: load.Held, Pending: load.Pending, Busy: load.Busy, Results: w.results.len()}
 }
 
 // Running is an attempt that is running.
@@ -37,12 +34,12 @@ type Running struct {
 // Running returns the attempts that are running, by run, which is about the order
 // in which they were planned.
 func (w *Worker) Running() []Running {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var list []Running
-	w.mind.Items(agenda.Running, func(it *item) {
-		list = append(list, Running{it.With.run.Namespace + "/" + it.With.run.Name, it.With.run.ID, it.Attempt.Number})
-	})
+	var running []*item
+	w.decide(func(mind *agenda.Agenda[claim]) { running = mind.All(agenda.Running) })
+	list := make([]Running, len(running))
+	for i, it := range running {
+		list[i] = Running{it.With.run.Namespace + "/" + it.With.run.Name, it.With.run.ID, it.Attempt.Number}
+	}
 	slices.SortFunc(list, func(a, b Running) int { return bytes.Compare(a.Run[:], b.Run[:]) })
 	return list
 }

@@ -89,44 +89,17 @@ type Config struct {
 }
 
 const (
-	// lookEvery is how often a worker reads what is assigned to it, and
-	// window how far ahead: more than the longest lead of a claim and the
-	// time to the next look.
-	lookEvery = time.Second
-	window    = store.ClaimAhead + 2*lookEvery
-	// nearWindow is how far each look goes over what was read before, for
-	// what was added since: as far as the next look. hintWindow is how far a
-	// hint makes the worker look: what it is about is due at once, unless it says
-	// that runs were placed anew.
-	nearWindow = lookEvery + lookEvery/2
-	hintWindow = 300 * time.Millisecond
 	// restFactor is how many times longer than a look that was asked for the
 	// rest after it is: a node whose store is busy must not read all the time. When it
 	// has claimed a page of them, and less than a batch is left, the rest ends: after it
 	// has read thousands of runs it would have nothing to do for most of it.
 	restFactor = 10
-	// unaskedFactor is the same for what takes long with a backlog and is done
-	// unasked: other nodes do it as well, and all of it is found in the end.
-	unaskedFactor = 50
-	// restMax bounds each rest. A look may also have taken long because the network
-	// was silent, which is no reason to rest when it is over.
-	restMax = 5 * time.Second
-	// plenty is how many runs that can be claimed are enough to look for no more
-	// of what is overdue: what keeps the claims busy while more is read. recent is
-	// how long due runs are read all the same: those that come one by one, such as
-	// retries, are due when they are made.
-	plenty = 2 * store.MaxBatch
-	recent = 2 * lookEvery
 	// heedEvery is how often, and heedBurst how many times at once, a worker looks
 	// at what was cancelled or changed, for which it does not rest so: a cancel is to
 	// reach its attempt within 100 ms, and a thousand edits a second are not to be a
 	// thousand reads on each node.
 	heedEvery = 50 * time.Millisecond
 	heedBurst = 10
-	// heeded are the hints that are about what must not go on or start, looked those
-	// about what is to be claimed.
-	heeded = store.HintJobs | store.HintCancels | store.HintNodes
-	looked = store.HintRuns | store.HintPlaced
 	// leaveEvery is how often a worker that leaves looks whether its attempts have ended.
 	leaveEvery = 50 * time.Millisecond
 	// stealEvery is how often it looks for what others have left lying.
@@ -144,20 +117,9 @@ type Worker struct {
 	Config
 	base time.Time // moments on the monotonic clock count from here
 
-	mu sync.Mutex // guards what follows; never held across a store call
-	// mind decides what to claim and to start. Use decide.
+	mu sync.Mutex // guards mind, never held across a store call
+	// mind decides. Use decide.
 	mind *agenda.Agenda[claim]
-	// looksFor is what lookLoop is to look for, which lookWake tells it, and heeds what
-	// heedLoop is to look at, which heedWake tells.
-	looksFor, heeds store.Hint
-	claimed         int // runs, since garbage was last thought of
-	edits           int // how often jobs are known to have changed
-	// full is set while results are not taken because the store has no space, and noRoom
-	// while claims are refused for that.
-	full, noRoom bool
-
-	// carried are the attempts that continue without this program.
-	carried []Carried
 
 	results   results
 	handovers handovers
@@ -169,11 +131,6 @@ type Worker struct {
 	clockWake            chan struct{} // the store's clock is to be read
 	restWake             chan struct{} // the rest after a look is to end
 	lookWake, heedWake   chan struct{}
-	// backlogAt is when the whole backlog is to be read again, if there is plenty
-	// to do, and read how far ahead ready runs were read. Only lookLoop uses them.
-	backlogAt time.Time
-	read      store.RunRef
-	readUnder int // how often the store's clock had been forgotten by then
 }
 
 // item is a run that the worker holds.
@@ -191,6 +148,8 @@ type claim struct {
 	// fence is when the attempt must have ended, after the last renewal; 0 when nothing is
 	// gained by its loss.
 	fence time.Duration
+	// carried is what it continues with under another program; nil if it does not.
+	carried *Carried
 }
 
 // decide lets the mind decide, and tells the loops what there is to do.
@@ -212,7 +171,10 @@ func (w *Worker) decide(decide func(mind *agenda.Agenda[claim])) {
 		signal(w.restWake)
 	}
 	if wake&agenda.WakeLook != 0 {
-		w.wakeLook(store.HintPlaced)
+		signal(w.lookWake)
+	}
+	if wake&agenda.WakeHeed != 0 {
+		signal(w.heedWake)
 	}
 }
 
@@ -254,7 +216,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if !errors.Is(cause, executor.ErrFenced) {
 		cause = executor.ErrStopped
 	}
-	w.endAll(cause)
+	w.endRunning(cause, func(*item) bool { return true })
 	w.starter.close()
 	w.awaitReports(outer)
 	stop()
@@ -281,13 +243,7 @@ func (w *Worker) hintLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case hint := <-w.Wake:
-			w.mu.Lock()
-			w.wakeLook(hint & looked)
-			if hint&heeded != 0 {
-				w.heeds = w.heeds.With(hint & (heeded | store.HintAny))
-				signal(w.heedWake)
-			}
-			w.mu.Unlock()
+			w.decide(func(mind *agenda.Agenda[claim]) { mind.Hint(hint) })
 		}
 	}
 }
@@ -310,10 +266,7 @@ func (w *Worker) heedLoop(ctx context.Context) {
 		if rested != nil {
 			continue
 		}
-		w.mu.Lock()
-		due = due.With(w.heeds)
-		w.heeds = 0
-		w.mu.Unlock()
+		w.decide(func(mind *agenda.Agenda[claim]) { due = due.With(mind.Heeds()) })
 		if due == 0 {
 			continue
 		}
@@ -324,7 +277,7 @@ func (w *Worker) heedLoop(ctx context.Context) {
 		hints.Saw(err)
 		if err != nil {
 			rested = time.After(backoff) // no hint says it again
-			backoff = min(2*backoff, lookEvery)
+			backoff = min(2*backoff, agenda.LookEvery)
 			continue
 		}
 		due, backoff = 0, backoffMin
@@ -335,15 +288,6 @@ func (w *Worker) heedLoop(ctx context.Context) {
 		if wait := time.Until(full) - (heedBurst-1)*heedEvery; wait > 0 {
 			rested = time.After(wait)
 		}
-	}
-}
-
-// wakeLook makes lookLoop look, and also for what it was told before. The caller holds
-// the mutex.
-func (w *Worker) wakeLook(hint store.Hint) {
-	if hint != 0 {
-		w.looksFor |= hint
-		signal(w.lookWake)
 	}
 }
 
@@ -367,10 +311,11 @@ func (w *Worker) heed(ctx context.Context, hint store.Hint) error {
 }
 
 // has reports whether a hint may be about a run that this node has claimed or is claiming.
-func (w *Worker) has(hint store.Hint) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.mind.AnyBusy(func(it *item) bool { return hint.MayConcern(it.Ready.ID) })
+func (w *Worker) has(hint store.Hint) (yes bool) {
+	w.decide(func(mind *agenda.Agenda[claim]) {
+		yes = mind.AnyBusy(func(it *item) bool { return hint.MayConcern(it.Ready.ID) })
+	})
+	return yes
 }
 
 // drained reports whether this node is to take no runs. The store refuses its claims
@@ -379,7 +324,7 @@ func (w *Worker) drained() bool { return w.Drained != nil && w.Drained() }
 
 // lookLoop reads what is assigned to the node.
 func (w *Worker) lookLoop(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(agenda.LookEvery)
 	defer ticker.Stop()
 	looks := trouble.With(w.Log, "cannot read runs", "reading runs works again")
 	looks.Saw(w.look(ctx))
@@ -404,7 +349,7 @@ func (w *Worker) lookLoop(ctx context.Context) {
 		case <-wake:
 			began := time.Now()
 			err = w.hinted(ctx)
-			wake, rested = nil, time.After(max(restAsked(began), min(again.after(err), lookEvery)))
+			wake, rested = nil, time.After(max(restAsked(began), min(again.after(err), agenda.LookEvery)))
 			if err == nil {
 				continue // it may be that the store was not asked
 			}
@@ -417,88 +362,52 @@ func (w *Worker) lookLoop(ctx context.Context) {
 
 // hinted looks for what is due at once.
 func (w *Worker) hinted(ctx context.Context) error {
-	w.mu.Lock()
-	hint := w.looksFor
-	w.looksFor = 0
-	now, known := w.mind.Now(w.elapsed())
-	w.mu.Unlock()
-	if !known {
-		return nil // the next look reads everything
-	}
-	ahead := hintWindow
-	if hint&store.HintPlaced != 0 {
-		ahead = nearWindow
-	}
-	err := w.lookNear(ctx, now, ahead)
+	var windows []agenda.Window
+	var hint store.Hint
+	w.decide(func(mind *agenda.Agenda[claim]) { windows, hint = mind.Hinted(w.elapsed()) })
+	err := w.read(ctx, windows)
 	if err != nil {
-		w.mu.Lock()
-		w.wakeLook(hint) // it is not repeated
-		w.mu.Unlock()
+		w.decide(func(mind *agenda.Agenda[claim]) { mind.Hint(hint) })
 	}
 	return err
 }
 
-// lookNear reads what is due until some time ahead of now. With plenty to do, most of
-// it is known: then it leaves out what was due long ago, but for once in a while.
-func (w *Worker) lookNear(ctx context.Context, now time.Time, ahead time.Duration) error {
-	w.mu.Lock()
-	much := w.mind.Load().Pending >= plenty
-	w.mu.Unlock()
-	began := time.Now()
-	if much && began.Before(w.backlogAt) {
-		return w.lookAt(ctx, store.RunRef{Due: now.Add(-recent)}, now.Add(ahead))
-	}
-	if err := w.lookAt(ctx, store.RunRef{}, now.Add(ahead)); err != nil {
-		return err
-	}
-	w.backlogAt = time.Now().Add(restUnasked(began))
-	return nil
-}
-
 // restAsked returns how long to rest after a look that has begun at a moment.
 func restAsked(began time.Time) time.Duration {
-	return min(restMax, restFactor*time.Since(began))
+	return min(agenda.RestMax, restFactor*time.Since(began))
 }
 
 // restUnasked returns how long to rest after what was done unasked since a moment.
 func restUnasked(began time.Time) time.Duration {
-	return min(restMax, unaskedFactor*time.Since(began))
+	return min(agenda.RestMax, agenda.RestUnasked*time.Since(began))
 }
 
-// look reads what was assigned to this session: what has come into the window,
-// and what was added at its near end since the last look.
+// look reads the store's clock and what was assigned to this session.
 func (w *Worker) look(ctx context.Context) error {
 	if err := w.readClock(ctx); err != nil {
 		return err
 	}
-	w.mu.Lock()
-	now, known := w.mind.Now(w.elapsed())
-	forgotten := w.mind.Forgotten()
-	w.mu.Unlock()
-	if w.readUnder != forgotten {
-		w.read, w.readUnder = store.RunRef{}, forgotten
+	var windows []agenda.Window
+	w.decide(func(mind *agenda.Agenda[claim]) { windows = mind.Looks(w.elapsed()) })
+	return w.read(ctx, windows)
+}
+
+// read reads ready runs of this session.
+func (w *Worker) read(ctx context.Context, windows []agenda.Window) error {
+	for _, window := range windows {
+		began := w.elapsed()
+		if err := w.readWindow(ctx, window); err != nil {
+			return err
+		}
+		w.decide(func(mind *agenda.Agenda[claim]) { mind.Saw(window, began, w.elapsed()) })
 	}
-	from := w.read
-	if !known {
-		return nil // it was set just now
-	}
-	if err := w.lookNear(ctx, now, nearWindow); err != nil {
-		return err
-	}
-	until := now.Add(window)
-	if err := w.lookAt(ctx, from, until); err != nil {
-		return err
-	}
-	w.read = store.RunRef{Due: until}
 	return nil
 }
 
-// lookAt reads the ready runs of this session behind a place and due until a
-// moment.
-func (w *Worker) lookAt(ctx context.Context, after store.RunRef, until time.Time) error {
-	for {
+func (w *Worker) readWindow(ctx context.Context, window agenda.Window) error {
+	for after := window.After; ; {
 		began := w.elapsed()
-		runs, err := w.Store.Ready(ctx, w.Self.ID, after, until, agenda.PageSize)
+		runs, err := w.Store.Ready(ctx, w.Self.ID, after, window.Until, agenda.PageSize)
 		if err != nil {
 			return err
 		}
@@ -534,14 +443,9 @@ func (w *Worker) Leave(ctx context.Context) error {
 	ticker := time.NewTicker(leaveEvery)
 	defer ticker.Stop()
 	for {
-		w.mu.Lock()
-		load, full := w.mind.Load(), w.full
-		left := load.Busy
-		if w.noRoom {
-			left -= load.Asked
-		}
-		w.mu.Unlock()
-		if left == 0 || full && left == w.results.len() {
+		left, unreported := 0, w.results.len()
+		w.decide(func(mind *agenda.Agenda[claim]) { left = mind.Left(unreported) })
+		if left == 0 {
 			return nil
 		}
 		select {
@@ -555,8 +459,11 @@ func (w *Worker) Leave(ctx context.Context) error {
 // Load returns what the worker has to do. What it asks for is ready until it is said to
 // be its own: it may be another's, or the store may refuse all claims.
 func (w *Worker) Load() store.Load {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	load := w.mind.Load()
+	load := w.load()
 	return store.Load{Running: load.Busy - load.Asked, Ready: load.Pending + load.Asking}
+}
+
+func (w *Worker) load() (load agenda.Load) {
+	w.decide(func(mind *agenda.Agenda[claim]) { load = mind.Load() })
+	return load
 }
