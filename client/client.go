@@ -663,6 +663,18 @@ func (c *Client) AckNotification(ctx context.Context, id string) (Notification, 
 	return n, c.do(ctx, call{method: http.MethodPost, path: "/notifications/" + url.PathEscape(id) + "/ack", answer: &n})
 }
 
+// Server returns what the server says of itself.
+func (c *Client) Server(ctx context.Context) (Server, error) {
+	var s Server
+	return s, c.do(ctx, call{method: http.MethodGet, path: "/server", answer: &s})
+}
+
+// GoneNodes returns all nodes, and those that were there within the last 7 days.
+func (c *Client) GoneNodes(ctx context.Context) (Page[Node], error) {
+	var page Page[Node]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/nodes", query: values("gone", "true"), answer: &page})
+}
+
 // Attention returns what a person should look at, the worst first: at most 100 things, in a
 // namespace or, if that is "", everywhere.
 func (c *Client) Attention(ctx context.Context, namespace string) (Page[Attention], error) {
@@ -675,6 +687,8 @@ type AuditQuery struct {
 	Namespace string // of what was changed
 	Object    string // namespace/name, or the name of a token
 	Actor     string // the name of a token
+	Action    string // such as job.change, or job for all changes of jobs
+	Group     string // that of one request
 	From, To  time.Time
 	PageSize  int
 	PageToken string
@@ -684,7 +698,7 @@ type AuditQuery struct {
 // selected, a page may have fewer than were asked for, even none, and yet a token
 // for the next.
 func (c *Client) Audit(ctx context.Context, q AuditQuery) (Page[AuditRecord], error) {
-	query := values("namespace", q.Namespace, "object", q.Object, "actor", q.Actor, "page_token", q.PageToken)
+	query := values("namespace", q.Namespace, "object", q.Object, "actor", q.Actor, "action", q.Action, "group", q.Group, "page_token", q.PageToken)
 	setTime(query, "from", q.From)
 	setTime(query, "to", q.To)
 	setNumber(query, "page_size", q.PageSize)

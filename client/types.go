@@ -141,12 +141,14 @@ type Run struct {
 	Scheduled time.Time         `json:"scheduled" doc:"The moment that the run stands for."`
 	Due       time.Time         `json:"due" doc:"When its attempt may start."`
 	Planned   time.Time         `json:"planned,omitzero" doc:"When the run was made: a scheduled one some time before it is due. Not for a step of a flow."`
-	Claimed   time.Time         `json:"claimed,omitzero" doc:"While it is running: when a node took its latest attempt, up to a moment before it was due."`
+	Claimed   time.Time         `json:"claimed,omitzero" doc:"When a node took its latest attempt, up to some seconds before it was due. Unknown for what ended before version 17 of the store."`
 	Started   time.Time         `json:"started,omitzero" doc:"When its first attempt started."`
 	Ended     time.Time         `json:"ended,omitzero" doc:"When it ended."`
 	Attempt   int               `json:"attempt" doc:"The number of the latest attempt or, while it is ready, of the next; 0 if there was none."`
 	Node      string            `json:"node,omitempty" doc:"The node that it is assigned to, or ran on."`
 	Executor  string            `json:"executor,omitempty" doc:"Who outside was asked last to do the work, such as the address of an executor of XXL-JOB. Only for one run alone."`
+	Slot      string            `json:"slot,omitempty" doc:"The slot that it needs or holds: the full name of the job, with /N for share N of its work or @NODE for a node of a broadcast; or that of a pool, pool:NAMESPACE/NAME."`
+	Pool      string            `json:"pool,omitempty" doc:"The pool of that slot, namespace/name."`
 	Params    map[string]string `json:"params,omitempty" doc:"The parameters that were given."`
 	Parent    job.ID            `json:"parent,omitzero" doc:"The run that made this one."`
 	RetryOf   job.ID            `json:"retry_of,omitzero" doc:"The run that this one repeats."`
@@ -249,9 +251,41 @@ type Node struct {
 	// ClockAhead is rounded to milliseconds.
 	ClockAhead float64 `json:"clock_ahead_seconds" doc:"By how many seconds the clock of its machine is ahead of the store's, which jobs go by; below 0 it is behind. As it said when it was last heard of."`
 
+	// What it said of itself within the last minute. A worker that reaches no store says nothing.
+	StoreRead  float64 `json:"store_read_seconds,omitempty" doc:"How long the store took to answer its last read of a note."`
+	StoreWrite float64 `json:"store_write_seconds,omitempty" doc:"How long the store took for its last write of a note."`
+	Partitions int     `json:"partitions,omitempty" doc:"For how many of the 256 partitions of jobs it plans."`
+	Starts     []int   `json:"starts,omitempty" nullable:"false" doc:"How many attempts it has started in each of the last 60 minutes, the earliest first."`
+
+	Left time.Time `json:"left,omitzero" doc:"Of a node that has left: when it said so, or when it was last heard of."`
+
 	DrainedBy    string    `json:"drained_by,omitempty" doc:"Who has drained it."`
 	DrainReason  string    `json:"drain_reason,omitempty" doc:"Why."`
 	DrainedSince time.Time `json:"drained_since,omitzero" doc:"Since when."`
+}
+
+// Server says what a server is.
+type Server struct {
+	Version  string    `json:"version" doc:"The version of the program."`
+	Node     string    `json:"node" doc:"The name of its node."`
+	Roles    []string  `json:"roles" nullable:"false" doc:"What it does."`
+	Started  time.Time `json:"started,omitzero" doc:"When it started."`
+	Store    string    `json:"store" doc:"Where it keeps its state, without passwords."`
+	History  string    `json:"history,omitempty" doc:"Where it keeps history, if that is elsewhere."`
+	Zones    string    `json:"zone_table" doc:"The version of its time zone data."`
+	Timezone string    `json:"timezone" doc:"The time zone of schedules that name none."`
+	Nodes    int       `json:"nodes" doc:"How many nodes are live."`
+	// Backup is unknown for stores in database servers.
+	Backup time.Time `json:"backup,omitzero" doc:"When belfry backup made its last backup of the store; absent if it made none, and for stores in database servers."`
+	Hints  []Hint    `json:"hints" nullable:"false" doc:"What belfry doctor would say of it at once, and what differs between nodes. Only for tokens without a namespace."`
+}
+
+// Hint is what a check of a server has found that could be better.
+type Hint struct {
+	Check  string `json:"check" doc:"What was checked."`
+	Status string `json:"status" enum:"note,wrong" doc:"Whether it works and could be better, or is wrong."`
+	Found  string `json:"found" doc:"What was found."`
+	Do     string `json:"do,omitempty" doc:"How to make it right."`
 }
 
 // Attention is something that a person should look at.
@@ -381,6 +415,9 @@ type AuditRecord struct {
 	Object  string    `json:"object" doc:"What was changed, such as default/nightly, or the name of a token."`
 	Version int64     `json:"version,omitempty" doc:"The version that it has since."`
 	Detail  string    `json:"detail,omitempty" doc:"More, in words."`
+	Client  string    `json:"client,omitempty" enum:"cli,ui,api" doc:"What asked for it: the command line, the web UI, or another client of the API. Absent for what Belfry did by itself and for Go programs with the store."`
+	Address string    `json:"address,omitempty" doc:"The network address that asked: of a proxy, if there is one."`
+	Group   string    `json:"group,omitempty" doc:"What the changes of one request have in common: an apply, or a change of many jobs."`
 	// Changes are what is different in a definition that was changed.
 	Changes []FieldChange `json:"changes,omitempty" nullable:"false" doc:"What is different in a definition that was changed."`
 }

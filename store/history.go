@@ -57,7 +57,13 @@ type Record struct {
 	// Replaces is set on a late result that replaced "lost".
 	Replaces bool
 	// Begun is when the first attempt of the run started; zero if this is the first.
-	Begun       time.Time
+	Begun time.Time
+	// Claimed is when the attempt was claimed; zero for what was never claimed, and in records
+	// of older programs.
+	Claimed time.Time
+	// Slot is the key of the slot that the run needed; "" in records of older programs and of
+	// what never needed one.
+	Slot        string
 	OutputBytes int64
 	// Unmet says in words which expectations of the job were not met.
 	Unmet string

@@ -70,6 +70,8 @@ func (q *AuditQuery) Matches(r *AuditRecord) bool {
 	return (q.Namespace == "" || strings.HasPrefix(r.Object, q.Namespace+"/")) &&
 		(q.Object == "" || r.Object == q.Object) &&
 		(q.Actor == "" || r.Actor == q.Actor) &&
+		(q.Action == "" || r.Action == q.Action || strings.HasPrefix(r.Action, q.Action+".")) &&
+		(q.Group == "" || r.Origin.Group == q.Group) &&
 		(q.From.IsZero() || !r.Time.Before(q.From)) &&
 		(q.To.IsZero() || r.Time.Before(q.To))
 }

@@ -488,6 +488,28 @@ type AuditRecord struct {
 	Detail  string // in words; never a secret
 	// Changes are what is different in a definition that was changed.
 	Changes []Change
+	// Origin is where it came from; empty for what Belfry does by itself.
+	Origin Origin
+}
+
+// Origin says where a change came from.
+type Origin struct {
+	Client  string // what asked for it: cli, ui or api; "" for a Go program with the store
+	Address string // of the machine that asked
+	Group   string // common to the records of one request for several changes
+}
+
+type originKey struct{}
+
+// WithOrigin returns a context whose changes have an origin in the audit.
+func WithOrigin(ctx context.Context, o Origin) context.Context {
+	return context.WithValue(ctx, originKey{}, o)
+}
+
+// OriginOf returns the origin of a context.
+func OriginOf(ctx context.Context) Origin {
+	o, _ := ctx.Value(originKey{}).(Origin)
+	return o
 }
 
 // Change is what is different in one place of a definition. Texts are as they
@@ -504,6 +526,8 @@ type AuditQuery struct {
 	Namespace string    // of the object
 	Object    string    // its full name, or that of a token
 	Actor     string    // the name of a token
+	Action    string    // such as "job.change", or the part before the dot: all changes of jobs
+	Group     string    // that of one request
 	From, To  time.Time // To is excluded
 	Before    int64     // the sequence number that the list continues before; 0 begins with the latest
 	Limit     int

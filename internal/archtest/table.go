@@ -324,13 +324,15 @@ var table = map[string]line{
 		layer:   foundations,
 		imports: []string{"job"},
 	},
-	"internal/auth":   {layer: foundations, imports: []string{"store"}, testImports: []string{"store/memory"}},
-	"internal/config": {layer: foundations, imports: []string{"cron", "job", "store"}},
+	"internal/auth":     {layer: foundations, imports: []string{"store"}, testImports: []string{"store/memory"}},
+	"internal/checkup":  {layer: shells, imports: []string{"job", "store", "internal/config"}},
+	"internal/presence": {layer: foundations, imports: []string{"job", "store"}, testImports: []string{"store/memory"}},
+	"internal/config":   {layer: foundations, imports: []string{"cron", "job", "store"}},
 	"internal/service": {
 		layer: useCases,
 		imports: []string{
 			"cron", "job", "store", "client", "internal/auth", "internal/engine", "internal/events", "internal/flow", "internal/forecast", "internal/garbage", "internal/notice", "internal/parallel", "internal/placement",
-			"internal/preview", "internal/output", "internal/secret", "internal/spelling", "internal/wire", "internal/work",
+			"internal/presence", "internal/preview", "internal/output", "internal/secret", "internal/spelling", "internal/wire", "internal/work",
 		},
 		modules:     []string{"github.com/rogpeppe/go-internal/diff"},
 		testImports: []string{"store/memory"},
@@ -341,7 +343,7 @@ var table = map[string]line{
 		layer:       faces,
 		imports:     []string{"job", "client", "internal/auth", "internal/events", "internal/parallel", "internal/service", "internal/trouble", "internal/wire"},
 		modules:     []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync/semaphore"},
-		testImports: []string{"store", "store/memory", "internal/engine", "internal/forecast", "internal/notice", "internal/output", "internal/secret"},
+		testImports: []string{"store", "store/memory", "internal/engine", "internal/forecast", "internal/notice", "internal/output", "internal/presence", "internal/secret"},
 		testModules: []string{"github.com/santhosh-tekuri/jsonschema/v6", "go.uber.org/goleak"},
 	},
 	"internal/web": {
@@ -416,8 +418,8 @@ var table = map[string]line{
 	"internal/server": {
 		layer: assembly,
 		imports: []string{
-			"history/mongo", "cron", "job", "store", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/shell", "executor/http", "executor/xxl",
-			"internal/auth", "internal/callback", "internal/clock", "internal/config", "internal/ends", "internal/events", "internal/httpapi", "internal/inherit", "internal/leftovers", "internal/metrics", "internal/node", "internal/notice", "internal/notify", "internal/remote", "internal/secret", "internal/service", "internal/trouble", "internal/watchdog", "internal/web", "internal/work", "internal/worker",
+			"history/mongo", "client", "cron", "job", "store", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/shell", "executor/http", "executor/xxl",
+			"internal/auth", "internal/callback", "internal/checkup", "internal/clock", "internal/config", "internal/ends", "internal/events", "internal/httpapi", "internal/inherit", "internal/leftovers", "internal/metrics", "internal/node", "internal/notice", "internal/notify", "internal/presence", "internal/remote", "internal/secret", "internal/service", "internal/trouble", "internal/watchdog", "internal/web", "internal/work", "internal/worker",
 		},
 		testImports: []string{"internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
@@ -426,7 +428,7 @@ var table = map[string]line{
 		layer: commandLine,
 		imports: []string{
 			"history/mongo", "cron", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor/shell", "client",
-			"internal/auth", "internal/config", "internal/crontab", "internal/flow", "internal/node", "internal/parallel", "internal/preview", "internal/secret", "internal/server", "internal/spelling", "internal/storecopy", "internal/systemd", "internal/watchdog", "internal/worker", "internal/wrap", "internal/xxlmysql", "internal/xxltables",
+			"internal/auth", "internal/checkup", "internal/config", "internal/crontab", "internal/flow", "internal/node", "internal/parallel", "internal/preview", "internal/secret", "internal/server", "internal/spelling", "internal/storecopy", "internal/systemd", "internal/watchdog", "internal/worker", "internal/wrap", "internal/xxlmysql", "internal/xxltables",
 		},
 		testImports: []string{"internal/helptest", "internal/logtest"},
 		modules:     []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "go.yaml.in/yaml/v3"},

@@ -17,6 +17,7 @@ import (
 type auditFlags struct {
 	connection    config.Asked
 	object, actor string
+	action        string
 	since, until  time.Time
 	limit         int
 	all           bool
@@ -33,11 +34,12 @@ hand, latest first. The actor is the name of a token; belfry is the server, for
 example when it ends a pause.
 
 For a changed definition the table names the fields that differ; -o wide shows
-their old and new values. Values that often hold secrets are hidden: environment,
+their old and new values, and from where and with what the change was made. Values that often hold secrets are hidden: environment,
 headers and bodies.`,
 		Example: `belfry audit
 belfry audit --object default/nightly -o wide
 belfry audit --actor ann --since 7d
+belfry audit --action job.delete
 belfry audit --since 2026-11-01T00:00:00Z --limit 1000 -o jsonl`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,6 +53,7 @@ belfry audit --since 2026-11-01T00:00:00Z --limit 1000 -o jsonl`,
 	f := cmd.Flags()
 	addWord(f, &ask.object, "object", "", "NAME", "only changes of this object: NAMESPACE/NAME, or the name of a token")
 	addWord(f, &ask.actor, "actor", "", "NAME", "only changes by the holder of this token")
+	addWord(f, &ask.action, "action", "", "ACTION", "only these changes, such as job.change; or job, for all changes of jobs")
 	addParsed(f, &ask.since, "since", "", "", "TIME|DURATION", "only changes since this time", momentFrom(env, -1))
 	addParsed(f, &ask.until, "until", "", "", "TIME|DURATION", "only changes before this time", momentFrom(env, -1))
 	addParsed(f, &ask.limit, "limit", "", fmt.Sprint(ask.limit), "N", "how many changes to show", parsePositive)
@@ -61,7 +64,7 @@ belfry audit --since 2026-11-01T00:00:00Z --limit 1000 -o jsonl`,
 }
 
 func showAudit(ctx context.Context, server *remote, ask auditFlags) error {
-	query := client.AuditQuery{Namespace: server.listNamespace(ask.all), Object: ask.object, Actor: ask.actor, From: ask.since, To: ask.until}
+	query := client.AuditQuery{Namespace: server.listNamespace(ask.all), Object: ask.object, Actor: ask.actor, Action: ask.action, From: ask.since, To: ask.until}
 	if ask.object != "" {
 		query.Namespace = "" // it has one in its name, or is a token
 	}
@@ -93,9 +96,17 @@ func auditTable(w io.Writer, env Env, records []client.AuditRecord, wide bool) {
 		if r.Version > 0 {
 			version = fmt.Sprint(r.Version)
 		}
-		rows = append(rows, []string{instant(env, r.Time), orDash(r.Actor), r.Action, r.Object, orDash(version), orDash(auditDetail(r, wide))})
+		row := []string{instant(env, r.Time), orDash(r.Actor), r.Action, r.Object, orDash(version)}
+		if wide {
+			row = append(row, orDash(r.Client), orDash(r.Address))
+		}
+		rows = append(rows, append(row, orDash(auditDetail(r, wide))))
 	}
-	table(w, styleFor(env, env.StdoutIsTerminal), []string{"TIME", "ACTOR", "ACTION", "OBJECT", "VERSION", "DETAIL"}, rows)
+	head := []string{"TIME", "ACTOR", "ACTION", "OBJECT", "VERSION"}
+	if wide {
+		head = append(head, "CLIENT", "ADDRESS")
+	}
+	table(w, styleFor(env, env.StdoutIsTerminal), append(head, "DETAIL"), rows)
 }
 
 // auditDetail says what more is known of a change: in a wide table, what was in

@@ -19,9 +19,9 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/checkup"
 	"github.com/belfry-cron/belfry/internal/config"
 	"github.com/belfry-cron/belfry/internal/watchdog"
-	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 	"github.com/belfry-cron/belfry/store/etcd"
 	"github.com/belfry-cron/belfry/store/mysql"
@@ -31,26 +31,16 @@ import (
 )
 
 // finding is what a check has found.
-type finding struct {
-	Check  string `json:"check"`
-	Status string `json:"status"` // one of the three below, or mended
-	Found  string `json:"found"`
-	// Do says how to make it right.
-	Do string `json:"do,omitempty"`
-}
+type finding = checkup.Finding
 
 // What a finding means.
 const (
-	isWell  = "ok"
-	isNote  = "note" // it works, and could be better
-	isWrong = "wrong"
+	isWell  = checkup.Well
+	isNote  = checkup.Note
+	isWrong = checkup.Wrong
 )
 
 const (
-	// spaceWanted is less than what a busy server writes in a day; below spaceMin
-	// it may stop before anybody looks again.
-	spaceWanted = 1 << 30
-	spaceMin    = 64 << 20
 	// checkTime bounds the look through the store: some gigabytes from a disk.
 	checkTime = 30 * time.Second
 	// answerWithin bounds how long the server may take to answer.
@@ -110,97 +100,12 @@ func findingTable(w io.Writer, env Env, list []finding) {
 // examine makes all checks.
 func examine(ctx context.Context, env Env, c config.Server) []finding {
 	pid, running := config.Running(c.Data)
-	list := []finding{dataDirectory(c.Data), diskSpace(c.Data), clock(), zoneData(env, c), storeIntegrity(ctx, "store", c.Store)}
+	list := []finding{checkup.DataDirectory(c.Data), checkup.DiskSpace(c.Data), clock(), zoneData(env, c), storeIntegrity(ctx, "store", c.Store)}
 	if c.History != "" {
 		list = append(list, historyStore(ctx, c.History), historyBehind(ctx, c.Store))
 	}
 	list = append(list, serverAndToken(ctx, env, c, running)...)
-	return append(list, watchdogOf(pid, running), separation(c), controllers())
-}
-
-// separation reports whether commands of jobs run as another user than the server.
-func separation(c config.Server) finding {
-	f := finding{Check: "user of jobs", Status: isWell, Found: "another one than that of the server"}
-	name, running := config.RunningAs(c.Data)
-	if !running {
-		name = c.SharedUser()
-	}
-	if name != "" {
-		f.Status = isNote
-		f.Found = "commands run as " + name + ", the user of the server: anyone who may define jobs can read its token and its store, whatever the namespace"
-		f.Do = "run the server as root with --run-as, as operations.md shows, if namespaces are to be apart"
-	} else if !c.Has(store.RoleWorker) {
-		f.Found = "none: this server runs no jobs"
-	}
-	return f
-}
-
-// What access(2) is asked.
-const (
-	mayEnter = 1
-	mayWrite = 2
-)
-
-func dataDirectory(dir string) finding {
-	f := finding{Check: "data directory", Status: isWrong, Found: dir}
-	info, err := os.Stat(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		f.Status, f.Found, f.Do = isNote, dir+" does not exist", "belfry serve creates it; --data names another one"
-		return f
-	case err != nil:
-		f.Found, f.Do = err.Error(), "run this as the user of the server"
-		return f
-	case !info.IsDir():
-		f.Found, f.Do = dir+" is not a directory", "move it away, or name another one with --data"
-		return f
-	}
-	// Files are made in it. The kernel knows best who may.
-	if err := syscall.Access(dir, mayWrite|mayEnter); err != nil {
-		f.Found, f.Do = dir+" is not writable for this user", "run this as the user of the server, or give the directory to this user with chown"
-		return f
-	}
-	if owner, other := config.OtherOwner(info); other {
-		f.Status, f.Found, f.Do = isNote, fmt.Sprintf("%s belongs to %s, and this is %s", dir, config.UserName(owner), config.UserName(os.Geteuid())), "run the server, and this, as "+config.UserName(owner)
-		return f
-	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		f.Status, f.Found, f.Do = isNote, fmt.Sprintf("other users of this machine can read %s: its mode is %04o", dir, mode), "chmod 700 "+dir
-		return f
-	}
-	f.Status = isWell
-	return f
-}
-
-// existing returns a directory, or the nearest one above it that is there.
-func existing(dir string) string {
-	for dir != filepath.Dir(dir) {
-		if _, err := os.Stat(dir); err == nil {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
-	return dir
-}
-
-func diskSpace(dir string) finding {
-	f := finding{Check: "disk space", Status: isWrong}
-	var s syscall.Statfs_t
-	if err := syscall.Statfs(existing(dir), &s); err != nil {
-		f.Found, f.Do = err.Error(), "run this as the user of the server"
-		return f
-	}
-	free := int64(s.Bavail) * int64(s.Bsize)
-	f.Found = job.Size(free>>20<<20).String() + " are free"
-	switch {
-	case free < spaceMin:
-		f.Do = "free some space: nothing starts on a full disk"
-	case free < spaceWanted:
-		f.Status, f.Do = isNote, "keep in the configuration limits how much history and output a server keeps"
-	default:
-		f.Status = isWell
-	}
-	return f
+	return append(list, watchdogOf(pid, running), checkup.Separation(c), checkup.Backup(c, env.Now()), controllers())
 }
 
 func zoneData(env Env, c config.Server) finding {
@@ -254,7 +159,7 @@ func storeIntegrity(ctx context.Context, check string, s config.Store) finding {
 // writable reports whether this user may write the file of a store, and those beside it.
 func writable(path string) error {
 	for _, name := range []string{path, path + "-wal", path + "-shm", path + "-lock", path + "-ballast"} {
-		if err := syscall.Access(name, mayWrite); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := syscall.Access(name, checkup.MayWrite); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return &fs.PathError{Op: "write", Path: name, Err: err}
 		}
 	}

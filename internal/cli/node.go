@@ -27,6 +27,7 @@ func newNode(env Env) *cobra.Command {
 func newNodeList(env Env) *cobra.Command {
 	var (
 		asked  config.Asked
+		gone   bool
 		output string
 	)
 	cmd := &cobra.Command{
@@ -39,24 +40,33 @@ silent node has not renewed its session for some seconds, and its runs are lost 
 the lost_after of their jobs.
 
 CLOCK is how far the clock of the machine is ahead of the clock of the store, which
-decides when jobs start: a wrong clock starts nothing early or late.`,
-		Example: "belfry node list\nbelfry node list -o wide\nbelfry node list -o json",
+decides when jobs start: a wrong clock starts nothing early or late.
+
+With -o wide, PARTITIONS is for how many of the 256 partitions of jobs it plans, STORE
+how long the store took for its last read and write of a note, and HOUR how many attempts
+it has started within the last hour. Nodes say this once a minute.`,
+		Example: "belfry node list\nbelfry node list -o wide\nbelfry node list --gone\nbelfry node list -o json",
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			server, err := connect(env, asked)
 			if err != nil {
 				return err
 			}
-			return server.refused(listNodes(cmd.Context(), server, output))
+			return server.refused(listNodes(cmd.Context(), server, gone, output))
 		},
 	}
+	cmd.Flags().BoolVar(&gone, "gone", false, "also nodes that are gone and were there within the last 7 days")
 	addServer(cmd, &asked)
 	addOutput(cmd, &output, asTable, asWide, asJSON, asYAML, asJSONL, asName)
 	return cmd
 }
 
-func listNodes(ctx context.Context, server *remote, output string) error {
-	page, err := server.Nodes(ctx)
+func listNodes(ctx context.Context, server *remote, gone bool, output string) error {
+	list := server.Nodes
+	if gone {
+		list = server.GoneNodes
+	}
+	page, err := list(ctx)
 	if err != nil {
 		return err
 	}
@@ -69,7 +79,7 @@ func listNodes(ctx context.Context, server *remote, output string) error {
 func nodeTable(w io.Writer, env Env, nodes []client.Node, wide bool) {
 	head := []string{"NAME", "STATE", "RUNNING", "CAPACITY", "CLOCK", "LABELS", "JOINED", "VERSION"}
 	if wide {
-		head = append(head, "ADDRESS", "ROLES", "HANDLERS", "RENEWED", "ZONES", "SESSION", "DRAINED")
+		head = append(head, "ADDRESS", "ROLES", "HANDLERS", "RENEWED", "ZONES", "SESSION", "PARTITIONS", "STORE", "HOUR", "DRAINED")
 	}
 	var rows [][]string
 	for i := range nodes {
@@ -77,11 +87,39 @@ func nodeTable(w io.Writer, env Env, nodes []client.Node, wide bool) {
 		row := []string{n.Name, n.State, fmt.Sprint(n.Running), fmt.Sprint(n.Capacity), clockText(n.ClockAhead), orDash(labelText(n.Labels)), instant(env, n.Joined), orDash(n.Version)}
 		if wide {
 			row = append(row, orDash(n.Address), orDash(strings.Join(n.Roles, ",")), orDash(strings.Join(n.Handlers, ",")),
-				instant(env, n.Renewed), orDash(n.Zones), n.Session.String(), orDash(drainText(n)))
+				instant(env, n.Renewed), orDash(n.Zones), n.Session.String(), orDash(countText(n.Partitions)), orDash(storeText(n)), orDash(hourText(n)), orDash(drainText(n)))
 		}
 		rows = append(rows, row)
 	}
 	table(w, styleFor(env, env.StdoutIsTerminal), head, rows)
+}
+
+func countText(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+// storeText says how fast the store answers a node: reads, and writes.
+func storeText(n *client.Node) string {
+	if n.StoreRead == 0 && n.StoreWrite == 0 {
+		return ""
+	}
+	ms := func(seconds float64) string { return fmt.Sprintf("%.1fms", seconds*1000) }
+	return ms(n.StoreRead) + "/" + ms(n.StoreWrite)
+}
+
+// hourText says how many attempts a node has started within the last hour.
+func hourText(n *client.Node) string {
+	if n.Starts == nil {
+		return ""
+	}
+	sum := 0
+	for _, count := range n.Starts {
+		sum += count
+	}
+	return fmt.Sprint(sum)
 }
 
 // clockText says by how much a clock is ahead, to a tenth of a second.

@@ -38,6 +38,7 @@ type verb struct {
 var verbs = map[string]verb{
 	"apply":             {args: []string{"-f", "jobs.yaml"}},
 	"attention":         {reads: true},
+	"status":            {reads: true},
 	"audit":             {reads: true},
 	"backup":            {args: []string{"backup-{n}.db"}},
 	"calendar delete":   {args: []string{"off", "--yes"}, absent: []string{"nobody", "--yes"}},

@@ -66,6 +66,9 @@ type Batch struct {
 	// asked has the requests by hand for several shares that have a record.
 	asked map[Identity]bool
 
+	// origin is where the changes of the batch come from.
+	origin store.Origin
+
 	// facts is what the batch was told by need.
 	facts facts
 	// fleeting is set where what Changes returns may be changed by Reset.
@@ -467,10 +470,15 @@ func (b *Batch) Audit(actor, action, object string, version int64, changes ...st
 }
 
 func (b *Batch) audit(actor, action, object string, version int64, detail string, changes ...store.Change) {
-	b.done.Audit = append(b.done.Audit, store.AuditRecord{
-		Time: b.now, Actor: actor, Action: action, Object: object, Version: version, Detail: detail, Changes: changes,
-	})
+	r := store.AuditRecord{Time: b.now, Actor: actor, Action: action, Object: object, Version: version, Detail: detail, Changes: changes}
+	if actor != System {
+		r.Origin = b.origin
+	}
+	b.done.Audit = append(b.done.Audit, r)
 }
+
+// From says where the changes of the batch come from, for the audit. Reset forgets it.
+func (b *Batch) From(o store.Origin) { b.origin = o }
 
 // newID makes the id of something that follows from something else. It is a
 // hash: a step that is repeated makes the same things.

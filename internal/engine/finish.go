@@ -214,7 +214,10 @@ func (b *Batch) replaceRecord(r *store.Record) {
 
 // recordOf returns the record of an attempt.
 func (b *Batch) recordOf(m *member, a job.Attempt) store.Record {
-	record := store.Record{Run: m.Run.Run, Attempt: a, Count: 1}
+	record := store.Record{Run: m.Run.Run, Attempt: a, Count: 1, Slot: m.Slot}
+	if a.Number > 0 {
+		record.Claimed = m.Claimed
+	}
 	if m.Attempt > 1 && !m.First.IsZero() {
 		record.Begun = Begun(&m.Run)
 	}

@@ -202,6 +202,9 @@ func (p *Policy) SlotKey(r *job.Run, node string) string {
 	return r.JobUID.String()
 }
 
+// PoolOfSlot returns the full name of the pool whose slot has a key.
+func PoolOfSlot(slot string) (pool string, ok bool) { return strings.CutPrefix(slot, poolSlot) }
+
 // Contends reports whether the overlap policy may stop this run or others of its
 // slot, so that a step which starts or ends the run must know about them. In a pool
 // that of other jobs may, also after an edit by which this one has left it.

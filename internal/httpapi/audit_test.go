@@ -113,3 +113,24 @@ func TestAuditIsFilteredAndRestricted(t *testing.T) {
 	}
 	s.refused(client.TypeInvalid, 422, "GET", "/api/v1/audit?from="+since+"&to="+since, "")
 }
+
+// The records of one request have a group, and all say from where they come.
+func TestAChangeSaysWhereItCameFrom(t *testing.T) {
+	s := newServer(t)
+	documents := `{"documents": [{"name": "a", "run": {"shell": "true"}}, {"name": "b", "run": {"shell": "true"}}]}`
+	if w := s.call("POST", "/api/v1/jobs:apply", documents, "User-Agent", "belfry/1.2"); w.Code != http.StatusOK {
+		t.Fatal(w.Code, w.Body)
+	}
+	if w := s.call("POST", "/api/v1/jobs/default/a/pause", "{}", "User-Agent", "curl/8"); w.Code != http.StatusOK {
+		t.Fatal(w.Code, w.Body)
+	}
+	list := ok[client.Page[client.AuditRecord]](s, "GET", "/api/v1/audit?action=job", "").Items
+	if len(list) != 3 || list[0].Client != "api" || list[0].Group != "" || list[1].Client != "cli" || list[1].Group == "" || list[1].Group != list[2].Group || list[1].Address != "192.0.2.1" {
+		t.Fatalf("the audit is %+v", list)
+	}
+	for query, want := range map[string]int{"action=job.pause": 1, "action=job.create": 2, "action=job.pa": 0, "group=" + list[1].Group: 2} {
+		if got := ok[client.Page[client.AuditRecord]](s, "GET", "/api/v1/audit?"+query, "").Items; len(got) != want {
+			t.Errorf("%s selects %d records, want %d", query, len(got), want)
+		}
+	}
+}

@@ -28,10 +28,30 @@ const requestTime = 30 * time.Second
 func (a *api) around(routes http.Handler) http.Handler {
 	h := a.authenticated(routes)
 	h = a.orPages(h)
+	h = a.fromSomewhere(h)
 	h = a.ofThisSite(h)
 	h = a.ofThisHost(h)
 	h = a.bounded(h)
 	return a.recovering(h)
+}
+
+// fromSomewhere says where the changes of a request come from, for the audit. Who sends it may
+// say what it likes of its program: the audit is about the holder of the token.
+func (a *api) fromSomewhere(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		by := service.ByAPI
+		switch {
+		case r.Header.Get("Authorization") == "" && auth.SessionOf(r) != "":
+			by = service.ByUI
+		case strings.HasPrefix(r.UserAgent(), "belfry/"):
+			by = service.ByCLI
+		}
+		address, _, err := net.SplitHostPort(r.RemoteAddr)
+		if err != nil {
+			address = r.RemoteAddr
+		}
+		next.ServeHTTP(w, r.WithContext(service.From(r.Context(), by, address)))
+	})
 }
 
 // orPages passes requests for pages on.

@@ -1,11 +1,13 @@
 package httpapi_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/presence"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -123,5 +125,47 @@ func TestReplacedProcessIsNoLongerListed(t *testing.T) {
 	list = ok[client.Page[client.Node]](s, "GET", "/api/v1/nodes", "").Items
 	if len(list) != 2 || list[1].Session != latest.ID || list[1].State != "live" {
 		t.Errorf("after the clock was put back the nodes are %+v", list)
+	}
+}
+
+// What a node says of itself is shown with it, and for some days after its end.
+func TestANodeThatIsGoneIsListed(t *testing.T) {
+	s := newServer(t)
+	n := s.node()
+	said := presence.Presence{Node: "one", Session: n.session, Partitions: 256, Version: "1"}
+	said.Starts[59] = 3
+	gone := presence.Presence{Node: "old", Session: job.ID{9}, Version: "0"}
+	clock := func() time.Duration { return 0 }
+	for p, leaves := range map[*presence.Presence]bool{&said: false, &gone: true} {
+		teller := presence.Teller{Store: s.store, Clock: clock, About: func() presence.Presence { return *p }}
+		if err := teller.Tell(t.Context(), leaves); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := ok[client.Page[client.Node]](s, "GET", "/api/v1/nodes", "").Items
+	if len(list) != 1 || list[0].Partitions != 256 || len(list[0].Starts) != 60 || list[0].Starts[59] != 3 {
+		t.Errorf("the nodes are %+v", list)
+	}
+	list = ok[client.Page[client.Node]](s, "GET", "/api/v1/nodes?gone=true", "").Items
+	if len(list) != 2 || list[0].Name != "old" && list[1].Name != "old" || list[0].State != "left" && list[1].State != "left" {
+		t.Errorf("with those that are gone the nodes are %+v", list)
+	}
+}
+
+func TestAServerSaysWhatDiffersBetweenItsNodes(t *testing.T) {
+	s := newServer(t)
+	for i, version := range []string{"1.1", "1.2"} {
+		session := store.Session{ID: job.ID{byte(i + 1)}, Node: version, Machine: version, Version: version, Zones: "2026a", Roles: []string{store.RoleWorker}, Capacity: 1}
+		if _, err := s.store.Join(t.Context(), session); err != nil {
+			t.Fatal(err)
+		}
+	}
+	about := ok[client.Server](s, "GET", "/api/v1/server", "")
+	if about.Nodes != 2 || len(about.Hints) != 1 || about.Hints[0].Found != "nodes have the versions 1.1, 1.2" {
+		t.Errorf("the server says %+v", about)
+	}
+	s.grant("web", "of web", store.RoleViewer, "web")
+	if w := s.as("of web", "GET", "/api/v1/server", ""); w.Code != http.StatusOK || strings.Contains(w.Body.String(), "1.1, 1.2") {
+		t.Errorf("a token for a namespace sees %d %s", w.Code, w.Body)
 	}
 }

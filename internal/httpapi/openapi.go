@@ -81,14 +81,15 @@ var tags = []*huma.Tag{
 	{Name: "events", Description: "Events as they happen."},
 	{Name: "worker", Description: "The part of a worker that reaches no store: version 1 of the protocol. Every request can be repeated after a lost answer."},
 	{Name: "audit", Description: "Who changed what."},
-	{Name: "server", Description: "For programs that watch the server."},
+	{Name: "server", Description: "What the server is."},
+	{Name: "health", Description: "For programs that watch the server."},
 }
 
 // tagOf returns what a path is about.
 func tagOf(path string) string {
 	rest, below := strings.CutPrefix(path, "/api/v1/")
 	if !below {
-		return "server"
+		return "health"
 	}
 	return rest[:strings.IndexAny(rest+"/", "/:")]
 }
@@ -264,7 +265,7 @@ func problemsOf(o *huma.Operation, wanted need) []int {
 	if o.Path != "/metrics" { // which every node has
 		list = append(list, http.StatusMisdirectedRequest)
 	}
-	if tagOf(o.Path) == "server" {
+	if tagOf(o.Path) == "health" {
 		return list
 	}
 	list = append(list, http.StatusUnprocessableEntity, http.StatusGatewayTimeout)

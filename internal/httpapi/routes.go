@@ -97,6 +97,7 @@ var access = map[string]need{
 	"GET " + eventsPath: {right: service.Read},
 
 	"GET /api/v1/nodes":               {right: service.Read},
+	"GET /api/v1/server":              {right: service.Read},
 	"GET /api/v1/xxl/executors":       {right: service.Read},
 	"POST /api/v1/xxl/numbers":        {right: service.Administer, body: smallBody},
 	"POST /api/v1/nodes/{id}/drain":   {right: service.Administer, body: smallBody},

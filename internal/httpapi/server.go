@@ -12,6 +12,7 @@ import (
 // serverRoutes are about the server itself: its nodes, tokens and changes.
 func (a *api) serverRoutes() {
 	register(a, http.MethodGet, "/nodes", "list-nodes", "List nodes by name", a.listNodes)
+	register(a, http.MethodGet, "/server", "get-server", "Say what the server is, and what could be better about it", a.getServer)
 	register(a, http.MethodPost, "/nodes/{id}/drain", "drain-node", "Stop a node from accepting runs", a.drainNode)
 	register(a, http.MethodPost, "/nodes/{id}/undrain", "undrain-node", "Let a node accept runs again", a.undrainNode)
 	register(a, http.MethodGet, "/xxl/executors", "list-executors", "List the executors of XXL-JOB that are registered", a.listExecutors)
@@ -23,8 +24,19 @@ func (a *api) serverRoutes() {
 	register(a, http.MethodDelete, "/tokens/{name}", "revoke-token", "Revoke a token", a.revokeToken)
 }
 
-func (a *api) listNodes(ctx context.Context, _ *struct{}) (*answer[client.Page[client.Node]], error) {
+type listNodesInput struct {
+	Gone bool `query:"gone" doc:"Also nodes that are gone and were there within the last 7 days."`
+}
+
+func (a *api) listNodes(ctx context.Context, in *listNodesInput) (*answer[client.Page[client.Node]], error) {
+	if in.Gone {
+		return listed(a.Service.Nodes.All(ctx, caller(ctx)))
+	}
 	return listed(a.Service.Nodes.List(ctx, caller(ctx)))
+}
+
+func (a *api) getServer(ctx context.Context, _ *struct{}) (*answer[client.Server], error) {
+	return answered(a.Service.Nodes.About(ctx, caller(ctx)))
 }
 
 func (a *api) listExecutors(ctx context.Context, _ *struct{}) (*answer[client.Page[client.Executor]], error) {
@@ -68,13 +80,15 @@ type listAuditInput struct {
 	Namespace string    `query:"namespace" maxLength:"128" doc:"Only changes of what is in this namespace."`
 	Object    string    `query:"object" maxLength:"257" doc:"Only changes of this: namespace/name, or the name of a token."`
 	Actor     string    `query:"actor" maxLength:"128" doc:"Only changes by the holder of this token, or by belfry itself."`
+	Action    string    `query:"action" maxLength:"64" doc:"Only these changes, such as job.change; or job, for all changes of jobs."`
+	Group     string    `query:"group" maxLength:"64" doc:"Only changes of this request."`
 	From      time.Time `query:"from" doc:"Only changes at this instant or later."`
 	To        time.Time `query:"to" doc:"Only changes before this instant."`
 }
 
 func (a *api) listAudit(ctx context.Context, in *listAuditInput) (*answer[client.Page[client.AuditRecord]], error) {
 	return answered(a.Service.Audit.List(ctx, caller(ctx), client.AuditQuery{
-		Namespace: in.Namespace, Object: in.Object, Actor: in.Actor, From: in.From, To: in.To,
+		Namespace: in.Namespace, Object: in.Object, Actor: in.Actor, Action: in.Action, Group: in.Group, From: in.From, To: in.To,
 		PageSize: in.PageSize, PageToken: in.PageToken,
 	}))
 }

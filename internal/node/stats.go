@@ -1,10 +1,12 @@
 package node
 
 import (
+	"math/bits"
 	"time"
 
 	"github.com/belfry-cron/belfry/internal/planner"
 	"github.com/belfry-cron/belfry/internal/worker"
+	"github.com/belfry-cron/belfry/job"
 )
 
 // Stats are what a node has to do at a moment.
@@ -15,6 +17,9 @@ type Stats struct {
 	Capacity int
 	// ClockAhead is by how much the wall clock is ahead of the store's.
 	ClockAhead time.Duration
+	// Session is the present one, and Partitions how many it plans.
+	Session    job.ID
+	Partitions int
 }
 
 // Stats returns what the node has to do. It may be called at any time; a node
@@ -31,7 +36,10 @@ func (n *Node) Stats() Stats {
 		s.Worker = w.Stats()
 	}
 	if m := n.member.Load(); m != nil {
-		s.ClockAhead = m.ClockAhead()
+		s.ClockAhead, s.Session = m.ClockAhead(), m.ID()
+		for _, word := range n.partitions() {
+			s.Partitions += bits.OnesCount64(word)
+		}
 	}
 	return s
 }

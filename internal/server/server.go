@@ -93,6 +93,8 @@ type Server struct {
 	xxl       executorsOfXXL
 	own       *certificate // nil without TLS
 	listen    *connections
+	since     time.Time // when it was opened
+	starting  *starts
 	reloads   chan struct{}  // has room for one request
 	closers   []func() error // in the order of opening
 	socket    *net.TCPListener
@@ -116,7 +118,7 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 	if c.Settings.Has(store.RoleWorker) {
 		spawning()
 	}
-	s := &Server{Config: c, loaded: c.Settings, reloads: make(chan struct{}, 1), manager: systemdOf(c.Getenv, c.Log)}
+	s := &Server{Config: c, loaded: c.Settings, since: c.Now(), reloads: make(chan struct{}, 1), manager: systemdOf(c.Getenv, c.Log)}
 	s.manager.continues = c.Carried != nil
 	starting, started := context.WithCancel(ctx)
 	var group sync.WaitGroup
@@ -168,9 +170,10 @@ func (s *Server) open(ctx context.Context) error {
 	}
 	s.makeSecrets()
 	s.makeSender()
+	s.starting = &starts{Observer: s.metrics, now: s.Now}
 	parts := node.Config{
 		Carried:   s.Carried.node(),
-		StoreName: s.Settings.Store.Shown(), Wrote: s.followers.Wrote, Executors: choose, Observer: s.metrics,
+		StoreName: s.Settings.Store.Shown(), Wrote: s.followers.Wrote, Executors: choose, Observer: s.starting,
 		Keepers:  []node.Keeper{callback.New(s.measured, clock.Boot)},
 		Watchdog: s.watchdog, OutputLimit: int(s.Settings.Output), Capacity: s.Settings.Capacity,
 		DrainTimeout: time.Duration(s.Settings.Drain),
@@ -330,6 +333,11 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	})
 	group.Go(func() { s.ends.Run(answering) })
+	teller := s.teller()
+	telling, stopTelling := context.WithCancel(answering)
+	defer stopTelling()
+	var told sync.WaitGroup
+	told.Go(func() { s.tell(telling, teller) })
 	if s.Settings.Has(store.RoleAPI) {
 		group.Go(func() { s.notifier.Run(answering) })
 	}
@@ -348,6 +356,8 @@ func (s *Server) Run(ctx context.Context) error {
 	worked := s.node.Run(ctx)
 	s.working.Store(nil)
 	s.carryOver(s.node.Carried())
+	stopTelling()
+	told.Wait()
 	close(stopped)
 	if ctx.Err() != nil && errors.Is(worked, context.Canceled) {
 		worked = nil // it was stopped before it had begun
@@ -363,6 +373,7 @@ func (s *Server) Run(ctx context.Context) error {
 	stopAnswering()          // ends the streams
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
 	defer cancel()
+	s.sayLeft(closing, teller)
 	if err := s.http.Shutdown(closing); err != nil {
 		_ = s.http.Close() // the answers that are left have had the time
 	}

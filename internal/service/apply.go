@@ -114,6 +114,9 @@ func (d *Documents) Apply(ctx context.Context, who Caller, said client.Apply) (c
 		}
 	}
 	if !said.DryRun {
+		if ctx, err = grouped(ctx); err != nil {
+			return client.Applied{}, err
+		}
 		if err := d.writeAll(ctx, who, steps); err != nil {
 			return client.Applied{}, err
 		}

@@ -38,7 +38,7 @@ func (s *Audit) List(ctx context.Context, who Caller, said client.AuditQuery) (c
 	if !said.From.IsZero() && !said.To.IsZero() && !said.From.Before(said.To) {
 		return page, WrongParameter("from", "is not before the end, "+said.To.Format(time.RFC3339), "")
 	}
-	q := store.AuditQuery{Namespace: namespace, Object: said.Object, Actor: said.Actor, From: said.From, To: said.To, Before: place.Before}
+	q := store.AuditQuery{Namespace: namespace, Object: said.Object, Actor: said.Actor, Action: said.Action, Group: said.Group, From: said.From, To: said.To, Before: place.Before}
 	size, began := pageSize(said.PageSize), s.now()
 	for range partsMax {
 		q.Limit = size - len(page.Items)
@@ -63,6 +63,7 @@ func (s *Audit) List(ctx context.Context, who Caller, said client.AuditQuery) (c
 func auditRecord(r *store.AuditRecord) client.AuditRecord {
 	shown := client.AuditRecord{
 		Seq: r.Seq, Time: r.Time, Actor: r.Actor, Action: r.Action, Object: r.Object, Version: r.Version, Detail: r.Detail,
+		Client: r.Origin.Client, Address: r.Origin.Address, Group: r.Origin.Group,
 	}
 	for _, c := range r.Changes {
 		shown.Changes = append(shown.Changes, client.FieldChange(c))

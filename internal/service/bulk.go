@@ -80,6 +80,10 @@ func mayBulk(who Caller, action client.BulkAction) error {
 
 // change changes jobs one by one, and notes in the result what became of them.
 func (s *Bulk) change(ctx context.Context, who Caller, names []Name, said *client.Bulk, key string, result *client.BulkResult) error {
+	ctx, err := grouped(ctx)
+	if err != nil {
+		return err
+	}
 	for _, name := range names {
 		switch err := s.one(ctx, who, name, said, key); {
 		case err == nil:

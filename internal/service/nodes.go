@@ -4,11 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/presence"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -18,7 +22,7 @@ type nodeStore interface {
 	Sessions(ctx context.Context) ([]store.Session, error)
 	Drain(ctx context.Context, d store.DrainNode) error
 	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
-	Now(ctx context.Context) (time.Time, error)
+	presence.Notes
 }
 
 // Nodes shows and drains nodes.
@@ -26,6 +30,7 @@ type Nodes struct {
 	store   nodeStore
 	planner Planner
 	remark  func() (warning string, err error)
+	about   func() client.Server
 	node    string
 }
 
@@ -34,7 +39,119 @@ func (s *Nodes) List(ctx context.Context, who Caller) ([]client.Node, error) {
 	if err := who.May(Read); err != nil {
 		return nil, err
 	}
-	return s.all(ctx)
+	list, err := s.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.said(ctx, list)
+	return list, err
+}
+
+// All returns all nodes by name, and those that were there within the last days.
+func (s *Nodes) All(ctx context.Context, who Caller) ([]client.Node, error) {
+	if err := who.May(Read); err != nil {
+		return nil, err
+	}
+	list, err := s.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	gone, err := s.said(ctx, list)
+	list = append(list, gone...)
+	slices.SortStableFunc(list, func(x, y client.Node) int { return cmp.Compare(x.Name, y.Name) })
+	return list, err
+}
+
+// said adds what nodes have said of themselves, and returns those that are not in the list.
+func (s *Nodes) said(ctx context.Context, list []client.Node) (gone []client.Node, err error) {
+	all, err := presence.List(ctx, s.store)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		p := &all[i]
+		at := slices.IndexFunc(list, func(n client.Node) bool { return n.Session == p.Session })
+		if at >= 0 {
+			n := &list[at]
+			n.StoreRead, n.StoreWrite, n.Partitions, n.Starts = seconds(p.Read), seconds(p.Write), p.Partitions, p.Starts[:]
+		} else if !slices.ContainsFunc(list, func(n client.Node) bool { return n.Name == p.Node }) {
+			gone = append(gone, client.Node{
+				Name: p.Node, Session: p.Session, State: string(store.SessionLeft), Roles: orNone(p.Roles), Version: p.Version, Address: p.Address,
+				Joined: p.Joined, Renewed: p.Seen, Left: cmp.Or(p.Left, p.Seen),
+			})
+		}
+	}
+	return gone, nil
+}
+
+// seconds writes a duration to the microsecond.
+func seconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e6 }
+
+// orNone is a list that JSON writes as one.
+func orNone(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}
+
+// About says what this server is, and what could be better about it and the other nodes.
+func (s *Nodes) About(ctx context.Context, who Caller) (client.Server, error) {
+	if err := who.May(Read); err != nil {
+		return client.Server{}, err
+	}
+	about := client.Server{Node: s.node, Roles: []string{}}
+	if s.about != nil {
+		about = s.about()
+	}
+	list, err := s.all(ctx)
+	if err != nil {
+		return client.Server{}, err
+	}
+	hints := about.Hints
+	about.Hints = []client.Hint{}
+	if who.May(Observe) == nil {
+		about.Hints = append(about.Hints, hints...)
+		about.Hints = append(about.Hints, differences(list)...)
+		if s.remark != nil {
+			warning, err := s.remark()
+			if err != nil {
+				about.Hints = append(about.Hints, client.Hint{Check: "store", Status: "wrong", Found: err.Error()})
+			} else if warning != "" {
+				about.Hints = append(about.Hints, client.Hint{Check: "store", Status: "note", Found: warning})
+			}
+		}
+	}
+	for i := range list {
+		if list[i].State == string(store.SessionLive) || list[i].State == string(store.SessionDrained) {
+			about.Nodes++
+		}
+	}
+	return about, nil
+}
+
+// differences are hints about nodes that are not alike.
+func differences(list []client.Node) (hints []client.Hint) {
+	versions, zones := map[string]bool{}, map[string]bool{}
+	for i := range list {
+		n := &list[i]
+		if n.State == string(store.SessionSilent) {
+			continue
+		}
+		versions[n.Version], zones[n.Zones] = true, true
+		if math.Abs(n.ClockAhead) > clockOffAfter.Seconds() {
+			hints = append(hints, client.Hint{
+				Check: "clock of " + n.Name, Status: "note", Found: fmt.Sprintf("%.1f s from that of the store", n.ClockAhead), Do: "synchronize the clocks; jobs follow the clock of the store",
+			})
+		}
+	}
+	if len(versions) > 1 {
+		hints = append(hints, client.Hint{Check: "versions", Status: "note", Found: "nodes have the versions " + strings.Join(slices.Sorted(maps.Keys(versions)), ", "), Do: "upgrade all nodes to one version"})
+	}
+	if len(zones) > 1 {
+		hints = append(hints, client.Hint{Check: "zone data", Status: "wrong", Found: "nodes have the time zone data " + strings.Join(slices.Sorted(maps.Keys(zones)), ", "), Do: "upgrade all nodes to one version: a job may fall due at another time on each"})
+	}
+	return hints
 }
 
 // Drain makes a node, by name or session, take no more runs.

@@ -61,6 +61,7 @@ func activeRun(r *store.Run) client.Run {
 	if r.State == job.StateRunning {
 		run.Claimed = r.Claimed
 	}
+	run.Slot, run.Pool = slotOf(&r.Run, r.Slot)
 	run.Planned = plannedAt(&r.Run)
 	return run
 }
@@ -74,8 +75,9 @@ func endedRun(r *store.Record) client.Run {
 		Scheduled: r.Run.Scheduled, Due: r.Run.Due, Started: r.Begun, Ended: r.Attempt.Ended,
 		Attempt: r.Attempt.Number, Node: r.Attempt.Node, Params: r.Run.Params, Parent: r.Run.Parent,
 		ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal, HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes,
-		Unmet: r.Unmet,
+		Unmet: r.Unmet, Claimed: r.Claimed,
 	}
+	run.Slot, run.Pool = slotOf(&r.Run, r.Slot)
 	ofFlow(&run, &r.Run, cmp.Or(r.Begun, r.Attempt.Started))
 	if run.Started.IsZero() {
 		run.Started = r.Attempt.Started
@@ -89,6 +91,17 @@ func endedRun(r *store.Record) client.Run {
 	}
 	run.Planned = plannedAt(&r.Run)
 	return run
+}
+
+// slotOf says which slot a run needs, and of which pool it is.
+func slotOf(r *job.Run, key string) (slot, pool string) {
+	if pool, ok := engine.PoolOfSlot(key); ok {
+		return "pool:" + pool, pool
+	}
+	if own, ok := strings.CutPrefix(key, r.JobUID.String()); ok {
+		return r.Namespace + "/" + r.Name + own, ""
+	}
+	return "", ""
 }
 
 // plannedAt returns when a run was made, which its id says. That of a step says when its flow

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/internal/forecast"
@@ -76,6 +77,9 @@ type Config struct {
 	// or a history store that is behind, and an error when it is not ready because of that. May be
 	// nil.
 	Remark func() (warning string, err error)
+	// About says what the server is, without what others say of it: nodes, and hints about
+	// those. Nil: little is known.
+	About func() client.Server
 	// Secrets keeps secrets. Default: those of the store, without keys.
 	Secrets *secret.Keeper
 	// Send delivers a message to the service of a channel, for tests of channels. Nil: channels
@@ -151,7 +155,7 @@ func New(c Config) (*Service, error) {
 		outputs = &liveOutput{c.Store, c.LiveLogs}
 	}
 	output := &Output{shared: s, runs: runs, store: outputs, followers: c.Followers, places: streams, node: c.Node}
-	nodes := &Nodes{store: c.Store, planner: c.Planner, remark: c.Remark, node: c.Node}
+	nodes := &Nodes{store: c.Store, planner: c.Planner, remark: c.Remark, about: c.About, node: c.Node}
 	return &Service{
 		Jobs:          jobs,
 		Documents:     &Documents{shared: s, rules: rules, store: c.Store},

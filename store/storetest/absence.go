@@ -269,4 +269,26 @@ var absenceTests = []test{
 			sameTime(e, fmt.Sprintf("attempt %d", i+1), r.Begun, want)
 		}
 	}},
+	{"records say when the attempt was claimed, and which slot the run needed", func(e *env) {
+		own := e.put(everyMinute)
+		shared := e.put("name: pooled\nschedule: {cron: '* * * * *'}\npolicy: {concurrency_key: db}")
+		for _, tt := range []struct {
+			j    *store.Job
+			slot string
+		}{{own, own.Definition.UID.String()}, {shared, "pool default/db"}} {
+			a := e.plan(tt.j, time.Second)[0]
+			claimed := e.now()
+			e.claim(e.a, a, store.Started)
+			e.clock.Advance(5 * time.Second)
+			e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+			e.finish(a, job.OutcomeSucceeded)
+			r := e.gone(a.Run, job.OutcomeSucceeded)
+			sameTime(e, "claimed", r.Claimed, claimed)
+			equal(e, "slot", r.Slot, tt.slot)
+		}
+		a := e.plan(own, 10*time.Second)[0]
+		_, err := e.Cancel(e.ctx, a.Run, "ann", "")
+		e.must(err)
+		sameTime(e, "claimed, of one that never was", e.gone(a.Run, job.OutcomeCancelled).Claimed, time.Time{})
+	}},
 }

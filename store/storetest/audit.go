@@ -63,6 +63,10 @@ var auditTests = []test{
 			{store.AuditQuery{From: start.Add(time.Hour)}, "bob token.create web, bob job.delete web/a, ann job.create web/a"},
 			{store.AuditQuery{To: start.Add(time.Hour)}, "ann job.create default/a"},
 			{store.AuditQuery{Actor: "eve"}, ""},
+			{store.AuditQuery{Action: "job.delete"}, "bob job.delete web/a"},
+			{store.AuditQuery{Action: "token"}, "bob token.create web"},
+			{store.AuditQuery{Action: "job.del"}, ""},
+			{store.AuditQuery{Group: "g"}, ""},
 		} {
 			var got []string
 			tt.q.Limit = 1
@@ -76,6 +80,40 @@ var auditTests = []test{
 			}
 			equal(e, fmt.Sprintf("%+v", tt.q), strings.Join(got, ", "), tt.want)
 		}
+	}},
+	{"a record of the audit says where the change came from", func(e *env) {
+		e.put("name: a")
+		ctx := store.WithOrigin(e.ctx, store.Origin{Client: "ui", Address: "192.0.2.7", Group: "g1"})
+		document, err := job.Decode("", []byte("name: b\nschedule: {every: 1h}\nrun: {shell: 'true'}\npolicy: {pause_on_failure: 1}"))
+		e.must(err)
+		j, err := e.PutJob(ctx, store.PutJob{Definition: document[0].Job, Actor: "ann"})
+		e.must(err)
+		e.must(e.DeleteJob(ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
+		e.put("name: c")
+		list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 10})
+		e.must(err)
+		var got []string
+		for _, r := range list {
+			got = append(got, fmt.Sprintf("%s %s %+v", r.Action, r.Object, r.Origin))
+		}
+		equal(e, "audit", strings.Join(got, "\n"), strings.Join([]string{
+			"job.create default/c {Client: Address: Group:}",
+			"job.delete default/b {Client:ui Address:192.0.2.7 Group:g1}",
+			"job.create default/b {Client:ui Address:192.0.2.7 Group:g1}",
+			"job.create default/a {Client: Address: Group:}",
+		}, "\n"))
+	}},
+	{"what the store does by itself comes from nowhere", func(e *env) {
+		j := e.put(everyMinute + "\npolicy: {pause_on_failure: 1}")
+		a := e.plan(j, time.Second)[0]
+		e.clock.Advance(2 * time.Second)
+		e.claim(e.a, a, store.Started)
+		ctx := store.WithOrigin(e.ctx, store.Origin{Client: "api"})
+		_, err := e.Finish(ctx, e.a.ID, []store.Result{{Attempt: a, Started: e.now(), Ended: e.now(), Outcome: job.OutcomeFailed, Reason: "by the test"}})
+		e.must(err)
+		list, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 1})
+		e.must(err)
+		equal(e, "audit", fmt.Sprintf("%s %+v", list[0].Action, list[0].Origin), "job.pause {Client: Address: Group:}")
 	}},
 	{"a request for several shares has one record", func(e *env) {
 		j := e.put("name: a\nplace: {shards: 3}")

@@ -13,6 +13,25 @@ import (
 // IsOwnSlot reports whether a slot is that of the job itself, which rows leave out.
 func IsOwnSlot(slot string, uid job.ID) bool { return slot == uid.String() }
 
+// ownSlot stands in history for the slot of the job itself.
+const ownSlot = "."
+
+// StoredSlot returns a slot as a row of history keeps it.
+func StoredSlot(slot string, uid job.ID) string {
+	if slot != "" && IsOwnSlot(slot, uid) {
+		return ownSlot
+	}
+	return slot
+}
+
+// Slot is the inverse of StoredSlot.
+func Slot(stored string, uid job.ID) string {
+	if stored == ownSlot {
+		return uid.String()
+	}
+	return stored
+}
+
 // Key returns the key of a run that was read: where there is none it is the
 // scheduled time.
 func Key(r *job.Run) string {

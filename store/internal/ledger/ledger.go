@@ -98,6 +98,7 @@ func (s *Control) do(ctx context.Context, o Order, op engine.Operation) error {
 		}
 	}
 	var told told
+	origin := store.OriginOf(ctx)
 	o.Committed = func() {
 		s.feed.Send(told.events)
 		if len(told.ends.Records) > 0 {
@@ -106,7 +107,7 @@ func (s *Control) do(ctx context.Context, o Order, op engine.Operation) error {
 	}
 	for {
 		err := s.Step(ctx, &o, func(tx Tx) (err error) {
-			told, err = s.decide(tx, kept, op)
+			told, err = s.decide(tx, kept, op, origin)
 			return err
 		})
 		if !errors.Is(err, ErrAgain) || o.Try == triesMax {
@@ -138,9 +139,10 @@ func rest(ctx context.Context, try int) error {
 
 // decide loads what an operation needs, decides, and gives the changes to the backend. It
 // returns what others must know after the commit.
-func (s *Control) decide(tx Tx, kept *step, op engine.Operation) (told told, err error) {
+func (s *Control) decide(tx Tx, kept *step, op engine.Operation, origin store.Origin) (told told, err error) {
 	b, need := kept.batch, &kept.need
 	b.Reset(time.Time{})
+	b.From(origin)
 	for round := 0; ; round++ {
 		need.Reset()
 		b.Needs(op, need)

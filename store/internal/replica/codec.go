@@ -252,6 +252,8 @@ func codeRecord(c *coder, r *store.Record) {
 	c.int64(&r.OutputBytes)
 	text(c, &r.Unmet)
 	c.time(&r.Begun)
+	c.time(&r.Claimed)
+	text(c, &r.Slot)
 }
 
 // codeHead is a job without its runs and its definition.
@@ -366,6 +368,9 @@ func codeAudit(c *coder, a *store.AuditRecord) {
 	c.int64(&a.Version)
 	text(c, &a.Detail)
 	list(c, &a.Changes, func(c *coder, ch *store.Change) { text(c, &ch.Path); text(c, &ch.Before); text(c, &ch.After) })
+	text(c, &a.Origin.Client)
+	text(c, &a.Origin.Address)
+	text(c, &a.Origin.Group)
 }
 
 func encode[T any](v *T, each func(*coder, *T), room int) []byte {

@@ -9,6 +9,7 @@ import (
 
 var auditRows = &Table{Name: "audit", Key: 1, Columns: []Column{
 	{"seq", Int}, {"written", Int}, {"actor", Text}, {"action", Text}, {"object", Text}, {"version", Int}, {"detail", Text}, {"changes", Text},
+	{"client", Text}, {"address", Text}, {"request", Text},
 }}
 
 // insertAudit writes what was changed, numbered from first.
@@ -25,6 +26,7 @@ func (t *tx) insertAudit(list []store.AuditRecord, first int64) error {
 			changes = string(text)
 		}
 		b.int(first + int64(i)).time(a.Time).text(a.Actor).text(a.Action).text(a.Object).int(a.Version).text(a.Detail).text(changes)
+		b.text(a.Origin.Client).text(a.Origin.Address).text(a.Origin.Group)
 	}
 	return t.writeRows(Insert, b)
 }
@@ -47,10 +49,11 @@ func (t *tx) audit(query *store.AuditQuery) (list []store.AuditRecord, next int6
 	for chunk := query.Limit + 1; ; chunk *= 4 {
 		limit := min(chunk, listChunk, store.LookMax+1-looked)
 		read := 0
-		q := t.query("select seq, written, actor, action, object, version, detail, changes from audit where seq < ? order by seq desc limit ?", before, int64(limit))
+		q := t.query("select seq, written, actor, action, object, version, detail, client, address, request, changes from audit where seq < ? order by seq desc limit ?", before, int64(limit))
 		for ; q.Next(); read++ {
 			r := store.AuditRecord{
 				Seq: q.Int(), Time: q.time(), Actor: q.Text(), Action: q.Text(), Object: q.Text(), Version: q.Int(), Detail: q.Text(),
+				Origin: store.Origin{Client: q.Text(), Address: q.Text(), Group: q.Text()},
 			}
 			if len(list) == query.Limit || looked == store.LookMax {
 				q.Close()

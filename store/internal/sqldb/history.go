@@ -18,6 +18,7 @@ var historyRows = &Table{Name: "history", Key: 3, Columns: []Column{
 	{"started", Int}, {"node", Text}, {"token", Blob}, {"reason", Text}, {"exited", Int}, {"exit_code", Int}, {"signal_name", Text},
 	{"http_status", Int}, {"params", Text}, {"parent", Blob}, {"occurrences", Int}, {"last_scheduled", Int}, {"replaces", Int},
 	{"output_bytes", Int}, {"unmet", Text}, {"begun", Int}, {"flow", Text},
+	{"claimed", Int}, {"slot", Text},
 }}
 
 // insertRecords writes records. They are new: the step that makes one removes the
@@ -40,6 +41,7 @@ func (t *tx) insertRecords(list []*store.Record) error {
 		}
 		b.bool(a.ExitCode != nil).int(int64(code)).text(a.Signal).int(int64(a.HTTPStatus)).text(string(params)).id(&r.Run.Parent)
 		b.int(int64(r.Count)).time(r.Until).bool(r.Replaces).int(r.OutputBytes).text(r.Unmet).time(r.Begun).text(string(r.Run.Flow))
+		b.time(r.Claimed).text(columns.StoredSlot(r.Slot, r.Run.JobUID))
 		t.s.expiring.touch(r.Run.JobUID)
 	}
 	return t.writeRows(Insert, b)
@@ -52,7 +54,7 @@ const (
 	selectRecordsOf = recordColumns + " from history h " + byRun + recordNames + " where h.run in (?*)"
 	recordColumns   = `select h.ended, h.run, h.attempt, h.is_final, h.outcome, n.namespace, n.name, h.reason, h.unmet, n.uid, h.kind, h.run_key,
 	h.shard, h.shards, h.epoch, h.version, h.scheduled, h.due, h.next_attempt, h.held_slot, h.started, h.node, h.token, h.exited, coalesce(h.exit_code, -9223372036854775808),
-	h.signal_name, h.http_status, h.params, h.parent, h.occurrences, h.last_scheduled, h.replaces, h.output_bytes, h.begun, h.flow`
+	h.signal_name, h.http_status, h.params, h.parent, h.occurrences, h.last_scheduled, h.replaces, h.output_bytes, h.begun, h.flow, h.claimed, h.slot`
 	recordNames = "join names n on n.uid/*n*/ = h.job"
 )
 
@@ -89,6 +91,7 @@ func scanRecord(q reader, r *store.Record) {
 	r.Count, r.Until = int(q.Int()), q.time()
 	r.Replaces, r.OutputBytes, r.Begun = q.bool(), q.Int(), q.time()
 	r.Run.Flow = columns.Flow(q.View())
+	r.Claimed, r.Slot = q.time(), columns.Slot(q.Text(), r.Run.JobUID)
 
 	r.Run.State = job.StateRunning
 	if r.Final {

@@ -1,0 +1,78 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/cron"
+	"github.com/belfry-cron/belfry/internal/checkup"
+	"github.com/belfry-cron/belfry/internal/clock"
+	"github.com/belfry-cron/belfry/internal/presence"
+	"github.com/belfry-cron/belfry/internal/trouble"
+	"github.com/belfry-cron/belfry/internal/worker"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// about says what the server is.
+func (s *Server) about() client.Server {
+	c := s.Settings
+	a := client.Server{
+		Version: s.Version, Node: c.Name, Roles: s.roles(), Started: s.since, Store: c.Store.Shown(),
+		Zones: cron.ZoneTableVersion(), Timezone: string(c.Timezone),
+	}
+	if c.History != "" {
+		a.History = c.History.Shown()
+	}
+	if b, known := checkup.LastBackup(c.Data); known && c.Store.File() != "" {
+		a.Backup = b.At
+	}
+	for _, f := range []checkup.Finding{checkup.DataDirectory(c.Data), checkup.DiskSpace(c.Data), checkup.Separation(c), checkup.Backup(c, s.Now())} {
+		if f.Status != checkup.Well {
+			a.Hints = append(a.Hints, client.Hint{Check: f.Check, Status: f.Status, Found: f.Found, Do: f.Do})
+		}
+	}
+	return a
+}
+
+// starts counts the attempts that the node starts, beside what observes them.
+type starts struct {
+	worker.Observer
+	minutes presence.Minutes
+	now     func() time.Time
+}
+
+// Started implements worker.Observer.
+func (s *starts) Started(late time.Duration) {
+	s.minutes.Add(s.now())
+	s.Observer.Started(late)
+}
+
+// teller writes what the node says of itself.
+func (s *Server) teller() *presence.Teller {
+	return &presence.Teller{Store: s.measured, Clock: clock.Boot, About: func() presence.Presence {
+		stats := s.node.Stats()
+		return presence.Presence{
+			Node: s.Settings.Name, Session: stats.Session, Version: s.Version, Roles: s.roles(), Address: s.URL(), Joined: s.since,
+			Partitions: stats.Partitions, Starts: s.starting.minutes.Hour(s.Now()),
+		}
+	}}
+}
+
+// tell says how the node is until ctx ends.
+func (s *Server) tell(ctx context.Context, t *presence.Teller) {
+	said := trouble.With(s.Log, "cannot write what the node says of itself", "writing what the node says of itself works again")
+	t.Run(ctx, said.Saw)
+}
+
+// sayLeft says that the node leaves, unless another version of the program goes on with it.
+func (s *Server) sayLeft(ctx context.Context, t *presence.Teller) {
+	if s.carrying != nil {
+		return
+	}
+	if err := t.Tell(ctx, true); err != nil {
+		s.Log.Debug("cannot write that the node leaves", "error", err)
+	}
+}
+
+var _ presence.Notes = store.Store(nil)
