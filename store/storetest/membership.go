@@ -4,11 +4,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
+
+// startsEach is how many attempts each of some writers starts while their session is renewed.
+const startsEach = 50
 
 var membershipTests = []test{
 	{"a session is kept as it was told", func(e *env) {
@@ -41,6 +45,40 @@ var membershipTests = []test{
 			sameTime(e, "joined", got.Joined, start)
 			sameTime(e, "renewed", got.Renewed, start.Add(time.Second))
 		}
+	}},
+	{"attempts that start while their session is renewed are on its node", func(e *env) {
+		j := e.put("name: x\nschedule: {cron: '* * * * *'}\nrun: {shell: 'true'}\npolicy: {overlap: allow}")
+		var starting sync.WaitGroup
+		for range 4 {
+			starting.Go(func() {
+				for range startsEach {
+					item := store.TriggerItem{ID: e.id(), Job: j.Definition.UID, Kind: job.RunByHand, Key: e.id().String(), Session: e.a.ID, Actor: "ann"}
+					if _, err := e.Trigger(e.ctx, []store.TriggerItem{item}); err != nil {
+						e.Errorf("trigger: %v", err)
+						return
+					}
+					if _, err := e.Claim(e.ctx, e.a.ID, []store.Attempt{{Job: item.Job, Run: item.ID, Number: 1, Token: e.id()}}); err != nil {
+						e.Errorf("claim: %v", err)
+						return
+					}
+					if r, err := e.Active(e.ctx, item.ID); err != nil || r.State != job.StateRunning || r.Node != "a" {
+						e.Errorf("run %+v, error %v", r.Run, err)
+						return
+					}
+				}
+			})
+		}
+		done := make(chan struct{})
+		go func() { starting.Wait(); close(done) }()
+		for !e.Failed() {
+			select {
+			case <-done:
+				return
+			default:
+				e.must(e.Renew(e.ctx, e.a.ID, store.Load{}))
+			}
+		}
+		<-done
 	}},
 	{"a process that executes another version describes its session anew and keeps its attempts", func(e *env) {
 		a := e.plan(e.put(everyMinute), time.Second)[0]

@@ -456,7 +456,7 @@ func (c *cluster) cancels(n int) {
 		}
 		look(job.StateRunning)
 		if run.Node != "c" {
-			c.t.Fatalf("run %s is on node %s", run.ID, run.Node)
+			c.t.Fatalf("run %s is on node %q, want c", run.ID, run.Node)
 		}
 		sent := time.Now()
 		if _, err := asked.Cancel(ctx, run.ID, client.CancelRequest{}); err != nil {

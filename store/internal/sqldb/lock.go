@@ -235,7 +235,7 @@ func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *foreseen) error {
 		}, "select id from sessions order by id for update")
 	}
 	if n.Sessions {
-		asked.ask(func(q reader) error { st.sessions = st.scanMembers(q); return nil }, selectSessions)
+		asked.ask(func(q reader) error { st.sessions = scanMembers(q); return nil }, selectSessions)
 	}
 	if len(n.Runs) > 0 {
 		asked.ask(st.readFollowers, selectFollowed, int64(followsMax))
@@ -263,7 +263,8 @@ func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *foreseen) error {
 	}
 	st.took(rows)
 	if n.Sessions {
-		if err := st.tellAbout(st.sessions); err != nil {
+		var err error
+		if st.sessions, err = st.described(st.sessions); err != nil {
 			return err
 		}
 	}

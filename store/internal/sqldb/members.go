@@ -49,11 +49,11 @@ func (c *aboutCache) put(s store.Session) {
 // members returns all sessions by id.
 func (t *tx) members() ([]ledger.Member, error) {
 	q := t.query(selectSessions)
-	list := t.scanMembers(q)
+	list := scanMembers(q)
 	if err := q.Err(); err != nil {
 		return nil, err
 	}
-	return list, t.tellAbout(list)
+	return t.described(list)
 }
 
 // selectSessions reads what changes about sessions, for scanMembers.
@@ -61,12 +61,10 @@ const selectSessions = `select s.id, s.joined, s.renewed, s.steady, s.before_gap
 	coalesce(d.since, 0), coalesce(d.made_by, ''), coalesce(d.reason, '')
 	from sessions s left join drains d on d.node = s.node order by s.id`
 
-func (t *tx) scanMembers(q reader) (list []ledger.Member) {
+// scanMembers reads sessions that described completes.
+func scanMembers(q reader) (list []ledger.Member) {
 	for q.Next() {
-		id := q.id()
-		about, _ := t.s.abouts.get(id)
-		about.ID = id
-		row := ledger.Member{Session: about}
+		row := ledger.Member{Session: store.Session{ID: q.id()}}
 		row.Joined, row.Renewed, row.Steady, row.BeforeGap, row.Leaving, row.Over = q.time(), q.time(), q.time(), q.time(), q.bool(), q.bool()
 		row.Load = store.Load{Running: int(q.Int()), Ready: int(q.Int()), ClockAhead: time.Duration(q.Int())}
 		if d := (store.Drain{Since: q.time(), By: q.Text(), Reason: q.Text()}); !d.Since.IsZero() {
@@ -77,44 +75,51 @@ func (t *tx) scanMembers(q reader) (list []ledger.Member) {
 	return list
 }
 
-// tellAbout adds what does not change about sessions, where it was not known.
-func (t *tx) tellAbout(list []ledger.Member) error {
+// described completes sessions with what does not change about them, from the cache or the
+// store. It leaves out those that were removed since scanMembers.
+func (t *tx) described(list []ledger.Member) ([]ledger.Member, error) {
+	abouts := make(map[job.ID]store.Session, len(list))
 	var unknown []job.ID
 	for i := range list {
-		if s := &list[i].Session; s.Leaving && s.Left.IsZero() {
-			t.s.abouts.forget(s.ID) // another process may have written since when it leaves
-		}
-		// A process that executes another version has described itself anew, and joined later.
-		if about, ok := t.s.abouts.get(list[i].ID); !ok || !about.Joined.Equal(list[i].Joined) {
-			unknown = append(unknown, list[i].ID)
-		}
-	}
-	if len(unknown) == 0 {
-		return nil
-	}
-	q := t.query("select about from sessions where id in (?*)", set(unknown))
-	for q.Next() {
-		var about store.Session
-		if err := json.Unmarshal(q.View(), &about); err != nil {
-			q.Close()
-			return err
-		}
-		if i := slices.IndexFunc(list, func(m ledger.Member) bool { return m.ID == about.ID }); i >= 0 {
-			about.Joined = list[i].Joined
-		}
-		t.s.abouts.put(about)
-	}
-	if err := q.Err(); err != nil {
-		return err
-	}
-	for i := range list {
 		row := &list[i]
-		about, _ := t.s.abouts.get(row.ID)
-		about.ID, about.Joined, about.Renewed, about.Leaving, about.Load, about.Drain = row.ID, row.Joined, row.Renewed, row.Leaving, row.Load, row.Drain
+		about, ok := t.s.abouts.get(row.ID)
+		// A process that executes another version has described itself anew, and joined later.
+		// When a session leaves, another process may have written since when.
+		if ok && about.Joined.Equal(row.Joined) && !(row.Leaving && about.Left.IsZero()) {
+			abouts[row.ID] = about
+		} else {
+			unknown = append(unknown, row.ID)
+		}
+	}
+	if len(unknown) > 0 {
+		q := t.query("select joined, about from sessions where id in (?*)", set(unknown))
+		for q.Next() {
+			joined := q.time()
+			var about store.Session
+			if err := json.Unmarshal(q.View(), &about); err != nil {
+				q.Close()
+				return nil, err
+			}
+			about.Joined = joined
+			t.s.abouts.put(about)
+			abouts[about.ID] = about
+		}
+		if err := q.Err(); err != nil {
+			return nil, err
+		}
+	}
+	known := list[:0]
+	for _, row := range list {
+		about, ok := abouts[row.ID]
+		if !ok {
+			continue
+		}
+		about.Joined, about.Renewed, about.Leaving, about.Load, about.Drain = row.Joined, row.Renewed, row.Leaving, row.Load, row.Drain
 		about.Steady, about.BeforeGap = row.Steady, row.BeforeGap
 		row.Session = about
+		known = append(known, row)
 	}
-	return nil
+	return known, nil
 }
 
 // Members implements ledger.Backend.
