@@ -9,6 +9,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -28,11 +29,17 @@ type event struct {
 // test is the name of a test with its package; the name is empty for the package itself.
 type test struct{ pkg, name string }
 
+// failure is a test that failed, with all that it said.
+type failure struct {
+	test
+	said string
+}
+
 // report collects the results of tests.
 type report struct {
 	out      io.Writer
 	output   map[test]*strings.Builder // of what has not ended
-	failed   []test
+	failed   []failure
 	packages int
 	passed   int // tests that are no subtests
 }
@@ -81,10 +88,12 @@ var progress = regexp.MustCompile(`(?m)^=== .*\n`)
 
 // testFailed shows what a test said.
 func (r *report) testFailed(t test) {
-	r.failed = append(r.failed, t)
-	if said := r.output[t]; said != nil {
-		fmt.Fprintf(r.out, "%s %s\n%s", t.pkg, t.name, progress.ReplaceAllString(said.String(), ""))
+	f := failure{test: t}
+	if b := r.output[t]; b != nil {
+		f.said = progress.ReplaceAllString(b.String(), "")
+		fmt.Fprintf(r.out, "%s %s\n%s", t.pkg, t.name, f.said)
 	}
+	r.failed = append(r.failed, f)
 }
 
 // packageEnded shows the line of a package, and all of its output if it failed. A test that
@@ -102,9 +111,9 @@ func (r *report) packageEnded(e event) {
 		said = b.String()
 	}
 	if e.Action == "fail" {
-		ofPackage := func(t test) bool { return t.pkg == e.Package }
+		ofPackage := func(f failure) bool { return f.pkg == e.Package }
 		if len(r.failed) == failures && !slices.ContainsFunc(r.failed, ofPackage) {
-			r.failed = append(r.failed, test{pkg: e.Package})
+			r.failed = append(r.failed, failure{test: test{pkg: e.Package}, said: said})
 		}
 		fmt.Fprint(r.out, said)
 		return
@@ -145,25 +154,77 @@ func (r *report) finish(files fs.FS, took time.Duration, err error) bool {
 		return false
 	}
 	var again []string
-	for _, t := range r.failed {
+	for _, f := range r.failed {
 		// A test that failed because of a subtest is not listed beside it.
-		within := func(other test) bool { return other.pkg == t.pkg && strings.HasPrefix(other.name, t.name+"/") }
-		if t.name == "" || !slices.ContainsFunc(r.failed, within) {
-			again = append(again, rerun(files, t))
+		within := func(other failure) bool { return other.pkg == f.pkg && strings.HasPrefix(other.name, f.name+"/") }
+		if f.name == "" || !slices.ContainsFunc(r.failed, within) {
+			again = append(again, "  "+rerun(files, f.test)+"\n"+reasons(files, f))
 		}
 	}
 	slices.Sort(again)
 	again = slices.Compact(again)
-	fmt.Fprintf(r.out, "\nFAILED: %d, beside %d tests that passed, in %s. To run each again:\n", len(again), r.passed, took)
-	for _, command := range again {
-		fmt.Fprintf(r.out, "  %s\n", command)
-	}
+	fmt.Fprintf(r.out, "\nFAILED: %d, beside %d tests that passed, in %s. To run each again:\n%s", len(again), r.passed, took, strings.Join(again, ""))
 	return false
+}
+
+const (
+	// reasonsMax is how many messages of a failed test the end of the report repeats: one is
+	// usual, and a crash test may log a thousand lines behind it.
+	reasonsMax = 5
+	// reasonLines is how many lines of each.
+	reasonLines = 4
+)
+
+var (
+	message = regexp.MustCompile(`^ +([^ :]+\.go):([0-9]+): `)
+	logs    = regexp.MustCompile(`\.Logf?\(`)
+)
+
+// reasons repeats what a test said of its failure: a panic, and the messages of lines that are
+// no call of Log. A line that calls a helper may have logged; its messages are among them.
+func reasons(files fs.FS, f failure) string {
+	var b strings.Builder
+	shown, left := 0, 0 // left is how many lines of a message may follow
+	for line := range strings.Lines(f.said) {
+		m := message.FindStringSubmatch(line)
+		switch {
+		case m != nil && logs.MatchString(sourceLine(files, f.pkg, m[1], m[2])):
+			left = 0
+		case m != nil || strings.HasPrefix(line, "panic: "):
+			if shown == reasonsMax {
+				return b.String() + "      ...\n"
+			}
+			shown, left = shown+1, reasonLines
+		case !strings.HasPrefix(line, "        "):
+			left = 0
+		}
+		if left > 0 {
+			left--
+			b.WriteString("      " + strings.TrimPrefix(line, "    "))
+		}
+	}
+	return b.String()
+}
+
+// sourceLine returns a line of a file of a package, empty where it cannot be read.
+func sourceLine(files fs.FS, pkg, name, number string) string {
+	text, err := fs.ReadFile(files, path.Join(folder(pkg), name))
+	n, _ := strconv.Atoi(number)
+	lines := strings.Split(string(text), "\n")
+	if err != nil || n < 1 || n > len(lines) {
+		return ""
+	}
+	return lines[n-1]
+}
+
+// folder returns the folder of a package in the repository.
+func folder(pkg string) string {
+	return cmp.Or(strings.TrimPrefix(strings.TrimPrefix(pkg, module), "/"), ".")
 }
 
 // rerun returns the command line that runs a test again.
 func rerun(files fs.FS, t test) string {
-	dir := cmp.Or(strings.TrimPrefix(strings.TrimPrefix(t.pkg, module), "/"), ".")
+	dir := folder(t.pkg)
 	words := []string{"go"}
 	inside := "./" + dir
 	for parent := dir; parent != "."; parent = path.Dir(parent) {

@@ -12,7 +12,7 @@ var repository = fstest.MapFS{
 	"go.mod":                   {},
 	"cron/next_test.go":        {Data: []byte("package cron\n")},
 	"bench/go.mod":             {},
-	"bench/nodes/some_test.go": {Data: []byte("//go:build servers\n\npackage nodes\n")},
+	"bench/nodes/some_test.go": {Data: []byte("//go:build servers\n\npackage nodes\n\n\tn.t.Logf(text)\n\tt.Fatalf(why)\n")},
 }
 
 func TestReport(t *testing.T) {
@@ -67,6 +67,26 @@ func TestReport(t *testing.T) {
 			bad: true,
 		},
 		{
+			name: "why a test failed is repeated at the end, behind all that it logged",
+			lines: `{"Action":"output","Package":"github.com/belfry-cron/belfry/bench/nodes","Test":"TestLeave","Output":"    some_test.go:5: a log before\n"}
+{"Action":"output","Package":"github.com/belfry-cron/belfry/bench/nodes","Test":"TestLeave","Output":"    some_test.go:6: the run is on node b\n"}
+{"Action":"output","Package":"github.com/belfry-cron/belfry/bench/nodes","Test":"TestLeave","Output":"        and not on c\n"}
+{"Action":"output","Package":"github.com/belfry-cron/belfry/bench/nodes","Test":"TestLeave","Output":"    some_test.go:5: the log of a node\n"}
+{"Action":"output","Package":"github.com/belfry-cron/belfry/bench/nodes","Test":"TestLeave","Output":"        its first line\n"}
+{"Action":"output","Package":"github.com/belfry-cron/belfry/bench/nodes","Test":"TestLeave","Output":"    helper.go:7: of another package\n"}
+{"Action":"output","Package":"github.com/belfry-cron/belfry/bench/nodes","Test":"TestLeave","Output":"--- FAIL: TestLeave (0.00s)\n"}
+{"Action":"fail","Package":"github.com/belfry-cron/belfry/bench/nodes","Test":"TestLeave"}
+{"Action":"fail","Package":"github.com/belfry-cron/belfry/bench/nodes"}
+`,
+			err: errors.New("exit status 1"),
+			want: "github.com/belfry-cron/belfry/bench/nodes TestLeave\n    some_test.go:5: a log before\n    some_test.go:6: the run is on node b\n        and not on c\n" +
+				"    some_test.go:5: the log of a node\n        its first line\n    helper.go:7: of another package\n--- FAIL: TestLeave (0.00s)\n" +
+				"\nFAILED: 1, beside 0 tests that passed, in 2m3s. To run each again:\n" +
+				"  go -C bench test -count=1 -tags servers -run '^TestLeave$' ./nodes\n" +
+				"      some_test.go:6: the run is on node b\n          and not on c\n      helper.go:7: of another package\n",
+			bad: true,
+		},
+		{
 			name: "a test that a timeout ends is a failure",
 			lines: `{"Action":"output","Package":"github.com/belfry-cron/belfry/cron","Test":"TestPrev","Output":"panic: test timed out\n"}
 {"Action":"output","Package":"github.com/belfry-cron/belfry/cron","Output":"FAIL\tgithub.com/belfry-cron/belfry/cron\t600s\n"}
@@ -75,7 +95,7 @@ func TestReport(t *testing.T) {
 			err: errors.New("exit status 1"),
 			want: "github.com/belfry-cron/belfry/cron TestPrev\npanic: test timed out\nFAIL\tgithub.com/belfry-cron/belfry/cron\t600s\n" +
 				"\nFAILED: 1, beside 0 tests that passed, in 2m3s. To run each again:\n" +
-				"  go test -count=1 -run '^TestPrev$' ./cron\n",
+				"  go test -count=1 -run '^TestPrev$' ./cron\n      panic: test timed out\n",
 			bad: true,
 		},
 		{
