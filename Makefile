@@ -103,7 +103,7 @@ test-waiting:
 
 # It goes by the clock of the machine and needs it for itself.
 e2e:
-	$(GO_TEST) ./test/e2e
+	$(GO_TEST) -tags servers ./test/e2e
 
 servers: ## run only the tests on database servers; installs Debian's if it may
 	@test/servers/install.sh
@@ -171,8 +171,8 @@ seeds: ## other random steps than the tests take: SEEDS (300) for a store, WORLD
 	BELFRY_WORLDS=$(WORLDS) $(GO) test -count=1 -timeout 0 -run '^TestInvariantsHoldInAnyWeather$$' ./internal/node
 
 soak: ## kill a server with the race detector under random traffic for SOAKTIME (60s), and run CROWD (10000) jobs that are due at once
-	BELFRY_BUILD='$(DETECTOR)' BELFRY_SOAK=$(SOAKTIME) $(GO) test -count=1 -v -run ^TestSoak ./test/e2e
-	BELFRY_CROWD=$(CROWD) $(GO) test -count=1 -v -run ^TestACrowd ./test/e2e
+	BELFRY_BUILD='$(DETECTOR)' BELFRY_SOAK=$(SOAKTIME) $(GO) test -count=1 -v -tags servers -run ^TestSoak ./test/e2e
+	BELFRY_CROWD=$(CROWD) $(GO) test -count=1 -v -tags servers -run ^TestACrowd ./test/e2e
 
 test-long: ## all that can be made longer, for some hours
 	GOOS=darwin $(GO) vet ./... # minutes where nothing of it was compiled before

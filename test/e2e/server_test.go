@@ -1,3 +1,5 @@
+//go:build servers
+
 package e2e_test
 
 import (
@@ -39,9 +41,6 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	os.Exit(func() int {
-		if testing.Short() {
-			return m.Run() // each test says that it is skipped
-		}
 		dir, err := os.MkdirTemp("", "belfry-e2e")
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -142,9 +141,6 @@ type folder struct {
 
 func newFolder(t testing.TB) *folder {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("starts servers")
-	}
 	if err := lookAtSources(); err != nil {
 		t.Fatal(err)
 	}
