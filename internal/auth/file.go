@@ -101,13 +101,18 @@ func write(dir, secret string) error {
 }
 
 // ReadToken reads a token from a file. One that others can read or have made is refused, as
-// it is a secret no more. Only root uses the tokens of others.
-func ReadToken(path string) (string, error) { return read(path, os.Geteuid() == 0) }
+// it is a secret no more. Only root uses the tokens of others, and others those of root.
+func ReadToken(path string) (string, error) {
+	user := os.Geteuid()
+	return read(path, func(owner int) bool { return user == 0 || owner == 0 || owner == user })
+}
 
 // readOwn is ReadToken for a server, to which another user's token would let that user in.
-func readOwn(path string) (string, error) { return read(path, false) }
+func readOwn(path string) (string, error) {
+	return read(path, func(owner int) bool { return owner == os.Geteuid() })
+}
 
-func read(path string, anyOwner bool) (string, error) {
+func read(path string, trusts func(owner int) bool) (string, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
@@ -120,10 +125,16 @@ func read(path string, anyOwner bool) (string, error) {
 	if !info.Mode().IsRegular() {
 		return "", fmt.Errorf("%s is not a regular file", path)
 	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && !anyOwner && int(stat.Uid) != os.Geteuid() {
-		return "", fmt.Errorf("%s belongs to user %d and this is user %d: its owner knows the token (chown, or move it away)", path, stat.Uid, os.Geteuid())
+	open := info.Mode().Perm() & 0o077
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		if !trusts(int(stat.Uid)) {
+			return "", fmt.Errorf("%s belongs to user %d and this is user %d: its owner knows the token (chown, or move it away)", path, stat.Uid, os.Geteuid())
+		}
+		if stat.Uid == 0 && os.Geteuid() != 0 {
+			open &^= 0o040 // as Kubernetes mounts Secrets, for the group of a user
+		}
 	}
-	if info.Mode().Perm()&0o077 != 0 {
+	if open != 0 {
 		return "", fmt.Errorf("%s is readable by other users: its mode is %04o and should be 0600 (chmod 600)", path, info.Mode().Perm())
 	}
 	const longest = 1024 // a token has 50 letters

@@ -16,11 +16,13 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -215,10 +217,20 @@ func readPrivate(path string) ([]byte, error) {
 	if err != nil {
 		return nil, plain(err)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
+	if !private(info, os.Geteuid()) {
 		return nil, fmt.Errorf("other users can read it (mode %04o): chmod 600 %s", info.Mode().Perm(), path)
 	}
 	return readBounded(f, keyTextMax)
+}
+
+// private tells whether a file keeps a secret from users other than this one. A file of root may be
+// readable by its group: that is how Kubernetes mounts Secrets for a user, and the rule of PostgreSQL.
+func private(info fs.FileInfo, user int) bool {
+	open := info.Mode().Perm() & 0o077
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == 0 && user != 0 {
+		open &^= 0o040
+	}
+	return open == 0
 }
 
 // seal encrypts a value with the first key.
