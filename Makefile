@@ -21,9 +21,9 @@ WORLDS   ?= 20
 DATABASE ?= postgres,mariadb,etcd,redis
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
-# bench/, packaging/, test/openapi/ and test/xxl/ are modules of their own, so that the libraries that they
+# bench/, packaging/, test/kubernetes/, test/openapi/ and test/xxl/ are modules of their own, so that the libraries that they
 # compare, pack or check with never become Belfry's dependencies.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod packaging/go.mod test/openapi/go.mod test/xxl/go.mod))
+MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod packaging/go.mod test/kubernetes/go.mod test/openapi/go.mod test/xxl/go.mod))
 GOFMT    = "$$($(GO) env GOROOT)/bin/gofmt"
 TOOL     = $(GO) tool -modfile="$(CURDIR)/tools/go.mod"
 
@@ -114,6 +114,7 @@ servers-stores:
 	$(GO_TEST) -tags servers ./test/servers ./test/tutorial ./store/postgres ./store/mysql ./store/etcd ./store/redis ./history/mongo ./internal/crontab ./internal/xxltables
 
 servers-bench:
+	$(GO) -C test/kubernetes test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestServersAndWorkers' .
 	$(GO) -C test/xxl test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestThreeNodes$$' .
 	$(GO) -C bench test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestEachScenarioRunsAtATinyScale$$/^(postgres|mariadb-nodes|leave|kill)' ./nodebench
 

@@ -72,7 +72,11 @@ func (r *release) make(ctx context.Context) error {
 	if err := r.documents(ctx, common); err != nil {
 		return err
 	}
-	var made []string
+	chart, err := r.chart(work)
+	if err != nil {
+		return fmt.Errorf("chart: %w", err)
+	}
+	made := []string{chart}
 	var images []image
 	for _, p := range r.platforms {
 		stage := filepath.Join(work, p.os+"-"+p.arch)

@@ -98,8 +98,8 @@ func TestAReleaseIsTheSameEachTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(names, made.names) || len(names) != 6 {
-		t.Fatalf("got %v, want %v, six of them", names, made.names)
+	if !slices.Equal(names, made.names) || len(names) != 7 {
+		t.Fatalf("got %v, want %v, seven of them", names, made.names)
 	}
 	for _, name := range names {
 		one, err := os.ReadFile(filepath.Join(made.dir, name))
@@ -260,6 +260,33 @@ func TestTheArchiveHasWhatAPersonNeeds(t *testing.T) {
 	for _, name := range []string{"belfry", "LICENSE", "CHANGELOG.md", "belfry.service", "man/belfry.1", "completions/_belfry"} {
 		if !slices.Contains(names, name) {
 			t.Errorf("%s is missing in %v", name, names)
+		}
+	}
+}
+
+func TestTheChartHasTheVersionAndItsFiles(t *testing.T) {
+	t.Parallel()
+	f, err := os.Open(file(t, ".tgz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if want := "belfry-" + testVersion + ".tgz"; filepath.Base(f.Name()) != want {
+		t.Errorf("it is named %s, want %s", f.Name(), want)
+	}
+	zipped, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	unpack(t, zipped, dir)
+	for name, want := range map[string]string{
+		"Chart.yaml": "version: " + testVersion + "\nappVersion: " + testVersion + "\n", "values.yaml": "image:", "values.schema.json": "draft-07",
+		"templates/_helpers.tpl": "define", "files/alerts.yaml": "groups:", "files/grafana-dashboard.json": "panels",
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, "belfry", name))
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s has no %q: %v", name, want, err)
 		}
 	}
 }
