@@ -638,6 +638,24 @@ func (c *Client) DeleteChannel(ctx context.Context, namespace, name string, vers
 	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("channels", namespace, name), header: ifMatch(version)})
 }
 
+// ListedExecutors returns the documents of executors whose addresses are typed in, of a namespace
+// or, for "", of all.
+func (c *Client) ListedExecutors(ctx context.Context, namespace string) (Page[Document], error) {
+	var page Page[Document]
+	return page, c.do(ctx, call{method: http.MethodGet, path: "/executors", query: values("namespace", namespace), answer: &page})
+}
+
+// ExecutorsDocument returns one of them.
+func (c *Client) ExecutorsDocument(ctx context.Context, namespace, name string) (Document, error) {
+	var d Document
+	return d, c.do(ctx, call{method: http.MethodGet, path: pathOf("executors", namespace, name), answer: &d})
+}
+
+// DeleteExecutors deletes one of them. A version other than 0 deletes that version alone.
+func (c *Client) DeleteExecutors(ctx context.Context, namespace, name string, version int64) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("executors", namespace, name), header: ifMatch(version)})
+}
+
 // TestChannel sends a test message to a channel and waits for the answer of its service.
 func (c *Client) TestChannel(ctx context.Context, namespace, name string) (ChannelTest, error) {
 	var t ChannelTest

@@ -146,7 +146,7 @@ type Run struct {
 	Ended     time.Time         `json:"ended,omitzero" doc:"When it ended."`
 	Attempt   int               `json:"attempt" doc:"The number of the latest attempt or, while it is ready, of the next; 0 if there was none."`
 	Node      string            `json:"node,omitempty" doc:"The node that it is assigned to, or ran on."`
-	Executor  string            `json:"executor,omitempty" doc:"Who outside was asked last to do the work, such as the address of an executor of XXL-JOB. Only for one run alone."`
+	Executor  string            `json:"executor,omitempty" doc:"Who outside was asked last to do the work, such as the address of an executor of XXL-JOB; before that, the executor that the run was started for. Only for one run alone."`
 	Slot      string            `json:"slot,omitempty" doc:"The slot that it needs or holds: the full name of the job, with /N for share N of its work or @NODE for a node of a broadcast; or that of a pool, pool:NAMESPACE/NAME."`
 	Pool      string            `json:"pool,omitempty" doc:"The pool of that slot, namespace/name."`
 	Params    map[string]string `json:"params,omitempty" doc:"The parameters that were given."`
@@ -223,13 +223,14 @@ type Number struct {
 	First int64 `json:"first" doc:"The number that was reserved: runs have higher ones, except for those that a node has reserved before."`
 }
 
-// Executor is an executor of XXL-JOB that is registered.
+// Executor is an executor of XXL-JOB that is registered or listed in a document.
 type Executor struct {
 	Group      string    `json:"group" doc:"The group that it belongs to: the appname that it registers with."`
 	Address    string    `json:"address" doc:"Where it is called."`
 	Generation string    `json:"generation,omitempty" doc:"D for XXL-JOB 3.5, which speaks another form of the protocol."`
+	Listed     bool      `json:"listed,omitempty" doc:"Whether a document of kind executors lists it: it gets runs without registering."`
 	Running    int       `json:"running" doc:"How many runs it has, of those that have not ended."`
-	Seen       time.Time `json:"seen" doc:"When it gave its last sign of life."`
+	Seen       time.Time `json:"seen,omitzero" doc:"When it gave its last sign of life. One that is only listed gives none."`
 }
 
 // Node is a process that takes part.
@@ -447,6 +448,8 @@ type RollbackRequest struct {
 // RunRequest asks for a run by hand.
 type RunRequest struct {
 	Params map[string]string `json:"params,omitempty" doc:"Values for the parameters that the job declares."`
+	// Executor is for a job of executors of XXL-JOB.
+	Executor string `json:"executor,omitempty" maxLength:"255" doc:"The executor that does the work, by its address, for a job with run.xxl: one that is registered in its group or listed. Default: chosen by place.strategy. With a broadcast there is one run then."`
 }
 
 // RetryRequest asks for another run of one that has ended. The run of a flow takes over the

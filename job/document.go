@@ -12,15 +12,16 @@ import (
 	"unicode/utf8"
 )
 
-// Document is one job, calendar, pool or channel, as files and the API hold them.
-// Exactly one of the four is not nil, the one that Kind names. Documents that
+// Document is one job, calendar, pool, channel or list of executors, as files and the API hold
+// them. Exactly one of the five is not nil, the one that Kind names. Documents that
 // are not read from text may leave Kind empty.
 type Document struct {
-	Kind     Kind
-	Job      *Job
-	Calendar *Calendar
-	Pool     *Pool
-	Channel  *Channel
+	Kind      Kind
+	Job       *Job
+	Calendar  *Calendar
+	Pool      *Pool
+	Channel   *Channel
+	Executors *Executors
 
 	File string // the name given to Decode
 	Line int    // where the document begins; 0 if it was not read from text
@@ -36,14 +37,20 @@ type Kind string
 
 // What a document describes.
 const (
-	KindJob      Kind = "job"
-	KindCalendar Kind = "calendar"
-	KindPool     Kind = "pool"
-	KindChannel  Kind = "channel"
+	KindJob       Kind = "job"
+	KindCalendar  Kind = "calendar"
+	KindPool      Kind = "pool"
+	KindChannel   Kind = "channel"
+	KindExecutors Kind = "executors"
 )
 
 // Values returns all kinds of documents.
-func (Kind) Values() []string { return texts(KindJob, KindCalendar, KindPool, KindChannel) }
+func (Kind) Values() []string {
+	return texts(KindJob, KindCalendar, KindPool, KindChannel, KindExecutors)
+}
+
+// Plural returns what several of a kind are called, in paths and in sentences.
+func (k Kind) Plural() string { return strings.TrimSuffix(string(k), "s") + "s" }
 
 // Format is a notation of documents.
 type Format string
@@ -68,6 +75,8 @@ func (d Document) FullName() string {
 		return d.Pool.FullName()
 	case d.Channel != nil:
 		return d.Channel.FullName()
+	case d.Executors != nil:
+		return d.Executors.FullName()
 	}
 	return ""
 }
@@ -103,6 +112,9 @@ func (d Document) Bare() Document {
 	case d.Channel != nil:
 		c := *d.Channel
 		d.Channel = &c
+	case d.Executors != nil:
+		e := *d.Executors
+		d.Executors = &e
 	}
 	h := d.head()
 	*h.uid, *h.version = ID{}, 0
@@ -127,6 +139,8 @@ func (d Document) head() head {
 		return head{&d.Pool.Namespace, &d.Pool.Name, &d.Pool.UID, &d.Pool.Version}
 	case d.Channel != nil:
 		return head{&d.Channel.Namespace, &d.Channel.Name, &d.Channel.UID, &d.Channel.Version}
+	case d.Executors != nil:
+		return head{&d.Executors.Namespace, &d.Executors.Name, &d.Executors.UID, &d.Executors.Version}
 	}
 	return head{new(string), new(string), new(ID), new(int64)}
 }
@@ -264,7 +278,7 @@ func withoutKind(n *node) *node {
 }
 
 // kind returns what the document describes, which Kind need not say where one
-// of the four is set.
+// of them is set.
 func (d Document) kind() Kind {
 	switch {
 	case d.Job != nil:
@@ -275,6 +289,8 @@ func (d Document) kind() Kind {
 		return KindPool
 	case d.Channel != nil:
 		return KindChannel
+	case d.Executors != nil:
+		return KindExecutors
 	}
 	return d.Kind
 }
@@ -292,6 +308,9 @@ func (d *Document) body() reflect.Value {
 	case KindChannel:
 		d.Channel = orNew(d.Channel)
 		return reflect.ValueOf(d.Channel).Elem()
+	case KindExecutors:
+		d.Executors = orNew(d.Executors)
+		return reflect.ValueOf(d.Executors).Elem()
 	}
 	d.Job = orNew(d.Job)
 	return reflect.ValueOf(d.Job).Elem()

@@ -72,6 +72,9 @@ func (d Document) Validate(options ...Option) error {
 	case KindChannel:
 		v.name(d.Channel.Namespace, d.Channel.Name)
 		v.channel(d.Channel)
+	case KindExecutors:
+		v.name(d.Executors.Namespace, d.Executors.Name)
+		v.executors(d.Executors)
 	default:
 		v.name(d.Job.Namespace, d.Job.Name)
 		v.job(d.Job)

@@ -3,6 +3,7 @@ package job
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"maps"
 	"strings"
 	"time"
 	"unicode"
@@ -98,6 +99,23 @@ func (x *XXL) Number(uid ID) int32 {
 // XXLHandler is what a node has among its handlers that may send work to executors. No handler
 // of a program has such a name.
 const XXLHandler = ":xxl"
+
+// ExecutorParam is among the parameters of a run that was started for one executor: its address.
+// No job can declare a parameter of this name, and jobs that follow do not get it.
+const ExecutorParam = ":executor"
+
+// WithoutExecutor returns parameters of a run for those that follow it, and for people.
+func WithoutExecutor(params map[string]string) map[string]string {
+	if _, has := params[ExecutorParam]; !has {
+		return params
+	}
+	if len(params) == 1 {
+		return nil
+	}
+	params = maps.Clone(params)
+	delete(params, ExecutorParam)
+	return params
+}
 
 func (x *XXL) kind() Work { return WorkXXL }
 

@@ -1,8 +1,13 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/belfry-cron/belfry/job"
 )
 
 // Registry keeps what has said that work can be given to it, such as the executors of XXL-JOB:
@@ -37,6 +42,31 @@ type Registration struct {
 	Generation string
 	// Seen is when it gave its last sign of life. The store adds it.
 	Seen time.Time
+	// Listed is set for an executor that a document lists. No store keeps it.
+	Listed bool
+}
+
+// Candidates returns the executors that work can be given to, by group and address: those that
+// are registered, and those that documents list, which need no sign of life.
+func Candidates(registered []Registration, listed []*job.Executors) []Registration {
+	all := slices.Clone(registered)
+	for _, l := range listed {
+		for _, address := range l.Addresses {
+			all = append(all, Registration{Kind: ExecutorsOfXXL, Group: l.Appname(), Address: strings.TrimRight(address, "/"), Listed: true})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Registration) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Address, b.Address))
+	})
+	kept := all[:0]
+	for _, one := range all {
+		if n := len(kept); n > 0 && kept[n-1].Group == one.Group && kept[n-1].Address == one.Address {
+			kept[n-1].Listed = kept[n-1].Listed || one.Listed // it is registered as well
+			continue
+		}
+		kept = append(kept, one)
+	}
+	return kept
 }
 
 // Live reports whether a registration counts at a moment of the store's clock.

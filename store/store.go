@@ -106,6 +106,9 @@ const (
 	// ChannelsMax is how many channels of notifications there may be: the node that delivers
 	// compares each event with the rules of all of them.
 	ChannelsMax = 1000
+	// ExecutorsMax is how many documents of executors there may be: nodes that send work to
+	// executors have all of them in memory, and read them with the registrations.
+	ExecutorsMax = 1000
 	// SilenceMax is how long after its last renewal a session that runs nothing
 	// is forgotten.
 	SilenceMax = 10 * time.Minute
@@ -375,6 +378,12 @@ type Jobs interface {
 	PutChannel(ctx context.Context, c *job.Channel, ifVersion int64, actor string) (*job.Channel, error)
 	DeleteChannel(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
 	Channels(ctx context.Context) ([]*job.Channel, error)
+
+	// PutExecutors creates or changes a list of executors by name, as PutPool does, and
+	// DeleteExecutors removes one. ErrLimit is for more than ExecutorsMax.
+	PutExecutors(ctx context.Context, e *job.Executors, ifVersion int64, actor string) (*job.Executors, error)
+	DeleteExecutors(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
+	Executors(ctx context.Context) ([]*job.Executors, error)
 
 	// Audit returns records of changes, the latest first, and the sequence
 	// number to continue before, which is 0 when there is nothing before it. A

@@ -39,6 +39,7 @@ type Store interface {
 	AppendOutput(ctx context.Context, chunks []store.OutputChunk) error
 	Now(ctx context.Context) (time.Time, error)
 	Hints(ctx context.Context) <-chan store.Hint
+	Executors(ctx context.Context) ([]*job.Executors, error)
 }
 
 // Config is what an Admin needs.
@@ -48,7 +49,10 @@ type Config struct {
 	OutputLimit int
 	// Wrote hears of each run whose log has come into the store after its result. May be nil.
 	Wrote func(run job.ID)
-	Log   *slog.Logger
+	// Secret returns the value of a secret, for groups with a token of their own. May be nil
+	// where no document names one.
+	Secret func(ctx context.Context, namespace, name string) (string, error)
+	Log    *slog.Logger
 	Settings
 	// dial is what connects to executors in tests.
 	dial dial
@@ -83,11 +87,13 @@ type Admin struct {
 	store       Store
 	outputLimit int
 	wrote       func(run job.ID)
+	secret      func(ctx context.Context, namespace, name string) (string, error)
 	log         *slog.Logger
 	dial        dial
 
 	current  atomic.Pointer[settings]
 	registry registry
+	groups   groupTokens
 	routes   routes
 	keeper   keeper
 	lateLogs lateLogs
@@ -108,7 +114,7 @@ type settings struct {
 // New returns an Admin. Serve makes it work.
 func New(c Config) (*Admin, error) {
 	a := &Admin{
-		store: c.Store, outputLimit: cmp.Or(c.OutputLimit, outputLimitDefault), wrote: c.Wrote, log: c.Log, dial: c.dial,
+		store: c.Store, outputLimit: cmp.Or(c.OutputLimit, outputLimitDefault), wrote: c.Wrote, secret: c.Secret, log: c.Log, dial: c.dial,
 	}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
@@ -144,7 +150,7 @@ func (a *Admin) Set(s Settings) error {
 	if next.local, err = reach.New(reach.Config{Allow: s.Allow, Deny: s.Deny, Loopback: true}); err != nil {
 		return fmt.Errorf("addresses of executors: %w", err)
 	}
-	next.caller = newCaller(s.Tokens[0], a.dialer(next.remote), a.dialer(next.local))
+	next.caller = newCaller(a.dialer(next.remote), a.dialer(next.local))
 	if old := a.current.Swap(next); old != nil {
 		old.caller.close()
 	}

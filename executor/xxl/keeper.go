@@ -216,10 +216,13 @@ func (a *Admin) askPlace(ctx context.Context, runs []*outstanding, watched time.
 		return
 	}
 	first := silent[0]
-	to, at := first.about.target(), place{first.about.Address, first.about.Job}
+	to, at := a.targetOf(&first.about), place{first.about.Address, first.about.Job}
 	answer, err := a.current.Load().caller.ask(ctx, to, xxl.PathIdleBeat, xxl.OfJob(at.job))
 	if ctx.Err() != nil {
 		return // the question was not asked
+	}
+	if err == nil && answer.IsRefusal() {
+		err = fmt.Errorf("it answered: %s", answer.Message)
 	}
 	busy := err == nil && !answer.OK()
 	if busy {
@@ -231,7 +234,7 @@ func (a *Admin) askPlace(ctx context.Context, runs []*outstanding, watched time.
 		if o.answer.Seen = busy && !(o.about.Allows && a.keeper.overtaken(at, o.Number)); o.answer.Seen {
 			continue
 		}
-		registered := a.registry.has(to.group, to.address)
+		registered := a.registry.has(to.group, to.address, err == nil)
 		if registered && o.Seen.IsZero() && !a.keeper.tells(to.address) {
 			limit = max(limit, lostUnseen)
 		}
@@ -266,7 +269,7 @@ func cancelReason(r *store.Run) string {
 // end asks an executor to end a run. It is over when the executor has answered, or does not
 // answer again and again.
 func (a *Admin) end(ctx context.Context, o *outstanding, outcome job.Outcome, reason string) {
-	answer, err := a.current.Load().caller.ask(ctx, o.about.target(), xxl.PathKill, xxl.OfJob(o.about.Job))
+	answer, err := a.current.Load().caller.ask(ctx, a.targetOf(&o.about), xxl.PathKill, xxl.OfJob(o.about.Job))
 	if ctx.Err() != nil {
 		return
 	}

@@ -54,7 +54,8 @@ func (a *Admin) answer(w http.ResponseWriter, r *http.Request) error {
 	if path != pathRegistry && path != pathRemove && path != pathCallback {
 		return xxl.RefusedPath(r.URL.Path)
 	}
-	if !s.isToken(r.Header.Get(xxl.HeaderToken)) {
+	of, ok := a.whose(s, r.Header.Get(xxl.HeaderToken))
+	if !ok {
 		a.failures.add(r.RemoteAddr, a.log)
 		return xxl.RefusedToken
 	}
@@ -63,11 +64,15 @@ func (a *Admin) answer(w http.ResponseWriter, r *http.Request) error {
 		return xxl.RefusedArgument
 	}
 	if path == pathCallback {
-		return a.answerCallbacks(r, body)
+		return a.answerCallbacks(r, body, of)
 	}
 	said, err := xxl.ReadRegistration(body)
 	if err != nil {
 		return err
+	}
+	if of != "" && of != said.Group {
+		a.failures.add(r.RemoteAddr, a.log) // the token is that of another group
+		return xxl.RefusedToken
 	}
 	if err := s.checkAddress(said.Address, isLocal(r.RemoteAddr)); err != nil {
 		a.log.Warn("an executor was refused", "group", said.Group, "address", said.Address, "caller", r.RemoteAddr, "reason", err)
@@ -88,7 +93,7 @@ func (a *Admin) answer(w http.ResponseWriter, r *http.Request) error {
 
 // answerCallbacks takes results. All that can be read of them is taken: executors in Go and
 // Node send nothing again.
-func (a *Admin) answerCallbacks(r *http.Request, body []byte) error {
+func (a *Admin) answerCallbacks(r *http.Request, body []byte, of string) error {
 	list, unread, err := xxl.ReadCallbacks(body)
 	if err != nil {
 		return err
@@ -96,7 +101,7 @@ func (a *Admin) answerCallbacks(r *http.Request, body []byte) error {
 	if unread > 0 {
 		a.log.Warn("some results of an executor cannot be read, and are left out", "results", unread, "caller", r.RemoteAddr)
 	}
-	unknown, err := a.take(r.Context(), list)
+	unknown, err := a.take(r.Context(), list, of)
 	if err != nil {
 		return err
 	}
@@ -138,8 +143,8 @@ type tokenHash [sha256.Size]byte
 
 func hashOf(token string) tokenHash { return sha256.Sum256([]byte(token)) }
 
-// isToken reports whether a token is one that executors may show. It takes the same time
-// whichever it is.
+// isToken reports whether a token is one that executors of all groups may show. It takes the same
+// time whichever it is.
 func (s *settings) isToken(token string) bool {
 	given, found := hashOf(token), 0
 	for i := range s.hashes {

@@ -136,7 +136,7 @@ func TestSignsOfLifeAreGathered(t *testing.T) {
 		r.say(r.admin, "/api/registryRemove", nil, `{"registryGroup":"EXECUTOR","registryKey":"g","registryValue":"http://10.0.0.5:9999"}`, 200)
 		list, err = r.store.Registrations(r.Context(), Kind)
 		r.must(err)
-		if len(list) != 2 || r.admin.registry.has("g", "http://10.0.0.5:9999") {
+		if len(list) != 2 || r.admin.registry.has("g", "http://10.0.0.5:9999", true) {
 			t.Errorf("after it has gone: %v", list)
 		}
 	})

@@ -115,7 +115,7 @@ func (a *Admin) copyLog(ctx context.Context, h *store.Handover, ab *about, to io
 
 // logFrom reads a log from a line on. It is cut at a bound.
 func (a *Admin) logFrom(ctx context.Context, h *store.Handover, ab *about, from, most int) (xxl.Log, error) {
-	body, err := a.current.Load().caller.post(ctx, ab.target(), xxl.PathLog, xxl.OfLog(h.Number, ab.SentAt, from), int64(escaped*most+answerMax))
+	body, err := a.current.Load().caller.post(ctx, a.targetOf(ab), xxl.PathLog, xxl.OfLog(h.Number, ab.SentAt, from), int64(escaped*most+answerMax))
 	if err != nil {
 		return xxl.Log{}, err
 	}

@@ -16,7 +16,7 @@ import (
 // the life of a registration.
 const beatEvery = 20 * time.Second
 
-// registry is this node's copy of who has registered. What this node was told and has not
+// registry is this node's copy of who has registered or is listed. What this node was told and has not
 // written yet is in it as well.
 type registry struct {
 	mu sync.Mutex
@@ -30,6 +30,7 @@ type registry struct {
 	waiting map[store.Registration]store.Registration
 	// learned are addresses that have shown to be of another generation than they registered with.
 	learned map[string]string
+	changes int
 }
 
 func (r *registry) init() {
@@ -44,21 +45,38 @@ func keyOf(r store.Registration) store.Registration {
 
 // refresh reads the registry.
 func (a *Admin) refresh(ctx context.Context) error {
+	before := a.registry.changed()
 	list, err := a.store.Registrations(ctx, Kind)
 	if err != nil {
 		return fmt.Errorf("read the executors: %w", err)
 	}
-	a.registry.set(list)
+	listed, err := a.store.Executors(ctx)
+	if err != nil {
+		return fmt.Errorf("read the executors that are listed: %w", err)
+	}
+	a.registry.set(store.Candidates(list, listed), before)
+	a.groups.refresh(ctx, a, listed)
 	return nil
 }
 
-func (r *registry) set(list []store.Registration) {
+// changed returns how often this node has changed its copy by what it was told.
+func (r *registry) changed() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changes
+}
+
+// set replaces the copy by what was read, unless the copy has changed since.
+func (r *registry) set(list []store.Registration, before int) {
 	groups := map[string][]store.Registration{}
 	for _, one := range list {
 		groups[one.Group] = append(groups[one.Group], one)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.changes != before {
+		return // the next look has it all
+	}
 	r.groups, r.read = groups, time.Now()
 	for key, at := range r.written {
 		if time.Since(at) > store.RegistrationLife {
@@ -77,21 +95,25 @@ func (r *registry) find(key store.Registration) (store.Registration, bool) {
 	return store.Registration{}, false
 }
 
-// has reports whether an address is registered in a group.
-func (r *registry) has(group, address string) bool {
+// has reports whether an address is registered in a group. One that is only listed gives no signs
+// of life but its answers.
+func (r *registry) has(group, address string, answers bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, ok := r.find(store.Registration{Group: group, Address: address})
-	return ok
+	one, ok := r.find(store.Registration{Group: group, Address: address})
+	return ok && (isRegistered(&one) || answers)
 }
 
-// targets returns the executors of a group by address.
-func (r *registry) targets(group string) []target {
+// isRegistered reports whether an executor of the copy has registered, and is not only listed.
+func isRegistered(one *store.Registration) bool { return !one.Seen.IsZero() }
+
+// targets returns the executors of a group by address, with the token that they are shown.
+func (r *registry) targets(group, token string) []target {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := make([]target, 0, len(r.groups[group]))
 	for _, one := range r.groups[group] {
-		list = append(list, target{group: group, address: one.Address, generation: cmp.Or(one.Generation, r.learned[one.Address])})
+		list = append(list, target{group: group, address: one.Address, generation: cmp.Or(one.Generation, r.learned[one.Address]), token: token, typed: !isRegistered(&one)})
 	}
 	return list
 }
@@ -108,14 +130,14 @@ func (r *registry) learn(address, generation string) {
 
 // targetsOf returns the executors of a group; where the copy has none the registry is read.
 func (a *Admin) targetsOf(ctx context.Context, group string) ([]target, error) {
-	list := a.registry.targets(group)
+	list := a.registry.targets(group, a.tokenOf(group))
 	if len(list) > 0 {
 		return list, nil
 	}
 	if err := a.refresh(ctx); err != nil {
 		return nil, err
 	}
-	return a.registry.targets(group), nil
+	return a.registry.targets(group, a.tokenOf(group)), nil
 }
 
 // register takes a sign of life. What is new is written at once, all else soon.
@@ -125,6 +147,8 @@ func (a *Admin) register(ctx context.Context, said xxl.Registration, generation 
 	r := &a.registry
 	r.mu.Lock()
 	known, there := r.find(key)
+	isListed := there && known.Listed
+	there = there && isRegistered(&known)
 	total := 0
 	for _, group := range r.groups {
 		total += len(group)
@@ -148,6 +172,8 @@ func (a *Admin) register(ctx context.Context, said xxl.Registration, generation 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.written[key] = time.Now()
+	r.changes++
+	one.Seen, one.Listed = time.Now(), isListed
 	group := slices.DeleteFunc(slices.Clone(r.groups[one.Group]), func(other store.Registration) bool { return other.Address == one.Address })
 	group = append(group, one)
 	slices.SortFunc(group, func(a, b store.Registration) int { return cmp.Compare(a.Address, b.Address) })
@@ -162,9 +188,20 @@ func (a *Admin) unregister(ctx context.Context, said xxl.Registration) error {
 	r.mu.Lock()
 	delete(r.waiting, key)
 	delete(r.written, key)
-	r.groups[key.Group] = slices.DeleteFunc(slices.Clone(r.groups[key.Group]), func(other store.Registration) bool { return other.Address == key.Address })
+	group := slices.Clone(r.groups[key.Group])
+	if at := slices.IndexFunc(group, func(other store.Registration) bool { return other.Address == key.Address }); at >= 0 && group[at].Listed {
+		group[at].Seen = time.Time{}
+	} else if at >= 0 {
+		group = slices.Delete(group, at, at+1)
+	}
+	r.groups[key.Group] = group
+	r.changes++
 	r.mu.Unlock()
-	if err := a.store.Unregister(ctx, []store.Registration{key}); err != nil {
+	err := a.store.Unregister(ctx, []store.Registration{key})
+	r.mu.Lock()
+	r.changes++ // a look that began before the store knew has it still
+	r.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	a.log.Info("an executor has stopped", "group", key.Group, "address", key.Address)

@@ -14,8 +14,9 @@ import (
 // answer, for 3 s at most; a log that takes longer comes into the store behind its result.
 const logsWithin = 150 * time.Millisecond
 
-// take takes the results of runs, and returns those of runs that are not Belfry's.
-func (a *Admin) take(ctx context.Context, list []xxl.Callback) (unknown []xxl.Callback, err error) {
+// take takes the results of runs, and returns those of runs that are not Belfry's. A caller with
+// the token of one group reports about runs of that group alone, "" is for all.
+func (a *Admin) take(ctx context.Context, list []xxl.Callback, of string) (unknown []xxl.Callback, err error) {
 	now, err := a.store.Now(ctx)
 	if err != nil {
 		return nil, err
@@ -23,7 +24,7 @@ func (a *Admin) take(ctx context.Context, list []xxl.Callback) (unknown []xxl.Ca
 	for len(list) > 0 {
 		some := list[:min(len(list), store.MaxBatch)]
 		list = list[len(some):]
-		others, err := a.takeSome(ctx, some, now)
+		others, err := a.takeSome(ctx, some, of, now)
 		if err != nil {
 			return nil, err
 		}
@@ -33,7 +34,7 @@ func (a *Admin) take(ctx context.Context, list []xxl.Callback) (unknown []xxl.Ca
 }
 
 // takeSome takes at most store.MaxBatch results.
-func (a *Admin) takeSome(ctx context.Context, list []xxl.Callback, now time.Time) (unknown []xxl.Callback, err error) {
+func (a *Admin) takeSome(ctx context.Context, list []xxl.Callback, of string, now time.Time) (unknown []xxl.Callback, err error) {
 	numbers, first := make([]int64, 0, len(list)), map[int64]*xxl.Callback{}
 	for i := range list {
 		if c := &list[i]; first[c.LogID] == nil { // the first result counts
@@ -55,8 +56,12 @@ func (a *Admin) takeSome(ctx context.Context, list []xxl.Callback, now time.Time
 		if err != nil {
 			a.log.Warn("what is known about a run at an executor cannot be read", "number", h.Number, "error", err)
 		}
-		ended = append(ended, endedRun{handover: h, about: note, said: first[h.Number]})
-		delete(first, h.Number)
+		said := first[h.Number]
+		if delete(first, h.Number); of != "" && of != note.Group {
+			a.log.Warn("a result is left out: its caller has the token of another group", "number", h.Number, "group", note.Group, "caller_group", of)
+			continue
+		}
+		ended = append(ended, endedRun{handover: h, about: note, said: said})
 	}
 	for i := range list {
 		if c := &list[i]; first[c.LogID] == c {

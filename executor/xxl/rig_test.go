@@ -171,6 +171,7 @@ type rig struct {
 	admin   *Admin
 	session store.Session
 	jobs    int
+	params  map[string]string // of the runs that are made
 }
 
 // bubble runs a test with its own time.
@@ -208,6 +209,7 @@ func (r *rig) keep(a *Admin) {
 	ctx, stop := context.WithCancel(r.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); a.Serve(ctx) }()
+	synctest.Wait() // it hears of cancels from here on
 	r.Cleanup(func() { stop(); <-done; a.Close() })
 }
 
@@ -309,7 +311,7 @@ func (r *rig) trigger(j *store.Job, shard, shards int) store.Attempt {
 	r.jobs++
 	id := job.ID{1, byte(r.jobs >> 8), byte(r.jobs)}
 	made, err := r.store.Trigger(r.Context(), []store.TriggerItem{{
-		ID: id, Job: j.Definition.UID, Kind: job.RunByHand, Key: id.String(), Session: r.session.ID, Node: "a", Shard: shard, Shards: shards, Actor: "ann",
+		ID: id, Job: j.Definition.UID, Kind: job.RunByHand, Key: id.String(), Session: r.session.ID, Node: "a", Shard: shard, Shards: shards, Params: r.params, Actor: "ann",
 	}})
 	r.must(err)
 	return store.Attempt{Job: j.Definition.UID, Run: made[0].Run, Number: 1, Token: id}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,7 +46,10 @@ func aboutOf(h *store.Handover) (about, error) {
 	return about, nil
 }
 
-func (ab *about) target() target { return target{ab.Group, ab.Address, ab.Generation} }
+// targetOf returns the executor that a run was sent to.
+func (a *Admin) targetOf(ab *about) target {
+	return target{group: ab.Group, address: ab.Address, generation: ab.Generation, token: a.tokenOf(ab.Group)}
+}
 
 var _ executor.Executor = (*Admin)(nil)
 
@@ -67,8 +71,14 @@ func (a *Admin) Run(ctx context.Context, at executor.Attempt, _ executor.Output)
 	if err != nil {
 		return executor.Result{Unstarted: true, Reason: err.Error()}
 	}
+	if chosen := at.Run.Params[job.ExecutorParam]; chosen != "" {
+		list = slices.DeleteFunc(list, func(t target) bool { return t.address != chosen })
+		if len(list) == 0 {
+			return failed("the run was started for the executor %s, which is not registered in the group %s any more", chosen, x.Group)
+		}
+	}
 	if len(list) == 0 {
-		return failed("no executor of the group %s is registered", x.Group)
+		return failed("no executor of the group %s is registered or listed", x.Group)
 	}
 	strategy := at.Job.Place.Strategy
 	order := a.routes.order(list, strategy, at.Run.JobUID, at.Run.Shard)
@@ -159,9 +169,11 @@ func (g *giving) give(ctx context.Context, to target) (executor.Result, bool) {
 			g.admin.routes.used(at.Run.JobUID, at.Job.Place.Strategy, to.address)
 			return executor.Result{HandedOver: true}, true
 		case answer.IsOtherPath() && to.generation != generationD:
+			// It was refused, so nothing runs. Its handover must say what the executor is, for
+			// whoever asks after it.
 			to.generation = generationD
 			g.admin.registry.learn(to.address, generationD)
-			continue // it was refused: nothing runs
+			return g.give(ctx, to)
 		case answer.IsBusy() && allows:
 			return executor.Result{Outcome: job.OutcomeSkipped, Reason: fmt.Sprintf("the executor %s runs the job already: %s", to.address, answer.Message)}, true
 		case answer.IsBusy() && time.Now().Before(until):

@@ -72,8 +72,8 @@ func newApply(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE|FOLDER|- [flags]",
 		Short: "Create or update jobs to match the files",
-		Long: `Create or update jobs, calendars, pools and channels to match the files. All of them are
-checked before the first is written.
+		Long: `Create or update jobs, calendars, pools, channels and executors to match the files.
+All of them are checked before the first is written.
 
 A paused job stays paused unless its file says paused: false. --owner marks the
 jobs as belonging to these files, and --prune deletes jobs with that mark which

@@ -29,9 +29,9 @@ func newAudit(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit [flags]",
 		Short: "Show who changed what",
-		Long: `Show changes of jobs, calendars, pools, channels and tokens, and runs started or cancelled by
-hand, latest first. The actor is the name of a token; belfry is the server, for
-example when it ends a pause.
+		Long: `Show changes of jobs, calendars, pools, channels, executors and tokens, and runs
+started or cancelled by hand, latest first. The actor is the name of a token; belfry
+is the server, for example when it ends a pause.
 
 For a changed definition the table names the fields that differ; -o wide shows
 their old and new values, and from where and with what the change was made. Values that often hold secrets are hidden: environment,

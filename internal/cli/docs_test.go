@@ -335,6 +335,7 @@ func TestReferenceOfJobFilesIsComplete(t *testing.T) {
 	}
 	r.table("A calendar", "", "Calendar")
 	r.table("A pool", "", "Pool")
+	r.table("Executors", "", "Executors")
 	expect(t, name, text, before+mark+r.b.String())
 }
 

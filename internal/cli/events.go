@@ -31,8 +31,8 @@ func newEvents(env Env) *cobra.Command {
 		Use:   "events [flags]",
 		Short: "Follow events as they happen",
 		Long: `Print a line for each event from now on, until interrupted: changes of jobs,
-calendars, pools, channels and tokens by their actions, as in belfry audit; runs by state
-(run.ready, run.waiting, run.running, run.done); nodes by state (node.live,
+calendars, pools, channels, executors and tokens by their actions, as in belfry audit;
+runs by state (run.ready, run.waiting, run.running, run.done); nodes by state (node.live,
 node.drained, node.leaving, node.silent, node.left).
 
 A broken connection is resumed. Events that are no longer available, because there

@@ -42,6 +42,7 @@ var conflicts = []ending{
 	{command: "job create", args: []string{"a", "--", "true"}, says: "job default/a already exists"},
 	{command: "calendar delete", before: []string{"apply", "-f", "user.yaml"}, args: []string{"off", "--yes"}, says: "names the calendar default/off"},
 	{command: "pool delete", args: []string{"db", "--yes"}, meanwhile: []string{"apply", "-f", "larger.yaml"}, says: "version"},
+	{command: "executors delete", args: []string{"orders", "--yes"}, meanwhile: []string{"apply", "-f", "more.yaml"}, says: "version"},
 	{command: "channel delete", args: []string{"ops", "--yes"}, meanwhile: []string{"apply", "-f", "louder.yaml"}, says: "version"},
 	{command: "job backfill", before: []string{"job", "pause", "a"}, args: []string{"a", "--from", "1d"}, says: "is paused"},
 	{command: "job delete", args: []string{"b", "--yes"}, meanwhile: []string{"apply", "-f", "other.yaml"}, says: "version"},
@@ -111,6 +112,7 @@ func exitBench(t *testing.T) *bench {
 	b := newBench(t)
 	b.write("other.yaml", "name: b\nrun: {shell: \"echo b\"}\n")
 	b.write("larger.yaml", "kind: pool\nname: db\npool: {size: 3}\n")
+	b.write("more.yaml", "kind: executors\nname: orders\naddresses: [http://10.0.0.5:9999, http://10.0.0.6:9999]\n")
 	b.write("louder.yaml", "kind: channel\nname: ops\nto: {teams: {url: {file: teams}}}\nrules: [{events: [failed, missed]}]\n")
 	b.write("user.yaml", "name: user\nschedule: {cron: \"@daily\", only: [off]}\nrun: {shell: \"true\"}\n")
 	b.write("failing.yaml", "name: failing\nrun: {shell: \"exit 3\"}\npolicy: {overlap: allow}\n")

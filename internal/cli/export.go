@@ -23,8 +23,8 @@ func newExport(env Env) *cobra.Command {
 	var ask exportFlags
 	cmd := &cobra.Command{
 		Use:   "export [flags]",
-		Short: "Print all jobs, calendars, pools and channels as files for belfry apply",
-		Long: `Print the calendars, pools, channels and jobs of all namespaces, or of one, as users wrote
+		Short: "Print all jobs, calendars, pools, channels and executors as files for belfry apply",
+		Long: `Print the calendars, pools, channels, executors and jobs of all namespaces, or of one, as users wrote
 them. belfry apply reads them back, here or on another server. Runs and history
 are not included.`,
 		Example: `belfry export > all.yaml
@@ -72,6 +72,13 @@ func export(ctx context.Context, server *remote, ask exportFlags) error {
 	if documents, err = exported(server, documents, channels.Items, job.KindChannel, ask.labels); err != nil {
 		return err
 	}
+	executors, err := server.ListedExecutors(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	if documents, err = exported(server, documents, executors.Items, job.KindExecutors, ask.labels); err != nil {
+		return err
+	}
 	query := client.JobQuery{Namespace: namespace, Labels: ask.labels, PageSize: pageSize}
 	for {
 		page, err := server.Jobs(ctx, query)
@@ -111,6 +118,8 @@ func exported(server *remote, documents []job.Document, page []client.Document, 
 			has = d.Pool.Labels
 		case d.Channel != nil:
 			has = d.Channel.Labels
+		case d.Executors != nil:
+			has = d.Executors.Labels
 		}
 		if hasAll(has, labels) {
 			documents = append(documents, d)

@@ -271,18 +271,22 @@ func (ask *waiting) addFlags(cmd *cobra.Command) {
 
 func newJobRun(env Env) *cobra.Command {
 	var (
-		ask    waiting
-		which  selection
-		params map[string]string
+		ask   waiting
+		which selection
+		said  client.RunRequest
 	)
 	cmd := &cobra.Command{
 		Use:   "run NAME|--label KEY=VALUE [flags]",
 		Short: "Run a job now",
 		Long: `Run a job now, whatever its schedule, even if it is paused. Parameters are those
-that the job declares. With --label all jobs with the label run.`,
+that the job declares. With --label all jobs with the label run.
+
+--executor names the executor of XXL-JOB that does the work, in place of the one that
+the job's strategy would choose; a broadcast is one run then.`,
 		Example: `belfry job run nightly
 belfry job run nightly --param day=monday --wait
 belfry job run nightly --logs --timeout 10m
+belfry job run order-sync --executor http://10.0.0.5:9999
 belfry job run -l team=a`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -299,7 +303,7 @@ belfry job run -l team=a`,
 				return err
 			}
 			run := func(ctx context.Context, name jobName, key string) (client.Run, error) {
-				return server.RunJob(ctx, name.namespace, name.name, client.RunRequest{Params: params}, key)
+				return server.RunJob(ctx, name.namespace, name.name, said, key)
 			}
 			names, err := which.jobs(cmd.Context(), server, args, "run")
 			if err != nil {
@@ -312,7 +316,8 @@ belfry job run -l team=a`,
 		},
 	}
 	which.addFlags(cmd)
-	addParams(cmd.Flags(), &params)
+	addParams(cmd.Flags(), &said.Params)
+	addWord(cmd.Flags(), &said.Executor, "executor", "", "ADDRESS", "the executor that does the work, by its address; for jobs with run.xxl")
 	ask.addFlags(cmd)
 	cmd.ValidArgsFunction = jobNames(env, &ask.connection)
 	return cmd

@@ -14,7 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// setKind is what calendars and pools differ in.
+// setKind is what documents but jobs differ in.
 type setKind struct {
 	kind    job.Kind
 	about   string // what a deletion means
@@ -75,6 +75,20 @@ func newChannel(env Env) *cobra.Command {
 	return cmd
 }
 
+func newListed(env Env) *cobra.Command {
+	cmd := newSet(env, setKind{
+		kind: job.KindExecutors, about: "Its addresses get no runs any more, unless executors register with them.", example: "order-service",
+		head: []string{"NAME", "GROUP", "ADDRESSES", "TOKEN", "TITLE"},
+		row: func(d job.Document) []string {
+			e := d.Executors
+			return []string{d.FullName(), e.Appname(), orDash(strings.Join(e.Addresses, ",")), orDash(e.Token), orDash(e.Title)}
+		},
+		list: (*client.Client).ListedExecutors, get: (*client.Client).ExecutorsDocument, remove: (*client.Client).DeleteExecutors,
+	})
+	cmd.Long = "List, show and delete documents of kind executors: executors of XXL-JOB whose addresses are typed in. belfry apply creates and updates them; belfry xxl executors shows all executors."
+	return cmd
+}
+
 // shortDays writes the first of some dates, and how many more there are.
 func shortDays(days []string) string {
 	switch len(days) {
@@ -87,9 +101,9 @@ func shortDays(days []string) string {
 }
 
 func newSet(env Env, k setKind) *cobra.Command {
-	name := string(k.kind)
-	cmd := group(name, name+"s", "List, show and delete "+name+"s", fmt.Sprintf("belfry %s list\nbelfry %s get %s", name, name, k.example))
-	cmd.Long = fmt.Sprintf("List, show and delete %ss. belfry apply creates and updates them.", name)
+	name, several := string(k.kind), k.kind.Plural()
+	cmd := group(name, several, "List, show and delete "+several, fmt.Sprintf("belfry %s list\nbelfry %s get %s", name, name, k.example))
+	cmd.Long = fmt.Sprintf("List, show and delete %s. belfry apply creates and updates them.", several)
 	cmd.AddCommand(newSetList(env, k), newSetGet(env, k), newSetDelete(env, k))
 	return cmd
 }
@@ -103,7 +117,7 @@ func newSetList(env Env, k setKind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list [flags]",
 		Aliases: []string{"ls"},
-		Short:   fmt.Sprintf("List %ss by name", k.kind),
+		Short:   fmt.Sprintf("List %s by name", k.kind.Plural()),
 		Example: fmt.Sprintf("belfry %s list\nbelfry %s list -o name", k.kind, k.kind),
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -146,9 +160,9 @@ func newSetGet(env Env, k setKind) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:     "get NAME [flags]",
-		Short:   fmt.Sprintf("Show a %s as it was written", k.kind),
+		Short:   fmt.Sprintf("Show a %s as it was written", documentOf(k.kind)),
 		Example: fmt.Sprintf("belfry %s get %s", k.kind, k.example),
-		Args:    oneName(string(k.kind)),
+		Args:    oneName(documentOf(k.kind)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, name, err := connectFor(env, asked, args[0])
 			if err != nil {
@@ -175,10 +189,10 @@ func newSetDelete(env Env, k setKind) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "delete NAME [flags]",
 		Aliases: []string{"rm"},
-		Short:   fmt.Sprintf("Delete a %s", k.kind),
-		Long:    fmt.Sprintf("Delete a %s. %s", k.kind, k.about),
+		Short:   fmt.Sprintf("Delete a %s", documentOf(k.kind)),
+		Long:    fmt.Sprintf("Delete a %s. %s", documentOf(k.kind), k.about),
 		Example: fmt.Sprintf("belfry %s delete %s --yes", k.kind, k.example),
-		Args:    oneName(string(k.kind)),
+		Args:    oneName(documentOf(k.kind)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, name, err := connectFor(env, asked, args[0])
 			if err != nil {
@@ -191,6 +205,14 @@ func newSetDelete(env Env, k setKind) *cobra.Command {
 	addConnection(cmd, &asked)
 	cmd.ValidArgsFunction = setNames(env, &asked, k)
 	return cmd
+}
+
+// documentOf returns what one of a kind is called behind an article.
+func documentOf(kind job.Kind) string {
+	if kind == job.KindExecutors {
+		return "list of executors"
+	}
+	return string(kind)
 }
 
 // setNames returns what tells shells the names of calendars or pools.

@@ -45,6 +45,9 @@ var verbs = map[string]verb{
 	"calendar get":      {args: []string{"off"}, absent: []string{"nobody"}, reads: true},
 	"calendar list":     {reads: true},
 	"channel delete":    {args: []string{"ops", "--yes"}, absent: []string{"nobody", "--yes"}},
+	"executors delete":  {args: []string{"orders", "--yes"}, absent: []string{"nobody", "--yes"}},
+	"executors get":     {args: []string{"orders"}, absent: []string{"nobody"}, reads: true},
+	"executors list":    {reads: true},
 	"channel get":       {args: []string{"ops"}, absent: []string{"nobody"}, reads: true},
 	"channel list":      {reads: true},
 	"channel status":    {reads: true},
@@ -143,6 +146,10 @@ policy: {overlap: allow}
 kind: calendar
 name: off
 calendar: {weekdays: sat-sun, include: [2026-12-25, 2026-12-26]}
+---
+kind: executors
+name: orders
+addresses: [http://10.0.0.5:9999]
 ---
 kind: channel
 name: ops

@@ -23,10 +23,10 @@ func newXXLExecutors(env Env) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "executors [flags]",
-		Short: "List the executors that are registered",
-		Long: `List the executors of XXL-JOB that are registered, by group and address, with their
-last sign of life and how many runs they have. An executor that gives none for 90
-seconds is not registered any more.
+		Short: "List the executors that are registered or listed",
+		Long: `List the executors of XXL-JOB, by group and address, with their last sign of life and
+how many runs they have. An executor that gives none for 90 seconds is not registered
+any more. LISTED are those of documents of kind executors, which need not register.
 
 GENERATION is D for executors of XXL-JOB 3.5, which speak another form of the protocol.`,
 		Example: "belfry xxl executors\nbelfry xxl executors -o json",
@@ -55,7 +55,14 @@ func executorTable(w io.Writer, env Env, list []client.Executor) {
 	var rows [][]string
 	for i := range list {
 		e := &list[i]
-		rows = append(rows, []string{e.Group, e.Address, orDash(e.Generation), fmt.Sprint(e.Running), instant(env, e.Seen)})
+		seen, listed := "-", "-"
+		if !e.Seen.IsZero() {
+			seen = instant(env, e.Seen)
+		}
+		if e.Listed {
+			listed = "yes"
+		}
+		rows = append(rows, []string{e.Group, e.Address, orDash(e.Generation), listed, fmt.Sprint(e.Running), seen})
 	}
-	table(w, styleFor(env, env.StdoutIsTerminal), []string{"GROUP", "ADDRESS", "GENERATION", "RUNNING", "SEEN"}, rows)
+	table(w, styleFor(env, env.StdoutIsTerminal), []string{"GROUP", "ADDRESS", "GENERATION", "LISTED", "RUNNING", "SEEN"}, rows)
 }

@@ -24,6 +24,7 @@ type Kept struct {
 	Calendars map[string]*job.Calendar
 	Pools     map[string]*job.Pool
 	Channels  map[string]*job.Channel
+	Listed    map[string]*job.Executors
 	Tokens    map[string]store.Token
 	Drains    map[string]*store.Drain
 	Sessions  map[job.ID]store.Session
@@ -53,7 +54,7 @@ func (o *Survey) Need(b *Batch, n *Need) {
 func (b *Batch) lookKept(n *Need) {
 	b.lookSessions(n)
 	f := &b.facts
-	n.Calendars, n.Pools, n.Channels, n.Tokens, n.Drains = !f.hasCalendars, !f.hasPools, !f.hasChannels, !f.hasTokens, !f.hasDrains
+	n.Calendars, n.Pools, n.Channels, n.Listed, n.Tokens, n.Drains = !f.hasCalendars, !f.hasPools, !f.hasChannels, !f.hasListed, !f.hasTokens, !f.hasDrains
 	n.Number = !b.handovers.hasLast
 }
 
@@ -113,7 +114,7 @@ func (b *Batch) unfinishedRuns(uid job.ID) (list []store.Run) {
 func (b *Batch) kept() Kept {
 	b.missing(b.handovers.hasLast, "the last number", "")
 	k := Kept{
-		Calendars: maps.Clone(b.allCalendars()), Pools: maps.Clone(b.allPools()), Channels: maps.Clone(b.allChannels()), Drains: maps.Clone(b.drains()),
+		Calendars: maps.Clone(b.allCalendars()), Pools: maps.Clone(b.allPools()), Channels: maps.Clone(b.allChannels()), Listed: maps.Clone(b.allListed()), Drains: maps.Clone(b.drains()),
 		Tokens: map[string]store.Token{}, Sessions: map[job.ID]store.Session{}, Over: maps.Clone(b.facts.over),
 		Number: b.handovers.last,
 	}
@@ -301,6 +302,8 @@ func (o *Adopt) kept(b *Batch) {
 		func(name string) { c.Dropped = append(c.Dropped, Dropped{job.KindPool, name}) })
 	adopt(o, o.Kept.Channels, is.Channels, func(_ string, d *job.Channel) { c.Channels = append(c.Channels, d) },
 		func(name string) { c.Dropped = append(c.Dropped, Dropped{job.KindChannel, name}) })
+	adopt(o, o.Kept.Listed, is.Listed, func(_ string, d *job.Executors) { c.Listed = append(c.Listed, d) },
+		func(name string) { c.Dropped = append(c.Dropped, Dropped{job.KindExecutors, name}) })
 	adopt(o, o.Kept.Tokens, is.Tokens, func(_ string, t store.Token) { c.Tokens = append(c.Tokens, t) },
 		func(name string) { c.Dropped = append(c.Dropped, Dropped{Name: name}) })
 	adopt(o, o.Kept.Drains, is.Drains, func(node string, d *store.Drain) { c.Drains = append(c.Drains, NodeDrain{node, d}) },

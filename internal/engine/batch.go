@@ -101,6 +101,7 @@ type Changes struct {
 	Calendars []*job.Calendar
 	Pools     []*job.Pool
 	Channels  []*job.Channel
+	Listed    []*job.Executors
 	Tokens    []store.Token
 	Dropped   []Dropped
 	// Notes replace those that have the Version, 0 for none. An empty Text removes.

@@ -243,7 +243,7 @@ func (k *book) loadRest(n *Need, b *Batch) {
 		b.UseDrains(maps.Clone(k.drains))
 	}
 	if n.Executors {
-		b.UseExecutors(k.executors)
+		b.UseExecutors(k.executors, nil)
 	}
 	for _, name := range n.Notes {
 		b.AddNote(name, k.notes[name].Version)

@@ -7,7 +7,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Head is what calendars, pools and channels have alike.
+// Head is what calendars, pools, channels and lists of executors have alike.
 type Head struct {
 	Kind            job.Kind
 	Namespace, Name *string
@@ -35,7 +35,12 @@ func ChannelHead(c *job.Channel) Head {
 	return Head{job.KindChannel, &c.Namespace, &c.Name, &c.UID, &c.Version}
 }
 
-// PutDocument decides what becomes of a calendar, pool or channel that is to replace an
+// ExecutorsHead returns the head of a list of executors.
+func ExecutorsHead(e *job.Executors) Head {
+	return Head{job.KindExecutors, &e.Namespace, &e.Name, &e.UID, &e.Version}
+}
+
+// PutDocument decides what becomes of a document but a job that is to replace an
 // old one, nil for none: it gets the uid of the old one or a new one, and the
 // next version. The old one stays if it says the same.
 func PutDocument[T any](old *T, given T, head func(*T) Head, ifVersion int64, newID func() job.ID) (put *T, changed bool, err error) {

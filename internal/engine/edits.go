@@ -227,7 +227,38 @@ func (o *PutChannel) Decide(b *Batch) error {
 	return nil
 }
 
-// Drop removes a calendar, a pool or a channel: see store.Jobs.
+// PutExecutors creates or changes a list of executors: see store.Jobs.
+type PutExecutors struct {
+	Given     *job.Executors
+	IfVersion int64
+	Actor     string
+	NewID     func(i int) job.ID // of the i-th that is created
+	Executors *job.Executors
+}
+
+// Need asks for the lists of executors.
+func (o *PutExecutors) Need(b *Batch, n *Need) { n.Listed = !b.facts.hasListed }
+
+// Decide decides about the list.
+func (o *PutExecutors) Decide(b *Batch) error {
+	full := ExecutorsHead(o.Given).FullName()
+	old := b.allListed()[full]
+	if old == nil && len(b.allListed()) >= store.ExecutorsMax {
+		return fmt.Errorf("put executors %s: %w", full, store.ErrLimit)
+	}
+	put, changed, err := PutDocument(old, *o.Given, ExecutorsHead, o.IfVersion, func() job.ID { return o.NewID(0) })
+	if err != nil {
+		return fmt.Errorf("put executors %s: %w", full, err)
+	}
+	if o.Executors = put; !changed {
+		return nil
+	}
+	b.done.Listed = append(b.done.Listed, put)
+	b.Audit(o.Actor, "executors."+createOrChange(old == nil), full, put.Version, Differences(old, put)...)
+	return nil
+}
+
+// Drop removes a document but a job: see store.Jobs.
 type Drop struct {
 	Kind            job.Kind
 	Namespace, Name string
@@ -237,7 +268,7 @@ type Drop struct {
 
 func (o *Drop) full() string { return o.Namespace + "/" + o.Name }
 
-// Need asks for the calendars and who names this one, or for the pools or channels.
+// Need asks for the calendars and who names this one, or for the others of the kind.
 func (o *Drop) Need(b *Batch, n *Need) {
 	switch o.Kind {
 	case job.KindPool:
@@ -245,6 +276,9 @@ func (o *Drop) Need(b *Batch, n *Need) {
 		return
 	case job.KindChannel:
 		n.Channels = !b.facts.hasChannels
+		return
+	case job.KindExecutors:
+		n.Listed = !b.facts.hasListed
 		return
 	}
 	n.Calendars = !b.facts.hasCalendars
@@ -270,6 +304,12 @@ func (o *Drop) Decide(b *Batch) error {
 			return refused(store.ErrNotFound)
 		}
 		version = channel.Version
+	case job.KindExecutors:
+		executors := b.allListed()[o.full()]
+		if executors == nil {
+			return refused(store.ErrNotFound)
+		}
+		version = executors.Version
 	default:
 		calendar := b.allCalendars()[o.full()]
 		if calendar == nil {
@@ -401,6 +441,11 @@ func (b *Batch) allPools() map[string]*job.Pool {
 func (b *Batch) allChannels() map[string]*job.Channel {
 	b.missing(b.facts.hasChannels, "the channels", "")
 	return b.facts.channels
+}
+
+func (b *Batch) allListed() map[string]*job.Executors {
+	b.missing(b.facts.hasListed, "the lists of executors", "")
+	return b.facts.listed
 }
 
 func (b *Batch) allTokens() []store.Token {

@@ -322,7 +322,7 @@ func (b *Batch) follow(j *Job, parent *store.Run, outcome job.Outcome, followers
 		}) {
 			b.spawn(follower, store.Run{Run: job.Run{
 				Kind: job.RunOn, Key: parent.ID.String(), Parent: parent.ID,
-				Scheduled: parent.Scheduled, Due: b.now, Params: parent.Params,
+				Scheduled: parent.Scheduled, Due: b.now, Params: job.WithoutExecutor(parent.Params),
 			}})
 		}
 	}
@@ -514,15 +514,15 @@ func (b *Batch) splitOf(p *Policy) int {
 const splitMax = 1000
 
 // SplitOf returns among how many executors the occurrences of a job are split, by the group
-// whose executors each get a run; 0 without such a group. Without a registered executor there
+// whose executors each get a run; 0 without such a group. Without an executor there
 // is one run, which says so.
-func SplitOf(group string, registered []store.Registration) int {
+func SplitOf(group string, candidates []store.Registration) int {
 	if group == "" {
 		return 0
 	}
 	n := 0
-	for i := range registered {
-		if registered[i].Group == group {
+	for i := range candidates {
+		if candidates[i].Group == group {
 			n++
 		}
 	}

@@ -46,13 +46,13 @@ type Need struct {
 	Number     bool
 	// Running are sessions of which is needed whether they run anything (AddRunning).
 	Running []job.ID
-	// Calendars, Pools, Channels, Tokens and Drains ask for all that there are, Naming for the
+	// Calendars, Pools, Channels, Listed (executors), Tokens and Drains ask for all that there are, Naming for the
 	// jobs that name a calendar, by its full name (AddNaming).
-	Calendars, Pools, Channels, Tokens, Drains bool
-	Naming                                     []string
+	Calendars, Pools, Channels, Listed, Tokens, Drains bool
+	Naming                                             []string
 	// Notes are notes by name: needed is which version each has (AddNote).
 	Notes []string
-	// Executors asks for the executors of XXL-JOB that are registered.
+	// Executors asks for the executors of XXL-JOB that are registered or listed (UseExecutors).
 	Executors bool
 
 	asked asked
@@ -76,7 +76,7 @@ type SlotNeed struct {
 func (n *Need) Empty() bool {
 	return len(n.Jobs)+len(n.Names)+len(n.Runs)+len(n.Whole)+len(n.Waiting)+len(n.Slots)+len(n.Upstreams)+len(n.Follows)+
 		len(n.Keys)+len(n.Records)+len(n.Running)+len(n.Naming)+len(n.Handovers)+len(n.HandedOver)+len(n.Notes) == 0 &&
-		!n.Number && !n.Executors && !n.Sessions && !n.Judges && !n.Calendars && !n.Pools && !n.Channels && !n.Tokens && !n.Drains
+		!n.Number && !n.Executors && !n.Sessions && !n.Judges && !n.Calendars && !n.Pools && !n.Channels && !n.Listed && !n.Tokens && !n.Drains
 }
 
 // Reset makes a need empty, to be filled again.
@@ -165,13 +165,14 @@ type facts struct {
 	splits, hasExecutors bool
 	executors            []store.Registration
 
-	hasCalendars, hasPools, hasChannels, hasTokens, hasDrains bool
-	calendars                                                 map[string]*job.Calendar
-	pools                                                     map[string]*job.Pool
-	channels                                                  map[string]*job.Channel
-	tokens                                                    []store.Token
-	drains                                                    map[string]*store.Drain
-	namedBy                                                   map[string][]*Job
+	hasCalendars, hasPools, hasChannels, hasListed, hasTokens, hasDrains bool
+	calendars                                                            map[string]*job.Calendar
+	pools                                                                map[string]*job.Pool
+	channels                                                             map[string]*job.Channel
+	listed                                                               map[string]*job.Executors
+	tokens                                                               []store.Token
+	drains                                                               map[string]*store.Drain
+	namedBy                                                              map[string][]*Job
 
 	// looked is how many of the added runs were looked at for what they need, and open
 	// are those of them that need more.
@@ -259,6 +260,7 @@ func (b *Batch) Answered(n *Need) {
 	f.hasCalendars = f.hasCalendars || n.Calendars
 	f.hasPools = f.hasPools || n.Pools
 	f.hasChannels = f.hasChannels || n.Channels
+	f.hasListed = f.hasListed || n.Listed
 	f.hasTokens = f.hasTokens || n.Tokens
 	f.hasDrains = f.hasDrains || n.Drains
 }
@@ -312,11 +314,16 @@ func (b *Batch) UsePools(all map[string]*job.Pool) { b.facts.pools = all }
 // UseChannels adds all channels.
 func (b *Batch) UseChannels(all map[string]*job.Channel) { b.facts.channels = all }
 
+// UseListed adds all lists of executors.
+func (b *Batch) UseListed(all map[string]*job.Executors) { b.facts.listed = all }
+
 // UseTokens adds all tokens.
 func (b *Batch) UseTokens(all []store.Token) { b.facts.tokens = all }
 
-// UseExecutors adds all executors that are registered.
-func (b *Batch) UseExecutors(all []store.Registration) { b.facts.executors = all }
+// UseExecutors adds all executors that are registered, and those that documents list.
+func (b *Batch) UseExecutors(registered []store.Registration, listed []*job.Executors) {
+	b.facts.executors = store.Candidates(registered, listed)
+}
 
 // UseDrains adds why nodes take no runs.
 func (b *Batch) UseDrains(all map[string]*store.Drain) { b.facts.drains = all }

@@ -785,6 +785,7 @@ func TestStaleIfMatchIsRefusedWhateverTheBody(t *testing.T) {
 		"jobs":      `{"name": "x", "description": "%s", "run": {"shell": "true"}}`,
 		"pools":     `{"kind": "pool", "name": "x", "description": "%s", "pool": {"size": 1}}`,
 		"channels":  `{"kind": "channel", "name": "x", "description": "%s", "to": {"teams": {"url": {"file": "x"}}}, "rules": [{"events": ["failed"]}]}`,
+		"executors": `{"kind": "executors", "name": "x", "title": "%s", "addresses": ["http://10.0.0.5:9999"]}`,
 		"calendars": `{"kind": "calendar", "name": "x", "description": "%s", "calendar": {"include": "2026-12-25"}}`,
 	} {
 		path = "/api/v1/" + path + "/default/x"

@@ -31,7 +31,7 @@ func (a *api) jobRoutes() {
 	register(a, http.MethodGet, one+"/revisions", "list-revisions", "List the versions of a job, the latest first", a.listRevisions)
 	register(a, http.MethodGet, one+"/revisions/{version}", "get-revision", "Get a version of a job", a.getRevision)
 	register(a, http.MethodPost, one+"/rollback", "rollback-job", "Restore a version of a job", a.rollbackJob)
-	register(a, http.MethodPost, "/jobs:apply", "apply", "Create or update jobs, calendars, pools and channels to match documents", a.apply)
+	register(a, http.MethodPost, "/jobs:apply", "apply", "Create or update jobs, calendars, pools, channels and executors to match documents", a.apply)
 	register(a, http.MethodPost, "/jobs:check", "check", "Check a document and say what it means, without saving it", a.check)
 	register(a, http.MethodPost, "/jobs:bulk", "bulk", "Pause, resume, run or delete all jobs that are selected", a.bulk)
 	register(a, http.MethodGet, "/schedules:preview", "preview-schedule", "Explain a schedule and show when it falls due", a.previewSchedule)

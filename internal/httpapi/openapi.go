@@ -67,6 +67,7 @@ var tags = []*huma.Tag{
 	{Name: "calendars", Description: "Days that schedules skip or are restricted to."},
 	{Name: "pools", Description: "Bounds on how many runs of several jobs run at once."},
 	{Name: "channels", Description: "Where notifications go, and which."},
+	{Name: "executors", Description: "Executors of XXL-JOB whose addresses are typed in."},
 	{Name: "notifications", Description: "What channels have to say."},
 	{Name: "secrets", Description: "Named values for jobs and channels, without the values."},
 	{Name: "deliveries", Description: "How channels deliver."},
@@ -96,7 +97,7 @@ func tagOf(path string) string {
 
 // documented says what documents the operations with a tag are about: those
 // below /jobs are jobs.
-var documented = map[string]string{"jobs": "Job", "calendars": "Calendar", "pools": "Pool", "channels": "Channel"}
+var documented = map[string]string{"jobs": "Job", "calendars": "Calendar", "pools": "Pool", "channels": "Channel", "executors": "Executors"}
 
 // schemasAt is where the schemas are in the description.
 const schemasAt = "#/components/schemas/"

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/service"
@@ -10,13 +11,14 @@ import (
 )
 
 func (a *api) setRoutes() {
-	a.routesOf(a.Service.Calendars, "calendar")
-	a.routesOf(a.Service.Pools, "pool")
-	a.routesOf(a.Service.Channels, "channel")
+	a.routesOf(a.Service.Calendars, job.KindCalendar)
+	a.routesOf(a.Service.Pools, job.KindPool)
+	a.routesOf(a.Service.Channels, job.KindChannel)
+	a.routesOf(a.Service.Listed, job.KindExecutors)
 	a.secretRoutes()
 }
 
-// SetName names a calendar, pool or channel in a path.
+// SetName names a document but a job in a path.
 type SetName struct {
 	Namespace string `path:"namespace" maxLength:"128" doc:"Its namespace."`
 	Name      string `path:"name" maxLength:"128" doc:"Its name."`
@@ -45,11 +47,15 @@ type setOutput struct {
 
 func (n SetName) name() service.Name { return service.Name(n) }
 
-// routesOf adds the routes of calendars, pools or channels.
-func (a *api) routesOf(sets *service.Sets, kind string) {
-	plural := kind + "s"
+// routesOf adds the routes of the documents of a kind.
+func (a *api) routesOf(sets *service.Sets, of job.Kind) {
+	kind, plural := string(of), of.Plural()
+	several, a1 := plural, "a "+kind
+	if kind == plural {
+		kind, several, a1 = "listed-"+kind, "listed-"+plural, "a list of "+plural // beside GET /xxl/executors
+	}
 	one := "/" + plural + "/{namespace}/{name}"
-	register(a, http.MethodGet, "/"+plural, "list-"+plural, "List "+plural+" by name", func(ctx context.Context, in *listSetsInput) (*answer[client.Page[client.Document]], error) {
+	register(a, http.MethodGet, "/"+plural, "list-"+several, "List "+strings.ReplaceAll(several, "-", " ")+" by name", func(ctx context.Context, in *listSetsInput) (*answer[client.Page[client.Document]], error) {
 		all, err := sets.List(ctx, caller(ctx), in.Namespace)
 		shown := make([]client.Document, len(all))
 		for i, d := range all {
@@ -60,7 +66,7 @@ func (a *api) routesOf(sets *service.Sets, kind string) {
 		return listed(shown, err)
 	})
 
-	register(a, http.MethodGet, one, "get-"+kind, "Get a "+kind, func(ctx context.Context, in *SetName) (*setOutput, error) {
+	register(a, http.MethodGet, one, "get-"+kind, "Get "+a1, func(ctx context.Context, in *SetName) (*setOutput, error) {
 		d, err := sets.Get(ctx, caller(ctx), in.name())
 		if err != nil {
 			return nil, err
@@ -68,7 +74,7 @@ func (a *api) routesOf(sets *service.Sets, kind string) {
 		return setAnswer(d, false)
 	})
 
-	register(a, http.MethodPut, one, "put-"+kind, "Create or change a "+kind, func(ctx context.Context, in *putSetInput) (*setOutput, error) {
+	register(a, http.MethodPut, one, "put-"+kind, "Create or change "+a1, func(ctx context.Context, in *putSetInput) (*setOutput, error) {
 		expect, err := in.expect()
 		if err != nil {
 			return nil, err
@@ -84,7 +90,7 @@ func (a *api) routesOf(sets *service.Sets, kind string) {
 		return setAnswer(d, created)
 	}, http.StatusOK, http.StatusCreated)
 
-	register(a, http.MethodDelete, one, "delete-"+kind, "Delete a "+kind, func(ctx context.Context, in *deleteSetInput) (*struct{}, error) {
+	register(a, http.MethodDelete, one, "delete-"+kind, "Delete "+a1, func(ctx context.Context, in *deleteSetInput) (*struct{}, error) {
 		expect, err := deletes(in.IfMatch)
 		if err != nil {
 			return nil, err

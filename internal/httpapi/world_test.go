@@ -93,6 +93,8 @@ func (w *world) fill() {
 	must(err)
 	_, err = w.store.PutPool(ctx, &job.Pool{Name: "database", Slots: job.Slots{Size: 3}}, 0, "alice")
 	must(err)
+	_, err = w.store.PutExecutors(ctx, &job.Executors{Name: "orders", Addresses: []string{"http://10.0.0.5:9999"}}, 0, "alice")
+	must(err)
 	channel, err := w.store.PutChannel(ctx, &job.Channel{
 		Name: "ops", To: job.Service{Teams: &job.AddressService{URL: job.Secret{File: "teams"}}}, Rules: []job.ChannelRule{{Events: []job.Notice{job.NoticeFailed}}},
 	}, 0, "alice")
@@ -173,6 +175,8 @@ func (w *world) target(o *operation) string {
 		name = "holidays"
 	case tag[3] == "pools":
 		name = "database"
+	case tag[3] == "executors":
+		name = "orders"
 	case tag[3] == "channels":
 		name = "ops"
 	case tag[3] == "tokens":
@@ -261,6 +265,11 @@ func examples(t testing.TB, o *operation) []string {
 		return []string{`{"kind": "calendar", "name": "holidays", "description": "free days", "labels": {"a": "b"}, "calendar": {"weekdays": "mon-fri", "include": ["2026-12-24"], "exclude": "2026-10-01..2026-10-07"}}`}
 	case "put-pool":
 		return []string{`{"kind": "pool", "name": "database", "description": "three", "labels": {"a": "b"}, "pool": {"size": 3}}`}
+	case "put-listed-executors":
+		return []string{
+			`{"kind": "executors", "name": "orders", "addresses": ["http://10.0.0.5:9999"]}`,
+			`{"kind": "executors", "name": "orders", "group": "order-service", "title": "Orders", "labels": {"a": "b"}, "addresses": ["http://10.0.0.5:9999/", "https://orders.example.org/x"], "token": "orders_token"}`,
+		}
 	case "put-channel":
 		return []string{
 			`{"kind": "channel", "name": "ops", "description": "all", "labels": {"a": "b"}, "to": {"slack": {"url": {"file": "slack"}}}, "rules": [{"events": ["failed", "failing"], "jobs": ["a*"], "labels": {"x": "y"}, "in_a_row": 4}], "group": {"by": "run", "wait": "5s", "every": "1m"}, "repeat": "1h", "limit": {"messages": 5, "per": "1m"}, "quiet": [{"from": "22:00", "to": "07:00", "days": ["mon"], "except": ["failing"]}], "zone": "Europe/Berlin", "link": "https://belfry.example.org"}`,

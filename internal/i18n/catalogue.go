@@ -635,6 +635,8 @@ var catalogue = []text{
 	{"executors.protocol", "Protocol", "协议版本"},
 	{"executors.generation", "XXL-JOB 2.x and 3.0 to 3.4", "XXL-JOB 2.x、3.0–3.4"},
 	{"executors.generation_of", "XXL-JOB 3.5 (generation {name})", "XXL-JOB 3.5（协议 {name}）"},
+	{"executors.listed", "listed, not registered", "手动录入，未注册"},
+	{"job.any_executor", "as the strategy chooses", "按路由策略选择"},
 	{"executors.online", "online", "在线"},
 	{"executors.quiet", "missed a beat", "心跳超时"},
 	{"run.retry_of", "Runs again", "重新运行自"},

@@ -33,6 +33,7 @@ type Store interface {
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	Registrations(ctx context.Context, kind string) ([]store.Registration, error)
+	Executors(ctx context.Context) ([]*job.Executors, error)
 	Plan(ctx context.Context, session job.ID, items []store.PlanItem) ([]store.PlanOutcome, []store.ClaimOutcome, error)
 	Backlog(ctx context.Context, limit int) (map[job.ID]int, error)
 	Unplaced(ctx context.Context, after store.RunRef, limit int) ([]store.Run, error)
@@ -239,7 +240,11 @@ func (p *Planner) readExecutors(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read executors: %w", err)
 	}
-	p.executors, p.executorsRead = list, time.Now()
+	listed, err := p.Store.Executors(ctx)
+	if err != nil {
+		return fmt.Errorf("read executors: %w", err)
+	}
+	p.executors, p.executorsRead = store.Candidates(list, listed), time.Now()
 	return nil
 }
 

@@ -67,6 +67,7 @@ func (f *fake) JobsByUID(_ context.Context, uids []job.ID) (list []*store.Job, e
 }
 
 func (f *fake) Registrations(context.Context, string) ([]store.Registration, error) { return nil, nil }
+func (f *fake) Executors(context.Context) ([]*job.Executors, error)                 { return nil, nil }
 
 func (f *fake) Calendars(context.Context) ([]*job.Calendar, error) { return nil, nil }
 

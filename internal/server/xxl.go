@@ -54,6 +54,9 @@ func (s *Server) makeXXL() error {
 	}
 	s.xxl.admin, err = xxlexec.New(xxlexec.Config{
 		Store: s.measured, OutputLimit: int(s.Settings.Output), Wrote: func(run job.ID) { s.followers.Wrote(run) }, Log: s.Log, Settings: settings,
+		Secret: func(ctx context.Context, namespace, name string) (string, error) {
+			return s.secrets.Value(ctx, namespace, name)
+		},
 	})
 	if err != nil {
 		return err

@@ -97,6 +97,12 @@ func (c Caller) mayName(d job.Document, pointer string) error {
 	if !c.sees(d.FullName()) {
 		return c.outside().withErrors(client.FieldError{Pointer: pointer + "/namespace", Path: "namespace", Detail: "is another one"})
 	}
+	if d.Executors != nil {
+		// Groups of executors belong to no namespace: an address in one gets its parameters and
+		// reports its results.
+		return refuse(client.TypeForbidden, "the token %s is for the namespace %s alone, and executors are for the jobs of all", c.Name, c.Namespace).
+			withErrors(client.FieldError{Pointer: pointer + "/kind", Path: "kind", Detail: "needs a token without a namespace"})
+	}
 	if d.Channel != nil {
 		if path, what := d.Channel.Foreign(); path != "" {
 			return c.outside().withErrors(client.FieldError{Pointer: pointer + Pointer(path), Path: path, Detail: "names " + what})

@@ -46,7 +46,7 @@ type identity struct {
 }
 
 // order is the order of writing: jobs name calendars and pools.
-var order = map[job.Kind]int{job.KindCalendar: 0, job.KindPool: 1, job.KindChannel: 2, job.KindJob: 3}
+var order = map[job.Kind]int{job.KindCalendar: 0, job.KindPool: 1, job.KindChannel: 2, job.KindExecutors: 3, job.KindJob: 4}
 
 // step is what applying does to one document.
 type step struct {
@@ -335,6 +335,13 @@ func (d *Documents) findAll(ctx context.Context, steps []*step) error {
 	for _, c := range channels {
 		present[identity{job.KindChannel, c.FullName()}] = job.Document{Channel: c}
 	}
+	executors, err := d.store.Executors(ctx)
+	if err != nil {
+		return err
+	}
+	for _, e := range executors {
+		present[identity{job.KindExecutors, e.FullName()}] = job.Document{Executors: e}
+	}
 	var jobs []*step
 	for _, s := range steps {
 		if s.document.Job != nil {
@@ -532,6 +539,13 @@ func (d *Documents) write(ctx context.Context, who Caller, part []*step) (failed
 		c, err := putChannel(ctx, d.store, s.document.Channel, s.version, actor)
 		if err == nil {
 			s.result.Version = c.Version
+		}
+		return s, err
+	}
+	if s.document.Executors != nil {
+		e, err := d.store.PutExecutors(ctx, s.document.Executors, s.version, actor)
+		if err == nil {
+			s.result.Version = e.Version
 		}
 		return s, err
 	}

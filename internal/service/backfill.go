@@ -187,9 +187,19 @@ func (s *Runs) placing(ctx context.Context, j *store.Job) (placement.Request, er
 	if where.Split == "" {
 		return r, nil
 	}
-	registered, err := s.store.Registrations(ctx, store.ExecutorsOfXXL)
-	r.Split = engine.SplitOf(where.Split, registered)
+	candidates, err := candidatesIn(ctx, s.store)
+	r.Split = engine.SplitOf(where.Split, candidates)
 	return r, err
+}
+
+// candidatesIn returns the executors that are registered or listed, by group and address.
+func candidatesIn(ctx context.Context, in runStore) ([]store.Registration, error) {
+	registered, err := in.Registrations(ctx, store.ExecutorsOfXXL)
+	if err != nil {
+		return nil, err
+	}
+	listed, err := in.Executors(ctx)
+	return store.Candidates(registered, listed), err
 }
 
 // liveSessions returns the sessions that runs can be placed on.

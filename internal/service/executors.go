@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Executors shows what executors of XXL-JOB are registered.
+// Executors shows the executors of XXL-JOB.
 type Executors struct{ store runStore }
 
 // countedMax bounds the runs that are counted at executors: each is asked for.
@@ -21,17 +22,31 @@ func (s *Executors) List(ctx context.Context, who Caller) ([]client.Executor, er
 	if err := who.May(Read); err != nil {
 		return nil, err
 	}
-	registered, err := s.store.Registrations(ctx, store.ExecutorsOfXXL)
+	registered, err := candidatesIn(ctx, s.store)
 	if err != nil {
 		return nil, err
 	}
 	list := make([]client.Executor, len(registered))
 	for i, r := range registered {
-		list[i] = client.Executor{Group: r.Group, Address: r.Address, Generation: r.Generation, Seen: r.Seen}
+		list[i] = client.Executor{Group: r.Group, Address: r.Address, Generation: r.Generation, Listed: r.Listed, Seen: r.Seen}
 	}
 	running, err := s.running(ctx)
 	for i := range list {
 		list[i].Running = running[list[i].Address]
+	}
+	return list, err
+}
+
+// Addresses returns the executors of a group, by address.
+func (s *Executors) Addresses(ctx context.Context, who Caller, group string) (list []string, err error) {
+	if err := who.May(Read); err != nil {
+		return nil, err
+	}
+	candidates, err := candidatesIn(ctx, s.store)
+	for _, c := range candidates {
+		if c.Group == group {
+			list = append(list, c.Address)
+		}
 	}
 	return list, err
 }
@@ -73,6 +88,43 @@ func (s *Executors) Raise(ctx context.Context, who Caller, r client.NumberReques
 	}
 	first, err := s.store.Numbers(ctx, 1, r.From)
 	return client.Number{First: first}, err
+}
+
+// executorsNamed bounds how many executors a mistake names.
+const executorsNamed = 5
+
+// executorFor returns the address of an executor that a request names, as it is known.
+func (s *Runs) executorFor(ctx context.Context, j *job.Job, asked string) (string, error) {
+	wrong := func(hint, format string, args ...any) (string, error) {
+		return "", Wrong(client.FieldError{Pointer: "/executor", Path: "executor", Detail: fmt.Sprintf(format, args...), Hint: hint})
+	}
+	group := j.Run.Group()
+	if group == "" {
+		return wrong("leave it out", "is for jobs with run.xxl alone, and job %s has none", j.FullName())
+	}
+	candidates, err := candidatesIn(ctx, s.store)
+	if err != nil {
+		return "", err
+	}
+	asked = strings.TrimRight(asked, "/")
+	var known []string
+	for _, c := range candidates {
+		switch {
+		case c.Group != group:
+		case c.Address == asked, c.Address == "http://"+asked:
+			return c.Address, nil
+		default:
+			known = append(known, c.Address)
+		}
+	}
+	if len(known) == 0 {
+		return wrong("", "no executor of the group %s is registered or listed", group)
+	}
+	more := ""
+	if n := len(known) - executorsNamed; n > 0 {
+		known, more = known[:executorsNamed], fmt.Sprintf(" and %d more", n)
+	}
+	return wrong("it has "+strings.Join(known, ", ")+more, "%q is no executor of the group %s", asked, group)
 }
 
 // executorOf returns who was asked to do the work of a run last, "" if nodes do it.

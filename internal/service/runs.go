@@ -31,6 +31,7 @@ type runStore interface {
 	Sessions(ctx context.Context) ([]store.Session, error)
 	HandoversOfRun(ctx context.Context, run job.ID) ([]store.Handover, error)
 	Registrations(ctx context.Context, kind string) ([]store.Registration, error)
+	Executors(ctx context.Context) ([]*job.Executors, error)
 	Numbers(ctx context.Context, n int, from int64) (int64, error)
 	Now(ctx context.Context) (time.Time, error)
 	auditStore
@@ -51,7 +52,7 @@ func activeRun(r *store.Run) client.Run {
 		Kind: r.Kind, Key: r.Key, Shard: r.Shard, Shards: r.Shards,
 		State: r.State, Outcome: r.Outcome, Reason: r.Reason,
 		Scheduled: r.Scheduled, Due: r.Due, Attempt: r.Attempt, Node: r.Node,
-		Params: r.Params, Parent: r.Parent,
+		Params: job.WithoutExecutor(r.Params), Executor: r.Params[job.ExecutorParam], Parent: r.Parent,
 		CancelBy: r.CancelBy, CancelReason: r.CancelReason,
 	}
 	ofFlow(&run, &r.Run, engine.Begun(r))
@@ -73,7 +74,8 @@ func endedRun(r *store.Record) client.Run {
 		Kind: r.Run.Kind, Key: r.Run.Key, Shard: r.Run.Shard, Shards: r.Run.Shards,
 		State: job.StateDone, Outcome: r.Attempt.Outcome, Reason: r.Attempt.Reason,
 		Scheduled: r.Run.Scheduled, Due: r.Run.Due, Started: r.Begun, Ended: r.Attempt.Ended,
-		Attempt: r.Attempt.Number, Node: r.Attempt.Node, Params: r.Run.Params, Parent: r.Run.Parent,
+		Attempt: r.Attempt.Number, Node: r.Attempt.Node, Params: job.WithoutExecutor(r.Run.Params), Parent: r.Run.Parent,
+		Executor: r.Run.Params[job.ExecutorParam],
 		ExitCode: r.Attempt.ExitCode, Signal: r.Attempt.Signal, HTTPStatus: r.Attempt.HTTPStatus, OutputBytes: r.OutputBytes,
 		Unmet: r.Unmet, Claimed: r.Claimed,
 	}
@@ -178,7 +180,8 @@ func (s *Runs) run(ctx context.Context, id job.ID) (client.Run, error) {
 			run.Attempts = append(run.Attempts, attemptOf(&records[i]))
 		}
 	}
-	run.Executor, err = s.executorOf(ctx, id)
+	asked, err := s.executorOf(ctx, id)
+	run.Executor = cmp.Or(asked, run.Executor)
 	return run, err
 }
 

@@ -108,6 +108,7 @@ type Service struct {
 	Calendars *Sets
 	Pools     *Sets
 	Channels  *Sets
+	Listed    *Sets // executors
 	Runs      *Runs
 	Output    *Output
 	Lines     *Lines
@@ -168,6 +169,7 @@ func New(c Config) (*Service, error) {
 		Lines:         &Lines{output: output},
 		Events:        &Events{hub: c.Events, store: c.Store, places: streams},
 		Nodes:         nodes,
+		Listed:        listedExecutors(s, rules, c.Store),
 		Executors:     &Executors{store: c.Store},
 		Audit:         &Audit{shared: s, store: c.Store},
 		Access:        &Access{store: c.Store, tokens: c.Tokens, sharedUser: c.SharedUser},

@@ -12,7 +12,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// setStore is the part of a store that calendars, pools and channels use.
+// setStore is the part of a store that documents but jobs use.
 type setStore interface {
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error)
@@ -23,10 +23,13 @@ type setStore interface {
 	Channels(ctx context.Context) ([]*job.Channel, error)
 	PutChannel(ctx context.Context, c *job.Channel, ifVersion int64, actor string) (*job.Channel, error)
 	DeleteChannel(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
+	Executors(ctx context.Context) ([]*job.Executors, error)
+	PutExecutors(ctx context.Context, e *job.Executors, ifVersion int64, actor string) (*job.Executors, error)
+	DeleteExecutors(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
 	PutConsumer(ctx context.Context, c store.Consumer) error
 }
 
-// Sets has the calendars, the pools or the channels.
+// Sets has the documents of a kind, but the jobs.
 type Sets struct {
 	*shared
 	rules  *rulebook
@@ -81,6 +84,22 @@ func channels(s *shared, rules *rulebook, in setStore) *Sets {
 			return document(c), err
 		},
 		in.DeleteChannel,
+	}
+}
+
+func listedExecutors(s *shared, rules *rulebook, in setStore) *Sets {
+	document := func(e *job.Executors) job.Document { return job.Document{Executors: e} }
+	return &Sets{
+		s, rules, job.KindExecutors,
+		func(ctx context.Context) ([]job.Document, error) {
+			list, err := in.Executors(ctx)
+			return documentsOf(list, document), err
+		},
+		func(ctx context.Context, d job.Document, ifVersion int64, actor string) (job.Document, error) {
+			e, err := in.PutExecutors(ctx, d.Executors, ifVersion, actor)
+			return document(e), err
+		},
+		in.DeleteExecutors,
 	}
 }
 

@@ -45,6 +45,17 @@ func (s *Runs) StartWith(ctx context.Context, who Caller, name Name, said client
 		return Made{}, err
 	}
 	params := said.Params
+	if said.Executor != "" {
+		executor, err := s.executorFor(ctx, j.Filled, said.Executor)
+		if err != nil {
+			return Made{}, err
+		}
+		params = maps.Clone(params)
+		if params == nil {
+			params = map[string]string{}
+		}
+		params[job.ExecutorParam] = executor
+	}
 	if len(metadata) > 0 {
 		params = maps.Clone(params)
 		if params == nil {
@@ -110,6 +121,9 @@ func (s *Runs) trigger(ctx context.Context, who Caller, j *store.Job, like store
 	if err != nil {
 		return Made{}, err
 	}
+	if like.Params[job.ExecutorParam] != "" {
+		request.Split, request.Place.Shards = 0, 0 // one executor does all of it
+	}
 	request.Scheduled, request.Sequence = scheduled, int(first[15])
 	placed, _ := placement.Runs(request, live)
 	if like.Shards > 0 {
@@ -164,6 +178,8 @@ func (s *Runs) sameRequest(ctx context.Context, who Caller, j *store.Job, like *
 	switch {
 	case !maps.Equal(withoutMetadata(like.Params), withoutMetadata(run.Params)):
 		differs = "with other parameters"
+	case like.Params[job.ExecutorParam] != "" && like.Params[job.ExecutorParam] != run.Executor:
+		differs = "for another executor"
 	case like.Again != run.RetryOf, like.Flow != nil && !sameSteps(like.Flow, run.Retried):
 		differs = "for another run"
 	case !like.Scheduled.IsZero() && (!like.Scheduled.Equal(run.Scheduled) || like.Shards > 0 && like.Shard != run.Shard):
@@ -185,7 +201,7 @@ func (s *Runs) sameRequest(ctx context.Context, who Caller, j *store.Job, like *
 
 // withoutMetadata returns the parameters alone.
 func withoutMetadata(params map[string]string) map[string]string {
-	params = maps.Clone(params)
+	params = maps.Clone(job.WithoutExecutor(params))
 	maps.DeleteFunc(params, func(name, _ string) bool { return strings.HasPrefix(name, MetadataPrefix) })
 	return params
 }

@@ -53,7 +53,7 @@ func (s *site) runJob(p *page) error {
 			params[key] = values[0]
 		}
 	}
-	made, err := s.Service.Runs.Start(p.ctx(), p.who, p.namedJob(), client.RunRequest{Params: params}, p.once())
+	made, err := s.Service.Runs.Start(p.ctx(), p.who, p.namedJob(), client.RunRequest{Params: params, Executor: p.r.PostForm.Get("executor")}, p.once())
 	if err != nil {
 		return err
 	}

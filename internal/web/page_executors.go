@@ -65,13 +65,25 @@ func (s *site) executors(p *page) error {
 	return p.show("executors", v)
 }
 
+// addressesOf returns the executors of a group.
+func (s *site) addressesOf(p *page, group string) (list []string, err error) {
+	all, err := s.Service.Executors.Addresses(p.ctx(), p.who, group)
+	for _, address := range all {
+		list = append(list, clean(address))
+	}
+	return list, err
+}
+
 func (p *page) executorRow(e *client.Executor) executorRow {
 	row := executorRow{Address: clean(e.Address), Generation: p.T("executors.generation"), Running: e.Running, Seen: p.relative(e.Seen)}
 	if e.Generation != "" {
 		row.Generation = p.T("executors.generation_of", "name", e.Generation)
 	}
 	row.State = State{Class: "ok", Icon: "ok", Text: p.T("executors.online")}
-	if p.now.Sub(e.Seen) > quietAfter {
+	switch {
+	case e.Seen.IsZero():
+		row.State, row.Seen = State{Class: "mute", Icon: "edit", Text: p.T("executors.listed")}, When{}
+	case p.now.Sub(e.Seen) > quietAfter:
 		row.State = State{Class: "warn", Icon: "lost", Text: p.T("executors.quiet")}
 	}
 	return row

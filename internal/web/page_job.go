@@ -31,6 +31,7 @@ type jobHead struct {
 	Wants                 string
 	Labels                []string
 	Params                []param
+	Executors             []string // of its group, for a run by hand
 	IsPaused              bool
 	Tabs                  []tab
 	job                   *job.Job
@@ -68,6 +69,11 @@ func (s *site) jobHeadOf(p *page, section string) (*jobHead, error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(j.Params)) {
 		h.Params = append(h.Params, param{key, j.Params[key].Default, clean(j.Params[key].Description), j.Params[key].Default})
+	}
+	if group := j.Run.Group(); group != "" && l.CanRun {
+		if h.Executors, err = s.addressesOf(p, group); err != nil {
+			return nil, err
+		}
 	}
 	h.state(p)
 	for _, t := range []struct{ key, path string }{{"runs", ""}, {"graph", "/graph"}, {"schedule", "/schedule"}, {"definition", "/definition"}, {"statistics", "/statistics"}} {

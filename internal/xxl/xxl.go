@@ -336,6 +336,12 @@ func (a *Answer) IsOtherPath() bool {
 	return !a.OK() && strings.Contains(a.Message, "uri-mapping("+PathRun+") not found")
 }
 
+// IsRefusal reports whether an executor has not looked at what it was asked: it knows neither the
+// token nor the path.
+func (a *Answer) IsRefusal() bool {
+	return !a.OK() && (strings.Contains(a.Message, "access token is wrong") || strings.Contains(a.Message, "uri-mapping("))
+}
+
 // busyTexts are what executors refuse a run with by their block strategy: Java, Go and Python.
 var busyTexts = []string{"block strategy effect", "There are tasks running", "The same job ["}
 

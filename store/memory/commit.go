@@ -101,7 +101,7 @@ func (t *compared) Load(n *engine.Need, b *engine.Batch) error {
 	if n.Number {
 		t.note(numberKey)
 	}
-	if len(n.Names)+len(n.Upstreams)+len(n.Follows)+len(n.Naming) > 0 || n.Calendars || n.Pools || n.Channels || n.Tokens || len(n.Notes) > 0 {
+	if len(n.Names)+len(n.Upstreams)+len(n.Follows)+len(n.Naming) > 0 || n.Calendars || n.Pools || n.Channels || n.Listed || n.Tokens || len(n.Notes) > 0 {
 		t.note(documentsKey)
 	}
 	if n.Sessions || n.Drains {
@@ -229,7 +229,7 @@ func (s *backend) commit(c *engine.Changes) {
 	if c.Number > 0 {
 		note(numberKey)
 	}
-	if len(c.Calendars)+len(c.Pools)+len(c.Channels)+len(c.Tokens)+len(c.Dropped)+len(c.Notes) > 0 {
+	if len(c.Calendars)+len(c.Pools)+len(c.Channels)+len(c.Listed)+len(c.Tokens)+len(c.Dropped)+len(c.Notes) > 0 {
 		note(documentsKey)
 	}
 	for _, p := range c.Pools {

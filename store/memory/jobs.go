@@ -162,6 +162,11 @@ func (s *backend) Channels(ctx context.Context) ([]*job.Channel, error) {
 	return byName(ctx, s, s.channels)
 }
 
+// Executors implements ledger.Backend.
+func (s *backend) Executors(ctx context.Context) ([]*job.Executors, error) {
+	return byName(ctx, s, s.listed)
+}
+
 func byName[T any](ctx context.Context, s *backend, all map[string]*T) ([]*T, error) {
 	unlock, err := s.begin(ctx)
 	if err != nil {

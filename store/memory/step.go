@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -45,7 +46,7 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 	}
 	now := (*backend)(t).now()
 	if n.Executors {
-		b.UseExecutors((*backend)(t).registered(store.ExecutorsOfXXL))
+		b.UseExecutors((*backend)(t).registered(store.ExecutorsOfXXL), slices.Collect(maps.Values(t.listed)))
 	}
 	for _, id := range n.Keys {
 		if key, ok := t.keys[id]; ok && now.Before(key.Expires) {
@@ -80,6 +81,9 @@ func (t *tx) loadDocuments(n *engine.Need, b *engine.Batch) {
 	}
 	if n.Channels {
 		b.UseChannels(cloned((*backend)(t), t.channels))
+	}
+	if n.Listed {
+		b.UseListed(cloned((*backend)(t), t.listed))
 	}
 	if n.Tokens {
 		b.UseTokens((*backend)(t).allTokens())
@@ -273,6 +277,9 @@ func (t *tx) writeDocuments(c *engine.Changes) {
 	for _, d := range c.Channels {
 		t.channels[d.Namespace+"/"+d.Name] = d
 	}
+	for _, d := range c.Listed {
+		t.listed[d.Namespace+"/"+d.Name] = d
+	}
 	for _, token := range c.Tokens {
 		t.tokens[token.Name] = token
 	}
@@ -284,6 +291,8 @@ func (t *tx) writeDocuments(c *engine.Changes) {
 			delete(t.pools, d.Name)
 		case job.KindChannel:
 			delete(t.channels, d.Name)
+		case job.KindExecutors:
+			delete(t.listed, d.Name)
 		default:
 			delete(t.tokens, d.Name)
 		}

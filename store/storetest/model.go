@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,6 +61,7 @@ type pair struct {
 	uids     []job.ID        // of what the step creates, in both
 	nodes    []store.Session // that have joined at some time
 	claimed  []store.Attempt // that were tried at some time
+	numbers  []int64         // of handovers, also those that were refused
 	machines int
 }
 
@@ -326,13 +328,14 @@ func (p *pair) compareAll() {
 	_, _ = both(p, "list overdue runs", func(s store.Store) ([]store.ReadyRun, error) {
 		return s.Overdue(ctx, p.clock.Now(), store.RunRef{}, 100)
 	})
+	_, _ = both(p, "list handovers", func(s store.Store) ([]store.Handover, error) { return s.HandoversOf(ctx, p.numbers) })
 	for _, n := range p.nodes {
 		_, _ = both(p, "list ready runs of "+n.Node, func(s store.Store) ([]store.ReadyRun, error) {
 			return s.Ready(ctx, n.ID, store.RunRef{}, p.clock.Now().Add(time.Hour), 100)
 		})
 		_, _ = both(p, "list what runs on "+n.Node, func(s store.Store) ([]store.Run, error) { return s.Mine(ctx, n.ID) })
 	}
-	p.trace = p.trace[:len(p.trace)-11-2*len(p.nodes)]
+	p.trace = p.trace[:len(p.trace)-12-2*len(p.nodes)]
 }
 
 func sortIDs(list []job.ID) {
@@ -346,7 +349,7 @@ func (p *pair) step() {
 		percent int
 		take    func()
 	}{
-		{22, p.claim}, {18, p.finish}, {20, p.plan}, {12, p.advance}, {15, p.trigger}, {15, p.put}, {10, p.cancel},
+		{22, p.claim}, {9, p.handOver}, {9, p.askAfter}, {18, p.finish}, {20, p.plan}, {12, p.advance}, {15, p.trigger}, {15, p.put}, {10, p.cancel},
 		{15, p.reap}, {20, p.tidy}, {20, p.place}, {25, p.release}, {25, p.membership}, {40, p.pools}, {100, p.delete},
 	} {
 		if p.chance(step.percent) {
@@ -577,6 +580,57 @@ func (p *pair) finish() {
 	_, _ = both(p, fmt.Sprintf("finish %+v", results), func(s store.Store) ([]store.FinishOutcome, error) {
 		return s.Finish(p.ctx, p.nodes[0].ID, results)
 	})
+}
+
+// handOver hands attempts over: those of any session, under new numbers or ones that are taken.
+func (p *pair) handOver() {
+	n := pick(p, p.nodes)
+	var list []store.Handover
+	for range 1 + p.random.IntN(3) {
+		a, ok := p.attempt()
+		if !ok {
+			return
+		}
+		if p.chance(10) {
+			a.Token = p.id()
+		}
+		number, _ := both(p, "reserve a number", func(s store.Store) (int64, error) { return s.Numbers(p.ctx, 1, 0) })
+		if p.numbers = append(p.numbers, number); p.chance(15) {
+			number = pick(p, p.numbers)
+		}
+		h := store.Handover{Number: number, Attempt: a, Kind: elsewhere, To: pick(p, []string{"x", "y"}), About: "{}"}
+		if p.chance(40) {
+			h.Timeout = 20 * time.Second
+		}
+		list = append(list, h)
+	}
+	for range 1 + p.random.IntN(2) {
+		_, _ = both(p, fmt.Sprintf("hand over on %s: %+v", n.Node, list), func(s store.Store) ([]store.HandedOver, error) {
+			return s.HandOver(p.ctx, n.ID, list)
+		})
+	}
+}
+
+// askAfter asks after what was handed over, and notes some answers.
+func (p *pair) askAfter() {
+	asked, err := both(p, "ask after handovers", func(s store.Store) ([]store.Outstanding, error) {
+		list, err := s.ToAsk(p.ctx, elsewhere, 100)
+		slices.SortFunc(list, func(a, b store.Outstanding) int { return cmp.Compare(a.Number, b.Number) })
+		return list, err
+	})
+	if err != nil {
+		return
+	}
+	var answers []store.Answer
+	for _, o := range asked {
+		if p.chance(70) {
+			answers = append(answers, store.Answer{Handover: o.Handover, Seen: p.chance(60), Next: time.Duration(1+p.random.IntN(20)) * time.Second})
+		}
+	}
+	if p.chance(30) {
+		p.cancel() // between the question and what came of it
+	}
+	_, _ = both(p, fmt.Sprintf("note %d answers", len(answers)), func(s store.Store) (bool, error) { return true, s.Asked(p.ctx, answers) })
 }
 
 func (p *pair) release() {

@@ -151,6 +151,36 @@ var noteTests = []test{
 		equal(e, "channels", len(list), 0)
 		equal(e, "audit", strings.Join(e.actions(), " "), "wei channel.delete default/ops wei channel.change default/ops wei channel.create default/ops")
 	}},
+	{"a list of executors is created, changed and deleted by version", func(e *env) {
+		given := &job.Executors{Namespace: "shop", Name: "orders", Group: "Order-Service", Title: "订单", Addresses: []string{"http://10.0.0.5:9999/", "http://10.0.0.6:9999"}, Token: "orders_token"}
+		made, err := e.PutExecutors(e.ctx, given, 0, "wei")
+		e.must(err)
+		if made.FullName() != "shop/orders" || made.Version != 1 || made.UID.IsZero() || given.Version != 0 {
+			e.Errorf("the list is %+v, and the one given %+v", made, given)
+		}
+		same, err := e.PutExecutors(e.ctx, given, 1, "wei")
+		e.must(err)
+		equal(e, "version of what says the same", same.Version, 1)
+		changed := *given
+		changed.Addresses = changed.Addresses[:1]
+		_, err = e.PutExecutors(e.ctx, &changed, 7, "wei")
+		e.want(err, store.ErrConflict)
+		next, err := e.PutExecutors(e.ctx, &changed, 1, "wei")
+		e.must(err)
+		equal(e, "version", next.Version, 2)
+		list, err := e.Executors(e.ctx)
+		e.must(err)
+		if len(list) != 1 || list[0].Appname() != "Order-Service" || list[0].Title != "订单" || list[0].Token != "orders_token" || len(list[0].Addresses) != 1 {
+			e.Fatalf("the lists are %+v", list)
+		}
+		e.want(e.DeleteExecutors(e.ctx, "shop", "orders", 1, "wei"), store.ErrConflict)
+		e.must(e.DeleteExecutors(e.ctx, "shop", "orders", 2, "wei"))
+		e.want(e.DeleteExecutors(e.ctx, "shop", "orders", store.AnyVersion, "wei"), store.ErrNotFound)
+		list, err = e.Executors(e.ctx)
+		e.must(err)
+		equal(e, "lists", len(list), 0)
+		equal(e, "audit", strings.Join(e.actions(), " "), "wei executors.delete shop/orders wei executors.change shop/orders wei executors.create shop/orders")
+	}},
 }
 
 // note writes a note and returns its version.

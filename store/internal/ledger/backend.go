@@ -65,6 +65,7 @@ type ControlBackend interface {
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
 	Pools(ctx context.Context) ([]*job.Pool, error)
 	Channels(ctx context.Context) ([]*job.Channel, error)
+	Executors(ctx context.Context) ([]*job.Executors, error)
 	Tokens(ctx context.Context) ([]store.Token, error)
 	Audit(ctx context.Context, q store.AuditQuery) (list []store.AuditRecord, next int64, err error)
 

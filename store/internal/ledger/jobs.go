@@ -138,6 +138,17 @@ func (s *Control) PutChannel(ctx context.Context, c *job.Channel, ifVersion int6
 	return op.Channel, err
 }
 
+// PutExecutors implements store.Jobs.
+func (s *Control) PutExecutors(ctx context.Context, e *job.Executors, ifVersion int64, actor string) (*job.Executors, error) {
+	given, err := columns.Copied(*e)
+	if err != nil {
+		return nil, err
+	}
+	op := engine.PutExecutors{Given: &given, IfVersion: ifVersion, Actor: actor, NewID: s.newIDs()}
+	err = s.do(ctx, Order{Items: 1, Adds: true}, &op)
+	return op.Executors, err
+}
+
 // DeleteCalendar implements store.Jobs.
 func (s *Control) DeleteCalendar(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
 	return s.do(ctx, Order{Items: 1}, &engine.Drop{Kind: job.KindCalendar, Namespace: namespace, Name: name, IfVersion: ifVersion, Actor: actor})
@@ -151,6 +162,11 @@ func (s *Control) DeletePool(ctx context.Context, namespace, name string, ifVers
 // DeleteChannel implements store.Jobs.
 func (s *Control) DeleteChannel(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
 	return s.do(ctx, Order{Items: 1}, &engine.Drop{Kind: job.KindChannel, Namespace: namespace, Name: name, IfVersion: ifVersion, Actor: actor})
+}
+
+// DeleteExecutors implements store.Jobs.
+func (s *Control) DeleteExecutors(ctx context.Context, namespace, name string, ifVersion int64, actor string) error {
+	return s.do(ctx, Order{Items: 1}, &engine.Drop{Kind: job.KindExecutors, Namespace: namespace, Name: name, IfVersion: ifVersion, Actor: actor})
 }
 
 // PutToken implements store.Tokens.

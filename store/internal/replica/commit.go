@@ -338,13 +338,18 @@ func (w *writer) documents(c *engine.Changes) error {
 			return err
 		}
 	}
+	for _, d := range c.Listed {
+		if err := w.document(executorsKeys+d.FullName(), d); err != nil {
+			return err
+		}
+	}
 	for i := range c.Tokens {
 		w.docs = true
 		w.rest.put(tokenKeys+c.Tokens[i].Name, encode(&c.Tokens[i], codeToken, 128))
 	}
 	for _, d := range c.Dropped {
 		w.docs = true
-		prefix := map[job.Kind]string{job.KindCalendar: calendarKeys, job.KindPool: poolKeys, job.KindChannel: channelKeys, "": tokenKeys}[d.Kind]
+		prefix := map[job.Kind]string{job.KindCalendar: calendarKeys, job.KindPool: poolKeys, job.KindChannel: channelKeys, job.KindExecutors: executorsKeys, "": tokenKeys}[d.Kind]
 		w.rest.Deletes = append(w.rest.Deletes, prefix+d.Name)
 	}
 	for _, n := range c.Notes {

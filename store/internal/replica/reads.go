@@ -212,6 +212,12 @@ func (b *Backend) Channels(ctx context.Context) (list []*job.Channel, err error)
 	return list, err
 }
 
+// Executors implements ledger.Backend.
+func (b *Backend) Executors(ctx context.Context) (list []*job.Executors, err error) {
+	err = b.read(ctx, func(s *state) { list = byName(s.listed) })
+	return list, err
+}
+
 // Tokens implements ledger.Backend.
 func (b *Backend) Tokens(ctx context.Context) (list []store.Token, err error) {
 	err = b.read(ctx, func(s *state) { list = s.allTokens() })

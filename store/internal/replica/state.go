@@ -28,6 +28,7 @@ const (
 	calendarKeys    = Copied + "y/c/"
 	poolKeys        = Copied + "y/p/"
 	channelKeys     = Copied + "y/n/"
+	executorsKeys   = Copied + "y/x/"
 	tokenKeys       = Copied + "y/t/"
 	drainKeys       = Copied + "y/d/"
 	historyKeys     = Copied + "h/" // groups of records that were written together
@@ -40,7 +41,7 @@ const (
 	// of it, and compared by each step that has read it.
 	membersKey   = Copied + "x/m"  // the sessions, but for their renewals
 	followsKey   = Copied + "x/f"  // which jobs follow which, and name which calendars
-	documentsKey = Copied + "x/y"  // calendars, pools, channels, tokens and drains
+	documentsKey = Copied + "x/y"  // calendars, pools, channels, executors, tokens and drains
 	slotKeys     = Copied + "x/p/" // the runs in the slot of a pool
 
 	definitionKeys = "d/" // by uid and version
@@ -157,6 +158,7 @@ type state struct {
 	calendars map[string]*job.Calendar
 	pools     map[string]*job.Pool
 	channels  map[string]*job.Channel
+	listed    map[string]*job.Executors
 	tokens    map[string]store.Token
 	drains    map[string]*store.Drain
 	numbers   numbers
@@ -215,7 +217,7 @@ func newState(apart bool) *state {
 		versions: map[string]int64{}, unread: map[string]error{}, cells: map[job.ID]*cell{}, requests: map[string]engine.Key{},
 		names:    btree.NewG(degree, func(a, b named) bool { return a.full < b.full }),
 		sessions: map[job.ID]*store.Session{}, over: map[job.ID]bool{}, renewals: map[job.ID]renewal{},
-		calendars: map[string]*job.Calendar{}, pools: map[string]*job.Pool{}, channels: map[string]*job.Channel{}, tokens: map[string]store.Token{}, drains: map[string]*store.Drain{},
+		calendars: map[string]*job.Calendar{}, pools: map[string]*job.Pool{}, channels: map[string]*job.Channel{}, listed: map[string]*job.Executors{}, tokens: map[string]store.Token{}, drains: map[string]*store.Drain{},
 		runs: map[job.ID]*store.Run{}, all: newOrder(), due: newOrder(),
 		readyOf: map[job.ID]*btree.BTreeG[*store.Run]{}, running: map[job.ID]map[job.ID]*store.Run{}, slots: map[string]map[job.ID]*store.Run{},
 		alarms: by(func(r *store.Run) time.Time { return r.AlertAt }), late: by(func(r *store.Run) time.Time { return r.LateAfter }),
@@ -294,6 +296,8 @@ func (s *state) put(p Pair, tell bool) (sig signal, happened []store.Event) {
 		err = putDocument(s.pools, strings.TrimPrefix(key, poolKeys), p.Value)
 	case strings.HasPrefix(key, channelKeys):
 		err = putDocument(s.channels, strings.TrimPrefix(key, channelKeys), p.Value)
+	case strings.HasPrefix(key, executorsKeys):
+		err = putDocument(s.listed, strings.TrimPrefix(key, executorsKeys), p.Value)
 	case strings.HasPrefix(key, tokenKeys):
 		s.tokens[strings.TrimPrefix(key, tokenKeys)], err = decode(p.Value, codeToken)
 	case strings.HasPrefix(key, drainKeys):
@@ -366,6 +370,8 @@ func (s *state) remove(key string, now time.Time) {
 		delete(s.pools, strings.TrimPrefix(key, poolKeys))
 	case strings.HasPrefix(key, channelKeys):
 		delete(s.channels, strings.TrimPrefix(key, channelKeys))
+	case strings.HasPrefix(key, executorsKeys):
+		delete(s.listed, strings.TrimPrefix(key, executorsKeys))
 	case strings.HasPrefix(key, tokenKeys):
 		delete(s.tokens, strings.TrimPrefix(key, tokenKeys))
 	case strings.HasPrefix(key, drainKeys):

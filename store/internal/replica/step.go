@@ -151,7 +151,11 @@ func (t *tx) Load(n *engine.Need, b *engine.Batch) error {
 		if err != nil {
 			return err
 		}
-		b.UseExecutors(list)
+		listed, err := t.b.Executors(t.ctx)
+		if err != nil {
+			return err
+		}
+		b.UseExecutors(list, listed)
 	}
 	for _, name := range n.Notes {
 		version, err := t.b.noteVersion(t.ctx, name)
@@ -355,7 +359,7 @@ func (t *tx) lookMembers(n *engine.Need, b *engine.Batch) {
 
 func (t *tx) lookDocuments(n *engine.Need, b *engine.Batch) {
 	s := t.b.state
-	if n.Calendars || n.Pools || n.Channels || n.Tokens || n.Drains {
+	if n.Calendars || n.Pools || n.Channels || n.Listed || n.Tokens || n.Drains {
 		t.saw(documentsKey)
 	}
 	if n.Calendars {
@@ -366,6 +370,9 @@ func (t *tx) lookDocuments(n *engine.Need, b *engine.Batch) {
 	}
 	if n.Channels {
 		b.UseChannels(clone(s.channels))
+	}
+	if n.Listed {
+		b.UseListed(clone(s.listed))
 	}
 	if n.Tokens {
 		b.UseTokens(s.allTokens())

@@ -11,7 +11,7 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// documentsByName returns the calendars, pools or channels by full name.
+// documentsByName returns the documents of a kind by full name.
 func documentsByName[T any](t *tx, kind job.Kind) (map[string]*T, error) {
 	all := map[string]*T{}
 	q := t.query("select full_name, definition from documents where kind = ?", string(kind))
@@ -26,7 +26,7 @@ func documentsByName[T any](t *tx, kind job.Kind) (map[string]*T, error) {
 	return all, q.Err()
 }
 
-// documentsOf returns the calendars, pools or channels in the order of their full names.
+// documentsOf returns the documents of a kind in the order of their full names.
 func documentsOf[T any](ctx context.Context, s *backend, kind job.Kind) (list []*T, err error) {
 	err = s.read(ctx, func(t *tx) error {
 		all, err := documentsByName[T](t, kind)
@@ -36,7 +36,7 @@ func documentsOf[T any](ctx context.Context, s *backend, kind job.Kind) (list []
 		}
 		return err
 	})
-	return list, wrapped(err, "%ss", kind)
+	return list, wrapped(err, "%s", kind.Plural())
 }
 
 // Calendars implements ledger.Backend.
@@ -52,6 +52,11 @@ func (s *backend) Pools(ctx context.Context) ([]*job.Pool, error) {
 // Channels implements ledger.Backend.
 func (s *backend) Channels(ctx context.Context) ([]*job.Channel, error) {
 	return documentsOf[job.Channel](ctx, s, job.KindChannel)
+}
+
+// Executors implements ledger.Backend.
+func (s *backend) Executors(ctx context.Context) ([]*job.Executors, error) {
+	return documentsOf[job.Executors](ctx, s, job.KindExecutors)
 }
 
 var documentRows = &Table{Name: "documents", Key: 2, Columns: []Column{
@@ -85,6 +90,11 @@ func (st *step) writeDocuments(c *engine.Changes) error {
 	}
 	for _, d := range c.Channels {
 		if err := documents.document(engine.ChannelHead(d), d); err != nil {
+			return err
+		}
+	}
+	for _, d := range c.Listed {
+		if err := documents.document(engine.ExecutorsHead(d), d); err != nil {
 			return err
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // The locks of definitions, in the order in which they are taken, and of what is
 // done by one node at a time.
 const (
-	calendarsLock = "calendars" // of steps that name a calendar, or change one, a pool, a channel or a drain
+	calendarsLock = "calendars" // of steps that name a calendar, or change one, a pool, a channel, executors or a drain
 	graphLock     = "graph"     // of steps that make a job follow others
 	tokensLock    = "tokens"
 	defaultsLock  = "defaults"
@@ -31,7 +31,7 @@ func (t *tx) lock(name string) error {
 
 // locksOf returns the locks of definitions that a step needs, in their order.
 func locksOf(n *engine.Need) (list []string) {
-	if n.Calendars || n.Pools || n.Channels || n.Drains || len(n.Naming) > 0 {
+	if n.Calendars || n.Pools || n.Channels || n.Listed || n.Drains || len(n.Naming) > 0 {
 		list = append(list, calendarsLock)
 	}
 	if len(n.Follows) > 0 {
@@ -227,7 +227,7 @@ func (st *step) lockJobs(n *engine.Need, b *engine.Batch, f *foreseen) error {
 	}
 	// A step that is about sessions alone changes them, and one that judges them wants them
 	// as they are.
-	if n.Judges || n.Sessions && len(uids)+len(n.Runs)+len(n.Names)+len(n.Slots)+len(n.Naming)+len(n.Keys) == 0 && !n.Calendars && !n.Pools && !n.Channels {
+	if n.Judges || n.Sessions && len(uids)+len(n.Runs)+len(n.Names)+len(n.Slots)+len(n.Naming)+len(n.Keys) == 0 && !n.Calendars && !n.Pools && !n.Channels && !n.Listed {
 		asked.ask(func(q reader) error {
 			for q.Next() {
 			}

@@ -3,6 +3,7 @@ package sqldb
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -562,7 +563,11 @@ func (st *step) loadMembers(n *engine.Need, b *engine.Batch) error {
 		if err != nil {
 			return err
 		}
-		b.UseExecutors(list)
+		listed, err := documentsByName[job.Executors](st.tx, job.KindExecutors)
+		if err != nil {
+			return err
+		}
+		b.UseExecutors(list, slices.Collect(maps.Values(listed)))
 	}
 	if n.Sessions && st.sessions == nil {
 		var err error
@@ -618,6 +623,13 @@ func (st *step) loadDocuments(n *engine.Need, b *engine.Batch) error {
 			return err
 		}
 		b.UseChannels(all)
+	}
+	if n.Listed {
+		all, err := documentsByName[job.Executors](st.tx, job.KindExecutors)
+		if err != nil {
+			return err
+		}
+		b.UseListed(all)
 	}
 	for _, name := range n.Notes {
 		version, err := st.noteVersion(name)

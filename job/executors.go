@@ -1,0 +1,60 @@
+package job
+
+import (
+	"cmp"
+	"net/url"
+	"strings"
+	"unicode"
+)
+
+// Executors are executors of XXL-JOB whose addresses are typed in: they belong to their group
+// whether they register or not.
+type Executors struct {
+	Namespace string            `json:"namespace,omitzero" max:"128" doc:"The namespace of the document. Groups belong to none. Default: default."`
+	Name      string            `json:"name" max:"128" doc:"The name of the document in its namespace."`
+	Group     string            `json:"group,omitzero" max:"255" doc:"The group of the executors: the appname that run.xxl.group names. Default: the name."`
+	Title     string            `json:"title,omitzero" max:"255" doc:"What the group is called by people."`
+	Labels    map[string]string `json:"labels,omitzero" items:"64" doc:"Free marks to find documents by."`
+	Addresses []string          `json:"addresses,omitzero" items:"1000" max:"255" doc:"The addresses of executors, such as http://10.0.0.5:9999. They get runs without registering. Default: none, only those that register."`
+	Token     string            `json:"token,omitzero" max:"64" doc:"The name of a secret in the namespace: the access token of the group alone, which its executors show and are shown. Default: those of xxl.tokens."`
+	UID       ID                `json:"uid,omitzero" doc:"Read-only. The identity of the document."`
+	Version   int64             `json:"version,omitzero" min:"1" doc:"Read-only. Every change of the document increments it."`
+}
+
+// FullName returns "namespace/name".
+func (e *Executors) FullName() string { return fullName(e.Namespace, e.Name) }
+
+// Appname returns the group of the executors.
+func (e *Executors) Appname() string { return cmp.Or(e.Group, e.Name) }
+
+func (v *validator) executors(e *Executors) {
+	v.labels(e.Labels, root.field("labels"))
+	v.refuse(strings.ContainsFunc(e.Group, isBlankOrControl), root.field("group"), quote(e.Group)+" has a blank", "the appname of the executors, for example order-service")
+	v.refuse(strings.ContainsFunc(e.Title, unicode.IsControl), root.field("title"), "has a control character", "")
+	v.refuse(len(e.Addresses) == 0 && e.Token == "", root.field("addresses"), "is missing", "for example [http://10.0.0.5:9999], or a token for executors that register")
+	v.refuse(e.Token != "" && !IsSecretName(e.Token), root.field("token"), quote(e.Token)+" is not the name of a secret",
+		"the token itself never stands in a document: belfry secret set NAME keeps it")
+	seen := map[string]bool{}
+	for i, address := range e.Addresses {
+		at, same := root.field("addresses").item(i), strings.TrimRight(address, "/")
+		if problem := executorAddress(address); problem != "" {
+			v.report(at, quote(address)+" "+problem, "for example http://10.0.0.5:9999")
+		}
+		v.refuse(seen[same], at, quote(address)+" is there twice", "")
+		seen[same] = true
+	}
+}
+
+// executorAddress says why a text is not the address of an executor, "" if it is one.
+func executorAddress(address string) string {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsFunc(address, isBlankOrControl):
+		return "is not an address with http or https"
+	case u.User != nil:
+		return "has a user or password in it"
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return "has a query or fragment"
+	}
+	return ""
+}
