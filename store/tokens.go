@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -51,11 +53,15 @@ func (r Role) StandsIn() bool { return r == RoleSession || r == RoleCode }
 // part, which no other role may.
 const RoleRemote Role = "worker"
 
+// RoleJoin is the role of joining tokens, which a worker exchanges for a token of its own. It may do
+// nothing else.
+const RoleJoin Role = "join"
+
 // Allows reports whether a role may do what another one may. Roles that are not
 // known may nothing.
 func (r Role) Allows(wanted Role) bool {
-	if wanted == RoleRemote {
-		return r == RoleRemote
+	if wanted == RoleRemote || wanted == RoleJoin {
+		return r == wanted
 	}
 	weight := map[Role]int{RoleViewer: 1, RoleRunner: 2, RoleAdmin: 3}
 	return weight[wanted] > 0 && weight[r] >= weight[wanted]
@@ -73,6 +79,54 @@ type Token struct {
 	Created   time.Time
 	By        string    // who has made it
 	Expires   time.Time // zero: it does not
+	LastUsed  time.Time // to the hour; zero: never
+	Terms
+}
+
+// Terms are what a token is good for besides its role and its namespace. Stores keep them as JSON.
+type Terms struct {
+	// Labels are those that workers with the token may have, as key=value or key=*; nil for any.
+	Labels []string `json:"labels,omitempty"`
+	// Certificate is the name that the client certificate of its holder must have; "" for none.
+	Certificate string `json:"certificate,omitempty"`
+	// Worker is the label worker of workers with the token; "" is the name of the token.
+	Worker string `json:"worker,omitempty"`
+	// Uses is how many workers may still join with a joining token.
+	Uses int `json:"uses,omitempty"`
+	// Person is who has a session that stands for no token.
+	Person *Person `json:"person,omitempty"`
+}
+
+// Person is somebody whom a provider has identified.
+type Person struct {
+	Provider string   `json:"provider"`         // what it is called here
+	Subject  string   `json:"subject"`          // who it is there, for ever
+	Name     string   `json:"name"`             // what people call them
+	Email    string   `json:"email,omitempty"`  // only if the provider has verified it
+	Groups   []string `json:"groups,omitempty"` // those that meant something here at the sign-in
+}
+
+// Actor is the name of a person in the audit. No token has such a name.
+func (p *Person) Actor() string { return p.Provider + ":" + p.Name }
+
+// TermsText returns the terms as stores keep them: "" for none.
+func (t *Token) TermsText() string {
+	text, err := json.Marshal(&t.Terms)
+	if err != nil || string(text) == "{}" {
+		return "" // texts and numbers can be written
+	}
+	return string(text)
+}
+
+// SetTerms reads what TermsText has written.
+func (t *Token) SetTerms(text string) error {
+	if text == "" {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(text), &t.Terms); err != nil {
+		return fmt.Errorf("the terms of the token %s: %w: %w", t.Name, ErrDamaged, err)
+	}
+	return nil
 }
 
 // Valid reports whether a token may be used at a moment.
@@ -91,5 +145,14 @@ type PutToken struct {
 	Replace bool
 	// Extend moves the expiry of a token that is there with the same hash, and adds none.
 	Extend bool
-	Actor  string
+	// Used notes that a token that is there with the same hash is in use, and adds none.
+	Used bool
+	// Joins is the joining token that is exchanged for this one: it gives its namespace and its
+	// terms, and has one use less. ErrNotFound is about one that does not exist or has expired,
+	// ErrLimit about one without uses.
+	Joins TokenHash
+	// Said is what the audit says of the beginning of a person's session.
+	Said  string
+	Actor string
+	Terms
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/belfry-cron/belfry/store"
@@ -10,6 +11,9 @@ import (
 // PutToken decides about a token that is to be added to those that a store has.
 // It returns the token as it is to be written, and whether anything changes.
 func (b *Batch) PutToken(have []store.Token, p *store.PutToken) (t store.Token, changed bool, err error) {
+	if p.Joins != (store.TokenHash{}) {
+		return b.joinToken(have, p)
+	}
 	replaces, kin := false, 0
 	for _, old := range have {
 		if old.Role.StandsIn() == p.Role.StandsIn() {
@@ -18,6 +22,9 @@ func (b *Batch) PutToken(have []store.Token, p *store.PutToken) (t store.Token, 
 		switch {
 		case old.Hash == p.Hash && old.Name == p.Name && p.Extend:
 			old.Expires = b.now.Add(p.Lasts)
+			return old, true, nil
+		case old.Hash == p.Hash && old.Name == p.Name && p.Used:
+			old.LastUsed = b.now
 			return old, true, nil
 		case old.Hash == p.Hash && old.Name == p.Name:
 			return old, false, nil // the answer was lost
@@ -31,17 +38,20 @@ func (b *Batch) PutToken(have []store.Token, p *store.PutToken) (t store.Token, 
 	if p.Role.StandsIn() {
 		most = store.SessionsMax
 	}
-	if p.Extend {
+	if p.Extend || p.Used {
 		return t, false, store.ErrNotFound
 	}
 	if kin >= most && !replaces {
 		return t, false, fmt.Errorf("%d tokens: %w", kin, store.ErrLimit)
 	}
-	t = store.Token{Name: p.Name, Hash: p.Hash, Role: p.Role, Namespace: p.Namespace, Created: b.now, By: p.Actor}
+	t = store.Token{Name: p.Name, Hash: p.Hash, Role: p.Role, Namespace: p.Namespace, Created: b.now, By: p.Actor, Terms: p.Terms}
 	if p.Lasts > 0 {
 		t.Expires = b.now.Add(p.Lasts)
 	}
 	if p.Role.StandsIn() {
+		if p.Person != nil && p.Said != "" {
+			b.audit(p.Person.Actor(), "session.begin", p.Person.Actor(), 0, p.Said)
+		}
 		return t, true, nil
 	}
 	action := "token.create"
@@ -49,6 +59,44 @@ func (b *Batch) PutToken(have []store.Token, p *store.PutToken) (t store.Token, 
 		action = "token.replace"
 	}
 	b.audit(p.Actor, action, p.Name, 0, tokenInWords(&t))
+	return t, true, nil
+}
+
+// joinToken decides about the token of a worker that is exchanged for a use of a joining token.
+func (b *Batch) joinToken(have []store.Token, p *store.PutToken) (t store.Token, changed bool, err error) {
+	var joins *store.Token
+	kin := 0
+	for i := range have {
+		old := &have[i]
+		switch {
+		case old.Hash == p.Hash && old.Name == p.Name:
+			return *old, false, nil // the answer was lost
+		case old.Hash == p.Hash, old.Name == p.Name:
+			return t, false, store.ErrExists
+		case old.Hash == p.Joins && old.Role == store.RoleJoin && old.Valid(b.now):
+			joins = old
+		}
+		if !old.Role.StandsIn() {
+			kin++
+		}
+	}
+	switch {
+	case joins == nil:
+		return t, false, store.ErrNotFound
+	case joins.Uses <= 0:
+		return t, false, fmt.Errorf("the joining token %s is used up: %w", joins.Name, store.ErrLimit)
+	case kin >= store.TokensMax:
+		return t, false, fmt.Errorf("%d tokens: %w", kin, store.ErrTooMany)
+	}
+	used := *joins
+	used.Uses--
+	used.LastUsed = b.now
+	b.done.Tokens = append(b.done.Tokens, used)
+	t = store.Token{
+		Name: p.Name, Hash: p.Hash, Role: store.RoleRemote, Namespace: joins.Namespace, Created: b.now, By: p.Actor,
+		Terms: store.Terms{Labels: joins.Labels, Certificate: p.Certificate, Worker: joins.Name},
+	}
+	b.audit(p.Actor, "token.join", p.Name, 0, fmt.Sprintf("%s; %d uses left", tokenInWords(&t), used.Uses))
 	return t, true, nil
 }
 
@@ -86,6 +134,15 @@ func tokenInWords(t *store.Token) string {
 	text := string(t.Role)
 	if t.Namespace != "" {
 		text += " in the namespace " + t.Namespace
+	}
+	if t.Labels != nil {
+		text += " with labels among " + strings.Join(t.Labels, ", ")
+	}
+	if t.Certificate != "" {
+		text += ", with the certificate " + t.Certificate
+	}
+	if t.Role == store.RoleJoin {
+		text += fmt.Sprintf(", for %d workers", t.Uses)
 	}
 	if !t.Expires.IsZero() {
 		text += ", until " + t.Expires.Format(time.RFC3339)

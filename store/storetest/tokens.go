@@ -2,9 +2,13 @@ package storetest
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/belfry-cron/belfry/store"
@@ -17,7 +21,7 @@ var tokenTests = []test{
 		equal(e, "token", fmt.Sprint(first.Name, first.Role, first.By, first.Expires.IsZero()), "adminadminbelfrytrue")
 		sameTime(e, "created", first.Created, e.now())
 		again := e.putToken(store.PutToken{Name: "admin", Hash: hashOf("one"), Role: store.RoleAdmin, First: true, Actor: "belfry"})
-		equal(e, "the same after a lost answer", again, first)
+		sameToken(e, "the same after a lost answer", again, first)
 		_, err := e.PutToken(e.ctx, store.PutToken{Name: "admin-2", Hash: hashOf("two"), Role: store.RoleAdmin, First: true, Actor: "belfry"})
 		e.want(err, store.ErrExists)
 		equal(e, "audit", strings.Join(e.actions(), ", "), "belfry token.create admin")
@@ -39,7 +43,7 @@ var tokenTests = []test{
 			Name: "ci", Hash: hashOf("ci"), Role: store.RoleRunner, Namespace: "web",
 			Created: e.now(), By: "admin", Expires: e.now().Add(24 * time.Hour),
 		}
-		equal(e, "token", list[1], want)
+		sameToken(e, "token", list[1], want)
 		records, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 1})
 		e.must(err)
 		equal(e, "detail", records[0].Detail, "runner in the namespace web, until 2026-11-21T12:00:00Z")
@@ -49,14 +53,14 @@ var tokenTests = []test{
 		session := store.PutToken{Name: "session/ann/1", Hash: hashOf("session"), Role: store.RoleSession, Lasts: time.Hour, Actor: "ann"}
 		made := e.putToken(session)
 		e.clock.Advance(30 * time.Minute)
-		equal(e, "again", e.putToken(session), made)
+		sameToken(e, "again", e.putToken(session), made)
 		session.Extend = true
 		extended := e.putToken(session)
 		sameTime(e, "expiry", extended.Expires, e.now().Add(time.Hour))
 		sameTime(e, "created", extended.Created, made.Created)
 		list, err := e.Tokens(e.ctx)
 		e.must(err)
-		equal(e, "kept", list[1], extended)
+		sameToken(e, "kept", list[1], extended)
 		e.must(e.DeleteToken(e.ctx, session.Name, "ann"))
 		_, err = e.PutToken(e.ctx, session)
 		e.want(err, store.ErrNotFound)
@@ -87,6 +91,89 @@ var tokenTests = []test{
 		e.must(err)
 		equal(e, "tokens", len(list), 1)
 		equal(e, "audit", strings.Join(e.actions()[:3], ", "), "ann token.revoke short, ann token.revoke web, ann token.revoke admin")
+	}},
+	{"the use of a token is noted, and nothing else of it changes", func(e *env) {
+		e.admin()
+		ci := store.PutToken{Name: "ci", Hash: hashOf("ci"), Role: store.RoleRunner, Namespace: "web", Lasts: 24 * time.Hour, Actor: "admin"}
+		want := e.putToken(ci)
+		equal(e, "used", want.LastUsed.IsZero(), true)
+		e.clock.Advance(time.Hour)
+		want.LastUsed = e.now()
+		sameToken(e, "used", e.putToken(store.PutToken{Name: "ci", Hash: hashOf("ci"), Used: true, Actor: "belfry"}), want)
+		sameToken(e, "kept", e.token("ci"), want)
+		for _, other := range []store.PutToken{{Name: "ci", Hash: hashOf("other")}, {Name: "other", Hash: hashOf("other")}} {
+			other.Used, other.Actor = true, "belfry"
+			if _, err := e.PutToken(e.ctx, other); err == nil {
+				e.Errorf("the use of %q is noted, which is not there", other.Name)
+			}
+		}
+		equal(e, "audit", strings.Join(e.actions(), ", "), "admin token.create ci, belfry token.create admin")
+	}},
+	{"a session of a person has the person, and the audit says who began it", func(e *env) {
+		e.admin()
+		ann := store.Person{Provider: "sso", Subject: "17", Name: "ann@example.org", Email: "ann@example.org", Groups: []string{"ops", "web, \"it\""}}
+		made := e.putToken(store.PutToken{
+			Name: "session/sso/1", Hash: hashOf("session"), Role: store.RoleSession, Lasts: time.Hour, Actor: "belfry", Said: "viewer in web", Terms: store.Terms{Person: &ann},
+		})
+		equal(e, "person", fmt.Sprint(*made.Person), fmt.Sprint(ann))
+		sameToken(e, "kept", e.token("session/sso/1"), made)
+		records, _, err := e.Audit(e.ctx, store.AuditQuery{Limit: 1})
+		e.must(err)
+		equal(e, "audit", records[0].Actor+" "+records[0].Action+" "+records[0].Object+": "+records[0].Detail, "sso:ann@example.org session.begin sso:ann@example.org: viewer in web")
+	}},
+	{"a joining token is exchanged as often as it may be, and hands on what it is limited to", func(e *env) {
+		e.admin()
+		labels := []string{"rack=*", "zone=a"}
+		e.putToken(store.PutToken{
+			Name: "rack", Hash: hashOf("rack"), Role: store.RoleJoin, Namespace: "web", Lasts: time.Hour, Actor: "admin",
+			Terms: store.Terms{Labels: labels, Uses: 2, Certificate: "*.example.org"},
+		})
+		join := func(name string) (store.Token, error) {
+			return e.PutToken(e.ctx, store.PutToken{Name: name, Hash: hashOf(name), Joins: hashOf("rack"), Actor: "rack", Terms: store.Terms{Certificate: name + ".example.org"}})
+		}
+		e.clock.Advance(time.Minute)
+		one, err := join("one")
+		e.must(err)
+		want := store.Token{
+			Name: "one", Hash: hashOf("one"), Role: store.RoleRemote, Namespace: "web", Created: e.now(), By: "rack",
+			Terms: store.Terms{Labels: labels, Certificate: "one.example.org", Worker: "rack"},
+		}
+		sameToken(e, "token", one, want)
+		sameToken(e, "kept", e.token("one"), want)
+		equal(e, "uses left", e.token("rack").Uses, 1)
+		sameTime(e, "used", e.token("rack").LastUsed, e.now())
+		again, err := join("one")
+		e.must(err)
+		sameToken(e, "again after a lost answer", again, one)
+		equal(e, "uses left", e.token("rack").Uses, 1)
+		_, err = e.PutToken(e.ctx, store.PutToken{Name: "one", Hash: hashOf("another"), Joins: hashOf("rack"), Actor: "rack"})
+		e.want(err, store.ErrExists)
+
+		// Of several workers that come at once only so many join as may.
+		var group sync.WaitGroup
+		var joined, refused atomic.Int32
+		for i := range 8 {
+			group.Go(func() {
+				switch _, err := join(fmt.Sprintf("many-%d", i)); {
+				case err == nil:
+					joined.Add(1)
+				case errors.Is(err, store.ErrLimit):
+					refused.Add(1)
+				default:
+					e.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		equal(e, "joined and refused", fmt.Sprint(joined.Load(), refused.Load()), "1 7")
+		equal(e, "audit", strings.Contains(strings.Join(e.actions(), ", "), "rack token.join one, admin token.create rack"), true)
+
+		e.putToken(store.PutToken{Name: "late", Hash: hashOf("late"), Role: store.RoleJoin, Lasts: time.Hour, Actor: "admin", Terms: store.Terms{Uses: 1}})
+		e.clock.Advance(time.Hour)
+		for _, of := range []string{"late", "absent", "admin"} {
+			_, err = e.PutToken(e.ctx, store.PutToken{Name: "two", Hash: hashOf("two"), Joins: hashOf(of), Actor: of})
+			e.want(err, store.ErrNotFound)
+		}
 	}},
 	{"tokens are bounded", func(e *env) {
 		e.admin()
@@ -124,4 +211,24 @@ func (e *env) putToken(p store.PutToken) store.Token {
 func (e *env) admin() {
 	e.Helper()
 	e.putToken(store.PutToken{Name: "admin", Hash: hashOf("admin"), Role: store.RoleAdmin, Actor: "belfry"})
+}
+
+// token returns a token that is there.
+func (e *env) token(name string) store.Token {
+	e.Helper()
+	list, err := e.Tokens(e.ctx)
+	e.must(err)
+	i := slices.IndexFunc(list, func(t store.Token) bool { return t.Name == name })
+	if i < 0 {
+		e.Fatalf("there is no token %s", name)
+	}
+	return list[i]
+}
+
+// sameToken reports a difference between tokens.
+func sameToken(e *env, what string, got, want store.Token) {
+	e.Helper()
+	if !reflect.DeepEqual(got, want) {
+		e.Errorf("%s: got %+v, want %+v", what, got, want)
+	}
 }

@@ -357,6 +357,14 @@ func codeToken(c *coder, t *store.Token) {
 	c.time(&t.Created)
 	text(c, &t.By)
 	c.time(&t.Expires)
+	if c.reading && len(c.b) == 0 {
+		return // written before there was more
+	}
+	c.time(&t.LastUsed)
+	terms := t.TermsText()
+	if text(c, &terms); c.reading && !c.bad && t.SetTerms(terms) != nil {
+		c.bad = true
+	}
 }
 
 func codeAudit(c *coder, a *store.AuditRecord) {

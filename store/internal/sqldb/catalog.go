@@ -72,7 +72,7 @@ func (b *Batch) document(head engine.Head, d any) error {
 }
 
 var tokenRows = &Table{Name: "tokens", Key: 1, Columns: []Column{
-	{"name", Text}, {"hash", Blob}, {"role", Text}, {"namespace", Text}, {"created", Int}, {"made_by", Text}, {"expires", Int},
+	{"name", Text}, {"hash", Blob}, {"role", Text}, {"namespace", Text}, {"created", Int}, {"made_by", Text}, {"expires", Int}, {"last_used", Int}, {"terms", Text},
 }}
 
 // writeDocuments writes calendars, pools, channels and tokens.
@@ -100,7 +100,7 @@ func (st *step) writeDocuments(c *engine.Changes) error {
 	}
 	for i := range c.Tokens {
 		t := &c.Tokens[i]
-		tokens.text(t.Name).blob(t.Hash[:]).text(string(t.Role)).text(t.Namespace).time(t.Created).text(t.By).time(t.Expires)
+		tokens.text(t.Name).blob(t.Hash[:]).text(string(t.Role)).text(t.Namespace).time(t.Created).text(t.By).time(t.Expires).time(t.LastUsed).text(t.TermsText())
 	}
 	for _, n := range c.Notes {
 		if err := st.writeNote(n); err != nil {
@@ -138,11 +138,15 @@ func (s *backend) Tokens(ctx context.Context) (list []store.Token, err error) {
 }
 
 func (t *tx) tokens() (list []store.Token, err error) {
-	q := t.query("select name, hash, role, namespace, created, made_by, expires from tokens order by name")
+	q := t.query("select name, hash, role, namespace, created, made_by, expires, last_used, terms from tokens order by name")
 	for q.Next() {
 		k := store.Token{Name: q.Text()}
 		copy(k.Hash[:], q.View())
-		k.Role, k.Namespace, k.Created, k.By, k.Expires = store.Role(q.Text()), q.Text(), q.time(), q.Text(), q.time()
+		k.Role, k.Namespace, k.Created, k.By, k.Expires, k.LastUsed = store.Role(q.Text()), q.Text(), q.time(), q.Text(), q.time(), q.time()
+		if err := k.SetTerms(q.Text()); err != nil {
+			q.Close()
+			return nil, err
+		}
 		list = append(list, k)
 	}
 	return list, q.Err()
