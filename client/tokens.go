@@ -27,6 +27,11 @@ type Token struct {
 	By        string    `json:"by" doc:"Who made it."`
 	Expires   time.Time `json:"expires,omitzero" doc:"When it expires, if it does."`
 	Expired   bool      `json:"expired,omitempty" doc:"It is not valid any more."`
+	LastUsed  time.Time `json:"last_used,omitzero" doc:"When it was last used, to the hour. Missing: never."`
+	// Labels, Certificate and Joins are of tokens of workers.
+	Labels      []string `json:"labels,omitempty" nullable:"false" doc:"The labels that workers with it may have, as key=value or key=*. Missing: any."`
+	Certificate string   `json:"certificate,omitempty" doc:"The name that the client certificate of its worker must have."`
+	Joins       *int     `json:"joins,omitempty" doc:"Of a joining token: how many workers may still exchange it for tokens of their own. It is good for nothing else."`
 }
 
 // TokenRequest asks for a token.
@@ -36,7 +41,11 @@ type TokenRequest struct {
 	Namespace string `json:"namespace,omitempty" maxLength:"128" pattern:"^[a-z0-9][a-z0-9._-]*$" patternDescription:"the name of a namespace, which has small letters, digits, and dots, dashes and underscores behind the first" doc:"The namespace that it is for. Default: all."`
 	// ExpiresIn counts from now, by the clock of the store. It is written as in
 	// job files.
-	ExpiresIn string `json:"expires_in,omitempty" minLength:"1" doc:"How long it is valid, such as 30d. Default: until it is revoked."`
+	ExpiresIn string `json:"expires_in,omitempty" minLength:"1" doc:"How long it is valid, such as 30d. Default: until it is revoked; one hour for a joining token."`
+	// The rest is for tokens of workers.
+	Labels      []string `json:"labels,omitempty" nullable:"false" maxItems:"64" doc:"The labels that workers with it may have, as key=value or key=*. Default: any."`
+	Certificate string   `json:"certificate,omitempty" maxLength:"256" doc:"The name that the client certificate of its worker must have: a subject or an alternative name. *. at the beginning stands for one label of a host name. Default: no certificate is needed."`
+	Joins       int      `json:"joins,omitempty" minimum:"0" maximum:"1000" doc:"Makes a joining token, which so many workers exchange for tokens of their own. Default: it is no joining token."`
 }
 
 // NewToken is a token that was just made.

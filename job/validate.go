@@ -292,6 +292,11 @@ func isLabel(text string) bool {
 	return hasForm(text, 128, first, first+"._/-")
 }
 
+// IsLabel reports whether a label may have a name and a value.
+func IsLabel(key, value string) bool {
+	return isLabel(key) && len(value) <= labelValueMax && !strings.ContainsFunc(value, isControl)
+}
+
 // labelValueMax is the most bytes of a label: what a table can show.
 const labelValueMax = 256
 

@@ -419,9 +419,9 @@ var table = map[string]line{
 		layer: assembly,
 		imports: []string{
 			"history/mongo", "client", "cron", "job", "store", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/shell", "executor/http", "executor/xxl",
-			"internal/auth", "internal/callback", "internal/checkup", "internal/clock", "internal/config", "internal/ends", "internal/events", "internal/httpapi", "internal/inherit", "internal/leftovers", "internal/metrics", "internal/node", "internal/notice", "internal/notify", "internal/presence", "internal/remote", "internal/secret", "internal/service", "internal/trouble", "internal/watchdog", "internal/web", "internal/work", "internal/worker",
+			"internal/auth", "internal/callback", "internal/checkup", "internal/clock", "internal/config", "internal/ends", "internal/events", "internal/httpapi", "internal/inherit", "internal/leftovers", "internal/metrics", "internal/node", "internal/notice", "internal/notify", "internal/presence", "internal/remote", "internal/secret", "internal/service", "internal/trouble", "internal/watchdog", "internal/web", "internal/wire", "internal/work", "internal/worker",
 		},
-		testImports: []string{"internal/logtest"},
+		testImports: []string{"store/memory", "internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
 	},
 	"internal/cli": {

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -81,6 +82,9 @@ type Tokens struct {
 	known   atomic.Pointer[known]
 	changes atomic.Int64  // counts what was changed by way of this node
 	reading chan struct{} // has room for the one who reads the store
+
+	mu    sync.Mutex
+	noted map[store.TokenHash]time.Time // when the use of a token was written by way of this node
 }
 
 // known is what was read from the store.
@@ -108,7 +112,36 @@ func (t *Tokens) Authenticate(ctx context.Context, secret string) (store.Token, 
 	if token.Role.StandsIn() {
 		return store.Token{}, ErrUnknown
 	}
+	if err == nil {
+		t.note(ctx, &token)
+	}
 	return token, err
+}
+
+// usedEvery is how often the use of a token is written at most: a change of the store each hour
+// is little, and an hour is enough to see which tokens are in use.
+const usedEvery = time.Hour
+
+// note writes that a token is used, unless that was written lately. When it fails, it is tried
+// again after that time: the use of a token must not wait for it.
+func (t *Tokens) note(ctx context.Context, token *store.Token) {
+	now, err := t.storeNow(ctx)
+	if err != nil || !token.LastUsed.IsZero() && now.Sub(token.LastUsed) < usedEvery {
+		return
+	}
+	t.mu.Lock()
+	last, known := t.noted[token.Hash]
+	done := known && 0 <= now.Sub(last) && now.Sub(last) < usedEvery
+	if !done {
+		if t.noted == nil || len(t.noted) >= store.TokensMax {
+			t.noted = map[store.TokenHash]time.Time{}
+		}
+		t.noted[token.Hash] = now
+	}
+	t.mu.Unlock()
+	if !done {
+		_, _ = t.store.PutToken(ctx, store.PutToken{Name: token.Name, Hash: token.Hash, Used: true, Actor: system})
+	}
 }
 
 // ByHash is Authenticate for a token of which the hash is known, to see whether it

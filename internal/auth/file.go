@@ -69,7 +69,7 @@ func Reset(ctx context.Context, s Store, dir string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(dir, TokenFile), write(dir, secret)
+	return filepath.Join(dir, TokenFile), write(dir, TokenFile, secret)
 }
 
 func writeNew(dir string) (string, error) {
@@ -77,12 +77,12 @@ func writeNew(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return secret, write(dir, secret)
+	return secret, write(dir, TokenFile, secret)
 }
 
 // write writes the file, readable by its owner alone, whole or not at all.
-func write(dir, secret string) error {
-	f, err := os.CreateTemp(dir, TokenFile+"-") // its mode is 0600
+func write(dir, name, secret string) error {
+	f, err := os.CreateTemp(dir, name+"-") // its mode is 0600
 	if err != nil {
 		return fmt.Errorf("write a token: %w", err)
 	}
@@ -92,7 +92,7 @@ func write(dir, secret string) error {
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, TokenFile))
+		err = os.Rename(f.Name(), filepath.Join(dir, name))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("write a token: %w", err), os.Remove(f.Name()))

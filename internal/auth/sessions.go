@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +38,7 @@ const (
 // for each request. Its methods may be called from many goroutines.
 type Sessions struct {
 	tokens *Tokens
+	people People // nil: nobody signs in but with a token
 
 	mu       sync.Mutex
 	extended map[store.TokenHash]time.Time // when a session was extended by way of this node
@@ -46,16 +48,41 @@ type Sessions struct {
 // more.
 const extendedMax = store.SessionsMax
 
-// NewSessions returns the sessions that stand for tokens.
-func NewSessions(tokens *Tokens) *Sessions {
-	return &Sessions{tokens: tokens, extended: map[store.TokenHash]time.Time{}}
+// NewSessions returns the sessions that stand for tokens, and for people if these are not nil.
+func NewSessions(tokens *Tokens, people People) *Sessions {
+	return &Sessions{tokens: tokens, people: people, extended: map[store.TokenHash]time.Time{}}
 }
 
-// nameOf returns the name of what stands for a token, which has the hash of that token: one of
-// the same name that is made later has another hash. id tells it apart from others.
-func nameOf(role store.Role, token, id store.TokenHash) string {
-	return string(role) + "/" + base64.RawURLEncoding.EncodeToString(token[:]) + "/" + base64.RawURLEncoding.EncodeToString(id[:8])
+// People says what people may do who sign in at a provider.
+type People interface {
+	// Roles returns the roles of a person by namespace, "" for all namespaces. It is asked for
+	// each request, so that a change of the configuration counts at once.
+	Roles(p *store.Person) map[string]store.Role
+	// Lasts is how long a session of a person lasts, used or not.
+	Lasts() time.Duration
 }
+
+// Holder is who has a session: the holder of a token, or a person.
+type Holder struct {
+	store.Token                       // of a person: the session, with the person's name
+	Roles       map[string]store.Role // of a person, by namespace
+}
+
+// RolesInWords writes roles by namespace.
+func RolesInWords(roles map[string]store.Role) string {
+	var list []string
+	for _, namespace := range slices.Sorted(maps.Keys(roles)) {
+		if namespace == "" {
+			list = append(list, string(roles[""])+" in all namespaces")
+		} else {
+			list = append(list, string(roles[namespace])+" in "+namespace)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// inName writes the hash of a token.
+func inName(token store.TokenHash) string { return base64.RawURLEncoding.EncodeToString(token[:]) }
 
 // standsFor returns the hash of the token that a session or code stands for.
 func standsFor(t *store.Token) (hash store.TokenHash, ok bool) {
@@ -70,21 +97,35 @@ func standsFor(t *store.Token) (hash store.TokenHash, ok bool) {
 
 // Begin makes a session for a token and returns its secret.
 func (s *Sessions) Begin(ctx context.Context, token store.TokenHash) (secret string, err error) {
-	return s.add(ctx, store.RoleSession, token, SessionIdle)
+	return s.add(ctx, store.PutToken{Name: string(store.RoleSession) + "/" + inName(token), Role: store.RoleSession, Lasts: SessionIdle})
 }
+
+// BeginPerson makes a session for a person and returns its secret. The audit says who it is.
+func (s *Sessions) BeginPerson(ctx context.Context, p *store.Person) (secret string, err error) {
+	return s.add(ctx, store.PutToken{
+		Name: string(store.RoleSession) + "/" + personSession, Role: store.RoleSession, Lasts: min(SessionIdle, s.people.Lasts()), Terms: store.Terms{Person: p},
+		Said: fmt.Sprintf("%s; subject %s of %s", RolesInWords(s.people.Roles(p)), p.Subject, p.Provider),
+	})
+}
+
+// personSession is in the name of a session in place of the hash of a token.
+const personSession = "person"
 
 // NewCode makes a code that begins a session for a token once, within CodeFor.
 func (s *Sessions) NewCode(ctx context.Context, token store.TokenHash) (code string, err error) {
-	return s.add(ctx, store.RoleCode, token, CodeFor)
+	return s.add(ctx, store.PutToken{Name: string(store.RoleCode) + "/" + inName(token), Role: store.RoleCode, Lasts: CodeFor})
 }
 
-func (s *Sessions) add(ctx context.Context, role store.Role, token store.TokenHash, lasts time.Duration) (secret string, err error) {
+// add makes what stands for a token or a person. Its name has the hash of that token: one of the
+// same name that is made later has another hash.
+func (s *Sessions) add(ctx context.Context, put store.PutToken) (secret string, err error) {
 	random := make([]byte, tokenBytes)
 	if _, err := rand.Read(random); err != nil {
 		return "", fmt.Errorf("create a session: %w", err)
 	}
 	secret = base64.RawURLEncoding.EncodeToString(random)
-	put := store.PutToken{Name: nameOf(role, token, HashOf(secret)), Hash: HashOf(secret), Role: role, Lasts: lasts, Actor: system}
+	put.Hash, put.Actor = HashOf(secret), system
+	put.Name += "/" + base64.RawURLEncoding.EncodeToString(put.Hash[:8]) // tells it apart from others
 	defer s.tokens.Forget()
 	if err := s.tidy(ctx, false); err != nil {
 		return "", err
@@ -165,28 +206,50 @@ func (s *Sessions) principal(ctx context.Context, t *store.Token) (store.Token, 
 	return token, err
 }
 
-// Holder returns the token that a session stands for, and counts as a use of the session. The
-// error is ErrUnknown, ErrExpired if the token has expired, or one of the store.
-func (s *Sessions) Holder(ctx context.Context, secret string) (store.Token, error) {
+// Holder returns who has a session, and counts as a use of the session. The error is ErrUnknown,
+// ErrExpired if the token has expired, or one of the store.
+func (s *Sessions) Holder(ctx context.Context, secret string) (Holder, error) {
 	session, err := s.tokens.lately(ctx, HashOf(secret))
 	if errors.Is(err, ErrExpired) || err == nil && session.Role != store.RoleSession {
-		return store.Token{}, ErrUnknown
+		return Holder{}, ErrUnknown
 	}
 	if err != nil {
-		return store.Token{}, err
+		return Holder{}, err
+	}
+	if session.Person != nil {
+		return s.person(ctx, session)
 	}
 	token, err := s.principal(ctx, &session)
 	if err == nil {
-		s.extend(ctx, &session)
+		s.tokens.note(ctx, &token)
+		s.extend(ctx, &session, SessionMax)
 	}
-	return token, err
+	return Holder{Token: token}, err
+}
+
+// person returns the person of a session.
+func (s *Sessions) person(ctx context.Context, session store.Token) (Holder, error) {
+	if s.people == nil {
+		return Holder{}, ErrUnknown
+	}
+	now, err := s.tokens.storeNow(ctx)
+	if err != nil {
+		return Holder{}, err
+	}
+	roles := s.people.Roles(session.Person)
+	if len(roles) == 0 || now.Sub(session.Created) >= s.people.Lasts() {
+		return Holder{}, ErrUnknown
+	}
+	s.extend(ctx, &session, s.people.Lasts())
+	session.Name = session.Person.Actor()
+	return Holder{Token: session, Roles: roles}, nil
 }
 
 // extend writes that a session is used, unless that was written lately. When it fails, the next
 // use tries again.
-func (s *Sessions) extend(ctx context.Context, session *store.Token) {
+func (s *Sessions) extend(ctx context.Context, session *store.Token, most time.Duration) {
 	now, err := s.tokens.storeNow(ctx)
-	lasts := min(SessionIdle, session.Created.Add(SessionMax).Sub(now))
+	lasts := min(SessionIdle, session.Created.Add(most).Sub(now))
 	if err != nil || session.Expires.Sub(now) > lasts-extendAfter || lasts <= 0 {
 		return
 	}

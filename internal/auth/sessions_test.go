@@ -48,7 +48,7 @@ func (w *sessionWorld) must(err error) {
 // node returns the sessions as a node of its own sees them.
 func (w *sessionWorld) node() (*auth.Sessions, *auth.Tokens) {
 	tokens := auth.New(w.store, func() time.Time { return w.now })
-	return auth.NewSessions(tokens), tokens
+	return auth.NewSessions(tokens, nil), tokens
 }
 
 func TestASessionStandsForItsTokenUntilItEnds(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +28,7 @@ func newTokenCreate(env Env) *cobra.Command {
 		asked   config.Asked
 		request client.TokenRequest
 		role    string
+		join    bool
 		output  string
 	)
 	cmd := &cobra.Command{
@@ -37,14 +39,25 @@ The audit shows its name.
 
 A viewer can read. A runner can also run, cancel and retry jobs. An admin can do
 everything. A worker runs jobs, see belfry worker, and can do nothing else. With a
-namespace the token is valid in that namespace only.`,
+namespace the token is valid in that namespace only.
+
+--label says which labels workers with the token may have, and --certificate which client
+certificate they must present. With --join the token is for machines that are set up: each
+exchanges it once for a token of its own, named NAME.NODE, with the same limits.`,
 		Example: `belfry token create ann --role admin
 belfry token create ci --role runner --namespace web --expires 30d >ci-token
-belfry token create edge --role worker >edge-token`,
+belfry token create edge --role worker >edge-token
+belfry token create rack --role worker --label zone=a --join --uses 20 --expires 2h >rack-token`,
 		Args: oneName("token"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if role == "" {
 				return misused("--role is missing: viewer, runner, admin or worker")
+			}
+			if request.Joins > 0 && !join {
+				return misused("--uses is for --join")
+			}
+			if join {
+				request.Joins = max(request.Joins, 1)
 			}
 			request.Name, request.Role = args[0], client.Role(role)
 			server, err := connect(env, asked)
@@ -61,6 +74,10 @@ belfry token create edge --role worker >edge-token`,
 		_, err := job.ParseDuration(text)
 		return text, err
 	})
+	f.StringArrayVar(&request.Labels, "label", nil, "label that workers with the token may have: KEY=VALUE, or KEY=* for any value; may be repeated; else any label")
+	addWord(f, &request.Certificate, "certificate", "", "NAME", "name in the client certificate that a worker must present; *.example.com is any host in example.com")
+	f.BoolVar(&join, "join", false, "make a joining token, which a worker exchanges for a token of its own; it is valid for an hour without --expires")
+	addParsed(f, &request.Joins, "uses", "", "1", "N", "how many workers may join with it", parsePositive)
 	addServer(cmd, &asked)
 	addOutput(cmd, &output, asTable, asJSON, asYAML)
 	return cmd
@@ -84,6 +101,9 @@ func createToken(ctx context.Context, server *remote, request client.TokenReques
 // tokenText says what a token is good for.
 func tokenText(env Env, t *client.Token) string {
 	text := string(t.Role)
+	if t.Joins != nil {
+		text = "for " + counted(*t.Joins, "worker") + " to join"
+	}
 	if t.Namespace != "" {
 		text += " in the namespace " + oneLine(t.Namespace)
 	}
@@ -129,9 +149,13 @@ func listTokens(ctx context.Context, server *remote, output string) error {
 			if t.Expired {
 				expires += " (expired)"
 			}
-			rows = append(rows, []string{t.Name, string(t.Role), cmp.Or(t.Namespace, "(all)"), expires, instant(server.env, t.Created), t.By})
+			role := string(t.Role)
+			if t.Joins != nil {
+				role += " (joins " + strconv.Itoa(*t.Joins) + ")"
+			}
+			rows = append(rows, []string{t.Name, role, cmp.Or(t.Namespace, "(all)"), expires, instant(server.env, t.LastUsed), instant(server.env, t.Created), t.By})
 		}
-		table(w, styleFor(server.env, server.env.StdoutIsTerminal), []string{"NAME", "ROLE", "NAMESPACE", "EXPIRES", "CREATED", "BY"}, rows)
+		table(w, styleFor(server.env, server.env.StdoutIsTerminal), []string{"NAME", "ROLE", "NAMESPACE", "EXPIRES", "LAST USED", "CREATED", "BY"}, rows)
 	})
 }
 

@@ -32,6 +32,10 @@ Its token has the role worker and is good for nothing else. The worker has the l
 worker, with the name of the token. With a token for a namespace it runs only jobs of
 the namespace that choose it by this label.
 
+With --join-token-file it exchanges a joining token once for a token of its own, which
+it keeps in worker-token in its data directory. Its label worker is then the name of the
+joining token. --cert and --key present a client certificate to the servers.
+
 With several servers it continues when one of them is away. The first interrupt stops
 gently: nothing new starts, and running commands have the drain time to end. SIGUSR2
 executes the file of the program again, after an upgrade has replaced it: running
@@ -39,6 +43,7 @@ commands continue under the new version.`,
 		Example: `belfry token create edge --role worker >edge-token
 belfry worker --server https://belfry.example.com:8420 --token-file edge-token
 belfry worker --server https://one.example.com --server https://two.example.com --token-file edge-token
+belfry worker --server https://belfry.example.com:8420 --join-token-file rack-token
 belfry worker --config /etc/belfry-worker.yaml`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,6 +58,10 @@ belfry worker --config /etc/belfry-worker.yaml`,
 	addWord(f, &file, "config", "c", "FILE", "configuration file")
 	f.StringArrayVar(&flags.Worker.Servers, "server", nil, "address of a server; may be repeated")
 	addWord(f, &flags.Worker.TokenFile, "token-file", "", "FILE", "file with the token, which only its owner can read")
+	addWord(f, &flags.Worker.JoinTokenFile, "join-token-file", "", "FILE", "file with a joining token, which is exchanged once for a token of the worker's own")
+	addWord(f, &flags.Worker.Cert, "cert", "", "FILE", "client certificate, in PEM; it is read again when it changes")
+	addWord(f, &flags.Worker.Key, "key", "", "FILE", "private key of the client certificate")
+	addWord(f, &flags.Worker.CA, "ca", "", "FILE", "authorities of the certificates of servers; else those of the system")
 	addWord(f, &flags.Data, "data", "", "DIRECTORY", "data directory of the worker; else belfry-worker beside that of a server")
 	addWord(f, &flags.Name, "name", "", "NAME", "name of this node; else the host name")
 	f.Var((*labels)(&flags.Labels), "label", "label by which jobs choose this node: KEY=VALUE; may be repeated")
@@ -75,8 +84,10 @@ func workerConfig(env Env, file string, flags config.Server) (config.Layers, con
 		}
 		return env.Getenv(name)
 	}
-	if flags.Worker.TokenFile != "" {
-		flags.Worker.TokenFile = env.path(flags.Worker.TokenFile)
+	for _, name := range []*string{&flags.Worker.TokenFile, &flags.Worker.JoinTokenFile, &flags.Worker.Cert, &flags.Worker.Key, &flags.Worker.CA} {
+		if *name != "" {
+			*name = env.path(*name)
+		}
 	}
 	l, c, err := serverConfig(alone, file, flags)
 	if err != nil {
@@ -95,11 +106,10 @@ func workerConfig(env Env, file string, flags config.Server) (config.Layers, con
 	switch {
 	case len(c.Worker.Servers) == 0:
 		return l, c, misused("--server is missing: the address of a server, such as https://belfry.example.com:8420")
-	case c.Worker.TokenFile == "":
-		return l, c, misused("--token-file is missing: the file of a token that belfry token create NAME --role worker has printed")
-	}
-	if !filepath.IsAbs(c.Worker.TokenFile) {
-		c.Worker.TokenFile = filepath.Join(filepath.Dir(env.path(file)), c.Worker.TokenFile)
+	case c.Worker.TokenFile == "" && c.Worker.JoinTokenFile == "":
+		return l, c, misused("--token-file is missing: the file of a token that belfry token create NAME --role worker has printed; or --join-token-file, for a joining token")
+	case c.Worker.TokenFile != "" && c.Worker.JoinTokenFile != "":
+		return l, c, misused("--token-file and --join-token-file cannot be combined: keep one of them")
 	}
 	// Jobs come from other machines: nothing is open because only this one is meant.
 	c.Listen = ""

@@ -72,6 +72,11 @@ type Server struct {
 type Worker struct {
 	Servers   []string `json:"servers,omitzero" items:"16" max:"1024" doc:"For belfry worker: the addresses of servers, any of which will do." flag:"server" why:"a worker has no store of its own; with several it continues when one is away"`
 	TokenFile string   `json:"token_file,omitzero" max:"4096" doc:"For belfry worker: the file of its token, which has the role worker." flag:"token-file" why:"a token on the command line is visible to other users"`
+
+	JoinTokenFile string `json:"join_token_file,omitzero" max:"4096" doc:"For belfry worker, in place of token_file: the file of a joining token, which it exchanges once for a token of its own, in worker-token in its data directory." flag:"join-token-file" why:"many machines can be set up with one file that is soon worth nothing"`
+	Cert          string `json:"cert,omitzero" max:"4096" doc:"For belfry worker: the file of its client certificate, with those in between, in PEM. It is read again when it changes." flag:"cert" why:"servers may want one, see tls.client_ca"`
+	Key           string `json:"key,omitzero" max:"4096" doc:"For belfry worker: the file of the private key of its client certificate, in PEM." flag:"key" why:"it belongs to the certificate"`
+	CA            string `json:"ca,omitzero" max:"4096" doc:"For belfry worker: a file with the authorities of the certificates of servers, in PEM." flag:"ca" default:"those of the system" why:"servers may have certificates of an authority of your own"`
 }
 
 // Defaults are what jobs have that say nothing.
@@ -100,6 +105,9 @@ type Keep struct {
 type TLS struct {
 	Cert string `json:"cert,omitzero" max:"4096" doc:"The file of the certificate, with those in between, in PEM." flag:"tls-cert" why:"certificates are issued for a name" reload:"yes"`
 	Key  string `json:"key,omitzero" max:"4096" doc:"The file of its private key, in PEM." flag:"tls-key" why:"it belongs to the certificate" reload:"yes"`
+
+	ClientCA           string `json:"client_ca,omitzero" max:"4096" doc:"A file with the certificates of authorities, in PEM, that issue the client certificates of workers. A token for workers may be bound to the name of one." why:"without it no client certificate is asked for" reload:"yes"`
+	WorkerCertificates bool   `json:"worker_certificates,omitzero" doc:"Refuse workers without a client certificate." default:"false" why:"tokens that are bound to a certificate need one anyway"`
 }
 
 // Shell is how commands run on a node.
@@ -495,6 +503,10 @@ func ReadServer(path, shown string) (Server, error) {
 	beside(&s.Data)
 	beside(&s.TLS.Cert)
 	beside(&s.TLS.Key)
+	beside(&s.TLS.ClientCA)
+	for _, name := range []*string{&s.Worker.TokenFile, &s.Worker.JoinTokenFile, &s.Worker.Cert, &s.Worker.Key, &s.Worker.CA} {
+		beside(name)
+	}
 	beside(&s.Shell.Dir)
 	if file := s.Store.File(); file != "" && !filepath.IsAbs(file) {
 		s.Store = StoreIn(filepath.Join(filepath.Dir(path), file))
@@ -565,8 +577,8 @@ func (s Server) Over(base Server) Server {
 	base.Capacity = cmp.Or(s.Capacity, base.Capacity)
 	base.Timezone = cmp.Or(s.Timezone, base.Timezone)
 	base.Drain = cmp.Or(s.Drain, base.Drain)
-	if s.TLS != (TLS{}) {
-		base.TLS = s.TLS
+	if s.TLS.Cert != "" || s.TLS.Key != "" {
+		base.TLS.Cert, base.TLS.Key = s.TLS.Cert, s.TLS.Key
 	}
 	base.PlainHTTP = cmp.Or(s.PlainHTTP, base.PlainHTTP)
 	base.Shell.DefaultUser = cmp.Or(s.Shell.DefaultUser, base.Shell.DefaultUser)
@@ -578,6 +590,11 @@ func (s Server) Over(base Server) Server {
 		base.Worker.Servers = s.Worker.Servers
 	}
 	base.Worker.TokenFile = cmp.Or(s.Worker.TokenFile, base.Worker.TokenFile)
+	base.Worker.JoinTokenFile = cmp.Or(s.Worker.JoinTokenFile, base.Worker.JoinTokenFile)
+	if s.Worker.Cert != "" || s.Worker.Key != "" {
+		base.Worker.Cert, base.Worker.Key = s.Worker.Cert, s.Worker.Key
+	}
+	base.Worker.CA = cmp.Or(s.Worker.CA, base.Worker.CA)
 	base.LogFormat = cmp.Or(s.LogFormat, base.LogFormat)
 	base.LogLevel = cmp.Or(s.LogLevel, base.LogLevel)
 	return base
@@ -650,6 +667,12 @@ func (s Server) Check() error {
 		return errors.New("HOME is not set, so that there is no directory for data: --data or BELFRY_DATA names one")
 	case (s.TLS.Cert == "") != (s.TLS.Key == ""):
 		return errors.New("a certificate and its key go together: set both of tls.cert and tls.key, or neither")
+	case s.TLS.ClientCA != "" && s.TLS.Cert == "":
+		return errors.New("tls.client_ca needs TLS: set tls.cert and tls.key")
+	case s.TLS.WorkerCertificates && s.TLS.ClientCA == "":
+		return errors.New("tls.worker_certificates needs tls.client_ca, the authorities that issue them")
+	case (s.Worker.Cert == "") != (s.Worker.Key == ""):
+		return errors.New("a certificate and its key go together: set both of worker.cert and worker.key, or neither")
 	case !s.Listen.Loopback() && s.TLS.Cert == "" && !s.AllowsPlainHTTP():
 		return fmt.Errorf("%s can be reached by others, and without TLS they can read the token on its way: set tls.cert and tls.key, or plain_http if something in front of this server has TLS", s.Listen)
 	}

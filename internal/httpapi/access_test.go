@@ -77,7 +77,7 @@ func TestEachRouteAdmitsTheRightRoles(t *testing.T) {
 		{"none", "", ""}, {"wrong", "", ""}, {"expired", "", ""},
 		{"viewer", store.RoleViewer, ""}, {"runner", store.RoleRunner, ""}, {"admin", store.RoleAdmin, ""},
 		{"web-viewer", store.RoleViewer, "web"}, {"web-runner", store.RoleRunner, "web"}, {"web-admin", store.RoleAdmin, "web"},
-		{"worker", store.RoleRemote, ""}, {"web-worker", store.RoleRemote, "web"},
+		{"worker", store.RoleRemote, ""}, {"web-worker", store.RoleRemote, "web"}, {"joining", store.RoleJoin, ""},
 		{"other-viewer", store.RoleViewer, "other"}, {"other-runner", store.RoleRunner, "other"}, {"other-admin", store.RoleAdmin, "other"},
 	}
 	for _, pattern := range allPatterns(t) {

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -152,6 +153,9 @@ func (a *api) authenticated(next http.Handler) http.Handler {
 			return
 		}
 		who, refused := a.callerOf(r, wanted.without)
+		if refused == nil {
+			who, refused = a.certified(r, who)
+		}
 		if refused != nil {
 			a.writeProblem(w, refused)
 			return
@@ -203,16 +207,51 @@ func (a *api) callerOf(r *http.Request, without bool) (service.Caller, *problem)
 	return who, unauthenticated("invalid token").withHint(service.LostToken)
 }
 
+// certified checks the client certificate of a worker: a token may be for one alone.
+func (a *api) certified(r *http.Request, who service.Caller) (service.Caller, *problem) {
+	if !who.IsWorker() {
+		return who, nil
+	}
+	var shown *x509.Certificate
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		shown = r.TLS.VerifiedChains[0][0]
+	}
+	wanted := who.Terms.Certificate
+	const how = "belfry worker --cert FILE --key FILE presents one, which tls.client_ca of the server must have issued"
+	switch {
+	case shown == nil && wanted != "":
+		return who, refuse(client.TypeForbidden, "the token %s is for a worker with the client certificate %s, and there is none", who.Name, wanted).withHint(how)
+	case shown == nil && a.WorkerCertificates:
+		return who, refuse(client.TypeForbidden, "workers need a client certificate, and there is none").withHint(how)
+	case shown == nil:
+		return who, nil
+	case a.Now().After(shown.NotAfter):
+		// The connection is older than that. The next one has the present certificate.
+		return who, unauthenticated("the client certificate has expired at "+shown.NotAfter.UTC().Format(time.RFC3339)).withHeader("Connection", "close")
+	}
+	names := auth.CertificateNames(shown)
+	if wanted == "" {
+		if len(names) > 0 {
+			who.Certificate = names[0]
+		}
+		return who, nil
+	}
+	if who.Certificate = auth.NameOfCertificate(shown, wanted); who.Certificate == "" {
+		return who, refuse(client.TypeForbidden, "the token %s is for a worker with the client certificate %s, and this one is for %s", who.Name, wanted, strings.Join(names, ", "))
+	}
+	return who, nil
+}
+
 // holderOf returns whose session a request has.
 func (a *api) holderOf(r *http.Request, secret string) (service.Caller, *problem) {
 	if !auth.IsSameOrigin(r) {
 		return service.Caller{}, refuse(client.TypeCrossOrigin, "a session is good for pages of this server alone").
 			withHint("send the header Authorization: Bearer TOKEN")
 	}
-	token, err := a.Sessions.Holder(r.Context(), secret)
+	holder, err := a.Sessions.Holder(r.Context(), secret)
 	switch {
 	case err == nil:
-		return service.CallerOf(token), nil
+		return service.CallerFor(holder), nil
 	case errors.Is(err, auth.ErrUnknown), errors.Is(err, auth.ErrExpired):
 		return service.Caller{}, unauthenticated("the session has ended, or its token is not valid any more").withHint("log in at /ui/login")
 	}

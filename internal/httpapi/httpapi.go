@@ -41,6 +41,8 @@ type Config struct {
 	// Hosts are the names that requests may be sent to beside localhost. Addresses are
 	// always allowed, since no attacker can give them another meaning.
 	Hosts []string
+	// WorkerCertificates refuses workers without a client certificate.
+	WorkerCertificates bool
 	// WithoutAPI is set on a node without the role api: it answers about its health and its
 	// metrics, and else names the nodes that answer.
 	WithoutAPI bool
@@ -89,7 +91,7 @@ func newAPI(c Config) (*api, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Sessions == nil {
-		c.Sessions = auth.NewSessions(c.Tokens)
+		c.Sessions = auth.NewSessions(c.Tokens, nil)
 	}
 	a := &api{Config: c, mux: &routes{}, lookups: trouble.With(c.Log, "cannot look up tokens", "looking up tokens works again")}
 	a.mux.refuse, a.mux.bodies = a.writeProblem, newBodies()

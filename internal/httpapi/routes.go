@@ -113,6 +113,7 @@ var access = map[string]need{
 	"DELETE /api/v1/tokens/{name}":    {right: service.Administer},
 	"POST /api/v1/sessions:code":      {right: service.Read},
 
+	"POST /api/v1/worker/tokens":                      {right: service.JoinAsWorker, body: smallBody},
 	"POST /api/v1/worker/sessions":                    {right: service.WorkAsWorker, body: workerBody},
 	"GET /api/v1/worker/clock":                        {right: service.WorkAsWorker},
 	"GET /api/v1/worker/calendars":                    {right: service.WorkAsWorker},

@@ -15,7 +15,7 @@ import (
 // the page is.
 func TestSessionServesOnlyPagesOfThisServer(t *testing.T) {
 	s := newServer(t)
-	sessions := auth.NewSessions(s.tokens)
+	sessions := auth.NewSessions(s.tokens, nil)
 	pages := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
 	handler := newHandler(t, service.Config{Store: s.store, Tokens: s.tokens, Now: s.clock}, httpapi.Config{Tokens: s.tokens, Sessions: sessions, Pages: pages, Now: s.clock})
 	s.grant("vera", "a viewer's token", store.RoleViewer, "")

@@ -12,6 +12,7 @@ import (
 // workerRoutes are what a worker asks that reaches no store.
 func (a *api) workerRoutes() {
 	const session = "/worker/sessions/{session}"
+	register(a, http.MethodPost, "/worker/tokens", "worker-token", "Exchange a joining token for a token of the worker's own", a.workerToken, http.StatusConflict)
 	register(a, http.MethodPost, "/worker/sessions", "worker-join", "Begin a session of a worker", a.workerJoin, http.StatusUpgradeRequired)
 	register(a, http.MethodGet, "/worker/clock", "worker-clock", "Get the clock of the store", a.workerClock)
 	register(a, http.MethodGet, "/worker/calendars", "worker-calendars", "List the calendars that schedules name", a.workerCalendars)
@@ -38,6 +39,12 @@ var workerAnswers = []int{http.StatusGone, http.StatusInsufficientStorage}
 // WorkerSession names the session of a worker in a path.
 type WorkerSession struct {
 	Session job.ID `path:"session" doc:"The session of the worker."`
+}
+
+type ownTokenInput struct{ Body wire.OwnToken }
+
+func (a *api) workerToken(ctx context.Context, in *ownTokenInput) (*answer[wire.Granted], error) {
+	return answered(a.Service.Workers.OwnToken(ctx, caller(ctx), in.Body))
 }
 
 type joinInput struct{ Body wire.Join }

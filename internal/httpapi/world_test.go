@@ -89,6 +89,8 @@ func (w *world) fill() {
 	must(err)
 	_, err = w.store.PutToken(ctx, store.PutToken{Name: "far", Hash: auth.HashOf(tokenOfWorker), Role: store.RoleRemote, Actor: "alice"})
 	must(err)
+	_, err = w.store.PutToken(ctx, store.PutToken{Name: "rack", Hash: auth.HashOf(tokenOfJoining), Role: store.RoleJoin, Actor: "alice", Terms: store.Terms{Uses: 100_000}})
+	must(err)
 	_, err = w.store.PutCalendar(ctx, &job.Calendar{Name: "holidays", Days: job.Days{Include: []string{"2026-12-25"}}}, 0, "alice")
 	must(err)
 	_, err = w.store.PutPool(ctx, &job.Pool{Name: "database", Slots: job.Slots{Size: 3}}, 0, "alice")
@@ -149,6 +151,9 @@ const callbackNumber = 17
 
 // tokenOfWorker is the token of a worker without a store.
 const tokenOfWorker = "of far"
+
+// tokenOfJoining is a joining token.
+const tokenOfJoining = "of rack"
 
 // pingKey is that of the job reported.
 const pingKey = "the-key-of-reported"
@@ -237,6 +242,9 @@ func (w *world) request(o *operation, target, body string, headers ...string) *h
 	r.Header.Set("Authorization", "Bearer "+token)
 	if strings.HasPrefix(o.path, "/api/v1/worker/") {
 		r.Header.Set("Authorization", "Bearer "+tokenOfWorker)
+		if strings.HasSuffix(o.path, "/worker/tokens") {
+			r.Header.Set("Authorization", "Bearer "+tokenOfJoining)
+		}
 	}
 	if o.node["requestBody"] != nil {
 		r.Header.Set("Content-Type", "application/json")
@@ -316,6 +324,8 @@ func examples(t testing.TB, o *operation) []string {
 		return []string{``, `{"params": {"day": "monday"}}`, `{"from": [], "only": [], "skip": []}`}
 	case "run-job":
 		return []string{``, `{"params": {"day": "monday"}}`}
+	case "worker-token":
+		return []string{`{"node": "far", "hash": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}`}
 	case "worker-join":
 		return []string{`{"oldest_protocol": 1, "newest_protocol": 2, "session": "01M7WD7TG05Y77ZYHQG119SMKS", "node": "far", "machine": "m", "directory": "/var/lib/belfry", "capacity": 8, "labels": {"zone": "a"}, "handlers": ["a"], "handlers_only": true, "version": "1.0", "zone_table": "2026a"}`}
 	case "worker-renew":

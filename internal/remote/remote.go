@@ -102,13 +102,18 @@ func New(c Config) (*Client, error) {
 	}
 	remote.http.Transport = c.Transport
 	if c.Transport == nil {
-		transport := http.DefaultTransport.(*http.Transport).Clone()
-		transport.MaxIdleConnsPerHost = 16 // a worker makes several calls at once
-		remote.http.Transport = transport
+		remote.http.Transport = Transport()
 	}
 	// A redirect would take the token somewhere else.
 	remote.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return remote, nil
+}
+
+// Transport makes connections as a client without another one.
+func Transport() *http.Transport {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 16 // a worker makes several calls at once
+	return transport
 }
 
 // addressOf returns the address of a server without a slash at its end.
@@ -157,6 +162,22 @@ func (c *Client) Wait(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-time.After(jittered(rest)):
+		}
+	}
+}
+
+// Exchange exchanges a joining token for a token of the worker's own. It waits for a server that does
+// not answer, and returns an error only if ctx ends or the exchange is refused.
+func (c *Client) Exchange(ctx context.Context, joins string, said wire.OwnToken) (granted wire.Granted, err error) {
+	for rest := restMin; ; rest = min(2*rest, restMax) {
+		err := c.do(ctx, call{method: http.MethodPost, path: "/tokens", body: said, answer: &granted, token: joins})
+		if err == nil || !errors.Is(err, store.ErrAway) {
+			return granted, err
+		}
+		select {
+		case <-ctx.Done():
+			return granted, ctx.Err()
 		case <-time.After(jittered(rest)):
 		}
 	}
@@ -220,6 +241,7 @@ type call struct {
 	body         any           // written as JSON unless it is nil
 	answer       any           // read from JSON unless it is nil
 	wait         time.Duration // how long the server waits before it answers
+	token        string        // in place of that of the worker
 }
 
 // do makes a call, of one server after the other.
@@ -300,7 +322,10 @@ func (c *Client) try(ctx context.Context, s *server, call call, body []byte, lim
 	defer cancel()
 	again := false
 	for {
-		token, err := c.readToken(again)
+		token, err := call.token, error(nil)
+		if token == "" {
+			token, err = c.readToken(again)
+		}
 		if err != nil {
 			return true, err
 		}

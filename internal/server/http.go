@@ -1,7 +1,6 @@
 package server
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -58,6 +57,7 @@ func (s *Server) readCertificate() error {
 		return nil
 	}
 	s.own = &certificate{cert: c.Cert, key: c.Key, now: s.Now, log: s.Log}
+	s.own.authorities = c.ClientCA
 	if err := s.own.load(); err != nil {
 		return fmt.Errorf("read the certificate %s with the key %s: %w", c.Cert, c.Key, err)
 	}
@@ -103,7 +103,7 @@ func (s *Server) makeHTTP() error {
 	}
 	s.service = answers
 	s.makeNotifier(answers)
-	sessions := auth.NewSessions(s.tokens)
+	sessions := auth.NewSessions(s.tokens, nil)
 	pages, err := web.Handler(web.Config{
 		Service: answers, Tokens: s.tokens, Sessions: sessions, Node: s.Settings.Name, Version: s.Version, Now: s.Now, Log: s.Log,
 	})
@@ -115,7 +115,7 @@ func (s *Server) makeHTTP() error {
 	}
 	handler, err := httpapi.Handler(httpapi.Config{
 		Service: answers, Tokens: s.tokens, Sessions: sessions, Pages: pages, Node: s.Settings.Name, Hosts: hosts, Metrics: s.metricsHandler(),
-		Version: s.Version, Now: s.Now, Log: s.Log, WithoutAPI: !s.Settings.Has(store.RoleAPI),
+		Version: s.Version, Now: s.Now, Log: s.Log, WithoutAPI: !s.Settings.Has(store.RoleAPI), WorkerCertificates: s.Settings.TLS.WorkerCertificates,
 	})
 	if err != nil {
 		return err
@@ -126,7 +126,7 @@ func (s *Server) makeHTTP() error {
 		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 	}
 	if s.own != nil {
-		s.http.TLSConfig = &tls.Config{GetCertificate: s.own.get, MinVersion: tls.VersionTLS12}
+		s.http.TLSConfig = s.own.config()
 	}
 	return nil
 }

@@ -2,8 +2,11 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -13,6 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/node"
 	"github.com/belfry-cron/belfry/internal/remote"
+	"github.com/belfry-cron/belfry/internal/wire"
 	"github.com/belfry-cron/belfry/internal/worker"
 	"github.com/belfry-cron/belfry/store"
 )
@@ -40,8 +44,12 @@ func OpenWorker(ctx context.Context, c Config) (*Worker, error) {
 func (w *Worker) open(ctx context.Context) error {
 	s := w.parts.Settings
 	var err error
+	transport, err := w.transport()
+	if err != nil {
+		return err
+	}
 	w.remote, err = remote.New(remote.Config{
-		Servers: s.Worker.Servers, Token: func() (string, error) { return auth.ReadToken(s.Worker.TokenFile) },
+		Servers: s.Worker.Servers, Token: w.token, Transport: transport,
 		UserAgent: "belfry-worker/" + w.parts.Version, PlainHTTP: s.AllowsPlainHTTP(), Log: w.parts.Log,
 	})
 	if err != nil {
@@ -78,6 +86,63 @@ func (w *Worker) open(ctx context.Context) error {
 	return err
 }
 
+// transport makes the connections to servers.
+func (w *Worker) transport() (http.RoundTripper, error) {
+	c := w.parts.Settings.Worker
+	transport := remote.Transport()
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	var err error
+	if c.CA != "" {
+		if transport.TLSClientConfig.RootCAs, err = certificatesIn(c.CA); err != nil {
+			return nil, fmt.Errorf("read the authorities of servers: %w", err)
+		}
+	}
+	if c.Cert != "" {
+		own := &certificate{cert: c.Cert, key: c.Key, now: w.parts.Now, log: w.parts.Log}
+		if err := own.load(); err != nil {
+			return nil, fmt.Errorf("read the client certificate %s with the key %s: %w", c.Cert, c.Key, err)
+		}
+		transport.TLSClientConfig.GetClientCertificate = own.forServer
+	}
+	return transport, nil
+}
+
+// token reads the token of the worker.
+func (w *Worker) token() (string, error) {
+	s := w.parts.Settings
+	if s.Worker.JoinTokenFile == "" {
+		return auth.ReadToken(s.Worker.TokenFile)
+	}
+	secret, _, err := auth.OwnToken(s.Data)
+	return secret, err
+}
+
+// join exchanges a joining token for a token of the worker's own, unless it has one.
+func (w *Worker) join(ctx context.Context) error {
+	s := w.parts.Settings
+	if s.Worker.JoinTokenFile == "" {
+		return nil
+	}
+	secret, joined, err := auth.OwnToken(s.Data)
+	if err != nil || joined {
+		return err
+	}
+	joins, err := auth.ReadToken(s.Worker.JoinTokenFile)
+	if err != nil {
+		return fmt.Errorf("read the joining token: %w", err)
+	}
+	hash := auth.HashOf(secret)
+	granted, err := w.remote.Exchange(ctx, joins, wire.OwnToken{Node: s.Name, Hash: auth.HashText(hash)})
+	if err != nil {
+		return err
+	}
+	if err := auth.KeepOwnToken(s.Data); err != nil {
+		return err
+	}
+	w.parts.Log.Info("joined: the worker has a token of its own", "token", granted.Name, "file", filepath.Join(s.Data, auth.WorkerTokenFile), "namespace", granted.Namespace)
+	return nil
+}
+
 // Close closes what was opened.
 func (w *Worker) Close() error { return errors.Join(w.parts.Close(), w.spool.Close()) }
 
@@ -97,6 +162,12 @@ func (w *Worker) Running() []worker.Running {
 func (w *Worker) Run(ctx context.Context) error {
 	log := w.parts.Log
 	log.Info("waiting for a server", "servers", w.parts.Settings.Worker.Servers, "node", w.parts.Settings.Name)
+	if err := w.join(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // it was stopped before a server answered
+		}
+		return err
+	}
 	if err := w.remote.Wait(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // it was stopped before a server answered

@@ -2,9 +2,11 @@ package service
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -17,14 +19,29 @@ type Caller struct {
 	Role store.Role
 	// Namespace restricts the caller to what is in it. "" is for all namespaces.
 	Namespace string
-	// Token is the hash of the caller's token: what the caller follows ends with the token.
-	// Zero is for a part of this process, which has no token.
+	// Roles are those of a person by namespace, "" for all namespaces, in place of Role and
+	// Namespace.
+	Roles map[string]store.Role
+	// Token is the hash of the caller's token or of a person's session: what the caller follows
+	// ends with it. Zero is for a part of this process, which has no token.
 	Token store.TokenHash
+	// Terms are those of the token.
+	Terms store.Terms
+	// Certificate is the name of the client certificate of a worker that its token is for.
+	Certificate string
 }
 
 // CallerOf returns the holder of a token.
 func CallerOf(t store.Token) Caller {
-	return Caller{Name: t.Name, Role: t.Role, Namespace: t.Namespace, Token: t.Hash}
+	return Caller{Name: t.Name, Role: t.Role, Namespace: t.Namespace, Token: t.Hash, Terms: t.Terms}
+}
+
+// CallerFor returns the holder of a session.
+func CallerFor(h auth.Holder) Caller {
+	if h.Person == nil {
+		return CallerOf(h.Token)
+	}
+	return Caller{Name: h.Name, Roles: h.Roles, Token: h.Hash}
 }
 
 // Right is what a method asks of its caller. Faces may ask earlier, by Caller.May, to refuse
@@ -45,16 +62,78 @@ var (
 	Administer = Right{Role: store.RoleAdmin, Server: true}
 )
 
-// May refuses a caller that does not have a right.
+// roleIn returns the role of the caller in a namespace; "" is the role in all namespaces.
+func (c Caller) roleIn(namespace string) store.Role {
+	switch {
+	case c.Roles == nil && (c.Namespace == "" || c.Namespace == namespace):
+		return c.Role
+	case c.Roles == nil:
+		return ""
+	}
+	own, all := c.Roles[namespace], c.Roles[""]
+	if all.Allows(own) {
+		return all
+	}
+	return cmp.Or(own, all)
+}
+
+// IsWorker reports whether the caller is a worker, or a machine that becomes one.
+func (c Caller) IsWorker() bool { return c.Role == store.RoleRemote || c.Role == store.RoleJoin }
+
+// Everywhere reports whether the caller has a right in all namespaces.
+func (c Caller) Everywhere(r Right) bool { return c.roleIn("").Allows(r.Role) }
+
+// only returns the one namespace that the caller has a role in, "" if there are others.
+func (c Caller) only() string {
+	if c.Roles == nil {
+		return c.Namespace
+	}
+	if len(c.Roles) == 1 {
+		for namespace := range c.Roles {
+			return namespace
+		}
+	}
+	return ""
+}
+
+// Says writes the roles of the caller: those of a person with their namespaces. Callers with the
+// same text see the same.
+func (c Caller) Says() string {
+	if c.Roles == nil {
+		return strings.TrimSuffix(string(c.Role)+" in "+c.Namespace, " in ")
+	}
+	return auth.RolesInWords(c.Roles)
+}
+
+// who names the caller in messages.
+func (c Caller) who() string {
+	if c.Roles == nil {
+		return "the token " + c.Name
+	}
+	return c.Name
+}
+
+// May refuses a caller that does not have a right, be it in one namespace alone.
 func (c Caller) May(r Right) error {
-	if !c.Role.Allows(r.Role) {
+	allowed := c.Role.Allows(r.Role)
+	for _, role := range c.Roles {
+		allowed = allowed || role.Allows(r.Role)
+	}
+	if c.Roles != nil && !allowed {
+		return refuse(client.TypeForbidden, "%s is %s, and this needs %s", c.Name, c.Says(), r.Role).
+			withHint("an administrator maps groups to roles: oidc.groups in the configuration of the server")
+	}
+	if !allowed {
 		return refuse(client.TypeForbidden, "the token %s has the role %s, and this needs %s", c.Name, c.Role, r.Role).
 			withHint("an administrator can create one with that role: belfry token create")
 	}
-	if r.Server && c.Namespace != "" {
-		return refuse(client.TypeForbidden, "the token %s is for the namespace %s, and this is about all of the server", c.Name, c.Namespace)
+	if !r.Server || c.Everywhere(r) {
+		return nil
 	}
-	return nil
+	if c.Roles != nil {
+		return refuse(client.TypeForbidden, "%s is %s, and this is about all of the server", c.Name, c.Says())
+	}
+	return refuse(client.TypeForbidden, "the token %s is for the namespace %s, and this is about all of the server", c.Name, c.Namespace)
 }
 
 // MayIn refuses a caller that does not have a right in a namespace, whether there is
@@ -63,38 +142,65 @@ func (c Caller) MayIn(r Right, namespace string) error {
 	if err := c.May(r); err != nil {
 		return err
 	}
-	if c.Namespace != "" && namespace != c.Namespace {
-		return c.outside()
+	switch role := c.roleIn(namespace); {
+	case role.Allows(r.Role):
+		return nil
+	case role != "":
+		return refuse(client.TypeForbidden, "%s is %s in the namespace %s, and this needs %s", c.who(), role, namespace, r.Role)
 	}
-	return nil
+	return c.outside()
 }
 
-// reads returns the namespace of a list: the one that was asked for, or the caller's.
-func (c Caller) reads(namespace string) (string, error) {
-	if c.Namespace == "" || namespace == "" {
-		return cmp.Or(namespace, c.Namespace), c.May(Read)
+// reads returns the namespaces of a list: the one that was asked for, or all of the caller's.
+func (c Caller) reads(namespace string) (scope, error) { return c.within(Read, namespace) }
+
+// within returns the namespaces in which the caller has a right: the one that was asked for, or
+// all of them.
+func (c Caller) within(r Right, namespace string) (scope, error) {
+	if namespace != "" {
+		return scope{namespace}, c.MayIn(r, namespace)
 	}
-	return namespace, c.MayIn(Read, namespace)
+	if err := c.May(r); err != nil || c.Everywhere(r) {
+		return nil, err
+	}
+	if c.Roles == nil {
+		return scope{c.Namespace}, nil
+	}
+	var list scope
+	for namespace, role := range c.Roles {
+		if role.Allows(r.Role) {
+			list = append(list, namespace)
+		}
+	}
+	slices.SortFunc(list, byFullName)
+	return list, nil
 }
 
 // outside refuses what is in another namespace than the caller's.
 func (c Caller) outside() *Error {
+	if c.Roles != nil {
+		return refuse(client.TypeForbidden, "%s is %s, and this is in another namespace", c.Name, c.Says())
+	}
 	return refuse(client.TypeForbidden, "the token %s is for the namespace %s alone", c.Name, c.Namespace)
 }
 
-// sees reports whether something with this full name is in a namespace of the caller.
-func (c Caller) sees(full string) bool {
-	return c.Namespace == "" || strings.HasPrefix(full, c.Namespace+"/")
+// sees reports whether something with this full name is in a namespace that the caller may read.
+func (c Caller) sees(full string) bool { return c.has(Read, full) }
+
+// has reports whether the caller has a right in the namespace of something with this full name.
+func (c Caller) has(r Right, full string) bool {
+	namespace, _, found := strings.Cut(full, "/")
+	return c.Everywhere(r) || found && c.roleIn(namespace).Allows(r.Role)
 }
 
 // mayName refuses a document of another namespace than the caller's, and one that names what
 // is in another: a job that follows a foreign job, or uses a foreign calendar or pool, learns
 // of it and holds it up.
-func (c Caller) mayName(d job.Document, pointer string) error {
-	if c.Namespace == "" {
+func (c Caller) mayName(r Right, d job.Document, pointer string) error {
+	if c.Everywhere(r) {
 		return nil
 	}
-	if !c.sees(d.FullName()) {
+	if !c.has(r, d.FullName()) {
 		return c.outside().withErrors(client.FieldError{Pointer: pointer + "/namespace", Path: "namespace", Detail: "is another one"})
 	}
 	if d.Executors != nil {
@@ -116,7 +222,7 @@ func (c Caller) mayName(d job.Document, pointer string) error {
 	refused := c.outside()
 	refer := func(path string, names ...string) {
 		for _, full := range names {
-			if !c.sees(full) {
+			if !c.has(r, full) {
 				refused.withErrors(client.FieldError{Pointer: pointer + Pointer(path), Path: path, Detail: "names " + full})
 			}
 		}

@@ -90,7 +90,7 @@ func (d *Documents) Apply(ctx context.Context, who Caller, said client.Apply) (c
 		return client.Applied{}, err
 	}
 	for _, s := range steps {
-		if err := who.mayName(s.document, s.pointer); err != nil {
+		if err := who.mayName(Define, s.document, s.pointer); err != nil {
 			return client.Applied{}, cmp.Or(refuseAll(wrong), err)
 		}
 	}
@@ -413,9 +413,13 @@ func (d *Documents) prune(ctx context.Context, who Caller, steps []*step, owner 
 		}
 	}
 	var gone []*step
-	q := store.JobQuery{Namespace: who.Namespace, Labels: map[string]string{ownerLabel: owner}, Limit: store.MaxBatch}
+	of, err := who.within(Define, "")
+	if err != nil {
+		return nil, err
+	}
+	q := store.JobQuery{Labels: map[string]string{ownerLabel: owner}, Limit: store.MaxBatch}
 	for {
-		jobs, next, err := d.store.ListJobs(ctx, q)
+		jobs, next, err := of.jobs(ctx, d.store, q)
 		if err != nil {
 			return nil, err
 		}

@@ -55,7 +55,7 @@ type Attention struct {
 // List returns what is wrong with the jobs of a namespace, or of all, and with the nodes: the
 // worst first.
 func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]client.Attention, error) {
-	namespace, err := who.reads(namespace)
+	of, err := who.reads(namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -66,11 +66,11 @@ func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]c
 	list := []client.Attention{}
 	for _, find := range []func() ([]client.Attention, error){
 		func() ([]client.Attention, error) { return s.ofNodes(ctx) },
-		func() ([]client.Attention, error) { return s.late(ctx, namespace, now) },
-		func() ([]client.Attention, error) { return s.slow(ctx, namespace, now) },
-		func() ([]client.Attention, error) { return s.asked(ctx, namespace) },
-		func() ([]client.Attention, error) { return s.paused(ctx, namespace) },
-		func() ([]client.Attention, error) { return s.failing(ctx, namespace, now) },
+		func() ([]client.Attention, error) { return s.late(ctx, of, now) },
+		func() ([]client.Attention, error) { return s.slow(ctx, of, now) },
+		func() ([]client.Attention, error) { return s.asked(ctx, of) },
+		func() ([]client.Attention, error) { return s.paused(ctx, of) },
+		func() ([]client.Attention, error) { return s.failing(ctx, of, now) },
 	} {
 		found, err := find()
 		if err != nil {
@@ -114,8 +114,8 @@ func (s *Attention) ofNodes(ctx context.Context) (list []client.Attention, err e
 }
 
 // late finds jobs with runs that are due and do not start, and says why.
-func (s *Attention) late(ctx context.Context, namespace string, now time.Time) (list []client.Attention, err error) {
-	runs, err := s.runs.store.ListActive(ctx, store.ActiveQuery{Namespace: namespace, State: job.StateReady, Limit: lateLookMax})
+func (s *Attention) late(ctx context.Context, of scope, now time.Time) (list []client.Attention, err error) {
+	runs, err := of.active(ctx, s.runs.store, store.ActiveQuery{State: job.StateReady, Limit: lateLookMax})
 	if err != nil {
 		return nil, err
 	}
@@ -141,8 +141,8 @@ func (s *Attention) late(ctx context.Context, namespace string, now time.Time) (
 }
 
 // slow finds runs that take much longer than those before them.
-func (s *Attention) slow(ctx context.Context, namespace string, now time.Time) (list []client.Attention, err error) {
-	runs, err := s.runs.store.ListActive(ctx, store.ActiveQuery{Namespace: namespace, State: job.StateRunning, Limit: slowLookMax})
+func (s *Attention) slow(ctx context.Context, of scope, now time.Time) (list []client.Attention, err error) {
+	runs, err := of.active(ctx, s.runs.store, store.ActiveQuery{State: job.StateRunning, Limit: slowLookMax})
 	if err != nil {
 		return nil, err
 	}
@@ -180,8 +180,8 @@ func (s *Attention) slow(ctx context.Context, namespace string, now time.Time) (
 }
 
 // asked finds flows that wait for a person.
-func (s *Attention) asked(ctx context.Context, namespace string) (list []client.Attention, err error) {
-	waiting, _, err := s.questions(ctx, namespace)
+func (s *Attention) asked(ctx context.Context, of scope) (list []client.Attention, err error) {
+	waiting, _, err := s.questions(ctx, of)
 	for _, q := range waiting {
 		list = append(list, client.Attention{
 			Kind: client.AttentionApproval, Severity: client.SeverityWarning, Job: q.run.Namespace + "/" + q.run.Name, Run: q.run.ID, Count: 1, Since: q.since,
@@ -192,8 +192,8 @@ func (s *Attention) asked(ctx context.Context, namespace string) (list []client.
 }
 
 // paused finds jobs that Belfry has paused, because they failed too often.
-func (s *Attention) paused(ctx context.Context, namespace string) (list []client.Attention, err error) {
-	jobs, _, err := s.jobs.look(ctx, store.JobQuery{Namespace: namespace, State: job.JobPaused}, store.MaxBatch)
+func (s *Attention) paused(ctx context.Context, of scope) (list []client.Attention, err error) {
+	jobs, _, err := s.jobs.look(ctx, of, store.JobQuery{State: job.JobPaused}, store.MaxBatch)
 	for _, j := range jobs {
 		if status := j.Definition.Status; status != nil && status.PausedBy == engine.System {
 			list = append(list, client.Attention{
@@ -205,12 +205,12 @@ func (s *Attention) paused(ctx context.Context, namespace string) (list []client
 }
 
 // failing finds jobs whose last run failed, and counts how many have in a row.
-func (s *Attention) failing(ctx context.Context, namespace string, now time.Time) (list []client.Attention, err error) {
+func (s *Attention) failing(ctx context.Context, of scope, now time.Time) (list []client.Attention, err error) {
 	q := store.HistoryQuery{
-		Namespace: namespace, From: now.Add(-failedWithin), FinalOnly: true, Limit: failedLookMax,
+		From: now.Add(-failedWithin), FinalOnly: true, Limit: failedLookMax,
 		Outcomes: []job.Outcome{job.OutcomeFailed, job.OutcomeTimedOut, job.OutcomeLost, job.OutcomeMissed},
 	}
-	failed, _, err := s.jobs.store.Attempts(ctx, q)
+	failed, _, err := of.attempts(ctx, s.jobs.store, q)
 	if err != nil {
 		return nil, err
 	}

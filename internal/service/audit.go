@@ -27,7 +27,7 @@ type auditPlace struct {
 // List returns a page of changes, the latest first. A page searches a bounded part of them.
 func (s *Audit) List(ctx context.Context, who Caller, said client.AuditQuery) (client.Page[client.AuditRecord], error) {
 	page := client.Page[client.AuditRecord]{Items: []client.AuditRecord{}}
-	namespace, err := who.reads(said.Namespace)
+	of, err := who.reads(said.Namespace)
 	if err != nil {
 		return page, err
 	}
@@ -38,11 +38,11 @@ func (s *Audit) List(ctx context.Context, who Caller, said client.AuditQuery) (c
 	if !said.From.IsZero() && !said.To.IsZero() && !said.From.Before(said.To) {
 		return page, WrongParameter("from", "is not before the end, "+said.To.Format(time.RFC3339), "")
 	}
-	q := store.AuditQuery{Namespace: namespace, Object: said.Object, Actor: said.Actor, Action: said.Action, Group: said.Group, From: said.From, To: said.To, Before: place.Before}
+	q := store.AuditQuery{Object: said.Object, Actor: said.Actor, Action: said.Action, Group: said.Group, From: said.From, To: said.To, Before: place.Before}
 	size, began := pageSize(said.PageSize), s.now()
 	for range partsMax {
 		q.Limit = size - len(page.Items)
-		records, next, err := s.store.Audit(ctx, q)
+		records, next, err := of.audit(ctx, s.store, q)
 		if err != nil {
 			return page, err
 		}

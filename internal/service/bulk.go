@@ -31,14 +31,18 @@ func (s *Bulk) Do(ctx context.Context, who Caller, said client.Bulk) (client.Bul
 	if err := mayBulk(who, said.Action); err != nil {
 		return result, err
 	}
-	namespace, err := who.reads(said.Namespace)
+	right := Define
+	if said.Action == client.BulkRun {
+		right = Operate
+	}
+	of, err := who.within(right, said.Namespace)
 	if err != nil {
 		return result, err
 	}
-	if namespace == "" && len(said.Labels) == 0 && said.Text == "" && said.State == "" && !said.All {
+	if of == nil && len(said.Labels) == 0 && said.Text == "" && said.State == "" && !said.All {
 		return result, Wrong(client.FieldError{Pointer: "/all", Path: "all", Detail: "is missing", Hint: "select jobs by namespace, labels, text or state, or say all: true"})
 	}
-	names, err := s.selected(ctx, store.JobQuery{Namespace: namespace, Labels: said.Labels, Text: said.Text, State: said.State, Limit: PageMax})
+	names, err := s.selected(ctx, of, store.JobQuery{Labels: said.Labels, Text: said.Text, State: said.State, Limit: PageMax})
 	if err != nil {
 		return result, err
 	}
@@ -98,9 +102,9 @@ func (s *Bulk) change(ctx context.Context, who Caller, names []Name, said *clien
 }
 
 // selected returns the names of the jobs that a query selects.
-func (s *Bulk) selected(ctx context.Context, q store.JobQuery) (names []Name, err error) {
+func (s *Bulk) selected(ctx context.Context, of scope, q store.JobQuery) (names []Name, err error) {
 	for {
-		jobs, next, err := s.jobs.store.ListJobs(ctx, q)
+		jobs, next, err := of.jobs(ctx, s.jobs.store, q)
 		if err != nil {
 			return nil, err
 		}

@@ -45,8 +45,8 @@ func (d *Documents) Check(ctx context.Context, who Caller, said client.Check) (c
 		return checked, nil
 	}
 	document := list[0]
-	if document.IsNamed() && who.Namespace != "" && !document.Says("namespace") {
-		document.PutIn(who.Namespace)
+	if document.IsNamed() && who.only() != "" && !document.Says("namespace") {
+		document.PutIn(who.only())
 	}
 	rules, err := d.rules.present(ctx)
 	if err != nil {

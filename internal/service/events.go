@@ -27,8 +27,8 @@ const stopRetry = time.Second
 // Follow begins to follow events: from now on, or behind the place q.After. ctx bounds the
 // beginning alone. The caller closes the stream.
 func (s *Events) Follow(ctx context.Context, who Caller, q client.EventQuery) (*EventStream, error) {
-	var err error
-	if q.Namespace, err = who.reads(q.Namespace); err != nil {
+	of, err := who.reads(q.Namespace)
+	if err != nil {
 		return nil, err
 	}
 	if s.hub == nil {
@@ -54,7 +54,7 @@ func (s *Events) Follow(ctx context.Context, who Caller, q client.EventQuery) (*
 		place.leave()
 		return nil, overOr(err)
 	}
-	return &EventStream{topic: s, query: q, listener: listener, place: place}, nil
+	return &EventStream{topic: s, of: of, query: q, listener: listener, place: place}, nil
 }
 
 // overOr makes an Error of the end of the hub.
@@ -77,6 +77,7 @@ func validKind(kind string) bool {
 // EventStream has the events that one client has asked for. It is used by one goroutine.
 type EventStream struct {
 	topic    *Events
+	of       scope
 	query    client.EventQuery
 	listener *events.Listener
 	place    *place
@@ -129,7 +130,7 @@ func (e *EventStream) wants(event *events.Event) bool {
 		if object != e.query.Job || event.Session != nil {
 			return false
 		}
-	} else if e.query.Namespace != "" && event.Session == nil && !strings.HasPrefix(object, e.query.Namespace+"/") {
+	} else if event.Session == nil && !e.of.hasObject(object) {
 		return false
 	}
 	return len(e.query.Kinds) == 0 || slices.ContainsFunc(e.query.Kinds, func(kind string) bool {

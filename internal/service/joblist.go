@@ -19,11 +19,11 @@ type jobsPlace struct {
 // List returns a page of jobs, with defaults filled in if that is wanted.
 func (s *Jobs) List(ctx context.Context, who Caller, said client.JobQuery, filled bool) (client.JobPage, error) {
 	page := client.JobPage{Page: client.Page[client.Document]{Items: []client.Document{}}}
-	namespace, err := who.reads(said.Namespace)
+	of, err := who.reads(said.Namespace)
 	if err != nil {
 		return page, err
 	}
-	q := store.JobQuery{Namespace: namespace, Text: said.Text, State: said.State, Work: said.Work, Labels: said.Labels}
+	q := store.JobQuery{Text: said.Text, State: said.State, Work: said.Work, Labels: said.Labels}
 	size := pageSize(said.PageSize)
 	at, err := s.store.Now(ctx)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *Jobs) List(ctx context.Context, who Caller, said client.JobQuery, fille
 			place.At = at
 		}
 		at = place.At
-		jobs, page.NextPageToken, err = s.jobsByNext(ctx, q, place, size)
+		jobs, page.NextPageToken, err = s.jobsByNext(ctx, of, q, place, size)
 	} else {
 		var place jobsPlace
 		if err := readToken(said.PageToken, &place); err != nil {
@@ -47,7 +47,7 @@ func (s *Jobs) List(ctx context.Context, who Caller, said client.JobQuery, fille
 		}
 		q.After = place.After
 		var next string
-		if jobs, next, err = s.look(ctx, q, size); next != "" {
+		if jobs, next, err = s.look(ctx, of, q, size); next != "" {
 			page.NextPageToken = writeToken(jobsPlace{next})
 		}
 	}
@@ -100,11 +100,11 @@ const (
 
 // look returns at most n jobs by name, and the name to continue behind if there may be
 // more.
-func (s *Jobs) look(ctx context.Context, q store.JobQuery, n int) (jobs []*store.Job, next string, err error) {
+func (s *Jobs) look(ctx context.Context, of scope, q store.JobQuery, n int) (jobs []*store.Job, next string, err error) {
 	began := s.now()
 	for range jobPartsMax {
 		q.Limit = n - len(jobs)
-		part, next, err := s.store.ListJobs(ctx, q)
+		part, next, err := of.jobs(ctx, s.store, q)
 		if err != nil {
 			return nil, "", err
 		}
@@ -148,10 +148,10 @@ const (
 // jobsByNext returns a page of jobs in the order in which they fall due, then
 // those that fall due at no known time, by name. A page may be shorter than asked
 // for and not the last.
-func (s *Jobs) jobsByNext(ctx context.Context, q store.JobQuery, place upcomingPlace, size int) (page []*store.Job, token string, err error) {
-	selective := q.Namespace != "" || len(q.Labels) > 0 || q.Text != "" || q.State != "" || q.Work != ""
+func (s *Jobs) jobsByNext(ctx context.Context, of scope, q store.JobQuery, place upcomingPlace, size int) (page []*store.Job, token string, err error) {
+	selective := of != nil || len(q.Labels) > 0 || q.Text != "" || q.State != "" || q.Work != ""
 	if selective && !place.Many {
-		all, next, err := s.look(ctx, q, sortMax+1)
+		all, next, err := s.look(ctx, of, q, sortMax+1)
 		if err != nil {
 			return nil, "", err
 		}
@@ -163,7 +163,7 @@ func (s *Jobs) jobsByNext(ctx context.Context, q store.JobQuery, place upcomingP
 		place.Many, place.Rest = true, q.State != "" && q.State != job.JobActive
 	}
 	if !place.Rest {
-		if page, err = s.upcoming(ctx, &q, &place, size); err != nil || !place.Rest {
+		if page, err = s.upcoming(ctx, of, &q, &place, size); err != nil || !place.Rest {
 			return page, writeToken(place), err
 		}
 	}
@@ -171,7 +171,7 @@ func (s *Jobs) jobsByNext(ctx context.Context, q store.JobQuery, place upcomingP
 	q.After, q.Limit = place.Name, restPart
 	began := s.now()
 	for looked := 0; len(page) < size && looked < lookMax && s.now().Sub(began) < lookTime; looked += restPart {
-		jobs, next, err := s.store.ListJobs(ctx, q)
+		jobs, next, err := of.jobs(ctx, s.store, q)
 		if err != nil {
 			return nil, "", err
 		}
@@ -227,7 +227,7 @@ func (s *Jobs) sortByNext(all []*store.Job, place upcomingPlace, size int) (page
 
 // upcoming returns jobs that match from the table of the planner, and moves the
 // place to where the next page begins: to the rest when there are no more.
-func (s *Jobs) upcoming(ctx context.Context, q *store.JobQuery, place *upcomingPlace, size int) (page []*store.Job, err error) {
+func (s *Jobs) upcoming(ctx context.Context, of scope, q *store.JobQuery, place *upcomingPlace, size int) (page []*store.Job, err error) {
 	began := s.now()
 	// Where what matches is sparse, the table is looked through once more.
 	for _, part := range [...]int{size, lookMax - size} {
@@ -243,7 +243,7 @@ func (s *Jobs) upcoming(ctx context.Context, q *store.JobQuery, place *upcomingP
 				}
 				place.Last = u
 				// The table may be a moment behind.
-				if j := jobs[i]; j != nil && !j.Deleted && j.Definition.Status.State == job.JobActive && selects(q, j) {
+				if j := jobs[i]; j != nil && !j.Deleted && j.Definition.Status.State == job.JobActive && of.has(j.Filled.Namespace) && selects(q, j) {
 					page = append(page, j)
 				}
 			}
@@ -271,9 +271,8 @@ func (s *Jobs) jobsOf(ctx context.Context, list []engine.Upcoming) ([]*store.Job
 	return s.store.JobsByUID(ctx, uids)
 }
 
-// selects reports whether a query wants a job, as a store does in its lists.
+// selects reports whether a query wants a job, as a store does in its lists of a namespace.
 func selects(q *store.JobQuery, j *store.Job) bool {
-	return (q.Namespace == "" || j.Filled.Namespace == q.Namespace) &&
-		(q.State == "" || j.Definition.Status.State == q.State) &&
+	return (q.State == "" || j.Definition.Status.State == q.State) &&
 		q.Matches(j.Definition)
 }

@@ -149,7 +149,7 @@ func (s *Jobs) Create(ctx context.Context, who Caller, draft Draft) (Changed, er
 	if err := who.May(Define); err != nil {
 		return Changed{}, err
 	}
-	d, err := s.rules.accept(ctx, who, draft, job.KindJob)
+	d, err := s.rules.accept(ctx, who, Define, draft, job.KindJob)
 	if err != nil {
 		return Changed{}, err
 	}
@@ -182,7 +182,7 @@ func (s *Jobs) Put(ctx context.Context, who Caller, name Name, draft Draft, expe
 	if err := who.MayIn(Define, name.Namespace); err != nil {
 		return Changed{}, err
 	}
-	d, err := s.rules.accept(ctx, who, draft, job.KindJob)
+	d, err := s.rules.accept(ctx, who, Define, draft, job.KindJob)
 	if err != nil {
 		return Changed{}, err
 	}

@@ -107,7 +107,7 @@ func (s *Attention) lateRuns(ctx context.Context, l *notice.Lasting, now time.Ti
 // slowRuns finds runs that take much longer than the last ones of their job, one of each job.
 // Those that are looked at are the oldest, so that one that was slow stays among them.
 func (s *Attention) slowRuns(ctx context.Context, l *notice.Lasting, now time.Time) error {
-	slow, err := s.slow(ctx, "", now)
+	slow, err := s.slow(ctx, nil, now)
 	if err != nil {
 		return nil //nolint:nilerr // history is away: what lasts stays as it was
 	}
@@ -141,7 +141,7 @@ func (s *Attention) slowRuns(ctx context.Context, l *notice.Lasting, now time.Ti
 
 // pausedJobs finds jobs that Belfry has paused, because they failed too often.
 func (s *Attention) pausedJobs(ctx context.Context, l *notice.Lasting, now time.Time) error {
-	jobs, next, err := s.jobs.look(ctx, store.JobQuery{State: job.JobPaused}, store.MaxBatch)
+	jobs, next, err := s.jobs.look(ctx, nil, store.JobQuery{State: job.JobPaused}, store.MaxBatch)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (s *Attention) pausedJobs(ctx context.Context, l *notice.Lasting, now time.
 
 // approvals finds steps of flows that wait for a person.
 func (s *Attention) approvals(ctx context.Context, l *notice.Lasting, _ time.Time) error {
-	list, all, err := s.questions(ctx, "")
+	list, all, err := s.questions(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -184,8 +184,8 @@ type question struct {
 }
 
 // questions finds steps of flows that wait for a person, and reports whether these are all.
-func (s *Attention) questions(ctx context.Context, namespace string) (list []question, all bool, err error) {
-	runs, err := s.runs.store.ListActive(ctx, store.ActiveQuery{Namespace: namespace, State: job.StateRunning, Limit: flowLookMax})
+func (s *Attention) questions(ctx context.Context, of scope) (list []question, all bool, err error) {
+	runs, err := of.active(ctx, s.runs.store, store.ActiveQuery{State: job.StateRunning, Limit: flowLookMax})
 	for i := range runs {
 		var state flow.State
 		if runs[i].Flow == nil || json.Unmarshal(runs[i].Flow, &state) != nil {

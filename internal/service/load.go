@@ -31,7 +31,7 @@ type Load struct {
 // since 1970. It begins with the step that From is in.
 func (s *Load) Ahead(ctx context.Context, who Caller, q client.LoadQuery) (client.Load, error) {
 	load := client.Load{Starts: []int{}}
-	namespace, err := who.reads(q.Namespace)
+	of, err := who.reads(q.Namespace)
 	if err != nil {
 		return load, err
 	}
@@ -53,7 +53,7 @@ func (s *Load) Ahead(ctx context.Context, who Caller, q client.LoadQuery) (clien
 		return load, err
 	}
 	load.From, load.Step = first, int(q.Step/time.Second)
-	timings, err := s.timings(ctx, namespace, q.Labels)
+	timings, err := s.timings(ctx, of, q.Labels)
 	if err != nil {
 		return load, err
 	}
@@ -69,16 +69,16 @@ func (s *Load) Ahead(ctx context.Context, who Caller, q client.LoadQuery) (clien
 }
 
 // timings returns the schedules of the active jobs that are selected.
-func (s *Load) timings(ctx context.Context, namespace string, labels map[string]string) ([]forecast.Timing, error) {
+func (s *Load) timings(ctx context.Context, of scope, labels map[string]string) ([]forecast.Timing, error) {
 	if s.planner == nil {
 		return nil, nil
 	}
-	if namespace == "" && len(labels) == 0 {
+	if of == nil && len(labels) == 0 {
 		return s.planner.Timings(nil), nil
 	}
 	uids := []job.ID{}
-	for q := (store.JobQuery{Namespace: namespace, Labels: labels, State: job.JobActive, Limit: PageMax}); ; {
-		jobs, next, err := s.jobs.store.ListJobs(ctx, q)
+	for q := (store.JobQuery{Labels: labels, State: job.JobActive, Limit: PageMax}); ; {
+		jobs, next, err := of.jobs(ctx, s.jobs.store, q)
 		if err != nil {
 			return nil, err
 		}
@@ -98,7 +98,7 @@ func (s *Load) timings(ctx context.Context, namespace string, labels map[string]
 // of them.
 func (s *Load) Due(ctx context.Context, who Caller, namespace string, from, to time.Time, size int) ([]client.DueJob, error) {
 	list := []client.DueJob{}
-	namespace, err := who.reads(namespace)
+	of, err := who.reads(namespace)
 	if err != nil || s.planner == nil {
 		return list, err
 	}
@@ -129,7 +129,7 @@ func (s *Load) Due(ctx context.Context, who Caller, namespace string, from, to t
 			if err != nil {
 				return nil, err
 			}
-			if !j.Deleted && (namespace == "" || j.Filled.Namespace == namespace) {
+			if !j.Deleted && of.has(j.Filled.Namespace) {
 				list = append(list, client.DueJob{Job: j.Definition.FullName(), Due: u.Next})
 			}
 		}

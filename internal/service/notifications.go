@@ -39,7 +39,7 @@ type Notifications struct {
 
 // channels returns the channels that a caller sees in a namespace, or in all.
 func (s *Notifications) channels(ctx context.Context, who Caller, namespace string) (map[job.ID]*job.Channel, error) {
-	namespace, err := who.reads(namespace)
+	of, err := who.reads(namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (s *Notifications) channels(ctx context.Context, who Caller, namespace stri
 	}
 	seen := map[job.ID]*job.Channel{}
 	for _, c := range list {
-		if namespace == "" || strings.HasPrefix(c.FullName(), namespace+"/") {
+		if of.hasObject(c.FullName()) {
 			seen[c.UID] = c
 		}
 	}
@@ -199,6 +199,10 @@ func (s *Notifications) Ack(ctx context.Context, who Caller, id string) (client.
 		}
 		if !who.sees(g.Channel) {
 			return client.Notification{}, absent
+		}
+		if !who.has(Operate, g.Channel) {
+			namespace, _, _ := strings.Cut(g.Channel, "/")
+			return client.Notification{}, who.MayIn(Operate, namespace)
 		}
 		g.Ack(who.Name, s.now().UTC())
 		text, err := json.Marshal(&g)

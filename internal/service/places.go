@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -36,11 +37,20 @@ const (
 // places bounds the streams of callers, and ends those whose token is no longer valid.
 type places struct {
 	tokens Tokens
+	people auth.People // nil for none
 
 	mu    sync.Mutex // guards what follows
 	taken int
-	of    map[Caller]*holder
+	of    map[placeKey]*holder
 }
+
+// placeKey is who has places: a token or a session, or a part of this process by its name.
+type placeKey struct {
+	token store.TokenHash
+	name  string
+}
+
+func keyOf(who Caller) placeKey { return placeKey{who.Token, who.Name} }
 
 // holder is a caller with places.
 type holder struct {
@@ -62,13 +72,13 @@ type place struct {
 func (p *places) take(who Caller) (*place, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := p.of[who]
+	h := p.of[keyOf(who)]
 	var full *Error
 	switch {
 	case p.taken >= streamsMax:
 		full = refuse(client.TypeTooMany, "%d clients already follow a stream", p.taken)
 	case h != nil && len(h.places) >= streamsOfOne:
-		full = refuse(client.TypeTooMany, "%d clients with the token %s already follow a stream", len(h.places), who.Name)
+		full = refuse(client.TypeTooMany, "%d clients with %s already follow a stream", len(h.places), who.who())
 	}
 	if full != nil {
 		full.RetryAfter = streamsRetry
@@ -78,9 +88,9 @@ func (p *places) take(who Caller) (*place, error) {
 		watching, stop := context.WithCancel(context.Background())
 		h = &holder{who: who, places: map[*place]bool{}, stop: stop, done: make(chan struct{})}
 		if p.of == nil {
-			p.of = map[Caller]*holder{}
+			p.of = map[placeKey]*holder{}
 		}
-		p.of[who] = h
+		p.of[keyOf(who)] = h
 		go p.watch(watching, h)
 	}
 	p.taken++
@@ -104,7 +114,10 @@ func (p *places) watch(ctx context.Context, h *holder) {
 			return
 		case <-ticker.C:
 		}
-		_, err := p.tokens.ByHash(ctx, h.who.Token)
+		t, err := p.tokens.ByHash(ctx, h.who.Token)
+		if err == nil && t.Person != nil && (p.people == nil || !maps.Equal(p.people.Roles(t.Person), h.who.Roles)) {
+			err = auth.ErrUnknown // another request has the present roles
+		}
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
@@ -142,7 +155,7 @@ func (one *place) leave() {
 	delete(h.places, one)
 	last := len(h.places) == 0
 	if last {
-		delete(p.of, h.who)
+		delete(p.of, keyOf(h.who))
 	}
 	p.mu.Unlock()
 	if last {

@@ -102,7 +102,7 @@ func (s *Jobs) Rollback(ctx context.Context, who Caller, name Name, version int6
 	if err != nil {
 		return Changed{}, err
 	}
-	if err := who.mayName(job.Document{Job: r.Definition}, ""); err != nil {
+	if err := who.mayName(Define, job.Document{Job: r.Definition}, ""); err != nil {
 		return Changed{}, err
 	}
 	rules, err := s.rules.present(ctx)

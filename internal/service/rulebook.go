@@ -96,8 +96,8 @@ func (b *rulebook) unknownSecret(ctx context.Context) func(namespace, name strin
 
 // accept checks that a draft is a document of a kind, that it stays in the caller's
 // namespace, and that it keeps the rules.
-func (b *rulebook) accept(ctx context.Context, who Caller, d Draft, kind job.Kind) (job.Document, error) {
-	may := who.mayName(d.Document, "")
+func (b *rulebook) accept(ctx context.Context, who Caller, r Right, d Draft, kind job.Kind) (job.Document, error) {
+	may := who.mayName(r, d.Document, "")
 	if len(d.Unread) > 0 && (d.Kind != kind || may != nil) {
 		return d.Document, d.Unread // the rest cannot be judged
 	}

@@ -144,6 +144,10 @@ func (s *Runs) runOf(ctx context.Context, who Caller, r Right, id job.ID) (clien
 	if err == nil && !who.sees(run.Job) {
 		return client.Run{}, noRun(id)
 	}
+	if err == nil && !who.has(r, run.Job) {
+		namespace, _, _ := strings.Cut(run.Job, "/")
+		return client.Run{}, who.MayIn(r, namespace)
+	}
 	return run, err
 }
 
@@ -214,8 +218,8 @@ var activeStates = []job.RunState{job.StateReady, job.StateWaiting, job.StateRun
 // none.
 func (s *Runs) List(ctx context.Context, who Caller, q client.RunQuery) (client.Page[client.Run], error) {
 	page := client.Page[client.Run]{Items: []client.Run{}}
-	var err error
-	if q.Namespace, err = who.reads(q.Namespace); err != nil {
+	of, err := who.reads(q.Namespace)
+	if err != nil {
 		return page, err
 	}
 	q.PageSize = pageSize(q.PageSize)
@@ -235,7 +239,7 @@ func (s *Runs) List(ctx context.Context, who Caller, q client.RunQuery) (client.
 	states := slices.DeleteFunc(slices.Clone(activeStates), func(s job.RunState) bool { return !wanted(s) })
 
 	if !onlyEnded && len(states) > 0 && place.Ended == nil && !place.Past {
-		next, err := s.listActive(ctx, &q, uid, states, place.Active, &page)
+		next, err := s.listActive(ctx, of, &q, uid, states, place.Active, &page)
 		if err != nil || next != nil {
 			if next != nil {
 				page.NextPageToken = writeToken(runsPlace{Active: next})
@@ -250,7 +254,7 @@ func (s *Runs) List(ctx context.Context, who Caller, q client.RunQuery) (client.
 		page.NextPageToken = writeToken(runsPlace{Past: true})
 		return page, nil
 	}
-	return page, s.listEnded(ctx, &q, uid, place.Ended, &page)
+	return page, s.listEnded(ctx, of, &q, uid, place.Ended, &page)
 }
 
 // checkTime reports a span of time that cannot be meant, and one that is too long
@@ -301,8 +305,8 @@ func (s *Runs) jobOf(ctx context.Context, who Caller, name string) (job.ID, erro
 
 // listActive fills a page with active runs. It returns where to
 // continue if there are more.
-func (s *Runs) listActive(ctx context.Context, q *client.RunQuery, uid job.ID, states []job.RunState, after *store.RunRef, page *client.Page[client.Run]) (*store.RunRef, error) {
-	active := store.ActiveQuery{Namespace: q.Namespace, Job: uid, Limit: q.PageSize + 1}
+func (s *Runs) listActive(ctx context.Context, of scope, q *client.RunQuery, uid job.ID, states []job.RunState, after *store.RunRef, page *client.Page[client.Run]) (*store.RunRef, error) {
+	active := store.ActiveQuery{Job: uid, Limit: q.PageSize + 1}
 	if len(states) == 1 {
 		active.State = states[0]
 	}
@@ -310,7 +314,7 @@ func (s *Runs) listActive(ctx context.Context, q *client.RunQuery, uid job.ID, s
 		active.After = *after
 	}
 	for {
-		runs, err := s.store.ListActive(ctx, active)
+		runs, err := of.active(ctx, s.store, active)
 		if err != nil {
 			return nil, err
 		}
@@ -337,9 +341,9 @@ func (s *Runs) listActive(ctx context.Context, q *client.RunQuery, uid job.ID, s
 }
 
 // listEnded fills a page with runs that have ended.
-func (s *Runs) listEnded(ctx context.Context, q *client.RunQuery, uid job.ID, before *store.RecordRef, page *client.Page[client.Run]) error {
+func (s *Runs) listEnded(ctx context.Context, of scope, q *client.RunQuery, uid job.ID, before *store.RecordRef, page *client.Page[client.Run]) error {
 	ended := store.HistoryQuery{
-		Namespace: q.Namespace, Job: uid, From: q.From, To: q.To, Text: q.Text, Unmet: q.Unmet, Outcomes: q.Outcomes, Kinds: q.Kinds, Node: q.Node, FinalOnly: true,
+		Job: uid, From: q.From, To: q.To, Text: q.Text, Unmet: q.Unmet, Outcomes: q.Outcomes, Kinds: q.Kinds, Node: q.Node, FinalOnly: true,
 	}
 	if before != nil {
 		ended.Before = *before
@@ -347,7 +351,7 @@ func (s *Runs) listEnded(ctx context.Context, q *client.RunQuery, uid job.ID, be
 	began := s.now()
 	for range partsMax {
 		ended.Limit = q.PageSize - len(page.Items)
-		records, next, err := s.store.Attempts(ctx, ended)
+		records, next, err := of.attempts(ctx, s.store, ended)
 		if err != nil {
 			return err
 		}
@@ -375,7 +379,7 @@ func (s *Runs) Cancel(ctx context.Context, who Caller, id job.ID, reason string)
 	if err := who.May(Operate); err != nil {
 		return client.Run{}, err
 	}
-	if who.Namespace != "" {
+	if !who.Everywhere(Operate) {
 		if _, err := s.runOf(ctx, who, Operate, id); err != nil {
 			return client.Run{}, err
 		}

@@ -115,7 +115,7 @@ func (s *Schedules) previewDocument(ctx context.Context, who Caller, q *client.P
 	}
 	drawn := of.Name != ""
 	if !drawn {
-		of = Name{cmp.Or(who.Namespace, job.DefaultNamespace), "preview"}
+		of = Name{cmp.Or(who.only(), job.DefaultNamespace), "preview"}
 	}
 	text, err := json.Marshal(map[string]any{
 		"namespace": of.Namespace, "name": of.Name, "schedule": json.RawMessage(q.Schedule), "run": map[string]string{"shell": "true"},
@@ -127,7 +127,7 @@ func (s *Schedules) previewDocument(ctx context.Context, who Caller, q *client.P
 	if err != nil {
 		return none, inSchedule(err)
 	}
-	d, err := s.rules.accept(ctx, who, draft, job.KindJob)
+	d, err := s.rules.accept(ctx, who, Read, draft, job.KindJob)
 	if err != nil {
 		return none, inSchedule(err)
 	}

@@ -16,16 +16,21 @@ type Secrets struct{ keeper *secret.Keeper }
 
 // List returns the secrets of a namespace, or of all, by name.
 func (s *Secrets) List(ctx context.Context, who Caller, namespace string) ([]client.SecretInfo, error) {
-	namespace, err := who.reads(namespace)
+	of, err := who.reads(namespace)
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.keeper.List(ctx, namespace)
-	list := make([]client.SecretInfo, len(all))
-	for i := range all {
-		list[i] = shownSecret(all[i])
+	list := []client.SecretInfo{}
+	for _, namespace := range of.namespaces() {
+		all, err := s.keeper.List(ctx, namespace)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range all {
+			list = append(list, shownSecret(one))
+		}
 	}
-	return list, err
+	return list, nil
 }
 
 func shownSecret(s *secret.Secret) client.SecretInfo {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/events"
 	"github.com/belfry-cron/belfry/internal/forecast"
@@ -73,6 +74,8 @@ type Config struct {
 	LiveLogs LiveLogs
 	// Tokens caches the tokens of the store.
 	Tokens Tokens
+	// People says what people may do who sign in at a provider. Nil: nobody does.
+	People auth.People
 	// Remark returns a warning for those who ask whether the server is ready, such as a full store
 	// or a history store that is behind, and an error when it is not ready because of that. May be
 	// nil.
@@ -148,7 +151,7 @@ func New(c Config) (*Service, error) {
 	}
 	s := &shared{now: c.Now, log: c.Log, planner: c.Planner}
 	rules := &rulebook{store: c.Store, defaults: c.Defaults, secrets: c.Secrets}
-	streams := &places{tokens: c.Tokens}
+	streams := &places{tokens: c.Tokens, people: c.People}
 	jobs := &Jobs{shared: s, rules: rules, store: c.Store, revisions: c.Store}
 	runs := &Runs{shared: s, jobs: jobs, rules: rules, store: c.Store}
 	var outputs outputStore = c.Store
@@ -181,7 +184,7 @@ func New(c Config) (*Service, error) {
 		Bulk:          &Bulk{jobs: jobs, runs: runs},
 		Secrets:       &Secrets{c.Secrets},
 		Notifications: &Notifications{shared: s, store: c.Store, send: c.Send},
-		Workers:       newWorkers(c.Store, c.Secrets, c.Followers, c.Node, c.Now),
+		Workers:       newWorkers(c.Store, c.Tokens, c.Secrets, c.Followers, c.Node, c.Now),
 	}, nil
 }
 

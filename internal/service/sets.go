@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/notice"
@@ -122,15 +121,15 @@ func documentsOf[T any](list []T, document func(T) job.Document) []job.Document 
 
 // List returns those of a namespace, or of all, by name.
 func (s *Sets) List(ctx context.Context, who Caller, namespace string) ([]job.Document, error) {
-	namespace, err := who.reads(namespace)
+	of, err := who.reads(namespace)
 	if err != nil {
 		return nil, err
 	}
 	all, err := s.list(ctx)
-	if err != nil || namespace == "" {
+	if err != nil || of == nil {
 		return all, err
 	}
-	return slices.DeleteFunc(all, func(d job.Document) bool { return !strings.HasPrefix(d.FullName(), namespace+"/") }), nil
+	return slices.DeleteFunc(all, func(d job.Document) bool { return !of.hasObject(d.FullName()) }), nil
 }
 
 // Get returns one of them.
@@ -160,7 +159,7 @@ func (s *Sets) Put(ctx context.Context, who Caller, name Name, draft Draft, expe
 	if err := who.MayIn(Define, name.Namespace); err != nil {
 		return job.Document{}, false, err
 	}
-	d, err := s.rules.accept(ctx, who, draft, s.kind)
+	d, err := s.rules.accept(ctx, who, Define, draft, s.kind)
 	if err != nil {
 		return job.Document{}, false, err
 	}

@@ -68,7 +68,7 @@ type keptStretch struct {
 // 1970. It begins with the bucket that From is in.
 func (s *Stats) Over(ctx context.Context, who Caller, q client.StatsQuery) (client.Stats, error) {
 	stats := client.Stats{Items: []client.StatsBucket{}}
-	namespace, err := who.reads(q.Namespace)
+	of, err := who.reads(q.Namespace)
 	if err != nil {
 		return stats, err
 	}
@@ -87,9 +87,17 @@ func (s *Stats) Over(ctx context.Context, who Caller, q client.StatsQuery) (clie
 	stats.Step = int(q.Step / time.Second)
 	first := from.UnixNano() / int64(q.Step)
 	for at := floor(first, stretchBuckets); at < first+int64(n); at += stretchBuckets {
-		list, err := s.stretch(ctx, stretch{namespace, uid, q.Step, at}, now)
-		if err != nil {
-			return stats, err
+		var list []store.Aggregate
+		for i, namespace := range of.namespaces() {
+			part, err := s.stretch(ctx, stretch{namespace, uid, q.Step, at}, now)
+			if err != nil {
+				return stats, err
+			}
+			if i == 0 && len(of) <= 1 {
+				list = part // which is kept, and must not change
+			} else {
+				list = addUp(list, part)
+			}
 		}
 		for i := range list {
 			b := &list[i]

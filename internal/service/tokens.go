@@ -1,9 +1,13 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/auth"
@@ -42,18 +46,28 @@ func (s *Access) List(ctx context.Context, who Caller) ([]client.Token, error) {
 	}
 	list := []client.Token{}
 	for i := range tokens {
-		if tokens[i].Role.Allows(store.RoleViewer) { // others are parts of jobs, or stand for tokens
+		if isHeld(tokens[i].Role) { // others are parts of jobs, or stand for tokens
 			list = append(list, shownToken(&tokens[i], now))
 		}
 	}
 	return list, nil
 }
 
+// isHeld reports whether tokens with a role are for people, programs or workers.
+func isHeld(r store.Role) bool {
+	return r.Allows(store.RoleViewer) || r == store.RoleRemote || r == store.RoleJoin
+}
+
 func shownToken(t *store.Token, now time.Time) client.Token {
-	return client.Token{
+	shown := client.Token{
 		Name: t.Name, Role: client.Role(t.Role), Namespace: t.Namespace,
-		Created: t.Created, By: t.By, Expires: t.Expires, Expired: !t.Valid(now),
+		Created: t.Created, By: t.By, Expires: t.Expires, Expired: !t.Valid(now), LastUsed: t.LastUsed,
+		Labels: t.Labels, Certificate: t.Certificate,
 	}
+	if t.Role == store.RoleJoin {
+		shown.Role, shown.Joins = client.RoleWorker, new(t.Uses)
+	}
+	return shown
 }
 
 // lastsMin is the shortest life of a token: a shorter one ends before its first use. lastsMax
@@ -62,6 +76,45 @@ const (
 	lastsMin = job.Duration(time.Second)
 	lastsMax = 100 * 365 * job.Duration(24*time.Hour)
 )
+
+const (
+	// joinFor is the life of a joining token that says nothing, and joinMax the longest: it lies
+	// about in the set-up of machines.
+	joinFor = job.Duration(time.Hour)
+	joinMax = 30 * job.Duration(24*time.Hour)
+)
+
+// termsOf returns what a token for workers is limited to.
+func termsOf(said *client.TokenRequest) (terms store.Terms, err error) {
+	wrong := func(path, detail string) (store.Terms, error) {
+		return terms, Wrong(client.FieldError{Pointer: "/" + path, Path: path, Detail: detail})
+	}
+	if said.Role != client.RoleWorker {
+		switch {
+		case said.Joins != 0:
+			return wrong("joins", "is for the role worker")
+		case len(said.Labels) > 0:
+			return wrong("labels", "are for the role worker")
+		case said.Certificate != "":
+			return wrong("certificate", "is for the role worker")
+		}
+		return terms, nil
+	}
+	for i, label := range said.Labels {
+		key, value, found := strings.Cut(label, "=")
+		path := fmt.Sprintf("labels[%d]", i)
+		if !found || !job.IsLabel(key, value) {
+			return terms, Wrong(client.FieldError{Pointer: Pointer(path), Path: path, Detail: fmt.Sprintf("%q is not a label, such as zone=a, or zone=* for any value", label)})
+		}
+		if key == job.LabelWorker || key == job.LabelWorkerNamespace {
+			return terms, Wrong(client.FieldError{Pointer: Pointer(path), Path: path, Detail: "the server gives workers the label " + key + " by their token"})
+		}
+	}
+	if strings.ContainsFunc(said.Certificate, unicode.IsControl) {
+		return wrong("certificate", "has a character that cannot be shown")
+	}
+	return store.Terms{Labels: said.Labels, Certificate: said.Certificate, Uses: said.Joins}, nil
+}
 
 // Create makes a token.
 func (s *Access) Create(ctx context.Context, who Caller, said client.TokenRequest) (client.NewToken, error) {
@@ -84,13 +137,24 @@ func (s *Access) Create(ctx context.Context, who Caller, said client.TokenReques
 			return wrong("expires_in", "must be from a second to 100 years; leave it out for a token that does not expire")
 		}
 	}
+	terms, err := termsOf(&said)
+	if err != nil {
+		return client.NewToken{}, err
+	}
+	role := store.Role(said.Role)
+	if said.Joins > 0 {
+		role, lasts = store.RoleJoin, cmp.Or(lasts, joinFor)
+		if lasts > joinMax {
+			return wrong("expires_in", "must be at most 30d for a joining token")
+		}
+	}
 	secret, err := auth.NewSecret()
 	if err != nil {
 		return client.NewToken{}, err
 	}
 	t, err := s.store.PutToken(ctx, store.PutToken{
-		Name: said.Name, Hash: auth.HashOf(secret), Role: store.Role(said.Role), Namespace: said.Namespace,
-		Lasts: time.Duration(lasts), Actor: who.Name,
+		Name: said.Name, Hash: auth.HashOf(secret), Role: role, Namespace: said.Namespace,
+		Lasts: time.Duration(lasts), Actor: who.Name, Terms: terms,
 	})
 	switch {
 	case errors.Is(err, store.ErrExists):

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/internal/secret"
 	"github.com/belfry-cron/belfry/internal/wire"
@@ -27,6 +29,7 @@ import (
 // workerStore is the part of a store that workers without a store use.
 type workerStore interface {
 	work.Backing
+	PutToken(ctx context.Context, p store.PutToken) (store.Token, error)
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 }
 
@@ -37,6 +40,7 @@ type workerStore interface {
 type Workers struct {
 	store     workerStore
 	work      work.Store
+	tokens    Tokens
 	secrets   *secret.Keeper
 	followers *Followers
 	node      string
@@ -47,9 +51,12 @@ type Workers struct {
 // WorkAsWorker is the right of workers.
 var WorkAsWorker = Right{Role: store.RoleRemote}
 
+// JoinAsWorker is the right of joining tokens.
+var JoinAsWorker = Right{Role: store.RoleJoin}
+
 // newWorkers returns the workers of a store.
-func newWorkers(s workerStore, secrets *secret.Keeper, followers *Followers, node string, now func() time.Time) *Workers {
-	return &Workers{store: s, secrets: secrets, work: work.On(s, now), followers: followers, node: node, hints: hintBoard{news: make(chan struct{})}}
+func newWorkers(s workerStore, tokens Tokens, secrets *secret.Keeper, followers *Followers, node string, now func() time.Time) *Workers {
+	return &Workers{store: s, tokens: tokens, secrets: secrets, work: work.On(s, now), followers: followers, node: node, hints: hintBoard{news: make(chan struct{})}}
 }
 
 // machineOf returns how the machine of a worker is called in the store: no worker can pass for
@@ -95,11 +102,11 @@ func (s *Workers) Join(ctx context.Context, who Caller, said wire.Join) (wire.Jo
 	if said.Only {
 		roles = []string{store.RoleHandlers}
 	}
-	labels := maps.Clone(said.Labels)
-	if labels == nil {
-		labels = map[string]string{}
+	labels, err := allowedLabels(who, said.Labels)
+	if err != nil {
+		return wire.Joined{}, err
 	}
-	labels[job.LabelWorker] = who.Name
+	labels[job.LabelWorker] = cmp.Or(who.Terms.Worker, who.Name)
 	delete(labels, job.LabelWorkerNamespace)
 	if who.Namespace != "" {
 		roles = append(roles, store.RoleBound)
@@ -117,6 +124,85 @@ func (s *Workers) Join(ctx context.Context, who Caller, said wire.Join) (wire.Jo
 		return wire.Joined{}, err
 	}
 	return wire.Joined{Protocol: version, Now: now, Predecessors: orEmpty(session.Predecessors)}, nil
+}
+
+// ownLabels are those that a worker has by itself, whether its token allows them or not.
+var ownLabels = []string{"arch", "host"}
+
+// allowedLabels returns the labels of a worker. It refuses those that its token does not allow,
+// and leaves out those that the worker has not been given.
+func allowedLabels(who Caller, said map[string]string) (map[string]string, error) {
+	labels := maps.Clone(said)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	if who.Terms.Labels == nil {
+		return labels, nil
+	}
+	var wrong []string
+	for _, key := range slices.Sorted(maps.Keys(said)) {
+		switch {
+		case key == job.LabelWorker || key == job.LabelWorkerNamespace: // the server sets them
+		case slices.Contains(who.Terms.Labels, key+"=*") || slices.Contains(who.Terms.Labels, key+"="+said[key]):
+		case slices.Contains(ownLabels, key):
+			delete(labels, key)
+		default:
+			wrong = append(wrong, key+"="+said[key])
+		}
+	}
+	if len(wrong) == 0 {
+		return labels, nil
+	}
+	return nil, refuse(client.TypeForbidden, "the token %s does not allow the label %s", who.Name, strings.Join(wrong, ", ")).
+		withHint("its workers may have %s", strings.Join(who.Terms.Labels, ", "))
+}
+
+// OwnToken exchanges a joining token for a token of the worker's own.
+func (s *Workers) OwnToken(ctx context.Context, who Caller, said wire.OwnToken) (wire.Granted, error) {
+	if err := who.May(JoinAsWorker); err != nil {
+		return wire.Granted{}, err
+	}
+	hash, ok := auth.ParseHash(said.Hash)
+	if !ok {
+		return wire.Granted{}, Wrong(client.FieldError{Pointer: "/hash", Path: "hash", Detail: "is not a SHA-256 in base64url without padding"})
+	}
+	name := who.Name + "." + tokenPart(said.Node)
+	if len(name) > tokenNameMax {
+		return wire.Granted{}, Wrong(client.FieldError{Pointer: "/node", Path: "node", Detail: fmt.Sprintf("makes a name of the token with %d letters, and at most %d are allowed", len(name), tokenNameMax)})
+	}
+	t, err := s.store.PutToken(ctx, store.PutToken{
+		Name: name, Hash: hash, Joins: who.Token, Actor: who.Name, Terms: store.Terms{Certificate: who.Certificate},
+	})
+	s.tokens.Forget()
+	switch {
+	case errors.Is(err, store.ErrLimit):
+		return wire.Granted{}, refuse(client.TypeForbidden, "the joining token %s is used up", who.Name).
+			withHint("an administrator can create another one: belfry token create NAME --role worker --join")
+	case errors.Is(err, store.ErrExists):
+		return wire.Granted{}, refuse(client.TypeExists, "there is already a token %s: a worker %s has joined before", name, said.Node).
+			withHint("an administrator can revoke it: belfry token revoke %s", name)
+	case errors.Is(err, store.ErrTooMany):
+		return wire.Granted{}, refuse(client.TypeConflict, "there are %d tokens already, the most that are allowed", store.TokensMax).withHint("revoke tokens that are no longer needed")
+	case errors.Is(err, store.ErrNotFound):
+		return wire.Granted{}, refuse(client.TypeUnauthenticated, "the joining token is no longer valid").
+			withHint("an administrator can create another one: belfry token create NAME --role worker --join")
+	case err != nil:
+		return wire.Granted{}, err
+	}
+	return wire.Granted{Name: t.Name, Namespace: t.Namespace, Labels: t.Labels, Certificate: t.Certificate}, nil
+}
+
+// tokenNameMax is the longest name of a token.
+const tokenNameMax = 128
+
+// tokenPart writes the name of a node with the letters that names of tokens have.
+func tokenPart(node string) string {
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '.' || r == '_' || r == '-' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(node))
 }
 
 func orEmpty[T any](list []T) []T {

@@ -1,10 +1,12 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -115,9 +117,9 @@ func (l *Layout) L() *Layout { return l }
 func (p *page) bareLayout(title, section string, values ...any) *Layout {
 	l := &Layout{
 		Title: p.T(title, values...), Section: section, Lang: p.lang, Theme: p.looks.Get("theme"), Keys: p.looks.Get("keys"), Zone: p.zone.String(),
-		Who: p.who.Name, Role: string(p.who.Role), Version: p.site.Version, Node: p.site.Node,
-		CanRun:        p.who.MayIn(service.Operate, p.who.Namespace) == nil,
-		CanDefine:     p.who.MayIn(service.Define, p.who.Namespace) == nil,
+		Who: p.who.Name, Role: p.roles(), Version: p.site.Version, Node: p.site.Node,
+		CanRun:        p.may(service.Operate),
+		CanDefine:     p.may(service.Define),
 		CanAdminister: p.who.May(service.Administer) == nil,
 		Path:          p.r.URL.RequestURI(), Namespace: p.query("namespace"), Words: template.JSStr(p.words()),
 	}
@@ -128,6 +130,39 @@ func (p *page) bareLayout(title, section string, values ...any) *Layout {
 		l.Said = p.T(key, "n", p.query("n"))
 	}
 	return l
+}
+
+// may reports whether the caller has a right where the page is: in the namespace of its address, or
+// in any.
+func (p *page) may(r service.Right) bool {
+	return p.mayIn(r, cmp.Or(p.r.PathValue("namespace"), p.query("namespace")))
+}
+
+// mayIn reports whether the caller has a right in a namespace; "" is any.
+func (p *page) mayIn(r service.Right, namespace string) bool {
+	if namespace == "" {
+		return p.who.May(r) == nil
+	}
+	return p.who.MayIn(r, namespace) == nil
+}
+
+// roles says what the reader may do.
+func (p *page) roles() string {
+	if p.who.Roles == nil {
+		if p.who.Role == "" {
+			return ""
+		}
+		return p.T("role." + string(p.who.Role))
+	}
+	var list []string
+	for _, namespace := range slices.Sorted(maps.Keys(p.who.Roles)) {
+		text := p.T("role." + string(p.who.Roles[namespace]))
+		if namespace != "" {
+			text += " (" + namespace + ")"
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, ", ")
 }
 
 // layout returns the frame of a page.
@@ -161,7 +196,7 @@ const (
 // itself says what is wrong.
 func (s *site) frame(ctx context.Context, who service.Caller, most time.Duration) frame {
 	now := s.Now()
-	old, _ := s.known.Load(who.Namespace)
+	old, _ := s.known.Load(who.Says())
 	f, _ := old.(frame)
 	if age := now.Sub(f.read); 0 <= age && age < most {
 		return f
@@ -188,7 +223,7 @@ func (s *site) frame(ctx context.Context, who service.Caller, most time.Duration
 	if f.err != nil {
 		return f
 	}
-	s.known.Store(who.Namespace, f)
+	s.known.Store(who.Says(), f)
 	return f
 }
 

@@ -181,7 +181,8 @@ func (s *site) stepView(p *page, f *flowProgress, i int) (*stepView, error) {
 			v.Result = strings.ToValidUTF8(v.Result[:resultShown], "") + "…"
 		}
 	}
-	v.Again = f.run.State == job.StateDone && p.who.MayIn(service.Operate, p.who.Namespace) == nil
+	namespace, _ := splitName(f.run.Job)
+	v.Again = f.run.State == job.StateDone && p.mayIn(service.Operate, namespace)
 	if !u.From.IsZero() {
 		v.From = selectStep("/runs/" + u.From.String())(u.Name)
 	}

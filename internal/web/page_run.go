@@ -98,6 +98,7 @@ func (s *site) run(p *page) error {
 		State: p.runState(&r), Scheduled: p.at(r.Scheduled), Node: r.Node, Reason: clean(r.Reason), Active: r.State != job.StateDone,
 	}
 	v.Scheduled.Text = p.T("weekday."+r.Scheduled.In(p.zone).Format("Mon")) + " " + p.date(r.Scheduled) + ", " + r.Scheduled.In(p.zone).Format("15:04:05")
+	l.CanRun = p.mayIn(service.Operate, namespace)
 	v.CanCancel = v.Active && l.CanRun
 	v.Word = p.stateWord(&r, v.State.Text)
 	v.Bad = r.State == job.StateDone && r.Outcome.Alarms()

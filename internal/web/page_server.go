@@ -215,8 +215,9 @@ type settingsView struct {
 type tokenRow struct {
 	Name, Role, Namespace, By string
 	Created                   When
-	Expires                   When
+	Expires, Used             When
 	Expired, IsOwn            bool
+	Terms                     string
 }
 
 func (s *site) settings(p *page) error { return s.showSettings(p, http.StatusOK, "", "") }
@@ -240,7 +241,7 @@ func (s *site) showSettings(p *page, status int, name, secret string) error {
 			t := &list[i]
 			v.Tokens = append(v.Tokens, tokenRow{
 				Name: t.Name, Role: p.T("role." + string(t.Role)), Namespace: t.Namespace, By: t.By, Created: p.minute(t.Created),
-				Expires: p.minute(t.Expires), Expired: t.Expired, IsOwn: t.Name == p.who.Name,
+				Expires: p.minute(t.Expires), Expired: t.Expired, IsOwn: t.Name == p.who.Name, Used: p.minute(t.LastUsed), Terms: p.terms(t),
 			})
 		}
 	}
@@ -250,6 +251,19 @@ func (s *site) showSettings(p *page, status int, name, secret string) error {
 	l.Commands = []Command{{p.T("command.shell"), "belfry token list"}, {p.T("settings.new_token"), "belfry token create NAME --role viewer"}}
 	s.write(p, status, "settings", v)
 	return nil
+}
+
+// terms says what a token for workers is limited to.
+func (p *page) terms(t *client.Token) string {
+	var list []string
+	if t.Joins != nil {
+		list = append(list, p.T("settings.joins", "n", *t.Joins))
+	}
+	list = append(list, t.Labels...)
+	if t.Certificate != "" {
+		list = append(list, p.T("settings.certificate", "name", t.Certificate))
+	}
+	return strings.Join(list, " · ")
 }
 
 // kitView shows every component in every state.

@@ -53,7 +53,7 @@ type site struct {
 	templates map[i18n.Lang]*template.Template
 	assets    assets
 	failures  auth.Failures
-	known     sync.Map // what the frame of each page shows, by namespace, see frame
+	known     sync.Map // what the frame of each page shows, by the roles of its reader, see frame
 }
 
 //go:embed templates
@@ -196,11 +196,11 @@ func (s *site) holder(ctx context.Context, secret string) (service.Caller, error
 	if secret == "" {
 		return service.Caller{}, errNoSession
 	}
-	token, err := s.Sessions.Holder(ctx, secret)
+	holder, err := s.Sessions.Holder(ctx, secret)
 	if errors.Is(err, auth.ErrUnknown) || errors.Is(err, auth.ErrExpired) {
 		return service.Caller{}, errNoSession
 	}
-	return service.CallerOf(token), err
+	return service.CallerFor(holder), err
 }
 
 // refuse sends a stranger to the login page. A browser that follows a link of another site

@@ -42,7 +42,7 @@ func newWorld(t *testing.T) *world {
 	w.store = memory.New(memory.Options{Now: w.clock})
 	w.tokens = auth.New(w.store, w.clock)
 	var err error
-	w.sessions = auth.NewSessions(w.tokens)
+	w.sessions = auth.NewSessions(w.tokens, nil)
 	s, err := service.New(service.Config{Store: w.store, Tokens: w.tokens, Now: w.clock})
 	w.must(err)
 	w.pages, err = web.Handler(web.Config{Service: s, Tokens: w.tokens, Sessions: w.sessions, Node: "ber-1", Version: "test", Now: w.clock})
@@ -355,7 +355,7 @@ func TestABrowserMayComeToAnyNode(t *testing.T) {
 	w.fill()
 	other := *w
 	other.tokens = auth.New(w.store, w.clock)
-	other.sessions = auth.NewSessions(other.tokens)
+	other.sessions = auth.NewSessions(other.tokens, nil)
 	s, err := service.New(service.Config{Store: w.store, Tokens: other.tokens, Now: w.clock})
 	w.must(err)
 	other.pages, err = web.Handler(web.Config{Service: s, Tokens: other.tokens, Sessions: other.sessions, Node: "ber-2", Version: "test", Now: w.clock})

@@ -53,6 +53,20 @@ func JoinOf(s *store.Session) Join {
 	}
 }
 
+// OwnToken exchanges a joining token for a token of the worker's own.
+type OwnToken struct {
+	Node string `json:"node" minLength:"1" maxLength:"128" doc:"The name of the worker."`
+	Hash string `json:"hash" minLength:"43" maxLength:"43" doc:"The SHA-256 of the token that the worker has made and keeps, in base64url without padding. A token is belfry_ and 32 random bytes in base64url without padding. The same hash again is the same exchange."`
+}
+
+// Granted answers OwnToken.
+type Granted struct {
+	Name        string   `json:"name" doc:"The name of the token: that of the joining token, a dot, and that of the worker."`
+	Namespace   string   `json:"namespace,omitempty" doc:"The namespace whose jobs the worker may run; all, if there is none."`
+	Labels      []string `json:"labels,omitempty" nullable:"false" doc:"The labels that the worker may have, as key=value or key=*. Missing: any."`
+	Certificate string   `json:"certificate,omitempty" doc:"The name of the client certificate that the token is bound to."`
+}
+
 // Joined answers Join.
 type Joined struct {
 	Protocol     int       `json:"protocol" doc:"The version of the protocol that both use."`
