@@ -19,6 +19,8 @@ SCREENSHOTS ?= screenshots
 WORLDS   ?= 20
 # Of make cluster: postgres, mariadb, etcd, redis, or several with commas.
 DATABASE ?= postgres,mariadb,etcd,redis
+# Of make mutations: a pattern of invariants and faults. All by default.
+ONLY     ?=
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
 # bench/, packaging/, test/kubernetes/, test/openapi/ and test/xxl/ are modules of their own, so that the libraries that they
@@ -66,7 +68,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help run build release test test-web screenshots test-packages test-waiting test-long e2e servers servers-stores servers-bench cluster crash check lint race race-bubbles race-others fuzz sim sim-core sim-nodes seeds soak bench fmt tidy
+.PHONY: help run build release test test-web screenshots test-packages test-waiting test-long e2e servers servers-stores servers-bench cluster crash check lint race race-bubbles race-others fuzz sim sim-core sim-nodes mutations seeds soak bench fmt tidy
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -167,6 +169,9 @@ sim-core:
 sim-nodes:
 	BELFRY_SEED=$(SEED) BELFRY_SIM_NODES=$(NODE_HOURS) $(GO) test $(RACE) -cpu '$(if $(RACE),1)' -count=1 -v -timeout 0 -run '^TestNodes$$' ./internal/sim
 
+mutations: ## break the invariants on purpose, one fault at a time: the named test must fail; ONLY=overlap for some
+	$(GO) run ./test/mutations '$(ONLY)'
+
 seeds: ## other random steps than the tests take: SEEDS (300) for a store, WORLDS (20) of a node
 	STORETEST_SEED=random STORETEST_SEQUENCES=$(SEEDS) $(GO) test -count=1 -timeout 0 -run '^TestStore$$/^the_same' ./store/sqlite
 	BELFRY_WORLDS=$(WORLDS) $(GO) test -count=1 -timeout 0 -run '^TestInvariantsHoldInAnyWeather$$' ./internal/node
@@ -184,6 +189,7 @@ test-long: ## all that can be made longer, for some hours
 	BELFRY_ROLLING=2m $(GO_TEST) -count=1 -v -tags servers -run '^TestNoTickIsLost' ./test/programs
 	$(MAKE) sim HOURS=10000 NODE_HOURS=1000
 	CGO_ENABLED=1 $(MAKE) sim HOURS=200 NODE_HOURS=50 RACE=-race
+	$(MAKE) mutations
 	$(MAKE) seeds SEEDS=3000 WORLDS=200
 	$(MAKE) soak SOAKTIME=30m
 	$(MAKE) fuzz FUZZTIME=1000000x

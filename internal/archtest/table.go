@@ -474,6 +474,8 @@ var table = map[string]line{
 		layer: nouns,
 		pure:  true,
 	},
+	// Faults of the code that tests must notice.
+	"test/mutations": {layer: aside},
 	// The end of make test.
 	"test/report": {layer: aside},
 	// A reader of the tutorial.

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"go/format"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const root = "../.."
+
+// faultsEach is the least number of faults of each invariant.
+const faultsEach = 3
+
+func TestEachFaultFitsTheCode(t *testing.T) {
+	of := map[string]int{}
+	for i := range faults {
+		f := &faults[i]
+		of[f.invariant]++
+		text, err := os.ReadFile(filepath.Join(root, f.file))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		broken, err := f.broken(text)
+		if err == nil {
+			_, err = format.Source(broken)
+		}
+		if err != nil {
+			t.Errorf("%s: %s: %v", f.invariant, f.what, err)
+		}
+		if !hasTest(t, f) {
+			t.Errorf("%s: %s: %s has no test %s", f.invariant, f.what, f.pkg, f.test)
+		}
+	}
+	for _, invariant := range []string{once, accounted, startedOnce, withdrawn, overlap, noZombies, acknowledged, bounded} {
+		if of[invariant] < faultsEach {
+			t.Errorf("%s has %d faults, want at least %d", invariant, of[invariant], faultsEach)
+		}
+	}
+}
+
+// hasTest tells whether the package of a fault has its test; of a suite it looks no further.
+func hasTest(t *testing.T, f *fault) bool {
+	t.Helper()
+	name := regexp.MustCompile(`^\^(Test[A-Za-z0-9]*)`).FindStringSubmatch(f.test)
+	files, err := filepath.Glob(filepath.Join(root, f.pkg, "*_test.go"))
+	if err != nil || name == nil {
+		t.Fatalf("%s: %v", f.test, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "func "+name[1]+"(t *testing.T)") {
+			return true
+		}
+	}
+	return false
+}
+
+func TestAFaultThatNoTestSeesIsReported(t *testing.T) {
+	t.Chdir(root)
+	f := fault{once, "nothing is wrong", "internal/lanes/lanes.go", "package lanes\n", "package lanes // as before\n", "./internal/lanes", "^Test"}
+	if err := f.try(t.TempDir()); err == nil || !strings.Contains(err.Error(), "passes") {
+		t.Errorf("got %v", err)
+	}
+	f.new = "package lanes; var broken int = \"\"\n"
+	if err := f.try(t.TempDir()); err == nil || !strings.Contains(err.Error(), "cannot be compiled") {
+		t.Errorf("got %v", err)
+	}
+	f.test = "^TestNothing$"
+	f.new = "package lanes // as before\n"
+	if err := f.try(t.TempDir()); err == nil || !strings.Contains(err.Error(), "is no test") {
+		t.Errorf("got %v", err)
+	}
+}
