@@ -16,9 +16,12 @@ import (
 // dingTalkMax is how many bytes a message has at most: DingTalk takes 20,000.
 const dingTalkMax = 16_000
 
-// dingTalkBusy are the numbers of errors after which the same message may be taken later: more
-// than 20 messages in a minute.
-var dingTalkBusy = map[int]time.Duration{130101: time.Minute, -1: 30 * time.Second}
+// dingTalkRest is how long DingTalk takes nothing from a robot after 21 messages in a minute.
+const dingTalkRest = 10 * time.Minute
+
+// dingTalkBusy are the numbers of errors after which the same message may be taken later. A
+// robot that is too fast gets 410100, at some servers 130101.
+var dingTalkBusy = map[int]time.Duration{410100: dingTalkRest, 130101: dingTalkRest, -1: 30 * time.Second}
 
 // dingTalk delivers text to the webhook of a robot, signed if there is a key.
 func (s *Sender) dingTalk(ctx context.Context, c *job.Channel, m *notice.Message) error {

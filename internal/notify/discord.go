@@ -21,7 +21,7 @@ func (s *Sender) discord(ctx context.Context, c *job.Channel, m *notice.Message)
 		return err
 	}
 	embed := map[string]any{
-		"title": shorten(m.Title, discordTitleMax), "description": shorten(markdownEscape.Replace(m.Body(discordTextMax/2)), discordTextMax), "color": discordColours[m.Severity],
+		"title": shorten(markdownEscape.Replace(m.Title), discordTitleMax), "description": shorten(markdownEscape.Replace(m.Body(discordTextMax/2)), discordTextMax), "color": discordColours[m.Severity],
 		"timestamp": m.Time.UTC().Format("2006-01-02T15:04:05.000Z"),
 	}
 	if link := linkOf(m); link != "" {

@@ -13,8 +13,8 @@ import (
 const feishuMax = 12_000
 
 // feishuBusy are the numbers of errors after which the same message may be taken later: too
-// many messages at once. Feishu says that with the status 400 as well.
-var feishuBusy = map[int]time.Duration{11232: 30 * time.Second}
+// many messages at once from the tenant, or in one chat. Feishu says that with the status 400 as well.
+var feishuBusy = map[int]time.Duration{11232: 30 * time.Second, 230020: 30 * time.Second}
 
 // feishu delivers text to the webhook of a bot, signed if there is a key: what is signed is
 // nothing, with the time and the key as the key.

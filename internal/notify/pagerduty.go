@@ -29,9 +29,12 @@ func (s *Sender) pagerDuty(ctx context.Context, c *job.Channel, m *notice.Messag
 	if !isOver(m) {
 		body["event_action"] = "trigger"
 		body["client"] = "Belfry"
-		source := "belfry"
+		source := "belfry" // it must not be empty
+		if len(m.Lines) > 0 && m.Lines[0].Job != "" {
+			source = m.Lines[0].Namespace + "/" + m.Lines[0].Job
+		}
 		if len(m.Lines) > 0 {
-			source = cmp.Or(m.Lines[0].Node, m.Lines[0].Namespace+"/"+m.Lines[0].Job)
+			source = cmp.Or(m.Lines[0].Node, source)
 		}
 		body["payload"] = map[string]any{
 			"summary": shorten(m.Title, pagerDutySummaryMax), "source": source, "severity": pagerDutySeverities[m.Severity],
