@@ -35,7 +35,7 @@ func (s *Server) reload() {
 		s.Log.Error("cannot reload the configuration; the server keeps the old one", "error", err, "mistakes", mistakes)
 		return
 	}
-	var taken, needRestart []string
+	taken, needRestart := []string{}, []string{}
 	for _, f := range config.Changed(s.loaded, next) {
 		// A listener cannot change between HTTP and HTTPS.
 		other := strings.HasPrefix(f.Name, "tls.") && (s.own != nil) != (next.TLS.Cert != "")

@@ -146,6 +146,14 @@ func warnOfAbsent(steps []*step) {
 	}
 }
 
+// warningsOf returns what is allowed in a document and yet probably not meant.
+func warningsOf(d job.Document, rules []job.Option) (list []string) {
+	for _, w := range d.Warnings(rules...) {
+		list = append(list, job.Problem{Path: w.Path, Message: w.Message, Hint: w.Hint}.Error())
+	}
+	return list
+}
+
 func absentWarning(up string) string {
 	return job.Problem{Path: "schedule.on", Message: fmt.Sprintf("job %s does not exist; it starts no runs of this job until it does", up)}.Error()
 }
@@ -254,9 +262,7 @@ func (d *Documents) checkAll(ctx context.Context, steps []*step, wrong *Error) e
 		if failures[i] = check(s.document, rules); failures[i] != nil {
 			return
 		}
-		for _, w := range s.document.Warnings(rules...) {
-			s.result.Warnings = append(s.result.Warnings, job.Problem{Path: w.Path, Message: w.Message, Hint: w.Hint}.Error())
-		}
+		s.result.Warnings = append(s.result.Warnings, warningsOf(s.document, rules)...)
 		s.document = s.document.WithoutSource()
 	})
 	for i, s := range steps {

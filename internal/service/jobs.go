@@ -153,7 +153,22 @@ func (s *Jobs) Create(ctx context.Context, who Caller, draft Draft) (Changed, er
 	if err != nil {
 		return Changed{}, err
 	}
-	return s.create(ctx, who, d.Job)
+	return s.warned(ctx, d)(s.create(ctx, who, d.Job))
+}
+
+// warned adds to what has changed what is allowed in a document and yet probably not meant.
+func (s *Jobs) warned(ctx context.Context, d job.Document) func(Changed, error) (Changed, error) {
+	return func(out Changed, err error) (Changed, error) {
+		if err != nil {
+			return out, err
+		}
+		rules, err := s.rules.present(ctx)
+		if err != nil {
+			return out, err
+		}
+		out.Warnings = append(warningsOf(d, rules), out.Warnings...)
+		return out, nil
+	}
 }
 
 // create writes a job that must not exist.
@@ -193,7 +208,7 @@ func (s *Jobs) Put(ctx context.Context, who Caller, name Name, draft Draft, expe
 		})
 	}
 	if expect.Absent {
-		out, err := s.create(ctx, who, d.Job)
+		out, err := s.warned(ctx, d)(s.create(ctx, who, d.Job))
 		if isType(err, client.TypeExists) {
 			return Changed{}, refuse(client.TypeChanged, "job %s already exists", d.Job.FullName())
 		}
@@ -206,7 +221,7 @@ func (s *Jobs) Put(ctx context.Context, who Caller, name Name, draft Draft, expe
 	if err := expect.match(old.Definition.Version); err != nil {
 		return Changed{}, err
 	}
-	out, err := s.put(ctx, who, store.PutJob{Definition: d.Job, IfVersion: old.Definition.Version}, old)
+	out, err := s.warned(ctx, d)(s.put(ctx, who, store.PutJob{Definition: d.Job, IfVersion: old.Definition.Version}, old))
 	if err == nil && len(expect.Versions) > 0 && out.Version == old.Definition.Version+1 {
 		err = s.wroteIt(ctx, who, old, out.Version)
 	}
