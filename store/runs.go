@@ -66,6 +66,8 @@ func (r *Run) Present() Attempt {
 
 // Planning makes runs.
 type Planning interface {
+	// LookAhead is how far ahead runs are planned.
+	LookAhead() time.Duration
 	// Plan moves cursors and creates the runs of what they have passed, each
 	// item by itself: both or neither. An item is refused when the cursor or
 	// epoch is another, when the job is paused or gone, or when a run lies

@@ -111,7 +111,7 @@ func measureTicks(ctx context.Context, path string, n int) (lateness, error) {
 	}
 	p := planner.New(planner.Config{
 		Store: s, Session: func() job.ID { return session }, Live: func() []store.Session { return nil },
-		Partitions: func() store.Partitions { return store.AllPartitions }, LookAhead: 15 * time.Second, Now: time.Now,
+		Partitions: func() store.Partitions { return store.AllPartitions }, Now: time.Now,
 	})
 	running, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup

@@ -579,7 +579,7 @@ func (b *Batch) seat(r *store.Run, p *Policy) *store.Session {
 		return nil
 	}
 	list := b.eligible(p)
-	if p.Bound && r.Node != "" {
+	if Belongs(p.Bound, r.Node) {
 		for _, s := range list {
 			if s.Node == r.Node && s.Takes() {
 				return s

@@ -11,9 +11,14 @@ import (
 
 // The rules about what a node may do, for those who act by them outside of a step.
 
-// MayGoTo reports whether a run that was placed on a node, "" for none, may go to another one.
-// A run that is bound belongs to its node.
-func MayGoTo(bound bool, placed, node string) bool { return !bound || placed == "" || placed == node }
+// Belongs reports whether a run belongs to the node, or session, on which it was placed: it is
+// bound and was placed. The zero value is no place.
+func Belongs[T comparable](bound bool, placed T) bool { return bound && placed != *new(T) }
+
+// MayGoTo reports whether a run that was placed on a node, or session, may go to another one.
+func MayGoTo[T comparable](bound bool, placed, other T) bool {
+	return !Belongs(bound, placed) || placed == other
+}
 
 // JobVersion is a job as far as an attempt that was claimed ahead depends on it.
 type JobVersion struct {

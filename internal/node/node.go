@@ -78,9 +78,6 @@ type Config struct {
 	// OutputLimit is how much of the output of an attempt is kept. Default:
 	// 1 MiB.
 	OutputLimit int
-	// LookAhead is how far ahead runs are planned. Default: 15 s. The store
-	// must have been opened with the same.
-	LookAhead time.Duration
 	// StealAfter is how long a run must be overdue before another node than
 	// its own takes it. Default: 1 s.
 	StealAfter time.Duration
@@ -141,9 +138,6 @@ const (
 const joinEvery = time.Second
 
 func (c Config) withDefaults() Config {
-	if c.LookAhead == 0 {
-		c.LookAhead = store.LookAheadDefault
-	}
 	if c.StealAfter == 0 {
 		c.StealAfter = defaultStealAfter
 	}
@@ -231,7 +225,7 @@ func New(c Config) (*Node, error) {
 			Partitions: n.partitions,
 			Look:       func(ctx context.Context) error { return n.member.Load().Look(ctx) },
 			ClaimWith:  n.claimWith,
-			LookAhead:  c.LookAhead, Lanes: &n.lanes, Wake: n.plannerWake, Now: n.storeNow, Log: c.Log,
+			Lanes:      &n.lanes, Wake: n.plannerWake, Now: n.storeNow, Log: c.Log,
 		})
 	}
 	return n, nil

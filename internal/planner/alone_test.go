@@ -173,7 +173,7 @@ func (r *rig) wall() time.Time { return time.Now().Add(time.Duration(r.set.Load(
 func (r *rig) start() {
 	r.planner = planner.New(planner.Config{
 		Store: r.store, Session: func() job.ID { return r.self }, Live: func() []store.Session { return *r.live.Load() },
-		Partitions: func() store.Partitions { return *r.parts.Load() }, LookAhead: 15 * time.Second, Wake: r.wake, Now: r.wall,
+		Partitions: func() store.Partitions { return *r.parts.Load() }, Wake: r.wake, Now: r.wall,
 		Look: func(context.Context) error { r.looks.Add(1); return nil },
 		Log:  slog.New(slog.DiscardHandler),
 	})

@@ -27,6 +27,9 @@ import (
 
 // Store is what a planner wants of a store.
 type Store interface {
+	// LookAhead is how far ahead runs are written: longer than it takes the others to notice
+	// that a planner is gone.
+	LookAhead() time.Duration
 	JobsChanged(ctx context.Context, partitions store.Partitions, since int64, limit int) ([]store.PlannedJob, int64, error)
 	Summary(ctx context.Context) ([job.Partitions]store.PartitionSummary, error)
 	Cursors(ctx context.Context, uids []job.ID) ([]store.JobCursor, error)
@@ -55,9 +58,6 @@ type Config struct {
 	// ClaimWith lets the worker of this node claim runs in the step that plans them: see
 	// worker.ClaimWith. May be nil.
 	ClaimWith func(ctx context.Context, runs []store.ReadyRun, step func(tokens []job.ID) ([]store.ClaimOutcome, error)) error
-	// LookAhead is how far ahead runs are written: longer than it takes the
-	// others to notice that a planner is gone.
-	LookAhead time.Duration
 	// Lanes are those of this node. May be nil.
 	Lanes *lanes.Lanes
 	// Wake receives a hint when jobs have changed or runs must be placed. It is never
@@ -101,7 +101,7 @@ type Planner struct {
 
 // New makes a planner; Run makes it work.
 func New(c Config) *Planner {
-	return &Planner{Config: c, mind: timetable.New(c.LookAhead, lanes.Of), sync: make(chan chan error), ready: make(chan struct{})}
+	return &Planner{Config: c, mind: timetable.New(c.Store.LookAhead(), lanes.Of), sync: make(chan chan error), ready: make(chan struct{})}
 }
 
 // ask asks the mind, or tells it something.

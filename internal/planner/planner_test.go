@@ -88,6 +88,8 @@ func (f *fake) Plan(_ context.Context, _ job.ID, items []store.PlanItem) ([]stor
 	return outcomes, nil, nil
 }
 
+func (f *fake) LookAhead() time.Duration { return 15 * time.Second }
+
 func (f *fake) Backlog(context.Context, int) (map[job.ID]int, error) {
 	if f.backlog == nil {
 		return nil, nil
@@ -125,8 +127,8 @@ func newPlanner(f *fake) *Planner {
 	live := []store.Session{{ID: job.ID{1}, Node: "a", Roles: []string{store.RoleWorker}, Capacity: 10}}
 	return New(Config{
 		Store: f, Session: func() job.ID { return job.ID{1} }, Live: func() []store.Session { return live },
-		Partitions: func() store.Partitions { return store.AllPartitions }, LookAhead: 15 * time.Second,
-		Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Partitions: func() store.Partitions { return store.AllPartitions },
+		Now:        time.Now, Log: slog.New(slog.DiscardHandler),
 	})
 }
 
@@ -459,7 +461,7 @@ func BenchmarkLoadAMillionJobs(b *testing.B) {
 
 func BenchmarkTickWithNothingDue(b *testing.B) {
 	p := newPlanner(&fake{jobs: million(b, aMillion())})
-	p.LookAhead = 0
+	p.mind.LookAhead = 0
 	if err := p.round(context.Background()); err != nil {
 		b.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/belfry-cron/belfry/internal/engine"
 	"github.com/belfry-cron/belfry/internal/placement"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
@@ -76,7 +77,7 @@ func (s *Runs) unplaced(ctx context.Context, r *store.Run, live []store.Session,
 		return "", nil // it is about to be withdrawn
 	}
 	place := j.Filled.Nodes()
-	if place.Binds() && r.Node != "" {
+	if engine.Belongs(place.Binds(), r.Node) {
 		for i := range live {
 			if live[i].Node == r.Node && live[i].Drain != nil {
 				return "it belongs to its node, and " + live[i].Drain.InWords(r.Node), nil

@@ -282,7 +282,7 @@ func (h *host) start() {
 		},
 		Executors: func(*job.Job) executor.Executor { return w },
 		Keepers:   []node.Keeper{callback.New(killing{g, c.outside}, func() time.Duration { return time.Since(c.boot) })},
-		LookAhead: lookAhead, Capacity: 20, DrainTimeout: 10 * time.Second,
+		Capacity:  20, DrainTimeout: 10 * time.Second,
 		Now:  func() time.Time { return time.Now().Add(time.Duration(h.skew.Load())) },
 		Boot: func() time.Duration { return time.Hour + time.Since(c.boot) },
 		Log:  slog.New(slog.DiscardHandler),

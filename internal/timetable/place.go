@@ -53,7 +53,7 @@ func sessionFor(run *store.Run, there engine.Whereabouts, live []store.Session) 
 	if there.Place.Strategy == job.StrategyBroadcast {
 		request.Place.Strategy = job.StrategyAny
 	}
-	if bound := there.Place.Binds(); bound && run.Node != "" {
+	if bound := there.Place.Binds(); engine.Belongs(bound, run.Node) {
 		live = slices.DeleteFunc(slices.Clone(live), func(s store.Session) bool { return !engine.MayGoTo(bound, run.Node, s.Node) })
 	}
 	placed, _ := placement.Runs(request, live)

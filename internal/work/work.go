@@ -161,7 +161,7 @@ func (l *local) takeable(ctx context.Context, self *store.Session, runs []store.
 			return true // it is gone, and the run with it
 		}
 		place := j.Filled.Nodes()
-		return place.Binds() && !r.Session.IsZero() || !placement.Eligible(self, &place, j.Filled.Run.HandlerName())
+		return engine.Belongs(place.Binds(), r.Session) || !placement.Eligible(self, &place, j.Filled.Run.HandlerName())
 	}), nil
 }
 

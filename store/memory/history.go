@@ -53,8 +53,8 @@ func (s *backend) find(ref store.RecordRef) int {
 // keep puts a record into s.latest, drop takes it out. Nearly all come in their order.
 func (s *backend) keep(r *store.Record) {
 	i, ref := len(s.latest), r.Ref()
-	for i > 0 && compareRefs(s.latest[i-1].Ref(), ref) > 0 {
-		i--
+	if i > 0 && compareRefs(s.latest[i-1].Ref(), ref) > 0 {
+		i = s.find(ref)
 	}
 	s.latest = slices.Insert(s.latest, i, r)
 	if s.recordsMax > 0 && len(s.latest) >= 2*s.recordsMax {

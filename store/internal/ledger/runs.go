@@ -24,6 +24,9 @@ func (s *Control) Trigger(ctx context.Context, items []store.TriggerItem) ([]sto
 	return op.Outcomes, wrapped(err, "trigger")
 }
 
+// LookAhead implements store.Planning.
+func (s *Control) LookAhead() time.Duration { return s.opt.LookAhead }
+
 // Backlog implements store.Planning.
 func (s *Control) Backlog(ctx context.Context, limit int) (map[job.ID]int, error) {
 	now, err := s.Now(ctx)
