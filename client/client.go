@@ -568,6 +568,12 @@ func (c *Client) RaiseNumbers(ctx context.Context, from int64) (Number, error) {
 	return n, c.do(ctx, call{method: http.MethodPost, path: "/xxl/numbers", body: NumberRequest{From: from}, answer: &n})
 }
 
+// AddPastRuns adds runs of an xxl-job-admin to the history. Repeated, it changes nothing.
+func (c *Client) AddPastRuns(ctx context.Context, runs PastRuns) (PastRunsTaken, error) {
+	var t PastRunsTaken
+	return t, c.do(ctx, call{method: http.MethodPost, path: "/xxl/runs", body: runs, answer: &t})
+}
+
 // Executors returns the executors of XXL-JOB that are registered, by group and address.
 func (c *Client) Executors(ctx context.Context) (Page[Executor], error) {
 	var page Page[Executor]

@@ -223,6 +223,31 @@ type Number struct {
 	First int64 `json:"first" doc:"The number that was reserved: runs have higher ones, except for those that a node has reserved before."`
 }
 
+// PastRunsMax is how many runs of the past a request has at most.
+const PastRunsMax = 500
+
+// PastRuns are runs of an xxl-job-admin that have ended, for the history.
+type PastRuns struct {
+	Items []PastRun `json:"items" nullable:"false" maxItems:"500" doc:"The runs."`
+}
+
+// PastRun is one of them. A run with its number and job that is there already stays as it is.
+type PastRun struct {
+	Number   int64       `json:"number" minimum:"1" doc:"Its number in the old admin."`
+	Job      string      `json:"job" maxLength:"257" doc:"The job: namespace/name."`
+	ByHand   bool        `json:"by_hand,omitempty" doc:"Whether a person started it."`
+	Executor string      `json:"executor,omitempty" maxLength:"255" doc:"Where it ran."`
+	Started  time.Time   `json:"started" doc:"When it was sent."`
+	Ended    time.Time   `json:"ended" doc:"When its result came."`
+	Outcome  job.Outcome `json:"outcome" enum:"succeeded,failed,timed_out" doc:"How it ended."`
+	Reason   string      `json:"reason,omitempty" maxLength:"4096" doc:"Why, in words."`
+}
+
+// PastRunsTaken is the answer to PastRuns.
+type PastRunsTaken struct {
+	Taken int `json:"taken" doc:"How many are in the history, those that were there before included."`
+}
+
 // Executor is an executor of XXL-JOB that is registered or listed in a document.
 type Executor struct {
 	Group      string    `json:"group" doc:"The group that it belongs to: the appname that it registers with."`

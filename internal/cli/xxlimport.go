@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +28,9 @@ type xxlImportFlags struct {
 	zone       string
 	overlap    string
 	out        string
+	history    int
+	mailServer string
+	mailFrom   string
 	apply      bool
 	skip       bool
 	output     string
@@ -61,6 +65,9 @@ belfry xxl import --dump xxl_job.sql --zone Asia/Shanghai --out jobs/`,
 	addWord(f, &ask.zone, "zone", "", "ZONE", "time zone of the process of the old admin, such as Asia/Shanghai")
 	addChoice(cmd, &ask.overlap, "overlap", "", "what block strategies hold for where a job may run on several executors: each executor, or the job as a whole", "executor", "job")
 	addWord(f, &ask.out, "out", "", "DIRECTORY", "write the jobs there, a file for each group")
+	addParsed(f, &ask.history, "history", "", "", "DAYS", "with --apply, take over the runs that began within so many days, without their logs", parsePositive)
+	addWord(f, &ask.mailServer, "mail-server", "", "HOST:PORT", "make channels that send mail by this server, as alarm_email has it")
+	addWord(f, &ask.mailFrom, "mail-from", "", "ADDRESS", "with --mail-server, the address of the sender")
 	f.BoolVar(&ask.apply, "apply", false, "create and update the jobs on the server")
 	f.BoolVar(&ask.skip, "skip-errors", false, "with --apply or --out, take the other jobs where some cannot be imported")
 	addServer(cmd, &ask.connection)
@@ -76,6 +83,12 @@ func (ask *xxlImportFlags) check() error {
 		return misused("--zone is missing: the time zone of the process of the old admin, such as Asia/Shanghai")
 	case ask.skip && !ask.apply && ask.out == "":
 		return misused("--skip-errors needs --apply or --out")
+	case (ask.mailServer == "") != (ask.mailFrom == ""):
+		return misused("--mail-server and --mail-from belong together")
+	case ask.history > historyDaysMax:
+		return misused("--history: at most %d days are allowed", historyDaysMax)
+	case ask.history > 0 && !ask.apply:
+		return misused("--history needs --apply: files have no runs")
 	case ask.apply && ask.output == asYAML:
 		return misused("-o yaml prints the jobs and --apply sends them: choose one")
 	}
@@ -93,7 +106,7 @@ func importXXL(ctx context.Context, env Env, ask xxlImportFlags) error {
 	if err != nil {
 		return err
 	}
-	plan, err := xxltables.Convert(admin, xxltables.Options{Zone: ask.zone, OneRun: ask.overlap == "job", Now: env.Now()})
+	plan, err := xxltables.Convert(admin, xxltables.Options{Zone: ask.zone, OneRun: ask.overlap == "job", MailServer: ask.mailServer, MailFrom: ask.mailFrom, Now: env.Now()})
 	if err != nil {
 		return failed("%v", err)
 	}
@@ -135,23 +148,29 @@ func readOldAdmin(ctx context.Context, env Env, ask xxlImportFlags) (*xxltables.
 	if err != nil {
 		return nil, misused("--zone: %v", err)
 	}
+	var since time.Time
+	text := ""
+	if ask.history > 0 {
+		since = env.Now().AddDate(0, 0, -ask.history)
+		text = since.In(zone.Location()).Format("2006-01-02 15:04:05")
+	}
 	var tables map[string]*xxltables.Table
 	if ask.dump != "" {
-		tables, err = readDump(env, ask.dump)
+		tables, err = readDump(env, ask.dump, text)
 	} else {
-		tables, err = readDatabase(ctx, env, ask.from)
+		tables, err = readDatabase(ctx, env, ask.from, text)
 	}
 	if err != nil {
 		return nil, err
 	}
-	admin, err := xxltables.Read(tables, zone.Location())
+	admin, err := xxltables.Read(tables, zone.Location(), since)
 	if err != nil {
 		return nil, failed("%v", err)
 	}
 	return admin, nil
 }
 
-func readDump(env Env, file string) (map[string]*xxltables.Table, error) {
+func readDump(env Env, file, since string) (map[string]*xxltables.Table, error) {
 	source := env.Stdin
 	if file != "-" {
 		opened, err := os.Open(env.path(file))
@@ -161,7 +180,7 @@ func readDump(env Env, file string) (map[string]*xxltables.Table, error) {
 		defer opened.Close()
 		source = opened
 	}
-	tables, err := xxltables.ReadDump(source)
+	tables, err := xxltables.ReadDump(source, since)
 	if err != nil {
 		return nil, failed("%s: %v", file, err)
 	}
@@ -177,13 +196,13 @@ func openOldAdmin(ctx context.Context, env Env, from string) (*xxlmysql.DB, erro
 	return db, nil
 }
 
-func readDatabase(ctx context.Context, env Env, from string) (map[string]*xxltables.Table, error) {
+func readDatabase(ctx context.Context, env Env, from, since string) (map[string]*xxltables.Table, error) {
 	db, err := openOldAdmin(ctx, env, from)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = db.Close() }() // it has only read
-	tables, err := db.Tables(ctx)
+	tables, err := db.Tables(ctx, since)
 	if err != nil {
 		return nil, failed("%v", err)
 	}
@@ -264,6 +283,9 @@ func planText(w io.Writer, s style, plan *xxltables.Plan, wrongOnly bool) {
 			for _, n := range g.Notes {
 				note("  ", n.Field, n.Text)
 			}
+			if g.Executors != nil {
+				fmt.Fprintf(w, "  executors %s: %s\n", g.Executors.FullName(), printable(strings.Join(g.Executors.Addresses, ", ")))
+			}
 		}
 		for i := range plan.Jobs {
 			if plan.Jobs[i].Old.Group == g.ID {
@@ -284,6 +306,12 @@ func planText(w io.Writer, s style, plan *xxltables.Plan, wrongOnly bool) {
 		for _, n := range plan.People {
 			fmt.Fprintf(w, "  %s: %s\n", printable(n.Field), n.Text)
 		}
+	}
+	for _, c := range plan.Channels {
+		fmt.Fprintf(w, "channel %s: mail to %s\n", c.FullName(), printable(strings.Join(c.To.Mail.To, ", ")))
+	}
+	if len(plan.Runs) > 0 {
+		fmt.Fprintf(w, "%s of the past\n", counted(len(plan.Runs), "run"))
 	}
 	fmt.Fprintf(w, "Runs get numbers from %d on.\n", plan.FirstNumber)
 }
@@ -307,8 +335,18 @@ func plannedText(w io.Writer, s style, p *xxltables.JobPlan, wrongOnly bool, not
 	}
 }
 
-// planDocuments returns the jobs of a namespace, or of all for "".
+// planDocuments returns the documents of a namespace, or of all for "".
 func planDocuments(plan *xxltables.Plan, namespace string) (list []job.Document) {
+	for i := range plan.Groups {
+		if e := plan.Groups[i].Executors; e != nil && (namespace == "" || e.Namespace == namespace) {
+			list = append(list, job.Document{Kind: job.KindExecutors, Executors: e})
+		}
+	}
+	for _, c := range plan.Channels {
+		if namespace == "" || c.Namespace == namespace {
+			list = append(list, job.Document{Kind: job.KindChannel, Channel: c})
+		}
+	}
 	for i := range plan.Jobs {
 		if j := plan.Jobs[i].Job; j != nil && (namespace == "" || j.Namespace == namespace) {
 			list = append(list, job.Document{Kind: job.KindJob, Job: j})
@@ -335,7 +373,7 @@ func writePlan(env Env, dir string, plan *xxltables.Plan) error {
 		if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
 			return failed("write the jobs: %v", err)
 		}
-		env.tell("%s has %s\n", path, counted(len(documents), "job"))
+		env.tell("%s has %s\n", path, counted(len(documents), "document"))
 	}
 	return nil
 }
@@ -381,14 +419,46 @@ func applyPlan(ctx context.Context, env Env, ask xxlImportFlags, plan *xxltables
 		return err
 	}
 	warn(env, applied)
-	changed := map[client.ChangeResult]int{}
+	changed, jobs := map[client.ChangeResult]int{}, 0
 	for _, r := range applied.Results {
 		if created[r.Name] {
 			r.Result = client.Created // with code that it had before, it has changed since
 		}
-		changed[r.Result]++
+		if r.Kind == job.KindJob {
+			jobs++
+			changed[r.Result]++
+		}
 	}
-	env.tell("%s: %d created, %d changed, %d as they were\n", counted(len(applied.Results), "job"), changed[client.Created], changed[client.Changed], changed[client.Unchanged])
+	if err := sendRuns(ctx, env, server, plan); err != nil {
+		return err
+	}
+	env.tell("%s: %d created, %d changed, %d as they were\n", counted(jobs, "job"), changed[client.Created], changed[client.Changed], changed[client.Unchanged])
+	return nil
+}
+
+// historyDaysMax bounds the days of --history: what is older is of no use for statistics.
+const historyDaysMax = 3650
+
+// sendRuns sends the runs of the past. One that is there already stays as it is.
+func sendRuns(ctx context.Context, env Env, server *remote, plan *xxltables.Plan) error {
+	taken := 0
+	for part := range slices.Chunk(plan.Runs, client.PastRunsMax) {
+		request := client.PastRuns{}
+		for _, r := range part {
+			request.Items = append(request.Items, client.PastRun{
+				Number: r.Old.ID, Job: r.Job, ByHand: r.ByHand, Executor: r.Old.Executor, Started: r.Old.Started, Ended: r.Old.Ended,
+				Outcome: r.Outcome, Reason: r.Reason,
+			})
+		}
+		answer, err := server.AddPastRuns(ctx, request)
+		if err != nil {
+			return server.refused(err)
+		}
+		taken += answer.Taken
+	}
+	if len(plan.Runs) > 0 {
+		env.tell("%s of the past taken over\n", counted(taken, "run"))
+	}
 	return nil
 }
 

@@ -112,11 +112,11 @@ func changeGroup(ctx context.Context, env Env, ask changeFlags, change func(cont
 
 // read finds the jobs of the group in both admins.
 func (c *changeOver) read(ctx context.Context) error {
-	tables, err := c.db.Tables(ctx)
+	tables, err := c.db.Tables(ctx, "")
 	if err != nil {
 		return err
 	}
-	admin, err := xxltables.Read(tables, time.UTC)
+	admin, err := xxltables.Read(tables, time.UTC, time.Time{})
 	if err != nil {
 		return err
 	}

@@ -103,6 +103,7 @@ var access = map[string]need{
 	"GET /api/v1/nodes":               {right: service.Read},
 	"GET /api/v1/server":              {right: service.Read},
 	"GET /api/v1/xxl/executors":       {right: service.Read},
+	"POST /api/v1/xxl/runs":           {right: service.Administer, body: documentBody},
 	"POST /api/v1/xxl/numbers":        {right: service.Administer, body: smallBody},
 	"POST /api/v1/nodes/{id}/drain":   {right: service.Administer, body: smallBody},
 	"POST /api/v1/nodes/{id}/undrain": {right: service.Administer},

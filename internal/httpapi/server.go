@@ -16,6 +16,7 @@ func (a *api) serverRoutes() {
 	register(a, http.MethodPost, "/nodes/{id}/drain", "drain-node", "Stop a node from accepting runs", a.drainNode)
 	register(a, http.MethodPost, "/nodes/{id}/undrain", "undrain-node", "Let a node accept runs again", a.undrainNode)
 	register(a, http.MethodGet, "/xxl/executors", "list-executors", "List the executors of XXL-JOB that are registered", a.listExecutors)
+	register(a, http.MethodPost, "/xxl/runs", "add-past-runs", "Add runs of an xxl-job-admin to the history", a.addPastRuns)
 	register(a, http.MethodPost, "/xxl/numbers", "raise-numbers", "Let the numbers of runs at executors begin higher", a.raiseNumbers)
 	register(a, http.MethodGet, "/attention", "list-attention", "List what a person should look at, the worst first", a.listAttention)
 	register(a, http.MethodGet, "/audit", "list-audit", "List changes, the latest first", a.listAudit)
@@ -47,6 +48,12 @@ type raiseNumbersInput struct{ Body client.NumberRequest }
 
 func (a *api) raiseNumbers(ctx context.Context, in *raiseNumbersInput) (*answer[client.Number], error) {
 	return answered(a.Service.Executors.Raise(ctx, caller(ctx), in.Body))
+}
+
+type pastRunsInput struct{ Body client.PastRuns }
+
+func (a *api) addPastRuns(ctx context.Context, in *pastRunsInput) (*answer[client.PastRunsTaken], error) {
+	return answered(a.Service.Executors.AddPastRuns(ctx, caller(ctx), in.Body))
 }
 
 // NodeInput names a node in a path.

@@ -312,6 +312,11 @@ func examples(t testing.TB, o *operation) []string {
 		return []string{``, `{"data": {"rows": 3}}`}
 	case "drain-node":
 		return []string{``, `{"reason": "a new disk"}`}
+	case "add-past-runs":
+		return []string{
+			`{"items": []}`,
+			`{"items": [{"number": 7, "job": "default/nightly", "by_hand": true, "executor": "http://10.0.0.5:9999", "started": "2026-11-01T00:00:00Z", "ended": "2026-11-01T00:00:05Z", "outcome": "failed", "reason": "no rows"}]}`,
+		}
 	case "raise-numbers":
 		return []string{`{"from": 1000001}`}
 	case "pause-job":

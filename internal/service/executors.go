@@ -1,18 +1,32 @@
 package service
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
-// Executors shows the executors of XXL-JOB.
-type Executors struct{ store runStore }
+// Executors shows the executors of XXL-JOB, and takes over what their old admin kept.
+type Executors struct {
+	jobs  *Jobs
+	store interface {
+		runStore
+		pastStore
+	}
+}
+
+// pastStore is the part of a store that takes records which were made elsewhere.
+type pastStore interface {
+	Append(ctx context.Context, records []store.Record) error
+}
 
 // countedMax bounds the runs that are counted at executors: each is asked for.
 const countedMax = store.MaxBatch
@@ -88,6 +102,59 @@ func (s *Executors) Raise(ctx context.Context, who Caller, r client.NumberReques
 	}
 	first, err := s.store.Numbers(ctx, 1, r.From)
 	return client.Number{First: first}, err
+}
+
+// AddPastRuns adds runs of an xxl-job-admin to the history. One that is there already stays as
+// it is: its id is made of its job, number and time.
+func (s *Executors) AddPastRuns(ctx context.Context, who Caller, said client.PastRuns) (client.PastRunsTaken, error) {
+	if err := who.May(Administer); err != nil {
+		return client.PastRunsTaken{}, err
+	}
+	jobs := map[string]*store.Job{}
+	records := make([]store.Record, len(said.Items))
+	for i := range said.Items {
+		item := &said.Items[i]
+		at := fmt.Sprintf("/items/%d/", i)
+		wrong := func(field, detail string) (client.PastRunsTaken, error) {
+			return client.PastRunsTaken{}, Wrong(client.FieldError{Pointer: at + field, Path: fmt.Sprintf("items[%d].%s", i, field), Detail: detail})
+		}
+		namespace, name, isFull := strings.Cut(item.Job, "/")
+		switch {
+		case !isFull:
+			return wrong("job", "is not namespace/name")
+		case item.Started.IsZero() || item.Started.UnixMilli() <= 0:
+			return wrong("started", "is before 1970")
+		case item.Ended.Before(item.Started):
+			return wrong("ended", "is before started")
+		}
+		if jobs[item.Job] == nil {
+			j, err := s.jobs.find(ctx, who, Administer, Name{namespace, name})
+			if err != nil {
+				return client.PastRunsTaken{}, err
+			}
+			jobs[item.Job] = j
+		}
+		j := jobs[item.Job].Definition
+		sum := sha256.Sum256(fmt.Appendf(nil, "xxl %s %d", j.UID, item.Number))
+		id, err := job.NewID(item.Started, bytes.NewReader(sum[:]))
+		if err != nil {
+			return client.PastRunsTaken{}, err
+		}
+		r := &records[i]
+		r.Run = job.Run{
+			ID: id, JobUID: j.UID, Namespace: j.Namespace, Name: j.Name, Kind: job.RunScheduled, Key: item.Started.UTC().Format(time.RFC3339Nano),
+			Epoch: j.Epoch, State: job.StateDone, Scheduled: item.Started, Due: item.Started, Attempt: 1, Node: item.Executor, Outcome: item.Outcome, Reason: item.Reason,
+		}
+		if item.ByHand {
+			r.Run.Kind, r.Run.Key = job.RunByHand, id.String()
+		}
+		r.Attempt = job.Attempt{Run: id, Number: 1, Node: item.Executor, Started: item.Started, Ended: item.Ended, Outcome: item.Outcome, Reason: item.Reason}
+		r.Final = true
+	}
+	if len(records) == 0 {
+		return client.PastRunsTaken{}, nil
+	}
+	return client.PastRunsTaken{Taken: len(records)}, s.store.Append(ctx, records)
 }
 
 // executorsNamed bounds how many executors a mistake names.

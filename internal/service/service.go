@@ -43,6 +43,7 @@ type Store interface {
 	Asked(ctx context.Context, list []store.Answer) error
 	Finish(ctx context.Context, session job.ID, results []store.Result) ([]store.FinishOutcome, error)
 	workerStore
+	pastStore
 }
 
 // Planner is the part of the node that plans.
@@ -173,7 +174,7 @@ func New(c Config) (*Service, error) {
 		Events:        &Events{hub: c.Events, store: c.Store, places: streams},
 		Nodes:         nodes,
 		Listed:        listedExecutors(s, rules, c.Store),
-		Executors:     &Executors{store: c.Store},
+		Executors:     &Executors{jobs: jobs, store: c.Store},
 		Audit:         &Audit{shared: s, store: c.Store},
 		Access:        &Access{store: c.Store, tokens: c.Tokens, sharedUser: c.SharedUser},
 		Reports:       &Reports{shared: s, jobs: jobs, store: c.Store, tokens: c.Tokens},

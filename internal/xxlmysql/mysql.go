@@ -97,8 +97,9 @@ func parse(address string) (*mysql.Config, error) {
 // Close closes the connections.
 func (d *DB) Close() error { return d.pool.Close() }
 
-// Tables reads the tables as they are at one moment. Of the log it has the highest number alone.
-func (d *DB) Tables(ctx context.Context) (map[string]*xxltables.Table, error) {
+// Tables reads the tables as they are at one moment. Of the log it has the rows since a moment,
+// as the log writes it, and else the highest number alone.
+func (d *DB) Tables(ctx context.Context, since string) (map[string]*xxltables.Table, error) {
 	tx, err := d.pool.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
 		return nil, err
@@ -110,15 +111,31 @@ func (d *DB) Tables(ctx context.Context) (map[string]*xxltables.Table, error) {
 		if name == xxltables.LogTable {
 			query = "select max(id) as id from " + name
 		}
-		if tables[name], err = read(ctx, tx, query); err != nil {
+		if tables[name], err = read(ctx, tx, rowsMax, query); err != nil {
 			return nil, fmt.Errorf("read the table %s: %w", name, err)
 		}
+		if name != xxltables.LogTable {
+			continue
+		}
+		log := tables[name]
+		log.Highest, log.Rows = log.Rows[0][0].Text, nil // max has a row always, if only of null
+		if since == "" {
+			continue
+		}
+		recent, err := read(ctx, tx, xxltables.RunsMax, "select "+logColumns+" from "+name+" where trigger_time >= ? order by id", since)
+		if err != nil {
+			return nil, fmt.Errorf("read the table %s: %w; fewer days are shorter", name, err)
+		}
+		log.Columns, log.Rows = recent.Columns, recent.Rows
 	}
 	return tables, nil
 }
 
-func read(ctx context.Context, tx *sql.Tx, query string) (*xxltables.Table, error) {
-	rows, err := tx.QueryContext(ctx, query)
+// logColumns are those of a run of the past. The words of the old admin are pages of HTML.
+const logColumns = "id, job_id, executor_address, executor_param, trigger_time, trigger_code, left(trigger_msg, 2000) as trigger_msg, handle_time, handle_code, left(handle_msg, 2000) as handle_msg"
+
+func read(ctx context.Context, tx *sql.Tx, most int, query string, args ...any) (*xxltables.Table, error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -132,8 +149,8 @@ func read(ctx context.Context, tx *sql.Tx, query string) (*xxltables.Table, erro
 		into[i] = &values[i]
 	}
 	for rows.Next() {
-		if len(t.Rows) == rowsMax {
-			return nil, fmt.Errorf("it has more than %d rows", rowsMax)
+		if len(t.Rows) == most {
+			return nil, fmt.Errorf("it has more than %d rows", most)
 		}
 		if err := rows.Scan(into...); err != nil {
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +21,9 @@ type Options struct {
 	// OneRun lets every job have one run at a time on all executors together. Without it a job
 	// that may run on several machines at once today may do so in Belfry.
 	OneRun bool
-	Now    time.Time
+	// MailServer and MailFrom make channels of alarm mail; "" makes none.
+	MailServer, MailFrom string
+	Now                  time.Time
 }
 
 // The labels of imported jobs.
@@ -53,6 +56,10 @@ type Plan struct {
 	Jobs   []JobPlan
 	// People says what is to be done by hand for each user.
 	People []Note
+	// Channels send mail for jobs with an alarm mail.
+	Channels []*job.Channel
+	// Runs are those of the past for the history.
+	Runs []RunPlan
 	// FirstNumber is the least number that a run in Belfry may have.
 	FirstNumber int64
 }
@@ -61,6 +68,8 @@ type Plan struct {
 type GroupPlan struct {
 	Group
 	Namespace string
+	// Executors are those whose addresses are typed in; nil if they register.
+	Executors *job.Executors
 	Notes     []Note
 }
 
@@ -82,6 +91,15 @@ type JobPlan struct {
 
 // Starts reports whether the job is to be active after the change.
 func (p *JobPlan) Starts() bool { return p.Job != nil && p.Job.Labels[StatusLabel] != StatusStopped }
+
+// RunPlan is a run of the past.
+type RunPlan struct {
+	Old     *Run
+	Job     string // its full name
+	Outcome job.Outcome
+	Reason  string
+	ByHand  bool
+}
 
 // Note is what a person should know: about a field of the old admin, or about a user.
 type Note struct {
@@ -106,6 +124,8 @@ func Convert(a *Admin, o Options) (*Plan, error) {
 	for i := range c.plan.Jobs {
 		c.check(&c.plan.Jobs[i])
 	}
+	c.addChannels()
+	c.addRuns(a.Runs)
 	c.addPeople(a.Users)
 	return c.plan, nil
 }
@@ -129,14 +149,110 @@ func (c *converter) addGroups(groups []Group) {
 			p.Notes = append(p.Notes, Note{"app_name", "another group has the same name in lower case, so the namespace ends in the number of the group"})
 		}
 		taken[p.Namespace] = true
-		if g.IsFixed {
-			p.Notes = append(p.Notes, Note{"address_list", "addresses are typed in, and executors of Belfry register: set xxl.job.admin.addresses of " +
-				cmp.Or(strings.Join(g.Addresses, ", "), "its executors")})
-		}
+		c.addExecutors(p)
 		if g.HasToken {
-			p.Notes = append(p.Notes, Note{"access_token", "the group has a token of its own: the executors of Belfry share those of xxl.tokens"})
+			p.Notes = append(p.Notes, Note{"access_token", "the group has a token of its own, which is not taken over: belfry secret set " + secretName(p.Namespace) +
+				" -n " + p.Namespace + " keeps it, and token: " + secretName(p.Namespace) + " in a document of kind executors uses it"})
 		}
 		c.groups[g.ID] = p
+	}
+}
+
+// addExecutors makes a document of addresses that are typed in.
+func (c *converter) addExecutors(p *GroupPlan) {
+	if !p.IsFixed {
+		return
+	}
+	e := &job.Executors{Namespace: p.Namespace, Name: p.Namespace, Group: p.AppName, Title: p.Title}
+	for _, address := range p.Addresses {
+		if !strings.Contains(address, "://") {
+			address = "http://" + address // as the old admin reads it
+		}
+		if address = strings.TrimRight(address, "/"); !slices.Contains(e.Addresses, address) {
+			e.Addresses = append(e.Addresses, address)
+		}
+	}
+	if len(e.Addresses) == 0 {
+		p.Notes = append(p.Notes, Note{"address_list", "has no address: executors must register"})
+		return
+	}
+	if err := (job.Document{Kind: job.KindExecutors, Executors: e}).Validate(); err != nil {
+		p.Notes = append(p.Notes, Note{"address_list", "is not taken over: " + err.Error()})
+		return
+	}
+	p.Executors = e
+}
+
+// secretName returns a name for the secret of a namespace.
+func secretName(namespace string) string {
+	return strings.NewReplacer("-", "_", ".", "_").Replace(namespace) + "_token"
+}
+
+// addChannels makes a channel in each namespace for each list of addresses that is told of
+// failures.
+func (c *converter) addChannels() {
+	made := map[string]*job.Channel{}
+	for i := range c.plan.Jobs {
+		p := &c.plan.Jobs[i]
+		if p.Job == nil || p.Job.Labels[AlarmLabel] == "" {
+			continue
+		}
+		to := p.Job.Labels[AlarmLabel]
+		if c.options.MailServer == "" {
+			p.note("alarm_email", "is kept as the label "+AlarmLabel+": --mail-server and --mail-from make channels that send mail for it")
+			continue
+		}
+		key := p.Job.Namespace + " " + to
+		if made[key] != nil {
+			continue
+		}
+		name := "alarm-" + slug(strings.Join(split(to), "-"))
+		for n := 2; slices.ContainsFunc(c.plan.Channels, func(other *job.Channel) bool { return other.Namespace == p.Job.Namespace && other.Name == name }); n++ {
+			name = fmt.Sprintf("alarm-%s-%d", slug(strings.Join(split(to), "-")), n)
+		}
+		channel := &job.Channel{
+			Namespace: p.Job.Namespace, Name: name, Description: "Mail of failures, as alarm_email of XXL-JOB sent it.",
+			To:    job.Service{Mail: &job.MailService{Server: c.options.MailServer, From: c.options.MailFrom, To: split(to)}},
+			Rules: []job.ChannelRule{{Events: []job.Notice{job.NoticeFailed}, Labels: map[string]string{AlarmLabel: to}}},
+			Zone:  c.options.Zone,
+		}
+		if err := (job.Document{Kind: job.KindChannel, Channel: channel}).Validate(); err != nil {
+			p.note("alarm_email", "makes no channel: %v", err)
+			continue
+		}
+		made[key] = channel
+		c.plan.Channels = append(c.plan.Channels, channel)
+	}
+}
+
+// reasonMax bounds the reason of a run of the past: the old admin writes pages of HTML.
+const reasonMax = 1000
+
+var tags = regexp.MustCompile(`<[^>]*>`)
+
+// addRuns takes over runs of jobs that are imported.
+func (c *converter) addRuns(runs []Run) {
+	for i := range runs {
+		old := &runs[i]
+		p := c.jobs[old.Job]
+		if p == nil || p.Job == nil {
+			continue
+		}
+		r := RunPlan{Old: old, Job: p.Job.FullName(), Outcome: job.OutcomeFailed, Reason: old.HandleMessage}
+		r.ByHand = strings.Contains(old.TriggerMessage, "手动触发") || strings.Contains(old.TriggerMessage, "Manual trigger")
+		switch {
+		case old.HandleCode == 0:
+			r.Reason = "it was not sent: " + old.TriggerMessage
+		case old.HandleCode == codeOK:
+			r.Outcome, r.Reason = job.OutcomeSucceeded, ""
+		case old.HandleCode == 502:
+			r.Outcome = job.OutcomeTimedOut
+		}
+		r.Reason = strings.Join(strings.Fields(tags.ReplaceAllString(strings.ReplaceAll(r.Reason, "\x00", ""), " ")), " ")
+		if len(r.Reason) > reasonMax {
+			r.Reason = strings.ToValidUTF8(r.Reason[:reasonMax], "") + " […]"
+		}
+		c.plan.Runs = append(c.plan.Runs, r)
 	}
 }
 
@@ -182,9 +298,6 @@ func (c *converter) convert(old *Job) JobPlan {
 	p.Job = j
 	p.label(AuthorLabel, old.Author)
 	p.label(AlarmLabel, old.AlarmEmail)
-	if old.AlarmEmail != "" {
-		p.note("alarm_email", "is kept as the label "+AlarmLabel+": a document of kind channel with mail sends notifications for jobs with it")
-	}
 	if isGlue {
 		c.glue(&p)
 	} else if old.Handler == "" {

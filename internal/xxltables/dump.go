@@ -15,12 +15,15 @@ const (
 	statementMax = 64 << 20
 	// rowsMax bounds the rows of a table, the log aside, of which one is kept.
 	rowsMax = 1_000_000
+	// RunsMax bounds the runs of the past that are read: all of them are in memory.
+	RunsMax = 200_000
 )
 
 // ReadDump reads the tables of XXL-JOB from a file that mysqldump, mariadb-dump or a tool like
-// them has written. It needs no server. Statements about other tables are skipped.
-func ReadDump(from io.Reader) (map[string]*Table, error) {
-	d := &dump{in: bufio.NewReaderSize(from, 1<<20), line: 1, tables: map[string]*Table{}}
+// them has written. It needs no server. Statements about other tables are skipped. Of the log it
+// has the highest number, and the rows since a moment, as the log writes it; "" is for none.
+func ReadDump(from io.Reader, since string) (map[string]*Table, error) {
+	d := &dump{since: since, in: bufio.NewReaderSize(from, 1<<20), line: 1, tables: map[string]*Table{}}
 	for {
 		word, err := d.next()
 		switch {
@@ -52,6 +55,7 @@ type dump struct {
 	in     *bufio.Reader
 	line   int
 	tables map[string]*Table
+	since  string
 	// isOther is set in statements that are skipped: the last may lack its end.
 	isOther bool
 }
@@ -107,6 +111,9 @@ func (d *dump) name() (string, error) {
 		return "", fmt.Errorf("%q stands where a name is expected", t.text)
 	}
 	if _, after, found := strings.Cut(t.text, "."); found && t.kind == wordToken {
+		if after == "" { // a quoted name follows
+			return d.name()
+		}
 		return after, nil
 	}
 	if ahead, err := d.in.Peek(1); err == nil && ahead[0] == '.' {
@@ -255,15 +262,15 @@ func (d *dump) rows(name string, table *Table, columns []string) error {
 			if len(row) != len(columns) {
 				return fmt.Errorf("a row of %s has %d values for %d columns", name, len(row), len(columns))
 			}
-			if err := table.add(name, places, row); err != nil {
+			if err := table.add(name, d.since, places, row); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// add adds a row. Of the log only the latest is kept.
-func (t *Table) add(name string, places []int, row []Value) error {
+// add adds a row. Of the log only those since a moment are kept, and the highest number.
+func (t *Table) add(name, since string, places []int, row []Value) error {
 	whole := make([]Value, len(t.Columns))
 	for i := range whole {
 		whole[i].Null = true
@@ -272,11 +279,20 @@ func (t *Table) add(name string, places []int, row []Value) error {
 		whole[at] = row[i]
 	}
 	if name == LogTable {
-		id := slices.IndexFunc(t.Columns, func(c string) bool { return strings.EqualFold(c, "id") })
-		if id >= 0 && len(t.Rows) > 0 && !isHigher(whole[id].Text, t.Rows[0][id].Text) {
+		column := func(name string) int {
+			return slices.IndexFunc(t.Columns, func(c string) bool { return strings.EqualFold(c, name) })
+		}
+		if id := column("id"); id >= 0 && isHigher(whole[id].Text, t.Highest) {
+			t.Highest = whole[id].Text
+		}
+		begun := column("trigger_time")
+		if since == "" || begun < 0 || whole[begun].Text < since {
 			return nil
 		}
-		t.Rows = [][]Value{whole}
+		if len(t.Rows) >= RunsMax {
+			return fmt.Errorf("the table %s has more than %d rows since %s: take fewer days", name, RunsMax, since)
+		}
+		t.Rows = append(t.Rows, whole)
 		return nil
 	}
 	if len(t.Rows) >= rowsMax {

@@ -62,7 +62,7 @@ func oldAdmin(t *testing.T, statements string) (address string, db *sql.DB) {
 
 func converted(t *testing.T, tables map[string]*xxltables.Table) *xxltables.Plan {
 	t.Helper()
-	admin, err := xxltables.Read(tables, zone(t))
+	admin, err := xxltables.Read(tables, zone(t), time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestADatabaseAndItsDumpMakeTheSameJobs(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer db.Close()
-			tables, err := db.Tables(t.Context())
+			tables, err := db.Tables(t.Context(), "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,7 +101,7 @@ func TestADatabaseAndItsDumpMakeTheSameJobs(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				read, err := xxltables.ReadDump(bytes.NewReader(dump))
+				read, err := xxltables.ReadDump(bytes.NewReader(dump), logSince)
 				if err != nil {
 					t.Fatal(err)
 				}

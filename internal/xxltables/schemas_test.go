@@ -57,7 +57,7 @@ func (s schema) tables() string {
 		"executor_block_strategy varchar(50) DEFAULT NULL", "executor_timeout int(11) NOT NULL DEFAULT '0'", "executor_fail_retry_count int(11) NOT NULL DEFAULT '0'",
 		"glue_type varchar(50) NOT NULL", "glue_source mediumtext", "glue_remark varchar(128) DEFAULT NULL", "glue_updatetime datetime DEFAULT NULL",
 		"child_jobid varchar(255) DEFAULT NULL", "trigger_status tinyint(4) NOT NULL DEFAULT '0'", "trigger_last_time bigint(13) NOT NULL DEFAULT '0'", "trigger_next_time bigint(13) NOT NULL DEFAULT '0'")
-	table("xxl_job_log", "id bigint(20) NOT NULL AUTO_INCREMENT", "job_group int(11) NOT NULL", "job_id int(11) NOT NULL", "trigger_time datetime DEFAULT NULL", "trigger_msg text", "handle_code int(11) NOT NULL")
+	table("xxl_job_log", "id bigint(20) NOT NULL AUTO_INCREMENT", "job_group int(11) NOT NULL", "job_id int(11) NOT NULL", "executor_address varchar(255) DEFAULT NULL", "executor_param varchar(512) DEFAULT NULL", "trigger_time datetime DEFAULT NULL", "trigger_code int(11) NOT NULL DEFAULT '200'", "trigger_msg text", "handle_time datetime DEFAULT NULL", "handle_code int(11) NOT NULL", "handle_msg text")
 	table("xxl_job_logglue", "id int(11) NOT NULL AUTO_INCREMENT", "job_id int(11) NOT NULL", "glue_type varchar(50) DEFAULT NULL", "glue_source mediumtext", "glue_remark varchar(128) NOT NULL", "add_time datetime DEFAULT NULL", "update_time datetime DEFAULT NULL")
 	table("xxl_job_registry", "id int(11) NOT NULL AUTO_INCREMENT", "registry_key varchar(255) NOT NULL")
 	table("xxl_job_group", "id int(11) NOT NULL AUTO_INCREMENT", "app_name varchar(64) NOT NULL", s.groupTitle+" varchar(64) NOT NULL", "address_type tinyint(4) NOT NULL DEFAULT '0'", "address_list text", when(s.hasGroupTokens, "access_token varchar(255) DEFAULT NULL"))
@@ -113,7 +113,14 @@ func (s schema) rows() string {
 	insert("xxl_job_logglue", versions, "11", "5", "'GLUE_SHELL'", "'df'", "'first; \\'quoted\\''", "'2026-05-01 10:00:00'")
 	insert("xxl_job_logglue", versions, "13", "5", "'GLUE_SHELL'", "'df -h'", "'now'", "'2026-05-04 12:30:15'")
 	insert("xxl_job_logglue", versions, "12", "5", "'GLUE_SHELL'", "'df -k'", "'second'", "'2026-05-02 10:00:00'")
-	b.WriteString("INSERT INTO xxl_job_log (id, job_group, job_id, handle_code, trigger_msg) VALUES (41,1,1,200,'<br>it''s'),(123456,1,1,500,NULL),(9,1,1,200,'');\n")
+	b.WriteString("INSERT INTO xxl_job_log (id, job_group, job_id, handle_code, trigger_msg) VALUES (41,1,1,200,'<br>it''s'),(123456,1,1,500,NULL),(9,1,1,200,'');\n" +
+		"INSERT INTO xxl_job_log (id, job_group, job_id, executor_address, trigger_time, trigger_code, trigger_msg, handle_time, handle_code, handle_msg) VALUES " +
+		"(49,1,1,'http://10.0.0.1:9999/','2026-11-22 23:59:59',200,'too old','2026-11-23 00:00:01',200,'')," +
+		"(50,1,1,'http://10.0.0.1:9999/','2026-11-23 10:00:00',200,'任务触发类型：手动触发<br>调度机器：1','2026-11-23 10:00:05',200,'ok')," +
+		"(51,1,1,NULL,'2026-11-23 10:05:00',500,'任务触发类型：Cron触发<br>no executor',NULL,0,NULL)," +
+		"(52,1,1,'http://10.0.0.1:9999/','2026-11-23 10:10:00',200,'','2026-11-23 10:11:00',502,'job<br>timeout')," +
+		"(53,1,1,'http://10.0.0.1:9999/','2026-11-23 10:15:00',200,'still runs',NULL,0,NULL)," +
+		"(54,1,99,'http://10.0.0.1:9999/','2026-11-23 10:20:00',200,'no such job','2026-11-23 10:11:00',200,'');\n")
 	user := []string{"id", "username", "password", "role", "permission"}
 	insert("xxl_job_user", user, "1", "'admin'", "'e10a'", "1", "NULL")
 	insert("xxl_job_user", user, "2", "'li'", "'e10b'", "0", "'1,2'")

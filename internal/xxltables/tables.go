@@ -3,6 +3,7 @@
 package xxltables
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -27,6 +28,8 @@ func Names() []string { return []string{GroupTable, JobTable, GlueTable, UserTab
 type Table struct {
 	Columns []string
 	Rows    [][]Value
+	// Highest is the highest id of the log, whatever rows of it are there.
+	Highest string
 }
 
 // Value is one of a row, as text.
@@ -42,6 +45,8 @@ type Admin struct {
 	Users  []User
 	// LastLog is the highest number of a run, 0 for none.
 	LastLog int64
+	// Runs are those that have ended, if they were asked for.
+	Runs []Run
 }
 
 // Group is a group of executors.
@@ -81,6 +86,15 @@ type User struct {
 	Name    string
 	IsAdmin bool
 	Groups  []int64 // those with rights, for users who are no admins
+}
+
+// Run is a run of the old admin that has ended.
+type Run struct {
+	ID, Job                       int64
+	Executor, Param               string
+	Started, Ended                time.Time
+	TriggerCode, HandleCode       int64
+	TriggerMessage, HandleMessage string
 }
 
 // reader reads the rows of a table.
@@ -163,8 +177,9 @@ func each(tables map[string]*Table, name string, zone *time.Location, needed []s
 	return nil
 }
 
-// Read reads what an admin has from its tables, by name. The zone is that of its process.
-func Read(tables map[string]*Table, zone *time.Location) (*Admin, error) {
+// Read reads what an admin has from its tables, by name. The zone is that of its process. Of the
+// log it reads what has begun since a moment, nothing for the zero time.
+func Read(tables map[string]*Table, zone *time.Location, since time.Time) (*Admin, error) {
 	a := &Admin{}
 	err := each(tables, GroupTable, zone, []string{"id", "app_name", "address_type"}, func(r *reader) {
 		g := Group{
@@ -199,10 +214,15 @@ func Read(tables map[string]*Table, zone *time.Location) (*Admin, error) {
 			return nil, err
 		}
 	}
-	if tables[LogTable] != nil {
-		err := each(tables, LogTable, zone, []string{"id"}, func(r *reader) { a.LastLog = max(a.LastLog, r.number("id")) })
+	if log := tables[LogTable]; log != nil {
+		err := each(tables, LogTable, zone, []string{"id"}, func(r *reader) { a.readRun(r, since) })
 		if err != nil {
 			return nil, err
+		}
+		if log.Highest != "" {
+			if a.LastLog, err = strconv.ParseInt(log.Highest, 10, 64); err != nil {
+				return nil, fmt.Errorf("table %s: column id: %q is not a number", LogTable, log.Highest)
+			}
 		}
 	}
 	a.sort()
@@ -256,10 +276,34 @@ func (a *Admin) readVersions(tables map[string]*Table, zone *time.Location) erro
 	return err
 }
 
+// readRun reads a row of the log.
+func (a *Admin) readRun(r *reader, since time.Time) {
+	if since.IsZero() || r.text("trigger_time") == "" {
+		return
+	}
+	one := Run{
+		ID: r.number("id"), Job: r.number("job_id"), Executor: strings.TrimRight(r.text("executor_address"), "/"), Param: r.text("executor_param"),
+		Started: r.moment("trigger_time"), Ended: r.moment("handle_time"), TriggerCode: r.number("trigger_code"), HandleCode: r.number("handle_code"),
+		TriggerMessage: r.text("trigger_msg"), HandleMessage: r.text("handle_msg"),
+	}
+	isOver := one.HandleCode != 0 || one.TriggerCode != 0 && one.TriggerCode != codeOK
+	if !isOver || one.Started.Before(since) {
+		return
+	}
+	if one.Ended.Before(one.Started) {
+		one.Ended = one.Started // it did not begin
+	}
+	a.Runs = append(a.Runs, one)
+}
+
+// codeOK is the code of what was sent, and of what has succeeded.
+const codeOK = 200
+
 // sort puts everything in the order of its numbers.
 func (a *Admin) sort() {
 	slices.SortFunc(a.Groups, func(x, y Group) int { return int(x.ID - y.ID) })
 	slices.SortFunc(a.Jobs, func(x, y Job) int { return int(x.ID - y.ID) })
+	slices.SortFunc(a.Runs, func(x, y Run) int { return cmp.Compare(x.ID, y.ID) })
 	slices.SortFunc(a.Users, func(x, y User) int { return strings.Compare(x.Name, y.Name) })
 }
 

@@ -1,6 +1,7 @@
 package xxltables_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,8 @@ import (
 	"github.com/belfry-cron/belfry/internal/xxltables"
 	"github.com/belfry-cron/belfry/job"
 )
+
+const logSince = ""
 
 var now = time.Date(2026, 11, 24, 8, 0, 0, 0, time.UTC)
 
@@ -24,11 +27,11 @@ func zone(t testing.TB) *time.Location {
 
 func planOf(t *testing.T, dump string, o xxltables.Options) *xxltables.Plan {
 	t.Helper()
-	tables, err := xxltables.ReadDump(strings.NewReader(dump))
+	tables, err := xxltables.ReadDump(strings.NewReader(dump), logSince)
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin, err := xxltables.Read(tables, zone(t))
+	admin, err := xxltables.Read(tables, zone(t), time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,6 +168,51 @@ func TestOneRunForAllExecutors(t *testing.T) {
 	}
 }
 
+func TestGroupsWithTypedAddressesMailAndRunsOfThePastAreTakenOver(t *testing.T) {
+	for _, s := range schemas {
+		t.Run(s.name, func(t *testing.T) {
+			since := time.Date(2026, 11, 23, 0, 0, 0, 0, zone(t))
+			tables, err := xxltables.ReadDump(strings.NewReader(s.tables()+s.rows()), since.Format("2006-01-02 15:04:05"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			admin, err := xxltables.Read(tables, zone(t), since)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan, err := xxltables.Convert(admin, xxltables.Options{Zone: "Asia/Shanghai", MailServer: "mail.example.org:587", MailFrom: "belfry@example.org", Now: now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var typed []string
+			for _, g := range plan.Groups {
+				if g.Executors != nil {
+					typed = append(typed, g.Executors.FullName()+" "+g.Executors.Group+" "+g.Executors.Title+" "+strings.Join(g.Executors.Addresses, ","))
+				}
+			}
+			if want := "fixed_group/fixed_group Fixed_Group 固定 http://10.0.0.5:9999"; strings.Join(typed, ";") != want {
+				t.Errorf("typed in are %q, want %q", typed, want)
+			}
+			if len(plan.Channels) != 3 || plan.Channels[0].FullName() != "order-service/alarm-ops-example.org-li-example.org" ||
+				strings.Join(plan.Channels[0].To.Mail.To, " ") != "ops@example.org li@example.org" || plan.Channels[0].Rules[0].Labels["alarm-email"] != byID(t, plan, 1).Job.Labels["alarm-email"] {
+				t.Errorf("the channels are %+v", plan.Channels)
+			}
+			var runs []string
+			for _, r := range plan.Runs {
+				runs = append(runs, fmt.Sprintf("%d %s %s %q hand=%v %v %s", r.Old.ID, r.Job, r.Outcome, r.Reason, r.ByHand, r.Old.Ended.Sub(r.Old.Started), r.Old.Executor))
+			}
+			if got, want := strings.Join(runs, "\n"), `50 order-service/ordersync-1 succeeded "" hand=true 5s http://10.0.0.1:9999
+51 order-service/ordersync-1 failed "it was not sent: 任务触发类型：Cron触发 no executor" hand=false 0s `+`
+52 order-service/ordersync-1 timed_out "job timeout" hand=false 1m0s http://10.0.0.1:9999`; got != want {
+				t.Errorf("runs of the past:\n%s\nwant\n%s", got, want)
+			}
+			if plan.FirstNumber != 1_123_456 {
+				t.Errorf("the first number is %d", plan.FirstNumber)
+			}
+		})
+	}
+}
+
 func TestDumpsOfOtherToolsAreRead(t *testing.T) {
 	s := schemas[1]
 	for name, dump := range map[string]string{
@@ -190,15 +238,15 @@ func TestBrokenDumpsAreRefused(t *testing.T) {
 		"too few values":     {s.tables() + "INSERT INTO xxl_job_group VALUES (1,'a');", "has 2 values for 5 columns"},
 		"another column":     {s.tables() + "INSERT INTO xxl_job_group (id, shape) VALUES (1,'a');", "has no column shape"},
 	} {
-		if _, err := xxltables.ReadDump(strings.NewReader(test.dump)); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := xxltables.ReadDump(strings.NewReader(test.dump), logSince); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 	}
-	tables, err := xxltables.ReadDump(strings.NewReader("CREATE TABLE xxl_job_group (id int); CREATE TABLE xxl_job_info (id int); INSERT INTO xxl_job_group VALUES (1);"))
+	tables, err := xxltables.ReadDump(strings.NewReader("CREATE TABLE xxl_job_group (id int); CREATE TABLE xxl_job_info (id int); INSERT INTO xxl_job_group VALUES (1);"), logSince)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := xxltables.Read(tables, time.UTC); err == nil || !strings.Contains(err.Error(), "table xxl_job_group: column app_name is missing") {
+	if _, err := xxltables.Read(tables, time.UTC, time.Time{}); err == nil || !strings.Contains(err.Error(), "table xxl_job_group: column app_name is missing") {
 		t.Errorf("other columns: %v", err)
 	}
 }
@@ -207,11 +255,11 @@ func FuzzReadDump(f *testing.F) {
 	f.Add(schemas[0].tables() + schemas[0].rows())
 	f.Add("INSERT INTO xxl_job_info VALUES (1,_binary 'x',0x41,now(),-5,NULL);")
 	f.Fuzz(func(t *testing.T, dump string) {
-		tables, err := xxltables.ReadDump(strings.NewReader(dump))
+		tables, err := xxltables.ReadDump(strings.NewReader(dump), logSince)
 		if err != nil {
 			return
 		}
-		admin, err := xxltables.Read(tables, time.UTC)
+		admin, err := xxltables.Read(tables, time.UTC, time.Time{})
 		if err != nil {
 			return
 		}
