@@ -117,6 +117,7 @@ servers-stores:
 
 servers-bench:
 	$(GO) -C test/kubernetes test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestServersAndWorkers' .
+	$(GO) -C packaging test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestThePackage.*Lives' .
 	$(GO) -C test/xxl test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestThreeNodes$$' .
 	$(GO) -C bench test -timeout 2h $(JSON) $(SHUFFLE) -tags servers -run '^TestEachScenarioRunsAtATinyScale$$/^(postgres|mariadb-nodes|leave|kill)' ./nodebench
 

@@ -4,8 +4,10 @@
 set -e
 if [ "$1" = purge ]; then
 	rm -rf /var/lib/belfry
+	rm -f /etc/systemd/system/multi-user.target.wants/belfry.service
 	if getent passwd belfry >/dev/null; then
-		userdel belfry || true
+		# With its home directory. A user with running processes stays.
+		userdel --remove belfry 2>/dev/null || true
 	fi
 fi
 if [ -d /run/systemd/system ]; then

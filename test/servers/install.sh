@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs Debian's PostgreSQL, MariaDB, Redis, Chromium, a Chinese font and cron if they are missing and this
-# user may. The tests start them, so that none need run.
+# Installs Debian's PostgreSQL, MariaDB, Redis, Chromium, a Chinese font, cron, and what makes a Debian to
+# install packages in, if they are missing and this user may. The tests start them, so that none need run.
 set -euo pipefail
 
 missing=()
@@ -11,6 +11,8 @@ command -v chromium >/dev/null || command -v chromium-browser >/dev/null || comm
 # The pages in Chinese are looked at as well.
 { command -v fc-list >/dev/null && fc-list :lang=zh | grep -q .; } || missing+=(fonts-wqy-microhei)
 [ -x /usr/sbin/cron ] || missing+=(cron)
+[ -x /usr/sbin/debootstrap ] || missing+=(debootstrap)
+command -v rpm >/dev/null || missing+=(rpm)
 [ ${#missing[@]} -gt 0 ] || exit 0
 if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
   echo "${missing[*]} is missing, and can be installed here by root on Debian only: the tests that need it will fail" >&2
