@@ -2,6 +2,8 @@ package systemd_test
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -38,6 +40,30 @@ func TestAUnitRefusesWhatItWouldMisread(t *testing.T) {
 		if got, err := systemd.Unit(o); err == nil {
 			t.Errorf("%+v: got\n%s", o, got)
 		}
+	}
+}
+
+func TestSystemdFindsNoMistakeInTheUnit(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Log("systemd-analyze is missing, so that the unit is not verified:", err)
+		return
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit, err := systemd.Unit(systemd.Options{Program: program, Config: "/etc/belfry/belfry.yaml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "belfry.service")
+	if err := os.WriteFile(file, []byte(unit), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	// Without the manual page, which is not installed.
+	if out, err := exec.Command(analyze, "verify", "--man=no", file).CombinedOutput(); err != nil || strings.Contains(string(out), "belfry.service") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
