@@ -48,11 +48,11 @@ func newDebian(t *testing.T) *debian {
 	}
 	d := &debian{t: t, root: root, port: freePort(t)}
 	t.Cleanup(d.close)
-	if err := os.Chmod(root, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	if out, err := exec.Command("tar", "-C", root, "--numeric-owner", "-xf", debianCopy(t)).CombinedOutput(); err != nil {
 		t.Fatalf("unpack Debian: %v\n%s", err, out)
+	}
+	if err := os.Chmod(root, 0o755); err != nil { // other users enter it
+		t.Fatal(err)
 	}
 	if err := syscall.Mount("proc", filepath.Join(root, "proc"), "proc", 0, ""); err != nil {
 		t.Fatalf("mount /proc, which servers need: %v", err)
