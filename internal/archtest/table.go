@@ -152,6 +152,10 @@ var table = map[string]line{
 		layer:   foundations,
 		modules: []string{"golang.org/x/sys/unix"},
 	},
+	"internal/signin": {
+		layer: shells, imports: []string{"store", "internal/trouble"}, testImports: []string{"internal/signin/provider"},
+		modules: []string{"github.com/coreos/go-oidc/v3/oidc", "golang.org/x/oauth2"},
+	},
 	"internal/garbage":  {layer: foundations},
 	"internal/parallel": {layer: foundations},
 	"internal/trouble":  {layer: foundations, testImports: []string{"internal/logtest"}},
@@ -349,9 +353,9 @@ var table = map[string]line{
 	"internal/web": {
 		// A page asks the service, and reads no store.
 		layer:       faces,
-		imports:     []string{"cron", "job", "client", "internal/auth", "internal/crontab", "internal/draw", "internal/flow", "internal/i18n", "internal/service"},
+		imports:     []string{"cron", "job", "client", "internal/auth", "internal/crontab", "internal/draw", "internal/flow", "internal/i18n", "internal/service", "internal/signin"},
 		modules:     []string{"go.yaml.in/yaml/v3"}, // forms change documents and keep their comments
-		testImports: []string{"store", "store/memory", "internal/notice"},
+		testImports: []string{"internal/signin/provider", "store", "store/memory", "internal/notice"},
 	},
 	"store/internal/columns": {
 		// It hands hints to who listens, which is its one effect.
@@ -419,7 +423,7 @@ var table = map[string]line{
 		layer: assembly,
 		imports: []string{
 			"history/mongo", "client", "cron", "job", "store", "store/etcd", "store/joined", "store/mysql", "store/postgres", "store/redis", "store/sqlite", "executor", "executor/shell", "executor/http", "executor/xxl",
-			"internal/auth", "internal/callback", "internal/checkup", "internal/clock", "internal/config", "internal/ends", "internal/events", "internal/httpapi", "internal/inherit", "internal/leftovers", "internal/metrics", "internal/node", "internal/notice", "internal/notify", "internal/presence", "internal/remote", "internal/secret", "internal/service", "internal/trouble", "internal/watchdog", "internal/web", "internal/wire", "internal/work", "internal/worker",
+			"internal/auth", "internal/callback", "internal/checkup", "internal/clock", "internal/config", "internal/ends", "internal/events", "internal/httpapi", "internal/inherit", "internal/leftovers", "internal/metrics", "internal/node", "internal/notice", "internal/notify", "internal/presence", "internal/remote", "internal/secret", "internal/service", "internal/signin", "internal/trouble", "internal/watchdog", "internal/web", "internal/wire", "internal/work", "internal/worker",
 		},
 		testImports: []string{"store/memory", "internal/logtest"},
 		testModules: []string{"go.uber.org/goleak"},
@@ -451,11 +455,12 @@ var table = map[string]line{
 	"examples/sharding":  {layer: programs, imports: []string{".", "store/memory"}},
 	"examples/connected": {layer: programs, imports: []string{"."}},
 	// It sees the programs from outside.
-	"test/programs":        {layer: aside, testImports: []string{"test/servers"}},
-	"test/programs/ticker": {layer: programs, imports: []string{".", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite"}},
-	"internal/archtest":    {layer: aside},
-	"internal/helptest":    {layer: aside},
-	"internal/logtest":     {layer: aside},
+	"test/programs":            {layer: aside, testImports: []string{"test/servers"}},
+	"test/programs/ticker":     {layer: programs, imports: []string{".", "job", "store", "store/etcd", "store/mysql", "store/postgres", "store/redis", "store/sqlite"}},
+	"internal/archtest":        {layer: aside},
+	"internal/helptest":        {layer: aside},
+	"internal/signin/provider": {layer: aside},
+	"internal/logtest":         {layer: aside},
 	"internal/sim": {
 		layer:       aside,
 		imports:     []string{"cron", "job", "store", "store/memory", "internal/agenda", "internal/callback", "internal/engine", "internal/lanes", "internal/leftovers", "internal/placement", "internal/timetable"},

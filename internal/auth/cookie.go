@@ -45,6 +45,35 @@ func SetSession(w http.ResponseWriter, r *http.Request, secret string) {
 	})
 }
 
+// signInName is the name of the cookie of a sign-in that has begun. It is sent when the browser
+// comes back from the provider, as a strict one is not.
+func signInName(r *http.Request) (name string, secure bool) {
+	name, secure = cookieName(r)
+	return name + "-sign-in", secure
+}
+
+// SignInOf returns what SetSignIn has made the browser keep.
+func SignInOf(r *http.Request) string {
+	name, _ := signInName(r)
+	cookie, err := r.Cookie(name)
+	if err != nil {
+		return ""
+	}
+	return cookie.Value
+}
+
+// SetSignIn makes a browser keep what belongs to a sign-in, for a while; "" makes it forget that.
+func SetSignIn(w http.ResponseWriter, r *http.Request, value string, lasts time.Duration) {
+	name, secure := signInName(r)
+	age := int(lasts / time.Second)
+	if value == "" {
+		age = -1
+	}
+	http.SetCookie(w, &http.Cookie{
+		Name: name, Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: secure, SameSite: http.SameSiteLaxMode,
+	})
+}
+
 // IsSameOrigin reports whether a browser made a request for a page of this server. Requests
 // without a cookie need not be: they are not a browser's.
 func IsSameOrigin(r *http.Request) bool {

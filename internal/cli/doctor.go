@@ -105,6 +105,9 @@ func examine(ctx context.Context, env Env, c config.Server) []finding {
 		list = append(list, historyStore(ctx, c.History), historyBehind(ctx, c.Store))
 	}
 	list = append(list, serverAndToken(ctx, env, c, running)...)
+	if c.OIDC.Issuer != "" {
+		list = append(list, signIn(ctx, env, c))
+	}
 	return append(list, watchdogOf(pid, running), checkup.Separation(c), checkup.Backup(c, env.Now()), controllers())
 }
 

@@ -127,6 +127,8 @@ func shown(value any, secret bool) any {
 			return ""
 		}
 		return v.Shown()
+	case Password:
+		return Hidden
 	case map[string]string:
 		if secret {
 			names := make(map[string]string, len(v))

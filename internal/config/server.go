@@ -64,6 +64,8 @@ type Server struct {
 	Notify  Notify  `json:"notify,omitzero" doc:"How this node delivers notifications."`
 	Secrets Secrets `json:"secrets,omitzero" doc:"How this node reads secrets."`
 
+	OIDC OIDC `json:"oidc,omitzero" doc:"How people sign in to the web UI beside tokens."`
+
 	LogFormat LogFormat `json:"log_format,omitzero" doc:"text or json." flag:"log-format" default:"text on a terminal, else json" why:"people read the first, programs the second"`
 	LogLevel  LogLevel  `json:"log_level,omitzero" doc:"debug, info, warn or error." flag:"log-level" default:"info" why:"a line for what operators should know, none for each run" reload:"yes"`
 }
@@ -514,6 +516,7 @@ func ReadServer(path, shown string) (Server, error) {
 	s.History = s.History.beside(filepath.Dir(path))
 	s.XXL = s.XXL.beside(filepath.Dir(path))
 	s.Secrets = s.Secrets.beside(filepath.Dir(path))
+	s.OIDC = s.OIDC.beside(filepath.Dir(path))
 	return s, nil
 }
 
@@ -535,7 +538,7 @@ func readSettings(path, shown string, settings any) error {
 
 // ServerFromEnv returns what the environment says.
 func ServerFromEnv(getenv func(string) string) (Server, error) {
-	s := Server{Data: getenv("BELFRY_DATA")}
+	s := Server{Data: getenv("BELFRY_DATA"), OIDC: OIDC{ClientSecret: Password(getenv("BELFRY_OIDC_CLIENT_SECRET"))}}
 	if text := getenv("BELFRY_STORE"); text != "" {
 		if err := s.Store.UnmarshalText([]byte(text)); err != nil {
 			return s, fmt.Errorf("BELFRY_STORE: %w", err)
@@ -565,6 +568,7 @@ func ServerFromEnv(getenv func(string) string) (Server, error) {
 func (s Server) Over(base Server) Server {
 	base.Data = cmp.Or(s.Data, base.Data)
 	base.Listen = cmp.Or(s.Listen, base.Listen)
+	base.OIDC.ClientSecret = cmp.Or(s.OIDC.ClientSecret, base.OIDC.ClientSecret)
 	base.Store = cmp.Or(s.Store, base.Store)
 	base.History = cmp.Or(s.History, base.History)
 	base.Name = cmp.Or(s.Name, base.Name)
@@ -621,6 +625,7 @@ func (s Server) Filled(getenv func(string) string, hostname string, terminal boo
 	s.Keep.Audit = cmp.Or(s.Keep.Audit, defaultKeepAudit)
 	s.Keep.Revisions = cmp.Or(s.Keep.Revisions, DefaultRevisions)
 	s.PlainHTTP = cmp.Or(s.PlainHTTP, new(false))
+	s.OIDC = s.OIDC.filled()
 	format := LogJSON
 	if terminal {
 		format = LogText
@@ -658,6 +663,9 @@ func (s Server) Check() error {
 		return err
 	}
 	if err := s.Secrets.check(); err != nil {
+		return err
+	}
+	if err := s.OIDC.check(); err != nil {
 		return err
 	}
 	switch {

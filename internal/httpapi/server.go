@@ -132,6 +132,9 @@ type codeOutput struct {
 
 func (a *api) createCode(ctx context.Context, _ *struct{}) (*codeOutput, error) {
 	who := caller(ctx)
+	if who.Roles != nil {
+		return nil, refuse(client.TypeConflict, "%s has signed in at a provider, and codes are for tokens", who.Name)
+	}
 	code, err := a.Sessions.NewCode(ctx, who.Token)
 	return &codeOutput{Status: http.StatusCreated, CacheControl: "no-store", Body: client.LoginCode{
 		Code: code, Expires: a.Now().Add(auth.CodeFor).UTC(),

@@ -75,7 +75,13 @@ const (
 
 // makeHTTP makes what answers requests.
 func (s *Server) makeHTTP() error {
+	if err := s.makeSignIn(); err != nil {
+		return err
+	}
 	hosts := []string{s.Settings.Name}
+	if host := s.Settings.OIDC.RedirectURL.Host(); host != "" {
+		hosts = append(hosts, host)
+	}
 	for _, host := range s.Settings.Hosts {
 		hosts = append(hosts, string(host))
 	}
@@ -96,16 +102,17 @@ func (s *Server) makeHTTP() error {
 	answers, err := service.New(service.Config{
 		LiveLogs: live, Store: s.measured, Planner: s.node.Planner(), Events: s.events, Followers: s.followers, Tokens: s.tokens,
 		Remark: s.remark, About: s.about, Secrets: s.secrets, Send: s.sender.Send,
-		Node: s.Settings.Name, SharedUser: s.Settings.SharedUser(), Defaults: s.Settings.JobDefaults(), Now: s.Now, Log: s.Log,
+		People: s.people(),
+		Node:   s.Settings.Name, SharedUser: s.Settings.SharedUser(), Defaults: s.Settings.JobDefaults(), Now: s.Now, Log: s.Log,
 	})
 	if err != nil {
 		return err
 	}
 	s.service = answers
 	s.makeNotifier(answers)
-	sessions := auth.NewSessions(s.tokens, nil)
+	sessions := auth.NewSessions(s.tokens, s.people())
 	pages, err := web.Handler(web.Config{
-		Service: answers, Tokens: s.tokens, Sessions: sessions, Node: s.Settings.Name, Version: s.Version, Now: s.Now, Log: s.Log,
+		Service: answers, Tokens: s.tokens, Sessions: sessions, SignIn: s.signIn, SignInAt: s.Settings.OIDC.Button, Node: s.Settings.Name, Version: s.Version, Now: s.Now, Log: s.Log,
 	})
 	if err != nil {
 		return err

@@ -60,6 +60,9 @@ func (s *Server) reload() {
 func (s *Server) take(c config.Server) error {
 	s.Level.Set(c.Level())
 	s.node.Keep(retentionOf(c))
+	if s.signIn != nil {
+		s.signIn.Set(mappingOf(c.OIDC))
+	}
 	if s.own != nil && c.TLS.Cert != "" {
 		if err := s.own.reload(c.TLS.Cert, c.TLS.Key, c.TLS.ClientCA); err != nil {
 			return fmt.Errorf("the certificate %s with the key %s: %w", c.TLS.Cert, c.TLS.Key, err)

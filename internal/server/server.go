@@ -34,6 +34,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/notify"
 	"github.com/belfry-cron/belfry/internal/secret"
 	"github.com/belfry-cron/belfry/internal/service"
+	"github.com/belfry-cron/belfry/internal/signin"
 	"github.com/belfry-cron/belfry/internal/watchdog"
 	"github.com/belfry-cron/belfry/internal/worker"
 	"github.com/belfry-cron/belfry/store"
@@ -82,6 +83,7 @@ type Server struct {
 	waking   atomic.Pointer[notify.Notifier] // the same, for commits before it was made
 	measured store.Store                     // the store, with its calls measured
 	tokens   *auth.Tokens
+	signIn   *signin.Provider // nil: people sign in with tokens alone
 	watchdog *watchdog.Node
 	node     *node.Node
 	working  atomic.Pointer[node.Node] // the node, while it works
@@ -344,6 +346,10 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() { s.reloadOn(ctx, s.reloads) })
 	group.Go(func() { _ = s.followers.Run(answering) })
 	group.Go(func() { _ = s.service.Run(answering) })
+	if s.signIn != nil {
+		// A mistake is in the log at the start, and no start waits for the provider.
+		group.Go(func() { s.checkSignIn(answering) })
+	}
 	stopped := make(chan struct{}) // closed when the node has
 	group.Go(func() {
 		<-ctx.Done()

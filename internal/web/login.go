@@ -16,6 +16,7 @@ import (
 type loginView struct {
 	*Layout
 	Next, Wrong, Host string
+	SignInAt          string // the provider; "" for none
 }
 
 func (s *site) loginPage(w http.ResponseWriter, r *http.Request) {
@@ -36,7 +37,7 @@ func (s *site) loginPage(w http.ResponseWriter, r *http.Request) {
 
 func (s *site) showLogin(p *page, status int, next, wrong string) {
 	l := p.bareLayout("login.title", "")
-	s.write(p, status, "login", loginView{Layout: l, Next: next, Wrong: wrong, Host: p.r.Host})
+	s.write(p, status, "login", loginView{Layout: l, Next: next, Wrong: wrong, Host: p.r.Host, SignInAt: s.SignInAt})
 }
 
 // loginMax bounds the form of the login page: a token and an address.

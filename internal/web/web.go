@@ -26,6 +26,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/auth"
 	"github.com/belfry-cron/belfry/internal/i18n"
 	"github.com/belfry-cron/belfry/internal/service"
+	"github.com/belfry-cron/belfry/internal/signin"
 )
 
 // Config is what pages need.
@@ -36,6 +37,10 @@ type Config struct {
 	Tokens *auth.Tokens
 	// Sessions are those of browsers.
 	Sessions *auth.Sessions
+	// SignIn is the provider that people sign in at. Nil: there is none.
+	SignIn *signin.Provider
+	// SignInAt is what the button of the sign-in page calls it.
+	SignInAt string
 	// Node is the name of this node.
 	Node string
 	// Version is that of the program.
@@ -102,6 +107,8 @@ func (s *site) routes() {
 	s.mux.Handle("GET /ui/assets/", s.assets)
 	s.mux.HandleFunc("GET /ui/login", s.loginPage)
 	s.mux.HandleFunc("POST /ui/login", s.login)
+	s.mux.HandleFunc("GET /ui/sign-in", s.beginSignIn)
+	s.mux.HandleFunc("GET /ui/sign-in/callback", s.finishSignIn)
 	s.page("POST /ui/logout", s.logout)
 	s.page("POST /ui/look", s.look)
 	s.page("GET /ui/kit", s.kit)

@@ -1,0 +1,211 @@
+package web_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/belfry-cron/belfry/internal/auth"
+	"github.com/belfry-cron/belfry/internal/service"
+	"github.com/belfry-cron/belfry/internal/signin"
+	"github.com/belfry-cron/belfry/internal/signin/provider"
+	"github.com/belfry-cron/belfry/internal/web"
+	"github.com/belfry-cron/belfry/store"
+)
+
+// people is a world whose people sign in at a provider.
+type people struct {
+	*world
+	provider *provider.Provider
+	signIn   *signin.Provider
+}
+
+var groups = map[string][]signin.Grant{
+	"ops": {{Role: store.RoleAdmin}}, "team": {{Namespace: "shop", Role: store.RoleViewer}, {Namespace: "data", Role: store.RoleRunner}},
+}
+
+func newPeople(t *testing.T) *people {
+	w := &people{world: newWorld(t)}
+	w.now = time.Now() // tokens of the provider are as old as it says
+	w.provider = provider.New(w.clock)
+	t.Cleanup(w.provider.Close)
+	var err error
+	w.signIn, err = signin.New(signin.Config{
+		Name: "sso", Issuer: w.provider.URL, ClientID: provider.Client, RedirectURL: "http://127.0.0.1:8420/ui/sign-in/callback", GroupsClaim: "groups", Lasts: time.Hour,
+		Secret: func(context.Context) (string, error) { return provider.Secret, nil }, Now: w.clock,
+	}, signin.Mapping{Groups: groups})
+	w.must(err)
+	w.sessions = auth.NewSessions(w.tokens, w.signIn)
+	s, err := service.New(service.Config{Store: w.store, Tokens: w.tokens, People: w.signIn, Now: w.clock})
+	w.must(err)
+	w.pages, err = web.Handler(web.Config{Service: s, Tokens: w.tokens, Sessions: w.sessions, SignIn: w.signIn, SignInAt: "Example ID", Node: "ber-1", Version: "test", Now: w.clock})
+	w.must(err)
+	w.fill()
+	return w
+}
+
+// visit asks for a page with cookies, which the answer changes.
+func (w *people) visit(address string, cookies map[string]string) *httptest.ResponseRecorder {
+	w.t.Helper()
+	r := httptest.NewRequest("GET", address, nil)
+	r.Host = "127.0.0.1:8420"
+	for name, value := range cookies {
+		r.AddCookie(&http.Cookie{Name: name, Value: value})
+	}
+	answer := httptest.NewRecorder()
+	w.pages.ServeHTTP(answer, r)
+	for _, c := range answer.Result().Cookies() {
+		if cookies[c.Name] = c.Value; c.MaxAge < 0 {
+			delete(cookies, c.Name)
+		}
+	}
+	return answer
+}
+
+// enter signs a person in, and returns the last answer.
+func (w *people) enter(claims map[string]any, next string, cookies map[string]string) *httptest.ResponseRecorder {
+	w.t.Helper()
+	w.provider.SignIn(claims, nil)
+	answer := w.visit("/ui/sign-in?next="+url.QueryEscape(next), cookies)
+	if answer.Code != http.StatusSeeOther {
+		w.t.Fatalf("the sign-in begins with %d: %s", answer.Code, answer.Body)
+	}
+	browser := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	back, err := browser.Get(answer.Header().Get("Location"))
+	w.must(err)
+	w.must(back.Body.Close())
+	address, found := strings.CutPrefix(back.Header.Get("Location"), "http://127.0.0.1:8420")
+	if !found {
+		w.t.Fatalf("the provider sends the browser to %s", back.Header.Get("Location"))
+	}
+	return w.visit(address, cookies)
+}
+
+const sessionCookie = "belfry-8420"
+
+func member(groups ...string) map[string]any {
+	return map[string]any{"sub": "17", "email": "kim@example.org", "email_verified": true, "groups": groups}
+}
+
+func TestAPersonSignsInAndHasOneRoleHereAndAnotherThere(t *testing.T) {
+	w := newPeople(t)
+	cookies := map[string]string{}
+	if page := w.visit("/ui/login", cookies).Body.String(); !strings.Contains(page, "Sign in with Example ID") || !strings.Contains(page, `name="token"`) {
+		t.Error("the sign-in page has no button for the provider, or no field for a token")
+	}
+	answer := w.enter(member("team"), "/jobs", cookies)
+	if answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), "url=/jobs") || cookies[sessionCookie] == "" {
+		t.Fatalf("after the sign-in: %d, %v, %s", answer.Code, cookies, answer.Body)
+	}
+	if len(cookies) != 1 {
+		t.Errorf("the cookie of the sign-in is left: %v", cookies)
+	}
+	page := w.visit("/jobs", cookies).Body.String()
+	for text, want := range map[string]bool{"price-import": true, "warehouse-load": true, "by-hand": false, "sso:kim@example.org": true} {
+		if strings.Contains(page, text) != want {
+			t.Errorf("the list of jobs has %q: %t, want %t", text, !want, want)
+		}
+	}
+	if code := w.visit("/jobs/ops/by-hand", cookies).Code; code != http.StatusForbidden {
+		t.Errorf("a job of another namespace: %d", code)
+	}
+	for address, want := range map[string]bool{"/jobs/data/warehouse-load": true, "/jobs/shop/price-import": false} {
+		page := w.visit(address, cookies).Body.String()
+		if strings.Contains(page, "/run\"") != want {
+			t.Errorf("%s has a button to run: %t, want %t", address, !want, want)
+		}
+	}
+	run := func(address string) int {
+		r := httptest.NewRequest("POST", address+"/run", strings.NewReader(url.Values{"form": {auth.FormToken(cookies[sessionCookie])}}.Encode()))
+		r.Host = "127.0.0.1:8420"
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.AddCookie(&http.Cookie{Name: sessionCookie, Value: cookies[sessionCookie]})
+		answer := httptest.NewRecorder()
+		w.pages.ServeHTTP(answer, r)
+		return answer.Code
+	}
+	if code := run("/jobs/shop/price-import"); code != http.StatusForbidden {
+		t.Errorf("a viewer runs a job: %d", code)
+	}
+	if code := run("/jobs/data/warehouse-load"); code != http.StatusSeeOther {
+		t.Errorf("a runner cannot run a job: %d", code)
+	}
+	records, _, err := w.store.Audit(t.Context(), store.AuditQuery{Actor: "sso:kim@example.org", Limit: 10})
+	w.must(err)
+	if len(records) != 2 || records[0].Object != "data/warehouse-load" || records[1].Action != "session.begin" || !strings.Contains(records[1].Detail, "runner in data, viewer in shop; subject 17 of sso") {
+		t.Errorf("the audit has %+v", records)
+	}
+
+	// The mapping changes: the session has the new roles at once, and ends with the last.
+	w.signIn.Set(signin.Mapping{Groups: map[string][]signin.Grant{"team": {{Namespace: "ops", Role: store.RoleViewer}}}})
+	if page := w.visit("/jobs", cookies).Body.String(); strings.Contains(page, "price-import") || !strings.Contains(page, "by-hand") {
+		t.Error("the session keeps roles that were taken away")
+	}
+	w.signIn.Set(signin.Mapping{Groups: map[string][]signin.Grant{"others": {{Role: store.RoleAdmin}}}})
+	if code := w.visit("/jobs", cookies).Code; code != http.StatusSeeOther {
+		t.Errorf("the session of a person without roles: %d", code)
+	}
+	w.signIn.Set(signin.Mapping{Groups: groups})
+	if code := w.visit("/jobs", cookies).Code; code != http.StatusOK {
+		t.Errorf("the session is gone: %d", code)
+	}
+	w.now = w.now.Add(time.Hour)
+	if code := w.visit("/jobs", cookies).Code; code != http.StatusSeeOther {
+		t.Errorf("the session lasts longer than it may: %d", code)
+	}
+}
+
+func TestASignInThatFailsSaysWhy(t *testing.T) {
+	w := newPeople(t)
+	cookies := map[string]string{}
+	answer := w.enter(member("guests"), "/", cookies)
+	if answer.Code != http.StatusForbidden || !strings.Contains(answer.Body.String(), "kim@example.org has no role here. None of these groups has one: guests.") || len(cookies) > 0 {
+		t.Errorf("without a role: %d, %v", answer.Code, cookies)
+	}
+	if answer := w.visit("/ui/sign-in/callback?state=x&code=y", map[string]string{}); answer.Code != http.StatusBadRequest || !strings.Contains(answer.Body.String(), "did not begin in this browser") {
+		t.Errorf("from nowhere: %d", answer.Code)
+	}
+	w.provider.Mistake(func(_, claims map[string]any) { claims["nonce"] = "another" })
+	if answer := w.enter(member("ops"), "/", cookies); answer.Code != http.StatusBadGateway || cookies[sessionCookie] != "" {
+		t.Errorf("with another nonce: %d", answer.Code)
+	}
+	w.provider.Mistake(nil)
+	for range 20 {
+		answer = w.visit("/ui/sign-in/callback", map[string]string{})
+	}
+	if answer.Code != http.StatusTooManyRequests {
+		t.Errorf("many sign-ins that fail: %d", answer.Code)
+	}
+}
+
+func TestASignInLeadsNowhereElseAndTakesNoSessionOver(t *testing.T) {
+	w := newPeople(t)
+	for _, next := range []string{"https://evil.example.org/", "//evil.example.org/", `/\evil.example.org`, "/\t/evil.example.org", "javascript:alert(1)", "jobs"} {
+		answer := w.enter(member("ops"), next, map[string]string{})
+		if answer.Code != http.StatusOK || strings.Contains(answer.Body.String(), "evil") || !strings.Contains(answer.Body.String(), `url=/"`) {
+			t.Errorf("next %q leads to %s", next, answer.Body)
+		}
+	}
+	// A session that someone has planted is not the one of the person, and ends.
+	planted, err := w.sessions.Begin(t.Context(), auth.HashOf(secretOf("vera")))
+	w.must(err)
+	cookies := map[string]string{sessionCookie: planted}
+	w.enter(member("ops"), "/", cookies)
+	if cookies[sessionCookie] == planted {
+		t.Error("the session is the one from before")
+	}
+	if _, err := w.sessions.Holder(t.Context(), planted); err == nil {
+		t.Error("the session from before is good still")
+	}
+	if holder, err := w.sessions.Holder(t.Context(), cookies[sessionCookie]); err != nil || holder.Name != "sso:kim@example.org" {
+		t.Errorf("the session is of %q, %v", holder.Name, err)
+	}
+	w.must(w.sessions.End(t.Context(), cookies[sessionCookie]))
+	if code := w.visit("/", cookies).Code; code != http.StatusSeeOther {
+		t.Errorf("after the log-out: %d", code)
+	}
+}
