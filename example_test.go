@@ -109,6 +109,48 @@ func ExampleFlow() {
 	// Output: [11 12] rows of asia <nil>
 }
 
+func ExampleShards() {
+	s := belfry.New(memory.Empty())
+	parts := make(chan string, 3)
+	s.Job("reindex", belfry.Shards(3), belfry.Func(func(_ context.Context, run *belfry.Run) error {
+		for row := run.Shard; row < 6; row += run.Shards { // its part of the rows
+			run.Progress(int64(row), 6)
+		}
+		parts <- fmt.Sprintf("%d of %d", run.Shard, run.Shards)
+		return nil
+	}))
+	ctx, stop := running(s)
+	defer stop()
+	eventually(func() (belfry.RunID, error) { return s.Trigger(ctx, "reindex") })
+	for range 3 {
+		fmt.Println(<-parts)
+	}
+	// Unordered output:
+	// 0 of 3
+	// 1 of 3
+	// 2 of 3
+}
+
+func ExampleHandlerFunc() {
+	s := belfry.New(memory.Empty(), belfry.WithMiddleware(func(next belfry.HandlerFunc) belfry.HandlerFunc {
+		return func(ctx context.Context, run *belfry.Run) (err error) {
+			defer func() { fmt.Println(run.Job, "has ended:", err) }()
+			return next(ctx, run)
+		}
+	}))
+	s.Job("fragile", belfry.Func(func(context.Context, *belfry.Run) error {
+		panic("no such table")
+	}))
+	ctx, stop := running(s)
+	defer stop()
+	id := eventually(func() (belfry.RunID, error) { return s.Trigger(ctx, "fragile") })
+	run, err := s.Wait(ctx, id)
+	fmt.Println(run.Outcome, err)
+	// Output:
+	// fragile has ended: panic: no such table
+	// failed <nil>
+}
+
 func ExamplePermanent() {
 	s := belfry.New(memory.Empty())
 	s.Job("invoice", belfry.Retry(5, time.Minute), belfry.Func(func(context.Context, *belfry.Run) error {
