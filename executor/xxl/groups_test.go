@@ -150,6 +150,14 @@ func TestARunByHandGoesToTheExecutorThatWasChosen(t *testing.T) {
 		if sent := second.last(); sent.Params != "full" || sent.Total != 1 {
 			t.Errorf("sent %+v", sent)
 		}
+		// What another node has heard of since counts at once.
+		third := r.serveStub("10.0.0.7:9999")
+		r.must(r.store.Register(r.Context(), []store.Registration{{Kind: Kind, Group: "g", Address: "http://10.0.0.7:9999"}}))
+		r.params = map[string]string{job.ExecutorParam: "http://10.0.0.7:9999"}
+		if a := r.runOf(j, 0, 0); !a.result.HandedOver || third.sent("/run") != 1 {
+			t.Errorf("%+v, sent %v", a.result, third.asked)
+		}
+		r.params = map[string]string{job.ExecutorParam: "http://10.0.0.6:9999"}
 		r.cut("10.0.0.6:9999") // no other one gets it
 		r.wants(r.runOf(j, 0, 0), job.OutcomeFailed, "can be reached: http://10.0.0.6:9999 (connection refused)")
 		r.say(r.admin, "/api/registryRemove", nil, `{"registryGroup":"EXECUTOR","registryKey":"g","registryValue":"http://10.0.0.6:9999"}`, 200)

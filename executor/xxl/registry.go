@@ -128,10 +128,12 @@ func (r *registry) learn(address, generation string) {
 	r.learned[address] = generation
 }
 
-// targetsOf returns the executors of a group; where the copy has none the registry is read.
-func (a *Admin) targetsOf(ctx context.Context, group string) ([]target, error) {
+// targetsOf returns the executors of a group. Where the copy has none, or not the one that is
+// wanted, the registry is read: that may have registered or been listed at another node just now.
+func (a *Admin) targetsOf(ctx context.Context, group, wanted string) ([]target, error) {
 	list := a.registry.targets(group, a.tokenOf(group))
-	if len(list) > 0 {
+	isThere := func(t target) bool { return wanted == "" || t.address == wanted }
+	if slices.ContainsFunc(list, isThere) {
 		return list, nil
 	}
 	if err := a.refresh(ctx); err != nil {

@@ -67,11 +67,12 @@ func (a *Admin) Run(ctx context.Context, at executor.Attempt, _ executor.Output)
 	if err := at.Start(); err != nil {
 		return executor.Result{Unstarted: true, Reason: err.Error()}
 	}
-	list, err := a.targetsOf(ctx, x.Group)
+	chosen := at.Run.Params[job.ExecutorParam]
+	list, err := a.targetsOf(ctx, x.Group, chosen)
 	if err != nil {
 		return executor.Result{Unstarted: true, Reason: err.Error()}
 	}
-	if chosen := at.Run.Params[job.ExecutorParam]; chosen != "" {
+	if chosen != "" {
 		list = slices.DeleteFunc(list, func(t target) bool { return t.address != chosen })
 		if len(list) == 0 {
 			return failed("the run was started for the executor %s, which is not registered in the group %s any more", chosen, x.Group)

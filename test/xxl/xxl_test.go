@@ -288,6 +288,26 @@ func TestAnExecutorInGo(t *testing.T) {
 	n.waits("it has unregistered", func() bool { return !strings.Contains(n.cli("xxl", "executors", "-o", "json"), "http://") })
 }
 
+// A run by hand goes to the executor that it names, and to one that is listed and unreachable not
+// without need.
+func TestARunForOneExecutor(t *testing.T) {
+	n := serve(t)
+	n.apply(jobs + "---\nkind: executors\nname: go-group\naddresses: [http://127.0.0.1:1]\n")
+	n.executor()
+	second := n.executor()
+	address := "http://127.0.0.1:" + second.Args[len(second.Args)-1]
+	for range 3 {
+		id := strings.TrimPrefix(strings.TrimSpace(n.cli("job", "run", "echo", "--executor", address, "-o", "name")), "run/")
+		n.wants(id, "succeeded", "")
+		if got := n.cli("run", "get", id, "-o", "json"); !strings.Contains(got, `"executor": "`+address+`"`) {
+			t.Errorf("it ran elsewhere: %s", got)
+		}
+		n.wants(n.run("echo"), "succeeded", "") // whatever the strategy chooses
+	}
+	id := strings.TrimPrefix(strings.TrimSpace(n.cli("job", "run", "echo", "--executor", "http://127.0.0.1:1", "-o", "name")), "run/")
+	n.wants(id, "failed", "loopback")
+}
+
 // What runs at an executor costs a restart of Belfry nothing, whether it stops or is killed.
 func TestARestartInTheMiddleOfARun(t *testing.T) {
 	for _, by := range []os.Signal{syscall.SIGTERM, syscall.SIGKILL} {
