@@ -165,7 +165,7 @@ func (s *Scheduler) await(ctx context.Context, a *executor.Attempt, ended <-chan
 	if errors.Is(cause, ErrStopped) || errors.Is(cause, ErrFenced) {
 		return nil, true
 	}
-	s.settings.log.Warn("a handler does not heed the end of its context; its run continues until it returns",
+	s.settings.log.Warn("a handler ignores the end of its context; its run continues until the handler returns",
 		"job", a.Run.Namespace+"/"+a.Run.Name, "run", a.Run.ID, "cause", cause)
 	select {
 	case err := <-ended:

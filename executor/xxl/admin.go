@@ -199,7 +199,7 @@ func (a *Admin) keepRegistry(ctx context.Context) {
 
 // keep runs the keeper: each second, and when a run must end.
 func (a *Admin) keep(ctx context.Context) {
-	failing := trouble.With(a.log, "runs at executors cannot be asked after", "runs at executors are asked after again")
+	failing := trouble.With(a.log, "cannot check the runs at executors", "checking the runs at executors works again")
 	hints := a.store.Hints(ctx)
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()

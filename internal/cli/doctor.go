@@ -275,7 +275,7 @@ func serverAndToken(ctx context.Context, env Env, c config.Server, running bool)
 		token.Status, token.Found = isWell, "is taken"
 	case errors.As(err, &f) && f.code == ExitNotAllowed && remote.noToken != "":
 		server.Status, server.Found = isWell, "answers at "+remote.URL()
-		token.Found, token.Do = "not checked: there is none here", remote.noToken
+		token.Found, token.Do = "not checked: no token on this machine", remote.noToken
 	case errors.As(err, &f) && f.code == ExitNotAllowed:
 		server.Status, server.Found = isWell, "answers at "+remote.URL()
 		token.Status, token.Found, token.Do = isWrong, f.message, cmp.Or(f.hint, "create another one with belfry token create, as an administrator")

@@ -129,7 +129,7 @@ func (l *Log) writeQueue() {
 		}
 	}
 	if unseen > 0 {
-		l.log.Warn("more ended in failure than the log could take", "left_out", unseen)
+		l.log.Warn("too many failures for the log; some are left out", "left_out", unseen)
 	}
 }
 
@@ -167,13 +167,13 @@ func (l *Log) flush() {
 	for uid, j := range l.jobs {
 		left, over := j.LeftOut(now)
 		if left > 0 {
-			l.log.Warn("more runs of the job ended in failure", "job", j.name, "left_out", left)
+			l.log.Warn("more runs of the job failed", "job", j.name, "left_out", left)
 		}
 		if over {
 			delete(l.jobs, uid)
 		}
 	}
 	if left, _ := l.others.LeftOut(now); left > 0 {
-		l.log.Warn("runs of more jobs ended in failure", "left_out", left)
+		l.log.Warn("runs of more jobs failed", "left_out", left)
 	}
 }

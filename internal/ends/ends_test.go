@@ -84,7 +84,7 @@ func TestAJobThatFailsAllTheTimeDoesNotFillTheLog(t *testing.T) {
 		l.Ended(ended(3, job.OutcomeFailed, "exit status 1"))
 		time.Sleep(2 * time.Minute)
 		log := said.String()
-		if n := said.Count("job=web/j1 "); n != 4 || said.Count("left_out=59") != 2 || said.Count(`"more runs of the job ended in failure" job=web/j1 left_out=29`) != 1 {
+		if n := said.Count("job=web/j1 "); n != 4 || said.Count("left_out=59") != 2 || said.Count(`"more runs of the job failed" job=web/j1 left_out=29`) != 1 {
 			t.Errorf("%d lines about a job that failed for 150 s, want three with 59 left out twice, and 29 at the end:\n%s", n, log)
 		}
 		if said.Count("job=web/j3 ") != 1 || strings.Contains(log, "web/j2") {
@@ -96,7 +96,7 @@ func TestAJobThatFailsAllTheTimeDoesNotFillTheLog(t *testing.T) {
 			l.Ended(ended(n, job.OutcomeFailed, "the network is down"))
 		}
 		time.Sleep(2 * time.Minute)
-		if n := said.Count("msg="); n != 1002 || said.Count(`"runs of more jobs ended in failure" left_out=1999`) != 1 {
+		if n := said.Count("msg="); n != 1002 || said.Count(`"runs of more jobs failed" left_out=1999`) != 1 {
 			t.Errorf("3,000 jobs that fail at once are %d lines, want 1,000, one of another job and one for the rest", n)
 		}
 	})

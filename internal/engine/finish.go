@@ -95,7 +95,7 @@ func (b *Batch) unassign(m *member, j *Job) {
 func inWords(o job.Outcome) string {
 	switch o {
 	case job.OutcomeSucceeded:
-		return "it ended in success"
+		return ""
 	case job.OutcomeFailed:
 		return "it failed without giving a reason"
 	case job.OutcomeTimedOut:
@@ -590,7 +590,7 @@ func (b *Batch) report(res store.Result) bool {
 		return false
 	}
 	a := &record.Attempt
-	a.Outcome, a.Reason = res.Outcome, cmp.Or(res.Reason, inWords(res.Outcome))+" (this came after it had been recorded as lost)"
+	a.Outcome, a.Reason = res.Outcome, cmp.Or(res.Reason, inWords(res.Outcome), "it succeeded")+" (this came after it had been recorded as lost)"
 	a.ExitCode, a.Signal, a.HTTPStatus = res.ExitCode, res.Signal, res.HTTPStatus
 	if !res.Started.IsZero() {
 		a.Started = res.Started

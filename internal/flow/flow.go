@@ -479,5 +479,5 @@ func (g *Graph) outcome(s *State) (job.Outcome, string) {
 	case len(blocked) > 0: // only a part of the flow was run again
 		return job.OutcomeFailed, "not yet run again: " + strings.Join(blocked, ", ")
 	}
-	return job.OutcomeSucceeded, "all steps have ended in success"
+	return job.OutcomeSucceeded, "all steps succeeded"
 }

@@ -195,7 +195,7 @@ func (c *Client) Work(ctx context.Context, run func(ctx context.Context) error) 
 		switch {
 		case ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled) || errors.Is(err, store.ErrAway)):
 			if errors.Is(err, store.ErrAway) {
-				c.config.Log.Warn("stopped while no server answers", "error", err)
+				c.config.Log.Warn("stopped; no server answered", "error", err)
 			}
 			return nil
 		case err == nil || errors.As(err, &refused) && !errors.Is(err, store.ErrAway):

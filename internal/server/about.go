@@ -61,7 +61,7 @@ func (s *Server) teller() *presence.Teller {
 
 // tell says how the node is until ctx ends.
 func (s *Server) tell(ctx context.Context, t *presence.Teller) {
-	said := trouble.With(s.Log, "cannot write what the node says of itself", "writing what the node says of itself works again")
+	said := trouble.With(s.Log, "cannot write the description of this node to the store", "the description of this node is written again")
 	t.Run(ctx, said.Saw)
 }
 

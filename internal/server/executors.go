@@ -89,10 +89,10 @@ func tellLimits(features shell.Features, log *slog.Logger) func() {
 	return sync.OnceFunc(func() {
 		const why = "belfry doctor says what is missing"
 		if features.Memory != "cgroup" {
-			log.Warn("a limit of memory holds here for each process alone", "why", why)
+			log.Warn("memory limits apply to each process alone", "why", why)
 		}
 		if features.CPU != "cgroup" {
-			log.Warn("a limit of CPU holds here for each process alone, as processor time within the timeout; without a timeout there is none", "why", why)
+			log.Warn("CPU limits apply to each process alone, as processor time within the timeout; jobs without a timeout have no CPU limit", "why", why)
 		}
 	})
 }

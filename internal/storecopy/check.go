@@ -159,7 +159,7 @@ func (c *checking) listed(ctx context.Context) error {
 			if !c.unknown(j) {
 				continue
 			}
-			d := engine.Damage{Check: engine.CheckFeed, Object: "job " + j.Definition.FullName(), Found: "planners are not told of it", Mend: rewriteMend}
+			d := engine.Damage{Check: engine.CheckFeed, Object: "job " + j.Definition.FullName(), Found: "planners are not notified of it", Mend: rewriteMend}
 			if c.o.Fix {
 				if err := c.s.Operate(ctx, &engine.Rewrite{Jobs: []job.ID{j.Definition.UID}}); err != nil {
 					return err

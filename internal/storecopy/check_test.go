@@ -52,11 +52,11 @@ var damages = []damage{
 	},
 	{
 		name: "a job that planners are not told of", sql: "update jobs set seq = 0 where live = 'default/a'",
-		check: engine.CheckFeed, object: "job default/a", says: "planners are not told of it",
+		check: engine.CheckFeed, object: "job default/a", says: "planners are not notified of it",
 	},
 	{
 		name: "a job in a partition that is none", sql: "update jobs set part = 300 where live = 'default/a'",
-		check: engine.CheckFeed, object: "job default/a", says: "planners are not told of it", lasts: true,
+		check: engine.CheckFeed, object: "job default/a", says: "planners are not notified of it", lasts: true,
 	},
 	{
 		name: "no revision of the present version", sql: "delete from revisions where version = 2",

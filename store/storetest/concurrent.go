@@ -436,7 +436,7 @@ func (c *crowd) checkHistory() {
 				c.Errorf("once: %s is the run %s and the run %s", identity, other, r.Run.ID)
 			}
 			identities[identity] = r.Run.ID
-			if r.Attempt.Reason == "" {
+			if r.Attempt.Reason == "" && r.Attempt.Outcome != job.OutcomeSucceeded {
 				c.Errorf("run %s is %s without a reason", r.Run.ID, r.Attempt.Outcome)
 			}
 		}

@@ -122,7 +122,7 @@ var faults = []fault{
 		"return max(1, b.poolSize(pool)) - b.held(r.Slot)", "return max(1, b.poolSize(pool))",
 		suite, "^TestStore$/^overlap:_a_pool"},
 	{overlap, "a freed slot is not handed on", "internal/engine/finish.go",
-		"if held && handOn && j.Policy.Contends(&m.Run) {", "if false {",
+		"if held && handOn && j.Policy.Contends(&m.Run) {", "if held && !handOn && j.Policy.Contends(&m.Run) {",
 		suite, "^TestStore$/^overlap:_a_run_of_queue"},
 	{overlap, "the slot goes to the run that is due last", "internal/engine/batch.go",
 		"if b.waits(m) && (next == nil || before(&m.Run, &next.Run)) {", "if b.waits(m) && (next == nil || before(&next.Run, &m.Run)) {",
