@@ -161,6 +161,8 @@ func (b *Batch) handOver(session job.ID, given *store.Handover) store.HandedOver
 		for _, h := range b.openHandovers(m) {
 			b.endHandover(h)
 		}
+	} else {
+		put(&b.handovers.ofRun, m.ID, true) // a run of a session has none; this one is the first
 	}
 	own := *given
 	own.Sent, own.Seen, own.Ended = b.now, time.Time{}, time.Time{}
