@@ -17,9 +17,17 @@ const (
 	// grownMax is by how much the database may grow before that.
 	grownMax = 256 << 20
 	// roomLeast is how much of the quota must be free for more jobs and claims: results and
-	// removals still fit then. At the quota etcd refuses everything until an operator helps.
+	// removals still fit then. At the quota etcd refuses everything until an operator helps. What
+	// counts for etcd is its file, which is up to a tenth larger than what is in use in it.
 	roomLeast = 0.1
 )
+
+// isFull tells whether a database has no room for more jobs and claims. Servers before 3.6 do not
+// tell their quota, and it is 0.
+func isFull(used, size, quota int64) bool {
+	part := func(n int64) float64 { return float64(n) / float64(quota) }
+	return quota > 0 && (part(used) > 1-roomLeast || part(size) > 1-roomLeast && part(used) > 1-2*roomLeast)
+}
 
 // upkeep watches how full the database is, and removes old revisions, without which a server is
 // full after some hours: by default it removes none.
@@ -41,8 +49,7 @@ func (d *driver) upkeep(ctx context.Context, compacts bool) {
 		if err != nil {
 			continue
 		}
-		// Servers before 3.6 do not tell their quota.
-		d.full.Store(s.DbSizeQuota > 0 && float64(s.DbSizeInUse) > (1-roomLeast)*float64(s.DbSizeQuota))
+		d.full.Store(isFull(s.DbSizeInUse, s.DbSize, s.DbSizeQuota))
 		if !compacts {
 			continue
 		}

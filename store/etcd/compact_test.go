@@ -37,3 +37,16 @@ func TestOldRevisionsGoByAgeAndSoonerAsTheDatabaseGrows(t *testing.T) {
 		t.Errorf("compacted again after a second, to %d", got)
 	}
 }
+
+func TestADatabaseIsFullBeforeItsQuota(t *testing.T) {
+	for _, c := range []struct {
+		used, size, quota int64
+		want              bool
+	}{
+		{85, 88, 100, false}, {91, 95, 100, true}, {85, 95, 100, true}, {20, 99, 100, false}, {99, 99, 0, false},
+	} {
+		if got := isFull(c.used, c.size, c.quota); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
+}

@@ -336,10 +336,11 @@ func TestAFullDatabaseTakesNoMoreJobs(t *testing.T) {
 	put(t, s, "a", "1h")
 	put(t, s, "c", "1h")
 	client := clientOf(t, own)
-	// fill puts blocks up to a number of them.
-	block, n := strings.Repeat("x", 1<<20), 0
+	// fill puts blocks up to so many megabytes.
+	const blocks = 16 // of a megabyte
+	block, n := strings.Repeat("x", 1<<20/blocks), 0
 	fill := func(to int) error {
-		for ; n < to; n++ {
+		for ; n < blocks*to; n++ {
 			if _, err := client.Put(t.Context(), fmt.Sprint("filler", n), block); err != nil {
 				return err
 			}
@@ -351,8 +352,13 @@ func TestAFullDatabaseTakesNoMoreJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if about.Quota > 0 { // servers before 3.6 do not tell it
-		if err := fill(232); err != nil {
-			t.Fatal(err)
+		for to := 180; !isFull(about.Used, about.Size, about.Quota); to += 2 {
+			if err := fill(to); err != nil {
+				t.Fatal(err)
+			}
+			if about, err = Check(t.Context(), addressOf(own)); err != nil {
+				t.Fatal(err)
+			}
 		}
 		eventually(t, "jobs are refused", func() bool { return errors.Is(tryPut(t.Context(), s, "b", "1h"), store.ErrNoSpace) })
 		about, err := Check(t.Context(), addressOf(own))
