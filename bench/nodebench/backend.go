@@ -2,9 +2,11 @@ package nodebench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -12,8 +14,11 @@ import (
 
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
+	"github.com/belfry-cron/belfry/store/etcd"
+	"github.com/belfry-cron/belfry/store/joined"
 	"github.com/belfry-cron/belfry/store/mysql"
 	"github.com/belfry-cron/belfry/store/postgres"
+	"github.com/belfry-cron/belfry/store/redis"
 	"github.com/belfry-cron/belfry/store/sqlite"
 	"github.com/belfry-cron/belfry/test/servers"
 )
@@ -27,8 +32,9 @@ type backend struct {
 
 // place is an empty store, and later one with something in it.
 type place struct {
-	address string // for belfry serve --store
-	open    func(context.Context, time.Duration) (openStore, error)
+	address  string // for belfry serve --store
+	endpoint string // of etcd or Redis, for their clients
+	open     func(context.Context, time.Duration) (openStore, error)
 	// processor is the processor time of the database server so far.
 	processor func() (time.Duration, error)
 	close     func() error
@@ -124,6 +130,64 @@ var (
 		}, nil
 	}}
 )
+
+// A key-value store has the settings of its package, but that Redis writes each change to its
+// disk before it answers.
+var (
+	onEtcd = backend{name: "etcd", make: func(string) (place, error) {
+		return etcdPlace(func(ctx context.Context, address string, opt etcd.Options) (store.Store, error) {
+			return etcd.Open(ctx, address, opt)
+		})
+	}}
+	onEtcdWithSQLite = backend{name: "etcd with history in SQLite", make: func(dir string) (place, error) {
+		return etcdPlace(func(ctx context.Context, address string, opt etcd.Options) (store.Store, error) {
+			control, err := etcd.OpenControl(ctx, address, opt)
+			if err != nil {
+				return nil, err
+			}
+			history, err := sqlite.Open(ctx, filepath.Join(dir, "history.db"), sqlite.Options{KeepDefaults: true})
+			if err != nil {
+				return nil, errors.Join(err, control.Close())
+			}
+			return joined.New(ctx, control, history, joined.Options{})
+		})
+	}}
+	onRedis = backend{name: "Redis", make: func(string) (place, error) {
+		server, err := servers.NewRedis()
+		if err != nil {
+			return place{}, err
+		}
+		address := server.URL()
+		return place{
+			address: address, endpoint: strings.TrimPrefix(address, "redis://"),
+			open: func(ctx context.Context, ago time.Duration) (openStore, error) {
+				return counted(func(ended func(store.Ends)) (*redis.Store, error) {
+					return redis.Open(ctx, address, redis.Options{Now: clock(ago), Defaults: served, Ended: ended})
+				})
+			},
+			processor: server.CPU,
+			close:     server.Close,
+		}, nil
+	}}
+)
+
+func etcdPlace(open func(ctx context.Context, address string, opt etcd.Options) (store.Store, error)) (place, error) {
+	server, err := servers.NewEtcd()
+	if err != nil {
+		return place{}, err
+	}
+	endpoint := strings.TrimPrefix(server.URL(), "http://")
+	return place{
+		address: "etcd://" + endpoint, endpoint: endpoint,
+		open: func(ctx context.Context, ago time.Duration) (openStore, error) {
+			return counted(func(ended func(store.Ends)) (store.Store, error) {
+				return open(ctx, "etcd://"+endpoint, etcd.Options{Now: clock(ago), Defaults: served, Ended: ended})
+			})
+		},
+		processor: server.CPU,
+		close:     server.Close,
+	}, nil
+}
 
 // clock returns a clock that stands still some time ago, and for 0 the store's own.
 func clock(ago time.Duration) func() time.Time {

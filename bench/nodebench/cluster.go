@@ -58,7 +58,22 @@ func serverScenarios() []Scenario {
 		})
 	}
 	add("postgres-river", "100,000 runs that do nothing, by a node on PostgreSQL, by River and by bare statements", (*bench).river)
-	add("kill", "three nodes on PostgreSQL with 100 commands each second, which are killed, and lost with their machine", (*bench).kill)
+	add("etcd-sketch", "100,000 missed runs that do nothing, by a node on etcd, beside the least that etcd must do", (*bench).onEtcdBeside)
+	add("etcd-cron", "10,000 jobs that do nothing each second, by a node on etcd and by go-etcd-cron", (*bench).etcdCron)
+	add("redis-asynq", "100,000 missed runs that do nothing, by a node on Redis, beside the least that Redis must do and asynq", (*bench).onRedisBeside)
+	add("stores", "50,000 missed runs, and 1,000 runs of one instant each second, on all stores", (*bench).sideBySide)
+	add("stores-commands", "100 commands at the same instant, each second, on SQLite, etcd and Redis", (*bench).commandsOn)
+	for _, on := range []struct {
+		backend
+		prefix string
+	}{{onEtcd, "etcd"}, {onRedis, "redis"}} {
+		add(on.prefix+"-kill", "three nodes on "+on.name+" with 100 commands each second, which are killed, and lost with their machine", func(b *bench, ctx context.Context) ([]Figure, error) {
+			return b.kill(ctx, on.backend)
+		})
+	}
+	add("kill", "three nodes on PostgreSQL with 100 commands each second, which are killed, and lost with their machine", func(b *bench, ctx context.Context) ([]Figure, error) {
+		return b.kill(ctx, onPostgres)
+	})
 	add("leave", "three nodes with 1,000,000 jobs on PostgreSQL, of which one leaves and one is killed", (*bench).leave)
 	return list
 }

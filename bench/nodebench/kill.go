@@ -32,8 +32,8 @@ type death struct {
 
 // kill measures how many occurrences do not start, by job, when nodes die at random
 // instants and close to the full second.
-func (b *bench) kill(ctx context.Context) ([]Figure, error) {
-	p, err := onPostgres.make("")
+func (b *bench) kill(ctx context.Context, on backend) ([]Figure, error) {
+	p, err := on.make("")
 	if err != nil {
 		return nil, err
 	}
