@@ -32,6 +32,9 @@ func main() {
 	}
 }
 
+// startMax bounds how long a job is offered again.
+const startMax = time.Minute
+
 // calls are those of one job. It is due each second from when it was made, which go-etcd-cron
 // says nowhere: how late a call is follows from the earliest one of the job within its second.
 type calls struct {
@@ -70,7 +73,12 @@ func measure(endpoint string, jobs int, settle time.Duration, seconds int) error
 	for caller := range callers {
 		add.Go(func() {
 			for i := caller; i < jobs && errs[caller] == nil; i += callers {
-				errs[caller] = c.Add(ctx, fmt.Sprintf("job-%d", i), &api.Job{Schedule: &every})
+				// It takes no jobs before it has found out which nodes there are.
+				for deadline := time.Now().Add(startMax); ; time.Sleep(100 * time.Millisecond) {
+					if errs[caller] = c.Add(ctx, fmt.Sprintf("job-%d", i), &api.Job{Schedule: &every}); errs[caller] == nil || time.Now().After(deadline) {
+						break
+					}
+				}
 			}
 		})
 	}

@@ -106,7 +106,7 @@ const (
 
 // besideSketch measures a node on a backend and its sketch.
 func (b *bench) besideSketch(ctx context.Context, on backend, sketch func(context.Context, place, time.Duration) (caughtUp, error)) ([]Figure, caughtUp, error) {
-	load := backlog{jobs: b.scaled(2000, 20), down: b.scaled(50, 10)}
+	load := backlog{jobs: b.scaled(sketchCells, 20), down: b.scaled(10, 10)}
 	ours, err := b.fresh(ctx, on, load, 1, patience)
 	if err != nil {
 		return nil, ours, err
@@ -133,7 +133,7 @@ func (b *bench) onEtcdBeside(ctx context.Context) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	apart, err := b.fresh(ctx, onEtcdWithSQLite, backlog{jobs: b.scaled(2000, 20), down: b.scaled(50, 10)}, 1, patience)
+	apart, err := b.fresh(ctx, onEtcdWithSQLite, backlog{jobs: b.scaled(sketchCells, 20), down: b.scaled(10, 10)}, 1, patience)
 	if err != nil {
 		return nil, err
 	}

@@ -422,6 +422,22 @@ var runDecisions = []decided{
 			}
 		}
 	}},
+	{"a plan that claims runs of a broadcast knows the slot of each node", func(k *book) {
+		n, m := k.join("n"), k.join("m")
+		a := k.put("name: a\nschedule: {every: 1s}\nplace: {strategy: broadcast}")
+		from := k.jobs[a].Cursor
+		k.pass(time.Second)
+		item := store.PlanItem{Job: a, Epoch: 1, From: from, To: k.now}
+		for i, session := range []job.ID{n, m} {
+			due := k.now.Add(time.Duration(i-1) * time.Second / 2)
+			item.Runs = append(item.Runs, store.NewRun{ID: k.id(), Session: session, Scheduled: due, Due: due, Token: k.id()})
+		}
+		op := &Plan{Session: n, Items: []store.PlanItem{item}}
+		k.must(op)
+		equal(k, "outcome", op.Outcomes[0], store.Planned)
+		equal(k, "its own", op.Claims[0].Verdict, store.Started)
+		equal(k, "that of another node", op.Claims[1].Verdict, store.Taken)
+	}},
 	{"a run that is made on request is known by its key", func(k *book) {
 		n := k.join("n")
 		a := k.put("name: a\npaused: true" + minutely)
@@ -946,6 +962,20 @@ var handoverDecisions = []decided{
 		k.asks(0, other)
 		equal(k, "over without an answer", !k.handovers[other.Number].Ended.IsZero(), true)
 		k.must(&Asked{[]store.Answer{{Handover: store.Handover{Number: 999, Attempt: second}}}})
+	}},
+	{"an attempt that is handed over twice in one call has the last address", func(k *book) {
+		n := k.join("n")
+		run := k.trigger(k.put("name: twice"), n)
+		k.claim(n, run, store.Started)
+		first := k.numbers(2, 0)
+		op := &HandOver{Session: n}
+		for i := range int64(2) {
+			op.List = append(op.List, store.Handover{Number: first + i, Attempt: run, Kind: "stub", To: "x"})
+		}
+		k.must(op)
+		equal(k, "outcomes", fmt.Sprint(op.Outcomes), fmt.Sprint([]store.HandedOver{store.Handed, store.Handed}))
+		equal(k, "the first has ended", k.handovers[first].Ended.IsZero(), false)
+		equal(k, "the second has ended", k.handovers[first+1].Ended.IsZero(), true)
 	}},
 	{"the retry of what was handed over is placed anew", func(k *book) {
 		n := k.join("n")

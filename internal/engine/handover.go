@@ -126,7 +126,8 @@ func (o *HandOver) Need(b *Batch, n *Need) {
 	for i := range o.List {
 		h := &o.List[i]
 		b.lookHandover(n, h.Number)
-		if m, _ := b.lookRun(n, refOf(&h.Attempt)); m != nil && isHandedOver(&m.Run) {
+		again := slices.ContainsFunc(o.List[:i], func(e store.Handover) bool { return e.Attempt.Run == h.Attempt.Run })
+		if m, _ := b.lookRun(n, refOf(&h.Attempt)); m != nil && (again || isHandedOver(&m.Run)) {
 			b.lookHandoversOf(n, refOf(&h.Attempt))
 		}
 	}

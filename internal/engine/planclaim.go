@@ -33,14 +33,23 @@ func (b *Batch) lookClaims(n *Need, j *Job, planner job.ID, item *store.PlanItem
 			} else if known {
 				b.lookRecords(n, ref)
 			}
+		case !b.facts.sessions:
+			return // they tell the nodes, and with them the slots of a broadcast
 		default:
-			run := store.Run{Run: job.Run{ID: r.ID, JobUID: j.UID, Kind: job.RunScheduled, State: job.StateReady, Node: r.Node, Scheduled: r.Scheduled, Due: r.Due}}
-			if latest == nil || before(&latest.Run, &run) {
-				run.Slot = j.Policy.SlotKey(&run.Run, run.Node)
-				latest = &member{Run: run}
+			node := r.Node
+			if s := b.sessions[r.Session]; s != nil && s.Takes() {
+				node = s.Node
 			}
-			if first == nil {
-				first = latest
+			run := store.Run{Run: job.Run{ID: r.ID, JobUID: j.UID, Kind: job.RunScheduled, State: job.StateReady, Node: node, Scheduled: r.Scheduled, Due: r.Due}}
+			run.Slot = j.Policy.SlotKey(&run.Run, node)
+			switch {
+			case first == nil:
+				first = &member{Run: run}
+				latest = first
+			case run.Slot != first.Slot:
+				b.lookAround(n, &member{Run: run}, "")
+			case before(&latest.Run, &run):
+				latest = &member{Run: run}
 			}
 		}
 	}

@@ -279,7 +279,7 @@ func canonError(err error) string {
 // compareAll compares all that can be read.
 func (p *pair) compareAll() {
 	p.Helper()
-	ctx := p.ctx
+	ctx, steps := p.ctx, len(p.trace)
 	_, _ = both(p, "list jobs", func(s store.Store) ([]*store.Job, error) {
 		list, _, err := s.ListJobs(ctx, store.JobQuery{Limit: 100})
 		return list, err
@@ -321,6 +321,14 @@ func (p *pair) compareAll() {
 		slices.SortFunc(list, func(a, b store.PlannedJob) int { return slices.Compare(a.UID[:], b.UID[:]) })
 		return list, err
 	})
+	_, _ = both(p, "read the notes", func(s store.Store) ([]string, error) {
+		list, err := s.Notes(ctx, "", "", 100)
+		var texts []string
+		for _, n := range list {
+			texts = append(texts, n.Name+" "+string(n.Text))
+		}
+		return texts, err
+	})
 	_, _ = both(p, "sum up", func(s store.Store) ([job.Partitions]store.PartitionSummary, error) { return s.Summary(ctx) })
 	_, _ = both(p, "list lost attempts", func(s store.Store) ([]store.Attempt, error) { return s.Lost(ctx, 100) })
 	_, _ = both(p, "count the backlog", func(s store.Store) (map[job.ID]int, error) { return s.Backlog(ctx, 5) })
@@ -335,7 +343,7 @@ func (p *pair) compareAll() {
 		})
 		_, _ = both(p, "list what runs on "+n.Node, func(s store.Store) ([]store.Run, error) { return s.Mine(ctx, n.ID) })
 	}
-	p.trace = p.trace[:len(p.trace)-12-2*len(p.nodes)]
+	p.trace = p.trace[:steps]
 }
 
 func sortIDs(list []job.ID) {
@@ -350,7 +358,7 @@ func (p *pair) step() {
 		take    func()
 	}{
 		{22, p.claim}, {9, p.handOver}, {9, p.askAfter}, {18, p.finish}, {20, p.plan}, {12, p.advance}, {15, p.trigger}, {15, p.put}, {10, p.cancel},
-		{15, p.reap}, {20, p.tidy}, {20, p.place}, {25, p.release}, {25, p.membership}, {40, p.pools}, {100, p.delete},
+		{15, p.reap}, {20, p.tidy}, {20, p.place}, {25, p.release}, {25, p.membership}, {25, p.answer}, {30, p.notes}, {40, p.pools}, {100, p.delete},
 	} {
 		if p.chance(step.percent) {
 			step.take()
@@ -398,7 +406,20 @@ func (p *pair) text() string {
 			policy = append(policy, extra)
 		}
 	}
-	return text + "\npolicy: {" + strings.Join(policy, ", ") + "}\nrun: {shell: 'true'}"
+	run := "{shell: 'true'}"
+	if p.chance(25) {
+		run = "{flow: {" + pick(p, flowsOfModel) + "}}"
+	}
+	return text + "\npolicy: {" + strings.Join(policy, ", ") + "}\nrun: " + run
+}
+
+// flowsOfModel have the kinds of steps that depend on each other in different ways.
+var flowsOfModel = []string{
+	"steps: [{name: a, run: 'true'}, {name: b, needs: a, run: 'true', retry: {attempts: 1, backoff: 1s}}, {name: c, needs: [a, b], when: finished, run: 'true'}]",
+	"max_parallel: 1, steps: [{name: a, run: 'true'}, {name: b, run: 'true', allow_failure: true}], finally: [{name: z, run: 'true'}]",
+	"steps: [{name: ok, wait: {approval: 'go?'}}, {name: go, needs: ok, wait: {signal: start}}, {name: later, needs: go, wait: {for: 2s}}]",
+	"steps: [{name: a, run: 'true'}, {name: each, needs: a, for_each: '{{ .Steps.a.Result.list }}', max_parallel: 2, run: 'true'}]",
+	"keep_together: true, steps: [{name: a, run: 'true'}, {name: b, needs: a, run: {job: d}}]",
 }
 
 func (p *pair) put() {
@@ -575,6 +596,9 @@ func (p *pair) finish() {
 		if p.chance(30) {
 			res.ExitCode = new(p.random.IntN(3))
 		}
+		if p.chance(50) {
+			res.Value = []byte(`{"list": [1, 2, 3]}`)
+		}
 		results = append(results, res)
 	}
 	_, _ = both(p, fmt.Sprintf("finish %+v", results), func(s store.Store) ([]store.FinishOutcome, error) {
@@ -665,6 +689,46 @@ func (p *pair) cancel() {
 		id = pick(p, p.claimed).Run
 	}
 	_, _ = both(p, fmt.Sprint("cancel ", id), func(s store.Store) (store.Run, error) { return s.Cancel(p.ctx, id, "ann", "enough") })
+}
+
+// answer approves, rejects or signals a flow, whether it waits for that or not.
+func (p *pair) answer() {
+	list := slices.DeleteFunc(p.runs(""), func(r store.Run) bool { return r.Flow == nil })
+	if len(list) == 0 {
+		return
+	}
+	a := store.FlowAnswer{Run: pick(p, list).ID, Step: pick(p, []string{"ok", "ok", "go", "a"}), Reject: p.chance(20), By: "ann", Note: pick(p, []string{"", "fine"})}
+	if p.chance(40) {
+		a.Step, a.Reject, a.Signal, a.Data = "", false, pick(p, []string{"start", "stop"}), []byte(`{"x": 1}`)
+	}
+	for range 1 + p.random.IntN(2) {
+		_, _ = both(p, fmt.Sprintf("answer %+v", a), func(s store.Store) (bool, error) { return true, s.AnswerFlow(p.ctx, a) })
+	}
+}
+
+// notes writes a note by comparison, with the audit or without. Versions are each store's own, so
+// that what is compared is whether they change.
+func (p *pair) notes() {
+	name, text := pick(p, []string{"n/a", "n/b", "m"}), []byte(pick(p, []string{"one", "two", ""}))
+	stale, audited := p.chance(25), p.chance(40)
+	_, _ = both(p, fmt.Sprintf("note %s %q (stale: %t, audited: %t)", name, text, stale, audited), func(s store.Store) (bool, error) {
+		have, err := s.Notes(p.ctx, name, "", 1)
+		if err != nil {
+			return false, err
+		}
+		n := store.Note{Name: name, Text: text}
+		if len(have) > 0 {
+			n.Version = have[0].Version
+		}
+		if stale {
+			n.Version += 1000
+		}
+		if audited {
+			return true, s.PutAudited(p.ctx, store.AuditedNote{Note: n, Audit: store.AuditRecord{Actor: "ann", Action: "secret.change", Object: name}})
+		}
+		version, err := s.PutNote(p.ctx, n)
+		return version > n.Version, err
+	})
 }
 
 func (p *pair) place() {

@@ -535,9 +535,34 @@ func (p *part) size() (n int) {
 		n += len(put.Key) + len(put.Value)
 	}
 	for _, c := range p.cells {
-		n += 256 + 160*len(c.runs)
+		n += 256
+		for _, r := range c.runs {
+			n += runSize(r)
+		}
 	}
-	return n + 512*(len(p.audit)+len(p.records)) + 64*len(p.Compares)
+	for _, r := range p.records {
+		n += runFixed + len(r.Run.Flow) + len(r.Attempt.Reason) + len(r.Unmet)
+	}
+	for i := range p.audit {
+		a := &p.audit[i]
+		n += 512 + len(a.Detail)
+		for _, ch := range a.Changes {
+			n += len(ch.Path) + len(ch.Before) + len(ch.After)
+		}
+	}
+	return n + 64*len(p.Compares)
+}
+
+// runFixed is how many bytes a run or a record has at most, besides its texts.
+const runFixed = 320
+
+// runSize is how many bytes a run has at most in its cell.
+func runSize(r *store.Run) int {
+	n := runFixed + len(r.Namespace) + len(r.Name) + len(r.Key) + len(r.Slot) + len(r.Node) + len(r.Reason) + len(r.CancelBy) + len(r.CancelReason) + len(r.Flow)
+	for key, value := range r.Params {
+		n += len(key) + len(value) + 8
+	}
+	return n
 }
 
 // records puts new records beside their cells, and replaces others where they are.
