@@ -47,16 +47,24 @@ func (b *Batch) lookClaims(n *Need, j *Job, planner job.ID, item *store.PlanItem
 				first = &member{Run: run}
 				latest = first
 			case run.Slot != first.Slot:
-				b.lookAround(n, &member{Run: run}, "")
+				b.lookAround(n, &member{Run: run}, b.nodeOf(planner))
 			case before(&latest.Run, &run):
 				latest = &member{Run: run}
 			}
 		}
 	}
 	if first != nil { // those between them look at nothing else
-		b.lookAround(n, first, "")
-		b.lookAround(n, latest, "")
+		b.lookAround(n, first, b.nodeOf(planner))
+		b.lookAround(n, latest, b.nodeOf(planner))
 	}
+}
+
+// nodeOf returns the name of the node of a session, "" for one that is not known.
+func (b *Batch) nodeOf(session job.ID) string {
+	if s := b.sessions[session]; s != nil {
+		return s.Node
+	}
+	return ""
 }
 
 // claimPlanned claims a run with a token after its item was decided.

@@ -289,6 +289,11 @@ func (p *pair) compareAll() {
 	})
 	_, _ = both(p, "read history", func(s store.Store) ([]store.Record, error) {
 		list, _, err := s.Attempts(ctx, store.HistoryQuery{Limit: 1000})
+		for i := range list {
+			if list[i].Run.Kind == job.RunStep {
+				list[i].Run.State = "" // rows say by Final whether a run is over, which steps have not
+			}
+		}
 		return list, err
 	})
 	_, _ = both(p, "read recent runs", func(s store.Store) ([][]store.Record, error) {
