@@ -231,6 +231,12 @@ func canon(v reflect.Value) string {
 		}
 		return canon(v.Elem())
 	case reflect.Struct:
+		if r, ok := v.Interface().(job.Run); ok && r.Outcome != "" && (r.Kind == job.RunStep || r.Flow != nil) && (r.State != "" || r.Node != "") {
+			// A record in rows knows by Final whether its run is over, and no node but that of its
+			// attempt: steps are never final, and flows run on no node.
+			r.State, r.Node = "", ""
+			return canon(reflect.ValueOf(r))
+		}
 		if t, ok := v.Interface().(time.Time); ok {
 			if t.IsZero() {
 				return "never"
@@ -289,11 +295,6 @@ func (p *pair) compareAll() {
 	})
 	_, _ = both(p, "read history", func(s store.Store) ([]store.Record, error) {
 		list, _, err := s.Attempts(ctx, store.HistoryQuery{Limit: 1000})
-		for i := range list {
-			if list[i].Run.Kind == job.RunStep {
-				list[i].Run.State = "" // rows say by Final whether a run is over, which steps have not
-			}
-		}
 		return list, err
 	})
 	_, _ = both(p, "read recent runs", func(s store.Store) ([][]store.Record, error) {
