@@ -168,9 +168,6 @@ var faults = []fault{
 	{acknowledged, "results are dropped when the store refuses the call", "internal/worker/results.go",
 		"q.waiting = append(batch, q.waiting...)", "",
 		"./internal/worker", "^TestResultsAreRetriedUntilAcknowledged$"},
-	{acknowledged, "a change is not audited", "internal/engine/settle.go",
-		"b.audit(by, \"run.cancel\", m.Namespace+\"/\"+m.Name, 0, \"run \"+id.String()+because(reason))", "",
-		suite, "^TestStore$/^the_audit"},
 
 	{bounded, "a batch has no bound", "store/internal/ledger/ledger.go",
 		"if o.Items > store.MaxBatch {\n\t\treturn store.ErrTooMany\n\t}\n\tkept", "kept",
