@@ -271,10 +271,11 @@ func (c *Client) Job(ctx context.Context, namespace, name string, filled bool) (
 	return d, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name), query: query, answer: &d})
 }
 
-// JobStatistics returns how the last runs of a job went.
-func (c *Client) JobStatistics(ctx context.Context, namespace, name string) (JobStatistics, error) {
+// JobStatistics returns how the last runs of a job went, also by the days of a time zone; "" is
+// UTC.
+func (c *Client) JobStatistics(ctx context.Context, namespace, name, zone string) (JobStatistics, error) {
 	var answer JobStatistics
-	return answer, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name) + "/statistics", answer: &answer})
+	return answer, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name) + "/statistics", query: values("timezone", zone), answer: &answer})
 }
 
 // Stats counts what has run, in buckets of time.

@@ -596,6 +596,20 @@ type JobStatistics struct {
 	Retried     int       `json:"retried" doc:"How many took more than one attempt."`
 	Duration    Quantiles `json:"duration" doc:"How long successful runs took, from the start of the first attempt, in seconds."`
 	Lateness    Quantiles `json:"lateness" doc:"How long after it was due the attempt of a run with one attempt started, in seconds."`
+
+	Days  []PartStatistics `json:"days" nullable:"false" doc:"The same by the day on which they ended, the earliest first; at is its beginning in the time zone that was asked for."`
+	Nodes []PartStatistics `json:"nodes" nullable:"false" doc:"The same by node, by name."`
+	Kinds []PartStatistics `json:"kinds" nullable:"false" doc:"The same by what made the run, by name."`
+}
+
+// PartStatistics are those of a part of the runs.
+type PartStatistics struct {
+	Name        string    `json:"name,omitempty" doc:"The node, or the kind of the runs."`
+	At          time.Time `json:"at,omitzero" doc:"The beginning of the day."`
+	Runs        int       `json:"runs" doc:"How many runs these are."`
+	SuccessRate *float64  `json:"success_rate,omitempty" doc:"Successful runs as a share of those that say how the job does."`
+	Duration    Quantiles `json:"duration" doc:"How long successful runs took, in seconds."`
+	Lateness    Quantiles `json:"lateness" doc:"How late they started, in seconds."`
 }
 
 // Quantiles say how numbers are distributed.

@@ -57,6 +57,7 @@ func serverScenarios() []Scenario {
 			return b.holdRate(ctx, on.backend, on.rate)
 		})
 	}
+	add("postgres-ui", "pages of the web UI with 100,000 jobs and 1,000,000 runs on PostgreSQL", (*bench).uiOnServer)
 	add("postgres-river", "100,000 runs that do nothing, by a node on PostgreSQL, by River and by bare statements", (*bench).river)
 	add("etcd-sketch", "100,000 missed runs that do nothing, by a node on etcd, beside the least that etcd must do", (*bench).onEtcdBeside)
 	add("etcd-cron", "10,000 jobs that do nothing each second, by a node on etcd and by go-etcd-cron", (*bench).etcdCron)

@@ -41,6 +41,75 @@ func (b *bench) ui(ctx context.Context) ([]Figure, error) {
 		return nil, err
 	}
 	defer s.kill()
+	return b.uiPages(ctx, s)
+}
+
+// uiOnServer measures the same where PostgreSQL keeps the jobs and the history, in a part for
+// each day.
+func (b *bench) uiOnServer(ctx context.Context) ([]Figure, error) {
+	jobs, runs := b.scaled(100_000, 1000), b.scaled(1_000_000, 5000)
+	dir, err := b.folder()
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	p, err := onPostgres.make(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	if err := putTeams(ctx, p, jobs); err != nil {
+		return nil, err
+	}
+	if err := fillPostgres(ctx, p, jobs, runs); err != nil {
+		return nil, fmt.Errorf("fill the history: %w", err)
+	}
+	s, err := b.join(ctx, filepath.Join(dir, "data"), "", "--store", p.address, "--name", "bench")
+	if err != nil {
+		return nil, err
+	}
+	defer s.kill()
+	return b.uiPages(ctx, s)
+}
+
+// fillPostgres is makeHistory for PostgreSQL.
+func fillPostgres(ctx context.Context, p place, jobs, runs int) error {
+	address, err := url.Parse(p.address)
+	if err != nil {
+		return err
+	}
+	pool, err := p.connect(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(ctx, "set search_path to "+address.Query().Get("schema")); err != nil {
+		return err
+	}
+	const day = 24 * time.Hour
+	step, first := int64(historySpan)/int64(runs), time.Now().Add(-historySpan)
+	for at := first.Truncate(day); at.Before(time.Now().Add(-day)); at = at.Add(day) {
+		_, err := pool.Exec(ctx, fmt.Sprintf("create table if not exists history_%s partition of history for values from (%d) to (%d)", at.UTC().Format("20060102"), at.UnixNano(), at.Add(day).UnixNano()))
+		if err != nil {
+			return err
+		}
+	}
+	_, err = pool.Exec(ctx, fmt.Sprintf(`insert into history (ended, run, attempt, job, is_final, outcome, kind, run_key, shard, shards, epoch, version, scheduled, due,
+			next_attempt, held_slot, started, node, token, reason, exited, exit_code, signal_name, http_status, params, parent, occurrences, last_scheduled, replaces, output_bytes, unmet)
+		select r.ended, decode(lpad(to_hex(r.ended / 1000000), 12, '0') || substr(md5(r.i::text), 1, 20), 'hex'), 1, j.uid, 1, case when r.i %% 100 = 50 then 2 else 1 end, 0, '', 0, 0, 1, 1,
+			r.ended - 1000000000, r.ended - 1000000000, 1, 0, r.ended - 990000000, 'bench', decode(md5(r.i::text), 'hex'), case when r.i %% 100 = 50 then 'exit code 1' else '' end,
+			1, case when r.i %% 100 = 50 then 1 else 0 end, '', 0, '', '', 1, 0, 0, 120, ''
+		from (select i, %d + i * %d as ended, case when i %% 10 = 0 then i / 10 %% 100 else i * 7919 %% %d end as job from generate_series(0::bigint, %d - 1) i) r
+		join (select uid, row_number() over (order by name) - 1 as k from names) j on j.k = r.job`, first.UnixNano(), step, jobs, runs))
+	if err != nil {
+		return err
+	}
+	_, err = pool.Exec(ctx, "analyze")
+	return err
+}
+
+// uiPages reads each page many times.
+func (b *bench) uiPages(ctx context.Context, s *server) ([]Figure, error) {
 	browser, err := s.browser(ctx)
 	if err != nil {
 		return nil, err

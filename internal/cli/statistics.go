@@ -36,7 +36,7 @@ and how late they started. Half of the durations are at most p50, 19 of 20 at mo
 			if err != nil {
 				return err
 			}
-			stats, err := server.JobStatistics(cmd.Context(), name.namespace, name.name)
+			stats, err := server.JobStatistics(cmd.Context(), name.namespace, name.name, "")
 			if err != nil {
 				return server.refused(err)
 			}

@@ -269,6 +269,46 @@ func Columns(label string, columns []Column, now int, nowText string, w, height 
 	return s.close()
 }
 
+// Band is how something was distributed in a step of time: half of it below Middle, nearly all
+// below High.
+type Band struct {
+	Middle, High float64
+	Title        string
+	Tick         string
+}
+
+// Bands draws distributions over time: a bar from the middle up to the high, on a scale whose
+// highest value has words. A step with nothing has a High of 0.
+func Bands(label string, bands []Band, topText func(float64) string, w, height float64) string {
+	s := open("viz", label, -14, w, height+36)
+	top := 0.0
+	for _, b := range bands {
+		top = max(top, b.High)
+	}
+	step := w / float64(max(len(bands), 1))
+	for i, b := range bands {
+		x := float64(i) * step
+		if b.High > 0 && top > 0 {
+			high, middle := height-(height-6)*b.High/top, height-(height-6)*b.Middle/top
+			s.rect(x+step*0.1, high, step*0.8, max(middle-high, 1), 0, "band", b.Title)
+			s.rect(x+step*0.1, middle-1, step*0.8, 2.5, 0, string(Run), b.Title)
+		}
+		if b.Tick != "" {
+			anchor := "middle"
+			if i == 0 {
+				anchor = "start"
+			}
+			s.text(x, height+16, "", anchor, b.Tick)
+		}
+	}
+	if top > 0 {
+		s.line(0, 6, w, 6, "lvl")
+		s.text(w, 2, "", "end", topText(top))
+	}
+	s.line(0, height, w, height, "ax")
+	return s.close()
+}
+
 // Span is a stretch of time in a lane, in the units of the chart.
 type Span struct {
 	From, To float64

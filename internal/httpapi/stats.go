@@ -22,7 +22,7 @@ type statsInput struct {
 	Job       string    `query:"job" maxLength:"257" doc:"Only runs of this job: name, namespace/name or uid."`
 	From      time.Time `query:"from" doc:"Count from the bucket with this instant on. Default: 24 hours ago."`
 	To        time.Time `query:"to" doc:"Count what ended before this instant. Default: now."`
-	Step      string    `query:"step" default:"60s" maxLength:"16" doc:"The length of a bucket, such as 60s, 10m or 1h: whole seconds, and 2,000 buckets at most."`
+	Step      string    `query:"step" default:"60s" maxLength:"16" doc:"The length of a bucket, such as 60s, 10m or 1h: whole seconds, and 2,200 buckets at most."`
 }
 
 func (a *api) getStats(ctx context.Context, in *statsInput) (*answer[client.Stats], error) {
@@ -73,6 +73,11 @@ func (a *api) listDueJobs(ctx context.Context, in *dueJobsInput) (*answer[client
 	return listed(a.Service.Load.Due(ctx, caller(ctx), in.Namespace, in.From, in.To, in.PageSize))
 }
 
-func (a *api) statisticsOfJob(ctx context.Context, in *JobName) (*answer[client.JobStatistics], error) {
-	return answered(a.Service.Stats.OfJob(ctx, caller(ctx), in.name()))
+type statisticsInput struct {
+	JobName
+	Timezone string `query:"timezone" maxLength:"64" default:"UTC" doc:"The time zone whose days are counted."`
+}
+
+func (a *api) statisticsOfJob(ctx context.Context, in *statisticsInput) (*answer[client.JobStatistics], error) {
+	return answered(a.Service.Stats.OfJob(ctx, caller(ctx), in.name(), in.Timezone))
 }

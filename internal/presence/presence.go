@@ -57,14 +57,11 @@ type Notes interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// List returns what all nodes said last that were there within Kept, by name.
-func List(ctx context.Context, s Notes) ([]Presence, error) {
-	now, err := s.Now(ctx)
-	if err != nil {
-		return nil, err
-	}
+// List returns what all nodes said last that were there within Kept, by name. now is the clock of
+// the store.
+func List(ctx context.Context, s Notes, now time.Time) ([]Presence, error) {
 	var list []Presence
-	err = each(ctx, s, func(n *store.Note) error {
+	err := each(ctx, s, func(n *store.Note) error {
 		var p Presence
 		if json.Unmarshal(n.Text, &p) == nil && now.Sub(p.Seen) < Kept {
 			list = append(list, p)

@@ -28,7 +28,7 @@ func TestANodeIsRememberedForSomeDaysAfterItsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	list, err := presence.List(ctx, s)
+	list, err := presence.List(ctx, s, now)
 	if err != nil || len(list) != 2 {
 		t.Fatalf("the nodes are %+v, %v", list, err)
 	}
@@ -40,7 +40,7 @@ func TestANodeIsRememberedForSomeDaysAfterItsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	now = now.Add(presence.Kept - time.Minute)
-	if list, err = presence.List(ctx, s); err != nil || len(list) != 1 || !list[0].Left.Equal(list[0].Seen) {
+	if list, err = presence.List(ctx, s, now); err != nil || len(list) != 1 || !list[0].Left.Equal(list[0].Seen) {
 		t.Errorf("some days later the nodes are %+v, %v", list, err)
 	}
 	now = now.Add(2 * time.Minute)
@@ -58,7 +58,7 @@ func TestANodeWithoutASessionSaysNothing(t *testing.T) {
 	if err := teller.Tell(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := presence.List(t.Context(), s); err != nil || len(list) != 0 {
+	if list, err := presence.List(t.Context(), s, time.Now()); err != nil || len(list) != 0 {
 		t.Errorf("the nodes are %+v, %v", list, err)
 	}
 }

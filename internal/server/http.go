@@ -112,7 +112,7 @@ func (s *Server) makeHTTP() error {
 	s.makeNotifier(answers)
 	sessions := auth.NewSessions(s.tokens, s.people())
 	pages, err := web.Handler(web.Config{
-		Service: answers, Tokens: s.tokens, Sessions: sessions, SignIn: s.signIn, SignInAt: s.Settings.OIDC.Button, Node: s.Settings.Name, Version: s.Version, Now: s.Now, Log: s.Log,
+		Service: web.ServiceOf(answers), Tokens: s.tokens, Sessions: sessions, SignIn: s.signIn, SignInAt: s.Settings.OIDC.Button, Node: s.Settings.Name, Version: s.Version, Now: s.Now, Log: s.Log,
 	})
 	if err != nil {
 		return err

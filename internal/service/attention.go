@@ -86,7 +86,7 @@ func (s *Attention) List(ctx context.Context, who Caller, namespace string) ([]c
 
 // ofNodes finds nodes that are silent, or whose clock is off.
 func (s *Attention) ofNodes(ctx context.Context) (list []client.Attention, err error) {
-	nodes, err := s.nodes.all(ctx)
+	nodes, _, err := s.nodes.all(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func (s *Attention) Lasting(ctx context.Context, who Caller) (notice.Lasting, er
 }
 
 func (s *Attention) lostNodes(ctx context.Context, l *notice.Lasting, _ time.Time) error {
-	nodes, err := s.nodes.all(ctx)
+	nodes, _, err := s.nodes.all(ctx)
 	if err != nil {
 		return err
 	}

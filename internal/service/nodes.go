@@ -39,11 +39,11 @@ func (s *Nodes) List(ctx context.Context, who Caller) ([]client.Node, error) {
 	if err := who.May(Read); err != nil {
 		return nil, err
 	}
-	list, err := s.all(ctx)
+	list, now, err := s.all(ctx)
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.said(ctx, list)
+	_, err = s.said(ctx, list, now)
 	return list, err
 }
 
@@ -52,19 +52,19 @@ func (s *Nodes) All(ctx context.Context, who Caller) ([]client.Node, error) {
 	if err := who.May(Read); err != nil {
 		return nil, err
 	}
-	list, err := s.all(ctx)
+	list, now, err := s.all(ctx)
 	if err != nil {
 		return nil, err
 	}
-	gone, err := s.said(ctx, list)
+	gone, err := s.said(ctx, list, now)
 	list = append(list, gone...)
 	slices.SortStableFunc(list, func(x, y client.Node) int { return cmp.Compare(x.Name, y.Name) })
 	return list, err
 }
 
 // said adds what nodes have said of themselves, and returns those that are not in the list.
-func (s *Nodes) said(ctx context.Context, list []client.Node) (gone []client.Node, err error) {
-	all, err := presence.List(ctx, s.store)
+func (s *Nodes) said(ctx context.Context, list []client.Node, now time.Time) (gone []client.Node, err error) {
+	all, err := presence.List(ctx, s.store, now)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (s *Nodes) About(ctx context.Context, who Caller) (client.Server, error) {
 	if s.about != nil {
 		about = s.about()
 	}
-	list, err := s.all(ctx)
+	list, _, err := s.all(ctx)
 	if err != nil {
 		return client.Server{}, err
 	}
@@ -169,7 +169,7 @@ func (s *Nodes) setDrain(ctx context.Context, who Caller, id string, d store.Dra
 	if err := who.May(Administer); err != nil {
 		return client.Node{}, err
 	}
-	before, err := s.all(ctx)
+	before, _, err := s.all(ctx)
 	if err != nil {
 		return client.Node{}, err
 	}
@@ -184,7 +184,7 @@ func (s *Nodes) setDrain(ctx context.Context, who Caller, id string, d store.Dra
 	} else if err != nil {
 		return client.Node{}, err
 	}
-	after, err := s.all(ctx)
+	after, _, err := s.all(ctx)
 	if err != nil {
 		return client.Node{}, err
 	}
@@ -199,16 +199,16 @@ func (s *Nodes) setDrain(ctx context.Context, who Caller, id string, d store.Dra
 }
 
 // all returns all nodes by name and session.
-func (s *Nodes) all(ctx context.Context) ([]client.Node, error) {
+func (s *Nodes) all(ctx context.Context) (list []client.Node, now time.Time, err error) {
 	sessions, err := s.store.Sessions(ctx)
 	if err != nil {
-		return nil, err
+		return nil, now, err
 	}
-	now, err := s.store.Now(ctx)
+	now, err = s.store.Now(ctx)
 	if err != nil {
-		return nil, err
+		return nil, now, err
 	}
-	list := []client.Node{}
+	list = []client.Node{}
 	for i := range sessions {
 		if replaced(&sessions[i], sessions) {
 			continue
@@ -218,7 +218,7 @@ func (s *Nodes) all(ctx context.Context) ([]client.Node, error) {
 			// The node's own count is some seconds old, and a drain is watched for its end.
 			mine, err := s.store.Mine(ctx, n.Session)
 			if err != nil {
-				return nil, err
+				return nil, now, err
 			}
 			n.Running = len(mine)
 		}
@@ -227,7 +227,7 @@ func (s *Nodes) all(ctx context.Context) ([]client.Node, error) {
 	slices.SortFunc(list, func(x, y client.Node) int {
 		return cmp.Or(cmp.Compare(x.Name, y.Name), slices.Compare(x.Session[:], y.Session[:]))
 	})
-	return list, nil
+	return list, now, nil
 }
 
 // replaced reports whether a later process has the data directory of a session: then the

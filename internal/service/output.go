@@ -73,7 +73,7 @@ type Follower interface {
 // Open returns what reads the output of a run as the query says. With follow it takes a
 // place for a stream, of which there are so many. The caller closes the reader.
 func (s *Output) Open(ctx context.Context, who Caller, id job.ID, q client.OutputQuery, resume *Place, follow bool) (*OutputReader, error) {
-	run, err := s.runs.runOf(ctx, who, Read, id)
+	run, err := s.runs.seen(ctx, who, Read, id)
 	if err != nil {
 		return nil, err
 	}

@@ -137,6 +137,17 @@ func finalOf(records []store.Record) *store.Record {
 // runOf returns an active or finished run that the caller may see. A foreign one is not
 // there: its id says nothing about its namespace.
 func (s *Runs) runOf(ctx context.Context, who Caller, r Right, id job.ID) (client.Run, error) {
+	run, err := s.seen(ctx, who, r, id)
+	if err != nil {
+		return run, err
+	}
+	asked, err := s.executorOf(ctx, id)
+	run.Executor = cmp.Or(asked, run.Executor)
+	return run, err
+}
+
+// seen is runOf without the executor.
+func (s *Runs) seen(ctx context.Context, who Caller, r Right, id job.ID) (client.Run, error) {
 	if err := who.May(r); err != nil {
 		return client.Run{}, err
 	}
@@ -184,9 +195,7 @@ func (s *Runs) run(ctx context.Context, id job.ID) (client.Run, error) {
 			run.Attempts = append(run.Attempts, attemptOf(&records[i]))
 		}
 	}
-	asked, err := s.executorOf(ctx, id)
-	run.Executor = cmp.Or(asked, run.Executor)
-	return run, err
+	return run, nil
 }
 
 func noRun(id job.ID) *Error {

@@ -1,21 +1,25 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/job"
 	"github.com/belfry-cron/belfry/store"
 )
 
 const (
-	// bucketsMax is how many buckets an answer has: more than a screen has pixels.
-	bucketsMax = 2000
+	// bucketsMax is how many buckets an answer has: the hours of 90 days, with a day more.
+	bucketsMax = 2200
 	// stepMin is the shortest bucket.
 	stepMin = time.Second
 	// statisticsRuns is how many of its last runs the statistics of a job are of: reading
@@ -29,7 +33,7 @@ const (
 	// last one is read each time, so it is short.
 	stretchBuckets = 15
 	// stretchesMax bounds the stretches in memory, of some kilobytes each.
-	stretchesMax = 1000
+	stretchesMax = 2000
 )
 
 // statsStore is the part of a store that statistics use.
@@ -86,28 +90,26 @@ func (s *Stats) Over(ctx context.Context, who Caller, q client.StatsQuery) (clie
 	}
 	stats.Step = int(q.Step / time.Second)
 	first := from.UnixNano() / int64(q.Step)
-	for at := floor(first, stretchBuckets); at < first+int64(n); at += stretchBuckets {
-		var list []store.Aggregate
-		for i, namespace := range of.namespaces() {
-			part, err := s.stretch(ctx, stretch{namespace, uid, q.Step, at}, now)
-			if err != nil {
-				return stats, err
-			}
-			if i == 0 && len(of) <= 1 {
-				list = part // which is kept, and must not change
-			} else {
-				list = addUp(list, part)
-			}
+	var list []store.Aggregate
+	for i, namespace := range of.namespaces() {
+		part, err := s.stretches(ctx, stretch{namespace, uid, q.Step, floor(first, stretchBuckets)}, first+int64(n), now)
+		if err != nil {
+			return stats, err
 		}
-		for i := range list {
-			b := &list[i]
-			if b.Start.Before(from) || !b.Start.Before(q.To) {
-				continue
-			}
-			stats.Items = append(stats.Items, client.StatsBucket{
-				Start: b.Start, Outcomes: b.Outcomes, Seconds: b.Duration.Seconds(), Longest: b.Longest.Seconds(),
-			})
+		if i == 0 && len(of) <= 1 {
+			list = part // which is kept, and must not change
+		} else {
+			list = addUp(list, part)
 		}
+	}
+	for i := range list {
+		b := &list[i]
+		if b.Start.Before(from) || !b.Start.Before(q.To) {
+			continue
+		}
+		stats.Items = append(stats.Items, client.StatsBucket{
+			Start: b.Start, Outcomes: b.Outcomes, Seconds: b.Duration.Seconds(), Longest: b.Longest.Seconds(),
+		})
 	}
 	return stats, nil
 }
@@ -143,36 +145,66 @@ func buckets(from, to *time.Time, step *time.Duration, earliest, latest time.Tim
 	return first, int(count), nil
 }
 
-// stretch returns the buckets of a stretch, from memory if it is over.
-func (s *Stats) stretch(ctx context.Context, w stretch, now time.Time) ([]store.Aggregate, error) {
-	s.mu.Lock()
-	k, ok := s.kept[w]
-	s.mu.Unlock()
-	if ok && now.Sub(k.read) < keptFor && !now.Before(k.read) {
-		return k.buckets, nil
+// stretches returns the buckets from a stretch until a step. What is over is in memory once it
+// was read; what is between is read at once.
+func (s *Stats) stretches(ctx context.Context, w stretch, until int64, now time.Time) (list []store.Aggregate, err error) {
+	missing := w // where what is to be read begins
+	read := func(end int64) error {
+		if missing.from < end {
+			more, err := s.readStretches(ctx, missing, end, now)
+			list = append(list, more...)
+			return err
+		}
+		return nil
 	}
-	from := time.Unix(0, w.from*int64(w.step)).UTC()
-	to := from.Add(stretchBuckets * w.step)
-	if from.After(now) {
-		return nil, nil
+	for ; w.from < until && !w.start(w.from).After(now); w.from += stretchBuckets {
+		s.mu.Lock()
+		k, ok := s.kept[w]
+		s.mu.Unlock()
+		if !ok || now.Sub(k.read) >= keptFor || now.Before(k.read) {
+			continue
+		}
+		if err := read(w.from); err != nil {
+			return nil, err
+		}
+		list = append(list, k.buckets...)
+		missing.from = w.from + stretchBuckets
 	}
-	list, err := s.store.Aggregate(ctx, store.AggregateQuery{Namespace: w.namespace, Job: w.job, From: from, To: to, Bucket: w.step})
+	return list, read(w.from)
+}
+
+// start is the moment of a step.
+func (w *stretch) start(step int64) time.Time { return time.Unix(0, step*int64(w.step)).UTC() }
+
+// readStretches reads the buckets from a stretch until another, and keeps those that are over.
+func (s *Stats) readStretches(ctx context.Context, w stretch, end int64, now time.Time) ([]store.Aggregate, error) {
+	list, err := s.store.Aggregate(ctx, store.AggregateQuery{Namespace: w.namespace, Job: w.job, From: w.start(w.from), To: w.start(end), Bucket: w.step})
 	if err != nil {
 		return nil, err
 	}
-	if to.Add(settledAfter).Before(now) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.kept == nil || len(s.kept) >= stretchesMax {
-			s.kept = map[stretch]keptStretch{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept == nil || len(s.kept) >= stretchesMax {
+		s.kept = map[stretch]keptStretch{}
+	}
+	rest := list
+	for ; w.from < end; w.from += stretchBuckets {
+		to := w.start(w.from + stretchBuckets)
+		n := sort.Search(len(rest), func(i int) bool { return !rest[i].Start.Before(to) })
+		if to.Add(settledAfter).Before(now) {
+			s.kept[w] = keptStretch{now, rest[:n:n]}
 		}
-		s.kept[w] = keptStretch{now, list}
+		rest = rest[n:]
 	}
 	return list, nil
 }
 
-// OfJob returns how the last runs of a job went.
-func (s *Stats) OfJob(ctx context.Context, who Caller, name Name) (client.JobStatistics, error) {
+// OfJob returns how the last runs of a job went, also by the days of a time zone.
+func (s *Stats) OfJob(ctx context.Context, who Caller, name Name, timezone string) (client.JobStatistics, error) {
+	zone, err := cron.LoadZone(cmp.Or(timezone, "UTC"))
+	if err != nil {
+		return client.JobStatistics{}, WrongParameter("timezone", err.Error(), "such as Europe/Berlin")
+	}
 	j, err := s.jobs.find(ctx, who, Read, name)
 	if err != nil {
 		return client.JobStatistics{}, err
@@ -181,40 +213,88 @@ func (s *Stats) OfJob(ctx context.Context, who Caller, name Name) (client.JobSta
 	if err != nil {
 		return client.JobStatistics{}, err
 	}
-	return statisticsOf(lists[0]), nil
+	return statisticsOf(lists[0], zone.Location()), nil
+}
+
+// tally gathers what statistics are made of.
+type tally struct {
+	runs, succeeded, judged, retried int
+	durations, late                  []float64
+}
+
+func (p *tally) add(r *store.Record) {
+	n := max(r.Count, 1)
+	p.runs++
+	switch {
+	case r.Attempt.Outcome == job.OutcomeSucceeded:
+		p.succeeded, p.judged = p.succeeded+n, p.judged+n
+		p.durations = append(p.durations, r.Attempt.Ended.Sub(endedRun(r).Started).Seconds())
+	case r.Attempt.Outcome.Alarms():
+		p.judged += n
+	}
+	if r.Attempt.Number > 1 {
+		p.retried++
+	}
+	if r.Attempt.Number == 1 && !r.Attempt.Started.IsZero() {
+		p.late = append(p.late, max(0, r.Attempt.Started.Sub(r.Run.Due).Seconds()))
+	}
+}
+
+// rate is the share of successful runs, nil if none says how the job does.
+func (p *tally) rate() *float64 {
+	if p.judged == 0 {
+		return nil
+	}
+	rate := float64(p.succeeded) / float64(p.judged)
+	return &rate
+}
+
+// parts are the statistics of parts of the runs, by what tells them apart.
+type parts[K cmp.Ordered] map[K]*tally
+
+func (p parts[K]) of(key K) *tally {
+	if p[key] == nil {
+		p[key] = &tally{}
+	}
+	return p[key]
+}
+
+// list returns the statistics in the order of the keys.
+func (p parts[K]) list(name func(K, *client.PartStatistics)) []client.PartStatistics {
+	list := []client.PartStatistics{}
+	for _, key := range slices.Sorted(maps.Keys(p)) {
+		of := p[key]
+		stats := client.PartStatistics{Runs: of.runs, SuccessRate: of.rate(), Duration: quantiles(of.durations), Lateness: quantiles(of.late)}
+		name(key, &stats)
+		list = append(list, stats)
+	}
+	return list
 }
 
 // statisticsOf sums up final records, the latest first.
-func statisticsOf(records []store.Record) client.JobStatistics {
+func statisticsOf(records []store.Record, zone *time.Location) client.JobStatistics {
 	stats := client.JobStatistics{Runs: len(records), Outcomes: map[job.Outcome]int{}}
-	var durations, late []float64
-	succeeded, judged := 0, 0
+	var all tally
+	days, nodes, kinds := parts[int64]{}, parts[string]{}, parts[string]{}
 	for i := range records {
 		r := &records[i]
-		n := max(r.Count, 1)
-		stats.Outcomes[r.Attempt.Outcome] += n
-		switch {
-		case r.Attempt.Outcome == job.OutcomeSucceeded:
-			succeeded, judged = succeeded+n, judged+n
-			durations = append(durations, r.Attempt.Ended.Sub(endedRun(r).Started).Seconds())
-		case r.Attempt.Outcome.Alarms():
-			judged += n
-		}
-		if r.Attempt.Number > 1 {
-			stats.Retried++
-		}
-		if r.Attempt.Number == 1 && !r.Attempt.Started.IsZero() {
-			late = append(late, max(0, r.Attempt.Started.Sub(r.Run.Due).Seconds()))
+		stats.Outcomes[r.Attempt.Outcome] += max(r.Count, 1)
+		all.add(r)
+		year, month, day := r.Attempt.Ended.In(zone).Date()
+		days.of(time.Date(year, month, day, 0, 0, 0, 0, zone).Unix()).add(r)
+		kinds.of(string(r.Run.Kind)).add(r)
+		if r.Attempt.Number > 0 && r.Attempt.Node != "" {
+			nodes.of(r.Attempt.Node).add(r)
 		}
 	}
 	if n := len(records); n > 0 {
 		stats.From, stats.To = records[n-1].Attempt.Ended, records[0].Attempt.Ended
 	}
-	if judged > 0 {
-		rate := float64(succeeded) / float64(judged)
-		stats.SuccessRate = &rate
-	}
-	stats.Duration, stats.Lateness = quantiles(durations), quantiles(late)
+	stats.SuccessRate, stats.Retried = all.rate(), all.retried
+	stats.Duration, stats.Lateness = quantiles(all.durations), quantiles(all.late)
+	stats.Days = days.list(func(at int64, p *client.PartStatistics) { p.At = time.Unix(at, 0).In(zone) })
+	named := func(name string, p *client.PartStatistics) { p.Name = name }
+	stats.Nodes, stats.Kinds = nodes.list(named), kinds.list(named)
 	return stats
 }
 

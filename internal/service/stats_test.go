@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,7 +119,7 @@ func TestStatisticsOfAJob(t *testing.T) {
 		ended(job.OutcomeFailed, 2*time.Minute, 0, time.Minute, 1),
 		ended(job.OutcomeSucceeded, time.Minute, time.Second, time.Second, 2),
 		missed,
-	})
+	}, time.UTC)
 	if got, want := fmt.Sprintf("%d %v %d %.2f", stats.Runs, stats.Outcomes, stats.Retried, *stats.SuccessRate), "4 map[failed:1 missed:4 succeeded:2] 1 0.29"; got != want {
 		t.Errorf("the statistics are %s, want %s", got, want)
 	}
@@ -128,7 +129,26 @@ func TestStatisticsOfAJob(t *testing.T) {
 	if got, want := stats.Lateness, (client.Quantiles{Count: 2, P95: 2, P99: 2, Max: 2}); got != want {
 		t.Errorf("the lateness is %+v, want %+v", got, want)
 	}
-	if got := statisticsOf(nil); got.SuccessRate != nil || got.Runs != 0 {
+	tokyo, err := time.LoadLocation("Asia/Tokyo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	on := func(node string, hour int, kind job.RunKind) store.Record {
+		r := ended(job.OutcomeSucceeded, time.Duration(hour)*time.Hour, 0, time.Second, 1)
+		r.Attempt.Node, r.Run.Kind = node, kind
+		return r
+	}
+	stats = statisticsOf([]store.Record{on("b", 6, job.RunScheduled), on("a", 5, job.RunByHand), on("a", 0, job.RunScheduled)}, tokyo)
+	var said []string
+	for _, list := range [][]client.PartStatistics{stats.Days, stats.Nodes, stats.Kinds} {
+		for _, p := range list {
+			said = append(said, fmt.Sprintf("%s%s:%d", p.Name, map[bool]string{true: p.At.Format("02T15")}[!p.At.IsZero()], p.Runs))
+		}
+	}
+	if got, want := strings.Join(said, " "), "02T00:2 03T00:1 a:2 b:1 hand:1 schedule:2"; got != want {
+		t.Errorf("the parts are %q, want %q", got, want)
+	}
+	if got := statisticsOf(nil, time.UTC); got.SuccessRate != nil || got.Runs != 0 {
 		t.Errorf("those of a job without runs are %+v", got)
 	}
 }

@@ -21,6 +21,8 @@ func (s *site) actions() {
 	s.page("POST /jobs/{namespace}/{name}/resume", s.resumeJob)
 	s.page("POST /jobs/{namespace}/{name}/delete", s.deleteJob)
 	s.page("POST /jobs/{namespace}/{name}/rollback", s.rollBack)
+	s.page("POST /examples", s.addExamples)
+	s.page("POST /examples/remove", s.removeExamples)
 	s.page("POST /runs/{id}/cancel", s.cancelRun)
 	s.page("POST /runs/{id}/retry", s.retryRun)
 	s.page("POST /runs/{id}/steps/{step}/answer", s.answerStep)

@@ -179,6 +179,7 @@ type frame struct {
 	listed     time.Time // when the namespaces were read
 	attention  []client.Attention
 	nodes      int
+	list       []client.Node
 	namespaces []string
 	err        error // why there is no attention
 }
@@ -204,6 +205,7 @@ func (s *site) frame(ctx context.Context, who service.Caller, most time.Duration
 	f = frame{read: now, listed: f.listed, namespaces: f.namespaces}
 	f.attention, f.err = s.Service.Attention.List(ctx, who, "")
 	if list, err := s.Service.Nodes.List(ctx, who); err == nil {
+		f.list = list
 		for _, node := range list {
 			if node.State == "live" || node.State == "drained" {
 				f.nodes++

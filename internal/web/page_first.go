@@ -1,5 +1,7 @@
 package web
 
+import "github.com/belfry-cron/belfry/client"
+
 // firstView is the overview of a server without jobs.
 type firstView struct {
 	*Layout
@@ -7,7 +9,8 @@ type firstView struct {
 	Words   string
 	Problem string
 	Next    []nextRow
-	Create  string
+	Facts   []fact
+	Hints   []client.Hint
 }
 
 // firstLine is a line to begin with.
@@ -18,6 +21,10 @@ func (s *site) firstStart(p *page, l *Layout) error {
 	v := firstView{Layout: l, Line: p.query("line")}
 	if v.Line == "" {
 		v.Line = firstLine
+	}
+	var err error
+	if v.Facts, v.Hints, err = s.serverFacts(p); err != nil {
+		return err
 	}
 	v.Words, v.Next, v.Problem = p.explainLine(v.Line)
 	l.Events = "kind=job"

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -273,15 +274,27 @@ func (s *site) backfill(p *page) error {
 // statisticsView says whether a job gets slower, or fails more often.
 type statisticsView struct {
 	*jobHead
-	Facts    []fact
-	Outcomes template.HTML
-	Seconds  template.HTML
-	Heat     template.HTML
-	HasRuns  bool
+	Facts           []fact
+	Outcomes, Heat  template.HTML
+	Durations, Late template.HTML
+	Nodes, Kinds    []partRow
+	HasRuns         bool
+	Since, Title    string
 }
 
-// statisticsDays is how far back the page looks.
-const statisticsDays = 30
+// partRow is how a part of the runs went.
+type partRow struct {
+	Name, Link, Runs, Rate string
+	Duration, Late         string
+	Share                  template.HTML
+}
+
+const (
+	// statisticsDays is how far back the page looks.
+	statisticsDays = 90
+	// dayTicks is how many days are between dates.
+	dayTicks = 14
+)
 
 func (s *site) statistics(p *page) error {
 	h, err := s.jobHeadOf(p, "statistics")
@@ -289,13 +302,17 @@ func (s *site) statistics(p *page) error {
 		return err
 	}
 	v := statisticsView{jobHead: h}
-	said, err := s.Service.Stats.OfJob(p.ctx(), p.who, p.namedJob())
+	said, err := s.Service.Stats.OfJob(p.ctx(), p.who, p.namedJob(), p.zone.String())
 	if err != nil {
 		return err
 	}
 	v.HasRuns = said.Runs > 0
+	v.Title = p.T("statistics.title", "n", number(int64(said.Runs)))
+	if v.HasRuns {
+		v.Since = p.T("statistics.since", "t", p.day(said.From, "15:04"))
+	}
 	if said.SuccessRate != nil {
-		v.Facts = append(v.Facts, fact{Name: p.T("outcome.succeeded"), Value: fmt.Sprintf("%.2f %%", *said.SuccessRate*100)})
+		v.Facts = append(v.Facts, fact{Name: p.T("outcome.succeeded"), Value: rate(said.SuccessRate)})
 	}
 	v.Facts = append(v.Facts, fact{Name: p.T("statistics.runs"), Value: number(int64(said.Runs))}, fact{Name: p.T("job.retried"), Value: number(int64(said.Retried))})
 	for _, measured := range []struct {
@@ -307,7 +324,7 @@ func (s *site) statistics(p *page) error {
 			seconds float64
 		}{{"p50", measured.of.P50}, {"p95", measured.of.P95}, {"p99", measured.of.P99}, {p.T("statistics.max"), measured.of.Max}} {
 			if measured.of.Count > 0 {
-				v.Facts = append(v.Facts, fact{Name: p.T(measured.key) + " " + q.name, Value: p.took(time.Duration(q.seconds * float64(time.Second)))})
+				v.Facts = append(v.Facts, fact{Name: p.T(measured.key) + " " + q.name, Value: p.seconds(q.seconds)})
 			}
 		}
 	}
@@ -316,56 +333,117 @@ func (s *site) statistics(p *page) error {
 			v.Facts = append(v.Facts, fact{Name: p.T("outcome." + o), Value: number(int64(n))})
 		}
 	}
-	from := p.now.AddDate(0, 0, -statisticsDays)
+	v.Nodes, v.Kinds = p.partRows(said.Nodes), p.partRows(said.Kinds)
+	for i := range v.Nodes {
+		v.Nodes[i].Link = "/runs?job=" + template.URLQueryEscaper(h.Full) + "&node=" + template.URLQueryEscaper(v.Nodes[i].Name)
+	}
+	for i := range v.Kinds {
+		v.Kinds[i].Link = "/runs?job=" + template.URLQueryEscaper(h.Full) + "&kind=" + template.URLQueryEscaper(v.Kinds[i].Name)
+		v.Kinds[i].Name = p.T("kind." + v.Kinds[i].Name)
+	}
+	from := startOfDay(p.now.AddDate(0, 0, -statisticsDays+1))
 	stats, err := s.Service.Stats.Over(p.ctx(), p.who, client.StatsQuery{Job: h.Full, From: from, To: p.now, Step: time.Hour})
 	if err != nil {
 		return err
 	}
-	p.statisticsCharts(&v, stats.Items, from)
+	p.statisticsCharts(&v, stats.Items, said.Days, from)
 	return p.show("statistics", v)
 }
 
-// statisticsCharts draws outcomes and durations by day, and failures by day and hour.
-func (p *page) statisticsCharts(v *statisticsView, buckets []client.StatsBucket, from time.Time) {
-	days := make([]draw.Column, statisticsDays+1)
-	durations := make([]draw.Column, statisticsDays+1)
-	runs, seconds := make([]int, statisticsDays+1), make([]float64, statisticsDays+1)
-	good, bad := make([]int, statisticsDays+1), make([]int, statisticsDays+1)
+// startOfDay is the midnight before a moment.
+func startOfDay(t time.Time) time.Time {
+	year, month, day := t.Date()
+	return time.Date(year, month, day, 0, 0, 0, 0, t.Location())
+}
+
+// rate writes a share of runs.
+func rate(share *float64) string {
+	if share == nil {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f %%", *share*100)
+}
+
+func (p *page) seconds(s float64) string { return p.took(time.Duration(s * float64(time.Second))) }
+
+// partRows are statistics by node or by kind.
+func (p *page) partRows(list []client.PartStatistics) (rows []partRow) {
+	most := 0
+	for i := range list {
+		most = max(most, list[i].Runs)
+	}
+	text := func(q client.Quantiles) string {
+		if q.Count == 0 {
+			return "–"
+		}
+		return p.seconds(q.P50) + ", " + p.seconds(q.P95)
+	}
+	for i := range list {
+		of := &list[i]
+		rows = append(rows, partRow{
+			Name: of.Name, Runs: number(int64(of.Runs)), Rate: rate(of.SuccessRate), Duration: text(of.Duration), Late: text(of.Lateness),
+			Share: picture(draw.Share(float64(of.Runs), float64(most), draw.OK)),
+		})
+	}
+	return rows
+}
+
+// statisticsCharts draws outcomes, durations and lateness by day, and failures by weekday and
+// hour.
+func (p *page) statisticsCharts(v *statisticsView, buckets []client.StatsBucket, days []client.PartStatistics, from time.Time) {
+	columns := make([]draw.Column, statisticsDays)
+	durations, late := make([]draw.Band, statisticsDays), make([]draw.Band, statisticsDays)
+	good, bad := make([]int, statisticsDays), make([]int, statisticsDays)
 	hours := make([][]float64, 7)
 	for i := range hours {
 		hours[i] = make([]float64, 24)
 	}
-	start := midnight(from.In(p.zone))
+	at := func(t time.Time) int {
+		return min(max(int(midnight(t.In(p.zone)).Sub(midnight(from))/(24*time.Hour)), 0), statisticsDays-1)
+	}
 	for i := range buckets {
 		b := &buckets[i]
 		t := b.Start.In(p.zone)
-		day := min(max(int(midnight(t).Sub(start)/(24*time.Hour)), 0), statisticsDays)
 		for o, n := range b.Outcomes {
 			switch {
 			case o == job.OutcomeSucceeded:
-				good[day] += n
+				good[at(t)] += n
 			case o.Alarms():
-				bad[day] += n
+				bad[at(t)] += n
 				hours[(int(t.Weekday())+6)%7][t.Hour()] += float64(n)
 			}
-			runs[day] += n
 		}
-		seconds[day] += b.Seconds
+	}
+	for i := range columns {
+		day := from.AddDate(0, 0, i)
+		name := p.date(day)
+		columns[i] = draw.Column{
+			Parts: []draw.Part{{Class: draw.Fail, Value: float64(bad[i])}, {Class: draw.OK, Value: float64(good[i])}},
+			Title: p.T("statistics.day", "day", name, "rate", percent(good[i], good[i]+bad[i]), "n", number(int64(good[i]+bad[i]))),
+			Link:  "/runs?" + url.Values{"job": {v.Full}, "from": {day.UTC().Format(time.RFC3339)}, "to": {day.AddDate(0, 0, 1).UTC().Format(time.RFC3339)}}.Encode(),
+		}
+		if i%dayTicks == 0 {
+			columns[i].Tick, durations[i].Tick, late[i].Tick = name, name, name
+		}
 	}
 	for i := range days {
-		name := p.date(from.AddDate(0, 0, i))
-		days[i] = draw.Column{Parts: []draw.Part{{Class: draw.Fail, Value: float64(bad[i])}, {Class: draw.OK, Value: float64(good[i])}}, Title: fmt.Sprintf("%s: %d, %d", name, good[i], bad[i])}
-		mean := 0.0
-		if good[i]+bad[i] > 0 {
-			mean = seconds[i] / float64(good[i]+bad[i])
+		d := &days[i]
+		if d.At.Before(from) {
+			continue
 		}
-		durations[i] = draw.Column{Parts: []draw.Part{{Class: draw.Run, Value: mean}}, Title: name + ": " + p.took(time.Duration(mean*float64(time.Second)))}
-		if i%7 == 0 {
-			days[i].Tick, durations[i].Tick = name, name
+		for _, band := range []struct {
+			into *draw.Band
+			of   client.Quantiles
+		}{{&durations[at(d.At)], d.Duration}, {&late[at(d.At)], d.Lateness}} {
+			if band.of.Count > 0 {
+				band.into.Middle, band.into.High = band.of.P50, max(band.of.P95, 0.001)
+				band.into.Title = fmt.Sprintf("%s: p50 %s, p95 %s", p.date(d.At), p.seconds(band.of.P50), p.seconds(band.of.P95))
+			}
 		}
 	}
-	v.Outcomes = picture(draw.Columns(p.T("statistics.by_day"), days, -1, "", half, 110))
-	v.Seconds = picture(draw.Columns(p.T("statistics.mean"), durations, -1, "", half, 110))
+	v.Outcomes = picture(draw.Columns(p.T("statistics.by_day"), columns, -1, "", half, 110))
+	v.Durations = picture(draw.Bands(p.T("statistics.durations"), durations, p.seconds, half, 110))
+	v.Late = picture(draw.Bands(p.T("statistics.lateness"), late, p.seconds, half, 110))
 	var names []string
 	for _, day := range []string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"} {
 		names = append(names, p.T("weekday."+day))

@@ -100,10 +100,7 @@ func (s *site) overview(p *page) error {
 	if err := p.due(&v, jobs.Items); err != nil {
 		return err
 	}
-	nodes, err := s.Service.Nodes.List(p.ctx(), p.who)
-	if err != nil {
-		return err
-	}
+	nodes := s.frame(p.ctx(), p.who, attentionFor).list
 	for i := range nodes {
 		n := &nodes[i]
 		v.Running += n.Running

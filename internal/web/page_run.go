@@ -79,6 +79,8 @@ const (
 	lineMax = 4 << 10
 	// neighbourRuns is how many runs before and after are looked for.
 	neighbourRuns = 8
+	// neighboursAfter is how many earlier ones are shown.
+	neighboursAfter = 3
 )
 
 func (s *site) run(p *page) error {
@@ -262,6 +264,11 @@ func (p *page) runFacts(r *client.Run) []fact {
 	if r.Version > 0 {
 		list = append(list, fact{Name: p.T("job.definition"), Value: fmt.Sprintf("v%d", r.Version), Link: fmt.Sprintf("/jobs/%s/definition?version=%d", r.Job, r.Version)})
 	}
+	if r.Pool != "" {
+		list = append(list, fact{Name: p.T("job.pool"), Value: r.Pool})
+	} else if r.Slot != "" && r.Slot != r.Job {
+		list = append(list, fact{Name: p.T("run.slot"), Value: r.Slot})
+	}
 	if r.CancelBy != "" {
 		list = append(list, fact{Name: p.T("run.cancelled_by"), Value: strings.TrimSuffix(r.CancelBy+": "+clean(r.CancelReason), ": ")})
 	}
@@ -271,10 +278,15 @@ func (p *page) runFacts(r *client.Run) []fact {
 // neighbours are the runs of the job around this one.
 func (s *site) neighbours(p *page, r *client.Run) ([]neighbour, error) {
 	var runs []client.Run
-	for _, q := range []client.RunQuery{
-		{Job: r.Job, PageSize: neighbourRuns},
-		{Job: r.Job, PageSize: neighbourRuns, To: later(r.Ended, r.Scheduled).Add(time.Second)},
+	uid := r.JobUID.String()
+	for i, q := range []client.RunQuery{
+		{Job: uid, PageSize: neighbourRuns},
+		{Job: uid, PageSize: neighbourRuns, To: later(r.Ended, r.Scheduled).Add(time.Second)},
 	} {
+		at := slices.IndexFunc(runs, func(other client.Run) bool { return other.ID == r.ID })
+		if i > 0 && at >= 0 && (len(runs) < neighbourRuns || len(runs)-at > neighboursAfter) {
+			break // the latest runs have it, with those before it
+		}
 		page, err := s.Service.Runs.List(p.ctx(), p.who, q)
 		if err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/internal/draw"
+	"github.com/belfry-cron/belfry/internal/i18n"
 	"github.com/belfry-cron/belfry/job"
 )
 
@@ -15,6 +16,8 @@ import (
 type runsView struct {
 	*Layout
 	Text, Job   string
+	Tokens      []filterToken
+	Keep        []param // filters that the form keeps
 	Outcomes    []choice
 	Ranges      []choice
 	Chart       template.HTML
@@ -75,7 +78,22 @@ func (s *site) runs(p *page) error {
 	if state := p.query("state"); state != "" {
 		q.States = []job.RunState{job.RunState(state)}
 	}
-	q.Unmet = p.query("unmet") != ""
+	q.Unmet, q.Node = p.query("unmet") != "", p.query("node")
+	if kind := p.query("kind"); kind != "" {
+		q.Kinds = []job.RunKind{job.RunKind(kind)}
+	}
+	for _, token := range []struct{ name, key, shown string }{
+		{"node", "runs.node", q.Node}, {"kind", "runs.kind", p.query("kind")}, {"state", "runs.state", p.query("state")},
+	} {
+		if token.shown == "" {
+			continue
+		}
+		v.Keep = append(v.Keep, param{Name: token.name, Value: token.shown})
+		if key := token.name + "." + token.shown; i18n.Has(key) {
+			token.shown = p.T(key)
+		}
+		v.Tokens = append(v.Tokens, filterToken{p.T(token.key), clean(token.shown), p.with(token.name, "", "page", "")})
+	}
 	v.RangeText = p.T("runs.any_time")
 	for _, r := range runRanges {
 		current := p.query("range") == r.name
@@ -91,7 +109,7 @@ func (s *site) runs(p *page) error {
 			v.RangeText = p.T("runs.selected")
 		}
 	}
-	v.Filtered = v.Text != "" || v.Job != "" || len(chosen) > 0 || p.query("range") != "" || p.query("state") != "" || !q.From.IsZero()
+	v.Filtered = v.Text != "" || v.Job != "" || len(chosen) > 0 || p.query("range") != "" || len(v.Tokens) > 0 || !q.From.IsZero()
 	page, err := s.Service.Runs.List(p.ctx(), p.who, q)
 	if err != nil {
 		return err

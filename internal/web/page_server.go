@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"maps"
@@ -40,10 +41,23 @@ type nodeRow struct {
 	Drained, CanDrain bool
 	DrainText         string
 	Address           string
+	Store             string // how long it takes to read and to write
+	Partitions        int
+	Hour              template.HTML // what it has started in the last hour
+	HourCount         string
+	Left              When
 }
 
 // clockOff is by how much a clock may differ before the page says so.
 const clockOff = 0.5
+
+// startsStep is how many minutes a mark of the last hour stands for.
+const startsStep = 3
+
+// precise writes seconds as milliseconds with a digit behind them.
+func (p *page) precise(seconds float64) string {
+	return fmt.Sprintf("%.1f %s", seconds*1000, units[p.lang][4])
+}
 
 var nodeLooks = map[string]State{
 	"live":    {Class: "ok", Icon: "ok"},
@@ -55,7 +69,7 @@ var nodeLooks = map[string]State{
 
 func (s *site) nodes(p *page) error {
 	l := p.layout("nodes.title", "nodes")
-	list, err := s.Service.Nodes.List(p.ctx(), p.who)
+	list, err := s.Service.Nodes.All(p.ctx(), p.who)
 	if err != nil {
 		return err
 	}
@@ -64,6 +78,7 @@ func (s *site) nodes(p *page) error {
 	for i := range list {
 		n := &list[i]
 		row := p.nodeRow(n)
+		row.Left = p.relative(cmp.Or(n.Left, n.Renewed))
 		if n.State == "left" || n.State == "silent" && n.Running == 0 {
 			v.Gone = append(v.Gone, row)
 			continue
@@ -93,6 +108,27 @@ func (p *page) nodeRow(n *client.Node) nodeRow {
 	}
 	ahead := time.Duration(n.ClockAhead * float64(time.Second))
 	row.Clock, row.ClockOff = fmt.Sprintf("%+d %s", ahead.Milliseconds(), units[p.lang][4]), n.ClockAhead > clockOff || n.ClockAhead < -clockOff
+	if n.StoreRead > 0 || n.StoreWrite > 0 {
+		row.Store = p.precise(n.StoreRead) + ", " + p.precise(n.StoreWrite)
+	}
+	row.Partitions = n.Partitions
+	if len(n.Starts) > 0 {
+		sum, marks := 0, []draw.Mark{}
+		for i := 0; i < len(n.Starts); i += startsStep {
+			part := 0
+			for _, count := range n.Starts[i:min(i+startsStep, len(n.Starts))] {
+				part += count
+			}
+			class := draw.OK
+			if part == 0 {
+				class = draw.Mute
+			}
+			marks = append(marks, draw.Mark{Class: class, Value: float64(part), Title: p.T("nodes.started", "n", part, "d", p.coarse(startsStep*time.Minute))})
+			sum += part
+		}
+		row.HourCount = number(int64(sum))
+		row.Hour = picture(draw.Strip(p.T("nodes.hour_of", "n", sum), marks))
+	}
 	if n.DrainedBy != "" {
 		row.DrainText = strings.TrimSuffix(p.T("nodes.drained_by", "who", n.DrainedBy, "when", p.distance(n.DrainedSince))+": "+clean(n.DrainReason), ": ")
 	}
@@ -102,10 +138,11 @@ func (p *page) nodeRow(n *client.Node) nodeRow {
 // auditView is the list of changes.
 type auditView struct {
 	*Layout
-	Object, Actor string
-	Days          []auditDay
-	Older         string
-	Filtered      bool
+	Object, ActorText, Group string
+	Actions                  []choice
+	Days                     []auditDay
+	Older                    string
+	Filtered                 bool
 }
 
 type auditDay struct {
@@ -116,49 +153,98 @@ type auditDay struct {
 type auditRow struct {
 	change
 	Icon, Detail string
+	Kind         string // the action, to filter by
 	Version      int64
 	Fields       []fieldChange
 	Compare      string
+	Client, From string
+	Group        string
+	// Others are the changes of the same request, which are shown as one entry that opens.
+	Others  []auditRow
+	Count   int
+	Summary string
 }
 
 type fieldChange struct{ Path, Before, After string }
 
-// auditPage is how many changes a page has.
-const auditPage = 100
+const (
+	// auditPage is how many changes a page has.
+	auditPage = 100
+	// summaryNames is how many objects a closed entry of several changes names.
+	summaryNames = 3
+)
+
+// auditActions are offered as filters.
+var auditActions = []string{"job", "job.create", "job.change", "job.delete", "job.pause", "job.resume", "run", "run.hand", "run.cancel", "run.backfill", "node", "token"}
 
 func (s *site) audit(p *page) error {
 	l := p.layout("audit.title", "audit")
-	v := auditView{Layout: l, Object: p.query("object"), Actor: p.query("actor")}
-	v.Filtered = v.Object != "" || v.Actor != "" || l.Namespace != ""
+	v := auditView{Layout: l, Object: p.query("object"), ActorText: p.query("actor"), Group: p.query("group")}
+	action := p.query("action")
+	for _, a := range auditActions {
+		v.Actions = append(v.Actions, choice{Name: p.T("audit.only." + a), Value: a, Current: a == action})
+	}
+	if action != "" && !slices.Contains(auditActions, action) {
+		v.Actions = append(v.Actions, choice{Name: clean(action), Value: action, Current: true})
+	}
+	v.Filtered = v.Object != "" || v.ActorText != "" || action != "" || v.Group != "" || l.Namespace != ""
 	page, err := s.Service.Audit.List(p.ctx(), p.who, client.AuditQuery{
-		Namespace: l.Namespace, Object: v.Object, Actor: v.Actor, PageSize: auditPage, PageToken: p.query("page"),
+		Namespace: l.Namespace, Object: v.Object, Actor: v.ActorText, Action: action, Group: v.Group, PageSize: auditPage, PageToken: p.query("page"),
 	})
 	if err != nil {
 		return err
 	}
 	for i := range page.Items {
-		c := &page.Items[i]
-		row := auditRow{change: p.change(c), Icon: actionIcon(c.Action), Detail: clean(c.Detail), Version: c.Version}
-		row.At.Text = c.Time.In(p.zone).Format("15:04:05")
-		for _, f := range c.Changes {
-			row.Fields = append(row.Fields, fieldChange{f.Path, clean(f.Before), clean(f.After)})
-		}
-		if row.Address != "" && c.Version > 1 {
-			row.Compare = fmt.Sprintf("%s/definition?version=%d&since=%d", row.Address, c.Version, c.Version-1)
-		}
-		name := p.dayName(c.Time)
-		if len(v.Days) == 0 || v.Days[len(v.Days)-1].Name != name {
-			v.Days = append(v.Days, auditDay{Name: name})
-		}
-		day := &v.Days[len(v.Days)-1]
-		day.Records = append(day.Records, row)
+		v.add(p.dayName(page.Items[i].Time), p.auditRow(&page.Items[i]))
 	}
 	if page.NextPageToken != "" {
 		v.Older = p.with("page", page.NextPageToken)
 	}
 	l.Events = "kind=job&kind=node&kind=token"
-	l.Commands = []Command{{p.T("command.shell"), "belfry audit" + flagIf("--object", v.Object) + flagIf("--actor", v.Actor)}, {"curl", p.curl("GET", "/api/v1/audit", "")}}
+	l.Commands = []Command{
+		{p.T("command.shell"), "belfry audit" + flagIf("--object", v.Object) + flagIf("--actor", v.ActorText) + flagIf("--action", action)},
+		{"curl", p.curl("GET", "/api/v1/audit", "")},
+	}
 	return p.show("audit", v)
+}
+
+func (p *page) auditRow(c *client.AuditRecord) auditRow {
+	row := auditRow{change: p.change(c), Icon: actionIcon(c.Action), Kind: c.Action, Detail: clean(c.Detail), Version: c.Version, Group: c.Group}
+	row.At.Text = c.Time.In(p.zone).Format("15:04:05")
+	if c.Client != "" {
+		row.Client = p.T("audit.client." + c.Client)
+		row.From = p.T("audit.from", "client", row.Client, "address", clean(c.Address))
+	}
+	for _, f := range c.Changes {
+		row.Fields = append(row.Fields, fieldChange{f.Path, clean(f.Before), clean(f.After)})
+	}
+	if row.Address != "" && c.Version > 1 {
+		row.Compare = fmt.Sprintf("%s/definition?version=%d&since=%d", row.Address, c.Version, c.Version-1)
+	}
+	return row
+}
+
+// add adds a change to its day: to the entry of its request, if that is the last one.
+func (v *auditView) add(day string, row auditRow) {
+	if len(v.Days) == 0 || v.Days[len(v.Days)-1].Name != day {
+		v.Days = append(v.Days, auditDay{Name: day})
+	}
+	into := &v.Days[len(v.Days)-1]
+	if n := len(into.Records); n > 0 && row.Group != "" && into.Records[n-1].Group == row.Group {
+		first := &into.Records[n-1]
+		first.Others = append(first.Others, row)
+		first.Count = len(first.Others) + 1
+		if first.Summary == "" {
+			first.Summary = first.Object
+		}
+		if first.Count <= summaryNames {
+			first.Summary += ", " + row.Object
+		} else if first.Count == summaryNames+1 {
+			first.Summary += ", …"
+		}
+		return
+	}
+	into.Records = append(into.Records, row)
 }
 
 // dayName names the day of a moment.
@@ -209,6 +295,7 @@ type settingsView struct {
 	MadeName string
 	Made     string // a new token, shown once
 	Facts    []fact
+	Hints    []client.Hint
 	Shortcut [][2]string
 }
 
@@ -228,9 +315,9 @@ var zones = []string{"UTC", "Europe/Berlin", "Europe/London", "America/New_York"
 func (s *site) showSettings(p *page, status int, name, secret string) error {
 	l := p.layout("settings.title", "settings")
 	v := settingsView{Layout: l, Zones: zones, MadeName: name, Made: secret}
-	v.Facts = []fact{
-		{Name: p.T("settings.version"), Value: s.Version}, {Name: p.T("settings.node"), Value: s.Node},
-		{Name: p.T("settings.address"), Value: p.r.Host},
+	var err error
+	if v.Facts, v.Hints, err = s.serverFacts(p); err != nil {
+		return err
 	}
 	if l.CanAdminister {
 		list, err := s.Service.Access.List(p.ctx(), p.who)
@@ -264,6 +351,33 @@ func (p *page) terms(t *client.Token) string {
 		list = append(list, p.T("settings.certificate", "name", t.Certificate))
 	}
 	return strings.Join(list, " · ")
+}
+
+// serverFacts are what the server says of itself, and what could be better about it.
+func (s *site) serverFacts(p *page) ([]fact, []client.Hint, error) {
+	about, err := s.Service.Nodes.About(p.ctx(), p.who)
+	if err != nil {
+		return nil, nil, err
+	}
+	list := []fact{
+		{Name: p.T("settings.version"), Value: cmp.Or(about.Version, s.Version)}, {Name: p.T("settings.node"), Value: about.Node},
+		{Name: p.T("settings.address"), Value: p.r.Host}, {Name: p.T("settings.roles"), Value: strings.Join(about.Roles, ", ")},
+		{Name: p.T("settings.store"), Value: about.Store}, {Name: p.T("settings.history"), Value: about.History},
+		{Name: p.T("settings.zones"), Value: about.Zones}, {Name: p.T("settings.default_zone"), Value: about.Timezone},
+		{Name: p.T("nav.nodes"), Value: fmt.Sprint(about.Nodes)},
+	}
+	if !about.Started.IsZero() {
+		list = append(list, fact{Name: p.T("settings.started"), Value: p.distance(about.Started)})
+	}
+	if !about.Backup.IsZero() {
+		list = append(list, fact{Name: p.T("settings.backup"), Value: p.distance(about.Backup)})
+	}
+	list = slices.DeleteFunc(list, func(f fact) bool { return f.Value == "" })
+	for i := range about.Hints {
+		h := &about.Hints[i]
+		h.Found, h.Do = clean(h.Found), clean(h.Do)
+	}
+	return list, about.Hints, nil
 }
 
 // kitView shows every component in every state.

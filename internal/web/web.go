@@ -32,7 +32,7 @@ import (
 // Config is what pages need.
 type Config struct {
 	// Service answers what is asked.
-	Service *service.Service
+	Service Service
 	// Tokens recognises the tokens of those who log in.
 	Tokens *auth.Tokens
 	// Sessions are those of browsers.
@@ -66,7 +66,7 @@ var templateFiles embed.FS
 
 // Handler returns what answers requests for pages.
 func Handler(c Config) (http.Handler, error) {
-	if c.Service == nil || c.Tokens == nil || c.Sessions == nil {
+	if c.Service == (Service{}) || c.Tokens == nil || c.Sessions == nil {
 		return nil, errors.New("make the web UI: a service, its tokens and sessions are needed")
 	}
 	if c.Now == nil {

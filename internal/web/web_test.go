@@ -45,7 +45,7 @@ func newWorld(t *testing.T) *world {
 	w.sessions = auth.NewSessions(w.tokens, nil)
 	s, err := service.New(service.Config{Store: w.store, Tokens: w.tokens, Now: w.clock})
 	w.must(err)
-	w.pages, err = web.Handler(web.Config{Service: s, Tokens: w.tokens, Sessions: w.sessions, Node: "ber-1", Version: "test", Now: w.clock})
+	w.pages, err = web.Handler(web.Config{Service: web.ServiceOf(s), Tokens: w.tokens, Sessions: w.sessions, Node: "ber-1", Version: "test", Now: w.clock})
 	w.must(err)
 	w.grant("ann", "", store.RoleAdmin)
 	w.grant("vera", "", store.RoleViewer)
@@ -358,7 +358,7 @@ func TestABrowserMayComeToAnyNode(t *testing.T) {
 	other.sessions = auth.NewSessions(other.tokens, nil)
 	s, err := service.New(service.Config{Store: w.store, Tokens: other.tokens, Now: w.clock})
 	w.must(err)
-	other.pages, err = web.Handler(web.Config{Service: s, Tokens: other.tokens, Sessions: other.sessions, Node: "ber-2", Version: "test", Now: w.clock})
+	other.pages, err = web.Handler(web.Config{Service: web.ServiceOf(s), Tokens: other.tokens, Sessions: other.sessions, Node: "ber-2", Version: "test", Now: w.clock})
 	w.must(err)
 
 	code, err := w.sessions.NewCode(t.Context(), auth.HashOf(secretOf("ann")))
