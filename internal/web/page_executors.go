@@ -139,7 +139,7 @@ func (s *site) shardsOf(p *page, r *client.Run) (list []shard, counts string, er
 			done++
 		}
 		if other.Outcome != job.OutcomeSucceeded {
-			one.Reason = clean(other.Reason)
+			one.Reason = p.reason(other.Reason)
 		}
 		list = append(list, one)
 	}

@@ -104,7 +104,7 @@ func (h *jobHead) state(p *page) {
 	case st.State == job.JobPaused:
 		h.IsPaused = true
 		h.State = State{Class: "mute", Icon: "pause", Text: p.T("jobs.paused_by", "who", st.PausedBy)}
-		h.StateText = clean(st.PauseReason)
+		h.StateText = p.reason(st.PauseReason)
 	case st.State == job.JobCompleted:
 		h.State = State{Class: "mute", Icon: "check", Text: p.T("jobs.completed")}
 	case st.LastOutcome != "" && st.LastOutcome.Alarms():
@@ -278,7 +278,7 @@ func (p *page) failing(recent []client.Run, address string) *failingSince {
 		return nil
 	}
 	first := &failed[len(failed)-1]
-	f := &failingSince{Count: len(failed), Version: first.Version, Since: p.at(first.Scheduled), Text: clean(failed[0].Reason)}
+	f := &failingSince{Count: len(failed), Version: first.Version, Since: p.at(first.Scheduled), Text: p.reason(failed[0].Reason)}
 	if n < len(recent) && first.Version > recent[n].Version && recent[n].Version > 0 {
 		f.Before, f.SameVersion = recent[n].Version, true
 		f.Compare = fmt.Sprintf("%s/definition?version=%d&since=%d", address, f.Version, f.Before)

@@ -161,7 +161,7 @@ func (p *page) jobRow(j *listedJob) jobRow {
 	if st := j.Status; st != nil {
 		switch st.State {
 		case job.JobPaused:
-			row.Paused, row.PausedWhy = p.T("jobs.paused_by", "who", st.PausedBy), clean(st.PauseReason)
+			row.Paused, row.PausedWhy = p.T("jobs.paused_by", "who", st.PausedBy), p.reason(st.PauseReason)
 		case job.JobCompleted:
 			row.Completed = true
 		}

@@ -207,7 +207,7 @@ func (p *page) spelled(n int) string {
 
 func (p *page) need(a *client.Attention) need {
 	namespace, name := splitName(a.Job)
-	n := need{Namespace: namespace, Name: name, Address: "/jobs/" + a.Job, Text: p.T("need."+string(a.Kind), "text", clean(a.Text)), Since: p.relative(a.Since)}
+	n := need{Namespace: namespace, Name: name, Address: "/jobs/" + a.Job, Text: p.T("need."+string(a.Kind), "text", p.reason(a.Text)), Since: p.relative(a.Since)}
 	if a.Job == "" {
 		n.Name, n.Namespace, n.Address = a.Node, "", "/nodes#"+a.Node
 	}

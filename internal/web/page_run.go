@@ -97,7 +97,7 @@ func (s *site) run(p *page) error {
 	namespace, name := splitName(r.Job)
 	v := runView{
 		Layout: l, Run: r, ID: id.String(), Short: id.String()[:8] + "…" + id.String()[22:], Namespace: namespace, Name: name, JobAddress: "/jobs/" + r.Job,
-		State: p.runState(&r), Scheduled: p.at(r.Scheduled), Node: r.Node, Reason: clean(r.Reason), Active: r.State != job.StateDone,
+		State: p.runState(&r), Scheduled: p.at(r.Scheduled), Node: r.Node, Reason: p.reason(r.Reason), Active: r.State != job.StateDone,
 	}
 	v.Scheduled.Text = p.T("weekday."+r.Scheduled.In(p.zone).Format("Mon")) + " " + p.date(r.Scheduled) + ", " + r.Scheduled.In(p.zone).Format("15:04:05")
 	l.CanRun = p.mayIn(service.Operate, namespace)
@@ -111,7 +111,7 @@ func (s *site) run(p *page) error {
 		v.Attempt = p.T("run.attempt", "n", r.Attempt)
 	}
 	if r.Unmet != "" {
-		v.More = clean(r.Unmet)
+		v.More = p.reason(r.Unmet)
 	}
 	if v.Active && r.CancelBy != "" {
 		v.Cancelling = p.T("run.cancelling", "who", r.CancelBy)
@@ -179,7 +179,7 @@ func (p *page) phases(r *client.Run) []phase {
 		if r.State == job.StateWaiting || r.Reason != "" && r.Due.Before(p.now) {
 			word = p.T("state.waiting")
 		}
-		return append(list, phase{Class: "now", Name: word, When: p.distance(r.Due), Text: clean(r.Reason)}, phase{Class: "todo", Name: p.T("run.ends")})
+		return append(list, phase{Class: "now", Name: word, When: p.distance(r.Due), Text: p.reason(r.Reason)}, phase{Class: "todo", Name: p.T("run.ends")})
 	}
 	if ahead := r.Due.Sub(r.Claimed); !r.Claimed.IsZero() && r.Attempt <= 1 && ahead >= time.Millisecond {
 		claimed := phase{Name: p.T("run.claimed"), When: exact(r.Claimed), Text: p.T("run.before_due", "d", p.took(ahead))}
@@ -222,7 +222,7 @@ func (p *page) attempts(r *client.Run) (template.HTML, string) {
 		lane := draw.Lane{Name: p.T("run.attempt", "n", a.Number)}
 		if !a.Started.IsZero() {
 			text := p.T("run.on_node", "d", p.took(a.Ended.Sub(a.Started)), "node", a.Node)
-			lane.Spans = []draw.Span{{From: a.Started.Sub(first).Seconds(), To: a.Ended.Sub(first).Seconds(), Class: outcomeClasses[a.Outcome], Title: p.outcome(a.Outcome).Text + " " + clean(a.Reason), Text: text}}
+			lane.Spans = []draw.Span{{From: a.Started.Sub(first).Seconds(), To: a.Ended.Sub(first).Seconds(), Class: outcomeClasses[a.Outcome], Title: p.outcome(a.Outcome).Text + " " + p.reason(a.Reason), Text: text}}
 		}
 		lanes = append(lanes, lane)
 	}

@@ -292,6 +292,9 @@ func describe(text string, s *job.Schedule, lang cron.Lang) string {
 	return text
 }
 
+// reason says the reason of a run in the language of the page.
+func (p *page) reason(text string) string { return clean(p.lang.Reason(text)) }
+
 // clean shows characters that change what stands around them, or nothing at all, by their
 // number: text of jobs must not pretend to be something else.
 func clean(text string) string {

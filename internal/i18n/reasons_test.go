@@ -1,0 +1,50 @@
+package i18n
+
+import (
+	"slices"
+	"testing"
+	"unicode"
+)
+
+func TestReasonsAreSaidInChinese(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"", ""},
+		{"exit status 1", "退出码 1"},
+		{"exit status 1; not retried: it was cancelled by ann", "退出码 1；不再重试：已由 ann 取消"},
+		{"cancelled by wei: the disk is full", "由 wei 取消：the disk is full"},
+		{"the job was rescheduled 2 times after the run was planned, the last time because calendar default/off was changed by bob", "计划该运行后，任务重新调度了 2 次，最近一次是因为日历 default/off 被 bob 修改"},
+		{"no live node has the labels disk=ssd, gpu=a100 and the handler bake", "没有在线节点具备标签 disk=ssd, gpu=a100 及处理器 bake"},
+		{"run 01M8 of 2026-11-20T10:00:00Z was still running on node ber-1, and 3 runs wait already", "2026-11-20T10:00:00Z 的运行 01M8 仍在节点 ber-1 上运行，且已有 3 次运行在等待"},
+		{"the last 4 runs failed; the latest failed: exit status 3", "最近 4 次运行失败；最近一次失败：退出码 3"},
+		{"attempt 1 failed: exit status 1", "第 1 次尝试失败：退出码 1"},
+		{"it could start until 2026-11-20T10:00:00Z: no live node has the label gpu=a100", "最迟应在 2026-11-20T10:00:00Z 启动：没有在线节点具备标签 gpu=a100"},
+		{"ERROR 2002 (HY000): Can't connect", "ERROR 2002 (HY000): Can't connect"},
+		{"a name with {who} in it: exit status 1", "a name with {who} in it: exit status 1"},
+	} {
+		if got := Chinese.Reason(c.text); got != c.want {
+			t.Errorf("%q is %q, want %q", c.text, got, c.want)
+		}
+		if got := English.Reason(c.text); got != c.text {
+			t.Errorf("in English %q is %q", c.text, got)
+		}
+	}
+}
+
+// Each pattern has the same values in both languages, and words in Chinese.
+func TestReasonsHaveTheSameValues(t *testing.T) {
+	names := func(text string) (list []string) {
+		for _, m := range placeholder.FindAllStringSubmatch(text, -1) {
+			list = append(list, m[1])
+		}
+		slices.Sort(list)
+		return list
+	}
+	for _, r := range reasons {
+		if en, zh := names(r.en), names(r.zh); !slices.Equal(en, zh) {
+			t.Errorf("%q has the values %v, and in Chinese %v", r.en, en, zh)
+		}
+		if !slices.ContainsFunc([]rune(r.zh), func(c rune) bool { return unicode.Is(unicode.Han, c) }) {
+			t.Errorf("%q has no Chinese words: %q", r.en, r.zh)
+		}
+	}
+}
