@@ -104,25 +104,27 @@ type Teller struct {
 	swept time.Time
 }
 
-// tellEvery is how often a node says how it is, and sweepEvery how often it removes notes of
-// nodes that are long gone.
+// tellEvery is how often a node says how it is, joinEvery how often it looks whether it has
+// joined, and sweepEvery how often it removes notes of nodes that are long gone.
 const (
 	tellEvery  = time.Minute
+	joinEvery  = time.Second
 	sweepEvery = time.Hour
 )
 
 // Run says how the node is until ctx ends, and then that it has left.
 func (t *Teller) Run(ctx context.Context, failed func(error)) {
-	ticker := time.NewTicker(tellEvery)
-	defer ticker.Stop()
 	for {
-		if err := t.Tell(ctx, false); ctx.Err() == nil {
+		wait := tellEvery
+		if t.About().Session.IsZero() {
+			wait = joinEvery // it has not joined yet
+		} else if err := t.Tell(ctx, false); ctx.Err() == nil {
 			failed(err)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-time.After(wait):
 		}
 	}
 }
