@@ -161,7 +161,7 @@ func TestAPageNeedsFewCallsOfTheStore(t *testing.T) {
 	}
 	counted := &called{Store: w.store, calls: map[string]int{}}
 	w.tokens = auth.New(w.store, w.clock)
-	w.sessions = auth.NewSessions(w.tokens)
+	w.sessions = auth.NewSessions(w.tokens, nil)
 	s, err := service.New(service.Config{Store: counted, Tokens: w.tokens, Now: w.clock})
 	w.must(err)
 	w.pages, err = web.Handler(web.Config{Service: web.ServiceOf(s), Tokens: w.tokens, Sessions: w.sessions, Node: "ber-1", Version: "test", Now: w.clock})
