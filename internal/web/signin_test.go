@@ -42,7 +42,7 @@ func newPeople(t *testing.T) *people {
 	w.sessions = auth.NewSessions(w.tokens, w.signIn)
 	s, err := service.New(service.Config{Store: w.store, Tokens: w.tokens, People: w.signIn, Now: w.clock})
 	w.must(err)
-	w.pages, err = web.Handler(web.Config{Service: s, Tokens: w.tokens, Sessions: w.sessions, SignIn: w.signIn, SignInAt: "Example ID", Node: "ber-1", Version: "test", Now: w.clock})
+	w.pages, err = web.Handler(web.Config{Service: web.ServiceOf(s), Tokens: w.tokens, Sessions: w.sessions, SignIn: w.signIn, SignInAt: "Example ID", Node: "ber-1", Version: "test", Now: w.clock})
 	w.must(err)
 	w.fill()
 	return w
