@@ -21,6 +21,8 @@ WORLDS   ?= 20
 DATABASE ?= postgres,mariadb,etcd,redis
 # Of make mutations: a pattern of invariants and faults. All by default.
 ONLY     ?=
+# Flows of ten steps that run while its nodes are killed and restarted.
+FLOWS    ?= 200
 ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
 # bench/, packaging/, test/kubernetes/, test/openapi/ and test/xxl/ are modules of their own, so that the libraries that they
@@ -123,11 +125,11 @@ servers-bench:
 
 cluster: ## kill, freeze and cut off nodes that share a database server: DATABASE (postgres,mariadb,etcd,redis)
 	@test/servers/install.sh
-	BELFRY_DATABASE=$(DATABASE) $(GO_TEST) -count=1 -v -tags servers ./test/cluster
+	BELFRY_DATABASE=$(DATABASE) BELFRY_FLOWS=$(FLOWS) $(GO_TEST) -count=1 -v -tags servers ./test/cluster
 
 crash: ## the shortest part of make cluster, and Go programs that are restarted: two minutes
 	@test/servers/install.sh
-	$(GO_TEST) -count=1 -v -tags servers -run '^TestNodesComeAndGo$$' ./test/cluster
+	$(GO_TEST) -count=1 -v -tags servers -run '^Test(NodesComeAndGo|FlowsEnd)' ./test/cluster
 	$(GO_TEST) -count=1 -v -tags servers -run '^Test(NoTickIsLost|AServerOnTheSame|AServerStartsWhile)' ./test/programs
 
 check: lint ## before each commit: lint and the short tests, under a minute
@@ -183,10 +185,10 @@ soak: ## kill a server with the race detector under random traffic for SOAKTIME 
 
 test-long: ## all that can be made longer, for some hours
 	GOOS=darwin $(GO) vet ./... # minutes where nothing of it was compiled before
-	$(MAKE) cluster DATABASE=postgres
-	$(MAKE) cluster DATABASE=mariadb
-	$(MAKE) cluster DATABASE=etcd
-	$(MAKE) cluster DATABASE=redis
+	$(MAKE) cluster DATABASE=postgres FLOWS=2000
+	$(MAKE) cluster DATABASE=mariadb FLOWS=2000
+	$(MAKE) cluster DATABASE=etcd FLOWS=2000
+	$(MAKE) cluster DATABASE=redis FLOWS=2000
 	BELFRY_ROLLING=2m $(GO_TEST) -count=1 -v -tags servers -run '^TestNoTickIsLost' ./test/programs
 	$(MAKE) sim HOURS=10000 NODE_HOURS=1000
 	CGO_ENABLED=1 $(MAKE) sim HOURS=200 NODE_HOURS=50 RACE=-race

@@ -538,6 +538,7 @@ type StepState struct {
 	State   string          `json:"state" enum:"pending,open,succeeded,failed,skipped,blocked,unneeded" doc:"How far it has come: skipped by its own if, blocked by a failure or the end of the flow, unneeded because what it waits for has not happened."`
 	Outcome job.Outcome     `json:"outcome,omitempty" enum:"succeeded,failed,timed_out,cancelled,lost,skipped,missed,withdrawn" doc:"How its run ended."`
 	Reason  string          `json:"reason,omitempty" doc:"Why, in words; while it waits for an approval, what is asked."`
+	Waits   string          `json:"waits,omitempty" doc:"What it waits for, or where it runs, in words, while the flow has not ended. Only of a single run."`
 	Attempt int             `json:"attempt,omitempty" doc:"How many attempts it took."`
 	Result  json.RawMessage `json:"result,omitempty" doc:"Its result."`
 	Started time.Time       `json:"started,omitzero" doc:"When it could start."`

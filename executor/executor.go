@@ -62,6 +62,8 @@ type Attempt struct {
 	Data job.TemplateData
 	// WantsResult is set for a step of a flow: what it leaves as its result is kept.
 	WantsResult bool
+	// Together is set for a step of a flow that is kept together: its commands share a directory.
+	Together bool
 	// Grace is the time between asking the attempt to end and ending it by
 	// force.
 	Grace time.Duration

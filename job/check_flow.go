@@ -28,8 +28,29 @@ func (f *Flow) check(v *validator, j *Job, run *path) {
 	if d := f.Defaults; d != nil {
 		v.flowDefaults(j, d, at.field("defaults"))
 	}
+	f.checkTogether(v, at)
 	for i, s := range f.All() {
 		v.step(j, s, g, i, f.pathOf(i, at))
+	}
+}
+
+// checkTogether checks that the commands of a flow that is kept together run as one user: nobody
+// else can enter the directory that they share.
+func (f *Flow) checkTogether(v *validator, at *path) {
+	if !f.KeepTogether {
+		return
+	}
+	var first *Shell
+	for i, s := range f.filled().(*Flow).All() {
+		switch sh := s.Run.Shell; {
+		case sh == nil:
+		case first == nil:
+			first = sh
+		case sh.User != first.User:
+			v.report(f.pathOf(i, at).at("run.user"), "is another than that of an earlier step, and with keep_together the steps share a directory that one user can enter",
+				"set run.flow.defaults.user for all steps")
+			return
+		}
 	}
 }
 

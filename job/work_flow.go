@@ -35,7 +35,7 @@ const (
 type Flow struct {
 	MaxParallel  int           `json:"max_parallel,omitzero" min:"1" max:"1000" doc:"How many steps and items of one run may run at once. Default: 16."`
 	FailFast     bool          `json:"fail_fast,omitzero" doc:"The first step that fails cancels the steps that run, and the rest does not start. Default: steps that do not need the failed one still run."`
-	KeepTogether bool          `json:"keep_together,omitzero" doc:"All steps run on the node of the first."`
+	KeepTogether bool          `json:"keep_together,omitzero" doc:"All steps run on the node of the first. Their commands share a directory, BELFRY_FLOW_DIR, in which they start unless they have a dir, and which is removed when the flow has ended."`
 	Defaults     *StepDefaults `json:"defaults,omitzero" doc:"What counts for the steps that say nothing about it."`
 	Steps        []Step        `json:"steps" items:"500" doc:"The steps. Those without needs start at once."`
 	Finally      []Step        `json:"finally,omitzero" items:"50" doc:"The steps that run when all others have ended, however: also after a cancel or a timeout."`

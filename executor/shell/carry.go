@@ -90,6 +90,10 @@ func (e *Executor) resume(ctx context.Context, a executor.Attempt, out executor.
 		stdout: inherit.File(c.Stdout, "output"), stderr: inherit.File(c.Stderr, "output"),
 		watched: executor.Process{Run: a.Run.ID, Number: a.Number, PID: c.PID, Cgroup: c.Cgroup, Grace: a.Grace, Fence: a.Fence},
 	}
+	if a.Together {
+		e.flows.join(a.Run.Parent)
+		p.leaveFlow = func() { e.flows.leave(a.Run.Parent) }
+	}
 	defer p.release()
 	match, err := newMatcher(a.Job.Policy.Success)
 	if err != nil {

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -45,6 +46,8 @@ type prepared struct {
 	stdout, stderr *os.File // to read the output from, once they are open
 	scriptDir      string
 	result         string // the file for the result of a step of a flow; "" for none
+	flowDir        string // that the steps of a flow share; "" for none
+	leaveFlow      func() // nil for none
 	watched        executor.Process
 	cgroups        *cgroups // nil for a cgroup that another program has made
 	carried        bool     // another program continues with the command
@@ -66,14 +69,20 @@ func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
 			p.release()
 		}
 	}()
-	if p.dir == "" {
-		p.dir = e.config.Dir
-	}
 	if err := e.bound(p); err != nil {
 		return nil, err
 	}
 	if p.account, err = e.accounts.Load().of(spec.User, spec.Group); err != nil {
 		return nil, err
+	}
+	if a.Together {
+		if p.flowDir, err = e.flows.enter(a.Run.Parent, p.account); err != nil {
+			return nil, err
+		}
+		p.leaveFlow = func() { e.flows.leave(a.Run.Parent) }
+	}
+	if p.dir == "" {
+		p.dir = cmp.Or(p.flowDir, e.config.Dir)
 	}
 	if err := p.makeFiles(e.config.TempDir, spec); err != nil {
 		return nil, fmt.Errorf("write the files: %w", err)
@@ -91,6 +100,9 @@ func (e *Executor) prepare(a executor.Attempt) (_ *prepared, err error) {
 		if file, err = p.newFile(e.config.TempDir, "script", spec.Script); err != nil {
 			return nil, fmt.Errorf("write the script: %w", err)
 		}
+	}
+	if p.flowDir != "" {
+		p.env = append(p.env, flowVariable+"="+p.flowDir)
 	}
 	if a.WantsResult {
 		if err := p.makeResult(e.config.TempDir); err != nil {
@@ -306,6 +318,9 @@ func (p *prepared) closeChildEnds() {
 func (p *prepared) release() {
 	if p.carried {
 		return
+	}
+	if p.leaveFlow != nil {
+		p.leaveFlow()
 	}
 	if p.scriptDir != "" {
 		// A script may remove itself.

@@ -43,6 +43,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -81,6 +82,10 @@ type Config struct {
 	// TempDir is where scripts are written, each in a folder of its own.
 	// The users of jobs must be able to reach it. Default: the system's.
 	TempDir string
+	// FlowsDir is where flows that are kept together have their directories. No other node
+	// has the same. The users of jobs must be able to reach it. Default: one in TempDir for
+	// this process.
+	FlowsDir string
 	// Path is the PATH of commands. Default: that of the system's programs,
 	// without the directories of any user.
 	Path string
@@ -159,6 +164,7 @@ type Executor struct {
 	accounts atomic.Pointer[accounts]
 	spawners *spawners
 	cgroups  *cgroups // nil without
+	flows    *flowDirs
 	features Features
 	null     *os.File
 	buffers  sync.Pool // of *[]byte, of bufferSize
@@ -202,6 +208,9 @@ func New(config Config) (*Executor, error) {
 	if config.TempDir == "" {
 		config.TempDir = os.TempDir()
 	}
+	if config.FlowsDir == "" {
+		config.FlowsDir = filepath.Join(config.TempDir, "belfry-flows-"+strconv.Itoa(os.Getpid()))
+	}
 	if config.Path == "" {
 		config.Path = defaultPath
 	}
@@ -221,7 +230,7 @@ func New(config Config) (*Executor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shell executor: %w", err)
 	}
-	e := &Executor{config: config, null: null, shortageRest: shortageRest, carries: hasPidfd(), features: Features{Memory: "process", CPU: "process"}}
+	e := &Executor{config: config, null: null, shortageRest: shortageRest, carries: hasPidfd(), flows: newFlowDirs(config.FlowsDir), features: Features{Memory: "process", CPU: "process"}}
 	e.buffers.New = func() any { b := make([]byte, bufferSize); return &b }
 	accounts, err := newAccounts(config)
 	if err != nil {

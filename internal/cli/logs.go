@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -25,10 +26,11 @@ type logsFlags struct {
 func newLogs(env Env) *cobra.Command {
 	var ask logsFlags
 	cmd := &cobra.Command{
-		Use:   "logs NAME|RUN [flags]",
+		Use:   "logs NAME|RUN|RUN/STEP [flags]",
 		Short: "Show the output of a run, or of the latest run of a job",
 		Long: `Show the output of a run, or of the latest run of a job. -f follows the output until
-the run has ended; a broken connection is resumed.
+the run has ended; a broken connection is resumed. Of a flow the output of all steps is shown,
+each line with its step; RUN/STEP is one step, and RUN/STEP/0 its first item.
 
 On a terminal colours are kept, whatever else a terminal would obey is left out,
 and marks that turn the direction of a text are shown as <U+202E>; piped the
@@ -36,6 +38,7 @@ output is as it was written.`,
 		Example: `belfry logs nightly
 belfry logs -f nightly
 belfry logs 01M7WSD70J4JVRQ9N4TN6P9NR3 --attempt 1 --timestamps
+belfry logs 01M7WSD70J4JVRQ9N4TN6P9NR3/load
 belfry logs nightly --tail 100
 belfry logs nightly --since 10m`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -68,8 +71,14 @@ belfry logs nightly --since 10m`,
 }
 
 func logs(ctx context.Context, server *remote, ask logsFlags, text string) error {
-	id, err := job.ParseID(text)
-	if err != nil {
+	before, _, isPath := strings.Cut(text, "/")
+	id, err := job.ParseID(before)
+	switch {
+	case err == nil && isPath:
+		if id, err = runOfStep(ctx, server, text); err != nil {
+			return err
+		}
+	case err != nil:
 		run, err := latestRun(ctx, server, text)
 		if err != nil {
 			return err
@@ -77,6 +86,18 @@ func logs(ctx context.Context, server *remote, ask logsFlags, text string) error
 		if id = run.ID; run.Shards > 1 {
 			server.env.tell("run %s of %s; belfry run list --job %s lists the others\n", id, jobAndShard(&run), run.Job)
 		}
+	}
+	run, err := server.Run(ctx, id)
+	if err != nil {
+		return err
+	}
+	if server.isFlow(ctx, &run) {
+		if ask.follow {
+			defer server.sayKept(ctx, id)()
+			_, err = followFlow(ctx, server, id, ask.query)
+			return err
+		}
+		return flowOutput(ctx, server, &run, ask.query)
 	}
 	if !ask.follow {
 		w := io.Writer(server.env.Stdout)

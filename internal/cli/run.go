@@ -558,6 +558,9 @@ func awaitMade(ctx context.Context, server *remote, ask waiting, run client.Run)
 	}
 	// Standard output is the output of the run; its name goes to standard error.
 	server.env.tell("run %s of %s\n", run.ID, jobAndShard(&run))
+	if server.isFlow(ctx, &run) {
+		return followFlow(ctx, server, run.ID, client.OutputQuery{})
+	}
 	return server.Follow(ctx, run.ID, client.OutputQuery{FromFirst: true}, showPart(server.env))
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -50,19 +51,8 @@ func stateOfStep(st *client.StepState) string {
 	return st.State
 }
 
-// reasonOfStep says why a step is as it is; of one with items, how many are over.
-func reasonOfStep(st *client.StepState) string {
-	if st.State != "open" || len(st.Items) == 0 {
-		return orDash(st.Reason)
-	}
-	over := 0
-	for i := range st.Items {
-		if st.Items[i].State != "open" && st.Items[i].State != "pending" {
-			over++
-		}
-	}
-	return fmt.Sprintf("%d of %d items have ended", over, len(st.Items))
-}
+// reasonOfStep says why a step is as it is, or what it waits for.
+func reasonOfStep(st *client.StepState) string { return orDash(cmp.Or(st.Waits, st.Reason)) }
 
 func stepTook(env Env, st *client.StepState) string {
 	switch {

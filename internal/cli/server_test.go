@@ -46,7 +46,7 @@ const asBelfry = "as-belfry"
 // own for data. They go by the real clock, and have these commands besides those
 // of TestScripts:
 //
-// An argument @FILE of belfry is what the file holds.
+// An argument @FILE of belfry is what the file holds, @FILE/STEP that and a step.
 //
 //	serve [ARGUMENT...]    starts a server, and waits until it answers
 //	token FILE             gives commands the token that the file holds
@@ -118,17 +118,26 @@ func belfryNow(ts *testscript.TestScript, want cli.ExitCode, args []string) {
 		stdin = ts.ReadFile(args[n-1][1:])
 		args = args[:n-1]
 	}
-	args = slices.Clone(args)
-	for i, arg := range args {
-		if file, ok := strings.CutPrefix(arg, "@"); ok {
-			args[i] = strings.TrimSpace(ts.ReadFile(file))
-		}
-	}
+	args = expanded(ts, args)
 	env := scriptEnv(ts)
 	env.Stdin = strings.NewReader(stdin)
 	if got := cli.Run(context.Background(), env, args); got != want {
 		ts.Fatalf("belfry ended with exit code %d, want %d", got, want)
 	}
+}
+
+// expanded puts the contents of files into arguments.
+func expanded(ts *testscript.TestScript, args []string) []string {
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if file, ok := strings.CutPrefix(arg, "@"); ok {
+			file, step, isPath := strings.Cut(file, "/")
+			if args[i] = strings.TrimSpace(ts.ReadFile(file)); isPath {
+				args[i] += "/" + step
+			}
+		}
+	}
+	return args
 }
 
 // patience is how long a script waits for what should take milliseconds.
@@ -139,11 +148,12 @@ const patience = 20 * time.Second
 func eventually(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
+	asked := expanded(ts, args[1:])
 	for end := time.Now().Add(patience); ; {
 		var out bytes.Buffer
 		env := scriptEnv(ts)
 		env.Stdout = &out
-		if code := cli.Run(context.Background(), env, args[1:]); code != cli.ExitOK {
+		if code := cli.Run(context.Background(), env, asked); code != cli.ExitOK {
 			ts.Fatalf("belfry ended with exit code %d", code)
 		}
 		if want.Match(out.Bytes()) {

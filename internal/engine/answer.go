@@ -38,6 +38,9 @@ func (o *AnswerFlow) Decide(b *Batch) error {
 			refs = append(refs, ref)
 		}
 	}
+	if len(refs) == 0 && o.comesEarly(f) {
+		return o.keep(b, m, f)
+	}
 	if len(refs) == 0 {
 		return fmt.Errorf("run %s: %w: %s", o.Run, store.ErrConflict, o.whyNot(f))
 	}
@@ -45,7 +48,7 @@ func (o *AnswerFlow) Decide(b *Batch) error {
 	action, value := "run.signal", o.Data
 	switch {
 	case o.Signal != "":
-		a.Reason = "signal " + o.Signal + by(o.By)
+		a.Reason = cameSignal(o.Signal, o.By)
 	case o.Reject:
 		action, a.Outcome, a.Reason = "run.reject", job.OutcomeFailed, "rejected"+by(o.By)+because(o.Note)
 	default:
@@ -67,10 +70,39 @@ func (o *AnswerFlow) Decide(b *Batch) error {
 		end.Run, end.Started = c.ID, lastOf(c.Claimed, time.Time{})
 		b.endQuietly(c, end)
 	}
-	b.audit(o.By, action, m.Namespace+"/"+m.Name, 0, "run "+o.Run.String()+o.where()+because(o.Note))
+	o.audit(b, m, action)
 	b.advance(m)
 	return nil
 }
+
+func (o *AnswerFlow) audit(b *Batch, m *member, action string) {
+	b.audit(o.By, action, m.Namespace+"/"+m.Name, 0, "run "+o.Run.String()+o.where()+because(o.Note))
+}
+
+// comesEarly reports whether a step will perhaps wait for the signal.
+func (o *AnswerFlow) comesEarly(f *flowRun) bool {
+	return o.Signal != "" && slices.ContainsFunc(f.plan.steps, func(s flowStep) bool {
+		return s.Wait != nil && s.Wait.Signal == o.Signal && f.State.Steps[f.plan.graph.Index(s.Name)].Mark == flow.Pending
+	})
+}
+
+// keep keeps a signal for the step that will wait for it: who sends it need not know how far the
+// flow has come.
+func (o *AnswerFlow) keep(b *Batch, m *member, f *flowRun) error {
+	if why := tooLarge(f, o.Data); why != "" {
+		return fmt.Errorf("run %s: %w: %s", o.Run, store.ErrConflict, why)
+	}
+	if f.Early == nil {
+		f.Early = map[string]flow.Early{}
+	}
+	f.Early[o.Signal] = flow.Early{By: o.By, Data: o.Data}
+	o.audit(b, m, "run.signal")
+	b.saveFlow(m)
+	return nil
+}
+
+// cameSignal says why a step that waited for a signal has succeeded.
+func cameSignal(name, who string) string { return "signal " + name + by(who) }
 
 // concerns reports whether the answer is about an open step.
 func (o *AnswerFlow) concerns(step string, w *job.Wait) bool {

@@ -362,6 +362,9 @@ func (f *flowRun) resultsSize() (n int) {
 			n += len(f.State.Steps[i].Items[k].Result)
 		}
 	}
+	for _, early := range f.Early {
+		n += len(early.Data)
+	}
 	return n
 }
 
@@ -370,19 +373,28 @@ func (b *Batch) bounded(m *member, res *store.Result) {
 	if res.Outcome != job.OutcomeSucceeded || len(res.Value) == 0 {
 		return
 	}
-	why := ""
-	switch p := b.run(m.Parent); {
-	case len(res.Value) > job.ResultMax:
-		why = fmt.Sprintf("its result has %d bytes, at most %d are allowed", len(res.Value), job.ResultMax)
-	case !json.Valid(res.Value):
-		why = "its result is not JSON"
-	case p != nil && isFlow(&p.Run) && b.flowOf(p).resultsSize()+len(res.Value) > job.ResultsMax:
-		why = fmt.Sprintf("with its result those of the flow have more than %d bytes", job.ResultsMax)
+	var f *flowRun
+	if p := b.run(m.Parent); p != nil && isFlow(&p.Run) {
+		f = b.flowOf(p)
 	}
+	why := tooLarge(f, res.Value)
 	res.Value = bytes.ToValidUTF8(res.Value, []byte("\uFFFD"))
 	if why != "" {
 		res.Outcome, res.Reason, res.Permanent, res.Value = job.OutcomeFailed, why, true, nil
 	}
+}
+
+// tooLarge says why a flow does not take a result, "" if it does.
+func tooLarge(f *flowRun, value []byte) string {
+	switch {
+	case len(value) > job.ResultMax:
+		return fmt.Sprintf("its result has %d bytes, at most %d are allowed", len(value), job.ResultMax)
+	case len(value) > 0 && !json.Valid(value):
+		return "its result is not JSON"
+	case f != nil && f.resultsSize()+len(value) > job.ResultsMax:
+		return fmt.Sprintf("with its result those of the flow have more than %d bytes", job.ResultsMax)
+	}
+	return ""
 }
 
 // stepEnded tells a flow how a run that it has made has ended, and lets it go on.
@@ -497,7 +509,7 @@ func (b *Batch) endQuietly(c *member, a job.Attempt) {
 }
 
 // startUnit makes the run of a unit, and reports whether it was made: otherwise the unit has
-// failed.
+// ended.
 func (b *Batch) startUnit(m *member, f *flowRun, ref flow.Ref) bool {
 	s := &f.plan.steps[ref.Step]
 	fail := func(reason string) bool {
@@ -526,6 +538,12 @@ func (b *Batch) startUnit(m *member, f *flowRun, ref flow.Ref) bool {
 				return fail("wait.approval: " + err.Error())
 			}
 			f.Unit(ref).Reason = asked
+		case w.Signal != "":
+			if early, came := f.Early[w.Signal]; came {
+				delete(f.Early, w.Signal)
+				f.End(ref, flow.End{Outcome: job.OutcomeSucceeded, Reason: cameSignal(w.Signal, early.By), Result: early.Data, At: b.now.UnixMilli()})
+				return false
+			}
 		}
 		if w := s.Wait; w.Until == "" {
 			due = due.Add(time.Duration(w.For))

@@ -36,12 +36,12 @@ func VersionOf(j *store.Job) JobVersion {
 	return JobVersion{j.Definition.UID, j.Definition.Version, j.Definition.Status.Changed, j.Deleted}
 }
 
-// Recalls reports whether an attempt that was claimed under a version of the job, and has not
-// started, is given back. An attempt that was due when the job was changed counts as started:
-// the answer to the change names it as running.
-func (v *JobVersion) Recalls(claimedUnder int64, due time.Time) bool {
+// Recalls reports whether an attempt of a run that was claimed under a version of the job, and has
+// not started, is given back. An attempt that was due when the job was changed counts as started:
+// the answer to the change names it as running. A flow that has begun keeps its definition.
+func (v *JobVersion) Recalls(r *job.Run, claimedUnder int64) bool {
 	changed := v.Deleted || claimedUnder != v.Version
-	return changed && due.After(v.Changed)
+	return changed && r.Due.After(v.Changed) && !isStep(r)
 }
 
 // BootRuns returns the runs of a job that is due at the start of a process, without their ids:

@@ -92,8 +92,11 @@ func TestChangeRecallsClaimsThatAreNotDue(t *testing.T) {
 		"a job that is gone":               {nil, 2, changed, true},
 	} {
 		version := engine.VersionOf(c.job)
-		if got := version.Recalls(c.under, c.due); got != c.want {
+		if got := version.Recalls(&job.Run{Due: c.due, Kind: job.RunScheduled}, c.under); got != c.want {
 			t.Errorf("%s: recalled is %v", name, got)
+		}
+		if version.Recalls(&job.Run{Due: c.due, Kind: job.RunStep}, c.under) {
+			t.Errorf("%s: the step of a flow that has begun is recalled", name)
 		}
 	}
 }

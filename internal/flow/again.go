@@ -15,8 +15,16 @@ type Saved struct {
 	Definition json.RawMessage `json:"definition,omitempty"`
 	// Depth is how many flows are around this one.
 	Depth int `json:"depth,omitempty"`
+	// Early are signals that no step has waited for yet, by name.
+	Early map[string]Early `json:"early,omitempty"`
 	// Again is set where the run repeats another one.
 	Again *Again `json:"again,omitempty"`
+}
+
+// Early is a signal that came before a step waited for it: the next one that does takes it.
+type Early struct {
+	By   string          `json:"by,omitempty"`
+	Data json.RawMessage `json:"data,omitempty"`
 }
 
 // Again says what of a flow run is run again. Without From and Only that is what has not

@@ -130,6 +130,7 @@ var access = map[string]need{
 	"GET /api/v1/worker/sessions/{session}/runs":      {right: service.WorkAsWorker},
 	"POST /api/v1/worker/sessions/{session}/output":   {right: service.WorkAsWorker, body: workerBody},
 	"POST /api/v1/worker/sessions/{session}/versions": {right: service.WorkAsWorker, body: workerBody},
+	"POST /api/v1/worker/sessions/{session}/over":     {right: service.WorkAsWorker, body: smallBody},
 	"POST /api/v1/worker/sessions/{session}/secrets":  {right: service.WorkAsWorker, body: smallBody},
 	"POST /api/v1/worker/sessions/{session}/boot":     {right: service.WorkAsWorker, body: smallBody},
 	"GET /api/v1/worker/sessions/{session}/hints":     {right: service.WorkAsWorker},

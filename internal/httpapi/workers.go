@@ -28,6 +28,7 @@ func (a *api) workerRoutes() {
 	register(a, http.MethodGet, session+"/runs", "worker-runs", "List the runs of the worker, with those to cancel", a.workerRuns, workerAnswers...)
 	register(a, http.MethodPost, session+"/output", "worker-output", "Keep output of attempts that run", a.workerOutput, workerAnswers...)
 	register(a, http.MethodPost, session+"/versions", "worker-versions", "Get the present versions of jobs", a.workerVersions, workerAnswers...)
+	register(a, http.MethodPost, session+"/over", "worker-over", "Ask which runs have ended", a.workerOver, workerAnswers...)
 	register(a, http.MethodPost, session+"/secrets", "worker-secrets", "Get the secrets of an attempt", a.workerSecrets, workerAnswers...)
 	register(a, http.MethodPost, session+"/boot", "worker-boot", "Start the jobs that are due at the start of a node", a.workerBoot, workerAnswers...)
 	register(a, http.MethodGet, session+"/hints", "worker-hints", "Wait until there is something to look at", a.workerHints, workerAnswers...)
@@ -151,6 +152,15 @@ type versionsInput struct {
 
 func (a *api) workerVersions(ctx context.Context, in *versionsInput) (*answer[wire.Versions], error) {
 	return answered(a.Service.Workers.Versions(ctx, caller(ctx), in.Session, in.Body))
+}
+
+type overInput struct {
+	WorkerSession
+	Body wire.RunIDs
+}
+
+func (a *api) workerOver(ctx context.Context, in *overInput) (*answer[wire.RunIDs], error) {
+	return answered(a.Service.Workers.Over(ctx, caller(ctx), in.Session, in.Body))
 }
 
 type secretsInput struct {

@@ -350,6 +350,8 @@ func examples(t testing.TB, o *operation) []string {
 		return []string{`{"value": "hunter2", "description": "for the shop"}`, `{"file": "key"}`, `{"env": "KEY"}`}
 	case "worker-versions":
 		return []string{`{"jobs": ["01M7WD7TG05Y77ZYHQG119SMKS"]}`}
+	case "worker-over":
+		return []string{`{"runs": ["01M7WD7TG05Y77ZYHQG119SMKT"]}`}
 	case "worker-boot":
 		return []string{`{"process": "01M7WD7TG05Y77ZYHQG119SMKS"}`}
 	case "create-token":

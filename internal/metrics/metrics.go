@@ -77,6 +77,8 @@ type Sources struct {
 	History func() History
 	// Notifications is how notifications are delivered by this node. Nil: not by it.
 	Notifications func() Notifications
+	// Approvals counts the steps of flows that wait for a person. May be nil.
+	Approvals func(ctx context.Context) (int, error)
 	// Next returns when a job falls due next, and whether it does.
 	Next func(uid job.ID, at time.Time) (time.Time, bool)
 }
@@ -114,12 +116,13 @@ type Metrics struct {
 	// ended counts runs by namespace and outcome, failures those of a job that were lost,
 	// missed, failed or timed out.
 	ended    map[string]map[job.Outcome]int64
+	steps    map[job.Outcome]int64 // of flows, that have ended
 	failures map[job.ID]int64
 }
 
 // New makes metrics.
 func New() *Metrics {
-	return &Metrics{succeeded: map[job.ID]float64{}, ended: map[string]map[job.Outcome]int64{}, failures: map[job.ID]int64{}}
+	return &Metrics{succeeded: map[job.ID]float64{}, ended: map[string]map[job.Outcome]int64{}, steps: map[job.Outcome]int64{}, failures: map[job.ID]int64{}}
 }
 
 // Started notes that an attempt has begun, so much after it was due. The first
@@ -155,6 +158,9 @@ func (m *Metrics) RunsEnded(e store.Ends) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range e.Records {
+		if r.Run.Kind == job.RunStep && r.Run.State == job.StateDone {
+			m.steps[r.Attempt.Outcome]++
+		}
 		if !r.Final {
 			continue
 		}
@@ -244,6 +250,12 @@ func (m *Metrics) page(ctx context.Context, s Sources) []byte {
 			m.writeJobs(ctx, p, s, jobs, next != "", now)
 		}
 	}
+	if s.Approvals != nil {
+		if n, err := s.Approvals(ctx); err == nil {
+			p.family("belfry_approvals_waiting", gauge, "Steps of flows that wait for a person.")
+			p.sample("", float64(n))
+		}
+	}
 	m.writeEnded(p)
 	m.writeCalls(p)
 	writeProcess(p)
@@ -303,6 +315,12 @@ func (m *Metrics) writeEnded(p *page) {
 	for _, namespace := range slices.Sorted(maps.Keys(m.ended)) {
 		for _, outcome := range job.Outcome("").Values() {
 			p.sample("", float64(m.ended[namespace][job.Outcome(outcome)]), "namespace", namespace, "outcome", outcome)
+		}
+	}
+	p.family("belfry_flow_steps_total", counter, "Steps and items of flows that have ended by way of this process, by outcome.")
+	for _, outcome := range job.Outcome("").Values() {
+		if n, some := m.steps[job.Outcome(outcome)]; some {
+			p.sample("", float64(n), "outcome", outcome)
 		}
 	}
 }

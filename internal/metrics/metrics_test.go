@@ -32,6 +32,7 @@ func sourcesOf(s Store) Sources {
 		Load: func() Load {
 			return Load{Jobs: 2, CatchingUp: 1, Ahead: -time.Second, Capacity: 7, Held: 5, Pending: 3, Results: 1, ClockAhead: -1500 * time.Millisecond}
 		},
+		Approvals: func(context.Context) (int, error) { return 3, nil },
 		Notifications: func() Notifications {
 			return Notifications{Delivers: true, Pending: 3, Open: 2, Sent: 41, Failed: 5, GivenUp: 1, Dropped: 6}
 		},
@@ -147,7 +148,11 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 	end := func(uid job.ID, namespace string, outcome job.Outcome, count int, final bool) *store.Record {
 		return &store.Record{Run: job.Run{JobUID: uid, Namespace: namespace}, Attempt: job.Attempt{Outcome: outcome}, Count: count, Final: final}
 	}
+	step := func(outcome job.Outcome, state job.RunState) *store.Record {
+		return &store.Record{Run: job.Run{JobUID: uid, Namespace: "default", Kind: job.RunStep, State: state}, Attempt: job.Attempt{Outcome: outcome}}
+	}
 	m.RunsEnded(store.Ends{Records: []*store.Record{
+		step(job.OutcomeFailed, job.StateReady), step(job.OutcomeSucceeded, job.StateDone), step(job.OutcomeSucceeded, job.StateDone), step(job.OutcomeLost, job.StateDone),
 		end(uid, "default", job.OutcomeFailed, 1, false), // it is tried again
 		end(uid, "default", job.OutcomeTimedOut, 1, true),
 		end(uid, "default", job.OutcomeMissed, 40, true),
@@ -157,6 +162,9 @@ func TestPageSaysWhatWasCounted(t *testing.T) {
 	}})
 	page := string(m.page(t.Context(), sourcesOf(s)))
 	wants(t, read(t, page), map[string]float64{
+		`belfry_flow_steps_total{outcome="succeeded"}`:                                  2,
+		`belfry_flow_steps_total{outcome="lost"}`:                                       1,
+		`belfry_approvals_waiting`:                                                      3,
 		`belfry_start_lateness_seconds_count`:                                           4,
 		`belfry_start_lateness_seconds_sum`:                                             0.003 + 2 + 3600,
 		`belfry_start_lateness_seconds_bucket{le="0.00025"}`:                            1,

@@ -51,3 +51,23 @@ func (n *Node) keeps() []func(ctx context.Context) {
 	}
 	return list
 }
+
+// settleFlows removes the directories of flows that have ended.
+func (n *Node) settleFlows(ctx context.Context) {
+	if n.config.Folders == nil {
+		return
+	}
+	ticker := time.NewTicker(keepEvery)
+	defer ticker.Stop()
+	looks := trouble.With(n.config.Log, "cannot remove the directories of flows that have ended", "removing the directories of flows works again")
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := n.config.Folders.SettleFlows(ctx, n.config.Work.Over); ctx.Err() == nil {
+			looks.Saw(err)
+		}
+	}
+}

@@ -61,6 +61,8 @@ type Config struct {
 	Secrets func(ctx context.Context, of work.SecretsOf) (map[string]string, error)
 	// Keepers look after work that was handed over, on a node that runs jobs.
 	Keepers []Keeper
+	// Folders are the directories of flows that are kept together. May be nil.
+	Folders Folders
 	// Carried is what Node.Carried has returned in the version of the program before, which was
 	// executed in this process. Nil: there was none.
 	Carried *Carried
@@ -92,6 +94,13 @@ type Config struct {
 	Now  func() time.Time
 	Boot func() time.Duration
 	Log  *slog.Logger
+}
+
+// Folders removes the directories of flows that have ended.
+type Folders interface {
+	// SettleFlows is called each second by one goroutine. It asks over which of some runs have
+	// ended.
+	SettleFlows(ctx context.Context, over func(ctx context.Context, runs []job.ID) ([]job.ID, error)) error
 }
 
 // Spool is that of a worker, and brings what it has to the store.
@@ -295,6 +304,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	if n.config.Work != nil {
 		group.Go(func() { n.settleAgain(parts) })
+		group.Go(func() { n.settleFlows(parts) })
 		group.Go(func() { flushed = n.output.Run(parts) })
 	}
 	if n.planner != nil {

@@ -279,6 +279,10 @@ func TestHTTPContractEqualsTheStoreContract(t *testing.T) {
 	if err != nil || len(versions) != 2 || versions[0].Version != j.Definition.Version || !versions[1].Deleted {
 		t.Errorf("the versions are %v: %v", versions, err)
 	}
+	ended, err := over.Over(ctx, []job.ID{attempts[0].Run, newID(t)})
+	if err != nil || len(ended) != 1 || ended[0] == attempts[0].Run {
+		t.Errorf("the runs that have ended are %v: %v", ended, err)
+	}
 
 	// Output: what was sent before is left alone; what is of others is not kept.
 	chunk := store.OutputChunk{Run: attempts[0].Run, Attempt: 1, Bytes: 3, Time: time.Now().UTC(), Data: []byte("\x00\x00\x03\x00abc")}

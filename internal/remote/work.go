@@ -299,6 +299,17 @@ func (c *Client) Versions(ctx context.Context, jobs []job.ID) ([]engine.JobVersi
 	return versions.List(), nil
 }
 
+// Over implements work.Runs.
+func (c *Client) Over(ctx context.Context, runs []job.ID) ([]job.ID, error) {
+	path, err := c.present()
+	if err != nil {
+		return nil, err
+	}
+	var over wire.RunIDs
+	err = c.do(ctx, call{method: http.MethodPost, path: path + "/over", body: wire.RunIDs{Runs: runs}, answer: &over})
+	return over.Runs, err
+}
+
 // Calendars implements work.Store.
 func (c *Client) Calendars(ctx context.Context) ([]*job.Calendar, error) {
 	var answer wire.Calendars

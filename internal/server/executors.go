@@ -2,7 +2,11 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -36,7 +40,7 @@ func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Exe
 		Watch: dog, Dir: s.Settings.Shell.Dir, Path: s.Settings.Shell.Path, Env: s.Settings.Shell.Env,
 		DefaultUser: s.Settings.Shell.DefaultUser, AllowUsers: s.Settings.Shell.AllowUsers, AllowGroups: s.Settings.Shell.AllowGroups,
 		Umask: s.Settings.Shell.Umask, NiceMin: s.Settings.Shell.NiceMin,
-		File: s.SettingsFile,
+		File: s.SettingsFile, FlowsDir: flowsDir(s.Settings.Data),
 	})
 	if err != nil {
 		return nil, err
@@ -60,6 +64,16 @@ func (s *Server) makeExecutors(ctx context.Context) (func(*job.Job) executor.Exe
 		all[job.WorkXXL] = s.xxl.admin
 	}
 	return all.of, nil
+}
+
+// flowsDir returns where the node with a data directory keeps the directories of flows: the users
+// of jobs cannot enter the data directory itself.
+func flowsDir(data string) string {
+	if abs, err := filepath.Abs(data); err == nil {
+		data = abs
+	}
+	sum := sha256.Sum256([]byte(data))
+	return filepath.Join(os.TempDir(), "belfry-flows-"+hex.EncodeToString(sum[:6]))
 }
 
 // executors has what executes each kind of work. A handler is registered by the program that

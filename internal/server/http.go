@@ -146,6 +146,7 @@ func (s *Server) metricsHandler() http.Handler {
 	}
 	return s.metrics.Handler(metrics.Sources{
 		History:       history,
+		Approvals:     s.service.Attention.Approvals,
 		Notifications: func() metrics.Notifications { return metrics.Notifications(s.notifier.Stats()) },
 		Version:       s.Version, Store: s.measured, Next: s.node.Planner().NextAfter,
 		Load: func() metrics.Load {

@@ -177,6 +177,7 @@ func (s *Server) open(ctx context.Context) error {
 		Carried:   s.Carried.node(),
 		StoreName: s.Settings.Store.Shown(), Wrote: s.followers.Wrote, Executors: choose, Observer: s.starting,
 		Keepers:  []node.Keeper{callback.New(s.measured, clock.Boot)},
+		Folders:  s.commands,
 		Watchdog: s.watchdog, OutputLimit: int(s.Settings.Output), Capacity: s.Settings.Capacity,
 		DrainTimeout: time.Duration(s.Settings.Drain),
 		Retention:    retentionOf(s.Settings),

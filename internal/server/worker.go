@@ -75,7 +75,7 @@ func (w *Worker) open(ctx context.Context) error {
 		return err
 	}
 	w.node, err = node.New(node.Config{
-		Carried: w.parts.Carried.node(), Members: w.remote, Work: w.remote, Spool: w.spool, Secrets: w.remote.Secrets, StoreName: "the store of the servers", Executors: choose, Watchdog: w.parts.watchdog,
+		Carried: w.parts.Carried.node(), Members: w.remote, Work: w.remote, Spool: w.spool, Secrets: w.remote.Secrets, StoreName: "the store of the servers", Executors: choose, Watchdog: w.parts.watchdog, Folders: w.parts.commands,
 		OutputLimit: int(s.Output), Capacity: s.Capacity, DrainTimeout: time.Duration(s.Drain),
 		Session: store.Session{
 			Node: s.Name, Machine: machine, DataDir: s.Data, Labels: s.Labels, Roles: []string{store.RoleWorker},

@@ -76,7 +76,15 @@ func (s *Runs) unplaced(ctx context.Context, r *store.Run, live []store.Session,
 	if j == nil {
 		return "", nil // it is about to be withdrawn
 	}
-	place := j.Filled.Nodes()
+	filled := j.Filled
+	if step, _ := r.Step(); r.Kind == job.RunStep && filled.Run.IsFlow() {
+		for _, one := range filled.Run.Flow.All() {
+			if one.Name == step {
+				filled = filled.OfStep(one)
+			}
+		}
+	}
+	place := filled.Nodes()
 	if engine.Belongs(place.Binds(), r.Node) {
 		for i := range live {
 			if live[i].Node == r.Node && live[i].Drain != nil {
@@ -85,5 +93,5 @@ func (s *Runs) unplaced(ctx context.Context, r *store.Run, live []store.Session,
 		}
 		return "it belongs to node " + r.Node + ", which is not live", nil
 	}
-	return placement.Nowhere(&place, j.Filled.Run.HandlerName(), live), nil
+	return placement.Nowhere(&place, filled.Run.HandlerName(), live), nil
 }

@@ -38,6 +38,9 @@ func TestFlowStepsLinkToTheirRuns(t *testing.T) {
 	if err != nil || len(begun.Steps) != 2 {
 		t.Fatalf("the flow is %+v (%v)", begun, err)
 	}
+	if begun.Steps[1].Waits != "waits for extract" {
+		t.Errorf("the step that has not started waits for %q", begun.Steps[1].Waits)
+	}
 	if !begun.Steps[1].Run.IsZero() {
 		t.Errorf("a step that has not started has the run %s", begun.Steps[1].Run)
 	}
@@ -50,6 +53,9 @@ func TestFlowStepsLinkToTheirRuns(t *testing.T) {
 	}
 	b.finish(step, job.OutcomeSucceeded)
 	b.pass(time.Second)
+	if asks, err := s.Runs.Get(t.Context(), admin, run.ID); err != nil || !strings.Contains(asks.Steps[1].Waits, "waits for a person since 20") || !strings.Contains(asks.Steps[1].Waits, ": publish?") {
+		t.Errorf("the step waits for %q (%v)", asks.Steps[1].Waits, err)
+	}
 	a := attention(t, s, admin, "")["approval default/load"]
 	if a.Run != run.ID || a.Severity != client.SeverityWarning || !strings.Contains(a.Text, "step publish waits for a person: publish?") {
 		t.Errorf("the approval is %+v", a)
@@ -74,5 +80,52 @@ func TestFlowStepsLinkToTheirRuns(t *testing.T) {
 	page, err := s.Jobs.List(t.Context(), admin, client.JobQuery{Work: job.WorkFlow, Recent: 2}, false)
 	if err != nil || len(page.Items) != 1 || strings.Join(page.Recent["default/load"][0].Steps, " ") != "succeeded succeeded" {
 		t.Errorf("the flows are %+v (%v)", page, err)
+	}
+}
+
+func TestAFlowSaysWhatEachStepWaitsFor(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	run := b.runOf(s, `{"name": "wide", "run": {"flow": {"max_parallel": 2, "steps": [
+		{"name": "each", "for_each": ["x", "y", "z"], "run": {"shell": "true"}},
+		{"name": "late", "run": {"shell": "true"}},
+		{"name": "gpu", "needs": ["hand"], "run": {"shell": "true"}, "place": {"labels": {"gpu": "yes"}}},
+		{"name": "hand", "wait": {"signal": "go", "for": "1h"}},
+		{"name": "last", "needs": ["each", "late"], "run": {"shell": "true"}}],
+		"finally": [{"name": "clean", "run": {"shell": "true"}}]}}}`)
+	if _, err := b.store.Claim(t.Context(), b.session, []store.Attempt{{Run: run.ID, Number: 1, Token: b.id()}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Runs.Signal(t.Context(), admin, run.ID, "go", nil); err != nil {
+		t.Fatal(err)
+	}
+	get := func() map[string]string {
+		t.Helper()
+		now, err := s.Runs.Get(t.Context(), admin, run.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits := map[string]string{}
+		for _, st := range now.Steps {
+			waits[st.Name] = st.Waits
+		}
+		return waits
+	}
+	waits := get()
+	for name, want := range map[string]string{
+		"each": "0 of 3 items have ended, 2 are open", "late": "waits for room: 2 steps", "hand": "",
+		"last": "waits for each (0 of 3 items have ended, 2 are open), late", "clean": "waits for the end of all other steps",
+		"gpu": "waits for room",
+	} {
+		if !strings.Contains(waits[name], want) {
+			t.Errorf("step %s waits for %q, want %q", name, waits[name], want)
+		}
+	}
+	run = b.runOf(s, `{"name": "far", "run": {"flow": {"steps": [{"name": "gpu", "run": {"shell": "true"}, "place": {"labels": {"gpu": "yes"}}}]}}}`)
+	if _, err := b.store.Claim(t.Context(), b.session, []store.Attempt{{Run: run.ID, Number: 1, Token: b.id()}}); err != nil {
+		t.Fatal(err)
+	}
+	if waits = get(); !strings.Contains(waits["gpu"], "gpu: yes") && !strings.Contains(waits["gpu"], "gpu=yes") {
+		t.Errorf("the step waits for %q", waits["gpu"])
 	}
 }

@@ -176,6 +176,12 @@ func (s *Attention) approvals(ctx context.Context, l *notice.Lasting, _ time.Tim
 	return nil
 }
 
+// Approvals counts the steps of flows that wait for a person, of all namespaces.
+func (s *Attention) Approvals(ctx context.Context) (int, error) {
+	list, _, err := s.questions(ctx, nil)
+	return len(list), err
+}
+
 // question is a step of a flow that waits for a person.
 type question struct {
 	run        *store.Run

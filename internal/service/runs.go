@@ -185,6 +185,9 @@ func (s *Runs) run(ctx context.Context, id job.ID) (client.Run, error) {
 	switch {
 	case isActive:
 		run = activeRun(&active)
+		if err := s.sayWaits(ctx, &run, &active); err != nil {
+			return client.Run{}, err
+		}
 	case len(records) > 0:
 		run = endedRun(finalOf(records))
 	default:

@@ -493,6 +493,15 @@ func (s *Workers) Versions(ctx context.Context, who Caller, id job.ID, said wire
 	return wire.VersionsOf(versions), workerError(err)
 }
 
+// Over returns those of some runs that have ended, or were never there.
+func (s *Workers) Over(ctx context.Context, who Caller, id job.ID, asked wire.RunIDs) (wire.RunIDs, error) {
+	if _, err := s.sessionOf(ctx, who, id); err != nil {
+		return wire.RunIDs{}, err
+	}
+	over, err := s.work.Over(ctx, asked.Runs)
+	return wire.RunIDs{Runs: over}, workerError(err)
+}
+
 // Secrets returns the values of secrets for an attempt that a session runs: those that its job
 // names, and no others.
 func (s *Workers) Secrets(ctx context.Context, who Caller, id job.ID, said wire.SecretsOf) (wire.Secrets, error) {

@@ -60,6 +60,7 @@ func (h *History) Check(s store.Store, calm time.Time, lookAhead, late time.Dura
 	c.checkRecords()
 	c.checkOverlap()
 	c.checkFollowers()
+	c.checkFlows()
 	c.checkChain()
 	c.checkLateness()
 	c.checkIdle()
@@ -175,7 +176,7 @@ func (c *checker) checkAttempts() {
 		}
 	}
 	for id := range c.active {
-		if r := c.active[id]; c.old(r.Due) {
+		if r := c.active[id]; c.old(r.Due) && (specOf(r.Name).run == "" || r.Due.Before(c.calm.Add(-flowQuietAfter))) {
 			c.problem("liveness", "the run of %s of %s is still %s in the end: %s", r.Name, r.Due, r.State, r.Reason)
 		}
 	}
@@ -194,6 +195,9 @@ func final(list []*store.Record) *store.Record {
 func (c *checker) checkRecords() {
 	for id, list := range c.records {
 		last := list[len(list)-1]
+		if last.Run.Kind == job.RunStep {
+			continue // see checkFlows
+		}
 		name := last.Run.Name
 		s := specOf(name)
 		finals := 0
@@ -243,7 +247,7 @@ func (c *checker) checkOutcome(r *store.Record) {
 			c.problem("accounted", "%s of %s was recorded as missed %s after it was due: %s", r.Run.Name, r.Run.Due, late, r.Attempt.Reason)
 		}
 	case job.OutcomeSkipped:
-		if specOf(r.Run.Name).most == 0 {
+		if specOf(r.Run.Name).most+specOf(r.Run.Name).flowMost == 0 {
 			c.problem("overlap", "a run of %s was skipped: %s", r.Run.Name, r.Attempt.Reason)
 		}
 	case job.OutcomeWithdrawn:
@@ -251,7 +255,7 @@ func (c *checker) checkOutcome(r *store.Record) {
 			c.problem("accounted", "a run of %s was withdrawn, and nobody has changed it: %s", r.Run.Name, r.Attempt.Reason)
 		}
 	case job.OutcomeCancelled:
-		if _, ok := steady[r.Run.Name]; ok && !strings.Contains(steady[r.Run.Name].rest, "overlap: replace") {
+		if _, ok := steady[r.Run.Name]; ok && r.Run.Kind != job.RunByFlow && !strings.Contains(steady[r.Run.Name].rest, "overlap: replace") {
 			c.problem("accounted", "a run of %s was cancelled by nobody: %s", r.Run.Name, r.Attempt.Reason)
 		}
 	}

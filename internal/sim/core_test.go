@@ -58,7 +58,7 @@ type load struct {
 	attempts, changes, faults, steps int
 	mute, unheard                    int
 	within, absences                 int
-	handed, outlived, planned        int
+	handed, outlived, planned, flows int
 }
 
 func (l *load) add(h *History) {
@@ -78,6 +78,7 @@ func (l *load) add(h *History) {
 	l.handed += h.HandedOver
 	l.outlived += h.Outlived
 	l.planned += h.Planned
+	l.flows += h.Flows
 }
 
 // tell logs the load, and demands that it was about what docs/testing-sim.md says: two
@@ -92,7 +93,7 @@ func (l *load) tell(t *testing.T, took time.Duration) {
 		n     int
 		every time.Duration
 	}{{"attempts", l.attempts, time.Second}, {"changes of jobs", l.changes, 10 * time.Second}, {"faults", l.faults, time.Minute},
-		{"absences of all nodes", l.absences, 30 * time.Minute}, {"attempts that were handed over", l.handed, 30 * time.Second}, {"of them that outlived an absence of all nodes", l.outlived, time.Hour}, {"requests while claims are made", l.within, 20 * time.Second}, {"claims by plans", l.planned, 4 * time.Minute}} {
+		{"absences of all nodes", l.absences, 30 * time.Minute}, {"attempts that were handed over", l.handed, 30 * time.Second}, {"of them that outlived an absence of all nodes", l.outlived, time.Hour}, {"requests while claims are made", l.within, 20 * time.Second}, {"claims by plans", l.planned, 4 * time.Minute}, {"runs of flows", l.flows, 20 * time.Second}} {
 		if want := int(ran/got.every) * 2 / 3; got.n < want {
 			t.Errorf("in %s there were %d %s, want at least %d", ran, got.n, got.what, want)
 		}

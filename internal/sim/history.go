@@ -23,7 +23,7 @@ type History struct {
 	holders    map[string]map[job.ID]bool // by slot: who holds it
 	runs       map[job.ID]*runBook        // that were claimed
 	asked      map[string]job.ID          // runs by job and idempotency key
-	cancelled  map[job.ID]bool            // of which users were told that they end
+	cancels    map[job.ID]int             // how often users were told that a run ends
 	sessions   map[job.ID]*session
 	absences   []absent
 	claims     map[job.ID][]claim // by run
@@ -40,6 +40,7 @@ type History struct {
 	Absences   int // of all nodes
 	HandedOver int // attempts
 	Outlived   int // of them that ended after an absence of all nodes
+	Flows      int // runs of flows that have ended
 	handed     map[attemptKey]handedOver
 	// Calls that were neither answered nor refused: Mute never arrived, Unheard were made.
 	Mute, Unheard int
@@ -107,7 +108,7 @@ func newHistory() *History {
 	return &History{
 		acked: map[attemptKey]job.Outcome{}, lost: map[attemptKey]time.Time{}, jobs: map[job.ID]*book{},
 		holders: map[string]map[job.ID]bool{}, runs: map[job.ID]*runBook{}, asked: map[string]job.ID{},
-		cancelled: map[job.ID]bool{}, sessions: map[job.ID]*session{}, begun: map[attemptKey]bool{}, handed: map[attemptKey]handedOver{}, claims: map[job.ID][]claim{},
+		cancels: map[job.ID]int{}, sessions: map[job.ID]*session{}, begun: map[attemptKey]bool{}, handed: map[attemptKey]handedOver{}, claims: map[job.ID][]claim{},
 	}
 }
 

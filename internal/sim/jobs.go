@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,8 @@ type spec struct {
 	lateBy   time.Duration // how late an occurrence may start, where its policy says so
 	missed   job.Missed    // "" is latest
 	handed   bool          // its attempts are handed over
+	run      string        // what it runs, if not a command
+	flowMost int           // how many runs of a flow may run at once; 0 for any number
 }
 
 // pool is the pool of the jobs that share one, with so many slots.
@@ -62,6 +65,10 @@ var steady = map[string]spec{
 	"chain":     {schedule: `after_end: 15s`, most: 1, gains: true},
 	"handed":    {schedule: `cron: "*/20 * * * * *"`, rest: `policy: {timeout: 2m, lost_after: 20s, kill_grace: 1s, retry: {attempts: 2, backoff: 2s, on: [failed, lost]}}`, most: 1, retries: 2, onLost: true, handed: true},
 	"outside":   {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {overlap: replace, timeout: 1m}`, most: 1, handed: true},
+	"flow":      {schedule: `cron: "0 * * * * *"`, rest: `policy: {overlap: allow, lost_after: 20s, kill_grace: 1s}`, run: everyKind, gains: true},
+	"flow-fast": {schedule: `cron: "15 * * * * *"`, rest: `policy: {timeout: 40s, lost_after: 20s, kill_grace: 1s}`, run: failsFast, flowMost: 1},
+	"flow-asks": {schedule: `cron: "20,50 * * * * *"`, rest: `policy: {overlap: allow, lost_after: 20s, kill_grace: 1s}`, run: asks},
+	"called":    {rest: `policy: {overlap: allow}`},
 	"twenty":    {schedule: `cron: "*/30 * * * * *", max_runs: 20`, rest: `policy: {overlap: allow}`, prompt: true},
 }
 
@@ -72,6 +79,7 @@ var edited = map[string]spec{
 	"edited-1": {rest: `policy: {overlap: skip}`, most: 1, gains: true},
 	"edited-2": {rest: `policy: {overlap: queue, queue_limit: 2}`, most: 1, gains: true},
 	"edited-3": {rest: `policy: {overlap: replace}`, most: 1, gains: true},
+	"edited-5": {rest: `policy: {overlap: allow, lost_after: 20s, kill_grace: 1s}`, run: everyKind, gains: true},
 	"edited-4": {schedule: `spread: 1m`, rest: `policy: {missed: all, overlap: allow, retry: {attempts: 1, backoff: 1s, on: [failed]}}`, retries: 1},
 }
 
@@ -131,7 +139,7 @@ var documents = sync.OnceValues(func() (map[string]*job.Job, error) {
 	list := map[string]*job.Job{}
 	for _, specs := range []map[string]spec{steady, edited} {
 		for name, s := range specs {
-			text := fmt.Sprintf("{name: %s, schedule: {%s}, run: {shell: echo}", name, s.schedule)
+			text := fmt.Sprintf("{name: %s, schedule: {%s}, run: %s", name, s.schedule, cmp.Or(s.run, "{shell: echo}"))
 			if s.rest != "" {
 				text += ", " + s.rest
 			}
@@ -153,7 +161,15 @@ func (u *user) put(name, schedule string, p store.PutJob) error {
 	}
 	definition := *known[name]
 	definition.Paused = p.Definition != nil && p.Definition.Paused
-	definition.Run.Shell = &job.Shell{Command: fmt.Sprint("echo ", u.random.IntN(4))}
+	command := &job.Shell{Command: fmt.Sprint("echo ", u.random.IntN(4))}
+	if !definition.Run.IsFlow() {
+		definition.Run.Shell = command
+	} else {
+		changed := *definition.Run.Flow
+		changed.Steps = slices.Clone(changed.Steps)
+		changed.Steps[0].Run.Shell = command
+		definition.Run.Flow = &changed
+	}
 	if schedule != "" {
 		definition.Schedule.Cron = []string{schedule}
 	}
@@ -169,6 +185,11 @@ func (u *user) put(name, schedule string, p store.PutJob) error {
 // edit does something to one of the jobs that are changed.
 func (u *user) edit() error {
 	ctx := context.Background()
+	if u.random.IntN(2) == 0 {
+		if err := u.answer(); err != nil {
+			return err
+		}
+	}
 	names := slices.Sorted(maps.Keys(edited))
 	name := names[u.random.IntN(len(names))]
 	j, err := u.store.Job(ctx, job.DefaultNamespace, name)
@@ -220,6 +241,31 @@ func (u *user) cancel(uid job.ID) error {
 	for i := range runs {
 		if _, err := u.store.Cancel(ctx, runs[i].ID, "user", "not now"); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// answer approves or rejects what a flow waits for, twice at times.
+func (u *user) answer() error {
+	ctx := context.Background()
+	j, err := u.store.Job(ctx, job.DefaultNamespace, "flow-asks")
+	if err != nil {
+		return err
+	}
+	runs, err := u.store.ListActive(ctx, store.ActiveQuery{Job: j.Definition.UID, Limit: 100})
+	if err != nil {
+		return err
+	}
+	for i := range runs {
+		if runs[i].Kind == job.RunStep {
+			continue
+		}
+		for range 1 + u.random.IntN(2) {
+			err := u.store.AnswerFlow(ctx, store.FlowAnswer{Run: runs[i].ID, Step: "ask", Reject: u.random.IntN(3) == 0, By: "user"})
+			if err != nil && !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrNotFound) {
+				return err
+			}
 		}
 	}
 	return nil

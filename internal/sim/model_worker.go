@@ -241,7 +241,7 @@ func (n *model) took(batch []*held, out []store.ClaimOutcome, sent time.Duration
 	recalled := n.mind.Recalled(started)
 	n.release(started, func(it *held) bool {
 		version := engine.VersionOf(it.With.job)
-		return n.leaving || version.Recalls(it.With.run.Version, it.With.run.Due) || recalled && n.changed(it) || !n.core.calm && n.core.chance(20)
+		return n.leaving || version.Recalls(&it.With.run.Run, it.With.run.Version) || recalled && n.changed(it) || !n.core.calm && n.core.chance(20)
 	})
 	n.mind.Queue(started, out[0].Now, sent, answered, n.elapsed(), func(it *held) time.Time { return it.With.run.Due })
 }
@@ -439,7 +439,7 @@ func (n *model) changed(it *held) bool {
 		return false
 	}
 	version := engine.VersionOf(j)
-	return version.Recalls(it.With.run.Version, it.With.run.Due)
+	return version.Recalls(&it.With.run.Run, it.With.run.Version)
 }
 
 // edited tells the node that jobs were changed.

@@ -128,16 +128,17 @@ func (t *Tap) claimed(ctx context.Context, out *store.ClaimOutcome) {
 		return // the answer was lost
 	}
 	occurrence := r.Kind == job.RunScheduled || r.Kind == job.RunAfterEnd || r.Kind == job.RunBoot
+	step := r.Kind == job.RunStep || r.Kind == job.RunByFlow // a flow that has begun comes to its end
 	switch {
-	case b.deleted:
+	case b.deleted && !step:
 		h.problem("withdrawn means withdrawn", "a run of %s of %s was claimed after the job was deleted", b.name, r.Due)
 	case occurrence && (r.Epoch < b.epoch || r.Epoch < out.Job.Definition.Epoch):
 		h.problem("withdrawn means withdrawn", "a run of epoch %d of %s was claimed in epoch %d", r.Epoch, b.name, b.epoch)
-	case b.paused && r.Kind != job.RunByHand:
+	case b.paused && r.Kind != job.RunByHand && !step:
 		h.problem("withdrawn means withdrawn", "a run of %s of %s was claimed while the job was paused", b.name, r.Due)
 	case out.Job.Definition.Version < b.version:
 		h.problem("withdrawn means withdrawn", "a run of %s was claimed under version %d after version %d", b.name, out.Job.Definition.Version, b.version)
-	case h.cancelled[r.ID]:
+	case h.cancels[r.ID] > 0:
 		h.problem("withdrawn means withdrawn", "a run of %s of %s was claimed after it was cancelled", b.name, r.Due)
 	case r.Due.Sub(now) > store.ClaimAhead:
 		h.problem("no start early", "a run of %s was claimed %s ahead", b.name, r.Due.Sub(now))
@@ -344,7 +345,7 @@ func (t *Tap) Cancel(ctx context.Context, run job.ID, by, reason string) (store.
 	r, err := t.Store.Cancel(ctx, run, by, reason)
 	h.Commits++
 	if err == nil {
-		h.cancelled[run] = true
+		h.cancels[run]++
 	}
 	t.ended(ctx)
 	return r, err

@@ -470,6 +470,11 @@ type Jobs struct {
 	Jobs []job.ID `json:"jobs" nullable:"false" maxItems:"500" doc:"The jobs."`
 }
 
+// RunIDs names runs.
+type RunIDs struct {
+	Runs []job.ID `json:"runs" nullable:"false" maxItems:"500" doc:"The runs."`
+}
+
 // Versions are the present versions of jobs, in their order.
 type Versions struct {
 	Versions []Version `json:"versions" nullable:"false" doc:"The versions."`

@@ -7,6 +7,7 @@ package work
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -65,6 +66,8 @@ type Runs interface {
 	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
 	// Versions returns the present versions of at most store.MaxBatch jobs, in their order.
 	Versions(ctx context.Context, jobs []job.ID) ([]engine.JobVersion, error)
+	// Over returns those of at most store.MaxBatch runs that have ended, or were never there.
+	Over(ctx context.Context, runs []job.ID) ([]job.ID, error)
 	Now(ctx context.Context) (time.Time, error)
 }
 
@@ -95,6 +98,7 @@ type Backing interface {
 	Numbers(ctx context.Context, n int, from int64) (first int64, err error)
 	HandOver(ctx context.Context, session job.ID, list []store.Handover) ([]store.HandedOver, error)
 	Mine(ctx context.Context, session job.ID) ([]store.Run, error)
+	Active(ctx context.Context, run job.ID) (store.Run, error)
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*store.Job, error)
 	AppendOutput(ctx context.Context, chunks []store.OutputChunk) error
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
@@ -176,6 +180,19 @@ func (l *local) Versions(ctx context.Context, uids []job.ID) ([]engine.JobVersio
 		versions[i] = engine.VersionOf(j)
 	}
 	return versions, nil
+}
+
+// Over implements Runs.
+func (l *local) Over(ctx context.Context, runs []job.ID) (over []job.ID, err error) {
+	for _, id := range runs {
+		switch _, err := l.Active(ctx, id); {
+		case errors.Is(err, store.ErrNotFound):
+			over = append(over, id)
+		case err != nil:
+			return nil, err
+		}
+	}
+	return over, nil
 }
 
 // StartBoot implements Store.

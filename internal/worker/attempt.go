@@ -65,7 +65,7 @@ func (w *Worker) make(it *item, capture *output.Capture) {
 	}
 	p.attempt = executor.Attempt{
 		Job: definition, Run: it.With.run.Run, Number: it.Attempt.Number,
-		WantsResult: it.With.run.Kind == job.RunStep || it.With.run.Kind == job.RunByFlow, Grace: agenda.Grace(&definition.Policy), Fence: it.With.fence,
+		WantsResult: it.With.run.Kind == job.RunStep || it.With.run.Kind == job.RunByFlow, Together: it.With.together, Grace: agenda.Grace(&definition.Policy), Fence: it.With.fence,
 		Start: func() error {
 			if w.fenced(it) {
 				return errFenced

@@ -96,7 +96,7 @@ func (w *Worker) ended(it *item) {
 		p.timeout.Stop()
 	}
 	outcome := &store.ClaimOutcome{
-		Verdict: store.Started, Job: it.With.job, Run: *it.With.run, Steps: it.With.steps, Item: it.With.item, Index: it.With.index,
+		Verdict: store.Started, Job: it.With.job, Run: *it.With.run, Steps: it.With.steps, Item: it.With.item, Index: it.With.index, Together: it.With.together,
 	}
 	written, err := wire.ClaimOf(outcome)
 	if err != nil { // a job that was read cannot be written: then nothing continues with it
@@ -123,7 +123,8 @@ func (w *Worker) Adopt(list []Carried) error {
 		w.decide(func(mind *agenda.Agenda[claim]) {
 			ready := store.ReadyRun{RunRef: store.RunRef{Due: run.Due, ID: run.ID}, Job: run.JobUID, Session: w.Self.ID, Attempt: run.Attempt, Priority: run.Priority}
 			it = mind.Adopt(ready, run.Present())
-			it.With.run, it.With.job, it.With.steps, it.With.item, it.With.index = &run, outcome.Job, outcome.Steps, outcome.Item, outcome.Index
+			it.With.run, it.With.job, it.With.steps = &run, outcome.Job, outcome.Steps
+			it.With.item, it.With.index, it.With.together = outcome.Item, outcome.Index, outcome.Together
 			w.make(it, w.Output.Resume(run.ID, run.Attempt, c.Output))
 		})
 		p := it.With.prepared

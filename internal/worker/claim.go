@@ -133,7 +133,7 @@ func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.A
 			if o := &outcomes[i]; o.Verdict == store.Started {
 				run := o.Run // apart from the answers to the whole batch
 				it.With.run, it.With.job = &run, o.Job
-				it.With.steps, it.With.item, it.With.index = o.Steps, o.Item, o.Index
+				it.With.steps, it.With.item, it.With.index, it.With.together = o.Steps, o.Item, o.Index, o.Together
 			}
 		}
 		started = mind.Answered(batch, outcomes, sent, answered)
@@ -173,7 +173,7 @@ func (w *Worker) claimBy(ctx context.Context, batch []*item, call func([]store.A
 // answer, which came when it was repeated.
 func outdated(it *item) bool {
 	version := engine.VersionOf(it.With.job)
-	return version.Recalls(it.With.run.Version, it.With.run.Due)
+	return version.Recalls(&it.With.run.Run, it.With.run.Version)
 }
 
 // stealLoop takes over what is overdue, on any node.

@@ -168,7 +168,7 @@ func (w *Worker) recall(ctx context.Context, items []*item) error {
 			items = append(items, held[uid]...)
 		}
 		err = w.release(ctx, items, func(it *item) bool {
-			return now[it.With.run.JobUID].Recalls(it.With.job.Definition.Version, it.With.run.Due)
+			return now[it.With.run.JobUID].Recalls(&it.With.run.Run, it.With.job.Definition.Version)
 		})
 		if err != nil {
 			return err

@@ -141,10 +141,12 @@ type claim struct {
 	run      *store.Run
 	job      *store.Job
 	prepared *prepared
-	// Of a step of a flow: what it reads of others, and its item.
-	steps map[string]job.StepData
-	item  []byte
-	index int
+	// Of a step of a flow: what it reads of others, its item, and whether the flow is kept on
+	// one node.
+	steps    map[string]job.StepData
+	item     []byte
+	index    int
+	together bool
 	// fence is when the attempt must have ended, after the last renewal; 0 when nothing is
 	// gained by its loss.
 	fence time.Duration

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -190,6 +191,48 @@ var flowTests = []test{
 		e.step(f, "a", job.OutcomeSucceeded, `"`+strings.Repeat("x", job.ResultMax)+`"`)
 		e.step(f, "b", job.OutcomeSucceeded, `{"no": true}`)
 		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason, "steps a, c have failed")
+	}},
+	{"more items than are allowed fail the step, and say how many are", func(e *env) {
+		items := strings.TrimSuffix(strings.Repeat("1,", job.ItemsMax+1), ",")
+		j := e.put(flowJob("f", "", `steps: [{name: a, run: 'true'}, {name: b, needs: a, for_each: '{{ .Steps.a.Result.list }}', run: 'true'}]`))
+		f := e.trigger(j)
+		e.begin(f)
+		e.step(f, "a", job.OutcomeSucceeded, `{"list": [`+items+`]}`)
+		contains(e, "reason", e.gone(f.Run, job.OutcomeFailed).Attempt.Reason, "step b has failed: for_each: it has 1001 items, at most 1000 are allowed")
+	}},
+	{"results of a flow that are too large together fail the step with the last of them", func(e *env) {
+		fit := job.ResultsMax / job.ResultMax
+		j := e.put(flowJob("f", "", fmt.Sprintf(`max_parallel: 20, steps: [{name: a, for_each: [%s], run: 'true'}]`, strings.TrimSuffix(strings.Repeat("x,", fit+1), ","))))
+		f := e.trigger(j)
+		e.begin(f)
+		for i := range fit {
+			e.step(f, fmt.Sprint("a/", i), job.OutcomeSucceeded, `"`+strings.Repeat("x", job.ResultMax-2)+`"`)
+		}
+		a := e.steps(f)[fmt.Sprint("a/", fit)]
+		e.step(f, fmt.Sprint("a/", fit), job.OutcomeSucceeded, `"x"`)
+		contains(e, "reason", e.stepGone(a.Run, job.OutcomeFailed).Attempt.Reason, "with its result those of the flow have more than 1048576 bytes")
+		e.gone(f.Run, job.OutcomeFailed)
+	}},
+	{"a step that is handed over, as to an executor of XXL-JOB, ends by the report of its result", func(e *env) {
+		j := e.put(flowJob("f", "", `steps: [{name: a, run: {xxl: {group: g, handler: h}}, retry: {attempts: 1, backoff: 0s}}, {name: b, needs: a, run: 'true'}]`))
+		x, err := e.Join(e.ctx, store.Session{ID: e.id(), Node: "x", Machine: "x", DataDir: "/data", Roles: []string{store.RoleWorker}, Handlers: []string{job.XXLHandler}, Capacity: 10})
+		e.must(err)
+		f := e.trigger(j)
+		e.begin(f)
+		for _, outcome := range []job.Outcome{job.OutcomeFailed, job.OutcomeSucceeded} {
+			a := e.steps(f)["a"]
+			a.Token = e.id()
+			e.claim(e.a, a, store.Taken) // it has no executor for it
+			got := e.claim(x, a, store.Started)
+			equal(e, "kind of work", got.Job.Filled.Run.Work(), job.WorkXXL)
+			e.handOver(x, e.handing(a), store.Handed)
+			equal(e, "node of the step", e.run(a.Run).Session, job.ID{})
+			out, err := e.Finish(e.ctx, job.ID{}, []store.Result{{Attempt: a, Outcome: outcome, Started: e.now(), Ended: e.now()}})
+			e.must(err)
+			equal(e, "accepted", out[0].Accepted, true)
+		}
+		e.step(f, "b", job.OutcomeSucceeded, "")
+		e.gone(f.Run, job.OutcomeSucceeded)
 	}},
 	{"a lost step follows its own retry", func(e *env) {
 		j := e.put(flowJob("f", "lost_after: 30s", `steps: [{name: a, run: 'true', retry: {attempts: 1, backoff: 0s}}, {name: b, run: 'true'}]`))
@@ -412,6 +455,38 @@ var flowTests = []test{
 		e.must(e.AnswerFlow(e.ctx, store.FlowAnswer{Run: f.Run, Signal: "go", Data: []byte(`{"n": 1}`), By: "ann"}))
 		got := e.step(f, "c", job.OutcomeSucceeded, "")
 		equal(e, "result", string(got.Steps["a"].Result), `{"n":1}`)
+		e.gone(f.Run, job.OutcomeSucceeded)
+	}},
+	{"a signal that comes before a step waits for it is kept for that step", func(e *env) {
+		j := e.put(flowJob("f", "", `steps: [{name: a, run: 'true'}, {name: b, needs: a, wait: {signal: go}}, {name: c, needs: b, wait: {signal: go}}, {name: d, needs: c, run: 'echo {{ .Steps.b.Result.n }}'}]`))
+		f := e.trigger(j)
+		e.begin(f)
+		e.want(e.AnswerFlow(e.ctx, store.FlowAnswer{Run: f.Run, Signal: "stop", By: "ann"}), store.ErrConflict)
+		e.want(e.AnswerFlow(e.ctx, store.FlowAnswer{Run: f.Run, Signal: "go", Data: []byte(`"` + strings.Repeat("x", job.ResultMax) + `"`), By: "ann"}), store.ErrConflict)
+		e.must(e.AnswerFlow(e.ctx, store.FlowAnswer{Run: f.Run, Signal: "go", Data: []byte(`{"n": 1}`), By: "ann"}))
+		equal(e, "audit", e.actions()[0], "ann run.signal default/f")
+		equal(e, "open", e.open(f), "a")
+		e.step(f, "a", job.OutcomeSucceeded, "")
+		equal(e, "open", e.open(f), "c") // one signal is for one step
+		e.must(e.AnswerFlow(e.ctx, store.FlowAnswer{Run: f.Run, Signal: "go", Data: []byte(`{"n": 2}`), By: "ann"}))
+		got := e.step(f, "d", job.OutcomeSucceeded, "")
+		equal(e, "result", string(got.Steps["b"].Result), `{"n":1}`)
+		e.gone(f.Run, job.OutcomeSucceeded)
+		e.want(e.AnswerFlow(e.ctx, store.FlowAnswer{Run: f.Run, Signal: "go", By: "ann"}), store.ErrNotFound)
+	}},
+	{"the steps of a deleted job are claimed as others are", func(e *env) {
+		j := e.put(flowJob("f", "", diamond))
+		f := e.trigger(j)
+		e.begin(f)
+		e.must(e.DeleteJob(e.ctx, store.DeleteJob{UID: j.Definition.UID, IfVersion: store.AnyVersion, Actor: "ann"}))
+		e.pass(time.Second, e.a)
+		e.step(f, "a", job.OutcomeSucceeded, "")
+		a := e.steps(f)["b"]
+		a.Token = e.id()
+		e.claim(e.a, a, store.Started)
+		e.finish(a, job.OutcomeSucceeded)
+		e.step(f, "c", job.OutcomeSucceeded, "")
+		e.step(f, "d", job.OutcomeSucceeded, "")
 		e.gone(f.Run, job.OutcomeSucceeded)
 	}},
 	{"the steps of a flow that is kept together run on the node of the first", func(e *env) {

@@ -168,7 +168,10 @@ func (n *node) start() {
 	}
 	defer log.Close()
 	n.cmd = exec.Command(programs.belfry, "serve", "--data", filepath.Join(n.dir, "data"), "--listen", "127.0.0.1:0", "--name", n.name,
-		"--store", n.store, "--run-as", u.Username, "--log-format", "json")
+		"--run-as", u.Username, "--log-format", "json")
+	if n.store != "" { // else it is in the data directory
+		n.cmd.Args = append(n.cmd.Args, "--store", n.store)
+	}
 	if n.history != "" {
 		n.cmd.Args = append(n.cmd.Args, "--history", n.history)
 	}

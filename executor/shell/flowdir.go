@@ -1,0 +1,197 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/belfry-cron/belfry/job"
+)
+
+// flowVariable names the directory that the steps of a flow share.
+const flowVariable = "BELFRY_FLOW_DIR"
+
+const (
+	// settleFirst is how long after the last step in it a directory is asked about first: by
+	// then the store has the result of the step.
+	settleFirst = time.Second
+	// settleMost bounds the time between two questions about a directory: a flow may wait for
+	// days in between.
+	settleMost = time.Minute
+	// settleBatch is how many directories are asked about at once: each is a read of the store.
+	settleBatch = 50
+)
+
+// flowDirs are the directories that the steps of flows share which are kept together. Their
+// parent outlives the process, so that a flow that continues after a crash finds its files.
+type flowDirs struct {
+	parent string
+
+	mu     sync.Mutex
+	uses   map[job.ID]int       // how many attempts are in a directory now
+	idle   map[job.ID]time.Time // since when none is
+	asked  map[job.ID]time.Time // when the store was asked last
+	looked bool                 // what an earlier process has left is known
+}
+
+func newFlowDirs(parent string) *flowDirs {
+	return &flowDirs{parent: parent, uses: map[job.ID]int{}, idle: map[job.ID]time.Time{}, asked: map[job.ID]time.Time{}}
+}
+
+// enter returns the directory of a flow for an attempt of a user, and makes it if need be. The
+// caller leaves it.
+func (d *flowDirs) enter(flow job.ID, of account) (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	dir := filepath.Join(d.parent, flow.String())
+	if err := d.make(dir, of); err != nil {
+		return "", fmt.Errorf("make the directory of the flow: %w", err)
+	}
+	d.uses[flow]++
+	return dir, nil
+}
+
+// join counts an attempt that is in a directory already.
+func (d *flowDirs) join(flow job.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.uses[flow]++
+}
+
+// leave notes that an attempt is not in a directory any more.
+func (d *flowDirs) leave(flow job.ID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.uses[flow]--; d.uses[flow] <= 0 {
+		delete(d.uses, flow)
+		d.idle[flow] = time.Now()
+		delete(d.asked, flow)
+	}
+}
+
+// make makes a directory that one user alone can enter.
+func (d *flowDirs) make(dir string, of account) error {
+	// Users pass through the parent to their directories, and cannot list or change it.
+	if err := os.Mkdir(d.parent, 0o711); err == nil {
+		if err := os.Chmod(d.parent, 0o711); err != nil { //nolint:gosec // see above; the umask may take that away
+			return err
+		}
+	} else if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(d.parent)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() || ownerOf(info) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s is not a directory that this node alone can change: remove it", d.parent)
+	}
+	owner := os.Geteuid()
+	if of.change {
+		owner = int(of.uid)
+	}
+	if info, err := os.Lstat(dir); err == nil && ownerOf(info) == owner {
+		return nil
+	}
+	// An empty one is what a process left that died before the next line but one.
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errors.New("it belongs to the user of another step: all steps of a flow that is kept together need the same user")
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil || !of.change {
+		return err
+	}
+	return os.Chown(dir, int(of.uid), int(of.gid))
+}
+
+func ownerOf(info fs.FileInfo) int {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(st.Uid)
+	}
+	return -1
+}
+
+// due returns directories that no attempt is in and that are to be asked about. A directory is
+// asked about less and less often.
+func (d *flowDirs) due(now time.Time) (list []job.ID, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.looked {
+		entries, err := os.ReadDir(d.parent)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range entries {
+			if flow, err := job.ParseID(e.Name()); err == nil && d.uses[flow] == 0 {
+				d.idle[flow] = now.Add(-settleFirst)
+			}
+		}
+		d.looked = true
+	}
+	for flow, since := range d.idle {
+		wait := min(max(settleFirst, d.asked[flow].Sub(since)/4), settleMost)
+		last := since
+		if at, ok := d.asked[flow]; ok {
+			last = at
+		}
+		if d.uses[flow] == 0 && now.Sub(last) >= wait && len(list) < settleBatch {
+			list = append(list, flow)
+		}
+	}
+	return list, nil
+}
+
+// SettleFlows removes the directories of flows that are over, of which the store tells. It is
+// called each second.
+func (e *Executor) SettleFlows(ctx context.Context, over func(ctx context.Context, runs []job.ID) ([]job.ID, error)) error {
+	d, now := e.flows, time.Now()
+	list, err := d.due(now)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	gone, err := over(ctx, list)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, flow := range list {
+		d.asked[flow] = now
+	}
+	for _, flow := range gone {
+		if d.uses[flow] > 0 {
+			continue // an attempt that was taken for lost begins late
+		}
+		if err := removeTree(filepath.Join(d.parent, flow.String())); err != nil {
+			return fmt.Errorf("remove the directory of a flow: %w", err)
+		}
+		delete(d.idle, flow)
+		delete(d.asked, flow)
+	}
+	return nil
+}
+
+// removeTree removes a directory, and what is in directories without the right to write.
+func removeTree(dir string) error {
+	err := os.RemoveAll(dir)
+	if !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	_ = fs.WalkDir(root.FS(), ".", func(path string, e fs.DirEntry, err error) error {
+		if e != nil && e.IsDir() {
+			_ = root.Chmod(path, 0o700) // before it is read
+		}
+		return nil //nolint:nilerr // RemoveAll says what is left
+	})
+	return os.RemoveAll(dir)
+}

@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+)
+
+const (
+	// stepsFollowedMax is how many steps of a flow are followed at once: each is a connection.
+	stepsFollowedMax = 32
+	// heldLineMax bounds the part of a line that is kept until its end comes.
+	heldLineMax = 64 << 10
+)
+
+// stepOutput is a step or an item that has a run, and so perhaps output.
+type stepOutput struct {
+	name string
+	run  job.ID
+	at   time.Time
+	open bool // it writes perhaps
+}
+
+// outputsOf returns the steps of a flow that have a run, in the order in which they started.
+func outputsOf(r *client.Run) (list []stepOutput) {
+	for i := range r.Steps {
+		s := &r.Steps[i]
+		if !s.Run.IsZero() {
+			list = append(list, stepOutput{s.Name, s.Run, s.Started, s.State == "open"})
+		}
+		for k := range s.Items {
+			if it := &s.Items[k]; !it.Run.IsZero() {
+				list = append(list, stepOutput{fmt.Sprintf("%s/%d", s.Name, k), it.Run, it.Started, it.State == "open"})
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b stepOutput) int { return a.at.Compare(b.at) })
+	return list
+}
+
+// runOfStep returns the run of a step of a flow, written as RUN/STEP or RUN/STEP/ITEM.
+func runOfStep(ctx context.Context, server *remote, text string) (job.ID, error) {
+	run, step, _ := strings.Cut(text, "/")
+	id, err := parseRun(run)
+	if err != nil {
+		return id, err
+	}
+	flow, err := server.Run(ctx, id)
+	if err != nil {
+		return id, err
+	}
+	var names []string
+	for _, s := range outputsOf(&flow) {
+		if s.name == step {
+			return s.run, nil
+		}
+		names = append(names, s.name)
+	}
+	f := &failure{code: ExitNotFound, message: fmt.Sprintf("run %s has no output of step %s", id, strconv.Quote(step))}
+	for i := range flow.Steps {
+		if s := &flow.Steps[i]; s.Name == step {
+			f.message = fmt.Sprintf("step %s of run %s is %s: %s", step, id, s.State, reasonOfStep(s))
+		}
+	}
+	if len(names) == 0 {
+		return id, f
+	}
+	return id, f.withHint("it has that of %s", strings.Join(names, ", "))
+}
+
+// isFlow tells whether a run is one of a flow, which may not have begun.
+func (r *remote) isFlow(ctx context.Context, run *client.Run) bool {
+	if len(run.Steps) > 0 || run.Step != "" {
+		return len(run.Steps) > 0
+	}
+	namespace, name, _ := strings.Cut(run.Job, "/")
+	d, err := r.Job(ctx, namespace, name, false)
+	if err != nil {
+		return false // what the caller does next says why
+	}
+	j, err := d.Job()
+	return err == nil && j.Run.IsFlow()
+}
+
+// flowOutput writes the output of all steps of a flow, one after the other.
+func flowOutput(ctx context.Context, server *remote, run *client.Run, q client.OutputQuery) error {
+	out := &stepLines{w: server.env.Stdout, tame: server.env.StdoutIsTerminal}
+	for _, s := range outputsOf(run) {
+		w := out.of(s.name)
+		if err := server.Output(ctx, s.run, q, w); err != nil && !client.IsType(err, client.TypeNotFound) {
+			return err
+		}
+		if err := w.end(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// followFlow shows the output of the steps of a flow as they write it, each line with its step,
+// until the flow has ended.
+func followFlow(ctx context.Context, server *remote, id job.ID, q client.OutputQuery) (client.Run, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	out := &stepLines{w: server.env.Stdout, tame: server.env.StdoutIsTerminal}
+	q.FromFirst = true
+	known := map[job.ID]bool{}
+	room := make(chan struct{}, stepsFollowedMax)
+	var group sync.WaitGroup
+	defer group.Wait()
+	for wait := awaitFirst; ; wait = min(2*wait, awaitMost) {
+		var run client.Run
+		err := server.patient(ctx, func() (err error) { run, err = server.Run(ctx, id); return err })
+		if err != nil {
+			cancel(err)
+			return run, err
+		}
+		for _, s := range outputsOf(&run) {
+			if known[s.run] {
+				continue
+			}
+			known[s.run] = true
+			wait = awaitFirst
+			follow := func() {
+				select {
+				case room <- struct{}{}:
+					defer func() { <-room }()
+				case <-ctx.Done():
+					return
+				}
+				w := out.of(s.name)
+				_, err := server.Follow(ctx, s.run, q, func(part client.OutputPart) error {
+					text := part.Bytes
+					if text == nil {
+						text = []byte(part.Text)
+					}
+					_, err := w.Write(text)
+					return err
+				})
+				if err == nil {
+					err = w.end()
+				}
+				if err != nil && !client.IsType(err, client.TypeNotFound) {
+					cancel(err)
+				}
+			}
+			if s.open {
+				group.Go(follow)
+			} else {
+				follow() // so that what is over is shown in its order
+			}
+		}
+		if run.State == job.StateDone {
+			group.Wait()
+			if ctx.Err() != nil {
+				return run, context.Cause(ctx)
+			}
+			return run, nil
+		}
+		select {
+		case <-ctx.Done():
+			return run, context.Cause(ctx)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// stepLines writes lines of several steps, each with the name of its step.
+type stepLines struct {
+	w    io.Writer
+	tame bool
+
+	mu sync.Mutex
+}
+
+// of returns what a step writes to.
+func (l *stepLines) of(name string) *stepWriter {
+	w := &stepWriter{lines: l, name: name}
+	w.to = &w.whole
+	if l.tame {
+		w.to = &tamed{w: &w.whole}
+	}
+	return w
+}
+
+// stepWriter takes the output of one step.
+type stepWriter struct {
+	lines *stepLines
+	name  string
+	to    io.Writer
+	whole bytes.Buffer // what has come of lines that are not written
+}
+
+// Write implements io.Writer.
+func (w *stepWriter) Write(p []byte) (int, error) {
+	if _, err := w.to.Write(p); err != nil {
+		return 0, err
+	}
+	for {
+		text := w.whole.Bytes()
+		end := bytes.IndexByte(text, '\n')
+		if end < 0 {
+			if len(text) > heldLineMax {
+				return len(p), w.end()
+			}
+			return len(p), nil
+		}
+		if err := w.line(w.whole.Next(end + 1)); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// end writes a line that has not ended.
+func (w *stepWriter) end() error {
+	if w.whole.Len() == 0 {
+		return nil
+	}
+	return w.line(append(w.whole.Next(w.whole.Len()), '\n'))
+}
+
+func (w *stepWriter) line(text []byte) error {
+	w.lines.mu.Lock()
+	defer w.lines.mu.Unlock()
+	if _, err := fmt.Fprintf(w.lines.w, "%s | %s", w.name, text); err != nil {
+		return failed("write the output: %v", err)
+	}
+	return nil
+}
