@@ -289,11 +289,16 @@ func TestDependenciesHaveTheirReason(t *testing.T) {
 	required := regexp.MustCompile(`(?m)^(?:require|\t)\s*(\S+) v\S+( // indirect)?$`)
 	own := "github.com/belfry-cron/belfry"
 	named := map[string]bool{}
-	for _, file := range []string{"go.mod", "tools/go.mod", "bench/go.mod", "test/openapi/go.mod", "packaging/go.mod", "test/xxl/go.mod", "test/servers/etcd/go.mod", "test/servers/ferretdb/go.mod"} {
-		text, err := os.ReadFile(filepath.Join(repository, file))
-		if os.IsNotExist(err) && file == "bench/go.mod" {
-			continue
+	var files []string
+	for _, pattern := range []string{"go.mod", "*/go.mod", "test/*/go.mod", "test/servers/*/go.mod"} {
+		found, err := filepath.Glob(filepath.Join(repository, pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: found %d module files, error %v", pattern, len(found), err)
 		}
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
