@@ -27,7 +27,7 @@ ARGS     ?= next '30 2 * * 1-5' --tz Europe/Berlin
 
 # bench/, packaging/, test/kubernetes/, test/openapi/ and test/xxl/ are modules of their own, so that the libraries that they
 # compare, pack or check with never become Belfry's dependencies.
-MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod packaging/go.mod test/kubernetes/go.mod test/openapi/go.mod test/xxl/go.mod))
+MODULES := . $(patsubst %/go.mod,%,$(wildcard bench/go.mod bench/etcdcron/go.mod packaging/go.mod test/kubernetes/go.mod test/openapi/go.mod test/xxl/go.mod))
 GOFMT    = "$$($(GO) env GOROOT)/bin/gofmt"
 TOOL     = $(GO) tool -modfile="$(CURDIR)/tools/go.mod"
 
