@@ -290,7 +290,7 @@ func TestDependenciesHaveTheirReason(t *testing.T) {
 	own := "github.com/belfry-cron/belfry"
 	named := map[string]bool{}
 	var files []string
-	for _, pattern := range []string{"go.mod", "*/go.mod", "test/*/go.mod", "test/servers/*/go.mod"} {
+	for _, pattern := range []string{"go.mod", "*/go.mod", "bench/*/go.mod", "test/*/go.mod", "test/servers/*/go.mod"} {
 		found, err := filepath.Glob(filepath.Join(repository, pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: found %d module files, error %v", pattern, len(found), err)
