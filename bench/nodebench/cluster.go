@@ -57,6 +57,12 @@ func serverScenarios() []Scenario {
 			return b.holdRate(ctx, on.backend, on.rate)
 		})
 	}
+	for _, on := range []struct {
+		prefix string
+		backend
+	}{{"postgres", onPostgres}, {"etcd", onEtcd}, {"redis", onRedis}} {
+		add(on.prefix+"-flows", aboutFlows+" on "+on.name, func(b *bench, ctx context.Context) ([]Figure, error) { return b.flows(ctx, on.backend) })
+	}
 	add("postgres-ui", "pages of the web UI with 100,000 jobs and 1,000,000 runs on PostgreSQL", (*bench).uiOnServer)
 	add("postgres-river", "100,000 runs that do nothing, by a node on PostgreSQL, by River and by bare statements", (*bench).river)
 	add("etcd-sketch", "100,000 missed runs that do nothing, by a node on etcd, beside the least that etcd must do", (*bench).onEtcdBeside)
