@@ -16,6 +16,7 @@ import (
 	"github.com/belfry-cron/belfry/client"
 	"github.com/belfry-cron/belfry/cron"
 	"github.com/belfry-cron/belfry/internal/config"
+	"github.com/belfry-cron/belfry/internal/i18n"
 	"github.com/belfry-cron/belfry/internal/xxlmysql"
 	"github.com/belfry-cron/belfry/internal/xxltables"
 	"github.com/belfry-cron/belfry/job"
@@ -31,13 +32,15 @@ type xxlImportFlags struct {
 	history    int
 	mailServer string
 	mailFrom   string
+	report     string
+	lang       string
 	apply      bool
 	skip       bool
 	output     string
 }
 
 func newXXLImport(env Env) *cobra.Command {
-	ask := xxlImportFlags{overlap: "executor"}
+	ask := xxlImportFlags{overlap: "executor", lang: string(i18n.Chinese)}
 	cmd := &cobra.Command{
 		Use:   "import --from URL|--dump FILE --zone ZONE [flags]",
 		Short: "Turn the jobs of an xxl-job-admin into jobs; without --apply, show what would become of each",
@@ -52,10 +55,14 @@ expressions.
 Imported jobs are paused, and the label xxl-status says which were started. The old
 admin keeps giving the work until belfry xxl take-over. The same tables make the
 same jobs, so a second import changes nothing; of jobs that were taken over, it
-leaves pauses and starts as they are.`,
+leaves pauses and starts as they are.
+
+--report writes what becomes of each job as a page for browsers and printers too, in
+Chinese, or by --lang in English.`,
 		Example: `belfry xxl import --dump xxl_job.sql --zone Asia/Shanghai
 belfry xxl import --from mysql://root@db:3306/xxl_job --zone Asia/Shanghai --apply
-belfry xxl import --dump xxl_job.sql --zone Asia/Shanghai --out jobs/`,
+belfry xxl import --dump xxl_job.sql --zone Asia/Shanghai --out jobs/
+belfry xxl import --dump xxl_job.sql --zone Asia/Shanghai --report report.html`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return importXXL(cmd.Context(), env, ask) },
 	}
@@ -65,6 +72,8 @@ belfry xxl import --dump xxl_job.sql --zone Asia/Shanghai --out jobs/`,
 	addWord(f, &ask.zone, "zone", "", "ZONE", "time zone of the process of the old admin, such as Asia/Shanghai")
 	addChoice(cmd, &ask.overlap, "overlap", "", "what block strategies hold for where a job may run on several executors: each executor, or the job as a whole", "executor", "job")
 	addWord(f, &ask.out, "out", "", "DIRECTORY", "write the jobs there, a file for each group")
+	addWord(f, &ask.report, "report", "", "FILE", "write the report as a page in HTML; a file that is there is replaced")
+	addChoice(cmd, &ask.lang, "lang", "", "with --report, the language of the page", string(i18n.Chinese), string(i18n.English))
 	addParsed(f, &ask.history, "history", "", "", "DAYS", "with --apply, take over the runs that began within so many days, without their logs", parsePositive)
 	addWord(f, &ask.mailServer, "mail-server", "", "HOST:PORT", "make channels that send mail by this server, as alarm_email has it")
 	addWord(f, &ask.mailFrom, "mail-from", "", "ADDRESS", "with --mail-server, the address of the sender")
@@ -109,6 +118,11 @@ func importXXL(ctx context.Context, env Env, ask xxlImportFlags) error {
 	plan, err := xxltables.Convert(admin, xxltables.Options{Zone: ask.zone, OneRun: ask.overlap == "job", MailServer: ask.mailServer, MailFrom: ask.mailFrom, Now: env.Now()})
 	if err != nil {
 		return failed("%v", err)
+	}
+	if ask.report != "" {
+		if err := writeReport(env, ask, plan); err != nil {
+			return err
+		}
 	}
 	bad := 0
 	for i := range plan.Jobs {

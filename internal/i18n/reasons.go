@@ -8,7 +8,7 @@ import (
 // reasons are what the engine and the executors write as the reason of a run, with its words in
 // Chinese. {x} is a value that stays as it is, {x*} one that is translated in turn. The first
 // pattern that fits counts, so what is special stands before what is general.
-var reasons = []struct{ en, zh string }{
+var reasons = []translation{
 	{"{a*}; not retried: {b*}", "{a*}；不再重试：{b*}"},
 	{"the last {n} runs failed; the latest {a*}", "最近 {n} 次运行失败；最近一次{a*}"},
 	{"the last run {a*}", "最近一次运行{a*}"},
@@ -143,6 +143,9 @@ var reasons = []struct{ en, zh string }{
 	{"succeeded", "成功"},
 }
 
+// translation is a text in English and Chinese.
+type translation struct{ en, zh string }
+
 type reason struct {
 	begins  string // with which a text that fits begins
 	pattern *regexp.Regexp
@@ -152,11 +155,13 @@ type reason struct {
 
 var placeholder = regexp.MustCompile(`\{([a-z]+\*?)\}`)
 
-// compiled are the patterns. A value that is translated in turn may have any text, and another
+var compiledReasons = compile(reasons)
+
+// compile makes patterns. A value that is translated in turn may have any text, and another
 // none that goes over a line.
-var compiled = func() []reason {
-	list := make([]reason, 0, len(reasons))
-	for _, r := range reasons {
+func compile(texts []translation) []reason {
+	list := make([]reason, 0, len(texts))
+	for _, r := range texts {
 		c := reason{zh: r.zh}
 		c.begins, _, _ = strings.Cut(r.en, "{")
 		text, last := "^", 0
@@ -174,7 +179,7 @@ var compiled = func() []reason {
 		list = append(list, c)
 	}
 	return list
-}()
+}
 
 const (
 	// reasonDepth bounds reasons within reasons.
@@ -189,14 +194,14 @@ func (l Lang) Reason(text string) string {
 	if l != Chinese || text == "" || len(text) > reasonMax {
 		return text
 	}
-	return translated(text, reasonDepth)
+	return translated(compiledReasons, text, reasonDepth)
 }
 
-func translated(text string, depth int) string {
+func translated(by []reason, text string, depth int) string {
 	if depth == 0 {
 		return text
 	}
-	for _, r := range compiled {
+	for _, r := range by {
 		if !strings.HasPrefix(text, r.begins) {
 			continue
 		}
@@ -209,7 +214,7 @@ func translated(text string, depth int) string {
 		for i, name := range r.names {
 			value := found[i+1]
 			if strings.HasSuffix(name, "*") {
-				value = translated(value, depth-1)
+				value = translated(by, value, depth-1)
 			}
 			pairs = append(pairs, "{"+name+"}", value)
 		}

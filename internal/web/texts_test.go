@@ -40,7 +40,9 @@ func used(t *testing.T, pattern string, named *regexp.Regexp) map[string]string 
 }
 
 func TestEveryNamedTextExists(t *testing.T) {
-	for _, keys := range []map[string]string{used(t, "templates/*.html", inTemplates), used(t, "*.go", inCode)} {
+	for _, keys := range []map[string]string{
+		used(t, "templates/*.html", inTemplates), used(t, "*.go", inCode), used(t, "../cli/xxlreport.html", inTemplates), used(t, "../cli/xxlreport.go", inCode),
+	} {
 		for key, file := range keys {
 			// A key that ends with a dot is completed by a value.
 			if !strings.HasSuffix(key, ".") && !i18n.Has(key) {
@@ -64,7 +66,7 @@ func TestEveryNamedTextExists(t *testing.T) {
 // A text that nothing names is translated in vain.
 func TestEveryTextIsUsed(t *testing.T) {
 	var sources strings.Builder
-	for _, pattern := range []string{"templates/*.html", "*.go"} {
+	for _, pattern := range []string{"templates/*.html", "*.go", "../cli/xxlreport.*"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -96,6 +98,7 @@ func TestTemplatesHaveNoTextsOfTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	files = append(files, "../cli/xxlreport.html")
 	words := regexp.MustCompile(`>[^<>{}]*[a-z]{3,}[^<>{}]*<`)
 	for _, file := range files {
 		data, err := os.ReadFile(file)
