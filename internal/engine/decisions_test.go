@@ -1058,7 +1058,7 @@ var flowDecisions = []decided{
 			a.Run, a.By = f, "ann"
 			return &AnswerFlow{a}
 		}
-		k.refuses(answer(store.FlowAnswer{Signal: "start"}), store.ErrConflict)
+		k.refuses(answer(store.FlowAnswer{Signal: "other"}), store.ErrConflict)
 		k.refuses(answer(store.FlowAnswer{Step: "none"}), store.ErrConflict)
 		k.refuses(answer(store.FlowAnswer{Step: "go"}), store.ErrConflict)
 		k.refuses(&AnswerFlow{store.FlowAnswer{Run: job.ID{99}, Step: "ok"}}, store.ErrNotFound)

@@ -35,7 +35,7 @@ func TestProcessLimitsAreLoggedOnce(t *testing.T) {
 		}
 		run(limited)
 		run(limited)
-		memory, cpu := strings.Count(said.String(), "limit of memory"), strings.Count(said.String(), "limit of CPU")
+		memory, cpu := strings.Count(said.String(), "memory limits"), strings.Count(said.String(), "CPU limits")
 		if memory != c.memory || cpu != c.cpu {
 			t.Errorf("memory by %s, CPU by %s: got %d and %d lines, want %d and %d:\n%s",
 				c.features.Memory, c.features.CPU, memory, cpu, c.memory, c.cpu, said.String())

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -146,7 +147,7 @@ func (s *Server) metricsHandler() http.Handler {
 	}
 	return s.metrics.Handler(metrics.Sources{
 		History:       history,
-		Approvals:     s.service.Attention.Approvals,
+		Approvals:     func(ctx context.Context) (int, error) { return s.service.Attention.Approvals(ctx, s.itself()) },
 		Notifications: func() metrics.Notifications { return metrics.Notifications(s.notifier.Stats()) },
 		Version:       s.Version, Store: s.measured, Next: s.node.Planner().NextAfter,
 		Load: func() metrics.Load {

@@ -18,7 +18,7 @@ func (s *Server) makeNotifier(answers *service.Service) {
 	s.notifier = notify.New(notify.Config{
 		Store: s.measured, Node: s.Settings.Name, Send: s.sender.Send, Now: s.Now, Log: s.Log,
 		Look: func(ctx context.Context) (notice.Lasting, error) {
-			l, err := answers.Attention.Lasting(ctx, service.Caller{Name: s.Settings.Name, Role: store.RoleViewer})
+			l, err := answers.Attention.Lasting(ctx, s.itself())
 			if err == nil && s.apart != nil {
 				s.historyAway(&l)
 			}
@@ -83,4 +83,9 @@ func (s *Server) wakeNotifier(e store.Ends) {
 			return
 		}
 	}
+}
+
+// itself is the caller for which the server reads what it publishes.
+func (s *Server) itself() service.Caller {
+	return service.Caller{Name: s.Settings.Name, Role: store.RoleViewer}
 }

@@ -177,7 +177,10 @@ func (s *Attention) approvals(ctx context.Context, l *notice.Lasting, _ time.Tim
 }
 
 // Approvals counts the steps of flows that wait for a person, of all namespaces.
-func (s *Attention) Approvals(ctx context.Context) (int, error) {
+func (s *Attention) Approvals(ctx context.Context, who Caller) (int, error) {
+	if err := who.May(Observe); err != nil {
+		return 0, err
+	}
 	list, _, err := s.questions(ctx, nil)
 	return len(list), err
 }
