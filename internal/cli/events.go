@@ -72,7 +72,8 @@ var eventKinds = []string{
 	"node", "node.live", "node.drained", "node.leaving", "node.silent", "node.left", "node.drain", "node.undrain",
 	"calendar", "calendar.create", "calendar.change", "calendar.delete",
 	"pool", "pool.create", "pool.change", "pool.delete",
-	"token", "token.create", "token.replace", "token.revoke",
+	"token", "token.create", "token.replace", "token.join", "token.revoke",
+	"session", "session.begin",
 	client.EventGap,
 }
 
