@@ -12,21 +12,21 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// ErrNoStore is returned by methods of a Scheduler of Connect that need a store: its token
-// runs jobs and can do nothing else. Package client speaks with a server for a person or program.
+// ErrNoStore is returned by the methods of a Scheduler made by Connect that need a store:
+// its token can only run jobs. Package client calls a server for a person or program.
 var ErrNoStore = errors.New("a program that is connected to a server reaches no store: ask the server, with package client or the command line")
 
-// Connect returns a scheduler that runs its handlers for the servers of Belfry at an address,
-// such as https://belfry.example.com:8420, and reaches no database. The token has the role
+// Connect returns a scheduler that runs its handlers for the Belfry servers at an address,
+// such as https://belfry.example.com:8420, and needs no database. The token has the role
 // worker: belfry token create NAME --role worker.
 //
-// The jobs are declared or applied elsewhere, as with WithHandlersOnly, and name the handlers.
-// With a token for a namespace only its jobs are run, and only those that choose the program
-// by place.labels.worker, which is the name of the token.
+// The jobs are declared or applied elsewhere, as with WithHandlersOnly, and name the
+// handlers. A token for a namespace runs only jobs of that namespace that select the
+// program by place.labels.worker, the name of the token.
 //
-// Run waits for a server that does not answer. Its error is about mistakes in the program, or a
-// token or protocol that a server refuses. WithNamespace, WithOwner and WithHistory have no
-// effect: that is up to the jobs and servers.
+// Run retries while no server answers. It returns an error for a mistake in the program, or
+// when a server refuses the token or the protocol. WithNamespace, WithOwner and WithHistory
+// have no effect: the jobs and servers decide that.
 func Connect(address, token string, options ...Option) *Scheduler {
 	s := newScheduler(options)
 	s.settings.handlersOnly = true
@@ -60,31 +60,32 @@ func (c *connection) isSet() bool {
 	return len(c.servers) > 0 || c.token != nil || c.transport != nil || c.plain || c.spool != ""
 }
 
-// WithServers gives Connect the addresses of further servers on the same store: any of them is
-// asked when another one does not answer.
+// WithServers gives Connect the addresses of further servers on the same store: if one does
+// not answer, the next is tried.
 func WithServers(addresses ...string) Option {
 	return func(s *settings) { s.connection.servers = append(s.connection.servers, addresses...) }
 }
 
 // WithToken replaces the token of Connect by a function, which is called at the start and
-// whenever a server refuses what it has returned: tokens are rotated without a restart.
+// each time a server refuses the last token, so that tokens rotate without a restart.
 func WithToken(token func() (string, error)) Option {
 	return func(s *settings) { s.connection.token = token }
 }
 
-// WithTransport replaces how Connect makes its requests: for certificates of an own authority,
-// client certificates or a proxy. Default: http.DefaultTransport.
+// WithTransport replaces the transport of Connect's requests, for a private certificate
+// authority, client certificates or a proxy. Default: http.DefaultTransport.
 func WithTransport(t http.RoundTripper) Option {
 	return func(s *settings) { s.connection.transport = t }
 }
 
-// WithPlainHTTP allows Connect servers of other machines without TLS. Anyone on the way can
-// read the token and the jobs.
+// WithPlainHTTP allows Connect to call servers on other machines without TLS. Anyone on the
+// network path can read the token and the jobs.
 func WithPlainHTTP() Option { return func(s *settings) { s.connection.plain = true } }
 
-// WithSpool keeps results of Connect in a directory until a server has them: what ended while no
-// server answered survives the end of the process, and is reported by the next one. Each process
-// needs a directory of its own. Default: results wait in memory, and are lost with the process.
+// WithSpool keeps the results of Connect in a directory until a server accepts them:
+// results that no server could accept survive the end of the process, and the next process
+// reports them. Each process needs a directory of its own. Default: results wait in memory,
+// and are lost with the process.
 func WithSpool(directory string) Option {
 	return func(s *settings) { s.connection.spool = directory }
 }
@@ -111,7 +112,7 @@ func (s *Scheduler) runConnected(ctx context.Context) (err error) {
 	}
 	if err := s.remote.Wait(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil // it was stopped before a server answered
+			return nil // stopped before a server answered
 		}
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 
 // The errors of calls that a caller can act on, for errors.Is.
 var (
-	// ErrNotFound means that there is no such job or run.
+	// ErrNotFound means that the job or run does not exist.
 	ErrNotFound = errors.New("not found")
 	// ErrExists means that a job of that name exists.
 	ErrExists = errors.New("exists already")
@@ -27,7 +27,7 @@ var (
 	ErrInvalid = errors.New("invalid")
 )
 
-// callError is what a call was refused with.
+// callError is the error of a refused call.
 type callError struct {
 	kind error // nil for none
 	err  *service.Error
@@ -82,7 +82,7 @@ type triggering struct {
 	key    string
 }
 
-// Params gives parameters of the job other values than its own.
+// Params overrides parameters of the job.
 func Params(values map[string]string) TriggerOption {
 	return func(t *triggering) { t.params = merged(t.params, values) }
 }
@@ -113,7 +113,7 @@ func (s *Scheduler) Trigger(ctx context.Context, name string, options ...Trigger
 	return run.Run.ID, outside(err)
 }
 
-// Cancel ends a run that has not started, and asks the node of one that runs to end it: the
+// Cancel ends a run that has not started, and asks the node of a running one to end it: the
 // context of its handler ends with ErrCancelled.
 func (s *Scheduler) Cancel(ctx context.Context, id RunID, reason string) error {
 	made, err := s.open(ctx)
@@ -124,8 +124,8 @@ func (s *Scheduler) Cancel(ctx context.Context, id RunID, reason string) error {
 	return outside(err)
 }
 
-// Pause keeps a job from falling due until Resume, or until a moment that is not zero. What runs
-// continues.
+// Pause keeps a job from falling due until Resume, or until a moment that is not zero.
+// Running runs continue.
 func (s *Scheduler) Pause(ctx context.Context, name, reason string, until time.Time) error {
 	made, err := s.open(ctx)
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *Scheduler) Pause(ctx context.Context, name, reason string, until time.T
 	return outside(err)
 }
 
-// Resume ends the pause of a job. What fell due meanwhile does not run.
+// Resume ends the pause of a job. Occurrences that fell due during the pause do not run.
 func (s *Scheduler) Resume(ctx context.Context, name string) error {
 	made, err := s.open(ctx)
 	if err != nil {
@@ -145,9 +145,9 @@ func (s *Scheduler) Resume(ctx context.Context, name string) error {
 	return outside(err)
 }
 
-// Add creates a job that does not belong to the code: it stays until Remove, also when the
-// program ends, and every instance sees it. ErrExists says that there is one of that name, and
-// ErrInvalid what is wrong with the options.
+// Add creates a job that does not belong to the code: it stays until Remove, even after the
+// program ends, and every instance sees it. The error wraps ErrExists if the name is taken,
+// and ErrInvalid if an option is wrong.
 func (s *Scheduler) Add(ctx context.Context, name string, options ...JobOption) error {
 	made, err := s.open(ctx)
 	if err != nil {
@@ -172,7 +172,7 @@ func (s *Scheduler) Add(ctx context.Context, name string, options ...JobOption) 
 	return outside(err)
 }
 
-// Remove deletes a job. What runs continues. A job that is declared comes back with the next Run.
+// Remove deletes a job. Running runs continue. A declared job comes back with the next Run.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	made, err := s.open(ctx)
 	if err != nil {
@@ -220,8 +220,8 @@ func (s *Scheduler) Next(ctx context.Context, name string, n int) ([]time.Time, 
 	return list, nil
 }
 
-// Runs returns at most n runs of a job: those that have not ended by due time, then those that
-// have, the latest first.
+// Runs returns at most n runs of a job: planned and running ones by due time, then finished
+// ones, the latest first.
 func (s *Scheduler) Runs(ctx context.Context, name string, n int) ([]client.Run, error) {
 	made, err := s.open(ctx)
 	if err != nil {
@@ -242,7 +242,7 @@ func (s *Scheduler) Runs(ctx context.Context, name string, n int) ([]client.Run,
 }
 
 const (
-	// waitFirst and waitMost are the pauses between two looks at a run that Wait waits for.
+	// waitFirst and waitMost are the shortest and longest intervals between polls of Wait.
 	waitFirst = 10 * time.Millisecond
 	waitMost  = 500 * time.Millisecond
 )
@@ -280,8 +280,8 @@ func (e *RunError) Error() string {
 	return text
 }
 
-// Result waits for a run and returns what its handler has returned. A run that did not succeed is a
-// *RunError.
+// Result waits for a run and returns the result of its handler. A run that did not succeed
+// is a *RunError.
 func Result[Out any](ctx context.Context, s *Scheduler, id RunID) (out Out, err error) {
 	run, err := s.Wait(ctx, id)
 	if err != nil {
@@ -295,7 +295,7 @@ func Result[Out any](ctx context.Context, s *Scheduler, id RunID) (out Out, err 
 		return out, err
 	}
 	text = bytes.TrimSuffix(text, []byte("\n"))
-	text = text[bytes.LastIndexByte(text, '\n')+1:] // behind what was left out of the output
+	text = text[bytes.LastIndexByte(text, '\n')+1:] // after the gap in the output
 	if len(text) == 0 {
 		return out, nil
 	}
@@ -305,8 +305,8 @@ func Result[Out any](ctx context.Context, s *Scheduler, id RunID) (out Out, err 
 	return out, nil
 }
 
-// Output returns what the latest attempt of a run has written so far: what Run.Log and
-// Run.Write were given, and the result.
+// Output returns the output of the latest attempt of a run so far: what it passed to
+// Run.Log and Run.Write, and its result.
 func (s *Scheduler) Output(ctx context.Context, id RunID) (string, error) {
 	made, err := s.open(ctx)
 	if err != nil {
@@ -323,7 +323,7 @@ func (s *Scheduler) Output(ctx context.Context, id RunID) (string, error) {
 // chunksMax is how many chunks of output are read at a time.
 const chunksMax = 100
 
-// read returns what an attempt has written to a stream, 0 for both.
+// read returns the output of an attempt on a stream, 0 for both.
 func (s *Scheduler) read(ctx context.Context, run *client.Run, stream output.Stream) ([]byte, error) {
 	st, err := s.opened()
 	if err != nil {

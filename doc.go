@@ -1,5 +1,5 @@
 // Package belfry runs the functions of a Go program on a schedule, on one machine or on
-// many, so that each occurrence runs once, on time, or is accounted for.
+// many, so that each occurrence runs once, on time, or is on record as missed.
 //
 // A program registers handlers, declares the jobs that call them, and runs:
 //
@@ -15,35 +15,36 @@
 //	err := s.Run(ctx) // until ctx ends and what runs has ended
 //
 // Any number of instances of the program may do the same with the same store. They share
-// the work; when one dies, the others take over. The store is that of a server, too: start
-// belfry serve with it to see and control the jobs with the command line, the API and the
-// pages, and to run jobs of commands and requests beside those of the program.
+// the work; when one dies, the others take over. A server can use the same store: start
+// belfry serve with it to see and control the jobs by command line, API and web pages, and
+// to run commands and HTTP requests as jobs beside those of the program.
 //
 // # Stores
 //
 // A program links the one store that it names: packages store/sqlite, store/postgres,
-// store/mysql, store/etcd, store/redis and store/memory each have a function that opens it. SQLite
-// and memory belong to one process, the others to any number of them.
+// store/mysql, store/etcd, store/redis and store/memory each have a function that opens it.
+// SQLite and memory belong to one process, the others to any number of them.
 //
-// Connect is New for a program that reaches no database: it runs its handlers for servers, over
-// HTTP.
+// Connect replaces New in a program without access to the database: it runs its handlers
+// for servers, over HTTP.
 //
 // # Handlers
 //
 // A handler takes a value and returns one. The fields of the value are the parameters of
-// the job, so that a run by hand can give others: belfry job run nightly --param days=7. What a
-// handler returns is written to the standard output of the run as JSON, and what it logs
-// with Run.Log to its standard error; both are kept with the history.
+// the job, so that a manual run can override them: belfry job run nightly --param days=7.
+// The result is written to the standard output of the run as JSON, and log lines of Run.Log
+// to its standard error; both are kept with the history.
 //
 // The context of a handler ends when its run is cancelled, takes longer than Timeout, or
-// when its node may no longer run it; context.Cause says which. A handler that returns an error
-// has failed and is retried as Retry says, unless the error is Permanent. A handler that
-// panics has failed with the stack as its output.
+// when its node may no longer run it; context.Cause says which. A handler that returns an
+// error has failed and is retried as Retry says, unless the error is Permanent. A handler
+// that panics has failed with the stack as its output.
 //
 // # Flows
 //
-// A flow is work of several steps that depend on each other, as one run. Step, ForEach and the
-// methods of a Flow add its steps; a step reads what earlier ones have returned, with its type:
+// A flow is work of several steps that depend on each other, as one run. Step, ForEach and
+// the methods of a Flow add its steps; a step reads what earlier ones have returned, with
+// its type:
 //
 //	load := belfry.NewFlow[Region](s, "load")
 //	files := belfry.Step(load, "list", func(ctx context.Context, run *belfry.Run, in Region) ([]File, error) {
@@ -58,17 +59,17 @@
 //	}, belfry.Needs(rows))
 //	s.Job("load-eu", belfry.Cron("0 2 * * *"), load.Do(Region{"eu"}))
 //
-// Each step has a run of its own, on any instance, and the flow is in the store: what it has
-// reached survives every instance. Steps may also be commands, requests and other jobs, or wait
-// for a time, an approval or a signal.
+// Each step has a run of its own, on any instance, and the state of the flow is in the
+// store, so it survives the loss of any instance. Steps may also be commands, requests and
+// other jobs, or wait for a time, an approval or a signal.
 //
 // # Jobs belong to the code
 //
 // The jobs that a program declares with Job belong to it: Run creates and changes them, and
-// deletes those that an earlier version of the program has declared and this one does not.
-// During a rolling deployment the latest version decides, also when an instance of an
-// earlier one is restarted; after a rollback the earlier one does, see WithOwner. A pause by hand
-// stays: code neither pauses a job nor resumes it.
+// deletes those that an earlier version of the program declared and this one does not.
+// During a rolling deployment the latest version decides, even when an instance of an
+// earlier version restarts; after a rollback the earlier version decides, see WithOwner. A
+// manual pause stays: declarations neither pause nor resume a job.
 //
 // Add creates a job that does not belong to the code, such as one for a customer.
 package belfry

@@ -11,12 +11,13 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Flow is work of several steps that depend on each other, as one run. In is its input, which
-// all steps receive, as a Handler receives it. Jobs run it with Do.
+// Flow is work of several steps that depend on each other, as one run. In is the input that
+// every step receives, as a Handler does. Do makes a job run the flow.
 //
-// Each step has a run of its own, on any eligible node, with its own retries and output. A step
-// starts when the steps that it needs have ended, and reads their results by StepOf.Result. What
-// a flow has reached is in the store: no instance of the program is needed to its end.
+// Each step has a run of its own, on any eligible node, with its own retries and output. A
+// step starts when the steps that it needs have ended, and reads their results by
+// StepOf.Result. The state of a flow is in the store, so no particular instance of the
+// program must survive until its end.
 type Flow[In any] struct{ *flow }
 
 // flow is a Flow without its types.
@@ -29,8 +30,8 @@ type flow struct {
 	places map[string]string // in the program, of the steps by name
 }
 
-// NewFlow makes a flow without steps. Step, ForEach and the methods of the flow add them, before
-// Run. The options, such as Retry and Timeout, are those of the steps that say nothing else. Its
+// NewFlow makes a flow without steps; Step, ForEach and the methods of the flow add them,
+// before Run. The options, such as Retry and Timeout, are defaults for its steps. Its
 // functions are handlers, named by flow and step: nightly.extract.
 func NewFlow[In any](s *Scheduler, name string, defaults ...StepOption) *Flow[In] {
 	f := &flow{s: s, name: name, place: caller(), places: map[string]string{}}
@@ -76,8 +77,8 @@ func (f *Flow[In]) Trigger(ctx context.Context, job string, in In, options ...Tr
 	return f.s.Trigger(ctx, job, append([]TriggerOption{Params(params)}, options...)...)
 }
 
-// Edit changes the definition itself: how many steps run at once, whether the first failure ends
-// the flow, and all else that documents can say and options cannot.
+// Edit changes the definition itself, for settings without an option: how many steps run at
+// once, whether the first failure ends the flow, and more.
 func (f *Flow[In]) Edit(change func(*job.Flow)) { change(&f.spec) }
 
 // Definition returns the flow as documents have it.
@@ -117,7 +118,7 @@ func (f *flow) isClosed() bool {
 // handlerName returns the name under which the function of a step is registered.
 func (f *flow) handlerName(step string) string { return f.name + "." + step }
 
-// check returns what is wrong with the flow, each mistake with the place of its step.
+// check returns the mistakes in the flow, each with the place of its step.
 func (f *flow) check() (list []error) {
 	params, err := f.input()
 	if err != nil {

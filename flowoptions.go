@@ -30,7 +30,7 @@ type stepDeclaration struct {
 	step     job.Step
 	finally  bool
 	within   time.Duration
-	ofJob    declaration // what the options of jobs have set
+	ofJob    declaration // set by the options of jobs
 	mistakes []string
 }
 
@@ -55,7 +55,7 @@ func (f *flow) configure(name string, step job.Step, options []StepOption) *step
 	return d
 }
 
-// take moves what the options of jobs have set into the step.
+// take moves the settings of job options into the step.
 func (d *stepDeclaration) take() {
 	j := &d.ofJob.job
 	p := &j.Policy
@@ -111,8 +111,8 @@ func Needs(steps ...AnyStep) StepOption {
 	})
 }
 
-// When says how the steps that are needed must have ended: job.OnSucceeded (default),
-// job.OnFailed, at least one of them, or job.OnFinished.
+// When sets the outcome that the needed steps must have: job.OnSucceeded (default),
+// job.OnFailed, for at least one of them, or job.OnFinished.
 func When(end job.UpstreamOn) StepOption {
 	return stepOption(func(d *stepDeclaration) { d.step.When = end })
 }
@@ -128,7 +128,7 @@ func AllowFailure() StepOption {
 	return stepOption(func(d *stepDeclaration) { d.step.AllowFailure = true })
 }
 
-// FailFast ends the other items of ForEach when one has failed.
+// FailFast cancels the remaining items of ForEach after the first failure.
 func FailFast() StepOption {
 	return stepOption(func(d *stepDeclaration) { d.step.FailFast = true })
 }
@@ -138,8 +138,8 @@ func Within(d time.Duration) StepOption {
 	return stepOption(func(s *stepDeclaration) { s.within = d })
 }
 
-// Finally runs a step when all others have ended, whatever happened: also after a cancel or a
-// timeout of the flow. Its function may read the results of all of them.
+// Finally runs a step after all others have ended, even after a cancel or a timeout of the
+// flow. Its function may read all their results.
 func Finally() StepOption {
 	return stepOption(func(d *stepDeclaration) { d.finally = true })
 }

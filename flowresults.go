@@ -16,17 +16,17 @@ import (
 // ErrNoResult means that a step has no result: it failed, was skipped, or has not ended.
 var ErrNoResult = errors.New("no result")
 
-// Result returns what the step has returned in the flow of a run, whose own step needs it. A step
-// that has not succeeded is ErrNoResult.
+// Result returns the result of the step, for a run of a step that needs it. If the step has
+// not succeeded, the error is ErrNoResult.
 func (s *StepOf[Out]) Result(run *Run) (Out, error) { return stepResult[Out](run, s.name, s.path) }
 
-// Outcome returns how the step has ended in the flow of a run, whose own step needs it: job.
-// OutcomeSkipped for one that did not run. It is "" for a step that is not needed.
+// Outcome returns the outcome of the step, for a run of a step that needs it:
+// job.OutcomeSkipped if it did not run, "" if it is not needed.
 func (s *StepOf[Out]) Outcome(run *Run) job.Outcome { return run.Steps[s.name].Outcome }
 
-// StepResult returns the result of a step by its name, for handlers in flows that others define.
-// The handler's step needs that step. StepOf.Result is the same with the type checked by the
-// compiler.
+// StepResult returns the result of a step by name, for handlers in flows that are defined
+// elsewhere. The handler's step must need that step. StepOf.Result does the same with the
+// type checked by the compiler.
 func StepResult[Out any](run *Run, step string) (Out, error) { return stepResult[Out](run, step, nil) }
 
 func stepResult[Out any](run *Run, step string, path []string) (out Out, err error) {
@@ -71,7 +71,7 @@ func ItemOf[Item any](run *Run) (item Item, err error) {
 	if run.item == nil {
 		return item, Permanent(errors.New("the run is not one of a step with items"))
 	}
-	// A text in a document may stand for any value.
+	// A document can write any value as text.
 	if err = json.Unmarshal(run.item, &item); err == nil {
 		return item, nil
 	}
@@ -100,8 +100,8 @@ func (s *StepOf[Out]) Wait(ctx context.Context, flow RunID) (out Out, err error)
 	return decodeResult[Out](s.name, outcome, state.Result, s.path)
 }
 
-// Steps returns the runs of the steps of a flow that have ended, and of their items, in the order
-// of their ends: Output has what they wrote.
+// Steps returns the finished runs of the steps of a flow, and of their items, in the order
+// in which they ended. Output returns their output.
 func (s *Scheduler) Steps(ctx context.Context, flow RunID) ([]client.Run, error) {
 	made, err := s.open(ctx)
 	if err != nil {
@@ -160,8 +160,8 @@ func (s *Scheduler) answer(ctx context.Context, flow RunID, step string, reject 
 	return outside(err)
 }
 
-// Signal sends a signal to the run of a flow: the steps that wait for it succeed, with the data as
-// their result. ErrConflict says that none waits for it yet, or any more.
+// Signal sends a signal to the run of a flow: the steps that wait for it succeed, with the
+// data as their result. The error is ErrConflict if no step is waiting for it.
 func (s *Scheduler) Signal(ctx context.Context, flow RunID, name string, data any) error {
 	text, err := json.Marshal(data)
 	if err != nil {

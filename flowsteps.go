@@ -12,10 +12,10 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// StepOf is a step of a flow whose result is an Out.
+// StepOf is a step of a flow with a result of type Out.
 type StepOf[Out any] struct {
 	stepRef
-	path []string // of the part of the result that is meant; see As
+	path []string // path to the selected part of the result; see As
 }
 
 // AnyStep is a step, whatever its result.
@@ -32,14 +32,15 @@ func (r stepRef) ref() stepRef { return r }
 // Name returns the name of the step.
 func (r stepRef) Name() string { return r.name }
 
-// Step adds a step that calls a function with the input of the flow. The function reads what
-// earlier steps have returned by StepOf.Result, of those that Needs names.
+// Step adds a step that calls a function with the input of the flow. The function reads the
+// results of the steps in Needs by StepOf.Result.
 func Step[In, Out any](f *Flow[In], name string, call func(ctx context.Context, run *Run, in In) (Out, error), options ...StepOption) *StepOf[Out] {
 	h := Handle(f.s, f.handlerName(name), call)
 	return &StepOf[Out]{stepRef: f.add(job.Step{Name: name, Run: runSpec(h.name)}, options)}
 }
 
-// Items are what ForEach calls its function for: a step whose result is a list, or a List.
+// Items is the list that ForEach calls its function for: a step with a list as its result,
+// or a List.
 type Items[Item any] interface{ list() ([]Item, source) }
 
 // List is items that the program knows.
@@ -89,9 +90,9 @@ func wrong(err error) StepOption {
 	return stepOption(func(d *stepDeclaration) { d.mistake("%v", err) })
 }
 
-// Run adds a step of any kind of work: a command, a request, a handler of another program, an
-// executor of XXL-JOB or another job. Commands and requests need a server with the same store.
-// Its result is what the kind of work leaves as one; As gives it a type.
+// Run adds a step of any kind of work: a command, a request, a handler of another program,
+// an executor of XXL-JOB or another job. Commands and requests need a server with the same
+// store. Its result depends on the kind of work; As gives it a type.
 func (f *Flow[In]) Run(name string, work job.RunSpec, options ...StepOption) *StepOf[json.RawMessage] {
 	return &StepOf[json.RawMessage]{stepRef: f.add(job.Step{Name: name, Run: work}, options)}
 }
@@ -177,7 +178,7 @@ func (s *StepOf[Out]) checkFields(fields []string) {
 			if t.Kind() == reflect.Struct || t.Kind() == reflect.Slice && t != reflect.TypeFor[json.RawMessage]() || isText(t) {
 				s.of.s.mistake(caller(), "flow %q: step %q: its result %s has no field %q", s.of.name, s.name, t, name)
 			}
-			return // what else it may be is not known
+			return // its other values are not known
 		}
 		found := false
 		for i := range t.NumField() {

@@ -10,7 +10,7 @@ import (
 	"github.com/belfry-cron/belfry/executor"
 )
 
-// None is the input of a handler that takes none, and the result of one that has none.
+// None is the input of a handler without input, and the result of one without result.
 type None struct{}
 
 // HandlerFunc is a handler as middleware sees it: its input is in the run, and so is its
@@ -113,8 +113,8 @@ func (h *Handler[In, Out]) Trigger(ctx context.Context, job string, in In, optio
 	return h.s.Trigger(ctx, job, append([]TriggerOption{Params(params)}, options...)...)
 }
 
-// Result waits for a run of the handler and returns what it has returned. A run that did not
-// succeed is a *RunError.
+// Result waits for a run of the handler and returns its result. A run that did not succeed
+// is a *RunError.
 func (h *Handler[In, Out]) Result(ctx context.Context, id RunID) (Out, error) {
 	return Result[Out](ctx, h.s, id)
 }
@@ -123,7 +123,7 @@ func (h *Handler[In, Out]) Result(ctx context.Context, id RunID) (Out, error) {
 // output of the run, which is bounded.
 const ResultMax = 256 << 10
 
-// Why the context of a handler has ended: context.Cause(ctx) wraps one of them.
+// The reasons why the context of a handler ends: context.Cause(ctx) wraps one of them.
 var (
 	// ErrTimeout is the end of the time that Timeout gives.
 	ErrTimeout = executor.ErrTimeout

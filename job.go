@@ -74,7 +74,7 @@ func (s *Scheduler) declare(place, name string, options []JobOption) *declaratio
 	return d
 }
 
-// check returns what is wrong with a declaration.
+// check returns the mistakes in a declaration.
 func (d *declaration) check(handlers map[string]*handler) (list []error) {
 	report := func(format string, args ...any) {
 		list = append(list, fmt.Errorf("%s: job %q: "+format, append([]any{d.place, d.job.Name}, args...)...))
@@ -93,7 +93,7 @@ func (d *declaration) check(handlers map[string]*handler) (list []error) {
 	var problems job.Problems
 	if errors.As(err, &problems) {
 		for _, p := range problems {
-			if d.flow == nil || !strings.HasPrefix(p.Path, flowPath) { // else the flow has said so
+			if d.flow == nil || !strings.HasPrefix(p.Path, flowPath) { // otherwise the flow has reported it
 				report("%s", p.Error())
 			}
 		}
@@ -115,8 +115,8 @@ func Do(handler string, input any) JobOption {
 	}
 }
 
-// Func makes the job call a function, which is registered as a handler with the name of the job. It is
-// for jobs that are declared, not for Add.
+// Func makes the job call a function, which is registered as a handler with the name of the
+// job. It is for declared jobs, not for Add.
 func Func(f func(ctx context.Context, run *Run) error) JobOption {
 	return func(d *declaration) {
 		d.flow = nil
@@ -161,8 +161,8 @@ func After(d time.Duration) JobOption {
 	}
 }
 
-// On makes the job due when a run of one of the upstream jobs has succeeded. The run gets the
-// parameters and the scheduled time of that run.
+// On makes the job due when a run of one of the upstream jobs succeeds. The new run
+// inherits the parameters and the scheduled time of that run.
 func On(upstream ...string) JobOption {
 	return func(d *declaration) {
 		for _, name := range upstream {
@@ -174,7 +174,7 @@ func On(upstream ...string) JobOption {
 // Boot makes the job due whenever an instance of a program with its handler starts.
 func Boot() JobOption { return func(d *declaration) { d.job.Schedule.Boot = true } }
 
-// Timezone is the IANA zone whose clock Cron means. Default: UTC.
+// Timezone is the IANA time zone of Cron. Default: UTC.
 func Timezone(name string) JobOption {
 	return func(d *declaration) { d.job.Schedule.Timezone = name }
 }
@@ -184,19 +184,19 @@ func Jitter(max time.Duration) JobOption {
 	return func(d *declaration) { d.job.Schedule.Jitter = job.Duration(max) }
 }
 
-// Overlap sets what happens to a due run while the previous one has not ended: skip (default),
-// queue, replace or allow. It applies to all instances together.
+// Overlap sets what happens to a due run while the previous one has not ended: skip
+// (default), queue, replace or allow. It applies across all instances.
 func Overlap(o job.Overlap) JobOption { return func(d *declaration) { d.job.Policy.Overlap = o } }
 
 // MaxParallel lets n runs of the job run side by side before Overlap applies.
 func MaxParallel(n int) JobOption { return func(d *declaration) { d.job.Policy.MaxParallel = n } }
 
-// Pool makes the job share slots with the other jobs that name the pool. A pool that is not
-// declared has one slot.
+// Pool makes the job share slots with the other jobs that name the pool. An undeclared pool
+// has one slot.
 func Pool(name string) JobOption { return func(d *declaration) { d.job.Policy.ConcurrencyKey = name } }
 
-// Missed sets what happens to occurrences that fell due while no instance was running: none, the
-// latest (default) or all of them run late.
+// Missed sets what happens to occurrences that fell due while no instance was running: run
+// none, only the latest (default) or all of them, late.
 func Missed(m job.Missed) JobOption { return func(d *declaration) { d.job.Policy.Missed = m } }
 
 // LateBy sets how late a run may start; a later one is missed. Default: an hour.
@@ -245,16 +245,16 @@ func PlaceOn(labels map[string]string) JobOption {
 	return func(d *declaration) { d.job.Place.Labels = labels }
 }
 
-// Labels adds labels to the job, by which lists and commands select it.
+// Labels adds labels to the job; lists and commands select jobs by them.
 func Labels(labels map[string]string) JobOption {
 	return func(d *declaration) { d.job.Labels = merged(d.job.Labels, labels) }
 }
 
-// Description says what the job is for.
+// Description describes the purpose of the job.
 func Description(text string) JobOption { return func(d *declaration) { d.job.Description = text } }
 
-// Edit changes the definition itself: all that documents of jobs can say, and options cannot.
-// The name and what is called stay.
+// Edit changes the definition itself, for settings without an option. The name and the
+// handler cannot change.
 func Edit(change func(*job.Job)) JobOption {
 	return func(d *declaration) {
 		namespace, name := d.job.Namespace, d.job.Name

@@ -35,7 +35,7 @@ type ownership struct {
 }
 
 const (
-	// evaluateEvery is how often an instance asks whether its version decides.
+	// evaluateEvery is how often an instance checks whether its version decides.
 	evaluateEvery = 5 * time.Second
 	// absentFor is how long no instance of the latest version may be live before an earlier one
 	// decides: longer than an instance takes to restart.
@@ -47,7 +47,8 @@ const (
 	declareEvery = 5 * time.Minute
 	// versionsMax is how many versions are remembered: more than are deployed side by side.
 	versionsMax = 32
-	// contestsMax is how often an instance tries to note its version while others do.
+	// contestsMax is how often an instance tries to record its version while others do the
+	// same.
 	contestsMax = 100
 
 	ownerLabel  = "belfry/owner"
@@ -68,7 +69,7 @@ func (s *Scheduler) code() (documents []client.Document, code string) {
 	return documents, hex.EncodeToString(sum.Sum(nil))[:codeLength]
 }
 
-// sessionLabels returns the labels of the node, by which other instances know its version.
+// sessionLabels returns the labels by which other instances know the version of this node.
 func (s *Scheduler) sessionLabels() map[string]string {
 	if s.settings.handlersOnly {
 		return s.settings.labels
@@ -144,8 +145,8 @@ func (o *ownership) run(ctx context.Context) {
 	}
 }
 
-// declare writes the jobs that are not as declared, and deletes those of the owner that are not
-// declared.
+// declare writes the jobs that differ from their declarations, and deletes undeclared jobs
+// of the owner.
 func (o *ownership) declare(ctx context.Context) error {
 	_, err := o.service.Documents.Apply(ctx, o.s.caller(), client.Apply{Documents: o.documents, Owner: o.s.settings.owner, Prune: true})
 	if err != nil {
@@ -238,7 +239,7 @@ func recordName(owner string) string {
 	return "versions-of" + strings.TrimRight("-"+slug[max(0, len(slug)-most):], "-") + "-" + hex.EncodeToString(sum[:4])
 }
 
-// record returns the pool that keeps the versions, nil if there is none yet.
+// record returns the pool that keeps the versions, or nil if it does not exist yet.
 func (o *ownership) record(ctx context.Context) (*job.Pool, error) {
 	pools, err := o.store.Pools(ctx)
 	if err != nil {
@@ -253,8 +254,8 @@ func (o *ownership) record(ctx context.Context) (*job.Pool, error) {
 	return nil, nil
 }
 
-// versionsOf returns the versions that a record has, with their numbers in the order in which
-// they were seen.
+// versionsOf returns the versions in a record, numbered in the order in which they first
+// appeared.
 func versionsOf(record *job.Pool) map[string]int {
 	seen := map[string]int{}
 	if record == nil {

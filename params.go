@@ -14,7 +14,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// shape is how a Go type and the parameters of a job stand for each other.
+// shape maps a Go type to the parameters of a job and back.
 type shape struct {
 	fields []field // of a struct, each a parameter
 	whole  bool    // the value is one parameter, wholeParam
@@ -126,7 +126,8 @@ func encodeOne(t reflect.Type, v reflect.Value) (string, error) {
 	return string(data), nil
 }
 
-// decode sets a value from parameters. What is missing or empty stays as it is, texts excepted.
+// decode sets a value from parameters. A missing or empty parameter leaves its field
+// unchanged, except for texts.
 func (s shape) decode(params map[string]string, v reflect.Value) error {
 	if s.whole {
 		return decodeOne(wholeParam, params[wholeParam], v)

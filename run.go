@@ -27,28 +27,28 @@ type Run struct {
 	ID        RunID
 	Job       string // its name
 	Namespace string
-	Kind      job.RunKind // what the run was made by: the schedule, a request, another job …
+	Kind      job.RunKind // what created the run: the schedule, a request, another job …
 
-	// Scheduled is the moment that the run stands for, in the zone of the job; Previous and Next
-	// are its neighbours in the schedule, zero where there are none. What a handler does for the
-	// time from Previous to Scheduled is done once for each stretch of time.
+	// Scheduled is the moment that the run stands for, in the zone of the job; Previous and
+	// Next are its neighbours in the schedule, or zero. A handler that processes the time
+	// from Previous to Scheduled covers each stretch of time once.
 	Scheduled, Previous, Next time.Time
 
 	Attempt       int // from 1
 	Shard, Shards int // the share of the work, from 0, and how many there are; 0 of 1 where it is not split
 	Node          string
 
-	// Flow is the run of the flow that this one is a step of, Step the name of the step, and Steps
-	// what the step can read of others by name: see StepOf.Result and StepResult. They are zero
-	// outside of flows.
+	// Flow is the run of the flow that contains this step, Step the name of the step, and
+	// Steps the readable results of other steps by name: see StepOf.Result and StepResult.
+	// They are zero outside of flows.
 	Flow  RunID
 	Step  string
 	Steps map[string]job.StepData
 
 	// Params are the parameters of the job as texts. A handler has them as its input.
 	Params map[string]string
-	// Metadata is what WithMetadata has put there where the run, or the one that it follows, was
-	// triggered.
+	// Metadata is the map filled by WithMetadata when the run, or the run that it follows,
+	// was triggered.
 	Metadata map[string]string
 
 	// Log writes into the output of the run.
@@ -61,7 +61,7 @@ type Run struct {
 	progress time.Time
 }
 
-// Write adds to the standard error of the run, beside what Log writes. It never fails.
+// Write adds to the standard error of the run, like Log. It never fails.
 func (r *Run) Write(p []byte) (int, error) { return r.out.Stderr.Write(p) }
 
 var _ io.Writer = (*Run)(nil)
@@ -114,7 +114,7 @@ func (f *functions) Run(ctx context.Context, a executor.Attempt, out executor.Ou
 	return resultOf(ctx, run, err)
 }
 
-// runOf makes what a handler sees of an attempt.
+// runOf returns the handler's view of an attempt.
 func (s *Scheduler) runOf(a *executor.Attempt, out executor.Output) *Run {
 	d := &a.Data
 	run := &Run{
@@ -146,8 +146,9 @@ func metadataOf(params map[string]string) map[string]string {
 	return metadata
 }
 
-// await waits for a handler. One that runs on after its context has ended keeps the slot of its
-// job, so that no other run overlaps it, unless the node stops or others may run the job anyway.
+// await waits for a handler. A handler that continues after its context has ended keeps the
+// slot of its job, so that no other run overlaps it, unless the node stops or another node
+// may already run the job.
 func (s *Scheduler) await(ctx context.Context, a *executor.Attempt, ended <-chan error) (err error, left bool) {
 	select {
 	case err := <-ended:
@@ -182,7 +183,7 @@ func recovered(err *error) {
 	}
 }
 
-// resultOf says how an attempt has ended whose handler has returned an error, or none.
+// resultOf returns the result of an attempt from the error of its handler, nil or not.
 func resultOf(ctx context.Context, run *Run, err error) executor.Result {
 	if err == nil {
 		if run.result != nil {
@@ -217,7 +218,7 @@ func bounded(text string) string {
 // handlerOf returns the handler that a job calls, "" if it calls none.
 func handlerOf(j *job.Job) string { return j.Run.HandlerName() }
 
-// runSpec is what makes a job call a handler.
+// runSpec returns the definition of a job that calls a handler.
 func runSpec(handler string) job.RunSpec { return job.RunSpec{Handler: &job.Handler{Name: handler}} }
 
 // merged returns a map with the entries of both.

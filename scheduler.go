@@ -27,12 +27,13 @@ import (
 	"github.com/belfry-cron/belfry/store"
 )
 
-// ErrClosed is returned by methods of a Scheduler whose Run has returned or that was closed.
+// ErrClosed is returned by methods of a Scheduler that is closed, or whose Run has
+// returned.
 var ErrClosed = errors.New("the scheduler is closed")
 
-// Scheduler runs the jobs of a program. Use New, or Connect without a store. Handlers are registered and jobs declared
-// before Run; the other methods may be called by any goroutine, also before Run, and in a
-// program that never calls it.
+// Scheduler runs the jobs of a program. Use New, or Connect without a store. Handlers are
+// registered and jobs declared before Run; the other methods may be called from any
+// goroutine, even before Run or without it.
 type Scheduler struct {
 	settings settings
 	opener   store.Opener
@@ -49,13 +50,13 @@ type Scheduler struct {
 	store    store.Store
 	service  *service.Service
 
-	// abandon is closed when handlers that do not heed their context are left behind,
-	// because the program stops.
+	// abandon is closed when the stopping program leaves behind handlers that ignore their
+	// context.
 	abandon chan struct{}
 }
 
-// New returns a scheduler on a store, such as postgres.URL(url) or sqlite.File(path). It
-// does nothing yet: the store is opened by Run or the first call that needs it.
+// New returns a scheduler on a store, such as postgres.URL(url) or sqlite.File(path). Run,
+// or the first call that needs the store, opens it.
 func New(open store.Opener, options ...Option) *Scheduler {
 	s := newScheduler(options)
 	s.opener = open
@@ -79,7 +80,7 @@ func newScheduler(options []Option) *Scheduler {
 	return s
 }
 
-// mistake notes what is wrong with the code at a place, for Check and Run.
+// mistake records a mistake in the code at a place, for Check and Run.
 func (s *Scheduler) mistake(place, format string, args ...any) {
 	s.mu.Lock()
 	s.mistakes = append(s.mistakes, fmt.Errorf(place+": "+format, args...))
@@ -119,9 +120,9 @@ func packageOf(function string) string {
 	return function
 }
 
-// Check reports the mistakes in what was registered and declared so far: all of them, each
-// with its place in the program. Run does the same first. It is for tests of the program;
-// it opens no store.
+// Check reports all mistakes in the registrations and declarations so far, each with its
+// place in the program. Run does the same first. It is meant for the program's tests; it
+// opens no store.
 func (s *Scheduler) Check() error {
 	s.mu.Lock()
 	mistakes := slices.Clone(s.mistakes)
@@ -171,8 +172,8 @@ func (s *Scheduler) open(ctx context.Context) (*service.Service, error) {
 	return made, nil
 }
 
-// serviceOn makes what answers the calls of the program. Without a planner, other nodes plan
-// what is changed.
+// serviceOn makes the service behind the calls of the program. Without a planner, other
+// nodes plan the changes.
 func (s *Scheduler) serviceOn(st store.Store, planner service.Planner) (*service.Service, error) {
 	return service.New(service.Config{
 		Store: st, Planner: planner, Tokens: auth.New(st, s.settings.now), Node: s.settings.node,
@@ -214,7 +215,7 @@ func (s *Scheduler) begin() error {
 	return nil
 }
 
-// end closes what Run has used.
+// end releases the resources of Run.
 func (s *Scheduler) end() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,10 +227,10 @@ func (s *Scheduler) end() error {
 }
 
 // Run is a node: it brings the declared jobs into the store, plans them together with the
-// other nodes, and runs its share, until ctx ends. Then it takes nothing new, waits for its
-// handlers, at most as long as WithDrainTimeout says, closes the store and returns nil. The
-// error is about mistakes in the program, see Check, or about a store that cannot be opened;
-// one that fails later is waited for.
+// other nodes, and runs its share, until ctx ends. Then it claims no more runs, waits for
+// its handlers for at most the drain timeout (see WithDrainTimeout), closes the store and
+// returns nil. It returns an error for mistakes in the program, see Check, or if the store
+// cannot be opened; a store that fails later is retried.
 func (s *Scheduler) Run(ctx context.Context) (err error) {
 	if err := s.begin(); err != nil {
 		return err
@@ -242,7 +243,7 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// The planner does not work yet: what is declared would wait for it.
+	// The planner does not run yet: runs of declared jobs would wait for it.
 	owner := s.ownership(made)
 	if err := owner.start(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -273,7 +274,7 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// runNode runs a node, and leaves handlers behind that do not heed their context.
+// runNode runs a node, and leaves behind handlers that ignore their context.
 func (s *Scheduler) runNode(ctx context.Context, n *node.Node) error {
 	var group sync.WaitGroup
 	over := make(chan struct{})
@@ -284,8 +285,8 @@ func (s *Scheduler) runNode(ctx context.Context, n *node.Node) error {
 	return err
 }
 
-// abandonMargin is how much longer than the drain timeout and the grace of its jobs Run waits
-// for handlers that do not heed their context.
+// abandonMargin is how long Run waits, beyond the drain timeout and the grace of its jobs,
+// for handlers that ignore their context.
 const abandonMargin = 15 * time.Second
 
 // abandonAfter leaves handlers behind that still run long after they were asked to end.
@@ -336,8 +337,8 @@ func (s *Scheduler) nodeConfig(machine string, roles []string) node.Config {
 	}
 }
 
-// machine tells this process apart from others. What ran in earlier processes on a store
-// that belongs to one process is gone with them, and is settled at once.
+// machine distinguishes this process from others. Attempts of earlier processes on a
+// single-process store ended with those processes, and are settled at once.
 func (s *Scheduler) machine(ctx context.Context) (string, error) {
 	probe, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -348,7 +349,7 @@ func (s *Scheduler) machine(ctx context.Context) (string, error) {
 	return id.String(), err
 }
 
-// version returns the version of the program, as it was built.
+// version returns the build version of the program.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -357,8 +358,8 @@ func version() string {
 	return info.Main.Version
 }
 
-// program returns the name of the program: the import path of its main package, or that of
-// the file where it has none.
+// program returns the name of the program: the import path of its main package, or of the
+// file without one.
 func program() string {
 	info, ok := debug.ReadBuildInfo()
 	if ok && info.Path != "" && info.Path != "command-line-arguments" {
@@ -396,7 +397,7 @@ type settings struct {
 	connection   connection
 }
 
-// What is kept unless an option says something else: as long as a server does.
+// The default retention, the same as of a server.
 const (
 	keepHistory = 90 * 24 * time.Hour
 	keepOutput  = 30 * 24 * time.Hour
@@ -412,7 +413,7 @@ func defaultSettings() settings {
 	}
 }
 
-// Option changes what a Scheduler does.
+// Option configures a Scheduler.
 type Option func(*settings)
 
 // WithNamespace puts the jobs of the program into a namespace of the store, so that several
@@ -423,16 +424,17 @@ func WithNamespace(name string) Option { return func(s *settings) { s.namespace 
 // owner are the same program, in one or more versions; two programs on one store and
 // namespace must have different ones. Default: the import path of the main package.
 //
-// A version of the program is the jobs that it declares. The store keeps in which order it has seen
-// the versions of an owner first: the latest declares, and instances of earlier ones leave the
-// jobs alone while an instance of the latest is live. When there has been none for half a
-// minute, as after a rollback, the version that runs becomes the latest.
+// A version of the program is the set of jobs that it declares. The store records the order
+// in which the versions of an owner first appeared: the latest declares, and instances of
+// earlier versions leave the jobs alone while an instance of the latest is live. When none
+// has been live for half a minute, as after a rollback, the running version becomes the
+// latest.
 func WithOwner(name string) Option { return func(s *settings) { s.owner = name } }
 
 // WithNodeName names the process among the nodes. Default: the host and the process id.
 func WithNodeName(name string) Option { return func(s *settings) { s.node = name } }
 
-// WithLabels gives the node labels, by which PlaceOn chooses nodes.
+// WithLabels gives the node labels, for PlaceOn.
 func WithLabels(labels map[string]string) Option {
 	return func(s *settings) { s.labels = maps.Clone(labels) }
 }
@@ -446,9 +448,9 @@ func WithDrainTimeout(d time.Duration) Option {
 	return func(s *settings) { s.drain = cmp.Or(d, s.drain) }
 }
 
-// WithHistory sets how long finished runs and their output are kept where a job says
-// nothing, and how many of each job; 0 is without a bound. The nodes of one store should say the
-// same. Default: any number for 90 days, and output for 30 days.
+// WithHistory sets how long finished runs and their output are kept, and how many of each
+// job, unless the job itself sets it; 0 means no limit. Use the same values on all nodes of
+// one store. Default: any number for 90 days, and output for 30 days.
 func WithHistory(keep job.Keep) Option {
 	return func(s *settings) {
 		s.retention.Runs = keep.Runs
@@ -465,9 +467,9 @@ func WithMiddleware(m ...Middleware) Option {
 	return func(s *settings) { s.middleware = append(s.middleware, m...) }
 }
 
-// WithMetadata calls a function with the context of each Trigger. What it puts into the map
-// travels with the run, and is in Run.Metadata there and in the runs that follow it: the context
-// of a trace, for example. Package otelbelfry does that.
+// WithMetadata calls a function with the context of each Trigger. The map that it fills,
+// with a trace context for example, travels with the run, and is Run.Metadata there and in
+// the runs that follow it. Package otelbelfry uses it.
 func WithMetadata(inject func(ctx context.Context, metadata map[string]string)) Option {
 	return func(s *settings) { s.inject = append(s.inject, inject) }
 }
@@ -479,12 +481,12 @@ func WithLogger(log *slog.Logger) Option { return func(s *settings) { s.log = lo
 // WithLogLevel sets the least level that Run.Log keeps. Default: slog.LevelInfo.
 func WithLogLevel(level slog.Level) Option { return func(s *settings) { s.logLevel = level } }
 
-// WithHandlersOnly makes a program that only runs its handlers, for jobs that others declare
-// or apply: it declares none and plans none.
+// WithHandlersOnly makes a program that only runs its handlers, for jobs declared or
+// applied elsewhere: it declares and plans no jobs.
 func WithHandlersOnly() Option { return func(s *settings) { s.handlersOnly = true } }
 
-// WithClock replaces the clock of the machine, and the one that continues while it sleeps. It
-// is for tests; package belfrytest uses it.
+// WithClock replaces the wall clock of the machine, and the monotonic one that continues
+// during sleep. It is for tests; package belfrytest uses it.
 func WithClock(now func() time.Time, boot func() time.Duration) Option {
 	return func(s *settings) { s.now, s.boot = now, boot }
 }

@@ -1,6 +1,6 @@
 // Package belfrytest tests the handlers and the schedules of programs that use package
-// belfry: with a store in memory, in the fake time of a bubble of testing/synctest, so that a
-// month takes seconds and nothing waits.
+// belfry: with a store in memory, in the fake time of a bubble of testing/synctest, so that
+// a simulated month takes seconds.
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		s := belfrytest.New(t)
@@ -12,8 +12,8 @@
 //		}
 //	})
 //
-// What a test sees is what the program does in production: the same planner, claims and
-// retries, on the store that is the model of the others.
+// A test sees the behaviour of production: the same planner, claims and retries, on the
+// store that the others are modelled on.
 package belfrytest
 
 import (
@@ -35,8 +35,8 @@ import (
 	"github.com/belfry-cron/belfry/store/memory"
 )
 
-// New returns a scheduler on an empty store in memory, for use in a bubble of fake time. What its
-// node logs goes to the log of the test.
+// New returns a scheduler on an empty store in memory, for use in a bubble of fake time.
+// Its node logs to the log of the test.
 func New(t testing.TB, options ...belfry.Option) *belfry.Scheduler {
 	open := func(context.Context) (store.Store, error) { return memory.New(memory.Options{}), nil }
 	return belfry.New(open, append(Options(t), options...)...)
@@ -59,7 +59,8 @@ func (shared) EventsElsewhere(ctx context.Context) <-chan []store.Event {
 	return events
 }
 
-// Options are those of a scheduler in a bubble, for programs that call belfry.New themselves.
+// Options returns the options of a scheduler in a bubble, for programs that call belfry.New
+// themselves.
 func Options(t testing.TB) []belfry.Option {
 	began := time.Now()
 	return []belfry.Option{
@@ -110,7 +111,8 @@ func Run(t testing.TB, s *belfry.Scheduler) (stop func()) {
 	return stop
 }
 
-// Advance moves the time of the bubble on, and waits for what was due until then to begin.
+// Advance advances the time of the bubble, and waits until the runs that fall due have
+// started.
 func Advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -129,11 +131,11 @@ func Ended(t testing.TB, s *belfry.Scheduler, name string) []client.Run {
 	return runs
 }
 
-// Call is what came of a handler that was called.
+// Call is the result of a handler call.
 type Call[Out any] struct {
 	Result Out
 	Run    client.Run // with its outcome, attempts and reason
-	Output string     // what it has logged and written
+	Output string     // its log and output
 }
 
 // Do runs a handler with an input as Belfry would, under a job with the given options, and waits for its
@@ -155,7 +157,8 @@ func Do[In, Out any](t testing.TB, s *belfry.Scheduler, h *belfry.Handler[In, Ou
 	return call
 }
 
-// started counts the jobs of start: in a bubble of synctest, time may stand still between two.
+// started numbers the jobs of start: in a bubble of synctest, two may start at the same
+// time.
 var started atomic.Int64
 
 // start runs a new job, which remove deletes.
@@ -172,7 +175,7 @@ func start(t testing.TB, s *belfry.Scheduler, options []belfry.JobOption) (id be
 	}
 	return id, func() {
 		t.Helper()
-		// The context of the test has ended when what it has left is cleaned up.
+		// The context of the test has ended by the time of its cleanup.
 		if err := s.Remove(context.WithoutCancel(ctx), name); err != nil && !errors.Is(err, belfry.ErrClosed) {
 			t.Errorf("belfry: %v", err)
 		}

@@ -39,9 +39,9 @@ func Result[Out any](step *belfry.StepOf[Out], value Out) Given {
 	return Given{step.Name(), data, err}
 }
 
-// DoStep runs one step of a flow as Belfry would, with its retries and timeout, and waits for its
-// end. The steps that it needs do not run: they have the given results. A step that is not given
-// is left out of what it needs. Its result is that of its last attempt.
+// DoStep runs one step of a flow as Belfry would, with its retries and timeout, and waits
+// for its end. The steps that it needs do not run: they have the given results, and a step
+// that is not given is removed from its needs. The result is that of the last attempt.
 func DoStep[In, Out any](t testing.TB, s *belfry.Scheduler, f *belfry.Flow[In], step *belfry.StepOf[Out], in In, given ...Given) Call[Out] {
 	t.Helper()
 	definition := f.Definition()

@@ -19,10 +19,10 @@ import (
 
 // Config says how a server is reached.
 type Config struct {
-	// URL is that of the server, such as http://127.0.0.1:8420.
+	// URL is the address of the server, such as http://127.0.0.1:8420.
 	URL string
-	// Token tells the server who calls. It is sent to that server alone: the
-	// client follows no redirects.
+	// Token authenticates the caller. It is sent to that server alone: the client follows
+	// no redirects.
 	Token string
 	// HTTP makes the connections. Default: one with the time-outs below.
 	// Redirects are not followed whatever it says.
@@ -80,7 +80,7 @@ func New(c Config) (*Client, error) {
 // URL returns the address of the server.
 func (c *Client) URL() string { return c.base.String() }
 
-// call is a request and what is expected of its answer.
+// call is a request and its expected answer.
 type call struct {
 	method, path string
 	query        url.Values
@@ -159,13 +159,13 @@ func (c *Client) send(ctx context.Context, call call, accept string) (*http.Resp
 	return nil, c.problem(response)
 }
 
-// fitsHeader reports whether a value can be sent in a header. One that cannot is never
-// sent, which is not the server's doing.
+// fitsHeader reports whether a value can be sent in a header. Checking it here blames the
+// caller and not the server.
 func fitsHeader(value string) bool {
 	return !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
 }
 
-// unreachable is the error for a call that was not answered.
+// unreachable returns the error of a call that received no answer.
 func (c *Client) unreachable(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return context.Canceled
@@ -177,7 +177,7 @@ func (c *Client) unreachable(err error) error {
 	return fmt.Errorf("%w at %s: %w", ErrUnreachable, c.URL(), err)
 }
 
-// problem reads the error that a server has answered with.
+// problem decodes the error in a server's answer.
 func (c *Client) problem(response *http.Response) error {
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	data, err := io.ReadAll(io.LimitReader(response.Body, answerMax))
@@ -202,7 +202,8 @@ func ifMatch(version int64) map[string]string {
 	return map[string]string{"If-Match": strconv.Quote(strconv.FormatInt(version, 10))}
 }
 
-// onceBy is the header by which requests with the same key make one run; "" is none.
+// onceBy returns the idempotency header: requests with the same key make one run; "" is
+// none.
 func onceBy(key string) map[string]string {
 	if key == "" {
 		return nil
@@ -230,7 +231,7 @@ type JobQuery struct {
 	Labels    map[string]string
 	Text      string // in name or description
 	State     job.JobState
-	Work      job.Work // what they run, such as job.WorkFlow
+	Work      job.Work // their kind of work, such as job.WorkFlow
 	Sort      JobOrder
 	PageSize  int // 0 for the server's default
 	PageToken string
@@ -243,9 +244,8 @@ type JobOrder string
 // The orders of a list of jobs.
 const (
 	ByName JobOrder = "name" // the default
-	// ByNext is the order in which they fall due, with those at the end that
-	// fall due at no known time. A page may have fewer jobs than were asked
-	// for, and yet a token for the next.
+	// ByNext is the order of the next due times, with jobs without one at the end. A page
+	// may have fewer jobs than requested and still a token for the next page.
 	ByNext JobOrder = "next"
 )
 
@@ -278,7 +278,7 @@ func (c *Client) JobStatistics(ctx context.Context, namespace, name, zone string
 	return answer, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name) + "/statistics", query: values("timezone", zone), answer: &answer})
 }
 
-// Stats counts what has run, in buckets of time.
+// Stats counts finished runs, in buckets of time.
 func (c *Client) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	query := values("namespace", q.Namespace, "job", q.Job)
 	setSpan(query, q.From, q.To, q.Step)
@@ -297,8 +297,8 @@ func (c *Client) Load(ctx context.Context, q LoadQuery) (Load, error) {
 	return answer, c.do(ctx, call{method: http.MethodGet, path: "/load", query: query, answer: &answer})
 }
 
-// DueJobs returns the jobs that fall due within a span, each once, by when they do: at most so
-// many; 0 is the server's default.
+// DueJobs returns the jobs that fall due within a span, each once, by their due times: at
+// most count; 0 is the server's default.
 func (c *Client) DueJobs(ctx context.Context, namespace string, from, to time.Time, most int) (Page[DueJob], error) {
 	query := values("namespace", namespace)
 	setSpan(query, from, to, 0)
@@ -307,7 +307,7 @@ func (c *Client) DueJobs(ctx context.Context, namespace string, from, to time.Ti
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/load/jobs", query: query, answer: &page})
 }
 
-// Check says of a document what is wrong with it and what it means, and saves nothing.
+// Check validates and explains a document, and saves nothing.
 func (c *Client) Check(ctx context.Context, ask Check) (Checked, error) {
 	var answer Checked
 	return answer, c.do(ctx, call{method: http.MethodPost, path: "/jobs:check", body: ask, answer: &answer})
@@ -341,7 +341,7 @@ func (c *Client) SearchOutput(ctx context.Context, run job.ID, text string, atte
 	return answer, c.do(ctx, call{method: http.MethodGet, path: "/runs/" + run.String() + "/lines:search", query: query, answer: &answer})
 }
 
-// CreateJob creates a job that does not exist yet.
+// CreateJob creates a new job.
 func (c *Client) CreateJob(ctx context.Context, d Document) (Change, error) {
 	var answer Change
 	return answer, c.do(ctx, call{method: http.MethodPost, path: "/jobs", body: d, answer: &answer})
@@ -378,14 +378,14 @@ func (c *Client) RunJob(ctx context.Context, namespace, name string, r RunReques
 	return run, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "run"), header: onceBy(idempotencyKey), body: r, answer: &run})
 }
 
-// Report says what has become of work that Belfry does not start. Reports with the same key,
-// unless it is "", are one report.
+// Report reports on work that Belfry does not start. Reports with the same key, unless it
+// is "", count as one.
 func (c *Client) Report(ctx context.Context, namespace, name string, r Report, idempotencyKey string) (Reported, error) {
 	var answer Reported
 	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "report"), header: onceBy(idempotencyKey), body: r, answer: &answer})
 }
 
-// RotatePingKey makes the ping key of a job, in the place of the one that it had.
+// RotatePingKey replaces the ping key of a job.
 func (c *Client) RotatePingKey(ctx context.Context, namespace, name string) (PingKey, error) {
 	var answer PingKey
 	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "ping-key"), answer: &answer})
@@ -412,8 +412,8 @@ func (c *Client) Revisions(ctx context.Context, namespace, name string, pageSize
 	return page, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name, "revisions"), query: query, answer: &page})
 }
 
-// Revision returns a version of a job and, if since is not 0, what is different
-// from that version.
+// Revision returns a version of a job and, if since is not 0, the differences from that
+// version.
 func (c *Client) Revision(ctx context.Context, namespace, name string, version, since int64) (Revision, error) {
 	query := url.Values{}
 	setNumber(query, "since", int(since))
@@ -421,7 +421,8 @@ func (c *Client) Revision(ctx context.Context, namespace, name string, version, 
 	return r, c.do(ctx, call{method: http.MethodGet, path: jobPath(namespace, name, "revisions", strconv.FormatInt(version, 10)), query: query, answer: &r})
 }
 
-// Rollback makes a job of a version, 0 being any, what it was in another one.
+// Rollback restores an earlier version of a job. The current version must match, unless it
+// is 0.
 func (c *Client) Rollback(ctx context.Context, namespace, name string, r RollbackRequest, version int64) (Change, error) {
 	var answer Change
 	return answer, c.do(ctx, call{method: http.MethodPost, path: jobPath(namespace, name, "rollback"), header: ifMatch(version), body: r, answer: &answer})
@@ -449,7 +450,7 @@ type PreviewQuery struct {
 	Count       int
 }
 
-// Preview returns what a schedule means, and when it falls due. Nothing is stored.
+// Preview explains a schedule and lists its next occurrences. Nothing is stored.
 func (c *Client) Preview(ctx context.Context, q PreviewQuery) (Preview, error) {
 	query := values("expr", q.Expression, "tz", q.Timezone, "dialect", q.Dialect, "dst", string(q.ClockChange), "schedule", q.Schedule, "job", q.Job, "lang", q.Lang)
 	setTime(query, "from", q.From)
@@ -458,7 +459,7 @@ func (c *Client) Preview(ctx context.Context, q PreviewQuery) (Preview, error) {
 	return p, c.do(ctx, call{method: http.MethodGet, path: "/schedules:preview", query: query, answer: &p})
 }
 
-// Apply makes documents true.
+// Apply creates or updates jobs and other documents to match the given ones.
 func (c *Client) Apply(ctx context.Context, a Apply) (Applied, error) {
 	var answer Applied
 	body, err := a.body()
@@ -483,7 +484,7 @@ type RunQuery struct {
 	PageToken string
 }
 
-// How far back a text is looked for, since there is no index for it.
+// How far back a text is searched, since it has no index.
 const (
 	// TextWindow is how far before To, or now, if From is not given.
 	TextWindow = 7 * 24 * time.Hour
@@ -491,10 +492,9 @@ const (
 	TextWindowMax = 31 * 24 * time.Hour
 )
 
-// Runs returns a page of runs: those that are planned or running by due time,
-// then those that have ended, the latest first. Where few of many are selected, a
-// page may have fewer than were asked for, even none, and yet a token for the
-// next.
+// Runs returns a page of runs: planned and running ones by due time, then finished ones,
+// the latest first. When few of many runs match, a page may have fewer than requested, even
+// none, and still a token for the next page.
 func (c *Client) Runs(ctx context.Context, q RunQuery) (Page[Run], error) {
 	query := values("namespace", q.Namespace, "job", q.Job, "text", q.Text, "page_token", q.PageToken)
 	for _, s := range q.States {
@@ -525,7 +525,7 @@ func (c *Client) Run(ctx context.Context, id job.ID) (Run, error) {
 	return run, c.do(ctx, call{method: http.MethodGet, path: "/runs/" + id.String(), answer: &run})
 }
 
-// Cancel ends a run. One that is running has ended some time after the answer.
+// Cancel ends a run. A running one ends some time after the answer.
 func (c *Client) Cancel(ctx context.Context, id job.ID, r CancelRequest) (Run, error) {
 	var run Run
 	return run, c.do(ctx, call{method: http.MethodPost, path: "/runs/" + id.String() + "/cancel", body: r, answer: &run})
@@ -562,8 +562,8 @@ func (c *Client) Nodes(ctx context.Context) (Page[Node], error) {
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/nodes", answer: &page})
 }
 
-// RaiseNumbers lets the numbers of runs at executors of XXL-JOB begin with one that is not below
-// another. Repeated, it only leaves out a number more.
+// RaiseNumbers makes the numbers of runs at XXL-JOB executors start at a given number or
+// above. A repeated call only skips one more number.
 func (c *Client) RaiseNumbers(ctx context.Context, from int64) (Number, error) {
 	var n Number
 	return n, c.do(ctx, call{method: http.MethodPost, path: "/xxl/numbers", body: NumberRequest{From: from}, answer: &n})
@@ -581,8 +581,8 @@ func (c *Client) Executors(ctx context.Context) (Page[Executor], error) {
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/xxl/executors", answer: &page})
 }
 
-// DrainNode lets a node take no more runs; what it has runs to its end. It holds
-// for the name of the node, also after a new start, until UndrainNode.
+// DrainNode stops a node from accepting runs; its claimed runs continue to their end. The
+// drain belongs to the node's name, so it survives restarts, until UndrainNode.
 func (c *Client) DrainNode(ctx context.Context, name string, r DrainRequest) (Node, error) {
 	var n Node
 	return n, c.do(ctx, call{method: http.MethodPost, path: "/nodes/" + url.PathEscape(name) + "/drain", body: r, answer: &n})
@@ -618,7 +618,8 @@ func (c *Client) Pool(ctx context.Context, namespace, name string) (Document, er
 	return d, c.do(ctx, call{method: http.MethodGet, path: pathOf("pools", namespace, name), answer: &d})
 }
 
-// DeleteCalendar removes a calendar of a version; 0 is any. One that jobs name stays.
+// DeleteCalendar removes a calendar of a version; 0 is any. A calendar that jobs name
+// cannot be removed.
 func (c *Client) DeleteCalendar(ctx context.Context, namespace, name string, version int64) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("calendars", namespace, name), header: ifMatch(version)})
 }
@@ -640,25 +641,26 @@ func (c *Client) Channel(ctx context.Context, namespace, name string) (Document,
 	return d, c.do(ctx, call{method: http.MethodGet, path: pathOf("channels", namespace, name), answer: &d})
 }
 
-// DeleteChannel removes a channel of a version; 0 is any. What it had to say is not said.
+// DeleteChannel removes a channel of a version; 0 is any. Its pending messages are dropped.
 func (c *Client) DeleteChannel(ctx context.Context, namespace, name string, version int64) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("channels", namespace, name), header: ifMatch(version)})
 }
 
-// ListedExecutors returns the documents of executors whose addresses are typed in, of a namespace
-// or, for "", of all.
+// ListedExecutors returns the documents of manually listed executors, in a namespace or,
+// for "", in all.
 func (c *Client) ListedExecutors(ctx context.Context, namespace string) (Page[Document], error) {
 	var page Page[Document]
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/executors", query: values("namespace", namespace), answer: &page})
 }
 
-// ExecutorsDocument returns one of them.
+// ExecutorsDocument returns such a document by name.
 func (c *Client) ExecutorsDocument(ctx context.Context, namespace, name string) (Document, error) {
 	var d Document
 	return d, c.do(ctx, call{method: http.MethodGet, path: pathOf("executors", namespace, name), answer: &d})
 }
 
-// DeleteExecutors deletes one of them. A version other than 0 deletes that version alone.
+// DeleteExecutors deletes such a document. A version other than 0 deletes that version
+// alone.
 func (c *Client) DeleteExecutors(ctx context.Context, namespace, name string, version int64) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: pathOf("executors", namespace, name), header: ifMatch(version)})
 }
@@ -675,8 +677,8 @@ func (c *Client) Deliveries(ctx context.Context, namespace string) (Page[Deliver
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/deliveries", query: values("namespace", namespace), answer: &page})
 }
 
-// Notifications returns what channels of a namespace, "" for all, tell of: what waits to be
-// said and what lasts.
+// Notifications returns the pending and the open notifications of the channels of a
+// namespace, "" for all.
 func (c *Client) Notifications(ctx context.Context, namespace string) (Page[Notification], error) {
 	var page Page[Notification]
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/notifications", query: values("namespace", namespace), answer: &page})
@@ -688,20 +690,20 @@ func (c *Client) AckNotification(ctx context.Context, id string) (Notification, 
 	return n, c.do(ctx, call{method: http.MethodPost, path: "/notifications/" + url.PathEscape(id) + "/ack", answer: &n})
 }
 
-// Server returns what the server says of itself.
+// Server returns the version and the state of the server.
 func (c *Client) Server(ctx context.Context) (Server, error) {
 	var s Server
 	return s, c.do(ctx, call{method: http.MethodGet, path: "/server", answer: &s})
 }
 
-// GoneNodes returns all nodes, and those that were there within the last 7 days.
+// GoneNodes returns all nodes, including those that left within the last 7 days.
 func (c *Client) GoneNodes(ctx context.Context) (Page[Node], error) {
 	var page Page[Node]
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/nodes", query: values("gone", "true"), answer: &page})
 }
 
-// Attention returns what a person should look at, the worst first: at most 100 things, in a
-// namespace or, if that is "", everywhere.
+// Attention returns the problems that need a person, the worst first: at most 100, in a
+// namespace or, for "", everywhere.
 func (c *Client) Attention(ctx context.Context, namespace string) (Page[Attention], error) {
 	var page Page[Attention]
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/attention", query: values("namespace", namespace), answer: &page})
@@ -719,9 +721,8 @@ type AuditQuery struct {
 	PageToken string
 }
 
-// Audit returns a page of changes, the latest first. Where few of many are
-// selected, a page may have fewer than were asked for, even none, and yet a token
-// for the next.
+// Audit returns a page of changes, the latest first. When few of many changes match, a page
+// may have fewer than requested, even none, and still a token for the next page.
 func (c *Client) Audit(ctx context.Context, q AuditQuery) (Page[AuditRecord], error) {
 	query := values("namespace", q.Namespace, "object", q.Object, "actor", q.Actor, "action", q.Action, "group", q.Group, "page_token", q.PageToken)
 	setTime(query, "from", q.From)

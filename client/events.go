@@ -21,10 +21,10 @@ type EventQuery struct {
 	After string
 }
 
-// Events passes what happens to show, until ctx ends or show returns an error. A
-// connection that breaks is made anew, and continues where it was; events that were lost
-// meanwhile are one of the kind EventGap. begun is called whenever a connection stands:
-// what happens after it is passed. It may be nil.
+// Events passes events to show, until ctx ends or show returns an error. A broken
+// connection is reconnected, and continues where it stopped; lost events are replaced by
+// one of the kind EventGap. begun is called for each new connection: events after that call
+// are passed. It may be nil.
 func (c *Client) Events(ctx context.Context, q EventQuery, begun func(), show func(Event) error) error {
 	for failures := 0; ; failures++ {
 		progress, err := c.events(ctx, &q, begun, show)
@@ -88,7 +88,7 @@ func (c *Client) events(ctx context.Context, q *EventQuery, begun func(), show f
 	return progress, err
 }
 
-// sentEvent is an event as it is sent. One without data tells a place alone.
+// sentEvent is an event on the wire. One without data only moves the position.
 type sentEvent struct{ id, kind, data string }
 
 // readEvents passes the events of an answer to take, until that returns an error or

@@ -6,7 +6,7 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Notification is what a channel has to say about one group of problems.
+// Notification is a message of a channel about one group of problems.
 type Notification struct {
 	ID       string            `json:"id" doc:"Its id, for the acknowledgement."`
 	Channel  string            `json:"channel" doc:"The channel, namespace/name."`
@@ -34,7 +34,7 @@ const (
 	NotificationSent     NotificationState = "sent"
 )
 
-// NotifiedEvent is one thing that a notification is about.
+// NotifiedEvent is one event in a notification.
 type NotifiedEvent struct {
 	Event job.Notice `json:"event" enum:"failed,failing,recovered,missed,late,waiting,slow,unmet,paused,node_lost,history_away" doc:"What it is."`
 	Job   string     `json:"job,omitempty" doc:"The job, namespace/name."`
@@ -64,7 +64,7 @@ type Delivery struct {
 	Next     time.Time `json:"next,omitzero" doc:"Before this nothing is tried, after failures."`
 }
 
-// ChannelTest is what came of a test of a channel.
+// ChannelTest is the result of a test of a channel.
 type ChannelTest struct {
 	Delivered bool    `json:"delivered" doc:"The service has taken the message."`
 	Error     string  `json:"error,omitempty" doc:"Why it has not."`

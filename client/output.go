@@ -20,11 +20,11 @@ type OutputQuery struct {
 	Attempt int       // 0: the latest
 	Offset  int64     // where to begin, as OutputPart.Next says
 	Stream  string    // stdout or stderr; "" for both
-	Since   time.Time // only what was written then or later; zero for all
+	Since   time.Time // only output written at or after this time; zero for all
 	Times   bool      // the time and the stream before each line
-	Tail    int       // only so many of the last lines; 0 for all
-	// FromFirst makes Follow begin with the first attempt. One that is asked for
-	// right after its run was made may else be asked for too late for that.
+	Tail    int       // only the last lines, this many; 0 for all
+	// FromFirst makes Follow begin with the first attempt. Without it, a request right
+	// after the run was created may come too late for that attempt.
 	FromFirst bool
 }
 
@@ -42,7 +42,7 @@ func (q OutputQuery) values() url.Values {
 	return query
 }
 
-// Output writes what there is of the output of a run to w, byte for byte.
+// Output writes the output of a run so far to w, byte for byte.
 func (c *Client) Output(ctx context.Context, run job.ID, q OutputQuery, w io.Writer) error {
 	response, err := c.send(ctx, call{method: http.MethodGet, path: "/runs/" + run.String() + "/output", query: q.values()}, "text/plain")
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *Client) Output(ctx context.Context, run job.ID, q OutputQuery, w io.Wri
 	return nil
 }
 
-// answerReader remembers the error of reading, to tell it from one of writing.
+// answerReader keeps the read error, to distinguish it from a write error.
 type answerReader struct {
 	reader io.Reader
 	err    error
@@ -86,17 +86,17 @@ const (
 	// eventMax bounds an event: a chunk of output, escaped, with the time before
 	// each of its lines.
 	eventMax = 4 << 20
-	// againAfter is the wait before a broken connection is made anew, and
-	// againMax how often in a row that is tried.
+	// againAfter is the wait before a broken connection is reconnected, and againMax the
+	// number of attempts in a row.
 	againAfter = time.Second
 	againMax   = 10
 	// firstEvent is the id of an event behind which everything is.
 	firstEvent = "1:0"
 )
 
-// Follow passes the output of a run to show, as it is written, until the run has
-// ended, and returns the run. All further attempts are part of it, unless one is
-// asked for. A connection that breaks is made anew where it was.
+// Follow passes the output of a run to show, as it is written, until the run has ended, and
+// returns the run. Later attempts are included, unless the query names one. A broken
+// connection is reconnected where it stopped.
 func (c *Client) Follow(ctx context.Context, run job.ID, q OutputQuery, show func(OutputPart) error) (Run, error) {
 	last := ""
 	for failures := 0; ; failures++ {
@@ -155,7 +155,7 @@ func (c *Client) follow(ctx context.Context, run job.ID, q OutputQuery, last *st
 	return ended, progress, err
 }
 
-// errEnded ends the reading of a stream that has told all.
+// errEnded stops reading a stream after its last event.
 var errEnded = errors.New("the stream has ended")
 
 // dispatch handles an event. It returns the run with the last one.

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Problem is an error that a server has answered with, as RFC 9457 describes it.
+// Problem is an error in a server's answer, in the form of RFC 9457.
 type Problem struct {
 	Type   ProblemType `json:"type" doc:"What kind of problem it is: a stable name to branch on."`
 	Title  string      `json:"title" doc:"The kind of problem in words, always the same."`
 	Status int         `json:"status" doc:"The HTTP status."`
 	Detail string      `json:"detail,omitempty" doc:"What is wrong this time."`
 	Hint   string      `json:"hint,omitempty" doc:"What to do about it."`
-	// Errors are the mistakes in what was sent, each with its place: 100 at most.
+	// Errors are the mistakes in the request, each with its place: 100 at most.
 	Errors []FieldError `json:"errors,omitempty" nullable:"false" doc:"The mistakes in the request, each with its place: 100 at most."`
-	// MoreErrors counts the others.
+	// MoreErrors counts the mistakes beyond those.
 	MoreErrors int `json:"more_errors,omitempty" doc:"How many mistakes there are beside those in errors."`
 }
 
@@ -61,7 +61,7 @@ const (
 	TypeInternal         ProblemType = "urn:belfry:problem:internal"
 )
 
-// Error returns what is wrong, with the mistakes a line each.
+// Error describes the problem, with one line for each mistake.
 func (p *Problem) Error() string {
 	var b strings.Builder
 	b.WriteString(p.Title)
@@ -101,7 +101,7 @@ func IsType(err error, kind ProblemType) bool {
 	return errors.As(err, &p) && p.Type == kind
 }
 
-// ErrUnreachable is wrapped by errors of calls that no server has answered.
+// ErrUnreachable is wrapped by errors of calls that no server answered.
 var ErrUnreachable = errors.New("no server answered")
 
 // errNoJob is about a document that describes something else.

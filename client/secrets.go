@@ -33,7 +33,7 @@ type SecretRequest struct {
 	Description string `json:"description,omitempty" maxLength:"1024" doc:"What it is for."`
 }
 
-// SecretRotation says what a rotation has done.
+// SecretRotation is the result of a rotation.
 type SecretRotation struct {
 	Key       string `json:"key" doc:"The key that seals all values now."`
 	Sealed    int    `json:"sealed" doc:"Values that were sealed again."`

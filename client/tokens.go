@@ -10,12 +10,12 @@ import (
 // Role is what the holder of a token may do.
 type Role string
 
-// The roles, each of which may do all that those before it may.
+// The roles; each includes the rights of those before it.
 const (
 	RoleViewer Role = "viewer" // reads
-	RoleRunner Role = "runner" // runs what is defined, and cancels it
+	RoleRunner Role = "runner" // runs and cancels defined jobs
 	RoleAdmin  Role = "admin"  // defines
-	RoleWorker Role = "worker" // runs jobs as a worker that reaches no store, and nothing else
+	RoleWorker Role = "worker" // only runs jobs, as a worker without a store
 )
 
 // Token is a token, without the secret.
@@ -42,7 +42,7 @@ type TokenRequest struct {
 	// ExpiresIn counts from now, by the clock of the store. It is written as in
 	// job files.
 	ExpiresIn string `json:"expires_in,omitempty" minLength:"1" doc:"How long it is valid, such as 30d. Default: until it is revoked; one hour for a joining token."`
-	// The rest is for tokens of workers.
+	// The following fields are for tokens of workers.
 	Labels      []string `json:"labels,omitempty" nullable:"false" maxItems:"64" doc:"The labels that workers with it may have, as key=value or key=*. Default: any."`
 	Certificate string   `json:"certificate,omitempty" maxLength:"256" doc:"The name that the client certificate of its worker must have: a subject or an alternative name. *. at the beginning stands for one label of a host name. Default: no certificate is needed."`
 	Joins       int      `json:"joins,omitempty" minimum:"0" maximum:"1000" doc:"Makes a joining token, which so many workers exchange for tokens of their own. Default: it is no joining token."`
@@ -53,7 +53,7 @@ type NewToken struct {
 	Token
 	// Secret is shown this once: the server keeps a hash of it.
 	Secret string `json:"secret" doc:"The token itself. It is shown this once."`
-	// Warnings are about what the token does not keep apart.
+	// Warnings name what the token does not isolate.
 	Warnings []string `json:"warnings,omitempty" nullable:"false" doc:"What is allowed and yet probably not meant: a namespace whose jobs run as the user of the server."`
 }
 
@@ -69,8 +69,8 @@ func (c *Client) CreateToken(ctx context.Context, r TokenRequest) (NewToken, err
 	return made, c.do(ctx, call{method: http.MethodPost, path: "/tokens", body: r, answer: &made})
 }
 
-// RevokeToken ends a token: on the server that is called at once, on others of
-// the same store within a second.
+// RevokeToken ends a token: at once on the called server, within a second on others of the
+// same store.
 func (c *Client) RevokeToken(ctx context.Context, name string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: "/tokens/" + url.PathEscape(name)})
 }
@@ -81,8 +81,8 @@ type LoginCode struct {
 	Expires time.Time `json:"expires" doc:"Until when it is valid."`
 }
 
-// LoginCode makes a code with which a browser logs in as the caller. Its address is
-// /ui/login#CODE, so that the code is in no log.
+// LoginCode makes a code that logs a browser in as the caller. The code is in the fragment
+// of its address, /ui/login#CODE, so that no log contains it.
 func (c *Client) LoginCode(ctx context.Context) (LoginCode, error) {
 	var code LoginCode
 	return code, c.do(ctx, call{method: http.MethodPost, path: "/sessions:code", answer: &code})

@@ -46,7 +46,7 @@ func (d Document) Job() (*job.Job, error) {
 	return list[0].Job, nil
 }
 
-// DocumentOf returns what a document is as the API takes it.
+// DocumentOf returns a document in the form of the API.
 func DocumentOf(d job.Document) (Document, error) {
 	const likely = 512 // bytes of a document
 	return Document{job.AppendJSON(make([]byte, 0, likely), d)}, nil
@@ -59,14 +59,14 @@ type Change struct {
 	// Running are the runs that were running at the change. They continue to their
 	// end under the definition that they were claimed under.
 	Running []Run `json:"running" nullable:"false" doc:"The runs that were running at the change. They continue to their end as they began."`
-	// Warnings are about the job as it is now.
+	// Warnings are about the resulting job.
 	Warnings []string `json:"warnings,omitempty" nullable:"false" doc:"What is allowed and yet probably not meant: a job that it follows and that does not exist, or a resume that has nothing to make up for."`
 }
 
-// ChangeResult says what has happened.
+// ChangeResult is the effect on a document.
 type ChangeResult string
 
-// What can happen to a document.
+// The effects on a document.
 const (
 	Created   ChangeResult = "created"
 	Changed   ChangeResult = "changed"
@@ -74,7 +74,7 @@ const (
 	Deleted   ChangeResult = "deleted"
 )
 
-// Apply asks for the documents of some files to become true.
+// Apply is a request to make the server match the documents of some files.
 type Apply struct {
 	Documents []Document `json:"documents" nullable:"false" maxItems:"10000" doc:"Jobs, calendars and pools."`
 	Owner     string     `json:"owner,omitempty" maxLength:"128" doc:"Whose documents these are. Each job is marked with it, and a job with the mark of another owner is refused."`
@@ -83,8 +83,8 @@ type Apply struct {
 	Diff      bool       `json:"diff,omitempty" doc:"Say of what changes which lines do."`
 }
 
-// body returns what encoding/json writes, but that the documents, which may be many, are
-// taken as they are: the server finds what is not JSON.
+// body encodes the request like encoding/json, but copies the documents, which may be many,
+// as they are: the server reports invalid JSON.
 func (a Apply) body() ([]byte, error) {
 	documents := a.Documents
 	if len(documents) > 0 {
@@ -115,7 +115,7 @@ type Applied struct {
 	Results []ApplyResult `json:"results" nullable:"false" doc:"What has happened to each document, in their order, and then what was deleted."`
 }
 
-// ApplyResult is what has happened to a document.
+// ApplyResult is the effect on one document.
 type ApplyResult struct {
 	Kind     job.Kind     `json:"kind" enum:"job,calendar,pool" doc:"What the document describes."`
 	Name     string       `json:"name" doc:"The full name, namespace/name."`
@@ -203,7 +203,7 @@ type Occurrences struct {
 	Reason   string       `json:"reason,omitempty" doc:"Why there are none."`
 }
 
-// Preview is what can be said about a schedule before anything runs by it.
+// Preview explains a schedule before its first run.
 type Preview struct {
 	Expression  string      `json:"expression" doc:"The canonical form: equal schedules have equal ones. Several are separated by |."`
 	Timezone    string      `json:"timezone" doc:"The time zone whose clock is meant."`
@@ -213,7 +213,7 @@ type Preview struct {
 	Reason      string      `json:"reason,omitempty" doc:"Why there are no occurrences."`
 }
 
-// NumberRequest asks for the numbers of runs at executors to begin higher.
+// NumberRequest raises the next number of runs at executors.
 type NumberRequest struct {
 	From int64 `json:"from" minimum:"1" maximum:"4503599627370496" doc:"The least number that a run may have."`
 }
@@ -231,7 +231,7 @@ type PastRuns struct {
 	Items []PastRun `json:"items" nullable:"false" maxItems:"500" doc:"The runs."`
 }
 
-// PastRun is one of them. A run with its number and job that is there already stays as it is.
+// PastRun is one such run. An existing run with its number and job is kept unchanged.
 type PastRun struct {
 	Number   int64       `json:"number" minimum:"1" doc:"Its number in the old admin."`
 	Job      string      `json:"job" maxLength:"257" doc:"The job: namespace/name."`
@@ -258,7 +258,7 @@ type Executor struct {
 	Seen       time.Time `json:"seen,omitzero" doc:"When it gave its last sign of life. One that is only listed gives none."`
 }
 
-// Node is a process that takes part.
+// Node is a process of the cluster.
 type Node struct {
 	Name     string            `json:"name" doc:"The name of the node."`
 	Session  job.ID            `json:"session" doc:"Its present session."`
@@ -277,7 +277,8 @@ type Node struct {
 	// ClockAhead is rounded to milliseconds.
 	ClockAhead float64 `json:"clock_ahead_seconds" doc:"By how many seconds the clock of its machine is ahead of the store's, which jobs go by; below 0 it is behind. As it said when it was last heard of."`
 
-	// What it said of itself within the last minute. A worker that reaches no store says nothing.
+	// The latest report of the node, within the last minute. A worker without a store
+	// reports nothing.
 	StoreRead  float64 `json:"store_read_seconds,omitempty" doc:"How long the store took to answer its last read of a note."`
 	StoreWrite float64 `json:"store_write_seconds,omitempty" doc:"How long the store took for its last write of a note."`
 	Partitions int     `json:"partitions,omitempty" doc:"For how many of the 256 partitions of jobs it plans."`
@@ -290,7 +291,7 @@ type Node struct {
 	DrainedSince time.Time `json:"drained_since,omitzero" doc:"Since when."`
 }
 
-// Server says what a server is.
+// Server describes a server.
 type Server struct {
 	Version  string    `json:"version" doc:"The version of the program."`
 	Node     string    `json:"node" doc:"The name of its node."`
@@ -306,7 +307,7 @@ type Server struct {
 	Hints  []Hint    `json:"hints" nullable:"false" doc:"What belfry doctor would say of it at once, and what differs between nodes. Only for tokens without a namespace."`
 }
 
-// Hint is what a check of a server has found that could be better.
+// Hint is a possible improvement found by a check of a server.
 type Hint struct {
 	Check  string `json:"check" doc:"What was checked."`
 	Status string `json:"status" enum:"note,wrong" doc:"Whether it works and could be better, or is wrong."`
@@ -314,7 +315,7 @@ type Hint struct {
 	Do     string `json:"do,omitempty" doc:"How to make it right."`
 }
 
-// Attention is something that a person should look at.
+// Attention is a problem that needs a person.
 type Attention struct {
 	Kind     AttentionKind `json:"kind" enum:"failing,late,slow,paused,approval,node_silent,clock_off" doc:"What it is: runs of a job that failed in a row; runs that are due and do not start; a run that takes much longer than usual; a job that Belfry has paused; a step of a flow that waits for a person; a node that is no longer heard of; a node whose clock is off."`
 	Severity Severity      `json:"severity" enum:"bad,warning" doc:"How urgent it is."`
@@ -326,10 +327,10 @@ type Attention struct {
 	Text     string        `json:"text" doc:"What is wrong, in words."`
 }
 
-// AttentionKind is what an Attention is about.
+// AttentionKind is the kind of an Attention.
 type AttentionKind string
 
-// What people should look at.
+// The kinds of an Attention.
 const (
 	AttentionFailing    AttentionKind = "failing"
 	AttentionLate       AttentionKind = "late"
@@ -349,7 +350,7 @@ const (
 	SeverityWarning Severity = "warning"
 )
 
-// Report is what another program says of work that it does, for a job with run.external.
+// Report is another program's report on its own work, for a job with run.external.
 type Report struct {
 	State    ReportState `json:"state" enum:"started,succeeded,failed,skipped" doc:"What has become of the work."`
 	Run      job.ID      `json:"run,omitzero" doc:"The run that a report of the start has returned. Default: the latest whose start was reported. With started: it is still running."`
@@ -362,10 +363,10 @@ type Report struct {
 	Lock     bool        `json:"lock,omitempty" doc:"Refuse a start while another one has not ended."`
 }
 
-// ReportState is what has become of work that is reported.
+// ReportState is the reported state of the work.
 type ReportState string
 
-// What becomes of work that is reported.
+// The states of reported work.
 const (
 	ReportStarted   ReportState = "started"
 	ReportSucceeded ReportState = "succeeded"
@@ -373,7 +374,7 @@ const (
 	ReportSkipped   ReportState = "skipped" // it was not started
 )
 
-// Callback is what a service reports about a request with run.http.callback.
+// Callback is a service's report on a request with run.http.callback.
 type Callback struct {
 	State    CallbackState `json:"state" enum:"running,succeeded,failed" doc:"What has become of the work; running is a sign of life."`
 	ExitCode *int          `json:"exit_code,omitempty" doc:"With which a command exited."`
@@ -387,10 +388,10 @@ const (
 	CallbackOutputMax = 256 << 10
 )
 
-// CallbackState is what has become of work that a service has taken.
+// CallbackState is the state of work that a service has accepted.
 type CallbackState string
 
-// What becomes of work that a service has taken.
+// The states of work that a service has accepted.
 const (
 	CallbackRunning   CallbackState = "running" // a sign of life
 	CallbackSucceeded CallbackState = "succeeded"
@@ -409,14 +410,14 @@ type PingKey struct {
 	Path string `json:"path" doc:"Where to send pings, behind the address of the server."`
 }
 
-// DrainRequest asks for a node to take no more runs.
+// DrainRequest asks for a drain of a node.
 type DrainRequest struct {
 	Reason string `json:"reason,omitempty" maxLength:"1024" doc:"Why, for later readers."`
 }
 
 // Event is something that has happened.
 type Event struct {
-	// ID is that of the place in the stream, "" for a gap. It is not in the data.
+	// ID is the position in the stream, "" for a gap. It is not in the data.
 	ID      string    `json:"-"`
 	Kind    string    `json:"kind" doc:"What has happened: the action of a change, such as job.change; for a run run. and its state since; for a node node. and its state, or node.left; or gap."`
 	Time    time.Time `json:"time" doc:"When."`
@@ -428,11 +429,11 @@ type Event struct {
 	Node    *Node     `json:"node,omitempty" doc:"The node as it is since."`
 }
 
-// EventGap is the kind of the event that stands for lost events: what is shown must be
-// read again.
+// EventGap is the kind of the event in place of lost events: the reader must reload its
+// data.
 const EventGap = "gap"
 
-// AuditRecord is one change, by whom.
+// AuditRecord is one change and its author.
 type AuditRecord struct {
 	Seq     int64     `json:"seq" doc:"Its place in the order of changes."`
 	Time    time.Time `json:"time" doc:"When it was made."`
@@ -444,12 +445,12 @@ type AuditRecord struct {
 	Client  string    `json:"client,omitempty" enum:"cli,ui,api" doc:"What asked for it: the command line, the web UI, or another client of the API. Absent for what Belfry did by itself and for Go programs with the store."`
 	Address string    `json:"address,omitempty" doc:"The network address that asked: of a proxy, if there is one."`
 	Group   string    `json:"group,omitempty" doc:"What the changes of one request have in common: an apply, or a change of many jobs."`
-	// Changes are what is different in a definition that was changed.
+	// Changes are the differences of a changed definition.
 	Changes []FieldChange `json:"changes,omitempty" nullable:"false" doc:"What is different in a definition that was changed."`
 }
 
-// FieldChange is what is different in one place of a definition. Long values are
-// cut, and those that often are secrets hidden.
+// FieldChange is the difference in one field of a definition. Long values are cut, and
+// likely secrets hidden.
 type FieldChange struct {
 	Path   string `json:"path" doc:"The field as people write it, such as schedule.cron."`
 	Before string `json:"before,omitempty" doc:"What it was: a text as it was, another value in JSON. Nothing, if it was not there."`
@@ -465,21 +466,20 @@ type Revision struct {
 	Diff    string    `json:"diff,omitempty" doc:"What is different from the version that was asked for, as lines of the two documents: empty if they say the same."`
 }
 
-// RollbackRequest asks for a job to be what it was.
+// RollbackRequest restores an earlier version of a job.
 type RollbackRequest struct {
 	Version int64 `json:"version" minimum:"1" doc:"The version that the job is to be like. Whether it is paused stays as it is."`
 }
 
-// RunRequest asks for a run by hand.
+// RunRequest starts a manual run.
 type RunRequest struct {
 	Params map[string]string `json:"params,omitempty" doc:"Values for the parameters that the job declares."`
 	// Executor is for a job of executors of XXL-JOB.
 	Executor string `json:"executor,omitempty" maxLength:"255" doc:"The executor that does the work, by its address, for a job with run.xxl: one that is registered in its group or listed. Default: chosen by place.strategy. With a broadcast there is one run then."`
 }
 
-// RetryRequest asks for another run of one that has ended. The run of a flow takes over the
-// results of the steps that do not run again: by default, those that have succeeded and need
-// no step that has not.
+// RetryRequest repeats a finished run. A repeated flow keeps the results of the steps that
+// do not run again: by default the steps that succeeded and depend on no step that did not.
 type RetryRequest struct {
 	From   []string          `json:"from,omitempty" nullable:"false" maxItems:"500" doc:"Run these steps and all behind them again, and no others."`
 	Only   []string          `json:"only,omitempty" nullable:"false" maxItems:"500" doc:"Run these steps again, and no others."`
@@ -490,18 +490,18 @@ type RetryRequest struct {
 // ChoosesSteps reports whether the request is about steps.
 func (r *RetryRequest) ChoosesSteps() bool { return len(r.From)+len(r.Only)+len(r.Skip) > 0 }
 
-// PauseRequest asks for a pause.
+// PauseRequest pauses a job.
 type PauseRequest struct {
 	Reason string    `json:"reason,omitempty" maxLength:"1024" doc:"Why, for later readers."`
 	Until  time.Time `json:"until,omitzero" doc:"When the job resumes automatically. Default: never."`
 }
 
-// ResumeRequest asks for the end of a pause.
+// ResumeRequest ends a pause.
 type ResumeRequest struct {
 	Missed job.Missed `json:"missed,omitempty" enum:"none,latest,all" doc:"What happens with what fell due during the pause: none (default), the latest, or all."`
 }
 
-// BackfillRequest asks for runs of scheduled times that are past.
+// BackfillRequest creates runs for past scheduled times.
 type BackfillRequest struct {
 	From    time.Time   `json:"from" doc:"The scheduled times at this instant and later."`
 	To      time.Time   `json:"to,omitzero" doc:"The scheduled times before this instant, which is not in the future. Default: now."`
@@ -532,7 +532,7 @@ type BackfillCancelled struct {
 	Running []Run `json:"running" nullable:"false" doc:"The running runs, which are asked to end."`
 }
 
-// StepState is how far a step of a flow, or an item of one, has come.
+// StepState is the progress of a step of a flow, or of one of its items.
 type StepState struct {
 	Name    string          `json:"name,omitempty" doc:"The name of the step."`
 	State   string          `json:"state" enum:"pending,open,succeeded,failed,skipped,blocked,unneeded" doc:"How far it has come: skipped by its own if, blocked by a failure or the end of the flow, unneeded because what it waits for has not happened."`
@@ -553,17 +553,17 @@ type AnswerRequest struct {
 	Note string `json:"note,omitempty" maxLength:"1024" doc:"Why, for later readers."`
 }
 
-// SignalRequest is what comes with a signal.
+// SignalRequest is the data of a signal.
 type SignalRequest struct {
 	Data json.RawMessage `json:"data,omitempty" doc:"Any JSON value, which becomes the result of the steps that wait for the signal."`
 }
 
-// CancelRequest asks for the end of a run.
+// CancelRequest ends a run.
 type CancelRequest struct {
 	Reason string `json:"reason,omitempty" maxLength:"1024" doc:"Why, for later readers."`
 }
 
-// Stats are counts of what has run.
+// Stats are counts of finished runs.
 type Stats struct {
 	Step  int           `json:"step_seconds" doc:"The length of a bucket, in seconds."`
 	Items []StatsBucket `json:"items" nullable:"false" doc:"The buckets in which something ended, the earliest first."`
@@ -592,7 +592,7 @@ type JobStatistics struct {
 	From     time.Time           `json:"from,omitzero" doc:"When the first of them ended."`
 	To       time.Time           `json:"to,omitzero" doc:"When the last of them ended."`
 	Outcomes map[job.Outcome]int `json:"outcomes" doc:"How they ended. A record of several missed occurrences counts as that many."`
-	// SuccessRate is of those that say how the job does.
+	// SuccessRate counts only runs that tell whether the job works.
 	SuccessRate *float64  `json:"success_rate,omitempty" doc:"Successful runs as a share of the runs that succeeded, failed, timed out, were lost or missed; absent without any."`
 	Retried     int       `json:"retried" doc:"How many took more than one attempt."`
 	Duration    Quantiles `json:"duration" doc:"How long successful runs took, from the start of the first attempt, in seconds."`
@@ -603,7 +603,7 @@ type JobStatistics struct {
 	Kinds []PartStatistics `json:"kinds" nullable:"false" doc:"The same by what made the run, by name."`
 }
 
-// PartStatistics are those of a part of the runs.
+// PartStatistics are the statistics of a part of the runs.
 type PartStatistics struct {
 	Name        string    `json:"name,omitempty" doc:"The node, or the kind of the runs."`
 	At          time.Time `json:"at,omitzero" doc:"The beginning of the day."`
@@ -622,7 +622,7 @@ type Quantiles struct {
 	Max   float64 `json:"max" doc:"The largest."`
 }
 
-// Load is how many starts schedules make in a span to come.
+// Load is the number of scheduled starts in a future span.
 type Load struct {
 	From   time.Time `json:"from" doc:"The beginning of the first step."`
 	Step   int       `json:"step_seconds" doc:"The length of a step, in seconds."`
@@ -652,7 +652,7 @@ type OutputLines struct {
 	NextLine int `json:"next_line,omitempty" doc:"The next line that contains the text, if there are more than were asked for."`
 }
 
-// OutputLine is a line of output. One whose stream is interrupted by the other ends there.
+// OutputLine is a line of output. Output of the other stream ends it.
 type OutputLine struct {
 	Line   int       `json:"line" doc:"Its number, from 1."`
 	Time   time.Time `json:"time,omitzero" doc:"When its beginning was written."`
@@ -661,13 +661,13 @@ type OutputLine struct {
 	Cut    int       `json:"cut,omitempty" doc:"How many bytes it has, where only the first 64 KiB are shown."`
 }
 
-// Check asks for what is wrong with a document.
+// Check is a request to validate a document.
 type Check struct {
 	Text string `json:"text" maxLength:"1048576" doc:"A job, calendar or pool, in YAML or JSON."`
 	Lang string `json:"lang,omitempty" enum:"en,zh" doc:"The language of the description. Default: en."`
 }
 
-// Checked is what can be said of a document before it is saved.
+// Checked is the explanation of a document that is not saved yet.
 type Checked struct {
 	Valid    bool           `json:"valid" doc:"Whether it has no problems."`
 	Problems []CheckProblem `json:"problems" nullable:"false" doc:"What is wrong, by place; 100 at most."`
@@ -681,7 +681,7 @@ type Checked struct {
 	Preview  *Preview       `json:"preview,omitempty" doc:"What the schedule of a valid job means."`
 }
 
-// CheckProblem is one thing that is wrong with a document.
+// CheckProblem is one mistake in a document.
 type CheckProblem struct {
 	Line   int    `json:"line,omitempty" doc:"The line of the text, from 1."`
 	Column int    `json:"column,omitempty" doc:"The column, from 1."`
@@ -690,7 +690,7 @@ type CheckProblem struct {
 	Hint   string `json:"hint,omitempty" doc:"What would be right."`
 }
 
-// Bulk asks for the same change of all jobs that are selected.
+// Bulk changes all selected jobs in the same way.
 type Bulk struct {
 	Action BulkAction `json:"action" enum:"pause,resume,run,delete" doc:"What happens to each job."`
 
@@ -708,10 +708,10 @@ type Bulk struct {
 	DryRun bool `json:"dry_run,omitempty" doc:"Count the jobs, and change nothing."`
 }
 
-// BulkAction is what happens to jobs in bulk.
+// BulkAction is a change of jobs in bulk.
 type BulkAction string
 
-// What can happen to jobs in bulk.
+// The changes of jobs in bulk.
 const (
 	BulkPause  BulkAction = "pause"
 	BulkResume BulkAction = "resume"

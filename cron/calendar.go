@@ -62,11 +62,10 @@ type Days interface {
 	Contains(Date) bool
 }
 
-// Calendar is a set of dates: the weekdays it has, less the excluded dates, and
-// the included ones besides. Included wins, so that a working Saturday next to a
-// holiday week can be told from the Saturdays that are free: with Monday to
-// Friday as weekdays, the holidays excluded and the adjusted working days
-// included, a Chinese working-day calendar (调休) is one Calendar.
+// Calendar is a set of dates: the dates on its weekdays, without the excluded and with the
+// included ones. Included wins, so that a working Saturday next to a holiday week differs
+// from the free Saturdays: with Monday to Friday as weekdays, the holidays excluded and the
+// adjusted working days included, a Chinese working-day calendar (调休) is one Calendar.
 type Calendar struct {
 	weekdays         Weekdays
 	include, exclude dateSet
@@ -120,9 +119,8 @@ func (s dateSet) has(day int64) bool {
 	return found
 }
 
-// TimeRange is the times of day from one to before another, as durations since
-// midnight by the clock. One that does not end after it begins goes past
-// midnight: 22:00 to 02:00.
+// TimeRange is a range of times of day, without its end, as durations since midnight by the
+// clock. A range whose end is not after its beginning crosses midnight: 22:00 to 02:00.
 type TimeRange struct {
 	From, To time.Duration
 }
@@ -135,7 +133,7 @@ func (r TimeRange) has(second int64) bool {
 	return t >= r.From || t < r.To
 }
 
-// Rules are conditions on an occurrence. The zero Rules say nothing.
+// Rules are conditions on an occurrence. The zero Rules have none.
 type Rules struct {
 	Days  []Days      // the date is in one of these
 	Times []TimeRange // the time of day is in one of these
@@ -149,10 +147,10 @@ func (r *Rules) hasTime(second int64) bool {
 	return slices.ContainsFunc(r.Times, func(t TimeRange) bool { return t.has(second) })
 }
 
-// OffDay says what happens to an occurrence on a day that is left out.
+// OffDay is the treatment of an occurrence on an excluded day.
 type OffDay uint8
 
-// What happens on days that are left out.
+// The treatments of occurrences on excluded days.
 const (
 	OffDaySkip     OffDay = iota // the occurrence does not exist
 	OffDayNext                   // it moves to the next day that is not left out
@@ -170,16 +168,15 @@ func ParseOffDay(name string) (OffDay, error) {
 	return OffDay(i), err
 }
 
-// Filter is the part of a schedule that rules leave. An occurrence stays when it
-// is in a day and in a time of Only, as far as Only names any, and in no day and
-// no time of Except. One that a day leaves out can move to another day instead,
-// with the same time by the clock; at most 31 days, else it does not exist. The
-// time that an expression moves is the one that it says, whatever a change of the
-// clock makes of it on the day that is left out. Occurrences that meet on one
-// instant are one.
+// Filter is a schedule restricted by rules. An occurrence stays if it is in a day and in a
+// time of Only, as far as Only names any, and in no day and no time of Except. An
+// occurrence on an excluded day can move to another day instead, at the same time by the
+// clock, by at most 31 days; beyond that it is dropped. It moves the time of the
+// expression, before any effect of a clock change on the excluded day. Occurrences that
+// meet on one instant become one.
 type Filter struct {
 	Schedule Schedule
-	Zone     *Zone // whose dates and times of day are meant; nil is UTC
+	Zone     *Zone // zone of the dates and times of day; nil is UTC
 	Only     Rules
 	Except   Rules
 	OffDay   OffDay
@@ -204,11 +201,10 @@ func (f *Filter) allowsTime(second int64) bool {
 	return (len(f.Only.Times) == 0 || f.Only.hasTime(second)) && !f.Except.hasTime(second)
 }
 
-// Next returns the first occurrence strictly after t, in the zone of the filter.
-// It searches 40 years.
+// Next returns the first occurrence strictly after t, in the zone of the filter. It
+// searches 40 years.
 //
-// It goes from day to day: the occurrences of a day are its own and those that
-// move there.
+// It goes day by day: a day has its own occurrences and those that move to it.
 func (f *Filter) Next(t time.Time) time.Time {
 	zone := f.Zone.orUTC()
 	start := floorDiv(zone.civil(t), secondsPerDay)
@@ -220,13 +216,13 @@ func (f *Filter) Next(t time.Time) time.Time {
 		if next := f.firstOn(day, t); !next.IsZero() {
 			return next.In(zone.location)
 		}
-		// Skip the days in which nothing can fall due.
+		// Skip days without occurrences.
 		source := dayAfter(f.Schedule, zone, day)
 		if clock := clockOf(f.Schedule); clock != nil && f.OffDay != OffDaySkip {
 			source = min(source, dayAfter(clock, utc, day))
 		}
 		if source == math.MaxInt64 {
-			end = min(end, day+maxMove) // what is due on days left out may still move here
+			end = min(end, day+maxMove) // occurrences on excluded days may still move here
 			continue
 		}
 		if f.OffDay == OffDayPrevious {
@@ -247,8 +243,8 @@ func dayAfter(s Schedule, zone *Zone, day int64) int64 {
 	return floorDiv(zone.civil(following), secondsPerDay)
 }
 
-// clockOf returns what a schedule of expressions says by the clock, as if in UTC,
-// where the clock never changes. It is nil for others, which mean instants.
+// clockOf returns a schedule of expressions by the clock, as if in UTC, without clock
+// changes. It is nil for other schedules, which mean instants.
 func clockOf(s Schedule) Schedule {
 	switch s := s.(type) {
 	case *Expression:
@@ -274,7 +270,7 @@ func (f *Filter) firstOn(day int64, t time.Time) time.Time {
 	if f.OffDay == OffDaySkip {
 		return first
 	}
-	step := int64(-1) // what is due on the days before moves to the next
+	step := int64(-1) // occurrences of the days before move forward
 	if f.OffDay == OffDayPrevious {
 		step = 1
 	}
@@ -299,8 +295,8 @@ func (f *Filter) firstFrom(source, target int64, t time.Time) time.Time {
 	case source == target && t.After(after):
 		after = t
 	case source != target && floorDiv(now, secondsPerDay) == target:
-		// What the clock has shown today already is past, wherever it
-		// comes from.
+		// The times that the clock has already passed today are over, wherever they come
+		// from.
 		after = from.at(now + (source-target)*secondsPerDay).Add(-1)
 	}
 	for {

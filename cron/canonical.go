@@ -6,10 +6,10 @@ import (
 	"strconv"
 )
 
-// String returns the canonical form: the shortest that this package knows, the
-// same for all ways of writing the same expression in its dialect. H and ~
-// appear as the values that were drawn. Parsed again in the same dialect, zone
-// and rule for changes of the clock, it gives an equal expression.
+// String returns the canonical form: the shortest that this package knows, and the same for
+// all spellings of an expression in its dialect. H and ~ appear as the drawn values. Parsed
+// again in the same dialect, zone and rule for changes of the clock, it gives an equal
+// expression.
 func (e *Expression) String() string {
 	b := make([]byte, 0, 32)
 	b = e.appendTime(b)
@@ -28,7 +28,7 @@ func (e *Expression) String() string {
 // appendTime writes the second, where the form has one, the minute and the hour.
 func (e *Expression) appendTime(b []byte) []byte {
 	sets := [...]uint64{secondField: e.second, minuteField: e.minute, hourField: uint64(e.hour)}
-	forced := noField // the field that must begin with a star although it hardly looks like it
+	forced := noField // the field that must start with a star although its values do not need one
 	if e.has(wildcard) {
 		forced = e.starField(sets[:])
 	}
@@ -84,7 +84,7 @@ func (e *Expression) dayFields() (day, weekday []byte) {
 	if anyDay || anyWeekday || e.has(either) {
 		return e.appendDays(anyDay), e.appendWeekdays(nil, base, anyWeekday)
 	}
-	// A day must be in both: a star in front of one says it, or a plus sign.
+	// A day must match both fields: a leading star, or a plus sign, expresses that.
 	if step, rest := stars(uint64(e.day), dayField); step != 0 && rest == 0 && e.specialDays() == 0 {
 		return e.appendDays(true), e.appendWeekdays(nil, base, false)
 	}
@@ -166,9 +166,9 @@ func (l *list) add(item string) {
 	l.b = append(l.b, item...)
 }
 
-// stars returns the smallest step for which all values of "*/step" are in a set,
-// and what of the set these leave out. The step is 0 when the field would have
-// to be larger for a second value: then a star says nothing.
+// stars returns the smallest step for which a set contains all values of "*/step", and the
+// remaining values of the set. The step is 0 when the field is too small for a second
+// value: then a star adds nothing.
 func stars(set uint64, field int) (step int, rest uint64) {
 	low, high := specs[field].min, specs[field].max
 	for step = 1; step <= high-low; step++ {

@@ -2,10 +2,9 @@ package cron
 
 import "time"
 
-// Civil time is arithmetic on plain numbers here: seconds and days of a
-// calendar without offsets, counted from 1 January 1970. Nothing in this file
-// knows zones, and nothing calls time.Date, which answers for local times that
-// do not exist with others that do.
+// Civil time here is arithmetic on plain numbers: seconds and days of a calendar without
+// offsets, counted from 1 January 1970. Nothing in this file uses zones or calls time.Date,
+// which silently replaces local times that do not exist.
 
 const (
 	secondsPerMinute = 60

@@ -2,29 +2,28 @@ package cron
 
 import "time"
 
-// ClockChange says what happens to civil times that a change of the clock skips
-// or repeats. Every change of a zone's offset counts, daylight saving or not.
+// ClockChange is the treatment of civil times that a change of the clock skips or repeats.
+// Every change of a zone's offset counts, daylight saving or not.
 type ClockChange uint8
 
-// The rules for changes of the clock. A wildcard schedule is one whose second,
-// minute or hour begins with a star; anything else has fixed times.
+// The rules for changes of the clock. A wildcard schedule is one whose second, minute or
+// hour begins with a star; all others have fixed times.
 const (
-	// Vixie is what cron does. A fixed time that is skipped runs once, at the
-	// first instant after the gap, and one that is repeated runs on the first
-	// pass. A wildcard schedule follows real time. A change of 3 hours or
-	// more is a correction of the clock: nothing is made up or suppressed.
+	// Vixie is the behaviour of cron. A skipped fixed time runs once, at the first instant
+	// after the gap, and a repeated one runs on the first pass. A wildcard schedule follows
+	// real time. A change of 3 hours or more is a correction of the clock: no run is added
+	// or suppressed.
 	Vixie ClockChange = iota
 	// Literal runs whenever the clock shows the time: never in a gap, twice
 	// in a fold.
 	Literal
-	// SkipOnce leaves out what is skipped and runs what is repeated on the
-	// first pass.
+	// SkipOnce drops skipped times and runs repeated ones on the first pass.
 	SkipOnce
-	// ShiftOnce moves what is skipped later by the length of the gap and runs
-	// what is repeated on the first pass.
+	// ShiftOnce moves skipped times later by the length of the gap and runs repeated ones
+	// on the first pass.
 	ShiftOnce
-	// SkipLast leaves out what is skipped and runs what is repeated on the
-	// last pass, as Java's Quartz does.
+	// SkipLast drops skipped times and runs repeated ones on the last pass, as Java's
+	// Quartz does.
 	SkipLast
 )
 
@@ -42,15 +41,15 @@ func ParseClockChange(name string) (ClockChange, error) {
 	return ClockChange(i), err
 }
 
-// correction is the size from which Vixie takes a change for a correction of
-// the clock. cronie draws the line there.
+// correction is the smallest change that Vixie treats as a correction of the clock, as
+// cronie does.
 const correction = 3 * secondsPerHour
 
 // reach is longer than any two offsets differ, so that instants and civil times
 // can be compared across zones with this much room.
 const reach = 2 * secondsPerDay
 
-// skipped is what happens to the civil times in a gap.
+// skipped is the treatment of the civil times in a gap.
 type skipped uint8
 
 const (
@@ -59,7 +58,7 @@ const (
 	shifted                // each runs later by the length of the gap
 )
 
-// inGap returns what happens in a gap of so many seconds.
+// inGap returns the treatment of a gap of a length in seconds.
 func (e *Expression) inGap(length int64) skipped {
 	switch {
 	case e.clockChange == ShiftOnce:
@@ -71,7 +70,7 @@ func (e *Expression) inGap(length int64) skipped {
 	}
 }
 
-// repeated is what happens to the civil times in a fold.
+// repeated is the treatment of the civil times in a fold.
 type repeated uint8
 
 const (
@@ -80,7 +79,7 @@ const (
 	lastPass
 )
 
-// inFold returns what happens in a fold of so many seconds.
+// inFold returns the treatment of a fold of a length in seconds.
 func (e *Expression) inFold(length int64) repeated {
 	switch e.clockChange {
 	case SkipOnce, ShiftOnce:
@@ -95,9 +94,8 @@ func (e *Expression) inFold(length int64) repeated {
 	return bothPasses
 }
 
-// span returns the civil seconds from first to last in which segment i lets the
-// expression run: all of it, less the pass of a fold that is left out. Both
-// ends are part of it.
+// span returns the civil seconds from first to last in which segment i lets the expression
+// run: all of it, without the suppressed pass of a fold. Both ends are included.
 func (e *Expression) span(i int) (first, last int64) {
 	segments := e.zone.segments
 	s := segments[i]
@@ -180,8 +178,8 @@ func (e *Expression) onOrBeforeInstant(to int64) (int64, bool) {
 	}
 }
 
-// gap returns the civil times that the change at the beginning of segment i
-// skipped, from first to last, and what happens to them.
+// gap returns the civil times skipped by the change at the beginning of segment i, from
+// first to last, and their treatment.
 func (e *Expression) gap(i int) (first, last int64, rule skipped) {
 	if i == 0 {
 		return 0, 0, lost
@@ -193,9 +191,8 @@ func (e *Expression) gap(i int) (first, last int64, rule skipped) {
 	return s.start + before, s.start + s.offset - 1, e.inGap(s.offset - before)
 }
 
-// firstFromGap returns the first occurrence at or after an instant that stands
-// for a time skipped at the beginning of segment i, unless a time that exists
-// comes first.
+// firstFromGap returns the first occurrence at or after an instant that replaces a time
+// skipped at the beginning of segment i, unless an existing time comes first.
 func (e *Expression) firstFromGap(i int, from int64) (int64, bool) {
 	first, last, rule := e.gap(i)
 	if rule == lost {
@@ -224,8 +221,8 @@ func (e *Expression) firstFromGap(i int, from int64) (int64, bool) {
 	return moved, true
 }
 
-// lastFromGap returns the last occurrence at or before an instant that stands
-// for a time skipped at the beginning of segment i.
+// lastFromGap returns the last occurrence at or before an instant that replaces a time
+// skipped at the beginning of segment i.
 func (e *Expression) lastFromGap(i int, to int64) (int64, bool) {
 	first, last, rule := e.gap(i)
 	if rule == lost {
@@ -245,6 +242,6 @@ func (e *Expression) lastFromGap(i int, to int64) (int64, bool) {
 	return c - before, true
 }
 
-// secondsOf returns the second that a time is in, kept so far from the ends of
-// its type that sums with offsets stay inside.
+// secondsOf returns the second of a time, clamped so that sums with offsets cannot
+// overflow.
 func secondsOf(t time.Time) int64 { return max(beforeAllTime, min(t.Unix(), afterAllTime)) }

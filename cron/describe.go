@@ -26,7 +26,7 @@ func ParseLang(name string) (Lang, error) {
 	return Lang(i), err
 }
 
-// words says things in one language.
+// words formats descriptions in one language.
 type words interface {
 	describe(d *description) string
 	every(d time.Duration) string
@@ -41,15 +41,15 @@ func (l Lang) words() words {
 	return english{}
 }
 
-// Describe says in words when the expression falls due, such as "every 5 minutes
-// from 08:00 through 18:55, Monday through Friday". It follows from the compiled
-// sets and not from how they were written, so that equal expressions have equal
-// descriptions and different ones have different descriptions; that something
-// falls due at all is not implied. "through" includes both ends.
+// Describe describes the due times in words, such as "every 5 minutes from 08:00 through
+// 18:55, Monday through Friday". It follows from the compiled sets and not from how they
+// were written, so that equal expressions have equal descriptions and different ones have
+// different descriptions; it does not imply that any occurrence exists. "through" includes
+// both ends.
 //
-// The words are about the clock of the zone, which they do not name. What
-// happens where that clock changes, and with it whether the schedule was written
-// with a star, is not part of them: Notes says it.
+// The words are in the local time of the zone, which they do not name. They leave out the
+// effect of clock changes, and so whether the schedule was written with a star: Notes
+// covers that.
 func (e *Expression) Describe(lang Lang) string {
 	d := e.description()
 	return lang.words().describe(&d)
@@ -58,7 +58,7 @@ func (e *Expression) Describe(lang Lang) string {
 // describeEvery says an interval in words, such as "every 90 seconds".
 func describeEvery(lang Lang, d time.Duration) string { return lang.words().every(d) }
 
-// description is what an expression says, free of any language.
+// description is the meaning of an expression, free of any language.
 type description struct {
 	times    times
 	rule     dayRule
@@ -101,16 +101,15 @@ type times struct {
 // window is a part of the day, both ends included, in seconds.
 type window struct{ first, last int }
 
-// factors are the three sets that times multiply. Nil stands for all values. A
-// step other than 0 says a second or minute that counts on evenly from 0 through
-// the whole minute or hour.
+// factors are the three sets whose product is the times. Nil stands for all values. A step
+// other than 0 stands for seconds or minutes at even steps from 0 through the whole minute
+// or hour.
 type factors struct {
 	second, minute, hour   []stretch
 	secondStep, minuteStep int
 }
 
-// wholeDay reports whether the times continue from midnight to midnight, so that
-// "every day" need not be said.
+// wholeDay reports whether the times cover the whole day, so that "every day" is implied.
 func (t *times) wholeDay() bool {
 	return t.clock == nil && t.windows == nil && t.factors.hour == nil
 }
@@ -129,9 +128,9 @@ type monthDays struct {
 	days     []stretch // plain days, unless parity says them
 	parity   parity
 	specials []monthDay
-	// conditional are the days that some months lack and that should not read
-	// as if they were in every one. onlyThose tells that there are no others,
-	// leapYears that only leap years have them.
+	// conditional are days that some months lack and whose description must not suggest
+	// otherwise. onlyThose is set if there are no other days, leapYears if only leap years
+	// have them.
 	conditional []monthDay
 	onlyThose   bool
 	leapYears   bool
@@ -218,20 +217,17 @@ func (w *weekdays) hasFifth() bool {
 }
 
 const (
-	// clockTimesFew is how many times a day are said one by one even if there
-	// is a shorter way: a list leaves no question.
+	// clockTimesFew is the number of times a day that are listed even if a shorter form
+	// exists: a list leaves no question.
 	clockTimesFew = 6
-	// clockTimesMax is how many are said one by one if there is no shorter
-	// way.
+	// clockTimesMax is the number of times that are listed if no shorter form exists.
 	clockTimesMax = 12
-	// windowsMax is how many parts of a day are said with one step.
+	// windowsMax is the number of parts of a day that share one step.
 	windowsMax = 3
-	// phaseMax is how many times an hour or minute are said as its minutes or
-	// seconds ("at minutes 5 and 35 of every hour") although their steps are
-	// even.
+	// phaseMax is the number of times an hour or minute that are written as its minutes or
+	// seconds ("at minutes 5 and 35 of every hour") although their steps are even.
 	phaseMax = 4
-	// listedMax is how many values of a set are said one by one before a step
-	// is used.
+	// listedMax is the number of values of a set that are listed before a step is used.
 	listedMax = 12
 )
 
@@ -260,7 +256,7 @@ func (f *fields) description() description {
 	return d
 }
 
-// times chooses how the times of a day are said.
+// times chooses the form of the times of a day.
 func (f *fields) times() times {
 	t := times{seconds: f.second != 1}
 	count := bits.OnesCount64(f.second) * bits.OnesCount64(f.minute) * bits.OnesCount32(f.hour)
@@ -307,8 +303,8 @@ func (f *fields) factors() factors {
 	return all
 }
 
-// evenStep returns the step of seconds or minutes that begin at 0 and go on
-// evenly into the next minute or hour, 0 for others.
+// evenStep returns the step of seconds or minutes that start at 0 and continue evenly into
+// the next minute or hour, 0 for others.
 func evenStep(set uint64) int {
 	n := bits.OnesCount64(set)
 	if n < 3 || 60%n != 0 || set != progression(0, 59, 60/n) {
@@ -334,9 +330,8 @@ func (f *fields) timeAfter(s int) int {
 	return f.timeFrom(s)
 }
 
-// windows returns the parts of a day in which the times follow each other with
-// the same step, a whole number of one unit. The step is 0 when that takes too
-// many parts, or parts of a single time.
+// windows returns the parts of a day with the same step between times, a whole number of
+// one unit. The step is 0 when that takes too many parts, or parts of a single time.
 func (f *fields) windows() (step int, windows []window) {
 	first := f.timeFrom(0)
 	step = f.timeAfter(first) - first
@@ -363,9 +358,8 @@ func (f *fields) windows() (step int, windows []window) {
 	return step, windows
 }
 
-// inEach returns the windows of a unit, such as a minute, in each of a set of
-// such units. It returns nil for more than are said, since no larger unit makes
-// them fewer.
+// inEach returns the windows of a unit, such as a minute, in each of a set of such units.
+// It returns nil if there are too many, since no larger unit makes them fewer.
 func inEach(inUnit []window, set uint64, length, step int) (all []window) {
 	for ; set != 0; set &= set - 1 {
 		start := bits.TrailingZeros64(set) * length
@@ -513,8 +507,8 @@ func valuesOf(set uint64) []int {
 	return values
 }
 
-// stretchesOf cuts rising values into parts that are said together: all of them
-// if they are many with even steps, otherwise those that follow each other.
+// stretchesOf groups rising values: all of them if they are many with even steps, otherwise
+// runs of consecutive values.
 func stretchesOf(values []int) []stretch {
 	if len(values) > listedMax {
 		step := values[1] - values[0]
@@ -556,7 +550,7 @@ const (
 	inHours
 )
 
-// unitMax is how many minutes or seconds are said without going over to the
+// unitMax is the number of minutes or seconds that are written before switching to the
 // larger unit.
 const unitMax = 120
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// english says things in English.
+// english formats descriptions in English.
 type english struct{}
 
 var (
@@ -86,7 +86,7 @@ func (en english) factors(t *times) string {
 	}
 }
 
-// factor says a set of minutes or seconds with what stands in front.
+// factor formats a set of minutes or seconds with its preposition.
 func (en english) factor(unit string, values []stretch, step int) string {
 	switch {
 	case values == nil:
@@ -98,8 +98,7 @@ func (en english) factor(unit string, values []stretch, step int) string {
 	}
 }
 
-// weekdaysOf says the days of the week and their months and years, with what
-// stands in front.
+// weekdaysOf formats the days of the week with their months and years, and the preposition.
 func (en english) weekdaysOf(d *description) string {
 	w := &d.weekdays
 	switch {
@@ -120,8 +119,7 @@ func (en english) weekdaysOf(d *description) string {
 	}
 }
 
-// weekdays says days of the week; months follow those that are counted in a
-// month.
+// weekdays formats days of the week; months follow days that are counted in a month.
 func (en english) weekdays(w *weekdays, conjunction, months string) string {
 	var items []string
 	article := ""
@@ -255,7 +253,7 @@ func (en english) ofMonths(d *description) string {
 	return " of " + en.months(d.months)
 }
 
-// period says the months and years, with what stands in front.
+// period formats the months and years with their preposition.
 func (en english) period(d *description) string {
 	switch {
 	case d.months == nil:
@@ -372,7 +370,7 @@ func (en english) note(n *note) string {
 	return en.noteTimes(n, true) + what + " in " + n.place + ": " + en.outcome(n)
 }
 
-// outcome says what happens to the times of a note.
+// outcome formats the effect in a note.
 func (en english) outcome(n *note) string {
 	one := n.count == 1
 	run, not := "run", "do not run"

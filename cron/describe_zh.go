@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// chinese says things in simplified Chinese. Years and months stand in front of
-// days, and days in front of times.
+// chinese formats descriptions in simplified Chinese. Years and months come before days,
+// and days before times.
 type chinese struct{}
 
 var (
@@ -76,7 +76,7 @@ func (zh chinese) days(d *description) string {
 	return text
 }
 
-// scope says the months and years in which days are counted.
+// scope formats the months and years in which days are counted.
 func (zh chinese) scope(d *description) string {
 	if d.months == nil {
 		return zh.years(d) + "每月"
@@ -88,8 +88,7 @@ func (zh chinese) scope(d *description) string {
 	return text + "的"
 }
 
-// heading says months and years in front of a choice of days, all of which they
-// restrict.
+// heading formats the months and years that restrict a choice of days.
 func (zh chinese) heading(d *description) string {
 	switch {
 	case d.months != nil:
@@ -165,7 +164,7 @@ func (zh chinese) factors(t *times) string {
 	return zh.factor(within, f.second, f.secondStep, "秒", "秒")
 }
 
-// factor says a set of minutes or seconds behind what it is in.
+// factor formats a set of minutes or seconds after the unit that contains it.
 func (zh chinese) factor(within string, values []stretch, step int, unit, length string) string {
 	switch {
 	case values == nil:
@@ -177,8 +176,8 @@ func (zh chinese) factor(within string, values []stretch, step int, unit, length
 	}
 }
 
-// weekdays says days of the week; month stands in front of those that are
-// counted in a month.
+// weekdays formats days of the week; the month comes before days that are counted in a
+// month.
 func (zh chinese) weekdays(w *weekdays, month string) string {
 	var items []string
 	if len(w.every) == 1 && w.every[0] == (stretch{1, 5, 1}) {
@@ -294,7 +293,7 @@ func (zh chinese) missing(d *monthDays) string {
 	return zh.join(items) + where
 }
 
-// remarks puts what there is to add into parentheses.
+// remarks puts remarks into parentheses.
 func (chinese) remarks(remarks ...string) string {
 	var said []string
 	for _, r := range remarks {
@@ -391,7 +390,7 @@ func (zh chinese) note(n *note) string {
 	return spaced(text, zh.outcome(n))
 }
 
-// outcome says what happens to the times of a note.
+// outcome formats the effect in a note.
 func (zh chinese) outcome(n *note) string {
 	switch n.outcome {
 	case notRun:

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// ParseError says what is wrong with an expression and where.
+// ParseError is a mistake in an expression, with its place.
 type ParseError struct {
-	Expr    string // the expression as it was given
+	Expr    string // the expression as given
 	Field   string // the field, such as "day of month"; "" when it is not about one
 	Pos     int    // where in Expr the mistake begins, in bytes from 0
 	Len     int    // how many bytes are wrong; 0 when something is missing at Pos
-	Problem string // what was found, such as "61 is out of range"
-	Allowed string // what is allowed, such as "0-59"; may be ""
+	Problem string // the problem, such as "61 is out of range"
+	Allowed string // the allowed values, such as "0-59"; may be ""
 	Hint    string // a suggestion, such as `did you mean "FRI"?`; may be ""
 }
 
@@ -70,8 +70,8 @@ func nearest(word string, candidates []string) string {
 	return best
 }
 
-// distance counts the letters to insert, delete, replace or swap with their
-// neighbour to come from a to b. It stops counting at most.
+// distance counts the letters to insert, delete, replace or swap with their neighbour to
+// turn a into b. It stops counting at most.
 func distance(a, b string, most int) int {
 	if len(a)-len(b) >= most || len(b)-len(a) >= most {
 		return most

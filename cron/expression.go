@@ -17,8 +17,8 @@ type Dialect uint8
 // The grammars. They differ in what they accept and in how they number the days
 // of the week, not in what they compile to.
 const (
-	// Default has 5 fields, 6 with seconds first, or 7 with a year at the
-	// end, and what the other grammars can say.
+	// Default has 5 fields, 6 with seconds first, or 7 with a year at the end, and includes
+	// the extensions of the other grammars.
 	Default Dialect = iota
 	// Vixie5 is the grammar of cronie, the cron of most Linux systems.
 	Vixie5
@@ -48,15 +48,13 @@ type options struct {
 	job         string // namespace/name
 }
 
-// In sets the zone whose clock the expression means. Without it, and with nil,
-// the zone is UTC.
+// In sets the zone of the expression. Without it, and with nil, the zone is UTC.
 func In(zone *Zone) Option { return func(o *options) { o.zone = zone } }
 
 // WithDialect sets the grammar. Without it, it is Default.
 func WithDialect(d Dialect) Option { return func(o *options) { o.dialect = d } }
 
-// WithClockChange sets what happens where the clock changes. Without it, it is
-// Vixie.
+// WithClockChange sets the treatment of clock changes. The default is Vixie.
 func WithClockChange(c ClockChange) Option { return func(o *options) { o.clockChange = c } }
 
 // WithJob names the job that H and ~ draw their values for. Without it they are
@@ -65,9 +63,8 @@ func WithJob(namespace, name string) Option {
 	return func(o *options) { o.job = namespace + "/" + name }
 }
 
-// Next returns the first occurrence strictly after t, in the zone of the
-// expression; the zero time when there is none before the year 2200. It
-// allocates nothing.
+// Next returns the first occurrence strictly after t, in the zone of the expression; or the
+// zero time if none is before the year 2200. It allocates nothing.
 func (e *Expression) Next(t time.Time) time.Time {
 	u, ok := e.onOrAfterInstant(secondsOf(t) + 1)
 	if !ok {
@@ -76,9 +73,8 @@ func (e *Expression) Next(t time.Time) time.Time {
 	return time.Unix(u, 0).In(e.zone.location)
 }
 
-// Prev returns the last occurrence strictly before t, in the zone of the
-// expression; the zero time when there is none after the year 1899. It
-// allocates nothing.
+// Prev returns the last occurrence strictly before t, in the zone of the expression; or the
+// zero time if none is after the year 1899. It allocates nothing.
 func (e *Expression) Prev(t time.Time) time.Time {
 	u := secondsOf(t)
 	if t.Nanosecond() == 0 {
@@ -91,10 +87,10 @@ func (e *Expression) Prev(t time.Time) time.Time {
 	return time.Unix(u, 0).In(e.zone.location)
 }
 
-// Zone returns the zone whose clock the expression means.
+// Zone returns the zone of the expression.
 func (e *Expression) Zone() *Zone { return e.zone }
 
-// ClockChange returns what happens where the clock changes.
+// ClockChange returns the treatment of clock changes.
 func (e *Expression) ClockChange() ClockChange { return e.clockChange }
 
 // Dialect returns the grammar that the expression was written in.

@@ -23,11 +23,10 @@ const (
 	maxICSEvents = 10_000
 )
 
-// ParseICS reads the events of an iCalendar file (RFC 5545), such as a list of
-// public holidays: VEVENT entries with DTSTART, DTEND or DURATION in days, and
-// yearly repetition. Times of day are left aside, cancelled events left out.
-// What it does not understand is an error with the number of the line, so that
-// no holiday is lost in silence.
+// ParseICS reads the events of an iCalendar file (RFC 5545), such as a list of public
+// holidays: VEVENT entries with DTSTART, DTEND or DURATION in days, and yearly repetition.
+// Times of day are ignored, and cancelled events skipped. Unknown content is an error with
+// its line number, so that no holiday is lost silently.
 func ParseICS(r io.Reader) ([]Event, error) {
 	p := icsParser{scanner: bufio.NewScanner(r)}
 	p.scanner.Buffer(nil, maxICSLine)
@@ -208,7 +207,7 @@ func icsDuration(value string) (time.Duration, error) {
 	return d, nil
 }
 
-// repeat returns the events that a recurrence rule makes of one.
+// repeat returns the events of a recurrence rule.
 func (e Event) repeat(rule string) ([]Event, error) {
 	if rule == "" {
 		return []Event{e}, nil

@@ -14,14 +14,13 @@ const (
 	noteTimesMax = 6
 )
 
-// Notes says what changes of the zone's clock do to the expression between two
-// instants, both included: one sentence for each change that skips or repeats a
-// time that the expression names, such as "on 29 March 2026 02:30 does not exist
-// in Berlin: runs at 03:00". When there are many, the last sentence counts the
-// rest.
+// Notes describes the effect of clock changes between two instants, both included: one
+// sentence for each change that skips or repeats a time of the expression, such as "on 29
+// March 2026 02:30 does not exist in Berlin: runs at 03:00". When there are many, the last
+// sentence counts the rest.
 //
-// A schedule that simply continues through the change, such as every 15 minutes of
-// every hour, has no note about it: its runs stay equally far apart.
+// A schedule that continues evenly through the change, such as every 15 minutes of every
+// hour, has no note about it.
 func (e *Expression) Notes(lang Lang, from, to time.Time) []string {
 	low, high := from.Unix(), to.Unix()
 	segments := e.zone.segments
@@ -47,7 +46,7 @@ func (e *Expression) Notes(lang Lang, from, to time.Time) []string {
 	return notes
 }
 
-// note is what one change of the clock does, free of any language.
+// note is the effect of one clock change, free of any language.
 type note struct {
 	place   string
 	times   []int64 // the first of the civil times that are skipped or repeated
@@ -55,13 +54,13 @@ type note struct {
 	day     bool    // the whole day of the first one is skipped
 	outcome outcome
 	runs    []int64 // for caughtUp and movedLater: the civil times at which they run
-	regular bool    // a run in runs coincides with one that was due anyway
+	regular bool    // a run in runs coincides with a regular one
 	length  int64   // of the gap or fold, in seconds
 	offset  int64   // for one pass only: its offset
 	seconds bool    // whether civil times are shown with seconds
 }
 
-// outcome is what happens to skipped or repeated times.
+// outcome is the fate of skipped or repeated times.
 type outcome uint8
 
 const (
@@ -73,8 +72,8 @@ const (
 	runLast                   // repeated, and run on the last pass
 )
 
-// changeAt returns the civil times that the change at the beginning of segment i
-// skips or repeats, from first to last, and what happens to them.
+// changeAt returns the civil times that the change at the beginning of segment i skips or
+// repeats, from first to last, and their treatment.
 func (e *Expression) changeAt(i int) (first, last int64, what outcome) {
 	start := e.zone.segments[i].start
 	before, after := e.zone.segments[i-1].offset, e.zone.segments[i].offset
@@ -163,7 +162,7 @@ func (e *Expression) repeatsAfter(length int64) bool {
 	return turned(e.minute, length/secondsPerMinute%60)
 }
 
-// rulesOutDays reports whether there are days without any occurrence.
+// rulesOutDays reports whether some days have no occurrence.
 func (f *fields) rulesOutDays() bool {
 	return !f.anyDayOfMonth() || !f.anyWeekday() || f.month != allMonths || !f.anyYear()
 }
@@ -209,7 +208,7 @@ func (e *Expression) noteOf(i int) note {
 	return n
 }
 
-// shows reports whether a civil time is one that the expression names.
+// shows reports whether the expression names a civil time.
 func (f *fields) shows(c int64) bool {
 	found, ok := f.onOrAfter(c)
 	return ok && found == c

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// maxLength bounds an expression. The longest list that says something new has
-// all 60 seconds, minutes and so on, and is never written.
+// maxLength bounds an expression. The longest useful list has all 60 seconds, minutes and
+// so on, and is never written.
 const maxLength = 256
 
 // The fields in the order of the seven-field form. The numbers are part of the
@@ -27,7 +27,7 @@ const (
 	noField = -1
 )
 
-// fieldSpec is what is allowed in a field.
+// fieldSpec describes the allowed values of a field.
 type fieldSpec struct {
 	name     string
 	min, max int
@@ -290,8 +290,8 @@ func (p *parser) wrongCount(count int, starts []int) error {
 	return p.fail(pos, end, found, wanted, hint)
 }
 
-// yearByMistake refuses a year in the last of six fields, where the day of week
-// is read: it was probably meant as a year, without a second in front.
+// yearByMistake refuses a year in the last of six fields, the day of week: it was probably
+// meant as a year, without a leading second.
 func (p *parser) yearByMistake(last int) error {
 	word := p.expr[last:p.wordEnd(last)]
 	if len(word) < 4 || !isDigits(word[:4]) || len(word) > 4 && isDigit(word[4]) {
@@ -768,7 +768,7 @@ func (p *parser) value(start int, word string) (int, error) {
 	return v, nil
 }
 
-// weekdayZero turns the 7 that stands for Sunday into 0.
+// weekdayZero turns 7, the other number of Sunday, into 0.
 func (p *parser) weekdayZero(v int) int {
 	if p.field == weekdayField {
 		return v % 7
@@ -776,9 +776,9 @@ func (p *parser) weekdayZero(v int) int {
 	return v
 }
 
-// longName looks up a word whose first three letters are a name, which is how Quartz reads
-// "THUR" and "FEBRUARY". It ignores what follows such a word up to the next comma, so only one
-// at the end of its item is a name here.
+// longName looks up a word whose first three letters are a name, as Quartz reads "THUR" and
+// "FEBRUARY". Quartz ignores the text between such a word and the next comma, so here only
+// a word at the end of its item is a name.
 func (p *parser) longName(spec *fieldSpec, start int, word string) (int, bool) {
 	end := start + len(word)
 	isLast := end == p.end || p.expr[end] == ','

@@ -8,8 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// How the parser tells people what is wrong. Nothing in this file runs for an
-// expression that is right.
+// The messages of the parser. Nothing in this file runs for a valid expression.
 
 // fail makes the error for the bytes from start to end.
 func (p *parser) fail(start, end int, problem, allowed, hint string) error {
@@ -28,7 +27,7 @@ func (p *parser) failItem(at int, problem string) error {
 	return p.fail(at, at, problem, p.allowed(), "")
 }
 
-// unexpected says that the next character has no place where it stands.
+// unexpected reports a misplaced character.
 func (p *parser) unexpected() error {
 	r, size := utf8.DecodeRuneInString(p.expr[p.pos:])
 	hint := ""
@@ -71,7 +70,7 @@ func (p *parser) outOfRange(start int, digits string) error {
 	return p.fail(start, start+len(digits), digits+" is out of range", p.allowed(), hint)
 }
 
-// notAValue says that a word is neither a number nor a name of the field.
+// notAValue reports a word that is neither a number nor a name of the field.
 func (p *parser) notAValue(start int, word string) error {
 	spec := &specs[p.field]
 	end := start + len(word)
@@ -94,7 +93,7 @@ func (p *parser) notAValue(start int, word string) error {
 	return p.fail(start, end, problem, p.allowed(), hint)
 }
 
-// meant recognizes what has a meaning in another field or dialect.
+// meant recognizes a word that has a meaning in another field or dialect.
 func (p *parser) meant(word string) string {
 	last := word[len(word)-1] | 0x20
 	switch {
@@ -144,8 +143,8 @@ func nearestName(spec *fieldSpec, word string) string {
 	return nearest(word, names)
 }
 
-// printable writes what would not stay in one line as Go escapes it: messages
-// repeat words of the expression, and those may hold anything.
+// printable escapes characters that would break a line, as Go does: messages repeat words
+// of the expression, which may hold anything.
 func printable(text string) string {
 	if strings.IndexFunc(text, isUnprintable) < 0 {
 		return text

@@ -11,9 +11,8 @@ import (
 
 // Schedule says when something falls due.
 type Schedule interface {
-	// Next returns the first occurrence strictly after t, or the zero time
-	// when there is none. It gives the same answer whenever it is asked and
-	// may be called from several goroutines at once.
+	// Next returns the first occurrence strictly after t, or the zero time if none exists.
+	// It always gives the same answer and may be called from several goroutines at once.
 	Next(t time.Time) time.Time
 }
 

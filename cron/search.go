@@ -41,16 +41,15 @@ type fields struct {
 	marks          marks
 }
 
-// marks are what the fields say together.
+// marks are properties of the fields together.
 type marks uint8
 
 const (
 	// either is Vixie's rule for two restricted day fields: a day of either
 	// is a day. Without it a day must be in both.
 	either marks = 1 << iota
-	// wildcard stands for a second, minute or hour that begins with a star:
-	// such a schedule follows real time where the clock changes, anything
-	// else has fixed times.
+	// wildcard is set for a second, minute or hour that begins with a star: such a schedule
+	// follows real time through clock changes, all others have fixed times.
 	wildcard
 )
 

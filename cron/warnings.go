@@ -2,9 +2,9 @@ package cron
 
 import "fmt"
 
-// Warnings returns what is allowed in an expression and probably not meant: steps that
-// reach beyond their field, and in the default dialect the form of Quartz, which numbers
-// days of the week differently. An expression that Parse refuses has none.
+// Warnings returns allowed but probably unintended parts of an expression: steps beyond
+// their field, and in the default dialect the form of Quartz, which numbers days of the
+// week differently. An expression that Parse refuses has none.
 func Warnings(expr string, opts ...Option) []string {
 	var o options
 	for _, opt := range opts {

@@ -19,10 +19,10 @@ import (
 //go:embed zones.dat
 var zoneTable string
 
-// Zone is a time zone: the offsets from UTC that were, are and will be in force
-// in a place. Zones come from a table inside this package and never from the
-// machine, so that every node of a cluster sees the same. A Zone does not
-// change and may be shared between goroutines. A nil *Zone stands for UTC.
+// Zone is a time zone: the past, present and future offsets from UTC of a place. Zones come
+// from a table inside this package and never from the machine, so that every node of a
+// cluster sees the same. A Zone does not change and may be shared between goroutines. A nil
+// *Zone stands for UTC.
 type Zone struct {
 	location *time.Location
 	// segments have constant offsets and no gaps between them; the first
@@ -87,7 +87,7 @@ func (e *UnknownZoneError) Error() string {
 	case e.Name == "Local":
 		return `unknown time zone "Local": name the zone itself, such as "Europe/Berlin", so that every machine agrees`
 	case e.Suggestion != "" && e.Suggestion == fixedNamed(e.Name):
-		// The signs of these names are the other way round than everywhere else.
+		// The signs of these names are reversed, by POSIX.
 		return fmt.Sprintf("unknown time zone %q: did you mean %q, which is %s?", e.Name, e.Suggestion, fromUTC(e.Suggestion))
 	case e.Suggestion != "":
 		return fmt.Sprintf("unknown time zone %q: did you mean %q?", e.Name, e.Suggestion)
@@ -177,8 +177,8 @@ func fromUTC(name string) string {
 	return strings.TrimPrefix(name, fixedZone+"+") + "h behind UTC"
 }
 
-// isAbbreviation reports whether a name is of the form of CST, which stands for several
-// zones. What is near it in letters is none of them.
+// isAbbreviation reports whether a name has the form of CST, which stands for several
+// zones. Similar spellings are no help there.
 func isAbbreviation(name string) bool {
 	return len(name) <= 4 && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
@@ -208,9 +208,8 @@ func nearestZone(name string) string {
 }
 
 // NewZone makes a zone of a location that is not in the table, such as one of
-// time.FixedZone. LoadZone is the way to everything that has an IANA name: a
-// location from time.LoadLocation or time.Local holds what the machine's own
-// files say.
+// time.FixedZone. Use LoadZone for IANA names: a location from time.LoadLocation or
+// time.Local depends on the machine's own files.
 func NewZone(location *time.Location) *Zone {
 	return newZone(location)
 }
@@ -299,7 +298,7 @@ func (z *Zone) end(i int) int64 {
 	return afterAllTime
 }
 
-// civil returns what the clock shows at t, as a civil second.
+// civil returns the local time at t, as a civil second.
 func (z *Zone) civil(t time.Time) int64 {
 	u := t.Unix()
 	return u + z.segments[z.segmentAt(u)].offset
@@ -309,8 +308,8 @@ func (z *Zone) civil(t time.Time) int64 {
 func (z *Zone) at(c int64) time.Time        { return time.Unix(z.instantOf(c), 0) }
 func (z *Zone) startOf(day int64) time.Time { return z.at(day * secondsPerDay) }
 
-// instantOf returns the instant of a civil second: its first pass where it
-// comes twice, the end of the gap where it does not exist.
+// instantOf returns the instant of a civil second: its first pass if it is repeated, the
+// end of the gap if it is skipped.
 func (z *Zone) instantOf(c int64) int64 {
 	// No offset is a day or more, so the segment is near.
 	for i := z.segmentAt(c - secondsPerDay); ; i++ {

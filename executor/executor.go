@@ -1,6 +1,6 @@
-// Package executor is the contract between a worker and what runs an attempt:
-// a command, an HTTP call, a function. There is one package for each kind
-// beside it. It starts nothing itself and knows no store.
+// Package executor is the contract between a worker and the code that runs an attempt: a
+// command, an HTTP call, a function. Each kind has a package beside it. It starts nothing
+// itself and knows no store.
 package executor
 
 import (
@@ -14,15 +14,14 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Executor runs attempts of one kind. Its method may be called from many
-// goroutines at once.
+// Executor runs attempts of one kind. Run may be called from many goroutines at once.
 type Executor interface {
-	// Run executes one attempt from start to end and says how it ended. It
-	// returns only when nothing of the attempt is left running.
+	// Run executes one attempt from start to end and returns its result. When it returns,
+	// no part of the attempt is running.
 	//
-	// When ctx ends, the attempt must end: politely first, by force
-	// after Attempt.Grace. context.Cause(ctx) wraps ErrTimeout, ErrCancelled,
-	// ErrFenced or ErrStopped, and ByCause says what that makes of it.
+	// When ctx ends, the attempt must end: gracefully first, by force after Attempt.Grace.
+	// context.Cause(ctx) wraps ErrTimeout, ErrCancelled, ErrFenced or ErrStopped; ByCause
+	// returns the resulting outcome.
 	Run(ctx context.Context, a Attempt, out Output) Result
 }
 
@@ -36,9 +35,9 @@ var (
 	// ErrStopped ends an attempt because its node stops and does not wait any
 	// longer.
 	ErrStopped = errors.New("the node has stopped")
-	// ErrCarried says that the process of the node is about to execute another version of its
-	// program. A Carrier leaves the attempt running and returns a Result with Carried set;
-	// what it cannot carry over it ends as by ErrStopped.
+	// ErrCarried is the cause when the node's process is about to execute another version
+	// of its program. A Carrier leaves the attempt running and returns a Result with
+	// Carried set; it ends an attempt that it cannot carry over as for ErrStopped.
 	ErrCarried = fmt.Errorf("%w, to continue as another version", ErrStopped)
 )
 
@@ -50,17 +49,17 @@ type Carrier interface {
 	Carries() bool
 }
 
-// Attempt is what an executor needs to know to run one.
+// Attempt is the input of an executor.
 type Attempt struct {
 	// Job is the definition that the attempt was claimed under, its defaults
 	// filled in. It is shared and must not be changed.
 	Job *job.Job
 	Run job.Run
-	// Number is that of the attempt, from 1.
+	// Number counts the attempts of the run, from 1.
 	Number int
-	// Data is what the templates of the definition are executed with.
+	// Data is the data for the templates of the definition.
 	Data job.TemplateData
-	// WantsResult is set for a step of a flow: what it leaves as its result is kept.
+	// WantsResult is set for a step of a flow, whose result is kept.
 	WantsResult bool
 	// Together is set for a step of a flow that is kept together: its commands share a directory.
 	Together bool
@@ -74,22 +73,22 @@ type Attempt struct {
 	// process is made or the request is sent. When it returns an error the
 	// attempt must not start, and Run returns a Result with Unstarted set.
 	Start func() error
-	// Carried is what the executor of the version before has returned for the attempt, which
-	// runs already: neither Start nor HandOver is called. Nil: the attempt is to begin.
+	// Carried is the state that the executor of the previous version returned for a running
+	// attempt: neither Start nor HandOver is called. Nil: the attempt is new.
 	Carried json.RawMessage
-	// HandOver says that a receiver outside of Belfry is asked to do the work, and is called before
-	// anything is sent: once for each address that is tried. It returns a number that
-	// identifies the request. When it returns an error nothing must be sent, and Run
-	// returns a Result with Unstarted set. From then on the attempt belongs to no node, and
-	// the timeout counts: where it is not known whether the request arrived, Run returns a
-	// Result with HandedOver set.
+	// HandOver records the handover of the work to a receiver outside of Belfry, and is
+	// called before anything is sent: once for each address that is tried. It returns a
+	// number that identifies the request. If it returns an error, nothing must be sent, and
+	// Run returns a Result with Unstarted set. From then on the attempt belongs to no node,
+	// and the timeout counts: if the request may have arrived, Run returns a Result with
+	// HandedOver set.
 	HandOver func(ctx context.Context, h Handover) (number int64, err error)
 }
 
-// Handover says who is asked to do the work of an attempt.
+// Handover identifies the receiver of the work of an attempt.
 type Handover struct {
-	// Kind is the protocol, To who is asked, in words, and About what the protocol needs to
-	// find the work again.
+	// Kind is the protocol, To describes the receiver, and About holds the protocol's data
+	// for finding the work again.
 	Kind, To, About string
 }
 
@@ -98,18 +97,17 @@ type Handover struct {
 type Process struct {
 	Run    job.ID
 	Number int // of the attempt
-	// PID is the process, and the process group that it leads. It is zero as
-	// long as there is none.
+	// PID is the process, and the process group that it leads, or zero before its start.
 	PID int
 	// Cgroup is the folder of the cgroup that the process is in, or "".
 	Cgroup string
-	// Grace and Fence are those of the Attempt.
+	// Grace and Fence are the values of the Attempt.
 	Grace, Fence time.Duration
 }
 
-// Output takes what an attempt writes. Both writers may be used from different
-// goroutines, never fail and never block for long: what is beyond the bound of a
-// run is left out, and marked.
+// Output receives the output of an attempt. Both writers may be used from different
+// goroutines, never fail and never block for long: output beyond the bound of a run is
+// dropped, and the gap marked.
 type Output struct {
 	Stdout, Stderr io.Writer
 }
@@ -119,26 +117,24 @@ type Result struct {
 	Outcome job.Outcome
 	// Reason says why in words, for every outcome but success.
 	Reason string
-	// ExitCode is set when a command ended by itself, Signal when one ended
-	// it, HTTPStatus when there was an answer.
+	// ExitCode is set when a command exited, Signal when a signal ended it, HTTPStatus when
+	// an answer arrived.
 	ExitCode   *int
 	Signal     string
 	HTTPStatus int
-	// Value is the result of the attempt in JSON, at most job.ResultMax bytes; nil for none.
-	// It is only kept where Attempt.WantsResult says so.
+	// Value is the result of the attempt in JSON, at most job.ResultMax bytes; nil for
+	// none. It is kept only with Attempt.WantsResult.
 	Value []byte
-	// Unstarted is set when nothing has taken effect: another node may run the
-	// attempt as if this one had never had it.
+	// Unstarted is set when nothing has taken effect: another node may run the attempt.
 	Unstarted bool
-	// HandedOver is set when a receiver outside of Belfry was asked to do the work, after
-	// Attempt.HandOver, and will say how it ended. Nothing else is set then.
+	// HandedOver is set after Attempt.HandOver, when a receiver outside of Belfry has the
+	// work and will report its end. Nothing else is set then.
 	HandedOver bool
-	// Carried is set when the attempt continues after ErrCarried: what the executor of the
-	// next version needs to continue with it. Nothing else is set then.
+	// Carried is the state for the executor of the next version, when the attempt continues
+	// after ErrCarried. Nothing else is set then.
 	Carried json.RawMessage
-	// Retryable is set on a failure that has nothing to do with the job, such
-	// as a fork for which the machine had no room: it may be retried however
-	// the policy restricts the exit codes.
+	// Retryable is set on a failure unrelated to the job, such as a fork without enough
+	// memory: it may be retried even if the policy restricts the exit codes.
 	Retryable bool
 	// Permanent is set on a failure that another attempt would repeat: the run has no
 	// further one.

@@ -42,7 +42,7 @@ type Pool struct {
 // FullName returns "namespace/name".
 func (p *Pool) FullName() string { return fullName(p.Namespace, p.Name) }
 
-// Slots are how many runs go on at a time.
+// Slots is the number of concurrent runs.
 type Slots struct {
 	Size int `json:"size" min:"1" max:"100000" doc:"How many runs may run at a time."`
 }

@@ -119,7 +119,8 @@ type AddressService struct {
 	URL Secret `json:"url" doc:"The address of the webhook, which is a secret."`
 }
 
-// SignedService is a service whose address is a secret, and that may want signed messages.
+// SignedService is a service whose address is a secret, and which may require signed
+// messages.
 type SignedService struct {
 	URL    Secret  `json:"url" doc:"The address of the webhook, which is a secret."`
 	Secret *Secret `json:"secret,omitzero" doc:"The key of the signature, if the robot wants one."`
@@ -144,7 +145,7 @@ type OpsgenieService struct {
 	Server string `json:"server,omitzero" max:"1024" doc:"The address of the API; in the EU https://api.eu.opsgenie.com. Default: https://api.opsgenie.com."`
 }
 
-// Notice is a kind of event that channels tell of.
+// Notice is a kind of event that channels report.
 type Notice string
 
 // The kinds of events.
@@ -189,10 +190,10 @@ type Grouping struct {
 	Every Duration `json:"every,omitzero" min:"1s" max:"7d" doc:"The shortest time between two messages of one group. Default: 5m."`
 }
 
-// GroupBy is what the events of one message have in common.
+// GroupBy is the common property of the events of one message.
 type GroupBy string
 
-// What the events of one message have in common.
+// The common properties of the events of one message.
 const (
 	GroupByJob       GroupBy = "job" // or the node
 	GroupByRun       GroupBy = "run"
@@ -211,7 +212,7 @@ type MessageLimit struct {
 	Per      Duration `json:"per,omitzero" min:"1s" max:"1d" doc:"Within which time. Default: 1h."`
 }
 
-// QuietHours are hours of days in which messages wait.
+// QuietHours are hours of days during which messages wait.
 type QuietHours struct {
 	From   string   `json:"from" max:"5" doc:"The beginning, as 22:00."`
 	To     string   `json:"to" max:"5" doc:"The end, as 07:00; before from, it is that of the next day, and equal to it, a whole day."`
@@ -247,8 +248,8 @@ func (c *Channel) WithDefaults() *Channel {
 	return &filled
 }
 
-// Foreign returns what the rules of the channel see outside of its own namespace, "" for
-// nothing: only administrators of the whole server may define that.
+// Foreign returns the part of the channel's rules that reaches outside its own namespace,
+// "" for none: only administrators of the whole server may define it.
 func (c *Channel) Foreign() (path, what string) {
 	own := namespaceOf(c.Namespace)
 	for i, r := range c.Rules {
@@ -281,7 +282,7 @@ var (
 	globPattern   = regexp.MustCompile(`^[a-z0-9*][a-z0-9._*-]*$`)
 	serverPattern = regexp.MustCompile(`^([A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}$`)
 	mailPattern   = regexp.MustCompile(`^[^\s@<>"(),:;\\]+@[^\s@<>"(),:;\\]+$`)
-	// weekdays are those of quiet hours, in the order of time.Weekday.
+	// weekdays are the weekdays of quiet hours, in the order of time.Weekday.
 	weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 )
 
@@ -312,7 +313,7 @@ func (v *validator) channel(c *Channel) {
 	v.address(c.Link, root.field("link"))
 }
 
-// address checks the address of a server, if there is one.
+// address checks the address of a server, if it is set.
 func (v *validator) address(text string, at *path) {
 	v.refuse(text != "" && !strings.HasPrefix(text, "https://") && !strings.HasPrefix(text, "http://"), at,
 		quote(text)+" is not an address", "for example https://belfry.example.org")

@@ -84,14 +84,14 @@ func (v *validator) stepPlace(p *Place, at *path) {
 	v.refuse(p.Strategy == StrategyBroadcast, at.field("strategy"), "is broadcast, which is not for a step", "run a job with broadcast: run: {job: NAME}")
 }
 
-// graph is how steps depend on each other.
+// graph is the dependencies of the steps.
 type graph struct {
 	index map[string]int
 	// over are the steps that have surely ended when another one starts.
 	over []map[string]bool
 }
 
-// graph checks the names of the steps and what they need.
+// graph checks the names and the dependencies of the steps.
 func (f *Flow) graph(v *validator, at *path) graph {
 	all := f.All()
 	g := graph{index: map[string]int{}, over: make([]map[string]bool, len(all))}
@@ -161,8 +161,8 @@ func (f *Flow) reach(g *graph, all []*Step, i int) map[string]bool {
 	return over
 }
 
-// circle returns the names along a circle, the first of them again at the end; nil if there
-// is none.
+// circle returns the names along a circle, the first one again at the end, or nil if there
+// is no circle.
 func (f *Flow) circle(g *graph, all []*Step) []string {
 	const (
 		unseen = iota
@@ -205,7 +205,7 @@ func (f *Flow) circle(g *graph, all []*Step) []string {
 func (v *validator) step(j *Job, s *Step, g graph, i int, at *path) {
 	over := g.over[i]
 	if over == nil {
-		over = map[string]bool{} // there is a circle; what is over cannot be told
+		over = map[string]bool{} // with a circle, finished steps are unknown
 		for name := range g.index {
 			over[name] = true
 		}

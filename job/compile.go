@@ -11,16 +11,15 @@ import (
 	"github.com/belfry-cron/belfry/cron"
 )
 
-// Calendars finds the calendars that schedules name in only and except. It
-// returns nil for one that does not exist.
+// Calendars finds the calendars that schedules name in only and except. It returns nil if
+// one does not exist.
 type Calendars func(namespace, name string) *Calendar
 
-// CompileSchedule returns the occurrences of the job by its cron expressions,
-// its fixed rate or its instants, between start and end, and as only, except
-// and off_day leave them. Jitter, spread and max_runs are no part of it. A job
-// without any of these has no occurrences. The job's defaults should be filled
-// in; without a timezone it is UTC. Calendars may be nil for a job that names
-// none. The error is of type Problems.
+// CompileSchedule returns the occurrences of the job by its cron expressions, its fixed
+// rate or its instants, between start and end, filtered by only, except and off_day.
+// Jitter, spread and max_runs are not applied. A job without any of these has no
+// occurrences. The job's defaults should be filled in; without a timezone it is UTC.
+// Calendars may be nil for a job that names none. The error is of type Problems.
 func (j *Job) CompileSchedule(calendars Calendars) (cron.Schedule, error) {
 	v := &validator{doc: Document{Kind: KindJob, Job: j}, calendars: calendars, wantCalendars: true}
 	_, s := v.compileSchedule(j)
@@ -30,9 +29,8 @@ func (j *Job) CompileSchedule(calendars Calendars) (cron.Schedule, error) {
 	return s, nil
 }
 
-// compileSchedule returns the occurrences of a job, without and with its
-// bounds and rules, and reports what is wrong with them. What it returns then
-// is of no use.
+// compileSchedule returns the occurrences of a job, without and with its bounds and rules,
+// and reports mistakes. After a mistake, the results are of no use.
 func (v *validator) compileSchedule(j *Job) (all, left cron.Schedule) {
 	s := &j.Schedule
 	at := root.field("schedule")
@@ -66,7 +64,7 @@ func (v *validator) compileSchedule(j *Job) (all, left cron.Schedule) {
 	return all, cron.Bounded(left, s.Start, s.End)
 }
 
-// inZone is a schedule whose occurrences are shown in a zone.
+// inZone converts the occurrences of a schedule to a zone.
 type inZone struct {
 	cron.Schedule
 	zone *cron.Zone
@@ -76,12 +74,12 @@ type inZone struct {
 func (s inZone) Next(t time.Time) time.Time {
 	next := s.Schedule.Next(t)
 	if next.IsZero() {
-		return next // in any other location it would not compare as zero with ==
+		return next // in another location it would not compare as zero with ==
 	}
 	return next.In(s.zone.Location())
 }
 
-// zonePrefix is what an expression may begin with to name its zone.
+// zonePrefix is the prefix by which an expression names its zone.
 var zonePrefix = regexp.MustCompile(`^\s*(?:CRON_)?TZ=(\S*)`)
 
 // prefixedZone returns the zone that an expression names itself.
@@ -92,8 +90,7 @@ func prefixedZone(expression string) string {
 	return ""
 }
 
-// zone returns the zone of a schedule: what it says or, if it says nothing,
-// what its expressions say. nil is UTC.
+// zone returns the zone of a schedule or, if it has none, of its expressions. nil is UTC.
 func (v *validator) zone(s *Schedule, at *path) *cron.Zone {
 	name := s.Timezone
 	at = at.field("timezone")
@@ -147,8 +144,8 @@ func (v *validator) compileCron(j *Job, zone *cron.Zone, at *path) cron.Schedule
 	return cron.Union(union...)
 }
 
-// checkCron reports what the grammar of an expression allows and a job does
-// not, and returns its occurrences in the zone of the job.
+// checkCron reports parts of an expression that are valid but not allowed in a job, and
+// returns its occurrences in the zone of the job.
 func (v *validator) checkCron(j *Job, text string, s cron.Schedule, zone *cron.Zone, at *path) cron.Schedule {
 	switch s := s.(type) {
 	case cron.Interval:
@@ -229,8 +226,7 @@ func (d *Days) Compile() (*cron.Calendar, error) {
 	return days, nil
 }
 
-// compileDays returns the days of a calendar and reports what is wrong with
-// them.
+// compileDays returns the days of a calendar and reports mistakes.
 func (v *validator) compileDays(d *Days) *cron.Calendar {
 	at := root.field("calendar")
 	ranges := func(texts []string, at *path) []cron.DateRange {
@@ -273,10 +269,10 @@ func parseRule(text string) (cron.Days, *cron.TimeRange, error) {
 	return nil, nil, nil
 }
 
-// looksLikeDate matches what is meant as a date, be it one or not.
+// looksLikeDate matches attempts at a date, valid or not.
 var looksLikeDate = regexp.MustCompile(`^\d{4}-\d{1,2}-\d{1,2}|\.\.`)
 
-// looksLikeTime matches what is meant as times of day.
+// looksLikeTime matches attempts at times of day.
 var looksLikeTime = regexp.MustCompile(`:|^\d{1,2}(-\d{1,2})?$`)
 
 // parseDates reads a date or a range of dates.

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// decoder fills Go values from nodes and collects what does not fit.
+// decoder fills Go values from nodes and collects mismatches.
 type decoder struct {
 	file     string
 	problems Problems
@@ -26,8 +26,8 @@ func (d *decoder) report(n *node, at *path, message, hint string) {
 	})
 }
 
-// decode fills v, which is settable and zero, from n. The field is the one
-// whose value or item v is.
+// decode fills v, which is settable and zero, from n. v is the value of the field or one of
+// its items.
 func (d *decoder) decode(n *node, v reflect.Value, f *field, at *path) {
 	t := v.Type()
 	switch {
@@ -45,8 +45,8 @@ func (d *decoder) decode(n *node, v reflect.Value, f *field, at *path) {
 	}
 }
 
-// decodeLeaf is decode for a field that is plain. Unlike that of decode, which calls
-// itself, its path takes no memory.
+// decodeLeaf is decode for a plain field. It is not recursive, so its path needs no
+// allocation.
 func (d *decoder) decodeLeaf(n *node, v reflect.Value, at *path) {
 	if v.Kind() == reflect.Pointer {
 		v.Set(reflect.New(v.Type().Elem()))
@@ -80,7 +80,7 @@ func (d *decoder) decodeText(n *node, v reflect.Value, at *path) {
 	}
 }
 
-// reportMistake reports an error about the text of a node, if there is one.
+// reportMistake reports an error about the text of a node, if err is not nil.
 func (d *decoder) reportMistake(n *node, at *path, err error) {
 	if err != nil {
 		message, hint := inWords(err)
@@ -88,7 +88,7 @@ func (d *decoder) reportMistake(n *node, at *path, err error) {
 	}
 }
 
-// checkEnum tells what is wrong with the text of an enumeration.
+// checkEnum explains an invalid text of an enumeration.
 func checkEnum(v reflect.Value) (message, hint string) {
 	if !v.Type().Implements(enumType) {
 		return "", ""
@@ -166,8 +166,7 @@ func (d *decoder) decodeFields(n *node, v reflect.Value, fields []*field, at *pa
 		} else {
 			d.decode(e.value, target, f, at.field(f.name))
 		}
-		// What is zero counts as not set from here on, so that this is the
-		// last moment to notice a zero that is not allowed.
+		// From here on zero counts as not set, so this is the last chance to refuse a zero.
 		if target.IsZero() && isNumber(target.Type()) && isZeroText(e.value) {
 			if message := f.checkBounds(target); message != "" {
 				d.report(e.value, at.field(f.name), message, "")
@@ -176,11 +175,11 @@ func (d *decoder) decodeFields(n *node, v reflect.Value, fields []*field, at *pa
 	}
 }
 
-// hintsMax bounds the unknown fields of a document that get a hint: a search for the nearest
-// name takes longer than all else about them.
+// hintsMax bounds the unknown fields of a document that get a hint: the search for the
+// nearest name takes longer than everything else about them.
 const hintsMax = 100
 
-// hintOfUnknown names the fields that could be meant by an unknown one.
+// hintOfUnknown suggests fields for an unknown one.
 func (d *decoder) hintOfUnknown(name string, fields []*field) string {
 	if len(d.problems) >= hintsMax {
 		return ""
@@ -192,13 +191,13 @@ func (d *decoder) hintOfUnknown(name string, fields []*field) string {
 	return cmp.Or(nearest(name, names), "known: "+strings.Join(names, ", "))
 }
 
-// isZeroText reports whether a number was written that is zero, and not one that
-// could not be read.
+// isZeroText reports whether the text is a number of value zero, and not an unreadable
+// number.
 func isZeroText(n *node) bool {
 	return n.kind == scalarNode && strings.HasPrefix(strings.TrimLeft(n.text, "-"), "0")
 }
 
-// fieldNamed returns the field with a name, nil if there is none.
+// fieldNamed returns the field with a name, or nil.
 func fieldNamed(fields []*field, name string) *field {
 	for _, f := range fields {
 		if f.name == name {
@@ -241,7 +240,7 @@ func (d *decoder) decodeMap(n *node, v reflect.Value, f *field, at *path) {
 	v.Set(m)
 }
 
-// decodeList fills a list. One item may stand alone, without a list around it.
+// decodeList fills a list. A single item may be written without a list.
 func (d *decoder) decodeList(n *node, v reflect.Value, f *field, at *path) {
 	if n.kind != listNode {
 		item := reflect.New(v.Type().Elem()).Elem()
@@ -261,7 +260,7 @@ func (d *decoder) decodeList(n *node, v reflect.Value, f *field, at *path) {
 	v.Set(list)
 }
 
-// kindInWords says what belongs into a value of a type, with an example.
+// kindInWords describes the values of a type, with an example.
 func kindInWords(t reflect.Type) string {
 	switch {
 	case t == timeType:

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Defaults are what a server or a namespace fills in where a job says nothing.
-// What is not set here either is built in. The zero Defaults are those of a
-// server without settings.
+// Defaults are the values that a server or a namespace fills in for settings that a job
+// does not have. Further defaults are built in. The zero Defaults are those of a server
+// without settings.
 type Defaults struct {
 	Timezone string `json:"timezone,omitzero" max:"64" doc:"The IANA time zone of schedules that name none. Default: UTC."`
 	Policy   Policy `json:"policy,omitzero" doc:"The policies of jobs that say nothing about them."`
@@ -18,7 +18,7 @@ type Defaults struct {
 	Namespaces map[string]Defaults `json:"namespaces,omitzero"`
 }
 
-// Over returns the defaults d, and those of base where d says nothing.
+// Over returns d with its unset values taken from base.
 func (d Defaults) Over(base Defaults) Defaults {
 	fill(reflect.ValueOf(&d).Elem(), reflect.ValueOf(base))
 	return d
@@ -36,8 +36,8 @@ var builtIn = Policy{
 	Priority:      new(0),
 }
 
-// What is built in for some jobs: for those that are retried, and for those whose
-// work has an exit code.
+// The built-in defaults for some jobs: those with retries, and those whose work has an exit
+// code.
 var (
 	builtInRetry = Retry{
 		Backoff: new(Duration(10 * time.Second)),
@@ -48,9 +48,9 @@ var (
 	builtInSuccess = Success{ExitCodes: []int{0}}
 )
 
-// WithDefaults returns a copy of the job in which everything that it does not
-// say is filled in. The copy shares with j what it leaves as it is, and with other
-// jobs what is filled in. Filling in twice changes nothing.
+// WithDefaults returns a copy of the job with the defaults filled in. The copy shares
+// unchanged values with j, and filled-in values with other jobs. Filling in twice changes
+// nothing.
 func (j *Job) WithDefaults(d Defaults) *Job {
 	in := d.in(j.Namespace)
 	filled := *j
@@ -64,7 +64,7 @@ func (j *Job) WithDefaults(d Defaults) *Job {
 	filled.Place.Strategy = cmp.Or(filled.Place.Strategy, StrategyAny)
 	s.Timezone = cmp.Or(s.Timezone, in.Timezone, "UTC")
 
-	// What stands only beside something else is filled in only there.
+	// Defaults of dependent settings are filled in only beside their setting.
 	if len(s.Cron) > 0 && s.ClockChange == "" {
 		s.ClockChange = ClockVixie
 	}
@@ -108,7 +108,7 @@ func (p *Policy) fill(d *Defaults, j *Job) {
 		p.LostAfter = j.lostAfter(*p.KillGrace)
 	}
 
-	// What stands only beside something else is filled in only there.
+	// Defaults of dependent settings are filled in only beside their setting.
 	if p.Overlap == OverlapQueue && p.QueueLimit == 0 {
 		p.QueueLimit = 1
 	}
@@ -137,9 +137,9 @@ func (p *Policy) fill(d *Defaults, j *Job) {
 	}
 }
 
-// fillChosen fills in the policies of a server or namespace. A default that
-// stands only beside another policy is left out where the job has chosen
-// differently: an error that it does not fit would help no user.
+// fillChosen fills in the policies of a server or namespace. A default that depends on
+// another policy is left out if the job has chosen differently: an error about the
+// combination would help no user.
 func (p *Policy) fillChosen(defaults *Policy, hasExitCode bool) {
 	said := *p
 	fill(reflect.ValueOf(p).Elem(), reflect.ValueOf(defaults).Elem())
@@ -157,9 +157,8 @@ func (p *Policy) fillChosen(defaults *Policy, hasExitCode bool) {
 	}
 }
 
-// fill sets what is zero in dst, which is settable, to what src has there.
-// Structs are filled field by field. What dst points to is copied before it is
-// changed.
+// fill sets the zero values in dst, which is settable, to those of src. Structs are filled
+// field by field. A target of a pointer in dst is copied before it is changed.
 func fill(dst, src reflect.Value) {
 	switch {
 	case src.IsZero():

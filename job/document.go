@@ -12,9 +12,9 @@ import (
 	"unicode/utf8"
 )
 
-// Document is one job, calendar, pool, channel or list of executors, as files and the API hold
-// them. Exactly one of the five is not nil, the one that Kind names. Documents that
-// are not read from text may leave Kind empty.
+// Document is one job, calendar, pool, channel or list of executors, as files and the API
+// hold them. Exactly one of the five is not nil, the one that Kind names. Documents made in
+// code may leave Kind empty.
 type Document struct {
 	Kind      Kind
 	Job       *Job
@@ -26,16 +26,16 @@ type Document struct {
 	File string // the name given to Decode
 	Line int    // where the document begins; 0 if it was not read from text
 
-	// source is what the document was read from, for the places of problems.
+	// source is the parsed text of the document, for the places of problems.
 	source *node
 	// broken are the paths of what Decode could not read.
 	broken []string
 }
 
-// Kind is what a document describes.
+// Kind is the kind of a document.
 type Kind string
 
-// What a document describes.
+// The kinds of documents.
 const (
 	KindJob       Kind = "job"
 	KindCalendar  Kind = "calendar"
@@ -64,7 +64,7 @@ const (
 // Values returns all notations.
 func (Format) Values() []string { return texts(YAML, JSON) }
 
-// FullName returns "namespace/name" of what the document describes.
+// FullName returns "namespace/name" of the document.
 func (d Document) FullName() string {
 	switch {
 	case d.Job != nil:
@@ -84,19 +84,18 @@ func (d Document) FullName() string {
 // IsNamed reports whether a name could be read.
 func (d Document) IsNamed() bool { return *d.head().name != "" }
 
-// Version returns the version of what the document describes, 0 for what no server has
-// kept.
+// Version returns the version of the document, or 0 if it is not from a server.
 func (d Document) Version() int64 { return *d.head().version }
 
-// PutIn puts what the document describes into a namespace, if it names none.
+// PutIn sets the namespace of the document, if it names none.
 func (d Document) PutIn(namespace string) {
 	if in := d.head().namespace; *in == "" {
 		*in = namespace
 	}
 }
 
-// Bare returns the document with a copy of what it describes that has nothing of what
-// the server adds: no identity, version or status.
+// Bare returns a copy of the document without the server's additions: identity, version and
+// status.
 func (d Document) Bare() Document {
 	switch {
 	case d.Job != nil:
@@ -149,15 +148,15 @@ func (d Document) head() head {
 // be it zero: in an edit of a paused job, "paused: false" differs from no field.
 func (d Document) Says(field string) bool { return d.source != nil && d.source.get(field) != nil }
 
-// WithoutSource returns the document without what it was read from, which takes more
-// memory than what it says. It Says nothing any more, and mistakes have no place.
+// WithoutSource returns the document without its parsed text, which takes more memory than
+// the document. Says no longer works on it, and mistakes have no place.
 func (d Document) WithoutSource() Document {
 	d.source, d.broken = nil, nil
 	return d
 }
 
-// Place returns where a field stands that a JSON pointer names, or what is nearest
-// to it, as file:line:column. It is for mistakes that a caller has found.
+// Place returns the place of a field named by a JSON pointer, or of its nearest existing
+// parent, as file:line:column. It is for mistakes that a caller has found.
 func (d Document) Place(pointer string) string {
 	here := d.source
 	if here == nil {
@@ -177,23 +176,22 @@ func (d Document) Place(pointer string) string {
 	return fmt.Sprintf("%s:%d:%d", d.File, here.line, here.column)
 }
 
-// Decode reads the documents of a file: YAML with one or more documents, or
-// JSON with an object, an array of objects, or several after one another. A
-// name that ends in .json, .yaml or .yml decides which it is; without one it is
-// JSON if it begins with { or [ and a quote follows, which is rare in YAML.
+// Decode reads the documents of a file: YAML with one or more documents, or JSON with an
+// object, an array of objects, or several after one another. The extension .json, .yaml or
+// .yml decides; without one the file is JSON if it begins with { or [ and a quote follows,
+// which is rare in YAML.
 //
-// The error is of type Problems and holds every field that is unknown, given
-// twice or of a wrong type. Documents with such mistakes are returned as far as
-// they could be read, so that Document.Validate can say what else is wrong with
-// them; it is silent about what Decode has reported. What documents say is not
-// judged here.
+// The error is of type Problems and holds every field that is unknown, duplicate or of a
+// wrong type. Documents with such mistakes are returned as far as they could be read, so
+// that Document.Validate can report further mistakes; it does not repeat those of Decode.
+// Decode does not validate values.
 func Decode(file string, data []byte) ([]Document, error) {
 	d := &decoder{file: file}
 	docs := d.documents(d.parse(data))
 	return docs, d.problems.asError()
 }
 
-// documents returns the documents of what was parsed, as far as they can be read.
+// documents returns the documents of the parsed nodes, as far as they can be read.
 func (d *decoder) documents(nodes []*node) []Document {
 	var docs []Document
 	for _, n := range nodes {
@@ -265,8 +263,7 @@ func (d *decoder) document(docs []Document, n *node) []Document {
 	return append(docs, doc)
 }
 
-// withoutKind returns a document without its field kind, which is not part of
-// what it describes.
+// withoutKind returns a document without its field kind, which belongs to no type.
 func withoutKind(n *node) *node {
 	kind := slices.IndexFunc(n.entries, func(e entry) bool { return n.kind == mappingNode && e.key.text == "kind" })
 	if kind < 0 {
@@ -277,8 +274,7 @@ func withoutKind(n *node) *node {
 	return &rest
 }
 
-// kind returns what the document describes, which Kind need not say where one
-// of them is set.
+// kind returns the kind of the document, which Kind may omit if a field is set.
 func (d Document) kind() Kind {
 	switch {
 	case d.Job != nil:
@@ -295,8 +291,7 @@ func (d Document) kind() Kind {
 	return d.Kind
 }
 
-// body returns the settable struct of what the document describes, made if
-// there is none yet.
+// body returns the settable struct of the document, and allocates it if necessary.
 func (d *Document) body() reflect.Value {
 	switch d.kind() {
 	case KindCalendar:
@@ -323,10 +318,9 @@ func orNew[T any](p *T) *T {
 	return p
 }
 
-// Encode writes documents so that Decode reads them as they are. Fields that
-// are not set are left out, the others come in the order of the types. YAML
-// separates documents by "---"; JSON is an object for one document and else an
-// array.
+// Encode writes documents so that Decode reads the same values. Unset fields are omitted,
+// the others written in the order of the types. YAML separates documents by "---"; JSON is
+// an object for one document and else an array.
 func Encode(w io.Writer, docs []Document, format Format) error {
 	nodes := make([]*node, len(docs))
 	for i, d := range docs {
@@ -348,7 +342,7 @@ func AppendJSON(b []byte, d Document) []byte {
 	return append(bytes.TrimSuffix(b, []byte(",")), '}')
 }
 
-// node returns a document as it is written.
+// node returns the tree of a document for writing.
 func (d Document) node() *node {
 	n := object("kind", textNode(string(d.kind())))
 	n.addFields(d.body())

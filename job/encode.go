@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// encode returns the node of a value, or nil for one that is not set.
+// encode returns the node of a value, or nil if it is not set.
 func encode(v reflect.Value) *node {
 	if !isSaid(v) {
 		return nil
@@ -128,7 +128,7 @@ func appendFields(b []byte, v reflect.Value) (_ []byte, said, short int) {
 	return b, said, short
 }
 
-// plainOf returns a number or a truth value as it is written.
+// plainOf returns the text of a number or a truth value.
 func plainOf(v reflect.Value) string {
 	if v.CanInt() {
 		return strconv.FormatInt(v.Int(), 10)

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// anywhere is a placement whose values are treated alike wherever they stand.
+// anywhere is a placement that escapes values the same way everywhere.
 type anywhere struct{ escape escaper }
 
 func (anywhere) text(string)                          {}
@@ -14,8 +14,8 @@ func (a anywhere) value(*expression) (escaper, error) { return a.escape, nil }
 func (a anywhere) branch() placement                  { return a }
 func (anywhere) join(placement)                       {}
 
-// errNUL is said of values for programs, whose arguments and variables end
-// with the first NUL byte.
+// errNUL is the error for NUL bytes in values for programs, whose arguments and variables
+// end at the first NUL byte.
 var errNUL = mistake("a value has a NUL byte", "")
 
 func escapeNothing(v any) (string, error) {
@@ -52,7 +52,7 @@ func escapeHeader(v any) (string, error) {
 // urlPlacement follows an address.
 type urlPlacement struct {
 	part    urlPart
-	slashes int // seen so far, while in the host
+	slashes int // slashes seen, while in the host
 }
 
 type urlPart uint8
@@ -103,8 +103,8 @@ func (u *urlPlacement) join(other placement) {
 	}
 }
 
-// checkPath refuses addresses in which values make segments of dots, by which
-// a server would go to another path.
+// checkPath refuses addresses in which values create dot segments, which would lead the
+// server to another path.
 func checkPath(address string) error {
 	path, _, _ := strings.Cut(address, "?")
 	for segment := range strings.SplitSeq(path, "/") {

@@ -15,7 +15,7 @@ import (
 // visitor replaces a template.
 type visitor func(kind TemplateKind, text string, at *path) string
 
-// all returns a copy of a mapping whose values are replaced.
+// all returns a copy of a mapping with replaced values.
 func (visit visitor) all(kind TemplateKind, texts map[string]string, at *path) map[string]string {
 	copied := maps.Clone(texts)
 	for _, name := range sortedKeys(reflect.ValueOf(texts)) {
@@ -24,7 +24,7 @@ func (visit visitor) all(kind TemplateKind, texts map[string]string, at *path) m
 	return copied
 }
 
-// expand returns a copy of what is run in which visit has replaced every template.
+// expand returns a copy of the definition with every template replaced by visit.
 func (r *RunSpec) expand(visit visitor) *RunSpec {
 	expanded := RunSpec{}
 	if w := r.work(); w != nil {
@@ -36,9 +36,8 @@ func (r *RunSpec) expand(visit visitor) *RunSpec {
 // paramNames returns the names of the declared parameters.
 func (j *Job) paramNames() []string { return slices.Sorted(maps.Keys(j.Params)) }
 
-// Expand returns what an attempt runs, with every template expanded. Parameters
-// that data does not have get their defaults; those that the job does not
-// declare are refused.
+// Expand returns the work of an attempt, with every template expanded. Missing parameters
+// get their defaults; undeclared parameters are refused.
 func (j *Job) Expand(data TemplateData) (*RunSpec, error) {
 	params := make(map[string]string, len(j.Params))
 	for name, param := range j.Params {
@@ -70,7 +69,7 @@ func (j *Job) Expand(data TemplateData) (*RunSpec, error) {
 	return expanded, nil
 }
 
-// templates checks the templates of a job, and what they make of some data.
+// templates checks the templates of a job, and their expansion with sample data.
 func (v *validator) templates(j *Job) {
 	names := j.paramNames()
 	sample := TemplateData{Attempt: 1, Shards: 1, Namespace: namespaceOf(j.Namespace), Name: j.Name, Node: "node"}
@@ -83,7 +82,7 @@ func (v *validator) templates(j *Job) {
 	})
 }
 
-// templateOf checks a template, and what it makes of some data.
+// templateOf checks a template, and its expansion with sample data.
 func (v *validator) templateOf(kind TemplateKind, text string, at *path, c *compiler, sample *TemplateData) {
 	c.named = map[string]bool{}
 	t, err := compileTemplate(kind, text, c)

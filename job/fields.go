@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The types of this package say with tags what a document may hold. Reading,
-// writing, checking and the JSON Schema all follow the same tags:
+// Tags on the types of this package define the content of documents. Reading, writing,
+// checking and the JSON Schema all follow the same tags:
 //
 //	json   the name of the field in documents; "-" is not part of them; without
 //	       omitzero it is required
@@ -27,19 +27,19 @@ import (
 //	short  for the field that a text alone stands for, in place of the mapping: "true"
 //	       where it is written like that as well, "read" where it is only read
 //
-// An enumeration is a string type with a method Values. A field whose zero is
-// something that a user may wish to say is a pointer: nil is "not said".
+// An enumeration is a string type with a method Values. A field whose zero is something
+// that a user may wish to say is a pointer: nil is "not said".
 type field struct {
 	name     string
-	key      *node // the name, as it is written
+	key      *node // the name, as written
 	doc      string
 	index    int
-	owner    int // of a field that stands beside its struct: the index of the struct, else -1
+	owner    int // for a field that is written beside its struct: the index of the struct, else -1
 	typ      reflect.Type
 	zero     reflect.Value
 	min, max string
-	least    float64 // what min says of numbers, without one less than all of them
-	most     float64 // what max says of numbers, without one more than all of them
+	least    float64 // the bound of min for numbers, or the least number
+	most     float64 // the bound of max for numbers, or the largest number
 	bytes    int     // the most of a text
 	items    int
 	keys     string
@@ -51,17 +51,17 @@ type field struct {
 }
 
 const (
-	// textMax is the most bytes of a text whose field names no other bound:
-	// a long command line. Longer things (scripts, bodies) say so.
+	// textMax is the default bound of a text in bytes: a long command line. Longer texts
+	// (scripts, bodies) have their own bound.
 	textMax = 16 << 10
-	// itemsMax is the most items of a list or mapping whose field names no
-	// other bound: more than people write by hand.
+	// itemsMax is the default bound of a list or mapping: more items than people write by
+	// hand.
 	itemsMax = 256
 )
 
 // enum is implemented by enumerations.
 type enum interface {
-	// Values returns the allowed texts, in the order in which they are listed.
+	// Values returns the allowed texts, in the order of lists.
 	Values() []string
 }
 
@@ -111,8 +111,8 @@ func fieldsOf(t reflect.Type) []*field {
 	return stored.([]*field)
 }
 
-// appendFieldsOf appends the fields of a struct that documents have in the struct or, if it
-// has an owner, those that they have beside it.
+// appendFieldsOf appends the fields of a struct or, if it has an owner, the fields that
+// documents write beside it.
 func appendFieldsOf(fields []*field, t reflect.Type, owner int) []*field {
 	for i := range t.NumField() {
 		sf := t.Field(i)
@@ -151,8 +151,7 @@ func (f *field) of(v reflect.Value) reflect.Value {
 // isWork reports whether a field of RunSpec is a kind of work, and not a field of one.
 func (f *field) isWork() bool { return f.owner < 0 }
 
-// shortField returns the field of a struct that a text alone stands for, nil if there
-// is none.
+// shortField returns the field of a struct that its short text form sets, or nil.
 func shortField(t reflect.Type) *field {
 	if t.Kind() == reflect.Struct && t != timeType {
 		for _, f := range fieldsOf(t) {
@@ -164,7 +163,7 @@ func shortField(t reflect.Type) *field {
 	return nil
 }
 
-// checkBounds tells what is wrong with a value of the field: "" if nothing.
+// checkBounds explains why a value is out of the bounds of the field, or returns "".
 func (f *field) checkBounds(v reflect.Value) string {
 	switch {
 	case v.Kind() == reflect.String:
@@ -190,8 +189,8 @@ func (f *field) checkBounds(v reflect.Value) string {
 	return ""
 }
 
-// setBounds sets what the tags of a field of a type say about its values, and about
-// each of them if they are several.
+// setBounds sets the bounds from the tags of a field, for its value or, in lists, each
+// item.
 func (f *field) setBounds(t reflect.Type) {
 	for !isText(t) && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map) {
 		t = t.Elem()
@@ -240,8 +239,8 @@ func isNumber(t reflect.Type) bool {
 	return false
 }
 
-// number returns a number of any kind for comparing. Bounds are small, so what
-// a float64 rounds does not matter.
+// number returns a number of any kind for comparing. Bounds are small, so the rounding of
+// float64 does not matter.
 func number(v reflect.Value) float64 {
 	switch {
 	case v.CanInt():

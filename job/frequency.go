@@ -12,13 +12,14 @@ const (
 	// lostAfterMost is the default lost_after of a job that is due each minute or less
 	// often: a failover of the database must not end a night's work.
 	lostAfterMost = Duration(60 * time.Second)
-	// lostAfterFrequent is that of one which is due more often, and loses more by the
-	// silence of a dead node than by the end of a run. It is raised to what kill_grace needs.
+	// lostAfterFrequent is lost_after of a job that is due more often, and loses more by
+	// the silence of a dead node than by the end of a run. It is raised to at least what
+	// kill_grace needs.
 	lostAfterFrequent = Duration(20 * time.Second)
 	// frequent is the distance between occurrences that makes the difference.
 	frequent = time.Minute
-	// frequencySample is how many occurrences of cron expressions with seconds are looked
-	// at: those of one minute are next to each other.
+	// frequencySample is the number of occurrences of cron expressions with seconds that
+	// are examined: those of one minute are adjacent.
 	frequencySample = 100
 )
 
@@ -32,7 +33,7 @@ func (j *Job) lostAfter(killGrace Duration) Duration {
 }
 
 // isFrequent reports whether occurrences can be less than a minute apart. Calendars and
-// bounds are left out: they only make them fewer.
+// bounds only reduce them, and are ignored.
 func (j *Job) isFrequent() bool {
 	s := &j.Schedule
 	switch {
@@ -52,8 +53,8 @@ func (j *Job) isFrequent() bool {
 	return false
 }
 
-// hasSeconds reports whether an expression may say more than one second of a minute. Those
-// of five fields, which most jobs have, say the first.
+// hasSeconds reports whether an expression may match more than one second of a minute.
+// Expressions of five fields, which most jobs have, match the first.
 func (s *Schedule) hasSeconds() bool {
 	for _, expression := range s.Cron {
 		fields := strings.Fields(zonePrefix.ReplaceAllString(expression, ""))
@@ -64,8 +65,7 @@ func (s *Schedule) hasSeconds() bool {
 	return false
 }
 
-// crons returns the union of the expressions that can be read; what is wrong with the
-// others says the validation.
+// crons returns the union of the valid expressions; validation reports the others.
 func (j *Job) crons() cron.Schedule {
 	var list []cron.Schedule
 	for _, expression := range j.Schedule.Cron {

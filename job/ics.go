@@ -17,14 +17,13 @@ const workingDayMark = "班"
 // icsMax is the most bytes of a calendar file: a century of holidays.
 const icsMax = 4 << 20
 
-// InlineCalendars replaces the ics files of calendars by the dates in them, so
-// that receivers of the documents open no files. Names of files are relative
-// to the file of the document; open gets them joined. With weekdays given, the
-// days of a file are excluded, except for those of events whose summary has the
-// mark 班, which are included; without weekdays all of them are included.
+// InlineCalendars replaces the ics files of calendars by the dates in them, so that
+// receivers of the documents open no files. File names are relative to the file of the
+// document; open receives joined paths. With weekdays, the days of a file are excluded,
+// except events whose summary has the mark 班, which are included; without weekdays all days
+// are included.
 //
-// The calendars of docs are replaced, not changed. The error is of type
-// Problems.
+// The calendars of docs are replaced, not changed. The error is of type Problems.
 func InlineCalendars(docs []Document, open func(name string) (io.ReadCloser, error)) error {
 	var problems Problems
 	for i, doc := range docs {
@@ -40,7 +39,7 @@ func InlineCalendars(docs []Document, open func(name string) (io.ReadCloser, err
 	return problems.asError()
 }
 
-// inline returns the days with those of their files in place of the files.
+// inline returns the days with the content of their files.
 func (v *validator) inline(days Days, open func(name string) (io.ReadCloser, error)) Days {
 	days.Include, days.Exclude = slices.Clone(days.Include), slices.Clone(days.Exclude)
 	for i, name := range days.ICS {

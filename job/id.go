@@ -31,8 +31,8 @@ func NewID(now time.Time, random io.Reader) (ID, error) {
 	return id, nil
 }
 
-// ParseID reads the 26 characters of String, in either case. Like ULID it
-// takes I and L for 1, and O for 0.
+// ParseID reads the 26 characters of String, in either case. As in ULID, I and L mean 1,
+// and O means 0.
 func ParseID(text string) (ID, error) {
 	var id ID
 	if len(text) != idLength {
@@ -86,7 +86,7 @@ func (id ID) String() string {
 // IsZero reports whether the id names nothing.
 func (id ID) IsZero() bool { return id == ID{} }
 
-// Time returns the millisecond in which the id was made.
+// Time returns the creation time of the id, in milliseconds.
 func (id ID) Time() time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(id[:8]) >> 16)).UTC()
 }

@@ -2,8 +2,8 @@ package job
 
 import "time"
 
-// Job is what to run, when, where and under which policies. A Job is plain
-// data: what a user left out is the zero value, and WithDefaults fills it in.
+// Job is what to run, when, where and under which policies. A Job is plain data: omitted
+// settings are zero values, which WithDefaults fills in.
 type Job struct {
 	Namespace   string            `json:"namespace,omitzero" max:"128" doc:"The group of jobs that this one belongs to. Default: default."`
 	Name        string            `json:"name" max:"128" doc:"The name of the job in its namespace: lower-case letters, digits, dots, dashes and underscores."`
@@ -16,14 +16,14 @@ type Job struct {
 	Place       Place             `json:"place,omitzero" doc:"Which nodes run the job."`
 	Policy      Policy            `json:"policy,omitzero" doc:"What happens when runs overlap, are missed, take too long or fail."`
 
-	// What the server keeps. Documents may carry the first three, so that
-	// what was exported can be applied again, but cannot change them.
+	// The fields of the server. Documents may carry the first three, so that an exported
+	// job can be applied again, but cannot change them.
 	UID     ID      `json:"uid,omitzero" doc:"Read-only. The identity of the job, made when it was created."`
 	Version int64   `json:"version,omitzero" min:"1" doc:"Read-only. Every change of the job increments it."`
 	Status  *Status `json:"status,omitzero" doc:"Read-only. What the server knows about the job."`
 
-	// Epoch counts the changes of the schedule, the pauses, the resumes and
-	// the deletes. What was planned in an earlier epoch never starts.
+	// Epoch counts the changes of the schedule, the pauses, the resumes and the deletes.
+	// Runs planned in an earlier epoch never start.
 	Epoch int64 `json:"-"`
 }
 
@@ -35,7 +35,7 @@ func (j *Job) FullName() string { return fullName(j.Namespace, j.Name) }
 
 func fullName(namespace, name string) string { return namespaceOf(namespace) + "/" + name }
 
-// namespaceOf returns the namespace that is meant.
+// namespaceOf returns the namespace, or the default one.
 func namespaceOf(namespace string) string {
 	if namespace == "" {
 		return DefaultNamespace
@@ -49,7 +49,7 @@ type Param struct {
 	Description string `json:"description,omitzero" max:"4096" doc:"What the parameter is for."`
 }
 
-// Status is what a server says about a job beside its definition.
+// Status is the server's information about a job besides its definition.
 type Status struct {
 	State       JobState  `json:"state,omitzero" doc:"Whether the job can fall due."`
 	Created     time.Time `json:"created,omitzero" doc:"When the job was created."`

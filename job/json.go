@@ -29,19 +29,19 @@ func parseJSON(data []byte) ([]*node, *treeError) {
 	}
 }
 
-// jsonReader builds nodes, with their lines and columns. It is strict, and leaves it
-// to encoding/json to say what is wrong.
+// jsonReader builds nodes, with their lines and columns. It is strict, and takes its error
+// messages from encoding/json.
 type jsonReader struct {
 	data []byte
-	next int // the offset of what is read next
-	// line and column are those of the offset counted.
+	next int // the offset of the next byte
+	// line and column are the position of the offset counted.
 	line, column, counted int
 	spare                 nodes
 }
 
 var errNotJSON = errors.New("is not valid JSON")
 
-// fail says what is wrong with the value that begins at an offset.
+// fail reports a mistake in the value that begins at an offset.
 func (r *jsonReader) fail(begin int, err error) *treeError {
 	var bad *treeError
 	if errors.As(err, &bad) {
@@ -75,7 +75,7 @@ func (r *jsonReader) position(offset int) (line, column int) {
 	return r.line, r.column
 }
 
-// space moves to what is no white space, and returns its first byte; 0 at the end.
+// space skips white space, and returns the next byte, 0 at the end.
 func (r *jsonReader) space() byte {
 	for ; r.next < len(r.data); r.next++ {
 		switch c := r.data[r.next]; c {
@@ -137,7 +137,7 @@ func (r *jsonReader) value(depth int) (*node, error) {
 	return n, nil
 }
 
-// items reads what stands between two brackets.
+// items reads the items between two brackets.
 func (r *jsonReader) items(end byte, item func() error) error {
 	r.next++
 	if r.space() == end {
@@ -208,7 +208,7 @@ func writeJSON(w io.Writer, docs []*node) error {
 	return err
 }
 
-// appendJSON appends a value, indented as what is at a depth.
+// appendJSON appends a value, indented for a depth.
 func appendJSON(b []byte, n *node, depth int) []byte {
 	switch {
 	case n.kind == listNode:
@@ -230,7 +230,7 @@ func appendJSON(b []byte, n *node, depth int) []byte {
 	return append(b, n.text...)
 }
 
-// appendBreak appends what stands in front of an item.
+// appendBreak appends the separator before an item.
 func appendBreak(b []byte, item, depth int) []byte {
 	return appendLine(appendComma(b, item), depth)
 }
@@ -243,7 +243,7 @@ func appendComma(b []byte, item int) []byte {
 	return b
 }
 
-// appendEnd appends what stands in front of a closing bracket.
+// appendEnd appends the line break before a closing bracket.
 func appendEnd(b []byte, items, depth int) []byte {
 	if items == 0 {
 		return b

@@ -5,13 +5,12 @@ import (
 	"unicode/utf8"
 )
 
-// partMin is how long a part of a file is at least that is read by itself: some
-// milliseconds of work.
+// partMin is the smallest part of a file that is decoded separately: some milliseconds of
+// work.
 const partMin = 64 << 10
 
-// DecodeInParts is Decode for a file that may be long, whose parts may be read at
-// the same time: each calls do for every i from 0 to below n, on any goroutines, and
-// returns when all is done.
+// DecodeInParts is Decode for long files, with concurrent decoding of parts: each calls do
+// for every i from 0 to below n, on any goroutines, and returns when all calls are done.
 func DecodeInParts(file string, data []byte, each func(n int, do func(i int))) ([]Document, error) {
 	return decodeInParts(file, data, partMin, each)
 }
@@ -39,9 +38,9 @@ func decodeInParts(file string, data []byte, least int, each func(n int, do func
 // section is some documents of a YAML file.
 type section struct {
 	data []byte
-	line int // how many lines stand before it
+	line int // number of lines before it
 
-	// What was read: bad is set if it is not in the notation.
+	// The result: bad is set for a syntax error.
 	docs     []Document
 	problems Problems
 	aliased  int
@@ -69,10 +68,10 @@ func (p *section) read(file string) {
 	p.problems, p.aliased = d.problems, rest.aliased
 }
 
-// partsOf cuts a file in front of lines that begin a document of YAML, wherever they
-// stand: such a line ends every text. A file is one part if it is not YAML, is
-// not allowed, or has what concerns several documents or is rare: directives, and line
-// endings that are not counted here.
+// partsOf cuts a file before lines that begin a document of YAML, wherever they are: such a
+// line ends every text. A file is one part if it is not YAML, exceeds the bounds, or has
+// rare content that affects several documents: directives, and line endings that are not
+// counted here.
 func partsOf(file string, data []byte, least int) []section {
 	text := bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if len(text) > fileMax || isJSON(file, text) || !utf8.Valid(text) {

@@ -18,8 +18,8 @@ type Place struct {
 const (
 	// LabelWorker is the name of the token of the worker.
 	LabelWorker = "worker"
-	// LabelWorkerNamespace is the namespace of the token, if it has one: the worker takes jobs of
-	// no other. Place.Labels have it with LabelWorker, whatever the document says.
+	// LabelWorkerNamespace is the namespace of the token, if it has one: the worker runs
+	// only jobs of that namespace. Place.Labels always have it together with LabelWorker.
 	LabelWorkerNamespace = "worker-namespace"
 )
 
@@ -37,7 +37,7 @@ func (j *Job) Nodes() Place {
 	return place
 }
 
-// SplitBy returns the group of executors of which each gets a run of its own of each
+// SplitBy returns the group of executors that each get a run of their own for each
 // occurrence, "" for none.
 func (j *Job) SplitBy() string {
 	if j.Place.Strategy != StrategyBroadcast {
@@ -46,17 +46,16 @@ func (j *Job) SplitBy() string {
 	return j.Run.Group()
 }
 
-// Binds reports whether a run belongs to the node that it was placed on: one that is sticky, and
-// that of a broadcast, of which each node has its own.
+// Binds reports whether a run is bound to the node that it was placed on: sticky runs, and
+// runs of a broadcast, which each node has its own of.
 func (p *Place) Binds() bool { return p.Sticky || p.Strategy == StrategyBroadcast }
 
-// AnyNode stands in the place of a handler for what starts nothing on the node that claims it, a
-// flow or a wait: a program that only has handlers claims it too. No handler can have this name.
+// AnyNode replaces the handler for work that starts nothing on the claiming node, a flow or
+// a wait: a program that only has handlers claims it too. No handler can have this name.
 const AnyNode = ":any"
 
-// Wants says in words what a node must have to run a job with such a place and a
-// handler, "" being none: "the labels disk=ssd, zone=a and the handler bake". It is
-// empty if any node will do.
+// Wants describes the requirements of a place and a handler, "" being none: "the labels
+// disk=ssd, zone=a and the handler bake". It is empty if any node will do.
 func (p *Place) Wants(handler string) string {
 	var wants []string
 	if len(p.Labels) > 0 {
@@ -83,10 +82,10 @@ func (p *Place) Wants(handler string) string {
 	return strings.Join(wants, " and ")
 }
 
-// Strategy is how a node is chosen among those that match.
+// Strategy is the choice of a node among matching nodes.
 type Strategy string
 
-// How a node is chosen among those that match.
+// The strategies for choosing a node.
 const (
 	StrategyAny                 Strategy = "any" // the less loaded of two random ones
 	StrategyRoundRobin          Strategy = "round_robin"

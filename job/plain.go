@@ -5,16 +5,14 @@ import (
 	"strings"
 )
 
-// plainReader reads the documents of YAML that say what they say in the plainest way:
-// mappings and lists by indentation, and texts on one line, in quotes or not, of ASCII.
-// Nearly all of a file that a program has written are like that. It makes the nodes that
-// the library makes, in a tenth of the time; what it does not know for certain it leaves
-// to the library, mistakes above all.
+// plainReader reads the simplest form of YAML documents: mappings and lists by indentation,
+// and ASCII texts on one line, quoted or not. Programs write nearly all of their files that
+// way. It makes the same nodes as the library, in a tenth of the time; it leaves everything
+// uncertain, above all mistakes, to the library.
 type plainReader struct {
 	text string // behind the line that is read
 	line int    // its number
-	// more is set if there is such a line, at is how far it is indented, and rest what
-	// stands there.
+	// more is set if there is such a line, at is its indentation, and rest its content.
 	more  bool
 	at    int
 	rest  string
@@ -22,8 +20,8 @@ type plainReader struct {
 	stack []entry // of the mappings and lists that are not at their end
 }
 
-// document returns the node of a document whose first line has a number, nil if it is not
-// plain.
+// document returns the node of a document whose first line has a number, or nil if it is
+// not plain.
 func (r *plainReader) document(text string, line int) *node {
 	r.text, r.line, r.stack = strings.TrimPrefix(text, "---\n"), line, r.stack[:0]
 	if len(r.text) == len(text) {
@@ -50,9 +48,9 @@ func (r *plainReader) next() {
 	r.at = indented - len(r.rest)
 }
 
-// block returns the mapping or list that begins on the line that is read, nil if it is
-// not plain. What stands behind it is for those around it: if it is for none of them, the
-// document does not end there.
+// block returns the mapping or list that begins on the current line, or nil if it is not
+// plain. The lines after it belong to the enclosing blocks, or else the document is not
+// plain.
 func (r *plainReader) block(depth int) *node {
 	if depth == depthMax {
 		return nil
@@ -81,7 +79,7 @@ func (r *plainReader) block(depth int) *node {
 	return n
 }
 
-// item returns what stands behind a dash.
+// item returns the content after a dash.
 func (r *plainReader) item(depth int) *node {
 	r.rest, r.at = r.rest[len("- "):], r.at+len("- ")
 	if plainKey(r.rest) > 0 {
@@ -109,7 +107,7 @@ func (r *plainReader) pair(depth int) (e entry) {
 	return e
 }
 
-// scalar returns the text that the rest of the line is, and moves to the next line.
+// scalar returns the rest of the line as a text, and moves to the next line.
 func (r *plainReader) scalar() *node {
 	text, quoted := plainText(r.rest)
 	if text == "" {
@@ -121,10 +119,10 @@ func (r *plainReader) scalar() *node {
 	return n
 }
 
-// plainKey returns how long the key is that a line begins with, 0 if there is none. It
-// has a colon behind it, and then a space or nothing.
+// plainKey returns the length of the key at the start of a line, 0 for none. The key ends
+// with a colon, and then a space or the end of the line.
 func plainKey(line string) int {
-	const most = 128 // bytes; the library takes 1,024 with what stands before
+	const most = 128 // bytes; the library allows 1,024 including the indentation
 	for i := range min(len(line), most) {
 		switch c := line[i]; {
 		case isLetter(c), i > 0 && (isDigit(c) || c == '_' || c == '-' || c == '.' || c == '/'):
@@ -137,7 +135,7 @@ func plainKey(line string) int {
 	return 0
 }
 
-// plainText returns the text that the rest of a line is, "" if it is not plain.
+// plainText returns the rest of a line as a text, "" if it is not plain.
 func plainText(line string) (text string, quoted bool) {
 	if line == "" {
 		return "", false

@@ -1,6 +1,6 @@
 package job
 
-// Policy is what happens when runs overlap, are missed, take too long or fail.
+// Policy is the rules for runs that overlap, are missed, take too long or fail.
 type Policy struct {
 	Overlap        Overlap   `json:"overlap,omitzero" doc:"What a due run does when the previous one has not ended: skip (default), queue, replace or allow."`
 	QueueLimit     int       `json:"queue_limit,omitzero" min:"1" max:"10000" doc:"With overlap queue: how many runs wait at most; more are skipped. Default: 1."`
@@ -23,10 +23,10 @@ type Policy struct {
 	Keep     *Keep   `json:"keep,omitzero" doc:"How long history is kept. Default: the server's."`
 }
 
-// Overlap is what a due run does when the slots of its job are taken.
+// Overlap is the rule for a due run when the slots of its job are taken.
 type Overlap string
 
-// What a due run does when the slots of its job are taken.
+// The rules for overlapping runs.
 const (
 	OverlapSkip    Overlap = "skip"    // it is recorded as skipped
 	OverlapQueue   Overlap = "queue"   // it waits for a slot
@@ -39,11 +39,11 @@ func (Overlap) Values() []string {
 	return texts(OverlapSkip, OverlapQueue, OverlapReplace, OverlapAllow)
 }
 
-// Missed is what happens with occurrences that fell due while no node was running or were
-// not planned in time.
+// Missed is the rule for occurrences that fell due while no node was running, or were not
+// planned in time.
 type Missed string
 
-// What happens with occurrences that were missed.
+// The rules for missed occurrences.
 const (
 	MissedNone   Missed = "none"   // they are recorded as missed
 	MissedLatest Missed = "latest" // the latest runs late
@@ -90,7 +90,7 @@ type Success struct {
 	Match     string `json:"match,omitzero" max:"4096" doc:"A regular expression (RE2) that the output must match."`
 }
 
-// Expect is what is worth an alert.
+// Expect is the expectations whose violation raises an alert.
 type Expect struct {
 	StartWithin   Duration `json:"start_within,omitzero" min:"1ms" max:"365d" doc:"A run should start within this time after it was due."`
 	FinishWithin  Duration `json:"finish_within,omitzero" min:"1ms" max:"365d" doc:"A run should end within this time after it was due."`

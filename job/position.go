@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// A value that is quoted is one word, and yet decides what runs where the word is the
-// program, or code that a program reads. There values that may hold any text are refused,
-// unless the job says run.unsafe_params. What cannot be told for sure counts as such a place.
+// A quoted value is one word, and yet decides what runs if the word is a program, or code
+// that a program reads. Such positions refuse values that may hold any text, unless the job
+// sets run.unsafe_params. Uncertain positions count as such.
 
 // commandPosition follows the words of a command.
 type commandPosition struct {
@@ -21,8 +21,8 @@ type commandPosition struct {
 	wrapped  bool
 	operands int
 	option   bool
-	// reader is a program that reads code in its next words; always is set for one that
-	// does in all of them.
+	// reader is a program that reads code in its next words; always is set if it reads code
+	// in all of them.
 	reader string
 	always bool
 	// perhaps is an argument that has the name of an interpreter: with an option such as -c
@@ -50,7 +50,7 @@ var wrappers = map[string]int{
 // beforeCommands are words of the shell behind which a command begins.
 var beforeCommands = []string{"if", "then", "else", "elif", "while", "until", "do", "!", "{", "coproc"}
 
-// codeVariables are those by which a value decides what programs execute.
+// codeVariables are variables whose value decides what programs execute.
 var codeVariables = []string{
 	"PATH", "ENV", "BASH_ENV", "SHELL", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "IFS", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT",
 	"DYLD_INSERT_LIBRARIES", "DYLD_LIBRARY_PATH", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "PERL5LIB", "PERL5OPT", "RUBYLIB", "RUBYOPT",
@@ -63,8 +63,8 @@ var (
 	numberPattern     = regexp.MustCompile(`^[0-9]+[smhd]?$`)
 )
 
-// refusal says where a value would decide what runs, if it were part of the next word, which
-// begins so; "" for nowhere.
+// refusal explains how a value would decide what runs, as part of the next word, which
+// begins so; "" if it would not.
 func (p *commandPosition) refusal(word string) string {
 	assigned := assignmentPattern.FindStringSubmatch(word)
 	switch {
@@ -125,7 +125,7 @@ func (p *commandPosition) end(word string) {
 	}
 }
 
-// join returns the position behind an if whose branches ended here and there.
+// join returns the position after an if with the end positions of its branches.
 func (p commandPosition) join(other commandPosition) commandPosition {
 	switch {
 	case p == other, p.always:
@@ -140,7 +140,7 @@ func (p commandPosition) join(other commandPosition) commandPosition {
 	return commandPosition{}
 }
 
-// unsafeHint is what a refusal advises.
+// unsafeHint is the advice of a refusal.
 const unsafeHint = "write it out; or say run.unsafe_params: true, so that anyone who may run the job may run any program as its user"
 
 // checkPositions checks words that no shell reads, and the variables of the environment.

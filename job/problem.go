@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Problem is one mistake in a document: where it stands, what is wrong and,
-// where that can be told, what would be right.
+// Problem is one mistake in a document: its place, what is wrong and, if known, what would
+// be right.
 type Problem struct {
 	File         string // the name given to Decode
 	Line, Column int    // from 1; 0 where the document was not read from text
 	Path         string // the field as the user wrote it, for example schedule.cron[1]
 	Message      string // what is wrong
-	Hint         string // what would be right; may be empty
+	Hint         string // the correction; may be empty
 }
 
 // Error returns the problem in one line, for example
@@ -64,7 +64,7 @@ func (ps Problems) sorted() Problems {
 	return ps
 }
 
-// asError returns the problems sorted, or nil if there are none.
+// asError returns the problems sorted, or nil if the list is empty.
 func (ps Problems) asError() error {
 	if len(ps) == 0 {
 		return nil
@@ -80,7 +80,7 @@ func (e *mistakeError) Error() string { return e.message + suffix(" (", e.hint, 
 
 func mistake(message, hint string) error { return &mistakeError{message, hint} }
 
-// inWords returns what an error about a value says, and its hint.
+// inWords returns the message of an error about a value, and its hint.
 func inWords(err error) (message, hint string) {
 	var m *mistakeError
 	if errors.As(err, &m) {

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// Run is the work for one occurrence of a job, or for one request. Kind, Key
-// and Shard tell it apart from all other runs of the job, so that making it
-// twice gives one run.
+// Run is the work for one occurrence of a job, or for one request. Kind, Key and Shard
+// identify it among all runs of the job, so that creating it twice gives one run.
 type Run struct {
 	ID        ID
 	JobUID    ID
@@ -25,7 +24,7 @@ type Run struct {
 	Version int64 // of the job that the latest attempt was claimed under
 
 	State     RunState
-	Scheduled time.Time // the moment that the run stands for
+	Scheduled time.Time // the moment that the run is for
 	Due       time.Time // when its next attempt may start
 	Attempt   int       // the number of the latest attempt or, while ready, of the next; from 1
 	Node      string    // the node that it is assigned to or runs on
@@ -34,15 +33,15 @@ type Run struct {
 	Params map[string]string
 	Parent ID // the run that made this one; zero for none
 
-	// Flow is how far a run of a flow has come, as package flow writes it; nil before it has
-	// started, and for all other runs.
+	// Flow is the state of a run of a flow, as package flow writes it; nil before its
+	// start, and for all other runs.
 	Flow []byte
 
 	Outcome Outcome // once it is done
 	Reason  string  // why it waits, or ended so, in words
 }
 
-// StepKey returns the key of the run of a step; item is -1 where there are none.
+// StepKey returns the key of the run of a step; item is -1 for a step without items.
 func StepKey(flow ID, step string, item int) string {
 	key := flow.String() + "/" + step
 	if item >= 0 {
@@ -78,15 +77,15 @@ type Attempt struct {
 	Started, Ended time.Time
 	Outcome        Outcome
 	Reason         string // in words
-	ExitCode       *int   // of a command that ended by itself
+	ExitCode       *int   // of a command that exited
 	Signal         string // that ended the command, for example SIGKILL
 	HTTPStatus     int    // of the answer; 0 for none
 }
 
-// RunKind is what a run was made by.
+// RunKind is the origin of a run.
 type RunKind string
 
-// What a run was made by.
+// The origins of runs.
 const (
 	RunScheduled RunKind = "schedule"
 	RunBackfill  RunKind = "backfill"
@@ -103,10 +102,10 @@ func (RunKind) Values() []string {
 	return texts(RunScheduled, RunBackfill, RunByHand, RunOn, RunAfterEnd, RunBoot, RunStep, RunByFlow)
 }
 
-// RunState is how far a run has come.
+// RunState is the state of a run.
 type RunState string
 
-// How far a run has come.
+// The states of a run.
 const (
 	StateReady   RunState = "ready"   // planned, or due for its next attempt
 	StateWaiting RunState = "waiting" // due, and waiting for a slot
@@ -134,8 +133,8 @@ const (
 	OutcomeWithdrawn Outcome = "withdrawn" // the job was paused, deleted or given another schedule
 )
 
-// Alarms reports whether a run that ended so is one that its owner wants to hear of: it
-// failed, timed out, was lost or missed.
+// Alarms reports whether the owner of a run should hear of the outcome: it failed, timed
+// out, was lost or missed.
 func (o Outcome) Alarms() bool {
 	switch o {
 	case OutcomeFailed, OutcomeTimedOut, OutcomeLost, OutcomeMissed:

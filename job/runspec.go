@@ -9,10 +9,10 @@ import (
 
 // RunSpec is what a job runs: a union, of which exactly one field is set. Each kind of work
 // has its own file, work_KIND.go: its type with its fields, checks, defaults and templates.
-// A new kind is such a file and a field here; nothing outside this package but its executor
-// knows that it exists.
+// A new kind is such a file and a field here; outside this package only its executor knows
+// it.
 //
-// Commands, arguments, the interpreter's excepted, URLs, header values, bodies, standard
+// Commands, arguments (except the interpreter's), URLs, header values, bodies, standard
 // input and the values of the environment are templates; see CompileTemplate.
 type RunSpec struct {
 	Shell    *Shell    `json:"shell,omitzero" short:"read" doc:"A command or a script on the node: a text for sh, or a mapping."`
@@ -24,8 +24,8 @@ type RunSpec struct {
 	External *External `json:"external,omitzero" doc:"Work that something else does and reports, such as a line of a crontab: Belfry does not start it, and says when no report comes."`
 }
 
-// Work is the kind of work that a job does, by which its executor is chosen: the name of
-// the field of RunSpec, as documents have it.
+// Work is the kind of work of a job, which selects its executor: the name of the field of
+// RunSpec in documents.
 type Work string
 
 // work is one kind of work. The fields of RunSpec implement it.
@@ -34,13 +34,13 @@ type work interface {
 	// spec returns the union with this work.
 	spec() RunSpec
 	traits() traits
-	// check reports what is wrong with the fields and what does not fit the policies of the
-	// job. The place of run is passed; templates are checked elsewhere.
+	// check reports mistakes in the fields, and conflicts with the policies of the job. run
+	// is the path of the field run; templates are checked elsewhere.
 	check(v *validator, j *Job, run *path)
 	// filled returns the work with its defaults.
 	filled() work
-	// expand returns a copy in which visit has replaced every template. No other place
-	// knows which fields are templates.
+	// expand returns a copy with every template replaced by visit. No other place knows
+	// which fields are templates.
 	expand(visit visitor, run *path) work
 }
 
@@ -53,14 +53,14 @@ type traits struct {
 	hasOutput    bool   // policies may match its output
 	isCheap      bool   // it may fall due more often than each RateMin
 	isReported   bool   // Belfry does not start it
-	isFlow       bool   // its steps are what is started
+	isFlow       bool   // its steps do the work
 	isStep       bool   // it is only for steps of flows
-	unsafeParams bool   // parameters may decide what is executed
+	unsafeParams bool   // parameters may decide what runs
 }
 
 var runSpecType = reflect.TypeFor[RunSpec]()
 
-// work returns what is run, nil unless exactly one kind is set.
+// work returns the kind of work, or nil unless exactly one is set.
 func (r *RunSpec) work() work {
 	var set work
 	v := reflect.ValueOf(r).Elem()
@@ -76,7 +76,7 @@ func (r *RunSpec) work() work {
 	return set
 }
 
-// traits returns those of what is run.
+// traits returns the traits of the work.
 func (r *RunSpec) traits() traits {
 	if w := r.work(); w != nil {
 		return w.traits()
@@ -102,14 +102,14 @@ func (r *RunSpec) HandlerName() string { return r.traits().handler }
 // Group returns the group of executors that do the work, "" if nodes do it.
 func (r *RunSpec) Group() string { return r.traits().group }
 
-// IsFlow reports whether the work has steps, which are what is started.
+// IsFlow reports whether the work is a flow, whose steps do the work.
 func (r *RunSpec) IsFlow() bool { return r.traits().isFlow }
 
 // IsReported reports whether something else does the work and reports it.
 func (r *RunSpec) IsReported() bool { return r.traits().isReported }
 
-// MarshalJSON implements json.Marshaler: the form in which stores keep what is run, which is
-// that of documents with each kind of work written out.
+// MarshalJSON implements json.Marshaler: the form in stores, which is the form of documents
+// with each kind of work written out.
 func (r RunSpec) MarshalJSON() ([]byte, error) {
 	v := reflect.ValueOf(&r).Elem()
 	b, said := []byte{'{'}, 0
@@ -136,7 +136,7 @@ func (r RunSpec) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// isStoredShort reports whether stores keep a kind of work as the text that stands for it.
+// isStoredShort reports whether stores keep a kind of work in its short text form.
 func isStoredShort(work reflect.Value) bool {
 	_, ok := work.Interface().(json.Unmarshaler)
 	return ok
@@ -155,7 +155,7 @@ func (r *RunSpec) UnmarshalJSON(text []byte) error {
 		if f.isWork() || f.owner == read || v.Field(f.owner).IsNil() {
 			continue
 		}
-		// The fields that stand beside the work have names of their own in it.
+		// Fields that documents write beside the work have other names inside it.
 		if err := json.Unmarshal(text, v.Field(f.owner).Interface()); err != nil {
 			return err
 		}
@@ -184,10 +184,10 @@ func inWordsList(names []string, conjunction string) string {
 	return strings.Join(names[:last], ", ") + " " + conjunction + " " + names[last]
 }
 
-// runSpec checks what a job runs, its templates excepted.
+// runSpec checks the work of a job, except its templates.
 func (v *validator) runSpec(j *Job) { v.runSpecOf(j, &j.Run, root.field("run"), false) }
 
-// runSpecOf checks what a job runs, or a step of its flow.
+// runSpecOf checks the work of a job, or of a step of its flow.
 func (v *validator) runSpecOf(j *Job, r *RunSpec, at *path, inFlow bool) {
 	fits := func(t traits) bool {
 		if inFlow {
@@ -216,7 +216,7 @@ func (v *validator) runSpecOf(j *Job, r *RunSpec, at *path, inFlow bool) {
 	v.report(at, "must have exactly one of "+inWordsList(kinds, "and"), "for example shell: echo hello")
 }
 
-// misplaced reports fields that belong to another kind of work than the one that is run.
+// misplaced reports fields that belong to another kind of work.
 func (v *validator) misplaced(kind Work, at *path) {
 	if v.doc.source == nil {
 		return

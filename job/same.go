@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Same reports whether two documents say the same: whether Encode writes the same of
-// both, but for what servers add. What is empty says nothing.
+// Same reports whether two documents have the same content: whether Encode writes the same
+// for both, apart from the server's additions. Empty counts as not set.
 func Same(a, b Document) bool {
 	if a.kind() != b.kind() {
 		return false
@@ -18,9 +18,9 @@ func Same(a, b Document) bool {
 	return true
 }
 
-// Apart returns of two jobs those fields alone that say something else in the other
-// one, as encoding/json reads them: mappings, lists, texts, truth values, and numbers as
-// they are written. Both are empty if the jobs are the Same.
+// Apart returns the fields in which two jobs differ, as encoding/json reads them: mappings,
+// lists, texts, truth values, and numbers as they are written. Both are empty if the jobs
+// are the Same.
 func Apart(a, b *Job) (ofA, ofB map[string]any) {
 	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
 	ofA, ofB = map[string]any{}, map[string]any{}
@@ -35,8 +35,8 @@ func Apart(a, b *Job) (ofA, ofB map[string]any) {
 	return ofA, ofB
 }
 
-// apart finds the fields of two documents of a kind that are not the same. What
-// servers add does not count, and neither does whether the default namespace is named.
+// apart finds the fields in which two documents of a kind differ. It ignores the server's
+// additions, and whether the default namespace is written.
 func apart(a, b reflect.Value) iter.Seq[*field] {
 	return func(yield func(*field) bool) {
 		for _, f := range fieldsOf(a.Type()) {

@@ -7,10 +7,10 @@ import (
 	"github.com/belfry-cron/belfry/cron"
 )
 
-// Schedule is when a job falls due: by at most one of Cron, Every, AfterEnd,
-// At and On, except that On may stand beside Cron or Every, and besides at the
-// start of nodes if Boot is set. Boot does not go together with AfterEnd, whose
-// chain of runs it would double. With none of them the job runs only by hand.
+// Schedule is when a job falls due: by at most one of Cron, Every, AfterEnd, At and On,
+// except that On may be combined with Cron or Every. With Boot it also falls due at the
+// start of nodes; Boot cannot be combined with AfterEnd, whose chain of runs it would
+// double. Without any of them the job runs only manually.
 type Schedule struct {
 	Cron     []string    `json:"cron,omitzero" short:"read" items:"100" max:"256" doc:"Cron expressions; the job falls due when any of them does. 5 fields, 6 with seconds first, 7 with seconds first and years last, @daily and its like, or @every 10s."`
 	Every    Duration    `json:"every,omitzero" min:"10ms" max:"3650d" doc:"A fixed rate. At least 1s for shell and http, 10ms for handlers."`
@@ -37,10 +37,10 @@ type Schedule struct {
 	Spread Duration `json:"spread,omitzero" min:"1ms" max:"1d" doc:"All occurrences are due later by the same share of this, by a hash of the job: against herds at the full hour."`
 }
 
-// Align is what a fixed rate counts from.
+// Align is the origin of a fixed rate.
 type Align string
 
-// What a fixed rate counts from.
+// The origins of a fixed rate.
 const (
 	AlignEpoch Align = "epoch"
 	AlignStart Align = "start"
@@ -81,7 +81,7 @@ const (
 // Values returns all grammars.
 func (Dialect) Values() []string { return texts(DialectDefault, DialectVixie5, DialectQuartz) }
 
-// Grammar returns the dialect as package cron has it: the default for what is not known.
+// Grammar returns the dialect of package cron: the default for unknown ones.
 func (d Dialect) Grammar() cron.Dialect {
 	grammar, _ := cron.ParseDialect(string(cmp.Or(d, DialectDefault)))
 	return grammar
@@ -105,15 +105,15 @@ func (ClockChange) Values() []string {
 	return texts(ClockVixie, ClockLiteral, ClockSkipOnce, ClockShiftOnce, ClockSkipLast)
 }
 
-// OffDay is what becomes of an occurrence on a day that is ruled out.
+// OffDay is the treatment of an occurrence on an excluded day.
 type OffDay string
 
-// What becomes of an occurrence on a day that is ruled out.
+// The treatments of an occurrence on an excluded day.
 const (
 	OffDaySkip     OffDay = "skip"
 	OffDayNext     OffDay = "next"
 	OffDayPrevious OffDay = "previous"
 )
 
-// Values returns all that can become of an occurrence on a day that is ruled out.
+// Values returns all treatments of an occurrence on an excluded day.
 func (OffDay) Values() []string { return texts(OffDaySkip, OffDayNext, OffDayPrevious) }

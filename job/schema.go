@@ -44,8 +44,8 @@ type schema struct {
 	done map[string]bool
 }
 
-// ref returns a reference to the definition of a struct, which it adds if it
-// is not there yet.
+// ref returns a reference to the definition of a struct, and adds the definition if
+// necessary.
 func (s *schema) ref(t reflect.Type) *node {
 	if !s.done[t.Name()] {
 		s.done[t.Name()] = true
@@ -130,8 +130,8 @@ func (s *schema) value(t reflect.Type, f *field) *node {
 	return s.ref(t)
 }
 
-// text returns the schema of what stands for a short field: a text alone, not the mapping
-// or list that the field may be itself.
+// text returns the schema of the short form of a field: a text alone, not the field's own
+// mapping or list.
 func (s *schema) text(t reflect.Type, f *field) *node {
 	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()

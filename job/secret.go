@@ -8,8 +8,8 @@ import (
 	"text/template/parse"
 )
 
-// What templates read of secrets: {{ .Secret.name }}, by itself and only where no one but the
-// command or the receiver reads it.
+// Secrets in templates: {{ .Secret.name }}, alone and only where no one but the command or
+// the receiver reads it.
 
 const (
 	// SecretNameMax is how long the name of a secret may be: with the longest namespace it fits
@@ -63,7 +63,7 @@ func secretAlone(e *expression) error {
 	return mistake(e.source+" is a secret, which no function takes", "write it by itself: {{ "+e.source+" }}")
 }
 
-// silent keeps the value of a secret out of what an escaper says is wrong with it.
+// silent keeps the value of a secret out of an escaper's error messages.
 func silent(escape escaper, source string) escaper {
 	if escape == nil {
 		return nil
@@ -77,7 +77,7 @@ func silent(escape escaper, source string) escaper {
 	}
 }
 
-// knowSecret reports a secret that there is not.
+// knowSecret reports an unknown secret.
 func (v *validator) knowSecret(at *path, namespace, name string) {
 	if v.unknownSecret != nil {
 		if said := v.unknownSecret(namespace, name); said != "" {
@@ -86,13 +86,13 @@ func (v *validator) knowSecret(at *path, namespace, name string) {
 	}
 }
 
-// SecretNames returns the names of the secrets that the templates of the job name, or those of
-// the steps of its flow.
+// SecretNames returns the names of the secrets in the templates of the job, or of the steps
+// of its flow.
 func (j *Job) SecretNames() []string {
 	named := map[string]bool{}
 	visit := func(kind TemplateKind, text string, _ *path) string {
 		if strings.Contains(text, ".Secret.") {
-			// What is not valid names nothing.
+			// Invalid templates name no secrets.
 			_, _ = compileTemplate(kind, text, &compiler{params: j.paramNames(), flow: true, item: true, named: named})
 		}
 		return text

@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// CheckSettings reports what DecodeSettings would, of the struct that settings points
-// to, for settings that are said elsewhere than in a file: values beyond their bounds and
-// names that are none. The error is of type Problems.
+// CheckSettings reports the problems that DecodeSettings would, in the struct that settings
+// points to, for settings from other sources than a file: values out of bounds and unknown
+// names. The error is of type Problems.
 func CheckSettings(settings any) error {
 	v := &validator{}
 	v.bounds(reflect.ValueOf(settings).Elem(), root)
 	return v.problems.asError()
 }
 
-// DecodeSettings reads one YAML or JSON mapping into the struct that settings
-// points to, by the rules and tags of documents: unknown fields, values of a
-// wrong type and numbers beyond their bounds are mistakes, each with its place.
-// It is for files that are no documents and yet hold durations and policies, as
-// the configuration of a server does. A file without content sets nothing.
+// DecodeSettings reads one YAML or JSON mapping into the struct that settings points to, by
+// the rules and tags of documents: unknown fields, values of a wrong type and numbers out
+// of bounds are mistakes, each with its place. It is for files other than documents that
+// hold durations and policies, such as the configuration of a server. An empty file sets
+// nothing.
 //
 // The error is of type Problems.
 func DecodeSettings(file string, data []byte, settings any) error {

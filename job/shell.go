@@ -9,21 +9,19 @@ import (
 
 // Values in shell commands.
 //
-// A value that may hold any character stands only where it is sure to be read
-// as a literal: outside of all quotes, where it is put into single quotes of
-// its own, in which no character means anything but the quote itself. To know
-// where that is, the text of the command is followed character by character.
-// What cannot be followed in a few states makes everything after it a place
-// where such values are refused. So a mistake here is a refusal, not an
-// injection.
+// A value with arbitrary characters is allowed only where the shell surely reads it as a
+// literal: outside of all quotes, where it gets its own single quotes, in which only the
+// quote itself is special. To find such places, the text of the command is followed
+// character by character. After a construct that the few states cannot follow, such values
+// are refused. So a mistake here is a refusal, not an injection.
 //
-// Everywhere else only tame values are accepted: those made of characters that
-// mean nothing to a shell, whatever the place.
+// Everywhere else only tame values are accepted, whose characters have no special meaning
+// to a shell anywhere.
 
 var (
-	// tamePattern matches what may stand in quotes.
+	// tamePattern matches values that are safe in quotes.
 	tamePattern = regexp.MustCompile(`^[A-Za-z0-9_.,:/+ -]*$`)
-	// tameWordPattern matches what may stand anywhere.
+	// tameWordPattern matches values that are safe anywhere.
 	tameWordPattern = regexp.MustCompile(`^[A-Za-z0-9_.,:/+-]*$`)
 )
 
@@ -37,7 +35,7 @@ func escapeShell(v any) (string, error) {
 	return QuoteShell(text), err
 }
 
-// escapeTame returns an escaper for places where only some texts may stand.
+// escapeTame returns an escaper for places that allow only some texts.
 func escapeTame(pattern *regexp.Regexp, place string) escaper {
 	return func(v any) (string, error) {
 		text := valueText(v)
@@ -53,9 +51,9 @@ type shellPlacement struct {
 	// frames are what encloses the current place, the innermost last. The
 	// first is the command itself.
 	frames []shellFrame
-	// lost says why it is not known any more where the text has come to.
+	// lost explains why the position in the text is unknown from here on.
 	lost string
-	// strict refuses values that would decide what is executed.
+	// strict refuses values that would decide what runs.
 	strict bool
 }
 
@@ -64,20 +62,19 @@ type shellFrame struct {
 	kind shellKind
 	// escaped is set after a backslash.
 	escaped bool
-	// last is what came just before, where it changes what comes next: '$',
-	// '(', '<', or 'H' for the two signs of a here-document.
+	// last is the previous character, if it changes the meaning of the next one: '$', '(',
+	// '<', or 'H' for the two signs of a here-document.
 	last byte
-	// word is the beginning of the word so far, without its quotes and what
-	// they or a value may add; place is where in a word.
+	// word is the beginning of the current word, without quotes and their content or
+	// values; place is the position in the word.
 	word  string
 	place wordPlace
 	// position is where in a command the word is.
 	position commandPosition
-	// evaluated is set in what a shell expands a second time, so that even a
-	// quoted text in it can run commands: $(( )) and (( )). The others are
-	// for places of that sort in a command: test between [[ and ]], duplicate
-	// from >& or <& to the end of the word after it, which bash expands twice,
-	// and subscripts, the number of [ that are open in a word.
+	// evaluated is set inside constructs that a shell expands twice, so that even a quoted
+	// text in it can run commands: $(( )) and (( )). The others are for similar places in a
+	// command: test between [[ and ]], duplicate from >& or <& to the end of the next word,
+	// which bash expands twice, and subscripts, the number of open [ in a word.
 	evaluated, test, duplicate bool
 	subscripts                 int
 }
@@ -111,8 +108,8 @@ const (
 	unsureOfWord
 )
 
-// keptOfWord is as many letters of a word as it takes to recognise those that
-// matter: paths of programs among them.
+// keptOfWord is the number of letters needed to recognise the words that matter, paths of
+// programs included.
 const keptOfWord = 256
 
 func newShellPlacement(strict bool) *shellPlacement {
@@ -185,7 +182,7 @@ func (s *shellPlacement) doubleQuoted(c byte) {
 	switch {
 	case f.escaped:
 		f.escaped = false
-		if c != '\n' { // else the line is continued, as if nothing were there
+		if c != '\n' { // otherwise the line continues, as if nothing were there
 			f.last = 0
 		}
 		return
@@ -209,12 +206,11 @@ func (s *shellPlacement) doubleQuoted(c byte) {
 	}
 }
 
-// quoted takes a character in quotes that stands for itself: it is part of the
-// word in which the quotes are.
+// quoted takes a literal character in quotes: it is part of the quoted word.
 func (s *shellPlacement) quoted(c byte) { s.frames[len(s.frames)-2].grow(c) }
 
-// dollar takes the character after a dollar sign, and reports whether the two
-// belong together. If not, it is like any other character.
+// dollar takes the character after a dollar sign, and reports whether the two belong
+// together. If not, the character is an ordinary one.
 func (s *shellPlacement) dollar(c byte) bool {
 	switch c {
 	case '(':
@@ -227,7 +223,7 @@ func (s *shellPlacement) dollar(c byte) bool {
 		// In double quotes this is no quote; being lost there costs little.
 		s.lose("after $'")
 	case '$', '#', '?', '!', '@', '*', '-':
-		// A parameter of one character.
+		// A one-character parameter.
 	default:
 		return false
 	}
@@ -241,7 +237,7 @@ func (s *shellPlacement) command(c byte) {
 	switch {
 	case f.escaped:
 		f.escaped = false
-		if c != '\n' { // else the line is continued, as if nothing were there
+		if c != '\n' { // otherwise the line continues, as if nothing were there
 			f.last = 0
 			f.grow(c)
 		}
@@ -262,7 +258,7 @@ func (s *shellPlacement) command(c byte) {
 	case ' ', '\t', '\n', ';', '&', '|', '<', '>':
 		redirects := c == '<' || c == '>'
 		if redirects && numberPattern.MatchString(f.word) {
-			f.position.file = true // the number is that of a file
+			f.position.file = true // the number is a file descriptor
 		}
 		s.endWord()
 		f.place = atWordStart
@@ -368,7 +364,7 @@ func (f *shellFrame) grow(c byte) {
 	}
 }
 
-// endWord takes the end of a word and looks at which it was.
+// endWord ends the current word and examines it.
 func (s *shellPlacement) endWord() {
 	f := s.top()
 	switch f.word {
@@ -387,7 +383,7 @@ func (s *shellPlacement) endWord() {
 	if f.place != atWordStart {
 		f.duplicate = false
 	}
-	if f.place == inWord || f.word != "" { // else it is what follows a parenthesis
+	if f.place == inWord || f.word != "" { // otherwise it follows a parenthesis
 		f.position.end(f.word)
 	}
 	f.word = ""

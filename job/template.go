@@ -24,12 +24,11 @@ import (
 //	{{ if .Previous }}…{{ else }}…{{ end }}
 //	{{ "{{" }}                                       the braces themselves
 //
-// The notation is that of text/template with only this in it: there are no
-// loops, variables or nested templates, so that a template ends and its output
-// is bounded.
+// The notation is a subset of text/template without loops, variables and nested templates,
+// so that a template ends and its output is bounded.
 //
-// A value never becomes more than a value, whatever is in it. What that takes
-// depends on the kind of the template: see TemplateKind.
+// A value stays a value, whatever it contains. The necessary escaping depends on the kind
+// of the template: see TemplateKind.
 //
 // A Template does not change and may be shared between goroutines.
 type Template struct {
@@ -39,32 +38,31 @@ type Template struct {
 	free  string // the first value in it that may hold any text; "" for none
 }
 
-// TemplateKind is what a template makes a text for, and so what is done to the
-// values in it.
+// TemplateKind is the target of a template's text, which decides the escaping of its
+// values.
 type TemplateKind uint8
 
 // The kinds of templates.
 const (
-	// TemplateText takes values as they are: arguments of programs, which no
-	// shell reads, and what is shown to users.
+	// TemplateText inserts values as they are: arguments of programs, which no shell reads,
+	// and texts for users.
 	TemplateText TemplateKind = iota
 
-	// TemplatePrivate is like TemplateText, for what only the command or the
-	// receiver reads: variables of the environment, standard input, files and
-	// bodies. Secrets may be in it, as in the headers and bodies of requests.
+	// TemplatePrivate is like TemplateText, for texts that only the command or the receiver
+	// reads: variables of the environment, standard input, files and bodies. Secrets are
+	// allowed, as in the headers and bodies of requests.
 	TemplatePrivate
 
-	// TemplateShell is a command for a POSIX shell. Outside of quotes each
-	// value is quoted, so that it is one literal word of the command or part
-	// of one. Elsewhere (in quotes, here-documents, comments, arithmetic,
-	// backquotes, ${ }, [[ ]] and where it cannot be told) only values of
-	// harmless characters are accepted: numbers, times, and the names of jobs
-	// and runs, but no parameters. What a command makes of its words is its
-	// own affair: a word that is given to eval, sh -c or ssh as code is code.
+	// TemplateShell is a command for a POSIX shell. Outside of quotes each value is quoted,
+	// so that it is one literal word of the command or part of one. Elsewhere (in quotes,
+	// here-documents, comments, arithmetic, backquotes, ${ }, [[ ]] and uncertain places)
+	// only values of harmless characters are accepted: numbers, times, and the names of
+	// jobs and runs, but no parameters. A command may still treat its words as code: eval,
+	// sh -c and ssh do.
 	TemplateShell
 
-	// TemplateURL is an address. Values are escaped for the path or the
-	// query in which they stand, and cannot be part of scheme and host.
+	// TemplateURL is an address. Values are escaped for the path or the query, and are not
+	// allowed in scheme and host.
 	TemplateURL
 
 	// TemplateHeader is the value of a header: it stays on its line.
@@ -90,11 +88,11 @@ const (
 	templateDepthMax = 50
 )
 
-// TemplateData is what the actions of a template find.
+// TemplateData is the data for the actions of a template.
 type TemplateData struct {
 	Scheduled time.Time // in the job's zone, as the next two
-	Previous  time.Time // the scheduled time before; zero if there is none
-	Next      time.Time // the scheduled time after; zero if there is none
+	Previous  time.Time // the previous scheduled time; zero for none
+	Next      time.Time // the next scheduled time; zero for none
 
 	Run       ID
 	Attempt   int
@@ -104,10 +102,10 @@ type TemplateData struct {
 	Name      string
 	Node      string
 	Params    map[string]string
-	Secrets   map[string]string // those that the job names
+	Secrets   map[string]string // the secrets that the job names
 
-	// Steps are those of a flow that are over, by name; nil outside of flows. Item is that of
-	// a for_each, nil for none, and Index its place.
+	// Steps are the finished steps of a flow, by name; nil outside of flows. Item is the
+	// item of a for_each, nil for none, and Index its position.
 	Steps map[string]StepData
 	Item  json.RawMessage
 	Index int
@@ -146,8 +144,7 @@ func (d TemplateData) Environment() map[string]string {
 	return env
 }
 
-// part is a piece of a compiled template: a text, a value with what is done to
-// it, or a choice.
+// part is a piece of a compiled template: a text, a value with its escaper, or a choice.
 type part struct {
 	text string
 
@@ -158,11 +155,11 @@ type part struct {
 	then, otherwise []part
 }
 
-// escaper makes of a value what may stand in its place in the output.
+// escaper turns a value into the text that may appear at its place in the output.
 type escaper func(v any) (string, error)
 
-// placement follows the text of a template and says what must be done to a
-// value that stands where it has come to.
+// placement follows the text of a template and returns the escaper for a value at the
+// current position.
 type placement interface {
 	text(text string)
 	value(e *expression) (escaper, error)
@@ -312,8 +309,8 @@ func firstWord(text string) string {
 
 var errTooLong = errors.New("makes more than 2 MiB")
 
-// Execute returns the text that the template makes of data. It fails where a
-// value cannot stand in its place, such as a NUL byte in a command.
+// Execute returns the text of the template with data. It fails if a value is not allowed at
+// its place, such as a NUL byte in a command.
 func (t *Template) Execute(data TemplateData) (string, error) {
 	var b strings.Builder
 	if err := execute(&b, t.parts, &data); err != nil {

@@ -13,9 +13,8 @@ import (
 	"github.com/belfry-cron/belfry/cron"
 )
 
-// What stands between the braces of a template: an expression that is compiled
-// to a function, with its type known. Nothing exists but what is in the tables
-// of this file.
+// Expressions between the braces of a template, compiled to functions with a known type.
+// Only the names in the tables of this file exist.
 
 // valueKind is the type of a value in a template.
 type valueKind string
@@ -26,7 +25,7 @@ const (
 	truthValue  valueKind = "truth value" // a bool
 	momentValue valueKind = "time"        // a time.Time; the zero one is empty
 	anyValue    valueKind = "value"       // as a parameter of functions only
-	foundValue  valueKind = "result"      // what a result has in some place: any of the others
+	foundValue  valueKind = "result"      // a value in a result: any of the others
 	secretValue valueKind = "secret"
 )
 
@@ -34,13 +33,13 @@ const (
 type expression struct {
 	kind     valueKind
 	constant bool
-	// free tells that the text may hold any character: what people and
-	// machines choose, and not what a schedule or a counter makes.
+	// free is set if the text may hold any character: people and machines choose it, unlike
+	// the values of a schedule or a counter.
 	free bool
 	eval func(*TemplateData) (any, error)
-	// raw returns what eval does in JSON; nil for what is not of a result.
+	// raw returns the value of eval in JSON, or nil if it is not from a result.
 	raw func(*TemplateData) (json.RawMessage, error)
-	// source is the expression as it was written.
+	// source is the expression as written.
 	source string
 }
 
@@ -63,7 +62,7 @@ var rootFields = map[string]struct {
 	"Node":      {textValue, true, func(d *TemplateData) any { return d.Node }},
 }
 
-// function is something that makes a value of others.
+// function computes a value from others.
 type function struct {
 	takes  []valueKind
 	many   bool // the last of takes may be repeated
@@ -138,7 +137,7 @@ var functions = map[string]function{
 	}},
 }
 
-// onMoment calls a method of a time, or returns empty for one that is empty.
+// onMoment calls a method of a time, or returns empty for the zero time.
 func onMoment[T any](args []any, empty T, method func(time.Time) T) T {
 	t := args[0].(time.Time)
 	if t.IsZero() {
@@ -225,17 +224,17 @@ func momentText(t time.Time) string {
 // compiler makes expressions of the nodes of the template parser.
 type compiler struct {
 	params []string
-	// flow is set for steps of flows, whose templates may read the results of those in steps;
-	// nil are all. item is set where there is an item.
+	// flow is set for steps of flows, whose templates may read the results of the steps in
+	// steps, all if nil. item is set if an item exists.
 	flow, item bool
-	// early is set for what is evaluated before a node has the step.
+	// early is set for expressions that are evaluated before a node claims the step.
 	early bool
 	steps map[string]bool
 	uses  map[string]bool // the steps that were named; nil if that does not matter
-	// strict refuses values that would decide what a command executes.
+	// strict refuses values that would decide what a command runs.
 	strict bool
 	free   string // that of the Template
-	// private is set where secrets may be, and named receives the names of those that are there.
+	// private is set where secrets are allowed, and named receives their names.
 	private bool
 	named   map[string]bool
 }
@@ -258,8 +257,8 @@ func (c *compiler) pipe(n *parse.PipeNode, depth int) (*expression, error) {
 	return value, nil
 }
 
-// command compiles a value, or a function or method with its arguments, the
-// last of which is what a pipe gives, if any.
+// command compiles a value, or a function or method with its arguments; the input of a
+// pipe, if any, is the last one.
 func (c *compiler) command(n *parse.CommandNode, piped *expression, depth int) (*expression, error) {
 	given := n.Args[1:]
 	if len(given) == 0 && piped == nil {
@@ -326,7 +325,7 @@ func (c *compiler) operand(n parse.Node, args []*expression, depth int) (*expres
 	return nil, mistake(quote(n.String())+" has no meaning in a template", "for example {{ .Scheduled }} or {{ .Param.name }}")
 }
 
-// field compiles .Name and what follows it.
+// field compiles .Name and its suffix.
 func (c *compiler) field(n *parse.FieldNode, args []*expression) (*expression, error) {
 	name, rest := n.Ident[0], n.Ident[1:]
 	if name == "Param" {
@@ -455,7 +454,7 @@ func call(name string, f function, args []*expression) (*expression, error) {
 	}, nil
 }
 
-// arguments says in words what a function takes.
+// arguments describes the arguments of a function.
 func arguments(kinds []valueKind) string {
 	names := make([]string, len(kinds))
 	for i, kind := range kinds {

@@ -14,7 +14,7 @@ import (
 
 // What templates of flows read: results of steps, and items.
 
-// step compiles .Steps.name.Outcome, .Attempt, .Result and what follows that.
+// step compiles .Steps.name.Outcome, .Attempt, .Result and its suffix.
 func (c *compiler) step(n *parse.FieldNode, args []*expression) (*expression, error) {
 	const form = ".Steps.NAME.Result, .Steps.NAME.Outcome or .Steps.NAME.Attempt"
 	if len(args) > 0 {
@@ -53,7 +53,7 @@ func (c *compiler) step(n *parse.FieldNode, args []*expression) (*expression, er
 	return e, nil
 }
 
-// itemValue compiles .Item and what follows it.
+// itemValue compiles .Item and its suffix.
 func (c *compiler) itemValue(n *parse.FieldNode, args []*expression) (*expression, error) {
 	if len(args) > 0 {
 		return nil, mistake(n.String()+" is not a function and takes no arguments", "")
@@ -75,7 +75,7 @@ func plainEval(raw func(*TemplateData) (json.RawMessage, error)) func(*TemplateD
 	}
 }
 
-// pick returns what stands at a place in a JSON value.
+// pick returns the value at a path in a JSON value.
 func pick(value json.RawMessage, place []string, of string) (json.RawMessage, error) {
 	for i, key := range place {
 		var object map[string]json.RawMessage
@@ -91,8 +91,8 @@ func pick(value json.RawMessage, place []string, of string) (json.RawMessage, er
 	return value, nil
 }
 
-// plainOfJSON returns a JSON value as templates have it: texts, whole numbers and truth values
-// as such, all else as it is written.
+// plainOfJSON returns a JSON value for templates: texts, whole numbers and truth values as
+// such, all others as written.
 func plainOfJSON(value json.RawMessage) any {
 	decoder := json.NewDecoder(bytes.NewReader(value))
 	decoder.UseNumber()
@@ -118,7 +118,7 @@ func plainOfJSON(value json.RawMessage) any {
 	return compact.String()
 }
 
-// convert makes of what was found in a result what a function takes.
+// convert converts a value from a result to the type that a function takes.
 func convert(v any, want valueKind, source string) (any, error) {
 	switch want {
 	case textValue:
@@ -146,9 +146,9 @@ func convert(v any, want valueKind, source string) (any, error) {
 	return nil, fmt.Errorf("%s is %s, not a %s", source, quote(valueText(v)), want)
 }
 
-// Uses returns the steps whose results the i-th step of All reads: those that its templates name
-// and, for a handler, which reads them in its own code, those that it needs; in finally all
-// others. The flow is valid.
+// Uses returns the steps whose results the i-th step of All reads: those in its templates
+// and, for a handler, which reads results in its own code, all that it needs; in finally
+// all others. The flow is valid.
 func (f *Flow) Uses(i int, params []string) []string {
 	s := f.All()[i]
 	uses := map[string]bool{}
@@ -163,7 +163,7 @@ func (f *Flow) Uses(i int, params []string) []string {
 		}
 	}
 	visit := func(kind TemplateKind, text string, _ *path) string {
-		// What is not valid has no uses.
+		// Invalid templates use nothing.
 		_, _ = compileTemplate(kind, text, &compiler{params: params, flow: true, item: true, uses: uses})
 		return text
 	}
@@ -185,7 +185,7 @@ func flowCompiler(data *TemplateData) *compiler {
 	return &compiler{params: slices.Sorted(maps.Keys(data.Params)), flow: true, item: data.Item != nil}
 }
 
-// Text returns what a template of a flow makes.
+// Text returns the text of a template of a flow.
 func (d TemplateData) Text(template string) (string, error) {
 	t, err := compileTemplate(TemplateText, template, flowCompiler(&d))
 	if err != nil {
@@ -194,7 +194,7 @@ func (d TemplateData) Text(template string) (string, error) {
 	return t.Execute(d)
 }
 
-// Condition returns what an if makes: true or false, all else is an error.
+// Condition returns the value of an if: true or false, all others are an error.
 func (d TemplateData) Condition(template string) (bool, error) {
 	text, err := d.Text(template)
 	if err != nil {

@@ -2,9 +2,8 @@ package job
 
 import "encoding/json"
 
-// node is an element of a document as it was written, be it YAML or JSON. The
-// texts of scalars are kept as written: what "022", "on" or "12:30" means is
-// known only where the type of the field is.
+// node is an element of a YAML or JSON document as written. Scalars keep their text: the
+// meaning of "022", "on" or "12:30" depends on the type of the field.
 type node struct {
 	text         string  // of a scalar
 	entries      []entry // of a mapping or list, in the order of the text
@@ -98,7 +97,7 @@ func (n *node) tree() any {
 	return json.Number(n.text)
 }
 
-// describe says in words what the node is, for messages about types.
+// describe describes the node, for messages about types.
 func (n *node) describe() string {
 	switch n.kind {
 	case nullNode:
@@ -153,16 +152,15 @@ func object(keysAndValues ...any) *node {
 const (
 	// fileMax is the most bytes of a file: tens of thousands of jobs.
 	fileMax = 16 << 20
-	// depthMax is the deepest nesting. The deepest field of a document is at
-	// level 5; the rest is for mistakes to be found in.
+	// depthMax is the deepest nesting. The deepest field of a document is at level 5; the
+	// rest is room for reporting mistakes.
 	depthMax = 32
 	// aliasedMax is the most elements that YAML aliases may repeat in a file,
 	// since aliases of aliases grow exponentially.
 	aliasedMax = 100_000
 )
 
-// treeError is a mistake in the notation itself, after which the rest of a
-// file cannot be read.
+// treeError is a syntax error, after which the rest of a file cannot be read.
 type treeError struct {
 	line, column int
 	message      string

@@ -13,8 +13,8 @@ import (
 // week 7 days, whatever clocks do. "0" needs no unit.
 type Duration time.Duration
 
-// Forever is the Duration without an end, written "forever". Only the fields
-// that say so accept it.
+// Forever is the Duration without an end, written "forever". Only some fields accept it, as
+// documented.
 const Forever Duration = math.MaxInt64
 
 // durationUnits are the units of a Duration, the largest first.
@@ -193,8 +193,8 @@ func (m *Umask) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// parseInstant reads an RFC 3339 instant. Its location is the offset as
-// written, so that it does not depend on the zone of the machine.
+// parseInstant reads an RFC 3339 instant. Its location is the written offset, so that it
+// does not depend on the machine's zone.
 func parseInstant(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -209,7 +209,7 @@ func parseInstant(text string) (time.Time, error) {
 	return t.UTC(), nil
 }
 
-// instantHint tells what would make an instant of a text that looks like one.
+// instantHint suggests a correction of a text that resembles an instant.
 func instantHint(text string) string {
 	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"} {
 		if t, err := time.Parse(layout, text); err == nil {

@@ -26,13 +26,13 @@ func Among(calendars Calendars) Option {
 	return func(v *validator) { v.calendars, v.wantCalendars = calendars, true }
 }
 
-// KnownSecrets sets what says why there is no secret of a name in a namespace, "" for one that
-// exists. Without it every name of a secret is accepted.
+// KnownSecrets sets a function that explains why a secret does not exist in a namespace, or
+// returns "". Without it every secret name is accepted.
 func KnownSecrets(unknown func(namespace, name string) string) Option {
 	return func(v *validator) { v.unknownSecret = unknown }
 }
 
-// validator collects what is wrong with a document.
+// validator collects the mistakes in a document.
 type validator struct {
 	doc           Document
 	now           time.Time
@@ -40,7 +40,7 @@ type validator struct {
 	unknownSecret func(namespace, name string) string // nil: all are known
 	calendars     Calendars
 	wantCalendars bool // calendars must exist
-	unknownDays   bool // a calendar was named and not looked for
+	unknownDays   bool // a named calendar was not looked up
 	problems      Problems
 }
 
@@ -55,9 +55,8 @@ func newValidator(d Document, options []Option) *validator {
 	return v
 }
 
-// Validate reports everything that is wrong with a document, each with the
-// place where it was written, but for what Decode has reported and what may only
-// follow from it. The error is of type Problems.
+// Validate reports every mistake in a document with its place, except those that Decode has
+// reported and their possible consequences. The error is of type Problems.
 func (d Document) Validate(options ...Option) error {
 	v := newValidator(d, options)
 	v.bounds(d.body(), root)
@@ -103,7 +102,7 @@ func (v *validator) report(at *path, message, hint string) {
 	v.problems = append(v.problems, p)
 }
 
-// reportError notes a problem, if there is one.
+// reportError records a problem, if err is not nil.
 func (v *validator) reportError(at *path, err error) {
 	if err != nil {
 		message, hint := inWords(err)
@@ -118,9 +117,9 @@ func (v *validator) refuse(set bool, at *path, message, hint string) {
 	}
 }
 
-// isBroken reports whether a problem of a field may only follow from a mistake
-// that Decode has reported: in the field itself, in something around it or inside
-// of it and, for what is wrong only beside other fields, in one of these.
+// isBroken reports whether a problem of a field may only follow from a mistake that Decode
+// has reported: in the field itself, around or inside it, or in one of the fields beside it
+// that the problem depends on.
 func (d *Document) isBroken(at string, beside bool) bool {
 	within := func(inner, outer string) bool {
 		rest, ok := strings.CutPrefix(inner, outer)
@@ -135,10 +134,9 @@ func (d *Document) isBroken(at string, beside bool) bool {
 	return false
 }
 
-// locate returns the path as the user wrote it, and the node that is nearest to
-// it. The two forms in which one thing can be written are distinguished here: a
-// single item without its list has no index, and a text in place of a mapping
-// no field.
+// locate returns the path as the user wrote it, and the node that is nearest to it. It
+// distinguishes the two notations of a value: a single item without its list has no index,
+// and a short text no field.
 func (p *path) locate(source *node) (shown string, nearest *node) {
 	var b strings.Builder
 	nearest, _ = p.follow(source, &b)
@@ -174,7 +172,7 @@ func (p *path) follow(source *node, b *strings.Builder) (nearest *node, found bo
 	return next, true
 }
 
-// bounds reports what is outside of what the tags of the types allow.
+// bounds reports values outside the bounds of the tags.
 func (v *validator) bounds(value reflect.Value, at *path) {
 	for _, f := range fieldsOf(value.Type()) {
 		set := f.of(value)
@@ -188,8 +186,8 @@ func (v *validator) bounds(value reflect.Value, at *path) {
 	}
 }
 
-// leafBounds is fieldBounds for a field that is plain. Unlike that of fieldBounds,
-// which calls itself, its path takes no memory.
+// leafBounds is fieldBounds for a plain field. It is not recursive, so its path needs no
+// allocation.
 func (v *validator) leafBounds(f *field, value reflect.Value, at *path) {
 	if value.Kind() == reflect.Pointer {
 		value = value.Elem()
@@ -232,7 +230,7 @@ func (v *validator) fieldBounds(f *field, value reflect.Value, at *path) {
 	}
 }
 
-// keys checks the keys of a mapping whose field says what they are.
+// keys checks the keys of a mapping by the tag of its field.
 func (v *validator) keys(f *field, value reflect.Value, at *path) {
 	switch f.keys {
 	case "names":
@@ -265,13 +263,13 @@ func isName(text string) bool {
 	return hasForm(text, 128, first, first+"._-")
 }
 
-// hasForm reports whether a text has at most so many bytes, a first one and others of
-// these. Each document has several: a regular expression takes ten times as long.
+// hasForm reports whether a text has at most the given length, and allowed first and other
+// bytes. Each document has several names, and a regular expression takes ten times as long.
 func hasForm(text string, most int, first, others string) bool {
 	return text != "" && len(text) <= most && strings.IndexByte(first, text[0]) >= 0 && strings.Trim(text, others) == ""
 }
 
-// name checks what all documents are named by.
+// name checks the name of a document.
 func (v *validator) name(namespace, name string) {
 	if name == "" {
 		v.report(root.field("name"), "is missing", nameHint)
@@ -297,7 +295,7 @@ func IsLabel(key, value string) bool {
 	return isLabel(key) && len(value) <= labelValueMax && !strings.ContainsFunc(value, isControl)
 }
 
-// labelValueMax is the most bytes of a label: what a table can show.
+// labelValueMax is the length of a label in bytes that a table can show.
 const labelValueMax = 256
 
 // labels checks the labels of a document or of the nodes that it wants.

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// job checks what the tags of the types cannot say. What stands beside what is
-// judged by the job as it was written; whether numbers fit together is judged
-// with the defaults filled in.
+// job checks the rules that tags cannot express. Combinations of fields are checked on the
+// job as written; numbers are compared with the defaults filled in.
 func (v *validator) job(j *Job) {
 	filled := j.Policy
 	filled.fill(v.defaults.in(j.Namespace), j)
@@ -41,8 +40,7 @@ func (v *validator) params(params map[string]Param) {
 	}
 }
 
-// ParamVariable returns the environment variable in which commands find a
-// parameter.
+// ParamVariable returns the environment variable that holds a parameter for commands.
 func ParamVariable(name string) string { return variablePrefix + "PARAM_" + strings.ToUpper(name) }
 
 // variablePrefix begins the environment variables that every run is given.
@@ -51,7 +49,7 @@ const variablePrefix = "BELFRY_"
 func (v *validator) schedule(j *Job) {
 	s, at := &j.Schedule, root.field("schedule")
 
-	// What the job falls due by.
+	// The sources of due times.
 	var sources []string
 	for _, source := range []struct {
 		name string
@@ -76,7 +74,7 @@ func (v *validator) schedule(j *Job) {
 		source = sources[0]
 	}
 
-	// What stands only beside some of them.
+	// Fields that need one of these sources.
 	only := func(set bool, name string, beside ...string) {
 		if set && !slices.Contains(beside, source) {
 			v.refuse(true, at.field(name), "is only valid with "+strings.Join(beside, " or "), "")
@@ -126,7 +124,7 @@ func (v *validator) rulesLeaveSome(j *Job) {
 	}
 	first := all.Next(from.Add(-1))
 	if first.IsZero() {
-		return // it has no occurrences anyway
+		return // it has no occurrences in any case
 	}
 	// An occurrence may have moved to an earlier day. A filter searches 40
 	// years at a time, and expressions end with the year 2199.
@@ -138,8 +136,8 @@ func (v *validator) rulesLeaveSome(j *Job) {
 	v.report(root.field("schedule"), "never falls due: start, end, only and except leave nothing of it", "")
 }
 
-// RateMin is the shortest time between runs of jobs that start a process or
-// call a server. Shorter ones keep a machine busy with starting things.
+// RateMin is the shortest time between runs of jobs that start a process or call a server.
+// With shorter times a machine does little but start them.
 const RateMin = Duration(time.Second)
 
 func (v *validator) checkRate(j *Job, rate Duration, at *path) {
@@ -170,15 +168,15 @@ func (v *validator) place(j *Job) {
 }
 
 const (
-	// A node that cannot renew its session ends its runs so early that they
-	// are gone, killGrace included, this long before another may count them
-	// as lost: time for the kill itself and for clocks that differ a little.
+	// A node that cannot renew its session ends its runs early enough that they are gone,
+	// killGrace included, this long before another node may count them as lost: time for
+	// the kill itself and for small differences of clocks.
 	lossMargin = Duration(3 * time.Second)
-	// A session is renewed every 2 s and over after 6 s. A shorter silence
-	// is a hiccup of the network and must not end anybody's runs.
+	// A session is renewed every 2 s and over after 6 s. A shorter silence is a hiccup of
+	// the network and must not end runs.
 	silenceMax = Duration(6 * time.Second)
-	// LostAfterMin is the shortest lost_after that a job can have: that of one whose runs
-	// are killed without grace.
+	// LostAfterMin is the shortest lost_after of a job, if its runs are killed without
+	// grace.
 	LostAfterMin = lossMargin + silenceMax
 )
 

@@ -8,8 +8,8 @@ import (
 	"github.com/belfry-cron/belfry/cron"
 )
 
-// Warnings tell what is allowed and yet probably not meant, for the author
-// of the document. Options are those of Validate. The document should be valid.
+// Warnings reports allowed but probably unintended settings, for the author of the
+// document. Options are the same as for Validate. The document should be valid.
 func (d Document) Warnings(options ...Option) Problems {
 	if d.Job == nil {
 		return nil
@@ -32,7 +32,7 @@ func (d Document) Warnings(options ...Option) Problems {
 	return v.problems.sorted()
 }
 
-// warnOfPast reports a schedule of which nothing is to come.
+// warnOfPast reports a schedule without future occurrences.
 func (v *validator) warnOfPast(s *Schedule) {
 	past := func(t time.Time) bool { return !t.After(v.now) }
 	if len(s.At) > 0 && !slices.ContainsFunc(s.At, func(t time.Time) bool { return !past(t) }) {

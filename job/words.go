@@ -20,8 +20,7 @@ func quote(value string) string {
 	return strconv.Quote(value)
 }
 
-// suffix returns text with what goes before and after it, or nothing if there
-// is no text.
+// suffix returns text with a prefix and a suffix, or nothing if the text is empty.
 func suffix(before, text string, after ...string) string {
 	if text == "" {
 		return ""
@@ -29,8 +28,8 @@ func suffix(before, text string, after ...string) string {
 	return before + text + strings.Join(after, "")
 }
 
-// nearest returns a question for the name that is nearest to what was written,
-// or "" if none is near.
+// nearest returns a question that suggests the name nearest to the written one, or "" if
+// none is near.
 func nearest(written string, names []string) string {
 	near := spelling.Near(written, names)
 	if len(near) == 0 {

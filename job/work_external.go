@@ -9,7 +9,7 @@ type External struct {
 	Grace Duration `json:"grace,omitzero" default:"5m" min:"30s" max:"30d" doc:"How long after it is due a report may come, and how long after a reported start its end."`
 }
 
-// GraceDefault is the grace of a job that says nothing of it.
+// GraceDefault is the grace of a job that does not set it.
 const GraceDefault = Duration(5 * 60 * 1e9)
 
 func (e *External) kind() Work { return WorkExternal }

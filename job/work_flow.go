@@ -16,8 +16,8 @@ const (
 	// ItemsMax is how many items a for_each may have: each is a run of its own, and a store
 	// keeps some thousand unfinished runs of a job.
 	ItemsMax = 1000
-	// ResultMax is how many bytes of JSON a step may leave as its result. What is larger belongs
-	// where the next step can fetch it.
+	// ResultMax is how many bytes of JSON a step may leave as its result. Larger results
+	// belong in a place from which the next step can fetch them.
 	ResultMax = 64 << 10
 	// ResultsMax is how many bytes all results of one run of a flow may have together: they are
 	// part of its state.
@@ -26,8 +26,8 @@ const (
 	FlowDepthMax = 5
 
 	flowParallelDefault = 16
-	// finallyTimeoutDefault bounds what runs after everything else: a step that hangs there
-	// would keep the slot of the job for ever.
+	// finallyTimeoutDefault bounds the steps of finally: a step that hangs there would keep
+	// the slot of the job for ever.
 	finallyTimeoutDefault = Duration(3600 * 1e9)
 )
 
@@ -41,7 +41,7 @@ type Flow struct {
 	Finally      []Step        `json:"finally,omitzero" items:"50" doc:"The steps that run when all others have ended, however: also after a cancel or a timeout."`
 }
 
-// StepDefaults are what counts for the steps of a flow that say nothing about it.
+// StepDefaults are the defaults for the steps of a flow.
 type StepDefaults struct {
 	Retry   *Retry            `json:"retry,omitzero" doc:"Further attempts after one that did not succeed."`
 	Timeout *Duration         `json:"timeout,omitzero" min:"0s" max:"365d" doc:"How long an attempt may take."`
@@ -74,7 +74,8 @@ type Step struct {
 	Place        *Place    `json:"place,omitzero" doc:"Which nodes run the step: labels and strategy. Default: what the job says."`
 }
 
-// Wait is what a step waits for. Exactly one of until, approval, signal and for alone is given.
+// Wait is the condition of a waiting step. Exactly one of until, approval, signal and for
+// alone is given.
 type Wait struct {
 	For      Duration `json:"for,omitzero" min:"1ms" max:"365d" doc:"How long to wait. Beside approval or signal: the step fails if nothing has come by then."`
 	Until    string   `json:"until,omitzero" doc:"The instant to wait for. A template."`
@@ -91,7 +92,7 @@ func (f *Flow) traits() traits { return traits{handler: AnyNode, isFlow: true} }
 // expand leaves templates alone: each step expands its own when it starts.
 func (f *Flow) expand(visitor, *path) work { return f }
 
-// All returns all steps, those of finally last.
+// All returns all steps, the steps of finally last.
 func (f *Flow) All() []*Step {
 	list := make([]*Step, 0, len(f.Steps)+len(f.Finally))
 	for i := range f.Steps {
@@ -131,7 +132,7 @@ func (s *Step) fill(d *StepDefaults, finally bool) {
 	}
 	s.Run = w.filled().spec()
 	if s.Run.Job != nil {
-		return // all else is said by that job
+		return // that job defines the rest
 	}
 	fill(reflect.ValueOf(&s.Retry).Elem(), reflect.ValueOf(d.Retry))
 	if s.Timeout == nil {

@@ -10,7 +10,7 @@ import (
 // WorkHTTP is the kind of work of a request.
 const WorkHTTP Work = "http"
 
-// HTTP is a request. What it reaches depends on the rules of the node.
+// HTTP is a request. The rules of the node restrict its targets.
 type HTTP struct {
 	Method    string            `json:"method,omitzero" max:"32" doc:"The method. Default: GET, or POST with a body."`
 	URL       string            `json:"url" secret:"address" max:"8192" doc:"The address, with http or https. A template after the host; values are escaped."`
@@ -24,7 +24,7 @@ type HTTP struct {
 	TLS       *TLS              `json:"tls,omitzero" doc:"How the server is recognised, and the node by the server."`
 }
 
-// TLS is how a server and a node recognise each other. Files are on the node.
+// TLS is how a server and a node authenticate each other. Files are on the node.
 type TLS struct {
 	CA         string `json:"ca,omitzero" max:"4096" doc:"A file on the node, by absolute path in a directory of its http.tls_dirs, with the certificates to trust in place of the system's."`
 	Cert       string `json:"cert,omitzero" max:"4096" doc:"A file on the node, in a directory of its http.tls_dirs, with the certificate to show, together with key."`
@@ -65,9 +65,9 @@ func (h *HTTP) expand(visit visitor, run *path) work {
 	return &expanded
 }
 
-// BodyKind returns what the body of the request is, and so how values in it
-// are escaped: what the Content-Type says or, where there is none, JSON if it
-// begins like an object or array, and XML if it begins with <.
+// BodyKind returns the format of the request's body, which decides the escaping of its
+// values: by the Content-Type or, without one, JSON if it begins like an object or array,
+// and XML if it begins with <.
 func (h *HTTP) BodyKind() TemplateKind {
 	for name, value := range h.Headers {
 		if strings.EqualFold(name, "Content-Type") {

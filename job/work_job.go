@@ -5,7 +5,7 @@ import "strings"
 // WorkJob is the kind of work of a step that is a run of another job.
 const WorkJob Work = "job"
 
-// OtherJob is another job, of which a step of a flow makes a run.
+// OtherJob is another job, which a step of a flow runs.
 type OtherJob struct {
 	Name   string            `json:"name" short:"true" max:"257" doc:"The job, in the same namespace unless it is written as namespace/name."`
 	Params map[string]string `json:"params,omitzero" beside:"true" items:"64" max:"65536" doc:"The parameters of its run. Values are templates."`
@@ -25,8 +25,8 @@ func (o *OtherJob) expand(visit visitor, run *path) work {
 	return &expanded
 }
 
-// Calls returns the full name of the job of which a step makes a run, "" for none. The flow is
-// of a job in a namespace.
+// Calls returns the full name of the job that a step runs, "" for none. namespace is the
+// namespace of the flow's job.
 func (s *Step) Calls(namespace string) string {
 	if s.Run.Job == nil {
 		return ""

@@ -12,11 +12,10 @@ const WorkShell Work = "shell"
 
 // Shell is a command or a script. Exactly one of Command and Script is given.
 //
-// A Command without Args is a text for a shell, sh unless Interpreter names
-// another. A Command with Args is a program that is executed as it is, no
-// shell reads it. A Script is written to a file and executed by Interpreter
-// with that file and Args as its arguments; it is not a template, since
-// nothing is known about its language, and reads the environment instead.
+// A Command without Args is a text for a shell, sh unless Interpreter names another. A
+// Command with Args is a program that is executed directly, without a shell. A Script is
+// written to a file and executed by Interpreter with that file and Args as its arguments;
+// it is not a template, since its language is unknown, and reads the environment instead.
 type Shell struct {
 	Command     string   `json:"command,omitzero" short:"true" max:"65536" doc:"A text for the shell; with args, the program to execute without a shell. A template."`
 	Script      string   `json:"script,omitzero" max:"262144" doc:"A script for the interpreter. Not a template: it reads BELFRY_ variables."`
@@ -37,7 +36,7 @@ type Shell struct {
 	UnsafeParams bool `json:"unsafe_params,omitzero" beside:"true" doc:"Parameters may be the program of a command, code that it reads, or part of PATH: anyone who may run the job may then run any program as its user."`
 }
 
-// Limits are what a command may use.
+// Limits are the resource limits of a command.
 type Limits struct {
 	Memory Size    `json:"memory,omitzero" min:"1MiB" max:"1024TiB" doc:"The most memory of all processes of the run, for example 512MiB. On a node without cgroup controllers: of each process."`
 	CPU    float64 `json:"cpu,omitzero" min:"0.01" max:"1024" doc:"The most processors at a time; 0.5 is half of one. On a node without cgroup controllers: so many times the timeout is the processor time of each process, without a limit if there is no timeout."`
@@ -79,7 +78,7 @@ func (s *Shell) check(v *validator, j *Job, run *path) {
 
 func (s *Shell) envNames() []string { return slices.Sorted(maps.Keys(s.Env)) }
 
-// checkProcess checks what the process of the command is made with.
+// checkProcess checks the settings of the command's process.
 func (s *Shell) checkProcess(v *validator, run *path) {
 	variable := func(at *path, name string) {
 		v.checkVariable(at, name)

@@ -12,8 +12,8 @@ import (
 // WorkXXL is the kind of work of an executor of XXL-JOB.
 const WorkXXL Work = "xxl"
 
-// XXL is work that executors of XXL-JOB do. A node chooses one of their group, asks it to run
-// the handler, and the executor calls back when that has ended: see docs/xxl.md.
+// XXL is work of XXL-JOB executors. A node chooses one of their group and asks it to run
+// the handler, and the executor calls back at the end: see docs/xxl.md.
 type XXL struct {
 	Group   string `json:"group" max:"255" doc:"The group of executors: the appname that they register with."`
 	Handler string `json:"handler,omitzero" max:"255" doc:"The name of the handler in the executor, as @XxlJob has it. Not with glue."`
@@ -52,10 +52,10 @@ func (GlueType) Values() []string {
 // Name returns what executors call the language.
 func (t GlueType) Name() string { return "GLUE_" + strings.ToUpper(string(t)) }
 
-// Block is what an executor does with a run while it has another one of the job.
+// Block is an executor's treatment of a run while it has another one of the job.
 type Block string
 
-// What an executor does with a run while it has another one of the job.
+// The treatments by an executor of a run while it has another one of the job.
 const (
 	BlockSerial  Block = "serial"
 	BlockDiscard Block = "discard_later"
@@ -86,8 +86,8 @@ func (g *Glue) Moment() int64 {
 // executor was not written.
 const glueMoments = 1_000_000_000_000
 
-// Number returns the number by which executors know the job. One that the job does not name
-// is made from its uid, and lies above those that an admin of XXL-JOB has given.
+// Number returns the number by which executors know the job. A job without its own number
+// gets one from its uid, above those assigned by an admin of XXL-JOB.
 func (x *XXL) Number(uid ID) int32 {
 	if x.ID != 0 {
 		return int32(x.ID)
@@ -96,15 +96,15 @@ func (x *XXL) Number(uid ID) int32 {
 	return int32(1<<30 | binary.BigEndian.Uint32(sum[:4])&(1<<30-1))
 }
 
-// XXLHandler is what a node has among its handlers that may send work to executors. No handler
-// of a program has such a name.
+// XXLHandler is among the handlers of nodes that may send work to executors. No handler of
+// a program has such a name.
 const XXLHandler = ":xxl"
 
 // ExecutorParam is among the parameters of a run that was started for one executor: its address.
 // No job can declare a parameter of this name, and jobs that follow do not get it.
 const ExecutorParam = ":executor"
 
-// WithoutExecutor returns parameters of a run for those that follow it, and for people.
+// WithoutExecutor returns parameters of a run for runs that follow it, and for people.
 func WithoutExecutor(params map[string]string) map[string]string {
 	if _, has := params[ExecutorParam]; !has {
 		return params

@@ -60,7 +60,7 @@ func yamlError(err error) *treeError {
 // yamlReader turns the nodes of the YAML library into ours and counts what
 // aliases repeat.
 type yamlReader struct {
-	line    int // how many lines stand before what is read
+	line    int // number of lines before this document
 	inAlias int
 	aliased int
 	spare   nodes
@@ -92,7 +92,7 @@ func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
 		if bad != nil {
 			return nil, bad
 		}
-		// A mistake is shown where the alias stands.
+		// A mistake is shown at the place of the alias.
 		n.line, n.column = int32(r.line+y.Line), int32(y.Column)
 		return n, nil
 	case yaml.ScalarNode:
@@ -133,7 +133,7 @@ func (r *yamlReader) convert(y *yaml.Node, depth int) (*node, *treeError) {
 	return n, nil
 }
 
-// setScalar makes a node the one of a scalar.
+// setScalar turns a node into a scalar.
 func (n *node) setScalar(text string, quoted bool) {
 	n.text, n.quoted, n.kind = text, quoted, scalarNode
 	if quoted {
@@ -188,7 +188,7 @@ func yamlNode(n *node) *yaml.Node {
 	}
 	y := &yaml.Node{Kind: yaml.ScalarNode, Value: n.text}
 	if n.quoted {
-		// The library quotes what would not be read as a text without.
+		// The library quotes texts that would otherwise be read as another type.
 		y.Tag = "!!str"
 		if wordsOfYAML11[strings.ToLower(n.text)] {
 			y.Style = yaml.DoubleQuotedStyle
@@ -197,6 +197,6 @@ func yamlNode(n *node) *yaml.Node {
 	return y
 }
 
-// wordsOfYAML11 are truth values in YAML 1.1, so that other programs would
-// misread them without quotes.
+// wordsOfYAML11 are truth values in YAML 1.1, which other programs would misread without
+// quotes.
 var wordsOfYAML11 = map[string]bool{"y": true, "n": true, "yes": true, "no": true, "on": true, "off": true}

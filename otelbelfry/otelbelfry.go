@@ -1,12 +1,11 @@
-// Package otelbelfry traces the runs of a program with OpenTelemetry: each attempt is a span,
-// which belongs to the trace of the context that has triggered the run, or the run that it
-// follows.
+// Package otelbelfry traces the runs of a program with OpenTelemetry: each attempt is a
+// span, in the trace of the context that triggered the run, or the run that it follows.
 //
 //	s := belfry.New(postgres.URL(url), otelbelfry.Tracing())
 //
-// The context travels in the metadata of the run, so it reaches other processes and machines,
-// and retries. Runs by the schedule begin traces of their own. It uses the API of OpenTelemetry
-// alone: without an SDK in the program it does nothing.
+// The context travels in the metadata of the run, so it reaches other processes and
+// machines, and retries. Scheduled runs begin traces of their own. It uses only the API of
+// OpenTelemetry: without an SDK in the program it does nothing.
 package otelbelfry
 
 import (
@@ -22,7 +21,7 @@ import (
 	"github.com/belfry-cron/belfry"
 )
 
-// scope names what makes the spans.
+// scope names the instrumentation of the spans.
 const scope = "github.com/belfry-cron/belfry/otelbelfry"
 
 // Option changes what Tracing uses.
@@ -33,7 +32,7 @@ type config struct {
 	propagator propagation.TextMapPropagator
 }
 
-// WithTracerProvider sets what makes spans. Default: otel.GetTracerProvider().
+// WithTracerProvider sets the provider of the spans. Default: otel.GetTracerProvider().
 func WithTracerProvider(p trace.TracerProvider) Option { return func(c *config) { c.provider = p } }
 
 // WithPropagator sets how a context is written into metadata. Default: W3C trace context and

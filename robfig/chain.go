@@ -15,7 +15,7 @@ import (
 // JobWrapper makes a job of a job, to do something before and after it.
 type JobWrapper func(Job) Job
 
-// Chain is a sequence of wrappers, of which the first is the outermost.
+// Chain is a sequence of wrappers, the first being the outermost.
 type Chain struct{ wrappers []JobWrapper }
 
 // NewChain returns a chain of wrappers.
@@ -92,7 +92,7 @@ func SkipIfStillRunning(logger Logger) JobWrapper {
 	}
 }
 
-// Logger is what a Cron and its wrappers log to.
+// Logger is the log of a Cron and its wrappers.
 type Logger interface {
 	Info(msg string, keysAndValues ...any)
 	Error(err error, msg string, keysAndValues ...any)
@@ -136,7 +136,7 @@ func pairs(list []any) string {
 	return b.String()
 }
 
-// slogTo passes what a node logs to a Logger: warnings and errors as errors.
+// slogTo passes the node's log to a Logger: warnings and errors as errors.
 type slogTo struct{ logger Logger }
 
 // Enabled implements slog.Handler.

@@ -1,5 +1,5 @@
-// Package robfig has the interface of github.com/robfig/cron/v3 on package belfry: a program
-// changes its import and keeps its code.
+// Package robfig implements the interface of github.com/robfig/cron/v3 on package belfry: a
+// program changes its import and keeps its code.
 //
 //	import cron "github.com/belfry-cron/belfry/robfig"
 //
@@ -8,7 +8,7 @@
 //	c.Start()
 //	defer c.Stop()
 //
-// Without more, entries live in memory, as in robfig/cron. With On they are in a store, and
+// By default entries live in memory, as in robfig/cron. With On they are in a store, and
 // run once for all instances of the program:
 //
 //	c := cron.New(cron.On(postgres.URL(url)))
@@ -44,7 +44,7 @@ import (
 	"github.com/belfry-cron/belfry/store/memory"
 )
 
-// Job is what an entry runs.
+// Job is the work of an entry.
 type Job interface{ Run() }
 
 // FuncJob is a function as a Job.
@@ -95,7 +95,7 @@ type running struct {
 	timers    sync.WaitGroup
 }
 
-// Option changes what a Cron does.
+// Option configures a Cron.
 type Option func(*Cron)
 
 // WithLocation sets the zone of expressions that name none. Default: time.Local.
@@ -122,8 +122,9 @@ func On(open store.Opener, options ...belfry.Option) Option {
 	return func(c *Cron) { c.open, c.options = open, append(c.options, options...) }
 }
 
-// WithPolicy gives all entries policies: belfry.Overlap(job.OverlapSkip) is SkipIfStillRunning
-// across all instances. Default: runs may overlap, and what was missed does not run.
+// WithPolicy gives all entries policies: belfry.Overlap(job.OverlapSkip) is
+// SkipIfStillRunning across all instances. Default: runs may overlap, and missed
+// occurrences do not run.
 func WithPolicy(options ...belfry.JobOption) Option {
 	return func(c *Cron) { c.policies = append(c.policies, options...) }
 }
@@ -153,8 +154,8 @@ func (c *Cron) AddFunc(spec string, f func()) (EntryID, error) {
 // AddJob adds a job that runs by an expression.
 func (c *Cron) AddJob(spec string, j Job) (EntryID, error) { return c.add(jobName(j), spec, j) }
 
-// AddNamed is AddJob for an entry with a name, which is that of its job in the store: lower-case
-// letters, digits, dots, dashes and underscores.
+// AddNamed is AddJob with a name for the entry, which is the name of its job in the store:
+// lower-case letters, digits, dots, dashes and underscores.
 func (c *Cron) AddNamed(name, spec string, j Job) (EntryID, error) { return c.add(name, spec, j) }
 
 func (c *Cron) add(name, spec string, j Job) (EntryID, error) {
@@ -165,8 +166,8 @@ func (c *Cron) add(name, spec string, j Job) (EntryID, error) {
 	return c.schedule(name, schedule, j)
 }
 
-// Schedule adds a job with a schedule. One that is not from this package is asked by each
-// instance when it is due next, and an instant that several of them name runs once.
+// Schedule adds a job with a schedule. Each instance evaluates a schedule from outside this
+// package, and an instant that several instances name runs once.
 func (c *Cron) Schedule(schedule Schedule, j Job) EntryID {
 	id, err := c.schedule(jobName(j), schedule, j)
 	if err != nil {
@@ -207,7 +208,7 @@ func (c *Cron) schedule(name string, schedule Schedule, j Job) (EntryID, error) 
 // anyEntry is the handler of entries that are added while the Cron runs, in memory.
 const anyEntry = "entry"
 
-// optionsOf returns what the job of an entry is, but for what it calls.
+// optionsOf returns the options of the job of an entry, except its function.
 func (c *Cron) optionsOf(e *Entry) []belfry.JobOption {
 	options := slices.Clone(c.policies)
 	switch s := e.Schedule.(type) {
@@ -258,7 +259,7 @@ func (c *Cron) Entry(id EntryID) Entry {
 // Location returns the zone of expressions that name none.
 func (c *Cron) Location() *time.Location { return c.location }
 
-// Remove removes an entry. What runs continues.
+// Remove removes an entry. Running runs continue.
 func (c *Cron) Remove(id EntryID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -352,7 +353,7 @@ func (c *Cron) run(e *Entry) error {
 	return nil
 }
 
-// watch triggers an entry whose schedule is the program's own.
+// watch triggers an entry with a schedule of the program.
 func (c *Cron) watch(r *running, e *Entry) {
 	switch e.Schedule.(type) {
 	case *SpecSchedule, ConstantDelaySchedule:
@@ -393,7 +394,7 @@ func jobName(j Job) string {
 	return slug(t.String())
 }
 
-// slug makes a name of what may be none.
+// slug makes a valid name of any text.
 func slug(text string) string {
 	const most = 100 // of 128, for a number behind it
 	text = strings.Map(func(r rune) rune {

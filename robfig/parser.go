@@ -20,7 +20,7 @@ type ScheduleParser interface {
 // ParseOption says which fields expressions have.
 type ParseOption int
 
-// The fields of an expression, and what it may be besides.
+// The fields of an expression, and its other allowed forms.
 const (
 	Second         ParseOption = 1 << iota // a field for seconds, at the beginning
 	SecondOptional                         // a field for seconds that may be left out
@@ -36,7 +36,7 @@ const (
 // Parser reads expressions with certain fields. Use NewParser.
 type Parser struct{ options ParseOption }
 
-// NewParser returns a parser. Fields that are left out are those at the beginning or the end: 0 for
+// NewParser returns a parser. Omitted fields are at the beginning or the end: 0 for
 // seconds, minutes and hours, * for the others.
 func NewParser(options ParseOption) Parser { return Parser{options} }
 
@@ -114,7 +114,7 @@ func cutZone(spec string) (rest string, found bool) {
 	return "", false
 }
 
-// fields returns all six fields, with what this parser leaves out.
+// fields returns all six fields, including those that this parser omits.
 func (p Parser) fields(given []string) ([]string, error) {
 	places := [...]struct{ is, optional ParseOption }{{Second, SecondOptional}, {Minute, 0}, {Hour, 0}, {Dom, 0}, {Month, 0}, {Dow, DowOptional}}
 	defaults := [...]string{"0", "0", "0", "*", "*", "*"}

@@ -10,14 +10,14 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Feed is a durable feed of what has ended, for consumers that act on each end:
-// notifications, webhooks, a history that is kept elsewhere.
+// Feed is a durable feed of finished attempts, for consumers that act on each:
+// notifications, webhooks, a separate history.
 //
-// The step that ends an attempt adds its record to the entries of each consumer, in the same
-// commit. An entry stays until its consumer has taken it. So a consumer receives each record at
-// least once, also after a crash of any process. It must tolerate a second delivery, by run
-// and attempt: two processes may read the same entry, and the process that has acted on an
-// entry may die before it says so.
+// The step that ends an attempt adds its record to the entries of each consumer, in the
+// same commit. An entry stays until its consumer acknowledges it. So a consumer receives
+// each record at least once, even after a crash of any process. It must tolerate a second
+// delivery, by run and attempt: two processes may read the same entry, and a process that
+// has acted on an entry may die before it acknowledges it.
 //
 // A consumer works like this:
 //
@@ -26,27 +26,27 @@ import (
 //	// … act on each entry …
 //	err = s.Taken(ctx, "webhooks", refs)
 //
-// The entries that a consumer has not taken are its cursor. There is no number to continue
-// behind, because steps of several processes become visible in any order: a number would skip
-// the step that commits last.
+// The unacknowledged entries of a consumer are its cursor. A sequence number would not do,
+// because steps of several processes become visible in any order: it would skip the step
+// that commits last.
 //
 // Consumers are independent of each other: a slow one delays none and costs only its own
 // entries. Most of one run's records come in the order of its attempts, but nothing
 // guarantees the order. A late result that replaces "lost" is an entry of its own, with
-// Record.Replaces. What History.Append adds is not fed: it has ended elsewhere.
+// Record.Replaces. Records added by History.Append are not fed: they ended elsewhere.
 type Feed interface {
-	// PutConsumer adds a consumer, or changes what it wants. It receives what ends later than
-	// FeedDelay after the call, and may receive what ends earlier. Changing a consumer keeps
-	// its entries. ErrLimit is for more than ConsumersMax.
+	// PutConsumer adds or changes a consumer. It receives attempts that end later than
+	// FeedDelay after the call, and may receive earlier ones. Changing a consumer keeps its
+	// entries. ErrLimit is for more than ConsumersMax.
 	PutConsumer(ctx context.Context, c Consumer) error
-	// DeleteConsumer removes a consumer with its entries, and does nothing if there is none.
+	// DeleteConsumer removes a consumer with its entries, and does nothing if it does not
+	// exist.
 	DeleteConsumer(ctx context.Context, name string) error
 	// Consumers returns the consumers by name, and how far each is behind.
 	Consumers(ctx context.Context) ([]ConsumerState, error)
-	// Ended returns entries of a consumer in the order of their places, behind a place; ""
-	// begins with the oldest. A new entry may have a place before one that was returned: a
-	// reader that has come to the end begins again at "". Without such a consumer it is an
-	// ErrNotFound.
+	// Ended returns entries of a consumer in the order of their places, after a place; ""
+	// begins with the oldest. A new entry may have a place before one that was returned: at
+	// the end, a reader begins again at "". An unknown consumer is an ErrNotFound.
 	Ended(ctx context.Context, consumer string, after FeedRef, limit int) ([]FeedEntry, error)
 	// Taken removes at most MaxBatch entries of a consumer. Entries that do not exist are
 	// passed over.
@@ -64,18 +64,18 @@ const (
 	// ConsumersMax is how many consumers there may be besides ConsumerHistory. Each makes the end of a run one
 	// write more expensive.
 	ConsumersMax = 8
-	// ConsumerHistory is the consumer that a store without history has: what its records
-	// are shipped by. See Outbox.
+	// ConsumerHistory is the consumer of a store without history, which ships its records.
+	// See Outbox.
 	ConsumerHistory = "history"
 )
 
-// Consumer is a reader of the feed of what has ended.
+// Consumer is a reader of the feed.
 type Consumer struct {
 	// Name has lower-case letters, digits and hyphens, and begins with a letter.
 	Name string
 	// FinalOnly leaves out attempts that are followed by another one.
 	FinalOnly bool
-	// Outcomes are those that it wants. Default: all.
+	// Outcomes are the wanted outcomes. Default: all.
 	Outcomes []job.Outcome
 	// Max is how many entries are kept for it. Default and most: FeedMax.
 	Max int
@@ -91,7 +91,7 @@ func (c *Consumer) Most() int {
 
 var consumerName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,39}$`)
 
-// Check returns what is wrong with a consumer.
+// Check returns the mistakes in a consumer.
 func (c *Consumer) Check() error {
 	if !consumerName.MatchString(c.Name) {
 		return fmt.Errorf("consumer %q: a name has at most 40 lower-case letters, digits and hyphens, and begins with a letter", c.Name)
@@ -115,8 +115,8 @@ type ConsumerState struct {
 	Consumer
 	Entries int
 	Bytes   int64     // about as many as the store needs for them
-	Oldest  time.Time // when the first of them was added; zero if there is none
-	Dropped int64     // entries beyond what is kept for it
+	Oldest  time.Time // when the oldest entry was added; zero without entries
+	Dropped int64     // entries dropped beyond the bound
 }
 
 // FeedRef is the place of an entry, as the store orders them.

@@ -4,7 +4,7 @@ import "github.com/belfry-cron/belfry/job"
 
 // FlowAnswer is what steps of a flow wait for.
 type FlowAnswer struct {
-	// Run is that of the flow.
+	// Run is the run of the flow.
 	Run job.ID
 	// Step waits for an approval, which Reject refuses. Signal is given instead for a signal,
 	// which ends all steps that wait for it, with Data as their result.

@@ -7,31 +7,30 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Handovers keeps the attempts whose work happens outside of Belfry: a receiver, such as an
-// executor or a service, was asked to do it and will report how it ended. Such an attempt is running
-// and belongs to no session, so that no node can lose it. It ends by its result, a cancel, its
-// timeout, or the silence of the receiver, never by that of a node: Working.Finish ends it for
-// any node that has its token, and the first result wins.
+// Handovers keeps attempts whose work happens outside of Belfry: a receiver, such as an
+// executor or a service, was asked to do it and will report its end. Such an attempt is
+// running and belongs to no session, so that it cannot be lost with a node. It ends by its
+// result, a cancel, its timeout, or the silence of the receiver: Working.Finish ends it for
+// any node with its token, and the first result wins.
 type Handovers interface {
 	// Numbers reserves n numbers, none of them below from, and returns the first. Numbers
 	// are for protocols that know an attempt by one. They grow, and begin with 1.
 	Numbers(ctx context.Context, n int, from int64) (first int64, err error)
-	// HandOver notes who is asked to do the work of attempts, before anything is sent. An
-	// attempt must be running under its token, for this session or handed over before: the
-	// next address of the same attempt, whose earlier handover ends. It belongs to no session
-	// since. A call that is repeated gives the same answers.
+	// HandOver records the receivers of the work of attempts, before anything is sent. An
+	// attempt must be running under its token, for this session or, to try the next
+	// address, already handed over: its earlier handover ends. From then on it belongs to
+	// no session. A repeated call gives the same answers.
 	HandOver(ctx context.Context, session job.ID, list []Handover) ([]HandedOver, error)
-	// HandoversOf returns handovers by their numbers, in their order, those that are known.
-	// They are known for HandoverLife after their end.
+	// HandoversOf returns the known handovers with these numbers, in their order. They are
+	// known for HandoverLife after their end.
 	HandoversOf(ctx context.Context, numbers []int64) ([]Handover, error)
 	// HandoversOfRun returns the handovers of all attempts of a run, by number.
 	HandoversOfRun(ctx context.Context, run job.ID) ([]Handover, error)
-	// ToAsk takes handovers of a kind whose Ask has come, and puts that off by AskAgain in
+	// ToAsk returns handovers of a kind whose Ask is due, and postpones it by AskAgain in
 	// the same step: no other call returns them until then, unless the run is cancelled.
-	// Those of a call whose answer is lost come again then.
-	// It ends those whose attempt is over.
+	// After a lost answer they are due again then. It ends handovers whose attempt is over.
 	ToAsk(ctx context.Context, kind string, limit int) ([]Outstanding, error)
-	// Asked notes what came of asking.
+	// Asked records the answers of receivers.
 	Asked(ctx context.Context, list []Answer) error
 }
 
@@ -45,14 +44,14 @@ const (
 	HandoverAboutMax = 16 << 10
 )
 
-// Handover is an attempt whose work a receiver outside of Belfry was asked to do.
+// Handover is an attempt with a receiver outside of Belfry.
 type Handover struct {
-	// Number identifies it. It is one of those that Numbers has returned.
+	// Number identifies it, from Numbers.
 	Number int64
 	// Attempt is what Finish and Release need.
 	Attempt Attempt
-	// Kind is the protocol, such as "xxl". To is who was asked, in words, and About what the
-	// protocol needs to find the work again, which others do not read.
+	// Kind is the protocol, such as "xxl". To describes the receiver, and About holds the
+	// protocol's data for finding the work again, opaque to others.
 	Kind, To, About string
 	// Timeout is how long after Sent the work may take; 0 without end.
 	Timeout time.Duration
@@ -78,7 +77,7 @@ func (h *Handover) Deadline() time.Time {
 // HandedOver says what became of a Handover.
 type HandedOver uint8
 
-// What becomes of a Handover. With all but Handed nothing was changed, and nothing must be sent.
+// The results of a Handover. All but Handed change nothing, and nothing must be sent.
 const (
 	Handed      HandedOver = iota
 	HandGone               // the attempt is not running under its token
@@ -89,17 +88,17 @@ const (
 // Outstanding is a handover to ask after.
 type Outstanding struct {
 	Handover
-	// Run is the run as it is. CancelBy says whether it must end, LostAfter for how
-	// long the receiver may be silent.
+	// Run is the current run. CancelBy says whether it must end, LostAfter for how long the
+	// receiver may be silent.
 	Run Run
 	// Now is the store's clock.
 	Now time.Time
 }
 
-// Answer is what came of asking after a handover.
+// Answer is the result of asking about a handover.
 type Answer struct {
-	// Handover is that of the Outstanding. If the run was cancelled since, which its Ask tells,
-	// asking is not put off.
+	// Handover is the one of the Outstanding. If the run was cancelled since, shown by its
+	// Ask, asking is not postponed.
 	Handover Handover
 	// Seen is set when the receiver has shown a sign of life.
 	Seen bool

@@ -10,26 +10,25 @@ import (
 
 // Membership keeps the sessions of nodes.
 type Membership interface {
-	// Join begins a session and returns it as it is kept, with the sessions of
-	// earlier processes on the same data directory and boot of the machine,
-	// whose attempts can be reaped at once. They take no more runs. Joining again with the
-	// same ID renews the session and describes it anew, and what it runs stays its own: so
-	// does a process that executes another version of its program. ErrSessionOver: something
-	// of it was reaped, it leaves, or a later process has joined on its data directory.
+	// Join begins a session and returns it as stored, with the sessions of earlier
+	// processes on the same data directory and boot of the machine, whose attempts can be
+	// reaped at once. Those sessions get no more runs. Joining again with the same ID
+	// renews and updates the session and keeps its runs, for a process that executes
+	// another version of its program. ErrSessionOver: a run of the session was reaped, it
+	// is leaving, or a later process has joined on its data directory.
 	Join(ctx context.Context, s Session) (Session, error)
-	// Renew says that the node lives. ErrSessionOver: something of it was
-	// reaped, or it has left; the node must begin anew.
+	// Renew extends the session of a live node. ErrSessionOver: a run of the session was
+	// reaped, or it has left; the node must join again.
 	Renew(ctx context.Context, session job.ID, load Load) error
-	// Leave says that the node takes no more runs. Its ready runs are to be
-	// placed again; it keeps renewing until its attempts have ended.
+	// Leave stops a node from getting runs. Its ready runs are placed again; it keeps
+	// renewing until its attempts have ended.
 	Leave(ctx context.Context, session job.ID) error
 	// End removes a session that runs nothing; ErrConflict if it does.
 	End(ctx context.Context, session job.ID) error
-	// Drain makes a node take no more runs, or do so again, and writes the audit
-	// record in the same step: what it has not claimed is to be placed again, and
-	// what it has claimed runs to its end. It holds for the node by its name,
-	// whatever session it has, until it is undone. Saying again what holds changes
-	// nothing. ErrNotFound is for a node that is not known.
+	// Drain starts or ends the drain of a node, and writes the audit record in the same
+	// step: its unclaimed runs are placed again, and its claimed runs continue to their
+	// end. It holds for the node's name, across sessions, until it is undone. Repeating it
+	// changes nothing. ErrNotFound is for an unknown node.
 	Drain(ctx context.Context, d DrainNode) error
 	// Sessions returns all that have not ended, members or not.
 	Sessions(ctx context.Context) ([]Session, error)
@@ -39,7 +38,7 @@ type Membership interface {
 type Session struct {
 	ID       job.ID
 	Node     string // the name of the node
-	Machine  string // tells machines, their boots and data directories apart
+	Machine  string // identifies the machine, its boot and the data directory
 	DataDir  string
 	Roles    []string
 	Labels   map[string]string
@@ -49,7 +48,7 @@ type Session struct {
 	Zones    string // the version of the zone table
 	Address  string
 
-	// What the store adds.
+	// Set by the store.
 	Joined  time.Time
 	Renewed time.Time
 	// Steady is since when it was renewed without a gap longer than SessionLife, and
@@ -60,15 +59,15 @@ type Session struct {
 	Drain        *Drain
 	Load         Load
 	Predecessors []job.ID
-	// Left is since when a node that stops takes no runs, zero before: the moment at which
-	// it said so, or its last renewal if it was silent by then.
+	// Left is since when a stopping node accepts no runs, zero before: the moment of Leave,
+	// or its last renewal if it was silent by then.
 	Left time.Time
 	// Absences are the spans without a live node that were known when the session
 	// began, the latest last. The session of the first node after such a span adds it.
 	Absences []Absence
 }
 
-// Absence is a span of the store's clock in which no node was running.
+// Absence is a span of the store's clock without a running node.
 type Absence struct {
 	From time.Time // the last sign of life of the last node
 	To   time.Time // when the first node was back
@@ -82,8 +81,8 @@ const (
 	RolePlanner = "planner" // plans jobs
 	RoleWorker  = "worker"  // runs them
 	RoleAPI     = "api"     // answers requests
-	// RoleHandlers is the role of a program that has handlers and runs nothing else. A node
-	// with RoleWorker runs the jobs of handlers too, if it has them.
+	// RoleHandlers is the role of a program that runs only its handlers. A node with
+	// RoleWorker also runs the jobs of its handlers.
 	RoleHandlers = "handlers"
 	// RoleBound is the role of a worker that takes only jobs that choose it by
 	// job.LabelWorker.
@@ -93,11 +92,11 @@ const (
 // Has reports whether the node has a role.
 func (s *Session) Has(role string) bool { return slices.Contains(s.Roles, role) }
 
-// Works reports whether the node runs jobs, all or those of its handlers.
+// Works reports whether the node runs jobs, all kinds or only handlers.
 func (s *Session) Works() bool { return s.Has(RoleWorker) || s.Has(RoleHandlers) }
 
-// Suits reports whether the node has what a job wants: all of the labels, and the
-// handler unless that is "". A bound node suits only jobs that name it.
+// Suits reports whether the node meets a job's requirements: all of the labels, and the
+// handler unless it is "". A bound node suits only jobs that name it.
 func (s *Session) Suits(labels map[string]string, handler string) bool {
 	switch {
 	case handler == job.AnyNode:
@@ -121,8 +120,8 @@ func (s *Session) Suits(labels map[string]string, handler string) bool {
 	return true
 }
 
-// Live reports whether the session was renewed lately, at a moment of the store's clock.
-// Whether it is a member decides the engine, which knows of outages of the store.
+// Live reports whether the session was renewed recently, at a moment of the store's clock.
+// The engine, which knows of outages of the store, decides whether it is a member.
 func (s *Session) Live(now time.Time) bool {
 	return !s.Leaving && now.Sub(s.Renewed) < SessionLife
 }
@@ -147,7 +146,7 @@ func (s *Session) Takes() bool { return !s.Leaving && s.Drain == nil }
 func (s *Session) State(now time.Time) SessionState {
 	switch {
 	case now.Sub(s.Renewed) >= SessionLife:
-		return SessionSilent // also one whose watchdog has said that it died
+		return SessionSilent // also one whose watchdog reported its death
 	case s.Leaving:
 		return SessionLeaving
 	case s.Drain != nil:
@@ -162,7 +161,7 @@ type Drain struct {
 	By, Reason string
 }
 
-// InWords says that a node is drained, by whom and why.
+// InWords describes a drain: the node, the author and the reason.
 func (d *Drain) InWords(node string) string {
 	text := "node " + node + " was drained by " + d.By
 	if d.Reason != "" {
@@ -171,7 +170,7 @@ func (d *Drain) InWords(node string) string {
 	return text
 }
 
-// DrainNode asks for a node to take no more runs.
+// DrainNode drains a node or ends its drain.
 type DrainNode struct {
 	Node   string
 	Undo   bool // to take runs again
@@ -179,8 +178,7 @@ type DrainNode struct {
 	Actor  string
 }
 
-// Load is what a node says of itself each time that it renews its session: what it
-// has to do, and how its clock is.
+// Load is the node's report at each renewal of its session: its work and its clock.
 type Load struct {
 	Running int
 	Ready   int

@@ -9,8 +9,8 @@ import (
 // notifications has to say and who delivers. They are the state of a service beside the runs
 // and need no place in the model of jobs.
 type Notes interface {
-	// Notes returns notes whose names begin with a prefix, in the order of names, behind a
-	// name; "" begins with the first.
+	// Notes returns notes whose names have a prefix, in the order of names, after a name;
+	// "" begins with the first.
 	Notes(ctx context.Context, prefix, after string, limit int) ([]Note, error)
 	// PutNote writes a note if the one with its name still has its Version, 0 for a note that
 	// does not exist, and returns the new version. An empty Text removes the note. ErrConflict
@@ -21,7 +21,7 @@ type Notes interface {
 	PutAudited(ctx context.Context, n AuditedNote) error
 }
 
-// AuditedNote is a note with what the audit says about its change.
+// AuditedNote is a note with the audit record of its change.
 type AuditedNote struct {
 	Note
 	Audit AuditRecord // without Seq and Time
@@ -42,7 +42,7 @@ type Note struct {
 	Text    []byte
 }
 
-// Check returns what is wrong with a note.
+// Check returns the mistakes in a note.
 func (n *Note) Check() error {
 	if n.Name == "" || len(n.Name) > noteNameMax {
 		return fmt.Errorf("note %q: a name has 1 to %d bytes", n.Name, noteNameMax)

@@ -10,16 +10,16 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Registry keeps what has said that work can be given to it, such as the executors of XXL-JOB:
-// it is in no session, and is known for as long as it says so again and again.
+// Registry keeps receivers of work that registered themselves, such as the executors of
+// XXL-JOB: they are in no session, and known as long as they repeat their registration.
 type Registry interface {
-	// Register notes a sign of life of each, by the store's clock. Those that are there already
-	// have a newer one then, and what else is said of them. It takes at most MaxBatch.
+	// Register records a sign of life of each, by the store's clock. It updates existing
+	// registrations. It takes at most MaxBatch.
 	Register(ctx context.Context, list []Registration) error
-	// Unregister forgets some at once. What is not there is left out.
+	// Unregister removes registrations at once. Unknown ones are ignored.
 	Unregister(ctx context.Context, list []Registration) error
 	// Registrations returns those of a kind that gave a sign of life in the last
-	// RegistrationLife, by group and address, and no more than RegistrationsMax.
+	// RegistrationLife, by group and address, at most RegistrationsMax.
 	Registrations(ctx context.Context, kind string) ([]Registration, error)
 }
 
@@ -46,8 +46,8 @@ type Registration struct {
 	Listed bool
 }
 
-// Candidates returns the executors that work can be given to, by group and address: those that
-// are registered, and those that documents list, which need no sign of life.
+// Candidates returns the executors that can receive work, by group and address: registered
+// ones, and those listed in documents, which need no sign of life.
 func Candidates(registered []Registration, listed []*job.Executors) []Registration {
 	all := slices.Clone(registered)
 	for _, l := range listed {

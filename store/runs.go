@@ -11,23 +11,23 @@ import (
 type Run struct {
 	job.Run
 
-	// Session is that of the node which the run is assigned to or runs on;
-	// zero while it must be placed.
+	// Session is the session of the node that the run is assigned to or runs on; zero while
+	// it must be placed.
 	Session job.ID
 	// Token was made by the latest claim. A result without it is not taken.
 	Token job.ID
 	// Slot is the key of the slot that the run needs or holds, as
 	// engine.Policy.SlotKey makes it.
 	Slot string
-	// Overlap is that of a backfill; "" is the job's.
+	// Overlap is the overlap policy of a backfill; "" is the job's.
 	Overlap job.Overlap
 	// AwaitsPrevious is set on a waiting run that waits for the occurrence
 	// before it, not for a slot.
 	AwaitsPrevious bool
 	// Priority orders runs that are due together on a full node.
 	Priority int
-	// LateAfter is when the first attempt is too late by the job as it is; zero for
-	// never.
+	// LateAfter is when the first attempt is too late by the job's current definition; zero
+	// for never.
 	LateAfter time.Time
 	// Last is how the attempt before ended, while a run is ready for the next.
 	Last job.Outcome
@@ -43,17 +43,16 @@ type Run struct {
 	// FloorBefore is the floor of the job before a claim raised it to this run, while
 	// the attempt is claimed: a claim that is given back gives its instant back.
 	FloorBefore time.Time
-	// LostAfter is for how long the node of a claimed attempt may be silent before the
-	// attempt counts as lost, as the job said at the claim: an edit changes neither that
-	// nor when the node ends the attempt. Zero before the claim.
+	// LostAfter is how long the node of a claimed attempt may be silent before the attempt
+	// counts as lost, as defined at the claim: an edit changes neither that nor when the
+	// node ends the attempt. Zero before the claim.
 	LostAfter time.Duration
-	// AlertAt is the next moment at which an expectation of the job is not met
-	// that Alerts has not told; zero for none.
+	// AlertAt is the next moment at which an expectation of the job is missed that Alerts
+	// has not returned; zero for none.
 	AlertAt time.Time
-	// Others is how those of the run's other shards have ended that did not succeed,
-	// as far as this one is to remember it for the jobs that follow, and for max_runs
-	// that some did. What is not split has it where it was counted for max_runs before
-	// the count began anew.
+	// Others is the outcome of the run's other shards that did not succeed, as far as this
+	// run carries it for following jobs, and for max_runs whether some succeeded. A run
+	// without shards has it if it was counted for max_runs before the count was reset.
 	Others job.Outcome
 	// CancelBy and CancelReason are set when a running attempt must end.
 	CancelBy, CancelReason string
@@ -68,27 +67,23 @@ func (r *Run) Present() Attempt {
 type Planning interface {
 	// LookAhead is how far ahead runs are planned.
 	LookAhead() time.Duration
-	// Plan moves cursors and creates the runs of what they have passed, each
-	// item by itself: both or neither. An item is refused when the cursor or
-	// epoch is another, when the job is paused or gone, or when a run lies
-	// further ahead than the look-ahead allows. An item that the same session
-	// repeats gives Planned again and makes nothing. Of the runs with a token those
-	// that can start now are claimed for the session in the same step: see
-	// NewRun.Token.
+	// Plan moves cursors and creates the runs of the occurrences that they pass, each item
+	// separately: both or neither. An item is refused if the cursor or epoch differs, if
+	// the job is paused or gone, or if a run is beyond the look-ahead. An item repeated by
+	// the same session gives Planned again and creates nothing. Runs with a token that can
+	// start now are claimed for the session in the same step: see NewRun.Token.
 	Plan(ctx context.Context, session job.ID, items []PlanItem) ([]PlanOutcome, []ClaimOutcome, error)
-	// Trigger makes runs that no cursor stands for: by hand, backfills, boots.
-	// A request with the key of one made in the last 24 hours returns that
-	// run, also when it has ended since.
+	// Trigger creates runs outside of cursors: manual runs, backfills, boots. A request
+	// with the key of one made in the last 24 hours returns that run, even if it has ended.
 	Trigger(ctx context.Context, items []TriggerItem) ([]TriggerOutcome, error)
-	// Backlog returns how many ready runs of each session are due, the zero id for those
-	// that must be placed; of each at most limit are counted.
+	// Backlog returns the number of due ready runs of each session, the zero id for
+	// unplaced ones; it counts at most limit of each.
 	Backlog(ctx context.Context, limit int) (map[job.ID]int, error)
 	// Unplaced returns ready runs that are assigned to no live session, by due
 	// time and id, beginning behind a place in that order.
 	Unplaced(ctx context.Context, after RunRef, limit int) ([]Run, error)
-	// Place assigns ready runs to sessions. One that is claimed or has another
-	// attempt number meanwhile is left alone, and so is one for a session that
-	// leaves or is not known.
+	// Place assigns ready runs to sessions. Runs that were claimed or have another attempt
+	// number by now are skipped, and so are runs for a leaving or unknown session.
 	Place(ctx context.Context, placements []Placement) error
 }
 
@@ -97,8 +92,8 @@ type PlanItem struct {
 	Job      job.ID
 	Epoch    int64
 	From, To time.Time
-	// Runs are what fell due between. Their identity is (Job, schedule,
-	// Scheduled, Shard).
+	// Runs are the occurrences in between. Their identity is (Job, schedule, Scheduled,
+	// Shard).
 	Runs []NewRun
 	// Missed are the occurrences that will not run. They go to history.
 	Missed []MissedSpan
@@ -118,9 +113,9 @@ type NewRun struct {
 	Due           time.Time
 	NextDue       time.Time // see Run
 	Shard, Shards int
-	// Token is that of a claim by the session that plans, zero for none. What becomes of the
-	// claims is answered in the order of the runs that have one, across all items. Taken is
-	// for a run that was not made, or is left for a claim of its own.
+	// Token is the token of a claim by the planning session, zero for none. The results of
+	// the claims are returned in the order of the runs with a token, across all items.
+	// Taken is for a run that was not created, or needs a separate claim.
 	Token job.ID
 }
 
@@ -128,39 +123,39 @@ type NewRun struct {
 type MissedSpan struct {
 	ID          job.ID
 	First, Last time.Time // scheduled
-	Count       int       // as far as it was counted
+	Count       int       // counted up to the limit
 	Reason      string
 }
 
 // PlanOutcome says what became of a PlanItem.
 type PlanOutcome uint8
 
-// What becomes of a PlanItem.
+// The results of a PlanItem.
 const (
 	Planned   PlanOutcome = iota
 	Moved                 // another planner has moved the cursor
 	Withdrawn             // the epoch is another, or the job is paused, completed or gone
-	TooFar                // an occurrence is later than the store's now and the look-ahead, or a missed one later than now
+	TooFar                // an occurrence is beyond the store's now and the look-ahead, or a missed one after now
 	Malformed             // an occurrence is not between From and To: a mistake of the planner
 )
 
-// TriggerItem asks for a run.
+// TriggerItem is a request for a run.
 type TriggerItem struct {
 	ID      job.ID
 	Job     job.ID
 	Kind    job.RunKind // hand, backfill or boot
-	Key     string      // what makes the request one: see job.Run.Key
+	Key     string      // identifies the request: see job.Run.Key
 	Session job.ID      // where it is placed; zero: to be placed
 	Node    string      // that of the session
-	// Scheduled is the moment that the run stands for, Due when it may start;
-	// zero is the store's now.
+	// Scheduled is the moment that the run is for, Due when it may start; zero is the
+	// store's now.
 	Scheduled, Due time.Time
 	Shard, Shards  int
 	Params         map[string]string
 	Overlap        job.Overlap // of a backfill; "" is the job's
 	Actor          string      // "" for boots, which are not audited
-	// Again is the run that this one repeats, zero for none, and Flow the state in which the
-	// flow of the job begins, as package flow writes it; nil for one that begins anew.
+	// Again is the run that this one repeats, zero for none, and Flow the initial state of
+	// the job's flow, as package flow writes it; nil for a fresh start.
 	Again job.ID
 	Flow  []byte
 }
@@ -179,7 +174,7 @@ type Placement struct {
 	Session  job.ID
 }
 
-// Working is what a worker does with runs.
+// Working is the worker's part of a store.
 type Working interface {
 	// Ready returns the ready runs assigned to a session that are due until a
 	// moment, by due time and id, beginning behind a place in that order.
@@ -187,38 +182,34 @@ type Working interface {
 	// Overdue returns ready runs of any session that were due before a moment,
 	// by due time and id, beginning behind a run of an earlier page.
 	Overdue(ctx context.Context, before time.Time, after RunRef, limit int) ([]ReadyRun, error)
-	// Claim starts attempts, each by itself. See ClaimOutcome. A claim that is
-	// repeated, and one for a run that an earlier claim has ended, gets the same
-	// answer again.
+	// Claim starts attempts, each separately. See ClaimOutcome. A repeated claim, and one
+	// for a run that an earlier claim has ended, gets the same answer again.
 	Claim(ctx context.Context, session job.ID, attempts []Attempt) ([]ClaimOutcome, error)
-	// Release gives back attempts that were claimed and surely not started: those of
-	// nodes with the session of any, those that were handed over with the zero session.
-	// One that was cancelled or withdrawn meanwhile ends.
+	// Release gives back attempts that were claimed and surely not started: those of nodes
+	// with any session's id, handed-over ones with the zero session. An attempt that was
+	// cancelled or withdrawn by now ends.
 	Release(ctx context.Context, session job.ID, attempts []Attempt) error
-	// Finish ends attempts. In the same step the slot goes to the run that
-	// waits for it, the retry, the followers and the successor are created,
-	// and the attempt is written to history. A result whose attempt is not
-	// running under its token is refused, but for one that replaces "lost" and
-	// for one that was accepted before. Nothing else is asked of the session:
-	// results come late, too.
+	// Finish ends attempts. In the same step the slot passes to the waiting run, the retry,
+	// the followers and the successor are created, and the attempt is written to history. A
+	// result is refused if its attempt is not running under its token, unless it replaces
+	// "lost" or was accepted before. The session need not be live: results may be late.
 	Finish(ctx context.Context, session job.ID, results []Result) ([]FinishOutcome, error)
-	// Report says that work which something else does, with run.external, has started or
-	// ended. It is about the run whose start was reported, else about the latest that is due,
-	// else about one of its own. ErrNotFound is for a job that is gone, ErrConflict for one that
-	// Belfry starts, ErrExists for a start with Lock while another one has not ended. A report
-	// with the key of one that came in the last 24 hours gets the same run, and ends nothing.
-	// A start of a run whose start was reported says that it is still running.
+	// Report records the start or the end of external work, with run.external. It applies
+	// to the run whose start was reported, else to the latest due run, else to a new one.
+	// ErrNotFound is for a deleted job, ErrConflict for a job that Belfry starts, ErrExists
+	// for a start with Lock while another run has not ended. A report with the key of one
+	// from the last 24 hours gets the same run, and ends nothing. A second start of a run
+	// is a sign of life.
 	Report(ctx context.Context, r Report) (ReportOutcome, error)
-	// Mine returns what the store believes a session to run.
+	// Mine returns the attempts that the store believes a session to run.
 	Mine(ctx context.Context, session job.ID) ([]Run, error)
-	// Cancel ends a run: at once when it is not running, else by asking its
-	// node. It returns the run as it is then; one that is over is returned as
-	// history has it, ErrNotFound is for what was never there.
+	// Cancel ends a run: at once if it is not running, else by asking its node. It returns
+	// the resulting run, or a finished one from history; ErrNotFound is for an unknown run.
 	Cancel(ctx context.Context, run job.ID, by, reason string) (Run, error)
-	// AnswerFlow ends the steps of a flow that wait for a person or a signal. ErrNotFound is for a
-	// run that is over or was never there, ErrConflict for one in which no such step waits.
+	// AnswerFlow ends the steps of a flow that wait for a person or a signal. ErrNotFound
+	// is for a finished or unknown run, ErrConflict for a run without such a waiting step.
 	AnswerFlow(ctx context.Context, a FlowAnswer) error
-	// CancelRuns ends several runs of a job, each by itself, as Cancel does, and returns
+	// CancelRuns ends several runs of a job, each separately, as Cancel does, and returns
 	// those that had not ended before.
 	CancelRuns(ctx context.Context, uid job.ID, runs []job.ID, by, reason string) ([]Run, error)
 	// Active returns a run that is planned or running, ErrNotFound otherwise.
@@ -229,33 +220,32 @@ type Working interface {
 	// Lost returns running attempts whose session is silent for longer than
 	// the job's lost_after.
 	Lost(ctx context.Context, limit int) ([]Attempt, error)
-	// Alerts returns runs that have not ended and what was expected of them by
-	// now, each expectation once: the call that returns it notes that. If its
-	// answer is lost, the record of the run says it all the same.
+	// Alerts returns unfinished runs with their missed expectations, each expectation once:
+	// the call that returns it records that. If its answer is lost, the record of the run
+	// still contains it.
 	Alerts(ctx context.Context, limit int) ([]Alert, error)
 	// Reap ends attempts as lost, as far as Lost would still return them, or
 	// their session is a predecessor of the reaper's.
 	Reap(ctx context.Context, session job.ID, attempts []Attempt) error
 }
 
-// Alert is a run of which more was expected by now.
+// Alert is a run with a missed expectation.
 type Alert struct {
 	Run Run
 	// Unmet says which expectations of the job are not met.
 	Unmet []string
 }
 
-// Attempt is what identifies an attempt. Job is that of the run: a store may keep runs
-// with their job. The token is made before the claim, so that a repeated claim is
-// recognized.
+// Attempt identifies an attempt. Job is the job of the run: a store may keep runs with
+// their job. The token is made before the claim, so that a repeated claim is recognized.
 type Attempt struct {
 	Job, Run job.ID
 	Number   int
 	Token    job.ID
 }
 
-// ReadyRun is what a node needs to know of a run to claim it. It is a seventh of
-// a run, and nodes read many, again and again.
+// ReadyRun is the data that a node needs to claim a run: a seventh of the run, because
+// nodes poll many of them.
 type ReadyRun struct {
 	RunRef
 	Job      job.ID
@@ -273,8 +263,7 @@ type RunRef struct {
 // ClaimOutcome says what became of a claim.
 type ClaimOutcome struct {
 	Verdict Verdict
-	// Job and Run are given with Started: the definition to run under, and
-	// the run as it is now.
+	// Job and Run are set with Started: the definition to run under, and the current run.
 	Job *Job
 	Run Run
 	// Now is the store's clock: the run starts at Due - Now from here.
@@ -289,10 +278,10 @@ type ClaimOutcome struct {
 	Together bool
 }
 
-// Verdict is what a store says to a claim.
+// Verdict is a store's answer to a claim.
 type Verdict uint8
 
-// What a store says to a claim.
+// The answers to a claim.
 const (
 	Started Verdict = iota // it is yours, or was already
 	Taken                  // another node has it, it is over, or no node runs it
@@ -312,13 +301,12 @@ type Result struct {
 	ExitCode       *int
 	Signal         string
 	HTTPStatus     int
-	// Retryable is set on failures that the exit codes of the retry policy do
-	// not stand for.
+	// Retryable is set on failures outside of the retry policy's exit codes.
 	Retryable bool
-	// Permanent is set on a failure that another attempt would repeat: there is none,
-	// whatever the policy says.
+	// Permanent is set on a failure that another attempt would repeat: the run is not
+	// retried, whatever the policy.
 	Permanent bool
-	// Output is what of the output is not in the store yet, and its size.
+	// Output is the part of the output that is not in the store yet, and its size.
 	Output      []OutputChunk
 	OutputBytes int64
 	// Value is the result of a step of a flow, in JSON; nil for none.
@@ -330,20 +318,20 @@ type FinishOutcome struct {
 	Accepted bool
 	// Unplaced is set when the step has made runs that must be placed.
 	Unplaced bool
-	// Ready are runs that the step has made ready for the session that reports, so that it
-	// need not look for them. A repeated call may not name them again: Ready finds them.
+	// Ready are runs that the step made ready for the reporting session, which saves it a
+	// poll. A repeated call may omit them: Ready finds them.
 	Ready []ReadyRun
 }
 
 // Report is what something else says of work that it does.
 type Report struct {
 	Job job.ID
-	// ID is that of a run to make if no occurrence waits for the report.
+	// ID is the id of the run to create if no occurrence waits for the report.
 	ID job.ID
 	// Key recognizes a report that comes again; "" for none.
 	Key string
-	// Run is that whose start was reported; zero for the latest. An end for a run that is over
-	// makes a run of its own.
+	// Run is the run whose start was reported; zero for the latest. An end for a finished
+	// run creates a new one.
 	Run job.ID
 	// Starts is set for a start. Lock refuses it while another one has not ended.
 	Starts, Lock bool
@@ -356,10 +344,9 @@ type Report struct {
 // ReportOutcome is the run that a Report was about.
 type ReportOutcome struct {
 	Run job.ID
-	// Attempt is the one that the report has ended: 0 for a start, and for a report that came
-	// before.
+	// Attempt is the one that the report ended: 0 for a start, and for a repeated report.
 	Attempt int
-	// Until is when the end of a run whose start was reported is due; zero for one that is over.
+	// Until is when the end of a started run is due; zero for a finished one.
 	Until time.Time
 }
 

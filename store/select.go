@@ -7,9 +7,9 @@ import (
 	"github.com/belfry-cron/belfry/job"
 )
 
-// Matches reports whether the labels and the text of a query match the definition
-// of a job: what a store has to look into definitions for. It is here so that
-// all mean the same.
+// Matches reports whether the labels and the text of a query match the definition of a job,
+// the conditions that a store must check in definitions. All stores share it so that they
+// agree.
 func (q *JobQuery) Matches(definition *job.Job) bool {
 	for key, value := range q.Labels {
 		if has, ok := definition.Labels[key]; !ok || has != value {
@@ -22,8 +22,8 @@ func (q *JobQuery) Matches(definition *job.Job) bool {
 	return q.Text == "" || contains(definition.Name, q.Text) || contains(definition.Description, q.Text)
 }
 
-// Matches reports whether a query wants a record that lies within its time, and is
-// of its job: the rest of the conditions.
+// Matches reports whether a record that is within the time and of the job of a query meets
+// its other conditions.
 func (q *HistoryQuery) Matches(r *Record) bool {
 	return (r.Final || !q.FinalOnly) &&
 		(r.Unmet != "" || !q.Unmet) &&
@@ -62,7 +62,7 @@ func (c *Collector) Add(r *Record) bool {
 	return c.open > 0
 }
 
-// Lists returns what was gathered, in the order of the jobs.
+// Lists returns the collected records, in the order of the jobs.
 func (c *Collector) Lists() [][]Record { return c.lists }
 
 // Matches reports whether a query wants a record, wherever its list begins.

@@ -1,34 +1,32 @@
-// Package store is the contract between Belfry and what keeps its state: jobs,
-// the runs that are planned or running, sessions of nodes, and the history of
-// what has run. It keeps nothing itself: there is one package for each store
-// beside it, and package storetest is what they all must pass.
+// Package store is the contract between Belfry and the stores of its state: jobs, planned
+// and running runs, sessions of nodes, and the history. It stores nothing itself: each
+// store has a package beside it, and must pass package storetest.
 //
 // # How safety comes about
 //
-// Every method is one atomic step about something the product does, and what
-// must happen once is decided inside it, by comparing what the caller believes
-// with what is there: the cursor and epoch of a job, the state and number of an
-// attempt. Leases and clocks only decide who tries. A step carries the identity
-// of its writer, so that repeating it after a lost answer gives the same answer
-// and changes nothing.
+// Every method is one atomic step of the product, and decides inside that step what must
+// happen once, by comparing the caller's belief with the stored state: the cursor and epoch
+// of a job, the state and number of an attempt. Leases and clocks only decide which node
+// tries. A step carries the identity of its writer, so that repeating it after a lost
+// answer gives the same answer and changes nothing.
 //
-// What a step decides (whether a run may start, what follows from its end) is
-// written once, in the pure package internal/engine; a store loads what the
-// decision needs, asks, and writes the answer.
+// The decisions of a step (whether a run may start, what follows from its end) are written
+// once, in the pure package internal/engine; a store loads the inputs of the decision,
+// calls it, and writes the result.
 //
 // # Time
 //
-// Times are kept to the microsecond and returned in UTC. A store decides by its
-// own clock alone; what others say about the time it writes down and no more.
+// Times are kept to the microsecond and returned in UTC. A store decides by its own clock
+// alone; it only records times from others.
 //
 // # Errors
 //
-// Methods return ErrNotFound, ErrConflict, ErrExists, ErrCycle, ErrLimit, ErrLastAdmin
-// and ErrSessionOver as they say, and ErrTooMany for more than MaxBatch items. Any of
-// them may return an error that wraps ErrNoSpace or ErrReadOnly when the store cannot
-// write for now, ErrDamaged when it cannot be read, or ErrAway when it cannot be
-// reached: then the outcome of the call is unknown. What comes beside an error means
-// nothing. Lists are cut at the given limit, which is positive.
+// Methods return ErrNotFound, ErrConflict, ErrExists, ErrCycle, ErrLimit, ErrLastAdmin and
+// ErrSessionOver as documented, and ErrTooMany for more than MaxBatch items. Any of them
+// may return an error that wraps ErrNoSpace or ErrReadOnly when the store cannot write for
+// now, ErrDamaged when it cannot be read, or ErrAway when it cannot be reached: then the
+// outcome of the call is unknown. Results returned with an error mean nothing. Lists are
+// cut at the given limit, which is positive.
 package store
 
 import (
@@ -58,8 +56,7 @@ var (
 	ErrAway        = errors.New("the store cannot be reached")
 )
 
-// ItemError is why a call that does all or nothing has done nothing: what is wrong
-// with one of its items.
+// ItemError is the error of an all-or-nothing call: the mistake in one of its items.
 type ItemError struct {
 	Item int // its index
 	Err  error
@@ -67,7 +64,7 @@ type ItemError struct {
 
 func (e *ItemError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the mistake.
 func (e *ItemError) Unwrap() error { return e.Err }
 
 // NamedError is why a calendar cannot be deleted: a job names it. It is an ErrConflict.
@@ -80,20 +77,20 @@ func (e NamedError) Unwrap() error { return ErrConflict }
 
 // The bounds that all stores keep to.
 const (
-	// MaxBatch is the most items that one call takes. It is where batches stop
-	// getting faster and start to hold others up.
+	// MaxBatch is the most items that one call takes. Larger batches are no faster and
+	// delay others.
 	MaxBatch = 500
 	// PutMax is the most jobs that one call of PutJobs takes. A job is a dozen rows:
 	// of more, a store with one writer would make claims wait for longer than a run
 	// may be late.
 	PutMax = 100
-	// LookAheadDefault is how far ahead runs are planned unless something else is
-	// said: longer than it takes others to notice that a planner is gone.
+	// LookAheadDefault is the default distance for planning ahead: longer than other nodes
+	// need to notice the loss of a planner.
 	LookAheadDefault = 15 * time.Second
 	// ClaimAhead is how long before its due time a run can be claimed.
 	ClaimAhead = 2 * time.Second
-	// PlanSlack is how far beyond the look-ahead a run may be planned: room for
-	// the difference between the clocks of the planner and of the store.
+	// PlanSlack is how far beyond the look-ahead a run may be planned: room for the
+	// difference between the clocks of planner and store.
 	PlanSlack = time.Second
 	// KeyLife is how long an idempotency key is kept.
 	KeyLife = 24 * time.Hour
@@ -142,21 +139,20 @@ type Control interface {
 	// Hints returns a channel of hints, which is closed when ctx ends. A
 	// receiver that is slow loses hints.
 	Hints(ctx context.Context) <-chan Hint
-	// Events returns a channel of what this process changes after the call, in
-	// the order in which it becomes visible, which is closed when ctx ends. What
-	// belongs to one step comes together. A receiver that is slow loses events, and
-	// and gets one of the kind EventLost in their place. Events without a receiver
-	// cost nothing.
+	// Events returns a channel of the changes of this process after the call, in the order
+	// in which they become visible. It is closed when ctx ends. The events of one step
+	// arrive together. A slow receiver loses events, and gets one of the kind EventLost
+	// instead. Without a receiver, events cost nothing.
 	Events(ctx context.Context) <-chan []Event
-	// EventsElsewhere is Events for what other processes change in a store that
-	// they share. It takes a second to begin, and what it tells comes some tenths
-	// of a second late: what one process does is in its order, and what several do
-	// has times. Nil is that of a store which one process has for itself.
+	// EventsElsewhere is Events for the changes of other processes in a shared store. It
+	// takes a second to begin, and its events are some tenths of a second late: those of
+	// one process are in order, and those of several processes have times. A single-process
+	// store returns nil.
 	EventsElsewhere(ctx context.Context) <-chan []Event
-	// Tidy does a bounded part of what can be done at any time by any node:
-	// runs that were withdrawn or have become too late are settled, pauses
-	// that have run out are ended, completed jobs and old keys are removed. It
-	// reports whether there may be more to do. It also drops entries of the feed beyond FeedMax.
+	// Tidy does a bounded part of the housekeeping, which any node may do at any time: it
+	// settles runs that were withdrawn or are too late, ends expired pauses, and removes
+	// completed jobs and old keys. It reports whether more work may remain. It also drops
+	// entries of the feed beyond FeedMax.
 	Tidy(ctx context.Context) (more bool, err error)
 	// ExpireAudit removes changes from the audit that need not be kept, at most ExpireMax, and
 	// reports whether there may be more. The latest stays: the next one has the number behind it.
@@ -164,19 +160,19 @@ type Control interface {
 	Close() error
 }
 
-// Hint says that something changed which is due at once. It may be lost, doubled
-// or late: nothing but speed depends on it, and how soon it is seen what a database that
-// was away has lost. Several make one by With.
+// Hint reports a change that is due at once. It may be lost, doubled or late: only speed
+// depends on it, and the time to notice losses of a database after an outage. With combines
+// several.
 type Hint uint64
 
-// What a hint is about. A set of bits, so that several make one.
+// The subjects of a hint. A set of bits, so that several make one.
 const (
 	HintJobs    Hint = 1 << iota // a job, calendar or pool was changed
-	HintRuns                     // a run is ready, or must be placed, before the next look
+	HintRuns                     // a run is ready, or must be placed, before the next poll
 	HintCancels                  // a running attempt must end
-	HintPlaced                   // runs of nodes may be due before these look again
+	HintPlaced                   // runs of nodes may be due before their next poll
 	HintNodes                    // a node takes no more runs, or does so again
-	HintLost                     // the database was away: what it has acknowledged before may be lost
+	HintLost                     // the database was away: changes that it acknowledged before may be lost
 )
 
 // HintAny goes with HintJobs and HintCancels that may be about any job and run. Without it, and
@@ -184,16 +180,16 @@ const (
 const HintAny Hint = math.MaxUint64 &^ (1<<hintKinds - 1)
 
 const (
-	// hintKinds is how many bits say what a hint is about; the others are a Bloom filter of the
-	// jobs and runs, of which each sets hintHashes bits. One that a hint is not about is taken
-	// for one that it is about once in 40,000 times, and of four at once one in 200 times.
+	// hintKinds is the number of bits for the subjects of a hint; the others are a Bloom
+	// filter of the jobs and runs, each of which sets hintHashes bits. The rate of false
+	// positives is 1 in 40,000 for a single job or run, and 1 in 200 for four at once.
 	hintKinds  = 8
 	hintBits   = 64 - hintKinds
 	hintHashes = 4
 )
 
-// HintAbout is added to HintJobs for the jobs that were changed, and to HintCancels for the runs
-// that were cancelled, so that only nodes that have them look.
+// HintAbout is added to HintJobs for the changed jobs, and to HintCancels for the cancelled
+// runs, so that only nodes that have them poll.
 func HintAbout(id job.ID) (h Hint) {
 	f := fnv.New64a()
 	_, _ = f.Write(id[:]) // it does not fail
@@ -225,36 +221,34 @@ func (h Hint) isAboutAny() bool { return h&(HintJobs|HintCancels) != 0 && h&Hint
 // Event is a change, for followers. A reader that reads the state after Events has
 // returned, and then applies the events, misses nothing.
 type Event struct {
-	// Kind is what has happened: the action of an audit record; for a run
-	// "run." and the state that it has since, as RunEvent writes it; for a node
-	// "node." and its state, which stores do not tell: it depends on the time.
+	// Kind is the kind of event: the action of an audit record; for a run "run." and its
+	// new state, as RunEvent writes it; for a node "node." and its state, which stores do
+	// not report: it depends on the time.
 	Kind string
 	Time time.Time // by the store's clock
-	// What it is about is one of these. A Record comes with the end of a run.
+	// The subject is one of these. A Record comes with the end of a run.
 	Audit   *AuditRecord // without Seq
 	Run     *Run
 	Record  *Record
 	Session *Session
 }
 
-// EventLost is the kind of the event that stands for events that a slow receiver
-// has lost.
+// EventLost is the kind of the event in place of events that a slow receiver has lost.
 const EventLost = "lost"
 
 // RunEvent returns the kind of the event of a run that has a state from now on.
 func RunEvent(s job.RunState) string { return "run." + string(s) }
 
-// Job is a job as a store keeps it. What is behind the pointers is shared and is
-// not changed.
+// Job is a job as a store keeps it. The values behind its pointers are shared and never
+// changed.
 type Job struct {
-	// Definition is what the user wrote, with uid, version, epoch and status.
+	// Definition is the user's definition, with uid, version, epoch and status.
 	Definition *job.Job
 	// Filled is the definition with all defaults filled in.
 	Filled *job.Job
-	// Cursor is the latest scheduled time that is planned already. It is the
-	// moment of creation for a job of which nothing is. A job whose runs follow
-	// from other runs or from requests has no use for it: what a chain with
-	// after_end begins with is made by PutJob.
+	// Cursor is the latest planned scheduled time, or the moment of creation if nothing is
+	// planned. A job whose runs follow from other runs or from requests does not use it:
+	// PutJob creates the first run of a chain with after_end.
 	Cursor time.Time
 	// Planned counts the scheduled occurrences that have become runs, for
 	// max_runs.
@@ -262,14 +256,13 @@ type Job struct {
 	Deleted bool
 }
 
-// PlannedJob is what a planner keeps of a job.
+// PlannedJob is the planner's copy of a job.
 type PlannedJob struct {
 	UID            job.ID
 	Epoch, Version int64
 	Cursor         time.Time
 	Planned        int
-	// Active is set for a job that can fall due: not for one that is paused,
-	// completed or deleted.
+	// Active is set for a job that can fall due: not if it is paused, completed or deleted.
 	Active, Deleted bool
 	// Timing is what decides when the job is due and where it is placed, as
 	// engine.TimingText writes it when the job is stored. Jobs with the same
@@ -277,8 +270,8 @@ type PlannedJob struct {
 	Timing string
 }
 
-// JobCursor is what of a PlannedJob a plan moves. An epoch begins with both as the feed
-// of changes tells them, and both only grow until the next.
+// JobCursor is the part of a PlannedJob that a plan moves. An epoch begins with the values
+// in the feed of changes, and both only grow until the next epoch.
 type JobCursor struct {
 	UID     job.ID
 	Epoch   int64
@@ -286,23 +279,23 @@ type JobCursor struct {
 	Planned int
 }
 
-// Refill is how far a store is that was opened with other defaults than before: what
-// depends on them is written again.
+// Refill is the progress of a store that was opened with other defaults than before, and
+// rewrites the values that depend on them.
 type Refill struct {
 	Jobs            int // that there were when it began; 0 if it was too long to count them
 	Looked, Changed int // of them
 	Took            time.Duration
-	// Over is set when all have the defaults, Superseded when it was left off because
-	// another server has begun with other ones since, which count.
+	// Over is set when all values are rewritten, Superseded when the refill stopped because
+	// another server has started one with newer defaults.
 	Over, Superseded bool
-	// Err is why it does not go on for now. It is tried again.
+	// Err is why the refill is stalled. It is retried.
 	Err error
 }
 
-// Ends are what one commit of this process has ended, for its log and its metrics. Where
-// several processes share a store, each end is among those of one of them.
+// Ends are the attempts ended by one commit of this process, for its log and its metrics.
+// Where several processes share a store, only one of them reports each end.
 type Ends struct {
-	// Records are those of the attempts that are over. They must not be changed.
+	// Records are the records of these attempts. They must not be changed.
 	Records []*Record
 	// Paused are the pauses by pause_on_failure.
 	Paused []AuditRecord
@@ -310,21 +303,18 @@ type Ends struct {
 
 // Jobs keeps the definitions.
 type Jobs interface {
-	// PutJob creates or changes a job and writes its revision and the audit
-	// record in the same step. A change of the schedule, a pause and a resume
-	// begin a new epoch: what was planned in older ones never starts, and the
-	// cursor becomes the later of the store's now and the latest scheduled
-	// time that was ever claimed or settled. A definition that says the same
-	// as the present one changes nothing. ErrExists, ErrNotFound and
-	// ErrConflict are about IfVersion; ErrCycle refuses a job that would
-	// follow itself by way of others.
+	// PutJob creates or changes a job and writes its revision and the audit record in the
+	// same step. A change of the schedule, a pause and a resume begin a new epoch: runs
+	// planned in older ones never start, and the cursor becomes the later of the store's
+	// now and the latest scheduled time that was ever claimed or settled. A definition with
+	// the same content changes nothing. ErrExists, ErrNotFound and ErrConflict are about
+	// IfVersion; ErrCycle refuses a job that would follow itself through others.
 	PutJob(ctx context.Context, p PutJob) (*Job, error)
-	// PutJobs creates and changes jobs in one step: all of them or, if one of
-	// them is refused, none. The error is then an ItemError. Jobs may follow
-	// others of them; one that is given twice is an ErrConflict. ErrTooMany is
-	// for more than PutMax.
+	// PutJobs creates and changes jobs in one step: all or none. If one is refused, the
+	// error is an ItemError. Jobs may follow others in the list; a duplicate is an
+	// ErrConflict. ErrTooMany is for more than PutMax.
 	PutJobs(ctx context.Context, list []PutJob) ([]*Job, error)
-	// Job returns a job by name, ErrNotFound if there is none.
+	// Job returns a job by name, or ErrNotFound.
 	Job(ctx context.Context, namespace, name string) (*Job, error)
 	// JobsNamed returns at most MaxBatch jobs by their full names, in the same
 	// order, with nil for unknown names.
@@ -332,42 +322,40 @@ type Jobs interface {
 	// JobByUID returns a job by its uid, deleted ones too as long as their
 	// tombstone is kept.
 	JobByUID(ctx context.Context, uid job.ID) (*Job, error)
-	// JobsByUID returns at most MaxBatch such jobs, in the same order, with nil for
-	// those that there are none of.
+	// JobsByUID returns at most MaxBatch jobs, in the same order, with nil for unknown
+	// ones.
 	JobsByUID(ctx context.Context, uids []job.ID) ([]*Job, error)
-	// ListJobs returns jobs in the order of their full names, and the name to
-	// go on behind, which is empty when there is nothing behind it. A call
-	// looks at JobLookMax jobs: a query that selects few of many may return
-	// fewer than its limit, even none, and not be at the end.
+	// ListJobs returns jobs in the order of their full names, and the name to continue
+	// after, which is empty at the end. A call examines JobLookMax jobs: a selective query
+	// may return fewer than its limit, even none, before the end.
 	ListJobs(ctx context.Context, q JobQuery) (list []*Job, next string, err error)
-	// DeleteJob removes a job. What was planned never starts; what is running
-	// runs to its end. Deleting a deleted job again changes nothing.
+	// DeleteJob removes a job. Its planned runs never start; running ones continue to their
+	// end. Deleting a deleted job again changes nothing.
 	DeleteJob(ctx context.Context, d DeleteJob) error
-	// Revisions returns the definitions that a job has had, the latest first:
-	// as many as the store was opened to keep, which is RevisionsDefault if
-	// nothing was said. Older ones go when new ones come.
+	// Revisions returns the definitions that a job has had, the latest first: as many as
+	// the store is configured to keep, by default RevisionsDefault. New ones replace older
+	// ones.
 	Revisions(ctx context.Context, uid job.ID, beforeVersion int64, limit int) ([]Revision, error)
-	// JobsChanged returns what a planner keeps of the jobs in the given
-	// partitions that were changed after a sequence number, in the order of
-	// change, deleted ones included, and the number to continue from. Nothing is
-	// ever left out: numbers are given in the order in which changes become
-	// visible. A planner with a million jobs starts with it, so it decodes no
-	// definitions.
+	// JobsChanged returns the planner's copies of the jobs in the given partitions that
+	// changed after a sequence number, in the order of change, deleted ones included, and
+	// the number to continue from. It misses no change: numbers follow the order in which
+	// changes become visible. A planner with a million jobs starts with it, so it decodes
+	// no definitions.
 	JobsChanged(ctx context.Context, partitions Partitions, since int64, limit int) (changed []PlannedJob, next int64, err error)
-	// Cursors returns how far jobs are planned: of at most MaxBatch, those that
-	// there are, in any order. It is for a planner that knows the rest of them.
+	// Cursors returns the cursors of at most MaxBatch jobs, without unknown ones, in any
+	// order. It is for a planner that has the rest of these jobs.
 	Cursors(ctx context.Context, uids []job.ID) ([]JobCursor, error)
-	// Summary returns the number of jobs that can fall due, and the sum of their
-	// versions, in each partition, to compare with what a planner believes.
+	// Summary returns the number of jobs that can fall due, and the sum of their versions,
+	// in each partition, for comparison with a planner's copy.
 	Summary(ctx context.Context) ([job.Partitions]PartitionSummary, error)
 
 	// PutCalendar and PutPool create or change by name, as PutJob does. A
 	// changed calendar begins a new epoch for each job that names it.
 	PutCalendar(ctx context.Context, c *job.Calendar, ifVersion int64, actor string) (*job.Calendar, error)
 	PutPool(ctx context.Context, p *job.Pool, ifVersion int64, actor string) (*job.Pool, error)
-	// DeleteCalendar returns a NamedError for one that a job names. What is not
-	// there, here and for DeletePool, is ErrNotFound, and what has another version,
-	// unless any may have it, is ErrConflict.
+	// DeleteCalendar returns a NamedError for a calendar that a job names. Here and in
+	// DeletePool, ErrNotFound is for an unknown name, and ErrConflict for another version,
+	// unless any may be deleted.
 	DeleteCalendar(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
 	DeletePool(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
 	Calendars(ctx context.Context) ([]*job.Calendar, error)
@@ -385,29 +373,27 @@ type Jobs interface {
 	DeleteExecutors(ctx context.Context, namespace, name string, ifVersion int64, actor string) error
 	Executors(ctx context.Context) ([]*job.Executors, error)
 
-	// Audit returns records of changes, the latest first, and the sequence
-	// number to continue before, which is 0 when there is nothing before it. A
-	// call looks at LookMax records: a query that selects few of many may
-	// return fewer than its limit, even none, and not be at the end.
+	// Audit returns records of changes, the latest first, and the sequence number to
+	// continue before, which is 0 at the end. A call examines LookMax records: a selective
+	// query may return fewer than its limit, even none, before the end.
 	Audit(ctx context.Context, q AuditQuery) (list []AuditRecord, next int64, err error)
 }
 
-// AnyVersion as IfVersion creates what does not exist and changes what is.
+// AnyVersion as IfVersion creates or replaces, whatever the current version.
 const AnyVersion = -1
 
 // PutJob is a definition to create or change.
 type PutJob struct {
-	// Definition may be kept, but for its own fields: what is behind its pointers is
-	// not changed after the call.
+	// Definition may be kept, except its own fields: the values behind its pointers never
+	// change after the call.
 	Definition *job.Job
-	// IfVersion is the version that is to be replaced: 0 for a job that does
-	// not exist yet, or AnyVersion.
+	// IfVersion is the version to replace: 0 for a new job, or AnyVersion.
 	IfVersion int64
-	// Pause is given for a paused definition: by whom, why and until when.
+	// Pause is set for a paused definition: author, reason and end.
 	Pause Pause
-	// CatchUp is what a resume does about the time of the pause: "" or none
-	// counts from now, latest and all catch up what fell due meanwhile as if
-	// that were the job's policy for what was missed, in the same step.
+	// CatchUp is a resume's treatment of the pause: "" or none continues from now; latest
+	// and all catch up on the missed occurrences, like the job's policy of that name, in
+	// the same step.
 	CatchUp job.Missed
 	Actor   string
 }
@@ -425,11 +411,10 @@ type DeleteJob struct {
 	Actor     string
 }
 
-// JobLookMax is how many jobs one call of ListJobs looks at. They are counted in
-// the namespace that the query names, and where it is about the start of nodes
-// among those that are due then, since all stores find those at once. It bounds
-// how long a query that finds nothing takes: less than five milliseconds, however
-// many jobs there are.
+// JobLookMax is the number of jobs that one call of ListJobs examines, within the namespace
+// of the query, and for a query about the start of nodes within the jobs due then, both of
+// which all stores index. It bounds the time of a query without results: less than five
+// milliseconds, for any number of jobs.
 const JobLookMax = 1000
 
 // JobQuery selects jobs.
@@ -439,7 +424,7 @@ type JobQuery struct {
 	Text      string            // in name or description
 	State     job.JobState      // "" for all
 	Work      job.Work          // "" for all
-	Boot      bool              // only those that are due at the start of a node
+	Boot      bool              // only jobs that are due at the start of a node
 	After     string            // the full name that the list follows
 	Limit     int
 }
@@ -452,7 +437,7 @@ type Revision struct {
 	Definition *job.Job
 }
 
-// PartitionSummary is what a planner compares.
+// PartitionSummary is the data that a planner compares.
 type PartitionSummary struct {
 	Jobs     int
 	Versions int64
@@ -486,7 +471,7 @@ func (p *Partitions) Without(other Partitions) (left Partitions) {
 	return left
 }
 
-// AuditRecord is one change, by whom.
+// AuditRecord is one change and its author.
 type AuditRecord struct {
 	Seq     int64
 	Time    time.Time
@@ -495,22 +480,22 @@ type AuditRecord struct {
 	Object  string // such as "default/nightly-report"
 	Version int64
 	Detail  string // in words; never a secret
-	// Changes are what is different in a definition that was changed.
+	// Changes are the differences of a changed definition.
 	Changes []Change
-	// Origin is where it came from; empty for what Belfry does by itself.
+	// Origin is the origin of the change; empty for Belfry's own changes.
 	Origin Origin
 }
 
 // Origin says where a change came from.
 type Origin struct {
-	Client  string // what asked for it: cli, ui or api; "" for a Go program with the store
+	Client  string // the kind of client: cli, ui or api; "" for a Go program with the store
 	Address string // of the machine that asked
 	Group   string // common to the records of one request for several changes
 }
 
 type originKey struct{}
 
-// WithOrigin returns a context whose changes have an origin in the audit.
+// WithOrigin returns a context that gives changes an origin in the audit.
 func WithOrigin(ctx context.Context, o Origin) context.Context {
 	return context.WithValue(ctx, originKey{}, o)
 }
@@ -521,9 +506,8 @@ func OriginOf(ctx context.Context) Origin {
 	return o
 }
 
-// Change is what is different in one place of a definition. Texts are as they
-// are, other values in JSON; what was or does not exist is empty. Long values are
-// cut, and those that often are secrets hidden.
+// Change is the difference in one field of a definition. Texts are as they are, other
+// values in JSON; a missing value is empty. Long values are cut, and likely secrets hidden.
 type Change struct {
 	Path   string `json:"path"` // such as "schedule.cron"
 	Before string `json:"before,omitempty"`
@@ -533,7 +517,7 @@ type Change struct {
 // AuditQuery selects records of changes. All that is given must match.
 type AuditQuery struct {
 	Namespace string    // of the object
-	Object    string    // its full name, or that of a token
+	Object    string    // the full name, or the name of a token
 	Actor     string    // the name of a token
 	Action    string    // such as "job.change", or the part before the dot: all changes of jobs
 	Group     string    // that of one request

@@ -9,21 +9,21 @@ import (
 
 // Tokens keeps who may call a server. Of a token itself it knows a hash.
 type Tokens interface {
-	// PutToken adds a token and writes the audit record in the same step. Its
-	// expiry counts from the store's now. ErrExists is about its name and about
-	// First, ErrLimit about TokensMax and SessionsMax. Adding again what is there, with
-	// the same hash, changes nothing, unless it extends its life.
+	// PutToken adds a token and writes the audit record in the same step. Its expiry counts
+	// from the store's now. ErrExists is about its name and about First, ErrLimit about
+	// TokensMax and SessionsMax. Adding an existing token again, with the same hash,
+	// changes nothing, unless it extends its life.
 	PutToken(ctx context.Context, p PutToken) (Token, error)
-	// DeleteToken revokes a token. ErrLastAdmin refuses the last that could make
-	// others, ErrNotFound is about one that does not exist.
+	// DeleteToken revokes a token. ErrLastAdmin refuses the last token that could make
+	// others, ErrNotFound is for an unknown one.
 	DeleteToken(ctx context.Context, name, actor string) error
-	// Tokens returns all tokens by name, those that have expired as well.
+	// Tokens returns all tokens by name, including expired ones.
 	Tokens(ctx context.Context) ([]Token, error)
 }
 
-// TokensMax is how many tokens a store keeps, and SessionsMax how many sessions and codes that
-// stand for them. Every node has all of them in memory, and reads them every second when there
-// are requests.
+// TokensMax is the number of tokens in a store, and SessionsMax the number of their
+// sessions and codes. Every node caches all of them, and reads them every second while it
+// serves requests.
 const (
 	TokensMax   = 1000
 	SessionsMax = 1000
@@ -32,15 +32,15 @@ const (
 // Role is what the holder of a token may do.
 type Role string
 
-// The roles, each of which may do all that those before it may.
+// The roles; each includes the rights of those before it.
 const (
 	RoleViewer Role = "viewer" // reads
-	RoleRunner Role = "runner" // runs what is defined, and cancels it
+	RoleRunner Role = "runner" // runs and cancels defined jobs
 	RoleAdmin  Role = "admin"  // defines
 )
 
-// The roles of what stands for another token, and has no rights of its own: a browser session
-// and the code that begins one. Both are many and short-lived, so the audit leaves them out.
+// The roles of stand-ins for another token, without rights of their own: a browser session
+// and the code that begins one. Both are many and short-lived, so the audit omits them.
 const (
 	RoleSession Role = "session"
 	RoleCode    Role = "code"
@@ -49,16 +49,16 @@ const (
 // StandsIn reports whether a token with this role stands for another one.
 func (r Role) StandsIn() bool { return r == RoleSession || r == RoleCode }
 
-// RoleRemote is the role of workers that reach no store. It may do nothing but a worker's
-// part, which no other role may.
+// RoleRemote is the role of workers without a store. It may only do a worker's part, which
+// no other role may.
 const RoleRemote Role = "worker"
 
-// RoleJoin is the role of joining tokens, which a worker exchanges for a token of its own. It may do
-// nothing else.
+// RoleJoin is the role of joining tokens, which a worker exchanges for a token of its own.
+// It has no other rights.
 const RoleJoin Role = "join"
 
-// Allows reports whether a role may do what another one may. Roles that are not
-// known may nothing.
+// Allows reports whether a role includes the rights of another one. Unknown roles have no
+// rights.
 func (r Role) Allows(wanted Role) bool {
 	if wanted == RoleRemote || wanted == RoleJoin {
 		return r == wanted
@@ -83,9 +83,11 @@ type Token struct {
 	Terms
 }
 
-// Terms are what a token is good for besides its role and its namespace. Stores keep them as JSON.
+// Terms are the terms of a token besides its role and its namespace. Stores keep them as
+// JSON.
 type Terms struct {
-	// Labels are those that workers with the token may have, as key=value or key=*; nil for any.
+	// Labels are the allowed labels of workers with the token, as key=value or key=*; nil
+	// for any.
 	Labels []string `json:"labels,omitempty"`
 	// Certificate is the name that the client certificate of its holder must have; "" for none.
 	Certificate string `json:"certificate,omitempty"`
@@ -93,17 +95,17 @@ type Terms struct {
 	Worker string `json:"worker,omitempty"`
 	// Uses is how many workers may still join with a joining token.
 	Uses int `json:"uses,omitempty"`
-	// Person is who has a session that stands for no token.
+	// Person is the owner of a session without a token.
 	Person *Person `json:"person,omitempty"`
 }
 
-// Person is somebody whom a provider has identified.
+// Person is a user identified by a provider.
 type Person struct {
 	Provider string   `json:"provider"`         // what it is called here
 	Subject  string   `json:"subject"`          // who it is there, for ever
 	Name     string   `json:"name"`             // what people call them
 	Email    string   `json:"email,omitempty"`  // only if the provider has verified it
-	Groups   []string `json:"groups,omitempty"` // those that meant something here at the sign-in
+	Groups   []string `json:"groups,omitempty"` // the groups that had a meaning here at the sign-in
 }
 
 // Actor is the name of a person in the audit. No token has such a name.
@@ -141,17 +143,17 @@ type PutToken struct {
 	Lasts     time.Duration // 0 for ever
 	// First adds it only to a store that has no token at all.
 	First bool
-	// Replace puts it in the place of one with the same name.
+	// Replace replaces the token with the same name.
 	Replace bool
 	// Extend moves the expiry of a token that is there with the same hash, and adds none.
 	Extend bool
 	// Used notes that a token that is there with the same hash is in use, and adds none.
 	Used bool
-	// Joins is the joining token that is exchanged for this one: it gives its namespace and its
-	// terms, and has one use less. ErrNotFound is about one that does not exist or has expired,
-	// ErrLimit about one without uses.
+	// Joins is the joining token that is exchanged for this one: it passes on its namespace
+	// and its terms, and loses one use. ErrNotFound is for an unknown or expired one,
+	// ErrLimit for one without uses.
 	Joins TokenHash
-	// Said is what the audit says of the beginning of a person's session.
+	// Said is the audit text for the beginning of a person's session.
 	Said  string
 	Actor string
 	Terms

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// expected reports whether a status is one of those in expect: 200, 200-204 or
-// 2xx. Others, which validation refuses, match nothing.
+// expected reports whether a status matches expect: 200, 200-204 or 2xx. Invalid patterns,
+// which validation refuses, match nothing.
 func expected(status int, expect []string) bool {
 	for _, e := range expect {
 		if class, ok := strings.CutSuffix(e, "xx"); ok {
@@ -35,8 +35,8 @@ func expected(status int, expect []string) bool {
 	return false
 }
 
-// statusText returns "503 Service Unavailable". What the server calls it is
-// not repeated: it could be anything.
+// statusText returns "503 Service Unavailable". The server's own text is not repeated: it
+// could be anything.
 func statusText(status int) string {
 	return strings.TrimSpace(fmt.Sprint(status, " ", http.StatusText(status)))
 }
@@ -59,10 +59,10 @@ func unmatched(body []byte, cut bool, pattern string) string {
 	return fmt.Sprintf("%s not match %q", what, pattern)
 }
 
-// unmatchedJSON says why the answer is not the JSON that is wanted, or "". The
-// keys of wanted are places in it, such as status or data.items.0.state; the
-// values are what stands there, texts as they are and all else as JSON writes
-// it. A key that has dots itself comes before its parts.
+// unmatchedJSON explains why an answer is not the wanted JSON, or returns "". The keys of
+// wanted are paths, such as status or data.items.0.state; the values are the expected
+// values, texts as they are and all others as JSON. A key that contains dots takes
+// precedence over its parts.
 func unmatchedJSON(body []byte, cut bool, wanted map[string]string) string {
 	if cut {
 		return fmt.Sprintf("the answer is longer than %d bytes, so its JSON is not read", len(body))
@@ -85,7 +85,7 @@ func unmatchedJSON(body []byte, cut bool, wanted map[string]string) string {
 	return ""
 }
 
-// at returns what stands at a place in a JSON value.
+// at returns the value at a path in a JSON value.
 func at(value any, place string) (any, bool) {
 	if object, ok := value.(map[string]any); ok {
 		if v, ok := object[place]; ok {
@@ -113,7 +113,7 @@ func at(value any, place string) (any, bool) {
 	return nil, false
 }
 
-// textOf returns what a user writes to mean a JSON value.
+// textOf returns the user's notation of a JSON value.
 func textOf(value any) string {
 	if s, ok := value.(string); ok {
 		return s

@@ -27,8 +27,8 @@ const CallbackPath = "/api/v1/callbacks/"
 // After that it may have taken it: the result is waited for.
 const answerMax = 30 * time.Second
 
-// handOver sends a request whose result is reported later. The store knows of it before, so
-// that a report may come before the answer.
+// handOver sends a request whose result is reported later. The store records it first, so
+// that a report may arrive before the answer.
 func (e *Executor) handOver(ctx context.Context, client *http.Client, request *http.Request, h *job.HTTP, a executor.Attempt, out executor.Output) executor.Result {
 	base := e.pool.Load().callback
 	if base == "" {

@@ -1,17 +1,15 @@
 // Package httpexec runs attempts that are HTTP requests.
 //
-// A request tells the server which run it is for, so that work can be made
-// idempotent: Belfry-Run and Idempotency-Key hold the id of the run, which is the
-// same for all its attempts, Belfry-Attempt the number of the attempt,
-// Belfry-Scheduled the moment that the run stands for, Belfry-Job the namespace
-// and name of the job, Belfry-Shard and Belfry-Shards its share if there are
-// several.
+// A request tells the server which run it is for, so that work can be made idempotent:
+// Belfry-Run and Idempotency-Key hold the id of the run, which is the same for all its
+// attempts, Belfry-Attempt the number of the attempt, Belfry-Scheduled the scheduled time
+// of the run, Belfry-Job the namespace and name of the job, Belfry-Shard and Belfry-Shards
+// its share if there are several.
 //
-// What a job may call is bounded by a guard, which looks at the address of
-// every connection, those of redirects included; see [Config]. A redirect to
-// another host gets none of the job's headers that could be secret. Reasons and
-// output name no header of the request and of URLs neither user, password nor
-// query.
+// A guard restricts the addresses that a job may call, and checks every connection,
+// redirects included; see [Config]. A redirect to another host carries no header of the job
+// that could be secret. Reasons and output contain no request headers, and URLs without
+// user, password and query.
 package httpexec
 
 import (
@@ -40,30 +38,29 @@ import (
 )
 
 const (
-	// matchMax is how much of a body match looks at: more than a person
-	// reads, and little enough to have in memory for each run.
+	// matchMax is the length of the body that match searches: more than a person reads, and
+	// small enough to hold in memory for each run.
 	matchMax = 1 << 20
 
 	bodyMaxDefault = 1 << 30
 
-	// reasonMax is where words of others, such as a server's, are cut off.
+	// reasonMax is the length at which foreign texts, such as a server's, are cut.
 	reasonMax = 500
 
 	redirectsDefault = 10
 )
 
-// Config is what an Executor may do.
+// Config configures an Executor.
 type Config struct {
 	// Version is that of this program, for the header User-Agent.
 	// Default: unknown.
 	Version string
 
-	// Allow and Deny open and close ranges of addresses. The longest prefix
-	// that holds an address decides; if a prefix is in both, it is closed.
-	// What neither names is open, but for what a job hardly means and an
-	// attacker does: loopback, link-local and multicast addresses, the
-	// metadata services of clouds, carrier-grade NAT (100.64.0.0/10), and
-	// IPv6 addresses that hide one of IPv4. Private networks are open.
+	// Allow and Deny open and close ranges of addresses. The longest matching prefix
+	// decides; a prefix in both is closed. Other addresses are open, except the targets of
+	// attackers: loopback, link-local and multicast addresses, the metadata services of
+	// clouds, carrier-grade NAT (100.64.0.0/10), and IPv6 addresses that embed an IPv4
+	// address. Private networks are open.
 	Allow, Deny []netip.Prefix
 	// Loopback opens loopback addresses that Deny does not close, for a node
 	// whose jobs all come from its own machine.
@@ -103,7 +100,7 @@ type Executor struct {
 
 var _ executor.Executor = (*Executor)(nil)
 
-// New returns an executor. It is to be closed.
+// New returns an executor, which the caller closes.
 func New(config Config) (*Executor, error) {
 	e := &Executor{
 		agent:        "belfry/" + cmp.Or(config.Version, "unknown"),
@@ -135,8 +132,8 @@ func (e *Executor) Restrict(config Config) error {
 	return nil
 }
 
-// Control refuses connections to addresses that the settings do not open. It is for
-// net.Dialer.Control of others that call addresses which users give.
+// Control refuses connections to closed addresses. It is for net.Dialer.Control of other
+// code that calls addresses given by users.
 func (e *Executor) Control(network, address string, c syscall.RawConn) error {
 	return e.pool.Load().guard.Control(network, address, c)
 }
@@ -145,10 +142,10 @@ func (e *Executor) Control(network, address string, c syscall.RawConn) error {
 // afterwards.
 func (e *Executor) Close() { e.pool.Load().close() }
 
-// Run sends the request of the job and reads the answer, which becomes the
-// output: status, some headers and the body. It succeeded when the status is
-// one of those expected and the body matches. When ctx ends, the connection is
-// closed at once: HTTP knows no polite way, and the server may go on.
+// Run sends the request of the job and reads the answer, which becomes the output: status,
+// some headers and the body. It succeeds if the status is expected and the body matches.
+// When ctx ends, the connection is closed at once: HTTP has no graceful way, and the server
+// may continue.
 func (e *Executor) Run(ctx context.Context, a executor.Attempt, out executor.Output) executor.Result {
 	spec, err := a.Job.Expand(a.Data)
 	if err != nil {
@@ -251,7 +248,7 @@ func judged(response *http.Response, h *job.HTTP, b *body) executor.Result {
 	return executor.Result{Outcome: job.OutcomeSucceeded, HTTPStatus: status}
 }
 
-// withValue is the success of a request whose answer is the result, if it is JSON.
+// withValue returns a success with the answer as its result, if that is JSON.
 func withValue(response *http.Response, b *body) executor.Result {
 	r := executor.Result{Outcome: job.OutcomeSucceeded, HTTPStatus: response.StatusCode}
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
@@ -274,9 +271,8 @@ func failed(format string, args ...any) executor.Result {
 	return executor.Result{Outcome: job.OutcomeFailed, Reason: shorten(fmt.Sprintf(format, args...))}
 }
 
-// endedBefore is the result of an attempt whose context has ended before anything
-// was sent. One that somebody cancelled, or whose time is over, is not for
-// another node either.
+// endedBefore is the result of an attempt whose context ended before anything was sent.
+// After a cancel or a timeout, no other node may run it either.
 func endedBefore(ctx context.Context) executor.Result {
 	outcome, reason := executor.ByCause(ctx)
 	cause := context.Cause(ctx)
@@ -377,7 +373,7 @@ func writeHead(w io.Writer, r *http.Response) {
 type body struct {
 	out     io.Writer
 	pattern string
-	json    map[string]string // what it must have by place
+	json    map[string]string // expected values by path
 	left    int64             // that it may still have
 	keep    bool              // its JSON is the result
 
@@ -407,9 +403,9 @@ func isRedirect(status int) bool {
 	return slices.Contains([]int{301, 302, 303, 307, 308}, status)
 }
 
-// harmless are the headers that go with a redirect to another host. All others
-// of a job may be secret, whatever their name, and so may the query of the
-// address in Referer. An Idempotency-Key goes along if it is that of the run.
+// harmless are the headers that follow a redirect to another host. All other headers of a
+// job may be secret, whatever their name, and so may the query of the address in Referer.
+// An Idempotency-Key follows if it is the one of the run.
 var harmless = []string{"Accept", "Accept-Language", "User-Agent",
 	"Belfry-Job", "Belfry-Run", "Belfry-Attempt", "Belfry-Scheduled", "Belfry-Shard", "Belfry-Shards"}
 
@@ -420,8 +416,8 @@ func (n errRedirects) Error() string {
 	return fmt.Sprintf("there are more than %d redirects", int(n))
 }
 
-// redirectPolicy follows redirects up to the limit of the request. 0 takes the first answer
-// for the answer. What is followed is noted in log.
+// redirectPolicy follows redirects up to the limit of the request, and logs them. 0 treats
+// the first answer as final.
 func redirectPolicy(h *job.HTTP, log io.Writer) func(*http.Request, []*http.Request) error {
 	limit := limitOf(h.Redirects)
 	kept := harmless
@@ -456,8 +452,8 @@ func redirectPolicy(h *job.HTTP, log io.Writer) func(*http.Request, []*http.Requ
 	}
 }
 
-// sameParty reports whether what a job tells from may be told to as well: the same
-// host by the same scheme and port, or over TLS what was not before.
+// sameParty reports whether a redirect may receive the job's secrets: it has the same host,
+// scheme and port, or upgrades to TLS.
 func sameParty(from, to *url.URL) bool {
 	if !strings.EqualFold(from.Hostname(), to.Hostname()) {
 		return false

@@ -26,8 +26,8 @@ const (
 	readsMax = 8
 )
 
-// files are the certificates and keys that jobs may name. They are read with the rights of
-// the node, which can read more than a job should: its own key, and those of others.
+// files are the certificates and keys that jobs may name. The node reads them with its own
+// rights, which exceed those of a job: its own key, and the keys of others.
 type files struct {
 	dirs []string
 	busy chan struct{} // has room for those who read
@@ -128,7 +128,7 @@ func openIn(dir, inside string) (*os.File, fs.FileInfo, error) {
 	return file, info, nil
 }
 
-// read reads a file of certificates, and refuses what cannot be one.
+// read reads a file of certificates, and refuses any other content.
 func (f *files) read(name string) ([]byte, error) {
 	file, _, err := f.open(name)
 	if err != nil {

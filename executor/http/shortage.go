@@ -28,9 +28,9 @@ func isShortage(err error) bool {
 	})
 }
 
-// short is the result of an attempt of which nothing was sent, because the machine had no
-// room for it. The attempt holds its place for a while, so that it is not tried again and
-// again.
+// short is the result of an attempt that sent nothing because the machine was out of
+// resources. The attempt keeps its place for a while, so that it is not retried in a tight
+// loop.
 func (e *Executor) short(ctx context.Context, reason string) executor.Result {
 	timer := time.NewTimer(e.shortageRest)
 	defer timer.Stop()

@@ -19,9 +19,9 @@ const (
 	dialTimeout      = 10 * time.Second
 	handshakeTimeout = 10 * time.Second
 
-	// idleTimeout is how long a connection is kept for the next run. Servers
-	// close theirs after 5 s and more; a request that meets the closing
-	// fails without anyone knowing whether it was read.
+	// idleTimeout is how long a connection is kept for the next run. Servers close theirs
+	// after 5 s and more; a request that meets the closing fails, and may or may not have
+	// been read.
 	idleTimeout = 4 * time.Second
 	idleMax     = 128
 	idlePerHost = 32
@@ -29,9 +29,8 @@ const (
 	// headMax is how many bytes the headers of an answer may have.
 	headMax = 64 << 10
 
-	// A connection of HTTP/2 on which nothing comes is asked for a sign of
-	// life, so that an attempt does not wait for ever for a server that is
-	// gone. For HTTP/1.1 TCP does the same.
+	// An idle HTTP/2 connection is pinged, so that an attempt does not wait for ever for a
+	// dead server. TCP does the same for HTTP/1.1.
 	pingAfter, pingTimeout = 30 * time.Second, 15 * time.Second
 
 	// transportsMax is how many different TLS options keep connections.
@@ -52,14 +51,14 @@ type pool struct {
 	oldest []tlsKey // least recently used first
 }
 
-// tlsKey tells transports apart: the options, and which content the files had.
+// tlsKey distinguishes transports: by the options, and the content of the files.
 type tlsKey struct {
 	options       job.TLS
 	ca, cert, key stamp
 }
 
-// route sends the requests of one run. A certificate that the node shows, and the
-// name that it expects, are for the host of the job's URL alone.
+// route sends the requests of one run. The node's certificate, and the expected name, apply
+// only to the host of the job's URL.
 type route struct {
 	home            *url.URL
 	here, elsewhere http.RoundTripper
@@ -145,7 +144,7 @@ func (p *pool) add(key tlsKey, t *roundTripper) *roundTripper {
 	return t
 }
 
-// use moves a key to the end of those that are forgotten first.
+// use marks a key as recently used.
 func (p *pool) use(key tlsKey) {
 	for i := range p.oldest {
 		if p.oldest[i] == key {

@@ -17,8 +17,7 @@ import (
 	"github.com/belfry-cron/belfry/internal/reach"
 )
 
-// described returns the request that an error is about, which may be one that
-// a redirect led to.
+// described returns the request that an error is about, possibly one after a redirect.
 func described(first *http.Request, err error) string {
 	var failure *url.Error
 	if errors.As(err, &failure) {
