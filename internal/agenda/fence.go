@@ -12,12 +12,14 @@ import (
 // grace that it is given.
 const fenceMargin = 3 * time.Second
 
-// FenceOf returns how long after the last renewal of its session an attempt may go on: as long as
-// another node cannot have its retry or slot. 0 is without end.
+// FenceOf returns how long after the last renewal of its session an attempt may continue: as long as
+// no other node can have its retry, its slot, or what follows it in its flow. 0 is without end.
 func FenceOf(filled *job.Job, run *store.Run) time.Duration {
 	p := &filled.Policy
 	// Beside a run that overlaps nothing others may run anyway.
 	gains := p.ConcurrencyKey != "" || cmp.Or(run.Overlap, p.Overlap) != job.OverlapAllow
+	// When it is lost, the flow starts its next steps or ends, and frees its slot.
+	gains = gains || run.Kind == job.RunStep || run.Kind == job.RunByFlow
 	if r := p.Retry; r != nil && r.Attempts != nil && *r.Attempts > 0 {
 		for _, on := range r.On {
 			gains = gains || on == job.RetryLost

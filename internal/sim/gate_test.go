@@ -379,7 +379,7 @@ func (x *witness) Run(ctx context.Context, a executor.Attempt, _ executor.Output
 		return x.handOver(ctx, a)
 	}
 	x.mu.Lock()
-	seen := &Attempt{Run: a.Run, Number: a.Number, Node: x.node, Gains: a.Fence > 0, Started: time.Now()}
+	seen := &Attempt{Run: a.Run, Number: a.Number, Node: x.node, Gains: gainsBy(&a.Run), Started: time.Now()}
 	x.running[seen] = true
 	takes := time.Duration(x.random.IntN(int(6 * time.Second)))
 	if x.random.IntN(16) == 0 && !x.calm() {

@@ -62,7 +62,7 @@ type Attempt struct {
 	Run            job.Run
 	Number         int
 	Node           string
-	Gains          bool // others gain a retry or a slot by its loss
+	Gains          bool // others gain by its loss: a retry, a slot, or their turn in a flow
 	Started, Ended time.Time
 	Outcome        job.Outcome
 	// Frozen is when its machine froze while it ran, Woken when that ended.

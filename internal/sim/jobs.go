@@ -65,7 +65,7 @@ var steady = map[string]spec{
 	"chain":     {schedule: `after_end: 15s`, most: 1, gains: true},
 	"handed":    {schedule: `cron: "*/20 * * * * *"`, rest: `policy: {timeout: 2m, lost_after: 20s, kill_grace: 1s, retry: {attempts: 2, backoff: 2s, on: [failed, lost]}}`, most: 1, retries: 2, onLost: true, handed: true},
 	"outside":   {schedule: `cron: "*/30 * * * * *"`, rest: `policy: {overlap: replace, timeout: 1m}`, most: 1, handed: true},
-	"flow":      {schedule: `cron: "0 * * * * *"`, rest: `policy: {overlap: allow, lost_after: 20s, kill_grace: 1s}`, run: everyKind, gains: true},
+	"flow":      {schedule: `cron: "0 * * * * *"`, rest: `policy: {overlap: allow, lost_after: 20s, kill_grace: 1s}`, run: everyKind},
 	"flow-fast": {schedule: `cron: "15 * * * * *"`, rest: `policy: {timeout: 40s, lost_after: 20s, kill_grace: 1s}`, run: failsFast, flowMost: 1},
 	"flow-asks": {schedule: `cron: "20,50 * * * * *"`, rest: `policy: {overlap: allow, lost_after: 20s, kill_grace: 1s}`, run: asks},
 	"called":    {rest: `policy: {overlap: allow}`},
@@ -79,7 +79,7 @@ var edited = map[string]spec{
 	"edited-1": {rest: `policy: {overlap: skip}`, most: 1, gains: true},
 	"edited-2": {rest: `policy: {overlap: queue, queue_limit: 2}`, most: 1, gains: true},
 	"edited-3": {rest: `policy: {overlap: replace}`, most: 1, gains: true},
-	"edited-5": {rest: `policy: {overlap: allow, lost_after: 20s, kill_grace: 1s}`, run: everyKind, gains: true},
+	"edited-5": {rest: `policy: {overlap: allow, lost_after: 20s, kill_grace: 1s}`, run: everyKind},
 	"edited-4": {schedule: `spread: 1m`, rest: `policy: {missed: all, overlap: allow, retry: {attempts: 1, backoff: 1s, on: [failed]}}`, retries: 1},
 }
 
@@ -93,6 +93,11 @@ func specOf(name string) spec {
 
 // parallelOf returns how many runs of a job may hold a slot; 0 for any number.
 func parallelOf(name string) int { return specOf(name).most }
+
+// gainsBy reports whether others gain by the loss of an attempt: in a flow what follows it does.
+func gainsBy(r *job.Run) bool {
+	return specOf(r.Name).gains || r.Kind == job.RunStep || r.Kind == job.RunByFlow
+}
 
 // slotOf names the slot of a run in the words of the checker.
 func slotOf(r *job.Run, node string) string {

@@ -293,7 +293,7 @@ func (n *model) begin(it *held) {
 		n.handOver(it)
 		return
 	}
-	c.seen = &Attempt{Run: c.run.Run, Number: it.Attempt.Number, Node: n.name, Gains: specOf(c.run.Name).gains, Started: n.core.now}
+	c.seen = &Attempt{Run: c.run.Run, Number: it.Attempt.Number, Node: n.name, Gains: gainsBy(&c.run.Run), Started: n.core.now}
 	n.core.history.begin(c.seen)
 	if !n.core.calm && n.core.chance(50) {
 		n.claimLate(it.Attempt)

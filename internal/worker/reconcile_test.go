@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -74,6 +75,43 @@ func TestFencedAttemptsEndBeforeOthersMayTakeThem(t *testing.T) {
 			})
 		})
 	}
+}
+
+// When a step is taken for lost, what follows it in its flow starts, and another run of the flow.
+func TestStepsEndBeforeTheirFlowContinues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		var mu sync.Mutex
+		fences, ended := map[string]time.Duration{}, map[string]time.Duration{}
+		r.exec.do = func(ctx context.Context, a executor.Attempt, _ executor.Output) executor.Result {
+			_, name, _ := strings.Cut(a.Run.Key, "/")
+			mu.Lock()
+			fences[name] = a.Fence
+			mu.Unlock()
+			<-ctx.Done()
+			mu.Lock()
+			ended[name] = time.Since(r.began)
+			mu.Unlock()
+			return executor.Result{Outcome: job.OutcomeLost}
+		}
+		r.start()
+		r.put("called", besides)
+		flow := r.putText(`{name: flow, schedule: {cron: '* * * * * *'}, policy: {overlap: allow, lost_after: 30s, kill_grace: 5s},
+			run: {flow: {steps: [{name: step, run: 'true'}, {name: call, run: {job: called}}]}}}`)
+		r.plan(flow, in(time.Second))
+		time.Sleep(10 * time.Second)
+		r.silent.Store(true)
+		synctest.Wait() // for a renewal at this instant
+		renewed := time.Duration(r.renewed.Load())
+		time.Sleep(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		for name, want := range map[string]time.Duration{"step": 22 * time.Second, "call": 7 * time.Second} {
+			if at := ended[name] - renewed; fences[name] != want || at < want || at > want+1100*time.Millisecond {
+				t.Errorf("the fence of %s is %s, and it was ended %s after the last renewal; want %s", name, fences[name], at, want)
+			}
+		}
+	})
 }
 
 // A network that swallows all gives no errors: a call ends when somebody loses patience.
