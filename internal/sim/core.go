@@ -124,7 +124,8 @@ func RunCoreInParts(seed uint64, d time.Duration) (*Core, error) {
 	})
 }
 
-func runCore(seed uint64, d time.Duration, fate func(part, parts int) memory.Fate) (*Core, error) {
+// newCore returns a cluster whose nodes are not started.
+func newCore(seed uint64, fate func(part, parts int) memory.Fate) (*Core, error) {
 	c := &Core{history: newHistory(), random: rand.New(rand.NewPCG(seed, 1)), ids: rand.New(rand.NewPCG(seed, 2)), now: beginning}
 	clock := func() time.Time { return c.now }
 	c.memory = memory.New(memory.Options{Now: clock, LookAhead: lookAhead, NewID: c.newID, Fate: fate})
@@ -137,6 +138,16 @@ func runCore(seed uint64, d time.Duration, fate func(part, parts int) memory.Fat
 	for i := range nodesCount {
 		n := &model{core: c, name: fmt.Sprint("node-", i), machine: fmt.Sprint("machine-", i)}
 		c.nodes = append(c.nodes, n)
+	}
+	return c, nil
+}
+
+func runCore(seed uint64, d time.Duration, fate func(part, parts int) memory.Fate) (*Core, error) {
+	c, err := newCore(seed, fate)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range c.nodes {
 		c.after(c.between(0, time.Second), n.start)
 	}
 	c.editLater()

@@ -137,6 +137,26 @@ func TestCoreOnCommitsInParts(t *testing.T) {
 	}
 }
 
+func TestANodeThatStopsBeforeItHasJoinedReturns(t *testing.T) {
+	c, err := newCore(1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := c.nodes[0]
+	c.outage = true
+	n.start()
+	c.run(c.now.Add(callTimeout / 2)) // its join is under way
+	n.leave(10 * time.Second)
+	if n.up {
+		t.Error("a node without a session does not stop at once")
+	}
+	c.outage = false
+	c.run(c.now.Add(20 * time.Second))
+	if !n.up || n.leaving || n.session.IsZero() {
+		t.Errorf("10 s after the stop it should be there: it is up %t, leaving %t, and has the session %s", n.up, n.leaving, n.session)
+	}
+}
+
 // coreWorld lets one world happen, and tells how to let it happen again if it fails.
 func coreWorld(t *testing.T, seed uint64, all *load) {
 	well := false

@@ -160,9 +160,14 @@ func (n *model) leave(away time.Duration) {
 	if !n.up || n.leaving {
 		return
 	}
+	session := n.session
+	if session.IsZero() { // a node without a session hands on nothing
+		n.kill()
+		n.core.after(away, n.start)
+		return
+	}
 	n.leaving = true
 	n.mind.Leave()
-	session := n.session
 	var tell, end func()
 	tell = func() {
 		n.call(func() error { return n.core.store.Leave(context.Background(), session) }, func(err error) {
