@@ -575,9 +575,10 @@ func (c *Client) AddPastRuns(ctx context.Context, runs PastRuns) (PastRunsTaken,
 	return t, c.do(ctx, call{method: http.MethodPost, path: "/xxl/runs", body: runs, answer: &t})
 }
 
-// Executors returns the executors of XXL-JOB that are registered, by group and address.
-func (c *Client) Executors(ctx context.Context) (Page[Executor], error) {
-	var page Page[Executor]
+// Executors returns the executors of XXL-JOB that are registered or listed, by group and address,
+// and the groups that jobs name.
+func (c *Client) Executors(ctx context.Context) (ExecutorPage, error) {
+	var page ExecutorPage
 	return page, c.do(ctx, call{method: http.MethodGet, path: "/xxl/executors", answer: &page})
 }
 

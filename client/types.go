@@ -258,6 +258,22 @@ type Executor struct {
 	Seen       time.Time `json:"seen,omitzero" doc:"When it gave its last sign of life. One that is only listed gives none."`
 }
 
+// ExecutorPage is the list of executors of XXL-JOB, with their groups.
+type ExecutorPage struct {
+	Page[Executor]
+	Groups []ExecutorGroup `json:"groups" nullable:"false" doc:"The groups that executors are in or jobs name, by name."`
+	// AllJobs is unset where there are more jobs than are looked at, or than the caller may see.
+	AllJobs bool `json:"all_jobs" doc:"Whether all jobs were looked at. If not, more may name a group than its jobs says."`
+}
+
+// ExecutorGroup is a group of executors of XXL-JOB. One without executors has only failing runs,
+// and one without jobs nothing to do.
+type ExecutorGroup struct {
+	Group     string `json:"group" doc:"The appname that executors register with and run.xxl.group names."`
+	Executors int    `json:"executors" doc:"How many executors are registered or listed."`
+	Jobs      int    `json:"jobs" doc:"How many jobs name it, in run.xxl or in a step of a flow."`
+}
+
 // Node is a process of the cluster.
 type Node struct {
 	Name     string            `json:"name" doc:"The name of the node."`

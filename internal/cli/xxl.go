@@ -3,6 +3,8 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +29,8 @@ func newXXLExecutors(env Env) *cobra.Command {
 		Long: `List the executors of XXL-JOB, by group and address, with their last sign of life and
 how many runs they have. An executor that gives none for 90 seconds is not registered
 any more. LISTED are those of documents of kind executors, which need not register.
+JOBS is how many jobs name the group; a group without executors has a line too, since
+its runs fail.
 
 GENERATION is D for executors of XXL-JOB 3.5, which speak another form of the protocol.`,
 		Example: "belfry xxl executors\nbelfry xxl executors -o json",
@@ -40,9 +44,10 @@ GENERATION is D for executors of XXL-JOB 3.5, which speak another form of the pr
 			if err != nil {
 				return server.refused(err)
 			}
-			return showList(env, output, page.Items, page.NextPageToken, func(e client.Executor) string { return e.Address }, func(w io.Writer) {
-				executorTable(w, env, page.Items)
-			})
+			if output == asJSONL || output == asName {
+				return showList(env, output, page.Items, page.NextPageToken, func(e client.Executor) string { return e.Address }, nil)
+			}
+			return showOne(env, output, page, "", func(w io.Writer) { executorTable(w, env, page) })
 		},
 	}
 	addServer(cmd, &asked)
@@ -50,11 +55,21 @@ GENERATION is D for executors of XXL-JOB 3.5, which speak another form of the pr
 	return cmd
 }
 
-// executorTable writes executors for people.
-func executorTable(w io.Writer, env Env, list []client.Executor) {
+// executorTable writes executors for people, and groups that have none.
+func executorTable(w io.Writer, env Env, page client.ExecutorPage) {
 	var rows [][]string
-	for i := range list {
-		e := &list[i]
+	jobs := map[string]string{}
+	for _, g := range page.Groups {
+		jobs[g.Group] = fmt.Sprint(g.Jobs)
+		if !page.AllJobs {
+			jobs[g.Group] += "+"
+		}
+		if g.Executors == 0 {
+			rows = append(rows, []string{g.Group, "-", "-", "-", jobs[g.Group], "0", "-"})
+		}
+	}
+	for i := range page.Items {
+		e := &page.Items[i]
 		seen, listed := "-", "-"
 		if !e.Seen.IsZero() {
 			seen = instant(env, e.Seen)
@@ -62,7 +77,8 @@ func executorTable(w io.Writer, env Env, list []client.Executor) {
 		if e.Listed {
 			listed = "yes"
 		}
-		rows = append(rows, []string{e.Group, e.Address, orDash(e.Generation), listed, fmt.Sprint(e.Running), seen})
+		rows = append(rows, []string{e.Group, e.Address, orDash(e.Generation), listed, jobs[e.Group], fmt.Sprint(e.Running), seen})
 	}
-	table(w, styleFor(env, env.StdoutIsTerminal), []string{"GROUP", "ADDRESS", "GENERATION", "LISTED", "RUNNING", "SEEN"}, rows)
+	slices.SortStableFunc(rows, func(a, b []string) int { return strings.Compare(a[0], b[0]) })
+	table(w, styleFor(env, env.StdoutIsTerminal), []string{"GROUP", "ADDRESS", "GENERATION", "LISTED", "JOBS", "RUNNING", "SEEN"}, rows)
 }

@@ -15,7 +15,7 @@ func (a *api) serverRoutes() {
 	register(a, http.MethodGet, "/server", "get-server", "Say what the server is, and what could be better about it", a.getServer)
 	register(a, http.MethodPost, "/nodes/{id}/drain", "drain-node", "Stop a node from accepting runs", a.drainNode)
 	register(a, http.MethodPost, "/nodes/{id}/undrain", "undrain-node", "Let a node accept runs again", a.undrainNode)
-	register(a, http.MethodGet, "/xxl/executors", "list-executors", "List the executors of XXL-JOB that are registered", a.listExecutors)
+	register(a, http.MethodGet, "/xxl/executors", "list-executors", "List the executors of XXL-JOB and their groups", a.listExecutors)
 	register(a, http.MethodPost, "/xxl/runs", "add-past-runs", "Add runs of an xxl-job-admin to the history", a.addPastRuns)
 	register(a, http.MethodPost, "/xxl/numbers", "raise-numbers", "Let the numbers of runs at executors begin higher", a.raiseNumbers)
 	register(a, http.MethodGet, "/attention", "list-attention", "List what a person should look at, the worst first", a.listAttention)
@@ -40,8 +40,8 @@ func (a *api) getServer(ctx context.Context, _ *struct{}) (*answer[client.Server
 	return answered(a.Service.Nodes.About(ctx, caller(ctx)))
 }
 
-func (a *api) listExecutors(ctx context.Context, _ *struct{}) (*answer[client.Page[client.Executor]], error) {
-	return listed(a.Service.Executors.List(ctx, caller(ctx)))
+func (a *api) listExecutors(ctx context.Context, _ *struct{}) (*answer[client.ExecutorPage], error) {
+	return answered(a.Service.Executors.List(ctx, caller(ctx)))
 }
 
 type raiseNumbersInput struct{ Body client.NumberRequest }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/belfry-cron/belfry/client"
@@ -21,7 +23,25 @@ type Executors struct {
 		runStore
 		pastStore
 	}
+	mu    sync.Mutex
+	named namedGroups // what was found for callers who may read everything
 }
+
+// namedGroups are the groups that jobs name, and how many jobs name each.
+type namedGroups struct {
+	jobs  map[string]int
+	all   bool // no job was left out
+	until time.Time
+}
+
+const (
+	// namedParts is how many parts of store.JobLookMax jobs are searched for groups, for each
+	// kind of work: what more than 50,000 jobs name is not worth a slow page.
+	namedParts = 50
+	// namedRest is how many times as long as a search took its answer is kept, so that pages
+	// that refresh cost a small part of a processor.
+	namedRest = 20
+)
 
 // pastStore is the part of a store that takes records which were made elsewhere.
 type pastStore interface {
@@ -31,14 +51,15 @@ type pastStore interface {
 // countedMax bounds the runs that are counted at executors: each is asked for.
 const countedMax = store.MaxBatch
 
-// List returns the executors by group and address.
-func (s *Executors) List(ctx context.Context, who Caller) ([]client.Executor, error) {
-	if err := who.May(Read); err != nil {
-		return nil, err
+// List returns the executors by group and address, and all groups.
+func (s *Executors) List(ctx context.Context, who Caller) (page client.ExecutorPage, err error) {
+	of, err := who.reads("")
+	if err != nil {
+		return page, err
 	}
 	registered, err := candidatesIn(ctx, s.store)
 	if err != nil {
-		return nil, err
+		return page, err
 	}
 	list := make([]client.Executor, len(registered))
 	for i, r := range registered {
@@ -48,7 +69,92 @@ func (s *Executors) List(ctx context.Context, who Caller) ([]client.Executor, er
 	for i := range list {
 		list[i].Running = running[list[i].Address]
 	}
-	return list, err
+	if err != nil {
+		return page, err
+	}
+	named, err := s.groupsNamed(ctx, of)
+	page.Items, page.Groups, page.AllJobs = list, groupsOf(list, named.jobs), named.all
+	return page, err
+}
+
+// groupsOf returns the groups that executors are in or jobs name, by name.
+func groupsOf(list []client.Executor, jobs map[string]int) []client.ExecutorGroup {
+	executors := map[string]int{}
+	for name := range jobs {
+		executors[name] = 0
+	}
+	for i := range list {
+		executors[list[i].Group]++
+	}
+	groups := []client.ExecutorGroup{}
+	for _, name := range slices.Sorted(maps.Keys(executors)) {
+		groups = append(groups, client.ExecutorGroup{Group: name, Executors: executors[name], Jobs: jobs[name]})
+	}
+	return groups
+}
+
+// groupsNamed returns the groups that the jobs of a caller name.
+func (s *Executors) groupsNamed(ctx context.Context, of scope) (namedGroups, error) {
+	if of != nil {
+		found, err := s.searchGroups(ctx, of)
+		found.all = false // others may have jobs too
+		return found, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	began := s.jobs.now()
+	if began.Before(s.named.until) {
+		return s.named, nil
+	}
+	found, err := s.searchGroups(ctx, of)
+	if err == nil {
+		now := s.jobs.now()
+		found.until = now.Add(namedRest * now.Sub(began))
+		s.named = found
+	}
+	return found, err
+}
+
+func (s *Executors) searchGroups(ctx context.Context, of scope) (namedGroups, error) {
+	found := namedGroups{jobs: map[string]int{}, all: true}
+	for _, work := range []job.Work{job.WorkXXL, job.WorkFlow} {
+		q := store.JobQuery{Work: work, Limit: store.JobLookMax}
+		for part := 0; ; part++ {
+			if part == namedParts {
+				found.all = false
+				break
+			}
+			list, next, err := of.jobs(ctx, s.jobs.store, q)
+			if err != nil {
+				return found, err
+			}
+			for _, j := range list {
+				for _, name := range groupsIn(&j.Definition.Run) {
+					found.jobs[name]++
+				}
+			}
+			if q.After = next; next == "" {
+				break
+			}
+		}
+	}
+	return found, nil
+}
+
+// groupsIn returns the groups that the work of a job names, each once.
+func groupsIn(r *job.RunSpec) (groups []string) {
+	add := func(r *job.RunSpec) {
+		if name := r.Group(); name != "" && !slices.Contains(groups, name) {
+			groups = append(groups, name)
+		}
+	}
+	add(r)
+	if f := r.Flow; f != nil {
+		for _, step := range f.All() {
+			add(&step.Run)
+		}
+	}
+	return groups
 }
 
 // Addresses returns the executors of a group, by address.

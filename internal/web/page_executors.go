@@ -23,6 +23,8 @@ type executorsView struct {
 // executorGroup are the executors that registered with one name.
 type executorGroup struct {
 	Name    string
+	Jobs    string // how many jobs name it
+	Unnamed bool   // by any job
 	Running int
 	Rows    []executorRow
 }
@@ -40,23 +42,34 @@ const quietAfter = 45 * time.Second
 
 func (s *site) executors(p *page) error {
 	l := p.layout("executors.title", "nodes")
-	list, err := s.Service.Executors.List(p.ctx(), p.who)
+	page, err := s.Service.Executors.List(p.ctx(), p.who)
 	if err != nil {
 		return err
 	}
 	v := executorsView{Layout: l, Tabs: p.nodeTabs("executors")}
-	running := 0
-	for i := range list {
-		e := &list[i]
-		if len(v.Groups) == 0 || v.Groups[len(v.Groups)-1].Name != e.Group {
-			v.Groups = append(v.Groups, executorGroup{Name: e.Group})
+	running, empty, at := 0, 0, map[string]int{}
+	for _, g := range page.Groups {
+		at[g.Group] = len(v.Groups)
+		key := "executors.jobs"
+		if !page.AllJobs {
+			key = "executors.jobs_at_least"
 		}
-		group := &v.Groups[len(v.Groups)-1]
+		v.Groups = append(v.Groups, executorGroup{Name: clean(g.Group), Jobs: p.T(key, "n", g.Jobs), Unnamed: g.Jobs == 0 && page.AllJobs})
+		if g.Executors == 0 {
+			empty++
+		}
+	}
+	for i := range page.Items {
+		e := &page.Items[i]
+		group := &v.Groups[at[e.Group]]
 		running, group.Running = running+e.Running, group.Running+e.Running
 		group.Rows = append(group.Rows, p.executorRow(e))
 	}
-	v.Lead = p.T("executors.lead", "n", len(list), "groups", len(v.Groups), "running", running)
-	if len(list) == 0 {
+	v.Lead = p.T("executors.lead", "n", len(page.Items), "groups", len(v.Groups)-empty, "running", running)
+	if empty > 0 {
+		v.Lead += p.T("executors.lead_empty", "n", empty)
+	}
+	if len(v.Groups) == 0 {
 		v.Lead = p.T("executors.none")
 	}
 	l.Again = 5 // a beat is no event

@@ -106,7 +106,7 @@ type (
 	}
 	// Executors lists executors of XXL-JOB.
 	Executors interface {
-		List(ctx context.Context, who service.Caller) ([]client.Executor, error)
+		List(ctx context.Context, who service.Caller) (client.ExecutorPage, error)
 		Addresses(ctx context.Context, who service.Caller, group string) (list []string, err error)
 	}
 	// Channels shows and deletes channels; they are made as documents.

@@ -1,0 +1,45 @@
+package service
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/belfry-cron/belfry/client"
+	"github.com/belfry-cron/belfry/job"
+	"github.com/belfry-cron/belfry/store"
+)
+
+func TestGroupsAreThoseOfExecutorsAndOfJobs(t *testing.T) {
+	b := newBench(t)
+	s := b.serviceOn(Config{})
+	ctx := t.Context()
+	if err := b.store.Register(ctx, []store.Registration{
+		{Kind: store.ExecutorsOfXXL, Group: "idle", Address: "http://10.0.0.7:9999"},
+		{Kind: store.ExecutorsOfXXL, Group: "orders", Address: "http://10.0.0.8:9999"},
+		{Kind: store.ExecutorsOfXXL, Group: "orders", Address: "http://10.0.0.9:9999"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	at := func(group string) job.RunSpec { return job.RunSpec{XXL: &job.XXL{Group: group, Handler: "h"}} }
+	for name, run := range map[string]job.RunSpec{
+		"a/one":  at("orders"),
+		"b/two":  at("nowhere"),
+		"b/flow": {Flow: &job.Flow{Steps: []job.Step{{Name: "x", Run: at("orders")}, {Name: "y", Run: at("orders")}}, Finally: []job.Step{{Name: "z", Run: at("late")}}}},
+		"b/else": {Shell: &job.Shell{Command: "true"}},
+	} {
+		if _, err := b.store.PutJob(ctx, store.PutJob{Actor: "ann", Definition: &job.Job{Namespace: name[:1], Name: name[2:], Run: run}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := s.Executors.List(ctx, admin)
+	want := []client.ExecutorGroup{{Group: "idle", Executors: 1}, {Group: "late", Jobs: 1}, {Group: "nowhere", Jobs: 1}, {Group: "orders", Executors: 2, Jobs: 2}}
+	if err != nil || !page.AllJobs || !reflect.DeepEqual(page.Groups, want) {
+		t.Errorf("the groups are %+v, all jobs %v, %v; want %+v", page.Groups, page.AllJobs, err, want)
+	}
+	// A caller of a namespace learns of no group that only jobs of others name.
+	page, err = s.Executors.List(ctx, Caller{Name: "v", Role: store.RoleViewer, Namespace: "a"})
+	want = []client.ExecutorGroup{{Group: "idle", Executors: 1}, {Group: "orders", Executors: 2, Jobs: 1}}
+	if err != nil || page.AllJobs || !reflect.DeepEqual(page.Groups, want) {
+		t.Errorf("for a namespace the groups are %+v, all jobs %v, %v; want %+v", page.Groups, page.AllJobs, err, want)
+	}
+}
